@@ -1,0 +1,136 @@
+package models
+
+import "time"
+
+// Lane separates urgent mail from bulk: own queues, own worker slots.
+type Lane string
+
+// The lanes.
+const (
+	Urgent Lane = "urgent"
+	Bulk   Lane = "bulk"
+)
+
+// Valid reports whether l is a lane.
+func (l Lane) Valid() bool { return l == Urgent || l == Bulk }
+
+// UnknownPolicy says what happens to a recipient whose call has an outcome that
+// stays unknown until the evidence window closes.
+type UnknownPolicy string
+
+// The policies.
+const (
+	Hold   UnknownPolicy = "hold"   // the log fails with outcome_unknown
+	Resend UnknownPolicy = "resend" // it is sent again; it may arrive twice
+)
+
+// Valid reports whether p is a policy.
+func (p UnknownPolicy) Valid() bool { return p == Hold || p == Resend }
+
+// Address is a mailbox: an addr-spec with an ASCII (punycode) domain and an
+// optional display name.
+type Address struct {
+	Email string `json:"email"`
+	Name  string `json:"name,omitempty"`
+}
+
+// Content is what every recipient of a batch gets, before placeholders are
+// filled. Text or HTML, or both, are set.
+type Content struct {
+	From    Address `json:"from"`
+	ReplyTo Address `json:"reply_to,omitzero"`
+	Subject string  `json:"subject"`
+	Text    string  `json:"text,omitempty"`
+	HTML    string  `json:"html,omitempty"`
+}
+
+// Batch is one email task, without its recipients. It never changes.
+type Batch struct {
+	ID         ID            `json:"id"`
+	User       string        `json:"user"`
+	Content    Content       `json:"content"`
+	Accounts   []string      `json:"accounts,omitempty"` // allowed, tried in this order; empty: all, weighted round robin
+	Lane       Lane          `json:"lane"`
+	OnUnknown  UnknownPolicy `json:"on_unknown"`
+	Recipients int           `json:"recipients"`
+	Duplicates int           `json:"duplicates,omitempty"` // repeats that were dropped
+	Chunks     int           `json:"chunks"`
+	Sizes      []int         `json:"sizes,omitempty"` // recipients per chunk, where some chunk but the last has not 1,000
+	Deadline   time.Time     `json:"deadline"`        // after it nothing is handed over any more
+}
+
+// Created is the moment the batch was accepted.
+func (b *Batch) Created() time.Time { return b.ID.Time() }
+
+// ChunkSize is the number of recipients of chunk n.
+func (b *Batch) ChunkSize(n int) int {
+	switch {
+	case n < 0 || n >= b.Chunks:
+		return 0
+	case n < len(b.Sizes):
+		return b.Sizes[n]
+	case n < b.Chunks-1:
+		return MaxChunkRecipients
+	}
+	return b.Recipients - n*MaxChunkRecipients
+}
+
+// BatchState is where a batch stands, as a whole.
+type BatchState string
+
+// The states of a batch.
+const (
+	BatchQueued  BatchState = "queued"  // nothing was handed over yet
+	BatchSending BatchState = "sending" // some recipients are not finished
+	BatchDone    BatchState = "done"    // every recipient has a final state
+)
+
+// StateOf derives the state of a batch from its totals.
+func (b *Batch) StateOf(total Summary) BatchState {
+	switch {
+	case total.Queued == 0:
+		return BatchDone
+	case total.Touched() == 0:
+		return BatchQueued
+	}
+	return BatchSending
+}
+
+// Total completes the sum of the chunk summaries stored so far: recipients of
+// chunks without a summary are queued. So the sums add up at every moment.
+func (b *Batch) Total(stored Summary) Summary {
+	missing := int64(b.Recipients) - stored.Accepted
+	if missing > 0 {
+		stored.Accepted += missing
+		stored.Queued += missing
+		stored.Untried += missing
+	}
+	return stored
+}
+
+// Recipient is one mailbox of a chunk and the values of its placeholders.
+type Recipient struct {
+	Email string            `json:"email"`
+	Name  string            `json:"name,omitempty"`
+	Vars  map[string]string `json:"vars,omitempty"`
+}
+
+// Chunk is up to 1,000 recipients (or MaxChunkBytes) of one batch that are
+// stored, claimed and announced together. It never changes.
+type Chunk struct {
+	ID         ID
+	Recipients []Recipient
+}
+
+// MaxChunkBytes bounds the size of a chunk's recipients before compression; a
+// single recipient may be larger.
+const MaxChunkBytes = 1 << 20
+
+// Size is an estimate of the bytes that r takes in a chunk.
+func (r *Recipient) Size() int {
+	n := len(r.Email) + len(r.Name) + 8
+	for k, v := range r.Vars {
+		n += len(k) + len(v) + 4
+	}
+	return n
+}

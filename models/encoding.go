@@ -1,0 +1,227 @@
+package models
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// The stored forms of the immutable values, shared by all stores. Each begins
+// with one byte that says how the rest is packed, so that forms can be added.
+const (
+	formPlain = 'p'
+	formZstd  = 'z'
+)
+
+// packFrom is the size from which compression pays.
+const packFrom = 400
+
+// maxUnpacked bounds what a stored value may grow to; nothing larger is ever
+// written.
+const maxUnpacked = 64 << 20
+
+var (
+	packer = sync.OnceValue(func() *zstd.Encoder {
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20))
+		if err != nil {
+			panic("models: zstd: " + err.Error()) // constant options
+		}
+		return e
+	})
+	unpacker = sync.OnceValue(func() *zstd.Decoder {
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxUnpacked))
+		if err != nil {
+			panic("models: zstd: " + err.Error())
+		}
+		return d
+	})
+)
+
+// Pack compresses b where that pays.
+func Pack(b []byte) []byte {
+	if len(b) < packFrom {
+		return append([]byte{formPlain}, b...)
+	}
+	return packer().EncodeAll(b, append(make([]byte, 0, len(b)/3+16), formZstd))
+}
+
+// Unpack reverses Pack.
+func Unpack(b []byte) ([]byte, error) {
+	if len(b) == 0 {
+		return nil, fmt.Errorf("%w: empty stored value", ErrInvalid)
+	}
+	switch b[0] {
+	case formPlain:
+		return b[1:], nil
+	case formZstd:
+		out, err := unpacker().DecodeAll(b[1:], nil)
+		if err != nil {
+			return nil, fmt.Errorf("%w: stored value: %w", ErrInvalid, err)
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("%w: stored value of form %d", ErrInvalid, b[0])
+}
+
+func packJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("models: encode: " + err.Error()) // our own types always marshal
+	}
+	return Pack(b)
+}
+
+func unpackJSON(b []byte, v any) error {
+	raw, err := Unpack(b)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return fmt.Errorf("%w: stored value: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// Encode returns the stored form of b.
+func (b *Batch) Encode() []byte { return packJSON(b) }
+
+// DecodeBatch reverses Batch.Encode.
+func DecodeBatch(raw []byte) (b Batch, err error) { return b, unpackJSON(raw, &b) }
+
+// Encode returns the stored form of e.
+func (e *Entry) Encode() []byte { return packJSON(e) }
+
+// DecodeEntry reverses Entry.Encode.
+func DecodeEntry(raw []byte) (e Entry, err error) { return e, unpackJSON(raw, &e) }
+
+// Encode returns the stored form of f, without its key.
+func (f *Fact) Encode() []byte { return packJSON(f) }
+
+// DecodeFact reverses Fact.Encode; the key is the one it was stored under.
+func DecodeFact(key string, raw []byte) (f Fact, err error) {
+	err = unpackJSON(raw, &f)
+	f.Key = key
+	return f, err
+}
+
+// Encode returns the stored form of s.
+func (s *Summary) Encode() []byte { return packJSON(s) }
+
+// DecodeSummary reverses Summary.Encode.
+func DecodeSummary(raw []byte) (s Summary, err error) { return s, unpackJSON(raw, &s) }
+
+// EncodeRecipients returns the stored form of a chunk's recipients.
+func EncodeRecipients(rs []Recipient) []byte {
+	n := 8
+	for i := range rs {
+		n += rs[i].Size() + 4
+	}
+	b := binary.AppendUvarint(make([]byte, 0, n), uint64(len(rs)))
+	for i := range rs {
+		b = AppendRecipient(b, &rs[i])
+	}
+	return Pack(b)
+}
+
+// AppendRecipient appends the binary form of r to b.
+func AppendRecipient(b []byte, r *Recipient) []byte {
+	b = appendText(b, r.Email)
+	b = appendText(b, r.Name)
+	b = binary.AppendUvarint(b, uint64(len(r.Vars)))
+	if len(r.Vars) == 0 {
+		return b
+	}
+	keys := make([]string, 0, 8)
+	for k := range r.Vars {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys) // the same recipients always have the same stored form
+	for _, k := range keys {
+		b = appendText(b, k)
+		b = appendText(b, r.Vars[k])
+	}
+	return b
+}
+
+func appendText(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// DecodeRecipients reverses EncodeRecipients.
+func DecodeRecipients(raw []byte) ([]Recipient, error) {
+	b, err := Unpack(raw)
+	if err != nil {
+		return nil, err
+	}
+	d := textDecoder{b: b}
+	n := d.count()
+	if n > MaxChunkRecipients {
+		return nil, fmt.Errorf("%w: %d recipients in a chunk", ErrInvalid, n)
+	}
+	rs := make([]Recipient, 0, n)
+	for range n {
+		rs = append(rs, d.recipient())
+	}
+	if d.bad || len(d.b) != 0 {
+		return nil, fmt.Errorf("%w: stored recipients are cut off", ErrInvalid)
+	}
+	return rs, nil
+}
+
+// ReadRecipient takes one recipient, as AppendRecipient wrote it, from the
+// front of b.
+func ReadRecipient(b []byte) (r Recipient, rest []byte, err error) {
+	d := textDecoder{b: b}
+	r = d.recipient()
+	if d.bad {
+		return Recipient{}, b, fmt.Errorf("%w: recipient is cut off", ErrInvalid)
+	}
+	return r, d.b, nil
+}
+
+type textDecoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *textDecoder) recipient() Recipient {
+	r := Recipient{Email: d.text(), Name: d.text()}
+	if n := d.count(); n > 0 && !d.bad {
+		r.Vars = make(map[string]string, n)
+		for range n {
+			k := d.text()
+			r.Vars[k] = d.text()
+			if d.bad {
+				break
+			}
+		}
+	}
+	return r
+}
+
+// count reads a number of things that take at least a byte each.
+func (d *textDecoder) count() int {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 || v > uint64(len(d.b)) {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[n:]
+	return int(v) //nolint:gosec // bounded by len
+}
+
+func (d *textDecoder) text() string {
+	n := d.count()
+	if d.bad || n > len(d.b) {
+		d.bad = true
+		return ""
+	}
+	s := string(d.b[:n])
+	d.b = d.b[n:]
+	return s
+}

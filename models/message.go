@@ -1,0 +1,118 @@
+package models
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MessageKind is what a message asks for.
+type MessageKind string
+
+// The kinds of message.
+const (
+	BatchMessage   MessageKind = "batch"   // dispatch a chunk through any account
+	AccountMessage MessageKind = "account" // dispatch a chunk through one account
+	LogMessage     MessageKind = "log"     // dispatch one recipient through one account
+	EventMessage   MessageKind = "event"   // work off an inbox entry
+)
+
+// Message wakes a consumer. It carries ids and never content; losing,
+// doubling, delaying or reordering messages costs time and nothing else.
+type Message struct {
+	Kind      MessageKind `json:"k"`
+	Account   string      `json:"a,omitempty"` // of account, log and event messages: the namespace
+	ID        ID          `json:"id"`          // chunk, log or inbox entry
+	Retry     int         `json:"r,omitempty"` // #num of the routing key
+	Lane      Lane        `json:"l,omitempty"` // not of events
+	NotBefore time.Time   `json:"nb,omitzero"` // not to be delivered earlier
+}
+
+// Key is the routing key: batch.<uuid>, <ns>.<uuid>, log.<ns>.<uuid>, each with
+// .retry.N from the first retry on, or event.<ns>.
+func (m *Message) Key() string {
+	var b strings.Builder
+	b.Grow(64)
+	switch m.Kind {
+	case EventMessage:
+		return "event." + m.Account
+	case BatchMessage:
+		b.WriteString("batch.")
+	case LogMessage:
+		b.WriteString("log.")
+		b.WriteString(m.Account)
+		b.WriteByte('.')
+	case AccountMessage:
+		b.WriteString(m.Account)
+		b.WriteByte('.')
+	}
+	b.WriteString(m.ID.String())
+	if m.Retry > 0 {
+		b.WriteString(".retry.")
+		b.WriteString(strconv.Itoa(m.Retry))
+	}
+	return b.String()
+}
+
+// Validate reports what makes m impossible to publish.
+func (m *Message) Validate() error {
+	switch m.Kind {
+	case BatchMessage, AccountMessage, LogMessage, EventMessage:
+	default:
+		return fmt.Errorf("%w: message kind %q", ErrInvalid, m.Kind)
+	}
+	if m.ID.IsZero() {
+		return fmt.Errorf("%w: message without an id", ErrInvalid)
+	}
+	if m.Kind != BatchMessage && !ValidAccountName(m.Account) {
+		return fmt.Errorf("%w: message for account %q", ErrInvalid, m.Account)
+	}
+	if m.Kind != EventMessage && !m.Lane.Valid() {
+		return fmt.Errorf("%w: message in lane %q", ErrInvalid, m.Lane)
+	}
+	if m.Retry < 0 {
+		return fmt.Errorf("%w: message with retry %d", ErrInvalid, m.Retry)
+	}
+	return nil
+}
+
+// ValidAccountName reports whether s may name a provider account. The name is
+// one word of the routing keys: 1 to 32 of a-z, 0-9 and '-', beginning with a
+// letter; batch, log and event are taken.
+func ValidAccountName(s string) bool {
+	if s == "" || len(s) > 32 || s == "batch" || s == "log" || s == "event" {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if !(c >= 'a' && c <= 'z') && (i == 0 || !(c >= '0' && c <= '9' || c == '-')) {
+			return false
+		}
+	}
+	return true
+}
+
+// MatchKey reports whether a topic binding ('*' one word, '#' any number of
+// words, none included) matches a routing key.
+func MatchKey(binding, key string) bool {
+	return matchWords(strings.Split(binding, "."), strings.Split(key, "."))
+}
+
+func matchWords(b, k []string) bool {
+	for len(b) > 0 {
+		if b[0] == "#" {
+			for i := 0; i <= len(k); i++ {
+				if matchWords(b[1:], k[i:]) {
+					return true
+				}
+			}
+			return false
+		}
+		if len(k) == 0 || b[0] != "*" && b[0] != k[0] {
+			return false
+		}
+		b, k = b[1:], k[1:]
+	}
+	return len(k) == 0
+}

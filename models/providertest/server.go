@@ -1,0 +1,107 @@
+package providertest
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// A recorder is a provider that takes everything.
+type recorder struct {
+	t      testing.TB
+	s      Suite
+	mu     sync.Mutex
+	calls  int
+	copies []Copy
+}
+
+// serve starts a provider that takes everything, and an adapter for it.
+func serve(t testing.TB, s Suite) (models.Provider, *recorder) {
+	t.Helper()
+	rec := &recorder{t: t, s: s}
+	server := httptest.NewServer(rec)
+	t.Cleanup(server.Close)
+	return adapter(t, s, server.URL), rec
+}
+
+func adapter(t testing.TB, s Suite, url string) models.Provider {
+	t.Helper()
+	p := s.New(t, url)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		rec.t.Errorf("reading a request: %v", err)
+		return
+	}
+	copies, err := rec.s.Read(r, body)
+	if err != nil {
+		rec.t.Errorf("the provider would refuse the request: %v", err)
+	}
+	rec.mu.Lock()
+	rec.calls++
+	rec.copies = append(rec.copies, copies...)
+	rec.mu.Unlock()
+	rec.s.Accept(w)
+}
+
+// answering starts a provider that gives one answer to everything.
+func answering(t testing.TB, s Suite, answer http.HandlerFunc) models.Provider {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		answer(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return adapter(t, s, server.URL)
+}
+
+// raw starts a TCP server. handle is called for every connection and closes it
+// by returning. It returns the base URL.
+func raw(t testing.TB, handle func(*net.TCPConn)) string {
+	t.Helper()
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.AcceptTCP()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer c.Close()
+				handle(c)
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	return "http://" + l.Addr().String()
+}
+
+// readRequest reads a whole request.
+func readRequest(c net.Conn) bool {
+	r, err := http.ReadRequest(bufio.NewReader(c))
+	if err != nil {
+		return false
+	}
+	_, err = io.Copy(io.Discard, r.Body)
+	return err == nil
+}
+
+// untilClosed waits until the other side closes c.
+func untilClosed(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+
+// reset makes closing c an abort (RST).
+func reset(c *net.TCPConn) { _ = c.SetLinger(0) }

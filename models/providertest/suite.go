@@ -1,0 +1,197 @@
+// Package providertest is the contract of models.Provider as tests. Every
+// adapter runs all of it, against servers of the suite's own:
+//
+//	func TestContract(t *testing.T) { providertest.Run(t, suite) }
+//
+// The suite knows no provider. What differs from one to the other (how a call is
+// read, what acceptance looks like, how a post is signed) the adapter's test
+// gives it in a Suite.
+package providertest
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// A Suite describes an adapter and its provider.
+type Suite struct {
+	// New makes an adapter that calls baseURL and is configured for webhooks.
+	// Its time-out is at least 20 s. The suite closes it.
+	New func(t testing.TB, baseURL string) models.Provider
+
+	// Read tells which mails the provider would send for a request, with
+	// everything filled in. It fails for requests that the provider would refuse.
+	Read func(r *http.Request, body []byte) ([]Copy, error)
+
+	// Accept answers a call as the provider does when it takes the mail. Its
+	// answer must have a body or, if it has none, say all in the header.
+	Accept func(w http.ResponseWriter)
+
+	// Answers are answers of the provider and what they mean.
+	Answers []Answer
+
+	// Sign signs a post at a time; Forge does so with a key that is not the
+	// account's. Shift changes a signed post so that the signed bytes stay the
+	// same while their parts do not.
+	Sign, Forge func(body []byte, at time.Time) (http.Header, []byte)
+	Shift       func(h http.Header, body []byte) (http.Header, []byte)
+
+	// Post is the body of a post that says that a log's mail was delivered.
+	Post func(log models.ID, attempt int) []byte
+
+	// Mixed is a post with good events among broken, foreign and unknown ones, as
+	// far as the provider can send such, and the number of the good ones.
+	Mixed     []byte
+	MixedGood int
+}
+
+// A Copy is one mail to one recipient, as it would arrive.
+type Copy struct {
+	To                  string
+	Visible             []string // other recipients that it shows
+	Log, Attempt        string   // our ids, as they come back with its events
+	From                string   // with its display name
+	ReplyTo             string
+	Subject, Text, HTML string
+}
+
+// An Answer is one of a provider, and what it means for a call of three
+// recipients and for a call of one.
+type Answer struct {
+	Name       string
+	Status     int
+	Header     map[string]string
+	Body       string
+	Three, One models.Class  // Three: of the second recipient; see Others
+	Others     models.Class  // of the first and the third, where it differs
+	Reason     models.Reason // of the second, if it matters
+	RetryIn    time.Duration // of throttled, give or take half a minute; 0: RetryAt is not set
+}
+
+// Run tests the whole contract.
+func Run(t *testing.T, s Suite) {
+	t.Helper()
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, Suite)
+	}{
+		{"Copies", testCopies},
+		{"Thousand", testThousand},
+		{"Parallel", testParallel},
+		{"Placeholders", testPlaceholders},
+		{"HeaderInjection", testHeaderInjection},
+		{"Refusals", testRefusals},
+		{"Answers", testAnswers},
+		{"GarbageAnswers", testGarbage},
+		{"Redirect", testRedirect},
+		{"Unavailable", testUnavailable},
+		{"Unknown", testUnknown},
+		{"Truncated", testTruncated},
+		{"Once", testOnce},
+		{"Verify", testVerify},
+		{"Parse", testParse},
+		{"ParseMixed", testMixed},
+		{"ParseGarbage", testParseGarbage},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, s) })
+	}
+}
+
+// batch is a fixed ID, so that failures can be compared.
+var batch = func() models.ID {
+	id, err := models.ParseBatchID("01930000-0000-7000-8abc-def000000000")
+	if err != nil {
+		panic(err)
+	}
+	return id
+}()
+
+// call makes a call for n recipients of chunk 0.
+func call(n int) *models.Call {
+	c := &models.Call{Batch: batch, Attempt: 3, Content: &models.Content{
+		From: models.Address{Email: "shop@sender.test", Name: "The Shop"}, ReplyTo: models.Address{Email: "help@sender.test"},
+		Subject: "Order {{order}}", Text: "Hello {{name}}, order {{order}}.", HTML: "<p>Hello {{ name }}, order {{order}}.</p>",
+	}}
+	for i := 1; i <= n; i++ {
+		c.Recipients = append(c.Recipients, models.CallRecipient{Log: batch.Log(i), Recipient: models.Recipient{
+			Email: fmt.Sprintf("User.%d@rcpt%d.test", i, i%7), Name: fmt.Sprintf("Name %d", i),
+			Vars: map[string]string{"order": fmt.Sprintf("A-%d", i)}}})
+	}
+	return c
+}
+
+// chunk is call(n) for chunk number k.
+func chunk(k, n int) *models.Call {
+	c := call(n)
+	for i := range c.Recipients {
+		c.Recipients[i].Log = batch.Chunk(k).Log(i + 1)
+		c.Recipients[i].Email = fmt.Sprintf("k%d-%s", k, c.Recipients[i].Email)
+	}
+	return c
+}
+
+// check asks of parts what is true of every answer to c.
+func check(t testing.TB, c *models.Call, parts []models.Part) {
+	t.Helper()
+	var seen models.Set
+	for _, p := range parts {
+		if !p.Class.Valid() {
+			t.Errorf("class %q does not exist", p.Class)
+		}
+		if p.Recipients.Empty() {
+			t.Errorf("a part of class %s has no recipients", p.Class)
+		}
+		if twice := seen.And(p.Recipients); !twice.Empty() {
+			t.Errorf("recipients %s are in two parts", twice)
+		}
+		seen = seen.Or(p.Recipients)
+		if len(p.Text) > models.MaxText {
+			t.Errorf("a text has %d bytes, at most %d are allowed", len(p.Text), models.MaxText)
+		}
+		if strings.Contains(p.Text, "@") {
+			t.Errorf("the text %q may hold an address", p.Text)
+		}
+		if p.Reason != "" && !p.Reason.Known() {
+			t.Errorf("reason %q does not exist", p.Reason)
+		}
+		if !p.RetryAt.IsZero() && p.Class != models.Throttled {
+			t.Errorf("class %s has a RetryAt", p.Class)
+		}
+	}
+	if all := c.Numbers(); seen != all {
+		t.Errorf("the parts name %s instead of %s", seen, all)
+	}
+}
+
+// only checks parts and that they are one part of the wanted class.
+func only(t testing.TB, c *models.Call, parts []models.Part, want ...models.Class) {
+	t.Helper()
+	check(t, c, parts)
+	if len(parts) != 1 || !slices.Contains(want, parts[0].Class) {
+		t.Fatalf("got %s, want one part of class %v", show(parts), want)
+	}
+}
+
+// classOf is the class of recipient n.
+func classOf(parts []models.Part, n int) (models.Part, bool) {
+	for _, p := range parts {
+		if p.Recipients.Has(n) {
+			return p, true
+		}
+	}
+	return models.Part{}, false
+}
+
+func show(parts []models.Part) string {
+	var b strings.Builder
+	for _, p := range parts {
+		fmt.Fprintf(&b, "[%s %s status %d reason %q text %q]", p.Class, p.Recipients, p.Status, p.Reason, p.Text)
+	}
+	return b.String()
+}

@@ -1,0 +1,177 @@
+package providertest
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+func testVerify(t *testing.T, s Suite) {
+	p := adapter(t, s, "http://127.0.0.1:1")
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	body := s.Post(batch.Log(1), 1)
+	h, signed := s.Sign(body, now)
+	replay, err := p.Verify(h, signed, now)
+	if err != nil {
+		t.Fatalf("a good post is refused: %v", err)
+	}
+	h.Set("Content-Type", "application/octet-stream")
+	if _, err := p.Verify(h, signed, now); err != nil {
+		t.Errorf("another content type: %v", err)
+	}
+	refused := func(name string, h http.Header, body []byte) *models.WebhookError {
+		t.Helper()
+		_, err := p.Verify(h, body, now)
+		var refusal *models.WebhookError
+		if !errors.As(err, &refusal) {
+			t.Errorf("%s: got %v, want a *models.WebhookError", name, err)
+			return &models.WebhookError{}
+		}
+		if refusal.Status < 400 || refusal.Code == "" {
+			t.Errorf("%s: refused with status %d, code %q", name, refusal.Status, refusal.Code)
+		}
+		return refusal
+	}
+	h, forged := s.Forge(body, now)
+	if e := refused("signed with another key", h, forged); e.Code != "bad_signature" {
+		t.Errorf("signed with another key: code %q", e.Code)
+	}
+	refused("not signed", http.Header{}, body)
+	refused("empty", http.Header{}, nil)
+	h, signed = s.Sign(body, now)
+	refused("shifted", firstOf(s.Shift(h, signed)), secondOf(s.Shift(h, signed)))
+	for _, age := range []time.Duration{26 * time.Hour, -2 * time.Hour, 30 * 24 * time.Hour} {
+		h, signed := s.Sign(body, now.Add(-age))
+		if e := refused("stale", h, signed); e.Code != "stale" || e.Status == http.StatusNotAcceptable {
+			t.Errorf("signed %v ago: code %q, status %d; it may be our clock, so the provider must repeat", age, e.Code, e.Status)
+		}
+	}
+	for _, age := range []time.Duration{23 * time.Hour, 5 * time.Minute, -30 * time.Minute} {
+		h, signed := s.Sign(body, now.Add(-age))
+		if _, err := p.Verify(h, signed, now); err != nil {
+			t.Errorf("signed %v ago: %v", age, err)
+		}
+	}
+	// Whatever is changed is either refused or can be told by what it replays.
+	for i := range signed {
+		changed := bytes.Clone(signed)
+		changed[i] ^= 1
+		if got, err := p.Verify(h, changed, now); err == nil && (replay == "" || got == "") {
+			t.Fatalf("byte %d was changed and nothing tells", i)
+		}
+	}
+	for name := range h {
+		for i := range h.Get(name) {
+			changed := h.Clone()
+			v := []byte(h.Get(name))
+			v[i] ^= 1
+			changed.Set(name, string(v))
+			if _, err := p.Verify(changed, signed, now); err == nil && !strings.EqualFold(name, "Content-Type") {
+				t.Fatalf("byte %d of %s was changed and nobody minds", i, name)
+			}
+		}
+	}
+	// A replay carries the same thing again, however it is written.
+	h, signed = s.Sign(body, now)
+	first, _ := p.Verify(h, signed, now)
+	if again, _ := p.Verify(h, signed, now.Add(time.Hour)); again != first {
+		t.Errorf("the same post replays %q and %q", first, again)
+	}
+}
+
+func firstOf(h http.Header, _ []byte) http.Header { return h }
+func secondOf(_ http.Header, body []byte) []byte  { return body }
+
+func testParse(t *testing.T, s Suite) {
+	p := adapter(t, s, "http://127.0.0.1:1")
+	for _, n := range []int{1, 500, 1000} {
+		body := s.Post(batch.Chunk(3).Log(n), 7)
+		got := p.Parse(body)
+		if len(got.Events) != 1 || len(got.Skipped) != 0 {
+			t.Fatalf("%d events, skipped %q", len(got.Events), got.Skipped)
+		}
+		e := got.Events[0]
+		if e.Log != batch.Chunk(3).Log(n) || e.Event.Attempt != 7 || e.Event.Kind != models.Delivered || e.Event.ID == "" || e.Event.At.IsZero() {
+			t.Errorf("got %+v", e)
+		}
+		if again := p.Parse(body); again.Events[0] != e {
+			t.Errorf("the same post says %+v and %+v", e, again.Events[0])
+		}
+	}
+	// Events that are not ours are told, and are none.
+	ours := s.Post(batch.Log(1), 7)
+	id := []byte(batch.Log(1).String())
+	for _, foreign := range []string{"", "01930000-0000-7000-8abc-def000000000", strings.ToUpper(string(id)), "01930000-0000-4000-8abc-def000000001", "null", "x"} {
+		got := p.Parse(bytes.ReplaceAll(ours, id, []byte(foreign)))
+		if len(got.Events) != 0 || len(got.Skipped) != 1 {
+			t.Errorf("log %q: %d events, skipped %q", foreign, len(got.Events), got.Skipped)
+		}
+	}
+	for _, attempt := range []int{0, -1, 1_000_001} {
+		if got := p.Parse(s.Post(batch.Log(1), attempt)); len(got.Events) != 0 || len(got.Skipped) != 1 {
+			t.Errorf("attempt %d: %d events, skipped %q", attempt, len(got.Events), got.Skipped)
+		}
+	}
+}
+
+func testMixed(t *testing.T, s Suite) {
+	p := adapter(t, s, "http://127.0.0.1:1")
+	got := p.Parse(s.Mixed)
+	if len(got.Events) != s.MixedGood {
+		t.Errorf("%d good events, want %d; skipped %q", len(got.Events), s.MixedGood, got.Skipped)
+	}
+	sound(t, got)
+}
+
+// sound checks what is true of whatever Parse returns.
+func sound(t testing.TB, got models.Parsed) {
+	t.Helper()
+	for _, e := range got.Events {
+		v := e.Event
+		if !v.Kind.Valid() || v.ID == "" || v.Attempt < 1 || e.Log.Recipient() < 1 || len(v.Text) > models.MaxText || strings.Contains(v.Text, "@") ||
+			v.Reason != "" && !v.Reason.Known() || v.Kind.Failure() && v.Reason == "" {
+			t.Errorf("event %+v", e)
+		}
+	}
+	for _, line := range got.Skipped {
+		if line == "" || strings.ContainsAny(line, "@\n") {
+			t.Errorf("skipped line %q", line)
+		}
+	}
+}
+
+// Sound checks of a result of Parse what is true of every one; for fuzz tests.
+func Sound(t testing.TB, got models.Parsed) { t.Helper(); sound(t, got) }
+
+func testParseGarbage(t *testing.T, s Suite) {
+	p := adapter(t, s, "http://127.0.0.1:1")
+	now := time.Now()
+	feed := func(body []byte) {
+		sound(t, p.Parse(body))
+		_, _ = p.Verify(http.Header{}, body, now)
+	}
+	for _, text := range []string{"", " ", "null", "[]", "{}", "[null]", "[1,2]", "[[[]]]", `["a"]`, "[{}]", "[,]", "]", "}", `{"event-data":7}`, `{"event-data":[]}`,
+		`{"signature":7,"event-data":null}`, "\x00", "\xff\xfe", strings.Repeat("[", 1<<20), strings.Repeat(`{"a":`, 1<<18), strings.Repeat("[{", 1<<18), `[{"event":`} {
+		feed([]byte(text))
+	}
+	for _, seed := range [][]byte{s.Post(batch.Log(1), 1), s.Mixed} {
+		for cut := range min(len(seed), 4000) {
+			feed(seed[:cut])
+			feed(seed[cut:])
+		}
+		rng := rand.New(rand.NewPCG(1, 2))
+		for range 2000 {
+			body := bytes.Clone(seed)
+			for range 1 + rng.IntN(4) {
+				body[rng.IntN(len(body))] = byte(rng.IntN(256))
+			}
+			feed(body)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package models
+
+import (
+	"fmt"
+	"iter"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// Set is a set of recipient numbers (1 to 1,000) of one chunk. The zero value
+// is empty. It is a value: copying it copies the set.
+type Set struct{ w [16]uint64 }
+
+// SetOf returns the set of the given numbers.
+func SetOf(numbers ...int) Set {
+	var s Set
+	for _, n := range numbers {
+		s.Add(n)
+	}
+	return s
+}
+
+// SetTo returns the set {1, …, n}.
+func SetTo(n int) Set {
+	var s Set
+	for i := 1; i <= n; i++ {
+		s.Add(i)
+	}
+	return s
+}
+
+// Add puts n into the set; numbers outside 1 to 1,000 are ignored.
+func (s *Set) Add(n int) {
+	if n >= 1 && n <= MaxChunkRecipients {
+		s.w[n>>6] |= 1 << (n & 63)
+	}
+}
+
+// Remove takes n out of the set.
+func (s *Set) Remove(n int) {
+	if n >= 1 && n <= MaxChunkRecipients {
+		s.w[n>>6] &^= 1 << (n & 63)
+	}
+}
+
+// Has reports whether n is in the set.
+func (s Set) Has(n int) bool {
+	return n >= 1 && n <= MaxChunkRecipients && s.w[n>>6]&(1<<(n&63)) != 0
+}
+
+// Len is the number of members.
+func (s Set) Len() int {
+	n := 0
+	for _, w := range s.w {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// Empty reports whether the set has no member.
+func (s Set) Empty() bool { return s.w == [16]uint64{} }
+
+// First is the smallest member, or 0.
+func (s Set) First() int {
+	for i, w := range s.w {
+		if w != 0 {
+			return i<<6 + bits.TrailingZeros64(w)
+		}
+	}
+	return 0
+}
+
+// And returns the members of both sets.
+func (s Set) And(o Set) Set {
+	for i := range s.w {
+		s.w[i] &= o.w[i]
+	}
+	return s
+}
+
+// Or returns the members of either set.
+func (s Set) Or(o Set) Set {
+	for i := range s.w {
+		s.w[i] |= o.w[i]
+	}
+	return s
+}
+
+// Minus returns the members of s that are not in o.
+func (s Set) Minus(o Set) Set {
+	for i := range s.w {
+		s.w[i] &^= o.w[i]
+	}
+	return s
+}
+
+// All yields the members in ascending order.
+func (s Set) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i, w := range s.w {
+			for w != 0 {
+				if !yield(i<<6 + bits.TrailingZeros64(w)) {
+					return
+				}
+				w &= w - 1
+			}
+		}
+	}
+}
+
+// Halves splits the set into its lower and upper half; the first is never the
+// smaller one.
+func (s Set) Halves() (lower, upper Set) {
+	half, k := (s.Len()+1)/2, 0
+	for n := range s.All() {
+		if k < half {
+			lower.Add(n)
+		} else {
+			upper.Add(n)
+		}
+		k++
+	}
+	return lower, upper
+}
+
+// String writes the set as ranges: "1-500,502".
+func (s Set) String() string {
+	var b strings.Builder
+	from, to := 0, 0
+	flush := func() {
+		if from == 0 {
+			return
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(from))
+		if to > from {
+			b.WriteByte('-')
+			b.WriteString(strconv.Itoa(to))
+		}
+	}
+	for n := range s.All() {
+		if n == to+1 && from != 0 {
+			to = n
+			continue
+		}
+		flush()
+		from, to = n, n
+	}
+	flush()
+	return b.String()
+}
+
+// ParseSet reads what String wrote. Numbers outside 1 to 1,000 and malformed
+// ranges are errors that wrap ErrInvalid.
+func ParseSet(text string) (Set, error) {
+	var s Set
+	if text == "" {
+		return s, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		a, b, isRange := strings.Cut(part, "-")
+		from, err := strconv.Atoi(a)
+		to := from
+		if err == nil && isRange {
+			to, err = strconv.Atoi(b)
+		}
+		if err != nil || from < 1 || to < from || to > MaxChunkRecipients {
+			return Set{}, fmt.Errorf("%w: recipient range %q", ErrInvalid, part)
+		}
+		for n := from; n <= to; n++ {
+			s.Add(n)
+		}
+	}
+	return s, nil
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Set) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Set) UnmarshalText(b []byte) error {
+	v, err := ParseSet(string(b))
+	if err == nil {
+		*s = v
+	}
+	return err
+}

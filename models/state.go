@@ -1,0 +1,407 @@
+package models
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// State is where a log stands.
+type State string
+
+// The states of a log.
+const (
+	Queued    State = "queued"
+	Success   State = "success"
+	Failed    State = "failed"
+	Cancelled State = "cancelled"
+)
+
+// Valid reports whether s is one of the states.
+func (s State) Valid() bool { return s == Queued || s == Success || s == Failed || s == Cancelled }
+
+// Verdict is what is known of one attempt for one recipient.
+type Verdict string
+
+// The verdicts.
+const (
+	Open         Verdict = "open"      // no answer is known (yet)
+	Uncertain    Verdict = "unknown"   // the answer itself is that nobody knows
+	Taken        Verdict = "accepted"  // the provider has it; no final event yet
+	Refused      Verdict = "refused"   // the provider did not take it
+	GaveUp       Verdict = "failed"    // the provider took it and reported a failure
+	WasDelivered Verdict = "delivered" // delivered (or accepted through an account without events)
+)
+
+// Settled reports whether another attempt may follow without risk.
+func (v Verdict) Settled() bool { return v == Refused || v == GaveUp || v == WasDelivered }
+
+// Try is one attempt as one recipient sees it.
+type Try struct {
+	Attempt     int
+	Account     string
+	Verdict     Verdict
+	Class       Class  // of the answer; empty while none is known
+	Reason      Reason // why refused or failed
+	Text        string // the provider's words
+	Status      int
+	At          time.Time // of the answer or the deciding event
+	RetryAt     time.Time // of a throttled answer
+	Unconfirmed bool
+	Deferred    bool
+}
+
+// Status is the state of one log and what it was derived from.
+type Status struct {
+	State     State
+	Reason    Reason // why it failed or was cancelled; Unconfirmed for such a success
+	Detail    string // the provider's words, or ours
+	Account   string // the account that decided, if one did
+	MayDouble bool   // it was sent again while an earlier outcome was not known
+	Copies    int    // attempts known to have been delivered; 2 and more is a doubled mail
+	Attempts  int    // attempts that covered the recipient
+	Retries   int    // attempts that count as retries
+	Splits    int    // attempts that were made to find a bad recipient
+	Last      Try    // the newest attempt
+	Released  bool   // let go by hand, and no attempt since
+}
+
+// Tried reports whether any attempt covered the recipient.
+func (s *Status) Tried() bool { return s.Attempts > 0 }
+
+// Waiting reports whether a decision is due: queued, and no attempt is
+// unsettled.
+func (s *Status) Waiting() bool {
+	return s.State == Queued && (s.Attempts == 0 || s.Released || s.Last.Verdict.Settled())
+}
+
+// Unsettled reports whether a provider may have the mail: the newest attempt is
+// open, unknown, or accepted without a final event.
+func (s *Status) Unsettled() bool {
+	return s.State == Queued && s.Attempts > 0 && !s.Released && !s.Last.Verdict.Settled()
+}
+
+// View is the resolved state of one chunk.
+type View struct {
+	Size    int      // recipients
+	Entries []Entry  // the ledger, ascending
+	Version int64    // entries plus facts it was made from
+	Logs    []Status // Logs[i] is recipient i+1
+
+	tries [][]Try // per attempt entry, per recipient; nil where the attempt does not cover it
+	which []int   // index in Entries of each attempt
+}
+
+// Status returns the status of recipient r (from 1).
+func (v *View) Status(r int) *Status { return &v.Logs[r-1] }
+
+// Tries lists the attempts that covered recipient r, oldest first.
+func (v *View) Tries(r int) []Try {
+	var out []Try
+	for i, e := range v.which {
+		if v.Entries[e].Recipients.Has(r) {
+			out = append(out, v.tries[i][r-1])
+		}
+	}
+	return out
+}
+
+// EachTry calls f for every attempt that covered recipient r, oldest first.
+func (v *View) EachTry(r int, f func(*Try)) {
+	for i, e := range v.which {
+		if v.Entries[e].Recipients.Has(r) {
+			f(&v.tries[i][r-1])
+		}
+	}
+}
+
+// Where returns the recipients whose status satisfies ok.
+func (v *View) Where(ok func(r int, s *Status) bool) Set {
+	var out Set
+	for i := range v.Logs {
+		if ok(i+1, &v.Logs[i]) {
+			out.Add(i + 1)
+		}
+	}
+	return out
+}
+
+// Entry returns ledger entry n; the zero Entry if there is none.
+func (v *View) Entry(n int) Entry {
+	i, ok := slices.BinarySearchFunc(v.Entries, n, func(e Entry, n int) int { return cmp.Compare(e.Number, n) })
+	if !ok {
+		return Entry{}
+	}
+	return v.Entries[i]
+}
+
+// NextNumber is the number the next ledger entry must have.
+func (v *View) NextNumber() int {
+	if n := len(v.Entries); n > 0 {
+		return v.Entries[n-1].Number + 1
+	}
+	return 1
+}
+
+// Resolve derives the state of every log of a chunk of size recipients from its
+// ledger and facts. It is a pure function: no clock, no configuration, no
+// provider names. Facts may come in any order and any number of times.
+//
+// Within one attempt a bounce beats delivered, whichever came first; across
+// attempts delivered wins. Deferrals, opens, clicks, complaints and
+// unsubscribes change no state. An event counts only for the attempt and the
+// account that it names. A soft failure leaves a log queued until an ending
+// says that nothing more will be tried; a hard one ends it.
+func Resolve(size int, entries []Entry, facts []Fact) *View {
+	v := &View{Size: size, Entries: sortedEntries(entries), Logs: make([]Status, size)}
+	facts = distinctFacts(facts)
+	v.Version = int64(len(v.Entries) + len(facts))
+
+	byNumber := map[int]int{} // attempt number -> index in which
+	for i := range v.Entries {
+		if e := &v.Entries[i]; e.Kind == Attempt {
+			byNumber[e.Number] = len(v.which)
+			v.which = append(v.which, i)
+			v.tries = append(v.tries, openTries(e, size))
+		}
+	}
+	for i := range facts {
+		if o := facts[i].Outcome; o != nil {
+			if a, ok := byNumber[o.Attempt]; ok {
+				applyOutcome(v.tries[a], &v.Entries[v.which[a]], o)
+			}
+		}
+	}
+	for _, e := range distinctEvents(facts) {
+		if a, ok := byNumber[e.Attempt]; ok {
+			applyEvent(v.tries[a], &v.Entries[v.which[a]], e)
+		}
+	}
+	for r := 1; r <= size; r++ {
+		v.Logs[r-1] = v.settle(r)
+	}
+	return v
+}
+
+func sortedEntries(entries []Entry) []Entry {
+	sorted := func(a, b Entry) int { return cmp.Compare(a.Number, b.Number) }
+	if !slices.IsSortedFunc(entries, sorted) {
+		entries = slices.Clone(entries)
+		slices.SortFunc(entries, sorted)
+	}
+	return slices.CompactFunc(slices.Clone(entries), func(a, b Entry) bool { return a.Number == b.Number })
+}
+
+// distinctFacts sorts by key and drops repeats, so that the order of arrival
+// cannot matter further on.
+func distinctFacts(facts []Fact) []Fact {
+	facts = slices.Clone(facts)
+	slices.SortFunc(facts, func(a, b Fact) int { return cmp.Compare(a.Key, b.Key) })
+	return slices.CompactFunc(facts, func(a, b Fact) bool { return a.Key == b.Key })
+}
+
+// distinctEvents drops repeats of an event under the provider's id and puts the
+// rest into an order of their own.
+func distinctEvents(facts []Fact) []*Event {
+	n := 0
+	for i := range facts {
+		n += len(facts[i].Events)
+	}
+	if n == 0 {
+		return nil
+	}
+	out := make([]*Event, 0, n)
+	for i := range facts {
+		for k := range facts[i].Events {
+			out = append(out, &facts[i].Events[k])
+		}
+	}
+	slices.SortFunc(out, func(a, b *Event) int {
+		return cmp.Or(cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Recipient, b.Recipient), a.At.Compare(b.At),
+			cmp.Compare(a.Account, b.Account), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
+	})
+	return slices.CompactFunc(out, func(a, b *Event) bool {
+		return a.ID == b.ID && a.Kind == b.Kind && a.Account == b.Account && a.Attempt == b.Attempt && a.Recipient == b.Recipient
+	})
+}
+
+func openTries(e *Entry, size int) []Try {
+	t := make([]Try, size)
+	for r := range e.Recipients.All() {
+		if r <= size {
+			t[r-1] = Try{Attempt: e.Number, Account: e.Account, Verdict: Open, At: e.At}
+		}
+	}
+	return t
+}
+
+// weight orders the answers that may be known of one attempt: only a late or
+// looked-up answer makes two of them.
+func (p *Part) weight() int {
+	switch {
+	case p.Class.Refused() && p.reason().Hard():
+		return 4
+	case p.Class == Accepted:
+		return 3
+	case p.Class.Refused():
+		return 2
+	}
+	return 1
+}
+
+// reason is the part's reason, or the one that its class implies.
+func (p *Part) reason() Reason {
+	if p.Class == Split {
+		return RefusedTogether // whatever it was, it may be about another recipient
+	}
+	if p.Reason != "" {
+		return p.Reason
+	}
+	switch p.Class {
+	case RejectedRecipient:
+		return MailboxInvalid
+	case RejectedRequest:
+		return InvalidRequest
+	case RejectedHereClass:
+		return RejectedHere
+	case AccountClass:
+		return ProviderAccount
+	case Throttled:
+		return RateLimited
+	case Unavailable:
+		return ProviderUnavailable
+	case Unknown:
+		return OutcomeUnknown
+	case Accepted, Split:
+	}
+	return ""
+}
+
+func applyOutcome(tries []Try, e *Entry, o *Outcome) {
+	for i := range o.Parts {
+		p := &o.Parts[i]
+		if !p.Class.Valid() {
+			continue
+		}
+		for r := range p.Recipients.And(e.Recipients).All() {
+			if r > len(tries) {
+				break
+			}
+			t := &tries[r-1]
+			if t.Class != "" && (&Part{Class: t.Class, Reason: t.Reason}).weight() >= p.weight() {
+				continue
+			}
+			t.Class, t.Status, t.Text, t.RetryAt = p.Class, p.Status, p.Text, p.RetryAt
+			t.At, t.Reason, t.Unconfirmed = o.At, p.reason(), false
+			switch {
+			case p.Class == Accepted && p.Final:
+				t.Verdict, t.Unconfirmed = WasDelivered, true
+			case p.Class == Accepted:
+				t.Verdict = Taken
+			case p.Class == Unknown:
+				t.Verdict = Uncertain
+			default:
+				t.Verdict = Refused
+			}
+		}
+	}
+}
+
+func applyEvent(tries []Try, e *Entry, ev *Event) {
+	if ev.Account != e.Account || ev.Recipient > len(tries) || !e.Recipients.Has(ev.Recipient) || !ev.Kind.Valid() {
+		return
+	}
+	t := &tries[ev.Recipient-1]
+	switch {
+	case ev.Kind.Failure():
+		reason := ev.Reason
+		if reason == "" {
+			reason = BounceUnknown
+		}
+		if t.Verdict == GaveUp && (t.Reason.Hard() || !reason.Hard()) {
+			return // the first hard failure stands, else the first one
+		}
+		t.Verdict, t.Reason, t.Text, t.Status, t.At = GaveUp, reason, ev.Text, ev.Status, ev.At
+		t.Unconfirmed, t.Deferred = false, false
+	case ev.Kind == Delivered:
+		if t.Verdict == GaveUp || t.Verdict == WasDelivered && !t.Unconfirmed {
+			return
+		}
+		t.Verdict, t.Reason, t.Text, t.Status, t.At = WasDelivered, "", ev.Text, ev.Status, ev.At
+		t.Unconfirmed, t.Deferred = false, false
+	default:
+		// Whatever else is reported, the provider must have taken the mail.
+		if t.Verdict == Open || t.Verdict == Uncertain || t.Verdict == Refused && !t.Reason.Hard() {
+			t.Verdict, t.Reason, t.At = Taken, "", ev.At
+		}
+		if ev.Kind == Deferred && t.Verdict == Taken {
+			t.Deferred, t.Reason, t.Text, t.Status = true, ev.Reason, ev.Text, ev.Status
+		}
+	}
+}
+
+// settle folds the attempts and entries of one recipient into its status.
+func (v *View) settle(r int) Status {
+	s := Status{State: Queued}
+	var closing *Entry  // the newest entry that covers r, if it closes
+	var hard, best *Try // the newest hard failure, the first delivery
+	k := 0
+	for i := range v.Entries {
+		e := &v.Entries[i]
+		isAttempt := e.Kind == Attempt
+		if isAttempt {
+			k++
+		}
+		if !e.Recipients.Has(r) {
+			continue
+		}
+		switch e.Kind {
+		case Attempt:
+			t := &v.tries[k-1][r-1]
+			closing, s.Released = nil, false
+			s.Last = *t
+			s.Attempts++
+			s.MayDouble = s.MayDouble || e.MayDouble
+			if e.Split > 0 {
+				s.Splits++
+			} else {
+				s.Retries++
+			}
+			switch {
+			case t.Verdict == WasDelivered:
+				s.Copies++
+				if best == nil || best.Unconfirmed && !t.Unconfirmed {
+					best = t
+				}
+			case t.Verdict.Settled() && t.Reason.Hard():
+				hard = t
+			}
+		case Ending, Cancel:
+			closing, s.Released = e, false
+		case Release:
+			closing, s.Released, hard = nil, true, nil // what ended it before does not count any more
+		}
+	}
+	if s.Retries > 0 {
+		s.Retries-- // the first attempt is no retry
+	}
+	switch {
+	case best != nil:
+		s.State, s.Account, s.Detail = Success, best.Account, best.Text
+		if best.Unconfirmed {
+			s.Reason = Unconfirmed
+		}
+	case s.Released:
+	case hard != nil:
+		s.State, s.Reason, s.Detail, s.Account = Failed, hard.Reason, hard.Text, hard.Account
+	case closing == nil && s.Attempts > 0 && !s.Last.Verdict.Settled():
+	case closing != nil && closing.Kind == Cancel:
+		s.State, s.Reason, s.Detail = Cancelled, CancelledByRq, closing.Detail
+	case closing != nil:
+		s.State, s.Reason, s.Detail, s.Account = Failed, closing.Reason, closing.Detail, s.Last.Account
+		if s.Detail == "" {
+			s.Detail = s.Last.Text
+		}
+	}
+	return s
+}

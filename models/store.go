@@ -1,0 +1,172 @@
+package models
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Store is the truth. The contract is written for what Cassandra can serve:
+// every read is one partition or a cursor over one, and the only exclusive step
+// is a compare-and-set in one partition (Append, and the commit of a batch).
+//
+// All methods may be called by many goroutines and processes at once. Every
+// write except those two is idempotent: doing it again with the same arguments
+// is doing it once. A write that returned nil survives a crash of the process
+// and of the machine. Implementations repeat idempotent writes on their own;
+// every method may return ErrUnavailable (nothing is known to have been done;
+// call again later) and, after Close, ErrClosed. Reads return what was written
+// before they began, whichever process wrote it.
+type Store interface {
+	UserStore
+	BatchStore
+	RecordStore
+	SummaryStore
+	AgendaStore
+	InboxStore
+
+	// Ping reports whether the store can serve. Errors: ErrUnavailable.
+	Ping(ctx context.Context) error
+	// Lease takes or renews the lease name for holder and reports whether it
+	// holds it until ttl from now. At most one holder has it at a time, up to
+	// differences between clocks; nothing but efficiency may depend on it.
+	// A ttl of 0 gives it up.
+	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
+	// PutReport keeps what a process says about itself under kind and name
+	// until ttl from now; a newer report replaces an older one. Reports reads
+	// all of a kind that have not ended, by name.
+	PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
+	Reports(ctx context.Context, kind string) (map[string][]byte, error)
+	// Close waits for running calls and frees everything. Calling it again
+	// does nothing.
+	Close() error
+}
+
+// UserStore keeps users and API keys.
+type UserStore interface {
+	// CreateUser stores a user. Errors: ErrExists (name is taken; it is decided
+	// by compare-and-set), ErrInvalid.
+	CreateUser(ctx context.Context, u User) error
+	// UserByName finds a user by name, User by id. Errors: ErrNotFound.
+	UserByName(ctx context.Context, name string) (User, error)
+	User(ctx context.Context, id string) (User, error)
+	// Users lists all users by name.
+	Users(ctx context.Context) ([]User, error)
+
+	// CreateKey stores a key.
+	CreateKey(ctx context.Context, k Key) error
+	// KeyByHash finds a key by the hash of its secret, revoked ones too.
+	// Errors: ErrNotFound.
+	KeyByHash(ctx context.Context, hash string) (Key, error)
+	// Keys lists the keys of a user, oldest first, revoked ones too.
+	Keys(ctx context.Context, user string) ([]Key, error)
+	// RevokeKey marks a key as revoked at a time; the first revocation stands.
+	// Errors: ErrNotFound.
+	RevokeKey(ctx context.Context, user, key string, at time.Time) error
+}
+
+// BatchStore keeps batches and their recipients. A batch is accepted like this:
+// Schedule an agenda entry, PutChunk for every chunk but the first, PutBatch
+// with the first chunk. Only with that last write the batch exists.
+type BatchStore interface {
+	// PutChunk stores the recipients of a chunk. They are not visible to
+	// anybody before PutBatch.
+	PutChunk(ctx context.Context, c Chunk) error
+	// PutBatch stores the batch with its first chunk (whose ID is the batch's)
+	// and makes it exist, in the user's list too. It is decided against
+	// AbandonBatch by compare-and-set when the batch has more than one chunk.
+	// Errors: ErrNotFound (the batch was abandoned: nothing will be sent),
+	// ErrOutcomeUnknown (it may exist; repeating settles it).
+	PutBatch(ctx context.Context, b Batch, first Chunk) error
+	// AbandonBatch removes the chunks 0 to chunks-1 of a batch that was never
+	// completed, so that it can never exist any more. It reports false, and
+	// removes nothing, when the batch exists. ErrOutcomeUnknown: repeat.
+	AbandonBatch(ctx context.Context, batch ID, chunks int) (bool, error)
+
+	// Batch reads a batch. Errors: ErrNotFound.
+	Batch(ctx context.Context, id ID) (Batch, error)
+	// Batches lists batches of a user, newest first, with IDs smaller than
+	// before (zero: from the newest), at most limit. A batch that exists when
+	// the call begins is listed.
+	Batches(ctx context.Context, user string, before ID, limit int) ([]Batch, error)
+	// Recipients reads the recipients of a chunk in order. Errors: ErrNotFound.
+	Recipients(ctx context.Context, chunk ID) ([]Recipient, error)
+}
+
+// RecordStore keeps what was decided about a chunk and what happened to it.
+type RecordStore interface {
+	// Append adds e to the ledger of a chunk as entry e.Number, which must be
+	// one more than the highest there is, by compare-and-set. Exactly one of
+	// several callers with the same number succeeds; the others get a
+	// *ConflictError with the winner's entry. Appending an entry again with
+	// the same Token succeeds. When nil is returned, the entry is durable and
+	// every later Record sees it. Time-outs of the deciding write are settled
+	// by repeating it until ctx ends; then ErrOutcomeUnknown: the entry may
+	// stand or may appear later.
+	Append(ctx context.Context, chunk ID, e Entry) error
+	// PutFacts stores facts, each under its chunk and key. A fact that is
+	// there already stays as it is.
+	PutFacts(ctx context.Context, facts ...ChunkFact) error
+	// Record reads the ledger, ascending, and all facts of a chunk, in any
+	// order. A chunk nothing is known of has none of either.
+	Record(ctx context.Context, chunk ID) ([]Entry, []Fact, error)
+	// Ledger reads the ledger alone, ascending.
+	Ledger(ctx context.Context, chunk ID) ([]Entry, error)
+}
+
+// ChunkFact is a fact and the chunk it belongs to.
+type ChunkFact struct {
+	Chunk ID
+	Fact  Fact
+}
+
+// SummaryStore keeps what was counted. See Summary for the meaning of versions.
+type SummaryStore interface {
+	// PutSummaries stores chunk summaries; one whose version is lower than the
+	// stored one's changes nothing.
+	PutSummaries(ctx context.Context, ss ...ChunkSummary) error
+	// Summaries yields the stored summaries of a batch in order of chunks,
+	// from chunk number from on. It ends after the first error.
+	Summaries(ctx context.Context, user string, batch ID, from int) iter.Seq2[ChunkSummary, error]
+	// RollUp counts the children of a span anew and stores the sum, unless a
+	// higher version is stored. It returns what is stored then.
+	RollUp(ctx context.Context, span Span) (Summary, error)
+	// Nodes reads the stored sums of a user at a level, of spans that begin in
+	// [from, to), ascending.
+	Nodes(ctx context.Context, user string, level Level, from, to time.Time) ([]Node, error)
+}
+
+// AgendaStore keeps the time index of everything unfinished, in Shards shards.
+type AgendaStore interface {
+	// Schedule writes agenda entries. An entry whose Due lies more than a
+	// minute back is written as due now, so that it will be read.
+	Schedule(ctx context.Context, es ...AgendaEntry) error
+	// Agenda yields the entries of a shard with Due in [from, to), ascending.
+	Agenda(ctx context.Context, shard int, from, to time.Time) iter.Seq2[AgendaEntry, error]
+	// AgendaMark is the time up to which a shard was worked off, as last set
+	// by SetAgendaMark (zero: never). Marks only move forward. Entries with Due
+	// before the mark less 2 x LateWriters may be gone.
+	AgendaMark(ctx context.Context, shard int) (time.Time, error)
+	SetAgendaMark(ctx context.Context, shard int, t time.Time) error
+	// Shards is the number of shards, fixed for the life of the store.
+	Shards() int
+}
+
+// InboxStore keeps webhook posts. Entries end by age, never by being worked
+// off.
+type InboxStore interface {
+	// PutInbox stores a post durably. Concurrent calls share a commit.
+	PutInbox(ctx context.Context, in Inbox) error
+	// Inbox reads posts by ID, in the order of ids; one that does not exist is
+	// left out.
+	Inbox(ctx context.Context, ids ...ID) ([]Inbox, error)
+	// InboxDone marks posts as worked off.
+	InboxDone(ctx context.Context, ids ...ID) error
+	// Pending yields the IDs of posts of a shard (ID.Shard) that arrived in
+	// [from, to) and are not marked as worked off, with their account.
+	Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[Inbox, error]
+	// Witness records that digest came under key, in the post seen at ID in,
+	// and returns the digest of the oldest post (by ID) that is recorded
+	// under key. Records last at least 48 hours.
+	Witness(ctx context.Context, key, digest string, in ID) (first string, err error)
+}

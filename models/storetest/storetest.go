@@ -1,0 +1,197 @@
+// Package storetest is the conformance suite of models.Store: what a sentence
+// of the contract promises, a case here checks. Every implementation runs all
+// cases; there is no list of exceptions.
+package storetest
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/stretchr/testify/require"
+)
+
+// testCase is one promise. Cases share a store, so each uses fresh users, IDs
+// and names and ignores what is not its own.
+type testCase struct {
+	name string
+	run  func(t *testing.T, s models.Store)
+}
+
+// Run checks every promise that can be seen without closing and reopening.
+// open returns a store on fresh, empty data and closes it in t.Cleanup; it is
+// called twice.
+func Run(t *testing.T, open func(t *testing.T) models.Store) {
+	t.Helper()
+	s := open(t)
+	t.Run("Empty", func(t *testing.T) { testEmpty(t, s) })
+	t.Run("Shared", func(t *testing.T) {
+		for _, c := range slices.Concat(userCases(), batchCases(), recordCases(), summaryCases(), agendaCases(), inboxCases(), lifeCases()) {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				c.run(t, s)
+			})
+		}
+	})
+	t.Run("Close", func(t *testing.T) { testClose(t, open(t)) })
+}
+
+// testEmpty sees the store before anybody wrote to it.
+func testEmpty(t *testing.T, s models.Store) {
+	ctx := t.Context()
+	require.NoError(t, s.Ping(ctx))
+	require.Positive(t, s.Shards())
+	users, err := s.Users(ctx)
+	require.NoError(t, err)
+	require.Empty(t, users)
+	for shard := range s.Shards() {
+		mark, err := s.AgendaMark(ctx, shard)
+		require.NoError(t, err)
+		require.True(t, mark.IsZero(), "shard %d was never worked off, but its mark is %v", shard, mark)
+		require.Empty(t, collect(t, s.Agenda(ctx, shard, now().Add(-time.Hour), now().Add(time.Hour))))
+		require.Empty(t, collect(t, s.Pending(ctx, shard, now().Add(-time.Hour), now().Add(time.Hour))))
+	}
+	// Calls with nothing to do do nothing.
+	require.NoError(t, s.PutFacts(ctx))
+	require.NoError(t, s.PutSummaries(ctx))
+	require.NoError(t, s.Schedule(ctx))
+	require.NoError(t, s.InboxDone(ctx))
+	posts, err := s.Inbox(ctx)
+	require.NoError(t, err)
+	require.Empty(t, posts)
+}
+
+// now is the present in the precision that every store keeps.
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// together calls f(0) to f(n-1) at the same moment and returns their results.
+func together(n int, f func(i int) error) []error {
+	var (
+		errs  = make([]error, n)
+		start = make(chan struct{})
+		all   sync.WaitGroup
+	)
+	for i := range n {
+		all.Go(func() {
+			<-start
+			errs[i] = f(i)
+		})
+	}
+	close(start)
+	all.Wait()
+	return errs
+}
+
+// allNil fails the test for the first error of errs.
+func allNil(t *testing.T, errs []error) {
+	t.Helper()
+	for i, err := range errs {
+		require.NoError(t, err, "call %d", i)
+	}
+}
+
+// collect reads a cursor to its end.
+func collect[T any](t *testing.T, seq iter.Seq2[T, error]) []T {
+	t.Helper()
+	out, err := drain(seq)
+	require.NoError(t, err)
+	return out
+}
+
+func drain[T any](seq iter.Seq2[T, error]) ([]T, error) {
+	var out []T
+	for v, err := range seq {
+		if err != nil {
+			return out, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// newBatch returns a batch with every field set.
+func newBatch(user string, at time.Time, chunks int) models.Batch {
+	b := models.Batch{
+		ID:   models.NewBatchID(at),
+		User: user,
+		Content: models.Content{
+			From:    models.Address{Email: "news@example.com", Name: "Grüße aus Łódź"},
+			ReplyTo: models.Address{Email: "reply@example.com"},
+			Subject: "Hello {{name}} 👋 <&>",
+			Text:    strings.Repeat("Dear {{name}}, 你好. ", 40),
+			HTML:    "<p>Dear {{name}}</p>",
+		},
+		Accounts:   []string{"sg", "mg"},
+		Lane:       models.Bulk,
+		OnUnknown:  models.Hold,
+		Chunks:     chunks,
+		Recipients: 3 * chunks,
+		Duplicates: 1,
+		Deadline:   at.Add(72 * time.Hour).UTC().Round(0),
+	}
+	for range chunks {
+		b.Sizes = append(b.Sizes, 3)
+	}
+	return b
+}
+
+// chunkOf returns the recipients of chunk n of b, three of them.
+func chunkOf(b models.Batch, n int) models.Chunk {
+	id := b.ID.Chunk(n)
+	return models.Chunk{ID: id, Recipients: []models.Recipient{
+		{Email: fmt.Sprintf("a%d@example.com", n), Name: "Ana", Vars: map[string]string{"chunk": id.String(), "city": "São Paulo"}},
+		{Email: fmt.Sprintf("b%d@example.com", n)},
+		{Email: fmt.Sprintf("c%d@xn--bcher-kva.example", n), Name: "Bücher 📚", Vars: map[string]string{"empty": ""}},
+	}}
+}
+
+// accept takes b in, in the order the contract asks for.
+func accept(t *testing.T, s models.Store, b models.Batch) {
+	t.Helper()
+	ctx := t.Context()
+	require.NoError(t, s.Schedule(ctx, models.AgendaEntry{
+		Due: now().Add(30 * time.Minute), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks,
+	}))
+	for n := 1; n < b.Chunks; n++ {
+		require.NoError(t, s.PutChunk(ctx, chunkOf(b, n)))
+	}
+	require.NoError(t, s.PutBatch(ctx, b, chunkOf(b, 0)))
+}
+
+// attempt returns entry n of a ledger with every field of an attempt set.
+func attempt(n int, account string) models.Entry {
+	at := time.Now().UTC().Round(0)
+	return models.Entry{
+		Number: n, Token: models.NewToken(), Kind: models.Attempt, At: at, Recipients: models.SetOf(1, 3, 1000),
+		Account: account, Worker: "worker-1", StartBy: at.Add(time.Second), CallEnds: at.Add(time.Minute),
+		Retry: 2, Split: 1, MayDouble: true, Because: "throttled: “slow down”",
+	}
+}
+
+// outcome returns the fact that attempt n was accepted.
+func outcome(n int) models.Fact {
+	return models.Fact{Key: models.OutcomeKey(n), Outcome: &models.Outcome{
+		Attempt: n, At: time.Now().UTC().Round(0), Took: 1234567 * time.Nanosecond,
+		Parts: []models.Part{
+			{Class: models.Accepted, Recipients: models.SetOf(1, 3), Status: 202, MessageID: "m-1"},
+			{Class: models.Throttled, Recipients: models.SetOf(1000), Status: 429, Text: "too fast", RetryAt: now().Add(time.Second)},
+		},
+	}}
+}
+
+// summary returns a balanced summary of some version.
+func summary(version, success, queued int64) models.Summary {
+	s := models.Summary{
+		Version: version, Accepted: success + queued, Queued: queued, Success: success, Untried: queued,
+		Accounts: map[string]models.AccountCounts{"sg": {Tried: success, Delivered: success}},
+	}
+	if success == 0 {
+		s.Accounts = nil
+	}
+	return s
+}

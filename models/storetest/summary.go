@@ -1,0 +1,273 @@
+package storetest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/stretchr/testify/require"
+)
+
+func summaryCases() []testCase {
+	return []testCase{
+		{"Summary/RoundTrip", testSummary},
+		{"Summary/LowerVersionChangesNothing", testSummaryVersions},
+		{"Summary/VersionsConcurrently", testSummaryVersionsConcurrent},
+		{"Summary/InOrderOfChunks", testSummaryOrder},
+		{"RollUp/Tree", testRollUpTree},
+		{"RollUp/Grows", testRollUpGrows},
+		{"RollUp/Concurrent", testRollUpConcurrent},
+		{"RollUp/LateSumChangesNothing", testRollUpLate},
+		{"RollUp/Nodes", testNodes},
+	}
+}
+
+// summariesOf reads all stored summaries of a batch.
+func summariesOf(t *testing.T, s models.Store, user string, batch models.ID, from int) []models.ChunkSummary {
+	t.Helper()
+	return collect(t, s.Summaries(t.Context(), user, batch, from))
+}
+
+func testSummary(t *testing.T, s models.Store) {
+	user, id := models.NewUserID(), models.NewBatchID(now())
+	require.Empty(t, summariesOf(t, s, user, id, 0))
+	sum := models.Summary{
+		Version: 1 << 40, Accepted: 10, Queued: 1, Success: 2, Failed: 3, Cancelled: 4, Untried: 1, Unconfirmed: 1, Rerouted: 2, MayDouble: 3, Doubled: 1,
+		Reasons:  map[models.Reason]int64{models.CancelledByRq: 3},
+		Accounts: map[string]models.AccountCounts{"sg": {Tried: 6, Delivered: 1, Refused: 2, Failed: 1, Waiting: 1, Unknown: 1}, "mg": {Tried: 1}},
+	}
+	want := models.ChunkSummary{User: user, Chunk: id, Summary: sum}
+	for range 2 {
+		require.NoError(t, s.PutSummaries(t.Context(), want))
+		require.Equal(t, []models.ChunkSummary{want}, summariesOf(t, s, user, id, 0))
+	}
+	require.Empty(t, summariesOf(t, s, user, id, 1))
+	require.Empty(t, summariesOf(t, s, models.NewUserID(), id, 0))
+	require.Empty(t, summariesOf(t, s, user, models.NewBatchID(id.Time()), 0))
+}
+
+func testSummaryVersions(t *testing.T, s models.Store) {
+	user, id := models.NewUserID(), models.NewBatchID(now())
+	high := int64(0)
+	for _, v := range []int64{3, 1, 2, 3, 9, 4, 8, 10, 1} {
+		high = max(high, v)
+		require.NoError(t, s.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: id, Summary: summary(v, v, 100-v)}))
+		require.Equal(t, []models.ChunkSummary{{User: user, Chunk: id, Summary: summary(high, high, 100-high)}}, summariesOf(t, s, user, id, 0))
+	}
+}
+
+func testSummaryVersionsConcurrent(t *testing.T, s models.Store) {
+	user, id := models.NewUserID(), models.NewBatchID(now())
+	allNil(t, together(16, func(i int) error {
+		for k := range 5 {
+			v := int64((i*7+k*11)%80 + 1)
+			if err := s.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: id, Summary: summary(v, v, 100-v)}); err != nil {
+				return err
+			}
+			got, err := drain(s.Summaries(t.Context(), user, id, 0))
+			if err != nil {
+				return err
+			}
+			if len(got) != 1 || got[0].Summary.Version < v || got[0].Summary.Success != got[0].Summary.Version {
+				return fmt.Errorf("after version %d: %+v", v, got)
+			}
+		}
+		return nil
+	}))
+	top := int64(0)
+	for i := range 16 {
+		for k := range 5 {
+			top = max(top, int64((i*7+k*11)%80+1))
+		}
+	}
+	require.Equal(t, []models.ChunkSummary{{User: user, Chunk: id, Summary: summary(top, top, 100-top)}}, summariesOf(t, s, user, id, 0))
+}
+
+func testSummaryOrder(t *testing.T, s models.Store) {
+	user, id := models.NewUserID(), models.NewBatchID(now())
+	neighbour := models.ChunkSummary{User: user, Chunk: models.NewBatchID(id.Time()), Summary: summary(1, 1, 0)}
+	const chunks = 700
+	all := make([]models.ChunkSummary, chunks)
+	for n := range all {
+		all[n] = models.ChunkSummary{User: user, Chunk: id.Chunk(n), Summary: summary(int64(n+1), int64(n), 1)}
+	}
+	backwards := []models.ChunkSummary{neighbour}
+	var want []models.ChunkSummary
+	for n := range all {
+		if n%10 != 9 { // some have none yet
+			want = append(want, all[n])
+		}
+		if k := chunks - 1 - n; k%10 != 9 {
+			backwards = append(backwards, all[k])
+		}
+	}
+	require.NoError(t, s.PutSummaries(t.Context(), backwards...))
+	require.Equal(t, want, summariesOf(t, s, user, id, 0))
+	require.Equal(t, want[9:], summariesOf(t, s, user, id, 10))
+	require.Equal(t, want[9:], summariesOf(t, s, user, id, 9), "chunk 9 has none")
+	require.Empty(t, summariesOf(t, s, user, id, chunks))
+	require.Equal(t, []models.ChunkSummary{neighbour}, summariesOf(t, s, user, neighbour.Chunk, 0))
+	seen := 0
+	for _, err := range s.Summaries(t.Context(), user, id, 0) { // who has enough stops
+		require.NoError(t, err)
+		if seen++; seen == 3 {
+			break
+		}
+	}
+}
+
+// rollUp counts the spans of every level that hold t, from the leaves up.
+func rollUp(t *testing.T, s models.Store, user string, at time.Time) models.Summary {
+	t.Helper()
+	var sum models.Summary
+	for _, level := range models.Levels {
+		var err error
+		sum, err = s.RollUp(t.Context(), models.SpanOf(user, level, at))
+		require.NoError(t, err)
+	}
+	return sum
+}
+
+// noon is a moment far from the borders of a day, so that cases can spread
+// batches over it.
+func noon() time.Time { return now().Truncate(24 * time.Hour).Add(-12 * time.Hour) }
+
+func testRollUpTree(t *testing.T, s models.Store) {
+	ctx := t.Context()
+	user, stranger := models.NewUserID(), models.NewUserID()
+	got, err := s.RollUp(ctx, models.SpanOf(user, models.Second, noon()))
+	require.NoError(t, err)
+	require.Equal(t, models.Summary{}, got, "nothing is the sum of nothing")
+
+	var total models.Summary
+	hours := map[time.Time]*models.Summary{}
+	for i, off := range []time.Duration{
+		0, time.Millisecond, 999 * time.Millisecond, time.Second, 59 * time.Second, time.Minute,
+		time.Hour - time.Millisecond, time.Hour, -time.Millisecond, 5 * time.Hour,
+	} {
+		id := models.NewBatchID(noon().Add(off))
+		for n := range 3 {
+			sum := summary(int64(10*i+n+1), int64(i), int64(n))
+			require.NoError(t, s.PutSummaries(ctx,
+				models.ChunkSummary{User: user, Chunk: id.Chunk(n), Summary: sum},
+				models.ChunkSummary{User: stranger, Chunk: models.NewBatchID(id.Time()), Summary: sum}))
+			hour := id.Time().Truncate(time.Hour)
+			if hours[hour] == nil {
+				hours[hour] = &models.Summary{}
+			}
+			hours[hour].Add(&sum)
+			total.Add(&sum)
+		}
+		rollUp(t, s, user, id.Time())
+	}
+	require.Equal(t, total, rollUp(t, s, user, noon()))
+	nodes, err := s.Nodes(ctx, user, models.Hour, noon().Add(-12*time.Hour), noon().Add(12*time.Hour))
+	require.NoError(t, err)
+	require.Len(t, nodes, len(hours))
+	for _, n := range nodes {
+		require.Equal(t, *hours[n.Span.Start], n.Summary)
+	}
+	day, err := s.Nodes(ctx, user, models.Day, noon().Add(-12*time.Hour), noon())
+	require.NoError(t, err)
+	require.Equal(t, []models.Node{{Span: models.SpanOf(user, models.Day, noon()), Summary: total}}, day)
+}
+
+func testRollUpGrows(t *testing.T, s models.Store) {
+	user := models.NewUserID()
+	first, second := models.NewBatchID(noon()), models.NewBatchID(noon().Add(time.Millisecond))
+	put := func(id models.ID, sum models.Summary) {
+		require.NoError(t, s.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: id, Summary: sum}))
+	}
+	put(first, summary(1, 0, 5))
+	require.Equal(t, summary(1, 0, 5), rollUp(t, s, user, noon()))
+	put(second, summary(1, 1, 2))
+	require.Equal(t, summary(2, 1, 7), rollUp(t, s, user, noon()))
+	put(first, summary(4, 5, 0))
+	require.Equal(t, summary(5, 6, 2), rollUp(t, s, user, noon()))
+	require.Equal(t, summary(5, 6, 2), rollUp(t, s, user, noon()), "overwritten, never added to")
+	put(first, summary(2, 1, 4))
+	require.Equal(t, summary(5, 6, 2), rollUp(t, s, user, noon()), "a late writer changes nothing")
+}
+
+func testRollUpConcurrent(t *testing.T, s models.Store) {
+	user := models.NewUserID()
+	const batches = 8
+	errs := together(batches, func(i int) error {
+		id := models.NewBatchID(noon().Add(time.Duration(i) * time.Millisecond))
+		for v := int64(1); v <= 5; v++ {
+			if err := s.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: id, Summary: summary(v, v, 5-v)}); err != nil {
+				return err
+			}
+			for _, level := range models.Levels {
+				sum, err := s.RollUp(t.Context(), models.SpanOf(user, level, noon()))
+				if err != nil {
+					return err
+				}
+				if !sum.Balanced() || sum.Accepted%5 != 0 || sum.Accepted > 5*batches {
+					return fmt.Errorf("%s: %+v", level, sum)
+				}
+			}
+		}
+		return nil
+	})
+	allNil(t, errs)
+	require.Equal(t, summary(5*batches, 5*batches, 0), rollUp(t, s, user, noon()))
+	nodes, err := s.Nodes(t.Context(), user, models.Minute, noon(), noon().Add(time.Minute))
+	require.NoError(t, err)
+	require.Equal(t, []models.Node{{Span: models.SpanOf(user, models.Minute, noon()), Summary: summary(5*batches, 5*batches, 0)}}, nodes)
+}
+
+// Of several who put a summary and then count, one counted after the last
+// summary was put. However late the others are stored, its sum stays.
+func testRollUpLate(t *testing.T, s models.Store) {
+	const writers = 12
+	user := models.NewUserID()
+	for round := range 15 {
+		span := models.SpanOf(user, models.Second, noon().Add(time.Duration(round)*time.Second))
+		allNil(t, together(writers, func(i int) error {
+			id := models.NewBatchID(span.Start.Add(time.Duration(i) * time.Millisecond))
+			if err := s.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: id, Summary: summary(1, 1, 1)}); err != nil {
+				return err
+			}
+			sum, err := s.RollUp(t.Context(), span)
+			if err == nil && sum.Version < 1 {
+				err = fmt.Errorf("its own summary is missing in %+v", sum)
+			}
+			return err
+		}))
+		nodes, err := s.Nodes(t.Context(), user, models.Second, span.Start, span.Start.Add(time.Second))
+		require.NoError(t, err)
+		require.Equal(t, []models.Node{{Span: span, Summary: summary(writers, writers, writers)}}, nodes)
+	}
+}
+
+func testNodes(t *testing.T, s models.Store) {
+	user := models.NewUserID()
+	starts := []time.Time{noon(), noon().Add(time.Minute), noon().Add(3 * time.Minute), noon().Add(2 * time.Hour)}
+	for i := range starts {
+		at := starts[len(starts)-1-i] // not in order
+		require.NoError(t, s.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: models.NewBatchID(at), Summary: summary(1, 1, 0)}))
+		rollUp(t, s, user, at)
+	}
+	in := func(level models.Level, from, to time.Time) []time.Time {
+		nodes, err := s.Nodes(t.Context(), user, level, from, to)
+		require.NoError(t, err)
+		var out []time.Time
+		for _, n := range nodes {
+			require.Equal(t, models.Span{User: user, Level: level, Start: n.Span.Start}, n.Span)
+			require.Equal(t, summary(1, 1, 0), n.Summary)
+			out = append(out, n.Span.Start)
+		}
+		return out
+	}
+	require.Equal(t, starts, in(models.Minute, noon(), noon().Add(3*time.Hour)))
+	require.Equal(t, starts[:2], in(models.Minute, noon(), starts[2]), "to is not in the range")
+	require.Equal(t, starts[1:3], in(models.Minute, noon().Add(time.Millisecond), starts[3]), "a span that began before from")
+	require.Equal(t, starts, in(models.Second, noon(), noon().Add(3*time.Hour)))
+	require.Empty(t, in(models.Minute, noon(), noon()))
+	require.Empty(t, in(models.Hour, noon().Add(time.Hour), noon().Add(2*time.Hour)))
+	none, err := s.Nodes(t.Context(), models.NewUserID(), models.Minute, noon(), noon().Add(time.Hour))
+	require.NoError(t, err)
+	require.Empty(t, none)
+}

@@ -1,0 +1,229 @@
+package models
+
+import "time"
+
+// Summary holds the counts of some logs: of a chunk, a batch, or a span of a
+// user's time. It is always the result of counting, overwritten and never added
+// to. Accepted = Queued + Success + Failed + Cancelled.
+type Summary struct {
+	// Version counts the entries and facts the summary was made from. It only
+	// grows; a summary never replaces one of a higher version.
+	Version int64 `json:"v"`
+
+	Accepted  int64 `json:"n"`
+	Queued    int64 `json:"q,omitempty"`
+	Success   int64 `json:"s,omitempty"`
+	Failed    int64 `json:"f,omitempty"`
+	Cancelled int64 `json:"c,omitempty"`
+
+	Untried     int64 `json:"u,omitempty"`  // queued, and never handed to a provider
+	Unconfirmed int64 `json:"uc,omitempty"` // successes through accounts without events
+	Rerouted    int64 `json:"rr,omitempty"` // logs that more than one account was tried for
+	MayDouble   int64 `json:"md,omitempty"` // sent again while an outcome was not known
+	Doubled     int64 `json:"db,omitempty"` // known to be delivered more than once
+
+	Reasons  map[Reason]int64         `json:"re,omitempty"` // of failed logs
+	Accounts map[string]AccountCounts `json:"a,omitempty"`
+}
+
+// AccountCounts says how logs fared at one account.
+type AccountCounts struct {
+	Tried     int64 `json:"t,omitempty"` // logs for which it was tried
+	Delivered int64 `json:"d,omitempty"`
+	Refused   int64 `json:"r,omitempty"` // did not take the mail, at its newest try
+	Failed    int64 `json:"f,omitempty"` // took it and reported a failure
+	Waiting   int64 `json:"w,omitempty"` // took it; no final event yet
+	Unknown   int64 `json:"u,omitempty"` // it is not known whether it took it
+}
+
+// Touched counts the logs that were handed to a provider at least once or are
+// finished.
+func (s *Summary) Touched() int64 { return s.Accepted - s.Untried }
+
+// Balanced reports whether the sum adds up.
+func (s *Summary) Balanced() bool {
+	return s.Accepted == s.Queued+s.Success+s.Failed+s.Cancelled
+}
+
+// Add adds o into s, versions too.
+func (s *Summary) Add(o *Summary) {
+	s.Version += o.Version
+	s.Accepted += o.Accepted
+	s.Queued += o.Queued
+	s.Success += o.Success
+	s.Failed += o.Failed
+	s.Cancelled += o.Cancelled
+	s.Untried += o.Untried
+	s.Unconfirmed += o.Unconfirmed
+	s.Rerouted += o.Rerouted
+	s.MayDouble += o.MayDouble
+	s.Doubled += o.Doubled
+	for k, n := range o.Reasons {
+		if s.Reasons == nil {
+			s.Reasons = map[Reason]int64{}
+		}
+		s.Reasons[k] += n
+	}
+	for k, n := range o.Accounts {
+		if s.Accounts == nil {
+			s.Accounts = map[string]AccountCounts{}
+		}
+		a := s.Accounts[k]
+		a.Tried += n.Tried
+		a.Delivered += n.Delivered
+		a.Refused += n.Refused
+		a.Failed += n.Failed
+		a.Waiting += n.Waiting
+		a.Unknown += n.Unknown
+		s.Accounts[k] = a
+	}
+}
+
+// Summary counts the view.
+func (v *View) Summary() Summary {
+	s := Summary{Version: v.Version, Accepted: int64(v.Size)}
+	for i := range v.Logs {
+		l := &v.Logs[i]
+		switch l.State {
+		case Queued:
+			s.Queued++
+			if l.Attempts == 0 {
+				s.Untried++
+			}
+		case Success:
+			s.Success++
+			if l.Reason == Unconfirmed {
+				s.Unconfirmed++
+			}
+		case Failed:
+			s.Failed++
+			if s.Reasons == nil {
+				s.Reasons = map[Reason]int64{}
+			}
+			s.Reasons[l.Reason]++
+		case Cancelled:
+			s.Cancelled++
+		}
+		if l.MayDouble {
+			s.MayDouble++
+		}
+		if l.Copies > 1 {
+			s.Doubled++
+		}
+		v.countAccounts(i+1, &s)
+	}
+	return s
+}
+
+// countAccounts adds what is known of recipient r at each account: the newest
+// try there counts.
+func (v *View) countAccounts(r int, s *Summary) {
+	accounts := 0
+	for i := len(v.which) - 1; i >= 0; i-- {
+		e := &v.Entries[v.which[i]]
+		if !e.Recipients.Has(r) || v.triedLater(i, r, e.Account) {
+			continue
+		}
+		accounts++
+		if s.Accounts == nil {
+			s.Accounts = map[string]AccountCounts{}
+		}
+		c := s.Accounts[e.Account]
+		c.Tried++
+		switch v.tries[i][r-1].Verdict {
+		case WasDelivered:
+			c.Delivered++
+		case Refused:
+			c.Refused++
+		case GaveUp:
+			c.Failed++
+		case Taken:
+			c.Waiting++
+		case Open, Uncertain:
+			c.Unknown++
+		}
+		s.Accounts[e.Account] = c
+	}
+	if accounts > 1 {
+		s.Rerouted++
+	}
+}
+
+func (v *View) triedLater(i, r int, account string) bool {
+	for k := i + 1; k < len(v.which); k++ {
+		e := &v.Entries[v.which[k]]
+		if e.Account == account && e.Recipients.Has(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// ChunkSummary is the stored summary of one chunk.
+type ChunkSummary struct {
+	User    string
+	Chunk   ID
+	Summary Summary
+}
+
+// Level is the length of a span in the tree of sums: a node is the sum of its
+// children, the leaves are chunk summaries.
+type Level string
+
+// The levels. A second's children are the chunk summaries of its batches.
+const (
+	Second Level = "second"
+	Minute Level = "minute"
+	Hour   Level = "hour"
+	Day    Level = "day"
+)
+
+// Levels lists the levels from the leaves up.
+var Levels = [...]Level{Second, Minute, Hour, Day}
+
+// Length is the length of a span of this level; 0 for an unknown one.
+func (l Level) Length() time.Duration {
+	switch l {
+	case Second:
+		return time.Second
+	case Minute:
+		return time.Minute
+	case Hour:
+		return time.Hour
+	case Day:
+		return 24 * time.Hour
+	}
+	return 0
+}
+
+// Child is the level below; empty below Second.
+func (l Level) Child() Level {
+	switch l {
+	case Minute:
+		return Second
+	case Hour:
+		return Minute
+	case Day:
+		return Hour
+	case Second:
+	}
+	return ""
+}
+
+// Span is one node of a user's tree of sums. Spans are aligned to UTC.
+type Span struct {
+	User  string
+	Level Level
+	Start time.Time
+}
+
+// SpanOf returns the span of a level that holds t.
+func SpanOf(user string, l Level, t time.Time) Span {
+	return Span{User: user, Level: l, Start: t.UTC().Truncate(l.Length())}
+}
+
+// Node is a stored sum.
+type Node struct {
+	Span    Span
+	Summary Summary
+}

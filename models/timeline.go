@@ -1,0 +1,76 @@
+package models
+
+import (
+	"slices"
+	"time"
+)
+
+// Moment is one line in the story of a log.
+type Moment struct {
+	At       time.Time `json:"at"`
+	What     string    `json:"what"` // accepted, attempt, answer, event, end, cancel, release
+	Attempt  int       `json:"attempt,omitempty"`
+	Account  string    `json:"account,omitempty"`
+	Class    Class     `json:"class,omitempty"`
+	Event    EventKind `json:"event,omitempty"`
+	Reason   Reason    `json:"reason,omitempty"`
+	Status   int       `json:"status,omitempty"`
+	Enhanced string    `json:"enhanced_status,omitempty"`
+	Bounce   string    `json:"bounce_class,omitempty"`
+	TookMS   float64   `json:"took_ms,omitempty"`
+	Text     string    `json:"text,omitempty"` // the provider's words
+	Because  string    `json:"because,omitempty"`
+	Async    bool      `json:"async,omitempty"`
+}
+
+// Timeline tells the story of recipient r in order of time: its attempts, their
+// answers, the events of the attempts, and what was decided.
+func (v *View) Timeline(log ID, facts []Fact) []Moment {
+	r := log.Recipient()
+	facts = distinctFacts(facts)
+	out := []Moment{{At: log.Time(), What: "accepted"}}
+	mine := map[int]string{}     // attempt -> account
+	began := map[int]time.Time{} // attempt -> when
+	for i := range v.Entries {
+		e := &v.Entries[i]
+		if !e.Recipients.Has(r) {
+			continue
+		}
+		m := Moment{At: e.At, What: string(e.Kind), Account: e.Account, Reason: e.Reason, Text: e.Detail, Because: e.Because}
+		if e.Kind == Attempt {
+			m.Attempt = e.Number
+			mine[e.Number], began[e.Number] = e.Account, e.At
+		} else if m.Because == "" {
+			m.Because = e.Reason.Words()
+		}
+		out = append(out, m)
+	}
+	for i := range facts {
+		o := facts[i].Outcome
+		if o == nil || mine[o.Attempt] == "" {
+			continue
+		}
+		for k := range o.Parts {
+			if p := &o.Parts[k]; p.Recipients.Has(r) {
+				out = append(out, Moment{At: o.At, What: "answer", Attempt: o.Attempt, Account: mine[o.Attempt], Class: p.Class,
+					Reason: p.reason(), Status: p.Status, Text: p.Text, TookMS: float64(o.Took.Microseconds()) / 1000})
+			}
+		}
+	}
+	for _, e := range distinctEvents(facts) {
+		if e.Recipient == r && mine[e.Attempt] == e.Account {
+			out = append(out, Moment{At: e.At, What: "event", Attempt: e.Attempt, Account: e.Account, Event: e.Kind, Reason: e.Reason,
+				Status: e.Status, Enhanced: e.Enhanced, Bounce: e.BounceClass, Text: e.Text, Async: e.Async})
+		}
+	}
+	// Providers stamp events in whole seconds: what belongs to an attempt is
+	// never told before it.
+	when := func(m Moment) time.Time {
+		if b := began[m.Attempt]; m.At.Before(b) {
+			return b
+		}
+		return m.At
+	}
+	slices.SortStableFunc(out, func(a, b Moment) int { return when(a).Compare(when(b)) })
+	return out
+}

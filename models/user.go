@@ -1,0 +1,64 @@
+package models
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"strings"
+	"time"
+)
+
+// User owns batches and API keys.
+type User struct {
+	ID      string    `json:"id"`   // opaque, 16 characters
+	Name    string    `json:"name"` // unique, lower-case
+	Created time.Time `json:"created"`
+}
+
+// Key is an API key. Only the hash of its secret is stored.
+type Key struct {
+	ID      string    `json:"id"`
+	User    string    `json:"user"`
+	Name    string    `json:"name"`
+	Hash    string    `json:"hash"` // hex of SHA-256 over the whole secret
+	Created time.Time `json:"created"`
+	Revoked time.Time `json:"revoked,omitzero"` // zero: valid
+}
+
+// SecretPrefix begins every API key, so that scanners recognise a leaked one.
+const SecretPrefix = "sd_"
+
+// NewUserID returns a fresh user id.
+func NewUserID() string { return randomHex(8) }
+
+// NewKey makes a key for a user. The secret is returned here and nowhere else;
+// it has 256 bits of randomness.
+func NewKey(user, name string, now time.Time) (key Key, secret string) {
+	var b [32]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		panic("models: no randomness: " + err.Error())
+	}
+	secret = SecretPrefix + base64.RawURLEncoding.EncodeToString(b[:])
+	return Key{ID: randomHex(6), User: user, Name: name, Hash: HashSecret(secret), Created: now.UTC()}, secret
+}
+
+// HashSecret is what is stored of an API key. The secret is random, so a plain
+// hash is enough: there is nothing to guess.
+func HashSecret(secret string) string {
+	h := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(h[:])
+}
+
+// LooksLikeSecret tells, without a look-up, whether s can be an API key.
+func LooksLikeSecret(s string) bool {
+	return strings.HasPrefix(s, SecretPrefix) && len(s) == len(SecretPrefix)+43
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	if _, err := rand.Read(b); err != nil {
+		panic("models: no randomness: " + err.Error())
+	}
+	return hex.EncodeToString(b)
+}
