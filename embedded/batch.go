@@ -1,0 +1,137 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// PutChunk implements models.Store. A chunk of an abandoned batch is left out,
+// so that nothing stays behind.
+func (s *Store) PutChunk(ctx context.Context, ch models.Chunk) error {
+	if ch.ID.ChunkNumber() == 0 {
+		return fmt.Errorf("put chunk %s: %w: the first chunk comes with its batch", ch.ID, models.ErrInvalid)
+	}
+	raw := models.EncodeRecipients(ch.Recipients)
+	err := s.write(ctx, len(raw), func(c *conn) error {
+		_, err := c.exec(`INSERT INTO chunks (id, recipients) SELECT ?, ?
+			WHERE NOT EXISTS (SELECT 1 FROM batches WHERE id = ? AND head IS NULL) ON CONFLICT DO NOTHING`, ch.ID, raw, ch.ID.Batch())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("put chunk %s: %w", ch.ID, err)
+	}
+	return nil
+}
+
+// PutBatch implements models.Store.
+func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {
+	if first.ID != b.ID || b.ID != b.ID.Batch() {
+		return fmt.Errorf("put batch %s: %w: its first chunk is %s", b.ID, models.ErrInvalid, first.ID)
+	}
+	head, raw := b.Encode(), models.EncodeRecipients(first.Recipients)
+	err := s.decide(ctx, len(head)+len(raw), func(c *conn) error {
+		n, err := c.exec(`INSERT INTO batches (id, head, first) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`, b.ID, head, raw)
+		if err != nil {
+			return err
+		}
+		if n == 0 { // a repeat, or too late
+			return c.exists(models.ErrNotFound, `SELECT 1 FROM batches WHERE id = ? AND head IS NOT NULL`, b.ID)
+		}
+		_, err = c.exec(`INSERT INTO user_batches (user, id) VALUES (?, ?) ON CONFLICT DO NOTHING`, b.User, b.ID)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("put batch %s: %w", b.ID, err)
+	}
+	return nil
+}
+
+// AbandonBatch implements models.Store.
+func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, chunks int) (bool, error) {
+	var gone bool
+	err := s.decide(ctx, 100, func(c *conn) error {
+		gone = false
+		n, err := c.exec(`INSERT INTO batches (id) VALUES (?) ON CONFLICT DO NOTHING`, batch)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			err := c.exists(models.ErrNotFound, `SELECT 1 FROM batches WHERE id = ? AND head IS NULL`, batch)
+			if errors.Is(err, models.ErrNotFound) { // not an abandoned one, so it exists
+				return nil
+			} else if err != nil {
+				return err
+			}
+		}
+		gone = true
+		_, err = c.exec(`DELETE FROM chunks WHERE id BETWEEN ? AND ?`, batch.Chunk(0), batch.Chunk(max(chunks-1, 0)))
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("abandon batch %s: %w", batch, err)
+	}
+	return gone, nil
+}
+
+// Batch implements models.Store.
+func (s *Store) Batch(ctx context.Context, id models.ID) (models.Batch, error) {
+	bs, err := s.batches(ctx, `SELECT head FROM batches WHERE id = ? AND head IS NOT NULL`, id)
+	return single("batch "+id.String(), bs, err)
+}
+
+// Batches implements models.Store.
+func (s *Store) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
+	end := before[:]
+	if before.IsZero() {
+		end = bytes.Repeat([]byte{0xff}, len(before))
+	}
+	bs, err := s.batches(ctx, `SELECT b.head FROM user_batches u CROSS JOIN batches b ON b.id = u.id
+		WHERE u.user = ? AND u.id < ? ORDER BY u.id DESC LIMIT ?`, user, end, max(limit, 0))
+	if err != nil {
+		return nil, fmt.Errorf("batches of %s: %w", user, err)
+	}
+	return bs, nil
+}
+
+func (s *Store) batches(ctx context.Context, query string, args ...any) (bs []models.Batch, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		return c.query(query, func(row []driver.Value) error {
+			b, err := models.DecodeBatch(blob(row[0]))
+			bs = append(bs, b)
+			return stored(err)
+		}, args...)
+	})
+	return bs, err
+}
+
+// Recipients implements models.Store.
+func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Recipient, err error) {
+	query, args := `SELECT first FROM batches WHERE id = ? AND head IS NOT NULL`, []any{chunk}
+	if chunk.ChunkNumber() > 0 {
+		query = `SELECT recipients FROM chunks WHERE id = ? AND EXISTS (SELECT 1 FROM batches WHERE id = ? AND head IS NOT NULL)`
+		args = append(args, chunk.Batch())
+	}
+	var raw []byte
+	err = s.read(ctx, func(c *conn) error {
+		return c.query(query, func(row []driver.Value) error {
+			raw = blob(row[0])
+			return nil
+		}, args...)
+	})
+	switch {
+	case err == nil && raw == nil:
+		err = models.ErrNotFound
+	case err == nil:
+		rs, err = models.DecodeRecipients(raw)
+		err = stored(err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("recipients of %s: %w", chunk, err)
+	}
+	return rs, nil
+}

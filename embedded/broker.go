@@ -1,0 +1,277 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+var _ models.Broker = (*Broker)(nil)
+
+// maxQueue bounds what one queue holds in memory; beyond it Publish fails and
+// the agenda announces later.
+const maxQueue = 2_000_000
+
+// Broker is a topic exchange with its queues, in memory. A crash loses every
+// message: the agenda brings back what they were about.
+type Broker struct {
+	log    *slog.Logger
+	queues []*queue
+	byName map[string]*queue
+	delay  *delays
+	stop   context.Context
+	cancel context.CancelFunc
+	subs   sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	parked []models.Parked
+	nextID int
+}
+
+// NewBroker makes a broker with the queues of the given accounts. A nil logger
+// is silent.
+func NewBroker(accounts []string, log *slog.Logger) (*Broker, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	b := &Broker{log: log, byName: map[string]*queue{}}
+	for _, a := range accounts {
+		if !models.ValidAccountName(a) {
+			return nil, fmt.Errorf("%w: account name %q", models.ErrInvalid, a)
+		}
+	}
+	for _, q := range models.Queues(accounts) {
+		if b.byName[q.Name()] == nil {
+			n := newQueue(q)
+			b.queues = append(b.queues, n)
+			b.byName[q.Name()] = n
+		}
+	}
+	b.stop, b.cancel = context.WithCancel(context.Background())
+	b.delay = newDelays(b.enqueue)
+	return b, nil
+}
+
+// route finds the queue that a message leads to.
+func (b *Broker) route(m *models.Message) *queue {
+	key := m.Key()
+	for _, q := range b.queues {
+		if (q.Lane == "" || q.Lane == m.Lane) && models.MatchKey(q.binding, key) {
+			return q
+		}
+	}
+	return nil
+}
+
+// Publish implements models.Broker.
+func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
+	for i := range ms {
+		if err := ms[i].Validate(); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: publish: %w", models.ErrUnavailable, err)
+	}
+	b.mu.Lock()
+	closed := b.closed
+	b.mu.Unlock()
+	if closed {
+		return models.ErrClosed
+	}
+	unroutable := 0
+	for i := range ms {
+		q := b.route(&ms[i])
+		if q == nil {
+			unroutable++
+			continue
+		}
+		if q.len() >= maxQueue {
+			return fmt.Errorf("%w: queue %s is full", models.ErrUnavailable, q.Name())
+		}
+		b.enqueue(&delivery{m: ms[i], q: q})
+	}
+	if unroutable > 0 {
+		return fmt.Errorf("%w: %d of %d", models.ErrUnroutable, unroutable, len(ms))
+	}
+	return nil
+}
+
+// enqueue puts a delivery into its queue, or into the delay until it is due.
+func (b *Broker) enqueue(d *delivery) {
+	if wait := time.Until(d.m.NotBefore); !d.m.NotBefore.IsZero() && wait > 0 {
+		b.delay.add(d, d.m.NotBefore)
+		return
+	}
+	d.q.push(d)
+}
+
+// Subscribe implements models.Broker.
+func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int, h models.Handler) error {
+	queue := b.byName[q.Name()]
+	if queue == nil || concurrency < 1 || h == nil {
+		return fmt.Errorf("%w: subscription to %s with concurrency %d", models.ErrInvalid, q.Name(), concurrency)
+	}
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return models.ErrClosed
+	}
+	b.subs.Add(1)
+	b.mu.Unlock()
+	defer b.subs.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.stop, cancel)()
+	var workers sync.WaitGroup
+	for range concurrency {
+		workers.Go(func() {
+			for {
+				d := queue.pop(ctx)
+				if d == nil {
+					return
+				}
+				b.handle(ctx, d, h)
+			}
+		})
+	}
+	workers.Wait()
+	return nil
+}
+
+func (b *Broker) handle(ctx context.Context, d *delivery, h models.Handler) {
+	said, died := h.Run(ctx, d.m)
+	d.q.settled()
+	if died != "" {
+		d.died++
+		b.log.Error("handler died", "queue", d.q.Name(), "err", died)
+		if d.died >= models.MaxDeliveries {
+			b.park(d.m, "its handler died "+strconv.Itoa(d.died)+" times: "+died)
+			return
+		}
+		b.delay.add(d, time.Now().Add(min(time.Duration(d.died)*100*time.Millisecond, time.Second)))
+		return
+	}
+	d.died = 0
+	if why, ok := said.IsPark(); ok {
+		b.park(d.m, why)
+		return
+	}
+	if wait, ok := said.IsLater(); ok {
+		if wait <= 0 {
+			d.q.push(d)
+			return
+		}
+		b.delay.add(d, time.Now().Add(wait))
+	}
+}
+
+func (b *Broker) park(m models.Message, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.nextID++
+	b.parked = append(b.parked, models.Parked{ID: strconv.Itoa(b.nextID), Message: m, Key: m.Key(), Why: why, At: time.Now().UTC()})
+	b.log.Warn("message parked", "queue", m.Key(), "err", why)
+}
+
+// Depths implements models.Broker.
+func (b *Broker) Depths(context.Context) ([]models.Depth, error) {
+	out := make([]models.Depth, 0, len(b.queues))
+	for _, q := range b.queues {
+		ready, unacked := q.depth()
+		out = append(out, models.Depth{Queue: q.Queue, Ready: ready, Unacked: unacked})
+	}
+	return out, b.check()
+}
+
+func (b *Broker) check() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return models.ErrClosed
+	}
+	return nil
+}
+
+// Parked implements models.Broker.
+func (b *Broker) Parked(_ context.Context, limit int) ([]models.Parked, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, models.ErrClosed
+	}
+	return append([]models.Parked(nil), b.parked[:min(max(limit, 0), len(b.parked))]...), nil
+}
+
+func (b *Broker) takeParked(id string) (models.Parked, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return models.Parked{}, models.ErrClosed
+	}
+	for i, p := range b.parked {
+		if p.ID == id {
+			b.parked = append(b.parked[:i:i], b.parked[i+1:]...)
+			return p, nil
+		}
+	}
+	return models.Parked{}, fmt.Errorf("%w: parked message %s", models.ErrNotFound, id)
+}
+
+// Unpark implements models.Broker.
+func (b *Broker) Unpark(ctx context.Context, id string) error {
+	p, err := b.takeParked(id)
+	if err != nil {
+		return err
+	}
+	p.Message.NotBefore = time.Time{}
+	if err := b.Publish(ctx, p.Message); err != nil {
+		b.mu.Lock()
+		b.parked = append(b.parked, p)
+		b.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+// Discard implements models.Broker.
+func (b *Broker) Discard(_ context.Context, id string) error {
+	_, err := b.takeParked(id)
+	return err
+}
+
+// Purge implements models.Broker.
+func (b *Broker) Purge(context.Context) error {
+	if err := b.check(); err != nil {
+		return err
+	}
+	b.delay.clear()
+	for _, q := range b.queues {
+		q.clear()
+	}
+	return nil
+}
+
+// Ping implements models.Broker.
+func (b *Broker) Ping(context.Context) error { return b.check() }
+
+// Close implements models.Broker.
+func (b *Broker) Close() error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil
+	}
+	b.closed = true
+	b.mu.Unlock()
+	b.cancel()
+	b.subs.Wait()
+	b.delay.close()
+	return nil
+}

@@ -1,0 +1,122 @@
+package embedded
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// PutInbox implements models.Store.
+func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
+	body := models.Pack(in.Body)
+	err := s.write(ctx, len(body), func(c *conn) error {
+		n, err := c.exec(`INSERT INTO inbox (id, account, replay, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+			in.ID, in.Account, in.Replay, body)
+		if err != nil || n == 0 { // a repeat, perhaps of one that is worked off
+			return err
+		}
+		_, err = c.exec(`INSERT INTO inbox_open (shard, id, account) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
+			in.ID.Shard(shards), in.ID, in.Account)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("put post %s: %w", in.ID, err)
+	}
+	return nil
+}
+
+// Inbox implements models.Store.
+func (s *Store) Inbox(ctx context.Context, ids ...models.ID) ([]models.Inbox, error) {
+	var out []models.Inbox
+	for part := range slices.Chunk(ids, pageRows) {
+		err := s.read(ctx, func(c *conn) error {
+			for _, id := range part {
+				err := c.query(`SELECT account, replay, body FROM inbox WHERE id = ?`, func(row []driver.Value) error {
+					body, err := models.Unpack(blob(row[2]))
+					out = append(out, models.Inbox{ID: id, Account: row[0].(string), Replay: row[1].(string), Body: body})
+					return stored(err)
+				}, id)
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read %d posts: %w", len(ids), err)
+		}
+	}
+	return out, nil
+}
+
+// InboxDone implements models.Store.
+func (s *Store) InboxDone(ctx context.Context, ids ...models.ID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	ids = slices.Clone(ids) // the caller may be gone when they are written
+	err := s.write(ctx, 50*len(ids), func(c *conn) error {
+		for _, id := range ids {
+			if _, err := c.exec(`DELETE FROM inbox_open WHERE shard = ? AND id = ?`, id.Shard(shards), id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("mark %d posts: %w", len(ids), err)
+	}
+	return nil
+}
+
+// Pending implements models.Store. Posts come in the order of their IDs,
+// without body and replay.
+func (s *Store) Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.Inbox, error] {
+	next := func(c *conn, last *models.Inbox) (page []models.Inbox, err error) {
+		after := idFrom(from)
+		op := `>=`
+		if last != nil {
+			after, op = last.ID, `>`
+		}
+		err = c.query(`SELECT id, account FROM inbox_open WHERE shard = ? AND id `+op+` ? AND id < ? ORDER BY id LIMIT ?`,
+			func(row []driver.Value) error {
+				page = append(page, models.Inbox{ID: idOf(row[0]), Account: row[1].(string)})
+				return nil
+			}, shard, after, idFrom(to), pageRows)
+		return page, err
+	}
+	return pages(ctx, s, fmt.Sprintf("pending posts of shard %d", shard), next)
+}
+
+// witnessDays is how many days before and after that of a post are searched
+// for others under its key. Sweep keeps no fewer.
+const witnessDays = 3
+
+// Witness implements models.Store.
+func (s *Store) Witness(ctx context.Context, key, digest string, in models.ID) (string, error) {
+	day := dayOf(in.Time())
+	var first string
+	err := s.write(ctx, len(key)+len(digest)+50, func(c *conn) error {
+		_, err := c.exec(`INSERT INTO witness (day, key, post, digest) VALUES (?, ?, ?, ?)
+			ON CONFLICT DO UPDATE SET post = excluded.post, digest = excluded.digest WHERE excluded.post < post`, day, key, in, digest)
+		if err != nil {
+			return err
+		}
+		return c.query(`SELECT digest FROM witness WHERE day IN (?, ?, ?, ?, ?, ?, ?) AND key = ? ORDER BY day LIMIT 1`,
+			func(row []driver.Value) error {
+				first = row[0].(string)
+				return nil
+			}, day-witnessDays, day-2, day-1, day, day+1, day+2, day+witnessDays, key)
+	})
+	if err != nil {
+		return "", fmt.Errorf("witness of post %s: %w", in, err)
+	}
+	return first, nil
+}
+
+func dayOf(t time.Time) int64 { return t.Unix() / int64(24*time.Hour/time.Second) }

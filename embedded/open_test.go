@@ -1,0 +1,260 @@
+package embedded
+
+import (
+	"bufio"
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestStoreInUse(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data folder #1 ?")
+	s := openStore(t, dir)
+	_, err := OpenStore(dir, StoreOptions{})
+	require.ErrorIs(t, err, ErrInUse)
+	require.ErrorContains(t, err, dir)
+	require.ErrorContains(t, err, "process "+strconv.Itoa(os.Getpid()))
+	require.NoError(t, s.Ping(t.Context()), "who has it keeps it")
+	require.NoError(t, s.Close())
+	require.NoError(t, openStore(t, dir).Close())
+}
+
+func TestStoreNewerSchema(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	require.NoError(t, s.write(t.Context(), 0, func(c *conn) error { return c.script("PRAGMA user_version = 9999") }))
+	require.NoError(t, s.Close())
+	for range 2 {
+		_, err := OpenStore(dir, StoreOptions{})
+		require.ErrorContains(t, err, "newer version")
+		require.NotErrorIs(t, err, ErrInUse)
+	}
+}
+
+func TestStoreBadFolder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err := OpenStore(file, StoreOptions{})
+	require.Error(t, err)
+
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, databaseFile), []byte(strings.Repeat("this is no database ", 1000)), 0o600))
+	for range 2 {
+		_, err = OpenStore(dir, StoreOptions{})
+		require.Error(t, err)
+		require.NotErrorIs(t, err, ErrInUse)
+	}
+}
+
+func TestStoreLeavesNothingRunning(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	b, ch := benchBatch(10)
+	require.NoError(t, s.PutBatch(t.Context(), b, ch))
+	for range s.Agenda(t.Context(), 0, time.Now(), time.Now().Add(time.Hour)) {
+		break
+	}
+	require.NoError(t, s.Close())
+	goleak.VerifyNone(t, before)
+	require.NoFileExists(t, filepath.Join(dir, databaseFile+"-wal"), "the database is complete without its log")
+}
+
+func TestStoreSweep(t *testing.T) {
+	ctx := t.Context()
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	clock := now.Add(-8 * 24 * time.Hour)
+	s, err := OpenStore(t.TempDir(), StoreOptions{Now: func() time.Time { return clock }})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+
+	const old = 1200 // more than one write deletes
+	var posts [2][]models.ID
+	for i, at := range []time.Time{clock, now.Add(-time.Hour)} {
+		var es []models.AgendaEntry
+		for range old {
+			es = append(es, models.AgendaEntry{Due: at, Kind: models.LookAtChunk, ID: models.NewBatchID(at)})
+		}
+		require.NoError(t, s.Schedule(ctx, es...))
+		for range 10 {
+			in := models.Inbox{ID: models.NewInboxID(at), Account: "sg", Body: []byte("{}")}
+			require.NoError(t, s.PutInbox(ctx, in))
+			posts[i] = append(posts[i], in.ID)
+		}
+		_, err := s.Witness(ctx, fmt.Sprint("key ", i), "first", posts[i][0])
+		require.NoError(t, err)
+	}
+	count := func(table string) (n int64) {
+		require.NoError(t, s.read(ctx, func(c *conn) error {
+			return c.query(`SELECT count(*) FROM `+table, func(row []driver.Value) error {
+				n = row[0].(int64)
+				return nil
+			})
+		}))
+		return n
+	}
+	require.NoError(t, s.Sweep(ctx, now.Add(-2*24*time.Hour), RetentionOptions{}))
+	require.EqualValues(t, 2*old, count("agenda"), "no mark, so nothing may go")
+	require.EqualValues(t, 20, count("inbox"))
+
+	for shard := range s.Shards() {
+		require.NoError(t, s.SetAgendaMark(ctx, shard, now.Add(-time.Hour)))
+	}
+	for range 2 {
+		require.NoError(t, s.Sweep(ctx, now, RetentionOptions{}))
+		require.EqualValues(t, old, count("agenda"))
+		require.EqualValues(t, 10, count("inbox"))
+		require.EqualValues(t, 10, count("inbox_open"))
+		require.EqualValues(t, 1, count("witness"))
+	}
+	in, err := s.Inbox(ctx, append(posts[0], posts[1]...)...)
+	require.NoError(t, err)
+	require.Len(t, in, 10)
+	first, err := s.Witness(ctx, "key 1", "second", models.NewInboxID(now))
+	require.NoError(t, err)
+	require.Equal(t, "first", first)
+	require.NoError(t, s.Sweep(ctx, now, RetentionOptions{Inbox: time.Minute}))
+	require.Zero(t, count("inbox"))
+	require.Zero(t, count("inbox_open"))
+}
+
+// A gap in the ledger is the caller's mistake, and is refused.
+func TestStoreAppendGap(t *testing.T) {
+	s := newStore(t)
+	id := models.NewBatchID(time.Now())
+	require.ErrorIs(t, s.Append(t.Context(), id, benchEntry(2)), models.ErrInvalid)
+	require.NoError(t, s.Append(t.Context(), id, benchEntry(1)))
+	require.ErrorIs(t, s.Append(t.Context(), id, benchEntry(3)), models.ErrInvalid)
+	es, err := s.Ledger(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, es, 1)
+}
+
+// The process that is killed finds its data folder here.
+const killedFolder = "SAFEDELIVR_TEST_KILLED_STORE"
+
+// What a process was told before it was killed is true afterwards.
+func TestStoreKilled(t *testing.T) {
+	if dir := os.Getenv(killedFolder); dir != "" {
+		writeUntilKilled(t, dir)
+	}
+	dir := t.TempDir()
+	for round := range 3 {
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestStoreKilled$")
+		child.Env = append(os.Environ(), killedFolder+"="+dir)
+		child.Stderr = os.Stderr
+		out, err := child.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, child.Start())
+		var acknowledged []string
+		fatal := 200 + rand.N(2000)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if acknowledged = append(acknowledged, lines.Text()); len(acknowledged) == fatal {
+				require.NoError(t, child.Process.Kill())
+			}
+		}
+		require.Error(t, child.Wait(), "it was killed")
+		require.GreaterOrEqual(t, len(acknowledged), fatal, "it died by itself")
+
+		s := openStore(t, dir)
+		for _, line := range acknowledged {
+			requireKept(t, s, line)
+		}
+		require.NoError(t, s.read(t.Context(), func(c *conn) error {
+			return c.query(`PRAGMA integrity_check`, func(row []driver.Value) error {
+				require.Equal(t, "ok", row[0])
+				return nil
+			})
+		}))
+		require.NoError(t, s.Close())
+		t.Logf("round %d: %d acknowledged", round, len(acknowledged))
+	}
+}
+
+// writeUntilKilled writes from many goroutines and says on its output what was
+// acknowledged: a kind and an ID per line.
+func writeUntilKilled(t *testing.T, dir string) {
+	s, err := OpenStore(dir, StoreOptions{})
+	require.NoError(t, err)
+	ctx := context.Background()
+	for range 8 {
+		go func() {
+			for {
+				b, ch := benchBatch(3)
+				at := time.Now()
+				in := models.Inbox{ID: models.NewInboxID(at), Account: "sg", Body: []byte("{}")}
+				for _, step := range []struct {
+					kind string
+					id   models.ID
+					do   func() error
+				}{
+					{"agenda", b.ID, func() error {
+						return s.Schedule(ctx, models.AgendaEntry{Due: b.ID.Time(), Kind: models.LookAtBatch, ID: b.ID, User: b.User})
+					}},
+					{"batch", b.ID, func() error { return s.PutBatch(ctx, b, ch) }},
+					{"entry", b.ID, func() error { return s.Append(ctx, b.ID, benchEntry(1)) }},
+					{"fact", b.ID, func() error { return s.PutFacts(ctx, models.ChunkFact{Chunk: b.ID, Fact: benchFact(1)}) }},
+					{"inbox", in.ID, func() error { return s.PutInbox(ctx, in) }},
+				} {
+					if err := step.do(); err != nil {
+						panic(err)
+					}
+					if _, err := os.Stdout.WriteString(step.kind + " " + step.id.String() + "\n"); err != nil {
+						panic(err)
+					}
+				}
+			}
+		}()
+	}
+	<-time.After(time.Minute) // the parent is faster
+	os.Exit(1)
+}
+
+func requireKept(t *testing.T, s *Store, line string) {
+	t.Helper()
+	ctx := t.Context()
+	kind, text, _ := strings.Cut(line, " ")
+	id, err := models.ParseID(text)
+	require.NoError(t, err, line)
+	switch kind {
+	case "agenda":
+		found := false
+		for e, err := range s.Agenda(ctx, id.Shard(s.Shards()), id.Time(), id.Time().Add(time.Millisecond)) {
+			require.NoError(t, err)
+			found = found || e.ID == id
+		}
+		require.True(t, found, line)
+	case "batch":
+		b, err := s.Batch(ctx, id)
+		require.NoError(t, err, line)
+		rs, err := s.Recipients(ctx, id)
+		require.NoError(t, err, line)
+		require.Len(t, rs, b.Recipients)
+	case "entry":
+		es, err := s.Ledger(ctx, id)
+		require.NoError(t, err)
+		require.Len(t, es, 1, line)
+	case "fact":
+		_, fs, err := s.Record(ctx, id)
+		require.NoError(t, err)
+		require.Len(t, fs, 1, line)
+	case "inbox":
+		in, err := s.Inbox(ctx, id)
+		require.NoError(t, err)
+		require.Len(t, in, 1, line)
+	default:
+		require.Fail(t, "unknown line", line)
+	}
+}

@@ -1,0 +1,38 @@
+package embedded
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"time"
+)
+
+// PutReport implements models.Store.
+func (s *Store) PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
+	until := s.now().Add(ttl).UnixMilli()
+	err := s.write(ctx, len(value)+100, func(c *conn) error {
+		_, err := c.exec(`INSERT INTO reports (kind, name, value, until) VALUES (?, ?, ?, ?)
+			ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, until = excluded.until`, kind, name, value, until)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("report %s of %s: %w", kind, name, err)
+	}
+	return nil
+}
+
+// Reports implements models.Store.
+func (s *Store) Reports(ctx context.Context, kind string) (map[string][]byte, error) {
+	out := map[string][]byte{}
+	err := s.read(ctx, func(c *conn) error {
+		return c.query(`SELECT name, value FROM reports WHERE kind = ? AND until > ?`, func(row []driver.Value) error {
+			value, _ := row[1].([]byte) // NULL for an empty blob
+			out[row[0].(string)] = append([]byte{}, value...)
+			return nil
+		}, kind, s.now().UnixMilli())
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reports %s: %w", kind, err)
+	}
+	return out, nil
+}

@@ -1,0 +1,219 @@
+// Package embedded is the Store and the Broker in one process and one data
+// folder: no other service is needed.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// databaseFile is the name of the database in the data folder. Beside it stand
+// its write-ahead log (-wal, -shm) and the lock file.
+const databaseFile = "safedelivr.db"
+
+// shards is fixed: agenda entries and posts are stored by it.
+const shards = 4
+
+// pageRows is how many rows a cursor reads at a time. Between pages it holds
+// no connection, so who reads a cursor may call the store.
+const pageRows = 500
+
+// StoreOptions tunes a store. The zero value is what the program uses.
+type StoreOptions struct {
+	// Readers is the number of connections for reads. 0: 4. Each takes up to
+	// 2 MB.
+	Readers int
+	// Now is the clock. nil: time.Now.
+	Now func() time.Time
+}
+
+// Store keeps everything in one SQLite database. It implements models.Store.
+// Every write is synced to the disk before it is answered.
+type Store struct {
+	now     func() time.Time
+	lock    *folderLock
+	writer  *writer
+	readers chan *conn
+
+	gate    sync.RWMutex
+	closed  bool
+	running sync.WaitGroup
+	ended   sync.Once
+	failure error
+}
+
+var _ models.Store = (*Store)(nil)
+
+// OpenStore opens the store in a data folder, which is made where it is
+// missing. Errors: ErrInUse (another process has it), and whatever keeps the
+// database from being opened, such as a schema newer than the program.
+func OpenStore(dir string, o StoreOptions) (_ *Store, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("data folder: %w", err)
+	}
+	lock, err := lockFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	if o.Readers <= 0 {
+		o.Readers = 4
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Store{now: o.Now, lock: lock, readers: make(chan *conn, o.Readers)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.free(nil))
+		}
+	}()
+	path := filepath.Join(dir, databaseFile)
+	c, err := open(path, "cache_size = -16000", "wal_autocheckpoint = 4000", "journal_size_limit = 67108864")
+	if err != nil {
+		return nil, err
+	}
+	if err := migrate(c); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), c.close())
+	}
+	for range o.Readers {
+		r, err := open(path, "cache_size = -2000", "query_only = 1")
+		if err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+		s.readers <- r
+	}
+	s.writer = newWriter(c)
+	return s, nil
+}
+
+// Close implements models.Store. It also moves the write-ahead log into the
+// database.
+func (s *Store) Close() error {
+	s.gate.Lock()
+	s.closed = true
+	s.gate.Unlock()
+	s.running.Wait()
+	s.ended.Do(func() {
+		s.writer.close() // a write whose caller did not wait ends too
+		s.failure = s.free(s.writer.conn)
+	})
+	return s.failure
+}
+
+// free closes the readers, the connection of the writer, and the lock.
+func (s *Store) free(w *conn) error {
+	var errs []error
+	for len(s.readers) > 0 {
+		errs = append(errs, (<-s.readers).close())
+	}
+	if w != nil {
+		errs = append(errs, w.script("PRAGMA wal_checkpoint(TRUNCATE)"), w.close())
+	}
+	if err := errors.Join(append(errs, s.lock.release())...); err != nil {
+		return fmt.Errorf("close store: %w", err)
+	}
+	return nil
+}
+
+// enter begins a call; running.Done ends it.
+func (s *Store) enter(ctx context.Context) error {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if s.closed {
+		return models.ErrClosed
+	}
+	if ctx.Err() != nil {
+		return errors.Join(models.ErrUnavailable, ctx.Err())
+	}
+	s.running.Add(1)
+	return nil
+}
+
+// read runs f on a connection for reads, as soon as one is free.
+func (s *Store) read(ctx context.Context, f func(c *conn) error) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.running.Done()
+	select {
+	case c := <-s.readers:
+		defer func() { s.readers <- c }()
+		return f(c)
+	case <-ctx.Done():
+		return errors.Join(models.ErrUnavailable, ctx.Err())
+	}
+}
+
+// pages turns a function that reads a page into a cursor. next returns fewer
+// than pageRows values at the end.
+func pages[T any](ctx context.Context, s *Store, what string, next func(c *conn, last *T) ([]T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var last *T
+		for {
+			var page []T
+			err := s.read(ctx, func(c *conn) (err error) {
+				page, err = next(c, last)
+				return err
+			})
+			if err != nil {
+				var none T
+				yield(none, fmt.Errorf("%s: %w", what, err))
+				return
+			}
+			for _, v := range page {
+				if !yield(v, nil) {
+					return
+				}
+			}
+			if len(page) < pageRows {
+				return
+			}
+			last = &page[len(page)-1]
+		}
+	}
+}
+
+// Shards implements models.Store.
+func (s *Store) Shards() int { return shards }
+
+// Ping implements models.Store. After a failed write it tries another one, so
+// that a full disk shows, and its end too.
+func (s *Store) Ping(ctx context.Context) error {
+	if err := s.read(ctx, func(c *conn) error { _, err := schemaVersion(c); return err }); err != nil {
+		return fmt.Errorf("ping: %w", err)
+	}
+	if s.writer.trouble.Load() {
+		if _, err := s.Lease(ctx, "ping", "ping", time.Millisecond); err != nil {
+			return fmt.Errorf("ping: %w", err)
+		}
+	}
+	return nil
+}
+
+// Lease implements models.Store.
+func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
+	var held int64
+	now := s.now()
+	err := s.write(ctx, 100, func(c *conn) (err error) {
+		if ttl <= 0 {
+			_, err = c.exec(`DELETE FROM leases WHERE name = ? AND holder = ?`, name, holder)
+			return err
+		}
+		held, err = c.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, ?)
+			ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+			WHERE leases.holder = excluded.holder OR leases.until <= ?`, name, holder, now.Add(ttl).UnixMilli(), now.UnixMilli())
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("lease %s: %w", name, err)
+	}
+	return held > 0, nil
+}

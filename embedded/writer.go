@@ -1,0 +1,203 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// The most that is put into one commit, so that nobody waits long.
+const (
+	groupRequests = 1024
+	groupBytes    = 8 << 20
+)
+
+// writer owns the only connection that writes. All requests that wait at the
+// same time share one transaction: the sync of a commit is what costs.
+type writer struct {
+	conn    *conn
+	trouble atomic.Bool // the newest transaction failed
+
+	mu     sync.Mutex
+	more   *sync.Cond
+	queue  []*request
+	closed bool
+	ended  chan struct{}
+}
+
+// request is one write. do may run more than once, each time from a clean
+// state; it returns a *dbError for a failure, which undoes it, and any other
+// error or nil as an answer, which goes to the caller after the commit.
+type request struct {
+	do    func(c *conn) error
+	size  int
+	state atomic.Int32
+	err   error
+	done  chan struct{} // closed after err is set
+
+	// exclusive: whether it took decides something, so that a failed commit
+	// has to be told from one that never began.
+	exclusive bool
+}
+
+// The states of a request.
+const (
+	waiting int32 = iota
+	taken
+	dropped
+)
+
+func newWriter(c *conn) *writer {
+	w := &writer{conn: c, ended: make(chan struct{})}
+	w.more = sync.NewCond(&w.mu)
+	go w.loop()
+	return w
+}
+
+// close ends the loop after everything that waits is written.
+func (w *writer) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.more.Signal()
+	<-w.ended
+}
+
+func (w *writer) push(r *request) {
+	w.mu.Lock()
+	w.queue = append(w.queue, r)
+	first := len(w.queue) == 1
+	w.mu.Unlock()
+	if first {
+		w.more.Signal()
+	}
+}
+
+// take waits for requests and returns a group of them; none when closed.
+func (w *writer) take(group []*request) []*request {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.queue) == 0 && !w.closed {
+		w.more.Wait()
+	}
+	n, size := 0, 0
+	for n < len(w.queue) && n < groupRequests && size < groupBytes {
+		size += w.queue[n].size
+		n++
+	}
+	group = append(group, w.queue[:n]...)
+	rest := copy(w.queue, w.queue[n:])
+	clear(w.queue[rest:])
+	w.queue = w.queue[:rest]
+	return group
+}
+
+func (w *writer) loop() {
+	defer close(w.ended)
+	var group []*request
+	for {
+		group = w.take(group[:0])
+		if len(group) == 0 {
+			return
+		}
+		live := group[:0]
+		for _, r := range group {
+			if r.state.CompareAndSwap(waiting, taken) {
+				live = append(live, r)
+			}
+		}
+		w.run(live)
+		for _, r := range live {
+			close(r.done)
+		}
+		clear(group)
+	}
+}
+
+// run writes a group. When the common transaction fails, each request gets one
+// of its own, so that one that cannot be written does not fail the others.
+func (w *writer) run(group []*request) {
+	if len(group) == 0 {
+		return
+	}
+	err := w.transact(group)
+	if err != nil && len(group) > 1 {
+		for _, r := range group {
+			if err = w.transact([]*request{r}); err != nil {
+				r.err = err
+			}
+		}
+	} else if err != nil {
+		group[0].err = err
+	}
+	w.trouble.Store(err != nil)
+}
+
+// transact runs a group in one transaction. An error says that none of it was
+// written; where not even that is known, requests that decide something get
+// ErrOutcomeUnknown.
+func (w *writer) transact(group []*request) error {
+	if _, err := w.conn.exec("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	for _, r := range group {
+		r.err = r.do(w.conn)
+		var failed *dbError
+		if errors.As(r.err, &failed) {
+			w.rollback()
+			return failed
+		}
+	}
+	_, err := w.conn.exec("COMMIT")
+	if err == nil {
+		return nil
+	}
+	w.rollback()
+	if group[0].exclusive && len(group) == 1 && !isFull(err) {
+		return errors.Join(models.ErrOutcomeUnknown, err)
+	}
+	return err
+}
+
+// rollback ends the transaction, if the failure has not done that already.
+func (w *writer) rollback() { _, _ = w.conn.exec("ROLLBACK") }
+
+// write queues do and waits until it is committed or ctx ends. size is about
+// how many bytes it writes.
+func (s *Store) write(ctx context.Context, size int, do func(c *conn) error) error {
+	return s.submit(ctx, &request{do: do, size: size})
+}
+
+// decide is write for what decides something between callers.
+func (s *Store) decide(ctx context.Context, size int, do func(c *conn) error) error {
+	return s.submit(ctx, &request{do: do, size: size, exclusive: true})
+}
+
+func (s *Store) submit(ctx context.Context, r *request) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.running.Done()
+	r.done = make(chan struct{})
+	s.writer.push(r)
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+	}
+	if r.state.CompareAndSwap(waiting, dropped) {
+		return errors.Join(models.ErrUnavailable, ctx.Err())
+	}
+	select {
+	case <-r.done:
+		return r.err
+	default:
+	}
+	if r.exclusive {
+		return errors.Join(models.ErrOutcomeUnknown, ctx.Err())
+	}
+	return errors.Join(models.ErrUnavailable, ctx.Err()) // idempotent, so to the caller it was not done
+}

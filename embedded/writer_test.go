@@ -1,0 +1,205 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/stretchr/testify/require"
+)
+
+// hold keeps the writer busy until the returned function is called.
+func hold(t *testing.T, s *Store) (release func()) {
+	t.Helper()
+	busy, free := make(chan struct{}), make(chan struct{})
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		_ = s.write(context.Background(), 0, func(*conn) error {
+			select {
+			case <-busy:
+			default:
+				close(busy)
+			}
+			<-free
+			return nil
+		})
+	})
+	<-busy
+	return sync.OnceFunc(func() {
+		close(free)
+		ended.Wait()
+	})
+}
+
+// queued waits until n requests wait for the writer.
+func queued(t *testing.T, s *Store, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		s.writer.mu.Lock()
+		defer s.writer.mu.Unlock()
+		return len(s.writer.queue) == n
+	}, 10*time.Second, time.Millisecond)
+}
+
+func chunkExists(t *testing.T, s *Store, id models.ID) bool {
+	t.Helper()
+	err := s.read(t.Context(), func(c *conn) error {
+		return c.exists(models.ErrNotFound, `SELECT 1 FROM chunks WHERE id = ?`, id)
+	})
+	if !errors.Is(err, models.ErrNotFound) {
+		require.NoError(t, err)
+	}
+	return err == nil
+}
+
+// A request that cannot be written fails alone, and whole.
+func TestStoreGroupFailsAlone(t *testing.T) {
+	s := newStore(t)
+	id := models.NewBatchID(time.Now())
+	half := errors.New("an answer")
+	requests := []func(c *conn) error{
+		func(c *conn) error {
+			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(1), []byte("a"))
+			return err
+		},
+		func(c *conn) error {
+			if _, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(2), []byte("b")); err != nil {
+				return err
+			}
+			_, err := c.exec(`INSERT INTO chunks VALUES (?, NULL)`, id.Chunk(3))
+			return err
+		},
+		func(c *conn) error {
+			if _, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(4), []byte("c")); err != nil {
+				return err
+			}
+			return half
+		},
+	}
+	release := hold(t, s)
+	errs := make([]error, len(requests))
+	var all sync.WaitGroup
+	for i, do := range requests {
+		all.Go(func() { errs[i] = s.write(t.Context(), 10, do) })
+	}
+	queued(t, s, len(requests))
+	release()
+	all.Wait()
+	require.NoError(t, errs[0])
+	require.ErrorIs(t, errs[1], models.ErrUnavailable)
+	require.ErrorIs(t, errs[2], half)
+	require.True(t, chunkExists(t, s, id.Chunk(1)))
+	require.False(t, chunkExists(t, s, id.Chunk(2)), "half of a failed request was written")
+	require.True(t, chunkExists(t, s, id.Chunk(4)), "an answer is no failure")
+}
+
+// A request whose caller has gone is not written any more, unless it began.
+func TestStoreCallerGoes(t *testing.T) {
+	s := newStore(t)
+	release := hold(t, s)
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	id := models.NewBatchID(time.Now())
+	appended := make(chan error, 1)
+	go func() { appended <- s.Append(ctx, id, benchEntry(1)) }()
+	queued(t, s, 1)
+	cancel()
+	err := <-appended
+	require.ErrorIs(t, err, models.ErrUnavailable, "it certainly was not done")
+	require.ErrorIs(t, err, context.Canceled)
+	release()
+	es, err := s.Ledger(t.Context(), id)
+	require.NoError(t, err)
+	require.Empty(t, es)
+}
+
+func TestStoreCallerGoesInTheMiddle(t *testing.T) {
+	for _, exclusive := range []bool{true, false} {
+		s := newStore(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		began, goOn := make(chan struct{}), make(chan struct{})
+		id := models.NewBatchID(time.Now()).Chunk(1)
+		r := &request{exclusive: exclusive, do: func(c *conn) error {
+			close(began)
+			<-goOn
+			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id, []byte("a"))
+			return err
+		}}
+		wrote := make(chan error, 1)
+		go func() { wrote <- s.submit(ctx, r) }()
+		<-began
+		cancel()
+		err := <-wrote
+		require.ErrorIs(t, err, context.Canceled)
+		if exclusive {
+			require.ErrorIs(t, err, models.ErrOutcomeUnknown)
+			require.NotErrorIs(t, err, models.ErrUnavailable)
+		} else {
+			require.ErrorIs(t, err, models.ErrUnavailable)
+		}
+		close(goOn)
+		require.NoError(t, s.write(t.Context(), 0, func(*conn) error { return nil })) // comes after it
+		require.True(t, chunkExists(t, s, id))
+	}
+}
+
+// Without room nothing is half done, Ping tells, and all goes on when there is
+// room again.
+func TestStoreDiskFull(t *testing.T) {
+	s := newStore(t)
+	ctx := t.Context()
+	limit := func(pragma string) {
+		require.NoError(t, s.write(ctx, 0, func(c *conn) error { return c.script(pragma) }))
+	}
+	limit("PRAGMA max_page_count = 60")
+	var kept []models.ID
+	var failed models.Batch
+	var failedChunk models.Chunk
+	for range 1000 {
+		b, ch := benchBatch(50)
+		err := s.PutBatch(ctx, b, ch)
+		if err != nil {
+			require.ErrorIs(t, err, models.ErrUnavailable)
+			failed, failedChunk = b, ch
+			break
+		}
+		kept = append(kept, b.ID)
+	}
+	require.False(t, failed.ID.IsZero(), "the disk was never full")
+	require.True(t, s.writer.trouble.Load())
+	_, err := s.Batch(ctx, failed.ID)
+	require.ErrorIs(t, err, models.ErrNotFound)
+	list, err := s.Batches(ctx, failed.User, models.ID{}, 2000)
+	require.NoError(t, err)
+	require.Len(t, list, len(kept))
+
+	limit("PRAGMA max_page_count = 100000")
+	require.NoError(t, s.Ping(ctx))
+	require.NoError(t, s.PutBatch(ctx, failed, failedChunk))
+	require.False(t, s.writer.trouble.Load())
+	_, err = s.Batch(ctx, failed.ID)
+	require.NoError(t, err)
+}
+
+// A sum that was counted earlier and is stored later changes nothing, also
+// where the difference is a chunk that nothing has happened to.
+func TestStoreLateSum(t *testing.T) {
+	s := newStore(t)
+	span := models.SpanOf("user", models.Second, time.Now())
+	sums := []models.Summary{{Accepted: 1, Queued: 1}, {Accepted: 3, Queued: 3}, {Version: 2, Accepted: 3, Queued: 2, Success: 1}}
+	for newest := range sums {
+		for _, late := range sums[:newest+1] {
+			_, err := s.putNode(t.Context(), span, sums[newest])
+			require.NoError(t, err)
+			got, err := s.putNode(t.Context(), span, late)
+			require.NoError(t, err)
+			require.Equal(t, sums[newest], got)
+			nodes, err := s.Nodes(t.Context(), span.User, models.Second, span.Start, span.Start.Add(time.Second))
+			require.NoError(t, err)
+			require.Equal(t, []models.Node{{Span: span, Summary: sums[newest]}}, nodes)
+		}
+	}
+}
