@@ -1,0 +1,128 @@
+package cassandra
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+const (
+	// timeBucket is the time that one partition of agenda and arrivals covers,
+	// in milliseconds; it is recorded with the keyspace.
+	timeBucket = 5 * 60 * 1000
+	// agendaKeep is how long an entry is kept after it was due: how long all
+	// workers may be away before something unfinished is forgotten.
+	agendaKeep = 30 * 24 * time.Hour
+	// longestTTL is a little less than the server takes.
+	longestTTL = 19 * 365 * 24 * time.Hour
+)
+
+// seconds is the TTL for d, rounded up; one more because the server counts in
+// whole seconds and the one it is in counts.
+func seconds(d time.Duration) int64 {
+	return int64((min(d, longestTTL)+time.Second-1)/time.Second) + 1
+}
+
+// Schedule implements models.Store. Of two entries with the same Due, Kind and
+// ID the later one's other fields are kept.
+func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
+	if len(es) == 0 {
+		return nil
+	}
+	type partition struct {
+		shard  int
+		bucket int64
+	}
+	return s.call(ctx, func() error {
+		now := time.Now()
+		rows, parts := make([]row, len(es)), make([]partition, len(es))
+		for i := range es {
+			e := &es[i]
+			due := e.Due.UnixMilli()
+			if due < now.Add(-time.Minute).UnixMilli() {
+				due = now.UnixMilli()
+			}
+			ahead := time.Duration(min(max(due-now.UnixMilli(), 0), longestTTL.Milliseconds())) * time.Millisecond
+			parts[i] = partition{e.ID.Shard(shards), due / timeBucket}
+			rows[i] = row{[]any{parts[i].shard, parts[i].bucket, due, string(e.Kind), e.ID[:], encodeEntry(e), seconds(ahead + agendaKeep)}, 100}
+		}
+		return put(ctx, s, `INSERT INTO agenda (shard, bucket, due, kind, id, value) VALUES (?, ?, ?, ?, ?, ?) USING TTL ?`, parts, rows)
+	}, "schedule %d entries", len(es))
+}
+
+// encodeEntry packs the fields that are not part of the key into one cell, so
+// that of two entries one is kept whole.
+func encodeEntry(e *models.AgendaEntry) []byte {
+	b := binary.AppendVarint(make([]byte, 0, 32), int64(e.Chunks))
+	b = binary.AppendVarint(b, int64(e.Round))
+	return append(b, e.User...)
+}
+
+func decodeEntry(b []byte, e *models.AgendaEntry) error {
+	chunks, n := binary.Varint(b)
+	round, m := int64(0), 0
+	if n > 0 {
+		round, m = binary.Varint(b[n:])
+	}
+	if n <= 0 || m <= 0 {
+		return damaged(errors.New("an agenda entry is cut off"))
+	}
+	e.Chunks, e.Round, e.User = int(chunks), int(round), string(b[n+m:])
+	return nil
+}
+
+// Agenda implements models.Store. Buckets whose entries have all ended are not
+// looked at, so a range that begins in the dark past costs no more.
+func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.AgendaEntry, error] {
+	first, end := max(ceilMilli(from), time.Now().Add(-agendaKeep-time.Hour).UnixMilli()), ceilMilli(to)
+	if first >= end {
+		return empty[models.AgendaEntry](ctx, s, "agenda of shard %d", shard)
+	}
+	find := func(ctx context.Context, bucket int64, state []byte) ([]models.AgendaEntry, []byte, error) {
+		return page(ctx, &s.runner, state, func(scan scanner) (e models.AgendaEntry, err error) {
+			var (
+				due     int64
+				kind    string
+				id, raw []byte
+			)
+			if err := scan(&due, &kind, &id, &raw); err != nil {
+				return e, err
+			}
+			e.Due, e.Kind = time.UnixMilli(due).UTC(), models.AgendaKind(kind)
+			if e.ID, err = idOf(id); err == nil {
+				err = decodeEntry(raw, &e)
+			}
+			return e, err
+		}, `SELECT due, kind, id, value FROM agenda WHERE shard = ? AND bucket = ? AND due >= ? AND due < ?`, shard, bucket, first, end)
+	}
+	return cursor(ctx, s, first/timeBucket, (end-1)/timeBucket, find, "agenda of shard %d", shard)
+}
+
+// AgendaMark implements models.Store.
+func (s *Store) AgendaMark(ctx context.Context, shard int) (mark time.Time, err error) {
+	err = s.call(ctx, func() error {
+		ms, err := single(ctx, &s.runner, column[int64], `SELECT mark FROM agenda_marks WHERE shard = ?`, shard)
+		if errors.Is(err, models.ErrNotFound) {
+			return nil
+		}
+		mark = timeOf(ms)
+		return err
+	}, "agenda mark %d", shard)
+	return mark, err
+}
+
+// SetAgendaMark implements models.Store. The mark is its own timestamp, so the
+// latest mark stands, whenever it was written.
+func (s *Store) SetAgendaMark(ctx context.Context, shard int, t time.Time) error {
+	return s.call(ctx, func() error {
+		ms := t.UnixMilli()
+		if ms <= 0 {
+			return nil // before every mark
+		}
+		return s.exec(ctx, plain, `INSERT INTO agenda_marks (shard, mark) VALUES (?, ?) USING TIMESTAMP ?`, shard, ms, ms)
+	}, "set agenda mark %d", shard)
+}

@@ -1,0 +1,241 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Whether a batch exists.
+//
+// A batch of several chunks exists once batch_commits says so; PutBatch and
+// AbandonBatch decide it there by compare-and-set.
+//
+// A batch of one chunk, the commonest, exists with its row; no compare-and-set
+// is spent on it unless there is doubt. AbandonBatch first casts doubt on the
+// row and then looks for the head; PutBatch first writes the head and then
+// looks for doubt. Each reads after its own write, so at least one of them sees
+// the other, and who does decides by compare-and-set: PutBatch and readers that
+// it exists, AbandonBatch that it is abandoned where it saw no head, or that it
+// exists where it did. So the accept of one recipient costs a read more, and
+// a head that comes after its batch was abandoned, even hours later, does not
+// count.
+
+// The states of batch_commits.
+const (
+	committed = "committed"
+	abandoned = "abandoned"
+)
+
+// decide lets one of the states stand, for ever, and returns which.
+func (s *Store) decide(ctx context.Context, batch models.ID, state string) (string, error) {
+	applied, row, err := s.cas(ctx, deciding, `INSERT INTO batch_commits (batch_id, state) VALUES (?, ?) IF NOT EXISTS`, batch[:], state)
+	if err != nil {
+		return "", err
+	}
+	if !applied {
+		state, _ = row["state"].(string)
+	}
+	if state == committed {
+		s.exists.add(batch)
+	}
+	return state, nil
+}
+
+// PutChunk implements models.Store. Of a chunk that comes after its batch was
+// abandoned nothing is seen.
+func (s *Store) PutChunk(ctx context.Context, c models.Chunk) error {
+	return s.call(ctx, func() error {
+		if c.ID.ChunkNumber() == 0 {
+			return fmt.Errorf("%w: the first chunk comes with its batch", models.ErrInvalid)
+		}
+		return s.exec(ctx, plain, `INSERT INTO chunks (chunk_id, recipients) VALUES (?, ?) USING TIMESTAMP 1`,
+			c.ID[:], models.EncodeRecipients(c.Recipients))
+	}, "put chunk %s", c.ID)
+}
+
+// PutBatch implements models.Store. The batch is in the list before it exists;
+// readers of the list look whether it does.
+func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {
+	return s.call(ctx, func() error {
+		if first.ID != b.ID || b.ID != b.ID.Batch() {
+			return fmt.Errorf("%w: its first chunk is %s", models.ErrInvalid, first.ID)
+		}
+		if err := s.list(ctx, b.User, b.ID); err != nil {
+			return err
+		}
+		weight := deciding
+		if b.Chunks > 1 {
+			weight = plain // it does not exist by this
+		}
+		err := s.exec(ctx, weight, `INSERT INTO chunks (chunk_id, chunks, head, recipients) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`,
+			b.ID[:], b.Chunks, b.Encode(), models.EncodeRecipients(first.Recipients))
+		if err != nil {
+			return err
+		}
+		if b.Chunks <= 1 {
+			doubt, err := single(ctx, &s.runner, column[bool], `SELECT doubt FROM chunks WHERE chunk_id = ?`, b.ID[:])
+			switch {
+			case errors.Is(err, models.ErrNotFound): // removed: it was abandoned
+				doubt = true
+			case err != nil:
+				return fmt.Errorf("%w: %w", models.ErrOutcomeUnknown, err)
+			}
+			if !doubt {
+				return nil
+			}
+		}
+		state, err := s.decide(ctx, b.ID, committed)
+		if err == nil && state != committed {
+			s.unlist(ctx, b.User, b.ID)
+			err = s.clear(ctx, b.ID, b.Chunks)
+			if err == nil {
+				err = models.ErrNotFound
+			}
+		}
+		return err
+	}, "put batch %s", b.ID)
+}
+
+// AbandonBatch implements models.Store.
+func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, chunks int) (gone bool, err error) {
+	err = s.call(ctx, func() error {
+		state := abandoned
+		if chunks <= 1 {
+			if err := s.exec(ctx, plain, `UPDATE chunks USING TIMESTAMP 1 SET doubt = true WHERE chunk_id = ?`, batch[:]); err != nil {
+				return err
+			}
+			switch _, err := s.head(ctx, batch); {
+			case err == nil:
+				state = committed
+			case !errors.Is(err, models.ErrNotFound):
+				return err
+			}
+		}
+		state, err := s.decide(ctx, batch, state)
+		if err != nil || state != abandoned {
+			return err
+		}
+		gone = true
+		return s.clear(ctx, batch, chunks)
+	}, "abandon batch %s", batch)
+	return gone && err == nil, err
+}
+
+// clear removes what was stored of an abandoned batch. The doubt stays, and so
+// does what hides a chunk that is written later.
+func (s *Store) clear(ctx context.Context, batch models.ID, chunks int) error {
+	return each(ctx, max(chunks, 1), func(ctx context.Context, n int) error {
+		id := batch.Chunk(n)
+		return s.exec(ctx, plain, `DELETE chunks, head, recipients FROM chunks USING TIMESTAMP 2 WHERE chunk_id = ?`, id[:])
+	})
+}
+
+// head is the row of a batch's first chunk.
+type head struct {
+	chunks int
+	doubt  bool
+	raw    []byte // of the batch
+}
+
+// head reads the row of a batch, which may not exist yet. Errors:
+// models.ErrNotFound.
+func (s *Store) head(ctx context.Context, batch models.ID) (head, error) {
+	h, err := single(ctx, &s.runner, func(scan scanner) (h head, err error) {
+		err = scan(&h.chunks, &h.doubt, &h.raw)
+		return h, err
+	}, `SELECT chunks, doubt, head FROM chunks WHERE chunk_id = ?`, batch[:])
+	if err == nil && h.raw == nil {
+		err = models.ErrNotFound
+	}
+	return h, err
+}
+
+// exist reports whether a batch whose head was read exists.
+func (s *Store) exist(ctx context.Context, batch models.ID, chunks int, doubt bool) error {
+	switch {
+	case chunks > 1:
+		return s.isCommitted(ctx, batch)
+	case !doubt || s.exists.has(batch):
+		return nil
+	}
+	state, err := s.decide(ctx, batch, committed)
+	if errors.Is(err, models.ErrOutcomeUnknown) {
+		return fmt.Errorf("%w: %w", models.ErrUnavailable, err) // of a read nothing but that is known
+	}
+	if err == nil && state != committed {
+		err = models.ErrNotFound
+	}
+	return err
+}
+
+// isCommitted looks up a commit. A plain read sees every commit that somebody
+// was told of.
+func (s *Store) isCommitted(ctx context.Context, batch models.ID) error {
+	if s.exists.has(batch) {
+		return nil
+	}
+	state, err := single(ctx, &s.runner, column[string], `SELECT state FROM batch_commits WHERE batch_id = ?`, batch[:])
+	if err == nil && state != committed {
+		err = models.ErrNotFound
+	}
+	if err == nil {
+		s.exists.add(batch)
+	}
+	return err
+}
+
+func (s *Store) batch(ctx context.Context, id models.ID) (b models.Batch, err error) {
+	h, err := s.head(ctx, id)
+	if err == nil {
+		err = s.exist(ctx, id, h.chunks, h.doubt)
+	}
+	if err != nil {
+		return b, err
+	}
+	b, err = models.DecodeBatch(h.raw)
+	return b, damaged(err)
+}
+
+// Batch implements models.Store.
+func (s *Store) Batch(ctx context.Context, id models.ID) (b models.Batch, err error) {
+	err = s.call(ctx, func() (err error) {
+		b, err = s.batch(ctx, id)
+		return err
+	}, "batch %s", id)
+	return b, err
+}
+
+// Recipients implements models.Store.
+func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Recipient, err error) {
+	err = s.call(ctx, func() error {
+		type row struct {
+			head
+			recipients []byte
+		}
+		if chunk.ChunkNumber() > 0 {
+			if err := s.isCommitted(ctx, chunk.Batch()); err != nil {
+				return err
+			}
+		}
+		r, err := single(ctx, &s.runner, func(scan scanner) (r row, err error) {
+			err = scan(&r.chunks, &r.doubt, &r.recipients)
+			return r, err
+		}, `SELECT chunks, doubt, recipients FROM chunks WHERE chunk_id = ?`, chunk[:])
+		switch {
+		case err != nil:
+			return err
+		case r.recipients == nil:
+			return models.ErrNotFound
+		case chunk.ChunkNumber() == 0:
+			if err := s.exist(ctx, chunk, r.chunks, r.doubt); err != nil {
+				return err
+			}
+		}
+		rs, err = models.DecodeRecipients(r.recipients)
+		return damaged(err)
+	}, "recipients of %s", chunk)
+	return rs, err
+}

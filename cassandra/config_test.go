@@ -1,0 +1,138 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/gocql/gocql"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/stretchr/testify/require"
+)
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	good, l, err := Config{Hosts: []string{"a", "b:9042"}}.complete()
+	require.NoError(t, err)
+	require.Equal(t, levels{gocql.LocalQuorum, gocql.LocalSerial}, l)
+	contacts, port, err := good.contacts()
+	require.NoError(t, err)
+	require.Equal(t, good.Hosts, contacts)
+	require.Equal(t, 9042, port)
+	good.Hosts = []string{"a:9043", "b", "c:9043"}
+	contacts, port, err = good.contacts()
+	require.NoError(t, err)
+	require.Equal(t, []string{"a:9043", "c:9043"}, contacts, "the others are discovered")
+	require.Equal(t, 9043, port)
+	for _, bad := range []Config{
+		{},
+		{Hosts: []string{"a"}, Consistency: "MOST"},
+		{Hosts: []string{"a"}, Consistency: "ANY"},
+		{Hosts: []string{"a"}, Serial: "QUORUM"},
+		{Hosts: []string{"a"}, Keyspace: "x; DROP"},
+		{Hosts: []string{"a"}, Replication: "{}; DROP KEYSPACE x"},
+	} {
+		_, _, err := bad.complete()
+		require.ErrorIs(t, err, models.ErrInvalid, "%+v", bad)
+	}
+	bad := Config{Hosts: []string{"a:b"}}
+	_, _, err = bad.contacts()
+	require.ErrorIs(t, err, models.ErrInvalid)
+}
+
+func TestReplication(t *testing.T) {
+	t.Parallel()
+	const network, simple = "org.apache.cassandra.locator.NetworkTopologyStrategy", "org.apache.cassandra.locator.SimpleStrategy"
+	one := map[string]string{"class": simple, "replication_factor": "1"}
+	three := map[string]string{"class": network, "dc1": "3", "dc2": "0"}
+	both := map[string]string{"class": network, "dc1": "3", "dc2": "3"}
+	for _, c := range []struct {
+		on        map[string]string
+		level, is string
+		fine      bool
+	}{
+		{one, "ONE", "LOCAL_SERIAL", true},
+		{one, "LOCAL_QUORUM", "LOCAL_SERIAL", true},
+		{one, "TWO", "SERIAL", true}, // no node answers, but nothing is missed
+		{three, "LOCAL_QUORUM", "LOCAL_SERIAL", true},
+		{three, "QUORUM", "SERIAL", true},
+		{three, "TWO", "SERIAL", true},
+		{three, "EACH_QUORUM", "SERIAL", true},
+		{three, "ONE", "SERIAL", false},
+		{three, "LOCAL_ONE", "LOCAL_SERIAL", false},
+		{both, "QUORUM", "LOCAL_SERIAL", false},
+		{both, "QUORUM", "SERIAL", true},
+		{both, "EACH_QUORUM", "SERIAL", true},
+		{both, "ALL", "SERIAL", true},
+		{both, "LOCAL_QUORUM", "SERIAL", false},
+		{both, "THREE", "SERIAL", false},
+	} {
+		rep, err := parseReplication(c.on)
+		require.NoError(t, err)
+		err = rep.serves(c.level, c.is)
+		if c.fine {
+			require.NoError(t, err, "%v %s %s", c.on, c.level, c.is)
+		} else {
+			require.ErrorIs(t, err, models.ErrInvalid, "%v %s %s", c.on, c.level, c.is)
+		}
+	}
+	rep, err := parseReplication(three)
+	require.NoError(t, err)
+	require.NoError(t, rep.overlaps("ONE", "ALL"))
+	require.ErrorIs(t, rep.overlaps("ONE", "LOCAL_QUORUM"), models.ErrInvalid, "what was written before with another level is missed")
+	for _, bad := range []map[string]string{{"class": simple, "replication_factor": "x"}, {"class": network}} {
+		_, err := parseReplication(bad)
+		require.ErrorIs(t, err, models.ErrInvalid)
+	}
+}
+
+func TestClassify(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want verdict
+	}{
+		{nil, done},
+		{gocql.ErrNotFound, done},
+		{gocql.MarshalError("x"), done},
+		{damaged(io.ErrUnexpectedEOF), done},
+		{gocql.ErrNoConnections, nothing},
+		{gocql.ErrNoStreams, nothing},
+		{fmt.Errorf("x: %w", gocql.ErrTimeoutNoResponse), maybe},
+		{gocql.ErrConnectionClosed, maybe},
+		{&gocql.RequestErrCASWriteUnknown{}, maybe},
+		{io.EOF, maybe},
+		{context.DeadlineExceeded, maybe},
+		{errors.New("what is this"), maybe},
+	} {
+		require.Equal(t, c.want, classify(c.err), "%v", c.err)
+	}
+	require.NoError(t, damaged(nil))
+}
+
+func TestRecent(t *testing.T) {
+	t.Parallel()
+	r := newRecent[int](10)
+	for i := range 100 {
+		require.False(t, r.has(i))
+		r.add(i)
+		for k := max(0, i-9); k <= i; k++ {
+			require.True(t, r.has(k), "%d after %d", k, i)
+		}
+	}
+	require.False(t, r.has(0))
+	require.LessOrEqual(t, len(r.now)+len(r.old), 20)
+}
+
+func TestFall(t *testing.T) {
+	t.Parallel()
+	var s Store
+	last := s.fall()
+	for range 10_000 {
+		next := s.fall()
+		require.Less(t, next, last)
+		last = next
+	}
+}

@@ -1,0 +1,126 @@
+package cassandra
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// listBucket is the time, by the ids of batches, that one partition of a
+// user's list covers, in milliseconds. It is recorded with the keyspace. At
+// 1,000 batches a second a partition has 600,000 rows of an id each.
+const listBucket = 10 * 60 * 1000
+
+// ownerBucket is one partition of a user's list.
+type ownerBucket struct {
+	owner  string
+	bucket int64
+}
+
+func listBucketOf(id models.ID) int64 { return id.Time().UnixMilli() / listBucket }
+
+// list puts a batch into its user's list. That its bucket is not empty is
+// written once per process and bucket.
+func (s *Store) list(ctx context.Context, user string, id models.ID) error {
+	in := ownerBucket{user, listBucketOf(id)}
+	if !s.listed.has(in) {
+		if err := s.exec(ctx, plain, `INSERT INTO owner_buckets (owner, bucket) VALUES (?, ?) USING TIMESTAMP 1`, in.owner, in.bucket); err != nil {
+			return err
+		}
+		s.listed.add(in)
+	}
+	return s.exec(ctx, plain, `INSERT INTO batches_by_owner (owner, bucket, batch_id) VALUES (?, ?, ?) USING TIMESTAMP 1`, in.owner, in.bucket, id[:])
+}
+
+// unlist takes an abandoned batch out again. Nobody minds one that stays: what
+// does not exist is left out of lists.
+func (s *Store) unlist(ctx context.Context, user string, id models.ID) {
+	err := s.exec(ctx, plain, `DELETE FROM batches_by_owner USING TIMESTAMP 2 WHERE owner = ? AND bucket = ? AND batch_id = ?`, user, listBucketOf(id), id[:])
+	if err != nil {
+		s.log.Warn("an abandoned batch stays in its user's list", "batch_id", id.String(), "error", err)
+	}
+}
+
+// Batches implements models.Store. What it reads grows with limit and not with
+// the time between batches: buckets without any are not looked at.
+func (s *Store) Batches(ctx context.Context, user string, before models.ID, limit int) (out []models.Batch, err error) {
+	if before.IsZero() {
+		copy(before[:], bytes.Repeat([]byte{0xff}, len(before)))
+	}
+	err = s.call(ctx, func() error {
+		for len(out) < limit {
+			ids, err := s.listedBefore(ctx, user, before, limit-len(out))
+			if err != nil || len(ids) == 0 {
+				return err
+			}
+			bs := make([]*models.Batch, len(ids))
+			err = each(ctx, len(ids), func(ctx context.Context, i int) error {
+				b, err := s.batch(ctx, ids[i])
+				if err == nil {
+					bs[i] = &b
+				} else if errors.Is(err, models.ErrNotFound) { // being stored, or abandoned
+					err = nil
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			for _, b := range bs {
+				if b != nil {
+					out = append(out, *b)
+				}
+			}
+			before = ids[len(ids)-1]
+		}
+		return nil
+	}, "batches of %s", user)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// listedBefore reads up to n ids of a user's list, newest first.
+func (s *Store) listedBefore(ctx context.Context, user string, before models.ID, n int) (ids []models.ID, err error) {
+	const some = 64 // buckets at a time
+	for bucket := listBucketOf(before); len(ids) < n; {
+		buckets, err := query(ctx, &s.runner, column[int64],
+			`SELECT bucket FROM owner_buckets WHERE owner = ? AND bucket <= ? LIMIT ?`, user, bucket, min(some, n-len(ids)))
+		if err != nil || len(buckets) == 0 {
+			return ids, err
+		}
+		found := make([][]models.ID, len(buckets))
+		err = each(ctx, len(buckets), func(ctx context.Context, i int) (err error) {
+			found[i], err = query(ctx, &s.runner, readID,
+				`SELECT batch_id FROM batches_by_owner WHERE owner = ? AND bucket = ? AND batch_id < ? LIMIT ?`, user, buckets[i], before[:], n-len(ids))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range found {
+			ids = append(ids, f...)
+		}
+		bucket = buckets[len(buckets)-1] - 1
+	}
+	return ids[:n], nil
+}
+
+// readID reads the id of a row that has nothing else.
+func readID(scan scanner) (id models.ID, err error) {
+	var raw []byte
+	if err := scan(&raw); err != nil {
+		return id, err
+	}
+	return idOf(raw)
+}
+
+func idOf(raw []byte) (id models.ID, err error) {
+	if len(raw) != len(id) {
+		return id, damaged(errors.New("it is not the length of an id"))
+	}
+	return models.ID(raw), nil
+}

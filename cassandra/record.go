@@ -1,0 +1,171 @@
+package cassandra
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/gocql/gocql"
+	"github.com/safedelivr/safedelivr/models"
+	"golang.org/x/sync/errgroup"
+)
+
+// The deciding write of the ledger. last, which all entries of a chunk share,
+// makes sure that no number is left out; holder and value are compared so that
+// they are answered when the append is refused.
+const (
+	appendEntry = `UPDATE ledger SET last = ?, holder = ?, value = ? WHERE chunk_id = ? AND number = ?
+		IF last = ? AND holder = null AND value = null`
+	appendFirst = `UPDATE ledger SET last = ?, holder = ?, value = ? WHERE chunk_id = ? AND number = ?
+		IF last = null AND holder = null AND value = null`
+)
+
+// Append implements models.Store. A number that leaves a gap is ErrInvalid:
+// the caller made it up. A time-out is settled by asking again with the same
+// token; what stands there then says who won.
+func (s *Store) Append(ctx context.Context, chunk models.ID, e models.Entry) error {
+	return s.call(ctx, func() error {
+		if e.Number < 1 {
+			return models.ErrInvalid
+		}
+		cql, args := appendFirst, []any{e.Number, e.Token[:], e.Encode(), chunk[:], e.Number}
+		if e.Number > 1 {
+			cql, args = appendEntry, append(args, e.Number-1)
+		}
+		applied, row, err := s.cas(ctx, settling, cql, args...)
+		if err != nil || applied {
+			return err
+		}
+		holder, _ := row["holder"].([]byte)
+		value, _ := row["value"].([]byte)
+		switch {
+		case len(holder) == 0:
+			return fmt.Errorf("%w: there is no entry %d", models.ErrInvalid, e.Number-1)
+		case bytes.Equal(holder, e.Token[:]):
+			return nil
+		}
+		winner, err := models.DecodeEntry(value)
+		if err != nil {
+			return damaged(err)
+		}
+		return &models.ConflictError{Winner: winner}
+	}, "append entry %d to %s", e.Number, chunk)
+}
+
+// Limits of one batch of rows of a partition.
+const (
+	groupRows  = 100
+	groupBytes = 1 << 20
+)
+
+// row is one statement of a group, and how large its values are.
+type row struct {
+	args []any
+	size int
+}
+
+// put writes rows, those of one partition together: such a batch is one
+// mutation. All groups are written at once, some at a time.
+func put[P comparable](ctx context.Context, s *Store, cql string, partitions []P, rows []row) error {
+	var groups [][]row
+	open := map[P]int{}
+	sizes := []int{}
+	for i, r := range rows {
+		g, ok := open[partitions[i]]
+		if !ok || len(groups[g]) == groupRows || sizes[g]+r.size > groupBytes {
+			g = len(groups)
+			groups, sizes = append(groups, nil), append(sizes, 0)
+			open[partitions[i]] = g
+		}
+		groups[g] = append(groups[g], r)
+		sizes[g] += r.size
+	}
+	return each(ctx, len(groups), func(ctx context.Context, i int) error {
+		g := groups[i]
+		if len(g) == 1 {
+			return s.exec(ctx, plain, cql, g[0].args...)
+		}
+		return s.try(ctx, plain, func() error {
+			b := s.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
+			for _, r := range g {
+				b.Query(cql, r.args...)
+			}
+			return s.session.ExecuteBatch(b)
+		})
+	})
+}
+
+// PutFacts implements models.Store. Timestamps that fall let the first write
+// of a fact stand, also against one of the same call. Two processes whose
+// clocks differ may see it the other way round: either of two facts under one
+// key says the same.
+func (s *Store) PutFacts(ctx context.Context, facts ...models.ChunkFact) error {
+	if len(facts) == 0 {
+		return nil
+	}
+	return s.call(ctx, func() error {
+		rows, chunks := make([]row, len(facts)), make([]models.ID, len(facts))
+		for i := range facts {
+			raw := facts[i].Fact.Encode()
+			chunks[i] = facts[i].Chunk
+			rows[i] = row{[]any{chunks[i][:], facts[i].Fact.Key, raw, s.fall()}, len(raw)}
+		}
+		return put(ctx, s, `INSERT INTO facts (chunk_id, key, value) VALUES (?, ?, ?) USING TIMESTAMP ?`, chunks, rows)
+	}, "put %d facts of %s", len(facts), facts[0].Chunk)
+}
+
+func (s *Store) ledger(ctx context.Context, chunk models.ID) ([]models.Entry, error) {
+	return query(ctx, &s.runner, func(scan scanner) (e models.Entry, err error) {
+		var raw []byte
+		if err := scan(&raw); err != nil {
+			return e, err
+		}
+		e, err = models.DecodeEntry(raw)
+		return e, damaged(err)
+	}, `SELECT value FROM ledger WHERE chunk_id = ?`, chunk[:])
+}
+
+func (s *Store) facts(ctx context.Context, chunk models.ID) ([]models.Fact, error) {
+	return query(ctx, &s.runner, func(scan scanner) (f models.Fact, err error) {
+		var (
+			key string
+			raw []byte
+		)
+		if err := scan(&key, &raw); err != nil {
+			return f, err
+		}
+		f, err = models.DecodeFact(key, raw)
+		return f, damaged(err)
+	}, `SELECT key, value FROM facts WHERE chunk_id = ?`, chunk[:])
+}
+
+// Record implements models.Store. Ledger and facts are read at the same time
+// and may be of slightly different moments: each holds all that was written
+// before the call.
+func (s *Store) Record(ctx context.Context, chunk models.ID) (es []models.Entry, fs []models.Fact, err error) {
+	err = s.call(ctx, func() error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() (err error) {
+			fs, err = s.facts(ctx, chunk)
+			return err
+		})
+		es, err = s.ledger(ctx, chunk)
+		if other := g.Wait(); err == nil {
+			err = other
+		}
+		return err
+	}, "record of %s", chunk)
+	if err != nil {
+		return nil, nil, err
+	}
+	return es, fs, nil
+}
+
+// Ledger implements models.Store.
+func (s *Store) Ledger(ctx context.Context, chunk models.ID) (es []models.Entry, err error) {
+	err = s.call(ctx, func() (err error) {
+		es, err = s.ledger(ctx, chunk)
+		return err
+	}, "ledger of %s", chunk)
+	return es, err
+}

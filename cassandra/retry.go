@@ -1,0 +1,207 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/gocql/gocql"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Pauses between tries.
+const (
+	firstPause = 50 * time.Millisecond
+	mostPause  = time.Second
+)
+
+// runner repeats statements. Everything the store sends may be repeated: plain
+// writes are idempotent, and a compare-and-set is asked again with the same
+// values, which is how its outcome is found out.
+type runner struct {
+	session *gocql.Session
+	timeout time.Duration   // how long a call tries
+	closing <-chan struct{} // ends tries that have no other end
+}
+
+// effort is how an operation is tried.
+type effort int
+
+const (
+	// plain: a failure means that nothing is known to have been done.
+	plain effort = iota
+	// deciding: a try that may have taken effect makes a failure ErrOutcomeUnknown.
+	deciding
+	// settling is deciding, and once an outcome is unknown it is tried until
+	// the context ends.
+	settling
+)
+
+// try calls f until it succeeds, fails for good, or the time is over.
+func (r *runner) try(ctx context.Context, e effort, f func() error) error {
+	var (
+		deadline = time.Now().Add(r.timeout)
+		pause    = firstPause
+		unknown  bool
+		closing  <-chan struct{}
+	)
+	failed := func(err error) error {
+		if unknown && e != plain {
+			return fmt.Errorf("%w: %w", models.ErrOutcomeUnknown, err)
+		}
+		return fmt.Errorf("%w: %w", models.ErrUnavailable, err)
+	}
+	for {
+		err := f()
+		switch classify(err) {
+		case done:
+			return err
+		case maybe:
+			unknown = true
+		case nothing:
+		}
+		if ctx.Err() != nil {
+			return failed(errors.Join(ctx.Err(), err))
+		}
+		wait := pause/2 + rand.N(pause/2) //nolint:gosec // spreads tries
+		if e == settling && unknown {
+			closing = r.closing
+		} else if time.Now().Add(wait).After(deadline) {
+			return failed(err)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return failed(errors.Join(ctx.Err(), err))
+		case <-closing:
+			timer.Stop()
+			return failed(err)
+		}
+		pause = min(2*pause, mostPause)
+	}
+}
+
+// verdict is what an error says of a try.
+type verdict int
+
+const (
+	done    verdict = iota // it succeeded, or can never succeed
+	nothing                // it had no effect; try again
+	maybe                  // it may have had its effect; try again
+)
+
+// classify sorts the driver's errors. What it does not know may have been done.
+func classify(err error) verdict {
+	if err == nil {
+		return done
+	}
+	var (
+		request   gocql.RequestError
+		marshal   gocql.MarshalError
+		unmarshal gocql.UnmarshalError
+		bad       *damagedError
+	)
+	switch {
+	case errors.As(err, &bad), errors.Is(err, gocql.ErrNotFound), errors.Is(err, gocql.ErrQueryArgLength),
+		errors.As(err, &marshal), errors.As(err, &unmarshal):
+		return done
+	case errors.Is(err, gocql.ErrNoConnections), errors.Is(err, gocql.ErrNoStreams), errors.Is(err, gocql.ErrSessionClosed):
+		return nothing
+	case errors.As(err, &request):
+		switch request.Code() {
+		case gocql.ErrCodeSyntax, gocql.ErrCodeUnauthorized, gocql.ErrCodeInvalid, gocql.ErrCodeConfig,
+			gocql.ErrCodeAlreadyExists, gocql.ErrCodeCredentials, gocql.ErrCodeProtocol, gocql.ErrCodeFunctionFailure:
+			return done
+		case gocql.ErrCodeUnavailable, gocql.ErrCodeBootstrapping, gocql.ErrCodeUnprepared:
+			return nothing
+		}
+	}
+	return maybe
+}
+
+// damagedError is returned for a stored value that cannot be read. It is
+// nothing a caller did, so it is not ErrInvalid, and trying again is no use.
+type damagedError struct{ err error }
+
+func (e *damagedError) Error() string { return "a stored value is damaged: " + e.err.Error() }
+
+func damaged(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &damagedError{err}
+}
+
+// exec runs a statement that may be repeated.
+func (r *runner) exec(ctx context.Context, e effort, cql string, args ...any) error {
+	return r.try(ctx, e, func() error { return r.session.Query(cql, args...).WithContext(ctx).Exec() })
+}
+
+// cas runs a compare-and-set. row holds what stood there when it was not
+// applied; it may be empty.
+func (r *runner) cas(ctx context.Context, e effort, cql string, args ...any) (applied bool, row map[string]any, err error) {
+	err = r.try(ctx, e, func() (err error) {
+		row = map[string]any{} // the driver fills what it finds in it
+		applied, err = r.session.Query(cql, args...).WithContext(ctx).MapScanCAS(row)
+		return err
+	})
+	return applied, row, err
+}
+
+// scanner reads the columns of a row.
+type scanner func(dest ...any) error
+
+// query reads all rows.
+func query[T any](ctx context.Context, r *runner, row func(scan scanner) (T, error), cql string, args ...any) (out []T, err error) {
+	err = r.try(ctx, plain, func() error {
+		out = nil
+		return scan(r.session.Query(cql, args...).WithContext(ctx).Iter(), row, &out)
+	})
+	return out, err
+}
+
+// page reads a page of rows; next is empty after the last.
+func page[T any](ctx context.Context, r *runner, state []byte, row func(scan scanner) (T, error), cql string, args ...any) (out []T, next []byte, err error) {
+	err = r.try(ctx, plain, func() error {
+		out = nil
+		it := r.session.Query(cql, args...).WithContext(ctx).PageSize(pageRows).PageState(state).Iter()
+		next = it.PageState()
+		return scan(it, row, &out)
+	})
+	return out, next, err
+}
+
+// column reads the only column of a row.
+func column[T any](scan scanner) (v T, err error) {
+	err = scan(&v)
+	return v, err
+}
+
+func scan[T any](it *gocql.Iter, row func(scan scanner) (T, error), out *[]T) error {
+	rows := it.Scanner()
+	for rows.Next() {
+		v, err := row(rows.Scan)
+		if err != nil {
+			_ = it.Close()
+			return err
+		}
+		*out = append(*out, v)
+	}
+	return rows.Err()
+}
+
+// single reads the only row. Errors: models.ErrNotFound.
+func single[T any](ctx context.Context, r *runner, row func(scan scanner) (T, error), cql string, args ...any) (v T, err error) {
+	rows, err := query(ctx, r, row, cql, args...)
+	if err == nil && len(rows) == 0 {
+		err = models.ErrNotFound
+	}
+	if err != nil {
+		return v, err
+	}
+	return rows[0], nil
+}

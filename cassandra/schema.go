@@ -1,0 +1,347 @@
+package cassandra
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/gocql/gocql"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// schemaFiles are named NNN_what.cql, from 001 without gaps. Every statement
+// in them can be applied again (IF NOT EXISTS), because who applies one may die
+// before it is recorded.
+//
+//go:embed schema/*.cql
+var schemaFiles embed.FS
+
+// migration is one numbered file.
+type migration struct {
+	version    int
+	name       string // without .cql
+	statements []string
+}
+
+// migrations reads the files, in order.
+func migrations() ([]migration, error) {
+	files, err := fs.Glob(schemaFiles, "schema/*.cql")
+	if err != nil {
+		return nil, fmt.Errorf("list schema files: %w", err)
+	}
+	out := make([]migration, len(files))
+	for i, f := range files {
+		text, err := schemaFiles.ReadFile(f)
+		if err != nil {
+			return nil, fmt.Errorf("read schema: %w", err)
+		}
+		name := strings.TrimSuffix(path.Base(f), ".cql")
+		if !strings.HasPrefix(name, fmt.Sprintf("%03d_", i+1)) {
+			return nil, fmt.Errorf("schema file %s is not number %03d", f, i+1)
+		}
+		out[i] = migration{i + 1, name, statements(string(text))}
+	}
+	return out, nil
+}
+
+// statements splits a file at the semicolons, which stand nowhere else in it
+// but in comments.
+func statements(text string) []string {
+	var code strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
+			code.WriteString(line)
+		}
+	}
+	var out []string
+	for s := range strings.SplitSeq(code.String(), ";") {
+		if s = strings.TrimSpace(s); s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Migrate makes the keyspace where it is missing, applies the schema files
+// that were not applied yet, and records how the keyspace is used. It returns
+// the names of the files that this call applied. Any number of processes may
+// call it at once: one works, under a lock that ends when its holder dies, and
+// the others wait for it. Errors: models.ErrUnavailable, models.ErrInvalid, a
+// schema newer than the program, and settings other than the recorded ones.
+func Migrate(ctx context.Context, c Config) (applied []string, err error) {
+	c, l, err := c.complete()
+	if err != nil {
+		return nil, fmt.Errorf("cassandra: %w", err)
+	}
+	c.minTries = max(c.minTries, 10*time.Second) // changes of the schema take their time
+	c.Timeout = max(c.Timeout, 2*c.minTries)
+	applied, err = migrate(ctx, &c, l)
+	if err != nil {
+		return applied, fmt.Errorf("cassandra: migrate keyspace %s: %w", c.Keyspace, err)
+	}
+	return applied, nil
+}
+
+func migrate(ctx context.Context, c *Config, l levels) (applied []string, err error) {
+	if err := makeKeyspace(ctx, c, l); err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(c.Timeout); ; {
+		more, err := migrateTables(ctx, c, l)
+		applied = append(applied, more...)
+		if !tooEarly(err) || time.Now().After(deadline) {
+			return applied, err
+		}
+		if err := somewhat(ctx); err != nil {
+			return applied, err
+		}
+	}
+}
+
+// tooEarly recognises a keyspace or table that somebody else is making: a node
+// lists it a moment before it knows it.
+func tooEarly(err error) bool {
+	var request gocql.RequestError
+	if errors.As(err, &request) {
+		text := request.Message()
+		return request.Code() == gocql.ErrCodeInvalid && (strings.Contains(text, "does not exist") || strings.Contains(text, "unconfigured table"))
+	}
+	return errors.Is(err, gocql.ErrNoConnectionsStarted)
+}
+
+// somewhat waits a moment that differs between those who wait.
+func somewhat(ctx context.Context) error {
+	select {
+	case <-time.After(100*time.Millisecond + rand.N(200*time.Millisecond)): //nolint:gosec // spreads polls
+		return nil
+	case <-ctx.Done():
+		return errors.Join(models.ErrUnavailable, ctx.Err())
+	}
+}
+
+// migrateTables applies the files to a keyspace that is there.
+func migrateTables(ctx context.Context, c *Config, l levels) ([]string, error) {
+	session, err := c.connect(ctx, l, c.Keyspace)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close()
+	m := migrator{runner: runner{session: session, timeout: c.Timeout}, config: c, levels: l}
+	if m.all, err = migrations(); err != nil {
+		return nil, err
+	}
+	if err := m.bootstrap(ctx); err != nil {
+		return nil, err
+	}
+	for {
+		version, err := m.version(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := m.known(version); err != nil {
+			return nil, err
+		}
+		recorded, err := m.recorded(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if version == len(m.all) && len(recorded) > 0 {
+			return nil, agree(recorded, settings(c))
+		}
+		held, applied, err := m.underLock(ctx)
+		if err != nil || held {
+			return applied, err
+		}
+		if err := somewhat(ctx); err != nil { // somebody else is at it
+			return nil, err
+		}
+	}
+}
+
+// makeKeyspace makes the keyspace where it is missing. The same statement from
+// several processes at once is one.
+func makeKeyspace(ctx context.Context, c *Config, l levels) error {
+	session, err := c.connect(ctx, l, "")
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	r := runner{session: session, timeout: c.Timeout}
+	rep, err := readReplication(ctx, &r, c.Keyspace)
+	if errors.Is(err, models.ErrNotFound) {
+		if err := r.change(ctx, `CREATE KEYSPACE IF NOT EXISTS `+c.Keyspace+` WITH replication = `+c.Replication); err != nil {
+			return err
+		}
+		rep, err = readReplication(ctx, &r, c.Keyspace)
+	}
+	if err != nil {
+		return err
+	}
+	return rep.serves(c.Consistency, c.Serial)
+}
+
+// change applies a change of the schema and waits until all nodes know it.
+func (r *runner) change(ctx context.Context, ddl string) error {
+	if err := r.exec(ctx, plain, ddl); err != nil {
+		first, _, _ := strings.Cut(ddl, "(")
+		return fmt.Errorf("%s: %w", strings.TrimSpace(first), err)
+	}
+	if err := r.session.AwaitSchemaAgreement(ctx); err != nil {
+		return fmt.Errorf("wait for schema agreement: %w: %w", models.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// migrator applies the files to a keyspace.
+type migrator struct {
+	runner
+	config *Config
+	levels levels
+	all    []migration
+}
+
+// bootstrap makes the lock, before there is a lock: its id follows from the
+// keyspace, so that two who make it on two nodes make the same table. The rest
+// is made under the lock.
+func (m *migrator) bootstrap(ctx context.Context) error {
+	found, err := m.tables(ctx)
+	if err != nil || found["schema_lock"] {
+		return err
+	}
+	return m.change(ctx, `CREATE TABLE IF NOT EXISTS schema_lock (name text PRIMARY KEY, holder text) WITH id = '`+tableID(m.config.Keyspace+".schema_lock")+`'`)
+}
+
+// tables lists the tables of the keyspace.
+func (m *migrator) tables(ctx context.Context) (map[string]bool, error) {
+	names, err := query(ctx, &m.runner, column[string], `SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?`, m.config.Keyspace)
+	found := map[string]bool{}
+	for _, n := range names {
+		found[n] = true
+	}
+	return found, err
+}
+
+// version is the number of the newest file that is applied.
+func (m *migrator) version(ctx context.Context) (int, error) {
+	found, err := m.tables(ctx)
+	if err != nil || !found["schema_versions"] {
+		return 0, err
+	}
+	versions, err := query(ctx, &m.runner, column[int], `SELECT version FROM schema_versions WHERE part = 0`)
+	newest := 0
+	for _, v := range versions {
+		newest = max(newest, v)
+	}
+	return newest, err
+}
+
+// known refuses a schema that a newer program made.
+func (m *migrator) known(version int) error {
+	if version > len(m.all) {
+		return fmt.Errorf("it has schema %d and this program knows %d: it is used by a newer version of safedelivr", version, len(m.all))
+	}
+	return nil
+}
+
+// underLock applies what is missing if nobody else is doing so.
+func (m *migrator) underLock(ctx context.Context) (held bool, applied []string, err error) {
+	ctx, release, err := m.lock(ctx)
+	if err != nil || release == nil {
+		return false, nil, err
+	}
+	defer release()
+	defer func() {
+		if errors.Is(context.Cause(ctx), errLockLost) { // somebody else may be at it now
+			held, err = false, nil
+		}
+	}()
+	for _, ddl := range []string{
+		`CREATE TABLE IF NOT EXISTS schema_versions (part int, version int, name text, applied bigint, PRIMARY KEY ((part), version))`,
+		`CREATE TABLE IF NOT EXISTS settings (name text PRIMARY KEY, value text)`,
+	} {
+		if err := m.change(ctx, ddl); err != nil {
+			return true, nil, err
+		}
+	}
+	if err := m.record(ctx); err != nil {
+		return true, nil, err
+	}
+	version, err := m.version(ctx)
+	if err == nil {
+		err = m.known(version)
+	}
+	if err != nil {
+		return true, nil, err
+	}
+	for _, f := range m.all[version:] {
+		for _, ddl := range f.statements {
+			if err := m.change(ctx, ddl); err != nil {
+				return true, applied, fmt.Errorf("%s: %w", f.name, err)
+			}
+		}
+		err := m.exec(ctx, plain, `INSERT INTO schema_versions (part, version, name, applied) VALUES (0, ?, ?, ?)`, f.version, f.name, time.Now().UnixMilli())
+		if err != nil {
+			return true, applied, err
+		}
+		m.config.Logger.Info("schema applied", "keyspace", m.config.Keyspace, "file", f.name)
+		applied = append(applied, f.name)
+	}
+	return true, applied, nil
+}
+
+// check refuses a keyspace that is not, or not yet, to be used by this program
+// with this configuration.
+func check(ctx context.Context, c *Config, l levels) error {
+	session, err := c.connect(ctx, l, "")
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	r := runner{session: session, timeout: c.Timeout}
+	rep, err := readReplication(ctx, &r, c.Keyspace)
+	if errors.Is(err, models.ErrNotFound) {
+		return fmt.Errorf("there is none; safedelivr migrate makes it: %w", err)
+	} else if err != nil {
+		return err
+	}
+	if err := rep.serves(c.Consistency, c.Serial); err != nil {
+		return err
+	}
+	return checkSchema(ctx, c, l, rep)
+}
+
+func checkSchema(ctx context.Context, c *Config, l levels, rep replication) error {
+	session, err := c.connect(ctx, l, c.Keyspace)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	m := migrator{runner: runner{session: session, timeout: c.Timeout}, config: c, levels: l}
+	if m.all, err = migrations(); err != nil {
+		return err
+	}
+	version, err := m.version(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.known(version); err != nil {
+		return err
+	}
+	if version < len(m.all) {
+		return fmt.Errorf("it has schema %d and this program needs %d: run safedelivr migrate", version, len(m.all))
+	}
+	recorded, err := m.recorded(ctx)
+	if err != nil {
+		return err
+	}
+	if err := agree(recorded, settings(c)); err != nil {
+		return err
+	}
+	return rep.overlaps(recorded["consistency"], c.Consistency)
+}

@@ -1,0 +1,186 @@
+package cassandra
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/stretchr/testify/require"
+)
+
+func names(t *testing.T) (out []string) {
+	t.Helper()
+	all, err := migrations()
+	require.NoError(t, err)
+	for _, m := range all {
+		out = append(out, m.name)
+	}
+	return out
+}
+
+// Ten processes that start together all succeed, and each file is applied by
+// one of them.
+func TestMigrateAtOnce(t *testing.T) {
+	c := newConfig(t)
+	var (
+		all     sync.WaitGroup
+		errs    [10]error
+		applied [10][]string
+	)
+	for i := range errs {
+		all.Go(func() { applied[i], errs[i] = Migrate(t.Context(), c) })
+	}
+	all.Wait()
+	var together []string
+	for i, err := range errs {
+		require.NoError(t, err)
+		together = append(together, applied[i]...)
+	}
+	require.Equal(t, names(t), together)
+	again, err := Migrate(t.Context(), c)
+	require.NoError(t, err)
+	require.Empty(t, again)
+	c.Migrate = false
+	open(t, c)
+}
+
+// withMigrator calls f with a migrator on a keyspace that has the lock alone.
+func withMigrator(t *testing.T, c Config, f func(m *migrator)) {
+	t.Helper()
+	c, l, err := c.complete()
+	require.NoError(t, err)
+	require.NoError(t, makeKeyspace(t.Context(), &c, l))
+	session, err := c.connect(t.Context(), l, c.Keyspace)
+	require.NoError(t, err)
+	defer session.Close()
+	m := &migrator{runner: runner{session: session, timeout: c.Timeout}, config: &c, levels: l}
+	m.all, err = migrations()
+	require.NoError(t, err)
+	require.NoError(t, m.bootstrap(t.Context()))
+	f(m)
+}
+
+// Who holds the lock dies in the middle of a file: another one waits until the
+// lock ends and does the rest.
+func TestMigrateTakesOver(t *testing.T) {
+	c := newConfig(t)
+	c.lockTTL = 2 * time.Second
+	withMigrator(t, c, func(m *migrator) {
+		held, err := lease(t.Context(), &m.runner, "schema_lock", "migrate", "dead", c.lockTTL)
+		require.NoError(t, err)
+		require.True(t, held)
+		require.NoError(t, m.change(t.Context(), m.all[0].statements[0]))
+	})
+	start := time.Now()
+	applied, err := Migrate(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, names(t), applied)
+	require.Greater(t, time.Since(start), time.Second, "it waited for the lock")
+}
+
+// Who waits for the lock stops when its context ends.
+func TestMigrateWaits(t *testing.T) {
+	c := newConfig(t)
+	withMigrator(t, c, func(m *migrator) {
+		held, err := lease(t.Context(), &m.runner, "schema_lock", "migrate", "busy", time.Minute)
+		require.NoError(t, err)
+		require.True(t, held)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_, err = Migrate(ctx, c)
+		require.ErrorIs(t, err, models.ErrUnavailable)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// Who loses the lock stops working.
+func TestLockLost(t *testing.T) {
+	c := newConfig(t)
+	c.lockTTL = time.Second
+	withMigrator(t, c, func(m *migrator) {
+		work, release, err := m.lock(t.Context())
+		require.NoError(t, err)
+		require.NotNil(t, release)
+		_, none, err := m.lock(t.Context())
+		require.NoError(t, err)
+		require.Nil(t, none, "somebody has it")
+		applied, _, err := m.cas(t.Context(), plain, `UPDATE schema_lock SET holder = 'thief' WHERE name = 'migrate' IF EXISTS`)
+		require.NoError(t, err)
+		require.True(t, applied)
+		<-work.Done()
+		require.ErrorIs(t, context.Cause(work), errLockLost)
+		release()
+		_, none, err = m.lock(t.Context())
+		require.NoError(t, err)
+		require.Nil(t, none, "the thief's was not given up")
+	})
+}
+
+// Open refuses what does not fit, and says what to do.
+func TestOpenRefuses(t *testing.T) {
+	c := newConfig(t)
+	c.Migrate = false
+	refused := func(c Config, words ...string) {
+		t.Helper()
+		_, err := Open(t.Context(), c)
+		require.Error(t, err)
+		for _, w := range words {
+			require.ErrorContains(t, err, w)
+		}
+	}
+	refused(c, "safedelivr migrate", c.Keyspace)
+	require.NoError(t, makeOnly(t, c))
+	refused(c, "safedelivr migrate", "schema 0")
+	_, err := Migrate(t.Context(), c)
+	require.NoError(t, err)
+	s := open(t, c)
+
+	other := c
+	other.Serial = "SERIAL"
+	refused(other, "LOCAL_SERIAL", "SERIAL")
+	_, err = Migrate(t.Context(), other)
+	require.ErrorContains(t, err, "LOCAL_SERIAL")
+	other = c
+	other.Consistency = "TWO"
+	refused(other, "TWO")
+	for _, level := range []string{"ONE", "QUORUM", "ALL"} { // one replica is all
+		other.Consistency = level
+		open(t, other)
+	}
+
+	set := func(cql string, args ...any) { require.NoError(t, s.exec(t.Context(), plain, cql, args...)) }
+	last := len(names(t))
+	set(`INSERT INTO schema_versions (part, version, name) VALUES (0, ?, 'from the future')`, last+1)
+	refused(c, "newer version of safedelivr")
+	_, err = Migrate(t.Context(), c)
+	require.ErrorContains(t, err, "newer version of safedelivr")
+	set(`DELETE FROM schema_versions WHERE part = 0 AND version = ?`, last+1)
+	set(`DELETE FROM schema_versions WHERE part = 0 AND version = ?`, last)
+	refused(c, "safedelivr migrate")
+	applied, err := Migrate(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, names(t)[last-1:], applied)
+	set(`UPDATE settings SET value = '4' WHERE name = 'shards'`)
+	refused(c, "shards 4")
+}
+
+// makeOnly makes the keyspace without any table.
+func makeOnly(t *testing.T, c Config) error {
+	t.Helper()
+	c, l, err := c.complete()
+	require.NoError(t, err)
+	return makeKeyspace(t.Context(), &c, l)
+}
+
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"A\n\tb", "C"}, statements("-- x; y\nA\n\tb;\n\n-- z\nC;\n"))
+	all, err := migrations()
+	require.NoError(t, err)
+	for i, m := range all {
+		require.Equal(t, i+1, m.version)
+		require.NotEmpty(t, m.statements)
+	}
+}

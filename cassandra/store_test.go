@@ -1,0 +1,98 @@
+package cassandra
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/storetest"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// The driver closes these without waiting for them.
+		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*Conn).heartBeat"),
+		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*Conn).serve"),
+		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*writeCoalescer).writeFlusher"),
+		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*eventDebouncer).flusher"),
+		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*refreshDebouncer).flusher"),
+		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*controlConn).heartBeat"),
+		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*Session).reconnectDownedHosts"),
+		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*hostConnPool).fill"),
+	)
+}
+
+// hosts are those of the cluster for tests; without one the test is skipped.
+func hosts(t testing.TB) []string {
+	t.Helper()
+	h := os.Getenv("SAFEDELIVR_TEST_CASSANDRA_HOSTS")
+	if h == "" {
+		t.Skip("SAFEDELIVR_TEST_CASSANDRA_HOSTS is not set; scripts/services up cassandra starts a node and prints it")
+	}
+	return strings.Split(h, ",")
+}
+
+var keyspaceNumber atomic.Int64
+
+// newConfig names a keyspace of its own that is dropped after the test. It
+// does not exist yet.
+func newConfig(t testing.TB) Config {
+	t.Helper()
+	c := Config{
+		Hosts: hosts(t), Keyspace: fmt.Sprintf("sd_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), keyspaceNumber.Add(1)),
+		Migrate: true, Timeout: 20 * time.Second,
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.NoError(t, admin(ctx, c, `DROP KEYSPACE IF EXISTS `+c.Keyspace))
+	})
+	return c
+}
+
+// admin runs statements beside the store.
+func admin(ctx context.Context, c Config, statements ...string) error {
+	c, l, err := c.complete()
+	if err != nil {
+		return err
+	}
+	session, err := c.connect(ctx, l, "")
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	r := runner{session: session, timeout: time.Minute}
+	for _, s := range statements {
+		if err := r.change(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open opens a store that is closed with the test.
+func open(t testing.TB, c Config) *Store {
+	t.Helper()
+	s, err := Open(context.Background(), c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) models.Store { return open(t, newConfig(t)) })
+}
+
+func TestStoreDurable(t *testing.T) {
+	storetest.RunDurable(t, func(t *testing.T) func() models.Store {
+		c := newConfig(t)
+		return func() models.Store { return open(t, c) }
+	})
+}

@@ -1,0 +1,249 @@
+package cassandra
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/stretchr/testify/require"
+)
+
+// behindProxy opens two stores on one keyspace: one talks through a proxy, the
+// other does not.
+func behindProxy(t *testing.T) (p *proxy, through, direct *Store) {
+	t.Helper()
+	c := newConfig(t)
+	direct = open(t, c)
+	p = newProxy(t)
+	c.Hosts, c.Migrate = []string{p.addr}, false
+	c.Timeout, c.minTries = 2*time.Second, 500*time.Millisecond
+	through = open(t, c)
+	require.NoError(t, through.Append(t.Context(), models.NewBatchID(time.Now()), benchEntry(1)), "the statement is prepared")
+	return p, through, direct
+}
+
+// An append whose answers are lost is unknown, stands exactly once, and its
+// writer is told so when it asks again.
+func TestAppendAnswerLost(t *testing.T) {
+	p, through, direct := behindProxy(t)
+	const chunks = 8
+	var ids [chunks]models.ID
+	var mine [chunks]models.Entry
+	p.freeze()
+	require.NoError(t, each(t.Context(), chunks, func(ctx context.Context, i int) error {
+		ids[i], mine[i] = models.NewBatchID(time.Now()), benchEntry(1)
+		short, cancel := context.WithTimeout(ctx, 1200*time.Millisecond) // two tries
+		defer cancel()
+		err := through.Append(short, ids[i], mine[i])
+		require.ErrorIs(t, err, models.ErrOutcomeUnknown)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		return nil
+	}))
+	for i := range chunks {
+		var conflict *models.ConflictError
+		require.ErrorAs(t, direct.Append(t.Context(), ids[i], benchEntry(1)), &conflict, "the number was taken unheard")
+		require.Equal(t, mine[i], conflict.Winner)
+	}
+	p.thaw()
+	require.NoError(t, each(t.Context(), chunks, func(ctx context.Context, i int) error {
+		var err error
+		for err = through.Append(ctx, ids[i], mine[i]); ctx.Err() == nil && err != nil; {
+			require.ErrorIs(t, err, models.ErrUnavailable) // not connected again yet
+			err = through.Append(ctx, ids[i], mine[i])
+		}
+		return err
+	}))
+	for i := range chunks {
+		ledger, err := direct.Ledger(t.Context(), ids[i])
+		require.NoError(t, err)
+		require.Equal(t, mine[i:i+1], ledger)
+	}
+}
+
+// While its context lasts an append goes on asking, far beyond the time-out,
+// and learns what happened when answers come again: also that it lost.
+func TestAppendSettlesByItself(t *testing.T) {
+	p, through, direct := behindProxy(t)
+	won, lost := models.NewBatchID(time.Now()), models.NewBatchID(time.Now())
+	mine, rival := benchEntry(1), benchEntry(1)
+	require.NoError(t, direct.Append(t.Context(), lost, rival))
+	p.freeze()
+	var (
+		all  sync.WaitGroup
+		errs [2]error
+	)
+	all.Go(func() { errs[0] = through.Append(t.Context(), won, mine) })
+	all.Go(func() { errs[1] = through.Append(t.Context(), lost, mine) })
+	start := time.Now()
+	require.Eventually(t, func() bool {
+		ledger, err := direct.Ledger(t.Context(), won)
+		return err == nil && len(ledger) == 1 && time.Since(start) > 2*through.timeout
+	}, time.Minute, 50*time.Millisecond)
+	p.thaw()
+	all.Wait()
+	require.NoError(t, errs[0])
+	var conflict *models.ConflictError
+	require.ErrorAs(t, errs[1], &conflict)
+	require.Equal(t, rival, conflict.Winner)
+	ledger, err := direct.Ledger(t.Context(), won)
+	require.NoError(t, err)
+	require.Equal(t, []models.Entry{mine}, ledger)
+}
+
+// Close does not wait for an append that nobody can settle.
+func TestCloseWhileUnsettled(t *testing.T) {
+	p, through, direct := behindProxy(t)
+	id := models.NewBatchID(time.Now())
+	p.freeze()
+	done := make(chan error, 1)
+	go func() { done <- through.Append(context.Background(), id, benchEntry(1)) }()
+	require.Eventually(t, func() bool {
+		ledger, err := direct.Ledger(t.Context(), id)
+		return err == nil && len(ledger) == 1
+	}, time.Minute, 20*time.Millisecond)
+	require.NoError(t, through.Close())
+	require.ErrorIs(t, <-done, models.ErrOutcomeUnknown)
+}
+
+// When the answer to the one write of a batch is lost, it is not said that
+// nothing was done.
+func TestPutBatchAnswerLost(t *testing.T) {
+	p, through, direct := behindProxy(t)
+	warm, chunk := benchBatch(1)
+	require.NoError(t, through.PutBatch(t.Context(), warm, chunk))
+	b, first := benchBatch(1)
+	require.NoError(t, through.list(t.Context(), b.User, b.ID)) // so that the head is the first that is lost
+	p.freeze()
+	err := through.exec(t.Context(), deciding, `INSERT INTO chunks (chunk_id, chunks, head, recipients) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`,
+		b.ID[:], 1, b.Encode(), models.EncodeRecipients(first.Recipients))
+	require.ErrorIs(t, err, models.ErrOutcomeUnknown)
+	got, err := direct.Batch(t.Context(), b.ID)
+	require.NoError(t, err)
+	require.Equal(t, b.ID, got.ID)
+	p.thaw()
+	require.Eventually(t, func() bool { return through.PutBatch(t.Context(), b, first) == nil }, time.Minute, 20*time.Millisecond)
+}
+
+// A store that is away is unavailable promptly, for reads, writes and
+// compare-and-set, and works again when it is back.
+func TestStoreAway(t *testing.T) {
+	p, through, direct := behindProxy(t)
+	id := models.NewBatchID(time.Now())
+	p.stop()
+	require.ErrorIs(t, through.Ping(t.Context()), models.ErrUnavailable)
+	start := time.Now()
+	require.NoError(t, each(t.Context(), 5, func(ctx context.Context, i int) error {
+		var err error
+		switch i {
+		case 0:
+			err = through.Append(ctx, id, benchEntry(1))
+		case 1:
+			err = through.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: benchFact(1)})
+		case 2:
+			_, _, err = through.Record(ctx, id)
+		case 3:
+			for _, err = range through.Agenda(ctx, 0, start, start.Add(time.Hour)) {
+				require.Error(t, err)
+			}
+		case 4:
+			b, first := benchBatch(1)
+			err = through.PutBatch(ctx, b, first)
+		}
+		require.ErrorIs(t, err, models.ErrUnavailable, "call %d", i)
+		return nil
+	}))
+	require.Less(t, time.Since(start), 3*through.timeout)
+	es, fs, err := direct.Record(t.Context(), id)
+	require.NoError(t, err)
+	require.Empty(t, es)
+	require.Empty(t, fs)
+
+	p.start()
+	require.Eventually(t, func() bool { return through.Ping(t.Context()) == nil }, time.Minute, 20*time.Millisecond)
+	require.NoError(t, through.Append(t.Context(), id, benchEntry(1)))
+}
+
+// A cluster that cannot be reached is an error of Open, not a wait.
+func TestOpenAway(t *testing.T) {
+	p := newProxy(t)
+	p.stop()
+	c := Config{Hosts: []string{p.addr}, Timeout: time.Second}
+	_, err := Open(t.Context(), c)
+	require.ErrorIs(t, err, models.ErrUnavailable)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = Open(ended, c)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Storing and abandoning a batch of one chunk end in agreement too.
+func TestAbandonOneChunkRace(t *testing.T) {
+	c := newConfig(t)
+	stores := []*Store{open(t, c), open(t, c)}
+	kept := 0
+	for range 60 {
+		b, first := benchBatch(1)
+		var (
+			all         sync.WaitGroup
+			put, undone error
+			gone        bool
+		)
+		all.Go(func() { put = stores[0].PutBatch(t.Context(), b, first) })
+		all.Go(func() {
+			if kept%2 == 0 { // in the middle of it
+				_, undone = stores[1].Batch(t.Context(), b.ID)
+			}
+			gone, undone = stores[1].AbandonBatch(t.Context(), b.ID, 1)
+		})
+		all.Wait()
+		require.NoError(t, undone)
+		for _, s := range stores {
+			_, err := s.Batch(t.Context(), b.ID)
+			_, missing := s.Recipients(t.Context(), b.ID)
+			list, unlisted := s.Batches(t.Context(), b.User, models.ID{}, 1000)
+			require.NoError(t, unlisted)
+			if gone {
+				require.ErrorIs(t, put, models.ErrNotFound)
+				require.ErrorIs(t, err, models.ErrNotFound)
+				require.ErrorIs(t, missing, models.ErrNotFound)
+				require.Len(t, list, kept)
+			} else {
+				require.NoError(t, put)
+				require.NoError(t, err)
+				require.NoError(t, missing)
+				require.Len(t, list, kept+1)
+			}
+		}
+		if !gone {
+			kept++
+		}
+	}
+	t.Logf("%d of 60 were stored", kept)
+}
+
+// A number that leaves a gap is refused by the deciding write itself.
+func TestAppendGap(t *testing.T) {
+	s := open(t, newConfig(t))
+	id := models.NewBatchID(time.Now())
+	require.ErrorIs(t, s.Append(t.Context(), id, benchEntry(2)), models.ErrInvalid)
+	require.NoError(t, s.Append(t.Context(), id, benchEntry(1)))
+	require.ErrorIs(t, s.Append(t.Context(), id, benchEntry(3)), models.ErrInvalid)
+	ledger, err := s.Ledger(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, ledger, 1)
+}
+
+// What the server will never take is the caller's mistake, and said at once.
+func TestTooLarge(t *testing.T) {
+	s := open(t, newConfig(t))
+	body := make([]byte, 40<<20)
+	for i := range body {
+		body[i] = byte(i * i >> 7 * i >> 3)
+	}
+	start := time.Now()
+	err := s.exec(t.Context(), plain, `INSERT INTO inbox (post_id, body) VALUES (?, ?)`, []byte{1}, body)
+	require.ErrorIs(t, wrapped(err), models.ErrInvalid)
+	require.Less(t, time.Since(start), 15*time.Second)
+}

@@ -1,0 +1,121 @@
+package cassandra
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// nameParts is how many partitions the names of users are spread over.
+const nameParts = 16
+
+func namePart(name string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name)) // never fails
+	return int(h.Sum32() % nameParts)
+}
+
+// CreateUser implements models.Store. The id is written first and counts only
+// once the name is its.
+func (s *Store) CreateUser(ctx context.Context, u models.User) error {
+	return s.call(ctx, func() error {
+		if u.ID == "" || u.Name == "" {
+			return fmt.Errorf("%w: id and name are needed", models.ErrInvalid)
+		}
+		there, err := s.user(ctx, u.ID)
+		switch {
+		case err == nil && there.Name != u.Name:
+			return models.ErrExists
+		case err != nil && !errors.Is(err, models.ErrNotFound):
+			return err
+		}
+		if err := s.exec(ctx, plain, `INSERT INTO users (id, name) VALUES (?, ?)`, u.ID, u.Name); err != nil {
+			return err
+		}
+		applied, row, err := s.cas(ctx, plain, `INSERT INTO users_by_name (part, name, id, created) VALUES (?, ?, ?, ?) IF NOT EXISTS`,
+			namePart(u.Name), u.Name, u.ID, u.Created.UnixMilli())
+		if err == nil && !applied && row["id"] != u.ID {
+			err = models.ErrExists
+		}
+		return err
+	}, "create user %s", u.Name)
+}
+
+func readUser(scan scanner) (u models.User, err error) {
+	var created int64
+	err = scan(&u.ID, &u.Name, &created)
+	u.Created = timeOf(created)
+	return u, err
+}
+
+func (s *Store) userByName(ctx context.Context, name string) (models.User, error) {
+	return single(ctx, &s.runner, readUser, `SELECT id, name, created FROM users_by_name WHERE part = ? AND name = ?`, namePart(name), name)
+}
+
+func (s *Store) user(ctx context.Context, id string) (models.User, error) {
+	name, err := single(ctx, &s.runner, column[string], `SELECT name FROM users WHERE id = ?`, id)
+	if err != nil {
+		return models.User{}, err
+	}
+	u, err := s.userByName(ctx, name)
+	if err == nil && u.ID != id { // did not get the name
+		return models.User{}, models.ErrNotFound
+	}
+	return u, err
+}
+
+// UserByName implements models.Store.
+func (s *Store) UserByName(ctx context.Context, name string) (u models.User, err error) {
+	err = s.call(ctx, func() (err error) {
+		u, err = s.userByName(ctx, name)
+		return err
+	}, "user %s", name)
+	return u, err
+}
+
+// User implements models.Store.
+func (s *Store) User(ctx context.Context, id string) (u models.User, err error) {
+	err = s.call(ctx, func() (err error) {
+		u, err = s.user(ctx, id)
+		return err
+	}, "user %s", id)
+	return u, err
+}
+
+// Users implements models.Store.
+func (s *Store) Users(ctx context.Context) (us []models.User, err error) {
+	err = s.call(ctx, func() error {
+		var parts [nameParts][]models.User
+		err := each(ctx, nameParts, func(ctx context.Context, i int) (err error) {
+			parts[i], err = query(ctx, &s.runner, readUser, `SELECT id, name, created FROM users_by_name WHERE part = ?`, i)
+			return err
+		})
+		us = slices.Concat(parts[:]...)
+		slices.SortFunc(us, func(a, b models.User) int { return cmp.Compare(a.Name, b.Name) })
+		return err
+	}, "users")
+	return us, err
+}
+
+// timeOf reverses time.Time.UnixMilli; 0 is the zero time.
+func timeOf(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+// ceilMilli is the first millisecond that is not before t.
+func ceilMilli(t time.Time) int64 {
+	ms := t.UnixMilli()
+	if t.After(time.UnixMilli(ms)) {
+		ms++
+	}
+	return ms
+}
