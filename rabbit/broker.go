@@ -1,0 +1,316 @@
+// Package rabbit is the Broker on RabbitMQ.
+package rabbit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+var _ models.Broker = (*Broker)(nil)
+
+// Config says where the broker is and what is declared there.
+type Config struct {
+	URL      string   // amqp:// or amqps://
+	Prefix   string   // of all names; default "sd"
+	Accounts []string // whose queues are declared
+	Logger   *slog.Logger
+}
+
+// Broker publishes and consumes over two connections, so that a broker that
+// blocks publishers still hands out messages. Both are made anew for ever.
+type Broker struct {
+	log       *slog.Logger
+	topology  topology
+	publisher *publisher
+	consume   *connection
+	stop      context.Context
+	cancel    context.CancelFunc
+	tags      atomic.Uint64
+	subs      sync.WaitGroup
+	looking   sync.Mutex // one look into the parking lot at a time
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// Open starts connecting and waits a few seconds for it. A broker that is away
+// is no error: batches are stored meanwhile, and announced later.
+func Open(ctx context.Context, c Config) (*Broker, error) {
+	if u, err := url.Parse(c.URL); err != nil || u.Scheme != "amqp" && u.Scheme != "amqps" || u.Host == "" {
+		return nil, fmt.Errorf("%w: RabbitMQ needs an amqp:// or amqps:// URL", models.ErrInvalid)
+	}
+	for _, a := range c.Accounts {
+		if !models.ValidAccountName(a) {
+			return nil, fmt.Errorf("%w: account name %q", models.ErrInvalid, a)
+		}
+	}
+	if c.Prefix == "" {
+		c.Prefix = "sd"
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	b := &Broker{log: c.Logger, topology: newTopology(c.Prefix, c.Accounts)}
+	b.stop, b.cancel = context.WithCancel(context.Background())
+	b.publisher = newPublisher(c.URL, b.topology, c.Logger)
+	b.consume = connect(c.URL, "safedelivr consume", c.Logger, b.prepare)
+	within, cancel := context.WithTimeout(ctx, publishWait)
+	defer cancel()
+	for _, conn := range []*connection{b.publisher.conn, b.consume} {
+		if _, err := conn.wait(within); err != nil && ctx.Err() == nil {
+			b.log.Warn("RabbitMQ is away; going on without it for now", "err", err)
+			break
+		}
+	}
+	return b, nil
+}
+
+// prepare declares the topology on the consuming connection too: it may be up
+// before the publishing one.
+func (b *Broker) prepare(conn *amqp.Connection) error {
+	ch, err := conn.Channel()
+	if err != nil {
+		return err
+	}
+	if err := b.topology.declare(ch); err != nil {
+		return err
+	}
+	return ch.Close()
+}
+
+// Publish implements models.Broker.
+func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
+	out := make([]*outgoing, 0, len(ms))
+	for i := range ms {
+		if err := ms[i].Validate(); err != nil {
+			return err
+		}
+		o, err := b.topology.outgoing(&ms[i], 0)
+		if err != nil {
+			return err
+		}
+		out = append(out, o)
+	}
+	if err := b.open(); err != nil {
+		return err
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	// A delay takes everything; whether a queue waits behind it is known here.
+	for i := range ms {
+		if !b.routable(&ms[i]) {
+			return fmt.Errorf("%w: %s", models.ErrUnroutable, ms[i].Key())
+		}
+	}
+	return b.publisher.publish(ctx, out)
+}
+
+func (b *Broker) routable(m *models.Message) bool {
+	if m.NotBefore.IsZero() {
+		return true // the broker itself says
+	}
+	return b.has(models.Queue{Kind: m.Kind, Account: queueAccount(m), Lane: queueLane(m)})
+}
+
+func queueAccount(m *models.Message) string {
+	if m.Kind == models.AccountMessage || m.Kind == models.LogMessage {
+		return m.Account
+	}
+	return ""
+}
+
+func queueLane(m *models.Message) models.Lane {
+	if m.Kind == models.EventMessage {
+		return ""
+	}
+	return m.Lane
+}
+
+func (b *Broker) open() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return models.ErrClosed
+	}
+	return nil
+}
+
+// channel runs f on a channel of its own on the consuming connection.
+func (b *Broker) channel(ctx context.Context, f func(*amqp.Channel) error) error {
+	if err := b.open(); err != nil {
+		return err
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, publishWait)
+		defer cancel()
+	}
+	conn, err := b.consume.wait(ctx)
+	if err != nil {
+		return err
+	}
+	ch, err := conn.Channel()
+	if err != nil {
+		return fmt.Errorf("%w: RabbitMQ: %w", models.ErrUnavailable, err)
+	}
+	defer func() { _ = ch.Close() }()
+	if err := f(ch); err != nil {
+		if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrUnavailable) || errors.Is(err, models.ErrUnroutable) {
+			return err
+		}
+		return fmt.Errorf("%w: RabbitMQ: %w", models.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// Depths implements models.Broker. RabbitMQ tells how many messages wait, not
+// how many are with a handler.
+func (b *Broker) Depths(ctx context.Context) ([]models.Depth, error) {
+	var out []models.Depth
+	err := b.channel(ctx, func(ch *amqp.Channel) error {
+		for _, q := range b.topology.queues {
+			s, err := ch.QueueDeclarePassive(b.topology.queue(q), true, false, false, false, nil)
+			if err != nil {
+				return err
+			}
+			out = append(out, models.Depth{Queue: q, Ready: s.Messages, Unacked: -1})
+		}
+		return nil
+	})
+	return out, err
+}
+
+// look fetches up to limit parked messages without taking them, until f says
+// stop. Closing the channel puts them back.
+func (b *Broker) look(ctx context.Context, limit int, f func(*amqp.Delivery) (stop bool, err error)) error {
+	b.looking.Lock()
+	defer b.looking.Unlock()
+	return b.channel(ctx, func(ch *amqp.Channel) error {
+		for range limit {
+			d, ok, err := ch.Get(b.topology.parked(), false)
+			if err != nil || !ok {
+				return err
+			}
+			if stop, err := f(&d); stop || err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Parked implements models.Broker.
+func (b *Broker) Parked(ctx context.Context, limit int) ([]models.Parked, error) {
+	var out []models.Parked
+	err := b.look(ctx, limit, func(d *amqp.Delivery) (bool, error) {
+		out = append(out, fromParked(d))
+		return false, nil
+	})
+	return out, err
+}
+
+// maxLook bounds how far into the parking lot one message is looked for.
+const maxLook = 100_000
+
+func (b *Broker) take(ctx context.Context, id string, then func(*amqp.Delivery) error) error {
+	found := false
+	err := b.look(ctx, maxLook, func(d *amqp.Delivery) (bool, error) {
+		if d.MessageId != id {
+			return false, nil
+		}
+		found = true
+		if err := then(d); err != nil {
+			return true, err
+		}
+		return true, d.Ack(false)
+	})
+	if err == nil && !found {
+		return fmt.Errorf("%w: parked message %s", models.ErrNotFound, id)
+	}
+	return err
+}
+
+// Unpark implements models.Broker.
+func (b *Broker) Unpark(ctx context.Context, id string) error {
+	return b.take(ctx, id, func(d *amqp.Delivery) error {
+		m, _, err := incoming(d)
+		if err != nil {
+			return fmt.Errorf("%w: this message can only be discarded: %w", models.ErrUnroutable, err)
+		}
+		m.NotBefore = time.Time{}
+		return b.Publish(ctx, m)
+	})
+}
+
+// Discard implements models.Broker.
+func (b *Broker) Discard(ctx context.Context, id string) error {
+	return b.take(ctx, id, func(*amqp.Delivery) error { return nil })
+}
+
+// Purge implements models.Broker.
+func (b *Broker) Purge(ctx context.Context) error {
+	return b.channel(ctx, func(ch *amqp.Channel) error {
+		for _, name := range b.topology.names() {
+			if _, err := ch.QueuePurge(name, false); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Remove deletes every queue and exchange of this prefix: for tests and drills
+// that made names of their own.
+func (b *Broker) Remove(ctx context.Context) error {
+	return b.channel(ctx, func(ch *amqp.Channel) error {
+		for _, name := range append(b.topology.names(), b.topology.parked()) {
+			if _, err := ch.QueueDelete(name, false, false, false); err != nil {
+				return err
+			}
+		}
+		for _, name := range b.topology.exchanges() {
+			if err := ch.ExchangeDelete(name, false, false); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Ping implements models.Broker.
+func (b *Broker) Ping(ctx context.Context) error {
+	if err := b.open(); err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := b.publisher.session(within)
+	return err
+}
+
+// Close implements models.Broker.
+func (b *Broker) Close() error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil
+	}
+	b.closed = true
+	b.mu.Unlock()
+	b.cancel()
+	b.subs.Wait()
+	b.publisher.conn.close()
+	b.consume.close()
+	return nil
+}

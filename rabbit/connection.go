@@ -1,0 +1,149 @@
+package rabbit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+const (
+	heartbeat   = 5 * time.Second
+	dialTimeout = 5 * time.Second
+)
+
+// connection keeps one connection to the broker, for ever: when it breaks, it is
+// made anew with fresh objects, so that an acknowledgement of the old one can
+// never reach the new one. up prepares each new connection for use.
+type connection struct {
+	url, name string
+	log       *slog.Logger
+	up        func(*amqp.Connection) error
+
+	mu      sync.Mutex
+	conn    *amqp.Connection // nil while broken
+	changed chan struct{}    // closed when conn changes
+	last    error
+	stop    context.CancelFunc
+	done    chan struct{}
+}
+
+func connect(url, name string, log *slog.Logger, up func(*amqp.Connection) error) *connection {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &connection{url: url, name: name, log: log, up: up, changed: make(chan struct{}), stop: cancel, done: make(chan struct{}),
+		last: errors.New("not connected yet")}
+	go c.keep(ctx)
+	return c
+}
+
+func (c *connection) keep(ctx context.Context) {
+	defer close(c.done)
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = 200*time.Millisecond, 10*time.Second
+	for ctx.Err() == nil {
+		conn, err := c.dial()
+		if err == nil {
+			wait.Reset()
+			closed := conn.NotifyClose(make(chan *amqp.Error, 1))
+			c.set(conn, nil)
+			c.log.Info("connected to RabbitMQ", "connection", c.name)
+			select {
+			case e := <-closed:
+				err = fmt.Errorf("connection lost: %w", orClosed(e))
+			case <-ctx.Done():
+				c.set(nil, models.ErrClosed)
+				closeConn(conn)
+				return
+			}
+		}
+		c.set(nil, err)
+		pause := wait.NextBackOff()
+		c.log.Warn("no connection to RabbitMQ", "connection", c.name, "err", err, "again_in", pause.Round(time.Millisecond).String())
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+	c.set(nil, models.ErrClosed)
+}
+
+func orClosed(e *amqp.Error) error {
+	if e == nil {
+		return amqp.ErrClosed
+	}
+	return e
+}
+
+func (c *connection) dial() (*amqp.Connection, error) {
+	conn, err := amqp.DialConfig(c.url, amqp.Config{Heartbeat: heartbeat, Dial: amqp.DefaultDial(dialTimeout),
+		Properties: amqp.Table{"connection_name": c.name, "product": "safedelivr"}})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.up(conn); err != nil {
+		closeConn(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// closeConn closes without waiting for ever for a peer that does not answer.
+func closeConn(conn *amqp.Connection) {
+	go func() { _ = conn.CloseDeadline(time.Now().Add(2 * time.Second)) }()
+	select {
+	case <-conn.NotifyClose(make(chan *amqp.Error, 1)):
+	case <-time.After(3 * time.Second):
+	}
+}
+
+func (c *connection) set(conn *amqp.Connection, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == conn && errors.Is(c.last, err) {
+		return
+	}
+	c.conn, c.last = conn, err
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// now returns the connection, or why there is none, and a channel that closes
+// when that changes.
+func (c *connection) now() (*amqp.Connection, error, <-chan struct{}) { //nolint:revive,staticcheck // the error belongs to the first
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn == nil {
+		return nil, c.last, c.changed
+	}
+	return c.conn, nil, c.changed
+}
+
+// wait returns the connection as soon as there is one.
+func (c *connection) wait(ctx context.Context) (*amqp.Connection, error) {
+	for {
+		conn, err, changed := c.now()
+		if err == nil {
+			return conn, nil
+		}
+		if errors.Is(err, models.ErrClosed) {
+			return nil, models.ErrClosed
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: RabbitMQ: %w", models.ErrUnavailable, err)
+		}
+	}
+}
+
+func (c *connection) close() {
+	c.stop()
+	<-c.done
+}

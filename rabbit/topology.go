@@ -1,0 +1,167 @@
+package rabbit
+
+import (
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// topology names and declares everything on the broker.
+//
+//	prefix.main    topic; publishers publish here, mandatory: no queue is an error
+//	prefix.return  topic; what comes back from a delay; its alternate is prefix.unrouted,
+//	               so that nothing unroutable can block a delay queue
+//	prefix.<group> headers; splits the messages of one consumer by lane. Groups:
+//	               batch, <account>, log.<account>
+//	prefix.delay.* one exchange and queue per tier: message TTL, dead-lettered to
+//	               prefix.return under the key they came with
+//	prefix.parking fanout; messages put aside, by us or by the delivery limit
+type topology struct {
+	prefix string
+	queues []models.Queue
+}
+
+// tiers are the delays. A message that must wait for some other time goes round
+// in several of them.
+var tiers = []time.Duration{250 * time.Millisecond, time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute,
+	15 * time.Minute, time.Hour, 4 * time.Hour}
+
+const laneHeader = "sd-lane"
+
+func newTopology(prefix string, accounts []string) topology {
+	return topology{prefix: prefix, queues: models.Queues(accounts)}
+}
+
+func (t topology) name(s string) string         { return t.prefix + "." + s }
+func (t topology) main() string                 { return t.name("main") }
+func (t topology) back() string                 { return t.name("return") }
+func (t topology) unrouted() string             { return t.name("unrouted") }
+func (t topology) parking() string              { return t.name("parking") }
+func (t topology) parked() string               { return t.name("parked") }
+func (t topology) delay(d time.Duration) string { return t.name("delay." + d.String()) }
+func (t topology) queue(q models.Queue) string  { return t.name("q." + q.Name()) }
+
+// group is the headers exchange that a queue with a lane is bound to.
+func (t topology) group(q models.Queue) string {
+	switch q.Kind {
+	case models.BatchMessage:
+		return t.name("group.batch")
+	case models.LogMessage:
+		return t.name("group.log." + q.Account)
+	case models.AccountMessage, models.EventMessage:
+	}
+	return t.name("group." + q.Account)
+}
+
+// tier is the longest delay that is not longer than d, or the shortest there is.
+func tier(d time.Duration) time.Duration {
+	best := tiers[0]
+	for _, t := range tiers {
+		if t <= d {
+			best = t
+		}
+	}
+	return best
+}
+
+// declare makes everything that is not there yet. It is idempotent; a broker
+// that holds something else under one of the names refuses it.
+func (t topology) declare(ch *amqp.Channel) error {
+	d := declarer{ch: ch}
+	d.exchange(t.unrouted(), amqp.ExchangeFanout, nil)
+	d.queue(t.unrouted(), amqp.Table{"x-queue-type": "quorum", "x-max-length": int32(100_000)})
+	d.bind(t.unrouted(), "", t.unrouted(), nil)
+	d.exchange(t.parking(), amqp.ExchangeFanout, nil)
+	// Classic: looking at it must not count as a delivery.
+	d.queue(t.parked(), amqp.Table{"x-queue-type": "classic"})
+	d.bind(t.parked(), "", t.parking(), nil)
+	d.exchange(t.main(), amqp.ExchangeTopic, nil)
+	d.exchange(t.back(), amqp.ExchangeTopic, amqp.Table{"alternate-exchange": t.unrouted()})
+	for _, q := range t.queues {
+		t.declareQueue(&d, q)
+	}
+	for _, ttl := range tiers {
+		name := t.delay(ttl)
+		d.exchange(name, amqp.ExchangeFanout, nil) // a fanout keeps the routing key
+		d.queue(name, amqp.Table{"x-queue-type": "quorum", "x-message-ttl": ttl.Milliseconds(), "x-dead-letter-exchange": t.back()})
+		d.bind(name, "", name, nil)
+	}
+	return d.err
+}
+
+func (t topology) declareQueue(d *declarer, q models.Queue) {
+	d.queue(t.queue(q), amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int32(models.MaxDeliveries), "x-dead-letter-exchange": t.parking()})
+	if q.Lane == "" {
+		d.bind(t.queue(q), q.Binding(), t.main(), nil)
+		d.bind(t.queue(q), q.Binding(), t.back(), nil)
+		return
+	}
+	group := t.group(q)
+	d.exchange(group, amqp.ExchangeHeaders, nil)
+	d.bindExchange(group, q.Binding(), t.main())
+	d.bindExchange(group, q.Binding(), t.back())
+	d.bind(t.queue(q), "", group, amqp.Table{"x-match": "all", laneHeader: string(q.Lane)})
+}
+
+// names lists the queues that Purge empties.
+func (t topology) names() []string {
+	var out []string
+	for _, q := range t.queues {
+		out = append(out, t.queue(q))
+	}
+	for _, ttl := range tiers {
+		out = append(out, t.delay(ttl))
+	}
+	return append(out, t.unrouted())
+}
+
+// exchanges lists all exchanges, for removal.
+func (t topology) exchanges() []string {
+	out := []string{t.main(), t.back(), t.unrouted(), t.parking()}
+	for _, ttl := range tiers {
+		out = append(out, t.delay(ttl))
+	}
+	for _, q := range t.queues {
+		if q.Lane != "" {
+			out = append(out, t.group(q))
+		}
+	}
+	return out
+}
+
+// declarer remembers the first error.
+type declarer struct {
+	ch  *amqp.Channel
+	err error
+}
+
+func (d *declarer) do(what string, f func() error) {
+	if d.err != nil {
+		return
+	}
+	if err := f(); err != nil {
+		d.err = fmt.Errorf("declare %s: %w", what, err)
+	}
+}
+
+func (d *declarer) exchange(name, kind string, args amqp.Table) {
+	d.do("exchange "+name, func() error { return d.ch.ExchangeDeclare(name, kind, true, false, false, false, args) })
+}
+
+func (d *declarer) queue(name string, args amqp.Table) {
+	d.do("queue "+name, func() error {
+		_, err := d.ch.QueueDeclare(name, true, false, false, false, args)
+		return err
+	})
+}
+
+func (d *declarer) bind(queue, key, exchange string, args amqp.Table) {
+	d.do("binding of "+queue, func() error { return d.ch.QueueBind(queue, key, exchange, false, args) })
+}
+
+func (d *declarer) bindExchange(to, key, from string) {
+	d.do("binding of "+to, func() error { return d.ch.ExchangeBind(to, key, from, false, nil) })
+}
