@@ -1,0 +1,110 @@
+// Package account holds what every adapter is configured with, and the checks
+// that are the same for all of them.
+package account
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Settings configure one account at one provider.
+type Settings struct {
+	Name       string             // the account's name: its namespace in routing keys
+	Kind       string             // a Kind's Name
+	APIKey     string             // secret
+	Domain     string             // sending domain, where the provider wants one
+	BaseURL    string             // of the API, with or without the version path; empty: the provider's own
+	WebhookKey string             // what webhooks are verified with: a public key (SendGrid) or a secret (Mailgun)
+	Events     models.EventSource // empty: EventsWebhook, and then WebhookKey must be set
+	Timeout    time.Duration      // of one call; 0: DefaultTimeout
+	MaxConns   int                // idle connections kept; 0: DefaultMaxConns. Give it the account's concurrency
+}
+
+// The defaults of Settings.
+const (
+	DefaultTimeout  = 30 * time.Second
+	DefaultMaxConns = 64
+)
+
+// WithDefaults fills in what may be left out.
+func (s Settings) WithDefaults() Settings {
+	if s.Events == "" {
+		s.Events = models.EventsWebhook
+	}
+	if s.Timeout == 0 {
+		s.Timeout = DefaultTimeout
+	}
+	if s.MaxConns == 0 {
+		s.MaxConns = DefaultMaxConns
+	}
+	return s
+}
+
+// Check reports the mistakes that do not depend on the provider. The words hold
+// no secrets, so they can be logged.
+func (s Settings) Check() []error {
+	s = s.WithDefaults()
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if !models.ValidAccountName(s.Name) {
+		wrong("name %q: want 1 to 32 of a-z 0-9 -, beginning with a letter; batch, log and event are taken", s.Name)
+	}
+	switch {
+	case s.APIKey == "":
+		wrong("API key is missing")
+	case !visible(s.APIKey):
+		wrong("API key holds spaces, line breaks or characters that no key has")
+	}
+	if s.BaseURL != "" {
+		if _, err := Base(s.BaseURL); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	switch {
+	case s.Events != models.EventsWebhook && s.Events != models.EventsNone:
+		wrong("events %q: want webhook or none", s.Events)
+	case s.Events == models.EventsWebhook && s.WebhookKey == "":
+		wrong("webhook key is missing; without one nothing that is posted can be trusted (set events to none if this account gets no webhooks)")
+	}
+	if s.Timeout < 0 {
+		wrong("timeout %s is negative", s.Timeout)
+	}
+	if s.MaxConns < 0 {
+		wrong("%d connections: want at least 1", s.MaxConns)
+	}
+	return errs
+}
+
+// Base checks the base URL of an API and returns it without the version path
+// and without a slash at its end. The error does not repeat a URL that may hold
+// a password.
+func Base(text string) (string, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return "", errors.New("base URL: want http:// or https:// with a host")
+	case u.User != nil:
+		return "", errors.New("base URL holds a user name or password; the key belongs elsewhere")
+	case u.RawQuery != "" || u.Fragment != "":
+		return "", errors.New("base URL holds a query or fragment")
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	u.Path = strings.TrimRight(strings.TrimSuffix(u.Path, "/v3"), "/")
+	u.RawPath = ""
+	return u.String(), nil
+}
+
+// visible reports whether s consists of ASCII characters that can be seen.
+func visible(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}

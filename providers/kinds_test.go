@@ -1,0 +1,70 @@
+package providers_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func publicKey(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(der)
+}
+
+func TestKinds(t *testing.T) {
+	var names []string
+	for _, k := range providers.Kinds() {
+		names = append(names, k.Name)
+		if k.Title == "" || k.MaxRecipients < 1 || k.MaxRecipients > models.MaxChunkRecipients || k.Door.OK != 200 || k.Door.Failed < 400 {
+			t.Errorf("kind %+v", k)
+		}
+		p, err := k.New(providers.Settings{})
+		if err == nil || p != nil {
+			t.Errorf("%s: New without settings gave %v, %v", k.Name, p, err)
+		}
+		p, err = providers.New(providers.Settings{Name: "acc", Kind: k.Name, APIKey: "k", Domain: "mg.example.com", WebhookKey: publicKey(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.MaxRecipients() != k.MaxRecipients {
+			t.Errorf("%s: the table says %d recipients, the adapter %d", k.Name, k.MaxRecipients, p.MaxRecipients())
+		}
+		p.Close()
+	}
+	if slices.Sort(names); len(slices.Compact(names)) != len(providers.Kinds()) {
+		t.Errorf("names %v", names)
+	}
+}
+
+func TestCheckTellsEverythingAndNoSecrets(t *testing.T) {
+	for _, k := range providers.Kinds() {
+		errs := providers.Check(providers.Settings{Name: "No Name", Kind: k.Name, APIKey: "se cret", Domain: "x", BaseURL: "https://u:secret@h", WebhookKey: " secret ", Timeout: -1})
+		if len(errs) < 4 || strings.Contains(errors.Join(errs...).Error(), "cret") {
+			t.Errorf("%s: %v", k.Name, errs)
+		}
+	}
+	if errs := providers.Check(providers.Settings{Name: "x", Kind: "pigeon"}); len(errs) != 1 || !strings.Contains(errs[0].Error(), "sendgrid") {
+		t.Error(errs)
+	}
+}

@@ -1,0 +1,167 @@
+package mailgun
+
+import (
+	"bytes"
+	"encoding/json"
+	"mime"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/report"
+	"github.com/safedelivr/safedelivr/providers/internal/wire"
+)
+
+// classes says what a status means, whatever the body says. Those that are not
+// listed: see classify. 404 is a wrong domain, region or URL, so is a redirect.
+// 5xx answers have been followed by deliveries, but for 503.
+var classes = map[int]models.Class{
+	http.StatusUnauthorized:          models.AccountClass,
+	http.StatusPaymentRequired:       models.AccountClass,
+	http.StatusNotFound:              models.AccountClass,
+	http.StatusMethodNotAllowed:      models.AccountClass,
+	http.StatusRequestTimeout:        models.Unavailable, // it says that the request did not arrive whole
+	http.StatusRequestEntityTooLarge: models.RejectedHereClass,
+	http.StatusTooManyRequests:       models.Throttled, // before any look at the text, which says "not allowed to send" too
+	http.StatusServiceUnavailable:    models.Unavailable,
+}
+
+// refusals reads the texts of 400 and 403, in order: the first that fits counts.
+// A 400 that is in no line refuses the message itself.
+var refusals = []struct {
+	status int
+	text   *regexp.Regexp
+	class  models.Class
+}{
+	{403, regexp.MustCompile(`(?i)large batches`), models.RejectedHereClass},
+	{403, regexp.MustCompile(``), models.AccountClass},
+	{400, regexp.MustCompile(`(?i)is not allowed to send`), models.AccountClass},
+	{400, regexp.MustCompile(`(?i)(^|[^a-z-])(to|cc|bcc)['"]? parameter is not a valid address`), models.Split},
+	{400, regexp.MustCompile(`(?i)send options|limited to|too many recipients|header name|too large|exceeds`), models.RejectedHereClass},
+}
+
+// magnificent is what Mailgun's root answers, with status 200, when the URL of a
+// call is not one of its API (a slash in the domain, a wrong base URL).
+const magnificent = "Mailgun Magnificent API"
+
+// classify says what an answer means for the recipients of the call.
+func (p *Provider) classify(c *models.Call, a wire.Answer, now time.Time) []models.Part {
+	said, structured := message(a)
+	text := p.words(said)
+	if class, ok := classes[a.Status]; ok {
+		parts := whole(c, class, "", a.Status, text)
+		switch a.Status {
+		case http.StatusTooManyRequests:
+			if parts[0].RetryAt = tryAgain(said, now); parts[0].RetryAt.IsZero() {
+				parts[0].RetryAt = report.RetryAt(a.Header, now)
+			}
+		case http.StatusRequestEntityTooLarge:
+			parts[0].Reason = models.TooLarge
+		}
+		return parts
+	}
+	switch {
+	case a.Status >= 200 && a.Status < 300:
+		return accepted(c, a, text)
+	case a.Status >= 300 && a.Status < 400:
+		return whole(c, models.AccountClass, "", a.Status, text)
+	case a.Status == 400 || a.Status == 403:
+		return refused(c, a.Status, said, text, structured)
+	case a.Status > 400 && a.Status < 500:
+		// Refused for a reason that is not in Mailgun's list: another provider
+		// may know better.
+		return whole(c, models.RejectedHereClass, "", a.Status, text)
+	}
+	return whole(c, models.Unknown, "", a.Status, text)
+}
+
+// accepted reads a 2xx. The Messages API answers with a JSON object; so:
+//
+//	a JSON object                              accepted, with its id
+//	the beginning of one, then it broke off    accepted in fact, the id is lost
+//	"Mailgun Magnificent API"                  account: the URL is wrong, nothing was taken
+//	anything else                              unknown: something that is not the Messages API
+//	                                           spoke, perhaps in front of it
+//
+// The last is not accepted: nothing says that the mail was taken. And it is not
+// account: nothing says that it was not, and it could arrive twice.
+func accepted(c *models.Call, a wire.Answer, text string) []models.Part {
+	body := bytes.TrimSpace(a.Body)
+	var answer struct {
+		ID report.Str `json:"id"`
+	}
+	kind, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type"))
+	switch {
+	case bytes.HasPrefix(body, []byte(magnificent)):
+		return whole(c, models.AccountClass, "", a.Status, text)
+	case len(body) > 0 && body[0] == '{' && json.Unmarshal(body, &answer) == nil:
+		parts := whole(c, models.Accepted, "", a.Status, "")
+		// Events name the id without its angle brackets.
+		if id := strings.Trim(strings.TrimSpace(string(answer.ID)), "<>"); len(id) <= 250 {
+			parts[0].MessageID = strings.ToValidUTF8(id, "")
+		}
+		return parts
+	case a.Cut && (len(body) > 0 && body[0] == '{' || len(body) == 0 && kind == "application/json"):
+		return whole(c, models.Accepted, "", a.Status, "")
+	}
+	return whole(c, models.Unknown, "", a.Status, text)
+}
+
+func refused(c *models.Call, status int, said, text string, structured bool) []models.Part {
+	for _, r := range refusals {
+		if r.status != status || !r.text.MatchString(said) {
+			continue
+		}
+		switch {
+		case r.class != models.Split:
+			return whole(c, r.class, "", status, text)
+		case len(c.Recipients) == 1:
+			return whole(c, models.RejectedRecipient, models.MailboxInvalid, status, text)
+		}
+		return whole(c, models.Split, models.InvalidRequest, status, text)
+	}
+	if !structured {
+		// Not Mailgun's words: nothing can be concluded about the message, only
+		// that it was refused here.
+		return whole(c, models.RejectedHereClass, "", status, text)
+	}
+	return whole(c, models.RejectedRequest, models.InvalidRequest, status, text)
+}
+
+// message is what the answer says, and whether it said so as the API does.
+func message(a wire.Answer) (text string, structured bool) {
+	var m struct {
+		Message report.Str `json:"message"`
+	}
+	report.Into(a.Body, &m)
+	if m.Message != "" {
+		return string(m.Message), true
+	}
+	if text = strings.TrimSpace(string(a.Body)); text == "" {
+		text = http.StatusText(a.Status)
+	}
+	return text, false
+}
+
+// tryAgain reads "… try again after Mon, 02 Jan 2006 15:04:05 UTC".
+func tryAgain(text string, now time.Time) time.Time {
+	_, date, ok := strings.Cut(text, "try again after ")
+	if len(date) > len(time.RFC1123) {
+		date = date[:len(time.RFC1123)]
+	}
+	t, err := time.Parse(time.RFC1123, strings.TrimSpace(date))
+	if !ok || err != nil {
+		return time.Time{}
+	}
+	return report.Believable(t, now)
+}
+
+func whole(c *models.Call, class models.Class, reason models.Reason, status int, text string) []models.Part {
+	return []models.Part{{Class: class, Recipients: c.Numbers(), Reason: reason, Status: status, Text: text}}
+}
+
+// words makes a text fit to be kept: no addresses, and not our key, should the
+// provider repeat it.
+func (p *Provider) words(text string) string { return report.Text(text, p.key) }

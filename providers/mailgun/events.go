@@ -1,0 +1,211 @@
+package mailgun
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/report"
+)
+
+// kinds maps Mailgun's events to ours; failed is refined by failure. stored
+// (inbound mail) and the list_ kinds concern no log: they are skipped.
+var kinds = map[string]models.EventKind{
+	"accepted":     models.Processed,
+	"delivered":    models.Delivered,
+	"failed":       models.Bounced,
+	"rejected":     models.Rejected,
+	"opened":       models.Opened,
+	"clicked":      models.Clicked,
+	"unsubscribed": models.Unsubscribed,
+	"complained":   models.Complained,
+}
+
+// suppressions maps the reasons of a failure that Mailgun decided without trying,
+// and their codes, should the reason be another word.
+var suppressions = map[string]models.Reason{
+	"suppress-bounce":      models.SuppressedBounce,
+	"suppress-complaint":   models.SuppressedComplaint,
+	"suppress-unsubscribe": models.SuppressedUnsubscribe,
+	"605":                  models.SuppressedBounce,
+	"606":                  models.SuppressedUnsubscribe,
+	"607":                  models.SuppressedComplaint,
+}
+
+// The codes that Mailgun gives when it could not reach a server: no MX record,
+// no connection.
+const (
+	codeNoMX      = "498"
+	codeNoConnect = "499"
+)
+
+// An event is what is read of event-data. Nothing but event and timestamp is
+// there always, and types are not to be relied on.
+type event struct {
+	Event     report.Str      `json:"event"`
+	ID        report.Str      `json:"id"` // unique within a day
+	Timestamp report.Str      `json:"timestamp"`
+	Severity  report.Str      `json:"severity"`
+	Reason    report.Str      `json:"reason"`
+	URL       report.Str      `json:"url"`
+	Variables json.RawMessage `json:"user-variables"`  // an object; also [], null or a sentence
+	Status    json.RawMessage `json:"delivery-status"` // an object or null
+	Flags     json.RawMessage `json:"flags"`
+	Reject    json.RawMessage `json:"reject"`
+}
+
+type status struct {
+	Code        report.Str `json:"code"`
+	Message     report.Str `json:"message"`     // the receiving server's words
+	Description report.Str `json:"description"` // Mailgun's
+	Attempt     report.Str `json:"attempt-no"`
+	Enhanced    report.Str `json:"enhanced-code"`
+	Bounce      report.Str `json:"bounce-code"`
+}
+
+// Parse implements models.Provider. A post holds one event.
+func (p *Provider) Parse(body []byte) models.Parsed {
+	var in post
+	var e event
+	if err := json.Unmarshal(body, &in); err != nil {
+		return skipped("event 1: the post is not a JSON object that can be read")
+	}
+	if err := json.Unmarshal(in.Event, &e); err != nil {
+		return skipped("event 1: there is no event-data that can be read")
+	}
+	var s signature
+	report.Into(in.Signature, &s)
+	ev, why := e.normalise(s)
+	if why != "" {
+		return skipped("event 1: " + report.Word(e.Event) + ": " + why)
+	}
+	return models.Parsed{Events: []models.ParsedEvent{ev}}
+}
+
+func skipped(line string) models.Parsed { return models.Parsed{Skipped: []string{line}} }
+
+// normalise translates e, or says why it is no event of ours.
+func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
+	name := strings.ToLower(string(e.Event))
+	kind, ok := kinds[name]
+	if !ok {
+		return models.ParsedEvent{}, "not a kind of event that concerns a log"
+	}
+	var vars struct {
+		Log     report.Str `json:"sd_log"`
+		Attempt report.Str `json:"sd_attempt"`
+	}
+	report.Into(e.Variables, &vars)
+	log, attempt, why := report.Ours(vars.Log, vars.Attempt)
+	if why != "" {
+		return models.ParsedEvent{}, why
+	}
+	ev := models.Event{Attempt: attempt, Kind: kind}
+	if ev.At, ok = report.Time(e.Timestamp); !ok {
+		if ev.At, ok = report.Time(sig.Timestamp); !ok {
+			ev.At = log.Time() // never later than what happened
+		}
+	}
+	var st status
+	report.Into(e.Status, &st)
+	if e.ID != "" && len(e.ID) <= 100 {
+		ev.ID = string(e.ID) + "@" + ev.At.Format(time.DateOnly)
+	} else {
+		ev.ID = report.Hash(string(vars.Log), string(vars.Attempt), name, string(e.Timestamp), string(e.Severity), string(e.Reason),
+			string(e.URL), string(st.Code), string(st.Attempt), string(st.Message), string(st.Description))
+	}
+	switch kind {
+	case models.Bounced:
+		e.failure(&ev, st)
+	case models.Rejected:
+		e.rejection(&ev)
+	case models.Delivered:
+		reply := st.reply()
+		ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, report.Text(reply.Text)
+	}
+	return models.ParsedEvent{Log: log, Event: ev}, ""
+}
+
+func (s *status) reply() report.Reply {
+	enhanced, text := string(s.Enhanced), string(s.Message)
+	if enhanced == "" {
+		enhanced = string(s.Bounce)
+	}
+	if text == "" {
+		text = string(s.Description)
+	}
+	return report.NewReply(string(s.Code), enhanced, text)
+}
+
+// failure fills in what kind of failure it is.
+//
+//	reason       severity   kind      reason
+//	suppress-*   any        dropped   provider_suppressed_*
+//	old          any        bounced   codes 498 and 499: dns_or_connect; else delivery_timeout
+//	bounce       permanent  bounced   by reply; else mailbox_invalid
+//	generic      permanent  bounced   by reply; else bounce_unknown
+//	             permanent  blocked   where the reply speaks of policy
+//	any          temporary  deferred  by reply
+//
+// The last event of a mail that Mailgun gave up was seen with severity
+// temporary, so "old" counts whatever the severity. A delayed bounce is final.
+func (e *event) failure(ev *models.Event, st status) {
+	var flags struct {
+		Delayed report.Flag `json:"is-delayed-bounce"`
+	}
+	report.Into(e.Flags, &flags)
+	reply := st.reply()
+	ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, report.Text(reply.Text)
+	ev.BounceClass, ev.Async = report.Text(string(e.Reason)), bool(flags.Delayed)
+	why, severity := strings.ToLower(string(e.Reason)), strings.ToLower(string(e.Severity))
+	reason, suppressed := suppressions[why]
+	if !suppressed {
+		reason, suppressed = suppressions[string(st.Code)]
+	}
+	said := reply.Reason()
+	switch {
+	case suppressed:
+		ev.Kind, ev.Reason = models.Dropped, reason
+	case why == "old":
+		ev.Reason = models.DeliveryTimeout
+		if st.Code == codeNoMX || st.Code == codeNoConnect {
+			ev.Reason = models.DNSOrConnect
+		}
+	case severity == "temporary" && !ev.Async || severity != "permanent" && !ev.Async && !reply.Permanent() && why != "bounce":
+		ev.Kind, ev.Reason = models.Deferred, said
+		switch {
+		case why == "greylisted":
+			ev.Reason = models.Greylisted
+		case said == "" && (st.Code == codeNoMX || st.Code == codeNoConnect):
+			ev.Reason = models.DNSOrConnect
+		}
+	case said == models.PolicyReputation || said == models.PolicyContent:
+		ev.Kind, ev.Reason = models.Blocked, said
+	case said != "":
+		ev.Reason = said
+	case why == "bounce":
+		ev.Reason = models.MailboxInvalid
+	default:
+		ev.Reason = models.BounceUnknown
+	}
+}
+
+// rejection reads a message that Mailgun refused after it had accepted it: a
+// matter of the account, unless it speaks of the content.
+func (e *event) rejection(ev *models.Event) {
+	var reject struct {
+		Reason      report.Str `json:"reason"`
+		Description report.Str `json:"description"`
+	}
+	report.Into(e.Reject, &reject)
+	text := strings.TrimSpace(string(reject.Reason) + " " + string(reject.Description))
+	if text == "" {
+		text = string(e.Reason)
+	}
+	ev.Text, ev.Reason = report.Text(text), models.ProviderAccount
+	reply := report.Reply{Code: 550, Text: text}
+	if said := reply.Reason(); said == models.PolicyContent || said == models.Virus {
+		ev.Reason = said
+	}
+}

@@ -1,0 +1,309 @@
+package mailgun
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/providertest"
+	"github.com/safedelivr/safedelivr/providers/internal/letter"
+	"github.com/safedelivr/safedelivr/providers/internal/wire"
+)
+
+func batchID() models.ID {
+	id, err := models.ParseBatchID("01930000-0000-7000-8abc-def000000000")
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
+func call(n int) *models.Call {
+	c := &models.Call{Batch: batchID(), Attempt: 2, Content: &models.Content{
+		From: models.Address{Email: "shop@sender.test", Name: "Shop, Inc.; Ltd"}, ReplyTo: models.Address{Email: "help@sender.test", Name: "Hülfe"},
+		Subject: "Order {{order}} for {{name}}", Text: "Hello {{name}},\n{{order}}", HTML: "<p>Hello {{name}} & {{order}}</p>"}}
+	for i := 1; i <= n; i++ {
+		c.Recipients = append(c.Recipients, models.CallRecipient{Log: batchID().Log(i), Recipient: models.Recipient{
+			Email: fmt.Sprintf("user%d@rcpt.test", i), Name: fmt.Sprintf("Doe; J<%d>", i), Vars: map[string]string{"order": fmt.Sprintf("A%d\r\n\"x\" \\", i)}}})
+	}
+	return c
+}
+
+// TestRequests keeps the shape of requests in testdata/request: the parts as they
+// are sent, those of equal prefix (h:, v:) sorted, for the SDK keeps them in maps.
+func TestRequests(t *testing.T) {
+	plain := call(1)
+	plain.Content = &models.Content{From: models.Address{Email: "a@s.test"}, Subject: "Hi", Text: "plain"}
+	plain.Recipients[0].Recipient = models.Recipient{Email: "one@rcpt.test"}
+	html := call(2)
+	html.Content = &models.Content{From: models.Address{Email: "a@s.test", Name: "Ü"}, Subject: "Hi", HTML: `<a href="{{u}}">{{U}}{{u}}</a>%recipient.x%`}
+	for i := range html.Recipients {
+		html.Recipients[i].Vars = map[string]string{"u": "https://x.test/?a=1&b=<2>%recipient%", "U": "日本\u2028語\x01"}
+	}
+	literal := call(1)
+	literal.Content.Text, literal.Content.Subject = "100% %recipient.sd_log% {{order}} %unsubscribe_url%", "%recipient%"
+	for name, c := range map[string]*models.Call{"text": plain, "html": html, "both": call(3), "literal": literal} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				list, err := parts(r.Header.Get("Content-Type"), body)
+				if err != nil {
+					t.Error(err)
+				}
+				sort.SliceStable(list, func(i, k int) bool {
+					return list[i].name[1:2] == ":" && list[k].name[1:2] == ":" && list[i].name < list[k].name
+				})
+				fmt.Fprintf(&out, "POST %s\n", r.URL.Path)
+				for _, f := range list {
+					fmt.Fprintf(&out, "--boundary\n%s\n\n%s\n", f.name, f.value)
+				}
+				_, _ = io.WriteString(w, acceptance)
+			}))
+			defer server.Close()
+			p := adapter(t, server.URL+"/v3/")
+			defer p.Close()
+			got := p.Send(t.Context(), c)
+			if len(got) != 1 || got[0].Class != models.Accepted || got[0].MessageID != "20260101120000.1.ABC@mg.sender.test" {
+				t.Errorf("answer %+v", got)
+			}
+			providertest.Golden(t, "request/"+name+".txt", out.Bytes())
+		})
+	}
+}
+
+// TestWebhooks keeps what is made of every kind of post in testdata/webhook.
+func TestWebhooks(t *testing.T) {
+	p := adapter(t, "")
+	files, err := filepath.Glob("testdata/webhook/*.json")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		body, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := p.Parse(body)
+		providertest.Sound(t, got)
+		out, err := json.MarshalIndent(got, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		providertest.Golden(t, "parsed/"+filepath.Base(file), append(out, '\n'))
+	}
+}
+
+func TestKeysDiffer(t *testing.T) {
+	seen := map[string]string{logKey: "ours", percentKey: "ours", attemptKey: "ours"}
+	for _, name := range []string{"a", "A", "_a", "a_", "a-", "a.", "a_2d", "a_2D", "_2d", "aB", "Ab", "_41", "x_61", "sd_log", "sd_pct"} {
+		for _, form := range []letter.Form{letter.HTMLForm, letter.TextForm, letter.SubjectForm} {
+			k := key(letter.Var{Name: name, Form: form})
+			if seen[k] != "" {
+				t.Errorf("%s and %s are both %s", name, seen[k], k)
+			}
+			seen[k] = name
+			if strings.Trim(k, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
+				t.Errorf("key %q", k)
+			}
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	c := call(3)
+	c.Recipients[1].Vars["order"] = strings.Repeat("x", 9_000_000)
+	_, got := compose(c)
+	if len(got) != 2 || got[0].Class != models.RejectedHereClass || got[0].Recipients != models.SetOf(2) || got[1].Class != models.Split {
+		t.Errorf("one recipient's values too long: %+v", got)
+	}
+	c = call(1)
+	c.Content.ReplyTo.Name = strings.Repeat("n", 17_000)
+	if _, got = compose(c); len(got) != 1 || got[0].Class != models.RejectedHereClass {
+		t.Errorf("options too long: %+v", got)
+	}
+	c = call(10)
+	for i := range c.Recipients {
+		c.Recipients[i].Vars["order"] = strings.Repeat("x", 2_000_000)
+	}
+	if _, got = compose(c); len(got) != 1 || got[0].Class != models.RejectedHereClass {
+		t.Errorf("request too long: %d parts", len(got))
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, base := range []string{"", "https://api.eu.mailgun.net", "https://api.eu.mailgun.net/", "https://api.eu.mailgun.net/v3", "http://127.0.0.1:1/mg/v3/"} {
+		p := adapter(t, base)
+		if got := p.api.APIBase(); !strings.HasSuffix(got, "/v3") || strings.Contains(got, "/v3/v3") || strings.Contains(got[8:], "//") {
+			t.Errorf("base %q became %q", base, got)
+		}
+	}
+	for _, domain := range []string{"", "a/b.test", "nodot", "a..b", "a b.test", "-a.test", "ü.test", "a.test\r\n"} {
+		s := settings("")
+		s.Domain = domain
+		if len(Check(s)) != 1 {
+			t.Errorf("domain %q: %v", domain, Check(s))
+		}
+	}
+	s := settings("")
+	s.WebhookKey = ""
+	if p, err := New(s); err == nil || p != nil {
+		t.Error("an empty webhook key was taken")
+	}
+	s.Events = models.EventsNone
+	p, err := New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, forged := sign("", []byte(`{"event-data":{}}`), time.Now())
+	var refusal *models.WebhookError
+	if _, err := p.Verify(http.Header{}, forged, time.Now()); !errors.As(err, &refusal) || refusal.Status != 503 || refusal.Code != "not_configured" {
+		t.Errorf("without a key: %v", err)
+	}
+}
+
+func TestVerifyStatuses(t *testing.T) {
+	p := adapter(t, "")
+	now := time.Unix(1795262400, 0)
+	_, good := sign("signing-key", []byte(`{"event-data":{}}`), now)
+	replay, err := p.Verify(http.Header{}, good, now)
+	if err != nil || len(replay) != 64 {
+		t.Fatalf("%q, %v", replay, err)
+	}
+	// Hex in another case is the same signature; the timestamp may be a number.
+	_, sig, _ := bytes.Cut(good, []byte(`"signature":"`))
+	upper := bytes.Replace(good, sig[:64], bytes.ToUpper(sig[:64]), 1)
+	number := bytes.Replace(good, []byte(`"1795262400"`), []byte(`1795262400`), 1)
+	for _, body := range [][]byte{upper, number} {
+		if got, err := p.Verify(http.Header{}, body, now); err != nil || got != replay {
+			t.Errorf("%s: %q, %v", body, got, err)
+		}
+	}
+	for body, status := range map[string]int{
+		"": 400, "{": 400, "[]": 400, `{"signature":null}`: 400, `{"signature":{"timestamp":"1795262400","token":"t"}}`: 400,
+		`{"signature":{"timestamp":"1795262400","token":"t","signature":"zz"}}`:                        406,
+		`{"signature":{"timestamp":"1795262400","token":"t","signature":"` + replay + `"}}`:            406,
+		strings.Replace(string(good), `0","token":"0`, `","token":"00`, 1):                             400,
+		strings.Replace(string(good), `1795262400","token":"0`, `17952624000","token":"`, 1):           400,
+		strings.Replace(string(good), `"timestamp":"1795262400"`, `"timestamp":" 1795262400"`, 1):      406,
+		strings.Replace(string(good), `"signature":{"timestamp"`, `"signature":{"x":1,"timestamp"`, 1): 0,
+		strings.Replace(string(good), `"event-data":{}`, `"event-data":{"event":"failed"}`, 1):         0, // not covered
+	} {
+		got, err := p.Verify(http.Header{}, []byte(body), now)
+		var refusal *models.WebhookError
+		switch {
+		case status == 0 && (err != nil || got != replay):
+			t.Errorf("%s: %q, %v", body, got, err)
+		case status != 0 && (!errors.As(err, &refusal) || refusal.Status != status):
+			t.Errorf("%s: %v, want status %d", body, err, status)
+		}
+	}
+	if _, err := p.Verify(http.Header{}, good, now.Add(100*time.Hour)); !errors.As(err, new(*models.WebhookError)) {
+		t.Errorf("stale: %v", err)
+	}
+}
+
+// TestLargePost has 30 MB around one event.
+func TestLargePost(t *testing.T) {
+	p := adapter(t, "")
+	body := []byte(`{"event-data":{"event":"delivered","id":"x","timestamp":1795262400,"user-variables":{"sd_log":"` + batchID().Log(1).String() +
+		`","sd_attempt":"1"},"delivery-status":{"message":"` + strings.Repeat("x ", 15_000_000) + `"}}}`)
+	_, body = sign("signing-key", body, time.Now())
+	if _, err := p.Verify(http.Header{}, body, time.Now()); err != nil {
+		t.Error(err)
+	}
+	got := p.Parse(body)
+	providertest.Sound(t, got)
+	if len(got.Events) != 1 {
+		t.Errorf("skipped %q", got.Skipped)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	files, _ := filepath.Glob("testdata/webhook/*.json")
+	for _, file := range files {
+		body, _ := os.ReadFile(file)
+		f.Add(body)
+	}
+	p := adapter(f, "")
+	f.Fuzz(func(t *testing.T, body []byte) { providertest.Sound(t, p.Parse(body)) })
+}
+
+func FuzzVerify(f *testing.F) {
+	p := adapter(f, "")
+	now := time.Unix(1795262400, 0)
+	_, body := sign("other", []byte(`{"event-data":{}}`), now)
+	f.Add(body)
+	_, body = sign("", []byte(`{"event-data":{}}`), now)
+	f.Add(body)
+	f.Add([]byte(`{"signature":{"timestamp":1,"token":[],"signature":""}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var refusal *models.WebhookError
+		if _, err := p.Verify(http.Header{}, body, now); !errors.As(err, &refusal) {
+			t.Errorf("got %v for what our key never signed", err)
+		}
+	})
+}
+
+func FuzzClassify(f *testing.F) {
+	for _, a := range answers {
+		f.Add(a.Status, a.Header["Retry-After"], []byte(a.Body), false)
+	}
+	f.Add(200, "", []byte(`{"id":"<a@b`), true)
+	p := adapter(f, "")
+	c := call(3)
+	f.Fuzz(func(t *testing.T, status int, header string, body []byte, cut bool) {
+		h := http.Header{}
+		h.Set("Retry-After", header)
+		h.Set("Content-Type", header)
+		var seen models.Set
+		for _, part := range p.classify(c, wire.Answer{Status: status, Header: h, Body: body, Cut: cut}, time.Now()) {
+			if !part.Class.Valid() || part.Recipients.Empty() || !seen.And(part.Recipients).Empty() || len(part.Text) > models.MaxText {
+				t.Errorf("part %+v", part)
+			}
+			seen = seen.Or(part.Recipients)
+		}
+		if seen != c.Numbers() {
+			t.Errorf("%s of %s", seen, c.Numbers())
+		}
+	})
+}
+
+// BenchmarkSend1000 is a whole call to a server in the same process.
+func BenchmarkSend1000(b *testing.B) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, acceptance)
+	}))
+	defer server.Close()
+	p := adapter(b, server.URL)
+	defer p.Close()
+	c := call(1000)
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := p.Send(b.Context(), c); got[0].Class != models.Accepted {
+			b.Fatal(got)
+		}
+	}
+}
+
+func BenchmarkCompose1000(b *testing.B) {
+	c := call(1000)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, refused := compose(c); refused != nil {
+			b.Fatal(refused)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package mailgun
+
+import (
+	"context"
+	"net/mail"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	sdk "github.com/mailgun/mailgun-go/v4"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/letter"
+	"github.com/safedelivr/safedelivr/providers/internal/wire"
+)
+
+// Send implements models.Provider: one request, with variables for every
+// recipient. Those are what makes Mailgun send each a copy of its own; without
+// them all recipients would see each other. It ends with ctx or after the
+// account's time-out.
+func (p *Provider) Send(ctx context.Context, c *models.Call) []models.Part {
+	if len(c.Recipients) == 0 {
+		return nil
+	}
+	m, refused := compose(c)
+	if refused != nil {
+		return refused
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	ctx, x := wire.Record(ctx)
+	_, _, err := p.api.Send(ctx, m)
+	if x.Status == 0 {
+		class, text := x.NoAnswer(err)
+		return whole(c, class, "", 0, p.words(text))
+	}
+	return p.classify(c, x.Answer, time.Now())
+}
+
+// compose makes the message, or says why there can be none.
+//
+// Recipients are named by their bare address, as the keys of the variables must
+// be; their display names are not sent. The SDK would key the variables by
+// "Name <address>".
+func compose(c *models.Call) (*sdk.Message, []models.Part) {
+	if refused := letter.Check(c, MaxRecipients); refused != nil {
+		return nil, refused
+	}
+	all := c.Numbers()
+	if !letter.ASCII(c.Content.From.Email) {
+		return nil, letter.Refuse(all, "", "Mailgun takes no sender addresses beyond ASCII")
+	}
+	escaped := false
+	f := letter.Fill(c.Content, func(_ int, v letter.Var) string {
+		return "%recipient." + key(v) + "%"
+	}, func(form letter.Form, s string) string { return literal(form, s, &escaped) })
+
+	m := sdk.NewMessage(address(c.Content.From), f.Subject, f.Text)
+	if f.HTML != "" {
+		m.SetHTML(f.HTML)
+	}
+	options := len("v:") + len(logKey) + len("%recipient."+logKey+"%") + len("v:") + len(attemptKey) + 8
+	if c.Content.ReplyTo.Email != "" {
+		reply := address(c.Content.ReplyTo)
+		m.SetReplyTo(reply)
+		options += len("h:Reply-To") + len(reply)
+	}
+	if options > maxOptions {
+		return nil, letter.Refuse(all, models.TooLarge, "the options of the message are longer than the 16 kB that Mailgun takes")
+	}
+	// Neither can fail: both values are strings.
+	_ = m.AddVariable(logKey, "%recipient."+logKey+"%")
+	_ = m.AddVariable(attemptKey, strconv.Itoa(c.Attempt))
+	return m, addRecipients(m, c, all, f, escaped)
+}
+
+// addRecipients gives every recipient all variables: where one is missing, the
+// raw placeholder would stay in the mail.
+func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f letter.Filled, escaped bool) []models.Part {
+	keys := make([]string, len(f.Vars))
+	for i, v := range f.Vars {
+		keys[i] = key(v)
+	}
+	content := len(f.Subject) + len(f.Text) + len(f.HTML)
+	request := content
+	var lacking, tooLong models.Set
+	var lacks string
+	for i := range c.Recipients {
+		r := &c.Recipients[i]
+		vars := make(map[string]any, len(keys)+2)
+		vars[logKey] = r.Log.String()
+		if escaped {
+			vars[percentKey] = "%"
+		}
+		own := 0
+		for k, v := range f.Vars {
+			value, ok := v.Value(&r.Recipient)
+			if !ok {
+				lacking.Add(r.Log.Recipient())
+				lacks = v.Name
+			}
+			if v.Form == letter.HTMLForm {
+				value = literal(letter.HTMLForm, value, nil)
+			}
+			vars[keys[k]] = value
+			own += len(keys[k]) + len(value) + 8
+		}
+		if content+own > maxMessage {
+			tooLong.Add(r.Log.Recipient())
+		}
+		request += own + 2*len(r.Email) + 256
+		// It fails for the recipient after the last allowed; that was checked.
+		_ = m.AddRecipientAndVariables(r.Email, vars)
+	}
+	switch {
+	case !lacking.Empty():
+		return letter.Missing(all, lacking, lacks)
+	case content > maxMessage:
+		return letter.Refuse(all, models.TooLarge, "the message is larger than the 25 MB that Mailgun takes")
+	case request > maxRequest:
+		return letter.Refuse(all, models.TooLarge, "the request would be larger than the 52.4 MB that Mailgun takes")
+	case !tooLong.Empty():
+		return letter.Without(all, models.Part{Class: models.RejectedHereClass, Recipients: tooLong, Reason: models.TooLarge,
+			Text: "the recipient's values make the message larger than the 25 MB that Mailgun takes"})
+	}
+	return nil
+}
+
+// address writes an address for a header field: a name with special characters
+// is quoted, one beyond ASCII is encoded (RFC 2047).
+func address(a models.Address) string {
+	name := letter.Name(a.Name)
+	if name == "" {
+		return a.Email
+	}
+	return (&mail.Address{Name: name, Address: a.Email}).String()
+}
+
+// key is the name of a recipient variable: the form, '_' and the placeholder's
+// name, of which only a-z and 0-9 stay; every other byte becomes '_' and two hex
+// digits. So different placeholders have different keys, whether Mailgun minds
+// case or not, and none is one of ours.
+func key(v letter.Var) string {
+	const hexDigits = "0123456789abcdef"
+	b := make([]byte, 0, len(v.Name)+8)
+	b = append(b, byte(v.Form), '_')
+	for i := 0; i < len(v.Name); i++ {
+		if c := v.Name[i]; c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+			b = append(b, c)
+		} else {
+			b = append(b, '_', hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	return string(b)
+}
+
+// percentKey names a recipient variable that stands for a percent sign.
+const percentKey = "sd_pct"
+
+// theirs is what Mailgun replaces by itself: %recipient%, %recipient.x%,
+// %recipient_email%, %unsubscribe_url%, %tag_unsubscribe_url% and the like.
+var theirs = regexp.MustCompile(`%(recipient|unsubscribe_|tag_unsubscribe_|mailing_list_unsubscribe_)`)
+
+// literal protects text that looks like a placeholder of Mailgun's. There is no
+// documented way to escape one. In HTML the percent sign is written as an entity,
+// which is safe. In text and subject a variable takes its place, which holds as
+// long as Mailgun replaces in one pass, as it is observed to do; if it did not,
+// the text would be what it is without this: %recipient.x% stays as it is,
+// because nobody has a variable x.
+//
+// Values in text and subject are not protected: within a value a variable would
+// not be replaced. HTML values are.
+func literal(form letter.Form, s string, escaped *bool) string {
+	if !strings.Contains(s, "%") || !theirs.MatchString(s) {
+		return s
+	}
+	if form == letter.HTMLForm {
+		return theirs.ReplaceAllString(s, "&#37;$1")
+	}
+	*escaped = true
+	return theirs.ReplaceAllString(s, "%recipient."+percentKey+"%$1")
+}

@@ -1,0 +1,228 @@
+package sendgrid
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/mail"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/providertest"
+	"github.com/safedelivr/safedelivr/providers/internal/account"
+)
+
+var ownKey, otherKey = newKey(), newKey()
+
+func newKey() *ecdsa.PrivateKey {
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
+
+func publicText(k any) string {
+	der, err := x509.MarshalPKIXPublicKey(k)
+	if err != nil {
+		panic(err)
+	}
+	return base64.StdEncoding.EncodeToString(der)
+}
+
+func settings(base string) account.Settings {
+	return account.Settings{Name: "sg", Kind: "sendgrid", APIKey: "SG.test-key", BaseURL: base, WebhookKey: publicText(&ownKey.PublicKey)}
+}
+
+func adapter(t testing.TB, base string) *Provider {
+	t.Helper()
+	p, err := New(settings(base))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestContract(t *testing.T) {
+	mixed, err := os.ReadFile("testdata/webhook/mixed.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	providertest.Run(t, providertest.Suite{
+		New:  func(t testing.TB, base string) models.Provider { return adapter(t, base) },
+		Read: read,
+		Accept: func(w http.ResponseWriter) {
+			w.Header().Set("X-Message-Id", "kGpFbi5dSnGdFMPIuSVEsA")
+			w.WriteHeader(202)
+		},
+		Answers: answers,
+		Sign:    func(body []byte, at time.Time) (http.Header, []byte) { return sign(ownKey, body, at) },
+		Forge:   func(body []byte, at time.Time) (http.Header, []byte) { return sign(otherKey, body, at) },
+		Shift: func(h http.Header, body []byte) (http.Header, []byte) {
+			h = h.Clone()
+			ts := h.Get(timestampHeader)
+			h.Set(timestampHeader, ts[:9])
+			return h, append([]byte(ts[9:]), body...)
+		},
+		Post: func(log models.ID, attempt int) []byte {
+			return fmt.Appendf(nil, `[{"email":"a@b.test","timestamp":1795262400,"event":"delivered","sg_event_id":"ZGVsaXZlcmVk","response":"250 OK","sd_log":"%s","sd_attempt":"%d"}]`+"\r\n", log, attempt)
+		},
+		Mixed: mixed, MixedGood: 4,
+	})
+}
+
+func sign(key *ecdsa.PrivateKey, body []byte, at time.Time) (http.Header, []byte) {
+	ts := strconv.FormatInt(at.Unix(), 10)
+	hash := sha256.Sum256(append([]byte(ts), body...))
+	der, err := ecdsa.SignASN1(rand.Reader, key, hash[:])
+	if err != nil {
+		panic(err)
+	}
+	h := http.Header{}
+	h.Set(timestampHeader, ts)
+	h.Set(signatureHeader, base64.StdEncoding.EncodeToString(der))
+	return h, body
+}
+
+// read is SendGrid's side of a call: what is valid, and what each recipient gets.
+func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
+	type person struct{ Email, Name string }
+	var m struct {
+		From             person
+		ReplyTo          *person `json:"reply_to"`
+		Subject          string
+		Content          []struct{ Type, Value string }
+		CustomArgs       map[string]string `json:"custom_args"`
+		Personalizations []struct {
+			To            []person
+			Substitutions map[string]string
+			CustomArgs    map[string]string `json:"custom_args"`
+		}
+	}
+	switch {
+	case r.Method != "POST" || r.URL.Path != "/v3/mail/send":
+		return nil, fmt.Errorf("%s %s", r.Method, r.URL)
+	case r.Header.Get("Authorization") != "Bearer SG.test-key" || r.Header.Get("Content-Type") != "application/json" || r.Header.Get("Accept") == "":
+		return nil, fmt.Errorf("headers %v", r.Header)
+	case r.Header.Get("Idempotency-Key") != "":
+		return nil, errors.New("there is an Idempotency-Key")
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		return nil, err
+	}
+	if len(m.Personalizations) > 1000 || m.Subject == "" || len(m.Content) == 0 {
+		return nil, errors.New("more than 1,000 personalizations, no subject or no content")
+	}
+	var out []providertest.Copy
+	for _, p := range m.Personalizations {
+		size := 0
+		for k, v := range p.Substitutions {
+			size += len(k) + len(v)
+		}
+		if len(p.To) != 1 || size > 10_000 {
+			return nil, fmt.Errorf("personalization with %d recipients, %d bytes of substitutions", len(p.To), size)
+		}
+		if strings.ContainsAny(p.To[0].Name+m.From.Name, ";,\r\n") {
+			return nil, fmt.Errorf("name %q", p.To[0].Name)
+		}
+		fill := func(s string) string {
+			for range 2 { // in any order and again: no value may hold a token
+				for k, v := range p.Substitutions {
+					s = strings.ReplaceAll(s, k, v)
+				}
+			}
+			return s
+		}
+		c := providertest.Copy{To: p.To[0].Email, Log: p.CustomArgs["sd_log"], Attempt: m.CustomArgs["sd_attempt"], Subject: fill(m.Subject),
+			From: (&mail.Address{Name: m.From.Name, Address: m.From.Email}).String()}
+		if strings.Contains(strings.Join([]string{m.From.Name, p.To[0].Name}, ""), "\n") {
+			return nil, errors.New("a line break in a name")
+		}
+		if m.ReplyTo != nil {
+			c.ReplyTo = (&mail.Address{Name: m.ReplyTo.Name, Address: m.ReplyTo.Email}).String()
+		}
+		for _, part := range m.Content {
+			switch {
+			case part.Value == "":
+				return nil, errors.New("empty content")
+			case part.Type == "text/plain" && c.HTML == "":
+				c.Text = fill(part.Value)
+			case part.Type == "text/html":
+				c.HTML = fill(part.Value)
+			default:
+				return nil, fmt.Errorf("content %s out of order", part.Type)
+			}
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+const errorBody = `{"errors":[{"message":%q,"field":%s,"help":null}]}`
+
+func errorOf(message, field string) string {
+	if field != "null" {
+		field = strconv.Quote(field)
+	}
+	return fmt.Sprintf(errorBody, message, field)
+}
+
+func same(c models.Class) (three, one models.Class) { return c, c }
+
+// answers are those of providers.md 1.3 and 1.4.
+var answers = func() []providertest.Answer {
+	var list []providertest.Answer
+	add := func(name string, status int, body string, class models.Class, reason models.Reason) *providertest.Answer {
+		three, one := same(class)
+		list = append(list, providertest.Answer{Name: name, Status: status, Body: body, Three: three, One: one, Reason: reason})
+		return &list[len(list)-1]
+	}
+	add("accepted", 202, "", models.Accepted, "").Header = map[string]string{"X-Message-Id": "abc"}
+	add("accepted without id", 202, "", models.Accepted, "")
+	add("accepted with garbage", 202, "<html>", models.Accepted, "")
+	add("200 with id", 200, "", models.Accepted, "").Header = map[string]string{"X-Message-Id": "abc"}
+	add("200 of somebody else", 200, "<html>Welcome</html>", models.Unknown, "")
+	a := add("named recipient", 400, errorOf("Does not contain a valid address.", "personalizations.1.to.0.email"), models.RejectedRecipient, models.MailboxInvalid)
+	a.Others = models.Split
+	a = add("unnamed recipient", 400, errorOf("Does not contain a valid address.", "null"), models.Split, "")
+	a.One = models.RejectedRecipient
+	a = add("unnamed personalization", 400, errorOf("The personalizations field is wrong for a@b.test", "personalizations"), models.Split, "")
+	a.One = models.RejectedRecipient
+	add("bad request", 400, errorOf("Bad Request", "null"), models.RejectedRequest, models.InvalidRequest)
+	add("from", 400, errorOf("Does not contain a valid address.", "from.email"), models.RejectedRequest, models.InvalidRequest)
+	add("content", 400, errorOf("The content value must be a string", "content.0.value"), models.RejectedRequest, models.InvalidRequest)
+	add("400 of a proxy", 400, "<html>Bad Request</html>", models.RejectedHereClass, "")
+	add("key", 401, errorOf("The provided authorization grant is invalid, expired, or revoked", "null"), models.AccountClass, "")
+	add("credits", 401, errorOf("Maximum credits exceeded", "null"), models.AccountClass, "")
+	add("not authorized", 401, errorOf("Authenticated user is not authorized to send mail", "null"), models.AccountClass, "")
+	add("identity", 403, errorOf("The from address does not match a verified Sender Identity.", "from"), models.AccountClass, "")
+	add("forbidden", 403, errorOf("access forbidden", "null"), models.AccountClass, "")
+	add("not found", 404, "404 page not found", models.AccountClass, "")
+	add("method", 405, errorOf("method not allowed", "null"), models.AccountClass, "")
+	add("accept", 406, "", models.AccountClass, "")
+	add("time-out of the server", 408, "", models.Unavailable, "")
+	add("too large", 413, "", models.RejectedHereClass, models.TooLarge)
+	add("rate", 429, errorOf("too many requests", "null"), models.Throttled, "")
+	a = add("rate with seconds", 429, errorOf("too many requests", "null"), models.Throttled, "")
+	a.Header, a.RetryIn = map[string]string{"Retry-After": "90"}, 90*time.Second
+	a = add("rate with reset", 429, errorOf("too many requests", "null"), models.Throttled, "")
+	a.Header, a.RetryIn = map[string]string{"X-RateLimit-Reset": strconv.FormatInt(time.Now().Add(20*time.Minute).Unix(), 10)}, 20*time.Minute
+	add("rate with reset in the past", 429, "", models.Throttled, "").Header = map[string]string{"X-RateLimit-Reset": "1500000000"}
+	add("residency", 451, errorOf("unavailable", "null"), models.AccountClass, "")
+	add("internal", 500, `{"errors":[{"message":"An internal server error occurred"}]}`, models.Unknown, "")
+	add("bad gateway", 502, "<html>", models.Unknown, "")
+	add("unavailable", 503, "no", models.Unavailable, "")
+	add("gateway time-out", 504, "", models.Unknown, "")
+	return list
+}()

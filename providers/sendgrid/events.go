@@ -1,0 +1,251 @@
+package sendgrid
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/report"
+)
+
+// kinds maps SendGrid's events to ours; bounce is refined by its type.
+// group_resubscribe and account events change no log: they are skipped.
+var kinds = map[string]models.EventKind{
+	"processed":         models.Processed,
+	"delivered":         models.Delivered,
+	"deferred":          models.Deferred,
+	"bounce":            models.Bounced,
+	"blocked":           models.Blocked, // seen as an event name in old samples
+	"dropped":           models.Dropped,
+	"open":              models.Opened,
+	"click":             models.Clicked,
+	"spamreport":        models.Complained,
+	"unsubscribe":       models.Unsubscribed,
+	"group_unsubscribe": models.Unsubscribed,
+}
+
+// dropReasons maps the reason of a dropped event, in lower case; the first that
+// the text begins with counts. The text may stand in reason or in type.
+var dropReasons = []struct {
+	prefix string
+	reason models.Reason
+}{
+	{"bounced address", models.SuppressedBounce},
+	{"spam reporting address", models.SuppressedComplaint},
+	{"unsubscribed address", models.SuppressedUnsubscribe},
+	{"invalid smtpapi header", models.InvalidRequest},
+	{"invalid", models.MailboxInvalid},
+	{"spam content", models.PolicyContent},
+	{"recipient list over package quota", models.ProviderAccount},
+}
+
+// bounceReasons maps SendGrid's bounce classification, in lower case. Technical
+// Failure, Unclassified and unknown ones: the server's reply decides.
+var bounceReasons = map[string]models.Reason{
+	"invalid address":              models.MailboxInvalid,
+	"mailbox unavailable":          models.MailboxFull,
+	"content":                      models.PolicyContent,
+	"reputation":                   models.PolicyReputation,
+	"frequency or volume too high": models.RateLimited,
+}
+
+// expired is what SendGrid gives as the reason when it gave up after 72 hours.
+var expired = regexp.MustCompile(`(?i)^\s*bounced\W+expired`)
+
+// An event is what is read of an element of a post. Any field but email,
+// timestamp and event may be missing, and types are not to be relied on.
+type event struct {
+	Event          report.Str `json:"event"`
+	Timestamp      report.Str `json:"timestamp"`
+	ID             report.Str `json:"sg_event_id"`
+	MessageID      report.Str `json:"sg_message_id"`
+	SMTPID         report.Str `json:"smtp-id"`
+	Reason         report.Str `json:"reason"`
+	Response       report.Str `json:"response"`
+	Status         report.Str `json:"status"`
+	Type           report.Str `json:"type"`
+	Classification report.Str `json:"bounce_classification"`
+	Attempt        report.Str `json:"attempt"`
+	URL            report.Str `json:"url"`
+	Log            report.Str `json:"sd_log"`
+	SDAttempt      report.Str `json:"sd_attempt"`
+}
+
+// Parse implements models.Provider. The array is taken apart before its elements
+// are read, so that a broken element costs itself alone.
+//
+// An asynchronous bounce may come without our ids (sendgrid/docs #5177): it is
+// skipped, for nothing but the address says whom it concerns.
+func (p *Provider) Parse(body []byte) models.Parsed {
+	var out models.Parsed
+	i := 0
+	skip := func(format string, args ...any) {
+		out.Skipped = append(out.Skipped, fmt.Sprintf("event %d: ", i)+fmt.Sprintf(format, args...))
+	}
+	whole := elements(body, func(raw []byte) {
+		i++
+		var e event
+		if err := json.Unmarshal(raw, &e); err != nil {
+			skip("not a JSON object that can be read")
+			return
+		}
+		ev, why := e.normalise()
+		if why != "" {
+			skip("%s: %s", report.Word(e.Event), why)
+			return
+		}
+		out.Events = append(out.Events, ev)
+	})
+	if !whole {
+		i++
+		skip("the post is no complete JSON array")
+	}
+	return out
+}
+
+// elements calls each for every element of a JSON array, as far as there are
+// any, and reports whether the array was whole. It looks at brackets and quotes
+// alone, so that an element that is no JSON does not hide the next.
+func elements(body []byte, each func([]byte)) (whole bool) {
+	n := 0
+	for n < len(body) && space(body[n]) {
+		n++
+	}
+	if n == len(body) || body[n] != '[' {
+		return false
+	}
+	from, depth, quoted := n+1, 0, false
+	give := func(to int) {
+		if s := trim(body[from:to]); len(s) > 0 {
+			each(s)
+		}
+		from = to + 1
+	}
+	for i := n + 1; i < len(body); i++ {
+		switch c := body[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+		case (c == '}' || c == ']') && depth > 0:
+			depth--
+		case c == ']':
+			give(i)
+			return len(trim(body[from:])) == 0
+		case c == ',' && depth == 0:
+			give(i)
+		}
+	}
+	return false
+}
+
+func space(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
+
+func trim(b []byte) []byte {
+	for len(b) > 0 && space(b[0]) {
+		b = b[1:]
+	}
+	for len(b) > 0 && space(b[len(b)-1]) {
+		b = b[:len(b)-1]
+	}
+	return b
+}
+
+// normalise translates e, or says why it is no event of ours.
+func (e *event) normalise() (models.ParsedEvent, string) {
+	kind, ok := kinds[strings.ToLower(string(e.Event))]
+	if !ok {
+		return models.ParsedEvent{}, "not a kind of event that concerns a log"
+	}
+	log, attempt, why := report.Ours(e.Log, e.SDAttempt)
+	if why != "" {
+		return models.ParsedEvent{}, why
+	}
+	at, ok := report.Time(e.Timestamp)
+	if !ok {
+		at = log.Time() // never later than what happened
+	}
+	ev := models.Event{ID: string(e.ID), Attempt: attempt, Kind: kind, At: at}
+	if ev.ID == "" || len(ev.ID) > 100 {
+		ev.ID = report.Hash(string(e.Log), string(e.SDAttempt), string(e.Event), string(e.Timestamp), string(e.Attempt), string(e.URL),
+			string(e.Reason), string(e.Response), string(e.Status))
+	}
+	text := string(e.Reason)
+	if text == "" {
+		text = string(e.Response)
+	}
+	ev.Text = report.Text(text)
+	if kind == models.Opened || kind == models.Clicked || kind == models.Processed {
+		return models.ParsedEvent{Log: log, Event: ev}, ""
+	}
+	reply := report.NewReply("", string(e.Status), text)
+	ev.Status, ev.Enhanced = reply.Code, reply.Enhanced
+	switch kind {
+	case models.Bounced, models.Blocked:
+		e.bounce(&ev, reply)
+	case models.Dropped:
+		ev.Reason = e.dropped(&ev)
+	case models.Deferred:
+		ev.Reason = reply.Reason()
+	}
+	return models.ParsedEvent{Log: log, Event: ev}, ""
+}
+
+// bounce fills in what kind of bounce it is.
+//
+//	type     kind     reason
+//	bounce   bounced  5.1.x: mailbox_invalid; by classification; by reply
+//	blocked  blocked  by classification, by reply; never mailbox_invalid: the address is not on SendGrid's list
+//	expired  bounced  delivery_timeout
+func (e *event) bounce(ev *models.Event, reply report.Reply) {
+	ev.BounceClass = report.Text(string(e.Classification))
+	ev.Async = e.MessageID == "" && e.SMTPID == ""
+	kind := strings.ToLower(string(e.Type))
+	said := reply.Reason()
+	reason, known := bounceReasons[strings.ToLower(string(e.Classification))]
+	switch {
+	case kind == "expired" || expired.MatchString(string(e.Reason)):
+		ev.Reason = models.DeliveryTimeout
+	case kind == "blocked" || ev.Kind == models.Blocked:
+		ev.Kind = models.Blocked
+		switch {
+		case known && reason != models.MailboxInvalid:
+			ev.Reason = reason
+		case said != "" && said != models.MailboxInvalid:
+			ev.Reason = said
+		default:
+			ev.Reason = models.PolicyReputation
+		}
+	case said == models.MailboxInvalid && strings.HasPrefix(reply.Enhanced, "5.1."):
+		ev.Reason = models.MailboxInvalid
+	case known:
+		ev.Reason = reason
+	case said != "":
+		ev.Reason = said
+	default:
+		ev.Reason = models.BounceUnknown
+	}
+}
+
+func (e *event) dropped(ev *models.Event) models.Reason {
+	for _, s := range [2]report.Str{e.Reason, e.Type} {
+		text := strings.ToLower(strings.TrimSpace(string(s)))
+		for _, d := range dropReasons {
+			if strings.HasPrefix(text, d.prefix) {
+				if ev.Text == "" {
+					ev.Text = report.Text(string(s))
+				}
+				return d.reason
+			}
+		}
+	}
+	if ev.Text == "" {
+		ev.Text = report.Text(string(e.Type))
+	}
+	return models.BounceUnknown
+}

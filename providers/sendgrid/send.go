@@ -1,0 +1,229 @@
+package sendgrid
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	sg "github.com/sendgrid/sendgrid-go"
+	"github.com/sendgrid/sendgrid-go/helpers/mail"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/letter"
+	"github.com/safedelivr/safedelivr/providers/internal/wire"
+)
+
+// Send implements models.Provider: one request, one personalization for each
+// recipient. It ends with ctx or after the account's time-out.
+func (p *Provider) Send(ctx context.Context, c *models.Call) []models.Part {
+	if len(c.Recipients) == 0 {
+		return nil
+	}
+	body, refused := compose(c)
+	if refused != nil {
+		return refused
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	ctx, x := wire.Record(ctx)
+
+	req := sg.GetRequest(p.key, endpoint, p.base)
+	req.Method, req.Body = "POST", body
+	_, err := p.rest.SendWithContext(ctx, req)
+	if x.Status == 0 {
+		class, text := x.NoAnswer(err)
+		return whole(c, class, "", 0, p.words(text))
+	}
+	return p.classify(c, x.Answer, time.Now())
+}
+
+// compose writes the request's body, or says why there can be none.
+//
+// The head of the message is the SDK's mail.SGMailV3. The personalizations are
+// written by hand after its marshalling: the SDK's type has two maps for each
+// recipient, which makes a call of 1,000 recipients three times as expensive.
+func compose(c *models.Call) ([]byte, []models.Part) {
+	if refused := letter.Check(c, MaxRecipients); refused != nil {
+		return nil, refused
+	}
+	all := c.Numbers()
+	if !letter.ASCII(c.Content.From.Email) {
+		return nil, letter.Refuse(all, "", "SendGrid takes no sender addresses beyond ASCII")
+	}
+	prefix := tokenPrefix(c)
+	f := letter.Fill(c.Content, func(i int, v letter.Var) string {
+		return prefix + string(v.Form) + strconv.Itoa(i) + "-"
+	}, nil)
+	if f.Subject == "" {
+		return nil, letter.Refuse(all, "", "SendGrid takes no message without a subject")
+	}
+	m := &mail.SGMailV3{
+		From:       mail.NewEmail(name(c.Content.From.Name), c.Content.From.Email),
+		Subject:    f.Subject,
+		CustomArgs: map[string]string{attemptKey: strconv.Itoa(c.Attempt)},
+	}
+	if c.Content.ReplyTo.Email != "" {
+		m.ReplyTo = mail.NewEmail(name(c.Content.ReplyTo.Name), c.Content.ReplyTo.Email)
+	}
+	if f.Text != "" {
+		m.Content = append(m.Content, mail.NewContent("text/plain", f.Text))
+	}
+	if f.HTML != "" {
+		m.Content = append(m.Content, mail.NewContent("text/html", f.HTML))
+	}
+	head, err := encode(m)
+	if err != nil {
+		return nil, letter.Refuse(all, "", "the message cannot be written as JSON")
+	}
+	body, refused := personalize(head, c, all, prefix, f.Vars)
+	if refused != nil {
+		return nil, refused
+	}
+	if len(body) > maxBody {
+		return nil, letter.Refuse(all, models.TooLarge, "the request would be larger than the 30 MB that SendGrid takes")
+	}
+	return body, nil
+}
+
+// encode is json.Marshal without the escaping of <, > and &, which would make
+// HTML a good deal longer.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimRight(b.Bytes(), "\n"), err
+}
+
+// personalize adds a personalization for each recipient to the JSON object head.
+func personalize(head []byte, c *models.Call, all models.Set, prefix string, vars []letter.Var) ([]byte, []models.Part) {
+	b := make([]byte, 0, len(head)+len(c.Recipients)*(192+96*len(vars)))
+	b = append(b, head[:len(head)-1]...)
+	b = append(b, `,"personalizations":[`...)
+	keys := make([][]byte, len(vars)) // quoted tokens with their colon
+	for i, v := range vars {
+		keys[i] = append(appendString(nil, prefix+string(v.Form)+strconv.Itoa(i)+"-"), ':')
+	}
+	var tooLong, lacking models.Set
+	var lacks string
+	for i := range c.Recipients {
+		r := &c.Recipients[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"to":[{"email":`...)
+		b = appendString(b, r.Email)
+		if n := name(r.Name); n != "" {
+			b = append(b, `,"name":`...)
+			b = appendString(b, n)
+		}
+		b = append(b, `}],"custom_args":{"`+logKey+`":"`...)
+		b = append(b, r.Log.String()...)
+		b = append(b, `"}`...)
+		if len(vars) > 0 {
+			b = append(b, `,"substitutions":{`...)
+			start := len(b)
+			for k, v := range vars {
+				value, ok := v.Value(&r.Recipient)
+				if !ok {
+					lacking.Add(r.Log.Recipient())
+					lacks = v.Name
+				}
+				if k > 0 {
+					b = append(b, ',')
+				}
+				b = append(b, keys[k]...)
+				b = appendString(b, value)
+			}
+			if len(b)-start > maxSubstitutions {
+				tooLong.Add(r.Log.Recipient())
+			}
+			b = append(b, '}')
+		}
+		b = append(b, '}')
+	}
+	switch {
+	case !lacking.Empty():
+		return nil, letter.Missing(all, lacking, lacks)
+	case !tooLong.Empty():
+		return nil, letter.Without(all, models.Part{Class: models.RejectedHereClass, Recipients: tooLong, Reason: models.TooLarge,
+			Text: "the recipient's values are longer than the 10,000 bytes that SendGrid takes"})
+	}
+	return append(b, ']', '}'), nil
+}
+
+// tokenPrefix begins the tokens that stand for placeholders in this call:
+// "-sd<nonce>", then form, number and "-". SendGrid searches and replaces them
+// literally, one after the other, so a value must never hold a token: it would be
+// replaced in turn, and an unescaped value could get into HTML. The nonce is made
+// from the batch's ID, which nobody knows when values are handed in, and another
+// one is taken if any value or the content holds it all the same.
+func tokenPrefix(c *models.Call) string {
+	for n := 0; ; n++ {
+		h := sha256.Sum256([]byte(c.Batch.String() + "/" + strconv.Itoa(n)))
+		prefix := "-sd" + hex.EncodeToString(h[:4])
+		if !holds(c, prefix) {
+			return prefix
+		}
+	}
+}
+
+func holds(c *models.Call, s string) bool {
+	if strings.Contains(c.Content.Subject, s) || strings.Contains(c.Content.Text, s) || strings.Contains(c.Content.HTML, s) {
+		return true
+	}
+	for i := range c.Recipients {
+		r := &c.Recipients[i]
+		if strings.Contains(r.Email, s) || strings.Contains(r.Name, s) {
+			return true
+		}
+		for _, v := range r.Vars {
+			if strings.Contains(v, s) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// name returns a display name as SendGrid takes it. It rejects or misreads ';'
+// and ',' (sendgrid-python #291), so they become spaces: quoting them helps in
+// "to", but shows the quotes in "from" and "reply_to".
+func name(s string) string {
+	s = letter.Name(s)
+	if strings.ContainsAny(s, ";,") {
+		s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ';' || r == ',' || r == ' ' }), " ")
+	}
+	return s
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendString appends s as a JSON string. s is valid UTF-8.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	from := 0
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		b = append(b, s[from:i]...)
+		switch c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, '\\', 'n')
+		default:
+			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+		from = i + 1
+	}
+	b = append(b, s[from:]...)
+	return append(b, '"')
+}

@@ -1,0 +1,86 @@
+// Package sendgrid is the adapter for Twilio SendGrid: Mail Send v3 and the
+// Event Webhook.
+//
+// It uses the SDK's message types (helpers/mail), its request (GetRequest) and
+// rest.Client, with an HTTP client of its own. It does not use sendgrid.Client:
+// that writes the body of each call into one shared struct, and concurrent calls
+// lose mails and double others (sendgrid-go #474).
+package sendgrid
+
+import (
+	"crypto/ecdsa"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sendgrid/rest"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/account"
+	"github.com/safedelivr/safedelivr/providers/internal/wire"
+)
+
+// What SendGrid allows (Mail Send v3, "Limitations").
+const (
+	MaxRecipients    = 1000
+	maxBody          = 30_000_000 // bytes of a request
+	maxSubstitutions = 10_000     // bytes per personalization
+)
+
+const (
+	defaultBase = "https://api.sendgrid.com"
+	endpoint    = "/v3/mail/send"
+)
+
+// The keys under which our ids travel. They come back as top-level fields of
+// every event, where SendGrid's own names win: hence the prefix.
+const (
+	logKey     = "sd_log"
+	attemptKey = "sd_attempt"
+)
+
+// A Provider is one account at SendGrid.
+type Provider struct {
+	key     string
+	base    string
+	timeout time.Duration
+	wire    *wire.Client
+	rest    *rest.Client
+	webhook *ecdsa.PublicKey // nil: the account gets no webhooks
+}
+
+var _ models.Provider = (*Provider)(nil)
+
+// Check reports all mistakes in the settings, in words and without secrets.
+func Check(s account.Settings) []error {
+	errs := s.Check()
+	if s.WebhookKey != "" {
+		if _, err := parseKey(s.WebhookKey); err != nil {
+			errs = append(errs, fmt.Errorf("webhook key: %w", err))
+		}
+	}
+	return errs
+}
+
+// New returns the adapter for an account.
+func New(s account.Settings) (*Provider, error) {
+	if err := errors.Join(Check(s)...); err != nil {
+		return nil, err
+	}
+	s = s.WithDefaults()
+	p := &Provider{key: s.APIKey, base: defaultBase, timeout: s.Timeout, wire: wire.NewClient(s.MaxConns)}
+	p.rest = &rest.Client{HTTPClient: p.wire.HTTP}
+	if s.BaseURL != "" {
+		p.base, _ = account.Base(s.BaseURL)
+	}
+	if s.WebhookKey != "" {
+		p.webhook, _ = parseKey(s.WebhookKey)
+	}
+	return p, nil
+}
+
+// MaxRecipients implements models.Provider.
+func (p *Provider) MaxRecipients() int { return MaxRecipients }
+
+// Close implements models.Provider.
+func (p *Provider) Close() { p.wire.Close() }

@@ -1,0 +1,219 @@
+package providers_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+const logKey = "sd_log" // what the adapters call a recipient's id
+
+// A stage is an adapter, its simulated provider, and a door for webhooks that
+// verifies and reads as the real one does.
+type stage struct {
+	sim      *simulator.Simulator
+	provider models.Provider
+
+	mu      sync.Mutex
+	events  []models.ParsedEvent
+	skipped []string
+	refused []error
+}
+
+func newStage(t *testing.T, kind string) *stage {
+	t.Helper()
+	s := &stage{sim: simulator.New(simulator.Options{RecipientKey: logKey, TimeScale: 1e6, KeepContent: true, Seed: 7})}
+	hook := httptest.NewServer(s)
+	api := httptest.NewServer(s.sim)
+	err := s.sim.AddAccount(simulator.Account{Name: "acc", Kind: kind, Key: "k", Domain: "mg.sim.test", WebhookURL: hook.URL, SigningKey: map[string]string{simulator.Mailgun: "sign"}[kind]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	webhookKey := "sign"
+	if public := s.sim.PublicKey("acc"); public != "" {
+		webhookKey = public
+	}
+	s.provider, err = providers.New(providers.Settings{Name: "acc", Kind: kind, APIKey: "k", Domain: "mg.sim.test", BaseURL: api.URL + "/acc", WebhookKey: webhookKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.provider.Close(); s.sim.Close(); api.Close(); hook.Close() })
+	return s
+}
+
+func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	_, err := s.provider.Verify(r.Header, body, time.Now())
+	got := s.provider.Parse(body)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.refused = append(s.refused, err)
+	}
+	s.events = append(s.events, got.Events...)
+	s.skipped = append(s.skipped, got.Skipped...)
+}
+
+func (s *stage) call(batch models.ID, chunk int, addresses ...string) *models.Call {
+	c := &models.Call{Batch: batch, Attempt: 1, Content: &models.Content{From: models.Address{Email: "shop@sender.test", Name: "Shop"},
+		Subject: "For {{name}}", Text: "Hello {{name}}", HTML: "<p>{{name}}</p>"}}
+	for i, a := range addresses {
+		c.Recipients = append(c.Recipients, models.CallRecipient{Log: batch.Chunk(chunk).Log(i + 1), Recipient: models.Recipient{Email: a, Name: fmt.Sprintf("<N%d>", i)}})
+	}
+	return c
+}
+
+func (s *stage) settle(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := s.sim.Settle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.refused) > 0 {
+		t.Errorf("%d posts were refused: %v", len(s.refused), s.refused[0])
+	}
+}
+
+func eachKind(t *testing.T, test func(*testing.T, *stage)) {
+	for _, k := range providers.Kinds() {
+		t.Run(k.Name, func(t *testing.T) { test(t, newStage(t, k.Name)) })
+	}
+}
+
+// TestSimulatedThousand sends 1,000 recipients through the real SDK; each has one
+// mail with its own content, and a delivered event under its own id.
+func TestSimulatedThousand(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *stage) {
+		batch := models.NewBatchID(time.Now())
+		var addresses []string
+		for i := range 1000 {
+			addresses = append(addresses, fmt.Sprintf("deliver+%d@sim.test", i))
+		}
+		c := s.call(batch, 2, addresses...)
+		parts := s.provider.Send(t.Context(), c)
+		if len(parts) != 1 || parts[0].Class != models.Accepted || parts[0].Recipients != models.SetTo(1000) || parts[0].MessageID == "" {
+			t.Fatalf("parts %+v", parts)
+		}
+		s.settle(t)
+		for i := range c.Recipients {
+			copies := s.sim.Copies(c.Recipients[i].Log.String())
+			if len(copies) != 1 || len(copies[0].Visible) != 0 || copies[0].Metadata["sd_attempt"] != "1" {
+				t.Fatalf("recipient %d: copies %+v", i, copies)
+			}
+			if m := copies[0]; m.Subject != fmt.Sprintf("For <N%d>", i) || m.Text != fmt.Sprintf("Hello <N%d>", i) || m.HTML != fmt.Sprintf("<p>&lt;N%d&gt;</p>", i) {
+				t.Fatalf("recipient %d: %+v", i, m.Content)
+			}
+		}
+		delivered := map[models.ID]int{}
+		for _, e := range s.events {
+			if e.Event.Kind == models.Delivered {
+				delivered[e.Log]++
+			}
+		}
+		if len(delivered) != 1000 || len(s.skipped) != 0 {
+			t.Errorf("%d delivered, skipped %d", len(delivered), len(s.skipped))
+		}
+	})
+}
+
+// TestSimulatedParallel has 64 goroutines at once; nothing is lost or doubled.
+func TestSimulatedParallel(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *stage) {
+		batch := models.NewBatchID(time.Now())
+		var wg sync.WaitGroup
+		for w := range 64 {
+			wg.Go(func() {
+				for k := range 4 {
+					c := s.call(batch, w*4+k, fmt.Sprintf("deliver+%d.%d@sim.test", w, k), fmt.Sprintf("deliver+%d.%d.b@sim.test", w, k))
+					if parts := s.provider.Send(t.Context(), c); len(parts) != 1 || parts[0].Class != models.Accepted {
+						t.Errorf("parts %+v", parts)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if st := s.sim.Stats("acc"); st.Calls != 256 || st.Distinct != 512 || st.Copies != 512 {
+			t.Errorf("%d calls, %d copies of %d recipients", st.Calls, st.Copies, st.Distinct)
+		}
+	})
+}
+
+// TestSimulatedOutcomes has every fate that a mail can have. All that both
+// providers tell comes out in the same words.
+func TestSimulatedOutcomes(t *testing.T) {
+	want := map[string]struct {
+		kind   models.EventKind
+		reason models.Reason
+	}{
+		"hardbounce": {models.Bounced, models.MailboxInvalid}, "blocked": {models.Blocked, models.PolicyReputation},
+		"mailboxfull": {models.Bounced, models.MailboxFull}, "suppressed-bounce": {models.Dropped, models.SuppressedBounce},
+		"suppressed-spam": {models.Dropped, models.SuppressedComplaint}, "suppressed-unsub": {models.Dropped, models.SuppressedUnsubscribe},
+		"defer-then-deliver": {models.Delivered, ""}, "deliver": {models.Delivered, ""},
+	}
+	eachKind(t, func(t *testing.T, s *stage) {
+		var addresses, names []string
+		for name := range want {
+			names = append(names, name)
+			addresses = append(addresses, name+"@sim.test")
+		}
+		c := s.call(models.NewBatchID(time.Now()), 0, addresses...)
+		s.provider.Send(t.Context(), c)
+		s.settle(t)
+		for i, name := range names {
+			var last models.Event
+			for _, e := range s.events {
+				if e.Log == c.Recipients[i].Log && (e.Event.Kind.Failure() || e.Event.Kind == models.Delivered) {
+					last = e.Event
+				}
+			}
+			if last.Kind != want[name].kind || last.Reason != want[name].reason {
+				t.Errorf("%s: %s, %s; want %v", name, last.Kind, last.Reason, want[name])
+			}
+		}
+	})
+}
+
+// TestSimulatedFaults checks the classes of what goes wrong on the line.
+func TestSimulatedFaults(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *stage) {
+		for mode, want := range map[string]models.Class{
+			simulator.ModeHangAfterBody: models.Unknown, simulator.ModeAcceptThenClose: models.Unknown, simulator.ModeTruncate: models.Accepted,
+			simulator.ModeCredits: models.AccountClass, simulator.ModeUnverified: models.AccountClass, simulator.ModeBlocked: models.AccountClass,
+			simulator.ModeRate: models.Throttled, simulator.ModeNotAllowed: models.AccountClass, simulator.ModeTooLarge: models.RejectedHereClass,
+			"status:500": models.Unknown, "status:502": models.Unknown, "status:503": models.Unavailable, "status:504": models.Unknown,
+		} {
+			id := s.sim.Inject(simulator.Fault{Mode: mode})
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			c := s.call(models.NewBatchID(time.Now()), 0, "deliver@sim.test", "deliver+2@sim.test")
+			parts := s.provider.Send(ctx, c)
+			cancel()
+			if len(parts) != 1 || parts[0].Class != want {
+				t.Errorf("%s: %+v, want %s", mode, parts, want)
+			}
+			s.sim.Clear(id)
+		}
+		c := s.call(models.NewBatchID(time.Now()), 0, "deliver@sim.test", "refused@sim.test", "deliver+2@sim.test")
+		parts := s.provider.Send(t.Context(), c)
+		for _, p := range parts {
+			if p.Class != models.Split && p.Class != models.RejectedRecipient || p.Class == models.RejectedRecipient && p.Recipients != models.SetOf(2) {
+				t.Errorf("a refused recipient among others: %+v", parts)
+			}
+		}
+		c.Recipients = c.Recipients[1:2]
+		if parts := s.provider.Send(t.Context(), c); len(parts) != 1 || parts[0].Class != models.RejectedRecipient {
+			t.Errorf("a refused recipient alone: %+v", parts)
+		}
+	})
+}
