@@ -1,0 +1,195 @@
+package simulator
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// A Client scripts a Simulator in another process through its control API. It is
+// safe for concurrent use. Errors carry what the simulator said.
+type Client struct {
+	URL  string       // of the simulator, http://host:port
+	HTTP *http.Client // nil = http.DefaultClient
+}
+
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, in any) (*http.Response, error) {
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("simulator: %w", err)
+		}
+		body = bytes.NewReader(text)
+	}
+	target := strings.TrimSuffix(c.URL, "/") + "/" + controlName + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	r, err := http.NewRequestWithContext(ctx, method, target, body)
+	if err != nil {
+		return nil, fmt.Errorf("simulator: %w", err)
+	}
+	hc := c.HTTP
+	if hc == nil {
+		hc = http.DefaultClient
+	}
+	resp, err := hc.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("simulator: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		var problem struct{ Error string }
+		json.NewDecoder(io.LimitReader(resp.Body, maxControlBody)).Decode(&problem)
+		return nil, fmt.Errorf("simulator: %s %s: %s: %s", method, path, resp.Status, problem.Error)
+	}
+	return resp, nil
+}
+
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	resp, err := c.do(ctx, method, path, query, in)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if out == nil {
+		_, err = io.Copy(io.Discard, resp.Body)
+	} else {
+		err = json.NewDecoder(resp.Body).Decode(out)
+	}
+	if err != nil {
+		return fmt.Errorf("simulator: %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+func param(name, value string) url.Values {
+	if value == "" {
+		return nil
+	}
+	return url.Values{name: {value}}
+}
+
+// Accounts returns the accounts with their public keys.
+func (c *Client) Accounts(ctx context.Context) (list []AccountInfo, err error) {
+	err = c.call(ctx, "GET", "/accounts", nil, nil, &list)
+	return list, err
+}
+
+// AddAccount is Simulator.AddAccount. It returns the account with its public
+// key.
+func (c *Client) AddAccount(ctx context.Context, a Account) (info AccountInfo, err error) {
+	err = c.call(ctx, "POST", "/accounts", nil, a, &info)
+	return info, err
+}
+
+// Faults is Simulator.Faults.
+func (c *Client) Faults(ctx context.Context) (list []Fault, err error) {
+	err = c.call(ctx, "GET", "/faults", nil, nil, &list)
+	return list, err
+}
+
+// Inject is Simulator.Inject; a fault that is not valid is an error.
+func (c *Client) Inject(ctx context.Context, f Fault) (id string, err error) {
+	var out struct{ ID string }
+	err = c.call(ctx, "POST", "/faults", nil, f, &out)
+	return out.ID, err
+}
+
+// Clear is Simulator.Clear.
+func (c *Client) Clear(ctx context.Context, id string) error {
+	return c.call(ctx, "DELETE", "/faults/"+url.PathEscape(id), nil, nil, nil)
+}
+
+// ClearAll is Simulator.ClearAll.
+func (c *Client) ClearAll(ctx context.Context, account string) error {
+	return c.call(ctx, "DELETE", "/faults", param("account", account), nil, nil)
+}
+
+// Stats is Simulator.Stats; an unknown account is an error.
+func (c *Client) Stats(ctx context.Context, account string) (st Stats, err error) {
+	err = c.call(ctx, "GET", "/stats", param("account", account), nil, &st)
+	return st, err
+}
+
+// CallLog is Simulator.CallLog; an unknown account is an error.
+func (c *Client) CallLog(ctx context.Context, account string) (list []Call, err error) {
+	err = c.call(ctx, "GET", "/calls", param("account", account), nil, &list)
+	return list, err
+}
+
+// Copies is Simulator.Copies.
+func (c *Client) Copies(ctx context.Context, id string) (list []Copy, err error) {
+	if id == "" {
+		return nil, nil
+	}
+	err = c.call(ctx, "GET", "/copies", param("id", id), nil, &list)
+	return list, err
+}
+
+// EachCopy is Simulator.EachCopy, for the ids with at least min copies; each
+// call of f gets a new map. The listing is streamed.
+func (c *Client) EachCopy(ctx context.Context, min int, f func(id string, perAccount map[string]int)) error {
+	resp, err := c.do(ctx, "GET", "/copies", url.Values{"min": {fmt.Sprint(min)}}, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	dec := json.NewDecoder(bufio.NewReaderSize(resp.Body, 64<<10))
+	for {
+		var line CopyCount
+		switch err := dec.Decode(&line); err {
+		case nil:
+			f(line.ID, line.Accounts)
+		case io.EOF:
+			return nil
+		default:
+			return fmt.Errorf("simulator: listing copies: %w", err)
+		}
+	}
+}
+
+// Settings returns the settings of all accounts.
+func (c *Client) Settings(ctx context.Context) (list []Settings, err error) {
+	err = c.call(ctx, "GET", "/settings", nil, nil, &list)
+	return list, err
+}
+
+// Change changes the settings that are not nil.
+func (c *Client) Change(ctx context.Context, set Settings) error {
+	return c.call(ctx, "POST", "/settings", nil, set, nil)
+}
+
+// SetWebhookURL is Simulator.SetWebhookURL; what that ignores is an error.
+func (c *Client) SetWebhookURL(ctx context.Context, account, url string) error {
+	return c.Change(ctx, Settings{Account: account, WebhookURL: &url})
+}
+
+// SetLatency is Simulator.SetLatency.
+func (c *Client) SetLatency(ctx context.Context, account string, d time.Duration) error {
+	latency := Duration(d)
+	return c.Change(ctx, Settings{Account: account, Latency: &latency})
+}
+
+// Flush is Simulator.Flush. It waits as long as ctx, or an hour.
+func (c *Client) Flush(ctx context.Context) error {
+	return c.call(ctx, "POST", "/flush", param("timeout", "1h"), nil, nil)
+}
+
+// Settle is Simulator.Settle. It waits as long as ctx, or an hour.
+func (c *Client) Settle(ctx context.Context) error {
+	return c.call(ctx, "POST", "/flush", url.Values{"timeout": {"1h"}, "settle": {"true"}}, nil, nil)
+}
+
+// Reset is Simulator.Reset.
+func (c *Client) Reset(ctx context.Context) error {
+	return c.call(ctx, "POST", "/reset", nil, nil, nil)
+}

@@ -1,0 +1,54 @@
+package simulator_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+// A blackout: the provider takes the mail, but its answer never comes. The copy
+// is there all the same.
+func Example() {
+	sim := simulator.New(simulator.Options{RecipientKey: "id"})
+	server := httptest.NewServer(sim)
+	defer server.Close()
+	defer sim.Close() // first, it ends hanging calls
+	if err := sim.AddAccount(simulator.Account{Name: "sg", Kind: simulator.SendGrid, Key: "secret"}); err != nil {
+		panic(err)
+	}
+	sim.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeHangAfterBody, Times: 1})
+
+	send := func() (status int, err error) {
+		body := `{"personalizations":[{"to":[{"email":"ann@example.com"}],"custom_args":{"id":"7"}}],
+			"from":{"email":"shop@example.com"},"subject":"Hello","content":[{"type":"text/plain","value":"Hello"}]}`
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, "POST", server.URL+"/sg/v3/mail/send", strings.NewReader(body))
+		if err != nil {
+			return 0, err
+		}
+		r.Header.Set("Authorization", "Bearer secret")
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := server.Client().Do(r)
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode, err
+	}
+	_, err := send()
+	fmt.Println("answered:", err == nil, "copies:", len(sim.Copies("7")))
+
+	status, _ := send() // who sends again without evidence sends twice
+	fmt.Println(status, "copies:", len(sim.Copies("7")), "doubled:", sim.Stats("").Doubled)
+	// Output:
+	// answered: false copies: 1
+	// 202 copies: 2 doubled: 1
+}

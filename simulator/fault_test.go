@@ -1,0 +1,461 @@
+package simulator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	mgsdk "github.com/mailgun/mailgun-go/v4"
+)
+
+// attempt sends one mail and says what came of it: the status, or "cut" if the
+// connection ended early, or "hang" if there was no answer in time.
+func (r *rig) attempt(t *testing.T, account, id, addr string) (result, body string, header http.Header) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if account == "mg" {
+		_, err := r.mg(ctx, mgMail(t, id, addr))
+		var unexpected *mgsdk.UnexpectedResponseError
+		var syntax *json.SyntaxError
+		switch {
+		case err == nil:
+			return "200", "", nil
+		case errors.As(err, &unexpected):
+			return strconv.Itoa(unexpected.Actual), string(unexpected.Data), nil
+		case errors.As(err, &syntax):
+			return "200 no JSON", "", nil
+		case ctx.Err() != nil:
+			return "hang", "", nil
+		}
+		return "cut", err.Error(), nil
+	}
+	resp, err := r.sg(ctx, account, sgMail(id, addr))
+	switch {
+	case err == nil:
+		return strconv.Itoa(resp.StatusCode), resp.Body, resp.Headers
+	case ctx.Err() != nil:
+		return "hang", "", nil
+	case resp != nil:
+		return strconv.Itoa(resp.StatusCode) + " cut", resp.Body, resp.Headers
+	}
+	return "cut", err.Error(), nil
+}
+
+func TestAnswerFaults(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		fault  Fault
+		sg, mg string // result
+		sgText string
+		mgText string
+		stored bool
+	}{
+		{Fault{Mode: "status:500"}, "500", "500", `{"errors":[{"message":"Internal Server Error"}]}`, `{"message":"Internal Server Error"}`, false},
+		{Fault{Mode: "status:500", Store: true}, "500", "500", "", "", true},
+		{Fault{Mode: "status", Status: 502}, "502", "502", "<html>", "<html>", false},
+		{Fault{Mode: "status:503"}, "503", "503", "Service Unavailable", "Service Temporarily Unavailable", false},
+		{Fault{Mode: "status:504"}, "504", "504", "", "", false},
+		{Fault{Mode: "status:418"}, "418", "418", "teapot", "teapot", false},
+		{Fault{Mode: "status:429"}, "429", "429", "too many requests", "try again after", false},
+		{Fault{Mode: "status", Status: 400, Body: `{"message":"mine"}`}, "400", "400", "mine", "mine", false},
+		{Fault{Mode: ModeCredits}, "401", "402", "Maximum credits exceeded", "Payment Required", false},
+		{Fault{Mode: ModeUnverified}, "403", "400", "does not match a verified Sender Identity", "is not allowed to send: ", false},
+		{Fault{Mode: ModeBlocked}, "403", "403", "access forbidden", "can't be used to send the message", false},
+		{Fault{Mode: ModeNotAllowed}, "401", "400", "not authorized to send mail", "is not allowed to send: ", false},
+		{Fault{Mode: ModeLargeBatch}, "403", "403", "", "is not allowed to send large batches yet", false},
+		{Fault{Mode: ModeTooLarge}, "413", "413", "30 MB", "request size exceeds 52.4MiB limit", false},
+		{Fault{Mode: ModeRate}, "429", "429", `{"errors":[{"field":null,"message":"too many requests"}]}`, "request limit exceeded, try again after ", false},
+		{Fault{Mode: ModeRefuse}, "400", "400", "personalizations.0.to.0.email", "to parameter is not a valid address", false},
+		{Fault{Mode: ModeGarbage}, "200", "200 no JSON", "It works!", "", false},
+		{Fault{Mode: ModeGarbage, Store: true}, "200", "200 no JSON", "", "", true},
+		{Fault{Mode: ModeHang}, "hang", "hang", "", "", false},
+		{Fault{Mode: ModeHangAfterBody}, "hang", "hang", "", "", true},
+		{Fault{Mode: ModeAcceptThenClose}, "cut", "cut", "", "", true},
+		{Fault{Mode: ModeCloseUnread}, "cut", "cut", "", "", false},
+		{Fault{Mode: ModeCloseUnread, Pattern: "a@*"}, "cut", "cut", "", "", false},
+		{Fault{Mode: ModeTruncate}, "202 cut", "cut", "", "unexpected EOF", true},
+		{Fault{Mode: "delay:10s"}, "hang", "hang", "", "", true},
+		{Fault{Mode: "delay:1ms"}, "202", "200", "", "", true},
+	} {
+		c.fault.Times = 1
+		name := c.fault.Mode + strconv.Itoa(c.fault.Status) + c.fault.Body + c.fault.Pattern
+		if c.fault.Store {
+			name += " stored"
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Options{})
+			for account, want := range map[string][2]string{"sg": {c.sg, c.sgText}, "mg": {c.mg, c.mgText}} {
+				c.fault.Account = account
+				r.Inject(c.fault)
+				result, body, header := r.attempt(t, account, account, "a@example.com")
+				if result != want[0] || !strings.Contains(body, want[1]) {
+					t.Errorf("%s: %s %s", account, result, body)
+				}
+				if account == "sg" && strings.HasPrefix(result, "202") && header.Get("X-Message-Id") == "" {
+					t.Errorf("no message id: %v", header)
+				}
+				stored := len(r.Copies(account+"0")) == 1
+				if stored != c.stored {
+					t.Errorf("%s: stored %v", account, stored)
+				}
+				// The fault was for one call only.
+				if result, _, _ := r.attempt(t, account, "again", "a@example.com"); result != "202" && result != "200" {
+					t.Errorf("%s: second call: %s", account, result)
+				}
+			}
+			r.flush(t)
+			for _, account := range []string{"sg", "mg"} {
+				want := 2
+				if c.stored {
+					want = 4 // what was stored has events, whatever was answered
+				}
+				if have := r.hooks.of(account); len(have) != want {
+					t.Errorf("%s: events %v", account, told(have))
+				}
+			}
+		})
+	}
+}
+
+// TestHangEnds: a hanging call ends when its client leaves, and on Close.
+func TestHangEnds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Options{})
+	r.Inject(Fault{Account: "sg", Mode: ModeHangAfterBody})
+	if result, _, _ := r.attempt(t, "sg", "r", "a@example.com"); result != "hang" {
+		t.Fatal(result)
+	}
+	r.flush(t)
+	done := make(chan error)
+	go func() {
+		_, err := r.sg(context.Background(), "sg", sgMail("x", "b@example.com"))
+		done <- err
+	}()
+	r.hooks.until(t, "the second call hangs", func() bool { return r.Stats("sg").Hung == 2 })
+	r.flush(t)
+	if list := r.hooks.of("sg"); len(list) != 4 {
+		t.Errorf("events %v", told(list))
+	}
+	if st := r.Stats("sg"); st.Hung != 2 || st.Copies != 2 {
+		t.Errorf("stats %+v", st)
+	}
+	r.Close()
+	if err := <-done; err == nil {
+		t.Error("the call was answered")
+	}
+	if resp, err := r.client.Get(r.url + "/sg/v3/scopes"); err != nil || resp.StatusCode != 503 {
+		t.Errorf("after Close: %v %v", resp, err)
+	} else {
+		resp.Body.Close()
+	}
+	if st := r.Stats("sg"); st.InFlight != 0 || st.ByStatus[0] != 2 {
+		t.Errorf("stats %+v", st)
+	}
+}
+
+func TestRateHeaders(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Options{TimeScale: 60})
+	r.Inject(Fault{Account: "sg", Mode: ModeRate, Times: 1, RetryAfter: time.Hour, Header: map[string]string{"X-Own": "yes"}})
+	r.Inject(Fault{Account: "sg", Mode: ModeRate, Times: 1})
+	_, _, header := r.attempt(t, "sg", "r", "a@example.com")
+	reset, _ := strconv.ParseInt(header.Get("X-RateLimit-Reset"), 10, 64)
+	if until := time.Until(time.Unix(reset, 0)); until < 59*time.Minute || until > time.Hour || header.Get("X-Own") != "yes" {
+		t.Errorf("headers %v", header)
+	}
+	if result, _, header := r.attempt(t, "sg", "r", "a@example.com"); result != "429" || header.Get("X-RateLimit-Reset") != "" {
+		t.Errorf("%s, headers %v", result, header)
+	}
+	for after, want := range map[time.Duration]time.Duration{0: time.Second, time.Minute: time.Minute} {
+		r.Inject(Fault{Account: "mg", Mode: ModeRate, Times: 1, RetryAfter: after})
+		_, body, _ := r.attempt(t, "mg", "r", "a@example.com")
+		_, text, _ := strings.Cut(strings.TrimSuffix(body, `"}`), "try again after ")
+		at, err := time.Parse(time.RFC1123, text)
+		if d := time.Until(at); err != nil || d < want-2*time.Second || d > want+2*time.Second || !strings.HasSuffix(text, "UTC") {
+			t.Errorf("after %v: %q %v %v", after, text, d, err)
+		}
+	}
+}
+
+func TestFaultSelection(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Options{})
+	expect := func(account, addr, want string) {
+		t.Helper()
+		if have, _, _ := r.attempt(t, account, "r", addr); have != want {
+			t.Errorf("%s %s: %s, want %s", account, addr, have, want)
+		}
+	}
+	glob := r.Inject(Fault{Mode: "status:500", Pattern: "*@Bad.example.com"})
+	expr := r.Inject(Fault{Account: "sg", Mode: "status:501", Pattern: `/^x\d+@/`, Times: 2})
+	expect("sg", "a@bad.example.com", "500")
+	expect("mg", "a@bad.example.com", "500")
+	expect("sg", "a@good.example.com", "202")
+	expect("sg", "x1@bad.example.com", "500") // the first fault decides and leaves the other's times alone
+	expect("sg", "x1@good.example.com", "501")
+	expect("mg", "x1@good.example.com", "200")
+	if list := r.Faults(); len(list) != 2 || list[1].Times != 1 || list[1].ID != expr {
+		t.Errorf("faults %+v", list)
+	}
+	expect("sg", "x2@good.example.com", "501")
+	expect("sg", "x3@good.example.com", "202")
+	r.Clear(glob)
+	expect("sg", "a@bad.example.com", "202")
+	if list := r.Faults(); len(list) != 0 {
+		t.Errorf("faults %+v", list)
+	}
+
+	r.Inject(Fault{Account: "sg", Mode: "status:500"})
+	r.Inject(Fault{Account: "mg", Mode: "status:500"})
+	r.ClearAll("sg")
+	expect("sg", "a@b.cd", "202")
+	expect("mg", "a@b.cd", "500")
+	r.ClearAll("")
+	expect("mg", "a@b.cd", "200")
+
+	r.Inject(Fault{Account: "sg", Mode: "status:500", Share: 0.5})
+	failed := 0
+	for range 100 {
+		if result, _, _ := r.attempt(t, "sg", "r", "a@b.cd"); result == "500" {
+			failed++
+		}
+	}
+	if failed != 51 { // follows from the seed
+		t.Errorf("%d of 100 calls failed", failed)
+	}
+}
+
+func TestFaultValidate(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Options{})
+	for _, f := range []Fault{
+		{}, {Mode: "nonsense"}, {Mode: "status"}, {Mode: "status:99"}, {Mode: "status:x"}, {Mode: "delay:x"}, {Mode: "hang:1"},
+		{Mode: "outcome"}, {Mode: "outcome:x"}, {Mode: ModeHang, Pattern: "/(/"}, {Mode: ModeHang, Share: 2}, {Mode: ModeHang, Times: -1},
+	} {
+		if f.Validate() == nil {
+			t.Errorf("%+v is valid", f)
+		}
+	}
+	for _, f := range []Fault{{Mode: "nonsense"}, {Mode: ModeHang, Account: "nobody"}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("Inject(%+v) did not panic", f)
+				}
+			}()
+			r.Inject(f)
+		}()
+	}
+	for mode := range modeClasses {
+		f := Fault{Mode: mode, Status: 500}
+		if mode == ModeOutcome {
+			f.Mode += ":blocked"
+		}
+		if err := f.Validate(); err != nil {
+			t.Error(err)
+		}
+		text, err := json.Marshal(Fault{Mode: f.Mode, Delay: time.Second, RetryAfter: time.Minute, Status: 500})
+		var back Fault
+		if err == nil {
+			err = json.Unmarshal(text, &back)
+		}
+		if err != nil || back.Delay != time.Second || back.RetryAfter != time.Minute || back.Mode != f.Mode {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestMailFaults: what becomes of mail that is accepted while a fault stands.
+func TestMailFaults(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fault Fault
+		sg    string // events of a@, b@ has the usual ones
+		mg    string
+		log   string // what the Events API tells of a@
+	}{
+		"suspend":          {Fault{Mode: ModeSuspend}, "", "", ""},
+		"suspended":        {Fault{Mode: ModeSuspended}, "", "", ""},
+		"suspend released": {Fault{Mode: ModeSuspend, Release: true}, "processed delivered", "accepted delivered", "accepted delivered"},
+		"suspend final":    {Fault{Mode: ModeSuspend, Events: "delivered"}, "processed", "accepted", "accepted"},
+		"events-off":       {Fault{Mode: ModeEventsOff}, "", "", "accepted delivered"},
+		"delivered off":    {Fault{Mode: ModeEventsOff, Events: "delivered"}, "processed", "accepted", "accepted delivered"},
+		"delay":            {Fault{Mode: "events-delay:1ms"}, "processed delivered", "accepted delivered", "accepted delivered"},
+		"async":            {Fault{Mode: ModeAsyncBounce}, "processed delivered bounce", "accepted delivered failed", "accepted delivered failed"},
+		"outcome":          {Fault{Mode: "outcome:blocked"}, "processed bounce", "accepted failed", "accepted failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Options{TimeScale: 1e6, WebhookWorkers: 1})
+			c.fault.Pattern, c.fault.Times = "a@*", 2
+			id := r.Inject(c.fault)
+			for _, account := range []string{"sg", "mg"} {
+				r.send(t, account, "r", "a@example.com", "b@example.com")
+				r.send(t, account, "s", "b@example.com") // not concerned
+			}
+			r.flush(t)
+			if c.fault.Release {
+				if list := r.hooks.of("sg"); len(list) != 4 {
+					t.Errorf("before the release: %v", told(list))
+				}
+				r.Clear(id)
+				r.flush(t)
+			}
+			of := func(list []event, addr string) string {
+				var out []string
+				for _, e := range list {
+					if e.str("email")+e.str("recipient") == addr {
+						out = append(out, e.str("event"))
+					}
+				}
+				return strings.Join(out, " ")
+			}
+			if a, b := of(r.hooks.of("sg"), "a@example.com"), of(r.hooks.of("sg"), "b@example.com"); a != c.sg || b != "processed processed delivered delivered" && b != "processed delivered processed delivered" {
+				t.Errorf("sg: %q %q", a, b)
+			}
+			if a, b := of(r.hooks.of("mg"), "a@example.com"), of(r.hooks.of("mg"), "b@example.com"); a != c.mg || strings.Count(b, "accepted") != 2 || strings.Count(b, "delivered") != 2 {
+				t.Errorf("mg: %q %q", a, b)
+			}
+			if list := strings.Join(r.lookedUp(t, map[string]string{"recipient": "a@example.com"}), " "); list != c.log {
+				t.Errorf("log %q", list)
+			}
+			if st := r.Stats(""); st.Copies != 6 || st.EventsPending != 0 {
+				t.Errorf("stats %+v", st)
+			}
+		})
+	}
+}
+
+// TestSuspendStanding: mail that was accepted before a suspension is parked too.
+func TestSuspendStanding(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Options{EventDelay: 50 * time.Millisecond})
+	r.send(t, "sg", "r", "a@example.com")
+	id := r.Inject(Fault{Account: "sg", Mode: ModeSuspend, Release: true})
+	r.flush(t)
+	if list := r.hooks.of("sg"); len(list) != 0 {
+		t.Errorf("events %v", told(list))
+	}
+	r.Clear(id)
+	r.flush(t)
+	if list := told(r.hooks.of("sg")); fmt.Sprint(list) != "[a@example.com processed a@example.com delivered]" {
+		t.Errorf("events %v", list)
+	}
+}
+
+func TestHookFaults(t *testing.T) {
+	t.Parallel()
+	addrs := addresses(50)
+	for _, account := range []string{"sg", "mg"} {
+		t.Run("duplicate "+account, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Options{})
+			r.Inject(Fault{Account: account, Mode: ModeEventsDuplicate, Pattern: "user000?@*"})
+			r.send(t, account, "r", addrs...)
+			r.flush(t)
+			count := map[string]int{}
+			ids := map[string]int{}
+			for _, e := range r.hooks.of(account) {
+				count[e.str("email")+e.str("recipient")]++
+				ids[e.str("sg_event_id")+e.str("id")]++
+			}
+			if len(ids) != 100 || count[addrs[3]] != 4 || count[addrs[30]] != 2 {
+				t.Errorf("%d ids, %v", len(ids), count)
+			}
+			tokens := map[string]bool{}
+			for _, p := range r.hooks.requests() {
+				var body struct{ Signature struct{ Token string } }
+				if json.Unmarshal(p.body, &body) == nil && tokens[body.Signature.Token] {
+					t.Error("a token was used twice")
+				}
+				tokens[body.Signature.Token] = true
+			}
+		})
+		t.Run("shuffle "+account, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Options{WebhookWorkers: 1})
+			r.Inject(Fault{Account: account, Mode: ModeEventsShuffle})
+			r.send(t, account, "r", addrs...)
+			r.flush(t)
+			list := r.hooks.of(account)
+			first := map[string]string{}
+			early := 0 // copies whose last event comes first
+			for _, e := range list {
+				addr := e.str("email") + e.str("recipient")
+				if first[addr] == "" {
+					first[addr] = e.str("event")
+					if e.str("event") == "delivered" {
+						early++
+					}
+				}
+			}
+			sorted := told(list)
+			slices.Sort(sorted)
+			if len(slices.Compact(sorted)) != 100 || early < 10 || early > 40 {
+				t.Errorf("%d events, %d out of order", len(list), early)
+			}
+		})
+		t.Run("signature "+account, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Options{})
+			r.Inject(Fault{Account: account, Mode: ModeBadSignature, Times: 1})
+			r.send(t, account, "r", "a@example.com")
+			r.flush(t)
+			r.send(t, account, "s", "a@example.com")
+			r.flush(t)
+			if r.hooks.forged != 1 || len(r.hooks.of(account)) < 2 {
+				t.Errorf("%d forged, events %v", r.hooks.forged, told(r.hooks.of(account)))
+			}
+		})
+		t.Run("off "+account, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Options{EventDelay: 50 * time.Millisecond})
+			r.send(t, account, "r", "a@example.com", "b@example.com")
+			r.Inject(Fault{Account: account, Mode: ModeEventsOff, Pattern: "a@*"}) // before they happen
+			r.flush(t)
+			if list := r.hooks.of(account); len(list) != 2 || r.Stats(account).EventsMuted != 2 {
+				t.Errorf("events %v, stats %+v", told(list), r.Stats(account))
+			}
+		})
+	}
+}
+
+// TestCallLog: every call is logged with its size and what became of it.
+func TestCallLog(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Options{CallLogSize: 3, Latency: time.Millisecond})
+	begun := time.Now()
+	r.send(t, "sg", "a", "a@example.com")
+	r.send(t, "sg", "b", addresses(20)...)
+	r.Inject(Fault{Mode: ModeHangAfterBody, Times: 1})
+	r.attempt(t, "sg", "c", "a@example.com")
+	r.hooks.until(t, "the server saw the client leave", func() bool { return r.Stats("sg").InFlight == 0 })
+	r.Inject(Fault{Mode: "status:500", Times: 1})
+	r.attempt(t, "sg", "d", "a@example.com")
+	log := r.CallLog("sg")
+	if len(log) != 3 {
+		t.Fatalf("log %+v", log)
+	}
+	var have []string
+	for _, c := range log {
+		have = append(have, fmt.Sprintf("%d %d %t %s", c.Recipients, c.Status, c.Stored, c.Fault))
+		if c.At.Before(begun) || c.Took < time.Millisecond || c.Bytes < 100 {
+			t.Errorf("call %+v", c)
+		}
+	}
+	if fmt.Sprint(have) != "[20 202 true  1 0 true hang-after-body 1 500 false status]" {
+		t.Errorf("log %q", have)
+	}
+	if st := r.Stats("sg"); st.MaxInFlight != 1 || st.Calls != 4 {
+		t.Errorf("stats %+v", st)
+	}
+}

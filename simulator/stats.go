@@ -1,0 +1,132 @@
+package simulator
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Stats counts what an account did since it was added or since Reset; for the
+// name "" all accounts together. Calls are requests to send mail, others are not
+// counted.
+type Stats struct {
+	Calls    int64 `json:"calls"`
+	Accepted int64 `json:"accepted"` // recipients of stored calls
+	Refused  int64 `json:"refused"`  // calls that were answered with 4xx or 5xx
+	Hung     int64 `json:"hung"`     // calls that a fault kept without an answer
+
+	ByStatus    map[int]int64 `json:"by_status"` // calls by status; 0 = no whole answer: hung, closed, truncated or the client left
+	InFlight    int64         `json:"in_flight"`
+	MaxInFlight int64         `json:"max_in_flight"`
+
+	Copies   int64 `json:"copies"`
+	Distinct int64 `json:"distinct"` // ids with at least one copy
+	Doubled  int64 `json:"doubled"`  // ids with more than one; for the name "" also one each at two accounts
+
+	Posts         int64         `json:"posts"` // webhook requests, repeats included
+	PostsByStatus map[int]int64 `json:"posts_by_status"`
+	EventsSent    int64         `json:"events_sent"`     // events within them
+	EventsOK      int64         `json:"events_ok"`       // events that were acknowledged
+	EventsGivenUp int64         `json:"events_given_up"` // events whose retries ended, or that are not retried
+	EventsMuted   int64         `json:"events_muted"`    // events that a fault or their address kept back
+	EventsPending int64         `json:"events_pending"`  // due and neither acknowledged nor given up
+}
+
+// A tally is Stats in the making.
+type tally struct {
+	calls, accepted, refused, hung  atomic.Int64
+	inFlight, maxInFlight           atomic.Int64
+	copies, distinct, doubled       atomic.Int64
+	posts, sent, ok, givenUp, muted atomic.Int64
+
+	mu            sync.Mutex
+	byStatus      map[int]int64
+	postsByStatus map[int]int64
+}
+
+func newTally() *tally { return &tally{byStatus: map[int]int64{}, postsByStatus: map[int]int64{}} }
+
+func (t *tally) enter() {
+	t.calls.Add(1)
+	n := t.inFlight.Add(1)
+	for {
+		top := t.maxInFlight.Load()
+		if n <= top || t.maxInFlight.CompareAndSwap(top, n) {
+			return
+		}
+	}
+}
+
+// leave counts a call's end. Whoever sees it no longer in flight sees its status counted.
+func (t *tally) leave(status int) {
+	if status >= 400 {
+		t.refused.Add(1)
+	}
+	t.mu.Lock()
+	t.byStatus[status]++
+	t.mu.Unlock()
+	t.inFlight.Add(-1)
+}
+
+func (t *tally) post(status, events int) {
+	t.posts.Add(1)
+	t.sent.Add(int64(events))
+	t.mu.Lock()
+	t.postsByStatus[status]++
+	t.mu.Unlock()
+}
+
+func (t *tally) stats() Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return Stats{
+		Calls: t.calls.Load(), Accepted: t.accepted.Load(), Refused: t.refused.Load(), Hung: t.hung.Load(),
+		ByStatus: maps.Clone(t.byStatus), InFlight: t.inFlight.Load(), MaxInFlight: t.maxInFlight.Load(),
+		Copies: t.copies.Load(), Distinct: t.distinct.Load(), Doubled: t.doubled.Load(),
+		Posts: t.posts.Load(), PostsByStatus: maps.Clone(t.postsByStatus),
+		EventsSent: t.sent.Load(), EventsOK: t.ok.Load(), EventsGivenUp: t.givenUp.Load(), EventsMuted: t.muted.Load(),
+	}
+}
+
+// A Call is one request to send mail, whatever became of it.
+type Call struct {
+	At         time.Time     `json:"at"` // when the simulator saw its header
+	Took       time.Duration `json:"took_ns"`
+	Recipients int           `json:"recipients"` // as far as they could be read
+	Bytes      int           `json:"bytes"`      // of the body
+	Status     int           `json:"status"`     // 0 = no whole answer
+	Stored     bool          `json:"stored"`
+	Fault      string        `json:"fault,omitempty"` // mode of the fault that decided the answer
+}
+
+// A callLog keeps the last calls of an account.
+type callLog struct {
+	mu   sync.Mutex
+	size int
+	ring []Call
+	next int
+}
+
+func (l *callLog) add(c Call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.ring) < l.size {
+		l.ring = append(l.ring, c)
+		return
+	}
+	l.ring[l.next] = c
+	l.next = (l.next + 1) % l.size
+}
+
+func (l *callLog) list() []Call {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append(append([]Call(nil), l.ring[l.next:]...), l.ring[:l.next]...)
+}
+
+func (l *callLog) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ring, l.next = nil, 0
+}

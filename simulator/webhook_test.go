@@ -1,0 +1,411 @@
+package simulator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sendgrid/sendgrid-go/helpers/eventwebhook"
+)
+
+// A wire stands in for the network between the simulator and the receiver, so
+// that the vendors' schedules of hours pass in a bubble of synctest.
+type wire struct {
+	mu     sync.Mutex
+	posts  []hookPost
+	status func(n int, body []byte) int // n counts from 0; -1 = no answer
+}
+
+func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	r.Body.Close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := len(w.posts)
+	w.posts = append(w.posts, hookPost{header: r.Header, body: body, at: time.Now()})
+	status := w.status(n, body)
+	if status < 0 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{"Location": {"http://elsewhere/"}}, Body: http.NoBody, Request: r}, nil
+}
+
+// all returns the posts so far.
+func (w *wire) all() []hookPost {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.posts
+}
+
+func (w *wire) answer(status func(n int, body []byte) int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.status = status
+}
+
+// in runs f in a bubble, with a simulator whose webhooks go through the wire.
+func in(t *testing.T, kind string, o Options, w *wire, f func(t *testing.T, s *Simulator, send func(addrs ...string))) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		o.Transport, o.Seed, o.RecipientKey = w, 42, recipientKey
+		s := New(o)
+		defer s.Close()
+		err := s.AddAccount(Account{Name: "x", Kind: kind, Key: "k", Domain: domain, WebhookURL: "http://hooks/x", SigningKey: map[string]string{Mailgun: signingKey}[kind]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, s, func(addrs ...string) {
+			t.Helper()
+			var r *http.Request
+			if kind == Mailgun {
+				r = httptest.NewRequest("POST", "/x/v3/"+domain+"/messages", strings.NewReader("from=f@x.test&text=t&to="+strings.ReplaceAll(strings.Join(addrs, ","), "+", "%2B")))
+				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+				r.SetBasicAuth("api", "k")
+			} else {
+				body, _ := json.Marshal(sgMail("r", addrs...))
+				r = httptest.NewRequest("POST", "/x/v3/mail/send", bytes.NewReader(body))
+				r.Header.Set("Content-Type", "application/json")
+				r.Header.Set("Authorization", "Bearer k")
+			}
+			rec := httptest.NewRecorder()
+			s.ServeHTTP(rec, r)
+			if rec.Code >= 300 {
+				t.Fatalf("%d %s", rec.Code, rec.Body)
+			}
+		})
+	})
+}
+
+// gaps returns the times between posts.
+func (w *wire) gaps() (list []time.Duration) {
+	posts := w.all()
+	for i := 1; i < len(posts); i++ {
+		list = append(list, posts[i].at.Sub(posts[i-1].at))
+	}
+	return list
+}
+
+func TestSendgridFlush(t *testing.T) {
+	t.Parallel()
+	w := &wire{status: func(int, []byte) int { return 200 }}
+	in(t, SendGrid, Options{FlushCount: 100, EventDelay: time.Second}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+		begun := time.Now()
+		send("a@example.com")
+		time.Sleep(20 * time.Second)
+		send("b@example.com")
+		time.Sleep(10*time.Second + 999*time.Millisecond)
+		synctest.Wait()
+		if len(w.all()) != 0 {
+			t.Errorf("flushed after %v", w.all()[0].at.Sub(begun))
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if len(w.all()) != 1 || bytes.Count(w.all()[0].body, []byte(`"event"`)) != 4 {
+			t.Errorf("%d posts", len(w.all()))
+		}
+		time.Sleep(time.Hour)
+		send(addresses(60)...) // 120 events: 100 at once, the rest by the timer
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(w.all()) != 2 || bytes.Count(w.all()[1].body, []byte(`"event"`)) != 100 {
+			t.Errorf("%d posts", len(w.all()))
+		}
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		if len(w.all()) != 3 || s.Stats("x").EventsOK != 124 {
+			t.Errorf("%d posts, %+v", len(w.all()), s.Stats("x"))
+		}
+	})
+}
+
+func TestSendgridFraming(t *testing.T) {
+	t.Parallel()
+	w := &wire{status: func(int, []byte) int { return 202 }}
+	in(t, SendGrid, Options{FlushCount: 1 << 20}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+		for range 2 {
+			send(addresses(1000)...)
+		}
+		if err := s.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		key, err := eventwebhook.ConvertPublicKeyBase64ToECDSA(s.PublicKey("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		total := 0
+		for _, p := range w.all() {
+			var list []event
+			if err := json.Unmarshal(p.body, &list); err != nil {
+				t.Fatal(err)
+			}
+			total += len(list)
+			if n := len(p.body); n > sgBatchBytes || !bytes.HasSuffix(p.body, []byte("}]\r\n")) || bytes.Count(p.body, []byte("},\r\n{")) != len(list)-1 {
+				t.Errorf("post of %d bytes: ... %q", n, p.body[n-20:])
+			}
+			ts := p.header.Get(eventwebhook.TimestampHTTPHeader)
+			ok, err := eventwebhook.VerifySignature(key, p.body, p.header.Get(eventwebhook.VerificationHTTPHeader), ts)
+			if !ok || err != nil || ts != strconv.FormatInt(p.at.Unix(), 10) || p.header.Get("Content-Type") != "application/json" {
+				t.Errorf("signature %v %v, header %v", ok, err, p.header)
+			}
+		}
+		if total != 4000 || len(w.all()) < 2 {
+			t.Errorf("%d events in %d posts", total, len(w.all()))
+		}
+	})
+}
+
+func TestSendgridRetries(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{500, 302, 406, 410, -1} {
+		w := &wire{status: func(int, []byte) int { return status }}
+		in(t, SendGrid, Options{FlushEvery: 1}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+			send("a@example.com")
+			if err := s.Settle(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			gaps := w.gaps()
+			if fmt.Sprint(gaps[:7]) != "[1m0s 2m0s 4m0s 8m0s 16m0s 32m0s 1h0m0s]" || gaps[len(gaps)-1] != time.Hour {
+				t.Errorf("%d: %v", status, gaps)
+			}
+			if total := w.all()[len(w.all())-1].at.Sub(w.all()[0].at); total > 24*time.Hour || total < 22*time.Hour {
+				t.Errorf("%d: retried for %v", status, total)
+			}
+			for _, p := range w.all() {
+				if !bytes.Equal(p.body, w.all()[0].body) || fmt.Sprint(p.header) != fmt.Sprint(w.all()[0].header) {
+					t.Errorf("the repeated post differs: %v", p.header)
+				}
+			}
+			if st := s.Stats("x"); st.EventsGivenUp != 2 || st.EventsOK != 0 || st.EventsSent != 2*int64(len(w.all())) || st.EventsPending != 0 {
+				t.Errorf("stats %+v", st)
+			}
+		})
+	}
+}
+
+func TestSendgridRetrySwitches(t *testing.T) {
+	t.Parallel()
+	w := &wire{status: func(n int, _ []byte) int { return []int{500, 200}[n] }}
+	in(t, SendGrid, Options{ResignRetries: true, NewEventIDOnRetry: true}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+		send("a@example.com")
+		if err := s.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		stamp := func(i int) string { return w.all()[i].header.Get(eventwebhook.TimestampHTTPHeader) }
+		if stamp(0) == stamp(1) || bytes.Equal(w.all()[0].body, w.all()[1].body) || s.Stats("x").EventsOK != 2 {
+			t.Errorf("%s %s", stamp(0), stamp(1))
+		}
+	})
+}
+
+func TestMailgunRetries(t *testing.T) {
+	t.Parallel()
+	isDelivered := func(body []byte) bool { return bytes.Contains(body, []byte(`"event":"delivered"`)) }
+	for _, c := range []struct {
+		status int
+		o      Options
+		addr   string
+		posts  int // of the first kind of event: accepted
+		final  int // of delivered
+	}{
+		{500, Options{}, "a@example.com", 7, 1},
+		{204, Options{}, "a@example.com", 7, 1}, // only 200 is success
+		{301, Options{}, "a@example.com", 7, 1},
+		{-1, Options{}, "a@example.com", 7, 1},
+		{406, Options{}, "a@example.com", 1, 1},
+		{406, Options{RetryDelivered: true}, "a@example.com", 1, 1},
+		{500, Options{RetryDelivered: true}, "a@example.com", 7, 7},
+	} {
+		w := &wire{status: func(int, []byte) int { return c.status }}
+		c.o.WebhookWorkers = 1
+		in(t, Mailgun, c.o, w, func(t *testing.T, s *Simulator, send func(...string)) {
+			send(c.addr)
+			if err := s.Settle(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var accepted, delivered []hookPost
+			for _, p := range w.all() {
+				if isDelivered(p.body) {
+					delivered = append(delivered, p)
+				} else {
+					accepted = append(accepted, p)
+				}
+			}
+			if len(accepted) != c.posts || len(delivered) != c.final {
+				t.Errorf("%+v: %d accepted, %d delivered", c, len(accepted), len(delivered))
+			}
+			if gaps := (&wire{posts: accepted}).gaps(); c.posts == 7 && fmt.Sprint(gaps) != "[5m0s 10m0s 15m0s 1h0m0s 2h0m0s 4h0m0s]" {
+				t.Errorf("gaps %v", gaps)
+			}
+			for _, p := range accepted {
+				if !bytes.Equal(p.body, accepted[0].body) {
+					t.Error("the repeated post differs")
+				}
+			}
+			if st := s.Stats("x"); st.EventsGivenUp != 2 || st.EventsPending != 0 || st.PostsByStatus[max(c.status, 0)] != int64(len(w.all())) {
+				t.Errorf("stats %+v", st)
+			}
+		})
+	}
+}
+
+func TestMailgunResign(t *testing.T) {
+	t.Parallel()
+	w := &wire{status: func(n int, _ []byte) int { return []int{500, 200, 200, 200}[n] }}
+	in(t, Mailgun, Options{ResignRetries: true, RetryDelivered: true, WebhookWorkers: 1}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+		send("a@example.com")
+		if err := s.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		type signed struct {
+			Signature struct{ Timestamp, Token string }
+			Data      event `json:"event-data"`
+		}
+		var first, last signed
+		json.Unmarshal(w.all()[0].body, &first)
+		json.Unmarshal(w.all()[2].body, &last)
+		if first.Signature.Token == last.Signature.Token || first.Signature.Timestamp == last.Signature.Timestamp || first.Data.str("id") != last.Data.str("id") {
+			t.Errorf("%+v %+v", first, last)
+		}
+	})
+}
+
+// TestStages: the events of an address come at the vendor's times.
+func TestStages(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ kind, addr, want string }{
+		{SendGrid, "softbounce@sim.test", "[0s processed 0s deferred 15m0s delivered]"},
+		{SendGrid, "expire@sim.test", "[0s processed 0s deferred 1h0m0s deferred 12h0m0s deferred 72h0m0s bounce]"},
+		{SendGrid, "async@sim.test", "[0s processed 0s delivered 10m0s bounce]"},
+		{Mailgun, "softbounce@sim.test", "[0s accepted 0s failed 10m0s delivered]"},
+		{Mailgun, "expire@sim.test", "[0s accepted 0s failed 10m0s failed 25m0s failed 55m0s failed 1h55m0s failed 3h55m0s failed 7h55m0s failed]"},
+		{Mailgun, "click@sim.test", "[0s accepted 0s delivered 1m0s opened 2m0s clicked]"},
+	} {
+		w := &wire{status: func(int, []byte) int { return 200 }}
+		in(t, c.kind, Options{FlushCount: 1, WebhookWorkers: 1}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+			begun := time.Now()
+			send(c.addr)
+			if err := s.Settle(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var have []string
+			for _, p := range w.all() {
+				var e event
+				if c.kind == SendGrid {
+					var list []event
+					json.Unmarshal(p.body, &list)
+					e = list[0]
+				} else {
+					var body struct {
+						Data event `json:"event-data"`
+					}
+					json.Unmarshal(p.body, &body)
+					e = body.Data
+				}
+				have = append(have, p.at.Sub(begun).Round(time.Second).String()+" "+e.str("event"))
+				if at := time.Unix(int64(e["timestamp"].(float64)), 0); p.at.Sub(at).Abs() > time.Second {
+					t.Errorf("%s at %v says %v", e.str("event"), p.at, at)
+				}
+			}
+			if fmt.Sprint(have) != c.want {
+				t.Errorf("%s %s: %v", c.kind, c.addr, have)
+			}
+		})
+	}
+}
+
+// TestFlush: it waits for retries, ends with its context, and on Close.
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	w := &wire{status: func(n int, _ []byte) int { return []int{500, 500, 200, 200, 200}[n] }}
+	in(t, SendGrid, Options{EventDelay: time.Minute}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+		send("a@example.com")
+		begun := time.Now()
+		if err := s.Flush(t.Context()); err != nil || time.Since(begun) != 0 {
+			t.Errorf("flush of nothing: %v after %v", err, time.Since(begun))
+		}
+		time.Sleep(time.Minute)
+		begun = time.Now()
+		if err := s.Flush(t.Context()); err != nil || time.Since(begun) != 3*time.Minute || len(w.all()) != 3 {
+			t.Errorf("flush: %v after %v, %d posts", err, time.Since(begun), len(w.all()))
+		}
+		w.answer(func(int, []byte) int { return 500 })
+		send("b@example.com")
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := s.Flush(ctx); err == nil || ctx.Err() == nil {
+			t.Errorf("flush without success: %v", err)
+		}
+		done := make(chan error)
+		go func() { done <- s.Settle(t.Context()) }()
+		time.Sleep(time.Second)
+		s.Close()
+		if err := <-done; err == nil {
+			t.Error("flush ended well on Close")
+		}
+	})
+}
+
+// TestReset: nothing is left, and what was pending is not sent.
+func TestReset(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{SendGrid, Mailgun} {
+		w := &wire{status: func(int, []byte) int { return 500 }}
+		in(t, kind, Options{}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+			s.Inject(Fault{Mode: ModeEventsDelay, Delay: time.Hour, Pattern: "late@*"})
+			send("a@example.com", "late@example.com")
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			n := len(w.all())
+			s.Reset()
+			if err := s.Settle(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(48 * time.Hour)
+			synctest.Wait()
+			st := s.Stats("")
+			if n == 0 || len(w.all()) != n || st.Copies != 0 || st.Calls != 0 || st.EventsPending != 0 || len(s.Faults()) != 0 || len(s.CallLog("x")) != 0 {
+				t.Errorf("%d posts before, %d after, %+v", n, len(w.all()), st)
+			}
+			w.answer(func(int, []byte) int { return 200 })
+			send("b@example.com")
+			if err := s.Settle(t.Context()); err != nil || s.Stats("x").EventsOK != 2 || s.Stats("x").Copies != 1 {
+				t.Errorf("%v %+v", err, s.Stats("x"))
+			}
+		})
+	}
+}
+
+// TestPayloads compares whole webhook bodies byte by byte: framing, signature
+// block, order of members.
+func TestPayloads(t *testing.T) {
+	t.Parallel()
+	for kind, name := range map[string]string{SendGrid: "sg-post.txt", Mailgun: "mg-post.txt"} {
+		w := &wire{status: func(int, []byte) int { return 200 }}
+		in(t, kind, Options{WebhookWorkers: 1}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+			time.Sleep(27 * 365 * 24 * time.Hour) // the bubble begins in 2000, when Unix times had nine digits
+			send("a@example.com", "blocked-x+1@sim.test")
+			if err := s.Settle(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			for _, p := range w.all() {
+				fmt.Fprintf(&out, "%s\n%s\n", p.header.Get("User-Agent"), p.body)
+			}
+			golden(t, name, out.Bytes())
+		})
+	}
+}
