@@ -1,0 +1,168 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+var (
+	allRoles     = []string{"api", "webhooks", "worker"}
+	levels       = []string{"debug", "info", "warn", "error"}
+	consistency  = []string{"ONE", "LOCAL_ONE", "TWO", "THREE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"}
+	serialLevels = []string{"SERIAL", "LOCAL_SERIAL"}
+	keyspaces    = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
+	prefixes     = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
+)
+
+// known reports whether key names a setting.
+func known(key string) bool {
+	t := reflect.TypeFor[Config]()
+	parts := strings.Split(key, ".")
+	for i := 0; i < len(parts); i++ {
+		f, ok := field(t, parts[i])
+		if !ok {
+			return false
+		}
+		t = f
+		if t.Kind() == reflect.Map {
+			t = t.Elem()
+			i++
+		}
+	}
+	return true
+}
+
+func field(t reflect.Type, name string) (reflect.Type, bool) {
+	if t.Kind() != reflect.Struct {
+		return nil, false
+	}
+	for i := range t.NumField() {
+		if f := t.Field(i); f.Tag.Get("koanf") == name {
+			return f.Type, true
+		}
+	}
+	return nil, false
+}
+
+// check lists everything that cannot work. Secrets are never shown.
+func (c *Config) check() []error {
+	var out []error
+	wrong := func(key, format string, args ...any) {
+		out = append(out, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
+	}
+	oneOf := func(key, value string, allowed []string) {
+		if !slices.Contains(allowed, value) {
+			wrong(key, "%q is none of %s", value, strings.Join(allowed, ", "))
+		}
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		wrong("listen", "%q is not host:port", c.Listen)
+	}
+	if len(c.Roles) == 0 {
+		wrong("roles", "at least one of %s", strings.Join(allRoles, ", "))
+	}
+	for _, r := range c.Roles {
+		oneOf("roles", r, allRoles)
+	}
+	oneOf("log", c.Log, levels)
+	c.checkServices(wrong, oneOf)
+	positive := func(key string, ok bool) {
+		if !ok {
+			wrong(key, "must be more than 0")
+		}
+	}
+	positive("limits.recipients", c.Limits.Recipients > 0)
+	positive("limits.content", c.Limits.Content > 0)
+	positive("limits.body", c.Limits.Body > 0)
+	positive("limits.urgent_up_to", c.Limits.UrgentUpTo > 0)
+	if c.Limits.Recipients > models.MaxChunks*models.MaxChunkRecipients {
+		wrong("limits.recipients", "a batch cannot have more than %d", models.MaxChunks*models.MaxChunkRecipients)
+	}
+	if c.Limits.Retries < 0 || c.Limits.Retries > 1000 {
+		wrong("limits.retries", "from 0 to 1000")
+	}
+	times := reflect.ValueOf(c.Times)
+	for i := range times.NumField() {
+		positive("times."+times.Type().Field(i).Tag.Get("koanf"), times.Field(i).Int() > 0)
+	}
+	for name, a := range c.Accounts {
+		a.check("accounts."+name, name, wrong)
+	}
+	return out
+}
+
+func (c *Config) checkServices(wrong func(key, format string, args ...any), oneOf func(key, value string, allowed []string)) {
+	if len(c.Cassandra.Hosts) > 0 {
+		oneOf("cassandra.consistency", c.Cassandra.Consistency, consistency)
+		oneOf("cassandra.serial_consistency", c.Cassandra.Serial, serialLevels)
+		if !keyspaces.MatchString(c.Cassandra.Keyspace) {
+			wrong("cassandra.keyspace", "%q is not a keyspace name (a-z, 0-9, _)", c.Cassandra.Keyspace)
+		}
+	}
+	if c.AMQP.URL != "" {
+		if u, err := url.Parse(c.AMQP.URL); err != nil || u.Scheme != "amqp" && u.Scheme != "amqps" || u.Host == "" {
+			wrong("amqp.url", "not an amqp:// or amqps:// URL")
+		}
+		if !prefixes.MatchString(c.AMQP.Prefix) {
+			wrong("amqp.prefix", "%q is not a prefix (letters, digits, _ and -)", c.AMQP.Prefix)
+		}
+	}
+	embedded := len(c.Cassandra.Hosts) == 0 || c.AMQP.URL == ""
+	if embedded && len(c.Roles) > 0 && !(slices.Contains(c.Roles, "api") && slices.Contains(c.Roles, "webhooks") && slices.Contains(c.Roles, "worker")) {
+		wrong("roles", "running roles apart needs Cassandra (SAFEDELIVR_CASSANDRA_HOSTS) and RabbitMQ (SAFEDELIVR_AMQP_URL); the embedded store and broker live in one process")
+	}
+}
+
+func (a *Account) check(key, name string, wrong func(key, format string, args ...any)) {
+	if !models.ValidAccountName(name) {
+		wrong(key, "an account's name is 1 to 32 of a-z, 0-9 and -, begins with a letter, and is not batch, log or event")
+	}
+	if a.Kind == "" {
+		wrong(key+".kind", "name the provider")
+	}
+	if a.BaseURL != "" {
+		if u, err := url.Parse(a.BaseURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			wrong(key+".base_url", "not an http:// or https:// URL")
+		}
+	}
+	if e := models.EventSource(a.Events); e != models.EventsWebhook && e != models.EventsNone {
+		wrong(key+".events", "%q is none of webhook, none", a.Events)
+	}
+	between := func(field string, v, from, to int) {
+		if v < from || v > to {
+			wrong(key+"."+field, "from %d to %d", from, to)
+		}
+	}
+	between("weight", a.Weight, 1, 1000)
+	between("concurrency", a.Concurrency, 1, 1000)
+	between("chunk_limit", a.ChunkLimit, 1, models.MaxChunkRecipients)
+	if a.Rate < 0 {
+		wrong(key+".rate", "not less than 0")
+	}
+	if a.CallRate < 0 {
+		wrong(key+".call_rate", "not less than 0")
+	}
+	if a.Timeout <= 0 {
+		wrong(key+".timeout", "must be more than 0")
+	}
+}
+
+// AccountNames lists the accounts in a fixed order.
+func (c *Config) AccountNames() []string {
+	out := make([]string, 0, len(c.Accounts))
+	for n := range c.Accounts {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Has reports whether this process has a role.
+func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }

@@ -1,0 +1,231 @@
+// Package config turns the environment and an optional file into one validated
+// struct. All mistakes are reported together.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/env/v2"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+)
+
+// Prefix begins every environment variable: SAFEDELIVR_ACCOUNTS_SG_API_KEY is
+// accounts.sg.api_key in the file.
+const Prefix = "SAFEDELIVR_"
+
+// Config is the whole configuration.
+type Config struct {
+	Listen  string   `koanf:"listen"`   // address of the HTTP door
+	DataDir string   `koanf:"data_dir"` // of the embedded store, and for spooling
+	Roles   []string `koanf:"roles"`    // api, webhooks, worker
+	Log     string   `koanf:"log"`      // debug, info, warn, error
+	LogJSON bool     `koanf:"log_json"`
+	Worker  string   `koanf:"worker"` // name of this process; default: host and process id
+
+	Cassandra Cassandra          `koanf:"cassandra"`
+	AMQP      AMQP               `koanf:"amqp"`
+	Limits    Limits             `koanf:"limits"`
+	Times     Times              `koanf:"times"`
+	Accounts  map[string]Account `koanf:"accounts"`
+}
+
+// Cassandra is used as the store when Hosts is set.
+type Cassandra struct {
+	Hosts       []string      `koanf:"hosts"`
+	Keyspace    string        `koanf:"keyspace"`
+	Username    string        `koanf:"username"`
+	Password    string        `koanf:"password"`
+	LocalDC     string        `koanf:"local_dc"`
+	Replication string        `koanf:"replication"` // CQL map, used when the keyspace is made
+	Consistency string        `koanf:"consistency"`
+	Serial      string        `koanf:"serial_consistency"`
+	Timeout     time.Duration `koanf:"timeout"`
+	Migrate     bool          `koanf:"migrate"` // apply migrations at the start of serve
+}
+
+// AMQP is used as the broker when URL is set.
+type AMQP struct {
+	URL    string `koanf:"url"`
+	Prefix string `koanf:"prefix"` // of exchange and queue names
+}
+
+// Limits bound what one request may bring.
+type Limits struct {
+	Recipients int   `koanf:"recipients"` // of a batch
+	Content    int64 `koanf:"content"`    // bytes of subject, text and HTML
+	Body       int64 `koanf:"body"`       // bytes of a request
+	Retries    int   `koanf:"retries"`    // of a recipient
+	UrgentUpTo int   `koanf:"urgent_up_to"`
+}
+
+// Times are the waits; each state of a log ends by one of them.
+type Times struct {
+	Deadline       time.Duration `koanf:"deadline"`
+	EvidenceWindow time.Duration `koanf:"evidence_window"`
+	FinalEvent     time.Duration `koanf:"final_event"`
+	Recheck        time.Duration `koanf:"recheck"`
+	StartBy        time.Duration `koanf:"start_by"`
+	IntakeGrace    time.Duration `koanf:"intake_grace"`
+	AccountHold    time.Duration `koanf:"account_hold"`
+	BreakerOpen    time.Duration `koanf:"breaker_open"`
+	InboxKeep      time.Duration `koanf:"inbox_keep"`
+	StopGrace      time.Duration `koanf:"stop_grace"`
+}
+
+// Account is one set of credentials at a provider.
+type Account struct {
+	Kind        string        `koanf:"kind"` // sendgrid, mailgun
+	APIKey      string        `koanf:"api_key"`
+	Domain      string        `koanf:"domain"`      // Mailgun's sending domain
+	BaseURL     string        `koanf:"base_url"`    // default: the provider's own
+	WebhookKey  string        `koanf:"webhook_key"` // SendGrid: public key; Mailgun: webhook signing key
+	Events      string        `koanf:"events"`      // webhook or none
+	Weight      int           `koanf:"weight"`
+	Concurrency int           `koanf:"concurrency"`
+	Rate        float64       `koanf:"rate"`      // recipients/s, 0: no limit
+	CallRate    float64       `koanf:"call_rate"` // calls/s, 0: no limit
+	ChunkLimit  int           `koanf:"chunk_limit"`
+	Timeout     time.Duration `koanf:"timeout"`
+}
+
+func defaults() Config {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "worker"
+	}
+	return Config{
+		Listen: "127.0.0.1:8080", DataDir: "safedelivr-data", Roles: []string{"api", "webhooks", "worker"}, Log: "info",
+		Worker: fmt.Sprintf("%s-%d", host, os.Getpid()),
+		Cassandra: Cassandra{Keyspace: "safedelivr", Replication: "{'class': 'SimpleStrategy', 'replication_factor': 1}",
+			Consistency: "LOCAL_QUORUM", Serial: "LOCAL_SERIAL", Timeout: 10 * time.Second, Migrate: true},
+		AMQP:   AMQP{Prefix: "sd"},
+		Limits: Limits{Recipients: 1_000_000, Content: 5 << 20, Body: 1 << 30, Retries: 10, UrgentUpTo: 100},
+		Times: Times{Deadline: 7 * 24 * time.Hour, EvidenceWindow: 15 * time.Minute, FinalEvent: 100 * time.Hour, Recheck: time.Minute,
+			StartBy: 10 * time.Second, IntakeGrace: time.Hour, AccountHold: 5 * time.Minute, BreakerOpen: 5 * time.Second,
+			InboxKeep: 7 * 24 * time.Hour, StopGrace: 35 * time.Second},
+	}
+}
+
+func accountDefaults(a Account) Account {
+	if a.Events == "" {
+		a.Events = "webhook"
+	}
+	if a.Weight == 0 {
+		a.Weight = 1
+	}
+	if a.Concurrency == 0 {
+		a.Concurrency = 16
+	}
+	if a.ChunkLimit == 0 {
+		a.ChunkLimit = 1000
+	}
+	if a.Timeout == 0 {
+		a.Timeout = 30 * time.Second
+	}
+	return a
+}
+
+// Load reads the file, if path is not empty, and over it the environment
+// (os.Environ where environ is nil). The error joins every mistake.
+func Load(path string, environ []string) (Config, error) {
+	if environ == nil {
+		environ = os.Environ()
+	}
+	k := koanf.New(".")
+	var mistakes []error
+	if path != "" {
+		if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("configuration file %s: %w", path, err))
+		}
+	}
+	if err := k.Load(env.Provider(".", env.Opt{Prefix: Prefix, TransformFunc: fromEnv, EnvironFunc: func() []string { return environ }}), nil); err != nil {
+		mistakes = append(mistakes, fmt.Errorf("environment: %w", err))
+	}
+	for _, key := range k.Keys() {
+		if !known(key) {
+			mistakes = append(mistakes, fmt.Errorf("%s: there is no such setting", key))
+		}
+	}
+	c := defaults()
+	if err := k.Unmarshal("", &c); err != nil {
+		mistakes = append(mistakes, tidy(err)...)
+	}
+	for name, a := range c.Accounts {
+		c.Accounts[name] = accountDefaults(a)
+	}
+	mistakes = append(mistakes, c.check()...)
+	return c, errors.Join(mistakes...)
+}
+
+// lists are the settings that hold several values, separated by commas.
+var lists = []string{"roles", "cassandra.hosts"}
+
+// fromEnv maps SAFEDELIVR_LOG_JSON to log_json, SAFEDELIVR_CASSANDRA_LOCAL_DC to
+// cassandra.local_dc, and SAFEDELIVR_ACCOUNTS_SG_EU_API_KEY to
+// accounts.sg-eu.api_key.
+func fromEnv(name, value string) (string, any) {
+	name = strings.TrimPrefix(name, Prefix)
+	if strings.HasPrefix(name, "TEST_") || strings.HasPrefix(name, "SERVICES_") || name == "CONFIG" {
+		return "", nil // of the test scripts and of the command line
+	}
+	key := envKey(strings.ToLower(name))
+	if slices.Contains(lists, key) {
+		var out []string
+		for v := range strings.SplitSeq(value, ",") {
+			if v = strings.TrimSpace(v); v != "" {
+				out = append(out, v)
+			}
+		}
+		return key, out
+	}
+	return key, value
+}
+
+func envKey(name string) string {
+	if known(name) {
+		return name
+	}
+	section, rest, _ := strings.Cut(name, "_")
+	if section != "accounts" {
+		return section + "." + rest
+	}
+	t := reflect.TypeFor[Account]()
+	for i := range t.NumField() {
+		f := t.Field(i).Tag.Get("koanf")
+		if account, ok := strings.CutSuffix(rest, "_"+f); ok && account != "" && !longer(t, rest, f) {
+			return section + "." + strings.ReplaceAll(account, "_", "-") + "." + f
+		}
+	}
+	return section + "." + strings.ReplaceAll(rest, "_", "-")
+}
+
+// longer reports whether another field's name ends the variable and is longer:
+// call_rate and rate, webhook_key and key.
+func longer(t reflect.Type, rest, than string) bool {
+	for i := range t.NumField() {
+		if f := t.Field(i).Tag.Get("koanf"); len(f) > len(than) && strings.HasSuffix(rest, "_"+f) {
+			return true
+		}
+	}
+	return false
+}
+
+// tidy splits the decoder's joined error into one per setting.
+func tidy(err error) []error {
+	var out []error
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		line = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "*"))
+		if line != "" && !strings.HasSuffix(line, "error(s) decoding:") && !strings.HasPrefix(line, "decoding failed") {
+			out = append(out, errors.New(line))
+		}
+	}
+	return out
+}
