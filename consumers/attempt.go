@@ -1,0 +1,240 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// attempt makes one provider call for a job: append to the ledger, check the
+// start-by, call, keep the outcome. Losing the race for the ledger number is
+// not an error: the chunk is read again and decided anew.
+func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
+	if j.release == nil {
+		wait, err := e.admit(ctx, c, j)
+		if errors.Is(err, errBusy) {
+			e.passOn(c, j.step, time.Now(), j.account.Name)
+			return errPassedOn
+		}
+		if err != nil {
+			return err
+		}
+		if wait > 0 { // limited for longer than a worker may be kept
+			m := models.Message{Kind: models.AccountMessage, Account: j.account.Name, Retry: j.step.retry, NotBefore: time.Now().Add(wait)}
+			e.wake(ctx, c.message(m))
+			return errPassedOn
+		}
+	}
+	defer j.release()
+	settle, ok := j.account.health.begin()
+	if !ok {
+		e.passOn(c, j.step, time.Now(), j.account.Name)
+		return errPassedOn
+	}
+	entry, began, err := e.claim(ctx, c, j)
+	if err != nil {
+		settle(nil)
+		if conflict(err) {
+			return e.reload(ctx, c)
+		}
+		return err
+	}
+	parts := e.send(c, j, entry, began)
+	settle(parts)
+	return e.keep(c, j.account, models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts})
+}
+
+// errPassedOn ends the work on a message whose step was announced elsewhere.
+var errPassedOn = errors.New("passed on")
+
+// errBusy: no slot came free in time, and another account may take the mail.
+var errBusy = errors.New("account is busy")
+
+// slotPatience is how long mail that another account may take waits for a slot.
+const slotPatience = 2 * time.Second
+
+// admit waits for a slot and for the rates of the handler's own account. What
+// would have to wait longer than a second is passed on with a delay instead.
+func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, error) {
+	patience, cancel := ctx, context.CancelFunc(func() {})
+	if len(j.step.options) > 1 {
+		patience, cancel = context.WithTimeout(ctx, slotPatience)
+	}
+	defer cancel()
+	release, err := j.account.slots.acquire(patience, c.lane)
+	if err != nil && ctx.Err() == nil {
+		return 0, errBusy
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
+	}
+	for {
+		wait := j.account.take(j.who.Len())
+		if wait == 0 {
+			j.release = release
+			return 0, nil
+		}
+		if wait > time.Second {
+			release()
+			return wait, nil
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			release()
+			return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
+		}
+	}
+}
+
+// claim appends the attempt to the ledger. From the moment it returns nil, this
+// worker owns the call, until began + StartBy on its own monotonic clock.
+func (e *Engine) claim(ctx context.Context, c *chunk, j *job) (models.Entry, time.Time, error) {
+	began := time.Now()
+	startBy := began.Add(e.cfg.StartBy)
+	entry := models.Entry{
+		Number: c.view.NextNumber(), Token: models.NewToken(), Kind: models.Attempt, At: began.UTC().Round(0), Recipients: j.who,
+		Account: j.account.Name, Worker: e.cfg.Worker, StartBy: startBy.UTC().Round(0), CallEnds: startBy.Add(j.account.Timeout).UTC().Round(0),
+		Retry: j.step.retry, Split: j.step.split, MayDouble: j.step.mayDouble, Because: clip(j.step.because),
+	}
+	within, cancel := context.WithTimeout(ctx, e.cfg.StartBy)
+	defer cancel()
+	err := e.store.Append(within, c.id, entry)
+	switch {
+	case err == nil:
+		c.entries = append(c.entries, entry)
+		return entry, began, nil
+	case errors.Is(err, models.ErrOutcomeUnknown):
+		e.disown(c, entry)
+	}
+	return entry, began, err
+}
+
+// disown settles an append whose outcome is unknown: no call was made for it,
+// and if the entry stands, that is written down as a fact, so that nobody waits
+// for evidence of a call that never was.
+func (e *Engine) disown(c *chunk, entry models.Entry) {
+	id, user := c.id, c.batch.User
+	e.background.Go(func() {
+		ctx, cancel := context.WithTimeout(e.hard, 10*time.Minute)
+		defer cancel()
+		for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
+			err := e.store.Append(ctx, id, entry)
+			if conflict(err) {
+				return
+			}
+			if err == nil {
+				f := models.Fact{Key: models.OutcomeKey(entry.Number), Outcome: &models.Outcome{Attempt: entry.Number, At: time.Now().UTC(),
+					Parts: []models.Part{notCalled(entry.Recipients, "the ledger entry was not known to be stored in time")}}}
+				if err = e.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err == nil {
+					e.summaries.mark(user, id)
+					return
+				}
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				e.log.Error("an append could not be settled; its window decides", "chunk", id.String(), "err", err)
+				return
+			}
+		}
+	})
+}
+
+func notCalled(who models.Set, why string) models.Part {
+	return models.Part{Class: models.Unavailable, Recipients: who, Reason: models.StartByPassed, Text: why}
+}
+
+// send makes the call, unless its start-by has passed: then somebody else may
+// already count the evidence window, and no call is made.
+func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []models.Part {
+	call := &models.Call{Batch: c.batch.ID, Attempt: entry.Number, Content: &c.batch.Content, Recipients: make([]models.CallRecipient, 0, j.who.Len())}
+	for r := range j.who.All() {
+		call.Recipients = append(call.Recipients, models.CallRecipient{Log: c.id.Log(r), Recipient: c.recipients[r-1]})
+	}
+	a := j.account
+	ctx, cancel := context.WithTimeout(e.hard, a.Timeout)
+	defer cancel()
+	a.count(func(n *Counters) { n.Inflight++ })
+	defer a.count(func(n *Counters) { n.Inflight-- })
+	// Both clocks: the monotonic one does not run while the machine sleeps.
+	if time.Since(began) >= e.cfg.StartBy || !time.Now().Round(0).Before(entry.StartBy) {
+		return []models.Part{notCalled(j.who, "the worker was held up between the ledger and the call")}
+	}
+	parts := a.Provider.Send(ctx, call)
+	return e.complete(a, j.who, parts)
+}
+
+// complete makes sure that every recipient of the call is in exactly one part,
+// whatever an adapter returned, and marks what an account without events takes.
+func (e *Engine) complete(a *account, who models.Set, parts []models.Part) []models.Part {
+	rest := who
+	out := parts[:0:0]
+	for _, p := range parts {
+		p.Recipients = p.Recipients.And(rest)
+		if p.Recipients.Empty() {
+			continue
+		}
+		if !p.Class.Valid() {
+			p.Class = models.Unknown
+		}
+		rest = rest.Minus(p.Recipients)
+		p.Text = clip(p.Text)
+		p.Final = p.Class == models.Accepted && a.Events == models.EventsNone
+		out = append(out, p)
+	}
+	if !rest.Empty() {
+		out = append(out, models.Part{Class: models.Unknown, Recipients: rest, Reason: models.OutcomeUnknown, Text: "the adapter did not say"})
+	}
+	a.count(func(n *Counters) {
+		n.Calls++
+		for i := range out {
+			k := int64(out[i].Recipients.Len())
+			switch {
+			case out[i].Class == models.Accepted:
+				n.Accepted += k
+			case out[i].Class == models.Unknown:
+				n.Unknown += k
+			default:
+				n.Refused += k
+			}
+		}
+	})
+	return out
+}
+
+// keep stores the outcome as a fact. The call was made: while the store is away
+// it is tried again for as long as this process lives; if it dies first, the
+// attempt is one whose outcome is unknown.
+func (e *Engine) keep(c *chunk, a *account, o models.Outcome) error {
+	f := models.Fact{Key: models.OutcomeKey(o.Attempt), Outcome: &o}
+	c.facts = append(c.facts, f)
+	c.resolve()
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
+		err := e.store.PutFacts(e.hard, models.ChunkFact{Chunk: c.id, Fact: f})
+		if err == nil {
+			return nil
+		}
+		e.log.Warn("outcome could not be stored yet", "chunk", c.id.String(), "provider", a.Name, "attempt_id", o.Attempt, "err", err)
+		select {
+		case <-time.After(pause):
+		case <-e.hard.Done():
+			return fmt.Errorf("%w: outcome of attempt %d not stored: %w", models.ErrUnavailable, o.Attempt, err)
+		}
+	}
+}
+
+// jitter spreads what would otherwise come back in the same instant: up to a
+// tenth of the wait, at most 30 s.
+func jitter(wait time.Duration) time.Duration {
+	if wait <= 0 {
+		return 0
+	}
+	return rand.N(min(wait/10, 30*time.Second) + 1) //nolint:gosec // spreading load
+}

@@ -1,0 +1,84 @@
+package consumers
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Config holds the times and limits of the consumers. Zero fields take the
+// defaults of DefaultConfig.
+type Config struct {
+	Worker string // name of this process in ledger entries; unique among workers
+
+	MaxRetries     int           // retries of one recipient; the first attempt is none
+	StartBy        time.Duration // a call begins within this of the moment before its append, or never
+	EvidenceWindow time.Duration // how long an unknown outcome waits for evidence after the call must have ended
+	FinalEventWait time.Duration // how long accepted mail waits for a final event
+	Recheck        time.Duration // how soon the agenda looks at something unfinished
+	IntakeGrace    time.Duration // after which an incomplete batch is cleared away
+	Renewal        time.Duration // how often summaries are renewed
+	AgendaPoll     time.Duration // how often the agenda is read
+	InboxAge       time.Duration // after which a post that was not worked off is announced again
+	AccountHold    time.Duration // how long an account stays shut after an answer of class account
+	BreakerOpen    time.Duration // how long a breaker stays open before it probes
+	Delays         []time.Duration
+	Logger         *slog.Logger
+}
+
+// DefaultConfig returns what a production worker uses.
+func DefaultConfig() Config {
+	return Config{
+		MaxRetries:     10,
+		StartBy:        10 * time.Second,
+		EvidenceWindow: 15 * time.Minute,
+		FinalEventWait: 100 * time.Hour,
+		Recheck:        time.Minute,
+		IntakeGrace:    time.Hour,
+		Renewal:        time.Second,
+		AgendaPoll:     time.Second,
+		InboxAge:       30 * time.Second,
+		AccountHold:    5 * time.Minute,
+		BreakerOpen:    5 * time.Second,
+		Delays: []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute,
+			15 * time.Minute, time.Hour, 4 * time.Hour},
+	}
+}
+
+func (c Config) withDefaults() Config {
+	d := DefaultConfig()
+	set := func(v *time.Duration, def time.Duration) {
+		if *v <= 0 {
+			*v = def
+		}
+	}
+	set(&c.StartBy, d.StartBy)
+	set(&c.EvidenceWindow, d.EvidenceWindow)
+	set(&c.FinalEventWait, d.FinalEventWait)
+	set(&c.Recheck, d.Recheck)
+	set(&c.IntakeGrace, d.IntakeGrace)
+	set(&c.Renewal, d.Renewal)
+	set(&c.AgendaPoll, d.AgendaPoll)
+	set(&c.InboxAge, d.InboxAge)
+	set(&c.AccountHold, d.AccountHold)
+	set(&c.BreakerOpen, d.BreakerOpen)
+	if c.MaxRetries < 0 {
+		c.MaxRetries = d.MaxRetries
+	}
+	if len(c.Delays) == 0 {
+		c.Delays = d.Delays
+	}
+	if c.Worker == "" {
+		c.Worker = models.NewUserID()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// delay is the wait before retry n (from 1) of the same account, before jitter.
+func (c *Config) delay(n int) time.Duration {
+	return c.Delays[min(max(n-1, 0), len(c.Delays)-1)]
+}

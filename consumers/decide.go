@@ -1,0 +1,294 @@
+package consumers
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// action is what is to be done next for some recipients.
+type action int
+
+const (
+	nothing action = iota
+	call           // hand them to a provider
+	wait           // look again at a time
+	end            // append an ending
+)
+
+// option is an account that may be tried, and when at the earliest.
+type option struct {
+	account   string
+	notBefore time.Time
+}
+
+// step is the next step of a group of recipients that share a history.
+type step struct {
+	do        action
+	who       models.Set
+	options   []option  // of call: in order of preference
+	until     time.Time // of wait
+	retry     int       // of call: the number of the retry
+	split     int       // of call: >0 while a bad recipient is looked for
+	mayDouble bool
+	reason    models.Reason // of end
+	detail    string
+	because   string // of call: why another attempt is made
+	event     bool   // of call: a provider's event, not an answer, asked for it
+	fixed     bool   // of call: the order of options is the batch's wish
+}
+
+// policy is what the decision table needs to know besides the facts. It has no
+// state: the same facts at the same time give the same steps in every worker.
+type policy struct {
+	cfg      *Config
+	accounts []string // all accounts, in order of configuration
+}
+
+// maxSplits bounds the calls that are made per recipient to find a bad one
+// among a thousand: halving 1,000 takes 10.
+const maxSplits = 14
+
+// plan decides the next step of every recipient of a chunk, grouped.
+func (p *policy) plan(v *models.View, b *models.Batch, now time.Time) []step {
+	var steps []step
+	byHistory := map[uint64]int{}
+	for i := range v.Logs {
+		s := &v.Logs[i]
+		if s.State != models.Queued {
+			continue
+		}
+		r := i + 1
+		h := history(v, r)
+		k, ok := byHistory[h]
+		if !ok {
+			k = len(steps)
+			byHistory[h] = k
+			steps = append(steps, p.next(v, b, s, v.Tries(r), now))
+		}
+		steps[k].who.Add(r)
+	}
+	return steps
+}
+
+// history is equal for recipients whose next step is the same. It is a hash, made
+// by hand because a chunk asks for it a thousand times.
+func history(v *models.View, r int) uint64 {
+	h := mixer(14695981039346656037)
+	if v.Status(r).Released {
+		h.number(1)
+	}
+	v.EachTry(r, func(t *models.Try) {
+		h.number(int64(t.Attempt))
+		h.number(int64(t.Status))
+		h.text(string(t.Verdict))
+		h.text(string(t.Class))
+		h.text(string(t.Reason))
+		switch t.Verdict {
+		case models.Taken:
+			h.number(t.At.Unix() / 60)
+		case models.GaveUp, models.WasDelivered: // the time changes nothing about what follows
+		case models.Open, models.Uncertain, models.Refused:
+			h.number(t.At.UnixMilli())
+		}
+	})
+	return uint64(h)
+}
+
+// mixer is FNV-1a.
+type mixer uint64
+
+func (m *mixer) byte(b byte) { *m = (*m ^ mixer(b)) * 1099511628211 }
+
+func (m *mixer) number(n int64) {
+	for range 8 {
+		m.byte(byte(n)) //nolint:gosec // the lowest byte is meant
+		n >>= 8
+	}
+}
+
+func (m *mixer) text(s string) {
+	for i := range len(s) {
+		m.byte(s[i])
+	}
+	m.byte(0)
+}
+
+// next is the decision table: (what is known) x (accounts, retries, time left).
+func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, now time.Time) step {
+	last := &s.Last
+	switch {
+	case s.Unsettled():
+		return p.unsettled(v, b, s, tries, now)
+	case !b.Deadline.IsZero() && !now.Before(b.Deadline):
+		return step{do: end, reason: models.Expired, detail: lastWords(last)}
+	case s.Attempts == 0:
+		return step{do: call, options: p.fresh(b), fixed: len(b.Accounts) > 0}
+	case s.Released:
+		return step{do: call, options: p.fresh(b), fixed: len(b.Accounts) > 0, retry: s.Retries + 1, mayDouble: true, because: "released by hand"}
+	case last.Class == models.Split && last.Verdict == models.Refused:
+		return p.split(s)
+	case !curable(last):
+		return step{do: end, reason: last.Reason}
+	}
+	return p.again(b, s, tries, false)
+}
+
+// unsettled decides for recipients that a provider may have.
+func (p *policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, now time.Time) step {
+	last := &s.Last
+	if last.Verdict == models.Taken {
+		until := last.At.Add(p.cfg.FinalEventWait)
+		if now.Before(until) {
+			return step{do: wait, until: until}
+		}
+		return step{do: end, reason: models.NoFinalEvent}
+	}
+	until := v.Entry(last.Attempt).CallEnds.Add(p.cfg.EvidenceWindow)
+	switch {
+	case now.Before(until):
+		return step{do: wait, until: until}
+	case b.OnUnknown != models.Resend:
+		return step{do: end, reason: models.OutcomeUnknown}
+	case !b.Deadline.IsZero() && !now.Before(b.Deadline):
+		return step{do: end, reason: models.OutcomeUnknown, detail: "the deadline of the batch passed meanwhile"}
+	}
+	return p.again(b, s, tries, true)
+}
+
+// again sends to another account, or to the same one later, or ends.
+func (p *policy) again(b *models.Batch, s *models.Status, tries []models.Try, mayDouble bool) step {
+	last := &s.Last
+	st := step{do: call, retry: s.Retries + 1, mayDouble: mayDouble, because: because(last), event: last.Verdict == models.GaveUp}
+	options := p.left(b, tries, s.Retries+1)
+	switch {
+	case len(options) == 0:
+		return step{do: end, reason: models.NoAccountLeft, detail: lastWords(last)}
+	case s.Retries >= p.cfg.MaxRetries:
+		return step{do: end, reason: models.RetriesUsedUp, detail: lastWords(last)}
+	}
+	st.options, st.fixed = options, len(b.Accounts) > 0
+	return st
+}
+
+// split sends the recipients of a call that was refused as a whole again, in
+// halves, through the same account. It is no retry.
+func (p *policy) split(s *models.Status) step {
+	if s.Splits >= maxSplits {
+		return step{do: end, reason: models.InvalidRequest, detail: lastWords(&s.Last)}
+	}
+	return step{do: call, options: []option{{account: s.Last.Account}}, fixed: true, retry: s.Retries, split: s.Splits + 1,
+		because: "looking for the recipient that " + s.Last.Account + " refuses"}
+}
+
+// fresh lists the accounts of a first attempt.
+func (p *policy) fresh(b *models.Batch) []option {
+	names := p.accounts
+	if len(b.Accounts) > 0 {
+		names = b.Accounts
+	}
+	out := make([]option, 0, len(names))
+	for _, n := range names {
+		out = append(out, option{account: n})
+	}
+	return out
+}
+
+// left lists the accounts that may still be tried: those never tried first, at
+// once; then those that failed for a passing reason, after a delay that grows
+// with the number of the retry.
+func (p *policy) left(b *models.Batch, tries []models.Try, retry int) []option {
+	var fresh, later []option
+	suppressed := 0
+	for i := range tries {
+		if tries[i].Reason == models.SuppressedBounce && tries[i].Verdict.Settled() {
+			suppressed++
+		}
+	}
+	if suppressed > 1 {
+		return nil // two providers know the address as bad: no third reputation is spent on it
+	}
+	for _, o := range p.fresh(b) {
+		newest := newestAt(tries, o.account)
+		switch {
+		case newest == nil:
+			fresh = append(fresh, o)
+		case passing(newest):
+			o.notBefore = newest.At.Add(p.cfg.delay(retry))
+			if newest.RetryAt.After(o.notBefore) || newest.Class == models.Throttled && !newest.RetryAt.IsZero() {
+				o.notBefore = newest.RetryAt
+			}
+			later = append(later, o)
+		}
+	}
+	return append(fresh, later...)
+}
+
+func newestAt(tries []models.Try, account string) *models.Try {
+	for i := len(tries) - 1; i >= 0; i-- {
+		if tries[i].Account == account {
+			return &tries[i]
+		}
+	}
+	return nil
+}
+
+// passing reports whether the same account may take the same mail later.
+func passing(t *models.Try) bool {
+	if t.Verdict != models.Refused {
+		return false
+	}
+	switch t.Class {
+	case models.Throttled, models.Unavailable, models.AccountClass:
+		return true
+	}
+	return false
+}
+
+// curable reports whether another provider could cure a failure that is not
+// hard.
+func curable(t *models.Try) bool {
+	if t.Verdict == models.Refused {
+		switch t.Class {
+		case models.RejectedHereClass, models.AccountClass, models.Throttled, models.Unavailable:
+			return true
+		}
+	}
+	switch t.Reason {
+	case models.SuppressedBounce, models.PolicyReputation, models.PolicyContent, models.ProviderAccount, models.DeliveryTimeout,
+		models.DNSOrConnect, models.RateLimited, models.Greylisted, models.RejectedHere, models.ProviderUnavailable:
+		return true
+	}
+	return false
+}
+
+func because(t *models.Try) string {
+	switch {
+	case t.Verdict == models.GaveUp:
+		return t.Account + " reported: " + t.Reason.Words()
+	case t.Verdict == models.Refused && t.Status > 0:
+		return fmt.Sprintf("%s answered %d: %s", t.Account, t.Status, t.Reason.Words())
+	case t.Verdict == models.Refused:
+		return t.Account + ": " + t.Reason.Words()
+	}
+	return "nothing proved within the evidence window that " + t.Account + " took it"
+}
+
+func lastWords(t *models.Try) string {
+	if t.Attempt == 0 {
+		return ""
+	}
+	return because(t)
+}
+
+// earliest is when the first account of the step may be tried.
+func (s *step) earliest() time.Time {
+	var first time.Time
+	for i, o := range s.options {
+		if i == 0 || o.notBefore.Before(first) {
+			first = o.notBefore
+		}
+	}
+	return first
+}

@@ -1,0 +1,397 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// generic handles batch.<uuid>: a chunk through any account. It never waits for
+// a busy, limited or broken one.
+func (e *Engine) generic(ctx context.Context, m models.Message) models.Disposition {
+	return e.dispatch(ctx, m, nil, models.Set{})
+}
+
+// exclusive handles <ns>.<uuid>: a chunk through this account, whose slots and
+// rates it may wait for, because it delays nobody else.
+func (e *Engine) exclusive(ctx context.Context, m models.Message) models.Disposition {
+	a := e.byName[m.Account]
+	if a == nil {
+		return models.Park("no account " + m.Account + " is configured")
+	}
+	return e.dispatch(ctx, m, a, models.Set{})
+}
+
+// logRetry handles log.<ns>.<uuid>: one recipient, through this account. Others
+// of its chunk that are due for the account go along in the same call.
+func (e *Engine) logRetry(ctx context.Context, m models.Message) models.Disposition {
+	a := e.byName[m.Account]
+	if a == nil {
+		return models.Park("no account " + m.Account + " is configured")
+	}
+	only := models.SetOf(m.ID.Recipient())
+	m.ID = m.ID.ChunkID()
+	return e.dispatch(ctx, m, a, only)
+}
+
+// maxRounds bounds how many calls one message makes before it is passed on, so
+// that one message cannot keep a worker for ever.
+const maxRounds = 64
+
+// dispatch brings a chunk forward: it decides, calls, and passes on what is to
+// be done elsewhere or later. The message only woke it; what is done follows
+// from the store.
+func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, only models.Set) models.Disposition {
+	c, err := e.load(ctx, m.ID)
+	if err != nil {
+		return e.failed(err, "load", m)
+	}
+	c.lane = m.Lane
+	defer e.summaries.mark(c.batch.User, c.id)
+	for range maxRounds {
+		if ctx.Err() != nil {
+			return models.Later(0) // stopping: another worker goes on
+		}
+		steps := e.policy.plan(c.view, c.batch, time.Now())
+		if ended, err := e.close(ctx, c, steps); err != nil {
+			return e.failed(err, "close", m)
+		} else if ended {
+			continue
+		}
+		job, ok := e.pick(c, steps, mine, only)
+		if !ok {
+			return models.Done() // everything left was passed on, or waits for evidence
+		}
+		if err := e.attempt(ctx, c, job); errors.Is(err, errPassedOn) {
+			return models.Done()
+		} else if err != nil {
+			return e.failed(err, "attempt", m)
+		}
+	}
+	e.wake(ctx, c.message(models.Message{Kind: m.Kind, Account: m.Account, Retry: m.Retry}))
+	return models.Done()
+}
+
+// failed decides the fate of a message that could not be handled.
+func (e *Engine) failed(err error, doing string, m models.Message) models.Disposition {
+	if errors.Is(err, models.ErrNotFound) {
+		// The announcement of a batch that does not exist (yet): the agenda
+		// will announce it again if it does.
+		return models.Done()
+	}
+	if errors.Is(err, models.ErrInvalid) {
+		return models.Park(doing + ": " + err.Error())
+	}
+	e.log.Warn("consumer will try again", "doing", doing, "chunk", m.ID.String(), "queue", m.Key(), "err", err)
+	return models.Later(2 * time.Second)
+}
+
+// chunk is a chunk being worked on.
+type chunk struct {
+	id         models.ID
+	batch      *models.Batch
+	lane       models.Lane
+	size       int
+	recipients []models.Recipient // only when loaded for a dispatch
+	passed     models.Set         // recipients whose step was announced elsewhere
+	entries    []models.Entry
+	facts      []models.Fact
+	view       *models.View
+}
+
+func (c *chunk) resolve() { c.view = models.Resolve(c.size, c.entries, c.facts) }
+
+// message completes a message about the chunk.
+func (c *chunk) message(m models.Message) models.Message {
+	if m.ID.IsZero() {
+		m.ID = c.id
+	}
+	m.Lane = c.lane
+	if m.Lane == "" {
+		m.Lane = c.batch.Lane
+	}
+	return m
+}
+
+// load reads everything about a chunk.
+func (e *Engine) load(ctx context.Context, id models.ID) (*chunk, error) {
+	c, err := e.look(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if c.recipients, err = e.store.Recipients(ctx, id); err != nil {
+		return nil, err
+	}
+	if len(c.recipients) != c.size {
+		return nil, fmt.Errorf("%w: chunk of %d recipients holds %d", models.ErrInvalid, c.size, len(c.recipients))
+	}
+	return c, nil
+}
+
+// look reads what is known of a chunk, without its recipients.
+func (e *Engine) look(ctx context.Context, id models.ID) (*chunk, error) {
+	b, err := e.batch(ctx, id.Batch())
+	if err != nil {
+		return nil, err
+	}
+	c := &chunk{id: id, batch: b, lane: b.Lane, size: b.ChunkSize(id.ChunkNumber())}
+	if c.size == 0 {
+		return nil, fmt.Errorf("%w: the batch has no chunk %d", models.ErrNotFound, id.ChunkNumber())
+	}
+	return c, e.reload(ctx, c)
+}
+
+func (e *Engine) reload(ctx context.Context, c *chunk) (err error) {
+	if c.entries, c.facts, err = e.store.Record(ctx, c.id); err != nil {
+		return err
+	}
+	c.resolve()
+	return nil
+}
+
+// close appends the endings that are due. It reports whether it changed the
+// ledger.
+func (e *Engine) close(ctx context.Context, c *chunk, steps []step) (bool, error) {
+	changed := false
+	for i := range steps {
+		st := &steps[i]
+		if st.do != end {
+			continue
+		}
+		err := e.append(ctx, c, models.Entry{Kind: models.Ending, At: time.Now().UTC(), Recipients: st.who, Reason: st.reason, Detail: clip(st.detail)})
+		if conflict(err) {
+			return true, e.reload(ctx, c)
+		}
+		if err != nil {
+			return changed, err
+		}
+		changed = true
+		e.log.Debug("gave up", "chunk", c.id.String(), "recipients", st.who.Len(), "reason", string(st.reason))
+	}
+	return changed, nil
+}
+
+// append adds an entry to the ledger and to the chunk at hand.
+func (e *Engine) append(ctx context.Context, c *chunk, entry models.Entry) error {
+	entry.Number = c.view.NextNumber()
+	entry.Token = models.NewToken()
+	if err := e.store.Append(ctx, c.id, entry); err != nil {
+		return err
+	}
+	c.entries = append(c.entries, entry)
+	c.resolve()
+	return nil
+}
+
+func conflict(err error) bool {
+	var ce *models.ConflictError
+	return errors.As(err, &ce)
+}
+
+// job is one provider call to be made.
+type job struct {
+	account *account
+	who     models.Set
+	step    *step
+	release func() // gives the slot back; nil: not taken yet
+	wait    bool   // the handler is the account's own: it may wait for slot and rate
+}
+
+// pick finds the next call that this handler makes itself, and passes every
+// other due step on: to another account's exclusive consumer, or into a delay.
+func (e *Engine) pick(c *chunk, steps []step, mine *account, only models.Set) (*job, bool) {
+	now := time.Now()
+	var chosen *job
+	for i := range steps {
+		st := &steps[i]
+		if st.do != call || !only.Empty() && st.who.And(only).Empty() {
+			continue
+		}
+		if chosen == nil {
+			if j, ok := e.choose(c, st, now, mine); ok {
+				chosen = j
+				continue
+			}
+		}
+		if st.who.Minus(c.passed).Empty() {
+			continue
+		}
+		c.passed = c.passed.Or(st.who)
+		e.passOn(c, st, now, "")
+	}
+	return chosen, chosen != nil
+}
+
+// choose finds an account for a step that can take it here and now.
+func (e *Engine) choose(c *chunk, st *step, now time.Time, mine *account) (*job, bool) {
+	if mine != nil {
+		for _, o := range st.options {
+			if o.account == mine.Name && !o.notBefore.After(now) {
+				if ok, _ := mine.health.usable(now); ok {
+					return &job{account: mine, who: e.cut(c, st, mine), step: st, wait: true}, true
+				}
+			}
+		}
+		return nil, false
+	}
+	if st.retry > 0 || st.split > 0 {
+		return nil, false // retries belong to the exclusive consumers
+	}
+	for _, a := range e.order(st, now) {
+		release, ok := a.slots.try(c.lane)
+		if !ok {
+			continue
+		}
+		who := e.cut(c, st, a)
+		if a.take(who.Len()) > 0 {
+			release()
+			continue
+		}
+		return &job{account: a, who: who, step: st, release: release}, true
+	}
+	return nil, false
+}
+
+// order lists the usable accounts of a step that are due, best first: in the
+// batch's own order if it has one; else by smooth weighted round robin, those
+// that were never tried first.
+func (e *Engine) order(st *step, now time.Time) []*account {
+	var due []*account
+	for _, o := range st.options {
+		a := e.byName[o.account]
+		if a == nil || o.notBefore.After(now) {
+			continue
+		}
+		if ok, _ := a.health.usable(now); ok {
+			due = append(due, a)
+			if !o.notBefore.IsZero() {
+				break // tried before: only if nothing fresher is due
+			}
+		}
+	}
+	if len(due) < 2 || st.fixed {
+		return due
+	}
+	best := e.roundRobin(due)
+	out := append(make([]*account, 0, len(due)), best)
+	for _, a := range due {
+		if a != best {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// roundRobin is nginx's smooth weighted round robin.
+func (e *Engine) roundRobin(among []*account) *account {
+	total := 0
+	var best *account
+	bestCredit := 0
+	for _, a := range among {
+		w := max(1, a.Weight)
+		total += w
+		a.mu.Lock()
+		a.credit += w
+		if best == nil || a.credit > bestCredit {
+			best, bestCredit = a, a.credit
+		}
+		a.mu.Unlock()
+	}
+	best.mu.Lock()
+	best.credit -= total
+	best.mu.Unlock()
+	return best
+}
+
+// cut takes from a step what goes into one call: not more than the account
+// takes, half of it while a bad recipient is looked for, and no address twice.
+func (e *Engine) cut(c *chunk, st *step, a *account) models.Set {
+	who := st.who
+	if st.split > 0 && who.Len() > 1 {
+		who, _ = who.Halves()
+	}
+	var out models.Set
+	n := 0
+	seen := make(map[string]bool, min(who.Len(), a.perCall))
+	for r := range who.All() {
+		if n == a.perCall {
+			break
+		}
+		if address := strings.ToLower(c.recipients[r-1].Email); !seen[address] {
+			seen[address] = true
+			out.Add(r)
+			n++
+		}
+	}
+	return out
+}
+
+// passOn announces a step that is not done here and now: to the exclusive
+// consumer of the account it should go through, or, while no account is usable,
+// back to the generic one after a delay. The account busy is left alone for a
+// second.
+func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string) {
+	m := models.Message{Kind: models.BatchMessage, Retry: st.retry}
+	var first time.Time
+	for _, o := range st.options {
+		a := e.byName[o.account]
+		if a == nil {
+			continue
+		}
+		at := o.notBefore
+		if ok, until := a.health.usable(maxTime(now, at)); !ok {
+			at = maxTime(at, until)
+		}
+		if o.account == busy {
+			at = maxTime(at, now.Add(time.Second))
+		}
+		if m.Account == "" || at.Before(first) && first.After(now) {
+			m.Account, first = a.Name, at
+		}
+	}
+	switch {
+	case m.Account == "": // none of the allowed accounts is configured here
+		m.NotBefore = now.Add(time.Minute)
+	case first.After(now):
+		// Nothing is usable yet: the generic consumer chooses anew then.
+		m.NotBefore, m.Account = first.Add(jitter(first.Sub(now))), ""
+	default:
+		m.Kind = models.AccountMessage
+		if !st.fixed && busy == "" {
+			m.Account = e.preferred(st, now, m.Account)
+		}
+	}
+	if st.event && m.Kind == models.AccountMessage {
+		m.Kind, m.ID = models.LogMessage, c.id.Log(st.who.First())
+	}
+	e.wake(e.hard, c.message(m))
+}
+
+// preferred chooses whose queue a step joins when several accounts may take it.
+func (e *Engine) preferred(st *step, now time.Time, fallback string) string {
+	if due := e.order(st, now); len(due) > 0 {
+		return due[0].Name
+	}
+	return fallback
+}
+
+// wake publishes messages. A message that cannot be published costs time only:
+// the agenda finds its chunk.
+func (e *Engine) wake(ctx context.Context, ms ...models.Message) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := e.broker.Publish(ctx, ms...); err != nil {
+		e.log.Warn("announcement failed; the agenda will repeat it", "chunk", ms[0].ID.String(), "queue", ms[0].Key(), "err", err)
+	}
+}
+
+func clip(s string) string {
+	if len(s) <= models.MaxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:models.MaxText], "")
+}

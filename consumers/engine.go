@@ -1,0 +1,191 @@
+// Package consumers changes state after acceptance: it dispatches chunks to
+// providers, reroutes what was refused, works off the providers' events, keeps
+// the sums and the agenda. Nothing else in the program does.
+package consumers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Engine runs the consumers of one process.
+type Engine struct {
+	cfg    Config
+	log    *slog.Logger
+	store  models.Store
+	broker models.Broker
+	policy policy
+
+	accounts []*account // in order of configuration
+	byName   map[string]*account
+
+	batches   *cache[models.ID, *models.Batch] // of ordinary size
+	large     *cache[models.ID, *models.Batch]
+	ledgers   *cache[models.ID, []models.Entry]
+	worked    *cache[models.ID, struct{}] // posts worked off lately
+	summaries *summaries
+	events    *eventQueue
+	shards    []*shard
+	takenOver atomic.Int64 // unix ms: when this worker last took over a shard
+
+	background sync.WaitGroup  // settling of appends and outcomes
+	hard       context.Context // ends when waiting for running calls is over
+	kill       context.CancelFunc
+	counts     counts
+	cleared    atomic.Int64 // incomplete batches cleared away
+}
+
+// counts of what the engine refused or put right, for tests and reports.
+type counts struct {
+	eventsTaken, eventsForged, eventsReplayed, eventsSkipped atomic.Int64
+}
+
+// New builds an engine. Every account name must be valid and distinct.
+func New(store models.Store, broker models.Broker, accounts []Account, cfg Config) (*Engine, error) {
+	cfg = cfg.withDefaults()
+	e := &Engine{cfg: cfg, log: cfg.Logger, store: store, broker: broker, byName: map[string]*account{},
+		batches: newCache[models.ID, *models.Batch](512), large: newCache[models.ID, *models.Batch](8),
+		ledgers: newCache[models.ID, []models.Entry](4096), worked: newCache[models.ID, struct{}](100_000)}
+	e.policy.cfg = &e.cfg
+	for _, a := range accounts {
+		if !models.ValidAccountName(a.Name) || e.byName[a.Name] != nil {
+			return nil, errors.New("consumers: account name " + a.Name + " is not valid or not unique")
+		}
+		acc := newAccount(a, &e.cfg)
+		e.accounts = append(e.accounts, acc)
+		e.byName[a.Name] = acc
+		e.policy.accounts = append(e.policy.accounts, a.Name)
+	}
+	e.summaries = newSummaries(e)
+	e.events = newEventQueue(e)
+	e.shards = make([]*shard, store.Shards())
+	for i := range e.shards {
+		e.shards[i] = &shard{n: i}
+	}
+	e.hard, e.kill = context.WithCancel(context.Background())
+	return e, nil
+}
+
+// Run works until ctx ends, then finishes softly: no new message is begun, calls
+// in flight are waited for up to grace, and summaries are written.
+func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	fail := make(chan error, 1)
+	subscribe := func(q models.Queue, n int, h models.Handler) {
+		wg.Go(func() {
+			if err := e.broker.Subscribe(ctx, q, n, h); err != nil && ctx.Err() == nil {
+				select {
+				case fail <- err:
+				default:
+				}
+			}
+		})
+	}
+	// Generic workers never wait for an account: as many as all accounts can
+	// keep busy, and some to spare.
+	generic := 4
+	for _, a := range e.accounts {
+		generic += a.Concurrency
+	}
+	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
+		subscribe(models.Queue{Kind: models.BatchMessage, Lane: lane}, generic, e.generic)
+		for _, a := range e.accounts {
+			n := max(1, a.Concurrency)
+			subscribe(models.Queue{Kind: models.AccountMessage, Account: a.Name, Lane: lane}, n, e.exclusive)
+			subscribe(models.Queue{Kind: models.LogMessage, Account: a.Name, Lane: lane}, n, e.logRetry)
+		}
+	}
+	subscribe(models.Queue{Kind: models.EventMessage}, eventRunners*eventsAtOnce, e.events.handle)
+
+	inner, stopInner := context.WithCancel(context.WithoutCancel(ctx))
+	var helpers sync.WaitGroup
+	helpers.Go(func() { e.summaries.run(inner) })
+	for range eventRunners {
+		helpers.Go(func() { e.events.run(inner) })
+	}
+	wg.Go(func() { e.agenda(ctx) })
+
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-fail:
+	}
+	stop()
+	soft := time.AfterFunc(grace, e.kill)
+	wg.Wait()
+	stopInner()
+	helpers.Wait()
+	// What could not be settled by now is settled by the agenda of whoever
+	// works next.
+	last := time.AfterFunc(2*time.Second, e.kill)
+	e.background.Wait()
+	last.Stop()
+	soft.Stop()
+	e.kill()
+	return err
+}
+
+// Flush renews every summary that is marked. It is for tests and for commands
+// that want exact sums now.
+func (e *Engine) Flush(ctx context.Context) error { return e.summaries.flush(ctx) }
+
+// Pending is how many chunks are marked for a new summary.
+func (e *Engine) Pending() int { return e.summaries.pending() }
+
+// Report is what this process knows of one account.
+type Report struct {
+	Account models.Account
+	Health  Health
+	Counters
+}
+
+// Reports tells of all accounts, in order of configuration.
+func (e *Engine) Reports() []Report {
+	out := make([]Report, 0, len(e.accounts))
+	for _, a := range e.accounts {
+		a.mu.Lock()
+		c := a.counters
+		a.mu.Unlock()
+		out = append(out, Report{Account: a.Account.Account, Health: a.health.report(), Counters: c})
+	}
+	return out
+}
+
+// EventCounts says how many events were taken, and how many were refused
+// because they belong to no attempt of ours through that account, because they
+// came under a token that was used for other content, or because they are no
+// events of ours.
+func (e *Engine) EventCounts() (taken, forged, replayed, skipped int64) {
+	return e.counts.eventsTaken.Load(), e.counts.eventsForged.Load(), e.counts.eventsReplayed.Load(), e.counts.eventsSkipped.Load()
+}
+
+// batch reads a batch, which never changes, through a cache.
+func (e *Engine) batch(ctx context.Context, id models.ID) (*models.Batch, error) {
+	if b, ok := e.batches.get(id); ok {
+		return b, nil
+	}
+	if b, ok := e.large.get(id); ok {
+		return b, nil
+	}
+	b, err := e.store.Batch(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if len(b.Content.HTML)+len(b.Content.Text) > largeContent {
+		e.large.put(id, &b)
+	} else {
+		e.batches.put(id, &b)
+	}
+	return &b, nil
+}
+
+// largeContent is the size of a body from which few batches are cached.
+const largeContent = 64 << 10

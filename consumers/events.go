@@ -1,0 +1,366 @@
+package consumers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+const (
+	eventsAtOnce = 64                   // posts worked off together
+	eventRunners = 2                    // groups of posts worked off at once
+	eventsLinger = 5 * time.Millisecond // how long the first waits for more
+)
+
+// eventQueue collects announced posts, so that the events of many posts about
+// one chunk cost one read and one write.
+type eventQueue struct {
+	e  *Engine
+	in chan post
+}
+
+type post struct {
+	id   models.ID
+	done chan models.Disposition
+}
+
+func newEventQueue(e *Engine) *eventQueue { return &eventQueue{e: e, in: make(chan post)} }
+
+// handle is the consumer of event.<ns>.
+func (q *eventQueue) handle(ctx context.Context, m models.Message) models.Disposition {
+	p := post{id: m.ID, done: make(chan models.Disposition, 1)}
+	select {
+	case q.in <- p:
+	case <-ctx.Done():
+		return models.Later(0)
+	}
+	return <-p.done
+}
+
+func (q *eventQueue) run(ctx context.Context) {
+	for {
+		var posts []post
+		select {
+		case p := <-q.in:
+			posts = append(posts, p)
+		case <-ctx.Done():
+			return
+		}
+		linger := time.NewTimer(eventsLinger)
+	collect:
+		for len(posts) < eventsAtOnce {
+			select {
+			case p := <-q.in:
+				posts = append(posts, p)
+			case <-linger.C:
+				break collect
+			}
+		}
+		linger.Stop()
+		ids := make([]models.ID, len(posts))
+		for i := range posts {
+			ids[i] = posts[i].id
+		}
+		verdict := models.Done()
+		if err := q.e.workOff(ctx, ids); err != nil {
+			q.e.log.Warn("events could not be worked off yet", "posts", len(ids), "err", err)
+			verdict = models.Later(2 * time.Second)
+		}
+		for i := range posts {
+			posts[i].done <- verdict
+		}
+	}
+}
+
+// workOff turns posts into facts: read, refuse what is a replay, parse, refuse
+// what is not ours, store, mark, reroute. Doing it again does nothing new.
+func (e *Engine) workOff(ctx context.Context, ids []models.ID) error {
+	fresh := ids[:0:0]
+	for _, id := range ids {
+		if _, ok := e.worked.get(id); !ok { // announced again while it waited
+			fresh = append(fresh, id)
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	posts, err := e.store.Inbox(ctx, fresh...)
+	if err != nil {
+		return err
+	}
+	work := eventWork{byChunk: map[models.ID]*chunkEvents{}}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(storeAtOnce)
+	for i := range posts {
+		g.Go(func() error { return e.readPost(gctx, &posts[i], &work) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := e.admitEvents(ctx, &work); err != nil {
+		return err
+	}
+	if len(work.facts) > 0 {
+		if err := e.store.PutFacts(ctx, work.facts...); err != nil {
+			return err
+		}
+	}
+	if err := e.markPosts(ctx, &work); err != nil {
+		return err
+	}
+	if err := e.rerouteFailures(ctx, &work); err != nil {
+		return err
+	}
+	for _, id := range work.done {
+		e.worked.put(id, struct{}{})
+	}
+	return nil
+}
+
+// storeAtOnce is how many reads and writes of one piece of work run together.
+const storeAtOnce = 16
+
+// eventWork is what a group of posts comes to.
+type eventWork struct {
+	mu      sync.Mutex
+	done    []models.ID // posts that leave nothing to be counted
+	byChunk map[models.ID]*chunkEvents
+	facts   []models.ChunkFact
+}
+
+func (w *eventWork) settle(post models.ID) {
+	w.mu.Lock()
+	w.done = append(w.done, post)
+	w.mu.Unlock()
+}
+
+func (w *eventWork) fact(chunk models.ID, f models.Fact) {
+	w.mu.Lock()
+	w.facts = append(w.facts, models.ChunkFact{Chunk: chunk, Fact: f})
+	w.mu.Unlock()
+}
+
+// chunkEvents are the events that name one chunk, by post.
+type chunkEvents struct {
+	user   string
+	byPost map[models.ID][]models.Event
+	failed bool // some event may ask for another provider
+	taken  bool // some event was admitted
+}
+
+// readPost parses one post into the work.
+func (e *Engine) readPost(ctx context.Context, in *models.Inbox, work *eventWork) error {
+	a := e.byName[in.Account]
+	if a == nil {
+		e.log.Error("post of an account that is not configured; it stays in the inbox", "provider", in.Account)
+		return nil
+	}
+	work.settle(in.ID)
+	if in.Replay != "" {
+		h := sha256.Sum256(in.Body)
+		digest := hex.EncodeToString(h[:])
+		first, err := e.store.Witness(ctx, in.Account+"/"+in.Replay, digest, in.ID)
+		if err != nil {
+			return err
+		}
+		if first != digest {
+			e.counts.eventsReplayed.Add(1)
+			e.log.Warn("post refused: its token came before with another body", "provider", in.Account)
+			return nil
+		}
+	}
+	parsed := a.Provider.Parse(in.Body)
+	work.mu.Lock()
+	defer work.mu.Unlock()
+	for _, why := range parsed.Skipped {
+		e.counts.eventsSkipped.Add(1)
+		e.log.Debug("part of a post skipped", "provider", in.Account, "err", why)
+	}
+	for i := range parsed.Events {
+		ev := parsed.Events[i].Event
+		log := parsed.Events[i].Log
+		ev.Recipient, ev.Account, ev.Text = log.Recipient(), in.Account, clip(ev.Text)
+		id := log.ChunkID()
+		c := work.byChunk[id]
+		if c == nil {
+			c = &chunkEvents{byPost: map[models.ID][]models.Event{}}
+			work.byChunk[id] = c
+		}
+		c.byPost[in.ID] = append(c.byPost[in.ID], ev)
+	}
+	return nil
+}
+
+// admitEvents keeps the events that belong to an attempt of ours through the
+// account that reports them, and turns them into facts.
+func (e *Engine) admitEvents(ctx context.Context, work *eventWork) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(storeAtOnce)
+	for id, c := range work.byChunk {
+		g.Go(func() error { return e.admitChunk(ctx, work, id, c) })
+	}
+	return g.Wait()
+}
+
+func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, c *chunkEvents) error {
+	b, err := e.batch(ctx, id.Batch())
+	if isNotFound(err) || err == nil && b.ChunkSize(id.ChunkNumber()) == 0 {
+		e.forged(c, id)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.user = b.User
+	entries, fresh, err := e.ledger(ctx, id, false)
+	if err != nil {
+		return err
+	}
+	// The events of all posts at hand about this chunk are one fact: Mailgun
+	// posts them one by one.
+	var ours []models.Event
+	var posts []models.ID
+	for inbox, events := range c.byPost {
+		before := len(ours)
+		for _, ev := range events {
+			ok := belongs(entries, &ev)
+			if !ok && !fresh {
+				if entries, fresh, err = e.ledger(ctx, id, true); err != nil {
+					return err
+				}
+				ok = belongs(entries, &ev)
+			}
+			if !ok {
+				e.refuse(id, &ev)
+				continue
+			}
+			e.counts.eventsTaken.Add(1)
+			c.taken = true
+			c.failed = c.failed || ev.Kind.Failure()
+			e.countEvent(&ev)
+			ours = append(ours, ev)
+		}
+		if len(ours) > before {
+			posts = append(posts, inbox)
+		}
+	}
+	if len(ours) > 0 {
+		work.fact(id, models.Fact{Key: models.EventsKey(posts...), Events: ours})
+	}
+	return nil
+}
+
+// ledger reads the ledger of a chunk, through a cache unless fresh is asked for.
+// Entries never change, so a cached ledger is right about what it holds.
+func (e *Engine) ledger(ctx context.Context, id models.ID, fresh bool) ([]models.Entry, bool, error) {
+	if !fresh {
+		if entries, ok := e.ledgers.get(id); ok {
+			return entries, false, nil
+		}
+	}
+	entries, err := e.store.Ledger(ctx, id)
+	if err != nil {
+		return nil, true, err
+	}
+	e.ledgers.put(id, entries)
+	return entries, true, nil
+}
+
+func belongs(entries []models.Entry, ev *models.Event) bool {
+	for i := range entries {
+		en := &entries[i]
+		if en.Kind == models.Attempt && en.Number == ev.Attempt {
+			return en.Account == ev.Account && en.Recipients.Has(ev.Recipient)
+		}
+	}
+	return false
+}
+
+func (e *Engine) forged(c *chunkEvents, id models.ID) {
+	for _, events := range c.byPost {
+		for i := range events {
+			e.refuse(id, &events[i])
+		}
+	}
+}
+
+func (e *Engine) refuse(id models.ID, ev *models.Event) {
+	e.counts.eventsForged.Add(1)
+	e.log.Warn("event refused: it belongs to no attempt of ours", "provider", ev.Account, "chunk", id.String(), "attempt_id", ev.Attempt)
+}
+
+func (e *Engine) countEvent(ev *models.Event) {
+	a := e.byName[ev.Account]
+	switch {
+	case ev.Kind == models.Delivered:
+		a.count(func(n *Counters) { n.Delivered++ })
+	case ev.Kind.Failure():
+		a.count(func(n *Counters) { n.Failures++ })
+	}
+}
+
+// markPosts marks the chunks for a new summary; when those are stored, the posts
+// are worked off.
+func (e *Engine) markPosts(ctx context.Context, work *eventWork) error {
+	left := 0
+	for _, c := range work.byChunk {
+		if c.taken {
+			left++
+		}
+	}
+	if left == 0 {
+		return e.store.InboxDone(ctx, work.done...)
+	}
+	countdown := newCountdown(left, func() { e.finishPosts(work.done) })
+	for id, c := range work.byChunk {
+		if c.taken {
+			e.summaries.mark(c.user, id, countdown)
+		}
+	}
+	return nil
+}
+
+// finishPosts marks posts as worked off, for as long as it takes: a crash before
+// has them worked off once more.
+func (e *Engine) finishPosts(posts []models.ID) {
+	e.background.Go(func() {
+		for {
+			err := e.store.InboxDone(e.hard, posts...)
+			if err == nil {
+				return
+			}
+			e.log.Warn("posts not marked as worked off yet", "posts", len(posts), "err", err)
+			select {
+			case <-time.After(2 * time.Second):
+			case <-e.hard.Done():
+				return
+			}
+		}
+	})
+}
+
+// rerouteFailures looks at the chunks for which a provider has given up on
+// somebody: ends what nobody can cure, and announces the rest to another
+// account's log retry consumer.
+func (e *Engine) rerouteFailures(ctx context.Context, work *eventWork) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(storeAtOnce)
+	for id, c := range work.byChunk {
+		if !c.failed {
+			continue
+		}
+		g.Go(func() error {
+			if _, err := e.advance(ctx, id); err != nil && !isNotFound(err) {
+				return err
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}

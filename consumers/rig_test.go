@@ -1,0 +1,196 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 60 * time.Second
+
+// scripted is a provider whose answers the test decides.
+type scripted struct {
+	name   string
+	mu     sync.Mutex
+	calls  []*models.Call
+	copies map[models.ID]int // accepted, per log
+	answer func(ctx context.Context, c *models.Call) []models.Part
+}
+
+func newScripted(name string, answer func(ctx context.Context, c *models.Call) []models.Part) *scripted {
+	return &scripted{name: name, copies: map[models.ID]int{}, answer: answer}
+}
+
+func (p *scripted) Send(ctx context.Context, c *models.Call) []models.Part {
+	p.mu.Lock()
+	p.calls = append(p.calls, c)
+	p.mu.Unlock()
+	parts := p.answer(ctx, c)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, part := range parts {
+		for i := range c.Recipients {
+			if part.Class == models.Accepted && part.Recipients.Has(c.Recipients[i].Log.Recipient()) {
+				p.copies[c.Recipients[i].Log]++
+			}
+		}
+	}
+	return parts
+}
+
+func (p *scripted) MaxRecipients() int { return 1000 }
+func (p *scripted) Verify(http.Header, []byte, time.Time) (string, error) {
+	return "", nil
+}
+
+// Parse takes a list of events as JSON.
+func (p *scripted) Parse(body []byte) models.Parsed {
+	var out models.Parsed
+	if err := json.Unmarshal(body, &out.Events); err != nil {
+		out.Skipped = append(out.Skipped, "not JSON")
+	}
+	return out
+}
+func (p *scripted) Close() {}
+
+func (p *scripted) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.calls)
+}
+
+func (p *scripted) copiesOf(log models.ID) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.copies[log]
+}
+
+func part(class models.Class, c *models.Call) []models.Part {
+	return []models.Part{{Class: class, Recipients: c.Numbers()}}
+}
+
+func always(class models.Class) func(context.Context, *models.Call) []models.Part {
+	return func(_ context.Context, c *models.Call) []models.Part { return part(class, c) }
+}
+
+// rig is an engine on the embedded backends.
+type rig struct {
+	t      *testing.T
+	store  models.Store
+	broker models.Broker
+	engine *Engine
+	user   string
+}
+
+func fast() Config {
+	return Config{MaxRetries: 10, StartBy: 5 * time.Second, EvidenceWindow: time.Hour, Recheck: 200 * time.Millisecond,
+		Renewal: 20 * time.Millisecond, AgendaPoll: 20 * time.Millisecond, InboxAge: 200 * time.Millisecond, BreakerOpen: 50 * time.Millisecond,
+		AccountHold: 100 * time.Millisecond, Delays: []time.Duration{10 * time.Millisecond}}
+}
+
+func newRig(t *testing.T, cfg Config, wrap func(models.Store) models.Store, providers ...*scripted) *rig {
+	t.Helper()
+	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	r := &rig{t: t, store: store, user: models.NewUserID()}
+	if wrap != nil {
+		r.store = wrap(store)
+	}
+	names := make([]string, len(providers))
+	for i, p := range providers {
+		names[i] = p.name
+	}
+	b, err := embedded.NewBroker(names, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	r.broker = b
+	r.engine = r.worker(cfg, providers...)
+	return r
+}
+
+// worker starts an engine on the rig's store and broker.
+func (r *rig) worker(cfg Config, providers ...*scripted) *Engine {
+	r.t.Helper()
+	accounts := make([]Account, len(providers))
+	for i, p := range providers {
+		accounts[i] = Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+			Timeout: time.Second, Events: models.EventsNone}}
+	}
+	return r.start(cfg, accounts)
+}
+
+func (r *rig) start(cfg Config, accounts []Account) *Engine {
+	r.t.Helper()
+	e, err := New(r.store, r.broker, accounts, cfg)
+	require.NoError(r.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx, 5*time.Second) }()
+	r.t.Cleanup(func() {
+		cancel()
+		require.NoError(r.t, <-done)
+	})
+	return e
+}
+
+// batch stores a batch of n recipients and, unless told not to, announces it.
+func (r *rig) batch(n int, announce bool, change func(*models.Batch, []models.Recipient)) *models.Batch {
+	r.t.Helper()
+	ctx := context.Background()
+	now := time.Now()
+	b := models.Batch{ID: models.NewBatchID(now), User: r.user, Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
+		Lane: models.Bulk, OnUnknown: models.Hold, Recipients: n, Chunks: 1, Deadline: now.Add(time.Hour)}
+	rs := make([]models.Recipient, n)
+	for i := range rs {
+		rs[i].Email = fmt.Sprintf("u%d@x.test", i+1)
+	}
+	if change != nil {
+		change(&b, rs)
+	}
+	require.NoError(r.t, r.store.Schedule(ctx, models.AgendaEntry{Due: now.Add(200 * time.Millisecond), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1}))
+	require.NoError(r.t, r.store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: rs}))
+	if announce {
+		require.NoError(r.t, r.broker.Publish(ctx, models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
+	}
+	return &b
+}
+
+func (r *rig) view(b *models.Batch) *models.View {
+	r.t.Helper()
+	entries, facts, err := r.store.Record(context.Background(), b.ID)
+	require.NoError(r.t, err)
+	return models.Resolve(b.Recipients, entries, facts)
+}
+
+// done waits until no log of a batch is queued.
+func (r *rig) done(b *models.Batch) *models.View {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool {
+		s := r.view(b).Summary()
+		require.True(r.t, s.Balanced())
+		return s.Queued == 0
+	}, patience, 5*time.Millisecond, "%+v", b.ID)
+	return r.view(b)
+}
+
+// newBrokerFor gives the rig a broker with other accounts.
+func newBrokerFor(r *rig, names ...string) (models.Broker, error) {
+	b, err := embedded.NewBroker(names, nil)
+	if err == nil {
+		r.t.Cleanup(func() { _ = b.Close() })
+	}
+	return b, err
+}
