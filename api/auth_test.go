@@ -1,0 +1,286 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// routes are all routes that want a key. %s is the id of a batch, %l of a log.
+var routes = []string{"POST /v1/batches", "GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/stats", "GET /v1/accounts"}
+
+func fill(route string, batch models.ID) (method, path string) {
+	method, path, _ = strings.Cut(strings.NewReplacer("%s", batch.String(), "%l", batch.Log(1).String()).Replace(route), " ")
+	return method, path
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	revoked, secret := models.NewKey(f.user, "old", time.Now())
+	require.NoError(t, f.store.CreateKey(t.Context(), revoked))
+	require.NoError(t, f.store.RevokeKey(t.Context(), f.user, revoked.ID, time.Now()))
+	_, nobody := models.NewKey(f.user, "not stored", time.Now())
+	for name, c := range map[string]struct{ header, code string }{
+		"none":           {"", "no_key"},
+		"empty":          {"Bearer ", "no_key"},
+		"another scheme": {"Basic " + f.secret, "no_key"},
+		"no scheme":      {f.secret, "no_key"},
+		"no key at all":  {"Bearer letmein", "wrong_key"},
+		"unknown":        {"Bearer " + nobody, "wrong_key"},
+		"one off":        {"Bearer " + f.secret[:len(f.secret)-1] + "!", "wrong_key"},
+		"revoked":        {"Bearer " + secret, "revoked_key"},
+	} {
+		for _, route := range routes {
+			t.Run(name+" "+route, func(t *testing.T) {
+				t.Parallel()
+				method, path := fill(route, models.NewBatchID(time.Now()))
+				r := f.with(t).do(method, path, "application/json", strings.NewReader(batchOf(t, `{}`)), "Authorization", c.header)
+				require.Equal(t, http.StatusUnauthorized, r.Status)
+				require.Equal(t, c.code, r.problem(t).Code)
+				require.Contains(t, r.Header.Get("WWW-Authenticate"), "Bearer")
+			})
+		}
+	}
+	t.Run("the scheme in any case", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, http.StatusOK, f.with(t).get("/v1/batches", "Authorization", "bEARER  "+f.secret+" ").Status)
+	})
+	t.Cleanup(func() { require.Empty(t, f.store.writes()) })
+}
+
+// TestRevocation: a key that was in use is refused a second after it was
+// revoked.
+func TestRevocation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var keys keyCache
+		k := models.Key{User: "ann"}
+		keys.put("hash", k, time.Now())
+		_, ok := keys.get("hash")
+		require.True(t, ok)
+		time.Sleep(keyTTL - time.Millisecond)
+		_, ok = keys.get("hash")
+		require.True(t, ok)
+		time.Sleep(time.Millisecond)
+		_, ok = keys.get("hash")
+		require.False(t, ok, "it is read again")
+		require.LessOrEqual(t, keyTTL, time.Second)
+	})
+	f := newFixture(t)
+	require.Equal(t, http.StatusOK, f.get("/v1/batches").Status)
+	keys, err := f.store.Keys(t.Context(), f.user)
+	require.NoError(t, err)
+	require.NoError(t, f.store.RevokeKey(t.Context(), f.user, keys[0].ID, time.Now()))
+	f.server.keys.forget()
+	r := f.get("/v1/batches")
+	require.Equal(t, "revoked_key", r.problem(t).Code)
+}
+
+// forget ends the memory of all keys, as time does.
+func (k *keyCache) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for h, c := range k.keys {
+		c.read = c.read.Add(-keyTTL)
+		k.keys[h] = c
+	}
+}
+
+// TestManyKeys: the memory of keys does not grow without end.
+func TestManyKeys(t *testing.T) {
+	t.Parallel()
+	var keys keyCache
+	for range 5000 {
+		keys.put(models.NewUserID(), models.Key{}, time.Now())
+	}
+	require.LessOrEqual(t, len(keys.keys), 1001)
+}
+
+// TestForeignThings: what belongs to another user does not exist.
+func TestForeignThings(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, _, _ := f.accepted(f.post(batchOf(t, `{}`)))
+	absent := models.NewBatchID(time.Now())
+	for _, route := range routes {
+		if !strings.ContainsRune(route, '%') {
+			continue
+		}
+		method, path := fill(route, a.ID)
+		require.Equal(t, http.StatusOK, f.do(method, path, "", nil).Status, route)
+		foreign := f.do(method, path, "", nil, "Authorization", "Bearer "+f.foreign)
+		_, path = fill(route, absent)
+		missing := f.do(method, path, "", nil)
+		p, q := foreign.problem(t), missing.problem(t)
+		require.Equal(t, "not_found", p.Code, route)
+		p.RequestID, q.RequestID = "", ""
+		require.Equal(t, q, p, "a foreign id looks like none")
+	}
+	f.secret = f.foreign
+	require.Empty(t, read[batchList](f, "/v1/batches").Batches)
+}
+
+func TestStatuses(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) { s.cfg.MaxBody, s.cfg.MaxContent, s.cfg.MaxRecipients = 2000, 500, 3 })
+	id := models.NewBatchID(time.Now())
+	for name, c := range map[string]struct {
+		method, path, kind, body string
+		header                   []string
+		status                   int
+		code                     string
+	}{
+		"no route":                {method: "GET", path: "/v2", status: 404, code: "no_such_route"},
+		"slash behind":            {method: "GET", path: "/v1/batches/", status: 404, code: "no_such_route"},
+		"wrong method":            {method: "DELETE", path: "/v1/batches", status: 405, code: "method_not_allowed"},
+		"no batch id":             {method: "GET", path: "/v1/batches/7", status: 404, code: "not_found"},
+		"log id as batch":         {method: "GET", path: "/v1/batches/" + id.Log(1).String(), status: 404, code: "not_found"},
+		"id in upper case":        {method: "GET", path: "/v1/batches/" + strings.ToUpper(id.String()), status: 404, code: "not_found"},
+		"batch id as log":         {method: "GET", path: "/v1/logs/" + id.String(), status: 404, code: "not_found"},
+		"no type":                 {method: "POST", path: "/v1/batches", body: "{}", status: 415, code: "wrong_type"},
+		"wrong type":              {method: "POST", path: "/v1/batches", kind: "text/plain", body: "{}", status: 415, code: "wrong_type"},
+		"broken type":             {method: "POST", path: "/v1/batches", kind: "application/json; x", body: "{}", status: 415, code: "wrong_type"},
+		"encoded":                 {method: "POST", path: "/v1/batches", kind: "application/json", body: "{}", header: []string{"Content-Encoding", "gzip"}, status: 415, code: "wrong_encoding"},
+		"large by its length":     {method: "POST", path: "/v1/batches", kind: "application/json", body: strings.Repeat(" ", 2001), status: 413, code: "body_too_large"},
+		"content in JSON":         {method: "POST", path: "/v1/batches", kind: "application/json", body: `{"text": "` + strings.Repeat("x", 300) + `", "html": "` + strings.Repeat("x", 201) + `"}`, status: 413, code: "content_too_large"},
+		"content in a form":       {method: "POST", path: "/v1/batches", kind: "application/x-www-form-urlencoded", body: "text=" + strings.Repeat("x", 501), status: 413, code: "content_too_large"},
+		"recipients in JSON":      {method: "POST", path: "/v1/batches", kind: "application/json", body: batchOf(t, `{"to": ["a@b.de", "bad", 5, "d@b.de"]}`), status: 413, code: "too_many_recipients"},
+		"recipients in a form":    {method: "POST", path: "/v1/batches", kind: "application/x-www-form-urlencoded", body: "to=a@b.de,b@b.de,c@b.de,d@b.de", status: 413, code: "too_many_recipients"},
+		"bad JSON":                {method: "POST", path: "/v1/batches", kind: "application/json", body: `{"from": }`, status: 400, code: "bad_json"},
+		"escapes do not count as": {method: "POST", path: "/v1/batches", kind: "application/json", body: `{"text": "` + strings.Repeat(`\u0041`, 280) + `"}`, status: 422, code: "invalid_request"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := f.with(t).do(c.method, c.path, c.kind, strings.NewReader(c.body), c.header...)
+			require.Equal(t, c.status, r.Status, string(r.Body))
+			require.Equal(t, c.code, r.problem(t).Code)
+			require.Equal(t, c.status == 405, r.Header.Get("Allow") != "")
+		})
+	}
+	for name, c := range map[string]struct{ kind, body string }{
+		"JSON":      {"application/json", `{"to": [` + strings.Repeat(" ", 2000) + `]}`},
+		"form":      {"application/x-www-form-urlencoded", "to=" + strings.Repeat(",", 2000)},
+		"escapes":   {"application/x-www-form-urlencoded", "from=" + strings.Repeat("a", 400) + "&to=" + strings.Repeat("%2C", 600)},
+		"multipart": {"multipart/form-data; boundary=X", "--X\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\n" + strings.Repeat(",", 2000) + "\r\n--X--\r\n"},
+		"epilogue":  {"multipart/form-data; boundary=X", "--X--\r\n" + strings.Repeat(" ", 9000)},
+	} {
+		t.Run("large without a length, "+name, func(t *testing.T) {
+			t.Parallel()
+			r := f.with(t).do("POST", "/v1/batches", c.kind, struct{ *strings.Reader }{strings.NewReader(c.body)})
+			require.Equal(t, "body_too_large", r.problem(t).Code, string(r.Body))
+		})
+	}
+	t.Cleanup(func() { require.Empty(t, f.store.writes()) })
+}
+
+func TestRequestID(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	one, two := f.get("/v1/nothing"), f.get("/v1/nothing")
+	require.NotEqual(t, one.problem(t).RequestID, two.problem(t).RequestID)
+	require.Equal(t, "my-Own_1.2", f.get("/healthz", "X-Request-Id", "my-Own_1.2").Header.Get("X-Request-Id"))
+	for _, bad := range []string{"a b", "a<b", strings.Repeat("a", 65)} {
+		require.NotEqual(t, bad, f.get("/healthz", "X-Request-Id", bad).Header.Get("X-Request-Id"))
+	}
+}
+
+// TestStoreAway: every route answers 503 with the time to come back.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, _, _ := f.accepted(f.post(batchOf(t, `{}`)))
+	f.store.setDown(true)
+	for _, forget := range []bool{false, true} { // the key is remembered, or not
+		for _, route := range routes {
+			if strings.HasSuffix(route, "/accounts") && !forget {
+				continue // asks the store for the key alone
+			}
+			if forget {
+				f.server.keys.forget()
+			}
+			method, path := fill(route, a.ID)
+			r := f.do(method, path, "application/json", strings.NewReader(batchOf(t, `{}`)))
+			require.Equal(t, http.StatusServiceUnavailable, r.Status, route)
+			require.Equal(t, "store_unavailable", r.problem(t).Code)
+			require.NotEmpty(t, r.Header.Get("Retry-After"))
+			require.NotContains(t, string(r.Body), models.ErrUnavailable.Error()+":", "internal words stay inside")
+		}
+	}
+	f.store.setDown(false)
+	require.Len(t, read[batchList](f, "/v1/batches").Batches, 1, "nothing was stored")
+}
+
+// TestAcceptance: what is answered to what the deciding write says.
+func TestAcceptance(t *testing.T) {
+	t.Parallel()
+	odd := errors.New("something else")
+	answers := func(errs ...error) func(int) error {
+		return func(n int) error { return errs[min(n, len(errs))-1] }
+	}
+	for name, c := range map[string]struct {
+		put    func(int) error
+		status int
+		code   string
+	}{
+		"unknown for ever":           {answers(models.ErrOutcomeUnknown), 503, "acceptance_unknown"},
+		"unknown, then unavailable":  {answers(models.ErrOutcomeUnknown, models.ErrUnavailable), 503, "acceptance_unknown"},
+		"an error that says nothing": {answers(odd), 503, "acceptance_unknown"},
+		"unknown, then stored":       {answers(models.ErrOutcomeUnknown, models.ErrOutcomeUnknown, nil), 202, ""},
+		"unknown, then abandoned":    {answers(models.ErrOutcomeUnknown, models.ErrNotFound), 503, "intake_too_slow"},
+		"unavailable":                {answers(models.ErrUnavailable), 503, "store_unavailable"},
+		"abandoned":                  {answers(models.ErrNotFound), 503, "intake_too_slow"},
+		"closed":                     {answers(models.ErrClosed), 503, "store_unavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.store.failing("PutBatch", c.put)
+			r := f.post(batchOf(t, `{}`))
+			if c.status == 202 {
+				f.accepted(r)
+				return
+			}
+			p := r.problem(t)
+			require.Equal(t, c.status, r.Status)
+			require.Equal(t, c.code, p.Code)
+			require.NotEmpty(t, r.Header.Get("Retry-After"))
+			if c.code != "acceptance_unknown" {
+				require.Empty(t, p.BatchID)
+				return
+			}
+			id, err := models.ParseBatchID(p.BatchID)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusNotFound, f.get("/v1/batches/"+id.String()).Status, "the id can be asked for")
+		})
+	}
+	for name, call := range map[string]string{"the agenda": "Schedule", "a chunk": "PutChunk"} {
+		t.Run("failed before: "+name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.store.failing(call, answers(models.ErrOutcomeUnknown))
+			p := f.post(batchOf(t, `{"to": [`+numbered(0, 3000)+`]}`)).problem(t)
+			require.Equal(t, "store_unavailable", p.Code)
+			require.NotContains(t, f.store.writes(), "PutBatch")
+			require.Empty(t, read[batchList](f, "/v1/batches").Batches)
+		})
+	}
+}
+
+// TestPanic: a bug ends in a 500 that says nothing of it.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.store.before("Batches", func() { panic("secret") })
+	r := f.get("/v1/batches")
+	require.Equal(t, http.StatusInternalServerError, r.Status)
+	require.Equal(t, "internal", r.problem(t).Code)
+	require.NotContains(t, string(r.Body), "secret")
+}

@@ -1,0 +1,155 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/legacy"
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// contract checks answers against the description of the API.
+type contract struct {
+	*fixture
+	router routers.Router
+	doc    *openapi3.T
+	seen   map[string]bool // "operation status"
+}
+
+func (c *contract) check(method, path, contentType, body string, status int, header ...string) {
+	c.Helper()
+	r := c.do(method, path, contentType, strings.NewReader(body), header...)
+	require.Equal(c, status, r.Status, "%s %s: %s", method, path, r.Body)
+	req, err := http.NewRequestWithContext(c.Context(), method, path, strings.NewReader(body))
+	require.NoError(c, err)
+	req.Header.Set("Content-Type", contentType)
+	route, params, err := c.router.FindRoute(req)
+	require.NoError(c, err, path)
+	in := &openapi3filter.RequestValidationInput{Request: req, PathParams: params, Route: route,
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}}
+	if status < 300 {
+		require.NoError(c, openapi3filter.ValidateRequest(c.Context(), in), "%s %s: the request", method, path)
+	}
+	err = openapi3filter.ValidateResponse(c.Context(), &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: r.Status, Header: r.Header,
+		Body: io.NopCloser(bytes.NewReader(r.Body)), Options: in.Options})
+	require.NoError(c, err, "%s %s %d: %s", method, path, status, r.Body)
+	c.seen[route.Operation.OperationID+" "+http.StatusText(status)] = true
+}
+
+// TestContract validates answers of every route, good and bad, against the
+// OpenAPI description that is served.
+func TestContract(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	served := f.get("/v1/openapi.yaml", "Authorization", "")
+	require.Equal(t, http.StatusOK, served.Status)
+	doc, err := openapi3.NewLoader().LoadFromData(served.Body)
+	require.NoError(t, err)
+	require.NoError(t, doc.Validate(t.Context()), "with its examples")
+	router, err := legacy.NewRouter(doc)
+	require.NoError(t, err)
+	c := &contract{fixture: f, router: router, doc: doc, seen: map[string]bool{}}
+
+	const js, form = "application/json", "application/x-www-form-urlencoded"
+	b := f.four()
+	f.story(b)
+	batch, log := "/v1/batches/"+b.ID.String(), "/v1/logs/"+b.ID.Log(1).String()
+	c.check("POST", "/v1/batches", js, batchOf(t, `{"reply_to": "Ann <ann@example.com>", "to": [{"email": "ann@example.com", "name": null, "vars": {"a": 1, "b": "x", "c": true}}], "lane": "bulk", "on_unknown": "resend", "providers": ["sg"]}`), 202)
+	c.check("POST", "/v1/batches", form, "from=a@b.de&subject=s&body=b&to=a@b.de", 202)
+	c.check("POST", "/v1/batches", js, `{"from": `, 400)
+	c.check("POST", "/v1/batches", js, `{}`, 401, "Authorization", "")
+	c.check("POST", "/v1/batches", js, `{"x": "`+strings.Repeat(" ", 32<<20)+`"}`, 413)
+	c.check("POST", "/v1/batches", "text/plain", `{}`, 415)
+	c.check("POST", "/v1/batches", js, batchOf(t, `{"to": [`+strings.Repeat(`"bad",`, 150)+`"bad"]}`), 422)
+	for _, path := range []string{"/v1/batches?limit=1", batch, batch + "/logs?limit=2&state=failed", batch + "/logs", log, "/v1/logs/" + b.ID.Log(2).String(),
+		"/v1/stats", "/v1/accounts"} {
+		c.check("GET", path, "", "", 200)
+		c.check("GET", path, "", "", 401, "Authorization", "Bearer x")
+	}
+	for _, path := range []string{"/v1/batches?limit=x", batch + "/logs?cursor=x", "/v1/stats?from=x"} {
+		c.check("GET", path, "", "", 400)
+	}
+	for _, path := range []string{batch, batch + "/logs", log} {
+		c.check("GET", path, "", "", 404, "Authorization", "Bearer "+f.foreign)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/v1/openapi.yaml"} {
+		c.check("GET", path, "", "", 200, "Authorization", "")
+	}
+	f.store.failing("PutBatch", func(int) error { return models.ErrOutcomeUnknown })
+	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 503)
+	f.store.before("Batches", func() { panic("a bug") })
+	c.check("GET", "/v1/batches", "", "", 500)
+	f.store.setDown(true)
+	for _, path := range []string{batch, batch + "/logs", log, "/v1/stats", "/readyz"} {
+		c.check("GET", path, "", "", 503)
+	}
+	f.server.accounts = func(context.Context) ([]Account, error) { return nil, errors.New("away") }
+	c.check("GET", "/v1/accounts", "", "", 503)
+
+	described := map[string]bool{}
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			described[method+" "+strings.ReplaceAll(path, "{id}", ":id")] = true
+			ok := c.seen[op.OperationID+" "+http.StatusText(http.StatusOK)] || c.seen[op.OperationID+" "+http.StatusText(http.StatusAccepted)]
+			require.True(t, ok, "%s was tried", op.OperationID)
+		}
+	}
+	served2 := map[string]bool{}
+	for _, r := range f.server.engine.Routes() {
+		served2[r.Method+" "+r.Path] = true
+	}
+	require.Equal(t, served2, described, "every route is described, and nothing else")
+}
+
+// TestErrorsAreDocumented compares the codes in the source with docs/errors.md.
+func TestErrorsAreDocumented(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	uses := map[string]*regexp.Regexp{
+		"problem": regexp.MustCompile(`(?s)problem\(http\.Status(\w+),\s*"([a-z_]+)"|list\(http\.Status(\w+), "([a-z_]+)"`),
+		"field":   regexp.MustCompile(`\.wrong\([^\n]*?,\s*"([a-z_]+)",\s*"|Code: "([a-z_]+)"`),
+	}
+	used := map[string]map[string]bool{"problem": {}, "field": {}}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		src, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for kind, re := range uses {
+			for _, m := range re.FindAllStringSubmatch(string(src), -1) {
+				m = slices.DeleteFunc(m[1:], func(s string) bool { return s == "" })
+				used[kind][strings.Join(m, " ")] = true
+			}
+		}
+	}
+	doc, err := os.ReadFile("../docs/errors.md")
+	require.NoError(t, err)
+	documented := map[string]map[string]bool{"problem": {}, "field": {}}
+	byNumber := map[string]string{"400": "BadRequest", "401": "Unauthorized", "404": "NotFound", "405": "MethodNotAllowed", "413": "RequestEntityTooLarge",
+		"415": "UnsupportedMediaType", "422": "UnprocessableEntity", "500": "InternalServerError", "503": "ServiceUnavailable"}
+	for _, m := range regexp.MustCompile("(?m)^\\| <a id=\"([a-z_]+)\"></a>`([a-z_]+)` \\| (\\d+) \\|").FindAllStringSubmatch(string(doc), -1) {
+		require.Equal(t, m[1], m[2], "the anchor is the code")
+		documented["problem"][byNumber[m[3]]+" "+m[2]] = true
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(doc), -1) {
+		documented["field"][m[1]] = true
+	}
+	require.Len(t, used["problem"], 21)
+	require.Equal(t, used, documented)
+}

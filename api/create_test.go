@@ -1,0 +1,199 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestCreateJSON posts one batch in the two orders that matter and finds the
+// same in the store.
+func TestCreateJSON(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	head := `"from": "Shop <shop@example.com>", "reply_to": "\"Lee, Ann\" <help@bücher.example>", "subject": " Hi {{name}} ", "text": "T {{ code }}",
+		"html": "<b>{{code}}</b> {{email}} {{not closed", "providers": ["mg", "sg"], "lane": "bulk", "on_unknown": "resend", "allow_duplicates": null`
+	to := `"to": [{"email": "Ann <ann@example.com>", "vars": {"code": "a\nb"}}, {"email": "bob@EXAMPLE.com", "name": "Bob \u00eb", "vars": {"code": 12.50, "paid": true}},
+		{"email": "ANN@example.com", "name": null, "vars": {"code": "again"}}]`
+	for name, body := range map[string]string{"to before html": "{" + to + "," + head + "}", "to after html": "{" + head + "," + to + "}\n"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := f.with(t)
+			a, b, rs := f.accepted(f.post(body))
+			require.Equal(t, models.Content{From: models.Address{Email: "shop@example.com", Name: "Shop"},
+				ReplyTo: models.Address{Email: "help@xn--bcher-kva.example", Name: "Lee, Ann"}, Subject: "Hi {{name}}", Text: "T {{ code }}",
+				HTML: "<b>{{code}}</b> {{email}} {{not closed"}, b.Content)
+			require.Equal(t, []models.Recipient{{Email: "ann@example.com", Name: "Ann", Vars: map[string]string{"code": "a\nb"}},
+				{Email: "bob@example.com", Name: "Bob ë", Vars: map[string]string{"code": "12.50", "paid": "true"}}}, rs)
+			require.Equal(t, accepted{ID: a.ID, State: models.BatchQueued, Recipients: 2, Duplicates: 1, Lane: models.Bulk}, a)
+			require.Equal(t, []string{"mg", "sg"}, b.Accounts)
+			require.Equal(t, models.Resend, b.OnUnknown)
+			require.Equal(t, f.user, b.User)
+			require.Equal(t, 7*24*time.Hour, b.Deadline.Sub(b.Created()).Round(time.Second))
+		})
+	}
+}
+
+// TestCreateForm posts the same batch as the first Safedelivr's form.
+func TestCreateForm(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	fields := [][2]string{{"to", `ann@example.com, "Lee, Bob" <bob@example.com>, eve@example.com (a, comment)`}, {"from", "shop@example.com"},
+		{"subject", "Größe & more + 100%"}, {"body", "<p>a=b&c</p>\r\n"}, {"reply_to", "help@example.com"}, {"to", "<dan@example.com>,, ANN@example.com"},
+		{"lane", ""}, {"providers", " sg , mg"}, {"allow_duplicates", "true"}}
+	check := func(t *testing.T, r *reply) {
+		t.Helper()
+		a, b, rs := f.with(t).accepted(r)
+		require.Equal(t, models.Content{From: models.Address{Email: "shop@example.com"}, ReplyTo: models.Address{Email: "help@example.com"},
+			Subject: "Größe & more + 100%", HTML: "<p>a=b&c</p>\r\n"}, b.Content)
+		require.Equal(t, []models.Recipient{{Email: "ann@example.com"}, {Email: "bob@example.com", Name: "Lee, Bob"}, {Email: "eve@example.com", Name: "a, comment"},
+			{Email: "dan@example.com"}, {Email: "ANN@example.com"}}, rs)
+		require.Equal(t, accepted{ID: a.ID, State: models.BatchQueued, Recipients: 5, Lane: models.Urgent}, a)
+		require.Equal(t, []string{"sg", "mg"}, b.Accounts)
+		require.Equal(t, models.Hold, b.OnUnknown)
+	}
+	t.Run("urlencoded", func(t *testing.T) {
+		t.Parallel()
+		var pairs []string
+		for _, kv := range fields {
+			pairs = append(pairs, kv[0]+"="+url.QueryEscape(kv[1]))
+		}
+		body := "&" + strings.Join(pairs, "&") + "&"
+		check(t, f.with(t).do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded; charset=UTF-8", strings.NewReader(body)))
+	})
+	t.Run("multipart", func(t *testing.T) {
+		t.Parallel()
+		var b bytes.Buffer
+		w := multipart.NewWriter(&b)
+		for _, kv := range fields {
+			require.NoError(t, w.WriteField(kv[0], kv[1]))
+		}
+		require.NoError(t, w.Close())
+		b.WriteString("\r\nan epilogue says nothing")
+		check(t, f.with(t).do(http.MethodPost, "/v1/batches", w.FormDataContentType(), &b))
+	})
+}
+
+// with is the fixture for a subtest.
+func (f *fixture) with(t *testing.T) *fixture {
+	g := *f
+	g.T = t
+	return &g
+}
+
+// batchOf is a small valid request with some members replaced; null takes one
+// away.
+func batchOf(t testing.TB, change string) string {
+	t.Helper()
+	m := map[string]json.RawMessage{"from": json.RawMessage(`"shop@example.com"`), "subject": json.RawMessage(`"Hello"`),
+		"text": json.RawMessage(`"Hello"`), "to": json.RawMessage(`["ann@example.com"]`)}
+	require.NoError(t, json.Unmarshal([]byte(change), &m))
+	b, err := json.Marshal(m)
+	require.NoError(t, err)
+	return string(b)
+}
+
+func TestLanes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) { s.cfg.UrgentUpTo = 2 })
+	for name, c := range map[string]struct {
+		change string
+		want   models.Lane
+	}{
+		"as many as are urgent":         {`{"to": ["a@x.de", "b@x.de"]}`, models.Urgent},
+		"one more":                      {`{"to": ["a@x.de", "b@x.de", "c@x.de"]}`, models.Bulk},
+		"repeats do not count":          {`{"to": ["a@x.de", "b@x.de", "A@x.de"]}`, models.Urgent},
+		"repeats count where they stay": {`{"to": ["a@x.de", "b@x.de", "A@x.de"], "allow_duplicates": true}`, models.Bulk},
+		"bulk by wish":                  {`{"lane": "bulk"}`, models.Bulk},
+		"urgent by wish":                {`{"to": ["a@x.de", "b@x.de", "c@x.de"], "lane": "urgent"}`, models.Urgent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := f.with(t)
+			a, b, _ := f.accepted(f.post(batchOf(t, c.change)))
+			require.Equal(t, c.want, a.Lane)
+			require.Equal(t, c.want, b.Lane)
+		})
+	}
+}
+
+func TestDuplicates(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const to = `"to": ["ann@example.com", "Bob <bob@bücher.example>", {"email": "ANN@Example.com"}, "bob@xn--bcher-kva.example", "ann@example.com"]`
+	a, _, rs := f.accepted(f.post(batchOf(t, `{`+to+`}`)))
+	require.Equal(t, 3, a.Duplicates)
+	require.Equal(t, []models.Recipient{{Email: "ann@example.com"}, {Email: "bob@xn--bcher-kva.example", Name: "Bob"}}, rs, "the first one counts")
+	a, _, rs = f.accepted(f.post(batchOf(t, `{`+to+`, "allow_duplicates": true}`)))
+	require.Zero(t, a.Duplicates)
+	require.Len(t, rs, 5)
+}
+
+// TestAcceptOrder: 202 stands behind the last write, and that behind all others.
+func TestAcceptOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	ids := make([]string, 2500)
+	for i := range ids {
+		ids[i] = `"r` + string(rune('a'+i%26)) + models.NewUserID() + `@example.com"`
+	}
+	a, b, _ := f.accepted(f.post(batchOf(t, `{"to": [`+strings.Join(ids, ",")+`]}`)))
+	require.Equal(t, []string{"Schedule", "PutChunk", "PutChunk", "PutBatch"}, f.store.writes())
+	require.Equal(t, 3, b.Chunks)
+	require.Empty(t, b.Sizes)
+
+	var due []models.AgendaEntry
+	for shard := range f.store.Shards() {
+		for e, err := range f.store.Agenda(t.Context(), shard, b.Created(), b.Created().Add(time.Hour)) {
+			require.NoError(t, err)
+			due = append(due, e)
+		}
+	}
+	require.Equal(t, []models.AgendaEntry{{Due: b.Created().Add(time.Minute), Kind: models.LookAtBatch, ID: a.ID, User: f.user, Chunks: 3}}, due)
+}
+
+// TestAnswerWaitsForCommit holds the deciding write back and sees no answer.
+func TestAnswerWaitsForCommit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	reached, release := make(chan struct{}), make(chan struct{})
+	f.store.before("PutBatch", func() { close(reached); <-release })
+	answer := make(chan *reply, 1)
+	go func() { answer <- f.post(batchOf(t, `{}`)) }()
+	<-reached
+	select {
+	case r := <-answer:
+		t.Fatalf("answered %d before the commit", r.Status)
+	default:
+	}
+	require.Empty(t, read[batchList](f, "/v1/batches").Batches)
+	close(release)
+	a, _, _ := f.accepted(<-answer)
+	require.Equal(t, a.ID, read[batchList](f, "/v1/batches").Batches[0].ID)
+}
+
+// TestChunksByBytes: a chunk ends at 1 MiB too, and a batch tells its sizes then.
+func TestChunksByBytes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var to []string
+	value := strings.Repeat("v", 50_000)
+	for i := range 45 {
+		to = append(to, `{"email": "r`+string(rune('a'+i%26))+string(rune('a'+i/26))+`@example.com", "vars": {"a": "`+value+`"}}`)
+	}
+	_, b, rs := f.accepted(f.post(batchOf(t, `{"to": [`+strings.Join(to, ",")+`]}`)))
+	require.Equal(t, []int{20, 20, 5}, b.Sizes)
+	require.Equal(t, 3, b.Chunks)
+	for _, r := range rs {
+		require.Equal(t, value, r.Vars["a"])
+	}
+}

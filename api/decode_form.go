@@ -1,0 +1,270 @@
+package api
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// readForm reads an urlencoded form, field by field from the stream.
+func (in *intake) readForm(body io.Reader) *Problem {
+	r := bufio.NewReaderSize(body, 32<<10)
+	for {
+		name, end, err := formName(r)
+		if err != nil {
+			return badForm(err)
+		}
+		value := &urlValue{r: r, done: end != '=', eof: end == 0}
+		if name != "" || end == '=' {
+			if p := in.formField(name, value); p != nil {
+				return p
+			}
+		}
+		if _, err := io.Copy(io.Discard, value); err != nil {
+			return badForm(err)
+		}
+		if value.eof {
+			return nil
+		}
+	}
+}
+
+// errForm is a mistake in the encoding of a form.
+var errForm = errors.New("the form is not encoded correctly")
+
+// maxFieldName is the longest name of a form field, encoded.
+const maxFieldName = 256
+
+// formName reads a field's name up to '=', '&' or the end (0).
+func formName(r *bufio.Reader) (name string, end byte, err error) {
+	var b strings.Builder
+	for {
+		c, err := r.ReadByte()
+		switch {
+		case errors.Is(err, io.EOF):
+		case err != nil:
+			return "", 0, err
+		case c != '&' && c != '=':
+			if b.Len() == maxFieldName {
+				return "", 0, errForm
+			}
+			b.WriteByte(c)
+			continue
+		default:
+			end = c
+		}
+		name, err := url.QueryUnescape(b.String())
+		if err != nil {
+			return "", 0, errForm
+		}
+		return name, end, nil
+	}
+}
+
+// urlValue streams one decoded value.
+type urlValue struct {
+	r         *bufio.Reader
+	done, eof bool
+}
+
+// Read implements io.Reader.
+func (v *urlValue) Read(p []byte) (int, error) {
+	for n := range p {
+		if v.done {
+			return n, io.EOF
+		}
+		c, err := v.r.ReadByte()
+		switch {
+		case errors.Is(err, io.EOF):
+			v.done, v.eof = true, true
+			return n, io.EOF
+		case err != nil:
+			return n, err
+		case c == '&':
+			v.done = true
+			return n, io.EOF
+		case c == '+':
+			c = ' '
+		case c == '%':
+			if c, err = v.escaped(); err != nil {
+				return n, err
+			}
+		}
+		p[n] = c
+	}
+	return len(p), nil
+}
+
+// escaped reads the two digits after a '%'.
+func (v *urlValue) escaped() (byte, error) {
+	var h [2]byte
+	if _, err := io.ReadFull(v.r, h[:]); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return 0, err
+	}
+	x, err := strconv.ParseUint(string(h[:]), 16, 8)
+	if err != nil {
+		return 0, errForm
+	}
+	return byte(x), nil
+}
+
+// readMultipart reads a multipart form part by part.
+func (in *intake) readMultipart(r *http.Request) *Problem {
+	mr, err := r.MultipartReader()
+	if err != nil {
+		return problem(http.StatusBadRequest, "bad_form", "The multipart form has no boundary.")
+	}
+	for {
+		part, err := mr.NextPart()
+		if errors.Is(err, io.EOF) {
+			// What follows the last boundary says nothing, but only at the end
+			// of the body the server notices a client that goes away.
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				return badForm(err)
+			}
+			return nil
+		}
+		if err != nil {
+			return badForm(err)
+		}
+		if p := in.formField(part.FormName(), part); p != nil {
+			return p
+		}
+	}
+}
+
+func badForm(err error) *Problem {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return bodyTooLarge(tooLarge.Limit)
+	}
+	return problem(http.StatusBadRequest, "bad_form", "The form could not be read: it is cut off or not encoded correctly.")
+}
+
+// formField takes one field, as the first Safedelivr's form had them. An empty
+// one is as good as absent.
+func (in *intake) formField(name string, value io.Reader) *Problem {
+	if !in.isField(name) {
+		in.wrong(pointer(name), "unknown_field", "There is no such field.")
+		return nil
+	}
+	if name == "to" {
+		in.set[name] = true // may stand several times
+		return in.formRecipients(value)
+	}
+	if in.seen[name] {
+		in.wrong(pointer(name), "repeated", "%s stands twice.", name)
+		return nil
+	}
+	in.seen[name] = true
+	raw, err := io.ReadAll(io.LimitReader(value, in.cfg.MaxContent-in.content+1))
+	if err != nil {
+		return badForm(err)
+	}
+	if p := in.addContent(len(raw)); p != nil {
+		return p
+	}
+	text := string(raw)
+	switch {
+	case text == "":
+	case !utf8.ValidString(text):
+		in.bad[name] = true
+		in.wrong(pointer(name), "invalid_text", "%s is not UTF-8.", name)
+	default:
+		in.set[name] = true
+		in.formValue(name, text)
+	}
+	return nil
+}
+
+func (in *intake) formValue(name, value string) {
+	if text := in.texts()[name]; text != nil {
+		*text = value
+		return
+	}
+	if name == "allow_duplicates" {
+		var err error
+		if in.allowDuplicates, err = strconv.ParseBool(value); err != nil {
+			in.wrong("/allow_duplicates", "wrong_type", "allow_duplicates is true or false.")
+		}
+		return
+	}
+	for p := range strings.SplitSeq(value, ",") { // providers
+		if p = strings.TrimSpace(p); p != "" {
+			in.providers = append(in.providers, named{len(in.providers), p})
+		}
+	}
+}
+
+// maxFormRecipient is more than any mailbox takes, in bytes.
+const maxFormRecipient = 4096
+
+// formRecipients splits a comma separated list of mailboxes; commas inside
+// quotes, comments and angle brackets do not count.
+func (in *intake) formRecipients(value io.Reader) *Problem {
+	r := bufio.NewReaderSize(value, 4<<10)
+	var b strings.Builder
+	var l listSplitter
+	for {
+		c, err := r.ReadByte()
+		end := errors.Is(err, io.EOF)
+		if err != nil && !end {
+			return badForm(err)
+		}
+		if end || l.separates(c) {
+			if s := strings.TrimSpace(b.String()); s != "" {
+				if p := in.taken(in.recipient(&recipient{email: s})); p != nil {
+					return p
+				}
+			}
+			if end {
+				return nil
+			}
+			b.Reset()
+			continue
+		}
+		if b.Len() < maxFormRecipient {
+			b.WriteByte(c)
+		} else if b.Len() == maxFormRecipient && c != ' ' {
+			b.WriteByte('\x00') // what is cut off here may not pass as a whole
+		}
+	}
+}
+
+// listSplitter knows which commas separate mailboxes (RFC 5322, 3.4).
+type listSplitter struct {
+	escaped, quote, angle bool
+	comment               int // depth
+}
+
+// separates takes the next byte and reports whether it stands between two
+// mailboxes.
+func (l *listSplitter) separates(c byte) bool {
+	switch {
+	case l.escaped:
+		l.escaped = false
+	case c == '\\':
+		l.escaped = l.quote || l.comment > 0
+	case l.quote:
+		l.quote = c != '"'
+	case c == '(':
+		l.comment++
+	case c == ')' && l.comment > 0:
+		l.comment--
+	case l.comment > 0:
+	case c == '"':
+		l.quote = true
+	case c == '<':
+		l.angle = true
+	case c == '>':
+		l.angle = false
+	case c == ',':
+		return !l.angle
+	}
+	return false
+}

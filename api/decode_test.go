@@ -1,0 +1,233 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/mail"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// numbered is a list of n JSON strings: addresses with numbers from from on.
+func numbered(from, n int) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(`"r` + strconv.Itoa(from+i) + `@example.com"`)
+	}
+	return b.String()
+}
+
+// TestBrokenJSON: the position is the number of bytes before the one that is
+// wrong.
+func TestBrokenJSON(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		body string
+		at   int64
+	}{
+		"empty":                     {"", 0},
+		"space":                     {"  ", 2},
+		"no JSON":                   {"from=a@b.de", 1},
+		"wrong first byte":          {"<xml/>", 0},
+		"half a word":               {`{"a": tru}`, 9},
+		"no colon":                  {`{"a" 1}`, 5},
+		"no comma":                  {`{"a": 1 "b": 2}`, 8},
+		"comma too many":            {`{"a": 1,}`, 8},
+		"single quotes":             {`{'a': 1}`, 1},
+		"cut off in a string":       {`{"subject": "abc`, 16},
+		"cut off after a member":    {`{"subject": "abc"`, 17},
+		"cut off among recipients":  {`{"to": ["a@b.de", `, 18},
+		"bad recipient":             {`{"to": ["a@b.de", {"email": x}]}`, 28},
+		"no comma among recipients": {`{"to": ["a@b.de" "c@d.de"]}`, 17},
+		"comma after recipients":    {`{"to": ["a@b.de",]}`, 17},
+		"after many recipients":     {`{"to": [` + numbered(1000, 500) + `, !]}`, int64(8 + 500*20 - 1 + 2)},
+		"control in a string":       {"{\"subject\": \"a\nb\"}", 14},
+		"something behind":          {`{"a": 1} {}`, 10},
+		"garbage behind":            {`{"a": 1} x`, 9},
+		"member twice":              {`{"a": 1, "a": 2}`, 12},
+		"bracket too many":          {`{"to": []]}`, 9},
+		"to as a broken object":     {`{"to": {"a": [}}`, 14},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := newIntake(&Config{MaxRecipients: 1000, MaxContent: 1000}, nil)
+			defer in.spool.close()
+			p := in.readJSON(strings.NewReader(c.body))
+			require.NotNil(t, p)
+			require.Equal(t, "bad_json", p.Code)
+			require.NotNil(t, p.Position)
+			require.Equal(t, c.at, *p.Position, p.Detail)
+		})
+	}
+}
+
+// endless repeats a text for ever.
+type endless struct {
+	text string
+	read int
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	for n := 0; n < len(p); {
+		n += copy(p[n:], e.text)
+	}
+	e.read += len(p)
+	return len(p), nil
+}
+
+// TestHugeValues: what never ends is refused before it takes memory.
+func TestHugeValues(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ head, fill, code string }{
+		"content":          {`{"html": "`, "xxxxxxxx", "content_too_large"},
+		"another field":    {`{"colour": [`, "1,1,1,1,", "content_too_large"},
+		"a recipient":      {`{"to": ["`, "xxxxxxxx", "value_too_large"},
+		"a recipient's":    {`{"to": [{"vars": {"x": "`, "xxxxxxxx", "value_too_large"},
+		"space":            {`{`, "        ", "value_too_large"},
+		"space before to":  {`{"to": `, "        ", "value_too_large"},
+		"space among them": {`{"to": ["a@b.de",`, "        ", "value_too_large"},
+		"a name":           {`{"`, "xxxxxxxx", "value_too_large"},
+		"to as an object":  {`{"to": {"`, "xxxxxxxx", "value_too_large"},
+		"the first byte":   {``, "        ", "value_too_large"},
+		"behind the end":   {`{}`, "        ", "value_too_large"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := newIntake(&Config{MaxRecipients: 1000, MaxContent: 100_000}, nil)
+			defer in.spool.close()
+			e := &endless{text: c.fill}
+			p := in.readJSON(io.MultiReader(strings.NewReader(c.head), e))
+			require.NotNil(t, p)
+			require.Equal(t, c.code, p.Code)
+			require.Equal(t, 413, p.Status)
+			require.LessOrEqual(t, e.read, maxRecipientJSON+maxEscape*100_000)
+		})
+	}
+}
+
+// FuzzReadJSON: whatever is taken is valid JSON, and what is taken of it is what
+// encoding/json finds in it.
+func FuzzReadJSON(f *testing.F) {
+	for _, s := range []string{`{}`, `{"to":["a@b.de",{"email":"c@d.de","name":"C","vars":{"x":1.5,"y":"z","w":true}}],"html":"<b>","subject":"s","from":"a@b.de"}`,
+		`{"to":{"a":[1,{}]},"providers":["sg",1]}`, `{"to":[{"email":"a\u0040b.de","vars":{"\"}":"]"}}],"allow_duplicates":true}`, `{"to":[null,5,[],{}]}`, "{\"text\":\"\xff\"}"} {
+		f.Add([]byte(s))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, body []byte) {
+		in := newIntake(&Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: dir}, map[string]bool{"sg": true})
+		defer in.spool.close()
+		if p := in.readJSON(bytes.NewReader(body)); p != nil {
+			return
+		}
+		b := in.batch()
+		if err := in.placeholders(&b.Content); err != nil {
+			t.Fatal(err)
+		}
+		var m struct {
+			Subject *string
+			To      json.RawMessage
+		}
+		if err := json.Unmarshal(body, &m); err != nil {
+			t.Fatalf("taken, but: %v", err)
+		}
+		if in.problem() != nil {
+			return
+		}
+		var to []json.RawMessage
+		if json.Unmarshal(m.To, &to) == nil && len(to) != in.index {
+			t.Fatalf("%d recipients of %d", in.index, len(to))
+		}
+		err := in.spool.each(func(i int, r models.Recipient) error {
+			var o struct {
+				Email string
+				Vars  map[string]any
+			}
+			if json.Unmarshal(to[i], &o.Email) != nil {
+				if err := json.Unmarshal(to[i], &o); err != nil {
+					t.Fatalf("recipient %s: %v", to[i], err)
+				}
+			}
+			if a, err := parseAddress(o.Email); err != nil || a.Email != r.Email || len(o.Vars) != len(r.Vars) {
+				t.Fatalf("recipient %s became %+v", to[i], r)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// FuzzReadForm: whatever is taken of a form is what net/url finds in it.
+func FuzzReadForm(f *testing.F) {
+	for _, s := range []string{"", "to=a@b.de&from=a@b.de&subject=s&body=b", "to=a%40b.de,+%22x,y%22+<c@d.de>&body=%00%ff", "a=%4", "&&=&to", "to=a@b.de&to=c@d.de&text=a+b%2b"} {
+		f.Add([]byte(s))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, body []byte) {
+		in := newIntake(&Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: dir}, map[string]bool{"sg": true})
+		defer in.spool.close()
+		if p := in.readForm(bytes.NewReader(body)); p != nil {
+			return
+		}
+		if in.batch(); in.problem() != nil || bytes.IndexByte(body, ';') >= 0 { // net/url takes no semicolons
+			return
+		}
+		v, err := url.ParseQuery(string(body))
+		if err != nil {
+			t.Fatalf("taken, but: %v", err)
+		}
+		if in.subject != v.Get("subject") || in.text != v.Get("text") || in.html != v.Get("html") || in.body != v.Get("body") {
+			t.Fatalf("%q became %+v", body, in)
+		}
+	})
+}
+
+// FuzzFormRecipients: a list that net/mail can read, of addresses that are
+// taken, is split as it does.
+func FuzzFormRecipients(f *testing.F) {
+	for _, s := range []string{"a@b.de,c@d.de", `"x,\"y" <a@b.de>, (c, (d)) e@f.de`, `<a@b.de>,,`, `"a`, "a@b.de (x,\")\\,y)", `\,a@b.de`, "=?utf-8?q?a=2C?= <a@b.de>,b@c.de"} {
+		f.Add(s)
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, list string) {
+		in := newIntake(&Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: dir}, nil)
+		defer in.spool.close()
+		if p := in.formRecipients(strings.NewReader(list)); p != nil {
+			return
+		}
+		if in.total > 0 || in.index == 0 {
+			return
+		}
+		want, err := mail.ParseAddressList(list)
+		if err != nil {
+			return
+		}
+		in.spool.repeats = true
+		var got []string
+		if err := in.spool.each(func(_ int, r models.Recipient) error {
+			got = append(got, r.Email)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%q is %q, want %v", list, got, want)
+		}
+		for i := range want {
+			if a, err := normalise(want[i].Address); err != nil || a != got[i] {
+				t.Fatalf("%q is %q, want %v", list, got, want)
+			}
+		}
+	})
+}

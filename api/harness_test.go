@@ -1,0 +1,321 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// spyStore is a real store that notes the calls that write, and can be told to
+// fail them.
+type spyStore struct {
+	models.Store
+
+	mu     sync.Mutex
+	calls  []string
+	fail   map[string]func(n int) error // called first; the call is made if it returns nil; n counts from 1
+	counts map[string]int
+	down   bool // nothing can be reached
+}
+
+func (s *spyStore) enter(name string) error {
+	s.mu.Lock()
+	s.calls = append(s.calls, name)
+	s.counts[name]++
+	n, f, down := s.counts[name], s.fail[name], s.down
+	s.mu.Unlock()
+	if f != nil {
+		if err := f(n); err != nil {
+			return err
+		}
+	}
+	if down {
+		return models.ErrUnavailable
+	}
+	return nil
+}
+
+func (s *spyStore) setDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+func (s *spyStore) failing(name string, f func(n int) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail[name] = f
+}
+
+// before calls f before every call of that name.
+func (s *spyStore) before(name string, f func()) {
+	s.failing(name, func(int) error { f(); return nil })
+}
+
+// writes lists the calls that wrote.
+func (s *spyStore) writes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.calls), func(c string) bool {
+		return c != "Schedule" && c != "PutChunk" && c != "PutBatch"
+	})
+}
+
+func (s *spyStore) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
+	if err := s.enter("Schedule"); err != nil {
+		return err
+	}
+	return s.Store.Schedule(ctx, es...)
+}
+
+func (s *spyStore) PutChunk(ctx context.Context, c models.Chunk) error {
+	if err := s.enter("PutChunk"); err != nil {
+		return err
+	}
+	return s.Store.PutChunk(ctx, c)
+}
+
+func (s *spyStore) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {
+	if err := s.enter("PutBatch"); err != nil {
+		return err
+	}
+	return s.Store.PutBatch(ctx, b, first)
+}
+
+func (s *spyStore) KeyByHash(ctx context.Context, hash string) (models.Key, error) {
+	if err := s.enter("KeyByHash"); err != nil {
+		return models.Key{}, err
+	}
+	return s.Store.KeyByHash(ctx, hash)
+}
+
+func (s *spyStore) Batch(ctx context.Context, id models.ID) (models.Batch, error) {
+	if err := s.enter("Batch"); err != nil {
+		return models.Batch{}, err
+	}
+	return s.Store.Batch(ctx, id)
+}
+
+func (s *spyStore) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
+	if err := s.enter("Batches"); err != nil {
+		return nil, err
+	}
+	return s.Store.Batches(ctx, user, before, limit)
+}
+
+func (s *spyStore) Recipients(ctx context.Context, id models.ID) ([]models.Recipient, error) {
+	if err := s.enter("Recipients"); err != nil {
+		return nil, err
+	}
+	return s.Store.Recipients(ctx, id)
+}
+
+func (s *spyStore) Summaries(ctx context.Context, user string, batch models.ID, from int) iter.Seq2[models.ChunkSummary, error] {
+	if err := s.enter("Summaries"); err != nil {
+		return func(yield func(models.ChunkSummary, error) bool) { yield(models.ChunkSummary{}, err) }
+	}
+	return s.Store.Summaries(ctx, user, batch, from)
+}
+
+func (s *spyStore) Nodes(ctx context.Context, user string, l models.Level, from, to time.Time) ([]models.Node, error) {
+	if err := s.enter("Nodes"); err != nil {
+		return nil, err
+	}
+	return s.Store.Nodes(ctx, user, l, from, to)
+}
+
+func (s *spyStore) Ping(ctx context.Context) error {
+	if err := s.enter("Ping"); err != nil {
+		return err
+	}
+	return s.Store.Ping(ctx)
+}
+
+// fixture is an API over a real store and a real broker, with two users.
+type fixture struct {
+	*testing.T
+	store  *spyStore
+	broker models.Broker
+	server *Server
+	url    string
+	client *http.Client
+
+	user, secret   string
+	other, foreign string // another user and its key
+}
+
+type setup struct {
+	cfg      Config
+	broker   func(models.Broker) models.Broker
+	accounts func(context.Context) ([]Account, error)
+	names    []string
+}
+
+func newFixture(t *testing.T, change ...func(*setup)) *fixture {
+	t.Helper()
+	st := setup{names: []string{"sg", "mg"}, cfg: Config{SpoolDir: t.TempDir(), SettleTime: 100 * time.Millisecond}}
+	st.accounts = func(context.Context) ([]Account, error) {
+		return []Account{{Name: "sg", Kind: "sendgrid", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsWebhook,
+			Health: &Health{State: "open", Since: time.Now().UTC(), Why: "five calls failed", Until: time.Now().UTC()}, Worker: &Counters{Calls: 7}},
+			{Name: "mg", Kind: "mailgun", Weight: 2, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsNone}}, nil
+	}
+	for _, c := range change {
+		c(&st)
+	}
+	real, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, real.Close()) })
+	eb, err := embedded.NewBroker([]string{"sg", "mg"}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, eb.Close()) })
+	f := &fixture{T: t, store: &spyStore{Store: real, fail: map[string]func(int) error{}, counts: map[string]int{}}, broker: eb}
+	if st.broker != nil {
+		f.broker = st.broker(eb)
+	}
+	f.server = New(f.store, f.broker, st.names, st.accounts, st.cfg)
+	t.Cleanup(f.server.Close)
+	ts := httptest.NewServer(f.server)
+	t.Cleanup(ts.Close)
+	f.url, f.client = ts.URL, ts.Client()
+	f.user, f.secret = f.newUser("ann")
+	f.other, f.foreign = f.newUser("bob")
+	return f
+}
+
+func (f *fixture) newUser(name string) (id, secret string) {
+	f.Helper()
+	u := models.User{ID: models.NewUserID(), Name: name, Created: time.Now()}
+	require.NoError(f, f.store.CreateUser(f.Context(), u))
+	k, secret := models.NewKey(u.ID, "test", time.Now())
+	require.NoError(f, f.store.CreateKey(f.Context(), k))
+	return u.ID, secret
+}
+
+// reply is an answer that was read whole.
+type reply struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// problem is the answer as a problem; it must be a well-formed one.
+func (r *reply) problem(t testing.TB) Problem {
+	t.Helper()
+	var p Problem
+	require.Equal(t, "application/problem+json", r.Header.Get("Content-Type"), string(r.Body))
+	require.NoError(t, json.Unmarshal(r.Body, &p))
+	require.Equal(t, r.Status, p.Status)
+	require.NotEmpty(t, p.Code)
+	require.Equal(t, problemBase+p.Code, p.Type)
+	require.NotEmpty(t, p.Title)
+	require.NotEmpty(t, p.Detail)
+	require.Equal(t, r.Header.Get("X-Request-Id"), p.RequestID)
+	return p
+}
+
+// pointers lists the fields that are wrong, each with its code.
+func (p *Problem) pointers() []string {
+	out := make([]string, 0, len(p.Errors))
+	for _, e := range p.Errors {
+		out = append(out, e.Pointer+" "+e.Code)
+	}
+	return out
+}
+
+// do sends a request with the first user's key, unless the header says otherwise.
+func (f *fixture) do(method, path, contentType string, body io.Reader, header ...string) *reply {
+	f.Helper()
+	req, err := http.NewRequestWithContext(f.Context(), method, f.url+path, body)
+	require.NoError(f, err)
+	req.Header.Set("Authorization", "Bearer "+f.secret)
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		if req.Header.Del(header[i]); header[i+1] != "" {
+			req.Header.Set(header[i], header[i+1])
+		}
+	}
+	res, err := f.client.Do(req)
+	require.NoError(f, err)
+	defer func() { _ = res.Body.Close() }()
+	raw, err := io.ReadAll(res.Body)
+	require.NoError(f, err)
+	return &reply{res.StatusCode, res.Header, raw}
+}
+
+func (f *fixture) get(path string, header ...string) *reply {
+	f.Helper()
+	return f.do(http.MethodGet, path, "", nil, header...)
+}
+
+func (f *fixture) post(body string) *reply {
+	f.Helper()
+	return f.do(http.MethodPost, "/v1/batches", "application/json", strings.NewReader(body))
+}
+
+// accepted is the answer to a batch.
+type accepted struct {
+	ID         models.ID         `json:"id"`
+	State      models.BatchState `json:"state"`
+	Recipients int               `json:"recipients"`
+	Duplicates int               `json:"duplicates"`
+	Lane       models.Lane       `json:"lane"`
+}
+
+func (f *fixture) accepted(r *reply) (accepted, models.Batch, []models.Recipient) {
+	f.Helper()
+	require.Equal(f, http.StatusAccepted, r.Status, string(r.Body))
+	var a accepted
+	require.NoError(f, json.Unmarshal(r.Body, &a))
+	require.Equal(f, "/v1/batches/"+a.ID.String(), r.Header.Get("Location"))
+	b, err := f.store.Store.Batch(f.Context(), a.ID)
+	require.NoError(f, err)
+	require.Equal(f, b.Recipients, a.Recipients)
+	var all []models.Recipient
+	for n := range b.Chunks {
+		rs, err := f.store.Store.Recipients(f.Context(), a.ID.Chunk(n))
+		require.NoError(f, err)
+		require.Len(f, rs, b.ChunkSize(n))
+		all = append(all, rs...)
+	}
+	require.Len(f, all, b.Recipients)
+	return a, b, all
+}
+
+// read decodes the answer to a GET.
+func read[T any](f *fixture, path string) T {
+	f.Helper()
+	r := f.get(path)
+	require.Equal(f, http.StatusOK, r.Status, string(r.Body))
+	var v T
+	require.NoError(f, json.Unmarshal(r.Body, &v))
+	return v
+}
+
+// batchList and logList are pages of a list.
+type batchList struct {
+	Batches []batchView `json:"batches"`
+	Next    string      `json:"next_cursor"`
+}
+
+type logList struct {
+	Logs []logView `json:"logs"`
+	Next string    `json:"next_cursor"`
+}

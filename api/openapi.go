@@ -1,0 +1,14 @@
+package api
+
+import (
+	_ "embed"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+)
+
+//go:embed openapi.yaml
+var openAPI []byte
+
+// openapi is GET /v1/openapi.yaml: the description of this API, for everybody.
+func (s *Server) openapi(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", openAPI) }

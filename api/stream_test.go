@@ -1,0 +1,227 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestStream100k posts 100,000 recipients in one request of 12 MB, before the
+// content, and watches the heap. It is not parallel: the heap is everybody's.
+func TestStream100k(t *testing.T) {
+	f := newFixture(t)
+	const n = 100_000
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse
+	}
+	before, peak, size := heap(), uint64(0), 0
+	pr, pw := io.Pipe()
+	go func() {
+		w := bufio.NewWriter(pw)
+		size, _ = w.WriteString(`{"to": [`)
+		for i := range n {
+			k, _ := fmt.Fprintf(w, `{"email": "recipient-%d@customers.example.com", "name": "Recipient %d", "vars": {"code": "%060d"}},`, i, i, i)
+			if size += k; i%10_000 == 0 {
+				peak = max(peak, heap())
+			}
+		}
+		_, _ = w.WriteString(`"last@example.com"], "html": "<p>{{name}}</p>", "from": "a@b.de", "subject": "Hello"}`)
+		_ = w.Flush()
+		_ = pw.Close()
+	}()
+	// While the store writes, too.
+	f.store.before("PutChunk", func() { peakOf(f.store, &peak, heap) })
+	r := f.do(http.MethodPost, "/v1/batches", "application/json", pr)
+	a, b, rs := f.accepted(r)
+	require.Equal(t, n+1, a.Recipients)
+	require.Equal(t, 101, b.Chunks)
+	require.Equal(t, models.Recipient{Email: "recipient-99999@customers.example.com", Name: "Recipient 99999", Vars: map[string]string{"code": fmt.Sprintf("%060d", 99_999)}}, rs[n-1])
+	require.Greater(t, size, 12_000_000)
+	t.Logf("%d kB more heap in use at most", (int64(peak)-int64(before))>>10)
+	require.Less(t, int64(peak)-int64(before), int64(25<<20), "bytes of heap in use above the start")
+}
+
+// peakOf measures at every 20th chunk.
+func peakOf(s *spyStore, peak *uint64, heap func() uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.counts["PutChunk"]%20 == 0 {
+		*peak = max(*peak, heap())
+	}
+}
+
+// TestSpoolFolder: small requests need none; large ones leave nothing in it.
+func TestSpoolFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	large := batchOf(t, `{"to": [`+numbered(0, 20_000)+`]}`)
+	t.Run("not there", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t, func(s *setup) { s.cfg.SpoolDir = filepath.Join(dir, "missing") })
+		f.accepted(f.post(batchOf(t, `{}`)))
+		r := f.post(large)
+		require.Equal(t, http.StatusServiceUnavailable, r.Status)
+		require.Equal(t, "spool_unavailable", r.problem(t).Code)
+		require.NotEmpty(t, r.Header.Get("Retry-After"))
+		require.Len(t, f.store.writes(), 2, "of the small one alone")
+	})
+	t.Run("there", func(t *testing.T) {
+		t.Parallel()
+		used := t.TempDir()
+		f := newFixture(t, func(s *setup) { s.cfg.SpoolDir = used })
+		_, b, _ := f.accepted(f.post(large))
+		require.Equal(t, 20, b.Chunks)
+		require.Equal(t, http.StatusUnprocessableEntity, f.post(batchOf(t, `{"lane": "x", "to": [`+numbered(0, 20_000)+`]}`)).Status)
+		left, err := os.ReadDir(used)
+		require.NoError(t, err)
+		require.Empty(t, left)
+	})
+}
+
+// TestDisconnect: a client that goes away in the middle, at any point, leaves
+// nothing that would be sent.
+func TestDisconnect(t *testing.T) {
+	t.Parallel()
+	body := batchOf(t, `{"to": [`+numbered(0, 3000)+`]}`)
+	for name, kind := range map[string][2]string{
+		"JSON":      {"application/json", body},
+		"form":      {"application/x-www-form-urlencoded", "from=a@b.de&subject=s&body=b&to=" + strings.Repeat("a@b.de,", 1000)},
+		"multipart": {"multipart/form-data; boundary=X", "--X\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\n" + strings.Repeat("a@b.de,", 1000) + "\r\n--X--\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			for _, part := range []int{1, len(kind[1]) / 2, len(kind[1]) - 1} {
+				c, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+				require.NoError(t, err)
+				_, err = fmt.Fprintf(c, "POST /v1/batches HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+					f.secret, kind[0], len(kind[1]), kind[1][:part])
+				require.NoError(t, err)
+				require.NoError(t, c.(*net.TCPConn).CloseWrite())
+				_, err = io.Copy(io.Discard, c) // until the server has ended it
+				require.NoError(t, err)
+				require.NoError(t, c.Close())
+			}
+			require.Empty(t, f.store.writes())
+		})
+	}
+	t.Run("while it is stored", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		ctx, leave := context.WithCancel(t.Context())
+		var once sync.Once
+		seen := make(chan struct{})
+		f.store.before("PutChunk", func() {
+			once.Do(func() { leave(); <-seen })
+		})
+		done := make(chan struct{})
+		ts := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			go func() { <-r.Context().Done(); close(seen) }()
+			f.server.ServeHTTP(w, r)
+			close(done)
+		})
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		srv := &http.Server{Handler: ts, ReadHeaderTimeout: time.Minute}
+		go func() { _ = srv.Serve(l) }()
+		defer func() { _ = srv.Close() }()
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+l.Addr().String()+"/v1/batches", strings.NewReader(body))
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer "+f.secret)
+		req.Header.Set("Content-Type", "application/json")
+		_, err = f.client.Do(req)
+		require.ErrorIs(t, err, context.Canceled)
+		<-done
+		require.NotContains(t, f.store.writes(), "PutBatch")
+		require.Empty(t, read[batchList](f, "/v1/batches").Batches)
+	})
+}
+
+// hangingBroker takes no message and holds whoever asks until they give up.
+type hangingBroker struct {
+	models.Broker
+	asked atomic.Int32
+}
+
+func (h *hangingBroker) Publish(ctx context.Context, _ ...models.Message) error {
+	h.asked.Add(1)
+	<-ctx.Done()
+	return models.ErrUnavailable
+}
+
+// TestBrokerHangs: batches are accepted all the same.
+func TestBrokerHangs(t *testing.T) {
+	t.Parallel()
+	h := &hangingBroker{}
+	f := newFixture(t, func(s *setup) {
+		s.broker = func(b models.Broker) models.Broker { h.Broker = b; return h }
+	})
+	for range 3 * announceWorkers {
+		f.accepted(f.post(batchOf(t, `{}`)))
+	}
+	f.server.announce[models.Urgent].cancel() // as after announceTime: Close does not wait that long here
+	f.server.Close()
+	require.Positive(t, h.asked.Load())
+}
+
+// TestAnnounced: every chunk is announced once, in its lane.
+func TestAnnounced(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	a, _, _ := f.accepted(f.post(batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)))
+	u, _, _ := f.accepted(f.post(batchOf(t, `{}`)))
+	f.server.Close() // publishes what waits
+	f.server.Close()
+	got := map[models.Lane][]models.ID{}
+	for lane, n := range map[models.Lane]int{models.Bulk: 3, models.Urgent: 1} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		require.NoError(t, f.broker.Subscribe(ctx, models.Queue{Kind: models.BatchMessage, Lane: lane}, 1, func(_ context.Context, m models.Message) models.Disposition {
+			mu.Lock()
+			defer mu.Unlock()
+			if got[lane] = append(got[lane], m.ID); len(got[lane]) == n {
+				cancel()
+			}
+			return models.Done()
+		}))
+		cancel()
+	}
+	require.ElementsMatch(t, []models.ID{a.ID, a.ID.Chunk(1), a.ID.Chunk(2)}, got[models.Bulk])
+	require.Equal(t, []models.ID{u.ID}, got[models.Urgent])
+}
+
+// TestAnnouncerCloses: with a broker that hangs and a full queue, Close takes
+// announceTime and no longer.
+func TestAnnouncerCloses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, err := embedded.NewBroker(nil, nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, b.Close()) }()
+		a := newAnnouncer(&hangingBroker{Broker: b}, (&Config{}).withDefaults().Logger)
+		a.add(&models.Batch{ID: models.NewBatchID(time.Now()), Lane: models.Bulk, Chunks: 2 * announceQueue})
+		began := time.Now()
+		a.close()
+		require.LessOrEqual(t, time.Since(began), announceTime)
+	})
+}
