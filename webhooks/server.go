@@ -1,0 +1,235 @@
+// Package webhooks is the door for providers: it verifies a post over its raw
+// bytes, stores it in the inbox, announces it and answers. It decides nothing.
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// MaxBody is the largest post that is taken, in bytes. SendGrid sends at most
+// 768 kB, the others less.
+const MaxBody = 32 << 20
+
+// Times that bound one post and one call of the broker.
+const (
+	readTime     = time.Minute
+	storeTime    = 10 * time.Second
+	announceTime = 5 * time.Second
+)
+
+// Account is an account that reports events.
+type Account struct {
+	Name     string
+	Provider models.Provider
+}
+
+// Inbox is what the door needs of the store.
+type Inbox interface {
+	PutInbox(ctx context.Context, in models.Inbox) error
+}
+
+// Publisher is what the door needs of the broker.
+type Publisher interface {
+	Publish(ctx context.Context, ms ...models.Message) error
+}
+
+// Server serves POST /webhooks/<account>.
+type Server struct {
+	log       *slog.Logger
+	inbox     Inbox
+	broker    Publisher
+	providers map[string]models.Provider
+	engine    *gin.Engine
+
+	announce chan models.Message
+	stop     chan struct{}
+	wg       sync.WaitGroup
+	closing  sync.Once
+	ctx      context.Context //nolint:containedctx // of the announcers, which live as long as the server
+	cancel   context.CancelFunc
+
+	taken atomic.Int64
+	mu    sync.Mutex
+	codes map[string]int64 // refused posts by code
+}
+
+// New builds the door. A nil logger is silent.
+func New(inbox Inbox, broker Publisher, accounts []Account, log *slog.Logger) *Server {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{log: log, inbox: inbox, broker: broker, providers: map[string]models.Provider{}, codes: map[string]int64{},
+		announce: make(chan models.Message, 10_000), stop: make(chan struct{})}
+	for _, a := range accounts {
+		s.providers[a.Name] = a.Provider
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	gin.SetMode(gin.ReleaseMode)
+	g := gin.New()
+	g.HandleMethodNotAllowed = true
+	g.Use(s.recovered)
+	g.POST("/webhooks/:account", s.post)
+	s.engine = g
+	for range 4 {
+		s.wg.Go(s.announcer)
+	}
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.engine.ServeHTTP(w, r) }
+
+// Close announces what is still to be announced, for announceTime at most; the
+// agenda finds the rest.
+func (s *Server) Close() {
+	s.closing.Do(func() {
+		close(s.stop)
+		late := time.AfterFunc(announceTime, s.cancel)
+		defer late.Stop()
+		s.wg.Wait()
+		s.cancel()
+	})
+}
+
+// Counts says how many posts were taken, and how many were not by code.
+func (s *Server) Counts() (taken int64, refused map[string]int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken.Load(), maps.Clone(s.codes)
+}
+
+func (s *Server) recovered(c *gin.Context) {
+	defer func() {
+		if v := recover(); v != nil {
+			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it so, too
+				panic(v)
+			}
+			s.log.Error("webhook panicked", "err", v, "provider", c.Param("account"))
+			if !c.Writer.Written() {
+				s.count("internal")
+				answer(c, http.StatusServiceUnavailable, "internal")
+			}
+		}
+	}()
+	c.Next()
+}
+
+func answer(c *gin.Context, status int, code string) {
+	c.Writer.Header().Set("Content-Type", "application/json")
+	c.Writer.WriteHeader(status)
+	_ = json.NewEncoder(c.Writer).Encode(map[string]string{"code": code}) // the provider may be gone
+	c.Abort()
+}
+
+func (s *Server) count(code string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.codes[code]++
+}
+
+func (s *Server) refuse(c *gin.Context, account string, e *models.WebhookError) {
+	s.count(e.Code)
+	s.log.Warn("webhook refused", "provider", account, "code", e.Code, "err", e.Detail, "status", e.Status)
+	answer(c, e.Status, e.Code)
+}
+
+// post takes one post: verify, store, announce, answer. 200 means: stored.
+func (s *Server) post(c *gin.Context) {
+	account := c.Param("account")
+	provider := s.providers[account]
+	if provider == nil {
+		// Perhaps a mistake of ours that is mended soon: let it be repeated.
+		s.refuse(c, "", &models.WebhookError{Status: http.StatusNotFound, Code: "no_such_account", Detail: "no account of this name reports events"})
+		return
+	}
+	// A post that trickles in holds memory; recorders in tests have no deadline.
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(readTime))
+	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, MaxBody))
+	if err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			s.refuse(c, account, &models.WebhookError{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Detail: "post larger than 32 MiB"})
+			return
+		}
+		s.refuse(c, account, &models.WebhookError{Status: http.StatusBadRequest, Code: "cut_off", Detail: "the post ended too early"})
+		return
+	}
+	now := time.Now()
+	replay, err := provider.Verify(c.Request.Header, body, now)
+	if err != nil {
+		var refused *models.WebhookError
+		if !errors.As(err, &refused) {
+			refused = &models.WebhookError{Status: http.StatusServiceUnavailable, Code: "not_verified", Detail: "the post could not be verified"}
+		}
+		s.refuse(c, account, refused)
+		return
+	}
+	in := models.Inbox{ID: models.NewInboxID(now), Account: account, Body: body, Replay: replay}
+	// The provider going away does not undo what it said.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), storeTime)
+	defer cancel()
+	if err := s.inbox.PutInbox(ctx, in); err != nil {
+		s.log.Error("post not stored; the provider will repeat it", "provider", account, "err", err)
+		s.count("store_unavailable")
+		c.Header("Retry-After", "10")
+		answer(c, http.StatusServiceUnavailable, "store_unavailable")
+		return
+	}
+	s.taken.Add(1)
+	select {
+	case s.announce <- models.Message{Kind: models.EventMessage, Account: account, ID: in.ID}:
+	default: // held up: the agenda finds the post
+	}
+	c.Status(http.StatusOK)
+	c.Writer.WriteHeaderNow()
+}
+
+// announcer publishes stored posts, many at a time.
+func (s *Server) announcer() {
+	for {
+		select {
+		case m := <-s.announce:
+			s.publish(m)
+		case <-s.stop:
+			for {
+				select {
+				case m := <-s.announce:
+					s.publish(m)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *Server) publish(m models.Message) {
+	ms := []models.Message{m}
+fill:
+	for len(ms) < 200 {
+		select {
+		case m := <-s.announce:
+			ms = append(ms, m)
+		default:
+			break fill
+		}
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, announceTime)
+	defer cancel()
+	if err := s.broker.Publish(ctx, ms...); err != nil {
+		s.log.Warn("posts not announced; the agenda finds them", "posts", len(ms), "err", err)
+	}
+}

@@ -1,0 +1,446 @@
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeProvider verifies as it is told.
+type fakeProvider struct {
+	models.Provider
+	verify func(h http.Header, body []byte) (string, error)
+}
+
+func (f *fakeProvider) Verify(h http.Header, body []byte, _ time.Time) (string, error) {
+	return f.verify(h, body)
+}
+
+func refusing(status int, code string) *fakeProvider {
+	return &fakeProvider{verify: func(http.Header, []byte) (string, error) {
+		return "", &models.WebhookError{Status: status, Code: code, Detail: "a reason"}
+	}}
+}
+
+// spyInbox is a real store that can be told to fail, or to wait.
+type spyInbox struct {
+	*embedded.Store
+	before func() error
+	ids    []models.ID
+	mu     sync.Mutex
+}
+
+func (s *spyInbox) PutInbox(ctx context.Context, in models.Inbox) error {
+	if s.before != nil {
+		if err := s.before(); err != nil {
+			return err
+		}
+	}
+	err := s.Store.PutInbox(ctx, in)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.ids = append(s.ids, in.ID)
+	}
+	return err
+}
+
+// stored reads what was stored, oldest first as it was.
+func (s *spyInbox) stored(t *testing.T) []models.Inbox {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all, err := s.Inbox(t.Context(), s.ids...)
+	require.NoError(t, err)
+	require.Len(t, all, len(s.ids))
+	return all
+}
+
+type fixture struct {
+	inbox  *spyInbox
+	broker *embedded.Broker
+	server *Server
+	url    string
+	client *http.Client
+}
+
+func newFixture(t *testing.T, accounts ...Account) *fixture {
+	t.Helper()
+	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	broker, err := embedded.NewBroker([]string{"sg", "mg"}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	f := &fixture{inbox: &spyInbox{Store: store}, broker: broker}
+	f.server = New(f.inbox, broker, accounts, nil)
+	t.Cleanup(f.server.Close)
+	ts := httptest.NewServer(f.server)
+	t.Cleanup(ts.Close)
+	f.url, f.client = ts.URL, ts.Client()
+	return f
+}
+
+func (f *fixture) post(t *testing.T, account string, h http.Header, body io.Reader) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/webhooks/"+account, body)
+	require.NoError(t, err)
+	if h != nil {
+		req.Header = h
+	}
+	res, err := f.client.Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	raw, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return res.StatusCode, string(raw)
+}
+
+func taking(replay string) *fakeProvider {
+	return &fakeProvider{verify: func(http.Header, []byte) (string, error) { return replay, nil }}
+}
+
+// TestStoredThenAnswered: the answer stands behind the write, and the message
+// wakes the consumer of events.
+func TestStoredThenAnswered(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Account{"sg", taking("once")})
+	reached, release := make(chan struct{}), make(chan struct{})
+	f.inbox.before = func() error { close(reached); <-release; return nil }
+	answered := make(chan int, 1)
+	body := "\x00 any {bytes \xff"
+	go func() {
+		status, _ := f.post(t, "sg", nil, strings.NewReader(body))
+		answered <- status
+	}()
+	<-reached
+	select {
+	case status := <-answered:
+		t.Fatalf("answered %d before it was stored", status)
+	default:
+	}
+	close(release)
+	require.Equal(t, http.StatusOK, <-answered)
+	stored := f.inbox.stored(t)
+	require.Len(t, stored, 1)
+	require.Equal(t, models.Inbox{ID: stored[0].ID, Account: "sg", Body: []byte(body), Replay: "once"}, stored[0])
+	require.WithinDuration(t, time.Now(), stored[0].Received(), time.Minute)
+	require.Equal(t, []models.Message{{Kind: models.EventMessage, Account: "sg", ID: stored[0].ID}}, f.announced(t, 1))
+	taken, refused := f.server.Counts()
+	require.Equal(t, int64(1), taken)
+	require.Empty(t, refused)
+}
+
+// announced waits for n messages for the consumer of events.
+func (f *fixture) announced(t *testing.T, n int) []models.Message {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var mu sync.Mutex
+	var got []models.Message
+	require.NoError(t, f.broker.Subscribe(ctx, models.Queue{Kind: models.EventMessage}, 1, func(_ context.Context, m models.Message) models.Disposition {
+		mu.Lock()
+		defer mu.Unlock()
+		if got = append(got, m); len(got) == n {
+			cancel()
+		}
+		return models.Done()
+	}))
+	return got
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Account{"off", refusing(503, "not_configured")}, Account{"never", refusing(406, "bad_signature")},
+		Account{"again", refusing(401, "bad_signature")}, Account{"old", refusing(403, "stale")},
+		Account{"odd", &fakeProvider{verify: func(http.Header, []byte) (string, error) { return "", errors.New("secret words") }}},
+		Account{"bug", &fakeProvider{verify: func(http.Header, []byte) (string, error) { panic("secret words") }}})
+	for account, want := range map[string]struct {
+		status int
+		code   string
+	}{"off": {503, "not_configured"}, "never": {406, "bad_signature"}, "again": {401, "bad_signature"}, "old": {403, "stale"},
+		"odd": {503, "not_verified"}, "bug": {503, "internal"}, "nobody": {404, "no_such_account"}, "%0a": {404, "no_such_account"}} {
+		status, body := f.post(t, account, nil, strings.NewReader("[]"))
+		require.Equal(t, want.status, status, account)
+		require.JSONEq(t, `{"code": "`+want.code+`"}`, body, account)
+	}
+	require.Empty(t, f.inbox.stored(t))
+	taken, refused := f.server.Counts()
+	require.Zero(t, taken)
+	require.Equal(t, map[string]int64{"not_configured": 1, "bad_signature": 2, "stale": 1, "not_verified": 1, "internal": 1, "no_such_account": 2}, refused)
+
+	res, err := f.client.Get(f.url + "/webhooks/off") //nolint:noctx // a test
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusMethodNotAllowed, res.StatusCode)
+}
+
+// TestBodies: 30 MB are taken whole, more is refused, what is cut off is not
+// stored, the type says nothing.
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Account{"sg", taking("")})
+	large := bytes.Repeat([]byte("0123456789abcde\n"), 30<<20/16)
+	status, _ := f.post(t, "sg", nil, bytes.NewReader(large))
+	require.Equal(t, http.StatusOK, status)
+	stored := f.inbox.stored(t)
+	require.True(t, bytes.Equal(large, stored[0].Body), "byte for byte")
+
+	status, body := f.post(t, "sg", nil, bytes.NewReader(make([]byte, MaxBody+1)))
+	require.Equal(t, http.StatusRequestEntityTooLarge, status)
+	require.JSONEq(t, `{"code": "too_large"}`, body)
+
+	for _, kind := range []string{"", "text/plain", "application/json; charset=\xff", "multipart/form-data"} {
+		status, _ = f.post(t, "sg", http.Header{"Content-Type": {kind}}, strings.NewReader("{half a JS"))
+		require.Equal(t, http.StatusOK, status, kind)
+	}
+	status, _ = f.post(t, "sg", nil, http.NoBody)
+	require.Equal(t, http.StatusOK, status, "whether an empty post is one, the adapter says")
+
+	c, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+	require.NoError(t, err)
+	_, err = io.WriteString(c, "POST /webhooks/sg HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n[half")
+	require.NoError(t, err)
+	require.NoError(t, c.(*net.TCPConn).CloseWrite())
+	answer, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	require.Contains(t, string(answer), "400 Bad Request")
+	require.Contains(t, string(answer), `"cut_off"`)
+
+	require.Len(t, f.inbox.stored(t), 6)
+	taken, refused := f.server.Counts()
+	require.Equal(t, int64(6), taken)
+	require.Equal(t, map[string]int64{"too_large": 1, "cut_off": 1}, refused)
+}
+
+// TestStoreAway: the provider is told to come back, and then nothing is lost.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{"unavailable": models.ErrUnavailable, "unknown": models.ErrOutcomeUnknown, "closed": models.ErrClosed} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, Account{"sg", taking("")})
+			var away atomic.Bool
+			away.Store(true)
+			f.inbox.before = func() error {
+				if away.Load() {
+					return err
+				}
+				return nil
+			}
+			status, body := f.post(t, "sg", nil, strings.NewReader("[1]"))
+			require.Equal(t, http.StatusServiceUnavailable, status)
+			require.JSONEq(t, `{"code": "store_unavailable"}`, body)
+			require.Empty(t, f.inbox.stored(t))
+			away.Store(false)
+			status, _ = f.post(t, "sg", nil, strings.NewReader("[1]"))
+			require.Equal(t, http.StatusOK, status)
+			require.Len(t, f.inbox.stored(t), 1)
+			_, refused := f.server.Counts()
+			require.Equal(t, map[string]int64{"store_unavailable": 1}, refused)
+		})
+	}
+}
+
+// TestProviderLeaves: a post that arrived whole is stored, though nobody waits
+// for the answer.
+func TestProviderLeaves(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Account{"sg", taking("")})
+	ctx, leave := context.WithCancel(t.Context())
+	f.inbox.before = func() error { leave(); return nil }
+	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/webhooks/sg", strings.NewReader("[1]"))
+	f.server.ServeHTTP(httptest.NewRecorder(), req)
+	require.Error(t, ctx.Err())
+	require.Len(t, f.inbox.stored(t), 1)
+}
+
+// TestConcurrentPosts: every post that was answered 200 is stored and announced.
+func TestConcurrentPosts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Account{"sg", taking("")}, Account{"mg", taking("")})
+	const n = 200
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			account := []string{"sg", "mg"}[i%2]
+			rec := httptest.NewRecorder()
+			f.server.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/"+account, strings.NewReader(strconv.Itoa(i))))
+			if rec.Code != http.StatusOK {
+				t.Errorf("post %d: %d", i, rec.Code)
+			}
+		})
+	}
+	wg.Wait()
+	seen := map[string]bool{}
+	for _, in := range f.inbox.stored(t) {
+		seen[in.Account+string(in.Body)] = true
+	}
+	require.Len(t, seen, n)
+	ids := map[models.ID]bool{}
+	for _, m := range f.announced(t, n) {
+		ids[m.ID] = true
+	}
+	require.Len(t, ids, n)
+}
+
+// hangingBroker takes nothing and holds whoever asks until they give up.
+type hangingBroker struct{ asked atomic.Int32 }
+
+func (h *hangingBroker) Publish(ctx context.Context, _ ...models.Message) error {
+	h.asked.Add(1)
+	<-ctx.Done()
+	return models.ErrUnavailable
+}
+
+// nothing stores in no time.
+type nothing struct{}
+
+func (nothing) PutInbox(context.Context, models.Inbox) error { return nil }
+
+// TestBrokerHangs: posts are answered at once, also when more wait than are
+// kept, and Close ends soon.
+func TestBrokerHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &hangingBroker{}
+		s := New(nothing{}, h, []Account{{"sg", taking("")}}, nil)
+		began := time.Now()
+		for range cap(s.announce) + 1000 {
+			rec := httptest.NewRecorder()
+			s.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg", strings.NewReader("[]")))
+			require.Equal(t, http.StatusOK, rec.Code)
+		}
+		require.Zero(t, time.Since(began), "nobody waited")
+		s.Close()
+		s.Close()
+		require.LessOrEqual(t, time.Since(began), announceTime)
+		require.Positive(t, h.asked.Load())
+	})
+}
+
+// TestSendGrid posts through the real adapter with ECDSA signatures.
+func TestSendGrid(t *testing.T) {
+	t.Parallel()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	require.NoError(t, err)
+	p, err := providers.New(providers.Settings{Name: "sg", Kind: "sendgrid", APIKey: "k", WebhookKey: base64.StdEncoding.EncodeToString(der)})
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	off, err := providers.New(providers.Settings{Name: "sg-off", Kind: "sendgrid", APIKey: "k", Events: models.EventsNone})
+	require.NoError(t, err)
+	t.Cleanup(off.Close)
+	f := newFixture(t, Account{"sg", p}, Account{"sg-off", off})
+
+	sign := func(at time.Time, body string) http.Header {
+		ts := strconv.FormatInt(at.Unix(), 10)
+		sum := sha256.Sum256([]byte(ts + body))
+		sig, err := ecdsa.SignASN1(rand.Reader, key, sum[:])
+		require.NoError(t, err)
+		h := http.Header{}
+		h.Set("X-Twilio-Email-Event-Webhook-Timestamp", ts)
+		h.Set("X-Twilio-Email-Event-Webhook-Signature", base64.StdEncoding.EncodeToString(sig))
+		return h
+	}
+	event := `{"event":"delivered","email":"a@b.test"}`
+	many := "[" + strings.Repeat(event+",", 9_999) + event + "]\r\n"
+	for _, c := range []struct {
+		name, account, body string
+		header              http.Header
+		status              int
+	}{
+		{"good", "sg", "[" + event + "]\r\n", sign(time.Now(), "["+event+"]\r\n"), 200},
+		{"10,000 events", "sg", many, sign(time.Now(), many), 200},
+		{"half a JSON, signed", "sg", "[{", sign(time.Now(), "[{"), 200},
+		{"one byte changed", "sg", "[ " + event + "]", sign(time.Now(), "["+event+"]"), 401},
+		{"not signed", "sg", "[]", http.Header{}, 401},
+		{"two days old", "sg", "[]", sign(time.Now().Add(-48*time.Hour), "[]"), 403},
+		{"from the future", "sg", "[]", sign(time.Now().Add(48*time.Hour), "[]"), 403},
+		{"no list", "sg", "{}", sign(time.Now(), "{}"), 400},
+		{"no key here", "sg-off", "[]", sign(time.Now(), "[]"), 503},
+	} {
+		before := len(f.inbox.stored(t))
+		status, body := f.post(t, c.account, c.header, strings.NewReader(c.body))
+		require.Equal(t, c.status, status, "%s: %s", c.name, body)
+		all := f.inbox.stored(t)
+		if c.status != 200 {
+			require.Len(t, all, before, c.name)
+			continue
+		}
+		require.Equal(t, c.body, string(all[before].Body), c.name)
+	}
+	require.Len(t, f.announced(t, 3), 3)
+}
+
+// TestMailgun posts through the real adapter with HMAC signatures.
+func TestMailgun(t *testing.T) {
+	t.Parallel()
+	p, err := providers.New(providers.Settings{Name: "mg", Kind: "mailgun", APIKey: "k", Domain: "mg.example.com", WebhookKey: "secret"})
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	off, err := providers.New(providers.Settings{Name: "mg-off", Kind: "mailgun", APIKey: "k", Domain: "mg.example.com", Events: models.EventsNone})
+	require.NoError(t, err)
+	t.Cleanup(off.Close)
+	f := newFixture(t, Account{"mg", p}, Account{"mg-off", off})
+	sign := func(key string, at time.Time) string {
+		ts, token := strconv.FormatInt(at.Unix(), 10), strings.Repeat("0a1b2c3d4e", 5)
+		mac := hmac.New(sha256.New, []byte(key))
+		mac.Write([]byte(ts + token))
+		return fmt.Sprintf(`{"signature":{"timestamp":"%s","token":"%s","signature":"%s"},"event-data":{"event":"a new kind"}}`, ts, token, hex.EncodeToString(mac.Sum(nil)))
+	}
+	good := sign("secret", time.Now())
+	for _, c := range []struct {
+		name, account, body string
+		status              int
+	}{
+		{"good", "mg", good, 200},
+		{"the same again", "mg", good, 200},
+		{"forged", "mg", sign("guess", time.Now()), 406},
+		{"clock off", "mg", sign("secret", time.Now().Add(-48*time.Hour)), 403},
+		{"clock off the other way", "mg", sign("secret", time.Now().Add(48*time.Hour)), 403},
+		{"cut in half", "mg", good[:len(good)/2], 400},
+		{"no signature", "mg", `{"event-data":{}}`, 400},
+		{"no secret here", "mg-off", good, 503},
+	} {
+		status, body := f.post(t, c.account, http.Header{"Content-Type": {"text/html"}}, strings.NewReader(c.body))
+		require.Equal(t, c.status, status, "%s: %s", c.name, body)
+	}
+	all := f.inbox.stored(t)
+	require.Len(t, all, 2)
+	require.NotEmpty(t, all[0].Replay)
+	require.Equal(t, all[0].Replay, all[1].Replay, "a replay is told by what it carries again")
+	_, refused := f.server.Counts()
+	require.Equal(t, map[string]int64{"bad_signature": 1, "stale": 2, "malformed": 2, "not_configured": 1}, refused)
+}
