@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/config"
+)
+
+// The embedded store belongs to one process. While that serves, the commands for
+// users and keys are handed to it through a socket in the data folder, which
+// only the folder's owner can open.
+
+const adminSocket = "admin.sock"
+
+// remoteCommands are the commands that may be handed over.
+var remoteCommands = []string{"user", "key"}
+
+type adminAnswer struct {
+	Code int    `json:"code"`
+	Out  string `json:"out"`
+	Err  string `json:"err"`
+}
+
+// serveAdmin answers handed-over commands until ctx ends.
+func (a *app) serveAdmin(ctx context.Context) {
+	if storeName(a.cfg) != "sqlite" {
+		return // every process reaches Cassandra itself
+	}
+	path := filepath.Join(a.cfg.DataDir, adminSocket)
+	_ = os.Remove(path) // of a process that was killed: the folder's lock is ours
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		a.log.Warn("commands for users and keys need the server stopped: no socket", "err", err)
+		return
+	}
+	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var args []string
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&args); err != nil || len(args) == 0 || !slices.Contains(remoteCommands, args[0]) {
+			http.Error(w, "not a command for here", http.StatusBadRequest)
+			return
+		}
+		var out, errs bytes.Buffer
+		code := runOn(r.Context(), args, streams{out: &out, err: &errs}, nil, a.store)
+		_ = json.NewEncoder(w).Encode(adminAnswer{Code: code, Out: out.String(), Err: errs.String()}) // the caller may be gone
+	})}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		a.log.Warn("admin socket closed", "err", err)
+	}
+}
+
+// handOver has the process that holds the data folder run the command.
+func (c *cli) handOver(ctx context.Context, cfg *config.Config) error {
+	path := filepath.Join(cfg.DataDir, adminSocket)
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}}}
+	defer client.CloseIdleConnections()
+	body, err := json.Marshal(c.args)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://admin/", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return fmt.Errorf("the data folder %s is in use by a process that does not answer: %w", cfg.DataDir, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var answer adminAnswer
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return fmt.Errorf("the process that holds the data folder answered %s", resp.Status)
+	}
+	fmt.Fprint(c.out, answer.Out)
+	fmt.Fprint(c.err, answer.Err)
+	if answer.Code != 0 {
+		return exitCode(answer.Code)
+	}
+	return nil
+}

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/api"
+	"github.com/safedelivr/safedelivr/cassandra"
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers"
+	"github.com/safedelivr/safedelivr/rabbit"
+	"github.com/safedelivr/safedelivr/webhooks"
+)
+
+// app is one process of Safedelivr with the roles of its configuration.
+type app struct {
+	cfg    *config.Config
+	log    *slog.Logger
+	store  models.Store
+	broker models.Broker
+
+	accounts []consumers.Account
+	engine   *consumers.Engine // nil without the role worker
+	api      *api.Server
+	hooks    *webhooks.Server
+	http     *http.Server
+	listener net.Listener
+}
+
+// openStore opens the store the configuration names.
+func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (models.Store, error) {
+	if len(cfg.Cassandra.Hosts) == 0 {
+		return orNil[models.Store](embedded.OpenStore(cfg.DataDir, embedded.StoreOptions{}))
+	}
+	return orNil[models.Store](cassandra.Open(ctx, cassandraConfig(cfg, log)))
+}
+
+// openBroker opens the broker the configuration names.
+func openBroker(ctx context.Context, cfg *config.Config, log *slog.Logger) (models.Broker, error) {
+	if cfg.AMQP.URL == "" {
+		return orNil[models.Broker](embedded.NewBroker(cfg.AccountNames(), log))
+	}
+	return orNil[models.Broker](rabbit.Open(ctx, rabbit.Config{URL: cfg.AMQP.URL, Prefix: cfg.AMQP.Prefix, Accounts: cfg.AccountNames(), Logger: log}))
+}
+
+// orNil turns what a constructor returned into an interface that is nil when
+// there was an error: a nil pointer inside an interface is not.
+func orNil[I any, T any](v T, err error) (out I, _ error) {
+	if err != nil {
+		return out, err
+	}
+	out, _ = any(v).(I) // each of them implements it; their packages assert that
+	return out, nil
+}
+
+func cassandraConfig(cfg *config.Config, log *slog.Logger) cassandra.Config {
+	c := &cfg.Cassandra
+	return cassandra.Config{Hosts: c.Hosts, Keyspace: c.Keyspace, Username: c.Username, Password: c.Password, LocalDC: c.LocalDC,
+		Replication: c.Replication, Consistency: c.Consistency, Serial: c.Serial, Timeout: c.Timeout, Migrate: c.Migrate, Logger: log}
+}
+
+// openAccounts builds the adapters; every mistake is reported together.
+func openAccounts(cfg *config.Config, log *slog.Logger) ([]consumers.Account, error) {
+	var out []consumers.Account
+	var mistakes []error
+	for _, name := range cfg.AccountNames() {
+		a := cfg.Accounts[name]
+		reports := models.EventSource(a.Events)
+		if a.WebhookKey == "" {
+			reports = models.EventsNone // so its posts are answered 503, and none is ever believed
+		}
+		p, err := providers.New(providers.Settings{Name: name, Kind: a.Kind, APIKey: a.APIKey, Domain: a.Domain, BaseURL: a.BaseURL,
+			WebhookKey: a.WebhookKey, Events: reports, Timeout: a.Timeout, MaxConns: a.Concurrency})
+		if err != nil {
+			mistakes = append(mistakes, fmt.Errorf("accounts.%s: %w", name, err))
+			continue
+		}
+		if a.Events == string(models.EventsWebhook) && a.WebhookKey == "" {
+			log.Warn("account has no webhook_key: its webhooks are answered 503 and its mail stays without a final event; set events: none if it reports none", "provider", name)
+		}
+		out = append(out, consumers.Account{Provider: p, Account: models.Account{Name: name, Kind: a.Kind, Weight: a.Weight,
+			Concurrency: a.Concurrency, Rate: a.Rate, CallRate: a.CallRate, ChunkLimit: min(a.ChunkLimit, p.MaxRecipients()), Timeout: a.Timeout,
+			Events: models.EventSource(a.Events)}})
+	}
+	return out, errors.Join(mistakes...)
+}
+
+// newApp opens everything and listens, but serves nothing yet.
+func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, err error) {
+	a = &app{cfg: cfg, log: log}
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
+	if a.accounts, err = openAccounts(cfg, log); err != nil {
+		return a, fmt.Errorf("the configuration has mistakes:\n%w", err)
+	}
+	if a.store, err = openStore(ctx, cfg, log); err != nil {
+		return a, err
+	}
+	names := cfg.AccountNames()
+	if a.broker, err = openBroker(ctx, cfg, log); err != nil {
+		return a, err
+	}
+	if cfg.Has("worker") {
+		if a.engine, err = consumers.New(a.store, a.broker, a.accounts, engineConfig(cfg, log)); err != nil {
+			return a, err
+		}
+	}
+	mux := http.NewServeMux()
+	if cfg.Has("webhooks") {
+		var hooks []webhooks.Account
+		for _, acc := range a.accounts {
+			if acc.Events == models.EventsWebhook {
+				hooks = append(hooks, webhooks.Account{Name: acc.Name, Provider: acc.Provider})
+			}
+		}
+		a.hooks = webhooks.New(a.store, a.broker, hooks, log)
+		mux.Handle("/webhooks/", a.hooks)
+	}
+	// Without the role api only health is served, for the orchestrator's checks.
+	a.api = api.New(a.store, a.broker, names, a.reports, api.Config{MaxRecipients: cfg.Limits.Recipients, MaxContent: cfg.Limits.Content,
+		MaxBody: cfg.Limits.Body, SpoolDir: a.spoolDir(), Deadline: cfg.Times.Deadline, Recheck: cfg.Times.Recheck,
+		IntakeTime: cfg.Times.IntakeGrace / 4, UrgentUpTo: cfg.Limits.UrgentUpTo, Logger: log})
+	if cfg.Has("api") {
+		mux.Handle("/", a.api)
+	} else {
+		mux.Handle("/healthz", a.api)
+		mux.Handle("/readyz", a.api)
+	}
+	a.http = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	return a, err
+}
+
+// spoolDir is where large requests are kept while they are checked.
+func (a *app) spoolDir() string {
+	dir := filepath.Join(a.cfg.DataDir, "spool")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		a.log.Warn("spool folder not made; the system's temporary folder is used", "err", err)
+		return ""
+	}
+	return dir
+}
+
+func engineConfig(cfg *config.Config, log *slog.Logger) consumers.Config {
+	c := consumers.DefaultConfig()
+	c.Worker, c.Logger, c.MaxRetries = cfg.Worker, log, cfg.Limits.Retries
+	t := &cfg.Times
+	c.StartBy, c.EvidenceWindow, c.FinalEventWait, c.Recheck = t.StartBy, t.EvidenceWindow, t.FinalEvent, t.Recheck
+	c.IntakeGrace, c.AccountHold, c.BreakerOpen = t.IntakeGrace, t.AccountHold, t.BreakerOpen
+	c.InboxAge = min(c.InboxAge, t.Recheck)
+	return c
+}
+
+// serve works until ctx ends, then stops in reverse: doors, work in flight,
+// broker, store.
+func (a *app) serve(ctx context.Context) error {
+	failed := make(chan error, 3)
+	go func() {
+		if err := a.http.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+			failed <- fmt.Errorf("http: %w", err)
+		}
+	}()
+	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+	worked := make(chan struct{})
+	go func() {
+		defer close(worked)
+		if a.engine == nil {
+			return
+		}
+		if err := a.engine.Run(work, a.cfg.Times.StopGrace); err != nil {
+			failed <- fmt.Errorf("consumers: %w", err)
+		}
+	}()
+	var aside sync.WaitGroup
+	aside.Go(func() { a.sweep(work) })
+	aside.Go(func() { a.serveAdmin(work) })
+	if a.engine != nil {
+		aside.Go(func() { a.report(work) })
+	}
+	a.log.Info("serving", "listen", a.addr(), "roles", strings.Join(a.cfg.Roles, ","), "accounts", strings.Join(a.cfg.AccountNames(), ","),
+		"store", storeName(a.cfg), "broker", brokerName(a.cfg), "version", version())
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	a.log.Info("stopping: doors first, then work in flight")
+	doors, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if serr := a.http.Shutdown(doors); serr != nil {
+		_ = a.http.Close() // requests that would not end
+	}
+	a.api.Close()
+	if a.hooks != nil {
+		a.hooks.Close()
+	}
+	stopWork()
+	<-worked
+	aside.Wait()
+	a.close()
+	a.log.Info("stopped")
+	return err
+}
+
+// sweep clears what has outlived its use, once a minute.
+func (a *app) sweep(ctx context.Context) {
+	store, ok := a.store.(*embedded.Store)
+	if !ok {
+		return // Cassandra lets things end by themselves
+	}
+	t := time.NewTicker(time.Minute)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			if err := store.Sweep(ctx, time.Now(), embedded.RetentionOptions{Inbox: a.cfg.Times.InboxKeep}); err != nil && ctx.Err() == nil {
+				a.log.Warn("old data not cleared away", "err", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *app) close() {
+	for _, acc := range a.accounts {
+		acc.Provider.Close()
+	}
+	if a.broker != nil {
+		if err := a.broker.Close(); err != nil {
+			a.log.Warn("broker not closed cleanly", "err", err)
+		}
+	}
+	if a.store != nil {
+		if err := a.store.Close(); err != nil {
+			a.log.Warn("store not closed cleanly", "err", err)
+		}
+	}
+	if a.listener != nil {
+		_ = a.listener.Close() // closed already after a shutdown
+	}
+}
+
+func (a *app) addr() string { return a.listener.Addr().String() }
+
+func storeName(cfg *config.Config) string {
+	if len(cfg.Cassandra.Hosts) > 0 {
+		return "cassandra"
+	}
+	return "sqlite"
+}
+
+func brokerName(cfg *config.Config) string {
+	if cfg.AMQP.URL != "" {
+		return "rabbitmq"
+	}
+	return "in-process"
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	status := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		require.Equal(t, "/readyz", r.URL.Path)
+		w.WriteHeader(status)
+	}))
+	defer server.Close()
+	ask := func(args ...string) (int, string) {
+		var out, errs bytes.Buffer
+		env := []string{"SAFEDELIVR_LISTEN=" + server.Listener.Addr().String()}
+		code := run(context.Background(), append([]string{"health"}, args...), streams{out: &out, err: &errs}, env)
+		return code, out.String() + errs.String()
+	}
+	code, text := ask()
+	require.Zero(t, code)
+	require.Equal(t, "ready\n", text)
+	code, _ = ask(server.URL + "/")
+	require.Zero(t, code)
+	status = http.StatusServiceUnavailable
+	code, text = ask()
+	require.Equal(t, 1, code)
+	require.Contains(t, text, "503")
+	server.Close()
+	code, _ = ask()
+	require.Equal(t, 1, code)
+}
+
+func TestReachable(t *testing.T) {
+	t.Parallel()
+	for listen, want := range map[string]string{":8080": "127.0.0.1:8080", "0.0.0.0:8080": "127.0.0.1:8080", "[::]:8080": "[::1]:8080",
+		"10.1.2.3:80": "10.1.2.3:80", "localhost:1": "localhost:1"} {
+		require.Equal(t, want, reachable(listen))
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/api"
+	"github.com/safedelivr/safedelivr/consumers"
+)
+
+// Workers tell the store how they see the accounts, so that the API can tell it
+// wherever it runs.
+const (
+	reportKind  = "accounts"
+	reportEvery = time.Second
+	reportTTL   = 15 * time.Second
+)
+
+// report writes this worker's view of the accounts until ctx ends.
+func (a *app) report(ctx context.Context) {
+	t := time.NewTicker(reportEvery)
+	defer t.Stop()
+	last := ""
+	written := time.Time{}
+	for {
+		if raw, err := json.Marshal(viewsOf(a.engine.Reports())); err == nil && (string(raw) != last || time.Since(written) > reportTTL/3) {
+			if err := a.store.PutReport(ctx, reportKind, a.cfg.Worker, raw, reportTTL); err == nil {
+				last, written = string(raw), time.Now()
+			} else if ctx.Err() == nil {
+				a.log.Warn("account health not reported", "err", err)
+			}
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// viewsOf turns the engine's view into the API's.
+func viewsOf(reports []consumers.Report) []api.Account {
+	out := make([]api.Account, 0, len(reports))
+	for _, r := range reports {
+		c, h := counters(r.Counters), api.Health(r.Health)
+		out = append(out, api.Account{Name: r.Account.Name, Kind: r.Account.Kind, Weight: r.Account.Weight, Concurrency: r.Account.Concurrency,
+			Rate: r.Account.Rate, ChunkLimit: r.Account.ChunkLimit, Events: r.Account.Events, Health: &h, Worker: &c})
+	}
+	return out
+}
+
+func counters(c consumers.Counters) api.Counters {
+	return api.Counters{Calls: c.Calls, Accepted: c.Accepted, Refused: c.Refused, Unknown: c.Unknown, Delivered: c.Delivered,
+		Failures: c.Failures, Inflight: c.Inflight}
+}
+
+// reports tells of all accounts: from the configuration, with the health that
+// the workers report. Of several workers' views the worst is shown.
+func (a *app) reports(ctx context.Context) ([]api.Account, error) {
+	byName := map[string]*api.Account{}
+	var out []api.Account
+	for _, acc := range a.accounts {
+		out = append(out, api.Account{Name: acc.Name, Kind: acc.Kind, Weight: acc.Weight, Concurrency: acc.Concurrency, Rate: acc.Rate,
+			ChunkLimit: acc.ChunkLimit, Events: acc.Events})
+	}
+	for i := range out {
+		byName[out[i].Name] = &out[i]
+	}
+	views, err := a.workerViews(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range views {
+		mine := byName[v.Name]
+		if mine == nil || v.Health == nil || v.Worker == nil {
+			continue
+		}
+		if mine.Health == nil || worse(v.Health.State, mine.Health.State) {
+			mine.Health = v.Health
+		}
+		if mine.Worker == nil {
+			mine.Worker = &api.Counters{}
+		}
+		add(mine.Worker, v.Worker)
+	}
+	return out, nil
+}
+
+func (a *app) workerViews(ctx context.Context) ([]api.Account, error) {
+	if a.engine != nil && storeName(a.cfg) == "sqlite" {
+		return viewsOf(a.engine.Reports()), nil // the only worker there is
+	}
+	raw, err := a.store.Reports(ctx, reportKind)
+	if err != nil {
+		return nil, err
+	}
+	var out []api.Account
+	for worker, b := range raw {
+		var v []api.Account
+		if err := json.Unmarshal(b, &v); err != nil {
+			a.log.Warn("report of a worker cannot be read", "worker", worker, "err", err)
+			continue
+		}
+		out = append(out, v...)
+	}
+	slices.SortFunc(out, func(x, y api.Account) int { return strings.Compare(x.Name, y.Name) })
+	return out, nil
+}
+
+func worse(a, b string) bool {
+	order := []string{consumers.Healthy, consumers.HalfOpen, consumers.Slowed, consumers.Tripped, consumers.Shut}
+	return slices.Index(order, a) > slices.Index(order, b)
+}
+
+func add(to, c *api.Counters) {
+	to.Calls += c.Calls
+	to.Accepted += c.Accepted
+	to.Refused += c.Refused
+	to.Unknown += c.Unknown
+	to.Delivered += c.Delivered
+	to.Failures += c.Failures
+	to.Inflight += c.Inflight
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// streams are where commands write.
+type streams struct{ out, err io.Writer }
+
+// cli is what all commands share.
+type cli struct {
+	streams
+	environ    []string // nil: the process's own
+	args       []string
+	store      models.Store // of the process that runs a handed-over command; else nil
+	configFile string
+}
+
+// run executes a command line and returns the exit code.
+func run(ctx context.Context, args []string, s streams, environ []string) int {
+	return runOn(ctx, args, s, environ, nil)
+}
+
+// runOn executes a command line on a store that is open already.
+func runOn(ctx context.Context, args []string, s streams, environ []string, store models.Store) int {
+	c := &cli{streams: s, environ: environ, args: args, store: store}
+	root := &cobra.Command{
+		Use:           "safedelivr",
+		Short:         "An email gateway that fails over between providers, and loses and doubles nothing",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	root.SetArgs(args)
+	root.PersistentFlags().StringVarP(&c.configFile, "config", "c", "", "configuration file (YAML); the environment goes over it")
+	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.simulatorCommand(), c.demoCommand(), c.userCommand(), c.keyCommand(), c.healthCommand(), c.versionCommand())
+	if err := root.ExecuteContext(ctx); err != nil {
+		var quiet exitCode
+		if errors.As(err, &quiet) {
+			return int(quiet)
+		}
+		fmt.Fprintln(s.err, "safedelivr:", err)
+		return 1
+	}
+	return 0
+}
+
+// exitCode ends the program without another word.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// load reads the configuration.
+func (c *cli) load() (config.Config, error) {
+	cfg, err := config.Load(c.configFile, c.environ)
+	if err != nil {
+		return cfg, fmt.Errorf("the configuration has mistakes:\n%w", err)
+	}
+	return cfg, nil
+}
+
+func (c *cli) logger(cfg *config.Config) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.Log)) // checked by config
+	o := &slog.HandlerOptions{Level: level}
+	if cfg.LogJSON {
+		return slog.New(slog.NewJSONHandler(c.err, o))
+	}
+	return slog.New(slog.NewTextHandler(c.err, o))
+}
+
+func (c *cli) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Run: func(*cobra.Command, []string) { fmt.Fprintln(c.out, version()) },
+	}
+}
+
+// version is the module's version, or the commit it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	if v == "" || v == "(devel)" {
+		v = "devel"
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+				v += "-" + s.Value[:12]
+			}
+		}
+	}
+	return "safedelivr " + v + " " + info.GoVersion
+}

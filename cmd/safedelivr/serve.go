@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/cassandra"
+)
+
+func (c *cli) serveCommand() *cobra.Command {
+	var roles string
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run Safedelivr: API, webhooks and workers", Args: cobra.NoArgs,
+		Long: "Run Safedelivr. Without any service configured everything runs in this process on SQLite and an in-process broker;\n" +
+			"SAFEDELIVR_CASSANDRA_HOSTS and SAFEDELIVR_AMQP_URL switch to Cassandra and RabbitMQ, and roles can then run apart.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			environ := c.environ
+			if roles != "" {
+				environ = append(slices.Clone(c.env()), "SAFEDELIVR_ROLES="+roles)
+			}
+			with := *c
+			with.environ = environ
+			cfg, err := with.load()
+			if err != nil {
+				return err
+			}
+			log := c.logger(&cfg)
+			if len(cfg.Accounts) == 0 {
+				log.Warn("no provider account is configured: batches are kept, and nothing can be sent")
+			}
+			a, err := newApp(cmd.Context(), &cfg, log)
+			if err != nil {
+				return err
+			}
+			return a.serve(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVar(&roles, "roles", "", "what this process does, separated by commas: api, webhooks, worker (default: all)")
+	return cmd
+}
+
+func (c *cli) migrateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "migrate", Short: "Bring the schema of the store up to date", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := c.load()
+			if err != nil {
+				return err
+			}
+			log := c.logger(&cfg)
+			if len(cfg.Cassandra.Hosts) > 0 {
+				applied, err := cassandra.Migrate(cmd.Context(), cassandraConfig(&cfg, log))
+				if err != nil {
+					return err
+				}
+				if len(applied) == 0 {
+					fmt.Fprintln(c.out, "the schema is up to date")
+				} else {
+					fmt.Fprintln(c.out, "applied:", strings.Join(applied, ", "))
+				}
+				return nil
+			}
+			store, err := openStore(cmd.Context(), &cfg, log) // brings its own schema up to date
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(c.out, "the schema is up to date")
+			return store.Close()
+		},
+	}
+}

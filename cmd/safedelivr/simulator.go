@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+// recipientKey is the metadata that names a recipient in what the adapters send.
+const recipientKey = "sd_log"
+
+// simulatorKey signs the simulated SendGrid's webhooks unless another key is
+// given. It protects nothing: it is here so that the pieces of a demonstration
+// fit together without any set-up.
+const (
+	simulatorKey       = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgvItwxXPD4RZPNv1nfN8wANLJrjQpKpDYGbxNlj7QGzuhRANCAAQ39MPiABZmeyXhiYOZGsvwNYuhJ1WNM65cOSUaleSiYQsnEn3WQXiQdElufwA8jYrNQrsysL1Kv715M6wyMLW7"
+	simulatorPublicKey = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEN/TD4gAWZnsl4YmDmRrL8DWLoSdVjTOuXDklGpXkomELJxJ91kF4kHRJbn8API2KzUK7MrC9Sr+9eTOsMjC1uw=="
+)
+
+func (c *cli) simulatorCommand() *cobra.Command {
+	var listen string
+	var specs []string
+	var o simulator.Options
+	var latency, delay time.Duration
+	cmd := &cobra.Command{
+		Use: "simulator", Short: "Run stand-ins for the providers' HTTP APIs", Args: cobra.NoArgs,
+		Long: "Run stand-ins for SendGrid and Mailgun, with faults and signed webhooks. Each account lives under its own path:\n" +
+			"base_url http://HOST/<account>. The control API is under /control/.\n\n" +
+			"  --account name=sg,kind=sendgrid,key=K,webhook=http://127.0.0.1:8080/webhooks/sg\n" +
+			"  --account name=mg,kind=mailgun,key=K,domain=mail.example.com,signing=S,webhook=http://127.0.0.1:8080/webhooks/mg",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.RecipientKey, o.Latency, o.EventDelay = recipientKey, latency, delay
+			return c.simulate(cmd.Context(), listen, specs, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&listen, "listen", "127.0.0.1:8025", "address to listen on; there is no access control, so keep it on loopback")
+	f.StringArrayVar(&specs, "account", nil, "an account; may be given several times")
+	f.Float64Var(&o.TimeScale, "time-scale", 60, "how much faster than real retries and delays run")
+	f.DurationVar(&latency, "latency", 0, "answer time of every call")
+	f.DurationVar(&delay, "event-delay", 200*time.Millisecond, "time from a call to its events")
+	f.Uint64Var(&o.Seed, "seed", 0, "seed of everything random; 0: a new one")
+	f.BoolVar(&o.KeepContent, "keep-content", false, "keep subject and bodies of all mail in memory")
+	return cmd
+}
+
+func (c *cli) simulate(ctx context.Context, listen string, specs []string, o simulator.Options) error {
+	sim := simulator.New(o)
+	defer sim.Close()
+	var mistakes []error
+	for _, spec := range specs {
+		a, err := parseSimulated(spec)
+		if err == nil {
+			err = sim.AddAccount(a)
+		}
+		if err != nil {
+			mistakes = append(mistakes, fmt.Errorf("--account %s: %w", spec, err))
+		}
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "simulator on http://%s\n", l.Addr())
+	for _, a := range sim.Accounts() {
+		line := fmt.Sprintf("  %s (%s): base_url http://%s/%s", a.Name, a.Kind, l.Addr(), a.Name)
+		if key := sim.PublicKey(a.Name); key != "" {
+			line += " webhook_key " + key
+		}
+		fmt.Fprintln(c.out, line)
+	}
+	return serveUntil(ctx, l, sim, sim.Close)
+}
+
+// serveUntil serves h until ctx ends; before is run first on the way out.
+func serveUntil(ctx context.Context, l net.Listener, h http.Handler, before func()) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	before()
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := server.Shutdown(stop); err != nil {
+		_ = server.Close() // requests that would not end
+	}
+	<-failed
+	return nil
+}
+
+// parseSimulated reads name=…,kind=…,key=…,domain=…,signing=…,webhook=….
+func parseSimulated(spec string) (simulator.Account, error) {
+	a := simulator.Account{}
+	fields := map[string]*string{"name": &a.Name, "kind": &a.Kind, "key": &a.Key, "domain": &a.Domain, "signing": &a.SigningKey, "webhook": &a.WebhookURL}
+	for part := range strings.SplitSeq(spec, ",") {
+		k, v, _ := strings.Cut(part, "=")
+		if fields[k] == nil {
+			return a, fmt.Errorf("%q is none of name, kind, key, domain, signing, webhook", k)
+		}
+		*fields[k] = v
+	}
+	if a.Kind == simulator.SendGrid && a.SigningKey == "" {
+		a.SigningKey = simulatorKey
+	}
+	return a, nil
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+func (c *cli) env() []string {
+	if c.environ != nil {
+		return c.environ
+	}
+	return os.Environ()
+}
+
+var userNames = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+// withStore runs f on the configured store.
+func (c *cli) withStore(ctx context.Context, f func(context.Context, models.Store) error) error {
+	if c.store != nil {
+		return f(ctx, c.store)
+	}
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	store, err := openStore(ctx, &cfg, c.logger(&cfg))
+	if errors.Is(err, embedded.ErrInUse) {
+		return c.handOver(ctx, &cfg)
+	}
+	if err != nil {
+		return err
+	}
+	err = f(ctx, store)
+	return errors.Join(err, store.Close())
+}
+
+func (c *cli) userCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "user", Short: "Users"}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use: "add NAME", Short: "Add a user", Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				if !userNames.MatchString(args[0]) {
+					return fmt.Errorf("%q is not a user name: a-z, 0-9, dot, dash and underscore, at most 64", args[0])
+				}
+				return c.withStore(cmd.Context(), func(ctx context.Context, s models.Store) error {
+					u := models.User{ID: models.NewUserID(), Name: args[0], Created: time.Now().UTC()}
+					if err := s.CreateUser(ctx, u); err != nil {
+						if errors.Is(err, models.ErrExists) {
+							return fmt.Errorf("there is a user %s already", args[0])
+						}
+						return err
+					}
+					fmt.Fprintf(c.out, "user %s added; give it a key: safedelivr key add %s\n", u.Name, u.Name)
+					return nil
+				})
+			},
+		},
+		&cobra.Command{
+			Use: "list", Short: "List users", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return c.withStore(cmd.Context(), func(ctx context.Context, s models.Store) error {
+					users, err := s.Users(ctx)
+					if err != nil {
+						return err
+					}
+					w := tabwriter.NewWriter(c.out, 0, 4, 2, ' ', 0)
+					fmt.Fprintln(w, "NAME\tID\tCREATED")
+					for _, u := range users {
+						fmt.Fprintf(w, "%s\t%s\t%s\n", u.Name, u.ID, u.Created.Format(time.RFC3339))
+					}
+					return w.Flush()
+				})
+			},
+		})
+	return cmd
+}
+
+func (c *cli) keyCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "key", Short: "API keys of a user"}
+	var name string
+	add := &cobra.Command{
+		Use: "add USER", Short: "Make an API key; it is shown once", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withUser(cmd.Context(), args[0], func(ctx context.Context, s models.Store, u models.User) error {
+				key, secret := models.NewKey(u.ID, name, time.Now())
+				if err := s.CreateKey(ctx, key); err != nil {
+					return err
+				}
+				fmt.Fprintf(c.err, "key %s of %s; it is not shown again:\n", key.ID, u.Name)
+				fmt.Fprintln(c.out, secret)
+				return nil
+			})
+		},
+	}
+	add.Flags().StringVar(&name, "name", "", "what the key is for")
+	cmd.AddCommand(add,
+		&cobra.Command{
+			Use: "list USER", Short: "List the keys of a user", Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return c.withUser(cmd.Context(), args[0], func(ctx context.Context, s models.Store, u models.User) error {
+					keys, err := s.Keys(ctx, u.ID)
+					if err != nil {
+						return err
+					}
+					w := tabwriter.NewWriter(c.out, 0, 4, 2, ' ', 0)
+					fmt.Fprintln(w, "KEY\tNAME\tCREATED\tREVOKED")
+					for _, k := range keys {
+						revoked := "-"
+						if !k.Revoked.IsZero() {
+							revoked = k.Revoked.UTC().Format(time.RFC3339)
+						}
+						fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", k.ID, k.Name, k.Created.Format(time.RFC3339), revoked)
+					}
+					return w.Flush()
+				})
+			},
+		},
+		&cobra.Command{
+			Use: "revoke USER KEY", Short: "Revoke a key, effective within a second", Args: cobra.ExactArgs(2),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return c.withUser(cmd.Context(), args[0], func(ctx context.Context, s models.Store, u models.User) error {
+					if err := s.RevokeKey(ctx, u.ID, args[1], time.Now().UTC()); err != nil {
+						if errors.Is(err, models.ErrNotFound) {
+							return fmt.Errorf("%s has no key %s", u.Name, args[1])
+						}
+						return err
+					}
+					fmt.Fprintf(c.out, "key %s revoked\n", args[1])
+					return nil
+				})
+			},
+		})
+	return cmd
+}
+
+func (c *cli) withUser(ctx context.Context, name string, f func(context.Context, models.Store, models.User) error) error {
+	return c.withStore(ctx, func(ctx context.Context, s models.Store) error {
+		u, err := s.UserByName(ctx, name)
+		if errors.Is(err, models.ErrNotFound) {
+			return fmt.Errorf("there is no user %s", name)
+		}
+		if err != nil {
+			return err
+		}
+		return f(ctx, s, u)
+	})
+}
