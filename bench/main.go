@@ -1,0 +1,101 @@
+// Command bench measures Safedelivr as its users meet it: the product and the
+// simulated providers run as processes of their own, this one posts and counts.
+// Beside every figure of the product stands a raw one, measured in the same run
+// on the same machine: what the same bytes cost without the product's promises.
+//
+// scripts/bench starts it with the services that the real backend needs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// sizes are how much is measured.
+type sizes struct {
+	runs       int   // the median of so many is quoted
+	bulkPosts  int   // posts of 1,000 recipients
+	singles    int   // posts of one recipient, per connection
+	conns      int   // connections that post
+	deliver    int   // recipients on their way to a provider
+	oneEvents  int   // posts of one event
+	manyEvents int   // events in posts of 1,000
+	memory     []int // recipients of one batch
+}
+
+var (
+	full  = sizes{runs: 3, bulkPosts: 400, singles: 1500, conns: 16, deliver: 300_000, oneEvents: 20_000, manyEvents: 300_000, memory: []int{10_000, 100_000, 1_000_000}}
+	quick = sizes{runs: 1, bulkPosts: 100, singles: 200, conns: 16, deliver: 50_000, oneEvents: 2_000, manyEvents: 50_000, memory: []int{10_000, 100_000}}
+)
+
+// bench is one run of the driver.
+type bench struct {
+	sizes
+	ctx     context.Context //nolint:containedctx // the driver's life is one call
+	product string          // path of the binary
+	dir     string
+	report  report
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	b := &bench{ctx: ctx}
+	small := flag.Bool("quick", false, "small sizes, one run each")
+	out := flag.String("out", "", "write the table as Markdown to this file")
+	only := flag.String("only", "", "run those of: accept, deliver, events, memory; separated by commas")
+	on := flag.String("backends", "", "run on those of: embedded, real; separated by commas (default: what can be had)")
+	versions := flag.String("versions", "", "versions of the servers, for the table")
+	flag.StringVar(&b.product, "product", "", "path of the safedelivr binary")
+	flag.Parse()
+	if b.product == "" {
+		return errors.New("name the binary with -product; scripts/bench builds it")
+	}
+	b.sizes = full
+	if *small {
+		b.sizes = quick
+	}
+	var err error
+	if b.dir, err = os.MkdirTemp("", "safedelivr-bench-"); err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(b.dir) }()
+	parts := []struct {
+		name string
+		run  func(*backend) error
+	}{{"accept", b.accept}, {"deliver", b.deliverAll}, {"events", b.events}, {"memory", b.memoryAll}}
+	for _, be := range backends() {
+		if *on != "" && !slices.Contains(strings.Split(*on, ","), be.name) {
+			continue
+		}
+		for _, p := range parts {
+			if *only != "" && !slices.Contains(strings.Split(*only, ","), p.name) {
+				continue
+			}
+			if err := p.run(be); err != nil {
+				return fmt.Errorf("%s on %s: %w", p.name, be.title, err)
+			}
+		}
+	}
+	b.report.small = *small
+	b.report.print(os.Stdout, *versions)
+	if *out != "" {
+		return b.report.write(*out, *versions)
+	}
+	return nil
+}

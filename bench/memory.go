@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+)
+
+// memoryAll measures the most memory that the product ever held while one batch
+// went through all of it: upload, dispatch, and events until the end.
+func (b *bench) memoryAll(be *backend) error {
+	for _, n := range b.memory {
+		title := fmt.Sprintf("peak memory, %s recipients in one batch", thousands(int64(n)))
+		fmt.Fprintln(os.Stderr, be.title+":", title)
+		peak, took, err := b.memoryRun(be, n)
+		if err != nil {
+			return err
+		}
+		b.report.add(be, title, peak, "MB", fmt.Sprintf("with all events, done after %.1f s", took.Seconds()))
+	}
+	return nil
+}
+
+func (b *bench) memoryRun(be *backend, n int) (float64, time.Duration, error) {
+	r, err := b.newRig(be, &rigOptions{concurrency: atOnce, webhooks: true})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer r.close()
+	begin := time.Now()
+	if _, err := r.post(batchStream(n, "")); err != nil {
+		return 0, 0, err
+	}
+	if err := r.wait(func() (bool, error) {
+		t, err := r.totals()
+		time.Sleep(25 * time.Millisecond) // the questions shall not count
+		return t.Success == int64(n), err
+	}); err != nil {
+		t, _ := r.totals()
+		return 0, 0, fmt.Errorf("%w: %+v", err, t)
+	}
+	took := time.Since(begin)
+	peak, err := r.serve.peak()
+	return float64(peak) / 1e6, took, err
+}

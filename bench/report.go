@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// base is a raw figure that the product's is held against.
+type base struct {
+	name  string
+	value float64
+}
+
+type line struct {
+	backend, title, unit, detail string
+	value                        float64
+	bases                        []base
+}
+
+// report gathers the lines of the table.
+type report struct {
+	lines []line
+	small bool
+}
+
+func (t *report) add(be *backend, title string, value float64, unit, detail string, bases ...base) {
+	l := line{be.title, title, unit, detail, value, bases}
+	t.lines = append(t.lines, l)
+	fmt.Fprintf(os.Stderr, "  %s %s (%s); %s\n", figure(value), unit, detail, l.held())
+}
+
+// held says what the raw figures are and which part of them is reached.
+func (l *line) held() string {
+	var parts []string
+	for _, b := range l.bases {
+		parts = append(parts, fmt.Sprintf("%s %s: %.2f of it", b.name, figure(b.value), l.value/b.value))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (t *report) print(w io.Writer, versions string) {
+	fmt.Fprintf(w, "# Benchmarks\n\nWritten by `scripts/bench` on %s.", time.Now().UTC().Format(time.DateOnly))
+	if t.small {
+		fmt.Fprint(w, " **Small sizes, one run each: figures to see that it works, not to quote.**")
+	}
+	fmt.Fprintf(w, "\n\nMachine: %s. %s, %s.", machine(), runtime.Version(), kernel())
+	if versions != "" {
+		fmt.Fprintf(w, " %s.", versions)
+	}
+	fmt.Fprint(w, " Product, simulated providers, servers and the driver share the processors; "+
+		"product and simulator are processes of their own. Figures are medians of several runs, except memory. "+
+		"Each raw figure was measured in the same run: what the same bytes cost without the product's promises.\n")
+	backend := ""
+	for i := range t.lines {
+		l := &t.lines[i]
+		if l.backend != backend {
+			backend = l.backend
+			fmt.Fprintf(w, "\n## On %s\n\n| what | reached | raw, and the part reached of it | |\n|---|---|---|---|\n", backend)
+		}
+		fmt.Fprintf(w, "| %s | %s %s | %s | %s |\n", l.title, figure(l.value), l.unit, l.held(), l.detail)
+	}
+}
+
+func (t *report) write(path, versions string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	t.print(f, versions)
+	return f.Close()
+}
+
+func machine() string {
+	memory := "?"
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		if _, rest, ok := strings.Cut(string(text), "MemTotal:"); ok {
+			if kib, err := strconv.Atoi(strings.Fields(rest)[0]); err == nil {
+				memory = fmt.Sprintf("%.0f GiB", float64(kib)/(1<<20))
+			}
+		}
+	}
+	model := ""
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		if _, rest, ok := strings.Cut(string(text), "model name"); ok {
+			name, _, _ := strings.Cut(rest, "\n")
+			model = " (" + strings.TrimSpace(strings.TrimLeft(name, "\t :")) + ")"
+		}
+	}
+	return fmt.Sprintf("%d cores%s, %s of memory", runtime.NumCPU(), model, memory)
+}
+
+func kernel() string {
+	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return runtime.GOOS
+	}
+	return "Linux " + strings.TrimSpace(string(text))
+}
+
+// figure rounds to three digits, with thousands apart.
+func figure(v float64) string {
+	if v < 100 {
+		return fmt.Sprintf("%.1f", v)
+	}
+	n := int64(v)
+	for unit := int64(10); ; unit *= 10 {
+		if n/unit < 100 {
+			return thousands((n + unit/20) / (unit / 10) * (unit / 10))
+		}
+	}
+}
+
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func short(d time.Duration) string {
+	return strconv.FormatFloat(d.Seconds()*1000, 'f', 1, 64) + " ms"
+}

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/safedelivr/safedelivr/cassandra"
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+// What the pieces agree on. The key pair is the one that the simulator command
+// takes when none is given.
+const (
+	providerKey = "bench-key"
+	domain      = "mail.bench.test"
+	mailgunKey  = "bench-signing-key"
+	sendgridKey = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgvItwxXPD4RZPNv1nfN8wANLJrjQpKpDYGbxNlj7QGzuhRANCAAQ39MPiABZmeyXhiYOZGsvwNYuhJ1WNM65cOSUaleSiYQsnEn3WQXiQdElufwA8jYrNQrsysL1Kv715M6wyMLW7"
+	sendgridPub = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEN/TD4gAWZnsl4YmDmRrL8DWLoSdVjTOuXDklGpXkomELJxJ91kF4kHRJbn8API2KzUK7MrC9Sr+9eTOsMjC1uw=="
+)
+
+// patience bounds every wait.
+const patience = 10 * time.Minute
+
+// backend is a set of services, with names of their own for each product.
+type backend struct {
+	name, title string
+	env         func(dir string) []string
+	openStore   func(ctx context.Context, dir string) (models.Store, error)
+}
+
+// backends lists the embedded one, and the real servers where they run.
+func backends() []*backend {
+	list := []*backend{{
+		name: "embedded", title: "embedded",
+		env: func(dir string) []string { return []string{"SAFEDELIVR_DATA_DIR=" + dir} },
+		openStore: func(_ context.Context, dir string) (models.Store, error) {
+			return embedded.OpenStore(dir, embedded.StoreOptions{})
+		},
+	}}
+	amqp, hosts := os.Getenv("SAFEDELIVR_TEST_AMQP_URL"), os.Getenv("SAFEDELIVR_TEST_CASSANDRA_HOSTS")
+	if amqp == "" || hosts == "" {
+		return list
+	}
+	return append(list, &backend{
+		name: "real", title: "RabbitMQ + Cassandra",
+		env: func(dir string) []string {
+			id := models.NewUserID()
+			return []string{"SAFEDELIVR_DATA_DIR=" + dir, "SAFEDELIVR_AMQP_URL=" + amqp, "SAFEDELIVR_AMQP_PREFIX=b" + id,
+				"SAFEDELIVR_CASSANDRA_HOSTS=" + hosts, "SAFEDELIVR_CASSANDRA_KEYSPACE=b" + id}
+		},
+		openStore: func(ctx context.Context, _ string) (models.Store, error) {
+			return cassandra.Open(ctx, cassandra.Config{Hosts: strings.Split(hosts, ","), Keyspace: "b" + models.NewUserID(), Migrate: true})
+		},
+	})
+}
+
+// rigOptions are what the measurements vary.
+type rigOptions struct {
+	latency     time.Duration // answer time of the providers
+	concurrency int           // calls at once per account
+	webhooks    bool          // the simulator posts events to the product
+	hooksTo     string        // or to this URL
+	accounts    []string      // that the product uses; nil = both
+	eventDelay  time.Duration
+}
+
+// rig is the product and the providers, each a process.
+type rig struct {
+	b       *bench
+	env     []string
+	addr    string
+	key     string
+	sim     *simulator.Client
+	simURL  string
+	serve   *child
+	provide *child
+	http    *http.Client
+}
+
+// child is a process of ours.
+type child struct {
+	cmd *exec.Cmd
+	out bytes.Buffer
+}
+
+func (b *bench) start(env []string, args ...string) (*child, error) {
+	c := &child{cmd: exec.CommandContext(b.ctx, b.product, args...)}
+	c.cmd.Env = append(cleanEnv(), env...)
+	c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.out
+	// It goes down with this process, however that ends.
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return c, c.cmd.Start()
+}
+
+// cleanEnv is the environment without settings of a product.
+func cleanEnv() []string {
+	var out []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "SAFEDELIVR_") || strings.HasPrefix(e, "SAFEDELIVR_TEST_RUN=") {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func (c *child) stop() {
+	if c == nil {
+		return
+	}
+	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() { _ = c.cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(50 * time.Second):
+		_ = c.cmd.Process.Kill()
+		<-done
+	}
+}
+
+// peak is the most memory the process ever held, in bytes (VmHWM).
+func (c *child) peak() (int64, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if rest, ok := strings.CutPrefix(s.Text(), "VmHWM:"); ok {
+			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, errors.New("no VmHWM")
+}
+
+// cpu is the processor time that the process took.
+func (c *child) cpu() time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	user, _ := strconv.ParseInt(fields[11], 10, 64)
+	system, _ := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100 everywhere
+}
+
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// newRig starts providers and product on fresh data, with a user and a key.
+func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
+	dir, err := os.MkdirTemp(b.dir, "data-")
+	if err != nil {
+		return nil, err
+	}
+	r = &rig{b: b, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: patience}}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, r.output())
+			r.close()
+		}
+	}()
+	simAddr, err := freeAddr()
+	if err != nil {
+		return r, err
+	}
+	if r.addr, err = freeAddr(); err != nil {
+		return r, err
+	}
+	hook := func(account string) string {
+		switch {
+		case o.hooksTo != "":
+			return ",webhook=" + o.hooksTo + "/" + account
+		case o.webhooks:
+			return ",webhook=http://" + r.addr + "/webhooks/" + account
+		}
+		return ""
+	}
+	if o.eventDelay == 0 {
+		o.eventDelay = 200 * time.Millisecond
+	}
+	if r.provide, err = b.start(nil, "simulator", "--listen", simAddr, "--latency", o.latency.String(), "--event-delay", o.eventDelay.String(),
+		"--account", "name=sg,kind=sendgrid,key="+providerKey+hook("sg"),
+		"--account", "name=mg,kind=mailgun,key="+providerKey+",domain="+domain+",signing="+mailgunKey+hook("mg")); err != nil {
+		return r, err
+	}
+	r.simURL = "http://" + simAddr
+	r.sim = &simulator.Client{URL: r.simURL, HTTP: r.http}
+	r.env = append(be.env(dir), "SAFEDELIVR_LISTEN="+r.addr, "SAFEDELIVR_LOG=error")
+	for _, name := range []string{"sg", "mg"} {
+		if len(o.accounts) > 0 && o.accounts[0] != name {
+			continue
+		}
+		p := "SAFEDELIVR_ACCOUNTS_" + strings.ToUpper(name) + "_"
+		r.env = append(r.env, p+"API_KEY="+providerKey, p+"BASE_URL="+r.simURL+"/"+name, p+"CONCURRENCY="+strconv.Itoa(o.concurrency), p+"CHUNK_LIMIT=1000")
+		if name == "sg" {
+			r.env = append(r.env, p+"KIND=sendgrid", p+"WEBHOOK_KEY="+sendgridPub)
+		} else {
+			r.env = append(r.env, p+"KIND=mailgun", p+"DOMAIN="+domain, p+"WEBHOOK_KEY="+mailgunKey)
+		}
+	}
+	for _, args := range [][]string{{"migrate"}, {"user", "add", "bench"}, {"key", "add", "bench"}} {
+		cmd := exec.CommandContext(b.ctx, b.product, args...)
+		cmd.Env = append(cleanEnv(), r.env...)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			return r, fmt.Errorf("%v: %w: %s", args, err, errs.String())
+		}
+		r.key = strings.TrimSpace(string(out)) // the last one prints the key
+	}
+	if r.serve, err = b.start(r.env, "serve"); err != nil {
+		return r, err
+	}
+	return r, r.wait(func() (bool, error) {
+		_, err := r.sim.Accounts(b.ctx)
+		return err == nil && r.ready(), b.ctx.Err()
+	})
+}
+
+// ready reports whether the product answers that it is.
+func (r *rig) ready() bool {
+	q, err := http.NewRequestWithContext(r.b.ctx, http.MethodGet, "http://"+r.addr+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := r.http.Do(q)
+	if err != nil {
+		return false // not listening yet
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+func (r *rig) output() string {
+	text := ""
+	for _, c := range []*child{r.serve, r.provide} {
+		if c != nil {
+			text += c.out.String()
+		}
+	}
+	return text[:min(len(text), 4000)]
+}
+
+func (r *rig) close() {
+	r.serve.stop()
+	r.provide.stop()
+	r.http.CloseIdleConnections()
+}
+
+// wait asks every few milliseconds.
+func (r *rig) wait(done func() (bool, error)) error {
+	end := time.Now().Add(patience)
+	for {
+		if ok, err := done(); ok || err != nil {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("not done after %s\n%s", patience, r.output())
+		}
+		select {
+		case <-r.b.ctx.Done():
+			return r.b.ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// post sends one batch.
+func (r *rig) post(body io.Reader) (models.ID, error) {
+	var accepted struct {
+		ID models.ID `json:"id"`
+	}
+	err := r.call(http.MethodPost, "/v1/batches", body, http.StatusAccepted, &accepted)
+	return accepted.ID, err
+}
+
+func (r *rig) call(method, path string, body io.Reader, want int, out any) error {
+	q, err := http.NewRequestWithContext(r.b.ctx, method, "http://"+r.addr+path, body)
+	if err != nil {
+		return err
+	}
+	q.Header.Set("Authorization", "Bearer "+r.key)
+	q.Header.Set("Content-Type", "application/json")
+	resp, err := r.http.Do(q)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != want {
+		return fmt.Errorf("%s %s answered %d: %.500s\n%s", method, path, resp.StatusCode, text, r.output())
+	}
+	return json.Unmarshal(text, out)
+}
+
+// totals are the sums of the user's days.
+type totals struct {
+	Accepted, Queued, Success, Failed int64
+}
+
+func (r *rig) totals() (totals, error) {
+	var out struct{ Totals totals }
+	err := r.call(http.MethodGet, "/v1/stats", nil, http.StatusOK, &out)
+	return out.Totals, err
+}
+
+// taken waits until the providers took n mails, and answers when that was seen.
+func (r *rig) taken(n int64) (time.Time, error) {
+	var at time.Time
+	err := r.wait(func() (bool, error) {
+		st, err := r.sim.Stats(r.b.ctx, "")
+		at = time.Now()
+		return st.Accepted >= n, err
+	})
+	return at, err
+}
