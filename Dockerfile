@@ -1,0 +1,22 @@
+# The whole product as one static binary in an otherwise empty image.
+FROM golang:1.26 AS build
+WORKDIR /src
+# First what changes rarely, so that the modules stay in a layer of their own.
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o /out/safedelivr ./cmd/safedelivr \
+    && mkdir /out/data
+
+FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /out/safedelivr /safedelivr
+# A number, so that an orchestrator can see that it is not root.
+COPY --from=build --chown=65532:65532 /out/data /data
+USER 65532:65532
+ENV SAFEDELIVR_DATA_DIR=/data SAFEDELIVR_LISTEN=:8080
+VOLUME /data
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["/safedelivr", "health"]
+ENTRYPOINT ["/safedelivr"]
+CMD ["serve"]

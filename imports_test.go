@@ -1,0 +1,97 @@
+package safedelivr_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/safedelivr/safedelivr/"
+
+// allowed is the law of who may import whom, by top-level room. Rooms never
+// import each other; only cmd knows all of them.
+var allowed = map[string][]string{
+	"models":    {"models"},
+	"config":    {"models"},
+	"cassandra": {"models"},
+	"rabbit":    {"models"},
+	"embedded":  {"models"},
+	"providers": {"models", "providers"},
+	"simulator": {},
+	"api":       {"models"},
+	"webhooks":  {"models"},
+	"consumers": {"models"},
+}
+
+// homes are libraries that stay inside one room each.
+var homes = map[string]string{
+	"github.com/gocql/gocql":          "cassandra",
+	"github.com/rabbitmq/amqp091-go":  "rabbit",
+	"modernc.org/sqlite":              "embedded",
+	"github.com/sendgrid/sendgrid-go": "providers",
+	"github.com/mailgun/mailgun-go":   "providers",
+	"github.com/sony/gobreaker":       "consumers",
+	"github.com/spf13/cobra":          "cmd",
+	"github.com/knadh/koanf":          "config",
+}
+
+func TestImports(t *testing.T) {
+	t.Parallel()
+	files := 0
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != "." && strings.HasPrefix(d.Name(), ".") {
+			return filepath.SkipDir
+		}
+		room, _, below := strings.Cut(filepath.ToSlash(path), "/")
+		if d.IsDir() || !strings.HasSuffix(path, ".go") || !below {
+			return nil
+		}
+		test := strings.HasSuffix(path, "_test.go")
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		require.NoError(t, err)
+		files++
+		for _, imp := range f.Imports {
+			name, err := strconv.Unquote(imp.Path.Value)
+			require.NoError(t, err)
+			checkLibrary(t, path, room, name)
+			ours, ok := strings.CutPrefix(name, module)
+			if !ok || room == "cmd" || room == "e2e" || room == "bench" {
+				continue
+			}
+			to, _, _ := strings.Cut(ours, "/")
+			// Tests may use the simulator and the embedded backends as peers.
+			if test && (to == "simulator" || to == "embedded" || to == "providers" || to == room) {
+				continue
+			}
+			// Suites below models are written against the simulator where needed.
+			if room == "models" && strings.HasPrefix(path, filepath.FromSlash("models/")) && strings.Contains(filepath.Dir(path), "test") && to == "simulator" {
+				continue
+			}
+			require.Contains(t, allowed[room], to, "%s imports %s", path, name)
+		}
+		return nil
+	}))
+	require.Greater(t, files, 50, "the walk found the code")
+}
+
+func checkLibrary(t *testing.T, path, room, name string) {
+	t.Helper()
+	for lib, home := range homes {
+		if (name == lib || strings.HasPrefix(name, lib+"/")) && room != home {
+			// The simulator's tests drive it with the providers' real SDKs.
+			if room == "simulator" && strings.HasSuffix(path, "_test.go") && home == "providers" {
+				continue
+			}
+			t.Errorf("%s imports %s, which stays in %s", path, name, home)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+# shellcheck shell=bash
+# RabbitMQ and Cassandra of our own: beside those that a developer runs, in a folder that goes
+# away, on ports that are free. Sourced by scripts/test and scripts/bench, which set HERE.
+
+# The variables by which scripts/services is told, with the port that is tried first.
+OWN_PORTS=(RABBIT_PORT=5683 RABBIT_API_PORT=15683 RABBIT_DIST_PORT=25683 RABBIT_EPMD_PORT=4383
+	CQL_PORT=9053 CASSANDRA_STORAGE_PORT=7013)
+
+# forget_settings: nothing that the caller exported for a Safedelivr of his own reaches what is
+# tested. What tells scripts/services how to work stays.
+forget_settings() {
+	local name
+	for name in $(compgen -e SAFEDELIVR_ || true); do
+		case $name in
+		SAFEDELIVR_SERVICES_ENGINE | SAFEDELIVR_SERVICES_JARS | SAFEDELIVR_SERVICES_TIMEOUT) ;;
+		SAFEDELIVR_JAVA_HOME | SAFEDELIVR_*_IMAGE | SAFEDELIVR_CASSANDRA_HEAP) ;;
+		*) unset "$name" ;;
+		esac
+	done
+}
+
+# own_up FOLDER: start both there and load what tests need to know of them.
+own_up() {
+	local pair port
+	export SAFEDELIVR_SERVICES_DIR=$1
+	for pair in "${OWN_PORTS[@]}"; do
+		port=$(free_port "${pair#*=}")
+		export "SAFEDELIVR_${pair%%=*}=$port"
+	done
+	OWN_UP=yes
+	"$HERE/services" up >/dev/null || return
+	# shellcheck disable=SC1091
+	. "$SAFEDELIVR_SERVICES_DIR/env"
+}
+
+# own_down: stop them. Safe to call at any time and twice.
+own_down() {
+	[ "${OWN_UP:-no}" = yes ] || return 0
+	"$HERE/services" down || return
+	OWN_UP=no
+}
+
+own_versions() { "$HERE/services" status | sed -E 's/: up, pid [0-9]+, [^,]*,/:/'; }
+
+free_port() { # FIRST
+	local port
+	for ((port = $1; port < $1 + 200; port += 10)); do
+		if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+			printf '%d' "$port"
+			return
+		fi
+	done
+	return 1
+}
