@@ -14,8 +14,8 @@ import (
 func (s *Store) CreateKey(ctx context.Context, k models.Key) error {
 	return s.call(ctx, func() error {
 		created := k.Created.UnixMilli()
-		err := s.exec(ctx, plain, `INSERT INTO keys_by_user (owner, id, hash, name, created) VALUES (?, ?, ?, ?, ?)`,
-			k.User, k.ID, k.Hash, k.Name, created)
+		err := s.exec(ctx, plain, `INSERT INTO keys_by_user (owner, id, hash, name, created, options) VALUES (?, ?, ?, ?, ?, ?)`,
+			k.User, k.ID, k.Hash, k.Name, created, k.KeyOptions.Encode())
 		if err != nil {
 			return err
 		}
@@ -24,22 +24,28 @@ func (s *Store) CreateKey(ctx context.Context, k models.Key) error {
 				return err
 			}
 		}
-		return s.exec(ctx, plain, `INSERT INTO keys_by_hash (hash, owner, id, name, created) VALUES (?, ?, ?, ?, ?)`,
-			k.Hash, k.User, k.ID, k.Name, created)
+		return s.exec(ctx, plain, `INSERT INTO keys_by_hash (hash, owner, id, name, created, options) VALUES (?, ?, ?, ?, ?, ?)`,
+			k.Hash, k.User, k.ID, k.Name, created, k.KeyOptions.Encode())
 	}, "create key %s", k.ID)
 }
 
 func readKey(scan scanner) (k models.Key, err error) {
-	var created, revoked int64
-	err = scan(&k.Hash, &k.User, &k.ID, &k.Name, &created, &revoked)
+	var (
+		created, revoked int64
+		options          string
+	)
+	if err := scan(&k.Hash, &k.User, &k.ID, &k.Name, &created, &revoked, &options); err != nil {
+		return k, err
+	}
 	k.Created, k.Revoked = timeOf(created), timeOf(revoked)
-	return k, err
+	k.KeyOptions, err = models.DecodeKeyOptions(options)
+	return k, damaged(err)
 }
 
 // KeyByHash implements models.Store.
 func (s *Store) KeyByHash(ctx context.Context, hash string) (k models.Key, err error) {
 	err = s.call(ctx, func() (err error) {
-		k, err = single(ctx, &s.runner, readKey, `SELECT hash, owner, id, name, created, revoked FROM keys_by_hash WHERE hash = ?`, hash)
+		k, err = single(ctx, &s.runner, readKey, `SELECT hash, owner, id, name, created, revoked, options FROM keys_by_hash WHERE hash = ?`, hash)
 		if err == nil && k.ID == "" { // revoked, and never created
 			err = models.ErrNotFound
 		}
@@ -51,7 +57,7 @@ func (s *Store) KeyByHash(ctx context.Context, hash string) (k models.Key, err e
 // Keys implements models.Store.
 func (s *Store) Keys(ctx context.Context, user string) (ks []models.Key, err error) {
 	err = s.call(ctx, func() (err error) {
-		ks, err = query(ctx, &s.runner, readKey, `SELECT hash, owner, id, name, created, revoked FROM keys_by_user WHERE owner = ?`, user)
+		ks, err = query(ctx, &s.runner, readKey, `SELECT hash, owner, id, name, created, revoked, options FROM keys_by_user WHERE owner = ?`, user)
 		slices.SortFunc(ks, func(a, b models.Key) int {
 			return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
 		})

@@ -78,3 +78,16 @@ func (s *Store) Reports(ctx context.Context, kind string) (out map[string][]byte
 	}
 	return out, nil
 }
+
+// Report implements models.Store.
+func (s *Store) Report(ctx context.Context, kind, name string) (out []byte, err error) {
+	err = s.call(ctx, func() error {
+		value, err := single(ctx, &s.runner, column[[]byte], `SELECT value FROM reports WHERE kind = ? AND name = ?`, kind, name)
+		out = append([]byte{}, value...)
+		return err
+	}, "report %s of %s", kind, name)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}

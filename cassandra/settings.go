@@ -18,6 +18,7 @@ func settings(c *Config) map[string]string {
 		"consistency":  c.Consistency,
 		"serial":       c.Serial,
 		"shards":       strconv.Itoa(shards),
+		"control_part": strconv.Itoa(controlPart),
 		"name_parts":   strconv.Itoa(nameParts),
 		"list_bucket":  strconv.Itoa(listBucket),
 		"time_bucket":  strconv.Itoa(timeBucket),

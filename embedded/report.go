@@ -5,11 +5,16 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"time"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // PutReport implements models.Store.
 func (s *Store) PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
 	until := s.now().Add(ttl).UnixMilli()
+	if value == nil {
+		value = []byte{}
+	}
 	err := s.write(ctx, len(value)+100, func(c *conn) error {
 		_, err := c.exec(`INSERT INTO reports (kind, name, value, until) VALUES (?, ?, ?, ?)
 			ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, until = excluded.until`, kind, name, value, until)
@@ -33,6 +38,24 @@ func (s *Store) Reports(ctx context.Context, kind string) (map[string][]byte, er
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reports %s: %w", kind, err)
+	}
+	return out, nil
+}
+
+// Report implements models.Store.
+func (s *Store) Report(ctx context.Context, kind, name string) (out []byte, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		return c.query(`SELECT value FROM reports WHERE kind = ? AND name = ? AND until > ?`, func(row []driver.Value) error {
+			value, _ := row[0].([]byte) // NULL for an empty blob
+			out = append([]byte{}, value...)
+			return nil
+		}, kind, name, s.now().UnixMilli())
+	})
+	if err == nil && out == nil {
+		err = models.ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("report %s of %s: %w", kind, name, err)
 	}
 	return out, nil
 }

@@ -53,6 +53,9 @@ func (s *Store) Sweep(ctx context.Context, now time.Time, keep RetentionOptions)
 		now.UnixMilli(), sweepRows); err != nil {
 		return err
 	}
+	if err := s.sweep(ctx, `DELETE FROM claims WHERE key IN (SELECT key FROM claims WHERE until < ? LIMIT ?)`, now.UnixMilli(), sweepRows); err != nil {
+		return err
+	}
 	return s.sweep(ctx, `DELETE FROM witness WHERE (day, key) IN (SELECT day, key FROM witness WHERE day < ? ORDER BY day LIMIT ?)`,
 		dayOf(now)-witnessDays, sweepRows)
 }

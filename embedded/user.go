@@ -89,8 +89,8 @@ func (s *Store) CreateKey(ctx context.Context, k models.Key) error {
 		revoked = k.Revoked.UnixMilli()
 	}
 	err := s.write(ctx, 300, func(c *conn) error {
-		_, err := c.exec(`INSERT INTO keys (hash, user, id, name, created, revoked) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-			k.Hash, k.User, k.ID, k.Name, k.Created.UnixMilli(), revoked)
+		_, err := c.exec(`INSERT INTO keys (hash, user, id, name, created, revoked, options) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+			k.Hash, k.User, k.ID, k.Name, k.Created.UnixMilli(), revoked, k.KeyOptions.Encode())
 		return err
 	})
 	if err != nil {
@@ -101,13 +101,13 @@ func (s *Store) CreateKey(ctx context.Context, k models.Key) error {
 
 // KeyByHash implements models.Store.
 func (s *Store) KeyByHash(ctx context.Context, hash string) (models.Key, error) {
-	ks, err := s.keys(ctx, `SELECT hash, user, id, name, created, revoked FROM keys WHERE hash = ?`, hash)
+	ks, err := s.keys(ctx, `SELECT hash, user, id, name, created, revoked, options FROM keys WHERE hash = ?`, hash)
 	return single("key by hash", ks, err)
 }
 
 // Keys implements models.Store.
 func (s *Store) Keys(ctx context.Context, user string) ([]models.Key, error) {
-	ks, err := s.keys(ctx, `SELECT hash, user, id, name, created, revoked FROM keys WHERE user = ? ORDER BY created, id`, user)
+	ks, err := s.keys(ctx, `SELECT hash, user, id, name, created, revoked, options FROM keys WHERE user = ? ORDER BY created, id`, user)
 	if err != nil {
 		return nil, fmt.Errorf("keys of %s: %w", user, err)
 	}
@@ -117,11 +117,13 @@ func (s *Store) Keys(ctx context.Context, user string) ([]models.Key, error) {
 func (s *Store) keys(ctx context.Context, query string, args ...any) (ks []models.Key, err error) {
 	err = s.read(ctx, func(c *conn) error {
 		return c.query(query, func(row []driver.Value) error {
+			text, _ := row[6].(string) // NULL for a key of an earlier version
+			options, err := models.DecodeKeyOptions(text)
 			ks = append(ks, models.Key{
 				Hash: row[0].(string), User: row[1].(string), ID: row[2].(string), Name: row[3].(string),
-				Created: timeOf(row[4]), Revoked: timeOf(row[5]),
+				Created: timeOf(row[4]), Revoked: timeOf(row[5]), KeyOptions: options,
 			})
-			return nil
+			return stored(err)
 		}, args...)
 	})
 	return ks, err

@@ -55,9 +55,13 @@ type Batch struct {
 	Recipients int           `json:"recipients"`
 	Duplicates int           `json:"duplicates,omitempty"` // repeats that were dropped
 	Chunks     int           `json:"chunks"`
-	Sizes      []int         `json:"sizes,omitempty"` // recipients per chunk, where some chunk but the last has not 1,000
-	Deadline   time.Time     `json:"deadline"`        // after it nothing is handed over any more
+	Sizes      []int         `json:"sizes,omitempty"`    // recipients per chunk, where some chunk but the last has not 1,000
+	Deadline   time.Time     `json:"deadline"`           // after it nothing is handed over any more
+	Redacted   bool          `json:"redacted,omitempty"` // content and recipients were removed when their time was over
 }
+
+// Redact removes the content.
+func (b *Batch) Redact() { b.Content, b.Redacted = Content{}, true }
 
 // Created is the moment the batch was accepted.
 func (b *Batch) Created() time.Time { return b.ID.Time() }

@@ -37,9 +37,10 @@ type Entry struct {
 	MayDouble bool      `json:"md,omitempty"` // an earlier attempt's outcome was not known
 	Because   string    `json:"why,omitempty"`
 
-	// Of an ending, a cancellation or a release.
+	// Of an ending, a cancellation or a release. A release has MayDouble, too.
 	Reason Reason `json:"re,omitempty"`
 	Detail string `json:"d,omitempty"`
+	Order  int    `json:"o,omitempty"` // the line of the journal that ordered it
 }
 
 // Token is a random name of one append.

@@ -8,10 +8,11 @@ import (
 
 // Store is the truth. The contract is written for what Cassandra can serve:
 // every read is one partition or a cursor over one, and the only exclusive step
-// is a compare-and-set in one partition (Append, and the commit of a batch).
+// is a compare-and-set in one partition (Append, AppendControl, Claim, and the
+// commit of a batch).
 //
 // All methods may be called by many goroutines and processes at once. Every
-// write except those two is idempotent: doing it again with the same arguments
+// write except those is idempotent: doing it again with the same arguments
 // is doing it once. A write that returned nil survives a crash of the process
 // and of the machine. Implementations repeat idempotent writes on their own;
 // every method may return ErrUnavailable (nothing is known to have been done;
@@ -24,6 +25,9 @@ type Store interface {
 	SummaryStore
 	AgendaStore
 	InboxStore
+	ControlStore
+	ClaimStore
+	PrintStore
 
 	// Ping reports whether the store can serve. Errors: ErrUnavailable.
 	Ping(ctx context.Context) error
@@ -37,6 +41,9 @@ type Store interface {
 	// all of a kind that have not ended, by name.
 	PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
 	Reports(ctx context.Context, kind string) (map[string][]byte, error)
+	// Report reads one. A PutReport with a ttl of 0 removes it. Errors:
+	// ErrNotFound (there is none, or it has ended).
+	Report(ctx context.Context, kind, name string) ([]byte, error)
 	// Close waits for running calls and frees everything. Calling it again
 	// does nothing.
 	Close() error
@@ -89,8 +96,70 @@ type BatchStore interface {
 	// before (zero: from the newest), at most limit. A batch that exists when
 	// the call begins is listed.
 	Batches(ctx context.Context, user string, before ID, limit int) ([]Batch, error)
-	// Recipients reads the recipients of a chunk in order. Errors: ErrNotFound.
+	// Recipients reads the recipients of a chunk in order. Errors: ErrNotFound
+	// (there are none, or they were removed by Redact).
 	Recipients(ctx context.Context, chunk ID) ([]Recipient, error)
+	// Redact removes the recipients of all chunks of a batch and then its
+	// content (Batch.Redacted): who has no recipients cannot send. Ledger,
+	// facts and summaries stay. Errors: ErrNotFound.
+	Redact(ctx context.Context, batch ID) error
+}
+
+// ControlStore keeps the journal of orders.
+type ControlStore interface {
+	// AppendControl adds c to the journal as line c.Number, which must be one
+	// more than the highest there is, by compare-and-set. Exactly one of
+	// several callers with the same number succeeds; the others get a
+	// *ControlConflictError with the winner's line. Appending a line again with
+	// the same Token succeeds. Time-outs are settled as those of Append.
+	// Errors: ErrOutcomeUnknown, ErrInvalid (the number leaves a gap).
+	AppendControl(ctx context.Context, c Control) error
+	// Controls reads the lines after number after, ascending, at most limit.
+	// Every line whose append returned nil before is seen.
+	Controls(ctx context.Context, after, limit int) ([]Control, error)
+}
+
+// Claim says for which ID a request is worked off that its client may repeat.
+type Claim struct {
+	ID     ID        `json:"id"`
+	Hash   string    `json:"h"` // of the request
+	At     time.Time `json:"at"`
+	Answer []byte    `json:"-"` // what was answered at the end; nil: it is not known
+}
+
+// ClaimStore keeps idempotency keys.
+type ClaimStore interface {
+	// Claim claims a key by compare-and-set, for ttl, and returns what stands
+	// under it: c, or what an earlier caller claimed, with the answer if there
+	// is one. Claiming again with the same ID and hash returns the same.
+	// Errors: ErrOutcomeUnknown (repeating settles it).
+	Claim(ctx context.Context, key string, c Claim, ttl time.Duration) (Claim, error)
+	// PutAnswer keeps the answer to the request that has claimed the key.
+	PutAnswer(ctx context.Context, key string, answer []byte, ttl time.Duration) error
+	// Unclaim frees a key, if it still stands for this ID.
+	Unclaim(ctx context.Context, key string, id ID) error
+}
+
+// Print holds short fingerprints of the addresses of a chunk, by which mail to
+// an address is found: see Fingerprint.
+type Print struct {
+	Chunk ID
+	Marks []byte
+}
+
+// PrintStore finds chunks by addresses. It may miss a chunk for a short while
+// after its acceptance.
+type PrintStore interface {
+	// PutPrint keeps the fingerprints of a chunk of a user.
+	PutPrint(ctx context.Context, user string, p Print) error
+	// Prints yields the fingerprints of the user's chunks accepted in the UTC
+	// hour that holds t, in any order.
+	Prints(ctx context.Context, user string, t time.Time) iter.Seq2[Print, error]
+	// PrintHours lists the hours, newest first, that begin before t and hold
+	// any prints of the user, at most limit.
+	PrintHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
+	// DropPrints removes the fingerprints of an hour.
+	DropPrints(ctx context.Context, user string, t time.Time) error
 }
 
 // RecordStore keeps what was decided about a chunk and what happened to it.

@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,6 +27,58 @@ type Key struct {
 	Hash    string    `json:"hash"` // hex of SHA-256 over the whole secret
 	Created time.Time `json:"created"`
 	Revoked time.Time `json:"revoked,omitzero"` // zero: valid
+	KeyOptions
+}
+
+// KeyOptions bounds what a key may be used for.
+type KeyOptions struct {
+	Scopes   []Scope   `json:"scopes,omitempty"`   // empty: send and read
+	Expires  time.Time `json:"expires,omitzero"`   // zero: never
+	Networks []string  `json:"networks,omitempty"` // CIDR; empty: from anywhere
+}
+
+// Scope is a kind of thing that a key may do.
+type Scope string
+
+// The scopes.
+const (
+	ScopeSend    Scope = "send"    // post batches and steer one's own
+	ScopeRead    Scope = "read"    // read what is one's own
+	ScopeOperate Scope = "operate" // steer accounts, users, blocks and queues; read the audit trail
+)
+
+// Valid reports whether s is a scope.
+func (s Scope) Valid() bool { return s == ScopeSend || s == ScopeRead || s == ScopeOperate }
+
+// May reports whether the key has a scope.
+func (o *KeyOptions) May(s Scope) bool {
+	if len(o.Scopes) == 0 {
+		return s == ScopeSend || s == ScopeRead
+	}
+	return slices.Contains(o.Scopes, s)
+}
+
+// Encode returns the stored form of o: JSON, empty where nothing is set.
+func (o *KeyOptions) Encode() string {
+	if len(o.Scopes) == 0 && o.Expires.IsZero() && len(o.Networks) == 0 {
+		return ""
+	}
+	b, err := json.Marshal(o)
+	if err != nil {
+		panic("models: encode: " + err.Error()) // our own type always marshals
+	}
+	return string(b)
+}
+
+// DecodeKeyOptions reverses KeyOptions.Encode.
+func DecodeKeyOptions(s string) (o KeyOptions, err error) {
+	if s == "" {
+		return o, nil
+	}
+	if err := json.Unmarshal([]byte(s), &o); err != nil {
+		return o, fmt.Errorf("%w: stored key: %w", ErrInvalid, err)
+	}
+	return o, nil
 }
 
 // SecretPrefix begins every API key, so that scanners recognise a leaked one.

@@ -31,7 +31,7 @@ func Run(t *testing.T, open func(t *testing.T) models.Store) {
 	s := open(t)
 	t.Run("Empty", func(t *testing.T) { testEmpty(t, s) })
 	t.Run("Shared", func(t *testing.T) {
-		for _, c := range slices.Concat(userCases(), batchCases(), recordCases(), summaryCases(), agendaCases(), inboxCases(), lifeCases()) {
+		for _, c := range slices.Concat(userCases(), batchCases(), recordCases(), summaryCases(), agendaCases(), inboxCases(), lifeCases(), controlCases()) {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				c.run(t, s)

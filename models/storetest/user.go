@@ -118,6 +118,9 @@ func testKey(t *testing.T, s models.Store) {
 		k.Created = k.Created.Truncate(time.Millisecond)
 		_, err := s.KeyByHash(ctx, models.HashSecret(secret))
 		require.ErrorIs(t, err, models.ErrNotFound)
+		if i == 1 {
+			k.KeyOptions = models.KeyOptions{Scopes: []models.Scope{models.ScopeRead}, Expires: now(), Networks: []string{"10.0.0.0/8", "::1/128"}}
+		}
 		want = append(want, k)
 	}
 	for _, k := range []models.Key{want[2], want[0], want[1], want[0]} { // not in order, and one twice

@@ -1,0 +1,132 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// ControlConflictError is returned by Store.AppendControl to who lost the race
+// for a number. Winner is the line that stands there.
+type ControlConflictError struct{ Winner Control }
+
+// Error implements error.
+func (e *ControlConflictError) Error() string { return "the journal has this number already" }
+
+// Journal follows the journal of orders in the store: every process has one.
+type Journal struct {
+	store ControlStore
+	rules *Rules
+
+	mu    sync.Mutex // one reader at a time
+	state sync.Mutex
+	fresh time.Time     // when the newest read that succeeded began
+	moved chan struct{} // closed and replaced when lines were applied
+}
+
+// NewJournal returns a follower that has read nothing yet.
+func NewJournal(store ControlStore) *Journal {
+	return &Journal{store: store, rules: NewRules(), moved: make(chan struct{})}
+}
+
+// Rules is what the journal says, as far as it was read.
+func (j *Journal) Rules() *Rules { return j.rules }
+
+// Fresh is the moment, on the monotonic clock, up to which everything that was
+// appended is known.
+func (j *Journal) Fresh() time.Time {
+	j.state.Lock()
+	defer j.state.Unlock()
+	return j.fresh
+}
+
+// Moved is closed when further lines were applied.
+func (j *Journal) Moved() <-chan struct{} {
+	j.state.Lock()
+	defer j.state.Unlock()
+	return j.moved
+}
+
+// journalPage is how many lines are read at a time.
+const journalPage = 500
+
+// Sync reads what was appended since the last call. Errors: of the store.
+func (j *Journal) Sync(ctx context.Context) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	began, before := time.Now(), j.rules.UpTo()
+	for {
+		lines, err := j.store.Controls(ctx, j.rules.UpTo(), journalPage)
+		if err != nil {
+			return err
+		}
+		for _, c := range lines {
+			if !j.rules.Apply(c) {
+				return errors.New("the journal of orders has a gap")
+			}
+		}
+		if len(lines) < journalPage {
+			break
+		}
+	}
+	j.state.Lock()
+	defer j.state.Unlock()
+	j.fresh = began
+	if j.rules.UpTo() > before {
+		close(j.moved)
+		j.moved = make(chan struct{})
+	}
+	return nil
+}
+
+// Within makes sure that the rules are no older than age.
+func (j *Journal) Within(ctx context.Context, age time.Duration) error {
+	if fresh := j.Fresh(); !fresh.IsZero() && time.Since(fresh) < age {
+		return nil
+	}
+	return j.Sync(ctx)
+}
+
+// Follow reads the journal every pause until ctx ends. failed is told of errors.
+func (j *Journal) Follow(ctx context.Context, pause time.Duration, failed func(error)) {
+	t := time.NewTicker(pause)
+	defer t.Stop()
+	for {
+		if err := j.Sync(ctx); err != nil && ctx.Err() == nil {
+			failed(err)
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Append writes an order at the end of the journal and applies it. c gets its
+// number, token and time here; unless wanted still says so after every line
+// that came before, nothing is written and done is false. Errors:
+// ErrOutcomeUnknown (it may stand: the same order again does no harm),
+// ErrUnavailable.
+func (j *Journal) Append(ctx context.Context, c *Control, wanted func(*Rules) bool) (done bool, err error) {
+	c.Token, c.At = NewToken(), time.Now().UTC().Round(0)
+	for {
+		if err := j.Sync(ctx); err != nil {
+			return false, err
+		}
+		if wanted != nil && !wanted(j.rules) {
+			return false, nil
+		}
+		c.Number = j.rules.UpTo() + 1
+		err := j.store.AppendControl(ctx, *c)
+		var lost *ControlConflictError
+		if errors.As(err, &lost) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		return true, j.Sync(ctx)
+	}
+}

@@ -1,0 +1,48 @@
+package models
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
+	"strings"
+)
+
+// Fingerprint is a short hash of an address, whatever its case. Different
+// addresses may share one: who finds a match looks at the recipients.
+func Fingerprint(address string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(strings.ToLower(address))) // never fails
+	return h.Sum32()
+}
+
+// NewPrint returns the fingerprints of a chunk's recipients.
+func NewPrint(chunk ID, rs []Recipient) Print {
+	marks := make([]uint32, len(rs))
+	for i := range rs {
+		marks[i] = Fingerprint(rs[i].Email)
+	}
+	slices.Sort(marks)
+	b := make([]byte, 0, 4*len(marks))
+	for _, m := range marks {
+		b = binary.BigEndian.AppendUint32(b, m)
+	}
+	return Print{Chunk: chunk, Marks: b}
+}
+
+// May reports whether an address with this fingerprint may be among the
+// recipients.
+func (p *Print) May(mark uint32) bool {
+	lo, hi := 0, len(p.Marks)/4
+	for lo < hi {
+		mid := (lo + hi) / 2
+		switch m := binary.BigEndian.Uint32(p.Marks[4*mid:]); {
+		case m == mark:
+			return true
+		case m < mark:
+			lo = mid + 1
+		default:
+			hi = mid
+		}
+	}
+	return false
+}
