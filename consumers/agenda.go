@@ -311,6 +311,13 @@ func (e *Engine) lookAtChunks(ctx context.Context, b *models.Batch, entry models
 			finished[n] = true
 		}
 	}
+	rule := e.journal.Rules().Batch(b)
+	if rule.Waits != "" && rule.Cancel == nil && time.Now().Add(e.cfg.Recheck).Before(b.Deadline) {
+		return outlook{until: time.Now().Add(e.cfg.Recheck)}, nil // as a whole, whatever its chunks wait for
+	}
+	if len(rule.Releases) > 0 {
+		clear(finished) // what has ended may be let go again
+	}
 	if entry.Round == 0 && finished[0] && e.mayHaveCrashed() {
 		e.summaries.mark(b.User, b.ID) // the sums above may not have been renewed
 	}
@@ -349,7 +356,10 @@ func (e *Engine) advance(ctx context.Context, id models.ID) (outlook, error) {
 			return outlook{}, err
 		}
 		now := time.Now()
-		steps := e.policy.plan(c.view, c.batch, now)
+		steps, err := e.plan(ctx, c, now)
+		if err != nil {
+			return outlook{}, err
+		}
 		changed, err := e.close(ctx, c, steps)
 		if err != nil {
 			return outlook{}, err

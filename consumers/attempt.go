@@ -30,6 +30,11 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 		}
 	}
 	defer j.release()
+	if err := e.permitted(ctx, c, j.account.Name, orderPoll); errors.Is(err, errOrdered) {
+		return nil // decided anew
+	} else if err != nil {
+		return err
+	}
 	settle, ok := j.account.health.begin()
 	if !ok {
 		e.passOn(c, j.step, time.Now(), j.account.Name)
@@ -163,6 +168,9 @@ func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []m
 	defer cancel()
 	a.count(func(n *Counters) { n.Inflight++ })
 	defer a.count(func(n *Counters) { n.Inflight-- })
+	if err := e.permitted(ctx, c, a.Name, orderAge); err != nil {
+		return []models.Part{notCalled(j.who, "it was held back: "+err.Error())}
+	}
 	// Both clocks: the monotonic one does not run while the machine sleeps.
 	if time.Since(began) >= e.cfg.StartBy || !time.Now().Round(0).Before(entry.StartBy) {
 		return []models.Part{notCalled(j.who, "the worker was held up between the ledger and the call")}

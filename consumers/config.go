@@ -25,6 +25,7 @@ type Config struct {
 	BreakerOpen    time.Duration // how long a breaker stays open before it probes
 	Delays         []time.Duration
 	Logger         *slog.Logger
+	Journal        *models.Journal // the process's follower of orders; nil: one of its own
 }
 
 // DefaultConfig returns what a production worker uses.

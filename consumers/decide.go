@@ -34,9 +34,10 @@ type step struct {
 	mayDouble bool
 	reason    models.Reason // of end
 	detail    string
-	because   string // of call: why another attempt is made
-	event     bool   // of call: a provider's event, not an answer, asked for it
-	fixed     bool   // of call: the order of options is the batch's wish
+	because   string          // of call: why another attempt is made
+	event     bool            // of call: a provider's event, not an answer, asked for it
+	cancel    *models.Control // of end: it was ordered, and is a cancellation
+	fixed     bool            // of call: the order of options is the batch's wish
 }
 
 // policy is what the decision table needs to know besides the facts. It has no
@@ -51,9 +52,10 @@ type policy struct {
 const maxSplits = 14
 
 // plan decides the next step of every recipient of a chunk, grouped.
-func (p *policy) plan(v *models.View, b *models.Batch, now time.Time) []step {
+func (p *policy) plan(v *models.View, b *models.Batch, o *orders, now time.Time) []step {
 	var steps []step
 	byHistory := map[uint64]int{}
+	var blocks []*models.Block
 	for i := range v.Logs {
 		s := &v.Logs[i]
 		if s.State != models.Queued {
@@ -61,11 +63,18 @@ func (p *policy) plan(v *models.View, b *models.Batch, now time.Time) []step {
 		}
 		r := i + 1
 		h := history(v, r)
+		if len(o.blocks) > 0 {
+			if blocks = o.blocksOf(b, r); len(blocks) > 0 {
+				h = mixed(h, blocks)
+			}
+		}
 		k, ok := byHistory[h]
 		if !ok {
 			k = len(steps)
 			byHistory[h] = k
-			steps = append(steps, p.next(v, b, s, v.Tries(r), now))
+			st := p.next(v, b, s, v.Tries(r), &o.rule, now)
+			o.apply(p, &st, blocks, now)
+			steps = append(steps, st)
 		}
 		steps[k].who.Add(r)
 	}
@@ -96,6 +105,15 @@ func history(v *models.View, r int) uint64 {
 	return uint64(h)
 }
 
+// mixed tells apart recipients that different blocks meet.
+func mixed(h uint64, blocks []*models.Block) uint64 {
+	m := mixer(h)
+	for _, b := range blocks {
+		m.text(b.ID)
+	}
+	return uint64(m)
+}
+
 // mixer is FNV-1a.
 type mixer uint64
 
@@ -116,23 +134,44 @@ func (m *mixer) text(s string) {
 }
 
 // next is the decision table: (what is known) x (accounts, retries, time left).
-func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, now time.Time) step {
+func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, rule *models.BatchRule, now time.Time) step {
 	last := &s.Last
 	switch {
 	case s.Unsettled():
-		return p.unsettled(v, b, s, tries, now)
-	case !b.Deadline.IsZero() && !now.Before(b.Deadline):
+		st := p.unsettled(v, b, s, tries, now)
+		if st.do == call && rule.Cancel != nil {
+			return step{do: end, reason: models.OutcomeUnknown, detail: "the batch was cancelled meanwhile"}
+		}
+		if st.do == call && rule.Waits != "" {
+			return p.held(b, now)
+		}
+		return st
+	case rule.Cancel != nil:
+		return step{do: end, cancel: rule.Cancel}
+	case !s.Released && !b.Deadline.IsZero() && !now.Before(b.Deadline):
 		return step{do: end, reason: models.Expired, detail: lastWords(last)}
+	case rule.Waits != "":
+		return p.held(b, now)
+	case s.Released:
+		return step{do: call, options: p.fresh(b), fixed: len(b.Accounts) > 0, retry: s.Retries + 1, mayDouble: mayDouble(tries), because: "released by hand"}
 	case s.Attempts == 0:
 		return step{do: call, options: p.fresh(b), fixed: len(b.Accounts) > 0}
-	case s.Released:
-		return step{do: call, options: p.fresh(b), fixed: len(b.Accounts) > 0, retry: s.Retries + 1, mayDouble: true, because: "released by hand"}
 	case last.Class == models.Split && last.Verdict == models.Refused:
 		return p.split(s)
 	case !curable(last):
 		return step{do: end, reason: last.Reason}
 	}
 	return p.again(b, s, tries, false)
+}
+
+// held waits until an order is lifted: whoever lifts it announces the batch, and
+// the agenda looks now and then.
+func (p *policy) held(b *models.Batch, now time.Time) step {
+	until := now.Add(p.cfg.Recheck)
+	if !b.Deadline.IsZero() && now.Before(b.Deadline) {
+		until = minTime(until, b.Deadline)
+	}
+	return step{do: wait, until: until}
 }
 
 // unsettled decides for recipients that a provider may have.

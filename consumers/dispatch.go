@@ -56,7 +56,10 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, 
 		if ctx.Err() != nil {
 			return models.Later(0) // stopping: another worker goes on
 		}
-		steps := e.policy.plan(c.view, c.batch, time.Now())
+		steps, err := e.plan(ctx, c, time.Now())
+		if err != nil {
+			return e.failed(err, "plan", m)
+		}
 		if ended, err := e.close(ctx, c, steps); err != nil {
 			return e.failed(err, "close", m)
 		} else if ended {
@@ -74,6 +77,21 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, 
 	}
 	e.wake(ctx, c.message(models.Message{Kind: m.Kind, Account: m.Account, Retry: m.Retry}))
 	return models.Done()
+}
+
+// plan obeys what was ordered and decides the next steps of a chunk.
+func (e *Engine) plan(ctx context.Context, c *chunk, now time.Time) ([]step, error) {
+	if err := e.journal.Within(ctx, orderAge); err != nil {
+		return nil, err
+	}
+	if err := e.obey(ctx, c); err != nil {
+		return nil, err
+	}
+	o, err := e.ordersFor(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return e.policy.plan(c.view, c.batch, &o, now), nil
 }
 
 // failed decides the fate of a message that could not be handled.
@@ -162,7 +180,11 @@ func (e *Engine) close(ctx context.Context, c *chunk, steps []step) (bool, error
 		if st.do != end {
 			continue
 		}
-		err := e.append(ctx, c, models.Entry{Kind: models.Ending, At: time.Now().UTC(), Recipients: st.who, Reason: st.reason, Detail: clip(st.detail)})
+		entry := models.Entry{Kind: models.Ending, At: time.Now().UTC(), Recipients: st.who, Reason: st.reason, Detail: clip(st.detail)}
+		if o := st.cancel; o != nil {
+			entry.Kind, entry.Reason, entry.Detail, entry.Order = models.Cancel, models.CancelledByRq, clip(o.Why), o.Number
+		}
+		err := e.append(ctx, c, entry)
 		if conflict(err) {
 			return true, e.reload(ctx, c)
 		}

@@ -22,6 +22,7 @@ type Engine struct {
 	broker models.Broker
 	policy policy
 
+	journal  *models.Journal
 	accounts []*account // in order of configuration
 	byName   map[string]*account
 
@@ -53,6 +54,9 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 		batches: newCache[models.ID, *models.Batch](512), large: newCache[models.ID, *models.Batch](8),
 		ledgers: newCache[models.ID, []models.Entry](4096), worked: newCache[models.ID, struct{}](100_000)}
 	e.policy.cfg = &e.cfg
+	if e.journal = cfg.Journal; e.journal == nil {
+		e.journal = models.NewJournal(store)
+	}
 	for _, a := range accounts {
 		if !models.ValidAccountName(a.Name) || e.byName[a.Name] != nil {
 			return nil, errors.New("consumers: account name " + a.Name + " is not valid or not unique")
@@ -107,6 +111,9 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 
 	inner, stopInner := context.WithCancel(context.WithoutCancel(ctx))
 	var helpers sync.WaitGroup
+	helpers.Go(func() {
+		e.journal.Follow(inner, orderPoll, func(err error) { e.log.Warn("orders could not be read", "err", err) })
+	})
 	helpers.Go(func() { e.summaries.run(inner) })
 	for range eventRunners {
 		helpers.Go(func() { e.events.run(inner) })

@@ -55,6 +55,10 @@ const journalPage = 500
 func (j *Journal) Sync(ctx context.Context) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	return j.read(ctx)
+}
+
+func (j *Journal) read(ctx context.Context) error {
 	began, before := time.Now(), j.rules.UpTo()
 	for {
 		lines, err := j.store.Controls(ctx, j.rules.UpTo(), journalPage)
@@ -82,10 +86,20 @@ func (j *Journal) Sync(ctx context.Context) error {
 
 // Within makes sure that the rules are no older than age.
 func (j *Journal) Within(ctx context.Context, age time.Duration) error {
-	if fresh := j.Fresh(); !fresh.IsZero() && time.Since(fresh) < age {
+	if j.within(age) {
 		return nil
 	}
-	return j.Sync(ctx)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.within(age) { // somebody else has read meanwhile
+		return nil
+	}
+	return j.read(ctx)
+}
+
+func (j *Journal) within(age time.Duration) bool {
+	fresh := j.Fresh()
+	return !fresh.IsZero() && time.Since(fresh) < age
 }
 
 // Follow reads the journal every pause until ctx ends. failed is told of errors.
@@ -93,7 +107,8 @@ func (j *Journal) Follow(ctx context.Context, pause time.Duration, failed func(e
 	t := time.NewTicker(pause)
 	defer t.Stop()
 	for {
-		if err := j.Sync(ctx); err != nil && ctx.Err() == nil {
+		// Two followers of one journal share their reads.
+		if err := j.Within(ctx, pause*3/4); err != nil && ctx.Err() == nil {
 			failed(err)
 		}
 		select {

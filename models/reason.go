@@ -37,6 +37,7 @@ const (
 	StartByPassed  Reason = "start_by_passed"
 	Unconfirmed    Reason = "unconfirmed"
 	CancelledByRq  Reason = "cancelled"
+	BlockedByRule  Reason = "blocked"
 )
 
 var reasonWords = map[Reason]string{
@@ -67,6 +68,7 @@ var reasonWords = map[Reason]string{
 	StartByPassed:         "the worker was too late to make the call",
 	Unconfirmed:           "the provider took the mail; this account reports no deliveries",
 	CancelledByRq:         "cancelled before it was handed over",
+	BlockedByRule:         "a block rule of the operator meets this mail",
 }
 
 // Words is the reason as a sentence fragment for people.

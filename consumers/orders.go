@@ -1,0 +1,183 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// What people order, beside the facts: stops, cancellations, releases, blocks
+// and switched accounts. Workers follow the journal of orders; a decision is
+// made by rules that are at most orderAge old, and looked at again right before
+// the call.
+
+const (
+	orderPoll = 250 * time.Millisecond // how often the journal is read
+	orderAge  = 700 * time.Millisecond // how old the rules may be when a call begins
+)
+
+// orders is what the rules say about one chunk.
+type orders struct {
+	rule       models.BatchRule
+	rules      *models.Rules
+	blocks     []models.Block     // those that meet the sender and the user
+	recipients []models.Recipient // only where a block asks for them
+}
+
+// ordersFor gathers what the rules say about a chunk. Recipients are read only
+// if a block depends on them.
+func (e *Engine) ordersFor(ctx context.Context, c *chunk) (orders, error) {
+	rules := e.journal.Rules()
+	o := orders{rule: rules.Batch(c.batch), rules: rules}
+	byRecipient := false
+	for _, b := range rules.Blocks() {
+		any := b
+		any.Account, any.Domain = "", ""
+		if any.Meets(c.batch, "", "") {
+			o.blocks = append(o.blocks, b)
+			byRecipient = byRecipient || b.Domain != ""
+		}
+	}
+	if byRecipient && c.recipients == nil {
+		rs, err := e.store.Recipients(ctx, c.id)
+		if err != nil {
+			return o, err
+		}
+		c.recipients = rs
+	}
+	o.recipients = c.recipients
+	return o, nil
+}
+
+// blocksOf lists the blocks that meet recipient r through some account.
+func (o *orders) blocksOf(b *models.Batch, r int) []*models.Block {
+	var out []*models.Block
+	for i := range o.blocks {
+		bl := &o.blocks[i]
+		email := ""
+		if r <= len(o.recipients) {
+			email = o.recipients[r-1].Email
+		}
+		if bl.Meets(b, bl.Account, email) {
+			out = append(out, bl)
+		}
+	}
+	return out
+}
+
+// apply changes a step as ordered: nothing is sent through an account that is
+// offline, or blocked; what no account may take waits or fails.
+func (o *orders) apply(p *policy, st *step, blocks []*models.Block, now time.Time) {
+	if st.do != call {
+		return
+	}
+	for _, bl := range blocks {
+		if bl.Account != "" {
+			continue
+		}
+		if bl.Fail {
+			*st = step{do: end, reason: models.BlockedByRule, detail: bl.Why}
+			return
+		}
+		*st = step{do: wait, until: now.Add(p.cfg.Recheck)}
+		return
+	}
+	open := func(account string) bool {
+		return o.rules.Account(account).Mode != models.AccountOffline &&
+			!slices.ContainsFunc(blocks, func(bl *models.Block) bool { return bl.Account == account })
+	}
+	left := slices.DeleteFunc(slices.Clone(st.options), func(op option) bool { return !open(op.account) })
+	flowing := slices.DeleteFunc(slices.Clone(left), func(op option) bool { return o.rules.Account(op.account).Mode == models.AccountDrain })
+	switch {
+	case len(flowing) > 0:
+		st.options = flowing
+	case len(left) > 0:
+		st.options = left // an account that is drained takes what no other may
+	default:
+		for _, bl := range blocks {
+			if bl.Fail && len(st.options) == 1 && bl.Account == st.options[0].account {
+				*st = step{do: end, reason: models.BlockedByRule, detail: bl.Why}
+				return
+			}
+		}
+		*st = step{do: wait, until: now.Add(p.cfg.Recheck)}
+	}
+}
+
+// obey writes the releases that were ordered and are not in the chunk's ledger
+// yet: one entry each, also where it lets nobody go, so that an order never
+// touches what ends after it was obeyed.
+func (e *Engine) obey(ctx context.Context, c *chunk) error {
+	for i := 0; ; i++ {
+		releases := e.journal.Rules().Batch(c.batch).Releases
+		if i >= len(releases) {
+			return nil
+		}
+		order := releases[i]
+		if !order.Log.IsZero() && order.Log.ChunkID() != c.id || slices.ContainsFunc(c.entries, func(en models.Entry) bool { return en.Order == order.Number }) {
+			continue
+		}
+		who := released(c.view, &order)
+		err := e.append(ctx, c, models.Entry{Kind: models.Release, At: time.Now().UTC(), Recipients: who, Order: order.Number,
+			MayDouble: order.Action == models.ReleaseBatch && !who.Empty(), Detail: clip(order.Why)})
+		if conflict(err) {
+			if err = e.reload(ctx, c); err == nil {
+				i-- // again, by what stands there now
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// released lists the recipients that an order lets go.
+func released(v *models.View, order *models.Control) models.Set {
+	return v.Where(func(r int, s *models.Status) bool {
+		if s.State != models.Failed || !order.Log.IsZero() && order.Log.Recipient() != r ||
+			order.Account != "" && s.Last.Account != order.Account {
+			return false
+		}
+		if order.Action == models.RetryBatch {
+			return RetrySafe(v, r)
+		}
+		return s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent || !order.Log.IsZero() && !s.Reason.Hard()
+	})
+}
+
+// RetrySafe reports whether a failed recipient can be sent to again without any
+// risk of a second copy, and with some hope: every attempt is settled, and
+// nothing final was said about the recipient.
+func RetrySafe(v *models.View, r int) bool {
+	s := v.Status(r)
+	if s.State != models.Failed || s.Reason.Hard() || s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent {
+		return false
+	}
+	safe := true
+	v.EachTry(r, func(t *models.Try) { safe = safe && t.Verdict.Settled() })
+	return safe
+}
+
+// mayDouble reports whether some attempt of a recipient may have led to a copy.
+func mayDouble(tries []models.Try) bool {
+	return slices.ContainsFunc(tries, func(t models.Try) bool { return !t.Verdict.Settled() })
+}
+
+// errOrdered: an order keeps the call from being made now.
+var errOrdered = errors.New("held back by an order")
+
+// permitted says whether the orders let a call be made, by rules that are no
+// older than age.
+func (e *Engine) permitted(ctx context.Context, c *chunk, account string, age time.Duration) error {
+	if err := e.journal.Within(ctx, age); err != nil {
+		return err
+	}
+	rules := e.journal.Rules()
+	if r := rules.Batch(c.batch); r.Waits != "" || r.Cancel != nil || rules.Account(account).Mode == models.AccountOffline {
+		return errOrdered
+	}
+	return nil
+}

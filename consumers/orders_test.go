@@ -1,0 +1,212 @@
+package consumers
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// order appends to the journal of the rig's engine.
+func (r *rig) order(c models.Control) {
+	r.t.Helper()
+	c.By = "test"
+	done, err := r.engine.journal.Append(context.Background(), &c, nil)
+	require.NoError(r.t, err)
+	require.True(r.t, done)
+}
+
+func (r *rig) announce(b *models.Batch) {
+	r.t.Helper()
+	require.NoError(r.t, r.broker.Publish(context.Background(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
+}
+
+// looked waits until the agenda has looked at a batch again.
+func (r *rig) looked(b *models.Batch) {
+	r.t.Helper()
+	from := time.Now()
+	require.Eventually(r.t, func() bool {
+		for shard := range r.store.Shards() {
+			for e, err := range r.store.Agenda(context.Background(), shard, from.Add(r.engine.cfg.Recheck), from.Add(time.Hour)) {
+				require.NoError(r.t, err)
+				if e.ID == b.ID {
+					return true
+				}
+			}
+		}
+		return false
+	}, patience, 5*time.Millisecond)
+}
+
+func TestStopAndResume(t *testing.T) {
+	t.Parallel()
+	p := newScripted("sg", always(models.Accepted))
+	r := newRig(t, fast(), nil, p)
+	var b *models.Batch
+	b = r.batch(10, false, nil)
+	r.order(models.Control{Action: models.StopBatch, Batch: b.ID})
+	r.announce(b)
+	r.looked(b)
+	require.Zero(t, p.count())
+	require.EqualValues(t, 10, r.view(b).Summary().Untried)
+	r.order(models.Control{Action: models.ResumeBatch, Batch: b.ID})
+	r.announce(b)
+	require.EqualValues(t, 10, r.done(b).Summary().Success)
+	require.Equal(t, 1, p.count())
+}
+
+// TestStopBetweenAppendAndCall: an order that comes while the ledger is written
+// still keeps the call from being made.
+func TestStopBetweenAppendAndCall(t *testing.T) {
+	t.Parallel()
+	p := newScripted("sg", always(models.Accepted))
+	slow := &slowAppends{}
+	r := newRig(t, fast(), func(s models.Store) models.Store { slow.Store = s; return slow }, p)
+	b := r.batch(3, false, nil)
+	slow.during = func() { // the ledger's write takes longer than the rules may be old
+		r.order(models.Control{Action: models.StopBatch, Batch: b.ID})
+	}
+	r.announce(b)
+	require.Eventually(t, func() bool { return len(r.view(b).Tries(1)) == 1 && r.view(b).Status(1).Last.Verdict == models.Refused }, patience, 5*time.Millisecond)
+	require.Zero(t, p.count())
+	r.order(models.Control{Action: models.ResumeBatch, Batch: b.ID})
+	r.announce(b)
+	require.EqualValues(t, 3, r.done(b).Summary().Success)
+	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)))
+}
+
+type slowAppends struct {
+	models.Store
+	during func()
+}
+
+func (s *slowAppends) Append(ctx context.Context, chunk models.ID, e models.Entry) error {
+	if f := s.during; f != nil && e.Kind == models.Attempt {
+		s.during = nil
+		f()
+	}
+	return s.Store.Append(ctx, chunk, e)
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	// The first half is taken, then the provider is down.
+	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		var taken, not models.Set
+		for r := range c.Numbers().All() {
+			if r <= 5 {
+				taken.Add(r)
+			} else {
+				not.Add(r)
+			}
+		}
+		return []models.Part{{Class: models.Accepted, Recipients: taken}, {Class: models.Throttled, Recipients: not, RetryAt: time.Now().Add(time.Hour)}}
+	})
+	r := newRig(t, fast(), nil, p)
+	b := r.batch(10, true, nil)
+	require.Eventually(t, func() bool { return r.view(b).Summary().Success == 5 }, patience, 5*time.Millisecond)
+	r.order(models.Control{Action: models.CancelBatch, Batch: b.ID, Why: "wrong list"})
+	r.announce(b)
+	sum := r.done(b).Summary()
+	require.EqualValues(t, 5, sum.Success)
+	require.EqualValues(t, 5, sum.Cancelled)
+	require.Equal(t, "wrong list", r.view(b).Status(6).Detail)
+	require.Equal(t, 1, p.count())
+}
+
+func TestRetryFailedAndRelease(t *testing.T) {
+	t.Parallel()
+	answer := models.RejectedHereClass
+	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		var bad, soft models.Set
+		for r := range c.Numbers().All() {
+			if r == 1 {
+				bad.Add(r)
+			} else {
+				soft.Add(r)
+			}
+		}
+		return []models.Part{{Class: models.RejectedRecipient, Recipients: bad}, {Class: answer, Recipients: soft}}
+	})
+	r := newRig(t, fast(), nil, p)
+	b := r.batch(3, true, nil)
+	require.EqualValues(t, 3, r.done(b).Summary().Failed)
+
+	answer = models.Accepted
+	r.order(models.Control{Action: models.ReleaseBatch, Batch: b.ID}) // nothing is held: nobody goes
+	r.order(models.Control{Action: models.RetryBatch, Batch: b.ID, Why: "fixed"})
+	r.announce(b)
+	require.Eventually(t, func() bool { return r.view(b).Summary().Success == 2 }, patience, 5*time.Millisecond)
+	v := r.done(b)
+	require.Equal(t, models.MailboxInvalid, v.Status(1).Reason, "hard failures stay")
+	require.False(t, v.Status(2).MayDouble)
+	require.Equal(t, 2, p.count())
+
+	// An order is obeyed once: what fails later is not let go by it.
+	r.announce(b)
+	r.announce(b)
+	require.EqualValues(t, 2, r.done(b).Summary().Success)
+	require.Equal(t, 2, p.count())
+}
+
+func TestReleaseHeld(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.EvidenceWindow, cfg.StartBy = time.Millisecond, 300*time.Millisecond
+	p := newScripted("sg", always(models.Unknown))
+	r := newRig(t, cfg, nil, p)
+	b := r.batch(4, true, nil)
+	v := r.done(b)
+	require.Equal(t, models.OutcomeUnknown, v.Status(2).Reason)
+	r.order(models.Control{Action: models.RetryBatch, Batch: b.ID}) // not safe: nobody goes
+	r.order(models.Control{Action: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(2)})
+	p.mu.Lock()
+	p.answer = always(models.Accepted)
+	p.mu.Unlock()
+	r.announce(b)
+	require.Eventually(t, func() bool { return r.view(b).Summary().Success == 1 }, patience, 5*time.Millisecond)
+	v = r.done(b)
+	require.True(t, v.Status(2).MayDouble, "marked for ever")
+	require.EqualValues(t, 3, v.Summary().Failed)
+	require.Equal(t, 2, p.count())
+}
+
+func TestBlocksAndSwitches(t *testing.T) {
+	t.Parallel()
+	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
+	r := newRig(t, fast(), nil, sg, mg)
+	r.order(models.Control{Action: models.AccountOffline, Account: "sg"})
+	r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: "fail", Domain: "bad.test", Fail: true}})
+	r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: "wait", Domain: "wait.test"}})
+	b := r.batch(30, true, func(_ *models.Batch, rs []models.Recipient) {
+		rs[0].Email, rs[1].Email = "a@bad.test", "b@wait.test"
+	})
+	require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 1 }, patience, 5*time.Millisecond)
+	v := r.view(b)
+	require.Equal(t, models.BlockedByRule, v.Status(1).Reason)
+	require.Equal(t, models.Queued, v.Status(2).State)
+	require.Zero(t, sg.count())
+	require.Zero(t, mg.copiesOf(b.ID.Log(1)))
+
+	r.order(models.Control{Action: models.RemoveBlock, Block: &models.Block{ID: "wait"}})
+	require.EqualValues(t, 29, r.done(b).Summary().Success, "the agenda finds it")
+	require.Zero(t, sg.count())
+
+	// Everything offline: mail waits. Drained: only what no other may take.
+	r.order(models.Control{Action: models.AccountOffline, Account: "mg"})
+	b = r.batch(5, true, nil)
+	r.looked(b)
+	require.EqualValues(t, 5, r.view(b).Summary().Untried)
+	r.order(models.Control{Action: models.AccountDrain, Account: "mg"})
+	require.EqualValues(t, 5, r.done(b).Summary().Success)
+	r.order(models.Control{Action: models.AccountOnline, Account: "sg"})
+	before := mg.count()
+	for range 4 {
+		b = r.batch(5, true, nil)
+		require.EqualValues(t, 5, r.done(b).Summary().Success)
+	}
+	require.Equal(t, before, mg.count())
+}
