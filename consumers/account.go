@@ -2,7 +2,6 @@ package consumers
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 
@@ -22,13 +21,33 @@ type account struct {
 	Account
 	health *health
 	slots  *slots
+	crew   *crew
 
 	recipients, calls *rate.Limiter // nil: no limit
-	perCall           int           // recipients per call
+	perCall           int           // recipients per call, as the provider and the configuration have it
 
 	mu       sync.Mutex
-	credit   int // of the smooth weighted round robin
+	part     share // of the limits, as they were set last
+	credit   int   // of the smooth weighted round robin
 	counters Counters
+	latency  time.Duration // of calls, as they usually are; 0: not known
+}
+
+// timed notes how long a call took.
+func (a *account) timed(took time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.latency == 0 {
+		a.latency = took
+	}
+	a.latency += (took - a.latency) / 8
+}
+
+// usual is how long calls usually take.
+func (a *account) usual() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.latency
 }
 
 // Counters count what this process did through one account.
@@ -42,28 +61,90 @@ type Counters struct {
 	Failures  int64 `json:"failures"` // reported by events
 }
 
-func newAccount(a Account, cfg *Config) *account {
+func newAccount(a Account, cfg *Config, c *crew) *account {
 	perCall := a.Provider.MaxRecipients()
 	if a.ChunkLimit > 0 {
 		perCall = min(perCall, a.ChunkLimit)
 	}
+	acc := &account{Account: a, health: newHealth(a.Name, cfg), slots: newSlots(max(1, a.Concurrency)), crew: c, perCall: max(1, perCall)}
+	// Nothing is saved up at the start: another process may have used it.
 	if a.Rate > 0 {
-		// A call may not hold more than a second's worth.
-		perCall = min(perCall, max(1, int(a.Rate)))
-	}
-	acc := &account{Account: a, health: newHealth(a.Name, cfg), slots: newSlots(max(1, a.Concurrency)), perCall: max(1, perCall)}
-	if a.Rate > 0 {
-		acc.recipients = rate.NewLimiter(rate.Limit(a.Rate), max(acc.perCall, int(math.Ceil(a.Rate))))
+		acc.recipients = rate.NewLimiter(0, 0)
 	}
 	if a.CallRate > 0 {
-		acc.calls = rate.NewLimiter(rate.Limit(a.CallRate), max(1, int(math.Ceil(a.CallRate))))
+		acc.calls = rate.NewLimiter(0, 0)
 	}
 	return acc
 }
 
+// ready takes over the worker's present share of the limits. It reports false
+// while none may be used.
+func (a *account) ready() bool {
+	part, ok := a.crew.share()
+	if !ok {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if part == a.part {
+		return true
+	}
+	anew := part.epoch != a.part.epoch || a.part.size == 0
+	a.part = part
+	a.slots.limit(portion(max(1, a.Concurrency), part))
+	set := func(l *rate.Limiter, whole float64) {
+		if l == nil {
+			return
+		}
+		now := time.Now()
+		l.SetLimitAt(now, rate.Limit(whole/float64(part.size)))
+		l.SetBurstAt(now, burst(whole, part))
+		if anew {
+			l.ReserveN(now, int(max(0, l.TokensAt(now))))
+		}
+	}
+	set(a.recipients, a.Rate)
+	set(a.calls, a.CallRate)
+	return true
+}
+
+// portion is a worker's part of n things: those of all workers together are n.
+func portion(n int, p share) int {
+	out := n / p.size
+	if p.rank < n%p.size {
+		out++
+	}
+	return out
+}
+
+// burst is what a worker may save up: a second's worth of its part, or one.
+func burst(whole float64, p share) int { return max(1, int(whole/float64(p.size))) }
+
+// probeSize is how many recipients a call has while an account is tried again.
+const probeSize = 10
+
+// callSize is how many recipients the next call may have: fewer while the
+// account comes back from trouble, and not more than the rate gives in a second.
+func (a *account) callSize(now time.Time) int {
+	n := a.perCall
+	if r := a.health.recovered(now); r < 1 {
+		n = min(n, max(probeSize, int(r*float64(n))))
+	}
+	if a.recipients != nil {
+		n = min(n, max(1, a.recipients.Burst()))
+	}
+	return n
+}
+
+// notReady is how soon to ask again while the worker may not use its share.
+const notReady = 250 * time.Millisecond
+
 // take asks the rates for one call of n recipients. It returns how long to wait
 // when it is not allowed yet, and then takes nothing.
 func (a *account) take(n int) time.Duration {
+	if !a.ready() {
+		return notReady
+	}
 	now := time.Now()
 	var r1, r2 *rate.Reservation
 	var wait time.Duration
@@ -95,46 +176,72 @@ func (a *account) count(f func(*Counters)) {
 // slots are the calls that may run at once. A few are kept for urgent mail, so
 // that bulk can never hold all of them.
 type slots struct {
-	shared, urgent chan struct{}
+	mu   sync.Mutex
+	most int
+	used int
+	came chan struct{} // closed and replaced when a slot may be free
 }
 
-func newSlots(n int) *slots {
-	keep := 0
-	if n > 1 {
-		keep = max(1, n/8)
+func newSlots(n int) *slots { return &slots{most: n, came: make(chan struct{})} }
+
+// limit sets how many there are. Calls that run already end in peace.
+func (s *slots) limit(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.most != n {
+		s.most = n
+		s.wake()
 	}
-	return &slots{shared: make(chan struct{}, n-keep), urgent: make(chan struct{}, keep)}
+}
+
+func (s *slots) wake() {
+	close(s.came)
+	s.came = make(chan struct{})
+}
+
+// kept is how many slots bulk may not use.
+func (s *slots) kept() int {
+	if s.most > 1 {
+		return max(1, s.most/8)
+	}
+	return 0
 }
 
 // try takes a slot if one is free and returns how to give it back.
 func (s *slots) try(l models.Lane) (release func(), ok bool) {
-	select {
-	case s.shared <- struct{}{}:
-		return func() { <-s.shared }, true
-	default:
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	free := s.most
+	if l != models.Urgent {
+		free -= s.kept()
 	}
-	if l == models.Urgent {
-		select {
-		case s.urgent <- struct{}{}:
-			return func() { <-s.urgent }, true
-		default:
-		}
+	if s.used >= free {
+		return nil, false
 	}
-	return nil, false
+	s.used++
+	return s.release, true
+}
+
+func (s *slots) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used--
+	s.wake()
 }
 
 // acquire waits for a slot until ctx ends.
 func (s *slots) acquire(ctx context.Context, l models.Lane) (release func(), err error) {
-	urgent := s.urgent
-	if l != models.Urgent {
-		urgent = nil // a nil channel is never ready
-	}
-	select {
-	case s.shared <- struct{}{}:
-		return func() { <-s.shared }, nil
-	case urgent <- struct{}{}:
-		return func() { <-s.urgent }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	for {
+		s.mu.Lock()
+		came := s.came
+		s.mu.Unlock()
+		if release, ok := s.try(l); ok {
+			return release, nil
+		}
+		select {
+		case <-came:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 }

@@ -48,8 +48,10 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 		}
 		return err
 	}
+	sent := time.Now()
 	parts := e.send(c, j, entry, began)
 	settle(parts)
+	j.account.timed(time.Since(sent))
 	return e.keep(c, j.account, models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts})
 }
 

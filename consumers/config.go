@@ -23,9 +23,15 @@ type Config struct {
 	InboxAge       time.Duration // after which a post that was not worked off is announced again
 	AccountHold    time.Duration // how long an account stays shut after an answer of class account
 	BreakerOpen    time.Duration // how long a breaker stays open before it probes
+	Beat           time.Duration // how often workers that share the limits hear of each other
+	Sole           bool          // no other process works on the store: the limits are this worker's alone
+	SlowCall       time.Duration // an answer that takes longer, and much longer than elsewhere, counts as a failure
 	Delays         []time.Duration
 	Logger         *slog.Logger
 	Journal        *models.Journal // the process's follower of orders; nil: one of its own
+
+	life    string // of this start
+	started time.Time
 }
 
 // DefaultConfig returns what a production worker uses.
@@ -42,6 +48,8 @@ func DefaultConfig() Config {
 		InboxAge:       30 * time.Second,
 		AccountHold:    5 * time.Minute,
 		BreakerOpen:    5 * time.Second,
+		Beat:           time.Second,
+		SlowCall:       10 * time.Second,
 		Delays: []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute,
 			15 * time.Minute, time.Hour, 4 * time.Hour},
 	}
@@ -64,6 +72,9 @@ func (c Config) withDefaults() Config {
 	set(&c.InboxAge, d.InboxAge)
 	set(&c.AccountHold, d.AccountHold)
 	set(&c.BreakerOpen, d.BreakerOpen)
+	set(&c.Beat, d.Beat)
+	set(&c.SlowCall, d.SlowCall)
+	c.life, c.started = models.NewUserID(), time.Now().UTC()
 	if c.MaxRetries < 0 {
 		c.MaxRetries = d.MaxRetries
 	}

@@ -338,9 +338,10 @@ func (e *Engine) cut(c *chunk, st *step, a *account) models.Set {
 	}
 	var out models.Set
 	n := 0
-	seen := make(map[string]bool, min(who.Len(), a.perCall))
+	most := a.callSize(time.Now())
+	seen := make(map[string]bool, min(who.Len(), most))
 	for r := range who.All() {
-		if n == a.perCall {
+		if n == most {
 			break
 		}
 		if address := strings.ToLower(c.recipients[r-1].Email); !seen[address] {

@@ -23,6 +23,7 @@ type Engine struct {
 	policy policy
 
 	journal  *models.Journal
+	crew     *crew
 	accounts []*account // in order of configuration
 	byName   map[string]*account
 
@@ -57,15 +58,18 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 	if e.journal = cfg.Journal; e.journal == nil {
 		e.journal = models.NewJournal(store)
 	}
+	e.crew = newCrew(store, &e.cfg)
 	for _, a := range accounts {
 		if !models.ValidAccountName(a.Name) || e.byName[a.Name] != nil {
 			return nil, errors.New("consumers: account name " + a.Name + " is not valid or not unique")
 		}
-		acc := newAccount(a, &e.cfg)
+		acc := newAccount(a, &e.cfg, e.crew)
+		acc.health.changes, acc.health.slowest = e.crew.now, func(took time.Duration) bool { return e.slowBesideOthers(acc, took) }
 		e.accounts = append(e.accounts, acc)
 		e.byName[a.Name] = acc
 		e.policy.accounts = append(e.policy.accounts, a.Name)
 	}
+	e.crew.health, e.crew.hear = e.ailments, e.hear
 	e.summaries = newSummaries(e)
 	e.events = newEventQueue(e)
 	e.shards = make([]*shard, store.Shards())
@@ -93,6 +97,12 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 			}
 		})
 	}
+	// What the others know is known before the first call.
+	first, cancelFirst := context.WithTimeout(ctx, 3*time.Second)
+	if err := errors.Join(e.journal.Sync(first), e.crew.first(first)); err != nil {
+		e.log.Warn("orders and other workers could not be read at the start", "err", err)
+	}
+	cancelFirst()
 	// Generic workers never wait for an account: as many as all accounts can
 	// keep busy, and some to spare.
 	generic := 4
@@ -114,6 +124,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	helpers.Go(func() {
 		e.journal.Follow(inner, orderPoll, func(err error) { e.log.Warn("orders could not be read", "err", err) })
 	})
+	helpers.Go(func() { e.crew.run(inner) })
 	helpers.Go(func() { e.summaries.run(inner) })
 	for range eventRunners {
 		helpers.Go(func() { e.events.run(inner) })
@@ -138,6 +149,42 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	soft.Stop()
 	e.kill()
 	return err
+}
+
+// ailments is what the other workers should know of the accounts.
+func (e *Engine) ailments() map[string]Ailment {
+	out := map[string]Ailment{}
+	for _, a := range e.accounts {
+		if ail := a.health.ailment(); ail != nil {
+			out[a.Name] = *ail
+		}
+	}
+	return out
+}
+
+// hear takes in what another worker says of the accounts.
+func (e *Engine) hear(worker string, ails map[string]Ailment) {
+	for _, a := range e.accounts {
+		if ail, ok := ails[a.Name]; ok {
+			a.health.hear(worker, &ail)
+		} else {
+			a.health.hear(worker, nil)
+		}
+	}
+}
+
+// slowBesideOthers reports whether a call took so long that mail is better off
+// elsewhere: when all accounts are slow, nothing is changed.
+func (e *Engine) slowBesideOthers(mine *account, took time.Duration) bool {
+	if took < e.cfg.SlowCall {
+		return false
+	}
+	for _, a := range e.accounts {
+		if ok, _ := a.health.usable(time.Now()); a != mine && ok && a.usual() > 0 && a.usual() < took/4 {
+			return true
+		}
+	}
+	return false
 }
 
 // Flush renews every summary that is marked. It is for tests and for commands

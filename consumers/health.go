@@ -37,10 +37,20 @@ type health struct {
 	openedAt  time.Time
 	since     time.Time
 	why       string
+	back      time.Time                // when mail was let through again after trouble
+	others    map[string]remote        // what other workers say, while it keeps mail away
+	changes   func()                   // tells them
+	slowest   func(time.Duration) bool // whether a call of this length is slow beside other accounts
+}
+
+// remote is what another worker says of the account.
+type remote struct {
+	Ailment
+	until time.Time
 }
 
 func newHealth(name string, cfg *Config) *health {
-	h := &health{cfg: cfg, since: time.Now()}
+	h := &health{cfg: cfg, since: time.Now(), others: map[string]remote{}, changes: func() {}, slowest: func(time.Duration) bool { return false }}
 	h.breaker = gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		Name:         name,
 		MaxRequests:  2,
@@ -59,11 +69,15 @@ func newHealth(name string, cfg *Config) *health {
 func (h *health) changed(name string, from, to gobreaker.State) {
 	h.mu.Lock()
 	h.since = time.Now()
-	if to == gobreaker.StateOpen {
+	switch to {
+	case gobreaker.StateOpen:
 		h.openedAt = h.since
+	case gobreaker.StateClosed, gobreaker.StateHalfOpen:
+		h.back = h.since
 	}
 	why := h.why
 	h.mu.Unlock()
+	h.changes()
 	h.cfg.Logger.Warn("account health changed", "account", name, "from", from.String(), "to", to.String(), "why", why)
 }
 
@@ -80,18 +94,75 @@ func (h *health) usable(now time.Time) (bool, time.Time) {
 		return false, h.slowUntil
 	case state == gobreaker.StateOpen:
 		return false, h.openedAt.Add(h.cfg.BreakerOpen)
+	case state == gobreaker.StateHalfOpen:
+		return true, time.Time{} // this worker's own probes tell
+	}
+	for _, r := range h.others {
+		if now.Before(r.until) {
+			return false, r.until
+		}
 	}
 	return true, time.Time{}
+}
+
+// hear takes in what another worker says of the account; nil: nothing bad.
+func (h *health) hear(worker string, a *Ailment) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if a == nil {
+		if _, ok := h.others[worker]; ok {
+			delete(h.others, worker)
+			h.back = time.Now()
+		}
+		return
+	}
+	h.others[worker] = remote{*a, time.Now().Add(a.Left)}
+}
+
+// ailment is what the other workers should know: nil while the account is
+// usable as far as this worker found out itself.
+func (h *health) ailment() *Ailment {
+	r := h.own(time.Now())
+	switch r.State {
+	case Tripped, Shut, Slowed:
+		return &Ailment{State: r.State, Why: r.Why, Left: max(0, time.Until(r.Until))}
+	}
+	return nil
+}
+
+// recovered grows from 0 to 1 while an account comes back from trouble.
+func (h *health) recovered(now time.Time) float64 {
+	if h.breaker.State() == gobreaker.StateHalfOpen {
+		return 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	from := maxTime(h.back, maxTime(h.shutUntil, h.slowUntil))
+	for _, r := range h.others {
+		from = maxTime(from, r.until)
+	}
+	if from.IsZero() {
+		return 1
+	}
+	return min(1, max(0, float64(now.Sub(from))/float64(2*h.cfg.BreakerOpen)))
 }
 
 // begin asks for permission to make one call. done must be called with its
 // result.
 func (h *health) begin() (done func(parts []models.Part), ok bool) {
+	began := time.Now()
 	settle, err := h.breaker.Allow()
 	if err != nil {
 		return nil, false
 	}
-	return func(parts []models.Part) { settle(h.judge(parts)) }, true
+	return func(parts []models.Part) {
+		err := h.judge(parts)
+		if took := time.Since(began); err == nil && len(parts) > 0 && h.slowest(took) {
+			err = failure("answers take " + took.Round(100*time.Millisecond).String())
+			h.note(err.Error())
+		}
+		settle(err)
+	}, true
 }
 
 type failure string
@@ -143,6 +214,7 @@ func (h *health) shut(until time.Time, why string) {
 	}
 	h.shutUntil, h.why = until, why
 	h.mu.Unlock()
+	h.changes()
 	h.cfg.Logger.Error("account refused by its provider", "account", h.breaker.Name(), "why", why, "until", until.UTC())
 }
 
@@ -153,12 +225,29 @@ func (h *health) slow(until time.Time, why string) {
 	}
 	h.slowUntil, h.why = maxTime(h.slowUntil, until), why
 	h.mu.Unlock()
+	h.changes()
 }
 
-// report is the present health.
+// report is the present health, as this worker and the others find it.
 func (h *health) report() Health {
-	state := h.breaker.State()
 	now := time.Now()
+	out := h.own(now)
+	if out.State != Healthy {
+		return out
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range h.others {
+		if now.Before(r.until) {
+			out.State, out.Why, out.Until = r.State, r.Why, r.until.UTC()
+		}
+	}
+	return out
+}
+
+// own is the health that this worker found out itself.
+func (h *health) own(now time.Time) Health {
+	state := h.breaker.State()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := Health{State: Healthy, Since: h.since.UTC()}

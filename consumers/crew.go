@@ -1,0 +1,221 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+)
+
+// The workers of one installation are a crew: each gets its share of every
+// account's rate and concurrency, and hears how the others find the accounts.
+//
+// A worker writes a beat into the store and reads those of the others. No
+// clocks are compared: another's beat counts as long as it changes, seen by
+// one's own clock. On doubt everybody sends less:
+//
+//   - who could not write and read for fence, by its own clock, sends nothing;
+//   - who joins, or comes back after that, waits for joinWait, which is longer
+//     than fence: by then everybody else has seen it or sends nothing;
+//   - who is silent counts for memberTime, which is longer than fence: by then
+//     it sends nothing.
+//
+// So the shares in use never add up to more than the whole.
+type crew struct {
+	cfg    *Config
+	store  reportStore
+	health func() map[string]Ailment                    // how this worker finds the accounts
+	hear   func(worker string, ails map[string]Ailment) // what another says
+	kick   chan struct{}                                // asks for a beat now
+
+	mu      sync.Mutex
+	beat    int64
+	others  map[string]*mate
+	good    time.Time // when the newest round that succeeded began
+	useFrom time.Time // when the share may be used
+	joined  int64     // how often it joined
+	size    int
+	rank    int
+}
+
+// mate is another worker, as it was seen last.
+type mate struct {
+	beat crewBeat
+	seen time.Time // when its beat changed last
+}
+
+// crewBeat is what a worker writes.
+type crewBeat struct {
+	Beat    int64              `json:"beat"`
+	Life    string             `json:"life"` // of this start of the worker
+	Started time.Time          `json:"started"`
+	Ails    map[string]Ailment `json:"ails,omitempty"`
+}
+
+// Ailment is what keeps a worker from using an account.
+type Ailment struct {
+	State string        `json:"state"`
+	Why   string        `json:"why,omitempty"`
+	Left  time.Duration `json:"left"` // how much longer, from when it was written
+}
+
+// The times of a crew, in beats.
+const (
+	fenceBeats  = 4
+	joinBeats   = 5
+	memberBeats = 10
+	keepBeats   = 60 // how long the store keeps a beat
+	crewKind    = "crew"
+)
+
+// reportStore is the part of models.Store that a crew needs.
+type reportStore interface {
+	PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
+	Reports(ctx context.Context, kind string) (map[string][]byte, error)
+}
+
+func newCrew(store reportStore, cfg *Config) *crew {
+	return &crew{cfg: cfg, store: store, others: map[string]*mate{}, size: 1, kick: make(chan struct{}, 1),
+		health: func() map[string]Ailment { return nil }, hear: func(string, map[string]Ailment) {}}
+}
+
+// share is a worker's part of the limits.
+type share struct {
+	size, rank int
+	epoch      int64 // changes when the worker joined anew: nothing saved up before counts
+}
+
+// share returns this worker's part, and false while it may not use it.
+func (c *crew) share() (share, bool) {
+	if c.cfg.Sole {
+		return share{size: 1}, true
+	}
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := share{c.size, c.rank, c.joined}
+	return s, !c.good.IsZero() && !c.fenced(now) && !now.Before(c.useFrom)
+}
+
+// fenced reports whether the newest round is too old to go by. Both clocks
+// count: the monotonic one does not run while the machine sleeps.
+func (c *crew) fenced(now time.Time) bool {
+	fence := fenceBeats * c.cfg.Beat
+	return now.Sub(c.good) >= fence || now.Round(0).Sub(c.good.Round(0)) >= fence
+}
+
+// run beats until ctx ends, and then leaves.
+func (c *crew) run(ctx context.Context) {
+	if c.cfg.Sole {
+		<-ctx.Done()
+		return
+	}
+	t := time.NewTicker(c.cfg.Beat)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-c.kick:
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			_ = c.store.PutReport(last, crewKind, c.cfg.Worker, nil, 0) // the others wait a little longer otherwise
+			return
+		}
+		within, cancel := context.WithTimeout(ctx, fenceBeats*c.cfg.Beat)
+		if err := c.round(within); err != nil && ctx.Err() == nil {
+			c.cfg.Logger.Warn("the other workers could not be asked; limits are not used up meanwhile", "err", err)
+		}
+		cancel()
+	}
+}
+
+// first is the round before anything else.
+func (c *crew) first(ctx context.Context) error {
+	if c.cfg.Sole {
+		return nil
+	}
+	return c.round(ctx)
+}
+
+// now asks for a beat at once.
+func (c *crew) now() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
+// round writes a beat and reads those of the others.
+func (c *crew) round(ctx context.Context) error {
+	began := time.Now()
+	c.mu.Lock()
+	c.beat++
+	mine := crewBeat{Beat: c.beat, Life: c.cfg.life, Started: c.cfg.started, Ails: c.health()}
+	c.mu.Unlock()
+	raw, err := json.Marshal(mine)
+	if err != nil {
+		return err
+	}
+	if err := c.store.PutReport(ctx, crewKind, c.cfg.Worker, raw, keepBeats*c.cfg.Beat); err != nil {
+		return err
+	}
+	written := time.Now()
+	all, err := c.store.Reports(ctx, crewKind)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.see(all)
+	if c.good.IsZero() || c.fenced(began) {
+		c.joined++
+		c.useFrom = written
+		if len(c.others) > 0 {
+			c.useFrom = written.Add(joinBeats * c.cfg.Beat)
+		}
+	}
+	c.good = began
+	return nil
+}
+
+// see takes in what stands in the store.
+func (c *crew) see(all map[string][]byte) {
+	now := time.Now()
+	for name, raw := range all {
+		var b crewBeat
+		if name == c.cfg.Worker || json.Unmarshal(raw, &b) != nil {
+			continue
+		}
+		m := c.others[name]
+		if m == nil || m.beat.Beat != b.Beat || m.beat.Life != b.Life {
+			c.others[name] = &mate{b, now}
+			c.hear(name, b.Ails)
+		}
+	}
+	members := []string{c.cfg.Worker}
+	for name, m := range c.others {
+		switch _, there := all[name]; {
+		case !there:
+			delete(c.others, name)
+			c.hear(name, nil)
+		case now.Sub(m.seen) < memberBeats*c.cfg.Beat:
+			members = append(members, name)
+		default:
+			c.hear(name, nil)
+		}
+	}
+	slices.Sort(members)
+	if c.size != len(members) {
+		c.cfg.Logger.Info("workers that share the limits", "workers", len(members))
+	}
+	c.size, c.rank = len(members), slices.Index(members, c.cfg.Worker)
+}
+
+// Worker is one worker of the installation, as another sees it.
+type Worker struct {
+	Name    string    `json:"name"`
+	Started time.Time `json:"started"`
+	Alive   bool      `json:"alive"`
+}

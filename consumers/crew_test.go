@@ -1,0 +1,270 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// reportBoard is the part of a store that a crew needs, on the bubble's clock.
+type reportBoard struct {
+	mu    sync.Mutex
+	rows  map[string][]byte
+	until map[string]time.Time
+}
+
+func newReportBoard() *reportBoard {
+	return &reportBoard{rows: map[string][]byte{}, until: map[string]time.Time{}}
+}
+
+func (b *reportBoard) PutReport(_ context.Context, _, name string, value []byte, ttl time.Duration) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if ttl == 0 {
+		delete(b.rows, name)
+		return nil
+	}
+	b.rows[name], b.until[name] = value, time.Now().Add(ttl)
+	return nil
+}
+
+func (b *reportBoard) Reports(context.Context, string) (map[string][]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name := range b.rows {
+		if !time.Now().Before(b.until[name]) {
+			delete(b.rows, name)
+		}
+	}
+	return maps.Clone(b.rows), nil
+}
+
+// hand is one worker of the test: it sends as fast as it is allowed to, until it
+// is frozen, cut off from the store, or killed.
+type hand struct {
+	board  *reportBoard
+	crew   *crew
+	acc    *account
+	cancel context.CancelFunc
+	mu     sync.Mutex
+	now    handState
+}
+
+type handState int
+
+const (
+	working handState = iota
+	frozen            // nothing runs
+	cutOff            // it runs, without the store
+)
+
+func (h *hand) set(s handState) {
+	h.mu.Lock()
+	h.now = s
+	h.mu.Unlock()
+}
+
+func (h *hand) get() handState {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.now
+}
+
+// thaw waits while the worker is frozen.
+func (h *hand) thaw(ctx context.Context) {
+	for h.get() == frozen && ctx.Err() == nil {
+		time.Sleep(7 * time.Millisecond)
+	}
+}
+
+func (h *hand) PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
+	time.Sleep(rand.N(30 * time.Millisecond)) // the way to the store
+	h.thaw(ctx)
+	if h.get() == cutOff || ctx.Err() != nil {
+		return errors.New("no store")
+	}
+	return h.board.PutReport(ctx, kind, name, value, ttl)
+}
+
+func (h *hand) Reports(ctx context.Context, kind string) (map[string][]byte, error) {
+	time.Sleep(rand.N(30 * time.Millisecond))
+	h.thaw(ctx)
+	if h.get() == cutOff || ctx.Err() != nil {
+		return nil, errors.New("no store")
+	}
+	all, err := h.board.Reports(ctx, kind)
+	time.Sleep(rand.N(30 * time.Millisecond)) // the way back
+	h.thaw(ctx)
+	return all, err
+}
+
+// sends is what the provider sees.
+type sends struct {
+	all sync.WaitGroup // of the workers' goroutines
+	mu  sync.Mutex
+	at  []time.Time
+	n   []int
+}
+
+func startHand(ctx context.Context, name string, board *reportBoard, limit float64, seen *sends) *hand {
+	cfg := DefaultConfig()
+	cfg.Worker = name
+	cfg = cfg.withDefaults()
+	h := &hand{board: board}
+	h.crew = newCrew(h, &cfg)
+	h.acc = newAccount(Account{Provider: newScripted("sg", nil), Account: models.Account{Name: "sg", Rate: limit, Concurrency: 8}}, &cfg, h.crew)
+	h.crew.health = func() map[string]Ailment {
+		if ail := h.acc.health.ailment(); ail != nil {
+			return map[string]Ailment{"sg": *ail}
+		}
+		return nil
+	}
+	h.crew.hear = func(worker string, ails map[string]Ailment) {
+		if ail, ok := ails["sg"]; ok {
+			h.acc.health.hear(worker, &ail)
+		} else {
+			h.acc.health.hear(worker, nil)
+		}
+	}
+	h.acc.health.changes = h.crew.now
+	ctx, h.cancel = context.WithCancel(ctx)
+	seen.all.Go(func() {
+		_ = h.crew.first(ctx)
+		h.crew.run(ctx)
+	})
+	seen.all.Go(func() {
+		for ctx.Err() == nil {
+			h.thaw(ctx)
+			n := 1 + rand.N(min(5, h.acc.callSize(time.Now()))) // it never saves up
+			wait := h.acc.take(n)
+			if wait > 0 {
+				time.Sleep(min(wait, 20*time.Millisecond))
+				continue
+			}
+			seen.mu.Lock()
+			seen.at, seen.n = append(seen.at, time.Now()), append(seen.n, n)
+			seen.mu.Unlock()
+		}
+	})
+	return h
+}
+
+// most returns by how much the worst window exceeds limit x window + burst.
+func (s *sends) most(limit, burst float64) (worst float64) {
+	// The worst window begins and ends with a call: a running maximum of
+	// (sent - limit x time) tells it in one pass.
+	sum, low := 0.0, 0.0
+	worst = -burst
+	for i := range s.at {
+		level := sum - limit*s.at[i].Sub(s.at[0]).Seconds()
+		if i == 0 || level < low {
+			low = level
+		}
+		sum += float64(s.n[i])
+		worst = max(worst, sum-limit*s.at[i].Sub(s.at[0]).Seconds()-low-burst)
+	}
+	return worst
+}
+
+func (s *sends) between(from, to time.Time) (n int) {
+	for i, at := range s.at {
+		if !at.Before(from) && at.Before(to) {
+			n += s.n[i]
+		}
+	}
+	return n
+}
+
+// TestSharesHold: workers come, die, freeze for longer than they are waited for,
+// wake again and lose the store; the provider never sees more than the limit,
+// and gets most of it while the number of workers is steady.
+func TestSharesHold(t *testing.T) {
+	t.Parallel()
+	for range 8 {
+		synctest.Test(t, func(t *testing.T) {
+			const limit = 200.0
+			ctx, stop := context.WithCancel(t.Context())
+			board, seen := newReportBoard(), &sends{}
+			begun := time.Now()
+			a := startHand(ctx, "a", board, limit, seen)
+			time.Sleep(30 * time.Second)
+			steady1 := time.Now()
+			b, c, d := startHand(ctx, "b", board, limit, seen), startHand(ctx, "c", board, limit, seen), startHand(ctx, "d", board, limit, seen)
+			time.Sleep(30 * time.Second)
+			steady4 := time.Now()
+			b.set(frozen) // for longer than it counts as a member
+			c.set(frozen) // for less than that
+			time.Sleep(time.Duration(5+rand.N(3)) * time.Second)
+			c.set(working)
+			d.cancel() // it leaves
+			time.Sleep(15 * time.Second)
+			b.set(working)
+			time.Sleep(time.Duration(rand.N(6000)) * time.Millisecond)
+			a.set(cutOff)
+			time.Sleep(20 * time.Second)
+			a.set(working)
+			time.Sleep(10 * time.Second)
+			c.set(frozen) // killed: it never comes back
+			time.Sleep(40 * time.Second)
+			end := time.Now()
+			stop()
+			seen.all.Wait()
+
+			// Workers that send all the time save up nothing, so far less than the
+			// burst is seen on top: what two share by mistake would show.
+			require.LessOrEqual(t, seen.most(limit, limit), 1e-6, "more than limit x window + burst")
+			require.LessOrEqual(t, seen.most(limit, limit/4+20), 1e-6, "more than the shares in use")
+			for name, w := range map[string][2]time.Time{"one": {begun.Add(5 * time.Second), steady1}, "four": {steady4.Add(-15 * time.Second), steady4}, "two": {end.Add(-20 * time.Second), end}} {
+				used := float64(seen.between(w[0], w[1])) / (limit * w[1].Sub(w[0]).Seconds())
+				require.Greater(t, used, 0.8, "of the limit, with %s", name)
+			}
+		})
+	}
+}
+
+// TestHealthIsShared: what one worker finds out about an account, the others
+// know with the next beat, and a new one before its first call.
+func TestHealthIsShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		board, seen := newReportBoard(), &sends{}
+		a, b := startHand(ctx, "a", board, 10, seen), startHand(ctx, "b", board, 10, seen)
+		time.Sleep(3 * time.Second)
+		usable := func(h *hand) bool { ok, _ := h.acc.health.usable(time.Now()); return ok }
+		require.True(t, usable(b))
+		for range 5 {
+			settle, ok := a.acc.health.begin()
+			require.True(t, ok)
+			settle([]models.Part{{Class: models.Unavailable, Text: "answered 503"}})
+		}
+		require.False(t, usable(a))
+		time.Sleep(1200 * time.Millisecond)
+		require.False(t, usable(b), "known within a beat")
+		require.Equal(t, Tripped, b.acc.health.report().State)
+		require.Equal(t, "answered 503", b.acc.health.report().Why)
+
+		time.Sleep(5 * time.Second)
+		for range 2 { // probes succeed
+			settle, ok := a.acc.health.begin()
+			require.True(t, ok)
+			settle([]models.Part{{Class: models.Accepted}})
+		}
+		time.Sleep(1200 * time.Millisecond)
+		require.True(t, usable(b))
+		require.Less(t, b.acc.health.recovered(time.Now()), 0.5, "it comes back slowly")
+		time.Sleep(15 * time.Second)
+		require.InDelta(t, 1, b.acc.health.recovered(time.Now()), 0)
+		stop()
+		seen.all.Wait()
+	})
+}
