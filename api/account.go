@@ -1,55 +1,11 @@
 package api
 
 import (
-	"net/http"
-	"time"
-
 	"github.com/gin-gonic/gin"
-
-	"github.com/safedelivr/safedelivr/models"
 )
-
-// Account is what the API tells of a provider account.
-type Account struct {
-	Name        string             `json:"name"`
-	Kind        string             `json:"kind"`
-	Weight      int                `json:"weight"`
-	Concurrency int                `json:"concurrency"`
-	Rate        float64            `json:"rate_per_second,omitempty"`
-	ChunkLimit  int                `json:"chunk_limit"`
-	Events      models.EventSource `json:"events"`
-	Health      *Health            `json:"health"` // null where no worker has reported
-	Worker      *Counters          `json:"worker,omitempty"`
-}
-
-// Health is an account's present health.
-type Health struct {
-	State string    `json:"state"`
-	Since time.Time `json:"since"`
-	Why   string    `json:"why,omitempty"`
-	Until time.Time `json:"until,omitzero"`
-}
-
-// Counters is what the worker behind Health did since it started.
-type Counters struct {
-	Calls     int64 `json:"calls"`
-	Accepted  int64 `json:"accepted"`
-	Refused   int64 `json:"refused"`
-	Unknown   int64 `json:"unknown"`
-	Delivered int64 `json:"delivered"`
-	Failures  int64 `json:"failures"`
-	Inflight  int64 `json:"inflight"`
-}
 
 // listAccounts is GET /v1/accounts.
 func (s *Server) listAccounts(c *gin.Context) {
-	accounts, err := s.accounts(c.Request.Context())
-	if err != nil {
-		s.storeProblem(c, "read accounts", err).write(c)
-		return
-	}
-	if accounts == nil {
-		accounts = []Account{}
-	}
-	c.JSON(http.StatusOK, gin.H{"accounts": accounts})
+	accounts, err := s.svc.Accounts(c.Request.Context())
+	answer(s, c, gin.H{"accounts": accounts}, err)
 }

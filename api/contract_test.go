@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
 )
 
 // contract checks answers against the description of the API.
@@ -97,7 +98,9 @@ func TestContract(t *testing.T) {
 	for _, path := range []string{batch, batch + "/logs", log, "/v1/stats", "/readyz"} {
 		c.check("GET", path, "", "", 503)
 	}
-	f.server.accounts = func(context.Context) ([]Account, error) { return nil, errors.New("away") }
+	f.deps.Health = func(context.Context) ([]service.Account, error) { return nil, errors.New("away") }
+	f.store.setDown(false)
+	f.serve(Config{})
 	c.check("GET", "/v1/accounts", "", "", 503)
 
 	described := map[string]bool{}
@@ -118,11 +121,16 @@ func TestContract(t *testing.T) {
 // TestErrorsAreDocumented compares the codes in the source with docs/errors.md.
 func TestErrorsAreDocumented(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
+	var files []string
+	for _, room := range []string{".", "../service"} {
+		some, err := filepath.Glob(room + "/*.go")
+		require.NoError(t, err)
+		require.NotEmpty(t, some)
+		files = append(files, some...)
+	}
 	uses := map[string]*regexp.Regexp{
-		"problem": regexp.MustCompile(`(?s)problem\(http\.Status(\w+),\s*"([a-z_]+)"|list\(http\.Status(\w+), "([a-z_]+)"`),
-		"field":   regexp.MustCompile(`\.wrong\([^\n]*?,\s*"([a-z_]+)",\s*"|Code: "([a-z_]+)"`),
+		"problem": regexp.MustCompile(`Fail\((?:service\.)?([A-Z]\w+),\s*"([a-z_]+)"`),
+		"field":   regexp.MustCompile(`\.Wrong\([^\n]*?,\s*"([a-z_]+)",\s*"|Code: "([a-z_]+)"`),
 	}
 	used := map[string]map[string]bool{"problem": {}, "field": {}}
 	for _, file := range files {
@@ -141,8 +149,8 @@ func TestErrorsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../docs/errors.md")
 	require.NoError(t, err)
 	documented := map[string]map[string]bool{"problem": {}, "field": {}}
-	byNumber := map[string]string{"400": "BadRequest", "401": "Unauthorized", "404": "NotFound", "405": "MethodNotAllowed", "413": "RequestEntityTooLarge",
-		"415": "UnsupportedMediaType", "422": "UnprocessableEntity", "500": "InternalServerError", "503": "ServiceUnavailable"}
+	byNumber := map[string]string{"400": "Malformed", "401": "Unauthorized", "404": "NotFound", "405": "NotAllowed", "413": "TooLarge",
+		"415": "Unsupported", "422": "Invalid", "500": "Internal", "503": "Unavailable"}
 	for _, m := range regexp.MustCompile("(?m)^\\| <a id=\"([a-z_]+)\"></a>`([a-z_]+)` \\| (\\d+) \\|").FindAllStringSubmatch(string(doc), -1) {
 		require.Equal(t, m[1], m[2], "the anchor is the code")
 		documented["problem"][byNumber[m[3]]+" "+m[2]] = true

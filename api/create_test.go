@@ -104,7 +104,7 @@ func batchOf(t testing.TB, change string) string {
 
 func TestLanes(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(s *setup) { s.cfg.UrgentUpTo = 2 })
+	f := newFixture(t, func(s *setup) { s.service.UrgentUpTo = 2 })
 	for name, c := range map[string]struct {
 		change string
 		want   models.Lane

@@ -9,10 +9,12 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/safedelivr/safedelivr/service"
 )
 
 // readForm reads an urlencoded form, field by field from the stream.
-func (in *intake) readForm(body io.Reader) *Problem {
+func (d *decoder) readForm(body io.Reader) error {
 	r := bufio.NewReaderSize(body, 32<<10)
 	for {
 		name, end, err := formName(r)
@@ -21,8 +23,8 @@ func (in *intake) readForm(body io.Reader) *Problem {
 		}
 		value := &urlValue{r: r, done: end != '=', eof: end == 0}
 		if name != "" || end == '=' {
-			if p := in.formField(name, value); p != nil {
-				return p
+			if err := d.formField(name, value); err != nil {
+				return err
 			}
 		}
 		if _, err := io.Copy(io.Discard, value); err != nil {
@@ -114,10 +116,10 @@ func (v *urlValue) escaped() (byte, error) {
 }
 
 // readMultipart reads a multipart form part by part.
-func (in *intake) readMultipart(r *http.Request) *Problem {
+func (d *decoder) readMultipart(r *http.Request) error {
 	mr, err := r.MultipartReader()
 	if err != nil {
-		return problem(http.StatusBadRequest, "bad_form", "The multipart form has no boundary.")
+		return service.Fail(service.Malformed, "bad_form", "The multipart form has no boundary.")
 	}
 	for {
 		part, err := mr.NextPart()
@@ -132,73 +134,73 @@ func (in *intake) readMultipart(r *http.Request) *Problem {
 		if err != nil {
 			return badForm(err)
 		}
-		if p := in.formField(part.FormName(), part); p != nil {
-			return p
+		if err := d.formField(part.FormName(), part); err != nil {
+			return err
 		}
 	}
 }
 
-func badForm(err error) *Problem {
+func badForm(err error) error {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return bodyTooLarge(tooLarge.Limit)
 	}
-	return problem(http.StatusBadRequest, "bad_form", "The form could not be read: it is cut off or not encoded correctly.")
+	return service.Fail(service.Malformed, "bad_form", "The form could not be read: it is cut off or not encoded correctly.")
 }
 
 // formField takes one field, as the first Safedelivr's form had them. An empty
 // one is as good as absent.
-func (in *intake) formField(name string, value io.Reader) *Problem {
-	if !in.isField(name) {
-		in.wrong(pointer(name), "unknown_field", "There is no such field.")
+func (d *decoder) formField(name string, value io.Reader) error {
+	if !d.IsField(name) {
+		d.Wrong(service.Pointer(name), "unknown_field", "There is no such field.")
 		return nil
 	}
 	if name == "to" {
-		in.set[name] = true // may stand several times
-		return in.formRecipients(value)
+		return d.formRecipients(value) // may stand several times
 	}
-	if in.seen[name] {
-		in.wrong(pointer(name), "repeated", "%s stands twice.", name)
+	if d.seen[name] {
+		d.Wrong(service.Pointer(name), "repeated", "%s stands twice.", name)
 		return nil
 	}
-	in.seen[name] = true
-	raw, err := io.ReadAll(io.LimitReader(value, in.cfg.MaxContent-in.content+1))
+	d.seen[name] = true
+	raw, err := io.ReadAll(io.LimitReader(value, d.ContentLeft()+1))
 	if err != nil {
 		return badForm(err)
 	}
-	if p := in.addContent(len(raw)); p != nil {
-		return p
+	if err := d.AddContent(len(raw)); err != nil {
+		return err
 	}
 	text := string(raw)
 	switch {
 	case text == "":
 	case !utf8.ValidString(text):
-		in.bad[name] = true
-		in.wrong(pointer(name), "invalid_text", "%s is not UTF-8.", name)
+		d.Unreadable(name)
+		d.Wrong(service.Pointer(name), "invalid_text", "%s is not UTF-8.", name)
 	default:
-		in.set[name] = true
-		in.formValue(name, text)
+		d.formValue(name, text)
 	}
 	return nil
 }
 
-func (in *intake) formValue(name, value string) {
-	if text := in.texts()[name]; text != nil {
-		*text = value
+func (d *decoder) formValue(name, value string) {
+	if d.IsText(name) {
+		d.SetText(name, value)
 		return
 	}
 	if name == "allow_duplicates" {
 		var err error
-		if in.allowDuplicates, err = strconv.ParseBool(value); err != nil {
-			in.wrong("/allow_duplicates", "wrong_type", "allow_duplicates is true or false.")
+		if d.AllowDuplicates, err = strconv.ParseBool(value); err != nil {
+			d.Wrong("/allow_duplicates", "wrong_type", "allow_duplicates is true or false.")
 		}
 		return
 	}
-	for p := range strings.SplitSeq(value, ",") { // providers
+	var list []service.Named // providers
+	for p := range strings.SplitSeq(value, ",") {
 		if p = strings.TrimSpace(p); p != "" {
-			in.providers = append(in.providers, named{len(in.providers), p})
+			list = append(list, service.Named{Index: len(list), Name: p})
 		}
 	}
+	d.SetProviders(list)
 }
 
 // maxFormRecipient is more than any mailbox takes, in bytes.
@@ -206,7 +208,7 @@ const maxFormRecipient = 4096
 
 // formRecipients splits a comma separated list of mailboxes; commas inside
 // quotes, comments and angle brackets do not count.
-func (in *intake) formRecipients(value io.Reader) *Problem {
+func (d *decoder) formRecipients(value io.Reader) error {
 	r := bufio.NewReaderSize(value, 4<<10)
 	var b strings.Builder
 	var l listSplitter
@@ -218,8 +220,8 @@ func (in *intake) formRecipients(value io.Reader) *Problem {
 		}
 		if end || l.separates(c) {
 			if s := strings.TrimSpace(b.String()); s != "" {
-				if p := in.taken(in.recipient(&recipient{email: s})); p != nil {
-					return p
+				if err := d.Add(&service.Recipient{Email: s}); err != nil {
+					return err
 				}
 			}
 			if end {

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/safedelivr/safedelivr/service"
 )
 
 // The most that one piece of a JSON request may take, in bytes.
@@ -23,7 +25,7 @@ type jsonReader struct {
 	*json.Decoder
 	body      io.Reader
 	read, max int64
-	tooLarge  *Problem // the answer when max is reached
+	tooLarge  *service.Error // the answer when max is reached
 }
 
 var errValueTooLarge = errors.New("value too large")
@@ -40,17 +42,17 @@ func (j *jsonReader) Read(p []byte) (int, error) {
 }
 
 // allow lets the next value have n bytes.
-func (j *jsonReader) allow(n int64, tooLarge *Problem) {
+func (j *jsonReader) allow(n int64, tooLarge *service.Error) {
 	j.max, j.tooLarge = j.InputOffset()+n, tooLarge
 }
 
 // readJSON reads a request member by member, so that a list of recipients of
 // any length takes no memory, wherever it stands.
-func (in *intake) readJSON(body io.Reader) *Problem {
+func (d *decoder) readJSON(body io.Reader) error {
 	j := &jsonReader{body: body}
 	j.Decoder = json.NewDecoder(j)
-	if p := in.readObject(j); p != nil {
-		return p
+	if err := d.readObject(j); err != nil {
+		return err
 	}
 	j.allow(maxBetween, valueTooLarge(""))
 	if _, err := j.Token(); !errors.Is(err, io.EOF) {
@@ -62,15 +64,15 @@ func (in *intake) readJSON(body io.Reader) *Problem {
 	return nil
 }
 
-func (in *intake) readObject(j *jsonReader) *Problem {
+func (d *decoder) readObject(j *jsonReader) error {
 	j.allow(maxBetween, valueTooLarge(""))
 	t, err := j.Token()
 	if err != nil {
 		return j.broken(err)
 	}
 	if t != json.Delim('{') {
-		in.wrong("", "wrong_type", "The request is a JSON object.")
-		return in.problem()
+		d.Wrong("", "wrong_type", "The request is a JSON object.")
+		return d.Err()
 	}
 	for j.more(maxBetween, valueTooLarge("")) {
 		t, err := j.Token()
@@ -78,12 +80,12 @@ func (in *intake) readObject(j *jsonReader) *Problem {
 			return j.broken(err)
 		}
 		name, _ := t.(string) // inside an object a token before a value is a string
-		if in.seen[name] {
-			return j.broken(errors.New("the member " + quoted(name) + " stands twice"))
+		if d.seen[name] {
+			return j.broken(errors.New("the member " + service.Quote(name) + " stands twice"))
 		}
-		in.seen[name] = true
-		if p := in.readMember(j, name); p != nil {
-			return p
+		d.seen[name] = true
+		if err := d.readMember(j, name); err != nil {
+			return err
 		}
 	}
 	if _, err := j.Token(); err != nil {
@@ -94,73 +96,72 @@ func (in *intake) readObject(j *jsonReader) *Problem {
 
 // more reports whether the object or list goes on. What comes next may have n
 // bytes.
-func (j *jsonReader) more(n int64, tooLarge *Problem) bool {
+func (j *jsonReader) more(n int64, tooLarge *service.Error) bool {
 	j.allow(n, tooLarge)
 	return j.More()
 }
 
-func (in *intake) readMember(j *jsonReader, name string) *Problem {
+func (d *decoder) readMember(j *jsonReader, name string) error {
 	if name == "to" {
-		return in.readRecipients(j)
+		return d.readRecipients(j)
 	}
-	j.allow(maxBetween+maxEscape*(in.cfg.MaxContent-in.content), in.contentTooLarge())
+	j.allow(maxBetween+maxEscape*d.ContentLeft(), d.ContentTooLarge())
 	var raw json.RawMessage
 	if err := j.Decode(&raw); err != nil {
 		return j.broken(err)
 	}
-	here := pointer(name)
-	text := in.texts()[name]
+	here := service.Pointer(name)
 	switch {
-	case bytes.Equal(raw, []byte("null")) && in.isField(name):
-	case text != nil:
-		return in.jsonText(name, raw, text)
+	case bytes.Equal(raw, []byte("null")) && d.IsField(name):
+	case d.IsText(name):
+		return d.jsonText(name, raw)
 	case name == "providers":
-		in.jsonProviders(raw)
+		d.jsonProviders(raw)
 	case name == "allow_duplicates":
-		if json.Unmarshal(raw, &in.allowDuplicates) != nil {
-			in.wrong(here, "wrong_type", "allow_duplicates is true or false.")
+		if json.Unmarshal(raw, &d.AllowDuplicates) != nil {
+			d.Wrong(here, "wrong_type", "allow_duplicates is true or false.")
 		}
 	default:
-		in.wrong(here, "unknown_field", "There is no such field.")
+		d.Wrong(here, "unknown_field", "There is no such field.")
 	}
 	return nil
 }
 
-func (in *intake) jsonText(name string, raw []byte, text *string) *Problem {
+func (d *decoder) jsonText(name string, raw []byte) error {
 	switch {
 	case raw[0] != '"':
-		in.bad[name] = true
-		in.wrong(pointer(name), "wrong_type", "%s is a string.", name)
+		d.Unreadable(name)
+		d.Wrong(service.Pointer(name), "wrong_type", "%s is a string.", name)
 	case !utf8.Valid(raw):
-		in.bad[name] = true
-		in.wrong(pointer(name), "invalid_text", "%s is not UTF-8.", name)
+		d.Unreadable(name)
+		d.Wrong(service.Pointer(name), "invalid_text", "%s is not UTF-8.", name)
 	default:
-		in.set[name] = true
-		*text = unquote(raw)
-		return in.addContent(len(*text))
+		text := unquote(raw)
+		d.SetText(name, text)
+		return d.AddContent(len(text))
 	}
 	return nil
 }
 
-func (in *intake) jsonProviders(raw []byte) {
+func (d *decoder) jsonProviders(raw []byte) {
 	var list []json.RawMessage
-	in.set["providers"] = true
+	var names []service.Named
 	if json.Unmarshal(raw, &list) != nil {
-		in.bad["providers"] = true
-		in.wrong("/providers", "wrong_type", "providers is a list of account names.")
+		d.Unreadable("providers")
+		d.Wrong("/providers", "wrong_type", "providers is a list of account names.")
 	}
 	for i, p := range list {
 		if p[0] != '"' {
-			in.bad["providers"] = true
-			in.wrong("/providers/"+strconv.Itoa(i), "wrong_type", "An account name is a string.")
+			d.Unreadable("providers")
+			d.Wrong("/providers/"+strconv.Itoa(i), "wrong_type", "An account name is a string.")
 			continue
 		}
-		in.providers = append(in.providers, named{i, unquote(p)})
+		names = append(names, service.Named{Index: i, Name: unquote(p)})
 	}
+	d.SetProviders(names)
 }
 
-func (in *intake) readRecipients(j *jsonReader) *Problem {
-	in.set["to"] = true
+func (d *decoder) readRecipients(j *jsonReader) error {
 	j.allow(maxRecipientJSON, valueTooLarge("/to"))
 	t, err := j.Token()
 	if err != nil {
@@ -168,18 +169,18 @@ func (in *intake) readRecipients(j *jsonReader) *Problem {
 	}
 	if t != json.Delim('[') {
 		if t != nil { // null is as good as absent
-			in.bad["to"] = true
-			in.wrong("/to", "wrong_type", "to is a list of addresses or of {email, name, vars}.")
+			d.Unreadable("to")
+			d.Wrong("/to", "wrong_type", "to is a list of addresses or of {email, name, vars}.")
 		}
 		return skipObject(j, t)
 	}
 	var raw json.RawMessage
-	for j.more(maxRecipientJSON, valueTooLarge("/to/"+strconv.Itoa(in.index))) {
+	for j.more(maxRecipientJSON, valueTooLarge("/to/"+strconv.Itoa(d.Count()))) {
 		if err := j.Decode(&raw); err != nil {
 			return j.broken(err)
 		}
-		if p := in.taken(in.jsonRecipient(raw)); p != nil {
-			return p
+		if err := d.jsonRecipient(raw); err != nil {
+			return err
 		}
 	}
 	if _, err := j.Token(); err != nil {
@@ -189,7 +190,7 @@ func (in *intake) readRecipients(j *jsonReader) *Problem {
 }
 
 // skipObject reads over the object that t begins, if it does.
-func skipObject(j *jsonReader, t json.Token) *Problem {
+func skipObject(j *jsonReader, t json.Token) error {
 	for depth := 0; ; {
 		switch t {
 		case json.Delim('{'), json.Delim('['):
@@ -210,63 +211,63 @@ func skipObject(j *jsonReader, t json.Token) *Problem {
 
 // jsonRecipient takes "address", or {"email", "name", "vars"}. Every mistake in
 // it is listed.
-func (in *intake) jsonRecipient(raw []byte) error {
-	here := "/to/" + strconv.Itoa(in.index)
-	before := in.total
-	var r recipient
+func (d *decoder) jsonRecipient(raw []byte) error {
+	here := "/to/" + strconv.Itoa(d.Count())
+	before := d.Found()
+	var r service.Recipient
 	switch {
 	case !utf8.Valid(raw):
-		in.wrong(here, "invalid_text", "The recipient is not UTF-8.")
+		d.Wrong(here, "invalid_text", "The recipient is not UTF-8.")
 	case raw[0] == '"':
-		r.email = unquote(raw)
+		r.Email = unquote(raw)
 	case raw[0] == '{':
-		r.pointer = "/email"
+		r.Pointer = "/email"
 		given := map[string]bool{}
 		eachMember(raw, func(name string, value []byte) {
-			at := here + pointer(name)
+			at := here + service.Pointer(name)
 			if given[name] {
-				in.wrong(at, "repeated", "%s stands twice.", quoted(name))
+				d.Wrong(at, "repeated", "%s stands twice.", service.Quote(name))
 			}
 			given[name] = true
 			switch {
 			case name == "vars" && value[0] == '{':
-				r.vars = in.jsonVars(at, value)
+				r.Vars = d.jsonVars(at, value)
 			case value[0] == 'n' && (name == "vars" || name == "name"): // null is as good as absent
 			case name == "vars":
-				in.wrong(at, "wrong_type", "vars is an object of strings, numbers and booleans.")
+				d.Wrong(at, "wrong_type", "vars is an object of strings, numbers and booleans.")
 			case name != "email" && name != "name":
-				in.wrong(at, "unknown_field", "A recipient has email, name and vars.")
+				d.Wrong(at, "unknown_field", "A recipient has email, name and vars.")
 			case value[0] != '"':
-				in.wrong(at, "wrong_type", "%s is a string.", name)
+				d.Wrong(at, "wrong_type", "%s is a string.", name)
 			case name == "email":
-				r.email = unquote(value)
+				r.Email = unquote(value)
 			default:
-				r.name = unquote(value)
+				r.Name = unquote(value)
 			}
 		})
 		if !given["email"] {
-			in.wrong(here+"/email", "required", "A recipient has an email.")
+			d.Wrong(here+"/email", "required", "A recipient has an email.")
 		}
 	default:
-		in.wrong(here, "wrong_type", "A recipient is an address or {email, name, vars}.")
+		d.Wrong(here, "wrong_type", "A recipient is an address or {email, name, vars}.")
 	}
-	r.flawed = in.total > before
-	return in.recipient(&r)
+	r.Flawed = d.Found() > before
+	return d.Add(&r)
 }
 
 // jsonVars reads variables: strings, and numbers and booleans as they are
 // written.
-func (in *intake) jsonVars(here string, object []byte) map[string]string {
+func (d *decoder) jsonVars(here string, object []byte) map[string]string {
 	vars := map[string]string{}
 	eachMember(object, func(name string, value []byte) {
 		if _, again := vars[name]; again {
-			in.wrong(here+pointer(name), "repeated", "%s stands twice.", quoted(name))
+			d.Wrong(here+service.Pointer(name), "repeated", "%s stands twice.", service.Quote(name))
 		}
 		switch value[0] {
 		case '"':
 			vars[name] = unquote(value)
 		case '{', '[', 'n':
-			in.wrong(here+pointer(name), "wrong_type", "A variable is a string, a number or a boolean.")
+			d.Wrong(here+service.Pointer(name), "wrong_type", "A variable is a string, a number or a boolean.")
 		default:
 			vars[name] = string(value)
 		}
@@ -277,7 +278,7 @@ func (in *intake) jsonVars(here string, object []byte) map[string]string {
 // broken is the answer to JSON that cannot be read on, with the position. The
 // decoder counts only the bytes of whole values, so that the broken one is read
 // once more on its own.
-func (j *jsonReader) broken(err error) *Problem {
+func (j *jsonReader) broken(err error) error {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -295,7 +296,7 @@ func (j *jsonReader) broken(err error) *Problem {
 			at += syntax.Offset - 1
 		}
 	}
-	p := problem(http.StatusBadRequest, "bad_json", "After %d bytes: %s.", at, err)
+	p := service.Fail(service.Malformed, "bad_json", "After %d bytes: %s.", at, err)
 	p.Position = &at
 	return p
 }

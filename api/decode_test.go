@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
 )
 
 // numbered is a list of n JSON strings: addresses with numbers from from on.
@@ -27,10 +28,27 @@ func numbered(from, n int) string {
 	return b.String()
 }
 
+// decoders makes decoders of fresh intakes.
+func decoders(t testing.TB, cfg service.Config, accounts ...string) func() *decoder {
+	t.Helper()
+	svc := service.New(service.Deps{Accounts: accounts, Config: cfg})
+	t.Cleanup(svc.Close)
+	return func() *decoder { return newDecoder(svc.NewIntake()) }
+}
+
+// failed is an error as the use cases have it.
+func failed(t testing.TB, err error) *service.Error {
+	t.Helper()
+	var e *service.Error
+	require.ErrorAs(t, err, &e)
+	return e
+}
+
 // TestBrokenJSON: the position is the number of bytes before the one that is
 // wrong.
 func TestBrokenJSON(t *testing.T) {
 	t.Parallel()
+	decoder := decoders(t, service.Config{MaxRecipients: 1000, MaxContent: 1000})
 	for name, c := range map[string]struct {
 		body string
 		at   int64
@@ -60,10 +78,9 @@ func TestBrokenJSON(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in := newIntake(&Config{MaxRecipients: 1000, MaxContent: 1000}, nil)
-			defer in.spool.close()
-			p := in.readJSON(strings.NewReader(c.body))
-			require.NotNil(t, p)
+			d := decoder()
+			defer d.Close()
+			p := failed(t, d.readJSON(strings.NewReader(c.body)))
 			require.Equal(t, "bad_json", p.Code)
 			require.NotNil(t, p.Position)
 			require.Equal(t, c.at, *p.Position, p.Detail)
@@ -88,6 +105,7 @@ func (e *endless) Read(p []byte) (int, error) {
 // TestHugeValues: what never ends is refused before it takes memory.
 func TestHugeValues(t *testing.T) {
 	t.Parallel()
+	decoder := decoders(t, service.Config{MaxRecipients: 1000, MaxContent: 100_000})
 	for name, c := range map[string]struct{ head, fill, code string }{
 		"content":          {`{"html": "`, "xxxxxxxx", "content_too_large"},
 		"another field":    {`{"colour": [`, "1,1,1,1,", "content_too_large"},
@@ -103,13 +121,12 @@ func TestHugeValues(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in := newIntake(&Config{MaxRecipients: 1000, MaxContent: 100_000}, nil)
-			defer in.spool.close()
+			d := decoder()
+			defer d.Close()
 			e := &endless{text: c.fill}
-			p := in.readJSON(io.MultiReader(strings.NewReader(c.head), e))
-			require.NotNil(t, p)
+			p := failed(t, d.readJSON(io.MultiReader(strings.NewReader(c.head), e)))
 			require.Equal(t, c.code, p.Code)
-			require.Equal(t, 413, p.Status)
+			require.Equal(t, service.TooLarge, p.Kind)
 			require.LessOrEqual(t, e.read, maxRecipientJSON+maxEscape*100_000)
 		})
 	}
@@ -122,16 +139,16 @@ func FuzzReadJSON(f *testing.F) {
 		`{"to":{"a":[1,{}]},"providers":["sg",1]}`, `{"to":[{"email":"a\u0040b.de","vars":{"\"}":"]"}}],"allow_duplicates":true}`, `{"to":[null,5,[],{}]}`, "{\"text\":\"\xff\"}"} {
 		f.Add([]byte(s))
 	}
-	dir := f.TempDir()
+	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		in := newIntake(&Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: dir}, map[string]bool{"sg": true})
-		defer in.spool.close()
-		if p := in.readJSON(bytes.NewReader(body)); p != nil {
+		d := decoder()
+		defer d.Close()
+		if d.readJSON(bytes.NewReader(body)) != nil {
 			return
 		}
-		b := in.batch()
-		if err := in.placeholders(&b.Content); err != nil {
-			t.Fatal(err)
+		_, wrong := d.Check()
+		if wrong != nil && failed(t, wrong).Kind != service.Invalid {
+			t.Fatal(wrong)
 		}
 		var m struct {
 			Subject *string
@@ -140,14 +157,14 @@ func FuzzReadJSON(f *testing.F) {
 		if err := json.Unmarshal(body, &m); err != nil {
 			t.Fatalf("taken, but: %v", err)
 		}
-		if in.problem() != nil {
+		if wrong != nil {
 			return
 		}
 		var to []json.RawMessage
-		if json.Unmarshal(m.To, &to) == nil && len(to) != in.index {
-			t.Fatalf("%d recipients of %d", in.index, len(to))
+		if json.Unmarshal(m.To, &to) == nil && len(to) != d.Count() {
+			t.Fatalf("%d recipients of %d", d.Count(), len(to))
 		}
-		err := in.spool.each(func(i int, r models.Recipient) error {
+		err := d.Each(func(i int, r models.Recipient) error {
 			var o struct {
 				Email string
 				Vars  map[string]any
@@ -157,7 +174,7 @@ func FuzzReadJSON(f *testing.F) {
 					t.Fatalf("recipient %s: %v", to[i], err)
 				}
 			}
-			if a, err := parseAddress(o.Email); err != nil || a.Email != r.Email || len(o.Vars) != len(r.Vars) {
+			if a, err := service.ParseAddress(o.Email); err != nil || a.Email != r.Email || len(o.Vars) != len(r.Vars) {
 				t.Fatalf("recipient %s became %+v", to[i], r)
 			}
 			return nil
@@ -173,22 +190,24 @@ func FuzzReadForm(f *testing.F) {
 	for _, s := range []string{"", "to=a@b.de&from=a@b.de&subject=s&body=b", "to=a%40b.de,+%22x,y%22+<c@d.de>&body=%00%ff", "a=%4", "&&=&to", "to=a@b.de&to=c@d.de&text=a+b%2b"} {
 		f.Add([]byte(s))
 	}
-	dir := f.TempDir()
+	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		in := newIntake(&Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: dir}, map[string]bool{"sg": true})
-		defer in.spool.close()
-		if p := in.readForm(bytes.NewReader(body)); p != nil {
+		d := decoder()
+		defer d.Close()
+		if d.readForm(bytes.NewReader(body)) != nil {
 			return
 		}
-		if in.batch(); in.problem() != nil || bytes.IndexByte(body, ';') >= 0 { // net/url takes no semicolons
+		if _, wrong := d.Check(); wrong != nil || bytes.IndexByte(body, ';') >= 0 { // net/url takes no semicolons
 			return
 		}
 		v, err := url.ParseQuery(string(body))
 		if err != nil {
 			t.Fatalf("taken, but: %v", err)
 		}
-		if in.subject != v.Get("subject") || in.text != v.Get("text") || in.html != v.Get("html") || in.body != v.Get("body") {
-			t.Fatalf("%q became %+v", body, in)
+		for _, name := range []string{"subject", "text", "html", "body"} {
+			if d.Text(name) != v.Get(name) {
+				t.Fatalf("%s of %q became %q", name, body, d.Text(name))
+			}
 		}
 	})
 }
@@ -199,23 +218,23 @@ func FuzzFormRecipients(f *testing.F) {
 	for _, s := range []string{"a@b.de,c@d.de", `"x,\"y" <a@b.de>, (c, (d)) e@f.de`, `<a@b.de>,,`, `"a`, "a@b.de (x,\")\\,y)", `\,a@b.de`, "=?utf-8?q?a=2C?= <a@b.de>,b@c.de"} {
 		f.Add(s)
 	}
-	dir := f.TempDir()
+	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()})
 	f.Fuzz(func(t *testing.T, list string) {
-		in := newIntake(&Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: dir}, nil)
-		defer in.spool.close()
-		if p := in.formRecipients(strings.NewReader(list)); p != nil {
+		d := decoder()
+		defer d.Close()
+		if d.formRecipients(strings.NewReader(list)) != nil {
 			return
 		}
-		if in.total > 0 || in.index == 0 {
+		if d.Found() > 0 || d.Count() == 0 {
 			return
 		}
 		want, err := mail.ParseAddressList(list)
 		if err != nil {
 			return
 		}
-		in.spool.repeats = true
+		d.AllowDuplicates = true
 		var got []string
-		if err := in.spool.each(func(_ int, r models.Recipient) error {
+		if err := d.Each(func(_ int, r models.Recipient) error {
 			got = append(got, r.Email)
 			return nil
 		}); err != nil {
@@ -225,7 +244,7 @@ func FuzzFormRecipients(f *testing.F) {
 			t.Fatalf("%q is %q, want %v", list, got, want)
 		}
 		for i := range want {
-			if a, err := normalise(want[i].Address); err != nil || a != got[i] {
+			if a, err := service.ParseAddress("<" + want[i].Address + ">"); err != nil || a.Email != got[i] {
 				t.Fatalf("%q is %q, want %v", list, got, want)
 			}
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -153,6 +154,7 @@ type fixture struct {
 	store  *spyStore
 	broker models.Broker
 	server *Server
+	deps   service.Deps
 	url    string
 	client *http.Client
 
@@ -161,18 +163,19 @@ type fixture struct {
 }
 
 type setup struct {
-	cfg      Config
-	broker   func(models.Broker) models.Broker
-	accounts func(context.Context) ([]Account, error)
-	names    []string
+	cfg     Config
+	service service.Config
+	broker  func(models.Broker) models.Broker
+	health  func(context.Context) ([]service.Account, error)
+	names   []string
 }
 
 func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	t.Helper()
-	st := setup{names: []string{"sg", "mg"}, cfg: Config{SpoolDir: t.TempDir(), SettleTime: 100 * time.Millisecond}}
-	st.accounts = func(context.Context) ([]Account, error) {
-		return []Account{{Name: "sg", Kind: "sendgrid", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsWebhook,
-			Health: &Health{State: "open", Since: time.Now().UTC(), Why: "five calls failed", Until: time.Now().UTC()}, Worker: &Counters{Calls: 7}},
+	st := setup{names: []string{"sg", "mg"}, service: service.Config{SpoolDir: t.TempDir(), SettleTime: 100 * time.Millisecond}}
+	st.health = func(context.Context) ([]service.Account, error) {
+		return []service.Account{{Name: "sg", Kind: "sendgrid", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsWebhook,
+			Health: &service.Health{State: "open", Since: time.Now().UTC(), Why: "five calls failed", Until: time.Now().UTC()}, Worker: &service.Counters{Calls: 7}},
 			{Name: "mg", Kind: "mailgun", Weight: 2, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsNone}}, nil
 	}
 	for _, c := range change {
@@ -188,14 +191,24 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	if st.broker != nil {
 		f.broker = st.broker(eb)
 	}
-	f.server = New(f.store, f.broker, st.names, st.accounts, st.cfg)
-	t.Cleanup(f.server.Close)
-	ts := httptest.NewServer(f.server)
-	t.Cleanup(ts.Close)
-	f.url, f.client = ts.URL, ts.Client()
+	f.deps = service.Deps{Store: f.store, Broker: f.broker, Accounts: st.names, Health: st.health, Config: st.service}
+	f.serve(st.cfg)
 	f.user, f.secret = f.newUser("ann")
 	f.other, f.foreign = f.newUser("bob")
 	return f
+}
+
+// serve starts an API over the fixture's store and broker, as another process
+// would; what follows goes to it. It returns the use cases below it.
+func (f *fixture) serve(cfg Config) *service.Service {
+	f.Helper()
+	svc := service.New(f.deps)
+	f.Cleanup(svc.Close)
+	f.server = New(svc, cfg)
+	ts := httptest.NewServer(f.server)
+	f.Cleanup(ts.Close)
+	f.url, f.client = ts.URL, ts.Client()
+	return svc
 }
 
 func (f *fixture) newUser(name string) (id, secret string) {
@@ -310,12 +323,7 @@ func read[T any](f *fixture, path string) T {
 }
 
 // batchList and logList are pages of a list.
-type batchList struct {
-	Batches []batchView `json:"batches"`
-	Next    string      `json:"next_cursor"`
-}
-
-type logList struct {
-	Logs []logView `json:"logs"`
-	Next string    `json:"next_cursor"`
-}
+type (
+	batchList = service.BatchPage
+	logList   = service.LogPage
+)

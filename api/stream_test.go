@@ -12,14 +12,11 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -77,7 +74,7 @@ func TestSpoolFolder(t *testing.T) {
 	large := batchOf(t, `{"to": [`+numbered(0, 20_000)+`]}`)
 	t.Run("not there", func(t *testing.T) {
 		t.Parallel()
-		f := newFixture(t, func(s *setup) { s.cfg.SpoolDir = filepath.Join(dir, "missing") })
+		f := newFixture(t, func(s *setup) { s.service.SpoolDir = filepath.Join(dir, "missing") })
 		f.accepted(f.post(batchOf(t, `{}`)))
 		r := f.post(large)
 		require.Equal(t, http.StatusServiceUnavailable, r.Status)
@@ -88,7 +85,7 @@ func TestSpoolFolder(t *testing.T) {
 	t.Run("there", func(t *testing.T) {
 		t.Parallel()
 		used := t.TempDir()
-		f := newFixture(t, func(s *setup) { s.cfg.SpoolDir = used })
+		f := newFixture(t, func(s *setup) { s.service.SpoolDir = used })
 		_, b, _ := f.accepted(f.post(large))
 		require.Equal(t, 20, b.Chunks)
 		require.Equal(t, http.StatusUnprocessableEntity, f.post(batchOf(t, `{"lane": "x", "to": [`+numbered(0, 20_000)+`]}`)).Status)
@@ -157,41 +154,42 @@ func TestDisconnect(t *testing.T) {
 	})
 }
 
-// hangingBroker takes no message and holds whoever asks until they give up.
+// hangingBroker takes no message and holds whoever asks until they give up, or it is over.
 type hangingBroker struct {
 	models.Broker
-	asked atomic.Int32
+	over chan struct{}
 }
 
-func (h *hangingBroker) Publish(ctx context.Context, _ ...models.Message) error {
-	h.asked.Add(1)
-	<-ctx.Done()
+func (h hangingBroker) Publish(ctx context.Context, _ ...models.Message) error {
+	select {
+	case <-ctx.Done():
+	case <-h.over:
+	}
 	return models.ErrUnavailable
 }
 
 // TestBrokerHangs: batches are accepted all the same.
 func TestBrokerHangs(t *testing.T) {
 	t.Parallel()
-	h := &hangingBroker{}
+	over := make(chan struct{})
 	f := newFixture(t, func(s *setup) {
-		s.broker = func(b models.Broker) models.Broker { h.Broker = b; return h }
+		s.broker = func(b models.Broker) models.Broker { return hangingBroker{b, over} }
 	})
-	for range 3 * announceWorkers {
+	t.Cleanup(func() { close(over) })
+	for range 12 {
 		f.accepted(f.post(batchOf(t, `{}`)))
 	}
-	f.server.announce[models.Urgent].cancel() // as after announceTime: Close does not wait that long here
-	f.server.Close()
-	require.Positive(t, h.asked.Load())
 }
 
 // TestAnnounced: every chunk is announced once, in its lane.
 func TestAnnounced(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
+	svc := f.serve(Config{})
 	a, _, _ := f.accepted(f.post(batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)))
 	u, _, _ := f.accepted(f.post(batchOf(t, `{}`)))
-	f.server.Close() // publishes what waits
-	f.server.Close()
+	svc.Close() // publishes what waits
+	svc.Close()
 	got := map[models.Lane][]models.ID{}
 	for lane, n := range map[models.Lane]int{models.Bulk: 3, models.Urgent: 1} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -208,20 +206,4 @@ func TestAnnounced(t *testing.T) {
 	}
 	require.ElementsMatch(t, []models.ID{a.ID, a.ID.Chunk(1), a.ID.Chunk(2)}, got[models.Bulk])
 	require.Equal(t, []models.ID{u.ID}, got[models.Urgent])
-}
-
-// TestAnnouncerCloses: with a broker that hangs and a full queue, Close takes
-// announceTime and no longer.
-func TestAnnouncerCloses(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b, err := embedded.NewBroker(nil, nil)
-		require.NoError(t, err)
-		defer func() { require.NoError(t, b.Close()) }()
-		a := newAnnouncer(&hangingBroker{Broker: b}, (&Config{}).withDefaults().Logger)
-		a.add(&models.Batch{ID: models.NewBatchID(time.Now()), Lane: models.Bulk, Chunks: 2 * announceQueue})
-		began := time.Now()
-		a.close()
-		require.LessOrEqual(t, time.Since(began), announceTime)
-	})
 }

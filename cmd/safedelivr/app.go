@@ -21,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/rabbit"
+	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/webhooks"
 )
 
@@ -33,6 +34,7 @@ type app struct {
 
 	accounts []consumers.Account
 	engine   *consumers.Engine // nil without the role worker
+	service  *service.Service
 	api      *api.Server
 	hooks    *webhooks.Server
 	http     *http.Server
@@ -120,6 +122,7 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 			return a, err
 		}
 	}
+	a.service = service.New(service.Deps{Store: a.store, Broker: a.broker, Accounts: names, Health: a.reports, Config: a.serviceConfig()})
 	mux := http.NewServeMux()
 	if cfg.Has("webhooks") {
 		var hooks []webhooks.Account
@@ -132,9 +135,7 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 		mux.Handle("/webhooks/", a.hooks)
 	}
 	// Without the role api only health is served, for the orchestrator's checks.
-	a.api = api.New(a.store, a.broker, names, a.reports, api.Config{MaxRecipients: cfg.Limits.Recipients, MaxContent: cfg.Limits.Content,
-		MaxBody: cfg.Limits.Body, SpoolDir: a.spoolDir(), Deadline: cfg.Times.Deadline, Recheck: cfg.Times.Recheck,
-		IntakeTime: cfg.Times.IntakeGrace / 4, UrgentUpTo: cfg.Limits.UrgentUpTo, Logger: log})
+	a.api = api.New(a.service, api.Config{MaxBody: cfg.Limits.Body, Logger: log})
 	if cfg.Has("api") {
 		mux.Handle("/", a.api)
 	} else {
@@ -145,6 +146,12 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
 	return a, err
+}
+
+func (a *app) serviceConfig() service.Config {
+	limits, t := &a.cfg.Limits, &a.cfg.Times
+	return service.Config{MaxRecipients: limits.Recipients, MaxContent: limits.Content, SpoolDir: a.spoolDir(), Deadline: t.Deadline, Recheck: t.Recheck,
+		IntakeTime: t.IntakeGrace / 4, UrgentUpTo: limits.UrgentUpTo, Logger: a.log}
 }
 
 // spoolDir is where large requests are kept while they are checked.
@@ -164,6 +171,7 @@ func engineConfig(cfg *config.Config, log *slog.Logger) consumers.Config {
 	c.StartBy, c.EvidenceWindow, c.FinalEventWait, c.Recheck = t.StartBy, t.EvidenceWindow, t.FinalEvent, t.Recheck
 	c.IntakeGrace, c.AccountHold, c.BreakerOpen = t.IntakeGrace, t.AccountHold, t.BreakerOpen
 	c.InboxAge = min(c.InboxAge, t.Recheck)
+	c.Sole = storeName(cfg) == "sqlite" // its data folder has one process
 	return c
 }
 
@@ -207,7 +215,7 @@ func (a *app) serve(ctx context.Context) error {
 	if serr := a.http.Shutdown(doors); serr != nil {
 		_ = a.http.Close() // requests that would not end
 	}
-	a.api.Close()
+	a.service.Close()
 	if a.hooks != nil {
 		a.hooks.Close()
 	}
@@ -240,6 +248,9 @@ func (a *app) sweep(ctx context.Context) {
 }
 
 func (a *app) close() {
+	if a.service != nil {
+		a.service.Close()
+	}
 	for _, acc := range a.accounts {
 		acc.Provider.Close()
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/safedelivr/safedelivr/api"
 	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/service"
 )
 
 // Workers tell the store how they see the accounts, so that the API can tell it
@@ -41,29 +41,29 @@ func (a *app) report(ctx context.Context) {
 	}
 }
 
-// viewsOf turns the engine's view into the API's.
-func viewsOf(reports []consumers.Report) []api.Account {
-	out := make([]api.Account, 0, len(reports))
+// viewsOf turns the engine's view into what is told.
+func viewsOf(reports []consumers.Report) []service.Account {
+	out := make([]service.Account, 0, len(reports))
 	for _, r := range reports {
-		c, h := counters(r.Counters), api.Health(r.Health)
-		out = append(out, api.Account{Name: r.Account.Name, Kind: r.Account.Kind, Weight: r.Account.Weight, Concurrency: r.Account.Concurrency,
+		c, h := counters(r.Counters), service.Health(r.Health)
+		out = append(out, service.Account{Name: r.Account.Name, Kind: r.Account.Kind, Weight: r.Account.Weight, Concurrency: r.Account.Concurrency,
 			Rate: r.Account.Rate, ChunkLimit: r.Account.ChunkLimit, Events: r.Account.Events, Health: &h, Worker: &c})
 	}
 	return out
 }
 
-func counters(c consumers.Counters) api.Counters {
-	return api.Counters{Calls: c.Calls, Accepted: c.Accepted, Refused: c.Refused, Unknown: c.Unknown, Delivered: c.Delivered,
+func counters(c consumers.Counters) service.Counters {
+	return service.Counters{Calls: c.Calls, Accepted: c.Accepted, Refused: c.Refused, Unknown: c.Unknown, Delivered: c.Delivered,
 		Failures: c.Failures, Inflight: c.Inflight}
 }
 
 // reports tells of all accounts: from the configuration, with the health that
 // the workers report. Of several workers' views the worst is shown.
-func (a *app) reports(ctx context.Context) ([]api.Account, error) {
-	byName := map[string]*api.Account{}
-	var out []api.Account
+func (a *app) reports(ctx context.Context) ([]service.Account, error) {
+	byName := map[string]*service.Account{}
+	var out []service.Account
 	for _, acc := range a.accounts {
-		out = append(out, api.Account{Name: acc.Name, Kind: acc.Kind, Weight: acc.Weight, Concurrency: acc.Concurrency, Rate: acc.Rate,
+		out = append(out, service.Account{Name: acc.Name, Kind: acc.Kind, Weight: acc.Weight, Concurrency: acc.Concurrency, Rate: acc.Rate,
 			ChunkLimit: acc.ChunkLimit, Events: acc.Events})
 	}
 	for i := range out {
@@ -82,14 +82,14 @@ func (a *app) reports(ctx context.Context) ([]api.Account, error) {
 			mine.Health = v.Health
 		}
 		if mine.Worker == nil {
-			mine.Worker = &api.Counters{}
+			mine.Worker = &service.Counters{}
 		}
 		add(mine.Worker, v.Worker)
 	}
 	return out, nil
 }
 
-func (a *app) workerViews(ctx context.Context) ([]api.Account, error) {
+func (a *app) workerViews(ctx context.Context) ([]service.Account, error) {
 	if a.engine != nil && storeName(a.cfg) == "sqlite" {
 		return viewsOf(a.engine.Reports()), nil // the only worker there is
 	}
@@ -97,16 +97,16 @@ func (a *app) workerViews(ctx context.Context) ([]api.Account, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []api.Account
+	var out []service.Account
 	for worker, b := range raw {
-		var v []api.Account
+		var v []service.Account
 		if err := json.Unmarshal(b, &v); err != nil {
 			a.log.Warn("report of a worker cannot be read", "worker", worker, "err", err)
 			continue
 		}
 		out = append(out, v...)
 	}
-	slices.SortFunc(out, func(x, y api.Account) int { return strings.Compare(x.Name, y.Name) })
+	slices.SortFunc(out, func(x, y service.Account) int { return strings.Compare(x.Name, y.Name) })
 	return out, nil
 }
 
@@ -115,7 +115,7 @@ func worse(a, b string) bool {
 	return slices.Index(order, a) > slices.Index(order, b)
 }
 
-func add(to, c *api.Counters) {
+func add(to, c *service.Counters) {
 	to.Calls += c.Calls
 	to.Accepted += c.Accepted
 	to.Refused += c.Refused

@@ -1,4 +1,4 @@
-package api
+package service
 
 import (
 	"net/mail"
@@ -74,7 +74,7 @@ func TestParseAddress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, err := parseAddress(c.in)
+			a, err := ParseAddress(c.in)
 			if c.err != nil {
 				require.ErrorIs(t, err, c.err)
 				return
@@ -91,14 +91,14 @@ func FuzzParseAddress(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		a, err := parseAddress(s)
+		a, err := ParseAddress(s)
 		if err != nil {
 			return
 		}
 		if strings.Count(a.Email, "@") != 1 || strings.ContainsFunc(a.Email, func(r rune) bool { return r <= ' ' || r > '~' }) || hasControls(a.Name) {
 			t.Fatalf("%q became %q %q", s, a.Email, a.Name)
 		}
-		again, err := parseAddress(a.Email)
+		again, err := ParseAddress(a.Email)
 		if err != nil || again.Email != a.Email || again.Name != "" {
 			t.Fatalf("%q became %q, and that %q: %v", s, a.Email, again.Email, err)
 		}

@@ -1,4 +1,4 @@
-package api
+package service
 
 import (
 	"errors"
@@ -24,9 +24,9 @@ var (
 // domains follows UTS #46 for look-ups: international names become punycode.
 var domains = idna.New(idna.MapForLookup(), idna.Transitional(false), idna.StrictDomainName(true), idna.VerifyDNSLength(true))
 
-// parseAddress reads one mailbox: an addr-spec, or a name and an addr-spec in
+// ParseAddress reads one mailbox: an addr-spec, or a name and an addr-spec in
 // angle brackets. The domain is returned in ASCII and lower case.
-func parseAddress(s string) (models.Address, error) {
+func ParseAddress(s string) (models.Address, error) {
 	s = strings.TrimSpace(s)
 	if !utf8.ValidString(s) {
 		return models.Address{}, errAddress

@@ -1,0 +1,127 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// BatchView is how a batch is shown.
+type BatchView struct {
+	ID         models.ID            `json:"id"`
+	State      models.BatchState    `json:"state"`
+	Subject    string               `json:"subject"`
+	From       models.Address       `json:"from"`
+	ReplyTo    models.Address       `json:"reply_to,omitzero"`
+	Lane       models.Lane          `json:"lane"`
+	OnUnknown  models.UnknownPolicy `json:"on_unknown"`
+	Providers  []string             `json:"providers,omitempty"`
+	Recipients int                  `json:"recipients"`
+	Duplicates int                  `json:"duplicates"`
+	Counts     Counts               `json:"counts"`
+	CreatedAt  time.Time            `json:"created_at"`
+	Deadline   time.Time            `json:"deadline"`
+}
+
+// BatchPage is a part of the list of batches; Next is empty on the last one.
+type BatchPage struct {
+	Batches []BatchView `json:"batches"`
+	Next    string      `json:"next_cursor"`
+}
+
+// total sums the chunk summaries of a batch.
+func (s *Service) total(ctx context.Context, b *models.Batch) (models.Summary, error) {
+	var sum models.Summary
+	for cs, err := range s.store.Summaries(ctx, b.User, b.ID, 0) {
+		if err != nil {
+			return sum, err
+		}
+		sum.Add(&cs.Summary)
+	}
+	return b.Total(sum), nil
+}
+
+func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, error) {
+	sum, err := s.total(ctx, b)
+	return BatchView{ID: b.ID, State: b.StateOf(sum), Subject: b.Content.Subject, From: b.Content.From, ReplyTo: b.Content.ReplyTo,
+		Lane: b.Lane, OnUnknown: b.OnUnknown, Providers: b.Accounts, Recipients: b.Recipients, Duplicates: b.Duplicates,
+		Counts: CountsOf(&sum), CreatedAt: b.Created(), Deadline: b.Deadline}, err
+}
+
+// Batches lists the caller's batches, newest first.
+func (s *Service) Batches(ctx context.Context, who Caller, p Page) (BatchPage, error) {
+	var q Query
+	list := "batches " + who.User
+	n, before := q.limit(p), q.cursor(p, list)
+	if err := q.Err(); err != nil {
+		return BatchPage{}, err
+	}
+	batches, err := s.store.Batches(ctx, who.User, before, n+1)
+	if err != nil {
+		return BatchPage{}, storeError("list batches", err)
+	}
+	out := BatchPage{}
+	if len(batches) > n {
+		batches = batches[:n]
+		out.Next = cursorOf(list, batches[n-1].ID)
+	}
+	out.Batches = make([]BatchView, len(batches))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for i := range batches {
+		g.Go(func() (err error) {
+			out.Batches[i], err = s.view(ctx, &batches[i])
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return BatchPage{}, storeError("sum batches", err)
+	}
+	return out, nil
+}
+
+// own reads a batch of the caller; everybody else's is not found.
+func (s *Service) own(ctx context.Context, who Caller, id models.ID) (*models.Batch, error) {
+	b, err := s.store.Batch(ctx, id)
+	if err == nil && b.User != who.User {
+		err = models.ErrNotFound
+	}
+	if err != nil {
+		return nil, storeError("read batch", err)
+	}
+	return &b, nil
+}
+
+// ownBatch is own for an id as it was sent.
+func (s *Service) ownBatch(ctx context.Context, who Caller, id string) (*models.Batch, error) {
+	batch, err := models.ParseBatchID(id)
+	if err != nil {
+		return nil, notFound()
+	}
+	return s.own(ctx, who, batch)
+}
+
+// Batch reads one batch with its counts.
+func (s *Service) Batch(ctx context.Context, who Caller, id string) (BatchView, error) {
+	b, err := s.ownBatch(ctx, who, id)
+	if err != nil {
+		return BatchView{}, err
+	}
+	v, err := s.view(ctx, b)
+	if err != nil {
+		return BatchView{}, storeError("sum batch", err)
+	}
+	return v, nil
+}
+
+// Content reads what a batch says.
+func (s *Service) Content(ctx context.Context, who Caller, id string) (models.Content, error) {
+	b, err := s.ownBatch(ctx, who, id)
+	if err != nil {
+		return models.Content{}, err
+	}
+	return b.Content, nil
+}

@@ -1,0 +1,40 @@
+package service
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestKeyMemory: a key is read again a second after it was read at the latest.
+func TestKeyMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var keys keyCache
+		k := models.Key{User: "ann"}
+		keys.put("hash", k, time.Now())
+		_, ok := keys.get("hash")
+		require.True(t, ok)
+		time.Sleep(keyTTL - time.Millisecond)
+		_, ok = keys.get("hash")
+		require.True(t, ok)
+		time.Sleep(time.Millisecond)
+		_, ok = keys.get("hash")
+		require.False(t, ok, "it is read again")
+		require.LessOrEqual(t, keyTTL, time.Second)
+	})
+}
+
+// TestManyKeys: the memory of keys does not grow without end.
+func TestManyKeys(t *testing.T) {
+	t.Parallel()
+	var keys keyCache
+	for range 5000 {
+		keys.put(models.NewUserID(), models.Key{}, time.Now())
+	}
+	require.LessOrEqual(t, len(keys.keys), 1001)
+}

@@ -1,0 +1,195 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// LogView is how a log is shown in a list.
+type LogView struct {
+	ID          models.ID       `json:"id"`
+	Email       string          `json:"email"`
+	Name        string          `json:"name,omitempty"`
+	State       models.State    `json:"state"`
+	Reason      models.Reason   `json:"reason,omitempty"`
+	ReasonText  string          `json:"reason_text,omitempty"`
+	Detail      string          `json:"detail,omitempty"`
+	Providers   map[string]bool `json:"providers"` // tried, and whether that one delivered
+	Attempts    int             `json:"attempts"`
+	Unconfirmed bool            `json:"unconfirmed,omitempty"`
+	MayDouble   bool            `json:"possible_duplicate,omitempty"`
+	Copies      int             `json:"copies"` // known to be delivered
+}
+
+func viewLog(id models.ID, r *models.Recipient, v *models.View) LogView {
+	st := v.Status(id.Recipient())
+	out := LogView{ID: id, Email: r.Email, Name: r.Name, State: st.State, Reason: st.Reason, Detail: st.Detail, Providers: map[string]bool{},
+		Attempts: st.Attempts, Unconfirmed: st.Reason == models.Unconfirmed, MayDouble: st.MayDouble, Copies: st.Copies}
+	for _, t := range v.Tries(id.Recipient()) {
+		out.Providers[t.Account] = out.Providers[t.Account] || t.Verdict == models.WasDelivered
+	}
+	if out.Reason == "" && st.State == models.Queued {
+		out.ReasonText = queuedWords(st)
+	} else if out.Reason != "" {
+		out.ReasonText = out.Reason.Words()
+	}
+	return out
+}
+
+// queuedWords tells what a queued log waits for.
+func queuedWords(st *models.Status) string {
+	switch {
+	case st.Attempts == 0:
+		return "waiting to be handed to a provider"
+	case st.Last.Verdict == models.Taken && st.Last.Deferred:
+		return st.Last.Account + " has it and goes on trying to deliver"
+	case st.Last.Verdict == models.Taken:
+		return st.Last.Account + " has it; no final event yet"
+	case st.Unsettled():
+		return "it is not known yet whether " + st.Last.Account + " took it"
+	}
+	return "waiting for another attempt after " + st.Last.Account + ": " + st.Last.Reason.Words()
+}
+
+// LogPage is a part of the logs of a batch; Next is empty on the last one.
+type LogPage struct {
+	Logs []LogView `json:"logs"`
+	Next string    `json:"next_cursor"`
+}
+
+// Logs lists the logs of a batch in order of the recipients, of one state or
+// (empty) of all. A page may be short, and still have a next cursor.
+func (s *Service) Logs(ctx context.Context, who Caller, batch string, state models.State, p Page) (LogPage, error) {
+	b, err := s.ownBatch(ctx, who, batch)
+	if err != nil {
+		return LogPage{}, err
+	}
+	var q Query
+	list := "logs " + b.ID.String() + " " + string(state)
+	n, from := q.limit(p), q.cursor(p, list)
+	if state != "" && !state.Valid() {
+		q.Bad("state", "state is queued, success, failed or cancelled.")
+	}
+	if err := q.Err(); err != nil {
+		return LogPage{}, err
+	}
+	if from.IsZero() {
+		from = b.ID.Log(1)
+	}
+	logs, next, err := s.collectLogs(ctx, b, from, state, n)
+	if err != nil {
+		return LogPage{}, storeError("list logs", err)
+	}
+	out := LogPage{Logs: logs}
+	if !next.IsZero() {
+		out.Next = cursorOf(list, next)
+	}
+	return out, nil
+}
+
+// maxChunksPerPage bounds the work of one request: a page may be short, and
+// still have a next cursor.
+const maxChunksPerPage = 50
+
+// collectLogs walks the chunks from a log on. Chunks whose summary counts none
+// of the state are passed over.
+func (s *Service) collectLogs(ctx context.Context, b *models.Batch, from models.ID, state models.State, n int) ([]LogView, models.ID, error) {
+	logs := make([]LogView, 0, min(n, b.Recipients))
+	skip := map[int]bool{}
+	if state != "" && b.Chunks > 1 {
+		for cs, err := range s.store.Summaries(ctx, b.User, b.ID, from.ChunkNumber()) {
+			if err != nil {
+				return nil, models.ID{}, err
+			}
+			skip[cs.Chunk.ChunkNumber()] = countOf(&cs.Summary, state) == 0
+		}
+	}
+	read := 0
+	first := max(1, from.Recipient())
+	for k := from.ChunkNumber(); k < b.Chunks; k++ {
+		chunk := b.ID.Chunk(k)
+		if skip[k] {
+			first = 1
+			continue
+		}
+		if read == maxChunksPerPage {
+			return logs, chunk.Log(1), nil
+		}
+		read++
+		recipients, view, _, err := s.chunk(ctx, chunk)
+		if err != nil {
+			return nil, models.ID{}, err
+		}
+		for r := first; r <= len(recipients); r++ {
+			if state != "" && view.Status(r).State != state {
+				continue
+			}
+			if len(logs) == n {
+				return logs, chunk.Log(r), nil
+			}
+			logs = append(logs, viewLog(chunk.Log(r), &recipients[r-1], view))
+		}
+		first = 1
+	}
+	return logs, models.ID{}, nil
+}
+
+func countOf(s *models.Summary, state models.State) int64 {
+	switch state {
+	case models.Queued:
+		return s.Queued
+	case models.Success:
+		return s.Success
+	case models.Failed:
+		return s.Failed
+	case models.Cancelled:
+		return s.Cancelled
+	}
+	return 0
+}
+
+func (s *Service) chunk(ctx context.Context, id models.ID) ([]models.Recipient, *models.View, []models.Fact, error) {
+	recipients, err := s.store.Recipients(ctx, id)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	entries, facts, err := s.store.Record(ctx, id)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return recipients, models.Resolve(len(recipients), entries, facts), facts, nil
+}
+
+// LogStory is the whole story of one recipient.
+type LogStory struct {
+	LogView
+	BatchID   models.ID       `json:"batch_id"`
+	Subject   string          `json:"subject"`
+	CreatedAt time.Time       `json:"created_at"`
+	Timeline  []models.Moment `json:"timeline"`
+}
+
+// Log tells the story of one recipient.
+func (s *Service) Log(ctx context.Context, who Caller, id string) (LogStory, error) {
+	log, err := models.ParseLogID(id)
+	if err != nil {
+		return LogStory{}, notFound()
+	}
+	b, err := s.own(ctx, who, log.Batch())
+	if err != nil {
+		return LogStory{}, err
+	}
+	if log.Recipient() > b.ChunkSize(log.ChunkNumber()) {
+		return LogStory{}, notFound()
+	}
+	recipients, view, facts, err := s.chunk(ctx, log.ChunkID())
+	if err != nil {
+		return LogStory{}, storeError("read log", err)
+	}
+	if log.Recipient() > len(recipients) {
+		return LogStory{}, notFound()
+	}
+	return LogStory{viewLog(log, &recipients[log.Recipient()-1], view), b.ID, b.Content.Subject, b.Created(), view.Timeline(log, facts)}, nil
+}

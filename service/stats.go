@@ -1,0 +1,112 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Counts is how sums are shown.
+type Counts struct {
+	Accepted    int64                    `json:"accepted"`
+	Queued      int64                    `json:"queued"`
+	Success     int64                    `json:"success"`
+	Failed      int64                    `json:"failed"`
+	Cancelled   int64                    `json:"cancelled"`
+	Unconfirmed int64                    `json:"unconfirmed"`
+	Rerouted    int64                    `json:"rerouted"`
+	MayDouble   int64                    `json:"possible_duplicates"`
+	Doubled     int64                    `json:"doubled"`
+	Reasons     map[models.Reason]int64  `json:"failed_reasons"`
+	Accounts    map[string]AccountCounts `json:"accounts"`
+}
+
+// AccountCounts says how logs fared at one account.
+type AccountCounts struct {
+	Tried     int64 `json:"tried"`
+	Delivered int64 `json:"delivered"`
+	Refused   int64 `json:"refused"`
+	Failed    int64 `json:"failed"`
+	Waiting   int64 `json:"waiting"`
+	Unknown   int64 `json:"unknown"`
+}
+
+// CountsOf shows a summary.
+func CountsOf(s *models.Summary) Counts {
+	out := Counts{Accepted: s.Accepted, Queued: s.Queued, Success: s.Success, Failed: s.Failed, Cancelled: s.Cancelled,
+		Unconfirmed: s.Unconfirmed, Rerouted: s.Rerouted, MayDouble: s.MayDouble, Doubled: s.Doubled,
+		Reasons: map[models.Reason]int64{}, Accounts: map[string]AccountCounts{}}
+	for k, v := range s.Reasons {
+		out.Reasons[k] = v
+	}
+	for k, v := range s.Accounts {
+		out.Accounts[k] = AccountCounts(v)
+	}
+	return out
+}
+
+// DayCounts is the sums of one UTC day.
+type DayCounts struct {
+	Date string `json:"date"`
+	Counts
+}
+
+// Stats is the sums of the days from From to To, both included.
+type Stats struct {
+	From     string      `json:"from"`
+	To       string      `json:"to"`
+	TimeZone string      `json:"time_zone"`
+	Days     []DayCounts `json:"days"`
+	Totals   Counts      `json:"totals"`
+}
+
+// maxDays bounds a question for stats.
+const maxDays = 400
+
+// Stats sums up the caller's days from from to to, both included. An empty to is
+// today, an empty from 29 days before to.
+func (s *Service) Stats(ctx context.Context, who Caller, from, to string) (Stats, error) {
+	var q Query
+	last := q.day("to", to, time.Now().UTC().Truncate(24*time.Hour))
+	first := q.day("from", from, last.AddDate(0, 0, -29))
+	if q.total == 0 && (last.Before(first) || last.Sub(first) >= maxDays*24*time.Hour) {
+		q.Bad("from", "from is not after to, and both and what lies between are at most %d days.", maxDays)
+	}
+	if err := q.Err(); err != nil {
+		return Stats{}, err
+	}
+	nodes, err := s.store.Nodes(ctx, who.User, models.Day, first, last.AddDate(0, 0, 1))
+	if err != nil {
+		return Stats{}, storeError("read stats", err)
+	}
+	byDay := map[string]*models.Summary{}
+	var total models.Summary
+	for i := range nodes {
+		byDay[nodes[i].Span.Start.UTC().Format(time.DateOnly)] = &nodes[i].Summary
+		total.Add(&nodes[i].Summary)
+	}
+	out := Stats{From: first.Format(time.DateOnly), To: last.Format(time.DateOnly), TimeZone: "UTC", Days: []DayCounts{}, Totals: CountsOf(&total)}
+	for d := first; !d.After(last); d = d.AddDate(0, 0, 1) {
+		date := d.Format(time.DateOnly)
+		sum := byDay[date]
+		if sum == nil {
+			sum = &models.Summary{}
+		}
+		out.Days = append(out.Days, DayCounts{date, CountsOf(sum)})
+	}
+	return out, nil
+}
+
+// day reads a day in UTC; def where it is not given.
+func (q *Query) day(name, text string, def time.Time) time.Time {
+	if text == "" {
+		return def
+	}
+	t, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		q.Bad(name, "%s is a day in UTC, like 2026-01-31.", name)
+		return def
+	}
+	return t
+}
