@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,9 +14,16 @@ import (
 )
 
 const (
-	eventsAtOnce = 64                   // posts worked off together
+	eventsAtOnce = 64                   // posts worked off together, at most
 	eventRunners = 2                    // groups of posts worked off at once
 	eventsLinger = 5 * time.Millisecond // how long the first waits for more
+
+	// postBytes is what the bodies of the posts that are worked off together
+	// come to at most, a single larger one excepted: taken apart, they are
+	// several times as large.
+	postBytes = 1 << 20
+	// postsRead is how many posts are read together at most.
+	postsRead = 16
 )
 
 // eventQueue collects announced posts, so that the events of many posts about
@@ -63,64 +71,105 @@ func (q *eventQueue) run(ctx context.Context) {
 			}
 		}
 		linger.Stop()
+		q.work(ctx, posts)
+	}
+}
+
+// work works posts off, as many at a time as postBytes allows, and answers each
+// as soon as it is done.
+func (q *eventQueue) work(ctx context.Context, posts []post) {
+	for len(posts) > 0 {
 		ids := make([]models.ID, len(posts))
 		for i := range posts {
 			ids[i] = posts[i].id
 		}
+		n, err := q.e.workOff(ctx, ids)
 		verdict := models.Done()
-		if err := q.e.workOff(ctx, ids); err != nil {
-			q.e.log.Warn("events could not be worked off yet", "posts", len(ids), "err", err)
+		if err != nil {
+			n = len(posts)
+			q.e.log.Warn("events could not be worked off yet", "posts", n, "err", err)
 			verdict = models.Later(2 * time.Second)
 		}
-		for i := range posts {
+		for i := range posts[:n] {
 			posts[i].done <- verdict
 		}
+		posts = posts[n:]
 	}
 }
 
 // workOff turns posts into facts: read, refuse what is a replay, parse, refuse
-// what is not ours, store, mark, reroute. Doing it again does nothing new.
-func (e *Engine) workOff(ctx context.Context, ids []models.ID) error {
-	fresh := ids[:0:0]
-	for _, id := range ids {
-		if _, ok := e.worked.get(id); !ok { // announced again while it waited
-			fresh = append(fresh, id)
-		}
+// what is not ours, store, mark, reroute. Doing it again does nothing new. It
+// returns how many of ids, from the first, it worked off: at least one, and not
+// all of them where their bodies are large.
+func (e *Engine) workOff(ctx context.Context, ids []models.ID) (int, error) {
+	posts, n, err := e.readPosts(ctx, ids)
+	if err != nil || len(posts) == 0 {
+		return n, err
 	}
-	if len(fresh) == 0 {
-		return nil
-	}
-	posts, err := e.store.Inbox(ctx, fresh...)
-	if err != nil {
-		return err
-	}
-	work := eventWork{byChunk: map[models.ID]*chunkEvents{}}
+	work := &eventWork{byChunk: map[models.ID]*chunkEvents{}}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(storeAtOnce)
 	for i := range posts {
-		g.Go(func() error { return e.readPost(gctx, &posts[i], &work) })
+		g.Go(func() error { return e.readPost(gctx, &posts[i], work) })
 	}
 	if err := g.Wait(); err != nil {
-		return err
+		return n, err
 	}
-	if err := e.admitEvents(ctx, &work); err != nil {
-		return err
+	if err := e.admitEvents(ctx, work); err != nil {
+		return n, err
 	}
 	if len(work.facts) > 0 {
 		if err := e.store.PutFacts(ctx, work.facts...); err != nil {
-			return err
+			return n, err
 		}
 	}
-	if err := e.markPosts(ctx, &work); err != nil {
-		return err
+	work.facts = nil // stored: what follows needs the chunks alone
+	if err := e.markPosts(ctx, work); err != nil {
+		return n, err
 	}
-	if err := e.rerouteFailures(ctx, &work); err != nil {
-		return err
+	if err := e.rerouteFailures(ctx, work); err != nil {
+		return n, err
 	}
 	for _, id := range work.done {
 		e.worked.put(id, struct{}{})
 	}
-	return nil
+	return n, nil
+}
+
+// readPosts reads posts until their bodies come to postBytes, and says how many
+// of ids that were. It leaves out what was announced again while it waited. How large a post is shows when it is read: so a few are read
+// together, the more the smaller they turn out to be, and what does not fit any
+// more is left to the next group.
+func (e *Engine) readPosts(ctx context.Context, ids []models.ID) (posts []models.Inbox, n int, err error) {
+	size, largest := 0, 0
+	for k := 1; n < len(ids) && largest <= postBytes-size; k = min(2*k, postsRead, (postBytes-size)/max(largest, 1)) {
+		part := ids[n:min(n+k, len(ids))]
+		fresh := make([]models.ID, 0, len(part))
+		for _, id := range part {
+			_, done := e.worked.get(id)
+			if !done && !slices.Contains(fresh, id) && !slices.ContainsFunc(posts, func(p models.Inbox) bool { return p.ID == id }) {
+				fresh = append(fresh, id)
+			}
+		}
+		if len(fresh) == 0 {
+			n += len(part)
+			continue
+		}
+		some, err := e.store.Inbox(ctx, fresh...)
+		if err != nil {
+			return nil, n, err
+		}
+		for i := range some {
+			if size+len(some[i].Body) > postBytes && len(posts) > 0 {
+				return posts, n + slices.Index(part, some[i].ID), nil
+			}
+			size += len(some[i].Body)
+			largest = max(largest, len(some[i].Body))
+			posts = append(posts, some[i])
+		}
+		n += len(part)
+	}
+	return posts, n, nil
 }
 
 // storeAtOnce is how many reads and writes of one piece of work run together.
@@ -149,9 +198,27 @@ func (w *eventWork) fact(chunk models.ID, f models.Fact) {
 // chunkEvents are the events that name one chunk, by post.
 type chunkEvents struct {
 	user   string
-	byPost map[models.ID][]models.Event
+	posts  []postEvents
 	failed bool // some event may ask for another provider
 	taken  bool // some event was admitted
+}
+
+// postEvents are the events of one post that name one chunk.
+type postEvents struct {
+	post   models.ID
+	events []models.Event
+}
+
+// of returns the events of a post, with room for n more.
+func (c *chunkEvents) of(post models.ID, n int) *[]models.Event {
+	i := slices.IndexFunc(c.posts, func(p postEvents) bool { return p.post == post })
+	if i < 0 {
+		i = len(c.posts)
+		c.posts = append(c.posts, postEvents{post: post})
+	}
+	list := &c.posts[i].events
+	*list = slices.Grow(*list, n)
+	return list
 }
 
 // readPost parses one post into the work.
@@ -176,23 +243,29 @@ func (e *Engine) readPost(ctx context.Context, in *models.Inbox, work *eventWork
 		}
 	}
 	parsed := a.Provider.Parse(in.Body)
+	in.Body = nil
 	work.mu.Lock()
 	defer work.mu.Unlock()
 	for _, why := range parsed.Skipped {
 		e.counts.eventsSkipped.Add(1)
 		e.log.Debug("part of a post skipped", "provider", in.Account, "err", why)
 	}
-	for i := range parsed.Events {
-		ev := parsed.Events[i].Event
-		log := parsed.Events[i].Log
-		ev.Recipient, ev.Account, ev.Text = log.Recipient(), in.Account, clip(ev.Text)
-		id := log.ChunkID()
+	// Events of one chunk mostly stand together.
+	for from, to := 0, 0; from < len(parsed.Events); from = to {
+		id := parsed.Events[from].Log.ChunkID()
+		for to = from + 1; to < len(parsed.Events) && parsed.Events[to].Log.ChunkID() == id; to++ {
+		}
 		c := work.byChunk[id]
 		if c == nil {
-			c = &chunkEvents{byPost: map[models.ID][]models.Event{}}
+			c = &chunkEvents{}
 			work.byChunk[id] = c
 		}
-		c.byPost[in.ID] = append(c.byPost[in.ID], ev)
+		list := c.of(in.ID, to-from)
+		for i := from; i < to; i++ {
+			ev := parsed.Events[i].Event
+			ev.Recipient, ev.Account, ev.Text = parsed.Events[i].Log.Recipient(), in.Account, clip(ev.Text)
+			*list = append(*list, ev)
+		}
 	}
 	return nil
 }
@@ -224,32 +297,38 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 	}
 	// The events of all posts at hand about this chunk are one fact: Mailgun
 	// posts them one by one.
-	var ours []models.Event
 	var posts []models.ID
-	for inbox, events := range c.byPost {
+	n := 0
+	for _, p := range c.posts {
+		n += len(p.events)
+	}
+	ours := make([]models.Event, 0, n)
+	for _, p := range c.posts {
 		before := len(ours)
-		for _, ev := range events {
-			ok := belongs(entries, &ev)
+		for i := range p.events {
+			ev := &p.events[i]
+			ok := belongs(entries, ev)
 			if !ok && !fresh {
 				if entries, fresh, err = e.ledger(ctx, id, true); err != nil {
 					return err
 				}
-				ok = belongs(entries, &ev)
+				ok = belongs(entries, ev)
 			}
 			if !ok {
-				e.refuse(id, &ev)
+				e.refuse(id, ev)
 				continue
 			}
 			e.counts.eventsTaken.Add(1)
 			c.taken = true
 			c.failed = c.failed || ev.Kind.Failure()
-			e.countEvent(&ev)
-			ours = append(ours, ev)
+			e.countEvent(ev)
+			ours = append(ours, *ev)
 		}
 		if len(ours) > before {
-			posts = append(posts, inbox)
+			posts = append(posts, p.post)
 		}
 	}
+	c.posts = nil // the fact holds what counts
 	if len(ours) > 0 {
 		work.fact(id, models.Fact{Key: models.EventsKey(posts...), Events: ours})
 	}
@@ -283,9 +362,9 @@ func belongs(entries []models.Entry, ev *models.Event) bool {
 }
 
 func (e *Engine) forged(c *chunkEvents, id models.ID) {
-	for _, events := range c.byPost {
-		for i := range events {
-			e.refuse(id, &events[i])
+	for _, p := range c.posts {
+		for i := range p.events {
+			e.refuse(id, &p.events[i])
 		}
 	}
 }
@@ -317,7 +396,8 @@ func (e *Engine) markPosts(ctx context.Context, work *eventWork) error {
 	if left == 0 {
 		return e.store.InboxDone(ctx, work.done...)
 	}
-	countdown := newCountdown(left, func() { e.finishPosts(work.done) })
+	done := work.done // alone: the countdown outlives the work by seconds
+	countdown := newCountdown(left, func() { e.finishPosts(done) })
 	for id, c := range work.byChunk {
 		if c.taken {
 			e.summaries.mark(c.user, id, countdown)

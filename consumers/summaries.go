@@ -3,6 +3,7 @@ package consumers
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -30,6 +31,10 @@ type mark struct {
 	user string
 	then []func() // run when the summary is stored
 }
+
+// recountAtOnce is how many chunks are counted at once at least: everything that
+// is known of a chunk takes megabytes, and to count it keeps a processor busy.
+const recountAtOnce = 4
 
 // maxRenewal is how long a summary may stay marked under load.
 const maxRenewal = 10 * time.Second
@@ -119,7 +124,7 @@ func (s *summaries) recount(ctx context.Context, work map[models.ID]*mark) ([]mo
 	var mu sync.Mutex
 	out := make([]models.ChunkSummary, 0, len(work))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(storeAtOnce)
+	g.SetLimit(max(recountAtOnce, runtime.GOMAXPROCS(0)))
 	for id, m := range work {
 		g.Go(func() error {
 			c, err := s.e.look(ctx, id)
