@@ -51,8 +51,12 @@ type Try struct {
 	Deferred    bool
 }
 
-// Status is the state of one log and what it was derived from.
-type Status struct {
+// Status is the state of one log. It is only read: logs with the same history
+// share one Standing, because a thousand of them take a quarter of a megabyte.
+type Status struct{ *Standing }
+
+// Standing is a state and what it was derived from.
+type Standing struct {
 	State     State
 	Reason    Reason // why it failed or was cancelled; Unconfirmed for such a success
 	Detail    string // the provider's words, or ours
@@ -88,8 +92,23 @@ type View struct {
 	Version int64    // entries plus facts it was made from
 	Logs    []Status // Logs[i] is recipient i+1
 
-	tries [][]Try // per attempt entry, per recipient; nil where the attempt does not cover it
-	which []int   // index in Entries of each attempt
+	attempts []attempted // ascending
+}
+
+// attempted is what is known of one attempt, by recipient.
+type attempted struct {
+	entry *Entry
+	first int    // recipient that tries[0] is about
+	tries []*Try // nil where the attempt does not cover the recipient; otherwise shared until the recipient has events
+	own   Set    // recipients that share their try with nobody
+}
+
+// of returns the try of recipient r, nil if the attempt does not cover r.
+func (a *attempted) of(r int) *Try {
+	if i := r - a.first; i >= 0 && i < len(a.tries) {
+		return a.tries[i]
+	}
+	return nil
 }
 
 // Status returns the status of recipient r (from 1).
@@ -98,19 +117,16 @@ func (v *View) Status(r int) *Status { return &v.Logs[r-1] }
 // Tries lists the attempts that covered recipient r, oldest first.
 func (v *View) Tries(r int) []Try {
 	var out []Try
-	for i, e := range v.which {
-		if v.Entries[e].Recipients.Has(r) {
-			out = append(out, v.tries[i][r-1])
-		}
-	}
+	v.EachTry(r, func(t *Try) { out = append(out, *t) })
 	return out
 }
 
-// EachTry calls f for every attempt that covered recipient r, oldest first.
+// EachTry calls f for every attempt that covered recipient r, oldest first. f
+// only reads the try.
 func (v *View) EachTry(r int, f func(*Try)) {
-	for i, e := range v.which {
-		if v.Entries[e].Recipients.Has(r) {
-			f(&v.tries[i][r-1])
+	for i := range v.attempts {
+		if t := v.attempts[i].of(r); t != nil {
+			f(t)
 		}
 	}
 }
@@ -157,30 +173,40 @@ func Resolve(size int, entries []Entry, facts []Fact) *View {
 	facts = distinctFacts(facts)
 	v.Version = int64(len(v.Entries) + len(facts))
 
-	byNumber := map[int]int{} // attempt number -> index in which
+	byNumber := map[int]int{} // attempt number -> index in attempts
 	for i := range v.Entries {
 		if e := &v.Entries[i]; e.Kind == Attempt {
-			byNumber[e.Number] = len(v.which)
-			v.which = append(v.which, i)
-			v.tries = append(v.tries, openTries(e, size))
+			byNumber[e.Number] = len(v.attempts)
+			v.attempts = append(v.attempts, openTries(e, size))
 		}
 	}
 	for i := range facts {
 		if o := facts[i].Outcome; o != nil {
 			if a, ok := byNumber[o.Attempt]; ok {
-				applyOutcome(v.tries[a], &v.Entries[v.which[a]], o)
+				v.attempts[a].outcome(o)
 			}
 		}
 	}
+	var made pool[Try]
 	for _, e := range distinctEvents(facts) {
 		if a, ok := byNumber[e.Attempt]; ok {
-			applyEvent(v.tries[a], &v.Entries[v.which[a]], e)
+			v.attempts[a].event(e, &made)
 		}
 	}
-	for r := 1; r <= size; r++ {
-		v.Logs[r-1] = v.settle(r)
-	}
+	v.settleAll()
 	return v
+}
+
+// pool makes values many at a time.
+type pool[T any] struct{ free []T }
+
+func (p *pool[T]) new() *T {
+	if len(p.free) == 0 {
+		p.free = make([]T, 64)
+	}
+	t := &p.free[0]
+	p.free = p.free[1:]
+	return t
 }
 
 func sortedEntries(entries []Entry) []Entry {
@@ -225,14 +251,22 @@ func distinctEvents(facts []Fact) []*Event {
 	})
 }
 
-func openTries(e *Entry, size int) []Try {
-	t := make([]Try, size)
+func openTries(e *Entry, size int) attempted {
+	a := attempted{entry: e, first: e.Recipients.First()}
+	open := &Try{Attempt: e.Number, Account: e.Account, Verdict: Open, At: e.At}
 	for r := range e.Recipients.All() {
-		if r <= size {
-			t[r-1] = Try{Attempt: e.Number, Account: e.Account, Verdict: Open, At: e.At}
+		if r > size {
+			break
 		}
+		if a.tries == nil {
+			a.tries = make([]*Try, 0, min(size-r+1, e.Recipients.Len()+64))
+		}
+		for len(a.tries) < r-a.first {
+			a.tries = append(a.tries, nil)
+		}
+		a.tries = append(a.tries, open)
 	}
-	return t
+	return a
 }
 
 // weight orders the answers that may be known of one attempt: only a late or
@@ -277,41 +311,62 @@ func (p *Part) reason() Reason {
 	return ""
 }
 
-func applyOutcome(tries []Try, e *Entry, o *Outcome) {
+// outcome applies the answer to the attempt.
+func (a *attempted) outcome(o *Outcome) {
 	for i := range o.Parts {
 		p := &o.Parts[i]
 		if !p.Class.Valid() {
 			continue
 		}
-		for r := range p.Recipients.And(e.Recipients).All() {
-			if r > len(tries) {
-				break
-			}
-			t := &tries[r-1]
-			if t.Class != "" && (&Part{Class: t.Class, Reason: t.Reason}).weight() >= p.weight() {
+		var from, to *Try // recipients that shared a try share the next
+		for r := range p.Recipients.All() {
+			t := a.of(r)
+			if t == nil {
 				continue
 			}
-			t.Class, t.Status, t.Text, t.RetryAt = p.Class, p.Status, p.Text, p.RetryAt
-			t.At, t.Reason, t.Unconfirmed = o.At, p.reason(), false
-			switch {
-			case p.Class == Accepted && p.Final:
-				t.Verdict, t.Unconfirmed = WasDelivered, true
-			case p.Class == Accepted:
-				t.Verdict = Taken
-			case p.Class == Unknown:
-				t.Verdict = Uncertain
-			default:
-				t.Verdict = Refused
+			if t != from {
+				from, to = t, t.answered(o, p)
 			}
+			a.tries[r-a.first] = to
 		}
 	}
 }
 
-func applyEvent(tries []Try, e *Entry, ev *Event) {
-	if ev.Account != e.Account || ev.Recipient > len(tries) || !e.Recipients.Has(ev.Recipient) || !ev.Kind.Valid() {
+// answered is the try after part p of an answer; itself if p changes nothing.
+func (t *Try) answered(o *Outcome, p *Part) *Try {
+	if t.Class != "" && (&Part{Class: t.Class, Reason: t.Reason}).weight() >= p.weight() {
+		return t
+	}
+	next := *t
+	t = &next
+	t.Class, t.Status, t.Text, t.RetryAt = p.Class, p.Status, p.Text, p.RetryAt
+	t.At, t.Reason, t.Unconfirmed = o.At, p.reason(), false
+	switch {
+	case p.Class == Accepted && p.Final:
+		t.Verdict, t.Unconfirmed = WasDelivered, true
+	case p.Class == Accepted:
+		t.Verdict = Taken
+	case p.Class == Unknown:
+		t.Verdict = Uncertain
+	default:
+		t.Verdict = Refused
+	}
+	return t
+}
+
+// event applies one event to the attempt.
+func (a *attempted) event(ev *Event, made *pool[Try]) {
+	t := a.of(ev.Recipient)
+	if t == nil || ev.Account != a.entry.Account || !ev.Kind.Valid() {
 		return
 	}
-	t := &tries[ev.Recipient-1]
+	if !a.own.Has(ev.Recipient) {
+		shared := t
+		t = made.new()
+		*t = *shared
+		a.tries[ev.Recipient-a.first] = t
+		a.own.Add(ev.Recipient)
+	}
 	switch {
 	case ev.Kind.Failure():
 		reason := ev.Reason
@@ -340,11 +395,62 @@ func applyEvent(tries []Try, e *Entry, ev *Event) {
 	}
 }
 
+// settleAll derives the status of every recipient, once for those with the same
+// history.
+func (v *View) settleAll() {
+	var own Set // recipients with a history of their own
+	for i := range v.attempts {
+		own = own.Or(v.attempts[i].own)
+	}
+	var made pool[Standing]
+	var lately [4]int // recipients whose histories were seen last
+	k := 0
+	for r := 1; r <= v.Size; r++ {
+		s := &v.Logs[r-1]
+		if own.Has(r) {
+			s.Standing = made.new()
+			v.settle(r, s.Standing)
+			continue
+		}
+		for _, other := range lately {
+			if other > 0 && v.alike(r, other) {
+				s.Standing = v.Logs[other-1].Standing
+				break
+			}
+		}
+		if s.Standing == nil {
+			s.Standing = new(Standing)
+			v.settle(r, s.Standing)
+			lately[k] = r
+			k = (k + 1) % len(lately)
+		}
+	}
+}
+
+// alike reports whether two recipients are in the same entries and share their
+// tries.
+func (v *View) alike(r, other int) bool {
+	k := 0
+	for i := range v.Entries {
+		if v.Entries[i].Kind != Attempt {
+			if v.Entries[i].Recipients.Has(r) != v.Entries[i].Recipients.Has(other) {
+				return false
+			}
+			continue
+		}
+		if v.attempts[k].of(r) != v.attempts[k].of(other) {
+			return false
+		}
+		k++
+	}
+	return true
+}
+
 // settle folds the attempts and entries of one recipient into its status.
-func (v *View) settle(r int) Status {
-	s := Status{State: Queued}
-	var closing *Entry  // the newest entry that covers r, if it closes
-	var hard, best *Try // the newest hard failure, the first delivery
+func (v *View) settle(r int, s *Standing) {
+	s.State = Queued
+	var closing *Entry        // the newest entry that covers r, if it closes
+	var hard, best, last *Try // the newest hard failure, the first delivery, the newest
 	k := 0
 	for i := range v.Entries {
 		e := &v.Entries[i]
@@ -357,9 +463,9 @@ func (v *View) settle(r int) Status {
 		}
 		switch e.Kind {
 		case Attempt:
-			t := &v.tries[k-1][r-1]
+			t := v.attempts[k-1].of(r)
 			closing, s.Released = nil, false
-			s.Last = *t
+			last = t
 			s.Attempts++
 			s.MayDouble = s.MayDouble || e.MayDouble
 			if e.Split > 0 {
@@ -385,6 +491,9 @@ func (v *View) settle(r int) Status {
 	if s.Retries > 0 {
 		s.Retries-- // the first attempt is no retry
 	}
+	if last != nil {
+		s.Last = *last
+	}
 	switch {
 	case best != nil:
 		s.State, s.Account, s.Detail = Success, best.Account, best.Text
@@ -403,5 +512,4 @@ func (v *View) settle(r int) Status {
 			s.Detail = s.Last.Text
 		}
 	}
-	return s
 }

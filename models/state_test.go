@@ -251,12 +251,77 @@ func TestAttemptsAreApart(t *testing.T) {
 	})
 }
 
+// Recipients share what is the same about them: nobody may notice.
+func TestEveryRecipientAsIfAlone(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		h := drawHistory(t)
+		together := Resolve(h.size, h.entries, h.facts)
+		for r := 1; r <= h.size; r++ {
+			entries, facts := onlyOf(r, h)
+			alone := Resolve(h.size, entries, facts)
+			require.Equal(t, *alone.Status(r).Standing, *together.Status(r).Standing)
+			require.Equal(t, alone.Tries(r), together.Tries(r))
+		}
+	})
+}
+
+// onlyOf is what concerns one recipient of a history.
+func onlyOf(r int, h randomHistory) ([]Entry, []Fact) {
+	entries := slices.Clone(h.entries)
+	for i := range entries {
+		entries[i].Recipients = entries[i].Recipients.And(SetOf(r))
+	}
+	var facts []Fact
+	for _, f := range h.facts {
+		if f.Outcome != nil {
+			o := *f.Outcome
+			o.Parts = slices.Clone(o.Parts)
+			for i := range o.Parts {
+				o.Parts[i].Recipients = o.Parts[i].Recipients.And(SetOf(r))
+			}
+			f.Outcome = &o
+		}
+		f.Events = slices.DeleteFunc(slices.Clone(f.Events), func(e Event) bool { return e.Recipient != r })
+		facts = append(facts, f)
+	}
+	return entries, facts
+}
+
+// A chunk on its way to a provider is resolved again and again, many of them at
+// once: without events, its thousand logs must not take memory each.
+func TestResolvedWithoutEventsIsSmall(t *testing.T) {
+	t.Parallel()
+	entries := []Entry{{Number: 1, Kind: Attempt, Account: "sg", Recipients: SetTo(1000), At: t0}}
+	facts := []Fact{answer(1, Accepted, slices.Collect(SetTo(1000).All())...)}
+	v := Resolve(1000, entries, facts)
+	tries, standings := map[*Try]bool{}, map[*Standing]bool{}
+	for r := 1; r <= 1000; r++ {
+		tries[v.attempts[0].of(r)] = true
+		standings[v.Status(r).Standing] = true
+	}
+	require.Len(t, tries, 1)
+	require.Len(t, standings, 1)
+}
+
+func BenchmarkResolveWithoutEvents(b *testing.B) {
+	e := []Entry{{Number: 1, Kind: Attempt, Account: "sg", Recipients: SetTo(1000), At: t0}}
+	facts := []Fact{{Key: OutcomeKey(1), Outcome: &Outcome{Attempt: 1, At: t0, Parts: []Part{{Class: Accepted, Recipients: SetTo(1000)}}}}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if v := Resolve(1000, e, facts); v.Size != 1000 {
+			b.Fatal(v.Size)
+		}
+	}
+}
+
 func BenchmarkResolve1000(b *testing.B) {
 	e := []Entry{{Number: 1, Kind: Attempt, Account: "sg", Recipients: SetTo(1000), At: t0}}
 	facts := []Fact{{Key: OutcomeKey(1), Outcome: &Outcome{Attempt: 1, At: t0, Parts: []Part{{Class: Accepted, Recipients: SetTo(1000)}}}}}
 	for r := 1; r <= 1000; r++ {
 		facts = append(facts, event(1, "sg", Delivered, "", r))
 	}
+	b.ReportAllocs()
 	for b.Loop() {
 		v := Resolve(1000, e, facts)
 		if s := v.Summary(); s.Success != 1000 {

@@ -119,9 +119,9 @@ func (v *View) Summary() Summary {
 // try there counts.
 func (v *View) countAccounts(r int, s *Summary) {
 	accounts := 0
-	for i := len(v.which) - 1; i >= 0; i-- {
-		e := &v.Entries[v.which[i]]
-		if !e.Recipients.Has(r) || v.triedLater(i, r, e.Account) {
+	for i := len(v.attempts) - 1; i >= 0; i-- {
+		e, t := v.attempts[i].entry, v.attempts[i].of(r)
+		if t == nil || v.triedLater(i, r, e.Account) {
 			continue
 		}
 		accounts++
@@ -130,7 +130,7 @@ func (v *View) countAccounts(r int, s *Summary) {
 		}
 		c := s.Accounts[e.Account]
 		c.Tried++
-		switch v.tries[i][r-1].Verdict {
+		switch t.Verdict {
 		case WasDelivered:
 			c.Delivered++
 		case Refused:
@@ -150,9 +150,8 @@ func (v *View) countAccounts(r int, s *Summary) {
 }
 
 func (v *View) triedLater(i, r int, account string) bool {
-	for k := i + 1; k < len(v.which); k++ {
-		e := &v.Entries[v.which[k]]
-		if e.Account == account && e.Recipients.Has(r) {
+	for k := i + 1; k < len(v.attempts); k++ {
+		if v.attempts[k].entry.Account == account && v.attempts[k].of(r) != nil {
 			return true
 		}
 	}
