@@ -158,7 +158,7 @@ func DecodeRecipients(raw []byte) ([]Recipient, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := textDecoder{b: b}
+	d := textDecoder{s: string(b)}
 	n := d.count()
 	if n > MaxChunkRecipients {
 		return nil, fmt.Errorf("%w: %d recipients in a chunk", ErrInvalid, n)
@@ -167,7 +167,7 @@ func DecodeRecipients(raw []byte) ([]Recipient, error) {
 	for range n {
 		rs = append(rs, d.recipient())
 	}
-	if d.bad || len(d.b) != 0 {
+	if d.bad || d.s != "" {
 		return nil, fmt.Errorf("%w: stored recipients are cut off", ErrInvalid)
 	}
 	return rs, nil
@@ -176,16 +176,18 @@ func DecodeRecipients(raw []byte) ([]Recipient, error) {
 // ReadRecipient takes one recipient, as AppendRecipient wrote it, from the
 // front of b.
 func ReadRecipient(b []byte) (r Recipient, rest []byte, err error) {
-	d := textDecoder{b: b}
+	d := textDecoder{s: string(b)}
 	r = d.recipient()
 	if d.bad {
 		return Recipient{}, b, fmt.Errorf("%w: recipient is cut off", ErrInvalid)
 	}
-	return r, d.b, nil
+	return r, b[len(b)-len(d.s):], nil
 }
 
+// textDecoder reads from the front of s. What it returns are parts of s: a
+// thousand recipients are one piece of memory and not some thousands.
 type textDecoder struct {
-	b   []byte
+	s   string
 	bad bool
 }
 
@@ -206,22 +208,28 @@ func (d *textDecoder) recipient() Recipient {
 
 // count reads a number of things that take at least a byte each.
 func (d *textDecoder) count() int {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 || v > uint64(len(d.b)) {
-		d.bad, d.b = true, nil
+	v, n := uvarint(d.s)
+	if n <= 0 || v > uint64(len(d.s)) {
+		d.bad, d.s = true, ""
 		return 0
 	}
-	d.b = d.b[n:]
+	d.s = d.s[n:]
 	return int(v) //nolint:gosec // bounded by len
+}
+
+// uvarint is binary.Uvarint of a string.
+func uvarint(s string) (uint64, int) {
+	var head [binary.MaxVarintLen64]byte
+	return binary.Uvarint(head[:copy(head[:], s)])
 }
 
 func (d *textDecoder) text() string {
 	n := d.count()
-	if d.bad || n > len(d.b) {
+	if d.bad || n > len(d.s) {
 		d.bad = true
 		return ""
 	}
-	s := string(d.b[:n])
-	d.b = d.b[n:]
-	return s
+	t := d.s[:n]
+	d.s = d.s[n:]
+	return t
 }
