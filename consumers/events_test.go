@@ -1,0 +1,156 @@
+package consumers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// idle is an engine that does nothing by itself, on an embedded store.
+func idle(t *testing.T) (*Engine, models.Store) {
+	t.Helper()
+	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	broker, err := embedded.NewBroker([]string{"sg"}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	e, err := New(store, broker, []Account{{Provider: newScripted("sg", always(models.Accepted)), Account: models.Account{Name: "sg"}}}, fast())
+	require.NoError(t, err)
+	return e, store
+}
+
+// received stores a post and returns its id.
+func received(t *testing.T, store models.Store, body []byte) models.ID {
+	t.Helper()
+	id := models.NewInboxID(time.Now())
+	require.NoError(t, store.PutInbox(context.Background(), models.Inbox{ID: id, Account: "sg", Body: body}))
+	return id
+}
+
+// A group of posts never holds more than postBytes of bodies, a single larger
+// post excepted, and takes the posts in order.
+func TestPostsAreReadByBytes(t *testing.T) {
+	t.Parallel()
+	const kib = 1 << 10
+	for name, c := range map[string]struct {
+		sizes []int
+		least int // posts in the first group
+	}{
+		"small ones together":          {sizes: slicesOf(64, kib), least: 64},
+		"large ones a few at a time":   {sizes: slicesOf(20, 300*kib), least: 3},
+		"one larger than the bound":    {sizes: []int{3 * postBytes, 3 * postBytes, kib}, least: 1},
+		"large ones behind small":      {sizes: append(slicesOf(20, kib), slicesOf(44, 700*kib)...), least: 20},
+		"a small one behind each":      {sizes: []int{700 * kib, kib, 700 * kib, kib, 700 * kib, kib}, least: 1},
+		"just as many as there may be": {sizes: slicesOf(9, postBytes/4), least: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, store := idle(t)
+			var ids []models.ID
+			for _, n := range c.sizes {
+				ids = append(ids, received(t, store, bytes.Repeat([]byte{'x'}, n)))
+			}
+			rest, first := ids, true
+			for len(rest) > 0 {
+				posts, n, err := e.readPosts(context.Background(), rest)
+				require.NoError(t, err)
+				require.Positive(t, n)
+				require.Len(t, posts, n)
+				if first {
+					require.GreaterOrEqual(t, n, c.least)
+					first = false
+				}
+				size := 0
+				for i := range posts {
+					require.Equal(t, rest[i], posts[i].ID)
+					size += len(posts[i].Body)
+				}
+				if n > 1 {
+					require.LessOrEqual(t, size, postBytes)
+				}
+				rest = rest[n:]
+			}
+		})
+	}
+}
+
+func slicesOf(n, size int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = size
+	}
+	return out
+}
+
+// What is announced twice, or gone, does not stop the rest.
+func TestPostsAnnouncedTwiceOrGone(t *testing.T) {
+	t.Parallel()
+	e, store := idle(t)
+	a, b, gone := received(t, store, []byte("[]")), received(t, store, []byte("[]")), models.NewInboxID(time.Now())
+	ids := []models.ID{a, a, gone, b, a, b, gone}
+	n, err := e.workOff(context.Background(), ids)
+	require.NoError(t, err)
+	require.Equal(t, len(ids), n)
+	posts, n, err := e.readPosts(context.Background(), []models.ID{b, a})
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Empty(t, posts, "they were worked off")
+}
+
+// Chunks wait for their summaries for seconds; their events must not wait in
+// memory with them.
+func TestMarkedChunksHoldNoEvents(t *testing.T) {
+	const size, posts = 1000, 40
+	e, store := idle(t)
+	ctx := context.Background()
+	now := time.Now()
+	b := models.Batch{ID: models.NewBatchID(now), User: models.NewUserID(), Lane: models.Bulk, OnUnknown: models.Hold, Recipients: size, Chunks: 1, Deadline: now.Add(time.Hour)}
+	require.NoError(t, store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: make([]models.Recipient, size)}))
+	require.NoError(t, store.Append(ctx, b.ID, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, Account: "sg", Recipients: models.SetTo(size), At: now}))
+	var ids []models.ID
+	for p := range posts {
+		events := make([]models.ParsedEvent, size)
+		for i := range events {
+			events[i] = models.ParsedEvent{Log: b.ID.Log(i + 1), Event: models.Event{ID: fmt.Sprint(p, "-", i), Attempt: 1, Kind: models.Deferred, At: now, Text: strings.Repeat("x", 200)}}
+		}
+		body, err := json.Marshal(events)
+		require.NoError(t, err)
+		ids = append(ids, received(t, store, body))
+	}
+	before := inUse()
+	for rest := ids; len(rest) > 0; {
+		n, err := e.workOff(ctx, rest)
+		require.NoError(t, err)
+		rest = rest[n:]
+	}
+	require.Equal(t, 1, e.Pending(), "the chunk is marked, its summary is not stored")
+	require.EqualValues(t, size*posts, e.counts.eventsTaken.Load())
+	require.Less(t, inUse()-before, int64(4<<20), "%d events take 16 MB", size*posts)
+	require.NoError(t, e.Flush(ctx))
+	e.background.Wait()
+	for shard := range store.Shards() {
+		for in, err := range store.Pending(ctx, shard, now.Add(-time.Hour), now.Add(time.Hour)) {
+			require.NoError(t, err)
+			t.Errorf("post %s is not marked as worked off", in.ID)
+		}
+	}
+}
+
+func inUse() int64 {
+	runtime.GC()
+	runtime.GC() // what has finalizers or lay in a pool
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) //nolint:gosec // far below 2^63
+}
