@@ -1,0 +1,171 @@
+package dashboard
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// The provider accounts are looked at once a second, for all pages and users, so
+// that a page that opens knows the last minutes.
+const (
+	sampleEvery = time.Second
+	sampleKeep  = 180             // samples per account
+	rateOver    = 5 * time.Second // a rate is measured over so long
+)
+
+// sample is what an account had done at a moment.
+type sample struct {
+	at                  time.Time
+	accepted, delivered int64
+}
+
+// tracker remembers the last minutes of every account.
+type tracker struct {
+	service *service.Service
+
+	mu       sync.Mutex
+	accounts []service.Account
+	err      error
+	history  map[string][]sample
+}
+
+// run samples until ctx ends.
+func (t *tracker) run(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		t.sample(ctx, time.Now())
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (t *tracker) sample(ctx context.Context, now time.Time) {
+	accounts, err := t.service.Accounts(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err = err; err != nil {
+		return
+	}
+	t.accounts = accounts
+	for i := range accounts {
+		w := accounts[i].Worker
+		if w == nil {
+			continue
+		}
+		h := t.history[accounts[i].Name]
+		if n := len(h); n > 0 && w.Accepted < h[n-1].accepted {
+			h = nil // a worker has left, and took its counters along
+		}
+		if h = append(h, sample{at: now, accepted: w.Accepted, delivered: w.Delivered}); len(h) > sampleKeep {
+			h = h[len(h)-sampleKeep:]
+		}
+		t.history[accounts[i].Name] = h
+	}
+}
+
+// accountNow is an account and what flows through it.
+type accountNow struct {
+	service.Account
+	Info AccountInfo
+	Rate float64 // recipients per second, over the last seconds
+	Hue  int     // of its colour, from 1
+}
+
+// now returns all accounts as they were seen last.
+func (d *Dashboard) accountsNow() ([]accountNow, error) {
+	t := d.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err != nil {
+		return nil, t.err
+	}
+	out := make([]accountNow, len(t.accounts))
+	for i := range t.accounts {
+		a := t.accounts[i]
+		out[i] = accountNow{Account: a, Info: d.info(a.Name), Rate: rateOf(t.history[a.Name]), Hue: d.hue(a.Name)}
+	}
+	return out, nil
+}
+
+// rateOf is the rate over the last seconds of some samples.
+func rateOf(h []sample) float64 {
+	if len(h) < 2 {
+		return 0
+	}
+	last := h[len(h)-1]
+	first := last
+	for i := len(h) - 2; i >= 0 && last.at.Sub(h[i].at) <= rateOver; i-- {
+		first = h[i]
+	}
+	took := last.at.Sub(first.at).Seconds()
+	if took <= 0 {
+		return 0
+	}
+	return float64(last.accepted-first.accepted) / took
+}
+
+// flow returns the mails accepted per second by each account, over the last
+// minutes.
+func (d *Dashboard) flow(names []string) chart {
+	t := d.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := chart{Kind: "area", X: []float64{}, Unit: "per second"}
+	var times []time.Time
+	for _, h := range t.history {
+		if len(h) > len(times) {
+			times = times[:0]
+			for _, s := range h {
+				times = append(times, s.at)
+			}
+		}
+	}
+	for _, at := range times[min(1, len(times)):] {
+		c.X = append(c.X, float64(at.UnixMilli())/1000)
+	}
+	for _, name := range names {
+		h := t.history[name]
+		values := make([]float64, len(c.X))
+		for i := range h {
+			at := i + len(c.X) - len(h) // histories end together
+			if i > 0 && at >= 0 {
+				if took := h[i].at.Sub(h[i-1].at).Seconds(); took > 0 {
+					values[at] = float64(int64(float64(h[i].accepted-h[i-1].accepted)/took + .5))
+				}
+			}
+		}
+		c.Series = append(c.Series, series{Label: name, Color: d.colour(name), Values: values})
+	}
+	return c
+}
+
+// info is what is known of an account beyond its health.
+func (d *Dashboard) info(name string) AccountInfo {
+	for _, a := range d.accounts {
+		if a.Name == name {
+			return a
+		}
+	}
+	return AccountInfo{Name: name, Title: name}
+}
+
+const hues = 6 // of the style sheet
+
+// hue numbers the colour of an account.
+func (d *Dashboard) hue(name string) int {
+	for i, a := range d.accounts {
+		if a.Name == name {
+			return i%hues + 1
+		}
+	}
+	return hues
+}
+
+func (d *Dashboard) colour(name string) string { return "--p" + string(rune('0'+d.hue(name))) }

@@ -1,0 +1,157 @@
+package dashboard
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// batchRow is a batch in a list.
+type batchRow struct {
+	service.BatchView
+	Done  int64 // recipients with a final state
+	Bar   bar
+	Split []splitPart
+}
+
+// splitPart is how many of a batch's mails one account took.
+type splitPart struct {
+	Account string
+	Hue     int
+	Count   int64
+}
+
+func (d *Dashboard) rowOf(b *service.BatchView) batchRow {
+	return batchRow{BatchView: *b, Done: b.Counts.Accepted - b.Counts.Queued, Bar: barOf(&b.Counts), Split: d.splitOf(&b.Counts)}
+}
+
+// splitOf says who took the mails, without accounts that took none.
+func (d *Dashboard) splitOf(c *service.Counts) []splitPart {
+	var out []splitPart
+	for name, n := range c.Accounts {
+		if took := n.Delivered + n.Waiting + n.Failed; took > 0 {
+			out = append(out, splitPart{Account: name, Hue: d.hue(name), Count: took})
+		}
+	}
+	slices.SortFunc(out, func(a, b splitPart) int { return strings.Compare(a.Account, b.Account) })
+	return out
+}
+
+// batchesView is the list of batches.
+type batchesView struct {
+	Filter  service.BatchFilter
+	Batches []batchRow
+	Tabs    []tab
+	Older   string // address of the next page
+	First   bool   // this is the first page
+	Search  string // what was looked for by id, and is not there
+}
+
+// tab is a filter that can be chosen.
+type tab struct {
+	To, Text string
+	Here     bool
+	Count    int64
+	Counted  bool
+}
+
+const batchesPage = 25
+
+// batches is GET /batches.
+func (d *Dashboard) batches(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	q := r.URL.Query()
+	if id := strings.ToLower(strings.TrimSpace(q.Get("id"))); id != "" {
+		return d.findByID(w, r, v, strings.TrimPrefix(id, "batch."))
+	}
+	f := service.BatchFilter{State: models.BatchState(q.Get("state")), Day: q.Get("day")}
+	view, err := d.readBatches(r.Context(), v.caller(), f, q.Get("cursor"))
+	if err != nil {
+		return err
+	}
+	p := page{Title: "Batches", Active: "batches", Data: view}
+	if view.First {
+		p.Live = "/live/batches?" + filterQuery(f).Encode()
+	}
+	d.render(w, r, v, http.StatusOK, "batches", p)
+	return nil
+}
+
+// findByID goes to the batch or the log of an id.
+func (d *Dashboard) findByID(w http.ResponseWriter, r *http.Request, v *visitor, id string) error {
+	if _, err := d.service.Batch(r.Context(), v.caller(), id); err == nil {
+		http.Redirect(w, r, "/batches/"+id, http.StatusSeeOther)
+		return nil
+	}
+	if _, err := d.service.Log(r.Context(), v.caller(), id); err == nil {
+		http.Redirect(w, r, "/logs/"+id, http.StatusSeeOther)
+		return nil
+	}
+	view := &batchesView{Search: id, First: true, Tabs: tabsOf(service.BatchFilter{State: "none"})}
+	d.render(w, r, v, http.StatusNotFound, "batches", page{Title: "Batches", Active: "batches", Data: view})
+	return nil
+}
+
+// batchesEvents is GET /live/batches: the first page of the list.
+func (d *Dashboard) batchesEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	q, who := r.URL.Query(), v.caller()
+	f := service.BatchFilter{State: models.BatchState(q.Get("state")), Day: q.Get("day")}
+	if _, err := d.readBatches(r.Context(), who, f, ""); err != nil {
+		return err
+	}
+	return d.stream(w, r, v, eventsKey("batches ", who.User, " ", f.State, " ", f.Day), func() source {
+		return source{
+			read:   func(ctx context.Context) (any, error) { return d.readBatches(ctx, who, f, "") },
+			render: func(now any) (parts, error) { return d.pages.parts("batches", now, "list") },
+		}
+	})
+}
+
+func (d *Dashboard) readBatches(ctx context.Context, who service.Caller, f service.BatchFilter, cursor string) (*batchesView, error) {
+	list, err := d.service.FindBatches(ctx, who, f, service.Page{Limit: batchesPage, Cursor: cursor})
+	if err != nil {
+		return nil, err
+	}
+	v := &batchesView{Filter: f, Tabs: tabsOf(f), First: cursor == ""}
+	for i := range list.Batches {
+		v.Batches = append(v.Batches, d.rowOf(&list.Batches[i]))
+	}
+	if list.Next != "" {
+		next := filterQuery(f)
+		next.Set("cursor", list.Next)
+		v.Older = "/batches?" + next.Encode()
+	}
+	return v, nil
+}
+
+func filterQuery(f service.BatchFilter) url.Values {
+	q := url.Values{}
+	if f.State != "" {
+		q.Set("state", string(f.State))
+	}
+	if f.Day != "" {
+		q.Set("day", f.Day)
+	}
+	return q
+}
+
+func tabsOf(f service.BatchFilter) []tab {
+	var out []tab
+	for _, t := range []struct {
+		state models.BatchState
+		text  string
+	}{{"", "All"}, {models.BatchSending, "Sending"}, {models.BatchQueued, "Queued"}, {models.BatchDone, "Done"}} {
+		g := f
+		g.State = t.state
+		to := "/batches"
+		if q := filterQuery(g).Encode(); q != "" {
+			to += "?" + q
+		}
+		out = append(out, tab{To: to, Text: t.text, Here: t.state == f.State})
+	}
+	return out
+}

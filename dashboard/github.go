@@ -1,0 +1,133 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/oauth2"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// GitHub says how people log in through GitHub, and who may.
+type GitHub struct {
+	ClientID, ClientSecret string
+	BaseURL                string   // default https://github.com; of GitHub Enterprise Server: its address
+	APIURL                 string   // default https://api.github.com; of another BaseURL: that and /api/v3
+	Operators              []string // logins of those who may do everything
+	Logins                 []string // logins of those who may log in, besides operators
+	Orgs                   []string // organisations whose members may log in
+	Client                 *http.Client
+}
+
+const githubTimeout = 10 * time.Second
+
+// githubLogin asks GitHub who somebody is.
+type githubLogin struct {
+	GitHub
+	oauth  oauth2.Config
+	origin string // of BaseURL
+	host   string
+}
+
+// githubUser is what GitHub says of somebody. The number stays when the login
+// changes.
+type githubUser struct {
+	ID    int64  `json:"id"`
+	Login string `json:"login"`
+}
+
+func newGitHubLogin(g GitHub, public *url.URL) *githubLogin {
+	g.BaseURL, g.APIURL = strings.TrimSuffix(g.BaseURL, "/"), strings.TrimSuffix(g.APIURL, "/")
+	switch {
+	case g.BaseURL == "" || g.BaseURL == "https://github.com":
+		g.BaseURL = "https://github.com"
+		if g.APIURL == "" {
+			g.APIURL = "https://api.github.com"
+		}
+	case g.APIURL == "":
+		g.APIURL = g.BaseURL + "/api/v3"
+	}
+	if g.Client == nil {
+		g.Client = &http.Client{Timeout: githubTimeout}
+	}
+	l := &githubLogin{GitHub: g, oauth: oauth2.Config{ClientID: g.ClientID, ClientSecret: g.ClientSecret,
+		RedirectURL: public.String() + "/login/github/callback",
+		Endpoint: oauth2.Endpoint{AuthURL: g.BaseURL + "/login/oauth/authorize", TokenURL: g.BaseURL + "/login/oauth/access_token",
+			AuthStyle: oauth2.AuthStyleInParams}}}
+	if len(g.Orgs) > 0 {
+		l.oauth.Scopes = []string{"read:org"}
+	}
+	if u, err := url.Parse(g.BaseURL); err == nil {
+		l.origin, l.host = u.Scheme+"://"+u.Host, u.Host
+	}
+	return l
+}
+
+func (g *githubLogin) authURL(state, verifier string) string {
+	return g.oauth.AuthCodeURL(state, oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("allow_signup", "false"))
+}
+
+func (g *githubLogin) operator(login string) bool { return contains(g.Operators, login) }
+
+func contains(logins []string, login string) bool {
+	return slices.ContainsFunc(logins, func(l string) bool { return strings.EqualFold(l, login) })
+}
+
+// identify exchanges a code for a token, asks whose it is, and whether that
+// person may log in. The token is kept nowhere.
+func (g *githubLogin) identify(ctx context.Context, code, verifier string) (githubUser, error) {
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, g.Client), githubTimeout)
+	defer cancel()
+	token, err := g.oauth.Exchange(ctx, code, oauth2.VerifierOption(verifier))
+	if err != nil {
+		return githubUser{}, fmt.Errorf("exchange the code: %w", err)
+	}
+	var u githubUser
+	if status, err := g.get(ctx, token, "/user", &u); err != nil || status != http.StatusOK || u.ID == 0 || u.Login == "" {
+		return githubUser{}, fmt.Errorf("ask who it is: status %d: %w", status, err)
+	}
+	if g.operator(u.Login) || contains(g.Logins, u.Login) {
+		return u, nil
+	}
+	for _, org := range g.Orgs {
+		var member struct {
+			State string `json:"state"`
+		}
+		status, err := g.get(ctx, token, "/user/memberships/orgs/"+url.PathEscape(org), &member)
+		if err != nil {
+			return githubUser{}, fmt.Errorf("ask for the organisation %s: %w", org, err)
+		}
+		if status == http.StatusOK && member.State == "active" {
+			return u, nil
+		}
+	}
+	return githubUser{}, service.Fail(service.NotAllowed, "not_allowed",
+		"You are %s at GitHub, and not on the list of those who may use this Safedelivr. Ask whoever runs it.", u.Login)
+}
+
+// get reads from GitHub's API; what is not 200 is told by its status.
+func (g *githubLogin) get(ctx context.Context, token *oauth2.Token, path string, out any) (status int, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.APIURL+path, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	token.SetAuthHeader(r)
+	r.Header.Set("Accept", "application/vnd.github+json")
+	resp, err := g.Client.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return resp.StatusCode, nil
+	}
+	return resp.StatusCode, json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(out)
+}

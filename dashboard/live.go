@@ -1,0 +1,226 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// How pages stay live: so often what they show is read, once for all pages that
+// show it; so often a quiet connection says something, and proves that its
+// session still stands.
+const (
+	liveEvery = time.Second
+	liveBeat  = 10 * time.Second
+	liveWrite = 10 * time.Second // for one event to a slow browser
+)
+
+// source is what some pages show. read is cheap and called every second while a
+// page is open; render is called only when what was read has changed.
+type source struct {
+	read   func(ctx context.Context) (any, error)
+	render func(any) (parts, error)
+}
+
+// parts are pieces of a page by the name of the event that replaces them.
+type parts map[string][]byte
+
+// hub shares one feed among all pages that show the same.
+type hub struct {
+	log    *slog.Logger
+	ctx    context.Context //nolint:containedctx // of the feeds, which live as long as the hub
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	feeds map[string]*feed
+}
+
+// feed reads one source for its watchers.
+type feed struct {
+	watchers int
+	stop     context.CancelFunc
+
+	mu      sync.Mutex
+	now     map[string]piece
+	version int
+	changed chan struct{} // closed and replaced by every change
+}
+
+// piece is the newest content of an event and the version it came with.
+type piece struct {
+	data    []byte
+	version int
+}
+
+func newHub(log *slog.Logger) *hub {
+	h := &hub{log: log, feeds: map[string]*feed{}}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
+}
+
+func (h *hub) close() {
+	h.cancel()
+	h.wg.Wait()
+}
+
+// join returns the feed of a key and a function that leaves it. The first to
+// join starts it, the last to leave ends it.
+func (h *hub) join(key string, open func() source) (*feed, func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := h.feeds[key]
+	if f == nil {
+		f = &feed{now: map[string]piece{}, changed: make(chan struct{})}
+		var ctx context.Context
+		ctx, f.stop = context.WithCancel(h.ctx)
+		h.feeds[key] = f
+		src := open()
+		h.wg.Go(func() { f.run(ctx, src, h.log) })
+	}
+	f.watchers++
+	return f, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if f.watchers--; f.watchers == 0 {
+			f.stop()
+			delete(h.feeds, key)
+		}
+	}
+}
+
+// run reads the source until ctx ends.
+func (f *feed) run(ctx context.Context, src source, log *slog.Logger) {
+	t := time.NewTicker(liveEvery)
+	defer t.Stop()
+	var last any
+	for {
+		now, err := src.read(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			log.Debug("live page not read", "err", err)
+			f.set(parts{"trouble": []byte(`<p class="notice bad">What is shown is not up to date: the store cannot be read just now.</p>`)})
+		case !reflect.DeepEqual(now, last):
+			ps, err := src.render(now)
+			if err != nil {
+				log.Error("live page not rendered", "err", err)
+				return
+			}
+			ps["trouble"] = nil
+			f.set(ps)
+			last = now
+		default:
+			f.set(parts{"trouble": nil})
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// set keeps what has changed and wakes the watchers.
+func (f *feed) set(ps parts) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	woken := false
+	for name, data := range ps {
+		if old, ok := f.now[name]; ok && bytes.Equal(old.data, data) {
+			continue
+		}
+		if !woken {
+			woken = true
+			f.version++
+			close(f.changed)
+			f.changed = make(chan struct{})
+		}
+		f.now[name] = piece{data: data, version: f.version}
+	}
+}
+
+// since returns what has changed after a version, in a fixed order, and what to
+// wait on for more.
+func (f *feed) since(version int) (out []byte, now int, more <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(f.now)) {
+		if p := f.now[name]; p.version > version {
+			out = appendEvent(out, name, p.data)
+		}
+	}
+	return out, f.version, f.changed
+}
+
+// appendEvent writes a server-sent event: a line of data per line of text.
+func appendEvent(b []byte, name string, data []byte) []byte {
+	b = append(append(append(b, "event: "...), name...), '\n')
+	for line := range bytes.SplitSeq(data, []byte("\n")) {
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			b = append(append(append(b, "data: "...), line...), '\n')
+		}
+	}
+	if len(data) == 0 {
+		b = append(b, "data:\n"...)
+	}
+	return append(b, '\n')
+}
+
+// stream sends the feed of a key to a page until it goes away, its session ends
+// or the server stops.
+func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, key string, open func() source) error {
+	rc := http.NewResponseController(w)
+	if err := rc.SetWriteDeadline(time.Now().Add(liveWrite)); err != nil {
+		return service.Fail(service.Unsupported, "no_stream", "This connection cannot carry a stream.").Because(err)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no") // else nginx would hold it back
+	send := func(b []byte) bool {
+		_ = rc.SetWriteDeadline(time.Now().Add(liveWrite)) // it was possible before
+		_, err := w.Write(b)
+		return err == nil && rc.Flush() == nil
+	}
+	if !send([]byte("retry: 1000\n\n")) {
+		return nil
+	}
+	f, leave := d.live.join(key, open)
+	defer leave()
+	beat := time.NewTicker(liveBeat)
+	defer beat.Stop()
+	version := 0
+	for {
+		out, now, more := f.since(version)
+		version = now
+		if len(out) > 0 && !send(out) {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-beat.C:
+			if _, _, err := d.sessions.read(r.Context(), v.User, v.ID); err != nil {
+				return nil //nolint:nilerr // the page asks again, and is told then
+			}
+			if !send([]byte(": still here\n\n")) {
+				return nil
+			}
+		case <-r.Context().Done():
+			return nil
+		case <-d.live.ctx.Done():
+			return nil
+		}
+	}
+}
+
+func eventsKey(parts ...any) string { return fmt.Sprint(parts...) }

@@ -1,0 +1,236 @@
+package dashboard
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// linkLife is how long a one-time link is good.
+const linkLife = 15 * time.Minute
+
+// linkKind is where links wait in the store, under the hash of their secret.
+const linkKind = "login-links"
+
+// LocalUser is who logs in by a one-time link where no other user is named.
+func LocalUser() models.User { return models.User{ID: "local", Name: "local"} }
+
+// NewLoginLink makes a link at a base address that logs in as a user, once, for
+// a quarter of an hour, and from this machine only. The user is made if need be.
+func NewLoginLink(ctx context.Context, store Store, base string, u models.User) (string, error) {
+	if _, err := store.User(ctx, u.ID); errors.Is(err, models.ErrNotFound) {
+		if u.Created.IsZero() {
+			u.Created = time.Now().UTC()
+		}
+		if u, err = createUser(ctx, store, u); err != nil {
+			return "", err
+		}
+	} else if err != nil {
+		return "", err
+	}
+	secret := newSecret()
+	if err := store.PutReport(ctx, linkKind, models.HashSecret(secret), []byte(u.ID), linkLife); err != nil {
+		return "", fmt.Errorf("login link: %w", err)
+	}
+	return strings.TrimSuffix(base, "/") + "/login/link?secret=" + secret, nil
+}
+
+// createUser stores a user; where the name is taken, the id is put behind it.
+func createUser(ctx context.Context, store Store, u models.User) (models.User, error) {
+	err := store.CreateUser(ctx, u)
+	if !errors.Is(err, models.ErrExists) {
+		return u, err
+	}
+	if there, rerr := store.User(ctx, u.ID); rerr == nil {
+		return there, nil // somebody was quicker
+	}
+	u.Name += "-" + u.ID
+	return u, store.CreateUser(ctx, u)
+}
+
+// LoginLink makes a one-time link for a user: see NewLoginLink. It is refused
+// where people log in through GitHub.
+func (d *Dashboard) LoginLink(ctx context.Context, u models.User) (string, error) {
+	if d.github != nil {
+		return "", errors.New("people log in through GitHub here")
+	}
+	return NewLoginLink(ctx, d.store, d.local, u)
+}
+
+// takeLink finds whose link a secret is, and uses it up: of several who try at
+// once exactly one succeeds. Errors: models.ErrNotFound.
+func (d *Dashboard) takeLink(ctx context.Context, secret string) (models.User, error) {
+	hash := models.HashSecret(secret)
+	id, err := d.store.Report(ctx, linkKind, hash)
+	if err != nil {
+		return models.User{}, err
+	}
+	mine, err := d.store.Lease(ctx, "login-link."+hash, newSecret(), linkLife+time.Minute)
+	if err != nil {
+		return models.User{}, err
+	}
+	if !mine {
+		return models.User{}, models.ErrNotFound
+	}
+	if err := d.store.PutReport(ctx, linkKind, hash, nil, 0); err != nil {
+		return models.User{}, err
+	}
+	return d.store.User(ctx, string(id))
+}
+
+// loginView is what the login page knows.
+type loginView struct {
+	GitHub  bool
+	Host    string // of GitHub
+	To      string
+	Problem string
+}
+
+// loginPage is GET /login.
+func (d *Dashboard) loginPage(w http.ResponseWriter, r *http.Request) {
+	to := localPath(r.URL.Query().Get("to"))
+	if _, err := d.visitor(r); err == nil {
+		http.Redirect(w, r, to, http.StatusSeeOther)
+		return
+	}
+	d.showLogin(w, r, http.StatusOK, to, "")
+}
+
+func (d *Dashboard) showLogin(w http.ResponseWriter, r *http.Request, status int, to, problem string) {
+	v := loginView{GitHub: d.github != nil, To: to, Problem: problem}
+	if v.GitHub {
+		v.Host = d.github.host
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	d.render(w, r, nil, status, "login", page{Title: "Log in", Data: v})
+}
+
+// linkPage is GET /login/link: it changes nothing, since what looks at links in
+// messages before people do must not use them up. The page's form does.
+func (d *Dashboard) linkPage(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	d.render(w, r, nil, http.StatusOK, "link", page{Title: "Log in", Data: r.URL.Query().Get("secret")})
+}
+
+// linkLogin is POST /login/link.
+func (d *Dashboard) linkLogin(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	switch {
+	case d.github != nil:
+		d.showLogin(w, r, http.StatusForbidden, "/", "One-time links are off here: log in through GitHub.")
+		return
+	case !onThisMachine(r):
+		d.showLogin(w, r, http.StatusForbidden, "/", "One-time links work only on the machine that Safedelivr runs on.")
+		return
+	}
+	u, err := d.takeLink(r.Context(), r.PostFormValue("secret"))
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		d.showLogin(w, r, http.StatusForbidden, "/", "This link was used already, or its time is over.")
+		return
+	case err == nil:
+		err = d.login(w, r, u, "")
+	}
+	if err != nil {
+		d.fail(w, r, nil, err)
+		return
+	}
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// flowCookie ties the answer of GitHub to the browser that asked: it holds the
+// state, the PKCE verifier and where to go then.
+const (
+	flowCookie = "sd_login"
+	flowLife   = 10 * time.Minute
+)
+
+// githubStart is POST /login/github.
+func (d *Dashboard) githubStart(w http.ResponseWriter, r *http.Request) {
+	if d.github == nil {
+		d.fail(w, r, nil, errNoPage)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	state, verifier := newSecret(), newSecret()
+	flow := url.Values{"state": {state}, "verifier": {verifier}, "to": {localPath(r.PostFormValue("to"))}}
+	d.setCookie(w, r, flowCookie, flow.Encode(), flowLife)
+	http.Redirect(w, r, d.github.authURL(state, verifier), http.StatusSeeOther)
+}
+
+// githubCallback is where GitHub sends the browser back. That it logs in with a
+// GET is the way of OAuth; the state makes sure that this browser asked for it.
+func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
+	if d.github == nil {
+		d.fail(w, r, nil, errNoPage)
+		return
+	}
+	var flow url.Values
+	if c, err := r.Cookie(flowCookie); err == nil {
+		flow, _ = url.ParseQuery(c.Value) // a broken one has no state
+	}
+	d.setCookie(w, r, flowCookie, "", 0)
+	q, state := r.URL.Query(), flow.Get("state")
+	if len(state) != secretLength || !sameSecret(state, q.Get("state")) {
+		d.showLogin(w, r, http.StatusForbidden, "/", "This login was not begun in this browser, or took too long. Try again.")
+		return
+	}
+	if q.Get("error") != "" {
+		d.showLogin(w, r, http.StatusForbidden, localPath(flow.Get("to")), "GitHub did not log you in: the request was cancelled or refused there.")
+		return
+	}
+	who, err := d.github.identify(r.Context(), q.Get("code"), flow.Get("verifier"))
+	if err != nil {
+		var refused *service.Error
+		if errors.As(err, &refused) {
+			d.showLogin(w, r, statuses[refused.Kind], localPath(flow.Get("to")), refused.Detail)
+			return
+		}
+		d.log.Error("login through GitHub failed", "err", err)
+		d.showLogin(w, r, http.StatusBadGateway, localPath(flow.Get("to")), "GitHub could not be asked who you are. Try again in a moment.")
+		return
+	}
+	u := models.User{ID: fmt.Sprintf("gh%d", who.ID), Name: strings.ToLower(who.Login), Created: time.Now().UTC()}
+	there, err := d.store.User(r.Context(), u.ID)
+	switch {
+	case err == nil:
+		u = there // GitHub's number is who it is; names change
+	case errors.Is(err, models.ErrNotFound):
+		u, err = createUser(r.Context(), d.store, u)
+	}
+	if err == nil {
+		err = d.login(w, r, u, who.Login)
+	}
+	if err != nil {
+		d.fail(w, r, nil, err)
+		return
+	}
+	http.Redirect(w, r, localPath(flow.Get("to")), http.StatusSeeOther)
+}
+
+// sameSecret compares in constant time.
+func sameSecret(a, b string) bool { return hashOf(a) == hashOf(b) }
+
+func hashOf(s string) string {
+	h := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(h[:])
+}
+
+// localPath is to, if that is a path of this site; else the first page.
+func localPath(to string) string {
+	u, err := url.Parse(to)
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
+		strings.ContainsAny(to, "\\\r\n\t") || strings.HasPrefix(u.Path, "/login") || strings.HasPrefix(u.Path, "/live/") {
+		return "/"
+	}
+	return to
+}

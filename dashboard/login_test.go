@@ -1,0 +1,228 @@
+package dashboard
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+var (
+	ann = simulator.GitHubUser{ID: 7, Login: "Ann", Orgs: []string{"crew"}}
+	bob = simulator.GitHubUser{ID: 8, Login: "bob"}
+	eve = simulator.GitHubUser{ID: 9, Login: "eve"}
+)
+
+func TestLoginByLink(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	require.Contains(t, b.get("/").text, "Operator")
+
+	link, err := f.board.LoginLink(t.Context(), LocalUser())
+	require.NoError(t, err)
+	u, err := url.Parse(link)
+	require.NoError(t, err)
+	t.Run("looking at it does not use it up", func(t *testing.T) {
+		for range 3 {
+			require.Contains(t, f.browser().get(link).text, u.Query().Get("secret"))
+		}
+	})
+	t.Run("not through a proxy", func(t *testing.T) {
+		a := f.browser().do(http.MethodPost, "/login/link", u.Query(), "X-Forwarded-For", "203.0.113.9")
+		require.Equal(t, http.StatusForbidden, a.StatusCode)
+		require.Contains(t, a.text, "only on the machine")
+	})
+	t.Run("once", func(t *testing.T) {
+		won := make(chan bool, 8)
+		for range cap(won) {
+			other := f.browser()
+			go func() { won <- other.post("/login/link", u.Query()).StatusCode == http.StatusOK }()
+		}
+		n := 0
+		for range cap(won) {
+			if <-won {
+				n++
+			}
+		}
+		require.Equal(t, 1, n)
+	})
+	t.Run("a made-up one", func(t *testing.T) {
+		require.Equal(t, http.StatusForbidden, f.browser().post("/login/link", url.Values{"secret": {newSecret()}}).StatusCode)
+	})
+}
+
+func TestLoginThroughGitHub(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &GitHub{Operators: []string{"bob"}, Orgs: []string{"Crew"}}, ann, bob, eve)
+	a := f.browser().byGitHub("Ann")
+	require.Equal(t, http.StatusOK, a.StatusCode, a.text)
+	require.Equal(t, "/settings", a.Request.URL.Path, "one comes where one wanted to go")
+	u, err := f.store.User(t.Context(), "gh7")
+	require.NoError(t, err)
+	require.Equal(t, "ann", u.Name)
+	require.NotContains(t, a.text, "Operator")
+
+	t.Run("another name, the same account", func(t *testing.T) {
+		f.github.Rename(7, "Anna")
+		a := f.browser().byGitHub("Anna")
+		require.Equal(t, http.StatusOK, a.StatusCode)
+		again, err := f.store.User(t.Context(), "gh7")
+		require.NoError(t, err)
+		require.Equal(t, u, again)
+	})
+	t.Run("operators need no list", func(t *testing.T) {
+		require.Contains(t, f.browser().byGitHub("bob").text, "Operator")
+	})
+	t.Run("nobody else gets in", func(t *testing.T) {
+		b := f.browser()
+		a := b.byGitHub("eve")
+		require.Equal(t, http.StatusForbidden, a.StatusCode)
+		require.Contains(t, a.text, "You are eve at GitHub, and not on the list")
+		require.Equal(t, "/login", b.get("/").Request.URL.Path)
+		_, err := f.store.User(t.Context(), "gh9")
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+	t.Run("cancelled there", func(t *testing.T) {
+		b := f.browser()
+		page := b.post("/login/github", nil)
+		form := page.Request.URL.Query()
+		form.Set("deny", "yes")
+		a := b.post(page.Request.URL.Scheme+"://"+page.Request.URL.Host+"/login/oauth/authorize", form)
+		require.Equal(t, http.StatusForbidden, a.StatusCode)
+		require.Contains(t, a.text, "cancelled or refused")
+	})
+	t.Run("an answer that this browser did not ask for", func(t *testing.T) {
+		other := f.browser()
+		page := other.post("/login/github", nil)
+		form := page.Request.URL.Query()
+		form.Set("login", "bob")
+		other.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		back := other.post(page.Request.URL.Scheme+"://"+page.Request.URL.Host+"/login/oauth/authorize", form)
+		stolen := back.Header.Get("Location")
+		require.Contains(t, stolen, "code=")
+		a := f.browser().get(stolen)
+		require.Equal(t, http.StatusForbidden, a.StatusCode)
+		require.Contains(t, a.text, "not begun in this browser")
+	})
+	t.Run("no links", func(t *testing.T) {
+		_, err := f.board.LoginLink(t.Context(), LocalUser())
+		require.Error(t, err)
+		link, err := NewLoginLink(t.Context(), f.store, f.url, LocalUser())
+		require.NoError(t, err)
+		l, err := url.Parse(link)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusForbidden, f.browser().post("/login/link", l.Query()).StatusCode)
+	})
+}
+
+func TestNameTaken(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &GitHub{Logins: []string{"ANN"}}, ann)
+	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "x", Name: "ann", Created: time.Now()}))
+	require.Equal(t, http.StatusOK, f.browser().byGitHub("Ann").StatusCode)
+	u, err := f.store.User(t.Context(), "gh7")
+	require.NoError(t, err)
+	require.Equal(t, "ann-gh7", u.Name)
+}
+
+func TestScopesAsked(t *testing.T) {
+	t.Parallel()
+	for want, gh := range map[string]*GitHub{"": {Logins: []string{"ann"}}, "read:org": {Orgs: []string{"crew"}}} {
+		f := newRig(t, gh, ann)
+		q := f.browser().post("/login/github", nil).Request.URL.Query()
+		require.Equal(t, want, q.Get("scope"))
+		require.Equal(t, "S256", q.Get("code_challenge_method"))
+		require.Equal(t, f.url+"/login/github/callback", q.Get("redirect_uri"))
+	}
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	base, err := url.Parse(f.url)
+	require.NoError(t, err)
+	cookie := b.client.Jar.Cookies(base)[0]
+	require.Equal(t, "sd_session", cookie.Name)
+	_, secret, _ := strings.Cut(cookie.Value, ".")
+
+	t.Run("the store has no secret", func(t *testing.T) {
+		all, err := f.store.Reports(t.Context(), sessionKind("local"))
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		for hash, raw := range all {
+			require.Equal(t, models.HashSecret(secret), hash)
+			require.NotContains(t, string(raw), secret)
+		}
+	})
+	t.Run("idle for too long", func(t *testing.T) {
+		s := sessions{f.store}
+		value, err := s.begin(t.Context(), session{User: "local", Name: "local", Began: time.Now()})
+		require.NoError(t, err)
+		_, hash, err := s.find(t.Context(), value, time.Now())
+		require.NoError(t, err)
+		require.NoError(t, f.store.PutReport(t.Context(), seenKind("local"), hash, nil, 0))
+		_, _, err = s.find(t.Context(), value, time.Now())
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+	t.Run("noting a use does not bring an ended one back", func(t *testing.T) {
+		s := sessions{f.store}
+		value, err := s.begin(t.Context(), session{User: "local", Name: "local", Began: time.Now()})
+		require.NoError(t, err)
+		_, hash, err := s.find(t.Context(), value, time.Now())
+		require.NoError(t, err)
+		require.NoError(t, s.end(t.Context(), "local", hash))
+		require.NoError(t, s.note(t.Context(), "local", hash, time.Now()))
+		_, _, err = s.find(t.Context(), value, time.Now())
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+	t.Run("another user's secret under one's own name", func(t *testing.T) {
+		_, _, err := (&sessions{f.store}).find(t.Context(), "gh1."+secret, time.Now())
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+	t.Run("a new login ends the old session", func(t *testing.T) {
+		link, err := f.board.LoginLink(t.Context(), LocalUser())
+		require.NoError(t, err)
+		l, err := url.Parse(link)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, b.post("/login/link", l.Query()).StatusCode)
+		require.NotEqual(t, cookie.Value, b.client.Jar.Cookies(base)[0].Value)
+		_, _, err = (&sessions{f.store}).find(t.Context(), cookie.Value, time.Now())
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+	t.Run("log out", func(t *testing.T) {
+		value := b.client.Jar.Cookies(base)[0].Value
+		require.Equal(t, "/login", b.post("/logout", nil).Request.URL.Path)
+		require.Empty(t, b.client.Jar.Cookies(base))
+		_, _, err := (&sessions{f.store}).find(t.Context(), value, time.Now())
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+}
+
+func TestCookies(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	for host, want := range map[string]string{"mail.example.com": "__Host-sd_session", "127.0.0.1:8080": "sd_session"} {
+		f.board.public = &url.URL{Scheme: "https", Host: "mail.example.com"}
+		r, err := http.NewRequest(http.MethodGet, "http://"+host+"/", http.NoBody)
+		require.NoError(t, err)
+		require.Equal(t, want, f.board.cookieName(r))
+	}
+}
+
+func TestLocalPath(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"/batches?state=done": "/batches?state=done", "": "/", "https://evil.example/": "/", "//evil.example": "/", "/\\evil.example": "/",
+		"javascript:alert(1)": "/", "/login?to=/": "/", "batches": "/", "/a\r\nb": "/", "/%2f%2fevil.example": "/%2f%2fevil.example", "/live/overview": "/",
+	} {
+		require.Equal(t, want, localPath(in), in)
+	}
+}

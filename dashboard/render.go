@@ -1,0 +1,114 @@
+package dashboard
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+//go:embed templates
+var templateFiles embed.FS
+
+// page is what every template gets. The handler sets Title, Active, Live and
+// Data; render adds the rest.
+type page struct {
+	Title  string
+	Active string // entry of the navigation
+	Live   string // address of the page's events; empty: nothing on it moves
+	Charts bool   // it draws some
+	Data   any
+
+	Visitor *visitor
+	Theme   string // light, dark, or empty: as the system has it
+	Path    string
+}
+
+// pages holds the templates, a set per page, each with the layout and the parts
+// that several pages share.
+type pages struct {
+	assets *assets
+	sets   map[string]*template.Template
+}
+
+func loadPages() (*pages, error) {
+	a, err := loadAssets()
+	if err != nil {
+		return nil, err
+	}
+	p := &pages{assets: a, sets: map[string]*template.Template{}}
+	shared, err := template.New("").Funcs(funcs).Funcs(template.FuncMap{"asset": a.url}).ParseFS(templateFiles, "templates/shared/*.html")
+	if err != nil {
+		return nil, fmt.Errorf("templates: %w", err)
+	}
+	names, err := fs.Glob(templateFiles, "templates/*.html")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		set, err := shared.Clone()
+		if err == nil {
+			_, err = set.ParseFS(templateFiles, name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("template %s: %w", name, err)
+		}
+		p.sets[strings.TrimSuffix(path.Base(name), ".html")] = set
+	}
+	return p, nil
+}
+
+// parts renders named parts of a page, as live events send them.
+func (p *pages) parts(name string, data any, wanted ...string) (parts, error) {
+	out := parts{}
+	for _, part := range wanted {
+		var b bytes.Buffer
+		if err := p.sets[name].ExecuteTemplate(&b, part, data); err != nil {
+			return nil, fmt.Errorf("part %s of page %s: %w", part, name, err)
+		}
+		out[part] = b.Bytes()
+	}
+	return out, nil
+}
+
+// render writes a page. It is complete before its first byte is sent, so that a
+// failing template is a clean 500.
+func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v *visitor, status int, name string, p page) {
+	p.Visitor, p.Theme, p.Path = v, theme(r), r.URL.RequestURI()
+	var b bytes.Buffer
+	if err := d.pages.sets[name].ExecuteTemplate(&b, "layout", p); err != nil {
+		d.log.Error("page not rendered", "page", name, "err", err)
+		http.Error(w, "Something went wrong here. It is in the server's log.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // the browser may be gone
+}
+
+const themeCookie = "sd_theme"
+
+// theme is what the browser's owner chose; empty: as the system has it.
+func theme(r *http.Request) string {
+	if c, err := r.Cookie(themeCookie); err == nil && (c.Value == "light" || c.Value == "dark") {
+		return c.Value
+	}
+	return ""
+}
+
+// setTheme is POST /theme.
+func (d *Dashboard) setTheme(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	chosen := r.PostFormValue("theme")
+	life := 400 * 24 * time.Hour // browsers keep nothing longer
+	if chosen != "light" && chosen != "dark" {
+		chosen, life = "", 0
+	}
+	d.setCookie(w, r, themeCookie, chosen, life)
+	http.Redirect(w, r, localPath(r.PostFormValue("to")), http.StatusSeeOther)
+}

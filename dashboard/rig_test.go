@@ -1,0 +1,138 @@
+package dashboard
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a dashboard on real stores, and GitHub's stand-in where it is wanted.
+type rig struct {
+	*testing.T
+	store   models.Store
+	service *service.Service
+	board   *Dashboard
+	url     string
+	github  *simulator.GitHub
+}
+
+func newRig(t *testing.T, gh *GitHub, users ...simulator.GitHubUser) *rig {
+	t.Helper()
+	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	require.NoError(t, err)
+	broker, err := embedded.NewBroker([]string{"mg", "sg"}, nil)
+	require.NoError(t, err)
+	f := &rig{T: t, store: store}
+	f.service = service.New(service.Deps{Store: store, Broker: broker, Accounts: []string{"mg", "sg"}, Config: service.Config{SpoolDir: t.TempDir()},
+		Health: func(context.Context) ([]service.Account, error) {
+			return []service.Account{{Name: "mg", Kind: "mailgun", Weight: 1, Health: &service.Health{State: "open", Since: time.Now(), Why: `it answered <b>503</b>`}, Worker: &service.Counters{}},
+				{Name: "sg", Kind: "sendgrid", Weight: 1, Health: &service.Health{State: "healthy", Since: time.Now()}, Worker: &service.Counters{}}}, nil
+		}})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }))
+	f.url = "http://" + server.Listener.Addr().String()
+	if gh != nil {
+		f.github = simulator.NewGitHub(simulator.GitHubApp{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"}, users...)
+		stand := httptest.NewServer(f.github)
+		t.Cleanup(stand.Close)
+		gh.ClientID, gh.ClientSecret, gh.BaseURL, gh.Client = "app", "secret", stand.URL, stand.Client()
+	}
+	f.board, err = New(Deps{Store: store, Service: f.service, PublicURL: f.url, GitHub: gh,
+		Accounts: []AccountInfo{{Name: "mg", Title: "Mailgun", Webhooks: true}, {Name: "sg", Title: "SendGrid", Webhooks: true, Verified: true}}})
+	require.NoError(t, err)
+	server.Start()
+	t.Cleanup(func() {
+		f.board.Close()
+		server.Close()
+		f.service.Close()
+		require.NoError(t, broker.Close())
+		require.NoError(t, store.Close())
+	})
+	return f
+}
+
+// browser keeps cookies and goes where it is sent.
+type browser struct {
+	*rig
+	client *http.Client
+}
+
+func (f *rig) browser() *browser {
+	jar, err := cookiejar.New(nil)
+	require.NoError(f, err)
+	tr := &http.Transport{}
+	f.Cleanup(tr.CloseIdleConnections)
+	return &browser{rig: f, client: &http.Client{Jar: jar, Transport: tr}}
+}
+
+// answer is what a browser got in the end.
+type answer struct {
+	*http.Response
+	text string
+}
+
+func (b *browser) do(method, path string, form url.Values, head ...string) answer {
+	b.Helper()
+	target := path
+	if strings.HasPrefix(path, "/") {
+		target = b.url + path
+	}
+	r, err := http.NewRequestWithContext(b.Context(), method, target, strings.NewReader(form.Encode()))
+	require.NoError(b, err)
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+	}
+	for i := 0; i+1 < len(head); i += 2 {
+		r.Header.Set(head[i], head[i+1])
+	}
+	resp, err := b.client.Do(r)
+	require.NoError(b, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(b, err)
+	return answer{resp, string(text)}
+}
+
+func (b *browser) get(path string) answer                   { return b.do(http.MethodGet, path, nil) }
+func (b *browser) post(path string, form url.Values) answer { return b.do(http.MethodPost, path, form) }
+
+// byLink logs in as the local operator or another user.
+func (f *rig) byLink(u models.User) *browser {
+	link, err := f.board.LoginLink(f.Context(), u)
+	require.NoError(f, err)
+	b := f.browser()
+	a := b.get(link)
+	require.Equal(f, http.StatusOK, a.StatusCode)
+	u2, err := url.Parse(link)
+	require.NoError(f, err)
+	a = b.post("/login/link", u2.Query())
+	require.Equal(f, http.StatusOK, a.StatusCode, a.text)
+	require.Equal(f, "/", a.Request.URL.Path)
+	return b
+}
+
+// byGitHub goes through the stand-in as a browser does.
+func (b *browser) byGitHub(login string) answer {
+	a := b.post("/login/github", url.Values{"to": {"/settings"}})
+	require.Equal(b, http.StatusOK, a.StatusCode, a.text)
+	require.Contains(b, a.text, "Simulated GitHub")
+	form := a.Request.URL.Query()
+	form.Set("login", login)
+	return b.post(a.Request.URL.Scheme+"://"+a.Request.URL.Host+"/login/oauth/authorize", form)
+}

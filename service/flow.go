@@ -1,0 +1,159 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Flow is how a batch was handed over: to whom, when, and what had to go another
+// way. It is read from the ledgers of some chunks alone, so that a large batch
+// costs what a small one does.
+type Flow struct {
+	From     time.Time     // of the first step
+	Step     time.Duration // length of a step
+	Accounts []AccountFlow // by name
+	Troubles []Trouble     // by time
+	Sampled  int           // chunks that were read
+	Chunks   int           // chunks of the batch; figures are scaled up to all of them
+}
+
+// AccountFlow is what one account was handed, in mails per second of each step.
+type AccountFlow struct {
+	Account string
+	Taken   []float64 // mails of calls that stayed there
+	Refused []float64 // mails of calls that went to another account as a whole
+}
+
+// Trouble is a time in which an account took none of the calls made to it.
+type Trouble struct {
+	Account  string
+	From, To time.Time     // of the first and the last such call
+	Mails    int64         // that went another way because of it
+	Failover time.Duration // from the first such call to the next one elsewhere
+	Through  []string      // the accounts that they went to
+	Because  string        // what the ledger says of the first
+	Over     bool          // the account took a call since
+}
+
+// flowSample is how many chunks are read.
+const flowSample = 24
+
+// flowSteps is how many steps a flow has at most.
+const flowSteps = 90
+
+// handed is one attempt of a chunk.
+type handed struct {
+	at      time.Time
+	account string
+	mails   int64
+	to      *models.Entry // the next attempt, if all of the mails went elsewhere
+}
+
+// Flow tells how a batch of the caller was handed over.
+func (s *Service) Flow(ctx context.Context, who Caller, id string) (Flow, error) {
+	b, err := s.ownBatch(ctx, who, id)
+	if err != nil {
+		return Flow{}, err
+	}
+	out := Flow{Chunks: b.Chunks, Sampled: min(b.Chunks, flowSample)}
+	var all []handed
+	for i := range out.Sampled {
+		entries, err := s.store.Ledger(ctx, b.ID.Chunk(i*b.Chunks/out.Sampled))
+		if err != nil {
+			return Flow{}, storeError("read ledger", err)
+		}
+		all = append(all, handedOver(entries)...)
+	}
+	slices.SortStableFunc(all, func(a, b handed) int { return a.at.Compare(b.at) })
+	out.fill(all, float64(b.Chunks)/float64(max(1, out.Sampled)))
+	return out, nil
+}
+
+// handedOver lists the attempts of one ledger.
+func handedOver(entries []models.Entry) []handed {
+	var out []handed
+	for i := range entries {
+		e := &entries[i]
+		if e.Kind != models.Attempt {
+			continue
+		}
+		h := handed{at: e.At, account: e.Account, mails: int64(e.Recipients.Len())}
+		moved := 0
+		for k := i + 1; k < len(entries) && moved < e.Recipients.Len(); k++ {
+			if n := &entries[k]; n.Kind == models.Attempt && n.Account != e.Account {
+				if both := e.Recipients.And(n.Recipients).Len(); both > 0 {
+					moved += both
+					if h.to == nil {
+						h.to = n
+					}
+				}
+			}
+		}
+		if moved < e.Recipients.Len() {
+			h.to = nil // some stayed: the call was taken
+		}
+		out = append(out, h)
+	}
+	return out
+}
+
+// fill sorts attempts into steps and finds the troubles.
+func (f *Flow) fill(all []handed, scale float64) {
+	if len(all) == 0 {
+		return
+	}
+	f.From = all[0].at
+	span := all[len(all)-1].at.Sub(f.From)
+	for _, f.Step = range []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
+		30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour} {
+		if span/f.Step < flowSteps {
+			break
+		}
+	}
+	steps := int(span/f.Step) + 1
+	accounts := map[string]*AccountFlow{}
+	open := map[string]*Trouble{}
+	for i := range all {
+		h := &all[i]
+		a := accounts[h.account]
+		if a == nil {
+			a = &AccountFlow{Account: h.account, Taken: make([]float64, steps), Refused: make([]float64, steps)}
+			accounts[h.account] = a
+		}
+		step := min(int(h.at.Sub(f.From)/f.Step), steps-1)
+		rate := float64(h.mails) * scale / f.Step.Seconds()
+		if h.to == nil {
+			a.Taken[step] += rate
+			if t := open[h.account]; t != nil && h.at.After(t.To) {
+				t.Over = true
+				f.Troubles = append(f.Troubles, *t)
+				delete(open, h.account)
+			}
+			continue
+		}
+		a.Refused[step] += rate
+		t := open[h.account]
+		if t == nil {
+			t = &Trouble{Account: h.account, From: h.at, Because: h.to.Because, Failover: h.to.At.Sub(h.at)}
+			open[h.account] = t
+		}
+		t.To = h.at
+		t.Mails += int64(float64(h.mails) * scale)
+		t.Failover = min(t.Failover, h.to.At.Sub(h.at))
+		if !slices.Contains(t.Through, h.to.Account) {
+			t.Through = append(t.Through, h.to.Account)
+		}
+	}
+	for _, t := range open {
+		f.Troubles = append(f.Troubles, *t)
+	}
+	slices.SortFunc(f.Troubles, func(a, b Trouble) int { return cmp.Or(a.From.Compare(b.From), cmp.Compare(a.Account, b.Account)) })
+	for _, name := range slices.Sorted(maps.Keys(accounts)) {
+		f.Accounts = append(f.Accounts, *accounts[name])
+	}
+}
