@@ -380,7 +380,7 @@ func (e *Engine) announce(c *chunk, steps []step, now time.Time) outlook {
 		st := &steps[i]
 		switch st.do {
 		case wait:
-			out = out.or(outlook{until: st.until})
+			out = out.or(outlook{until: st.until, announced: e.askAbout(c, st)})
 		case call:
 			if at := st.earliest(); at.After(now.Add(e.cfg.Recheck)) {
 				out = out.or(outlook{until: at})
@@ -392,7 +392,9 @@ func (e *Engine) announce(c *chunk, steps []step, now time.Time) outlook {
 				e.passOn(c, st, now, "")
 			}
 			out.announced = true
-		case nothing, end:
+		case end: // not yet: evidence is being looked up
+			out.announced = true
+		case nothing:
 		}
 	}
 	return out

@@ -44,7 +44,17 @@ type step struct {
 // state: the same facts at the same time give the same steps in every worker.
 type policy struct {
 	cfg      *Config
-	accounts []string // all accounts, in order of configuration
+	accounts []string                 // all accounts, in order of configuration
+	windows  map[string]time.Duration // of evidence, by account
+}
+
+// window is how long an unknown outcome at an account waits for evidence after
+// the call must have ended.
+func (p *policy) window(account string) time.Duration {
+	if w := p.windows[account]; w > 0 {
+		return w
+	}
+	return p.cfg.EvidenceWindow
 }
 
 // maxSplits bounds the calls that are made per recipient to find a bad one
@@ -184,7 +194,7 @@ func (p *policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 		}
 		return step{do: end, reason: models.NoFinalEvent}
 	}
-	until := v.Entry(last.Attempt).CallEnds.Add(p.cfg.EvidenceWindow)
+	until := v.Entry(last.Attempt).CallEnds.Add(p.window(last.Account))
 	switch {
 	case now.Before(until):
 		return step{do: wait, until: until}

@@ -177,7 +177,7 @@ func (e *Engine) close(ctx context.Context, c *chunk, steps []step) (bool, error
 	changed := false
 	for i := range steps {
 		st := &steps[i]
-		if st.do != end {
+		if st.do != end || !e.proved(c, st, time.Now()) {
 			continue
 		}
 		entry := models.Entry{Kind: models.Ending, At: time.Now().UTC(), Recipients: st.who, Reason: st.reason, Detail: clip(st.detail)}

@@ -32,6 +32,7 @@ type Engine struct {
 	ledgers   *cache[models.ID, []models.Entry]
 	worked    *cache[models.ID, struct{}] // posts worked off lately
 	summaries *summaries
+	lookups   *lookups
 	events    *eventQueue
 	shards    []*shard
 	takenOver atomic.Int64 // unix ms: when this worker last took over a shard
@@ -54,7 +55,7 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 	e := &Engine{cfg: cfg, log: cfg.Logger, store: store, broker: broker, byName: map[string]*account{},
 		batches: newCache[models.ID, *models.Batch](512), large: newCache[models.ID, *models.Batch](8),
 		ledgers: newCache[models.ID, []models.Entry](4096), worked: newCache[models.ID, struct{}](100_000)}
-	e.policy.cfg = &e.cfg
+	e.policy.cfg, e.policy.windows = &e.cfg, map[string]time.Duration{}
 	if e.journal = cfg.Journal; e.journal == nil {
 		e.journal = models.NewJournal(store)
 	}
@@ -68,10 +69,12 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 		e.accounts = append(e.accounts, acc)
 		e.byName[a.Name] = acc
 		e.policy.accounts = append(e.policy.accounts, a.Name)
+		e.policy.windows[a.Name] = a.EvidenceWindow
 	}
 	e.crew.health, e.crew.hear = e.ailments, e.hear
 	e.summaries = newSummaries(e)
 	e.events = newEventQueue(e)
+	e.lookups = newLookups(e)
 	e.shards = make([]*shard, store.Shards())
 	for i := range e.shards {
 		e.shards[i] = &shard{n: i}
@@ -130,6 +133,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 		helpers.Go(func() { e.events.run(inner) })
 	}
 	wg.Go(func() { e.agenda(ctx) })
+	wg.Go(func() { e.lookups.run(ctx) })
 
 	var err error
 	select {

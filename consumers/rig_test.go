@@ -102,6 +102,18 @@ func fast() Config {
 
 func newRig(t *testing.T, cfg Config, wrap func(models.Store) models.Store, providers ...*scripted) *rig {
 	t.Helper()
+	names := make([]string, len(providers))
+	for i, p := range providers {
+		names[i] = p.name
+	}
+	r := emptyRig(t, wrap, names...)
+	r.engine = r.worker(cfg, providers...)
+	return r
+}
+
+// emptyRig is a rig without an engine.
+func emptyRig(t *testing.T, wrap func(models.Store) models.Store, names ...string) *rig {
+	t.Helper()
 	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
@@ -109,15 +121,10 @@ func newRig(t *testing.T, cfg Config, wrap func(models.Store) models.Store, prov
 	if wrap != nil {
 		r.store = wrap(store)
 	}
-	names := make([]string, len(providers))
-	for i, p := range providers {
-		names[i] = p.name
-	}
 	b, err := embedded.NewBroker(names, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	r.broker = b
-	r.engine = r.worker(cfg, providers...)
 	return r
 }
 

@@ -60,6 +60,17 @@ type Provider interface {
 	Close()
 }
 
+// Looker is a Provider that can be asked for what it reported before. What is
+// found is evidence; that nothing is found proves nothing.
+type Looker interface {
+	// LookUp calls post for every event in [from, to), oldest first, each as a
+	// body that Parse reads. The events have the ids that their webhooks have.
+	// It ends with the first error, of post too.
+	LookUp(ctx context.Context, from, to time.Time, post func(body []byte) error) error
+	// LookUpLag is after how long an event is sure to be found.
+	LookUpLag() time.Duration
+}
+
 // Parsed is what a webhook post holds.
 type Parsed struct {
 	Events  []ParsedEvent
@@ -99,10 +110,14 @@ type Account struct {
 	Name        string        // also its namespace in routing keys
 	Kind        string        // "sendgrid", "mailgun"
 	Weight      int           // share in the round robin, 1 to 1,000
-	Concurrency int           // calls at once per process, 1 to 1,000
-	Rate        float64       // recipients/s per process; 0: no limit
-	CallRate    float64       // calls/s per process; 0: no limit
+	Concurrency int           // calls at once, of all workers together, 1 to 1,000
+	Rate        float64       // recipients/s of all workers together; 0: no limit
+	CallRate    float64       // calls/s of all workers together; 0: no limit
 	ChunkLimit  int           // recipients per call, at most the provider's
 	Timeout     time.Duration // of one call
 	Events      EventSource
+
+	// EvidenceWindow is how long an unknown outcome waits for evidence; 0: as
+	// the engine's configuration says.
+	EvidenceWindow time.Duration
 }

@@ -61,6 +61,8 @@ type Server struct {
 	ctx      context.Context //nolint:containedctx // of the announcers, which live as long as the server
 	cancel   context.CancelFunc
 
+	lapse lapse
+	beat  time.Duration // of Watch
 	taken atomic.Int64
 	mu    sync.Mutex
 	codes map[string]int64 // refused posts by code
@@ -72,7 +74,7 @@ func New(inbox Inbox, broker Publisher, accounts []Account, log *slog.Logger) *S
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{log: log, inbox: inbox, broker: broker, providers: map[string]models.Provider{}, codes: map[string]int64{},
-		announce: make(chan models.Message, 10_000), stop: make(chan struct{})}
+		announce: make(chan models.Message, 10_000), stop: make(chan struct{}), beat: doorBeat}
 	for _, a := range accounts {
 		s.providers[a.Name] = a.Provider
 	}
@@ -184,6 +186,7 @@ func (s *Server) post(c *gin.Context) {
 	if err := s.inbox.PutInbox(ctx, in); err != nil {
 		s.log.Error("post not stored; the provider will repeat it", "provider", account, "err", err)
 		s.count("store_unavailable")
+		s.lapse.note(now.UTC())
 		c.Header("Retry-After", "10")
 		answer(c, http.StatusServiceUnavailable, "store_unavailable")
 		return

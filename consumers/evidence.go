@@ -1,0 +1,358 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Evidence that is looked up: some providers can be asked for the events that
+// they reported, or should have. What they find goes through the inbox like any
+// other post, so that it is filed, counted and deduplicated in one way. That
+// nothing is found proves nothing.
+
+const (
+	lookUpPoll  = 2 * time.Second // how often questions are looked through
+	lookUpTime  = 10 * time.Minute
+	lookUpBatch = 2000 // events filed together
+	gapPoll     = 15 * time.Second
+	nearby      = 10 * time.Minute // questions whose times lie so near are asked as one
+)
+
+// askAfter is when a question is asked, after the time it is about; the last is
+// repeated, twice as late each time.
+var askAfter = []time.Duration{30 * time.Second, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute, 32 * time.Minute}
+
+// lookups asks providers about chunks whose recipients are unsettled.
+//
+// Questions are kept in memory: the agenda asks again as long as the answer is
+// missing.
+type lookups struct {
+	e *Engine
+
+	mu   sync.Mutex
+	open map[question]*inquiry
+}
+
+type question struct {
+	account string
+	chunk   models.ID
+}
+
+// inquiry is a question and what became of it.
+type inquiry struct {
+	from, to time.Time // when what is looked for happened
+	asked    int
+	next     time.Time
+	answered time.Time // when the newest question that was answered began; zero: never
+	renewed  time.Time
+	hurried  time.Time
+}
+
+func newLookups(e *Engine) *lookups { return &lookups{e: e, open: map[question]*inquiry{}} }
+
+func (e *Engine) looker(account string) models.Looker {
+	if a := e.byName[account]; a != nil && a.Events == models.EventsWebhook {
+		if l, ok := a.Provider.(models.Looker); ok {
+			return l
+		}
+	}
+	return nil
+}
+
+// want asks what happened to a chunk at an account between two times. It
+// returns when a question was last answered.
+func (l *lookups) want(account string, chunk models.ID, from, to time.Time) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := question{account, chunk}
+	in := l.open[q]
+	if in == nil {
+		in = &inquiry{from: from, to: to, next: to.Add(askAfter[0])}
+		l.open[q] = in
+	}
+	in.from, in.renewed = minTime(in.from, from), time.Now()
+	if to.After(in.to) { // another attempt, or later
+		in.to, in.asked, in.next = to, 0, minTime(to.Add(askAfter[0]), time.Now().Add(askAfter[0]))
+	}
+	return in.answered
+}
+
+// run asks what is due, until ctx ends.
+func (l *lookups) run(ctx context.Context) {
+	t := time.NewTicker(min(lookUpPoll, 10*l.e.cfg.AgendaPoll))
+	defer t.Stop()
+	var gaps time.Time
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		for account, qs := range l.due(time.Now()) {
+			for _, group := range clusters(qs) {
+				l.ask(ctx, account, group)
+			}
+		}
+		if time.Since(gaps) >= min(gapPoll, 50*l.e.cfg.AgendaPoll) {
+			gaps = time.Now()
+			if err := l.askAboutGaps(ctx); err != nil && ctx.Err() == nil {
+				l.e.log.Warn("gaps of the webhooks' door could not be looked up yet", "err", err)
+			}
+		}
+	}
+}
+
+// asked is a question with its inquiry, copied.
+type asked struct {
+	question
+	inquiry
+}
+
+// due lists the questions to be asked now, by account, and forgets those that
+// nobody asks any more.
+func (l *lookups) due(now time.Time) map[string][]asked {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[string][]asked{}
+	for q, in := range l.open {
+		switch {
+		case now.Sub(in.renewed) > time.Hour:
+			delete(l.open, q)
+		case !now.Before(in.next):
+			out[q.account] = append(out[q.account], asked{q, *in})
+		}
+	}
+	return out
+}
+
+// clusters groups questions whose times are near each other.
+func clusters(qs []asked) [][]asked {
+	slices.SortFunc(qs, func(a, b asked) int { return a.from.Compare(b.from) })
+	var out [][]asked
+	var end time.Time
+	for _, q := range qs {
+		if len(out) == 0 || q.from.After(end.Add(nearby)) {
+			out = append(out, nil)
+			end = q.to
+		}
+		out[len(out)-1] = append(out[len(out)-1], q)
+		end = maxTime(end, q.to)
+	}
+	return out
+}
+
+// ask puts the questions of a group to their provider as one.
+func (l *lookups) ask(ctx context.Context, account string, group []asked) {
+	looker := l.e.looker(account)
+	if looker == nil {
+		return
+	}
+	began := time.Now()
+	from, to := group[0].from, group[0].to
+	chunks := map[models.ID]bool{}
+	for _, q := range group {
+		from, to = minTime(from, q.from), maxTime(to, q.to)
+		chunks[q.chunk] = true
+	}
+	found, err := l.e.lookUp(ctx, account, looker, from, maxTime(to, minTime(began, to.Add(nearby))), chunks)
+	if err != nil && ctx.Err() == nil {
+		l.e.log.Warn("events could not be looked up; they will be again", "provider", account, "err", err)
+	} else if found > 0 {
+		l.e.log.Info("events looked up", "provider", account, "found", found, "chunks", len(chunks))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, q := range group {
+		in := l.open[q.question]
+		if in == nil {
+			continue
+		}
+		if err == nil {
+			in.answered = began
+		}
+		in.asked++
+		after := askAfter[min(in.asked, len(askAfter)-1)]
+		if more := in.asked - len(askAfter) + 1; more > 0 {
+			after <<= min(more, 6)
+		}
+		in.next = maxTime(in.to.Add(after), began.Add(askAfter[0]))
+		if err != nil {
+			in.next = began.Add(askAfter[0])
+		}
+	}
+}
+
+// lookUp asks a provider for its events and files those that settle something;
+// of these chunks only, if any are named.
+func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looker, from, to time.Time, only map[models.ID]bool) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
+	defer cancel()
+	parse := e.byName[account].Provider.Parse
+	found, waiting := 0, map[models.ID][]lookedUp{}
+	n := 0
+	file := func() error {
+		k, err := e.fileLookedUp(ctx, account, waiting)
+		found += k
+		waiting, n = map[models.ID][]lookedUp{}, 0
+		return err
+	}
+	err := looker.LookUp(ctx, from, to, func(body []byte) error {
+		parsed := parse(body)
+		for i := range parsed.Events {
+			log := parsed.Events[i].Log
+			if only != nil && !only[log.ChunkID()] {
+				continue
+			}
+			waiting[log.ChunkID()] = append(waiting[log.ChunkID()], lookedUp{log.Recipient(), parsed.Events[i].Event.Attempt, body})
+			if n++; n >= lookUpBatch {
+				return file()
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = file()
+	}
+	return found, err
+}
+
+// lookedUp is an event that was found.
+type lookedUp struct {
+	recipient, attempt int
+	body               []byte
+}
+
+// fileLookedUp puts events into the inbox whose recipients are unsettled.
+func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[models.ID][]lookedUp) (int, error) {
+	var wake []models.Message
+	for id, events := range byChunk {
+		c, err := e.look(ctx, id)
+		if isNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return len(wake), err
+		}
+		for _, ev := range events {
+			if ev.recipient > c.size || !c.view.Status(ev.recipient).Unsettled() || c.view.Status(ev.recipient).Last.Attempt != ev.attempt {
+				continue
+			}
+			in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: account, Body: ev.body}
+			if err := e.store.PutInbox(ctx, in); err != nil {
+				return len(wake), err
+			}
+			wake = append(wake, models.Message{Kind: models.EventMessage, Account: account, ID: in.ID})
+		}
+	}
+	for from := 0; from < len(wake); from += 500 {
+		e.wake(ctx, wake[from:min(from+500, len(wake))]...)
+	}
+	return len(wake), nil
+}
+
+// askAboutGaps looks up what was reported while our door was shut.
+func (l *lookups) askAboutGaps(ctx context.Context) error {
+	raw, err := l.e.store.Reports(ctx, models.GapReport)
+	if err != nil || len(raw) == 0 {
+		return err
+	}
+	held, err := l.e.store.Lease(ctx, "gaps", l.e.cfg.Worker, lookUpTime)
+	if err != nil || !held {
+		return err
+	}
+	for name, b := range raw {
+		var gap models.Gap
+		if err := json.Unmarshal(b, &gap); err != nil {
+			l.e.log.Error("report of a gap cannot be read", "err", err)
+			continue
+		}
+		if gap.Asked >= len(askAfter) {
+			if err := l.e.store.PutReport(ctx, models.GapReport, name, nil, 0); err != nil {
+				return err
+			}
+			continue
+		}
+		if time.Now().Before(gap.To.Add(askAfter[gap.Asked])) && (gap.Asked > 0 || time.Now().Before(gap.To)) {
+			continue
+		}
+		found := 0
+		for _, a := range l.e.accounts {
+			if looker := l.e.looker(a.Name); looker != nil {
+				n, err := l.e.lookUp(ctx, a.Name, looker, gap.From, gap.To.Add(time.Minute), nil)
+				if err != nil {
+					return err
+				}
+				found += n
+			}
+		}
+		if found > 0 {
+			l.e.log.Info("events looked up that were reported while the door was shut", "found", found, "from", gap.From, "to", gap.To)
+		}
+		gap.Asked++
+		b, err := json.Marshal(gap)
+		if err != nil {
+			return err
+		}
+		if err := l.e.store.PutReport(ctx, models.GapReport, name, b, models.GapKept); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// proved says whether a wait for evidence that is over may end a log: not before
+// a provider that can be asked has been asked late enough. Its answer is waited
+// for, for a day at most.
+func (e *Engine) proved(c *chunk, st *step, now time.Time) bool {
+	if st.reason != models.OutcomeUnknown && st.reason != models.NoFinalEvent {
+		return true
+	}
+	last := &c.view.Status(st.who.First()).Last
+	looker := e.looker(last.Account)
+	if looker == nil {
+		return true
+	}
+	entry := c.view.Entry(last.Attempt)
+	begin, over := entry.At, entry.CallEnds.Add(e.policy.window(last.Account))
+	late := minTime(over, entry.CallEnds.Add(looker.LookUpLag()))
+	if st.reason == models.NoFinalEvent {
+		over = last.At.Add(e.cfg.FinalEventWait)
+		late = over.Add(-min(time.Hour, e.cfg.FinalEventWait/4))
+	}
+	if now.After(over.Add(24 * time.Hour)) {
+		return true
+	}
+	answered := e.lookups.want(last.Account, c.id, begin.Add(-time.Minute), over)
+	if !answered.Before(late) {
+		return true
+	}
+	e.lookups.hurry(last.Account, c.id, now)
+	return false
+}
+
+// hurry asks a question now that waited for its time, if it was not hurried just
+// before.
+func (l *lookups) hurry(account string, chunk models.ID, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if in := l.open[question{account, chunk}]; in != nil && now.Sub(in.hurried) > askAfter[0] {
+		in.hurried, in.next = now, now
+	}
+}
+
+// ask makes sure that a provider is asked about recipients whose outcome is
+// unknown while they wait.
+func (e *Engine) askAbout(c *chunk, st *step) bool {
+	s := c.view.Status(st.who.First())
+	if !s.Unsettled() || s.Last.Verdict == models.Taken || e.looker(s.Last.Account) == nil {
+		return false
+	}
+	entry := c.view.Entry(s.Last.Attempt)
+	e.lookups.want(s.Last.Account, c.id, entry.At.Add(-time.Minute), entry.CallEnds)
+	return true
+}

@@ -1,0 +1,138 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// told is a scripted provider that can be asked for its events.
+type told struct {
+	*scripted
+	mu     sync.Mutex
+	events []models.ParsedEvent
+	asked  int
+	away   bool
+}
+
+func (p *told) LookUpLag() time.Duration { return 0 }
+
+func (p *told) LookUp(_ context.Context, from, to time.Time, post func([]byte) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	if p.away {
+		return errors.New("answered 503")
+	}
+	for _, ev := range p.events {
+		if ev.Event.At.Before(from) || !ev.Event.At.Before(to) {
+			continue
+		}
+		body, err := json.Marshal([]models.ParsedEvent{ev})
+		if err != nil {
+			return err
+		}
+		if err := post(body); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *told) tell(log models.ID, kind models.EventKind, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.events = append(p.events, models.ParsedEvent{Log: log, Event: models.Event{ID: log.String() + string(kind), Attempt: 1, Kind: kind, At: at}})
+}
+
+func (p *told) questions() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+func lookUpRig(t *testing.T, cfg Config, p *told) *rig {
+	t.Helper()
+	r := emptyRig(t, nil, "mg")
+	r.engine = r.start(cfg, []Account{{Provider: p, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+		Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}})
+	return r
+}
+
+// TestUnknownIsLookedUp: what a provider can tell of a call whose outcome is not
+// known ends the wait, and what it cannot tell is held when the wait is over.
+func TestUnknownIsLookedUp(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 600*time.Millisecond
+	p := &told{scripted: newScripted("mg", always(models.Unknown)), away: true}
+	r := lookUpRig(t, cfg, p)
+	b := r.batch(3, true, nil)
+	require.Eventually(t, func() bool { return p.questions() > 0 }, patience, 5*time.Millisecond, "asked when the window closes")
+	require.EqualValues(t, 3, r.view(b).Summary().Queued, "while the provider cannot be asked, nothing is ended")
+	p.tell(b.ID.Log(1), models.Delivered, time.Now())
+	p.tell(b.ID.Log(2), models.Processed, time.Now())
+	p.mu.Lock()
+	p.away = false
+	p.mu.Unlock()
+	// The next question would come after askAfter; an inquiry is made due.
+	require.Eventually(t, func() bool {
+		r.engine.lookups.mu.Lock()
+		for _, in := range r.engine.lookups.open {
+			in.next = time.Now()
+		}
+		r.engine.lookups.mu.Unlock()
+		s := r.view(b).Summary()
+		return s.Success == 1 && s.Failed == 1
+	}, patience, 20*time.Millisecond)
+	v := r.view(b)
+	require.Equal(t, models.Taken, v.Status(2).Last.Verdict)
+	require.Equal(t, models.OutcomeUnknown, v.Status(3).Reason)
+	require.Equal(t, 1, p.count())
+}
+
+// TestGapIsLookedUp: events that were reported while the door was shut are found.
+func TestGapIsLookedUp(t *testing.T) {
+	t.Parallel()
+	p := &told{scripted: newScripted("mg", always(models.Accepted))}
+	r := lookUpRig(t, fast(), p)
+	b := r.batch(4, true, nil)
+	require.Eventually(t, func() bool { return r.view(b).Status(4).Last.Verdict == models.Taken }, patience, 5*time.Millisecond)
+	at := time.Now()
+	for n := 1; n <= 4; n++ {
+		p.tell(b.ID.Log(n), models.Delivered, at)
+	}
+	raw, err := json.Marshal(models.Gap{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
+	require.NoError(t, err)
+	require.NoError(t, r.store.PutReport(t.Context(), models.GapReport, "g", raw, time.Hour))
+	require.EqualValues(t, 4, r.done(b).Summary().Success)
+	require.Eventually(t, func() bool {
+		rows, err := r.store.Reports(t.Context(), models.GapReport)
+		var g models.Gap
+		return err == nil && json.Unmarshal(rows["g"], &g) == nil && g.Asked == 1
+	}, patience, 5*time.Millisecond)
+}
+
+// TestNoFinalEventIsLookedUpFirst: before accepted mail ends for want of a final
+// event, the provider is asked.
+func TestNoFinalEventIsLookedUpFirst(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.FinalEventWait = 300 * time.Millisecond
+	p := &told{scripted: newScripted("mg", always(models.Accepted))}
+	r := lookUpRig(t, cfg, p)
+	b := r.batch(2, false, nil)
+	p.tell(b.ID.Log(2), models.Delivered, time.Now().Add(10*time.Millisecond))
+	r.announce(b)
+	v := r.done(b)
+	require.Equal(t, models.NoFinalEvent, v.Status(1).Reason)
+	require.Equal(t, models.Success, v.Status(2).State)
+	require.Equal(t, 1, p.count())
+}

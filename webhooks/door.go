@@ -1,0 +1,130 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// The door writes down that it is open. From what is written, and from posts
+// that it could not store, it finds the times in which it was shut: what was
+// posted then may be gone for good (Mailgun never repeats `delivered`), and is
+// looked up by the workers.
+
+const (
+	doorKind  = "door"
+	doorBeat  = 10 * time.Second
+	doorKept  = 30 * 24 * time.Hour
+	doorSlack = 15 * time.Second // a soft stop takes some time between shutting the door and the last beat
+)
+
+// Reports is what the watch over the door needs of the store.
+type Reports interface {
+	PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
+	Reports(ctx context.Context, kind string) (map[string][]byte, error)
+}
+
+// lapse gathers the time in which posts could not be stored.
+type lapse struct {
+	mu       sync.Mutex
+	from, to time.Time
+}
+
+func (l *lapse) note(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.from.IsZero() {
+		l.from = at
+	}
+	l.to = at
+}
+
+func (l *lapse) take() (from, to time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	from, to = l.from, l.to
+	l.from, l.to = time.Time{}, time.Time{}
+	return from, to
+}
+
+// Watch writes that the door is open, every few seconds, until ctx ends. name is
+// this process's. Call it when the door is about to open.
+func (s *Server) Watch(ctx context.Context, store Reports, name string) {
+	w := watch{store: store, name: name, log: s.log}
+	t := time.NewTicker(s.beat)
+	defer t.Stop()
+	for {
+		w.look(ctx, s, time.Now().UTC())
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			// It is open until about now: the gap begins here.
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			w.write(last, doorKind, name, time.Now().UTC(), doorKept)
+			return
+		}
+	}
+}
+
+type watch struct {
+	store Reports
+	name  string
+	log   *slog.Logger
+	last  time.Time // when it was written last that the door is open
+}
+
+// look writes that the door is open, and the gap before, if there was one.
+func (w *watch) look(ctx context.Context, s *Server, now time.Time) {
+	before := w.last
+	if before.IsZero() {
+		open, err := w.store.Reports(ctx, doorKind)
+		if err != nil {
+			return // looked at with the next beat: until then the gap goes on
+		}
+		for _, raw := range open {
+			var t time.Time
+			if json.Unmarshal(raw, &t) == nil && t.After(before) {
+				before = t
+			}
+		}
+	}
+	if !before.IsZero() && (w.last.IsZero() || now.Sub(before) > s.beat+doorSlack) { // a start, or a freeze
+		if !w.gap(ctx, before, now) {
+			return
+		}
+	}
+	if from, to := s.lapse.take(); !from.IsZero() && !w.gap(ctx, from, to) {
+		s.lapse.note(from)
+		s.lapse.note(to)
+		return
+	}
+	if w.write(ctx, doorKind, w.name, now, doorKept) {
+		w.last = now
+	}
+}
+
+// gap asks for a look-up of what was reported in a time.
+func (w *watch) gap(ctx context.Context, from, to time.Time) bool {
+	g := models.Gap{From: from.Add(-doorSlack), To: to.Add(doorSlack)}
+	if !w.write(ctx, models.GapReport, w.name+"/"+from.Format(time.RFC3339Nano), g, models.GapKept) {
+		return false
+	}
+	w.log.Info("webhooks could not be taken for a while; what providers can tell of it is looked up", "from", g.From, "to", g.To)
+	return true
+}
+
+func (w *watch) write(ctx context.Context, kind, name string, v any, keep time.Duration) bool {
+	raw, err := json.Marshal(v)
+	if err == nil {
+		err = w.store.PutReport(ctx, kind, name, raw, keep)
+	}
+	if err != nil && ctx.Err() == nil {
+		w.log.Warn("it could not be written down that the door for webhooks is open", "err", err)
+	}
+	return err == nil
+}

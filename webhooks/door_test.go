@@ -1,0 +1,127 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// board keeps reports in memory, as long as it is not told to fail.
+type board struct {
+	mu   sync.Mutex
+	rows map[string]map[string][]byte
+	fail bool
+}
+
+func newBoard() *board { return &board{rows: map[string]map[string][]byte{}} }
+
+func (b *board) PutReport(_ context.Context, kind, name string, value []byte, _ time.Duration) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fail {
+		return errors.New("away")
+	}
+	if b.rows[kind] == nil {
+		b.rows[kind] = map[string][]byte{}
+	}
+	b.rows[kind][name] = value
+	return nil
+}
+
+func (b *board) Reports(_ context.Context, kind string) (map[string][]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fail {
+		return nil, errors.New("away")
+	}
+	return maps.Clone(b.rows[kind]), nil
+}
+
+func (b *board) failing(v bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fail = v
+}
+
+func (b *board) gaps(t *testing.T) (out []models.Gap) {
+	t.Helper()
+	rows, err := b.Reports(context.Background(), models.GapReport)
+	require.NoError(t, err)
+	for _, raw := range rows {
+		var g models.Gap
+		require.NoError(t, json.Unmarshal(raw, &g))
+		out = append(out, g)
+	}
+	slices.SortFunc(out, func(a, b models.Gap) int { return a.From.Compare(b.From) })
+	return out
+}
+
+// TestGapsOfTheDoor: every time in which posts may have been lost is written
+// down: while nobody listened, while the store was away, and while the process
+// stood still.
+func TestGapsOfTheDoor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		open := func(name string) (s *Server, shut func()) {
+			s = New(nil, nil, nil, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { s.Watch(ctx, b, name); close(done) }()
+			return s, func() { cancel(); <-done; s.Close() }
+		}
+		covers := func(g models.Gap, from, to time.Time) {
+			t.Helper()
+			require.False(t, g.From.After(from), "%v begins after %v", g, from)
+			require.False(t, g.To.Before(to), "%v ends before %v", g, to)
+			require.Less(t, g.To.Sub(g.From), to.Sub(from)+2*time.Minute)
+		}
+		_, shut := open("a")
+		time.Sleep(95 * time.Second)
+		require.Empty(t, b.gaps(t), "the first start of all")
+		shut()
+		stopped := time.Now()
+		time.Sleep(3 * time.Second) // shorter than a beat
+
+		s, shut := open("a2")
+		time.Sleep(time.Second)
+		require.Len(t, b.gaps(t), 1)
+		covers(b.gaps(t)[0], stopped, stopped.Add(3*time.Second))
+
+		time.Sleep(time.Hour)
+		require.Len(t, b.gaps(t), 1, "while it is open there is none")
+
+		lost := time.Now()
+		s.lapse.note(lost) // a post that could not be stored
+		b.failing(true)
+		time.Sleep(5 * time.Minute)
+		again := time.Now()
+		s.lapse.note(again)
+		b.failing(false)
+		time.Sleep(time.Minute)
+		gaps := b.gaps(t)[1:]
+		require.NotEmpty(t, gaps)
+		covers(models.Gap{From: gaps[0].From, To: gaps[len(gaps)-1].To}, lost, again)
+		shut()
+
+		// Killed: the last beat is all there is.
+		b2 := newBoard()
+		require.NoError(t, b2.PutReport(t.Context(), doorKind, "old", []byte(`"2001-02-03T04:05:06Z"`), 0))
+		b = b2
+		_, shut = open("new")
+		time.Sleep(time.Second)
+		require.Len(t, b.gaps(t), 1)
+		require.Equal(t, 2001, b.gaps(t)[0].From.Year())
+		shut()
+	})
+}
