@@ -71,6 +71,8 @@ func TestContract(t *testing.T) {
 	batch, log := "/v1/batches/"+b.ID.String(), "/v1/logs/"+b.ID.Log(1).String()
 	c.check("POST", "/v1/batches", js, batchOf(t, `{"reply_to": "Ann <ann@example.com>", "to": [{"email": "ann@example.com", "name": null, "vars": {"a": 1, "b": "x", "c": true}}], "lane": "bulk", "on_unknown": "resend", "providers": ["sg"]}`), 202)
 	c.check("POST", "/v1/batches", form, "from=a@b.de&subject=s&body=b&to=a@b.de", 202)
+	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 202, "Idempotency-Key", "k")
+	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 202, "Idempotency-Key", "k")
 	c.check("POST", "/v1/batches", js, `{"from": `, 400)
 	c.check("POST", "/v1/batches", js, `{}`, 401, "Authorization", "")
 	c.check("POST", "/v1/batches", js, `{"x": "`+strings.Repeat(" ", 32<<20)+`"}`, 413)
@@ -149,7 +151,7 @@ func TestErrorsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../docs/errors.md")
 	require.NoError(t, err)
 	documented := map[string]map[string]bool{"problem": {}, "field": {}}
-	byNumber := map[string]string{"400": "Malformed", "401": "Unauthorized", "404": "NotFound", "405": "NotAllowed", "413": "TooLarge",
+	byNumber := map[string]string{"400": "Malformed", "401": "Unauthorized", "404": "NotFound", "405": "NotAllowed", "409": "Conflict", "413": "TooLarge",
 		"415": "Unsupported", "422": "Invalid", "500": "Internal", "503": "Unavailable"}
 	for _, m := range regexp.MustCompile("(?m)^\\| <a id=\"([a-z_]+)\"></a>`([a-z_]+)` \\| (\\d+) \\|").FindAllStringSubmatch(string(doc), -1) {
 		require.Equal(t, m[1], m[2], "the anchor is the code")
@@ -158,6 +160,6 @@ func TestErrorsAreDocumented(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(doc), -1) {
 		documented["field"][m[1]] = true
 	}
-	require.Len(t, used["problem"], 21)
+	require.Len(t, used["problem"], 24)
 	require.Equal(t, used, documented)
 }

@@ -2,8 +2,11 @@ package api
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -134,10 +137,22 @@ func (d *decoder) readMultipart(r *http.Request) error {
 		if err != nil {
 			return badForm(err)
 		}
-		if err := d.formField(part.FormName(), part); err != nil {
+		value, noted := d.notedPart(part)
+		if err := d.formField(part.FormName(), value); err != nil {
 			return err
 		}
+		noted()
 	}
+}
+
+// notedPart has a field go into the hash as it is decoded, with noted at its
+// end: the boundary may be another one when the client sends the form again.
+func (d *decoder) notedPart(part *multipart.Part) (value io.Reader, noted func()) {
+	if d.hash == nil {
+		return part, func() {}
+	}
+	h := sha256.New()
+	return io.TeeReader(part, h), func() { _, _ = fmt.Fprintf(d.hash, "%q %x\n", part.FormName(), h.Sum(nil)) } // a hash takes everything
 }
 
 func badForm(err error) error {

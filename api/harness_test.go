@@ -32,7 +32,8 @@ type spyStore struct {
 	calls  []string
 	fail   map[string]func(n int) error // called first; the call is made if it returns nil; n counts from 1
 	counts map[string]int
-	down   bool // nothing can be reached
+	down   bool        // nothing can be reached
+	tried  []models.ID // batches whose storing began
 }
 
 func (s *spyStore) enter(name string) error {
@@ -82,6 +83,11 @@ func (s *spyStore) Schedule(ctx context.Context, es ...models.AgendaEntry) error
 	if err := s.enter("Schedule"); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	for _, e := range es {
+		s.tried = append(s.tried, e.ID)
+	}
+	s.mu.Unlock()
 	return s.Store.Schedule(ctx, es...)
 }
 
@@ -97,6 +103,13 @@ func (s *spyStore) PutBatch(ctx context.Context, b models.Batch, first models.Ch
 		return err
 	}
 	return s.Store.PutBatch(ctx, b, first)
+}
+
+func (s *spyStore) PutAnswer(ctx context.Context, key string, answer []byte, ttl time.Duration) error {
+	if err := s.enter("PutAnswer"); err != nil {
+		return err
+	}
+	return s.Store.PutAnswer(ctx, key, answer, ttl)
 }
 
 func (s *spyStore) KeyByHash(ctx context.Context, hash string) (models.Key, error) {

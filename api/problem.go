@@ -34,6 +34,7 @@ var statuses = map[service.Kind]int{
 	service.Unauthorized: http.StatusUnauthorized,
 	service.NotFound:     http.StatusNotFound,
 	service.NotAllowed:   http.StatusMethodNotAllowed,
+	service.Conflict:     http.StatusConflict,
 	service.TooLarge:     http.StatusRequestEntityTooLarge,
 	service.Unsupported:  http.StatusUnsupportedMediaType,
 	service.Invalid:      http.StatusUnprocessableEntity,

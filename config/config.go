@@ -30,8 +30,11 @@ type Config struct {
 	LogJSON bool     `koanf:"log_json"`
 	Worker  string   `koanf:"worker"` // name of this process; default: host and process id
 
+	PublicURL string `koanf:"public_url"` // as browsers and providers reach us; default: http and the address of the door
+
 	Cassandra Cassandra          `koanf:"cassandra"`
 	AMQP      AMQP               `koanf:"amqp"`
+	GitHub    GitHub             `koanf:"github"`
 	Limits    Limits             `koanf:"limits"`
 	Times     Times              `koanf:"times"`
 	Accounts  map[string]Account `koanf:"accounts"`
@@ -57,6 +60,17 @@ type AMQP struct {
 	Prefix string `koanf:"prefix"` // of exchange and queue names
 }
 
+// GitHub is how people log in to the dashboard when ClientID is set.
+type GitHub struct {
+	ClientID     string   `koanf:"client_id"`
+	ClientSecret string   `koanf:"client_secret"`
+	BaseURL      string   `koanf:"base_url"`  // default: github.com; of GitHub Enterprise Server: its address
+	APIURL       string   `koanf:"api_url"`   // default: that of base_url
+	Operators    []string `koanf:"operators"` // logins of those who may do everything
+	Logins       []string `koanf:"logins"`    // logins of those who may log in, too
+	Orgs         []string `koanf:"orgs"`      // organisations whose members may log in
+}
+
 // Limits bound what one request may bring.
 type Limits struct {
 	Recipients int   `koanf:"recipients"` // of a batch
@@ -78,6 +92,7 @@ type Times struct {
 	BreakerOpen    time.Duration `koanf:"breaker_open"`
 	InboxKeep      time.Duration `koanf:"inbox_keep"`
 	StopGrace      time.Duration `koanf:"stop_grace"`
+	Idempotency    time.Duration `koanf:"idempotency"` // how long idempotency keys are kept
 }
 
 // Account is one set of credentials at a provider.
@@ -90,11 +105,16 @@ type Account struct {
 	Events      string        `koanf:"events"`      // webhook or none
 	Weight      int           `koanf:"weight"`
 	Concurrency int           `koanf:"concurrency"`
-	Rate        float64       `koanf:"rate"`      // recipients/s, 0: no limit
-	CallRate    float64       `koanf:"call_rate"` // calls/s, 0: no limit
+	Rate        float64       `koanf:"rate"`      // recipients/s of all workers, 0: no limit
+	CallRate    float64       `koanf:"call_rate"` // calls/s of all workers, 0: no limit
 	ChunkLimit  int           `koanf:"chunk_limit"`
 	Timeout     time.Duration `koanf:"timeout"`
+	Evidence    time.Duration `koanf:"evidence_window"` // 0: as times.evidence_window, or what suits the provider
 }
+
+// DefaultEvidence is how long an unknown outcome waits for evidence, where
+// nobody says otherwise.
+const DefaultEvidence = 15 * time.Minute
 
 func defaults() Config {
 	host, err := os.Hostname()
@@ -108,9 +128,9 @@ func defaults() Config {
 			Consistency: "LOCAL_QUORUM", Serial: "LOCAL_SERIAL", Timeout: 10 * time.Second, Migrate: true},
 		AMQP:   AMQP{Prefix: "sd"},
 		Limits: Limits{Recipients: 1_000_000, Content: 5 << 20, Body: 1 << 30, Retries: 10, UrgentUpTo: 100},
-		Times: Times{Deadline: 7 * 24 * time.Hour, EvidenceWindow: 15 * time.Minute, FinalEvent: 100 * time.Hour, Recheck: time.Minute,
+		Times: Times{Deadline: 7 * 24 * time.Hour, EvidenceWindow: DefaultEvidence, FinalEvent: 100 * time.Hour, Recheck: time.Minute,
 			StartBy: 10 * time.Second, IntakeGrace: time.Hour, AccountHold: 5 * time.Minute, BreakerOpen: 5 * time.Second,
-			InboxKeep: 7 * 24 * time.Hour, StopGrace: 35 * time.Second},
+			InboxKeep: 7 * 24 * time.Hour, StopGrace: 35 * time.Second, Idempotency: 24 * time.Hour},
 	}
 }
 
@@ -166,7 +186,7 @@ func Load(path string, environ []string) (Config, error) {
 }
 
 // lists are the settings that hold several values, separated by commas.
-var lists = []string{"roles", "cassandra.hosts"}
+var lists = []string{"roles", "cassandra.hosts", "github.operators", "github.logins", "github.orgs"}
 
 // fromEnv maps SAFEDELIVR_LOG_JSON to log_json, SAFEDELIVR_CASSANDRA_LOCAL_DC to
 // cassandra.local_dc, and SAFEDELIVR_ACCOUNTS_SG_EU_API_KEY to

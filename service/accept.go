@@ -24,21 +24,37 @@ type Accepted struct {
 
 // Accept checks a batch, stores it and has it announced. When it returns without
 // an error, all of it is stored; after any error but acceptance_unknown it is
-// certain that nothing of it will be sent.
-func (s *Service) Accept(ctx context.Context, who Caller, in *Intake) (Accepted, error) {
+// certain that nothing of it will be sent. A repeat of a request that was
+// accepted gets the same answer, and replayed is true.
+func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) (a Accepted, replayed bool, err error) {
 	b, err := in.Check()
 	if err != nil {
-		return Accepted{}, err
+		return Accepted{}, false, err
 	}
-	now := time.Now()
-	b.ID, b.User, b.Deadline = models.NewBatchID(now), who.User, now.Add(s.cfg.Deadline).UTC().Truncate(time.Millisecond)
-	if err := s.accept(ctx, &b, in.spool); err != nil {
-		return Accepted{}, refused(&b, err)
-	}
-	s.announce[b.Lane].add(&b)
+	return once(ctx, s, who, r, func(ctx context.Context, c models.Claim, older bool) (Accepted, error) {
+		b.ID, b.User, b.Deadline = c.ID, who.User, c.At.Add(s.cfg.Deadline).UTC().Truncate(time.Millisecond)
+		if older {
+			there, err := s.store.Batch(ctx, b.ID)
+			if err == nil {
+				return s.accepted(&there), nil // only the answer was not given
+			}
+			if !errors.Is(err, models.ErrNotFound) {
+				return Accepted{}, storeError("read batch", err)
+			}
+		}
+		if err := s.accept(ctx, &b, in.spool); err != nil {
+			return Accepted{}, refused(&b, err)
+		}
+		return s.accepted(&b), nil
+	})
+}
+
+// accepted announces a stored batch and tells of it.
+func (s *Service) accepted(b *models.Batch) Accepted {
+	s.announce[b.Lane].add(b)
 	s.log.Info("batch accepted", "batch_id", b.ID.String(), "user_id", b.User, "recipients", b.Recipients, "lane", string(b.Lane))
 	return Accepted{ID: b.ID, State: models.BatchQueued, Recipients: b.Recipients, Duplicates: b.Duplicates, Lane: b.Lane,
-		CreatedAt: b.Created(), Deadline: b.Deadline}, nil
+		CreatedAt: b.Created(), Deadline: b.Deadline}
 }
 
 // accept stores a batch: the agenda entry first, so that whatever follows is

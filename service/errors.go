@@ -18,6 +18,7 @@ const (
 	Unauthorized             // nobody is known by these credentials
 	NotFound                 // there is no such thing, or it belongs to somebody else
 	NotAllowed               // no such operation on this thing
+	Conflict                 // something stands against it at present
 	TooLarge                 // beyond a limit of this server
 	Unsupported              // a form that is not taken
 	Invalid                  // it was read, and cannot be accepted as it is
@@ -132,6 +133,14 @@ func (q *Query) Bad(name, detail string, args ...any) {
 // Err is the error that lists the mistakes, or nil.
 func (q *Query) Err() error {
 	return q.in(Fail(Malformed, "invalid_query", "The parameters of the request are not valid: see errors."))
+}
+
+// Form gathers the mistakes in a small request.
+type Form struct{ Mistakes }
+
+// Err is the error that lists the mistakes, or nil.
+func (f *Form) Err() error {
+	return f.in(Fail(Invalid, "invalid_request", "Nothing was changed: see errors."))
 }
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")

@@ -22,7 +22,9 @@ type Config struct {
 	IntakeTime    time.Duration // how long storing a batch may take; default 10 minutes
 	SettleTime    time.Duration // how long an unknown outcome of the deciding write is repeated; default 30 seconds
 	UrgentUpTo    int           // batches of at most so many recipients are urgent by default; default 100
-	Logger        *slog.Logger
+	// IdempotencyTime is how long idempotency keys are kept; default 24 hours.
+	IdempotencyTime time.Duration
+	Logger          *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
@@ -49,6 +51,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.UrgentUpTo <= 0 {
 		c.UrgentUpTo = 100
+	}
+	if c.IdempotencyTime <= 0 {
+		c.IdempotencyTime = 24 * time.Hour
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

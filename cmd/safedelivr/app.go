@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/cassandra"
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
@@ -32,13 +33,14 @@ type app struct {
 	store  models.Store
 	broker models.Broker
 
-	accounts []consumers.Account
-	engine   *consumers.Engine // nil without the role worker
-	service  *service.Service
-	api      *api.Server
-	hooks    *webhooks.Server
-	http     *http.Server
-	listener net.Listener
+	accounts  []consumers.Account
+	engine    *consumers.Engine // nil without the role worker
+	service   *service.Service
+	api       *api.Server
+	dashboard *dashboard.Dashboard // nil without the role api
+	hooks     *webhooks.Server
+	http      *http.Server
+	listener  net.Listener
 }
 
 // openStore opens the store the configuration names.
@@ -94,9 +96,19 @@ func openAccounts(cfg *config.Config, log *slog.Logger) ([]consumers.Account, er
 		}
 		out = append(out, consumers.Account{Provider: p, Account: models.Account{Name: name, Kind: a.Kind, Weight: a.Weight,
 			Concurrency: a.Concurrency, Rate: a.Rate, CallRate: a.CallRate, ChunkLimit: min(a.ChunkLimit, p.MaxRecipients()), Timeout: a.Timeout,
-			Events: models.EventSource(a.Events)}})
+			Events: models.EventSource(a.Events), EvidenceWindow: evidenceWindow(cfg, a, p)}})
 	}
 	return out, errors.Join(mistakes...)
+}
+
+// evidenceWindow is how long an unknown outcome at an account waits for evidence.
+// Where nobody has said it, a provider that can be asked for its events gets the
+// time to know them.
+func evidenceWindow(cfg *config.Config, a config.Account, p models.Provider) time.Duration {
+	if l, ok := p.(models.Looker); ok && a.Evidence == 0 && cfg.Times.EvidenceWindow == config.DefaultEvidence {
+		return config.DefaultEvidence + l.LookUpLag()
+	}
+	return a.Evidence // 0: the general one
 }
 
 // newApp opens everything and listens, but serves nothing yet.
@@ -136,22 +148,24 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 	}
 	// Without the role api only health is served, for the orchestrator's checks.
 	a.api = api.New(a.service, api.Config{MaxBody: cfg.Limits.Body, Logger: log})
-	if cfg.Has("api") {
-		mux.Handle("/", a.api)
-	} else {
-		mux.Handle("/healthz", a.api)
-		mux.Handle("/readyz", a.api)
-	}
+	mux.Handle("/healthz", a.api)
+	mux.Handle("/readyz", a.api)
 	a.http = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
-	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	if a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen); err != nil || !cfg.Has("api") {
+		return a, err
+	}
+	mux.Handle("/v1/", a.api)
+	if err = a.openDashboard(); err == nil {
+		mux.Handle("/", a.dashboard)
+	}
 	return a, err
 }
 
 func (a *app) serviceConfig() service.Config {
 	limits, t := &a.cfg.Limits, &a.cfg.Times
 	return service.Config{MaxRecipients: limits.Recipients, MaxContent: limits.Content, SpoolDir: a.spoolDir(), Deadline: t.Deadline, Recheck: t.Recheck,
-		IntakeTime: t.IntakeGrace / 4, UrgentUpTo: limits.UrgentUpTo, Logger: a.log}
+		IntakeTime: t.IntakeGrace / 4, UrgentUpTo: limits.UrgentUpTo, IdempotencyTime: t.Idempotency, Logger: a.log}
 }
 
 // spoolDir is where large requests are kept while they are checked.
@@ -199,6 +213,9 @@ func (a *app) serve(ctx context.Context) error {
 	var aside sync.WaitGroup
 	aside.Go(func() { a.sweep(work) })
 	aside.Go(func() { a.serveAdmin(work) })
+	if a.hooks != nil {
+		aside.Go(func() { a.hooks.Watch(work, a.store, a.cfg.Worker) })
+	}
 	if a.engine != nil {
 		aside.Go(func() { a.report(work) })
 	}
@@ -210,6 +227,9 @@ func (a *app) serve(ctx context.Context) error {
 	case err = <-failed:
 	}
 	a.log.Info("stopping: doors first, then work in flight")
+	if a.dashboard != nil {
+		a.dashboard.Close() // live pages would hold the door open
+	}
 	doors, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	if serr := a.http.Shutdown(doors); serr != nil {
@@ -248,6 +268,9 @@ func (a *app) sweep(ctx context.Context) {
 }
 
 func (a *app) close() {
+	if a.dashboard != nil {
+		a.dashboard.Close()
+	}
 	if a.service != nil {
 		a.service.Close()
 	}

@@ -1,0 +1,203 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// again posts a batch with an idempotency key.
+func (f *fixture) again(key, body string, header ...string) *reply {
+	f.Helper()
+	return f.do(http.MethodPost, "/v1/batches", "application/json", strings.NewReader(body), append([]string{"Idempotency-Key", key}, header...)...)
+}
+
+// TestRepeat: the same request under the same key is one batch, and gets the
+// first answer again.
+func TestRepeat(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const multi = "--%[1]s\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\na@b.de\r\n--%[1]s\r\nContent-Disposition: form-data; name=\"from\"\r\n\r\na@b.de" +
+		"\r\n--%[1]s\r\nContent-Disposition: form-data; name=\"subject\"\r\n\r\ns\r\n--%[1]s\r\nContent-Disposition: form-data; name=\"body\"\r\n\r\nb\r\n--%[1]s--\r\n"
+	batches := 0
+	for name, c := range map[string][2][2]string{ // the request and its repeat, each its type and body
+		"JSON":         {{"application/json", batchOf(t, `{}`)}, {"application/json; charset=utf-8", batchOf(t, `{}`)}},
+		"many of them": {{"application/json", batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)}, {"application/json", batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)}},
+		"a form":       {{"application/x-www-form-urlencoded", "from=a@b.de&subject=s&body=b&to=a@b.de"}, {"application/x-www-form-urlencoded", "from=a@b.de&subject=s&body=b&to=a@b.de"}},
+		"another boundary": {{"multipart/form-data; boundary=X", fmt.Sprintf(multi, "X")},
+			{"multipart/form-data; boundary=YY", fmt.Sprintf(multi, "YY")}},
+	} {
+		first := f.do(http.MethodPost, "/v1/batches", c[0][0], strings.NewReader(c[0][1]), "Idempotency-Key", strings.ReplaceAll(name, " ", "-"))
+		a, _, _ := f.accepted(first)
+		require.Empty(t, first.Header.Get("Idempotency-Replayed"))
+		for range 2 {
+			second := f.do(http.MethodPost, "/v1/batches", c[1][0], strings.NewReader(c[1][1]), "Idempotency-Key", strings.ReplaceAll(name, " ", "-"))
+			b, _, _ := f.accepted(second)
+			require.Equal(t, a.ID, b.ID, name)
+			require.JSONEq(t, string(first.Body), string(second.Body))
+			require.Equal(t, "true", second.Header.Get("Idempotency-Replayed"))
+		}
+		batches++
+	}
+	require.Len(t, read[batchList](f, "/v1/batches").Batches, batches)
+
+	require.Equal(t, "idempotency_key_reused", f.again("JSON", batchOf(t, `{"subject": "another"}`)).problem(t).Code)
+	r := f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded", strings.NewReader("from=a@b.de&subject=s&body=b&to=x@b.de"), "Idempotency-Key", "JSON")
+	require.Equal(t, http.StatusUnprocessableEntity, r.Status)
+	require.Len(t, read[batchList](f, "/v1/batches").Batches, batches)
+	f.secret = f.foreign
+	f.accepted(f.again("JSON", batchOf(t, `{"subject": "a key of another user"}`)))
+}
+
+func TestRepeatKeys(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for name, key := range map[string]string{"space": "a b", "long": strings.Repeat("k", 256), "not ASCII": "kë", "a tab": "a\tb"} {
+		r := f.again(key, batchOf(t, `{}`))
+		require.Equal(t, http.StatusBadRequest, r.Status, name)
+		require.Equal(t, "invalid_idempotency_key", r.problem(t).Code, name)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/v1/batches", strings.NewReader(batchOf(t, `{}`)))
+	require.NoError(t, err)
+	req.Header = http.Header{"Authorization": {"Bearer " + f.secret}, "Content-Type": {"application/json"}, "Idempotency-Key": {""}}
+	res, err := f.client.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusBadRequest, res.StatusCode, "empty")
+	require.Empty(t, f.store.writes())
+	f.accepted(f.again(strings.Repeat("~", 255), batchOf(t, `{}`)))
+}
+
+// TestRepeatOfMistakes: a refused request does not use its key up.
+func TestRepeatOfMistakes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	require.Equal(t, http.StatusUnprocessableEntity, f.again("k", batchOf(t, `{"to": []}`)).Status)
+	f.accepted(f.again("k", batchOf(t, `{}`)))
+}
+
+// TestRepeatAtTwoDoors: two processes over one store get the same request many
+// times at once.
+func TestRepeatAtTwoDoors(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	g := *f
+	g.serve(Config{})
+	body := batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	ids := map[string]bool{}
+	for i := range 12 {
+		wg.Go(func() {
+			door := f
+			if i%2 == 1 {
+				door = &g
+			}
+			for {
+				r := door.again("k", body)
+				if r.Status == http.StatusConflict || r.Status == http.StatusServiceUnavailable {
+					continue // as a client does
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				ids[string(r.Body)] = true
+				return
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, ids, 1)
+	require.Len(t, read[batchList](f, "/v1/batches").Batches, 1)
+}
+
+// TestRepeatAfterCrash: whatever ended the first try between claim and answer,
+// the repeat finishes the same batch.
+func TestRepeatAfterCrash(t *testing.T) {
+	t.Parallel()
+	body := batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)
+	once := func(f func() error) func(int) error {
+		return func(n int) error {
+			if n == 1 {
+				return f()
+			}
+			return nil
+		}
+	}
+	for name, c := range map[string]struct {
+		call string
+		fail func() error
+	}{
+		"before the agenda":       {"Schedule", func() error { panic("killed") }},
+		"among the chunks":        {"PutChunk", func() error { return context.Canceled }},
+		"before the commit":       {"PutBatch", func() error { panic("killed") }},
+		"the commit says nothing": {"PutBatch", func() error { return models.ErrUnavailable }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			var claimed models.ID
+			f.store.failing(c.call, once(c.fail))
+			require.GreaterOrEqual(t, f.again("k", body).Status, 500)
+			if c.call != "Schedule" {
+				claimed = f.store.tried[0]
+			}
+			a, _, _ := f.accepted(f.again("k", body))
+			if c.call != "Schedule" {
+				require.Equal(t, claimed, a.ID)
+			}
+			require.Len(t, slices.Compact(slices.Clone(f.store.tried)), 1, "one batch was ever begun")
+			require.Equal(t, "true", f.again("k", body).Header.Get("Idempotency-Replayed"))
+			require.Len(t, read[batchList](f, "/v1/batches").Batches, 1)
+		})
+	}
+	t.Run("the answer was not kept", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		f.store.failing("PutAnswer", once(func() error { return models.ErrUnavailable }))
+		first, second := f.again("k", body), f.again("k", body)
+		a, _, _ := f.accepted(first)
+		b, _, _ := f.accepted(second)
+		require.Equal(t, a, b)
+		require.JSONEq(t, string(first.Body), string(second.Body))
+		require.Len(t, f.store.tried, 1, "nothing is stored twice")
+	})
+	t.Run("it was cleared away", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		f.store.failing("PutBatch", once(func() error { return models.ErrNotFound }))
+		require.Equal(t, "intake_too_slow", f.again("k", body).problem(t).Code)
+		a, _, _ := f.accepted(f.again("k", body))
+		require.NotEqual(t, f.store.tried[0], a.ID, "that one can never be")
+	})
+}
+
+// TestRepeatWhileRunning: a repeat of what still runs is told to come back.
+func TestRepeatWhileRunning(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	began, goOn := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	f.store.before("PutBatch", func() { first.Do(func() { close(began); <-goOn }) })
+	var r *reply
+	var wg sync.WaitGroup
+	wg.Go(func() { r = f.again("k", batchOf(t, `{}`)) })
+	<-began
+	busy := f.again("k", batchOf(t, `{}`))
+	require.Equal(t, http.StatusConflict, busy.Status)
+	require.Equal(t, "request_running", busy.problem(t).Code)
+	require.NotEmpty(t, busy.Header.Get("Retry-After"))
+	require.Equal(t, "idempotency_key_reused", f.again("k", batchOf(t, `{"subject": "x"}`)).problem(t).Code)
+	close(goOn)
+	wg.Wait()
+	a, _, _ := f.accepted(r)
+	b, _, _ := f.accepted(f.again("k", batchOf(t, `{}`)))
+	require.Equal(t, a.ID, b.ID)
+}
