@@ -136,6 +136,17 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /live/batches/{id}":       d.batchEvents,
 		"GET /batches/{id}/preview":    d.previewBatch,
 		"GET /batches/{id}/export.csv": d.exportBatch,
+
+		"GET /logs/{id}":      d.logPage,
+		"GET /live/logs/{id}": d.logEvents,
+
+		"GET /providers":      d.providers,
+		"GET /live/providers": d.providersEvents,
+
+		"GET /settings":                    d.settings,
+		"POST /settings/keys":              d.createKey,
+		"POST /settings/keys/{id}/revoke":  d.revokeKey,
+		"POST /settings/sessions/{id}/end": d.endSession,
 	}
 }
 

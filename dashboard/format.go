@@ -14,7 +14,7 @@ import (
 
 // funcs are what templates may call.
 var funcs = template.FuncMap{
-	"num": num, "share": share, "plural": plural, "when": when, "whenShort": whenShort, "day": dayWords, "took": took, "rate": rateWords,
+	"num": num, "share": share, "plural": plural, "when": when, "whenShort": whenShort, "whenClock": whenClock, "day": dayWords, "took": took, "rate": rateWords,
 	"json": toJSON, "reason": func(r models.Reason) string { return r.Words() }, "short": shortID, "dict": dict,
 	"lower": strings.ToLower, "join": strings.Join, "add": func(a, b int) int { return a + b }, "initial": initial,
 }
@@ -66,6 +66,9 @@ func when(t time.Time) template.HTML { return timeTag(t, "2 Jan 2006, 15:04:05 U
 
 // whenShort is when without the year and the seconds.
 func whenShort(t time.Time) template.HTML { return timeTag(t, "2 Jan, 15:04 UTC", "short") }
+
+// whenClock is the time of the day, to a tenth of a second.
+func whenClock(t time.Time) template.HTML { return timeTag(t, "15:04:05.0 UTC", "clock") }
 
 func timeTag(t time.Time, layout, how string) template.HTML {
 	if t.IsZero() {
