@@ -3,6 +3,8 @@ package embedded
 import (
 	"container/heap"
 	"context"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,37 +25,109 @@ type queue struct {
 	binding string
 
 	mu      sync.Mutex
-	items   []*delivery
+	shapes  []shape        // of the messages that came
+	blocks  []*[block]item // what waits, from head in the first to tail in the last
 	head    int
+	tail    int
 	unacked int
 	ready   chan struct{} // holds a token while the queue may not be empty
 }
+
+// item is a delivery while it waits. Millions may wait, so it is small: the
+// words that most messages of a queue have in common are kept once.
+type item struct {
+	id        models.ID
+	notBefore int64 // Unix nanoseconds; 0: none
+	retry     int32
+	shape     uint16
+	died      uint16
+}
+
+// shape is what the messages of a queue differ in little.
+type shape struct {
+	kind    models.MessageKind
+	account string
+	lane    models.Lane
+}
+
+// block is how many items are kept together, and let go of together.
+const block = 512
 
 func newQueue(q models.Queue) *queue {
 	return &queue{Queue: q, binding: q.Binding(), ready: make(chan struct{}, 1)}
 }
 
+// shrink makes an item of a delivery.
+func (q *queue) shrink(d *delivery) item {
+	s := shape{d.m.Kind, d.m.Account, d.m.Lane}
+	n := slices.Index(q.shapes, s)
+	if n < 0 { // as many as there are accounts
+		n = len(q.shapes)
+		q.shapes = append(q.shapes, s)
+	}
+	it := item{id: d.m.ID, retry: int32(min(d.m.Retry, math.MaxInt32)), shape: uint16(n), died: uint16(d.died)} //nolint:gosec // few accounts, MaxDeliveries
+	if !d.m.NotBefore.IsZero() {
+		it.notBefore = d.m.NotBefore.UnixNano()
+	}
+	return it
+}
+
+// unfold reverses shrink.
+func (q *queue) unfold(it *item) *delivery {
+	s := q.shapes[it.shape]
+	d := &delivery{q: q, died: int(it.died), m: models.Message{Kind: s.kind, Account: s.account, ID: it.id, Retry: int(it.retry), Lane: s.lane}}
+	if it.notBefore != 0 {
+		d.m.NotBefore = time.Unix(0, it.notBefore).UTC()
+	}
+	return d
+}
+
+func (q *queue) waiting() int {
+	if len(q.blocks) == 0 {
+		return 0
+	}
+	return (len(q.blocks)-1)*block + q.tail - q.head
+}
+
 func (q *queue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.items) - q.head
+	return q.waiting()
 }
 
 func (q *queue) depth() (ready, unacked int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.items) - q.head, q.unacked
+	return q.waiting(), q.unacked
 }
 
 func (q *queue) push(d *delivery) {
 	q.mu.Lock()
-	if q.head > 1024 && q.head > len(q.items)/2 {
-		q.items = append(q.items[:0:0], q.items[q.head:]...)
-		q.head = 0
+	if len(q.blocks) == 0 || q.tail == block {
+		q.blocks = append(q.blocks, new([block]item))
+		q.tail = 0
 	}
-	q.items = append(q.items, d)
+	q.blocks[len(q.blocks)-1][q.tail] = q.shrink(d)
+	q.tail++
 	q.mu.Unlock()
 	q.signal()
+}
+
+// first takes the first delivery; nil when nothing waits.
+func (q *queue) first() *delivery {
+	if q.waiting() == 0 {
+		return nil
+	}
+	d := q.unfold(&q.blocks[0][q.head])
+	q.head++
+	switch {
+	case q.waiting() == 0 && len(q.blocks) == 1:
+		q.head, q.tail = 0, 0 // used again
+	case q.head == block:
+		q.blocks[0] = nil
+		q.blocks, q.head = q.blocks[1:], 0
+	}
+	return d
 }
 
 func (q *queue) signal() {
@@ -72,17 +146,8 @@ func (q *queue) pop(ctx context.Context) *delivery {
 			return nil
 		}
 		q.mu.Lock()
-		if q.head < len(q.items) {
-			d := q.items[q.head]
-			q.items[q.head] = nil
-			q.head++
-			if q.head == len(q.items) {
-				q.items, q.head = q.items[:0], 0
-				if cap(q.items) > 4096 {
-					q.items = nil
-				}
-			}
-			more := q.head < len(q.items)
+		if d := q.first(); d != nil {
+			more := q.waiting() > 0
 			q.unacked++
 			q.mu.Unlock()
 			if more {
@@ -106,7 +171,7 @@ func (q *queue) settled() {
 
 func (q *queue) clear() {
 	q.mu.Lock()
-	q.items, q.head = nil, 0
+	q.blocks, q.head, q.tail = nil, 0, 0
 	q.mu.Unlock()
 }
 

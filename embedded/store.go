@@ -76,7 +76,7 @@ func OpenStore(dir string, o StoreOptions) (_ *Store, err error) {
 		}
 	}()
 	path := filepath.Join(dir, databaseFile)
-	c, err := open(path, "cache_size = -16000", "wal_autocheckpoint = 4000", "journal_size_limit = 67108864")
+	c, err := open(path, "cache_size = -8000", "wal_autocheckpoint = 4000", "journal_size_limit = 67108864")
 	if err != nil {
 		return nil, err
 	}
