@@ -52,6 +52,11 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	parts := e.send(c, j, entry, began)
 	settle(parts)
 	j.account.timed(time.Since(sent))
+	for i := range parts {
+		if parts[i].Class == models.Accepted && !parts[i].Final {
+			e.flows.add(j.account.Name, entry.At, int64(parts[i].Recipients.Len()), 0)
+		}
+	}
 	return e.keep(c, j.account, models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts})
 }
 

@@ -26,6 +26,8 @@ type Config struct {
 	Beat           time.Duration // how often workers that share the limits hear of each other
 	Sole           bool          // no other process works on the store: the limits are this worker's alone
 	SlowCall       time.Duration // an answer that takes longer, and much longer than elsewhere, counts as a failure
+	SilenceLeast   time.Duration // how long an account may at least be silent about what it took
+	SilencePoll    time.Duration // how often that is looked at
 	Delays         []time.Duration
 	Logger         *slog.Logger
 	Journal        *models.Journal // the process's follower of orders; nil: one of its own
@@ -50,6 +52,8 @@ func DefaultConfig() Config {
 		BreakerOpen:    5 * time.Second,
 		Beat:           time.Second,
 		SlowCall:       10 * time.Second,
+		SilenceLeast:   time.Minute,
+		SilencePoll:    5 * time.Second,
 		Delays: []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute,
 			15 * time.Minute, time.Hour, 4 * time.Hour},
 	}
@@ -74,6 +78,8 @@ func (c Config) withDefaults() Config {
 	set(&c.BreakerOpen, d.BreakerOpen)
 	set(&c.Beat, d.Beat)
 	set(&c.SlowCall, d.SlowCall)
+	set(&c.SilenceLeast, d.SilenceLeast)
+	set(&c.SilencePoll, d.SilencePoll)
 	c.life, c.started = models.NewUserID(), time.Now().UTC()
 	if c.MaxRetries < 0 {
 		c.MaxRetries = d.MaxRetries

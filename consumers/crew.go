@@ -23,11 +23,13 @@ import (
 //
 // So the shares in use never add up to more than the whole.
 type crew struct {
-	cfg    *Config
-	store  reportStore
-	health func() map[string]Ailment                    // how this worker finds the accounts
-	hear   func(worker string, ails map[string]Ailment) // what another says
-	kick   chan struct{}                                // asks for a beat now
+	cfg      *Config
+	store    reportStore
+	health   func() map[string]Ailment                    // how this worker finds the accounts
+	hear     func(worker string, ails map[string]Ailment) // what another says
+	flow     func() map[string]map[int64]Flow             // what went through this worker
+	hearFlow func(worker string, said map[string]map[int64]Flow)
+	kick     chan struct{} // asks for a beat now
 
 	mu      sync.Mutex
 	beat    int64
@@ -51,6 +53,9 @@ type crewBeat struct {
 	Life    string             `json:"life"` // of this start of the worker
 	Started time.Time          `json:"started"`
 	Ails    map[string]Ailment `json:"ails,omitempty"`
+
+	// By account and bucket; only in every flowBeats-th beat.
+	Flow map[string]map[int64]Flow `json:"flow,omitempty"`
 }
 
 // Ailment is what keeps a worker from using an account.
@@ -65,6 +70,7 @@ const (
 	fenceBeats  = 4
 	joinBeats   = 5
 	memberBeats = 10
+	flowBeats   = 5
 	keepBeats   = 60 // how long the store keeps a beat
 	crewKind    = "crew"
 )
@@ -77,7 +83,8 @@ type reportStore interface {
 
 func newCrew(store reportStore, cfg *Config) *crew {
 	return &crew{cfg: cfg, store: store, others: map[string]*mate{}, size: 1, kick: make(chan struct{}, 1),
-		health: func() map[string]Ailment { return nil }, hear: func(string, map[string]Ailment) {}}
+		health: func() map[string]Ailment { return nil }, hear: func(string, map[string]Ailment) {},
+		flow: func() map[string]map[int64]Flow { return nil }, hearFlow: func(string, map[string]map[int64]Flow) {}}
 }
 
 // share is a worker's part of the limits.
@@ -154,6 +161,9 @@ func (c *crew) round(ctx context.Context) error {
 	c.beat++
 	mine := crewBeat{Beat: c.beat, Life: c.cfg.life, Started: c.cfg.started, Ails: c.health()}
 	c.mu.Unlock()
+	if mine.Beat%flowBeats == 0 {
+		mine.Flow = c.flow()
+	}
 	raw, err := json.Marshal(mine)
 	if err != nil {
 		return err
@@ -192,6 +202,9 @@ func (c *crew) see(all map[string][]byte) {
 		if m == nil || m.beat.Beat != b.Beat || m.beat.Life != b.Life {
 			c.others[name] = &mate{b, now}
 			c.hear(name, b.Ails)
+			if b.Flow != nil {
+				c.hearFlow(name, b.Flow)
+			}
 		}
 	}
 	members := []string{c.cfg.Worker}
@@ -200,6 +213,7 @@ func (c *crew) see(all map[string][]byte) {
 		case !there:
 			delete(c.others, name)
 			c.hear(name, nil)
+			c.hearFlow(name, nil)
 		case now.Sub(m.seen) < memberBeats*c.cfg.Beat:
 			members = append(members, name)
 		default:

@@ -33,6 +33,7 @@ type Engine struct {
 	worked    *cache[models.ID, struct{}] // posts worked off lately
 	summaries *summaries
 	lookups   *lookups
+	flows     *flows
 	events    *eventQueue
 	shards    []*shard
 	takenOver atomic.Int64 // unix ms: when this worker last took over a shard
@@ -59,7 +60,7 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 	if e.journal = cfg.Journal; e.journal == nil {
 		e.journal = models.NewJournal(store)
 	}
-	e.crew = newCrew(store, &e.cfg)
+	e.crew, e.flows = newCrew(store, &e.cfg), newFlows()
 	for _, a := range accounts {
 		if !models.ValidAccountName(a.Name) || e.byName[a.Name] != nil {
 			return nil, errors.New("consumers: account name " + a.Name + " is not valid or not unique")
@@ -72,6 +73,7 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 		e.policy.windows[a.Name] = a.EvidenceWindow
 	}
 	e.crew.health, e.crew.hear = e.ailments, e.hear
+	e.crew.flow, e.crew.hearFlow = e.flows.told, e.flows.hear
 	e.summaries = newSummaries(e)
 	e.events = newEventQueue(e)
 	e.lookups = newLookups(e)
@@ -134,6 +136,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	}
 	wg.Go(func() { e.agenda(ctx) })
 	wg.Go(func() { e.lookups.run(ctx) })
+	wg.Go(func() { e.listen(ctx) })
 
 	var err error
 	select {

@@ -307,21 +307,21 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 		before := len(ours)
 		for i := range p.events {
 			ev := &p.events[i]
-			ok := belongs(entries, ev)
-			if !ok && !fresh {
+			of := attemptOf(entries, ev)
+			if of == nil && !fresh {
 				if entries, fresh, err = e.ledger(ctx, id, true); err != nil {
 					return err
 				}
-				ok = belongs(entries, ev)
+				of = attemptOf(entries, ev)
 			}
-			if !ok {
+			if of == nil {
 				e.refuse(id, ev)
 				continue
 			}
 			e.counts.eventsTaken.Add(1)
 			c.taken = true
 			c.failed = c.failed || ev.Kind.Failure()
-			e.countEvent(ev)
+			e.countEvent(ev, of)
 			ours = append(ours, *ev)
 		}
 		if len(ours) > before {
@@ -351,14 +351,19 @@ func (e *Engine) ledger(ctx context.Context, id models.ID, fresh bool) ([]models
 	return entries, true, nil
 }
 
-func belongs(entries []models.Entry, ev *models.Event) bool {
+// attemptOf finds the attempt that an event belongs to: its number, its account,
+// and a recipient of it; nil: there is none.
+func attemptOf(entries []models.Entry, ev *models.Event) *models.Entry {
 	for i := range entries {
 		en := &entries[i]
 		if en.Kind == models.Attempt && en.Number == ev.Attempt {
-			return en.Account == ev.Account && en.Recipients.Has(ev.Recipient)
+			if en.Account == ev.Account && en.Recipients.Has(ev.Recipient) {
+				return en
+			}
+			return nil
 		}
 	}
-	return false
+	return nil
 }
 
 func (e *Engine) forged(c *chunkEvents, id models.ID) {
@@ -374,14 +379,17 @@ func (e *Engine) refuse(id models.ID, ev *models.Event) {
 	e.log.Warn("event refused: it belongs to no attempt of ours", "provider", ev.Account, "chunk", id.String(), "attempt_id", ev.Attempt)
 }
 
-func (e *Engine) countEvent(ev *models.Event) {
+func (e *Engine) countEvent(ev *models.Event, of *models.Entry) {
 	a := e.byName[ev.Account]
 	switch {
 	case ev.Kind == models.Delivered:
 		a.count(func(n *Counters) { n.Delivered++ })
 	case ev.Kind.Failure():
 		a.count(func(n *Counters) { n.Failures++ })
+	case ev.Kind != models.Deferred:
+		return
 	}
+	e.flows.report(ev.Account, of.At)
 }
 
 // markPosts marks the chunks for a new summary; when those are stored, the posts

@@ -33,6 +33,7 @@ type health struct {
 
 	mu        sync.Mutex
 	shutUntil time.Time
+	shutAs    string // Shut, or Tripped for silence
 	slowUntil time.Time
 	openedAt  time.Time
 	since     time.Time
@@ -212,10 +213,20 @@ func (h *health) shut(until time.Time, why string) {
 	if !time.Now().Before(h.shutUntil) {
 		h.since = time.Now()
 	}
-	h.shutUntil, h.why = until, why
+	h.shutUntil, h.why, h.shutAs = until, why, Shut
 	h.mu.Unlock()
 	h.changes()
 	h.cfg.Logger.Error("account refused by its provider", "account", h.breaker.Name(), "why", why, "until", until.UTC())
+}
+
+// silent keeps mail away from an account that takes it and reports nothing.
+func (h *health) silent(until time.Time, why string) {
+	h.mu.Lock()
+	h.since = time.Now()
+	h.shutUntil, h.why, h.shutAs = until, why, Tripped
+	h.mu.Unlock()
+	h.changes()
+	h.cfg.Logger.Error("account takes mail and is silent about it", "account", h.breaker.Name(), "why", why, "until", until.UTC())
 }
 
 func (h *health) slow(until time.Time, why string) {
@@ -253,7 +264,7 @@ func (h *health) own(now time.Time) Health {
 	out := Health{State: Healthy, Since: h.since.UTC()}
 	switch {
 	case now.Before(h.shutUntil):
-		out.State, out.Why, out.Until = Shut, h.why, h.shutUntil.UTC()
+		out.State, out.Why, out.Until = h.shutAs, h.why, h.shutUntil.UTC()
 	case now.Before(h.slowUntil):
 		out.State, out.Why, out.Until = Slowed, h.why, h.slowUntil.UTC()
 	case state == gobreaker.StateOpen:

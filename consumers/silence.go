@@ -1,0 +1,280 @@
+package consumers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// An account that takes mail and never says what became of it is down, too.
+// Every worker counts, by the time of the attempt, what an account took and what
+// it reported; the counts of all workers together are judged against the time
+// that the account usually takes to report.
+
+const (
+	flowBucket   = 10 * time.Second
+	flowKept     = 90 // buckets
+	silenceLeast = 20 // recipients that must have been taken before silence means anything
+	learnLeast   = 50 // reports before an account's usual time is known
+	doorKind     = "door"
+	doorFresh    = 25 * time.Second
+)
+
+// Flow is what an account took in a bucket of time and how much of it was
+// reported on.
+type Flow struct {
+	Taken int64 `json:"t"`
+	Heard int64 `json:"h"`
+}
+
+// flows counts what this worker saw, by account and bucket, and knows what the
+// others say.
+type flows struct {
+	mu     sync.Mutex
+	mine   map[string]map[int64]Flow
+	others map[string]map[string]map[int64]Flow // by worker
+	delays map[string]*delays
+	held   map[string]int // how often in a row an account was shut for silence
+}
+
+func newFlows() *flows {
+	return &flows{mine: map[string]map[int64]Flow{}, others: map[string]map[string]map[int64]Flow{}, delays: map[string]*delays{}, held: map[string]int{}}
+}
+
+func bucketOf(t time.Time) int64 { return t.Unix() / int64(flowBucket/time.Second) }
+
+func (f *flows) add(account string, at time.Time, taken, heard int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.mine[account]
+	if m == nil {
+		m = map[int64]Flow{}
+		f.mine[account] = m
+	}
+	b := bucketOf(at)
+	now := bucketOf(time.Now())
+	if b < now-flowKept {
+		return
+	}
+	v := m[b]
+	v.Taken += taken
+	v.Heard += heard
+	m[b] = v
+	if len(m) > flowKept+1 {
+		maps.DeleteFunc(m, func(k int64, _ Flow) bool { return k < now-flowKept })
+	}
+}
+
+// report says how long after its attempt a report came.
+func (f *flows) report(account string, attempt time.Time) {
+	f.add(account, attempt, 0, 1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.delays[account]
+	if d == nil {
+		d = &delays{}
+		f.delays[account] = d
+	}
+	d.add(time.Since(attempt))
+}
+
+// told is what the other workers are told.
+func (f *flows) told() map[string]map[int64]Flow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make(map[string]map[int64]Flow, len(f.mine))
+	for account, m := range f.mine {
+		out[account] = maps.Clone(m)
+	}
+	return out
+}
+
+func (f *flows) hear(worker string, said map[string]map[int64]Flow) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if said == nil {
+		delete(f.others, worker)
+		return
+	}
+	f.others[worker] = said
+}
+
+// between sums the buckets from first to last of all workers.
+func (f *flows) between(account string, first, last int64) (sum Flow) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	count := func(m map[int64]Flow) {
+		for b, v := range m {
+			if b >= first && b <= last {
+				sum.Taken += v.Taken
+				sum.Heard += v.Heard
+			}
+		}
+	}
+	count(f.mine[account])
+	for _, said := range f.others {
+		count(said[account])
+	}
+	return sum
+}
+
+// usual is how long an account takes for nine of ten reports; 0: not known.
+func (f *flows) usual(account string) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if d := f.delays[account]; d != nil {
+		return d.most()
+	}
+	return 0
+}
+
+// delays is a histogram of times, by powers of two of a millisecond, that slowly
+// forgets.
+type delays struct {
+	n     [40]float64
+	total float64
+	seen  int
+}
+
+func (d *delays) add(t time.Duration) {
+	d.n[min(bits.Len64(uint64(max(0, t.Milliseconds()))), len(d.n)-1)]++
+	d.total++
+	d.seen++
+	if d.total > 20_000 {
+		for i := range d.n {
+			d.n[i] /= 2
+		}
+		d.total /= 2
+	}
+}
+
+// most is the upper bound of the time that nine of ten take; 0: not known.
+func (d *delays) most() time.Duration {
+	if d.seen < learnLeast {
+		return 0
+	}
+	sum := 0.0
+	for i, n := range d.n {
+		if sum += n; sum >= 0.9*d.total {
+			return time.Duration(1<<i) * time.Millisecond
+		}
+	}
+	return 0
+}
+
+// doorWatch knows since when some door for webhooks is open without a break, as
+// far as this worker saw it.
+type doorWatch struct {
+	seen  map[string]string
+	fresh map[string]time.Time
+	since time.Time
+}
+
+func (d *doorWatch) look(reports map[string][]byte, now time.Time) {
+	if d.seen == nil {
+		d.seen, d.fresh = map[string]string{}, map[string]time.Time{}
+	}
+	open := false
+	for name, raw := range reports {
+		if was, ok := d.seen[name]; ok && was != string(raw) {
+			d.fresh[name] = now
+		}
+		d.seen[name] = string(raw)
+		open = open || now.Sub(d.fresh[name]) < doorFresh
+	}
+	switch {
+	case !open:
+		d.since = time.Time{}
+	case d.since.IsZero():
+		d.since = now
+	}
+}
+
+// listen judges the accounts every few seconds until ctx ends.
+func (e *Engine) listen(ctx context.Context) {
+	t := time.NewTicker(e.cfg.SilencePoll)
+	defer t.Stop()
+	var door doorWatch
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		reports, err := e.store.Reports(ctx, doorKind)
+		if err != nil {
+			door.since = time.Time{}
+			continue
+		}
+		now := time.Now()
+		door.look(reports, now)
+		if door.since.IsZero() || e.eventsWaiting(ctx) {
+			continue // what is silent may be our own door, or our own queue
+		}
+		for _, a := range e.accounts {
+			e.judgeSilence(a, now, door.since)
+		}
+	}
+}
+
+// silence says whether an account has been silent about what it took, in the
+// time in which it should have reported.
+func (e *Engine) silence(a *account, now, doorSince time.Time) (silent, heard bool, about Flow, wait time.Duration) {
+	usual := e.flows.usual(a.Name)
+	if usual == 0 || a.Events != models.EventsWebhook {
+		return false, false, about, 0
+	}
+	wait = min(max(e.cfg.SilenceLeast, 6*usual), time.Hour)
+	last := bucketOf(now.Add(-wait)) - 1
+	first := max(bucketOf(now.Add(-wait-5*time.Minute)), bucketOf(doorSince)+1)
+	about = e.flows.between(a.Name, first, last)
+	// Something reported on later mail shows that it talks again.
+	later := e.flows.between(a.Name, last+1, bucketOf(now)+1)
+	silent = about.Taken >= silenceLeast && about.Heard*50 < about.Taken && later.Heard == 0
+	return silent, about.Heard*50 >= about.Taken && about.Taken > 0 || later.Heard > 0, about, wait
+}
+
+// judgeSilence shuts an account that has gone silent, if mail is better off
+// elsewhere. When all are silent, nothing is changed.
+func (e *Engine) judgeSilence(a *account, now, doorSince time.Time) {
+	silent, heard, about, wait := e.silence(a, now, doorSince)
+	if heard {
+		e.flows.forgive(a.Name)
+	}
+	if ok, _ := a.health.usable(now); !silent || !ok {
+		return
+	}
+	elsewhere := false
+	for _, b := range e.accounts {
+		if b == a {
+			continue
+		}
+		alsoSilent, _, _, _ := e.silence(b, now, doorSince)
+		ok, _ := b.health.usable(now)
+		elsewhere = elsewhere || ok && !alsoSilent
+	}
+	why := fmt.Sprintf("it took %d recipients and reported nothing about them in %s", about.Taken, wait.Round(time.Second))
+	if !elsewhere {
+		e.log.Warn("an account is silent, and no other is better", "account", a.Name, "why", why)
+		return
+	}
+	a.health.silent(now.Add(min(e.cfg.AccountHold<<min(e.flows.hold(a.Name), 4), time.Hour)), why)
+}
+
+func (f *flows) hold(account string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held[account]++
+	return f.held[account] - 1
+}
+
+func (f *flows) forgive(account string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.held, account)
+}

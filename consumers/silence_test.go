@@ -1,0 +1,145 @@
+package consumers
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// silenceEngine is an engine that is not started, of accounts that report.
+func silenceEngine(t *testing.T, names ...string) *Engine {
+	t.Helper()
+	r := emptyRig(t, nil, names...)
+	var accounts []Account
+	for _, n := range names {
+		accounts = append(accounts, Account{Provider: newScripted(n, nil), Account: models.Account{Name: n, Concurrency: 1, Events: models.EventsWebhook}})
+	}
+	e, err := New(r.store, r.broker, accounts, DefaultConfig())
+	require.NoError(t, err)
+	return e
+}
+
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	hour := ago(time.Hour)
+	usable := func(e *Engine, name string) bool { ok, _ := e.byName[name].health.usable(time.Now()); return ok }
+	for _, c := range []struct {
+		name  string
+		door  time.Time
+		given func(e *Engine)
+		want  bool // still usable
+	}{
+		{"talks", hour, func(e *Engine) { e.flows.add("sg", ago(2*time.Minute), 100, 100) }, true},
+		{"quiet", hour, func(*Engine) {}, true},
+		{"little mail", hour, func(e *Engine) { e.flows.add("sg", ago(2*time.Minute), silenceLeast-1, 0) }, true},
+		{"too early to say", hour, func(e *Engine) { e.flows.add("sg", ago(30*time.Second), 100, 0) }, true},
+		{"silent", hour, func(e *Engine) { e.flows.add("sg", ago(2*time.Minute), 100, 0) }, false},
+		{"silent, as all workers saw it", hour, func(e *Engine) {
+			e.flows.hear("other", map[string]map[int64]Flow{"sg": {bucketOf(ago(2 * time.Minute)): {Taken: 100}}})
+		}, false},
+		{"another worker heard", hour, func(e *Engine) {
+			e.flows.add("sg", ago(2*time.Minute), 100, 0)
+			e.flows.hear("other", map[string]map[int64]Flow{"sg": {bucketOf(ago(2 * time.Minute)): {Heard: 90}}})
+		}, true},
+		{"talks again", hour, func(e *Engine) {
+			e.flows.add("sg", ago(2*time.Minute), 100, 0)
+			e.flows.add("sg", ago(10*time.Second), 0, 3)
+		}, true},
+		{"the door was shut meanwhile", ago(90 * time.Second), func(e *Engine) { e.flows.add("sg", ago(2*time.Minute), 100, 0) }, true},
+		{"all are silent", hour, func(e *Engine) {
+			e.flows.add("sg", ago(2*time.Minute), 100, 0)
+			e.flows.add("mg", ago(2*time.Minute), 100, 0)
+		}, true},
+		{"the other is down", hour, func(e *Engine) {
+			e.flows.add("sg", ago(2*time.Minute), 100, 0)
+			e.byName["mg"].health.shut(now.Add(time.Hour), "key")
+		}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			e := silenceEngine(t, "sg", "mg")
+			e.flows.delays["sg"], e.flows.delays["mg"] = &delays{}, &delays{}
+			for range learnLeast {
+				e.flows.delays["sg"].add(time.Second)
+				e.flows.delays["mg"].add(time.Second)
+			}
+			c.given(e)
+			e.judgeSilence(e.byName["sg"], now, c.door)
+			require.Equal(t, c.want, usable(e, "sg"))
+			if !c.want {
+				require.Equal(t, Tripped, e.byName["sg"].health.report().State)
+				require.Contains(t, e.byName["sg"].health.report().Why, "reported nothing")
+			}
+		})
+	}
+	t.Run("slow by nature", func(t *testing.T) {
+		t.Parallel()
+		e := silenceEngine(t, "sg", "mg")
+		e.flows.delays["sg"] = &delays{}
+		for range learnLeast {
+			e.flows.delays["sg"].add(10 * time.Minute)
+		}
+		e.flows.add("sg", ago(5*time.Minute), 100, 0)
+		e.judgeSilence(e.byName["sg"], now, hour)
+		require.True(t, usable(e, "sg"))
+	})
+	t.Run("never heard of", func(t *testing.T) {
+		t.Parallel()
+		e := silenceEngine(t, "sg", "mg")
+		e.flows.add("sg", ago(5*time.Minute), 100, 0)
+		e.judgeSilence(e.byName["sg"], now, hour)
+		require.True(t, usable(e, "sg"), "its webhooks may never have been set up")
+	})
+}
+
+func TestDoorWatch(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var d doorWatch
+	at := func(n int) map[string][]byte {
+		raw, err := json.Marshal(fmt.Sprint("beat ", n))
+		require.NoError(t, err)
+		return map[string][]byte{"a": raw}
+	}
+	d.look(at(1), now)
+	require.True(t, d.since.IsZero(), "a report may be of long ago")
+	d.look(at(2), now.Add(10*time.Second))
+	require.Equal(t, now.Add(10*time.Second), d.since)
+	d.look(at(2), now.Add(20*time.Second))
+	d.look(at(3), now.Add(30*time.Second))
+	require.Equal(t, now.Add(10*time.Second), d.since)
+	d.look(at(3), now.Add(60*time.Second))
+	require.True(t, d.since.IsZero())
+	d.look(at(4), now.Add(70*time.Second))
+	require.Equal(t, now.Add(70*time.Second), d.since)
+}
+
+// TestReportsAreHeard: what the engine sends and what it is told end up in the
+// counts by which silence is judged.
+func TestReportsAreHeard(t *testing.T) {
+	t.Parallel()
+	p := &told{scripted: newScripted("mg", always(models.Accepted))}
+	r := lookUpRig(t, fast(), p)
+	b := r.batch(5, true, nil)
+	require.Eventually(t, func() bool { return r.view(b).Status(5).Last.Verdict == models.Taken }, patience, 5*time.Millisecond)
+	var events []models.ParsedEvent
+	for n := 1; n <= 3; n++ {
+		events = append(events, models.ParsedEvent{Log: b.ID.Log(n), Event: models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Delivered, At: time.Now()}})
+	}
+	body, err := json.Marshal(events)
+	require.NoError(t, err)
+	in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "mg", Body: body}
+	require.NoError(t, r.store.PutInbox(t.Context(), in))
+	require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Account: "mg", ID: in.ID}))
+	require.Eventually(t, func() bool {
+		f := r.engine.flows.between("mg", 0, bucketOf(time.Now())+1)
+		return f == Flow{Taken: 5, Heard: 3}
+	}, patience, 5*time.Millisecond)
+}
