@@ -251,21 +251,24 @@ func (e *Engine) readPost(ctx context.Context, in *models.Inbox, work *eventWork
 		e.log.Debug("part of a post skipped", "provider", in.Account, "err", why)
 	}
 	// Events of one chunk mostly stand together.
-	for from, to := 0, 0; from < len(parsed.Events); from = to {
-		id := parsed.Events[from].Log.ChunkID()
-		for to = from + 1; to < len(parsed.Events) && parsed.Events[to].Log.ChunkID() == id; to++ {
+	for rest := parsed.Events; len(rest) > 0; {
+		id := rest[0].Log.ChunkID()
+		n := slices.IndexFunc(rest, func(p models.ParsedEvent) bool { return p.Log.ChunkID() != id })
+		if n < 0 {
+			n = len(rest)
 		}
 		c := work.byChunk[id]
 		if c == nil {
 			c = &chunkEvents{}
 			work.byChunk[id] = c
 		}
-		list := c.of(in.ID, to-from)
-		for i := from; i < to; i++ {
-			ev := parsed.Events[i].Event
-			ev.Recipient, ev.Account, ev.Text = parsed.Events[i].Log.Recipient(), in.Account, clip(ev.Text)
+		list := c.of(in.ID, n)
+		for i := range rest[:n] {
+			ev := rest[i].Event
+			ev.Recipient, ev.Account, ev.Text = rest[i].Log.Recipient(), in.Account, clip(ev.Text)
 			*list = append(*list, ev)
 		}
+		rest = rest[n:]
 	}
 	return nil
 }
