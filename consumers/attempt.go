@@ -117,6 +117,9 @@ func (e *Engine) claim(ctx context.Context, c *chunk, j *job) (models.Entry, tim
 	}
 	within, cancel := context.WithTimeout(ctx, e.cfg.StartBy)
 	defer cancel()
+	if entry.Number == 1 {
+		defer e.print(c)()
+	}
 	err := e.store.Append(within, c.id, entry)
 	switch {
 	case err == nil:

@@ -28,6 +28,7 @@ type Config struct {
 	SlowCall       time.Duration // an answer that takes longer, and much longer than elsewhere, counts as a failure
 	SilenceLeast   time.Duration // how long an account may at least be silent about what it took
 	SilencePoll    time.Duration // how often that is looked at
+	KeepContent    time.Duration // how long content and recipients are kept after acceptance
 	Delays         []time.Duration
 	Logger         *slog.Logger
 	Journal        *models.Journal // the process's follower of orders; nil: one of its own
@@ -54,6 +55,7 @@ func DefaultConfig() Config {
 		SlowCall:       10 * time.Second,
 		SilenceLeast:   time.Minute,
 		SilencePoll:    5 * time.Second,
+		KeepContent:    90 * 24 * time.Hour,
 		Delays: []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute,
 			15 * time.Minute, time.Hour, 4 * time.Hour},
 	}
@@ -80,6 +82,7 @@ func (c Config) withDefaults() Config {
 	set(&c.SlowCall, d.SlowCall)
 	set(&c.SilenceLeast, d.SilenceLeast)
 	set(&c.SilencePoll, d.SilencePoll)
+	set(&c.KeepContent, d.KeepContent)
 	c.life, c.started = models.NewUserID(), time.Now().UTC()
 	if c.MaxRetries < 0 {
 		c.MaxRetries = d.MaxRetries

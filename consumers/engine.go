@@ -137,6 +137,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	wg.Go(func() { e.agenda(ctx) })
 	wg.Go(func() { e.lookups.run(ctx) })
 	wg.Go(func() { e.listen(ctx) })
+	wg.Go(func() { e.retain(ctx) })
 
 	var err error
 	select {

@@ -201,3 +201,15 @@ func newBrokerFor(r *rig, names ...string) (models.Broker, error) {
 	}
 	return b, err
 }
+
+// idle reports whether no message waits or is being worked on.
+func (r *rig) idle() bool {
+	r.t.Helper()
+	depths, err := r.broker.Depths(context.Background())
+	require.NoError(r.t, err)
+	n := 0
+	for _, d := range depths {
+		n += d.Ready + d.Unacked
+	}
+	return n == 0
+}

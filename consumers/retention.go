@@ -1,0 +1,139 @@
+package consumers
+
+import (
+	"context"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Retention: content and recipients are kept for a set time after acceptance.
+// Then they are removed: recipients first, so that nothing half-removed can be
+// sent again. What happened to each log stays, without addresses.
+
+const (
+	retentionPoll = time.Hour
+	purgedKind    = "purged"
+	purgedKept    = 2 * 365 * 24 * time.Hour
+	purgePage     = 100
+)
+
+// retain removes what has outlived its time, once an hour, until ctx ends. One
+// worker does it.
+func (e *Engine) retain(ctx context.Context) {
+	t := time.NewTicker(retentionPoll)
+	defer t.Stop()
+	for {
+		held, err := e.store.Lease(ctx, "retention", e.cfg.Worker, retentionPoll)
+		if err == nil && held {
+			err = e.Purge(ctx, time.Now())
+		}
+		if err != nil && ctx.Err() == nil {
+			e.log.Warn("old content could not be removed yet", "err", err)
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Purge removes content and recipients of all batches that were accepted more
+// than KeepContent before now, and the fingerprints of their addresses.
+func (e *Engine) Purge(ctx context.Context, now time.Time) error {
+	users, err := e.store.Users(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range users {
+		n, err := e.purgeUser(ctx, users[i].ID, now)
+		if n > 0 {
+			e.log.Info("content and recipients removed after their time", "user_id", users[i].ID, "batches", n)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// purgeUser goes from the newest batch that is old enough back to where the last
+// run that came to its end began.
+func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n int, err error) {
+	cutoff := now.Add(-e.cfg.KeepContent)
+	var done models.ID
+	raw, err := e.store.Report(ctx, purgedKind, user)
+	switch {
+	case err == nil && len(raw) == len(done):
+		done = models.ID(raw)
+	case err != nil && !isNotFound(err):
+		return 0, err
+	}
+	before := models.MinID(cutoff)
+	first := models.ID{}
+	for {
+		page, err := e.store.Batches(ctx, user, before, purgePage)
+		if err != nil {
+			return n, err
+		}
+		end := len(page) < purgePage
+		for i := range page {
+			b := &page[i]
+			if b.ID == done {
+				end = true
+				break
+			}
+			if !b.Deadline.Add(e.cfg.FinalEventWait).Before(now) {
+				continue // something may still happen to it
+			}
+			if first.IsZero() {
+				first = b.ID
+			}
+			if b.Redacted {
+				continue
+			}
+			if err := e.store.Redact(ctx, b.ID); err != nil && !isNotFound(err) {
+				return n, err
+			}
+			n++
+		}
+		if end {
+			break
+		}
+		before = page[len(page)-1].ID
+	}
+	for {
+		hours, err := e.store.PrintHours(ctx, user, cutoff.Add(-time.Hour), purgePage)
+		if err != nil {
+			return n, err
+		}
+		for _, h := range hours {
+			if err := e.store.DropPrints(ctx, user, h); err != nil {
+				return n, err
+			}
+		}
+		if len(hours) < purgePage {
+			break
+		}
+	}
+	if first.IsZero() {
+		return n, nil
+	}
+	return n, e.store.PutReport(ctx, purgedKind, user, first[:], purgedKept)
+}
+
+// print keeps the fingerprints of a chunk's addresses, by which mail to one of
+// them is found. It costs nothing but that when it fails.
+func (e *Engine) print(c *chunk) (wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(e.hard, e.cfg.StartBy)
+		defer cancel()
+		if err := e.store.PutPrint(ctx, c.batch.User, models.NewPrint(c.id, c.recipients)); err != nil {
+			e.log.Warn("a chunk cannot be found by address", "chunk", c.id.String(), "err", err)
+		}
+	}()
+	return func() { <-done }
+}
