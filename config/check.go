@@ -72,6 +72,10 @@ func (c *Config) check() []error {
 		oneOf("roles", r, allRoles)
 	}
 	oneOf("log", c.Log, levels)
+	if c.PublicURL != "" {
+		checkURL("public_url", c.PublicURL, wrong)
+	}
+	c.GitHub.check(c.PublicURL, wrong)
 	c.checkServices(wrong, oneOf)
 	positive := func(key string, ok bool) {
 		if !ok {
@@ -120,6 +124,47 @@ func (c *Config) checkServices(wrong func(key, format string, args ...any), oneO
 	}
 }
 
+// logins are what GitHub takes as names of users and organisations.
+var logins = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,38}$`)
+
+// check lists what is wrong with the login through GitHub.
+func (g *GitHub) check(public string, wrong func(key, format string, args ...any)) {
+	if g.ClientID == "" {
+		if g.ClientSecret != "" || len(g.Operators)+len(g.Logins)+len(g.Orgs) > 0 {
+			wrong("github.client_id", "needed, since other settings of github are given")
+		}
+		return
+	}
+	if g.ClientSecret == "" {
+		wrong("github.client_secret", "needed with client_id")
+	}
+	if public == "" {
+		wrong("public_url", "needed with github: GitHub sends browsers back there")
+	}
+	if len(g.Operators)+len(g.Logins)+len(g.Orgs) == 0 {
+		wrong("github.operators", "name at least one; else nobody could log in")
+	}
+	if g.BaseURL != "" {
+		checkURL("github.base_url", g.BaseURL, wrong)
+	}
+	if g.APIURL != "" {
+		checkURL("github.api_url", g.APIURL, wrong)
+	}
+	for key, names := range map[string][]string{"operators": g.Operators, "logins": g.Logins, "orgs": g.Orgs} {
+		for _, n := range names {
+			if !logins.MatchString(n) {
+				wrong("github."+key, "%q is not a name at GitHub", n)
+			}
+		}
+	}
+}
+
+func checkURL(key, value string, wrong func(key, format string, args ...any)) {
+	if u, err := url.Parse(value); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		wrong(key, "not an http:// or https:// URL")
+	}
+}
+
 func (a *Account) check(key, name string, wrong func(key, format string, args ...any)) {
 	if !models.ValidAccountName(name) {
 		wrong(key, "an account's name is 1 to 32 of a-z, 0-9 and -, begins with a letter, and is not batch, log or event")
@@ -151,6 +196,9 @@ func (a *Account) check(key, name string, wrong func(key, format string, args ..
 	}
 	if a.Timeout <= 0 {
 		wrong(key+".timeout", "must be more than 0")
+	}
+	if a.Evidence < 0 {
+		wrong(key+".evidence_window", "not less than 0")
 	}
 }
 

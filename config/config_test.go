@@ -59,6 +59,24 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	require.NotContains(t, err.Error(), "topsecret")
 }
 
+func TestGitHub(t *testing.T) {
+	t.Parallel()
+	c, err := Load("", []string{"SAFEDELIVR_PUBLIC_URL=https://mail.example.com", "SAFEDELIVR_GITHUB_CLIENT_ID=id", "SAFEDELIVR_GITHUB_CLIENT_SECRET=s",
+		"SAFEDELIVR_GITHUB_OPERATORS=ann, bob", "SAFEDELIVR_GITHUB_ORGS=crew", "SAFEDELIVR_GITHUB_BASE_URL=https://ghe.example.com"})
+	require.NoError(t, err)
+	require.Equal(t, GitHub{ClientID: "id", ClientSecret: "s", Operators: []string{"ann", "bob"}, Orgs: []string{"crew"}, BaseURL: "https://ghe.example.com"}, c.GitHub)
+	require.Equal(t, "https://mail.example.com", c.PublicURL)
+
+	_, err = Load("", []string{"SAFEDELIVR_GITHUB_CLIENT_ID=id", "SAFEDELIVR_GITHUB_BASE_URL=ftp://x", "SAFEDELIVR_GITHUB_LOGINS=a b", "SAFEDELIVR_GITHUB_API_URL=https://u:p@h"})
+	for _, want := range []string{"github.client_secret", "public_url", "github.base_url", "github.api_url", `"a b" is not a name`} {
+		require.ErrorContains(t, err, want)
+	}
+	_, err = Load("", []string{"SAFEDELIVR_PUBLIC_URL=mail", "SAFEDELIVR_GITHUB_CLIENT_SECRET=topsecret"})
+	require.ErrorContains(t, err, "public_url")
+	require.ErrorContains(t, err, "github.client_id")
+	require.NotContains(t, err.Error(), "topsecret")
+}
+
 func TestRolesApartNeedServices(t *testing.T) {
 	t.Parallel()
 	_, err := Load("", []string{"SAFEDELIVR_ROLES=worker"})

@@ -140,6 +140,10 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /logs/{id}":      d.logPage,
 		"GET /live/logs/{id}": d.logEvents,
 
+		"GET /compose":          d.compose,
+		"POST /compose":         d.send,
+		"POST /compose/preview": d.preview,
+
 		"GET /providers":      d.providers,
 		"GET /live/providers": d.providersEvents,
 

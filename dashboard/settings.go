@@ -82,7 +82,7 @@ func (d *Dashboard) createKey(w http.ResponseWriter, r *http.Request, v *visitor
 	if len(f.Wrong) > 0 {
 		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Form: f})
 	}
-	_, secret, err := d.service.CreateKey(r.Context(), v.caller(), f.Name)
+	_, secret, err := d.service.CreateKey(r.Context(), v.caller(), f.Name, models.KeyOptions{})
 	if err != nil {
 		return err
 	}

@@ -26,15 +26,16 @@ type Flow struct {
 type AccountFlow struct {
 	Account string
 	Taken   []float64 // mails of calls that stayed there
-	Refused []float64 // mails of calls that went to another account as a whole
+	Refused []float64 // mails of calls that had to be made again as a whole
 }
 
 // Trouble is a time in which an account took none of the calls made to it.
 type Trouble struct {
 	Account  string
 	From, To time.Time     // of the first and the last such call
-	Mails    int64         // that went another way because of it
-	Failover time.Duration // from the first such call to the next one elsewhere
+	Refused  int64         // mails of these calls
+	Moved    int64         // those that were handed to another account next
+	Failover time.Duration // the shortest way from such a call to one elsewhere
 	Through  []string      // the accounts that they went to
 	Because  string        // what the ledger says of the first
 	Over     bool          // the account took a call since
@@ -51,7 +52,7 @@ type handed struct {
 	at      time.Time
 	account string
 	mails   int64
-	to      *models.Entry // the next attempt, if all of the mails went elsewhere
+	next    *models.Entry // the next attempt, if all of the mails needed one
 }
 
 // Flow tells how a batch of the caller was handed over.
@@ -83,19 +84,18 @@ func handedOver(entries []models.Entry) []handed {
 			continue
 		}
 		h := handed{at: e.At, account: e.Account, mails: int64(e.Recipients.Len())}
-		moved := 0
-		for k := i + 1; k < len(entries) && moved < e.Recipients.Len(); k++ {
-			if n := &entries[k]; n.Kind == models.Attempt && n.Account != e.Account {
-				if both := e.Recipients.And(n.Recipients).Len(); both > 0 {
-					moved += both
-					if h.to == nil {
-						h.to = n
-					}
-				}
+		left := e.Recipients
+		for k := i + 1; k < len(entries) && !left.Empty(); k++ {
+			n := &entries[k]
+			if n.Kind != models.Attempt || left.And(n.Recipients).Empty() {
+				continue
+			}
+			if left = left.Minus(n.Recipients); h.next == nil {
+				h.next = n
 			}
 		}
-		if moved < e.Recipients.Len() {
-			h.to = nil // some stayed: the call was taken
+		if !left.Empty() {
+			h.next = nil // some stayed: the call was taken
 		}
 		out = append(out, h)
 	}
@@ -127,7 +127,7 @@ func (f *Flow) fill(all []handed, scale float64) {
 		}
 		step := min(int(h.at.Sub(f.From)/f.Step), steps-1)
 		rate := float64(h.mails) * scale / f.Step.Seconds()
-		if h.to == nil {
+		if h.next == nil {
 			a.Taken[step] += rate
 			if t := open[h.account]; t != nil && h.at.After(t.To) {
 				t.Over = true
@@ -139,14 +139,20 @@ func (f *Flow) fill(all []handed, scale float64) {
 		a.Refused[step] += rate
 		t := open[h.account]
 		if t == nil {
-			t = &Trouble{Account: h.account, From: h.at, Because: h.to.Because, Failover: h.to.At.Sub(h.at)}
+			t = &Trouble{Account: h.account, From: h.at, Because: h.next.Because}
 			open[h.account] = t
 		}
 		t.To = h.at
-		t.Mails += int64(float64(h.mails) * scale)
-		t.Failover = min(t.Failover, h.to.At.Sub(h.at))
-		if !slices.Contains(t.Through, h.to.Account) {
-			t.Through = append(t.Through, h.to.Account)
+		t.Refused += int64(float64(h.mails) * scale)
+		if h.next.Account == h.account {
+			continue
+		}
+		if after := h.next.At.Sub(h.at); t.Moved == 0 || after < t.Failover {
+			t.Failover = after
+		}
+		t.Moved += int64(float64(h.mails) * scale)
+		if !slices.Contains(t.Through, h.next.Account) {
+			t.Through = append(t.Through, h.next.Account)
 		}
 	}
 	for _, t := range open {

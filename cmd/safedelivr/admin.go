@@ -23,7 +23,7 @@ import (
 const adminSocket = "admin.sock"
 
 // remoteCommands are the commands that may be handed over.
-var remoteCommands = []string{"user", "key"}
+var remoteCommands = []string{"user", "key", "login"}
 
 type adminAnswer struct {
 	Code int    `json:"code"`

@@ -52,6 +52,7 @@ type demo struct {
 	app     *app
 	client  *demoClient
 	user    models.User
+	link    string // logs in to the dashboard
 	began   time.Time
 	broken  time.Time
 	healed  time.Time
@@ -212,6 +213,10 @@ func (d *demo) startServer(ctx context.Context) (<-chan error, error) {
 	}
 	key, secret := models.NewKey(d.user.ID, "demo", time.Now())
 	if err := d.app.store.CreateKey(ctx, key); err != nil {
+		d.app.close()
+		return nil, err
+	}
+	if d.link, err = d.app.loginLink(ctx, d.user); err != nil {
 		d.app.close()
 		return nil, err
 	}

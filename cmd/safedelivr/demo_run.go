@@ -101,6 +101,7 @@ func (d *demo) body() io.Reader {
 // run sends the batch, breaks SendGrid when a part has gone through it, heals it
 // a while later, and waits for the end.
 func (d *demo) run(ctx context.Context) error {
+	d.say("dashboard    %s", d.link)
 	d.say("Safedelivr   %s   (data in %s)", d.client.base, d.o.dir)
 	d.say("providers    simulated SendGrid (sg) and Mailgun (mg) on %s\n", d.simURL)
 	d.began = time.Now()

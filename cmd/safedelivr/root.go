@@ -44,7 +44,7 @@ func runOn(ctx context.Context, args []string, s streams, environ []string, stor
 	root.SetErr(s.err)
 	root.SetArgs(args)
 	root.PersistentFlags().StringVarP(&c.configFile, "config", "c", "", "configuration file (YAML); the environment goes over it")
-	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.simulatorCommand(), c.demoCommand(), c.userCommand(), c.keyCommand(), c.healthCommand(), c.versionCommand())
+	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.simulatorCommand(), c.demoCommand(), c.userCommand(), c.keyCommand(), c.loginCommand(), c.healthCommand(), c.versionCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		var quiet exitCode
 		if errors.As(err, &quiet) {

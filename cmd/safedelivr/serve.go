@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/cassandra"
+	"github.com/safedelivr/safedelivr/dashboard"
 )
 
 func (c *cli) serveCommand() *cobra.Command {
@@ -34,6 +35,11 @@ func (c *cli) serveCommand() *cobra.Command {
 			a, err := newApp(cmd.Context(), &cfg, log)
 			if err != nil {
 				return err
+			}
+			if link, err := a.loginLink(cmd.Context(), dashboard.LocalUser()); err != nil {
+				log.Warn("no link to log in to the dashboard", "err", err)
+			} else if link != "" {
+				fmt.Fprintln(c.out, "dashboard, for a quarter of an hour and once:", link)
 			}
 			return a.serve(cmd.Context())
 		},

@@ -1,0 +1,200 @@
+package dashboard
+
+import (
+	"encoding/csv"
+	"errors"
+	"io"
+	"net/mail"
+	"slices"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// addressList is recipients as somebody typed, pasted or uploaded them: either
+// addresses, one to a line, or a table with a heading, whose columns become
+// variables.
+type addressList struct {
+	Columns []string // of a table, but for email and name
+	Rows    []listed
+	Problem string // why it could not be read to the end
+}
+
+// listed is one recipient of the list and the line on which it stands.
+type listed struct {
+	Line        int
+	Email, Name string
+	Vars        map[string]string
+}
+
+// at returns the n-th recipient, from 1, or the last one; nil where there is
+// none.
+func (l *addressList) at(n int) *listed {
+	if len(l.Rows) == 0 {
+		return nil
+	}
+	return &l.Rows[min(n, len(l.Rows))-1]
+}
+
+func (l *addressList) only(one listed) *addressList { return &addressList{Rows: []listed{one}} }
+
+// recipient is how placeholders see it.
+func (l *listed) recipient() models.Recipient {
+	r := models.Recipient{Email: l.Email, Name: l.Name, Vars: l.Vars}
+	if a, err := mail.ParseAddress(l.Email); err == nil {
+		r.Email = a.Address
+		if r.Name == "" {
+			r.Name = a.Name
+		}
+	}
+	return r
+}
+
+// emailColumns and nameColumns are headings that say what a column holds.
+var (
+	emailColumns = []string{"email", "e-mail", "mail", "address", "email address", "recipient", "to"}
+	nameColumns  = []string{"name", "full name", "fullname"}
+)
+
+// parseList reads a list. It never gives up the good part for the sake of the
+// rest: a Problem says where it ended.
+func parseList(s string) *addressList {
+	first, _, _ := strings.Cut(strings.TrimLeft(s, "\n \t"), "\n")
+	separator := separatorOf(first)
+	if columns := headings(first, separator); slices.ContainsFunc(columns, isEmailColumn) {
+		return parseTable(s, separator)
+	}
+	l := &addressList{}
+	for i, line := range strings.Split(s, "\n") {
+		for _, one := range splitAddresses(line) {
+			l.Rows = append(l.Rows, listed{Line: i + 1, Email: one})
+		}
+	}
+	return l
+}
+
+func isEmailColumn(c string) bool { return slices.Contains(emailColumns, c) }
+
+// separatorOf guesses what stands between the columns of a table.
+func separatorOf(heading string) rune {
+	best, most := ',', 0
+	for _, c := range []rune{',', ';', '\t'} {
+		if n := strings.Count(heading, string(c)); n > most {
+			best, most = c, n
+		}
+	}
+	return best
+}
+
+func headings(line string, separator rune) []string {
+	var out []string
+	for c := range strings.SplitSeq(line, string(separator)) {
+		out = append(out, strings.ToLower(strings.Trim(strings.TrimSpace(c), `"`)))
+	}
+	return out
+}
+
+// splitAddresses splits a line at commas and semicolons that stand outside of
+// quotes and angle brackets.
+func splitAddresses(line string) []string {
+	var out []string
+	begin, quoted, angled := 0, false, false
+	add := func(end int) {
+		if one := strings.TrimSpace(line[begin:end]); one != "" {
+			out = append(out, one)
+		}
+		begin = end + 1
+	}
+	for i, c := range line {
+		switch {
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '<' || c == '>':
+			angled = c == '<'
+		case (c == ',' || c == ';') && !angled:
+			add(i)
+		}
+	}
+	add(len(line))
+	return out
+}
+
+// parseTable reads a table whose first line names its columns.
+func parseTable(s string, separator rune) *addressList {
+	l := &addressList{}
+	r := csv.NewReader(strings.NewReader(s))
+	r.Comma, r.FieldsPerRecord, r.TrimLeadingSpace, r.LazyQuotes, r.ReuseRecord = separator, -1, true, true, true
+	var columns []string
+	for {
+		fields, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return l
+		}
+		if err != nil {
+			l.Problem = "The table cannot be read: " + err.Error() + "."
+			return l
+		}
+		if columns == nil {
+			columns = columnsOf(fields)
+			for _, c := range columns {
+				if c != "email" && c != "name" && c != "" {
+					l.Columns = append(l.Columns, c)
+				}
+			}
+			continue
+		}
+		line, _ := r.FieldPos(0)
+		l.Rows = append(l.Rows, rowOf(columns, fields, line))
+	}
+}
+
+// columnsOf turns headings into names of variables: "First name" is first_name.
+func columnsOf(fields []string) []string {
+	out := make([]string, len(fields))
+	for i, f := range fields {
+		c := strings.ToLower(strings.TrimSpace(f))
+		switch {
+		case isEmailColumn(c) && !slices.Contains(out, "email"):
+			out[i] = "email"
+		case slices.Contains(nameColumns, c) && !slices.Contains(out, "name"):
+			out[i] = "name"
+		default:
+			out[i] = variableName(f)
+		}
+	}
+	return out
+}
+
+// variableName keeps what a placeholder may be called.
+func variableName(s string) string {
+	s = strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' {
+			return c
+		}
+		return '_'
+	}, strings.TrimSpace(s))
+	if s != "" && !models.ValidVar(s) {
+		s = "_" + s
+	}
+	return s[:min(len(s), 64)]
+}
+
+func rowOf(columns, fields []string, line int) listed {
+	out := listed{Line: line}
+	for i, value := range fields {
+		switch value = strings.TrimSpace(value); {
+		case i >= len(columns) || columns[i] == "":
+		case columns[i] == "email":
+			out.Email = value
+		case columns[i] == "name":
+			out.Name = value
+		default:
+			if out.Vars == nil {
+				out.Vars = map[string]string{}
+			}
+			out.Vars[columns[i]] = value
+		}
+	}
+	return out
+}
