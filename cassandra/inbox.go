@@ -93,12 +93,31 @@ func (s *Store) InboxDone(ctx context.Context, ids ...models.ID) error {
 	}, "mark %d posts", len(ids))
 }
 
+// Posts implements models.Store.
+func (s *Store) Posts(ctx context.Context, from, to time.Time) iter.Seq2[models.Inbox, error] {
+	return func(yield func(models.Inbox, error) bool) {
+		for shard := range shards {
+			for in, err := range s.arrivals(ctx, shard, from, to, true) {
+				if !yield(in, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Pending implements models.Store. Posts come in the order of their IDs,
 // without body and replay.
 func (s *Store) Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.Inbox, error] {
+	return s.arrivals(ctx, shard, from, to, false)
+}
+
+// arrivals yields the posts of a shard; those that are worked off only if all
+// are asked for.
+func (s *Store) arrivals(ctx context.Context, shard int, from, to time.Time, all bool) iter.Seq2[models.Inbox, error] {
 	first, end := max(ceilMilli(from), time.Now().Add(-inboxKeep-24*time.Hour).UnixMilli()), ceilMilli(to)
 	if first >= end {
-		return empty[models.Inbox](ctx, s, "pending posts of shard %d", shard)
+		return empty[models.Inbox](ctx, s, "posts of shard %d", shard)
 	}
 	type post struct {
 		models.Inbox
@@ -116,13 +135,13 @@ func (s *Store) Pending(ctx context.Context, shard int, from, to time.Time) iter
 			shard, bucket, idFrom(first), idFrom(end))
 		var open []models.Inbox
 		for i := range posts {
-			if !posts[i].done {
+			if all || !posts[i].done {
 				open = append(open, posts[i].Inbox)
 			}
 		}
 		return open, next, err
 	}
-	return cursor(ctx, s, first/timeBucket, (end-1)/timeBucket, find, "pending posts of shard %d", shard)
+	return cursor(ctx, s, first/timeBucket, (end-1)/timeBucket, find, "posts of shard %d", shard)
 }
 
 // Witness implements models.Store. Of each span under a key one post is kept:

@@ -106,39 +106,43 @@ func (e *Engine) workOff(ctx context.Context, ids []models.ID) (int, error) {
 	if err != nil || len(posts) == 0 {
 		return n, err
 	}
-	work := &eventWork{byChunk: map[models.ID]*chunkEvents{}}
+	return n, e.take(ctx, posts, &eventWork{byChunk: map[models.ID]*chunkEvents{}})
+}
+
+// take works posts off that were read.
+func (e *Engine) take(ctx context.Context, posts []models.Inbox, work *eventWork) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(storeAtOnce)
 	for i := range posts {
 		g.Go(func() error { return e.readPost(gctx, &posts[i], work) })
 	}
 	if err := g.Wait(); err != nil {
-		return n, err
+		return err
 	}
 	if err := e.admitEvents(ctx, work); err != nil {
-		return n, err
+		return err
 	}
 	if len(work.facts) > 0 {
 		if err := e.store.PutFacts(ctx, work.facts...); err != nil {
-			return n, err
+			return err
 		}
 	}
 	work.facts = nil // stored: what follows needs the chunks alone
 	if err := e.markPosts(ctx, work); err != nil {
-		return n, err
+		return err
 	}
 	if err := e.rerouteFailures(ctx, work); err != nil {
-		return n, err
+		return err
 	}
 	for _, id := range work.done {
 		e.worked.put(id, struct{}{})
 	}
-	return n, nil
+	return nil
 }
 
 // readPosts reads posts until their bodies come to postBytes, and says how many
-// of ids that were. It leaves out what was announced again while it waited. How large a post is shows when it is read: so a few are read
-// together, the more the smaller they turn out to be, and what does not fit any
+// of ids that were. It leaves out what was announced again while it
+// waited. How large a post is shows when it is read: so a few are read together, the more the smaller they turn out to be, and what does not fit any
 // more is left to the next group.
 func (e *Engine) readPosts(ctx context.Context, ids []models.ID) (posts []models.Inbox, n int, err error) {
 	size, largest := 0, 0
@@ -181,6 +185,7 @@ type eventWork struct {
 	done    []models.ID // posts that leave nothing to be counted
 	byChunk map[models.ID]*chunkEvents
 	facts   []models.ChunkFact
+	reading int64 // of events that are read again: see models.Event
 }
 
 func (w *eventWork) settle(post models.ID) {
@@ -265,7 +270,7 @@ func (e *Engine) readPost(ctx context.Context, in *models.Inbox, work *eventWork
 		list := c.of(in.ID, n)
 		for i := range rest[:n] {
 			ev := rest[i].Event
-			ev.Recipient, ev.Account, ev.Text = rest[i].Log.Recipient(), in.Account, clip(ev.Text)
+			ev.Recipient, ev.Account, ev.Text, ev.Reading = rest[i].Log.Recipient(), in.Account, clip(ev.Text), work.reading
 			*list = append(*list, ev)
 		}
 		rest = rest[n:]
@@ -298,6 +303,12 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 	if err != nil {
 		return err
 	}
+	var known map[models.Event]bool
+	if work.reading > 0 {
+		if known, err = e.knownEvents(ctx, id); err != nil {
+			return err
+		}
+	}
 	// The events of all posts at hand about this chunk are one fact: Mailgun
 	// posts them one by one.
 	var posts []models.ID
@@ -321,6 +332,9 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 				e.refuse(id, ev)
 				continue
 			}
+			if known[asRead(*ev)] {
+				continue // it was read like this before
+			}
 			e.counts.eventsTaken.Add(1)
 			c.taken = true
 			c.failed = c.failed || ev.Kind.Failure()
@@ -333,7 +347,11 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 	}
 	c.posts = nil // the fact holds what counts
 	if len(ours) > 0 {
-		work.fact(id, models.Fact{Key: models.EventsKey(posts...), Events: ours})
+		key := models.EventsKey(posts...)
+		if work.reading > 0 {
+			key = models.ReadingKey(work.reading, posts...)
+		}
+		work.fact(id, models.Fact{Key: key, Events: ours})
 	}
 	return nil
 }

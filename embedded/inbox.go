@@ -93,6 +93,21 @@ func (s *Store) Pending(ctx context.Context, shard int, from, to time.Time) iter
 	return pages(ctx, s, fmt.Sprintf("pending posts of shard %d", shard), next)
 }
 
+// Posts implements models.Store.
+func (s *Store) Posts(ctx context.Context, from, to time.Time) iter.Seq2[models.Inbox, error] {
+	return pages(ctx, s, "posts", func(c *conn, last *models.Inbox) (page []models.Inbox, err error) {
+		after, op := idFrom(from), `>=`
+		if last != nil {
+			after, op = last.ID, `>`
+		}
+		err = c.query(`SELECT id, account FROM inbox WHERE id `+op+` ? AND id < ? ORDER BY id LIMIT ?`, func(row []driver.Value) error {
+			page = append(page, models.Inbox{ID: idOf(row[0]), Account: row[1].(string)})
+			return nil
+		}, after, idFrom(to), pageRows)
+		return page, err
+	})
+}
+
 // witnessDays is how many days before and after that of a post are searched
 // for others under its key. Sweep keeps no fewer.
 const witnessDays = 3

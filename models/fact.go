@@ -108,6 +108,11 @@ type Event struct {
 	Enhanced    string    `json:"e,omitempty"`  // enhanced status code, "5.1.1"
 	Text        string    `json:"tx,omitempty"` // the receiving server's or provider's words, at most 500 bytes
 	Async       bool      `json:"as,omitempty"` // a bounce after an acceptance by the receiving server
+
+	// Reading is 0 when the post was read for the first time, and higher when it
+	// was read again, by a parser that was mended: the newest reading of an event
+	// counts.
+	Reading int64 `json:"rd,omitempty"`
 }
 
 // Fact is something that is known to have happened to recipients of a chunk.
@@ -140,6 +145,11 @@ func EventsKey(posts ...ID) string {
 		_, _ = h.Write(id[:])
 	}
 	return "g" + hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// ReadingKey is EventsKey for posts that were read again.
+func ReadingKey(reading int64, posts ...ID) string {
+	return "r" + strconv.FormatInt(reading, 10) + "." + EventsKey(posts...)
 }
 
 // MaxText bounds the words of a provider that are kept with a fact.

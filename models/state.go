@@ -226,6 +226,9 @@ func distinctFacts(facts []Fact) []Fact {
 	return slices.CompactFunc(facts, func(a, b Fact) bool { return a.Key == b.Key })
 }
 
+// Events lists the events among facts, each once, as it was read last.
+func Events(facts []Fact) []*Event { return distinctEvents(facts) }
+
 // distinctEvents drops repeats of an event under the provider's id and puts the
 // rest into an order of their own.
 func distinctEvents(facts []Fact) []*Event {
@@ -237,10 +240,15 @@ func distinctEvents(facts []Fact) []*Event {
 		return nil
 	}
 	out := make([]*Event, 0, n)
+	again := false
 	for i := range facts {
 		for k := range facts[i].Events {
 			out = append(out, &facts[i].Events[k])
+			again = again || facts[i].Events[k].Reading > 0
 		}
+	}
+	if again {
+		out = newestReadings(out)
 	}
 	slices.SortFunc(out, func(a, b *Event) int {
 		return cmp.Or(cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Recipient, b.Recipient), a.At.Compare(b.At),
@@ -249,6 +257,20 @@ func distinctEvents(facts []Fact) []*Event {
 	return slices.CompactFunc(out, func(a, b *Event) bool {
 		return a.ID == b.ID && a.Kind == b.Kind && a.Account == b.Account && a.Attempt == b.Attempt && a.Recipient == b.Recipient
 	})
+}
+
+// newestReadings drops events of which a newer reading is there.
+func newestReadings(events []*Event) []*Event {
+	type key struct {
+		account, id        string
+		attempt, recipient int
+	}
+	newest := map[key]int64{}
+	of := func(e *Event) key { return key{e.Account, e.ID, e.Attempt, e.Recipient} }
+	for _, e := range events {
+		newest[of(e)] = max(newest[of(e)], e.Reading)
+	}
+	return slices.DeleteFunc(events, func(e *Event) bool { return e.Reading < newest[of(e)] })
 }
 
 func openTries(e *Entry, size int) attempted {

@@ -329,3 +329,28 @@ func BenchmarkResolve1000(b *testing.B) {
 		}
 	}
 }
+
+// TestNewestReadingCounts: an event that was read again counts as it was read
+// last, in whatever order the readings come.
+func TestNewestReadingCounts(t *testing.T) {
+	t.Parallel()
+	entries := []Entry{{Number: 1, Kind: Attempt, Account: "sg", Recipients: SetTo(1)}}
+	read := func(reading int64, kind EventKind) Fact {
+		e := Event{ID: "x", Recipient: 1, Attempt: 1, Account: "sg", Kind: kind, Reading: reading}
+		if kind.Failure() {
+			e.Reason = MailboxInvalid
+		}
+		return Fact{Key: ReadingKey(reading, ID{}), Events: []Event{e}}
+	}
+	a, b, c := read(0, Delivered), read(5, Bounced), read(9, Delivered)
+	for _, facts := range [][]Fact{{a, b}, {b, a}, {b, a, b, a}} {
+		if s := Resolve(1, entries, facts).Status(1); s.State != Failed || s.Reason != MailboxInvalid {
+			t.Errorf("%+v", s)
+		}
+	}
+	for _, facts := range [][]Fact{{a, b, c}, {c, b, a}, {b, c}} {
+		if s := Resolve(1, entries, facts).Status(1); s.State != Success {
+			t.Errorf("%+v", s)
+		}
+	}
+}

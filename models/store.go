@@ -234,6 +234,9 @@ type InboxStore interface {
 	// Pending yields the IDs of posts of a shard (ID.Shard) that arrived in
 	// [from, to) and are not marked as worked off, with their account.
 	Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[Inbox, error]
+	// Posts yields the IDs of all posts that arrived in [from, to), worked off or
+	// not, with their account. The order is not set.
+	Posts(ctx context.Context, from, to time.Time) iter.Seq2[Inbox, error]
 	// Witness records that digest came under key, in the post seen at ID in,
 	// and returns the digest of the oldest post (by ID) that is recorded
 	// under key. Records last at least 48 hours.

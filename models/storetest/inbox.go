@@ -18,6 +18,7 @@ func inboxCases() []testCase {
 		{"Inbox/Done", testInboxDone},
 		{"Inbox/PendingRanges", testInboxPending},
 		{"Inbox/Concurrent", testInboxConcurrent},
+		{"Inbox/AllPosts", testInboxPosts},
 		{"Witness/OldestWins", testWitness},
 		{"Witness/Concurrent", testWitnessConcurrent},
 	}
@@ -51,6 +52,30 @@ func testInbox(t *testing.T, s models.Store) {
 	got, err = s.Inbox(ctx, missing)
 	require.NoError(t, err)
 	require.Empty(t, got)
+}
+
+func testInboxPosts(t *testing.T, s models.Store) {
+	ctx := t.Context()
+	at := now().Add(-26 * time.Hour)
+	var want []models.ID
+	for i := range 60 {
+		p := post(at.Add(time.Duration(i)*time.Minute), "x")
+		require.NoError(t, s.PutInbox(ctx, p))
+		if i%3 == 0 {
+			require.NoError(t, s.InboxDone(ctx, p.ID))
+		}
+		if i >= 10 && i < 50 {
+			want = append(want, p.ID)
+		}
+	}
+	var got []models.ID
+	for _, p := range collect(t, s.Posts(ctx, at.Add(10*time.Minute), at.Add(50*time.Minute))) {
+		require.Equal(t, "sg-eu", p.Account)
+		if slices.Contains(want, p.ID) {
+			got = append(got, p.ID)
+		}
+	}
+	require.ElementsMatch(t, want, got, "worked off or not")
 }
 
 // pendingOf reads the pending posts of all shards that are among own.

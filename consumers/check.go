@@ -1,0 +1,353 @@
+package consumers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Check counts everything anew: every chunk from its ledger and facts, every
+// batch from its chunks, every day of a user from its batches; and compares it
+// with what is stored and shown.
+
+// CheckOptions say what is checked.
+type CheckOptions struct {
+	User   string        // only this one's; empty: all
+	From   time.Time     // batches accepted in [From, To); zero: all
+	To     time.Time     // zero: until now
+	Repair bool          // renew what is wrong
+	Settle time.Duration // how long a difference may last while mail flows; default 15 seconds
+
+	Found    func(Difference)
+	Progress func(Checked)
+}
+
+// Checked is how far a check is.
+type Checked struct {
+	Users       int   `json:"users"`
+	Batches     int   `json:"batches"`
+	Chunks      int   `json:"chunks"`
+	Recipients  int64 `json:"recipients"`
+	Days        int   `json:"days"`
+	Differences int   `json:"differences"`
+	Repaired    int   `json:"repaired"`
+}
+
+// Difference is a sum that is not what a recount says.
+type Difference struct {
+	What    string         `json:"what"` // chunk, batch or day
+	User    string         `json:"user"`
+	ID      string         `json:"id"` // of the chunk or batch; the date of a day
+	Shown   models.Summary `json:"shown"`
+	Counted models.Summary `json:"counted"`
+}
+
+// String says it in a line.
+func (d Difference) String() string {
+	short := func(s *models.Summary) string {
+		return fmt.Sprintf("accepted %d = queued %d + success %d + failed %d + cancelled %d", s.Accepted, s.Queued, s.Success, s.Failed, s.Cancelled)
+	}
+	return fmt.Sprintf("%s %s of user %s: shown %s; counted %s", d.What, d.ID, d.User, short(&d.Shown), short(&d.Counted))
+}
+
+const (
+	checkPage   = 50
+	checkAtOnce = 8
+	settleTime  = 15 * time.Second
+)
+
+// check is one run.
+type check struct {
+	e   *Engine
+	o   CheckOptions
+	out Checked
+}
+
+// Check runs through everything and reports each difference.
+func (e *Engine) Check(ctx context.Context, o CheckOptions) (Checked, error) {
+	if o.Found == nil {
+		o.Found = func(Difference) {}
+	}
+	if o.Progress == nil {
+		o.Progress = func(Checked) {}
+	}
+	if o.Settle <= 0 {
+		o.Settle = settleTime
+	}
+	if o.To.IsZero() {
+		o.To = time.Now().Add(time.Hour)
+	}
+	c := &check{e: e, o: o}
+	users, err := e.store.Users(ctx)
+	if err != nil {
+		return c.out, err
+	}
+	for i := range users {
+		if o.User != "" && users[i].ID != o.User {
+			continue
+		}
+		c.out.Users++
+		if err := c.user(ctx, users[i].ID); err != nil {
+			return c.out, err
+		}
+	}
+	return c.out, nil
+}
+
+// user checks a user's batches, newest first, and each day when it is complete.
+func (c *check) user(ctx context.Context, user string) error {
+	before := models.MinID(c.o.To)
+	days := map[time.Time]models.Summary{} // of the recount
+	for {
+		page, err := c.e.store.Batches(ctx, user, before, checkPage)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			b := &page[i]
+			if b.Created().Before(c.o.From) {
+				page = page[:i]
+				break
+			}
+			sum, err := c.batch(ctx, b)
+			if err != nil {
+				return err
+			}
+			day := days[dayOf(b.Created())]
+			day.Add(&sum)
+			days[dayOf(b.Created())] = day
+		}
+		c.o.Progress(c.out)
+		if len(page) < checkPage {
+			break
+		}
+		before = page[len(page)-1].ID
+	}
+	for day, counted := range days {
+		if day.Before(c.o.From) || day.AddDate(0, 0, 1).After(c.o.To) && !c.o.To.After(time.Now()) {
+			continue // only a part of it was counted
+		}
+		c.out.Days++
+		if err := c.day(ctx, user, day, counted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func dayOf(t time.Time) time.Time { return t.UTC().Truncate(24 * time.Hour) }
+
+// batch recounts a batch and compares every chunk's summary.
+func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, error) {
+	stored := map[int]models.Summary{}
+	for s, err := range c.e.store.Summaries(ctx, b.User, b.ID, 0) {
+		if err != nil {
+			return models.Summary{}, err
+		}
+		stored[s.Chunk.ChunkNumber()] = s.Summary
+	}
+	counted := make([]models.Summary, b.Chunks)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(checkAtOnce)
+	for n := range b.Chunks {
+		g.Go(func() error {
+			k, err := c.e.look(gctx, b.ID.Chunk(n))
+			if err == nil {
+				counted[n] = k.view.Summary()
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return models.Summary{}, err
+	}
+	var total models.Summary
+	for n := range counted {
+		shown := stored[n]
+		if shown.Accepted == 0 { // nothing was stored yet: it counts as queued
+			shown = models.Summary{Accepted: int64(b.ChunkSize(n)), Queued: int64(b.ChunkSize(n)), Untried: int64(b.ChunkSize(n))}
+		}
+		if !same(&shown, &counted[n]) {
+			sum, err := c.differs(ctx, b, n)
+			if err != nil {
+				return models.Summary{}, err
+			}
+			counted[n] = sum
+		}
+		total.Add(&counted[n])
+	}
+	c.out.Batches++
+	c.out.Chunks += b.Chunks
+	c.out.Recipients += int64(b.Recipients)
+	if total.Accepted != int64(b.Recipients) || !total.Balanced() {
+		c.found(Difference{What: "batch", User: b.User, ID: b.ID.String(), Shown: models.Summary{Accepted: int64(b.Recipients)}, Counted: total})
+	}
+	return total, nil
+}
+
+// differs waits whether a chunk's summary is renewed by itself, as it is while
+// mail flows, and reports it if not. It returns the newest recount.
+func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Summary, error) {
+	id := b.ID.Chunk(n)
+	since := time.Now() // of the newest change of the record
+	version := int64(-1)
+	for {
+		k, err := c.e.look(ctx, id)
+		if err != nil {
+			return models.Summary{}, err
+		}
+		counted := k.view.Summary()
+		shown, err := c.shown(ctx, b, n)
+		if err != nil || same(&shown, &counted) {
+			return counted, err
+		}
+		if counted.Version != version {
+			version, since = counted.Version, time.Now()
+		}
+		if time.Since(since) >= c.o.Settle {
+			c.found(Difference{What: "chunk", User: b.User, ID: id.String(), Shown: shown, Counted: counted})
+			if c.o.Repair {
+				c.e.summaries.mark(b.User, id)
+				if err := c.e.Flush(ctx); err != nil {
+					return counted, err
+				}
+				c.out.Repaired++
+			}
+			return counted, nil
+		}
+		select {
+		case <-time.After(min(time.Second, c.o.Settle/4)):
+		case <-ctx.Done():
+			return counted, ctx.Err()
+		}
+	}
+}
+
+func (c *check) shown(ctx context.Context, b *models.Batch, n int) (models.Summary, error) {
+	for s, err := range c.e.store.Summaries(ctx, b.User, b.ID, n) {
+		if err != nil {
+			return models.Summary{}, err
+		}
+		if s.Chunk.ChunkNumber() == n {
+			return s.Summary, nil
+		}
+		break
+	}
+	size := int64(b.ChunkSize(n))
+	return models.Summary{Accepted: size, Queued: size, Untried: size}, nil
+}
+
+// day compares the sum of a user's day. While mail flows the two are read at
+// different moments, so a difference must last.
+func (c *check) day(ctx context.Context, user string, day time.Time, counted models.Summary) error {
+	read := func() (models.Summary, error) {
+		nodes, err := c.e.store.Nodes(ctx, user, models.Day, day, day.AddDate(0, 0, 1))
+		if err != nil || len(nodes) == 0 {
+			return models.Summary{}, err
+		}
+		return nodes[0].Summary, nil
+	}
+	for began := time.Now(); ; {
+		shown, err := read()
+		if err != nil || same(&shown, &counted) {
+			return err
+		}
+		if time.Since(began) >= c.o.Settle {
+			c.found(Difference{What: "day", User: user, ID: day.Format(time.DateOnly), Shown: shown, Counted: counted})
+			if c.o.Repair {
+				c.out.Repaired++
+				return c.repairDay(ctx, user, day)
+			}
+			return nil
+		}
+		select {
+		case <-time.After(min(time.Second, c.o.Settle/4)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if counted, err = c.recountDay(ctx, user, day); err != nil {
+			return err
+		}
+	}
+}
+
+// batchesOf calls f for the batches of a user's day.
+func (c *check) batchesOf(ctx context.Context, user string, day time.Time, f func(*models.Batch) error) error {
+	for before := models.MinID(day.AddDate(0, 0, 1)); ; {
+		page, err := c.e.store.Batches(ctx, user, before, checkPage)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			if page[i].Created().Before(day) {
+				return nil
+			}
+			if err := f(&page[i]); err != nil {
+				return err
+			}
+		}
+		if len(page) < checkPage {
+			return nil
+		}
+		before = page[len(page)-1].ID
+	}
+}
+
+// recountDay sums the chunk summaries of a day, which were checked before.
+func (c *check) recountDay(ctx context.Context, user string, day time.Time) (total models.Summary, err error) {
+	err = c.batchesOf(ctx, user, day, func(b *models.Batch) error {
+		var sum models.Summary
+		for s, err := range c.e.store.Summaries(ctx, user, b.ID, 0) {
+			if err != nil {
+				return err
+			}
+			sum.Add(&s.Summary)
+		}
+		sum = b.Total(sum)
+		total.Add(&sum)
+		return nil
+	})
+	return total, err
+}
+
+// repairDay renews the sums of a day from the chunk summaries upwards.
+func (c *check) repairDay(ctx context.Context, user string, day time.Time) error {
+	spans := map[models.Level]map[time.Time]bool{}
+	err := c.batchesOf(ctx, user, day, func(b *models.Batch) error {
+		for _, level := range models.Levels {
+			if spans[level] == nil {
+				spans[level] = map[time.Time]bool{}
+			}
+			spans[level][models.SpanOf(user, level, b.Created()).Start] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, level := range models.Levels {
+		for start := range maps.Keys(spans[level]) {
+			if _, err := c.e.store.RollUp(ctx, models.Span{User: user, Level: level, Start: start}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *check) found(d Difference) {
+	c.out.Differences++
+	c.o.Found(d)
+}
+
+// same compares what people see of two sums.
+func same(a, b *models.Summary) bool {
+	return a.Accepted == b.Accepted && a.Queued == b.Queued && a.Success == b.Success && a.Failed == b.Failed && a.Cancelled == b.Cancelled &&
+		a.Unconfirmed == b.Unconfirmed && a.Rerouted == b.Rerouted && a.MayDouble == b.MayDouble && a.Doubled == b.Doubled &&
+		maps.Equal(a.Reasons, b.Reasons) && maps.Equal(a.Accounts, b.Accounts)
+}

@@ -1,0 +1,130 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// flushed waits until every mark is gone.
+func (r *rig) flushed() {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool { return r.engine.Pending() == 0 }, patience, 5*time.Millisecond)
+}
+
+// TestCheck finds sums that were damaged, and mends them.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	sg, mg := newScripted("sg", always(models.Unavailable)), newScripted("mg", always(models.Accepted))
+	r := newRig(t, fast(), nil, sg, mg)
+	ctx := t.Context()
+	require.NoError(t, r.store.CreateUser(ctx, models.User{ID: r.user, Name: "u", Created: time.Now().UTC()}))
+	var batches []*models.Batch
+	for n := range 5 {
+		batches = append(batches, r.batch(10+n, true, nil))
+	}
+	waiting := r.batch(7, false, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg"} })
+	for _, b := range batches {
+		r.done(b)
+	}
+	_ = waiting
+	run := func(repair bool) (Checked, []Difference) {
+		var list []Difference
+		out, err := r.engine.Check(ctx, CheckOptions{Repair: repair, Settle: 200 * time.Millisecond, Found: func(d Difference) { list = append(list, d) }})
+		require.NoError(t, err)
+		return out, list
+	}
+	var out Checked
+	require.Eventually(t, func() bool { out, _ = run(false); return out.Differences == 0 }, patience, 50*time.Millisecond)
+	require.Equal(t, 6, out.Batches)
+	require.EqualValues(t, 10+11+12+13+14+7, out.Recipients)
+	require.Equal(t, 1, out.Days)
+
+	// A summary that lies, under the version of the truth.
+	r.flushed()
+	sum := r.view(batches[1]).Summary()
+	lie := sum
+	lie.Success, lie.Failed = 0, lie.Success
+	require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[1].ID, Summary: lie}))
+	for _, level := range models.Levels {
+		_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, batches[1].Created()))
+		require.NoError(t, err)
+	}
+	out, list := run(false)
+	require.NotZero(t, out.Differences)
+	require.Equal(t, "chunk", list[0].What)
+	require.Equal(t, batches[1].ID.String(), list[0].ID)
+	require.Equal(t, sum.Success, list[0].Counted.Success)
+	require.Contains(t, list[0].String(), "failed 11")
+	out, _ = run(true)
+	require.NotZero(t, out.Repaired)
+	out, list = run(false)
+	require.Empty(t, list)
+	require.Zero(t, out.Differences)
+}
+
+// mended is a provider whose parser once took a bounce for a delivery.
+type mended struct {
+	*scripted
+	fixed bool
+}
+
+func (p *mended) Parse(body []byte) models.Parsed {
+	out := p.scripted.Parse(body)
+	for i := range out.Events {
+		if ev := &out.Events[i].Event; ev.Text == "no such user" && !p.fixed {
+			ev.Kind = models.Delivered
+		}
+	}
+	return out
+}
+
+// TestReplay: the same parser changes nothing; a mended one corrects logs and
+// sums, and the newest reading stands however often it is repeated.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	p := &mended{scripted: newScripted("mg", always(models.Accepted))}
+	r := emptyRig(t, nil, "mg")
+	account := Account{Provider: p, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
+	r.engine = r.start(fast(), []Account{account})
+	ctx := t.Context()
+	b := r.batch(6, true, nil)
+	require.Eventually(t, func() bool { return r.view(b).Status(6).Last.Verdict == models.Taken }, patience, 5*time.Millisecond)
+	for n := 1; n <= 6; n++ {
+		ev := models.ParsedEvent{Log: b.ID.Log(n), Event: models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Delivered, At: time.Now()}}
+		if n%2 == 0 {
+			ev.Event.Kind, ev.Event.Reason, ev.Event.Text = models.Bounced, models.MailboxInvalid, "no such user"
+		}
+		body, err := json.Marshal([]models.ParsedEvent{ev})
+		require.NoError(t, err)
+		in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "mg", Body: body}
+		require.NoError(t, r.store.PutInbox(ctx, in))
+		require.NoError(t, r.broker.Publish(ctx, models.Message{Kind: models.EventMessage, Account: "mg", ID: in.ID}))
+	}
+	require.EqualValues(t, 6, r.done(b).Summary().Success, "as it was read at first")
+	before := r.view(b)
+	replay := func() Replayed {
+		out, err := r.engine.Replay(context.Background(), b.Created().Add(-time.Minute), time.Now().Add(time.Minute), func(Replayed) {})
+		require.NoError(t, err)
+		require.Equal(t, 6, out.Posts)
+		return out
+	}
+	require.Zero(t, replay().Events)
+	require.Equal(t, before.Logs, r.view(b).Logs)
+	require.Equal(t, before.Version, r.view(b).Version, "nothing is written twice")
+
+	p.fixed = true
+	require.EqualValues(t, 3, replay().Events)
+	sum := r.view(b).Summary()
+	require.EqualValues(t, 3, sum.Success)
+	require.EqualValues(t, 3, sum.Reasons[models.MailboxInvalid])
+	after := r.view(b)
+	require.Zero(t, replay().Events)
+	require.Equal(t, after.Logs, r.view(b).Logs)
+}

@@ -1,0 +1,82 @@
+package consumers
+
+import (
+	"context"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Replayed is what working the inbox off again came to.
+type Replayed struct {
+	Posts  int   `json:"posts"`
+	Events int64 `json:"events"` // that were read otherwise than before
+}
+
+// replayAtOnce is how many posts are read together.
+const replayAtOnce = 16
+
+// Replay works off again what arrived in [from, to), with the parsers of this
+// program: what they read otherwise than before replaces what was read then. The
+// same parsers change nothing. progress is told now and then how far it is.
+func (e *Engine) Replay(ctx context.Context, from, to time.Time, progress func(Replayed)) (Replayed, error) {
+	var out Replayed
+	before := e.counts.eventsTaken.Load()
+	reading := time.Now().UnixMilli()
+	var ids []models.ID
+	work := func() error {
+		posts, err := e.store.Inbox(ctx, ids...)
+		if err != nil {
+			return err
+		}
+		ids = ids[:0]
+		if err := e.take(ctx, posts, &eventWork{byChunk: map[models.ID]*chunkEvents{}, reading: reading}); err != nil {
+			return err
+		}
+		out.Posts += len(posts)
+		out.Events = e.counts.eventsTaken.Load() - before
+		if e.Pending() > 1000 {
+			if err := e.Flush(ctx); err != nil {
+				return err
+			}
+		}
+		progress(out)
+		return nil
+	}
+	for in, err := range e.store.Posts(ctx, from, to) {
+		if err != nil {
+			return out, err
+		}
+		if ids = append(ids, in.ID); len(ids) == replayAtOnce {
+			if err := work(); err != nil {
+				return out, err
+			}
+		}
+	}
+	if len(ids) > 0 {
+		if err := work(); err != nil {
+			return out, err
+		}
+	}
+	return out, e.Flush(ctx)
+}
+
+// asRead is what a parser made of an event, whenever it read it.
+func asRead(ev models.Event) models.Event {
+	ev.Reading = 0
+	ev.At = ev.At.UTC().Round(0)
+	return ev
+}
+
+// knownEvents are the events of a chunk, as they were read last.
+func (e *Engine) knownEvents(ctx context.Context, id models.ID) (map[models.Event]bool, error) {
+	_, facts, err := e.store.Record(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := map[models.Event]bool{}
+	for _, ev := range models.Events(facts) {
+		out[asRead(*ev)] = true
+	}
+	return out, nil
+}
