@@ -1,10 +1,12 @@
 package api
 
 import (
+	"net/netip"
 	"strings"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -18,13 +20,26 @@ func (s *Server) authenticate(c *gin.Context) {
 		s.fail(c, service.Fail(service.Unauthorized, "no_key", "Send the API key as Authorization: Bearer <key>."))
 		return
 	}
-	who, err := s.svc.Authenticate(c.Request.Context(), secret)
+	var from netip.Addr
+	if peer, err := netip.ParseAddrPort(c.Request.RemoteAddr); err == nil {
+		from = peer.Addr()
+	}
+	who, err := s.svc.Authenticate(c.Request.Context(), secret, from)
 	if err != nil {
 		s.fail(c, err)
 		return
 	}
 	c.Set(callerKey, who)
 	c.Next()
+}
+
+// needs lets pass who has a scope.
+func (s *Server) needs(scope models.Scope) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		if err := caller(c).Need(scope); err != nil {
+			s.fail(c, err)
+		}
+	}
 }
 
 // caller is who calls; authenticate has set it.

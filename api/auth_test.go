@@ -209,6 +209,9 @@ func TestAcceptance(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			f.store.failing("PutBatch", c.put)
+			if c.code == "acceptance_unknown" {
+				f.hasty()
+			}
 			r := f.post(batchOf(t, `{}`))
 			if c.status == 202 {
 				f.accepted(r)

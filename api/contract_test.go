@@ -51,6 +51,51 @@ func (c *contract) check(method, path, contentType, body string, status int, hea
 	c.seen[route.Operation.OperationID+" "+http.StatusText(status)] = true
 }
 
+// checkControl tries everything that steers.
+func (c *contract) checkControl(b *models.Batch) {
+	c.Helper()
+	const js = "application/json"
+	own := c.secret
+	c.secret = c.operator().secret
+	defer func() { c.secret = own }()
+	batch := "/v1/batches/" + b.ID.String()
+	for _, verb := range []string{"stop", "resume", "retry", "release", "cancel"} {
+		c.check("POST", batch+"/"+verb, js, `{"why": "a test"}`, 200, "Idempotency-Key", "k")
+	}
+	c.check("POST", batch+"/resume", js, `{}`, 409)
+	other := c.four()
+	c.story(other)
+	c.check("POST", "/v1/logs/"+other.ID.Log(3).String()+"/release", js, `{}`, 200)
+	c.check("POST", "/v1/logs/"+other.ID.Log(1).String()+"/release", js, `{}`, 409)
+	c.check("POST", "/v1/release", js, `{"account": "sg", "from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`, 200)
+	c.check("POST", "/v1/release", js, `{}`, 422)
+	for _, path := range []string{"/v1/users/bob/pause", "/v1/users/bob/resume", "/v1/accounts/sg/offline", "/v1/accounts/sg/drain", "/v1/accounts/sg/online"} {
+		c.check("POST", path, js, `{"why": "a test"}`, 200)
+		c.check("POST", path, js, `{}`, 403, "Authorization", "Bearer "+own)
+		c.check("POST", path, js, `{`, 400)
+	}
+	c.check("POST", "/v1/blocks", js, `{"domain": "example.com", "why": "a test"}`, 200)
+	c.check("GET", "/v1/blocks", "", "", 200)
+	r := c.get("/v1/blocks")
+	id := regexp.MustCompile(`"id":"([^"]+)"`).FindStringSubmatch(string(r.Body))[1]
+	c.check("DELETE", "/v1/blocks/"+id, "", "", 204)
+	c.check("DELETE", "/v1/blocks/"+id, "", "", 404)
+	for _, path := range []string{"/v1/audit", "/v1/queues", "/v1/parked", "/v1/workers"} {
+		c.check("GET", path, "", "", 200)
+		c.check("GET", path, "", "", 403, "Authorization", "Bearer "+own)
+	}
+	for _, verb := range []string{"POST requeue", "DELETE "} {
+		require.NoError(c, c.broker.Publish(c.Context(), models.Message{Kind: models.LogMessage, Account: "sg", ID: b.ID.Log(1), Lane: models.Bulk}))
+		c.takeOne(models.Queue{Kind: models.LogMessage, Account: "sg", Lane: models.Bulk}, models.Park("a test"))
+		parked, err := c.broker.Parked(c.Context(), 1)
+		require.NoError(c, err)
+		c.check("GET", "/v1/parked", "", "", 200)
+		method, last, _ := strings.Cut(verb, " ")
+		c.check(method, strings.TrimSuffix("/v1/parked/"+parked[0].ID+"/"+last, "/"), js, "", 204)
+		_ = c.broker.Purge(c.Context()) // what was put back
+	}
+}
+
 // TestContract validates answers of every route, good and bad, against the
 // OpenAPI description that is served.
 func TestContract(t *testing.T) {
@@ -92,7 +137,9 @@ func TestContract(t *testing.T) {
 	for _, path := range []string{"/healthz", "/readyz", "/v1/openapi.yaml"} {
 		c.check("GET", path, "", "", 200, "Authorization", "")
 	}
+	c.checkControl(b)
 	f.store.failing("PutBatch", func(int) error { return models.ErrOutcomeUnknown })
+	f.hasty()
 	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 503)
 	f.store.before("Batches", func() { panic("a bug") })
 	c.check("GET", "/v1/batches", "", "", 500)
@@ -109,7 +156,7 @@ func TestContract(t *testing.T) {
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			described[method+" "+strings.ReplaceAll(path, "{id}", ":id")] = true
-			ok := c.seen[op.OperationID+" "+http.StatusText(http.StatusOK)] || c.seen[op.OperationID+" "+http.StatusText(http.StatusAccepted)]
+			ok := c.seen[op.OperationID+" "+http.StatusText(http.StatusOK)] || c.seen[op.OperationID+" "+http.StatusText(http.StatusNoContent)] || c.seen[op.OperationID+" "+http.StatusText(http.StatusAccepted)]
 			require.True(t, ok, "%s was tried", op.OperationID)
 		}
 	}
@@ -151,7 +198,7 @@ func TestErrorsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../docs/errors.md")
 	require.NoError(t, err)
 	documented := map[string]map[string]bool{"problem": {}, "field": {}}
-	byNumber := map[string]string{"400": "Malformed", "401": "Unauthorized", "404": "NotFound", "405": "NotAllowed", "409": "Conflict", "413": "TooLarge",
+	byNumber := map[string]string{"400": "Malformed", "401": "Unauthorized", "403": "Forbidden", "404": "NotFound", "405": "NotAllowed", "409": "Conflict", "413": "TooLarge",
 		"415": "Unsupported", "422": "Invalid", "500": "Internal", "503": "Unavailable"}
 	for _, m := range regexp.MustCompile("(?m)^\\| <a id=\"([a-z_]+)\"></a>`([a-z_]+)` \\| (\\d+) \\|").FindAllStringSubmatch(string(doc), -1) {
 		require.Equal(t, m[1], m[2], "the anchor is the code")
@@ -160,6 +207,6 @@ func TestErrorsAreDocumented(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(doc), -1) {
 		documented["field"][m[1]] = true
 	}
-	require.Len(t, used["problem"], 24)
+	require.Len(t, used["problem"], 30)
 	require.Equal(t, used, documented)
 }

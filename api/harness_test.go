@@ -185,7 +185,7 @@ type setup struct {
 
 func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	t.Helper()
-	st := setup{names: []string{"sg", "mg"}, service: service.Config{SpoolDir: t.TempDir(), SettleTime: 100 * time.Millisecond}}
+	st := setup{names: []string{"sg", "mg"}, service: service.Config{SpoolDir: t.TempDir(), SettleTime: time.Minute}}
 	st.health = func(context.Context) ([]service.Account, error) {
 		return []service.Account{{Name: "sg", Kind: "sendgrid", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsWebhook,
 			Health: &service.Health{State: "open", Since: time.Now().UTC(), Why: "five calls failed", Until: time.Now().UTC()}, Worker: &service.Counters{Calls: 7}},
@@ -222,6 +222,12 @@ func (f *fixture) serve(cfg Config) *service.Service {
 	f.Cleanup(ts.Close)
 	f.url, f.client = ts.URL, ts.Client()
 	return svc
+}
+
+// hasty has the API give up soon on a deciding write that says nothing.
+func (f *fixture) hasty() {
+	f.deps.Config.SettleTime = 100 * time.Millisecond
+	f.serve(Config{})
 }
 
 func (f *fixture) newUser(name string) (id, secret string) {
@@ -340,3 +346,14 @@ type (
 	batchList = service.BatchPage
 	logList   = service.LogPage
 )
+
+// takeOne takes one message from a queue and says what becomes of it.
+func (f *fixture) takeOne(q models.Queue, said models.Disposition) {
+	f.Helper()
+	ctx, cancel := context.WithCancel(f.Context())
+	defer cancel()
+	require.NoError(f, f.broker.Subscribe(ctx, q, 1, func(context.Context, models.Message) models.Disposition {
+		cancel()
+		return said
+	}))
+}

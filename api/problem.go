@@ -32,6 +32,7 @@ var statuses = map[service.Kind]int{
 	service.Internal:     http.StatusInternalServerError,
 	service.Malformed:    http.StatusBadRequest,
 	service.Unauthorized: http.StatusUnauthorized,
+	service.Forbidden:    http.StatusForbidden,
 	service.NotFound:     http.StatusNotFound,
 	service.NotAllowed:   http.StatusMethodNotAllowed,
 	service.Conflict:     http.StatusConflict,

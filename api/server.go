@@ -53,15 +53,48 @@ func New(svc *service.Service, cfg Config) *Server {
 	g.GET("/readyz", s.readyz)
 	g.GET("/v1/openapi.yaml", s.openapi)
 	v1 := g.Group("/v1", s.authenticate)
-	v1.POST("/batches", s.createBatch)
-	v1.GET("/batches", s.listBatches)
-	v1.GET("/batches/:id", s.getBatch)
-	v1.GET("/batches/:id/logs", s.listLogs)
-	v1.GET("/logs/:id", s.getLog)
-	v1.GET("/stats", s.stats)
-	v1.GET("/accounts", s.listAccounts)
+	s.routes(v1)
 	s.engine = g
 	return s
+}
+
+// routes lists everything that wants a key, by the scope that it wants.
+func (s *Server) routes(v1 *gin.RouterGroup) {
+	send := v1.Group("", s.needs(models.ScopeSend))
+	send.POST("/batches", s.createBatch)
+
+	read := v1.Group("", s.needs(models.ScopeRead))
+	read.GET("/batches", s.listBatches)
+	read.GET("/batches/:id", s.getBatch)
+	read.GET("/batches/:id/logs", s.listLogs)
+	read.GET("/logs/:id", s.getLog)
+	read.GET("/stats", s.stats)
+	read.GET("/accounts", s.listAccounts)
+
+	// One's own needs the scope send, everybody's operate.
+	v1.POST("/batches/:id/stop", s.steer(models.StopBatch))
+	v1.POST("/batches/:id/resume", s.steer(models.ResumeBatch))
+	v1.POST("/batches/:id/cancel", s.steer(models.CancelBatch))
+	v1.POST("/batches/:id/retry", s.steer(models.RetryBatch))
+	v1.POST("/batches/:id/release", s.steer(models.ReleaseBatch))
+	v1.POST("/logs/:id/release", s.releaseLog)
+	v1.POST("/release", s.releaseRange)
+
+	operate := v1.Group("", s.needs(models.ScopeOperate))
+	operate.POST("/users/:id/pause", s.switchUser(models.PauseUser))
+	operate.POST("/users/:id/resume", s.switchUser(models.ResumeUser))
+	operate.POST("/accounts/:id/offline", s.switchAccount(models.AccountOffline))
+	operate.POST("/accounts/:id/online", s.switchAccount(models.AccountOnline))
+	operate.POST("/accounts/:id/drain", s.switchAccount(models.AccountDrain))
+	operate.GET("/blocks", s.listBlocks)
+	operate.POST("/blocks", s.addBlock)
+	operate.DELETE("/blocks/:id", s.removeBlock)
+	operate.GET("/audit", s.audit)
+	operate.GET("/queues", s.queues)
+	operate.GET("/parked", s.parked)
+	operate.POST("/parked/:id/requeue", s.requeue)
+	operate.DELETE("/parked/:id", s.discard)
+	operate.GET("/workers", s.workers)
 }
 
 // ServeHTTP implements http.Handler.

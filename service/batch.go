@@ -13,6 +13,9 @@ import (
 type BatchView struct {
 	ID         models.ID            `json:"id"`
 	State      models.BatchState    `json:"state"`
+	Stopped    bool                 `json:"stopped,omitempty"` // by an order; nothing more is handed over until a resume
+	Cancelled  bool                 `json:"cancelled,omitempty"`
+	Waits      string               `json:"waits,omitempty"` // why an order keeps it from going on
 	Subject    string               `json:"subject"`
 	From       models.Address       `json:"from"`
 	ReplyTo    models.Address       `json:"reply_to,omitzero"`
@@ -46,9 +49,18 @@ func (s *Service) total(ctx context.Context, b *models.Batch) (models.Summary, e
 
 func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, error) {
 	sum, err := s.total(ctx, b)
-	return BatchView{ID: b.ID, State: b.StateOf(sum), Subject: b.Content.Subject, From: b.Content.From, ReplyTo: b.Content.ReplyTo,
+	if err != nil {
+		return BatchView{}, err
+	}
+	if err := s.journal.Within(ctx, rulesAge); err != nil {
+		return BatchView{}, err
+	}
+	rules := s.journal.Rules()
+	v := BatchView{ID: b.ID, State: b.StateOf(sum), Subject: b.Content.Subject, From: b.Content.From, ReplyTo: b.Content.ReplyTo,
 		Lane: b.Lane, OnUnknown: b.OnUnknown, Providers: b.Accounts, Recipients: b.Recipients, Duplicates: b.Duplicates,
-		Counts: CountsOf(&sum), CreatedAt: b.Created(), Deadline: b.Deadline}, err
+		Counts: CountsOf(&sum), CreatedAt: b.Created(), Deadline: b.Deadline, Waits: rules.Batch(b).Waits}
+	v.Stopped, v.Cancelled = rules.Stopped(b.ID)
+	return v, nil
 }
 
 // Batches lists the caller's batches, newest first.

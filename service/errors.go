@@ -16,6 +16,7 @@ const (
 	Internal     Kind = iota // a bug
 	Malformed                // the request cannot be read
 	Unauthorized             // nobody is known by these credentials
+	Forbidden                // who asks is known and may not do this
 	NotFound                 // there is no such thing, or it belongs to somebody else
 	NotAllowed               // no such operation on this thing
 	Conflict                 // something stands against it at present

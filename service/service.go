@@ -67,6 +67,7 @@ type Deps struct {
 	Broker   models.Broker
 	Accounts []string                                 // names of the configured accounts
 	Health   func(context.Context) ([]Account, error) // tells of all accounts and their present health
+	Workers  func(context.Context) ([]Worker, error)  // tells of all workers; nil where nobody asks
 	Config   Config
 }
 
@@ -80,6 +81,8 @@ type Service struct {
 	health   func(context.Context) ([]Account, error)
 	known    map[string]bool // account names
 	keys     keyCache
+	journal  *models.Journal
+	workers  func(context.Context) ([]Worker, error)
 	announce map[models.Lane]*announcer // bulk never holds up urgent
 
 	closing sync.Once
@@ -89,7 +92,7 @@ type Service struct {
 func New(d Deps) *Service {
 	cfg := d.Config.withDefaults()
 	s := &Service{cfg: cfg, log: cfg.Logger, store: d.Store, broker: d.Broker, health: d.Health, known: map[string]bool{},
-		announce: map[models.Lane]*announcer{}}
+		announce: map[models.Lane]*announcer{}, journal: models.NewJournal(d.Store), workers: d.Workers}
 	for _, n := range d.Accounts {
 		s.known[n] = true
 	}
@@ -109,11 +112,6 @@ func (s *Service) Close() {
 		}
 		_ = g.Wait() // never an error
 	})
-}
-
-// Caller is who asks.
-type Caller struct {
-	User string // id
 }
 
 // Readiness says whether batches can be accepted.

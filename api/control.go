@@ -1,0 +1,145 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// ordered answers a POST that orders something; its body may say why.
+func ordered[T any](s *Server, c *gin.Context, do func(why string, r service.Repeat) (T, bool, error)) {
+	var why string
+	repeat, err := s.small(c, map[string]any{"why": &why})
+	if err != nil {
+		s.fail(c, err)
+		return
+	}
+	v, replayed, err := do(why, repeat)
+	markReplay(c, replayed && err == nil)
+	answer(s, c, v, err)
+}
+
+// steer is POST /v1/batches/{id}/stop, resume, cancel, retry and release.
+func (s *Server) steer(do models.Action) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		ordered(s, c, func(why string, r service.Repeat) (service.Steered, bool, error) {
+			return s.svc.Steer(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
+		})
+	}
+}
+
+// releaseLog is POST /v1/logs/{id}/release.
+func (s *Server) releaseLog(c *gin.Context) {
+	ordered(s, c, func(why string, r service.Repeat) (service.Steered, bool, error) {
+		return s.svc.ReleaseLog(c.Request.Context(), caller(c), c.Param("id"), why, r)
+	})
+}
+
+// releaseRange is POST /v1/release.
+func (s *Server) releaseRange(c *gin.Context) {
+	var rel service.Release
+	repeat, err := s.small(c, map[string]any{"account": &rel.Account, "from": &rel.From, "to": &rel.To, "why": &rel.Why})
+	if err != nil {
+		s.fail(c, err)
+		return
+	}
+	v, replayed, err := s.svc.ReleaseRange(c.Request.Context(), caller(c), rel, repeat)
+	markReplay(c, replayed && err == nil)
+	answer(s, c, v, err)
+}
+
+// switchUser is POST /v1/users/{id}/pause and resume.
+func (s *Server) switchUser(do models.Action) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		ordered(s, c, func(why string, r service.Repeat) (service.Switched, bool, error) {
+			return s.svc.SwitchUser(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
+		})
+	}
+}
+
+// switchAccount is POST /v1/accounts/{id}/offline, online and drain.
+func (s *Server) switchAccount(do models.Action) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		ordered(s, c, func(why string, r service.Repeat) (service.Switched, bool, error) {
+			return s.svc.SwitchAccount(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
+		})
+	}
+}
+
+// listBlocks is GET /v1/blocks.
+func (s *Server) listBlocks(c *gin.Context) {
+	v, err := s.svc.Blocks(c.Request.Context(), caller(c))
+	answer(s, c, gin.H{"blocks": v}, err)
+}
+
+// addBlock is POST /v1/blocks.
+func (s *Server) addBlock(c *gin.Context) {
+	var b models.Block
+	var why string
+	repeat, err := s.small(c, map[string]any{"account": &b.Account, "user": &b.User, "sender": &b.Sender, "domain": &b.Domain, "fail": &b.Fail, "why": &why})
+	if err != nil {
+		s.fail(c, err)
+		return
+	}
+	v, replayed, err := s.svc.AddBlock(c.Request.Context(), caller(c), b, why, repeat)
+	markReplay(c, replayed && err == nil)
+	answer(s, c, v, err)
+}
+
+// removeBlock is DELETE /v1/blocks/{id}.
+func (s *Server) removeBlock(c *gin.Context) {
+	s.empty(c, s.svc.RemoveBlock(c.Request.Context(), caller(c), c.Param("id"), c.Query("why")))
+}
+
+// empty ends a request that has nothing to tell.
+func (s *Server) empty(c *gin.Context, err error) {
+	if err != nil {
+		s.fail(c, err)
+		return
+	}
+	c.Status(http.StatusNoContent)
+}
+
+// audit is GET /v1/audit.
+func (s *Server) audit(c *gin.Context) {
+	v, err := s.svc.Audit(c.Request.Context(), caller(c), page(c))
+	answer(s, c, v, err)
+}
+
+// queues is GET /v1/queues.
+func (s *Server) queues(c *gin.Context) {
+	v, err := s.svc.Queues(c.Request.Context(), caller(c))
+	answer(s, c, gin.H{"queues": v}, err)
+}
+
+// parked is GET /v1/parked.
+func (s *Server) parked(c *gin.Context) {
+	v, err := s.svc.Parked(c.Request.Context(), caller(c))
+	answer(s, c, gin.H{"parked": v}, err)
+}
+
+// requeue is POST /v1/parked/{id}/requeue.
+func (s *Server) requeue(c *gin.Context) {
+	var why string
+	repeat, err := s.small(c, map[string]any{"why": &why})
+	if err == nil {
+		var replayed bool
+		replayed, err = s.svc.Requeue(c.Request.Context(), caller(c), c.Param("id"), why, repeat)
+		markReplay(c, replayed && err == nil)
+	}
+	s.empty(c, err)
+}
+
+// discard is DELETE /v1/parked/{id}.
+func (s *Server) discard(c *gin.Context) {
+	s.empty(c, s.svc.Discard(c.Request.Context(), caller(c), c.Param("id"), c.Query("why")))
+}
+
+// workers is GET /v1/workers.
+func (s *Server) workers(c *gin.Context) {
+	v, err := s.svc.Workers(c.Request.Context(), caller(c))
+	answer(s, c, gin.H{"workers": v}, err)
+}

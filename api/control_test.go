@@ -1,0 +1,330 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// key makes a key of the first user with options.
+func (f *fixture) key(o models.KeyOptions) string {
+	f.Helper()
+	k, secret := models.NewKey(f.user, "with options", time.Now())
+	k.KeyOptions = o
+	require.NoError(f, f.store.CreateKey(f.Context(), k))
+	return secret
+}
+
+// operator is the fixture with a key that may do everything.
+func (f *fixture) operator() *fixture {
+	g := *f
+	g.secret = f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeSend, models.ScopeRead, models.ScopeOperate}})
+	return &g
+}
+
+// order posts an order and decodes the answer.
+func order[T any](f *fixture, path, body string) T {
+	f.Helper()
+	r := f.do(http.MethodPost, path, "application/json", strings.NewReader(body))
+	require.Equal(f, http.StatusOK, r.Status, string(r.Body))
+	var v T
+	require.NoError(f, json.Unmarshal(r.Body, &v))
+	return v
+}
+
+// journal lists what was ordered.
+func (f *fixture) journal() []string {
+	f.Helper()
+	lines, err := f.store.Controls(f.Context(), 0, 100)
+	require.NoError(f, err)
+	out := []string{}
+	for _, c := range lines {
+		out = append(out, strings.TrimSpace(string(c.Action)+" "+c.Why))
+	}
+	return out
+}
+
+// TestSteer: each order stands once, is written down with its reason, and lets
+// the batch be looked at where it goes on.
+func TestSteer(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	path := "/v1/batches/" + b.ID.String()
+	s := order[service.Steered](f, path+"/stop", `{"why": "wrong subject"}`)
+	require.Equal(t, service.Steered{BatchID: b.ID, Order: models.StopBatch, Changed: true, Stopped: true}, s)
+	require.True(t, read[service.BatchView](f, path).Stopped)
+	require.NotEmpty(t, read[service.BatchView](f, path).Waits)
+	s = order[service.Steered](f, path+"/stop", ``)
+	require.False(t, s.Changed, "it is stopped")
+	require.True(t, s.Stopped)
+	s = order[service.Steered](f, path+"/resume", `{}`)
+	require.True(t, s.Changed)
+	require.False(t, s.Stopped)
+	require.False(t, order[service.Steered](f, path+"/resume", `{}`).Changed)
+	require.NotEmpty(t, order[service.Steered](f, path+"/release", `{}`).Warning)
+	require.True(t, order[service.Steered](f, path+"/retry", `{}`).Changed)
+	require.True(t, order[service.Steered](f, path+"/cancel", `{"why": "all wrong"}`).Cancelled)
+	require.False(t, order[service.Steered](f, path+"/cancel", `{}`).Changed)
+	require.True(t, read[service.BatchView](f, path).Cancelled)
+	for _, verb := range []string{"resume", "retry", "release"} {
+		r := f.do(http.MethodPost, path+"/"+verb, "", nil)
+		require.Equal(t, http.StatusConflict, r.Status)
+		require.Equal(t, "batch_cancelled", r.problem(t).Code)
+	}
+	require.Equal(t, []string{"batch.stop wrong subject", "batch.resume", "batch.release", "batch.retry", "batch.cancel all wrong"}, f.journal())
+	lines, err := f.store.Controls(t.Context(), 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, f.user, lines[0].By)
+}
+
+// TestSteerOrder: what goes on is on the agenda before the order stands.
+func TestSteerOrder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	f.store.failing("Schedule", func(int) error { return models.ErrUnavailable })
+	path := "/v1/batches/" + b.ID.String()
+	require.Equal(t, http.StatusServiceUnavailable, f.do(http.MethodPost, path+"/cancel", "", nil).Status)
+	require.Empty(t, f.journal())
+	require.True(t, order[service.Steered](f, path+"/stop", ``).Changed, "a stop needs no agenda")
+}
+
+// TestInFlight: a stop tells how many calls may be running.
+func TestInFlight(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	now := time.Now()
+	attempt := func(n int, set models.Set, ends time.Time) {
+		t.Helper()
+		require.NoError(t, f.store.Append(t.Context(), b.ID, models.Entry{Number: n, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: set, Account: "sg",
+			StartBy: now, CallEnds: ends}))
+	}
+	attempt(1, models.SetOf(1), now.Add(time.Hour))
+	attempt(2, models.SetOf(2, 3), now.Add(time.Hour))
+	attempt(3, models.SetOf(4), now.Add(-time.Minute))
+	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: models.Fact{Key: models.OutcomeKey(1),
+		Outcome: &models.Outcome{Attempt: 1, At: now, Parts: []models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}}}}}))
+	s := order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/stop", ``)
+	require.Equal(t, 2, s.InFlight)
+	require.NotEmpty(t, s.Warning)
+}
+
+func TestReleaseLog(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	f.story(b) // 1 delivered, 2 bounced, 3 ended for retries used up, 4 queued
+	path := func(n int) string { return "/v1/logs/" + b.ID.Log(n).String() + "/release" }
+	for _, n := range []int{1, 2} {
+		r := f.do(http.MethodPost, path(n), "", nil)
+		require.Equal(t, "not_releasable", r.problem(t).Code)
+	}
+	s := order[service.Steered](f, path(3), `{"why": "asked for"}`)
+	require.True(t, s.Changed)
+	require.Equal(t, b.ID.Log(3), s.LogID)
+	require.False(t, order[service.Steered](f, path(4), ``).Changed, "it is on its way")
+	lines, err := f.store.Controls(t.Context(), 0, 10)
+	require.NoError(t, err)
+	require.Len(t, lines, 1)
+	require.Equal(t, b.ID.Log(3), lines[0].Log)
+	require.Equal(t, "not_found", f.do(http.MethodPost, path(5), "", nil).problem(t).Code)
+}
+
+// TestReleaseRange: batches of the range that hold something, one's own or, for
+// an operator, everybody's.
+func TestReleaseRange(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	hold := func(b *models.Batch) {
+		t.Helper()
+		sum := models.Summary{Version: 1, Accepted: 4, Failed: 4, Reasons: map[models.Reason]int64{models.OutcomeUnknown: 1, models.Expired: 3},
+			Accounts: map[string]models.AccountCounts{"sg": {Tried: 1}}}
+		require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: sum}))
+	}
+	held := f.four()
+	f.four()
+	hold(held)
+	g := *f
+	g.secret = f.foreign
+	foreign := g.four()
+	hold(foreign)
+	body := func(account string, from, to time.Duration) string {
+		now := time.Now()
+		return fmt.Sprintf(`{"account": %q, "from": %q, "to": %q}`, account, now.Add(from).Format(time.RFC3339), now.Add(to).Format(time.RFC3339))
+	}
+	require.Zero(t, order[service.Released](f, "/v1/release", body("mg", -time.Hour, time.Hour)).Batches, "nothing there")
+	require.Zero(t, order[service.Released](f, "/v1/release", body("sg", -2*time.Hour, -time.Hour)).Batches, "before them")
+	require.Equal(t, 1, order[service.Released](f, "/v1/release", body("sg", -time.Hour, time.Hour)).Batches)
+	require.Equal(t, 2, order[service.Released](f.operator(), "/v1/release", body("", -time.Hour, time.Hour)).Batches)
+	p := f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"account": "x", "fro": 1}`)).problem(t)
+	require.Equal(t, []string{"/fro unknown_field"}, p.pointers())
+	p = f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"account": "x"}`)).problem(t)
+	require.Equal(t, []string{"/account unknown_account", "/from required"}, p.pointers())
+}
+
+// TestForeignOrders: nobody steers what belongs to somebody else, but an
+// operator.
+func TestForeignOrders(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	g := *f
+	g.secret = f.foreign
+	b := g.four()
+	for _, path := range []string{"/v1/batches/%s/stop", "/v1/batches/%s/resume", "/v1/batches/%s/cancel", "/v1/batches/%s/retry", "/v1/batches/%s/release"} {
+		require.Equal(t, http.StatusNotFound, f.do(http.MethodPost, fmt.Sprintf(path, b.ID), "", nil).Status)
+	}
+	require.Equal(t, http.StatusNotFound, f.do(http.MethodPost, "/v1/logs/"+b.ID.Log(1).String()+"/release", "", nil).Status)
+	require.Empty(t, f.journal())
+	require.True(t, order[service.Steered](f.operator(), "/v1/batches/"+b.ID.String()+"/stop", ``).Changed)
+}
+
+// TestScopes: every route keeps to what the key may be used for.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	send := []string{"POST /v1/batches", "POST /v1/batches/%s/stop", "POST /v1/batches/%s/resume", "POST /v1/batches/%s/cancel", "POST /v1/batches/%s/retry",
+		"POST /v1/batches/%s/release", "POST /v1/logs/%l/release", "POST /v1/release"}
+	see := []string{"GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/stats", "GET /v1/accounts"}
+	operate := []string{"POST /v1/users/ann/pause", "POST /v1/users/ann/resume", "POST /v1/accounts/sg/offline", "POST /v1/accounts/sg/online",
+		"POST /v1/accounts/sg/drain", "GET /v1/blocks", "POST /v1/blocks", "DELETE /v1/blocks/x", "GET /v1/audit", "GET /v1/queues", "GET /v1/parked",
+		"POST /v1/parked/x/requeue", "DELETE /v1/parked/x", "GET /v1/workers"}
+	require.Len(t, f.server.engine.Routes(), len(send)+len(see)+len(operate)+3)
+	try := func(secret string, routes []string, refused bool) {
+		t.Helper()
+		for _, route := range routes {
+			method, path := fill(route, b.ID)
+			body := `{}`
+			if route == "POST /v1/release" {
+				body = `{"from": "2026-01-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"}`
+			}
+			r := f.do(method, path, "application/json", strings.NewReader(body), "Authorization", "Bearer "+secret)
+			if refused {
+				require.Equal(t, http.StatusForbidden, r.Status, route)
+				require.Equal(t, "scope_missing", r.problem(t).Code)
+				continue
+			}
+			require.NotEqual(t, http.StatusForbidden, r.Status, "%s: %s", route, r.Body)
+		}
+	}
+	try(f.secret, operate, true)
+	reader := f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeRead}})
+	try(reader, append(send, operate...), true)
+	try(reader, see, false)
+	sender := f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeSend}})
+	try(sender, append(see, operate...), true)
+	require.Empty(t, f.journal())
+	try(sender, send, false)
+	try(f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeOperate}}), operate, false)
+}
+
+func TestKeyOptions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for name, c := range map[string]struct {
+		o      models.KeyOptions
+		status int
+		code   string
+	}{
+		"expires later":   {models.KeyOptions{Expires: time.Now().Add(time.Hour)}, 200, ""},
+		"expired":         {models.KeyOptions{Expires: time.Now().Add(-time.Second)}, 401, "expired_key"},
+		"this network":    {models.KeyOptions{Networks: []string{"192.0.2.0/24", "127.0.0.0/8"}}, 200, ""},
+		"another network": {models.KeyOptions{Networks: []string{"192.0.2.0/24"}}, 403, "address_not_allowed"},
+	} {
+		r := f.get("/v1/batches", "Authorization", "Bearer "+f.key(c.o))
+		require.Equal(t, c.status, r.Status, name)
+		if c.code != "" {
+			require.Equal(t, c.code, r.problem(t).Code, name)
+		}
+	}
+}
+
+// TestOperate: users, accounts and blocks, each order once, and all of it in the
+// audit trail.
+func TestOperate(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	require.Equal(t, service.Switched{Name: "bob", Order: models.PauseUser, Changed: true}, order[service.Switched](f, "/v1/users/bob/pause", `{"why": "spam"}`))
+	require.False(t, order[service.Switched](f, "/v1/users/"+f.other+"/pause", ``).Changed)
+	require.True(t, order[service.Switched](f, "/v1/users/bob/resume", ``).Changed)
+	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/users/eve/pause", "", nil).problem(t).Code)
+	require.True(t, order[service.Switched](f, "/v1/accounts/sg/offline", ``).Changed)
+	require.False(t, order[service.Switched](f, "/v1/accounts/sg/offline", ``).Changed)
+	require.True(t, order[service.Switched](f, "/v1/accounts/sg/drain", ``).Changed)
+	require.True(t, order[service.Switched](f, "/v1/accounts/sg/online", ``).Changed)
+	require.False(t, order[service.Switched](f, "/v1/accounts/mg/online", ``).Changed, "it always was")
+	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/accounts/xx/offline", "", nil).problem(t).Code)
+
+	p := f.do(http.MethodPost, "/v1/blocks", "application/json", strings.NewReader(`{"account": "xx", "user": "eve", "sender": "x", "domain": "a b"}`)).problem(t)
+	require.Equal(t, []string{"/account unknown_account", "/user invalid_value", "/sender invalid_address", "/domain invalid_value"}, p.pointers())
+	require.Equal(t, []string{" required"}, func() []string {
+		p := f.do(http.MethodPost, "/v1/blocks", "application/json", strings.NewReader(`{"fail": true}`)).problem(t)
+		return p.pointers()
+	}())
+	one := order[models.Block](f, "/v1/blocks", `{"user": "bob", "sender": "@Bücher.example", "domain": "EXAMPLE.com", "fail": true, "why": "phishing"}`)
+	require.Equal(t, []any{f.other, "@xn--bcher-kva.example", "example.com", true, "phishing", f.user}, []any{one.User, one.Sender, one.Domain, one.Fail, one.Why, one.By})
+	require.Equal(t, one, order[models.Block](f, "/v1/blocks", `{"user": "bob", "sender": "@bücher.example", "domain": "example.com", "fail": true}`), "it is there already")
+	type list struct{ Blocks []models.Block }
+	require.Equal(t, []models.Block{one}, read[list](f, "/v1/blocks").Blocks)
+	require.Equal(t, http.StatusNoContent, f.do(http.MethodDelete, "/v1/blocks/"+one.ID+"?why=over", "", nil).Status)
+	require.Equal(t, http.StatusNotFound, f.do(http.MethodDelete, "/v1/blocks/"+one.ID, "", nil).Status)
+	require.Empty(t, read[list](f, "/v1/blocks").Blocks)
+
+	want := []string{"user.pause spam", "user.resume", "account.offline", "account.drain", "account.online", "block.add phishing", "block.remove over"}
+	require.Equal(t, want, f.journal())
+	var got []string
+	for cursor := ""; ; {
+		page := read[service.AuditPage](f, "/v1/audit?limit=3&cursor="+cursor)
+		for _, o := range page.Orders {
+			got = append([]string{strings.TrimSpace(string(o.Order) + " " + o.Why)}, got...)
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+		require.Len(t, page.Orders, 3)
+	}
+	require.Equal(t, want, got, "newest first, page by page")
+	p = f.do(http.MethodPost, "/v1/users/bob/pause", "application/json", strings.NewReader(`{"why": "`+strings.Repeat("x", 501)+`"}`)).problem(t)
+	require.Equal(t, []string{"/why too_long"}, p.pointers())
+}
+
+// TestParked: a message that was put aside is seen, put back or dropped.
+func TestParked(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	type parked struct{ Parked []service.ParkedView }
+	require.Empty(t, read[parked](f, "/v1/parked").Parked)
+	park := func() service.ParkedView {
+		t.Helper()
+		b, ok := f.broker.(*embedded.Broker)
+		require.True(t, ok)
+		q := models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}
+		require.NoError(t, b.Publish(t.Context(), models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}))
+		f.takeOne(q, models.Park("cannot be read"))
+		list := read[parked](f, "/v1/parked").Parked
+		require.Len(t, list, 1)
+		return list[0]
+	}
+	p := park()
+	require.Equal(t, "cannot be read", p.Why)
+	require.Equal(t, http.StatusNoContent, f.do(http.MethodPost, "/v1/parked/"+p.ID+"/requeue", "", nil).Status)
+	require.Empty(t, read[parked](f, "/v1/parked").Parked)
+	f.takeOne(models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, models.Done())
+	p = park()
+	require.Equal(t, http.StatusNoContent, f.do(http.MethodDelete, "/v1/parked/"+p.ID, "", nil).Status)
+	require.Equal(t, http.StatusNotFound, f.do(http.MethodDelete, "/v1/parked/"+p.ID, "", nil).Status)
+	require.Equal(t, []string{"parked.requeue", "parked.discard"}, f.journal())
+	type queues struct{ Queues []service.QueueView }
+	require.Len(t, read[queues](f, "/v1/queues").Queues, len(models.Queues([]string{"sg", "mg"})))
+}

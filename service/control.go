@@ -1,0 +1,332 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// maxWhy is the longest reason of an order, in bytes.
+const maxWhy = 500
+
+// rulesAge is how old the rules may be that are shown.
+const rulesAge = 300 * time.Millisecond
+
+// Steered is what became of an order about a batch.
+type Steered struct {
+	BatchID   models.ID     `json:"batch_id"`
+	LogID     models.ID     `json:"log_id,omitzero"` // of the release of one log
+	Order     models.Action `json:"order"`
+	Changed   bool          `json:"changed"`   // false: it stood like that before
+	Stopped   bool          `json:"stopped"`   // as it stands now
+	Cancelled bool          `json:"cancelled"` // as it stands now
+	InFlight  int           `json:"in_flight"` // recipients of calls that have begun and are not answered
+	Warning   string        `json:"warning,omitempty"`
+}
+
+// Warnings of orders.
+const (
+	mayDoubleWarning = "Nobody knows whether the providers took this mail: what goes out again may arrive twice."
+	inFlightWarning  = "Calls that had begun cannot be called back; no new one starts."
+)
+
+// rules is what the journal says now, at most rulesAge ago.
+func (s *Service) rules(ctx context.Context) (*models.Rules, error) {
+	if err := s.journal.Within(ctx, rulesAge); err != nil {
+		return nil, storeError("read orders", err)
+	}
+	return s.journal.Rules(), nil
+}
+
+// order writes an order into the journal, unless what it asks for stands
+// already; it tells whether it was written.
+func (s *Service) order(ctx context.Context, who Caller, c *models.Control, wanted func(*models.Rules) bool) (bool, error) {
+	if len(c.Why) > maxWhy || hasControls(c.Why) {
+		var f Form
+		f.Wrong("/why", "too_long", "why is one line of at most %d bytes.", maxWhy)
+		return false, f.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.SettleTime)
+	defer cancel()
+	c.By = who.by()
+	for {
+		done, err := s.journal.Append(ctx, c, wanted)
+		switch {
+		case err == nil:
+			if done {
+				s.log.Info("ordered", "order", string(c.Action), "by", c.By, "batch_id", c.Batch.String(), "user_id", c.User, "provider", c.Account)
+			}
+			return done, nil
+		case errors.Is(err, models.ErrOutcomeUnknown) && ctx.Err() == nil && wanted != nil:
+			continue // if it stands, it is not wanted any more
+		}
+		return false, Fail(Unavailable, "store_unavailable", "The store cannot be reached, and it is not known whether the order stands; repeat it.").After(5).Because(err)
+	}
+}
+
+// Steer stops, resumes, cancels, retries or releases a batch.
+func (s *Service) Steer(ctx context.Context, who Caller, do models.Action, batch, why string, r Repeat) (Steered, bool, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Steered, error) {
+		id, err := models.ParseBatchID(batch)
+		if err != nil {
+			return Steered{}, notFound()
+		}
+		b, err := s.steerable(ctx, who, id)
+		if err != nil {
+			return Steered{}, err
+		}
+		return s.steer(ctx, who, b, &models.Control{Action: do, Batch: b.ID, Why: why})
+	})
+}
+
+// ReleaseLog lets one held or failed log go out again.
+func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r Repeat) (Steered, bool, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Steered, error) {
+		id, err := models.ParseLogID(log)
+		if err != nil {
+			return Steered{}, notFound()
+		}
+		b, err := s.steerable(ctx, who, id.Batch())
+		if err != nil {
+			return Steered{}, err
+		}
+		if id.Recipient() > b.ChunkSize(id.ChunkNumber()) {
+			return Steered{}, notFound()
+		}
+		entries, facts, err := s.store.Record(ctx, id.ChunkID())
+		if err != nil {
+			return Steered{}, storeError("read log", err)
+		}
+		st := models.Resolve(b.ChunkSize(id.ChunkNumber()), entries, facts).Status(id.Recipient())
+		if st.State == models.Queued { // it is on its way, released before or not
+			out := Steered{BatchID: b.ID, LogID: id, Order: models.ReleaseBatch}
+			rules, err := s.rules(ctx)
+			if err == nil {
+				out.Stopped, out.Cancelled = rules.Stopped(b.ID)
+			}
+			return out, err
+		}
+		if st.State != models.Failed || st.Reason.Hard() {
+			return Steered{}, Fail(Conflict, "not_releasable", "Only a log that failed can be released, and not where the recipient or the mail itself was refused for good.")
+		}
+		return s.steer(ctx, who, b, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Log: id, Why: why})
+	})
+}
+
+// steer orders something about a batch. What lets mail go on is put on the
+// agenda before, so that it goes on even if nobody announces it.
+func (s *Service) steer(ctx context.Context, who Caller, b *models.Batch, c *models.Control) (Steered, error) {
+	goesOn := c.Action != models.StopBatch
+	if goesOn {
+		entry := models.AgendaEntry{Due: time.Now().Add(goOnAfter), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks}
+		if err := s.store.Schedule(ctx, entry); err != nil {
+			return Steered{}, storeError("schedule", err)
+		}
+	}
+	over := false
+	changed, err := s.order(ctx, who, c, func(rules *models.Rules) bool {
+		stopped, cancelled := rules.Stopped(b.ID)
+		over = cancelled && c.Action != models.CancelBatch && c.Action != models.StopBatch
+		switch c.Action { //nolint:exhaustive // of batches
+		case models.StopBatch:
+			return !stopped && !cancelled
+		case models.ResumeBatch:
+			return stopped && !cancelled
+		}
+		return !cancelled
+	})
+	if err != nil {
+		return Steered{}, err
+	}
+	if over {
+		return Steered{}, Fail(Conflict, "batch_cancelled", "The batch is cancelled for ever; nothing more of it goes out.")
+	}
+	if goesOn {
+		s.announce[b.Lane].add(b)
+	}
+	out := Steered{BatchID: b.ID, LogID: c.Log, Order: c.Action, Changed: changed}
+	out.Stopped, out.Cancelled = s.journal.Rules().Stopped(b.ID)
+	if out.InFlight, err = s.inFlight(ctx, b); err != nil {
+		return Steered{}, storeError("count calls in flight", err)
+	}
+	switch {
+	case c.Action == models.ReleaseBatch:
+		out.Warning = mayDoubleWarning
+	case (c.Action == models.StopBatch || c.Action == models.CancelBatch) && out.InFlight > 0:
+		out.Warning = inFlightWarning
+	}
+	return out, nil
+}
+
+// goOnAfter is when the agenda looks at a batch that goes on: after the order.
+const goOnAfter = 2 * time.Second
+
+// inFlight counts the recipients of calls that may be running: of attempts with
+// no outcome whose call cannot have ended yet.
+func (s *Service) inFlight(ctx context.Context, b *models.Batch) (int, error) {
+	done := make([]bool, b.Chunks)
+	for cs, err := range s.store.Summaries(ctx, b.User, b.ID, 0) {
+		if err != nil {
+			return 0, err
+		}
+		done[cs.Chunk.ChunkNumber()] = cs.Summary.Queued == 0 && cs.Summary.Accepted > 0
+	}
+	counts := make([]int, b.Chunks)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for n := range b.Chunks {
+		if done[n] {
+			continue
+		}
+		g.Go(func() (err error) {
+			counts[n], err = s.chunkInFlight(ctx, b.ID.Chunk(n))
+			return err
+		})
+	}
+	err := g.Wait()
+	sum := 0
+	for _, n := range counts {
+		sum += n
+	}
+	return sum, err
+}
+
+func (s *Service) chunkInFlight(ctx context.Context, chunk models.ID) (int, error) {
+	entries, err := s.store.Ledger(ctx, chunk)
+	if err != nil {
+		return 0, err
+	}
+	now, running := time.Now(), map[int]int{}
+	for i := range entries {
+		if e := &entries[i]; e.Kind == models.Attempt && e.CallEnds.After(now) {
+			running[e.Number] = e.Recipients.Len()
+		}
+	}
+	if len(running) == 0 {
+		return 0, nil
+	}
+	_, facts, err := s.store.Record(ctx, chunk)
+	if err != nil {
+		return 0, err
+	}
+	for i := range facts {
+		if o := facts[i].Outcome; o != nil {
+			delete(running, o.Attempt)
+		}
+	}
+	sum := 0
+	for _, n := range running {
+		sum += n
+	}
+	return sum, nil
+}
+
+// Release is an order to let go what is held at an account in a time range.
+type Release struct {
+	Account  string    // empty: any
+	From, To time.Time // of acceptance
+	Why      string
+}
+
+// Released tells how many batches an order reached.
+type Released struct {
+	Batches int    `json:"batches"`
+	Warning string `json:"warning"`
+}
+
+// maxReleaseRange bounds a release by time.
+const maxReleaseRange = 31 * 24 * time.Hour
+
+// ReleaseRange releases everything that is held for an unknown outcome, of the
+// caller's batches or, for an operator, of all.
+func (s *Service) ReleaseRange(ctx context.Context, who Caller, rel Release, r Repeat) (Released, bool, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Released, error) {
+		if err := s.checkRelease(who, &rel); err != nil {
+			return Released{}, err
+		}
+		users := []models.User{{ID: who.User}}
+		if who.May(models.ScopeOperate) {
+			var err error
+			if users, err = s.store.Users(ctx); err != nil {
+				return Released{}, storeError("list users", err)
+			}
+		}
+		out := Released{Warning: mayDoubleWarning}
+		for _, u := range users {
+			n, err := s.releaseUser(ctx, who, u.ID, &rel)
+			if out.Batches += n; err != nil {
+				return Released{}, err
+			}
+		}
+		return out, nil
+	})
+}
+
+func (s *Service) checkRelease(who Caller, rel *Release) error {
+	if !who.May(models.ScopeOperate) {
+		if err := who.Need(models.ScopeSend); err != nil {
+			return err
+		}
+	}
+	var f Form
+	if rel.Account != "" && !s.known[rel.Account] {
+		f.Wrong("/account", "unknown_account", "No provider account is called %s.", Quote(rel.Account))
+	}
+	if rel.From.IsZero() || rel.To.IsZero() {
+		f.Wrong("/from", "required", "Give from and to.")
+	} else if rel.To.Before(rel.From) || rel.To.Sub(rel.From) > maxReleaseRange {
+		f.Wrong("/to", "invalid_value", "to is not before from, and at most 31 days after it.")
+	}
+	return f.Err()
+}
+
+func (s *Service) releaseUser(ctx context.Context, who Caller, user string, rel *Release) (int, error) {
+	const page = 100
+	n, before, last := 0, models.MaxID(rel.To), models.MinID(rel.From).Time()
+	for {
+		batches, err := s.store.Batches(ctx, user, before, page)
+		if err != nil {
+			return n, storeError("list batches", err)
+		}
+		for i := range batches {
+			b := &batches[i]
+			if b.Created().Before(last) {
+				return n, nil
+			}
+			held, err := s.holds(ctx, b, rel.Account)
+			if err != nil {
+				return n, err
+			}
+			if !held {
+				continue
+			}
+			_, err = s.steer(ctx, who, b, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Account: rel.Account, Why: rel.Why})
+			var e *Error
+			if errors.As(err, &e) && e.Kind == Conflict { // cancelled
+				continue
+			}
+			if err != nil {
+				return n, err
+			}
+			n++
+		}
+		if len(batches) < page {
+			return n, nil
+		}
+		before = batches[len(batches)-1].ID
+	}
+}
+
+// holds reports whether a batch may have logs that are held at an account.
+func (s *Service) holds(ctx context.Context, b *models.Batch, account string) (bool, error) {
+	sum, err := s.total(ctx, b)
+	if err != nil {
+		return false, storeError("sum batch", err)
+	}
+	tried := account == "" || sum.Accounts[account].Tried > 0
+	return tried && sum.Reasons[models.OutcomeUnknown]+sum.Reasons[models.NoFinalEvent] > 0, nil
+}

@@ -1,0 +1,347 @@
+package service
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Switched is how a user or an account is switched.
+type Switched struct {
+	Name    string        `json:"name"`
+	Order   models.Action `json:"order"`
+	Changed bool          `json:"changed"` // false: it stood like that before
+}
+
+// SwitchUser pauses or resumes all batches of a user, named by id or name.
+func (s *Service) SwitchUser(ctx context.Context, who Caller, do models.Action, user, why string, r Repeat) (Switched, bool, error) {
+	if err := who.operates(); err != nil {
+		return Switched{}, false, err
+	}
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Switched, error) {
+		u, err := s.user(ctx, user)
+		if err != nil {
+			return Switched{}, err
+		}
+		changed, err := s.order(ctx, who, &models.Control{Action: do, User: u.ID, Why: why}, func(rules *models.Rules) bool {
+			return rules.Paused(u.ID) != (do == models.PauseUser)
+		})
+		return Switched{Name: u.Name, Order: do, Changed: changed}, err
+	})
+}
+
+func (s *Service) user(ctx context.Context, name string) (models.User, error) {
+	u, err := s.store.User(ctx, name)
+	if errors.Is(err, models.ErrNotFound) {
+		u, err = s.store.UserByName(ctx, name)
+	}
+	if err != nil {
+		return u, storeError("find user", err)
+	}
+	return u, nil
+}
+
+// SwitchAccount takes an account offline, online, or drains it.
+func (s *Service) SwitchAccount(ctx context.Context, who Caller, do models.Action, account, why string, r Repeat) (Switched, bool, error) {
+	if err := who.operates(); err != nil {
+		return Switched{}, false, err
+	}
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Switched, error) {
+		if !s.known[account] {
+			return Switched{}, notFound()
+		}
+		changed, err := s.order(ctx, who, &models.Control{Action: do, Account: account, Why: why}, func(rules *models.Rules) bool {
+			return rules.Account(account).Mode != do
+		})
+		return Switched{Name: account, Order: do, Changed: changed}, err
+	})
+}
+
+// Switches tells how all accounts are switched.
+func (s *Service) Switches(ctx context.Context) (map[string]models.AccountSwitch, error) {
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]models.AccountSwitch{}
+	for name := range s.known {
+		out[name] = rules.Account(name)
+	}
+	return out, nil
+}
+
+// Blocks lists the block rules, oldest first.
+func (s *Service) Blocks(ctx context.Context, who Caller) ([]models.Block, error) {
+	if err := who.operates(); err != nil {
+		return nil, err
+	}
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append([]models.Block{}, rules.Blocks()...), nil
+}
+
+// AddBlock sets up a block rule. One that is there already, with the same words
+// in all fields that choose mail, is returned instead.
+func (s *Service) AddBlock(ctx context.Context, who Caller, b models.Block, why string, r Repeat) (models.Block, bool, error) {
+	if err := who.operates(); err != nil {
+		return b, false, err
+	}
+	return once(ctx, s, who, r, func(ctx context.Context, c models.Claim, _ bool) (models.Block, error) {
+		if err := s.checkBlock(ctx, &b); err != nil {
+			return b, err
+		}
+		b.ID = c.ID.String()
+		_, err := s.order(ctx, who, &models.Control{Action: models.AddBlock, Block: &b, Why: why}, func(rules *models.Rules) bool {
+			_, there := sameBlock(rules, &b)
+			return !there
+		})
+		if there, ok := sameBlock(s.journal.Rules(), &b); ok && err == nil {
+			b = there
+		}
+		return b, err
+	})
+}
+
+func sameBlock(rules *models.Rules, b *models.Block) (models.Block, bool) {
+	for _, o := range rules.Blocks() {
+		if o.Account == b.Account && o.User == b.User && o.Sender == b.Sender && o.Domain == b.Domain && o.Fail == b.Fail {
+			return o, true
+		}
+	}
+	return models.Block{}, false
+}
+
+// checkBlock checks a rule and brings it into its stored form.
+func (s *Service) checkBlock(ctx context.Context, b *models.Block) error {
+	var f Form
+	if b.Account == "" && b.User == "" && b.Sender == "" && b.Domain == "" {
+		f.Wrong("", "required", "Give at least one of account, user, sender and domain.")
+	}
+	if b.Account != "" && !s.known[b.Account] {
+		f.Wrong("/account", "unknown_account", "No provider account is called %s.", Quote(b.Account))
+	}
+	if b.User != "" {
+		u, err := s.user(ctx, b.User)
+		var e *Error
+		if errors.As(err, &e) && e.Kind != NotFound {
+			return err
+		}
+		if err != nil {
+			f.Wrong("/user", "invalid_value", "There is no user %s.", Quote(b.User))
+		}
+		b.User = u.ID
+	}
+	if b.Sender != "" {
+		local := "" // of a domain alone
+		if strings.HasPrefix(b.Sender, "@") {
+			local = "x"
+		}
+		a, err := ParseAddress(local + b.Sender)
+		if err != nil {
+			f.Wrong("/sender", "invalid_address", "sender is an address, or @domain for all of a domain.")
+		}
+		b.Sender = strings.TrimPrefix(a.Email, local)
+	}
+	if b.Domain != "" {
+		a, err := ParseAddress("x@" + b.Domain)
+		if err != nil {
+			f.Wrong("/domain", "invalid_value", "%s is not a domain.", Quote(b.Domain))
+		}
+		b.Domain = strings.TrimPrefix(a.Email, "x@")
+	}
+	return f.Err()
+}
+
+// RemoveBlock ends a block rule.
+func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) error {
+	if err := who.operates(); err != nil {
+		return err
+	}
+	found := false
+	_, err := s.order(ctx, who, &models.Control{Action: models.RemoveBlock, Block: &models.Block{ID: id}, Why: why}, func(rules *models.Rules) bool {
+		there := false
+		for _, b := range rules.Blocks() {
+			there = there || b.ID == id
+		}
+		found = found || there
+		return there
+	})
+	if err == nil && !found {
+		return notFound()
+	}
+	return err
+}
+
+// AuditEntry is one order as it is shown.
+type AuditEntry struct {
+	Number  int           `json:"number"`
+	At      time.Time     `json:"at"`
+	By      string        `json:"by"` // a user's id, or "cli:" and a name
+	Order   models.Action `json:"order"`
+	Why     string        `json:"why,omitempty"`
+	BatchID models.ID     `json:"batch_id,omitzero"`
+	LogID   models.ID     `json:"log_id,omitzero"`
+	User    string        `json:"user,omitempty"`
+	Account string        `json:"account,omitempty"`
+	Senders []string      `json:"senders,omitempty"`
+	Block   *models.Block `json:"block,omitempty"`
+	Before  time.Time     `json:"before,omitzero"`
+	Subject string        `json:"subject,omitempty"`
+}
+
+// AuditPage is a part of the audit trail; Next is empty on the last one.
+type AuditPage struct {
+	Orders []AuditEntry `json:"orders"`
+	Next   string       `json:"next_cursor"`
+}
+
+// Audit reads the journal of orders, newest first.
+func (s *Service) Audit(ctx context.Context, who Caller, p Page) (AuditPage, error) {
+	if err := who.operates(); err != nil {
+		return AuditPage{}, err
+	}
+	var q Query
+	const list = "audit"
+	n, from := q.limit(p), q.cursor(p, list)
+	if err := q.Err(); err != nil {
+		return AuditPage{}, err
+	}
+	if err := s.journal.Sync(ctx); err != nil {
+		return AuditPage{}, storeError("read orders", err)
+	}
+	last := s.journal.Rules().UpTo() // the page ends below it
+	if !from.IsZero() {
+		last = int(binary.BigEndian.Uint32(from[:]))
+	}
+	first := max(0, last-n)
+	lines, err := s.store.Controls(ctx, first, last-first)
+	if err != nil {
+		return AuditPage{}, storeError("read orders", err)
+	}
+	out := AuditPage{Orders: []AuditEntry{}}
+	for i := len(lines) - 1; i >= 0; i-- {
+		c := &lines[i]
+		out.Orders = append(out.Orders, AuditEntry{Number: c.Number, At: c.At, By: c.By, Order: c.Action, Why: c.Why, BatchID: c.Batch, LogID: c.Log,
+			User: c.User, Account: c.Account, Senders: c.Senders, Block: c.Block, Before: c.Before, Subject: c.Subject})
+	}
+	if first > 0 {
+		var at models.ID
+		binary.BigEndian.PutUint32(at[:], uint32(first)) //nolint:gosec // people do not give that many orders
+		out.Next = cursorOf(list, at)
+	}
+	return out, nil
+}
+
+// QueueView is how full a queue is.
+type QueueView struct {
+	Name    string      `json:"name"`
+	Account string      `json:"account,omitempty"`
+	Lane    models.Lane `json:"lane,omitempty"`
+	Ready   int         `json:"ready"`
+	Working int         `json:"working"` // -1 where the broker cannot tell
+}
+
+// Queues tells how full the queues are.
+func (s *Service) Queues(ctx context.Context, who Caller) ([]QueueView, error) {
+	if err := who.operates(); err != nil {
+		return nil, err
+	}
+	depths, err := s.broker.Depths(ctx)
+	if err != nil {
+		return nil, brokerError(err)
+	}
+	out := make([]QueueView, 0, len(depths))
+	for _, d := range depths {
+		out = append(out, QueueView{Name: d.Queue.Name(), Account: d.Queue.Account, Lane: d.Queue.Lane, Ready: d.Ready, Working: d.Unacked})
+	}
+	return out, nil
+}
+
+// ParkedView is a message that was put aside.
+type ParkedView struct {
+	ID  string    `json:"id"`
+	Key string    `json:"key"`
+	Why string    `json:"why"`
+	At  time.Time `json:"at,omitzero"`
+}
+
+// maxParked is how many parked messages are shown.
+const maxParked = 500
+
+// Parked lists parked messages, oldest first.
+func (s *Service) Parked(ctx context.Context, who Caller) ([]ParkedView, error) {
+	if err := who.operates(); err != nil {
+		return nil, err
+	}
+	parked, err := s.broker.Parked(ctx, maxParked)
+	if err != nil {
+		return nil, brokerError(err)
+	}
+	out := make([]ParkedView, 0, len(parked))
+	for i := range parked {
+		out = append(out, ParkedView{ID: parked[i].ID, Key: parked[i].Key, Why: parked[i].Why, At: parked[i].At})
+	}
+	return out, nil
+}
+
+// Requeue publishes a parked message again.
+func (s *Service) Requeue(ctx context.Context, who Caller, id, why string, r Repeat) (bool, error) {
+	return s.unpark(ctx, who, models.Requeued, id, why, r, s.broker.Unpark)
+}
+
+// Discard drops a parked message. What it was about is found again by the
+// agenda, if it is still to be done.
+func (s *Service) Discard(ctx context.Context, who Caller, id, why string) error {
+	_, err := s.unpark(ctx, who, models.Discarded, id, why, Repeat{}, s.broker.Discard)
+	return err
+}
+
+func (s *Service) unpark(ctx context.Context, who Caller, do models.Action, id, why string, r Repeat, f func(context.Context, string) error) (bool, error) {
+	if err := who.operates(); err != nil {
+		return false, err
+	}
+	_, replayed, err := once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (struct{}, error) {
+		if err := f(ctx, id); err != nil {
+			return struct{}{}, brokerError(err)
+		}
+		_, err := s.order(ctx, who, &models.Control{Action: do, Subject: id, Why: why}, nil)
+		return struct{}{}, err
+	})
+	return replayed, err
+}
+
+func brokerError(err error) error {
+	if errors.Is(err, models.ErrNotFound) {
+		return notFound()
+	}
+	return Fail(Unavailable, "broker_unavailable", "The broker cannot be reached; repeat the request.").After(5).Because(err)
+}
+
+// Worker is one process that hands mail over.
+type Worker struct {
+	Name    string    `json:"name"`
+	Started time.Time `json:"started,omitzero"`
+	Share   float64   `json:"share"` // of every account's rate and concurrency
+}
+
+// Workers lists the workers that reported lately.
+func (s *Service) Workers(ctx context.Context, who Caller) ([]Worker, error) {
+	if err := who.operates(); err != nil {
+		return nil, err
+	}
+	out := []Worker{}
+	if s.workers == nil {
+		return out, nil
+	}
+	all, err := s.workers(ctx)
+	if err != nil {
+		return nil, storeError("read workers", err)
+	}
+	return append(out, all...), nil
+}
