@@ -30,6 +30,8 @@ type batchView struct {
 	Logs     []logRow
 	Older    string
 	First    bool
+	Actions  []actionLink
+	Did      string // what was just ordered
 }
 
 // accountShare is how a batch fared at one account.
@@ -78,6 +80,7 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 	if err != nil {
 		return err
 	}
+	view.Did = didWords(r.URL.Query().Get("did"), r.URL.Query().Get("flying"))
 	p := page{Title: view.Subject, Active: "batches", Charts: true, Data: view}
 	if view.First {
 		p.Live = "/live/batches/" + view.ID.String() + "?state=" + url.QueryEscape(string(state))
@@ -86,13 +89,24 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 	return nil
 }
 
+// didWords confirms an order.
+func didWords(did, flying string) string {
+	words := map[string]string{"stop": "Stopped: no new call to a provider starts.", "resume": "Resumed: what was not handed over goes out now.",
+		"cancel": "Cancelled: nothing more of it goes out.", "retry": "What failed and can be sent without risk goes out again.",
+		"release": "What was held goes out again."}[did]
+	if n, err := strconv.Atoi(flying); err == nil && n > 0 && words != "" && (did == "stop" || did == "cancel") {
+		words += " Calls with " + mails(int64(n)) + " had begun already."
+	}
+	return words
+}
+
 // readBatch reads all that the page of a batch shows.
 func (d *Dashboard) readBatch(ctx context.Context, who service.Caller, id string, state models.State, cursor string) (*batchView, error) {
 	b, err := d.service.Batch(ctx, who, id)
 	if err != nil {
 		return nil, err
 	}
-	v := &batchView{batchRow: d.rowOf(&b), Accounts: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(&b, state), State: state}
+	v := &batchView{batchRow: d.rowOf(&b), Accounts: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(&b, state), State: state, Actions: actionsOf(&b)}
 	if err := d.addLogs(ctx, who, v, cursor); err != nil {
 		return nil, err
 	}
@@ -123,7 +137,7 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 				if last != nil && !stale && reflect.DeepEqual(b, last.BatchView) {
 					return last, nil
 				}
-				now := &batchView{batchRow: d.rowOf(&b), Accounts: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(&b, state), State: state}
+				now := &batchView{batchRow: d.rowOf(&b), Accounts: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(&b, state), State: state, Actions: actionsOf(&b)}
 				if stale = last != nil && time.Since(read) < liveLogs; stale {
 					now.Logs, now.Older, now.First, now.Flow = last.Logs, last.Older, last.First, last.Flow
 				} else {
@@ -139,7 +153,7 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 				return now, nil
 			},
 			render: func(now any) (parts, error) {
-				return d.pages.parts("batch", now, "progress", "counts", "flow", "troubles", "shares", "logs")
+				return d.pages.parts("batch", now, "actions", "progress", "counts", "flow", "troubles", "shares", "logs")
 			},
 		}
 	})

@@ -137,6 +137,14 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /batches/{id}/preview":    d.previewBatch,
 		"GET /batches/{id}/export.csv": d.exportBatch,
 
+		"GET /batches/{id}/{do}":  d.askBatch,
+		"POST /batches/{id}/{do}": d.steerBatch,
+
+		"GET /logs/{id}/release":  d.askLog,
+		"POST /logs/{id}/release": d.releaseLog,
+
+		"GET /docs": d.docs,
+
 		"GET /logs/{id}":      d.logPage,
 		"GET /live/logs/{id}": d.logEvents,
 
@@ -155,7 +163,15 @@ func (d *Dashboard) userRoutes() map[string]handler {
 }
 
 func (d *Dashboard) operatorRoutes() map[string]handler {
-	return map[string]handler{}
+	return map[string]handler{
+		"GET /providers/{name}/{do}":  d.askAccount,
+		"POST /providers/{name}/{do}": d.switchAccount,
+
+		"GET /operations":                   d.operations,
+		"GET /live/operations":              d.operationsEvents,
+		"POST /operations/blocks":           d.addBlock,
+		"POST /operations/{what}/{id}/{do}": d.operate,
+	}
 }
 
 // forUsers finds the visitor, or sends the browser to the login.
@@ -192,7 +208,7 @@ var errNoPage = service.Fail(service.NotFound, "not_found", "There is nothing at
 // statuses are the HTTP statuses of the kinds of error.
 var statuses = map[service.Kind]int{
 	service.Malformed: http.StatusBadRequest, service.Unauthorized: http.StatusUnauthorized, service.NotFound: http.StatusNotFound,
-	service.NotAllowed: http.StatusForbidden, service.TooLarge: http.StatusRequestEntityTooLarge,
+	service.Forbidden: http.StatusForbidden, service.NotAllowed: http.StatusMethodNotAllowed, service.Conflict: http.StatusConflict, service.TooLarge: http.StatusRequestEntityTooLarge,
 	service.Unsupported: http.StatusUnsupportedMediaType, service.Invalid: http.StatusUnprocessableEntity, service.Unavailable: http.StatusServiceUnavailable,
 }
 

@@ -16,7 +16,8 @@ import (
 var funcs = template.FuncMap{
 	"num": num, "share": share, "plural": plural, "when": when, "whenShort": whenShort, "whenClock": whenClock, "day": dayWords, "took": took, "rate": rateWords,
 	"json": toJSON, "reason": func(r models.Reason) string { return r.Words() }, "short": shortID, "dict": dict,
-	"lower": strings.ToLower, "join": strings.Join, "add": func(a, b int) int { return a + b }, "initial": initial,
+	"lower": strings.ToLower, "join": strings.Join, "add": func(a, b int) int { return a + b }, "initial": initial, "blocked": func(b models.Block) string { return blockWords(&b) },
+	"percent": func(share float64) string { return strconv.FormatFloat(share*100, 'f', 0, 64) + " %" },
 }
 
 // num writes a number with a thin space between thousands.

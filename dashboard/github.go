@@ -109,7 +109,7 @@ func (g *githubLogin) identify(ctx context.Context, code, verifier string) (gith
 			return u, nil
 		}
 	}
-	return githubUser{}, service.Fail(service.NotAllowed, "not_allowed",
+	return githubUser{}, service.Fail(service.Forbidden, "not_allowed",
 		"You are %s at GitHub, and not on the list of those who may use this Safedelivr. Ask whoever runs it.", u.Login)
 }
 

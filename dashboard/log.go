@@ -15,6 +15,8 @@ type logView struct {
 	service.LogStory
 	Story []moment
 	Took  time.Duration // from acceptance to the last thing that is known
+
+	CanRelease bool // a person may send it again
 }
 
 // moment is a line of the story, in words.
@@ -58,7 +60,7 @@ func (d *Dashboard) readLog(ctx context.Context, who service.Caller, id string) 
 	if err != nil {
 		return nil, err
 	}
-	v := &logView{LogStory: l}
+	v := &logView{LogStory: l, CanRelease: l.State == models.Failed && !l.Reason.Hard()}
 	for i := range l.Timeline {
 		m := d.momentOf(&l.Timeline[i], l.Timeline[:i])
 		m.After = max(0, m.At.Sub(l.CreatedAt))

@@ -3,8 +3,10 @@ package dashboard
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -18,7 +20,9 @@ type providersView struct {
 // through it.
 type providerView struct {
 	accountNow
-	Mine service.AccountCounts // of the last 30 days
+	Mine   service.AccountCounts // of the last 30 days
+	Switch models.AccountSwitch
+	Steer  []actionLink // what the visitor may do with it now
 }
 
 // providers is GET /providers.
@@ -34,7 +38,7 @@ func (d *Dashboard) providers(w http.ResponseWriter, r *http.Request, v *visitor
 // providersEvents is GET /live/providers.
 func (d *Dashboard) providersEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	who := v.caller()
-	return d.stream(w, r, v, eventsKey("providers ", who.User), func() source {
+	return d.stream(w, r, v, eventsKey("providers ", who.User, " ", who.Operator), func() source {
 		return source{
 			read:   func(ctx context.Context) (any, error) { return d.readProviders(ctx, who) },
 			render: func(now any) (parts, error) { return d.pages.parts("providers", now, "rates", "compare", "accounts") },
@@ -52,12 +56,26 @@ func (d *Dashboard) readProviders(ctx context.Context, who service.Caller) (*pro
 	if err != nil {
 		return nil, err
 	}
+	switches, err := d.service.Switches(ctx)
+	if err != nil {
+		return nil, err
+	}
 	v := &providersView{}
 	var names []string
 	for i := range accounts {
 		names = append(names, accounts[i].Name)
-		v.Accounts = append(v.Accounts, providerView{accountNow: accounts[i], Mine: stats.Totals.Accounts[accounts[i].Name]})
+		p := providerView{accountNow: accounts[i], Mine: stats.Totals.Accounts[accounts[i].Name], Switch: switches[accounts[i].Name]}
+		if who.Operator {
+			p.Steer = switchesOf(p.Switch.Mode)
+		}
+		v.Accounts = append(v.Accounts, p)
 	}
 	v.Flow = d.flow(names)
 	return v, nil
+}
+
+// switchesOf lists the positions that an account can be brought into.
+func switchesOf(mode models.Action) []actionLink {
+	all := []actionLink{{"offline", "Take offline"}, {"drain", "Drain"}, {"online", "Bring online"}}
+	return slices.DeleteFunc(all, func(a actionLink) bool { return accountActions[a.Do] == mode })
 }

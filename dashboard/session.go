@@ -42,7 +42,9 @@ type visitor struct {
 	Operator bool
 }
 
-func (v *visitor) caller() service.Caller { return service.Caller{User: v.User} }
+// caller is the visitor as the service sees it: everything that is the user's
+// own, and for operators everything that is everybody's.
+func (v *visitor) caller() service.Caller { return service.Caller{User: v.User, Operator: v.Operator} }
 
 // sessions keeps sessions in the store: under the hash of a secret that only the
 // browser has.

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -30,15 +31,21 @@ type keyRow struct {
 
 // keyForm is what was typed to make a key, and what is wrong with it.
 type keyForm struct {
-	Name  string
-	Wrong map[string]string // by field
+	Name, Life, Networks string
+	Scopes               map[string]bool
+	Wrong                map[string]string // by field
 }
 
-const maxKeyName = 100
+func newKeyForm() keyForm {
+	return keyForm{Scopes: map[string]bool{string(models.ScopeSend): true, string(models.ScopeRead): true}}
+}
+
+// keyLives are the choices for how long a key lasts.
+var keyLives = map[string]time.Duration{"30": 30 * 24 * time.Hour, "90": 90 * 24 * time.Hour, "365": 365 * 24 * time.Hour}
 
 // settings is GET /settings.
 func (d *Dashboard) settings(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	return d.showSettings(w, r, v, http.StatusOK, &settingsView{})
+	return d.showSettings(w, r, v, http.StatusOK, &settingsView{Form: newKeyForm()})
 }
 
 func (d *Dashboard) showSettings(w http.ResponseWriter, r *http.Request, v *visitor, status int, view *settingsView) error {
@@ -72,21 +79,52 @@ func (d *Dashboard) createKey(w http.ResponseWriter, r *http.Request, v *visitor
 	if err := r.ParseForm(); err != nil {
 		return service.Fail(service.Malformed, "bad_form", "The form cannot be read.").Because(err)
 	}
-	f := keyForm{Name: strings.TrimSpace(r.PostForm.Get("name")), Wrong: map[string]string{}}
-	switch {
-	case f.Name == "":
+	f := keyForm{Name: strings.TrimSpace(r.PostForm.Get("name")), Life: r.PostForm.Get("life"), Networks: strings.TrimSpace(r.PostForm.Get("networks")),
+		Scopes: map[string]bool{}}
+	var o models.KeyOptions
+	for _, s := range r.PostForm["scope"] {
+		f.Scopes[s] = true
+		o.Scopes = append(o.Scopes, models.Scope(s))
+	}
+	if life := keyLives[f.Life]; life > 0 {
+		o.Expires = time.Now().Add(life).UTC().Truncate(time.Second)
+	}
+	o.Networks = strings.FieldsFunc(f.Networks, func(c rune) bool { return strings.ContainsRune(" ,;\r\n\t", c) })
+	f.Wrong = map[string]string{}
+	if f.Name == "" {
 		f.Wrong["name"] = "Give it a name, so that you know later what it is for."
-	case len(f.Name) > maxKeyName:
-		f.Wrong["name"] = "A name has at most 100 letters."
+	}
+	if len(o.Scopes) == 0 {
+		f.Wrong["scopes"] = "Choose at least one."
 	}
 	if len(f.Wrong) > 0 {
 		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Form: f})
 	}
-	_, secret, err := d.service.CreateKey(r.Context(), v.caller(), f.Name, models.KeyOptions{})
+	_, secret, err := d.service.CreateKey(r.Context(), v.caller(), f.Name, o)
+	var refused *service.Error
+	if errors.As(err, &refused) && len(refused.Fields) > 0 {
+		f.Wrong = wrongFields(refused)
+		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Form: f})
+	}
 	if err != nil {
 		return err
 	}
-	return d.showSettings(w, r, v, http.StatusOK, &settingsView{Secret: secret})
+	return d.showSettings(w, r, v, http.StatusOK, &settingsView{Secret: secret, Form: newKeyForm()})
+}
+
+// wrongFields lists what is wrong by the first part of its pointer: the field of
+// the form.
+func wrongFields(e *service.Error) map[string]string {
+	out := map[string]string{}
+	for _, f := range e.Fields {
+		field, _, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/")
+		if out[field] == "" {
+			out[field] = f.Detail
+		} else if !strings.Contains(out[field], f.Detail) {
+			out[field] += " " + f.Detail
+		}
+	}
+	return out
 }
 
 // revokeKey is POST /settings/keys/{id}/revoke.

@@ -1,0 +1,226 @@
+package dashboard
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// askView is the question before something is done: what it will do, to how
+// many, and what cannot be undone.
+type askView struct {
+	Title string
+	Text  []string
+	Do    string // on the button
+	Grave bool   // it cannot be undone, or mail may arrive twice
+	To    string // where the answer is posted
+	Back  string
+	Once  string // so that a second press changes nothing
+}
+
+// ask shows a question: in the page's dialog where a script asked for it, else
+// as a page of its own.
+func (d *Dashboard) ask(w http.ResponseWriter, r *http.Request, v *visitor, active string, q *askView) error {
+	q.Once, q.To = newSecret(), r.URL.Path
+	if r.Header.Get("Hx-Request") == "" {
+		d.render(w, r, v, http.StatusOK, "ask", page{Title: q.Title, Active: active, Data: q})
+		return nil
+	}
+	ps, err := d.pages.parts("ask", q, "ask")
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(ps["ask"]) // the browser may be gone
+	return nil
+}
+
+// answered reads the form of a question.
+func answered(w http.ResponseWriter, r *http.Request) (why string, repeat service.Repeat) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	why = strings.TrimSpace(r.PostFormValue("why"))
+	repeat = service.Repeat{Route: "POST " + r.URL.Path, Hash: hashOf(why)}
+	if once := r.PostFormValue("once"); len(once) == secretLength {
+		repeat.Key = once + repeat.Hash
+	}
+	return why, repeat
+}
+
+// batchActions are the orders about a batch by their word in addresses.
+var batchActions = map[string]models.Action{"stop": models.StopBatch, "resume": models.ResumeBatch, "cancel": models.CancelBatch,
+	"retry": models.RetryBatch, "release": models.ReleaseBatch}
+
+// retryable counts the failed mails that can go out again without risk, and held
+// those of which nobody knows whether they went out.
+func retryable(c *service.Counts) (free, held int64) {
+	for r, n := range c.Reasons {
+		switch {
+		case r == models.OutcomeUnknown, r == models.NoFinalEvent:
+			held += n
+		case !r.Hard():
+			free += n
+		}
+	}
+	return free, held
+}
+
+// actionLink is an order that makes sense now.
+type actionLink struct{ Do, Text string }
+
+// actionsOf lists the orders that make sense for a batch.
+func actionsOf(b *service.BatchView) []actionLink {
+	var out []actionLink
+	free, held := retryable(&b.Counts)
+	switch {
+	case b.Cancelled:
+		return nil
+	case b.Stopped:
+		out = append(out, actionLink{"resume", "Resume"})
+	case b.Counts.Queued > 0:
+		out = append(out, actionLink{"stop", "Stop"})
+	}
+	if b.Counts.Queued > 0 {
+		out = append(out, actionLink{"cancel", "Cancel"})
+	}
+	if free > 0 {
+		out = append(out, actionLink{"retry", "Retry failed"})
+	}
+	if held > 0 {
+		out = append(out, actionLink{"release", "Release held"})
+	}
+	return out
+}
+
+// askBatch is GET /batches/{id}/{do}.
+func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	b, err := d.service.Batch(r.Context(), v.caller(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	q := questionOf(r.PathValue("do"), &b)
+	if q == nil {
+		return errNoPage
+	}
+	q.Back = "/batches/" + b.ID.String()
+	return d.ask(w, r, v, "batches", q)
+}
+
+func mails(n int64) string { return num(n) + " " + plural(n, "mail", "mails") }
+
+// questionOf says what an order about a batch will do, and to how many.
+func questionOf(do string, b *service.BatchView) *askView {
+	free, held := retryable(&b.Counts)
+	switch do {
+	case "stop":
+		return &askView{Title: "Stop this batch?", Do: "Stop", Text: []string{
+			fmt.Sprintf("%s not finished yet. One second from now no new call to a provider starts for them; they wait until you resume the batch.", are(b.Counts.Queued)),
+			"Calls that have begun cannot be called back. What providers have taken already is still delivered."}}
+	case "resume":
+		return &askView{Title: "Resume this batch?", Do: "Resume", Text: []string{
+			fmt.Sprintf("%s not finished yet. Those that were not handed over go out now; nothing goes out a second time.", are(b.Counts.Queued))}}
+	case "cancel":
+		return &askView{Title: "Cancel this batch for ever?", Do: "Cancel the batch", Grave: true, Text: []string{
+			fmt.Sprintf("%s not finished yet. All of them that no provider has taken are cancelled. This cannot be undone.", are(b.Counts.Queued)),
+			fmt.Sprintf("The %s delivered already stay delivered.", num(b.Counts.Success))}}
+	case "retry":
+		return &askView{Title: "Retry what failed?", Do: "Retry " + mails(free), Text: []string{
+			fmt.Sprintf("%s of %s failed ones go out again, through any provider that may take them.", mails(free), num(b.Counts.Failed)),
+			"Left out are addresses that were refused for good, and mail of which nobody knows whether it went out: nothing arrives twice."}}
+	case "release":
+		return &askView{Title: "Release what is held?", Do: "Release " + mails(held), Grave: true, Text: []string{
+			fmt.Sprintf("Of %s nobody knows whether a provider took them. They go out again, and may arrive twice.", mails(held))}}
+	}
+	return nil
+}
+
+func are(n int64) string { return mails(n) + " " + plural(n, "is", "are") }
+
+// steerBatch is POST /batches/{id}/{do}.
+func (d *Dashboard) steerBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	do, ok := batchActions[r.PathValue("do")]
+	if !ok {
+		return errNoPage
+	}
+	why, repeat := answered(w, r)
+	done, _, err := d.service.Steer(r.Context(), v.caller(), do, r.PathValue("id"), why, repeat)
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, fmt.Sprintf("/batches/%s?did=%s&flying=%d", done.BatchID, r.PathValue("do"), done.InFlight), http.StatusSeeOther)
+	return nil
+}
+
+// askLog is GET /logs/{id}/release.
+func (d *Dashboard) askLog(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	l, err := d.service.Log(r.Context(), v.caller(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	q := &askView{Title: "Send this mail again?", Do: "Send again", Back: "/logs/" + l.ID.String(), Text: []string{
+		l.Email + " gets it through any provider that may take it."}}
+	if l.Reason == models.OutcomeUnknown || l.Reason == models.NoFinalEvent {
+		q.Grave = true
+		q.Text = append(q.Text, "Nobody knows whether it went out before: it may arrive twice.")
+	}
+	return d.ask(w, r, v, "batches", q)
+}
+
+// releaseLog is POST /logs/{id}/release.
+func (d *Dashboard) releaseLog(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	why, repeat := answered(w, r)
+	done, _, err := d.service.ReleaseLog(r.Context(), v.caller(), r.PathValue("id"), why, repeat)
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, "/logs/"+done.LogID.String(), http.StatusSeeOther)
+	return nil
+}
+
+// accountActions are the switches of an account by their word in addresses.
+var accountActions = map[string]models.Action{"offline": models.AccountOffline, "drain": models.AccountDrain, "online": models.AccountOnline}
+
+// askAccount is GET /providers/{name}/{do}, for operators.
+func (d *Dashboard) askAccount(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	name := r.PathValue("name")
+	account := d.named(name)
+	questions := map[string]*askView{
+		"offline": {Title: "Take " + account + " offline?", Do: "Take offline", Grave: true, Text: []string{
+			"One second from now no new call goes to it, for anybody's mail. What it has taken is still followed.",
+			"Mail that may go through this account alone waits until it is online again, or until its deadline."}},
+		"drain": {Title: "Drain " + account + "?", Do: "Drain", Text: []string{
+			"New mail goes through the other accounts. Only mail that no other account may take still goes through this one."}},
+		"online": {Title: "Bring " + account + " online?", Do: "Bring online", Text: []string{"It takes its share of all mail again."}},
+	}
+	q := questions[r.PathValue("do")]
+	if q == nil || !d.hasAccount(name) {
+		return errNoPage
+	}
+	q.Back = "/providers"
+	return d.ask(w, r, v, "providers", q)
+}
+
+func (d *Dashboard) hasAccount(name string) bool {
+	for i := range d.accounts {
+		if d.accounts[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// switchAccount is POST /providers/{name}/{do}, for operators.
+func (d *Dashboard) switchAccount(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	do, ok := accountActions[r.PathValue("do")]
+	if !ok {
+		return errNoPage
+	}
+	why, repeat := answered(w, r)
+	if _, _, err := d.service.SwitchAccount(r.Context(), v.caller(), do, r.PathValue("name"), why, repeat); err != nil {
+		return err
+	}
+	http.Redirect(w, r, "/providers", http.StatusSeeOther)
+	return nil
+}

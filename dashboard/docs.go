@@ -1,0 +1,108 @@
+package dashboard
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"text/template"
+)
+
+// docsView is the API by example.
+type docsView struct {
+	Base     string
+	Examples []example
+}
+
+// example is one call, in several languages.
+type example struct {
+	ID, Title, Text string
+	Code            []snippet
+}
+
+type snippet struct{ Language, Code string }
+
+// call is what an example does.
+type call struct {
+	id, title, text string
+	method, path    string
+	body            string
+}
+
+var calls = []call{
+	{"send", "Send a batch", "The answer is 202 with the batch's id once everything is stored. Repeat it with the same Idempotency-Key as often as you like: it is sent once.",
+		http.MethodPost, "/v1/batches", `{
+  "from": "Shop <shop@example.com>",
+  "subject": "Your order, {{first}}",
+  "text": "Dear {{first}}, it is on its way.",
+  "to": [{"email": "ann@example.com", "vars": {"first": "Ann"}}]
+}`},
+	{"batch", "See how a batch is doing", "Its state, and counts by state, reason and provider. They add up at every moment.", http.MethodGet, "/v1/batches/BATCH_ID", ""},
+	{"logs", "List its recipients", "One log per recipient, with its state and the reason in words. next_cursor of the answer, given as cursor, is the next page.", http.MethodGet, "/v1/batches/BATCH_ID/logs?state=failed", ""},
+	{"log", "Tell the story of one recipient", "Each attempt, answer, event and decision, in order.", http.MethodGet, "/v1/logs/LOG_ID", ""},
+	{"stats", "Count by day", "Success, failed and queued per UTC day.", http.MethodGet, "/v1/stats?from=2026-01-01&to=2026-01-31", ""},
+}
+
+// languages are how examples are written. They are text, not HTML: the page
+// escapes them.
+var languages = []struct {
+	name string
+	code *template.Template
+}{
+	{"curl", template.Must(template.New("curl").Parse(`curl {{if .Query}}'{{.URL}}'{{else}}{{.URL}}{{end}} \
+  -H "Authorization: Bearer $KEY"{{if .Body}} \
+  -H "Idempotency-Key: order-4711" \
+  -H "Content-Type: application/json" \
+  -d '{{.Body}}'{{end}}`))},
+	{"Go", template.Must(template.New("go").Parse("{{if .Body}}body := strings.NewReader(`{{.Body}}`)\nreq, err := http.NewRequest(\"{{.Method}}\", \"{{.URL}}\", body){{else}}req, err := http.NewRequest(\"{{.Method}}\", \"{{.URL}}\", nil){{end}}" + `
+if err != nil {
+	return err
+}
+req.Header.Set("Authorization", "Bearer "+os.Getenv("KEY")){{if .Body}}
+req.Header.Set("Idempotency-Key", "order-4711")
+req.Header.Set("Content-Type", "application/json"){{end}}
+resp, err := http.DefaultClient.Do(req)
+if err != nil {
+	return err
+}
+defer resp.Body.Close()
+answer, err := io.ReadAll(resp.Body)`))},
+	{"Python", template.Must(template.New("python").Parse(`import os, requests
+
+answer = requests.{{.Lower}}(
+    "{{.URL}}",
+    headers={"Authorization": f"Bearer {os.environ['KEY']}"{{if .Body}}, "Idempotency-Key": "order-4711"{{end}}},{{if .Body}}
+    json={{.Python}},{{end}}
+    timeout=30,
+)
+answer.raise_for_status()
+print(answer.json())`))},
+	{"JavaScript", template.Must(template.New("javascript").Parse(`const answer = await fetch("{{.URL}}", {
+  method: "{{.Method}}",
+  headers: { Authorization: ` + "`Bearer ${process.env.KEY}`" + `{{if .Body}}, "Idempotency-Key": "order-4711", "Content-Type": "application/json"{{end}} },{{if .Body}}
+  body: JSON.stringify({{.Script}}),{{end}}
+});
+if (!answer.ok) throw new Error(await answer.text());
+console.log(await answer.json());`))},
+}
+
+// docs is GET /docs.
+func (d *Dashboard) docs(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	view := &docsView{Base: d.public.String()}
+	for _, c := range calls {
+		e := example{ID: c.id, Title: c.title, Text: c.text}
+		for _, l := range languages {
+			var b bytes.Buffer
+			indented := strings.ReplaceAll(c.body, "\n", "\n    ")
+			err := l.code.Execute(&b, map[string]any{"URL": view.Base + c.path, "Query": strings.Contains(c.path, "?"), "Method": c.method,
+				"Lower": strings.ToLower(c.method), "Body": c.body, "Python": indented, "Script": strings.ReplaceAll(c.body, "\n", "\n  ")})
+			if err != nil {
+				return fmt.Errorf("example %s in %s: %w", c.id, l.name, err)
+			}
+			e.Code = append(e.Code, snippet{l.name, b.String()})
+		}
+		view.Examples = append(view.Examples, e)
+	}
+	d.render(w, r, v, http.StatusOK, "docs", page{Title: "Docs", Active: "docs", Data: view})
+	return nil
+}

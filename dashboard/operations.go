@@ -1,0 +1,188 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// operationsView is what runs, and what was ordered.
+type operationsView struct {
+	Queues  []service.QueueView
+	Parked  []service.ParkedView
+	Workers []service.Worker
+	Blocks  []models.Block
+	Audit   []auditRow
+	Older   string // cursor of the audit trail's next page
+	First   bool
+	Names   []string // of the accounts
+	Form    blockForm
+	Problem string // the broker cannot be asked
+}
+
+// auditRow is one order in words.
+type auditRow struct {
+	service.AuditEntry
+	Words string
+	On    string // address of what it was about
+	About string
+}
+
+// blockForm is what was typed for a block rule, and what is wrong with it.
+type blockForm struct {
+	Account, User, Sender, Domain, Why string
+	Fail                               bool
+	Wrong                              map[string]string
+}
+
+const auditPage = 25
+
+// operations is GET /operations, for operators.
+func (d *Dashboard) operations(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	return d.showOperations(w, r, v, http.StatusOK, blockForm{})
+}
+
+func (d *Dashboard) showOperations(w http.ResponseWriter, r *http.Request, v *visitor, status int, form blockForm) error {
+	cursor := r.URL.Query().Get("cursor")
+	view, err := d.readOperations(r.Context(), v.caller(), cursor)
+	if err != nil {
+		return err
+	}
+	view.Form = form
+	p := page{Title: "Operations", Active: "operations", Data: view}
+	if view.First && form.Wrong == nil {
+		p.Live = "/live/operations"
+	}
+	d.render(w, r, v, status, "operations", p)
+	return nil
+}
+
+// operationsEvents is GET /live/operations, for operators.
+func (d *Dashboard) operationsEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	who := v.caller()
+	return d.stream(w, r, v, eventsKey("operations"), func() source {
+		return source{
+			read: func(ctx context.Context) (any, error) { return d.readOperations(ctx, who, "") },
+			render: func(now any) (parts, error) {
+				return d.pages.parts("operations", now, "queues", "workers", "parked", "blocks", "audit")
+			},
+		}
+	})
+}
+
+func (d *Dashboard) readOperations(ctx context.Context, who service.Caller, cursor string) (*operationsView, error) {
+	v := &operationsView{First: cursor == ""}
+	for i := range d.accounts {
+		v.Names = append(v.Names, d.accounts[i].Name)
+	}
+	var err error
+	if v.Queues, err = d.service.Queues(ctx, who); err == nil {
+		v.Parked, err = d.service.Parked(ctx, who)
+	}
+	var e *service.Error
+	if errors.As(err, &e) && e.Code == "broker_unavailable" {
+		v.Problem, err = e.Detail, nil // the rest of the page can still be read
+	}
+	if err != nil {
+		return nil, err
+	}
+	if v.Workers, err = d.service.Workers(ctx, who); err != nil {
+		return nil, err
+	}
+	if v.Blocks, err = d.service.Blocks(ctx, who); err != nil {
+		return nil, err
+	}
+	audit, err := d.service.Audit(ctx, who, service.Page{Limit: auditPage, Cursor: cursor})
+	if err != nil {
+		return nil, err
+	}
+	v.Older = audit.Next
+	for i := range audit.Orders {
+		v.Audit = append(v.Audit, rowOfOrder(&audit.Orders[i]))
+	}
+	return v, nil
+}
+
+// orderWords are the orders as people say them.
+var orderWords = map[models.Action]string{
+	models.StopBatch: "stopped a batch", models.ResumeBatch: "resumed a batch", models.CancelBatch: "cancelled a batch",
+	models.RetryBatch: "retried what failed of a batch", models.ReleaseBatch: "released what was held of a batch",
+	models.PauseUser: "paused a user", models.ResumeUser: "resumed a user", models.SetSenders: "set who a user may send as",
+	models.AccountOffline: "took an account offline", models.AccountDrain: "drained an account", models.AccountOnline: "brought an account online",
+	models.AddBlock: "added a block rule", models.RemoveBlock: "removed a block rule",
+	models.HoldOld: "held older batches", models.LiftHolds: "lifted all holds",
+	models.CreatedKey: "made a key", models.RevokedKey: "revoked a key",
+	models.Requeued: "put a parked message back", models.Discarded: "discarded a parked message",
+}
+
+func rowOfOrder(e *service.AuditEntry) auditRow {
+	row := auditRow{AuditEntry: *e, Words: orderWords[e.Order], About: strings.TrimSpace(e.Account + " " + e.User + " " + e.Subject)}
+	if row.Words == "" {
+		row.Words = string(e.Order)
+	}
+	switch {
+	case !e.LogID.IsZero():
+		row.About, row.On = e.LogID.String(), "/logs/"+e.LogID.String()
+	case !e.BatchID.IsZero():
+		row.About, row.On = e.BatchID.String(), "/batches/"+e.BatchID.String()
+	case e.Block != nil:
+		row.About = blockWords(e.Block)
+	}
+	return row
+}
+
+// blockWords says which mail a block rule meets.
+func blockWords(b *models.Block) string {
+	var out []string
+	for _, p := range [][2]string{{"through", b.Account}, {"of user", b.User}, {"from", b.Sender}, {"to", b.Domain}} {
+		if p[1] != "" {
+			out = append(out, p[0]+" "+p[1])
+		}
+	}
+	return "mail " + strings.Join(out, " ")
+}
+
+// addBlock is POST /operations/blocks, for operators.
+func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
+	form := blockForm{Account: f("account"), User: f("user"), Sender: f("sender"), Domain: f("domain"), Why: f("why"), Fail: f("fail") != ""}
+	_, _, err := d.service.AddBlock(r.Context(), v.caller(), models.Block{Account: form.Account, User: form.User, Sender: form.Sender, Domain: form.Domain, Fail: form.Fail},
+		form.Why, service.Repeat{})
+	var refused *service.Error
+	if errors.As(err, &refused) && len(refused.Fields) > 0 {
+		form.Wrong = wrongFields(refused)
+		return d.showOperations(w, r, v, http.StatusUnprocessableEntity, form)
+	}
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, "/operations#blocks", http.StatusSeeOther)
+	return nil
+}
+
+// operate is POST /operations/{what}/{id}/{do}, for operators: what needs no
+// more than an id.
+func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	id, who := r.PathValue("id"), v.caller()
+	var err error
+	switch r.PathValue("what") + " " + r.PathValue("do") {
+	case "blocks remove":
+		err = d.service.RemoveBlock(r.Context(), who, id, "")
+	case "parked requeue":
+		_, err = d.service.Requeue(r.Context(), who, id, "", service.Repeat{})
+	case "parked discard":
+		err = d.service.Discard(r.Context(), who, id, "")
+	default:
+		return errNoPage
+	}
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, "/operations#"+r.PathValue("what"), http.StatusSeeOther)
+	return nil
+}
