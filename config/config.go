@@ -92,7 +92,8 @@ type Times struct {
 	BreakerOpen    time.Duration `koanf:"breaker_open"`
 	InboxKeep      time.Duration `koanf:"inbox_keep"`
 	StopGrace      time.Duration `koanf:"stop_grace"`
-	Idempotency    time.Duration `koanf:"idempotency"` // how long idempotency keys are kept
+	Idempotency    time.Duration `koanf:"idempotency"`  // how long idempotency keys are kept
+	KeepContent    time.Duration `koanf:"keep_content"` // how long content and recipients are kept after acceptance
 }
 
 // Account is one set of credentials at a provider.
@@ -130,7 +131,8 @@ func defaults() Config {
 		Limits: Limits{Recipients: 1_000_000, Content: 5 << 20, Body: 1 << 30, Retries: 10, UrgentUpTo: 100},
 		Times: Times{Deadline: 7 * 24 * time.Hour, EvidenceWindow: DefaultEvidence, FinalEvent: 100 * time.Hour, Recheck: time.Minute,
 			StartBy: 10 * time.Second, IntakeGrace: time.Hour, AccountHold: 5 * time.Minute, BreakerOpen: 5 * time.Second,
-			InboxKeep: 7 * 24 * time.Hour, StopGrace: 35 * time.Second, Idempotency: 24 * time.Hour},
+			InboxKeep: 7 * 24 * time.Hour, StopGrace: 35 * time.Second, Idempotency: 24 * time.Hour,
+			KeepContent: 90 * 24 * time.Hour},
 	}
 }
 

@@ -35,6 +35,8 @@ type shard struct {
 	handled   handled
 	inboxFrom time.Time // posts before it are worked off
 	swept     time.Time
+
+	oldestPost, readTo atomic.Int64 // unix ms, for the metrics; 0: none, or not held
 }
 
 // agenda works all shards that no other worker holds, until ctx ends.
@@ -83,6 +85,7 @@ func (e *Engine) workShard(ctx context.Context, s *shard) error {
 		return err
 	}
 	s.upTo = now
+	s.readTo.Store(now.UnixMilli())
 	for i, lag := range againAfter {
 		if late := now.Add(-lag); late.Sub(s.again[i]) > lag/10 {
 			if err := e.handleDue(ctx, s, s.again[i], late); err != nil {
@@ -116,6 +119,8 @@ func (e *Engine) hold(ctx context.Context, s *shard) error {
 	}
 	s.held, s.renewed = held, now
 	if !held {
+		s.readTo.Store(0)
+		s.oldestPost.Store(0)
 		return nil
 	}
 	if had {
@@ -414,6 +419,7 @@ func (e *Engine) sweepInbox(ctx context.Context, s *shard, now time.Time) error 
 		}
 		if !pending {
 			pending, s.inboxFrom = true, in.Received()
+			s.oldestPost.Store(in.Received().UnixMilli())
 		}
 		if e.byName[in.Account] == nil {
 			continue
@@ -424,6 +430,7 @@ func (e *Engine) sweepInbox(ctx context.Context, s *shard, now time.Time) error 
 		}
 	}
 	if !pending {
+		s.oldestPost.Store(0)
 		s.inboxFrom = maxTime(s.inboxFrom, oldest.Add(-models.LateWriters))
 		return nil
 	}

@@ -51,7 +51,9 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	sent := time.Now()
 	parts := e.send(c, j, entry, began)
 	settle(parts)
-	j.account.timed(time.Since(sent))
+	took := time.Since(sent)
+	j.account.timed(took)
+	e.metrics.called(j.account, c, &entry, took, parts)
 	for i := range parts {
 		if parts[i].Class == models.Accepted && !parts[i].Final {
 			e.flows.add(j.account.Name, entry.At, int64(parts[i].Recipients.Len()), 0)

@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"time"
@@ -17,11 +18,12 @@ import (
 
 // CheckOptions say what is checked.
 type CheckOptions struct {
-	User   string        // only this one's; empty: all
-	From   time.Time     // batches accepted in [From, To); zero: all
-	To     time.Time     // zero: until now
-	Repair bool          // renew what is wrong
-	Settle time.Duration // how long a difference may last while mail flows; default 15 seconds
+	User    string        // only this one's; empty: all
+	From    time.Time     // batches accepted in [From, To); zero: all
+	To      time.Time     // zero: until now
+	Repair  bool          // renew what is wrong
+	Partial bool          // batches only: no days
+	Settle  time.Duration // how long a difference may last while mail flows; default 15 seconds
 
 	Found    func(Difference)
 	Progress func(Checked)
@@ -36,6 +38,24 @@ type Checked struct {
 	Days        int   `json:"days"`
 	Differences int   `json:"differences"`
 	Repaired    int   `json:"repaired"`
+}
+
+// CheckReport is the kind of report that holds the result of the newest check,
+// as JSON: a CheckResult.
+const CheckReport = "check"
+
+// CheckResult is a check and when it was made.
+type CheckResult struct {
+	At time.Time `json:"at"`
+	Checked
+}
+
+func (c *Checked) report(now time.Time) []byte {
+	raw, err := json.Marshal(CheckResult{At: now.UTC(), Checked: *c})
+	if err != nil {
+		return nil // numbers always marshal
+	}
+	return raw
 }
 
 // Difference is a sum that is not what a recount says.
@@ -118,9 +138,9 @@ func (c *check) user(ctx context.Context, user string) error {
 			if err != nil {
 				return err
 			}
-			day := days[dayOf(b.Created())]
+			day := days[models.DayOf(b.Created())]
 			day.Add(&sum)
-			days[dayOf(b.Created())] = day
+			days[models.DayOf(b.Created())] = day
 		}
 		c.o.Progress(c.out)
 		if len(page) < checkPage {
@@ -129,7 +149,7 @@ func (c *check) user(ctx context.Context, user string) error {
 		before = page[len(page)-1].ID
 	}
 	for day, counted := range days {
-		if day.Before(c.o.From) || day.AddDate(0, 0, 1).After(c.o.To) && !c.o.To.After(time.Now()) {
+		if c.o.Partial || day.Before(c.o.From) || day.AddDate(0, 0, 1).After(c.o.To) && !c.o.To.After(time.Now()) {
 			continue // only a part of it was counted
 		}
 		c.out.Days++
@@ -139,8 +159,6 @@ func (c *check) user(ctx context.Context, user string) error {
 	}
 	return nil
 }
-
-func dayOf(t time.Time) time.Time { return t.UTC().Truncate(24 * time.Hour) }
 
 // batch recounts a batch and compares every chunk's summary.
 func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, error) {

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -29,7 +31,9 @@ type Config struct {
 	SilenceLeast   time.Duration // how long an account may at least be silent about what it took
 	SilencePoll    time.Duration // how often that is looked at
 	KeepContent    time.Duration // how long content and recipients are kept after acceptance
+	SumsPoll       time.Duration // how often the newest sums are recounted
 	Delays         []time.Duration
+	Metrics        prometheus.Registerer // nil: nothing is published
 	Logger         *slog.Logger
 	Journal        *models.Journal // the process's follower of orders; nil: one of its own
 
@@ -56,6 +60,7 @@ func DefaultConfig() Config {
 		SilenceLeast:   time.Minute,
 		SilencePoll:    5 * time.Second,
 		KeepContent:    90 * 24 * time.Hour,
+		SumsPoll:       time.Minute,
 		Delays: []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute,
 			15 * time.Minute, time.Hour, 4 * time.Hour},
 	}
@@ -83,6 +88,7 @@ func (c Config) withDefaults() Config {
 	set(&c.SilenceLeast, d.SilenceLeast)
 	set(&c.SilencePoll, d.SilencePoll)
 	set(&c.KeepContent, d.KeepContent)
+	set(&c.SumsPoll, d.SumsPoll)
 	c.life, c.started = models.NewUserID(), time.Now().UTC()
 	if c.MaxRetries < 0 {
 		c.MaxRetries = d.MaxRetries

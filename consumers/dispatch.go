@@ -192,6 +192,7 @@ func (e *Engine) close(ctx context.Context, c *chunk, steps []step) (bool, error
 			return changed, err
 		}
 		changed = true
+		e.metrics.ended(&entry)
 		e.log.Debug("gave up", "chunk", c.id.String(), "recipients", st.who.Len(), "reason", string(st.reason))
 	}
 	return changed, nil

@@ -34,6 +34,7 @@ type Engine struct {
 	summaries *summaries
 	lookups   *lookups
 	flows     *flows
+	metrics   *metrics
 	events    *eventQueue
 	shards    []*shard
 	takenOver atomic.Int64 // unix ms: when this worker last took over a shard
@@ -81,6 +82,7 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 	for i := range e.shards {
 		e.shards[i] = &shard{n: i}
 	}
+	e.metrics = newMetrics(e, cfg.Metrics)
 	e.hard, e.kill = context.WithCancel(context.Background())
 	return e, nil
 }
@@ -138,6 +140,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	wg.Go(func() { e.lookups.run(ctx) })
 	wg.Go(func() { e.listen(ctx) })
 	wg.Go(func() { e.retain(ctx) })
+	wg.Go(func() { e.watchSums(ctx) })
 
 	var err error
 	select {
@@ -216,7 +219,7 @@ func (e *Engine) Reports() []Report {
 		a.mu.Lock()
 		c := a.counters
 		a.mu.Unlock()
-		out = append(out, Report{Account: a.Account.Account, Health: a.health.report(), Counters: c})
+		out = append(out, Report{Account: a.Account.Account, Health: e.state(a), Counters: c})
 	}
 	return out
 }

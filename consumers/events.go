@@ -243,6 +243,7 @@ func (e *Engine) readPost(ctx context.Context, in *models.Inbox, work *eventWork
 		}
 		if first != digest {
 			e.counts.eventsReplayed.Add(1)
+			e.metrics.refused.WithLabelValues(in.Account, "replayed").Inc()
 			e.log.Warn("post refused: its token came before with another body", "provider", in.Account)
 			return nil
 		}
@@ -253,6 +254,7 @@ func (e *Engine) readPost(ctx context.Context, in *models.Inbox, work *eventWork
 	defer work.mu.Unlock()
 	for _, why := range parsed.Skipped {
 		e.counts.eventsSkipped.Add(1)
+		e.metrics.refused.WithLabelValues(in.Account, "not_ours").Inc()
 		e.log.Debug("part of a post skipped", "provider", in.Account, "err", why)
 	}
 	// Events of one chunk mostly stand together.
@@ -339,6 +341,7 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 			c.taken = true
 			c.failed = c.failed || ev.Kind.Failure()
 			e.countEvent(ev, of)
+			e.metrics.event(ev, id.Time())
 			ours = append(ours, *ev)
 		}
 		if len(ours) > before {
@@ -397,6 +400,7 @@ func (e *Engine) forged(c *chunkEvents, id models.ID) {
 
 func (e *Engine) refuse(id models.ID, ev *models.Event) {
 	e.counts.eventsForged.Add(1)
+	e.metrics.refused.WithLabelValues(ev.Account, "no_attempt").Inc()
 	e.log.Warn("event refused: it belongs to no attempt of ours", "provider", ev.Account, "chunk", id.String(), "attempt_id", ev.Attempt)
 }
 

@@ -216,6 +216,9 @@ type Span struct {
 	Start time.Time
 }
 
+// DayOf is the beginning of the UTC day that holds t.
+func DayOf(t time.Time) time.Time { return t.UTC().Truncate(24 * time.Hour) }
+
 // SpanOf returns the span of a level that holds t.
 func SpanOf(user string, l Level, t time.Time) Span {
 	return Span{User: user, Level: l, Start: t.UTC().Truncate(l.Length())}

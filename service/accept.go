@@ -52,6 +52,8 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 // accepted announces a stored batch and tells of it.
 func (s *Service) accepted(b *models.Batch) Accepted {
 	s.announce[b.Lane].add(b)
+	s.tallies[b.Lane].batches.Add(1)
+	s.tallies[b.Lane].recipients.Add(int64(b.Recipients))
 	s.log.Info("batch accepted", "batch_id", b.ID.String(), "user_id", b.User, "recipients", b.Recipients, "lane", string(b.Lane))
 	return Accepted{ID: b.ID, State: models.BatchQueued, Recipients: b.Recipients, Duplicates: b.Duplicates, Lane: b.Lane,
 		CreatedAt: b.Created(), Deadline: b.Deadline}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -68,6 +69,7 @@ type Deps struct {
 	Accounts []string                                 // names of the configured accounts
 	Health   func(context.Context) ([]Account, error) // tells of all accounts and their present health
 	Workers  func(context.Context) ([]Worker, error)  // tells of all workers; nil where nobody asks
+	Journal  *models.Journal                          // the process's follower of orders; nil: one of its own
 	Config   Config
 }
 
@@ -84,6 +86,7 @@ type Service struct {
 	journal  *models.Journal
 	workers  func(context.Context) ([]Worker, error)
 	announce map[models.Lane]*announcer // bulk never holds up urgent
+	tallies  map[models.Lane]*tally
 
 	closing sync.Once
 }
@@ -92,12 +95,16 @@ type Service struct {
 func New(d Deps) *Service {
 	cfg := d.Config.withDefaults()
 	s := &Service{cfg: cfg, log: cfg.Logger, store: d.Store, broker: d.Broker, health: d.Health, known: map[string]bool{},
-		announce: map[models.Lane]*announcer{}, journal: models.NewJournal(d.Store), workers: d.Workers}
+		announce: map[models.Lane]*announcer{}, tallies: map[models.Lane]*tally{}, journal: d.Journal, workers: d.Workers}
+	if s.journal == nil {
+		s.journal = models.NewJournal(d.Store)
+	}
 	for _, n := range d.Accounts {
 		s.known[n] = true
 	}
 	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
 		s.announce[lane] = newAnnouncer(d.Broker, cfg.Logger)
+		s.tallies[lane] = &tally{}
 	}
 	return s
 }
@@ -112,6 +119,21 @@ func (s *Service) Close() {
 		}
 		_ = g.Wait() // never an error
 	})
+}
+
+// tally counts what was accepted.
+type tally struct{ batches, recipients atomic.Int64 }
+
+// Tally is what was accepted since the start.
+type Tally struct{ Batches, Recipients int64 }
+
+// Tallies says what this process accepted since it started, by lane.
+func (s *Service) Tallies() map[models.Lane]Tally {
+	out := map[models.Lane]Tally{}
+	for lane, t := range s.tallies {
+		out[lane] = Tally{t.batches.Load(), t.recipients.Load()}
+	}
+	return out
 }
 
 // Readiness says whether batches can be accepted.

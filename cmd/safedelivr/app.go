@@ -33,6 +33,7 @@ type app struct {
 	store  models.Store
 	broker models.Broker
 
+	journal   *models.Journal // of orders; one follower for all rooms
 	accounts  []consumers.Account
 	engine    *consumers.Engine // nil without the role worker
 	service   *service.Service
@@ -129,12 +130,17 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 	if a.broker, err = openBroker(ctx, cfg, log); err != nil {
 		return a, err
 	}
+	a.journal = models.NewJournal(a.store)
+	registry := newRegistry()
 	if cfg.Has("worker") {
-		if a.engine, err = consumers.New(a.store, a.broker, a.accounts, engineConfig(cfg, log)); err != nil {
+		c := engineConfig(cfg, log)
+		c.Journal, c.Metrics = a.journal, registry
+		if a.engine, err = consumers.New(a.store, a.broker, a.accounts, c); err != nil {
 			return a, err
 		}
 	}
-	a.service = service.New(service.Deps{Store: a.store, Broker: a.broker, Accounts: names, Health: a.reports, Config: a.serviceConfig()})
+	a.service = service.New(service.Deps{Store: a.store, Broker: a.broker, Accounts: names, Health: a.reports, Journal: a.journal,
+		Config: a.serviceConfig()})
 	mux := http.NewServeMux()
 	if cfg.Has("webhooks") {
 		var hooks []webhooks.Account
@@ -150,6 +156,8 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 	a.api = api.New(a.service, api.Config{MaxBody: cfg.Limits.Body, Logger: log})
 	mux.Handle("/healthz", a.api)
 	mux.Handle("/readyz", a.api)
+	registry.MustRegister(&doors{a.hooks, a.service})
+	mux.Handle("/metrics", metricsHandler(registry))
 	a.http = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	if a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen); err != nil || !cfg.Has("api") {
@@ -183,6 +191,7 @@ func engineConfig(cfg *config.Config, log *slog.Logger) consumers.Config {
 	c.Worker, c.Logger, c.MaxRetries = cfg.Worker, log, cfg.Limits.Retries
 	t := &cfg.Times
 	c.StartBy, c.EvidenceWindow, c.FinalEventWait, c.Recheck = t.StartBy, t.EvidenceWindow, t.FinalEvent, t.Recheck
+	c.KeepContent = t.KeepContent
 	c.IntakeGrace, c.AccountHold, c.BreakerOpen = t.IntakeGrace, t.AccountHold, t.BreakerOpen
 	c.InboxAge = min(c.InboxAge, t.Recheck)
 	c.Sole = storeName(cfg) == "sqlite" // its data folder has one process

@@ -1,0 +1,255 @@
+package consumers
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// metrics is what this worker counts. No label holds an address or an id.
+type metrics struct {
+	attempts   *prometheus.CounterVec   // account
+	recipients *prometheus.CounterVec   // account, class
+	calls      *prometheus.HistogramVec // account
+	handed     *prometheus.HistogramVec // account, lane
+	delivered  *prometheus.HistogramVec // account
+	changes    *prometheus.CounterVec   // state, reason
+	events     *prometheus.CounterVec   // account, event
+	refused    *prometheus.CounterVec   // account, why
+	doubles    prometheus.Counter
+	queueAge   *prometheus.GaugeVec // lane
+
+	unknown, doubled, difference prometheus.Gauge
+}
+
+// seconds are the bounds of histograms: from a call to a provider that defers.
+var seconds = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 43200}
+
+func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "safedelivr", Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "safedelivr", Name: name, Help: help, Buckets: seconds}, labels)
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "safedelivr", Name: name, Help: help})
+	}
+	m := &metrics{
+		attempts:   counter("attempts_total", "Provider calls that were made.", "account"),
+		recipients: counter("attempt_recipients_total", "Recipients of provider calls, by what the answer said of them.", "account", "class"),
+		calls:      histogram("call_duration_seconds", "How long provider calls took.", "account"),
+		handed:     histogram("accept_to_provider_seconds", "From the acceptance of a batch to the first call for a recipient.", "account", "lane"),
+		delivered:  histogram("accept_to_delivered_seconds", "From the acceptance of a batch to the delivery that its provider reports.", "account"),
+		changes:    counter("log_state_changes_total", "Logs that reached a final state, by the reason.", "state", "reason"),
+		events:     counter("events_total", "Events of providers that were taken.", "account", "event"),
+		refused:    counter("events_refused_total", "Events that were refused or skipped.", "account", "why"),
+		doubles: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "safedelivr", Name: "possible_duplicates_total",
+			Help: "Recipients that were sent to again while an earlier outcome was not known."}),
+		queueAge: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "safedelivr", Name: "queue_age_seconds",
+			Help: "How long ago the batch was accepted whose first call was made last."}, []string{"lane"}),
+		unknown:    gauge("unknown_outcomes", "Recipients of today and yesterday of whom it is not known whether a provider took them."),
+		doubled:    gauge("doubled_deliveries", "Recipients of today and yesterday that are known to have got more than one copy."),
+		difference: gauge("conservation_difference", "Sums of the newest check that were not what a recount says. It must be 0."),
+	}
+	if reg != nil {
+		reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.doubles, m.queueAge,
+			m.unknown, m.doubled, m.difference, &scrape{e: e})
+	}
+	return m
+}
+
+// called counts a call and its answer.
+func (m *metrics) called(a *account, c *chunk, entry *models.Entry, took time.Duration, parts []models.Part) {
+	m.attempts.WithLabelValues(a.Name).Inc()
+	m.calls.WithLabelValues(a.Name).Observe(took.Seconds())
+	for i := range parts {
+		n := float64(parts[i].Recipients.Len())
+		m.recipients.WithLabelValues(a.Name, string(parts[i].Class)).Add(n)
+		if parts[i].Final {
+			m.changes.WithLabelValues(string(models.Success), string(models.Unconfirmed)).Add(n)
+		}
+	}
+	if entry.MayDouble {
+		m.doubles.Add(float64(entry.Recipients.Len()))
+	}
+	if entry.Retry == 0 && entry.Split == 0 {
+		age := entry.At.Sub(c.batch.Created()).Seconds()
+		m.handed.WithLabelValues(a.Name, string(c.batch.Lane)).Observe(age)
+		m.queueAge.WithLabelValues(string(c.batch.Lane)).Set(age)
+	}
+}
+
+// event counts an event that was taken.
+func (m *metrics) event(ev *models.Event, accepted time.Time) {
+	m.events.WithLabelValues(ev.Account, string(ev.Kind)).Inc()
+	switch {
+	case ev.Kind == models.Delivered:
+		m.changes.WithLabelValues(string(models.Success), "").Inc()
+		m.delivered.WithLabelValues(ev.Account).Observe(max(0, ev.At.Sub(accepted).Seconds()))
+	case ev.Kind.Failure() && ev.Reason.Hard():
+		m.changes.WithLabelValues(string(models.Failed), string(ev.Reason)).Inc()
+	}
+}
+
+// ended counts an ending or a cancellation.
+func (m *metrics) ended(entry *models.Entry) {
+	state := models.Failed
+	if entry.Kind == models.Cancel {
+		state = models.Cancelled
+	}
+	m.changes.WithLabelValues(string(state), string(entry.Reason)).Add(float64(entry.Recipients.Len()))
+}
+
+// scrape is what is read when somebody asks.
+type scrape struct{ e *Engine }
+
+var (
+	depthDesc = prometheus.NewDesc("safedelivr_queue_messages", "Messages in a queue.", []string{"kind", "account", "lane", "state"}, nil)
+	stateDesc = prometheus.NewDesc("safedelivr_account_state", "1 for the state that an account is in.", []string{"account", "state"}, nil)
+	limitDesc = prometheus.NewDesc("safedelivr_rate_limit_recipients_per_second", "The rate of an account for all workers together; absent: no limit.", []string{"account"}, nil)
+	shareDesc = prometheus.NewDesc("safedelivr_rate_share_recipients_per_second", "This worker's share of the rate of an account.", []string{"account"}, nil)
+	workDesc  = prometheus.NewDesc("safedelivr_workers", "Workers that share the limits, as this one sees it.", nil, nil)
+	inboxDesc = prometheus.NewDesc("safedelivr_inbox_lag_seconds", "Age of the oldest webhook post that is not worked off, in the shards of this worker.", nil, nil)
+	lateDesc  = prometheus.NewDesc("safedelivr_agenda_lag_seconds", "How far the agenda's reading is behind, in the shards of this worker.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (s *scrape) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{depthDesc, stateDesc, limitDesc, shareDesc, workDesc, inboxDesc, lateDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *scrape) Collect(ch chan<- prometheus.Metric) {
+	e := s.e
+	put := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if depths, err := e.broker.Depths(ctx); err == nil {
+		for _, d := range depths {
+			put(depthDesc, float64(d.Ready), string(d.Queue.Kind), d.Queue.Account, string(d.Queue.Lane), "ready")
+			if d.Unacked >= 0 {
+				put(depthDesc, float64(d.Unacked), string(d.Queue.Kind), d.Queue.Account, string(d.Queue.Lane), "unacked")
+			}
+		}
+	}
+	part, ok := e.crew.share()
+	put(workDesc, float64(part.size))
+	for _, a := range e.accounts {
+		now := e.state(a)
+		for _, state := range []string{Healthy, HalfOpen, Tripped, Shut, Slowed, Offline, Draining} {
+			v := 0.0
+			if now.State == state {
+				v = 1
+			}
+			put(stateDesc, v, a.Name, state)
+		}
+		if a.Rate > 0 {
+			put(limitDesc, a.Rate, a.Name)
+			share := 0.0
+			if ok {
+				share = a.Rate / float64(part.size)
+			}
+			put(shareDesc, share, a.Name)
+		}
+	}
+	inbox, agenda := e.lags(time.Now())
+	put(inboxDesc, inbox.Seconds())
+	put(lateDesc, agenda.Seconds())
+}
+
+// The states that operators switch an account to.
+const (
+	Offline  = "offline"
+	Draining = "drain"
+)
+
+// state is an account's health, or what operators switched it to.
+func (e *Engine) state(a *account) Health {
+	h := a.health.report()
+	s := e.journal.Rules().Account(a.Name)
+	switch s.Mode { //nolint:exhaustive // of accounts
+	case models.AccountOffline:
+		return Health{State: Offline, Since: s.Since, Why: s.Why}
+	case models.AccountDrain:
+		if h.State == Healthy {
+			return Health{State: Draining, Since: s.Since, Why: s.Why}
+		}
+	}
+	return h
+}
+
+// lags are how far inbox and agenda are behind.
+func (e *Engine) lags(now time.Time) (inbox, agenda time.Duration) {
+	for _, s := range e.shards {
+		if at := s.oldestPost.Load(); at > 0 {
+			inbox = max(inbox, now.Sub(time.UnixMilli(at)))
+		}
+		if at := s.readTo.Load(); at > 0 {
+			agenda = max(agenda, now.Sub(time.UnixMilli(at)))
+		}
+	}
+	return inbox, agenda
+}
+
+// watchSums checks the newest batches all the time and keeps the gauges.
+func (e *Engine) watchSums(ctx context.Context) {
+	t := time.NewTicker(e.cfg.SumsPoll)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		held, err := e.store.Lease(ctx, "sums", e.cfg.Worker, 2*e.cfg.SumsPoll)
+		if err != nil || !held {
+			continue
+		}
+		if err := e.checkLately(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			e.log.Warn("sums could not be checked", "err", err)
+		}
+	}
+}
+
+// checkLately recounts what was accepted lately, and sums what is not known of
+// today and yesterday.
+func (e *Engine) checkLately(ctx context.Context, now time.Time) error {
+	out, err := e.Check(ctx, CheckOptions{From: now.Add(-2 * e.cfg.SumsPoll), To: now.Add(-e.cfg.SumsPoll / 2), Partial: true, Found: func(d Difference) {
+		e.log.Error("a sum is not what a recount says; run safedelivr check --repair", "difference", d.String())
+	}})
+	if err != nil {
+		return err
+	}
+	e.metrics.difference.Set(float64(out.Differences))
+	if err := e.store.PutReport(ctx, CheckReport, "newest", out.report(now), 7*24*time.Hour); err != nil {
+		return err
+	}
+	users, err := e.store.Users(ctx)
+	if err != nil {
+		return err
+	}
+	var unknown, doubled int64
+	for i := range users {
+		nodes, err := e.store.Nodes(ctx, users[i].ID, models.Day, models.DayOf(now).AddDate(0, 0, -1), models.DayOf(now).AddDate(0, 0, 1))
+		if err != nil {
+			return err
+		}
+		for k := range nodes {
+			doubled += nodes[k].Summary.Doubled
+			for _, a := range nodes[k].Summary.Accounts {
+				unknown += a.Unknown
+			}
+		}
+	}
+	e.metrics.unknown.Set(float64(unknown))
+	e.metrics.doubled.Set(float64(doubled))
+	return nil
+}
