@@ -30,6 +30,9 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 		}
 	}
 	defer j.release()
+	if err := e.addressed(ctx, c); err != nil {
+		return err
+	}
 	if err := e.permitted(ctx, c, j.account.Name, orderPoll); errors.Is(err, errOrdered) {
 		return nil // decided anew
 	} else if err != nil {
@@ -79,7 +82,12 @@ func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, er
 		patience, cancel = context.WithTimeout(ctx, slotPatience)
 	}
 	defer cancel()
-	release, err := j.account.slots.acquire(patience, c.lane)
+	release, ok := j.account.slots.try(c.lane)
+	var err error
+	if !ok {
+		c.recipients = nil // many chunks may wait here
+		release, err = j.account.slots.acquire(patience, c.lane)
+	}
 	if err != nil && ctx.Err() == nil {
 		return 0, errBusy
 	}
@@ -175,6 +183,7 @@ func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []m
 	for r := range j.who.All() {
 		call.Recipients = append(call.Recipients, models.CallRecipient{Log: c.id.Log(r), Recipient: c.recipients[r-1]})
 	}
+	c.recipients = nil // the call has what it needs
 	a := j.account
 	ctx, cancel := context.WithTimeout(e.hard, a.Timeout)
 	defer cancel()

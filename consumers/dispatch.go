@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,7 +47,7 @@ const maxRounds = 64
 // be done elsewhere or later. The message only woke it; what is done follows
 // from the store.
 func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, only models.Set) models.Disposition {
-	c, err := e.load(ctx, m.ID)
+	c, err := e.look(ctx, m.ID)
 	if err != nil {
 		return e.failed(err, "load", m)
 	}
@@ -64,6 +65,11 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, 
 			return e.failed(err, "close", m)
 		} else if ended {
 			continue
+		}
+		if slices.ContainsFunc(steps, func(st step) bool { return st.do == call }) {
+			if err := e.addressed(ctx, c); err != nil {
+				return e.failed(err, "load", m)
+			}
 		}
 		job, ok := e.pick(c, steps, mine, only)
 		if !ok {
@@ -114,7 +120,7 @@ type chunk struct {
 	batch      *models.Batch
 	lane       models.Lane
 	size       int
-	recipients []models.Recipient // only when loaded for a dispatch
+	recipients []models.Recipient // only while they are needed: see addressed
 	passed     models.Set         // recipients whose step was announced elsewhere
 	entries    []models.Entry
 	facts      []models.Fact
@@ -135,19 +141,21 @@ func (c *chunk) message(m models.Message) models.Message {
 	return m
 }
 
-// load reads everything about a chunk.
-func (e *Engine) load(ctx context.Context, id models.ID) (*chunk, error) {
-	c, err := e.look(ctx, id)
+// addressed reads the recipients of a chunk, if it does not have them. They are
+// most of its memory, so they are let go of whenever the chunk waits.
+func (e *Engine) addressed(ctx context.Context, c *chunk) error {
+	if c.recipients != nil {
+		return nil
+	}
+	rs, err := e.store.Recipients(ctx, c.id)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if c.recipients, err = e.store.Recipients(ctx, id); err != nil {
-		return nil, err
+	if len(rs) != c.size {
+		return fmt.Errorf("%w: chunk of %d recipients holds %d", models.ErrInvalid, c.size, len(rs))
 	}
-	if len(c.recipients) != c.size {
-		return nil, fmt.Errorf("%w: chunk of %d recipients holds %d", models.ErrInvalid, c.size, len(c.recipients))
-	}
-	return c, nil
+	c.recipients = rs
+	return nil
 }
 
 // look reads what is known of a chunk, without its recipients.

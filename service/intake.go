@@ -152,6 +152,7 @@ func (in *Intake) Add(r *Recipient) error {
 // in the request, and without repeated addresses unless AllowDuplicates is set.
 func (in *Intake) Each(f func(index int, r models.Recipient) error) error {
 	in.spool.repeats = in.AllowDuplicates
+	in.spool.seen = nil // everything was read
 	return in.spool.each(f)
 }
 

@@ -32,6 +32,7 @@ func (c *cli) serveCommand() *cobra.Command {
 			if len(cfg.Accounts) == 0 {
 				log.Warn("no provider account is configured: batches are kept, and nothing can be sent")
 			}
+			limitMemory(&cfg)
 			a, err := newApp(cmd.Context(), &cfg, log)
 			if err != nil {
 				return err
