@@ -44,7 +44,7 @@ func (d *Dashboard) showCompose(w http.ResponseWriter, r *http.Request, v *visit
 // recipients.
 func readCompose(w http.ResponseWriter, r *http.Request) (*composeView, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxCompose)
-	if err := r.ParseMultipartForm(maxCompose); err != nil {
+	if err := r.ParseMultipartForm(maxCompose); err != nil && !errors.Is(err, http.ErrNotMultipart) {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
 			return nil, service.Fail(service.TooLarge, "too_large", "This form takes 16 MiB. Send larger batches through the API: it takes them as a stream.")
@@ -187,7 +187,7 @@ var previewPage = template.Must(template.New("preview").Parse(`<!doctype html><h
 <style>.sd{font:14px/1.5 system-ui,sans-serif;color:#1b1c1a;background:#f3f3ef;border-bottom:1px solid #ddd;padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}
 .sd b{font-weight:600}.sd .m{color:#565853}.sd .w{color:#b42318}.t{font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere}html{background:#fff;color:#1b1c1a}</style>
 <div class="sd"><div><b>{{.Subject}}</b></div><div class="m">{{if .To}}to {{.To}}{{else}}nobody yet{{end}}{{if .Count}} · {{.Row}} of {{.Count}}{{end}}</div>
-{{range .Missing}}<div class="w">{{"{{"}}{{.}}{{"}}"}} has no value here</div>{{end}}{{with .Problem}}<div class="w">{{.}}</div>{{end}}</div>
+{{range .Missing}}<div class="w">{{"{{"}}{{.}}{{"}}"}} has no value here</div>{{end}}{{if .Missing}}{{with .Columns}}<div class="m">the columns are {{range $i, $c := .}}{{if $i}}, {{end}}{{"{{"}}{{$c}}{{"}}"}}{{end}}</div>{{end}}{{end}}{{with .Problem}}<div class="w">{{.}}</div>{{end}}</div>
 {{if .Text}}<div class="t">{{.Text}}</div>{{else}}{{.HTML}}{{end}}</html>`))
 
 // preview is POST /compose/preview: the mail as one recipient gets it, for the
@@ -202,7 +202,7 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, _ *visitor) 
 	if row := list.at(c.Row); row != nil {
 		to = row.recipient()
 	}
-	view := map[string]any{"Row": min(c.Row, max(1, len(list.Rows))), "Count": len(list.Rows), "Problem": list.Problem, "To": to.Email}
+	view := map[string]any{"Row": min(c.Row, max(1, len(list.Rows))), "Count": len(list.Rows), "Columns": list.Columns, "Problem": list.Problem, "To": to.Email}
 	var missing []string
 	fill := func(s string, escape func(string) string) string {
 		return models.Rewrite(s, func(name string) string {
