@@ -34,6 +34,14 @@ func (s *Service) SwitchUser(ctx context.Context, who Caller, do models.Action, 
 	})
 }
 
+// User finds a user by id or name.
+func (s *Service) User(ctx context.Context, who Caller, name string) (models.User, error) {
+	if err := who.operates(); err != nil {
+		return models.User{}, err
+	}
+	return s.user(ctx, name)
+}
+
 func (s *Service) user(ctx context.Context, name string) (models.User, error) {
 	u, err := s.store.User(ctx, name)
 	if errors.Is(err, models.ErrNotFound) {

@@ -16,14 +16,15 @@ import (
 	"github.com/safedelivr/safedelivr/config"
 )
 
-// The embedded store belongs to one process. While that serves, the commands for
-// users and keys are handed to it through a socket in the data folder, which
+// The embedded store belongs to one process. While that serves, commands are
+// handed to it through a socket in the data folder, which
 // only the folder's owner can open.
 
 const adminSocket = "admin.sock"
 
 // remoteCommands are the commands that may be handed over.
-var remoteCommands = []string{"user", "key", "login"}
+var remoteCommands = []string{"user", "key", "login", "batch", "log", "release", "pause-user", "resume-user", "account", "block", "queues", "parked",
+	"workers", "audit"}
 
 type adminAnswer struct {
 	Code int    `json:"code"`
@@ -43,7 +44,7 @@ func (a *app) serveAdmin(ctx context.Context) {
 		err = os.Chmod(path, 0o600)
 	}
 	if err != nil {
-		a.log.Warn("commands for users and keys need the server stopped: no socket", "err", err)
+		a.log.Warn("commands need the server stopped: no socket", "err", err)
 		return
 	}
 	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +54,7 @@ func (a *app) serveAdmin(ctx context.Context) {
 			return
 		}
 		var out, errs bytes.Buffer
-		code := runOn(r.Context(), args, streams{out: &out, err: &errs}, nil, a.store)
+		code := runOn(r.Context(), args, streams{out: &out, err: &errs}, nil, a.store, a.service)
 		_ = json.NewEncoder(w).Encode(adminAnswer{Code: code, Out: out.String(), Err: errs.String()}) // the caller may be gone
 	})}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()

@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -123,4 +126,34 @@ func add(to, c *service.Counters) {
 	to.Delivered += c.Delivered
 	to.Failures += c.Failures
 	to.Inflight += c.Inflight
+}
+
+// workers lists all workers.
+func (a *app) workers(ctx context.Context) ([]service.Worker, error) {
+	if a.engine != nil && storeName(a.cfg) == "sqlite" {
+		return []service.Worker{{Name: a.cfg.Worker, Share: 1}}, nil // the only one there is
+	}
+	return workersOf(ctx, a.store)
+}
+
+// crewReports is the kind of the reports by which workers share the limits.
+const crewReports = "crew"
+
+// workersOf lists the workers that have such a report in the store. Every one
+// has the same share.
+func workersOf(ctx context.Context, store models.Store) ([]service.Worker, error) {
+	raw, err := store.Reports(ctx, crewReports)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]service.Worker, 0, len(raw))
+	for _, name := range slices.Sorted(maps.Keys(raw)) {
+		w := service.Worker{Name: name, Share: 1 / float64(len(raw))}
+		if err := json.Unmarshal(raw[name], &w); err != nil {
+			return nil, fmt.Errorf("report of worker %s: %w", name, err)
+		}
+		w.Name = name
+		out = append(out, w)
+	}
+	return out, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
 )
 
 // streams are where commands write.
@@ -22,18 +23,19 @@ type cli struct {
 	streams
 	environ    []string // nil: the process's own
 	args       []string
-	store      models.Store // of the process that runs a handed-over command; else nil
+	store      models.Store     // of the process that runs a handed-over command; else nil
+	service    *service.Service // the same
 	configFile string
 }
 
 // run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, s streams, environ []string) int {
-	return runOn(ctx, args, s, environ, nil)
+	return runOn(ctx, args, s, environ, nil, nil)
 }
 
 // runOn executes a command line on a store that is open already.
-func runOn(ctx context.Context, args []string, s streams, environ []string, store models.Store) int {
-	c := &cli{streams: s, environ: environ, args: args, store: store}
+func runOn(ctx context.Context, args []string, s streams, environ []string, store models.Store, svc *service.Service) int {
+	c := &cli{streams: s, environ: environ, args: args, store: store, service: svc}
 	root := &cobra.Command{
 		Use:           "safedelivr",
 		Short:         "An email gateway that fails over between providers, and loses and doubles nothing",
@@ -45,6 +47,8 @@ func runOn(ctx context.Context, args []string, s streams, environ []string, stor
 	root.SetArgs(args)
 	root.PersistentFlags().StringVarP(&c.configFile, "config", "c", "", "configuration file (YAML); the environment goes over it")
 	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.simulatorCommand(), c.demoCommand(), c.userCommand(), c.keyCommand(), c.loginCommand(), c.healthCommand(), c.versionCommand())
+	root.AddCommand(c.batchCommand(), c.logCommand(), c.releaseCommand(), c.accountCommand(), c.blockCommand(), c.queuesCommand(), c.parkedCommand(), c.workersCommand(), c.auditCommand())
+	root.AddCommand(c.pauseCommands()...)
 	if err := root.ExecuteContext(ctx); err != nil {
 		var quiet exitCode
 		if errors.As(err, &quiet) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
 )
 
 func (c *cli) env() []string {
@@ -88,13 +90,18 @@ func (c *cli) userCommand() *cobra.Command {
 
 func (c *cli) keyCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "key", Short: "API keys of a user"}
-	var name string
+	var name, expires string
+	var scopes, networks []string
 	add := &cobra.Command{
 		Use: "add USER", Short: "Make an API key; it is shown once", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withUser(cmd.Context(), args[0], func(ctx context.Context, s models.Store, u models.User) error {
-				key, secret := models.NewKey(u.ID, name, time.Now())
-				if err := s.CreateKey(ctx, key); err != nil {
+			o, err := keyOptions(scopes, expires, networks)
+			if err != nil {
+				return err
+			}
+			return c.withKeys(cmd.Context(), args[0], func(ctx context.Context, svc *service.Service, who service.Caller, u models.User) error {
+				key, secret, err := svc.CreateKey(ctx, who, name, o)
+				if err != nil {
 					return err
 				}
 				fmt.Fprintf(c.err, "key %s of %s; it is not shown again:\n", key.ID, u.Name)
@@ -104,6 +111,9 @@ func (c *cli) keyCommand() *cobra.Command {
 		},
 	}
 	add.Flags().StringVar(&name, "name", "", "what the key is for")
+	add.Flags().StringSliceVar(&scopes, "scope", nil, "what it may do: send, read, operate (default: send and read)")
+	add.Flags().StringVar(&expires, "expires", "", "until when it may be used: a day like 2026-12-31, a time, or a span like 720h")
+	add.Flags().StringSliceVar(&networks, "from-network", nil, "from where it may be used: networks like 192.0.2.0/24 (default: anywhere)")
 	cmd.AddCommand(add,
 		&cobra.Command{
 			Use: "list USER", Short: "List the keys of a user", Args: cobra.ExactArgs(1),
@@ -114,13 +124,13 @@ func (c *cli) keyCommand() *cobra.Command {
 						return err
 					}
 					w := tabwriter.NewWriter(c.out, 0, 4, 2, ' ', 0)
-					fmt.Fprintln(w, "KEY\tNAME\tCREATED\tREVOKED")
+					fmt.Fprintln(w, "KEY\tNAME\tCREATED\tREVOKED\tSCOPES\tEXPIRES\tFROM")
 					for _, k := range keys {
 						revoked := "-"
 						if !k.Revoked.IsZero() {
 							revoked = k.Revoked.UTC().Format(time.RFC3339)
 						}
-						fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", k.ID, k.Name, k.Created.Format(time.RFC3339), revoked)
+						fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", k.ID, k.Name, k.Created.Format(time.RFC3339), revoked, optionWords(&k.KeyOptions))
 					}
 					return w.Flush()
 				})
@@ -129,9 +139,10 @@ func (c *cli) keyCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "revoke USER KEY", Short: "Revoke a key, effective within a second", Args: cobra.ExactArgs(2),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return c.withUser(cmd.Context(), args[0], func(ctx context.Context, s models.Store, u models.User) error {
-					if err := s.RevokeKey(ctx, u.ID, args[1], time.Now().UTC()); err != nil {
-						if errors.Is(err, models.ErrNotFound) {
+				return c.withKeys(cmd.Context(), args[0], func(ctx context.Context, svc *service.Service, who service.Caller, u models.User) error {
+					if err := svc.RevokeKey(ctx, who, args[1]); err != nil {
+						var e *service.Error
+						if errors.As(err, &e) && e.Kind == service.NotFound {
 							return fmt.Errorf("%s has no key %s", u.Name, args[1])
 						}
 						return err
@@ -155,4 +166,61 @@ func (c *cli) withUser(ctx context.Context, name string, f func(context.Context,
 		}
 		return f(ctx, s, u)
 	})
+}
+
+// withKeys runs f on the use cases, as the user with a name.
+func (c *cli) withKeys(ctx context.Context, name string, f func(context.Context, *service.Service, service.Caller, models.User) error) error {
+	return c.withService(ctx, func(ctx context.Context, svc *service.Service) error {
+		who := operator()
+		u, err := svc.User(ctx, who, name)
+		if err != nil {
+			var e *service.Error
+			if errors.As(err, &e) && e.Kind == service.NotFound {
+				return fmt.Errorf("there is no user %s", name)
+			}
+			return err
+		}
+		who.User = u.ID
+		return f(ctx, svc, who, u)
+	})
+}
+
+// keyOptions reads the flags of a new key.
+func keyOptions(scopes []string, expires string, networks []string) (o models.KeyOptions, err error) {
+	for _, sc := range scopes {
+		o.Scopes = append(o.Scopes, models.Scope(sc))
+	}
+	o.Networks = networks
+	if expires == "" {
+		return o, nil
+	}
+	if span, err := time.ParseDuration(expires); err == nil {
+		o.Expires = time.Now().Add(span).UTC().Truncate(time.Second)
+		return o, nil
+	}
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if o.Expires, err = time.Parse(layout, expires); err == nil {
+			return o, nil
+		}
+	}
+	return o, fmt.Errorf("%q is not a day like 2026-12-31, a time like 2026-12-31T12:00:00Z, or a span like 720h", expires)
+}
+
+// optionWords shows what a key may be used for, as cells of a table.
+func optionWords(o *models.KeyOptions) string {
+	scopes, expires, from := "send,read", "never", "anywhere"
+	if len(o.Scopes) > 0 {
+		words := make([]string, len(o.Scopes))
+		for i, sc := range o.Scopes {
+			words[i] = string(sc)
+		}
+		scopes = strings.Join(words, ",")
+	}
+	if !o.Expires.IsZero() {
+		expires = o.Expires.Format(time.RFC3339)
+	}
+	if len(o.Networks) > 0 {
+		from = strings.Join(o.Networks, ",")
+	}
+	return scopes + "\t" + expires + "\t" + from
 }

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+// TestOrders: a batch is stopped by command while both accounts are offline, so
+// that nothing goes out when they are back; after resume everything does, once.
+func TestOrders(t *testing.T) {
+	onBackends(t, func(t *testing.T, b backend) {
+		r := newRig(t, b, simulator.Options{})
+		r.start(r.addr, nil, "serve")
+		for _, account := range []string{"sg", "mg"} {
+			require.Contains(t, r.command("account", "offline", account, "--why", "a drill"), "account.offline "+account)
+		}
+		id := r.post(batchBody(2500, "", plainAddress))
+		require.Contains(t, r.command("batch", "stop", id.String(), "--why", "wrong subject"), "in flight: 0")
+		require.Contains(t, r.command("batch", "stop", id.String()), "nothing changed")
+		for _, account := range []string{"sg", "mg"} {
+			r.command("account", "online", account)
+		}
+		other := r.post(batchBody(10, "", func(i int) string { return "other" + plainAddress(i) }))
+		r.done(other) // workers see the accounts
+		var v service.BatchView
+		r.get("/v1/batches/"+id.String(), &v)
+		require.True(t, v.Stopped)
+		require.Equal(t, int64(2500), v.Counts.Queued)
+		early, _ := r.copies()
+		require.Len(t, early, 10)
+		r.command("batch", "resume", id.String())
+		r.done(id)
+		all, delivered := r.copies()
+		require.Len(t, all, 2510)
+		for log, n := range delivered {
+			require.Equal(t, 1, n, log)
+		}
+
+		audit := r.command("audit")
+		for _, words := range []string{"account.offline", "a drill", "batch.stop", "wrong subject", "batch.resume", "cli:"} {
+			require.Contains(t, audit, words)
+		}
+		require.Contains(t, r.command("queues"), "sg.bulk")
+		require.Contains(t, r.command("workers"), "100 %")
+		block := strings.TrimSpace(r.command("block", "add", "--domain", "blocked.example", "--fail"))
+		require.Contains(t, r.command("block", "list"), block)
+		r.command("block", "remove", block)
+		require.NotContains(t, r.command("block", "list"), block)
+	})
+}
+
+// TestKeyFlags: what a key may do, until when and from where.
+func TestKeyFlags(t *testing.T) {
+	r := newRig(t, backends()[0], simulator.Options{})
+	r.command("user", "add", "ann")
+	reader := strings.TrimSpace(r.command("key", "add", "ann", "--scope", "read", "--expires", "1h", "--from-network", "127.0.0.1"))
+	far := strings.TrimSpace(r.command("key", "add", "ann", "--from-network", "192.0.2.0/24"))
+	require.Contains(t, r.command("key", "list", "ann"), "127.0.0.1/32")
+	r.start(r.addr, nil, "serve")
+	var out json.RawMessage
+	get := func(secret, method, path string, status int) {
+		t.Helper()
+		c := &demoClient{base: r.client.base, key: secret}
+		require.NoError(t, c.do(t.Context(), method, path, nil, status, &out))
+	}
+	get(reader, http.MethodGet, "/v1/batches", http.StatusOK)
+	get(reader, http.MethodPost, "/v1/batches", http.StatusForbidden)
+	get(far, http.MethodGet, "/v1/batches", http.StatusForbidden)
+	require.Contains(t, r.command("audit"), "key.create")
+	for _, bad := range [][]string{{"--scope", "all"}, {"--expires", "soon"}, {"--from-network", "here"}, {"--expires", time.Now().AddDate(0, 0, -2).Format(time.DateOnly)}} {
+		require.NotZero(t, run(t.Context(), append([]string{"key", "add", "ann"}, bad...), streams{out: &strings.Builder{}, err: &strings.Builder{}}, r.env), bad)
+	}
+}
