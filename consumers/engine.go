@@ -202,6 +202,11 @@ func (e *Engine) slowBesideOthers(mine *account, took time.Duration) bool {
 // that want exact sums now.
 func (e *Engine) Flush(ctx context.Context) error { return e.summaries.flush(ctx) }
 
+// UserByName finds a user. Errors: models.ErrNotFound.
+func (e *Engine) UserByName(ctx context.Context, name string) (models.User, error) {
+	return e.store.UserByName(ctx, name)
+}
+
 // Pending is how many chunks are marked for a new summary.
 func (e *Engine) Pending() int { return e.summaries.pending() }
 

@@ -210,3 +210,21 @@ func TestBlocksAndSwitches(t *testing.T) {
 	}
 	require.Equal(t, before, mg.count())
 }
+
+// TestAfterRestore: mail from before a restore waits until an operator lifts the
+// hold; what comes later goes out.
+func TestAfterRestore(t *testing.T) {
+	t.Parallel()
+	p := newScripted("sg", always(models.Accepted))
+	r := newRig(t, fast(), nil, p)
+	old := r.batch(5, false, nil)
+	r.order(models.Control{Action: models.HoldOld, Before: old.Created().Add(time.Millisecond)})
+	r.announce(old)
+	r.looked(old)
+	require.Eventually(t, func() bool { return time.Now().After(old.Created().Add(2 * time.Millisecond)) }, patience, time.Millisecond)
+	later := r.batch(5, true, nil)
+	require.EqualValues(t, 5, r.done(later).Summary().Success)
+	require.EqualValues(t, 5, r.view(old).Summary().Untried)
+	r.order(models.Control{Action: models.LiftHolds})
+	require.EqualValues(t, 5, r.done(old).Summary().Success)
+}

@@ -24,7 +24,7 @@ const adminSocket = "admin.sock"
 
 // remoteCommands are the commands that may be handed over.
 var remoteCommands = []string{"user", "key", "login", "batch", "log", "release", "pause-user", "resume-user", "account", "block", "queues", "parked",
-	"workers", "audit"}
+	"workers", "audit", "check", "replay", "hold"}
 
 type adminAnswer struct {
 	Code int    `json:"code"`
@@ -54,7 +54,7 @@ func (a *app) serveAdmin(ctx context.Context) {
 			return
 		}
 		var out, errs bytes.Buffer
-		code := runOn(r.Context(), args, streams{out: &out, err: &errs}, nil, a.store, a.service)
+		code := runOn(r.Context(), args, streams{out: &out, err: &errs}, nil, a)
 		_ = json.NewEncoder(w).Encode(adminAnswer{Code: code, Out: out.String(), Err: errs.String()}) // the caller may be gone
 	})}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()

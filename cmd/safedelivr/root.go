@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -23,19 +24,23 @@ type cli struct {
 	streams
 	environ    []string // nil: the process's own
 	args       []string
-	store      models.Store     // of the process that runs a handed-over command; else nil
-	service    *service.Service // the same
+	store      models.Store      // of the process that runs a handed-over command; else nil
+	service    *service.Service  // the same
+	engine     *consumers.Engine // the same; nil without the role worker
 	configFile string
 }
 
 // run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, s streams, environ []string) int {
-	return runOn(ctx, args, s, environ, nil, nil)
+	return runOn(ctx, args, s, environ, nil)
 }
 
-// runOn executes a command line on a store that is open already.
-func runOn(ctx context.Context, args []string, s streams, environ []string, store models.Store, svc *service.Service) int {
-	c := &cli{streams: s, environ: environ, args: args, store: store, service: svc}
+// runOn executes a command line in a process that serves already, if a is not nil.
+func runOn(ctx context.Context, args []string, s streams, environ []string, a *app) int {
+	c := &cli{streams: s, environ: environ, args: args}
+	if a != nil {
+		c.store, c.service, c.engine = a.store, a.service, a.engine
+	}
 	root := &cobra.Command{
 		Use:           "safedelivr",
 		Short:         "An email gateway that fails over between providers, and loses and doubles nothing",
@@ -49,6 +54,7 @@ func runOn(ctx context.Context, args []string, s streams, environ []string, stor
 	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.simulatorCommand(), c.demoCommand(), c.userCommand(), c.keyCommand(), c.loginCommand(), c.healthCommand(), c.versionCommand())
 	root.AddCommand(c.batchCommand(), c.logCommand(), c.releaseCommand(), c.accountCommand(), c.blockCommand(), c.queuesCommand(), c.parkedCommand(), c.workersCommand(), c.auditCommand())
 	root.AddCommand(c.pauseCommands()...)
+	root.AddCommand(c.checkCommand(), c.replayCommand(), c.holdCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		var quiet exitCode
 		if errors.As(err, &quiet) {

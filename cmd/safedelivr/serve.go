@@ -13,6 +13,7 @@ import (
 
 func (c *cli) serveCommand() *cobra.Command {
 	var roles string
+	var restored bool
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run Safedelivr: API, webhooks and workers", Args: cobra.NoArgs,
 		Long: "Run Safedelivr. Without any service configured everything runs in this process on SQLite and an in-process broker;\n" +
@@ -37,6 +38,13 @@ func (c *cli) serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if restored {
+				if err := holdRestored(cmd.Context(), a.journal); err != nil {
+					a.close()
+					return fmt.Errorf("nothing was started: what was accepted before could not be held: %w", err)
+				}
+				log.Warn("mail that was accepted before now is held: look at it, cancel what went out already, then: safedelivr hold lift")
+			}
 			if link, err := a.loginLink(cmd.Context(), dashboard.LocalUser()); err != nil {
 				log.Warn("no link to log in to the dashboard", "err", err)
 			} else if link != "" {
@@ -46,6 +54,7 @@ func (c *cli) serveCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&roles, "roles", "", "what this process does, separated by commas: api, webhooks, worker (default: all)")
+	cmd.Flags().BoolVar(&restored, "after-restore", false, "hold all mail that was accepted before now: the backup does not know what went out since")
 	return cmd
 }
 

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// withEngine runs f on an engine that is not started: that of the process that
+// serves, or one on the configured backends.
+func (c *cli) withEngine(ctx context.Context, f func(context.Context, *consumers.Engine) error) error {
+	if c.engine != nil {
+		return f(ctx, c.engine)
+	}
+	if c.store != nil {
+		return errors.New("the process that holds the data folder has not the role worker")
+	}
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	log := c.logger(&cfg)
+	accounts, err := openAccounts(&cfg, log)
+	if err != nil {
+		return err
+	}
+	store, err := openStore(ctx, &cfg, log)
+	if errors.Is(err, embedded.ErrInUse) {
+		return c.handOver(ctx, &cfg)
+	}
+	if err != nil {
+		return err
+	}
+	broker, err := openBroker(ctx, &cfg, log)
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
+	engine, err := consumers.New(store, broker, accounts, engineConfig(&cfg, log))
+	if err == nil {
+		err = f(ctx, engine)
+	}
+	for _, a := range accounts {
+		a.Provider.Close()
+	}
+	return errors.Join(err, broker.Close(), store.Close())
+}
+
+func (c *cli) checkCommand() *cobra.Command {
+	var o consumers.CheckOptions
+	var asJSON bool
+	var since, user string
+	cmd := &cobra.Command{
+		Use: "check", Short: "Recount every batch, user and day, and compare with what is shown", Args: cobra.NoArgs,
+		Long: "Recount every batch, user and day from recipients, ledger and facts, and compare with summaries and stats.\n" +
+			"Prints each difference, and ends with code 1 if there is one. It may run while mail flows: a sum that is\n" +
+			"being renewed gets a quarter of a minute.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			from, err := parseSince(since)
+			if err != nil {
+				return err
+			}
+			o.From = from
+			return c.withEngine(cmd.Context(), func(ctx context.Context, e *consumers.Engine) error {
+				if user != "" {
+					u, err := c.engineUser(ctx, e, user)
+					if err != nil {
+						return err
+					}
+					o.User = u.ID
+				}
+				o.Found = func(d consumers.Difference) {
+					if !asJSON {
+						fmt.Fprintln(c.out, d)
+					}
+				}
+				o.Progress = progress(c, func(n consumers.Checked) string {
+					return fmt.Sprintf("checked %d batches, %d recipients; %d differences", n.Batches, n.Recipients, n.Differences)
+				})
+				out, err := e.Check(ctx, o)
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					if err := json.NewEncoder(c.out).Encode(out); err != nil {
+						return err
+					}
+				} else {
+					fmt.Fprintf(c.out, "%d users, %d batches, %d recipients, %d days: %d differences, %d repaired\n",
+						out.Users, out.Batches, out.Recipients, out.Days, out.Differences, out.Repaired)
+				}
+				if out.Differences > 0 {
+					return exitCode(1)
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&o.Repair, "repair", false, "renew the sums that are wrong")
+	cmd.Flags().StringVar(&since, "since", "", "only batches accepted since: a duration like 24h, a day, or a time (default: all)")
+	cmd.Flags().StringVar(&user, "user", "", "only this user's, by name")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	return cmd
+}
+
+func (c *cli) engineUser(ctx context.Context, e *consumers.Engine, name string) (models.User, error) {
+	u, err := e.UserByName(ctx, name)
+	if errors.Is(err, models.ErrNotFound) {
+		return u, fmt.Errorf("there is no user %s", name)
+	}
+	return u, err
+}
+
+func (c *cli) replayCommand() *cobra.Command {
+	var since, until string
+	cmd := &cobra.Command{
+		Use: "replay", Short: "Read webhook posts again, after a parser was mended", Args: cobra.NoArgs,
+		Long: "Work the inbox off again with the parsers of this program. What they read otherwise than before replaces what\n" +
+			"was read then; the same parsers change nothing. Posts are kept for SAFEDELIVR_TIMES_INBOX_KEEP.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			from, err := parseSince(since)
+			if err != nil {
+				return err
+			}
+			to := time.Now()
+			if until != "" {
+				if to, err = parseSince(until); err != nil {
+					return err
+				}
+			}
+			return c.withEngine(cmd.Context(), func(ctx context.Context, e *consumers.Engine) error {
+				out, err := e.Replay(ctx, from, to, progress(c, func(n consumers.Replayed) string { return fmt.Sprintf("read %d posts again", n.Posts) }))
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(c.out, "%d posts read again; %d events are read otherwise than before\n", out.Posts, out.Events)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&since, "since", "24h", "posts that arrived since: a duration, a day, or a time")
+	cmd.Flags().StringVar(&until, "until", "", "posts that arrived before (default: now)")
+	return cmd
+}
+
+// progress tells how far long work is, on stderr, every few seconds.
+func progress[T any](c *cli, say func(T) string) func(T) {
+	last := time.Now()
+	return func(n T) {
+		if time.Since(last) >= 3*time.Second {
+			last = time.Now()
+			fmt.Fprintln(c.err, say(n))
+		}
+	}
+}
+
+// parseSince reads a moment in the past: a duration before now, a day in UTC, or
+// a time with its zone; empty is the beginning of all.
+func parseSince(s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return time.Now().Add(-d), nil
+	}
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is no time: want a duration like 24h, a day like 2026-01-31, or a time like 2026-01-31T12:00:00Z", s)
+}
+
+func (c *cli) holdCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "hold", Short: "What is held after a restore", Long: "After a restore from a backup, `serve --after-restore` holds all mail that was accepted before: the backup does not\n" +
+		"know what went out since it was made. Look at it, cancel what must not go out, and lift the hold."}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use: "list", Short: "List the holds", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return c.withStore(cmd.Context(), func(ctx context.Context, s models.Store) error {
+					j := models.NewJournal(s)
+					if err := j.Sync(ctx); err != nil {
+						return err
+					}
+					holds := j.Rules().Holds()
+					for _, h := range holds {
+						fmt.Fprintf(c.out, "mail accepted before %s is held since %s, by %s\n", h.Before.UTC().Format(time.RFC3339), h.At.UTC().Format(time.RFC3339), h.By)
+					}
+					if len(holds) == 0 {
+						fmt.Fprintln(c.out, "nothing is held")
+					}
+					return nil
+				})
+			},
+		},
+		&cobra.Command{
+			Use: "lift", Short: "Let everything that is held go out", Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return c.withStore(cmd.Context(), func(ctx context.Context, s models.Store) error {
+					order := models.Control{Action: models.LiftHolds, By: operator().By}
+					done, err := models.NewJournal(s).Append(ctx, &order, func(r *models.Rules) bool { return len(r.Holds()) > 0 })
+					if err != nil {
+						return err
+					}
+					if done {
+						fmt.Fprintln(c.out, "lifted: what was held goes out within a minute")
+					} else {
+						fmt.Fprintln(c.out, "nothing is held")
+					}
+					return nil
+				})
+			},
+		},
+	)
+	return cmd
+}
+
+// holdRestored holds everything that was accepted before now.
+func holdRestored(ctx context.Context, j *models.Journal) error {
+	order := models.Control{Action: models.HoldOld, By: operator().By, Before: time.Now().UTC(), Why: "restored from a backup"}
+	_, err := j.Append(ctx, &order, nil)
+	return err
+}

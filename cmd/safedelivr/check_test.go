@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseSince(t *testing.T) {
+	t.Parallel()
+	got, err := parseSince("")
+	require.NoError(t, err)
+	require.True(t, got.IsZero())
+	got, err = parseSince("2026-01-31")
+	require.NoError(t, err)
+	require.Equal(t, time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC), got)
+	got, err = parseSince("2026-01-31T12:00:00+01:00")
+	require.NoError(t, err)
+	require.Equal(t, int64(11), got.Unix()/3600%24)
+	got, err = parseSince("90m")
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().Add(-90*time.Minute), got, time.Minute)
+	for _, bad := range []string{"yesterday", "-5m", "2026-13-01"} {
+		_, err = parseSince(bad)
+		require.ErrorContains(t, err, bad)
+	}
+}
+
+// TestCheckCommands: check, replay and hold work on a fresh data folder, and say
+// what is wrong with their arguments.
+func TestCheckCommands(t *testing.T) {
+	t.Parallel()
+	env := []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_ACCOUNTS_SG_KIND=sendgrid", "SAFEDELIVR_ACCOUNTS_SG_API_KEY=k"}
+	command := func(want int, args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		require.Equal(t, want, run(t.Context(), args, streams{&out, &errs}, env), "%s%s", out.String(), errs.String())
+		return out.String() + errs.String()
+	}
+	command(0, "user", "add", "ada")
+	require.Contains(t, command(0, "check"), "1 users, 0 batches, 0 recipients, 0 days: 0 differences")
+	require.Contains(t, command(0, "check", "--json", "--user", "ada"), `"differences":0`)
+	require.Contains(t, command(1, "check", "--user", "eve"), "there is no user eve")
+	require.Contains(t, command(1, "check", "--since", "soon"), "is no time")
+	require.Contains(t, command(0, "replay"), "0 posts read again")
+	require.Contains(t, command(0, "hold", "list"), "nothing is held")
+	require.Contains(t, command(0, "hold", "lift"), "nothing is held")
+}
