@@ -45,8 +45,7 @@ func TestStopAndResume(t *testing.T) {
 	t.Parallel()
 	p := newScripted("sg", always(models.Accepted))
 	r := newRig(t, fast(), nil, p)
-	var b *models.Batch
-	b = r.batch(10, false, nil)
+	b := r.batch(10, false, nil)
 	r.order(models.Control{Action: models.StopBatch, Batch: b.ID})
 	r.announce(b)
 	r.looked(b)

@@ -323,7 +323,7 @@ func (r *Rules) Forget(before time.Time) {
 func idBefore(t time.Time) (id ID) {
 	ms := max(t.UnixMilli(), 0)
 	for i := 5; i >= 0; i-- {
-		id[i] = byte(ms) //nolint:gosec // the lowest byte is meant
+		id[i] = byte(ms)
 		ms >>= 8
 	}
 	return id

@@ -230,7 +230,7 @@ func (g *GitHub) membership(w http.ResponseWriter, r *http.Request) {
 	case !slices.ContainsFunc(u.Orgs, func(o string) bool { return strings.EqualFold(o, org) }):
 		githubMessage(w, http.StatusNotFound, "Not Found")
 	default:
-		reply(w, http.StatusOK, map[string]any{"state": "active", "role": "member", "organization": map[string]string{"login": org}}, nil)
+		reply(w, http.StatusOK, map[string]any{"state": "active", "role": "member", "organization": map[string]string{"login": org}}, nil) //nolint:misspell // the field is theirs
 	}
 }
 

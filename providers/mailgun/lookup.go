@@ -80,7 +80,7 @@ func (p *Provider) eventsPage(ctx context.Context, page *url.URL) ([]json.RawMes
 	}
 	_ = resp.Body.Close() // it was read
 	if x.Status != http.StatusOK || x.Cut {
-		return nil, "", fmt.Errorf("Mailgun answered %d", x.Status)
+		return nil, "", fmt.Errorf("the API answered %d", x.Status)
 	}
 	var in struct {
 		Items  []json.RawMessage `json:"items"`
