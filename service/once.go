@@ -22,7 +22,7 @@ type Repeat struct {
 // How long a running request keeps repeats of itself away; it renews that until
 // it ends. Nothing but sparing work hangs on it: two at once write the same.
 const (
-	onceLease = 15 * time.Second
+	onceLease = 10 * time.Second
 	onceRenew = onceLease / 3
 )
 

@@ -30,9 +30,31 @@ func (s *Service) SwitchUser(ctx context.Context, who Caller, do models.Action, 
 		changed, err := s.order(ctx, who, &models.Control{Action: do, User: u.ID, Why: why}, func(rules *models.Rules) bool {
 			return rules.Paused(u.ID) != (do == models.PauseUser)
 		})
+		if err == nil && do == models.ResumeUser {
+			s.announceNewest(ctx, u.ID)
+		}
 		return Switched{Name: u.Name, Order: do, Changed: changed}, err
 	})
 }
+
+// announceNewest announces the newest batches of a user that are not done, so
+// that they go on at once; the agenda finds the rest within a minute or so.
+func (s *Service) announceNewest(ctx context.Context, user string) {
+	batches, err := s.store.Batches(ctx, user, models.ID{}, maxAnnounced)
+	if err != nil {
+		s.log.Warn("batches of a resumed user wait for the agenda", "user_id", user, "err", err)
+		return
+	}
+	for i := range batches {
+		b := &batches[i]
+		if sum, err := s.total(ctx, b); err == nil && b.StateOf(sum) != models.BatchDone {
+			s.announce[b.Lane].add(b)
+		}
+	}
+}
+
+// maxAnnounced is how many batches are announced at a resume.
+const maxAnnounced = 100
 
 // User finds a user by id or name.
 func (s *Service) User(ctx context.Context, who Caller, name string) (models.User, error) {

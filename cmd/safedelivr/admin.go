@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/config"
@@ -67,11 +68,10 @@ func (a *app) serveAdmin(ctx context.Context) {
 func (c *cli) handOver(ctx context.Context, cfg *config.Config) error {
 	path := filepath.Join(cfg.DataDir, adminSocket)
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", path)
+		return dialAdmin(ctx, path)
 	}}}
 	defer client.CloseIdleConnections()
-	body, err := json.Marshal(c.args)
+	body, err := json.Marshal(withoutConfig(c.args))
 	if err != nil {
 		return err
 	}
@@ -94,4 +94,38 @@ func (c *cli) handOver(ctx context.Context, cfg *config.Config) error {
 		return exitCode(answer.Code)
 	}
 	return nil
+}
+
+// dialAdmin waits a moment for a process that has only begun.
+func dialAdmin(ctx context.Context, path string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	for {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err == nil {
+			return conn, nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// withoutConfig drops the flag that names the configuration: the process that
+// runs the command has read its own.
+func withoutConfig(args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		switch a := args[i]; {
+		case a == "-c" || a == "--config":
+			i++
+		case strings.HasPrefix(a, "--config=") || strings.HasPrefix(a, "-c="):
+		default:
+			out = append(out, a)
+		}
+	}
+	return out
 }
