@@ -124,7 +124,7 @@ func TestContract(t *testing.T) {
 	c.check("POST", "/v1/batches", "text/plain", `{}`, 415)
 	c.check("POST", "/v1/batches", js, batchOf(t, `{"to": [`+strings.Repeat(`"bad",`, 150)+`"bad"]}`), 422)
 	for _, path := range []string{"/v1/batches?limit=1", batch, batch + "/logs?limit=2&state=failed", batch + "/logs", log, "/v1/logs/" + b.ID.Log(2).String(),
-		"/v1/stats", "/v1/accounts"} {
+		"/v1/stats", "/v1/accounts", "/v1/logs?email=ann@example.com"} {
 		c.check("GET", path, "", "", 200)
 		c.check("GET", path, "", "", 401, "Authorization", "Bearer x")
 	}

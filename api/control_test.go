@@ -196,7 +196,7 @@ func TestScopes(t *testing.T) {
 	b := f.four()
 	send := []string{"POST /v1/batches", "POST /v1/batches/%s/stop", "POST /v1/batches/%s/resume", "POST /v1/batches/%s/cancel", "POST /v1/batches/%s/retry",
 		"POST /v1/batches/%s/release", "POST /v1/logs/%l/release", "POST /v1/release"}
-	see := []string{"GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/stats", "GET /v1/accounts"}
+	see := []string{"GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/logs?email=a@b.de", "GET /v1/stats", "GET /v1/accounts"}
 	operate := []string{"POST /v1/users/ann/pause", "POST /v1/users/ann/resume", "POST /v1/accounts/sg/offline", "POST /v1/accounts/sg/online",
 		"POST /v1/accounts/sg/drain", "GET /v1/blocks", "POST /v1/blocks", "DELETE /v1/blocks/x", "GET /v1/audit", "GET /v1/queues", "GET /v1/parked",
 		"POST /v1/parked/x/requeue", "DELETE /v1/parked/x", "GET /v1/workers"}

@@ -12,6 +12,12 @@ func (s *Server) listLogs(c *gin.Context) {
 	answer(s, c, v, err)
 }
 
+// searchLogs is GET /v1/logs?email=…: the logs of an address, newest first.
+func (s *Server) searchLogs(c *gin.Context) {
+	v, err := s.svc.Search(c.Request.Context(), caller(c), c.Query("email"), page(c))
+	answer(s, c, v, err)
+}
+
 // getLog is GET /v1/logs/{id}: the whole story of one recipient.
 func (s *Server) getLog(c *gin.Context) {
 	v, err := s.svc.Log(c.Request.Context(), caller(c), c.Param("id"))

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -118,7 +119,7 @@ func (s *Service) collectLogs(ctx context.Context, b *models.Batch, from models.
 			return logs, chunk.Log(1), nil
 		}
 		read++
-		recipients, view, _, err := s.chunk(ctx, chunk)
+		recipients, view, _, err := s.chunk(ctx, b, chunk)
 		if err != nil {
 			return nil, models.ID{}, err
 		}
@@ -150,8 +151,13 @@ func countOf(s *models.Summary, state models.State) int64 {
 	return 0
 }
 
-func (s *Service) chunk(ctx context.Context, id models.ID) ([]models.Recipient, *models.View, []models.Fact, error) {
+// chunk reads a chunk of a batch. When the time of its addresses is over, the
+// recipients are blank.
+func (s *Service) chunk(ctx context.Context, b *models.Batch, id models.ID) ([]models.Recipient, *models.View, []models.Fact, error) {
 	recipients, err := s.store.Recipients(ctx, id)
+	if errors.Is(err, models.ErrNotFound) && b.Redacted {
+		recipients, err = make([]models.Recipient, b.ChunkSize(id.ChunkNumber())), nil
+	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -184,7 +190,7 @@ func (s *Service) Log(ctx context.Context, who Caller, id string) (LogStory, err
 	if log.Recipient() > b.ChunkSize(log.ChunkNumber()) {
 		return LogStory{}, notFound()
 	}
-	recipients, view, facts, err := s.chunk(ctx, log.ChunkID())
+	recipients, view, facts, err := s.chunk(ctx, b, log.ChunkID())
 	if err != nil {
 		return LogStory{}, storeError("read log", err)
 	}

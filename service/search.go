@@ -1,0 +1,134 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Bounds of the work of one search: a page may be short, and still have a next
+// cursor.
+const (
+	searchHours  = 48
+	searchPrints = 64 << 20 // bytes of fingerprints
+	searchChunks = 200
+)
+
+// FoundLog is a log that was found by its address.
+type FoundLog struct {
+	LogView
+	BatchID   models.ID `json:"batch_id"`
+	Subject   string    `json:"subject"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// FoundPage is a part of what was found; Next is empty on the last one.
+type FoundPage struct {
+	Logs []FoundLog `json:"logs"`
+	Next string     `json:"next_cursor"`
+}
+
+// Search lists the caller's logs of an address, newest first. A log is found
+// from the first attempt on, until its address is removed.
+func (s *Service) Search(ctx context.Context, who Caller, address string, p Page) (FoundPage, error) {
+	var q Query
+	address = strings.ToLower(strings.TrimSpace(address))
+	list := "search " + who.User + " " + address
+	n, before := q.limit(p), q.cursor(p, list)
+	if address == "" || !strings.Contains(address, "@") || len(address) > 320 {
+		q.Bad("email", "email is a whole address, like ada@example.com.")
+	}
+	if err := q.Err(); err != nil {
+		return FoundPage{}, err
+	}
+	if before.IsZero() {
+		copy(before[:], bytes.Repeat([]byte{0xff}, len(before)))
+	}
+	out, next, err := s.search(ctx, who.User, address, before, n)
+	if err != nil {
+		return FoundPage{}, storeError("search", err)
+	}
+	page := FoundPage{Logs: out}
+	if !next.IsZero() {
+		page.Next = cursorOf(list, next)
+	}
+	return page, nil
+}
+
+// search walks the hours from the newest, and in each the chunks whose
+// fingerprints match. It returns from where to go on.
+func (s *Service) search(ctx context.Context, user, address string, before models.ID, n int) ([]FoundLog, models.ID, error) {
+	logs := []FoundLog{}
+	mark := models.Fingerprint(address)
+	limit := time.Now().Add(48 * time.Hour) // clocks differ
+	if before[0] != 0xff {
+		limit = before.Time().Truncate(time.Hour).Add(time.Hour)
+	}
+	read, chunks := 0, 0
+	hours, err := s.store.PrintHours(ctx, user, limit, searchHours)
+	if err != nil {
+		return nil, models.ID{}, err
+	}
+	for _, hour := range hours {
+		var match []models.ID
+		for p, err := range s.store.Prints(ctx, user, hour) {
+			if err != nil {
+				return nil, models.ID{}, err
+			}
+			read += len(p.Marks)
+			if p.May(mark) && bytes.Compare(p.Chunk[:], before[:]) < 0 {
+				match = append(match, p.Chunk)
+			}
+		}
+		slices.SortFunc(match, func(a, b models.ID) int { return bytes.Compare(b[:], a[:]) })
+		for _, id := range match {
+			if chunks++; chunks > searchChunks {
+				return logs, before, nil
+			}
+			found, err := s.searchChunk(ctx, id, address)
+			if err != nil {
+				return nil, models.ID{}, err
+			}
+			if len(logs)+len(found) > n && len(logs) > 0 {
+				return logs, before, nil
+			}
+			logs = append(logs, found...)
+			before = id
+		}
+		before = models.MinID(hour)
+		if read > searchPrints {
+			return logs, before, nil
+		}
+	}
+	if len(hours) == searchHours {
+		return logs, before, nil
+	}
+	return logs, models.ID{}, nil
+}
+
+// searchChunk lists the logs of an address in a chunk.
+func (s *Service) searchChunk(ctx context.Context, id models.ID, address string) ([]FoundLog, error) {
+	b, err := s.store.Batch(ctx, id.Batch())
+	if errors.Is(err, models.ErrNotFound) || err == nil && b.Redacted {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	recipients, view, _, err := s.chunk(ctx, &b, id)
+	if err != nil {
+		return nil, err
+	}
+	var out []FoundLog
+	for i := range recipients {
+		if strings.EqualFold(recipients[i].Email, address) {
+			out = append(out, FoundLog{viewLog(id.Log(i+1), &recipients[i], view), b.ID, b.Content.Subject, b.Created()})
+		}
+	}
+	return out, nil
+}
