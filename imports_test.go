@@ -25,11 +25,12 @@ var allowed = map[string][]string{
 	"embedded":  {"models"},
 	"providers": {"models", "providers"},
 	"simulator": {},
-	"service":   {"models"},
+	"tracing":   {"models"},
+	"service":   {"models", "tracing"},
 	"api":       {"models", "service"},
 	"dashboard": {"models", "service"},
 	"webhooks":  {"models"},
-	"consumers": {"models"},
+	"consumers": {"models", "tracing"},
 }
 
 // homes are libraries that stay inside one room each; Gin has three, and service
@@ -43,6 +44,7 @@ var homes = map[string]string{
 	"github.com/sony/gobreaker":       "consumers",
 	"github.com/spf13/cobra":          "cmd",
 	"github.com/knadh/koanf":          "config",
+	"go.opentelemetry.io/otel":        "tracing",
 	"github.com/gin-gonic/gin":        "api webhooks dashboard",
 }
 

@@ -75,6 +75,12 @@ func (c *Config) check() []error {
 	if c.PublicURL != "" {
 		checkURL("public_url", c.PublicURL, wrong)
 	}
+	if c.Traces.Endpoint != "" {
+		checkURL("traces.endpoint", c.Traces.Endpoint, wrong)
+	}
+	if c.Traces.Ratio < 0 || c.Traces.Ratio > 1 {
+		wrong("traces.ratio", "from 0 to 1")
+	}
 	c.GitHub.check(c.PublicURL, wrong)
 	c.checkServices(wrong, oneOf)
 	positive := func(key string, ok bool) {

@@ -30,6 +30,8 @@ type Config struct {
 	LogJSON bool     `koanf:"log_json"`
 	Worker  string   `koanf:"worker"` // name of this process; default: host and process id
 
+	Traces Traces `koanf:"traces"`
+
 	PublicURL string `koanf:"public_url"` // as browsers and providers reach us; default: http and the address of the door
 
 	Cassandra Cassandra          `koanf:"cassandra"`
@@ -38,6 +40,12 @@ type Config struct {
 	Limits    Limits             `koanf:"limits"`
 	Times     Times              `koanf:"times"`
 	Accounts  map[string]Account `koanf:"accounts"`
+}
+
+// Traces are sent when Endpoint is set.
+type Traces struct {
+	Endpoint string  `koanf:"endpoint"` // OTLP over HTTP, like http://collector:4318
+	Ratio    float64 `koanf:"ratio"`    // share of batches that are traced, 0 to 1
 }
 
 // Cassandra is used as the store when Hosts is set.
@@ -128,6 +136,7 @@ func defaults() Config {
 		Cassandra: Cassandra{Keyspace: "safedelivr", Replication: "{'class': 'SimpleStrategy', 'replication_factor': 1}",
 			Consistency: "LOCAL_QUORUM", Serial: "LOCAL_SERIAL", Timeout: 10 * time.Second, Migrate: true},
 		AMQP:   AMQP{Prefix: "sd"},
+		Traces: Traces{Ratio: 1},
 		Limits: Limits{Recipients: 1_000_000, Content: 5 << 20, Body: 1 << 30, Retries: 10, UrgentUpTo: 100},
 		Times: Times{Deadline: 7 * 24 * time.Hour, EvidenceWindow: DefaultEvidence, FinalEvent: 100 * time.Hour, Recheck: time.Minute,
 			StartBy: 10 * time.Second, IntakeGrace: time.Hour, AccountHold: 5 * time.Minute, BreakerOpen: 5 * time.Second,

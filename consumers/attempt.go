@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/tracing"
 )
 
 // attempt makes one provider call for a job: append to the ledger, check the
@@ -52,7 +54,13 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 		return err
 	}
 	sent := time.Now()
+	span := tracing.Start(c.id, "provider call", sent, "account", j.account.Name, "chunk", c.id.String(), "attempt", strconv.Itoa(entry.Number),
+		"recipients", strconv.Itoa(entry.Recipients.Len()), "because", entry.Because)
 	parts := e.send(c, j, entry, began)
+	for i := range parts {
+		span.Add("answer."+string(parts[i].Class), strconv.Itoa(parts[i].Recipients.Len()))
+	}
+	span.End(refusal(parts))
 	settle(parts)
 	took := time.Since(sent)
 	j.account.timed(took)
@@ -63,6 +71,19 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 		}
 	}
 	return e.keep(c, j.account, models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts})
+}
+
+// refusal is the class of an answer that took nothing; empty: it took somebody.
+func refusal(parts []models.Part) string {
+	for i := range parts {
+		if parts[i].Class == models.Accepted {
+			return ""
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return string(parts[0].Class)
 }
 
 // errPassedOn ends the work on a message whose step was announced elsewhere.

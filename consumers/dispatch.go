@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/tracing"
 )
 
 // generic handles batch.<uuid>: a chunk through any account. It never waits for
@@ -53,6 +54,8 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, 
 	}
 	c.lane = m.Lane
 	defer e.summaries.mark(c.batch.User, c.id)
+	span := tracing.Start(c.id, "dispatch", time.Time{}, "queue", string(m.Kind), "account", m.Account, "lane", string(m.Lane), "chunk", c.id.String())
+	defer span.End("")
 	for range maxRounds {
 		if ctx.Err() != nil {
 			return models.Later(0) // stopping: another worker goes on

@@ -5,12 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/tracing"
 )
 
 const (
@@ -347,6 +349,9 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 		if len(ours) > before {
 			posts = append(posts, p.post)
 		}
+	}
+	if len(ours) > 0 {
+		tracing.Start(id, "events", time.Time{}, "chunk", id.String(), "account", ours[0].Account, "events", strconv.Itoa(len(ours))).End("")
 	}
 	c.posts = nil // the fact holds what counts
 	if len(ours) > 0 {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/tracing"
 )
 
 // Accepted is what is told of a batch that was just accepted.
@@ -42,9 +44,12 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 				return Accepted{}, storeError("read batch", err)
 			}
 		}
+		span := tracing.Start(b.ID, "accept", time.Now(), "recipients", strconv.Itoa(b.Recipients), "chunks", strconv.Itoa(b.Chunks), "lane", string(b.Lane))
 		if err := s.accept(ctx, &b, in.spool); err != nil {
+			span.End("not stored")
 			return Accepted{}, refused(&b, err)
 		}
+		span.End("")
 		return s.accepted(&b), nil
 	})
 }

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/cassandra"
 	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/tracing"
 )
 
 func (c *cli) serveCommand() *cobra.Command {
@@ -34,6 +37,19 @@ func (c *cli) serveCommand() *cobra.Command {
 				log.Warn("no provider account is configured: batches are kept, and nothing can be sent")
 			}
 			limitMemory(&cfg)
+			if cfg.Traces.Endpoint != "" {
+				end, err := tracing.Setup(cmd.Context(), cfg.Traces.Endpoint, cfg.Traces.Ratio, version())
+				if err != nil {
+					return err
+				}
+				defer func() {
+					last, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 5*time.Second)
+					defer cancel()
+					if err := end(last); err != nil {
+						log.Warn("the last traces were not sent", "err", err)
+					}
+				}()
+			}
 			a, err := newApp(cmd.Context(), &cfg, log)
 			if err != nil {
 				return err
