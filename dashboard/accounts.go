@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -168,4 +169,4 @@ func (d *Dashboard) hue(name string) int {
 	return hues
 }
 
-func (d *Dashboard) colour(name string) string { return "--p" + string(rune('0'+d.hue(name))) }
+func (d *Dashboard) colour(name string) string { return "--p" + strconv.Itoa(d.hue(name)) }

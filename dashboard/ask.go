@@ -149,7 +149,7 @@ func (d *Dashboard) steerBatch(w http.ResponseWriter, r *http.Request, v *visito
 	if err != nil {
 		return err
 	}
-	http.Redirect(w, r, fmt.Sprintf("/batches/%s?did=%s&flying=%d", done.BatchID, r.PathValue("do"), done.InFlight), http.StatusSeeOther)
+	seeOther(w, r, fmt.Sprintf("/batches/%s?did=%s&flying=%d", done.BatchID, r.PathValue("do"), done.InFlight))
 	return nil
 }
 
@@ -175,7 +175,7 @@ func (d *Dashboard) releaseLog(w http.ResponseWriter, r *http.Request, v *visito
 	if err != nil {
 		return err
 	}
-	http.Redirect(w, r, "/logs/"+done.LogID.String(), http.StatusSeeOther)
+	seeOther(w, r, "/logs/"+done.LogID.String())
 	return nil
 }
 
@@ -221,6 +221,6 @@ func (d *Dashboard) switchAccount(w http.ResponseWriter, r *http.Request, v *vis
 	if _, _, err := d.service.SwitchAccount(r.Context(), v.caller(), do, r.PathValue("name"), why, repeat); err != nil {
 		return err
 	}
-	http.Redirect(w, r, "/providers", http.StatusSeeOther)
+	seeOther(w, r, "/providers")
 	return nil
 }

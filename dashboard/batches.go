@@ -26,8 +26,19 @@ type splitPart struct {
 	Count   int64
 }
 
-func (d *Dashboard) rowOf(b *service.BatchView) batchRow {
-	return batchRow{BatchView: *b, Done: b.Counts.Accepted - b.Counts.Queued, Bar: barOf(&b.Counts), Split: d.splitOf(&b.Counts)}
+// Word is the batch's state with what was ordered about it.
+func (b *batchRow) Word() string {
+	switch {
+	case b.Cancelled:
+		return "cancelled"
+	case b.Stopped:
+		return "stopped"
+	}
+	return string(b.State)
+}
+
+func (d *Dashboard) rowOf(b *service.BatchView) *batchRow {
+	return &batchRow{BatchView: *b, Done: b.Counts.Accepted - b.Counts.Queued, Bar: barOf(&b.Counts), Split: d.splitOf(&b.Counts)}
 }
 
 // splitOf says who took the mails, without accounts that took none.
@@ -45,7 +56,7 @@ func (d *Dashboard) splitOf(c *service.Counts) []splitPart {
 // batchesView is the list of batches.
 type batchesView struct {
 	Filter  service.BatchFilter
-	Batches []batchRow
+	Batches []*batchRow
 	Tabs    []tab
 	Older   string // address of the next page
 	First   bool   // this is the first page
@@ -84,11 +95,11 @@ func (d *Dashboard) batches(w http.ResponseWriter, r *http.Request, v *visitor) 
 // findByID goes to the batch or the log of an id.
 func (d *Dashboard) findByID(w http.ResponseWriter, r *http.Request, v *visitor, id string) error {
 	if _, err := d.service.Batch(r.Context(), v.caller(), id); err == nil {
-		http.Redirect(w, r, "/batches/"+id, http.StatusSeeOther)
+		seeOther(w, r, "/batches/"+id)
 		return nil
 	}
 	if _, err := d.service.Log(r.Context(), v.caller(), id); err == nil {
-		http.Redirect(w, r, "/logs/"+id, http.StatusSeeOther)
+		seeOther(w, r, "/logs/"+id)
 		return nil
 	}
 	view := &batchesView{Search: id, First: true, Tabs: tabsOf(service.BatchFilter{State: "none"})}

@@ -374,7 +374,7 @@ func giveOrders(b *browserTab) {
 	for _, name := range []string{"sg", "mg"} {
 		b.open("/providers/" + name + "/online")
 		b.press("Bring online")
-		b.at("/providers")
+		b.until(`location.pathname === "/providers" && !document.querySelector("a[href='/providers/` + name + `/online']")`)
 	}
 }
 

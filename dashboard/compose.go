@@ -44,7 +44,7 @@ func (d *Dashboard) showCompose(w http.ResponseWriter, r *http.Request, v *visit
 // recipients.
 func readCompose(w http.ResponseWriter, r *http.Request) (*composeView, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxCompose)
-	if err := r.ParseMultipartForm(maxCompose); err != nil && !errors.Is(err, http.ErrNotMultipart) {
+	if err := r.ParseMultipartForm(maxCompose); err != nil && !errors.Is(err, http.ErrNotMultipart) { //nolint:gosec // bounded in the line above
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
 			return nil, service.Fail(service.TooLarge, "too_large", "This form takes 16 MiB. Send larger batches through the API: it takes them as a stream.")
@@ -117,7 +117,7 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 	if err != nil {
 		return err
 	}
-	http.Redirect(w, r, "/batches/"+accepted.ID.String(), http.StatusSeeOther)
+	seeOther(w, r, "/batches/"+accepted.ID.String())
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -62,6 +63,7 @@ type Dashboard struct {
 	pages    *pages
 	live     *hub
 	tracker  *tracker
+	names    sync.Map // of users, by id; they never change
 	handler  http.Handler
 }
 
@@ -180,7 +182,7 @@ func (d *Dashboard) forUsers(h handler) http.Handler {
 		v, err := d.visitor(r)
 		switch {
 		case errors.Is(err, models.ErrNotFound) && r.Method == http.MethodGet && r.Header.Get("Accept") != "text/event-stream":
-			http.Redirect(w, r, "/login?to="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
+			seeOther(w, r, "/login?to="+url.QueryEscape(r.URL.RequestURI()))
 		case errors.Is(err, models.ErrNotFound):
 			d.fail(w, r, nil, service.Fail(service.Unauthorized, "no_session", "You are not logged in, or your session has ended. Log in again."))
 		case err != nil:

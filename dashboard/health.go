@@ -24,7 +24,7 @@ func healthWords(state string) string {
 		return "asked to wait"
 	case "offline":
 		return "was taken offline"
-	case "draining":
+	case "drain":
 		return "is being drained"
 	}
 	return "is " + state

@@ -210,7 +210,7 @@ func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, k
 		case <-more:
 		case <-beat.C:
 			if _, _, err := d.sessions.read(r.Context(), v.User, v.ID); err != nil {
-				return nil //nolint:nilerr // the page asks again, and is told then
+				return nil // the page asks again, and is told then
 			}
 			if !send([]byte(": still here\n\n")) {
 				return nil

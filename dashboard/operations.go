@@ -27,6 +27,7 @@ type operationsView struct {
 // auditRow is one order in words.
 type auditRow struct {
 	service.AuditEntry
+	Who   string
 	Words string
 	On    string // address of what it was about
 	About string
@@ -102,7 +103,7 @@ func (d *Dashboard) readOperations(ctx context.Context, who service.Caller, curs
 	}
 	v.Older = audit.Next
 	for i := range audit.Orders {
-		v.Audit = append(v.Audit, rowOfOrder(&audit.Orders[i]))
+		v.Audit = append(v.Audit, rowOfOrder(&audit.Orders[i], d.nameOf(ctx, audit.Orders[i].By)))
 	}
 	return v, nil
 }
@@ -119,8 +120,21 @@ var orderWords = map[models.Action]string{
 	models.Requeued: "put a parked message back", models.Discarded: "discarded a parked message",
 }
 
-func rowOfOrder(e *service.AuditEntry) auditRow {
-	row := auditRow{AuditEntry: *e, Words: orderWords[e.Order], About: strings.TrimSpace(e.Account + " " + e.User + " " + e.Subject)}
+// nameOf is the name of a user; what names no user stays as it is.
+func (d *Dashboard) nameOf(ctx context.Context, id string) string {
+	if name, ok := d.names.Load(id); ok {
+		return name.(string)
+	}
+	u, err := d.store.User(ctx, id)
+	if err != nil {
+		return id
+	}
+	d.names.Store(id, u.Name)
+	return u.Name
+}
+
+func rowOfOrder(e *service.AuditEntry, who string) auditRow {
+	row := auditRow{AuditEntry: *e, Who: who, Words: orderWords[e.Order], About: strings.TrimSpace(e.Account + " " + e.User + " " + e.Subject)}
 	if row.Words == "" {
 		row.Words = string(e.Order)
 	}
@@ -161,7 +175,7 @@ func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	http.Redirect(w, r, "/operations#blocks", http.StatusSeeOther)
+	seeOther(w, r, "/operations#blocks")
 	return nil
 }
 
@@ -183,6 +197,6 @@ func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *visitor) 
 	if err != nil {
 		return err
 	}
-	http.Redirect(w, r, "/operations#"+r.PathValue("what"), http.StatusSeeOther)
+	seeOther(w, r, "/operations#"+r.PathValue("what"))
 	return nil
 }

@@ -20,7 +20,7 @@ type overviewView struct {
 	Chart     chart
 	Accounts  []accountNow
 	Attention []attention
-	Batches   []batchRow
+	Batches   []*batchRow
 }
 
 // attention is something that a person should look at, and where.

@@ -110,5 +110,5 @@ func (d *Dashboard) setTheme(w http.ResponseWriter, r *http.Request) {
 		chosen, life = "", 0
 	}
 	d.setCookie(w, r, themeCookie, chosen, life)
-	http.Redirect(w, r, localPath(r.PostFormValue("to")), http.StatusSeeOther)
+	seeOther(w, r, localPath(r.PostFormValue("to")))
 }

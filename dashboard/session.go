@@ -173,7 +173,7 @@ func (d *Dashboard) setCookie(w http.ResponseWriter, r *http.Request, name, valu
 	if life <= 0 {
 		age = -1
 	}
-	http.SetCookie(w, &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: d.secure(r), SameSite: http.SameSiteLaxMode})
+	http.SetCookie(w, &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: d.secure(r), SameSite: http.SameSiteLaxMode}) //nolint:gosec // Secure wherever the way is TLS
 }
 
 // visitor finds who is there. Errors: models.ErrNotFound (nobody).
@@ -230,7 +230,7 @@ func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
 	}
 	d.setCookie(w, r, d.cookieName(r), "", 0)
 	w.Header().Set("Clear-Site-Data", `"cache"`)
-	http.Redirect(w, r, "/login", http.StatusSeeOther)
+	seeOther(w, r, "/login")
 }
 
 // browserName is a word for a browser and its system, for the list of sessions.

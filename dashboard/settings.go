@@ -132,7 +132,7 @@ func (d *Dashboard) revokeKey(w http.ResponseWriter, r *http.Request, v *visitor
 	if err := d.service.RevokeKey(r.Context(), v.caller(), r.PathValue("id")); err != nil {
 		return err
 	}
-	http.Redirect(w, r, "/settings#keys", http.StatusSeeOther)
+	seeOther(w, r, "/settings#keys")
 	return nil
 }
 
@@ -155,6 +155,6 @@ func (d *Dashboard) endSession(w http.ResponseWriter, r *http.Request, v *visito
 	if !found {
 		return errNoPage
 	}
-	http.Redirect(w, r, "/settings#sessions", http.StatusSeeOther)
+	seeOther(w, r, "/settings#sessions")
 	return nil
 }

@@ -81,7 +81,7 @@
       legend: { show: false },
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
       tzDate: (s) => (bars ? uPlot.tzDate(new Date(s * 1000), "Etc/UTC") : new Date(s * 1000)),
-      padding: spark ? [2, 0, 0, 0] : [8, bars ? 4 : 30, 0, 0],
+      padding: spark ? [2, 0, 0, 0] : [8, bars ? 4 : 38, 0, 0],
       scales: {
         x: { range: (u, min, max) => (bars ? [min - 43200, max + 43200] : min === max ? [min - 1, max + 1] : [min, max]) },
         y: { range: (u, min, max) => [0, Math.max(max * 1.08, 1)] },
