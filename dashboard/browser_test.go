@@ -347,7 +347,7 @@ func useKey(b *browserTab) {
 func giveOrders(b *browserTab) {
 	for _, name := range []string{"sg", "mg"} {
 		b.open("/providers")
-		b.until(`window.htmx`)
+		b.until(`document.querySelector("[sse-connect]")["htmx-internal-data"]?.sseEventSource`)
 		eval[bool](b, `(document.querySelector("a[href='/providers/`+name+`/offline']").click(), true)`)
 		b.until(`document.getElementById("ask").open`)
 		eval[bool](b, `(document.querySelector("#ask button.main").click(), true)`)
@@ -361,10 +361,9 @@ func giveOrders(b *browserTab) {
 	b.press("Send to all")
 	b.at("/batches/")
 	order := func(button, sees string) {
-		b.until(`window.htmx`)
-		b.press(button)
-		b.until(`document.getElementById("ask").open`)
-		eval[bool](b, `(document.querySelector("#ask button.main").click(), true)`)
+		b.press(button) // asks in the dialog, or on a page of its own where the script was not yet there
+		b.until(`[...document.querySelectorAll(".ask button.main")].find((e) => e.checkVisibility())`)
+		eval[bool](b, `(document.querySelector(".ask button.main").click(), true)`)
 		b.sees(sees)
 	}
 	order("Stop", "Stopped: no new call")
