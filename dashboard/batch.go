@@ -81,7 +81,7 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 		return err
 	}
 	view.Did = didWords(r.URL.Query().Get("did"), r.URL.Query().Get("flying"))
-	p := page{Title: view.Subject, Active: "batches", Charts: true, Data: view}
+	p := page{Title: cmp.Or(view.Subject, "Batch"), Active: "batches", Charts: true, Data: view}
 	if view.First {
 		p.Live = "/live/batches/" + view.ID.String() + "?state=" + url.QueryEscape(string(state))
 	}

@@ -60,7 +60,7 @@ type batchesView struct {
 	Tabs    []tab
 	Older   string // address of the next page
 	First   bool   // this is the first page
-	Search  string // what was looked for by id, and is not there
+	Search  string // what was looked for
 }
 
 // tab is a filter that can be chosen.
@@ -76,8 +76,8 @@ const batchesPage = 25
 // batches is GET /batches.
 func (d *Dashboard) batches(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	q := r.URL.Query()
-	if id := strings.ToLower(strings.TrimSpace(q.Get("id"))); id != "" {
-		return d.findByID(w, r, v, strings.TrimPrefix(id, "batch."))
+	if wanted := strings.TrimSpace(q.Get("q")); wanted != "" {
+		return d.find(w, r, v, wanted)
 	}
 	f := service.BatchFilter{State: models.BatchState(q.Get("state")), Day: q.Get("day")}
 	view, err := d.readBatches(r.Context(), v.caller(), f, q.Get("cursor"))
@@ -89,21 +89,6 @@ func (d *Dashboard) batches(w http.ResponseWriter, r *http.Request, v *visitor) 
 		p.Live = "/live/batches?" + filterQuery(f).Encode()
 	}
 	d.render(w, r, v, http.StatusOK, "batches", p)
-	return nil
-}
-
-// findByID goes to the batch or the log of an id.
-func (d *Dashboard) findByID(w http.ResponseWriter, r *http.Request, v *visitor, id string) error {
-	if _, err := d.service.Batch(r.Context(), v.caller(), id); err == nil {
-		seeOther(w, r, "/batches/"+id)
-		return nil
-	}
-	if _, err := d.service.Log(r.Context(), v.caller(), id); err == nil {
-		seeOther(w, r, "/logs/"+id)
-		return nil
-	}
-	view := &batchesView{Search: id, First: true, Tabs: tabsOf(service.BatchFilter{State: "none"})}
-	d.render(w, r, v, http.StatusNotFound, "batches", page{Title: "Batches", Active: "batches", Data: view})
 	return nil
 }
 

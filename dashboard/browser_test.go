@@ -255,7 +255,7 @@ func TestBrowser(t *testing.T) {
 	b.complaints()
 
 	pages := map[string]string{"overview": "/", "batches": "/batches", "batch": "/batches/" + p.batch, "log": "/logs/" + logOf(p.batch), "compose": "/compose",
-		"providers": "/providers", "operations": "/operations", "settings": "/settings", "docs": "/docs", "ask": "/providers/sg/offline"}
+		"providers": "/providers", "operations": "/operations", "settings": "/settings", "docs": "/docs", "ask": "/providers/sg/offline", "found": "/batches?q=user1@demo.test"}
 	for _, width := range []int64{1280, 390, 360} {
 		for _, scheme := range []string{"light", "dark"} {
 			for name, path := range pages {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -37,7 +38,7 @@ func (d *Dashboard) logPage(w http.ResponseWriter, r *http.Request, v *visitor) 
 	if err != nil {
 		return err
 	}
-	d.render(w, r, v, http.StatusOK, "log", page{Title: view.Email, Active: "batches", Live: "/live/logs/" + id, Data: view})
+	d.render(w, r, v, http.StatusOK, "log", page{Title: cmp.Or(view.Email, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view})
 	return nil
 }
 

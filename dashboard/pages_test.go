@@ -174,7 +174,7 @@ func TestStrangersText(t *testing.T) {
 	require.NoError(t, err)
 	_, err = f.board.sessions.begin(t.Context(), session{User: "local", Name: "local", Began: now, Browser: evil, Address: evil})
 	require.NoError(t, err)
-	for _, path := range []string{"/", "/batches", "/batches?id=" + url.QueryEscape(evil), "/batches?day=" + url.QueryEscape(evil), "/batches/" + batch.String(),
+	for _, path := range []string{"/", "/batches", "/batches?q=" + url.QueryEscape(evil), "/batches?q=" + url.QueryEscape(evil+"@x.de"), "/batches?day=" + url.QueryEscape(evil), "/batches/" + batch.String(),
 		"/batches/" + batch.String() + "/resume", "/logs/" + batch.Log(1).String(), "/providers", "/settings", "/operations", "/login?to=" + url.QueryEscape("/"+evil),
 		"/login/link?secret=" + url.QueryEscape(evil), "/" + url.PathEscape(evil)} {
 		a := b.get(path)
@@ -188,6 +188,25 @@ func TestStrangersText(t *testing.T) {
 	require.True(t, strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "sandbox; default-src 'none'"), "in a frame that runs and loads nothing")
 	a = b.get("/batches/" + batch.String() + "/preview?part=text")
 	require.NotContains(t, a.text, "<script>")
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"})
+	require.Equal(t, "/batches/"+id.String(), b.get("/batches?q=batch."+id.String()).Request.URL.Path)
+	require.Equal(t, "/logs/"+id.Log(1).String(), b.get("/batches?q="+id.Log(1).String()).Request.URL.Path)
+	require.Equal(t, http.StatusNotFound, b.get("/batches?q=01").StatusCode)
+	require.Contains(t, b.get("/batches?q=ann@example.com").text, "No mail of yours to this address")
+	marks := models.NewPrint(id, []models.Recipient{{Email: "ann@example.com"}})
+	require.NoError(t, f.store.PutPrint(t.Context(), "local", marks))
+	require.Contains(t, b.get("/batches?q=Ann@example.com").text, id.Log(1).String())
+	require.Equal(t, http.StatusBadRequest, b.get("/batches?day=today").StatusCode)
+	day := time.Now().UTC().Format(time.DateOnly)
+	require.Contains(t, b.get("/batches?state=queued&day="+day).text, id.String())
+	require.NotContains(t, b.get("/batches?state=done&day="+day).text, id.String())
+	require.NotContains(t, b.get("/batches?day=2020-01-31").text, id.String())
 }
 
 func TestHealthText(t *testing.T) {
