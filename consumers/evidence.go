@@ -265,6 +265,9 @@ func (l *lookups) askAboutGaps(ctx context.Context) error {
 	if err != nil || !held {
 		return err
 	}
+	// Given up at once: a worker that is killed later must not keep others from
+	// asking.
+	defer func() { _, _ = l.e.store.Lease(ctx, "gaps", l.e.cfg.Worker, 0) }()
 	for name, b := range raw {
 		var gap models.Gap
 		if err := json.Unmarshal(b, &gap); err != nil {
