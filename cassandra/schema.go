@@ -345,3 +345,19 @@ func checkSchema(ctx context.Context, c *Config, l levels, rep replication) erro
 	}
 	return rep.overlaps(recorded["consistency"], c.Consistency)
 }
+
+// Drop removes the keyspace with everything in it: for drills that made one of
+// their own.
+func Drop(ctx context.Context, c Config) error {
+	c, l, err := c.complete()
+	if err != nil {
+		return err
+	}
+	session, err := c.connect(ctx, l, "")
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	r := runner{session: session, timeout: c.Timeout}
+	return r.change(ctx, `DROP KEYSPACE IF EXISTS `+c.Keyspace)
+}

@@ -98,6 +98,7 @@ type Times struct {
 	IntakeGrace    time.Duration `koanf:"intake_grace"`
 	AccountHold    time.Duration `koanf:"account_hold"`
 	BreakerOpen    time.Duration `koanf:"breaker_open"`
+	Silence        time.Duration `koanf:"silence"` // how long an account that took mail may at least report nothing
 	InboxKeep      time.Duration `koanf:"inbox_keep"`
 	StopGrace      time.Duration `koanf:"stop_grace"`
 	Idempotency    time.Duration `koanf:"idempotency"`  // how long idempotency keys are kept
@@ -139,7 +140,7 @@ func defaults() Config {
 		Traces: Traces{Ratio: 1},
 		Limits: Limits{Recipients: 1_000_000, Content: 5 << 20, Body: 1 << 30, Retries: 10, UrgentUpTo: 100},
 		Times: Times{Deadline: 7 * 24 * time.Hour, EvidenceWindow: DefaultEvidence, FinalEvent: 100 * time.Hour, Recheck: time.Minute,
-			StartBy: 10 * time.Second, IntakeGrace: time.Hour, AccountHold: 5 * time.Minute, BreakerOpen: 5 * time.Second,
+			StartBy: 10 * time.Second, IntakeGrace: time.Hour, AccountHold: 5 * time.Minute, BreakerOpen: 5 * time.Second, Silence: time.Minute,
 			InboxKeep: 7 * 24 * time.Hour, StopGrace: 35 * time.Second, Idempotency: 24 * time.Hour,
 			KeepContent: 90 * 24 * time.Hour},
 	}

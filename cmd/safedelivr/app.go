@@ -191,7 +191,7 @@ func engineConfig(cfg *config.Config, log *slog.Logger) consumers.Config {
 	c.Worker, c.Logger, c.MaxRetries = cfg.Worker, log, cfg.Limits.Retries
 	t := &cfg.Times
 	c.StartBy, c.EvidenceWindow, c.FinalEventWait, c.Recheck = t.StartBy, t.EvidenceWindow, t.FinalEvent, t.Recheck
-	c.KeepContent = t.KeepContent
+	c.KeepContent, c.SilenceLeast = t.KeepContent, t.Silence
 	c.IntakeGrace, c.AccountHold, c.BreakerOpen = t.IntakeGrace, t.AccountHold, t.BreakerOpen
 	c.InboxAge = min(c.InboxAge, t.Recheck)
 	c.Sole = storeName(cfg) == "sqlite" // its data folder has one process

@@ -54,7 +54,7 @@ func runOn(ctx context.Context, args []string, s streams, environ []string, a *a
 	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.simulatorCommand(), c.demoCommand(), c.userCommand(), c.keyCommand(), c.loginCommand(), c.healthCommand(), c.versionCommand())
 	root.AddCommand(c.batchCommand(), c.logCommand(), c.releaseCommand(), c.accountCommand(), c.blockCommand(), c.queuesCommand(), c.parkedCommand(), c.workersCommand(), c.auditCommand())
 	root.AddCommand(c.pauseCommands()...)
-	root.AddCommand(c.checkCommand(), c.replayCommand(), c.holdCommand())
+	root.AddCommand(c.checkCommand(), c.replayCommand(), c.holdCommand(), c.rehearseCommand(), c.rehearsedCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		var quiet exitCode
 		if errors.As(err, &quiet) {

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// result is what came of a scenario. Lost and Doubled are counted from the
+// copies at the providers.
+type result struct {
+	Name      string   `json:"name"`
+	NA        string   `json:"not_applicable,omitempty"` // why it has no meaning here
+	Accepted  int      `json:"accepted"`
+	Delivered int      `json:"delivered"`
+	Failed    int      `json:"failed"`  // for a reason that is known
+	Held      int      `json:"held"`    // the outcome is not known, and nothing is sent again
+	Lost      int      `json:"lost"`    // no copy anywhere, and no log that says so
+	Doubled   int      `json:"doubled"` // more than one copy
+	FirstMail float64  `json:"first_mail_s,omitempty"`
+	Normal    float64  `json:"normal_s,omitempty"`
+	Seconds   float64  `json:"seconds"`
+	Mistakes  []string `json:"mistakes,omitempty"` // sums that do not add up, states that did not come
+}
+
+func (r *result) good() bool { return r.Lost == 0 && r.Doubled == 0 && len(r.Mistakes) == 0 }
+
+func (r *result) wrong(format string, args ...any) {
+	r.Mistakes = append(r.Mistakes, fmt.Sprintf(format, args...))
+}
+
+func round(d time.Duration) float64 {
+	return float64(d.Round(10*time.Millisecond)) / float64(time.Second)
+}
+
+// drillLog is what is read of a log.
+type drillLog struct {
+	ID     models.ID     `json:"id"`
+	State  models.State  `json:"state"`
+	Reason models.Reason `json:"reason"`
+}
+
+// count compares the copies at the providers with what the logs say, and the
+// sums with the logs.
+func (d *drill) count(ctx context.Context) error {
+	copies := map[string]int{}
+	d.sim.EachCopy(func(id string, per map[string]int) {
+		for _, n := range per {
+			copies[id] += n
+		}
+	})
+	d.firstMail(copies)
+	var total demoCounts
+	for _, b := range d.all() {
+		d.res.Accepted += b.n
+		counts, err := d.countBatch(ctx, b, copies)
+		if err != nil {
+			return err
+		}
+		total.Accepted += counts.Accepted
+		total.Success += counts.Success
+		total.Failed += counts.Failed
+	}
+	for id := range copies {
+		d.res.wrong("the providers have copies of %d mails that were never accepted, like %s", len(copies), id)
+		break
+	}
+	if err := d.compareDays(ctx, &total); err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	if code := run(ctx, []string{"check", "--user", d.user.Name}, streams{out: &out, err: &out}, d.env); code != 0 {
+		d.res.wrong("safedelivr check ends with %d: %s", code, strings.TrimSpace(out.String()))
+	}
+	return nil
+}
+
+// countBatch counts one batch, and takes its copies out of the list.
+func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int) (demoCounts, error) {
+	shown, err := d.batch(ctx, b.id)
+	if err != nil {
+		return demoCounts{}, err
+	}
+	var counted demoCounts
+	logs, err := d.logs(ctx, b.id)
+	if err != nil {
+		return counted, err
+	}
+	for _, l := range logs {
+		n := copies[l.ID.String()]
+		delete(copies, l.ID.String())
+		counted.Accepted++
+		if n > 1 {
+			d.res.Doubled++
+		}
+		switch {
+		case l.State == models.Success:
+			counted.Success++
+			d.res.Delivered++
+			if n == 0 {
+				d.res.Lost++
+			}
+		case l.State == models.Failed && (l.Reason == models.OutcomeUnknown || l.Reason == models.NoFinalEvent):
+			counted.Failed++
+			d.res.Held++
+		case l.State == models.Failed && l.Reason != "":
+			counted.Failed++
+			d.res.Failed++
+			if l.Reason == models.MailboxInvalid && !d.bounced(l.ID) {
+				d.res.wrong("log %s says that the mail bounced, and no provider says so", l.ID)
+			}
+		default:
+			d.res.wrong("log %s is %s %s in the end", l.ID, l.State, l.Reason)
+			if n == 0 {
+				d.res.Lost++
+			}
+		}
+	}
+	if int(counted.Accepted) != b.n {
+		d.res.wrong("batch %s has %d logs of %d", b.id, counted.Accepted, b.n)
+	}
+	if c := &shown.Counts; c.Accepted != counted.Accepted || c.Success != counted.Success || c.Failed != counted.Failed || !c.balanced() {
+		d.res.wrong("batch %s shows %+v, and its logs %+v", b.id, *c, counted)
+	}
+	return counted, nil
+}
+
+func (d *drill) bounced(log models.ID) bool {
+	for _, c := range d.sim.Copies(log.String()) {
+		if c.Outcome == "hardbounce" {
+			return true
+		}
+	}
+	return false
+}
+
+// logs reads all logs of a batch, page by page.
+func (d *drill) logs(ctx context.Context, id models.ID) ([]drillLog, error) {
+	var out []drillLog
+	for cursor := ""; ; {
+		var page struct {
+			Logs []drillLog `json:"logs"`
+			Next string     `json:"next_cursor"`
+		}
+		if err := d.get(ctx, fmt.Sprintf("/v1/batches/%s/logs?limit=500&cursor=%s", id, cursor), &page); err != nil {
+			return nil, err
+		}
+		out = append(out, page.Logs...)
+		if cursor = page.Next; cursor == "" {
+			return out, nil
+		}
+	}
+}
+
+// compareDays waits until the user's days show what the logs say.
+func (d *drill) compareDays(ctx context.Context, want *demoCounts) error {
+	var got struct {
+		Totals demoCounts `json:"totals"`
+	}
+	err := poll(ctx, 30*time.Second, "days agree with logs", func() (bool, error) {
+		err := d.get(ctx, "/v1/stats", &got)
+		t := &got.Totals
+		return err == nil && t.Accepted == want.Accepted && t.Success == want.Success && t.Failed == want.Failed && t.balanced(), err
+	})
+	if err != nil && ctx.Err() == nil {
+		d.res.wrong("the days show %+v, and the logs %+v", got.Totals, *want)
+		return nil
+	}
+	return err
+}
+
+// firstMail finds when the first mail went out after the break: through another
+// account, where some accounts broke and others did not.
+func (d *drill) firstMail(copies map[string]int) {
+	var first time.Time
+	for id := range copies {
+		for _, c := range d.sim.Copies(id) {
+			elsewhere := len(d.breaks) != 1 || c.Account != d.breaks[0]
+			if elsewhere && c.At.After(d.brokenAt) && (first.IsZero() || c.At.Before(first)) {
+				first = c.At
+			}
+		}
+	}
+	if !first.IsZero() && !d.events {
+		d.res.FirstMail = round(first.Sub(d.brokenAt))
+	}
+}
