@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -42,15 +43,43 @@ func (d *Dashboard) logPage(w http.ResponseWriter, r *http.Request, v *visitor) 
 	return nil
 }
 
-// logEvents is GET /live/logs/{id}.
+// quietLogs is how often a log is read that has a final state, or whose batch's
+// counts do not change: for an opening, a click, a late bounce.
+const quietLogs = 10 * time.Second
+
+// logEvents is GET /live/logs/{id}. A log costs reading its whole chunk, so that
+// is done only where something has changed.
 func (d *Dashboard) logEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id, who := r.PathValue("id"), v.caller()
+	log, err := models.ParseLogID(id)
+	if err != nil {
+		return errNoPage
+	}
 	if _, err := d.service.Log(r.Context(), who, id); err != nil {
 		return err
 	}
 	return d.stream(w, r, v, eventsKey("log ", who.User, " ", id), func() source {
+		var last *logView
+		var counts service.Counts
+		var read time.Time
 		return source{
-			read:   func(ctx context.Context) (any, error) { return d.readLog(ctx, who, id) },
+			read: func(ctx context.Context) (any, error) {
+				if last != nil && last.State != models.Queued && time.Since(read) < quietLogs {
+					return last, nil
+				}
+				b, err := d.service.Batch(ctx, who, log.Batch().String())
+				if err != nil {
+					return nil, err
+				}
+				if last != nil && time.Since(read) < quietLogs && reflect.DeepEqual(b.Counts, counts) {
+					return last, nil
+				}
+				now, err := d.readLog(ctx, who, id)
+				if err == nil {
+					last, counts, read = now, b.Counts, time.Now()
+				}
+				return now, err
+			},
 			render: func(now any) (parts, error) { return d.pages.parts("log", now, "summary", "story") },
 		}
 	})
