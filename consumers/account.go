@@ -174,12 +174,15 @@ func (a *account) count(f func(*Counters)) {
 }
 
 // slots are the calls that may run at once. A few are kept for urgent mail, so
-// that bulk can never hold all of them.
+// that bulk can never hold all of them; and while bulk waits, urgent leaves it a
+// share, so that it is never starved.
 type slots struct {
-	mu   sync.Mutex
-	most int
-	used int
-	came chan struct{} // closed and replaced when a slot may be free
+	mu       sync.Mutex
+	most     int
+	used     int
+	bulk     int           // of used
+	bulkWait int           // bulk calls that wait
+	came     chan struct{} // closed and replaced when a slot may be free
 }
 
 func newSlots(n int) *slots { return &slots{most: n, came: make(chan struct{})} }
@@ -199,38 +202,68 @@ func (s *slots) wake() {
 	s.came = make(chan struct{})
 }
 
-// kept is how many slots bulk may not use.
-func (s *slots) kept() int {
-	if s.most > 1 {
-		return max(1, s.most/8)
+// The parts of the slots that each lane has for itself.
+const (
+	urgentPart = 8 // one of so many is kept for urgent mail
+	bulkPart   = 4 // one of so many is left to bulk while it waits
+)
+
+// onePart is n/of, and one at least if there are two.
+func onePart(n, of int) int {
+	if n > 1 {
+		return max(1, n/of)
 	}
 	return 0
+}
+
+// free reports whether a call of a lane may begin.
+func (s *slots) free(l models.Lane) bool {
+	if l != models.Urgent {
+		return s.used < s.most && s.bulk < s.most-onePart(s.most, urgentPart)
+	}
+	owed := 0
+	if s.bulkWait > 0 {
+		owed = max(0, onePart(s.most, bulkPart)-s.bulk)
+	}
+	return s.used < s.most-owed
 }
 
 // try takes a slot if one is free and returns how to give it back.
 func (s *slots) try(l models.Lane) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	free := s.most
-	if l != models.Urgent {
-		free -= s.kept()
-	}
-	if s.used >= free {
+	if !s.free(l) {
 		return nil, false
 	}
 	s.used++
-	return s.release, true
+	if l != models.Urgent {
+		s.bulk++
+	}
+	return func() { s.release(l) }, true
 }
 
-func (s *slots) release() {
+func (s *slots) release(l models.Lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used--
+	if l != models.Urgent {
+		s.bulk--
+	}
 	s.wake()
 }
 
 // acquire waits for a slot until ctx ends.
 func (s *slots) acquire(ctx context.Context, l models.Lane) (release func(), err error) {
+	waiting := func(n int) {
+		if l == models.Urgent {
+			return
+		}
+		s.mu.Lock()
+		s.bulkWait += n
+		s.mu.Unlock()
+	}
+	waiting(1)
+	defer waiting(-1)
 	for {
 		s.mu.Lock()
 		came := s.came

@@ -23,6 +23,7 @@ const (
 	overlap      = 3 * time.Second // read again at every look: writes take a moment to be seen
 	agendaAtOnce = 16              // chunks or batches looked at together
 	firstLook    = 24 * time.Hour
+	mostPatience = 10 // in rechecks: how rarely something that waits is looked at
 )
 
 // shard is what this process remembers of one shard of the agenda.
@@ -35,6 +36,7 @@ type shard struct {
 	handled   handled
 	inboxFrom time.Time // posts before it are worked off
 	swept     time.Time
+	ahead     time.Time // when it was read ahead
 
 	oldestPost, readTo atomic.Int64 // unix ms, for the metrics; 0: none, or not held
 }
@@ -95,6 +97,16 @@ func (e *Engine) workShard(ctx context.Context, s *shard) error {
 		}
 	}
 	s.handled.forget(now.Add(-models.LateWriters - 2*time.Minute))
+	// What waits in a long queue is looked at rarely. When the queues are empty
+	// it may have been lost with them, and is looked at before its time.
+	if now.Sub(s.ahead) >= e.cfg.Recheck/2 {
+		s.ahead = now
+		if e.idle(ctx) {
+			if err := e.handle(ctx, s, now, now.Add(mostPatience*e.cfg.Recheck), false); err != nil {
+				return err
+			}
+		}
+	}
 	if now.Sub(s.swept) >= e.cfg.InboxAge/2 {
 		if err := e.sweepInbox(ctx, s, now); err != nil {
 			return err
@@ -149,6 +161,26 @@ var againAfter = [2]time.Duration{30 * time.Second, models.LateWriters}
 // handleDue looks at the entries of a shard that are due in [from, to) and were
 // not handled before.
 func (e *Engine) handleDue(ctx context.Context, s *shard, from, to time.Time) error {
+	return e.handle(ctx, s, from, to, true)
+}
+
+// idle reports whether no message about mail waits in the broker.
+func (e *Engine) idle(ctx context.Context) bool {
+	depths, err := e.broker.Depths(ctx)
+	if err != nil {
+		return false
+	}
+	for _, d := range depths {
+		if d.Queue.Kind != models.EventMessage && d.Ready > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// handle looks at entries. Those that are looked at before their time are not
+// remembered: at their time they are looked at again.
+func (e *Engine) handle(ctx context.Context, s *shard, from, to time.Time, remember bool) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(agendaAtOnce)
 	for entry, err := range e.store.Agenda(ctx, s.n, from, to) {
@@ -164,7 +196,7 @@ func (e *Engine) handleDue(ctx context.Context, s *shard, from, to time.Time) er
 		}
 		g.Go(func() error {
 			err := e.lookAt(gctx, entry)
-			if err == nil {
+			if err == nil && remember {
 				s.handled.add(&entry)
 			}
 			return err
@@ -246,7 +278,7 @@ func (e *Engine) lookAt(ctx context.Context, entry models.AgendaEntry) error {
 		found, err = e.lookAtChunks(ctx, b, entry)
 	}
 	// Something that waits in a long queue is announced ever more rarely.
-	patience := min(time.Duration(entry.Round+1), 10) * e.cfg.Recheck
+	patience := min(time.Duration(entry.Round+1), mostPatience) * e.cfg.Recheck
 	next := found.next(time.Now().Add(patience))
 	if err != nil || next.IsZero() {
 		return err

@@ -1,0 +1,91 @@
+package consumers
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestLanesShareSlots: bulk never takes the slots that are kept for urgent mail,
+// and a flood of urgent mail leaves bulk its share.
+func TestLanesShareSlots(t *testing.T) {
+	t.Parallel()
+	s := newSlots(16)
+	var bulk []func()
+	for {
+		release, ok := s.try(models.Bulk)
+		if !ok {
+			break
+		}
+		bulk = append(bulk, release)
+	}
+	require.Len(t, bulk, 14)
+	urgent, ok := s.try(models.Urgent)
+	require.True(t, ok)
+	urgent()
+	for _, release := range bulk {
+		release()
+	}
+	for range 16 { // nobody else waits: urgent may use all
+		_, ok := s.try(models.Urgent)
+		require.True(t, ok)
+	}
+	_, ok = s.try(models.Urgent)
+	require.False(t, ok)
+
+	for _, n := range []int{1, 2, 4, 16} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSlots(n)
+			ctx, stop := context.WithCancel(t.Context())
+			done := [2]int{}
+			var all sync.WaitGroup
+			work := func(l models.Lane, k int) {
+				for ctx.Err() == nil {
+					release, err := s.acquire(ctx, l)
+					if err != nil {
+						return
+					}
+					time.Sleep(10 * time.Millisecond) // the call
+					release()
+					s.mu.Lock()
+					done[k]++
+					s.mu.Unlock()
+				}
+			}
+			for range 2 * n {
+				all.Go(func() { work(models.Urgent, 0) })
+				all.Go(func() { work(models.Bulk, 1) })
+			}
+			time.Sleep(10 * time.Second)
+			stop()
+			all.Wait()
+			require.Greater(t, done[0], 0)
+			if n > 1 {
+				require.GreaterOrEqual(t, done[1]*bulkPart*10, (done[0]+done[1])*9, "bulk has its share of %d slots: %v", n, done)
+			}
+		})
+	}
+}
+
+// TestReadAhead: what is to be looked at rarely is looked at before its time
+// when no message waits in the broker: it may have been lost.
+func TestReadAhead(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.Recheck = 30 * time.Minute // nothing is due by itself
+	cfg.InboxAge = time.Second
+	p := newScripted("sg", always(models.Accepted))
+	r := emptyRig(t, nil, "sg")
+	b := models.Batch{ID: models.NewBatchID(time.Now()), User: r.user, Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
+		Lane: models.Bulk, OnUnknown: models.Hold, Recipients: 2, Chunks: 1, Deadline: time.Now().Add(time.Hour)}
+	require.NoError(t, r.store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "a@x.test"}, {Email: "b@x.test"}}}))
+	require.NoError(t, r.store.Schedule(t.Context(), models.AgendaEntry{Due: time.Now().Add(9 * cfg.Recheck), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Round: 9}))
+	r.engine = r.worker(cfg, p)
+	require.EqualValues(t, 2, r.done(&b).Summary().Success)
+}
