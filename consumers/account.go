@@ -177,12 +177,13 @@ func (a *account) count(f func(*Counters)) {
 // that bulk can never hold all of them; and while bulk waits, urgent leaves it a
 // share, so that it is never starved.
 type slots struct {
-	mu       sync.Mutex
-	most     int
-	used     int
-	bulk     int           // of used
-	bulkWait int           // bulk calls that wait
-	came     chan struct{} // closed and replaced when a slot may be free
+	mu    sync.Mutex
+	most  int
+	used  int
+	bulk  int           // of used
+	wait  [2]int        // calls that wait: urgent, bulk
+	turns int           // urgent calls since the last one of bulk
+	came  chan struct{} // closed and replaced when a slot may be free
 }
 
 func newSlots(n int) *slots { return &slots{most: n, came: make(chan struct{})} }
@@ -218,11 +219,18 @@ func onePart(n, of int) int {
 
 // free reports whether a call of a lane may begin.
 func (s *slots) free(l models.Lane) bool {
+	if s.most == 1 { // they take turns
+		due := s.turns >= bulkPart-1
+		if l != models.Urgent {
+			return s.used == 0 && (due || s.wait[0] == 0)
+		}
+		return s.used == 0 && !(due && s.wait[1] > 0)
+	}
 	if l != models.Urgent {
 		return s.used < s.most && s.bulk < s.most-onePart(s.most, urgentPart)
 	}
 	owed := 0
-	if s.bulkWait > 0 {
+	if s.wait[1] > 0 {
 		owed = max(0, onePart(s.most, bulkPart)-s.bulk)
 	}
 	return s.used < s.most-owed
@@ -236,8 +244,11 @@ func (s *slots) try(l models.Lane) (release func(), ok bool) {
 		return nil, false
 	}
 	s.used++
-	if l != models.Urgent {
+	if l == models.Urgent {
+		s.turns++
+	} else {
 		s.bulk++
+		s.turns = 0
 	}
 	return func() { s.release(l) }, true
 }
@@ -254,13 +265,17 @@ func (s *slots) release(l models.Lane) {
 
 // acquire waits for a slot until ctx ends.
 func (s *slots) acquire(ctx context.Context, l models.Lane) (release func(), err error) {
+	lane := 1
+	if l == models.Urgent {
+		lane = 0
+	}
 	waiting := func(n int) {
-		if l == models.Urgent {
-			return
-		}
 		s.mu.Lock()
-		s.bulkWait += n
-		s.mu.Unlock()
+		defer s.mu.Unlock()
+		s.wait[lane] += n
+		if n < 0 {
+			s.wake() // others may have waited for this one's turn
+		}
 	}
 	waiting(1)
 	defer waiting(-1)

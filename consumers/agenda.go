@@ -191,7 +191,7 @@ func (e *Engine) handle(ctx context.Context, s *shard, from, to time.Time, remem
 		if gctx.Err() != nil {
 			break
 		}
-		if s.handled.has(&entry) {
+		if s.handled.has(&entry) || !remember && entry.Round < 2 { // a young one is due soon anyway
 			continue
 		}
 		g.Go(func() error {

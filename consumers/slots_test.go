@@ -66,9 +66,8 @@ func TestLanesShareSlots(t *testing.T) {
 			stop()
 			all.Wait()
 			require.Greater(t, done[0], 0)
-			if n > 1 {
-				require.GreaterOrEqual(t, done[1]*bulkPart*10, (done[0]+done[1])*9, "bulk has its share of %d slots: %v", n, done)
-			}
+			require.GreaterOrEqual(t, done[1]*bulkPart*10, (done[0]+done[1])*9, "bulk has its share of %d slots: %v", n, done)
+			require.GreaterOrEqual(t, done[0]*urgentPart*10, (done[0]+done[1])*9, "urgent has its share of %d slots: %v", n, done)
 		})
 	}
 }
