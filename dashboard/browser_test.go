@@ -343,14 +343,20 @@ func useKey(b *browserTab) {
 	require.Eventually(b, func() bool { return call() == http.StatusUnauthorized }, tabWait, 50*time.Millisecond)
 }
 
+// answer presses the button of a question: in the dialog, or on a page of its own
+// where the script did not have the link yet.
+func (b *browserTab) answer() {
+	b.Helper()
+	b.until(`[...document.querySelectorAll(".ask button.main")].find((e) => e.checkVisibility())`)
+	eval[bool](b, `(document.querySelector(".ask button.main").click(), true)`)
+}
+
 // giveOrders keeps mail from going out, and steers it then.
 func giveOrders(b *browserTab) {
 	for _, name := range []string{"sg", "mg"} {
 		b.open("/providers")
-		b.until(`document.querySelector("[sse-connect]")["htmx-internal-data"]?.sseEventSource`)
 		eval[bool](b, `(document.querySelector("a[href='/providers/`+name+`/offline']").click(), true)`)
-		b.until(`document.getElementById("ask").open`)
-		eval[bool](b, `(document.querySelector("#ask button.main").click(), true)`)
+		b.answer()
 		b.until(`!document.querySelector("a[href='/providers/` + name + `/offline']")`)
 	}
 	b.open("/compose")
@@ -361,9 +367,8 @@ func giveOrders(b *browserTab) {
 	b.press("Send to all")
 	b.at("/batches/")
 	order := func(button, sees string) {
-		b.press(button) // asks in the dialog, or on a page of its own where the script was not yet there
-		b.until(`[...document.querySelectorAll(".ask button.main")].find((e) => e.checkVisibility())`)
-		eval[bool](b, `(document.querySelector(".ask button.main").click(), true)`)
+		b.press(button)
+		b.answer()
 		b.sees(sees)
 	}
 	order("Stop", "Stopped: no new call")

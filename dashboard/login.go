@@ -66,6 +66,12 @@ func (d *Dashboard) LoginLink(ctx context.Context, u models.User) (string, error
 	return NewLoginLink(ctx, d.store, d.local, u)
 }
 
+// Arrived reports whether somebody is logged in as a user.
+func (d *Dashboard) Arrived(ctx context.Context, user string) bool {
+	open, err := d.sessions.list(ctx, user)
+	return err == nil && len(open) > 0
+}
+
 // takeLink finds whose link a secret is, and uses it up: of several who try at
 // once exactly one succeeds. Errors: models.ErrNotFound.
 func (d *Dashboard) takeLink(ctx context.Context, secret string) (models.User, error) {

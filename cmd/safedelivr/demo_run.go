@@ -104,6 +104,7 @@ func (d *demo) run(ctx context.Context) error {
 	d.say("dashboard    %s", d.link)
 	d.say("Safedelivr   %s   (data in %s)", d.client.base, d.o.dir)
 	d.say("providers    simulated SendGrid (sg) and Mailgun (mg) on %s\n", d.simURL)
+	d.awaitViewer(ctx)
 	d.began = time.Now()
 	var accepted struct {
 		ID models.ID `json:"id"`
@@ -150,6 +151,28 @@ func (d *demo) run(ctx context.Context) error {
 			return fmt.Errorf("the batch did not end in time: %+v", b.Counts)
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+	}
+}
+
+// viewerWait is how long the batch waits for somebody to open the dashboard.
+const viewerWait = 10 * time.Second
+
+// awaitViewer lets who opens the dashboard see the failover happen.
+func (d *demo) awaitViewer(ctx context.Context) {
+	if d.o.exit || d.o.json {
+		return
+	}
+	d.say("open the dashboard to watch: the batch goes out once you are there, or in %.0f s\n", viewerWait.Seconds())
+	ctx, cancel := context.WithTimeout(ctx, viewerWait)
+	defer cancel()
+	t := time.NewTicker(200 * time.Millisecond)
+	defer t.Stop()
+	for !d.app.dashboard.Arrived(ctx, d.user.ID) {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
 		}
 	}
 }
