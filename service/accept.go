@@ -33,6 +33,9 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 	if err != nil {
 		return Accepted{}, false, err
 	}
+	if err := s.maySend(ctx, who.User, b.Content.From); err != nil {
+		return Accepted{}, false, err
+	}
 	return once(ctx, s, who, r, func(ctx context.Context, c models.Claim, older bool) (Accepted, error) {
 		b.ID, b.User, b.Deadline = c.ID, who.User, c.At.Add(s.cfg.Deadline).UTC().Truncate(time.Millisecond)
 		if older {

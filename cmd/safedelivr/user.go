@@ -46,6 +46,42 @@ func (c *cli) withStore(ctx context.Context, f func(context.Context, models.Stor
 	return errors.Join(err, store.Close())
 }
 
+// sendersCommand shows or sets as whom a user may send.
+func (c *cli) sendersCommand() *cobra.Command {
+	var none bool
+	var why string
+	cmd := &cobra.Command{
+		Use: "senders NAME [ADDRESS|@DOMAIN …]", Short: "Show or set as whom a user may send", Args: cobra.MinimumNArgs(1),
+		Long: "Show or set as whom a user may send: addresses, or @domain for all of a domain. Where nobody has set it, users\n" +
+			"that were added here may use any sender, and users that came in through GitHub none.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				var v service.Sending
+				var err error
+				if len(args) > 1 || none {
+					v, _, err = svc.SetSenders(ctx, operator(), args[0], args[1:], why, service.Repeat{})
+				} else {
+					v, err = svc.SendingOf(ctx, operator(), args[0])
+				}
+				switch {
+				case err != nil:
+					return err
+				case v.Anyone:
+					fmt.Fprintln(c.out, args[0], "may use any sender")
+				case len(v.Senders) == 0:
+					fmt.Fprintln(c.out, args[0], "may not send")
+				default:
+					fmt.Fprintln(c.out, args[0], "may send as", strings.Join(v.Senders, ", "))
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&none, "none", false, "the user may not send")
+	cmd.Flags().StringVar(&why, "why", "", "written into the audit trail")
+	return cmd
+}
+
 func (c *cli) userCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "user", Short: "Users"}
 	cmd.AddCommand(
@@ -68,6 +104,7 @@ func (c *cli) userCommand() *cobra.Command {
 				})
 			},
 		},
+		c.sendersCommand(),
 		&cobra.Command{
 			Use: "list", Short: "List users", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {

@@ -1,0 +1,120 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// maxSenders bounds the senders of a user.
+const maxSenders = 100
+
+// Sending says as whom a user may send.
+type Sending struct {
+	User    string   `json:"user"`
+	Set     bool     `json:"set"`     // false: nobody has said so; see Anyone
+	Anyone  bool     `json:"anyone"`  // any sender may be used
+	Senders []string `json:"senders"` // addresses, or @domain
+	Changed bool     `json:"changed,omitempty"`
+}
+
+// anyone reports whether a user of whom nobody has said as whom to send may use
+// any sender. Who came in through GitHub may use none: anybody could have.
+func anyone(user string) bool { return !strings.HasPrefix(user, GitHubUser) }
+
+// GitHubUser begins the ids of users that came in through GitHub.
+const GitHubUser = "gh"
+
+func sending(rules *models.Rules, user string) Sending {
+	list, set := rules.Senders(user)
+	if list == nil {
+		list = []string{}
+	}
+	return Sending{User: user, Set: set, Anyone: !set && anyone(user), Senders: list}
+}
+
+// Sending says as whom the caller may send.
+func (s *Service) Sending(ctx context.Context, who Caller) (Sending, error) {
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return Sending{}, err
+	}
+	return sending(rules, who.User), nil
+}
+
+// SendingOf says as whom a user, named by id or name, may send.
+func (s *Service) SendingOf(ctx context.Context, who Caller, user string) (Sending, error) {
+	if err := who.operates(); err != nil {
+		return Sending{}, err
+	}
+	u, err := s.user(ctx, user)
+	if err != nil {
+		return Sending{}, err
+	}
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return Sending{}, err
+	}
+	return sending(rules, u.ID), nil
+}
+
+// SetSenders sets as whom a user may send: addresses, or @domain for all of a
+// domain; an empty list means as nobody.
+func (s *Service) SetSenders(ctx context.Context, who Caller, user string, senders []string, why string, r Repeat) (Sending, bool, error) {
+	if err := who.operates(); err != nil {
+		return Sending{}, false, err
+	}
+	var f Form
+	clean := make([]string, 0, len(senders))
+	for i, one := range senders {
+		one = strings.ToLower(strings.TrimSpace(one))
+		local, domain, ok := strings.Cut(one, "@")
+		if local == "" {
+			local = "x" // all of the domain
+		}
+		if a, err := ParseAddress(local + "@" + domain); !ok || err != nil || a.Name != "" {
+			f.Wrong("/senders/"+strconv.Itoa(i), "invalid_sender", "%s is neither an address nor @domain.", Quote(one))
+		} else if !slices.Contains(clean, one) {
+			clean = append(clean, one)
+		}
+	}
+	if len(clean) > maxSenders {
+		f.Wrong("/senders", "too_many", "At most %d senders.", maxSenders)
+	}
+	if err := f.Err(); err != nil {
+		return Sending{}, false, err
+	}
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Sending, error) {
+		u, err := s.user(ctx, user)
+		if err != nil {
+			return Sending{}, err
+		}
+		changed, err := s.order(ctx, who, &models.Control{Action: models.SetSenders, User: u.ID, Senders: clean, Why: why}, func(rules *models.Rules) bool {
+			list, set := rules.Senders(u.ID)
+			return !set || !slices.Equal(list, clean)
+		})
+		return Sending{User: u.ID, Set: true, Senders: clean, Changed: changed}, err
+	})
+}
+
+// maySend returns an error where the user may not use the sender of a batch.
+func (s *Service) maySend(ctx context.Context, user string, from models.Address) error {
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return err
+	}
+	may := sending(rules, user)
+	if may.Anyone || slices.ContainsFunc(may.Senders, func(p string) bool { return models.SenderMatches(p, from.Email) }) {
+		return nil
+	}
+	var f Form
+	if len(may.Senders) == 0 {
+		f.Wrong("/from", "sender_not_allowed", "You may not send yet: an operator sets which senders you may use.")
+	} else {
+		f.Wrong("/from", "sender_not_allowed", "%s is none of the senders that you may use: %s.", Quote(from.Email), strings.Join(may.Senders, ", "))
+	}
+	return f.Err()
+}

@@ -1,0 +1,71 @@
+package service
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestSenders: as whom a user may send is kept to, from the next batch on.
+func TestSenders(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	broker, err := embedded.NewBroker([]string{"sg"}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	s := New(Deps{Store: store, Broker: broker, Accounts: []string{"sg"}, Config: Config{SpoolDir: t.TempDir()}})
+	t.Cleanup(s.Close)
+	for _, u := range []models.User{{ID: "aaaa", Name: "ada"}, {ID: "gh7", Name: "octo"}} {
+		u.Created = time.Now().UTC()
+		require.NoError(t, store.CreateUser(ctx, u))
+	}
+	post := func(user, from string) string {
+		in := s.NewIntake()
+		defer in.Close()
+		in.SetText("from", from)
+		in.SetText("subject", "s")
+		in.SetText("text", "t")
+		require.NoError(t, in.Add(&Recipient{Email: "x@y.example"}))
+		_, _, err := s.Accept(ctx, Caller{User: user}, in, Repeat{})
+		var e *Error
+		if errors.As(err, &e) {
+			return e.Fields[0].Pointer + " " + e.Fields[0].Code
+		}
+		require.NoError(t, err)
+		return ""
+	}
+	boss := Caller{By: "test", Operator: true}
+	require.Empty(t, post("aaaa", "any@one.example"))
+	require.Equal(t, "/from sender_not_allowed", post("gh7", "any@one.example"), "anybody could have come in through GitHub")
+
+	_, _, err = s.SetSenders(ctx, Caller{User: "aaaa"}, "octo", []string{"@one.example"}, "", Repeat{})
+	require.Error(t, err, "operators only")
+	_, _, err = s.SetSenders(ctx, boss, "octo", []string{"one.example", "a b@c"}, "", Repeat{})
+	var e *Error
+	require.ErrorAs(t, err, &e)
+	require.Len(t, e.Fields, 2)
+
+	v, _, err := s.SetSenders(ctx, boss, "octo", []string{"@One.example", "me@two.example", "@one.example"}, "asked", Repeat{})
+	require.NoError(t, err)
+	require.Equal(t, Sending{User: "gh7", Set: true, Senders: []string{"@one.example", "me@two.example"}, Changed: true}, v)
+	require.Empty(t, post("gh7", "Any@ONE.example"))
+	require.Empty(t, post("gh7", "me@two.example"))
+	require.NotEmpty(t, post("gh7", "you@two.example"))
+	require.NotEmpty(t, post("gh7", "me@evilone.example"))
+
+	_, _, err = s.SetSenders(ctx, boss, "ada", nil, "", Repeat{})
+	require.NoError(t, err)
+	require.NotEmpty(t, post("aaaa", "any@one.example"), "as nobody")
+	got, err := s.SendingOf(ctx, boss, "ada")
+	require.NoError(t, err)
+	require.True(t, got.Set)
+	require.False(t, got.Anyone)
+}
