@@ -27,17 +27,21 @@ type composeView struct {
 	Problem                                      string
 	Curl                                         string
 	Base                                         string
+	May                                          service.Sending // as whom the visitor may send
 }
 
 // compose is GET /compose.
 func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	d.showCompose(w, r, v, http.StatusOK, &composeView{Row: 1, Part: "html", Once: newSecret()})
-	return nil
+	return d.showCompose(w, r, v, http.StatusOK, &composeView{Row: 1, Part: "html", Once: newSecret()})
 }
 
-func (d *Dashboard) showCompose(w http.ResponseWriter, r *http.Request, v *visitor, status int, view *composeView) {
+func (d *Dashboard) showCompose(w http.ResponseWriter, r *http.Request, v *visitor, status int, view *composeView) (err error) {
+	if view.May, err = d.service.Sending(r.Context(), v.caller()); err != nil {
+		return err
+	}
 	view.Base = d.public.String()
 	d.render(w, r, v, status, "compose", page{Title: "Compose", Active: "compose", Data: view})
+	return nil
 }
 
 // readCompose reads the form. An uploaded file stands for what was typed as
@@ -88,13 +92,11 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 	switch r.PostFormValue("do") {
 	case "curl":
 		c.Curl = curlOf(d.public.String(), c, list)
-		d.showCompose(w, r, v, http.StatusOK, c)
-		return nil
+		return d.showCompose(w, r, v, http.StatusOK, c)
 	case "test":
 		if c.Test == "" {
 			c.Wrong["test"] = "Give the address that the test mail goes to."
-			d.showCompose(w, r, v, http.StatusUnprocessableEntity, c)
-			return nil
+			return d.showCompose(w, r, v, http.StatusUnprocessableEntity, c)
 		}
 		one := listed{Email: c.Test}
 		if row := list.at(c.Row); row != nil {
@@ -111,8 +113,7 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 			c.wrong(refused, list, r.PostFormValue("do") == "test")
 		}
 		c.Once = newSecret()
-		d.showCompose(w, r, v, statuses[refused.Kind], c)
-		return nil
+		return d.showCompose(w, r, v, statuses[refused.Kind], c)
 	}
 	if err != nil {
 		return err

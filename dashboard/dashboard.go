@@ -172,6 +172,7 @@ func (d *Dashboard) operatorRoutes() map[string]handler {
 		"GET /operations":                   d.operations,
 		"GET /live/operations":              d.operationsEvents,
 		"POST /operations/blocks":           d.addBlock,
+		"POST /operations/users":            d.steerUser,
 		"POST /operations/{what}/{id}/{do}": d.operate,
 	}
 }

@@ -21,6 +21,7 @@ type operationsView struct {
 	First   bool
 	Names   []string // of the accounts
 	Form    blockForm
+	User    userForm
 	Problem string // the broker cannot be asked
 }
 
@@ -40,22 +41,28 @@ type blockForm struct {
 	Wrong                              map[string]string
 }
 
+// userForm is what was typed about a user, and what is wrong with it.
+type userForm struct {
+	Name, Senders, Why string
+	Wrong              map[string]string
+}
+
 const auditPage = 25
 
 // operations is GET /operations, for operators.
 func (d *Dashboard) operations(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	return d.showOperations(w, r, v, http.StatusOK, blockForm{})
+	return d.showOperations(w, r, v, http.StatusOK, blockForm{}, userForm{})
 }
 
-func (d *Dashboard) showOperations(w http.ResponseWriter, r *http.Request, v *visitor, status int, form blockForm) error {
+func (d *Dashboard) showOperations(w http.ResponseWriter, r *http.Request, v *visitor, status int, form blockForm, user userForm) error {
 	cursor := r.URL.Query().Get("cursor")
 	view, err := d.readOperations(r.Context(), v.caller(), cursor)
 	if err != nil {
 		return err
 	}
-	view.Form = form
+	view.Form, view.User = form, user
 	p := page{Title: "Operations", Active: "operations", Data: view}
-	if view.First && form.Wrong == nil {
+	if view.First && form.Wrong == nil && user.Wrong == nil {
 		p.Live = "/live/operations"
 	}
 	d.render(w, r, v, status, "operations", p)
@@ -170,13 +177,46 @@ func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		form.Wrong = wrongFields(refused)
-		return d.showOperations(w, r, v, http.StatusUnprocessableEntity, form)
+		return d.showOperations(w, r, v, http.StatusUnprocessableEntity, form, userForm{})
 	}
 	if err != nil {
 		return err
 	}
 	seeOther(w, r, "/operations#blocks")
 	return nil
+}
+
+// steerUser is POST /operations/users, for operators: as whom a user may send,
+// and whether anything of the user's goes out.
+func (d *Dashboard) steerUser(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
+	form, who := userForm{Name: f("name"), Senders: f("senders"), Why: f("reason")}, v.caller()
+	var err error
+	switch f("do") {
+	case "senders":
+		senders := strings.FieldsFunc(form.Senders, func(c rune) bool { return strings.ContainsRune(" ,;\r\n\t", c) })
+		_, _, err = d.service.SetSenders(r.Context(), who, form.Name, senders, form.Why, service.Repeat{})
+	case "pause":
+		_, _, err = d.service.SwitchUser(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
+	case "resume":
+		_, _, err = d.service.SwitchUser(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
+	default:
+		return errNoPage
+	}
+	var refused *service.Error
+	switch {
+	case errors.As(err, &refused) && refused.Kind == service.NotFound:
+		form.Wrong = map[string]string{"name": "There is no such user."}
+	case errors.As(err, &refused) && len(refused.Fields) > 0:
+		form.Wrong = wrongFields(refused)
+	case err != nil:
+		return err
+	default:
+		seeOther(w, r, "/operations#audit")
+		return nil
+	}
+	return d.showOperations(w, r, v, http.StatusUnprocessableEntity, blockForm{}, form)
 }
 
 // operate is POST /operations/{what}/{id}/{do}, for operators: what needs no

@@ -346,6 +346,13 @@ func TestOrders(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
 	require.Contains(t, a.text, `id="domain-wrong"`)
 	require.Contains(t, a.text, `value="typed"`)
+	a = b.post("/operations/users", url.Values{"do": {"senders"}, "name": {"local"}, "senders": {"nothing"}})
+	require.Contains(t, a.text, `id="senders-wrong"`)
+	a = b.post("/operations/users", url.Values{"do": {"pause"}, "name": {"nobody-here"}})
+	require.Contains(t, a.text, `id="name-wrong"`)
+	a = b.post("/operations/users", url.Values{"do": {"senders"}, "name": {"local"}, "senders": {"@example.org shop@example.com"}})
+	require.Contains(t, a.text, "set who a user may send as")
+	require.Contains(t, b.get("/compose").text, "You may send as @example.org, shop@example.com")
 	a = b.post("/operations/blocks", url.Values{"domain": {"example.org"}})
 	require.Contains(t, a.text, "mail to example.org")
 }
