@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"golang.org/x/sync/errgroup"
 )
 
 // controlPart is how many lines of the journal one partition holds. It is
@@ -138,19 +137,18 @@ func (s *Store) Unclaim(ctx context.Context, key string, id models.ID) error {
 
 func hourOf(t time.Time) int64 { return t.Unix() / 3600 }
 
-// PutPrint implements models.Store.
+// PutPrint implements models.Store. That an hour is not empty is written once
+// per process.
 func (s *Store) PutPrint(ctx context.Context, user string, p models.Print) error {
 	return s.call(ctx, func() error {
-		hour := hourOf(p.Chunk.Time())
-		g, ctx := errgroup.WithContext(ctx)
-		g.Go(func() error {
-			return s.exec(ctx, plain, `INSERT INTO print_hours (owner, hour) VALUES (?, ?)`, user, hour)
-		})
-		err := s.exec(ctx, plain, `INSERT INTO prints (owner, hour, chunk_id, marks) VALUES (?, ?, ?, ?)`, user, hour, p.Chunk[:], p.Marks)
-		if other := g.Wait(); err == nil {
-			err = other
+		in := ownerBucket{user, hourOf(p.Chunk.Time())}
+		if !s.printed.has(in) {
+			if err := s.exec(ctx, plain, `INSERT INTO print_hours (owner, hour) VALUES (?, ?)`, in.owner, in.bucket); err != nil {
+				return err
+			}
+			s.printed.add(in)
 		}
-		return err
+		return s.exec(ctx, plain, `INSERT INTO prints (owner, hour, chunk_id, marks) VALUES (?, ?, ?, ?)`, in.owner, in.bucket, p.Chunk[:], p.Marks)
 	}, "put print of %s", p.Chunk)
 }
 

@@ -37,6 +37,7 @@ type Store struct {
 	log     *slog.Logger
 	exists  *recent[models.ID]   // batches that are known to be committed
 	listed  *recent[ownerBucket] // buckets that are known to be in the index
+	printed *recent[ownerBucket] // hours known to be in the index of prints; they leave it when nothing comes to them any more
 	falling atomic.Int64         // the last falling timestamp
 
 	gate    sync.RWMutex
@@ -78,7 +79,7 @@ func newStore(c *Config, session *gocql.Session) *Store {
 	return &Store{
 		runner: runner{session: session, timeout: c.Timeout, closing: ending},
 		log:    c.Logger, ending: ending,
-		exists: newRecent[models.ID](50_000), listed: newRecent[ownerBucket](10_000),
+		exists: newRecent[models.ID](50_000), listed: newRecent[ownerBucket](10_000), printed: newRecent[ownerBucket](10_000),
 	}
 }
 
