@@ -28,11 +28,16 @@ type sizes struct {
 	oneEvents  int   // posts of one event
 	manyEvents int   // events in posts of 1,000
 	memory     []int // recipients of one batch
+	urgents    int   // urgent mails, idle and under bulk
+	bulk       int   // recipients of that bulk batch
+	failovers  int   // times that an account is broken
 }
 
 var (
-	full  = sizes{runs: 3, bulkPosts: 400, singles: 1500, conns: 16, deliver: 300_000, oneEvents: 20_000, manyEvents: 300_000, memory: []int{10_000, 100_000, 1_000_000}}
-	quick = sizes{runs: 1, bulkPosts: 100, singles: 200, conns: 16, deliver: 50_000, oneEvents: 2_000, manyEvents: 50_000, memory: []int{10_000, 100_000}}
+	full = sizes{runs: 3, bulkPosts: 400, singles: 1500, conns: 16, deliver: 300_000, oneEvents: 20_000, manyEvents: 300_000,
+		memory: []int{10_000, 100_000, 1_000_000}, urgents: 200, bulk: 1_000_000, failovers: 9}
+	quick = sizes{runs: 1, bulkPosts: 100, singles: 200, conns: 16, deliver: 50_000, oneEvents: 2_000, manyEvents: 50_000,
+		memory: []int{10_000, 100_000}, urgents: 50, bulk: 200_000, failovers: 3}
 )
 
 // bench is one run of the driver.
@@ -58,7 +63,7 @@ func run(ctx context.Context) error {
 	b := &bench{ctx: ctx}
 	small := flag.Bool("quick", false, "small sizes, one run each")
 	out := flag.String("out", "", "write the table as Markdown to this file")
-	only := flag.String("only", "", "run those of: accept, deliver, events, memory; separated by commas")
+	only := flag.String("only", "", "run those of: accept, deliver, events, urgent, failover, memory; separated by commas")
 	on := flag.String("backends", "", "run on those of: embedded, real; separated by commas (default: what can be had)")
 	versions := flag.String("versions", "", "versions of the servers, for the table")
 	flag.StringVar(&b.product, "product", "", "path of the safedelivr binary")
@@ -78,7 +83,7 @@ func run(ctx context.Context) error {
 	parts := []struct {
 		name string
 		run  func(*backend) error
-	}{{"accept", b.accept}, {"deliver", b.deliverAll}, {"events", b.events}, {"memory", b.memoryAll}}
+	}{{"accept", b.accept}, {"deliver", b.deliverAll}, {"events", b.events}, {"urgent", b.urgent}, {"failover", b.failoverAll}, {"memory", b.memoryAll}}
 	for _, be := range backends() {
 		if *on != "" && !slices.Contains(strings.Split(*on, ","), be.name) {
 			continue

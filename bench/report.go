@@ -53,7 +53,7 @@ func (t *report) print(w io.Writer, versions string) {
 		fmt.Fprintf(w, " %s.", versions)
 	}
 	fmt.Fprint(w, " Product, simulated providers, servers and the driver share the processors; "+
-		"product and simulator are processes of their own. Figures are medians of several runs, except memory. "+
+		"product and simulator are processes of their own. Figures are medians of several runs, those of urgent mail and failover of one run with many, memory of one. "+
 		"Each raw figure was measured in the same run: what the same bytes cost without the product's promises.\n")
 	backend := ""
 	for i := range t.lines {

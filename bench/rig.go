@@ -77,6 +77,8 @@ type rigOptions struct {
 	hooksTo     string        // or to this URL
 	accounts    []string      // that the product uses; nil = both
 	eventDelay  time.Duration
+	perCall     int           // recipients; 0 = 1,000
+	timeout     time.Duration // of a call; 0 = the product's own
 }
 
 // rig is the product and the providers, each a process.
@@ -210,12 +212,18 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 	r.simURL = "http://" + simAddr
 	r.sim = &simulator.Client{URL: r.simURL, HTTP: r.http}
 	r.env = append(be.env(dir), "SAFEDELIVR_LISTEN="+r.addr, "SAFEDELIVR_LOG=error")
+	if o.perCall == 0 {
+		o.perCall = 1000
+	}
 	for _, name := range []string{"sg", "mg"} {
 		if len(o.accounts) > 0 && o.accounts[0] != name {
 			continue
 		}
 		p := "SAFEDELIVR_ACCOUNTS_" + strings.ToUpper(name) + "_"
-		r.env = append(r.env, p+"API_KEY="+providerKey, p+"BASE_URL="+r.simURL+"/"+name, p+"CONCURRENCY="+strconv.Itoa(o.concurrency), p+"CHUNK_LIMIT=1000")
+		r.env = append(r.env, p+"API_KEY="+providerKey, p+"BASE_URL="+r.simURL+"/"+name, p+"CONCURRENCY="+strconv.Itoa(o.concurrency), p+"CHUNK_LIMIT="+strconv.Itoa(o.perCall))
+		if o.timeout > 0 {
+			r.env = append(r.env, p+"TIMEOUT="+o.timeout.String())
+		}
 		if name == "sg" {
 			r.env = append(r.env, p+"KIND=sendgrid", p+"WEBHOOK_KEY="+sendgridPub)
 		} else {

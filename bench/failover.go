@@ -1,0 +1,175 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+const (
+	failoverLatency = 100 * time.Millisecond
+	failoverTimeout = 2 * time.Second
+	failoverCall    = 100    // recipients per call
+	failoverBatch   = 10_000 // its chunks never fill the account's slots
+)
+
+// failoverAll measures how long mail that prefers an account takes, from the
+// moment at which that account fails, until it arrives at the other one.
+func (b *bench) failoverAll(be *backend) error {
+	answers := simulator.Fault{Account: "sg", Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable}
+	if err := b.failoverOne(be, "failover, 503 from a moment on, to the first refused mail elsewhere", "under 1 s", answers, true); err != nil {
+		return err
+	}
+	hangs := simulator.Fault{Account: "sg", Mode: simulator.ModeHangAfterBody}
+	aim := fmt.Sprintf("under 1 s after the time-out of %s", failoverTimeout)
+	return b.failoverOne(be, "failover, hanging after the body from a moment on, to the first mail elsewhere", aim, hangs, false)
+}
+
+func (b *bench) failoverOne(be *backend, title, aim string, f simulator.Fault, refused bool) error {
+	fmt.Fprintln(os.Stderr, be.title+":", title)
+	r, err := b.newRig(be, &rigOptions{latency: failoverLatency, concurrency: atOnce, perCall: failoverCall, timeout: failoverTimeout, webhooks: true})
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	var l load
+	for range b.failovers {
+		took, err := r.failover(f, refused)
+		if err != nil {
+			return err
+		}
+		l.times = append(l.times, took)
+	}
+	slices.Sort(l.times)
+	if st, err := r.sim.Stats(b.ctx, ""); err != nil || st.Doubled != 0 {
+		return fmt.Errorf("doubled: %+v %w", st, err)
+	}
+	detail := fmt.Sprintf("%d times, %s to %s; answer time %s; aim: %s", len(l.times), short(l.times[0]), short(l.quantile(1)), failoverLatency, aim)
+	b.report.add(be, title, ms(l.quantile(0.5)), "ms", detail)
+	return nil
+}
+
+// failover breaks the first account in the middle of a batch and mends it
+// again. It returns when the first mail came to the other one: of those that
+// the first one refused, or of all, since mail that it may have is not sent
+// again.
+func (r *rig) failover(f simulator.Fault, refused bool) (time.Duration, error) {
+	before, err := r.sim.Stats(r.b.ctx, "")
+	if err != nil {
+		return 0, err
+	}
+	id, err := r.post(batchStream(failoverBatch, `,"lane":"bulk","providers":["sg","mg"]`))
+	if err != nil {
+		return 0, err
+	}
+	if _, err := r.taken(before.Accepted + failoverBatch/10); err != nil {
+		return 0, err
+	}
+	moment := time.Now()
+	if _, err := r.sim.Inject(r.b.ctx, f); err != nil {
+		return 0, err
+	}
+	if _, err := r.taken(before.Accepted + failoverBatch); err != nil {
+		return 0, err
+	}
+	logs, err := r.elsewhere(id, refused)
+	if err != nil {
+		return 0, err
+	}
+	first, err := r.firstAt("mg", logs, moment)
+	if err != nil {
+		return 0, err
+	}
+	return first.Sub(moment), r.mend(f.Account)
+}
+
+// elsewhere lists the logs of a batch that went through the second account; if
+// refused, those that the first one had refused.
+func (r *rig) elsewhere(id models.ID, refused bool) (out []models.ID, err error) {
+	for cursor := ""; ; {
+		var page struct {
+			Logs []struct {
+				ID        models.ID
+				Providers map[string]bool
+			}
+			Next string `json:"next_cursor"`
+		}
+		path := fmt.Sprintf("/v1/batches/%s/logs?limit=500&cursor=%s", id, cursor)
+		if err := r.call(http.MethodGet, path, nil, http.StatusOK, &page); err != nil {
+			return nil, err
+		}
+		for _, l := range page.Logs {
+			_, first := l.Providers["sg"]
+			if _, second := l.Providers["mg"]; second && (first || !refused) {
+				out = append(out, l.ID)
+			}
+		}
+		if cursor = page.Next; cursor == "" {
+			return out, nil
+		}
+	}
+}
+
+// firstAt finds when the first of the mails came to an account after a moment.
+func (r *rig) firstAt(account string, logs []models.ID, after time.Time) (first time.Time, err error) {
+	var mu sync.Mutex
+	_, err = each(len(logs), 8, func(i int) error {
+		copies, err := r.sim.Copies(r.b.ctx, logs[i].String())
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range copies {
+			if c.Account == account && c.At.After(after) && (first.IsZero() || c.At.Before(first)) {
+				first = c.At
+			}
+		}
+		return err
+	})
+	if err == nil && first.IsZero() {
+		err = fmt.Errorf("no mail came to %s", account)
+	}
+	return first, err
+}
+
+// mend waits until it is seen that the account is broken, mends it, and sends
+// single mails until it is healthy again.
+func (r *rig) mend(account string) error {
+	if err := r.wait(func() (bool, error) {
+		ok, err := r.healthy(account)
+		return !ok, err
+	}); err != nil {
+		return err
+	}
+	if err := r.sim.ClearAll(r.b.ctx, account); err != nil {
+		return err
+	}
+	return r.wait(func() (bool, error) {
+		if _, err := r.post(batchStream(1, `,"providers":["sg","mg"]`)); err != nil {
+			return false, err
+		}
+		time.Sleep(100 * time.Millisecond) // a few mails are enough
+		return r.healthy(account)
+	})
+}
+
+// healthy reports whether a worker says so of an account.
+func (r *rig) healthy(account string) (bool, error) {
+	var out struct {
+		Accounts []struct {
+			Name   string
+			Health *struct{ State string }
+		}
+	}
+	err := r.call(http.MethodGet, "/v1/accounts", nil, http.StatusOK, &out)
+	for _, a := range out.Accounts {
+		if a.Name == account && a.Health != nil {
+			return a.Health.State == "healthy", err
+		}
+	}
+	return false, err
+}

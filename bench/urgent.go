@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The accounts of this measurement are the narrow place: both together take
+// 60,000 recipients of bulk a second, so that it lasts, and their slots are full.
+const (
+	bulkLatency = 100 * time.Millisecond
+	bulkAtOnce  = 4
+)
+
+// urgent measures the way from a post of one urgent mail to its arrival at the
+// provider, by the provider's own log: first idle, then while a bulk batch goes
+// out with all its events.
+func (b *bench) urgent(be *backend) error {
+	title := fmt.Sprintf("urgent mail, post to provider, median, while %s bulk mails go out", thousands(int64(b.bulk)))
+	fmt.Fprintln(os.Stderr, be.title+":", title)
+	r, err := b.newRig(be, &rigOptions{latency: bulkLatency, concurrency: bulkAtOnce, webhooks: true})
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	always := func() (bool, error) { return true, nil }
+	if _, err := r.urgents(10, always); err != nil { // connections and caches
+		return err
+	}
+	idle, err := r.urgents(b.urgents, always)
+	if err != nil {
+		return err
+	}
+	before, err := r.sim.Stats(b.ctx, "")
+	if err != nil {
+		return err
+	}
+	if _, err := r.post(batchStream(b.bulk, `,"lane":"bulk"`)); err != nil {
+		return err
+	}
+	busy, err := r.urgents(b.urgents, func() (bool, error) {
+		st, err := r.sim.Stats(b.ctx, "")
+		return st.Accepted-before.Accepted < int64(b.bulk), err
+	})
+	if err != nil {
+		return err
+	}
+	detail := fmt.Sprintf("p95 %s, idle %s; %d mails, idle %d; aim: at most 1.5 of idle",
+		short(busy.quantile(0.95)), short(idle.quantile(0.95)), len(busy.times), len(idle.times))
+	b.report.add(be, title, ms(busy.quantile(0.5)), "ms", detail, base{"idle", ms(idle.quantile(0.5))})
+	return nil
+}
+
+// urgents posts up to n urgent mails, one after the other, while going says so,
+// and takes the time of each until it arrived.
+func (r *rig) urgents(n int, going func() (bool, error)) (load, error) {
+	var l load
+	for len(l.times) < n {
+		if ok, err := going(); err != nil {
+			return l, err
+		} else if !ok {
+			break
+		}
+		begin := time.Now()
+		id, err := r.post(strings.NewReader(batchText(0, 1, `,"lane":"urgent"`)))
+		if err != nil {
+			return l, err
+		}
+		if err := r.wait(func() (bool, error) {
+			copies, err := r.sim.Copies(r.b.ctx, id.Chunk(0).Log(1).String())
+			if err != nil || len(copies) == 0 {
+				return false, err
+			}
+			l.times = append(l.times, copies[0].At.Sub(begin))
+			return true, nil
+		}); err != nil {
+			return l, err
+		}
+	}
+	slices.Sort(l.times)
+	return l, nil
+}
+
+func ms(d time.Duration) float64 { return d.Seconds() * 1000 }
