@@ -14,7 +14,7 @@ import (
 
 // funcs are what templates may call.
 var funcs = template.FuncMap{
-	"num": num, "share": share, "plural": plural, "when": when, "whenShort": whenShort, "whenClock": whenClock, "day": dayWords, "took": took, "rate": rateWords,
+	"num": num, "share": share, "plural": plural, "when": when, "whenShort": whenShort, "whenClock": whenClock, "whenSecond": whenSecond, "day": dayWords, "took": took, "rate": rateWords,
 	"json": toJSON, "reason": func(r models.Reason) string { return r.Words() }, "short": shortID, "dict": dict,
 	"lower": strings.ToLower, "join": strings.Join, "add": func(a, b int) int { return a + b }, "initial": initial, "blocked": func(b models.Block) string { return blockWords(&b) },
 	"percent": func(share float64) string { return strconv.FormatFloat(share*100, 'f', 0, 64) + " %" },
@@ -70,6 +70,9 @@ func whenShort(t time.Time) template.HTML { return timeTag(t, "2 Jan, 15:04 UTC"
 
 // whenClock is the time of the day, to a tenth of a second.
 func whenClock(t time.Time) template.HTML { return timeTag(t, "15:04:05.0 UTC", "clock") }
+
+// whenSecond is the time of the day, where no more is known than the second.
+func whenSecond(t time.Time) template.HTML { return timeTag(t, "15:04:05 UTC", "second") }
 
 func timeTag(t time.Time, layout, how string) template.HTML {
 	if t.IsZero() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -24,7 +25,8 @@ type logView struct {
 // moment is a line of the story, in words.
 type moment struct {
 	At    time.Time
-	After time.Duration // since acceptance
+	After time.Duration // since acceptance; 0 where At is rough
+	Rough bool          // At is known to the second only
 	Icon  string
 	Tone  string // good, bad, turn, warn or nothing
 	Title string
@@ -90,14 +92,46 @@ func (d *Dashboard) readLog(ctx context.Context, who service.Caller, id string) 
 	if err != nil {
 		return nil, err
 	}
+	inOrder(l.Timeline)
 	v := &logView{LogStory: l, CanRelease: l.State == models.Failed && !l.Reason.Hard()}
 	for i := range l.Timeline {
 		m := d.momentOf(&l.Timeline[i], l.Timeline[:i])
-		m.After = max(0, m.At.Sub(l.CreatedAt))
+		if m.Rough = l.Timeline[i].What == "event" && m.At.Nanosecond() == 0; !m.Rough {
+			m.After = max(0, m.At.Sub(l.CreatedAt))
+		}
 		v.Took = max(v.Took, m.After)
 		v.Story = append(v.Story, m)
 	}
 	return v, nil
+}
+
+// inOrder sorts a timeline as it must have happened. Some providers stamp events
+// in whole seconds, which would put them before the answer that they follow.
+func inOrder(ms []models.Moment) {
+	answered := map[int]time.Time{} // attempt -> when
+	for i := range ms {
+		if ms[i].What == "answer" {
+			answered[ms[i].Attempt] = ms[i].At
+		}
+	}
+	when := func(m *models.Moment) time.Time {
+		if at := answered[m.Attempt]; m.What == "event" && m.At.Nanosecond() == 0 && m.At.Equal(at.Truncate(time.Second)) {
+			return at
+		}
+		return m.At
+	}
+	rank := func(m *models.Moment) int {
+		switch {
+		case m.What != "event":
+			return 0
+		case m.Event == models.Processed:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(ms, func(a, b models.Moment) int {
+		return cmp.Or(when(&a).Compare(when(&b)), cmp.Compare(rank(&a), rank(&b)))
+	})
 }
 
 // momentOf puts one line of a timeline into words. before is what was told
