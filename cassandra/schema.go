@@ -347,8 +347,9 @@ func checkSchema(ctx context.Context, c *Config, l levels, rep replication) erro
 }
 
 // Drop removes the keyspace with everything in it: for drills that made one of
-// their own.
+// their own. It takes its time, because nodes take snapshots first.
 func Drop(ctx context.Context, c Config) error {
+	c.Timeout, c.minTries = max(c.Timeout, 2*time.Minute), max(c.Timeout, time.Minute)
 	c, l, err := c.complete()
 	if err != nil {
 		return err

@@ -135,9 +135,9 @@ func (c *cli) rehearse(ctx context.Context, o rehearseOptions) error {
 		r.say = c.err
 	}
 	r.progress("", "%d scenarios on %s and %s, %d at a time, seed %d", len(todo), set.store(), set.broker(), o.parallel, o.seed)
-	results, err := r.all(ctx, todo)
-	if err != nil {
-		return err
+	results, left := r.all(ctx, todo)
+	if ctx.Err() != nil {
+		return errors.Join(ctx.Err(), left)
 	}
 	out := rehearsed{Seed: o.seed, Store: set.store(), Broker: set.broker(), Results: results, Seconds: round(time.Since(r.began)),
 		Good: !slices.ContainsFunc(results, func(r result) bool { return !r.good() })}
@@ -146,7 +146,7 @@ func (c *cli) rehearse(ctx context.Context, o rehearseOptions) error {
 	} else {
 		err = out.print(c.out)
 	}
-	if err == nil && !out.Good {
+	if err = errors.Join(err, left); err == nil && !out.Good {
 		err = exitCode(1)
 	}
 	return err
@@ -168,19 +168,21 @@ func (r *rehearsal) all(ctx context.Context, todo []*scenario) ([]result, error)
 			p, err := r.set.newPlace(ctx)
 			if err != nil {
 				errs[lane] = err
-				return
 			}
 			for i := range next {
-				if ctx.Err() != nil {
-					break
+				if err != nil || ctx.Err() != nil {
+					results[i] = result{Name: todo[i].name, Mistakes: []string{"not rehearsed"}}
+					continue
 				}
 				results[i] = r.one(ctx, p, todo[i])
 			}
-			errs[lane] = p.remove(context.WithoutCancel(ctx))
+			if err == nil {
+				errs[lane] = p.remove(context.WithoutCancel(ctx))
+			}
 		})
 	}
 	lanes.Wait()
-	return results, errors.Join(errors.Join(errs...), ctx.Err())
+	return results, errors.Join(errs...)
 }
 
 func (r *rehearsal) one(ctx context.Context, p *place, s *scenario) result {

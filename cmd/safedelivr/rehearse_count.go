@@ -20,7 +20,7 @@ type result struct {
 	Failed    int      `json:"failed"`  // for a reason that is known
 	Held      int      `json:"held"`    // the outcome is not known, and nothing is sent again
 	Lost      int      `json:"lost"`    // no copy anywhere, and no log that says so
-	Doubled   int      `json:"doubled"` // more than one copy
+	Doubled   int      `json:"doubled"` // more than one copy delivered
 	FirstMail float64  `json:"first_mail_s,omitempty"`
 	Normal    float64  `json:"normal_s,omitempty"`
 	Seconds   float64  `json:"seconds"`
@@ -94,7 +94,7 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		n := copies[l.ID.String()]
 		delete(copies, l.ID.String())
 		counted.Accepted++
-		if n > 1 {
+		if n > 1 && d.delivered(l.ID) > 1 {
 			d.res.Doubled++
 		}
 		switch {
@@ -110,8 +110,8 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		case l.State == models.Failed && l.Reason != "":
 			counted.Failed++
 			d.res.Failed++
-			if l.Reason == models.MailboxInvalid && !d.bounced(l.ID) {
-				d.res.wrong("log %s says that the mail bounced, and no provider says so", l.ID)
+			if l.Reason == models.MailboxInvalid && n > 0 && n == d.delivered(l.ID) {
+				d.res.wrong("log %s says that the mail bounced, and it was delivered", l.ID)
 			}
 		default:
 			d.res.wrong("log %s is %s %s in the end", l.ID, l.State, l.Reason)
@@ -129,13 +129,15 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 	return counted, nil
 }
 
-func (d *drill) bounced(log models.ID) bool {
+// delivered counts the copies of a mail that reached, or will reach, somebody. A
+// mail that one provider took and could not deliver may well go through another.
+func (d *drill) delivered(log models.ID) (n int) {
 	for _, c := range d.sim.Copies(log.String()) {
-		if c.Outcome == "hardbounce" {
-			return true
+		if c.Outcome == "deliver" {
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // logs reads all logs of a batch, page by page.
@@ -186,6 +188,6 @@ func (d *drill) firstMail(copies map[string]int) {
 		}
 	}
 	if !first.IsZero() && !d.events {
-		d.res.FirstMail = round(first.Sub(d.brokenAt))
+		d.res.FirstMail = max(round(first.Sub(d.brokenAt)), 0.01)
 	}
 }

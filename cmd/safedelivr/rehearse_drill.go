@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -49,6 +50,8 @@ type drill struct {
 	user   models.User
 	client *demoClient
 	res    result
+
+	unanswered atomic.Int64 // requests of which nobody can say whether they were accepted
 
 	mu       sync.Mutex
 	batches  []posted
@@ -226,11 +229,7 @@ func (d *drill) parted() bool { return d.apart && !d.place.ownStore() && !d.plac
 
 // restart replaces the worker that was killed.
 func (d *drill) restart(ctx context.Context) (err error) {
-	if d.parted() {
-		d.worker, err = d.startWorker(ctx)
-	} else {
-		d.worker, err = startProcess(ctx, d.addr, d.env)
-	}
+	d.worker, err = d.worker.again(ctx)
 	return err
 }
 
@@ -275,7 +274,7 @@ func (d *drill) openGates(ctx context.Context) error {
 			return err
 		}
 		d.env = append(d.env, "SAFEDELIVR_CASSANDRA_HOSTS="+addr, "SAFEDELIVR_CASSANDRA_TIMEOUT=3s")
-	case nothingElse, signals:
+	case nothingElse, ownStore, signals:
 	}
 	return nil
 }
@@ -354,6 +353,7 @@ func (d *drill) post(ctx context.Context, n int) error {
 		if done {
 			break
 		}
+		d.unanswered.Add(1)
 		select {
 		case <-t.C:
 		case <-ctx.Done():

@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
 )
 
 // gate is a way to a server that can be shut: connections break, and new ones do
-// too.
+// too. It can also go silent: connections stay, and what is said on them is lost.
 type gate struct {
 	to     string
 	listen net.Listener
@@ -18,8 +17,18 @@ type gate struct {
 
 	mu     sync.Mutex
 	closed bool
+	mute   silence
 	conns  map[net.Conn]bool
 }
+
+// silence is what a silent gate swallows.
+type silence int
+
+const (
+	nothingLost silence = iota
+	answersLost         // what is asked arrives, and its answer does not
+	allLost             // a connection that is half open
+)
 
 // newGate listens on loopback for connections to a server.
 func newGate(ctx context.Context, to string) (*gate, error) {
@@ -56,6 +65,44 @@ func (g *gate) open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = false
+}
+
+// hush makes the gate silent, for connections that there are and that are to
+// come.
+func (g *gate) hush(s silence) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mute = s
+}
+
+// speak ends a silence. Connections that lost something are cut.
+func (g *gate) speak() {
+	g.hush(nothingLost)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := range g.conns {
+		_ = c.Close()
+	}
+}
+
+// pass copies what one end says to the other.
+func (g *gate) pass(to, from net.Conn, heard silence) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		g.mu.Lock()
+		lost := g.mute >= heard
+		g.mu.Unlock()
+		if lost {
+			continue
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
 }
 
 // turnedAway counts the connections that found the gate shut.
@@ -102,10 +149,10 @@ func (g *gate) serve(ctx context.Context, client net.Conn) {
 	back := make(chan struct{})
 	go func() {
 		defer close(back)
-		_, _ = io.Copy(server, client)
+		g.pass(server, client, allLost)
 		_ = server.Close()
 	}()
-	_, _ = io.Copy(client, server)
+	g.pass(client, server, answersLost)
 	_ = client.Close()
 	<-back
 }

@@ -27,6 +27,8 @@ type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer // it ends with this one, however this one ends
 	addr  string
+	env   []string
+	args  []string
 	out   *tail
 	gone  chan struct{}
 }
@@ -55,7 +57,7 @@ func startProcess(ctx context.Context, addr string, env []string, args ...string
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: exec.Command(exe, append([]string{"rehearsed"}, args...)...), addr: addr, out: &tail{}, gone: make(chan struct{})} //nolint:gosec,noctx // it is this program, and outlives ctx by a soft stop
+	p := &process{cmd: exec.Command(exe, append([]string{"rehearsed"}, args...)...), addr: addr, env: env, args: args, out: &tail{}, gone: make(chan struct{})} //nolint:gosec,noctx // it is this program, and outlives ctx by a soft stop
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, config.Prefix) || strings.HasPrefix(v, config.Prefix+"TEST_") {
 			p.cmd.Env = append(p.cmd.Env, v) // none of the user's settings but those in env
@@ -105,6 +107,11 @@ func (p *process) ready(ctx context.Context) error {
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.gone
+}
+
+// again starts what p was, which has ended.
+func (p *process) again(ctx context.Context) (*process, error) {
+	return startProcess(ctx, p.addr, p.env, p.args...)
 }
 
 // stop ends it softly, and at once after a while.

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/simulator"
@@ -32,7 +34,8 @@ const (
 	nothingElse need = iota
 	realBroker
 	realStore
-	signals // by which processes are frozen
+	ownStore // the embedded one
+	signals  // by which processes are frozen
 )
 
 // without says why the scenario has no meaning on a set-up; empty: it has one.
@@ -42,10 +45,25 @@ func (s *scenario) without(set *setUp) string {
 		return "the broker is part of the process"
 	case s.needs == realStore && set.ownStore():
 		return "the store is part of the process"
+	case s.needs == ownStore && !set.ownStore():
+		return "it is about the embedded store"
+	case s.needs == realBroker && strings.HasPrefix(set.cfg.AMQP.URL, "amqps:"):
+		return "the way to RabbitMQ is cut in a proxy, whose name amqps:// would not accept"
+	case s.needs == realStore && !loopback(set.cfg.Cassandra.Hosts[0]):
+		return "the way to Cassandra is cut in a proxy, which the driver goes round unless the node is on this machine"
 	case s.needs == signals && !canFreeze:
 		return "processes cannot be frozen on this system"
 	}
 	return ""
+}
+
+// loopback reports whether a host is this machine by its loopback address.
+func loopback(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	return name == "localhost" || net.ParseIP(name).Equal(net.IPv4(127, 0, 0, 1))
 }
 
 // drillAccounts are the simulated accounts.

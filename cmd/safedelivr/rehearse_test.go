@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The command rehearses what it is asked for, tells the results as JSON, and
+// leaves nothing behind.
+func TestRehearse(t *testing.T) {
+	t.Setenv(childMark, "1")
+	onBackends(t, func(t *testing.T, b backend) {
+		env := b.env(t)
+		t.Setenv("TMPDIR", t.TempDir())
+		var out, said strings.Builder
+		code := run(context.Background(), []string{"rehearse", "--json", "--seed", "7", "--recipients", "400", "--only", "provider-down", "--only", "store-gone"},
+			streams{out: &out, err: &said}, env)
+		require.Zero(t, code, "%s%s", out.String(), said.String())
+		require.Contains(t, said.String(), "SendGrid answers 503")
+		var r rehearsed
+		decode(t, []byte(out.String()), &r)
+		require.True(t, r.Good)
+		require.EqualValues(t, 7, r.Seed)
+		require.Len(t, r.Results, 2)
+		down := r.Results[0]
+		require.Equal(t, "provider-down", down.Name)
+		require.GreaterOrEqual(t, down.Accepted, 400)
+		require.Equal(t, down.Accepted, down.Delivered+down.Failed+down.Held)
+		require.Positive(t, down.FirstMail)
+		require.Positive(t, down.Normal)
+		require.Equal(t, b.real, r.Results[1].NA == "", "the embedded store cannot be gone")
+		left, err := os.ReadDir(os.TempDir())
+		require.NoError(t, err)
+		require.Empty(t, left)
+	})
+}
+
+// Interrupted, it ends soon, not with success, and takes everything away too.
+func TestRehearseInterrupted(t *testing.T) {
+	t.Setenv(childMark, "1")
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	said := &output{}
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"rehearse", "--only", "black-hole"}, streams{out: said, err: said}, []string{})
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(said.String(), "✗") }, patience, 10*time.Millisecond)
+	cancel()
+	require.NotZero(t, <-ended)
+	require.Contains(t, said.String(), "context canceled")
+	left, err := os.ReadDir(os.TempDir())
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestRehearseMistakes(t *testing.T) {
+	for _, args := range [][]string{{"--only", "nonsense"}, {"--recipients", "1"}, {"--parallel", "0"}} {
+		var out strings.Builder
+		require.NotZero(t, run(t.Context(), append([]string{"rehearse"}, args...), streams{out: &out, err: &out}, []string{}))
+		require.Contains(t, out.String(), args[0])
+	}
+	var out strings.Builder
+	require.Zero(t, run(t.Context(), []string{"rehearse", "--list"}, streams{out: &out, err: &out}, []string{}))
+	require.Equal(t, len(scenarios), strings.Count(out.String(), "\n"))
+	require.Contains(t, out.String(), "n/a here: the store is part of the process")
+}
