@@ -83,7 +83,7 @@ func run(ctx context.Context) error {
 	parts := []struct {
 		name string
 		run  func(*backend) error
-	}{{"accept", b.accept}, {"deliver", b.deliverAll}, {"events", b.events}, {"urgent", b.urgent}, {"failover", b.failoverAll}, {"memory", b.memoryAll}}
+	}{{"accept", b.accept}, {"deliver", b.deliverAll}, {"events", b.events}, {"urgent", b.urgentAll}, {"failover", b.failoverAll}, {"memory", b.memoryAll}}
 	for _, be := range backends() {
 		if *on != "" && !slices.Contains(strings.Split(*on, ","), be.name) {
 			continue
