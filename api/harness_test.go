@@ -188,7 +188,8 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	st := setup{names: []string{"sg", "mg"}, service: service.Config{SpoolDir: t.TempDir(), SettleTime: time.Minute}}
 	st.health = func(context.Context) ([]service.Account, error) {
 		return []service.Account{{Name: "sg", Kind: "sendgrid", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsWebhook,
-			Health: &service.Health{State: "open", Since: time.Now().UTC(), Why: "five calls failed", Until: time.Now().UTC()}, Worker: &service.Counters{Calls: 7}},
+			Health: &service.Health{State: "open", Since: time.Now().UTC(), Why: "five calls failed", Until: time.Now().UTC()}, Worker: &service.Counters{Calls: 7},
+			RateUsed: 1.5, AnswerMS: 80, ReportedMS: 2048, LastWebhook: time.Now().UTC()},
 			{Name: "mg", Kind: "mailgun", Weight: 2, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsNone}}, nil
 	}
 	for _, c := range change {

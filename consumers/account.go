@@ -31,6 +31,7 @@ type account struct {
 	credit   int   // of the smooth weighted round robin
 	counters Counters
 	latency  time.Duration // of calls, as they usually are; 0: not known
+	pace     pace
 }
 
 // timed notes how long a call took.
@@ -48,6 +49,31 @@ func (a *account) usual() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.latency
+}
+
+// pace counts the recipients that were accepted in each of the last seconds.
+type pace [paceOver + 1]struct{ second, n int64 }
+
+// paceOver is how many seconds a rate is taken over.
+const paceOver = 5
+
+func (p *pace) add(now time.Time, n int64) {
+	s := &p[now.Unix()%int64(len(p))]
+	if s.second != now.Unix() {
+		s.second, s.n = now.Unix(), 0
+	}
+	s.n += n
+}
+
+// rate is recipients per second, over the last whole seconds.
+func (p *pace) rate(now time.Time) float64 {
+	sum := int64(0)
+	for _, s := range p {
+		if ago := now.Unix() - s.second; ago >= 1 && ago <= paceOver {
+			sum += s.n
+		}
+	}
+	return float64(sum) / paceOver
 }
 
 // Counters count what this process did through one account.

@@ -249,6 +249,7 @@ func (e *Engine) complete(a *account, who models.Set, parts []models.Part) []mod
 			switch {
 			case out[i].Class == models.Accepted:
 				n.Accepted += k
+				a.pace.add(time.Now(), k)
 			case out[i].Class == models.Unknown:
 				n.Unknown += k
 			default:

@@ -215,6 +215,9 @@ type Report struct {
 	Account models.Account
 	Health  Health
 	Counters
+	Rate     float64       // recipients accepted per second, lately
+	Answers  time.Duration // how long calls usually take; 0: not known
+	Reported time.Duration // within it nine of ten mails are delivered or otherwise reported on; 0: not known
 }
 
 // Reports tells of all accounts, in order of configuration.
@@ -222,9 +225,10 @@ func (e *Engine) Reports() []Report {
 	out := make([]Report, 0, len(e.accounts))
 	for _, a := range e.accounts {
 		a.mu.Lock()
-		c := a.counters
+		r := Report{Account: a.Account.Account, Counters: a.counters, Rate: a.pace.rate(time.Now()), Answers: a.latency}
 		a.mu.Unlock()
-		out = append(out, Report{Account: a.Account.Account, Health: e.state(a), Counters: c})
+		r.Health, r.Reported = e.state(a), e.flows.usual(a.Name)
+		out = append(out, r)
 	}
 	return out
 }

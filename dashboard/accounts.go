@@ -77,6 +77,47 @@ type accountNow struct {
 	Info AccountInfo
 	Rate float64 // recipients per second, over the last seconds
 	Hue  int     // of its colour, from 1
+
+	// Hook is the address to paste at the provider; Unheard says that no
+	// verified post has come from there, although mail was taken a while ago.
+	Hook    string
+	Unheard bool
+}
+
+// unheardAfter is how long ago an account must have taken mail before the want
+// of any post means something.
+const unheardAfter = time.Minute
+
+// unheard reports whether an account should have posted by now and never did.
+func unheard(a *service.Account, info *AccountInfo, h []sample) bool {
+	if !info.Webhooks || !a.LastWebhook.IsZero() {
+		return false
+	}
+	for i := range h {
+		if h[i].accepted > 0 {
+			return h[len(h)-1].at.Sub(h[i].at) >= unheardAfter
+		}
+	}
+	return false
+}
+
+// UsedShare is how much of the account's rate is used, in percent; 0 where it
+// has no limit.
+func (a *accountNow) UsedShare() int {
+	if a.Account.Rate <= 0 {
+		return 0
+	}
+	return min(100, int(100*a.Rate/a.Account.Rate+.5))
+}
+
+// Answers is how long calls usually take; Reported is how soon nine of ten mails
+// are delivered or otherwise reported on. 0: not known.
+func (a *accountNow) Answers() time.Duration {
+	return time.Duration(a.AnswerMS * float64(time.Millisecond))
+}
+
+func (a *accountNow) Reported() time.Duration {
+	return time.Duration(a.ReportedMS * float64(time.Millisecond))
 }
 
 // now returns all accounts as they were seen last.
@@ -90,7 +131,9 @@ func (d *Dashboard) accountsNow() ([]accountNow, error) {
 	out := make([]accountNow, len(t.accounts))
 	for i := range t.accounts {
 		a := t.accounts[i]
-		out[i] = accountNow{Account: a, Info: d.info(a.Name), Rate: rateOf(t.history[a.Name]), Hue: d.hue(a.Name)}
+		h := t.history[a.Name]
+		out[i] = accountNow{Account: a, Info: d.info(a.Name), Rate: rateOf(h), Hue: d.hue(a.Name), Hook: d.public.String() + "/webhooks/" + a.Name}
+		out[i].Unheard = unheard(&a, &out[i].Info, h)
 	}
 	return out, nil
 }

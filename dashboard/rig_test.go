@@ -7,7 +7,9 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +32,20 @@ type rig struct {
 	board   *Dashboard
 	url     string
 	github  *simulator.GitHub
+
+	mu   *sync.Mutex
+	seen []service.Account
+}
+
+// accounts changes what is told of every account.
+func (f *rig) accounts(change func(*service.Account)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.seen {
+		w := *f.seen[i].Worker
+		f.seen[i].Worker = &w // the page may be reading the old one
+		change(&f.seen[i])
+	}
 }
 
 func newRig(t *testing.T, gh *GitHub, users ...simulator.GitHubUser) *rig {
@@ -38,11 +54,14 @@ func newRig(t *testing.T, gh *GitHub, users ...simulator.GitHubUser) *rig {
 	require.NoError(t, err)
 	broker, err := embedded.NewBroker([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
-	f := &rig{T: t, store: store}
+	f := &rig{T: t, store: store, mu: &sync.Mutex{}, seen: []service.Account{
+		{Name: "mg", Kind: "mailgun", Weight: 1, Health: &service.Health{State: "open", Since: time.Now(), Why: `it answered <b>503</b>`}, Worker: &service.Counters{}},
+		{Name: "sg", Kind: "sendgrid", Weight: 1, Health: &service.Health{State: "healthy", Since: time.Now()}, Worker: &service.Counters{}}}}
 	f.service = service.New(service.Deps{Store: store, Broker: broker, Accounts: []string{"mg", "sg"}, Config: service.Config{SpoolDir: t.TempDir()},
 		Health: func(context.Context) ([]service.Account, error) {
-			return []service.Account{{Name: "mg", Kind: "mailgun", Weight: 1, Health: &service.Health{State: "open", Since: time.Now(), Why: `it answered <b>503</b>`}, Worker: &service.Counters{}},
-				{Name: "sg", Kind: "sendgrid", Weight: 1, Health: &service.Health{State: "healthy", Since: time.Now()}, Worker: &service.Counters{}}}, nil
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return slices.Clone(f.seen), nil
 		}})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }))
 	f.url = "http://" + server.Listener.Addr().String()

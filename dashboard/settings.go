@@ -18,8 +18,7 @@ type settingsView struct {
 	Form     keyForm
 	Secret   string // of the key that was just made
 	Sessions []openSession
-	Accounts []AccountInfo
-	Base     string
+	Accounts []accountNow
 	Theme    string
 }
 
@@ -67,7 +66,10 @@ func (d *Dashboard) showSettings(w http.ResponseWriter, r *http.Request, v *visi
 	for i := range view.Sessions {
 		view.Sessions[i].Here = view.Sessions[i].ID == v.ID
 	}
-	view.Accounts, view.Base, view.Theme = d.accounts, d.public.String(), theme(r)
+	if view.Accounts, err = d.accountsNow(); err != nil {
+		return err
+	}
+	view.Theme = theme(r)
 	d.render(w, r, v, status, "settings", page{Title: "Settings", Active: "settings", Data: view})
 	return nil
 }

@@ -13,6 +13,13 @@ type Inbox struct {
 // Received is the time of arrival.
 func (i *Inbox) Received() time.Time { return i.ID.Time() }
 
+// HeardReport is the kind of report in which the door for webhooks writes down,
+// by account, when a verified post came last: a time as JSON.
+const HeardReport = "heard"
+
+// HeardKept is how long it is kept.
+const HeardKept = 400 * 24 * time.Hour
+
 // GapReport is the kind of report in which the door for webhooks writes down
 // when it was shut, so that what was reported meanwhile is looked up.
 const GapReport = "gap"

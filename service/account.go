@@ -18,6 +18,10 @@ type Account struct {
 	Events      models.EventSource `json:"events"`
 	Health      *Health            `json:"health"` // null where no worker has reported
 	Worker      *Counters          `json:"worker,omitempty"`
+	RateUsed    float64            `json:"rate_used"`                    // recipients accepted per second, over the last seconds
+	AnswerMS    float64            `json:"answer_ms,omitempty"`          // how long calls usually take; 0: not known
+	ReportedMS  float64            `json:"reported_within_ms,omitempty"` // nine of ten mails are delivered, or otherwise reported on, within it; 0: not known
+	LastWebhook time.Time          `json:"last_webhook_at,omitzero"`     // when a verified post came last, to ten seconds
 }
 
 // Health is an account's present health.

@@ -59,13 +59,16 @@ func (s *Server) Watch(ctx context.Context, store Reports, name string) {
 	defer t.Stop()
 	for {
 		w.look(ctx, s, time.Now().UTC())
+		w.heard(ctx, &s.heard)
 		select {
 		case <-t.C:
+		case <-s.heard.first:
 		case <-ctx.Done():
 			// It is open until about now: the gap begins here.
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
 			w.write(last, doorKind, name, time.Now().UTC(), doorKept)
+			w.heard(last, &s.heard)
 			return
 		}
 	}
@@ -124,7 +127,7 @@ func (w *watch) write(ctx context.Context, kind, name string, v any, keep time.D
 		err = w.store.PutReport(ctx, kind, name, raw, keep)
 	}
 	if err != nil && ctx.Err() == nil {
-		w.log.Warn("it could not be written down that the door for webhooks is open", "err", err)
+		w.log.Warn("not written down by the door for webhooks", "err", err)
 	}
 	return err == nil
 }

@@ -66,6 +66,46 @@ func (b *board) gaps(t *testing.T) (out []models.Gap) {
 	return out
 }
 
+// TestHeard: when an account posted last is written down, soon for the first
+// time and after a trouble of the store.
+func TestHeard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		s := New(nil, nil, nil, nil)
+		defer s.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Watch(ctx, b, "a"); close(done) }()
+		last := func() (at time.Time) {
+			rows, err := b.Reports(t.Context(), models.HeardReport)
+			require.NoError(t, err)
+			if raw := rows["sg"]; raw != nil {
+				require.NoError(t, json.Unmarshal(raw, &at))
+			}
+			return at
+		}
+		synctest.Wait()
+		require.True(t, last().IsZero())
+		first := time.Now().UTC()
+		s.heard.note("sg", first)
+		synctest.Wait()
+		require.Equal(t, first, last(), "the first one at once")
+		b.failing(true)
+		second := first.Add(time.Second)
+		s.heard.note("sg", second)
+		time.Sleep(time.Minute)
+		b.failing(false)
+		time.Sleep(time.Minute)
+		require.Equal(t, second, last())
+		third := second.Add(time.Hour)
+		s.heard.note("sg", third)
+		cancel()
+		<-done
+		require.Equal(t, third, last(), "before it ends")
+	})
+}
+
 // TestGapsOfTheDoor: every time in which posts may have been lost is written
 // down: while nobody listened, while the store was away, and while the process
 // stood still.

@@ -62,6 +62,7 @@ type Server struct {
 	cancel   context.CancelFunc
 
 	lapse lapse
+	heard heard
 	beat  time.Duration // of Watch
 	taken atomic.Int64
 	mu    sync.Mutex
@@ -74,7 +75,7 @@ func New(inbox Inbox, broker Publisher, accounts []Account, log *slog.Logger) *S
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{log: log, inbox: inbox, broker: broker, providers: map[string]models.Provider{}, codes: map[string]int64{},
-		announce: make(chan models.Message, 10_000), stop: make(chan struct{}), beat: doorBeat}
+		announce: make(chan models.Message, 10_000), stop: make(chan struct{}), beat: doorBeat, heard: newHeard()}
 	for _, a := range accounts {
 		s.providers[a.Name] = a.Provider
 	}
@@ -192,6 +193,7 @@ func (s *Server) post(c *gin.Context) {
 		return
 	}
 	s.taken.Add(1)
+	s.heard.note(account, now.UTC())
 	select {
 	case s.announce <- models.Message{Kind: models.EventMessage, Account: account, ID: in.ID}:
 	default: // held up: the agenda finds the post

@@ -50,10 +50,13 @@ func viewsOf(reports []consumers.Report) []service.Account {
 	for _, r := range reports {
 		c, h := counters(r.Counters), service.Health(r.Health)
 		out = append(out, service.Account{Name: r.Account.Name, Kind: r.Account.Kind, Weight: r.Account.Weight, Concurrency: r.Account.Concurrency,
-			Rate: r.Account.Rate, ChunkLimit: r.Account.ChunkLimit, Events: r.Account.Events, Health: &h, Worker: &c})
+			Rate: r.Account.Rate, ChunkLimit: r.Account.ChunkLimit, Events: r.Account.Events, Health: &h, Worker: &c,
+			RateUsed: r.Rate, AnswerMS: milliseconds(r.Answers), ReportedMS: milliseconds(r.Reported)})
 	}
 	return out
 }
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func counters(c consumers.Counters) service.Counters {
 	return service.Counters{Calls: c.Calls, Accepted: c.Accepted, Refused: c.Refused, Unknown: c.Unknown, Delivered: c.Delivered,
@@ -61,7 +64,8 @@ func counters(c consumers.Counters) service.Counters {
 }
 
 // reports tells of all accounts: from the configuration, with the health that
-// the workers report. Of several workers' views the worst is shown.
+// the workers report, and when each posted last. Of several workers' views the
+// worst is shown.
 func (a *app) reports(ctx context.Context) ([]service.Account, error) {
 	byName := map[string]*service.Account{}
 	var out []service.Account
@@ -76,6 +80,17 @@ func (a *app) reports(ctx context.Context) ([]service.Account, error) {
 	if err != nil {
 		return nil, err
 	}
+	heard, err := a.store.Reports(ctx, models.HeardReport)
+	if err != nil {
+		return nil, err
+	}
+	for name, raw := range heard {
+		if mine := byName[name]; mine != nil {
+			if err := json.Unmarshal(raw, &mine.LastWebhook); err != nil {
+				a.log.Warn("time of the last webhook cannot be read", "provider", name, "err", err)
+			}
+		}
+	}
 	for _, v := range views {
 		mine := byName[v.Name]
 		if mine == nil || v.Health == nil || v.Worker == nil {
@@ -88,6 +103,8 @@ func (a *app) reports(ctx context.Context) ([]service.Account, error) {
 			mine.Worker = &service.Counters{}
 		}
 		add(mine.Worker, v.Worker)
+		mine.RateUsed += v.RateUsed
+		mine.AnswerMS, mine.ReportedMS = max(mine.AnswerMS, v.AnswerMS), max(mine.ReportedMS, v.ReportedMS)
 	}
 	return out, nil
 }

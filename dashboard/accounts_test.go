@@ -1,0 +1,67 @@
+package dashboard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// TestUnheard: an account that took mail a while ago and never posted has its
+// webhook set up wrongly; nothing is said before, and of no other.
+func TestUnheard(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	after := func(ds ...time.Duration) (h []sample) {
+		for i, d := range ds {
+			h = append(h, sample{at: now.Add(d), accepted: int64(10 * i)})
+		}
+		return h
+	}
+	hook := AccountInfo{Webhooks: true}
+	for name, c := range map[string]struct {
+		last    time.Time
+		info    AccountInfo
+		history []sample
+		want    bool
+	}{
+		"nothing is known":      {info: hook},
+		"it took nothing":       {info: hook, history: after(0)},
+		"it took mail just now": {info: hook, history: after(0, time.Second, 30*time.Second)},
+		"it took mail long ago": {info: hook, history: after(0, time.Second, 2*time.Minute), want: true},
+		"it posted":             {info: hook, history: after(0, time.Second, 2*time.Minute), last: now},
+		"it reports nothing":    {history: after(0, time.Second, 2*time.Minute)},
+	} {
+		require.Equal(t, c.want, unheard(&service.Account{LastWebhook: c.last}, &c.info, c.history), name)
+	}
+}
+
+// TestWebhookSetUp: the pages say whether an account's posts arrive, and which
+// address belongs at the provider.
+func TestWebhookSetUp(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	text := b.get("/settings").text
+	require.Contains(t, text, "No webhook key", "mg")
+	require.Contains(t, text, "Nothing has arrived yet", "sg")
+	require.Contains(t, text, f.url+"/webhooks/sg")
+
+	f.accounts(func(a *service.Account) { a.Worker.Accepted, a.AnswerMS, a.ReportedMS = 10, 80, 2048 })
+	for _, ago := range []time.Duration{2 * unheardAfter, 0} {
+		f.board.tracker.sample(t.Context(), time.Now().Add(-ago))
+	}
+	text = b.get("/providers").text
+	require.Contains(t, text, "No webhook has arrived yet: check its address and key.")
+	require.Contains(t, text, f.url+"/webhooks/sg")
+	require.Contains(t, text, "80 ms")
+	require.Contains(t, text, "2.0 s")
+	require.Contains(t, b.get("/settings").text, "although it took mail")
+
+	f.accounts(func(a *service.Account) { a.LastWebhook = time.Now() })
+	f.board.tracker.sample(t.Context(), time.Now())
+	require.NotContains(t, b.get("/providers").text, "No webhook has arrived yet")
+	require.Contains(t, b.get("/settings").text, "last verified post")
+}
