@@ -14,7 +14,7 @@ import (
 // PutInbox implements models.Store.
 func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
 	body := models.Pack(in.Body)
-	err := s.write(ctx, len(body), func(c *conn) error {
+	err := s.later(ctx, len(body), func(c *conn) error {
 		n, err := c.exec(`INSERT INTO inbox (id, account, replay, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 			in.ID, in.Account, in.Replay, body)
 		if err != nil || n == 0 { // a repeat, perhaps of one that is worked off
@@ -60,7 +60,7 @@ func (s *Store) InboxDone(ctx context.Context, ids ...models.ID) error {
 		return nil
 	}
 	ids = slices.Clone(ids) // the caller may be gone when they are written
-	err := s.write(ctx, 50*len(ids), func(c *conn) error {
+	err := s.later(ctx, 50*len(ids), func(c *conn) error {
 		for _, id := range ids {
 			if _, err := c.exec(`DELETE FROM inbox_open WHERE shard = ? AND id = ?`, id.Shard(shards), id); err != nil {
 				return err
@@ -116,7 +116,7 @@ const witnessDays = 3
 func (s *Store) Witness(ctx context.Context, key, digest string, in models.ID) (string, error) {
 	day := dayOf(in.Time())
 	var first string
-	err := s.write(ctx, len(key)+len(digest)+50, func(c *conn) error {
+	err := s.later(ctx, len(key)+len(digest)+50, func(c *conn) error {
 		_, err := c.exec(`INSERT INTO witness (day, key, post, digest) VALUES (?, ?, ?, ?)
 			ON CONFLICT DO UPDATE SET post = excluded.post, digest = excluded.digest WHERE excluded.post < post`, day, key, in, digest)
 		if err != nil {

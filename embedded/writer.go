@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -22,11 +23,20 @@ type writer struct {
 	trouble atomic.Bool // the newest transaction failed
 
 	mu     sync.Mutex
-	more   *sync.Cond
 	queue  []*request
+	idle   []*request    // that may wait a little: see later
+	last   time.Time     // when some of idle were taken last
+	more   chan struct{} // holds one when something was queued
 	closed bool
 	ended  chan struct{}
 }
+
+// What may wait is written at most every idlePause, and so many at a time with
+// what is in a hurry: a flood of webhooks does not hold up mail.
+const (
+	idlePause  = time.Millisecond
+	idleBeside = 64
+)
 
 // request is one write. do may run more than once, each time from a clean
 // state; it returns a *dbError for a failure, which undoes it, and any other
@@ -37,6 +47,8 @@ type request struct {
 	state atomic.Int32
 	err   error
 	done  chan struct{} // closed after err is set
+
+	patient bool // it may wait a little
 
 	// exclusive: whether it took decides something, so that a failed commit
 	// has to be told from one that never began.
@@ -51,8 +63,7 @@ const (
 )
 
 func newWriter(c *conn) *writer {
-	w := &writer{conn: c, ended: make(chan struct{})}
-	w.more = sync.NewCond(&w.mu)
+	w := &writer{conn: c, more: make(chan struct{}, 1), ended: make(chan struct{})}
 	go w.loop()
 	return w
 }
@@ -62,36 +73,85 @@ func (w *writer) close() {
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()
-	w.more.Signal()
+	w.wake()
 	<-w.ended
+}
+
+func (w *writer) wake() {
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
 }
 
 func (w *writer) push(r *request) {
 	w.mu.Lock()
-	w.queue = append(w.queue, r)
-	first := len(w.queue) == 1
-	w.mu.Unlock()
-	if first {
-		w.more.Signal()
+	if r.patient {
+		w.idle = append(w.idle, r)
+	} else {
+		w.queue = append(w.queue, r)
 	}
+	w.mu.Unlock()
+	w.wake()
 }
 
 // take waits for requests and returns a group of them; none when closed.
 func (w *writer) take(group []*request) []*request {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for len(w.queue) == 0 && !w.closed {
-		w.more.Wait()
+	for {
+		w.mu.Lock()
+		wait := time.Duration(-1)
+		due := len(w.idle) > 0
+		if due && !w.closed {
+			wait = idlePause - time.Since(w.last)
+			due = wait <= 0
+		}
+		switch {
+		case len(w.queue) > 0 || due:
+			group = w.cut(group, due)
+			w.mu.Unlock()
+			return group
+		case w.closed:
+			w.mu.Unlock()
+			return group
+		}
+		w.mu.Unlock()
+		if wait < 0 {
+			<-w.more
+			continue
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-w.more:
+		case <-t.C:
+		}
+		t.Stop()
 	}
-	n, size := 0, 0
-	for n < len(w.queue) && n < groupRequests && size < groupBytes {
-		size += w.queue[n].size
-		n++
+}
+
+// cut takes a group off the queues.
+func (w *writer) cut(group []*request, idle bool) []*request {
+	size := 0
+	from := func(queue *[]*request, most int) {
+		n := 0
+		for n < len(*queue) && n < most && size < groupBytes {
+			size += (*queue)[n].size
+			n++
+		}
+		group = append(group, (*queue)[:n]...)
+		rest := copy(*queue, (*queue)[n:])
+		clear((*queue)[rest:])
+		*queue = (*queue)[:rest]
 	}
-	group = append(group, w.queue[:n]...)
-	rest := copy(w.queue, w.queue[n:])
-	clear(w.queue[rest:])
-	w.queue = w.queue[:rest]
+	hurried := len(w.queue) > 0
+	from(&w.queue, groupRequests)
+	if idle {
+		most := groupRequests
+		if hurried {
+			most = idleBeside
+		}
+		from(&w.idle, most)
+		w.last = time.Now()
+	}
 	return group
 }
 
@@ -169,6 +229,12 @@ func (w *writer) rollback() { _, _ = w.conn.exec("ROLLBACK") }
 // how many bytes it writes.
 func (s *Store) write(ctx context.Context, size int, do func(c *conn) error) error {
 	return s.submit(ctx, &request{do: do, size: size})
+}
+
+// later is write for what may wait a little, so that more of it shares a commit
+// and what is in a hurry goes first.
+func (s *Store) later(ctx context.Context, size int, do func(c *conn) error) error {
+	return s.submit(ctx, &request{do: do, size: size, patient: true})
 }
 
 // decide is write for what decides something between callers.

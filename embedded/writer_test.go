@@ -203,3 +203,40 @@ func TestStoreLateSum(t *testing.T) {
 		}
 	}
 }
+
+// What is in a hurry does not wait behind a flood of what may wait, and that is
+// written, too.
+func TestStoreHurryGoesFirst(t *testing.T) {
+	s := newStore(t)
+	release := hold(t, s)
+	defer release()
+	var mu sync.Mutex
+	var order []string
+	note := func(what string) func(*conn) error {
+		return func(*conn) error {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, what)
+			return nil
+		}
+	}
+	var all sync.WaitGroup
+	const flood = 500
+	for range flood {
+		all.Go(func() { require.NoError(t, s.later(context.Background(), 100, note("flood"))) })
+	}
+	waiting := func(n int, hurry int) {
+		require.Eventually(t, func() bool {
+			s.writer.mu.Lock()
+			defer s.writer.mu.Unlock()
+			return len(s.writer.idle) == n && len(s.writer.queue) == hurry
+		}, 10*time.Second, time.Millisecond)
+	}
+	waiting(flood, 0)
+	all.Go(func() { require.NoError(t, s.write(context.Background(), 100, note("hurry"))) })
+	waiting(flood, 1)
+	release()
+	all.Wait()
+	require.Equal(t, "hurry", order[0])
+	require.Len(t, order, flood+1)
+}
