@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,7 +91,12 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 	if err != nil {
 		return counted, err
 	}
-	for _, l := range logs {
+	for i, l := range logs {
+		if d.events && i%20 == 0 {
+			if err := d.toldOnce(ctx, l.ID); err != nil {
+				return counted, err
+			}
+		}
 		n := copies[l.ID.String()]
 		delete(copies, l.ID.String())
 		counted.Accepted++
@@ -127,6 +133,23 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		d.res.wrong("batch %s shows %+v, and its logs %+v", b.id, *c, counted)
 	}
 	return counted, nil
+}
+
+// toldOnce checks that no event stands twice in the story of a log.
+func (d *drill) toldOnce(ctx context.Context, log models.ID) error {
+	var story struct {
+		Timeline []models.Moment `json:"timeline"`
+	}
+	if err := d.get(ctx, "/v1/logs/"+log.String(), &story); err != nil {
+		return err
+	}
+	for i, m := range story.Timeline {
+		if m.What == "event" && slices.Contains(story.Timeline[:i], m) {
+			d.res.wrong("log %s tells the event %s of %s twice", log, m.Event, m.Account)
+			return nil
+		}
+	}
+	return nil
 }
 
 // delivered counts the copies of a mail that reached, or will reach, somebody. A

@@ -74,7 +74,7 @@ func runScenario(ctx context.Context, p *place, s *scenario, recipients int, see
 	d := &drill{scenario: s, place: p, recipients: recipients, rnd: rand.New(rand.NewPCG(seed, h.Sum64())), say: say, //nolint:gosec // it chooses moments
 		gates: map[need]*gate{}, res: result{Name: s.name}}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, drillLimit)
+	ctx, cancel := context.WithTimeout(ctx, drillLimit+s.longer)
 	defer cancel()
 	if err := d.run(ctx); err != nil {
 		d.res.wrong("%v", err)
@@ -454,7 +454,7 @@ func (d *drill) normal(ctx context.Context) error {
 // all they will say.
 func (d *drill) settled(ctx context.Context) error {
 	left := d.all()
-	err := poll(ctx, drillLimit, "every log has a final state", func() (bool, error) {
+	err := poll(ctx, drillLimit+d.longer, "every log has a final state", func() (bool, error) {
 		for len(left) > 0 {
 			b, err := d.batch(ctx, left[0].id)
 			if err != nil {

@@ -15,12 +15,13 @@ import (
 type scenario struct {
 	name, story string
 
-	needs    need     // where it has a meaning
-	prefer   []string // the accounts of its batches in their order; none: all alike
-	breaks   []string // the accounts that it breaks
-	events   bool     // mail itself flows on
-	apart    bool     // roles run as processes of their own, where they can
-	settings []string // of the servers
+	needs    need          // where it has a meaning
+	prefer   []string      // the accounts of its batches in their order; none: all alike
+	breaks   []string      // the accounts that it breaks
+	events   bool          // mail itself flows on
+	apart    bool          // roles run as processes of their own, where they can
+	settings []string      // of the servers
+	longer   time.Duration // than others it may take
 
 	// strike breaks things, waits for the states in which they have had their
 	// effect, and mends them. It calls broken and mended.
