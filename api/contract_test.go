@@ -80,7 +80,7 @@ func (c *contract) checkControl(b *models.Batch) {
 	id := regexp.MustCompile(`"id":"([^"]+)"`).FindStringSubmatch(string(r.Body))[1]
 	c.check("DELETE", "/v1/blocks/"+id, "", "", 204)
 	c.check("DELETE", "/v1/blocks/"+id, "", "", 404)
-	for _, path := range []string{"/v1/audit", "/v1/queues", "/v1/parked", "/v1/workers"} {
+	for _, path := range []string{"/v1/audit", "/v1/queues", "/v1/parked", "/v1/workers", "/v1/check"} {
 		c.check("GET", path, "", "", 200)
 		c.check("GET", path, "", "", 403, "Authorization", "Bearer "+own)
 	}

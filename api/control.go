@@ -143,3 +143,9 @@ func (s *Server) workers(c *gin.Context) {
 	v, err := s.svc.Workers(c.Request.Context(), caller(c))
 	answer(s, c, gin.H{"workers": v}, err)
 }
+
+// check is GET /v1/check.
+func (s *Server) check(c *gin.Context) {
+	v, err := s.svc.LastCheck(c.Request.Context(), caller(c))
+	answer(s, c, v, err)
+}

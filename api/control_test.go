@@ -186,6 +186,10 @@ func TestForeignOrders(t *testing.T) {
 	}
 	require.Equal(t, http.StatusNotFound, f.do(http.MethodPost, "/v1/logs/"+b.ID.Log(1).String()+"/release", "", nil).Status)
 	require.Empty(t, f.journal())
+	require.Equal(t, http.StatusNotFound, f.get("/v1/batches/"+b.ID.String()).Status)
+	read := f.operator().get("/v1/batches/" + b.ID.String())
+	require.Equal(t, http.StatusOK, read.Status)
+	require.Contains(t, string(read.Body), `"user":"`+b.User+`"`, "who may operate reads it, too")
 	require.True(t, order[service.Steered](f.operator(), "/v1/batches/"+b.ID.String()+"/stop", ``).Changed)
 }
 
@@ -199,7 +203,7 @@ func TestScopes(t *testing.T) {
 	see := []string{"GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/logs?email=a@b.de", "GET /v1/stats", "GET /v1/accounts"}
 	operate := []string{"POST /v1/users/ann/pause", "POST /v1/users/ann/resume", "POST /v1/accounts/sg/offline", "POST /v1/accounts/sg/online",
 		"POST /v1/accounts/sg/drain", "GET /v1/blocks", "POST /v1/blocks", "DELETE /v1/blocks/x", "GET /v1/audit", "GET /v1/queues", "GET /v1/parked",
-		"POST /v1/parked/x/requeue", "DELETE /v1/parked/x", "GET /v1/workers"}
+		"POST /v1/parked/x/requeue", "DELETE /v1/parked/x", "GET /v1/workers", "GET /v1/check"}
 	require.Len(t, f.server.engine.Routes(), len(send)+len(see)+len(operate)+3)
 	try := func(secret string, routes []string, refused bool) {
 		t.Helper()

@@ -205,7 +205,10 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	if st.broker != nil {
 		f.broker = st.broker(eb)
 	}
-	f.deps = service.Deps{Store: f.store, Broker: f.broker, Accounts: st.names, Health: st.health, Config: st.service}
+	f.deps = service.Deps{Store: f.store, Broker: f.broker, Accounts: st.names, Health: st.health, Config: st.service,
+		Check: func(context.Context) (service.Check, error) {
+			return service.Check{At: time.Now().UTC(), Batches: 2, Recipients: 8}, nil
+		}}
 	f.serve(st.cfg)
 	f.user, f.secret = f.newUser("ann")
 	f.other, f.foreign = f.newUser("bob")

@@ -96,6 +96,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	operate.POST("/parked/:id/requeue", s.requeue)
 	operate.DELETE("/parked/:id", s.discard)
 	operate.GET("/workers", s.workers)
+	operate.GET("/check", s.check)
 }
 
 // ServeHTTP implements http.Handler.

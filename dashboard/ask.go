@@ -211,6 +211,30 @@ func (d *Dashboard) hasAccount(name string) bool {
 	return false
 }
 
+// askHolds is GET /operations/holds/lift, for operators.
+func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	holds, err := d.service.Holds(r.Context(), v.caller())
+	if err != nil {
+		return err
+	}
+	if len(holds) == 0 {
+		return service.Fail(service.Conflict, "nothing_held", "Nothing is held any more.")
+	}
+	return d.ask(w, r, v, "operations", &askView{Title: "Let go of what is held since the restore?", Do: "Let it go", Grave: true, Back: "/operations#holds", Text: []string{
+		"All mail that was accepted before " + holds[len(holds)-1].Before.UTC().Format("2 Jan 2006, 15:04:05 UTC") + " and is not finished goes out within a minute.",
+		"The backup does not know what went out after it was made: such mail may arrive twice. Cancel the batches that must not go out before."}})
+}
+
+// liftHolds is POST /operations/holds/lift, for operators.
+func (d *Dashboard) liftHolds(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	why, repeat := answered(w, r)
+	if _, err := d.service.LiftHolds(r.Context(), v.caller(), why, repeat); err != nil {
+		return err
+	}
+	seeOther(w, r, "/operations")
+	return nil
+}
+
 // switchAccount is POST /providers/{name}/{do}, for operators.
 func (d *Dashboard) switchAccount(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	do, ok := accountActions[r.PathValue("do")]

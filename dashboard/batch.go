@@ -32,6 +32,7 @@ type batchView struct {
 	First    bool
 	Actions  []actionLink
 	Did      string // what was just ordered
+	Of       string // name of the user whose it is, where it is somebody else
 }
 
 // accountShare is how a batch fared at one account.
@@ -79,6 +80,9 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 	view, err := d.readBatch(r.Context(), v.caller(), r.PathValue("id"), state, cursor)
 	if err != nil {
 		return err
+	}
+	if view.User != "" {
+		view.Of = d.nameOf(r.Context(), view.User)
 	}
 	view.Did = didWords(r.URL.Query().Get("did"), r.URL.Query().Get("flying"))
 	p := page{Title: cmp.Or(view.Subject, "Batch"), Active: "batches", Charts: true, Data: view}

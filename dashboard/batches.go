@@ -61,6 +61,7 @@ type batchesView struct {
 	Older   string // address of the next page
 	First   bool   // this is the first page
 	Search  string // what was looked for
+	Of      string // name of the user whose they are, where it is somebody else
 }
 
 // tab is a filter that can be chosen.
@@ -79,7 +80,7 @@ func (d *Dashboard) batches(w http.ResponseWriter, r *http.Request, v *visitor) 
 	if wanted := strings.TrimSpace(q.Get("q")); wanted != "" {
 		return d.find(w, r, v, wanted)
 	}
-	f := service.BatchFilter{State: models.BatchState(q.Get("state")), Day: q.Get("day")}
+	f := filterOf(q)
 	view, err := d.readBatches(r.Context(), v.caller(), f, q.Get("cursor"))
 	if err != nil {
 		return err
@@ -95,11 +96,11 @@ func (d *Dashboard) batches(w http.ResponseWriter, r *http.Request, v *visitor) 
 // batchesEvents is GET /live/batches: the first page of the list.
 func (d *Dashboard) batchesEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	q, who := r.URL.Query(), v.caller()
-	f := service.BatchFilter{State: models.BatchState(q.Get("state")), Day: q.Get("day")}
+	f := filterOf(q)
 	if _, err := d.readBatches(r.Context(), who, f, ""); err != nil {
 		return err
 	}
-	return d.stream(w, r, v, eventsKey("batches ", who.User, " ", f.State, " ", f.Day), func() source {
+	return d.stream(w, r, v, eventsKey("batches ", who.User, " ", f.User, " ", f.State, " ", f.Day), func() source {
 		return source{
 			read:   func(ctx context.Context) (any, error) { return d.readBatches(ctx, who, f, "") },
 			render: func(now any) (parts, error) { return d.pages.parts("batches", now, "list") },
@@ -113,6 +114,9 @@ func (d *Dashboard) readBatches(ctx context.Context, who service.Caller, f servi
 		return nil, err
 	}
 	v := &batchesView{Filter: f, Tabs: tabsOf(f), First: cursor == ""}
+	if f.User != "" && f.User != who.User {
+		v.Of = d.nameOf(ctx, f.User)
+	}
 	for i := range list.Batches {
 		v.Batches = append(v.Batches, d.rowOf(&list.Batches[i]))
 	}
@@ -124,6 +128,10 @@ func (d *Dashboard) readBatches(ctx context.Context, who service.Caller, f servi
 	return v, nil
 }
 
+func filterOf(q url.Values) service.BatchFilter {
+	return service.BatchFilter{State: models.BatchState(q.Get("state")), Day: q.Get("day"), User: q.Get("user")}
+}
+
 func filterQuery(f service.BatchFilter) url.Values {
 	q := url.Values{}
 	if f.State != "" {
@@ -131,6 +139,9 @@ func filterQuery(f service.BatchFilter) url.Values {
 	}
 	if f.Day != "" {
 		q.Set("day", f.Day)
+	}
+	if f.User != "" {
+		q.Set("user", f.User)
 	}
 	return q
 }

@@ -173,6 +173,8 @@ func (d *Dashboard) operatorRoutes() map[string]handler {
 		"GET /live/operations":              d.operationsEvents,
 		"POST /operations/blocks":           d.addBlock,
 		"POST /operations/users":            d.steerUser,
+		"GET /operations/holds/lift":        d.askHolds,
+		"POST /operations/holds/lift":       d.liftHolds,
 		"POST /operations/{what}/{id}/{do}": d.operate,
 	}
 }

@@ -12,10 +12,15 @@ import (
 
 // operationsView is what runs, and what was ordered.
 type operationsView struct {
+	Check   *service.Check // the newest recount; nil: none was made lately
+	Unknown service.Unknown
+	Holds   []service.Hold
 	Queues  []service.QueueView
 	Parked  []service.ParkedView
 	Workers []service.Worker
 	Blocks  []models.Block
+	Users   []service.UserView
+	Others  int // users that are not listed
 	Audit   []auditRow
 	Older   string // cursor of the audit trail's next page
 	First   bool
@@ -47,7 +52,10 @@ type userForm struct {
 	Wrong              map[string]string
 }
 
-const auditPage = 25
+const (
+	auditPage   = 25
+	usersListed = 100
+)
 
 // operations is GET /operations, for operators.
 func (d *Dashboard) operations(w http.ResponseWriter, r *http.Request, v *visitor) error {
@@ -76,7 +84,7 @@ func (d *Dashboard) operationsEvents(w http.ResponseWriter, r *http.Request, v *
 		return source{
 			read: func(ctx context.Context) (any, error) { return d.readOperations(ctx, who, "") },
 			render: func(now any) (parts, error) {
-				return d.pages.parts("operations", now, "queues", "workers", "parked", "blocks", "audit")
+				return d.pages.parts("operations", now, "sums", "holds", "queues", "workers", "parked", "blocks", "users", "audit")
 			},
 		}
 	})
@@ -98,6 +106,9 @@ func (d *Dashboard) readOperations(ctx context.Context, who service.Caller, curs
 	if err != nil {
 		return nil, err
 	}
+	if err := d.addSums(ctx, who, v); err != nil {
+		return nil, err
+	}
 	if v.Workers, err = d.service.Workers(ctx, who); err != nil {
 		return nil, err
 	}
@@ -113,6 +124,32 @@ func (d *Dashboard) readOperations(ctx context.Context, who service.Caller, curs
 		v.Audit = append(v.Audit, rowOfOrder(&audit.Orders[i], d.nameOf(ctx, audit.Orders[i].By)))
 	}
 	return v, nil
+}
+
+// addSums reads what the recount says, what is unknown, what is held, and who
+// there is.
+func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operationsView) error {
+	check, err := d.service.LastCheck(ctx, who)
+	var e *service.Error
+	switch {
+	case err == nil:
+		v.Check = &check
+	case !errors.As(err, &e) || e.Kind != service.NotFound:
+		return err
+	}
+	if v.Unknown, err = d.service.UnknownOutcomes(ctx, who); err != nil {
+		return err
+	}
+	if v.Holds, err = d.service.Holds(ctx, who); err != nil {
+		return err
+	}
+	for i := range v.Holds {
+		v.Holds[i].By = d.nameOf(ctx, v.Holds[i].By)
+	}
+	users, all, err := d.service.Users(ctx, who)
+	v.Users = users[:min(len(users), usersListed)]
+	v.Others = all - len(v.Users)
+	return err
 }
 
 // orderWords are the orders as people say them.

@@ -105,6 +105,10 @@ func attend(accounts []accountNow, batches []service.BatchView) []attention {
 	var out []attention
 	for i := range accounts {
 		a := &accounts[i]
+		if a.Unheard {
+			out = append(out, attention{Grave: true, Title: "No webhook of " + a.Info.Title + " (" + a.Name + ") has arrived yet", Text: "It took mail, and nobody tells what became of it.",
+				To: "/settings#webhooks", Do: "Check its address and key"})
+		}
 		switch {
 		case a.Health == nil:
 			out = append(out, attention{Title: a.Info.Title + " (" + a.Name + ") is not reported on", Text: "No worker has said anything about it for a while.",

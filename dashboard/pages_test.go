@@ -489,3 +489,46 @@ func TestFirstPage(t *testing.T) {
 	require.NotContains(t, page.text, " style=")
 	require.NotRegexp(t, `<script(?: [^>]*)?>[^<]`, page.text, "no script stands in a page")
 }
+
+// TestOperations: an operator sees what waits for somebody, opens and steers the
+// batches of others, pauses users and lifts the holds of a restore.
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "0123456789abcdef", Name: "ann", Created: time.Now()}))
+	id := f.batchOf("0123456789abcdef", map[string]string{"subject": "Ann's own"}, service.Recipient{Email: "a@example.com"})
+	b := f.byLink(LocalUser())
+
+	a := b.get("/operations")
+	for _, want := range []string{"1 sum is wrong", "safedelivr check --repair", "may send as anybody", `href="/batches?user=0123456789abcdef"`} {
+		require.Contains(t, a.text, want)
+	}
+	require.NotContains(t, b.get("/batches").text, "Ann&#39;s own")
+	a = b.get("/batches?user=0123456789abcdef")
+	require.Contains(t, a.text, "Batches of ann")
+	require.Contains(t, a.text, "Ann&#39;s own")
+	require.Contains(t, b.get("/batches/"+id.String()).text, "Batches of ann")
+	require.Contains(t, b.get("/logs/"+id.Log(1).String()).text, "a@example.com")
+
+	b.post("/operations/users", url.Values{"name": {"0123456789abcdef"}, "do": {"pause"}})
+	require.Contains(t, b.get("/operations").text, "Paused")
+	require.Contains(t, b.get("/batches/"+id.String()).text, "the user is paused")
+
+	require.Equal(t, http.StatusConflict, b.get("/operations/holds/lift").StatusCode)
+	order := models.Control{Action: models.HoldOld, By: "cli:root", Before: time.Now().Add(time.Minute), Why: "restored"}
+	_, err := models.NewJournal(f.store).Append(t.Context(), &order, nil)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return strings.Contains(b.get("/operations").text, "Held since a restore") }, time.Minute, 20*time.Millisecond)
+	a = b.get("/operations/holds/lift")
+	require.Contains(t, a.text, "such mail may arrive twice")
+	b.post("/operations/holds/lift", url.Values{"once": {onceField.FindStringSubmatch(a.text)[1]}, "why": {"looked at"}})
+	require.NotContains(t, b.get("/operations").text, "Held since a restore")
+
+	local := service.Caller{User: "local"}
+	_, err = f.service.Batch(t.Context(), local, id.String())
+	require.Error(t, err, "who is no operator reads one's own alone")
+	_, err = f.service.FindBatches(t.Context(), local, service.BatchFilter{User: "0123456789abcdef"}, service.Page{})
+	require.Error(t, err)
+	_, err = f.service.Batch(t.Context(), service.Caller{User: "local", Operator: true, Scopes: []models.Scope{models.ScopeRead}}, id.String())
+	require.Error(t, err, "a key without the scope operate is no operator's")
+}

@@ -58,6 +58,9 @@ func newRig(t *testing.T, gh *GitHub, users ...simulator.GitHubUser) *rig {
 		{Name: "mg", Kind: "mailgun", Weight: 1, Health: &service.Health{State: "open", Since: time.Now(), Why: `it answered <b>503</b>`}, Worker: &service.Counters{}},
 		{Name: "sg", Kind: "sendgrid", Weight: 1, Health: &service.Health{State: "healthy", Since: time.Now()}, Worker: &service.Counters{}}}}
 	f.service = service.New(service.Deps{Store: store, Broker: broker, Accounts: []string{"mg", "sg"}, Config: service.Config{SpoolDir: t.TempDir()},
+		Check: func(context.Context) (service.Check, error) {
+			return service.Check{At: time.Now(), Differences: 1}, nil
+		},
 		Health: func(context.Context) ([]service.Account, error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 // BatchView is how a batch is shown.
 type BatchView struct {
 	ID         models.ID            `json:"id"`
+	User       string               `json:"user,omitempty"` // whose it is, where it is not the caller's
 	State      models.BatchState    `json:"state"`
 	Stopped    bool                 `json:"stopped,omitempty"` // by an order; nothing more is handed over until a resume
 	Cancelled  bool                 `json:"cancelled,omitempty"`
@@ -95,10 +96,11 @@ func (s *Service) Batches(ctx context.Context, who Caller, p Page) (BatchPage, e
 	return out, nil
 }
 
-// own reads a batch of the caller; everybody else's is not found.
-func (s *Service) own(ctx context.Context, who Caller, id models.ID) (*models.Batch, error) {
+// readable reads a batch that the caller may read: one's own, or any for an
+// operator. Everything else is not found.
+func (s *Service) readable(ctx context.Context, who Caller, id models.ID) (*models.Batch, error) {
 	b, err := s.store.Batch(ctx, id)
-	if err == nil && b.User != who.User {
+	if err == nil && b.User != who.User && !who.May(models.ScopeOperate) {
 		err = models.ErrNotFound
 	}
 	if err != nil {
@@ -107,18 +109,18 @@ func (s *Service) own(ctx context.Context, who Caller, id models.ID) (*models.Ba
 	return &b, nil
 }
 
-// ownBatch is own for an id as it was sent.
-func (s *Service) ownBatch(ctx context.Context, who Caller, id string) (*models.Batch, error) {
+// readableBatch is readable for an id as it was sent.
+func (s *Service) readableBatch(ctx context.Context, who Caller, id string) (*models.Batch, error) {
 	batch, err := models.ParseBatchID(id)
 	if err != nil {
 		return nil, notFound()
 	}
-	return s.own(ctx, who, batch)
+	return s.readable(ctx, who, batch)
 }
 
 // Batch reads one batch with its counts.
 func (s *Service) Batch(ctx context.Context, who Caller, id string) (BatchView, error) {
-	b, err := s.ownBatch(ctx, who, id)
+	b, err := s.readableBatch(ctx, who, id)
 	if err != nil {
 		return BatchView{}, err
 	}
@@ -126,12 +128,15 @@ func (s *Service) Batch(ctx context.Context, who Caller, id string) (BatchView, 
 	if err != nil {
 		return BatchView{}, storeError("sum batch", err)
 	}
+	if b.User != who.User {
+		v.User = b.User
+	}
 	return v, nil
 }
 
 // Content reads what a batch says.
 func (s *Service) Content(ctx context.Context, who Caller, id string) (models.Content, error) {
-	b, err := s.ownBatch(ctx, who, id)
+	b, err := s.readableBatch(ctx, who, id)
 	if err != nil {
 		return models.Content{}, err
 	}

@@ -11,16 +11,24 @@ import (
 type BatchFilter struct {
 	State models.BatchState // empty: any
 	Day   string            // accepted on this UTC day, like 2026-01-31; empty: any
+	User  string            // whose, by id; empty: the caller's. Only operators may name others
 }
 
 // maxScan bounds how many batches one request looks through: a page may be
 // short, and still have a next cursor.
 const maxScan = 300
 
-// FindBatches lists the caller's batches that pass a filter, newest first.
+// FindBatches lists the batches that pass a filter, newest first.
 func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p Page) (BatchPage, error) {
+	user := who.User
+	if f.User != "" && f.User != user {
+		if err := who.operates(); err != nil {
+			return BatchPage{}, err
+		}
+		user = f.User
+	}
 	var q Query
-	list := "batches " + who.User + " " + string(f.State) + " " + f.Day
+	list := "batches " + user + " " + string(f.State) + " " + f.Day
 	n, before := q.limit(p), q.cursor(p, list)
 	if f.State != "" && f.State != models.BatchQueued && f.State != models.BatchSending && f.State != models.BatchDone {
 		q.Bad("state", "state is queued, sending or done.")
@@ -34,7 +42,7 @@ func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p 
 	}
 	out := BatchPage{Batches: []BatchView{}}
 	for scanned := 0; scanned < maxScan; {
-		batches, err := s.store.Batches(ctx, who.User, before, n+1)
+		batches, err := s.store.Batches(ctx, user, before, n+1)
 		if err != nil {
 			return BatchPage{}, storeError("list batches", err)
 		}

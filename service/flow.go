@@ -55,9 +55,9 @@ type handed struct {
 	next    *models.Entry // the next attempt, if all of the mails needed one
 }
 
-// Flow tells how a batch of the caller was handed over.
+// Flow tells how a batch was handed over.
 func (s *Service) Flow(ctx context.Context, who Caller, id string) (Flow, error) {
-	b, err := s.ownBatch(ctx, who, id)
+	b, err := s.readableBatch(ctx, who, id)
 	if err != nil {
 		return Flow{}, err
 	}

@@ -63,7 +63,7 @@ type LogPage struct {
 // Logs lists the logs of a batch in order of the recipients, of one state or
 // (empty) of all. A page may be short, and still have a next cursor.
 func (s *Service) Logs(ctx context.Context, who Caller, batch string, state models.State, p Page) (LogPage, error) {
-	b, err := s.ownBatch(ctx, who, batch)
+	b, err := s.readableBatch(ctx, who, batch)
 	if err != nil {
 		return LogPage{}, err
 	}
@@ -183,7 +183,7 @@ func (s *Service) Log(ctx context.Context, who Caller, id string) (LogStory, err
 	if err != nil {
 		return LogStory{}, notFound()
 	}
-	b, err := s.own(ctx, who, log.Batch())
+	b, err := s.readable(ctx, who, log.Batch())
 	if err != nil {
 		return LogStory{}, err
 	}

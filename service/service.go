@@ -69,6 +69,7 @@ type Deps struct {
 	Accounts []string                                 // names of the configured accounts
 	Health   func(context.Context) ([]Account, error) // tells of all accounts and their present health
 	Workers  func(context.Context) ([]Worker, error)  // tells of all workers; nil where nobody asks
+	Check    func(context.Context) (Check, error)     // the newest recount, models.ErrNotFound where there is none; nil where nobody asks
 	Journal  *models.Journal                          // the process's follower of orders; nil: one of its own
 	Config   Config
 }
@@ -85,6 +86,9 @@ type Service struct {
 	keys     keyCache
 	journal  *models.Journal
 	workers  func(context.Context) ([]Worker, error)
+	check    func(context.Context) (Check, error)
+	users    kept[[]models.User]
+	unknown  kept[Unknown]
 	announce map[models.Lane]*announcer // bulk never holds up urgent
 	tallies  map[models.Lane]*tally
 
@@ -95,7 +99,7 @@ type Service struct {
 func New(d Deps) *Service {
 	cfg := d.Config.withDefaults()
 	s := &Service{cfg: cfg, log: cfg.Logger, store: d.Store, broker: d.Broker, health: d.Health, known: map[string]bool{},
-		announce: map[models.Lane]*announcer{}, tallies: map[models.Lane]*tally{}, journal: d.Journal, workers: d.Workers}
+		announce: map[models.Lane]*announcer{}, tallies: map[models.Lane]*tally{}, journal: d.Journal, workers: d.Workers, check: d.Check}
 	if s.journal == nil {
 		s.journal = models.NewJournal(d.Store)
 	}

@@ -140,7 +140,7 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 		}
 	}
 	a.service = service.New(service.Deps{Store: a.store, Broker: a.broker, Accounts: names, Health: a.reports, Journal: a.journal,
-		Workers: a.workers, Config: a.serviceConfig()})
+		Workers: a.workers, Check: a.newestCheck, Config: a.serviceConfig()})
 	mux := http.NewServeMux()
 	if cfg.Has("webhooks") {
 		var hooks []webhooks.Account

@@ -174,3 +174,17 @@ func workersOf(ctx context.Context, store models.Store) ([]service.Worker, error
 	}
 	return out, nil
 }
+
+// newestCheck is what the workers found when they recounted last.
+func (a *app) newestCheck(ctx context.Context) (out service.Check, err error) {
+	raw, err := a.store.Report(ctx, consumers.CheckReport, "newest")
+	if err != nil {
+		return out, err
+	}
+	var c consumers.CheckResult
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return out, fmt.Errorf("report of the newest check: %w", err)
+	}
+	return service.Check{At: c.At, Users: c.Users, Batches: c.Batches, Chunks: c.Chunks, Recipients: c.Recipients, Days: c.Days,
+		Differences: c.Differences, Repaired: c.Repaired}, nil
+}

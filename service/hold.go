@@ -1,0 +1,45 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Hold keeps mail back that was accepted before a restore from a backup: the
+// backup does not know what went out since it was made.
+type Hold struct {
+	Before time.Time `json:"before"` // mail accepted before it is held
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Why    string    `json:"why,omitempty"`
+}
+
+// Holds lists the holds that stand, oldest first.
+func (s *Service) Holds(ctx context.Context, who Caller) ([]Hold, error) {
+	if err := who.operates(); err != nil {
+		return nil, err
+	}
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := []Hold{}
+	for _, c := range rules.Holds() {
+		out = append(out, Hold{Before: c.Before, At: c.At, By: c.By, Why: c.Why})
+	}
+	return out, nil
+}
+
+// LiftHolds ends all holds: what was held goes out within a minute or so. It
+// tells whether there were any.
+func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repeat) (lifted bool, err error) {
+	if err := who.operates(); err != nil {
+		return false, err
+	}
+	lifted, _, err = once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (bool, error) {
+		return s.order(ctx, who, &models.Control{Action: models.LiftHolds, Why: why}, func(rules *models.Rules) bool { return len(rules.Holds()) > 0 })
+	})
+	return lifted, err
+}
