@@ -150,14 +150,14 @@ func burst(whole float64, p share) int { return max(1, int(whole/float64(p.size)
 const probeSize = 10
 
 // callSize is how many recipients the next call may have: fewer while the
-// account comes back from trouble, and not more than the rate gives in a second.
+// account comes back from trouble, and not more than the rate gives in half a second.
 func (a *account) callSize(now time.Time) int {
 	n := a.perCall
 	if r := a.health.recovered(now); r < 1 {
 		n = min(n, max(probeSize, int(r*float64(n))))
 	}
 	if a.recipients != nil {
-		n = min(n, max(1, a.recipients.Burst()))
+		n = min(n, max(1, a.recipients.Burst()/2)) // a full bucket would run over while a call is made ready
 	}
 	return n
 }
