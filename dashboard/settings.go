@@ -26,6 +26,7 @@ type settingsView struct {
 type keyRow struct {
 	models.Key
 	Expired bool
+	Used    time.Time // last; zero: not in the last year
 }
 
 // keyForm is what was typed to make a key, and what is wrong with it.
@@ -52,13 +53,17 @@ func (d *Dashboard) showSettings(w http.ResponseWriter, r *http.Request, v *visi
 	if err != nil {
 		return err
 	}
+	used, err := d.service.KeyUses(r.Context(), v.caller())
+	if err != nil {
+		return err
+	}
 	now := time.Now()
 	for _, k := range slices.Backward(keys) {
 		if !k.Revoked.IsZero() {
 			view.Revoked++
 			continue
 		}
-		view.Keys = append(view.Keys, keyRow{Key: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
+		view.Keys = append(view.Keys, keyRow{Key: k, Expired: !k.Expires.IsZero() && now.After(k.Expires), Used: used[k.ID]})
 	}
 	if view.Sessions, err = d.sessions.list(r.Context(), v.User); err != nil {
 		return err

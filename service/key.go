@@ -69,6 +69,7 @@ func (s *Service) Authenticate(ctx context.Context, secret string, from netip.Ad
 	case !allowedFrom(key.Networks, from):
 		return Caller{}, Fail(Forbidden, "address_not_allowed", "This API key may not be used from this address.")
 	}
+	s.used(ctx, &key)
 	scopes := key.Scopes
 	if len(scopes) == 0 {
 		scopes = []models.Scope{models.ScopeSend, models.ScopeRead}

@@ -84,6 +84,7 @@ type Service struct {
 	health   func(context.Context) ([]Account, error)
 	known    map[string]bool // account names
 	keys     keyCache
+	uses     uses
 	journal  *models.Journal
 	workers  func(context.Context) ([]Worker, error)
 	check    func(context.Context) (Check, error)
@@ -122,6 +123,7 @@ func (s *Service) Close() {
 			g.Go(func() error { a.close(); return nil })
 		}
 		_ = g.Wait() // never an error
+		s.uses.wg.Wait()
 	})
 }
 

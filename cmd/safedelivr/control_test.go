@@ -57,6 +57,16 @@ func TestOrders(t *testing.T) {
 	})
 }
 
+// lastUsed counts a user's keys of which it is known when they were used.
+func lastUsed(r *rig, user string) (n int) {
+	for line := range strings.Lines(r.command("key", "list", user)) {
+		if f := strings.Fields(line); len(f) > 2 && strings.HasPrefix(f[2], "20") { // these keys have no name
+			n++
+		}
+	}
+	return n
+}
+
 // TestKeyFlags: what a key may do, until when and from where.
 func TestKeyFlags(t *testing.T) {
 	r := newRig(t, backends()[0], simulator.Options{})
@@ -74,6 +84,7 @@ func TestKeyFlags(t *testing.T) {
 	get(reader, http.MethodGet, "/v1/batches", http.StatusOK)
 	get(reader, http.MethodPost, "/v1/batches", http.StatusForbidden)
 	get(far, http.MethodGet, "/v1/batches", http.StatusForbidden)
+	require.Eventually(t, func() bool { return lastUsed(r, "ann") == 1 }, patience, 20*time.Millisecond, "the one that was let in")
 	require.Contains(t, r.command("audit"), "key.create")
 	for _, bad := range [][]string{{"--scope", "all"}, {"--expires", "soon"}, {"--from-network", "here"}, {"--expires", time.Now().AddDate(0, 0, -2).Format(time.DateOnly)}} {
 		require.NotZero(t, run(t.Context(), append([]string{"key", "add", "ann"}, bad...), streams{out: &strings.Builder{}, err: &strings.Builder{}}, r.env), bad)

@@ -155,19 +155,19 @@ func (c *cli) keyCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "list USER", Short: "List the keys of a user", Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return c.withUser(cmd.Context(), args[0], func(ctx context.Context, s models.Store, u models.User) error {
-					keys, err := s.Keys(ctx, u.ID)
+				return c.withKeys(cmd.Context(), args[0], func(ctx context.Context, svc *service.Service, who service.Caller, _ models.User) error {
+					keys, err := svc.Keys(ctx, who)
+					if err != nil {
+						return err
+					}
+					used, err := svc.KeyUses(ctx, who)
 					if err != nil {
 						return err
 					}
 					w := tabwriter.NewWriter(c.out, 0, 4, 2, ' ', 0)
-					fmt.Fprintln(w, "KEY\tNAME\tCREATED\tREVOKED\tSCOPES\tEXPIRES\tFROM")
+					fmt.Fprintln(w, "KEY\tNAME\tCREATED\tLAST USED\tREVOKED\tSCOPES\tEXPIRES\tFROM")
 					for _, k := range keys {
-						revoked := "-"
-						if !k.Revoked.IsZero() {
-							revoked = k.Revoked.UTC().Format(time.RFC3339)
-						}
-						fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", k.ID, k.Name, k.Created.Format(time.RFC3339), revoked, optionWords(&k.KeyOptions))
+						fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Name, k.Created.Format(time.RFC3339), timeOrDash(used[k.ID]), timeOrDash(k.Revoked), optionWords(&k.KeyOptions))
 					}
 					return w.Flush()
 				})
@@ -192,17 +192,11 @@ func (c *cli) keyCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) withUser(ctx context.Context, name string, f func(context.Context, models.Store, models.User) error) error {
-	return c.withStore(ctx, func(ctx context.Context, s models.Store) error {
-		u, err := s.UserByName(ctx, name)
-		if errors.Is(err, models.ErrNotFound) {
-			return fmt.Errorf("there is no user %s", name)
-		}
-		if err != nil {
-			return err
-		}
-		return f(ctx, s, u)
-	})
+func timeOrDash(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
 }
 
 // withKeys runs f on the use cases, as the user with a name.
