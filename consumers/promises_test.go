@@ -39,7 +39,8 @@ func TestPromises(t *testing.T) {
 }
 
 // behaviours of a simulated account.
-var behaviours = []string{"takes", "takes", "takes", "refuses", "throttles", "is away", "refuses the account", "takes and does not say", "neither takes nor says"}
+var behaviours = []string{"takes", "takes", "refuses", "throttles", "is away", "refuses the account", "takes and does not say", "takes and does not say",
+	"neither takes nor says"}
 
 // happening is an event that an account has yet to report.
 type happening struct {
@@ -184,6 +185,7 @@ func (m *promises) post(t *rapid.T) {
 	m.batches = append(m.batches, &modelled{Batch: b})
 	if rapid.Bool().Draw(t, "announced") {
 		must(t, m.broker.Publish(ctx, models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
+		m.work(t)
 	}
 }
 

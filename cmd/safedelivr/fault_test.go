@@ -83,13 +83,13 @@ func TestFaults(t *testing.T) {
 		c := &cli{streams: streams{out: testLog{t}, err: testLog{t}}, environ: b.env(t)}
 		set, err := c.setUp()
 		require.NoError(t, err)
-		r := &rehearsal{c: c, o: rehearseOptions{recipients: 3_000, parallel: 3, seed: faultSeed}, set: set, began: time.Now(), say: testLog{t}}
+		r := &rehearsal{c: c, o: rehearseOptions{recipients: 3_000, parallel: 4, seed: faultSeed}, set: set, began: time.Now(), say: testLog{t}}
 		if long() {
 			r.o.recipients = 20_000
 		}
 		only := os.Getenv("SAFEDELIVR_TEST_ONLY")
 		var results []result
-		for parallel, list := range map[int][]scenario{3: append(hardScenarios(), scenarios...), 1: loneScenarios()} {
+		for parallel, list := range map[int][]scenario{4: append(hardScenarios(), scenarios...), 1: loneScenarios()} {
 			r.o.parallel = parallel
 			var todo []*scenario
 			for i := range list {

@@ -30,7 +30,11 @@ type result struct {
 
 func (r *result) good() bool { return r.Lost == 0 && r.Doubled == 0 && len(r.Mistakes) == 0 }
 
+// wrong notes a mistake; ten are enough.
 func (r *result) wrong(format string, args ...any) {
+	if len(r.Mistakes) == 10 {
+		return
+	}
 	r.Mistakes = append(r.Mistakes, fmt.Sprintf(format, args...))
 }
 

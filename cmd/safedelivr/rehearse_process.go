@@ -64,7 +64,7 @@ func startProcess(ctx context.Context, addr string, env []string, args ...string
 		}
 	}
 	p.cmd.Env = append(append(p.cmd.Env, env...), "SAFEDELIVR_LISTEN="+addr)
-	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	p.cmd.Stderr = p.out
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
