@@ -169,9 +169,7 @@ type product struct {
 
 func startDemo(t *testing.T, recipients int) *product {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "safedelivr")
-	build, err := exec.Command("go", "build", "-o", bin, "../cmd/safedelivr").CombinedOutput()
-	require.NoError(t, err, string(build))
+	bin := buildProduct(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, bin, "demo", "--recipients", fmt.Sprint(recipients), "--listen", "127.0.0.1:0", "--data-dir", t.TempDir())
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

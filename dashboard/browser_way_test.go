@@ -1,0 +1,152 @@
+//go:build browser
+
+package dashboard
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+// TestBrowserMainWay goes the way of somebody who sends: log in by the link,
+// write a mail with a file of recipients, watch the batch while a provider
+// breaks, and read the story of a mail that went another way. On the embedded
+// backends, and on RabbitMQ and Cassandra where they are started.
+func TestBrowserMainWay(t *testing.T) {
+	bin := buildProduct(t)
+	t.Run("embedded", func(t *testing.T) { mainWay(t, bin) })
+	t.Run("rabbitmq+cassandra", func(t *testing.T) {
+		amqp, hosts := os.Getenv("SAFEDELIVR_TEST_AMQP_URL"), os.Getenv("SAFEDELIVR_TEST_CASSANDRA_HOSTS")
+		if amqp == "" || hosts == "" {
+			t.Skip("needs RabbitMQ and Cassandra: start them with scripts/services up and load the environment it prints")
+		}
+		id := models.NewUserID()
+		mainWay(t, bin, "SAFEDELIVR_AMQP_URL="+amqp, "SAFEDELIVR_AMQP_PREFIX=t"+id, "SAFEDELIVR_CASSANDRA_HOSTS="+hosts, "SAFEDELIVR_CASSANDRA_KEYSPACE=t"+id)
+	})
+}
+
+func buildProduct(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "safedelivr")
+	build, err := exec.Command("go", "build", "-o", bin, "../cmd/safedelivr").CombinedOutput()
+	require.NoError(t, err, string(build))
+	return bin
+}
+
+const wayMails = 1500
+
+func mainWay(t *testing.T, bin string, settings ...string) {
+	sim := simulator.New(simulator.Options{RecipientKey: "sd_log", TimeScale: 60, Latency: 120 * time.Millisecond})
+	providers := httptest.NewServer(sim)
+	t.Cleanup(providers.Close)
+	t.Cleanup(sim.Close) // before the server: it ends hanging calls
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := l.Addr().String()
+	require.NoError(t, l.Close())
+	base := "http://" + addr
+	require.NoError(t, sim.AddAccount(simulator.Account{Name: "sg", Kind: simulator.SendGrid, Key: "k", WebhookURL: base + "/webhooks/sg"}))
+	require.NoError(t, sim.AddAccount(simulator.Account{Name: "mg", Kind: simulator.Mailgun, Key: "k", Domain: "mail.demo.test", SigningKey: "s", WebhookURL: base + "/webhooks/mg"}))
+	env := append([]string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_LISTEN=" + addr, "SAFEDELIVR_LOG=error", "SAFEDELIVR_TIMES_BREAKER_OPEN=1s",
+		"SAFEDELIVR_ACCOUNTS_SG_KIND=sendgrid", "SAFEDELIVR_ACCOUNTS_SG_API_KEY=k", "SAFEDELIVR_ACCOUNTS_SG_BASE_URL=" + providers.URL + "/sg",
+		"SAFEDELIVR_ACCOUNTS_SG_WEBHOOK_KEY=" + sim.PublicKey("sg"), "SAFEDELIVR_ACCOUNTS_SG_CONCURRENCY=2", "SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=10",
+		"SAFEDELIVR_ACCOUNTS_MG_KIND=mailgun", "SAFEDELIVR_ACCOUNTS_MG_API_KEY=k", "SAFEDELIVR_ACCOUNTS_MG_BASE_URL=" + providers.URL + "/mg/v3",
+		"SAFEDELIVR_ACCOUNTS_MG_DOMAIN=mail.demo.test", "SAFEDELIVR_ACCOUNTS_MG_WEBHOOK_KEY=s", "SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=2",
+		"SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=10", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, settings...)
+	for _, v := range os.Environ() {
+		if strings.HasPrefix(v, "SAFEDELIVR_TEST_RUN=") {
+			env = append(env, v) // scripts/test finds leftovers by it
+		}
+	}
+	command := func(args ...string) *exec.Cmd {
+		cmd := exec.Command(bin, args...)
+		cmd.Env = env
+		return cmd
+	}
+	out, err := command("migrate").CombinedOutput()
+	require.NoError(t, err, string(out))
+	serving := command("serve")
+	serving.Stdout, serving.Stderr = os.Stderr, os.Stderr
+	require.NoError(t, serving.Start())
+	t.Cleanup(func() {
+		_ = serving.Process.Signal(os.Interrupt)
+		require.NoError(t, serving.Wait())
+	})
+	require.Eventually(t, func() bool {
+		resp, err := http.Get(base + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	}, tabWait, 20*time.Millisecond)
+	out, err = command("login").CombinedOutput()
+	require.NoError(t, err, string(out))
+	link := regexp.MustCompile(`http://\S+/login/link\S+`).FindString(string(out))
+	require.NotEmpty(t, link, string(out))
+
+	b := openTab(t, base)
+	b.open(link)
+	b.sees("Overview")
+	file := filepath.Join(t.TempDir(), "people.csv")
+	var list strings.Builder
+	list.WriteString("email,first\n")
+	for i := range wayMails {
+		fmt.Fprintf(&list, "user%d@demo.test,P%d\n", i, i)
+	}
+	require.NoError(t, os.WriteFile(file, []byte(list.String()), 0o600))
+	b.open("/compose")
+	b.fill("from", "Shop <shop@demo.test>")
+	b.fill("subject", "Hello {{first}}")
+	b.fill("text", "Dear {{first}}")
+	b.do(chromedp.SetUploadFiles(chromedp.ID("file"), []string{file}))
+	b.until(fmt.Sprintf(`document.getElementById("to").value.includes("user%d@demo.test")`, wayMails-1))
+	b.press("Send to all")
+	b.at("/batches/")
+	batch := strings.TrimPrefix(eval[string](b, "location.pathname"), "/batches/")
+	eval[bool](b, `(window.untouched = true)`)
+	require.Eventually(t, func() bool { return sim.Stats("sg").Accepted > 0 }, tabWait, 5*time.Millisecond, "SendGrid takes mail")
+	broken := sim.Inject(simulator.Fault{Account: "sg", Mode: "status:503"})
+	b.sees("SendGrid (sg) took nothing for")
+	sim.Clear(broken)
+	b.until(`document.querySelector(".state.is-done")`)
+	b.sees("finished · 100 %")
+	require.True(t, eval[bool](b, `window.untouched`), "the page was not loaded again")
+
+	log := ""
+	for line := range strings.Lines(eval[string](b, `fetch("/batches/`+batch+`/export.csv").then((r) => r.text())`)) {
+		if f := strings.Split(line, ","); strings.Contains(line, ",mg sg,mg,") {
+			log = f[0]
+		}
+	}
+	require.NotEmpty(t, log, "no mail went to Mailgun because SendGrid was down")
+	b.open("/logs/" + log)
+	b.sees("Routed to Mailgun (mg)")
+	b.sees("Because sg answered 503")
+	b.sees("Delivered by Mailgun (mg)")
+	copies := map[string]int{}
+	sim.EachCopy(func(id string, per map[string]int) {
+		for _, n := range per {
+			copies[id] += n
+		}
+	})
+	require.Len(t, copies, wayMails, "nothing is lost")
+	for id, n := range copies {
+		require.Equal(t, 1, n, "doubled: %s", id)
+	}
+	require.Empty(t, b.complaints(), "the console is quiet")
+}
