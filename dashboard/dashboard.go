@@ -63,6 +63,7 @@ type Dashboard struct {
 	pages    *pages
 	live     *hub
 	tracker  *tracker
+	chunks   chunks
 	names    sync.Map // of users, by id; they never change
 	handler  http.Handler
 }
@@ -85,6 +86,7 @@ func New(d Deps) (*Dashboard, error) {
 	}
 	b := &Dashboard{store: d.Store, service: d.Service, log: d.Logger, public: public, local: strings.TrimSuffix(d.LocalURL, "/"),
 		accounts: d.Accounts, sessions: sessions{store: d.Store}, pages: pages, live: newHub(d.Logger),
+		chunks:  chunks{service: d.Service, readers: map[string]*chunkReader{}},
 		tracker: &tracker{service: d.Service, history: map[string][]sample{}}}
 	if d.GitHub != nil {
 		b.github = newGitHubLogin(*d.GitHub, public)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"reflect"
 	"slices"
 	"time"
 
@@ -45,12 +44,7 @@ func (d *Dashboard) logPage(w http.ResponseWriter, r *http.Request, v *visitor) 
 	return nil
 }
 
-// quietLogs is how often a log is read that has a final state, or whose batch's
-// counts do not change: for an opening, a click, a late bounce.
-const quietLogs = 10 * time.Second
-
-// logEvents is GET /live/logs/{id}. A log costs reading its whole chunk, so that
-// is done only where something has changed.
+// logEvents is GET /live/logs/{id}.
 func (d *Dashboard) logEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id, who := r.PathValue("id"), v.caller()
 	log, err := models.ParseLogID(id)
@@ -60,31 +54,35 @@ func (d *Dashboard) logEvents(w http.ResponseWriter, r *http.Request, v *visitor
 	if _, err := d.service.Log(r.Context(), who, id); err != nil {
 		return err
 	}
-	return d.stream(w, r, v, eventsKey("log ", who.User, " ", id), func() source {
-		var last *logView
-		var counts service.Counts
-		var read time.Time
-		return source{
-			read: func(ctx context.Context) (any, error) {
-				if last != nil && last.State != models.Queued && time.Since(read) < quietLogs {
-					return last, nil
-				}
-				b, err := d.service.Batch(ctx, who, log.Batch().String())
-				if err != nil {
-					return nil, err
-				}
-				if last != nil && time.Since(read) < quietLogs && reflect.DeepEqual(b.Counts, counts) {
-					return last, nil
-				}
-				now, err := d.readLog(ctx, who, id)
-				if err == nil {
-					last, counts, read = now, b.Counts, time.Now()
-				}
-				return now, err
-			},
-			render: func(now any) (parts, error) { return d.pages.parts("log", now, "summary", "story") },
-		}
-	})
+	return d.stream(w, r, v, eventsKey("log ", who.User, " ", who.Operator, " ", id), func() source { return d.logSource(who, log) })
+}
+
+// logSource reads one log. One that has a final state is looked at now and then.
+func (d *Dashboard) logSource(who service.Caller, log models.ID) source {
+	var last *logView
+	var from *service.Stories
+	var read time.Time
+	return source{
+		read: func(ctx context.Context) (any, error) {
+			if last != nil && last.State != models.Queued && time.Since(read) < quietLogs {
+				return last, nil
+			}
+			now, err := d.chunks.of(who, log).now(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if read = time.Now(); now == from {
+				return last, nil
+			}
+			l, err := now.Log(log)
+			if err != nil {
+				return nil, err
+			}
+			last, from = d.viewOf(&l), now
+			return last, nil
+		},
+		render: func(now any) (parts, error) { return d.pages.parts("log", now, "summary", "story") },
+	}
 }
 
 func (d *Dashboard) readLog(ctx context.Context, who service.Caller, id string) (*logView, error) {
@@ -92,8 +90,13 @@ func (d *Dashboard) readLog(ctx context.Context, who service.Caller, id string) 
 	if err != nil {
 		return nil, err
 	}
+	return d.viewOf(&l), nil
+}
+
+// viewOf puts a story into words.
+func (d *Dashboard) viewOf(l *service.LogStory) *logView {
 	inOrder(l.Timeline)
-	v := &logView{LogStory: l, CanRelease: l.State == models.Failed && !l.Reason.Hard()}
+	v := &logView{LogStory: *l, CanRelease: l.State == models.Failed && !l.Reason.Hard()}
 	for i := range l.Timeline {
 		m := d.momentOf(&l.Timeline[i], l.Timeline[:i])
 		if m.Rough = l.Timeline[i].What == "event" && m.At.Nanosecond() == 0; !m.Rough {
@@ -102,7 +105,7 @@ func (d *Dashboard) readLog(ctx context.Context, who service.Caller, id string) 
 		v.Took = max(v.Took, m.After)
 		v.Story = append(v.Story, m)
 	}
-	return v, nil
+	return v
 }
 
 // inOrder sorts a timeline as it must have happened. Some providers stamp events

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,10 +25,21 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// countingStore counts the chunks that are read.
+type countingStore struct {
+	models.Store
+	records atomic.Int64
+}
+
+func (s *countingStore) Record(ctx context.Context, id models.ID) ([]models.Entry, []models.Fact, error) {
+	s.records.Add(1)
+	return s.Store.Record(ctx, id)
+}
+
 // rig is a dashboard on real stores, and GitHub's stand-in where it is wanted.
 type rig struct {
 	*testing.T
-	store   models.Store
+	store   *countingStore
 	service *service.Service
 	board   *Dashboard
 	url     string
@@ -50,8 +62,9 @@ func (f *rig) accounts(change func(*service.Account)) {
 
 func newRig(t *testing.T, gh *GitHub, users ...simulator.GitHubUser) *rig {
 	t.Helper()
-	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	real, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
 	require.NoError(t, err)
+	store := &countingStore{Store: real}
 	broker, err := embedded.NewBroker([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
 	f := &rig{T: t, store: store, mu: &sync.Mutex{}, seen: []service.Account{

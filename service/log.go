@@ -183,19 +183,43 @@ func (s *Service) Log(ctx context.Context, who Caller, id string) (LogStory, err
 	if err != nil {
 		return LogStory{}, notFound()
 	}
-	b, err := s.readable(ctx, who, log.Batch())
+	c, err := s.Stories(ctx, who, log)
 	if err != nil {
 		return LogStory{}, err
 	}
+	return c.Log(log)
+}
+
+// Stories is all that is known of a chunk's recipients at a moment. It may be
+// read by many goroutines at once.
+type Stories struct {
+	batch      *models.Batch
+	recipients []models.Recipient
+	view       *models.View
+	facts      []models.Fact
+}
+
+// Stories reads the chunk of a log: the stories of many of its recipients cost
+// what that of one does.
+func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stories, error) {
+	b, err := s.readable(ctx, who, log.Batch())
+	if err != nil {
+		return nil, err
+	}
 	if log.Recipient() > b.ChunkSize(log.ChunkNumber()) {
-		return LogStory{}, notFound()
+		return nil, notFound()
 	}
 	recipients, view, facts, err := s.chunk(ctx, b, log.ChunkID())
 	if err != nil {
-		return LogStory{}, storeError("read log", err)
+		return nil, storeError("read log", err)
 	}
-	if log.Recipient() > len(recipients) {
+	return &Stories{b, recipients, view, facts}, nil
+}
+
+// Log tells the story of one of the chunk's recipients.
+func (c *Stories) Log(log models.ID) (LogStory, error) {
+	if n := log.Recipient(); n < 1 || n > len(c.recipients) {
 		return LogStory{}, notFound()
 	}
-	return LogStory{viewLog(log, &recipients[log.Recipient()-1], view), b.ID, b.Content.Subject, b.Created(), view.Timeline(log, facts)}, nil
+	return LogStory{viewLog(log, &c.recipients[log.Recipient()-1], c.view), c.batch.ID, c.batch.Content.Subject, c.batch.Created(), c.view.Timeline(log, c.facts)}, nil
 }
