@@ -31,6 +31,7 @@ type Config struct {
 	SilenceLeast   time.Duration // how long an account may at least be silent about what it took
 	SilencePoll    time.Duration // how often that is looked at
 	KeepContent    time.Duration // how long content and recipients are kept after acceptance
+	LookUpPause    time.Duration // how soon a provider is asked again that could not be, or had news
 	SumsPoll       time.Duration // how often the newest sums are recounted
 	Delays         []time.Duration
 	Metrics        prometheus.Registerer // nil: nothing is published
@@ -60,6 +61,7 @@ func DefaultConfig() Config {
 		SilenceLeast:   time.Minute,
 		SilencePoll:    5 * time.Second,
 		KeepContent:    90 * 24 * time.Hour,
+		LookUpPause:    30 * time.Second,
 		SumsPoll:       time.Minute,
 		Delays: []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute,
 			15 * time.Minute, time.Hour, 4 * time.Hour},
@@ -88,6 +90,7 @@ func (c Config) withDefaults() Config {
 	set(&c.SilenceLeast, d.SilenceLeast)
 	set(&c.SilencePoll, d.SilencePoll)
 	set(&c.KeepContent, d.KeepContent)
+	set(&c.LookUpPause, d.LookUpPause)
 	set(&c.SumsPoll, d.SumsPoll)
 	c.life, c.started = models.NewUserID(), time.Now().UTC()
 	if c.MaxRetries < 0 {

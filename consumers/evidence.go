@@ -21,6 +21,11 @@ const (
 	lookUpBatch = 2000 // events filed together
 	gapPoll     = 15 * time.Second
 	nearby      = 10 * time.Minute // questions whose times lie so near are asked as one
+
+	// What may have happened within a longer time than longSpan is asked for
+	// recipient by recipient, if they are few.
+	longSpan = 2 * time.Hour
+	fewLogs  = 200
 )
 
 // askAfter is when a question is asked, after the time it is about; the last is
@@ -48,7 +53,7 @@ type inquiry struct {
 	from, to time.Time // when what is looked for happened
 	asked    int
 	next     time.Time
-	answered time.Time // when the newest question that was answered began; zero: never
+	answered time.Time // when the newest question began that was answered with nothing new; zero: never
 	renewed  time.Time
 	hurried  time.Time
 }
@@ -130,13 +135,16 @@ func (l *lookups) due(now time.Time) map[string][]asked {
 	return out
 }
 
+// long reports whether too much has happened in its time to look through all.
+func (a *asked) long() bool { return a.to.Sub(a.from) > longSpan }
+
 // clusters groups questions whose times are near each other.
 func clusters(qs []asked) [][]asked {
 	slices.SortFunc(qs, func(a, b asked) int { return a.from.Compare(b.from) })
 	var out [][]asked
 	var end time.Time
 	for _, q := range qs {
-		if len(out) == 0 || q.from.After(end.Add(nearby)) {
+		if len(out) == 0 || q.from.After(end.Add(nearby)) || q.long() || out[len(out)-1][0].long() {
 			out = append(out, nil)
 			end = q.to
 		}
@@ -159,7 +167,14 @@ func (l *lookups) ask(ctx context.Context, account string, group []asked) {
 		from, to = minTime(from, q.from), maxTime(to, q.to)
 		chunks[q.chunk] = true
 	}
-	found, err := l.e.lookUp(ctx, account, looker, from, maxTime(to, minTime(began, to.Add(nearby))), chunks)
+	to = maxTime(to, minTime(began, to.Add(nearby)))
+	var found int
+	var err error
+	if group[0].long() {
+		found, err = l.e.lookUpEach(ctx, account, looker, from, to, group[0].chunk)
+	} else {
+		found, err = l.e.lookUp(ctx, account, looker, from, to, "", chunks)
+	}
 	if err != nil && ctx.Err() == nil {
 		l.e.log.Warn("events could not be looked up; they will be again", "provider", account, "err", err)
 	} else if found > 0 {
@@ -172,7 +187,7 @@ func (l *lookups) ask(ctx context.Context, account string, group []asked) {
 		if in == nil {
 			continue
 		}
-		if err == nil {
+		if err == nil && found == 0 { // what was found has yet to be worked off
 			in.answered = began
 		}
 		in.asked++
@@ -180,16 +195,16 @@ func (l *lookups) ask(ctx context.Context, account string, group []asked) {
 		if more := in.asked - len(askAfter) + 1; more > 0 {
 			after <<= min(more, 6)
 		}
-		in.next = maxTime(in.to.Add(after), began.Add(askAfter[0]))
-		if err != nil {
-			in.next = began.Add(askAfter[0])
+		in.next = maxTime(in.to.Add(after), began.Add(l.e.cfg.LookUpPause))
+		if err != nil || found > 0 {
+			in.next = began.Add(l.e.cfg.LookUpPause)
 		}
 	}
 }
 
-// lookUp asks a provider for its events and files those that settle something;
+// lookUp asks a provider for its events and files those that are news of somebody unsettled;
 // of these chunks only, if any are named.
-func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looker, from, to time.Time, only map[models.ID]bool) (int, error) {
+func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looker, from, to time.Time, recipient string, only map[models.ID]bool) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
 	defer cancel()
 	parse := e.byName[account].Provider.Parse
@@ -201,14 +216,15 @@ func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looke
 		waiting, n = map[models.ID][]lookedUp{}, 0
 		return err
 	}
-	err := looker.LookUp(ctx, from, to, func(body []byte) error {
+	err := looker.LookUp(ctx, from, to, recipient, func(body []byte) error {
 		parsed := parse(body)
 		for i := range parsed.Events {
 			log := parsed.Events[i].Log
 			if only != nil && !only[log.ChunkID()] {
 				continue
 			}
-			waiting[log.ChunkID()] = append(waiting[log.ChunkID()], lookedUp{log.Recipient(), parsed.Events[i].Event.Attempt, body})
+			ev := &parsed.Events[i].Event
+			waiting[log.ChunkID()] = append(waiting[log.ChunkID()], lookedUp{log.Recipient(), ev.Attempt, ev.ID, body})
 			if n++; n >= lookUpBatch {
 				return file()
 			}
@@ -221,10 +237,51 @@ func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looke
 	return found, err
 }
 
+// lookUpEach asks for the unsettled recipients of a chunk one by one, or for all
+// together where they are many.
+func (e *Engine) lookUpEach(ctx context.Context, account string, looker models.Looker, from, to time.Time, chunk models.ID) (int, error) {
+	only := map[models.ID]bool{chunk: true}
+	c, err := e.look(ctx, chunk)
+	if err == nil {
+		err = e.addressed(ctx, c)
+	}
+	if err != nil && !isNotFound(err) {
+		return 0, err
+	}
+	if err != nil { // its addresses are gone
+		return e.lookUp(ctx, account, looker, from, to, "", only)
+	}
+	who := c.view.Where(func(_ int, s *models.Status) bool { return s.Unsettled() && s.Last.Account == account })
+	if who.Len() > fewLogs {
+		return e.lookUp(ctx, account, looker, from, to, "", only)
+	}
+	found := 0
+	for r := range who.All() {
+		n, err := e.lookUp(ctx, account, looker, from, to, c.recipients[r-1].Email, only)
+		found += n
+		if err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
 // lookedUp is an event that was found.
 type lookedUp struct {
 	recipient, attempt int
+	id                 string
 	body               []byte
+}
+
+// seen are the ids of the events that are known of a chunk.
+func (c *chunk) seen() map[string]bool {
+	out := map[string]bool{}
+	for i := range c.facts {
+		for k := range c.facts[i].Events {
+			out[c.facts[i].Events[k].ID] = true
+		}
+	}
+	return out
 }
 
 // fileLookedUp puts events into the inbox whose recipients are unsettled.
@@ -238,8 +295,9 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 		if err != nil {
 			return len(wake), err
 		}
+		seen := c.seen()
 		for _, ev := range events {
-			if ev.recipient > c.size || !c.view.Status(ev.recipient).Unsettled() || c.view.Status(ev.recipient).Last.Attempt != ev.attempt {
+			if ev.recipient > c.size || seen[ev.id] || !c.view.Status(ev.recipient).Unsettled() || c.view.Status(ev.recipient).Last.Attempt != ev.attempt {
 				continue
 			}
 			in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: account, Body: ev.body}
@@ -286,7 +344,7 @@ func (l *lookups) askAboutGaps(ctx context.Context) error {
 		found := 0
 		for _, a := range l.e.accounts {
 			if looker := l.e.looker(a.Name); looker != nil {
-				n, err := l.e.lookUp(ctx, a.Name, looker, gap.From, gap.To.Add(time.Minute), nil)
+				n, err := l.e.lookUp(ctx, a.Name, looker, gap.From, gap.To.Add(time.Minute), "", nil)
 				if err != nil {
 					return err
 				}
@@ -343,7 +401,7 @@ func (e *Engine) proved(c *chunk, st *step, now time.Time) bool {
 func (l *lookups) hurry(account string, chunk models.ID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if in := l.open[question{account, chunk}]; in != nil && now.Sub(in.hurried) > askAfter[0] {
+	if in := l.open[question{account, chunk}]; in != nil && now.Sub(in.hurried) > l.e.cfg.LookUpPause {
 		in.hurried, in.next = now, now
 	}
 }

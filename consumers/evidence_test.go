@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ type told struct {
 
 func (p *told) LookUpLag() time.Duration { return 0 }
 
-func (p *told) LookUp(_ context.Context, from, to time.Time, post func([]byte) error) error {
+func (p *told) LookUp(_ context.Context, from, to time.Time, recipient string, post func([]byte) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
@@ -33,6 +34,9 @@ func (p *told) LookUp(_ context.Context, from, to time.Time, post func([]byte) e
 	}
 	for _, ev := range p.events {
 		if ev.Event.At.Before(from) || !ev.Event.At.Before(to) {
+			continue
+		}
+		if recipient != "" && recipient != p.address(ev.Log) {
 			continue
 		}
 		body, err := json.Marshal([]models.ParsedEvent{ev})
@@ -44,6 +48,11 @@ func (p *told) LookUp(_ context.Context, from, to time.Time, post func([]byte) e
 		}
 	}
 	return nil
+}
+
+// address is that of the rig's recipients.
+func (p *told) address(log models.ID) string {
+	return fmt.Sprintf("u%d@x.test", log.Recipient())
 }
 
 func (p *told) tell(log models.ID, attempt int, kind models.EventKind, at time.Time) {

@@ -63,10 +63,11 @@ type Provider interface {
 // Looker is a Provider that can be asked for what it reported before. What is
 // found is evidence; that nothing is found proves nothing.
 type Looker interface {
-	// LookUp calls post for every event in [from, to), oldest first, each as a
-	// body that Parse reads. The events have the ids that their webhooks have.
-	// It ends with the first error, of post too.
-	LookUp(ctx context.Context, from, to time.Time, post func(body []byte) error) error
+	// LookUp calls post for every event in [from, to), oldest first, of one
+	// recipient's address or (empty) of all, each as a body that Parse reads. The
+	// events have the ids that their webhooks have. It ends with the first error,
+	// of post too.
+	LookUp(ctx context.Context, from, to time.Time, recipient string, post func(body []byte) error) error
 	// LookUpLag is after how long an event is sure to be found.
 	LookUpLag() time.Duration
 }

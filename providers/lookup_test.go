@@ -34,7 +34,7 @@ func TestSimulatedLookUp(t *testing.T) {
 		posted[key{e.Log, e.Event.ID}] = e.Event.Kind
 	}
 	found := map[key]models.EventKind{}
-	err := looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), func(body []byte) error {
+	err := looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), "", func(body []byte) error {
 		parsed := s.provider.Parse(body)
 		if len(parsed.Events) != 1 {
 			t.Fatalf("%s: %+v", body, parsed)
@@ -53,15 +53,27 @@ func TestSimulatedLookUp(t *testing.T) {
 			t.Fatalf("%v was posted as %s and found as %q", k, kind, found[k])
 		}
 	}
-	err = looker.LookUp(t.Context(), begun.Add(-2*time.Hour), begun.Add(-time.Hour), func(body []byte) error {
+	err = looker.LookUp(t.Context(), begun.Add(-2*time.Hour), begun.Add(-time.Hour), "", func(body []byte) error {
 		t.Errorf("not of that time: %s", body)
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	one := 0
+	err = looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), "deliver+7@sim.test", func(body []byte) error {
+		for _, e := range s.provider.Parse(body).Events {
+			if one++; e.Log != c.Recipients[7].Log {
+				t.Errorf("an event of another recipient: %s", body)
+			}
+		}
+		return nil
+	})
+	if err != nil || one == 0 {
+		t.Fatal(one, err)
+	}
 	stop := fmt.Errorf("enough")
-	if err := looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), func([]byte) error { return stop }); err != stop { //nolint:errorlint // it is passed through
+	if err := looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), "", func([]byte) error { return stop }); err != stop { //nolint:errorlint // it is passed through
 		t.Errorf("error of the caller: %v", err)
 	}
 	s.provider.Close()

@@ -29,13 +29,17 @@ func (p *Provider) LookUpLag() time.Duration { return lookupLag }
 
 // LookUp implements models.Looker. Pages are read with types of our own: the SDK
 // gives up a page for one odd field.
-func (p *Provider) LookUp(ctx context.Context, from, to time.Time, post func(body []byte) error) error {
+func (p *Provider) LookUp(ctx context.Context, from, to time.Time, recipient string, post func(body []byte) error) error {
 	first, err := url.Parse(p.api.APIBase() + "/" + p.api.Domain() + "/events")
 	if err != nil {
 		return fmt.Errorf("look up events: %w", err)
 	}
 	at := func(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMicro())/1e6, 'f', 6, 64) }
-	first.RawQuery = url.Values{"begin": {at(from)}, "end": {at(to)}, "ascending": {"yes"}, "limit": {strconv.Itoa(lookupPage)}}.Encode()
+	query := url.Values{"begin": {at(from)}, "end": {at(to)}, "ascending": {"yes"}, "limit": {strconv.Itoa(lookupPage)}}
+	if recipient != "" {
+		query.Set("recipient", recipient)
+	}
+	first.RawQuery = query.Encode()
 	for page := first; ; {
 		items, next, err := p.eventsPage(ctx, page)
 		if err != nil {
