@@ -326,42 +326,79 @@ func (l *lookups) askAboutGaps(ctx context.Context) error {
 	// Given up at once: a worker that is killed later must not keep others from
 	// asking.
 	defer func() { _, _ = l.e.store.Lease(ctx, "gaps", l.e.cfg.Worker, 0) }()
+	due, err := l.dueGaps(ctx, raw)
+	if err != nil {
+		return err
+	}
+	// Gaps that overlap, as those of a process that dies again and again, are
+	// asked about as one.
+	for len(due) > 0 {
+		n, to := 1, due[0].To
+		for n < len(due) && !due[n].From.After(to) {
+			to = maxTime(to, due[n].To)
+			n++
+		}
+		if err := l.askAboutTime(ctx, due[0].From, to); err != nil {
+			return err
+		}
+		for _, g := range due[:n] {
+			g.Asked++
+			b, err := json.Marshal(g.Gap)
+			if err != nil {
+				return err
+			}
+			if err := l.e.store.PutReport(ctx, models.GapReport, g.name, b, models.GapKept); err != nil {
+				return err
+			}
+		}
+		due = due[n:]
+	}
+	return nil
+}
+
+type namedGap struct {
+	models.Gap
+	name string
+}
+
+// dueGaps lists the gaps that are to be looked up now, by their beginning, and
+// forgets those that were looked up often enough.
+func (l *lookups) dueGaps(ctx context.Context, raw map[string][]byte) ([]namedGap, error) {
+	var due []namedGap
+	now := time.Now()
 	for name, b := range raw {
-		var gap models.Gap
-		if err := json.Unmarshal(b, &gap); err != nil {
+		g := namedGap{name: name}
+		if err := json.Unmarshal(b, &g.Gap); err != nil {
 			l.e.log.Error("report of a gap cannot be read", "err", err)
 			continue
 		}
-		if gap.Asked >= len(askAfter) {
+		switch {
+		case g.Asked >= len(askAfter):
 			if err := l.e.store.PutReport(ctx, models.GapReport, name, nil, 0); err != nil {
+				return nil, err
+			}
+		case g.Asked == 0 && !now.Before(g.To), !now.Before(g.To.Add(askAfter[g.Asked])):
+			due = append(due, g)
+		}
+	}
+	slices.SortFunc(due, func(a, b namedGap) int { return a.From.Compare(b.From) })
+	return due, nil
+}
+
+// askAboutTime looks up what all accounts reported between two times.
+func (l *lookups) askAboutTime(ctx context.Context, from, to time.Time) error {
+	found := 0
+	for _, a := range l.e.accounts {
+		if looker := l.e.looker(a.Name); looker != nil {
+			n, err := l.e.lookUp(ctx, a.Name, looker, from, to.Add(time.Minute), "", nil)
+			if err != nil {
 				return err
 			}
-			continue
+			found += n
 		}
-		if time.Now().Before(gap.To.Add(askAfter[gap.Asked])) && (gap.Asked > 0 || time.Now().Before(gap.To)) {
-			continue
-		}
-		found := 0
-		for _, a := range l.e.accounts {
-			if looker := l.e.looker(a.Name); looker != nil {
-				n, err := l.e.lookUp(ctx, a.Name, looker, gap.From, gap.To.Add(time.Minute), "", nil)
-				if err != nil {
-					return err
-				}
-				found += n
-			}
-		}
-		if found > 0 {
-			l.e.log.Info("events looked up that were reported while the door was shut", "found", found, "from", gap.From, "to", gap.To)
-		}
-		gap.Asked++
-		b, err := json.Marshal(gap)
-		if err != nil {
-			return err
-		}
-		if err := l.e.store.PutReport(ctx, models.GapReport, name, b, models.GapKept); err != nil {
-			return err
-		}
+	}
+	if found > 0 {
+		l.e.log.Info("events looked up that were reported while the door was shut", "found", found, "from", from, "to", to)
 	}
 	return nil
 }

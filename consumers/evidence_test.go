@@ -130,6 +130,37 @@ func TestGapIsLookedUp(t *testing.T) {
 	}, patience, 5*time.Millisecond)
 }
 
+// TestGapsAreLookedUpTogether: a process that died again and again left gaps that
+// overlap; they are one question.
+func TestGapsAreLookedUpTogether(t *testing.T) {
+	t.Parallel()
+	p := &told{scripted: newScripted("mg", always(models.Accepted))}
+	r := emptyRig(t, nil, "mg")
+	at := time.Now().Add(-time.Second)
+	for i := range 50 {
+		raw, err := json.Marshal(models.Gap{From: at.Add(-time.Minute + time.Duration(i)*time.Second), To: at})
+		require.NoError(t, err)
+		require.NoError(t, r.store.PutReport(t.Context(), models.GapReport, fmt.Sprint("g", i), raw, time.Hour))
+	}
+	raw, err := json.Marshal(models.Gap{From: at.Add(-time.Hour), To: at.Add(-50 * time.Minute), Asked: 2})
+	require.NoError(t, err)
+	require.NoError(t, r.store.PutReport(t.Context(), models.GapReport, "before", raw, time.Hour))
+	r.start(fast(), []Account{{Provider: p, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}})
+	require.Eventually(t, func() bool {
+		rows, err := r.store.Reports(t.Context(), models.GapReport)
+		require.NoError(t, err)
+		for name, raw := range rows {
+			var g models.Gap
+			require.NoError(t, json.Unmarshal(raw, &g))
+			if want := map[bool]int{true: 3, false: 1}[name == "before"]; g.Asked != want {
+				return false
+			}
+		}
+		return len(rows) == 51
+	}, patience, 5*time.Millisecond)
+	require.Equal(t, 2, p.questions())
+}
+
 // TestNoFinalEventIsLookedUpFirst: before accepted mail ends for want of a final
 // event, the provider is asked.
 func TestNoFinalEventIsLookedUpFirst(t *testing.T) {
