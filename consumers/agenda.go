@@ -36,7 +36,8 @@ type shard struct {
 	handled   handled
 	inboxFrom time.Time // posts before it are worked off
 	swept     time.Time
-	ahead     time.Time // when it was read ahead
+	ahead     time.Time // when it was asked last whether messages wait
+	idle      bool      // and none did
 
 	oldestPost, readTo atomic.Int64 // unix ms, for the metrics; 0: none, or not held
 }
@@ -97,11 +98,13 @@ func (e *Engine) workShard(ctx context.Context, s *shard) error {
 		}
 	}
 	s.handled.forget(now.Add(-models.LateWriters - 2*time.Minute))
-	// What waits in a long queue is looked at rarely. When the queues are empty
-	// it may have been lost with them, and is looked at before its time.
+	// What waits in a long queue is looked at rarely. When the queues have become
+	// empty it may have been lost with them, and is looked at before its time.
 	if now.Sub(s.ahead) >= e.cfg.Recheck/2 {
 		s.ahead = now
-		if e.idle(ctx) {
+		idle := e.idle(ctx)
+		was := s.idle
+		if s.idle = idle; idle && !was {
 			if err := e.handle(ctx, s, now, now.Add(mostPatience*e.cfg.Recheck), false); err != nil {
 				return err
 			}
@@ -183,6 +186,7 @@ func (e *Engine) idle(ctx context.Context) bool {
 func (e *Engine) handle(ctx context.Context, s *shard, from, to time.Time, remember bool) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(agendaAtOnce)
+	once := map[models.ID]bool{}
 	for entry, err := range e.store.Agenda(ctx, s.n, from, to) {
 		if err != nil {
 			_ = g.Wait()
@@ -191,8 +195,14 @@ func (e *Engine) handle(ctx context.Context, s *shard, from, to time.Time, remem
 		if gctx.Err() != nil {
 			break
 		}
-		if s.handled.has(&entry) || !remember && entry.Round < 2 { // a young one is due soon anyway
+		if s.handled.has(&entry) {
 			continue
+		}
+		if !remember {
+			if entry.Round < 2 || once[entry.ID] { // a young one is due soon anyway
+				continue
+			}
+			once[entry.ID] = true
 		}
 		g.Go(func() error {
 			err := e.lookAt(gctx, entry)
