@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/storetest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -20,7 +21,7 @@ func behindProxy(t *testing.T) (p *proxy, through, direct *Store) {
 	c.Hosts, c.Migrate = []string{p.addr}, false
 	c.Timeout, c.minTries = 2*time.Second, 500*time.Millisecond
 	through = open(t, c)
-	require.NoError(t, through.Append(t.Context(), models.NewBatchID(time.Now()), benchEntry(1)), "the statement is prepared")
+	require.NoError(t, through.Append(t.Context(), models.NewBatchID(time.Now()), storetest.SampleEntry(1)), "the statement is prepared")
 	return p, through, direct
 }
 
@@ -33,7 +34,7 @@ func TestAppendAnswerLost(t *testing.T) {
 	var mine [chunks]models.Entry
 	p.freeze()
 	require.NoError(t, each(t.Context(), chunks, func(ctx context.Context, i int) error {
-		ids[i], mine[i] = models.NewBatchID(time.Now()), benchEntry(1)
+		ids[i], mine[i] = models.NewBatchID(time.Now()), storetest.SampleEntry(1)
 		short, cancel := context.WithTimeout(ctx, 1200*time.Millisecond) // two tries
 		defer cancel()
 		err := through.Append(short, ids[i], mine[i])
@@ -43,7 +44,7 @@ func TestAppendAnswerLost(t *testing.T) {
 	}))
 	for i := range chunks {
 		var conflict *models.ConflictError
-		require.ErrorAs(t, direct.Append(t.Context(), ids[i], benchEntry(1)), &conflict, "the number was taken unheard")
+		require.ErrorAs(t, direct.Append(t.Context(), ids[i], storetest.SampleEntry(1)), &conflict, "the number was taken unheard")
 		require.Equal(t, mine[i], conflict.Winner)
 	}
 	p.thaw()
@@ -67,7 +68,7 @@ func TestAppendAnswerLost(t *testing.T) {
 func TestAppendSettlesByItself(t *testing.T) {
 	p, through, direct := behindProxy(t)
 	won, lost := models.NewBatchID(time.Now()), models.NewBatchID(time.Now())
-	mine, rival := benchEntry(1), benchEntry(1)
+	mine, rival := storetest.SampleEntry(1), storetest.SampleEntry(1)
 	require.NoError(t, direct.Append(t.Context(), lost, rival))
 	p.freeze()
 	var (
@@ -98,7 +99,7 @@ func TestCloseWhileUnsettled(t *testing.T) {
 	id := models.NewBatchID(time.Now())
 	p.freeze()
 	done := make(chan error, 1)
-	go func() { done <- through.Append(context.Background(), id, benchEntry(1)) }()
+	go func() { done <- through.Append(context.Background(), id, storetest.SampleEntry(1)) }()
 	require.Eventually(t, func() bool {
 		ledger, err := direct.Ledger(t.Context(), id)
 		return err == nil && len(ledger) == 1
@@ -111,9 +112,9 @@ func TestCloseWhileUnsettled(t *testing.T) {
 // nothing was done.
 func TestPutBatchAnswerLost(t *testing.T) {
 	p, through, direct := behindProxy(t)
-	warm, chunk := benchBatch(1)
+	warm, chunk := storetest.SampleBatch(1)
 	require.NoError(t, through.PutBatch(t.Context(), warm, chunk))
-	b, first := benchBatch(1)
+	b, first := storetest.SampleBatch(1)
 	require.NoError(t, through.list(t.Context(), b.User, b.ID)) // so that the head is the first that is lost
 	p.freeze()
 	err := through.exec(t.Context(), deciding, `INSERT INTO chunks (chunk_id, chunks, head, recipients) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`,
@@ -138,9 +139,9 @@ func TestStoreAway(t *testing.T) {
 		var err error
 		switch i {
 		case 0:
-			err = through.Append(ctx, id, benchEntry(1))
+			err = through.Append(ctx, id, storetest.SampleEntry(1))
 		case 1:
-			err = through.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: benchFact(1)})
+			err = through.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: storetest.SampleFact(1)})
 		case 2:
 			_, _, err = through.Record(ctx, id)
 		case 3:
@@ -148,7 +149,7 @@ func TestStoreAway(t *testing.T) {
 				require.Error(t, err)
 			}
 		case 4:
-			b, first := benchBatch(1)
+			b, first := storetest.SampleBatch(1)
 			err = through.PutBatch(ctx, b, first)
 		}
 		require.ErrorIs(t, err, models.ErrUnavailable, "call %d", i)
@@ -162,7 +163,7 @@ func TestStoreAway(t *testing.T) {
 
 	p.start()
 	require.Eventually(t, func() bool { return through.Ping(t.Context()) == nil }, time.Minute, 20*time.Millisecond)
-	require.NoError(t, through.Append(t.Context(), id, benchEntry(1)))
+	require.NoError(t, through.Append(t.Context(), id, storetest.SampleEntry(1)))
 }
 
 // A cluster that cannot be reached is an error of Open, not a wait.
@@ -184,7 +185,7 @@ func TestAbandonOneChunkRace(t *testing.T) {
 	stores := []*Store{open(t, c), open(t, c)}
 	kept := 0
 	for range 60 {
-		b, first := benchBatch(1)
+		b, first := storetest.SampleBatch(1)
 		var (
 			all         sync.WaitGroup
 			put, undone error
@@ -221,18 +222,6 @@ func TestAbandonOneChunkRace(t *testing.T) {
 		}
 	}
 	t.Logf("%d of 60 were stored", kept)
-}
-
-// A number that leaves a gap is refused by the deciding write itself.
-func TestAppendGap(t *testing.T) {
-	s := open(t, newConfig(t))
-	id := models.NewBatchID(time.Now())
-	require.ErrorIs(t, s.Append(t.Context(), id, benchEntry(2)), models.ErrInvalid)
-	require.NoError(t, s.Append(t.Context(), id, benchEntry(1)))
-	require.ErrorIs(t, s.Append(t.Context(), id, benchEntry(3)), models.ErrInvalid)
-	ledger, err := s.Ledger(t.Context(), id)
-	require.NoError(t, err)
-	require.Len(t, ledger, 1)
 }
 
 // What the server will never take is the caller's mistake, and said at once.

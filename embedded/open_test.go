@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/storetest"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -62,7 +63,7 @@ func TestStoreLeavesNothingRunning(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	b, ch := benchBatch(10)
+	b, ch := storetest.SampleBatch(10)
 	require.NoError(t, s.PutBatch(t.Context(), b, ch))
 	for range s.Agenda(t.Context(), 0, time.Now(), time.Now().Add(time.Hour)) {
 		break
@@ -130,18 +131,6 @@ func TestStoreSweep(t *testing.T) {
 	require.Zero(t, count("inbox_open"))
 }
 
-// A gap in the ledger is the caller's mistake, and is refused.
-func TestStoreAppendGap(t *testing.T) {
-	s := newStore(t)
-	id := models.NewBatchID(time.Now())
-	require.ErrorIs(t, s.Append(t.Context(), id, benchEntry(2)), models.ErrInvalid)
-	require.NoError(t, s.Append(t.Context(), id, benchEntry(1)))
-	require.ErrorIs(t, s.Append(t.Context(), id, benchEntry(3)), models.ErrInvalid)
-	es, err := s.Ledger(t.Context(), id)
-	require.NoError(t, err)
-	require.Len(t, es, 1)
-}
-
 // The process that is killed finds its data folder here.
 const killedFolder = "SAFEDELIVR_TEST_KILLED_STORE"
 
@@ -192,7 +181,7 @@ func writeUntilKilled(t *testing.T, dir string) {
 	for range 8 {
 		go func() {
 			for {
-				b, ch := benchBatch(3)
+				b, ch := storetest.SampleBatch(3)
 				at := time.Now()
 				in := models.Inbox{ID: models.NewInboxID(at), Account: "sg", Body: []byte("{}")}
 				for _, step := range []struct {
@@ -204,8 +193,8 @@ func writeUntilKilled(t *testing.T, dir string) {
 						return s.Schedule(ctx, models.AgendaEntry{Due: b.ID.Time(), Kind: models.LookAtBatch, ID: b.ID, User: b.User})
 					}},
 					{"batch", b.ID, func() error { return s.PutBatch(ctx, b, ch) }},
-					{"entry", b.ID, func() error { return s.Append(ctx, b.ID, benchEntry(1)) }},
-					{"fact", b.ID, func() error { return s.PutFacts(ctx, models.ChunkFact{Chunk: b.ID, Fact: benchFact(1)}) }},
+					{"entry", b.ID, func() error { return s.Append(ctx, b.ID, storetest.SampleEntry(1)) }},
+					{"fact", b.ID, func() error { return s.PutFacts(ctx, models.ChunkFact{Chunk: b.ID, Fact: storetest.SampleFact(1)}) }},
 					{"inbox", in.ID, func() error { return s.PutInbox(ctx, in) }},
 				} {
 					if err := step.do(); err != nil {

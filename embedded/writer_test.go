@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/storetest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -104,7 +105,7 @@ func TestStoreCallerGoes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	id := models.NewBatchID(time.Now())
 	appended := make(chan error, 1)
-	go func() { appended <- s.Append(ctx, id, benchEntry(1)) }()
+	go func() { appended <- s.Append(ctx, id, storetest.SampleEntry(1)) }()
 	queued(t, s, 1)
 	cancel()
 	err := <-appended
@@ -159,7 +160,7 @@ func TestStoreDiskFull(t *testing.T) {
 	var failed models.Batch
 	var failedChunk models.Chunk
 	for range 1000 {
-		b, ch := benchBatch(50)
+		b, ch := storetest.SampleBatch(50)
 		err := s.PutBatch(ctx, b, ch)
 		if err != nil {
 			require.ErrorIs(t, err, models.ErrUnavailable)

@@ -171,7 +171,7 @@ type RecordStore interface {
 	// the same Token succeeds. When nil is returned, the entry is durable and
 	// every later Record sees it. Time-outs of the deciding write are settled
 	// by repeating it until ctx ends; then ErrOutcomeUnknown: the entry may
-	// stand or may appear later.
+	// stand or may appear later. A number that leaves a gap is ErrInvalid.
 	Append(ctx context.Context, chunk ID, e Entry) error
 	// PutFacts stores facts, each under its chunk and key. A fact that is
 	// there already stays as it is.

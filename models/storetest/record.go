@@ -18,6 +18,7 @@ import (
 func recordCases() []testCase {
 	return []testCase{
 		{"Append/Ascending", testAppend},
+		{"Append/Gap", testAppendGap},
 		{"Append/Race", testAppendRace},
 		{"Append/RaceUpTheLedger", testAppendRaceLong},
 		{"Append/SameTokenAgain", testAppendAgain},
@@ -81,6 +82,19 @@ func testAppend(t *testing.T, s models.Store) {
 	require.ErrorIs(t, s.Append(ctx, id, attempt(0, "sg")), models.ErrInvalid)
 	require.ErrorIs(t, s.Append(ctx, id, attempt(-1, "sg")), models.ErrInvalid)
 	requireRecord(t, s, id, entries, nil)
+}
+
+// testAppendGap: a number that leaves a gap is the caller's mistake, and is
+// refused by the deciding write itself.
+func testAppendGap(t *testing.T, s models.Store) {
+	ctx := t.Context()
+	id := models.NewBatchID(now())
+	require.ErrorIs(t, s.Append(ctx, id, attempt(2, "sg")), models.ErrInvalid)
+	requireRecord(t, s, id, nil, nil)
+	first := attempt(1, "sg")
+	require.NoError(t, s.Append(ctx, id, first))
+	require.ErrorIs(t, s.Append(ctx, id, attempt(3, "sg")), models.ErrInvalid)
+	requireRecord(t, s, id, []models.Entry{first}, nil)
 }
 
 // race lets n callers append entry number of a chunk and returns the winner's.

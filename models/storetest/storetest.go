@@ -88,7 +88,7 @@ func together(n int, f func(i int) error) []error {
 }
 
 // allNil fails the test for the first error of errs.
-func allNil(t *testing.T, errs []error) {
+func allNil(t testing.TB, errs []error) {
 	t.Helper()
 	for i, err := range errs {
 		require.NoError(t, err, "call %d", i)
