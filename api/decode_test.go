@@ -31,7 +31,11 @@ func numbered(from, n int) string {
 // decoders makes decoders of fresh intakes.
 func decoders(t testing.TB, cfg service.Config, accounts ...string) func() *decoder {
 	t.Helper()
-	svc := service.New(service.Deps{Accounts: accounts, Config: cfg})
+	deps := service.Deps{Config: cfg}
+	for _, name := range accounts {
+		deps.Accounts = append(deps.Accounts, models.Account{Name: name})
+	}
+	svc := service.New(deps)
 	t.Cleanup(svc.Close)
 	return func() *decoder { return newDecoder(svc.NewIntake()) }
 }

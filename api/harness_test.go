@@ -105,6 +105,13 @@ func (s *spyStore) PutBatch(ctx context.Context, b models.Batch, first models.Ch
 	return s.Store.PutBatch(ctx, b, first)
 }
 
+func (s *spyStore) Reports(ctx context.Context, kind string) (map[string][]byte, error) {
+	if err := s.enter("Reports"); err != nil {
+		return nil, err
+	}
+	return s.Store.Reports(ctx, kind)
+}
+
 func (s *spyStore) PutAnswer(ctx context.Context, key string, answer []byte, ttl time.Duration) error {
 	if err := s.enter("PutAnswer"); err != nil {
 		return err
@@ -179,19 +186,12 @@ type setup struct {
 	cfg     Config
 	service service.Config
 	broker  func(models.Broker) models.Broker
-	health  func(context.Context) ([]service.Account, error)
-	names   []string
+	names   []string // of the accounts; worker w reports on the first
 }
 
 func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	t.Helper()
 	st := setup{names: []string{"sg", "mg"}, service: service.Config{SpoolDir: t.TempDir(), SettleTime: time.Minute}}
-	st.health = func(context.Context) ([]service.Account, error) {
-		return []service.Account{{Name: "sg", Kind: "sendgrid", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsWebhook,
-			Health: &service.Health{State: "open", Since: time.Now().UTC(), Why: "five calls failed", Until: time.Now().UTC()}, Worker: &service.Counters{Calls: 7},
-			RateUsed: 1.5, AnswerMS: 80, ReportedMS: 2048, LastWebhook: time.Now().UTC()},
-			{Name: "mg", Kind: "mailgun", Weight: 2, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsNone}}, nil
-	}
 	for _, c := range change {
 		c(&st)
 	}
@@ -205,14 +205,30 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	if st.broker != nil {
 		f.broker = st.broker(eb)
 	}
-	f.deps = service.Deps{Store: f.store, Broker: f.broker, Accounts: st.names, Health: st.health, Config: st.service,
-		Check: func(context.Context) (service.Check, error) {
-			return service.Check{At: time.Now().UTC(), Batches: 2, Recipients: 8}, nil
-		}}
+	f.deps = service.Deps{Store: f.store, Broker: f.broker, Config: st.service}
+	for _, name := range st.names {
+		f.deps.Accounts = append(f.deps.Accounts, models.Account{Name: name, Kind: "sendgrid", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsWebhook})
+	}
+	f.tell()
 	f.serve(st.cfg)
 	f.user, f.secret = f.newUser("ann")
 	f.other, f.foreign = f.newUser("bob")
 	return f
+}
+
+// tell writes what a worker, a recount and the door for webhooks would.
+func (f *fixture) tell() {
+	now := time.Now().UTC()
+	put := func(kind, name string, v any) {
+		raw, err := json.Marshal(v)
+		require.NoError(f, err)
+		require.NoError(f, f.store.PutReport(f.Context(), kind, name, raw, time.Hour))
+	}
+	put(models.RecountReport, models.NewestRecount, models.Recount{At: now, Batches: 2, Recipients: 8})
+	put(models.HeardReport, "sg", now)
+	put(models.WorkerReport, "w", models.WorkerState{Started: now, Share: 1, Accounts: []models.AccountState{{Name: "sg",
+		Health: models.Health{State: models.Tripped, Since: now, Why: "five calls failed", Until: now}, Counters: models.Counters{Calls: 7},
+		Rate: 1.5, Answers: 80 * time.Millisecond, Reported: 2048 * time.Millisecond}}})
 }
 
 // serve starts an API over the fixture's store and broker, as another process

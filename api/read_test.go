@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -344,11 +343,9 @@ func TestAccounts(t *testing.T) {
 	require.Equal(t, int64(7), l.Accounts[0].Worker.Calls)
 	require.Nil(t, l.Accounts[1].Health, "nobody has reported it")
 
-	f = newFixture(t, func(s *setup) { s.health = func(context.Context) ([]service.Account, error) { return nil, nil } })
+	f = newFixture(t, func(s *setup) { s.names = nil })
 	require.JSONEq(t, `{"accounts": []}`, string(f.get("/v1/accounts").Body))
-	f = newFixture(t, func(s *setup) {
-		s.health = func(context.Context) ([]service.Account, error) { return nil, errors.New("no reports") }
-	})
+	f.store.failing("Reports", func(int) error { return models.ErrUnavailable })
 	require.Equal(t, "store_unavailable", f.get("/v1/accounts").problem(t).Code)
 }
 

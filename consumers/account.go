@@ -29,7 +29,7 @@ type account struct {
 	mu       sync.Mutex
 	part     share // of the limits, as they were set last
 	credit   int   // of the smooth weighted round robin
-	counters Counters
+	counters models.Counters
 	latency  time.Duration // of calls, as they usually are; 0: not known
 	pace     pace
 }
@@ -74,17 +74,6 @@ func (p *pace) rate(now time.Time) float64 {
 		}
 	}
 	return float64(sum) / paceOver
-}
-
-// Counters count what this process did through one account.
-type Counters struct {
-	Calls     int64 `json:"calls"`
-	Accepted  int64 `json:"accepted"` // recipients
-	Refused   int64 `json:"refused"`  // recipients
-	Unknown   int64 `json:"unknown"`  // recipients
-	Inflight  int64 `json:"inflight"` // calls
-	Delivered int64 `json:"delivered"`
-	Failures  int64 `json:"failures"` // reported by events
 }
 
 func newAccount(a Account, cfg *Config, c *crew) *account {
@@ -193,7 +182,7 @@ func (a *account) take(n int) time.Duration {
 	return wait
 }
 
-func (a *account) count(f func(*Counters)) {
+func (a *account) count(f func(*models.Counters)) {
 	a.mu.Lock()
 	f(&a.counters)
 	a.mu.Unlock()

@@ -208,8 +208,8 @@ func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []m
 	a := j.account
 	ctx, cancel := context.WithTimeout(e.hard, a.Timeout)
 	defer cancel()
-	a.count(func(n *Counters) { n.Inflight++ })
-	defer a.count(func(n *Counters) { n.Inflight-- })
+	a.count(func(n *models.Counters) { n.Inflight++ })
+	defer a.count(func(n *models.Counters) { n.Inflight-- })
 	if err := e.permitted(ctx, c, a.Name, orderAge); err != nil {
 		return []models.Part{notCalled(j.who, "it was held back: "+err.Error())}
 	}
@@ -242,7 +242,7 @@ func (e *Engine) complete(a *account, who models.Set, parts []models.Part) []mod
 	if !rest.Empty() {
 		out = append(out, models.Part{Class: models.Unknown, Recipients: rest, Reason: models.OutcomeUnknown, Text: "the adapter did not say"})
 	}
-	a.count(func(n *Counters) {
+	a.count(func(n *models.Counters) {
 		n.Calls++
 		for i := range out {
 			k := int64(out[i].Recipients.Len())

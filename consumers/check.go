@@ -2,7 +2,6 @@ package consumers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"time"
@@ -26,36 +25,7 @@ type CheckOptions struct {
 	Settle  time.Duration // how long a difference may last while mail flows; default 15 seconds
 
 	Found    func(Difference)
-	Progress func(Checked)
-}
-
-// Checked is how far a check is.
-type Checked struct {
-	Users       int   `json:"users"`
-	Batches     int   `json:"batches"`
-	Chunks      int   `json:"chunks"`
-	Recipients  int64 `json:"recipients"`
-	Days        int   `json:"days"`
-	Differences int   `json:"differences"`
-	Repaired    int   `json:"repaired"`
-}
-
-// CheckReport is the kind of report that holds the result of the newest check,
-// as JSON: a CheckResult.
-const CheckReport = "check"
-
-// CheckResult is a check and when it was made.
-type CheckResult struct {
-	At time.Time `json:"at"`
-	Checked
-}
-
-func (c *Checked) report(now time.Time) []byte {
-	raw, err := json.Marshal(CheckResult{At: now.UTC(), Checked: *c})
-	if err != nil {
-		return nil // numbers always marshal
-	}
-	return raw
+	Progress func(models.Recount)
 }
 
 // Difference is a sum that is not what a recount says.
@@ -85,16 +55,16 @@ const (
 type check struct {
 	e   *Engine
 	o   CheckOptions
-	out Checked
+	out models.Recount
 }
 
 // Check runs through everything and reports each difference.
-func (e *Engine) Check(ctx context.Context, o CheckOptions) (Checked, error) {
+func (e *Engine) Check(ctx context.Context, o CheckOptions) (models.Recount, error) {
 	if o.Found == nil {
 		o.Found = func(Difference) {}
 	}
 	if o.Progress == nil {
-		o.Progress = func(Checked) {}
+		o.Progress = func(models.Recount) {}
 	}
 	if o.Settle <= 0 {
 		o.Settle = settleTime

@@ -34,13 +34,13 @@ func TestCheck(t *testing.T) {
 		r.done(b)
 	}
 	_ = waiting
-	run := func(repair bool) (Checked, []Difference) {
+	run := func(repair bool) (models.Recount, []Difference) {
 		var list []Difference
 		out, err := r.engine.Check(ctx, CheckOptions{Repair: repair, Settle: 200 * time.Millisecond, Found: func(d Difference) { list = append(list, d) }})
 		require.NoError(t, err)
 		return out, list
 	}
-	var out Checked
+	var out models.Recount
 	require.Eventually(t, func() bool { out, _ = run(false); return out.Differences == 0 }, patience, 50*time.Millisecond)
 	require.Equal(t, 6, out.Batches)
 	require.EqualValues(t, 10+11+12+13+14+7, out.Recipients)

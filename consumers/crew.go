@@ -226,10 +226,3 @@ func (c *crew) see(all map[string][]byte) {
 	}
 	c.size, c.rank = len(members), slices.Index(members, c.cfg.Worker)
 }
-
-// Worker is one worker of the installation, as another sees it.
-type Worker struct {
-	Name    string    `json:"name"`
-	Started time.Time `json:"started"`
-	Alive   bool      `json:"alive"`
-}

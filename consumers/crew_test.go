@@ -250,7 +250,7 @@ func TestHealthIsShared(t *testing.T) {
 		require.False(t, usable(a))
 		time.Sleep(1200 * time.Millisecond)
 		require.False(t, usable(b), "known within a beat")
-		require.Equal(t, Tripped, b.acc.health.report().State)
+		require.Equal(t, models.Tripped, b.acc.health.report().State)
 		require.Equal(t, "answered 503", b.acc.health.report().Why)
 
 		time.Sleep(5 * time.Second)

@@ -37,7 +37,8 @@ type Engine struct {
 	metrics   *metrics
 	events    *eventQueue
 	shards    []*shard
-	takenOver atomic.Int64 // unix ms: when this worker last took over a shard
+	changed   chan struct{} // wakes tell
+	takenOver atomic.Int64  // unix ms: when this worker last took over a shard
 
 	background sync.WaitGroup  // settling of appends and outcomes
 	hard       context.Context // ends when waiting for running calls is over
@@ -54,7 +55,7 @@ type counts struct {
 // New builds an engine. Every account name must be valid and distinct.
 func New(store models.Store, broker models.Broker, accounts []Account, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
-	e := &Engine{cfg: cfg, log: cfg.Logger, store: store, broker: broker, byName: map[string]*account{},
+	e := &Engine{changed: make(chan struct{}, 1), cfg: cfg, log: cfg.Logger, store: store, broker: broker, byName: map[string]*account{},
 		batches: newCache[models.ID, *models.Batch](512), large: newCache[models.ID, *models.Batch](8),
 		ledgers: newCache[models.ID, []models.Entry](4096), worked: newCache[models.ID, struct{}](100_000)}
 	e.policy.cfg, e.policy.windows = &e.cfg, map[string]time.Duration{}
@@ -67,7 +68,7 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 			return nil, errors.New("consumers: account name " + a.Name + " is not valid or not unique")
 		}
 		acc := newAccount(a, &e.cfg, e.crew)
-		acc.health.changes, acc.health.slowest = e.crew.now, func(took time.Duration) bool { return e.slowBesideOthers(acc, took) }
+		acc.health.changes, acc.health.slowest = e.healthChanged, func(took time.Duration) bool { return e.slowBesideOthers(acc, took) }
 		e.accounts = append(e.accounts, acc)
 		e.byName[a.Name] = acc
 		e.policy.accounts = append(e.policy.accounts, a.Name)
@@ -132,6 +133,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 		e.journal.Follow(inner, orderPoll, func(err error) { e.log.Warn("orders could not be read", "err", err) })
 	})
 	helpers.Go(func() { e.crew.run(inner) })
+	helpers.Go(func() { e.tell(inner) })
 	helpers.Go(func() { e.summaries.run(inner) })
 	for range eventRunners {
 		helpers.Go(func() { e.events.run(inner) })
@@ -209,29 +211,6 @@ func (e *Engine) UserByName(ctx context.Context, name string) (models.User, erro
 
 // Pending is how many chunks are marked for a new summary.
 func (e *Engine) Pending() int { return e.summaries.pending() }
-
-// Report is what this process knows of one account.
-type Report struct {
-	Account models.Account
-	Health  Health
-	Counters
-	Rate     float64       // recipients accepted per second, lately
-	Answers  time.Duration // how long calls usually take; 0: not known
-	Reported time.Duration // within it nine of ten mails are delivered or otherwise reported on; 0: not known
-}
-
-// Reports tells of all accounts, in order of configuration.
-func (e *Engine) Reports() []Report {
-	out := make([]Report, 0, len(e.accounts))
-	for _, a := range e.accounts {
-		a.mu.Lock()
-		r := Report{Account: a.Account.Account, Counters: a.counters, Rate: a.pace.rate(time.Now()), Answers: a.latency}
-		a.mu.Unlock()
-		r.Health, r.Reported = e.state(a), e.flows.usual(a.Name)
-		out = append(out, r)
-	}
-	return out
-}
 
 // EventCounts says how many events were taken, and how many were refused
 // because they belong to no attempt of ours through that account, because they

@@ -413,9 +413,9 @@ func (e *Engine) countEvent(ev *models.Event, of *models.Entry) {
 	a := e.byName[ev.Account]
 	switch {
 	case ev.Kind == models.Delivered:
-		a.count(func(n *Counters) { n.Delivered++ })
+		a.count(func(n *models.Counters) { n.Delivered++ })
 	case ev.Kind.Failure():
-		a.count(func(n *Counters) { n.Failures++ })
+		a.count(func(n *models.Counters) { n.Failures++ })
 	case ev.Kind != models.Deferred:
 		return
 	}

@@ -9,23 +9,6 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// The states of an account's health.
-const (
-	Healthy  = "healthy"
-	HalfOpen = "half-open" // a few probes are let through
-	Tripped  = "open"      // calls failed; nothing goes there for the moment
-	Shut     = "shut"      // the provider refuses the account itself
-	Slowed   = "slowed"    // the provider asked to wait
-)
-
-// Health is an account's present health as this process sees it.
-type Health struct {
-	State string    `json:"state"`
-	Since time.Time `json:"since"`
-	Why   string    `json:"why,omitempty"`
-	Until time.Time `json:"until,omitzero"` // when it is tried again at the earliest
-}
-
 // health decides from the answers of calls whether an account is usable.
 type health struct {
 	cfg     *Config
@@ -125,7 +108,7 @@ func (h *health) hear(worker string, a *Ailment) {
 func (h *health) ailment() *Ailment {
 	r := h.own(time.Now())
 	switch r.State {
-	case Tripped, Shut, Slowed:
+	case models.Tripped, models.Shut, models.Slowed:
 		return &Ailment{State: r.State, Why: r.Why, Left: max(0, time.Until(r.Until))}
 	}
 	return nil
@@ -213,7 +196,7 @@ func (h *health) shut(until time.Time, why string) {
 	if !time.Now().Before(h.shutUntil) {
 		h.since = time.Now()
 	}
-	h.shutUntil, h.why, h.shutAs = until, why, Shut
+	h.shutUntil, h.why, h.shutAs = until, why, models.Shut
 	h.mu.Unlock()
 	h.changes()
 	h.cfg.Logger.Error("account refused by its provider", "account", h.breaker.Name(), "why", why, "until", until.UTC())
@@ -223,7 +206,7 @@ func (h *health) shut(until time.Time, why string) {
 func (h *health) silent(until time.Time, why string) {
 	h.mu.Lock()
 	h.since = time.Now()
-	h.shutUntil, h.why, h.shutAs = until, why, Tripped
+	h.shutUntil, h.why, h.shutAs = until, why, models.Tripped
 	h.mu.Unlock()
 	h.changes()
 	h.cfg.Logger.Error("account takes mail and is silent about it", "account", h.breaker.Name(), "why", why, "until", until.UTC())
@@ -240,10 +223,10 @@ func (h *health) slow(until time.Time, why string) {
 }
 
 // report is the present health, as this worker and the others find it.
-func (h *health) report() Health {
+func (h *health) report() models.Health {
 	now := time.Now()
 	out := h.own(now)
-	if out.State != Healthy {
+	if out.State != models.Healthy {
 		return out
 	}
 	h.mu.Lock()
@@ -257,20 +240,20 @@ func (h *health) report() Health {
 }
 
 // own is the health that this worker found out itself.
-func (h *health) own(now time.Time) Health {
+func (h *health) own(now time.Time) models.Health {
 	state := h.breaker.State()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := Health{State: Healthy, Since: h.since.UTC()}
+	out := models.Health{State: models.Healthy, Since: h.since.UTC()}
 	switch {
 	case now.Before(h.shutUntil):
 		out.State, out.Why, out.Until = h.shutAs, h.why, h.shutUntil.UTC()
 	case now.Before(h.slowUntil):
-		out.State, out.Why, out.Until = Slowed, h.why, h.slowUntil.UTC()
+		out.State, out.Why, out.Until = models.Slowed, h.why, h.slowUntil.UTC()
 	case state == gobreaker.StateOpen:
-		out.State, out.Why, out.Until = Tripped, h.why, h.openedAt.Add(h.cfg.BreakerOpen).UTC()
+		out.State, out.Why, out.Until = models.Tripped, h.why, h.openedAt.Add(h.cfg.BreakerOpen).UTC()
 	case state == gobreaker.StateHalfOpen:
-		out.State, out.Why = HalfOpen, h.why
+		out.State, out.Why = models.HalfOpen, h.why
 	}
 	return out
 }

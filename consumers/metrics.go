@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -144,7 +145,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	put(workDesc, float64(part.size))
 	for _, a := range e.accounts {
 		now := e.state(a)
-		for _, state := range []string{Healthy, HalfOpen, Tripped, Shut, Slowed, Offline, Draining} {
+		for _, state := range models.HealthStates {
 			v := 0.0
 			if now.State == state {
 				v = 1
@@ -165,22 +166,16 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	put(lateDesc, agenda.Seconds())
 }
 
-// The states that operators switch an account to.
-const (
-	Offline  = "offline"
-	Draining = "drain"
-)
-
 // state is an account's health, or what operators switched it to.
-func (e *Engine) state(a *account) Health {
+func (e *Engine) state(a *account) models.Health {
 	h := a.health.report()
 	s := e.journal.Rules().Account(a.Name)
 	switch s.Mode { //nolint:exhaustive // of accounts
 	case models.AccountOffline:
-		return Health{State: Offline, Since: s.Since, Why: s.Why}
+		return models.Health{State: models.Offline, Since: s.Since, Why: s.Why}
 	case models.AccountDrain:
-		if h.State == Healthy {
-			return Health{State: Draining, Since: s.Since, Why: s.Why}
+		if h.State == models.Healthy {
+			return models.Health{State: models.Draining, Since: s.Since, Why: s.Why}
 		}
 	}
 	return h
@@ -198,6 +193,9 @@ func (e *Engine) lags(now time.Time) (inbox, agenda time.Duration) {
 	}
 	return inbox, agenda
 }
+
+// recountKept is how long the result of a recount is kept.
+const recountKept = 7 * 24 * time.Hour
 
 // watchSums checks the newest batches all the time and keeps the gauges.
 func (e *Engine) watchSums(ctx context.Context) {
@@ -229,7 +227,12 @@ func (e *Engine) checkLately(ctx context.Context, now time.Time) error {
 		return err
 	}
 	e.metrics.difference.Set(float64(out.Differences))
-	if err := e.store.PutReport(ctx, CheckReport, "newest", out.report(now), 7*24*time.Hour); err != nil {
+	out.At = now.UTC()
+	raw, err := json.Marshal(out)
+	if err != nil {
+		return err
+	}
+	if err := e.store.PutReport(ctx, models.RecountReport, models.NewestRecount, raw, recountKept); err != nil {
 		return err
 	}
 	users, err := e.store.Users(ctx)
@@ -238,16 +241,12 @@ func (e *Engine) checkLately(ctx context.Context, now time.Time) error {
 	}
 	var unknown, doubled int64
 	for i := range users {
-		nodes, err := e.store.Nodes(ctx, users[i].ID, models.Day, models.DayOf(now).AddDate(0, 0, -1), models.DayOf(now).AddDate(0, 0, 1))
+		sum, err := models.Lately(ctx, e.store, users[i].ID, now)
 		if err != nil {
 			return err
 		}
-		for k := range nodes {
-			doubled += nodes[k].Summary.Doubled
-			for _, a := range nodes[k].Summary.Accounts {
-				unknown += a.Unknown
-			}
-		}
+		doubled += sum.Doubled
+		unknown += sum.Unknown()
 	}
 	e.metrics.unknown.Set(float64(unknown))
 	e.metrics.doubled.Set(float64(doubled))

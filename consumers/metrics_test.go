@@ -32,12 +32,12 @@ func TestMetrics(t *testing.T) {
 		for _, f := range all {
 			families[f.GetName()] = f
 		}
-		_, err = r.store.Report(t.Context(), CheckReport, "newest")
+		_, err = r.store.Report(t.Context(), models.RecountReport, models.NewestRecount)
 		return err == nil && value(families, "safedelivr_workers") == 1
 	}, patience, 10*time.Millisecond)
 	require.InDelta(t, 20, value(families, "safedelivr_attempt_recipients_total", "mg", "accepted"), 0)
 	require.InDelta(t, 20, value(families, "safedelivr_attempt_recipients_total", "sg", "unavailable"), 0)
-	require.InDelta(t, 1, value(families, "safedelivr_account_state", "mg", Healthy), 0)
+	require.InDelta(t, 1, value(families, "safedelivr_account_state", "mg", models.Healthy), 0)
 	require.InDelta(t, 20, value(families, "safedelivr_log_state_changes_total", "success", "unconfirmed"), 0)
 	require.InDelta(t, 0, value(families, "safedelivr_conservation_difference"), 0)
 	require.NotNil(t, families["safedelivr_accept_to_provider_seconds"])

@@ -21,7 +21,6 @@ const (
 	flowKept     = 90 // buckets
 	silenceLeast = 20 // recipients that must have been taken before silence means anything
 	learnLeast   = 50 // reports before an account's usual time is known
-	doorKind     = "door"
 	doorFresh    = 25 * time.Second
 )
 
@@ -206,7 +205,7 @@ func (e *Engine) listen(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		reports, err := e.store.Reports(ctx, doorKind)
+		reports, err := e.store.Reports(ctx, models.DoorReport)
 		if err != nil {
 			door.since = time.Time{}
 			continue

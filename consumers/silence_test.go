@@ -74,7 +74,7 @@ func TestSilence(t *testing.T) {
 			e.judgeSilence(e.byName["sg"], now, c.door)
 			require.Equal(t, c.want, usable(e, "sg"))
 			if !c.want {
-				require.Equal(t, Tripped, e.byName["sg"].health.report().State)
+				require.Equal(t, models.Tripped, e.byName["sg"].health.report().State)
 				require.Contains(t, e.byName["sg"].health.report().Why, "reported nothing")
 			}
 		})

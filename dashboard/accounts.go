@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -13,14 +14,14 @@ import (
 // that a page that opens knows the last minutes.
 const (
 	sampleEvery = time.Second
-	sampleKeep  = 180             // samples per account
-	rateOver    = 5 * time.Second // a rate is measured over so long
+	sampleKeep  = 180 // samples per account
 )
 
 // sample is what an account had done at a moment.
 type sample struct {
-	at                  time.Time
-	accepted, delivered int64
+	at       time.Time
+	accepted int64
+	rate     float64 // recipients accepted per second
 }
 
 // tracker remembers the last minutes of every account.
@@ -64,7 +65,7 @@ func (t *tracker) sample(ctx context.Context, now time.Time) {
 		if n := len(h); n > 0 && w.Accepted < h[n-1].accepted {
 			h = nil // a worker has left, and took its counters along
 		}
-		if h = append(h, sample{at: now, accepted: w.Accepted, delivered: w.Delivered}); len(h) > sampleKeep {
+		if h = append(h, sample{at: now, accepted: w.Accepted, rate: accounts[i].RateUsed}); len(h) > sampleKeep {
 			h = h[len(h)-sampleKeep:]
 		}
 		t.history[accounts[i].Name] = h
@@ -132,27 +133,10 @@ func (d *Dashboard) accountsNow() ([]accountNow, error) {
 	for i := range t.accounts {
 		a := t.accounts[i]
 		h := t.history[a.Name]
-		out[i] = accountNow{Account: a, Info: d.info(a.Name), Rate: rateOf(h), Hue: d.hue(a.Name), Hook: d.public.String() + "/webhooks/" + a.Name}
+		out[i] = accountNow{Account: a, Info: d.info(a.Name), Rate: a.RateUsed, Hue: d.hue(a.Name), Hook: d.public.String() + "/webhooks/" + a.Name}
 		out[i].Unheard = unheard(&a, &out[i].Info, h)
 	}
 	return out, nil
-}
-
-// rateOf is the rate over the last seconds of some samples.
-func rateOf(h []sample) float64 {
-	if len(h) < 2 {
-		return 0
-	}
-	last := h[len(h)-1]
-	first := last
-	for i := len(h) - 2; i >= 0 && last.at.Sub(h[i].at) <= rateOver; i-- {
-		first = h[i]
-	}
-	took := last.at.Sub(first.at).Seconds()
-	if took <= 0 {
-		return 0
-	}
-	return float64(last.accepted-first.accepted) / took
 }
 
 // flow returns the mails accepted per second by each account, over the last
@@ -171,7 +155,7 @@ func (d *Dashboard) flow(names []string) chart {
 			}
 		}
 	}
-	for _, at := range times[min(1, len(times)):] {
+	for _, at := range times {
 		c.X = append(c.X, float64(at.UnixMilli())/1000)
 	}
 	for _, name := range names {
@@ -179,10 +163,8 @@ func (d *Dashboard) flow(names []string) chart {
 		values := make([]float64, len(c.X))
 		for i := range h {
 			at := i + len(c.X) - len(h) // histories end together
-			if i > 0 && at >= 0 {
-				if took := h[i].at.Sub(h[i-1].at).Seconds(); took > 0 {
-					values[at] = float64(int64(float64(h[i].accepted-h[i-1].accepted)/took + .5))
-				}
+			if at >= 0 {
+				values[at] = math.Round(h[i].rate)
 			}
 		}
 		c.Series = append(c.Series, series{Label: name, Color: d.colour(name), Values: values})

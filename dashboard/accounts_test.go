@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -49,7 +50,9 @@ func TestWebhookSetUp(t *testing.T) {
 	require.Contains(t, text, "Nothing has arrived yet", "sg")
 	require.Contains(t, text, f.url+"/webhooks/sg")
 
-	f.accounts(func(a *service.Account) { a.Worker.Accepted, a.AnswerMS, a.ReportedMS = 10, 80, 2048 })
+	f.accounts(func(a *models.AccountState) {
+		a.Counters.Accepted, a.Answers, a.Reported = 10, 80*time.Millisecond, 2048*time.Millisecond
+	})
 	for _, ago := range []time.Duration{2 * unheardAfter, 0} {
 		f.board.tracker.sample(t.Context(), time.Now().Add(-ago))
 	}
@@ -60,7 +63,8 @@ func TestWebhookSetUp(t *testing.T) {
 	require.Contains(t, text, "2.0 s")
 	require.Contains(t, b.get("/settings").text, "although it took mail")
 
-	f.accounts(func(a *service.Account) { a.LastWebhook = time.Now() })
+	f.put(models.HeardReport, "mg", time.Now().UTC())
+	f.put(models.HeardReport, "sg", time.Now().UTC())
 	f.board.tracker.sample(t.Context(), time.Now())
 	require.NotContains(t, b.get("/providers").text, "No webhook has arrived yet")
 	require.Contains(t, b.get("/settings").text, "last verified post")

@@ -12,7 +12,7 @@ import (
 
 // operationsView is what runs, and what was ordered.
 type operationsView struct {
-	Check   *service.Check // the newest recount; nil: none was made lately
+	Check   *models.Recount // the newest recount; nil: none was made lately
 	Unknown service.Unknown
 	Holds   []service.Hold
 	Queues  []service.QueueView

@@ -2,14 +2,13 @@ package dashboard
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,19 +44,22 @@ type rig struct {
 	url     string
 	github  *simulator.GitHub
 
-	mu   *sync.Mutex
-	seen []service.Account
+	seen []models.AccountState
 }
 
-// accounts changes what is told of every account.
-func (f *rig) accounts(change func(*service.Account)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// accounts changes what a worker tells of every account.
+func (f *rig) accounts(change func(*models.AccountState)) {
 	for i := range f.seen {
-		w := *f.seen[i].Worker
-		f.seen[i].Worker = &w // the page may be reading the old one
 		change(&f.seen[i])
 	}
+	f.put(models.WorkerReport, "w", models.WorkerState{Started: time.Now().UTC(), Share: 1, Accounts: f.seen})
+}
+
+// put writes what another room would tell.
+func (f *rig) put(kind, name string, v any) {
+	raw, err := json.Marshal(v)
+	require.NoError(f, err)
+	require.NoError(f, f.store.PutReport(f.Context(), kind, name, raw, time.Hour))
 }
 
 func newRig(t *testing.T, gh *GitHub, users ...simulator.GitHubUser) *rig {
@@ -67,18 +69,14 @@ func newRig(t *testing.T, gh *GitHub, users ...simulator.GitHubUser) *rig {
 	store := &countingStore{Store: real}
 	broker, err := embedded.NewBroker([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
-	f := &rig{T: t, store: store, mu: &sync.Mutex{}, seen: []service.Account{
-		{Name: "mg", Kind: "mailgun", Weight: 1, Health: &service.Health{State: "open", Since: time.Now(), Why: `it answered <b>503</b>`}, Worker: &service.Counters{}},
-		{Name: "sg", Kind: "sendgrid", Weight: 1, Health: &service.Health{State: "healthy", Since: time.Now()}, Worker: &service.Counters{}}}}
-	f.service = service.New(service.Deps{Store: store, Broker: broker, Accounts: []string{"mg", "sg"}, Config: service.Config{SpoolDir: t.TempDir()},
-		Check: func(context.Context) (service.Check, error) {
-			return service.Check{At: time.Now(), Differences: 1}, nil
-		},
-		Health: func(context.Context) ([]service.Account, error) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			return slices.Clone(f.seen), nil
-		}})
+	now := time.Now().UTC()
+	f := &rig{T: t, store: store, seen: []models.AccountState{
+		{Name: "mg", Health: models.Health{State: models.Tripped, Since: now, Why: `it answered <b>503</b>`}},
+		{Name: "sg", Health: models.Health{State: models.Healthy, Since: now}}}}
+	f.accounts(func(*models.AccountState) {})
+	f.put(models.RecountReport, models.NewestRecount, models.Recount{At: now, Differences: 1})
+	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: service.Config{SpoolDir: t.TempDir()},
+		Accounts: []models.Account{{Name: "mg", Kind: "mailgun", Weight: 1}, {Name: "sg", Kind: "sendgrid", Weight: 1}}})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }))
 	f.url = "http://" + server.Listener.Addr().String()
 	if gh != nil {

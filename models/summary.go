@@ -1,6 +1,9 @@
 package models
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Summary holds the counts of some logs: of a chunk, a batch, or a span of a
 // user's time. It is always the result of counting, overwritten and never added
@@ -43,6 +46,14 @@ func (s *Summary) Touched() int64 { return s.Accepted - s.Untried }
 // Balanced reports whether the sum adds up.
 func (s *Summary) Balanced() bool {
 	return s.Accepted == s.Queued+s.Success+s.Failed+s.Cancelled
+}
+
+// Unknown counts the mails of which nobody knows whether an account took them.
+func (s *Summary) Unknown() (n int64) {
+	for _, a := range s.Accounts {
+		n += a.Unknown
+	}
+	return n
 }
 
 // Add adds o into s, versions too.
@@ -228,4 +239,15 @@ func SpanOf(user string, l Level, t time.Time) Span {
 type Node struct {
 	Span    Span
 	Summary Summary
+}
+
+// Lately sums what a user's batches of today and yesterday (UTC) came to.
+func Lately(ctx context.Context, store SummaryStore, user string, now time.Time) (Summary, error) {
+	today := DayOf(now)
+	nodes, err := store.Nodes(ctx, user, Day, today.AddDate(0, 0, -1), today.AddDate(0, 0, 1))
+	var sum Summary
+	for i := range nodes {
+		sum.Add(&nodes[i].Summary)
+	}
+	return sum, err
 }

@@ -2,6 +2,9 @@ package service
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -16,41 +19,101 @@ type Account struct {
 	Rate        float64            `json:"rate_per_second,omitempty"`
 	ChunkLimit  int                `json:"chunk_limit"`
 	Events      models.EventSource `json:"events"`
-	Health      *Health            `json:"health"` // null where no worker has reported
-	Worker      *Counters          `json:"worker,omitempty"`
+	Health      *models.Health     `json:"health"` // null where no worker has reported
+	Worker      *models.Counters   `json:"worker,omitempty"`
 	RateUsed    float64            `json:"rate_used"`                    // recipients accepted per second, over the last seconds
 	AnswerMS    float64            `json:"answer_ms,omitempty"`          // how long calls usually take; 0: not known
 	ReportedMS  float64            `json:"reported_within_ms,omitempty"` // nine of ten mails are delivered, or otherwise reported on, within it; 0: not known
 	LastWebhook time.Time          `json:"last_webhook_at,omitzero"`     // when a verified post came last, to ten seconds
 }
 
-// Health is an account's present health.
-type Health struct {
-	State string    `json:"state"`
-	Since time.Time `json:"since"`
-	Why   string    `json:"why,omitempty"`
-	Until time.Time `json:"until,omitzero"`
-}
-
-// Counters is what the worker behind Health did since it started.
-type Counters struct {
-	Calls     int64 `json:"calls"`
-	Accepted  int64 `json:"accepted"`
-	Refused   int64 `json:"refused"`
-	Unknown   int64 `json:"unknown"`
-	Delivered int64 `json:"delivered"`
-	Failures  int64 `json:"failures"`
-	Inflight  int64 `json:"inflight"`
-}
-
-// Accounts tells of all provider accounts.
+// Accounts tells of all provider accounts: how the workers find them, and when
+// each posted last. Of several workers' views the worst is told.
 func (s *Service) Accounts(ctx context.Context) ([]Account, error) {
-	accounts, err := s.health(ctx)
+	out := make([]Account, 0, len(s.accounts))
+	byName := map[string]*Account{}
+	for i := range s.accounts {
+		a := &s.accounts[i]
+		out = append(out, Account{Name: a.Name, Kind: a.Kind, Weight: a.Weight, Concurrency: a.Concurrency, Rate: a.Rate, ChunkLimit: a.ChunkLimit, Events: a.Events})
+		byName[a.Name] = &out[i] // it has room for all
+	}
+	workers, err := s.workerStates(ctx)
 	if err != nil {
 		return nil, storeError("read accounts", err)
 	}
-	if accounts == nil {
-		accounts = []Account{}
+	for _, w := range workers {
+		for i := range w.Accounts {
+			if a := byName[w.Accounts[i].Name]; a != nil {
+				a.see(&w.Accounts[i])
+			}
+		}
 	}
-	return accounts, nil
+	heard, err := s.store.Reports(ctx, models.HeardReport)
+	if err != nil {
+		return nil, storeError("read accounts", err)
+	}
+	for name, raw := range heard {
+		if a := byName[name]; a != nil {
+			if err := json.Unmarshal(raw, &a.LastWebhook); err != nil {
+				s.log.Warn("time of the last webhook cannot be read", "provider", name, "err", err)
+			}
+		}
+	}
+	return out, nil
+}
+
+// see takes in what a worker says of the account.
+func (a *Account) see(w *models.AccountState) {
+	if a.Health == nil || slices.Index(models.HealthStates, w.Health.State) > slices.Index(models.HealthStates, a.Health.State) {
+		a.Health = &w.Health
+	}
+	if a.Worker == nil {
+		a.Worker = &models.Counters{}
+	}
+	a.Worker.Add(w.Counters)
+	a.RateUsed += w.Rate
+	a.AnswerMS, a.ReportedMS = max(a.AnswerMS, milliseconds(w.Answers)), max(a.ReportedMS, milliseconds(w.Reported))
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// Worker is one process that hands mail over.
+type Worker struct {
+	Name    string    `json:"name"`
+	Started time.Time `json:"started,omitzero"`
+	Share   float64   `json:"share"` // of every account's rate and concurrency; 0 while it may use none
+}
+
+// Workers lists the workers that reported lately, by name.
+func (s *Service) Workers(ctx context.Context, who Caller) ([]Worker, error) {
+	if err := who.operates(); err != nil {
+		return nil, err
+	}
+	workers, err := s.workerStates(ctx)
+	if err != nil {
+		return nil, storeError("read workers", err)
+	}
+	out := []Worker{}
+	for _, name := range slices.Sorted(maps.Keys(workers)) {
+		out = append(out, Worker{Name: name, Started: workers[name].Started, Share: workers[name].Share})
+	}
+	return out, nil
+}
+
+// workerStates reads what the workers tell of themselves, by name.
+func (s *Service) workerStates(ctx context.Context) (map[string]*models.WorkerState, error) {
+	reports, err := s.store.Reports(ctx, models.WorkerReport)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]*models.WorkerState{}
+	for name, raw := range reports {
+		var w models.WorkerState
+		if err := json.Unmarshal(raw, &w); err != nil {
+			s.log.Warn("report of a worker cannot be read", "worker", name, "err", err)
+			continue
+		}
+		out[name] = &w
+	}
+	return out, nil
 }

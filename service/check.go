@@ -2,6 +2,8 @@ package service
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"sync"
 	"time"
 
@@ -10,32 +12,23 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Check is the result of a recount of sums from the ledgers.
-type Check struct {
-	At          time.Time `json:"at"`
-	Users       int       `json:"users"`
-	Batches     int       `json:"batches"`
-	Chunks      int       `json:"chunks"`
-	Recipients  int64     `json:"recipients"`
-	Days        int       `json:"days"`
-	Differences int       `json:"differences"` // sums that are not what the recount says
-	Repaired    int       `json:"repaired"`
-}
-
 // LastCheck is the newest recount that workers made by themselves, of what was
 // accepted in the minutes before it. Not found where none was made lately.
-func (s *Service) LastCheck(ctx context.Context, who Caller) (Check, error) {
+func (s *Service) LastCheck(ctx context.Context, who Caller) (out models.Recount, err error) {
 	if err := who.operates(); err != nil {
-		return Check{}, err
+		return out, err
 	}
-	if s.check == nil {
-		return Check{}, notFound()
+	raw, err := s.store.Report(ctx, models.RecountReport, models.NewestRecount)
+	if errors.Is(err, models.ErrNotFound) {
+		return out, notFound()
 	}
-	c, err := s.check(ctx)
+	if err == nil {
+		err = json.Unmarshal(raw, &out)
+	}
 	if err != nil {
-		return Check{}, storeError("read the newest check", err)
+		return out, storeError("read the newest recount", err)
 	}
-	return c, nil
+	return out, nil
 }
 
 // Unknown counts the mails whose outcome nobody knows.
@@ -77,16 +70,11 @@ func (s *Service) countUnknown(ctx context.Context, now time.Time) (Unknown, err
 	g.SetLimit(usersAsked)
 	for i := range users[:min(len(users), maxUsers)] {
 		g.Go(func() error {
-			nodes, err := s.store.Nodes(ctx, users[i].ID, models.Day, models.DayOf(now).AddDate(0, 0, -1), models.DayOf(now).AddDate(0, 0, 1))
-			n := int64(0)
-			for k := range nodes {
-				for _, a := range nodes[k].Summary.Accounts {
-					n += a.Unknown
-				}
-			}
+			sum, err := models.Lately(ctx, s.store, users[i].ID, now)
 			mu.Lock()
 			defer mu.Unlock()
-			if out.Mails += n; n > 0 {
+			if n := sum.Unknown(); n > 0 {
+				out.Mails += n
 				out.Users++
 			}
 			return err

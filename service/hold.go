@@ -43,3 +43,12 @@ func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repea
 	})
 	return lifted, err
 }
+
+// HoldOld holds everything that was accepted before now.
+func (s *Service) HoldOld(ctx context.Context, who Caller, why string) error {
+	if err := who.operates(); err != nil {
+		return err
+	}
+	_, err := s.order(ctx, who, &models.Control{Action: models.HoldOld, Before: time.Now().UTC(), Why: why}, nil)
+	return err
+}

@@ -352,26 +352,3 @@ func brokerError(err error) error {
 	}
 	return Fail(Unavailable, "broker_unavailable", "The broker cannot be reached; repeat the request.").After(5).Because(err)
 }
-
-// Worker is one process that hands mail over.
-type Worker struct {
-	Name    string    `json:"name"`
-	Started time.Time `json:"started,omitzero"`
-	Share   float64   `json:"share"` // of every account's rate and concurrency
-}
-
-// Workers lists the workers that reported lately.
-func (s *Service) Workers(ctx context.Context, who Caller) ([]Worker, error) {
-	if err := who.operates(); err != nil {
-		return nil, err
-	}
-	out := []Worker{}
-	if s.workers == nil {
-		return out, nil
-	}
-	all, err := s.workers(ctx)
-	if err != nil {
-		return nil, storeError("read workers", err)
-	}
-	return append(out, all...), nil
-}

@@ -21,7 +21,7 @@ func TestSenders(t *testing.T) {
 	broker, err := embedded.NewBroker([]string{"sg"}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
-	s := New(Deps{Store: store, Broker: broker, Accounts: []string{"sg"}, Config: Config{SpoolDir: t.TempDir()}})
+	s := New(Deps{Store: store, Broker: broker, Accounts: []models.Account{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}})
 	t.Cleanup(s.Close)
 	for _, u := range []models.User{{ID: "aaaa", Name: "ada"}, {ID: "gh7", Name: "octo"}} {
 		u.Created = time.Now().UTC()

@@ -66,11 +66,8 @@ func (c Config) withDefaults() Config {
 type Deps struct {
 	Store    models.Store
 	Broker   models.Broker
-	Accounts []string                                 // names of the configured accounts
-	Health   func(context.Context) ([]Account, error) // tells of all accounts and their present health
-	Workers  func(context.Context) ([]Worker, error)  // tells of all workers; nil where nobody asks
-	Check    func(context.Context) (Check, error)     // the newest recount, models.ErrNotFound where there is none; nil where nobody asks
-	Journal  *models.Journal                          // the process's follower of orders; nil: one of its own
+	Accounts []models.Account // that are configured
+	Journal  *models.Journal  // the process's follower of orders; nil: one of its own
 	Config   Config
 }
 
@@ -81,13 +78,11 @@ type Service struct {
 	log      *slog.Logger
 	store    models.Store
 	broker   models.Broker
-	health   func(context.Context) ([]Account, error)
-	known    map[string]bool // account names
+	accounts []models.Account
+	known    map[string]bool // their names
 	keys     keyCache
 	uses     uses
 	journal  *models.Journal
-	workers  func(context.Context) ([]Worker, error)
-	check    func(context.Context) (Check, error)
 	users    kept[[]models.User]
 	unknown  kept[Unknown]
 	announce map[models.Lane]*announcer // bulk never holds up urgent
@@ -99,13 +94,13 @@ type Service struct {
 // New builds the service; Close ends it.
 func New(d Deps) *Service {
 	cfg := d.Config.withDefaults()
-	s := &Service{cfg: cfg, log: cfg.Logger, store: d.Store, broker: d.Broker, health: d.Health, known: map[string]bool{},
-		announce: map[models.Lane]*announcer{}, tallies: map[models.Lane]*tally{}, journal: d.Journal, workers: d.Workers, check: d.Check}
+	s := &Service{cfg: cfg, log: cfg.Logger, store: d.Store, broker: d.Broker, accounts: d.Accounts, known: map[string]bool{},
+		announce: map[models.Lane]*announcer{}, tallies: map[models.Lane]*tally{}, journal: d.Journal}
 	if s.journal == nil {
 		s.journal = models.NewJournal(d.Store)
 	}
-	for _, n := range d.Accounts {
-		s.known[n] = true
+	for i := range d.Accounts {
+		s.known[d.Accounts[i].Name] = true
 	}
 	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
 		s.announce[lane] = newAnnouncer(d.Broker, cfg.Logger)

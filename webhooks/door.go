@@ -16,7 +16,6 @@ import (
 // looked up by the workers.
 
 const (
-	doorKind  = "door"
 	doorBeat  = 10 * time.Second
 	doorKept  = 30 * 24 * time.Hour
 	doorSlack = 15 * time.Second // a soft stop takes some time between shutting the door and the last beat
@@ -67,7 +66,7 @@ func (s *Server) Watch(ctx context.Context, store Reports, name string) {
 			// It is open until about now: the gap begins here.
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			w.write(last, doorKind, name, time.Now().UTC(), doorKept)
+			w.write(last, models.DoorReport, name, time.Now().UTC(), doorKept)
 			w.heard(last, &s.heard)
 			return
 		}
@@ -85,7 +84,7 @@ type watch struct {
 func (w *watch) look(ctx context.Context, s *Server, now time.Time) {
 	before := w.last
 	if before.IsZero() {
-		open, err := w.store.Reports(ctx, doorKind)
+		open, err := w.store.Reports(ctx, models.DoorReport)
 		if err != nil {
 			return // looked at with the next beat: until then the gap goes on
 		}
@@ -106,7 +105,7 @@ func (w *watch) look(ctx context.Context, s *Server, now time.Time) {
 		s.lapse.note(to)
 		return
 	}
-	if w.write(ctx, doorKind, w.name, now, doorKept) {
+	if w.write(ctx, models.DoorReport, w.name, now, doorKept) {
 		w.last = now
 	}
 }

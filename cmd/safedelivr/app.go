@@ -102,6 +102,12 @@ func openAccounts(cfg *config.Config, log *slog.Logger) ([]consumers.Account, er
 	return out, errors.Join(mistakes...)
 }
 
+func closeAccounts(accounts []consumers.Account) {
+	for i := range accounts {
+		accounts[i].Provider.Close()
+	}
+}
+
 // evidenceWindow is how long an unknown outcome at an account waits for evidence.
 // Where nobody has said it, a provider that can be asked for its events gets the
 // time to know them.
@@ -126,7 +132,6 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 	if a.store, err = openStore(ctx, cfg, log); err != nil {
 		return a, err
 	}
-	names := cfg.AccountNames()
 	if a.broker, err = openBroker(ctx, cfg, log); err != nil {
 		return a, err
 	}
@@ -139,8 +144,11 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 			return a, err
 		}
 	}
-	a.service = service.New(service.Deps{Store: a.store, Broker: a.broker, Accounts: names, Health: a.reports, Journal: a.journal,
-		Workers: a.workers, Check: a.newestCheck, Config: a.serviceConfig()})
+	about := make([]models.Account, 0, len(a.accounts))
+	for i := range a.accounts {
+		about = append(about, a.accounts[i].Account)
+	}
+	a.service = service.New(service.Deps{Store: a.store, Broker: a.broker, Accounts: about, Journal: a.journal, Config: a.serviceConfig()})
 	mux := http.NewServeMux()
 	if cfg.Has("webhooks") {
 		var hooks []webhooks.Account
@@ -225,9 +233,6 @@ func (a *app) serve(ctx context.Context) error {
 	if a.hooks != nil {
 		aside.Go(func() { a.hooks.Watch(work, a.store, a.cfg.Worker) })
 	}
-	if a.engine != nil {
-		aside.Go(func() { a.report(work) })
-	}
 	a.log.Info("serving", "listen", a.addr(), "roles", strings.Join(a.cfg.Roles, ","), "accounts", strings.Join(a.cfg.AccountNames(), ","),
 		"store", storeName(a.cfg), "broker", brokerName(a.cfg), "version", version())
 	var err error
@@ -283,9 +288,7 @@ func (a *app) close() {
 	if a.service != nil {
 		a.service.Close()
 	}
-	for _, acc := range a.accounts {
-		acc.Provider.Close()
-	}
+	closeAccounts(a.accounts)
 	if a.broker != nil {
 		if err := a.broker.Close(); err != nil {
 			a.log.Warn("broker not closed cleanly", "err", err)

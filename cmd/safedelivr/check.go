@@ -10,48 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/consumers"
-	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
 )
-
-// withEngine runs f on an engine that is not started: that of the process that
-// serves, or one on the configured backends.
-func (c *cli) withEngine(ctx context.Context, f func(context.Context, *consumers.Engine) error) error {
-	if c.engine != nil {
-		return f(ctx, c.engine)
-	}
-	if c.store != nil {
-		return errors.New("the process that holds the data folder has not the role worker")
-	}
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	log := c.logger(&cfg)
-	accounts, err := openAccounts(&cfg, log)
-	if err != nil {
-		return err
-	}
-	store, err := openStore(ctx, &cfg, log)
-	if errors.Is(err, embedded.ErrInUse) {
-		return c.handOver(ctx, &cfg)
-	}
-	if err != nil {
-		return err
-	}
-	broker, err := openBroker(ctx, &cfg, log)
-	if err != nil {
-		return errors.Join(err, store.Close())
-	}
-	engine, err := consumers.New(store, broker, accounts, engineConfig(&cfg, log))
-	if err == nil {
-		err = f(ctx, engine)
-	}
-	for _, a := range accounts {
-		a.Provider.Close()
-	}
-	return errors.Join(err, broker.Close(), store.Close())
-}
 
 func (c *cli) checkCommand() *cobra.Command {
 	var o consumers.CheckOptions
@@ -81,7 +41,7 @@ func (c *cli) checkCommand() *cobra.Command {
 						fmt.Fprintln(c.out, d)
 					}
 				}
-				o.Progress = progress(c, func(n consumers.Checked) string {
+				o.Progress = progress(c, func(n models.Recount) string {
 					return fmt.Sprintf("checked %d batches, %d recipients; %d differences", n.Batches, n.Recipients, n.Differences)
 				})
 				out, err := e.Check(ctx, o)
@@ -176,56 +136,4 @@ func parseSince(s string) (time.Time, error) {
 		}
 	}
 	return time.Time{}, fmt.Errorf("%q is no time: want a duration like 24h, a day like 2026-01-31, or a time like 2026-01-31T12:00:00Z", s)
-}
-
-func (c *cli) holdCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "hold", Short: "What is held after a restore", Long: "After a restore from a backup, `serve --after-restore` holds all mail that was accepted before: the backup does not\n" +
-		"know what went out since it was made. Look at it, cancel what must not go out, and lift the hold."}
-	cmd.AddCommand(
-		&cobra.Command{
-			Use: "list", Short: "List the holds", Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				return c.withStore(cmd.Context(), func(ctx context.Context, s models.Store) error {
-					j := models.NewJournal(s)
-					if err := j.Sync(ctx); err != nil {
-						return err
-					}
-					holds := j.Rules().Holds()
-					for _, h := range holds {
-						fmt.Fprintf(c.out, "mail accepted before %s is held since %s, by %s\n", h.Before.UTC().Format(time.RFC3339), h.At.UTC().Format(time.RFC3339), h.By)
-					}
-					if len(holds) == 0 {
-						fmt.Fprintln(c.out, "nothing is held")
-					}
-					return nil
-				})
-			},
-		},
-		&cobra.Command{
-			Use: "lift", Short: "Let everything that is held go out", Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				return c.withStore(cmd.Context(), func(ctx context.Context, s models.Store) error {
-					order := models.Control{Action: models.LiftHolds, By: operator().By}
-					done, err := models.NewJournal(s).Append(ctx, &order, func(r *models.Rules) bool { return len(r.Holds()) > 0 })
-					if err != nil {
-						return err
-					}
-					if done {
-						fmt.Fprintln(c.out, "lifted: what was held goes out within a minute")
-					} else {
-						fmt.Fprintln(c.out, "nothing is held")
-					}
-					return nil
-				})
-			},
-		},
-	)
-	return cmd
-}
-
-// holdRestored holds everything that was accepted before now.
-func holdRestored(ctx context.Context, j *models.Journal) error {
-	order := models.Control{Action: models.HoldOld, By: operator().By, Before: time.Now().UTC(), Why: "restored from a backup"}
-	_, err := j.Append(ctx, &order, nil)
-	return err
 }

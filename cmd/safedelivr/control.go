@@ -11,39 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
-
-// withService runs f on the use cases of the configured store and broker, or of
-// the process that holds them.
-func (c *cli) withService(ctx context.Context, f func(context.Context, *service.Service) error) error {
-	if c.service != nil {
-		return told(f(ctx, c.service))
-	}
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	log := c.logger(&cfg)
-	store, err := openStore(ctx, &cfg, log)
-	if errors.Is(err, embedded.ErrInUse) {
-		return c.handOver(ctx, &cfg)
-	}
-	if err != nil {
-		return err
-	}
-	broker, err := openBroker(ctx, &cfg, log)
-	if err != nil {
-		return errors.Join(err, store.Close())
-	}
-	svc := service.New(service.Deps{Store: store, Broker: broker, Accounts: cfg.AccountNames(), Config: service.Config{Recheck: cfg.Times.Recheck},
-		Workers: func(ctx context.Context) ([]service.Worker, error) { return workersOf(ctx, store) }})
-	err = told(f(ctx, svc))
-	svc.Close()
-	return errors.Join(err, broker.Close(), store.Close())
-}
 
 // told turns an error of a use case into what a person reads.
 func told(err error) error {

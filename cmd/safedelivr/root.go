@@ -11,9 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/config"
-	"github.com/safedelivr/safedelivr/consumers"
-	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
 )
 
 // streams are where commands write.
@@ -24,9 +21,7 @@ type cli struct {
 	streams
 	environ    []string // nil: the process's own
 	args       []string
-	store      models.Store      // of the process that runs a handed-over command; else nil
-	service    *service.Service  // the same
-	engine     *consumers.Engine // the same; nil without the role worker
+	app        *app // the process that runs a handed-over command; else nil
 	configFile string
 }
 
@@ -37,10 +32,7 @@ func run(ctx context.Context, args []string, s streams, environ []string) int {
 
 // runOn executes a command line in a process that serves already, if a is not nil.
 func runOn(ctx context.Context, args []string, s streams, environ []string, a *app) int {
-	c := &cli{streams: s, environ: environ, args: args}
-	if a != nil {
-		c.store, c.service, c.engine = a.store, a.service, a.engine
-	}
+	c := &cli{streams: s, environ: environ, args: args, app: a}
 	root := &cobra.Command{
 		Use:           "safedelivr",
 		Short:         "An email gateway that fails over between providers, and loses and doubles nothing",

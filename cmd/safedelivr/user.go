@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -25,26 +24,6 @@ func (c *cli) env() []string {
 }
 
 var userNames = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
-
-// withStore runs f on the configured store.
-func (c *cli) withStore(ctx context.Context, f func(context.Context, models.Store) error) error {
-	if c.store != nil {
-		return f(ctx, c.store)
-	}
-	cfg, err := c.load()
-	if err != nil {
-		return err
-	}
-	store, err := openStore(ctx, &cfg, c.logger(&cfg))
-	if errors.Is(err, embedded.ErrInUse) {
-		return c.handOver(ctx, &cfg)
-	}
-	if err != nil {
-		return err
-	}
-	err = f(ctx, store)
-	return errors.Join(err, store.Close())
-}
 
 // sendersCommand shows or sets as whom a user may send.
 func (c *cli) sendersCommand() *cobra.Command {

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+func (c *cli) holdCommand() *cobra.Command {
+	var why string
+	lift := &cobra.Command{
+		Use: "lift", Short: "Let everything that is held go out", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				lifted, err := svc.LiftHolds(ctx, operator(), why, service.Repeat{})
+				switch {
+				case err != nil:
+					return err
+				case lifted:
+					fmt.Fprintln(c.out, "lifted: what was held goes out within a minute")
+				default:
+					fmt.Fprintln(c.out, "nothing is held")
+				}
+				return nil
+			})
+		},
+	}
+	lift.Flags().StringVar(&why, "why", "", "for the audit trail")
+	cmd := &cobra.Command{Use: "hold", Short: "What is held after a restore", Long: "After a restore from a backup, `serve --after-restore` holds all mail that was accepted before: the backup does not\n" +
+		"know what went out since it was made. Look at it, cancel what must not go out, and lift the hold."}
+	cmd.AddCommand(lift, &cobra.Command{
+		Use: "list", Short: "List the holds", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				holds, err := svc.Holds(ctx, operator())
+				if err != nil {
+					return err
+				}
+				for _, h := range holds {
+					fmt.Fprintf(c.out, "mail accepted before %s is held since %s, by %s\n", h.Before.UTC().Format(time.RFC3339), h.At.UTC().Format(time.RFC3339), h.By)
+				}
+				if len(holds) == 0 {
+					fmt.Fprintln(c.out, "nothing is held")
+				}
+				return nil
+			})
+		},
+	})
+	return cmd
+}

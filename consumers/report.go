@@ -1,0 +1,72 @@
+package consumers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// A worker tells how it is and how it finds the accounts, for the API and the
+// dashboard, wherever they run.
+
+const (
+	reportEvery = time.Second
+	reportKept  = 15 * time.Second
+)
+
+// State is what this worker tells.
+func (e *Engine) State() models.WorkerState {
+	out := models.WorkerState{Started: e.cfg.started, Accounts: make([]models.AccountState, 0, len(e.accounts))}
+	if part, ok := e.crew.share(); ok {
+		out.Share = 1 / float64(part.size)
+	}
+	for _, a := range e.accounts {
+		a.mu.Lock()
+		s := models.AccountState{Name: a.Name, Counters: a.counters, Rate: a.pace.rate(time.Now()), Answers: a.latency}
+		a.mu.Unlock()
+		s.Health, s.Reported = e.state(a), e.flows.usual(a.Name)
+		out.Accounts = append(out.Accounts, s)
+	}
+	return out
+}
+
+// tell writes it down whenever something has changed, until ctx ends; then it
+// takes it away.
+func (e *Engine) tell(ctx context.Context) {
+	t := time.NewTicker(reportEvery)
+	defer t.Stop()
+	var last []byte
+	var written time.Time
+	for {
+		raw, err := json.Marshal(e.State())
+		if err == nil && (!bytes.Equal(raw, last) || time.Since(written) > reportKept/3) {
+			if err = e.store.PutReport(ctx, models.WorkerReport, e.cfg.Worker, raw, reportKept); err == nil {
+				last, written = raw, time.Now()
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			e.log.Warn("what this worker sees is not written down", "err", err)
+		}
+		select {
+		case <-t.C:
+		case <-e.changed:
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			_ = e.store.PutReport(last, models.WorkerReport, e.cfg.Worker, nil, 0) // it ends by itself otherwise
+			return
+		}
+	}
+}
+
+// healthChanged tells the other workers and all who look, at once.
+func (e *Engine) healthChanged() {
+	e.crew.now()
+	select {
+	case e.changed <- struct{}{}:
+	default:
+	}
+}

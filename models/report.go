@@ -1,0 +1,107 @@
+package models
+
+import "time"
+
+// What one room tells the others about itself, by the kind of report
+// (Store.PutReport). All are JSON.
+const (
+	// WorkerReport is a WorkerState, by worker. It ends soon after its worker.
+	WorkerReport = "worker"
+	// RecountReport is the newest Recount that workers made by themselves, under
+	// NewestRecount.
+	RecountReport = "recount"
+	NewestRecount = "newest"
+	// DoorReport is when the door for webhooks was open last, a time, by process.
+	DoorReport = "door"
+	// HeardReport is when a verified post came last, a time, by account.
+	HeardReport = "heard"
+	// GapReport is a Gap: when the door for webhooks was shut, so that what was
+	// reported meanwhile is looked up.
+	GapReport = "gap"
+)
+
+// How long some of them are kept.
+const (
+	HeardKept = 400 * 24 * time.Hour
+	GapKept   = 30 * 24 * time.Hour
+)
+
+// Gap is a time in which posts of providers may have been lost.
+type Gap struct {
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to"`
+	Asked int       `json:"asked,omitempty"` // how often it was looked up
+}
+
+// WorkerState is how a worker is and how it sees the accounts.
+type WorkerState struct {
+	Started  time.Time      `json:"started"`
+	Share    float64        `json:"share"` // of every account's rate and concurrency; 0 while it may use none
+	Accounts []AccountState `json:"accounts"`
+}
+
+// AccountState is what a worker knows of an account.
+type AccountState struct {
+	Name     string        `json:"name"`
+	Health   Health        `json:"health"`
+	Counters Counters      `json:"counters"`
+	Rate     float64       `json:"rate"`     // recipients accepted per second, over the last seconds
+	Answers  time.Duration `json:"answers"`  // how long calls usually take; 0: not known
+	Reported time.Duration `json:"reported"` // within it nine of ten mails are delivered or otherwise reported on; 0: not known
+}
+
+// The states of an account's health, from good to bad.
+const (
+	Healthy  = "healthy"
+	Draining = "drain"     // an operator gives it only what no other may take
+	HalfOpen = "half-open" // a few probes are let through
+	Slowed   = "slowed"    // the provider asked to wait
+	Tripped  = "open"      // calls failed; nothing goes there for the moment
+	Shut     = "shut"      // the provider refuses the account itself
+	Offline  = "offline"   // an operator took it off
+)
+
+// HealthStates lists them in that order.
+var HealthStates = []string{Healthy, Draining, HalfOpen, Slowed, Tripped, Shut, Offline}
+
+// Health is an account's present health.
+type Health struct {
+	State string    `json:"state"`
+	Since time.Time `json:"since"`
+	Why   string    `json:"why,omitempty"`
+	Until time.Time `json:"until,omitzero"` // when it is tried again at the earliest
+}
+
+// Counters count what a worker did through an account since it started.
+type Counters struct {
+	Calls     int64 `json:"calls"`
+	Accepted  int64 `json:"accepted"` // recipients
+	Refused   int64 `json:"refused"`  // recipients
+	Unknown   int64 `json:"unknown"`  // recipients
+	Delivered int64 `json:"delivered"`
+	Failures  int64 `json:"failures"` // reported by events
+	Inflight  int64 `json:"inflight"` // calls
+}
+
+// Add adds what another worker did.
+func (c *Counters) Add(o Counters) {
+	c.Calls += o.Calls
+	c.Accepted += o.Accepted
+	c.Refused += o.Refused
+	c.Unknown += o.Unknown
+	c.Delivered += o.Delivered
+	c.Failures += o.Failures
+	c.Inflight += o.Inflight
+}
+
+// Recount is what a recount of sums from the ledgers found, so far.
+type Recount struct {
+	At          time.Time `json:"at,omitzero"` // when it was made; zero while it is being made
+	Users       int       `json:"users"`
+	Batches     int       `json:"batches"`
+	Chunks      int       `json:"chunks"`
+	Recipients  int64     `json:"recipients"`
+	Days        int       `json:"days"`
+	Differences int       `json:"differences"` // sums that are not what the recount says
+	Repaired    int       `json:"repaired"`
+}

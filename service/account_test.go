@@ -1,0 +1,58 @@
+package service
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestAccountsOfSeveralWorkers: what the workers did adds up, and of their views
+// the worst is told; a worker that has left is told of no more.
+func TestAccountsOfSeveralWorkers(t *testing.T) {
+	t.Parallel()
+	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	broker, err := embedded.NewBroker([]string{"sg", "mg"}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	s := New(Deps{Store: store, Broker: broker, Accounts: []models.Account{{Name: "sg"}, {Name: "mg"}}})
+	t.Cleanup(s.Close)
+	began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	tell := func(worker, state string, share float64, accepted int64) {
+		raw, err := json.Marshal(models.WorkerState{Started: began, Share: share, Accounts: []models.AccountState{
+			{Name: "sg", Health: models.Health{State: state}, Counters: models.Counters{Accepted: accepted}, Rate: 2, Answers: time.Duration(accepted) * time.Millisecond},
+			{Name: "gone", Health: models.Health{State: models.Shut}}}})
+		require.NoError(t, err)
+		require.NoError(t, store.PutReport(t.Context(), models.WorkerReport, worker, raw, time.Hour))
+	}
+	tell("b", models.Healthy, 0.5, 7)
+	tell("a", models.Tripped, 0.5, 5)
+	tell("c", models.HalfOpen, 0, 1)
+	require.NoError(t, store.PutReport(t.Context(), models.WorkerReport, "torn", []byte(`{`), time.Hour))
+
+	accounts, err := s.Accounts(t.Context())
+	require.NoError(t, err)
+	require.Len(t, accounts, 2, "those that are configured")
+	require.Equal(t, models.Tripped, accounts[0].Health.State)
+	require.EqualValues(t, 13, accounts[0].Worker.Accepted)
+	require.InDelta(t, 6, accounts[0].RateUsed, 0)
+	require.InDelta(t, 7, accounts[0].AnswerMS, 0)
+	require.Nil(t, accounts[1].Health, "nobody has told of it")
+
+	operator := Caller{Operator: true}
+	workers, err := s.Workers(t.Context(), operator)
+	require.NoError(t, err)
+	require.Equal(t, []Worker{{"a", began, 0.5}, {"b", began, 0.5}, {"c", began, 0}}, workers)
+	require.NoError(t, store.PutReport(t.Context(), models.WorkerReport, "a", nil, 0))
+	accounts, err = s.Accounts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, models.HalfOpen, accounts[0].Health.State)
+	_, err = s.Workers(t.Context(), Caller{User: "somebody"})
+	require.Error(t, err)
+}
