@@ -40,7 +40,13 @@ func (a *app) serveAdmin(ctx context.Context) {
 	}
 	path := filepath.Join(a.cfg.DataDir, adminSocket)
 	_ = os.Remove(path) // of a process that was killed: the folder's lock is ours
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	short, done, err := socketPath(path)
+	if err != nil {
+		a.log.Warn("commands need the server stopped: no socket", "err", err)
+		return
+	}
+	defer done()
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", short)
 	if err == nil {
 		err = os.Chmod(path, 0o600)
 	}
@@ -64,9 +70,30 @@ func (a *app) serveAdmin(ctx context.Context) {
 	}
 }
 
+// maxSocketPath is how long a socket's path may be on every system.
+const maxSocketPath = 103
+
+// socketPath is a path that leads to path and is short enough for a socket: where
+// it is too long, through its open folder, until done is called. Linux has such
+// paths; elsewhere it stays too long, and its use fails.
+func socketPath(path string) (short string, done func(), err error) {
+	if len(path) <= maxSocketPath {
+		return path, func() {}, nil
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { _ = dir.Close() }, nil
+}
+
 // handOver has the process that holds the data folder run the command.
 func (c *cli) handOver(ctx context.Context, cfg *config.Config) error {
-	path := filepath.Join(cfg.DataDir, adminSocket)
+	path, done, err := socketPath(filepath.Join(cfg.DataDir, adminSocket))
+	if err != nil {
+		return err
+	}
+	defer done()
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialAdmin(ctx, path)
 	}}}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -89,4 +90,17 @@ func TestKeyFlags(t *testing.T) {
 	for _, bad := range [][]string{{"--scope", "all"}, {"--expires", "soon"}, {"--from-network", "here"}, {"--expires", time.Now().AddDate(0, 0, -2).Format(time.DateOnly)}} {
 		require.NotZero(t, run(t.Context(), append([]string{"key", "add", "ann"}, bad...), streams{out: &strings.Builder{}, err: &strings.Builder{}}, r.env), bad)
 	}
+}
+
+// Commands reach a server whose data folder has a longer path than a socket may
+// have, and one that was killed leaves nothing in the way.
+func TestLongDataFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 40), "data")
+	r := newRig(t, backends()[0], simulator.Options{}, "SAFEDELIVR_DATA_DIR="+dir)
+	for range 2 {
+		server := r.start(r.addr, nil, "serve")
+		require.Contains(t, r.command("queues"), "sg.bulk")
+		server.kill()
+	}
+	require.FileExists(t, filepath.Join(dir, adminSocket))
 }

@@ -10,23 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shortDir is a temporary folder whose name leaves room for the path of a socket:
-// 108 bytes are all that there is for one.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "sd")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	return dir
-}
-
 // The command rehearses what it is asked for, tells the results as JSON, and
 // leaves nothing behind.
 func TestRehearse(t *testing.T) {
 	t.Setenv(childMark, "1")
 	onBackends(t, func(t *testing.T, b backend) {
 		env := b.env(t)
-		t.Setenv("TMPDIR", shortDir(t))
+		t.Setenv("TMPDIR", t.TempDir())
 		var out, said strings.Builder
 		code := run(context.Background(), []string{"rehearse", "--json", "--seed", "7", "--recipients", "400", "--only", "provider-down", "--only", "store-gone"},
 			streams{out: &out, err: &said}, env)
@@ -53,7 +43,7 @@ func TestRehearse(t *testing.T) {
 // Interrupted, it ends soon, not with success, and takes everything away too.
 func TestRehearseInterrupted(t *testing.T) {
 	t.Setenv(childMark, "1")
-	t.Setenv("TMPDIR", shortDir(t))
+	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	said := &output{}
 	ended := make(chan int, 1)
