@@ -65,6 +65,7 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	took := time.Since(sent)
 	j.account.timed(took)
 	e.metrics.called(j.account, c, &entry, took, parts)
+	e.history.called(j.account.Name, took, parts)
 	for i := range parts {
 		if parts[i].Class == models.Accepted && !parts[i].Final {
 			e.flows.add(j.account.Name, entry.At, int64(parts[i].Recipients.Len()), 0)

@@ -33,6 +33,8 @@ type Config struct {
 	KeepContent    time.Duration // how long content and recipients are kept after acceptance
 	LookUpPause    time.Duration // how soon a provider is asked again that could not be, or had news
 	SumsPoll       time.Duration // how often the newest sums are recounted
+	HistoryPoll    time.Duration // how often the history of the accounts is written down
+	QueuePoll      time.Duration // how often the age of the queues is looked at
 	Delays         []time.Duration
 	Metrics        prometheus.Registerer // nil: nothing is published
 	Logger         *slog.Logger
@@ -63,6 +65,8 @@ func DefaultConfig() Config {
 		KeepContent:    90 * 24 * time.Hour,
 		LookUpPause:    30 * time.Second,
 		SumsPoll:       time.Minute,
+		HistoryPoll:    5 * time.Second,
+		QueuePoll:      5 * time.Second,
 		Delays: []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute,
 			15 * time.Minute, time.Hour, 4 * time.Hour},
 	}
@@ -92,6 +96,8 @@ func (c Config) withDefaults() Config {
 	set(&c.KeepContent, d.KeepContent)
 	set(&c.LookUpPause, d.LookUpPause)
 	set(&c.SumsPoll, d.SumsPoll)
+	set(&c.HistoryPoll, d.HistoryPoll)
+	set(&c.QueuePoll, d.QueuePoll)
 	c.life, c.started = models.NewUserID(), time.Now().UTC()
 	if c.MaxRetries < 0 {
 		c.MaxRetries = d.MaxRetries

@@ -34,6 +34,8 @@ type Engine struct {
 	summaries *summaries
 	lookups   *lookups
 	flows     *flows
+	history   *accountHistory
+	ages      *ages
 	metrics   *metrics
 	events    *eventQueue
 	shards    []*shard
@@ -76,6 +78,7 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 	}
 	e.crew.health, e.crew.hear = e.ailments, e.hear
 	e.crew.flow, e.crew.hearFlow = e.flows.told, e.flows.hear
+	e.history, e.ages = newAccountHistory(store, &e.cfg), newAges(store, broker, e.cfg.Worker)
 	e.summaries = newSummaries(e)
 	e.events = newEventQueue(e)
 	e.lookups = newLookups(e)
@@ -97,7 +100,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	fail := make(chan error, 1)
 	subscribe := func(q models.Queue, n int, h models.Handler) {
 		wg.Go(func() {
-			if err := e.broker.Subscribe(ctx, q, n, h); err != nil && ctx.Err() == nil {
+			if err := e.broker.Subscribe(ctx, q, n, e.ages.watch(q, h)); err != nil && ctx.Err() == nil {
 				select {
 				case fail <- err:
 				default:
@@ -134,6 +137,8 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	})
 	helpers.Go(func() { e.crew.run(inner) })
 	helpers.Go(func() { e.tell(inner) })
+	helpers.Go(func() { e.ages.run(inner, e.cfg.QueuePoll, e.log) })
+	helpers.Go(func() { e.history.run(inner, e.cfg.HistoryPoll, e.log) })
 	helpers.Go(func() { e.summaries.run(inner) })
 	for range eventRunners {
 		helpers.Go(func() { e.events.run(inner) })
@@ -154,6 +159,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	wg.Wait()
 	stopInner()
 	helpers.Wait()
+	e.history.finish(e.log)
 	// What could not be settled by now is settled by the agenda of whoever
 	// works next.
 	last := time.AfterFunc(2*time.Second, e.kill)

@@ -344,6 +344,7 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 			c.failed = c.failed || ev.Kind.Failure()
 			e.countEvent(ev, of)
 			e.metrics.event(ev, id.Time())
+			e.history.event(ev, of)
 			ours = append(ours, *ev)
 		}
 		if len(ours) > before {

@@ -110,6 +110,7 @@ type scrape struct{ e *Engine }
 
 var (
 	depthDesc = prometheus.NewDesc("safedelivr_queue_messages", "Messages in a queue.", []string{"kind", "account", "lane", "state"}, nil)
+	oldDesc   = prometheus.NewDesc("safedelivr_queue_oldest_seconds", "How long the oldest message in a queue has waited at most, as all workers know; 0: none waits; absent: no worker has seen it move yet.", []string{"kind", "account", "lane"}, nil)
 	stateDesc = prometheus.NewDesc("safedelivr_account_state", "1 for the state that an account is in.", []string{"account", "state"}, nil)
 	limitDesc = prometheus.NewDesc("safedelivr_rate_limit_recipients_per_second", "The rate of an account for all workers together; absent: no limit.", []string{"account"}, nil)
 	shareDesc = prometheus.NewDesc("safedelivr_rate_share_recipients_per_second", "This worker's share of the rate of an account.", []string{"account"}, nil)
@@ -120,7 +121,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (s *scrape) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, stateDesc, limitDesc, shareDesc, workDesc, inboxDesc, lateDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, oldDesc, stateDesc, limitDesc, shareDesc, workDesc, inboxDesc, lateDesc} {
 		ch <- d
 	}
 }
@@ -135,6 +136,9 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	if depths, err := e.broker.Depths(ctx); err == nil {
 		for _, d := range depths {
+			if age, known := e.ages.oldest(&d, time.Now()); known {
+				put(oldDesc, age.Seconds(), string(d.Queue.Kind), d.Queue.Account, string(d.Queue.Lane))
+			}
 			put(depthDesc, float64(d.Ready), string(d.Queue.Kind), d.Queue.Account, string(d.Queue.Lane), "ready")
 			if d.Unacked >= 0 {
 				put(depthDesc, float64(d.Unacked), string(d.Queue.Kind), d.Queue.Account, string(d.Queue.Lane), "unacked")

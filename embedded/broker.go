@@ -85,7 +85,7 @@ func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
 	if closed {
 		return models.ErrClosed
 	}
-	unroutable := 0
+	unroutable, now := 0, time.Now()
 	for i := range ms {
 		q := b.route(&ms[i])
 		if q == nil {
@@ -95,7 +95,9 @@ func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
 		if q.len() >= maxQueue {
 			return fmt.Errorf("%w: queue %s is full", models.ErrUnavailable, q.Name())
 		}
-		b.enqueue(&delivery{m: ms[i], q: q})
+		d := &delivery{m: ms[i], q: q}
+		d.m.Stamp(now)
+		b.enqueue(d)
 	}
 	if unroutable > 0 {
 		return fmt.Errorf("%w: %d of %d", models.ErrUnroutable, unroutable, len(ms))
@@ -155,7 +157,7 @@ func (b *Broker) handle(ctx context.Context, d *delivery, h models.Handler) {
 			b.park(d.m, "its handler died "+strconv.Itoa(d.died)+" times: "+died)
 			return
 		}
-		b.delay.add(d, time.Now().Add(min(time.Duration(d.died)*100*time.Millisecond, time.Second)))
+		b.later(d, min(time.Duration(d.died)*100*time.Millisecond, time.Second))
 		return
 	}
 	d.died = 0
@@ -164,12 +166,18 @@ func (b *Broker) handle(ctx context.Context, d *delivery, h models.Handler) {
 		return
 	}
 	if wait, ok := said.IsLater(); ok {
-		if wait <= 0 {
-			d.q.push(d)
-			return
-		}
-		b.delay.add(d, time.Now().Add(wait))
+		b.later(d, wait)
 	}
+}
+
+// later puts a delivery at the end of its queue, after a wait.
+func (b *Broker) later(d *delivery, wait time.Duration) {
+	d.m.At = time.Now().Add(wait).UTC().Round(0)
+	if wait <= 0 {
+		d.q.push(d)
+		return
+	}
+	b.delay.add(d, d.m.At)
 }
 
 func (b *Broker) park(m models.Message, why string) {
@@ -230,7 +238,7 @@ func (b *Broker) Unpark(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	p.Message.NotBefore = time.Time{}
+	p.Message.NotBefore, p.Message.At = time.Time{}, time.Time{}
 	if err := b.Publish(ctx, p.Message); err != nil {
 		b.mu.Lock()
 		b.parked = append(b.parked, p)

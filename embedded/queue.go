@@ -37,7 +37,8 @@ type queue struct {
 // words that most messages of a queue have in common are kept once.
 type item struct {
 	id        models.ID
-	notBefore int64 // Unix nanoseconds; 0: none
+	at        int64 // when it came, Unix nanoseconds
+	notBefore int64 // the same; 0: none
 	retry     int32
 	shape     uint16
 	died      uint16
@@ -65,7 +66,7 @@ func (q *queue) shrink(d *delivery) item {
 		n = len(q.shapes)
 		q.shapes = append(q.shapes, s)
 	}
-	it := item{id: d.m.ID, retry: int32(min(d.m.Retry, math.MaxInt32)), shape: uint16(n), died: uint16(d.died)} //nolint:gosec // few accounts, MaxDeliveries
+	it := item{id: d.m.ID, at: d.m.At.UnixNano(), retry: int32(min(d.m.Retry, math.MaxInt32)), shape: uint16(n), died: uint16(d.died)} //nolint:gosec // few accounts, MaxDeliveries
 	if !d.m.NotBefore.IsZero() {
 		it.notBefore = d.m.NotBefore.UnixNano()
 	}
@@ -75,7 +76,8 @@ func (q *queue) shrink(d *delivery) item {
 // unfold reverses shrink.
 func (q *queue) unfold(it *item) *delivery {
 	s := q.shapes[it.shape]
-	d := &delivery{q: q, died: int(it.died), m: models.Message{Kind: s.kind, Account: s.account, ID: it.id, Retry: int(it.retry), Lane: s.lane}}
+	d := &delivery{q: q, died: int(it.died), m: models.Message{Kind: s.kind, Account: s.account, ID: it.id, Retry: int(it.retry), Lane: s.lane,
+		At: time.Unix(0, it.at).UTC()}}
 	if it.notBefore != 0 {
 		d.m.NotBefore = time.Unix(0, it.notBefore).UTC()
 	}

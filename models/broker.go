@@ -119,6 +119,28 @@ type Depth struct {
 	Unacked int // with a handler; -1 where the broker cannot tell
 }
 
+// QueuesReport is a QueueTimes, by worker: see Broker.Depths.
+const QueuesReport = "queues"
+
+// QueuesKept is how long a QueueTimes is kept: it stays true when its worker is
+// gone.
+const QueuesKept = 7 * 24 * time.Hour
+
+// QueueTimes says, by the name of a queue, since when at the earliest the oldest
+// message in it can have waited: since the message came that was taken last, or
+// since the queue was seen empty, whichever is later. Queues are first in, first
+// out; what a worker gives back to the head may have waited longer.
+type QueueTimes map[string]time.Time
+
+// Take takes over what another knows.
+func (q QueueTimes) Take(o QueueTimes) {
+	for name, at := range o {
+		if at.After(q[name]) {
+			q[name] = at
+		}
+	}
+}
+
 // Broker wakes consumers. It promises little, because the store is the truth:
 // messages may be lost in a crash, doubled, late or out of order.
 //
@@ -127,7 +149,9 @@ type Depth struct {
 type Broker interface {
 	// Publish hands messages to the broker, in order. It returns nil only when
 	// every one is in the queue that its key and lane lead to (or, with
-	// NotBefore in the future, in a delay that leads there). Errors:
+	// NotBefore in the future, in a delay that leads there). A message without
+	// an At gets one (Message.Stamp), and is handed over with it; the messages
+	// of the caller are left as they are. Errors:
 	// ErrUnroutable (no such queue; the others may have been taken),
 	// ErrUnavailable (broker away, blocked or full: some may have been taken),
 	// ErrInvalid (nothing was sent). It never blocks longer than ctx, and
@@ -143,7 +167,9 @@ type Broker interface {
 	// by more than 50 ms. Errors: ErrInvalid, ErrClosed.
 	Subscribe(ctx context.Context, q Queue, concurrency int, h Handler) error
 
-	// Depths tells how full the queues are. Errors: ErrUnavailable.
+	// Depths tells how full the queues are. How old the oldest message is, no
+	// broker has to know: workers find it out (QueueTimes). Errors:
+	// ErrUnavailable.
 	Depths(ctx context.Context) ([]Depth, error)
 
 	// Parked lists up to limit parked messages, oldest first where the broker

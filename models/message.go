@@ -27,6 +27,19 @@ type Message struct {
 	Retry     int         `json:"r,omitempty"` // #num of the routing key
 	Lane      Lane        `json:"l,omitempty"` // not of events
 	NotBefore time.Time   `json:"nb,omitzero"` // not to be delivered earlier
+	At        time.Time   `json:"at,omitzero"` // when it came into its queue; brokers set it
+}
+
+// Stamp sets when a message comes into its queue: now, or where it is not to be
+// delivered yet, then. One that was stamped before is stamped anew only where it
+// waits for longer.
+func (m *Message) Stamp(now time.Time) {
+	if m.At.IsZero() {
+		m.At = now.UTC().Round(0)
+	}
+	if m.NotBefore.After(m.At) {
+		m.At = m.NotBefore.UTC().Round(0)
+	}
 }
 
 // Key is the routing key: batch.<uuid>, <ns>.<uuid>, log.<ns>.<uuid>, each with

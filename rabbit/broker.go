@@ -248,7 +248,7 @@ func (b *Broker) Unpark(ctx context.Context, id string) error {
 		if err != nil {
 			return fmt.Errorf("%w: this message can only be discarded: %w", models.ErrUnroutable, err)
 		}
-		m.NotBefore = time.Time{}
+		m.NotBefore, m.At = time.Time{}, time.Time{}
 		return b.Publish(ctx, m)
 	})
 }

@@ -21,7 +21,9 @@ const early = 50 * time.Millisecond
 // outgoing makes a message ready to publish: to the main exchange, or into a
 // delay while its time has not come.
 func (t topology) outgoing(m *models.Message, died int) (*outgoing, error) {
-	body, err := json.Marshal(m)
+	stamped := *m
+	stamped.Stamp(time.Now())
+	body, err := json.Marshal(&stamped)
 	if err != nil {
 		return nil, fmt.Errorf("%w: message: %w", models.ErrInvalid, err)
 	}

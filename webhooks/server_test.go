@@ -170,6 +170,7 @@ func (f *fixture) announced(t *testing.T, n int) []models.Message {
 	require.NoError(t, f.broker.Subscribe(ctx, models.Queue{Kind: models.EventMessage}, 1, func(_ context.Context, m models.Message) models.Disposition {
 		mu.Lock()
 		defer mu.Unlock()
+		m.At = time.Time{}
 		if got = append(got, m); len(got) == n {
 			cancel()
 		}

@@ -35,6 +35,7 @@ func Run(t *testing.T, open Open) {
 		{"InvalidIsAnError", invalid},
 		{"LaneOfItsOwn", lanes},
 		{"NotBefore", notBefore},
+		{"TimeInTheQueueIsTold", stamped},
 		{"ShortDelayPassesLongDelay", shortPassesLong},
 		{"Later", later},
 		{"LaterNowComesBackAtOnce", laterNow},
@@ -64,11 +65,14 @@ type inbox struct {
 	mu  sync.Mutex
 	all []models.Message
 	at  []time.Time
+	in  []time.Time // what they say of when they came into their queue
 }
 
 func (i *inbox) add(m models.Message) int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.in = append(i.in, m.At)
+	m.At = time.Time{}
 	i.all = append(i.all, m)
 	i.at = append(i.at, time.Now())
 	return len(i.all)
@@ -132,6 +136,7 @@ func same(t *testing.T, want, got models.Message) {
 	t.Helper()
 	require.True(t, want.NotBefore.Equal(got.NotBefore) || want.NotBefore.IsZero())
 	want.NotBefore, got.NotBefore = time.Time{}, time.Time{}
+	want.At, got.At = time.Time{}, time.Time{}
 	require.Equal(t, want, got)
 }
 
@@ -249,6 +254,54 @@ func notBefore(t *testing.T, open Open) {
 	}
 	m := models.Message{Kind: models.AccountMessage, Account: "nobody", ID: models.NewBatchID(time.Now()), Lane: models.Bulk, NotBefore: time.Now().Add(time.Second)}
 	require.ErrorIs(t, b.Publish(context.Background(), m), models.ErrUnroutable, "delayed or not")
+}
+
+// stamped: who takes a message learns when it came into its queue, however it
+// came there.
+func stamped(t *testing.T, open Open) {
+	b := open(t, "sg")
+	ctx := context.Background()
+	began := time.Now().Round(0)
+	first, delayed, told := batch(models.Bulk), batch(models.Bulk), batch(models.Bulk)
+	delayed.NotBefore = began.Add(400 * time.Millisecond)
+	told.At = began.Add(-time.Hour).UTC()
+	ms := []models.Message{first, delayed, told}
+	require.NoError(t, b.Publish(ctx, ms...))
+	require.Equal(t, []models.Message{first, delayed, told}, ms, "the caller's messages stay as they are")
+	published := time.Now().Round(0)
+
+	var box inbox
+	var later, park sync.Once
+	subscribe(t, b, bulk(), 1, func(_ context.Context, m models.Message) models.Disposition {
+		box.add(m)
+		said := models.Done()
+		switch m.ID {
+		case first.ID:
+			later.Do(func() { said = models.Later(300 * time.Millisecond) })
+		case delayed.ID:
+			park.Do(func() { said = models.Park("for a while") })
+		}
+		return said
+	})
+	parked := waitParked(t, b, 1)[0]
+	unparked := time.Now().Round(0)
+	require.NoError(t, b.Unpark(ctx, parked.ID))
+	box.wait(t, 5)
+	box.mu.Lock()
+	defer box.mu.Unlock()
+	seen := map[models.ID][]time.Time{}
+	for i := range box.all {
+		seen[box.all[i].ID] = append(seen[box.all[i].ID], box.in[i])
+	}
+	between := func(at, from, to time.Time) {
+		t.Helper()
+		require.False(t, at.Before(from) || at.After(to), "%v is not between %v and %v", at, from, to)
+	}
+	between(seen[first.ID][0], began, published)
+	require.GreaterOrEqual(t, seen[first.ID][1].Sub(seen[first.ID][0]), 300*time.Millisecond, "it came anew")
+	require.True(t, seen[delayed.ID][0].Equal(delayed.NotBefore), "it was not in its queue before")
+	between(seen[delayed.ID][1], unparked, time.Now())
+	require.True(t, seen[told.ID][0].Equal(told.At), "who publishes may know better")
 }
 
 func shortPassesLong(t *testing.T, open Open) {

@@ -1,0 +1,122 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// ages finds out how long the oldest message of every queue can have waited,
+// which brokers do not tell: see models.QueueTimes. All workers together know
+// best; each tells the others what it knows.
+type ages struct {
+	store  reportStore
+	broker models.Broker
+	worker string
+
+	mu   sync.Mutex
+	mine models.QueueTimes
+	all  models.QueueTimes // of all workers, as they were read last
+	told models.QueueTimes // what was written last
+}
+
+func newAges(store reportStore, broker models.Broker, worker string) *ages {
+	return &ages{store: store, broker: broker, worker: worker, mine: models.QueueTimes{}}
+}
+
+// watch notes what a handler takes from its queue.
+func (a *ages) watch(q models.Queue, h models.Handler) models.Handler {
+	name := q.Name()
+	return func(ctx context.Context, m models.Message) models.Disposition {
+		a.mu.Lock()
+		at := m.At
+		if now := time.Now(); at.After(now) {
+			at = now // another's clock
+		}
+		if at.After(a.mine[name]) {
+			a.mine[name] = at
+		}
+		a.mu.Unlock()
+		return h(ctx, m)
+	}
+}
+
+// look asks the broker which queues are empty, tells the others, and hears what
+// they know.
+func (a *ages) look(ctx context.Context) error {
+	began := time.Now().UTC().Round(0)
+	depths, err := a.broker.Depths(ctx)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	for _, d := range depths {
+		if d.Ready == 0 {
+			a.mine.Take(models.QueueTimes{d.Queue.Name(): began})
+		}
+	}
+	mine := maps.Clone(a.mine)
+	same := maps.EqualFunc(mine, a.told, time.Time.Equal)
+	a.mu.Unlock()
+	if !same {
+		raw, err := json.Marshal(mine)
+		if err != nil {
+			return err
+		}
+		if err := a.store.PutReport(ctx, models.QueuesReport, a.worker, raw, models.QueuesKept); err != nil {
+			return err
+		}
+	}
+	others, err := a.store.Reports(ctx, models.QueuesReport)
+	if err != nil {
+		return err
+	}
+	all := models.QueueTimes{}
+	for _, raw := range others {
+		var o models.QueueTimes
+		if json.Unmarshal(raw, &o) == nil {
+			all.Take(o)
+		}
+	}
+	a.mu.Lock()
+	a.told, a.all = mine, all
+	a.mu.Unlock()
+	return nil
+}
+
+// oldest is how long the oldest message of a queue has waited at most; false: it
+// is not known.
+func (a *ages) oldest(d *models.Depth, now time.Time) (time.Duration, bool) {
+	if d.Ready == 0 {
+		return 0, true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	name := d.Queue.Name()
+	since := maxTime(a.mine[name], a.all[name])
+	return max(0, now.Sub(since)), !since.IsZero()
+}
+
+// run looks every few seconds until ctx ends, and once more then.
+func (a *ages) run(ctx context.Context, every time.Duration, log *slog.Logger) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		if err := a.look(ctx); err != nil && ctx.Err() == nil {
+			log.Warn("it is not known how old the queues are", "err", err)
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			_ = a.look(last) // others know less well otherwise
+			return
+		}
+	}
+}

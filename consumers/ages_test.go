@@ -1,0 +1,128 @@
+package consumers
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// A queue that nobody empties grows older, also when the worker that knew it is
+// gone; one that was emptied has no age.
+func TestQueueAges(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	broker, err := embedded.NewBroker([]string{"sg"}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	queue := models.Queue{Kind: models.AccountMessage, Account: "sg", Lane: models.Bulk}
+	message := func(ago time.Duration) models.Message {
+		return models.Message{Kind: models.AccountMessage, Account: "sg", Lane: models.Bulk, ID: models.NewBatchID(time.Now()), At: time.Now().Add(-ago).UTC()}
+	}
+	depth := func() *models.Depth {
+		ds, err := broker.Depths(ctx)
+		require.NoError(t, err)
+		for i := range ds {
+			if ds[i].Queue == queue {
+				return &ds[i]
+			}
+		}
+		t.Fatal("there is no such queue")
+		return nil
+	}
+	first, second := newAges(store, broker, "first"), newAges(store, broker, "second")
+
+	require.NoError(t, broker.Publish(ctx, message(2*time.Hour), message(time.Hour), message(30*time.Minute)))
+	require.NoError(t, first.look(ctx))
+	_, known := first.oldest(depth(), time.Now())
+	require.False(t, known, "nobody has seen this queue move or empty")
+
+	take := func(n int) {
+		within, cancel := context.WithCancel(ctx)
+		defer cancel()
+		taken := 0
+		require.NoError(t, broker.Subscribe(within, queue, 1, first.watch(queue, func(context.Context, models.Message) models.Disposition {
+			if taken++; taken == n {
+				cancel()
+			}
+			return models.Done()
+		})))
+	}
+	take(1)
+	require.NoError(t, first.look(ctx))
+	require.NoError(t, second.look(ctx))
+	for _, a := range []*ages{first, second} { // second knows it from first
+		now := time.Now()
+		age, known := a.oldest(depth(), now)
+		require.True(t, known)
+		require.InDelta(t, 2*time.Hour, age, float64(time.Minute), "what waits came after what was taken")
+		later, _ := a.oldest(depth(), now.Add(time.Hour))
+		require.Equal(t, age+time.Hour, later, "nothing moves")
+	}
+	take(1)
+	age, _ := first.oldest(depth(), time.Now())
+	require.InDelta(t, time.Hour, age, float64(time.Minute))
+	take(1)
+	age, known = first.oldest(depth(), time.Now())
+	require.True(t, known)
+	require.Zero(t, age, "nothing waits")
+
+	emptied := time.Now()
+	require.NoError(t, second.look(ctx))
+	require.NoError(t, broker.Publish(ctx, message(-time.Hour))) // by a clock that is wrong
+	require.NoError(t, first.look(ctx))
+	age, known = first.oldest(depth(), time.Now())
+	require.True(t, known)
+	require.LessOrEqual(t, age, time.Since(emptied), "it was seen empty, by the other worker")
+	take(1)
+	require.NoError(t, broker.Publish(ctx, message(0)))
+	age, _ = first.oldest(depth(), time.Now().Add(time.Minute))
+	require.GreaterOrEqual(t, age, time.Minute, "no clock says that it came in the future")
+}
+
+// The workers' own metrics and reports tell it while they run.
+func TestQueueAgeOfAStuckQueue(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		<-release
+		return part(models.Accepted, c)
+	})
+	r := emptyRig(t, nil, "sg")
+	cfg := fast()
+	cfg.QueuePoll = 10 * time.Millisecond
+	accounts := []Account{{Provider: p, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: time.Minute, Events: models.EventsNone}}}
+	e := r.start(cfg, accounts)
+	var batches []*models.Batch
+	for range 30 {
+		batches = append(batches, r.batch(1, true, nil))
+	}
+	waits := func() time.Duration {
+		depths, err := r.broker.Depths(t.Context())
+		require.NoError(t, err)
+		oldest := time.Duration(0)
+		for i := range depths {
+			if age, known := e.ages.oldest(&depths[i], time.Now()); known {
+				oldest = max(oldest, age)
+			}
+		}
+		return oldest
+	}
+	require.Eventually(t, func() bool { return waits() > 300*time.Millisecond }, patience, 5*time.Millisecond, "it grows")
+	close(release)
+	for _, b := range batches {
+		r.done(b)
+	}
+	require.Eventually(t, func() bool { return r.idle() && waits() == 0 }, patience, 5*time.Millisecond, "nothing waits")
+	require.Eventually(t, func() bool {
+		raw, err := r.store.Reports(t.Context(), models.QueuesReport)
+		return err == nil && len(raw) == 1
+	}, patience, 5*time.Millisecond)
+}

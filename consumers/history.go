@@ -1,0 +1,157 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// accountHistory counts what this worker sees happen at the accounts, by the minute in
+// which it happened, and writes every hour down as a whole whenever something
+// of it has changed.
+type accountHistory struct {
+	store reportStore
+	name  string // of this life of the worker: nobody else writes under it
+
+	mu    sync.Mutex
+	hours map[time.Time]*historyHour // by their begin
+
+	writing sync.Mutex // an older state never replaces a newer one
+}
+
+// historyHour is an hour and how often it was changed, and was when it was
+// written last.
+type historyHour struct {
+	counts           models.HistoryHour
+	changed, written int64
+}
+
+func newAccountHistory(store reportStore, cfg *Config) *accountHistory {
+	return &accountHistory{store: store, name: cfg.Worker + "/" + cfg.life, hours: map[time.Time]*historyHour{}}
+}
+
+// count changes the counts of the minute that holds at. What is heard of too
+// late is left out.
+func (h *accountHistory) count(account string, at time.Time, change func(*models.AccountTally)) {
+	now := time.Now().UTC()
+	if at = at.UTC(); at.After(now) {
+		at = now // the provider's clock
+	}
+	if now.Sub(at) > models.HistoryLate {
+		return
+	}
+	start := at.Truncate(time.Hour)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	hour := h.hours[start]
+	if hour == nil {
+		hour = &historyHour{counts: models.HistoryHour{}}
+		h.hours[start] = hour
+	}
+	change(hour.counts.At(account, at.Minute()))
+	hour.changed++
+}
+
+// called counts a call that has ended.
+func (h *accountHistory) called(account string, took time.Duration, parts []models.Part) {
+	if len(parts) == 1 && parts[0].Reason == models.StartByPassed {
+		return // it was not made
+	}
+	h.count(account, time.Now(), func(t *models.AccountTally) {
+		t.Calls++
+		t.Answers.Add(took)
+		for i := range parts {
+			n := int64(parts[i].Recipients.Len())
+			switch parts[i].Class { //nolint:exhaustive // all others did not take it
+			case models.Accepted:
+				t.Accepted += n
+			case models.Unknown:
+				t.Unknown += n
+			default:
+				t.Refused += n
+			}
+		}
+	})
+}
+
+// event counts an event of the attempt that it belongs to.
+func (h *accountHistory) event(ev *models.Event, of *models.Entry) {
+	if ev.Kind != models.Delivered && ev.Kind != models.Deferred && !ev.Kind.Failure() {
+		return
+	}
+	h.count(ev.Account, ev.At, func(t *models.AccountTally) {
+		switch {
+		case ev.Kind == models.Delivered:
+			t.Delivered++
+			t.Delivery.Add(ev.At.Sub(of.At))
+		case ev.Kind == models.Deferred:
+			t.Deferred++
+		default:
+			t.Failed++
+		}
+	})
+}
+
+// flush writes down what has changed, and forgets hours of which nothing more
+// is counted.
+func (h *accountHistory) flush(ctx context.Context) error {
+	h.writing.Lock()
+	defer h.writing.Unlock()
+	type page struct {
+		start   time.Time
+		raw     []byte
+		changed int64
+	}
+	now := time.Now()
+	var pages []page
+	h.mu.Lock()
+	for start, hour := range h.hours {
+		switch {
+		case hour.changed > hour.written:
+			pages = append(pages, page{start, hour.counts.Encode(), hour.changed})
+		case now.Sub(start) > models.HistoryLate+time.Hour:
+			delete(h.hours, start)
+		}
+	}
+	h.mu.Unlock()
+	var failed error
+	for _, p := range pages {
+		if err := h.store.PutReport(ctx, models.HistoryKind(p.start), h.name, p.raw, models.HistoryKept-now.Sub(p.start)); err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		h.mu.Lock()
+		h.hours[p.start].written = p.changed
+		h.mu.Unlock()
+	}
+	return failed
+}
+
+// run writes every few seconds until ctx ends.
+func (h *accountHistory) run(ctx context.Context, every time.Duration, log *slog.Logger) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := h.flush(ctx); err != nil && ctx.Err() == nil {
+			log.Warn("history of the accounts not written yet", "err", err)
+		}
+	}
+}
+
+// finish writes what is left.
+func (h *accountHistory) finish(log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := h.flush(ctx); err != nil {
+		log.Warn("the last seconds of the accounts' history are lost", "err", err)
+	}
+}

@@ -1,0 +1,115 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// historyOf sums all that is stored of an account, and counts who wrote it.
+func historyOf(t *testing.T, store models.Store, account string) (sum models.AccountTally, writers int) {
+	t.Helper()
+	now := time.Now()
+	for h := range 26 {
+		reports, err := store.Reports(t.Context(), models.HistoryKind(now.Add(-time.Duration(h)*time.Hour)))
+		require.NoError(t, err)
+		for _, raw := range reports {
+			hour, err := models.DecodeHistory(raw)
+			require.NoError(t, err)
+			writers++
+			for minute, tally := range hour[account] {
+				require.GreaterOrEqual(t, minute, 0)
+				require.Less(t, minute, 60)
+				sum.Add(tally)
+			}
+		}
+	}
+	return sum, writers
+}
+
+// What a worker saw is in the store when it has stopped; the next life of the
+// same worker adds to it and takes nothing away.
+func TestHistoryOutlivesWorkers(t *testing.T) {
+	t.Parallel()
+	sg := newScripted("sg", always(models.Accepted))
+	mg := newScripted("mg", always(models.Unavailable))
+	r := emptyRig(t, nil, "sg", "mg")
+	cfg := fast()
+	cfg.Worker = "one"
+	for life := int64(1); life <= 2; life++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		e, err := New(r.store, r.broker, []Account{
+			{Provider: sg, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone}},
+			{Provider: mg, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone}}}, cfg)
+		require.NoError(t, err)
+		done := make(chan error, 1)
+		go func() { done <- e.Run(ctx, time.Second) }()
+		r.done(r.batch(10, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"mg", "sg"} }))
+		cancel()
+		require.NoError(t, <-done)
+		sum, _ := historyOf(t, r.store, "sg")
+		require.Equal(t, 10*life, sum.Accepted)
+		require.Equal(t, life, sum.Calls)
+		require.NotZero(t, sum.Answers.Within(.5))
+		other, _ := historyOf(t, r.store, "mg")
+		require.GreaterOrEqual(t, other.Refused, int64(10))
+	}
+	_, writers := historyOf(t, r.store, "sg")
+	require.GreaterOrEqual(t, writers, 2, "a report for each life")
+}
+
+// failing is a store that cannot keep reports for a while.
+type failing struct {
+	models.Store
+	down atomic.Bool
+}
+
+func (s *failing) PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
+	if s.down.Load() {
+		return errors.New("away")
+	}
+	return s.Store.PutReport(ctx, kind, name, value, ttl)
+}
+
+// Events count by the time at which something happened; what could not be
+// written is written later, and nothing twice.
+func TestHistoryByTheTimeOfEvents(t *testing.T) {
+	t.Parallel()
+	r := emptyRig(t, nil, "sg")
+	store := &failing{Store: r.store}
+	cfg := fast().withDefaults()
+	h := newAccountHistory(store, &cfg)
+	now := time.Now().UTC()
+	attempt := &models.Entry{At: now.Add(-3 * time.Hour)}
+	event := func(kind models.EventKind, at time.Time) {
+		h.event(&models.Event{Account: "sg", Kind: kind, At: at}, attempt)
+	}
+	event(models.Delivered, now.Add(-2*time.Hour))
+	event(models.Delivered, now.Add(time.Hour)) // a clock that is ahead
+	event(models.Bounced, now)
+	event(models.Deferred, now)
+	event(models.Opened, now)
+	event(models.Delivered, now.Add(-models.HistoryLate-time.Hour))
+	h.called("sg", time.Second, []models.Part{notCalled(models.SetOf(1), "late")})
+	store.down.Store(true)
+	require.Error(t, h.flush(t.Context()))
+	store.down.Store(false)
+	for range 2 {
+		require.NoError(t, h.flush(t.Context()))
+		sum, writers := historyOf(t, r.store, "sg")
+		require.Equal(t, 2, writers, "an hour each")
+		require.Equal(t, []int64{2, 1, 1, 0}, []int64{sum.Delivered, sum.Failed, sum.Deferred, sum.Calls})
+		require.InEpsilon(t, float64(time.Hour), float64(sum.Delivery.Within(.5)), .2)
+	}
+	then, err := r.store.Reports(t.Context(), models.HistoryKind(now.Add(-2*time.Hour)))
+	require.NoError(t, err)
+	hour, err := models.DecodeHistory(then[h.name])
+	require.NoError(t, err)
+	require.EqualValues(t, 1, hour["sg"][now.Minute()].Delivered)
+}

@@ -1,0 +1,178 @@
+package models
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// The history of the provider accounts: what happened at each of them, by the
+// minute. Every worker counts what it sees itself, and overwrites one report of
+// its own per UTC hour: so nothing is ever added to in the store, and the sum
+// over all workers is the history. It is for people to look at. A worker that is
+// killed takes what it had not written yet along, an event that is posted twice
+// is counted twice: the exact sums are those of Summary.
+
+const (
+	// HistoryKept is how long the history of an hour is kept.
+	HistoryKept = 31 * 24 * time.Hour
+	// HistoryLate is how long after it happened something may be heard of and
+	// still be counted.
+	HistoryLate = 24 * time.Hour
+)
+
+// HistoryKind is the kind of the reports (Store.PutReport) about the UTC hour
+// that holds t. Each is a HistoryHour, by worker and life of it.
+func HistoryKind(t time.Time) string { return "history/" + t.UTC().Format("2006010215") }
+
+// HistoryHour is what one worker saw in one hour: by account and minute of the
+// hour.
+type HistoryHour map[string]map[int]*AccountTally
+
+// Encode returns the stored form of h.
+func (h HistoryHour) Encode() []byte { return packJSON(h) }
+
+// DecodeHistory reverses HistoryHour.Encode.
+func DecodeHistory(raw []byte) (h HistoryHour, err error) { return h, unpackJSON(raw, &h) }
+
+// At returns the counts of an account for a minute of the hour, to be changed.
+func (h HistoryHour) At(account string, minute int) *AccountTally {
+	m := h[account]
+	if m == nil {
+		m = map[int]*AccountTally{}
+		h[account] = m
+	}
+	t := m[minute]
+	if t == nil {
+		t = &AccountTally{}
+		m[minute] = t
+	}
+	return t
+}
+
+// AccountTally counts what happened at one account in some time. All but Calls
+// count recipients.
+type AccountTally struct {
+	Calls     int64  `json:"c,omitempty"` // that ended then
+	Accepted  int64  `json:"a,omitempty"` // by these calls, as Refused and Unknown
+	Refused   int64  `json:"r,omitempty"`
+	Unknown   int64  `json:"u,omitempty"`
+	Delivered int64  `json:"d,omitempty"` // by events, at the times that these tell
+	Failed    int64  `json:"f,omitempty"` // bounced, dropped or blocked, as events tell
+	Deferred  int64  `json:"w,omitempty"`
+	Answers   Spread `json:"t,omitzero"` // how long calls took
+	Delivery  Spread `json:"e,omitzero"` // from the call to the delivery
+}
+
+// Add adds o.
+func (t *AccountTally) Add(o *AccountTally) {
+	t.Calls += o.Calls
+	t.Accepted += o.Accepted
+	t.Refused += o.Refused
+	t.Unknown += o.Unknown
+	t.Delivered += o.Delivered
+	t.Failed += o.Failed
+	t.Deferred += o.Deferred
+	t.Answers.Merge(&o.Answers)
+	t.Delivery.Merge(&o.Delivery)
+}
+
+// spreadParts is how many buckets of a Spread there are for every doubling;
+// spreadLast is the last bucket: 2^26 ms, 18 hours, and longer.
+const (
+	spreadParts = 4
+	spreadLast  = 26 * spreadParts
+)
+
+// Spread is a histogram of durations, from a millisecond to hours. Its buckets
+// grow by 19 %. The zero value is empty.
+type Spread struct {
+	n []uint32 // by bucket, as far as there are any
+}
+
+// spreadBucket finds the bucket i of 2^(i/4) ms up to 2^((i+1)/4) ms.
+func spreadBucket(d time.Duration) int {
+	ms := float64(d) / float64(time.Millisecond)
+	if ms < 1 {
+		return 0
+	}
+	return min(int(math.Log2(ms)*spreadParts), spreadLast)
+}
+
+// spreadFrom is the lower bound of a bucket.
+func spreadFrom(i int) time.Duration {
+	return time.Duration(math.Exp2(float64(i)/spreadParts) * float64(time.Millisecond))
+}
+
+// Add adds a duration.
+func (s *Spread) Add(d time.Duration) { s.add(spreadBucket(d), 1) }
+
+func (s *Spread) add(bucket int, n uint32) {
+	for len(s.n) <= bucket {
+		s.n = append(s.n, 0)
+	}
+	if sum, over := bits.Add32(s.n[bucket], n, 0); over == 0 {
+		s.n[bucket] = sum
+	}
+}
+
+// Merge adds what o holds.
+func (s *Spread) Merge(o *Spread) {
+	for i, n := range o.n {
+		if n > 0 {
+			s.add(i, n)
+		}
+	}
+}
+
+// IsZero reports whether it is empty.
+func (s Spread) IsZero() bool { return len(s.n) == 0 }
+
+// Within is the time within which the given part (0 to 1) of all stayed, to 10 %
+// or so; 0: there are none.
+func (s *Spread) Within(part float64) time.Duration {
+	total := 0.0
+	for _, n := range s.n {
+		total += float64(n)
+	}
+	left := part * total
+	for i, n := range s.n {
+		if left -= float64(n); n > 0 && left <= 0 {
+			from, to := spreadFrom(i), spreadFrom(i+1)
+			return to + time.Duration(left/float64(n)*float64(to-from)) // left is what lies above
+		}
+	}
+	return 0
+}
+
+// MarshalJSON implements json.Marshaler: bucket, count, bucket, count, …
+func (s Spread) MarshalJSON() ([]byte, error) {
+	out := []uint32{}
+	for i, n := range s.n {
+		if n > 0 {
+			out = append(out, uint32(i), n) //nolint:gosec // few buckets
+		}
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *Spread) UnmarshalJSON(raw []byte) error {
+	var in []uint32
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return err
+	}
+	*s = Spread{}
+	if len(in)%2 != 0 {
+		return fmt.Errorf("%w: a histogram of %d numbers", ErrInvalid, len(in))
+	}
+	for i := 0; i < len(in); i += 2 {
+		if in[i] > spreadLast {
+			return fmt.Errorf("%w: bucket %d of a histogram", ErrInvalid, in[i])
+		}
+		s.add(int(in[i]), in[i+1])
+	}
+	return nil
+}
