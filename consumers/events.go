@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -482,4 +483,15 @@ func (e *Engine) rerouteFailures(ctx context.Context, work *eventWork) error {
 		})
 	}
 	return g.Wait()
+}
+
+// newCountdown returns a function that runs f at its n-th call.
+func newCountdown(n int, f func()) func() {
+	var left atomic.Int64
+	left.Store(int64(n))
+	return func() {
+		if left.Add(-1) == 0 {
+			f()
+		}
+	}
 }

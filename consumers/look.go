@@ -1,0 +1,191 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// lookAt handles one agenda entry, and writes it again for later as long as
+// something is unfinished. When it is written for is derived from the batch's
+// own time, so that an entry handled twice is written again once.
+func (e *Engine) lookAt(ctx context.Context, entry models.AgendaEntry) error {
+	b, err := e.batch(ctx, entry.ID.Batch())
+	if isNotFound(err) {
+		return e.lookAtIntake(ctx, entry)
+	}
+	if err != nil {
+		return err
+	}
+	var found outlook
+	if entry.Kind == models.LookAtChunk {
+		found, err = e.advance(ctx, entry.ID)
+	} else {
+		found, err = e.lookAtChunks(ctx, b, entry)
+	}
+	// Something that waits in a long queue is announced ever more rarely.
+	patience := min(time.Duration(entry.Round+1), mostPatience) * e.cfg.Recheck
+	next := found.next(time.Now().Add(patience))
+	if err != nil || next.IsZero() {
+		return err
+	}
+	entry.Round++
+	entry.Due = e.grid(b.Created(), next)
+	return e.store.Schedule(ctx, entry)
+}
+
+// grid is the first multiple of Recheck after created that is not before t.
+func (e *Engine) grid(created, t time.Time) time.Time {
+	steps := (t.Sub(created) + e.cfg.Recheck - 1) / e.cfg.Recheck
+	return created.Add(max(steps, 1) * e.cfg.Recheck)
+}
+
+// lookAtIntake handles a batch that does not exist: it is being stored, or its
+// client or our process went away in the middle.
+func (e *Engine) lookAtIntake(ctx context.Context, entry models.AgendaEntry) error {
+	created := entry.ID.Batch().Time()
+	if time.Since(created) < e.cfg.IntakeGrace {
+		entry.Due = e.grid(created, time.Now().Add(e.cfg.Recheck))
+		return e.store.Schedule(ctx, entry)
+	}
+	gone, err := e.store.AbandonBatch(ctx, entry.ID.Batch(), entry.Chunks)
+	if err != nil {
+		return err
+	}
+	if gone {
+		e.cleared.Add(1)
+		e.log.Info("incomplete batch cleared away", "batch_id", entry.ID.Batch().String(), "chunks", entry.Chunks)
+		return nil
+	}
+	return e.lookAt(ctx, entry)
+}
+
+// outlook is what is still open about a chunk or a batch.
+type outlook struct {
+	announced bool      // something is to be sent, and was announced
+	until     time.Time // the first wait that ends; zero: none
+}
+
+func (o outlook) or(p outlook) outlook {
+	o.announced = o.announced || p.announced
+	if o.until.IsZero() || !p.until.IsZero() && p.until.Before(o.until) {
+		o.until = p.until
+	}
+	return o
+}
+
+// next is when to look again, given when to check on an announcement; zero:
+// never.
+func (o outlook) next(check time.Time) time.Time {
+	if o.announced && (o.until.IsZero() || check.Before(o.until)) {
+		return check
+	}
+	return o.until
+}
+
+// lookAtChunks looks at every chunk of a batch that is not finished.
+func (e *Engine) lookAtChunks(ctx context.Context, b *models.Batch, entry models.AgendaEntry) (outlook, error) {
+	finished := make([]bool, b.Chunks)
+	for s, err := range e.store.Summaries(ctx, b.User, b.ID, 0) {
+		if err != nil {
+			return outlook{}, err
+		}
+		if n := s.Chunk.ChunkNumber(); n < len(finished) && s.Summary.Queued == 0 {
+			finished[n] = true
+		}
+	}
+	rule := e.journal.Rules().Batch(b)
+	if rule.Waits != "" && rule.Cancel == nil && time.Now().Add(e.cfg.Recheck).Before(b.Deadline) {
+		return outlook{until: time.Now().Add(e.cfg.Recheck)}, nil // as a whole, whatever its chunks wait for
+	}
+	if len(rule.Releases) > 0 {
+		clear(finished) // what has ended may be let go again
+	}
+	if entry.Round == 0 && finished[0] && e.mayHaveCrashed() {
+		e.summaries.mark(b.User, b.ID) // the sums above may not have been renewed
+	}
+	var mu sync.Mutex
+	var all outlook
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for n, ok := range finished {
+		if ok {
+			continue
+		}
+		g.Go(func() error {
+			o, err := e.advance(ctx, b.ID.Chunk(n))
+			mu.Lock()
+			all = all.or(o)
+			mu.Unlock()
+			return err
+		})
+	}
+	return all, g.Wait()
+}
+
+// mayHaveCrashed reports whether a worker, this one or the one that held a shard
+// before, stopped so recently that sums of finished batches may be stale.
+func (e *Engine) mayHaveCrashed() bool {
+	return time.Since(time.UnixMilli(e.takenOver.Load())) < 2*e.cfg.Recheck+time.Minute
+}
+
+// advance does for a chunk what needs no worker slot: it appends the endings
+// that are due, announces what is to be sent, marks the summary, and says what
+// is still open.
+func (e *Engine) advance(ctx context.Context, id models.ID) (outlook, error) {
+	for {
+		c, err := e.look(ctx, id)
+		if err != nil {
+			return outlook{}, err
+		}
+		now := time.Now()
+		steps, err := e.plan(ctx, c, now)
+		if err != nil {
+			return outlook{}, err
+		}
+		changed, err := e.close(ctx, c, steps)
+		if err != nil {
+			return outlook{}, err
+		}
+		if changed {
+			continue // the endings may have changed what follows
+		}
+		e.summaries.mark(c.batch.User, id)
+		return e.announce(c, steps, now), nil
+	}
+}
+
+// announce passes on every step of a chunk that is due before the agenda looks
+// again.
+func (e *Engine) announce(c *chunk, steps []step, now time.Time) outlook {
+	var out outlook
+	for i := range steps {
+		st := &steps[i]
+		switch st.do {
+		case wait:
+			out = out.or(outlook{until: st.until, announced: e.askAbout(c, st)})
+		case call:
+			if at := st.earliest(); at.After(now.Add(e.cfg.Recheck)) {
+				out = out.or(outlook{until: at})
+				continue
+			}
+			if st.retry == 0 && st.split == 0 {
+				e.wake(e.hard, c.message(models.Message{Kind: models.BatchMessage}))
+			} else {
+				e.passOn(c, st, now, "")
+			}
+			out.announced = true
+		case end: // not yet: evidence is being looked up
+			out.announced = true
+		case nothing:
+		}
+	}
+	return out
+}
+
+func isNotFound(err error) bool { return errors.Is(err, models.ErrNotFound) }

@@ -1,0 +1,58 @@
+package consumers
+
+import (
+	"context"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// sweepInbox announces posts again that were not worked off in time.
+func (e *Engine) sweepInbox(ctx context.Context, s *shard, now time.Time) error {
+	oldest := now.Add(-e.cfg.InboxAge)
+	if e.eventsWaiting(ctx) {
+		return nil // they were announced, and are being worked off
+	}
+	var due []models.Message
+	pending := false
+	for in, err := range e.store.Pending(ctx, s.n, s.inboxFrom, oldest) {
+		if err != nil {
+			return err
+		}
+		if !pending {
+			pending, s.inboxFrom = true, in.Received()
+			s.oldestPost.Store(in.Received().UnixMilli())
+		}
+		if e.byName[in.Account] == nil {
+			continue
+		}
+		due = append(due, models.Message{Kind: models.EventMessage, Account: in.Account, ID: in.ID})
+		if len(due) >= 5000 {
+			break
+		}
+	}
+	if !pending {
+		s.oldestPost.Store(0)
+		s.inboxFrom = maxTime(s.inboxFrom, oldest.Add(-models.LateWriters))
+		return nil
+	}
+	for from := 0; from < len(due); from += 500 {
+		e.wake(ctx, due[from:min(from+500, len(due))]...)
+	}
+	return nil
+}
+
+// eventsWaiting reports whether announced posts wait for a worker: announcing
+// more would only make the queue longer.
+func (e *Engine) eventsWaiting(ctx context.Context) bool {
+	depths, err := e.broker.Depths(ctx)
+	if err != nil {
+		return true // nothing can be announced anyway
+	}
+	for _, d := range depths {
+		if d.Queue.Kind == models.EventMessage {
+			return d.Ready > eventRunners*eventsAtOnce
+		}
+	}
+	return false
+}

@@ -1,0 +1,383 @@
+package models
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Resolve derives the state of every log of a chunk of size recipients from its
+// ledger and facts. It is a pure function: no clock, no configuration, no
+// provider names. Facts may come in any order and any number of times.
+//
+// Within one attempt a bounce beats delivered, whichever came first; across
+// attempts delivered wins. Deferrals, opens, clicks, complaints and
+// unsubscribes change no state. An event counts only for the attempt and the
+// account that it names. A soft failure leaves a log queued until an ending
+// says that nothing more will be tried; a hard one ends it.
+func Resolve(size int, entries []Entry, facts []Fact) *View {
+	v := &View{Size: size, Entries: sortedEntries(entries), Logs: make([]Status, size)}
+	facts = distinctFacts(facts)
+	v.Version = int64(len(v.Entries) + len(facts))
+
+	byNumber := map[int]int{} // attempt number -> index in attempts
+	for i := range v.Entries {
+		if e := &v.Entries[i]; e.Kind == Attempt {
+			byNumber[e.Number] = len(v.attempts)
+			v.attempts = append(v.attempts, openTries(e, size))
+		}
+	}
+	for i := range facts {
+		if o := facts[i].Outcome; o != nil {
+			if a, ok := byNumber[o.Attempt]; ok {
+				v.attempts[a].outcome(o)
+			}
+		}
+	}
+	var made pool[Try]
+	for _, e := range distinctEvents(facts) {
+		if a, ok := byNumber[e.Attempt]; ok {
+			v.attempts[a].event(e, &made)
+		}
+	}
+	v.settleAll()
+	return v
+}
+
+// pool makes values many at a time.
+type pool[T any] struct{ free []T }
+
+func (p *pool[T]) new() *T {
+	if len(p.free) == 0 {
+		p.free = make([]T, 64)
+	}
+	t := &p.free[0]
+	p.free = p.free[1:]
+	return t
+}
+
+func sortedEntries(entries []Entry) []Entry {
+	sorted := func(a, b Entry) int { return cmp.Compare(a.Number, b.Number) }
+	if !slices.IsSortedFunc(entries, sorted) {
+		entries = slices.Clone(entries)
+		slices.SortFunc(entries, sorted)
+	}
+	return slices.CompactFunc(slices.Clone(entries), func(a, b Entry) bool { return a.Number == b.Number })
+}
+
+// distinctFacts sorts by key and drops repeats, so that the order of arrival
+// cannot matter further on.
+func distinctFacts(facts []Fact) []Fact {
+	facts = slices.Clone(facts)
+	slices.SortFunc(facts, func(a, b Fact) int { return cmp.Compare(a.Key, b.Key) })
+	return slices.CompactFunc(facts, func(a, b Fact) bool { return a.Key == b.Key })
+}
+
+// Events lists the events among facts, each once, as it was read last.
+func Events(facts []Fact) []*Event { return distinctEvents(facts) }
+
+// distinctEvents drops repeats of an event under the provider's id and puts the
+// rest into an order of their own.
+func distinctEvents(facts []Fact) []*Event {
+	n := 0
+	for i := range facts {
+		n += len(facts[i].Events)
+	}
+	if n == 0 {
+		return nil
+	}
+	out := make([]*Event, 0, n)
+	again := false
+	for i := range facts {
+		for k := range facts[i].Events {
+			out = append(out, &facts[i].Events[k])
+			again = again || facts[i].Events[k].Reading > 0
+		}
+	}
+	if again {
+		out = newestReadings(out)
+	}
+	slices.SortFunc(out, func(a, b *Event) int {
+		return cmp.Or(cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Recipient, b.Recipient), a.At.Compare(b.At),
+			cmp.Compare(a.Account, b.Account), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
+	})
+	return slices.CompactFunc(out, func(a, b *Event) bool {
+		return a.ID == b.ID && a.Kind == b.Kind && a.Account == b.Account && a.Attempt == b.Attempt && a.Recipient == b.Recipient
+	})
+}
+
+// newestReadings drops events of which a newer reading is there.
+func newestReadings(events []*Event) []*Event {
+	type key struct {
+		account, id        string
+		attempt, recipient int
+	}
+	newest := map[key]int64{}
+	of := func(e *Event) key { return key{e.Account, e.ID, e.Attempt, e.Recipient} }
+	for _, e := range events {
+		newest[of(e)] = max(newest[of(e)], e.Reading)
+	}
+	return slices.DeleteFunc(events, func(e *Event) bool { return e.Reading < newest[of(e)] })
+}
+
+func openTries(e *Entry, size int) attempted {
+	a := attempted{entry: e, first: e.Recipients.First()}
+	open := &Try{Attempt: e.Number, Account: e.Account, Verdict: Open, At: e.At}
+	for r := range e.Recipients.All() {
+		if r > size {
+			break
+		}
+		if a.tries == nil {
+			a.tries = make([]*Try, 0, min(size-r+1, e.Recipients.Len()+64))
+		}
+		for len(a.tries) < r-a.first {
+			a.tries = append(a.tries, nil)
+		}
+		a.tries = append(a.tries, open)
+	}
+	return a
+}
+
+// weight orders the answers that may be known of one attempt: only a late or
+// looked-up answer makes two of them.
+func (p *Part) weight() int {
+	switch {
+	case p.Class.Refused() && p.reason().Hard():
+		return 4
+	case p.Class == Accepted:
+		return 3
+	case p.Class.Refused():
+		return 2
+	}
+	return 1
+}
+
+// reason is the part's reason, or the one that its class implies.
+func (p *Part) reason() Reason {
+	if p.Class == Split {
+		return RefusedTogether // whatever it was, it may be about another recipient
+	}
+	if p.Reason != "" {
+		return p.Reason
+	}
+	switch p.Class {
+	case RejectedRecipient:
+		return MailboxInvalid
+	case RejectedRequest:
+		return InvalidRequest
+	case RejectedHereClass:
+		return RejectedHere
+	case AccountClass:
+		return ProviderAccount
+	case Throttled:
+		return RateLimited
+	case Unavailable:
+		return ProviderUnavailable
+	case Unknown:
+		return OutcomeUnknown
+	case Accepted, Split:
+	}
+	return ""
+}
+
+// outcome applies the answer to the attempt.
+func (a *attempted) outcome(o *Outcome) {
+	for i := range o.Parts {
+		p := &o.Parts[i]
+		if !p.Class.Valid() {
+			continue
+		}
+		var from, to *Try // recipients that shared a try share the next
+		for r := range p.Recipients.All() {
+			t := a.of(r)
+			if t == nil {
+				continue
+			}
+			if t != from {
+				from, to = t, t.answered(o, p)
+			}
+			a.tries[r-a.first] = to
+		}
+	}
+}
+
+// answered is the try after part p of an answer; itself if p changes nothing.
+func (t *Try) answered(o *Outcome, p *Part) *Try {
+	if t.Class != "" && (&Part{Class: t.Class, Reason: t.Reason}).weight() >= p.weight() {
+		return t
+	}
+	next := *t
+	t = &next
+	t.Class, t.Status, t.Text, t.RetryAt = p.Class, p.Status, p.Text, p.RetryAt
+	t.At, t.Reason, t.Unconfirmed = o.At, p.reason(), false
+	switch {
+	case p.Class == Accepted && p.Final:
+		t.Verdict, t.Unconfirmed = WasDelivered, true
+	case p.Class == Accepted:
+		t.Verdict = Taken
+	case p.Class == Unknown:
+		t.Verdict = Uncertain
+	default:
+		t.Verdict = Refused
+	}
+	return t
+}
+
+// event applies one event to the attempt.
+func (a *attempted) event(ev *Event, made *pool[Try]) {
+	t := a.of(ev.Recipient)
+	if t == nil || ev.Account != a.entry.Account || !ev.Kind.Valid() {
+		return
+	}
+	if !a.own.Has(ev.Recipient) {
+		shared := t
+		t = made.new()
+		*t = *shared
+		a.tries[ev.Recipient-a.first] = t
+		a.own.Add(ev.Recipient)
+	}
+	switch {
+	case ev.Kind.Failure():
+		reason := ev.Reason
+		if reason == "" {
+			reason = BounceUnknown
+		}
+		if t.Verdict == GaveUp && (t.Reason.Hard() || !reason.Hard()) {
+			return // the first hard failure stands, else the first one
+		}
+		t.Verdict, t.Reason, t.Text, t.Status, t.At = GaveUp, reason, ev.Text, ev.Status, ev.At
+		t.Unconfirmed, t.Deferred = false, false
+	case ev.Kind == Delivered:
+		if t.Verdict == GaveUp || t.Verdict == WasDelivered && !t.Unconfirmed {
+			return
+		}
+		t.Verdict, t.Reason, t.Text, t.Status, t.At = WasDelivered, "", ev.Text, ev.Status, ev.At
+		t.Unconfirmed, t.Deferred = false, false
+	default:
+		// Whatever else is reported, the provider must have taken the mail.
+		if t.Verdict == Open || t.Verdict == Uncertain || t.Verdict == Refused && !t.Reason.Hard() {
+			t.Verdict, t.Reason, t.At = Taken, "", ev.At
+		}
+		if ev.Kind == Deferred && t.Verdict == Taken {
+			t.Deferred, t.Reason, t.Text, t.Status = true, ev.Reason, ev.Text, ev.Status
+		}
+	}
+}
+
+// settleAll derives the status of every recipient, once for those with the same
+// history.
+func (v *View) settleAll() {
+	var own Set // recipients with a history of their own
+	for i := range v.attempts {
+		own = own.Or(v.attempts[i].own)
+	}
+	var made pool[Standing]
+	var lately [4]int // recipients whose histories were seen last
+	k := 0
+	for r := 1; r <= v.Size; r++ {
+		s := &v.Logs[r-1]
+		if own.Has(r) {
+			s.Standing = made.new()
+			v.settle(r, s.Standing)
+			continue
+		}
+		for _, other := range lately {
+			if other > 0 && v.alike(r, other) {
+				s.Standing = v.Logs[other-1].Standing
+				break
+			}
+		}
+		if s.Standing == nil {
+			s.Standing = new(Standing)
+			v.settle(r, s.Standing)
+			lately[k] = r
+			k = (k + 1) % len(lately)
+		}
+	}
+}
+
+// alike reports whether two recipients are in the same entries and share their
+// tries.
+func (v *View) alike(r, other int) bool {
+	k := 0
+	for i := range v.Entries {
+		if v.Entries[i].Kind != Attempt {
+			if v.Entries[i].Recipients.Has(r) != v.Entries[i].Recipients.Has(other) {
+				return false
+			}
+			continue
+		}
+		if v.attempts[k].of(r) != v.attempts[k].of(other) {
+			return false
+		}
+		k++
+	}
+	return true
+}
+
+// settle folds the attempts and entries of one recipient into its status.
+func (v *View) settle(r int, s *Standing) {
+	s.State = Queued
+	var closing *Entry        // the newest entry that covers r, if it closes
+	var hard, best, last *Try // the newest hard failure, the first delivery, the newest
+	k := 0
+	for i := range v.Entries {
+		e := &v.Entries[i]
+		isAttempt := e.Kind == Attempt
+		if isAttempt {
+			k++
+		}
+		if !e.Recipients.Has(r) {
+			continue
+		}
+		switch e.Kind {
+		case Attempt:
+			t := v.attempts[k-1].of(r)
+			closing, s.Released = nil, false
+			last = t
+			s.Attempts++
+			s.MayDouble = s.MayDouble || e.MayDouble
+			if e.Split > 0 {
+				s.Splits++
+			} else {
+				s.Retries++
+			}
+			switch {
+			case t.Verdict == WasDelivered:
+				s.Copies++
+				if best == nil || best.Unconfirmed && !t.Unconfirmed {
+					best = t
+				}
+			case t.Verdict.Settled() && t.Reason.Hard():
+				hard = t
+			}
+		case Ending, Cancel:
+			closing, s.Released = e, false
+		case Release:
+			closing, s.Released, hard = nil, true, nil // what ended it before does not count any more
+		}
+	}
+	if s.Retries > 0 {
+		s.Retries-- // the first attempt is no retry
+	}
+	if last != nil {
+		s.Last = *last
+	}
+	switch {
+	case best != nil:
+		s.State, s.Account, s.Detail = Success, best.Account, best.Text
+		if best.Unconfirmed {
+			s.Reason = Unconfirmed
+		}
+	case s.Released:
+	case hard != nil:
+		s.State, s.Reason, s.Detail, s.Account = Failed, hard.Reason, hard.Text, hard.Account
+	case closing == nil && s.Attempts > 0 && !s.Last.Verdict.Settled():
+	case closing != nil && closing.Kind == Cancel:
+		s.State, s.Reason, s.Detail = Cancelled, CancelledByRq, closing.Detail
+	case closing != nil:
+		s.State, s.Reason, s.Detail, s.Account = Failed, closing.Reason, closing.Detail, s.Last.Account
+		if s.Detail == "" {
+			s.Detail = s.Last.Text
+		}
+	}
+}
