@@ -167,23 +167,19 @@ func migrateTables(ctx context.Context, c *Config, l levels) ([]string, error) {
 // makeKeyspace makes the keyspace where it is missing. The same statement from
 // several processes at once is one.
 func makeKeyspace(ctx context.Context, c *Config, l levels) error {
-	session, err := c.connect(ctx, l, "")
-	if err != nil {
-		return err
-	}
-	defer session.Close()
-	r := runner{session: session, timeout: c.Timeout}
-	rep, err := readReplication(ctx, &r, c.Keyspace)
-	if errors.Is(err, models.ErrNotFound) {
-		if err := r.change(ctx, `CREATE KEYSPACE IF NOT EXISTS `+c.Keyspace+` WITH replication = `+c.Replication); err != nil {
+	return c.once(ctx, l, "", func(r *runner) error {
+		rep, err := readReplication(ctx, r, c.Keyspace)
+		if errors.Is(err, models.ErrNotFound) {
+			if err := r.change(ctx, `CREATE KEYSPACE IF NOT EXISTS `+c.Keyspace+` WITH replication = `+c.Replication); err != nil {
+				return err
+			}
+			rep, err = readReplication(ctx, r, c.Keyspace)
+		}
+		if err != nil {
 			return err
 		}
-		rep, err = readReplication(ctx, &r, c.Keyspace)
-	}
-	if err != nil {
-		return err
-	}
-	return rep.serves(c.Consistency, c.Serial)
+		return rep.serves(c.Consistency, c.Serial)
+	})
 }
 
 // change applies a change of the schema and waits until all nodes know it.
@@ -298,13 +294,11 @@ func (m *migrator) underLock(ctx context.Context) (held bool, applied []string, 
 // check refuses a keyspace that is not, or not yet, to be used by this program
 // with this configuration.
 func check(ctx context.Context, c *Config, l levels) error {
-	session, err := c.connect(ctx, l, "")
-	if err != nil {
+	var rep replication
+	err := c.once(ctx, l, "", func(r *runner) (err error) {
+		rep, err = readReplication(ctx, r, c.Keyspace)
 		return err
-	}
-	defer session.Close()
-	r := runner{session: session, timeout: c.Timeout}
-	rep, err := readReplication(ctx, &r, c.Keyspace)
+	})
 	if errors.Is(err, models.ErrNotFound) {
 		return fmt.Errorf("there is none; safedelivr migrate makes it: %w", err)
 	} else if err != nil {
@@ -313,16 +307,11 @@ func check(ctx context.Context, c *Config, l levels) error {
 	if err := rep.serves(c.Consistency, c.Serial); err != nil {
 		return err
 	}
-	return checkSchema(ctx, c, l, rep)
+	return c.once(ctx, l, c.Keyspace, func(r *runner) error { return checkSchema(ctx, c, l, r, rep) })
 }
 
-func checkSchema(ctx context.Context, c *Config, l levels, rep replication) error {
-	session, err := c.connect(ctx, l, c.Keyspace)
-	if err != nil {
-		return err
-	}
-	defer session.Close()
-	m := migrator{runner: runner{session: session, timeout: c.Timeout}, config: c, levels: l}
+func checkSchema(ctx context.Context, c *Config, l levels, r *runner, rep replication) (err error) {
+	m := migrator{runner: *r, config: c, levels: l}
 	if m.all, err = migrations(); err != nil {
 		return err
 	}
@@ -354,11 +343,5 @@ func Drop(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	session, err := c.connect(ctx, l, "")
-	if err != nil {
-		return err
-	}
-	defer session.Close()
-	r := runner{session: session, timeout: c.Timeout}
-	return r.change(ctx, `DROP KEYSPACE IF EXISTS `+c.Keyspace)
+	return c.once(ctx, l, "", func(r *runner) error { return r.change(ctx, `DROP KEYSPACE IF EXISTS `+c.Keyspace) })
 }

@@ -81,6 +81,16 @@ func (c *Config) connect(ctx context.Context, l levels, keyspace string) (*gocql
 	}
 }
 
+// once runs f on a session of its own.
+func (c *Config) once(ctx context.Context, l levels, keyspace string, f func(*runner) error) error {
+	session, err := c.connect(ctx, l, keyspace)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	return f(&runner{session: session, timeout: c.Timeout})
+}
+
 // driverLog hands the driver's messages on. They are of interest only where
 // something is to be found out.
 type driverLog struct{ log *slog.Logger }

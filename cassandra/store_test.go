@@ -63,18 +63,15 @@ func admin(ctx context.Context, c Config, statements ...string) error {
 	if err != nil {
 		return err
 	}
-	session, err := c.connect(ctx, l, "")
-	if err != nil {
-		return err
-	}
-	defer session.Close()
-	r := runner{session: session, timeout: time.Minute}
-	for _, s := range statements {
-		if err := r.change(ctx, s); err != nil {
-			return err
+	c.Timeout = time.Minute
+	return c.once(ctx, l, "", func(r *runner) error {
+		for _, s := range statements {
+			if err := r.change(ctx, s); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // open opens a store that is closed with the test.

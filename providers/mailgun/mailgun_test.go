@@ -2,7 +2,6 @@ package mailgun
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,39 +20,20 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/wire"
 )
 
-func batchID() models.ID {
-	id, err := models.ParseBatchID("01930000-0000-7000-8abc-def000000000")
-	if err != nil {
-		panic(err)
-	}
-	return id
-}
-
-func call(n int) *models.Call {
-	c := &models.Call{Batch: batchID(), Attempt: 2, Content: &models.Content{
-		From: models.Address{Email: "shop@sender.test", Name: "Shop, Inc.; Ltd"}, ReplyTo: models.Address{Email: "help@sender.test", Name: "Hülfe"},
-		Subject: "Order {{order}} for {{name}}", Text: "Hello {{name}},\n{{order}}", HTML: "<p>Hello {{name}} & {{order}}</p>"}}
-	for i := 1; i <= n; i++ {
-		c.Recipients = append(c.Recipients, models.CallRecipient{Log: batchID().Log(i), Recipient: models.Recipient{
-			Email: fmt.Sprintf("user%d@rcpt.test", i), Name: fmt.Sprintf("Doe; J<%d>", i), Vars: map[string]string{"order": fmt.Sprintf("A%d\r\n\"x\" \\", i)}}})
-	}
-	return c
-}
-
 // TestRequests keeps the shape of requests in testdata/request: the parts as they
 // are sent, those of equal prefix (h:, v:) sorted, for the SDK keeps them in maps.
 func TestRequests(t *testing.T) {
-	plain := call(1)
+	plain := providertest.SampleCall(1)
 	plain.Content = &models.Content{From: models.Address{Email: "a@s.test"}, Subject: "Hi", Text: "plain"}
 	plain.Recipients[0].Recipient = models.Recipient{Email: "one@rcpt.test"}
-	html := call(2)
+	html := providertest.SampleCall(2)
 	html.Content = &models.Content{From: models.Address{Email: "a@s.test", Name: "Ü"}, Subject: "Hi", HTML: `<a href="{{u}}">{{U}}{{u}}</a>%recipient.x%`}
 	for i := range html.Recipients {
 		html.Recipients[i].Vars = map[string]string{"u": "https://x.test/?a=1&b=<2>%recipient%", "U": "日本\u2028語\x01"}
 	}
-	literal := call(1)
+	literal := providertest.SampleCall(1)
 	literal.Content.Text, literal.Content.Subject = "100% %recipient.sd_log% {{order}} %unsubscribe_url%", "%recipient%"
-	for name, c := range map[string]*models.Call{"text": plain, "html": html, "both": call(3), "literal": literal} {
+	for name, c := range map[string]*models.Call{"text": plain, "html": html, "both": providertest.SampleCall(3), "literal": literal} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -84,26 +64,7 @@ func TestRequests(t *testing.T) {
 }
 
 // TestWebhooks keeps what is made of every kind of post in testdata/webhook.
-func TestWebhooks(t *testing.T) {
-	p := adapter(t, "")
-	files, err := filepath.Glob("testdata/webhook/*.json")
-	if err != nil || len(files) < 10 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	for _, file := range files {
-		body, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := p.Parse(body)
-		providertest.Sound(t, got)
-		out, err := json.MarshalIndent(got, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		providertest.Golden(t, "parsed/"+filepath.Base(file), append(out, '\n'))
-	}
-}
+func TestWebhooks(t *testing.T) { providertest.Posts(t, adapter(t, ""), 10) }
 
 func TestKeysDiffer(t *testing.T) {
 	seen := map[string]string{logKey: "ours", percentKey: "ours", attemptKey: "ours"}
@@ -122,18 +83,18 @@ func TestKeysDiffer(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	c := call(3)
+	c := providertest.SampleCall(3)
 	c.Recipients[1].Vars["order"] = strings.Repeat("x", 9_000_000)
 	_, got := compose(c)
 	if len(got) != 2 || got[0].Class != models.RejectedHereClass || got[0].Recipients != models.SetOf(2) || got[1].Class != models.Split {
 		t.Errorf("one recipient's values too long: %+v", got)
 	}
-	c = call(1)
+	c = providertest.SampleCall(1)
 	c.Content.ReplyTo.Name = strings.Repeat("n", 17_000)
 	if _, got = compose(c); len(got) != 1 || got[0].Class != models.RejectedHereClass {
 		t.Errorf("options too long: %+v", got)
 	}
-	c = call(10)
+	c = providertest.SampleCall(10)
 	for i := range c.Recipients {
 		c.Recipients[i].Vars["order"] = strings.Repeat("x", 2_000_000)
 	}
@@ -217,7 +178,7 @@ func TestVerifyStatuses(t *testing.T) {
 // TestLargePost has 30 MB around one event.
 func TestLargePost(t *testing.T) {
 	p := adapter(t, "")
-	body := []byte(`{"event-data":{"event":"delivered","id":"x","timestamp":1795262400,"user-variables":{"sd_log":"` + batchID().Log(1).String() +
+	body := []byte(`{"event-data":{"event":"delivered","id":"x","timestamp":1795262400,"user-variables":{"sd_log":"` + providertest.SampleBatch().Log(1).String() +
 		`","sd_attempt":"1"},"delivery-status":{"message":"` + strings.Repeat("x ", 15_000_000) + `"}}}`)
 	_, body = sign("signing-key", body, time.Now())
 	if _, err := p.Verify(http.Header{}, body, time.Now()); err != nil {
@@ -262,7 +223,7 @@ func FuzzClassify(f *testing.F) {
 	}
 	f.Add(200, "", []byte(`{"id":"<a@b`), true)
 	p := adapter(f, "")
-	c := call(3)
+	c := providertest.SampleCall(3)
 	f.Fuzz(func(t *testing.T, status int, header string, body []byte, cut bool) {
 		h := http.Header{}
 		h.Set("Retry-After", header)
@@ -289,7 +250,7 @@ func BenchmarkSend1000(b *testing.B) {
 	defer server.Close()
 	p := adapter(b, server.URL)
 	defer p.Close()
-	c := call(1000)
+	c := providertest.SampleCall(1000)
 	b.ReportAllocs()
 	for b.Loop() {
 		if got := p.Send(b.Context(), c); got[0].Class != models.Accepted {
@@ -299,7 +260,7 @@ func BenchmarkSend1000(b *testing.B) {
 }
 
 func BenchmarkCompose1000(b *testing.B) {
-	c := call(1000)
+	c := providertest.SampleCall(1000)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, refused := compose(c); refused != nil {

@@ -21,36 +21,17 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/wire"
 )
 
-func batchID() models.ID {
-	id, err := models.ParseBatchID("01930000-0000-7000-8abc-def000000000")
-	if err != nil {
-		panic(err)
-	}
-	return id
-}
-
-func call(n int) *models.Call {
-	c := &models.Call{Batch: batchID(), Attempt: 2, Content: &models.Content{
-		From: models.Address{Email: "shop@sender.test", Name: "Shop, Inc.; Ltd"}, ReplyTo: models.Address{Email: "help@sender.test"},
-		Subject: "Order {{order}} for {{name}}", Text: "Hello {{name}},\n{{order}}", HTML: "<p>Hello {{name}} & {{order}}</p>"}}
-	for i := 1; i <= n; i++ {
-		c.Recipients = append(c.Recipients, models.CallRecipient{Log: batchID().Log(i), Recipient: models.Recipient{
-			Email: fmt.Sprintf("user%d@rcpt.test", i), Name: fmt.Sprintf("Doe; J<%d>", i), Vars: map[string]string{"order": fmt.Sprintf("A%d\r\n\"x\" \\", i)}}})
-	}
-	return c
-}
-
 // TestRequests keeps the shape of requests in testdata/request.
 func TestRequests(t *testing.T) {
-	plain := call(1)
+	plain := providertest.SampleCall(1)
 	plain.Content = &models.Content{From: models.Address{Email: "a@s.test"}, Subject: "Hi", Text: "plain"}
 	plain.Recipients[0].Recipient = models.Recipient{Email: "one@rcpt.test"}
-	html := call(2)
+	html := providertest.SampleCall(2)
 	html.Content = &models.Content{From: models.Address{Email: "a@s.test", Name: "Ü"}, Subject: "Hi", HTML: `<a href="{{u}}">{{U}}{{u}}</a>`}
 	for i := range html.Recipients {
 		html.Recipients[i].Vars = map[string]string{"u": "https://x.test/?a=1&b=<2>", "U": "日本\u2028語\x01"}
 	}
-	for name, c := range map[string]*models.Call{"text": plain, "html": html, "both": call(3)} {
+	for name, c := range map[string]*models.Call{"text": plain, "html": html, "both": providertest.SampleCall(3)} {
 		t.Run(name, func(t *testing.T) {
 			body, refused := compose(c)
 			if refused != nil {
@@ -67,26 +48,7 @@ func TestRequests(t *testing.T) {
 }
 
 // TestWebhooks keeps what is made of every kind of post in testdata/webhook.
-func TestWebhooks(t *testing.T) {
-	p := adapter(t, "")
-	files, err := filepath.Glob("testdata/webhook/*.json")
-	if err != nil || len(files) < 3 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	for _, file := range files {
-		body, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := p.Parse(body)
-		providertest.Sound(t, got)
-		out, err := json.MarshalIndent(got, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		providertest.Golden(t, "parsed/"+filepath.Base(file), append(out, '\n'))
-	}
-}
+func TestWebhooks(t *testing.T) { providertest.Posts(t, adapter(t, ""), 3) }
 
 func TestBadRequest(t *testing.T) {
 	p := adapter(t, "")
@@ -109,7 +71,7 @@ func TestBadRequest(t *testing.T) {
 		for _, f := range test.fields {
 			errs = append(errs, fmt.Sprintf(`{"message":"Does not contain a valid address: user2@rcpt.test.","field":%q}`, f))
 		}
-		parts := p.classify(call(test.n), wire.Answer{Status: 400, Body: []byte(`{"errors":[` + strings.Join(errs, ",") + `]}`)}, time.Now())
+		parts := p.classify(providertest.SampleCall(test.n), wire.Answer{Status: 400, Body: []byte(`{"errors":[` + strings.Join(errs, ",") + `]}`)}, time.Now())
 		var got []string
 		for _, part := range parts {
 			got = append(got, string(part.Class)+":"+part.Recipients.String())
@@ -124,13 +86,13 @@ func TestBadRequest(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	c := call(3)
+	c := providertest.SampleCall(3)
 	c.Recipients[1].Vars["order"] = strings.Repeat("x", 5000) // subject, text and HTML: three times
 	_, parts := compose(c)
 	if len(parts) != 2 || parts[0].Class != models.RejectedHereClass || parts[0].Recipients != models.SetOf(2) || parts[1].Class != models.Split {
 		t.Errorf("substitutions too long: %+v", parts)
 	}
-	c = call(1)
+	c = providertest.SampleCall(1)
 	c.Content.Subject = " \r\n"
 	if _, parts = compose(c); parts != nil {
 		t.Errorf("a blank subject: %+v", parts)
@@ -139,7 +101,7 @@ func TestLimits(t *testing.T) {
 	if _, parts = compose(c); len(parts) != 1 || parts[0].Class != models.RejectedHereClass {
 		t.Errorf("no subject: %+v", parts)
 	}
-	c = call(1)
+	c = providertest.SampleCall(1)
 	c.Content.From.Email = "ü@sender.test"
 	if _, parts = compose(c); len(parts) != 1 || parts[0].Class != models.RejectedHereClass {
 		t.Errorf("sender beyond ASCII: %+v", parts)
@@ -148,7 +110,7 @@ func TestLimits(t *testing.T) {
 
 // A value that holds the token of another placeholder makes the call use others.
 func TestTokensAreNotInValues(t *testing.T) {
-	c := call(2)
+	c := providertest.SampleCall(2)
 	first := tokenPrefix(c)
 	c.Recipients[1].Vars["order"] = first + "t0-"
 	if tokenPrefix(c) == first {
@@ -205,7 +167,7 @@ func TestManyEvents(t *testing.T) {
 				b.WriteString(",\r\n")
 			}
 			fmt.Fprintf(&b, `{"email":"user%d@rcpt.test","timestamp":1795262400,"event":"delivered","sg_event_id":"e%d","sg_message_id":"x.y.%d.0","response":"250 2.0.0 OK","smtp-id":"<x@y>","ip":"203.0.113.25","tls":1,"sd_log":"%s","sd_attempt":"1"}`,
-				i, i, i, batchID().Chunk(i/1000).Log(i%1000+1))
+				i, i, i, providertest.SampleBatch().Chunk(i/1000).Log(i%1000+1))
 		}
 		b.WriteString("]\r\n")
 		began := time.Now()
@@ -252,7 +214,7 @@ func FuzzClassify(f *testing.F) {
 	}
 	f.Add(400, "", []byte(`{"errors":[{"field":"personalizations.2.to.0.email","message":"a@b.test"}]}`), true)
 	p := adapter(f, "")
-	c := call(3)
+	c := providertest.SampleCall(3)
 	f.Fuzz(func(t *testing.T, status int, header string, body []byte, cut bool) {
 		h := http.Header{}
 		h.Set("X-Message-Id", header)
@@ -272,7 +234,7 @@ func FuzzClassify(f *testing.F) {
 }
 
 func BenchmarkCompose1000(b *testing.B) {
-	c := call(1000)
+	c := providertest.SampleCall(1000)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, refused := compose(c); refused != nil {
@@ -282,4 +244,4 @@ func BenchmarkCompose1000(b *testing.B) {
 }
 
 // BenchmarkSend1000 is a whole call to a server in the same process.
-func BenchmarkSend1000(b *testing.B) { benchmarkSend(b, call(1000)) }
+func BenchmarkSend1000(b *testing.B) { benchmarkSend(b, providertest.SampleCall(1000)) }
