@@ -121,11 +121,11 @@ func TestContract(t *testing.T) {
 	c.check("POST", "/v1/batches", "text/plain", `{}`, 415)
 	c.check("POST", "/v1/batches", js, batchOf(t, `{"to": [`+strings.Repeat(`"bad",`, 150)+`"bad"]}`), 422)
 	for _, path := range []string{"/v1/batches?limit=1", batch, batch + "/logs?limit=2&state=failed", batch + "/logs", log, "/v1/logs/" + b.ID.Log(2).String(),
-		"/v1/stats", "/v1/accounts", "/v1/logs?email=ann@example.com"} {
+		"/v1/stats", "/v1/accounts", "/v1/accounts/history", "/v1/accounts/history?range=week", "/v1/logs?email=ann@example.com"} {
 		c.check("GET", path, "", "", 200)
 		c.check("GET", path, "", "", 401, "Authorization", "Bearer x")
 	}
-	for _, path := range []string{"/v1/batches?limit=x", batch + "/logs?cursor=x", "/v1/stats?from=x"} {
+	for _, path := range []string{"/v1/batches?limit=x", batch + "/logs?cursor=x", "/v1/stats?from=x", "/v1/accounts/history?range=year"} {
 		c.check("GET", path, "", "", 400)
 	}
 	for _, path := range []string{batch, batch + "/logs", log} {
@@ -141,7 +141,7 @@ func TestContract(t *testing.T) {
 	f.store.before("Batches", func() { panic("a bug") })
 	c.check("GET", "/v1/batches", "", "", 500)
 	f.store.setDown(true)
-	for _, path := range []string{batch, batch + "/logs", log, "/v1/stats", "/v1/accounts", "/readyz"} {
+	for _, path := range []string{batch, batch + "/logs", log, "/v1/stats", "/v1/accounts", "/v1/accounts/history?range=day", "/readyz"} {
 		c.check("GET", path, "", "", 503)
 	}
 	f.store.setDown(false)

@@ -200,7 +200,7 @@ func TestScopes(t *testing.T) {
 	b := f.four()
 	send := []string{"POST /v1/batches", "POST /v1/batches/%s/stop", "POST /v1/batches/%s/resume", "POST /v1/batches/%s/cancel", "POST /v1/batches/%s/retry",
 		"POST /v1/batches/%s/release", "POST /v1/logs/%l/release", "POST /v1/release"}
-	see := []string{"GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/logs?email=a@b.de", "GET /v1/stats", "GET /v1/accounts"}
+	see := []string{"GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/logs?email=a@b.de", "GET /v1/stats", "GET /v1/accounts", "GET /v1/accounts/history"}
 	operate := []string{"POST /v1/users/ann/pause", "POST /v1/users/ann/resume", "POST /v1/accounts/sg/offline", "POST /v1/accounts/sg/online",
 		"POST /v1/accounts/sg/drain", "GET /v1/blocks", "POST /v1/blocks", "DELETE /v1/blocks/x", "GET /v1/audit", "GET /v1/queues", "GET /v1/parked",
 		"POST /v1/parked/x/requeue", "DELETE /v1/parked/x", "GET /v1/workers", "GET /v1/check"}
@@ -331,4 +331,12 @@ func TestParked(t *testing.T) {
 	require.Equal(t, []string{"parked.requeue", "parked.discard"}, f.journal())
 	type queues struct{ Queues []service.QueueView }
 	require.Len(t, read[queues](f, "/v1/queues").Queues, len(models.Queues([]string{"sg", "mg"})))
+	require.Contains(t, string(f.get("/v1/queues").Body), `"oldest_seconds":null`, "nothing waits")
+	require.NoError(t, f.broker.Publish(t.Context(), models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}))
+	require.NoError(t, f.store.PutReport(t.Context(), models.QueuesReport, "w", []byte(`{"batch.bulk": "`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`"}`), time.Hour))
+	for _, q := range read[queues](f, "/v1/queues").Queues {
+		if q.Name == "batch.bulk" {
+			require.InDelta(t, time.Hour, q.Age(), float64(10*time.Minute))
+		}
+	}
 }

@@ -71,6 +71,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/logs/:id", s.getLog)
 	read.GET("/stats", s.stats)
 	read.GET("/accounts", s.listAccounts)
+	read.GET("/accounts/history", s.history)
 
 	// One's own needs the scope send, everybody's operate.
 	v1.POST("/batches/:id/stop", s.steer(models.StopBatch))

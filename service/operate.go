@@ -268,31 +268,6 @@ func (s *Service) Audit(ctx context.Context, who Caller, p Page) (AuditPage, err
 	return out, nil
 }
 
-// QueueView is how full a queue is.
-type QueueView struct {
-	Name    string      `json:"name"`
-	Account string      `json:"account,omitempty"`
-	Lane    models.Lane `json:"lane,omitempty"`
-	Ready   int         `json:"ready"`
-	Working int         `json:"working"` // -1 where the broker cannot tell
-}
-
-// Queues tells how full the queues are.
-func (s *Service) Queues(ctx context.Context, who Caller) ([]QueueView, error) {
-	if err := who.operates(); err != nil {
-		return nil, err
-	}
-	depths, err := s.broker.Depths(ctx)
-	if err != nil {
-		return nil, brokerError(err)
-	}
-	out := make([]QueueView, 0, len(depths))
-	for _, d := range depths {
-		out = append(out, QueueView{Name: d.Queue.Name(), Account: d.Queue.Account, Lane: d.Queue.Lane, Ready: d.Ready, Working: d.Unacked})
-	}
-	return out, nil
-}
-
 // ParkedView is a message that was put aside.
 type ParkedView struct {
 	ID  string    `json:"id"`

@@ -85,6 +85,7 @@ type Service struct {
 	journal  *models.Journal
 	users    kept[[]models.User]
 	unknown  kept[Unknown]
+	hours    historyHours
 	announce map[models.Lane]*announcer // bulk never holds up urgent
 	tallies  map[models.Lane]*tally
 

@@ -238,13 +238,24 @@ func (c *cli) table(use, short, head string, rows func(ctx context.Context, svc 
 }
 
 func (c *cli) queuesCommand() *cobra.Command {
-	return c.table("queues", "How full the queues are", "QUEUE\tREADY\tWORKING", func(ctx context.Context, svc *service.Service, row func(...any)) error {
+	return c.table("queues", "How full the queues are, and how long the oldest message in each has waited at most", "QUEUE\tREADY\tWORKING\tOLDEST", func(ctx context.Context, svc *service.Service, row func(...any)) error {
 		queues, err := svc.Queues(ctx, operator())
 		for _, q := range queues {
-			row(q.Name, q.Ready, q.Working)
+			row(q.Name, q.Ready, q.Working, oldestWords(&q))
 		}
 		return err
 	})
+}
+
+// oldestWords says how long the oldest message of a queue has waited at most.
+func oldestWords(q *service.QueueView) string {
+	switch {
+	case q.Ready == 0:
+		return ""
+	case q.Oldest == nil:
+		return "not known"
+	}
+	return q.Age().Round(time.Second).String()
 }
 
 func (c *cli) workersCommand() *cobra.Command {

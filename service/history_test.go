@@ -1,0 +1,139 @@
+package service
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// reportReads counts how often reports are read.
+type reportReads struct {
+	models.Store
+	n atomic.Int64
+}
+
+func (s *reportReads) Reports(ctx context.Context, kind string) (map[string][]byte, error) {
+	s.n.Add(1)
+	return s.Store.Reports(ctx, kind)
+}
+
+func newReports(t *testing.T) (*Service, *reportReads, models.Broker) {
+	t.Helper()
+	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	require.NoError(t, err)
+	broker, err := embedded.NewBroker([]string{"mg", "sg"}, nil)
+	require.NoError(t, err)
+	reads := &reportReads{Store: store}
+	s := New(Deps{Store: reads, Broker: broker, Accounts: []models.Account{{Name: "mg"}, {Name: "sg"}}})
+	t.Cleanup(func() {
+		s.Close()
+		require.NoError(t, broker.Close())
+		require.NoError(t, store.Close())
+	})
+	return s, reads, broker
+}
+
+// put writes down a tally of one worker for one minute.
+func putHistory(t *testing.T, store models.Store, worker string, at time.Time, account string, change func(*models.AccountTally)) {
+	t.Helper()
+	h := models.HistoryHour{}
+	change(h.At(account, at.UTC().Minute()))
+	require.NoError(t, store.PutReport(t.Context(), models.HistoryKind(at), worker, h.Encode(), time.Hour))
+}
+
+// TestHistory: what several workers saw comes into the right steps of every
+// range, whole, and what is older than the range does not.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	s, store, _ := newReports(t)
+	now := time.Now().UTC()
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	moments := []time.Duration{0, 30 * time.Minute, 61 * time.Minute, 20 * time.Hour, 26 * time.Hour, 6 * 24 * time.Hour, 8 * 24 * time.Hour, 29 * 24 * time.Hour, 32 * 24 * time.Hour}
+	for i, d := range moments {
+		for _, worker := range []string{"one", "two"} {
+			putHistory(t, store, worker+string(rune('a'+i)), ago(d), "sg", func(t *models.AccountTally) {
+				t.Calls, t.Accepted, t.Delivered = 1, 10, 9
+				t.Answers.Add(200 * time.Millisecond)
+				t.Delivery.Add(3 * time.Second)
+			})
+		}
+	}
+	putHistory(t, store, "three", now, "gone", func(t *models.AccountTally) { t.Calls++ })
+	require.NoError(t, store.PutReport(t.Context(), models.HistoryKind(now), "odd", []byte("?"), time.Hour))
+	for back, want := range map[HistoryRange]int64{LastHour: 2, LastDay: 4, LastWeek: 6, LastMonth: 8, "": 2} {
+		h, err := s.historyAt(t.Context(), back, now)
+		require.NoError(t, err)
+		require.Len(t, h.Accounts, 2, "those that are configured")
+		require.Equal(t, "mg", h.Accounts[0].Account)
+		require.Zero(t, h.Accounts[0].Totals)
+		sg := h.Accounts[1]
+		require.Equal(t, 20*want, sg.Totals.Accepted, back)
+		require.InEpsilon(t, 200, sg.Totals.Answer, .2)
+		require.InEpsilon(t, 3000, sg.Totals.DeliverMost, .2)
+		require.LessOrEqual(t, len(sg.Steps), 120)
+		require.True(t, h.From.Equal(sg.Steps[0].At))
+		require.True(t, h.To.After(now))
+		sum, found := int64(0), 0
+		for i, p := range sg.Steps {
+			require.True(t, p.At.Equal(h.From.Add(time.Duration(i*h.Step)*time.Second)))
+			sum += p.Accepted
+			for _, d := range moments {
+				if at := ago(d); !at.Before(p.At) && at.Before(p.At.Add(time.Duration(h.Step)*time.Second)) {
+					found++
+					require.NotZero(t, p.Accepted, "%s: %v ago", back, d)
+				}
+			}
+		}
+		require.Equal(t, sg.Totals.Accepted, sum)
+		require.EqualValues(t, want, found)
+	}
+	_, err := s.History(t.Context(), "year")
+	require.ErrorContains(t, err, "not valid")
+}
+
+// TestHistoryIsReadOnce: hours that are over are not read again, however many
+// pages ask.
+func TestHistoryIsReadOnce(t *testing.T) {
+	t.Parallel()
+	s, store, _ := newReports(t)
+	now := time.Now().UTC().Truncate(time.Hour).Add(30 * time.Minute)
+	for range 50 {
+		_, err := s.historyAt(t.Context(), LastMonth, now)
+		require.NoError(t, err)
+	}
+	require.Less(t, store.n.Load(), int64(30*24+1+50*2))
+	store.n.Store(0)
+	_, err := s.historyAt(t.Context(), LastWeek, now)
+	require.NoError(t, err)
+	require.LessOrEqual(t, store.n.Load(), int64(4), "a week is part of the month")
+}
+
+// TestQueueAges: of what the workers say the newest counts; a queue in which
+// nothing waits has no age, and neither has one that nobody has seen.
+func TestQueueAges(t *testing.T) {
+	t.Parallel()
+	s, store, broker := newReports(t)
+	ctx := t.Context()
+	for _, account := range []string{"mg", "sg"} {
+		require.NoError(t, broker.Publish(ctx, models.Message{Kind: models.AccountMessage, Account: account, Lane: models.Bulk, ID: models.NewBatchID(time.Now())}))
+	}
+	for worker, ago := range map[string]string{"one": time.Now().Add(-time.Minute).Format(time.RFC3339Nano), "two": time.Now().Add(-time.Hour).Format(time.RFC3339Nano)} {
+		require.NoError(t, store.PutReport(ctx, models.QueuesReport, worker, []byte(`{"sg.bulk": "`+ago+`", "sg.urgent": "`+ago+`"}`), time.Hour))
+	}
+	require.NoError(t, store.PutReport(ctx, models.QueuesReport, "odd", []byte(`?`), time.Hour))
+	queues, err := s.Queues(ctx, Caller{Operator: true})
+	require.NoError(t, err)
+	ages := map[string]*float64{}
+	for i := range queues {
+		ages[queues[i].Name] = queues[i].Oldest
+	}
+	require.InDelta(t, 60, *ages["sg.bulk"], 30)
+	require.Nil(t, ages["sg.urgent"], "nothing waits")
+	require.Nil(t, ages["mg.bulk"], "nobody knows")
+}

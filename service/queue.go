@@ -1,0 +1,65 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// QueueView is how full a queue is.
+type QueueView struct {
+	Name    string      `json:"name"`
+	Account string      `json:"account,omitempty"`
+	Lane    models.Lane `json:"lane,omitempty"`
+	Ready   int         `json:"ready"`
+	Working int         `json:"working"` // -1 where the broker cannot tell
+	// Oldest is for how many seconds the oldest waiting message has waited at
+	// most; nil: none waits, or no worker has seen this queue move or empty.
+	Oldest *float64 `json:"oldest_seconds"`
+}
+
+// Age is Oldest as a duration; 0: not known.
+func (q *QueueView) Age() time.Duration {
+	if q.Oldest == nil {
+		return 0
+	}
+	return time.Duration(*q.Oldest * float64(time.Second))
+}
+
+// Queues tells how full the queues are, and how old.
+func (s *Service) Queues(ctx context.Context, who Caller) ([]QueueView, error) {
+	if err := who.operates(); err != nil {
+		return nil, err
+	}
+	depths, err := s.broker.Depths(ctx)
+	if err != nil {
+		return nil, brokerError(err)
+	}
+	reports, err := s.store.Reports(ctx, models.QueuesReport)
+	if err != nil {
+		return nil, storeError("read the age of queues", err)
+	}
+	since := models.QueueTimes{}
+	for worker, raw := range reports {
+		var times models.QueueTimes
+		if err := json.Unmarshal(raw, &times); err != nil {
+			s.log.Warn("what a worker says of the queues cannot be read", "worker", worker, "err", err)
+			continue
+		}
+		since.Take(times)
+	}
+	now := time.Now()
+	out := make([]QueueView, 0, len(depths))
+	for _, d := range depths {
+		q := QueueView{Name: d.Queue.Name(), Account: d.Queue.Account, Lane: d.Queue.Lane, Ready: d.Ready, Working: d.Unacked}
+		if at := since[q.Name]; d.Ready > 0 && !at.IsZero() {
+			age := math.Round(max(0, now.Sub(at).Seconds())*10) / 10
+			q.Oldest = &age
+		}
+		out = append(out, q)
+	}
+	return out, nil
+}
