@@ -10,11 +10,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Sums are written with their version as the timestamp, one higher because 0
-// is none. Of two with the same version the greater value stands, and a stored
+// Sums are written with their rank as the timestamp, one higher because 0 is
+// none. Of two with the same rank the greater value stands, and a stored
 // sum begins with how many logs it counts: so the one that counted more stands,
 // whoever came first.
-func versionOf(s *models.Summary) int64 { return max(s.Version, 0) + 1 }
+func rankOf(s *models.Summary) int64 { return s.Rank() + 1 }
 
 func encodeSum(s *models.Summary) []byte {
 	raw := binary.BigEndian.AppendUint64(nil, uint64(max(s.Accepted, 0)))
@@ -44,7 +44,7 @@ func (s *Store) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) err
 			c := &ss[i]
 			raw := encodeSum(&c.Summary)
 			parts[i] = partition{c.User, c.Chunk.Time().Unix()}
-			rows[i] = row{[]any{c.User, parts[i].second, c.Chunk[:], raw, versionOf(&c.Summary)}, len(raw)}
+			rows[i] = row{[]any{c.User, parts[i].second, c.Chunk[:], raw, rankOf(&c.Summary)}, len(raw)}
 		}
 		return put(ctx, s, `INSERT INTO summaries (owner, second, chunk_id, value) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`, parts, rows)
 	}, "put %d summaries of %s", len(ss), ss[0].Chunk)
@@ -147,7 +147,7 @@ func (s *Store) RollUp(ctx context.Context, span models.Span) (sum models.Summar
 		start := span.Start.UnixMilli()
 		if children > 0 {
 			err := s.exec(ctx, plain, `INSERT INTO sums (owner, level, bucket, start, value) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?`,
-				span.User, string(span.Level), start/spanBucket(span.Level), start, encodeSum(&counted), versionOf(&counted))
+				span.User, string(span.Level), start/spanBucket(span.Level), start, encodeSum(&counted), rankOf(&counted))
 			if err != nil {
 				return err
 			}

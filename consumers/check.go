@@ -200,11 +200,7 @@ func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Sum
 		if time.Since(since) >= c.o.Settle {
 			c.found(Difference{What: "chunk", User: b.User, ID: id.String(), Shown: shown, Counted: counted})
 			if c.o.Repair {
-				c.e.summaries.mark(b.User, id)
-				if err := c.e.Flush(ctx); err != nil {
-					return counted, err
-				}
-				c.out.Repaired++
+				return c.repairChunk(ctx, b, n, &shown)
 			}
 			return counted, nil
 		}
@@ -214,6 +210,30 @@ func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Sum
 			return counted, ctx.Err()
 		}
 	}
+}
+
+// repairChunk replaces a summary that is wrong, whatever version it has, and
+// renews the sums above it.
+func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *models.Summary) (models.Summary, error) {
+	id := b.ID.Chunk(n)
+	k, err := c.e.look(ctx, id)
+	if err != nil {
+		return models.Summary{}, err
+	}
+	counted := k.view.Summary()
+	fresh := counted
+	if wrong.Rank() >= fresh.Rank() {
+		fresh.Version, fresh.Repairs = wrong.Version, wrong.Repairs+1
+	}
+	if err := c.e.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: id, Summary: fresh}); err != nil {
+		return counted, err
+	}
+	c.e.summaries.mark(b.User, id)
+	if err := c.e.Flush(ctx); err != nil {
+		return counted, err
+	}
+	c.out.Repaired++
+	return counted, nil
 }
 
 func (c *check) shown(ctx context.Context, b *models.Batch, n int) (models.Summary, error) {
@@ -247,11 +267,19 @@ func (c *check) day(ctx context.Context, user string, day time.Time, counted mod
 		}
 		if time.Since(began) >= c.o.Settle {
 			c.found(Difference{What: "day", User: user, ID: day.Format(time.DateOnly), Shown: shown, Counted: counted})
-			if c.o.Repair {
-				c.out.Repaired++
-				return c.repairDay(ctx, user, day)
+			if !c.o.Repair {
+				return nil
 			}
-			return nil
+			if err := c.repairDay(ctx, user, day); err != nil {
+				return err
+			}
+			if counted, err = c.recountDay(ctx, user, day); err != nil {
+				return err
+			}
+			if shown, err = read(); err == nil && same(&shown, &counted) {
+				c.out.Repaired++
+			}
+			return err
 		}
 		select {
 		case <-time.After(min(time.Second, c.o.Settle/4)):
@@ -303,7 +331,8 @@ func (c *check) recountDay(ctx context.Context, user string, day time.Time) (tot
 	return total, err
 }
 
-// repairDay renews the sums of a day from the chunk summaries upwards.
+// repairDay renews the sums of a day from the chunk summaries upwards. In each
+// second one summary gets a higher rank, so that those above it give way.
 func (c *check) repairDay(ctx context.Context, user string, day time.Time) error {
 	spans := map[models.Level]map[time.Time]bool{}
 	err := c.batchesOf(ctx, user, day, func(b *models.Batch) error {
@@ -311,7 +340,13 @@ func (c *check) repairDay(ctx context.Context, user string, day time.Time) error
 			if spans[level] == nil {
 				spans[level] = map[time.Time]bool{}
 			}
-			spans[level][models.SpanOf(user, level, b.Created()).Start] = true
+			start := models.SpanOf(user, level, b.Created()).Start
+			if level == models.Second && !spans[level][start] {
+				if err := c.raise(ctx, b); err != nil {
+					return err
+				}
+			}
+			spans[level][start] = true
 		}
 		return nil
 	})
@@ -326,6 +361,16 @@ func (c *check) repairDay(ctx context.Context, user string, day time.Time) error
 		}
 	}
 	return nil
+}
+
+// raise gives the summary of a batch's first chunk a higher rank.
+func (c *check) raise(ctx context.Context, b *models.Batch) error {
+	s, err := c.shown(ctx, b, 0)
+	if err != nil {
+		return err
+	}
+	s.Repairs++
+	return c.e.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: s})
 }
 
 func (c *check) found(d Difference) {

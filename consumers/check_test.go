@@ -67,6 +67,36 @@ func TestCheck(t *testing.T) {
 	out, list = run(false)
 	require.Empty(t, list)
 	require.Zero(t, out.Differences)
+	require.EqualValues(t, 1, stored(t, r, batches[1]).Repairs)
+
+	// A day that lies, under the version of the truth.
+	lie = stored(t, r, batches[2])
+	truth := lie
+	lie.Success, lie.Failed = 0, lie.Success
+	require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[2].ID, Summary: lie}))
+	for _, level := range models.Levels {
+		_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, batches[2].Created()))
+		require.NoError(t, err)
+	}
+	require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[2].ID, Summary: truth}))
+	_, list = run(false)
+	require.Len(t, list, 1)
+	require.Equal(t, "day", list[0].What)
+	out, _ = run(true)
+	require.Equal(t, 1, out.Repaired)
+	out, _ = run(false)
+	require.Zero(t, out.Differences)
+}
+
+// stored is the summary that stands for a batch of one chunk.
+func stored(t *testing.T, r *rig, b *models.Batch) models.Summary {
+	t.Helper()
+	for s, err := range r.store.Summaries(t.Context(), b.User, b.ID, 0) {
+		require.NoError(t, err)
+		return s.Summary
+	}
+	t.Fatal("there is none")
+	return models.Summary{}
 }
 
 // mended is a provider whose parser once took a bounce for a delivery.

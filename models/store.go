@@ -191,14 +191,14 @@ type ChunkFact struct {
 
 // SummaryStore keeps what was counted. See Summary for the meaning of versions.
 type SummaryStore interface {
-	// PutSummaries stores chunk summaries; one whose version is lower than the
+	// PutSummaries stores chunk summaries; one whose rank is lower than the
 	// stored one's changes nothing.
 	PutSummaries(ctx context.Context, ss ...ChunkSummary) error
 	// Summaries yields the stored summaries of a batch in order of chunks,
 	// from chunk number from on. It ends after the first error.
 	Summaries(ctx context.Context, user string, batch ID, from int) iter.Seq2[ChunkSummary, error]
 	// RollUp counts the children of a span anew and stores the sum, unless a
-	// higher version is stored. It returns what is stored then.
+	// higher rank is stored. It returns what is stored then.
 	RollUp(ctx context.Context, span Span) (Summary, error)
 	// Nodes reads the stored sums of a user at a level, of spans that begin in
 	// [from, to), ascending.

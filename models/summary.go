@@ -9,9 +9,11 @@ import (
 // user's time. It is always the result of counting, overwritten and never added
 // to. Accepted = Queued + Success + Failed + Cancelled.
 type Summary struct {
-	// Version counts the entries and facts the summary was made from. It only
-	// grows; a summary never replaces one of a higher version.
+	// Version counts the entries and facts the summary was made from, Repairs how
+	// often it was found wrong at that version and counted anew. They only grow;
+	// a summary never replaces one of a higher rank.
 	Version int64 `json:"v"`
+	Repairs int64 `json:"rp,omitempty"`
 
 	Accepted  int64 `json:"n"`
 	Queued    int64 `json:"q,omitempty"`
@@ -48,6 +50,15 @@ func (s *Summary) Balanced() bool {
 	return s.Accepted == s.Queued+s.Success+s.Failed+s.Cancelled
 }
 
+// repairBits is the room that Repairs have in a rank.
+const repairBits = 16
+
+// Rank orders what was counted of the same logs: by version, then by repairs. It
+// is not negative.
+func (s *Summary) Rank() int64 {
+	return max(s.Version, 0)<<repairBits | min(max(s.Repairs, 0), 1<<repairBits-1)
+}
+
 // Unknown counts the mails of which nobody knows whether an account took them.
 func (s *Summary) Unknown() (n int64) {
 	for _, a := range s.Accounts {
@@ -59,6 +70,7 @@ func (s *Summary) Unknown() (n int64) {
 // Add adds o into s, versions too.
 func (s *Summary) Add(o *Summary) {
 	s.Version += o.Version
+	s.Repairs += o.Repairs
 	s.Accepted += o.Accepted
 	s.Queued += o.Queued
 	s.Success += o.Success

@@ -14,6 +14,7 @@ func summaryCases() []testCase {
 		{"Summary/RoundTrip", testSummary},
 		{"Summary/LowerVersionChangesNothing", testSummaryVersions},
 		{"Summary/VersionsConcurrently", testSummaryVersionsConcurrent},
+		{"Summary/RepairsOfOneVersion", testSummaryRepairs},
 		{"Summary/InOrderOfChunks", testSummaryOrder},
 		{"RollUp/Tree", testRollUpTree},
 		{"RollUp/Grows", testRollUpGrows},
@@ -55,6 +56,43 @@ func testSummaryVersions(t *testing.T, s models.Store) {
 		require.NoError(t, s.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: id, Summary: summary(v, v, 100-v)}))
 		require.Equal(t, []models.ChunkSummary{{User: user, Chunk: id, Summary: summary(high, high, 100-high)}}, summariesOf(t, s, user, id, 0))
 	}
+}
+
+// A sum that was found wrong is replaced under its version, by one that counts
+// less, too, and so are those above it; the wrong one does not come back.
+func testSummaryRepairs(t *testing.T, s models.Store) {
+	user, id := models.NewUserID(), models.NewBatchID(now())
+	put := func(version, repairs, success int64) models.Summary {
+		sum := summary(version, success, 9-success)
+		sum.Repairs = repairs
+		require.NoError(t, s.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: id, Summary: sum}))
+		for _, level := range models.Levels {
+			_, err := s.RollUp(t.Context(), models.SpanOf(user, level, id.Time()))
+			require.NoError(t, err)
+		}
+		return sum
+	}
+	stands := func(want models.Summary) {
+		t.Helper()
+		require.Equal(t, []models.ChunkSummary{{User: user, Chunk: id, Summary: want}}, summariesOf(t, s, user, id, 0))
+		for _, level := range models.Levels {
+			nodes, err := s.Nodes(t.Context(), user, level, id.Time().AddDate(0, 0, -1), id.Time().AddDate(0, 0, 1))
+			require.NoError(t, err)
+			require.Len(t, nodes, 1)
+			require.Equal(t, want.Success, nodes[0].Summary.Success, level)
+			require.Equal(t, want.Repairs, nodes[0].Summary.Repairs, level)
+		}
+	}
+	stands(put(3, 0, 9))
+	first := put(3, 1, 2)
+	stands(first)
+	put(3, 0, 9)
+	stands(first)
+	second := put(3, 2, 1)
+	stands(second)
+	put(2, 7, 5)
+	stands(second)
+	stands(put(4, 0, 6))
 }
 
 func testSummaryVersionsConcurrent(t *testing.T, s models.Store) {
