@@ -116,25 +116,13 @@ func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, er
 	if err != nil {
 		return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
 	}
-	for {
-		wait := j.account.take(j.who.Len())
-		if wait == 0 {
-			j.release = release
-			return 0, nil
-		}
-		if wait > time.Second {
-			release()
-			return wait, nil
-		}
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			release()
-			return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
-		}
+	wait, err := j.account.await(ctx, c.lane, j.who.Len())
+	if err != nil || wait > 0 {
+		release()
+		return wait, err
 	}
+	j.release = release
+	return 0, nil
 }
 
 // claim appends the attempt to the ledger. From the moment it returns nil, this

@@ -145,7 +145,7 @@ func startHand(ctx context.Context, name string, board *reportBoard, limit float
 		for ctx.Err() == nil {
 			h.thaw(ctx)
 			n := 1 + rand.N(min(5, h.acc.callSize(time.Now()))) // it never saves up
-			wait := h.acc.take(n)
+			wait := h.acc.take(models.Bulk, n)
 			if wait > 0 {
 				time.Sleep(min(wait, 20*time.Millisecond))
 				continue

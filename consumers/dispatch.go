@@ -281,7 +281,7 @@ func (e *Engine) choose(c *chunk, st *step, now time.Time, mine *account) (*job,
 			continue
 		}
 		who := e.cut(c, st, a)
-		if a.take(who.Len()) > 0 {
+		if a.take(c.lane, who.Len()) > 0 {
 			release()
 			continue
 		}

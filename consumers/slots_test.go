@@ -88,3 +88,72 @@ func TestReadAhead(t *testing.T) {
 	r.engine = r.worker(cfg, p)
 	require.EqualValues(t, 2, r.done(&b).Summary().Success)
 }
+
+// TestLanesShareRates: a flood in one lane leaves the other its share of an
+// account's rates, and all of them are used; alone, a lane has them all.
+func TestLanesShareRates(t *testing.T) {
+	t.Parallel()
+	const perSecond, seconds = 100, 60
+	flood := func(t *testing.T, a models.Account, urgent, bulk int) (sent [2]int) {
+		t.Helper()
+		cfg := DefaultConfig()
+		cfg.Sole = true
+		cfg = cfg.withDefaults()
+		a.Name, a.Concurrency = "sg", 8
+		acc := newAccount(Account{Provider: newScripted("sg", nil), Account: a}, &cfg, newCrew(nil, &cfg))
+		ctx, stop := context.WithTimeout(t.Context(), seconds*time.Second)
+		defer stop()
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		work := func(l models.Lane, k, n int) {
+			for ctx.Err() == nil {
+				wait, err := acc.await(ctx, l, n)
+				if err != nil {
+					return
+				}
+				if wait > 0 { // it comes back through a delay
+					time.Sleep(wait)
+					continue
+				}
+				mu.Lock()
+				sent[k] += n
+				mu.Unlock()
+			}
+		}
+		for range 8 {
+			if urgent > 0 {
+				all.Go(func() { work(models.Urgent, 0, urgent) })
+			}
+			if bulk > 0 {
+				all.Go(func() { work(models.Bulk, 1, bulk) })
+			}
+		}
+		all.Wait()
+		return sent
+	}
+	for name, c := range map[string]struct {
+		account      models.Account
+		urgent, bulk int // recipients per call
+		whole        int // of the limit, in recipients
+	}{
+		"recipients":          {models.Account{Rate: perSecond}, 1, 50, perSecond * seconds},
+		"recipients, in tens": {models.Account{Rate: perSecond}, 10, 10, perSecond * seconds},
+		"calls":               {models.Account{CallRate: perSecond}, 1, 1, perSecond * seconds},
+		"urgent alone":        {models.Account{Rate: perSecond}, 1, 0, perSecond * seconds},
+		"bulk alone":          {models.Account{Rate: perSecond}, 0, 50, perSecond * seconds},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				sent := flood(t, c.account, c.urgent, c.bulk)
+				t.Logf("urgent %d, bulk %d of %d", sent[0], sent[1], c.whole)
+				require.GreaterOrEqual(t, sent[0]+sent[1], c.whole*9/10, "the limit is used")
+				require.LessOrEqual(t, sent[0]+sent[1], c.whole+2*perSecond)
+				if c.urgent > 0 && c.bulk > 0 {
+					require.GreaterOrEqual(t, sent[1], c.whole/bulkPart*8/10, "bulk has its share")
+					require.GreaterOrEqual(t, sent[0], c.whole*(bulkPart-1)/bulkPart*8/10, "urgent has its share")
+				}
+			})
+		})
+	}
+}

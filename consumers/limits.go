@@ -1,0 +1,180 @@
+package consumers
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// limit is one rate of an account, of recipients or of calls. While mail of both
+// lanes waits for it, each has a part of it, so that neither starves the other.
+type limit struct {
+	rate  float64 // of all workers together
+	whole *rate.Limiter
+	lanes [2]*rate.Limiter // urgent, bulk
+}
+
+// newLimit makes a limit that nothing is saved up for: another process may have
+// used it. nil: there is none.
+func newLimit(perSecond float64) *limit {
+	if perSecond <= 0 {
+		return nil
+	}
+	return &limit{rate: perSecond, whole: rate.NewLimiter(0, 0), lanes: [2]*rate.Limiter{rate.NewLimiter(0, 0), rate.NewLimiter(0, 0)}}
+}
+
+// set takes over a worker's part; anew drops what was saved up before.
+func (l *limit) set(part share, anew bool) {
+	if l == nil {
+		return
+	}
+	now := time.Now()
+	mine := l.rate / float64(part.size)
+	for lane, share := range [2]float64{bulkPart - 1, 1} {
+		l.lanes[lane].SetLimitAt(now, rate.Limit(mine*share/bulkPart))
+		l.lanes[lane].SetBurstAt(now, burst(l.rate, part))
+	}
+	l.whole.SetLimitAt(now, rate.Limit(mine))
+	l.whole.SetBurstAt(now, burst(l.rate, part))
+	if anew {
+		l.whole.ReserveN(now, int(max(0, l.whole.TokensAt(now))))
+	}
+}
+
+// portion is a worker's part of n things: those of all workers together are n.
+func portion(n int, p share) int {
+	out := n / p.size
+	if p.rank < n%p.size {
+		out++
+	}
+	return out
+}
+
+// burst is what a worker may save up: a second's worth of its part, or one.
+func burst(whole float64, p share) int { return max(1, int(whole/float64(p.size))) }
+
+// ready takes over the worker's present share of the limits. It reports false
+// while none may be used.
+func (a *account) ready() bool {
+	part, ok := a.crew.share()
+	if !ok {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if part == a.part {
+		return true
+	}
+	anew := part.epoch != a.part.epoch || a.part.size == 0
+	a.part = part
+	a.slots.limit(portion(max(1, a.Concurrency), part))
+	a.recipients.set(part, anew)
+	a.calls.set(part, anew)
+	return true
+}
+
+// waiters is who waits for the rates in a lane.
+type waiters struct {
+	here int       // workers of this process
+	away time.Time // messages that come back until then
+}
+
+// waits notes that one more, or one less, waits in a lane.
+func (a *account) waits(l models.Lane, n int, away time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w := &a.waiters[laneNumber(l)]
+	w.here += n
+	w.away = maxTime(w.away, away)
+}
+
+// notReady is how soon to ask again while the worker may not use its share.
+const notReady = 250 * time.Millisecond
+
+// take asks the rates for one call of n recipients. It returns how long to wait
+// when it is not allowed yet, and then takes nothing.
+func (a *account) take(l models.Lane, n int) (wait time.Duration) {
+	if !a.ready() {
+		return notReady
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	other := &a.waiters[1-laneNumber(l)]
+	contended := other.here > 0 || now.Before(other.away)
+	asks := append(a.recipients.asks(l, n, contended), a.calls.asks(l, 1, contended)...)
+	for _, k := range asks {
+		wait = max(wait, k.wait(now))
+	}
+	if wait == 0 {
+		for _, k := range asks {
+			k.of.ReserveN(now, k.n)
+		}
+	}
+	return wait
+}
+
+// ask is what a call wants of a limiter.
+type ask struct {
+	of *rate.Limiter
+	n  int
+}
+
+// asks lists what a call wants of a limit: of its lane's part, too, while the
+// other lane waits.
+func (l *limit) asks(lane models.Lane, n int, contended bool) []ask {
+	switch {
+	case l == nil:
+		return nil
+	case contended:
+		return []ask{{l.whole, n}, {l.lanes[laneNumber(lane)], n}}
+	}
+	return []ask{{l.whole, n}}
+}
+
+// wait is how long the limiter needs to have that much.
+func (k ask) wait(now time.Time) time.Duration {
+	missing := float64(k.n) - k.of.TokensAt(now)
+	if missing <= 0 {
+		return 0
+	}
+	if k.n > k.of.Burst() || k.of.Limit() <= 0 {
+		return 2 * mostWait // the share has become smaller: the next try asks for less
+	}
+	return max(1, time.Duration(math.Ceil(missing/float64(k.of.Limit())*float64(time.Second))))
+}
+
+// mostWait is how long a worker is kept for the rates.
+const mostWait = time.Second
+
+// await waits for the rates to allow one call of n recipients. Where that would
+// take longer than a worker may be kept, it returns how long.
+func (a *account) await(ctx context.Context, l models.Lane, n int) (time.Duration, error) {
+	wait := a.take(l, n)
+	if wait == 0 {
+		return 0, nil
+	}
+	a.waits(l, 1, time.Time{})
+	defer a.waits(l, -1, time.Time{})
+	for {
+		if wait > mostWait {
+			a.waits(l, 0, time.Now().Add(wait+mostWait))
+			return wait, nil
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
+		}
+		if wait = a.take(l, n); wait == 0 {
+			return 0, nil
+		}
+	}
+}
