@@ -22,7 +22,7 @@ var allowed = map[string][]string{
 	"config":    {"models"},
 	"cassandra": {"models"},
 	"rabbit":    {"models"},
-	"embedded":  {"models"},
+	"embedded":  {"models", "embedded"},
 	"providers": {"models", "providers"},
 	"simulator": {},
 	"tracing":   {"models"},

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -195,12 +195,7 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	for _, c := range change {
 		c(&st)
 	}
-	real, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, real.Close()) })
-	eb, err := embedded.NewBroker([]string{"sg", "mg"}, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, eb.Close()) })
+	real, eb := embeddedtest.Open(t, "sg", "mg")
 	f := &fixture{T: t, store: &spyStore{Store: real, fail: map[string]func(int) error{}, counts: map[string]int{}}, broker: eb}
 	if st.broker != nil {
 		f.broker = st.broker(eb)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -16,12 +16,7 @@ import (
 func TestQueueAges(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	broker, err := embedded.NewBroker([]string{"sg"}, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	store, broker := embeddedtest.Open(t, "sg")
 	queue := models.Queue{Kind: models.AccountMessage, Account: "sg", Lane: models.Bulk}
 	message := func(ago time.Duration) models.Message {
 		return models.Message{Kind: models.AccountMessage, Account: "sg", Lane: models.Bulk, ID: models.NewBatchID(time.Now()), At: time.Now().Add(-ago).UTC()}

@@ -12,19 +12,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
 )
 
 // idle is an engine that does nothing by itself, on an embedded store.
 func idle(t *testing.T) (*Engine, models.Store) {
 	t.Helper()
-	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	broker, err := embedded.NewBroker([]string{"sg"}, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	store, broker := embeddedtest.Open(t, "sg")
 	e, err := New(store, broker, []Account{{Provider: newScripted("sg", always(models.Accepted)), Account: models.Account{Name: "sg"}}}, fast())
 	require.NoError(t, err)
 	return e, store

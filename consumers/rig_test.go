@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -114,17 +115,11 @@ func newRig(t *testing.T, cfg Config, wrap func(models.Store) models.Store, prov
 // emptyRig is a rig without an engine.
 func emptyRig(t *testing.T, wrap func(models.Store) models.Store, names ...string) *rig {
 	t.Helper()
-	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	r := &rig{t: t, store: store, user: models.NewUserID()}
+	store, broker := embeddedtest.Open(t, names...)
+	r := &rig{t: t, store: store, broker: broker, user: models.NewUserID()}
 	if wrap != nil {
 		r.store = wrap(store)
 	}
-	b, err := embedded.NewBroker(names, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	r.broker = b
 	return r
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -15,12 +15,7 @@ import (
 // the worst is told; a worker that has left is told of no more.
 func TestAccountsOfSeveralWorkers(t *testing.T) {
 	t.Parallel()
-	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	broker, err := embedded.NewBroker([]string{"sg", "mg"}, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	store, broker := embeddedtest.Open(t, "sg", "mg")
 	s := New(Deps{Store: store, Broker: broker, Accounts: []models.Account{{Name: "sg"}, {Name: "mg"}}})
 	t.Cleanup(s.Close)
 	began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)

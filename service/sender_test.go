@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -15,12 +15,7 @@ import (
 func TestSenders(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	broker, err := embedded.NewBroker([]string{"sg"}, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	store, broker := embeddedtest.Open(t, "sg")
 	s := New(Deps{Store: store, Broker: broker, Accounts: []models.Account{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}})
 	t.Cleanup(s.Close)
 	for _, u := range []models.User{{ID: "aaaa", Name: "ada"}, {ID: "gh7", Name: "octo"}} {
@@ -46,7 +41,7 @@ func TestSenders(t *testing.T) {
 	require.Empty(t, post("aaaa", "any@one.example"))
 	require.Equal(t, "/from sender_not_allowed", post("gh7", "any@one.example"), "anybody could have come in through GitHub")
 
-	_, _, err = s.SetSenders(ctx, Caller{User: "aaaa"}, "octo", []string{"@one.example"}, "", Repeat{})
+	_, _, err := s.SetSenders(ctx, Caller{User: "aaaa"}, "octo", []string{"@one.example"}, "", Repeat{})
 	require.Error(t, err, "operators only")
 	_, _, err = s.SetSenders(ctx, boss, "octo", []string{"one.example", "a b@c"}, "", Repeat{})
 	var e *Error

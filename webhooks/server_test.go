@@ -29,6 +29,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 )
@@ -95,12 +96,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, accounts ...Account) *fixture {
 	t.Helper()
-	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	broker, err := embedded.NewBroker([]string{"sg", "mg"}, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	store, broker := embeddedtest.Open(t, "sg", "mg")
 	f := &fixture{inbox: &spyInbox{Store: store}, broker: broker}
 	f.server = New(f.inbox, broker, accounts, nil)
 	t.Cleanup(f.server.Close)
