@@ -34,7 +34,7 @@ const tabWait = 60 * time.Second
 
 // browserTab is a browser with one page.
 type browserTab struct {
-	*testing.T
+	testing.TB
 	ctx  context.Context
 	base string
 	axe  string
@@ -43,7 +43,7 @@ type browserTab struct {
 	troubles []string // what the console and the policy complained about
 }
 
-func openTab(t *testing.T, base string) *browserTab {
+func openTab(t testing.TB, base string) *browserTab {
 	t.Helper()
 	path := os.Getenv("SAFEDELIVR_TEST_CHROMIUM")
 	if path == "" {
@@ -65,7 +65,7 @@ func openTab(t *testing.T, base string) *browserTab {
 		cancel()
 	})
 	require.NoError(t, chromedp.Do(ctx))
-	b := &browserTab{T: t, ctx: ctx, base: base, axe: string(axe)}
+	b := &browserTab{TB: t, ctx: ctx, base: base, axe: string(axe)}
 	console := chromedp.Console(ctx)
 	go func() {
 		for m, err := range console {
@@ -91,8 +91,8 @@ func (b *browserTab) complaints() []string {
 	return out
 }
 
-func (b *browserTab) in(t *testing.T) *browserTab {
-	return &browserTab{T: t, ctx: b.ctx, base: b.base, axe: b.axe}
+func (b *browserTab) in(t testing.TB) *browserTab {
+	return &browserTab{TB: t, ctx: b.ctx, base: b.base, axe: b.axe}
 }
 
 func (b *browserTab) do(steps ...chromedp.Action[chromedp.Void]) {
@@ -167,7 +167,7 @@ type product struct {
 	link, base, simulator, batch string
 }
 
-func startDemo(t *testing.T, recipients int) *product {
+func startDemo(t testing.TB, recipients int) *product {
 	t.Helper()
 	bin := buildProduct(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -242,7 +242,6 @@ func TestBrowser(t *testing.T) {
 		require.Equal(t, "nobody", eval[string](b, `document.getElementById("from").value`))
 	})
 	t.Run("keys", func(t *testing.T) { useKey(b.in(t)) })
-	t.Run("orders", func(t *testing.T) { giveOrders(b.in(t)) })
 	t.Run("a lost connection comes back", func(t *testing.T) {
 		b := b.in(t)
 		b.open("/")

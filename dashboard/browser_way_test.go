@@ -24,8 +24,8 @@ import (
 
 // TestBrowserMainWay goes the way of somebody who sends: log in by the link,
 // write a mail with a file of recipients, watch the batch while a provider
-// breaks, and read the story of a mail that went another way. On the embedded
-// backends, and on RabbitMQ and Cassandra where they are started.
+// breaks, read the story of a mail that went another way, and steer batches. On
+// the embedded backends, and on RabbitMQ and Cassandra where they are started.
 func TestBrowserMainWay(t *testing.T) {
 	bin := buildProduct(t)
 	t.Run("embedded", func(t *testing.T) { mainWay(t, bin) })
@@ -39,7 +39,7 @@ func TestBrowserMainWay(t *testing.T) {
 	})
 }
 
-func buildProduct(t *testing.T) string {
+func buildProduct(t testing.TB) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "safedelivr")
 	build, err := exec.Command("go", "build", "-o", bin, "../cmd/safedelivr").CombinedOutput()
@@ -148,5 +148,26 @@ func mainWay(t *testing.T, bin string, settings ...string) {
 	for id, n := range copies {
 		require.Equal(t, 1, n, "doubled: %s", id)
 	}
+	giveOrders(b)
+	retryFailed(b, sim)
 	require.Empty(t, b.complaints(), "the console is quiet")
+}
+
+// retryFailed sends to somebody whom all providers are blocked from, and again
+// when they are not.
+func retryFailed(b *browserTab, sim *simulator.Simulator) {
+	blocked := sim.Inject(simulator.Fault{Mode: "outcome:blocked"})
+	b.open("/compose")
+	b.fill("from", "shop@demo.test")
+	b.fill("subject", "Again")
+	b.fill("text", "Hello")
+	b.fill("to", "eve@demo.test")
+	b.press("Send to all")
+	b.at("/batches/")
+	b.until(`document.querySelector(".log-row .state.is-failed")`)
+	sim.Clear(blocked)
+	b.press("Retry failed")
+	b.answer()
+	b.sees("What failed and can be sent without risk goes out again.")
+	b.until(`document.querySelector(".log-row .state.is-success") && document.querySelector(".state.is-done")`)
 }

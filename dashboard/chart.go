@@ -8,8 +8,10 @@ import (
 
 // chart is what static/charts.js draws.
 type chart struct {
-	Kind   string    `json:"kind"` // bars: a bar per UTC day; area: over time
-	X      []float64 `json:"x"`    // seconds since 1970
+	Kind   string    `json:"kind"`           // bars: a bar per UTC day; steps: a bar per step; area: over time; lines: not stacked
+	X      []float64 `json:"x"`              // seconds since 1970
+	Step   int       `json:"step,omitempty"` // of steps and lines, in seconds: x is where one begins
+	Max    int64     `json:"max,omitempty"`  // that there is room for, where charts share a scale
 	Series []series  `json:"series"`
 	Marks  []mark    `json:"marks,omitempty"`
 	Unit   string    `json:"unit,omitempty"`

@@ -64,8 +64,10 @@ type Dashboard struct {
 	live     *hub
 	tracker  *tracker
 	chunks   chunks
-	names    sync.Map // of users, by id; they never change
-	handler  http.Handler
+
+	histories histories
+	names     sync.Map // of users, by id; they never change
+	handler   http.Handler
 }
 
 // New builds the dashboard and begins to watch the accounts; Close ends that.
@@ -86,8 +88,9 @@ func New(d Deps) (*Dashboard, error) {
 	}
 	b := &Dashboard{store: d.Store, service: d.Service, log: d.Logger, public: public, local: strings.TrimSuffix(d.LocalURL, "/"),
 		accounts: d.Accounts, sessions: sessions{store: d.Store}, pages: pages, live: newHub(d.Logger),
-		chunks:  chunks{service: d.Service, readers: map[string]*chunkReader{}},
-		tracker: &tracker{service: d.Service, history: map[string][]sample{}}}
+		chunks:    chunks{service: d.Service, readers: map[string]*chunkReader{}},
+		histories: histories{kept: map[service.HistoryRange]*keptHistory{}},
+		tracker:   &tracker{service: d.Service, history: map[string][]sample{}}}
 	if d.GitHub != nil {
 		b.github = newGitHubLogin(*d.GitHub, public)
 	}

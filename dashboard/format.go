@@ -14,7 +14,7 @@ import (
 
 // funcs are what templates may call.
 var funcs = template.FuncMap{
-	"num": num, "share": share, "plural": plural, "when": when, "whenShort": whenShort, "whenClock": whenClock, "whenSecond": whenSecond, "day": dayWords, "took": took, "rate": rateWords,
+	"num": num, "share": share, "plural": plural, "when": when, "whenShort": whenShort, "whenClock": whenClock, "whenSecond": whenSecond, "ms": ms, "day": dayWords, "took": took, "rate": rateWords,
 	"json": toJSON, "reason": func(r models.Reason) string { return r.Words() }, "short": shortID, "dict": dict,
 	"lower": strings.ToLower, "join": strings.Join, "add": func(a, b int) int { return a + b }, "initial": initial, "blocked": func(b models.Block) string { return blockWords(&b) },
 	"percent": func(share float64) string { return strconv.FormatFloat(share*100, 'f', 0, 64) + " %" },

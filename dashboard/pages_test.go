@@ -87,7 +87,7 @@ func TestEveryRoute(t *testing.T) {
 			path = fillPattern(path, batch)
 			live := strings.HasPrefix(path, "/live/")
 			f := *f
-			f.T = t
+			f.TB = t
 			other := &browser{rig: &f, client: other.client}
 
 			nobody := f.browser()

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -14,6 +15,8 @@ import (
 type providersView struct {
 	Accounts []providerView
 	Flow     chart
+	History  *historyView
+	Tabs     []tab // of its ranges
 }
 
 // providerView is one account: how it is, and what became of the visitor's mail
@@ -27,26 +30,37 @@ type providerView struct {
 
 // providers is GET /providers.
 func (d *Dashboard) providers(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	view, err := d.readProviders(r.Context(), v.caller())
+	back := service.HistoryRange(r.URL.Query().Get("range"))
+	view, err := d.readProviders(r.Context(), v.caller(), back)
 	if err != nil {
 		return err
 	}
-	d.render(w, r, v, http.StatusOK, "providers", page{Title: "Providers", Active: "providers", Live: "/live/providers", Charts: true, Data: view})
+	d.render(w, r, v, http.StatusOK, "providers", page{Title: "Providers", Active: "providers", Live: "/live/providers?range=" + string(view.History.Range), Charts: true, Data: view})
 	return nil
 }
 
 // providersEvents is GET /live/providers.
 func (d *Dashboard) providersEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	who := v.caller()
-	return d.stream(w, r, v, eventsKey("providers ", who.User, " ", who.Operator), func() source {
+	back := service.HistoryRange(r.URL.Query().Get("range"))
+	if _, ok := historyWords[back]; !ok {
+		back = service.LastHour
+	}
+	return d.stream(w, r, v, eventsKey("providers ", who.User, " ", who.Operator, " ", back), func() source {
 		return source{
-			read:   func(ctx context.Context) (any, error) { return d.readProviders(ctx, who) },
-			render: func(now any) (parts, error) { return d.pages.parts("providers", now, "rates", "compare", "accounts") },
+			read: func(ctx context.Context) (any, error) { return d.readProviders(ctx, who, back) },
+			render: func(now any) (parts, error) {
+				ps, err := d.pages.parts("providers", now, "rates", "compare", "accounts")
+				if view, ok := now.(*providersView); ok && err == nil {
+					maps.Copy(ps, view.History.parts) // rendered once for all
+				}
+				return ps, err
+			},
 		}
 	})
 }
 
-func (d *Dashboard) readProviders(ctx context.Context, who service.Caller) (*providersView, error) {
+func (d *Dashboard) readProviders(ctx context.Context, who service.Caller, back service.HistoryRange) (*providersView, error) {
 	accounts, err := d.accountsNow()
 	if err != nil {
 		return nil, err
@@ -60,7 +74,11 @@ func (d *Dashboard) readProviders(ctx context.Context, who service.Caller) (*pro
 	if err != nil {
 		return nil, err
 	}
-	v := &providersView{}
+	history, err := d.history(ctx, back)
+	if err != nil {
+		return nil, err
+	}
+	v := &providersView{History: history, Tabs: historyTabs(history.Range)}
 	var names []string
 	for i := range accounts {
 		names = append(names, accounts[i].Name)

@@ -37,7 +37,7 @@ func (s *countingStore) Record(ctx context.Context, id models.ID) ([]models.Entr
 
 // rig is a dashboard on real stores, and GitHub's stand-in where it is wanted.
 type rig struct {
-	*testing.T
+	testing.TB
 	store   *countingStore
 	service *service.Service
 	board   *Dashboard
@@ -62,7 +62,7 @@ func (f *rig) put(kind, name string, v any) {
 	require.NoError(f, f.store.PutReport(f.Context(), kind, name, raw, time.Hour))
 }
 
-func newRig(t *testing.T, gh *GitHub, users ...simulator.GitHubUser) *rig {
+func newRig(t testing.TB, gh *GitHub, users ...simulator.GitHubUser) *rig {
 	t.Helper()
 	real, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func newRig(t *testing.T, gh *GitHub, users ...simulator.GitHubUser) *rig {
 	broker, err := embedded.NewBroker([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
 	now := time.Now().UTC()
-	f := &rig{T: t, store: store, seen: []models.AccountState{
+	f := &rig{TB: t, store: store, seen: []models.AccountState{
 		{Name: "mg", Health: models.Health{State: models.Tripped, Since: now, Why: `it answered <b>503</b>`}},
 		{Name: "sg", Health: models.Health{State: models.Healthy, Since: now}}}}
 	f.accounts(func(*models.AccountState) {})

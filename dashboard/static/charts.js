@@ -1,6 +1,7 @@
 // Charts: an element with data-chart holds a <data> whose value is
-//   {kind: "bars" | "area", x: [seconds], series: [{label, color, values}], marks: [{from, to, label}], unit}
-// Series are stacked. The same figures stand on the page as words or a table, so
+//   {kind, x: [seconds], series: [{label, color, values}], marks: [{from, to, label}], unit, step, max}
+// bars are days (UTC), steps are bars of so many seconds, area is stacked as they
+// are; lines are not stacked, and have a gap where a value is 0. The same figures stand on the page as words or a table, so
 // the drawing is for the eye alone.
 "use strict";
 (() => {
@@ -18,7 +19,16 @@
   const clocks = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
   const seconds = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
   const localDays = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
-  const xLabel = (bars, step) => (x) => (bars ? days : step >= 86400 ? localDays : step >= 60 ? clocks : seconds).format(x * 1000);
+  const xLabel = (utc, step) => (x) => (utc ? days : step >= 86400 ? localDays : step >= 60 ? clocks : seconds).format(x * 1000);
+
+  // spell writes a duration in milliseconds as people say it.
+  const spell = (ms) => {
+    for (const [size, unit] of [[86400000, "d"], [3600000, "h"], [60000, "min"], [1000, "s"]]) {
+      if (ms >= size) return `${Math.round(ms / size * 10) / 10} ${unit}`;
+    }
+    return `${Math.round(ms)} ms`;
+  };
+  const durations = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 12e5, 18e5, 36e5, 72e5, 144e5, 288e5, 864e5];
 
   // tip shows what lies under the pointer.
   const tip = (host, spec) => {
@@ -28,6 +38,7 @@
     host.append(box);
     const day = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" });
     const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+    const moment = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
     return (u) => {
       const i = u.cursor.idx;
       box.hidden = i == null || u.cursor.left < 0;
@@ -35,8 +46,11 @@
       box.replaceChildren();
       const line = (text) => { const p = document.createElement("div"); p.textContent = text; box.append(p); };
       const at = new Date(spec.x[i] * 1000);
-      line(spec.kind === "bars" ? day.format(at) : clock.format(at));
-      for (const s of spec.series) line(`${s.label}: ${number.format(s.values[i])}${spec.unit ? " " + spec.unit : ""}`);
+      line(spec.kind === "bars" ? day.format(at) : spec.step ? moment.format(at) : clock.format(at));
+      for (const s of spec.series) {
+        if (spec.kind === "lines") line(`${s.label}: ${s.values[i] ? spell(s.values[i]) : "–"}`);
+        else line(`${s.label}: ${number.format(s.values[i])}${spec.unit ? " " + spec.unit : ""}`);
+      }
       const left = u.over.offsetLeft + u.cursor.left;
       box.style.left = `${Math.min(left + 12, host.clientWidth - box.offsetWidth)}px`;
       box.style.top = "0px";
@@ -71,47 +85,60 @@
     plots.delete(host);
     for (const old of host.querySelectorAll(".chart-tip")) old.remove();
     if (!spec.x?.length) return;
-    const sums = stack(spec.series);
+    const lines = spec.kind === "lines", steps = spec.kind === "steps";
+    const sums = lines ? spec.series.map((s) => s.values.map((v) => v || null)) : stack(spec.series);
     const order = spec.series.map((_, i) => i).reverse(); // the tallest is painted first
     const axis = { stroke: token("--ink-2"), grid: { stroke: token("--line"), width: 1 }, ticks: { show: false }, font: `12px ${token("--font")}` };
     const spark = host.classList.contains("spark");
-    const bars = spec.kind === "bars";
+    const days = spec.kind === "bars", bars = days || steps;
+    // lone shows a value as a point where no line leads to it.
+    const lone = (u, k) => u.data[k].map((v, i, all) => (v != null && all[i - 1] == null && all[i + 1] == null ? i : -1)).filter((i) => i >= 0);
     const plot = new uPlot({
       width: host.clientWidth, height: host.clientHeight,
       legend: { show: false },
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
-      tzDate: (s) => (bars ? uPlot.tzDate(new Date(s * 1000), "Etc/UTC") : new Date(s * 1000)),
-      padding: spark ? [2, 0, 0, 0] : [8, bars ? 4 : 38, 0, 0],
+      tzDate: (s) => (days ? uPlot.tzDate(new Date(s * 1000), "Etc/UTC") : new Date(s * 1000)),
+      padding: spark ? [2, 0, 0, 0] : [8, days ? 4 : spec.step ? 16 : 38, 0, 0],
       scales: {
-        x: { range: (u, min, max) => (bars ? [min - 43200, max + 43200] : min === max ? [min - 1, max + 1] : [min, max]) },
-        y: { range: (u, min, max) => [0, Math.max(max * 1.08, 1)] },
+        x: { range: (u, min, max) => (days ? [min - 43200, max + 43200] : spec.step ? [min, max + spec.step] : min === max ? [min - 1, max + 1] : [min, max]) },
+        y: { range: (u, min, max) => [0, Math.max((spec.max ?? max) * 1.08, 1)] },
       },
       axes: spark ? [{ show: false }, { show: false }] : [
-        { ...axis, grid: { show: false }, size: 26, gap: 6, space: 80, values: (u, xs, i, space, step) => xs.map(xLabel(bars, step)) },
-        { ...axis, size: 44, values: (u, vs) => vs.map((v) => (Number.isInteger(v) ? short.format(v) : "")) },
+        { ...axis, grid: { show: false }, size: 26, gap: 6, space: 80, values: (u, xs, i, space, step) => xs.map(xLabel(days, step)) },
+        { ...axis, size: lines ? 52 : 44, ...(lines ? { incrs: durations, values: (u, vs) => vs.map((v) => (v ? spell(v) : "0")) }
+          : { values: (u, vs) => vs.map((v) => (Number.isInteger(v) ? short.format(v) : "")) }) },
       ],
       series: [{}, ...order.map((i) => ({
         label: spec.series[i].label,
-        stroke: bars ? undefined : token(spec.series[i].color), width: bars ? 0 : 1,
-        fill: token(spec.series[i].color), points: { show: false },
-        paths: bars ? uPlot.paths.bars({ size: [0.72, 40], radius: 0.12 }) : uPlot.paths.stepped({ align: 1 }),
+        stroke: bars ? undefined : token(spec.series[i].color), width: lines ? 2 : bars ? 0 : 1,
+        fill: lines ? undefined : token(spec.series[i].color),
+        points: lines ? { show: true, size: 5, fill: token(spec.series[i].color), filter: lone } : { show: false },
+        paths: lines ? uPlot.paths.linear() : days ? uPlot.paths.bars({ size: [0.72, 40], radius: 0.12 }) : steps ? uPlot.paths.bars({ size: [0.8, 40], align: 1 })
+          : uPlot.paths.stepped({ align: 1 }),
       }))],
       hooks: { draw: [marks(spec)], setCursor: [tip(host, spec)] },
     }, [spec.x, ...order.map((i) => sums[i])], host);
     plots.set(host, plot);
+    resized.observe(host);
   };
-  const drawAll = () => { for (const host of document.querySelectorAll("[data-chart]")) draw(host); };
+  const resized = new ResizeObserver((entries) => {
+    for (const e of entries) plots.get(e.target)?.setSize({ width: e.target.clientWidth, height: e.target.clientHeight });
+  });
+  const drawAll = (within) => { for (const host of within.querySelectorAll("[data-chart]")) draw(host); };
 
   document.addEventListener("DOMContentLoaded", () => {
-    drawAll();
-    const resized = new ResizeObserver((entries) => {
-      for (const e of entries) plots.get(e.target)?.setSize({ width: e.target.clientWidth, height: e.target.clientHeight });
-    });
-    for (const host of document.querySelectorAll("[data-chart]")) resized.observe(host);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+    drawAll(document);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(document));
     document.body.addEventListener("htmx:sseMessage", (e) => {
       const host = e.target.closest("[data-chart]");
       if (host) draw(host);
+      else drawAll(e.target); // whole charts may have come anew
+      for (const [gone, plot] of plots) {
+        if (gone.isConnected) continue;
+        plot.destroy();
+        plots.delete(gone);
+        resized.unobserve(gone);
+      }
     });
   });
 })();

@@ -1,0 +1,88 @@
+//go:build browser
+
+package dashboard
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// seedHistory writes a month of ordinary life of two accounts, with an hour in
+// which one of them was down.
+func (f *rig) seedHistory(now time.Time) {
+	f.Helper()
+	for ago := range 30 * 24 {
+		start := now.UTC().Truncate(time.Hour).Add(-time.Duration(ago) * time.Hour)
+		h := models.HistoryHour{}
+		for minute := range 60 {
+			at := start.Add(time.Duration(minute) * time.Minute)
+			if at.After(now) || ago > 25 && minute%10 != 0 {
+				continue
+			}
+			wave := 1.2 + math.Sin(float64(at.Unix())/86400*2*math.Pi-1.5) + .3*math.Sin(float64(at.Unix())/700)
+			for i, name := range []string{"mg", "sg"} {
+				t, n := h.At(name, minute), int64(400*wave)/int64(i+1)
+				t.Calls, t.Accepted = n/100+1, n
+				down := name == "sg" && now.Sub(at) > 22*time.Minute && now.Sub(at) < 34*time.Minute
+				if down {
+					t.Accepted, t.Refused, t.Unknown = n/20, n*19/20, n/50
+				}
+				t.Delivered, t.Deferred, t.Failed = t.Accepted*97/100, n/25, t.Accepted/60
+				answer := time.Duration(90+60*i)*time.Millisecond + time.Duration(20*wave)*time.Millisecond
+				if down {
+					answer *= 9
+				}
+				for k := range 5 {
+					t.Answers.Add(answer * time.Duration(k+8) / 10)
+					t.Delivery.Add(answer * time.Duration(12+7*k))
+				}
+			}
+		}
+		require.NoError(f, f.store.PutReport(f.Context(), models.HistoryKind(start), "w/1", h.Encode(), models.HistoryKept))
+	}
+}
+
+// TestBrowserHistory looks at the accounts over time, in every range, and sees it
+// go on without touching anything.
+func TestBrowserHistory(t *testing.T) {
+	f := newRig(t, nil)
+	f.seedHistory(time.Now())
+	link, err := f.board.LoginLink(t.Context(), LocalUser())
+	require.NoError(t, err)
+	b := openTab(t, f.url)
+	b.open(link)
+	b.sees("Overview")
+	charts := `document.querySelectorAll("#history canvas").length === 6`
+	for _, width := range []int64{1280, 390} {
+		for _, scheme := range []string{"light", "dark"} {
+			b.look("history", "/providers?range=day", width, scheme)
+			b.until(charts)
+		}
+	}
+	for _, back := range []string{"Hour", "Month"} {
+		b.press(back)
+		b.at("/providers?range=" + strings.ToLower(back))
+		b.until(charts)
+	}
+	b.open("/providers")
+	b.until(charts)
+	b.press("Week")
+	b.at("/providers?range=week")
+	b.until(charts)
+	b.press("As a table")
+	b.until(`document.querySelector("#history details").open && document.querySelectorAll("#history tbody tr").length > 10`)
+	eval[bool](b, `(window.untouched = true)`)
+	h := models.HistoryHour{}
+	h.At("mg", time.Now().UTC().Minute()).Unknown = 31337 // of which it has no others
+	require.NoError(t, f.store.PutReport(t.Context(), models.HistoryKind(time.Now()), "w/2", h.Encode(), models.HistoryKept))
+	b.until(`[...document.querySelectorAll("#history td")].some((e) => e.innerText.replace(/\s/g, "").includes("31337"))`)
+	b.until(charts)
+	require.True(t, eval[bool](b, `window.untouched && document.querySelector("#history details").open`), "the page was not loaded again, and stays as it was left")
+	require.Empty(t, b.complaints())
+}

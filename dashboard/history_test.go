@@ -1,0 +1,80 @@
+package dashboard
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// happened writes what a worker saw at an account some time ago.
+func (f *rig) happened(worker string, ago time.Duration, account string, change func(*models.AccountTally)) {
+	f.Helper()
+	at := time.Now().UTC().Add(-ago)
+	h := models.HistoryHour{}
+	change(h.At(account, at.Minute()))
+	require.NoError(f, f.store.PutReport(f.Context(), models.HistoryKind(at), worker, h.Encode(), models.HistoryKept))
+}
+
+// TestHistoryWithoutScript: the range is a link, and every figure stands in a
+// table.
+func TestHistoryWithoutScript(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	require.Contains(t, b.get("/providers").text, "Nothing went out in the last hour")
+	f.happened("one", 0, "sg", func(t *models.AccountTally) {
+		t.Calls, t.Accepted, t.Refused, t.Delivered = 3, 1111, 222, 1010
+		t.Answers.Add(250 * time.Millisecond)
+		t.Delivery.Add(8 * time.Second)
+	})
+	f.happened("two", 5*time.Hour, "mg", func(t *models.AccountTally) { t.Calls, t.Accepted, t.Unknown = 1, 3333, 44 })
+	for back, others := range map[string]bool{"": false, "hour": false, "nonsense": false, "day": true, "week": true, "month": true} {
+		require.Eventually(t, func() bool { return strings.Contains(b.get("/providers?range="+back).text, num(1111)) }, time.Minute, 50*time.Millisecond, back)
+		text := b.get("/providers?range=" + back).text
+		require.Contains(t, text, num(222), back)
+		require.Contains(t, text, num(1010), back)
+		require.Equal(t, others, strings.Contains(text, num(3333)), back)
+		shown := back
+		if historyWords[service.HistoryRange(back)].tab == "" {
+			shown = "hour"
+		}
+		require.Contains(t, text, `href="/providers?range=`+shown+`#history" aria-current="true"`)
+		require.Contains(t, text, `sse-connect="/live/providers?range=`+shown+`"`)
+		require.Equal(t, 1, strings.Count(text, `aria-current="true"`), back)
+	}
+}
+
+// TestHistoryIsShared: what is the same for all is read and rendered once, and
+// stays the same thing until something happens.
+func TestHistoryIsShared(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	view := func() *historyView {
+		v, err := f.board.history(t.Context(), service.LastDay)
+		require.NoError(t, err)
+		return v
+	}
+	first := view()
+	require.Same(t, first, view())
+	f.board.histories.kept[service.LastDay].read = time.Time{}
+	require.Same(t, first, view(), "read again, and nothing has changed")
+	f.happened("one", time.Minute, "sg", func(t *models.AccountTally) { t.Calls++ })
+	require.Eventually(t, func() bool { return view() != first }, time.Minute, 50*time.Millisecond)
+	require.NotEmpty(t, view().parts["history"])
+}
+
+// TestQueuesAreOld: operators see for how long the oldest message waits.
+func TestQueuesAreOld(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
+	require.Eventually(t, func() bool { return strings.Contains(b.get("/operations").text, "not known") }, time.Minute, 20*time.Millisecond)
+	f.put(models.QueuesReport, "w", models.QueueTimes{"batch.urgent": time.Now().Add(-3 * time.Hour)})
+	require.Contains(t, b.get("/operations").text, "≤ 3 h")
+}
