@@ -38,11 +38,12 @@ type flows struct {
 	mine   map[string]map[int64]Flow
 	others map[string]map[string]map[int64]Flow // by worker
 	delays map[string]*delays
-	held   map[string]int // how often in a row an account was shut for silence
+	before map[string]time.Duration // how long accounts took to report before this worker began
+	held   map[string]int           // how often in a row an account was shut for silence
 }
 
 func newFlows() *flows {
-	return &flows{mine: map[string]map[int64]Flow{}, others: map[string]map[string]map[int64]Flow{}, delays: map[string]*delays{}, held: map[string]int{}}
+	return &flows{mine: map[string]map[int64]Flow{}, others: map[string]map[string]map[int64]Flow{}, delays: map[string]*delays{}, before: map[string]time.Duration{}, held: map[string]int{}}
 }
 
 func bucketOf(t time.Time) int64 { return t.Unix() / int64(flowBucket/time.Second) }
@@ -126,10 +127,59 @@ func (f *flows) between(account string, first, last int64) (sum Flow) {
 func (f *flows) usual(account string) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if d := f.delays[account]; d != nil {
+	if d := f.delays[account]; d != nil && d.most() > 0 {
 		return d.most()
 	}
-	return 0
+	return f.before[account]
+}
+
+// learnHours is how far back a worker reads how long accounts took to report.
+const learnHours = 7 * 24
+
+// learn reads from the history how long nine of ten deliveries took, so that an
+// account that is silent when a worker starts is not taken for one that has
+// never reported.
+func (e *Engine) learn(ctx context.Context, now time.Time) error {
+	all := map[string]*models.AccountTally{}
+	unknown := 0
+	for _, a := range e.accounts {
+		if a.Events == models.EventsWebhook {
+			all[a.Name] = &models.AccountTally{}
+			unknown++
+		}
+	}
+	for back := 0; back < learnHours && unknown > 0; back++ {
+		reports, err := e.store.Reports(ctx, models.HistoryKind(now.Add(-time.Duration(back)*time.Hour)))
+		if err != nil {
+			return err
+		}
+		for _, raw := range reports {
+			hour, err := models.DecodeHistory(raw)
+			if err != nil {
+				continue // the others say enough
+			}
+			for name, minutes := range hour {
+				sum := all[name]
+				if sum == nil || sum.Delivered >= learnLeast {
+					continue
+				}
+				for _, m := range minutes {
+					sum.Add(m)
+				}
+				if sum.Delivered >= learnLeast {
+					unknown--
+				}
+			}
+		}
+	}
+	e.flows.mu.Lock()
+	defer e.flows.mu.Unlock()
+	for name, sum := range all {
+		if sum.Delivered >= learnLeast {
+			e.flows.before[name] = max(time.Millisecond, sum.Delivery.Within(0.9))
+		}
+	}
+	return nil
 }
 
 // delays is a histogram of times, by powers of two of a millisecond, that slowly
@@ -199,11 +249,15 @@ func (e *Engine) listen(ctx context.Context) {
 	t := time.NewTicker(e.cfg.SilencePoll)
 	defer t.Stop()
 	var door doorWatch
+	learned := false
 	for {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			return
+		}
+		if !learned {
+			learned = e.learn(ctx, time.Now()) == nil // or at the next look
 		}
 		reports, err := e.store.Reports(ctx, models.DoorReport)
 		if err != nil {

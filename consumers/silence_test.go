@@ -90,6 +90,22 @@ func TestSilence(t *testing.T) {
 		e.judgeSilence(e.byName["sg"], now, hour)
 		require.True(t, usable(e, "sg"))
 	})
+	t.Run("it reported to an earlier worker", func(t *testing.T) {
+		t.Parallel()
+		e := silenceEngine(t, "sg", "mg")
+		for k := range 2 * learnLeast {
+			e.history.event(&models.Event{Account: "sg", Kind: models.Delivered, At: ago(3*time.Hour + time.Duration(k)*time.Second)},
+				&models.Entry{At: ago(3*time.Hour + time.Duration(k+2)*time.Second)})
+		}
+		require.NoError(t, e.history.flush(t.Context()))
+		require.Zero(t, e.flows.usual("sg"))
+		require.NoError(t, e.learn(t.Context(), now))
+		require.InDelta(t, 2*time.Second, e.flows.usual("sg"), float64(time.Second))
+		require.Zero(t, e.flows.usual("mg"))
+		e.flows.add("sg", ago(2*time.Minute), 100, 0)
+		e.judgeSilence(e.byName["sg"], now, hour)
+		require.False(t, usable(e, "sg"))
+	})
 	t.Run("never heard of", func(t *testing.T) {
 		t.Parallel()
 		e := silenceEngine(t, "sg", "mg")
