@@ -87,13 +87,26 @@ func (h *accountHistory) event(ev *models.Event, of *models.Entry) {
 		switch {
 		case ev.Kind == models.Delivered:
 			t.Delivered++
-			t.Delivery.Add(ev.At.Sub(of.At))
+			t.Delivery.Add(deliveryTime(ev.At, of.At, time.Now()))
 		case ev.Kind == models.Deferred:
 			t.Deferred++
 		default:
 			t.Failed++
 		}
 	})
+}
+
+// deliveryTime is how long a delivery took from its call. It was not before the
+// call and not after it was heard of. Several providers cut the times of events
+// off to seconds: then it is the middle of what that leaves.
+func deliveryTime(event, call, heard time.Time) time.Duration {
+	first, last := max(0, event.Sub(call)), event.Sub(call)
+	if event.Nanosecond() == 0 {
+		last += time.Second
+	}
+	last = min(max(first, last), max(0, heard.Sub(call)))
+	first = min(first, last)
+	return (first + last) / 2
 }
 
 // flush writes down what has changed, and forgets hours of which nothing more

@@ -63,7 +63,7 @@ type AccountTally struct {
 	Failed    int64  `json:"f,omitempty"` // bounced, dropped or blocked, as events tell
 	Deferred  int64  `json:"w,omitempty"`
 	Answers   Spread `json:"t,omitzero"` // how long calls took
-	Delivery  Spread `json:"e,omitzero"` // from the call to the delivery
+	Delivery  Spread `json:"e,omitzero"` // from the call to the delivery, as far as the provider's times tell
 }
 
 // Add adds o.
