@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"strconv"
@@ -66,13 +69,32 @@ func (t *report) print(w io.Writer, versions string) {
 	}
 }
 
+// write writes the table to a file, and keeps the sections below it that people
+// wrote.
 func (t *report) write(path, versions string) error {
-	f, err := os.Create(path)
-	if err != nil {
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	t.print(f, versions)
-	return f.Close()
+	var b bytes.Buffer
+	t.print(&b, versions)
+	b.WriteString(byHand(string(old)))
+	return os.WriteFile(path, b.Bytes(), 0o644)
+}
+
+// byHand is the part of a report that follows its tables: from the first section
+// that is not about a set of backends on.
+func byHand(text string) string {
+	for at := 0; ; {
+		n := strings.Index(text[at:], "\n## ")
+		if n < 0 {
+			return ""
+		}
+		if at += n; !strings.HasPrefix(text[at:], "\n## On ") {
+			return text[at:]
+		}
+		at++
+	}
 }
 
 func machine() string {

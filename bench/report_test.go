@@ -1,0 +1,32 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What people wrote below the tables outlives them, however often they are made.
+func TestReportKeepsWhatPeopleWrote(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "benchmarks.md")
+	r := &report{}
+	r.add(&backend{title: "embedded"}, "accept", 1, "batches/s", "")
+	require.NoError(t, r.write(path, ""), "there was none")
+	first, err := os.ReadFile(path)
+	require.NoError(t, err)
+	const own = "\n## The dashboard\n\nWords.\n\n## On reflection\n\nMore.\n"
+	require.NoError(t, os.WriteFile(path, append(first, own...), 0o600))
+	r.add(&backend{title: "RabbitMQ + Cassandra"}, "accept", 2, "batches/s", "")
+	for range 2 {
+		require.NoError(t, r.write(path, ""))
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.True(t, strings.HasSuffix(string(text), " |\n"+own), "%s", text)
+		require.Equal(t, 1, strings.Count(string(text), "## On RabbitMQ + Cassandra"))
+		require.Equal(t, 1, strings.Count(string(text), "## The dashboard"))
+	}
+}
