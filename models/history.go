@@ -152,7 +152,7 @@ func (s Spread) MarshalJSON() ([]byte, error) {
 	out := []uint32{}
 	for i, n := range s.n {
 		if n > 0 {
-			out = append(out, uint32(i), n) //nolint:gosec // few buckets
+			out = append(out, uint32(i), n)
 		}
 	}
 	return json.Marshal(out)
