@@ -117,8 +117,11 @@ func (c *Config) checkServices(wrong func(key, format string, args ...any), oneO
 		}
 	}
 	if c.AMQP.URL != "" {
-		if u, err := url.Parse(c.AMQP.URL); err != nil || u.Scheme != "amqp" && u.Scheme != "amqps" || u.Host == "" {
-			wrong("amqp.url", "not an amqp:// or amqps:// URL")
+		for _, one := range strings.Split(c.AMQP.URL, ",") {
+			if u, err := url.Parse(strings.TrimSpace(one)); err != nil || u.Scheme != "amqp" && u.Scheme != "amqps" || u.Host == "" {
+				wrong("amqp.url", "not an amqp:// or amqps:// URL, or several, separated by commas")
+				break
+			}
 		}
 		if !prefixes.MatchString(c.AMQP.Prefix) {
 			wrong("amqp.prefix", "%q is not a prefix (letters, digits, _ and -)", c.AMQP.Prefix)

@@ -64,7 +64,7 @@ type Cassandra struct {
 
 // AMQP is used as the broker when URL is set.
 type AMQP struct {
-	URL    string `koanf:"url"`
+	URL    string `koanf:"url"`    // of a cluster one for each node, separated by commas
 	Prefix string `koanf:"prefix"` // of exchange and queue names
 }
 

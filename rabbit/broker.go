@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,7 @@ var _ models.Broker = (*Broker)(nil)
 
 // Config says where the broker is and what is declared there.
 type Config struct {
-	URL      string   // amqp:// or amqps://
+	URL      string   // amqp:// or amqps://; of a cluster one for each node, separated by commas
 	Prefix   string   // of all names; default "sd"
 	Accounts []string // whose queues are declared
 	Logger   *slog.Logger
@@ -46,8 +47,12 @@ type Broker struct {
 // Open starts connecting and waits a few seconds for it. A broker that is away
 // is no error: batches are stored meanwhile, and announced later.
 func Open(ctx context.Context, c Config) (*Broker, error) {
-	if u, err := url.Parse(c.URL); err != nil || u.Scheme != "amqp" && u.Scheme != "amqps" || u.Host == "" {
-		return nil, fmt.Errorf("%w: RabbitMQ needs an amqp:// or amqps:// URL", models.ErrInvalid)
+	urls := strings.Split(c.URL, ",")
+	for i := range urls {
+		urls[i] = strings.TrimSpace(urls[i])
+		if u, err := url.Parse(urls[i]); err != nil || u.Scheme != "amqp" && u.Scheme != "amqps" || u.Host == "" {
+			return nil, fmt.Errorf("%w: RabbitMQ needs amqp:// or amqps:// URLs", models.ErrInvalid)
+		}
 	}
 	for _, a := range c.Accounts {
 		if !models.ValidAccountName(a) {
@@ -62,8 +67,8 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 	}
 	b := &Broker{log: c.Logger, topology: newTopology(c.Prefix, c.Accounts)}
 	b.stop, b.cancel = context.WithCancel(context.Background())
-	b.publisher = newPublisher(c.URL, b.topology, c.Logger)
-	b.consume = connect(c.URL, "safedelivr consume", c.Logger, b.prepare)
+	b.publisher = newPublisher(urls, b.topology, c.Logger)
+	b.consume = connect(urls, "safedelivr consume", c.Logger, b.prepare)
 	within, cancel := context.WithTimeout(ctx, publishWait)
 	defer cancel()
 	for _, conn := range []*connection{b.publisher.conn, b.consume} {

@@ -42,6 +42,24 @@ func TestBroker(t *testing.T) {
 	brokertest.Run(t, func(t *testing.T, accounts ...string) models.Broker { return openTest(t, accounts...) })
 }
 
+// One node of several is enough, whichever a connection begins with.
+func TestOneNodeIsEnough(t *testing.T) {
+	t.Parallel()
+	good, _, _ := strings.Cut(testURL(t), ",")
+	for range 4 {
+		c := Config{URL: "amqp://guest:guest@127.0.0.1:1/, " + good + ",amqp://guest:guest@127.0.0.1:2/", Prefix: "t" + models.NewUserID()}
+		b, err := Open(t.Context(), c)
+		require.NoError(t, err)
+		require.NoError(t, b.Ping(t.Context()))
+		_, err = b.Depths(t.Context()) // over the other connection
+		require.NoError(t, err)
+		require.NoError(t, b.Remove(t.Context()))
+		require.NoError(t, b.Close())
+	}
+	_, err := Open(t.Context(), Config{URL: good + ",http://127.0.0.1"})
+	require.ErrorIs(t, err, models.ErrInvalid)
+}
+
 func TestNamesAreOurs(t *testing.T) {
 	t.Parallel()
 	for _, q := range newTopology("sd", []string{"sg"}).names() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -21,11 +22,15 @@ const (
 
 // connection keeps one connection to the broker, for ever: when it breaks, it is
 // made anew with fresh objects, so that an acknowledgement of the old one can
-// never reach the new one. up prepares each new connection for use.
+// never reach the new one. Of the nodes of a cluster each connection begins with
+// any and goes on to the next when that is away. up prepares each new connection
+// for use.
 type connection struct {
-	url, name string
-	log       *slog.Logger
-	up        func(*amqp.Connection) error
+	urls []string // of the nodes
+	name string
+	log  *slog.Logger
+	up   func(*amqp.Connection) error
+	node int // the one that is used or tried next; only keep touches it
 
 	mu      sync.Mutex
 	conn    *amqp.Connection // nil while broken
@@ -35,10 +40,10 @@ type connection struct {
 	done    chan struct{}
 }
 
-func connect(url, name string, log *slog.Logger, up func(*amqp.Connection) error) *connection {
+func connect(urls []string, name string, log *slog.Logger, up func(*amqp.Connection) error) *connection {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &connection{url: url, name: name, log: log, up: up, changed: make(chan struct{}), stop: cancel, done: make(chan struct{}),
-		last: errors.New("not connected yet")}
+	c := &connection{urls: urls, name: name, log: log, up: up, changed: make(chan struct{}), stop: cancel, done: make(chan struct{}),
+		last: errors.New("not connected yet"), node: rand.IntN(len(urls))} //nolint:gosec // spreads processes over the nodes
 	go c.keep(ctx)
 	return c
 }
@@ -48,7 +53,7 @@ func (c *connection) keep(ctx context.Context) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 200*time.Millisecond, 10*time.Second
 	for ctx.Err() == nil {
-		conn, err := c.dial()
+		conn, err := c.dialAny(ctx)
 		if err == nil {
 			wait.Reset()
 			closed := conn.NotifyClose(make(chan *amqp.Error, 1))
@@ -57,6 +62,7 @@ func (c *connection) keep(ctx context.Context) {
 			select {
 			case e := <-closed:
 				err = fmt.Errorf("connection lost: %w", orClosed(e))
+				c.nextNode()
 			case <-ctx.Done():
 				c.set(nil, models.ErrClosed)
 				closeConn(conn)
@@ -81,8 +87,26 @@ func orClosed(e *amqp.Error) error {
 	return e
 }
 
-func (c *connection) dial() (*amqp.Connection, error) {
-	conn, err := amqp.DialConfig(c.url, amqp.Config{Heartbeat: heartbeat, Dial: amqp.DefaultDial(dialTimeout),
+func (c *connection) nextNode() { c.node = (c.node + 1) % len(c.urls) }
+
+// dialAny tries every node once.
+func (c *connection) dialAny(ctx context.Context) (conn *amqp.Connection, err error) {
+	var errs []error
+	for range c.urls {
+		if conn, err = c.dial(c.urls[c.node]); err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+		c.nextNode()
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (c *connection) dial(url string) (*amqp.Connection, error) {
+	conn, err := amqp.DialConfig(url, amqp.Config{Heartbeat: heartbeat, Dial: amqp.DefaultDial(dialTimeout),
 		Properties: amqp.Table{"connection_name": c.name, "product": "safedelivr"}})
 	if err != nil {
 		return nil, err

@@ -48,9 +48,9 @@ type outgoing struct {
 	confirm       chan *amqp.DeferredConfirmation // nil when it could not be written
 }
 
-func newPublisher(url string, t topology, log *slog.Logger) *publisher {
+func newPublisher(urls []string, t topology, log *slog.Logger) *publisher {
 	p := &publisher{topology: t, log: log}
-	p.conn = connect(url, "safedelivr publish", log, p.up)
+	p.conn = connect(urls, "safedelivr publish", log, p.up)
 	return p
 }
 

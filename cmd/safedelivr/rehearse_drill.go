@@ -260,7 +260,8 @@ func (d *drill) openGates(ctx context.Context) error {
 	}
 	switch d.needs {
 	case realBroker:
-		u, err := url.Parse(d.place.cfg.AMQP.URL)
+		first, _, _ := strings.Cut(d.place.cfg.AMQP.URL, ",") // the gate leads to one node of a cluster
+		u, err := url.Parse(first)
 		if err != nil {
 			return err
 		}
