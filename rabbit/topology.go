@@ -2,6 +2,7 @@ package rabbit
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -75,8 +76,9 @@ func (t topology) declare(ch *amqp.Channel) error {
 	d.queue(t.unrouted(), amqp.Table{"x-queue-type": "quorum", "x-max-length": int32(100_000)})
 	d.bind(t.unrouted(), "", t.unrouted(), nil)
 	d.exchange(t.parking(), amqp.ExchangeFanout, nil)
-	// Classic: looking at it must not count as a delivery.
-	d.queue(t.parked(), amqp.Table{"x-queue-type": "classic"})
+	// Not classic: the node of a classic queue takes it with it, and then nobody else could declare
+	// it. A look counts as a delivery, so that the limit, 20 where none is given, is out of reach.
+	d.queue(t.parked(), amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int32(math.MaxInt32)})
 	d.bind(t.parked(), "", t.parking(), nil)
 	d.exchange(t.main(), amqp.ExchangeTopic, nil)
 	d.exchange(t.back(), amqp.ExchangeTopic, amqp.Table{"alternate-exchange": t.unrouted()})
