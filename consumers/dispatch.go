@@ -93,6 +93,12 @@ func (e *Engine) plan(ctx context.Context, c *chunk, now time.Time) ([]step, err
 	if err := e.journal.Within(ctx, orderAge); err != nil {
 		return nil, err
 	}
+	// What announces a batch may be the order that lets it go on, which is newer than the rules.
+	if e.journal.Rules().Batch(c.batch).Waits != "" {
+		if err := e.journal.Sync(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := e.obey(ctx, c); err != nil {
 		return nil, err
 	}

@@ -39,10 +39,14 @@ func (e *Engine) lookAt(ctx context.Context, entry models.AgendaEntry) error {
 	return e.store.Schedule(ctx, entry)
 }
 
-// grid is the first multiple of Recheck after created that is not before t.
+// grid is the first time not before t that is whole multiples of Recheck away from
+// created, which lies after t where it was set by a clock that is ahead.
 func (e *Engine) grid(created, t time.Time) time.Time {
+	if created.After(t) {
+		return created.Add(-(created.Sub(t) / e.cfg.Recheck * e.cfg.Recheck))
+	}
 	steps := (t.Sub(created) + e.cfg.Recheck - 1) / e.cfg.Recheck
-	return created.Add(max(steps, 1) * e.cfg.Recheck)
+	return created.Add(steps * e.cfg.Recheck)
 }
 
 // lookAtIntake handles a batch that does not exist: it is being stored, or its

@@ -57,6 +57,38 @@ func TestStopAndResume(t *testing.T) {
 	require.Equal(t, 1, p.count())
 }
 
+// TestResumeIsAnnounced: an announcement that comes before this worker has read
+// that the batch goes on is enough; nobody waits for the agenda.
+func TestResumeIsAnnounced(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.Recheck = time.Hour
+	p := newScripted("sg", always(models.Accepted))
+	r := newRig(t, cfg, nil, p)
+	b := r.batch(10, false, nil)
+	r.order(models.Control{Action: models.StopBatch, Batch: b.ID})
+	elsewhere := models.NewJournal(r.store)
+	done, err := elsewhere.Append(context.Background(), &models.Control{Action: models.ResumeBatch, Batch: b.ID, By: "test"}, nil)
+	require.NoError(t, err)
+	require.True(t, done)
+	r.announce(b)
+	require.EqualValues(t, 10, r.done(b).Summary().Success)
+}
+
+// TestGrid: what comes next comes soon, also where the batch was stamped by a
+// clock that is ahead.
+func TestGrid(t *testing.T) {
+	t.Parallel()
+	e := &Engine{cfg: Config{Recheck: time.Minute}}
+	created := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for at, want := range map[time.Duration]time.Duration{
+		time.Second: time.Minute, time.Minute: time.Minute, 61 * time.Second: 2 * time.Minute,
+		-time.Second: 0, -10 * time.Minute: -10 * time.Minute, -10*time.Minute - time.Second: -10 * time.Minute,
+	} {
+		require.Equal(t, want, e.grid(created, created.Add(at)).Sub(created), "%s", at)
+	}
+}
+
 // TestStopBetweenAppendAndCall: an order that comes while the ledger is written
 // still keeps the call from being made.
 func TestStopBetweenAppendAndCall(t *testing.T) {
