@@ -6,9 +6,9 @@ CASSANDRA_JARS=$JARS/cassandra-$CASSANDRA_VERSION
 CASSANDRA_MAIN=org.apache.cassandra.service.CassandraDaemon
 
 cassandra_settings() { printf 'CQL_PORT STORAGE_PORT HEAP'; }
-cassandra_ports() { printf 'CQL_PORT STORAGE_PORT'; }
+cassandra_ports() { [ "$NODE" -gt 1 ] || printf 'CQL_PORT STORAGE_PORT'; }
 cassandra_process() { printf 'java'; }
-cassandra_where() { printf 'cql 127.0.0.1:%s' "$CQL_PORT"; }
+cassandra_where() { printf 'cql 127.0.0.%s:%s' "$NODE" "$CQL_PORT"; }
 
 # find_java: the home of a Java 17, else of a Java 11; Cassandra 5.0 runs on no other.
 find_java() {
@@ -74,28 +74,41 @@ download_jars() {
 }
 
 cassandra_configure() {
-	local top=$DIR/cassandra file
+	local top=$TOP file i seeds='' nodes=${NODES_OF[cassandra]} delay=0
+	# All nodes are seeds: so they start side by side, and none of them looks for old data. Each
+	# has an equal part of the ring.
+	for ((i = 1; i <= nodes; i++)); do seeds+=,127.0.0.$i:$STORAGE_PORT; done
+	[ "$nodes" -eq 1 ] || delay=1000
 	[[ $HEAP =~ ^[0-9]+[kKmMgG]$ ]] || die "SAFEDELIVR_CASSANDRA_HEAP is a number with M or G, not $HEAP"
 	for file in cassandra.yaml logback.xml java.args; do
 		fill "$HERE/cassandra/$file" "$top/etc/$file" CQL_PORT="$CQL_PORT" STORAGE_PORT="$STORAGE_PORT" \
-			HEAP="$HEAP" DATA="$top/data" LOG="$top/log" ETC="$top/etc" TMP="$top/tmp"
+			HEAP="$HEAP" DATA="$top/data" LOG="$top/log" ETC="$top/etc" TMP="$top/tmp" \
+			ADDRESS="127.0.0.$NODE" SEEDS="${seeds#,}" TOKEN="$(ring_token "$nodes")" RING_DELAY="$delay"
 	done
+}
+
+# ring_token NODES: the first token of this node: 0, and the others evenly around the ring.
+ring_token() {
+	local token=0 i
+	for ((i = 1; i < NODE; i++)); do token=$((token + (0x7fffffffffffffff / $1) * 2)); done
+	printf '%d' "$token"
 }
 
 cassandra_start() {
 	CLEAN_ENV=()
-	start_marked cassandra "$(find_java)/bin/java" "-javaagent:$(echo "$CASSANDRA_JARS"/jamm-*.jar)" \
-		"@$DIR/cassandra/etc/java.args" -cp "$CASSANDRA_JARS/*" "$CASSANDRA_MAIN"
+	start_marked "${TOP##*/}" "$(find_java)/bin/java" "-javaagent:$(echo "$CASSANDRA_JARS"/jamm-*.jar)" \
+		"@$TOP/etc/java.args" -cp "$CASSANDRA_JARS/*" "$CASSANDRA_MAIN"
 }
 
 cassandra_container_command() {
 	CLEAN_ENV=()
 	# shellcheck disable=SC2016
 	COMMAND=(sh -c 'exec java "-javaagent:$(echo /opt/cassandra/lib/jamm-*.jar)" "@$1" -cp "/opt/cassandra/lib/*" "$2"'
-		sh "$DIR/cassandra/etc/java.args" "$CASSANDRA_MAIN")
+		sh "$TOP/etc/java.args" "$CASSANDRA_MAIN")
 }
 
-# cql_release: speak the native protocol (version 4): STARTUP, then a query for the release.
+# cql_release TABLE: speak the native protocol (version 4): STARTUP, then a query for the release
+# of this node (local) or of those that it knows (peers).
 cql_release() {
 	# shellcheck disable=SC2016
 	timeout 15 bash -c '
@@ -105,19 +118,26 @@ cql_release() {
 			[ "${head:0:2}${head:8:2}" = "84$1" ] || exit 1
 			head -c $((16#${head:10:8})) <&3
 		}
-		exec 3<>"/dev/tcp/127.0.0.1/$1" || exit 1
+		exec 3<>"/dev/tcp/$1/$2" || exit 1
 		printf "\x04\0\0\1\1\0\0\0\x16\0\1\0\x0bCQL_VERSION\0\0053.0.0" >&3
 		frame 02 >/dev/null || exit 1
-		printf "\x04\0\0\2\7\0\0\0\x2f\0\0\0\x28SELECT release_version FROM system.local\0\1\0" >&3
-		frame 08 | tr -c "[:alnum:].-" "\n" | grep -E "^[0-9]+\.[0-9]" | tail -n 1
-	' _ "$CQL_PORT" 2>/dev/null
+		printf "\x04\0\0\2\7\0\0\0\x2f\0\0\0\x28SELECT release_version FROM system.$3\0\1\0" >&3
+		frame 08 | tr -c "[:alnum:].-" "\n" | grep -E "^[0-9]+\.[0-9]"
+	' _ "127.0.0.$NODE" "$CQL_PORT" "$1" 2>/dev/null
 }
 
-cassandra_answers() { [ -n "$(cql_release)" ]; }
-cassandra_ready() { :; }
+cassandra_answers() { [ -n "$(cql_release local)" ]; }
+# Once per start: it knows the other nodes.
+cassandra_ready() {
+	local deadline=$((SECONDS + TIMEOUT))
+	until [ "${NODES_OF[cassandra]}" -eq 1 ] || [ "$(cql_release peers | wc -l)" -eq $((NODES_OF[cassandra] - 1)) ]; do
+		[ "$SECONDS" -lt "$deadline" ] || return 1
+		sleep 0.2
+	done
+}
 
 cassandra_versions() {
-	printf 'Cassandra %s, Java %s (%s)' "$(cql_release)" "$(cassandra_java)" "${ENGINE[cassandra]}"
+	printf 'Cassandra %s, Java %s (%s)' "$(cql_release local)" "$(cassandra_java)" "${ENGINE[cassandra]}"
 }
 cassandra_java() {
 	if [ "${ENGINE[cassandra]}" = docker ]; then
@@ -128,5 +148,7 @@ cassandra_java() {
 }
 
 cassandra_env() {
-	printf 'export SAFEDELIVR_TEST_CASSANDRA_HOSTS=127.0.0.1:%s\n' "$CQL_PORT"
+	local i hosts=''
+	for ((i = 1; i <= NODES_OF[cassandra]; i++)); do hosts+=,127.0.0.$i:$CQL_PORT; done
+	printf 'export SAFEDELIVR_TEST_CASSANDRA_HOSTS=%s\n' "${hosts#,}"
 }

@@ -28,11 +28,30 @@ CQL_PORT=${SAFEDELIVR_CQL_PORT:-9043}
 STORAGE_PORT=${SAFEDELIVR_CASSANDRA_STORAGE_PORT:-7003}
 HEAP=${SAFEDELIVR_CASSANDRA_HEAP:-512M}
 
+# A service of several nodes is several of these: rabbitmq, rabbitmq-2, rabbitmq-3.
+declare -A NODES_OF=([rabbitmq]=1 [cassandra]=1)
+
+# hook WHAT NODE ARGUMENT...: the function for it of that server, which finds in NODE its number
+# and in TOP its folder.
+hook() {
+	local what=$1 NODE=1 TOP=$DIR/$2
+	[[ $2 != *-* ]] || NODE=${2#*-}
+	"${2%%-*}_$what" "${@:3}"
+}
+
+# nodes_of NAME: its nodes, the first one last, because others may need it to end.
+nodes_of() {
+	local i
+	for ((i = NODES_OF[$1]; i > 1; i--)); do printf '%s-%d\n' "$1" "$i"; done
+	printf '%s\n' "$1"
+}
+
 save_settings() {
 	local variable
 	{
 		printf 'ENGINE[%s]=%s\n' "$1" "${ENGINE[$1]}"
-		for variable in $("$1_settings"); do printf '%s=%q\n' "$variable" "${!variable}"; done
+		printf 'NODES_OF[%s]=%s\n' "${1%%-*}" "${NODES_OF[${1%%-*}]}"
+		for variable in $(hook settings "$1"); do printf '%s=%q\n' "$variable" "${!variable}"; done
 	} >"$DIR/$1/settings"
 }
 
@@ -107,13 +126,13 @@ start_marked() {
 
 running() {
 	load_settings "$1"
-	case ${ENGINE[$1]} in
+	case ${ENGINE[$1]:-packages} in
 	docker) container_runs "$1" ;;
 	*) [ -n "$(marked_pids "$1" | without_helpers)" ] ;;
 	esac
 }
 
-nothing_left() { [ "${ENGINE[$1]}" = docker ] || [ -z "$(marked_pids "$1")" ]; }
+nothing_left() { [ "${ENGINE[$1]:-packages}" = docker ] || [ -z "$(marked_pids "$1")" ]; }
 
 # A port mapper alone is what a crash leaves behind.
 without_helpers() {
@@ -130,8 +149,8 @@ without_helpers() {
 server_pid() {
 	local pid wanted
 	load_settings "$1"
-	wanted=$("$1_process")
-	if [ "${ENGINE[$1]}" = docker ]; then
+	wanted=$(hook process "$1")
+	if [ "${ENGINE[$1]:-packages}" = docker ]; then
 		container_pid "$1" "$wanted"
 		return
 	fi
@@ -148,14 +167,14 @@ stop() {
 	local name pid
 	for name; do
 		load_settings "$name"
-		[ "${ENGINE[$name]}" = packages ] || continue
+		[ "${ENGINE[$name]:-packages}" = packages ] || continue
 		pid=$(server_pid "$name")
 		# A stopped process (SIGSTOP) would not see the TERM.
 		signal CONT "$(marked_pids "$name")"
 		signal TERM "${pid:-$(marked_pids "$name")}"
 	done
 	for name; do
-		if [ "${ENGINE[$name]}" = docker ]; then
+		if [ "${ENGINE[$name]:-packages}" = docker ]; then
 			container_stop "$name"
 		else
 			wait_until_gone "$name"
@@ -202,7 +221,8 @@ listening() {
 
 check_ports() {
 	local variable
-	for variable in $("$1_ports"); do
+	local variable
+	for variable in $(hook ports "$1"); do
 		! listening "${!variable}" || die "$1: port ${!variable} is taken by another process; free it or set SAFEDELIVR_$(port_name "$variable")"
 	done
 }
@@ -218,7 +238,7 @@ port_name() {
 
 answers_within() { # NAME SECONDS
 	local deadline=$((SECONDS + $2))
-	until "$1_answers"; do
+	until hook answers "$1"; do
 		[ "$SECONDS" -lt "$deadline" ] && running "$1" || return 1
 		sleep 0.2
 	done
@@ -231,7 +251,7 @@ wait_until_up() {
 		! running "$name" || break
 		sleep 0.1
 	done
-	if answers_within "$name" "$TIMEOUT" && "${name}_ready"; then return 0; fi
+	if answers_within "$name" "$TIMEOUT" && hook ready "$name"; then return 0; fi
 	if running "$name"; then
 		say "$name does not answer after $TIMEOUT s; the end of its logs:"
 	else
@@ -256,7 +276,7 @@ log_tail() {
 
 env_lines() {
 	local name
-	for name; do "${name}_env"; done
+	for name; do hook env "$name"; done
 }
 
 write_env() {

@@ -18,6 +18,10 @@ pick_engine() {
 		ENGINE["$name"]=$(cat "$DIR/$name/engine")
 		return
 	fi
+	if [ "${NODES_OF[${name%%-*}]}" -gt 1 ]; then
+		[ "$choice" != docker ] || die "several nodes run as processes only: SAFEDELIVR_SERVICES_ENGINE=packages"
+		choice=packages
+	fi
 	case $choice in
 	packages) ;;
 	docker) docker_answers || die "no docker engine answers" ;;
@@ -46,7 +50,7 @@ have_image() {
 start_in_docker() {
 	local name=$1 pair options=()
 	docker rm -f "$(container "$name")" >/dev/null 2>&1 || true
-	"${name}_container_command"
+	hook container_command "$name"
 	for pair in "${CLEAN_ENV[@]}"; do options+=(-e "$pair"); done
 	# Its own user and its own folder, so that files and processes stay in reach of the tests.
 	# The limit is set inside: the engine may not be allowed to raise it, or gives a billion.
@@ -65,7 +69,7 @@ container_runs() { [ "$(docker inspect -f '{{.State.Running}}' "$(container "$1"
 container_pid() { docker top "$(container "$1")" -eo pid,comm 2>/dev/null | awk -v comm="$2" '$2 == comm { print $1; exit }'; }
 container_log() { docker logs --tail 25 "$(container "$1")" 2>&1 || true; }
 container_stop() {
-	signal CONT "$(container_pid "$1" "$("$1_process")")"
+	signal CONT "$(container_pid "$1" "$(hook process "$1")")"
 	docker stop -t "$GRACE" "$(container "$1")" >/dev/null 2>&1 || true
 	docker rm -f "$(container "$1")" >/dev/null 2>&1 || true
 	! container_runs "$1" || die "$1: the container does not end"

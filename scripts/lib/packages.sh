@@ -1,20 +1,20 @@
 # shellcheck shell=bash
 # Servers as plain processes: what they need from the distribution, and their start.
 
-start_in_packages() { "$1_start"; }
+start_in_packages() { hook start "$1"; }
 
 # install_missing NAME...: what the chosen services lack, in one go.
 install_missing() {
 	local name packages=()
 	for name; do
 		[ "${ENGINE[$name]}" = packages ] || continue
-		mapfile -t -O "${#packages[@]}" packages < <("${name}_needs")
+		mapfile -t -O "${#packages[@]}" packages < <(hook needs "$name")
 	done
 	if [ "${#packages[@]}" -gt 0 ]; then
 		apt_install "${packages[@]}"
 	fi
 	for name; do
-		[ "${ENGINE[$name]}" != packages ] || "${name}_prepare"
+		[ "${ENGINE[$name]}" != packages ] || hook prepare "$name"
 	done
 }
 
