@@ -57,6 +57,11 @@ func startProcess(ctx context.Context, addr string, env []string, args ...string
 	if err != nil {
 		return nil, err
 	}
+	return startProgram(ctx, exe, addr, env, args...)
+}
+
+// startProgram is startProcess with a program that need not be this one.
+func startProgram(ctx context.Context, exe, addr string, env []string, args ...string) (*process, error) {
 	p := &process{cmd: exec.Command(exe, append([]string{"rehearsed"}, args...)...), addr: addr, env: env, args: args, out: &tail{}, gone: make(chan struct{})} //nolint:gosec,noctx // it is this program, and outlives ctx by a soft stop
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, config.Prefix) || strings.HasPrefix(v, config.Prefix+"TEST_") {
@@ -65,6 +70,7 @@ func startProcess(ctx context.Context, addr string, env []string, args ...string
 	}
 	p.cmd.Env = append(append(p.cmd.Env, env...), "SAFEDELIVR_LISTEN="+addr)
 	p.cmd.Stderr = p.out
+	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -111,7 +117,7 @@ func (p *process) kill() {
 
 // again starts what p was, which has ended.
 func (p *process) again(ctx context.Context) (*process, error) {
-	return startProcess(ctx, p.addr, p.env, p.args...)
+	return startProgram(ctx, p.cmd.Path, p.addr, p.env, p.args...)
 }
 
 // stop ends it softly, and at once after a while.
