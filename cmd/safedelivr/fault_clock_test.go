@@ -1,0 +1,293 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+// clockOff is by how much a clock is wrong.
+const clockOff = 10 * time.Minute
+
+// clockRate is the limit of each account while a clock is wrong, so that the
+// workers must share it.
+const clockRate = 400
+
+// TestClocks rehearses a process whose clock is ten minutes off.
+func TestClocks(t *testing.T) {
+	if !long() {
+		return // the program must be compiled once more, with all it uses
+	}
+	t.Setenv(childMark, "1")
+	environ := backends()[1].env(t)
+	exe := wrongClock(t)
+	for _, s := range []*scenario{
+		{name: "clock-ahead", story: "the clock of a worker is ten minutes ahead", strike: workerClock(exe, clockOff)},
+		{name: "clock-behind", story: "the clock of a worker is ten minutes behind", strike: workerClock(exe, -clockOff)},
+		{name: "door-clock-ahead", story: "the clock of API and webhooks is ten minutes ahead", strike: doorClock(exe, clockOff)},
+		{name: "door-clock-behind", story: "the clock of API and webhooks is ten minutes behind", strike: doorClock(exe, -clockOff)},
+	} {
+		if only := os.Getenv("SAFEDELIVR_TEST_ONLY"); only != "" && !strings.Contains(","+only+",", ","+s.name+",") {
+			continue
+		}
+		s.apart, s.longer, s.prefer, s.breaks = true, 2*time.Minute, sgFirst, []string{"sg"}
+		// A wait that ends by the clock of another process must be longer than clocks are off.
+		s.settings = []string{"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=15m", "SAFEDELIVR_TIMES_FINAL_EVENT=100h"}
+		for _, a := range drillAccounts {
+			s.settings = append(s.settings, fmt.Sprintf("SAFEDELIVR_ACCOUNTS_%s_RATE=%d", strings.ToUpper(a), clockRate))
+		}
+		t.Run(s.name, func(t *testing.T) { rehearseAlone(t, s, environ) })
+	}
+}
+
+// wrongClock builds the product with a library that adds SAFEDELIVR_TEST_CLOCK
+// seconds to every reading of the wall clock. The monotonic clock stays right.
+func wrongClock(t *testing.T) string {
+	t.Helper()
+	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	require.NoError(t, err)
+	path := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
+	source, err := os.ReadFile(path)
+	require.NoError(t, err)
+	text := string(source)
+	for old, changed := range map[string]string{
+		"func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n": "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n\tsec += wallOffset\n",
+		"import (\n": "import (\n\t\"syscall\"\n",
+	} {
+		require.Equal(t, 1, strings.Count(text, old), "time.go has other words than %q", old)
+		text = strings.Replace(text, old, changed, 1)
+	}
+	text += `
+var wallOffset = func() (n int64) {
+	s, _ := syscall.Getenv("SAFEDELIVR_TEST_CLOCK")
+	sign := int64(1)
+	for _, c := range s {
+		if c == '-' {
+			sign = -1
+		} else {
+			n = n*10 + int64(c-'0')
+		}
+	}
+	return sign * n
+}()
+`
+	dir := t.TempDir()
+	changed, overlay, exe := filepath.Join(dir, "time.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "safedelivr")
+	require.NoError(t, os.WriteFile(changed, []byte(text), 0o600))
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(overlay, list, 0o600))
+	began := time.Now()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", exe, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Logf("built in %.1f s", time.Since(began).Seconds())
+	return exe
+}
+
+// setClock replaces a process by one whose clock is off.
+func (d *drill) setClock(ctx context.Context, p **process, exe string, off time.Duration) (err error) {
+	(*p).stop()
+	env := append(slices.Clone((*p).env), "SAFEDELIVR_TEST_CLOCK="+strconv.Itoa(int(off.Seconds())))
+	*p, err = startProgram(ctx, exe, (*p).addr, env, (*p).args...)
+	return err
+}
+
+// workerClock has a worker live in another time: beside one with the right time,
+// alone, and then gone.
+func workerClock(exe string, off time.Duration) func(context.Context, *drill) error {
+	return func(ctx context.Context, d *drill) error {
+		right := slices.Clone(d.worker.env)
+		if err := d.setClock(ctx, &d.worker, exe, off); err != nil {
+			return err
+		}
+		d.broken()
+		if err := d.rough(ctx); err != nil {
+			return err
+		}
+		// Alone it does everything, agenda and summaries too. Workers are ended softly: calls that
+		// are cut off would wait for the end of the long evidence window.
+		d.others[1].stop()
+		d.say("only the worker with the wrong clock is left")
+		if err := d.flows(ctx, time.Now(), d.taken("")+int64(d.recipients/20)); err != nil {
+			return err
+		}
+		if err := d.halt(ctx); err != nil {
+			return err
+		}
+		if err := d.attempted(ctx, off); err != nil {
+			return err
+		}
+		var err error
+		if d.others[1], err = d.others[1].again(ctx); err != nil {
+			return err
+		}
+		// What it leaves behind, others must find at their own time.
+		if err := d.rough(ctx); err != nil {
+			return err
+		}
+		d.worker.stop()
+		d.say("the worker with the wrong clock is gone")
+		if d.worker, err = startProcess(ctx, d.worker.addr, right, d.worker.args...); err != nil {
+			return err
+		}
+		d.mended()
+		return d.limits()
+	}
+}
+
+// doorClock has API and webhooks live in another time.
+func doorClock(exe string, off time.Duration) func(context.Context, *drill) error {
+	return func(ctx context.Context, d *drill) error {
+		right := slices.Clone(d.others[0].env)
+		if err := d.setClock(ctx, &d.others[0], exe, off); err != nil {
+			return err
+		}
+		d.broken()
+		began := time.Now()
+		if err := d.rough(ctx); err != nil {
+			return err
+		}
+		if err := d.halt(ctx); err != nil {
+			return err
+		}
+		all := d.all()
+		last := all[len(all)-1]
+		if got := last.id.Time().Sub(last.at); got-off < -time.Minute || got-off > time.Minute {
+			return fmt.Errorf("a batch accepted by the wrong clock is %s off", got)
+		}
+		d.say("after %.1f s a batch is stamped %s off", time.Since(began).Seconds(), last.id.Time().Sub(last.at).Round(time.Second))
+		door := d.others[0]
+		door.stop()
+		var err error
+		if d.others[0], err = startProcess(ctx, door.addr, right, door.args...); err != nil {
+			return err
+		}
+		d.mended()
+		return d.limits()
+	}
+}
+
+// rough has an account fail in several ways, one after the other: with nothing
+// taken, with a time to come back, and with an answer that never comes.
+func (d *drill) rough(ctx context.Context) error {
+	for _, f := range []simulator.Fault{
+		{Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable},
+		{Mode: simulator.ModeRate, RetryAfter: time.Second},
+		{Mode: simulator.ModeHangAfterBody},
+	} {
+		f.Account, f.Times = "sg", 10
+		d.sim.Inject(f)
+		began := time.Now()
+		goal := d.taken("mg") + int64(d.recipients/30)
+		err := d.until(ctx, "mail goes through another account", func() bool { return d.taken("mg") >= goal || len(d.sim.Faults()) == 0 })
+		if err != nil {
+			return err
+		}
+		d.say("%s: mail went on after %.1f s", f.Mode, time.Since(began).Seconds())
+		d.sim.ClearAll("")
+	}
+	return d.flows(ctx, time.Now(), d.taken("")+int64(d.recipients/20))
+}
+
+// halt stops a batch in the middle of it and lets it go on.
+func (d *drill) halt(ctx context.Context) error {
+	before := len(d.all())
+	if err := d.post(ctx, 1_000); err != nil {
+		return err
+	}
+	var b posted
+	for _, p := range d.all()[before:] {
+		if p.n == 1_000 {
+			b = p
+		}
+	}
+	order := func(verb string) error {
+		return d.client.do(ctx, http.MethodPost, "/v1/batches/"+b.id.String()+"/"+verb, strings.NewReader(`{"why":"drill"}`), http.StatusOK, &json.RawMessage{})
+	}
+	err := d.until(ctx, "some of a batch went out", func() bool { return d.sent(b.id, time.Time{}) > 0 })
+	if err != nil {
+		return err
+	}
+	if err := order("stop"); err != nil {
+		return err
+	}
+	stopped := time.Now()
+	time.Sleep(3 * time.Second) // no call may begin after one second, and one may take a moment
+	if late := d.sent(b.id, stopped.Add(1500*time.Millisecond)); late > 0 {
+		return fmt.Errorf("%d mails of a stopped batch went out", late)
+	}
+	out := d.sent(b.id, time.Time{})
+	if err := order("resume"); err != nil {
+		return err
+	}
+	resumed := time.Now()
+	err = d.until(ctx, "a resumed batch is done", func() bool {
+		now, err := d.batch(ctx, b.id)
+		return err == nil && now.State == models.BatchDone
+	})
+	d.say("stopped after %d of 1000 mails, done %.1f s after it was resumed", out, time.Since(resumed).Seconds())
+	return err
+}
+
+// sent counts the copies of a batch's mails that came after a moment.
+func (d *drill) sent(batch models.ID, after time.Time) (n int) {
+	d.sim.EachCopy(func(id string, _ map[string]int) {
+		if log, err := models.ParseLogID(id); err == nil && log.Batch() == batch {
+			for _, c := range d.sim.Copies(id) {
+				if c.At.After(after) {
+					n++
+				}
+			}
+		}
+	})
+	return n
+}
+
+// attempted waits for an attempt in a ledger with the wrong time.
+func (d *drill) attempted(ctx context.Context, off time.Duration) error {
+	all := d.all()
+	slices.Reverse(all)
+	for _, b := range all {
+		var story struct {
+			Timeline []models.Moment `json:"timeline"`
+		}
+		if err := d.get(ctx, "/v1/logs/"+b.id.Log(1).String(), &story); err != nil {
+			return err
+		}
+		for _, m := range story.Timeline {
+			if wrong := m.At.Sub(b.at); m.What == "attempt" && wrong-off > -time.Minute && wrong-off < 2*time.Minute {
+				d.say("an attempt is stamped %s off", wrong.Round(time.Second))
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("no attempt carries the time of a clock that is %s off", off)
+}
+
+// limits counts what the providers saw of their limits.
+func (d *drill) limits() error {
+	for _, a := range drillAccounts {
+		calls := d.sim.CallLog(a)
+		slices.SortFunc(calls, func(a, b simulator.Call) int { return a.At.Compare(b.At) })
+		if over := most(calls, clockRate, clockRate); over > clockRate {
+			return fmt.Errorf("%s saw %.0f recipients more than limit x window + burst", a, over)
+		}
+	}
+	return nil
+}
