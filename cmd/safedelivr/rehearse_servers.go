@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/rabbit"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+// simulate starts the providers.
+func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
+	var err error
+	if d.addr, err = quietAddr(ctx); err != nil {
+		return nil, err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	d.sim = simulator.New(simulator.Options{RecipientKey: recipientKey, TimeScale: 120, EventDelay: 100 * time.Millisecond, Latency: drillLatency, Seed: d.rnd.Uint64()})
+	hook := "http://" + d.addr + "/webhooks/"
+	for _, a := range []simulator.Account{
+		{Name: "sg", Kind: simulator.SendGrid, Key: demoKey, SigningKey: simulatorKey, WebhookURL: hook + "sg"},
+		{Name: "mg", Kind: simulator.Mailgun, Key: demoKey, Domain: demoDomain, SigningKey: demoSigning, WebhookURL: hook + "mg"},
+	} {
+		if err := d.sim.AddAccount(a); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+	}
+	d.env = d.place.environ(d.settingsFor("http://" + l.Addr().String())...)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = serveUntil(ctx, l, d.sim, d.sim.Close) // calls fail without it, and the drill with them
+	}()
+	return ended, nil
+}
+
+// settingsFor are those of the servers: short waits, and the simulated accounts.
+func (d *drill) settingsFor(sim string) []string {
+	out := []string{
+		"SAFEDELIVR_LOG=error", "SAFEDELIVR_TIMES_START_BY=" + drillStartBy.String(), "SAFEDELIVR_TIMES_EVIDENCE_WINDOW=4s",
+		"SAFEDELIVR_TIMES_RECHECK=1s", "SAFEDELIVR_TIMES_BREAKER_OPEN=500ms", "SAFEDELIVR_TIMES_ACCOUNT_HOLD=2s", "SAFEDELIVR_TIMES_FINAL_EVENT=60s",
+	}
+	for name, more := range map[string][]string{
+		"SG": {"KIND=sendgrid", "BASE_URL=" + sim + "/sg", "WEBHOOK_KEY=" + simulatorPublicKey},
+		"MG": {"KIND=mailgun", "BASE_URL=" + sim + "/mg", "WEBHOOK_KEY=" + demoSigning, "DOMAIN=" + demoDomain},
+	} {
+		// So many calls at once that an account that works is never busy.
+		for _, v := range append(more, "API_KEY="+demoKey, "CONCURRENCY=64", fmt.Sprintf("CHUNK_LIMIT=%d", drillCall), "TIMEOUT=2s") {
+			out = append(out, "SAFEDELIVR_ACCOUNTS_"+name+"_"+v)
+		}
+	}
+	return append(out, d.settings...)
+}
+
+// startServers starts one process with everything, or, for a scenario that asks
+// for it and backends that allow it, one door and two workers.
+func (d *drill) startServers(ctx context.Context) (err error) {
+	var secret string
+	if d.user, secret, err = d.place.newUser(ctx); err != nil {
+		return err
+	}
+	d.client = &demoClient{base: "http://" + d.addr, key: secret}
+	if err := d.openGates(ctx); err != nil {
+		return err
+	}
+	if !d.parted() {
+		d.worker, err = startProcess(ctx, d.addr, d.env)
+		return err
+	}
+	door, err := startProcess(ctx, d.addr, d.env, "--roles", "api,webhooks")
+	if err != nil {
+		return err
+	}
+	d.others = append(d.others, door)
+	other, err := d.startWorker(ctx)
+	if err != nil {
+		return err
+	}
+	d.others = append(d.others, other)
+	d.worker, err = d.startWorker(ctx)
+	return err
+}
+
+func (d *drill) startWorker(ctx context.Context) (*process, error) {
+	addr, err := quietAddr(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return startProcess(ctx, addr, d.env, "--roles", "worker")
+}
+
+func (d *drill) parted() bool { return d.apart && !d.place.ownStore() && !d.place.ownBroker() }
+
+// restart replaces the worker that was killed.
+func (d *drill) restart(ctx context.Context) (err error) {
+	d.worker, err = d.worker.again(ctx)
+	return err
+}
+
+func (d *drill) processes() []*process {
+	if d.worker == nil {
+		return d.others
+	}
+	return append(slices.Clone(d.others), d.worker)
+}
+
+func (d *drill) stopServers() {
+	var all sync.WaitGroup
+	for _, p := range d.processes() {
+		all.Go(p.stop)
+	}
+	all.Wait()
+}
+
+// openGates puts gates before the servers that the scenario shuts off.
+func (d *drill) openGates(ctx context.Context) error {
+	through := func(to string) (string, error) {
+		g, err := newGate(context.WithoutCancel(ctx), to)
+		if err != nil {
+			return "", err
+		}
+		d.gates[d.needs] = g
+		return g.addr(), nil
+	}
+	switch d.needs {
+	case realBroker:
+		first, _, _ := strings.Cut(d.place.cfg.AMQP.URL, ",") // the gate leads to one node of a cluster
+		u, err := url.Parse(first)
+		if err != nil {
+			return err
+		}
+		if u.Host, err = through(withPort(u.Host, "5672")); err != nil {
+			return err
+		}
+		d.env = append(d.env, "SAFEDELIVR_AMQP_URL="+u.String())
+	case realStore:
+		addr, err := through(withPort(d.place.cfg.Cassandra.Hosts[0], "9042"))
+		if err != nil {
+			return err
+		}
+		d.env = append(d.env, "SAFEDELIVR_CASSANDRA_HOSTS="+addr, "SAFEDELIVR_CASSANDRA_TIMEOUT=3s")
+	case nothingElse, ownStore, signals:
+	}
+	return nil
+}
+
+func withPort(host, port string) string {
+	if _, _, err := net.SplitHostPort(host); err == nil {
+		return host
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func (d *drill) purge(ctx context.Context) error {
+	return d.place.withBroker(ctx, func(b *rabbit.Broker) error { return b.Purge(ctx) })
+}
+
+func (d *drill) brokerGate() *gate { return d.gates[realBroker] }
+func (d *drill) storeGate() *gate  { return d.gates[realStore] }
