@@ -2,9 +2,12 @@ package consumers
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
@@ -86,15 +89,18 @@ func TestQueueAges(t *testing.T) {
 func TestQueueAgeOfAStuckQueue(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
+	let := sync.OnceFunc(func() { close(release) })
 	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
 		<-release
 		return part(models.Accepted, c)
 	})
 	r := emptyRig(t, nil, "sg")
 	cfg := fast()
-	cfg.QueuePoll = 10 * time.Millisecond
+	reg := prometheus.NewPedanticRegistry()
+	cfg.QueuePoll, cfg.Metrics = 10*time.Millisecond, reg
 	accounts := []Account{{Provider: p, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: time.Minute, Events: models.EventsNone}}}
 	e := r.start(cfg, accounts)
+	t.Cleanup(let) // before the worker is waited for
 	var batches []*models.Batch
 	for range 30 {
 		batches = append(batches, r.batch(1, true, nil))
@@ -110,8 +116,18 @@ func TestQueueAgeOfAStuckQueue(t *testing.T) {
 		}
 		return oldest
 	}
-	require.Eventually(t, func() bool { return waits() > 300*time.Millisecond }, patience, 5*time.Millisecond, "it grows")
-	close(release)
+	shown := func(lane string) float64 {
+		all, err := reg.Gather()
+		require.NoError(t, err)
+		families := map[string]*dto.MetricFamily{}
+		for _, f := range all {
+			families[f.GetName()] = f
+		}
+		return value(families, "safedelivr_queue_oldest_seconds", "account", "sg", lane)
+	}
+	require.Eventually(t, func() bool { return waits() > 300*time.Millisecond && shown("bulk") > .3 }, patience, 5*time.Millisecond, "it grows")
+	require.Zero(t, shown("urgent"))
+	let()
 	for _, b := range batches {
 		r.done(b)
 	}

@@ -49,7 +49,18 @@ func TestOrders(t *testing.T) {
 		for _, words := range []string{"account.offline", "a drill", "batch.stop", "wrong subject", "batch.resume", "cli:"} {
 			require.Contains(t, audit, words)
 		}
-		require.Contains(t, r.command("queues"), "sg.bulk")
+		require.Regexp(t, `(?m)^QUEUE +READY +WORKING +OLDEST$`, r.command("queues"))
+		require.Regexp(t, `(?m)^sg\.bulk +0 +-?\d+ +-$`, r.command("queues"), "nothing waits")
+		require.Eventually(t, func() bool {
+			var h service.History
+			r.get("/v1/accounts/history", &h)
+			accepted, told := int64(0), int64(0)
+			for i := range h.Accounts {
+				accepted += h.Accounts[i].Totals.Accepted
+				told += h.Accounts[i].Totals.Delivered
+			}
+			return accepted == 2510 && told >= 2510
+		}, patience, 50*time.Millisecond, "what happened at the accounts is known over time, too")
 		require.Contains(t, r.command("workers"), "100 %")
 		block := strings.TrimSpace(r.command("block", "add", "--domain", "blocked.example", "--fail"))
 		require.Contains(t, r.command("block", "list"), block)
