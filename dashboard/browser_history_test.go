@@ -25,7 +25,7 @@ func (f *rig) seedHistory(now time.Time) {
 			if at.After(now) || ago > 25 && minute%10 != 0 {
 				continue
 			}
-			wave := 1.2 + math.Sin(float64(at.Unix())/86400*2*math.Pi-1.5) + .3*math.Sin(float64(at.Unix())/700)
+			wave := 1.2 + math.Sin(float64(at.Unix())/86400*2*math.Pi-1.5) + .06*math.Sin(float64(at.Unix())/2100)
 			for i, name := range []string{"mg", "sg"} {
 				t, n := h.At(name, minute), int64(400*wave)/int64(i+1)
 				t.Calls, t.Accepted = n/100+1, n
@@ -52,7 +52,18 @@ func (f *rig) seedHistory(now time.Time) {
 // go on without touching anything.
 func TestBrowserHistory(t *testing.T) {
 	f := newRig(t, nil)
-	f.seedHistory(time.Now())
+	now := time.Now()
+	f.seedHistory(now)
+	f.board.accounts[0].Verified = true
+	for i, name := range []string{"mg", "sg"} {
+		f.put(models.HeardReport, name, now.UTC())
+		f.accounts(func(a *models.AccountState) {
+			if a.Name == name {
+				a.Health = models.Health{State: models.Healthy, Since: now.Add(-21 * time.Minute)}
+				a.Answers, a.Reported = time.Duration(112+60*i)*time.Millisecond, time.Duration(4+4*i)*time.Second
+			}
+		})
+	}
 	link, err := f.board.LoginLink(t.Context(), LocalUser())
 	require.NoError(t, err)
 	b := openTab(t, f.url)
