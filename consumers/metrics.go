@@ -198,8 +198,10 @@ func (e *Engine) lags(now time.Time) (inbox, agenda time.Duration) {
 	return inbox, agenda
 }
 
-// recountKept is how long the result of a recount is kept.
-const recountKept = 7 * 24 * time.Hour
+const (
+	recountKept = 7 * 24 * time.Hour // how long the result of a recount is kept
+	lateSums    = time.Minute        // how late a sum may be before somebody is called
+)
 
 // watchSums checks the newest batches all the time and keeps the gauges.
 func (e *Engine) watchSums(ctx context.Context) {
@@ -224,7 +226,7 @@ func (e *Engine) watchSums(ctx context.Context) {
 // checkLately recounts what was accepted lately, and sums what is not known of
 // today and yesterday.
 func (e *Engine) checkLately(ctx context.Context, now time.Time) error {
-	out, err := e.Check(ctx, CheckOptions{From: now.Add(-2 * e.cfg.SumsPoll), To: now.Add(-e.cfg.SumsPoll / 2), Partial: true, Found: func(d Difference) {
+	out, err := e.Check(ctx, CheckOptions{From: now.Add(-2 * e.cfg.SumsPoll), To: now.Add(-e.cfg.SumsPoll / 2), Partial: true, Settle: lateSums, Found: func(d Difference) {
 		e.log.Error("a sum is not what a recount says; run safedelivr check --repair", "difference", d.String())
 	}})
 	if err != nil {

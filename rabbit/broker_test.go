@@ -2,10 +2,13 @@ package rabbit
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -58,6 +61,31 @@ func TestOneNodeIsEnough(t *testing.T) {
 	}
 	_, err := Open(t.Context(), Config{URL: good + ",http://127.0.0.1"})
 	require.ErrorIs(t, err, models.ErrInvalid)
+}
+
+// TestClockAhead: a message that was delayed by a publisher whose clock is ahead
+// does not wait for that clock.
+func TestClockAhead(t *testing.T) {
+	t.Parallel()
+	at := time.Now().Add(10 * time.Minute).UTC().Round(0)
+	body, err := json.Marshal(models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(at), Lane: models.Bulk, NotBefore: at})
+	require.NoError(t, err)
+	m, _, err := incoming(&amqp.Delivery{Body: body})
+	require.NoError(t, err)
+	require.True(t, m.NotBefore.Equal(at), "a message that was in no delay")
+	for _, left := range []time.Duration{0, time.Minute} {
+		m, _, err = incoming(&amqp.Delivery{Body: body, Headers: amqp.Table{leftHeader: left.Milliseconds()}})
+		require.NoError(t, err)
+		require.WithinRange(t, m.NotBefore, time.Now().Add(left-time.Minute/2), time.Now().Add(left))
+	}
+	m, _, err = incoming(&amqp.Delivery{Body: body, Headers: amqp.Table{leftHeader: time.Hour.Milliseconds()}})
+	require.NoError(t, err)
+	require.True(t, m.NotBefore.Equal(at), "never longer than the message says")
+
+	o, err := newTopology("t", nil).outgoing(&models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(at), Lane: models.Bulk, NotBefore: time.Now().Add(7 * time.Second)}, 0)
+	require.NoError(t, err)
+	require.Equal(t, "t.delay.5s", o.exchange)
+	require.InDelta(t, 2000, o.msg.Headers[leftHeader], 500)
 }
 
 func TestNamesAreOurs(t *testing.T) {

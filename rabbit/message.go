@@ -13,6 +13,7 @@ import (
 const (
 	diedHeader = "sd-died" // handlers that died over the message
 	whyHeader  = "sd-why"  // why it was parked
+	leftHeader = "sd-left" // ms that are left to wait after the delay it is in
 )
 
 // early is how much too soon a message may be handed over.
@@ -35,7 +36,9 @@ func (t topology) outgoing(m *models.Message, died int) (*outgoing, error) {
 		o.msg.Headers[diedHeader] = int32(died) //nolint:gosec // bounded by MaxDeliveries
 	}
 	if wait := time.Until(m.NotBefore); !m.NotBefore.IsZero() && wait > early {
-		o.exchange = t.delay(tier(wait))
+		part := tier(wait)
+		o.exchange = t.delay(part)
+		o.msg.Headers[leftHeader] = (max(0, wait-part) + time.Millisecond - 1).Milliseconds()
 	}
 	return o, nil
 }
@@ -46,7 +49,8 @@ func (t topology) parkedMessage(d *amqp.Delivery, why string) *outgoing {
 		Timestamp: time.Now().UTC(), Headers: amqp.Table{whyHeader: why}}}
 }
 
-// incoming reads a delivery.
+// incoming reads a delivery. What is left to wait is told by the broker's time,
+// too: the clock of who published it may be ahead.
 func incoming(d *amqp.Delivery) (m models.Message, died int, err error) {
 	if err := json.Unmarshal(d.Body, &m); err != nil {
 		return m, 0, fmt.Errorf("%w: body is no message: %w", models.ErrInvalid, err)
@@ -56,6 +60,11 @@ func incoming(d *amqp.Delivery) (m models.Message, died int, err error) {
 	}
 	if n, ok := d.Headers[diedHeader].(int32); ok {
 		died = int(n)
+	}
+	if n, ok := d.Headers[leftHeader].(int64); ok {
+		if at := time.Now().Add(time.Duration(n) * time.Millisecond); at.Before(m.NotBefore) {
+			m.NotBefore = at
+		}
 	}
 	return m, died, nil
 }
