@@ -89,7 +89,7 @@ func TestFaults(t *testing.T) {
 		}
 		only := os.Getenv("SAFEDELIVR_TEST_ONLY")
 		var results []result
-		for parallel, list := range map[int][]scenario{4: append(hardScenarios(), scenarios...), 1: loneScenarios()} {
+		for parallel, list := range map[int][]scenario{4: spread(hardScenarios(), scenarios), 1: loneScenarios()} {
 			r.o.parallel = parallel
 			var todo []*scenario
 			for i := range list {
@@ -110,6 +110,15 @@ func TestFaults(t *testing.T) {
 			require.True(t, results[i].good(), "%s: %s", results[i].Name, results[i].said())
 		}
 	})
+}
+
+// spread puts each of some at equal distances among many, so that those that ask
+// most of the servers do not all run at once.
+func spread(some, many []scenario) (out []scenario) {
+	for i := range some {
+		out = append(append(out, some[i]), many[i*len(many)/len(some):(i+1)*len(many)/len(some)]...)
+	}
+	return out
 }
 
 // report adds to the file that scripts/test shows.

@@ -71,7 +71,7 @@ func (d *drill) count(ctx context.Context) error {
 		total.Failed += counts.Failed
 	}
 	for id := range copies {
-		d.res.wrong("the providers have copies of %d mails that were never accepted, like %s", len(copies), id)
+		d.res.wrong("the providers have copies of %d mails that were never accepted, like %s; %s", len(copies), id, d.known(ctx, id))
 		break
 	}
 	if err := d.compareDays(ctx, &total); err != nil {
@@ -82,6 +82,19 @@ func (d *drill) count(ctx context.Context) error {
 		d.res.wrong("safedelivr check ends with %d: %s", code, strings.TrimSpace(out.String()))
 	}
 	return nil
+}
+
+// known says what the API tells of the batch of a log.
+func (d *drill) known(ctx context.Context, log string) string {
+	id, err := models.ParseLogID(log)
+	if err != nil {
+		return err.Error()
+	}
+	b, err := d.batch(ctx, id.Batch())
+	if err != nil {
+		return fmt.Sprintf("its batch cannot be read: %v", err)
+	}
+	return fmt.Sprintf("its batch is %s with %d of %d mails delivered", b.State, b.Counts.Success, b.Counts.Accepted)
 }
 
 // countBatch counts one batch, and takes its copies out of the list.

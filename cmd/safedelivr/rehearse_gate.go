@@ -77,9 +77,9 @@ func (g *gate) hush(s silence) {
 
 // speak ends a silence. Connections that lost something are cut.
 func (g *gate) speak() {
-	g.hush(nothingLost)
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.mute = nothingLost
 	for c := range g.conns {
 		_ = c.Close()
 	}
