@@ -165,19 +165,25 @@ func (r *rehearsal) all(ctx context.Context, todo []*scenario) ([]result, error)
 	errs := make([]error, min(r.o.parallel, len(todo)))
 	for lane := range errs {
 		lanes.Go(func() {
-			p, err := r.set.newPlace(ctx)
-			if err != nil {
-				errs[lane] = err
+			var p *place // nil: there is none
+			leave := func() {
+				if p != nil {
+					errs[lane] = errors.Join(errs[lane], p.remove(context.WithoutCancel(ctx)))
+				}
+				p = nil
 			}
+			defer leave()
 			for i := range next {
-				if err != nil || ctx.Err() != nil {
+				if p == nil && errs[lane] == nil {
+					p, errs[lane] = r.set.newPlace(ctx)
+				}
+				if errs[lane] != nil || ctx.Err() != nil {
 					results[i] = result{Name: todo[i].name, Mistakes: []string{"not rehearsed"}}
 					continue
 				}
-				results[i] = r.one(ctx, p, todo[i])
-			}
-			if err == nil {
-				errs[lane] = p.remove(context.WithoutCancel(ctx))
+				if results[i] = r.one(ctx, p, todo[i]); !results[i].good() {
+					leave() // the next one would go on with what this one has left undone
+				}
 			}
 		})
 	}

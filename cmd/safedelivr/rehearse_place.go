@@ -52,9 +52,9 @@ func (s *setUp) newPlace(ctx context.Context) (*place, error) {
 	p := &place{setUp: s, dir: dir, name: "rehearse_" + models.NewUserID()}
 	err = p.withStore(ctx, func(models.Store) error { return nil })
 	if err != nil {
-		err = errors.Join(err, p.remove(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, p.remove(context.WithoutCancel(ctx)))
 	}
-	return p, err
+	return p, nil
 }
 
 // environ is the configuration of the processes that work here: the services of
