@@ -19,15 +19,11 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// A batch of 100,000 recipients (of 50,000 on the real servers, unless at full
-// size), the process killed in the middle and started again: exactly one copy
-// each, or an honest outcome_unknown.
+// A batch of 100,000 recipients, the process killed in the middle and started
+// again: exactly one copy each, or an honest outcome_unknown.
 func TestKilledInTheMiddle(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
-		n := 100_000
-		if b.real && !long() {
-			n = 50_000
-		}
+		const n = 100_000
 		r := newRig(t, b, simulator.Options{Latency: 60 * time.Millisecond, EventDelay: 50 * time.Millisecond},
 			"SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=300", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=300")
 		first := r.start(r.addr, nil, "serve")

@@ -185,6 +185,10 @@ func providerFaults() []simulator.Fault {
 	return out
 }
 
+// faultMails is how many mails are posted at a time until they have met a fault:
+// more would only wait behind it.
+const faultMails = 60
+
 // everyFault has each fault meet some requests of an account, one after the
 // other.
 func everyFault(ctx context.Context, d *drill) error {
@@ -229,10 +233,10 @@ func (d *drill) faults(ctx context.Context, list ...simulator.Fault) error {
 		names += " " + f.Mode
 	}
 	for len(d.sim.Faults()) > 0 {
-		if err := d.post(ctx, 100); err != nil {
+		if err := d.post(ctx, faultMails); err != nil {
 			return fmt.Errorf("%s: %w", names, err)
 		}
-		met := d.sim.Stats("").Calls + 10
+		met := d.sim.Stats("").Calls + faultMails/drillCall
 		if err := d.until(ctx, "the mail meets"+names, func() bool { return d.sim.Stats("").Calls >= met || len(d.sim.Faults()) == 0 }); err != nil {
 			return err
 		}

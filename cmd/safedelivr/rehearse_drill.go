@@ -14,8 +14,8 @@ import (
 
 const (
 	drillStartBy  = 3 * time.Second
-	drillPatience = 3 * time.Minute // for one state
-	drillLimit    = 5 * time.Minute // for a scenario
+	drillPatience = 90 * time.Second // for one state
+	drillLimit    = 4 * time.Minute  // for a scenario
 	drillLatency  = 60 * time.Millisecond
 	drillCall     = 10 // recipients per call, so that there are many
 	tricklePause  = 300 * time.Millisecond
