@@ -1,0 +1,131 @@
+package dashboard
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	batch := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
+	path := "/batches/" + batch.String()
+	require.Contains(t, b.get(path).text, path+"/stop")
+	question := b.get(path + "/stop")
+	require.Contains(t, question.text, "2 mails are not finished yet")
+	require.NotContains(t, b.do(http.MethodGet, path+"/stop", nil, "HX-Request", "true").text, "<html", "the dialog gets the question alone")
+	once := onceField.FindStringSubmatch(question.text)[1]
+	a := b.post(path+"/stop", url.Values{"once": {once}, "why": {"wrong price"}})
+	require.Equal(t, path, a.Request.URL.Path)
+	require.Contains(t, a.text, "Stopped: no new call")
+	require.Contains(t, a.text, path+"/resume")
+	require.Contains(t, b.get("/operations").text, "“wrong price”")
+	a = b.post(path+"/resume", nil)
+	require.Contains(t, a.text, "Resumed")
+	a = b.post(path+"/cancel", nil)
+	require.Contains(t, a.text, "Cancelled: nothing more")
+	require.NotContains(t, a.text, path+"/resume")
+	require.Equal(t, http.StatusNotFound, b.post(path+"/explode", nil).StatusCode)
+
+	require.Contains(t, b.get("/providers").text, "/providers/sg/offline")
+	a = b.post("/providers/sg/offline", url.Values{"why": {"maintenance"}})
+	require.Contains(t, a.text, "Taken offline")
+	require.Contains(t, a.text, "maintenance")
+	a = b.post("/operations/blocks", url.Values{"domain": {"no domain"}, "why": {"typed"}})
+	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+	require.Contains(t, a.text, `id="domain-wrong"`)
+	require.Contains(t, a.text, `value="typed"`)
+	a = b.post("/operations/users", url.Values{"do": {"senders"}, "name": {"local"}, "senders": {"nothing"}})
+	require.Contains(t, a.text, `id="senders-wrong"`)
+	a = b.post("/operations/users", url.Values{"do": {"pause"}, "name": {"nobody-here"}})
+	require.Contains(t, a.text, `id="name-wrong"`)
+	a = b.post("/operations/users", url.Values{"do": {"senders"}, "name": {"local"}, "senders": {"@example.org shop@example.com"}})
+	require.Contains(t, a.text, "set who a user may send as")
+	require.Contains(t, b.get("/compose").text, "You may send as @example.org, shop@example.com")
+	a = b.post("/operations/blocks", url.Values{"domain": {"example.org"}})
+	require.Contains(t, a.text, "mail to example.org")
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	a := b.post("/settings/keys", url.Values{"name": {""}, "networks": {"nowhere"}})
+	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+	require.Contains(t, a.text, `id="name-wrong"`)
+	require.Contains(t, a.text, `value="nowhere"`)
+	a = b.post("/settings/keys", url.Values{"name": {"shop"}, "scope": {"send"}, "networks": {"nowhere"}})
+	require.Contains(t, a.text, `id="networks-wrong"`)
+	a = b.post("/settings/keys", url.Values{"name": {"shop"}, "scope": {"send"}, "networks": {"203.0.113.0/24"}, "life": {"30"}})
+	secret := regexp.MustCompile(`sd_[A-Za-z0-9_-]{43}`).FindString(a.text)
+	require.NotEmpty(t, secret)
+	require.NotContains(t, b.get("/settings").text, secret, "it is shown once")
+	keys, err := f.store.Keys(t.Context(), "local")
+	require.NoError(t, err)
+	require.Equal(t, []string{"203.0.113.0/24"}, keys[0].Networks)
+	require.WithinDuration(t, time.Now().Add(30*24*time.Hour), keys[0].Expires, time.Minute)
+	a = b.post("/settings/keys/"+keys[0].ID+"/revoke", nil)
+	require.Contains(t, a.text, "1 revoked key is not listed")
+}
+
+func TestLogOutEverywhere(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	one, two := f.byLink(LocalUser()), f.byLink(LocalUser())
+	require.Contains(t, one.get("/settings").text, "this one")
+	require.Equal(t, "/login", one.post("/settings/sessions/all/end", nil).Request.URL.Path)
+	require.Equal(t, "/login", two.get("/").Request.URL.Path)
+}
+
+// TestOperations: an operator sees what waits for somebody, opens and steers the
+// batches of others, pauses users and lifts the holds of a restore.
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "0123456789abcdef", Name: "ann", Created: time.Now()}))
+	id := f.batchOf("0123456789abcdef", map[string]string{"subject": "Ann's own"}, service.Recipient{Email: "a@example.com"})
+	b := f.byLink(LocalUser())
+
+	a := b.get("/operations")
+	for _, want := range []string{"1 sum is wrong", "safedelivr check --repair", "may send as anybody", `href="/batches?user=0123456789abcdef"`} {
+		require.Contains(t, a.text, want)
+	}
+	require.NotContains(t, b.get("/batches").text, "Ann&#39;s own")
+	a = b.get("/batches?user=0123456789abcdef")
+	require.Contains(t, a.text, "Batches of ann")
+	require.Contains(t, a.text, "Ann&#39;s own")
+	require.Contains(t, b.get("/batches/"+id.String()).text, "Batches of ann")
+	require.Contains(t, b.get("/logs/"+id.Log(1).String()).text, "a@example.com")
+
+	b.post("/operations/users", url.Values{"name": {"0123456789abcdef"}, "do": {"pause"}})
+	require.Contains(t, b.get("/operations").text, "Paused")
+	require.Contains(t, b.get("/batches/"+id.String()).text, "the user is paused")
+
+	require.Equal(t, http.StatusConflict, b.get("/operations/holds/lift").StatusCode)
+	order := models.Control{Action: models.HoldOld, By: "cli:root", Before: time.Now().Add(time.Minute), Why: "restored"}
+	_, err := models.NewJournal(f.store).Append(t.Context(), &order, nil)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return strings.Contains(b.get("/operations").text, "Held since a restore") }, time.Minute, 20*time.Millisecond)
+	a = b.get("/operations/holds/lift")
+	require.Contains(t, a.text, "such mail may arrive twice")
+	b.post("/operations/holds/lift", url.Values{"once": {onceField.FindStringSubmatch(a.text)[1]}, "why": {"looked at"}})
+	require.NotContains(t, b.get("/operations").text, "Held since a restore")
+
+	local := service.Caller{User: "local"}
+	_, err = f.service.Batch(t.Context(), local, id.String())
+	require.Error(t, err, "who is no operator reads one's own alone")
+	_, err = f.service.FindBatches(t.Context(), local, service.BatchFilter{User: "0123456789abcdef"}, service.Page{})
+	require.Error(t, err)
+	_, err = f.service.Batch(t.Context(), service.Caller{User: "local", Operator: true, Scopes: []models.Scope{models.ScopeRead}}, id.String())
+	require.Error(t, err, "a key without the scope operate is no operator's")
+}
