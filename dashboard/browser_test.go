@@ -356,13 +356,7 @@ func giveOrders(b *browserTab) {
 		b.answer()
 		b.until(`!document.querySelector("a[href='/providers/` + name + `/offline']")`)
 	}
-	b.open("/compose")
-	b.fill("from", "shop@demo.test")
-	b.fill("subject", "Orders")
-	b.fill("text", "Hello")
-	b.fill("to", "ann@demo.test")
-	b.press("Send to all")
-	b.at("/batches/")
+	b.send("Orders", "ann@demo.test")
 	order := func(button, sees string) {
 		b.press(button)
 		b.answer()

@@ -153,17 +153,22 @@ func mainWay(t *testing.T, bin string, settings ...string) {
 	require.Empty(t, b.complaints(), "the console is quiet")
 }
 
+// send composes a batch and sends it.
+func (b *browserTab) send(subject, to string) {
+	b.open("/compose")
+	b.fill("from", "shop@demo.test")
+	b.fill("subject", subject)
+	b.fill("text", "Hello")
+	b.fill("to", to)
+	b.press("Send to all")
+	b.at("/batches/")
+}
+
 // retryFailed sends to somebody whom all providers are blocked from, and again
 // when they are not.
 func retryFailed(b *browserTab, sim *simulator.Simulator) {
 	blocked := sim.Inject(simulator.Fault{Mode: "outcome:blocked"})
-	b.open("/compose")
-	b.fill("from", "shop@demo.test")
-	b.fill("subject", "Again")
-	b.fill("text", "Hello")
-	b.fill("to", "eve@demo.test")
-	b.press("Send to all")
-	b.at("/batches/")
+	b.send("Again", "eve@demo.test")
 	b.until(`document.querySelector(".log-row .state.is-failed")`)
 	sim.Clear(blocked)
 	b.press("Retry failed")

@@ -37,7 +37,7 @@ func (s *Service) Accounts(ctx context.Context) ([]Account, error) {
 		out = append(out, Account{Name: a.Name, Kind: a.Kind, Weight: a.Weight, Concurrency: a.Concurrency, Rate: a.Rate, ChunkLimit: a.ChunkLimit, Events: a.Events})
 		byName[a.Name] = &out[i] // it has room for all
 	}
-	workers, err := s.workerStates(ctx)
+	workers, err := reportsOf[models.WorkerState](ctx, s, models.WorkerReport)
 	if err != nil {
 		return nil, storeError("read accounts", err)
 	}
@@ -48,15 +48,13 @@ func (s *Service) Accounts(ctx context.Context) ([]Account, error) {
 			}
 		}
 	}
-	heard, err := s.store.Reports(ctx, models.HeardReport)
+	heard, err := reportsOf[time.Time](ctx, s, models.HeardReport)
 	if err != nil {
 		return nil, storeError("read accounts", err)
 	}
-	for name, raw := range heard {
+	for name, at := range heard {
 		if a := byName[name]; a != nil {
-			if err := json.Unmarshal(raw, &a.LastWebhook); err != nil {
-				s.log.Warn("time of the last webhook cannot be read", "provider", name, "err", err)
-			}
+			a.LastWebhook = at
 		}
 	}
 	return out, nil
@@ -89,7 +87,7 @@ func (s *Service) Workers(ctx context.Context, who Caller) ([]Worker, error) {
 	if err := who.operates(); err != nil {
 		return nil, err
 	}
-	workers, err := s.workerStates(ctx)
+	workers, err := reportsOf[models.WorkerState](ctx, s, models.WorkerReport)
 	if err != nil {
 		return nil, storeError("read workers", err)
 	}
@@ -100,20 +98,21 @@ func (s *Service) Workers(ctx context.Context, who Caller) ([]Worker, error) {
 	return out, nil
 }
 
-// workerStates reads what the workers tell of themselves, by name.
-func (s *Service) workerStates(ctx context.Context) (map[string]*models.WorkerState, error) {
-	reports, err := s.store.Reports(ctx, models.WorkerReport)
+// reportsOf reads all reports of a kind, by name. One that cannot be read is left
+// out.
+func reportsOf[T any](ctx context.Context, s *Service, kind string) (map[string]T, error) {
+	reports, err := s.store.Reports(ctx, kind)
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]*models.WorkerState{}
+	out := make(map[string]T, len(reports))
 	for name, raw := range reports {
-		var w models.WorkerState
-		if err := json.Unmarshal(raw, &w); err != nil {
-			s.log.Warn("report of a worker cannot be read", "worker", name, "err", err)
+		var v T
+		if err := json.Unmarshal(raw, &v); err != nil {
+			s.log.Warn("a report cannot be read", "kind", kind, "name", name, "err", err)
 			continue
 		}
-		out[name] = &w
+		out[name] = v
 	}
 	return out, nil
 }

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"encoding/json"
 	"math"
 	"time"
 
@@ -38,17 +37,12 @@ func (s *Service) Queues(ctx context.Context, who Caller) ([]QueueView, error) {
 	if err != nil {
 		return nil, brokerError(err)
 	}
-	reports, err := s.store.Reports(ctx, models.QueuesReport)
+	reports, err := reportsOf[models.QueueTimes](ctx, s, models.QueuesReport)
 	if err != nil {
 		return nil, storeError("read the age of queues", err)
 	}
 	since := models.QueueTimes{}
-	for worker, raw := range reports {
-		var times models.QueueTimes
-		if err := json.Unmarshal(raw, &times); err != nil {
-			s.log.Warn("what a worker says of the queues cannot be read", "worker", worker, "err", err)
-			continue
-		}
+	for _, times := range reports {
 		since.Take(times)
 	}
 	now := time.Now()
