@@ -156,12 +156,37 @@ func TestGapsOfTheDoor(t *testing.T) {
 
 		// Killed: the last beat is all there is.
 		b2 := newBoard()
-		require.NoError(t, b2.PutReport(t.Context(), models.DoorReport, "old", []byte(`"2001-02-03T04:05:06Z"`), 0))
+		require.NoError(t, b2.PutReport(t.Context(), models.DoorReport, "old", []byte(`"1999-02-03T04:05:06Z"`), 0))
 		b = b2
 		_, shut = open("new")
 		time.Sleep(time.Second)
 		require.Len(t, b.gaps(t), 1)
-		require.Equal(t, 2001, b.gaps(t)[0].From.Year())
+		require.Equal(t, 1999, b.gaps(t)[0].From.Year(), "the clock of this test begins in 2000")
 		shut()
+	})
+}
+
+// TestDoorWithAWrongClock: a door whose clock was ahead hides no gap after it.
+func TestDoorWithAWrongClock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		raw, err := json.Marshal(time.Now().UTC().Add(10 * time.Minute))
+		require.NoError(t, err)
+		require.NoError(t, b.PutReport(t.Context(), models.DoorReport, "ahead", raw, 0))
+		stopped := time.Now()
+		time.Sleep(3 * time.Second)
+		s := New(nil, nil, nil, nil)
+		defer s.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Watch(ctx, b, "right"); close(done) }()
+		synctest.Wait()
+		gaps := b.gaps(t)
+		cancel()
+		<-done
+		require.Len(t, gaps, 1)
+		require.False(t, gaps[0].From.After(stopped))
+		require.False(t, gaps[0].To.Before(stopped.Add(3*time.Second)))
 	})
 }
