@@ -29,13 +29,9 @@ const clockOff = 10 * time.Minute
 // workers must share it.
 const clockRate = 400
 
-// TestClocks rehearses a process whose clock is ten minutes off.
-func TestClocks(t *testing.T) {
-	if !long() {
-		return // the program must be compiled once more, with all it uses
-	}
-	t.Setenv(childMark, "1")
-	environ := backends()[1].env(t)
+// wrongClocks rehearses a process whose clock is ten minutes off.
+func wrongClocks(t *testing.T, environ []string) {
+	t.Helper()
 	exe := wrongClock(t)
 	for _, s := range []*scenario{
 		{name: "clock-ahead", story: "the clock of a worker is ten minutes ahead", strike: workerClock(exe, clockOff)},

@@ -26,9 +26,10 @@ import (
 // clusterNodes is how many nodes a cluster has.
 const clusterNodes = 3
 
-// TestClusters rehearses the loss of a node: of RabbitMQ, and at full size of
-// Cassandra, too. The cluster is started for it and stopped again.
-func TestClusters(t *testing.T) {
+// TestAlone rehearses the loss of a node, of RabbitMQ, and at full size of
+// Cassandra, too, whose clusters are started for it and stopped again; and at full
+// size clocks that are wrong.
+func TestAlone(t *testing.T) {
 	t.Setenv(childMark, "1") // the servers are this program
 	environ := backends()[1].env(t)
 	only := os.Getenv("SAFEDELIVR_TEST_ONLY")
@@ -45,6 +46,9 @@ func TestClusters(t *testing.T) {
 			c.start(t)
 			rehearseAlone(t, s, append(environ, c.settings...))
 		})
+	}
+	if long() {
+		wrongClocks(t, environ)
 	}
 }
 
