@@ -104,8 +104,7 @@ func (b *bench) start(env []string, args ...string) (*child, error) {
 	c := &child{cmd: exec.CommandContext(b.ctx, b.product, args...)}
 	c.cmd.Env = append(cleanEnv(), env...)
 	c.cmd.Stdout, c.cmd.Stderr = &c.out, &c.out
-	// It goes down with this process, however that ends.
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	tie(c.cmd)
 	return c, c.cmd.Start()
 }
 

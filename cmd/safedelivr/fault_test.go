@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -325,8 +324,11 @@ func storeFrozen(ctx context.Context, d *drill) error {
 	if err != nil {
 		return err
 	}
-	return serverAway(func(context.Context) error { return syscall.Kill(pid, syscall.SIGSTOP) },
-		func(context.Context) error { return syscall.Kill(pid, syscall.SIGCONT) })(ctx, d)
+	server, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	return serverAway(func(context.Context) error { return freeze(server) }, func(context.Context) error { return wake(server) })(ctx, d)
 }
 
 func services(ctx context.Context, args ...string) error {

@@ -14,21 +14,6 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// most returns by how much the calls in the worst window exceed limit x window
-// + burst.
-func most(calls []simulator.Call, limit, burst float64) float64 {
-	worst, low, sum := -burst, 0.0, 0.0
-	for i, c := range calls {
-		level := sum - limit*c.At.Sub(calls[0].At).Seconds()
-		if i == 0 || level < low {
-			low = level
-		}
-		sum += float64(c.Recipients)
-		worst = max(worst, sum-limit*c.At.Sub(calls[0].At).Seconds()-low-burst)
-	}
-	return worst
-}
-
 // best returns the highest part of the limit that was used in a window of this
 // length within a time.
 func best(calls []simulator.Call, limit float64, from, to time.Time, window time.Duration) (part float64) {

@@ -402,3 +402,18 @@ func testLevel() string {
 	}
 	return "error"
 }
+
+// most returns by how much the calls in the worst window exceed limit x window
+// + burst.
+func most(calls []simulator.Call, limit, burst float64) float64 {
+	worst, low, sum := -burst, 0.0, 0.0
+	for i, c := range calls {
+		level := sum - limit*c.At.Sub(calls[0].At).Seconds()
+		if i == 0 || level < low {
+			low = level
+		}
+		sum += float64(c.Recipients)
+		worst = max(worst, sum-limit*c.At.Sub(calls[0].At).Seconds()-low-burst)
+	}
+	return worst
+}
