@@ -158,7 +158,7 @@ func TestAcceptOrder(t *testing.T) {
 			due = append(due, e)
 		}
 	}
-	require.Equal(t, []models.AgendaEntry{{Due: b.Created().Add(time.Minute), Kind: models.LookAtBatch, ID: a.ID, User: f.user, Chunks: 3}}, due)
+	require.Equal(t, []models.AgendaEntry{{Due: b.Created().Add(time.Minute), Kind: models.LookAtBatch, ID: a.ID, User: f.user, Chunks: 3, Lane: models.Bulk}}, due)
 }
 
 // TestAnswerWaitsForCommit holds the deciding write back and sees no answer.

@@ -143,7 +143,7 @@ func (b *bench) rawStore(be *backend, recipients, posts int) (load, error) {
 	return each(posts, b.conns, func(int) error {
 		batch := models.Batch{ID: models.NewBatchID(time.Now()), User: user, Content: content, Lane: models.Bulk, OnUnknown: models.Hold,
 			Recipients: recipients, Chunks: 1, Deadline: time.Now().Add(time.Hour)}
-		entry := models.AgendaEntry{Due: time.Now().Add(time.Minute), Kind: models.LookAtBatch, ID: batch.ID, User: user, Chunks: 1}
+		entry := models.AgendaEntry{Due: time.Now().Add(time.Minute), Kind: models.LookAtBatch, ID: batch.ID, User: user, Chunks: 1, Lane: batch.Lane}
 		if err := store.Schedule(b.ctx, entry); err != nil {
 			return err
 		}

@@ -55,12 +55,29 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 }
 
 // encodeEntry packs the fields that are not part of the key into one cell, so
-// that of two entries one is kept whole.
+// that of two entries one is kept whole: chunks, negative and less one to tell it
+// from entries that had no lane, round, a byte of marks, the user.
 func encodeEntry(e *models.AgendaEntry) []byte {
-	b := binary.AppendVarint(make([]byte, 0, 32), int64(e.Chunks))
+	b := binary.AppendVarint(make([]byte, 0, 32), -1-int64(e.Chunks))
 	b = binary.AppendVarint(b, int64(e.Round))
-	return append(b, e.User...)
+	marks := byte(0)
+	if e.Missed {
+		marks |= markMissed
+	}
+	switch e.Lane {
+	case models.Urgent:
+		marks |= markUrgent
+	case models.Bulk:
+		marks |= markBulk
+	}
+	return append(append(b, marks), e.User...)
 }
+
+const (
+	markMissed = 1 << iota
+	markUrgent
+	markBulk
+)
 
 func decodeEntry(b []byte, e *models.AgendaEntry) error {
 	chunks, n := binary.Varint(b)
@@ -68,10 +85,22 @@ func decodeEntry(b []byte, e *models.AgendaEntry) error {
 	if n > 0 {
 		round, m = binary.Varint(b[n:])
 	}
-	if n <= 0 || m <= 0 {
+	if n <= 0 || m <= 0 || chunks < 0 && len(b) == n+m {
 		return damaged(errors.New("an agenda entry is cut off"))
 	}
-	e.Chunks, e.Round, e.User = int(chunks), int(round), string(b[n+m:])
+	rest := b[n+m:]
+	if chunks < 0 {
+		chunks = -1 - chunks
+		e.Missed = rest[0]&markMissed != 0
+		switch {
+		case rest[0]&markUrgent != 0:
+			e.Lane = models.Urgent
+		case rest[0]&markBulk != 0:
+			e.Lane = models.Bulk
+		}
+		rest = rest[1:]
+	}
+	e.Chunks, e.Round, e.User = int(chunks), int(round), string(rest)
 	return nil
 }
 

@@ -26,7 +26,7 @@ const (
 // shard is what this process remembers of one shard of the agenda.
 type shard struct {
 	n         int
-	held      bool
+	held      atomic.Bool
 	renewed   time.Time
 	upTo      time.Time    // entries due before it were handled
 	again     [2]time.Time // entries due before it were read again, each with a lag of its own
@@ -37,6 +37,7 @@ type shard struct {
 	idle      bool      // and none did
 
 	oldestPost, readTo atomic.Int64 // unix ms, for the metrics; 0: none, or not held
+	mark               atomic.Int64 // unix ms: up to where it was read when it was taken over
 }
 
 // agenda works all shards that no other worker holds, until ctx ends.
@@ -44,6 +45,11 @@ func (e *Engine) agenda(ctx context.Context) {
 	t := time.NewTicker(e.cfg.AgendaPoll)
 	defer t.Stop()
 	for {
+		for _, s := range e.shards { // before the work on any of them, which may take long
+			if err := e.hold(ctx, s); err != nil && ctx.Err() == nil {
+				e.log.Warn("agenda will be asked for again", "shard", s.n, "err", err)
+			}
+		}
 		for _, s := range e.shards {
 			if ctx.Err() != nil {
 				break
@@ -67,9 +73,9 @@ func (e *Engine) giveUpLeases() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	for _, s := range e.shards {
-		if s.held {
+		if s.held.Load() {
 			_, _ = e.store.Lease(ctx, s.lease(), e.cfg.Worker, 0) // it ends by itself otherwise
-			s.held = false
+			s.held.Store(false)
 		}
 	}
 }
@@ -77,7 +83,7 @@ func (e *Engine) giveUpLeases() {
 // workShard reads a shard once: what is due, what slow clocks wrote late, and
 // the posts that were not worked off.
 func (e *Engine) workShard(ctx context.Context, s *shard) error {
-	if err := e.hold(ctx, s); err != nil || !s.held {
+	if err := e.hold(ctx, s); err != nil || !s.held.Load() {
 		return err
 	}
 	now := time.Now()
@@ -120,16 +126,19 @@ func (e *Engine) workShard(ctx context.Context, s *shard) error {
 // hold it do double work and no harm.
 func (e *Engine) hold(ctx context.Context, s *shard) error {
 	now := time.Now()
-	if s.held && now.Sub(s.renewed) < leaseTime/3 {
+	if s.held.Load() && now.Sub(s.renewed) < leaseTime/3 {
 		return nil
 	}
-	had := s.held
+	had := s.held.Load()
 	held, err := e.store.Lease(ctx, s.lease(), e.cfg.Worker, leaseTime)
 	if err != nil {
-		s.held = false
+		s.held.Store(false)
 		return err
 	}
-	s.held, s.renewed = held, now
+	s.renewed = now
+	if had || !held {
+		s.held.Store(held)
+	}
 	if !held {
 		s.readTo.Store(0)
 		s.oldestPost.Store(0)
@@ -141,16 +150,18 @@ func (e *Engine) hold(ctx context.Context, s *shard) error {
 	}
 	mark, err := e.store.AgendaMark(ctx, s.n)
 	if err != nil {
-		s.held = false
 		return err
 	}
 	e.takenOver.Store(now.UnixMilli())
 	from := mark.Add(-models.LateWriters)
 	if mark.IsZero() {
 		from = now.Add(-firstLook)
+		mark = from
 	}
+	s.mark.Store(mark.UnixMilli())
 	s.upTo, s.again, s.inboxFrom, s.swept = from, [2]time.Time{from, from}, from, time.Time{}
 	s.handled.forget(now.Add(time.Hour))
+	s.held.Store(true)
 	return nil
 }
 

@@ -76,15 +76,24 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, 
 		}
 		job, ok := e.pick(c, steps, mine, only)
 		if !ok {
-			return models.Done() // everything left was passed on, or waits for evidence
+			return c.passedOn() // everything left was, or waits for evidence
 		}
 		if err := e.attempt(ctx, c, job); errors.Is(err, errPassedOn) {
-			return models.Done()
+			return c.passedOn()
 		} else if err != nil {
 			return e.failed(err, "attempt", m)
 		}
 	}
-	e.wake(ctx, c.message(models.Message{Kind: m.Kind, Account: m.Account, Retry: m.Retry}))
+	c.missed = !e.wake(ctx, c.message(models.Message{Kind: m.Kind, Account: m.Account, Retry: m.Retry})) || c.missed
+	return c.passedOn()
+}
+
+// passedOn ends a message whose work goes on elsewhere. If that could not be
+// announced, the message itself is what brings the chunk back.
+func (c *chunk) passedOn() models.Disposition {
+	if c.missed {
+		return models.Later(time.Second)
+	}
 	return models.Done()
 }
 
@@ -131,6 +140,7 @@ type chunk struct {
 	size       int
 	recipients []models.Recipient // only while they are needed: see addressed
 	passed     models.Set         // recipients whose step was announced elsewhere
+	missed     bool               // an announcement about it failed
 	entries    []models.Entry
 	facts      []models.Fact
 	view       *models.View
@@ -409,7 +419,9 @@ func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string) {
 	if st.event && m.Kind == models.AccountMessage {
 		m.Kind, m.ID = models.LogMessage, c.id.Log(st.who.First())
 	}
-	e.wake(e.hard, c.message(m))
+	if !e.wake(e.hard, c.message(m)) {
+		c.missed = true
+	}
 }
 
 // preferred chooses whose queue a step joins when several accounts may take it.
@@ -420,14 +432,20 @@ func (e *Engine) preferred(st *step, now time.Time, fallback string) string {
 	return fallback
 }
 
-// wake publishes messages. A message that cannot be published costs time only:
-// the agenda finds its chunk.
-func (e *Engine) wake(ctx context.Context, ms ...models.Message) {
+// wake publishes messages, and reports whether that worked. A message that cannot
+// be published costs time only: the agenda finds its chunk.
+func (e *Engine) wake(ctx context.Context, ms ...models.Message) bool {
+	if !e.outage.begin(time.Now()) {
+		return false
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if err := e.broker.Publish(ctx, ms...); err != nil {
+	err := e.broker.Publish(ctx, ms...)
+	e.outage.end(time.Now(), err)
+	if err != nil {
 		e.log.Warn("announcement failed; the agenda will repeat it", "chunk", ms[0].ID.String(), "queue", ms[0].Key(), "err", err)
 	}
+	return err == nil
 }
 
 func clip(s string) string {

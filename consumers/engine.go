@@ -40,7 +40,8 @@ type Engine struct {
 	events    *eventQueue
 	shards    []*shard
 	changed   chan struct{} // wakes tell
-	takenOver atomic.Int64  // unix ms: when this worker last took over a shard
+	outage    outage
+	takenOver atomic.Int64 // unix ms: when this worker last took over a shard
 
 	background sync.WaitGroup  // settling of appends and outcomes
 	hard       context.Context // ends when waiting for running calls is over
@@ -144,6 +145,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 		helpers.Go(func() { e.events.run(inner) })
 	}
 	wg.Go(func() { e.agenda(ctx) })
+	wg.Go(func() { e.catchUp(ctx) })
 	wg.Go(func() { e.lookups.run(ctx) })
 	wg.Go(func() { e.listen(ctx) })
 	wg.Go(func() { e.retain(ctx) })

@@ -35,7 +35,7 @@ func (e *Engine) lookAt(ctx context.Context, entry models.AgendaEntry) error {
 		return err
 	}
 	entry.Round++
-	entry.Due = e.grid(b.Created(), next)
+	entry.Due, entry.Lane, entry.Missed = e.grid(b.Created(), next), b.Lane, found.missed
 	return e.store.Schedule(ctx, entry)
 }
 
@@ -72,11 +72,12 @@ func (e *Engine) lookAtIntake(ctx context.Context, entry models.AgendaEntry) err
 // outlook is what is still open about a chunk or a batch.
 type outlook struct {
 	announced bool      // something is to be sent, and was announced
+	missed    bool      // or could not be
 	until     time.Time // the first wait that ends; zero: none
 }
 
 func (o outlook) or(p outlook) outlook {
-	o.announced = o.announced || p.announced
+	o.announced, o.missed = o.announced || p.announced, o.missed || p.missed
 	if o.until.IsZero() || !p.until.IsZero() && p.until.Before(o.until) {
 		o.until = p.until
 	}
@@ -179,11 +180,11 @@ func (e *Engine) announce(c *chunk, steps []step, now time.Time) outlook {
 				continue
 			}
 			if st.retry == 0 && st.split == 0 {
-				e.wake(e.hard, c.message(models.Message{Kind: models.BatchMessage}))
+				c.missed = !e.wake(e.hard, c.message(models.Message{Kind: models.BatchMessage})) || c.missed
 			} else {
 				e.passOn(c, st, now, "")
 			}
-			out.announced = true
+			out.announced, out.missed = true, c.missed
 		case end: // not yet: evidence is being looked up
 			out.announced = true
 		case nothing:

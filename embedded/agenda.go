@@ -17,18 +17,18 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 		return nil
 	}
 	now := s.now().UnixMilli()
-	rows := make([][7]any, len(es))
+	rows := make([][9]any, len(es))
 	for i, e := range es {
 		due := e.Due.UnixMilli()
 		if due < now-time.Minute.Milliseconds() {
 			due = now
 		}
-		rows[i] = [7]any{e.ID.Shard(shards), due, string(e.Kind), e.ID, e.User, e.Chunks, e.Round}
+		rows[i] = [9]any{e.ID.Shard(shards), due, string(e.Kind), e.ID, e.User, e.Chunks, e.Round, string(e.Lane), e.Missed}
 	}
 	err := s.write(ctx, 100*len(es), func(c *conn) error {
 		for i := range rows {
-			_, err := c.exec(`INSERT INTO agenda (shard, due, kind, id, user, chunks, round) VALUES (?, ?, ?, ?, ?, ?, ?)
-				ON CONFLICT DO UPDATE SET user = excluded.user, chunks = excluded.chunks, round = excluded.round`, rows[i][:]...)
+			_, err := c.exec(`INSERT INTO agenda (shard, due, kind, id, user, chunks, round, lane, missed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+				ON CONFLICT DO UPDATE SET user = excluded.user, chunks = excluded.chunks, round = excluded.round, lane = excluded.lane, missed = excluded.missed`, rows[i][:]...)
 			if err != nil {
 				return err
 			}
@@ -48,12 +48,13 @@ func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.
 		if last != nil {
 			due, kind, id = last.Due.UnixMilli(), string(last.Kind), last.ID[:]
 		}
-		err = c.query(`SELECT due, kind, id, user, chunks, round FROM agenda
+		err = c.query(`SELECT due, kind, id, user, chunks, round, lane, missed FROM agenda
 			WHERE shard = ? AND (due, kind, id) > (?, ?, ?) AND due < ? ORDER BY due, kind, id LIMIT ?`,
 			func(row []driver.Value) error {
 				page = append(page, models.AgendaEntry{
 					Due: timeOf(row[0]), Kind: models.AgendaKind(row[1].(string)), ID: idOf(row[2]),
 					User: row[3].(string), Chunks: int(row[4].(int64)), Round: int(row[5].(int64)),
+					Lane: models.Lane(row[6].(string)), Missed: row[7].(int64) != 0,
 				})
 				return nil
 			}, shard, due, kind, id, ceilMilli(to), pageRows)

@@ -28,6 +28,21 @@ type AgendaEntry struct {
 	User   string     `json:"u"`
 	Chunks int        `json:"c,omitempty"` // of a batch: how many are being stored
 	Round  int        `json:"n,omitempty"` // how often it was looked at before
+	Lane   Lane       `json:"l,omitempty"` // of the batch; empty: not known
+	Missed bool       `json:"m,omitempty"` // what was to be announced at the last look could not be
+}
+
+// Announcements are the messages that wake a consumer for everything the entry is
+// about, whatever became of it: of a batch, for each of its chunks.
+func (e *AgendaEntry) Announcements() []Message {
+	if e.Kind == LookAtChunk {
+		return []Message{{Kind: BatchMessage, ID: e.ID, Lane: e.Lane}}
+	}
+	out := make([]Message, max(1, e.Chunks))
+	for n := range out {
+		out[n] = Message{Kind: BatchMessage, ID: e.ID.Chunk(n), Lane: e.Lane}
+	}
+	return out
 }
 
 // Shard spreads entries and inbox over n shards by their ID.

@@ -74,7 +74,7 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 func (s *Service) accept(ctx context.Context, b *models.Batch, sp *spool) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.IntakeTime)
 	defer cancel()
-	entry := models.AgendaEntry{Due: b.Created().Add(s.cfg.Recheck), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks}
+	entry := models.AgendaEntry{Due: b.Created().Add(s.cfg.Recheck), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks, Lane: b.Lane}
 	if err := s.store.Schedule(ctx, entry); err != nil {
 		return err
 	}

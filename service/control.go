@@ -122,7 +122,7 @@ func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r
 func (s *Service) steer(ctx context.Context, who Caller, b *models.Batch, c *models.Control) (Steered, error) {
 	goesOn := c.Action != models.StopBatch
 	if goesOn {
-		entry := models.AgendaEntry{Due: time.Now().Add(goOnAfter), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks}
+		entry := models.AgendaEntry{Due: time.Now().Add(goOnAfter), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks, Lane: b.Lane}
 		if err := s.store.Schedule(ctx, entry); err != nil {
 			return Steered{}, storeError("schedule", err)
 		}

@@ -124,7 +124,7 @@ func SampleBatch(recipients int) (models.Batch, models.Chunk) {
 
 // acceptOne is what the contract asks of who accepts a batch of one chunk.
 func acceptOne(ctx context.Context, s models.Store, batch models.Batch, ch models.Chunk) error {
-	err := s.Schedule(ctx, models.AgendaEntry{Due: time.Now().Add(time.Minute), Kind: models.LookAtBatch, ID: batch.ID, User: batch.User, Chunks: 1})
+	err := s.Schedule(ctx, models.AgendaEntry{Due: time.Now().Add(time.Minute), Kind: models.LookAtBatch, ID: batch.ID, User: batch.User, Chunks: 1, Lane: batch.Lane})
 	if err != nil {
 		return err
 	}
