@@ -77,17 +77,6 @@ func (b *bench) postBatches(be *backend, bodies []string, posts int) (load, erro
 	})
 }
 
-// kill ends a rig whose calls hang on purpose.
-func (r *rig) kill() {
-	for _, c := range []*child{r.serve, r.provide} {
-		if c != nil {
-			_ = c.cmd.Process.Kill()
-			_ = c.cmd.Wait()
-		}
-	}
-	r.http.CloseIdleConnections()
-}
-
 // rawDecode is the floor of any HTTP API in Go: the body is decoded, an id is
 // answered, nothing is checked or kept. Server and client share this process.
 func (b *bench) rawDecode(bodies []string, posts int) (load, error) {
@@ -128,11 +117,15 @@ func (b *bench) rawStore(be *backend, recipients, posts int) (load, error) {
 	if err != nil {
 		return load{}, err
 	}
-	store, err := be.openStore(b.ctx, dir)
+	place := newPlace()
+	store, err := be.openStore(b.ctx, dir, place)
 	if err != nil {
 		return load{}, err
 	}
-	defer store.Close()
+	defer func() {
+		_ = store.Close()
+		_ = be.clear(b.ctx, place)
+	}()
 	to := make([]models.Recipient, recipients)
 	for i := range to {
 		to[i] = models.Recipient{Email: fmt.Sprintf("user%d@bench.test", i), Name: fmt.Sprintf("Person %d", i),

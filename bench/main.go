@@ -31,13 +31,15 @@ type sizes struct {
 	urgents    int   // urgent mails, idle and under bulk
 	bulk       int   // recipients of that bulk batch
 	failovers  int   // times that an account is broken
+	due        int   // entries of the agenda that are due at once
+	dueReal    int   // the same on real servers, where they take long to store
 }
 
 var (
 	full = sizes{runs: 3, bulkPosts: 400, singles: 1500, conns: 16, deliver: 300_000, oneEvents: 20_000, manyEvents: 300_000,
-		memory: []int{10_000, 100_000, 1_000_000}, urgents: 200, bulk: 1_000_000, failovers: 9}
+		memory: []int{10_000, 100_000, 1_000_000}, urgents: 200, bulk: 1_000_000, failovers: 9, due: 1_000_000, dueReal: 100_000}
 	quick = sizes{runs: 1, bulkPosts: 100, singles: 200, conns: 16, deliver: 50_000, oneEvents: 2_000, manyEvents: 50_000,
-		memory: []int{10_000, 100_000}, urgents: 50, bulk: 200_000, failovers: 3}
+		memory: []int{10_000, 100_000}, urgents: 50, bulk: 200_000, failovers: 3, due: 100_000, dueReal: 10_000}
 )
 
 // bench is one run of the driver.
@@ -63,7 +65,7 @@ func run(ctx context.Context) error {
 	b := &bench{ctx: ctx}
 	small := flag.Bool("quick", false, "small sizes, one run each")
 	out := flag.String("out", "", "write the table as Markdown to this file")
-	only := flag.String("only", "", "run those of: accept, deliver, events, urgent, failover, memory; separated by commas")
+	only := flag.String("only", "", "run those of: accept, deliver, events, urgent, failover, agenda, memory; separated by commas")
 	on := flag.String("backends", "", "run on those of: embedded, real; separated by commas (default: what can be had)")
 	versions := flag.String("versions", "", "versions of the servers, for the table")
 	flag.StringVar(&b.product, "product", "", "path of the safedelivr binary")
@@ -83,7 +85,7 @@ func run(ctx context.Context) error {
 	parts := []struct {
 		name string
 		run  func(*backend) error
-	}{{"accept", b.accept}, {"deliver", b.deliverAll}, {"events", b.events}, {"urgent", b.urgentAll}, {"failover", b.failoverAll}, {"memory", b.memoryAll}}
+	}{{"accept", b.accept}, {"deliver", b.deliverAll}, {"events", b.events}, {"urgent", b.urgentAll}, {"failover", b.failoverAll}, {"agenda", b.agendaAll}, {"memory", b.memoryAll}}
 	for _, be := range backends() {
 		if *on != "" && !slices.Contains(strings.Split(*on, ","), be.name) {
 			continue

@@ -36,21 +36,23 @@ const (
 // patience bounds every wait.
 const patience = 10 * time.Minute
 
-// backend is a set of services, with names of their own for each product.
+// backend is a set of services. place is a name that nothing else has there.
 type backend struct {
 	name, title string
-	env         func(dir string) []string
-	openStore   func(ctx context.Context, dir string) (models.Store, error)
+	env         func(dir, place string) []string
+	openStore   func(ctx context.Context, dir, place string) (models.Store, error)
+	clear       func(ctx context.Context, place string) error
 }
 
 // backends lists the embedded one, and the real servers where they run.
 func backends() []*backend {
 	list := []*backend{{
 		name: "embedded", title: "embedded",
-		env: func(dir string) []string { return []string{"SAFEDELIVR_DATA_DIR=" + dir} },
-		openStore: func(_ context.Context, dir string) (models.Store, error) {
+		env: func(dir, _ string) []string { return []string{"SAFEDELIVR_DATA_DIR=" + dir} },
+		openStore: func(_ context.Context, dir, _ string) (models.Store, error) {
 			return embedded.OpenStore(dir, embedded.StoreOptions{})
 		},
+		clear: func(context.Context, string) error { return nil },
 	}}
 	amqp, hosts := os.Getenv("SAFEDELIVR_TEST_AMQP_URL"), os.Getenv("SAFEDELIVR_TEST_CASSANDRA_HOSTS")
 	if amqp == "" || hosts == "" {
@@ -58,13 +60,16 @@ func backends() []*backend {
 	}
 	return append(list, &backend{
 		name: "real", title: "RabbitMQ + Cassandra",
-		env: func(dir string) []string {
-			id := models.NewUserID()
-			return []string{"SAFEDELIVR_DATA_DIR=" + dir, "SAFEDELIVR_AMQP_URL=" + amqp, "SAFEDELIVR_AMQP_PREFIX=b" + id,
-				"SAFEDELIVR_CASSANDRA_HOSTS=" + hosts, "SAFEDELIVR_CASSANDRA_KEYSPACE=b" + id}
+		env: func(dir, place string) []string {
+			return []string{"SAFEDELIVR_DATA_DIR=" + dir, "SAFEDELIVR_AMQP_URL=" + amqp, "SAFEDELIVR_AMQP_PREFIX=" + place,
+				"SAFEDELIVR_CASSANDRA_HOSTS=" + hosts, "SAFEDELIVR_CASSANDRA_KEYSPACE=" + place}
 		},
-		openStore: func(ctx context.Context, _ string) (models.Store, error) {
-			return cassandra.Open(ctx, cassandra.Config{Hosts: strings.Split(hosts, ","), Keyspace: "b" + models.NewUserID(), Migrate: true})
+		openStore: func(ctx context.Context, _, place string) (models.Store, error) {
+			return cassandra.Open(ctx, cassandra.Config{Hosts: strings.Split(hosts, ","), Keyspace: place, Migrate: true})
+		},
+		// What one measurement leaves behind shall not slow down the next.
+		clear: func(ctx context.Context, place string) error {
+			return cassandra.Drop(ctx, cassandra.Config{Hosts: strings.Split(hosts, ","), Keyspace: place})
 		},
 	})
 }
@@ -77,16 +82,20 @@ type rigOptions struct {
 	hooksTo     string        // or to this URL
 	accounts    []string      // that the product uses; nil = both
 	eventDelay  time.Duration
-	perCall     int           // recipients; 0 = 1,000
-	timeout     time.Duration // of a call; 0 = the product's own
+	perCall     int                      // recipients; 0 = 1,000
+	timeout     time.Duration            // of a call; 0 = the product's own
+	seed        func(models.Store) error // what is stored before the product starts
 }
 
 // rig is the product and the providers, each a process.
 type rig struct {
 	b       *bench
+	be      *backend
+	place   string
 	env     []string
 	addr    string
 	key     string
+	began   time.Time // of the product
 	sim     *simulator.Client
 	simURL  string
 	serve   *child
@@ -177,7 +186,7 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r = &rig{b: b, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: patience}}
+	r = &rig{b: b, be: be, place: newPlace(), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: patience}}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%w\n%s", err, r.output())
@@ -210,7 +219,7 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 	}
 	r.simURL = "http://" + simAddr
 	r.sim = &simulator.Client{URL: r.simURL, HTTP: r.http}
-	r.env = append(be.env(dir), "SAFEDELIVR_LISTEN="+r.addr, "SAFEDELIVR_LOG=error")
+	r.env = append(be.env(dir, r.place), "SAFEDELIVR_LISTEN="+r.addr, "SAFEDELIVR_LOG=error")
 	if o.perCall == 0 {
 		o.perCall = 1000
 	}
@@ -240,6 +249,12 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 		}
 		r.key = strings.TrimSpace(string(out)) // the last one prints the key
 	}
+	if o.seed != nil {
+		if err := r.seed(dir, o.seed); err != nil {
+			return r, err
+		}
+	}
+	r.began = time.Now()
 	if r.serve, err = b.start(r.env, "serve"); err != nil {
 		return r, err
 	}
@@ -247,6 +262,18 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 		_, err := r.sim.Accounts(b.ctx)
 		return err == nil && r.ready(), b.ctx.Err()
 	})
+}
+
+// newPlace is a name for a keyspace, and for exchange and queues.
+func newPlace() string { return "b" + models.NewUserID() }
+
+// seed stores what is there before the product starts.
+func (r *rig) seed(dir string, put func(models.Store) error) error {
+	store, err := r.be.openStore(r.b.ctx, dir, r.place)
+	if err != nil {
+		return err
+	}
+	return errors.Join(put(store), store.Close())
 }
 
 // ready reports whether the product answers that it is.
@@ -276,7 +303,25 @@ func (r *rig) output() string {
 func (r *rig) close() {
 	r.serve.stop()
 	r.provide.stop()
+	r.gone()
+}
+
+// kill ends a rig without waiting for its work.
+func (r *rig) kill() {
+	for _, c := range []*child{r.serve, r.provide} {
+		if c != nil {
+			_ = c.cmd.Process.Kill()
+			_ = c.cmd.Wait()
+		}
+	}
+	r.gone()
+}
+
+func (r *rig) gone() {
 	r.http.CloseIdleConnections()
+	if err := r.be.clear(r.b.ctx, r.place); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: could not clear", r.place+":", err)
+	}
 }
 
 // wait asks every few milliseconds.

@@ -105,13 +105,14 @@ type place struct {
 	over bool
 }
 
-// catchUp announces what was missed, whenever the broker has come back.
-func (e *Engine) catchUp(ctx context.Context) {
+// catchUp announces what was missed, whenever the broker has come back. empty:
+// no message waited when this worker started; all may have been lost with the
+// process, as those of the embedded broker are.
+func (e *Engine) catchUp(ctx context.Context, empty bool) {
 	t := time.NewTicker(catchUpPoll)
 	defer t.Stop()
 	e.outage.suspect(time.Now()) // somebody may have died while the broker was away
 	var c *catching
-	first := true
 	for {
 		select {
 		case <-t.C:
@@ -127,9 +128,7 @@ func (e *Engine) catchUp(ctx context.Context) {
 			continue // still away
 		}
 		if c == nil {
-			// Where no message waits at the start, all may have been lost with the
-			// process, as those of the embedded broker are.
-			c, first = e.newCatching(since, first && e.idle(ctx)), false
+			c, empty = e.newCatching(since, empty), false
 		}
 		if err := e.catchUpOnce(ctx, c, room); err != nil {
 			e.log.Debug("what was missed is announced later", "err", err)

@@ -114,6 +114,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	if err := errors.Join(e.journal.Sync(first), e.crew.first(first)); err != nil {
 		e.log.Warn("orders and other workers could not be read at the start", "err", err)
 	}
+	empty := e.idle(first)
 	cancelFirst()
 	// Generic workers never wait for an account: as many as all accounts can
 	// keep busy, and some to spare.
@@ -145,7 +146,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 		helpers.Go(func() { e.events.run(inner) })
 	}
 	wg.Go(func() { e.agenda(ctx) })
-	wg.Go(func() { e.catchUp(ctx) })
+	wg.Go(func() { e.catchUp(ctx, empty) })
 	wg.Go(func() { e.lookups.run(ctx) })
 	wg.Go(func() { e.listen(ctx) })
 	wg.Go(func() { e.retain(ctx) })
