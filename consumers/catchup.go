@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -95,14 +96,8 @@ var errMissed = errors.New("announcements fail")
 // catching is the work of catching up after one outage.
 type catching struct {
 	since, begun time.Time
-	all          bool                 // whatever is unfinished may have been missed
-	shards       map[*shard]*[2]place // by lane, what is left
-}
-
-// place is how far a lane of a shard is announced.
-type place struct {
-	at   time.Time // entries due before it are
-	over bool
+	all          bool                    // whatever is unfinished may have been missed
+	left         [2]map[*shard]time.Time // by lane: the shards that are not done, and up to where they are
 }
 
 // catchUp announces what was missed, whenever the broker has come back. empty:
@@ -134,7 +129,7 @@ func (e *Engine) catchUp(ctx context.Context, empty bool) {
 			e.log.Debug("what was missed is announced later", "err", err)
 			continue
 		}
-		if len(c.shards) == 0 {
+		if len(c.left[0])+len(c.left[1]) == 0 {
 			e.outage.madeUp(c.begun)
 			c = nil
 		}
@@ -142,15 +137,19 @@ func (e *Engine) catchUp(ctx context.Context, empty bool) {
 }
 
 func (e *Engine) newCatching(since time.Time, all bool) *catching {
-	c := &catching{since: since.Add(-unnoticed), begun: time.Now(), all: all, shards: map[*shard]*[2]place{}}
-	for _, s := range e.shards {
-		c.shards[s] = &[2]place{}
+	c := &catching{since: since.Add(-unnoticed), begun: time.Now(), all: all}
+	for lane := range c.left {
+		c.left[lane] = map[*shard]time.Time{}
+		for _, s := range e.shards {
+			c.left[lane][s] = time.Time{}
+		}
 	}
 	return c
 }
 
-// catchUpOnce announces of every shard what there is room for. Shards that
-// nobody gives to this worker are caught up with by others.
+// catchUpOnce announces the urgent mail of all shards, and then as much bulk as
+// there is room for. Shards that nobody gives to this worker are caught up with
+// by others.
 func (e *Engine) catchUpOnce(ctx context.Context, c *catching, room int) error {
 	announced := 0
 	defer func() {
@@ -158,23 +157,36 @@ func (e *Engine) catchUpOnce(ctx context.Context, c *catching, room int) error {
 			e.log.Info("announced what was missed while the broker was away", "messages", announced)
 		}
 	}()
-	for s, left := range c.shards {
-		switch {
-		case !s.held.Load():
-			if time.Since(c.begun) > 2*leaseTime {
-				delete(c.shards, s)
+	for n, lane := range []models.Lane{models.Urgent, models.Bulk} {
+		most := math.MaxInt
+		if lane == models.Bulk {
+			most = room
+		}
+		for s, at := range c.left[n] {
+			if !s.held.Load() {
+				if time.Since(c.begun) > 2*leaseTime {
+					delete(c.left[n], s)
+				}
+				continue
 			}
-			continue
-		case left[0].over && room <= 0:
-			continue
-		}
-		n, err := e.announceMissed(ctx, c, s, left, &room)
-		announced += n
-		if err != nil {
-			return err
-		}
-		if left[0].over && left[1].over {
-			delete(c.shards, s)
+			if most <= 0 {
+				break
+			}
+			if at.IsZero() {
+				if at = c.since; c.all {
+					at = minTime(at, time.UnixMilli(s.mark.Load()))
+				}
+			}
+			sum, upTo, err := e.announceMissed(ctx, c, s, lane, at, most)
+			most -= sum
+			announced += sum
+			c.left[n][s] = upTo
+			if err != nil {
+				return err
+			}
+			if upTo.IsZero() {
+				delete(c.left[n], s)
+			}
 		}
 	}
 	return nil
@@ -201,67 +213,35 @@ func (e *Engine) roomAhead(ctx context.Context) (int, error) {
 	return room, nil
 }
 
-// announceMissed reads a shard from where it was left.
-func (e *Engine) announceMissed(ctx context.Context, c *catching, s *shard, left *[2]place, room *int) (announced int, err error) {
-	if left[0].at.IsZero() {
-		left[0].at = c.since
-		if c.all {
-			left[0].at = minTime(c.since, time.UnixMilli(s.mark.Load()))
-		}
-		left[1].at = left[0].at
-	}
-	from, to := left[1].at, c.begun.Add((mostPatience+1)*e.cfg.Recheck)
-	if !left[0].over {
-		from = minTime(from, left[0].at)
-	}
+// announceMissed announces a lane of a shard from a due date on, as much as there
+// is room for. upTo is how far it came; zero: to the end.
+func (e *Engine) announceMissed(ctx context.Context, c *catching, s *shard, lane models.Lane, from time.Time, room int) (announced int, upTo time.Time, err error) {
+	upTo = from
 	var group []models.Message
-	var upTo [2]time.Time // due dates that the group reaches
-	flush := func() error {
+	flush := func(next time.Time) error {
 		if len(group) > 0 && !e.wake(ctx, group...) {
 			return errMissed
 		}
 		announced += len(group)
-		group = group[:0]
-		for lane, at := range upTo {
-			left[lane].at = maxTime(left[lane].at, at)
-		}
-		return nil
+		group, upTo = group[:0], next
+		return ctx.Err()
 	}
-	var full time.Time // due date of the first for which there is no room
-	for entry, err := range e.store.Agenda(ctx, s.n, from, to) {
+	for entry, err := range e.store.Agenda(ctx, s.n, from, c.begun.Add((mostPatience+1)*e.cfg.Recheck)) {
 		if err != nil {
-			return announced, fmt.Errorf("agenda of shard %d: %w", s.n, err)
+			return announced, upTo, fmt.Errorf("agenda of shard %d: %w", s.n, err)
 		}
-		lane := laneNumber(entry.Lane)
-		if !c.missed(&entry, e.cfg.Recheck) || left[lane].over || entry.Due.Before(left[lane].at) {
+		if entry.Lane != lane || !c.missed(&entry, e.cfg.Recheck) {
 			continue
 		}
-		if entry.Lane == models.Bulk {
-			if full.IsZero() && *room <= 0 {
-				full = entry.Due
+		if full := announced+len(group) >= room; full || len(group) >= catchUpGroup {
+			if err := flush(entry.Due); full || err != nil {
+				return announced, upTo, err
 			}
-			if !full.IsZero() {
-				if left[0].over {
-					break
-				}
-				continue
-			}
-			*room -= max(1, entry.Chunks)
 		}
 		group = append(group, entry.Announcements()...)
-		upTo[lane] = entry.Due
-		if len(group) >= catchUpGroup {
-			if err := flush(); err != nil {
-				return announced, err
-			}
-		}
 	}
-	if err := errors.Join(ctx.Err(), flush()); err != nil {
-		return announced, err
-	}
-	left[0].over, left[1].over = true, left[1].over || full.IsZero()
-	left[1].at = maxTime(left[1].at, full)
-	return announced, nil
+	err = flush(time.Time{})
+	return announced, upTo, err
 }
 
 // missed reports whether an entry may be about something that was not announced:
@@ -269,8 +249,6 @@ func (e *Engine) announceMissed(ctx context.Context, c *catching, s *shard, left
 // broker was away.
 func (c *catching) missed(entry *models.AgendaEntry, recheck time.Duration) bool {
 	switch {
-	case entry.Lane == "":
-		return false // of an older version; it is looked at in its time
 	case entry.Missed, c.all:
 		return true
 	}

@@ -131,10 +131,11 @@ func TestMissedUrgentFirst(t *testing.T) {
 	require.Equal(t, map[models.Lane]int{models.Urgent: 10, models.Bulk: 5}, waiting())
 	require.NoError(t, e.catchUpOnce(t.Context(), c, 0))
 	require.Equal(t, map[models.Lane]int{models.Urgent: 10, models.Bulk: 5}, waiting())
-	require.NotEmpty(t, c.shards)
+	require.NotEmpty(t, c.left[1])
 	require.NoError(t, e.catchUpOnce(t.Context(), c, 1000))
 	require.Equal(t, map[models.Lane]int{models.Urgent: 10, models.Bulk: 30}, waiting())
-	require.Empty(t, c.shards)
+	require.Empty(t, c.left[0])
+	require.Empty(t, c.left[1])
 }
 
 // While the broker is away one try is made a second, and nobody else waits.
