@@ -50,12 +50,13 @@ func (o *outage) begin(now time.Time) bool {
 	return true
 }
 
-// end takes in the outcome of a try.
+// end takes in the outcome of a try. Only an error that is about the broker, not
+// the message, says that it is away.
 func (o *outage) end(now time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.trying = false
-	if o.away = err != nil; !o.away {
+	if o.away = errors.Is(err, models.ErrUnavailable); !o.away {
 		return
 	}
 	if o.since.IsZero() {

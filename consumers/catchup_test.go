@@ -2,7 +2,6 @@ package consumers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -147,14 +146,17 @@ func TestOutage(t *testing.T) {
 	_, ok := o.open()
 	require.False(t, ok)
 	require.True(t, o.begin(now))
-	o.end(now, errors.New("away"))
+	o.end(now, models.ErrUnroutable)
+	require.True(t, o.begin(now), "it is there")
+	away := fmt.Errorf("%w: away", models.ErrUnavailable)
+	o.end(now, away)
 	since, ok := o.open()
 	require.True(t, ok)
 	require.Equal(t, now, since)
 	require.False(t, o.begin(now.Add(time.Second/2)))
 	require.True(t, o.begin(now.Add(time.Second)))
 	require.False(t, o.begin(now.Add(time.Second)), "one at a time")
-	o.end(now.Add(2*time.Second), errors.New("away"))
+	o.end(now.Add(2*time.Second), away)
 	require.False(t, o.begin(now.Add(5*time.Second/2)))
 	require.True(t, o.begin(now.Add(3*time.Second)))
 	o.end(now.Add(3*time.Second), nil)

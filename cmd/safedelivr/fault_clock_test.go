@@ -34,6 +34,8 @@ func wrongClocks(t *testing.T, environ []string) {
 	for _, s := range []*scenario{
 		{name: "clock-ahead", story: "the clock of a worker is ten minutes ahead", strike: workerClock(exe, clockOff)},
 		{name: "clock-behind", story: "the clock of a worker is ten minutes behind", strike: workerClock(exe, -clockOff)},
+		{name: "clock-past-window", story: "the clock of a worker is further ahead than an evidence window is long", strike: windowClock(exe, clockOff),
+			settings: []string{"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=" + shortWindow.String()}},
 		{name: "door-clock-ahead", story: "the clock of API and webhooks is ten minutes ahead", strike: doorClock(exe, clockOff)},
 		{name: "door-clock-behind", story: "the clock of API and webhooks is ten minutes behind", strike: doorClock(exe, -clockOff)},
 	} {
@@ -41,8 +43,10 @@ func wrongClocks(t *testing.T, environ []string) {
 			continue
 		}
 		s.apart, s.longer, s.prefer, s.breaks = true, 2*time.Minute, sgFirst, []string{"sg"}
-		// A wait that ends by the clock of another process must be longer than clocks are off.
-		s.settings = []string{"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=15m", "SAFEDELIVR_TIMES_FINAL_EVENT=100h"}
+		if s.settings == nil { // a wait that ends by the clock of another process must be longer than clocks are off
+			s.settings = []string{"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=15m"}
+		}
+		s.settings = append(s.settings, "SAFEDELIVR_TIMES_FINAL_EVENT=100h")
 		for _, a := range drillAccounts {
 			s.settings = append(s.settings, fmt.Sprintf("SAFEDELIVR_ACCOUNTS_%s_RATE=%d", strings.ToUpper(a), clockRate))
 		}
@@ -143,6 +147,80 @@ func workerClock(exe string, off time.Duration) func(context.Context, *drill) er
 		d.mended()
 		return d.limits()
 	}
+}
+
+// shortWindow is an evidence window that is shorter than clocks are off.
+const shortWindow = 2 * time.Minute
+
+// windowClock has a worker whose clock is ahead end evidence windows that the
+// right time has not ended: nothing is sent again for it, and the events that
+// come later still count.
+func windowClock(exe string, off time.Duration) func(context.Context, *drill) error {
+	return func(ctx context.Context, d *drill) error {
+		right := slices.Clone(d.worker.env)
+		if err := d.setClock(ctx, &d.worker, exe, off); err != nil {
+			return err
+		}
+		d.broken()
+		d.sim.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeEventsDelay, Delay: 30 * time.Second})
+		d.sim.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeHangAfterBody, Times: 20})
+		early, err := d.heldEarly(ctx)
+		if err != nil {
+			return err
+		}
+		d.say("%d mails are held though their windows have not ended", len(early))
+		d.sim.ClearAll("")
+		err = poll(ctx, drillPatience, "late events count", func() (bool, error) {
+			for _, id := range early {
+				var log drillLog
+				if err := d.get(ctx, "/v1/logs/"+id.String(), &log); err != nil || log.State != models.Success {
+					return false, err
+				}
+				if n := len(d.sim.Copies(id.String())); n != 1 {
+					return false, fmt.Errorf("%d copies of %s", n, id)
+				}
+			}
+			return true, nil
+		})
+		if err != nil {
+			return err
+		}
+		d.worker.stop()
+		if d.worker, err = startProcess(ctx, d.worker.addr, right, d.worker.args...); err != nil {
+			return err
+		}
+		d.mended()
+		return nil
+	}
+}
+
+// heldEarly waits until mail that a provider has is held before its evidence
+// window is over by the right time.
+func (d *drill) heldEarly(ctx context.Context) (early []models.ID, err error) {
+	err = poll(ctx, drillPatience, "a worker ends a window too soon", func() (bool, error) {
+		for _, b := range d.all() {
+			shown, err := d.batch(ctx, b.id)
+			if err != nil || shown.Counts.Failed == 0 {
+				continue
+			}
+			logs, err := d.logs(ctx, b.id)
+			if err != nil {
+				return false, err
+			}
+			for _, l := range logs {
+				if l.State != models.Failed || l.Reason != models.OutcomeUnknown {
+					continue
+				}
+				for _, c := range d.sim.Copies(l.ID.String()) {
+					if time.Since(c.At) < shortWindow {
+						early = append(early, l.ID)
+					}
+				}
+			}
+		}
+		return len(early) > 0, nil
+	})
+	return early, err
 }
 
 // doorClock has API and webhooks live in another time.
