@@ -170,7 +170,7 @@ func windowClock(exe string, off time.Duration) func(context.Context, *drill) er
 		}
 		d.say("%d mails are held though their windows have not ended", len(early))
 		d.sim.ClearAll("")
-		err = poll(ctx, drillPatience, "late events count", func() (bool, error) {
+		err = poll(ctx, d.bound(drillPatience), "late events count", func() (bool, error) {
 			for _, id := range early {
 				var log drillLog
 				if err := d.get(ctx, "/v1/logs/"+id.String(), &log); err != nil || log.State != models.Success {
@@ -197,7 +197,7 @@ func windowClock(exe string, off time.Duration) func(context.Context, *drill) er
 // heldEarly waits until mail that a provider has is held before its evidence
 // window is over by the right time.
 func (d *drill) heldEarly(ctx context.Context) (early []models.ID, err error) {
-	err = poll(ctx, drillPatience, "a worker ends a window too soon", func() (bool, error) {
+	err = poll(ctx, d.bound(drillPatience), "a worker ends a window too soon", func() (bool, error) {
 		for _, b := range d.all() {
 			shown, err := d.batch(ctx, b.id)
 			if err != nil || shown.Counts.Failed == 0 {

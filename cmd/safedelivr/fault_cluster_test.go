@@ -214,7 +214,7 @@ func (c *cluster) without(ctx context.Context, d *drill, i int, holds func() err
 // flows waits until so many mails went out and a batch that was posted after a
 // moment is done.
 func (d *drill) flows(ctx context.Context, after time.Time, mails int64) error {
-	return poll(ctx, 2*drillPatience, "mail flows", func() (bool, error) {
+	return poll(ctx, 2*d.bound(drillPatience), "mail flows", func() (bool, error) {
 		if d.taken("") < mails && !d.quiet() {
 			return false, nil
 		}

@@ -14,8 +14,9 @@ import (
 
 const (
 	drillStartBy  = 3 * time.Second
-	drillPatience = 90 * time.Second // for one state
+	drillPatience = 90 * time.Second // for one state, with few recipients: see bound
 	drillLimit    = 4 * time.Minute  // for a scenario
+	drillFew      = 3_000
 	drillLatency  = 60 * time.Millisecond
 	drillCall     = 10 // recipients per call, so that there are many
 	tricklePause  = 300 * time.Millisecond
@@ -56,7 +57,7 @@ func runScenario(ctx context.Context, p *place, s *scenario, recipients int, see
 	d := &drill{scenario: s, place: p, recipients: recipients, rnd: rand.New(rand.NewPCG(seed, h.Sum64())), say: say, //nolint:gosec // it chooses moments
 		gates: map[need]*gate{}, res: result{Name: s.name}}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, drillLimit+s.longer)
+	ctx, cancel := context.WithTimeout(ctx, d.bound(drillLimit)+s.longer)
 	defer cancel()
 	if err := d.run(ctx); err != nil {
 		d.res.wrong("%v", err)
@@ -125,7 +126,13 @@ func (d *drill) tell(ctx context.Context) error {
 
 // until waits for a state.
 func (d *drill) until(ctx context.Context, what string, f func() bool) error {
-	return poll(ctx, drillPatience, what, func() (bool, error) { return f(), nil })
+	return poll(ctx, d.bound(drillPatience), what, func() (bool, error) { return f(), nil })
+}
+
+// bound is a bound for a drill with few recipients, or what it comes to with more
+// of them: new mail stands in line behind them.
+func (d *drill) bound(t time.Duration) time.Duration {
+	return t * time.Duration(max(d.recipients, drillFew)) / drillFew
 }
 
 func (d *drill) broken() {

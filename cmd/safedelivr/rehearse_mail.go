@@ -151,7 +151,7 @@ func (d *drill) normal(ctx context.Context) error {
 // all they will say.
 func (d *drill) settled(ctx context.Context) error {
 	left := d.all()
-	err := poll(ctx, drillLimit+d.longer, "every log has a final state", func() (bool, error) {
+	err := poll(ctx, d.bound(drillLimit)+d.longer, "every log has a final state", func() (bool, error) {
 		for len(left) > 0 {
 			b, err := d.batch(ctx, left[0].id)
 			if err != nil {
