@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -155,7 +156,7 @@ func (e *Engine) catchUpOnce(ctx context.Context, c *catching, room int) error {
 	announced := 0
 	defer func() {
 		if announced > 0 {
-			e.log.Info("announced what was missed while the broker was away", "messages", announced)
+			e.log.Info("announced what may have been missed", "messages", announced)
 		}
 	}()
 	for n, lane := range []models.Lane{models.Urgent, models.Bulk} {
@@ -220,8 +221,10 @@ func (e *Engine) announceMissed(ctx context.Context, c *catching, s *shard, lane
 	upTo = from
 	var group []models.Message
 	flush := func(next time.Time) error {
-		if len(group) > 0 && !e.wake(ctx, group...) {
-			return errMissed
+		for some := range slices.Chunk(group, catchUpGroup) { // a batch alone may have thousands of chunks
+			if !e.wake(ctx, some...) {
+				return errMissed
+			}
 		}
 		announced += len(group)
 		group, upTo = group[:0], next
