@@ -20,7 +20,8 @@ const (
 	overlap      = 3 * time.Second // read again at every look: writes take a moment to be seen
 	agendaAtOnce = 16              // chunks or batches looked at together
 	firstLook    = 24 * time.Hour
-	mostPatience = 10 // in rechecks: how rarely something that waits is looked at
+	firstMissed  = time.Hour // how much of that is announced without a look
+	mostPatience = 10        // in rechecks: how rarely something that waits is looked at
 )
 
 // shard is what this process remembers of one shard of the agenda.
@@ -156,7 +157,7 @@ func (e *Engine) hold(ctx context.Context, s *shard) error {
 	from := mark.Add(-models.LateWriters)
 	if mark.IsZero() {
 		from = now.Add(-firstLook)
-		mark = from
+		mark = now.Add(-firstMissed)
 	}
 	s.mark.Store(mark.UnixMilli())
 	s.upTo, s.again, s.inboxFrom, s.swept = from, [2]time.Time{from, from}, from, time.Time{}
