@@ -82,7 +82,7 @@ func TestFaults(t *testing.T) {
 		c := &cli{streams: streams{out: testLog{t}, err: testLog{t}}, environ: b.env(t)}
 		set, err := c.setUp()
 		require.NoError(t, err)
-		r := &rehearsal{c: c, o: rehearseOptions{recipients: 3_000, parallel: 4, seed: faultSeed}, set: set, began: time.Now(), say: testLog{t}}
+		r := &rehearsal{c: c, o: rehearseOptions{recipients: 2_000, parallel: 4, seed: faultSeed}, set: set, began: time.Now(), say: testLog{t}}
 		if long() {
 			r.o.recipients = 20_000
 		}
