@@ -25,7 +25,8 @@ func TestKilledInTheMiddle(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
 		const n = 100_000
 		r := newRig(t, b, simulator.Options{Latency: 60 * time.Millisecond, EventDelay: 50 * time.Millisecond},
-			"SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=300", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=300")
+			"SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=300", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=300",
+			"SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=2") // it posts its events one by one
 		first := r.start(r.addr, nil, "serve")
 		id := r.post(batchBody(n, "", plainAddress))
 		r.waitAccepted(n / 4)
@@ -73,10 +74,10 @@ func (r *rig) waitAccepted(n int) {
 // Every queue purged in the middle: everything still goes out, once.
 func TestQueuesPurged(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
-		const n = 20_000
+		const n = 10_000
 		r := newRig(t, b, simulator.Options{Latency: 40 * time.Millisecond},
 			"SAFEDELIVR_ACCOUNTS_SG_CONCURRENCY=1", "SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=1",
-			"SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=500", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=500")
+			"SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=250", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=250")
 		r.serveHere()
 		id := r.post(batchBody(n, "", plainAddress))
 		for _, part := range []int{n / 10, n / 3, n / 2} {
@@ -94,9 +95,9 @@ func TestQueuesPurged(t *testing.T) {
 // then comes back: mail flows through the other, and the logs tell why.
 func TestOneProviderInTrouble(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
-		const n = 6_000
+		const n = 3_000
 		r := newRig(t, b, simulator.Options{Latency: 10 * time.Millisecond},
-			"SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=200", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=200")
+			"SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=100", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=100")
 		r.serveHere()
 		down := r.sim.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
 		one := r.post(batchBody(n, "", plainAddress))
