@@ -160,7 +160,8 @@ func (e *Engine) hold(ctx context.Context, s *shard) error {
 		mark = now.Add(-firstMissed)
 	}
 	s.mark.Store(mark.UnixMilli())
-	s.upTo, s.again, s.inboxFrom, s.swept = from, [2]time.Time{from, from}, from, time.Time{}
+	late := maxTime(from, now.Add(-models.LateWriters)) // nobody writes entries that are due before
+	s.upTo, s.again, s.inboxFrom, s.swept = from, [2]time.Time{late, late}, from, time.Time{}
 	s.handled.forget(now.Add(time.Hour))
 	s.held.Store(true)
 	return nil

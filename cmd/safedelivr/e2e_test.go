@@ -26,7 +26,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 		const n = 100_000
 		r := newRig(t, b, simulator.Options{Latency: 60 * time.Millisecond, EventDelay: 50 * time.Millisecond},
 			"SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=300", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=300",
-			"SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=2") // it posts its events one by one
+			"SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=1") // it posts its events one by one
 		first := r.start(r.addr, nil, "serve")
 		id := r.post(batchBody(n, "", plainAddress))
 		r.waitAccepted(n / 4)
