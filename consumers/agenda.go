@@ -84,6 +84,9 @@ func (e *Engine) giveUpLeases() {
 // workShard reads a shard once: what is due, what slow clocks wrote late, and
 // the posts that were not worked off.
 func (e *Engine) workShard(ctx context.Context, s *shard) error {
+	if !s.held.Load() {
+		return nil // somebody else's; it was just asked for
+	}
 	if err := e.hold(ctx, s); err != nil || !s.held.Load() {
 		return err
 	}

@@ -27,7 +27,7 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 		}
 		if wait > 0 { // limited for longer than a worker may be kept
 			m := models.Message{Kind: models.AccountMessage, Account: j.account.Name, Retry: j.step.retry, NotBefore: time.Now().Add(wait)}
-			c.missed = !e.wake(ctx, c.message(m)) || c.missed
+			e.announceOf(ctx, c, m)
 			return errPassedOn
 		}
 	}

@@ -84,7 +84,7 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, 
 			return e.failed(err, "attempt", m)
 		}
 	}
-	c.missed = !e.wake(ctx, c.message(models.Message{Kind: m.Kind, Account: m.Account, Retry: m.Retry})) || c.missed
+	e.announceOf(ctx, c, models.Message{Kind: m.Kind, Account: m.Account, Retry: m.Retry})
 	return c.passedOn()
 }
 
@@ -419,9 +419,7 @@ func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string) {
 	if st.event && m.Kind == models.AccountMessage {
 		m.Kind, m.ID = models.LogMessage, c.id.Log(st.who.First())
 	}
-	if !e.wake(e.hard, c.message(m)) {
-		c.missed = true
-	}
+	e.announceOf(e.hard, c, m)
 }
 
 // preferred chooses whose queue a step joins when several accounts may take it.
@@ -430,6 +428,13 @@ func (e *Engine) preferred(st *step, now time.Time, fallback string) string {
 		return due[0].Name
 	}
 	return fallback
+}
+
+// announceOf announces something about a chunk, and notes if that failed.
+func (e *Engine) announceOf(ctx context.Context, c *chunk, m models.Message) {
+	if !e.wake(ctx, c.message(m)) {
+		c.missed = true
+	}
 }
 
 // wake publishes messages, and reports whether that worked. A message that cannot

@@ -180,7 +180,7 @@ func (e *Engine) announce(c *chunk, steps []step, now time.Time) outlook {
 				continue
 			}
 			if st.retry == 0 && st.split == 0 {
-				c.missed = !e.wake(e.hard, c.message(models.Message{Kind: models.BatchMessage})) || c.missed
+				e.announceOf(e.hard, c, models.Message{Kind: models.BatchMessage})
 			} else {
 				e.passOn(c, st, now, "")
 			}
