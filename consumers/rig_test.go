@@ -93,6 +93,7 @@ type rig struct {
 	broker models.Broker
 	engine *Engine
 	user   string
+	stop   func() // stops the worker that was started last
 }
 
 func fast() Config {
@@ -141,10 +142,11 @@ func (r *rig) start(cfg Config, accounts []Account) *Engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx, 5*time.Second) }()
-	r.t.Cleanup(func() {
+	r.stop = sync.OnceFunc(func() {
 		cancel()
 		require.NoError(r.t, <-done)
 	})
+	r.t.Cleanup(r.stop)
 	return e
 }
 
