@@ -199,7 +199,7 @@ func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []m
 	defer cancel()
 	a.count(func(n *models.Counters) { n.Inflight++ })
 	defer a.count(func(n *models.Counters) { n.Inflight-- })
-	if err := e.permitted(ctx, c, a.Name, orderAge); err != nil {
+	if err := e.permitted(ctx, c, a.Name, models.OrderAge); err != nil {
 		return []models.Part{notCalled(j.who, "it was held back: "+err.Error())}
 	}
 	// Both clocks: the monotonic one does not run while the machine sleeps.

@@ -26,6 +26,19 @@ func (c *cache[K, V]) get(k K) (V, bool) {
 	return v, ok
 }
 
+// take is get, and forgets.
+func (c *cache[K, V]) take(k K) (V, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, ok := c.now[k]
+	if !ok {
+		v, ok = c.old[k]
+	}
+	delete(c.now, k)
+	delete(c.old, k)
+	return v, ok
+}
+
 func (c *cache[K, V]) put(k K, v V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

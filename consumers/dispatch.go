@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -48,12 +47,23 @@ const maxRounds = 64
 // be done elsewhere or later. The message only woke it; what is done follows
 // from the store.
 func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, only models.Set) models.Disposition {
-	c, err := e.look(ctx, m.ID)
+	look := e.look
+	if mine == nil {
+		look = e.begin
+	}
+	c, err := look(ctx, m.ID)
 	if err != nil {
 		return e.failed(err, "load", m)
 	}
 	c.lane = m.Lane
-	defer e.summaries.mark(c.batch.User, c.id)
+	touched := true
+	defer func() {
+		if touched {
+			e.summaries.mark(c.batch.User, c.id)
+		} else {
+			e.summaries.looked(c)
+		}
+	}()
 	span := tracing.Start(c.id, "dispatch", time.Time{}, "queue", string(m.Kind), "account", m.Account, "lane", string(m.Lane), "chunk", c.id.String())
 	defer span.End("")
 	for range maxRounds {
@@ -69,13 +79,12 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, 
 		} else if ended {
 			continue
 		}
-		if slices.ContainsFunc(steps, func(st step) bool { return st.do == call }) {
-			if err := e.addressed(ctx, c); err != nil {
-				return e.failed(err, "load", m)
-			}
+		job, err := e.pick(ctx, c, steps, mine, only)
+		if err != nil {
+			return e.failed(err, "load", m)
 		}
-		job, ok := e.pick(c, steps, mine, only)
-		if !ok {
+		if job == nil {
+			touched = false
 			return c.passedOn() // everything left was, or waits for evidence
 		}
 		if err := e.attempt(ctx, c, job); errors.Is(err, errPassedOn) {
@@ -99,7 +108,7 @@ func (c *chunk) passedOn() models.Disposition {
 
 // plan obeys what was ordered and decides the next steps of a chunk.
 func (e *Engine) plan(ctx context.Context, c *chunk, now time.Time) ([]step, error) {
-	if err := e.journal.Within(ctx, orderAge); err != nil {
+	if err := e.journal.Within(ctx, models.OrderAge); err != nil {
 		return nil, err
 	}
 	// What announces a batch may be the order that lets it go on, which is newer than the rules.
@@ -247,23 +256,24 @@ type job struct {
 	account *account
 	who     models.Set
 	step    *step
-	release func() // gives the slot back; nil: not taken yet
-	wait    bool   // the handler is the account's own: it may wait for slot and rate
+	release func() // gives the slot back; nil: not taken yet, the handler may wait for it
 }
 
-// pick finds the next call that this handler makes itself, and passes every
-// other due step on: to another account's exclusive consumer, or into a delay.
-func (e *Engine) pick(c *chunk, steps []step, mine *account, only models.Set) (*job, bool) {
+// pick finds the next call that this handler makes itself, if there is one, and
+// passes every other due step on: to another account's exclusive consumer, or
+// into a delay.
+func (e *Engine) pick(ctx context.Context, c *chunk, steps []step, mine *account, only models.Set) (chosen *job, err error) {
 	now := time.Now()
-	var chosen *job
 	for i := range steps {
 		st := &steps[i]
 		if st.do != call || !only.Empty() && st.who.And(only).Empty() {
 			continue
 		}
 		if chosen == nil {
-			if j, ok := e.choose(c, st, now, mine); ok {
-				chosen = j
+			if chosen, err = e.choose(ctx, c, st, now, mine); err != nil {
+				return nil, err
+			}
+			if chosen != nil {
 				continue
 			}
 		}
@@ -273,37 +283,45 @@ func (e *Engine) pick(c *chunk, steps []step, mine *account, only models.Set) (*
 		c.passed = c.passed.Or(st.who)
 		e.passOn(c, st, now, "")
 	}
-	return chosen, chosen != nil
+	return chosen, nil
 }
 
-// choose finds an account for a step that can take it here and now.
-func (e *Engine) choose(c *chunk, st *step, now time.Time, mine *account) (*job, bool) {
+// choose finds an account for a step that can take it here and now; nil: there
+// is none. Recipients are read only for one that is found.
+func (e *Engine) choose(ctx context.Context, c *chunk, st *step, now time.Time, mine *account) (*job, error) {
 	if mine != nil {
 		for _, o := range st.options {
 			if o.account == mine.Name && !o.notBefore.After(now) {
 				if ok, _ := mine.health.usable(now); ok {
-					return &job{account: mine, who: e.cut(c, st, mine), step: st, wait: true}, true
+					if err := e.addressed(ctx, c); err != nil {
+						return nil, err
+					}
+					return &job{account: mine, who: e.cut(c, st, mine), step: st}, nil
 				}
 			}
 		}
-		return nil, false
+		return nil, nil
 	}
 	if st.retry > 0 || st.split > 0 {
-		return nil, false // retries belong to the exclusive consumers
+		return nil, nil // retries belong to the exclusive consumers
 	}
 	for _, a := range e.order(st, now) {
 		release, ok := a.slots.try(c.lane)
 		if !ok {
 			continue
 		}
+		if err := e.addressed(ctx, c); err != nil {
+			release()
+			return nil, err
+		}
 		who := e.cut(c, st, a)
 		if a.take(c.lane, who.Len()) > 0 {
 			release()
 			continue
 		}
-		return &job{account: a, who: who, step: st, release: release}, true
+		return &job{account: a, who: who, step: st, release: release}, nil
 	}
-	return nil, false
+	return nil, nil
 }
 
 // order lists the usable accounts of a step that are due, best first: in the

@@ -29,6 +29,7 @@ type Engine struct {
 
 	batches   *cache[models.ID, *models.Batch] // of ordinary size
 	large     *cache[models.ID, *models.Batch]
+	fresh     *fresh
 	ledgers   *cache[models.ID, []models.Entry]
 	worked    *cache[models.ID, struct{}] // posts worked off lately
 	summaries *summaries
@@ -60,7 +61,7 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 	cfg = cfg.withDefaults()
 	e := &Engine{changed: make(chan struct{}, 1), cfg: cfg, log: cfg.Logger, store: store, broker: broker, byName: map[string]*account{},
 		batches: newCache[models.ID, *models.Batch](512), large: newCache[models.ID, *models.Batch](8),
-		ledgers: newCache[models.ID, []models.Entry](4096), worked: newCache[models.ID, struct{}](100_000)}
+		fresh: newCache[models.ID, []models.Recipient](freshBatches), ledgers: newCache[models.ID, []models.Entry](4096), worked: newCache[models.ID, struct{}](100_000)}
 	e.policy.cfg, e.policy.windows = &e.cfg, map[string]time.Duration{}
 	if e.journal = cfg.Journal; e.journal == nil {
 		e.journal = models.NewJournal(store)

@@ -160,7 +160,7 @@ func (e *Engine) advance(ctx context.Context, id models.ID) (outlook, error) {
 		if changed {
 			continue // the endings may have changed what follows
 		}
-		e.summaries.mark(c.batch.User, id)
+		e.summaries.looked(c)
 		return e.announce(c, steps, now), nil
 	}
 }

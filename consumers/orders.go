@@ -11,13 +11,10 @@ import (
 
 // What people order, beside the facts: stops, cancellations, releases, blocks
 // and switched accounts. Workers follow the journal of orders; a decision is
-// made by rules that are at most orderAge old, and looked at again right before
+// made by rules that are at most models.OrderAge old, and looked at again right before
 // the call.
 
-const (
-	orderPoll = 250 * time.Millisecond // how often the journal is read
-	orderAge  = 700 * time.Millisecond // how old the rules may be when a call begins
-)
+const orderPoll = 250 * time.Millisecond // how often the journal is read
 
 // orders is what the rules say about one chunk.
 type orders struct {

@@ -28,8 +28,9 @@ type summaries struct {
 }
 
 type mark struct {
-	user string
-	then []func() // run when the summary is stored
+	user  string
+	then  []func() // run when the summary is stored
+	empty int      // recipients of a chunk of which nothing was recorded when it was looked at; 0: to be counted
 }
 
 // recountAtOnce is how many chunks are counted at once at least: everything that
@@ -53,7 +54,23 @@ func (s *summaries) mark(user string, chunk models.ID, then ...func()) {
 		m = &mark{user: user}
 		s.marked[chunk] = m
 	}
+	m.empty = 0
 	m.then = append(m.then, then...)
+}
+
+// looked asks for a new summary of a chunk that was looked at. One of which
+// nothing is recorded needs not be read again to be counted: whatever was
+// recorded since is marked by whom it is from, and has a higher rank.
+func (s *summaries) looked(c *chunk) {
+	if c.view.Version > 0 {
+		s.mark(c.batch.User, c.id)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.marked[c.id] == nil {
+		s.marked[c.id] = &mark{user: c.batch.User, empty: c.size}
+	}
 }
 
 func (s *summaries) pending() int {
@@ -125,7 +142,16 @@ func (s *summaries) recount(ctx context.Context, work map[models.ID]*mark) ([]mo
 	out := make([]models.ChunkSummary, 0, len(work))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(recountAtOnce, runtime.GOMAXPROCS(0)))
+	add := func(user string, chunk models.ID, sum models.Summary) {
+		mu.Lock()
+		defer mu.Unlock()
+		out = append(out, models.ChunkSummary{User: user, Chunk: chunk, Summary: sum})
+	}
 	for id, m := range work {
+		if m.empty > 0 {
+			add(m.user, id, models.Resolve(m.empty, nil, nil).Summary())
+			continue
+		}
 		g.Go(func() error {
 			c, err := s.e.look(ctx, id)
 			if errors.Is(err, models.ErrNotFound) {
@@ -134,10 +160,7 @@ func (s *summaries) recount(ctx context.Context, work map[models.ID]*mark) ([]mo
 			if err != nil {
 				return err
 			}
-			sum := models.ChunkSummary{User: m.user, Chunk: id, Summary: c.view.Summary()}
-			mu.Lock()
-			out = append(out, sum)
-			mu.Unlock()
+			add(m.user, id, c.view.Summary())
 			return nil
 		})
 	}

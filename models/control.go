@@ -41,6 +41,16 @@ const (
 	Discarded  Action = "parked.discard"
 )
 
+// Withholds reports whether the action keeps mail from going out that went out
+// before.
+func (a Action) Withholds() bool {
+	switch a { //nolint:exhaustive // the others let it go, or do not concern it
+	case StopBatch, CancelBatch, PauseUser, AccountOffline, AccountDrain, AddBlock, HoldOld:
+		return true
+	}
+	return false
+}
+
 // Control is one line of the journal of orders, which only grows: numbers 1, 2,
 // 3, …. A line is appended by compare-and-set on its number and never changes.
 // The journal is the audit trail, too.

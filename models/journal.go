@@ -84,6 +84,9 @@ func (j *Journal) read(ctx context.Context) error {
 	return nil
 }
 
+// OrderAge is how old the rules may be, at most, by which a worker begins a call.
+const OrderAge = 700 * time.Millisecond
+
 // Within makes sure that the rules are no older than age.
 func (j *Journal) Within(ctx context.Context, age time.Duration) error {
 	if j.within(age) {

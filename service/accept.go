@@ -85,7 +85,11 @@ func (s *Service) accept(ctx context.Context, b *models.Batch, sp *spool) error 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return s.commit(context.WithoutCancel(ctx), b, first)
+	if err := s.commit(context.WithoutCancel(ctx), b, first); err != nil {
+		return err
+	}
+	s.told(b, first)
+	return nil
 }
 
 // errAcceptanceUnknown: the deciding write was sent, and nobody can say whether

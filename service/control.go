@@ -43,7 +43,8 @@ func (s *Service) rules(ctx context.Context) (*models.Rules, error) {
 }
 
 // order writes an order into the journal, unless what it asks for stands
-// already; it tells whether it was written.
+// already; it tells whether it was written. When an order that withholds mail
+// returns, no worker begins a call against it any more.
 func (s *Service) order(ctx context.Context, who Caller, c *models.Control, wanted func(*models.Rules) bool) (bool, error) {
 	if len(c.Why) > maxWhy || hasControls(c.Why) {
 		var f Form
@@ -60,11 +61,26 @@ func (s *Service) order(ctx context.Context, who Caller, c *models.Control, want
 			if done {
 				s.log.Info("ordered", "order", string(c.Action), "by", c.By, "batch_id", c.Batch.String(), "user_id", c.User, "provider", c.Account)
 			}
+			if c.Action.Withholds() {
+				s.heardOf(ctx)
+			}
 			return done, nil
 		case errors.Is(err, models.ErrOutcomeUnknown) && ctx.Err() == nil && wanted != nil:
 			continue // if it stands, it is not wanted any more
 		}
 		return false, Fail(Unavailable, "store_unavailable", "The store cannot be reached, and it is not known whether the order stands; repeat it.").After(5).Because(err)
+	}
+}
+
+// heardOf waits until every worker knows the orders that stand now. What stood
+// already may have been ordered a moment ago.
+func (s *Service) heardOf(ctx context.Context) {
+	if !s.cfg.Apart {
+		return
+	}
+	select {
+	case <-time.After(models.OrderAge):
+	case <-ctx.Done():
 	}
 }
 

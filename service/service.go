@@ -25,6 +25,7 @@ type Config struct {
 	UrgentUpTo    int           // batches of at most so many recipients are urgent by default; default 100
 	// IdempotencyTime is how long idempotency keys are kept; default 24 hours.
 	IdempotencyTime time.Duration
+	Apart           bool // workers may follow the orders in other processes, each from the store
 	Logger          *slog.Logger
 }
 
@@ -69,12 +70,17 @@ type Deps struct {
 	Accounts []models.Account // that are configured
 	Journal  *models.Journal  // the process's follower of orders; nil: one of its own
 	Config   Config
+
+	// Accepted is told of every batch that was stored, with its first chunk, before
+	// it is announced; nil: nobody is.
+	Accepted func(*models.Batch, models.Chunk)
 }
 
 // Service is the use cases. All methods may be called by many goroutines at
 // once; every error that they return is an *Error.
 type Service struct {
 	cfg      Config
+	told     func(*models.Batch, models.Chunk)
 	log      *slog.Logger
 	store    models.Store
 	broker   models.Broker
@@ -96,7 +102,10 @@ type Service struct {
 func New(d Deps) *Service {
 	cfg := d.Config.withDefaults()
 	s := &Service{cfg: cfg, log: cfg.Logger, store: d.Store, broker: d.Broker, accounts: d.Accounts, known: map[string]bool{},
-		announce: map[models.Lane]*announcer{}, tallies: map[models.Lane]*tally{}, journal: d.Journal}
+		announce: map[models.Lane]*announcer{}, tallies: map[models.Lane]*tally{}, journal: d.Journal, told: d.Accepted}
+	if s.told == nil {
+		s.told = func(*models.Batch, models.Chunk) {}
+	}
 	if s.journal == nil {
 		s.journal = models.NewJournal(d.Store)
 	}

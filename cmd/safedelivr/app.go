@@ -148,7 +148,11 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 	for i := range a.accounts {
 		about = append(about, a.accounts[i].Account)
 	}
-	a.service = service.New(service.Deps{Store: a.store, Broker: a.broker, Accounts: about, Journal: a.journal, Config: a.serviceConfig()})
+	deps := service.Deps{Store: a.store, Broker: a.broker, Accounts: about, Journal: a.journal, Config: a.serviceConfig()}
+	if a.engine != nil {
+		deps.Accepted = a.engine.Accepted
+	}
+	a.service = service.New(deps)
 	mux := http.NewServeMux()
 	if cfg.Has("webhooks") {
 		var hooks []webhooks.Account
@@ -181,7 +185,7 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 func (a *app) serviceConfig() service.Config {
 	limits, t := &a.cfg.Limits, &a.cfg.Times
 	return service.Config{MaxRecipients: limits.Recipients, MaxContent: limits.Content, SpoolDir: a.spoolDir(), Deadline: t.Deadline, Recheck: t.Recheck,
-		IntakeTime: t.IntakeGrace / 4, UrgentUpTo: limits.UrgentUpTo, IdempotencyTime: t.Idempotency, Logger: a.log}
+		IntakeTime: t.IntakeGrace / 4, UrgentUpTo: limits.UrgentUpTo, IdempotencyTime: t.Idempotency, Apart: !soleProcess(a.cfg), Logger: a.log}
 }
 
 // spoolDir is where large requests are kept while they are checked.
@@ -202,9 +206,13 @@ func engineConfig(cfg *config.Config, log *slog.Logger) consumers.Config {
 	c.KeepContent, c.SilenceLeast = t.KeepContent, t.Silence
 	c.IntakeGrace, c.AccountHold, c.BreakerOpen = t.IntakeGrace, t.AccountHold, t.BreakerOpen
 	c.InboxAge = min(c.InboxAge, t.Recheck)
-	c.Sole = storeName(cfg) == "sqlite" // its data folder has one process
+	c.Sole = soleProcess(cfg)
 	return c
 }
+
+// soleProcess reports whether no other process can work on the store: the data
+// folder of the embedded one has one process.
+func soleProcess(cfg *config.Config) bool { return storeName(cfg) == "sqlite" }
 
 // serve works until ctx ends, then stops in reverse: doors, work in flight,
 // broker, store.

@@ -1,0 +1,42 @@
+package consumers
+
+import (
+	"context"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// fresh holds small batches that this process has just accepted, until the first
+// message about them comes: what was stored a moment ago need not be read, and
+// nothing is recorded yet. If that is wrong, because another worker was quicker,
+// the first append to the ledger says so.
+type fresh = cache[models.ID, []models.Recipient]
+
+// What is held, so that it costs little memory.
+const (
+	freshBatches    = 512
+	freshRecipients = 16
+	freshContent    = 16 << 10 // bytes
+)
+
+// Accepted tells the engine of a batch that was stored, with its first chunk.
+func (e *Engine) Accepted(b *models.Batch, first models.Chunk) {
+	if b.Chunks != 1 || len(first.Recipients) > freshRecipients || len(b.Content.HTML)+len(b.Content.Text) > freshContent {
+		return
+	}
+	own := *b
+	e.batches.put(b.ID, &own)
+	e.fresh.put(b.ID, first.Recipients)
+}
+
+// begin is look for a message of the generic queues.
+func (e *Engine) begin(ctx context.Context, id models.ID) (*chunk, error) {
+	if to, ok := e.fresh.take(id); ok {
+		if b, ok := e.batches.get(id); ok {
+			c := &chunk{id: id, batch: b, lane: b.Lane, size: len(to), recipients: to}
+			c.resolve()
+			return c, nil
+		}
+	}
+	return e.look(ctx, id)
+}
