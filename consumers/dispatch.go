@@ -155,7 +155,17 @@ type chunk struct {
 	view       *models.View
 }
 
-func (c *chunk) resolve() { c.view = models.Resolve(c.size, c.entries, c.facts) }
+// quick is how many recipients are resolved in no time.
+const quick = 50
+
+func (c *chunk) resolve() {
+	now := func() { c.view = models.Resolve(c.size, c.entries, c.facts) }
+	if c.size <= quick {
+		now()
+	} else {
+		models.InBackground(now)
+	}
+}
 
 // message completes a message about the chunk.
 func (c *chunk) message(m models.Message) models.Message {

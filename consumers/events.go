@@ -251,7 +251,8 @@ func (e *Engine) readPost(ctx context.Context, in *models.Inbox, work *eventWork
 			return nil
 		}
 	}
-	parsed := a.Provider.Parse(in.Body)
+	var parsed models.Parsed
+	models.InBackground(func() { parsed = a.Provider.Parse(in.Body) })
 	in.Body = nil
 	work.mu.Lock()
 	defer work.mu.Unlock()

@@ -33,9 +33,17 @@ type mark struct {
 	empty int      // recipients of a chunk of which nothing was recorded when it was looked at; 0: to be counted
 }
 
-// recountAtOnce is how many chunks are counted at once at least: everything that
-// is known of a chunk takes megabytes, and to count it keeps a processor busy.
+// recountAtOnce is how many chunks are counted at once where that is mostly
+// waiting for the store: everything that is known of a chunk takes megabytes. To
+// read the embedded store is to compute, which leaves a processor to others.
 const recountAtOnce = 4
+
+func (s *summaries) atOnce() int {
+	if s.e.cfg.Sole {
+		return max(1, runtime.GOMAXPROCS(0)-1)
+	}
+	return max(recountAtOnce, runtime.GOMAXPROCS(0))
+}
 
 // maxRenewal is how long a summary may stay marked under load.
 const maxRenewal = 10 * time.Second
@@ -141,7 +149,7 @@ func (s *summaries) recount(ctx context.Context, work map[models.ID]*mark) ([]mo
 	var mu sync.Mutex
 	out := make([]models.ChunkSummary, 0, len(work))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(recountAtOnce, runtime.GOMAXPROCS(0)))
+	g.SetLimit(s.atOnce())
 	add := func(user string, chunk models.ID, sum models.Summary) {
 		mu.Lock()
 		defer mu.Unlock()

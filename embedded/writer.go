@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,8 +36,11 @@ type writer struct {
 // what is in a hurry: a flood of webhooks does not hold up mail.
 const (
 	idlePause  = time.Millisecond
-	idleBeside = 64
+	idleBeside = 16
 )
+
+// yieldAfter is after how many requests of a group others may compute first.
+const yieldAfter = 8
 
 // request is one write. do may run more than once, each time from a clean
 // state; it returns a *dbError for a failure, which undoes it, and any other
@@ -203,7 +207,10 @@ func (w *writer) transact(group []*request) error {
 	if _, err := w.conn.exec("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
-	for _, r := range group {
+	for i, r := range group {
+		if i%yieldAfter == yieldAfter-1 {
+			runtime.Gosched()
+		}
 		r.err = r.do(w.conn)
 		var failed *dbError
 		if errors.As(r.err, &failed) {

@@ -2,6 +2,7 @@ package service
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,9 @@ const (
 	maxVarValue = 64 << 10
 	maxNameLen  = 256
 )
+
+// yieldAfter is after how many recipients others may go first.
+const yieldAfter = 32
 
 // Intake gathers the fields of a batch, from whatever form, and everything wrong
 // with them. It is not safe for concurrent use.
@@ -120,6 +124,9 @@ type Recipient struct {
 // follows is of no use. Mistakes in the recipient are no error, but listed.
 func (in *Intake) Add(r *Recipient) error {
 	at := in.index
+	if at%yieldAfter == yieldAfter-1 {
+		runtime.Gosched() // reading a large batch computes for seconds
+	}
 	in.index++
 	if in.index > in.cfg.MaxRecipients {
 		return Fail(TooLarge, "too_many_recipients", "A batch has at most %d recipients.", in.cfg.MaxRecipients)

@@ -1,0 +1,37 @@
+package models
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestInBackground: one processor at least is left, and a panic gives its place back.
+func TestInBackground(t *testing.T) {
+	most := max(1, runtime.GOMAXPROCS(0)-1)
+	var at, seen atomic.Int64
+	var all sync.WaitGroup
+	for range 200 {
+		all.Go(func() {
+			defer func() { _ = recover() }()
+			InBackground(func() {
+				now := at.Add(1)
+				defer at.Add(-1)
+				for {
+					before := seen.Load()
+					if now <= before || seen.CompareAndSwap(before, now) {
+						break
+					}
+				}
+				runtime.Gosched()
+				panic("of f")
+			})
+		})
+	}
+	all.Wait()
+	require.LessOrEqual(t, seen.Load(), int64(most))
+	require.Empty(t, background)
+}
