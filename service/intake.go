@@ -19,7 +19,7 @@ const (
 )
 
 // yieldAfter is after how many recipients others may go first.
-const yieldAfter = 32
+const yieldAfter = 250
 
 // Intake gathers the fields of a batch, from whatever form, and everything wrong
 // with them. It is not safe for concurrent use.
