@@ -12,12 +12,6 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// flushed waits until every mark is gone.
-func (r *rig) flushed() {
-	r.t.Helper()
-	require.Eventually(r.t, func() bool { return r.engine.Pending() == 0 }, patience, 5*time.Millisecond)
-}
-
 // TestCheck finds sums that were damaged, and mends them.
 func TestCheck(t *testing.T) {
 	t.Parallel()

@@ -34,6 +34,9 @@ const (
 type eventQueue struct {
 	e  *Engine
 	in chan post
+
+	mu    sync.Mutex
+	inUse map[models.ID]bool // posts that are being worked off
 }
 
 type post struct {
@@ -41,10 +44,35 @@ type post struct {
 	done chan models.Disposition
 }
 
-func newEventQueue(e *Engine) *eventQueue { return &eventQueue{e: e, in: make(chan post)} }
+func newEventQueue(e *Engine) *eventQueue {
+	return &eventQueue{e: e, in: make(chan post), inUse: map[models.ID]bool{}}
+}
 
-// handle is the consumer of event.<ns>.
+// begin reports whether nobody in this process works off the post; who does
+// must end it.
+func (q *eventQueue) begin(id models.ID) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.inUse[id] {
+		return false
+	}
+	q.inUse[id] = true
+	return true
+}
+
+func (q *eventQueue) end(id models.ID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.inUse, id)
+}
+
+// handle is the consumer of event.<ns>. A post that was announced again while it
+// waited would only be counted twice.
 func (q *eventQueue) handle(ctx context.Context, m models.Message) models.Disposition {
+	if !q.begin(m.ID) {
+		return models.Done()
+	}
+	defer q.end(m.ID)
 	p := post{id: m.ID, done: make(chan models.Disposition, 1)}
 	select {
 	case q.in <- p:
