@@ -3,6 +3,7 @@ package rabbit
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -108,14 +109,15 @@ func (t topology) declareQueue(d *declarer, q models.Queue) {
 	d.bind(t.queue(q), "", group, amqp.Table{"x-match": "all", laneHeader: string(q.Lane)})
 }
 
-// names lists the queues that Purge empties.
+// names lists the queues that Purge empties: those first from which messages come
+// into others.
 func (t topology) names() []string {
 	var out []string
+	for _, ttl := range slices.Backward(tiers) {
+		out = append(out, t.delay(ttl))
+	}
 	for _, q := range t.queues {
 		out = append(out, t.queue(q))
-	}
-	for _, ttl := range tiers {
-		out = append(out, t.delay(ttl))
 	}
 	return append(out, t.unrouted())
 }
