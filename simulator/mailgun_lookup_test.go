@@ -152,7 +152,7 @@ func TestEventsFilter(t *testing.T) {
 // them.
 func TestEventsLag(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Options{LookupLag: 150 * time.Millisecond})
+	r := newRig(t, Options{LookupLag: 3 * time.Second})
 	r.send(t, "mg", "r", "a@example.com")
 	r.flush(t)
 	if list := r.lookedUp(t, nil); len(list) != 0 || len(r.hooks.of("mg")) != 2 {

@@ -218,7 +218,7 @@ func FuzzVerify(f *testing.F) {
 }
 
 func FuzzClassify(f *testing.F) {
-	for _, a := range answers {
+	for _, a := range answers() {
 		f.Add(a.Status, a.Header["Retry-After"], []byte(a.Body), false)
 	}
 	f.Add(200, "", []byte(`{"id":"<a@b`), true)

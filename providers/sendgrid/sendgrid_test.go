@@ -209,7 +209,7 @@ func FuzzVerify(f *testing.F) {
 }
 
 func FuzzClassify(f *testing.F) {
-	for _, a := range answers {
+	for _, a := range answers() {
 		f.Add(a.Status, a.Header["X-RateLimit-Reset"], []byte(a.Body), false)
 	}
 	f.Add(400, "", []byte(`{"errors":[{"field":"personalizations.2.to.0.email","message":"a@b.test"}]}`), true)
