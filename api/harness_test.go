@@ -191,7 +191,7 @@ type setup struct {
 
 func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	t.Helper()
-	st := setup{names: []string{"sg", "mg"}, service: service.Config{SpoolDir: t.TempDir(), SettleTime: time.Minute}}
+	st := setup{names: []string{"sg", "mg"}, service: service.Config{SpoolDir: t.TempDir(), SettleTime: time.Minute, Sole: true}}
 	for _, c := range change {
 		c(&st)
 	}

@@ -47,23 +47,12 @@ const maxRounds = 64
 // be done elsewhere or later. The message only woke it; what is done follows
 // from the store.
 func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, only models.Set) models.Disposition {
-	look := e.look
-	if mine == nil {
-		look = e.begin
-	}
-	c, err := look(ctx, m.ID)
+	c, err := e.begin(ctx, m)
 	if err != nil {
 		return e.failed(err, "load", m)
 	}
 	c.lane = m.Lane
-	touched := true
-	defer func() {
-		if touched {
-			e.summaries.mark(c.batch.User, c.id)
-		} else {
-			e.summaries.looked(c)
-		}
-	}()
+	defer e.summaries.looked(c)
 	span := tracing.Start(c.id, "dispatch", time.Time{}, "queue", string(m.Kind), "account", m.Account, "lane", string(m.Lane), "chunk", c.id.String())
 	defer span.End("")
 	for range maxRounds {
@@ -84,7 +73,6 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, 
 			return e.failed(err, "load", m)
 		}
 		if job == nil {
-			touched = false
 			return c.passedOn() // everything left was, or waits for evidence
 		}
 		if err := e.attempt(ctx, c, job); errors.Is(err, errPassedOn) {
@@ -155,12 +143,9 @@ type chunk struct {
 	view       *models.View
 }
 
-// quick is how many recipients are resolved in no time.
-const quick = 50
-
 func (c *chunk) resolve() {
 	now := func() { c.view = models.Resolve(c.size, c.entries, c.facts) }
-	if c.size <= quick {
+	if c.lane == models.Urgent {
 		now()
 	} else {
 		models.InBackground(now)

@@ -17,10 +17,6 @@ import (
 )
 
 const (
-	eventsAtOnce = 64                   // posts worked off together, at most
-	eventRunners = 2                    // groups of posts worked off at once
-	eventsLinger = 5 * time.Millisecond // how long the first waits for more
-
 	// postBytes is what the bodies of the posts that are worked off together
 	// come to at most, a single larger one excepted: taken apart, they are
 	// several times as large.
@@ -28,105 +24,6 @@ const (
 	// postsRead is how many posts are read together at most.
 	postsRead = 16
 )
-
-// eventQueue collects announced posts, so that the events of many posts about
-// one chunk cost one read and one write.
-type eventQueue struct {
-	e  *Engine
-	in chan post
-
-	mu    sync.Mutex
-	inUse map[models.ID]bool // posts that are being worked off
-}
-
-type post struct {
-	id   models.ID
-	done chan models.Disposition
-}
-
-func newEventQueue(e *Engine) *eventQueue {
-	return &eventQueue{e: e, in: make(chan post), inUse: map[models.ID]bool{}}
-}
-
-// begin reports whether nobody in this process works off the post; who does
-// must end it.
-func (q *eventQueue) begin(id models.ID) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.inUse[id] {
-		return false
-	}
-	q.inUse[id] = true
-	return true
-}
-
-func (q *eventQueue) end(id models.ID) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.inUse, id)
-}
-
-// handle is the consumer of event.<ns>. A post that was announced again while it
-// waited would only be counted twice.
-func (q *eventQueue) handle(ctx context.Context, m models.Message) models.Disposition {
-	if !q.begin(m.ID) {
-		return models.Done()
-	}
-	defer q.end(m.ID)
-	p := post{id: m.ID, done: make(chan models.Disposition, 1)}
-	select {
-	case q.in <- p:
-	case <-ctx.Done():
-		return models.Later(0)
-	}
-	return <-p.done
-}
-
-func (q *eventQueue) run(ctx context.Context) {
-	for {
-		var posts []post
-		select {
-		case p := <-q.in:
-			posts = append(posts, p)
-		case <-ctx.Done():
-			return
-		}
-		linger := time.NewTimer(eventsLinger)
-	collect:
-		for len(posts) < eventsAtOnce {
-			select {
-			case p := <-q.in:
-				posts = append(posts, p)
-			case <-linger.C:
-				break collect
-			}
-		}
-		linger.Stop()
-		q.work(ctx, posts)
-	}
-}
-
-// work works posts off, as many at a time as postBytes allows, and answers each
-// as soon as it is done.
-func (q *eventQueue) work(ctx context.Context, posts []post) {
-	for len(posts) > 0 {
-		ids := make([]models.ID, len(posts))
-		for i := range posts {
-			ids[i] = posts[i].id
-		}
-		n, err := q.e.workOff(ctx, ids)
-		verdict := models.Done()
-		if err != nil {
-			n = len(posts)
-			q.e.log.Warn("events could not be worked off yet", "posts", n, "err", err)
-			verdict = models.Later(2 * time.Second)
-		}
-		for i := range posts[:n] {
-			posts[i].done <- verdict
-		}
-		posts = posts[n:]
-	}
-}
 
 // workOff turns posts into facts: read, refuse what is a replay, parse, refuse
 // what is not ours, store, mark, reroute. Doing it again does nothing new. It
@@ -172,25 +69,14 @@ func (e *Engine) take(ctx context.Context, posts []models.Inbox, work *eventWork
 }
 
 // readPosts reads posts until their bodies come to postBytes, and says how many
-// of ids that were. It leaves out what was announced again while it
-// waited. How large a post is shows when it is read: so a few are read together, the more the smaller they turn out to be, and what does not fit any
+// of ids that were. How large a post is shows when it is read: so a few are read
+// together, the more the smaller they turn out to be, and what does not fit any
 // more is left to the next group.
 func (e *Engine) readPosts(ctx context.Context, ids []models.ID) (posts []models.Inbox, n int, err error) {
 	size, largest := 0, 0
 	for k := 1; n < len(ids) && largest <= postBytes-size; k = min(2*k, postsRead, (postBytes-size)/max(largest, 1)) {
 		part := ids[n:min(n+k, len(ids))]
-		fresh := make([]models.ID, 0, len(part))
-		for _, id := range part {
-			_, done := e.worked.get(id)
-			if !done && !slices.Contains(fresh, id) && !slices.ContainsFunc(posts, func(p models.Inbox) bool { return p.ID == id }) {
-				fresh = append(fresh, id)
-			}
-		}
-		if len(fresh) == 0 {
-			n += len(part)
-			continue
-		}
-		some, err := e.store.Inbox(ctx, fresh...)
+		some, err := e.store.Inbox(ctx, part...)
 		if err != nil {
 			return nil, n, err
 		}

@@ -88,21 +88,6 @@ func slicesOf(n, size int) []int {
 	return out
 }
 
-// What is announced twice, or gone, does not stop the rest.
-func TestPostsAnnouncedTwiceOrGone(t *testing.T) {
-	t.Parallel()
-	e, store := idle(t)
-	a, b, gone := received(t, store, []byte("[]")), received(t, store, []byte("[]")), models.NewInboxID(time.Now())
-	ids := []models.ID{a, a, gone, b, a, b, gone}
-	n, err := e.workOff(context.Background(), ids)
-	require.NoError(t, err)
-	require.Equal(t, len(ids), n)
-	posts, n, err := e.readPosts(context.Background(), []models.ID{b, a})
-	require.NoError(t, err)
-	require.Equal(t, 2, n)
-	require.Empty(t, posts, "they were worked off")
-}
-
 // Chunks wait for their summaries for seconds; their events must not wait in
 // memory with them.
 func TestMarkedChunksHoldNoEvents(t *testing.T) {
@@ -148,36 +133,4 @@ func inUse() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc) //nolint:gosec // far below 2^63
-}
-
-// slowInbox tells when posts are read, and holds the readers.
-type slowInbox struct {
-	models.Store
-	read, free chan struct{}
-}
-
-func (s *slowInbox) Inbox(ctx context.Context, ids ...models.ID) ([]models.Inbox, error) {
-	s.read <- struct{}{}
-	<-s.free
-	return s.Store.Inbox(ctx, ids...)
-}
-
-// TestPostAnnouncedWhileWorkedOff: a post that is announced again while it is
-// worked off is worked off, and counted, once.
-func TestPostAnnouncedWhileWorkedOff(t *testing.T) {
-	t.Parallel()
-	slow := &slowInbox{read: make(chan struct{}), free: make(chan struct{})}
-	cfg := fast()
-	cfg.InboxAge = time.Hour
-	r := newRig(t, cfg, func(s models.Store) models.Store { slow.Store = s; return slow }, newScripted("sg", always(models.Accepted)))
-	id := received(t, r.store, []byte("[]"))
-	m := models.Message{Kind: models.EventMessage, Account: "sg", ID: id}
-	first := make(chan models.Disposition)
-	go func() { first <- r.engine.events.handle(context.Background(), m) }()
-	<-slow.read
-	require.Equal(t, models.Done(), r.engine.events.handle(t.Context(), m), "it does not wait for the first")
-	close(slow.free)
-	require.Equal(t, models.Done(), <-first)
-	require.Empty(t, r.engine.events.inUse)
-	require.Equal(t, models.Done(), r.engine.events.handle(t.Context(), m), "it is known to be worked off")
 }

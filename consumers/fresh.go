@@ -29,14 +29,17 @@ func (e *Engine) Accepted(b *models.Batch, first models.Chunk) {
 	e.fresh.put(b.ID, first.Recipients)
 }
 
-// begin is look for a message of the generic queues.
-func (e *Engine) begin(ctx context.Context, id models.ID) (*chunk, error) {
-	if to, ok := e.fresh.take(id); ok {
-		if b, ok := e.batches.get(id); ok {
-			c := &chunk{id: id, batch: b, lane: b.Lane, size: len(to), recipients: to}
-			c.resolve()
-			return c, nil
-		}
+// begin looks at the chunk that a message is about.
+func (e *Engine) begin(ctx context.Context, m models.Message) (*chunk, error) {
+	if m.Kind != models.BatchMessage { // not the first about it
+		return e.look(ctx, m.ID)
 	}
-	return e.look(ctx, id)
+	to, fresh := e.fresh.take(m.ID)
+	b, kept := e.batches.get(m.ID)
+	if !fresh || !kept {
+		return e.look(ctx, m.ID)
+	}
+	c := &chunk{id: m.ID, batch: b, lane: b.Lane, size: len(to), recipients: to}
+	c.resolve()
+	return c, nil
 }

@@ -66,23 +66,45 @@ func TestFreshBatchIsNotRead(t *testing.T) {
 	require.Eventually(t, func() bool { return p.copiesOf(unknown.ID.Log(2)) == 1 }, patience, 5*time.Millisecond)
 }
 
+// conflicts counts the appends to ledgers that others had won.
+type conflicts struct {
+	models.Store
+	n atomic.Int64
+}
+
+func (s *conflicts) Append(ctx context.Context, chunk models.ID, entry models.Entry) error {
+	err := s.Store.Append(ctx, chunk, entry)
+	if conflict(err) {
+		s.n.Add(1)
+	}
+	return err
+}
+
 // TestFreshBatchOfAnother: another worker was quicker with a batch that this
 // process believes to be untouched.
 func TestFreshBatchOfAnother(t *testing.T) {
 	t.Parallel()
-	p := newScripted("sg", always(models.Accepted))
-	r := newRig(t, fast(), nil, p)
+	p, lost := newScripted("sg", always(models.Accepted)), &conflicts{}
+	r := emptyRig(t, func(s models.Store) models.Store { lost.Store = s; return lost }, "sg")
+	cfg := fast()
+	cfg.Sole = true // each has all slots at once
+	one := func() *Engine {
+		e, err := New(r.store, r.broker, []Account{{Provider: p, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+			Timeout: time.Second, Events: models.EventsNone}}}, cfg)
+		require.NoError(t, err)
+		return e
+	}
+	other := one()
+	r.engine = one()
 	b := r.accepted(1)
-	other := r.worker(fast(), p)
-	require.Equal(t, models.Done(), other.generic(t.Context(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
-	r.done(b)
-	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)))
-	other.summaries.mark(b.User, b.ID)
+	m := models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}
+	require.Equal(t, models.Done(), other.generic(t.Context(), m))
 	require.NoError(t, other.Flush(t.Context()))
 	sent := stored(t, r, b)
 	require.EqualValues(t, 1, sent.Success, "%+v", sent)
 
-	require.Equal(t, models.Done(), r.engine.generic(t.Context(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
+	require.Equal(t, models.Done(), r.engine.generic(t.Context(), m))
+	require.EqualValues(t, 1, lost.n.Load(), "it was believed to be untouched")
 	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)), "not sent again")
 	require.NoError(t, r.engine.Flush(t.Context()))
 	require.Equal(t, sent, stored(t, r, b))

@@ -40,7 +40,7 @@ const recountAtOnce = 4
 
 func (s *summaries) atOnce() int {
 	if s.e.cfg.Sole {
-		return max(1, runtime.GOMAXPROCS(0)-1)
+		return models.Background
 	}
 	return max(recountAtOnce, runtime.GOMAXPROCS(0))
 }

@@ -75,7 +75,7 @@ func newRig(t testing.TB, gh *GitHub, users ...simulator.GitHubUser) *rig {
 		{Name: "sg", Health: models.Health{State: models.Healthy, Since: now}}}}
 	f.accounts(func(*models.AccountState) {})
 	f.put(models.RecountReport, models.NewestRecount, models.Recount{At: now, Differences: 1})
-	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: service.Config{SpoolDir: t.TempDir()},
+	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: service.Config{SpoolDir: t.TempDir(), Sole: true},
 		Accounts: []models.Account{{Name: "mg", Kind: "mailgun", Weight: 1}, {Name: "sg", Kind: "sendgrid", Weight: 1}}})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }))
 	f.url = "http://" + server.Listener.Addr().String()

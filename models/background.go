@@ -2,8 +2,10 @@ package models
 
 import "runtime"
 
-// background has a place for each processor but one.
-var background = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))
+// Background is how many processors work that can wait may keep busy: all but one.
+var Background = max(1, runtime.GOMAXPROCS(0)-1)
+
+var background = make(chan struct{}, Background)
 
 // InBackground runs f, which computes for milliseconds and waits for nothing, on
 // behalf of work that can wait. Such work never keeps all processors busy, so

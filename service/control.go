@@ -75,7 +75,7 @@ func (s *Service) order(ctx context.Context, who Caller, c *models.Control, want
 // heardOf waits until every worker knows the orders that stand now. What stood
 // already may have been ordered a moment ago.
 func (s *Service) heardOf(ctx context.Context) {
-	if !s.cfg.Apart {
+	if s.cfg.Sole {
 		return
 	}
 	select {

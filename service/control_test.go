@@ -16,7 +16,7 @@ func TestStopStandsEverywhere(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	store, broker := embeddedtest.Open(t, "sg")
-	s := New(Deps{Store: store, Broker: broker, Accounts: []models.Account{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir(), Apart: true}})
+	s := New(Deps{Store: store, Broker: broker, Accounts: []models.Account{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}})
 	t.Cleanup(s.Close)
 	require.NoError(t, store.CreateUser(ctx, models.User{ID: "aaaa", Name: "ada", Created: time.Now().UTC()}))
 	in := s.NewIntake()

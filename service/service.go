@@ -25,7 +25,7 @@ type Config struct {
 	UrgentUpTo    int           // batches of at most so many recipients are urgent by default; default 100
 	// IdempotencyTime is how long idempotency keys are kept; default 24 hours.
 	IdempotencyTime time.Duration
-	Apart           bool // workers may follow the orders in other processes, each from the store
+	Sole            bool // no other process works on the store, so that workers know an order at once
 	Logger          *slog.Logger
 }
 

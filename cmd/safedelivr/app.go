@@ -185,7 +185,7 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 func (a *app) serviceConfig() service.Config {
 	limits, t := &a.cfg.Limits, &a.cfg.Times
 	return service.Config{MaxRecipients: limits.Recipients, MaxContent: limits.Content, SpoolDir: a.spoolDir(), Deadline: t.Deadline, Recheck: t.Recheck,
-		IntakeTime: t.IntakeGrace / 4, UrgentUpTo: limits.UrgentUpTo, IdempotencyTime: t.Idempotency, Apart: !soleProcess(a.cfg), Logger: a.log}
+		IntakeTime: t.IntakeGrace / 4, UrgentUpTo: limits.UrgentUpTo, IdempotencyTime: t.Idempotency, Sole: soleProcess(a.cfg), Logger: a.log}
 }
 
 // spoolDir is where large requests are kept while they are checked.

@@ -65,7 +65,7 @@ func (c *cli) withService(ctx context.Context, f func(context.Context, *service.
 	}
 	return c.onStore(ctx, func(ctx context.Context, o *opened) error {
 		return o.withBroker(ctx, func(broker models.Broker) error {
-			deps := service.Deps{Store: o.store, Broker: broker, Config: service.Config{Recheck: o.cfg.Times.Recheck, Apart: !soleProcess(o.cfg)}}
+			deps := service.Deps{Store: o.store, Broker: broker, Config: service.Config{Recheck: o.cfg.Times.Recheck, Sole: soleProcess(o.cfg)}}
 			for _, name := range o.cfg.AccountNames() {
 				deps.Accounts = append(deps.Accounts, models.Account{Name: name, Kind: o.cfg.Accounts[name].Kind})
 			}

@@ -1,0 +1,114 @@
+package consumers
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+const (
+	eventsAtOnce = 64                   // posts worked off together, at most
+	eventRunners = 2                    // groups of posts worked off at once
+	eventsLinger = 5 * time.Millisecond // how long the first waits for more
+)
+
+// eventQueue collects announced posts, so that the events of many posts about
+// one chunk cost one read and one write. A post that is announced again is not
+// worked off again: it would only be counted twice.
+type eventQueue struct {
+	e  *Engine
+	in chan post
+
+	mu      sync.Mutex
+	working map[models.ID]bool // posts that are being worked off
+}
+
+type post struct {
+	id   models.ID
+	done chan models.Disposition
+}
+
+func newEventQueue(e *Engine) *eventQueue {
+	return &eventQueue{e: e, in: make(chan post), working: map[models.ID]bool{}}
+}
+
+// begin reports whether a post is to be worked off: this process does not do so
+// now, and has not done so lately. Who begins must end.
+func (q *eventQueue) begin(id models.ID) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, done := q.e.worked.get(id); done || q.working[id] {
+		return false
+	}
+	q.working[id] = true
+	return true
+}
+
+func (q *eventQueue) end(id models.ID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.working, id)
+}
+
+// handle is the consumer of event.<ns>.
+func (q *eventQueue) handle(ctx context.Context, m models.Message) models.Disposition {
+	if !q.begin(m.ID) {
+		return models.Done()
+	}
+	defer q.end(m.ID)
+	p := post{id: m.ID, done: make(chan models.Disposition, 1)}
+	select {
+	case q.in <- p:
+	case <-ctx.Done():
+		return models.Later(0)
+	}
+	return <-p.done
+}
+
+func (q *eventQueue) run(ctx context.Context) {
+	for {
+		var posts []post
+		select {
+		case p := <-q.in:
+			posts = append(posts, p)
+		case <-ctx.Done():
+			return
+		}
+		linger := time.NewTimer(eventsLinger)
+	collect:
+		for len(posts) < eventsAtOnce {
+			select {
+			case p := <-q.in:
+				posts = append(posts, p)
+			case <-linger.C:
+				break collect
+			}
+		}
+		linger.Stop()
+		q.work(ctx, posts)
+	}
+}
+
+// work works posts off, as many at a time as postBytes allows, and answers each
+// as soon as it is done.
+func (q *eventQueue) work(ctx context.Context, posts []post) {
+	for len(posts) > 0 {
+		ids := make([]models.ID, len(posts))
+		for i := range posts {
+			ids[i] = posts[i].id
+		}
+		n, err := q.e.workOff(ctx, ids)
+		verdict := models.Done()
+		if err != nil {
+			n = len(posts)
+			q.e.log.Warn("events could not be worked off yet", "posts", n, "err", err)
+			verdict = models.Later(2 * time.Second)
+		}
+		for i := range posts[:n] {
+			posts[i].done <- verdict
+		}
+		posts = posts[n:]
+	}
+}
