@@ -50,17 +50,6 @@ type demoCounts struct {
 	Cancelled int64                   `json:"cancelled"`
 	Rerouted  int64                   `json:"rerouted"`
 	Reasons   map[models.Reason]int64 `json:"failed_reasons"`
-	Accounts  map[string]struct {
-		Waiting int64 `json:"waiting"`
-	} `json:"accounts"`
-}
-
-// waiting counts the mails that a provider has and said nothing final about.
-func (c *demoCounts) waiting() (n int64) {
-	for _, a := range c.Accounts {
-		n += a.Waiting
-	}
-	return n
 }
 
 func (c *demoCounts) balanced() bool {

@@ -56,7 +56,7 @@ func TestRepeatedThroughKills(t *testing.T) {
 		r.get("/v1/batches", &list)
 		require.Len(t, list.Batches, 1)
 		require.Equal(t, n, list.Batches[0].Recipients)
-		r.handedOver(id)
+		r.done(id)
 		r.exactlyOnce(id, n)
 	})
 }

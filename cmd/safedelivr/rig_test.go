@@ -361,33 +361,49 @@ func (r *rig) exactlyOnce(id models.ID, recipients int) (unknown int) {
 }
 
 // statsAgree waits until the stats of the user equal a recount from the logs of
-// the given batches.
+// the given batches. Events may still come in, so the recount is repeated.
 func (r *rig) statsAgree(ids ...models.ID) {
 	r.t.Helper()
-	want := demoCounts{}
+	var stats struct {
+		Totals demoCounts `json:"totals"`
+	}
+	var want demoCounts
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		want = r.recount(ids)
+		for range 30 {
+			r.get("/v1/stats", &stats)
+			if stats.Totals.equal(want) {
+				return
+			}
+			time.Sleep(100 * time.Millisecond) // between questions
+		}
+	}
+	require.FailNow(r.t, "the stats do not equal a recount", "stats %+v\nrecount %+v", stats.Totals, want)
+}
+
+// recount counts the logs of the given batches.
+func (r *rig) recount(ids []models.ID) (c demoCounts) {
 	for _, id := range ids {
 		for _, l := range r.logs(id, "") {
-			want.Accepted++
+			c.Accepted++
 			switch l.State {
 			case models.Queued:
-				want.Queued++
+				c.Queued++
 			case models.Success:
-				want.Success++
+				c.Success++
 			case models.Failed:
-				want.Failed++
+				c.Failed++
 			case models.Cancelled:
-				want.Cancelled++
+				c.Cancelled++
 			}
 		}
 	}
-	var got struct {
-		Totals demoCounts `json:"totals"`
-	}
-	require.Eventually(r.t, func() bool {
-		r.get("/v1/stats", &got)
-		g := got.Totals
-		return g.Accepted == want.Accepted && g.Queued == want.Queued && g.Success == want.Success && g.Failed == want.Failed && g.Cancelled == want.Cancelled
-	}, time.Minute, 100*time.Millisecond, "stats equal a recount")
+	return c
+}
+
+// equal reports whether as many logs are in each state.
+func (c demoCounts) equal(o demoCounts) bool {
+	return c.Accepted == o.Accepted && c.Queued == o.Queued && c.Success == o.Success && c.Failed == o.Failed && c.Cancelled == o.Cancelled
 }
 
 func decode(t *testing.T, b []byte, out any) {
