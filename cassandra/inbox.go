@@ -2,13 +2,12 @@ package cassandra
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -28,45 +27,57 @@ func arrival(id models.ID) (shard int, bucket int64) {
 	return id.Shard(shards), id.Time().UnixMilli() / timeBucket
 }
 
+const (
+	putBody    = `INSERT INTO inbox (post_id, account, replay, body) VALUES (?, ?, ?, ?) USING TTL ?`
+	putArrival = `INSERT INTO inbox_arrivals (shard, bucket, post_id, account) VALUES (?, ?, ?, ?) USING TTL ?`
+)
+
 // PutInbox implements models.Store. Bodies are kept apart from the list of
 // arrivals, which is read again and again.
 func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
 	return s.call(ctx, func() error {
 		shard, bucket := arrival(in.ID)
-		g, ctx := errgroup.WithContext(ctx)
-		g.Go(func() error {
-			return s.exec(ctx, plain, `INSERT INTO inbox (post_id, account, replay, body) VALUES (?, ?, ?, ?) USING TTL ?`,
-				in.ID[:], in.Account, in.Replay, models.Pack(in.Body), seconds(inboxKeep))
+		packed := models.Pack(in.Body)
+		return s.few(ctx, []statement{
+			{putBody, []any{in.ID[:], in.Account, in.Replay, packed, seconds(inboxKeep)}, len(packed) + len(in.Replay)},
+			{putArrival, []any{shard, bucket, in.ID[:], in.Account, seconds(inboxKeep)}, 0},
 		})
-		err := s.exec(ctx, plain, `INSERT INTO inbox_arrivals (shard, bucket, post_id, account) VALUES (?, ?, ?, ?) USING TTL ?`,
-			shard, bucket, in.ID[:], in.Account, seconds(inboxKeep))
-		if other := g.Wait(); err == nil {
-			err = other
-		}
-		return err
 	}, "put post %s", in.ID)
 }
 
 // Inbox implements models.Store.
 func (s *Store) Inbox(ctx context.Context, ids ...models.ID) (out []models.Inbox, err error) {
 	err = s.call(ctx, func() error {
-		found := make([][]models.Inbox, len(ids))
-		err := each(ctx, len(ids), func(ctx context.Context, i int) (err error) {
-			found[i], err = query(ctx, &s.runner, func(scan scanner) (models.Inbox, error) {
-				in, raw := models.Inbox{ID: ids[i]}, []byte(nil)
-				if err := scan(&in.Account, &in.Replay, &raw); err != nil {
+		found := map[models.ID]models.Inbox{}
+		for part := range slices.Chunk(ids, keysAtOnce) {
+			keys := make([][]byte, len(part))
+			for i := range part {
+				keys[i] = part[i][:]
+			}
+			some, err := query(ctx, &s.runner, func(scan scanner) (in models.Inbox, err error) {
+				var id, raw []byte
+				if err := scan(&id, &in.Account, &in.Replay, &raw); err != nil {
 					return in, err
 				}
-				body, err := models.Unpack(raw)
-				in.Body = body
+				if in.ID, err = idOf(id); err != nil {
+					return in, err
+				}
+				in.Body, err = models.Unpack(raw)
 				return in, damaged(err)
-			}, `SELECT account, replay, body FROM inbox WHERE post_id = ?`, ids[i][:])
-			return err
-		})
-		for _, f := range found {
-			out = append(out, f...)
+			}, `SELECT post_id, account, replay, body FROM inbox WHERE post_id IN ?`, keys)
+			if err != nil {
+				return err
+			}
+			for i := range some {
+				found[some[i].ID] = some[i]
+			}
 		}
-		return err
+		for _, id := range ids {
+			if in, ok := found[id]; ok {
+				out = append(out, in)
+			}
+		}
+		return nil
 	}, "read %d posts", len(ids))
 	if err != nil {
 		return nil, err
@@ -147,30 +158,57 @@ func (s *Store) arrivals(ctx context.Context, shard int, from, to time.Time, all
 // Witness implements models.Store. Of each span under a key one post is kept:
 // its timestamp grows with its age in milliseconds, and among posts of the
 // same millisecond the value, which begins with the inverted id, decides.
-func (s *Store) Witness(ctx context.Context, key, digest string, in models.ID) (first string, err error) {
+func (s *Store) Witness(ctx context.Context, ws ...models.Witness) (firsts []string, err error) {
+	if len(ws) == 0 {
+		return nil, nil
+	}
 	err = s.call(ctx, func() error {
-		ms := in.Time().UnixMilli()
-		value := make([]byte, 0, len(in)+len(digest))
-		for _, b := range in {
-			value = append(value, ^b)
+		puts, keys, digests := make([]statement, len(ws)), make([]string, len(ws)), map[string]string{}
+		for i := range ws {
+			w := &ws[i]
+			ms := w.Post.Time().UnixMilli()
+			value := make([]byte, 0, len(w.Post)+len(w.Digest))
+			for _, b := range w.Post {
+				value = append(value, ^b)
+			}
+			value = append(value, w.Digest...)
+			puts[i] = statement{`INSERT INTO witnesses (key, span, value) VALUES (?, ?, ?) USING TTL ? AND TIMESTAMP ?`,
+				[]any{w.Key, ms / witnessSpan, value, seconds(witnessKeep), latest + 1 - ms}, len(w.Key) + len(value)}
+			keys[i] = w.Key
 		}
-		value = append(value, digest...)
-		err := s.exec(ctx, plain, `INSERT INTO witnesses (key, span, value) VALUES (?, ?, ?) USING TTL ? AND TIMESTAMP ?`,
-			key, ms/witnessSpan, value, seconds(witnessKeep), latest+1-ms)
-		if err != nil {
+		if err := s.few(ctx, puts); err != nil {
 			return err
 		}
-		raw, err := single(ctx, &s.runner, column[[]byte], `SELECT value FROM witnesses WHERE key = ? LIMIT 1`, key)
-		switch {
-		case errors.Is(err, models.ErrNotFound): // the oldest of its span has ended and hides it
-			raw = value
-		case err != nil:
-			return err
-		case len(raw) < len(in):
-			return damaged(fmt.Errorf("a witness of %d bytes", len(raw)))
+		for part := range slices.Chunk(keys, keysAtOnce) {
+			pairs, err := query(ctx, &s.runner, func(scan scanner) (p [2]string, err error) {
+				var raw []byte
+				if err := scan(&p[0], &raw); err != nil {
+					return p, err
+				}
+				if len(raw) < len(models.ID{}) {
+					return p, damaged(fmt.Errorf("a witness of %d bytes", len(raw)))
+				}
+				p[1] = string(raw[len(models.ID{}):])
+				return p, nil
+			}, `SELECT key, value FROM witnesses WHERE key IN ? PER PARTITION LIMIT 1`, part)
+			if err != nil {
+				return err
+			}
+			for _, p := range pairs {
+				digests[p[0]] = p[1]
+			}
 		}
-		first = string(raw[len(in):])
+		for i := range ws {
+			first, ok := digests[ws[i].Key]
+			if !ok { // the oldest of its span has ended and hides it
+				first = ws[i].Digest
+			}
+			firsts = append(firsts, first)
+		}
 		return nil
-	}, "witness of post %s", in)
-	return first, err
+	}, "%d witnesses, the first of post %s", len(ws), ws[0].Post)
+	if err != nil {
+		return nil, err
+	}
+	return firsts, nil
 }

@@ -85,13 +85,55 @@ func put[P comparable](ctx context.Context, s *Store, cql string, partitions []P
 		if len(g) == 1 {
 			return s.exec(ctx, plain, cql, g[0].args...)
 		}
-		return s.try(ctx, plain, func() error {
-			b := s.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
-			for _, r := range g {
-				b.Query(cql, r.args...)
-			}
-			return s.session.ExecuteBatch(b)
-		})
+		return s.together(ctx, len(g), func(i int) (string, []any) { return cql, g[i].args })
+	})
+}
+
+// together runs n plain writes as one request. Each takes effect or not for itself.
+func (s *Store) together(ctx context.Context, n int, of func(i int) (string, []any)) error {
+	return s.try(ctx, plain, func() error {
+		b := s.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
+		for i := range n {
+			cql, args := of(i)
+			b.Query(cql, args...)
+		}
+		return s.session.ExecuteBatch(b)
+	})
+}
+
+// Small statements about several partitions are sent together, because a
+// request costs a node more than what such a statement does.
+const (
+	keysAtOnce = 16      // that one statement reads
+	fewWrites  = 10      // in one request; the server warns of more
+	fewBytes   = 4 << 10 // in one request; the server warns of 5 KiB, and refuses 50
+)
+
+// statement is a plain write, and how large its values are.
+type statement struct {
+	cql  string
+	args []any
+	size int
+}
+
+// few writes statements about different partitions, small ones together.
+func (s *Store) few(ctx context.Context, all []statement) error {
+	var groups [][]statement
+	size := 0
+	for _, st := range all {
+		if n := len(groups); n == 0 || len(groups[n-1]) == fewWrites || size+st.size > fewBytes {
+			groups, size = append(groups, nil), 0
+		}
+		last := &groups[len(groups)-1]
+		*last = append(*last, st)
+		size += st.size
+	}
+	return each(ctx, len(groups), func(ctx context.Context, i int) error {
+		g := groups[i]
+		if len(g) == 1 {
+			return s.exec(ctx, plain, g[0].cql, g[0].args...)
+		}
+		return s.together(ctx, len(g), func(i int) (string, []any) { return g[i].cql, g[i].args })
 	})
 }
 

@@ -134,24 +134,25 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	subscribe(models.Queue{Kind: models.EventMessage}, eventRunners*eventsAtOnce, e.events.handle)
 
 	inner, stopInner := context.WithCancel(context.WithoutCancel(ctx))
+	patient := models.WithBackground(inner)
 	var helpers sync.WaitGroup
 	helpers.Go(func() {
 		e.journal.Follow(inner, orderPoll, func(err error) { e.log.Warn("orders could not be read", "err", err) })
 	})
 	helpers.Go(func() { e.crew.run(inner) })
 	helpers.Go(func() { e.tell(inner) })
-	helpers.Go(func() { e.ages.run(inner, e.cfg.QueuePoll, e.log) })
-	helpers.Go(func() { e.history.run(inner, e.cfg.HistoryPoll, e.log) })
-	helpers.Go(func() { e.summaries.run(inner) })
+	helpers.Go(func() { e.ages.run(patient, e.cfg.QueuePoll, e.log) })
+	helpers.Go(func() { e.history.run(patient, e.cfg.HistoryPoll, e.log) })
+	helpers.Go(func() { e.summaries.run(patient) })
 	for range eventRunners {
-		helpers.Go(func() { e.events.run(inner) })
+		helpers.Go(func() { e.events.run(patient) })
 	}
 	wg.Go(func() { e.agenda(ctx) })
 	wg.Go(func() { e.catchUp(ctx, empty) })
 	wg.Go(func() { e.lookups.run(ctx) })
 	wg.Go(func() { e.listen(ctx) })
-	wg.Go(func() { e.retain(ctx) })
-	wg.Go(func() { e.watchSums(ctx) })
+	wg.Go(func() { e.retain(models.WithBackground(ctx)) })
+	wg.Go(func() { e.watchSums(models.WithBackground(ctx)) })
 
 	var err error
 	select {

@@ -39,14 +39,15 @@ func (e *Engine) workOff(ctx context.Context, ids []models.ID) (int, error) {
 
 // take works posts off that were read.
 func (e *Engine) take(ctx context.Context, posts []models.Inbox, work *eventWork) error {
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(storeAtOnce)
-	for i := range posts {
-		g.Go(func() error { return e.readPost(gctx, &posts[i], work) })
-	}
-	if err := g.Wait(); err != nil {
+	replayed, err := e.replayed(ctx, posts)
+	if err != nil {
 		return err
 	}
+	var parsing sync.WaitGroup
+	for i := range posts {
+		parsing.Go(func() { e.readPost(&posts[i], replayed[posts[i].ID], work) })
+	}
+	parsing.Wait()
 	if err := e.admitEvents(ctx, work); err != nil {
 		return err
 	}
@@ -143,27 +144,44 @@ func (c *chunkEvents) of(post models.ID, n int) *[]models.Event {
 	return list
 }
 
+// replayed finds the posts whose token came before with another body.
+func (e *Engine) replayed(ctx context.Context, posts []models.Inbox) (map[models.ID]bool, error) {
+	var ws []models.Witness
+	for i := range posts {
+		if in := &posts[i]; in.Replay != "" && e.byName[in.Account] != nil {
+			digest := sha256.Sum256(in.Body)
+			ws = append(ws, models.Witness{Key: in.Account + "/" + in.Replay, Digest: hex.EncodeToString(digest[:]), Post: in.ID})
+		}
+	}
+	if len(ws) == 0 {
+		return nil, nil
+	}
+	firsts, err := e.store.Witness(ctx, ws...)
+	if err != nil {
+		return nil, err
+	}
+	replayed := map[models.ID]bool{}
+	for i := range ws {
+		if firsts[i] != ws[i].Digest {
+			replayed[ws[i].Post] = true
+		}
+	}
+	return replayed, nil
+}
+
 // readPost parses one post into the work.
-func (e *Engine) readPost(ctx context.Context, in *models.Inbox, work *eventWork) error {
+func (e *Engine) readPost(in *models.Inbox, replayed bool, work *eventWork) {
 	a := e.byName[in.Account]
 	if a == nil {
 		e.log.Error("post of an account that is not configured; it stays in the inbox", "provider", in.Account)
-		return nil
+		return
 	}
 	work.settle(in.ID)
-	if in.Replay != "" {
-		h := sha256.Sum256(in.Body)
-		digest := hex.EncodeToString(h[:])
-		first, err := e.store.Witness(ctx, in.Account+"/"+in.Replay, digest, in.ID)
-		if err != nil {
-			return err
-		}
-		if first != digest {
-			e.counts.eventsReplayed.Add(1)
-			e.metrics.refused.WithLabelValues(in.Account, "replayed").Inc()
-			e.log.Warn("post refused: its token came before with another body", "provider", in.Account)
-			return nil
-		}
+	if replayed {
+		e.counts.eventsReplayed.Add(1)
+		e.metrics.refused.WithLabelValues(in.Account, "replayed").Inc()
+		e.log.Warn("post refused: its token came before with another body", "provider", in.Account)
+		return
 	}
 	var parsed models.Parsed
 	models.InBackground(func() { parsed = a.Provider.Parse(in.Body) })
@@ -195,7 +213,6 @@ func (e *Engine) readPost(ctx context.Context, in *models.Inbox, work *eventWork
 		}
 		rest = rest[n:]
 	}
-	return nil
 }
 
 // admitEvents keeps the events that belong to an attempt of ours through the
@@ -366,7 +383,7 @@ func (e *Engine) markPosts(ctx context.Context, work *eventWork) error {
 func (e *Engine) finishPosts(posts []models.ID) {
 	e.background.Go(func() {
 		for {
-			err := e.store.InboxDone(e.hard, posts...)
+			err := e.store.InboxDone(models.WithBackground(e.hard), posts...)
 			if err == nil {
 				return
 			}

@@ -113,25 +113,42 @@ func (s *Store) Posts(ctx context.Context, from, to time.Time) iter.Seq2[models.
 const witnessDays = 3
 
 // Witness implements models.Store.
-func (s *Store) Witness(ctx context.Context, key, digest string, in models.ID) (string, error) {
-	day := dayOf(in.Time())
-	var first string
-	err := s.later(ctx, len(key)+len(digest)+50, func(c *conn) error {
-		_, err := c.exec(`INSERT INTO witness (day, key, post, digest) VALUES (?, ?, ?, ?)
-			ON CONFLICT DO UPDATE SET post = excluded.post, digest = excluded.digest WHERE excluded.post < post`, day, key, in, digest)
-		if err != nil {
-			return err
+func (s *Store) Witness(ctx context.Context, ws ...models.Witness) ([]string, error) {
+	if len(ws) == 0 {
+		return nil, nil
+	}
+	size := 0
+	for i := range ws {
+		size += len(ws[i].Key) + len(ws[i].Digest) + 50
+	}
+	firsts := make([]string, len(ws))
+	err := s.later(ctx, size, func(c *conn) error {
+		for i := range ws {
+			w := &ws[i]
+			_, err := c.exec(`INSERT INTO witness (day, key, post, digest) VALUES (?, ?, ?, ?)
+				ON CONFLICT DO UPDATE SET post = excluded.post, digest = excluded.digest WHERE excluded.post < post`,
+				dayOf(w.Post.Time()), w.Key, w.Post, w.Digest)
+			if err != nil {
+				return err
+			}
 		}
-		return c.query(`SELECT digest FROM witness WHERE day IN (?, ?, ?, ?, ?, ?, ?) AND key = ? ORDER BY day LIMIT 1`,
-			func(row []driver.Value) error {
-				first = row[0].(string)
-				return nil
-			}, day-witnessDays, day-2, day-1, day, day+1, day+2, day+witnessDays, key)
+		for i := range ws {
+			day := dayOf(ws[i].Post.Time())
+			err := c.query(`SELECT digest FROM witness WHERE day IN (?, ?, ?, ?, ?, ?, ?) AND key = ? ORDER BY day LIMIT 1`,
+				func(row []driver.Value) error {
+					firsts[i] = row[0].(string)
+					return nil
+				}, day-witnessDays, day-2, day-1, day, day+1, day+2, day+witnessDays, ws[i].Key)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
-		return "", fmt.Errorf("witness of post %s: %w", in, err)
+		return nil, fmt.Errorf("%d witnesses, the first of post %s: %w", len(ws), ws[0].Post, err)
 	}
-	return first, nil
+	return firsts, nil
 }
 
 func dayOf(t time.Time) int64 { return t.Unix() / int64(24*time.Hour/time.Second) }

@@ -94,7 +94,7 @@ func TestStoreSweep(t *testing.T) {
 			require.NoError(t, s.PutInbox(ctx, in))
 			posts[i] = append(posts[i], in.ID)
 		}
-		_, err := s.Witness(ctx, fmt.Sprint("key ", i), "first", posts[i][0])
+		_, err := s.Witness(ctx, models.Witness{Key: fmt.Sprint("key ", i), Digest: "first", Post: posts[i][0]})
 		require.NoError(t, err)
 	}
 	count := func(table string) (n int64) {
@@ -123,9 +123,9 @@ func TestStoreSweep(t *testing.T) {
 	in, err := s.Inbox(ctx, append(posts[0], posts[1]...)...)
 	require.NoError(t, err)
 	require.Len(t, in, 10)
-	first, err := s.Witness(ctx, "key 1", "second", models.NewInboxID(now))
+	first, err := s.Witness(ctx, models.Witness{Key: "key 1", Digest: "second", Post: models.NewInboxID(now)})
 	require.NoError(t, err)
-	require.Equal(t, "first", first)
+	require.Equal(t, []string{"first"}, first)
 	require.NoError(t, s.Sweep(ctx, now, RetentionOptions{Inbox: time.Minute}))
 	require.Zero(t, count("inbox"))
 	require.Zero(t, count("inbox_open"))

@@ -1,6 +1,9 @@
 package models
 
-import "runtime"
+import (
+	"context"
+	"runtime"
+)
 
 // Background is how many processors work that can wait may keep busy: all but one.
 var Background = max(1, runtime.GOMAXPROCS(0)-1)
@@ -15,3 +18,15 @@ func InBackground(f func()) {
 	defer func() { <-background }()
 	f()
 }
+
+type backgroundKey struct{}
+
+// WithBackground marks all that is done under the context as work that can
+// wait. A store has few of its statements under way at once, so that those that
+// somebody waits for do not stand in line behind many.
+func WithBackground(ctx context.Context) context.Context {
+	return context.WithValue(ctx, backgroundKey{}, true)
+}
+
+// IsBackground reports whether what is done under the context can wait.
+func IsBackground(ctx context.Context) bool { return ctx.Value(backgroundKey{}) != nil }

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -33,4 +34,12 @@ func TestInBackground(t *testing.T) {
 	all.Wait()
 	require.LessOrEqual(t, seen.Load(), int64(Background))
 	require.Empty(t, background)
+}
+
+func TestWithBackground(t *testing.T) {
+	t.Parallel()
+	require.False(t, IsBackground(t.Context()))
+	ctx, cancel := context.WithCancel(WithBackground(t.Context()))
+	defer cancel()
+	require.True(t, IsBackground(context.WithoutCancel(ctx)), "what is done on its behalf can wait, too")
 }

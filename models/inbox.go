@@ -12,3 +12,9 @@ type Inbox struct {
 
 // Received is the time of arrival.
 func (i *Inbox) Received() time.Time { return i.ID.Time() }
+
+// Witness says that something came under a key, by its digest, and in which post.
+type Witness struct {
+	Key, Digest string
+	Post        ID
+}

@@ -237,8 +237,8 @@ type InboxStore interface {
 	// Posts yields the IDs of all posts that arrived in [from, to), worked off or
 	// not, with their account. The order is not set.
 	Posts(ctx context.Context, from, to time.Time) iter.Seq2[Inbox, error]
-	// Witness records that digest came under key, in the post seen at ID in,
-	// and returns the digest of the oldest post (by ID) that is recorded
-	// under key. Records last at least 48 hours.
-	Witness(ctx context.Context, key, digest string, in ID) (first string, err error)
+	// Witness records what came under which key, and returns for each the
+	// digest of the oldest post (by ID) that is recorded under its key. Records
+	// last at least 48 hours.
+	Witness(ctx context.Context, ws ...Witness) (firsts []string, err error)
 }

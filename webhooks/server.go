@@ -182,7 +182,7 @@ func (s *Server) post(c *gin.Context) {
 	}
 	in := models.Inbox{ID: models.NewInboxID(now), Account: account, Body: body, Replay: replay}
 	// The provider going away does not undo what it said.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), storeTime)
+	ctx, cancel := context.WithTimeout(models.WithBackground(context.WithoutCancel(c.Request.Context())), storeTime)
 	defer cancel()
 	if err := s.inbox.PutInbox(ctx, in); err != nil {
 		s.log.Error("post not stored; the provider will repeat it", "provider", account, "err", err)

@@ -21,6 +21,7 @@ func inboxCases() []testCase {
 		{"Inbox/AllPosts", testInboxPosts},
 		{"Witness/OldestWins", testWitness},
 		{"Witness/Concurrent", testWitnessConcurrent},
+		{"Witness/Many", testWitnessMany},
 	}
 }
 
@@ -196,13 +197,37 @@ func testWitness(t *testing.T, s models.Store) {
 		{"a", in[0], "a"},
 		{"d", in[3], "a"},
 	} {
-		first, err := s.Witness(ctx, key, c.digest, c.in)
+		first, err := s.Witness(ctx, models.Witness{Key: key, Digest: c.digest, Post: c.in})
 		require.NoError(t, err)
-		require.Equal(t, c.want, first, "after %q", c.digest)
+		require.Equal(t, []string{c.want}, first, "after %q", c.digest)
 	}
-	first, err := s.Witness(ctx, key+"x", "z", in[3])
+	first, err := s.Witness(ctx, models.Witness{Key: key + "x", Digest: "z", Post: in[3]})
 	require.NoError(t, err)
-	require.Equal(t, "z", first, "another key")
+	require.Equal(t, []string{"z"}, first, "another key")
+	none, err := s.Witness(ctx)
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
+
+// testWitnessMany: what comes together is told as what comes one by one.
+func testWitnessMany(t *testing.T, s models.Store) {
+	prefix := models.NewUserID()
+	var ws []models.Witness
+	var want []string
+	for i := range 50 {
+		w := models.Witness{Key: fmt.Sprint(prefix, i), Digest: fmt.Sprint("digest ", i), Post: models.NewInboxID(now().Add(time.Duration(i) * time.Second))}
+		ws, want = append(ws, w), append(want, w.Digest)
+		if i%5 == 0 { // once more, later
+			later := w
+			later.Digest, later.Post = "other", models.NewInboxID(now().Add(time.Hour))
+			ws, want = append(ws, later), append(want, w.Digest)
+		}
+	}
+	for range 2 {
+		firsts, err := s.Witness(t.Context(), ws...)
+		require.NoError(t, err)
+		require.Equal(t, want, firsts)
+	}
 }
 
 func testWitnessConcurrent(t *testing.T, s models.Store) {
@@ -211,17 +236,20 @@ func testWitnessConcurrent(t *testing.T, s models.Store) {
 	for i := range in {
 		in[i] = models.NewInboxID(now().Add(time.Duration(i) * time.Millisecond))
 	}
+	of := func(i int) models.Witness {
+		return models.Witness{Key: key, Digest: fmt.Sprintf("digest-%02d", i), Post: in[i]}
+	}
 	witness := func(i int) error {
-		first, err := s.Witness(t.Context(), key, fmt.Sprintf("digest-%02d", i), in[i])
-		if err == nil && first > fmt.Sprintf("digest-%02d", i) {
+		first, err := s.Witness(t.Context(), of(i))
+		if err == nil && first[0] > of(i).Digest {
 			err = fmt.Errorf("post %d was told that %s came first", i, first)
 		}
 		return err
 	}
 	allNil(t, together(len(in), witness))
 	for i := range in {
-		first, err := s.Witness(t.Context(), key, fmt.Sprintf("digest-%02d", i), in[i])
+		first, err := s.Witness(t.Context(), of(i))
 		require.NoError(t, err)
-		require.Equal(t, "digest-00", first)
+		require.Equal(t, []string{"digest-00"}, first)
 	}
 }

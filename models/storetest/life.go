@@ -164,7 +164,7 @@ func calls() []call {
 			return cursor(s.Pending(ctx, 0, now().Add(-time.Minute), now()))
 		}},
 		{"Witness", func(ctx context.Context, s models.Store) error {
-			_, err := s.Witness(ctx, p.Replay, "d", p.ID)
+			_, err := s.Witness(ctx, models.Witness{Key: p.Replay, Digest: "d", Post: p.ID})
 			return err
 		}},
 		{"PutReport", func(ctx context.Context, s models.Store) error {
