@@ -24,26 +24,7 @@ type runner struct {
 	session *gocql.Session
 	timeout time.Duration   // how long a call tries
 	closing <-chan struct{} // ends tries that have no other end
-	patient chan struct{}   // holds one for each statement under way that can wait; nil: no such bound
-}
-
-// patientAtOnce is how many statements of work that can wait (models.WithBackground)
-// a process has under way at once. A node works off what comes in its order: what
-// somebody waits for is behind as many at most.
-const patientAtOnce = 8
-
-// turn waits until a statement may be sent, and returns what is to be called
-// after its answer.
-func (r *runner) turn(ctx context.Context) (func(), error) {
-	if r.patient == nil || !models.IsBackground(ctx) {
-		return func() {}, nil
-	}
-	select {
-	case r.patient <- struct{}{}:
-		return func() { <-r.patient }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	turns   *turns          // nil: everything is sent at once
 }
 
 // effort is how an operation is tried.
@@ -74,12 +55,12 @@ func (r *runner) try(ctx context.Context, e effort, f func() error) error {
 		return fmt.Errorf("%w: %w", models.ErrUnavailable, err)
 	}
 	for {
-		over, err := r.turn(ctx)
+		end, err := r.turns.begin(ctx)
 		if err != nil {
 			return failed(err)
 		}
 		err = f()
-		over()
+		end()
 		switch classify(err) {
 		case done:
 			return err

@@ -77,7 +77,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 func newStore(c *Config, session *gocql.Session) *Store {
 	ending := make(chan struct{})
 	return &Store{
-		runner: runner{session: session, timeout: c.Timeout, closing: ending, patient: make(chan struct{}, patientAtOnce)},
+		runner: runner{session: session, timeout: c.Timeout, closing: ending, turns: &turns{}},
 		log:    c.Logger, ending: ending,
 		exists: newRecent[models.ID](50_000), listed: newRecent[ownerBucket](10_000), printed: newRecent[ownerBucket](10_000),
 	}

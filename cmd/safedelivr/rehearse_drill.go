@@ -130,9 +130,13 @@ func (d *drill) until(ctx context.Context, what string, f func() bool) error {
 }
 
 // bound is a bound for a drill with few recipients, or what it comes to with more
-// of them: new mail stands in line behind them.
+// of them: new mail stands in line behind them, and its events behind theirs.
 func (d *drill) bound(t time.Duration) time.Duration {
-	return t * time.Duration(max(d.recipients, drillFew)) / drillFew
+	posted := 0
+	for _, b := range d.all() {
+		posted += b.n
+	}
+	return t * time.Duration(max(d.recipients, posted, drillFew)) / drillFew
 }
 
 func (d *drill) broken() {
