@@ -25,7 +25,7 @@ func TestReroutedToTheOtherAccount(t *testing.T) {
 		require.Equal(t, models.Success, v.Status(i).State)
 		require.Equal(t, 1, mg.copiesOf(b.ID.Log(i)))
 	}
-	require.Equal(t, 1, mg.count(), "in one call")
+	require.Equal(t, 1, mg.count(), "in one call: %+v", v.Entries)
 	require.Contains(t, v.Entries[1].Because, "sg")
 	require.Equal(t, 1, v.Entries[1].Retry)
 }

@@ -186,7 +186,7 @@ func providerFaults() []simulator.Fault {
 
 // faultMails is how many mails are posted at a time until they have met a fault:
 // more would only wait behind it.
-const faultMails = 60
+const faultMails = 40
 
 // everyFault has each fault meet some requests of an account, one after the
 // other.
