@@ -48,9 +48,10 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 			}
 			ahead := time.Duration(min(max(due-now.UnixMilli(), 0), longestTTL.Milliseconds())) * time.Millisecond
 			parts[i] = partition{e.ID.Shard(shards), due / timeBucket}
-			rows[i] = row{[]any{parts[i].shard, parts[i].bucket, due, string(e.Kind), e.ID[:], encodeEntry(e), seconds(ahead + agendaKeep)}, 100}
+			rows[i] = row{`INSERT INTO agenda (shard, bucket, due, kind, id, value) VALUES (?, ?, ?, ?, ?, ?) USING TTL ?`,
+				[]any{parts[i].shard, parts[i].bucket, due, string(e.Kind), e.ID[:], encodeEntry(e), seconds(ahead + agendaKeep)}, 100}
 		}
-		return put(ctx, s, `INSERT INTO agenda (shard, bucket, due, kind, id, value) VALUES (?, ?, ?, ?, ?, ?) USING TTL ?`, parts, rows)
+		return put(ctx, s, parts, rows)
 	}, "schedule %d entries", len(es))
 }
 

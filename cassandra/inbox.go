@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -27,20 +26,17 @@ func arrival(id models.ID) (shard int, bucket int64) {
 	return id.Shard(shards), id.Time().UnixMilli() / timeBucket
 }
 
-const (
-	putBody    = `INSERT INTO inbox (post_id, account, replay, body) VALUES (?, ?, ?, ?) USING TTL ?`
-	putArrival = `INSERT INTO inbox_arrivals (shard, bucket, post_id, account) VALUES (?, ?, ?, ?) USING TTL ?`
-)
-
 // PutInbox implements models.Store. Bodies are kept apart from the list of
 // arrivals, which is read again and again.
 func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
 	return s.call(ctx, func() error {
 		shard, bucket := arrival(in.ID)
 		packed := models.Pack(in.Body)
-		return s.few(ctx, []statement{
-			{putBody, []any{in.ID[:], in.Account, in.Replay, packed, seconds(inboxKeep)}, len(packed) + len(in.Replay)},
-			{putArrival, []any{shard, bucket, in.ID[:], in.Account, seconds(inboxKeep)}, 0},
+		return s.few(ctx, []row{
+			{`INSERT INTO inbox (post_id, account, replay, body) VALUES (?, ?, ?, ?) USING TTL ?`,
+				[]any{in.ID[:], in.Account, in.Replay, packed, seconds(inboxKeep)}, len(packed) + len(in.Replay)},
+			{`INSERT INTO inbox_arrivals (shard, bucket, post_id, account) VALUES (?, ?, ?, ?) USING TTL ?`,
+				[]any{shard, bucket, in.ID[:], in.Account, seconds(inboxKeep)}, 0},
 		})
 	}, "put post %s", in.ID)
 }
@@ -48,36 +44,31 @@ func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
 // Inbox implements models.Store.
 func (s *Store) Inbox(ctx context.Context, ids ...models.ID) (out []models.Inbox, err error) {
 	err = s.call(ctx, func() error {
+		keys := make([][]byte, len(ids))
+		for i := range ids {
+			keys[i] = ids[i][:]
+		}
+		posts, err := queryKeys(ctx, s, func(scan scanner) (in models.Inbox, err error) {
+			var id, raw []byte
+			if err := scan(&id, &in.Account, &in.Replay, &raw); err != nil {
+				return in, err
+			}
+			if in.ID, err = idOf(id); err != nil {
+				return in, err
+			}
+			in.Body, err = models.Unpack(raw)
+			return in, damaged(err)
+		}, `SELECT post_id, account, replay, body FROM inbox WHERE post_id IN ?`, keys)
 		found := map[models.ID]models.Inbox{}
-		for part := range slices.Chunk(ids, keysAtOnce) {
-			keys := make([][]byte, len(part))
-			for i := range part {
-				keys[i] = part[i][:]
-			}
-			some, err := query(ctx, &s.runner, func(scan scanner) (in models.Inbox, err error) {
-				var id, raw []byte
-				if err := scan(&id, &in.Account, &in.Replay, &raw); err != nil {
-					return in, err
-				}
-				if in.ID, err = idOf(id); err != nil {
-					return in, err
-				}
-				in.Body, err = models.Unpack(raw)
-				return in, damaged(err)
-			}, `SELECT post_id, account, replay, body FROM inbox WHERE post_id IN ?`, keys)
-			if err != nil {
-				return err
-			}
-			for i := range some {
-				found[some[i].ID] = some[i]
-			}
+		for _, in := range posts {
+			found[in.ID] = in
 		}
 		for _, id := range ids {
 			if in, ok := found[id]; ok {
 				out = append(out, in)
 			}
 		}
-		return nil
+		return err
 	}, "read %d posts", len(ids))
 	if err != nil {
 		return nil, err
@@ -98,9 +89,10 @@ func (s *Store) InboxDone(ctx context.Context, ids ...models.ID) error {
 		rows, parts := make([]row, len(ids)), make([]partition, len(ids))
 		for i, id := range ids {
 			parts[i].shard, parts[i].bucket = arrival(id)
-			rows[i] = row{[]any{parts[i].shard, parts[i].bucket, id[:], true, seconds(inboxKeep)}, 50}
+			rows[i] = row{`INSERT INTO inbox_arrivals (shard, bucket, post_id, done) VALUES (?, ?, ?, ?) USING TTL ?`,
+				[]any{parts[i].shard, parts[i].bucket, id[:], true, seconds(inboxKeep)}, 50}
 		}
-		return put(ctx, s, `INSERT INTO inbox_arrivals (shard, bucket, post_id, done) VALUES (?, ?, ?, ?) USING TTL ?`, parts, rows)
+		return put(ctx, s, parts, rows)
 	}, "mark %d posts", len(ids))
 }
 
@@ -163,7 +155,7 @@ func (s *Store) Witness(ctx context.Context, ws ...models.Witness) (firsts []str
 		return nil, nil
 	}
 	err = s.call(ctx, func() error {
-		puts, keys, digests := make([]statement, len(ws)), make([]string, len(ws)), map[string]string{}
+		puts, keys := make([]row, len(ws)), make([]string, len(ws))
 		for i := range ws {
 			w := &ws[i]
 			ms := w.Post.Time().UnixMilli()
@@ -172,31 +164,27 @@ func (s *Store) Witness(ctx context.Context, ws ...models.Witness) (firsts []str
 				value = append(value, ^b)
 			}
 			value = append(value, w.Digest...)
-			puts[i] = statement{`INSERT INTO witnesses (key, span, value) VALUES (?, ?, ?) USING TTL ? AND TIMESTAMP ?`,
+			puts[i] = row{`INSERT INTO witnesses (key, span, value) VALUES (?, ?, ?) USING TTL ? AND TIMESTAMP ?`,
 				[]any{w.Key, ms / witnessSpan, value, seconds(witnessKeep), latest + 1 - ms}, len(w.Key) + len(value)}
 			keys[i] = w.Key
 		}
 		if err := s.few(ctx, puts); err != nil {
 			return err
 		}
-		for part := range slices.Chunk(keys, keysAtOnce) {
-			pairs, err := query(ctx, &s.runner, func(scan scanner) (p [2]string, err error) {
-				var raw []byte
-				if err := scan(&p[0], &raw); err != nil {
-					return p, err
-				}
-				if len(raw) < len(models.ID{}) {
-					return p, damaged(fmt.Errorf("a witness of %d bytes", len(raw)))
-				}
-				p[1] = string(raw[len(models.ID{}):])
-				return p, nil
-			}, `SELECT key, value FROM witnesses WHERE key IN ? PER PARTITION LIMIT 1`, part)
-			if err != nil {
-				return err
+		pairs, err := queryKeys(ctx, s, func(scan scanner) (p [2]string, err error) {
+			var raw []byte
+			if err := scan(&p[0], &raw); err != nil {
+				return p, err
 			}
-			for _, p := range pairs {
-				digests[p[0]] = p[1]
+			if len(raw) < len(models.ID{}) {
+				return p, damaged(fmt.Errorf("a witness of %d bytes", len(raw)))
 			}
+			p[1] = string(raw[len(models.ID{}):])
+			return p, nil
+		}, `SELECT key, value FROM witnesses WHERE key IN ? PER PARTITION LIMIT 1`, keys)
+		digests := map[string]string{}
+		for _, p := range pairs {
+			digests[p[0]] = p[1]
 		}
 		for i := range ws {
 			first, ok := digests[ws[i].Key]
@@ -205,7 +193,7 @@ func (s *Store) Witness(ctx context.Context, ws ...models.Witness) (firsts []str
 			}
 			firsts = append(firsts, first)
 		}
-		return nil
+		return err
 	}, "%d witnesses, the first of post %s", len(ws), ws[0].Post)
 	if err != nil {
 		return nil, err

@@ -52,88 +52,67 @@ func (s *Store) Append(ctx context.Context, chunk models.ID, e models.Entry) err
 	}, "append entry %d to %s", e.Number, chunk)
 }
 
-// Limits of one batch of rows of a partition.
+// How much is written by one request: of one partition, where all of it is one
+// mutation, and of several, where the server warns of more than 10 partitions or
+// 5 KiB and refuses 50.
 const (
 	groupRows  = 100
 	groupBytes = 1 << 20
+	fewRows    = 10
+	fewBytes   = 4 << 10
 )
 
-// row is one statement of a group, and how large its values are.
+// row is the plain write of a row, and how large its values are.
 type row struct {
-	args []any
-	size int
-}
-
-// put writes rows, those of one partition together: such a batch is one
-// mutation. All groups are written at once, some at a time.
-func put[P comparable](ctx context.Context, s *Store, cql string, partitions []P, rows []row) error {
-	var groups [][]row
-	open := map[P]int{}
-	sizes := []int{}
-	for i, r := range rows {
-		g, ok := open[partitions[i]]
-		if !ok || len(groups[g]) == groupRows || sizes[g]+r.size > groupBytes {
-			g = len(groups)
-			groups, sizes = append(groups, nil), append(sizes, 0)
-			open[partitions[i]] = g
-		}
-		groups[g] = append(groups[g], r)
-		sizes[g] += r.size
-	}
-	return each(ctx, len(groups), func(ctx context.Context, i int) error {
-		g := groups[i]
-		if len(g) == 1 {
-			return s.exec(ctx, plain, cql, g[0].args...)
-		}
-		return s.together(ctx, len(g), func(i int) (string, []any) { return cql, g[i].args })
-	})
-}
-
-// together runs n plain writes as one request. Each takes effect or not for itself.
-func (s *Store) together(ctx context.Context, n int, of func(i int) (string, []any)) error {
-	return s.try(ctx, plain, func() error {
-		b := s.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
-		for i := range n {
-			cql, args := of(i)
-			b.Query(cql, args...)
-		}
-		return s.session.ExecuteBatch(b)
-	})
-}
-
-// Small statements about several partitions are sent together, because a
-// request costs a node more than what such a statement does.
-const (
-	keysAtOnce = 16      // that one statement reads
-	fewWrites  = 10      // in one request; the server warns of more
-	fewBytes   = 4 << 10 // in one request; the server warns of 5 KiB, and refuses 50
-)
-
-// statement is a plain write, and how large its values are.
-type statement struct {
 	cql  string
 	args []any
 	size int
 }
 
-// few writes statements about different partitions, small ones together.
-func (s *Store) few(ctx context.Context, all []statement) error {
-	var groups [][]statement
-	size := 0
-	for _, st := range all {
-		if n := len(groups); n == 0 || len(groups[n-1]) == fewWrites || size+st.size > fewBytes {
-			groups, size = append(groups, nil), 0
+// put writes rows, those of one partition together.
+func put[P comparable](ctx context.Context, s *Store, partitions []P, rows []row) error {
+	return s.send(ctx, grouped(partitions, rows, groupRows, groupBytes))
+}
+
+// few writes small rows of any partitions together, because a request costs a
+// node more than what it does for such a row.
+func (s *Store) few(ctx context.Context, rows []row) error {
+	return s.send(ctx, grouped(make([]struct{}, len(rows)), rows, fewRows, fewBytes))
+}
+
+// grouped puts rows of the same key together, up to a limit.
+func grouped[K comparable](keys []K, rows []row, most, bytes int) [][]row {
+	var groups [][]row
+	open := map[K]int{}
+	sizes := []int{}
+	for i, r := range rows {
+		g, ok := open[keys[i]]
+		if !ok || len(groups[g]) == most || sizes[g]+r.size > bytes {
+			g = len(groups)
+			groups, sizes = append(groups, nil), append(sizes, 0)
+			open[keys[i]] = g
 		}
-		last := &groups[len(groups)-1]
-		*last = append(*last, st)
-		size += st.size
+		groups[g] = append(groups[g], r)
+		sizes[g] += r.size
 	}
+	return groups
+}
+
+// send writes each group with one request, some at a time. Each row of it takes
+// effect or not for itself, unless all are of one partition.
+func (s *Store) send(ctx context.Context, groups [][]row) error {
 	return each(ctx, len(groups), func(ctx context.Context, i int) error {
 		g := groups[i]
 		if len(g) == 1 {
 			return s.exec(ctx, plain, g[0].cql, g[0].args...)
 		}
-		return s.together(ctx, len(g), func(i int) (string, []any) { return g[i].cql, g[i].args })
+		return s.try(ctx, plain, func() error {
+			b := s.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
+			for _, r := range g {
+				b.Query(r.cql, r.args...)
+			}
+			return s.session.ExecuteBatch(b)
+		})
 	})
 }
 
@@ -150,9 +129,10 @@ func (s *Store) PutFacts(ctx context.Context, facts ...models.ChunkFact) error {
 		for i := range facts {
 			raw := facts[i].Fact.Encode()
 			chunks[i] = facts[i].Chunk
-			rows[i] = row{[]any{chunks[i][:], facts[i].Fact.Key, raw, s.fall()}, len(raw)}
+			rows[i] = row{`INSERT INTO facts (chunk_id, key, value) VALUES (?, ?, ?) USING TIMESTAMP ?`,
+				[]any{chunks[i][:], facts[i].Fact.Key, raw, s.fall()}, len(raw)}
 		}
-		return put(ctx, s, `INSERT INTO facts (chunk_id, key, value) VALUES (?, ?, ?) USING TIMESTAMP ?`, chunks, rows)
+		return put(ctx, s, chunks, rows)
 	}, "put %d facts of %s", len(facts), facts[0].Chunk)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/gocql/gocql"
@@ -179,6 +180,20 @@ func page[T any](ctx context.Context, r *runner, state []byte, row func(scan sca
 		return scan(it, row, &out)
 	})
 	return out, next, err
+}
+
+// keysAtOnce is how many partitions one statement reads.
+const keysAtOnce = 16
+
+// queryKeys reads the rows of many keys, in no order. cql takes a list of keys.
+func queryKeys[K, T any](ctx context.Context, s *Store, row func(scan scanner) (T, error), cql string, keys []K) ([]T, error) {
+	parts := slices.Collect(slices.Chunk(keys, keysAtOnce))
+	found := make([][]T, len(parts))
+	err := each(ctx, len(parts), func(ctx context.Context, i int) (err error) {
+		found[i], err = query(ctx, &s.runner, row, cql, parts[i])
+		return err
+	})
+	return slices.Concat(found...), err
 }
 
 // column reads the only column of a row.

@@ -44,9 +44,10 @@ func (s *Store) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) err
 			c := &ss[i]
 			raw := encodeSum(&c.Summary)
 			parts[i] = partition{c.User, c.Chunk.Time().Unix()}
-			rows[i] = row{[]any{c.User, parts[i].second, c.Chunk[:], raw, rankOf(&c.Summary)}, len(raw)}
+			rows[i] = row{`INSERT INTO summaries (owner, second, chunk_id, value) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`,
+				[]any{c.User, parts[i].second, c.Chunk[:], raw, rankOf(&c.Summary)}, len(raw)}
 		}
-		return put(ctx, s, `INSERT INTO summaries (owner, second, chunk_id, value) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`, parts, rows)
+		return put(ctx, s, parts, rows)
 	}, "put %d summaries of %s", len(ss), ss[0].Chunk)
 }
 

@@ -132,11 +132,15 @@ func (d *drill) until(ctx context.Context, what string, f func() bool) error {
 // bound is a bound for a drill with few recipients, or what it comes to with more
 // of them: new mail stands in line behind them, and its events behind theirs.
 func (d *drill) bound(t time.Duration) time.Duration {
-	posted := 0
+	return t * time.Duration(max(d.recipients, d.posted(), drillFew)) / drillFew
+}
+
+// posted is how many mails were accepted.
+func (d *drill) posted() (n int) {
 	for _, b := range d.all() {
-		posted += b.n
+		n += b.n
 	}
-	return t * time.Duration(max(d.recipients, posted, drillFew)) / drillFew
+	return n
 }
 
 func (d *drill) broken() {
@@ -164,10 +168,4 @@ func (d *drill) taken(account string) int64 { return d.sim.Stats(account).Accept
 func (d *drill) calling() bool { return d.sim.Stats("").InFlight > 0 }
 
 // quiet reports whether everything that was posted is with a provider.
-func (d *drill) quiet() bool {
-	n := 0
-	for _, b := range d.all() {
-		n += b.n
-	}
-	return d.taken("") >= int64(n)
-}
+func (d *drill) quiet() bool { return d.taken("") >= int64(d.posted()) }

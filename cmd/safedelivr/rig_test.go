@@ -368,7 +368,7 @@ func (r *rig) statsAgree(ids ...models.ID) {
 		Totals demoCounts `json:"totals"`
 	}
 	var want demoCounts
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		want = r.recount(ids)
 		for range 30 {
 			r.get("/v1/stats", &stats)
