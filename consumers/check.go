@@ -60,6 +60,7 @@ type check struct {
 
 // Check runs through everything and reports each difference.
 func (e *Engine) Check(ctx context.Context, o CheckOptions) (models.Recount, error) {
+	ctx = models.WithBackground(ctx)
 	if o.Found == nil {
 		o.Found = func(Difference) {}
 	}

@@ -149,7 +149,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	}
 	wg.Go(func() { e.agenda(ctx) })
 	wg.Go(func() { e.catchUp(ctx, empty) })
-	wg.Go(func() { e.lookups.run(ctx) })
+	wg.Go(func() { e.lookups.run(models.WithBackground(ctx)) })
 	wg.Go(func() { e.listen(ctx) })
 	wg.Go(func() { e.retain(models.WithBackground(ctx)) })
 	wg.Go(func() { e.watchSums(models.WithBackground(ctx)) })

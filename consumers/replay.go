@@ -20,6 +20,7 @@ const replayAtOnce = 16
 // program: what they read otherwise than before replaces what was read then. The
 // same parsers change nothing. progress is told now and then how far it is.
 func (e *Engine) Replay(ctx context.Context, from, to time.Time, progress func(Replayed)) (Replayed, error) {
+	ctx = models.WithBackground(ctx)
 	var out Replayed
 	before := e.counts.eventsTaken.Load()
 	reading := time.Now().UnixMilli()

@@ -116,7 +116,7 @@ func hourOf(t time.Time) int64 { return t.Unix() / 3600 }
 
 // PutPrint implements models.Store.
 func (s *Store) PutPrint(ctx context.Context, user string, p models.Print) error {
-	err := s.later(ctx, len(p.Marks)+100, func(c *conn) error {
+	err := s.write(ctx, len(p.Marks)+100, func(c *conn) error {
 		_, err := c.exec(`INSERT INTO prints (user, hour, chunk, marks) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 			user, hourOf(p.Chunk.Time()), p.Chunk, p.Marks)
 		return err

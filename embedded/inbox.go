@@ -14,7 +14,7 @@ import (
 // PutInbox implements models.Store.
 func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
 	body := models.Pack(in.Body)
-	err := s.later(ctx, len(body), func(c *conn) error {
+	err := s.write(ctx, len(body), func(c *conn) error {
 		n, err := c.exec(`INSERT INTO inbox (id, account, replay, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 			in.ID, in.Account, in.Replay, body)
 		if err != nil || n == 0 { // a repeat, perhaps of one that is worked off
@@ -60,7 +60,7 @@ func (s *Store) InboxDone(ctx context.Context, ids ...models.ID) error {
 		return nil
 	}
 	ids = slices.Clone(ids) // the caller may be gone when they are written
-	err := s.later(ctx, 50*len(ids), func(c *conn) error {
+	err := s.write(ctx, 50*len(ids), func(c *conn) error {
 		for _, id := range ids {
 			if _, err := c.exec(`DELETE FROM inbox_open WHERE shard = ? AND id = ?`, id.Shard(shards), id); err != nil {
 				return err
@@ -122,7 +122,7 @@ func (s *Store) Witness(ctx context.Context, ws ...models.Witness) ([]string, er
 		size += len(ws[i].Key) + len(ws[i].Digest) + 50
 	}
 	firsts := make([]string, len(ws))
-	err := s.later(ctx, size, func(c *conn) error {
+	err := s.write(ctx, size, func(c *conn) error {
 		for i := range ws {
 			w := &ws[i]
 			_, err := c.exec(`INSERT INTO witness (day, key, post, digest) VALUES (?, ?, ?, ?)

@@ -28,7 +28,7 @@ func (s *Store) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) err
 		size += len(raw)
 		rows[i] = [4]any{ss[i].User, ss[i].Chunk, ss[i].Summary.Rank(), raw}
 	}
-	err := s.later(ctx, size, func(c *conn) error {
+	err := s.write(ctx, size, func(c *conn) error {
 		for i := range rows {
 			_, err := c.exec(`INSERT INTO summaries (user, chunk, version, sum) VALUES (?, ?, ?, ?)
 				ON CONFLICT (user, chunk) DO UPDATE SET version = excluded.version, sum = excluded.sum
@@ -112,7 +112,7 @@ func (s *Store) count(ctx context.Context, span models.Span) (sum models.Summary
 func (s *Store) putNode(ctx context.Context, span models.Span, sum models.Summary) (models.Summary, error) {
 	raw, level, start := sum.Encode(), levelNumber(span.Level), span.Start.UnixMilli()
 	var newer []byte
-	err := s.later(ctx, len(raw), func(c *conn) error {
+	err := s.write(ctx, len(raw), func(c *conn) error {
 		newer = nil
 		n, err := c.exec(`INSERT INTO nodes (user, level, start, version, accepted, sum) VALUES (?, ?, ?, ?, ?, ?)
 			ON CONFLICT (user, level, start) DO UPDATE SET version = excluded.version, accepted = excluded.accepted, sum = excluded.sum

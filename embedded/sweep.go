@@ -65,7 +65,7 @@ func (s *Store) Sweep(ctx context.Context, now time.Time, keep RetentionOptions)
 func (s *Store) sweep(ctx context.Context, statement string, args ...any) error {
 	for {
 		var n int64
-		err := s.later(ctx, 100*sweepRows, func(c *conn) (err error) {
+		err := s.write(ctx, 100*sweepRows, func(c *conn) (err error) {
 			n, err = c.exec(statement, args...)
 			return err
 		})

@@ -25,14 +25,14 @@ type writer struct {
 
 	mu     sync.Mutex
 	queue  []*request
-	idle   []*request    // that may wait a little: see later
+	idle   []*request    // that can wait: see models.WithBackground
 	last   time.Time     // when some of idle were taken last
 	more   chan struct{} // holds one when something was queued
 	closed bool
 	ended  chan struct{}
 }
 
-// What may wait is written at most every idlePause, and so many at a time with
+// What can wait is written at most every idlePause, and so many at a time with
 // what is in a hurry: a flood of webhooks does not hold up mail.
 const (
 	idlePause  = time.Millisecond
@@ -52,7 +52,7 @@ type request struct {
 	err   error
 	done  chan struct{} // closed after err is set
 
-	patient bool // it may wait a little
+	patient bool // it can wait
 
 	// exclusive: whether it took decides something, so that a failed commit
 	// has to be told from one that never began.
@@ -238,12 +238,6 @@ func (s *Store) write(ctx context.Context, size int, do func(c *conn) error) err
 	return s.submit(ctx, &request{do: do, size: size})
 }
 
-// later is write for what may wait a little, so that more of it shares a commit
-// and what is in a hurry goes first.
-func (s *Store) later(ctx context.Context, size int, do func(c *conn) error) error {
-	return s.submit(ctx, &request{do: do, size: size, patient: true})
-}
-
 // decide is write for what decides something between callers.
 func (s *Store) decide(ctx context.Context, size int, do func(c *conn) error) error {
 	return s.submit(ctx, &request{do: do, size: size, exclusive: true})
@@ -254,7 +248,7 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 		return err
 	}
 	defer s.running.Done()
-	r.done = make(chan struct{})
+	r.done, r.patient = make(chan struct{}), models.IsBackground(ctx)
 	s.writer.push(r)
 	select {
 	case <-r.done:

@@ -224,7 +224,7 @@ func TestStoreHurryGoesFirst(t *testing.T) {
 	var all sync.WaitGroup
 	const flood = 500
 	for range flood {
-		all.Go(func() { require.NoError(t, s.later(context.Background(), 100, note("flood"))) })
+		all.Go(func() { require.NoError(t, s.write(models.WithBackground(context.Background()), 100, note("flood"))) })
 	}
 	waiting := func(n int, hurry int) {
 		require.Eventually(t, func() bool {

@@ -22,8 +22,8 @@ func InBackground(f func()) {
 type backgroundKey struct{}
 
 // WithBackground marks all that is done under the context as work that can
-// wait. A store has few of its statements under way at once, so that those that
-// somebody waits for do not stand in line behind many.
+// wait, so that in a store what somebody waits for does not stand in line behind
+// it.
 func WithBackground(ctx context.Context) context.Context {
 	return context.WithValue(ctx, backgroundKey{}, true)
 }

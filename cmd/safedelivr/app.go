@@ -280,7 +280,7 @@ func (a *app) sweep(ctx context.Context) {
 	for {
 		select {
 		case <-t.C:
-			if err := store.Sweep(ctx, time.Now(), embedded.RetentionOptions{Inbox: a.cfg.Times.InboxKeep}); err != nil && ctx.Err() == nil {
+			if err := store.Sweep(models.WithBackground(ctx), time.Now(), embedded.RetentionOptions{Inbox: a.cfg.Times.InboxKeep}); err != nil && ctx.Err() == nil {
 				a.log.Warn("old data not cleared away", "err", err)
 			}
 		case <-ctx.Done():
