@@ -3,7 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
-	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,15 +32,12 @@ type writer struct {
 	ended  chan struct{}
 }
 
-// What can wait is written at most every idlePause, and so many at a time with
-// what is in a hurry: a flood of webhooks does not hold up mail.
+// What can wait is written at most every idlePause, and no more than so many at
+// a time while something is in a hurry: a flood of webhooks does not hold up mail.
 const (
 	idlePause  = time.Millisecond
 	idleBeside = 16
 )
-
-// yieldAfter is after how many requests of a group others may compute first.
-const yieldAfter = 8
 
 // request is one write. do may run more than once, each time from a clean
 // state; it returns a *dbError for a failure, which undoes it, and any other
@@ -173,24 +170,48 @@ func (w *writer) loop() {
 				live = append(live, r)
 			}
 		}
-		w.run(live)
-		for _, r := range live {
+		settled := w.run(live)
+		for _, r := range live[:settled] {
 			close(r.done)
 		}
+		w.putBack(live[settled:])
 		clear(group)
 	}
 }
 
-// run writes a group. When the common transaction fails, each request gets one
-// of its own, so that one that cannot be written does not fail the others.
-func (w *writer) run(group []*request) {
-	if len(group) == 0 {
+// putBack queues again what was taken and not begun.
+func (w *writer) putBack(rest []*request) {
+	if len(rest) == 0 {
 		return
 	}
-	err := w.transact(group)
+	for _, r := range rest {
+		r.state.Store(waiting)
+	}
+	w.mu.Lock()
+	w.idle = slices.Insert(w.idle, 0, rest...)
+	w.last = time.Time{} // its pause is over
+	w.mu.Unlock()
+}
+
+// hurried reports whether something waits that is in a hurry.
+func (w *writer) hurried() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.queue) > 0
+}
+
+// run writes a group, or the first of it, and returns how many. When the common
+// transaction fails, each request gets one of its own, so that one that cannot
+// be written does not fail the others.
+func (w *writer) run(group []*request) int {
+	if len(group) == 0 {
+		return 0
+	}
+	n, err := w.transact(group)
 	if err != nil && len(group) > 1 {
+		n = len(group)
 		for _, r := range group {
-			if err = w.transact([]*request{r}); err != nil {
+			if _, err = w.transact([]*request{r}); err != nil {
 				r.err = err
 			}
 		}
@@ -198,35 +219,41 @@ func (w *writer) run(group []*request) {
 		group[0].err = err
 	}
 	w.trouble.Store(err != nil)
+	return n
 }
 
-// transact runs a group in one transaction. An error says that none of it was
-// written; where not even that is known, requests that decide something get
+// transact runs a group in one transaction and returns how many took part: what
+// can wait makes room for what comes in a hurry. An error says that none of it
+// was written; where not even that is known, requests that decide something get
 // ErrOutcomeUnknown.
-func (w *writer) transact(group []*request) error {
+func (w *writer) transact(group []*request) (int, error) {
 	if _, err := w.conn.exec("BEGIN IMMEDIATE"); err != nil {
-		return err
+		return len(group), err
 	}
+	patient := 0
 	for i, r := range group {
-		if i%yieldAfter == yieldAfter-1 {
-			runtime.Gosched()
+		if r.patient {
+			if patient++; patient > idleBeside && w.hurried() {
+				group = group[:i]
+				break
+			}
 		}
 		r.err = r.do(w.conn)
 		var failed *dbError
 		if errors.As(r.err, &failed) {
 			w.rollback()
-			return failed
+			return len(group), failed
 		}
 	}
 	_, err := w.conn.exec("COMMIT")
 	if err == nil {
-		return nil
+		return len(group), nil
 	}
 	w.rollback()
 	if group[0].exclusive && len(group) == 1 && !isFull(err) {
-		return errors.Join(models.ErrOutcomeUnknown, err)
+		return len(group), errors.Join(models.ErrOutcomeUnknown, err)
 	}
-	return err
+	return len(group), err
 }
 
 // rollback ends the transaction, if the failure has not done that already.

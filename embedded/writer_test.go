@@ -3,12 +3,15 @@ package embedded
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/storetest"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -205,39 +208,56 @@ func TestStoreLateSum(t *testing.T) {
 	}
 }
 
-// What is in a hurry does not wait behind a flood of what may wait, and that is
-// written, too.
+// What is in a hurry does not wait behind a flood of what may wait, whether that
+// is queued or being written, and that is written, too.
 func TestStoreHurryGoesFirst(t *testing.T) {
-	s := newStore(t)
-	release := hold(t, s)
-	defer release()
-	var mu sync.Mutex
-	var order []string
-	note := func(what string) func(*conn) error {
-		return func(*conn) error {
-			mu.Lock()
-			defer mu.Unlock()
-			order = append(order, what)
-			return nil
-		}
+	for _, begun := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Begun=%t", begun), func(t *testing.T) {
+			s := newStore(t)
+			release := hold(t, s)
+			defer release()
+			var all sync.WaitGroup
+			queued := func(patient, hurried int) {
+				require.Eventually(t, func() bool {
+					s.writer.mu.Lock()
+					defer s.writer.mu.Unlock()
+					return len(s.writer.idle) == patient && len(s.writer.queue) == hurried
+				}, 10*time.Second, time.Millisecond)
+			}
+			var order []string // of the writer alone until all is written
+			hurry := func(patient int) {
+				all.Go(func() {
+					assert.NoError(t, s.write(context.Background(), 100, func(*conn) error {
+						order = append(order, "hurry")
+						return nil
+					}))
+				})
+				queued(patient, 1)
+			}
+			const flood = 500
+			for range flood {
+				all.Go(func() {
+					assert.NoError(t, s.write(models.WithBackground(context.Background()), 100, func(*conn) error {
+						if begun && len(order) == 0 {
+							hurry(0)
+						}
+						order = append(order, "flood")
+						return nil
+					}))
+				})
+			}
+			queued(flood, 0)
+			if !begun {
+				hurry(flood)
+			}
+			release()
+			all.Wait()
+			require.Len(t, order, flood+1)
+			if begun {
+				require.Equal(t, idleBeside, slices.Index(order, "hurry"))
+			} else {
+				require.Equal(t, "hurry", order[0])
+			}
+		})
 	}
-	var all sync.WaitGroup
-	const flood = 500
-	for range flood {
-		all.Go(func() { require.NoError(t, s.write(models.WithBackground(context.Background()), 100, note("flood"))) })
-	}
-	waiting := func(n int, hurry int) {
-		require.Eventually(t, func() bool {
-			s.writer.mu.Lock()
-			defer s.writer.mu.Unlock()
-			return len(s.writer.idle) == n && len(s.writer.queue) == hurry
-		}, 10*time.Second, time.Millisecond)
-	}
-	waiting(flood, 0)
-	all.Go(func() { require.NoError(t, s.write(context.Background(), 100, note("hurry"))) })
-	waiting(flood, 1)
-	release()
-	all.Wait()
-	require.Equal(t, "hurry", order[0])
-	require.Len(t, order, flood+1)
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -22,6 +24,10 @@ func (s *Str) UnmarshalJSON(b []byte) error {
 	switch {
 	case len(b) == 0 || b[0] == '{' || b[0] == '[' || b[0] == 'n':
 	case b[0] == '"':
+		if !bytes.ContainsRune(b, '\\') && utf8.Valid(b) { // as nearly all are
+			*s = Str(b[1 : len(b)-1])
+			return nil
+		}
 		var text string
 		if json.Unmarshal(b, &text) == nil {
 			*s = Str(text)

@@ -1,10 +1,13 @@
 package report
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -94,5 +97,17 @@ func TestFresh(t *testing.T) {
 		if code == "" && err != nil || code != "" && (refusal == nil || refusal.Code != code) {
 			t.Errorf("%q: %v, want %q", s, err, code)
 		}
+	}
+}
+
+// A string reads the same as encoding/json reads it, whatever it holds.
+func TestStr(t *testing.T) {
+	for raw, want := range map[string]Str{
+		`""`: "", `"a b"`: "a b", `"Größe"`: "Größe", `"a\"b\\c\n"`: "a\"b\\c\n", `"\u00e9\ud83d\ude00"`: "é😀",
+		"\"a\xffb\"": "a\ufffdb", `12.5`: "12.5", `true`: "true", `null`: "", `{"a":"b"}`: "", `["a"]`: "",
+	} {
+		var got struct{ A Str }
+		require.NoError(t, json.Unmarshal([]byte(`{"A":`+raw+`}`), &got), raw)
+		require.Equal(t, want, got.A, raw)
 	}
 }
