@@ -152,19 +152,20 @@ func (t *tail) String() string {
 	return string(bytes.TrimSpace(t.b))
 }
 
-// poll asks again and again until f says that a state is reached.
+// poll asks again and again until f says that a state is reached, more seldom the
+// longer it takes: an answer is late by a twentieth of the wait at most, or by
+// pollMost.
 func poll(ctx context.Context, limit time.Duration, what string, f func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	t := time.NewTicker(10 * time.Millisecond)
-	defer t.Stop()
+	began := time.Now()
 	for {
 		ok, err := f()
 		if ok || err != nil {
 			return err
 		}
 		select {
-		case <-t.C:
+		case <-time.After(min(max(time.Since(began)/20, pollLeast), pollMost)):
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return fmt.Errorf("it did not happen within %s that %s", limit, what)
@@ -173,6 +174,11 @@ func poll(ctx context.Context, limit time.Duration, what string, f func() (bool,
 		}
 	}
 }
+
+const (
+	pollLeast = 10 * time.Millisecond
+	pollMost  = 100 * time.Millisecond
+)
 
 // quietAddr finds a port for a server that is killed and started again. It lies
 // below those that systems hand out for outgoing connections, one of which could
