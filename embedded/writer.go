@@ -208,18 +208,21 @@ func (w *writer) run(group []*request) int {
 		return 0
 	}
 	n, err := w.transact(group)
-	if err != nil && len(group) > 1 {
-		n = len(group)
+	if err == nil {
+		w.trouble.Store(false)
+		return n
+	}
+	if len(group) == 1 {
+		group[0].err = err
+	} else {
 		for _, r := range group {
 			if _, err = w.transact([]*request{r}); err != nil {
 				r.err = err
 			}
 		}
-	} else if err != nil {
-		group[0].err = err
 	}
 	w.trouble.Store(err != nil)
-	return n
+	return len(group)
 }
 
 // transact runs a group in one transaction and returns how many took part: what
@@ -228,7 +231,7 @@ func (w *writer) run(group []*request) int {
 // ErrOutcomeUnknown.
 func (w *writer) transact(group []*request) (int, error) {
 	if _, err := w.conn.exec("BEGIN IMMEDIATE"); err != nil {
-		return len(group), err
+		return 0, err
 	}
 	patient := 0
 	for i, r := range group {
@@ -242,7 +245,7 @@ func (w *writer) transact(group []*request) (int, error) {
 		var failed *dbError
 		if errors.As(r.err, &failed) {
 			w.rollback()
-			return len(group), failed
+			return 0, failed
 		}
 	}
 	_, err := w.conn.exec("COMMIT")
@@ -251,9 +254,9 @@ func (w *writer) transact(group []*request) (int, error) {
 	}
 	w.rollback()
 	if group[0].exclusive && len(group) == 1 && !isFull(err) {
-		return len(group), errors.Join(models.ErrOutcomeUnknown, err)
+		return 0, errors.Join(models.ErrOutcomeUnknown, err)
 	}
-	return len(group), err
+	return 0, err
 }
 
 // rollback ends the transaction, if the failure has not done that already.

@@ -217,8 +217,8 @@ func TestStoreHurryGoesFirst(t *testing.T) {
 			release := hold(t, s)
 			defer release()
 			var all sync.WaitGroup
-			queued := func(patient, hurried int) {
-				require.Eventually(t, func() bool {
+			queued := func(patient, hurried int) { // also asked by the writer
+				assert.Eventually(t, func() bool {
 					s.writer.mu.Lock()
 					defer s.writer.mu.Unlock()
 					return len(s.writer.idle) == patient && len(s.writer.queue) == hurried

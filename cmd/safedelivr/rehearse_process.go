@@ -153,8 +153,7 @@ func (t *tail) String() string {
 }
 
 // poll asks again and again until f says that a state is reached, more seldom the
-// longer it takes: an answer is late by a twentieth of the wait at most, or by
-// pollMost.
+// longer it takes: a twentieth of the wait until now, between pollLeast and pollMost.
 func poll(ctx context.Context, limit time.Duration, what string, f func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
