@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -12,7 +14,7 @@ import (
 const (
 	// inboxKeep is how long posts are kept.
 	inboxKeep = 7 * 24 * time.Hour
-	// witnessSpan is the time by the ids of posts of which the oldest post is
+	// witnessSpan is the time by the ids of entries of which the oldest is
 	// kept, in milliseconds; it is recorded with the keyspace.
 	witnessSpan = 12 * 60 * 60 * 1000
 	// witnessKeep is how long. The oldest post of a span hides the later ones,
@@ -31,10 +33,10 @@ func arrival(id models.ID) (shard int, bucket int64) {
 func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
 	return s.call(ctx, func() error {
 		shard, bucket := arrival(in.ID)
-		packed := models.Pack(in.Body)
+		replay, body := in.Encode()
 		return s.few(ctx, []row{
 			{`INSERT INTO inbox (post_id, account, replay, body) VALUES (?, ?, ?, ?) USING TTL ?`,
-				[]any{in.ID[:], in.Account, in.Replay, packed, seconds(inboxKeep)}, len(packed) + len(in.Replay)},
+				[]any{in.ID[:], in.Account, replay, body, seconds(inboxKeep)}, len(body) + len(replay)},
 			{`INSERT INTO inbox_arrivals (shard, bucket, post_id, account) VALUES (?, ?, ?, ?) USING TTL ?`,
 				[]any{shard, bucket, in.ID[:], in.Account, seconds(inboxKeep)}, 0},
 		})
@@ -49,14 +51,17 @@ func (s *Store) Inbox(ctx context.Context, ids ...models.ID) (out []models.Inbox
 			keys[i] = ids[i][:]
 		}
 		posts, err := queryKeys(ctx, s, func(scan scanner) (in models.Inbox, err error) {
-			var id, raw []byte
-			if err := scan(&id, &in.Account, &in.Replay, &raw); err != nil {
+			var (
+				id, raw []byte
+				replay  string
+			)
+			if err := scan(&id, &in.Account, &replay, &raw); err != nil {
 				return in, err
 			}
 			if in.ID, err = idOf(id); err != nil {
 				return in, err
 			}
-			in.Body, err = models.Unpack(raw)
+			in.Posts, err = models.DecodePosts(replay, raw)
 			return in, damaged(err)
 		}, `SELECT post_id, account, replay, body FROM inbox WHERE post_id IN ?`, keys)
 		found := map[models.ID]models.Inbox{}
@@ -109,8 +114,8 @@ func (s *Store) Posts(ctx context.Context, from, to time.Time) iter.Seq2[models.
 	}
 }
 
-// Pending implements models.Store. Posts come in the order of their IDs,
-// without body and replay.
+// Pending implements models.Store. Entries come in the order of their IDs,
+// without posts.
 func (s *Store) Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.Inbox, error] {
 	return s.arrivals(ctx, shard, from, to, false)
 }
@@ -147,31 +152,63 @@ func (s *Store) arrivals(ctx context.Context, shard int, from, to time.Time, all
 	return cursor(ctx, s, first/timeBucket, (end-1)/timeBucket, find, "posts of shard %d", shard)
 }
 
-// Witness implements models.Store. Of each span under a key one post is kept:
-// its timestamp grows with its age in milliseconds, and among posts of the
+// Witness implements models.Store. Of each span under a key one entry is kept:
+// its timestamp grows with its age in milliseconds, and among entries of the
 // same millisecond the value, which begins with the inverted id, decides.
 func (s *Store) Witness(ctx context.Context, ws ...models.Witness) (firsts []string, err error) {
 	if len(ws) == 0 {
 		return nil, nil
 	}
 	err = s.call(ctx, func() error {
-		puts, keys := make([]row, len(ws)), make([]string, len(ws))
+		rows, groups, keys := make([]row, len(ws)), make([]string, len(ws)), map[string][]string{}
 		for i := range ws {
 			w := &ws[i]
-			ms := w.Post.Time().UnixMilli()
-			value := make([]byte, 0, len(w.Post)+len(w.Digest))
-			for _, b := range w.Post {
+			ms := w.Entry.Time().UnixMilli()
+			value := make([]byte, 0, len(w.Entry)+len(w.Digest))
+			for _, b := range w.Entry {
 				value = append(value, ^b)
 			}
 			value = append(value, w.Digest...)
-			puts[i] = row{`INSERT INTO witnesses (key, span, value) VALUES (?, ?, ?) USING TTL ? AND TIMESTAMP ?`,
-				[]any{w.Key, ms / witnessSpan, value, seconds(witnessKeep), latest + 1 - ms}, len(w.Key) + len(value)}
-			keys[i] = w.Key
+			rows[i] = row{`INSERT INTO witnessed (shared, key, span, value) VALUES (?, ?, ?, ?) USING TTL ? AND TIMESTAMP ?`,
+				[]any{w.Group, w.Key, ms / witnessSpan, value, seconds(witnessKeep), latest + 1 - ms}, len(w.Key) + len(value)}
+			groups[i] = w.Group
+			keys[w.Group] = append(keys[w.Group], w.Key)
 		}
-		if err := s.few(ctx, puts); err != nil {
+		if err := put(ctx, s, groups, rows); err != nil {
 			return err
 		}
-		pairs, err := queryKeys(ctx, s, func(scan scanner) (p [2]string, err error) {
+		found, err := s.witnessed(ctx, keys)
+		for i := range ws {
+			first, ok := found[ws[i].Key]
+			if !ok { // the oldest of its span has ended and hides it
+				first = ws[i].Digest
+			}
+			firsts = append(firsts, first)
+		}
+		return err
+	}, "%d witnesses, the first of entry %s", len(ws), ws[0].Entry)
+	if err != nil {
+		return nil, err
+	}
+	return firsts, nil
+}
+
+// witnessed reads the digests of the oldest entries under keys, by group.
+func (s *Store) witnessed(ctx context.Context, keys map[string][]string) (map[string]string, error) {
+	type part struct {
+		group string
+		keys  []string
+	}
+	var parts []part
+	for group, keys := range keys {
+		for some := range slices.Chunk(keys, groupRows) {
+			parts = append(parts, part{group, some})
+		}
+	}
+	digests := map[string]string{}
+	var mu sync.Mutex
+	err := each(ctx, len(parts), func(ctx context.Context, i int) error {
+		pairs, err := query(ctx, &s.runner, func(scan scanner) (p [2]string, err error) {
 			var raw []byte
 			if err := scan(&p[0], &raw); err != nil {
 				return p, err
@@ -181,22 +218,15 @@ func (s *Store) Witness(ctx context.Context, ws ...models.Witness) (firsts []str
 			}
 			p[1] = string(raw[len(models.ID{}):])
 			return p, nil
-		}, `SELECT key, value FROM witnesses WHERE key IN ? PER PARTITION LIMIT 1`, keys)
-		digests := map[string]string{}
-		for _, p := range pairs {
-			digests[p[0]] = p[1]
-		}
-		for i := range ws {
-			first, ok := digests[ws[i].Key]
-			if !ok { // the oldest of its span has ended and hides it
-				first = ws[i].Digest
+		}, `SELECT key, value FROM witnessed WHERE shared = ? AND key IN ?`, parts[i].group, parts[i].keys)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, p := range pairs { // by key, then by span
+			if _, ok := digests[p[0]]; !ok {
+				digests[p[0]] = p[1]
 			}
-			firsts = append(firsts, first)
 		}
 		return err
-	}, "%d witnesses, the first of post %s", len(ws), ws[0].Post)
-	if err != nil {
-		return nil, err
-	}
-	return firsts, nil
+	})
+	return digests, err
 }

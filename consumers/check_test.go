@@ -129,7 +129,7 @@ func TestReplay(t *testing.T) {
 		}
 		body, err := json.Marshal([]models.ParsedEvent{ev})
 		require.NoError(t, err)
-		in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "mg", Body: body}
+		in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "mg", Posts: []models.Post{{Body: body}}}
 		require.NoError(t, r.store.PutInbox(ctx, in))
 		require.NoError(t, r.broker.Publish(ctx, models.Message{Kind: models.EventMessage, Account: "mg", ID: in.ID}))
 	}

@@ -44,7 +44,8 @@ type Engine struct {
 	outage    outage
 	takenOver atomic.Int64 // unix ms: when this worker last took over a shard
 
-	background sync.WaitGroup  // settling of appends and outcomes
+	background sync.WaitGroup // settling of appends and outcomes
+	finished   finished
 	hard       context.Context // ends when waiting for running calls is over
 	kill       context.CancelFunc
 	counts     counts

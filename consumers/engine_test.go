@@ -188,7 +188,7 @@ func (r *rig) event(account string, log models.ID, ev models.Event) models.ID {
 	r.t.Helper()
 	body, err := json.Marshal([]models.ParsedEvent{{Log: log, Event: ev}})
 	require.NoError(r.t, err)
-	return r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Account: account, Body: body})
+	return r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Account: account, Posts: []models.Post{{Body: body}}})
 }
 
 func (r *rig) inbox(in models.Inbox) models.ID {
@@ -399,7 +399,7 @@ func TestPostThatNobodyAnnounced(t *testing.T) {
 	require.Eventually(t, func() bool { return len(r.view(b).Entries) == 1 }, patience, time.Millisecond)
 	body, err := json.Marshal([]models.ParsedEvent{{Log: b.ID.Log(1), Event: models.Event{ID: "x", Attempt: 1, Kind: models.Delivered, At: time.Now()}}})
 	require.NoError(t, err)
-	require.NoError(t, r.store.PutInbox(context.Background(), models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Body: body}))
+	require.NoError(t, r.store.PutInbox(context.Background(), models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{{Body: body}}}))
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
 }
 
@@ -413,7 +413,7 @@ func TestReplayedToken(t *testing.T) {
 	post := func(log int, kind models.EventKind) {
 		body, err := json.Marshal([]models.ParsedEvent{{Log: b.ID.Log(log), Event: models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at}}})
 		require.NoError(t, err)
-		r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Body: body, Replay: "one token"})
+		r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{{Body: body, Replay: "one token"}}})
 	}
 	post(1, models.Delivered)
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, time.Millisecond)
@@ -423,5 +423,29 @@ func TestReplayedToken(t *testing.T) {
 		_, _, replayed, _ := r.engine.EventCounts()
 		return replayed == 1
 	}, patience, time.Millisecond)
+	require.Equal(t, models.Queued, r.view(b).Status(2).State)
+}
+
+// TestReplayedTokenInOneEntry: of posts that were stored together, too, the first
+// under a token counts, and what repeats it; other tokens are no matter.
+func TestReplayedTokenInOneEntry(t *testing.T) {
+	t.Parallel()
+	sg := newScripted("sg", always(models.Unknown))
+	r := newRig(t, fast(), nil, sg)
+	b := r.batch(3, true, nil)
+	require.Eventually(t, func() bool { return len(r.view(b).Entries) == 1 }, patience, time.Millisecond)
+	at := time.Now()
+	post := func(log int, kind models.EventKind, token string) models.Post {
+		body, err := json.Marshal([]models.ParsedEvent{{Log: b.ID.Log(log), Event: models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at}}})
+		require.NoError(t, err)
+		return models.Post{Body: body, Replay: token}
+	}
+	r.inbox(models.Inbox{ID: models.NewInboxID(at), Account: "sg", Posts: []models.Post{
+		post(1, models.Delivered, "1.a"), post(2, models.Bounced, "1.a"), post(1, models.Delivered, "1.a"), post(3, models.Delivered, "1.b")}})
+	require.Eventually(t, func() bool {
+		return r.view(b).Status(1).State == models.Success && r.view(b).Status(3).State == models.Success
+	}, patience, time.Millisecond)
+	_, _, replayed, _ := r.engine.EventCounts()
+	require.EqualValues(t, 1, replayed)
 	require.Equal(t, models.Queued, r.view(b).Status(2).State)
 }

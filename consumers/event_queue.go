@@ -91,7 +91,7 @@ func (q *eventQueue) run(ctx context.Context) {
 	}
 }
 
-// work works posts off, as many at a time as postBytes allows, and answers each
+// work works posts off, as many at a time as inboxBytes allows, and answers each
 // as soon as it is done.
 func (q *eventQueue) work(ctx context.Context, posts []post) {
 	for len(posts) > 0 {

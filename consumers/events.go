@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,35 +18,34 @@ import (
 )
 
 const (
-	// postBytes is what the bodies of the posts that are worked off together
-	// come to at most, a single larger one excepted: taken apart, they are
+	// inboxBytes is what the posts of the entries that are worked off together
+	// come to at most, a single larger entry excepted: taken apart, they are
 	// several times as large.
-	postBytes = 1 << 20
-	// postsRead is how many posts are read together at most.
-	postsRead = 16
+	inboxBytes = 1 << 20
+	// inboxRead is how many entries are read together at most.
+	inboxRead = 16
 )
 
-// workOff turns posts into facts: read, refuse what is a replay, parse, refuse
-// what is not ours, store, mark, reroute. Doing it again does nothing new. It
-// returns how many of ids, from the first, it worked off: at least one, and not
-// all of them where their bodies are large.
+// workOff turns entries of the inbox into facts: read, refuse what is a replay,
+// parse, refuse what is not ours, store, mark, reroute. Doing it again does
+// nothing new. It returns how many of ids, from the first, it worked off: at
+// least one, and not all of them where they are large.
 func (e *Engine) workOff(ctx context.Context, ids []models.ID) (int, error) {
-	posts, n, err := e.readPosts(ctx, ids)
-	if err != nil || len(posts) == 0 {
+	entries, n, err := e.readInbox(ctx, ids)
+	if err != nil || len(entries) == 0 {
 		return n, err
 	}
-	return n, e.take(ctx, posts, &eventWork{byChunk: map[models.ID]*chunkEvents{}})
+	return n, e.take(ctx, entries, &eventWork{byChunk: map[models.ID]*chunkEvents{}})
 }
 
-// take works posts off that were read.
-func (e *Engine) take(ctx context.Context, posts []models.Inbox, work *eventWork) error {
-	replayed, err := e.replayed(ctx, posts)
-	if err != nil {
+// take works entries off that were read.
+func (e *Engine) take(ctx context.Context, entries []models.Inbox, work *eventWork) error {
+	if err := e.dropReplayed(ctx, entries); err != nil {
 		return err
 	}
 	var parsing sync.WaitGroup
-	for i := range posts {
-		parsing.Go(func() { e.readPost(&posts[i], replayed[posts[i].ID], work) })
+	for i := range entries {
+		parsing.Go(func() { e.parse(&entries[i], work) })
 	}
 	parsing.Wait()
 	if err := e.admitEvents(ctx, work); err != nil {
@@ -69,47 +69,42 @@ func (e *Engine) take(ctx context.Context, posts []models.Inbox, work *eventWork
 	return nil
 }
 
-// readPosts reads posts until their bodies come to postBytes, and says how many
-// of ids that were. How large a post is shows when it is read: so a few are read
-// together, the more the smaller they turn out to be, and what does not fit any
-// more is left to the next group.
-func (e *Engine) readPosts(ctx context.Context, ids []models.ID) (posts []models.Inbox, n int, err error) {
+// readInbox reads entries until their posts come to inboxBytes, and says how
+// many of ids that were. How large an entry is shows when it is read: so a few
+// are read together, the more the smaller they turn out to be, and what does not
+// fit any more is left to the next group.
+func (e *Engine) readInbox(ctx context.Context, ids []models.ID) (entries []models.Inbox, n int, err error) {
 	size, largest := 0, 0
-	for k := 1; n < len(ids) && largest <= postBytes-size; k = min(2*k, postsRead, (postBytes-size)/max(largest, 1)) {
+	for k := 1; n < len(ids) && largest <= inboxBytes-size; k = min(2*k, inboxRead, (inboxBytes-size)/max(largest, 1)) {
 		part := ids[n:min(n+k, len(ids))]
 		some, err := e.store.Inbox(ctx, part...)
 		if err != nil {
 			return nil, n, err
 		}
 		for i := range some {
-			if size+len(some[i].Body) > postBytes && len(posts) > 0 {
-				return posts, n + slices.Index(part, some[i].ID), nil
+			own := some[i].Size()
+			if size+own > inboxBytes && len(entries) > 0 {
+				return entries, n + slices.Index(part, some[i].ID), nil
 			}
-			size += len(some[i].Body)
-			largest = max(largest, len(some[i].Body))
-			posts = append(posts, some[i])
+			size += own
+			largest = max(largest, own)
+			entries = append(entries, some[i])
 		}
 		n += len(part)
 	}
-	return posts, n, nil
+	return entries, n, nil
 }
 
 // storeAtOnce is how many reads and writes of one piece of work run together.
 const storeAtOnce = 16
 
-// eventWork is what a group of posts comes to.
+// eventWork is what a group of entries of the inbox comes to.
 type eventWork struct {
 	mu      sync.Mutex
-	done    []models.ID // posts that leave nothing to be counted
+	done    []models.ID // entries that were parsed
 	byChunk map[models.ID]*chunkEvents
 	facts   []models.ChunkFact
 	reading int64 // of events that are read again: see models.Event
-}
-
-func (w *eventWork) settle(post models.ID) {
-	w.mu.Lock()
-	w.done = append(w.done, post)
-	w.mu.Unlock()
 }
 
 func (w *eventWork) fact(chunk models.ID, f models.Fact) {
@@ -118,7 +113,7 @@ func (w *eventWork) fact(chunk models.ID, f models.Fact) {
 	w.mu.Unlock()
 }
 
-// chunkEvents are the events that name one chunk, by post.
+// chunkEvents are the events that name one chunk, by entry of the inbox.
 type chunkEvents struct {
 	user   string
 	posts  []postEvents
@@ -126,13 +121,13 @@ type chunkEvents struct {
 	taken  bool // some event was admitted
 }
 
-// postEvents are the events of one post that name one chunk.
+// postEvents are the events of one entry that name one chunk.
 type postEvents struct {
 	post   models.ID
 	events []models.Event
 }
 
-// of returns the events of a post, with room for n more.
+// of returns the events of an entry, with room for n more.
 func (c *chunkEvents) of(post models.ID, n int) *[]models.Event {
 	i := slices.IndexFunc(c.posts, func(p postEvents) bool { return p.post == post })
 	if i < 0 {
@@ -144,74 +139,114 @@ func (c *chunkEvents) of(post models.ID, n int) *[]models.Event {
 	return list
 }
 
-// replayed finds the posts whose token came before with another body.
-func (e *Engine) replayed(ctx context.Context, posts []models.Inbox) (map[models.ID]bool, error) {
-	var ws []models.Witness
-	for i := range posts {
-		if in := &posts[i]; in.Replay != "" && e.byName[in.Account] != nil {
-			digest := sha256.Sum256(in.Body)
-			ws = append(ws, models.Witness{Key: in.Account + "/" + in.Replay, Digest: hex.EncodeToString(digest[:]), Post: in.ID})
+// dropReplayed leaves out posts whose token came before with another body: in an
+// earlier entry, or earlier in the same.
+func (e *Engine) dropReplayed(ctx context.Context, entries []models.Inbox) error {
+	type token struct {
+		entry  models.ID
+		replay string
+	}
+	var (
+		ws    []models.Witness
+		asked []token
+		first = map[token]string{} // the digest of what came first
+	)
+	for i := range entries {
+		in := &entries[i]
+		if e.byName[in.Account] == nil {
+			continue
+		}
+		for k := range in.Posts {
+			p := &in.Posts[k]
+			of := token{in.ID, p.Replay}
+			if _, ok := first[of]; ok || p.Replay == "" {
+				continue
+			}
+			first[of] = digest(p.Body)
+			group, _, _ := strings.Cut(p.Replay, ".")
+			ws = append(ws, models.Witness{Group: in.Account + "/" + group, Key: in.Account + "/" + p.Replay, Digest: first[of], Entry: in.ID})
+			asked = append(asked, of)
 		}
 	}
 	if len(ws) == 0 {
-		return nil, nil
+		return nil
 	}
 	firsts, err := e.store.Witness(ctx, ws...)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	replayed := map[models.ID]bool{}
-	for i := range ws {
-		if firsts[i] != ws[i].Digest {
-			replayed[ws[i].Post] = true
-		}
+	for i, of := range asked {
+		first[of] = firsts[i]
 	}
-	return replayed, nil
+	for i := range entries {
+		in := &entries[i]
+		in.Posts = slices.DeleteFunc(in.Posts, func(p models.Post) bool {
+			was, ok := first[token{in.ID, p.Replay}]
+			if !ok || was == digest(p.Body) {
+				return false
+			}
+			e.counts.eventsReplayed.Add(1)
+			e.metrics.refused.WithLabelValues(in.Account, "replayed").Inc()
+			e.log.Warn("post refused: its token came before with another body", "provider", in.Account)
+			return true
+		})
+	}
+	return nil
 }
 
-// readPost parses one post into the work.
-func (e *Engine) readPost(in *models.Inbox, replayed bool, work *eventWork) {
+func digest(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
+}
+
+// parse parses the posts of an entry into the work.
+func (e *Engine) parse(in *models.Inbox, work *eventWork) {
 	a := e.byName[in.Account]
 	if a == nil {
-		e.log.Error("post of an account that is not configured; it stays in the inbox", "provider", in.Account)
+		e.log.Error("posts of an account that is not configured; they stay in the inbox", "provider", in.Account)
 		return
 	}
-	work.settle(in.ID)
-	if replayed {
-		e.counts.eventsReplayed.Add(1)
-		e.metrics.refused.WithLabelValues(in.Account, "replayed").Inc()
-		e.log.Warn("post refused: its token came before with another body", "provider", in.Account)
-		return
-	}
-	var parsed models.Parsed
-	models.InBackground(func() { parsed = a.Provider.Parse(in.Body) })
-	in.Body = nil
+	parsed := make([]models.Parsed, len(in.Posts))
+	models.InBackground(func() {
+		for i := range in.Posts {
+			parsed[i] = a.Provider.Parse(in.Posts[i].Body)
+		}
+	})
+	in.Posts = nil
 	work.mu.Lock()
 	defer work.mu.Unlock()
-	for _, why := range parsed.Skipped {
-		e.counts.eventsSkipped.Add(1)
-		e.metrics.refused.WithLabelValues(in.Account, "not_ours").Inc()
-		e.log.Debug("part of a post skipped", "provider", in.Account, "err", why)
-	}
-	// Events of one chunk mostly stand together.
-	for rest := parsed.Events; len(rest) > 0; {
-		id := rest[0].Log.ChunkID()
-		n := slices.IndexFunc(rest, func(p models.ParsedEvent) bool { return p.Log.ChunkID() != id })
-		if n < 0 {
-			n = len(rest)
+	work.done = append(work.done, in.ID)
+	for i := range parsed {
+		for _, why := range parsed[i].Skipped {
+			e.counts.eventsSkipped.Add(1)
+			e.metrics.refused.WithLabelValues(in.Account, "not_ours").Inc()
+			e.log.Debug("part of a post skipped", "provider", in.Account, "err", why)
 		}
-		c := work.byChunk[id]
+		work.add(in, parsed[i].Events)
+	}
+}
+
+// add files the events of a post under the chunks that they name; those of one
+// chunk mostly stand together.
+func (w *eventWork) add(in *models.Inbox, events []models.ParsedEvent) {
+	for len(events) > 0 {
+		id := events[0].Log.ChunkID()
+		n := slices.IndexFunc(events, func(p models.ParsedEvent) bool { return p.Log.ChunkID() != id })
+		if n < 0 {
+			n = len(events)
+		}
+		c := w.byChunk[id]
 		if c == nil {
 			c = &chunkEvents{}
-			work.byChunk[id] = c
+			w.byChunk[id] = c
 		}
 		list := c.of(in.ID, n)
-		for i := range rest[:n] {
-			ev := rest[i].Event
-			ev.Recipient, ev.Account, ev.Text, ev.Reading = rest[i].Log.Recipient(), in.Account, clip(ev.Text), work.reading
+		for i := range events[:n] {
+			ev := events[i].Event
+			ev.Recipient, ev.Account, ev.Text, ev.Reading = events[i].Log.Recipient(), in.Account, clip(ev.Text), w.reading
 			*list = append(*list, ev)
 		}
-		rest = rest[n:]
+		events = events[n:]
 	}
 }
 
@@ -246,7 +281,7 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 			return err
 		}
 	}
-	// The events of all posts at hand about this chunk are one fact: Mailgun
+	// The events of all entries at hand about this chunk are one fact: Mailgun
 	// posts them one by one.
 	var posts []models.ID
 	n := 0
@@ -378,20 +413,46 @@ func (e *Engine) markPosts(ctx context.Context, work *eventWork) error {
 	return nil
 }
 
-// finishPosts marks posts as worked off, for as long as it takes: a crash before
-// has them worked off once more.
-func (e *Engine) finishPosts(posts []models.ID) {
+// finished are entries of the inbox that are to be marked as worked off. Those of
+// many groups become so at the same time, when summaries were stored.
+type finished struct {
+	mu      sync.Mutex
+	ids     []models.ID
+	marking bool
+}
+
+func (f *finished) take() (ids []models.ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ids, f.ids = f.ids, nil
+	f.marking = len(ids) > 0
+	return ids
+}
+
+// finishPosts marks entries as worked off, for as long as it takes: a crash
+// before has them worked off once more.
+func (e *Engine) finishPosts(ids []models.ID) {
+	f := &e.finished
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ids = append(f.ids, ids...)
+	if f.marking {
+		return
+	}
+	f.marking = true
 	e.background.Go(func() {
-		for {
-			err := e.store.InboxDone(models.WithBackground(e.hard), posts...)
-			if err == nil {
-				return
-			}
-			e.log.Warn("posts not marked as worked off yet", "posts", len(posts), "err", err)
-			select {
-			case <-time.After(2 * time.Second):
-			case <-e.hard.Done():
-				return
+		for ids := f.take(); len(ids) > 0; ids = f.take() {
+			for {
+				err := e.store.InboxDone(models.WithBackground(e.hard), ids...)
+				if err == nil {
+					break
+				}
+				e.log.Warn("posts not marked as worked off yet", "entries", len(ids), "err", err)
+				select {
+				case <-time.After(2 * time.Second):
+				case <-e.hard.Done():
+					return
+				}
 			}
 		}
 	})

@@ -29,11 +29,11 @@ func idle(t *testing.T) (*Engine, models.Store) {
 func received(t *testing.T, store models.Store, body []byte) models.ID {
 	t.Helper()
 	id := models.NewInboxID(time.Now())
-	require.NoError(t, store.PutInbox(context.Background(), models.Inbox{ID: id, Account: "sg", Body: body}))
+	require.NoError(t, store.PutInbox(context.Background(), models.Inbox{ID: id, Account: "sg", Posts: []models.Post{{Body: body}}}))
 	return id
 }
 
-// A group of posts never holds more than postBytes of bodies, a single larger
+// A group of entries never holds more than inboxBytes of posts, a single larger
 // post excepted, and takes the posts in order.
 func TestPostsAreReadByBytes(t *testing.T) {
 	t.Parallel()
@@ -44,10 +44,10 @@ func TestPostsAreReadByBytes(t *testing.T) {
 	}{
 		"small ones together":          {sizes: slicesOf(64, kib), least: 64},
 		"large ones a few at a time":   {sizes: slicesOf(20, 300*kib), least: 3},
-		"one larger than the bound":    {sizes: []int{3 * postBytes, 3 * postBytes, kib}, least: 1},
+		"one larger than the bound":    {sizes: []int{3 * inboxBytes, 3 * inboxBytes, kib}, least: 1},
 		"large ones behind small":      {sizes: append(slicesOf(20, kib), slicesOf(44, 700*kib)...), least: 20},
 		"a small one behind each":      {sizes: []int{700 * kib, kib, 700 * kib, kib, 700 * kib, kib}, least: 1},
-		"just as many as there may be": {sizes: slicesOf(9, postBytes/4), least: 4},
+		"just as many as there may be": {sizes: slicesOf(9, inboxBytes/4), least: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -58,7 +58,7 @@ func TestPostsAreReadByBytes(t *testing.T) {
 			}
 			rest, first := ids, true
 			for len(rest) > 0 {
-				posts, n, err := e.readPosts(context.Background(), rest)
+				posts, n, err := e.readInbox(context.Background(), rest)
 				require.NoError(t, err)
 				require.Positive(t, n)
 				require.Len(t, posts, n)
@@ -69,10 +69,10 @@ func TestPostsAreReadByBytes(t *testing.T) {
 				size := 0
 				for i := range posts {
 					require.Equal(t, rest[i], posts[i].ID)
-					size += len(posts[i].Body)
+					size += posts[i].Size()
 				}
 				if n > 1 {
-					require.LessOrEqual(t, size, postBytes)
+					require.LessOrEqual(t, size, inboxBytes)
 				}
 				rest = rest[n:]
 			}

@@ -286,31 +286,34 @@ func (c *chunk) seen() map[string]bool {
 
 // fileLookedUp puts events into the inbox whose recipients are unsettled.
 func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[models.ID][]lookedUp) (int, error) {
-	var wake []models.Message
+	var found []models.Post
 	for id, events := range byChunk {
 		c, err := e.look(ctx, id)
 		if isNotFound(err) {
 			continue
 		}
 		if err != nil {
-			return len(wake), err
+			return 0, err
 		}
 		seen := c.seen()
 		for _, ev := range events {
 			if ev.recipient > c.size || seen[ev.id] || !c.view.Status(ev.recipient).Unsettled() || c.view.Status(ev.recipient).Last.Attempt != ev.attempt {
 				continue
 			}
-			in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: account, Body: ev.body}
-			if err := e.store.PutInbox(ctx, in); err != nil {
-				return len(wake), err
-			}
-			wake = append(wake, models.Message{Kind: models.EventMessage, Account: account, ID: in.ID})
+			found = append(found, models.Post{Body: ev.body})
 		}
 	}
-	for from := 0; from < len(wake); from += 500 {
-		e.wake(ctx, wake[from:min(from+500, len(wake))]...)
+	var wake []models.Message
+	for rest := found; len(rest) > 0; {
+		in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: account}
+		in.Posts, rest = models.CutPosts(rest)
+		if err := e.store.PutInbox(ctx, in); err != nil {
+			return 0, err
+		}
+		wake = append(wake, models.Message{Kind: models.EventMessage, Account: account, ID: in.ID})
 	}
-	return len(wake), nil
+	e.wake(ctx, wake...)
+	return len(found), nil
 }
 
 // askAboutGaps looks up what was reported while our door was shut.

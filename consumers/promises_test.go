@@ -220,7 +220,7 @@ func (m *promises) file(t *rapid.T, ev happening) {
 	ctx := context.Background()
 	body, err := json.Marshal([]models.ParsedEvent{ev.ParsedEvent})
 	must(t, err)
-	in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: ev.account, Body: body}
+	in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: ev.account, Posts: []models.Post{{Body: body}}}
 	must(t, m.store.PutInbox(ctx, in))
 	must(t, m.broker.Publish(ctx, models.Message{Kind: models.EventMessage, Account: ev.account, ID: in.ID}))
 }

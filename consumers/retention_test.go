@@ -54,7 +54,12 @@ func TestRetention(t *testing.T) {
 			require.ErrorIs(t, err, models.ErrNotFound)
 			require.EqualValues(t, o.Recipients, r.view(o).Summary().Success)
 		}
-		require.Zero(t, found("u2@x.test"))
+		// Who lost the race for the first attempt may write its fingerprints late:
+		// the next run removes them.
+		require.Eventually(t, func() bool {
+			require.NoError(t, r.engine.Purge(ctx, later))
+			return found("u2@x.test") == 0
+		}, patience, 5*time.Millisecond)
 	}
 	calls := p.count()
 	r.announce(old[0])

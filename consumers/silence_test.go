@@ -151,7 +151,7 @@ func TestReportsAreHeard(t *testing.T) {
 	}
 	body, err := json.Marshal(events)
 	require.NoError(t, err)
-	in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "mg", Body: body}
+	in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "mg", Posts: []models.Post{{Body: body}}}
 	require.NoError(t, r.store.PutInbox(t.Context(), in))
 	require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Account: "mg", ID: in.ID}))
 	require.Eventually(t, func() bool {

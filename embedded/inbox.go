@@ -13,10 +13,10 @@ import (
 
 // PutInbox implements models.Store.
 func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
-	body := models.Pack(in.Body)
+	replay, body := in.Encode()
 	err := s.write(ctx, len(body), func(c *conn) error {
 		n, err := c.exec(`INSERT INTO inbox (id, account, replay, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-			in.ID, in.Account, in.Replay, body)
+			in.ID, in.Account, replay, body)
 		if err != nil || n == 0 { // a repeat, perhaps of one that is worked off
 			return err
 		}
@@ -37,8 +37,8 @@ func (s *Store) Inbox(ctx context.Context, ids ...models.ID) ([]models.Inbox, er
 		err := s.read(ctx, func(c *conn) error {
 			for _, id := range part {
 				err := c.query(`SELECT account, replay, body FROM inbox WHERE id = ?`, func(row []driver.Value) error {
-					body, err := models.Unpack(blob(row[2]))
-					out = append(out, models.Inbox{ID: id, Account: row[0].(string), Replay: row[1].(string), Body: body})
+					posts, err := models.DecodePosts(row[1].(string), blob(row[2]))
+					out = append(out, models.Inbox{ID: id, Account: row[0].(string), Posts: posts})
 					return stored(err)
 				}, id)
 				if err != nil {
@@ -74,8 +74,8 @@ func (s *Store) InboxDone(ctx context.Context, ids ...models.ID) error {
 	return nil
 }
 
-// Pending implements models.Store. Posts come in the order of their IDs,
-// without body and replay.
+// Pending implements models.Store. Entries come in the order of their IDs,
+// without posts.
 func (s *Store) Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.Inbox, error] {
 	next := func(c *conn, last *models.Inbox) (page []models.Inbox, err error) {
 		after := idFrom(from)
@@ -127,13 +127,13 @@ func (s *Store) Witness(ctx context.Context, ws ...models.Witness) ([]string, er
 			w := &ws[i]
 			_, err := c.exec(`INSERT INTO witness (day, key, post, digest) VALUES (?, ?, ?, ?)
 				ON CONFLICT DO UPDATE SET post = excluded.post, digest = excluded.digest WHERE excluded.post < post`,
-				dayOf(w.Post.Time()), w.Key, w.Post, w.Digest)
+				dayOf(w.Entry.Time()), w.Key, w.Entry, w.Digest)
 			if err != nil {
 				return err
 			}
 		}
 		for i := range ws {
-			day := dayOf(ws[i].Post.Time())
+			day := dayOf(ws[i].Entry.Time())
 			err := c.query(`SELECT digest FROM witness WHERE day IN (?, ?, ?, ?, ?, ?, ?) AND key = ? ORDER BY day LIMIT 1`,
 				func(row []driver.Value) error {
 					firsts[i] = row[0].(string)
@@ -146,7 +146,7 @@ func (s *Store) Witness(ctx context.Context, ws ...models.Witness) ([]string, er
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%d witnesses, the first of post %s: %w", len(ws), ws[0].Post, err)
+		return nil, fmt.Errorf("%d witnesses, the first of entry %s: %w", len(ws), ws[0].Entry, err)
 	}
 	return firsts, nil
 }

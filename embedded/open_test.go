@@ -90,11 +90,11 @@ func TestStoreSweep(t *testing.T) {
 		}
 		require.NoError(t, s.Schedule(ctx, es...))
 		for range 10 {
-			in := models.Inbox{ID: models.NewInboxID(at), Account: "sg", Body: []byte("{}")}
+			in := models.Inbox{ID: models.NewInboxID(at), Account: "sg", Posts: []models.Post{{Body: []byte("{}")}}}
 			require.NoError(t, s.PutInbox(ctx, in))
 			posts[i] = append(posts[i], in.ID)
 		}
-		_, err := s.Witness(ctx, models.Witness{Key: fmt.Sprint("key ", i), Digest: "first", Post: posts[i][0]})
+		_, err := s.Witness(ctx, models.Witness{Group: "g", Key: fmt.Sprint("key ", i), Digest: "first", Entry: posts[i][0]})
 		require.NoError(t, err)
 	}
 	count := func(table string) (n int64) {
@@ -123,7 +123,7 @@ func TestStoreSweep(t *testing.T) {
 	in, err := s.Inbox(ctx, append(posts[0], posts[1]...)...)
 	require.NoError(t, err)
 	require.Len(t, in, 10)
-	first, err := s.Witness(ctx, models.Witness{Key: "key 1", Digest: "second", Post: models.NewInboxID(now)})
+	first, err := s.Witness(ctx, models.Witness{Group: "g", Key: "key 1", Digest: "second", Entry: models.NewInboxID(now)})
 	require.NoError(t, err)
 	require.Equal(t, []string{"first"}, first)
 	require.NoError(t, s.Sweep(ctx, now, RetentionOptions{Inbox: time.Minute}))
@@ -183,7 +183,7 @@ func writeUntilKilled(t *testing.T, dir string) {
 			for {
 				b, ch := storetest.SampleBatch(3)
 				at := time.Now()
-				in := models.Inbox{ID: models.NewInboxID(at), Account: "sg", Body: []byte("{}")}
+				in := models.Inbox{ID: models.NewInboxID(at), Account: "sg", Posts: []models.Post{{Body: []byte("{}")}}}
 				for _, step := range []struct {
 					kind string
 					id   models.ID

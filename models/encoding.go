@@ -147,7 +147,7 @@ func AppendRecipient(b []byte, r *Recipient) []byte {
 	return b
 }
 
-func appendText(b []byte, s string) []byte {
+func appendText[T string | []byte](b []byte, s T) []byte {
 	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
 }

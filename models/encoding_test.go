@@ -1,6 +1,7 @@
 package models
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -56,17 +57,68 @@ func TestNounsRoundTrip(t *testing.T) {
 	require.Equal(t, s, gotS)
 }
 
+func TestPostsRoundTrip(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		one := rapid.Custom(func(t *rapid.T) Post {
+			return Post{Body: rapid.SliceOf(rapid.Byte()).Draw(t, "body"), Replay: rapid.String().Draw(t, "replay")}
+		})
+		in := Inbox{Posts: rapid.SliceOfN(one, 1, 20).Draw(t, "posts")}
+		replay, raw := in.Encode()
+		got, err := DecodePosts(replay, raw)
+		require.NoError(t, err)
+		require.Equal(t, in.Posts, got)
+		if len(in.Posts) > 1 {
+			cut := rapid.IntRange(0, len(raw)-1).Draw(t, "cut")
+			_, err = DecodePosts("", raw[:cut])
+			require.ErrorIs(t, err, ErrInvalid, "what is cut off is not read as less")
+		}
+	})
+}
+
+// TestCutPosts: entries hold all posts, in order, and none too many.
+func TestCutPosts(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(0, 1000), rapid.IntRange(0, maxPostsBytes), rapid.Just(2*maxPostsBytes)), 0, 500).Draw(t, "sizes")
+		all := make([]Post, len(sizes))
+		for i, n := range sizes {
+			all[i] = Post{Body: make([]byte, n), Replay: strconv.Itoa(i)}
+		}
+		var got []Post
+		for rest := all; len(rest) > 0; {
+			var entry []Post
+			entry, rest = CutPosts(rest)
+			require.NotEmpty(t, entry)
+			require.LessOrEqual(t, len(entry), maxPosts)
+			in := Inbox{Posts: entry}
+			require.True(t, len(entry) == 1 || in.Size() <= maxPostsBytes)
+			if len(rest) > 0 {
+				require.True(t, len(entry) == maxPosts || in.Size()+rest[0].Size() > maxPostsBytes, "another would fit")
+			}
+			got = append(got, entry...)
+		}
+		require.Len(t, got, len(all))
+		for i := range got {
+			require.Equal(t, all[i].Replay, got[i].Replay)
+		}
+	})
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add(EncodeRecipients([]Recipient{{Email: "a@b.c", Name: "n", Vars: map[string]string{"k": "v"}}}))
 	e := attempt(1, "sg", 1)
 	f.Add(e.Encode())
 	f.Add([]byte{formZstd, 1, 2, 3})
+	_, posts := (&Inbox{Posts: []Post{{Body: []byte("a"), Replay: "b"}, {}}}).Encode()
+	f.Add(posts)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = DecodeRecipients(b)
 		_, _ = DecodeEntry(b)
 		_, _ = DecodeFact("k", b)
 		_, _ = DecodeBatch(b)
 		_, _ = DecodeSummary(b)
+		_, _ = DecodePosts("", b)
 	})
 }
 

@@ -49,7 +49,8 @@ type Provider interface {
 
 	// Verify checks that a webhook post comes from the provider, over the raw
 	// body, and that it is fresh. A refusal is a *WebhookError. On success it
-	// returns what a replay would carry again, or "".
+	// returns what a replay would carry again, or "". Of posts that were signed
+	// at the same time it begins with the same group, up to a '.', if it has one.
 	Verify(h http.Header, body []byte, now time.Time) (replay string, err error)
 
 	// Parse reads a verified post. It never panics and never gives up the good

@@ -224,21 +224,22 @@ type AgendaStore interface {
 // InboxStore keeps webhook posts. Entries end by age, never by being worked
 // off.
 type InboxStore interface {
-	// PutInbox stores a post durably. Concurrent calls share a commit.
+	// PutInbox stores an entry durably. Concurrent calls share a commit.
 	PutInbox(ctx context.Context, in Inbox) error
-	// Inbox reads posts by ID, in the order of ids; one that does not exist is
+	// Inbox reads entries by ID, in the order of ids; one that does not exist is
 	// left out.
 	Inbox(ctx context.Context, ids ...ID) ([]Inbox, error)
-	// InboxDone marks posts as worked off.
+	// InboxDone marks entries as worked off.
 	InboxDone(ctx context.Context, ids ...ID) error
-	// Pending yields the IDs of posts of a shard (ID.Shard) that arrived in
+	// Pending yields the IDs of entries of a shard (ID.Shard) that arrived in
 	// [from, to) and are not marked as worked off, with their account.
 	Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[Inbox, error]
-	// Posts yields the IDs of all posts that arrived in [from, to), worked off or
-	// not, with their account. The order is not set.
+	// Posts yields the IDs of all entries that arrived in [from, to), worked off
+	// or not, with their account. The order is not set.
 	Posts(ctx context.Context, from, to time.Time) iter.Seq2[Inbox, error]
 	// Witness records what came under which key, and returns for each the
-	// digest of the oldest post (by ID) that is recorded under its key. Records
-	// last at least 48 hours.
+	// digest of the oldest entry (by ID) that is recorded under its key. Of
+	// several digests of one entry under a key, the same one is always returned.
+	// Records last at least 48 hours.
 	Witness(ctx context.Context, ws ...Witness) (firsts []string, err error)
 }

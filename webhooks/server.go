@@ -48,11 +48,11 @@ type Publisher interface {
 
 // Server serves POST /webhooks/<account>.
 type Server struct {
-	log       *slog.Logger
-	inbox     Inbox
-	broker    Publisher
-	providers map[string]models.Provider
-	engine    *gin.Engine
+	log      *slog.Logger
+	inbox    Inbox
+	broker   Publisher
+	accounts map[string]*account
+	engine   *gin.Engine
 
 	announce chan models.Message
 	stop     chan struct{}
@@ -69,15 +69,22 @@ type Server struct {
 	codes map[string]int64 // refused posts by code
 }
 
+// account is an account whose posts are taken.
+type account struct {
+	models.Provider
+	gather
+}
+
 // New builds the door. A nil logger is silent.
 func New(inbox Inbox, broker Publisher, accounts []Account, log *slog.Logger) *Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{log: log, inbox: inbox, broker: broker, providers: map[string]models.Provider{}, codes: map[string]int64{},
+	s := &Server{log: log, inbox: inbox, broker: broker, accounts: map[string]*account{}, codes: map[string]int64{},
 		announce: make(chan models.Message, 10_000), stop: make(chan struct{}), beat: doorBeat, heard: newHeard()}
 	for _, a := range accounts {
-		s.providers[a.Name] = a.Provider
+		write := func(posts []models.Post) error { return s.put(a.Name, posts) }
+		s.accounts[a.Name] = &account{a.Provider, gather{write: write}}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	gin.SetMode(gin.ReleaseMode)
@@ -151,9 +158,9 @@ func (s *Server) refuse(c *gin.Context, account string, e *models.WebhookError) 
 
 // post takes one post: verify, store, announce, answer. 200 means: stored.
 func (s *Server) post(c *gin.Context) {
-	account := c.Param("account")
-	provider := s.providers[account]
-	if provider == nil {
+	name := c.Param("account")
+	a := s.accounts[name]
+	if a == nil {
 		// Perhaps a mistake of ours that is mended soon: let it be repeated.
 		s.refuse(c, "", &models.WebhookError{Status: http.StatusNotFound, Code: "no_such_account", Detail: "no account of this name reports events"})
 		return
@@ -164,28 +171,24 @@ func (s *Server) post(c *gin.Context) {
 	if err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
-			s.refuse(c, account, &models.WebhookError{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Detail: "post larger than 32 MiB"})
+			s.refuse(c, name, &models.WebhookError{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Detail: "post larger than 32 MiB"})
 			return
 		}
-		s.refuse(c, account, &models.WebhookError{Status: http.StatusBadRequest, Code: "cut_off", Detail: "the post ended too early"})
+		s.refuse(c, name, &models.WebhookError{Status: http.StatusBadRequest, Code: "cut_off", Detail: "the post ended too early"})
 		return
 	}
 	now := time.Now()
-	replay, err := provider.Verify(c.Request.Header, body, now)
+	replay, err := a.Verify(c.Request.Header, body, now)
 	if err != nil {
 		var refused *models.WebhookError
 		if !errors.As(err, &refused) {
 			refused = &models.WebhookError{Status: http.StatusServiceUnavailable, Code: "not_verified", Detail: "the post could not be verified"}
 		}
-		s.refuse(c, account, refused)
+		s.refuse(c, name, refused)
 		return
 	}
-	in := models.Inbox{ID: models.NewInboxID(now), Account: account, Body: body, Replay: replay}
-	// The provider going away does not undo what it said.
-	ctx, cancel := context.WithTimeout(models.WithBackground(context.WithoutCancel(c.Request.Context())), storeTime)
-	defer cancel()
-	if err := s.inbox.PutInbox(ctx, in); err != nil {
-		s.log.Error("post not stored; the provider will repeat it", "provider", account, "err", err)
+	if err := a.store(models.Post{Body: body, Replay: replay}); err != nil {
+		s.log.Error("post not stored; the provider will repeat it", "provider", name, "err", err)
 		s.count("store_unavailable")
 		s.lapse.note(now.UTC())
 		c.Header("Retry-After", "10")
@@ -193,13 +196,25 @@ func (s *Server) post(c *gin.Context) {
 		return
 	}
 	s.taken.Add(1)
-	s.heard.note(account, now.UTC())
-	select {
-	case s.announce <- models.Message{Kind: models.EventMessage, Account: account, ID: in.ID}:
-	default: // held up: the agenda finds the post
-	}
+	s.heard.note(name, now.UTC())
 	c.Status(http.StatusOK)
 	c.Writer.WriteHeaderNow()
+}
+
+// put writes posts of an account into the inbox, as one entry, and announces it.
+// The provider going away does not undo what it said.
+func (s *Server) put(account string, posts []models.Post) error {
+	in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: account, Posts: posts}
+	ctx, cancel := context.WithTimeout(models.WithBackground(context.Background()), storeTime)
+	defer cancel()
+	if err := s.inbox.PutInbox(ctx, in); err != nil {
+		return err
+	}
+	select {
+	case s.announce <- models.Message{Kind: models.EventMessage, Account: account, ID: in.ID}:
+	default: // held up: the agenda finds the entry
+	}
+	return nil
 }
 
 // announcer publishes stored posts, many at a time.

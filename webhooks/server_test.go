@@ -148,7 +148,7 @@ func TestStoredThenAnswered(t *testing.T) {
 	require.Equal(t, http.StatusOK, <-answered)
 	stored := f.inbox.stored(t)
 	require.Len(t, stored, 1)
-	require.Equal(t, models.Inbox{ID: stored[0].ID, Account: "sg", Body: []byte(body), Replay: "once"}, stored[0])
+	require.Equal(t, models.Inbox{ID: stored[0].ID, Account: "sg", Posts: []models.Post{{Body: []byte(body), Replay: "once"}}}, stored[0])
 	require.WithinDuration(t, time.Now(), stored[0].Received(), time.Minute)
 	require.Equal(t, []models.Message{{Kind: models.EventMessage, Account: "sg", ID: stored[0].ID}}, f.announced(t, 1))
 	taken, refused := f.server.Counts()
@@ -210,7 +210,7 @@ func TestBodies(t *testing.T) {
 	status, _ := f.post(t, "sg", nil, bytes.NewReader(large))
 	require.Equal(t, http.StatusOK, status)
 	stored := f.inbox.stored(t)
-	require.True(t, bytes.Equal(large, stored[0].Body), "byte for byte")
+	require.True(t, bytes.Equal(large, stored[0].Posts[0].Body), "byte for byte")
 
 	status, body := f.post(t, "sg", nil, bytes.NewReader(make([]byte, MaxBody+1)))
 	require.Equal(t, http.StatusRequestEntityTooLarge, status)
@@ -300,15 +300,20 @@ func TestConcurrentPosts(t *testing.T) {
 	}
 	wg.Wait()
 	seen := map[string]bool{}
-	for _, in := range f.inbox.stored(t) {
-		seen[in.Account+string(in.Body)] = true
+	stored := f.inbox.stored(t)
+	ids := map[models.ID]bool{}
+	for _, in := range stored {
+		ids[in.ID] = true
+		for _, p := range in.Posts {
+			seen[in.Account+string(p.Body)] = true
+		}
 	}
 	require.Len(t, seen, n)
-	ids := map[models.ID]bool{}
-	for _, m := range f.announced(t, n) {
-		ids[m.ID] = true
+	for _, m := range f.announced(t, len(stored)) {
+		require.True(t, ids[m.ID], "stored and not announced yet")
+		delete(ids, m.ID)
 	}
-	require.Len(t, ids, n)
+	require.Empty(t, ids)
 }
 
 // hangingBroker takes nothing and holds whoever asks until they give up.
@@ -396,7 +401,7 @@ func TestSendGrid(t *testing.T) {
 			require.Len(t, all, before, c.name)
 			continue
 		}
-		require.Equal(t, c.body, string(all[before].Body), c.name)
+		require.Equal(t, c.body, string(all[before].Posts[0].Body), c.name)
 	}
 	require.Len(t, f.announced(t, 3), 3)
 }
@@ -436,8 +441,8 @@ func TestMailgun(t *testing.T) {
 	}
 	all := f.inbox.stored(t)
 	require.Len(t, all, 2)
-	require.NotEmpty(t, all[0].Replay)
-	require.Equal(t, all[0].Replay, all[1].Replay, "a replay is told by what it carries again")
+	require.NotEmpty(t, all[0].Posts[0].Replay)
+	require.Equal(t, all[0].Posts[0].Replay, all[1].Posts[0].Replay, "a replay is told by what it carries again")
 	_, refused := f.server.Counts()
 	require.Equal(t, map[string]int64{"bad_signature": 1, "stale": 2, "malformed": 2, "not_configured": 1}, refused)
 }

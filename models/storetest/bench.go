@@ -71,7 +71,7 @@ func Benchmark(b *testing.B, open func(b *testing.B) models.Store) {
 		{"Inbox", func(b *testing.B, s models.Store) {
 			body := []byte(`[{"event":"delivered","email":"user@example.com","sg_event_id":"` + strings.Repeat("abcdef", 60) + `"}]`)
 			inParallel(b, func(int) error {
-				return s.PutInbox(b.Context(), models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Body: body})
+				return s.PutInbox(b.Context(), models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{{Body: body}}})
 			})
 		}},
 		{"PutSummaries", func(b *testing.B, s models.Store) {

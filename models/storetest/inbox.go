@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func inboxCases() []testCase {
 }
 
 func post(at time.Time, body string) models.Inbox {
-	return models.Inbox{ID: models.NewInboxID(at), Account: "sg-eu", Body: []byte(body), Replay: "token-" + models.NewUserID()}
+	return models.Inbox{ID: models.NewInboxID(at), Account: "sg-eu", Posts: []models.Post{{Body: []byte(body), Replay: "token-" + models.NewUserID()}}}
 }
 
 func testInbox(t *testing.T, s models.Store) {
@@ -39,17 +40,19 @@ func testInbox(t *testing.T, s models.Store) {
 		post(now().Add(-time.Hour), strings.Repeat("compress me ", 5000)),
 		post(now().Add(time.Hour), string(random)),
 		post(now(), "\x00\xff\r\n"),
+		post(now(), "with others"),
 	}
-	posts[3].Replay = ""
+	posts[3].Posts[0].Replay = ""
+	posts[4].Posts = append(posts[4].Posts, posts[1].Posts[0], models.Post{Body: []byte{}}, posts[3].Posts[0])
 	for range 2 {
 		for _, p := range posts {
 			require.NoError(t, s.PutInbox(ctx, p))
 		}
 	}
 	missing := models.NewInboxID(now())
-	got, err := s.Inbox(ctx, posts[2].ID, missing, posts[0].ID, posts[3].ID, posts[1].ID)
+	got, err := s.Inbox(ctx, posts[2].ID, missing, posts[0].ID, posts[4].ID, posts[3].ID, posts[1].ID)
 	require.NoError(t, err)
-	require.Equal(t, []models.Inbox{posts[2], posts[0], posts[3], posts[1]}, got, "in the order that was asked for")
+	require.Equal(t, []models.Inbox{posts[2], posts[0], posts[4], posts[3], posts[1]}, got, "in the order that was asked for")
 	got, err = s.Inbox(ctx, missing)
 	require.NoError(t, err)
 	require.Empty(t, got)
@@ -197,11 +200,11 @@ func testWitness(t *testing.T, s models.Store) {
 		{"a", in[0], "a"},
 		{"d", in[3], "a"},
 	} {
-		first, err := s.Witness(ctx, models.Witness{Key: key, Digest: c.digest, Post: c.in})
+		first, err := s.Witness(ctx, models.Witness{Group: "g", Key: key, Digest: c.digest, Entry: c.in})
 		require.NoError(t, err)
 		require.Equal(t, []string{c.want}, first, "after %q", c.digest)
 	}
-	first, err := s.Witness(ctx, models.Witness{Key: key + "x", Digest: "z", Post: in[3]})
+	first, err := s.Witness(ctx, models.Witness{Group: "g", Key: key + "x", Digest: "z", Entry: in[3]})
 	require.NoError(t, err)
 	require.Equal(t, []string{"z"}, first, "another key")
 	none, err := s.Witness(ctx)
@@ -215,11 +218,11 @@ func testWitnessMany(t *testing.T, s models.Store) {
 	var ws []models.Witness
 	var want []string
 	for i := range 50 {
-		w := models.Witness{Key: fmt.Sprint(prefix, i), Digest: fmt.Sprint("digest ", i), Post: models.NewInboxID(now().Add(time.Duration(i) * time.Second))}
+		w := models.Witness{Group: prefix + strconv.Itoa(i%4), Key: fmt.Sprint(prefix, i), Digest: fmt.Sprint("digest ", i), Entry: models.NewInboxID(now().Add(time.Duration(i) * time.Second))}
 		ws, want = append(ws, w), append(want, w.Digest)
 		if i%5 == 0 { // once more, later
 			later := w
-			later.Digest, later.Post = "other", models.NewInboxID(now().Add(time.Hour))
+			later.Digest, later.Entry = "other", models.NewInboxID(now().Add(time.Hour))
 			ws, want = append(ws, later), append(want, w.Digest)
 		}
 	}
@@ -237,7 +240,7 @@ func testWitnessConcurrent(t *testing.T, s models.Store) {
 		in[i] = models.NewInboxID(now().Add(time.Duration(i) * time.Millisecond))
 	}
 	of := func(i int) models.Witness {
-		return models.Witness{Key: key, Digest: fmt.Sprintf("digest-%02d", i), Post: in[i]}
+		return models.Witness{Group: key, Key: key, Digest: fmt.Sprintf("digest-%02d", i), Entry: in[i]}
 	}
 	witness := func(i int) error {
 		first, err := s.Witness(t.Context(), of(i))

@@ -164,14 +164,14 @@ func calls() []call {
 			return cursor(s.Pending(ctx, 0, now().Add(-time.Minute), now()))
 		}},
 		{"Witness", func(ctx context.Context, s models.Store) error {
-			_, err := s.Witness(ctx, models.Witness{Key: p.Replay, Digest: "d", Post: p.ID})
+			_, err := s.Witness(ctx, models.Witness{Group: "g", Key: p.Posts[0].Replay, Digest: "d", Entry: p.ID})
 			return err
 		}},
 		{"PutReport", func(ctx context.Context, s models.Store) error {
 			return s.PutReport(ctx, "k", "n", []byte("v"), time.Minute)
 		}},
 		{"Lease", func(ctx context.Context, s models.Store) error {
-			_, err := s.Lease(ctx, p.Replay, "h", time.Second)
+			_, err := s.Lease(ctx, p.Posts[0].Replay, "h", time.Second)
 			return err
 		}},
 		{"Reports", func(ctx context.Context, s models.Store) error {

@@ -139,7 +139,8 @@ func TestVerifyStatuses(t *testing.T) {
 	now := time.Unix(1795262400, 0)
 	_, good := sign("signing-key", []byte(`{"event-data":{}}`), now)
 	replay, err := p.Verify(http.Header{}, good, now)
-	if err != nil || len(replay) != 64 {
+	mac, ok := strings.CutPrefix(replay, "1795262400.")
+	if err != nil || !ok || len(mac) != 64 {
 		t.Fatalf("%q, %v", replay, err)
 	}
 	// Hex in another case is the same signature; the timestamp may be a number.
@@ -154,7 +155,7 @@ func TestVerifyStatuses(t *testing.T) {
 	for body, status := range map[string]int{
 		"": 400, "{": 400, "[]": 400, `{"signature":null}`: 400, `{"signature":{"timestamp":"1795262400","token":"t"}}`: 400,
 		`{"signature":{"timestamp":"1795262400","token":"t","signature":"zz"}}`:                        406,
-		`{"signature":{"timestamp":"1795262400","token":"t","signature":"` + replay + `"}}`:            406,
+		`{"signature":{"timestamp":"1795262400","token":"t","signature":"` + mac + `"}}`:               406,
 		strings.Replace(string(good), `0","token":"0`, `","token":"00`, 1):                             400,
 		strings.Replace(string(good), `1795262400","token":"0`, `17952624000","token":"`, 1):           400,
 		strings.Replace(string(good), `"timestamp":"1795262400"`, `"timestamp":" 1795262400"`, 1):      406,

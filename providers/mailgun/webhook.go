@@ -29,8 +29,8 @@ type signature struct {
 // over timestamp and token.
 //
 // The body is not covered. Who has seen one post can send another body with its
-// signature, so that is returned as what a replay would carry again. Not the
-// token: there is no separator between it and the timestamp, and digits moved
+// signature, so that is returned as what a replay would carry again, behind the
+// timestamp that it belongs to. Not the token: there is no separator between it and the timestamp, and digits moved
 // from one to the other would make a token that is new. (They could make a
 // timestamp of another length only, which is refused.)
 //
@@ -62,7 +62,7 @@ func (p *Provider) Verify(_ http.Header, body []byte, now time.Time) (string, er
 	if err := report.Fresh(string(s.Timestamp), now); err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(got), nil
+	return string(s.Timestamp) + "." + hex.EncodeToString(got), nil
 }
 
 func malformed(detail string) error {
