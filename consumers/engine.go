@@ -132,7 +132,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 			subscribe(models.Queue{Kind: models.LogMessage, Account: a.Name, Lane: lane}, n, e.logRetry)
 		}
 	}
-	subscribe(models.Queue{Kind: models.EventMessage}, eventRunners*eventsAtOnce, e.events.handle)
+	subscribe(models.Queue{Kind: models.EventMessage}, e.events.runners()*eventsAtOnce, e.events.handle)
 
 	inner, stopInner := context.WithCancel(context.WithoutCancel(ctx))
 	patient := models.WithBackground(inner)
@@ -145,7 +145,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	helpers.Go(func() { e.ages.run(patient, e.cfg.QueuePoll, e.log) })
 	helpers.Go(func() { e.history.run(patient, e.cfg.HistoryPoll, e.log) })
 	helpers.Go(func() { e.summaries.run(patient) })
-	for range eventRunners {
+	for range e.events.runners() {
 		helpers.Go(func() { e.events.run(patient) })
 	}
 	wg.Go(func() { e.agenda(ctx) })

@@ -10,7 +10,7 @@ import (
 
 const (
 	eventsAtOnce = 64                   // posts worked off together, at most
-	eventRunners = 2                    // groups of posts worked off at once
+	eventRunners = 2                    // groups of posts worked off at once, at most
 	eventsLinger = 5 * time.Millisecond // how long the first waits for more
 )
 
@@ -50,6 +50,15 @@ func (q *eventQueue) end(id models.ID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.working, id)
+}
+
+// runners is how many groups are worked off at once. Where that is to compute and
+// not to wait for the store, they leave a processor to others.
+func (q *eventQueue) runners() int {
+	if q.e.cfg.Sole {
+		return min(eventRunners, models.Background)
+	}
+	return eventRunners
 }
 
 // handle is the consumer of event.<ns>.

@@ -51,7 +51,7 @@ func (e *Engine) eventsWaiting(ctx context.Context) bool {
 	}
 	for _, d := range depths {
 		if d.Queue.Kind == models.EventMessage {
-			return d.Ready > eventRunners*eventsAtOnce
+			return d.Ready > e.events.runners()*eventsAtOnce
 		}
 	}
 	return false
