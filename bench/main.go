@@ -86,6 +86,7 @@ func run(ctx context.Context) error {
 		name string
 		run  func(*backend) error
 	}{{"accept", b.accept}, {"deliver", b.deliverAll}, {"events", b.events}, {"urgent", b.urgentAll}, {"failover", b.failoverAll}, {"agenda", b.agendaAll}, {"memory", b.memoryAll}}
+	var failed []error
 	for _, be := range backends() {
 		if *on != "" && !slices.Contains(strings.Split(*on, ","), be.name) {
 			continue
@@ -95,14 +96,19 @@ func run(ctx context.Context) error {
 				continue
 			}
 			if err := p.run(be); err != nil {
-				return fmt.Errorf("%s on %s: %w", p.name, be.title, err)
+				err = fmt.Errorf("%s on %s: %w", p.name, be.title, err)
+				if ctx.Err() != nil {
+					return err
+				}
+				fmt.Fprintln(os.Stderr, "bench:", err)
+				failed = append(failed, err) // what else there is takes long to measure again
 			}
 		}
 	}
 	b.report.small = *small
 	b.report.print(os.Stdout, *versions)
 	if *out != "" {
-		return b.report.write(*out, *versions)
+		failed = append(failed, b.report.write(*out, *versions))
 	}
-	return nil
+	return errors.Join(failed...)
 }

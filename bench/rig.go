@@ -34,7 +34,7 @@ const (
 )
 
 // patience bounds every wait.
-const patience = 10 * time.Minute
+const patience = 20 * time.Minute
 
 // backend is a set of services. place is a name that nothing else has there.
 type backend struct {
