@@ -13,13 +13,16 @@ const (
 	// begins beside it, of writesAtOnce at most.
 	slowWrite    = 100 * time.Millisecond
 	writesAtOnce = 4
+	// again is how long those whose posts were written together have to post once
+	// more, so that not every other write holds the one post that came too late.
+	again = 500 * time.Microsecond
 	// smallPost is the size in bytes up to which posts wait for each other: a
 	// write costs the same for one of them and for many.
 	smallPost = 16 << 10
 )
 
 // gather writes the posts of an account into the inbox: at once when nothing is
-// being written, and those that come meanwhile together.
+// being written, and those that come meanwhile, and just after, together.
 type gather struct {
 	write func(posts []models.Post) error
 
@@ -64,6 +67,9 @@ func (g *gather) run() {
 		}
 		for _, w := range waiting {
 			w.done <- err
+		}
+		if len(posts) > 1 {
+			time.Sleep(again)
 		}
 	}
 }

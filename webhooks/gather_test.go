@@ -3,6 +3,7 @@ package webhooks
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,12 @@ func (d *desk) write(posts []models.Post) error {
 	return <-d.let
 }
 
+func (d *desk) all() [][]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.wrote)
+}
+
 // TestTogether: a post is written at once when nothing is; those that come while
 // writes are under way are written together, in order, by one write; each is
 // answered with what became of its own.
@@ -51,22 +58,25 @@ func TestTogether(t *testing.T) {
 		for i := range 5 {
 			post(i)
 		}
-		require.Equal(t, [][]string{{"0"}}, d.wrote, "nobody waits for company")
+		require.Equal(t, [][]string{{"0"}}, d.all(), "nobody waits for company")
 		d.let <- nil
 		synctest.Wait()
-		require.Equal(t, []string{"1", "2", "3", "4"}, d.wrote[1])
+		require.Equal(t, []string{"1", "2", "3", "4"}, d.all()[1])
 		post(5)
-		require.Len(t, d.wrote, 2)
+		require.Len(t, d.all(), 2)
 		time.Sleep(slowWrite + 1)
 		post(6)
-		require.Equal(t, []string{"5", "6"}, d.wrote[2], "the write before takes long")
+		require.Equal(t, []string{"5", "6"}, d.all()[2], "the write before takes long")
 		post(7)
-		require.Len(t, d.wrote, 3)
+		require.Len(t, d.all(), 3)
 		away := errors.New("away")
 		d.let <- away
 		d.let <- away
 		synctest.Wait()
-		require.Equal(t, []string{"7"}, d.wrote[3])
+		require.Len(t, d.all(), 3, "who was answered may post again and come along")
+		time.Sleep(again + 1)
+		synctest.Wait()
+		require.Equal(t, []string{"7"}, d.all()[3])
 		d.let <- nil
 		all.Wait()
 		var failed []int
@@ -77,7 +87,10 @@ func TestTogether(t *testing.T) {
 			}
 		}
 		require.Equal(t, []int{1, 2, 3, 4, 5, 6}, failed, "what was not stored is not answered as if it were")
+		time.Sleep(again + 1)
 		synctest.Wait()
+		g.mu.Lock()
+		defer g.mu.Unlock()
 		require.Zero(t, g.writing)
 	})
 }
@@ -95,12 +108,13 @@ func TestLargePostsWaitForNobody(t *testing.T) {
 			all.Go(func() { require.NoError(t, g.store(models.Post{Body: []byte(body)})) })
 			synctest.Wait()
 		}
-		require.Equal(t, [][]string{{"a"}, {large}}, d.wrote)
+		require.Equal(t, [][]string{{"a"}, {large}}, d.all())
 		for range 3 {
 			d.let <- nil
 		}
 		all.Wait()
-		require.Equal(t, []string{"b", "c"}, d.wrote[2])
+		require.Equal(t, []string{"b", "c"}, d.all()[2])
+		time.Sleep(again + 1)
 	})
 }
 
@@ -123,5 +137,6 @@ func TestStoreHangs(t *testing.T) {
 		all.Wait()
 		require.LessOrEqual(t, time.Since(began), 2*storeTime)
 		require.Less(t, writes.Load(), int64(10))
+		time.Sleep(time.Second) // pauses between writes end
 	})
 }
