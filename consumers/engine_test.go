@@ -186,9 +186,25 @@ func TestUnknownOutcome(t *testing.T) {
 // event puts a provider's post into the inbox and announces it.
 func (r *rig) event(account string, log models.ID, ev models.Event) models.ID {
 	r.t.Helper()
+	return r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Account: account, Posts: []models.Post{postOf(r.t, "", log, ev)}})
+}
+
+// postOf is a post that reports an event under a token.
+func postOf(t *testing.T, token string, log models.ID, ev models.Event) models.Post {
+	t.Helper()
 	body, err := json.Marshal([]models.ParsedEvent{{Log: log, Event: ev}})
-	require.NoError(r.t, err)
-	return r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Account: account, Posts: []models.Post{{Body: body}}})
+	require.NoError(t, err)
+	return models.Post{Body: body, Replay: token}
+}
+
+// unsettled is a rig with a batch of n through the account sg, of which nobody
+// knows the outcome.
+func unsettled(t *testing.T, n int) (*rig, *models.Batch) {
+	t.Helper()
+	r := newRig(t, fast(), nil, newScripted("sg", always(models.Unknown)))
+	b := r.batch(n, true, nil)
+	require.Eventually(t, func() bool { return len(r.view(b).Entries) == 1 }, patience, time.Millisecond)
+	return r, b
 }
 
 func (r *rig) inbox(in models.Inbox) models.ID {
@@ -393,27 +409,19 @@ func TestEvents(t *testing.T) {
 
 func TestPostThatNobodyAnnounced(t *testing.T) {
 	t.Parallel()
-	sg := newScripted("sg", always(models.Unknown))
-	r := newRig(t, fast(), nil, sg)
-	b := r.batch(1, true, nil)
-	require.Eventually(t, func() bool { return len(r.view(b).Entries) == 1 }, patience, time.Millisecond)
-	body, err := json.Marshal([]models.ParsedEvent{{Log: b.ID.Log(1), Event: models.Event{ID: "x", Attempt: 1, Kind: models.Delivered, At: time.Now()}}})
-	require.NoError(t, err)
-	require.NoError(t, r.store.PutInbox(context.Background(), models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{{Body: body}}}))
+	r, b := unsettled(t, 1)
+	p := postOf(t, "", b.ID.Log(1), models.Event{ID: "x", Attempt: 1, Kind: models.Delivered, At: time.Now()})
+	require.NoError(t, r.store.PutInbox(context.Background(), models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{p}}))
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
 }
 
 func TestReplayedToken(t *testing.T) {
 	t.Parallel()
-	sg := newScripted("sg", always(models.Unknown))
-	r := newRig(t, fast(), nil, sg)
-	b := r.batch(2, true, nil)
-	require.Eventually(t, func() bool { return len(r.view(b).Entries) == 1 }, patience, time.Millisecond)
+	r, b := unsettled(t, 2)
 	at := time.Now()
 	post := func(log int, kind models.EventKind) {
-		body, err := json.Marshal([]models.ParsedEvent{{Log: b.ID.Log(log), Event: models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at}}})
-		require.NoError(t, err)
-		r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{{Body: body, Replay: "one token"}}})
+		p := postOf(t, "one token", b.ID.Log(log), models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at})
+		r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{p}})
 	}
 	post(1, models.Delivered)
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, time.Millisecond)
@@ -430,15 +438,10 @@ func TestReplayedToken(t *testing.T) {
 // under a token counts, and what repeats it; other tokens are no matter.
 func TestReplayedTokenInOneEntry(t *testing.T) {
 	t.Parallel()
-	sg := newScripted("sg", always(models.Unknown))
-	r := newRig(t, fast(), nil, sg)
-	b := r.batch(3, true, nil)
-	require.Eventually(t, func() bool { return len(r.view(b).Entries) == 1 }, patience, time.Millisecond)
+	r, b := unsettled(t, 3)
 	at := time.Now()
 	post := func(log int, kind models.EventKind, token string) models.Post {
-		body, err := json.Marshal([]models.ParsedEvent{{Log: b.ID.Log(log), Event: models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at}}})
-		require.NoError(t, err)
-		return models.Post{Body: body, Replay: token}
+		return postOf(t, token, b.ID.Log(log), models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at})
 	}
 	r.inbox(models.Inbox{ID: models.NewInboxID(at), Account: "sg", Posts: []models.Post{
 		post(1, models.Delivered, "1.a"), post(2, models.Bounced, "1.a"), post(1, models.Delivered, "1.a"), post(3, models.Delivered, "1.b")}})

@@ -82,38 +82,16 @@ func DecodePosts(replay string, raw []byte) ([]Post, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, head := binary.Uvarint(b)
-	if head <= 0 || n > uint64(len(b)) {
-		return nil, errCutOff
-	}
-	b = b[head:]
-	posts := make([]Post, n)
+	d := textDecoder{s: string(b)}
+	posts := make([]Post, d.count())
 	for k := range posts {
-		var replay []byte
-		if replay, b, err = cutText(b); err != nil {
-			return nil, err
-		}
-		posts[k].Replay = string(replay)
-		if posts[k].Body, b, err = cutText(b); err != nil {
-			return nil, err
-		}
+		posts[k].Replay = d.text()
+		posts[k].Body = []byte(d.text())
 	}
-	if len(b) > 0 {
-		return nil, errCutOff
+	if d.bad || d.s != "" {
+		return nil, fmt.Errorf("%w: stored posts are cut off", ErrInvalid)
 	}
 	return posts, nil
-}
-
-var errCutOff = fmt.Errorf("%w: stored posts are cut off", ErrInvalid)
-
-// cutText takes what appendText wrote from the front of b.
-func cutText(b []byte) (text, rest []byte, err error) {
-	n, head := binary.Uvarint(b)
-	if head <= 0 || n > uint64(len(b)) || len(b[head:]) < int(n) { //nolint:gosec // n is checked first
-		return nil, nil, errCutOff
-	}
-	b = b[head:]
-	return b[:n:n], b[n:], nil
 }
 
 // Witness says that something came under a key, by its digest, and in which
