@@ -47,6 +47,9 @@ const maxRounds = 64
 // be done elsewhere or later. The message only woke it; what is done follows
 // from the store.
 func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, only models.Set) models.Disposition {
+	if m.Lane == models.Urgent {
+		models.UrgentMail()
+	}
 	c, err := e.begin(ctx, m)
 	if err != nil {
 		return e.failed(err, "load", m)

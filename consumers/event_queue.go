@@ -12,6 +12,7 @@ const (
 	eventsAtOnce = 64                   // posts worked off together, at most
 	eventRunners = 2                    // groups of posts worked off at once, at most
 	eventsLinger = 5 * time.Millisecond // how long the first waits for more
+	eventsLate   = time.Minute          // how late a post is from which on urgent mail does not hold it up
 )
 
 // eventQueue collects announced posts, so that the events of many posts about
@@ -96,7 +97,11 @@ func (q *eventQueue) run(ctx context.Context) {
 			}
 		}
 		linger.Stop()
+		began := time.Now()
 		q.work(ctx, posts)
+		if began.Sub(posts[0].id.Time()) < eventsLate {
+			models.Rest(ctx, time.Since(began))
+		}
 	}
 }
 

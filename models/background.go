@@ -3,6 +3,8 @@ package models
 import (
 	"context"
 	"runtime"
+	"sync/atomic"
+	"time"
 )
 
 // Background is how many processors work that can wait may keep busy: all but one.
@@ -30,3 +32,37 @@ func WithBackground(ctx context.Context) context.Context {
 
 // IsBackground reports whether what is done under the context can wait.
 func IsBackground(ctx context.Context) bool { return ctx.Value(backgroundKey{}) != nil }
+
+// urgentAt is when urgent mail was on its way last, in nanoseconds since 1970; 0:
+// never.
+var urgentAt atomic.Int64
+
+// urgentLately is for how long after it urgent mail is taken to come again.
+const urgentLately = time.Second
+
+// UrgentMail tells that urgent mail is on its way in this process.
+func UrgentMail() { urgentAt.Store(time.Now().UnixNano()) }
+
+// UrgentLately reports whether urgent mail was on its way within the last second.
+func UrgentLately() bool {
+	since := time.Now().UnixNano() - urgentAt.Load()
+	return since >= 0 && since < int64(urgentLately) // less than 0: the clock was set back
+}
+
+// mostRest is the longest rest, for work that took long because it waited itself.
+const mostRest = 500 * time.Millisecond
+
+// Rest pauses work that can wait, after a piece of it that took so long, while
+// urgent mail comes: that finds processors and the store at rest three times out
+// of four. Without urgent mail it returns at once.
+func Rest(ctx context.Context, took time.Duration) {
+	if !UrgentLately() {
+		return
+	}
+	t := time.NewTimer(min(3*took, mostRest))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -16,6 +16,8 @@ const (
 	// again is how long those whose posts were written together have to post once
 	// more, so that not every other write holds the one post that came too late.
 	again = 500 * time.Microsecond
+	// againLater is the same while urgent mail comes: fewer and larger writes.
+	againLater = 4 * time.Millisecond
 	// smallPost is the size in bytes up to which posts wait for each other: a
 	// write costs the same for one of them and for many.
 	smallPost = 16 << 10
@@ -68,7 +70,10 @@ func (g *gather) run() {
 		for _, w := range waiting {
 			w.done <- err
 		}
-		if len(posts) > 1 {
+		switch {
+		case models.UrgentLately():
+			time.Sleep(againLater)
+		case len(posts) > 1:
 			time.Sleep(again)
 		}
 	}

@@ -140,3 +140,35 @@ func TestStoreHangs(t *testing.T) {
 		time.Sleep(time.Second) // pauses between writes end
 	})
 }
+
+// TestUrgentMailComes: meanwhile a post does not begin a write of its own just
+// after another: those of a few milliseconds are written together.
+func TestUrgentMailComes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(24 * time.Hour) // no other test's clock gets here: what follows is told to the whole program
+		d := &desk{let: make(chan error, 3)}
+		for range 3 {
+			d.let <- nil
+		}
+		g := &gather{write: d.write}
+		var all sync.WaitGroup
+		post := func(body string) {
+			all.Go(func() { require.NoError(t, g.store(models.Post{Body: []byte(body)})) })
+			synctest.Wait()
+		}
+		models.UrgentMail()
+		post("a")
+		post("b")
+		time.Sleep(againLater / 2)
+		post("c")
+		require.Equal(t, [][]string{{"a"}}, d.all())
+		all.Wait()
+		require.Equal(t, [][]string{{"a"}, {"b", "c"}}, d.all())
+		time.Sleep(2 * time.Second)
+		post("d")
+		all.Wait()
+		require.Equal(t, []string{"d"}, d.all()[2])
+		synctest.Wait()
+	})
+}
