@@ -47,9 +47,7 @@ const maxRounds = 64
 // be done elsewhere or later. The message only woke it; what is done follows
 // from the store.
 func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, only models.Set) models.Disposition {
-	if m.Lane == models.Urgent {
-		models.UrgentMail()
-	}
+	models.OnItsWay(m.Lane)
 	c, err := e.begin(ctx, m)
 	if err != nil {
 		return e.failed(err, "load", m)

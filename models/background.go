@@ -40,8 +40,12 @@ var urgentAt atomic.Int64
 // urgentLately is for how long after it urgent mail is taken to come again.
 const urgentLately = time.Second
 
-// UrgentMail tells that urgent mail is on its way in this process.
-func UrgentMail() { urgentAt.Store(time.Now().UnixNano()) }
+// OnItsWay tells that mail of a lane is on its way in this process.
+func OnItsWay(l Lane) {
+	if l == Urgent {
+		urgentAt.Store(time.Now().UnixNano())
+	}
+}
 
 // UrgentLately reports whether urgent mail was on its way within the last second.
 func UrgentLately() bool {

@@ -60,7 +60,9 @@ func TestRest(t *testing.T) {
 		require.False(t, UrgentLately())
 		require.Zero(t, rest(ctx, time.Second), "nobody is in a hurry")
 
-		UrgentMail()
+		OnItsWay(Bulk)
+		require.False(t, UrgentLately())
+		OnItsWay(Urgent)
 		require.True(t, UrgentLately())
 		require.Equal(t, 30*time.Millisecond, rest(ctx, 10*time.Millisecond))
 		require.Equal(t, mostRest, rest(ctx, time.Minute))

@@ -72,9 +72,7 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 // first chunk. Until that last write nothing exists; the client going away
 // before it ends the request, after it does not matter.
 func (s *Service) accept(ctx context.Context, b *models.Batch, sp *spool) error {
-	if b.Lane == models.Urgent {
-		models.UrgentMail()
-	}
+	models.OnItsWay(b.Lane)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.IntakeTime)
 	defer cancel()
 	entry := models.AgendaEntry{Due: b.Created().Add(s.cfg.Recheck), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks, Lane: b.Lane}

@@ -16,7 +16,8 @@ const (
 	// again is how long those whose posts were written together have to post once
 	// more, so that not every other write holds the one post that came too late.
 	again = 500 * time.Microsecond
-	// againLater is the same while urgent mail comes: fewer and larger writes.
+	// againLater is the pause after every write while urgent mail comes: so they are
+	// fewer, and larger.
 	againLater = 4 * time.Millisecond
 	// smallPost is the size in bytes up to which posts wait for each other: a
 	// write costs the same for one of them and for many.

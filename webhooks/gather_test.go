@@ -157,7 +157,7 @@ func TestUrgentMailComes(t *testing.T) {
 			all.Go(func() { require.NoError(t, g.store(models.Post{Body: []byte(body)})) })
 			synctest.Wait()
 		}
-		models.UrgentMail()
+		models.OnItsWay(models.Urgent)
 		post("a")
 		post("b")
 		time.Sleep(againLater / 2)
