@@ -126,6 +126,18 @@ func TestLanes(t *testing.T) {
 	}
 }
 
+// TestUrgentMailIsTold runs alone: others would tell of theirs.
+func TestUrgentMailIsTold(t *testing.T) { //nolint:paralleltest // see above
+	f := newFixture(t)
+	require.Eventually(t, func() bool { return !models.UrgentLately() }, time.Minute, time.Millisecond)
+	f.accepted(f.post(batchOf(t, `{"lane": "bulk"}`)))
+	require.False(t, models.UrgentLately())
+	require.Eventually(t, func() bool {
+		f.accepted(f.post(batchOf(t, `{"lane": "urgent"}`)))
+		return models.UrgentLately()
+	}, time.Minute, time.Millisecond)
+}
+
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -57,4 +58,54 @@ func TestPostsAnnouncedTwiceOrGone(t *testing.T) {
 	}
 	require.Equal(t, map[models.ID]int{a: 1, b: 1, gone: 2}, slow.read)
 	require.Empty(t, r.engine.events.working)
+}
+
+// slowAndEmpty is an inbox that takes its time to say that nothing is in it.
+type slowAndEmpty struct{ models.Store }
+
+func (slowAndEmpty) Inbox(context.Context, ...models.ID) ([]models.Inbox, error) {
+	time.Sleep(100 * time.Millisecond)
+	return nil, nil
+}
+
+// TestEventsGiveWay: while urgent mail comes, a group of events that took 100 ms
+// is followed by three times as long without any; not if events are a minute late.
+func TestEventsGiveWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(72 * time.Hour) // no other test's clock gets here: what follows is told to the whole program
+		ctx, cancel := context.WithCancel(t.Context())
+		q := newEventQueue(&Engine{store: slowAndEmpty{}, worked: newCache[models.ID, struct{}](10)})
+		var running sync.WaitGroup
+		running.Go(func() { q.run(ctx) })
+		group := func(received time.Time) time.Duration {
+			began := time.Now()
+			require.Equal(t, models.Done(), q.handle(ctx, models.Message{Kind: models.EventMessage, ID: models.NewInboxID(received)}))
+			return time.Since(began)
+		}
+		const work = eventsLinger + 100*time.Millisecond
+		require.Equal(t, work, group(time.Now()))
+		require.Equal(t, work, group(time.Now()), "nobody is in a hurry")
+		models.OnItsWay(models.Urgent)
+		require.Equal(t, work, group(time.Now().Add(-eventsLate)))
+		require.Equal(t, work, group(time.Now()), "the last one was late")
+		require.Equal(t, 300*time.Millisecond+work, group(time.Now()))
+		cancel()
+		running.Wait()
+	})
+}
+
+// TestWorkersTellOfUrgentMail runs alone: others would tell of theirs.
+func TestWorkersTellOfUrgentMail(t *testing.T) { //nolint:paralleltest // see above
+	r := newRig(t, fast(), nil, newScripted("sg", always(models.Accepted)))
+	send := func(lane models.Lane) {
+		r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Lane = lane }))
+	}
+	require.Eventually(t, func() bool { return !models.UrgentLately() }, patience, time.Millisecond)
+	send(models.Bulk)
+	require.False(t, models.UrgentLately())
+	require.Eventually(t, func() bool {
+		send(models.Urgent)
+		return models.UrgentLately()
+	}, patience, time.Millisecond)
 }
