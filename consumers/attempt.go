@@ -18,10 +18,6 @@ import (
 func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	if j.release == nil {
 		wait, err := e.admit(ctx, c, j)
-		if errors.Is(err, errBusy) {
-			e.passOn(c, j.step, time.Now(), j.account.Name)
-			return errPassedOn
-		}
 		if err != nil {
 			return err
 		}
@@ -42,8 +38,7 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	}
 	settle, ok := j.account.health.begin()
 	if !ok {
-		e.passOn(c, j.step, time.Now(), j.account.Name)
-		return errPassedOn
+		return errBusy
 	}
 	entry, began, err := e.claim(ctx, c, j)
 	if err != nil {
@@ -87,10 +82,11 @@ func refusal(parts []models.Part) string {
 	return string(parts[0].Class)
 }
 
-// errPassedOn ends the work on a message whose step was announced elsewhere.
+// errPassedOn ends the work on a message whose steps come back when the rates
+// allow them.
 var errPassedOn = errors.New("passed on")
 
-// errBusy: no slot came free in time, and another account may take the mail.
+// errBusy: the account takes nothing now, and another may.
 var errBusy = errors.New("account is busy")
 
 // slotPatience is how long mail that another account may take waits for a slot.

@@ -43,14 +43,42 @@ func (e *Engine) logRetry(ctx context.Context, m models.Message) models.Disposit
 // that one message cannot keep a worker for ever.
 const maxRounds = 64
 
-// dispatch brings a chunk forward: it decides, calls, and passes on what is to
-// be done elsewhere or later. The message only woke it; what is done follows
-// from the store.
+// dispatch brings a chunk forward, unless another handler of this process does
+// so: that one will look once more.
 func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, only models.Set) models.Disposition {
 	models.OnItsWay(m.Lane)
+	w := work{m.ID, m.Account}
+	t := e.underway.begin(w)
+	if t == nil {
+		return models.Done()
+	}
+	defer e.underway.leave(w, t) // a handler may die
+	for {
+		said, more := e.advanceBy(ctx, m, mine, only)
+		if said.IsDone() && !more && e.underway.again(w, t) {
+			only = models.Set{} // whatever was asked for meanwhile
+			continue
+		}
+		if asked := e.underway.leave(w, t); more || asked {
+			next := models.Message{Kind: models.AccountMessage, Account: m.Account, ID: m.ID, Lane: m.Lane}
+			if mine == nil {
+				next.Kind = models.BatchMessage
+			}
+			if !e.wake(ctx, next) && said.IsDone() {
+				return models.Later(time.Second)
+			}
+		}
+		return said
+	}
+}
+
+// advanceBy decides, calls, and passes on what is to be done elsewhere or later,
+// for so many rounds. The message only woke it; what is done follows from the
+// store. It reports whether there is more to do here and now.
+func (e *Engine) advanceBy(ctx context.Context, m models.Message, mine *account, only models.Set) (said models.Disposition, more bool) {
 	c, err := e.begin(ctx, m)
 	if err != nil {
-		return e.failed(err, "load", m)
+		return e.failed(err, "load", m), false
 	}
 	c.lane = m.Lane
 	defer e.summaries.looked(c)
@@ -58,32 +86,35 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, 
 	defer span.End("")
 	for range maxRounds {
 		if ctx.Err() != nil {
-			return models.Later(0) // stopping: another worker goes on
+			return models.Later(0), false // stopping: another worker goes on
 		}
 		steps, err := e.plan(ctx, c, time.Now())
 		if err != nil {
-			return e.failed(err, "plan", m)
+			return e.failed(err, "plan", m), false
 		}
 		if ended, err := e.close(ctx, c, steps); err != nil {
-			return e.failed(err, "close", m)
+			return e.failed(err, "close", m), false
 		} else if ended {
 			continue
 		}
 		job, err := e.pick(ctx, c, steps, mine, only)
 		if err != nil {
-			return e.failed(err, "load", m)
+			return e.failed(err, "load", m), false
 		}
 		if job == nil {
-			return c.passedOn() // everything left was, or waits for evidence
+			return c.passedOn(), false // everything left was, or waits for evidence
 		}
-		if err := e.attempt(ctx, c, job); errors.Is(err, errPassedOn) {
-			return c.passedOn()
-		} else if err != nil {
-			return e.failed(err, "attempt", m)
+		switch err := e.attempt(ctx, c, job); {
+		case errors.Is(err, errBusy):
+			e.passAllOn(c, steps, only, job.account.Name)
+			return c.passedOn(), false
+		case errors.Is(err, errPassedOn):
+			return c.passedOn(), false
+		case err != nil:
+			return e.failed(err, "attempt", m), false
 		}
 	}
-	e.announceOf(ctx, c, models.Message{Kind: m.Kind, Account: m.Account, Retry: m.Retry})
-	return c.passedOn()
+	return c.passedOn(), true
 }
 
 // passedOn ends a message whose work goes on elsewhere. If that could not be
@@ -257,12 +288,13 @@ type job struct {
 
 // pick finds the next call that this handler makes itself, if there is one, and
 // passes every other due step on: to another account's exclusive consumer, or
-// into a delay.
+// into a delay. What it can do itself it comes to in a later round.
 func (e *Engine) pick(ctx context.Context, c *chunk, steps []step, mine *account, only models.Set) (chosen *job, err error) {
 	now := time.Now()
+	var told notices
 	for i := range steps {
 		st := &steps[i]
-		if st.do != call || !only.Empty() && st.who.And(only).Empty() {
+		if !st.calls(only) || chosen != nil && mine != nil && st.through(mine, now) {
 			continue
 		}
 		if chosen == nil {
@@ -273,30 +305,52 @@ func (e *Engine) pick(ctx context.Context, c *chunk, steps []step, mine *account
 				continue
 			}
 		}
-		if st.who.Minus(c.passed).Empty() {
-			continue
-		}
-		c.passed = c.passed.Or(st.who)
-		e.passOn(c, st, now, "")
+		e.passOn(c, st, now, "", &told)
 	}
+	e.announceOf(e.hard, c, told...)
 	return chosen, nil
+}
+
+// passAllOn passes on every due step: the account is busy.
+func (e *Engine) passAllOn(c *chunk, steps []step, only models.Set, busy string) {
+	now := time.Now()
+	var told notices
+	for i := range steps {
+		if steps[i].calls(only) {
+			e.passOn(c, &steps[i], now, busy, &told)
+		}
+	}
+	e.announceOf(e.hard, c, told...)
+}
+
+// calls reports whether a step hands mail to a provider, of one of these
+// recipients if any are named.
+func (s *step) calls(only models.Set) bool {
+	return s.do == call && (only.Empty() || !s.who.And(only).Empty())
+}
+
+// through reports whether a step may be done through an account now.
+func (s *step) through(a *account, now time.Time) bool {
+	for _, o := range s.options {
+		if o.account == a.Name && !o.notBefore.After(now) {
+			ok, _ := a.health.usable(now)
+			return ok
+		}
+	}
+	return false
 }
 
 // choose finds an account for a step that can take it here and now; nil: there
 // is none. Recipients are read only for one that is found.
 func (e *Engine) choose(ctx context.Context, c *chunk, st *step, now time.Time, mine *account) (*job, error) {
 	if mine != nil {
-		for _, o := range st.options {
-			if o.account == mine.Name && !o.notBefore.After(now) {
-				if ok, _ := mine.health.usable(now); ok {
-					if err := e.addressed(ctx, c); err != nil {
-						return nil, err
-					}
-					return &job{account: mine, who: e.cut(c, st, mine), step: st}, nil
-				}
-			}
+		if !st.through(mine, now) {
+			return nil, nil
 		}
-		return nil, nil
+		if err := e.addressed(ctx, c); err != nil {
+			return nil, err
+		}
+		return &job{account: mine, who: e.cut(c, st, mine), step: st}, nil
 	}
 	if st.retry > 0 || st.split > 0 {
 		return nil, nil // retries belong to the exclusive consumers
@@ -395,11 +449,30 @@ func (e *Engine) cut(c *chunk, st *step, a *account) models.Set {
 	return out
 }
 
-// passOn announces a step that is not done here and now: to the exclusive
-// consumer of the account it should go through, or, while no account is usable,
-// back to the generic one after a delay. The account busy is left alone for a
-// second.
-func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string) {
+// notices are messages about one chunk, none of which asks for the same as
+// another.
+type notices []models.Message
+
+// add adds a message, or lets the one that asks for the same come as early.
+func (n *notices) add(m models.Message) {
+	for i := range *n {
+		if o := &(*n)[i]; o.Kind == m.Kind && o.Account == m.Account && o.ID == m.ID && o.Retry == m.Retry {
+			o.NotBefore = minTime(o.NotBefore, m.NotBefore)
+			return
+		}
+	}
+	*n = append(*n, m)
+}
+
+// passOn notes who is to be told of a step that is not done here and now, if
+// nobody was: the exclusive consumer of the account it should go through, or,
+// while no account is usable, the generic one after a delay. The account busy is
+// left alone for a second.
+func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string, told *notices) {
+	if st.who.Minus(c.passed).Empty() {
+		return
+	}
+	c.passed = c.passed.Or(st.who)
 	m := models.Message{Kind: models.BatchMessage, Retry: st.retry}
 	var first time.Time
 	for _, o := range st.options {
@@ -433,7 +506,7 @@ func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string) {
 	if st.event && m.Kind == models.AccountMessage {
 		m.Kind, m.ID = models.LogMessage, c.id.Log(st.who.First())
 	}
-	e.announceOf(e.hard, c, m)
+	told.add(m)
 }
 
 // preferred chooses whose queue a step joins when several accounts may take it.
@@ -445,8 +518,14 @@ func (e *Engine) preferred(st *step, now time.Time, fallback string) string {
 }
 
 // announceOf announces something about a chunk, and notes if that failed.
-func (e *Engine) announceOf(ctx context.Context, c *chunk, m models.Message) {
-	if !e.wake(ctx, c.message(m)) {
+func (e *Engine) announceOf(ctx context.Context, c *chunk, ms ...models.Message) {
+	if len(ms) == 0 {
+		return
+	}
+	for i := range ms {
+		ms[i] = c.message(ms[i])
+	}
+	if !e.wake(ctx, ms...) {
 		c.missed = true
 	}
 }

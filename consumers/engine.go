@@ -34,6 +34,7 @@ type Engine struct {
 	worked    *cache[models.ID, struct{}] // posts worked off lately
 	summaries *summaries
 	lookups   *lookups
+	underway  *underway
 	flows     *flows
 	history   *accountHistory
 	ages      *ages
@@ -84,7 +85,7 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 	e.history, e.ages = newAccountHistory(store, &e.cfg), newAges(store, broker, e.cfg.Worker)
 	e.summaries = newSummaries(e)
 	e.events = newEventQueue(e)
-	e.lookups = newLookups(e)
+	e.lookups, e.underway = newLookups(e), newUnderway()
 	e.shards = make([]*shard, store.Shards())
 	for i := range e.shards {
 		e.shards[i] = &shard{n: i}

@@ -169,6 +169,7 @@ func (e *Engine) advance(ctx context.Context, id models.ID) (outlook, error) {
 // again.
 func (e *Engine) announce(c *chunk, steps []step, now time.Time) outlook {
 	var out outlook
+	var told notices
 	for i := range steps {
 		st := &steps[i]
 		switch st.do {
@@ -180,16 +181,18 @@ func (e *Engine) announce(c *chunk, steps []step, now time.Time) outlook {
 				continue
 			}
 			if st.retry == 0 && st.split == 0 {
-				e.announceOf(e.hard, c, models.Message{Kind: models.BatchMessage})
+				told.add(models.Message{Kind: models.BatchMessage})
 			} else {
-				e.passOn(c, st, now, "")
+				e.passOn(c, st, now, "", &told)
 			}
-			out.announced, out.missed = true, c.missed
+			out.announced = true
 		case end: // not yet: evidence is being looked up
 			out.announced = true
 		case nothing:
 		}
 	}
+	e.announceOf(e.hard, c, told...)
+	out.missed = c.missed
 	return out
 }
 

@@ -1,0 +1,53 @@
+package consumers
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// counted counts what is published.
+type counted struct {
+	models.Broker
+	n atomic.Int64
+}
+
+func (b *counted) Publish(ctx context.Context, ms ...models.Message) error {
+	b.n.Add(int64(len(ms)))
+	return b.Broker.Publish(ctx, ms...)
+}
+
+// TestChunkOfManyCallsMoves: when all calls of a chunk are refused and each goes
+// elsewhere, workers do not stand in each other's way: what is read and published
+// grows with the calls and not with their square.
+func TestChunkOfManyCallsMoves(t *testing.T) {
+	t.Parallel()
+	sg, mg := newScripted("sg", always(models.RejectedHereClass)), newScripted("mg", always(models.Accepted))
+	var s reads
+	r := emptyRig(t, func(store models.Store) models.Store { s.Store = store; return &s }, "sg", "mg")
+	b := &counted{Broker: r.broker}
+	r.broker = b
+	cfg := fast()
+	cfg.Recheck, cfg.AgendaPoll = time.Hour, time.Hour // nobody else reads
+	var accounts []Account
+	for _, p := range []*scripted{sg, mg} {
+		accounts = append(accounts, Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 32, ChunkLimit: 10,
+			Timeout: time.Second, Events: models.EventsNone}})
+	}
+	r.engine = r.start(cfg, accounts)
+	batch := r.batch(400, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+	require.Eventually(t, func() bool { return mg.count() == 40 && r.idle() }, patience, time.Millisecond)
+	v := r.done(batch)
+	r.stop()
+	calls := int64(sg.count() + mg.count())
+	require.LessOrEqual(t, s.n.Load(), 8*calls, "read, for %d calls", calls)
+	require.LessOrEqual(t, b.n.Load(), 2*calls, "published, for %d calls", calls)
+	for i := 1; i <= len(v.Logs); i++ {
+		require.Equal(t, 1, mg.copiesOf(batch.ID.Log(i)))
+	}
+}
