@@ -12,7 +12,6 @@ import (
 const (
 	patientAlone  = 32
 	patientBeside = 8 // while somebody waits for others
-	patientUrgent = 2 // while urgent mail comes, between its statements, too
 )
 
 // turns keeps work that can wait (models.WithBackground) from holding up other
@@ -73,10 +72,7 @@ func (t *turns) endPatient() {
 // next lets those go whose turn it is.
 func (t *turns) next() {
 	most := patientAlone
-	switch {
-	case models.UrgentLately():
-		most = patientUrgent
-	case t.others > 0:
+	if t.others > 0 {
 		most = patientBeside
 	}
 	for len(t.line) > 0 && t.patient < most {

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -102,38 +101,4 @@ func TestTurnsGrow(t *testing.T) {
 	}
 	(<-ends)()
 	require.Zero(t, s.patient)
-}
-
-// TestTurnsWhileUrgentMailComes: also between its statements few others go at
-// once, and as many as ever when it has ceased.
-func TestTurnsWhileUrgentMailComes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(96 * time.Hour) // no other test's clock gets here: what follows is told to the whole program
-		s := &turns{}
-		models.OnItsWay(models.Urgent)
-		ends := make(chan func(), patientAlone)
-		for range patientAlone {
-			go func() {
-				end, err := s.begin(models.WithBackground(t.Context()))
-				if err != nil {
-					t.Error(err)
-				}
-				ends <- end
-			}()
-		}
-		synctest.Wait()
-		require.Len(t, ends, patientUrgent)
-		(<-ends)()
-		synctest.Wait()
-		require.Len(t, ends, patientUrgent)
-		time.Sleep(2 * time.Second)
-		(<-ends)()
-		synctest.Wait()
-		require.Len(t, ends, patientAlone-2)
-		for range patientAlone - 2 {
-			(<-ends)()
-		}
-		require.Zero(t, s.patient)
-	})
 }
