@@ -284,9 +284,17 @@ func (c *chunk) seen() map[string]bool {
 	return out
 }
 
-// fileLookedUp puts events into the inbox whose recipients are unsettled.
+// filed is an event that a look-up has put into the inbox.
+type filed struct{ account, id string }
+
+// fileLookedUp puts events into the inbox whose recipients are unsettled, and
+// says how many were found. One that is there already, and waits to be worked off,
+// counts, but is not put there again: else every question would make a long queue
+// longer.
 func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[models.ID][]lookedUp) (int, error) {
-	var found []models.Post
+	var news []models.Post
+	var ids []filed
+	found := 0
 	for id, events := range byChunk {
 		c, err := e.look(ctx, id)
 		if isNotFound(err) {
@@ -300,11 +308,14 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 			if ev.recipient > c.size || seen[ev.id] || !c.view.Status(ev.recipient).Unsettled() || c.view.Status(ev.recipient).Last.Attempt != ev.attempt {
 				continue
 			}
-			found = append(found, models.Post{Body: ev.body})
+			found++
+			if id := (filed{account, ev.id}); !e.filed.has(id) {
+				news, ids = append(news, models.Post{Body: ev.body}), append(ids, id)
+			}
 		}
 	}
 	var wake []models.Message
-	for rest := found; len(rest) > 0; {
+	for rest := news; len(rest) > 0; {
 		in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: account}
 		in.Posts, rest = models.CutPosts(rest)
 		if err := e.store.PutInbox(ctx, in); err != nil {
@@ -312,8 +323,11 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 		}
 		wake = append(wake, models.Message{Kind: models.EventMessage, Account: account, ID: in.ID})
 	}
+	for _, id := range ids {
+		e.filed.put(id, struct{}{})
+	}
 	e.wake(ctx, wake...)
-	return len(found), nil
+	return found, nil
 }
 
 // askAboutGaps looks up what was reported while our door was shut.

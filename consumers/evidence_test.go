@@ -130,6 +130,40 @@ func TestGapIsLookedUp(t *testing.T) {
 	}, patience, 5*time.Millisecond)
 }
 
+// TestFoundAgain: what was found and waits to be worked off is found by the next
+// question, too, and is not put into the inbox twice.
+func TestFoundAgain(t *testing.T) {
+	t.Parallel()
+	p := &told{scripted: newScripted("mg", always(models.Accepted))}
+	r := lookUpRig(t, fast(), p)
+	b := r.batch(2, true, nil)
+	require.Eventually(t, func() bool { return r.view(b).Status(2).Last.Verdict == models.Taken }, patience, 5*time.Millisecond)
+	r.stop() // nobody works anything off
+	at := time.Now()
+	find := func() int {
+		n, err := r.engine.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil)
+		require.NoError(t, err)
+		return n
+	}
+	posts := func() (n int) {
+		for shard := range r.store.Shards() {
+			for in, err := range r.store.Pending(t.Context(), shard, time.Time{}, at.Add(time.Hour)) {
+				require.NoError(t, err)
+				full, err := r.store.Inbox(t.Context(), in.ID)
+				require.NoError(t, err)
+				n += len(full[0].Posts)
+			}
+		}
+		return n
+	}
+	p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, at)
+	require.Equal(t, 1, find())
+	require.Equal(t, 1, find(), "no answer says that there is nothing")
+	p.tell(b.ID.Log(2), r.view(b).Status(2).Last.Attempt, models.Delivered, at)
+	require.Equal(t, 2, find())
+	require.Equal(t, 2, posts())
+}
+
 // TestGapsAreLookedUpTogether: a process that died again and again left gaps that
 // overlap; they are one question.
 func TestGapsAreLookedUpTogether(t *testing.T) {
