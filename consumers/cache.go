@@ -26,11 +26,6 @@ func (c *cache[K, V]) get(k K) (V, bool) {
 	return v, ok
 }
 
-func (c *cache[K, V]) has(k K) bool {
-	_, ok := c.get(k)
-	return ok
-}
-
 // take is get, and forgets.
 func (c *cache[K, V]) take(k K) (V, bool) {
 	c.mu.Lock()

@@ -33,7 +33,7 @@ type Engine struct {
 	ledgers   *cache[models.ID, []models.Entry]
 	worked    *cache[models.ID, struct{}] // posts worked off lately
 	summaries *summaries
-	filed     *cache[filed, struct{}] // events that were looked up lately
+	filed     *cache[filed, bool] // events that were looked up lately
 	lookups   *lookups
 	underway  *underway
 	flows     *flows
@@ -86,7 +86,7 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 	e.history, e.ages = newAccountHistory(store, &e.cfg), newAges(store, broker, e.cfg.Worker)
 	e.summaries = newSummaries(e)
 	e.events = newEventQueue(e)
-	e.lookups, e.filed, e.underway = newLookups(e), newCache[filed, struct{}](50_000), newUnderway()
+	e.lookups, e.filed, e.underway = newLookups(e), newCache[filed, bool](100_000), newUnderway()
 	e.shards = make([]*shard, store.Shards())
 	for i := range e.shards {
 		e.shards[i] = &shard{n: i}

@@ -19,6 +19,7 @@ const (
 	lookUpPoll  = 2 * time.Second // how often questions are looked through
 	lookUpTime  = 10 * time.Minute
 	lookUpBatch = 2000 // events filed together
+	lookUpRest  = 3    // times as long as questions took, nothing is asked
 	gapPoll     = 15 * time.Second
 	nearby      = 10 * time.Minute // questions whose times lie so near are asked as one
 
@@ -98,7 +99,8 @@ func (l *lookups) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for account, qs := range l.due(time.Now()) {
+		began := time.Now()
+		for account, qs := range l.due(began) {
 			for _, group := range clusters(qs) {
 				l.ask(ctx, account, group)
 			}
@@ -109,6 +111,14 @@ func (l *lookups) run(ctx context.Context) {
 				l.e.log.Warn("gaps of the webhooks' door could not be looked up yet", "err", err)
 			}
 		}
+		// Each question goes through all that was reported in its time. Those that
+		// come due while it rests are asked as one.
+		rest := time.NewTimer(min(lookUpRest*time.Since(began), l.e.cfg.LookUpPause))
+		select {
+		case <-rest.C:
+		case <-ctx.Done():
+		}
+		rest.Stop()
 	}
 }
 
@@ -224,6 +234,9 @@ func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looke
 				continue
 			}
 			ev := &parsed.Events[i].Event
+			if worked, _ := e.filed.get(filed{account, ev.ID}); worked {
+				continue
+			}
 			waiting[log.ChunkID()] = append(waiting[log.ChunkID()], lookedUp{log.Recipient(), ev.Attempt, ev.ID, body})
 			if n++; n >= lookUpBatch {
 				return file()
@@ -284,7 +297,8 @@ func (c *chunk) seen() map[string]bool {
 	return out
 }
 
-// filed is an event that a look-up has put into the inbox.
+// filed is an event that a look-up found. It is kept whether it is a fact by now,
+// which need not be looked at again, or was put into the inbox.
 type filed struct{ account, id string }
 
 // fileLookedUp puts events into the inbox whose recipients are unsettled, and
@@ -295,8 +309,8 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 	var news []models.Post
 	var ids []filed
 	found := 0
-	for id, events := range byChunk {
-		c, err := e.look(ctx, id)
+	for chunk, events := range byChunk {
+		c, err := e.look(ctx, chunk)
 		if isNotFound(err) {
 			continue
 		}
@@ -305,11 +319,16 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 		}
 		seen := c.seen()
 		for _, ev := range events {
-			if ev.recipient > c.size || seen[ev.id] || !c.view.Status(ev.recipient).Unsettled() || c.view.Status(ev.recipient).Last.Attempt != ev.attempt {
+			id := filed{account, ev.id}
+			if seen[ev.id] {
+				e.filed.put(id, true)
+				continue
+			}
+			if ev.recipient > c.size || !c.view.Status(ev.recipient).Unsettled() || c.view.Status(ev.recipient).Last.Attempt != ev.attempt {
 				continue
 			}
 			found++
-			if id := (filed{account, ev.id}); !e.filed.has(id) {
+			if _, ok := e.filed.get(id); !ok {
 				news, ids = append(news, models.Post{Body: ev.body}), append(ids, id)
 			}
 		}
@@ -324,7 +343,7 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 		wake = append(wake, models.Message{Kind: models.EventMessage, Account: account, ID: in.ID})
 	}
 	for _, id := range ids {
-		e.filed.put(id, struct{}{})
+		e.filed.put(id, false)
 	}
 	e.wake(ctx, wake...)
 	return found, nil

@@ -162,6 +162,18 @@ func TestFoundAgain(t *testing.T) {
 	p.tell(b.ID.Log(2), r.view(b).Status(2).Last.Attempt, models.Delivered, at)
 	require.Equal(t, 2, find())
 	require.Equal(t, 2, posts())
+
+	// What has become a fact is no news, and its chunk need not be read again for it.
+	r.engine = r.start(fast(), []Account{{Provider: p, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+		Timeout: time.Second, Events: models.EventsWebhook}}})
+	require.EqualValues(t, 2, r.done(b).Summary().Success)
+	r.stop()
+	require.Zero(t, find())
+	for n := 1; n <= 2; n++ {
+		worked, ok := r.engine.filed.get(filed{"mg", b.ID.Log(n).String() + string(models.Delivered)})
+		require.True(t, ok && worked)
+	}
+	require.Zero(t, find())
 }
 
 // TestGapsAreLookedUpTogether: a process that died again and again left gaps that
