@@ -60,7 +60,7 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, 
 			continue
 		}
 		if asked := e.underway.leave(w, t); more || asked {
-			next := models.Message{Kind: models.AccountMessage, Account: m.Account, ID: m.ID, Lane: m.Lane}
+			next := models.Message{Kind: models.AccountMessage, Account: m.Account, ID: m.ID, Retry: m.Retry, Lane: m.Lane}
 			if mine == nil {
 				next.Kind = models.BatchMessage
 			}
