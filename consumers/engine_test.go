@@ -377,7 +377,7 @@ func TestEvents(t *testing.T) {
 		_, forged, _, _ := r.engine.EventCounts()
 		return forged == 3 && mg.copiesOf(b.ID.Log(3)) == 1
 	}, patience, 2*time.Millisecond)
-	require.Eventually(t, func() bool { return r.view(b).Status(3).Last.Verdict == models.Taken }, patience, time.Millisecond)
+	r.taken(b)
 	v := r.view(b)
 	require.Equal(t, models.Success, v.Status(1).State)
 	require.Equal(t, models.MailboxInvalid, v.Status(2).Reason)

@@ -113,12 +113,7 @@ func (l *lookups) run(ctx context.Context) {
 		}
 		// Each question goes through all that was reported in its time. Those that
 		// come due while it rests are asked as one.
-		rest := time.NewTimer(min(lookUpRest*time.Since(began), l.e.cfg.LookUpPause))
-		select {
-		case <-rest.C:
-		case <-ctx.Done():
-		}
-		rest.Stop()
+		models.Pause(ctx, min(lookUpRest*time.Since(began), l.e.cfg.LookUpPause))
 	}
 }
 

@@ -70,9 +70,15 @@ func (p *told) questions() int {
 func lookUpRig(t *testing.T, cfg Config, p *told) *rig {
 	t.Helper()
 	r := emptyRig(t, nil, "mg")
-	r.engine = r.start(cfg, []Account{{Provider: p, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
-		Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}})
+	r.engine = r.lookUpWorker(cfg, p)
 	return r
+}
+
+// lookUpWorker starts an engine whose one provider can be asked for its events.
+func (r *rig) lookUpWorker(cfg Config, p *told) *Engine {
+	r.t.Helper()
+	return r.start(cfg, []Account{{Provider: p, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+		Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}})
 }
 
 // TestUnknownIsLookedUp: what a provider can tell of a call whose outcome is not
@@ -114,7 +120,7 @@ func TestGapIsLookedUp(t *testing.T) {
 	p := &told{scripted: newScripted("mg", always(models.Accepted))}
 	r := lookUpRig(t, fast(), p)
 	b := r.batch(4, true, nil)
-	require.Eventually(t, func() bool { return r.view(b).Status(4).Last.Verdict == models.Taken }, patience, 5*time.Millisecond)
+	r.taken(b)
 	at := time.Now()
 	for n := 1; n <= 4; n++ {
 		p.tell(b.ID.Log(n), r.view(b).Status(n).Last.Attempt, models.Delivered, at)
@@ -137,7 +143,7 @@ func TestFoundAgain(t *testing.T) {
 	p := &told{scripted: newScripted("mg", always(models.Accepted))}
 	r := lookUpRig(t, fast(), p)
 	b := r.batch(2, true, nil)
-	require.Eventually(t, func() bool { return r.view(b).Status(2).Last.Verdict == models.Taken }, patience, 5*time.Millisecond)
+	r.taken(b)
 	r.stop() // nobody works anything off
 	at := time.Now()
 	find := func() int {
@@ -164,8 +170,7 @@ func TestFoundAgain(t *testing.T) {
 	require.Equal(t, 2, posts())
 
 	// What has become a fact is no news, and its chunk need not be read again for it.
-	r.engine = r.start(fast(), []Account{{Provider: p, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
-		Timeout: time.Second, Events: models.EventsWebhook}}})
+	r.engine = r.lookUpWorker(fast(), p)
 	require.EqualValues(t, 2, r.done(b).Summary().Success)
 	r.stop()
 	require.Zero(t, find())

@@ -190,6 +190,12 @@ func (r *rig) done(b *models.Batch) *models.View {
 	return r.view(b)
 }
 
+// taken waits until a provider has the last recipient of a batch.
+func (r *rig) taken(b *models.Batch) {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool { return r.view(b).Status(b.Recipients).Last.Verdict == models.Taken }, patience, 5*time.Millisecond)
+}
+
 // newBrokerFor gives the rig a broker with other accounts.
 func newBrokerFor(r *rig, names ...string) (models.Broker, error) {
 	b, err := embedded.NewBroker(names, nil)

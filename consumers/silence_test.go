@@ -144,7 +144,7 @@ func TestReportsAreHeard(t *testing.T) {
 	p := &told{scripted: newScripted("mg", always(models.Accepted))}
 	r := lookUpRig(t, fast(), p)
 	b := r.batch(5, true, nil)
-	require.Eventually(t, func() bool { return r.view(b).Status(5).Last.Verdict == models.Taken }, patience, 5*time.Millisecond)
+	r.taken(b)
 	var events []models.ParsedEvent
 	for n := 1; n <= 3; n++ {
 		events = append(events, models.ParsedEvent{Log: b.ID.Log(n), Event: models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Delivered, At: time.Now()}})

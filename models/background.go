@@ -63,7 +63,12 @@ func Rest(ctx context.Context, took time.Duration) {
 	if !UrgentLately() {
 		return
 	}
-	t := time.NewTimer(min(3*took, mostRest))
+	Pause(ctx, min(3*took, mostRest))
+}
+
+// Pause waits for so long, or until ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

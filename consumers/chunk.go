@@ -1,0 +1,135 @@
+package consumers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// chunk is a chunk being worked on.
+type chunk struct {
+	id         models.ID
+	batch      *models.Batch
+	lane       models.Lane
+	size       int
+	recipients []models.Recipient // only while they are needed: see addressed
+	passed     models.Set         // recipients whose step was announced elsewhere
+	missed     bool               // an announcement about it failed
+	entries    []models.Entry
+	facts      []models.Fact
+	view       *models.View
+}
+
+func (c *chunk) resolve() {
+	now := func() { c.view = models.Resolve(c.size, c.entries, c.facts) }
+	if c.lane == models.Urgent {
+		now()
+	} else {
+		models.InBackground(now)
+	}
+}
+
+// message completes a message about the chunk.
+func (c *chunk) message(m models.Message) models.Message {
+	if m.ID.IsZero() {
+		m.ID = c.id
+	}
+	m.Lane = c.lane
+	if m.Lane == "" {
+		m.Lane = c.batch.Lane
+	}
+	return m
+}
+
+// addressed reads the recipients of a chunk, if it does not have them. They are
+// most of its memory, so they are let go of whenever the chunk waits.
+func (e *Engine) addressed(ctx context.Context, c *chunk) error {
+	if c.recipients != nil {
+		return nil
+	}
+	rs, err := e.store.Recipients(ctx, c.id)
+	if err != nil {
+		return err
+	}
+	if len(rs) != c.size {
+		return fmt.Errorf("%w: chunk of %d recipients holds %d", models.ErrInvalid, c.size, len(rs))
+	}
+	c.recipients = rs
+	return nil
+}
+
+// look reads what is known of a chunk, without its recipients.
+func (e *Engine) look(ctx context.Context, id models.ID) (*chunk, error) {
+	b, err := e.batch(ctx, id.Batch())
+	if err != nil {
+		return nil, err
+	}
+	c := &chunk{id: id, batch: b, lane: b.Lane, size: b.ChunkSize(id.ChunkNumber())}
+	if c.size == 0 {
+		return nil, fmt.Errorf("%w: the batch has no chunk %d", models.ErrNotFound, id.ChunkNumber())
+	}
+	return c, e.reload(ctx, c)
+}
+
+func (e *Engine) reload(ctx context.Context, c *chunk) (err error) {
+	if c.entries, c.facts, err = e.store.Record(ctx, c.id); err != nil {
+		return err
+	}
+	c.resolve()
+	return nil
+}
+
+// close appends the endings that are due. It reports whether it changed the
+// ledger.
+func (e *Engine) close(ctx context.Context, c *chunk, steps []step) (bool, error) {
+	changed := false
+	for i := range steps {
+		st := &steps[i]
+		if st.do != end || !e.proved(c, st, time.Now()) {
+			continue
+		}
+		entry := models.Entry{Kind: models.Ending, At: time.Now().UTC(), Recipients: st.who, Reason: st.reason, Detail: clip(st.detail)}
+		if o := st.cancel; o != nil {
+			entry.Kind, entry.Reason, entry.Detail, entry.Order = models.Cancel, models.CancelledByRq, clip(o.Why), o.Number
+		}
+		err := e.append(ctx, c, entry)
+		if conflict(err) {
+			return true, e.reload(ctx, c)
+		}
+		if err != nil {
+			return changed, err
+		}
+		changed = true
+		e.metrics.ended(&entry)
+		e.log.Debug("gave up", "chunk", c.id.String(), "recipients", st.who.Len(), "reason", string(st.reason))
+	}
+	return changed, nil
+}
+
+// append adds an entry to the ledger and to the chunk at hand.
+func (e *Engine) append(ctx context.Context, c *chunk, entry models.Entry) error {
+	entry.Number = c.view.NextNumber()
+	entry.Token = models.NewToken()
+	if err := e.store.Append(ctx, c.id, entry); err != nil {
+		return err
+	}
+	c.entries = append(c.entries, entry)
+	c.resolve()
+	return nil
+}
+
+func conflict(err error) bool {
+	var ce *models.ConflictError
+	return errors.As(err, &ce)
+}
+
+func clip(s string) string {
+	if len(s) <= models.MaxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:models.MaxText], "")
+}

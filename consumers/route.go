@@ -1,0 +1,277 @@
+package consumers
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// job is one provider call to be made.
+type job struct {
+	account *account
+	who     models.Set
+	step    *step
+	release func() // gives the slot back; nil: not taken yet, the handler may wait for it
+}
+
+// pick finds the next call that this handler makes itself, if there is one, and
+// passes every other due step on: to another account's exclusive consumer, or
+// into a delay. What it can do itself it comes to in a later round.
+func (e *Engine) pick(ctx context.Context, c *chunk, steps []step, mine *account, only models.Set) (chosen *job, err error) {
+	now := time.Now()
+	var told notices
+	for i := range steps {
+		st := &steps[i]
+		if !st.calls(only) || chosen != nil && mine != nil && st.through(mine, now) {
+			continue
+		}
+		if chosen == nil {
+			if chosen, err = e.choose(ctx, c, st, now, mine); err != nil {
+				return nil, err
+			}
+			if chosen != nil {
+				continue
+			}
+		}
+		e.passOn(c, st, now, "", &told)
+	}
+	e.announceOf(e.hard, c, told...)
+	return chosen, nil
+}
+
+// passAllOn passes on every due step: the account is busy.
+func (e *Engine) passAllOn(c *chunk, steps []step, only models.Set, busy string) {
+	now := time.Now()
+	var told notices
+	for i := range steps {
+		if steps[i].calls(only) {
+			e.passOn(c, &steps[i], now, busy, &told)
+		}
+	}
+	e.announceOf(e.hard, c, told...)
+}
+
+// calls reports whether a step hands mail to a provider, of one of these
+// recipients if any are named.
+func (s *step) calls(only models.Set) bool {
+	return s.do == call && (only.Empty() || !s.who.And(only).Empty())
+}
+
+// through reports whether a step may be done through an account now.
+func (s *step) through(a *account, now time.Time) bool {
+	for _, o := range s.options {
+		if o.account == a.Name && !o.notBefore.After(now) {
+			ok, _ := a.health.usable(now)
+			return ok
+		}
+	}
+	return false
+}
+
+// choose finds an account for a step that can take it here and now; nil: there
+// is none. Recipients are read only for one that is found.
+func (e *Engine) choose(ctx context.Context, c *chunk, st *step, now time.Time, mine *account) (*job, error) {
+	if mine != nil {
+		if !st.through(mine, now) {
+			return nil, nil
+		}
+		if err := e.addressed(ctx, c); err != nil {
+			return nil, err
+		}
+		return &job{account: mine, who: e.cut(c, st, mine), step: st}, nil
+	}
+	if st.retry > 0 || st.split > 0 {
+		return nil, nil // retries belong to the exclusive consumers
+	}
+	for _, a := range e.order(st, now) {
+		release, ok := a.slots.try(c.lane)
+		if !ok {
+			continue
+		}
+		if err := e.addressed(ctx, c); err != nil {
+			release()
+			return nil, err
+		}
+		who := e.cut(c, st, a)
+		if a.take(c.lane, who.Len()) > 0 {
+			release()
+			continue
+		}
+		return &job{account: a, who: who, step: st, release: release}, nil
+	}
+	return nil, nil
+}
+
+// order lists the usable accounts of a step that are due, best first: in the
+// batch's own order if it has one; else by smooth weighted round robin, those
+// that were never tried first.
+func (e *Engine) order(st *step, now time.Time) []*account {
+	var due []*account
+	for _, o := range st.options {
+		a := e.byName[o.account]
+		if a == nil || o.notBefore.After(now) {
+			continue
+		}
+		if ok, _ := a.health.usable(now); ok {
+			due = append(due, a)
+			if !o.notBefore.IsZero() {
+				break // tried before: only if nothing fresher is due
+			}
+		}
+	}
+	if len(due) < 2 || st.fixed {
+		return due
+	}
+	best := e.roundRobin(due)
+	out := append(make([]*account, 0, len(due)), best)
+	for _, a := range due {
+		if a != best {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// roundRobin is nginx's smooth weighted round robin.
+func (e *Engine) roundRobin(among []*account) *account {
+	total := 0
+	var best *account
+	bestCredit := 0
+	for _, a := range among {
+		w := max(1, a.Weight)
+		total += w
+		a.mu.Lock()
+		a.credit += w
+		if best == nil || a.credit > bestCredit {
+			best, bestCredit = a, a.credit
+		}
+		a.mu.Unlock()
+	}
+	best.mu.Lock()
+	best.credit -= total
+	best.mu.Unlock()
+	return best
+}
+
+// cut takes from a step what goes into one call: not more than the account
+// takes, half of it while a bad recipient is looked for, and no address twice.
+func (e *Engine) cut(c *chunk, st *step, a *account) models.Set {
+	who := st.who
+	if st.split > 0 && who.Len() > 1 {
+		who, _ = who.Halves()
+	}
+	var out models.Set
+	n := 0
+	most := a.callSize(time.Now())
+	seen := make(map[string]bool, min(who.Len(), most))
+	for r := range who.All() {
+		if n == most {
+			break
+		}
+		if address := strings.ToLower(c.recipients[r-1].Email); !seen[address] {
+			seen[address] = true
+			out.Add(r)
+			n++
+		}
+	}
+	return out
+}
+
+// notices are messages about one chunk, none of which asks for the same as
+// another.
+type notices []models.Message
+
+// add adds a message, or lets the one that asks for the same come as early.
+func (n *notices) add(m models.Message) {
+	for i := range *n {
+		if o := &(*n)[i]; o.Kind == m.Kind && o.Account == m.Account && o.ID == m.ID && o.Retry == m.Retry {
+			o.NotBefore = minTime(o.NotBefore, m.NotBefore)
+			return
+		}
+	}
+	*n = append(*n, m)
+}
+
+// passOn notes who is to be told of a step that is not done here and now, if
+// nobody was: the exclusive consumer of the account it should go through, or,
+// while no account is usable, the generic one after a delay. The account busy is
+// left alone for a second.
+func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string, told *notices) {
+	if st.who.Minus(c.passed).Empty() {
+		return
+	}
+	c.passed = c.passed.Or(st.who)
+	m := models.Message{Kind: models.BatchMessage, Retry: st.retry}
+	var first time.Time
+	for _, o := range st.options {
+		a := e.byName[o.account]
+		if a == nil {
+			continue
+		}
+		at := o.notBefore
+		if ok, until := a.health.usable(maxTime(now, at)); !ok {
+			at = maxTime(at, until)
+		}
+		if o.account == busy {
+			at = maxTime(at, now.Add(time.Second))
+		}
+		if m.Account == "" || at.Before(first) && first.After(now) {
+			m.Account, first = a.Name, at
+		}
+	}
+	switch {
+	case m.Account == "": // none of the allowed accounts is configured here
+		m.NotBefore = now.Add(time.Minute)
+	case first.After(now):
+		// Nothing is usable yet: the generic consumer chooses anew then.
+		m.NotBefore, m.Account = first.Add(jitter(first.Sub(now))), ""
+	default:
+		m.Kind = models.AccountMessage
+		if !st.fixed && busy == "" {
+			m.Account = e.preferred(st, now, m.Account)
+		}
+	}
+	if st.event && m.Kind == models.AccountMessage {
+		m.Kind, m.ID = models.LogMessage, c.id.Log(st.who.First())
+	}
+	told.add(m)
+}
+
+// preferred chooses whose queue a step joins when several accounts may take it.
+func (e *Engine) preferred(st *step, now time.Time, fallback string) string {
+	if due := e.order(st, now); len(due) > 0 {
+		return due[0].Name
+	}
+	return fallback
+}
+
+// announceOf announces something about a chunk, and notes if that failed.
+func (e *Engine) announceOf(ctx context.Context, c *chunk, ms ...models.Message) {
+	if len(ms) == 0 {
+		return
+	}
+	for i := range ms {
+		ms[i] = c.message(ms[i])
+	}
+	if !e.wake(ctx, ms...) {
+		c.missed = true
+	}
+}
+
+// wake publishes messages, and reports whether that worked. A message that cannot
+// be published costs time only: the agenda finds its chunk.
+func (e *Engine) wake(ctx context.Context, ms ...models.Message) bool {
+	if !e.outage.begin(time.Now()) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := e.broker.Publish(ctx, ms...)
+	e.outage.end(time.Now(), err)
+	if err != nil {
+		e.log.Warn("announcement failed; the agenda will repeat it", "chunk", ms[0].ID.String(), "queue", ms[0].Key(), "err", err)
+	}
+	return err == nil
+}
