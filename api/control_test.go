@@ -87,6 +87,22 @@ func TestSteer(t *testing.T) {
 	require.Equal(t, f.user, lines[0].By)
 }
 
+// TestContentRemoved: what has lost its content after its time cannot go out again.
+func TestContentRemoved(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	f.story(b)
+	require.NoError(t, f.store.Redact(t.Context(), b.ID))
+	for _, path := range []string{"/v1/batches/" + b.ID.String() + "/retry", "/v1/batches/" + b.ID.String() + "/release", "/v1/logs/" + b.ID.Log(3).String() + "/release"} {
+		r := f.do(http.MethodPost, path, "", nil)
+		require.Equal(t, http.StatusConflict, r.Status)
+		require.Equal(t, "content_removed", r.problem(t).Code)
+	}
+	require.Empty(t, f.journal())
+	require.True(t, order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/stop", ``).Stopped)
+}
+
 // TestSteerOrder: what goes on is on the agenda before the order stands.
 func TestSteerOrder(t *testing.T) {
 	t.Parallel()

@@ -43,6 +43,27 @@ func TestCreateJSON(t *testing.T) {
 	}
 }
 
+// TestDeadlineOfARequest: a request may set its deadline; a repeat of it gets the
+// same batch, also when the deadline has passed meanwhile.
+func TestDeadlineOfARequest(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	at := time.Now().Add(time.Second).In(time.FixedZone("", 3600)).Truncate(time.Millisecond)
+	body := batchOf(t, `{"deadline": "`+at.Format(time.RFC3339Nano)+`"}`)
+	first := f.again("k", body)
+	_, b, _ := f.accepted(first)
+	require.Equal(t, at.UTC(), b.Deadline)
+	require.Eventually(t, func() bool { return time.Now().After(at) }, time.Minute, 10*time.Millisecond)
+	require.Equal(t, http.StatusUnprocessableEntity, f.post(body).Status)
+	repeat := f.again("k", body)
+	require.Equal(t, http.StatusAccepted, repeat.Status)
+	require.JSONEq(t, string(first.Body), string(repeat.Body))
+
+	_, b, _ = f.accepted(f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded",
+		strings.NewReader("from=a@b.de&to=c@d.de&subject=s&text=t&deadline="+url.QueryEscape(time.Now().Add(time.Hour).Format(time.RFC3339)))))
+	require.WithinDuration(t, time.Now().Add(time.Hour), b.Deadline, time.Minute)
+}
+
 // TestCreateForm posts the same batch as the first Safedelivr's form.
 func TestCreateForm(t *testing.T) {
 	t.Parallel()

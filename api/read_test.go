@@ -349,6 +349,19 @@ func TestAccounts(t *testing.T) {
 	require.Equal(t, "store_unavailable", f.get("/v1/accounts").problem(t).Code)
 }
 
+// TestDamaged: what cannot be read is told as that, and not as something that
+// passes.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	f.store.failing("Batch", func(int) error { return models.ErrDamaged })
+	r := f.get("/v1/batches/" + b.ID.String())
+	require.Equal(t, http.StatusInternalServerError, r.Status)
+	require.Equal(t, "stored_value_damaged", r.problem(t).Code)
+	require.Empty(t, r.Header.Get("Retry-After"))
+}
+
 // awayBroker cannot be reached.
 type awayBroker struct{ models.Broker }
 

@@ -110,10 +110,9 @@ func classify(err error) verdict {
 		request   gocql.RequestError
 		marshal   gocql.MarshalError
 		unmarshal gocql.UnmarshalError
-		bad       *damagedError
 	)
 	switch {
-	case errors.As(err, &bad), errors.Is(err, gocql.ErrNotFound), errors.Is(err, gocql.ErrQueryArgLength),
+	case errors.Is(err, models.ErrDamaged), errors.Is(err, gocql.ErrNotFound), errors.Is(err, gocql.ErrQueryArgLength),
 		errors.As(err, &marshal), errors.As(err, &unmarshal):
 		return done
 	case errors.Is(err, gocql.ErrNoConnections), errors.Is(err, gocql.ErrNoStreams), errors.Is(err, gocql.ErrSessionClosed):
@@ -130,17 +129,13 @@ func classify(err error) verdict {
 	return maybe
 }
 
-// damagedError is returned for a stored value that cannot be read. It is
-// nothing a caller did, so it is not ErrInvalid, and trying again is no use.
-type damagedError struct{ err error }
-
-func (e *damagedError) Error() string { return "a stored value is damaged: " + e.err.Error() }
-
+// damaged marks a stored value that cannot be read. It is nothing a caller did,
+// so it is not ErrInvalid.
 func damaged(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &damagedError{err}
+	return fmt.Errorf("%w: %v", models.ErrDamaged, err) //nolint:errorlint // ErrInvalid would blame the caller
 }
 
 // exec runs a statement that may be repeated.

@@ -236,3 +236,22 @@ func TestTooLarge(t *testing.T) {
 	require.ErrorIs(t, wrapped(err), models.ErrInvalid)
 	require.Less(t, time.Since(start), 15*time.Second)
 }
+
+// TestDamaged: what cannot be read is said to be damaged at once, and nothing else
+// is.
+func TestDamaged(t *testing.T) {
+	ctx := t.Context()
+	s := open(t, newConfig(t))
+	bad, good := models.NewBatchID(time.Now()), models.NewBatchID(time.Now())
+	for _, id := range []models.ID{bad, good} {
+		require.NoError(t, s.Append(ctx, id, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(), Account: "sg"}))
+	}
+	require.NoError(t, s.exec(ctx, plain, `UPDATE ledger SET value = ? WHERE chunk_id = ? AND number = 1`, []byte{0xff}, bad[:]))
+	_, _, err := s.Record(ctx, bad)
+	require.ErrorIs(t, err, models.ErrDamaged)
+	_, err = s.Ledger(ctx, bad)
+	require.ErrorIs(t, err, models.ErrDamaged)
+	es, _, err := s.Record(ctx, good)
+	require.NoError(t, err)
+	require.Len(t, es, 1)
+}

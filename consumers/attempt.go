@@ -31,7 +31,7 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	if err := e.addressed(ctx, c); err != nil {
 		return err
 	}
-	if err := e.permitted(ctx, c, j.account.Name, orderPoll); errors.Is(err, errOrdered) {
+	if err := e.permitted(ctx, c, j, orderPoll); errors.Is(err, errHeldBack) {
 		return nil // decided anew
 	} else if err != nil {
 		return err
@@ -195,8 +195,8 @@ func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []m
 	defer cancel()
 	a.count(func(n *models.Counters) { n.Inflight++ })
 	defer a.count(func(n *models.Counters) { n.Inflight-- })
-	if err := e.permitted(ctx, c, a.Name, models.OrderAge); err != nil {
-		return []models.Part{notCalled(j.who, "it was held back: "+err.Error())}
+	if err := e.permitted(ctx, c, j, models.OrderAge); err != nil {
+		return []models.Part{notCalled(j.who, "no call was made: "+err.Error())}
 	}
 	// Both clocks: the monotonic one does not run while the machine sleeps.
 	if time.Since(began) >= e.cfg.StartBy || !time.Now().Round(0).Before(entry.StartBy) {

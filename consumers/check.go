@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -35,10 +36,14 @@ type Difference struct {
 	ID      string         `json:"id"` // of the chunk or batch; the date of a day
 	Shown   models.Summary `json:"shown"`
 	Counted models.Summary `json:"counted"`
+	Damaged string         `json:"damaged,omitempty"` // what cannot be read; then nothing was counted
 }
 
 // String says it in a line.
 func (d Difference) String() string {
+	if d.Damaged != "" {
+		return fmt.Sprintf("%s %s of user %s: %s", d.What, d.ID, d.User, d.Damaged)
+	}
 	short := func(s *models.Summary) string {
 		return fmt.Sprintf("accepted %d = queued %d + success %d + failed %d + cancelled %d", s.Accepted, s.Queued, s.Success, s.Failed, s.Cancelled)
 	}
@@ -135,19 +140,26 @@ func (c *check) user(ctx context.Context, user string) error {
 func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, error) {
 	stored := map[int]models.Summary{}
 	for s, err := range c.e.store.Summaries(ctx, b.User, b.ID, 0) {
+		if errors.Is(err, models.ErrDamaged) {
+			c.damaged("batch", b, b.ID, err)
+			break // what was not read differs, and is mended
+		}
 		if err != nil {
 			return models.Summary{}, err
 		}
 		stored[s.Chunk.ChunkNumber()] = s.Summary
 	}
-	counted := make([]models.Summary, b.Chunks)
+	counted, unread := make([]models.Summary, b.Chunks), make([]error, b.Chunks)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(checkAtOnce)
 	for n := range b.Chunks {
 		g.Go(func() error {
 			k, err := c.e.look(gctx, b.ID.Chunk(n))
-			if err == nil {
+			switch {
+			case err == nil:
 				counted[n] = k.view.Summary()
+			case errors.Is(err, models.ErrDamaged):
+				unread[n], err = err, nil
 			}
 			return err
 		})
@@ -160,6 +172,10 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 		shown := stored[n]
 		if shown.Accepted == 0 { // nothing was stored yet: it counts as queued
 			shown = models.Summary{Accepted: int64(b.ChunkSize(n)), Queued: int64(b.ChunkSize(n)), Untried: int64(b.ChunkSize(n))}
+		}
+		if unread[n] != nil {
+			c.damaged("chunk", b, b.ID.Chunk(n), unread[n])
+			counted[n] = shown
 		}
 		if !same(&shown, &counted[n]) {
 			sum, err := c.differs(ctx, b, n)
@@ -239,6 +255,9 @@ func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *
 
 func (c *check) shown(ctx context.Context, b *models.Batch, n int) (models.Summary, error) {
 	for s, err := range c.e.store.Summaries(ctx, b.User, b.ID, n) {
+		if errors.Is(err, models.ErrDamaged) {
+			return models.Summary{}, nil // which it is not
+		}
 		if err != nil {
 			return models.Summary{}, err
 		}
@@ -372,6 +391,10 @@ func (c *check) raise(ctx context.Context, b *models.Batch) error {
 	}
 	s.Repairs++
 	return c.e.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: s})
+}
+
+func (c *check) damaged(what string, b *models.Batch, id models.ID, err error) {
+	c.found(Difference{What: what, User: b.User, ID: id.String(), Damaged: err.Error()})
 }
 
 func (c *check) found(d Difference) {

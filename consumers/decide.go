@@ -32,6 +32,7 @@ type step struct {
 	retry     int       // of call: the number of the retry
 	split     int       // of call: >0 while a bad recipient is looked for
 	mayDouble bool
+	released  bool          // of call: by hand, so that the deadline does not count
 	reason    models.Reason // of end
 	detail    string
 	because   string          // of call: why another attempt is made
@@ -152,18 +153,23 @@ func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries [
 		if st.do == call && rule.Cancel != nil {
 			return step{do: end, reason: models.OutcomeUnknown, detail: "the batch was cancelled meanwhile"}
 		}
+		if st.do == call && b.Redacted {
+			return step{do: end, reason: models.OutcomeUnknown, detail: contentGone}
+		}
 		if st.do == call && rule.Waits != "" {
 			return p.held(b, now)
 		}
 		return st
 	case rule.Cancel != nil:
 		return step{do: end, cancel: rule.Cancel}
-	case !s.Released && !b.Deadline.IsZero() && !now.Before(b.Deadline):
+	case b.Redacted: // released by hand, and not handed over in all that time
+		return step{do: end, reason: models.Expired, detail: contentGone}
+	case !s.Released && over(b, now):
 		return step{do: end, reason: models.Expired, detail: lastWords(last)}
 	case rule.Waits != "":
 		return p.held(b, now)
 	case s.Released:
-		return step{do: call, options: p.fresh(b), fixed: len(b.Accounts) > 0, retry: s.Retries + 1, mayDouble: mayDouble(tries), because: "released by hand"}
+		return step{do: call, options: p.fresh(b), fixed: len(b.Accounts) > 0, retry: s.Retries + 1, mayDouble: mayDouble(tries), released: true, because: "released by hand"}
 	case s.Attempts == 0:
 		return step{do: call, options: p.fresh(b), fixed: len(b.Accounts) > 0}
 	case last.Class == models.Split && last.Verdict == models.Refused:
@@ -172,6 +178,14 @@ func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries [
 		return step{do: end, reason: last.Reason}
 	}
 	return p.again(b, s, tries, false)
+}
+
+// contentGone is why nothing more of an old batch can be sent.
+const contentGone = "its content and addresses were removed after their time"
+
+// over reports whether the deadline of a batch has passed.
+func over(b *models.Batch, now time.Time) bool {
+	return !b.Deadline.IsZero() && !now.Before(b.Deadline)
 }
 
 // held waits until an order is lifted: whoever lifts it announces the batch, and
@@ -200,7 +214,7 @@ func (p *policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 		return step{do: wait, until: until}
 	case b.OnUnknown != models.Resend:
 		return step{do: end, reason: models.OutcomeUnknown}
-	case !b.Deadline.IsZero() && !now.Before(b.Deadline):
+	case over(b, now):
 		return step{do: end, reason: models.OutcomeUnknown, detail: "the deadline of the batch passed meanwhile"}
 	}
 	return p.again(b, s, tries, true)

@@ -152,7 +152,7 @@ func (e *Engine) failed(err error, doing string, m models.Message) models.Dispos
 		// will announce it again if it does.
 		return models.Done()
 	}
-	if errors.Is(err, models.ErrInvalid) {
+	if errors.Is(err, models.ErrInvalid) || errors.Is(err, models.ErrDamaged) {
 		return models.Park(doing + ": " + err.Error())
 	}
 	e.log.Warn("consumer will try again", "doing", doing, "chunk", m.ID.String(), "queue", m.Key(), "err", err)

@@ -234,12 +234,14 @@ func (e *Engine) EventCounts() (taken, forged, replayed, skipped int64) {
 	return e.counts.eventsTaken.Load(), e.counts.eventsForged.Load(), e.counts.eventsReplayed.Load(), e.counts.eventsSkipped.Load()
 }
 
-// batch reads a batch, which never changes, through a cache.
+// batch reads a batch through a cache: it never changes until the time of its
+// content is over.
 func (e *Engine) batch(ctx context.Context, id models.ID) (*models.Batch, error) {
-	if b, ok := e.batches.get(id); ok {
+	over := time.Since(id.Time()) > e.cfg.KeepContent
+	if b, ok := e.batches.get(id); ok && !over {
 		return b, nil
 	}
-	if b, ok := e.large.get(id); ok {
+	if b, ok := e.large.get(id); ok && !over {
 		return b, nil
 	}
 	b, err := e.store.Batch(ctx, id)

@@ -81,6 +81,37 @@ func TestDeadlineEnds(t *testing.T) {
 	require.Equal(t, models.Expired, v.Status(1).Reason)
 }
 
+// TestDeadlineWhileItWaits: what waited for an account until its deadline had passed
+// is not handed over any more.
+func TestDeadlineWhileItWaits(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	sg := newScripted("sg", func(ctx context.Context, c *models.Call) []models.Part {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+		}
+		return part(models.Accepted, c)
+	})
+	r := emptyRig(t, nil, "sg")
+	r.engine = r.start(fast(), []Account{{Provider: sg, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: patience, Events: models.EventsNone}}})
+	first := r.batch(1, true, nil)
+	require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
+	late := r.batch(2, false, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(500 * time.Millisecond) })
+	require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.AccountMessage, Account: "sg", ID: late.ID, Lane: late.Lane}))
+	slots := r.engine.byName["sg"].slots
+	require.Eventually(t, func() bool {
+		slots.mu.Lock()
+		defer slots.mu.Unlock()
+		return slots.wait[laneNumber(late.Lane)] == 1
+	}, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return time.Now().After(late.Deadline) }, patience, time.Millisecond)
+	close(hold)
+	require.Equal(t, models.Success, r.done(first).Status(1).State)
+	require.Equal(t, models.Expired, r.done(late).Status(2).Reason)
+	require.Equal(t, 1, sg.count())
+}
+
 func TestOneBadAmongAThousand(t *testing.T) {
 	t.Parallel()
 	sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {

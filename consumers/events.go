@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,7 +78,7 @@ func (e *Engine) readInbox(ctx context.Context, ids []models.ID) (entries []mode
 	size, largest := 0, 0
 	for k := 1; n < len(ids) && largest <= inboxBytes-size; k = min(2*k, inboxRead, (inboxBytes-size)/max(largest, 1)) {
 		part := ids[n:min(n+k, len(ids))]
-		some, err := e.store.Inbox(ctx, part...)
+		some, err := e.inbox(ctx, part)
 		if err != nil {
 			return nil, n, err
 		}
@@ -93,6 +94,29 @@ func (e *Engine) readInbox(ctx context.Context, ids []models.ID) (entries []mode
 		n += len(part)
 	}
 	return entries, n, nil
+}
+
+// inbox reads entries. One that is damaged is left out: it stays in the inbox, for
+// a later version to replay, and is not announced again.
+func (e *Engine) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox, error) {
+	all, err := e.store.Inbox(ctx, ids...)
+	if !errors.Is(err, models.ErrDamaged) {
+		return all, err
+	}
+	all = all[:0]
+	for _, id := range ids {
+		one, err := e.store.Inbox(ctx, id)
+		if errors.Is(err, models.ErrDamaged) {
+			e.counts.eventsSkipped.Add(1)
+			e.log.Error("a post cannot be read; it stays in the inbox, and can be replayed by a version that can", "post", id.String(), "err", err)
+			one, err = nil, e.store.InboxDone(ctx, id)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one...)
+	}
+	return all, nil
 }
 
 // storeAtOnce is how many reads and writes of one piece of work run together.
@@ -256,7 +280,13 @@ func (e *Engine) admitEvents(ctx context.Context, work *eventWork) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(storeAtOnce)
 	for id, c := range work.byChunk {
-		g.Go(func() error { return e.admitChunk(ctx, work, id, c) })
+		g.Go(func() error {
+			err := e.admitChunk(ctx, work, id, c)
+			if err != nil {
+				_, err = e.spared(id, err)
+			}
+			return err
+		})
 	}
 	return g.Wait()
 }
@@ -469,10 +499,8 @@ func (e *Engine) rerouteFailures(ctx context.Context, work *eventWork) error {
 			continue
 		}
 		g.Go(func() error {
-			if _, err := e.advance(ctx, id); err != nil && !isNotFound(err) {
-				return err
-			}
-			return nil
+			_, err := e.advance(ctx, id)
+			return err
 		})
 	}
 	return g.Wait()

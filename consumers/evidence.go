@@ -254,6 +254,7 @@ func (e *Engine) lookUpEach(ctx context.Context, account string, looker models.L
 		err = e.addressed(ctx, c)
 	}
 	if err != nil && !isNotFound(err) {
+		_, err = e.spared(chunk, err)
 		return 0, err
 	}
 	if err != nil { // its addresses are gone
@@ -307,10 +308,13 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 	for chunk, events := range byChunk {
 		c, err := e.look(ctx, chunk)
 		if isNotFound(err) {
-			continue
+			continue // another installation's
 		}
 		if err != nil {
-			return 0, err
+			if _, err = e.spared(chunk, err); err != nil {
+				return 0, err
+			}
+			continue
 		}
 		seen := c.seen()
 		for _, ev := range events {

@@ -19,13 +19,15 @@ func (e *Engine) lookAt(ctx context.Context, entry models.AgendaEntry) error {
 	if isNotFound(err) {
 		return e.lookAtIntake(ctx, entry)
 	}
-	if err != nil {
-		return err
-	}
 	var found outlook
-	if entry.Kind == models.LookAtChunk {
+	switch {
+	case err != nil:
+		found, err = e.spared(entry.ID, err)
+	case entry.Kind == models.LookAtChunk:
+		entry.Lane = b.Lane
 		found, err = e.advance(ctx, entry.ID)
-	} else {
+	default:
+		entry.Lane = b.Lane
 		found, err = e.lookAtChunks(ctx, b, entry)
 	}
 	// Something that waits in a long queue is announced ever more rarely.
@@ -35,8 +37,18 @@ func (e *Engine) lookAt(ctx context.Context, entry models.AgendaEntry) error {
 		return err
 	}
 	entry.Round++
-	entry.Due, entry.Lane, entry.Missed = e.grid(b.Created(), next), b.Lane, found.missed
+	entry.Due, entry.Missed = e.grid(entry.ID.Batch().Time(), next), found.missed
 	return e.store.Schedule(ctx, entry)
+}
+
+// spared keeps what is wrong with one batch or chunk from holding up the others:
+// it is looked at again later, in case that a later version can read it.
+func (e *Engine) spared(id models.ID, err error) (outlook, error) {
+	if !errors.Is(err, models.ErrDamaged) && !errors.Is(err, models.ErrInvalid) && !isNotFound(err) {
+		return outlook{}, err
+	}
+	e.log.Error("what is stored cannot be worked on; everything else goes on", "id", id.String(), "err", err)
+	return outlook{announced: true}, nil
 }
 
 // grid is the first time not before t that is whole multiples of Recheck away from
@@ -98,7 +110,10 @@ func (e *Engine) lookAtChunks(ctx context.Context, b *models.Batch, entry models
 	finished := make([]bool, b.Chunks)
 	for s, err := range e.store.Summaries(ctx, b.User, b.ID, 0) {
 		if err != nil {
-			return outlook{}, err
+			if _, err = e.spared(b.ID, err); err != nil {
+				return outlook{}, err
+			}
+			break // the chunks tell for themselves
 		}
 		if n := s.Chunk.ChunkNumber(); n < len(finished) && s.Summary.Queued == 0 {
 			finished[n] = true
@@ -146,12 +161,12 @@ func (e *Engine) advance(ctx context.Context, id models.ID) (outlook, error) {
 	for {
 		c, err := e.look(ctx, id)
 		if err != nil {
-			return outlook{}, err
+			return e.spared(id, err)
 		}
 		now := time.Now()
 		steps, err := e.plan(ctx, c, now)
 		if err != nil {
-			return outlook{}, err
+			return e.spared(id, err)
 		}
 		changed, err := e.close(ctx, c, steps)
 		if err != nil {
@@ -176,6 +191,9 @@ func (e *Engine) announce(c *chunk, steps []step, now time.Time) outlook {
 		case wait:
 			out = out.or(outlook{until: st.until, announced: e.askAbout(c, st)})
 		case call:
+			if end := c.batch.Deadline; end.After(now) {
+				out = out.or(outlook{until: end})
+			}
 			if at := st.earliest(); at.After(now.Add(e.cfg.Recheck)) {
 				out = out.or(outlook{until: at})
 				continue

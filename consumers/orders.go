@@ -3,6 +3,7 @@ package consumers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -38,7 +39,7 @@ func (e *Engine) ordersFor(ctx context.Context, c *chunk) (orders, error) {
 			byRecipient = byRecipient || b.Domain != ""
 		}
 	}
-	if byRecipient && c.recipients == nil {
+	if byRecipient && c.recipients == nil && !c.batch.Redacted {
 		rs, err := e.store.Recipients(ctx, c.id)
 		if err != nil {
 			return o, err
@@ -163,18 +164,21 @@ func mayDouble(tries []models.Try) bool {
 	return slices.ContainsFunc(tries, func(t models.Try) bool { return !t.Verdict.Settled() })
 }
 
-// errOrdered: an order keeps the call from being made now.
-var errOrdered = errors.New("held back by an order")
+// errHeldBack: the call may not be made, or not now.
+var errHeldBack = errors.New("held back")
 
-// permitted says whether the orders let a call be made, by rules that are no
-// older than age.
-func (e *Engine) permitted(ctx context.Context, c *chunk, account string, age time.Duration) error {
+// permitted says whether a call may be made: before the deadline, and as ordered,
+// by rules that are no older than age.
+func (e *Engine) permitted(ctx context.Context, c *chunk, j *job, age time.Duration) error {
+	if !j.step.released && over(c.batch, time.Now()) {
+		return fmt.Errorf("%w after the deadline", errHeldBack)
+	}
 	if err := e.journal.Within(ctx, age); err != nil {
 		return err
 	}
 	rules := e.journal.Rules()
-	if r := rules.Batch(c.batch); r.Waits != "" || r.Cancel != nil || rules.Account(account).Mode == models.AccountOffline {
-		return errOrdered
+	if r := rules.Batch(c.batch); r.Waits != "" || r.Cancel != nil || rules.Account(j.account.Name).Mode == models.AccountOffline {
+		return fmt.Errorf("%w by an order", errHeldBack)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func (e *Engine) Replay(ctx context.Context, from, to time.Time, progress func(R
 	reading := time.Now().UnixMilli()
 	var ids []models.ID
 	work := func() error {
-		posts, err := e.store.Inbox(ctx, ids...)
+		posts, err := e.inbox(ctx, ids)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,8 @@ package consumers
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -40,26 +42,28 @@ func (e *Engine) retain(ctx context.Context) {
 }
 
 // Purge removes content and recipients of all batches that were accepted more
-// than KeepContent before now, and the fingerprints of their addresses.
+// than KeepContent before now, and the fingerprints of their addresses. What is
+// wrong with one user's does not keep the others'.
 func (e *Engine) Purge(ctx context.Context, now time.Time) error {
 	users, err := e.store.Users(ctx)
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for i := range users {
 		n, err := e.purgeUser(ctx, users[i].ID, now)
 		if n > 0 {
 			e.log.Info("content and recipients removed after their time", "user_id", users[i].ID, "batches", n)
 		}
 		if err != nil {
-			return err
+			failed = append(failed, fmt.Errorf("user %s: %w", users[i].ID, err))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // purgeUser goes from the newest batch that is old enough back to where the last
-// run that came to its end began.
+// run that came to its end began, or to the first before which nothing was left.
 func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n int, err error) {
 	cutoff := now.Add(-e.cfg.KeepContent)
 	var done models.ID
@@ -85,7 +89,8 @@ func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n i
 				break
 			}
 			if !b.Deadline.Add(e.cfg.FinalEventWait).Before(now) {
-				continue // something may still happen to it
+				first = models.ID{} // the next run comes back to it
+				continue            // something may still happen to it
 			}
 			if first.IsZero() {
 				first = b.ID

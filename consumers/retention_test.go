@@ -59,7 +59,69 @@ func TestRetention(t *testing.T) {
 		require.Zero(t, found("u2@x.test"))
 	}
 	calls := p.count()
+	r.order(models.Control{Action: models.RetryBatch, Batch: old[0].ID})
 	r.announce(old[0])
 	require.Eventually(t, func() bool { return r.idle() }, patience, 5*time.Millisecond)
 	require.Equal(t, calls, p.count())
+}
+
+// TestRetentionComesBack: a batch to which something may still happen when its
+// time comes loses its content later, though newer ones lost theirs before.
+func TestRetentionComesBack(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.KeepContent, cfg.FinalEventWait = 24*time.Hour, time.Hour
+	r := emptyRig(t, nil, "sg")
+	ctx := t.Context()
+	require.NoError(t, r.store.CreateUser(ctx, models.User{ID: r.user, Name: "u", Created: time.Now().UTC().Truncate(time.Millisecond)}))
+	until := func(d time.Duration) func(*models.Batch, []models.Recipient) {
+		return func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(d) }
+	}
+	const day = 24 * time.Hour
+	first, long, last := r.batch(1, false, until(day)), r.batch(1, false, until(20*day)), r.batch(1, false, until(day))
+	e, err := New(r.store, r.broker, nil, cfg)
+	require.NoError(t, err)
+	redacted := func() (out []bool) {
+		for _, b := range []*models.Batch{first, long, last} {
+			got, err := r.store.Batch(ctx, b.ID)
+			require.NoError(t, err)
+			out = append(out, got.Redacted)
+		}
+		return out
+	}
+	require.NoError(t, e.Purge(ctx, time.Now().Add(2*day)))
+	require.Equal(t, []bool{true, false, true}, redacted())
+	require.NoError(t, e.Purge(ctx, time.Now().Add(22*day)))
+	require.Equal(t, []bool{true, true, true}, redacted())
+}
+
+// TestReleasedTooLate: what was let go by hand, and could not be handed over before
+// its content and addresses were removed, ends and says why. Nothing stays queued
+// for ever, and it holds up nothing else, whatever a rule asks about its addresses.
+func TestReleasedTooLate(t *testing.T) {
+	t.Parallel()
+	p := newScripted("sg", always(models.RejectedHereClass))
+	cfg := fast()
+	cfg.KeepContent = time.Minute
+	r := newRig(t, cfg, nil, p)
+	ctx := t.Context()
+	b := r.batch(3, false, func(b *models.Batch, _ []models.Recipient) {
+		b.ID, b.Deadline = models.NewBatchID(time.Now().Add(-time.Hour)), time.Now().Add(-time.Minute)
+	})
+	require.Equal(t, models.Expired, r.done(b).Status(1).Reason)
+	require.Zero(t, p.count())
+	r.order(models.Control{Action: models.AccountOffline, Account: "sg"})
+	r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: "b", Domain: "elsewhere.test"}})
+	r.order(models.Control{Action: models.RetryBatch, Batch: b.ID})
+	require.NoError(t, r.store.Schedule(ctx, models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1}))
+	require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 3 }, patience, 5*time.Millisecond)
+	r.looked(b)
+	require.NoError(t, r.store.Redact(ctx, b.ID))
+	v := r.done(b)
+	require.Equal(t, models.Expired, v.Status(3).Reason)
+	require.Equal(t, contentGone, v.Status(3).Detail)
+	other := r.batch(1, false, nil)
+	r.order(models.Control{Action: models.AccountOnline, Account: "sg"})
+	require.Equal(t, models.NoAccountLeft, r.done(other).Status(1).Reason)
+	require.Equal(t, 1, p.count())
 }

@@ -2,7 +2,6 @@ package consumers
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"sync"
 	"time"
@@ -162,10 +161,8 @@ func (s *summaries) recount(ctx context.Context, work map[models.ID]*mark) ([]mo
 		}
 		g.Go(func() error {
 			c, err := s.e.look(ctx, id)
-			if errors.Is(err, models.ErrNotFound) {
-				return nil
-			}
 			if err != nil {
+				_, err = s.e.spared(id, err)
 				return err
 			}
 			add(m.user, id, c.view.Summary())
@@ -194,6 +191,9 @@ func (s *summaries) store(ctx context.Context, fresh []models.ChunkSummary) erro
 		for span := range spans {
 			g.Go(func() error {
 				_, err := s.e.store.RollUp(ctx, span)
+				if err != nil {
+					_, err = s.e.spared(models.MinID(span.Start), err)
+				}
 				return err
 			})
 		}

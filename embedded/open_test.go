@@ -247,3 +247,26 @@ func requireKept(t *testing.T, s *Store, line string) {
 		require.Fail(t, "unknown line", line)
 	}
 }
+
+// TestDamaged: what cannot be read is said to be damaged, and nothing else is.
+func TestDamaged(t *testing.T) {
+	ctx := t.Context()
+	s := openStore(t, t.TempDir())
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	bad, good := models.NewBatchID(time.Now()), models.NewBatchID(time.Now())
+	for _, id := range []models.ID{bad, good} {
+		require.NoError(t, s.Append(ctx, id, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(), Account: "sg"}))
+	}
+	require.NoError(t, s.write(ctx, 0, func(c *conn) error {
+		_, err := c.exec(`UPDATE ledger SET entry = ? WHERE chunk = ?`, []byte{0xff}, bad)
+		return err
+	}))
+	_, _, err := s.Record(ctx, bad)
+	require.ErrorIs(t, err, models.ErrDamaged)
+	require.NotErrorIs(t, err, models.ErrUnavailable, "it is no use to try again")
+	_, err = s.Ledger(ctx, bad)
+	require.ErrorIs(t, err, models.ErrDamaged)
+	es, _, err := s.Record(ctx, good)
+	require.NoError(t, err)
+	require.Len(t, es, 1)
+}

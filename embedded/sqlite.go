@@ -32,14 +32,16 @@ type statement interface {
 }
 
 // dbError is a failure of the database, as opposed to an answer from it. To
-// callers it is models.ErrUnavailable.
+// callers it is models.ErrUnavailable, or models.ErrDamaged.
 type dbError struct {
 	err error
 }
 
-func (e *dbError) Error() string        { return "sqlite: " + e.err.Error() }
-func (e *dbError) Unwrap() error        { return e.err }
-func (e *dbError) Is(target error) bool { return target == models.ErrUnavailable }
+func (e *dbError) Error() string { return "sqlite: " + e.err.Error() }
+func (e *dbError) Unwrap() error { return e.err }
+func (e *dbError) Is(target error) bool {
+	return target == models.ErrUnavailable && !errors.Is(e.err, models.ErrDamaged)
+}
 
 // The result codes that the store tells apart.
 const (
@@ -224,5 +226,5 @@ func stored(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &dbError{fmt.Errorf("damaged value: %v", err)} //nolint:errorlint // ErrInvalid would blame the caller
+	return &dbError{fmt.Errorf("%w: %v", models.ErrDamaged, err)} //nolint:errorlint // ErrInvalid would blame the caller
 }

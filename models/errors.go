@@ -11,6 +11,9 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrExists: a thing of this name is there already.
 	ErrExists = errors.New("already exists")
+	// ErrDamaged: what is stored cannot be read, by this version at least. To
+	// try again is of no use, and everything else can still be read.
+	ErrDamaged = errors.New("a stored value is damaged")
 	// ErrUnavailable: the store or broker cannot be reached or is overloaded;
 	// nothing was done, the same call may succeed later.
 	ErrUnavailable = errors.New("unavailable")

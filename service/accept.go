@@ -37,7 +37,7 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 		return Accepted{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, c models.Claim, older bool) (Accepted, error) {
-		b.ID, b.User, b.Deadline = c.ID, who.User, c.At.Add(s.cfg.Deadline).UTC().Truncate(time.Millisecond)
+		b.ID, b.User = c.ID, who.User
 		if older {
 			there, err := s.store.Batch(ctx, b.ID)
 			if err == nil {
@@ -46,6 +46,9 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 			if !errors.Is(err, models.ErrNotFound) {
 				return Accepted{}, storeError("read batch", err)
 			}
+		}
+		if err := in.Dated(&b, c.At); err != nil {
+			return Accepted{}, err
 		}
 		span := tracing.Start(b.ID, "accept", time.Now(), "recipients", strconv.Itoa(b.Recipients), "chunks", strconv.Itoa(b.Chunks), "lane", string(b.Lane))
 		if err := s.accept(ctx, &b, in.spool); err != nil {

@@ -136,6 +136,9 @@ func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r
 // steer orders something about a batch. What lets mail go on is put on the
 // agenda before, so that it goes on even if nobody announces it.
 func (s *Service) steer(ctx context.Context, who Caller, b *models.Batch, c *models.Control) (Steered, error) {
+	if b.Redacted && (c.Action == models.RetryBatch || c.Action == models.ReleaseBatch) {
+		return Steered{}, Fail(Conflict, "content_removed", "The content and the addresses of this batch were removed after their time; it cannot go out again.")
+	}
 	goesOn := c.Action != models.StopBatch
 	if goesOn {
 		entry := models.AgendaEntry{Due: time.Now().Add(goOnAfter), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks, Lane: b.Lane}

@@ -83,6 +83,10 @@ func storeError(doing string, err error) error {
 	if errors.Is(err, models.ErrNotFound) {
 		return notFound()
 	}
+	if errors.Is(err, models.ErrDamaged) {
+		return Fail(Internal, "stored_value_damaged", "What is stored of it cannot be read. To repeat the request is of no use: tell the operator, with the request id.").
+			Because(fmt.Errorf("%s: %w", doing, err))
+	}
 	return Fail(Unavailable, "store_unavailable", "The store cannot be reached. Nothing was changed; repeat the request.").After(5).
 		Because(fmt.Errorf("%s: %w", doing, err))
 }

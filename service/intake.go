@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -17,6 +18,10 @@ const (
 	maxVarValue = 64 << 10
 	maxNameLen  = 256
 )
+
+// maxDeadline is how far ahead a request may set its deadline, where the default
+// is not even later.
+const maxDeadline = 30 * 24 * time.Hour
 
 // yieldAfter is after how many recipients others may go first.
 const yieldAfter = 250
@@ -57,7 +62,7 @@ func (in *Intake) Close() { in.spool.close() }
 // IsText reports whether a batch has a field of this name that holds one string.
 func (in *Intake) IsText(name string) bool {
 	switch name {
-	case "from", "reply_to", "subject", "text", "html", "body", "lane", "on_unknown":
+	case "from", "reply_to", "subject", "text", "html", "body", "lane", "on_unknown", "deadline":
 		return true
 	}
 	return false
@@ -200,8 +205,8 @@ func Quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// Check checks the whole batch and returns it without id, user and deadline. It
-// may be called once.
+// Check checks the whole batch and returns it without id and user, and with the
+// deadline that the request asks for, if any: see Dated. It may be called once.
 func (in *Intake) Check() (models.Batch, error) {
 	b := in.batch()
 	if err := in.placeholders(&b.Content); err != nil {
@@ -248,7 +253,27 @@ func (in *Intake) batch() models.Batch {
 	} else if !in.bad["on_unknown"] && !b.OnUnknown.Valid() {
 		in.Wrong("/on_unknown", "invalid_value", "on_unknown is hold or resend.")
 	}
+	if in.set["deadline"] {
+		at, err := time.Parse(time.RFC3339, in.texts["deadline"])
+		if err != nil {
+			in.Wrong("/deadline", "invalid_value", "deadline is a time by RFC 3339, with its zone: 2026-01-31T12:00:00Z.")
+		}
+		b.Deadline = at.UTC().Truncate(time.Millisecond)
+	}
 	return b
+}
+
+// Dated gives a batch that was asked for at a time its deadline. Repeats of the
+// request come to the same.
+func (in *Intake) Dated(b *models.Batch, asked time.Time) error {
+	if !in.set["deadline"] {
+		b.Deadline = asked.Add(in.cfg.Deadline).UTC().Truncate(time.Millisecond)
+		return nil
+	}
+	if most := max(maxDeadline, in.cfg.Deadline); !b.Deadline.After(asked) || b.Deadline.Sub(asked) > most {
+		in.Wrong("/deadline", "invalid_value", "deadline lies in the future, at most %d days from now.", int(most/(24*time.Hour)))
+	}
+	return in.Err()
 }
 
 // accounts checks the accounts that the request names.

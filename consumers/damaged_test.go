@@ -1,0 +1,138 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// spoilt is a store in which some things cannot be read.
+type spoilt struct {
+	models.Store
+	mu    sync.Mutex
+	these map[models.ID]bool
+}
+
+func (s *spoilt) spoil(id models.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.these[id] = true
+}
+
+func (s *spoilt) check(ids ...models.ID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if s.these[id] {
+			return fmt.Errorf("read %s: %w", id, models.ErrDamaged)
+		}
+	}
+	return nil
+}
+
+func (s *spoilt) Record(ctx context.Context, id models.ID) ([]models.Entry, []models.Fact, error) {
+	if err := s.check(id); err != nil {
+		return nil, nil, err
+	}
+	return s.Store.Record(ctx, id)
+}
+
+func (s *spoilt) Ledger(ctx context.Context, id models.ID) ([]models.Entry, error) {
+	if err := s.check(id); err != nil {
+		return nil, err
+	}
+	return s.Store.Ledger(ctx, id)
+}
+
+func (s *spoilt) Inbox(ctx context.Context, ids ...models.ID) ([]models.Inbox, error) {
+	if err := s.check(ids...); err != nil {
+		return nil, err
+	}
+	return s.Store.Inbox(ctx, ids...)
+}
+
+// TestDamagedHoldsUpNothingElse: a chunk or a post that cannot be read is put
+// aside and told of. The agenda, the events and the sums of all others go on.
+func TestDamagedHoldsUpNothingElse(t *testing.T) {
+	t.Parallel()
+	s := &spoilt{these: map[models.ID]bool{}}
+	p := newScripted("sg", always(models.Accepted))
+	r := emptyRig(t, func(store models.Store) models.Store {
+		s.Store = store
+		return s
+	}, "sg")
+	require.NoError(t, r.store.CreateUser(t.Context(), models.User{ID: r.user, Name: "u", Created: time.Now().UTC().Truncate(time.Millisecond)}))
+	// More of them than are looked at together, all in one shard and due first.
+	var bad *models.Batch
+	inShard := func(b *models.Batch, _ []models.Recipient) {
+		for b.ID.Shard(r.store.Shards()) != 0 {
+			b.ID = models.NewBatchID(time.Now())
+		}
+	}
+	for range 2 * agendaAtOnce {
+		bad = r.batch(1, false, func(b *models.Batch, rs []models.Recipient) {
+			inShard(b, rs)
+			s.spoil(b.ID)
+		})
+	}
+	good := r.batch(2, false, inShard)
+	r.engine = r.start(fast(), []Account{{Provider: p, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+		Timeout: time.Second, Events: models.EventsWebhook}}})
+	r.taken(good)
+
+	// Its message is parked with the reason.
+	r.announce(bad)
+	require.Eventually(t, func() bool {
+		parked, err := r.broker.Parked(t.Context(), 10)
+		require.NoError(t, err)
+		return len(parked) == 1 && parked[0].Message.ID == bad.ID
+	}, patience, 5*time.Millisecond)
+
+	// Events about it, and a post that cannot be read itself, beside good ones.
+	post := func(events ...models.ParsedEvent) models.ID {
+		body, err := json.Marshal(events)
+		require.NoError(t, err)
+		return received(t, r.store, body)
+	}
+	delivered := func(log models.ID) models.ParsedEvent {
+		return models.ParsedEvent{Log: log, Event: models.Event{ID: "e" + log.String(), Attempt: 1, Kind: models.Delivered, At: time.Now()}}
+	}
+	unread := post(delivered(good.ID.Log(2)))
+	s.spoil(unread)
+	ids := []models.ID{post(delivered(bad.ID.Log(1)), delivered(good.ID.Log(1))), unread, post(delivered(good.ID.Log(2)))}
+	for _, id := range ids {
+		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Account: "sg", ID: id}))
+	}
+	require.EqualValues(t, 2, r.done(good).Summary().Success)
+	require.Eventually(t, func() bool {
+		for shard := range r.store.Shards() {
+			for range r.store.Pending(t.Context(), shard, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)) {
+				return false
+			}
+		}
+		return r.engine.Pending() == 0
+	}, patience, 5*time.Millisecond, "posts that wait, or sums that are marked")
+	for sum, err := range r.store.Summaries(t.Context(), r.user, good.ID, 0) {
+		require.NoError(t, err)
+		require.EqualValues(t, 2, sum.Summary.Success)
+	}
+
+	// The recount names it, and counts the others.
+	var found []Difference
+	out, err := r.engine.Check(t.Context(), CheckOptions{Settle: time.Second, Found: func(d Difference) { found = append(found, d) }})
+	require.NoError(t, err)
+	require.Equal(t, 2*agendaAtOnce+1, out.Batches)
+	require.Len(t, found, 2*agendaAtOnce+1)
+	for _, d := range found[:2*agendaAtOnce] {
+		require.Equal(t, "chunk", d.What)
+		require.Contains(t, d.String(), models.ErrDamaged.Error())
+	}
+	require.Equal(t, "day", found[2*agendaAtOnce].What, "they were never counted")
+}
