@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -88,11 +89,38 @@ func (l *lookups) want(account string, chunk models.ID, from, to time.Time) time
 	return in.answered
 }
 
-// run asks what is due, until ctx ends.
+// run asks what is due, until ctx ends: each provider by itself, so that one that
+// hangs keeps nobody else's evidence waiting.
 func (l *lookups) run(ctx context.Context) {
-	t := time.NewTicker(min(lookUpPoll, 10*l.e.cfg.AgendaPoll))
+	var wg sync.WaitGroup
+	for _, a := range l.e.accounts {
+		if l.e.looker(a.Name) == nil {
+			continue
+		}
+		wg.Go(func() {
+			l.every(ctx, min(lookUpPoll, 10*l.e.cfg.AgendaPoll), func() {
+				for _, group := range clusters(l.due(a.Name, time.Now())) {
+					l.ask(ctx, a.Name, group)
+				}
+			})
+		})
+	}
+	wg.Go(func() {
+		l.every(ctx, min(gapPoll, 50*l.e.cfg.AgendaPoll), func() {
+			if err := l.askAboutGaps(ctx); err != nil && ctx.Err() == nil {
+				l.e.log.Warn("gaps of the webhooks' door could not be looked up yet", "err", err)
+			}
+		})
+	})
+	wg.Wait()
+}
+
+// every asks again and again, and rests after what took long: each question goes
+// through all that was reported in its time, and those that come due meanwhile
+// are asked as one.
+func (l *lookups) every(ctx context.Context, pause time.Duration, ask func()) {
+	t := time.NewTicker(pause)
 	defer t.Stop()
-	var gaps time.Time
 	for {
 		select {
 		case <-t.C:
@@ -100,19 +128,7 @@ func (l *lookups) run(ctx context.Context) {
 			return
 		}
 		began := time.Now()
-		for account, qs := range l.due(began) {
-			for _, group := range clusters(qs) {
-				l.ask(ctx, account, group)
-			}
-		}
-		if time.Since(gaps) >= min(gapPoll, 50*l.e.cfg.AgendaPoll) {
-			gaps = time.Now()
-			if err := l.askAboutGaps(ctx); err != nil && ctx.Err() == nil {
-				l.e.log.Warn("gaps of the webhooks' door could not be looked up yet", "err", err)
-			}
-		}
-		// Each question goes through all that was reported in its time. Those that
-		// come due while it rests are asked as one.
+		ask()
 		models.Pause(ctx, min(lookUpRest*time.Since(began), l.e.cfg.LookUpPause))
 	}
 }
@@ -123,18 +139,18 @@ type asked struct {
 	inquiry
 }
 
-// due lists the questions to be asked now, by account, and forgets those that
+// due lists the questions to be asked an account now, and forgets those that
 // nobody asks any more.
-func (l *lookups) due(now time.Time) map[string][]asked {
+func (l *lookups) due(account string, now time.Time) (out []asked) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := map[string][]asked{}
 	for q, in := range l.open {
 		switch {
+		case q.account != account:
 		case now.Sub(in.renewed) > time.Hour:
 			delete(l.open, q)
 		case !now.Before(in.next):
-			out[q.account] = append(out[q.account], asked{q, *in})
+			out = append(out, asked{q, *in})
 		}
 	}
 	return out
@@ -369,26 +385,43 @@ func (l *lookups) askAboutGaps(ctx context.Context) error {
 	// asked about as one.
 	for len(due) > 0 {
 		n, to := 1, due[0].To
-		for n < len(due) && !due[n].From.After(to) {
+		for n < len(due) && due[n].Account == due[0].Account && !due[n].From.After(to) {
 			to = maxTime(to, due[n].To)
 			n++
 		}
-		if err := l.askAboutTime(ctx, due[0].From, to); err != nil {
-			return err
-		}
+		asked, away := l.askAboutTime(ctx, due[0].Account, due[0].From, to)
 		for _, g := range due[:n] {
-			g.Asked++
-			b, err := json.Marshal(g.Gap)
-			if err != nil {
-				return err
-			}
-			if err := l.e.store.PutReport(ctx, models.GapReport, g.name, b, models.GapKept); err != nil {
+			if err := l.wasAsked(ctx, g, asked, away); err != nil {
 				return err
 			}
 		}
 		due = due[n:]
 	}
 	return nil
+}
+
+// wasAsked writes down that all accounts that a gap is about were asked. Those
+// that could not be asked, beside others that could, get the gap for themselves.
+func (l *lookups) wasAsked(ctx context.Context, g namedGap, asked int, away []string) error {
+	if asked == 0 && len(away) > 0 {
+		return nil // they are asked again soon
+	}
+	put := func(name string, g models.Gap) error {
+		b, err := json.Marshal(g)
+		if err != nil {
+			return err
+		}
+		return l.e.store.PutReport(ctx, models.GapReport, name, b, models.GapKept)
+	}
+	for _, account := range away {
+		own := g.Gap
+		own.Account = account
+		if err := put(g.name+"@"+account, own); err != nil {
+			return err
+		}
+	}
+	g.Asked++
+	return put(g.name, g.Gap)
 }
 
 type namedGap struct {
@@ -416,26 +449,41 @@ func (l *lookups) dueGaps(ctx context.Context, raw map[string][]byte) ([]namedGa
 			due = append(due, g)
 		}
 	}
-	slices.SortFunc(due, func(a, b namedGap) int { return a.From.Compare(b.From) })
+	slices.SortFunc(due, func(a, b namedGap) int { return cmp.Or(cmp.Compare(a.Account, b.Account), a.From.Compare(b.From)) })
 	return due, nil
 }
 
-// askAboutTime looks up what all accounts reported between two times.
-func (l *lookups) askAboutTime(ctx context.Context, from, to time.Time) error {
+// askAboutTime looks up what an account, or all of them, reported between two
+// times. It says how many could be asked, and which could not.
+func (l *lookups) askAboutTime(ctx context.Context, account string, from, to time.Time) (asked int, away []string) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
 	found := 0
 	for _, a := range l.e.accounts {
-		if looker := l.e.looker(a.Name); looker != nil {
-			n, err := l.e.lookUp(ctx, a.Name, looker, from, to.Add(time.Minute), "", nil)
-			if err != nil {
-				return err
-			}
-			found += n
+		looker := l.e.looker(a.Name)
+		if looker == nil || account != "" && a.Name != account {
+			continue
 		}
+		wg.Go(func() {
+			n, err := l.e.lookUp(ctx, a.Name, looker, from, to.Add(time.Minute), "", nil)
+			mu.Lock()
+			defer mu.Unlock()
+			found += n
+			if err == nil {
+				asked++
+				return
+			}
+			away = append(away, a.Name)
+			if ctx.Err() == nil {
+				l.e.log.Warn("what was reported while the door was shut could not be looked up yet", "provider", a.Name, "err", err)
+			}
+		})
 	}
+	wg.Wait()
 	if found > 0 {
 		l.e.log.Info("events looked up that were reported while the door was shut", "found", found, "from", from, "to", to)
 	}
-	return nil
+	return asked, away
 }
 
 // proved says whether a wait for evidence that is over may end a log: not before

@@ -21,14 +21,21 @@ type told struct {
 	events []models.ParsedEvent
 	asked  int
 	away   bool
+	hangs  bool
 }
 
 func (p *told) LookUpLag() time.Duration { return 0 }
 
-func (p *told) LookUp(_ context.Context, from, to time.Time, recipient string, post func([]byte) error) error {
+func (p *told) LookUp(ctx context.Context, from, to time.Time, recipient string, post func([]byte) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
+	if p.hangs {
+		p.mu.Unlock()
+		<-ctx.Done()
+		p.mu.Lock()
+		return ctx.Err()
+	}
 	if p.away {
 		return errors.New("answered 503")
 	}
@@ -134,6 +141,54 @@ func TestGapIsLookedUp(t *testing.T) {
 		var g models.Gap
 		return err == nil && json.Unmarshal(rows["g"], &g) == nil && g.Asked == 1
 	}, patience, 5*time.Millisecond)
+}
+
+// TestOneHangsTheOthersAreAsked: a provider whose events API hangs, or is away,
+// keeps nobody from asking the others, neither about calls nor about the time in
+// which the door was shut; and it is asked about that time when it is back.
+func TestOneHangsTheOthersAreAsked(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 600*time.Millisecond
+	hangs, good := &told{scripted: newScripted("mg", always(models.Unknown)), hangs: true}, &told{scripted: newScripted("mg-eu", always(models.Unknown))}
+	r := emptyRig(t, nil, "mg", "mg-eu")
+	account := func(p *told) Account {
+		return Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
+	}
+	r.engine = r.start(cfg, []Account{account(hangs), account(good)})
+	through := func(name string) func(*models.Batch, []models.Recipient) {
+		return func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{name} }
+	}
+	held, ended := r.batch(2, true, through("mg")), r.batch(2, true, through("mg-eu"))
+	require.Eventually(t, func() bool { return hangs.questions() > 0 }, patience, 5*time.Millisecond)
+	require.Equal(t, models.OutcomeUnknown, r.done(ended).Status(1).Reason)
+	require.EqualValues(t, 2, r.view(held).Summary().Queued)
+
+	hangs.mu.Lock()
+	hangs.hangs, hangs.away = false, true // the question that hangs goes on to
+	hangs.mu.Unlock()
+	at := time.Now()
+	raw, err := json.Marshal(models.Gap{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
+	require.NoError(t, err)
+	require.NoError(t, r.store.PutReport(t.Context(), models.GapReport, "g", raw, time.Hour))
+	gaps := func() map[string]models.Gap {
+		rows, err := r.store.Reports(t.Context(), models.GapReport)
+		require.NoError(t, err)
+		out := map[string]models.Gap{}
+		for name, raw := range rows {
+			var g models.Gap
+			require.NoError(t, json.Unmarshal(raw, &g))
+			out[name] = g
+		}
+		return out
+	}
+	require.Eventually(t, func() bool { return gaps()["g"].Asked == 1 && gaps()["g@mg"].Account == "mg" }, patience, 5*time.Millisecond)
+	require.Zero(t, gaps()["g@mg"].Asked)
+	hangs.mu.Lock()
+	hangs.away = false
+	hangs.mu.Unlock()
+	require.Eventually(t, func() bool { return gaps()["g@mg"].Asked == 1 }, patience, 5*time.Millisecond)
+	require.Equal(t, 1, gaps()["g"].Asked)
 }
 
 // TestFoundAgain: what was found and waits to be worked off is found by the next

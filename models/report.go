@@ -28,9 +28,10 @@ const (
 
 // Gap is a time in which posts of providers may have been lost.
 type Gap struct {
-	From  time.Time `json:"from"`
-	To    time.Time `json:"to"`
-	Asked int       `json:"asked,omitempty"` // how often it was looked up
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+	Account string    `json:"account,omitempty"` // of this one alone; empty: of all
+	Asked   int       `json:"asked,omitempty"`   // how often it was looked up
 }
 
 // WorkerState is how a worker is and how it sees the accounts.
