@@ -123,10 +123,13 @@ func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.
 				return e, err
 			}
 			e.Due, e.Kind = time.UnixMilli(due).UTC(), models.AgendaKind(kind)
-			if e.ID, err = idOf(id); err == nil {
-				err = decodeEntry(raw, &e)
+			if e.ID, err = idOf(id); err != nil {
+				return e, err
 			}
-			return e, err
+			if bad := decodeEntry(raw, &e); bad != nil { // what is to be looked at stands in the key
+				s.log.Error("an agenda entry is damaged; what it is about is looked at all the same", "id", e.ID.String(), "err", bad)
+			}
+			return e, nil
 		}, `SELECT due, kind, id, value FROM agenda WHERE shard = ? AND bucket = ? AND due >= ? AND due < ?`, shard, bucket, first, end)
 	}
 	return cursor(ctx, s, first/timeBucket, (end-1)/timeBucket, find, "agenda of shard %d", shard)

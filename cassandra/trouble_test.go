@@ -254,4 +254,17 @@ func TestDamaged(t *testing.T) {
 	es, _, err := s.Record(ctx, good)
 	require.NoError(t, err)
 	require.Len(t, es, 1)
+
+	// An entry of the agenda is still good for what it is there for.
+	due := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+	entry := models.AgendaEntry{Due: due, Kind: models.LookAtBatch, ID: bad, User: "u", Chunks: 3}
+	require.NoError(t, s.Schedule(ctx, entry))
+	require.NoError(t, s.exec(ctx, plain, `UPDATE agenda SET value = ? WHERE shard = ? AND bucket = ? AND due = ? AND kind = ? AND id = ?`,
+		[]byte{}, bad.Shard(shards), due.UnixMilli()/timeBucket, due.UnixMilli(), string(entry.Kind), bad[:]))
+	for e, err := range s.Agenda(ctx, bad.Shard(shards), due, due.Add(time.Second)) {
+		require.NoError(t, err)
+		require.Equal(t, models.AgendaEntry{Due: due, Kind: models.LookAtBatch, ID: bad}, e)
+		entry.Chunks = 0
+	}
+	require.Zero(t, entry.Chunks, "it is listed")
 }
