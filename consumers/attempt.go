@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -112,13 +113,25 @@ func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, er
 	if err != nil {
 		return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
 	}
-	wait, err := j.account.await(ctx, c.lane, j.who.Len())
+	wait := j.account.take(c.lane, j.who.Len())
+	if wait > 0 && e.idleElsewhere(c, j) {
+		release()
+		return 0, errBusy
+	}
+	if wait > 0 {
+		wait, err = j.account.await(ctx, c.lane, j.who.Len())
+	}
 	if err != nil || wait > 0 {
 		release()
 		return wait, err
 	}
 	j.release = release
 	return 0, nil
+}
+
+// idleElsewhere reports whether another account could take a job at once.
+func (e *Engine) idleElsewhere(c *chunk, j *job) bool {
+	return slices.ContainsFunc(e.due(j.step, time.Now()), func(a *account) bool { return a != j.account && a.idle(c.lane, j.who.Len()) })
 }
 
 // claim appends the attempt to the ledger. From the moment it returns nil, this

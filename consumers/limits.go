@@ -105,18 +105,43 @@ func (a *account) take(l models.Lane, n int) (wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	other := &a.waiters[1-laneNumber(l)]
-	contended := other.here > 0 || now.Before(other.away)
-	asks := append(a.recipients.asks(l, n, contended), a.calls.asks(l, 1, contended)...)
-	for _, k := range asks {
-		wait = max(wait, k.wait(now))
-	}
+	asks, wait := a.asks(l, n, now)
 	if wait == 0 {
 		for _, k := range asks {
 			k.of.ReserveN(now, k.n)
 		}
 	}
 	return wait
+}
+
+// asks lists what a call wants of the rates, and how long they need to have it.
+func (a *account) asks(l models.Lane, n int, now time.Time) (asks []ask, wait time.Duration) {
+	other := &a.waiters[1-laneNumber(l)]
+	contended := other.here > 0 || now.Before(other.away)
+	asks = append(a.recipients.asks(l, n, contended), a.calls.asks(l, 1, contended)...)
+	for _, k := range asks {
+		wait = max(wait, k.wait(now))
+	}
+	return asks, wait
+}
+
+// idle reports whether a call of n recipients, or of as many as it takes, could be
+// made now, and nobody waits to make one.
+func (a *account) idle(l models.Lane, n int) bool {
+	if !a.ready() || !a.slots.idle(l) {
+		return false
+	}
+	now := time.Now()
+	n = min(n, a.callSize(now))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.waiters {
+		if a.waiters[i].here > 0 || now.Before(a.waiters[i].away) {
+			return false
+		}
+	}
+	_, wait := a.asks(l, n, now)
+	return wait == 0
 }
 
 // ask is what a call wants of a limiter.

@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -104,23 +105,10 @@ func (e *Engine) choose(ctx context.Context, c *chunk, st *step, now time.Time, 
 	return nil, nil
 }
 
-// order lists the usable accounts of a step that are due, best first: in the
-// batch's own order if it has one; else by smooth weighted round robin, those
-// that were never tried first.
+// order lists the accounts of a step that are due, best first: in the batch's own
+// order if it has one; else by smooth weighted round robin.
 func (e *Engine) order(st *step, now time.Time) []*account {
-	var due []*account
-	for _, o := range st.options {
-		a := e.byName[o.account]
-		if a == nil || o.notBefore.After(now) {
-			continue
-		}
-		if ok, _ := a.health.usable(now); ok {
-			due = append(due, a)
-			if !o.notBefore.IsZero() {
-				break // tried before: only if nothing fresher is due
-			}
-		}
-	}
+	due := e.due(st, now)
 	if len(due) < 2 || st.fixed {
 		return due
 	}
@@ -132,6 +120,25 @@ func (e *Engine) order(st *step, now time.Time) []*account {
 		}
 	}
 	return out
+}
+
+// due lists the usable accounts of a step that may be tried now: those that never
+// were, or else the first that was.
+func (e *Engine) due(st *step, now time.Time) (due []*account) {
+	for _, o := range st.options { // those that were tried come last
+		tried := !o.notBefore.IsZero()
+		if tried && len(due) > 0 {
+			break
+		}
+		a := e.byName[o.account]
+		if a == nil || o.notBefore.After(now) {
+			continue
+		}
+		if ok, _ := a.health.usable(now); ok {
+			due = append(due, a)
+		}
+	}
+	return due
 }
 
 // roundRobin is nginx's smooth weighted round robin.
@@ -229,9 +236,7 @@ func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string, told *no
 		m.NotBefore, m.Account = first.Add(jitter(first.Sub(now))), ""
 	default:
 		m.Kind = models.AccountMessage
-		if !st.fixed && busy == "" {
-			m.Account = e.preferred(st, now, m.Account)
-		}
+		m.Account = e.preferred(c, st, now, busy, m.Account)
 	}
 	if st.event && m.Kind == models.AccountMessage {
 		m.Kind, m.ID = models.LogMessage, c.id.Log(st.who.First())
@@ -239,12 +244,17 @@ func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string, told *no
 	told.add(m)
 }
 
-// preferred chooses whose queue a step joins when several accounts may take it.
-func (e *Engine) preferred(st *step, now time.Time, fallback string) string {
-	if due := e.order(st, now); len(due) > 0 {
-		return due[0].Name
+// preferred chooses whose queue a step joins when several accounts may take it: of
+// the first that is idle, or else of the first. The one that is busy is left out.
+func (e *Engine) preferred(c *chunk, st *step, now time.Time, busy, fallback string) string {
+	due := slices.DeleteFunc(e.order(st, now), func(a *account) bool { return a.Name == busy })
+	if len(due) == 0 {
+		return fallback
 	}
-	return fallback
+	if i := slices.IndexFunc(due, func(a *account) bool { return a.idle(c.lane, st.who.Len()) }); i > 0 {
+		return due[i].Name
+	}
+	return due[0].Name
 }
 
 // announceOf announces something about a chunk, and notes if that failed.

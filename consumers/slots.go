@@ -77,6 +77,13 @@ func (s *slots) free(l models.Lane) bool {
 	return s.used < s.most-owed
 }
 
+// idle reports whether a call of a lane may begin, and nobody waits to begin one.
+func (s *slots) idle(l models.Lane) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.free(l) && s.wait == [2]int{}
+}
+
 // try takes a slot if one is free and returns how to give it back.
 func (s *slots) try(l models.Lane) (release func(), ok bool) {
 	s.mu.Lock()

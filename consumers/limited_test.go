@@ -1,0 +1,62 @@
+package consumers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestOverTheLimitGoesElsewhere: what one account refused, and could go on through
+// an account that is over its limit or through one that is idle, does not wait for
+// the limit.
+func TestOverTheLimitGoesElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, wish := range map[string][]string{"by weight": nil, "in the batch's order": {"a", "b", "c"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			refuses, limited, idle := newScripted("a", always(models.RejectedHereClass)), newScripted("b", always(models.Accepted)), newScripted("c", always(models.Accepted))
+			r := emptyRig(t, nil, "a", "b", "c")
+			account := func(p *scripted, rate float64) Account {
+				return Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone, Rate: rate}}
+			}
+			r.engine = r.start(fast(), []Account{account(refuses, 0), account(limited, 0.5), account(idle, 0)})
+			const n = 200
+			batches := make([]*models.Batch, n)
+			for i := range batches {
+				batches[i] = r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = wish })
+			}
+			for _, b := range batches {
+				require.Equal(t, models.Success, r.done(b).Status(1).State)
+			}
+			require.Less(t, limited.count(), n/4)
+			require.GreaterOrEqual(t, limited.count()+idle.count(), n)
+		})
+	}
+}
+
+// TestNeverTriedComesFirst: an account that refused, and may be tried again by now,
+// comes after those that never were.
+func TestNeverTriedComesFirst(t *testing.T) {
+	t.Parallel()
+	store, broker := embeddedtest.Open(t, "a", "b", "c")
+	var accounts []Account
+	for _, name := range []string{"a", "b", "c"} {
+		accounts = append(accounts, Account{Provider: newScripted(name, nil), Account: models.Account{Name: name, Weight: 1}})
+	}
+	e, err := New(store, broker, accounts, fast())
+	require.NoError(t, err)
+	now := time.Now()
+	before := now.Add(-time.Minute)
+	for range 6 {
+		first := e.order(&step{options: []option{{account: "c"}, {"a", before}, {"b", before}}}, now)
+		require.Len(t, first, 1)
+		require.Equal(t, "c", first[0].Name)
+	}
+	again := e.order(&step{options: []option{{"a", now.Add(time.Minute)}, {"b", before}, {"c", before}}}, now)
+	require.Len(t, again, 1)
+	require.Equal(t, "b", again[0].Name)
+}
