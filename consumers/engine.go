@@ -237,11 +237,11 @@ func (e *Engine) EventCounts() (taken, forged, replayed, skipped int64) {
 // batch reads a batch through a cache: it never changes until the time of its
 // content is over.
 func (e *Engine) batch(ctx context.Context, id models.ID) (*models.Batch, error) {
-	over := time.Since(id.Time()) > e.cfg.KeepContent
-	if b, ok := e.batches.get(id); ok && !over {
+	old := time.Since(id.Time()) > e.cfg.KeepContent
+	if b, ok := e.batches.get(id); ok && !old {
 		return b, nil
 	}
-	if b, ok := e.large.get(id); ok && !over {
+	if b, ok := e.large.get(id); ok && !old {
 		return b, nil
 	}
 	b, err := e.store.Batch(ctx, id)

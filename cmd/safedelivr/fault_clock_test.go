@@ -170,20 +170,26 @@ func windowClock(exe string, off time.Duration) func(context.Context, *drill) er
 		}
 		d.say("%d mails are held though their windows have not ended", len(early))
 		d.sim.ClearAll("")
+		left, shown := early, json.RawMessage(nil)
 		err = poll(ctx, d.bound(drillPatience), "late events count", func() (bool, error) {
-			for _, id := range early {
+			for len(left) > 0 {
 				var log drillLog
-				if err := d.get(ctx, "/v1/logs/"+id.String(), &log); err != nil || log.State != models.Success {
+				err := d.get(ctx, "/v1/logs/"+left[0].String(), &shown)
+				if err == nil {
+					err = json.Unmarshal(shown, &log)
+				}
+				if err != nil || log.State != models.Success {
 					return false, err
 				}
-				if n := len(d.sim.Copies(id.String())); n != 1 {
-					return false, fmt.Errorf("%d copies of %s", n, id)
+				if n := len(d.sim.Copies(left[0].String())); n != 1 {
+					return false, fmt.Errorf("%d copies of %s", n, left[0])
 				}
+				left = left[1:]
 			}
 			return true, nil
 		})
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %d of %d do not, like this: %s", err, len(left), len(early), shown)
 		}
 		d.worker.stop()
 		if d.worker, err = startProcess(ctx, d.worker.addr, right, d.worker.args...); err != nil {
