@@ -42,11 +42,13 @@ var (
 )
 
 // Pack compresses b where that pays.
-func Pack(b []byte) []byte {
+func Pack(b []byte) []byte { return pack(b, formPlain, formZstd) }
+
+func pack(b []byte, plain, packed byte) []byte {
 	if len(b) < packFrom {
-		return append([]byte{formPlain}, b...)
+		return append([]byte{plain}, b...)
 	}
-	return packer().EncodeAll(b, append(make([]byte, 0, len(b)/3+16), formZstd))
+	return packer().EncodeAll(b, append(make([]byte, 0, len(b)/3+16), packed))
 }
 
 // Unpack reverses Pack.
@@ -55,9 +57,9 @@ func Unpack(b []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: empty stored value", ErrInvalid)
 	}
 	switch b[0] {
-	case formPlain:
+	case formPlain, formBinary:
 		return b[1:], nil
-	case formZstd:
+	case formZstd, formBinaryZstd:
 		out, err := unpacker().DecodeAll(b[1:], nil)
 		if err != nil {
 			return nil, fmt.Errorf("%w: stored value: %w", ErrInvalid, err)
@@ -93,18 +95,46 @@ func (b *Batch) Encode() []byte { return packJSON(b) }
 func DecodeBatch(raw []byte) (b Batch, err error) { return b, unpackJSON(raw, &b) }
 
 // Encode returns the stored form of e.
-func (e *Entry) Encode() []byte { return packJSON(e) }
+func (e *Entry) Encode() []byte {
+	w := binaryWriter{b: make([]byte, 0, 256)}
+	e.encode(&w)
+	return pack(w.b, formBinary, formBinaryZstd)
+}
 
-// DecodeEntry reverses Entry.Encode.
-func DecodeEntry(raw []byte) (e Entry, err error) { return e, unpackJSON(raw, &e) }
+// DecodeEntry reverses Entry.Encode. It reads the JSON of earlier builds, too.
+func DecodeEntry(raw []byte) (e Entry, err error) {
+	if !isBinary(raw) {
+		err = unpackJSON(raw, &e)
+		return e, err
+	}
+	r, err := newBinaryReader(raw)
+	if err == nil {
+		e.decode(&r)
+		err = r.end()
+	}
+	return e, err
+}
 
 // Encode returns the stored form of f, without its key.
-func (f *Fact) Encode() []byte { return packJSON(f) }
+func (f *Fact) Encode() []byte {
+	w := binaryWriter{b: make([]byte, 0, 128+96*len(f.Events))}
+	f.encode(&w)
+	return pack(w.b, formBinary, formBinaryZstd)
+}
 
-// DecodeFact reverses Fact.Encode; the key is the one it was stored under.
+// DecodeFact reverses Fact.Encode; the key is the one it was stored under. It
+// reads the JSON of earlier builds, too.
 func DecodeFact(key string, raw []byte) (f Fact, err error) {
-	err = unpackJSON(raw, &f)
 	f.Key = key
+	if !isBinary(raw) {
+		err = unpackJSON(raw, &f)
+		return f, err
+	}
+	r, err := newBinaryReader(raw)
+	if err == nil {
+		f.decode(&r)
+		err = r.end()
+	}
 	return f, err
 }
 
@@ -219,6 +249,9 @@ func (d *textDecoder) count() int {
 
 // uvarint is binary.Uvarint of a string.
 func uvarint(s string) (uint64, int) {
+	if s != "" && s[0] < 0x80 {
+		return uint64(s[0]), 1
+	}
 	var head [binary.MaxVarintLen64]byte
 	return binary.Uvarint(head[:copy(head[:], s)])
 }

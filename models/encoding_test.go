@@ -110,6 +110,10 @@ func FuzzDecode(f *testing.F) {
 	e := attempt(1, "sg", 1)
 	f.Add(e.Encode())
 	f.Add([]byte{formZstd, 1, 2, 3})
+	f.Add(packJSON(&e))
+	known := answer(4, Throttled, 1, 2)
+	known.Events = event(1, "sg", Bounced, MailboxInvalid, 1).Events
+	f.Add(known.Encode())
 	_, posts := (&Inbox{Posts: []Post{{Body: []byte("a"), Replay: "b"}, {}}}).Encode()
 	f.Add(posts)
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -1,0 +1,347 @@
+package models
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// The binary form of what is read again and again: entries and facts. A chunk
+// whose mail takes a hundred calls, and whose events come one by one, is read
+// hundreds of times; as JSON that was most of what a worker computed.
+//
+// Fields stand in a fixed order, without names. Words that come again, such as
+// the name of an account, are written once. A form is never changed: another one
+// gets a letter of its own.
+
+// The first bytes of binary forms, plain and compressed.
+const (
+	formBinary     = 'b'
+	formBinaryZstd = 'y'
+)
+
+func isBinary(raw []byte) bool {
+	return len(raw) > 0 && (raw[0] == formBinary || raw[0] == formBinaryZstd)
+}
+
+type binaryWriter struct {
+	b     []byte
+	few   [16]string // the first of the words
+	words int
+	more  map[string]int // numbers of the others
+	sec   int64          // of the time that was written last
+}
+
+func (w *binaryWriter) int(n int64)   { w.b = binary.AppendVarint(w.b, n) }
+func (w *binaryWriter) text(s string) { w.b = appendText(w.b, s) }
+
+// word writes a text that is likely to come again: its number, or 0 and itself.
+func (w *binaryWriter) word(s string) {
+	n := 1 + slices.Index(w.few[:min(w.words, len(w.few))], s)
+	if n == 0 {
+		n = w.more[s]
+	}
+	w.b = binary.AppendUvarint(w.b, uint64(n)) //nolint:gosec // it is not negative
+	if n > 0 {
+		return
+	}
+	if w.words < len(w.few) {
+		w.few[w.words] = s
+	} else {
+		if w.more == nil {
+			w.more = map[string]int{}
+		}
+		w.more[s] = w.words + 1
+	}
+	w.words++
+	w.text(s)
+}
+
+// time writes a time as the difference to the one before, in seconds, and its
+// nanoseconds. Its zone is not kept.
+func (w *binaryWriter) time(t time.Time) {
+	w.int(t.Unix() - w.sec)
+	w.sec = t.Unix()
+	w.b = binary.AppendUvarint(w.b, uint64(t.Nanosecond())) //nolint:gosec // it is not negative
+}
+
+// set writes how many runs of members there are, and of each how far it is from
+// the end of the one before, and how long.
+func (w *binaryWriter) set(s Set) {
+	var runs [][2]int // first, last
+	for n := range s.All() {
+		if k := len(runs); k > 0 && runs[k-1][1] == n-1 {
+			runs[k-1][1] = n
+		} else {
+			runs = append(runs, [2]int{n, n})
+		}
+	}
+	w.b = binary.AppendUvarint(w.b, uint64(len(runs)))
+	end := 0
+	for _, r := range runs {
+		w.b = binary.AppendUvarint(w.b, uint64(r[0]-end))  //nolint:gosec // they ascend
+		w.b = binary.AppendUvarint(w.b, uint64(r[1]-r[0])) //nolint:gosec // they ascend
+		end = r[1]
+	}
+}
+
+// flags writes up to eight marks as a byte.
+func (w *binaryWriter) flags(marks ...bool) {
+	var b byte
+	for i, m := range marks {
+		if m {
+			b |= 1 << i
+		}
+	}
+	w.b = append(w.b, b)
+}
+
+// binaryReader reads what a binaryWriter wrote. What is not there reads as zero,
+// and bad is set.
+type binaryReader struct {
+	textDecoder
+	few   [16]string // the first of the words
+	words int
+	more  []string
+	sec   int64
+}
+
+func newBinaryReader(raw []byte) (r binaryReader, err error) {
+	b, err := Unpack(raw)
+	r.s = string(b)
+	return r, err
+}
+
+func (r *binaryReader) uint() uint64 {
+	v, n := uvarint(r.s)
+	if n <= 0 {
+		r.bad, r.s = true, ""
+		return 0
+	}
+	r.s = r.s[n:]
+	return v
+}
+
+func (r *binaryReader) int64() int64 {
+	v := r.uint()
+	return int64(v>>1) ^ -int64(v&1)
+}
+
+func (r *binaryReader) int() int { return int(r.int64()) }
+
+func (r *binaryReader) word() string {
+	k := r.uint()
+	switch {
+	case k == 0:
+		s := r.text()
+		if r.words < len(r.few) {
+			r.few[r.words] = s
+		} else {
+			r.more = append(r.more, s)
+		}
+		r.words++
+		return s
+	case k > uint64(r.words): //nolint:gosec // it is not negative
+		r.bad = true
+		return ""
+	case k <= uint64(len(r.few)):
+		return r.few[k-1]
+	}
+	return r.more[k-1-uint64(len(r.few))]
+}
+
+func (r *binaryReader) time() time.Time {
+	r.sec += r.int64()
+	ns := r.uint()
+	if ns >= uint64(time.Second) {
+		r.bad = true
+		return time.Time{}
+	}
+	return time.Unix(r.sec, int64(ns)).UTC()
+}
+
+func (r *binaryReader) set() (s Set) {
+	end := uint64(0)
+	for range r.count() {
+		gap, more := r.uint(), r.uint()
+		if gap == 0 || gap > MaxChunkRecipients || more > MaxChunkRecipients || end+gap+more > MaxChunkRecipients {
+			r.bad = true
+			return Set{}
+		}
+		for n := end + gap; n <= end+gap+more; n++ {
+			s.Add(int(n)) //nolint:gosec // at most MaxChunkRecipients
+		}
+		end += gap + more
+	}
+	return s
+}
+
+func (r *binaryReader) flags() (marks byte) {
+	if r.s == "" {
+		r.bad = true
+		return 0
+	}
+	marks, r.s = r.s[0], r.s[1:]
+	return marks
+}
+
+// end tells whether all was read, and nothing was missing.
+func (r *binaryReader) end() error {
+	if r.bad || r.s != "" {
+		return fmt.Errorf("%w: stored value is cut off", ErrInvalid)
+	}
+	return nil
+}
+
+func (e *Entry) encode(w *binaryWriter) {
+	w.int(int64(e.Number))
+	w.b = append(w.b, e.Token[:]...)
+	w.word(string(e.Kind))
+	w.time(e.At)
+	w.set(e.Recipients)
+	w.word(e.Account)
+	w.word(e.Worker)
+	w.flags(!e.StartBy.IsZero(), !e.CallEnds.IsZero(), e.MayDouble)
+	if !e.StartBy.IsZero() {
+		w.time(e.StartBy)
+	}
+	if !e.CallEnds.IsZero() {
+		w.time(e.CallEnds)
+	}
+	w.int(int64(e.Retry))
+	w.int(int64(e.Split))
+	w.text(e.Because)
+	w.word(string(e.Reason))
+	w.text(e.Detail)
+	w.int(int64(e.Order))
+}
+
+func (e *Entry) decode(r *binaryReader) {
+	e.Number = r.int()
+	if len(r.s) < len(e.Token) {
+		r.bad = true
+		return
+	}
+	copy(e.Token[:], r.s)
+	r.s = r.s[len(e.Token):]
+	e.Kind = EntryKind(r.word())
+	e.At = r.time()
+	e.Recipients = r.set()
+	e.Account = r.word()
+	e.Worker = r.word()
+	marks := r.flags()
+	if marks&1 != 0 {
+		e.StartBy = r.time()
+	}
+	if marks&2 != 0 {
+		e.CallEnds = r.time()
+	}
+	e.MayDouble = marks&4 != 0
+	e.Retry, e.Split = r.int(), r.int()
+	e.Because = r.text()
+	e.Reason = Reason(r.word())
+	e.Detail = r.text()
+	e.Order = r.int()
+}
+
+func (f *Fact) encode(w *binaryWriter) {
+	w.flags(f.Outcome != nil)
+	if o := f.Outcome; o != nil {
+		w.int(int64(o.Attempt))
+		w.time(o.At)
+		w.int(int64(o.Took))
+		w.b = binary.AppendUvarint(w.b, uint64(len(o.Parts)))
+		for i := range o.Parts {
+			o.Parts[i].encode(w)
+		}
+	}
+	w.b = binary.AppendUvarint(w.b, uint64(len(f.Events)))
+	for i := range f.Events {
+		f.Events[i].encode(w)
+	}
+}
+
+func (f *Fact) decode(r *binaryReader) {
+	if r.flags()&1 != 0 {
+		o := &Outcome{Attempt: r.int(), At: r.time(), Took: time.Duration(r.int64())}
+		if n := r.count(); n > 0 {
+			o.Parts = make([]Part, 0, roomFor(n))
+			for range n {
+				var p Part
+				p.decode(r)
+				o.Parts = append(o.Parts, p)
+			}
+		}
+		f.Outcome = o
+	}
+	if n := r.count(); n > 0 {
+		f.Events = make([]Event, 0, roomFor(n))
+		for range n {
+			var e Event
+			e.decode(r)
+			f.Events = append(f.Events, e)
+		}
+	}
+}
+
+// roomFor bounds what is made ready for n things before they are read.
+func roomFor(n int) int { return min(n, 4*MaxChunkRecipients) }
+
+func (p *Part) encode(w *binaryWriter) {
+	w.word(string(p.Class))
+	w.set(p.Recipients)
+	w.word(string(p.Reason))
+	w.int(int64(p.Status))
+	w.word(p.Text)
+	w.text(p.MessageID)
+	w.flags(p.Final, !p.RetryAt.IsZero())
+	if !p.RetryAt.IsZero() {
+		w.time(p.RetryAt)
+	}
+}
+
+func (p *Part) decode(r *binaryReader) {
+	p.Class = Class(r.word())
+	p.Recipients = r.set()
+	p.Reason = Reason(r.word())
+	p.Status = r.int()
+	p.Text = r.word()
+	p.MessageID = r.text()
+	marks := r.flags()
+	p.Final = marks&1 != 0
+	if marks&2 != 0 {
+		p.RetryAt = r.time()
+	}
+}
+
+func (e *Event) encode(w *binaryWriter) {
+	w.text(e.ID)
+	w.int(int64(e.Recipient))
+	w.int(int64(e.Attempt))
+	w.word(e.Account)
+	w.word(string(e.Kind))
+	w.time(e.At)
+	w.word(string(e.Reason))
+	w.word(e.BounceClass)
+	w.int(int64(e.Status))
+	w.word(e.Enhanced)
+	w.word(e.Text)
+	w.flags(e.Async)
+	w.int(e.Reading)
+}
+
+func (e *Event) decode(r *binaryReader) {
+	e.ID = r.text()
+	e.Recipient, e.Attempt = r.int(), r.int()
+	e.Account = r.word()
+	e.Kind = EventKind(r.word())
+	e.At = r.time()
+	e.Reason = Reason(r.word())
+	e.BounceClass = r.word()
+	e.Status = r.int()
+	e.Enhanced = r.word()
+	e.Text = r.word()
+	e.Async = r.flags()&1 != 0
+	e.Reading = r.int64()
+}
