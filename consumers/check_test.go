@@ -18,7 +18,7 @@ func TestCheck(t *testing.T) {
 	sg, mg := newScripted("sg", always(models.Unavailable)), newScripted("mg", always(models.Accepted))
 	r := newRig(t, fast(), nil, sg, mg)
 	ctx := t.Context()
-	require.NoError(t, r.store.CreateUser(ctx, models.User{ID: r.user, Name: "u", Created: time.Now().UTC()}))
+	r.known()
 	var batches []*models.Batch
 	for n := range 5 {
 		batches = append(batches, r.batch(10+n, true, nil))

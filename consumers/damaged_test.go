@@ -68,7 +68,7 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 		s.Store = store
 		return s
 	}, "sg")
-	require.NoError(t, r.store.CreateUser(t.Context(), models.User{ID: r.user, Name: "u", Created: time.Now().UTC().Truncate(time.Millisecond)}))
+	r.known()
 	// More of them than are looked at together, all in one shard and due first.
 	var bad *models.Batch
 	inShard := func(b *models.Batch, _ []models.Recipient) {

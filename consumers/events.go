@@ -2,29 +2,15 @@ package consumers
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/tracing"
-)
-
-const (
-	// inboxBytes is what the posts of the entries that are worked off together
-	// come to at most, a single larger entry excepted: taken apart, they are
-	// several times as large.
-	inboxBytes = 1 << 20
-	// inboxRead is how many entries are read together at most.
-	inboxRead = 16
 )
 
 // workOff turns entries of the inbox into facts: read, refuse what is a replay,
@@ -70,55 +56,6 @@ func (e *Engine) take(ctx context.Context, entries []models.Inbox, work *eventWo
 	return nil
 }
 
-// readInbox reads entries until their posts come to inboxBytes, and says how
-// many of ids that were. How large an entry is shows when it is read: so a few
-// are read together, the more the smaller they turn out to be, and what does not
-// fit any more is left to the next group.
-func (e *Engine) readInbox(ctx context.Context, ids []models.ID) (entries []models.Inbox, n int, err error) {
-	size, largest := 0, 0
-	for k := 1; n < len(ids) && largest <= inboxBytes-size; k = min(2*k, inboxRead, (inboxBytes-size)/max(largest, 1)) {
-		part := ids[n:min(n+k, len(ids))]
-		some, err := e.inbox(ctx, part)
-		if err != nil {
-			return nil, n, err
-		}
-		for i := range some {
-			own := some[i].Size()
-			if size+own > inboxBytes && len(entries) > 0 {
-				return entries, n + slices.Index(part, some[i].ID), nil
-			}
-			size += own
-			largest = max(largest, own)
-			entries = append(entries, some[i])
-		}
-		n += len(part)
-	}
-	return entries, n, nil
-}
-
-// inbox reads entries. One that is damaged is left out: it stays in the inbox, for
-// a later version to replay, and is not announced again.
-func (e *Engine) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox, error) {
-	all, err := e.store.Inbox(ctx, ids...)
-	if !errors.Is(err, models.ErrDamaged) {
-		return all, err
-	}
-	all = all[:0]
-	for _, id := range ids {
-		one, err := e.store.Inbox(ctx, id)
-		if errors.Is(err, models.ErrDamaged) {
-			e.counts.eventsSkipped.Add(1)
-			e.log.Error("a post cannot be read; it stays in the inbox, and can be replayed by a version that can", "post", id.String(), "err", err)
-			one, err = nil, e.store.InboxDone(ctx, id)
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, one...)
-	}
-	return all, nil
-}
-
 // storeAtOnce is how many reads and writes of one piece of work run together.
 const storeAtOnce = 16
 
@@ -161,66 +98,6 @@ func (c *chunkEvents) of(post models.ID, n int) *[]models.Event {
 	list := &c.posts[i].events
 	*list = slices.Grow(*list, n)
 	return list
-}
-
-// dropReplayed leaves out posts whose token came before with another body: in an
-// earlier entry, or earlier in the same.
-func (e *Engine) dropReplayed(ctx context.Context, entries []models.Inbox) error {
-	type token struct {
-		entry  models.ID
-		replay string
-	}
-	var (
-		ws    []models.Witness
-		asked []token
-		first = map[token]string{} // the digest of what came first
-	)
-	for i := range entries {
-		in := &entries[i]
-		if e.byName[in.Account] == nil {
-			continue
-		}
-		for k := range in.Posts {
-			p := &in.Posts[k]
-			of := token{in.ID, p.Replay}
-			if _, ok := first[of]; ok || p.Replay == "" {
-				continue
-			}
-			first[of] = digest(p.Body)
-			group, _, _ := strings.Cut(p.Replay, ".")
-			ws = append(ws, models.Witness{Group: in.Account + "/" + group, Key: in.Account + "/" + p.Replay, Digest: first[of], Entry: in.ID})
-			asked = append(asked, of)
-		}
-	}
-	if len(ws) == 0 {
-		return nil
-	}
-	firsts, err := e.store.Witness(ctx, ws...)
-	if err != nil {
-		return err
-	}
-	for i, of := range asked {
-		first[of] = firsts[i]
-	}
-	for i := range entries {
-		in := &entries[i]
-		in.Posts = slices.DeleteFunc(in.Posts, func(p models.Post) bool {
-			was, ok := first[token{in.ID, p.Replay}]
-			if !ok || was == digest(p.Body) {
-				return false
-			}
-			e.counts.eventsReplayed.Add(1)
-			e.metrics.refused.WithLabelValues(in.Account, "replayed").Inc()
-			e.log.Warn("post refused: its token came before with another body", "provider", in.Account)
-			return true
-		})
-	}
-	return nil
-}
-
-func digest(body []byte) string {
-	sum := sha256.Sum256(body)
-	return hex.EncodeToString(sum[:])
 }
 
 // parse parses the posts of an entry into the work.
@@ -421,73 +298,6 @@ func (e *Engine) countEvent(ev *models.Event, of *models.Entry) {
 	e.flows.report(ev.Account, of.At)
 }
 
-// markPosts marks the chunks for a new summary; when those are stored, the posts
-// are worked off.
-func (e *Engine) markPosts(ctx context.Context, work *eventWork) error {
-	left := 0
-	for _, c := range work.byChunk {
-		if c.taken {
-			left++
-		}
-	}
-	if left == 0 {
-		return e.store.InboxDone(ctx, work.done...)
-	}
-	done := work.done // alone: the countdown outlives the work by seconds
-	countdown := newCountdown(left, func() { e.finishPosts(done) })
-	for id, c := range work.byChunk {
-		if c.taken {
-			e.summaries.mark(c.user, id, countdown)
-		}
-	}
-	return nil
-}
-
-// finished are entries of the inbox that are to be marked as worked off. Those of
-// many groups become so at the same time, when summaries were stored.
-type finished struct {
-	mu      sync.Mutex
-	ids     []models.ID
-	marking bool
-}
-
-func (f *finished) take() (ids []models.ID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	ids, f.ids = f.ids, nil
-	f.marking = len(ids) > 0
-	return ids
-}
-
-// finishPosts marks entries as worked off, for as long as it takes: a crash
-// before has them worked off once more.
-func (e *Engine) finishPosts(ids []models.ID) {
-	f := &e.finished
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ids = append(f.ids, ids...)
-	if f.marking {
-		return
-	}
-	f.marking = true
-	e.background.Go(func() {
-		for ids := f.take(); len(ids) > 0; ids = f.take() {
-			for {
-				err := e.store.InboxDone(models.WithBackground(e.hard), ids...)
-				if err == nil {
-					break
-				}
-				e.log.Warn("posts not marked as worked off yet", "entries", len(ids), "err", err)
-				select {
-				case <-time.After(2 * time.Second):
-				case <-e.hard.Done():
-					return
-				}
-			}
-		}
-	})
-}
-
 // rerouteFailures looks at the chunks for which a provider has given up on
 // somebody: ends what nobody can cure, and announces the rest to another
 // account's log retry consumer.
@@ -504,15 +314,4 @@ func (e *Engine) rerouteFailures(ctx context.Context, work *eventWork) error {
 		})
 	}
 	return g.Wait()
-}
-
-// newCountdown returns a function that runs f at its n-th call.
-func newCountdown(n int, f func()) func() {
-	var left atomic.Int64
-	left.Store(int64(n))
-	return func() {
-		if left.Add(-1) == 0 {
-			f()
-		}
-	}
 }

@@ -1,9 +1,7 @@
 package consumers
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -362,128 +360,6 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 	}
 	e.wake(ctx, wake...)
 	return found, nil
-}
-
-// askAboutGaps looks up what was reported while our door was shut.
-func (l *lookups) askAboutGaps(ctx context.Context) error {
-	raw, err := l.e.store.Reports(ctx, models.GapReport)
-	if err != nil || len(raw) == 0 {
-		return err
-	}
-	held, err := l.e.store.Lease(ctx, "gaps", l.e.cfg.Worker, lookUpTime)
-	if err != nil || !held {
-		return err
-	}
-	// Given up at once: a worker that is killed later must not keep others from
-	// asking.
-	defer func() { _, _ = l.e.store.Lease(ctx, "gaps", l.e.cfg.Worker, 0) }()
-	due, err := l.dueGaps(ctx, raw)
-	if err != nil {
-		return err
-	}
-	// Gaps that overlap, as those of a process that dies again and again, are
-	// asked about as one.
-	for len(due) > 0 {
-		n, to := 1, due[0].To
-		for n < len(due) && due[n].Account == due[0].Account && !due[n].From.After(to) {
-			to = maxTime(to, due[n].To)
-			n++
-		}
-		asked, away := l.askAboutTime(ctx, due[0].Account, due[0].From, to)
-		for _, g := range due[:n] {
-			if err := l.wasAsked(ctx, g, asked, away); err != nil {
-				return err
-			}
-		}
-		due = due[n:]
-	}
-	return nil
-}
-
-// wasAsked writes down that all accounts that a gap is about were asked. Those
-// that could not be asked, beside others that could, get the gap for themselves.
-func (l *lookups) wasAsked(ctx context.Context, g namedGap, asked int, away []string) error {
-	if asked == 0 && len(away) > 0 {
-		return nil // they are asked again soon
-	}
-	put := func(name string, g models.Gap) error {
-		b, err := json.Marshal(g)
-		if err != nil {
-			return err
-		}
-		return l.e.store.PutReport(ctx, models.GapReport, name, b, models.GapKept)
-	}
-	for _, account := range away {
-		own := g.Gap
-		own.Account = account
-		if err := put(g.name+"@"+account, own); err != nil {
-			return err
-		}
-	}
-	g.Asked++
-	return put(g.name, g.Gap)
-}
-
-type namedGap struct {
-	models.Gap
-	name string
-}
-
-// dueGaps lists the gaps that are to be looked up now, by their beginning, and
-// forgets those that were looked up often enough.
-func (l *lookups) dueGaps(ctx context.Context, raw map[string][]byte) ([]namedGap, error) {
-	var due []namedGap
-	now := time.Now()
-	for name, b := range raw {
-		g := namedGap{name: name}
-		if err := json.Unmarshal(b, &g.Gap); err != nil {
-			l.e.log.Error("report of a gap cannot be read", "err", err)
-			continue
-		}
-		switch {
-		case g.Asked >= len(askAfter):
-			if err := l.e.store.PutReport(ctx, models.GapReport, name, nil, 0); err != nil {
-				return nil, err
-			}
-		case g.Asked == 0 && !now.Before(g.To), !now.Before(g.To.Add(askAfter[g.Asked])):
-			due = append(due, g)
-		}
-	}
-	slices.SortFunc(due, func(a, b namedGap) int { return cmp.Or(cmp.Compare(a.Account, b.Account), a.From.Compare(b.From)) })
-	return due, nil
-}
-
-// askAboutTime looks up what an account, or all of them, reported between two
-// times. It says how many could be asked, and which could not.
-func (l *lookups) askAboutTime(ctx context.Context, account string, from, to time.Time) (asked int, away []string) {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	found := 0
-	for _, a := range l.e.accounts {
-		looker := l.e.looker(a.Name)
-		if looker == nil || account != "" && a.Name != account {
-			continue
-		}
-		wg.Go(func() {
-			n, err := l.e.lookUp(ctx, a.Name, looker, from, to.Add(time.Minute), "", nil)
-			mu.Lock()
-			defer mu.Unlock()
-			found += n
-			if err == nil {
-				asked++
-				return
-			}
-			away = append(away, a.Name)
-			if ctx.Err() == nil {
-				l.e.log.Warn("what was reported while the door was shut could not be looked up yet", "provider", a.Name, "err", err)
-			}
-		})
-	}
-	wg.Wait()
-	if found > 0 {
-		l.e.log.Info("events looked up that were reported while the door was shut", "found", found, "from", from, "to", to)
-	}
-	return asked, away
 }
 
 // proved says whether a wait for evidence that is over may end a log: not before

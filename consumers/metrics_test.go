@@ -22,7 +22,7 @@ func TestMetrics(t *testing.T) {
 	cfg.Metrics, cfg.SumsPoll = reg, 50*time.Millisecond
 	sg, mg := newScripted("sg", always(models.Unavailable)), newScripted("mg", always(models.Accepted))
 	r := newRig(t, cfg, nil, sg, mg)
-	require.NoError(t, r.store.CreateUser(t.Context(), models.User{ID: r.user, Name: "u", Created: time.Now().UTC()}))
+	r.known()
 	b := r.batch(20, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
 	require.EqualValues(t, 20, r.done(b).Summary().Success)
 	families := map[string]*dto.MetricFamily{}

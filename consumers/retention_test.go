@@ -19,8 +19,7 @@ func TestRetention(t *testing.T) {
 	cfg.FinalEventWait = time.Hour
 	r := newRig(t, cfg, nil, p)
 	ctx := t.Context()
-	u := models.User{ID: r.user, Name: "u", Created: time.Now().UTC().Truncate(time.Millisecond)}
-	require.NoError(t, r.store.CreateUser(ctx, u))
+	r.known()
 	old := []*models.Batch{r.batch(3, true, nil), r.batch(2, true, nil)}
 	for _, b := range old {
 		require.EqualValues(t, b.Recipients, r.done(b).Summary().Success)
@@ -73,7 +72,7 @@ func TestRetentionComesBack(t *testing.T) {
 	cfg.KeepContent, cfg.FinalEventWait = 24*time.Hour, time.Hour
 	r := emptyRig(t, nil, "sg")
 	ctx := t.Context()
-	require.NoError(t, r.store.CreateUser(ctx, models.User{ID: r.user, Name: "u", Created: time.Now().UTC().Truncate(time.Millisecond)}))
+	r.known()
 	until := func(d time.Duration) func(*models.Batch, []models.Recipient) {
 		return func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(d) }
 	}

@@ -21,10 +21,6 @@ const (
 	formBinaryZstd = 'y'
 )
 
-func isBinary(raw []byte) bool {
-	return len(raw) > 0 && (raw[0] == formBinary || raw[0] == formBinaryZstd)
-}
-
 type binaryWriter struct {
 	b     []byte
 	few   [16]string // the first of the words
@@ -107,12 +103,6 @@ type binaryReader struct {
 	sec   int64
 }
 
-func newBinaryReader(raw []byte) (r binaryReader, err error) {
-	b, err := Unpack(raw)
-	r.s = string(b)
-	return r, err
-}
-
 func (r *binaryReader) uint() uint64 {
 	v, n := uvarint(r.s)
 	if n <= 0 {
@@ -186,12 +176,31 @@ func (r *binaryReader) flags() (marks byte) {
 	return marks
 }
 
-// end tells whether all was read, and nothing was missing.
-func (r *binaryReader) end() error {
-	if r.bad || r.s != "" {
-		return fmt.Errorf("%w: stored value is cut off", ErrInvalid)
+// packBinary returns the stored form of a value that takes about so many bytes.
+func packBinary(room int, encode func(w *binaryWriter)) []byte {
+	w := binaryWriter{b: make([]byte, 0, room)}
+	encode(&w)
+	return pack(w.b, formBinary, formBinaryZstd)
+}
+
+// unpackBinary reverses packBinary, and reads JSON, which earlier builds stored.
+func unpackBinary[T any, P interface {
+	*T
+	decode(r *binaryReader)
+}](raw []byte) (v T, err error) {
+	if len(raw) > 0 && raw[0] != formBinary && raw[0] != formBinaryZstd {
+		err = unpackJSON(raw, &v)
+		return v, err
 	}
-	return nil
+	b, err := Unpack(raw)
+	if err != nil {
+		return v, err
+	}
+	r := binaryReader{textDecoder: textDecoder{s: string(b)}}
+	if P(&v).decode(&r); r.bad || r.s != "" {
+		return v, fmt.Errorf("%w: stored value is cut off", ErrInvalid)
+	}
+	return v, nil
 }
 
 func (e *Entry) encode(w *binaryWriter) {

@@ -95,46 +95,19 @@ func (b *Batch) Encode() []byte { return packJSON(b) }
 func DecodeBatch(raw []byte) (b Batch, err error) { return b, unpackJSON(raw, &b) }
 
 // Encode returns the stored form of e.
-func (e *Entry) Encode() []byte {
-	w := binaryWriter{b: make([]byte, 0, 256)}
-	e.encode(&w)
-	return pack(w.b, formBinary, formBinaryZstd)
-}
+func (e *Entry) Encode() []byte { return packBinary(256, e.encode) }
 
 // DecodeEntry reverses Entry.Encode. It reads the JSON of earlier builds, too.
-func DecodeEntry(raw []byte) (e Entry, err error) {
-	if !isBinary(raw) {
-		err = unpackJSON(raw, &e)
-		return e, err
-	}
-	r, err := newBinaryReader(raw)
-	if err == nil {
-		e.decode(&r)
-		err = r.end()
-	}
-	return e, err
-}
+func DecodeEntry(raw []byte) (Entry, error) { return unpackBinary[Entry](raw) }
 
 // Encode returns the stored form of f, without its key.
-func (f *Fact) Encode() []byte {
-	w := binaryWriter{b: make([]byte, 0, 128+96*len(f.Events))}
-	f.encode(&w)
-	return pack(w.b, formBinary, formBinaryZstd)
-}
+func (f *Fact) Encode() []byte { return packBinary(128+96*len(f.Events), f.encode) }
 
 // DecodeFact reverses Fact.Encode; the key is the one it was stored under. It
 // reads the JSON of earlier builds, too.
-func DecodeFact(key string, raw []byte) (f Fact, err error) {
+func DecodeFact(key string, raw []byte) (Fact, error) {
+	f, err := unpackBinary[Fact](raw)
 	f.Key = key
-	if !isBinary(raw) {
-		err = unpackJSON(raw, &f)
-		return f, err
-	}
-	r, err := newBinaryReader(raw)
-	if err == nil {
-		f.decode(&r)
-		err = r.end()
-	}
 	return f, err
 }
 
