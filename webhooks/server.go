@@ -3,6 +3,7 @@
 package webhooks
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,13 @@ import (
 // MaxBody is the largest post that is taken, in bytes. SendGrid sends at most
 // 768 kB, the others less.
 const MaxBody = 32 << 20
+
+// Posts larger than usualPost bytes are read largeAtOnce at a time: whoever posts
+// is not known before all of it was read.
+const (
+	usualPost   = 1 << 20
+	largeAtOnce = 4
+)
 
 // Times that bound one post and one call of the broker.
 const (
@@ -61,6 +69,7 @@ type Server struct {
 	ctx      context.Context //nolint:containedctx // of the announcers, which live as long as the server
 	cancel   context.CancelFunc
 
+	large chan struct{} // one for each large post that is worked on
 	lapse lapse
 	heard heard
 	beat  time.Duration // of Watch
@@ -72,7 +81,7 @@ type Server struct {
 // account is an account whose posts are taken.
 type account struct {
 	models.Provider
-	gather
+	*gather
 }
 
 // New builds the door. A nil logger is silent.
@@ -81,10 +90,10 @@ func New(inbox Inbox, broker Publisher, accounts []Account, log *slog.Logger) *S
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{log: log, inbox: inbox, broker: broker, accounts: map[string]*account{}, codes: map[string]int64{},
-		announce: make(chan models.Message, 10_000), stop: make(chan struct{}), beat: doorBeat, heard: newHeard()}
+		announce: make(chan models.Message, 10_000), stop: make(chan struct{}), large: make(chan struct{}, largeAtOnce), beat: doorBeat, heard: newHeard()}
 	for _, a := range accounts {
 		write := func(posts []models.Post) error { return s.put(a.Name, posts) }
-		s.accounts[a.Name] = &account{a.Provider, gather{write: write}}
+		s.accounts[a.Name] = &account{a.Provider, newGather(write)}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	gin.SetMode(gin.ReleaseMode)
@@ -165,16 +174,10 @@ func (s *Server) post(c *gin.Context) {
 		s.refuse(c, "", &models.WebhookError{Status: http.StatusNotFound, Code: "no_such_account", Detail: "no account of this name reports events"})
 		return
 	}
-	// A post that trickles in holds memory; recorders in tests have no deadline.
-	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(readTime))
-	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, MaxBody))
+	body, release, err := s.read(c)
+	defer release()
 	if err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			s.refuse(c, name, &models.WebhookError{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Detail: "post larger than 32 MiB"})
-			return
-		}
-		s.refuse(c, name, &models.WebhookError{Status: http.StatusBadRequest, Code: "cut_off", Detail: "the post ended too early"})
+		s.refuse(c, name, unreadable(c, err))
 		return
 	}
 	now := time.Now()
@@ -199,6 +202,42 @@ func (s *Server) post(c *gin.Context) {
 	s.heard.note(name, now.UTC())
 	c.Status(http.StatusOK)
 	c.Writer.WriteHeaderNow()
+}
+
+var errBusy = errors.New("other large posts are being read")
+
+// read reads a post. A large one takes part of what all of them may hold until
+// release is called.
+func (s *Server) read(c *gin.Context) (body []byte, release func(), err error) {
+	// A post that trickles in holds memory; recorders in tests have no deadline.
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(readTime))
+	r := http.MaxBytesReader(c.Writer, c.Request.Body, MaxBody)
+	release = func() {}
+	body, err = io.ReadAll(io.LimitReader(r, usualPost))
+	if err != nil || len(body) < usualPost {
+		return body, release, err
+	}
+	select {
+	case s.large <- struct{}{}:
+	default:
+		return nil, release, errBusy
+	}
+	b := bytes.NewBuffer(body)
+	_, err = b.ReadFrom(r)
+	return b.Bytes(), func() { <-s.large }, err
+}
+
+// unreadable says why a post was not read.
+func unreadable(c *gin.Context, err error) *models.WebhookError {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return &models.WebhookError{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Detail: "post larger than 32 MiB"}
+	case errors.Is(err, errBusy):
+		c.Header("Retry-After", "10")
+		return &models.WebhookError{Status: http.StatusServiceUnavailable, Code: "busy", Detail: err.Error()}
+	}
+	return &models.WebhookError{Status: http.StatusBadRequest, Code: "cut_off", Detail: "the post ended too early"}
 }
 
 // put writes posts of an account into the inbox, as one entry, and announces it.

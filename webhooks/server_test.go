@@ -25,6 +25,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -238,6 +239,37 @@ func TestBodies(t *testing.T) {
 	taken, refused := f.server.Counts()
 	require.Equal(t, int64(6), taken)
 	require.Equal(t, map[string]int64{"too_large": 1, "cut_off": 1}, refused)
+}
+
+// TestLargePostsTakeTurns: strangers cannot fill the memory; posts as large as
+// providers send them are taken all the same.
+func TestLargePostsTakeTurns(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Account{"sg", taking("")})
+	large := bytes.Repeat([]byte("x"), usualPost)
+	var all sync.WaitGroup
+	var ends []*io.PipeWriter
+	for range largeAtOnce {
+		r, w := io.Pipe()
+		ends = append(ends, w)
+		all.Go(func() {
+			status, _ := f.post(t, "sg", nil, io.MultiReader(bytes.NewReader(large), r))
+			assert.Equal(t, http.StatusOK, status)
+		})
+	}
+	require.Eventually(t, func() bool { return len(f.server.large) == largeAtOnce }, time.Minute, time.Millisecond)
+	status, body := f.post(t, "sg", nil, bytes.NewReader(large))
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.JSONEq(t, `{"code": "busy"}`, body)
+	status, _ = f.post(t, "sg", nil, bytes.NewReader(large[1:]))
+	require.Equal(t, http.StatusOK, status)
+	for _, w := range ends {
+		require.NoError(t, w.Close())
+	}
+	all.Wait()
+	status, _ = f.post(t, "sg", nil, bytes.NewReader(large))
+	require.Equal(t, http.StatusOK, status)
+	require.Len(t, f.inbox.stored(t), largeAtOnce+2)
 }
 
 // TestStoreAway: the provider is told to come back, and then nothing is lost.
