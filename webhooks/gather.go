@@ -2,12 +2,17 @@ package webhooks
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 )
 
 const (
+	// slowWrite is how long posts wait for the write before theirs; then another
+	// begins beside it, of writesAtOnce at most.
+	slowWrite    = 100 * time.Millisecond
+	writesAtOnce = 4
 	// again is how long those whose posts were written together have to post once
 	// more, so that not every other write holds the one post that came too late.
 	again = 500 * time.Microsecond
@@ -19,21 +24,21 @@ const (
 	smallPost = 16 << 10
 )
 
-// gather writes the posts of an account into the inbox, small ones together.
+// gather writes the posts of an account into the inbox: at once when nothing is
+// being written, and those that come meanwhile, and just after, together.
 type gather struct {
 	write func(posts []models.Post) error
-	small models.Gather[models.Post, struct{}]
+
+	mu      sync.Mutex
+	posts   []models.Post
+	waiting []waiting // for each of posts
+	writing int
+	began   time.Time // of the newest write
 }
 
-func newGather(write func(posts []models.Post) error) *gather {
-	return &gather{write, models.Gather[models.Post, struct{}]{
-		Do: func(posts []models.Post) ([]struct{}, error) { return make([]struct{}, len(posts)), write(posts) },
-		Cut: func(line []models.Post) int {
-			entry, _ := models.CutPosts(line)
-			return len(entry)
-		},
-		Rest: rest,
-	}}
+type waiting struct {
+	since time.Time
+	done  chan<- error
 }
 
 // store returns nil when the post is stored.
@@ -41,19 +46,52 @@ func (g *gather) store(p models.Post) error {
 	if p.Size() > smallPost {
 		return g.write([]models.Post{p})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), storeTime) // when the store hangs, providers may be gone
-	defer cancel()
-	_, err := g.small.Ask(ctx, p)
-	return err
+	done := make(chan error, 1)
+	g.mu.Lock()
+	g.posts, g.waiting = append(g.posts, p), append(g.waiting, waiting{time.Now(), done})
+	if g.writing == 0 || g.writing < writesAtOnce && time.Since(g.began) > slowWrite {
+		g.writing++
+		go g.run()
+	}
+	g.mu.Unlock()
+	return <-done
 }
 
-// rest is the pause after n posts were written.
-func rest(n int) time.Duration {
-	switch {
-	case models.UrgentLately():
-		return againLater
-	case n > 1:
-		return again
+// run writes until nothing waits.
+func (g *gather) run() {
+	for {
+		posts, waiting := g.next()
+		if len(posts) == 0 {
+			return
+		}
+		err := context.DeadlineExceeded
+		if time.Since(waiting[0].since) < storeTime { // else the store hangs, and providers may be gone
+			err = g.write(posts)
+		}
+		for _, w := range waiting {
+			w.done <- err
+		}
+		switch {
+		case models.UrgentLately():
+			time.Sleep(againLater)
+		case len(posts) > 1:
+			time.Sleep(again)
+		}
 	}
-	return 0
+}
+
+// next takes what is written together; nothing: who asks is done.
+func (g *gather) next() ([]models.Post, []waiting) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.posts) == 0 {
+		g.writing--
+		g.posts, g.waiting = nil, nil // posts are large
+		return nil, nil
+	}
+	g.began = time.Now()
+	posts, rest := models.CutPosts(g.posts)
+	waiting := g.waiting[:len(posts):len(posts)]
+	g.posts, g.waiting = rest, g.waiting[len(posts):]
+	return posts, waiting
 }

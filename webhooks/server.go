@@ -81,7 +81,7 @@ type Server struct {
 // account is an account whose posts are taken.
 type account struct {
 	models.Provider
-	*gather
+	gather
 }
 
 // New builds the door. A nil logger is silent.
@@ -93,7 +93,7 @@ func New(inbox Inbox, broker Publisher, accounts []Account, log *slog.Logger) *S
 		announce: make(chan models.Message, 10_000), stop: make(chan struct{}), large: make(chan struct{}, largeAtOnce), beat: doorBeat, heard: newHeard()}
 	for _, a := range accounts {
 		write := func(posts []models.Post) error { return s.put(a.Name, posts) }
-		s.accounts[a.Name] = &account{a.Provider, newGather(write)}
+		s.accounts[a.Name] = &account{a.Provider, gather{write: write}}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	gin.SetMode(gin.ReleaseMode)
