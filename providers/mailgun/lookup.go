@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -49,11 +50,7 @@ func (p *Provider) LookUp(ctx context.Context, from, to time.Time, recipient str
 			return nil
 		}
 		for _, item := range items {
-			body, err := json.Marshal(map[string]json.RawMessage{"event-data": item})
-			if err != nil {
-				continue // it was read from JSON
-			}
-			if err := post(body); err != nil {
+			if err := post(slices.Concat([]byte(`{"event-data":`), item, []byte(`}`))); err != nil {
 				return err
 			}
 		}
