@@ -55,31 +55,36 @@ func (b *bench) agendaAll(be *backend) error {
 // unfinished stores batches of one recipient that nobody announces: so many of
 // bulk, then the urgent ones, which it returns.
 func (b *bench) unfinished(store models.Store, bulk int) ([]models.ID, error) {
+	const group = 100
 	user := models.NewUserID()
-	put := func(ctx context.Context, lane models.Lane, to string) (models.ID, error) {
-		now := time.Now()
-		batch := models.Batch{ID: models.NewBatchID(now), User: user, Lane: lane, OnUnknown: models.Hold, Recipients: 1, Chunks: 1, Deadline: now.Add(24 * time.Hour),
-			Content: models.Content{From: models.Address{Email: "shop@bench.test"}, Subject: "Your order", Text: "It is on its way."}}
-		entry := models.AgendaEntry{Due: now, Kind: models.LookAtBatch, ID: batch.ID, User: user, Chunks: 1, Lane: lane}
-		if err := store.Schedule(ctx, entry); err != nil {
-			return batch.ID, err
-		}
-		return batch.ID, store.PutBatch(ctx, batch, models.Chunk{ID: batch.ID, Recipients: []models.Recipient{{Email: to}}})
-	}
-	if _, err := each(bulk, 64, func(i int) error {
-		_, err := put(b.ctx, models.Bulk, fmt.Sprintf("user%d@bench.test", i))
+	if _, err := each((bulk+group-1)/group, 256, func(i int) error {
+		_, err := putUnfinished(b.ctx, store, user, models.Bulk, min(group, bulk-i*group))
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	var out []models.ID
-	for i := range lastUrgent {
-		id, err := put(b.ctx, models.Urgent, fmt.Sprintf("urgent%d@bench.test", i))
-		if err != nil {
+	out, err := putUnfinished(b.ctx, store, user, models.Urgent, lastUrgent)
+	slices.Reverse(out) // the last one is asked about first
+	return out, err
+}
+
+// putUnfinished stores n batches, with their entries in one call.
+func putUnfinished(ctx context.Context, store models.Store, user string, lane models.Lane, n int) ([]models.ID, error) {
+	now := time.Now()
+	ids, entries := make([]models.ID, n), make([]models.AgendaEntry, n)
+	for i := range ids {
+		ids[i] = models.NewBatchID(now)
+		entries[i] = models.AgendaEntry{Due: now, Kind: models.LookAtBatch, ID: ids[i], User: user, Chunks: 1, Lane: lane}
+	}
+	if err := store.Schedule(ctx, entries...); err != nil {
+		return nil, err
+	}
+	for i, id := range ids {
+		batch := models.Batch{ID: id, User: user, Lane: lane, OnUnknown: models.Hold, Recipients: 1, Chunks: 1, Deadline: now.Add(24 * time.Hour),
+			Content: models.Content{From: models.Address{Email: "shop@bench.test"}, Subject: "Your order", Text: "It is on its way."}}
+		if err := store.PutBatch(ctx, batch, models.Chunk{ID: id, Recipients: []models.Recipient{{Email: fmt.Sprintf("%s%d@bench.test", lane, i)}}}); err != nil {
 			return nil, err
 		}
-		out = append(out, id)
 	}
-	slices.Reverse(out) // the last one is asked about first
-	return out, nil
+	return ids, nil
 }

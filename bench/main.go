@@ -68,6 +68,7 @@ func run(ctx context.Context) error {
 	only := flag.String("only", "", "run those of: accept, deliver, events, urgent, failover, agenda, memory; separated by commas")
 	on := flag.String("backends", "", "run on those of: embedded, real; separated by commas (default: what can be had)")
 	versions := flag.String("versions", "", "versions of the servers, for the table")
+	due := flag.Int("due", 0, "so many entries of the agenda are due at once (default: by size and backend)")
 	flag.StringVar(&b.product, "product", "", "path of the safedelivr binary")
 	flag.Parse()
 	if b.product == "" {
@@ -76,6 +77,9 @@ func run(ctx context.Context) error {
 	b.sizes = full
 	if *small {
 		b.sizes = quick
+	}
+	if *due > 0 {
+		b.due, b.dueReal = *due, *due
 	}
 	var err error
 	if b.dir, err = os.MkdirTemp("", "safedelivr-bench-"); err != nil {
