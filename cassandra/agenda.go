@@ -17,6 +17,9 @@ const (
 	// agendaKeep is how long an entry is kept after it was due: how long all
 	// workers may be away before something unfinished is forgotten.
 	agendaKeep = 30 * 24 * time.Hour
+	// entryRows is how many entries a page has: they are small, and a million may be
+	// due at once.
+	entryRows = 5000
 	// longestTTL is a little less than the server takes.
 	longestTTL = 19 * 365 * 24 * time.Hour
 )
@@ -113,7 +116,7 @@ func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.
 		return empty[models.AgendaEntry](ctx, s, "agenda of shard %d", shard)
 	}
 	find := func(ctx context.Context, bucket int64, state []byte) ([]models.AgendaEntry, []byte, error) {
-		return page(ctx, &s.runner, state, func(scan scanner) (e models.AgendaEntry, err error) {
+		return page(ctx, &s.runner, entryRows, state, func(scan scanner) (e models.AgendaEntry, err error) {
 			var (
 				due     int64
 				kind    string

@@ -156,7 +156,7 @@ func (s *Store) PutPrint(ctx context.Context, user string, p models.Print) error
 func (s *Store) Prints(ctx context.Context, user string, t time.Time) iter.Seq2[models.Print, error] {
 	hour := hourOf(t)
 	find := func(ctx context.Context, _ int64, state []byte) ([]models.Print, []byte, error) {
-		return page(ctx, &s.runner, state, func(scan scanner) (p models.Print, err error) {
+		return page(ctx, &s.runner, pageRows, state, func(scan scanner) (p models.Print, err error) {
 			var raw []byte
 			if err := scan(&raw, &p.Marks); err != nil {
 				return p, err

@@ -132,7 +132,7 @@ func (s *Store) arrivals(ctx context.Context, shard int, from, to time.Time, all
 		done bool
 	}
 	find := func(ctx context.Context, bucket int64, state []byte) ([]models.Inbox, []byte, error) {
-		posts, next, err := page(ctx, &s.runner, state, func(scan scanner) (p post, err error) {
+		posts, next, err := page(ctx, &s.runner, pageRows, state, func(scan scanner) (p post, err error) {
 			var raw []byte
 			if err := scan(&raw, &p.Account, &p.done); err != nil {
 				return p, err

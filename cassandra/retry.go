@@ -166,11 +166,11 @@ func query[T any](ctx context.Context, r *runner, row func(scan scanner) (T, err
 	return out, err
 }
 
-// page reads a page of rows; next is empty after the last.
-func page[T any](ctx context.Context, r *runner, state []byte, row func(scan scanner) (T, error), cql string, args ...any) (out []T, next []byte, err error) {
+// page reads a page of that many rows; next is empty after the last.
+func page[T any](ctx context.Context, r *runner, rows int, state []byte, row func(scan scanner) (T, error), cql string, args ...any) (out []T, next []byte, err error) {
 	err = r.try(ctx, plain, func() error {
 		out = nil
-		it := r.session.Query(cql, args...).WithContext(ctx).PageSize(pageRows).PageState(state).Iter()
+		it := r.session.Query(cql, args...).WithContext(ctx).PageSize(rows).PageState(state).Iter()
 		next = it.PageState()
 		return scan(it, row, &out)
 	})

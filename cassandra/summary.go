@@ -59,7 +59,7 @@ func (s *Store) Summaries(ctx context.Context, user string, batch models.ID, fro
 	}
 	second, first, last := batch.Time().Unix(), batch.Chunk(max(from, 0)), batch.Chunk(models.MaxChunks-1)
 	find := func(ctx context.Context, _ int64, state []byte) ([]models.ChunkSummary, []byte, error) {
-		return page(ctx, &s.runner, state, func(scan scanner) (c models.ChunkSummary, err error) {
+		return page(ctx, &s.runner, pageRows, state, func(scan scanner) (c models.ChunkSummary, err error) {
 			var id, raw []byte
 			if err := scan(&id, &raw); err != nil {
 				return c, err

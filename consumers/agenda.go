@@ -2,7 +2,7 @@ package consumers
 
 import (
 	"context"
-	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +16,6 @@ import (
 // evidence windows and deadlines that ended, posts that nobody worked off.
 
 const (
-	leaseTime    = 15 * time.Second
 	overlap      = 3 * time.Second // read again at every look: writes take a moment to be seen
 	agendaAtOnce = 16              // chunks or batches looked at together
 	firstLook    = 24 * time.Hour
@@ -26,9 +25,13 @@ const (
 
 // shard is what this process remembers of one shard of the agenda.
 type shard struct {
-	n         int
-	held      atomic.Bool
-	renewed   time.Time
+	n    int
+	held atomic.Bool
+
+	lease   sync.Mutex // for who takes, renews or gives up the lease
+	renewed time.Time
+
+	marked    time.Time    // when it was written down how far this worker is
 	upTo      time.Time    // entries due before it were handled
 	again     [2]time.Time // entries due before it were read again, each with a lag of its own
 	handled   handled
@@ -41,17 +44,15 @@ type shard struct {
 	mark               atomic.Int64 // unix ms: up to where it was read when it was taken over
 }
 
-// agenda works all shards that no other worker holds, until ctx ends.
+// agenda works the shards that no other worker holds, its part of all, until ctx
+// ends.
 func (e *Engine) agenda(ctx context.Context) {
 	t := time.NewTicker(e.cfg.AgendaPoll)
 	defer t.Stop()
 	for {
-		for _, s := range e.shards { // before the work on any of them, which may take long
-			if err := e.hold(ctx, s); err != nil && ctx.Err() == nil {
-				e.log.Warn("agenda will be asked for again", "shard", s.n, "err", err)
-			}
-		}
+		e.takeShards(ctx)
 		for _, s := range e.shards {
+			e.leaveShards(ctx) // the work on each may take long
 			if ctx.Err() != nil {
 				break
 			}
@@ -62,21 +63,12 @@ func (e *Engine) agenda(ctx context.Context) {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-			e.giveUpLeases()
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
+			for _, s := range e.shards {
+				e.giveUpShard(ctx, s)
+			}
 			return
-		}
-	}
-}
-
-func (s *shard) lease() string { return "agenda." + strconv.Itoa(s.n) }
-
-func (e *Engine) giveUpLeases() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	for _, s := range e.shards {
-		if s.held.Load() {
-			_, _ = e.store.Lease(ctx, s.lease(), e.cfg.Worker, 0) // it ends by itself otherwise
-			s.held.Store(false)
 		}
 	}
 }
@@ -87,10 +79,13 @@ func (e *Engine) workShard(ctx context.Context, s *shard) error {
 	if !s.held.Load() {
 		return nil // somebody else's; it was just asked for
 	}
-	if err := e.hold(ctx, s); err != nil || !s.held.Load() {
-		return err
-	}
 	now := time.Now()
+	if now.Sub(s.marked) >= e.cfg.Lease/3 {
+		if err := e.markShard(ctx, s); err != nil {
+			return err
+		}
+		s.marked = now
+	}
 	if err := e.handleDue(ctx, s, s.upTo.Add(-overlap), now); err != nil {
 		return err
 	}
@@ -123,50 +118,6 @@ func (e *Engine) workShard(ctx context.Context, s *shard) error {
 		}
 		s.swept = now
 	}
-	return nil
-}
-
-// hold takes or renews the lease of a shard. Two workers that both believe they
-// hold it do double work and no harm.
-func (e *Engine) hold(ctx context.Context, s *shard) error {
-	now := time.Now()
-	if s.held.Load() && now.Sub(s.renewed) < leaseTime/3 {
-		return nil
-	}
-	had := s.held.Load()
-	held, err := e.store.Lease(ctx, s.lease(), e.cfg.Worker, leaseTime)
-	if err != nil {
-		s.held.Store(false)
-		return err
-	}
-	s.renewed = now
-	if had || !held {
-		s.held.Store(held)
-	}
-	if !held {
-		s.readTo.Store(0)
-		s.oldestPost.Store(0)
-		return nil
-	}
-	if had {
-		// The mark waits for posts that are still to be worked off.
-		return e.store.SetAgendaMark(ctx, s.n, minTime(s.upTo, s.inboxFrom))
-	}
-	mark, err := e.store.AgendaMark(ctx, s.n)
-	if err != nil {
-		return err
-	}
-	e.takenOver.Store(now.UnixMilli())
-	from := mark.Add(-models.LateWriters)
-	if mark.IsZero() {
-		from = now.Add(-firstLook)
-		mark = now.Add(-firstMissed)
-	}
-	s.mark.Store(mark.UnixMilli())
-	late := maxTime(from, now.Add(-models.LateWriters)) // nobody writes entries that are due before
-	s.upTo, s.again, s.inboxFrom, s.swept = from, [2]time.Time{late, late}, from, time.Time{}
-	s.handled.forget(now.Add(time.Hour))
-	s.held.Store(true)
 	return nil
 }
 
@@ -205,7 +156,7 @@ func (e *Engine) handle(ctx context.Context, s *shard, from, to time.Time, remem
 			_ = g.Wait()
 			return err
 		}
-		if gctx.Err() != nil {
+		if gctx.Err() != nil || !s.held.Load() {
 			break
 		}
 		if s.handled.has(&entry) {
@@ -216,6 +167,9 @@ func (e *Engine) handle(ctx context.Context, s *shard, from, to time.Time, remem
 				continue
 			}
 			once[entry.ID] = true
+		}
+		if e.urgentFirst.pass(gctx); gctx.Err() != nil {
+			break
 		}
 		g.Go(func() error {
 			err := e.lookAt(gctx, entry)

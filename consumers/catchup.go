@@ -92,6 +92,39 @@ func (o *outage) madeUp(until time.Time) {
 	}
 }
 
+// barrier holds others back while it is shut.
+type barrier struct {
+	mu   sync.Mutex
+	open chan struct{} // nil: it is open; closed when it opens again
+}
+
+// shut shuts the barrier; who calls what it returns, once or more often, opens it.
+func (b *barrier) shut() (open func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open = make(chan struct{})
+	return sync.OnceFunc(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		close(b.open)
+		b.open = nil
+	})
+}
+
+// pass waits while the barrier is shut, or until ctx ends.
+func (b *barrier) pass(ctx context.Context) {
+	b.mu.Lock()
+	open := b.open
+	b.mu.Unlock()
+	if open == nil {
+		return
+	}
+	select {
+	case <-open:
+	case <-ctx.Done():
+	}
+}
+
 // errMissed: an announcement failed.
 var errMissed = errors.New("announcements fail")
 
@@ -159,14 +192,17 @@ func (e *Engine) catchUpOnce(ctx context.Context, c *catching, room int) error {
 			e.log.Info("announced what may have been missed", "messages", announced)
 		}
 	}()
+	open := e.urgentFirst.shut()
+	defer open()
 	for n, lane := range []models.Lane{models.Urgent, models.Bulk} {
 		most := math.MaxInt
 		if lane == models.Bulk {
+			open()
 			most = room
 		}
 		for s, at := range c.left[n] {
 			if !s.held.Load() {
-				if time.Since(c.begun) > 2*leaseTime {
+				if time.Since(c.begun) > 2*e.cfg.Lease {
 					delete(c.left[n], s)
 				}
 				continue

@@ -22,6 +22,7 @@ type Config struct {
 	IntakeGrace    time.Duration // after which an incomplete batch is cleared away
 	Renewal        time.Duration // how often summaries are renewed
 	AgendaPoll     time.Duration // how often the agenda is read
+	Lease          time.Duration // how long a part of the agenda stays with a worker that is silent
 	InboxAge       time.Duration // after which a post that was not worked off is announced again
 	AccountHold    time.Duration // how long an account stays shut after an answer of class account
 	BreakerOpen    time.Duration // how long a breaker stays open before it probes
@@ -55,6 +56,7 @@ func DefaultConfig() Config {
 		IntakeGrace:    time.Hour,
 		Renewal:        time.Second,
 		AgendaPoll:     time.Second,
+		Lease:          15 * time.Second,
 		InboxAge:       30 * time.Second,
 		AccountHold:    5 * time.Minute,
 		BreakerOpen:    5 * time.Second,
@@ -86,6 +88,7 @@ func (c Config) withDefaults() Config {
 	set(&c.IntakeGrace, d.IntakeGrace)
 	set(&c.Renewal, d.Renewal)
 	set(&c.AgendaPoll, d.AgendaPoll)
+	set(&c.Lease, d.Lease)
 	set(&c.InboxAge, d.InboxAge)
 	set(&c.AccountHold, d.AccountHold)
 	set(&c.BreakerOpen, d.BreakerOpen)

@@ -46,6 +46,8 @@ type Engine struct {
 	outage    outage
 	takenOver atomic.Int64 // unix ms: when this worker last took over a shard
 
+	urgentFirst barrier // shut while urgent mail that was missed is being announced
+
 	background sync.WaitGroup // settling of appends and outcomes
 	finished   finished
 	hard       context.Context // ends when waiting for running calls is over
@@ -151,6 +153,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 		helpers.Go(func() { e.events.run(patient) })
 	}
 	wg.Go(func() { e.agenda(ctx) })
+	wg.Go(func() { e.keepShards(ctx) })
 	wg.Go(func() { e.catchUp(ctx, empty) })
 	wg.Go(func() { e.lookups.run(models.WithBackground(ctx)) })
 	wg.Go(func() { e.listen(ctx) })

@@ -188,6 +188,9 @@ func (e *Engine) state(a *account) models.Health {
 // lags are how far inbox and agenda are behind.
 func (e *Engine) lags(now time.Time) (inbox, agenda time.Duration) {
 	for _, s := range e.shards {
+		if !s.held.Load() {
+			continue
+		}
 		if at := s.oldestPost.Load(); at > 0 {
 			inbox = max(inbox, now.Sub(time.UnixMilli(at)))
 		}

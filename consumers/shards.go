@@ -1,0 +1,156 @@
+package consumers
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Each shard of the agenda is worked by one worker at a time, which holds a lease
+// on it. Leases only spare work: two workers that both believe they hold a shard
+// do double work and no harm.
+
+// takeShards takes what nobody holds, as much as is this worker's part.
+func (e *Engine) takeShards(ctx context.Context) {
+	free := e.mostShards()
+	for _, s := range e.shards {
+		if s.held.Load() {
+			free--
+		}
+	}
+	for _, s := range e.shards {
+		if free <= 0 || ctx.Err() != nil {
+			return
+		}
+		if s.held.Load() {
+			continue
+		}
+		if err := e.takeShard(ctx, s); err != nil && ctx.Err() == nil {
+			e.log.Warn("agenda will be asked for again", "shard", s.n, "err", err)
+		}
+		if s.held.Load() {
+			free--
+		}
+	}
+}
+
+// leaveShards gives up what is more than this worker's part, for workers that
+// came; not while it makes up for announcements that failed, of which they do not
+// know.
+func (e *Engine) leaveShards(ctx context.Context) {
+	if _, ok := e.outage.open(); ok {
+		return
+	}
+	free := e.mostShards()
+	for _, s := range e.shards {
+		if !s.held.Load() {
+			continue
+		}
+		if free--; free >= 0 {
+			continue
+		}
+		if err := e.markShard(ctx, s); err != nil {
+			return // it is worked on from here, until this is known to who comes next
+		}
+		e.giveUpShard(ctx, s)
+	}
+}
+
+// mostShards is how many shards are this worker's part: all, while it does not
+// know how many others there are.
+func (e *Engine) mostShards() int {
+	part, ok := e.crew.share()
+	if !ok {
+		return len(e.shards)
+	}
+	return (len(e.shards) + part.size - 1) / part.size
+}
+
+// keepShards renews the leases of what this worker holds, however long the work
+// on a shard takes, until ctx ends.
+func (e *Engine) keepShards(ctx context.Context) {
+	t := time.NewTicker(e.cfg.Lease / 3)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		for _, s := range e.shards {
+			if err := e.renewShard(ctx, s); err != nil && ctx.Err() == nil {
+				e.log.Warn("the agenda's lease will be asked for again", "shard", s.n, "err", err)
+			}
+		}
+	}
+}
+
+func (s *shard) leaseName() string { return "agenda." + strconv.Itoa(s.n) }
+
+// takeShard asks for a shard that this worker does not hold, and begins where the one
+// before it was.
+func (e *Engine) takeShard(ctx context.Context, s *shard) error {
+	s.lease.Lock()
+	defer s.lease.Unlock()
+	now := time.Now()
+	held, err := e.store.Lease(ctx, s.leaseName(), e.cfg.Worker, e.cfg.Lease)
+	if err != nil || !held {
+		return err
+	}
+	mark, err := e.store.AgendaMark(ctx, s.n)
+	if err != nil {
+		return err
+	}
+	e.takenOver.Store(now.UnixMilli())
+	from := mark.Add(-models.LateWriters)
+	if mark.IsZero() {
+		from = now.Add(-firstLook)
+		mark = now.Add(-firstMissed)
+	}
+	s.mark.Store(mark.UnixMilli())
+	late := maxTime(from, now.Add(-models.LateWriters)) // nobody writes entries that are due before
+	s.upTo, s.again, s.inboxFrom, s.swept = from, [2]time.Time{late, late}, from, time.Time{}
+	s.handled.forget(now.Add(time.Hour))
+	s.readTo.Store(0)
+	s.oldestPost.Store(0)
+	s.renewed, s.marked = now, now
+	s.held.Store(true)
+	return nil
+}
+
+// renewShard keeps a shard that this worker holds.
+func (e *Engine) renewShard(ctx context.Context, s *shard) error {
+	s.lease.Lock()
+	defer s.lease.Unlock()
+	if !s.held.Load() {
+		return nil
+	}
+	now := time.Now()
+	held, err := e.store.Lease(ctx, s.leaseName(), e.cfg.Worker, e.cfg.Lease)
+	switch {
+	case err != nil:
+		s.held.Store(now.Sub(s.renewed) < e.cfg.Lease) // it may be renewed in time yet
+	case held:
+		s.renewed = now
+	default:
+		s.held.Store(false)
+	}
+	return err
+}
+
+// markShard writes down how far this worker is. The mark waits for posts that are
+// still to be worked off.
+func (e *Engine) markShard(ctx context.Context, s *shard) error {
+	return e.store.SetAgendaMark(ctx, s.n, minTime(s.upTo, s.inboxFrom))
+}
+
+// giveUpShard lets another worker have a shard.
+func (e *Engine) giveUpShard(ctx context.Context, s *shard) {
+	s.lease.Lock()
+	defer s.lease.Unlock()
+	if s.held.Swap(false) {
+		_, _ = e.store.Lease(ctx, s.leaseName(), e.cfg.Worker, 0) // it ends by itself otherwise
+	}
+}
