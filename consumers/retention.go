@@ -18,6 +18,7 @@ const (
 	purgedKind    = "purged"
 	purgedKept    = 2 * 365 * 24 * time.Hour
 	purgePage     = 100
+	ordersKept    = 365 * 24 * time.Hour // in memory, after the time of the content
 )
 
 // retain removes what has outlived its time, once an hour, until ctx ends. One
@@ -26,6 +27,7 @@ func (e *Engine) retain(ctx context.Context) {
 	t := time.NewTicker(retentionPoll)
 	defer t.Stop()
 	for {
+		e.journal.Rules().Forget(time.Now().Add(-e.cfg.KeepContent - ordersKept))
 		held, err := e.store.Lease(ctx, "retention", e.cfg.Worker, retentionPoll)
 		if err == nil && held {
 			err = e.Purge(ctx, time.Now())

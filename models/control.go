@@ -316,14 +316,18 @@ func domainOf(address string) string {
 	return address[strings.LastIndexByte(address, '@')+1:]
 }
 
-// Forget drops what the journal says about batches that were accepted before a
-// time: they are over.
+// Forget drops the releases of batches that were accepted before a time, by when
+// their content is gone: nobody of them can be let go any more. That one was
+// stopped or cancelled is kept.
 func (r *Rules) Forget(before time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	limit := idBefore(before)
-	for id := range r.batches {
-		if bytes.Compare(id[:], limit[:]) < 0 {
+	for id, o := range r.batches {
+		if bytes.Compare(id[:], limit[:]) >= 0 {
+			continue
+		}
+		if o.releases = nil; o.stop == nil && o.cancel == nil {
 			delete(r.batches, id)
 		}
 	}

@@ -45,12 +45,17 @@ func TestRulesOfBatches(t *testing.T) {
 	require.Empty(t, applied(t, hold, Control{Action: LiftHolds}).Batch(&b).Waits)
 	require.Empty(t, applied(t, Control{Action: HoldOld, Before: b.Created()}).Batch(&b).Waits, "what came after the restore goes out")
 
-	r = applied(t, Control{Action: RetryBatch, Batch: b.ID}, Control{Action: ReleaseBatch, Batch: b.ID, Log: b.ID.Log(1)})
+	other := Batch{ID: NewBatchID(time.Now()), User: "u"}
+	r = applied(t, Control{Action: RetryBatch, Batch: b.ID}, Control{Action: ReleaseBatch, Batch: b.ID, Log: b.ID.Log(1)},
+		Control{Action: RetryBatch, Batch: other.ID}, Control{Action: CancelBatch, Batch: other.ID})
 	require.Len(t, r.Batch(&b).Releases, 2)
 	r.Forget(b.Created())
 	require.Len(t, r.Batch(&b).Releases, 2)
 	r.Forget(b.Created().Add(time.Second))
 	require.Empty(t, r.Batch(&b).Releases)
+	require.Empty(t, r.Batch(&other).Releases)
+	_, cancelled = r.Stopped(other.ID)
+	require.True(t, cancelled)
 }
 
 func TestRulesOfAccountsAndBlocks(t *testing.T) {
