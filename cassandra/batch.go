@@ -88,6 +88,9 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 			}
 		}
 		state, err := s.decide(ctx, b.ID, committed)
+		if b.Chunks <= 1 && errors.Is(err, models.ErrUnavailable) {
+			return fmt.Errorf("%w: %w", models.ErrOutcomeUnknown, err) // who clears away may decide for it
+		}
 		if err == nil && state != committed {
 			s.unlist(ctx, b.User, b.ID)
 			err = s.clear(ctx, b.ID, b.Chunks)
