@@ -101,16 +101,22 @@ func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, er
 		patience, cancel = context.WithTimeout(ctx, slotPatience)
 	}
 	defer cancel()
+	if !j.account.awaitReady(ctx) { // how many slots it has is not known before
+		return notReady, ctx.Err()
+	}
 	release, ok := j.account.slots.try(c.lane)
 	var err error
 	if !ok {
 		c.recipients = nil // many chunks may wait here
 		release, err = j.account.slots.acquire(patience, c.lane)
 	}
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case errors.Is(err, errNoSlots):
+		models.Pause(ctx, notReady) // so that it takes little from those that have some
+		return time.Millisecond, ctx.Err()
+	case err != nil && ctx.Err() == nil:
 		return 0, errBusy
-	}
-	if err != nil {
+	case err != nil:
 		return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
 	}
 	wait := j.account.take(c.lane, j.who.Len())

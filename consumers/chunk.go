@@ -19,6 +19,7 @@ type chunk struct {
 	recipients []models.Recipient // only while they are needed: see addressed
 	passed     models.Set         // recipients whose step was announced elsewhere
 	missed     bool               // an announcement about it failed
+	planned    planned            // by which orders its next steps were decided
 	entries    []models.Entry
 	facts      []models.Fact
 	view       *models.View
@@ -110,8 +111,11 @@ func (e *Engine) close(ctx context.Context, c *chunk, steps []step) (bool, error
 	return changed, nil
 }
 
-// append adds an entry to the ledger and to the chunk at hand.
+// append adds an entry that no call follows from to the ledger and to the chunk at
+// hand. Should it not be known whether it stands, the next look tells.
 func (e *Engine) append(ctx context.Context, c *chunk, entry models.Entry) error {
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.StartBy)
+	defer cancel()
 	entry.Number = c.view.NextNumber()
 	entry.Token = models.NewToken()
 	if err := e.store.Append(ctx, c.id, entry); err != nil {

@@ -29,6 +29,7 @@ type crew struct {
 	hear     func(worker string, ails map[string]Ailment) // what another says
 	flow     func() map[string]map[int64]Flow             // what went through this worker
 	hearFlow func(worker string, said map[string]map[int64]Flow)
+	gone     func()        // says that another has left, or is silent
 	kick     chan struct{} // asks for a beat now
 
 	mu      sync.Mutex
@@ -84,7 +85,7 @@ type reportStore interface {
 func newCrew(store reportStore, cfg *Config) *crew {
 	return &crew{cfg: cfg, store: store, others: map[string]*mate{}, size: 1, kick: make(chan struct{}, 1),
 		health: func() map[string]Ailment { return nil }, hear: func(string, map[string]Ailment) {},
-		flow: func() map[string]map[int64]Flow { return nil }, hearFlow: func(string, map[string]map[int64]Flow) {}}
+		flow: func() map[string]map[int64]Flow { return nil }, hearFlow: func(string, map[string]map[int64]Flow) {}, gone: func() {}}
 }
 
 // share is a worker's part of the limits.
@@ -214,10 +215,12 @@ func (c *crew) see(all map[string][]byte) {
 			delete(c.others, name)
 			c.hear(name, nil)
 			c.hearFlow(name, nil)
+			c.gone()
 		case now.Sub(m.seen) < memberBeats*c.cfg.Beat:
 			members = append(members, name)
 		default:
 			c.hear(name, nil)
+			c.gone()
 		}
 	}
 	slices.Sort(members)

@@ -138,6 +138,7 @@ func (e *Engine) plan(ctx context.Context, c *chunk, now time.Time) ([]step, err
 	if err := e.obey(ctx, c); err != nil {
 		return nil, err
 	}
+	c.planned = e.planBy(c)
 	o, err := e.ordersFor(ctx, c)
 	if err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ type Engine struct {
 	shards    []*shard
 	changed   chan struct{} // wakes tell
 	outage    outage
-	takenOver atomic.Int64 // unix ms: when this worker last took over a shard
+	someGone  atomic.Int64 // unix ms: when a worker was last found gone, or this one began
 
 	urgentFirst barrier // shut while urgent mail that was missed is being announced
 
@@ -85,6 +85,7 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 	}
 	e.crew.health, e.crew.hear = e.ailments, e.hear
 	e.crew.flow, e.crew.hearFlow = e.flows.told, e.flows.hear
+	e.crew.gone = func() { e.someGone.Store(time.Now().UnixMilli()) }
 	e.history, e.ages = newAccountHistory(store, &e.cfg), newAges(store, broker, e.cfg.Worker)
 	e.summaries = newSummaries(e)
 	e.events = newEventQueue(e)

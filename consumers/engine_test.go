@@ -427,15 +427,7 @@ func TestEvents(t *testing.T) {
 		got := nodes[0].Summary
 		return got.Success == want.Success && got.Failed == want.Failed && got.Queued == want.Queued && got.Accepted == 5
 	}, patience, 5*time.Millisecond)
-	require.Eventually(t, func() bool {
-		for s := range r.store.Shards() {
-			for _, err := range r.store.Pending(context.Background(), s, at.Add(-time.Hour), at.Add(time.Hour)) {
-				require.NoError(t, err)
-				return false
-			}
-		}
-		return true
-	}, patience, 5*time.Millisecond)
+	r.workedOff()
 }
 
 func TestPostThatNobodyAnnounced(t *testing.T) {

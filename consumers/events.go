@@ -44,10 +44,11 @@ func (e *Engine) take(ctx context.Context, entries []models.Inbox, work *eventWo
 		}
 	}
 	work.facts = nil // stored: what follows needs the chunks alone
-	if err := e.markPosts(ctx, work); err != nil {
+	// Before the posts are marked: once they are worked off, nobody looks at them.
+	if err := e.lookAfter(ctx, work); err != nil {
 		return err
 	}
-	if err := e.rerouteFailures(ctx, work); err != nil {
+	if err := e.markPosts(ctx, work); err != nil {
 		return err
 	}
 	for _, id := range work.done {
@@ -298,19 +299,24 @@ func (e *Engine) countEvent(ev *models.Event, of *models.Entry) {
 	e.flows.report(ev.Account, of.At)
 }
 
-// rerouteFailures looks at the chunks for which a provider has given up on
-// somebody: ends what nobody can cure, and announces the rest to another
-// account's log retry consumer.
-func (e *Engine) rerouteFailures(ctx context.Context, work *eventWork) error {
+// lookAfter looks at the chunks in which events may have opened something again: a
+// provider has given up on somebody, or what was reported before is read
+// otherwise. It ends what nobody can cure, and announces the rest to another
+// account's log retry consumer. What stays open is put on the agenda: by now the
+// batch's own entry may be days away, or gone.
+func (e *Engine) lookAfter(ctx context.Context, work *eventWork) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(storeAtOnce)
 	for id, c := range work.byChunk {
-		if !c.failed {
+		if !c.failed && (work.reading == 0 || !c.taken) {
 			continue
 		}
 		g.Go(func() error {
-			_, err := e.advance(ctx, id)
-			return err
+			found, err := e.advance(ctx, id)
+			if err != nil {
+				return err
+			}
+			return e.lookAgain(ctx, models.AgendaEntry{Kind: models.LookAtChunk, ID: id, User: c.user}, found)
 		})
 	}
 	return g.Wait()

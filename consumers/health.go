@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -46,6 +47,7 @@ func newHealth(name string, cfg *Config) *health {
 		},
 		OnStateChange: h.changed,
 		IsSuccessful:  func(err error) bool { return err == nil },
+		IsExcluded:    func(err error) bool { return errors.Is(err, errNotCalled) },
 	})
 	return h
 }
@@ -131,8 +133,12 @@ func (h *health) recovered(now time.Time) float64 {
 	return min(1, max(0, float64(now.Sub(from))/float64(2*h.cfg.BreakerOpen)))
 }
 
+// errNotCalled says of a call that was let through that it was not made, which
+// tells nothing about the account.
+var errNotCalled = errors.New("not called")
+
 // begin asks for permission to make one call. done must be called with its
-// result.
+// result; without parts, no call was made.
 func (h *health) begin() (done func(parts []models.Part), ok bool) {
 	began := time.Now()
 	settle, err := h.breaker.Allow()
@@ -141,7 +147,7 @@ func (h *health) begin() (done func(parts []models.Part), ok bool) {
 	}
 	return func(parts []models.Part) {
 		err := h.judge(parts)
-		if took := time.Since(began); err == nil && len(parts) > 0 && h.slowest(took) {
+		if took := time.Since(began); err == nil && h.slowest(took) {
 			err = failure("answers take " + took.Round(100*time.Millisecond).String())
 			h.note(err.Error())
 		}
@@ -156,6 +162,9 @@ func (f failure) Error() string { return string(f) }
 // judge notes what an answer says about the account. Only answers that any mail
 // would have got count against it.
 func (h *health) judge(parts []models.Part) error {
+	if len(parts) == 0 {
+		return errNotCalled
+	}
 	now := time.Now()
 	for i := range parts {
 		p := &parts[i]
@@ -176,7 +185,7 @@ func (h *health) judge(parts []models.Part) error {
 			return nil
 		case models.Unavailable, models.Unknown:
 			if p.Reason == models.StartByPassed {
-				return nil // our own fault
+				return errNotCalled // our own fault
 			}
 			h.note(why)
 			return failure(why)

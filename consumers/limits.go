@@ -78,6 +78,18 @@ func (a *account) ready() bool {
 	return true
 }
 
+// awaitReady waits until this worker may use its share, but no longer than a worker
+// may be kept, and reports whether it may.
+func (a *account) awaitReady(ctx context.Context) bool {
+	for until := time.Now().Add(mostWait); !a.ready(); {
+		if ctx.Err() != nil || time.Now().After(until) {
+			return false
+		}
+		models.Pause(ctx, notReady)
+	}
+	return true
+}
+
 // waiters is who waits for the rates in a lane.
 type waiters struct {
 	here int       // workers of this process

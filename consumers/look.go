@@ -30,11 +30,20 @@ func (e *Engine) lookAt(ctx context.Context, entry models.AgendaEntry) error {
 		entry.Lane = b.Lane
 		found, err = e.lookAtChunks(ctx, b, entry)
 	}
-	// Something that waits in a long queue is announced ever more rarely.
+	if err != nil {
+		return err
+	}
+	return e.lookAgain(ctx, entry, found)
+}
+
+// lookAgain writes an entry for when what was found open is to be looked at again,
+// if anything was. Something that waits in a long queue is announced ever more
+// rarely.
+func (e *Engine) lookAgain(ctx context.Context, entry models.AgendaEntry, found outlook) error {
 	patience := min(time.Duration(entry.Round+1), mostPatience) * e.cfg.Recheck
 	next := found.next(time.Now().Add(patience))
-	if err != nil || next.IsZero() {
-		return err
+	if next.IsZero() {
+		return nil
 	}
 	entry.Round++
 	entry.Due, entry.Missed = e.grid(entry.ID.Batch().Time(), next), found.missed
@@ -126,7 +135,7 @@ func (e *Engine) lookAtChunks(ctx context.Context, b *models.Batch, entry models
 	if len(rule.Releases) > 0 {
 		clear(finished) // what has ended may be let go again
 	}
-	if entry.Round == 0 && finished[0] && e.mayHaveCrashed() {
+	if finished[0] && e.mayHaveCrashed() {
 		e.summaries.mark(b.User, b.ID) // the sums above may not have been renewed
 	}
 	var mu sync.Mutex
@@ -148,10 +157,11 @@ func (e *Engine) lookAtChunks(ctx context.Context, b *models.Batch, entry models
 	return all, g.Wait()
 }
 
-// mayHaveCrashed reports whether a worker, this one or the one that held a shard
-// before, stopped so recently that sums of finished batches may be stale.
+// mayHaveCrashed reports whether a worker, this one or another, stopped so recently
+// that sums of finished batches may be stale: no entry about one of these has been
+// looked at since, however rarely that is done.
 func (e *Engine) mayHaveCrashed() bool {
-	return time.Since(time.UnixMilli(e.takenOver.Load())) < 2*e.cfg.Recheck+time.Minute
+	return time.Since(time.UnixMilli(e.someGone.Load())) < (mostPatience+2)*e.cfg.Recheck+time.Minute
 }
 
 // advance does for a chunk what needs no worker slot: it appends the endings

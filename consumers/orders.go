@@ -29,16 +29,8 @@ type orders struct {
 // if a block depends on them.
 func (e *Engine) ordersFor(ctx context.Context, c *chunk) (orders, error) {
 	rules := e.journal.Rules()
-	o := orders{rule: rules.Batch(c.batch), rules: rules}
-	byRecipient := false
-	for _, b := range rules.Blocks() {
-		any := b
-		any.Account, any.Domain = "", ""
-		if any.Meets(c.batch, "", "") {
-			o.blocks = append(o.blocks, b)
-			byRecipient = byRecipient || b.Domain != ""
-		}
-	}
+	o := orders{rule: rules.Batch(c.batch), rules: rules, blocks: blocksMeeting(rules, c.batch)}
+	byRecipient := slices.ContainsFunc(o.blocks, func(b models.Block) bool { return b.Domain != "" })
 	if byRecipient && c.recipients == nil && !c.batch.Redacted {
 		rs, err := e.store.Recipients(ctx, c.id)
 		if err != nil {
@@ -48,6 +40,58 @@ func (e *Engine) ordersFor(ctx context.Context, c *chunk) (orders, error) {
 	}
 	o.recipients = c.recipients
 	return o, nil
+}
+
+// blocksMeeting lists the blocks that meet the sender and the user of a batch.
+func blocksMeeting(rules *models.Rules, batch *models.Batch) (out []models.Block) {
+	for _, b := range rules.Blocks() {
+		any := b
+		any.Account, any.Domain = "", ""
+		if any.Meets(batch, "", "") {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// planned is by which orders the steps of a chunk were decided: those that are not
+// looked at again as they are right before a call.
+type planned struct {
+	upTo     int             // of the journal
+	blocks   []string        // that met its sender and user
+	draining map[string]bool // accounts
+}
+
+func (e *Engine) planBy(c *chunk) planned {
+	rules := e.journal.Rules()
+	p := planned{upTo: rules.UpTo()}
+	for _, b := range blocksMeeting(rules, c.batch) {
+		p.blocks = append(p.blocks, b.ID)
+	}
+	for _, a := range e.accounts {
+		if rules.Account(a.Name).Mode == models.AccountDrain {
+			if p.draining == nil {
+				p.draining = map[string]bool{}
+			}
+			p.draining[a.Name] = true
+		}
+	}
+	return p
+}
+
+// outdated reports whether an order that came since may forbid a call through an
+// account: it is decided anew then.
+func (e *Engine) outdated(c *chunk, account string) bool {
+	now := e.journal.Rules()
+	if now.UpTo() == c.planned.upTo {
+		return false
+	}
+	if now.Account(account).Mode == models.AccountDrain && !c.planned.draining[account] {
+		return true
+	}
+	return slices.ContainsFunc(blocksMeeting(now, c.batch), func(b models.Block) bool {
+		return (b.Account == "" || b.Account == account) && !slices.Contains(c.planned.blocks, b.ID)
+	})
 }
 
 // blocksOf lists the blocks that meet recipient r through some account.
@@ -179,6 +223,9 @@ func (e *Engine) permitted(ctx context.Context, c *chunk, j *job, age time.Durat
 	rules := e.journal.Rules()
 	if r := rules.Batch(c.batch); r.Waits != "" || r.Cancel != nil || rules.Account(j.account.Name).Mode == models.AccountOffline {
 		return fmt.Errorf("%w by an order", errHeldBack)
+	}
+	if e.outdated(c, j.account.Name) {
+		return fmt.Errorf("%w by an order that came meanwhile", errHeldBack)
 	}
 	return nil
 }

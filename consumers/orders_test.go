@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -240,6 +241,55 @@ func TestBlocksAndSwitches(t *testing.T) {
 		require.EqualValues(t, 5, r.done(b).Summary().Success)
 	}
 	require.Equal(t, before, mg.count())
+}
+
+// A block, or an account that is drained, is obeyed by mail that was planned before
+// and waits for a slot.
+func TestBlockedWhileItWaits(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]models.Control{
+		"by domain":  {Action: models.AddBlock, Block: &models.Block{ID: "1", Domain: "x.test"}},
+		"by user":    {Action: models.AddBlock, Block: &models.Block{ID: "1", Fail: true}},
+		"by account": {Action: models.AddBlock, Block: &models.Block{ID: "1", Account: "sg"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			free := make(chan struct{})
+			p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+				<-free
+				return part(models.Accepted, c)
+			})
+			r := newRig(t, fast(), nil, p)
+			open := sync.OnceFunc(func() { close(free) })
+			t.Cleanup(open)
+			for range 3 { // as many of bulk as may run
+				r.batch(1, true, nil)
+			}
+			require.Eventually(t, func() bool { return p.count() == 3 }, patience, time.Millisecond)
+			b := r.batch(3, true, nil)
+			a := r.engine.byName["sg"]
+			require.Eventually(t, func() bool {
+				a.slots.mu.Lock()
+				defer a.slots.mu.Unlock()
+				return a.slots.wait[1] > 0
+			}, patience, time.Millisecond)
+			if name == "by user" {
+				c.Block.User = r.user
+			}
+			r.order(c)
+			open()
+			if c.Block.Fail {
+				require.Equal(t, models.BlockedByRule, r.done(b).Status(1).Reason)
+			} else {
+				r.looked(b)
+				r.looked(b) // and again: somebody has planned it
+				require.EqualValues(t, 3, r.view(b).Summary().Untried)
+			}
+			require.Zero(t, p.copiesOf(b.ID.Log(1)))
+			r.order(models.Control{Action: models.RemoveBlock, Block: c.Block})
+			r.done(b)
+		})
+	}
 }
 
 // TestAfterRestore: mail from before a restore waits until an operator lifts the

@@ -87,6 +87,9 @@ func (e *Engine) choose(ctx context.Context, c *chunk, st *step, now time.Time, 
 		return nil, nil // retries belong to the exclusive consumers
 	}
 	for _, a := range e.order(st, now) {
+		if !a.ready() {
+			continue
+		}
 		release, ok := a.slots.try(c.lane)
 		if !ok {
 			continue

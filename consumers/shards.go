@@ -103,7 +103,7 @@ func (e *Engine) takeShard(ctx context.Context, s *shard) error {
 	if err != nil {
 		return err
 	}
-	e.takenOver.Store(now.UnixMilli())
+	e.someGone.Store(now.UnixMilli())
 	from := mark.Add(-models.LateWriters)
 	if mark.IsZero() {
 		from = now.Add(-firstLook)

@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -111,7 +112,10 @@ func (s *slots) release(l models.Lane) {
 	s.wake()
 }
 
-// acquire waits for a slot until ctx ends.
+// errNoSlots: this worker's part of the account's calls is none.
+var errNoSlots = errors.New("no slots")
+
+// acquire waits for a slot until ctx ends. Errors: errNoSlots, at once; ctx's.
 func (s *slots) acquire(ctx context.Context, l models.Lane) (release func(), err error) {
 	lane := laneNumber(l)
 	waiting := func(n int) {
@@ -126,8 +130,11 @@ func (s *slots) acquire(ctx context.Context, l models.Lane) (release func(), err
 	defer waiting(-1)
 	for {
 		s.mu.Lock()
-		came := s.came
+		came, none := s.came, s.most == 0
 		s.mu.Unlock()
+		if none {
+			return nil, errNoSlots
+		}
 		if release, ok := s.try(l); ok {
 			return release, nil
 		}

@@ -157,3 +157,70 @@ func TestLanesShareRates(t *testing.T) {
 		})
 	}
 }
+
+// Where an account takes fewer calls at once than there are workers, some have no
+// part of them: what they take from a queue goes to one that has.
+func TestWorkerWithoutSlots(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.Recheck, cfg.Lease = time.Hour, 200*time.Millisecond
+	free := make(chan struct{})
+	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		<-free
+		return part(models.Accepted, c)
+	})
+	r := emptyRig(t, nil, "sg")
+	engines := make([]*Engine, 3)
+	for i := range engines {
+		engines[i] = r.start(cfg, []Account{{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+			Timeout: time.Second, Events: models.EventsNone}}})
+	}
+	open := sync.OnceFunc(func() { close(free) })
+	t.Cleanup(open)
+	require.Eventually(t, func() bool {
+		none := 0
+		for _, e := range engines {
+			part, ok := e.crew.share()
+			if _, behind := e.outage.open(); ok && !behind && part.size == len(engines) && portion(1, part) == 0 {
+				none++
+			}
+		}
+		return none == len(engines)-1
+	}, patience, time.Millisecond)
+	all := make([]*models.Batch, 0, 30)
+	for range cap(all) {
+		b := r.stored(models.Bulk, time.Now().Add(time.Hour)) // the agenda does not help
+		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.AccountMessage, Account: "sg", ID: b.ID, Lane: b.Lane}))
+		all = append(all, b)
+	}
+	require.Eventually(t, func() bool {
+		depths, err := r.broker.Depths(t.Context())
+		require.NoError(t, err)
+		ready := 0
+		for _, d := range depths {
+			ready += d.Ready
+		}
+		return p.count() == 1 && ready <= len(all)-len(engines)
+	}, patience, time.Millisecond, "each worker has taken one")
+	open()
+	for _, b := range all {
+		r.done(b)
+		require.Equal(t, 1, p.copiesOf(b.ID.Log(1)))
+	}
+}
+
+// How many slots a worker has is not known before it knows the others: nothing is
+// begun until then.
+func TestNoSlotBeforeTheShareIsKnown(t *testing.T) {
+	t.Parallel()
+	r := emptyRig(t, nil, "sg")
+	e, err := New(r.store, r.broker, []Account{{Provider: newScripted("sg", nil), Account: models.Account{Name: "sg", Weight: 1, Concurrency: 4}}}, fast())
+	require.NoError(t, err)
+	a := e.byName["sg"]
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	wait, err := e.admit(ctx, &chunk{lane: models.Bulk}, &job{account: a, who: models.SetOf(1), step: &step{}})
+	require.NoError(t, err)
+	require.Positive(t, wait)
+	require.Zero(t, a.slots.used)
+}

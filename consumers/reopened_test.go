@@ -1,0 +1,166 @@
+package consumers
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// withEvents starts a worker whose accounts report events.
+func (r *rig) withEvents(cfg Config, providers ...*scripted) {
+	r.t.Helper()
+	accounts := make([]Account, len(providers))
+	for i, p := range providers {
+		accounts[i] = Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+			Timeout: time.Second, Events: models.EventsWebhook}}
+	}
+	r.engine = r.start(cfg, accounts)
+}
+
+// dueWithin lists what the agenda has about a batch and its chunks.
+func (r *rig) dueWithin(b *models.Batch, from, to time.Time) (out []models.AgendaEntry) {
+	r.t.Helper()
+	for shard := range r.store.Shards() {
+		for e, err := range r.store.Agenda(context.Background(), shard, from, to) {
+			require.NoError(r.t, err)
+			if e.ID.Batch() == b.ID {
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+// What an event opens again is on the agenda, and not in a message alone: here no
+// account could take it when the event came, and nothing announces it later.
+func TestEventReopensWhatNobodyTakes(t *testing.T) {
+	t.Parallel()
+	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
+	r := emptyRig(t, nil, "sg", "mg")
+	r.withEvents(fast(), sg, mg)
+	b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+	require.Eventually(t, func() bool { return len(r.dueWithin(b, time.Now().Add(time.Hour), time.Now().Add(200*time.Hour))) == 1 }, patience,
+		time.Millisecond, "the batch is looked at again when the wait for final events is over")
+	r.lookedAtLately(b)
+	r.order(models.Control{Action: models.AccountOffline, Account: "mg"})
+	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: time.Now()})
+	r.workedOff()
+	require.Zero(t, mg.count())
+	r.order(models.Control{Action: models.AccountOnline, Account: "mg"})
+	require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(1)) == 1 }, patience, time.Millisecond)
+}
+
+// A log that was final, and that an event opens again, comes to an end also where
+// nobody ever hears of what follows.
+func TestReopenedEndsAgain(t *testing.T) {
+	t.Parallel()
+	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Unknown))
+	r := emptyRig(t, nil, "sg", "mg")
+	cfg := fast()
+	cfg.EvidenceWindow, cfg.StartBy = 300*time.Millisecond, 300*time.Millisecond
+	r.withEvents(cfg, sg, mg)
+	b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+	r.taken(b)
+	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: time.Now()})
+	require.EqualValues(t, 1, r.done(b).Summary().Success)
+	r.lookedAtLately(b)
+
+	r.event("sg", b.ID.Log(1), models.Event{ID: "2", Attempt: 1, Kind: models.Bounced, Reason: models.PolicyReputation, At: time.Now()})
+	require.Eventually(t, func() bool { return mg.count() == 1 }, patience, time.Millisecond)
+	v := r.done(b)
+	require.Equal(t, models.Failed, v.Status(1).State)
+	require.Equal(t, models.OutcomeUnknown, v.Status(1).Reason)
+}
+
+// deaf is a store that never answers who appends something that ends a log.
+type deaf struct{ models.Store }
+
+func (s *deaf) Append(ctx context.Context, chunk models.ID, e models.Entry) error {
+	if e.Kind == models.Ending {
+		<-ctx.Done()
+		return fmt.Errorf("%w: %w", models.ErrOutcomeUnknown, ctx.Err())
+	}
+	return s.Store.Append(ctx, chunk, e)
+}
+
+// A store that hangs holds up who appends an ending for a set time only: other
+// chunks go on, and a worker that is to stop does.
+func TestEndingThatHangs(t *testing.T) {
+	t.Parallel()
+	sg := newScripted("sg", always(models.Accepted))
+	r := emptyRig(t, func(s models.Store) models.Store { return &deaf{s} }, "sg")
+	cfg := fast()
+	cfg.StartBy = 100 * time.Millisecond
+	r.withEvents(cfg, sg)
+	b := r.batch(1, true, nil)
+	r.taken(b)
+	for i := range 2 * eventRunners { // nobody can take these: they are to end
+		other := r.batch(1, true, nil)
+		r.taken(other)
+		r.event("sg", other.ID.Log(1), models.Event{ID: strconv.Itoa(i), Attempt: 1, Kind: models.Dropped, Reason: models.PolicyReputation, At: time.Now()})
+	}
+	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: time.Now()})
+	require.EqualValues(t, 1, r.done(b).Summary().Success)
+	stopped := make(chan struct{})
+	go func() { r.stop(); close(stopped) }()
+	select {
+	case <-stopped:
+	case <-time.After(patience):
+		t.Fatal("the worker does not stop")
+	}
+}
+
+// What a worker had counted and not summed up when it died is summed up by who
+// looks at the batch next, however often it was looked at before.
+func TestSumsOfWhoDied(t *testing.T) {
+	t.Parallel()
+	r := emptyRig(t, nil, "sg")
+	ctx := t.Context()
+	b := r.stored(models.Bulk, time.Now().Add(time.Hour))
+	entry := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Ending, At: time.Now().UTC(), Recipients: models.SetOf(1), Reason: models.NoAccountLeft}
+	queued := models.Resolve(1, nil, nil).Summary()
+	put := func(s models.Summary) {
+		t.Helper()
+		require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: s}))
+	}
+	put(queued)
+	for _, level := range models.Levels {
+		_, err := r.store.RollUp(ctx, models.SpanOf(b.User, level, b.Created()))
+		require.NoError(t, err)
+	}
+	require.NoError(t, r.store.Append(ctx, b.ID, entry))
+	put(r.view(b).Summary()) // and here it died
+	require.NoError(t, r.store.Schedule(ctx, models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Round: 5}))
+	r.withEvents(fast(), newScripted("sg", always(models.Accepted)))
+	require.Eventually(t, func() bool {
+		days, err := r.store.Nodes(ctx, b.User, models.Day, b.Created().Add(-48*time.Hour), b.Created().Add(48*time.Hour))
+		require.NoError(t, err)
+		return len(days) == 1 && days[0].Summary.Failed == 1 && days[0].Summary.Queued == 0
+	}, patience, time.Millisecond)
+}
+
+// lookedAtLately waits until the agenda is to look at a batch in days, or never.
+func (r *rig) lookedAtLately(b *models.Batch) {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool { return len(r.dueWithin(b, time.Now(), time.Now().Add(time.Hour))) == 0 }, patience, time.Millisecond)
+}
+
+// workedOff waits until every post is.
+func (r *rig) workedOff() {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool {
+		for s := range r.store.Shards() {
+			for _, err := range r.store.Pending(context.Background(), s, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)) {
+				require.NoError(r.t, err)
+				return false
+			}
+		}
+		return true
+	}, patience, 5*time.Millisecond)
+}
