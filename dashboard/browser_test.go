@@ -231,6 +231,20 @@ func TestBrowser(t *testing.T) {
 	})
 
 	t.Run("compose with a file", func(t *testing.T) { composeWithFile(b.in(t)) })
+	t.Run("two clicks send once", func(t *testing.T) {
+		b := b.in(t)
+		b.open("/compose")
+		require.Equal(t, 1, eval[int](b, `(() => {
+			let sent = 0;
+			document.addEventListener("submit", (e) => {
+				if (e.submitter?.value !== "send") return;
+				if (!e.defaultPrevented) sent++;
+				e.preventDefault();
+			});
+			for (let i = 0; i < 2; i++) document.querySelector("button[value=send]").click();
+			return sent;
+		})()`))
+	})
 	t.Run("bad input stays", func(t *testing.T) {
 		b := b.in(t)
 		b.open("/compose")

@@ -25,6 +25,7 @@ type composeView struct {
 	Once                                         string // names this form, so that sending it twice sends once
 	Wrong                                        map[string]string
 	Problem                                      string
+	Batch                                        string // of the problem: the id to ask for
 	Curl                                         string
 	Base                                         string
 	May                                          service.Sending // as whom the visitor may send
@@ -79,8 +80,11 @@ func readCompose(w http.ResponseWriter, r *http.Request) (*composeView, error) {
 	return c, nil
 }
 
-// lines gives text the line ends that people's other programs expect.
-func lines(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
+// lines gives text the line ends that people's other programs expect. What comes
+// back from a page that shows it is the same again.
+func lines(s string) string {
+	return strings.NewReplacer("\r\n", "\n", "\r", "\n", "\x00", "\ufffd").Replace(strings.ToValidUTF8(s, "\ufffd"))
+}
 
 // send is POST /compose: what is done says the button.
 func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) error {
@@ -107,12 +111,13 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 	accepted, err := d.accept(r, v, c, list)
 	var refused *service.Error
 	if errors.As(err, &refused) && refused.Kind != service.Internal {
-		c.Problem = refused.Detail
+		c.Problem, c.Batch = refused.Detail, refused.BatchID
 		if len(refused.Fields) > 0 {
 			c.Problem = "It was not sent. What has to be mended stands beside the fields."
 			c.wrong(refused, list, r.PostFormValue("do") == "test")
 		}
-		c.Once = newSecret()
+		// The form keeps its name: pressed again it is a repeat, which sends once also
+		// where it is not known whether this one was kept. What is mended has another hash.
 		return d.showCompose(w, r, v, statuses[refused.Kind], c)
 	}
 	if err != nil {
@@ -145,7 +150,11 @@ func (d *Dashboard) accept(r *http.Request, v *visitor, c *composeView, list *ad
 			return service.Accepted{}, err
 		}
 	}
-	hash := hashOf(strings.Join([]string{r.PostFormValue("do"), c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.Test}, "\x00"))
+	do, row := r.PostFormValue("do"), ""
+	if do == "test" {
+		row = strconv.Itoa(c.Row) // its variables fill the mail
+	}
+	hash := hashOf(strings.Join([]string{do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.Test}, "\x00"))
 	a, _, err := d.service.Accept(r.Context(), v.caller(), in, service.Repeat{Key: c.Once + hash, Route: "compose", Hash: hash})
 	return a, err
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,6 +64,116 @@ func TestCompose(t *testing.T) {
 		form["do"] = []string{"curl"}
 		require.Contains(t, b.post("/compose", form).text, "&#34;email&#34;: &#34;ann@example.com&#34;")
 	})
+}
+
+// composed lists the batches of the local user.
+func (f *rig) composed() []models.Batch {
+	f.Helper()
+	list, err := f.store.Batches(f.Context(), "local", models.ID{}, 100)
+	require.NoError(f, err)
+	return list
+}
+
+// sentBy is what a browser posts again from a page with the form.
+func sentBy(t *testing.T, form url.Values, page answer) url.Values {
+	t.Helper()
+	form = maps.Clone(form)
+	found := onceField.FindStringSubmatch(page.text)
+	require.NotEmpty(t, found, page.text)
+	form.Set("once", found[1])
+	return form
+}
+
+// TestComposeAgain: after an answer that leaves it open what became of the batch,
+// the form that came back sends the same batch and no second one.
+func TestComposeAgain(t *testing.T) {
+	t.Parallel()
+	form := url.Values{"from": {"shop@example.com"}, "subject": {"s"}, "text": {"t"}, "do": {"send"}, "to": {"ann@example.com"}}
+	t.Run("acceptance unknown", func(t *testing.T) {
+		t.Parallel()
+		f := newRigOf(t, service.Config{SettleTime: time.Second}, nil)
+		b := f.byLink(LocalUser())
+		unknown := func(put func() error) error {
+			_ = put() // it is stored, and nobody says so
+			return models.ErrOutcomeUnknown
+		}
+		f.store.putBatch.Store(&unknown)
+		a := b.post("/compose", sentBy(t, form, b.get("/compose")))
+		require.Equal(t, http.StatusServiceUnavailable, a.StatusCode, a.text)
+		there := f.composed()
+		require.Len(t, there, 1)
+		require.Contains(t, a.text, `href="/batches/`+there[0].ID.String()+`"`)
+		f.store.putBatch.Store(nil)
+		again := b.post("/compose", sentBy(t, form, a))
+		require.Equal(t, "/batches/"+there[0].ID.String(), again.Request.URL.Path)
+		require.Len(t, f.composed(), 1)
+		b.post("/compose", sentBy(t, form, b.get("/compose")))
+		require.Len(t, f.composed(), 2, "a new form is a new batch")
+	})
+	t.Run("request running", func(t *testing.T) {
+		t.Parallel()
+		f := newRig(t, nil)
+		b := f.byLink(LocalUser())
+		began, end := make(chan struct{}), make(chan struct{})
+		slow := func(put func() error) error {
+			close(began)
+			<-end
+			return put()
+		}
+		f.store.putBatch.Store(&slow)
+		once := sentBy(t, form, b.get("/compose"))
+		first := make(chan answer)
+		go func() { first <- b.post("/compose", once) }()
+		<-began
+		a := b.post("/compose", once)
+		require.Equal(t, http.StatusConflict, a.StatusCode, a.text)
+		f.store.putBatch.Store(nil)
+		close(end)
+		done := <-first
+		again := b.post("/compose", sentBy(t, form, a))
+		require.Equal(t, done.Request.URL.Path, again.Request.URL.Path)
+		require.Len(t, f.composed(), 1)
+	})
+	t.Run("refused and mended", func(t *testing.T) {
+		t.Parallel()
+		f := newRig(t, nil)
+		b := f.byLink(LocalUser())
+		bad := sentBy(t, form, b.get("/compose"))
+		bad.Set("from", "nobody")
+		a := b.post("/compose", bad)
+		require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+		a = b.post("/compose", sentBy(t, form, a))
+		require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
+		require.Len(t, f.composed(), 1)
+	})
+	t.Run("test mail of another row", func(t *testing.T) {
+		t.Parallel()
+		f := newRig(t, nil)
+		b := f.byLink(LocalUser())
+		test := sentBy(t, form, b.get("/compose"))
+		test["do"], test["test"], test["to"] = []string{"test"}, []string{"me@example.com"}, []string{"email,first\nann@example.com,Ann\nbob@example.com,Bob"}
+		for _, row := range []string{"1", "2", "2"} {
+			test.Set("row", row)
+			a := b.post("/compose", test)
+			require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
+		}
+		require.Len(t, f.composed(), 2)
+	})
+}
+
+func TestLines(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "a\nb\n\nc\ufffd\ufffdd", lines("a\r\nb\r\rc\xff\x00d"))
+}
+
+// TestDidWords: a count that could not be made is not told as none.
+func TestDidWords(t *testing.T) {
+	t.Parallel()
+	require.NotContains(t, didWords("stop", "0"), "begun")
+	require.Contains(t, didWords("stop", "2"), "Calls with 2 mails had begun")
+	require.Contains(t, didWords("cancel", uncounted), "could not be counted")
+	require.NotContains(t, didWords("retry", uncounted), "counted")
+	require.Empty(t, didWords("nothing", "2"))
 }
 
 func TestParseList(t *testing.T) {

@@ -24,10 +24,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// countingStore counts the chunks that are read.
+// countingStore counts the chunks that are read, and lets a test stand between a
+// batch and its being stored.
 type countingStore struct {
 	models.Store
-	records atomic.Int64
+	records  atomic.Int64
+	putBatch atomic.Pointer[func(put func() error) error]
+}
+
+func (s *countingStore) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {
+	put := func() error { return s.Store.PutBatch(ctx, b, first) }
+	if f := s.putBatch.Load(); f != nil {
+		return (*f)(put)
+	}
+	return put()
 }
 
 func (s *countingStore) Record(ctx context.Context, id models.ID) ([]models.Entry, []models.Fact, error) {
@@ -64,6 +74,12 @@ func (f *rig) put(kind, name string, v any) {
 
 func newRig(t testing.TB, gh *GitHub, users ...simulator.GitHubUser) *rig {
 	t.Helper()
+	return newRigOf(t, service.Config{}, gh, users...)
+}
+
+func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...simulator.GitHubUser) *rig {
+	t.Helper()
+	cfg.SpoolDir, cfg.Sole = t.TempDir(), true
 	real, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
 	require.NoError(t, err)
 	store := &countingStore{Store: real}
@@ -75,7 +91,7 @@ func newRig(t testing.TB, gh *GitHub, users ...simulator.GitHubUser) *rig {
 		{Name: "sg", Health: models.Health{State: models.Healthy, Since: now}}}}
 	f.accounts(func(*models.AccountState) {})
 	f.put(models.RecountReport, models.NewestRecount, models.Recount{At: now, Differences: 1})
-	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: service.Config{SpoolDir: t.TempDir(), Sole: true},
+	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: cfg,
 		Accounts: []models.Account{{Name: "mg", Kind: "mailgun", Weight: 1}, {Name: "sg", Kind: "sendgrid", Weight: 1}}})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }))
 	f.url = "http://" + server.Listener.Addr().String()

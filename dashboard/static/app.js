@@ -97,6 +97,12 @@
     if (form) {
       form.addEventListener("input", (e) => { if (e.target.type !== "file") preview(form, 400); });
       preview(form, 0);
+      let sent = 0; // a second press within a moment is no wish to send again
+      form.addEventListener("submit", (e) => {
+        if (e.submitter?.matches("[data-preview]")) return;
+        if (Date.now() - sent < 3000) e.preventDefault();
+        else sent = Date.now();
+      });
     }
     for (const input of document.querySelectorAll("input[data-into]")) {
       input.addEventListener("change", async () => {
