@@ -3,6 +3,7 @@ package dashboard
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -149,7 +150,11 @@ func (d *Dashboard) steerBatch(w http.ResponseWriter, r *http.Request, v *visito
 	if err != nil {
 		return err
 	}
-	seeOther(w, r, fmt.Sprintf("/batches/%s?did=%s&flying=%d", done.BatchID, r.PathValue("do"), done.InFlight))
+	flying := uncounted
+	if done.InFlight != nil {
+		flying = strconv.Itoa(*done.InFlight)
+	}
+	seeOther(w, r, fmt.Sprintf("/batches/%s?did=%s&flying=%s", done.BatchID, r.PathValue("do"), flying))
 	return nil
 }
 

@@ -93,13 +93,21 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 	return nil
 }
 
+// uncounted stands in an address for a number that could not be found out.
+const uncounted = "unknown"
+
 // didWords confirms an order.
 func didWords(did, flying string) string {
 	words := map[string]string{"stop": "Stopped: no new call to a provider starts.", "resume": "Resumed: what was not handed over goes out now.",
 		"cancel": "Cancelled: nothing more of it goes out.", "retry": "What failed and can be sent without risk goes out again.",
 		"release": "What was held goes out again."}[did]
-	if n, err := strconv.Atoi(flying); err == nil && n > 0 && words != "" && (did == "stop" || did == "cancel") {
+	if did != "stop" && did != "cancel" {
+		return words
+	}
+	if n, err := strconv.Atoi(flying); err == nil && n > 0 {
 		words += " Calls with " + mails(int64(n)) + " had begun already."
+	} else if flying == uncounted {
+		words += " How many calls had begun already could not be counted."
 	}
 	return words
 }

@@ -3,6 +3,8 @@ package service
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,7 +26,7 @@ type Steered struct {
 	Changed   bool          `json:"changed"`   // false: it stood like that before
 	Stopped   bool          `json:"stopped"`   // as it stands now
 	Cancelled bool          `json:"cancelled"` // as it stands now
-	InFlight  int           `json:"in_flight"` // recipients of calls that have begun and are not answered
+	InFlight  *int          `json:"in_flight"` // recipients of calls that have begun and are not answered; nil: see Warning
 	Warning   string        `json:"warning,omitempty"`
 }
 
@@ -32,7 +34,12 @@ type Steered struct {
 const (
 	mayDoubleWarning = "Nobody knows whether the providers took this mail: what goes out again may arrive twice."
 	inFlightWarning  = "Calls that had begun cannot be called back; no new one starts."
+	uncountedWarning = "The calls that have begun could not be counted."
+	lateWarning      = "The order stands, but what it lets go may not go out by itself: give it again if nothing moves within a minute."
 )
+
+// warn adds to what the answer warns of.
+func (o *Steered) warn(text string) { o.Warning = strings.TrimSpace(o.Warning + " " + text) }
 
 // rules is what the journal says now, at most rulesAge ago.
 func (s *Service) rules(ctx context.Context) (*models.Rules, error) {
@@ -123,6 +130,7 @@ func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r
 			rules, err := s.rules(ctx)
 			if err == nil {
 				out.Stopped, out.Cancelled = rules.Stopped(b.ID)
+				s.countInFlight(ctx, b, &out)
 			}
 			return out, err
 		}
@@ -133,21 +141,46 @@ func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r
 	})
 }
 
-// steer orders something about a batch. What lets mail go on is put on the
-// agenda before, so that it goes on even if nobody announces it.
+// steer orders something about a batch. Once the order stands, nothing that fails
+// after it is an error.
 func (s *Service) steer(ctx context.Context, who Caller, b *models.Batch, c *models.Control) (Steered, error) {
-	if b.Redacted && (c.Action == models.RetryBatch || c.Action == models.ReleaseBatch) {
-		return Steered{}, Fail(Conflict, "content_removed", "The content and the addresses of this batch were removed after their time; it cannot go out again.")
+	changed, err := s.place(ctx, who, b, c)
+	if err != nil {
+		return Steered{}, err
 	}
-	goesOn := c.Action != models.StopBatch
-	if goesOn {
-		entry := models.AgendaEntry{Due: time.Now().Add(goOnAfter), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks, Lane: b.Lane}
-		if err := s.store.Schedule(ctx, entry); err != nil {
-			return Steered{}, storeError("schedule", err)
+	out := Steered{BatchID: b.ID, LogID: c.Log, Order: c.Action, Changed: changed}
+	if goesOn(c.Action) {
+		if !c.Action.Withholds() { // else it was waited for
+			s.heardOf(context.WithoutCancel(ctx))
+		}
+		if !s.goOn(ctx, goingOn(b)) {
+			out.warn(lateWarning)
+		}
+	}
+	out.Stopped, out.Cancelled = s.journal.Rules().Stopped(b.ID)
+	s.countInFlight(ctx, b, &out)
+	switch {
+	case c.Action == models.ReleaseBatch:
+		out.warn(mayDoubleWarning)
+	case (c.Action == models.StopBatch || c.Action == models.CancelBatch) && (out.InFlight == nil || *out.InFlight > 0):
+		out.warn(inFlightWarning)
+	}
+	return out, nil
+}
+
+// place writes an order about a batch into the journal. What lets mail go on is
+// put on the agenda before, so that it goes on even if this process ends then.
+func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *models.Control) (changed bool, err error) {
+	if b.Redacted && (c.Action == models.RetryBatch || c.Action == models.ReleaseBatch) {
+		return false, Fail(Conflict, "content_removed", "The content and the addresses of this batch were removed after their time; it cannot go out again.")
+	}
+	if goesOn(c.Action) {
+		if err := s.store.Schedule(ctx, goingOn(b)); err != nil {
+			return false, storeError("schedule", err)
 		}
 	}
 	over := false
-	changed, err := s.order(ctx, who, c, func(rules *models.Rules) bool {
+	changed, err = s.order(ctx, who, c, func(rules *models.Rules) bool {
 		stopped, cancelled := rules.Stopped(b.ID)
 		over = cancelled && c.Action != models.CancelBatch && c.Action != models.StopBatch
 		switch c.Action { //nolint:exhaustive // of batches
@@ -158,31 +191,64 @@ func (s *Service) steer(ctx context.Context, who Caller, b *models.Batch, c *mod
 		}
 		return !cancelled
 	})
-	if err != nil {
-		return Steered{}, err
+	if err == nil && over {
+		err = Fail(Conflict, "batch_cancelled", "The batch is cancelled for ever; nothing more of it goes out.")
 	}
-	if over {
-		return Steered{}, Fail(Conflict, "batch_cancelled", "The batch is cancelled for ever; nothing more of it goes out.")
-	}
-	if goesOn {
-		s.announce[b.Lane].add(b)
-	}
-	out := Steered{BatchID: b.ID, LogID: c.Log, Order: c.Action, Changed: changed}
-	out.Stopped, out.Cancelled = s.journal.Rules().Stopped(b.ID)
-	if out.InFlight, err = s.inFlight(ctx, b); err != nil {
-		return Steered{}, storeError("count calls in flight", err)
-	}
-	switch {
-	case c.Action == models.ReleaseBatch:
-		out.Warning = mayDoubleWarning
-	case (c.Action == models.StopBatch || c.Action == models.CancelBatch) && out.InFlight > 0:
-		out.Warning = inFlightWarning
-	}
-	return out, nil
+	return changed, err
 }
 
-// goOnAfter is when the agenda looks at a batch that goes on: after the order.
-const goOnAfter = 2 * time.Second
+// goesOn reports whether there is something to do for a batch after an order.
+func goesOn(do models.Action) bool { return do != models.StopBatch }
+
+// How the agenda looks at a batch that goes on.
+const (
+	goOnAfter  = 2 * time.Second // after the order
+	goOnAtOnce = 100             // entries of one write
+	goOnTime   = 5 * time.Second // for one write
+)
+
+// goingOn is the entry by which the agenda looks at a batch that goes on.
+func goingOn(b *models.Batch) models.AgendaEntry {
+	return models.AgendaEntry{Due: time.Now().Add(goOnAfter), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks, Lane: b.Lane}
+}
+
+// goOn announces batches that go on, and puts them on the agenda once more. Every
+// worker knows the orders by now: who looks at a batch earlier may find nothing to
+// do, and nobody looks again. It tells whether the agenda took all of them.
+func (s *Service) goOn(ctx context.Context, batches ...models.AgendaEntry) bool {
+	ctx = context.WithoutCancel(ctx) // the client going away does not matter any more
+	all := true
+	for some := range slices.Chunk(batches, goOnAtOnce) {
+		for i := range some {
+			e := &some[i]
+			e.Due = time.Now().Add(goOnAfter)
+			s.announce[e.Lane].add(&models.Batch{ID: e.ID, Chunks: e.Chunks, Lane: e.Lane})
+		}
+		if err := s.scheduleInTime(ctx, some); err != nil {
+			s.log.Warn("ordered, and not on the agenda after it", "batch_id", some[0].ID.String(), "batches", len(some), "err", err)
+			all = false
+		}
+	}
+	return all
+}
+
+func (s *Service) scheduleInTime(ctx context.Context, entries []models.AgendaEntry) error {
+	ctx, cancel := context.WithTimeout(ctx, goOnTime)
+	defer cancel()
+	return s.store.Schedule(ctx, entries...)
+}
+
+// countInFlight completes the answer to an order with the calls in flight, or with
+// a warning where they cannot be counted.
+func (s *Service) countInFlight(ctx context.Context, b *models.Batch, out *Steered) {
+	n, err := s.inFlight(ctx, b)
+	if err != nil {
+		s.log.Warn("calls in flight not counted", "batch_id", b.ID.String(), "err", err)
+		out.warn(uncountedWarning)
+		return
+	}
+	out.InFlight = &n
+}
 
 // inFlight counts the recipients of calls that may be running: of attempts with
 // no outcome whose call cannot have ended yet.
@@ -274,14 +340,19 @@ func (s *Service) ReleaseRange(ctx context.Context, who Caller, rel Release, r R
 				return Released{}, storeError("list users", err)
 			}
 		}
-		out := Released{Warning: mayDoubleWarning}
-		for _, u := range users {
-			n, err := s.releaseUser(ctx, who, u.ID, &rel)
-			if out.Batches += n; err != nil {
-				return Released{}, err
-			}
+		var batches []models.AgendaEntry
+		var err error
+		for i := 0; i < len(users) && err == nil; i++ {
+			batches, err = s.releaseUser(ctx, who, users[i].ID, &rel, batches)
 		}
-		return out, nil
+		if len(batches) > 0 {
+			s.heardOf(context.WithoutCancel(ctx))
+		}
+		out := Released{Batches: len(batches), Warning: mayDoubleWarning}
+		if !s.goOn(ctx, batches...) {
+			out.Warning += " " + lateWarning
+		}
+		return out, err
 	})
 }
 
@@ -303,38 +374,40 @@ func (s *Service) checkRelease(who Caller, rel *Release) error {
 	return f.Err()
 }
 
-func (s *Service) releaseUser(ctx context.Context, who Caller, user string, rel *Release) (int, error) {
+// releaseUser orders the release of a user's batches. It adds those whose order
+// stands, also where it fails later.
+func (s *Service) releaseUser(ctx context.Context, who Caller, user string, rel *Release, ordered []models.AgendaEntry) ([]models.AgendaEntry, error) {
 	const page = 100
-	n, before, last := 0, models.MaxID(rel.To), models.MinID(rel.From).Time()
+	before, last := models.MaxID(rel.To), models.MinID(rel.From).Time()
 	for {
 		batches, err := s.store.Batches(ctx, user, before, page)
 		if err != nil {
-			return n, storeError("list batches", err)
+			return ordered, storeError("list batches", err)
 		}
 		for i := range batches {
 			b := &batches[i]
 			if b.Created().Before(last) {
-				return n, nil
+				return ordered, nil
 			}
 			held, err := s.holds(ctx, b, rel.Account)
 			if err != nil {
-				return n, err
+				return ordered, err
 			}
 			if !held {
 				continue
 			}
-			_, err = s.steer(ctx, who, b, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Account: rel.Account, Why: rel.Why})
+			_, err = s.place(ctx, who, b, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Account: rel.Account, Why: rel.Why})
 			var e *Error
 			if errors.As(err, &e) && e.Kind == Conflict { // cancelled
 				continue
 			}
 			if err != nil {
-				return n, err
+				return ordered, err
 			}
-			n++
+			ordered = append(ordered, goingOn(b))
 		}
 		if len(batches) < page {
-			return n, nil
+			return ordered, nil
 		}
 		before = batches[len(batches)-1].ID
 	}

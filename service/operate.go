@@ -31,6 +31,7 @@ func (s *Service) SwitchUser(ctx context.Context, who Caller, do models.Action, 
 			return rules.Paused(u.ID) != (do == models.PauseUser)
 		})
 		if err == nil && do == models.ResumeUser {
+			s.heardOf(ctx) // who does not know it yet lets the announcements pass
 			s.announceNewest(ctx, u.ID)
 		}
 		return Switched{Name: u.Name, Order: do, Changed: changed}, err
@@ -168,15 +169,11 @@ func (s *Service) checkBlock(ctx context.Context, b *models.Block) error {
 		b.User = u.ID
 	}
 	if b.Sender != "" {
-		local := "" // of a domain alone
-		if strings.HasPrefix(b.Sender, "@") {
-			local = "x"
-		}
-		a, err := ParseAddress(local + b.Sender)
+		a, err := parseSender(b.Sender)
 		if err != nil {
 			f.Wrong("/sender", "invalid_address", "sender is an address, or @domain for all of a domain.")
 		}
-		b.Sender = strings.TrimPrefix(a.Email, local)
+		b.Sender = a.Email
 	}
 	if b.Domain != "" {
 		a, err := ParseAddress("x@" + b.Domain)

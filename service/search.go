@@ -67,7 +67,10 @@ func (s *Service) search(ctx context.Context, user, address string, before model
 	mark := models.Fingerprint(address)
 	limit := time.Now().Add(48 * time.Hour) // clocks differ
 	if before[0] != 0xff {
-		limit = before.Time().Truncate(time.Hour).Add(time.Hour)
+		limit = before.Time().Truncate(time.Hour)
+		if before != models.MinID(limit) { // else all of that hour was read
+			limit = limit.Add(time.Hour)
+		}
 	}
 	read, chunks := 0, 0
 	hours, err := s.store.PrintHours(ctx, user, limit, searchHours)

@@ -70,15 +70,11 @@ func (s *Service) SetSenders(ctx context.Context, who Caller, user string, sende
 	var f Form
 	clean := make([]string, 0, len(senders))
 	for i, one := range senders {
-		one = strings.ToLower(strings.TrimSpace(one))
-		local, domain, ok := strings.Cut(one, "@")
-		if local == "" {
-			local = "x" // all of the domain
-		}
-		if a, err := ParseAddress(local + "@" + domain); !ok || err != nil || a.Name != "" {
+		a, err := parseSender(strings.ToLower(strings.TrimSpace(one)))
+		if err != nil || a.Name != "" {
 			f.Wrong("/senders/"+strconv.Itoa(i), "invalid_sender", "%s is neither an address nor @domain.", Quote(one))
-		} else if !slices.Contains(clean, one) {
-			clean = append(clean, one)
+		} else if !slices.Contains(clean, a.Email) {
+			clean = append(clean, a.Email)
 		}
 	}
 	if len(clean) > maxSenders {
@@ -98,6 +94,18 @@ func (s *Service) SetSenders(ctx context.Context, who Caller, user string, sende
 		})
 		return Sending{User: u.ID, Set: true, Senders: clean, Changed: changed}, err
 	})
+}
+
+// parseSender reads an address, or @domain for all of a domain, and returns it in
+// the form that senders are compared in.
+func parseSender(s string) (models.Address, error) {
+	local := ""
+	if strings.HasPrefix(s, "@") {
+		local = "x"
+	}
+	a, err := ParseAddress(local + s)
+	a.Email = strings.TrimPrefix(a.Email, local)
+	return a, err
 }
 
 // maySend returns an error where the user may not use the sender of a batch.

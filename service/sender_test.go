@@ -56,6 +56,16 @@ func TestSenders(t *testing.T) {
 	require.NotEmpty(t, post("gh7", "you@two.example"))
 	require.NotEmpty(t, post("gh7", "me@evilone.example"))
 
+	v, _, err = s.SetSenders(ctx, boss, "octo", []string{"@Bücher.example", "<ann@two.example>", "ann@two.example", "me@bücher.example"}, "", Repeat{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"@xn--bcher-kva.example", "ann@two.example", "me@xn--bcher-kva.example"}, v.Senders)
+	require.Empty(t, post("gh7", "shop@bücher.example"), "as they are compared")
+	require.Empty(t, post("gh7", "Ann <ann@two.example>"))
+	for _, bad := range []string{"@", "", "@x <ann@two.example>", "Ann <ann@two.example>", "one.example"} {
+		_, _, err = s.SetSenders(ctx, boss, "octo", []string{bad}, "", Repeat{})
+		require.Error(t, err, bad)
+	}
+
 	_, _, err = s.SetSenders(ctx, boss, "ada", nil, "", Repeat{})
 	require.NoError(t, err)
 	require.NotEmpty(t, post("aaaa", "any@one.example"), "as nobody")

@@ -81,7 +81,11 @@ func (c *cli) say(v *service.Steered) {
 	if !v.Changed {
 		changed = "nothing changed, it stood like that before"
 	}
-	fmt.Fprintf(c.out, "%s %s: %s; in flight: %d\n", v.Order, v.BatchID, changed, v.InFlight)
+	flying := "unknown"
+	if v.InFlight != nil {
+		flying = fmt.Sprint(*v.InFlight)
+	}
+	fmt.Fprintf(c.out, "%s %s: %s; in flight: %s\n", v.Order, v.BatchID, changed, flying)
 	if v.Warning != "" {
 		fmt.Fprintln(c.err, v.Warning)
 	}

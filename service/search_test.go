@@ -1,0 +1,58 @@
+package service
+
+import (
+	"context"
+	"iter"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// printsStore has more fingerprints in every hour than one search reads.
+type printsStore struct {
+	models.Store
+	hours []time.Time // newest first
+	read  []time.Time
+}
+
+func (s *printsStore) PrintHours(_ context.Context, _ string, before time.Time, limit int) (out []time.Time, err error) {
+	for _, h := range s.hours {
+		if h.Before(before) && len(out) < limit {
+			out = append(out, h)
+		}
+	}
+	return out, nil
+}
+
+func (s *printsStore) Prints(_ context.Context, _ string, hour time.Time) iter.Seq2[models.Print, error] {
+	s.read = append(s.read, hour)
+	return func(yield func(models.Print, error) bool) {
+		yield(models.Print{Chunk: models.MinID(hour.Add(time.Minute)), Marks: make([]byte, searchPrints+1)}, nil)
+	}
+}
+
+// TestSearchFullHours: a search ends, and reads each hour once, also where one hour
+// holds more than one page reads.
+func TestSearchFullHours(t *testing.T) {
+	t.Parallel()
+	real, broker := embeddedtest.Open(t, "sg")
+	now := time.Now().UTC().Truncate(time.Hour)
+	store := &printsStore{Store: real, hours: []time.Time{now, now.Add(-time.Hour), now.Add(-5 * time.Hour)}}
+	s := New(Deps{Store: store, Broker: broker, Config: Config{SpoolDir: t.TempDir()}})
+	t.Cleanup(s.Close)
+	pages, cursor := 0, ""
+	for {
+		page, err := s.Search(t.Context(), Caller{User: "aaaa"}, "ann@b.example", Page{Cursor: cursor})
+		require.NoError(t, err)
+		pages++
+		require.Less(t, pages, 6, "it does not end")
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	require.Equal(t, store.hours, store.read)
+}
