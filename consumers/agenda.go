@@ -49,8 +49,16 @@ type shard struct {
 func (e *Engine) agenda(ctx context.Context) {
 	t := time.NewTicker(e.cfg.AgendaPoll)
 	defer t.Stop()
+	lifted := e.journal.Rules().Lifted()
 	for {
+		moved := e.journal.Moved()
 		e.takeShards(ctx)
+		if n := e.journal.Rules().Lifted(); n != lifted {
+			if err := e.lookAhead(ctx); err != nil && ctx.Err() == nil {
+				e.log.Warn("what was let go on is found within minutes", "err", err)
+			}
+			lifted = n
+		}
 		for _, s := range e.shards {
 			e.leaveShards(ctx) // the work on each may take long
 			if ctx.Err() != nil {
@@ -62,6 +70,7 @@ func (e *Engine) agenda(ctx context.Context) {
 		}
 		select {
 		case <-t.C:
+		case <-moved:
 		case <-ctx.Done():
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
@@ -106,7 +115,7 @@ func (e *Engine) workShard(ctx context.Context, s *shard) error {
 		s.ahead = now
 		idle := e.idle(ctx)
 		if idle && !s.idle {
-			if err := e.handle(ctx, s, now, now.Add(mostPatience*e.cfg.Recheck), false); err != nil {
+			if err := e.handle(ctx, s, now, now.Add(mostPatience*e.cfg.Recheck), 2); err != nil { // a young one is due soon anyway
 				return err
 			}
 		}
@@ -128,7 +137,22 @@ var againAfter = [2]time.Duration{30 * time.Second, models.LateWriters}
 // handleDue looks at the entries of a shard that are due in [from, to) and were
 // not handled before.
 func (e *Engine) handleDue(ctx context.Context, s *shard, from, to time.Time) error {
-	return e.handle(ctx, s, from, to, true)
+	return e.handle(ctx, s, from, to, atTheirTime)
+}
+
+// lookAhead looks before its time at what an order may have kept waiting: that is
+// looked at again within two rechecks.
+func (e *Engine) lookAhead(ctx context.Context) error {
+	now := time.Now()
+	for _, s := range e.shards {
+		if !s.held.Load() {
+			continue
+		}
+		if err := e.handle(ctx, s, now, now.Add(3*e.cfg.Recheck), 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // idle reports whether no message about mail waits in the broker.
@@ -145,9 +169,14 @@ func (e *Engine) idle(ctx context.Context) bool {
 	return true
 }
 
-// handle looks at entries. Those that are looked at before their time are not
-// remembered: at their time they are looked at again.
-func (e *Engine) handle(ctx context.Context, s *shard, from, to time.Time, remember bool) error {
+// atTheirTime is for entries that are due.
+const atTheirTime = -1
+
+// handle looks at entries that were looked at so often before, at least. Those that
+// are looked at before their time are not remembered: at their time they are looked
+// at again.
+func (e *Engine) handle(ctx context.Context, s *shard, from, to time.Time, rounds int) error {
+	remember := rounds == atTheirTime
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(agendaAtOnce)
 	once := map[models.ID]bool{}
@@ -163,7 +192,7 @@ func (e *Engine) handle(ctx context.Context, s *shard, from, to time.Time, remem
 			continue
 		}
 		if !remember {
-			if entry.Round < 2 || once[entry.ID] { // a young one is due soon anyway
+			if entry.Round < rounds || once[entry.ID] {
 				continue
 			}
 			once[entry.ID] = true

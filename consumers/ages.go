@@ -95,9 +95,14 @@ func (a *ages) oldest(d *models.Depth, now time.Time) (time.Duration, bool) {
 	if d.Ready == 0 {
 		return 0, true
 	}
+	return a.waits(d.Queue, now)
+}
+
+// waits is how long messages of a queue wait at most; false: it is not known.
+func (a *ages) waits(q models.Queue, now time.Time) (time.Duration, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	name := d.Queue.Name()
+	name := q.Name()
 	since := maxTime(a.mine[name], a.all[name])
 	return max(0, now.Sub(since)), !since.IsZero()
 }

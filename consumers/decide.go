@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -228,11 +229,21 @@ func (p *policy) again(b *models.Batch, s *models.Status, tries []models.Try, ma
 	switch {
 	case len(options) == 0:
 		return step{do: end, reason: models.NoAccountLeft, detail: lastWords(last)}
-	case s.Retries >= p.cfg.MaxRetries:
+	case s.Retries >= p.cfg.MaxRetries && !p.allAway(b, s, options):
 		return step{do: end, reason: models.RetriesUsedUp, detail: lastWords(last)}
 	}
 	st.options, st.fixed = options, len(b.Accounts) > 0
 	return st
+}
+
+// allAway reports whether every account that mail may use has refused it for a
+// reason that passes. It waits then until one is back, or its deadline ends it,
+// however many retries that takes; unless none are wanted.
+func (p *policy) allAway(b *models.Batch, s *models.Status, options []option) bool {
+	if p.cfg.MaxRetries == 0 || s.Released || b.Deadline.IsZero() || len(options) < len(p.fresh(b)) {
+		return false
+	}
+	return !slices.ContainsFunc(options, func(o option) bool { return o.notBefore.IsZero() })
 }
 
 // split sends the recipients of a call that was refused as a whole again, in

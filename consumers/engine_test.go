@@ -52,12 +52,40 @@ func TestThreeEndsOfRetrying(t *testing.T) {
 		t.Parallel()
 		cfg := fast()
 		cfg.MaxRetries = 3
-		sg := newScripted("sg", always(models.Unavailable))
-		r := newRig(t, cfg, nil, sg)
-		v := r.done(r.batch(3, true, nil))
+		sg, mg := newScripted("sg", always(models.RejectedHereClass)), newScripted("mg", always(models.Unavailable))
+		r := newRig(t, cfg, nil, sg, mg)
+		v := r.done(r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} }))
 		require.Equal(t, models.RetriesUsedUp, v.Status(1).Reason)
 		require.Equal(t, 4, v.Status(1).Attempts)
-		require.Equal(t, 4, sg.count())
+		require.Equal(t, 3, mg.count())
+	})
+	t.Run("none while all accounts are away", func(t *testing.T) {
+		t.Parallel()
+		cfg := fast()
+		cfg.MaxRetries = 3
+		var back atomic.Bool
+		away := func(class models.Class) *scripted {
+			return newScripted(string(class), func(_ context.Context, c *models.Call) []models.Part {
+				if back.Load() {
+					return part(models.Accepted, c)
+				}
+				return part(class, c)
+			})
+		}
+		one, two := away(models.Unavailable), away(models.Throttled)
+		r := newRig(t, cfg, nil, one, two)
+		b := r.batch(3, true, nil)
+		require.Eventually(t, func() bool { return r.view(b).Status(1).Attempts > 2*cfg.MaxRetries }, patience, time.Millisecond)
+		require.EqualValues(t, 3, r.view(b).Summary().Queued)
+		back.Store(true)
+		require.EqualValues(t, 3, r.done(b).Summary().Success)
+	})
+	t.Run("none are wanted", func(t *testing.T) {
+		t.Parallel()
+		cfg := fast()
+		cfg.MaxRetries = 0
+		r := newRig(t, cfg, nil, newScripted("sg", always(models.Unavailable)))
+		require.Equal(t, models.RetriesUsedUp, r.done(r.batch(3, true, nil)).Status(1).Reason)
 	})
 	t.Run("success", func(t *testing.T) {
 		t.Parallel()

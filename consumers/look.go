@@ -3,6 +3,7 @@ package consumers
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,17 +38,53 @@ func (e *Engine) lookAt(ctx context.Context, entry models.AgendaEntry) error {
 }
 
 // lookAgain writes an entry for when what was found open is to be looked at again,
-// if anything was. Something that waits in a long queue is announced ever more
-// rarely.
+// if anything was.
 func (e *Engine) lookAgain(ctx context.Context, entry models.AgendaEntry, found outlook) error {
-	patience := min(time.Duration(entry.Round+1), mostPatience) * e.cfg.Recheck
-	next := found.next(time.Now().Add(patience))
+	now := time.Now()
+	rounds := 1
+	if e.longQueues(entry.Lane, now) { // what waits in them is announced ever more rarely
+		rounds = min(entry.Round+1, mostPatience)
+	}
+	next := found.next(e.checkAt(&entry, rounds, now))
 	if next.IsZero() {
 		return nil
 	}
 	entry.Round++
 	entry.Due, entry.Missed = e.grid(entry.ID.Batch().Time(), next), found.missed
 	return e.store.Schedule(ctx, entry)
+}
+
+// checkAt is when to look whether what was announced at the look at an entry has
+// come to something: so many rechecks after that was due, or after now where that
+// is long past.
+func (e *Engine) checkAt(entry *models.AgendaEntry, rounds int, now time.Time) time.Time {
+	from := now
+	if late := now.Sub(entry.Due); late >= 0 && late < e.cfg.Recheck {
+		from = entry.Due
+	}
+	created := entry.ID.Batch().Time()
+	// The first entry of a batch is due a moment after the grid's time.
+	at := e.grid(created, from.Add(time.Duration(rounds)*e.cfg.Recheck-e.cfg.Recheck/4))
+	if !at.After(now) {
+		at = e.grid(created, now.Add(e.cfg.Recheck))
+	}
+	return at
+}
+
+// longQueues reports whether messages of a lane may wait in some queue for longer
+// than a recheck.
+func (e *Engine) longQueues(lane models.Lane, now time.Time) bool {
+	if lane == "" {
+		lane = models.Bulk
+	}
+	long := func(q models.Queue) bool {
+		waited, known := e.ages.waits(q, now)
+		return !known || waited >= e.cfg.Recheck
+	}
+	return long(models.Queue{Kind: models.BatchMessage, Lane: lane}) || slices.ContainsFunc(e.accounts, func(a *account) bool {
+		return long(models.Queue{Kind: models.AccountMessage, Account: a.Name, Lane: lane}) ||
+			long(models.Queue{Kind: models.LogMessage, Account: a.Name, Lane: lane})
+	})
 }
 
 // spared keeps what is wrong with one batch or chunk from holding up the others:

@@ -309,3 +309,63 @@ func TestAfterRestore(t *testing.T) {
 	r.order(models.Control{Action: models.LiftHolds})
 	require.EqualValues(t, 5, r.done(old).Summary().Success)
 }
+
+// What an order kept waiting goes out at once when it is lifted, and not when the
+// agenda would have looked again.
+func TestLiftedIsLookedForAtOnce(t *testing.T) {
+	t.Parallel()
+	block := &models.Block{ID: "1", Domain: "x.test"}
+	for name, c := range map[string][2]models.Control{
+		"block":   {{Action: models.AddBlock, Block: block}, {Action: models.RemoveBlock, Block: block}},
+		"account": {{Action: models.AccountOffline, Account: "sg"}, {Action: models.AccountOnline, Account: "sg"}},
+		"drained": {{Action: models.AccountOffline, Account: "sg"}, {Action: models.AccountDrain, Account: "sg"}},
+		"user":    {{Action: models.PauseUser}, {Action: models.ResumeUser}},
+		"holds":   {{Action: models.HoldOld, Before: time.Now().Add(time.Hour)}, {Action: models.LiftHolds}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := fast()
+			cfg.Recheck = time.Hour
+			r := newRig(t, cfg, nil, newScripted("sg", always(models.Accepted)))
+			c[0].User, c[1].User = r.user, r.user
+			r.order(c[0])
+			b := r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(100 * time.Hour) })
+			require.Eventually(t, func() bool {
+				return len(r.dueWithin(b, time.Now().Add(cfg.Recheck/2), time.Now().Add(3*cfg.Recheck))) > 0
+			}, patience, time.Millisecond)
+			require.EqualValues(t, 3, r.view(b).Summary().Untried)
+			r.order(c[1])
+			require.EqualValues(t, 3, r.done(b).Summary().Success)
+		})
+	}
+}
+
+// While messages do not wait long, what was announced is looked at in every round:
+// its message may be lost. Where they do, ever more rarely.
+func TestWhenToLookAgain(t *testing.T) {
+	t.Parallel()
+	r := emptyRig(t, nil, "sg")
+	e, err := New(r.store, r.broker, nil, Config{})
+	require.NoError(t, err)
+	created := time.Now().UTC().Add(-time.Hour).Truncate(time.Millisecond)
+	minutes := func(n int, more time.Duration) time.Time { return created.Add(time.Duration(n)*time.Minute + more) }
+	next := func(round int, due, now time.Time) time.Time {
+		entry := models.AgendaEntry{Due: due, ID: models.NewBatchID(created), Kind: models.LookAtBatch, Round: round, Lane: models.Bulk}
+		require.NoError(t, e.lookAgain(t.Context(), entry, outlook{announced: true}))
+		return e.checkAt(&entry, 1, now)
+	}
+	require.Equal(t, minutes(2, 0), next(0, minutes(1, 5*time.Millisecond), minutes(1, time.Second)).Round(time.Millisecond), "the first entry is a moment late")
+	require.Equal(t, minutes(6, 0), next(4, minutes(5, 0), minutes(5, 2*time.Second)).Round(time.Millisecond))
+	require.Equal(t, minutes(6, 0), next(4, minutes(5, 0), minutes(5, 59*time.Second)).Round(time.Millisecond))
+	require.Equal(t, minutes(21, 0), next(4, minutes(5, 0), minutes(20, 10*time.Second)).Round(time.Millisecond), "it waited for its turn")
+
+	now := time.Now()
+	require.True(t, e.longQueues(models.Bulk, now), "it is not known yet")
+	name := (&models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}).Name()
+	e.ages.mine[name] = now.Add(-5 * time.Second)
+	require.False(t, e.longQueues(models.Bulk, now))
+	require.False(t, e.longQueues("", now), "entries of old builds have no lane")
+	require.True(t, e.longQueues(models.Urgent, now))
+	e.ages.mine[name] = now.Add(-2 * time.Minute)
+	require.True(t, e.longQueues(models.Bulk, now))
+}

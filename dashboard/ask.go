@@ -226,7 +226,7 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor)
 		return service.Fail(service.Conflict, "nothing_held", "Nothing is held any more.")
 	}
 	return d.ask(w, r, v, "operations", &askView{Title: "Let go of what is held since the restore?", Do: "Let it go", Grave: true, Back: "/operations#holds", Text: []string{
-		"All mail that was accepted before " + holds[len(holds)-1].Before.UTC().Format("2 Jan 2006, 15:04:05 UTC") + " and is not finished goes out within a minute.",
+		"All mail that was accepted before " + holds[len(holds)-1].Before.UTC().Format("2 Jan 2006, 15:04:05 UTC") + " and is not finished goes out.",
 		"The backup does not know what went out after it was made: such mail may arrive twice. Cancel the batches that must not go out before."}})
 }
 

@@ -117,6 +117,7 @@ type Rules struct {
 	accounts map[string]AccountSwitch
 	blocks   []Block
 	holds    []Control
+	lifted   int
 }
 
 type batchOrders struct {
@@ -142,6 +143,15 @@ func (r *Rules) UpTo() int {
 	return r.upTo
 }
 
+// Lifted is the number of the last line that let mail of many batches go on, which
+// nobody announces: an account back online, a block removed, a user resumed, the
+// holds lifted.
+func (r *Rules) Lifted() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.lifted
+}
+
 // Apply adds the next line. Lines that were applied before change nothing; it
 // reports false for one that leaves a gap.
 func (r *Rules) Apply(c Control) bool {
@@ -154,6 +164,10 @@ func (r *Rules) Apply(c Control) bool {
 		return false
 	}
 	r.upTo = c.Number
+	switch c.Action { //nolint:exhaustive // what lets mail go on
+	case AccountOnline, AccountDrain, RemoveBlock, ResumeUser, LiftHolds:
+		r.lifted = c.Number
+	}
 	switch c.Action {
 	case StopBatch, ResumeBatch, CancelBatch, RetryBatch, ReleaseBatch:
 		r.applyBatch(c)

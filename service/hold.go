@@ -32,7 +32,7 @@ func (s *Service) Holds(ctx context.Context, who Caller) ([]Hold, error) {
 	return out, nil
 }
 
-// LiftHolds ends all holds: what was held goes out within a minute or so. It
+// LiftHolds ends all holds: what was held goes out, as the agenda finds it. It
 // tells whether there were any.
 func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repeat) (lifted bool, err error) {
 	if err := who.operates(); err != nil {

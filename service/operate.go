@@ -38,8 +38,8 @@ func (s *Service) SwitchUser(ctx context.Context, who Caller, do models.Action, 
 	})
 }
 
-// announceNewest announces the newest batches of a user that are not done, so
-// that they go on at once; the agenda finds the rest within a minute or so.
+// announceNewest announces the newest batches of a user that are not done, so that
+// they go on at once; who has the agenda looks for the rest.
 func (s *Service) announceNewest(ctx context.Context, user string) {
 	batches, err := s.store.Batches(ctx, user, models.ID{}, maxAnnounced)
 	if err != nil {

@@ -21,7 +21,7 @@ func (c *cli) holdCommand() *cobra.Command {
 				case err != nil:
 					return err
 				case lifted:
-					fmt.Fprintln(c.out, "lifted: what was held goes out within a minute")
+					fmt.Fprintln(c.out, "lifted: what was held goes out now")
 				default:
 					fmt.Fprintln(c.out, "nothing is held")
 				}
