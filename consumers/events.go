@@ -313,10 +313,14 @@ func (e *Engine) lookAfter(ctx context.Context, work *eventWork) error {
 		}
 		g.Go(func() error {
 			found, err := e.advance(ctx, id)
+			if err != nil || found == (outlook{}) {
+				return err
+			}
+			b, err := e.batch(ctx, id.Batch())
 			if err != nil {
 				return err
 			}
-			return e.lookAgain(ctx, models.AgendaEntry{Kind: models.LookAtChunk, ID: id, User: c.user}, found)
+			return e.lookAgain(ctx, models.AgendaEntry{Kind: models.LookAtChunk, ID: id, User: b.User, Lane: b.Lane}, found)
 		})
 	}
 	return g.Wait()

@@ -224,8 +224,10 @@ func (l *lookups) ask(ctx context.Context, account string, group []asked) {
 // lookUp asks a provider for its events and files those that are news of somebody unsettled;
 // of these chunks only, if any are named.
 func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looker, from, to time.Time, recipient string, only map[models.ID]bool) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	hangs := time.AfterFunc(lookUpTime, cancel) // not while pages come: there may be very many
+	defer hangs.Stop()
 	parse := e.byName[account].Provider.Parse
 	found, waiting := 0, map[models.ID][]lookedUp{}
 	n := 0
@@ -236,6 +238,7 @@ func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looke
 		return err
 	}
 	err := looker.LookUp(ctx, from, to, recipient, func(body []byte) error {
+		hangs.Reset(lookUpTime)
 		parsed := parse(body)
 		for i := range parsed.Events {
 			log := parsed.Events[i].Log
@@ -253,7 +256,7 @@ func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looke
 		}
 		return nil
 	})
-	if err == nil {
+	if err == nil && n > 0 {
 		err = file()
 	}
 	return found, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -283,4 +284,47 @@ func TestNoFinalEventIsLookedUpFirst(t *testing.T) {
 	require.Equal(t, models.NoFinalEvent, v.Status(1).Reason)
 	require.Equal(t, models.Success, v.Status(2).State)
 	require.Equal(t, 1, p.count())
+}
+
+// paged is a provider whose look-ups take as long as the test says: pages that come
+// a minute apart, and then nothing more.
+type paged struct {
+	*scripted
+	pages int
+	hangs bool
+}
+
+func (p *paged) LookUpLag() time.Duration { return 0 }
+
+func (p *paged) LookUp(ctx context.Context, _, _ time.Time, _ string, post func([]byte) error) error {
+	for range p.pages {
+		select {
+		case <-time.After(time.Minute):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := post([]byte("[]")); err != nil {
+			return err
+		}
+	}
+	if p.hangs {
+		<-ctx.Done()
+	}
+	return ctx.Err()
+}
+
+// A look-up may take as long as it needs while pages come, or a long gap would
+// never be read to its end; one that hangs ends.
+func TestLongLookUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := &paged{scripted: newScripted("mg", nil), pages: 100}
+		e, err := New(&entries{}, nil, []Account{{Provider: p, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 1}}}, fast())
+		require.NoError(t, err)
+		_, err = e.lookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil)
+		require.NoError(t, err)
+		p.hangs = true
+		_, err = e.lookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil)
+		require.ErrorIs(t, err, context.Canceled)
+	})
 }

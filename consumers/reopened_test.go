@@ -164,3 +164,31 @@ func (r *rig) workedOff() {
 		return true
 	}, patience, 5*time.Millisecond)
 }
+
+// An answer said that the mail was refused, and an event says later that the
+// provider has it. Then that is waited for, and nothing more is sent, also where
+// another account has refused it meanwhile.
+func TestRefusedAndTakenAllTheSame(t *testing.T) {
+	t.Parallel()
+	sg := newScripted("sg", always(models.Unavailable))
+	mg := newScripted("mg", func(_ context.Context, c *models.Call) []models.Part {
+		return []models.Part{{Class: models.Throttled, Recipients: c.Numbers(), RetryAt: time.Now().Add(2 * time.Second)}}
+	})
+	r := emptyRig(t, nil, "sg", "mg")
+	cfg := fast()
+	cfg.Delays = []time.Duration{2 * time.Second}
+	r.withEvents(cfg, sg, mg)
+	b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+	require.Eventually(t, func() bool {
+		return r.view(b).Status(1).Attempts == 2 && r.view(b).Status(1).Last.Verdict == models.Refused
+	}, patience, time.Millisecond)
+	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Deferred, At: time.Now()})
+	require.Eventually(t, func() bool { return r.view(b).Status(1).Unsettled() }, patience, time.Millisecond)
+	r.lookedAtLately(b)
+	r.event("sg", b.ID.Log(1), models.Event{ID: "2", Attempt: 1, Kind: models.Delivered, At: time.Now()})
+	v := r.done(b)
+	require.Equal(t, models.Success, v.Status(1).State)
+	require.Equal(t, 2, v.Status(1).Attempts)
+	require.Equal(t, 1, sg.count())
+	require.Equal(t, 1, mg.count())
+}

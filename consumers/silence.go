@@ -18,9 +18,9 @@ import (
 
 const (
 	flowBucket   = 10 * time.Second
-	flowKept     = 90 // buckets
-	silenceLeast = 20 // recipients that must have been taken before silence means anything
-	learnLeast   = 50 // reports before an account's usual time is known
+	flowKept     = 400 // buckets: more than the longest wait, and what is judged after it
+	silenceLeast = 20  // recipients that must have been taken before silence means anything
+	learnLeast   = 50  // reports before an account's usual time is known
 	doorFresh    = 25 * time.Second
 )
 

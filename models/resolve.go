@@ -326,8 +326,8 @@ func (v *View) alike(r, other int) bool {
 // settle folds the attempts and entries of one recipient into its status.
 func (v *View) settle(r int, s *Standing) {
 	s.State = Queued
-	var closing *Entry        // the newest entry that covers r, if it closes
-	var hard, best, last *Try // the newest hard failure, the first delivery, the newest
+	var closing *Entry               // the newest entry that covers r, if it closes
+	var hard, best, last, taken *Try // the newest hard failure, the first delivery, the newest, the newest that a provider has
 	k := 0
 	for i := range v.Entries {
 		e := &v.Entries[i]
@@ -358,6 +358,8 @@ func (v *View) settle(r int, s *Standing) {
 				}
 			case t.Verdict.Settled() && t.Reason.Hard():
 				hard = t
+			case t.Verdict == Taken:
+				taken = t
 			}
 		case Ending, Cancel:
 			closing, s.Released = e, false
@@ -368,7 +370,11 @@ func (v *View) settle(r int, s *Standing) {
 	if s.Retries > 0 {
 		s.Retries-- // the first attempt is no retry
 	}
-	if last != nil {
+	switch {
+	case last == nil:
+	case taken != nil && last.Verdict.Settled() && !last.Reason.Hard():
+		s.Last = *taken // it turned out later that the provider has it: that is waited for, and nothing is sent again
+	default:
 		s.Last = *last
 	}
 	switch {

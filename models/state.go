@@ -66,7 +66,7 @@ type Standing struct {
 	Attempts  int    // attempts that covered the recipient
 	Retries   int    // attempts that count as retries
 	Splits    int    // attempts that were made to find a bad recipient
-	Last      Try    // the newest attempt
+	Last      Try    // the newest attempt; where that was refused, the newest one that a provider has
 	Released  bool   // let go by hand, and no attempt since
 }
 

@@ -124,11 +124,11 @@ func endConsumer(ch *amqp.Channel, tag string, deliveries <-chan amqp.Delivery) 
 func (b *Broker) handle(ctx context.Context, d *amqp.Delivery, h models.Handler) {
 	m, died, err := incoming(d)
 	if err != nil {
-		b.settle(d, b.topology.parkedMessage(d, err.Error()))
+		b.settle(ctx, d, b.topology.parkedMessage(d, err.Error()))
 		return
 	}
 	if time.Until(m.NotBefore) > early {
-		b.again(d, m, died)
+		b.again(ctx, d, m, died)
 		return
 	}
 	said, panicked := h.Run(ctx, m)
@@ -136,16 +136,16 @@ func (b *Broker) handle(ctx context.Context, d *amqp.Delivery, h models.Handler)
 		died++
 		b.log.Error("handler died", "queue", d.RoutingKey, "err", panicked)
 		if died >= models.MaxDeliveries {
-			b.settle(d, b.topology.parkedMessage(d, "its handler died "+strconv.Itoa(died)+" times: "+panicked))
+			b.settle(ctx, d, b.topology.parkedMessage(d, "its handler died "+strconv.Itoa(died)+" times: "+panicked))
 			return
 		}
 		m.NotBefore = time.Now().Add(min(time.Duration(died)*100*time.Millisecond, time.Second))
-		b.again(d, m, died)
+		b.again(ctx, d, m, died)
 		return
 	}
 	if why, ok := said.IsPark(); ok {
 		b.log.Warn("message parked", "queue", d.RoutingKey, "err", why)
-		b.settle(d, b.topology.parkedMessage(d, why))
+		b.settle(ctx, d, b.topology.parkedMessage(d, why))
 		return
 	}
 	if wait, ok := said.IsLater(); ok {
@@ -154,34 +154,42 @@ func (b *Broker) handle(ctx context.Context, d *amqp.Delivery, h models.Handler)
 			return
 		}
 		m.NotBefore = time.Now().Add(wait)
-		b.again(d, m, 0)
+		b.again(ctx, d, m, 0)
 		return
 	}
 	_ = d.Ack(false) // if the channel is gone, the message comes again
 }
 
 // again sends a message round through a delay.
-func (b *Broker) again(d *amqp.Delivery, m models.Message, died int) {
+func (b *Broker) again(ctx context.Context, d *amqp.Delivery, m models.Message, died int) {
 	o, err := b.topology.outgoing(&m, died)
 	if err != nil {
 		o = b.topology.parkedMessage(d, err.Error())
 	}
-	b.settle(d, o)
+	b.settle(ctx, d, o)
 }
 
 // settle publishes what follows from a delivery and acknowledges it after that.
-// While nothing can be published, the delivery goes back to its queue, slowly.
-func (b *Broker) settle(d *amqp.Delivery, follows *outgoing) {
-	ctx, cancel := context.WithTimeout(context.Background(), publishWait)
-	defer cancel()
-	if err := b.publisher.publish(ctx, []*outgoing{follows}); err != nil {
-		b.log.Warn("message goes back to its queue", "queue", d.RoutingKey, "err", err)
+// While nothing can be published, as under a memory alarm, it keeps the delivery
+// and tries again: to give it back each time would count as one that workers died
+// over.
+func (b *Broker) settle(ctx context.Context, d *amqp.Delivery, follows *outgoing) {
+	for first := true; ; first = false {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishWait)
+		err := b.publisher.publish(within, []*outgoing{follows})
+		cancel()
+		if err == nil {
+			_ = d.Ack(false) // if the channel is gone, the message comes again
+			return
+		}
+		if first {
+			b.log.Warn("message waits with its worker until something can be published", "queue", d.RoutingKey, "err", err)
+		}
 		select {
 		case <-time.After(time.Second):
-		case <-b.stop.Done():
+		case <-ctx.Done():
+			_ = d.Nack(false, true)
+			return
 		}
-		_ = d.Nack(false, true)
-		return
 	}
-	_ = d.Ack(false) // if the channel is gone, the message comes again
 }

@@ -19,6 +19,8 @@ const (
 	doorBeat  = 10 * time.Second
 	doorKept  = 30 * 24 * time.Hour
 	doorSlack = 15 * time.Second // a soft stop takes some time between shutting the door and the last beat
+	doorAway  = 2 * time.Minute  // posts may still be sent to a door that died
+	doorEnded = "door.ended"     // reports when a door was shut in peace
 )
 
 // Reports is what the watch over the door needs of the store.
@@ -58,6 +60,7 @@ func (s *Server) Watch(ctx context.Context, store Reports, name string) {
 	defer t.Stop()
 	for {
 		w.look(ctx, s, time.Now().UTC())
+		w.lookAtOthers(ctx, s.beat, time.Now().UTC())
 		w.heard(ctx, &s.heard)
 		select {
 		case <-t.C:
@@ -66,7 +69,9 @@ func (s *Server) Watch(ctx context.Context, store Reports, name string) {
 			// It is open until about now: the gap begins here.
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			w.write(last, models.DoorReport, name, time.Now().UTC(), doorKept)
+			now := time.Now().UTC()
+			w.write(last, doorEnded, name, now, doorKept)
+			w.write(last, models.DoorReport, name, now, doorKept)
 			w.heard(last, &s.heard)
 			return
 		}
@@ -78,6 +83,55 @@ type watch struct {
 	name  string
 	log   *slog.Logger
 	last  time.Time // when it was written last that the door is open
+
+	others map[string]sighting
+}
+
+// sighting is what is known of another process's door.
+type sighting struct {
+	at   time.Time // what it wrote, by its clock
+	seen time.Time // when that was new, by ours; zero: it was never seen to change
+}
+
+// lookAtOthers asks for a look-up of what was posted to another process's door
+// that has died: this one was open, but not all posts came here at once.
+func (w *watch) lookAtOthers(ctx context.Context, beat time.Duration, now time.Time) {
+	open, err := w.store.Reports(ctx, models.DoorReport)
+	if err != nil {
+		return
+	}
+	known := make(map[string]sighting, len(open))
+	for name, raw := range open {
+		var at time.Time
+		if name == w.name || json.Unmarshal(raw, &at) != nil {
+			continue
+		}
+		s, before := w.others[name]
+		switch {
+		case !before:
+			s = sighting{at: at} // it may be long gone
+		case !at.Equal(s.at):
+			s = sighting{at, now}
+		case !s.seen.IsZero() && now.Sub(s.seen) > beat+doorSlack && w.died(ctx, name, s):
+			s.seen = time.Time{}
+		}
+		known[name] = s
+	}
+	w.others = known
+}
+
+// died writes the gap that a door left which was not shut in peace. It reports
+// whether that is done.
+func (w *watch) died(ctx context.Context, name string, s sighting) bool {
+	ended, err := w.store.Reports(ctx, doorEnded)
+	if err != nil {
+		return false
+	}
+	var at time.Time
+	if json.Unmarshal(ended[name], &at) == nil && !at.Before(s.at) {
+		return true
+	}
+	return w.gapOf(ctx, name+"/"+s.at.Format(time.RFC3339Nano), s.seen, s.seen.Add(doorAway))
 }
 
 // look writes that the door is open, and the gap before, if there was one.
@@ -121,8 +175,12 @@ func (w *watch) look(ctx context.Context, s *Server, now time.Time) {
 
 // gap asks for a look-up of what was reported in a time.
 func (w *watch) gap(ctx context.Context, from, to time.Time) bool {
+	return w.gapOf(ctx, w.name+"/"+from.Format(time.RFC3339Nano), from, to)
+}
+
+func (w *watch) gapOf(ctx context.Context, name string, from, to time.Time) bool {
 	g := models.Gap{From: from.Add(-doorSlack), To: to.Add(doorSlack)}
-	if !w.write(ctx, models.GapReport, w.name+"/"+from.Format(time.RFC3339Nano), g, models.GapKept) {
+	if !w.write(ctx, models.GapReport, name, g, models.GapKept) {
 		return false
 	}
 	w.log.Info("webhooks could not be taken for a while; what providers can tell of it is looked up", "from", g.From, "to", g.To)

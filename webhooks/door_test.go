@@ -190,3 +190,46 @@ func TestDoorWithAWrongClock(t *testing.T) {
 		require.False(t, gaps[0].To.Before(stopped.Add(3*time.Second)))
 	})
 }
+
+// A door that dies beside others leaves a gap, once, whoever of them writes it; one
+// that is shut in peace, and one that was dead before, leave none.
+func TestDoorOfAnotherDies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard()
+		long, err := json.Marshal(time.Now().UTC())
+		require.NoError(t, err)
+		require.NoError(t, b.PutReport(t.Context(), models.DoorReport, "dead before", long, 0))
+		open := func(name string) (stop func()) {
+			s := New(nil, nil, nil, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { s.Watch(ctx, b, name); close(done) }()
+			synctest.Wait()
+			return func() { cancel(); <-done; s.Close() }
+		}
+		first, second, peaceful := open("first"), open("second"), open("peaceful")
+		started := len(b.gaps(t)) // since who was dead before
+		beat := func(name string) {
+			raw, err := json.Marshal(time.Now().UTC())
+			require.NoError(t, err)
+			require.NoError(t, b.PutReport(t.Context(), models.DoorReport, name, raw, 0))
+		}
+		for range 3 {
+			beat("dies")
+			time.Sleep(doorBeat)
+		}
+		died := time.Now().Add(-doorBeat)
+		peaceful()
+		time.Sleep(time.Minute)
+		gaps := b.gaps(t)
+		require.Len(t, gaps, started+1)
+		g := gaps[len(gaps)-1]
+		require.False(t, g.From.After(died), "%v", g)
+		require.True(t, g.To.After(died.Add(doorAway)), "%v", g)
+		time.Sleep(time.Hour)
+		require.Len(t, b.gaps(t), started+1)
+		first()
+		second()
+	})
+}
