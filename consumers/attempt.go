@@ -43,7 +43,7 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	}
 	entry, began, err := e.claim(ctx, c, j)
 	if err != nil {
-		settle(nil)
+		settle(nil, 0)
 		if conflict(err) {
 			return e.reload(ctx, c)
 		}
@@ -53,12 +53,12 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	span := tracing.Start(c.id, "provider call", sent, "account", j.account.Name, "chunk", c.id.String(), "attempt", strconv.Itoa(entry.Number),
 		"recipients", strconv.Itoa(entry.Recipients.Len()), "because", entry.Because)
 	parts := e.send(c, j, entry, began)
+	took := time.Since(sent)
 	for i := range parts {
 		span.Add("answer."+string(parts[i].Class), strconv.Itoa(parts[i].Recipients.Len()))
 	}
 	span.End(refusal(parts))
-	settle(parts)
-	took := time.Since(sent)
+	settle(parts, took)
 	j.account.timed(took)
 	e.metrics.called(j.account, c, &entry, took, parts)
 	e.history.called(j.account.Name, took, parts)

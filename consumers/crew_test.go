@@ -245,7 +245,7 @@ func TestHealthIsShared(t *testing.T) {
 		for range 5 {
 			settle, ok := a.acc.health.begin()
 			require.True(t, ok)
-			settle([]models.Part{{Class: models.Unavailable, Text: "answered 503"}})
+			settle([]models.Part{{Class: models.Unavailable, Text: "answered 503"}}, time.Millisecond)
 		}
 		require.False(t, usable(a))
 		time.Sleep(1200 * time.Millisecond)
@@ -257,7 +257,7 @@ func TestHealthIsShared(t *testing.T) {
 		for range 2 { // probes succeed
 			settle, ok := a.acc.health.begin()
 			require.True(t, ok)
-			settle([]models.Part{{Class: models.Accepted}})
+			settle([]models.Part{{Class: models.Accepted}}, time.Millisecond)
 		}
 		time.Sleep(1200 * time.Millisecond)
 		require.True(t, usable(b))

@@ -138,16 +138,15 @@ func (h *health) recovered(now time.Time) float64 {
 var errNotCalled = errors.New("not called")
 
 // begin asks for permission to make one call. done must be called with its
-// result; without parts, no call was made.
-func (h *health) begin() (done func(parts []models.Part), ok bool) {
-	began := time.Now()
+// result and how long it took; without parts, no call was made.
+func (h *health) begin() (done func(parts []models.Part, took time.Duration), ok bool) {
 	settle, err := h.breaker.Allow()
 	if err != nil {
 		return nil, false
 	}
-	return func(parts []models.Part) {
+	return func(parts []models.Part, took time.Duration) {
 		err := h.judge(parts)
-		if took := time.Since(began); err == nil && h.slowest(took) {
+		if err == nil && h.slowest(took) {
 			err = failure("answers take " + took.Round(100*time.Millisecond).String())
 			h.note(err.Error())
 		}

@@ -20,7 +20,7 @@ func TestWhatWasNotCalledTellsNothing(t *testing.T) {
 		call := func(parts ...models.Part) {
 			done, ok := h.begin()
 			require.True(t, ok)
-			done(parts)
+			done(parts, time.Millisecond)
 		}
 		down, up := models.Part{Class: models.Unavailable, Recipients: models.SetOf(1)}, models.Part{Class: models.Accepted, Recipients: models.SetOf(1)}
 		for range 4 {

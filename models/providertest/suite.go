@@ -71,7 +71,7 @@ type Answer struct {
 	Three, One models.Class  // Three: of the second recipient; see Others
 	Others     models.Class  // of the first and the third, where it differs
 	Reason     models.Reason // of the second, if it matters
-	RetryIn    time.Duration // of throttled, give or take half a minute; 0: RetryAt is not set
+	RetryIn    time.Duration // of throttled and unavailable, give or take half a minute; 0: RetryAt is not set
 }
 
 // Run tests the whole contract.
@@ -160,7 +160,7 @@ func check(t testing.TB, c *models.Call, parts []models.Part) {
 		if p.Reason != "" && !p.Reason.Known() {
 			t.Errorf("reason %q does not exist", p.Reason)
 		}
-		if !p.RetryAt.IsZero() && p.Class != models.Throttled {
+		if !p.RetryAt.IsZero() && p.Class != models.Throttled && p.Class != models.Unavailable {
 			t.Errorf("class %s has a RetryAt", p.Class)
 		}
 	}

@@ -57,6 +57,8 @@ func (p *Provider) classify(c *models.Call, a wire.Answer, now time.Time) []mode
 			if parts[0].RetryAt = tryAgain(said, now); parts[0].RetryAt.IsZero() {
 				parts[0].RetryAt = report.RetryAt(a.Header, now)
 			}
+		case http.StatusServiceUnavailable:
+			parts[0].RetryAt = report.RetryAt(a.Header, now)
 		case http.StatusRequestEntityTooLarge:
 			parts[0].Reason = models.TooLarge
 		}

@@ -197,6 +197,8 @@ func answers() []providertest.Answer {
 	add("internal", 500, says("Internal Server Error"), models.Unknown, "")
 	add("bad gateway", 502, "<html>", models.Unknown, "")
 	add("unavailable", 503, "<html>", models.Unavailable, "")
+	a = add("unavailable for a while", 503, "<html>", models.Unavailable, "")
+	a.Header, a.RetryIn = map[string]string{"Retry-After": "600"}, 10*time.Minute
 	add("gateway time-out", 504, "", models.Unknown, "")
 	return list
 }

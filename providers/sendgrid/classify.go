@@ -58,6 +58,8 @@ func (p *Provider) classify(c *models.Call, a wire.Answer, now time.Time) []mode
 		switch a.Status {
 		case http.StatusTooManyRequests:
 			parts[0].RetryAt = report.RetryAt(a.Header, now)
+		case http.StatusServiceUnavailable:
+			parts[0].RetryAt = report.RetryAt(a.Header, now)
 		case http.StatusRequestEntityTooLarge:
 			parts[0].Reason = models.TooLarge
 		}

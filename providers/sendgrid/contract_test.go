@@ -223,6 +223,8 @@ func answers() []providertest.Answer {
 	add("internal", 500, `{"errors":[{"message":"An internal server error occurred"}]}`, models.Unknown, "")
 	add("bad gateway", 502, "<html>", models.Unknown, "")
 	add("unavailable", 503, "no", models.Unavailable, "")
+	a = add("unavailable for a while", 503, "no", models.Unavailable, "")
+	a.Header, a.RetryIn = map[string]string{"Retry-After": "600"}, 10*time.Minute
 	add("gateway time-out", 504, "", models.Unknown, "")
 	return list
 }
