@@ -118,8 +118,8 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	}
 	// What the others know is known before the first call.
 	first, cancelFirst := context.WithTimeout(ctx, 3*time.Second)
-	if err := errors.Join(e.journal.Sync(first), e.crew.first(first)); err != nil {
-		e.log.Warn("orders and other workers could not be read at the start", "err", err)
+	if err := errors.Join(e.journal.Sync(first), e.crew.first(first), e.recallSilence(first)); err != nil {
+		e.log.Warn("orders, other workers and silent accounts could not be read at the start", "err", err)
 	}
 	empty := e.idle(first)
 	cancelFirst()

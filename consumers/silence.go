@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -270,7 +271,7 @@ func (e *Engine) listen(ctx context.Context) {
 			continue // what is silent may be our own door, or our own queue
 		}
 		for _, a := range e.accounts {
-			e.judgeSilence(a, now, door.since)
+			e.judgeSilence(ctx, a, now, door.since)
 		}
 	}
 }
@@ -294,7 +295,7 @@ func (e *Engine) silence(a *account, now, doorSince time.Time) (silent, heard bo
 
 // judgeSilence shuts an account that has gone silent, if mail is better off
 // elsewhere. When all are silent, nothing is changed.
-func (e *Engine) judgeSilence(a *account, now, doorSince time.Time) {
+func (e *Engine) judgeSilence(ctx context.Context, a *account, now, doorSince time.Time) {
 	silent, heard, about, wait := e.silence(a, now, doorSince)
 	if heard {
 		e.flows.forgive(a.Name)
@@ -316,7 +317,48 @@ func (e *Engine) judgeSilence(a *account, now, doorSince time.Time) {
 		e.log.Warn("an account is silent, and no other is better", "account", a.Name, "why", why)
 		return
 	}
-	a.health.silent(now.Add(min(e.cfg.AccountHold<<min(e.flows.hold(a.Name), 4), time.Hour)), why)
+	hold := min(e.cfg.AccountHold<<min(e.flows.hold(a.Name), 4), time.Hour)
+	a.health.silent(now.Add(hold), why)
+	e.keepSilence(ctx, a.Name, silenceReport{At: now.UTC(), Left: hold, Why: why})
+}
+
+const silentKind = "silent"
+
+// silenceReport says that an account is shut for its silence, to workers that begin
+// later: to find out once more would cost the mail that it swallows meanwhile.
+type silenceReport struct {
+	At   time.Time     `json:"at"`
+	Left time.Duration `json:"left"` // from then on
+	Why  string        `json:"why"`
+}
+
+func (e *Engine) keepSilence(ctx context.Context, account string, r silenceReport) {
+	raw, err := json.Marshal(r)
+	if err == nil {
+		err = e.store.PutReport(ctx, silentKind, account, raw, r.Left)
+	}
+	if err != nil && ctx.Err() == nil {
+		e.log.Warn("that an account is silent is not written down", "account", account, "err", err)
+	}
+}
+
+// recallSilence shuts the accounts that were shut for their silence, for what is
+// left of the time.
+func (e *Engine) recallSilence(ctx context.Context) error {
+	reports, err := e.store.Reports(ctx, silentKind)
+	now := time.Now()
+	for name, raw := range reports {
+		var r silenceReport
+		a := e.byName[name]
+		if a == nil || json.Unmarshal(raw, &r) != nil {
+			continue
+		}
+		left := min(r.Left, r.Left-now.Sub(r.At)) // not longer, whatever the clocks say
+		if left > 0 {
+			a.health.silent(now.Add(left), r.Why)
+		}
+	}
+	return err
 }
 
 func (f *flows) hold(account string) int {

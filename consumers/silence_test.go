@@ -71,7 +71,7 @@ func TestSilence(t *testing.T) {
 				e.flows.delays["mg"].add(time.Second)
 			}
 			c.given(e)
-			e.judgeSilence(e.byName["sg"], now, c.door)
+			e.judgeSilence(t.Context(), e.byName["sg"], now, c.door)
 			require.Equal(t, c.want, usable(e, "sg"))
 			if !c.want {
 				require.Equal(t, models.Tripped, e.byName["sg"].health.report().State)
@@ -87,7 +87,7 @@ func TestSilence(t *testing.T) {
 			e.flows.delays["sg"].add(10 * time.Minute)
 		}
 		e.flows.add("sg", ago(5*time.Minute), 100, 0)
-		e.judgeSilence(e.byName["sg"], now, hour)
+		e.judgeSilence(t.Context(), e.byName["sg"], now, hour)
 		require.True(t, usable(e, "sg"))
 	})
 	t.Run("it reported to an earlier worker", func(t *testing.T) {
@@ -103,14 +103,14 @@ func TestSilence(t *testing.T) {
 		require.InDelta(t, 2*time.Second, e.flows.usual("sg"), float64(time.Second))
 		require.Zero(t, e.flows.usual("mg"))
 		e.flows.add("sg", ago(2*time.Minute), 100, 0)
-		e.judgeSilence(e.byName["sg"], now, hour)
+		e.judgeSilence(t.Context(), e.byName["sg"], now, hour)
 		require.False(t, usable(e, "sg"))
 	})
 	t.Run("never heard of", func(t *testing.T) {
 		t.Parallel()
 		e := silenceEngine(t, "sg", "mg")
 		e.flows.add("sg", ago(5*time.Minute), 100, 0)
-		e.judgeSilence(e.byName["sg"], now, hour)
+		e.judgeSilence(t.Context(), e.byName["sg"], now, hour)
 		require.True(t, usable(e, "sg"), "its webhooks may never have been set up")
 	})
 }
@@ -158,4 +158,27 @@ func TestReportsAreHeard(t *testing.T) {
 		f := r.engine.flows.between("mg", 0, bucketOf(time.Now())+1)
 		return f == Flow{Taken: 5, Heard: 3}
 	}, patience, 5*time.Millisecond)
+}
+
+// A worker that begins knows which accounts others have shut for their silence.
+func TestSilenceIsRemembered(t *testing.T) {
+	t.Parallel()
+	p, q := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
+	r := emptyRig(t, nil, "sg", "mg")
+	r.engine = r.worker(fast(), p, q)
+	now := time.Now()
+	r.engine.keepSilence(t.Context(), "sg", silenceReport{At: now, Left: time.Hour, Why: "nothing was heard"})
+	r.engine.keepSilence(t.Context(), "mg", silenceReport{At: now.Add(-2 * time.Hour), Left: time.Hour})
+	r.engine.keepSilence(t.Context(), "gone", silenceReport{At: now, Left: time.Hour})
+	r.stop()
+	r.engine = r.worker(fast(), p, q)
+	for range 10 {
+		r.done(r.batch(3, true, nil))
+	}
+	require.Zero(t, p.count())
+	require.Equal(t, 10, q.count())
+	state := r.engine.byName["sg"].health.report()
+	require.Equal(t, models.Tripped, state.State)
+	require.Equal(t, "nothing was heard", state.Why)
+	require.WithinDuration(t, now.Add(time.Hour), state.Until, time.Minute)
 }
