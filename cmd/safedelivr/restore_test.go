@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,25 +24,29 @@ func TestRestored(t *testing.T) {
 			data = dir
 		}
 	}
-	for _, account := range []string{"sg", "mg"} {
-		r.sim.Inject(simulator.Fault{Account: account, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
+	accounts := func(do string) {
+		t.Helper()
+		for _, account := range []string{"sg", "mg"} {
+			r.command("account", do, account)
+		}
 	}
 	first := r.start(r.addr, nil, "serve")
+	accounts("offline") // no call may be running when it is killed
 	id := r.post(batchBody(n, "", plainAddress))
 	first.kill()
 	require.NoError(t, os.RemoveAll(filepath.Join(data, adminSocket))) // it is no file
 	backup := filepath.Join(t.TempDir(), "backup")
 	require.NoError(t, os.CopyFS(backup, os.DirFS(data)))
 
-	r.sim.ClearAll("sg")
-	r.sim.ClearAll("mg")
 	second := r.start(r.addr, nil, "serve")
+	accounts("online")
 	require.EqualValues(t, n, r.done(id).Counts.Success)
 	second.kill()
 	require.NoError(t, os.RemoveAll(data))
 	require.NoError(t, os.CopyFS(data, os.DirFS(backup)))
 
 	r.start(r.addr, nil, "serve", "--after-restore")
+	accounts("online")
 	for range 3 { // each takes about as long as the agenda needs to look at all
 		require.EqualValues(t, 1, r.done(r.post(batchBody(1, "", plainAddress))).Counts.Success)
 	}
