@@ -52,14 +52,12 @@ func (p *Provider) classify(c *models.Call, a wire.Answer, now time.Time) []mode
 	text := p.words(said)
 	if class, ok := classes[a.Status]; ok {
 		parts := whole(c, class, "", a.Status, text)
-		switch a.Status {
-		case http.StatusTooManyRequests:
+		switch {
+		case class == models.Throttled || class == models.Unavailable:
 			if parts[0].RetryAt = tryAgain(said, now); parts[0].RetryAt.IsZero() {
 				parts[0].RetryAt = report.RetryAt(a.Header, now)
 			}
-		case http.StatusServiceUnavailable:
-			parts[0].RetryAt = report.RetryAt(a.Header, now)
-		case http.StatusRequestEntityTooLarge:
+		case a.Status == http.StatusRequestEntityTooLarge:
 			parts[0].Reason = models.TooLarge
 		}
 		return parts

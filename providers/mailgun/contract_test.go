@@ -199,6 +199,12 @@ func answers() []providertest.Answer {
 	add("unavailable", 503, "<html>", models.Unavailable, "")
 	a = add("unavailable for a while", 503, "<html>", models.Unavailable, "")
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "600"}, 10*time.Minute
+	a = add("unavailable until a time", 503, says("Down for maintenance, try again after "+at.Format(time.RFC1123)), models.Unavailable, "")
+	a.RetryIn = 10 * time.Minute
+	a = add("time-out of the server for a while", 408, "", models.Unavailable, "")
+	a.Header, a.RetryIn = map[string]string{"Retry-After": "120"}, 2*time.Minute
+	add("unavailable for a year", 503, "<html>", models.Unavailable, "").Header = map[string]string{"Retry-After": "31536000"}
+	add("bad gateway, with a time", 502, "<html>", models.Unknown, "").Header = map[string]string{"Retry-After": "600"}
 	add("gateway time-out", 504, "", models.Unknown, "")
 	return list
 }

@@ -212,6 +212,8 @@ func answers() []providertest.Answer {
 	add("method", 405, errorOf("method not allowed", "null"), models.AccountClass, "")
 	add("accept", 406, "", models.AccountClass, "")
 	add("time-out of the server", 408, "", models.Unavailable, "")
+	a = add("time-out of the server for a while", 408, "", models.Unavailable, "")
+	a.Header, a.RetryIn = map[string]string{"Retry-After": "120"}, 2*time.Minute
 	add("too large", 413, "", models.RejectedHereClass, models.TooLarge)
 	add("rate", 429, errorOf("too many requests", "null"), models.Throttled, "")
 	a = add("rate with seconds", 429, errorOf("too many requests", "null"), models.Throttled, "")
@@ -225,6 +227,10 @@ func answers() []providertest.Answer {
 	add("unavailable", 503, "no", models.Unavailable, "")
 	a = add("unavailable for a while", 503, "no", models.Unavailable, "")
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "600"}, 10*time.Minute
+	a = add("unavailable until a reset", 503, "no", models.Unavailable, "")
+	a.Header, a.RetryIn = map[string]string{"X-RateLimit-Reset": strconv.FormatInt(time.Now().Add(20*time.Minute).Unix(), 10)}, 20*time.Minute
+	add("unavailable for a year", 503, "no", models.Unavailable, "").Header = map[string]string{"Retry-After": "31536000"}
+	add("internal, with a time", 500, "no", models.Unknown, "").Header = map[string]string{"Retry-After": "600"}
 	add("gateway time-out", 504, "", models.Unknown, "")
 	return list
 }
