@@ -40,8 +40,8 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "safedelivr", Name: name, Help: help})
 	}
 	m := &metrics{
-		attempts:   counter("attempts_total", "Provider calls that were made.", "account"),
-		recipients: counter("attempt_recipients_total", "Recipients of provider calls, by what the answer said of them.", "account", "class"),
+		attempts:   counter("attempts_total", "Provider calls that were made; its rate() is what is used of the limit of calls.", "account"),
+		recipients: counter("attempt_recipients_total", "Recipients of provider calls, by what the answer said of them; its rate(), summed over the classes, is what is used of the limit of recipients.", "account", "class"),
 		calls:      histogram("call_duration_seconds", "How long provider calls took.", "account"),
 		handed:     histogram("accept_to_provider_seconds", "From the acceptance of a batch to the first call for a recipient.", "account", "lane"),
 		delivered:  histogram("accept_to_delivered_seconds", "From the acceptance of a batch to the delivery that its provider reports.", "account"),
@@ -72,6 +72,9 @@ func (m *metrics) called(a *account, c *chunk, entry *models.Entry, took time.Du
 		m.recipients.WithLabelValues(a.Name, string(parts[i].Class)).Add(n)
 		if parts[i].Final {
 			m.changes.WithLabelValues(string(models.Success), string(models.Unconfirmed)).Add(n)
+		}
+		if reason := parts[i].Ends(); reason != "" { // no ending follows
+			m.changes.WithLabelValues(string(models.Failed), string(reason)).Add(n)
 		}
 	}
 	if entry.MayDouble {
@@ -112,8 +115,10 @@ var (
 	depthDesc = prometheus.NewDesc("safedelivr_queue_messages", "Messages in a queue.", []string{"kind", "account", "lane", "state"}, nil)
 	oldDesc   = prometheus.NewDesc("safedelivr_queue_oldest_seconds", "How long the oldest message in a queue has waited at most, as all workers know; 0: none waits; absent: no worker has seen it move yet.", []string{"kind", "account", "lane"}, nil)
 	stateDesc = prometheus.NewDesc("safedelivr_account_state", "1 for the state that an account is in.", []string{"account", "state"}, nil)
-	limitDesc = prometheus.NewDesc("safedelivr_rate_limit_recipients_per_second", "The rate of an account for all workers together; absent: no limit.", []string{"account"}, nil)
-	shareDesc = prometheus.NewDesc("safedelivr_rate_share_recipients_per_second", "This worker's share of the rate of an account.", []string{"account"}, nil)
+	limitDesc = prometheus.NewDesc("safedelivr_rate_limit_recipients_per_second", "The rate of recipients of an account for all workers together; absent: no limit.", []string{"account"}, nil)
+	shareDesc = prometheus.NewDesc("safedelivr_rate_share_recipients_per_second", "This worker's share of the rate of recipients of an account.", []string{"account"}, nil)
+	callsDesc = prometheus.NewDesc("safedelivr_rate_limit_calls_per_second", "The rate of calls of an account for all workers together; absent: no limit.", []string{"account"}, nil)
+	mineDesc  = prometheus.NewDesc("safedelivr_rate_share_calls_per_second", "This worker's share of the rate of calls of an account.", []string{"account"}, nil)
 	workDesc  = prometheus.NewDesc("safedelivr_workers", "Workers that share the limits, as this one sees it.", nil, nil)
 	inboxDesc = prometheus.NewDesc("safedelivr_inbox_lag_seconds", "Age of the oldest webhook post that is not worked off, in the shards of this worker.", nil, nil)
 	lateDesc  = prometheus.NewDesc("safedelivr_agenda_lag_seconds", "How far the agenda's reading is behind, in the shards of this worker.", nil, nil)
@@ -121,7 +126,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (s *scrape) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, oldDesc, stateDesc, limitDesc, shareDesc, workDesc, inboxDesc, lateDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, oldDesc, stateDesc, limitDesc, shareDesc, callsDesc, mineDesc, workDesc, inboxDesc, lateDesc} {
 		ch <- d
 	}
 }
@@ -156,14 +161,19 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 			}
 			put(stateDesc, v, a.Name, state)
 		}
-		if a.Rate > 0 {
-			put(limitDesc, a.Rate, a.Name)
+		limit := func(whole, mine *prometheus.Desc, rate float64) {
+			if rate <= 0 {
+				return
+			}
+			put(whole, rate, a.Name)
 			share := 0.0
 			if ok {
-				share = a.Rate / float64(part.size)
+				share = rate / float64(part.size)
 			}
-			put(shareDesc, share, a.Name)
+			put(mine, share, a.Name)
 		}
+		limit(limitDesc, shareDesc, a.Rate)
+		limit(callsDesc, mineDesc, a.CallRate)
 	}
 	inbox, agenda := e.lags(time.Now())
 	put(inboxDesc, inbox.Seconds())

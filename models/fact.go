@@ -20,7 +20,7 @@ const (
 	RejectedHereClass Class = "rejected_here"      // a limit of this provider
 	AccountClass      Class = "account"            // key, quota, suspension, sender not verified
 	Throttled         Class = "throttled"          // too fast; RetryAt says when, if known
-	Unavailable       Class = "unavailable"        // definitely not taken
+	Unavailable       Class = "unavailable"        // definitely not taken; RetryAt as of throttled
 	Unknown           Class = "unknown"            // may have been taken
 	// Split: the whole call was refused because of some recipient in it; nothing
 	// was taken. The recipients go again in smaller calls.
@@ -57,7 +57,7 @@ type Part struct {
 	Status     int       `json:"s,omitempty"`  // HTTP or SMTP status, 0 if there was no answer
 	Text       string    `json:"tx,omitempty"` // the provider's words, at most 500 bytes, without addresses
 	MessageID  string    `json:"m,omitempty"`
-	RetryAt    time.Time `json:"ra,omitzero"` // of throttled
+	RetryAt    time.Time `json:"ra,omitzero"` // of throttled and unavailable
 	Final      bool      `json:"f,omitempty"` // accepted through an account without events: counts as success, unconfirmed
 }
 

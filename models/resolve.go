@@ -150,7 +150,7 @@ func openTries(e *Entry, size int) attempted {
 // looked-up answer makes two of them.
 func (p *Part) weight() int {
 	switch {
-	case p.Class.Refused() && p.reason().Hard():
+	case p.Ends() != "":
 		return 4
 	case p.Class == Accepted:
 		return 3
@@ -158,6 +158,15 @@ func (p *Part) weight() int {
 		return 2
 	}
 	return 1
+}
+
+// Ends is the reason for which the answer ends logs by itself; empty: it does
+// not.
+func (p *Part) Ends() Reason {
+	if reason := p.reason(); p.Class.Refused() && reason.Hard() {
+		return reason
+	}
+	return ""
 }
 
 // reason is the part's reason, or the one that its class implies.

@@ -46,7 +46,7 @@ type Try struct {
 	Text        string // the provider's words
 	Status      int
 	At          time.Time // of the answer or the deciding event
-	RetryAt     time.Time // of a throttled answer
+	RetryAt     time.Time // of an answer throttled or unavailable
 	Unconfirmed bool
 	Deferred    bool
 }
