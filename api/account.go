@@ -8,7 +8,7 @@ import (
 
 // listAccounts is GET /v1/accounts.
 func (s *Server) listAccounts(c *gin.Context) {
-	accounts, err := s.svc.Accounts(c.Request.Context())
+	accounts, err := s.svc.Accounts(c.Request.Context(), caller(c))
 	answer(s, c, gin.H{"accounts": accounts}, err)
 }
 

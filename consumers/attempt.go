@@ -37,7 +37,7 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	} else if err != nil {
 		return err
 	}
-	settle, ok := j.account.health.begin()
+	settle, ok := j.account.health.begin(j.step.from)
 	if !ok {
 		return errBusy
 	}

@@ -64,6 +64,10 @@ type Ailment struct {
 	State string        `json:"state"`
 	Why   string        `json:"why,omitempty"`
 	Left  time.Duration `json:"left"` // how much longer, from when it was written
+
+	// Senders whose mail it refuses, by domain, and how much longer each is kept
+	// away; the account may be healthy beside.
+	Senders map[string]time.Duration `json:"senders,omitempty"`
 }
 
 // The times of a crew, in beats.

@@ -243,7 +243,7 @@ func TestHealthIsShared(t *testing.T) {
 		usable := func(h *hand) bool { ok, _ := h.acc.health.usable(time.Now()); return ok }
 		require.True(t, usable(b))
 		for range 5 {
-			settle, ok := a.acc.health.begin()
+			settle, ok := a.acc.health.begin("a.test")
 			require.True(t, ok)
 			settle([]models.Part{{Class: models.Unavailable, Text: "answered 503"}}, time.Millisecond)
 		}
@@ -255,7 +255,7 @@ func TestHealthIsShared(t *testing.T) {
 
 		time.Sleep(5 * time.Second)
 		for range 2 { // probes succeed
-			settle, ok := a.acc.health.begin()
+			settle, ok := a.acc.health.begin("a.test")
 			require.True(t, ok)
 			settle([]models.Part{{Class: models.Accepted}}, time.Millisecond)
 		}

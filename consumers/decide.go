@@ -28,6 +28,7 @@ type option struct {
 type step struct {
 	do        action
 	who       models.Set
+	from      string    // the sender's domain
 	options   []option  // of call: in order of preference
 	until     time.Time // of wait
 	retry     int       // of call: the number of the retry
@@ -85,6 +86,7 @@ func (p *policy) plan(v *models.View, b *models.Batch, o *orders, now time.Time)
 			k = len(steps)
 			byHistory[h] = k
 			st := p.next(v, b, s, v.Tries(r), &o.rule, now)
+			st.from = models.DomainOf(b.Content.From.Email)
 			o.apply(p, &st, blocks, now)
 			steps = append(steps, st)
 		}
@@ -229,7 +231,7 @@ func (p *policy) again(b *models.Batch, s *models.Status, tries []models.Try, ma
 	switch {
 	case len(options) == 0:
 		return step{do: end, reason: models.NoAccountLeft, detail: lastWords(last)}
-	case s.Retries >= p.cfg.MaxRetries && !p.allAway(b, s, options):
+	case s.Retries >= p.cfg.MaxRetries && !p.allAway(b, s, tries, options):
 		return step{do: end, reason: models.RetriesUsedUp, detail: lastWords(last)}
 	}
 	st.options, st.fixed = options, len(b.Accounts) > 0
@@ -238,12 +240,14 @@ func (p *policy) again(b *models.Batch, s *models.Status, tries []models.Try, ma
 
 // allAway reports whether every account that mail may use has refused it for a
 // reason that passes. It waits then until one is back, or its deadline ends it,
-// however many retries that takes; unless none are wanted.
-func (p *policy) allAway(b *models.Batch, s *models.Status, options []option) bool {
+// however many retries that takes; unless none are wanted, or none of them has
+// verified the sender, of which somebody must hear.
+func (p *policy) allAway(b *models.Batch, s *models.Status, tries []models.Try, options []option) bool {
 	if p.cfg.MaxRetries == 0 || s.Released || b.Deadline.IsZero() || len(options) < len(p.fresh(b)) {
 		return false
 	}
-	return !slices.ContainsFunc(options, func(o option) bool { return o.notBefore.IsZero() })
+	return !slices.ContainsFunc(options, func(o option) bool { return o.notBefore.IsZero() }) &&
+		slices.ContainsFunc(options, func(o option) bool { return newestAt(tries, o.account).Reason != models.SenderNotVerified })
 }
 
 // split sends the recipients of a call that was refused as a whole again, in

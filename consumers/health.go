@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ type health struct {
 	others    map[string]remote        // what other workers say, while it keeps mail away
 	changes   func()                   // tells them
 	slowest   func(time.Duration) bool // whether a call of this length is slow beside other accounts
+
+	senders, heard senders // whom it refuses, as this worker found out and as others say
 }
 
 // remote is what another worker says of the account.
@@ -91,11 +94,26 @@ func (h *health) usable(now time.Time) (bool, time.Time) {
 	return true, time.Time{}
 }
 
+// usableFor is usable for mail from a sender's domain.
+func (h *health) usableFor(domain string, now time.Time) (bool, time.Time) {
+	ok, until := h.usable(now)
+	if t := maxTime(h.senders.refused(domain, now), h.heard.refused(domain, now)); !t.IsZero() {
+		return false, maxTime(t, until)
+	}
+	return ok, until
+}
+
 // hear takes in what another worker says of the account; nil: nothing bad.
 func (h *health) hear(worker string, a *Ailment) {
+	if a != nil {
+		now := time.Now()
+		for domain, left := range a.Senders {
+			h.heard.refuse(domain, now, now.Add(left))
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if a == nil {
+	if a == nil || a.State == models.Healthy {
 		if _, ok := h.others[worker]; ok {
 			delete(h.others, worker)
 			h.back = time.Now()
@@ -108,10 +126,15 @@ func (h *health) hear(worker string, a *Ailment) {
 // ailment is what the other workers should know: nil while the account is
 // usable as far as this worker found out itself.
 func (h *health) ailment() *Ailment {
-	r := h.own(time.Now())
+	now := time.Now()
+	r := h.own(now)
+	refused := h.senders.left(now)
 	switch r.State {
 	case models.Tripped, models.Shut, models.Slowed:
-		return &Ailment{State: r.State, Why: r.Why, Left: max(0, time.Until(r.Until))}
+		return &Ailment{State: r.State, Why: r.Why, Left: max(0, time.Until(r.Until)), Senders: refused}
+	}
+	if len(refused) > 0 {
+		return &Ailment{State: models.Healthy, Senders: refused}
 	}
 	return nil
 }
@@ -137,15 +160,15 @@ func (h *health) recovered(now time.Time) float64 {
 // tells nothing about the account.
 var errNotCalled = errors.New("not called")
 
-// begin asks for permission to make one call. done must be called with its
-// result and how long it took; without parts, no call was made.
-func (h *health) begin() (done func(parts []models.Part, took time.Duration), ok bool) {
+// begin asks for permission to make one call for a sender's domain. done must be
+// called with its result and how long it took; without parts, no call was made.
+func (h *health) begin(domain string) (done func(parts []models.Part, took time.Duration), ok bool) {
 	settle, err := h.breaker.Allow()
 	if err != nil {
 		return nil, false
 	}
 	return func(parts []models.Part, took time.Duration) {
-		err := h.judge(parts)
+		err := h.judge(parts, domain)
 		if err == nil && h.slowest(took) {
 			err = failure("answers take " + took.Round(100*time.Millisecond).String())
 			h.note(err.Error())
@@ -160,7 +183,7 @@ func (f failure) Error() string { return string(f) }
 
 // judge notes what an answer says about the account. Only answers that any mail
 // would have got count against it.
-func (h *health) judge(parts []models.Part) error {
+func (h *health) judge(parts []models.Part, domain string) error {
 	if len(parts) == 0 {
 		return errNotCalled
 	}
@@ -173,6 +196,10 @@ func (h *health) judge(parts []models.Part) error {
 		}
 		switch p.Class {
 		case models.AccountClass:
+			if p.Reason == models.SenderNotVerified {
+				h.refuse(domain, now.Add(h.cfg.AccountHold), why)
+				return nil
+			}
 			h.shut(now.Add(h.cfg.AccountHold), why)
 			return nil
 		case models.Throttled:
@@ -210,6 +237,15 @@ func (h *health) shut(until time.Time, why string) {
 	h.cfg.Logger.Error("account refused by its provider", "account", h.breaker.Name(), "why", why, "until", until.UTC())
 }
 
+// refuse keeps the mail of one sender's domain away.
+func (h *health) refuse(domain string, until time.Time, why string) {
+	if !h.senders.refuse(domain, time.Now(), until) {
+		return
+	}
+	h.changes()
+	h.cfg.Logger.Error("sender refused by a provider", "account", h.breaker.Name(), "domain", domain, "why", why, "until", until.UTC())
+}
+
 // silent keeps mail away from an account that takes it and reports nothing.
 func (h *health) silent(until time.Time, why string) {
 	h.mu.Lock()
@@ -234,6 +270,9 @@ func (h *health) slow(until time.Time, why string) {
 func (h *health) report() models.Health {
 	now := time.Now()
 	out := h.own(now)
+	out.Senders = append(h.senders.list(now), h.heard.list(now)...)
+	slices.Sort(out.Senders)
+	out.Senders = slices.Compact(out.Senders)
 	if out.State != models.Healthy {
 		return out
 	}

@@ -18,7 +18,7 @@ func TestWhatWasNotCalledTellsNothing(t *testing.T) {
 		cfg := fast().withDefaults()
 		h := newHealth("sg", &cfg)
 		call := func(parts ...models.Part) {
-			done, ok := h.begin()
+			done, ok := h.begin("a.test")
 			require.True(t, ok)
 			done(parts, time.Millisecond)
 		}

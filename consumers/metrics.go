@@ -112,21 +112,22 @@ func (m *metrics) ended(entry *models.Entry) {
 type scrape struct{ e *Engine }
 
 var (
-	depthDesc = prometheus.NewDesc("safedelivr_queue_messages", "Messages in a queue.", []string{"kind", "account", "lane", "state"}, nil)
-	oldDesc   = prometheus.NewDesc("safedelivr_queue_oldest_seconds", "How long the oldest message in a queue has waited at most, as all workers know; 0: none waits; absent: no worker has seen it move yet.", []string{"kind", "account", "lane"}, nil)
-	stateDesc = prometheus.NewDesc("safedelivr_account_state", "1 for the state that an account is in.", []string{"account", "state"}, nil)
-	limitDesc = prometheus.NewDesc("safedelivr_rate_limit_recipients_per_second", "The rate of recipients of an account for all workers together; absent: no limit.", []string{"account"}, nil)
-	shareDesc = prometheus.NewDesc("safedelivr_rate_share_recipients_per_second", "This worker's share of the rate of recipients of an account.", []string{"account"}, nil)
-	callsDesc = prometheus.NewDesc("safedelivr_rate_limit_calls_per_second", "The rate of calls of an account for all workers together; absent: no limit.", []string{"account"}, nil)
-	mineDesc  = prometheus.NewDesc("safedelivr_rate_share_calls_per_second", "This worker's share of the rate of calls of an account.", []string{"account"}, nil)
-	workDesc  = prometheus.NewDesc("safedelivr_workers", "Workers that share the limits, as this one sees it.", nil, nil)
-	inboxDesc = prometheus.NewDesc("safedelivr_inbox_lag_seconds", "Age of the oldest webhook post that is not worked off, in the shards of this worker.", nil, nil)
-	lateDesc  = prometheus.NewDesc("safedelivr_agenda_lag_seconds", "How far the agenda's reading is behind, in the shards of this worker.", nil, nil)
+	depthDesc  = prometheus.NewDesc("safedelivr_queue_messages", "Messages in a queue.", []string{"kind", "account", "lane", "state"}, nil)
+	oldDesc    = prometheus.NewDesc("safedelivr_queue_oldest_seconds", "How long the oldest message in a queue has waited at most, as all workers know; 0: none waits; absent: no worker has seen it move yet.", []string{"kind", "account", "lane"}, nil)
+	stateDesc  = prometheus.NewDesc("safedelivr_account_state", "1 for the state that an account is in.", []string{"account", "state"}, nil)
+	refuseDesc = prometheus.NewDesc("safedelivr_account_refused_senders", "Domains of senders that an account has not verified and refuses mail from, at present.", []string{"account"}, nil)
+	limitDesc  = prometheus.NewDesc("safedelivr_rate_limit_recipients_per_second", "The rate of recipients of an account for all workers together; absent: no limit.", []string{"account"}, nil)
+	shareDesc  = prometheus.NewDesc("safedelivr_rate_share_recipients_per_second", "This worker's share of the rate of recipients of an account.", []string{"account"}, nil)
+	callsDesc  = prometheus.NewDesc("safedelivr_rate_limit_calls_per_second", "The rate of calls of an account for all workers together; absent: no limit.", []string{"account"}, nil)
+	mineDesc   = prometheus.NewDesc("safedelivr_rate_share_calls_per_second", "This worker's share of the rate of calls of an account.", []string{"account"}, nil)
+	workDesc   = prometheus.NewDesc("safedelivr_workers", "Workers that share the limits, as this one sees it.", nil, nil)
+	inboxDesc  = prometheus.NewDesc("safedelivr_inbox_lag_seconds", "Age of the oldest webhook post that is not worked off, in the shards of this worker.", nil, nil)
+	lateDesc   = prometheus.NewDesc("safedelivr_agenda_lag_seconds", "How far the agenda's reading is behind, in the shards of this worker.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (s *scrape) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, oldDesc, stateDesc, limitDesc, shareDesc, callsDesc, mineDesc, workDesc, inboxDesc, lateDesc} {
+	for _, d := range []*prometheus.Desc{depthDesc, oldDesc, stateDesc, refuseDesc, limitDesc, shareDesc, callsDesc, mineDesc, workDesc, inboxDesc, lateDesc} {
 		ch <- d
 	}
 }
@@ -161,6 +162,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 			}
 			put(stateDesc, v, a.Name, state)
 		}
+		put(refuseDesc, float64(len(now.Senders)), a.Name)
 		limit := func(whole, mine *prometheus.Desc, rate float64) {
 			if rate <= 0 {
 				return
@@ -186,10 +188,10 @@ func (e *Engine) state(a *account) models.Health {
 	s := e.journal.Rules().Account(a.Name)
 	switch s.Mode { //nolint:exhaustive // of accounts
 	case models.AccountOffline:
-		return models.Health{State: models.Offline, Since: s.Since, Why: s.Why}
+		return models.Health{State: models.Offline, Since: s.Since, Why: s.Why, Senders: h.Senders}
 	case models.AccountDrain:
 		if h.State == models.Healthy {
-			return models.Health{State: models.Draining, Since: s.Since, Why: s.Why}
+			return models.Health{State: models.Draining, Since: s.Since, Why: s.Why, Senders: h.Senders}
 		}
 	}
 	return h

@@ -64,7 +64,7 @@ func (s *step) calls(only models.Set) bool {
 func (s *step) through(a *account, now time.Time) bool {
 	for _, o := range s.options {
 		if o.account == a.Name && !o.notBefore.After(now) {
-			ok, _ := a.health.usable(now)
+			ok, _ := a.health.usableFor(s.from, now)
 			return ok
 		}
 	}
@@ -137,7 +137,7 @@ func (e *Engine) due(st *step, now time.Time) (due []*account) {
 		if a == nil || o.notBefore.After(now) {
 			continue
 		}
-		if ok, _ := a.health.usable(now); ok {
+		if ok, _ := a.health.usableFor(st.from, now); ok {
 			due = append(due, a)
 		}
 	}
@@ -221,7 +221,7 @@ func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string, told *no
 			continue
 		}
 		at := o.notBefore
-		if ok, until := a.health.usable(maxTime(now, at)); !ok {
+		if ok, until := a.health.usableFor(st.from, maxTime(now, at)); !ok {
 			at = maxTime(at, until)
 		}
 		if o.account == busy {

@@ -49,7 +49,7 @@ func (t *tracker) run(ctx context.Context) {
 }
 
 func (t *tracker) sample(ctx context.Context, now time.Time) {
-	accounts, err := t.service.Accounts(ctx)
+	accounts, err := t.service.Accounts(ctx, service.Caller{Operator: true})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.err = err; err != nil {

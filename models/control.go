@@ -314,19 +314,20 @@ func (r *Rules) Holds() []Control {
 func (bl *Block) Meets(b *Batch, account, recipient string) bool {
 	return (bl.Account == "" || bl.Account == account) && (bl.User == "" || bl.User == b.User) &&
 		(bl.Sender == "" || SenderMatches(bl.Sender, b.Content.From.Email)) &&
-		(bl.Domain == "" || strings.EqualFold(bl.Domain, domainOf(recipient)))
+		(bl.Domain == "" || strings.EqualFold(bl.Domain, DomainOf(recipient)))
 }
 
 // SenderMatches reports whether a pattern, an address or @domain, covers an
 // address.
 func SenderMatches(pattern, address string) bool {
 	if strings.HasPrefix(pattern, "@") {
-		return strings.EqualFold(pattern[1:], domainOf(address))
+		return strings.EqualFold(pattern[1:], DomainOf(address))
 	}
 	return strings.EqualFold(pattern, address)
 }
 
-func domainOf(address string) string {
+// DomainOf is what stands behind the last @ of an address.
+func DomainOf(address string) string {
 	return address[strings.LastIndexByte(address, '@')+1:]
 }
 

@@ -14,6 +14,7 @@ const (
 	SuppressedComplaint   Reason = "provider_suppressed_complaint"
 	SuppressedUnsubscribe Reason = "provider_suppressed_unsubscribe"
 	ProviderAccount       Reason = "provider_account"
+	SenderNotVerified     Reason = "sender_not_verified"
 	DeliveryTimeout       Reason = "delivery_timeout"
 	DNSOrConnect          Reason = "dns_or_connect"
 	Greylisted            Reason = "greylisted"
@@ -48,7 +49,8 @@ var reasonWords = map[Reason]string{
 	SuppressedBounce:      "the provider refused: the address bounced there before",
 	SuppressedComplaint:   "the provider refused: the recipient complained about earlier mail",
 	SuppressedUnsubscribe: "the provider refused: the recipient unsubscribed",
-	ProviderAccount:       "the provider refused the account (key, quota, suspension or sender not verified)",
+	ProviderAccount:       "the provider refused the account (key, quota or suspension)",
+	SenderNotVerified:     "the sender is not verified at the provider",
 	DeliveryTimeout:       "the provider gave up after trying to deliver for its full time",
 	DNSOrConnect:          "the receiving server could not be reached",
 	Greylisted:            "the receiving server asked to come back later",

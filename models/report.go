@@ -71,6 +71,10 @@ type Health struct {
 	Since time.Time `json:"since"`
 	Why   string    `json:"why,omitempty"`
 	Until time.Time `json:"until,omitzero"` // when it is tried again at the earliest
+
+	// Domains of senders that the provider does not know as verified: their mail
+	// goes elsewhere, everybody else's goes on. They are tried again after a while.
+	Senders []string `json:"refused_senders,omitempty"`
 }
 
 // Counters count what a worker did through an account since it started.

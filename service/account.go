@@ -28,8 +28,9 @@ type Account struct {
 }
 
 // Accounts tells of all provider accounts: how the workers find them, and when
-// each posted last. Of several workers' views the worst is told.
-func (s *Service) Accounts(ctx context.Context) ([]Account, error) {
+// each posted last. Of several workers' views the worst is told. Which senders
+// are not verified there is for operators: they are anybody's.
+func (s *Service) Accounts(ctx context.Context, who Caller) ([]Account, error) {
 	out := make([]Account, 0, len(s.accounts))
 	byName := map[string]*Account{}
 	for i := range s.accounts {
@@ -55,6 +56,11 @@ func (s *Service) Accounts(ctx context.Context) ([]Account, error) {
 	for name, at := range heard {
 		if a := byName[name]; a != nil {
 			a.LastWebhook = at
+		}
+	}
+	for i := range out {
+		if out[i].Health != nil && !who.May(models.ScopeOperate) {
+			out[i].Health.Senders = nil
 		}
 	}
 	return out, nil

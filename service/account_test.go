@@ -21,7 +21,7 @@ func TestAccountsOfSeveralWorkers(t *testing.T) {
 	began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	tell := func(worker, state string, share float64, accepted int64) {
 		raw, err := json.Marshal(models.WorkerState{Started: began, Share: share, Accounts: []models.AccountState{
-			{Name: "sg", Health: models.Health{State: state}, Counters: models.Counters{Accepted: accepted}, Rate: 2, Answers: time.Duration(accepted) * time.Millisecond},
+			{Name: "sg", Health: models.Health{State: state, Senders: []string{"unverified.test"}}, Counters: models.Counters{Accepted: accepted}, Rate: 2, Answers: time.Duration(accepted) * time.Millisecond},
 			{Name: "gone", Health: models.Health{State: models.Shut}}}})
 		require.NoError(t, err)
 		require.NoError(t, store.PutReport(t.Context(), models.WorkerReport, worker, raw, time.Hour))
@@ -31,7 +31,7 @@ func TestAccountsOfSeveralWorkers(t *testing.T) {
 	tell("c", models.HalfOpen, 0, 1)
 	require.NoError(t, store.PutReport(t.Context(), models.WorkerReport, "torn", []byte(`{`), time.Hour))
 
-	accounts, err := s.Accounts(t.Context())
+	accounts, err := s.Accounts(t.Context(), Caller{User: "somebody"})
 	require.NoError(t, err)
 	require.Len(t, accounts, 2, "those that are configured")
 	require.Equal(t, models.Tripped, accounts[0].Health.State)
@@ -40,12 +40,17 @@ func TestAccountsOfSeveralWorkers(t *testing.T) {
 	require.InDelta(t, 7, accounts[0].AnswerMS, 0)
 	require.Nil(t, accounts[1].Health, "nobody has told of it")
 
+	require.Empty(t, accounts[0].Health.Senders, "anybody's")
+
 	operator := Caller{Operator: true}
+	seen, err := s.Accounts(t.Context(), operator)
+	require.NoError(t, err)
+	require.Equal(t, []string{"unverified.test"}, seen[0].Health.Senders)
 	workers, err := s.Workers(t.Context(), operator)
 	require.NoError(t, err)
 	require.Equal(t, []Worker{{"a", began, 0.5}, {"b", began, 0.5}, {"c", began, 0}}, workers)
 	require.NoError(t, store.PutReport(t.Context(), models.WorkerReport, "a", nil, 0))
-	accounts, err = s.Accounts(t.Context())
+	accounts, err = s.Accounts(t.Context(), Caller{User: "somebody"})
 	require.NoError(t, err)
 	require.Equal(t, models.HalfOpen, accounts[0].Health.State)
 	_, err = s.Workers(t.Context(), Caller{User: "somebody"})

@@ -43,6 +43,7 @@ type apiError struct {
 var (
 	onePersonalization = regexp.MustCompile(`^personalizations\.(\d{1,4})(?:\.|$)`)
 	ofAddress          = regexp.MustCompile(`^personalizations\.\d{1,4}\.(?:to|cc|bcc)(?:\.|$)`)
+	notVerified        = regexp.MustCompile(`(?i)verified sender identity`)
 	badAddress         = regexp.MustCompile(`(?i)valid (e-?mail|address)|e-?mail address|address is (in|not )valid`)
 )
 
@@ -58,6 +59,8 @@ func (p *Provider) classify(c *models.Call, a wire.Answer, now time.Time) []mode
 		switch {
 		case class == models.Throttled || class == models.Unavailable:
 			parts[0].RetryAt = report.RetryAt(a.Header, now)
+		case class == models.AccountClass && notVerified.MatchString(text):
+			parts[0].Reason = models.SenderNotVerified
 		case a.Status == http.StatusRequestEntityTooLarge:
 			parts[0].Reason = models.TooLarge
 		}

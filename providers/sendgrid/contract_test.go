@@ -206,7 +206,7 @@ func answers() []providertest.Answer {
 	add("key", 401, errorOf("The provided authorization grant is invalid, expired, or revoked", "null"), models.AccountClass, "")
 	add("credits", 401, errorOf("Maximum credits exceeded", "null"), models.AccountClass, "")
 	add("not authorized", 401, errorOf("Authenticated user is not authorized to send mail", "null"), models.AccountClass, "")
-	add("identity", 403, errorOf("The from address does not match a verified Sender Identity.", "from"), models.AccountClass, "")
+	add("identity", 403, errorOf("The from address does not match a verified Sender Identity.", "from"), models.AccountClass, models.SenderNotVerified)
 	add("forbidden", 403, errorOf("access forbidden", "null"), models.AccountClass, "")
 	add("not found", 404, "404 page not found", models.AccountClass, "")
 	add("method", 405, errorOf("method not allowed", "null"), models.AccountClass, "")

@@ -1,0 +1,70 @@
+package consumers
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// senders are the domains that a provider refuses to send for, although the
+// account is well: whoever else uses it is not to suffer from them.
+type senders struct {
+	mu    sync.Mutex
+	until map[string]time.Time // when the domain is tried again
+}
+
+// mostSenders bounds what is remembered of an account, as whoever may use it
+// names the domains. Those beyond cost a call each now and then.
+const mostSenders = 500
+
+// refuse keeps mail from a domain away until a time, and reports whether that is
+// news.
+func (s *senders) refuse(domain string, now, until time.Time) bool {
+	domain = strings.ToLower(domain)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.until, func(_ string, t time.Time) bool { return !now.Before(t) })
+	_, known := s.until[domain]
+	if !known && len(s.until) >= mostSenders {
+		return false
+	}
+	if s.until == nil {
+		s.until = map[string]time.Time{}
+	}
+	s.until[domain] = maxTime(s.until[domain], until)
+	return !known
+}
+
+// refused is until when mail from a domain is kept away; zero: it is not.
+func (s *senders) refused(domain string, now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.until) == 0 {
+		return time.Time{}
+	}
+	if t := s.until[strings.ToLower(domain)]; now.Before(t) {
+		return t
+	}
+	return time.Time{}
+}
+
+// left lists the domains and how much longer each is kept away.
+func (s *senders) left(now time.Time) map[string]time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out map[string]time.Duration
+	for domain, t := range s.until {
+		if now.Before(t) {
+			if out == nil {
+				out = map[string]time.Duration{}
+			}
+			out[domain] = t.Sub(now)
+		}
+	}
+	return out
+}
+
+// list names the domains.
+func (s *senders) list(now time.Time) []string { return slices.Collect(maps.Keys(s.left(now))) }
