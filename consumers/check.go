@@ -18,12 +18,11 @@ import (
 
 // CheckOptions say what is checked.
 type CheckOptions struct {
-	User    string        // only this one's; empty: all
-	From    time.Time     // batches accepted in [From, To); zero: all
-	To      time.Time     // zero: until now
-	Repair  bool          // renew what is wrong
-	Partial bool          // batches only: no days
-	Settle  time.Duration // how long a difference may last while mail flows; default 15 seconds
+	User   string        // only this one's; empty: all
+	From   time.Time     // batches accepted in [From, To); zero: all
+	To     time.Time     // zero: until now
+	Repair bool          // renew what is wrong
+	Settle time.Duration // how long a difference may last while mail flows; default 15 seconds
 
 	Found    func(Difference)
 	Progress func(models.Recount)
@@ -125,7 +124,7 @@ func (c *check) user(ctx context.Context, user string) error {
 		before = page[len(page)-1].ID
 	}
 	for day, counted := range days {
-		if c.o.Partial || day.Before(c.o.From) || day.AddDate(0, 0, 1).After(c.o.To) && !c.o.To.After(time.Now()) {
+		if day.Before(c.o.From) || day.AddDate(0, 0, 1).After(c.o.To) && !c.o.To.After(time.Now()) {
 			continue // only a part of it was counted
 		}
 		c.out.Days++
@@ -312,15 +311,15 @@ func (c *check) day(ctx context.Context, user string, day time.Time, counted mod
 	}
 }
 
-// batchesOf calls f for the batches of a user's day.
-func (c *check) batchesOf(ctx context.Context, user string, day time.Time, f func(*models.Batch) error) error {
-	for before := models.MinID(day.AddDate(0, 0, 1)); ; {
+// batchesOf calls f for the batches of a user that were accepted in [from, to).
+func (c *check) batchesOf(ctx context.Context, user string, from, to time.Time, f func(*models.Batch) error) error {
+	for before := models.MinID(to); ; {
 		page, err := c.e.store.Batches(ctx, user, before, checkPage)
 		if err != nil {
 			return err
 		}
 		for i := range page {
-			if page[i].Created().Before(day) {
+			if page[i].Created().Before(from) {
 				return nil
 			}
 			if err := f(&page[i]); err != nil {
@@ -335,8 +334,13 @@ func (c *check) batchesOf(ctx context.Context, user string, day time.Time, f fun
 }
 
 // recountDay sums the chunk summaries of a day, which were checked before.
-func (c *check) recountDay(ctx context.Context, user string, day time.Time) (total models.Summary, err error) {
-	err = c.batchesOf(ctx, user, day, func(b *models.Batch) error {
+func (c *check) recountDay(ctx context.Context, user string, day time.Time) (models.Summary, error) {
+	return c.recountBatches(ctx, user, day, day.AddDate(0, 0, 1))
+}
+
+// recountBatches sums the chunk summaries of the batches accepted in [from, to).
+func (c *check) recountBatches(ctx context.Context, user string, from, to time.Time) (total models.Summary, err error) {
+	err = c.batchesOf(ctx, user, from, to, func(b *models.Batch) error {
 		var sum models.Summary
 		for s, err := range c.e.store.Summaries(ctx, user, b.ID, 0) {
 			if err != nil {
@@ -355,7 +359,7 @@ func (c *check) recountDay(ctx context.Context, user string, day time.Time) (tot
 // second one summary gets a higher rank, so that those above it give way.
 func (c *check) repairDay(ctx context.Context, user string, day time.Time) error {
 	spans := map[models.Level]map[time.Time]bool{}
-	err := c.batchesOf(ctx, user, day, func(b *models.Batch) error {
+	err := c.batchesOf(ctx, user, day, day.AddDate(0, 0, 1), func(b *models.Batch) error {
 		for _, level := range models.Levels {
 			if spans[level] == nil {
 				spans[level] = map[time.Time]bool{}

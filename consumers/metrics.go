@@ -1,8 +1,8 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +23,8 @@ type metrics struct {
 	doubles    prometheus.Counter
 	queueAge   *prometheus.GaugeVec // lane
 
-	unknown, doubled, difference prometheus.Gauge
+	doubled, difference prometheus.Gauge
+	unknown             *prometheus.GaugeVec
 }
 
 // seconds are the bounds of histograms: from a call to a provider that defers.
@@ -40,7 +41,7 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "safedelivr", Name: name, Help: help})
 	}
 	m := &metrics{
-		attempts:   counter("attempts_total", "Provider calls that were made; its rate() is what is used of the limit of calls.", "account"),
+		attempts:   counter("attempts_total", "Provider calls that were made, by their answer: accepted, if it took somebody. Its rate(), summed over the classes, is what is used of the limit of calls.", "account", "class"),
 		recipients: counter("attempt_recipients_total", "Recipients of provider calls, by what the answer said of them; its rate(), summed over the classes, is what is used of the limit of recipients.", "account", "class"),
 		calls:      histogram("call_duration_seconds", "How long provider calls took.", "account"),
 		handed:     histogram("accept_to_provider_seconds", "From the acceptance of a batch to the first call for a recipient.", "account", "lane"),
@@ -52,9 +53,10 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 			Help: "Recipients that were sent to again while an earlier outcome was not known."}),
 		queueAge: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "safedelivr", Name: "queue_age_seconds",
 			Help: "How long ago the batch was accepted whose first call was made last."}, []string{"lane"}),
-		unknown:    gauge("unknown_outcomes", "Recipients of today and yesterday of whom it is not known whether a provider took them."),
-		doubled:    gauge("doubled_deliveries", "Recipients of today and yesterday that are known to have got more than one copy."),
-		difference: gauge("conservation_difference", "Sums of the newest check that were not what a recount says. It must be 0."),
+		doubled:    gauge("doubled_deliveries", "Recipients of the last 100 days that are known to have got more than one copy."),
+		difference: gauge("conservation_difference", "Sums that have not been what a recount says for a minute, among those that are recounted all the time. It must be 0."),
+		unknown: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "safedelivr", Name: "unknown_outcomes",
+			Help: "Recipients of the last 100 days of whom it is not known whether a provider took them: waiting for evidence (or being handed over), or held for a decision."}, []string{"state"}),
 	}
 	if reg != nil {
 		reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.doubles, m.queueAge,
@@ -65,7 +67,7 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 
 // called counts a call and its answer.
 func (m *metrics) called(a *account, c *chunk, entry *models.Entry, took time.Duration, parts []models.Part) {
-	m.attempts.WithLabelValues(a.Name).Inc()
+	m.attempts.WithLabelValues(a.Name, cmp.Or(refusal(parts), string(models.Accepted))).Inc()
 	m.calls.WithLabelValues(a.Name).Observe(took.Seconds())
 	for i := range parts {
 		n := float64(parts[i].Recipients.Len())
@@ -213,63 +215,10 @@ func (e *Engine) lags(now time.Time) (inbox, agenda time.Duration) {
 	return inbox, agenda
 }
 
-const (
-	recountKept = 7 * 24 * time.Hour // how long the result of a recount is kept
-	lateSums    = time.Minute        // how late a sum may be before somebody is called
-)
-
-// watchSums checks the newest batches all the time and keeps the gauges.
-func (e *Engine) watchSums(ctx context.Context) {
-	t := time.NewTicker(e.cfg.SumsPoll)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
-		held, err := e.store.Lease(ctx, "sums", e.cfg.Worker, 2*e.cfg.SumsPoll)
-		if err != nil || !held {
-			continue
-		}
-		if err := e.checkLately(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			e.log.Warn("sums could not be checked", "err", err)
-		}
-	}
-}
-
-// checkLately recounts what was accepted lately, and sums what is not known of
-// today and yesterday.
-func (e *Engine) checkLately(ctx context.Context, now time.Time) error {
-	out, err := e.Check(ctx, CheckOptions{From: now.Add(-2 * e.cfg.SumsPoll), To: now.Add(-e.cfg.SumsPoll / 2), Partial: true, Settle: lateSums, Found: func(d Difference) {
-		e.log.Error("a sum is not what a recount says; run safedelivr check --repair", "difference", d.String())
-	}})
-	if err != nil {
-		return err
-	}
-	e.metrics.difference.Set(float64(out.Differences))
-	out.At = now.UTC()
-	raw, err := json.Marshal(out)
-	if err != nil {
-		return err
-	}
-	if err := e.store.PutReport(ctx, models.RecountReport, models.NewestRecount, raw, recountKept); err != nil {
-		return err
-	}
-	users, err := e.store.Users(ctx)
-	if err != nil {
-		return err
-	}
-	var unknown, doubled int64
-	for i := range users {
-		sum, err := models.Lately(ctx, e.store, users[i].ID, now)
-		if err != nil {
-			return err
-		}
-		doubled += sum.Doubled
-		unknown += sum.Unknown()
-	}
-	e.metrics.unknown.Set(float64(unknown))
-	e.metrics.doubled.Set(float64(doubled))
-	return nil
+// watched sets what the newest round over the sums says.
+func (m *metrics) watched(w *watched) {
+	m.difference.Set(float64(w.Differences))
+	m.doubled.Set(float64(w.Doubled))
+	m.unknown.WithLabelValues("waiting").Set(float64(w.Waiting))
+	m.unknown.WithLabelValues("held").Set(float64(w.Held))
 }

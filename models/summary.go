@@ -22,6 +22,7 @@ type Summary struct {
 	Cancelled int64 `json:"c,omitempty"`
 
 	Untried     int64 `json:"u,omitempty"`  // queued, and never handed to a provider
+	Awaited     int64 `json:"aw,omitempty"` // queued, and it is not known whether a provider took them, or one is being called
 	Unconfirmed int64 `json:"uc,omitempty"` // successes through accounts without events
 	Rerouted    int64 `json:"rr,omitempty"` // logs that more than one account was tried for
 	MayDouble   int64 `json:"md,omitempty"` // sent again while an outcome was not known
@@ -77,6 +78,7 @@ func (s *Summary) Add(o *Summary) {
 	s.Failed += o.Failed
 	s.Cancelled += o.Cancelled
 	s.Untried += o.Untried
+	s.Awaited += o.Awaited
 	s.Unconfirmed += o.Unconfirmed
 	s.Rerouted += o.Rerouted
 	s.MayDouble += o.MayDouble
@@ -110,8 +112,11 @@ func (v *View) Summary() Summary {
 		switch l.State {
 		case Queued:
 			s.Queued++
-			if l.Attempts == 0 {
+			switch {
+			case l.Attempts == 0:
 				s.Untried++
+			case l.Last.Verdict == Open || l.Last.Verdict == Uncertain:
+				s.Awaited++
 			}
 		case Success:
 			s.Success++

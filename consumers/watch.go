@@ -1,0 +1,386 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Sums are watched beside the work, by one worker at a time: in each round what
+// was accepted since the last one, a few older batches, and the sums above them.
+// Older batches come one after the other, from each user's newest to the oldest;
+// then it begins again.
+//
+// While mail flows, sums lag behind what they are made of. So what differs is a
+// suspect only, and a difference if it lasts although nothing moves.
+
+const (
+	recountKept  = 7 * 24 * time.Hour // how long the result of a round is kept
+	lateSums     = time.Minute        // how late a sum may be before somebody is called
+	watchNewest  = 2000               // chunks of a round that were accepted lately
+	watchOlder   = 300                // chunks of a round that are older; a user costs a few
+	watchUser    = 10
+	watchDays    = 8   // days of a user whose sums are watched
+	mostSuspects = 50  // that are remembered
+	unknownDays  = 100 // for which logs are told of as unknown: longer than content is kept
+)
+
+// watched is what a round found. The next one, maybe by another worker, goes on
+// from it.
+type watched struct {
+	models.Recount           // Differences counts those that last
+	Suspects       []suspect `json:"suspects,omitempty"`
+	User           string    `json:"user,omitempty"`    // where the older batches are
+	Before         models.ID `json:"before,omitzero"`   // zero: at the user's newest
+	Waiting        int64     `json:"waiting,omitempty"` // outcomes that are not known, and may become so
+	Held           int64     `json:"held,omitempty"`    // those that were given up
+	Doubled        int64     `json:"doubled,omitempty"`
+}
+
+// suspect is a sum that was not what a recount said.
+type suspect struct {
+	Difference
+	Since time.Time `json:"since"` // when either moved last
+	Told  bool      `json:"told,omitempty"`
+}
+
+// moved reports whether something was worked on between two findings.
+func (s *suspect) moved(d *Difference) bool {
+	return s.Counted.Rank() != d.Counted.Rank() || s.Shown.Rank() != d.Shown.Rank()
+}
+
+// watchSums makes a round now and then, and keeps the gauges of every worker.
+func (e *Engine) watchSums(ctx context.Context) {
+	t := time.NewTicker(e.cfg.SumsPoll)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		if held, err := e.store.Lease(ctx, "sums", e.cfg.Worker, 2*e.cfg.SumsPoll); err == nil && held {
+			if err := e.watch(ctx, time.Now()); err != nil && ctx.Err() == nil {
+				e.log.Warn("sums could not be checked", "err", err)
+			}
+		}
+		if w, err := e.watched(ctx); err == nil && !w.At.IsZero() {
+			e.metrics.watched(&w)
+		}
+	}
+}
+
+// watched reads what the newest round found.
+func (e *Engine) watched(ctx context.Context) (w watched, err error) {
+	raw, err := e.store.Report(ctx, models.RecountReport, models.NewestRecount)
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return w, nil
+	case err != nil:
+		return w, err
+	}
+	return w, json.Unmarshal(raw, &w)
+}
+
+// watch makes one round.
+func (e *Engine) watch(ctx context.Context, now time.Time) error {
+	w, err := e.watched(ctx)
+	if err != nil {
+		e.log.Warn("the newest check of sums cannot be read; it begins anew", "err", err)
+		w = watched{}
+	}
+	users, err := e.store.Users(ctx)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(users, func(a, b models.User) int { return strings.Compare(a.ID, b.ID) })
+	from := now.Add(-2 * e.cfg.SumsPoll)
+	if w.At.After(now.Add(-10 * e.cfg.SumsPoll)) {
+		from = w.At.Add(-e.cfg.SumsPoll / 2)
+	}
+	var found []Difference
+	c := &check{e: e, o: CheckOptions{Found: func(d Difference) { found = append(found, d) }}}
+	if err := c.suspects(ctx, w.Suspects); err != nil {
+		return err
+	}
+	to := now.Add(-e.cfg.SumsPoll / 2).Truncate(time.Second)
+	for i := range users {
+		before, _, err := c.slice(ctx, users[i].ID, models.MinID(to), from.Truncate(time.Second), watchNewest-c.out.Chunks)
+		if err != nil {
+			return err
+		}
+		if before != models.MinID(to) { // something was accepted
+			if err := c.tree(ctx, users[i].ID, models.DayOf(now)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := c.older(ctx, users, &w, from.Truncate(time.Second)); err != nil {
+		return err
+	}
+	w.Waiting, w.Held, w.Doubled = 0, 0, 0
+	for i := range users {
+		nodes, err := e.store.Nodes(ctx, users[i].ID, models.Day, models.DayOf(now).AddDate(0, 0, -unknownDays), models.DayOf(now).AddDate(0, 0, 2))
+		if err != nil {
+			return err
+		}
+		for k := range nodes {
+			s := &nodes[k].Summary
+			w.Waiting += s.Awaited
+			w.Held += s.Reasons[models.OutcomeUnknown]
+			w.Doubled += s.Doubled
+		}
+	}
+	e.judge(&w, found, now)
+	w.Recount = c.out
+	w.Users, w.At, w.Differences = len(users), now.UTC(), w.lasting()
+	raw, err := json.Marshal(w)
+	if err != nil {
+		return err
+	}
+	return e.store.PutReport(ctx, models.RecountReport, models.NewestRecount, raw, recountKept)
+}
+
+// judge notes what was found in a round. What is found no more is forgotten.
+func (e *Engine) judge(w *watched, found []Difference, now time.Time) {
+	old := w.Suspects
+	w.Suspects = nil
+	seen := map[string]bool{}
+	for i := range found {
+		d := &found[i]
+		key := d.What + " " + d.User + " " + d.ID
+		if seen[key] || len(w.Suspects) == mostSuspects {
+			continue
+		}
+		seen[key] = true
+		s := suspect{Difference: *d, Since: now.UTC()}
+		k := slices.IndexFunc(old, func(o suspect) bool { return o.What == d.What && o.User == d.User && o.ID == d.ID })
+		if k >= 0 && !old[k].moved(d) {
+			s.Since, s.Told = old[k].Since, old[k].Told
+		}
+		if !s.Told && s.lasts(now) {
+			s.Told = true
+			e.log.Error("a sum is not what a recount says; run safedelivr check --repair", "difference", d.String())
+		}
+		w.Suspects = append(w.Suspects, s)
+	}
+}
+
+// lasts reports whether the sum should be right by now.
+func (s *suspect) lasts(now time.Time) bool {
+	return s.Damaged != "" || now.Sub(s.Since) >= lateSums
+}
+
+// lasting counts the suspects that were told of.
+func (w *watched) lasting() (n int) {
+	for i := range w.Suspects {
+		if w.Suspects[i].Told {
+			n++
+		}
+	}
+	return n
+}
+
+// suspects looks at what was found before.
+func (c *check) suspects(ctx context.Context, old []suspect) error {
+	batches := map[models.ID]bool{}
+	for i := range old {
+		s := &old[i]
+		if level := models.Level(s.What); level.Length() > 0 {
+			start, err := time.Parse(time.RFC3339, s.ID)
+			if level == models.Day {
+				start, err = time.Parse(time.DateOnly, s.ID)
+			}
+			if err != nil {
+				continue
+			}
+			span := models.Span{User: s.User, Level: level, Start: start}
+			counted, err := c.recount(ctx, span)
+			if err == nil {
+				err = c.span(ctx, span, counted)
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		id, err := models.ParseID(s.ID)
+		if err != nil || batches[id.Batch()] {
+			continue
+		}
+		batches[id.Batch()] = true
+		b, err := c.e.store.Batch(ctx, id.Batch())
+		switch {
+		case errors.Is(err, models.ErrNotFound):
+			continue
+		case errors.Is(err, models.ErrDamaged):
+			c.found(s.Difference)
+			continue
+		case err != nil:
+			return err
+		}
+		if _, err := c.batch(ctx, &b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// older goes on with the batches that were not accepted lately.
+func (c *check) older(ctx context.Context, users []models.User, w *watched, since time.Time) error {
+	left := watchOlder
+	for range users {
+		if left <= 0 {
+			return nil
+		}
+		i, _ := slices.BinarySearchFunc(users, w.User, func(u models.User, id string) int { return strings.Compare(u.ID, id) })
+		if i == len(users) {
+			i = 0
+		}
+		if users[i].ID != w.User || w.Before.IsZero() {
+			w.User, w.Before = users[i].ID, models.MinID(since)
+			left -= watchUser
+			for back := range watchDays {
+				if err := c.tree(ctx, w.User, models.DayOf(since).AddDate(0, 0, -back)); err != nil {
+					return err
+				}
+			}
+		}
+		chunks := c.out.Chunks
+		before, more, err := c.slice(ctx, w.User, w.Before, time.Time{}, left)
+		if err != nil {
+			return err
+		}
+		left -= c.out.Chunks - chunks
+		w.Before = before
+		if !more { // the next user's turn
+			w.User, w.Before = w.User+"\x00", models.ID{}
+		}
+	}
+	return nil
+}
+
+// slice checks the batches of a user that were accepted before one and not before
+// from, newest first, until it has checked most chunks; and the seconds that were
+// seen whole. It returns before which batch to go on, and whether there is more.
+func (c *check) slice(ctx context.Context, user string, before models.ID, from time.Time, most int) (models.ID, bool, error) {
+	if most <= 0 {
+		return before, true, nil
+	}
+	seconds := map[time.Time]models.Summary{}
+	upTo, since, more := before.Time().Truncate(time.Second), from, false
+	end := c.out.Chunks + most
+pages:
+	for {
+		page, err := c.e.store.Batches(ctx, user, before, checkPage)
+		if err != nil {
+			return before, false, err
+		}
+		for i := range page {
+			b := &page[i]
+			switch {
+			case b.Created().Before(from):
+				break pages
+			case c.out.Chunks >= end:
+				more = true
+				since = before.Time().Truncate(time.Second).Add(time.Second) // the last second was seen in part
+				break pages
+			}
+			sum, err := c.batch(ctx, b)
+			if err != nil {
+				return before, false, err
+			}
+			at := b.Created().Truncate(time.Second)
+			second := seconds[at]
+			second.Add(&sum)
+			seconds[at] = second
+			before = b.ID
+		}
+		if len(page) < checkPage {
+			break
+		}
+	}
+	for start, counted := range seconds {
+		if start.Before(since) || !start.Before(upTo) {
+			continue
+		}
+		if err := c.span(ctx, models.Span{User: user, Level: models.Second, Start: start}, counted); err != nil {
+			return before, false, err
+		}
+	}
+	return before, more, nil
+}
+
+// tree compares the sum of a user's day with its hours, these with their minutes,
+// and the minutes of the last hour with their seconds.
+func (c *check) tree(ctx context.Context, user string, day time.Time) error {
+	next := day.AddDate(0, 0, 1)
+	below, err := c.e.store.Nodes(ctx, user, models.Minute, day, next)
+	if err != nil || len(below) == 0 {
+		return err
+	}
+	last := below[len(below)-1].Span.Start.Truncate(time.Hour)
+	seconds, err := c.e.store.Nodes(ctx, user, models.Second, last, last.Add(time.Hour))
+	if err != nil {
+		return err
+	}
+	hours, err := c.e.store.Nodes(ctx, user, models.Hour, day, next)
+	if err != nil {
+		return err
+	}
+	for _, step := range []struct {
+		level models.Level
+		below []models.Node
+	}{{models.Minute, seconds}, {models.Hour, below}, {models.Day, hours}} {
+		sums := map[time.Time]models.Summary{}
+		for i := range step.below {
+			at := models.SpanOf(user, step.level, step.below[i].Span.Start).Start
+			sum := sums[at]
+			sum.Add(&step.below[i].Summary)
+			sums[at] = sum
+		}
+		for at, counted := range sums {
+			if err := c.span(ctx, models.Span{User: user, Level: step.level, Start: at}, counted); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// span compares a stored sum with what was counted of it.
+func (c *check) span(ctx context.Context, s models.Span, counted models.Summary) error {
+	nodes, err := c.e.store.Nodes(ctx, s.User, s.Level, s.Start, s.Start.Add(s.Level.Length()))
+	if err != nil {
+		return err
+	}
+	var shown models.Summary
+	if len(nodes) > 0 {
+		shown = nodes[0].Summary
+	}
+	if !same(&shown, &counted) {
+		id := s.Start.UTC().Format(time.RFC3339)
+		if s.Level == models.Day {
+			id = s.Start.UTC().Format(time.DateOnly)
+		}
+		c.found(Difference{What: string(s.Level), User: s.User, ID: id, Shown: shown, Counted: counted})
+	}
+	return nil
+}
+
+// recount adds up what lies below a sum.
+func (c *check) recount(ctx context.Context, s models.Span) (total models.Summary, err error) {
+	if s.Level == models.Second {
+		return c.recountBatches(ctx, s.User, s.Start, s.Start.Add(time.Second))
+	}
+	nodes, err := c.e.store.Nodes(ctx, s.User, s.Level.Child(), s.Start, s.Start.Add(s.Level.Length()))
+	for i := range nodes {
+		total.Add(&nodes[i].Summary)
+	}
+	return total, err
+}

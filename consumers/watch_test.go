@@ -1,0 +1,129 @@
+package consumers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestSumsAreWatched: the check that runs beside the work finds what is wrong in a
+// chunk, and in the sums above it, new or old; tells of it when it lasts; remembers
+// it over a change of workers; and forgets it when it is mended.
+func TestSumsAreWatched(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.SumsPoll = time.Hour // the rounds are made here
+	sg, mg := newScripted("sg", always(models.Unavailable)), newScripted("mg", always(models.Accepted))
+	r := newRig(t, cfg, nil, sg, mg)
+	r.known()
+	ctx := t.Context()
+	var batches []*models.Batch
+	for n := range 5 {
+		batches = append(batches, r.batch(10+n, true, nil))
+	}
+	for _, b := range batches {
+		r.done(b)
+	}
+	require.Eventually(t, func() bool {
+		out, err := r.engine.Check(ctx, CheckOptions{Settle: 200 * time.Millisecond})
+		return err == nil && out.Differences == 0
+	}, patience, 50*time.Millisecond)
+	r.stop() // nothing mends sums by itself any more
+
+	now := time.Now().Add(40 * time.Minute)
+	e := r.engine
+	round := func() watched {
+		require.NoError(t, e.watch(ctx, now))
+		w, err := e.watched(ctx)
+		require.NoError(t, err)
+		now = now.Add(2 * lateSums)
+		return w
+	}
+	what := func(w watched) (out []string) {
+		for i := range w.Suspects {
+			if w.Suspects[i].Told {
+				out = append(out, w.Suspects[i].What)
+			}
+		}
+		return out
+	}
+	w := round()
+	require.Empty(t, w.Suspects)
+	require.Equal(t, 5, w.Batches, "accepted lately")
+	w = round()
+	require.Empty(t, w.Suspects)
+	require.Equal(t, 5, w.Batches, "older: the walk begins again")
+
+	lie := func(b *models.Batch) (truth models.Summary) {
+		truth = stored(t, r, b)
+		wrong := truth
+		wrong.Success, wrong.Failed = 0, truth.Success
+		require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: b.ID, Summary: wrong}))
+		return truth
+	}
+	rollUp := func(b *models.Batch, levels ...models.Level) {
+		for _, level := range levels {
+			_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, b.Created()))
+			require.NoError(t, err)
+		}
+	}
+	truth := lie(batches[1])
+	w = round()
+	require.NotEmpty(t, w.Suspects)
+	require.Zero(t, w.Differences, "it may be on its way")
+	require.Contains(t, what(round()), "chunk", "it is not")
+	var err error
+	e, err = New(r.store, r.broker, []Account{{Provider: sg, Account: models.Account{Name: "sg"}}, {Provider: mg, Account: models.Account{Name: "mg"}}}, cfg)
+	require.NoError(t, err)
+	t.Cleanup(e.kill)
+	w = round()
+	require.Equal(t, 1, w.Differences, "another worker goes on from there")
+	require.Equal(t, batches[1].ID.String(), w.Suspects[0].ID)
+	require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[1].ID, Summary: truth}))
+	require.Empty(t, round().Suspects, "mended")
+
+	// The chunk is right, and the sums above it are not, up to some level.
+	truth = lie(batches[2])
+	rollUp(batches[2], models.Levels[:]...)
+	require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[2].ID, Summary: truth}))
+	for i, level := range models.Levels {
+		round()
+		require.Equal(t, []string{string(level)}, what(round()))
+		rollUp(batches[2], models.Levels[i])
+	}
+	require.Empty(t, round().Suspects)
+
+	r.engine.metrics.watched(&watched{Recount: models.Recount{Differences: 3}})
+	e.metrics.watched(&w)
+}
+
+// Nothing is told of while it moves: only what differs although nothing happens.
+func TestSumsThatMoveAreNotTold(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	e, now := &Engine{cfg: cfg, log: cfg.withDefaults().Logger}, time.Now()
+	var w watched
+	late := func(version int64) []Difference {
+		return []Difference{{What: "chunk", ID: "a", Shown: models.Summary{Version: 1}, Counted: models.Summary{Version: version}}}
+	}
+	for version := range int64(5) {
+		e.judge(&w, late(2+version), now)
+		require.Zero(t, w.lasting())
+		now = now.Add(lateSums)
+	}
+	e.judge(&w, late(6), now)
+	require.Equal(t, 1, w.lasting())
+	e.judge(&w, nil, now)
+	require.Zero(t, w.lasting())
+	e.judge(&w, []Difference{{What: "chunk", ID: "b", Damaged: "torn"}}, now)
+	require.Equal(t, 1, w.lasting(), "what cannot be read is told of at once")
+	var many []Difference
+	for range 2 * mostSuspects {
+		many = append(many, Difference{What: "chunk", ID: models.NewBatchID(now).String()})
+	}
+	e.judge(&w, many, now)
+	require.Len(t, w.Suspects, mostSuspects)
+}
