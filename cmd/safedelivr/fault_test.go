@@ -41,7 +41,7 @@ func hardScenarios() []scenario {
 			longer: time.Duration(kills()) * 10 * time.Second, strike: killedOften(kills())},
 		{name: "every-fault", story: "every fault of the simulated providers, one after the other", longer: 2 * time.Minute, strike: everyFault},
 		{name: "faults-mixed", story: "faults of the simulated providers at random, several at a time", longer: 2 * time.Minute, strike: mixedFaults},
-		{name: "webhooks-chaos", story: "events doubled, shuffled, late, forged and cut off at the same time", events: true,
+		{name: "webhooks-chaos", story: "events doubled, shuffled, late, forged and cut off at the same time", events: true, scale: 3600,
 			settings: []string{"SAFEDELIVR_TIMES_FINAL_EVENT=20s"}, strike: webhookChaos},
 		{name: "broker-half-open", story: "connections to RabbitMQ stand, and nothing comes through", needs: realBroker, strike: silent((*drill).brokerGate, allLost)},
 		{name: "store-answers-lost", story: "Cassandra does what it is asked, and its answers do not come", needs: realStore, strike: silent((*drill).storeGate, answersLost)},
@@ -249,7 +249,7 @@ func (d *drill) faults(ctx context.Context, list ...simulator.Fault) error {
 func webhookChaos(ctx context.Context, d *drill) error {
 	for _, f := range []simulator.Fault{
 		{Mode: simulator.ModeEventsDuplicate}, {Mode: simulator.ModeEventsShuffle},
-		{Mode: simulator.ModeEventsDelay, Delay: 6 * time.Second, Pattern: "*7@rehearse.test"}, // 12 simulated minutes
+		{Mode: simulator.ModeEventsDelay, Delay: 6 * time.Second, Pattern: "*7@rehearse.test"}, // six simulated hours
 	} {
 		d.sim.Inject(f)
 	}

@@ -22,6 +22,7 @@ type scenario struct {
 	apart    bool          // roles run as processes of their own, where they can
 	settings []string      // of the servers
 	longer   time.Duration // than others it may take
+	scale    float64       // simulated seconds in a real one; 0: drillScale
 
 	// strike breaks things, waits for the states in which they have had their
 	// effect, and mends them. It calls broken and mended.
@@ -67,6 +68,9 @@ func loopback(host string) bool {
 	return name == "localhost" || net.ParseIP(name).Equal(net.IPv4(127, 0, 0, 1))
 }
 
+// drillScale is how much faster than real providers repeat posts, defer and flush.
+const drillScale = 120
+
 // drillAccounts are the simulated accounts.
 var drillAccounts = []string{"sg", "mg"}
 
@@ -99,7 +103,7 @@ var scenarios = []scenario{
 
 	{name: "webhooks-doubled", events: true, story: "every event is reported twice", strike: disorder(simulator.Fault{Mode: simulator.ModeEventsDuplicate})},
 	{name: "webhooks-shuffled", events: true, story: "events come out of order", strike: disorder(simulator.Fault{Mode: simulator.ModeEventsShuffle})},
-	{name: "webhooks-late", events: true, story: "events come seconds after everything else is done",
+	{name: "webhooks-late", events: true, story: "events come five simulated hours after everything else is done", scale: 3600,
 		strike: disorder(simulator.Fault{Mode: simulator.ModeEventsDelay, Delay: 5 * time.Second})},
 	{name: "webhooks-forged", events: true, story: "somebody posts bounces of mail that is on its way, with signatures that are none", strike: forgeries},
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.sim = simulator.New(simulator.Options{RecipientKey: recipientKey, TimeScale: 120, EventDelay: 100 * time.Millisecond, Latency: drillLatency, Seed: d.rnd.Uint64()})
+	d.sim = simulator.New(simulator.Options{RecipientKey: recipientKey, TimeScale: cmp.Or(d.scale, drillScale), EventDelay: 100 * time.Millisecond, Latency: drillLatency, Seed: d.rnd.Uint64()})
 	hook := "http://" + d.addr + "/webhooks/"
 	for _, a := range []simulator.Account{
 		{Name: "sg", Kind: simulator.SendGrid, Key: demoKey, SigningKey: simulatorKey, WebhookURL: hook + "sg"},
