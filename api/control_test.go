@@ -217,7 +217,7 @@ func TestScopes(t *testing.T) {
 	send := []string{"POST /v1/batches", "POST /v1/batches/%s/stop", "POST /v1/batches/%s/resume", "POST /v1/batches/%s/cancel", "POST /v1/batches/%s/retry",
 		"POST /v1/batches/%s/release", "POST /v1/logs/%l/release", "POST /v1/release"}
 	see := []string{"GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/logs?email=a@b.de", "GET /v1/stats", "GET /v1/accounts", "GET /v1/accounts/history"}
-	operate := []string{"POST /v1/users/ann/pause", "POST /v1/users/ann/resume", "POST /v1/accounts/sg/offline", "POST /v1/accounts/sg/online",
+	operate := []string{"POST /v1/users/bob/pause", "POST /v1/users/bob/resume", "POST /v1/accounts/sg/offline", "POST /v1/accounts/sg/online",
 		"POST /v1/accounts/sg/drain", "GET /v1/blocks", "POST /v1/blocks", "DELETE /v1/blocks/x", "GET /v1/audit", "GET /v1/queues", "GET /v1/parked",
 		"POST /v1/parked/x/requeue", "DELETE /v1/parked/x", "GET /v1/workers", "GET /v1/check"}
 	require.Len(t, f.server.engine.Routes(), len(send)+len(see)+len(operate)+3)
@@ -267,6 +267,36 @@ func TestKeyOptions(t *testing.T) {
 		if c.code != "" {
 			require.Equal(t, c.code, r.problem(t).Code, name)
 		}
+	}
+}
+
+// TestPauseOneself: a user may pause and resume all of one's own batches, and
+// nobody else's; what an operator paused, an operator resumes.
+func TestPauseOneself(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	boss := f.operator()
+	ask := func(path string) *reply {
+		return f.do(http.MethodPost, path, "application/json", strings.NewReader(`{}`), "Authorization", "Bearer "+f.foreign)
+	}
+	changed := func(r *reply) bool {
+		require.Equal(t, http.StatusOK, r.Status, "%s", r.Body)
+		var v service.Switched
+		require.NoError(t, json.Unmarshal(r.Body, &v))
+		return v.Changed
+	}
+	require.False(t, changed(ask("/v1/users/bob/resume")), "not paused")
+	require.True(t, changed(ask("/v1/users/bob/pause")))
+	require.False(t, changed(ask("/v1/users/"+f.other+"/pause")))
+	require.True(t, changed(ask("/v1/users/bob/resume")))
+	require.True(t, changed(ask("/v1/users/bob/pause")))
+
+	require.True(t, order[service.Switched](boss, "/v1/users/bob/pause", `{"why": "spam"}`).Changed, "an operator confirms it")
+	require.False(t, changed(ask("/v1/users/bob/pause")))
+	require.Equal(t, "paused_by_operator", ask("/v1/users/bob/resume").problem(t).Code)
+	require.True(t, order[service.Switched](boss, "/v1/users/bob/resume", ``).Changed)
+	for _, path := range []string{"/v1/users/ann/pause", "/v1/users/" + f.user + "/resume", "/v1/users/eve/pause"} {
+		require.Equal(t, "scope_missing", ask(path).problem(t).Code, "whether there is such a user is not said")
 	}
 }
 

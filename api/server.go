@@ -82,9 +82,10 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	v1.POST("/logs/:id/release", s.releaseLog)
 	v1.POST("/release", s.releaseRange)
 
+	v1.POST("/users/:id/pause", s.switchUser(models.PauseUser))
+	v1.POST("/users/:id/resume", s.switchUser(models.ResumeUser))
+
 	operate := v1.Group("", s.needs(models.ScopeOperate))
-	operate.POST("/users/:id/pause", s.switchUser(models.PauseUser))
-	operate.POST("/users/:id/resume", s.switchUser(models.ResumeUser))
 	operate.POST("/accounts/:id/offline", s.switchAccount(models.AccountOffline))
 	operate.POST("/accounts/:id/online", s.switchAccount(models.AccountOnline))
 	operate.POST("/accounts/:id/drain", s.switchAccount(models.AccountDrain))

@@ -2,6 +2,8 @@ package consumers
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,17 +97,24 @@ func (e *Engine) workShard(ctx context.Context, s *shard) error {
 		}
 		s.marked = now
 	}
-	if err := e.handleDue(ctx, s, s.upTo.Add(-overlap), now); err != nil {
+	err := e.handleDue(ctx, s, s.upTo.Add(-overlap), now)
+	switch {
+	case err == nil:
+		s.upTo = now
+		s.readTo.Store(now.UnixMilli())
+	case !errors.Is(err, errInPart):
 		return err
 	}
-	s.upTo = now
-	s.readTo.Store(now.UnixMilli())
 	for i, lag := range againAfter {
 		if late := now.Add(-lag); late.Sub(s.again[i]) > lag/10 {
-			if err := e.handleDue(ctx, s, s.again[i], late); err != nil {
-				return err
+			switch late := e.handleDue(ctx, s, s.again[i], late); {
+			case late == nil:
+				s.again[i] = now.Add(-lag)
+			case !errors.Is(late, errInPart):
+				return late
+			default:
+				err = late
 			}
-			s.again[i] = late
 		}
 	}
 	s.handled.forget(now.Add(-models.LateWriters - 2*time.Minute))
@@ -127,8 +136,12 @@ func (e *Engine) workShard(ctx context.Context, s *shard) error {
 		}
 		s.swept = now
 	}
-	return nil
+	return err
 }
+
+// errInPart: some entries could not be looked at, as where a part of the store is
+// away. They are found again; what else is there to do need not wait for them.
+var errInPart = errors.New("some entries could not be looked at")
 
 // againAfter are the lags with which everything is read again, for writers whose
 // write came late or whose clock is slow.
@@ -177,15 +190,16 @@ const atTheirTime = -1
 // at again.
 func (e *Engine) handle(ctx context.Context, s *shard, from, to time.Time, rounds int) error {
 	remember := rounds == atTheirTime
-	g, gctx := errgroup.WithContext(ctx)
+	var g errgroup.Group
 	g.SetLimit(agendaAtOnce)
+	var failed looks
 	once := map[models.ID]bool{}
 	for entry, err := range e.store.Agenda(ctx, s.n, from, to) {
 		if err != nil {
 			_ = g.Wait()
 			return err
 		}
-		if gctx.Err() != nil || !s.held.Load() {
+		if ctx.Err() != nil || !s.held.Load() || failed.all() {
 			break
 		}
 		if s.handled.has(&entry) {
@@ -197,19 +211,57 @@ func (e *Engine) handle(ctx context.Context, s *shard, from, to time.Time, round
 			}
 			once[entry.ID] = true
 		}
-		if e.urgentFirst.pass(gctx); gctx.Err() != nil {
+		if e.urgentFirst.pass(ctx); ctx.Err() != nil {
 			break
 		}
 		g.Go(func() error {
-			err := e.lookAt(gctx, entry)
+			err := e.lookAt(ctx, entry)
 			if err == nil && remember {
 				s.handled.add(&entry)
 			}
-			return err
+			failed.end(err)
+			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
+	_ = g.Wait() // failed has the errors
+	if err := failed.err(); err != nil {
 		return err
 	}
 	return ctx.Err()
+}
+
+// looks counts what became of looking at entries.
+type looks struct {
+	mu           sync.Mutex
+	good, failed int
+	first        error
+}
+
+func (l *looks) end(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil {
+		l.good++
+		return
+	}
+	if l.failed++; l.first == nil {
+		l.first = err
+	}
+}
+
+// all reports whether so much failed that the store is away, and not a part of it.
+func (l *looks) all() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed >= agendaAtOnce+l.good
+}
+
+func (l *looks) err() error {
+	whole := l.all()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.first == nil || whole {
+		return l.first
+	}
+	return fmt.Errorf("%w: %w", errInPart, l.first)
 }

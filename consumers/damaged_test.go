@@ -18,6 +18,7 @@ type spoilt struct {
 	models.Store
 	mu    sync.Mutex
 	these map[models.ID]bool
+	away  bool // they cannot be reached, and may be right
 }
 
 func (s *spoilt) spoil(id models.ID) {
@@ -30,7 +31,10 @@ func (s *spoilt) check(ids ...models.ID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		if s.these[id] {
+		switch {
+		case s.these[id] && s.away:
+			return fmt.Errorf("read %s: %w", id, models.ErrUnavailable)
+		case s.these[id]:
 			return fmt.Errorf("read %s: %w", id, models.ErrDamaged)
 		}
 	}
@@ -56,6 +60,47 @@ func (s *spoilt) Inbox(ctx context.Context, ids ...models.ID) ([]models.Inbox, e
 		return nil, err
 	}
 	return s.Store.Inbox(ctx, ids...)
+}
+
+// TestPartAwayHoldsUpNothingElse: while a part of the store cannot be reached, what
+// the agenda has in the rest of it goes on, and so do the posts that nobody
+// announced. What could not be looked at is, when it is back.
+func TestPartAwayHoldsUpNothingElse(t *testing.T) {
+	t.Parallel()
+	s := &spoilt{these: map[models.ID]bool{}, away: true}
+	p := newScripted("sg", always(models.Accepted))
+	r := emptyRig(t, func(store models.Store) models.Store {
+		s.Store = store
+		return s
+	}, "sg")
+	inShard := func(b *models.Batch, _ []models.Recipient) {
+		for b.ID.Shard(r.store.Shards()) != 0 {
+			b.ID = models.NewBatchID(time.Now())
+		}
+	}
+	var away []*models.Batch
+	for range 5 {
+		away = append(away, r.batch(1, false, inShard))
+		s.spoil(away[len(away)-1].ID)
+	}
+	good := r.batch(1, false, inShard)
+	r.withEvents(fast(), p)
+	r.taken(good)
+	body, err := json.Marshal([]models.ParsedEvent{{Log: good.ID.Log(1), Event: models.Event{ID: "e", Attempt: 1, Kind: models.Delivered, At: time.Now()}}})
+	require.NoError(t, err)
+	in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{{Body: body}}}
+	for in.ID.Shard(r.store.Shards()) != 0 {
+		in.ID = models.NewInboxID(time.Now())
+	}
+	require.NoError(t, r.store.PutInbox(t.Context(), in))
+	require.EqualValues(t, 1, r.done(good).Summary().Success)
+
+	s.mu.Lock()
+	clear(s.these)
+	s.mu.Unlock()
+	for _, b := range away {
+		r.taken(b)
+	}
 }
 
 // TestDamagedHoldsUpNothingElse: a chunk or a post that cannot be read is put

@@ -69,3 +69,23 @@ func TestWebhookSetUp(t *testing.T) {
 	require.NotContains(t, b.get("/providers").text, "No webhook has arrived yet")
 	require.Contains(t, b.get("/settings").text, "last verified post")
 }
+
+// TestUnverifiedSenders: operators see which senders a provider refuses, and
+// nobody else does.
+func TestUnverifiedSenders(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
+	operator := f.browser()
+	operator.byGitHub("bob")
+	f.accounts(func(a *models.AccountState) { a.Health.Senders = []string{"shop.example", evil} })
+	f.board.tracker.sample(t.Context(), time.Now())
+	text := operator.get("/providers").text
+	require.Contains(t, text, "Not verified as senders there")
+	require.Contains(t, text, "shop.example, ")
+	require.NotContains(t, text, "<script>alert")
+	visitor := f.browser()
+	visitor.byGitHub("Ann")
+	text = visitor.get("/providers").text
+	require.Contains(t, text, "Other limits")
+	require.NotContains(t, text, "shop.example")
+}

@@ -154,7 +154,11 @@ func (d *Dashboard) steerBatch(w http.ResponseWriter, r *http.Request, v *visito
 	if done.InFlight != nil {
 		flying = strconv.Itoa(*done.InFlight)
 	}
-	seeOther(w, r, fmt.Sprintf("/batches/%s?did=%s&flying=%s", done.BatchID, r.PathValue("do"), flying))
+	to := fmt.Sprintf("/batches/%s?did=%s&flying=%s", done.BatchID, r.PathValue("do"), flying)
+	if done.Late {
+		to += "&late=yes"
+	}
+	seeOther(w, r, to)
 	return nil
 }
 

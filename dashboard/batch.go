@@ -85,6 +85,9 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 		view.Of = d.nameOf(r.Context(), view.User)
 	}
 	view.Did = didWords(r.URL.Query().Get("did"), r.URL.Query().Get("flying"))
+	if view.Did != "" && r.URL.Query().Get("late") != "" {
+		view.Did += " If nothing moves within a minute, order it again: a part of the store could not be reached."
+	}
 	p := page{Title: cmp.Or(view.Subject, "Batch"), Active: "batches", Charts: true, Data: view}
 	if view.First {
 		p.Live = "/live/batches/" + view.ID.String() + "?state=" + url.QueryEscape(string(state))

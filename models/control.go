@@ -2,6 +2,7 @@ package models
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -266,11 +267,16 @@ func (r *Rules) Stopped(batch ID) (stopped, cancelled bool) {
 }
 
 // Paused reports whether a user is paused.
-func (r *Rules) Paused(user string) bool {
+func (r *Rules) Paused(user string) bool { return r.PausedBy(user) != "" }
+
+// PausedBy is who paused a user; empty: nobody.
+func (r *Rules) PausedBy(user string) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	u := r.users[user]
-	return u != nil && u.pause != nil
+	if u := r.users[user]; u != nil && u.pause != nil {
+		return cmp.Or(u.pause.By, "somebody")
+	}
+	return ""
 }
 
 // Senders lists the senders that a user may use; set is false where nobody

@@ -1,9 +1,11 @@
 package models
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -126,6 +128,32 @@ func TestMatchKey(t *testing.T) {
 	} {
 		require.Equal(t, c.want, MatchKey(c.binding, c.key), "%s on %s", c.binding, c.key)
 	}
+}
+
+// FuzzMatchKey holds the matching of routing keys against regular expressions.
+func FuzzMatchKey(f *testing.F) {
+	for _, s := range [][2]string{{"sg.#", "sg.0198.retry.3"}, {"log.*.#", "log.sg.x"}, {"a.#.z", "a.z"}, {"#.#", ""}, {"*", "a.b"}, {"..", "."}} {
+		f.Add(s[0], s[1])
+	}
+	f.Fuzz(func(t *testing.T, binding, key string) {
+		words := strings.Split(binding, ".")
+		if len(words) > 8 || len(key) > 100 || !utf8.ValidString(binding) || !utf8.ValidString(key) {
+			return
+		}
+		pattern := `(?s)\A`
+		for _, w := range words {
+			switch w {
+			case "#":
+				pattern += `(?:[^.]*\.)*`
+			case "*":
+				pattern += `[^.]*\.`
+			default:
+				pattern += regexp.QuoteMeta(w) + `\.`
+			}
+		}
+		want := regexp.MustCompile(pattern + `\z`).MatchString(key + ".")
+		require.Equal(t, want, MatchKey(binding, key), "%q on %q", binding, key)
+	})
 }
 
 func TestAccountNames(t *testing.T) {

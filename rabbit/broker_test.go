@@ -88,6 +88,51 @@ func TestClockAhead(t *testing.T) {
 	require.InDelta(t, 2000, o.msg.Headers[leftHeader], 500)
 }
 
+// FuzzIncoming reads deliveries that anybody may have put into the queues: what is
+// taken for a message is one, leads to one queue, and is read as the same again.
+func FuzzIncoming(f *testing.F) {
+	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	id := models.NewBatchID(at)
+	for _, m := range []models.Message{{Kind: models.BatchMessage, ID: id, Lane: models.Urgent},
+		{Kind: models.AccountMessage, Account: "sg", ID: id, Lane: models.Bulk, Retry: 3, NotBefore: at},
+		{Kind: models.LogMessage, Account: "sg", ID: id.Log(7), Lane: models.Bulk}, {Kind: models.EventMessage, Account: "sg", ID: id}} {
+		body, err := json.Marshal(&m)
+		require.NoError(f, err)
+		f.Add(body, int32(1), int64(2000))
+	}
+	f.Add([]byte(`{"k":"batch","id":"x"}`), int32(-1), int64(-1))
+	f.Add([]byte(`[]`), int32(0), int64(1)<<62)
+	top := newTopology("t", []string{"sg"})
+	f.Fuzz(func(t *testing.T, body []byte, died int32, left int64) {
+		d := &amqp.Delivery{Body: body, Headers: amqp.Table{diedHeader: died, leftHeader: left}}
+		m, n, err := incoming(d)
+		p := fromParked(d)
+		if err != nil {
+			require.ErrorIs(t, err, models.ErrInvalid)
+			require.Equal(t, body, p.Raw, "what is no message is shown as it is")
+			return
+		}
+		require.GreaterOrEqual(t, n, 0)
+		require.NoError(t, m.Validate())
+		queues := 0
+		for _, q := range models.Queues([]string{m.Account}) {
+			if m.Account != "" && (q.Lane == "" || q.Lane == m.Lane) && models.MatchKey(q.Binding(), m.Key()) {
+				queues++
+			}
+		}
+		if models.ValidAccountName(m.Account) {
+			require.Equal(t, 1, queues, m.Key())
+		}
+		m.NotBefore = time.Time{}
+		o, err := top.outgoing(&m, n)
+		require.NoError(t, err)
+		again, _, err := incoming(&amqp.Delivery{Body: o.msg.Body})
+		require.NoError(t, err)
+		require.Equal(t, m.Key(), again.Key())
+		require.Equal(t, m.Lane, again.Lane)
+	})
+}
+
 func TestNamesAreOurs(t *testing.T) {
 	t.Parallel()
 	for _, q := range newTopology("sd", []string{"sg"}).names() {

@@ -59,7 +59,7 @@ func incoming(d *amqp.Delivery) (m models.Message, died int, err error) {
 		return m, 0, err
 	}
 	if n, ok := d.Headers[diedHeader].(int32); ok {
-		died = int(n)
+		died = max(0, int(n))
 	}
 	if n, ok := d.Headers[leftHeader].(int64); ok {
 		if at := time.Now().Add(time.Duration(n) * time.Millisecond); at.Before(m.NotBefore) {

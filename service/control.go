@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ type Steered struct {
 	Cancelled bool          `json:"cancelled"` // as it stands now
 	InFlight  *int          `json:"in_flight"` // recipients of calls that have begun and are not answered; nil: see Warning
 	Warning   string        `json:"warning,omitempty"`
+	Late      bool          `json:"-"` // what it lets go may have to be ordered again; Warning says so
 }
 
 // Warnings of orders.
@@ -154,6 +156,7 @@ func (s *Service) steer(ctx context.Context, who Caller, b *models.Batch, c *mod
 			s.heardOf(context.WithoutCancel(ctx))
 		}
 		if !s.goOn(ctx, goingOn(b)) {
+			out.Late = true
 			out.warn(lateWarning)
 		}
 	}
@@ -351,6 +354,10 @@ func (s *Service) ReleaseRange(ctx context.Context, who Caller, rel Release, r R
 		out := Released{Batches: len(batches), Warning: mayDoubleWarning}
 		if !s.goOn(ctx, batches...) {
 			out.Warning += " " + lateWarning
+		}
+		var e *Error
+		if len(batches) > 0 && errors.As(err, &e) && e.Code == "store_unavailable" {
+			e.Detail = fmt.Sprintf("%d batches were released; then the store could not be reached. Repeat the request for the rest.", len(batches))
 		}
 		return out, err
 	})

@@ -17,25 +17,48 @@ type Switched struct {
 	Changed bool          `json:"changed"` // false: it stood like that before
 }
 
-// SwitchUser pauses or resumes all batches of a user, named by id or name.
+// SwitchUser pauses or resumes all batches of a user, named by id or name: one's
+// own, or for an operator anybody's. What an operator paused, an operator resumes.
 func (s *Service) SwitchUser(ctx context.Context, who Caller, do models.Action, user, why string, r Repeat) (Switched, bool, error) {
-	if err := who.operates(); err != nil {
-		return Switched{}, false, err
+	if who.operates() != nil {
+		if err := s.oneself(ctx, who, user); err != nil {
+			return Switched{}, false, err
+		}
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Switched, error) {
 		u, err := s.user(ctx, user)
 		if err != nil {
 			return Switched{}, err
 		}
+		mine := true
 		changed, err := s.order(ctx, who, &models.Control{Action: do, User: u.ID, Why: why}, func(rules *models.Rules) bool {
-			return rules.Paused(u.ID) != (do == models.PauseUser)
+			by := rules.PausedBy(u.ID)
+			if do == models.PauseUser {
+				return by == "" || by == u.ID && who.by() != u.ID // nobody takes back by himself what an operator confirms
+			}
+			mine = by == "" || by == u.ID || who.May(models.ScopeOperate)
+			return by != "" && mine
 		})
+		if err == nil && !mine {
+			return Switched{}, Fail(Forbidden, "paused_by_operator", "An operator has paused this user, and only an operator can resume it.")
+		}
 		if err == nil && do == models.ResumeUser {
 			s.heardOf(ctx) // who does not know it yet lets the announcements pass
 			s.announceNewest(ctx, u.ID)
 		}
 		return Switched{Name: u.Name, Order: do, Changed: changed}, err
 	})
+}
+
+// oneself is nil where a name, or an id, is that of who asks, who may send.
+func (s *Service) oneself(ctx context.Context, who Caller, name string) error {
+	if name != who.User {
+		u, err := s.user(ctx, name)
+		if err != nil || u.ID != who.User {
+			return who.operates() // whether there is such a user is not for everybody
+		}
+	}
+	return who.Need(models.ScopeSend)
 }
 
 // announceNewest announces the newest batches of a user that are not done, so that
