@@ -1,6 +1,8 @@
 package consumers
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,4 +44,49 @@ func TestWhatWasNotCalledTellsNothing(t *testing.T) {
 		call(up)
 		require.Equal(t, "closed", h.breaker.State().String())
 	})
+}
+
+// slowLedger is a store that takes its time to append attempts at one account.
+type slowLedger struct {
+	models.Store
+	account string
+	takes   time.Duration
+}
+
+func (s *slowLedger) Append(ctx context.Context, chunk models.ID, e models.Entry) error {
+	if e.Account == s.account {
+		time.Sleep(s.takes)
+	}
+	return s.Store.Append(ctx, chunk, e)
+}
+
+// A slow answer is the provider's: the time that the store takes before the call
+// does not count, though another account seems quick beside it.
+func TestSlowStoreIsNoSlowAccount(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.SlowCall = 20 * time.Millisecond
+	quick := func(_ context.Context, c *models.Call) []models.Part {
+		time.Sleep(time.Millisecond)
+		return part(models.Accepted, c)
+	}
+	var late atomic.Bool
+	r := newRig(t, cfg, func(s models.Store) models.Store { return &slowLedger{s, "sg", 40 * time.Millisecond} },
+		newScripted("sg", func(ctx context.Context, c *models.Call) []models.Part {
+			if late.Load() {
+				time.Sleep(40 * time.Millisecond)
+			}
+			return quick(ctx, c)
+		}), newScripted("mg", quick))
+	through := func(account string) {
+		r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{account} }))
+	}
+	for range 8 {
+		through("mg")
+		through("sg")
+	}
+	require.Zero(t, r.engine.byName["sg"].health.breaker.Counts().TotalFailures)
+	late.Store(true)
+	through("sg")
+	require.NotZero(t, r.engine.byName["sg"].health.breaker.Counts().TotalFailures, "the answer itself took as long")
 }

@@ -31,7 +31,7 @@ func TestModel(t *testing.T) {
 		if before := checks.Value.String(); before == checks.DefValue { // each takes ten seconds and more
 			n := 3
 			if b.real {
-				n = 1
+				n = 2
 			}
 			if long() {
 				n *= 10
