@@ -96,10 +96,22 @@ func (e *Engine) Check(ctx context.Context, o CheckOptions) (models.Recount, err
 
 // user checks a user's batches, newest first, and each day when it is complete.
 func (c *check) user(ctx context.Context, user string) error {
-	before := models.MinID(c.o.To)
-	days := map[time.Time]models.Summary{} // of the recount
-	for {
+	var day time.Time
+	var total models.Summary
+	var seconds map[time.Time]models.Summary // of the day alone: there may be many
+	counted := func() error {
+		if seconds == nil || day.Before(c.o.From) || day.AddDate(0, 0, 1).After(c.o.To) && !c.o.To.After(time.Now()) {
+			return nil // only a part of it was counted
+		}
+		c.out.Days++
+		return c.day(ctx, user, day, total, seconds)
+	}
+	for before := models.MinID(c.o.To); ; {
 		page, err := c.e.store.Batches(ctx, user, before, checkPage)
+		if errors.Is(err, models.ErrDamaged) {
+			c.unlisted(user, before, err)
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -109,30 +121,31 @@ func (c *check) user(ctx context.Context, user string) error {
 				page = page[:i]
 				break
 			}
+			if at := models.DayOf(b.Created()); !at.Equal(day) {
+				if err := counted(); err != nil {
+					return err
+				}
+				day, total, seconds = at, models.Summary{}, map[time.Time]models.Summary{}
+			}
 			sum, err := c.batch(ctx, b)
 			if err != nil {
 				return err
 			}
-			day := days[models.DayOf(b.Created())]
-			day.Add(&sum)
-			days[models.DayOf(b.Created())] = day
+			total.Add(&sum)
+			addAt(seconds, b.Created().Truncate(time.Second), &sum)
 		}
 		c.o.Progress(c.out)
 		if len(page) < checkPage {
-			break
+			return counted()
 		}
 		before = page[len(page)-1].ID
 	}
-	for day, counted := range days {
-		if day.Before(c.o.From) || day.AddDate(0, 0, 1).After(c.o.To) && !c.o.To.After(time.Now()) {
-			continue // only a part of it was counted
-		}
-		c.out.Days++
-		if err := c.day(ctx, user, day, counted); err != nil {
-			return err
-		}
-	}
-	return nil
+}
+
+func addAt(sums map[time.Time]models.Summary, at time.Time, s *models.Summary) {
+	sum := sums[at]
+	sum.Add(s)
+	sums[at] = sum
 }
 
 // batch recounts a batch and compares every chunk's summary.
@@ -269,46 +282,59 @@ func (c *check) shown(ctx context.Context, b *models.Batch, n int) (models.Summa
 	return models.Summary{Accepted: size, Queued: size, Untried: size}, nil
 }
 
-// day compares the sum of a user's day. While mail flows the two are read at
-// different moments, so a difference must last.
-func (c *check) day(ctx context.Context, user string, day time.Time, counted models.Summary) error {
-	read := func() (models.Summary, error) {
-		nodes, err := c.e.store.Nodes(ctx, user, models.Day, day, day.AddDate(0, 0, 1))
-		if err != nil || len(nodes) == 0 {
-			return models.Summary{}, err
-		}
-		return nodes[0].Summary, nil
+// day compares the sum of a user's day with a recount, and those below it: where
+// one of them is wrong, the next renewal of the day would be.
+func (c *check) day(ctx context.Context, user string, day time.Time, counted models.Summary, seconds map[time.Time]models.Summary) error {
+	recount := func(ctx context.Context, s models.Span) (models.Summary, error) {
+		return c.recountBatches(ctx, user, s.Start, s.Start.Add(s.Level.Length()))
 	}
-	for began := time.Now(); ; {
-		shown, err := read()
-		if err != nil || same(&shown, &counted) {
-			return err
-		}
-		if time.Since(began) >= c.o.Settle {
-			c.found(Difference{What: "day", User: user, ID: day.Format(time.DateOnly), Shown: shown, Counted: counted})
-			if !c.o.Repair {
-				return nil
-			}
-			if err := c.repairDay(ctx, user, day); err != nil {
-				return err
-			}
-			if counted, err = c.recountDay(ctx, user, day); err != nil {
-				return err
-			}
-			if shown, err = read(); err == nil && same(&shown, &counted) {
-				c.out.Repaired++
-			}
-			return err
-		}
-		select {
-		case <-time.After(min(time.Second, c.o.Settle/4)):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if counted, err = c.recountDay(ctx, user, day); err != nil {
-			return err
-		}
+	whole := models.Span{User: user, Level: models.Day, Start: day}
+	wrong, err := c.span(ctx, whole, counted, recount)
+	for h := day; h.Before(day.AddDate(0, 0, 1)) && !wrong && err == nil; h = h.Add(time.Hour) {
+		wrong, err = c.seconds(ctx, user, h, seconds, recount)
 	}
+	if !wrong && err == nil {
+		wrong, err = c.tree(ctx, user, day)
+	}
+	if !wrong || err != nil || !c.o.Repair {
+		return err
+	}
+	if err := c.repairDay(ctx, user, day); err != nil {
+		return err
+	}
+	if counted, err = recount(ctx, whole); err != nil {
+		return err
+	}
+	shown, err := c.node(ctx, whole)
+	if err == nil && same(&shown, &counted) {
+		c.out.Repaired++
+	}
+	return err
+}
+
+// seconds compares the sums of the seconds of an hour with a recount.
+func (c *check) seconds(ctx context.Context, user string, hour time.Time, counted map[time.Time]models.Summary,
+	recount func(context.Context, models.Span) (models.Summary, error)) (wrong bool, err error) {
+	nodes, err := c.e.store.Nodes(ctx, user, models.Second, hour, hour.Add(time.Hour))
+	if err != nil && !errors.Is(err, models.ErrDamaged) {
+		return false, err
+	}
+	shown := map[time.Time]models.Summary{} // without what cannot be read: it differs
+	for i := range nodes {
+		shown[nodes[i].Span.Start.UTC()] = nodes[i].Summary
+	}
+	for at := hour; at.Before(hour.Add(time.Hour)); at = at.Add(time.Second) {
+		sum, node := counted[at], shown[at]
+		if same(&node, &sum) {
+			continue
+		}
+		bad, err := c.span(ctx, models.Span{User: user, Level: models.Second, Start: at}, sum, recount)
+		if err != nil {
+			return wrong, err
+		}
+		wrong = wrong || bad
+	}
+	return wrong, nil
 }
 
 // batchesOf calls f for the batches of a user that were accepted in [from, to).
@@ -331,11 +357,6 @@ func (c *check) batchesOf(ctx context.Context, user string, from, to time.Time, 
 		}
 		before = page[len(page)-1].ID
 	}
-}
-
-// recountDay sums the chunk summaries of a day, which were checked before.
-func (c *check) recountDay(ctx context.Context, user string, day time.Time) (models.Summary, error) {
-	return c.recountBatches(ctx, user, day, day.AddDate(0, 0, 1))
 }
 
 // recountBatches sums the chunk summaries of the batches accepted in [from, to).
@@ -395,6 +416,12 @@ func (c *check) raise(ctx context.Context, b *models.Batch) error {
 	}
 	s.Repairs++
 	return c.e.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: s})
+}
+
+// unlisted tells that a user's batches before one cannot be listed. Everything
+// else is checked all the same.
+func (c *check) unlisted(user string, before models.ID, err error) {
+	c.found(Difference{What: "batch", User: user, ID: before.String(), Damaged: "what was accepted before cannot be listed: " + err.Error()})
 }
 
 func (c *check) damaged(what string, b *models.Batch, id models.ID, err error) {

@@ -213,7 +213,10 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 				continue
 			}
 			if known[asRead(*ev)] {
-				continue // it was read like this before
+				// It was read like this before, maybe by a replay that broke off after it:
+				// what follows from it is done again.
+				c.taken, c.failed = true, c.failed || ev.Kind.Failure()
+				continue
 			}
 			e.counts.eventsTaken.Add(1)
 			c.taken = true

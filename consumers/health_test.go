@@ -65,23 +65,23 @@ func (s *slowLedger) Append(ctx context.Context, chunk models.ID, e models.Entry
 func TestSlowStoreIsNoSlowAccount(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
-	cfg.SlowCall = 20 * time.Millisecond
+	cfg.SlowCall, cfg.StartBy = time.Second, 10*time.Second
 	quick := func(_ context.Context, c *models.Call) []models.Part {
 		time.Sleep(time.Millisecond)
 		return part(models.Accepted, c)
 	}
 	var late atomic.Bool
-	r := newRig(t, cfg, func(s models.Store) models.Store { return &slowLedger{s, "sg", 40 * time.Millisecond} },
+	r := newRig(t, cfg, func(s models.Store) models.Store { return &slowLedger{s, "sg", 1200 * time.Millisecond} },
 		newScripted("sg", func(ctx context.Context, c *models.Call) []models.Part {
 			if late.Load() {
-				time.Sleep(40 * time.Millisecond)
+				time.Sleep(1200 * time.Millisecond)
 			}
 			return quick(ctx, c)
 		}), newScripted("mg", quick))
 	through := func(account string) {
 		r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{account} }))
 	}
-	for range 8 {
+	for range 2 {
 		through("mg")
 		through("sg")
 	}

@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -13,15 +14,25 @@ type Replayed struct {
 	Events int64 `json:"events"` // that were read otherwise than before
 }
 
-// replayAtOnce is how many posts are read together.
-const replayAtOnce = 16
+const (
+	replayAtOnce = 16          // posts that are read together
+	lastFlush    = time.Minute // for the sums of a replay that breaks off
+)
 
 // Replay works off again what arrived in [from, to), with the parsers of this
 // program: what they read otherwise than before replaces what was read then. The
 // same parsers change nothing. progress is told now and then how far it is.
-func (e *Engine) Replay(ctx context.Context, from, to time.Time, progress func(Replayed)) (Replayed, error) {
+//
+// It may be broken off and repeated: sums are renewed for what was read until then.
+func (e *Engine) Replay(ctx context.Context, from, to time.Time, progress func(Replayed)) (out Replayed, err error) {
 	ctx = models.WithBackground(ctx)
-	var out Replayed
+	defer func() {
+		if err != nil {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastFlush)
+			defer cancel()
+			err = errors.Join(err, e.Flush(last))
+		}
+	}()
 	before := e.counts.eventsTaken.Load()
 	reading := time.Now().UnixMilli()
 	var ids []models.ID

@@ -76,6 +76,9 @@ func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n i
 	case err != nil && !isNotFound(err):
 		return 0, err
 	}
+	if err := e.dropPrints(ctx, user, cutoff); err != nil {
+		return 0, err
+	}
 	before := models.MinID(cutoff)
 	first := models.ID{}
 	for {
@@ -110,24 +113,29 @@ func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n i
 		}
 		before = page[len(page)-1].ID
 	}
-	for {
-		hours, err := e.store.PrintHours(ctx, user, cutoff.Add(-time.Hour), purgePage)
-		if err != nil {
-			return n, err
-		}
-		for _, h := range hours {
-			if err := e.store.DropPrints(ctx, user, h); err != nil {
-				return n, err
-			}
-		}
-		if len(hours) < purgePage {
-			break
-		}
-	}
 	if first.IsZero() {
 		return n, nil
 	}
 	return n, e.store.PutReport(ctx, purgedKind, user, first[:], purgedKept)
+}
+
+// dropPrints removes the fingerprints of old hours, also where a batch of theirs
+// cannot be read.
+func (e *Engine) dropPrints(ctx context.Context, user string, cutoff time.Time) error {
+	for {
+		hours, err := e.store.PrintHours(ctx, user, cutoff.Add(-time.Hour), purgePage)
+		if err != nil {
+			return err
+		}
+		for _, h := range hours {
+			if err := e.store.DropPrints(ctx, user, h); err != nil {
+				return err
+			}
+		}
+		if len(hours) < purgePage {
+			return nil
+		}
+	}
 }
 
 // print keeps the fingerprints of a chunk's addresses, by which mail to one of

@@ -115,7 +115,7 @@ func (e *Engine) watch(ctx context.Context, now time.Time) error {
 			return err
 		}
 		if before != models.MinID(to) { // something was accepted
-			if err := c.tree(ctx, users[i].ID, models.DayOf(now)); err != nil {
+			if _, err := c.tree(ctx, users[i].ID, models.DayOf(now)); err != nil {
 				return err
 			}
 		}
@@ -126,6 +126,10 @@ func (e *Engine) watch(ctx context.Context, now time.Time) error {
 	w.Waiting, w.Held, w.Doubled = 0, 0, 0
 	for i := range users {
 		nodes, err := e.store.Nodes(ctx, users[i].ID, models.Day, models.DayOf(now).AddDate(0, 0, -unknownDays), models.DayOf(now).AddDate(0, 0, 2))
+		if errors.Is(err, models.ErrDamaged) {
+			c.found(Difference{What: string(models.Day), User: users[i].ID, ID: "one of the last", Damaged: err.Error()})
+			err = nil
+		}
 		if err != nil {
 			return err
 		}
@@ -201,8 +205,12 @@ func (c *check) suspects(ctx context.Context, old []suspect) error {
 			}
 			span := models.Span{User: s.User, Level: level, Start: start}
 			counted, err := c.recount(ctx, span)
+			if errors.Is(err, models.ErrDamaged) {
+				c.found(s.Difference)
+				continue
+			}
 			if err == nil {
-				err = c.span(ctx, span, counted)
+				_, err = c.span(ctx, span, counted, c.recount)
 			}
 			if err != nil {
 				return err
@@ -246,7 +254,7 @@ func (c *check) older(ctx context.Context, users []models.User, w *watched, sinc
 			w.User, w.Before = users[i].ID, models.MinID(since)
 			left -= watchUser
 			for back := range watchDays {
-				if err := c.tree(ctx, w.User, models.DayOf(since).AddDate(0, 0, -back)); err != nil {
+				if _, err := c.tree(ctx, w.User, models.DayOf(since).AddDate(0, 0, -back)); err != nil {
 					return err
 				}
 			}
@@ -278,6 +286,10 @@ func (c *check) slice(ctx context.Context, user string, before models.ID, from t
 pages:
 	for {
 		page, err := c.e.store.Batches(ctx, user, before, checkPage)
+		if errors.Is(err, models.ErrDamaged) {
+			c.unlisted(user, before, err)
+			break
+		}
 		if err != nil {
 			return before, false, err
 		}
@@ -295,10 +307,7 @@ pages:
 			if err != nil {
 				return before, false, err
 			}
-			at := b.Created().Truncate(time.Second)
-			second := seconds[at]
-			second.Add(&sum)
-			seconds[at] = second
+			addAt(seconds, b.Created().Truncate(time.Second), &sum)
 			before = b.ID
 		}
 		if len(page) < checkPage {
@@ -309,7 +318,7 @@ pages:
 		if start.Before(since) || !start.Before(upTo) {
 			continue
 		}
-		if err := c.span(ctx, models.Span{User: user, Level: models.Second, Start: start}, counted); err != nil {
+		if _, err := c.span(ctx, models.Span{User: user, Level: models.Second, Start: start}, counted, c.recount); err != nil {
 			return before, false, err
 		}
 	}
@@ -317,60 +326,98 @@ pages:
 }
 
 // tree compares the sum of a user's day with its hours, these with their minutes,
-// and the minutes of the last hour with their seconds.
-func (c *check) tree(ctx context.Context, user string, day time.Time) error {
+// and the minutes of the last hour with their seconds. It reports whether one is
+// wrong.
+func (c *check) tree(ctx context.Context, user string, day time.Time) (wrong bool, err error) {
 	next := day.AddDate(0, 0, 1)
-	below, err := c.e.store.Nodes(ctx, user, models.Minute, day, next)
-	if err != nil || len(below) == 0 {
-		return err
+	nodes := func(level models.Level, from, to time.Time) []models.Node {
+		if err != nil {
+			return nil
+		}
+		var out []models.Node
+		out, err = c.e.store.Nodes(ctx, user, level, from, to)
+		if errors.Is(err, models.ErrDamaged) {
+			c.found(Difference{What: string(level), User: user, ID: day.Format(time.DateOnly), Damaged: err.Error()})
+			wrong, err = true, nil
+		}
+		return out
 	}
-	last := below[len(below)-1].Span.Start.Truncate(time.Hour)
-	seconds, err := c.e.store.Nodes(ctx, user, models.Second, last, last.Add(time.Hour))
-	if err != nil {
-		return err
+	minutes := nodes(models.Minute, day, next)
+	if len(minutes) == 0 {
+		return wrong, err
 	}
-	hours, err := c.e.store.Nodes(ctx, user, models.Hour, day, next)
-	if err != nil {
-		return err
-	}
+	last := minutes[len(minutes)-1].Span.Start.Truncate(time.Hour)
+	seconds, hours := nodes(models.Second, last, last.Add(time.Hour)), nodes(models.Hour, day, next)
 	for _, step := range []struct {
 		level models.Level
 		below []models.Node
-	}{{models.Minute, seconds}, {models.Hour, below}, {models.Day, hours}} {
+	}{{models.Minute, seconds}, {models.Hour, minutes}, {models.Day, hours}} {
 		sums := map[time.Time]models.Summary{}
 		for i := range step.below {
-			at := models.SpanOf(user, step.level, step.below[i].Span.Start).Start
-			sum := sums[at]
-			sum.Add(&step.below[i].Summary)
-			sums[at] = sum
+			addAt(sums, models.SpanOf(user, step.level, step.below[i].Span.Start).Start, &step.below[i].Summary)
 		}
 		for at, counted := range sums {
-			if err := c.span(ctx, models.Span{User: user, Level: step.level, Start: at}, counted); err != nil {
-				return err
+			if err != nil {
+				return wrong, err
 			}
+			var bad bool
+			bad, err = c.span(ctx, models.Span{User: user, Level: step.level, Start: at}, counted, c.recount)
+			wrong = wrong || bad
 		}
 	}
-	return nil
+	return wrong, err
 }
 
-// span compares a stored sum with what was counted of it.
-func (c *check) span(ctx context.Context, s models.Span, counted models.Summary) error {
-	nodes, err := c.e.store.Nodes(ctx, s.User, s.Level, s.Start, s.Start.Add(s.Level.Length()))
-	if err != nil {
-		return err
+// span compares a stored sum with what was counted of it. While mail flows the two
+// are read at different moments, so a difference must last although nothing moves,
+// for as long as Settle; where something moves all the time, nobody can tell.
+func (c *check) span(ctx context.Context, s models.Span, counted models.Summary, recount func(context.Context, models.Span) (models.Summary, error)) (wrong bool, err error) {
+	began := time.Now()
+	moved, last := began, [2]int64{-1, -1}
+	id := s.Start.UTC().Format(time.RFC3339)
+	if s.Level == models.Day {
+		id = s.Start.UTC().Format(time.DateOnly)
 	}
-	var shown models.Summary
-	if len(nodes) > 0 {
-		shown = nodes[0].Summary
-	}
-	if !same(&shown, &counted) {
-		id := s.Start.UTC().Format(time.RFC3339)
-		if s.Level == models.Day {
-			id = s.Start.UTC().Format(time.DateOnly)
+	for {
+		shown, err := c.node(ctx, s)
+		if errors.Is(err, models.ErrDamaged) {
+			c.found(Difference{What: string(s.Level), User: s.User, ID: id, Damaged: err.Error()})
+			return true, nil
 		}
-		c.found(Difference{What: string(s.Level), User: s.User, ID: id, Shown: shown, Counted: counted})
+		if err != nil || same(&shown, &counted) {
+			return false, err
+		}
+		if at := [2]int64{shown.Rank(), counted.Rank()}; at != last {
+			last, moved = at, time.Now()
+		}
+		switch {
+		case time.Since(moved) >= c.o.Settle:
+			c.found(Difference{What: string(s.Level), User: s.User, ID: id, Shown: shown, Counted: counted})
+			return true, nil
+		case time.Since(began) >= mostSettles*c.o.Settle:
+			return false, nil
+		}
+		select {
+		case <-time.After(min(time.Second, c.o.Settle/4)):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+		if counted, err = recount(ctx, s); err != nil {
+			return false, err
+		}
 	}
-	return nil
+}
+
+// mostSettles bounds how long a sum is watched that moves, in Settle.
+const mostSettles = 4
+
+// node reads a stored sum; there may be none.
+func (c *check) node(ctx context.Context, s models.Span) (models.Summary, error) {
+	nodes, err := c.e.store.Nodes(ctx, s.User, s.Level, s.Start, s.Start.Add(s.Level.Length()))
+	if err != nil || len(nodes) == 0 {
+		return models.Summary{}, err
+	}
+	return nodes[0].Summary, nil
 }
 
 // recount adds up what lies below a sum.

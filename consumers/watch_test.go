@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -96,8 +97,104 @@ func TestSumsAreWatched(t *testing.T) {
 	}
 	require.Empty(t, round().Suspects)
 
+	// What is wrong at one level alone, with all others right, a check finds and mends.
+	for i, level := range models.Levels {
+		truth = lie(batches[3])
+		rollUp(batches[3], models.Levels[:i+1]...)
+		require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[3].ID, Summary: truth}))
+		rollUp(batches[3], models.Levels[:i]...)
+		var found []string
+		out, err := e.Check(ctx, CheckOptions{Repair: true, Settle: 100 * time.Millisecond, Found: func(d Difference) { found = append(found, d.What) }})
+		require.NoError(t, err)
+		require.Contains(t, found, string(level))
+		require.Equal(t, 1, out.Repaired)
+		out, err = e.Check(ctx, CheckOptions{Settle: 100 * time.Millisecond})
+		require.NoError(t, err)
+		require.Zero(t, out.Differences, level)
+	}
+
 	r.engine.metrics.watched(&watched{Recount: models.Recount{Differences: 3}})
 	e.metrics.watched(&w)
+}
+
+// unreadable is a store whose sums of a level cannot be read, nor, if it is said,
+// its lists of batches.
+type unreadable struct {
+	models.Store
+	level models.Level
+	lists bool
+}
+
+func (s *unreadable) Nodes(ctx context.Context, user string, level models.Level, from, to time.Time) ([]models.Node, error) {
+	if level == s.level {
+		return nil, models.ErrDamaged
+	}
+	return s.Store.Nodes(ctx, user, level, from, to)
+}
+
+func (s *unreadable) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
+	if s.lists {
+		return nil, models.ErrDamaged
+	}
+	return s.Store.Batches(ctx, user, before, limit)
+}
+
+// A sum, or a list, that cannot be read is named, and stops neither the check nor
+// the rounds beside the work.
+func TestDamagedSumsAreNamed(t *testing.T) {
+	t.Parallel()
+	s := &unreadable{}
+	p := newScripted("sg", always(models.Accepted))
+	r := newRig(t, fast(), func(store models.Store) models.Store {
+		s.Store = store
+		return s
+	}, p)
+	r.known()
+	r.done(r.batch(3, true, nil))
+	require.Eventually(t, func() bool { return r.engine.Pending() == 0 }, patience, time.Millisecond)
+	r.stop()
+	for i, c := range []unreadable{{level: models.Second}, {level: models.Minute}, {level: models.Hour}, {level: models.Day}, {lists: true}} {
+		s.level, s.lists = c.level, c.lists
+		damaged := 0
+		_, err := r.engine.Check(t.Context(), CheckOptions{Settle: 50 * time.Millisecond, Found: func(d Difference) {
+			if d.Damaged != "" {
+				damaged++
+			}
+		}})
+		require.NoError(t, err, c.level)
+		require.NotZero(t, damaged, c.level)
+		now := time.Now().Add(time.Duration(i+1) * 10 * time.Minute)
+		require.NoError(t, r.engine.watch(t.Context(), now), c.level)
+		w, err := r.engine.watched(t.Context())
+		require.NoError(t, err)
+		require.True(t, w.At.Equal(now), "the round is told of")
+		require.NotZero(t, w.Differences, c.level)
+	}
+}
+
+// While mail flows, sums lag behind what they are made of, and a check beside it
+// takes that for no difference.
+func TestCheckWhileMailFlows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fast(), nil, newScripted("sg", always(models.Accepted)))
+	r.known()
+	flows, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			select {
+			case <-flows:
+				return
+			case <-time.After(2 * time.Millisecond):
+				r.batch(1, true, nil)
+			}
+		}
+	}()
+	out, err := r.engine.Check(t.Context(), CheckOptions{Settle: 300 * time.Millisecond, Found: func(d Difference) { t.Error(d) }})
+	close(flows)
+	<-over
+	require.NoError(t, err)
+	require.Zero(t, out.Differences)
 }
 
 // Nothing is told of while it moves: only what differs although nothing happens.

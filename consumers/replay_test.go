@@ -1,0 +1,84 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// brokenOff is a store that, once, stores facts and says that it could not.
+type brokenOff struct {
+	models.Store
+	next atomic.Bool
+}
+
+func (s *brokenOff) PutFacts(ctx context.Context, facts ...models.ChunkFact) error {
+	err := s.Store.PutFacts(ctx, facts...)
+	if s.next.CompareAndSwap(true, false) {
+		return models.ErrUnavailable
+	}
+	return err
+}
+
+// A replay that breaks off after it stored what it read is made good by the next:
+// sums and logs follow, though that one reads nothing otherwise.
+func TestReplayBrokenOff(t *testing.T) {
+	t.Parallel()
+	s := &brokenOff{}
+	p, other := &mended{scripted: newScripted("mg", always(models.Accepted))}, newScripted("sg", always(models.Accepted))
+	r := emptyRig(t, func(store models.Store) models.Store {
+		s.Store = store
+		return s
+	}, "mg", "sg")
+	r.known()
+	account := func(p models.Provider, name string) Account {
+		return Account{Provider: p, Account: models.Account{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
+	}
+	accounts := []Account{account(p, "mg"), account(other, "sg")}
+	r.engine = r.start(fast(), accounts)
+	b := r.batch(4, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"mg", "sg"} })
+	r.taken(b)
+	for n := 1; n <= 4; n++ {
+		body, err := json.Marshal([]models.ParsedEvent{{Log: b.ID.Log(n), Event: models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Blocked,
+			Reason: models.PolicyReputation, Text: "no such user", At: time.Now()}}})
+		require.NoError(t, err)
+		in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "mg", Posts: []models.Post{{Body: body}}}
+		require.NoError(t, r.store.PutInbox(t.Context(), in))
+		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Account: "mg", ID: in.ID}))
+	}
+	require.EqualValues(t, 4, r.done(b).Summary().Success, "as it was read at first")
+	require.Eventually(t, func() bool {
+		for sum, err := range r.store.Summaries(t.Context(), b.User, b.ID, 0) {
+			return err == nil && sum.Summary.Success == 4 && r.engine.Pending() == 0
+		}
+		return false
+	}, patience, time.Millisecond)
+	r.stop()
+
+	p.fixed = true
+	e, err := New(r.store, r.broker, accounts, fast()) // as the command's, which nobody runs
+	require.NoError(t, err)
+	t.Cleanup(e.kill)
+	replay := func() (Replayed, error) {
+		return e.Replay(t.Context(), b.Created().Add(-time.Minute), time.Now().Add(time.Minute), func(Replayed) {})
+	}
+	s.next.Store(true)
+	_, err = replay()
+	require.ErrorIs(t, err, models.ErrUnavailable)
+	out, err := replay()
+	require.NoError(t, err)
+	require.Zero(t, out.Events, "it was read before")
+	require.Equal(t, r.view(b).Summary().Queued, stored(t, r, b).Queued)
+	require.EqualValues(t, 4, stored(t, r, b).Queued)
+	require.NotEmpty(t, r.dueWithin(b, time.Now().Add(-time.Minute), time.Now().Add(time.Hour)), "what is open again is looked at again")
+
+	r.engine = r.start(fast(), accounts)
+	require.Eventually(t, func() bool { return other.copiesOf(b.ID.Log(1)) == 1 && other.copiesOf(b.ID.Log(4)) == 1 }, patience, time.Millisecond)
+}
