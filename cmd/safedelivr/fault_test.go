@@ -39,8 +39,8 @@ func hardScenarios() []scenario {
 	return []scenario{
 		{name: fmt.Sprintf("killed-%d-times", kills()), story: "kill -9 of whole processes and of single roles at random points", apart: true,
 			longer: time.Duration(kills()) * 10 * time.Second, strike: killedOften(kills())},
-		{name: "every-fault", story: "every fault of the simulated providers, one after the other", longer: 2 * time.Minute, strike: everyFault},
-		{name: "faults-mixed", story: "faults of the simulated providers at random, several at a time", longer: 2 * time.Minute, strike: mixedFaults},
+		{name: "every-fault", story: "every fault of the simulated providers, one after the other", longer: 2 * time.Minute, mayFail: true, strike: everyFault},
+		{name: "faults-mixed", story: "faults of the simulated providers at random, several at a time", longer: 2 * time.Minute, mayFail: true, strike: mixedFaults},
 		{name: "webhooks-chaos", story: "events doubled, shuffled, late, forged and cut off at the same time", events: true, scale: 3600,
 			settings: []string{"SAFEDELIVR_TIMES_FINAL_EVENT=20s"}, strike: webhookChaos},
 		{name: "broker-half-open", story: "connections to RabbitMQ stand, and nothing comes through", needs: realBroker, strike: silent((*drill).brokerGate, allLost)},

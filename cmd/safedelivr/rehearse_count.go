@@ -45,6 +45,7 @@ func round(d time.Duration) float64 {
 // drillLog is what is read of a log.
 type drillLog struct {
 	ID     models.ID     `json:"id"`
+	Email  string        `json:"email"`
 	State  models.State  `json:"state"`
 	Reason models.Reason `json:"reason"`
 }
@@ -114,17 +115,20 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 				return counted, err
 			}
 		}
-		n := copies[l.ID.String()]
-		delete(copies, l.ID.String())
+		n, arrived, returned := copies[l.ID.String()], 0, 0
+		if delete(copies, l.ID.String()); n > 0 {
+			arrived, returned = d.delivered(l.ID)
+		}
 		counted.Accepted++
-		if n > 1 && d.delivered(l.ID) > 1 {
+		bounces := strings.HasPrefix(l.Email, bouncing)
+		if arrived > 1 || bounces && n > 1 {
 			d.res.Doubled++
 		}
 		switch {
 		case l.State == models.Success:
 			counted.Success++
 			d.res.Delivered++
-			if n == 0 {
+			if arrived+returned == 0 {
 				d.res.Lost++
 			}
 		case l.State == models.Failed && (l.Reason == models.OutcomeUnknown || l.Reason == models.NoFinalEvent):
@@ -133,8 +137,11 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		case l.State == models.Failed && l.Reason != "":
 			counted.Failed++
 			d.res.Failed++
-			if l.Reason == models.MailboxInvalid && n > 0 && n == d.delivered(l.ID) {
-				d.res.wrong("log %s says that the mail bounced, and it was delivered", l.ID)
+			switch {
+			case arrived > 0:
+				d.res.wrong("log %s says %s, and the mail was delivered", l.ID, l.Reason)
+			case !bounces && !d.mayFail:
+				d.res.wrong("log %s says %s, and nothing kept the mail from being delivered", l.ID, l.Reason)
 			}
 		default:
 			d.res.wrong("log %s is %s %s in the end", l.ID, l.State, l.Reason)
@@ -169,15 +176,23 @@ func (d *drill) toldOnce(ctx context.Context, log models.ID) error {
 	return nil
 }
 
-// delivered counts the copies of a mail that reached, or will reach, somebody. A
-// mail that one provider took and could not deliver may well go through another.
-func (d *drill) delivered(log models.ID) (n int) {
+// arriving are the outcomes of copies that reach somebody.
+var arriving = map[string]bool{"deliver": true, "defer-then-deliver": true, "open": true, "click": true, "complain": true, "unsubscribe": true,
+	"lostevent": true, "silent": true}
+
+// delivered counts the copies of a mail that reached, or will reach, somebody, and
+// those that did and bounced afterwards. A mail that one provider took and could
+// not deliver may well go through another.
+func (d *drill) delivered(log models.ID) (arrived, returned int) {
 	for _, c := range d.sim.Copies(log.String()) {
-		if c.Outcome == "deliver" {
-			n++
+		switch {
+		case arriving[c.Outcome]:
+			arrived++
+		case c.Outcome == "async":
+			returned++
 		}
 	}
-	return n
+	return arrived, returned
 }
 
 // logs reads all logs of a batch, page by page.

@@ -66,13 +66,16 @@ func (d *drill) post(ctx context.Context, n int) error {
 	return nil
 }
 
+// bouncing begins the addresses that no provider can deliver to.
+const bouncing = "hardbounce"
+
 // letter is a batch. One address in a hundred bounces.
 func (d *drill) letter(n int) map[string]any {
 	to := make([]string, n)
 	for i := range to {
 		to[i] = fmt.Sprintf("user%d@rehearse.test", i)
 		if i%100 == 50 {
-			to[i] = fmt.Sprintf("hardbounce+%d@rehearse.test", i)
+			to[i] = fmt.Sprintf("%s+%d@rehearse.test", bouncing, i)
 		}
 	}
 	out := map[string]any{"from": "Rehearsal <drill@rehearse.test>", "subject": "This is a drill", "text": "Nothing to do.", "to": to}
@@ -138,7 +141,7 @@ func (d *drill) normal(ctx context.Context) error {
 		for _, b := range d.all() {
 			if b.at.After(d.mendedAt) {
 				got, err := d.batch(ctx, b.id)
-				return err == nil && got.State == models.BatchDone // of the first since
+				return err == nil && got.State == models.BatchDone && got.Counts.Success > 0 // of the first since
 			}
 		}
 		return false

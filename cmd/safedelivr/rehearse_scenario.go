@@ -19,6 +19,7 @@ type scenario struct {
 	prefer   []string      // the accounts of its batches in their order; none: all alike
 	breaks   []string      // the accounts that it breaks
 	events   bool          // mail itself flows on
+	mayFail  bool          // what is done to mail may be a reason for it to fail
 	apart    bool          // roles run as processes of their own, where they can
 	settings []string      // of the servers
 	longer   time.Duration // than others it may take

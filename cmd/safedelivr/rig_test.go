@@ -296,6 +296,7 @@ type logLine struct {
 	Reason    models.Reason   `json:"reason"`
 	Providers map[string]bool `json:"providers"`
 	Attempts  int             `json:"attempts"`
+	MayDouble bool            `json:"possible_duplicate"`
 }
 
 // logs reads all logs of a batch page by page.
