@@ -261,7 +261,7 @@ func webhookChaos(ctx context.Context, d *drill) error {
 	if taken > 0 {
 		d.res.wrong("%d forged posts were not refused", taken)
 	}
-	nobody, err := quietAddr(ctx)
+	nobody, err := d.place.addresses.next(ctx)
 	if err != nil {
 		return err
 	}

@@ -20,13 +20,14 @@ import (
 // setUp is what failures are rehearsed on: the services of the configuration,
 // and nothing else of it.
 type setUp struct {
-	cfg config.Config
-	log *slog.Logger
+	cfg       config.Config
+	log       *slog.Logger
+	addresses *addresses // of all its drills
 }
 
 func (c *cli) setUp() (setUp, error) {
 	cfg, err := c.load()
-	return setUp{cfg, slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelError}))}, err
+	return setUp{cfg, slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelError})), &addresses{given: map[string]bool{}}}, err
 }
 
 func (s *setUp) store() string  { return storeName(&s.cfg) }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -178,6 +179,28 @@ const (
 	pollLeast = 10 * time.Millisecond
 	pollMost  = 100 * time.Millisecond
 )
+
+// addresses gives each address out once: its server may not have begun yet, or
+// be killed just now, and another drill must not take its place.
+type addresses struct {
+	mu    sync.Mutex
+	given map[string]bool
+}
+
+func (a *addresses) next(ctx context.Context) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for {
+		addr, err := quietAddr(ctx)
+		if err != nil || ctx.Err() != nil {
+			return "", cmp.Or(err, ctx.Err())
+		}
+		if !a.given[addr] {
+			a.given[addr] = true
+			return addr, nil
+		}
+	}
+}
 
 // quietAddr finds a port for a server that is killed and started again. It lies
 // below those that systems hand out for outgoing connections, one of which could

@@ -19,7 +19,7 @@ import (
 // simulate starts the providers.
 func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
 	var err error
-	if d.addr, err = quietAddr(ctx); err != nil {
+	if d.addr, err = d.place.addresses.next(ctx); err != nil {
 		return nil, err
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -93,7 +93,7 @@ func (d *drill) startServers(ctx context.Context) (err error) {
 }
 
 func (d *drill) startWorker(ctx context.Context) (*process, error) {
-	addr, err := quietAddr(ctx)
+	addr, err := d.place.addresses.next(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -69,4 +70,18 @@ func TestRehearseMistakes(t *testing.T) {
 	require.Zero(t, run(t.Context(), []string{"rehearse", "--list"}, streams{out: &out, err: &out}, []string{}))
 	require.Equal(t, len(scenarios), strings.Count(out.String(), "\n"))
 	require.Contains(t, out.String(), "n/a here: the store is part of the process")
+}
+
+// Drills run side by side, and none gets an address that another was given, though
+// nobody listens there at the moment.
+func TestAddressesAreGivenOnce(t *testing.T) {
+	a := &addresses{given: map[string]bool{}}
+	for range 300 {
+		addr, err := a.next(t.Context())
+		require.NoError(t, err)
+		l, err := net.Listen("tcp", addr)
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+	}
+	require.Len(t, a.given, 300)
 }
