@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -10,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -349,29 +350,51 @@ func TestOperate(t *testing.T) {
 	require.Equal(t, []string{"/why too_long"}, p.pointers())
 }
 
+// park has a message put aside.
+func (f *fixture) park() service.ParkedView {
+	f.Helper()
+	require.NoError(f, f.broker.Publish(f.Context(), models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}))
+	f.takeOne(models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, models.Park("cannot be read"))
+	list := read[struct{ Parked []service.ParkedView }](f, "/v1/parked").Parked
+	require.Len(f, list, 1)
+	return list[0]
+}
+
+// dumbBroker does what it is told about a parked message, and cannot say so.
+type dumbBroker struct{ models.Broker }
+
+func (b dumbBroker) Unpark(ctx context.Context, id string) error {
+	return errors.Join(b.Broker.Unpark(ctx, id), models.ErrUnavailable)
+}
+
+// TestParkedInTheDark: what is ordered about a parked message is written down before
+// it is done, and a repeat under the same key does not ask for what was done.
+func TestParkedInTheDark(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) { s.broker = func(b models.Broker) models.Broker { return dumbBroker{b} } }).operator()
+	requeue := func(id string) *reply {
+		return f.do(http.MethodPost, "/v1/parked/"+id+"/requeue", "", nil, "Idempotency-Key", "k-"+id)
+	}
+	p := f.park()
+	require.Equal(t, http.StatusServiceUnavailable, requeue(p.ID).Status)
+	require.Equal(t, []string{"parked.requeue"}, f.journal())
+	require.Equal(t, http.StatusNoContent, requeue(p.ID).Status)
+	require.Equal(t, http.StatusNotFound, requeue("nothing").Status)
+	require.Equal(t, []string{"parked.requeue"}, f.journal(), "once, and nothing of what is not there")
+}
+
 // TestParked: a message that was put aside is seen, put back or dropped.
 func TestParked(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t).operator()
 	type parked struct{ Parked []service.ParkedView }
 	require.Empty(t, read[parked](f, "/v1/parked").Parked)
-	park := func() service.ParkedView {
-		t.Helper()
-		b, ok := f.broker.(*embedded.Broker)
-		require.True(t, ok)
-		q := models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}
-		require.NoError(t, b.Publish(t.Context(), models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}))
-		f.takeOne(q, models.Park("cannot be read"))
-		list := read[parked](f, "/v1/parked").Parked
-		require.Len(t, list, 1)
-		return list[0]
-	}
-	p := park()
+	p := f.park()
 	require.Equal(t, "cannot be read", p.Why)
 	require.Equal(t, http.StatusNoContent, f.do(http.MethodPost, "/v1/parked/"+p.ID+"/requeue", "", nil).Status)
 	require.Empty(t, read[parked](f, "/v1/parked").Parked)
 	f.takeOne(models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, models.Done())
-	p = park()
+	p = f.park()
 	require.Equal(t, http.StatusNoContent, f.do(http.MethodDelete, "/v1/parked/"+p.ID, "", nil).Status)
 	require.Equal(t, http.StatusNotFound, f.do(http.MethodDelete, "/v1/parked/"+p.ID, "", nil).Status)
 	require.Equal(t, []string{"parked.requeue", "parked.discard"}, f.journal())

@@ -204,7 +204,8 @@ func notCalled(who models.Set, why string) models.Part {
 // send makes the call, unless its start-by has passed: then somebody else may
 // already count the evidence window, and no call is made.
 func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []models.Part {
-	call := &models.Call{Batch: c.batch.ID, Attempt: entry.Number, Content: &c.batch.Content, Recipients: make([]models.CallRecipient, 0, j.who.Len())}
+	call := &models.Call{Batch: c.batch.ID, Attempt: entry.Number, Content: &c.batch.Content, StartBy: began.Add(e.cfg.StartBy),
+		Recipients: make([]models.CallRecipient, 0, j.who.Len())}
 	for r := range j.who.All() {
 		call.Recipients = append(call.Recipients, models.CallRecipient{Log: c.id.Log(r), Recipient: c.recipients[r-1]})
 	}
@@ -217,8 +218,7 @@ func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []m
 	if err := e.permitted(ctx, c, j, models.OrderAge); err != nil {
 		return []models.Part{notCalled(j.who, "no call was made: "+err.Error())}
 	}
-	// Both clocks: the monotonic one does not run while the machine sleeps.
-	if time.Since(began) >= e.cfg.StartBy || !time.Now().Round(0).Before(entry.StartBy) {
+	if models.Passed(call.StartBy) { // the adapter asks again when the connection stands
 		return []models.Part{notCalled(j.who, "the worker was held up between the ledger and the call")}
 	}
 	parts := a.Provider.Send(ctx, call)

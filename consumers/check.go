@@ -254,16 +254,26 @@ func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *
 	if wrong.Rank() >= fresh.Rank() {
 		fresh.Version, fresh.Repairs = wrong.Version, wrong.Repairs+1
 	}
-	if err := c.e.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: id, Summary: fresh}); err != nil {
-		return counted, err
+	for range repairTries {
+		if err := c.e.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: id, Summary: fresh}); err != nil {
+			return counted, err
+		}
+		shown, err := c.shown(ctx, b, n)
+		if err != nil {
+			return counted, err
+		}
+		if same(&shown, &counted) {
+			c.out.Repaired++
+			break
+		}
+		fresh.Repairs++ // what cannot be read has a rank that is not known
 	}
 	c.e.summaries.mark(b.User, id)
-	if err := c.e.Flush(ctx); err != nil {
-		return counted, err
-	}
-	c.out.Repaired++
-	return counted, nil
+	return counted, c.e.Flush(ctx)
 }
+
+// repairTries is how often a repair outranks what it replaces.
+const repairTries = 5
 
 func (c *check) shown(ctx context.Context, b *models.Batch, n int) (models.Summary, error) {
 	for s, err := range c.e.store.Summaries(ctx, b.User, b.ID, n) {

@@ -13,6 +13,14 @@ type Call struct {
 	Attempt    int // number of the attempt; travels with every recipient
 	Content    *Content
 	Recipients []CallRecipient // no address twice, whatever its case
+	StartBy    time.Time       // the request's body begins to leave before this or never; zero: whenever
+}
+
+// Passed reports whether t is past by either clock: the monotonic one does not
+// run while the machine sleeps, and the other may be set.
+func Passed(t time.Time) bool {
+	now := time.Now()
+	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
 // CallRecipient is a recipient and its log's ID, whose Recipient() is its

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -331,12 +333,24 @@ func (s *Service) unpark(ctx context.Context, who Caller, do models.Action, id, 
 	if err := who.operates(); err != nil {
 		return false, err
 	}
-	_, replayed, err := once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (struct{}, error) {
+	_, replayed, err := once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, older bool) (struct{}, error) {
+		parked, err := s.broker.Parked(ctx, math.MaxInt32)
+		if err != nil {
+			return struct{}{}, brokerError(err)
+		}
+		if !slices.ContainsFunc(parked, func(p models.Parked) bool { return p.ID == id }) {
+			if older {
+				return struct{}{}, nil // an earlier try got so far
+			}
+			return struct{}{}, notFound()
+		}
+		if _, err := s.order(ctx, who, &models.Control{Action: do, Subject: id, Why: why}, nil); err != nil {
+			return struct{}{}, err
+		}
 		if err := f(ctx, id); err != nil {
 			return struct{}{}, brokerError(err)
 		}
-		_, err := s.order(ctx, who, &models.Control{Action: do, Subject: id, Why: why}, nil)
-		return struct{}{}, err
+		return struct{}{}, nil
 	})
 	return replayed, err
 }

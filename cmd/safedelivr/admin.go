@@ -27,6 +27,11 @@ const adminSocket = "admin.sock"
 var remoteCommands = []string{"user", "key", "login", "batch", "log", "release", "pause-user", "resume-user", "account", "block", "queues", "parked",
 	"workers", "audit", "check", "replay", "hold"}
 
+type adminRequest struct {
+	Args  []string `json:"args"`
+	RanBy string   `json:"ran_by"` // who the owner of the socket says ran it
+}
+
 type adminAnswer struct {
 	Code int    `json:"code"`
 	Out  string `json:"out"`
@@ -55,13 +60,14 @@ func (a *app) serveAdmin(ctx context.Context) {
 		return
 	}
 	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var args []string
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&args); err != nil || len(args) == 0 || !slices.Contains(remoteCommands, args[0]) {
+		var q adminRequest
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&q); err != nil || len(q.Args) == 0 || !slices.Contains(remoteCommands, q.Args[0]) {
 			http.Error(w, "not a command for here", http.StatusBadRequest)
 			return
 		}
 		var out, errs bytes.Buffer
-		code := runOn(r.Context(), args, streams{out: &out, err: &errs}, nil, a)
+		c := &cli{streams: streams{out: &out, err: &errs}, args: q.Args, app: a, ranBy: q.RanBy}
+		code := c.run(r.Context())
 		_ = json.NewEncoder(w).Encode(adminAnswer{Code: code, Out: out.String(), Err: errs.String()}) // the caller may be gone
 	})}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
@@ -98,7 +104,7 @@ func (c *cli) handOver(ctx context.Context, cfg *config.Config) error {
 		return dialAdmin(ctx, path)
 	}}}
 	defer client.CloseIdleConnections()
-	body, err := json.Marshal(withoutConfig(c.args))
+	body, err := json.Marshal(adminRequest{Args: withoutConfig(c.args), RanBy: c.person()})
 	if err != nil {
 		return err
 	}

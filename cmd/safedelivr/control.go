@@ -30,12 +30,19 @@ func told(err error) error {
 
 // operator is who gives orders on the command line: whoever can reach the store
 // may do everything.
-func operator() service.Caller {
-	name := "unknown"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
+func (c *cli) operator() service.Caller {
+	return service.Caller{By: "cli:" + c.person(), Operator: true}
+}
+
+// person is who runs the command: of one that was handed over, whom that names.
+func (c *cli) person() string {
+	if c.ranBy != "" {
+		return c.ranBy
 	}
-	return service.Caller{By: "cli:" + name, Operator: true}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return "unknown"
 }
 
 // order is a command that orders something about the thing named by its one
@@ -65,7 +72,7 @@ func (c *cli) batchCommand() *cobra.Command {
 		{"release", "Send again what is held for an unknown outcome; it may arrive twice", models.ReleaseBatch},
 	} {
 		cmd.AddCommand(c.order(o.verb+" ID", o.short, func(ctx context.Context, svc *service.Service, id, why string) error {
-			v, _, err := svc.Steer(ctx, operator(), o.action, id, why, service.Repeat{})
+			v, _, err := svc.Steer(ctx, c.operator(), o.action, id, why, service.Repeat{})
 			if err == nil {
 				c.say(&v)
 			}
@@ -94,7 +101,7 @@ func (c *cli) say(v *service.Steered) {
 func (c *cli) logCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "log", Short: "Release the mail to one recipient"}
 	cmd.AddCommand(c.order("release ID", "Send to one recipient again; it may arrive twice", func(ctx context.Context, svc *service.Service, id, why string) error {
-		v, _, err := svc.ReleaseLog(ctx, operator(), id, why, service.Repeat{})
+		v, _, err := svc.ReleaseLog(ctx, c.operator(), id, why, service.Repeat{})
 		if err == nil {
 			c.say(&v)
 		}
@@ -116,7 +123,7 @@ func (c *cli) releaseCommand() *cobra.Command {
 				}
 			}
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				v, _, err := svc.ReleaseRange(ctx, operator(), rel, service.Repeat{})
+				v, _, err := svc.ReleaseRange(ctx, c.operator(), rel, service.Repeat{})
 				if err == nil {
 					fmt.Fprintf(c.out, "released in %d batches\n", v.Batches)
 				}
@@ -142,7 +149,7 @@ func (c *cli) switched(v *service.Switched) {
 func (c *cli) pauseCommands() []*cobra.Command {
 	one := func(use, short string, do models.Action) *cobra.Command {
 		return c.order(use, short, func(ctx context.Context, svc *service.Service, name, why string) error {
-			v, _, err := svc.SwitchUser(ctx, operator(), do, name, why, service.Repeat{})
+			v, _, err := svc.SwitchUser(ctx, c.operator(), do, name, why, service.Repeat{})
 			if err == nil {
 				c.switched(&v)
 			}
@@ -164,7 +171,7 @@ func (c *cli) accountCommand() *cobra.Command {
 		{"drain", "Give it only mail that no other account may take", models.AccountDrain},
 	} {
 		cmd.AddCommand(c.order(o.verb+" NAME", o.short, func(ctx context.Context, svc *service.Service, name, why string) error {
-			v, _, err := svc.SwitchAccount(ctx, operator(), o.action, name, why, service.Repeat{})
+			v, _, err := svc.SwitchAccount(ctx, c.operator(), o.action, name, why, service.Repeat{})
 			if err == nil {
 				c.switched(&v)
 			}
@@ -182,7 +189,7 @@ func (c *cli) blockCommand() *cobra.Command {
 		Use: "add", Short: "Block mail that meets all of the flags; it waits, or with --fail fails", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				v, _, err := svc.AddBlock(ctx, operator(), b, why, service.Repeat{})
+				v, _, err := svc.AddBlock(ctx, c.operator(), b, why, service.Repeat{})
 				if err == nil {
 					fmt.Fprintln(c.out, v.ID)
 				}
@@ -199,10 +206,10 @@ func (c *cli) blockCommand() *cobra.Command {
 	f.StringVar(&why, "why", "", "for the audit trail")
 	cmd.AddCommand(add,
 		c.order("remove ID", "End a rule", func(ctx context.Context, svc *service.Service, id, why string) error {
-			return svc.RemoveBlock(ctx, operator(), id, why)
+			return svc.RemoveBlock(ctx, c.operator(), id, why)
 		}),
 		c.table("list", "List the rules", "ID\tACCOUNT\tUSER\tSENDER\tDOMAIN\tMAIL\tBY\tWHY", func(ctx context.Context, svc *service.Service, row func(...any)) error {
-			blocks, err := svc.Blocks(ctx, operator())
+			blocks, err := svc.Blocks(ctx, c.operator())
 			for _, b := range blocks {
 				mail := "waits"
 				if b.Fail {
@@ -243,7 +250,7 @@ func (c *cli) table(use, short, head string, rows func(ctx context.Context, svc 
 
 func (c *cli) queuesCommand() *cobra.Command {
 	return c.table("queues", "How full the queues are, and how long the oldest message in each has waited at most", "QUEUE\tREADY\tWORKING\tOLDEST", func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		queues, err := svc.Queues(ctx, operator())
+		queues, err := svc.Queues(ctx, c.operator())
 		for _, q := range queues {
 			row(q.Name, q.Ready, q.Working, oldestWords(&q))
 		}
@@ -264,7 +271,7 @@ func oldestWords(q *service.QueueView) string {
 
 func (c *cli) workersCommand() *cobra.Command {
 	return c.table("workers", "Workers that reported lately, and their share of every limit", "WORKER\tSTARTED\tSHARE", func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		workers, err := svc.Workers(ctx, operator())
+		workers, err := svc.Workers(ctx, c.operator())
 		for _, w := range workers {
 			started := ""
 			if !w.Started.IsZero() {
@@ -280,18 +287,18 @@ func (c *cli) parkedCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "parked", Short: "Messages that were put aside"}
 	cmd.AddCommand(
 		c.table("list", "List them", "ID\tKEY\tAT\tWHY", func(ctx context.Context, svc *service.Service, row func(...any)) error {
-			parked, err := svc.Parked(ctx, operator())
+			parked, err := svc.Parked(ctx, c.operator())
 			for _, p := range parked {
 				row(p.ID, p.Key, p.At.UTC().Format(time.RFC3339), p.Why)
 			}
 			return err
 		}),
 		c.order("requeue ID", "Publish one again", func(ctx context.Context, svc *service.Service, id, why string) error {
-			_, err := svc.Requeue(ctx, operator(), id, why, service.Repeat{})
+			_, err := svc.Requeue(ctx, c.operator(), id, why, service.Repeat{})
 			return err
 		}),
 		c.order("discard ID", "Drop one", func(ctx context.Context, svc *service.Service, id, why string) error {
-			return svc.Discard(ctx, operator(), id, why)
+			return svc.Discard(ctx, c.operator(), id, why)
 		}))
 	return cmd
 }
@@ -299,7 +306,7 @@ func (c *cli) parkedCommand() *cobra.Command {
 func (c *cli) auditCommand() *cobra.Command {
 	var n int
 	cmd := c.table("audit", "Who ordered what, when and why; newest first", "AT\tBY\tORDER\tABOUT\tWHY", func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		page, err := svc.Audit(ctx, operator(), service.Page{Limit: n})
+		page, err := svc.Audit(ctx, c.operator(), service.Page{Limit: n})
 		for i := range page.Orders {
 			o := &page.Orders[i]
 			row(o.At.Format(time.RFC3339), o.By, o.Order, aboutOf(o), o.Why)

@@ -103,6 +103,20 @@ func TestKeyFlags(t *testing.T) {
 	}
 }
 
+// A command that a server runs for somebody is written down under that name, not
+// under the server's own.
+func TestHandedOverInOnesName(t *testing.T) {
+	r := newRig(t, backends()[0], simulator.Options{})
+	r.command("user", "add", "ann")
+	r.start(r.addr, nil, "serve")
+	var out strings.Builder
+	zoe := &cli{streams: streams{out: &out, err: &out}, environ: r.env, args: []string{"pause-user", "ann", "--why", "holidays"}, ranBy: "zoe"}
+	cfg, err := zoe.load()
+	require.NoError(t, err)
+	require.NoError(t, zoe.handOver(t.Context(), &cfg), out.String())
+	require.Regexp(t, `cli:zoe +user.pause .*holidays`, r.command("audit"))
+}
+
 // Commands reach a server whose data folder has a longer path than a socket may
 // have, and one that was killed leaves nothing in the way.
 func TestLongDataFolder(t *testing.T) {

@@ -43,8 +43,8 @@ func hardScenarios() []scenario {
 		{name: "faults-mixed", story: "faults of the simulated providers at random, several at a time", longer: 2 * time.Minute, mayFail: true, strike: mixedFaults},
 		{name: "webhooks-chaos", story: "events doubled, shuffled, late, forged and cut off at the same time", events: true, scale: 3600,
 			settings: []string{"SAFEDELIVR_TIMES_FINAL_EVENT=20s"}, strike: webhookChaos},
-		{name: "broker-half-open", story: "connections to RabbitMQ stand, and nothing comes through", needs: realBroker, strike: silent((*drill).brokerGate, allLost)},
-		{name: "store-answers-lost", story: "Cassandra does what it is asked, and its answers do not come", needs: realStore, strike: silent((*drill).storeGate, answersLost)},
+		{name: "broker-half-open", story: "connections to RabbitMQ stand, and nothing comes through", needs: realBroker, strike: silent((*drill).brokerGate, allLost, brokerMissed)},
+		{name: "store-answers-lost", story: "Cassandra does what it is asked, and its answers do not come", needs: realStore, strike: silent((*drill).storeGate, answersLost, storeMissed)},
 		{name: "disk-full", story: "the embedded store cannot write", needs: ownStore, strike: diskFull},
 	}
 }
@@ -55,20 +55,20 @@ func loneScenarios() []scenario {
 	out := []scenario{
 		{name: "broker-restarted", story: "RabbitMQ is stopped and started", needs: realBroker, strike: serverAway(
 			func(ctx context.Context) error { return services(ctx, "rabbitmqctl", "stop_app") },
-			func(ctx context.Context) error { return services(ctx, "rabbitmqctl", "start_app") })},
+			func(ctx context.Context) error { return services(ctx, "rabbitmqctl", "start_app") }, brokerMissed)},
 		{name: "broker-memory-alarm", story: "RabbitMQ blocks all who publish", needs: realBroker, strike: serverAway(
 			func(ctx context.Context) error {
 				return services(ctx, "rabbitmqctl", "set_vm_memory_high_watermark", "0")
 			},
 			func(ctx context.Context) error {
 				return services(ctx, "rabbitmqctl", "set_vm_memory_high_watermark", "0.4")
-			})},
+			}, brokerMissed)},
 		{name: "store-frozen", story: "SIGSTOP of Cassandra, then SIGCONT", needs: realStore, strike: storeFrozen},
 	}
 	if long() {
 		out = append(out, scenario{name: "store-restarted", story: "Cassandra is stopped and started", needs: realStore, strike: serverAway(
 			func(ctx context.Context) error { return services(ctx, "restart", "cassandra") },
-			func(context.Context) error { return nil })})
+			func(context.Context) error { return nil }, storeMissed)})
 	}
 	return out
 }
@@ -279,32 +279,61 @@ func webhookChaos(ctx context.Context, d *drill) error {
 }
 
 // silent has a gate swallow what is said until the servers were missed.
-func silent(gate func(*drill) *gate, s silence) func(context.Context, *drill) error {
+func silent(gate func(*drill) *gate, s silence, missed func(context.Context, *drill) error) func(context.Context, *drill) error {
 	return func(ctx context.Context, d *drill) error {
 		g := gate(d)
 		g.hush(s)
 		d.broken()
-		err := d.missed(ctx)
+		err := missed(ctx, d)
 		g.speak()
 		d.mended()
 		return err
 	}
 }
 
-// missed waits until requests went unanswered, or batches were accepted without
-// the server that is away, as they should be without a broker.
-func (d *drill) missed(ctx context.Context) error {
-	unanswered, accepted := d.unanswered.Load(), len(d.all())
-	return d.until(ctx, "the server was missed", func() bool { return d.unanswered.Load() >= unanswered+2 || len(d.all()) >= accepted+5 })
+// storeMissed waits until requests went unanswered since it broke.
+func storeMissed(ctx context.Context, d *drill) error {
+	return d.until(ctx, "the store was missed", func() bool { return d.unanswered.Load() >= d.missedAt+2 })
+}
+
+// brokerMissed waits until the API says that the broker is away, and accepted
+// batches all the same.
+func brokerMissed(ctx context.Context, d *drill) error {
+	if err := d.until(ctx, "the broker was missed", func() bool { return d.away(ctx, "broker") }); err != nil {
+		return err
+	}
+	accepted := len(d.all())
+	return d.until(ctx, "mail is accepted without a broker", func() bool { return len(d.all()) >= accepted+5 })
+}
+
+// away reports whether the API says that a part is not there.
+func (d *drill) away(ctx context.Context, part string) bool {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, d.client.base+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var ready struct {
+		Checks map[string]string `json:"checks"`
+	}
+	if json.NewDecoder(resp.Body).Decode(&ready) != nil {
+		return false
+	}
+	state, known := ready.Checks[part]
+	return known && state != "ok"
 }
 
 // serverAway stops a server and starts it again.
-func serverAway(stop, start func(context.Context) error) func(context.Context, *drill) error {
+func serverAway(stop, start func(context.Context) error, missed func(context.Context, *drill) error) func(context.Context, *drill) error {
 	return func(ctx context.Context, d *drill) error {
 		d.broken()
 		err := stop(ctx)
 		if err == nil {
-			err = d.missed(ctx)
+			err = missed(ctx, d)
 		}
 		if serr := start(context.WithoutCancel(ctx)); err == nil {
 			err = serr
@@ -328,7 +357,7 @@ func storeFrozen(ctx context.Context, d *drill) error {
 	if err != nil {
 		return err
 	}
-	return serverAway(func(context.Context) error { return freeze(server) }, func(context.Context) error { return wake(server) })(ctx, d)
+	return serverAway(func(context.Context) error { return freeze(server) }, func(context.Context) error { return wake(server) }, storeMissed)(ctx, d)
 }
 
 func services(ctx context.Context, args ...string) error {

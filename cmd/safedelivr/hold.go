@@ -16,7 +16,7 @@ func (c *cli) holdCommand() *cobra.Command {
 		Use: "lift", Short: "Let everything that is held go out", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				lifted, err := svc.LiftHolds(ctx, operator(), why, service.Repeat{})
+				lifted, err := svc.LiftHolds(ctx, c.operator(), why, service.Repeat{})
 				switch {
 				case err != nil:
 					return err
@@ -36,7 +36,7 @@ func (c *cli) holdCommand() *cobra.Command {
 		Use: "list", Short: "List the holds", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				holds, err := svc.Holds(ctx, operator())
+				holds, err := svc.Holds(ctx, c.operator())
 				if err != nil {
 					return err
 				}

@@ -139,6 +139,9 @@ func (c *cli) rehearse(ctx context.Context, o rehearseOptions) error {
 	if ctx.Err() != nil {
 		return errors.Join(ctx.Err(), left)
 	}
+	if !slices.ContainsFunc(results, func(r result) bool { return r.NA == "" }) {
+		return errors.Join(errors.New("nothing was rehearsed: none of these scenarios has a meaning on this set-up; see --list"), left)
+	}
 	out := rehearsed{Seed: o.seed, Store: set.store(), Broker: set.broker(), Results: results, Seconds: round(time.Since(r.began)),
 		Good: !slices.ContainsFunc(results, func(r result) bool { return !r.good() })}
 	if o.json {

@@ -115,6 +115,9 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 				return counted, err
 			}
 		}
+		if err := d.begunInTime(ctx, l.ID); err != nil {
+			return counted, err
+		}
 		n, arrived, returned := copies[l.ID.String()], 0, 0
 		if delete(copies, l.ID.String()); n > 0 {
 			arrived, returned = d.delivered(l.ID)
@@ -161,19 +164,51 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 
 // toldOnce checks that no event stands twice in the story of a log.
 func (d *drill) toldOnce(ctx context.Context, log models.ID) error {
-	var story struct {
-		Timeline []models.Moment `json:"timeline"`
-	}
-	if err := d.get(ctx, "/v1/logs/"+log.String(), &story); err != nil {
+	story, err := d.timeline(ctx, log)
+	if err != nil {
 		return err
 	}
-	for i, m := range story.Timeline {
-		if m.What == "event" && slices.Contains(story.Timeline[:i], m) {
+	for i, m := range story {
+		if m.What == "event" && slices.Contains(story[:i], m) {
 			d.res.wrong("log %s tells the event %s of %s twice", log, m.Event, m.Account)
 			return nil
 		}
 	}
 	return nil
+}
+
+// begunInTime checks that none of a mail's copies is of a call that a worker
+// began when it woke, although its start-by was long past: a third of the time
+// that it was frozen, and as much again for a call to arrive.
+func (d *drill) begunInTime(ctx context.Context, log models.ID) error {
+	if len(d.woken) == 0 {
+		return nil
+	}
+	for _, c := range d.sim.Copies(log.String()) {
+		if !slices.ContainsFunc(d.woken, func(at time.Time) bool { return c.At.After(at) && c.At.Before(at.Add(drillStartBy)) }) {
+			continue
+		}
+		story, err := d.timeline(ctx, log)
+		if err != nil {
+			return err
+		}
+		in := slices.ContainsFunc(story, func(m models.Moment) bool {
+			return m.What == "attempt" && m.Account == c.Account && !m.At.After(c.At) && c.At.Sub(m.At) < 2*drillStartBy
+		})
+		if !in {
+			d.res.wrong("log %s was sent through %s at %s, when a worker woke, and no attempt that might begin then is known", log, c.Account, c.At.Format(time.RFC3339Nano))
+		}
+	}
+	return nil
+}
+
+// timeline reads what became of a mail.
+func (d *drill) timeline(ctx context.Context, log models.ID) ([]models.Moment, error) {
+	var story struct {
+		Timeline []models.Moment `json:"timeline"`
+	}
+	err := d.get(ctx, "/v1/logs/"+log.String(), &story)
+	return story.Timeline, err
 }
 
 // arriving are the outcomes of copies that reach somebody.

@@ -40,8 +40,10 @@ type drill struct {
 	user   models.User
 	client *demoClient
 	res    result
+	woken  []time.Time // when a frozen worker woke
 
 	unanswered atomic.Int64 // requests of which nobody can say whether they were accepted
+	missedAt   int64        // how many those were when it broke
 
 	mu       sync.Mutex
 	batches  []posted
@@ -147,6 +149,7 @@ func (d *drill) broken() {
 	d.mu.Lock()
 	d.brokenAt = time.Now()
 	d.mu.Unlock()
+	d.missedAt = d.unanswered.Load()
 	d.say("✗ %s", d.story)
 }
 

@@ -151,22 +151,35 @@ func workerKilled(ctx context.Context, d *drill) error {
 }
 
 // workerFrozen stops a worker with calls in flight for longer than the start-by
-// of every call that it has claimed.
+// of every call that it has claimed, three times.
 func workerFrozen(ctx context.Context, d *drill) error {
-	if err := d.until(ctx, "calls are in flight", d.calling); err != nil {
-		return err
-	}
-	if err := freeze(d.worker.cmd.Process); err != nil {
-		return err
-	}
-	d.broken()
-	frozen := time.Now()
-	err := d.until(ctx, "the start-by has passed", func() bool { return time.Since(frozen) > drillStartBy+time.Second })
-	if werr := wake(d.worker.cmd.Process); err == nil {
-		err = werr
+	for i := range 3 {
+		if i > 0 { // it works on something again
+			if err := d.post(ctx, d.recipients/4); err != nil {
+				return err
+			}
+		}
+		if err := d.until(ctx, "calls are in flight", d.calling); err != nil {
+			return err
+		}
+		if err := freeze(d.worker.cmd.Process); err != nil {
+			return err
+		}
+		if i == 0 {
+			d.broken()
+		}
+		frozen := time.Now()
+		err := d.until(ctx, "the start-by has passed", func() bool { return time.Since(frozen) > 3*drillStartBy })
+		d.woken = append(d.woken, time.Now())
+		if werr := wake(d.worker.cmd.Process); err == nil {
+			err = werr
+		}
+		if err != nil {
+			return err
+		}
 	}
 	d.mended()
-	return err
+	return nil
 }
 
 // brokerPurged empties all queues, three times. The in-process broker is emptied

@@ -66,6 +66,9 @@ func TestRehearseMistakes(t *testing.T) {
 		require.NotZero(t, run(t.Context(), append([]string{"rehearse"}, args...), streams{out: &out, err: &out}, []string{}))
 		require.Contains(t, out.String(), args[0])
 	}
+	var none strings.Builder
+	require.NotZero(t, run(t.Context(), []string{"rehearse", "--only", "store-gone"}, streams{out: &none, err: &none}, []string{}))
+	require.Contains(t, none.String(), "nothing was rehearsed")
 	var out strings.Builder
 	require.Zero(t, run(t.Context(), []string{"rehearse", "--list"}, streams{out: &out, err: &out}, []string{}))
 	require.Equal(t, len(scenarios), strings.Count(out.String(), "\n"))

@@ -21,27 +21,27 @@ type cli struct {
 	streams
 	environ    []string // nil: the process's own
 	args       []string
-	app        *app // the process that runs a handed-over command; else nil
+	app        *app   // the process that runs a handed-over command; else nil
+	ranBy      string // who handed it over
 	configFile string
 }
 
 // run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, s streams, environ []string) int {
-	return runOn(ctx, args, s, environ, nil)
+	return (&cli{streams: s, environ: environ, args: args}).run(ctx)
 }
 
-// runOn executes a command line in a process that serves already, if a is not nil.
-func runOn(ctx context.Context, args []string, s streams, environ []string, a *app) int {
-	c := &cli{streams: s, environ: environ, args: args, app: a}
+// run executes the command line of c.
+func (c *cli) run(ctx context.Context) int {
 	root := &cobra.Command{
 		Use:           "safedelivr",
 		Short:         "An email gateway that fails over between providers, and loses and doubles nothing",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetOut(s.out)
-	root.SetErr(s.err)
-	root.SetArgs(args)
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	root.SetArgs(c.args)
 	root.PersistentFlags().StringVarP(&c.configFile, "config", "c", "", "configuration file (YAML); the environment goes over it")
 	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.simulatorCommand(), c.demoCommand(), c.userCommand(), c.keyCommand(), c.loginCommand(), c.healthCommand(), c.versionCommand())
 	root.AddCommand(c.batchCommand(), c.logCommand(), c.releaseCommand(), c.accountCommand(), c.blockCommand(), c.queuesCommand(), c.parkedCommand(), c.workersCommand(), c.auditCommand())
@@ -52,7 +52,7 @@ func runOn(ctx context.Context, args []string, s streams, environ []string, a *a
 		if errors.As(err, &quiet) {
 			return int(quiet)
 		}
-		fmt.Fprintln(s.err, "safedelivr:", err)
+		fmt.Fprintln(c.err, "safedelivr:", err)
 		return 1
 	}
 	return 0

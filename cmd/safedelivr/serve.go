@@ -55,7 +55,7 @@ func (c *cli) serveCommand() *cobra.Command {
 				return err
 			}
 			if restored {
-				if err := told(a.service.HoldOld(cmd.Context(), operator(), "restored from a backup")); err != nil {
+				if err := told(a.service.HoldOld(cmd.Context(), c.operator(), "restored from a backup")); err != nil {
 					a.close()
 					return fmt.Errorf("nothing was started: what was accepted before could not be held: %w", err)
 				}

@@ -38,9 +38,9 @@ func (c *cli) sendersCommand() *cobra.Command {
 				var v service.Sending
 				var err error
 				if len(args) > 1 || none {
-					v, _, err = svc.SetSenders(ctx, operator(), args[0], args[1:], why, service.Repeat{})
+					v, _, err = svc.SetSenders(ctx, c.operator(), args[0], args[1:], why, service.Repeat{})
 				} else {
-					v, err = svc.SendingOf(ctx, operator(), args[0])
+					v, err = svc.SendingOf(ctx, c.operator(), args[0])
 				}
 				switch {
 				case err != nil:
@@ -181,7 +181,7 @@ func timeOrDash(t time.Time) string {
 // withKeys runs f on the use cases, as the user with a name.
 func (c *cli) withKeys(ctx context.Context, name string, f func(context.Context, *service.Service, service.Caller, models.User) error) error {
 	return c.withService(ctx, func(ctx context.Context, svc *service.Service) error {
-		who := operator()
+		who := c.operator()
 		u, err := svc.User(ctx, who, name)
 		if err != nil {
 			var e *service.Error

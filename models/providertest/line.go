@@ -39,6 +39,26 @@ func timed(t *testing.T, p models.Provider, c *models.Call, d time.Duration) []m
 	return parts
 }
 
+// testLate has a call whose start-by passes before its connection stands: nothing
+// of it leaves, and it says so.
+func testLate(t *testing.T, s Suite) {
+	arrived := make(chan bool, 2) // of each connection: whether it brought a request
+	p := adapter(t, s, raw(t, func(c *net.TCPConn) { arrived <- readRequest(c) }))
+	c := call(3)
+	c.StartBy = time.Now().Add(-time.Millisecond)
+	parts := timed(t, p, c, 10*time.Second)
+	if len(parts) != 1 || parts[0].Class != models.Unavailable || parts[0].Reason != models.StartByPassed || parts[0].Recipients.Len() != 3 {
+		t.Errorf("want all unavailable for %s, got %+v", models.StartByPassed, parts)
+	}
+	if <-arrived {
+		t.Error("the request left all the same")
+	}
+	c.StartBy = time.Now().Add(time.Hour)
+	if parts = timed(t, p, c, 10*time.Second); len(parts) != 1 || parts[0].Class != models.Unknown || !<-arrived {
+		t.Errorf("a call in time leaves; got %+v", parts)
+	}
+}
+
 // testUnavailable has requests that cannot have arrived completely.
 func testUnavailable(t *testing.T, s Suite) {
 	closed := httptest.NewServer(http.NotFoundHandler())

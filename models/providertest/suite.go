@@ -91,6 +91,7 @@ func Run(t *testing.T, s Suite) {
 		{"GarbageAnswers", testGarbage},
 		{"Redirect", testRedirect},
 		{"Unavailable", testUnavailable},
+		{"Late", testLate},
 		{"Unknown", testUnknown},
 		{"Truncated", testTruncated},
 		{"Once", testOnce},

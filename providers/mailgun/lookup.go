@@ -69,7 +69,7 @@ func (p *Provider) LookUp(ctx context.Context, from, to time.Time, recipient str
 func (p *Provider) eventsPage(ctx context.Context, page *url.URL) ([]json.RawMessage, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	ctx, x := wire.Record(ctx)
+	ctx, x := wire.Record(ctx, time.Time{})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page.String(), nil)
 	if err != nil {
 		return nil, "", err

@@ -29,11 +29,11 @@ func (p *Provider) Send(ctx context.Context, c *models.Call) []models.Part {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	ctx, x := wire.Record(ctx)
+	ctx, x := wire.Record(ctx, c.StartBy)
 	_, _, err := p.api.Send(ctx, m)
 	if x.Status == 0 {
-		class, text := x.NoAnswer(err)
-		return whole(c, class, "", 0, p.words(text))
+		class, reason, text := x.NoAnswer(err)
+		return whole(c, class, reason, 0, p.words(text))
 	}
 	return p.classify(c, x.Answer, time.Now())
 }

@@ -62,9 +62,10 @@ func NewClient(conns int) *Client {
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
 // Record returns a context for exactly one request through a Client, and what
-// will be known of it.
-func Record(ctx context.Context) (context.Context, *Exchange) {
-	x := &Exchange{}
+// will be known of it. Nothing of its body leaves at or after startBy, if that is
+// not zero, unless some of it left before; nor after the context's deadline.
+func Record(ctx context.Context, startBy time.Time) (context.Context, *Exchange) {
+	x := &Exchange{startBy: startBy}
 	return context.WithValue(ctx, exchangeKey{}, x), x
 }
 
@@ -106,7 +107,8 @@ func (t *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	})
 	r := req.WithContext(ctx)
 	if req.Body != nil {
-		x.gate = &gate{body: req.Body, left: req.ContentLength}
+		x.gate = &gate{body: req.Body, left: req.ContentLength, startBy: x.startBy}
+		x.gate.end, _ = req.Context().Deadline()
 		r.Body = x.gate
 	}
 	r.GetBody = nil

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -24,9 +25,10 @@ type Answer struct {
 // request is made; read it afterwards.
 type Exchange struct {
 	Answer
-	used   atomic.Bool
-	broken atomic.Bool // writing the request failed
-	gate   *gate
+	startBy time.Time
+	used    atomic.Bool
+	broken  atomic.Bool // writing the request failed
+	gate    *gate
 }
 
 // NoAnswer classifies a call that ended with err and without an answer, and says
@@ -39,12 +41,15 @@ type Exchange struct {
 // the body decides: a provider cannot act on a request whose last byte was never
 // handed out. Where it was handed out, an error reported by WroteRequest still
 // proves that the system did not take all of it.
-func (x *Exchange) NoAnswer(err error) (models.Class, string) {
+func (x *Exchange) NoAnswer(err error) (models.Class, models.Reason, string) {
 	text := words(err)
-	if x.gate == nil || !x.gate.shut() || x.broken.Load() {
-		return models.Unavailable, "the request could not be sent: " + text
+	switch left := x.gate != nil && x.gate.shut(); {
+	case x.gate != nil && x.gate.late:
+		return models.Unavailable, models.StartByPassed, "the worker was held up until the call might no longer begin"
+	case !left || x.broken.Load():
+		return models.Unavailable, "", "the request could not be sent: " + text
 	}
-	return models.Unknown, "the request was sent, and no answer came: " + text
+	return models.Unknown, "", "the request was sent, and no answer came: " + text
 }
 
 func words(err error) string {
@@ -66,15 +71,27 @@ func words(err error) string {
 
 // A gate lets a request's body through until it is shut, and knows whether the
 // last byte passed. It cannot be rewound.
+//
+// It looks at the clock whenever bytes are fetched, which is right before they
+// leave: a process that is stopped while a connection is made, or in the middle of
+// a body, must not go on with the call when it wakes.
 type gate struct {
+	startBy time.Time // the first byte passes before this; zero: whenever
+	end     time.Time // every byte passes before this; zero: whenever
+
 	mu     sync.Mutex
 	body   io.ReadCloser
 	left   int64 // bytes that have not passed; negative: the length is not known
+	begun  bool
+	late   bool // it never began, because of startBy
 	spent  bool
 	closed bool
 }
 
-var errShut = errors.New("wire: the call has ended")
+var (
+	errShut = errors.New("wire: the call has ended")
+	errLate = errors.New("wire: the call came too late")
+)
 
 // Read implements io.Reader.
 func (g *gate) Read(p []byte) (int, error) {
@@ -83,6 +100,12 @@ func (g *gate) Read(p []byte) (int, error) {
 	if g.closed {
 		return 0, errShut
 	}
+	g.late = !g.begun && past(g.startBy)
+	if g.late || past(g.end) {
+		g.closed = true
+		return 0, errLate
+	}
+	g.begun = true
 	n, err := g.body.Read(p)
 	switch {
 	case g.left < 0:
@@ -93,6 +116,8 @@ func (g *gate) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+func past(t time.Time) bool { return !t.IsZero() && models.Passed(t) }
 
 // Close implements io.Closer. It returns no error: Transport would report one as
 // a failed write.
