@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
 )
 
 // contract checks answers against the description of the API.
@@ -46,6 +48,32 @@ func (c *contract) check(method, path, contentType, body string, status int, hea
 		Body: io.NopCloser(bytes.NewReader(r.Body)), Options: in.Options})
 	require.NoError(c, err, "%s %s %d: %s", method, path, status, r.Body)
 	c.seen[route.Operation.OperationID+" "+http.StatusText(status)] = true
+}
+
+// torn is a store in which the heads of all batches are damaged.
+type torn struct{ models.Store }
+
+func (s torn) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
+	bs, err := s.Store.Batches(ctx, user, before, limit)
+	for i := range bs {
+		bs[i] = models.Batch{ID: bs[i].ID, User: user, Damaged: true}
+	}
+	return bs, err
+}
+
+// checkTorn lists batches that cannot be read.
+func (c *contract) checkTorn(b *models.Batch) {
+	c.Helper()
+	whole := c.store.Store
+	c.store.Store = torn{whole}
+	defer func() { c.store.Store = whole }()
+	c.check("GET", "/v1/batches", "", "", 200)
+	list := read[batchList](c.fixture, "/v1/batches").Batches
+	i := slices.IndexFunc(list, func(v service.BatchView) bool { return v.ID == b.ID })
+	require.GreaterOrEqual(c, i, 0)
+	require.Equal(c, models.BatchDamaged, list[i].State)
+	require.EqualValues(c, b.Recipients, list[i].Counts.Accepted, "what was counted is known")
+	c.check("POST", "/v1/release", "application/json", `{"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`, 200)
 }
 
 // checkControl tries everything that steers.
@@ -135,6 +163,7 @@ func TestContract(t *testing.T) {
 		c.check("GET", path, "", "", 200, "Authorization", "")
 	}
 	c.checkControl(b)
+	c.checkTorn(b)
 	f.store.failing("PutBatch", func(int) error { return models.ErrOutcomeUnknown })
 	f.hasty()
 	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 503)

@@ -58,11 +58,13 @@ func (s *Store) Batches(ctx context.Context, user string, before models.ID, limi
 			bs := make([]*models.Batch, len(ids))
 			err = each(ctx, len(ids), func(ctx context.Context, i int) error {
 				b, err := s.batch(ctx, ids[i])
-				if err == nil {
-					bs[i] = &b
-				} else if errors.Is(err, models.ErrNotFound) { // being stored, or abandoned
-					err = nil
+				switch {
+				case errors.Is(err, models.ErrNotFound): // being stored, or abandoned
+					return nil
+				case errors.Is(err, models.ErrDamaged):
+					b, err = models.Batch{ID: ids[i], User: user, Damaged: true}, nil
 				}
+				bs[i] = &b
 				return err
 			})
 			if err != nil {

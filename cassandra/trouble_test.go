@@ -242,7 +242,7 @@ func TestTooLarge(t *testing.T) {
 func TestDamaged(t *testing.T) {
 	ctx := t.Context()
 	s := open(t, newConfig(t))
-	bad, good := models.NewBatchID(time.Now()), models.NewBatchID(time.Now())
+	bad, good := models.NewBatchID(time.Now().Add(-time.Second)), models.NewBatchID(time.Now())
 	for _, id := range []models.ID{bad, good} {
 		require.NoError(t, s.Append(ctx, id, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(), Account: "sg"}))
 	}
@@ -254,6 +254,21 @@ func TestDamaged(t *testing.T) {
 	es, _, err := s.Record(ctx, good)
 	require.NoError(t, err)
 	require.Len(t, es, 1)
+
+	// A batch of a list is named, and the others are read.
+	owner := models.NewUserID()
+	for _, id := range []models.ID{bad, good} {
+		b := models.Batch{ID: id, User: owner, Lane: models.Bulk, Recipients: 1, Chunks: 1}
+		require.NoError(t, s.PutBatch(ctx, b, models.Chunk{ID: id, Recipients: []models.Recipient{{Email: "a@b.test"}}}))
+	}
+	require.NoError(t, s.exec(ctx, plain, `UPDATE chunks SET head = ? WHERE chunk_id = ?`, []byte{0xff}, bad[:]))
+	_, err = s.Batch(ctx, bad)
+	require.ErrorIs(t, err, models.ErrDamaged)
+	list, err := s.Batches(ctx, owner, models.ID{}, 10)
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	require.False(t, list[0].Damaged)
+	require.Equal(t, models.Batch{ID: bad, User: owner, Damaged: true}, list[1])
 
 	// An entry of the agenda is still good for what it is there for.
 	due := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)

@@ -99,8 +99,9 @@ func (c *check) user(ctx context.Context, user string) error {
 	var day time.Time
 	var total models.Summary
 	var seconds map[time.Time]models.Summary // of the day alone: there may be many
+	var partly bool                          // a batch of the day cannot be read
 	counted := func() error {
-		if seconds == nil || day.Before(c.o.From) || day.AddDate(0, 0, 1).After(c.o.To) && !c.o.To.After(time.Now()) {
+		if seconds == nil || partly || day.Before(c.o.From) || day.AddDate(0, 0, 1).After(c.o.To) && !c.o.To.After(time.Now()) {
 			return nil // only a part of it was counted
 		}
 		c.out.Days++
@@ -108,10 +109,6 @@ func (c *check) user(ctx context.Context, user string) error {
 	}
 	for before := models.MinID(c.o.To); ; {
 		page, err := c.e.store.Batches(ctx, user, before, checkPage)
-		if errors.Is(err, models.ErrDamaged) {
-			c.unlisted(user, before, err)
-			return nil
-		}
 		if err != nil {
 			return err
 		}
@@ -125,7 +122,12 @@ func (c *check) user(ctx context.Context, user string) error {
 				if err := counted(); err != nil {
 					return err
 				}
-				day, total, seconds = at, models.Summary{}, map[time.Time]models.Summary{}
+				day, total, seconds, partly = at, models.Summary{}, map[time.Time]models.Summary{}, false
+			}
+			if b.Damaged {
+				c.damaged("batch", b, b.ID, models.ErrDamaged)
+				partly = true
+				continue
 			}
 			sum, err := c.batch(ctx, b)
 			if err != nil {
@@ -358,6 +360,9 @@ func (c *check) batchesOf(ctx context.Context, user string, from, to time.Time, 
 			if page[i].Created().Before(from) {
 				return nil
 			}
+			if page[i].Damaged {
+				return fmt.Errorf("batch %s: %w", page[i].ID, models.ErrDamaged)
+			}
 			if err := f(&page[i]); err != nil {
 				return err
 			}
@@ -426,12 +431,6 @@ func (c *check) raise(ctx context.Context, b *models.Batch) error {
 	}
 	s.Repairs++
 	return c.e.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: s})
-}
-
-// unlisted tells that a user's batches before one cannot be listed. Everything
-// else is checked all the same.
-func (c *check) unlisted(user string, before models.ID, err error) {
-	c.found(Difference{What: "batch", User: user, ID: before.String(), Damaged: "what was accepted before cannot be listed: " + err.Error()})
 }
 
 func (c *check) damaged(what string, b *models.Batch, id models.ID, err error) {

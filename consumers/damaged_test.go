@@ -18,7 +18,8 @@ type spoilt struct {
 	models.Store
 	mu    sync.Mutex
 	these map[models.ID]bool
-	away  bool // they cannot be reached, and may be right
+	away  bool               // they cannot be reached, and may be right
+	heads map[models.ID]bool // of batches that cannot be read
 }
 
 func (s *spoilt) spoil(id models.ID) {
@@ -60,6 +61,16 @@ func (s *spoilt) Inbox(ctx context.Context, ids ...models.ID) ([]models.Inbox, e
 		return nil, err
 	}
 	return s.Store.Inbox(ctx, ids...)
+}
+
+func (s *spoilt) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
+	bs, err := s.Store.Batches(ctx, user, before, limit)
+	for i := range bs {
+		if s.heads[bs[i].ID] {
+			bs[i] = models.Batch{ID: bs[i].ID, User: user, Damaged: true}
+		}
+	}
+	return bs, err
 }
 
 // TestPartAwayHoldsUpNothingElse: while a part of the store cannot be reached, what

@@ -81,6 +81,7 @@ func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n i
 	}
 	before := models.MinID(cutoff)
 	first := models.ID{}
+	var unread []error
 	for {
 		page, err := e.store.Batches(ctx, user, before, purgePage)
 		if err != nil {
@@ -92,6 +93,11 @@ func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n i
 			if b.ID == done {
 				end = true
 				break
+			}
+			if b.Damaged {
+				first = models.ID{}
+				unread = append(unread, fmt.Errorf("batch %s: %w", b.ID, models.ErrDamaged))
+				continue
 			}
 			if !b.Deadline.Add(e.cfg.FinalEventWait).Before(now) {
 				first = models.ID{} // the next run comes back to it
@@ -113,10 +119,10 @@ func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n i
 		}
 		before = page[len(page)-1].ID
 	}
-	if first.IsZero() {
-		return n, nil
+	if !first.IsZero() {
+		unread = append(unread, e.store.PutReport(ctx, purgedKind, user, first[:], purgedKept))
 	}
-	return n, e.store.PutReport(ctx, purgedKind, user, first[:], purgedKept)
+	return n, errors.Join(unread...)
 }
 
 // dropPrints removes the fingerprints of old hours, also where a batch of theirs

@@ -94,6 +94,45 @@ func TestRetentionComesBack(t *testing.T) {
 	require.Equal(t, []bool{true, true, true}, redacted())
 }
 
+// TestRetentionPassesWhatIsDamaged: a batch that cannot be read is named, keeps no
+// other from losing its content, and loses its own when it was mended.
+func TestRetentionPassesWhatIsDamaged(t *testing.T) {
+	t.Parallel()
+	s := &spoilt{heads: map[models.ID]bool{}}
+	r := emptyRig(t, func(store models.Store) models.Store {
+		s.Store = store
+		return s
+	}, "sg")
+	r.known()
+	cfg := fast()
+	cfg.KeepContent = time.Hour
+	var all []*models.Batch
+	for range 3 {
+		all = append(all, r.batch(1, false, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(time.Hour) }))
+	}
+	e, err := New(r.store, r.broker, nil, cfg)
+	require.NoError(t, err)
+	redacted := func() (out []bool) {
+		for _, b := range all {
+			got, err := r.store.Batch(t.Context(), b.ID)
+			require.NoError(t, err)
+			out = append(out, got.Redacted)
+		}
+		return out
+	}
+	later := time.Now().Add(30 * 24 * time.Hour)
+	s.heads[all[1].ID] = true
+	for range 2 {
+		err = e.Purge(t.Context(), later)
+		require.ErrorIs(t, err, models.ErrDamaged)
+		require.ErrorContains(t, err, all[1].ID.String())
+		require.Equal(t, []bool{true, false, true}, redacted())
+	}
+	delete(s.heads, all[1].ID)
+	require.NoError(t, e.Purge(t.Context(), later))
+	require.Equal(t, []bool{true, true, true}, redacted())
+}
+
 // TestReleasedTooLate: what was let go by hand, and could not be handed over before
 // its content and addresses were removed, ends and says why. Nothing stays queued
 // for ever, and it holds up nothing else, whatever a rule asks about its addresses.

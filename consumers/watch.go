@@ -280,16 +280,12 @@ func (c *check) slice(ctx context.Context, user string, before models.ID, from t
 	if most <= 0 {
 		return before, true, nil
 	}
-	seconds := map[time.Time]models.Summary{}
+	seconds, partly := map[time.Time]models.Summary{}, map[time.Time]bool{}
 	upTo, since, more := before.Time().Truncate(time.Second), from, false
 	end := c.out.Chunks + most
 pages:
 	for {
 		page, err := c.e.store.Batches(ctx, user, before, checkPage)
-		if errors.Is(err, models.ErrDamaged) {
-			c.unlisted(user, before, err)
-			break
-		}
 		if err != nil {
 			return before, false, err
 		}
@@ -303,6 +299,12 @@ pages:
 				since = before.Time().Truncate(time.Second).Add(time.Second) // the last second was seen in part
 				break pages
 			}
+			if b.Damaged {
+				c.damaged("batch", b, b.ID, models.ErrDamaged)
+				partly[b.Created().Truncate(time.Second)] = true
+				before = b.ID
+				continue
+			}
 			sum, err := c.batch(ctx, b)
 			if err != nil {
 				return before, false, err
@@ -315,7 +317,7 @@ pages:
 		}
 	}
 	for start, counted := range seconds {
-		if start.Before(since) || !start.Before(upTo) {
+		if start.Before(since) || !start.Before(upTo) || partly[start] {
 			continue
 		}
 		if _, err := c.span(ctx, models.Span{User: user, Level: models.Second, Start: start}, counted, c.recount); err != nil {

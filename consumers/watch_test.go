@@ -118,7 +118,7 @@ func TestSumsAreWatched(t *testing.T) {
 }
 
 // unreadable is a store whose sums of a level cannot be read, nor, if it is said,
-// its lists of batches.
+// its batches.
 type unreadable struct {
 	models.Store
 	level models.Level
@@ -133,13 +133,16 @@ func (s *unreadable) Nodes(ctx context.Context, user string, level models.Level,
 }
 
 func (s *unreadable) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
-	if s.lists {
-		return nil, models.ErrDamaged
+	bs, err := s.Store.Batches(ctx, user, before, limit)
+	for i := range bs {
+		if s.lists {
+			bs[i] = models.Batch{ID: bs[i].ID, User: user, Damaged: true}
+		}
 	}
-	return s.Store.Batches(ctx, user, before, limit)
+	return bs, err
 }
 
-// A sum, or a list, that cannot be read is named, and stops neither the check nor
+// A sum, or a batch, that cannot be read is named, and stops neither the check nor
 // the rounds beside the work.
 func TestDamagedSumsAreNamed(t *testing.T) {
 	t.Parallel()

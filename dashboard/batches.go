@@ -37,6 +37,17 @@ func (b *batchRow) Word() string {
 	return string(b.State)
 }
 
+// Title is the batch's subject, or why none is shown.
+func (b *batchRow) Title() string {
+	switch {
+	case b.State == models.BatchDamaged:
+		return "(cannot be read)"
+	case b.Subject == "":
+		return "(content removed)"
+	}
+	return b.Subject
+}
+
 func (d *Dashboard) rowOf(b *service.BatchView) *batchRow {
 	return &batchRow{BatchView: *b, Done: b.Counts.Accepted - b.Counts.Queued, Bar: barOf(&b.Counts), Split: d.splitOf(&b.Counts)}
 }

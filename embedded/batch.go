@@ -80,33 +80,38 @@ func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, chunks int) (
 
 // Batch implements models.Store.
 func (s *Store) Batch(ctx context.Context, id models.ID) (models.Batch, error) {
-	bs, err := s.batches(ctx, `SELECT head FROM batches WHERE id = ? AND head IS NOT NULL`, id)
+	var bs []models.Batch
+	err := s.read(ctx, func(c *conn) error {
+		return c.query(`SELECT head FROM batches WHERE id = ? AND head IS NOT NULL`, func(row []driver.Value) error {
+			b, err := models.DecodeBatch(blob(row[0]))
+			bs = append(bs, b)
+			return stored(err)
+		}, id)
+	})
 	return single("batch "+id.String(), bs, err)
 }
 
 // Batches implements models.Store.
-func (s *Store) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
+func (s *Store) Batches(ctx context.Context, user string, before models.ID, limit int) (bs []models.Batch, err error) {
 	end := before[:]
 	if before.IsZero() {
 		end = bytes.Repeat([]byte{0xff}, len(before))
 	}
-	bs, err := s.batches(ctx, `SELECT b.head FROM user_batches u CROSS JOIN batches b ON b.id = u.id
-		WHERE u.user = ? AND u.id < ? ORDER BY u.id DESC LIMIT ?`, user, end, max(limit, 0))
+	err = s.read(ctx, func(c *conn) error {
+		return c.query(`SELECT b.head, u.id FROM user_batches u CROSS JOIN batches b ON b.id = u.id
+			WHERE u.user = ? AND u.id < ? ORDER BY u.id DESC LIMIT ?`, func(row []driver.Value) error {
+			b, err := models.DecodeBatch(blob(row[0]))
+			if err != nil {
+				b = models.Batch{ID: models.ID(blob(row[1])), User: user, Damaged: true}
+			}
+			bs = append(bs, b)
+			return nil
+		}, user, end, max(limit, 0))
+	})
 	if err != nil {
 		return nil, fmt.Errorf("batches of %s: %w", user, err)
 	}
 	return bs, nil
-}
-
-func (s *Store) batches(ctx context.Context, query string, args ...any) (bs []models.Batch, err error) {
-	err = s.read(ctx, func(c *conn) error {
-		return c.query(query, func(row []driver.Value) error {
-			b, err := models.DecodeBatch(blob(row[0]))
-			bs = append(bs, b)
-			return stored(err)
-		}, args...)
-	})
-	return bs, err
 }
 
 // Recipients implements models.Store.

@@ -253,7 +253,7 @@ func TestDamaged(t *testing.T) {
 	ctx := t.Context()
 	s := openStore(t, t.TempDir())
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	bad, good := models.NewBatchID(time.Now()), models.NewBatchID(time.Now())
+	bad, good := models.NewBatchID(time.Now().Add(-time.Second)), models.NewBatchID(time.Now())
 	for _, id := range []models.ID{bad, good} {
 		require.NoError(t, s.Append(ctx, id, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(), Account: "sg"}))
 	}
@@ -269,4 +269,21 @@ func TestDamaged(t *testing.T) {
 	es, _, err := s.Record(ctx, good)
 	require.NoError(t, err)
 	require.Len(t, es, 1)
+
+	// A batch of a list is named, and the others are read.
+	for _, id := range []models.ID{bad, good} {
+		b := models.Batch{ID: id, User: "u", Lane: models.Bulk, Recipients: 1, Chunks: 1}
+		require.NoError(t, s.PutBatch(ctx, b, models.Chunk{ID: id, Recipients: []models.Recipient{{Email: "a@b.test"}}}))
+	}
+	require.NoError(t, s.write(ctx, 0, func(c *conn) error {
+		_, err := c.exec(`UPDATE batches SET head = ? WHERE id = ?`, []byte{0xff}, bad)
+		return err
+	}))
+	_, err = s.Batch(ctx, bad)
+	require.ErrorIs(t, err, models.ErrDamaged)
+	list, err := s.Batches(ctx, "u", models.ID{}, 10)
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	require.False(t, list[0].Damaged)
+	require.Equal(t, models.Batch{ID: bad, User: "u", Damaged: true}, list[1])
 }

@@ -58,6 +58,7 @@ type Batch struct {
 	Sizes      []int         `json:"sizes,omitempty"`    // recipients per chunk, where some chunk but the last has not 1,000
 	Deadline   time.Time     `json:"deadline"`           // after it nothing is handed over any more
 	Redacted   bool          `json:"redacted,omitempty"` // content and recipients were removed when their time was over
+	Damaged    bool          `json:"-"`                  // in a list: it cannot be read, and only ID and User are known
 }
 
 // Redact removes the content.
@@ -87,11 +88,14 @@ const (
 	BatchQueued  BatchState = "queued"  // nothing was handed over yet
 	BatchSending BatchState = "sending" // some recipients are not finished
 	BatchDone    BatchState = "done"    // every recipient has a final state
+	BatchDamaged BatchState = "damaged" // what is stored of it cannot be read
 )
 
 // StateOf derives the state of a batch from its totals.
 func (b *Batch) StateOf(total Summary) BatchState {
 	switch {
+	case b.Damaged:
+		return BatchDamaged
 	case total.Queued == 0:
 		return BatchDone
 	case total.Touched() == 0:

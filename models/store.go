@@ -94,7 +94,7 @@ type BatchStore interface {
 	Batch(ctx context.Context, id ID) (Batch, error)
 	// Batches lists batches of a user, newest first, with IDs smaller than
 	// before (zero: from the newest), at most limit. A batch that exists when
-	// the call begins is listed.
+	// the call begins is listed; one that cannot be read as Damaged.
 	Batches(ctx context.Context, user string, before ID, limit int) ([]Batch, error)
 	// Recipients reads the recipients of a chunk in order. Errors: ErrNotFound
 	// (there are none, or they were removed by Redact).

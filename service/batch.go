@@ -20,14 +20,14 @@ type BatchView struct {
 	Subject    string               `json:"subject"`
 	From       models.Address       `json:"from"`
 	ReplyTo    models.Address       `json:"reply_to,omitzero"`
-	Lane       models.Lane          `json:"lane"`
-	OnUnknown  models.UnknownPolicy `json:"on_unknown"`
+	Lane       models.Lane          `json:"lane,omitempty"`       // not known of a damaged one
+	OnUnknown  models.UnknownPolicy `json:"on_unknown,omitempty"` // same
 	Providers  []string             `json:"providers,omitempty"`
 	Recipients int                  `json:"recipients"`
 	Duplicates int                  `json:"duplicates"`
 	Counts     Counts               `json:"counts"`
 	CreatedAt  time.Time            `json:"created_at"`
-	Deadline   time.Time            `json:"deadline"`
+	Deadline   time.Time            `json:"deadline,omitzero"` // same
 }
 
 // BatchPage is a part of the list of batches; Next is empty on the last one.

@@ -396,6 +396,9 @@ func (s *Service) releaseUser(ctx context.Context, who Caller, user string, rel 
 			if b.Created().Before(last) {
 				return ordered, nil
 			}
+			if b.Damaged { // nothing goes on with it
+				continue
+			}
 			held, err := s.holds(ctx, b, rel.Account)
 			if err != nil {
 				return ordered, err
