@@ -409,3 +409,24 @@ func TestParked(t *testing.T) {
 		}
 	}
 }
+
+// What is let go by a request whose answer was lost is not let go once more by its
+// repeat: it may have been held again meanwhile.
+func TestLetGoOnceForOneRequest(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	for i, path := range []string{"/v1/batches/" + b.ID.String() + "/retry", "/v1/batches/" + b.ID.String() + "/release"} {
+		f.store.failing("PutAnswer", func(int) error { return models.ErrUnavailable })
+		post := func() *reply { return f.do(http.MethodPost, path, "application/json", nil, "Idempotency-Key", path) }
+		require.Equal(t, http.StatusOK, post().Status)
+		f.store.failing("PutAnswer", func(int) error { return nil })
+		second := post()
+		require.Equal(t, http.StatusOK, second.Status, string(second.Body))
+		require.Contains(t, string(second.Body), `"changed":true`)
+		require.Equal(t, "true", post().Header.Get("Idempotency-Replayed"))
+		require.Len(t, f.journal(), i+1, path)
+	}
+	require.True(t, order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/release", ``).Changed)
+	require.Len(t, f.journal(), 3, "another request")
+}

@@ -79,7 +79,7 @@ func newAccount(a Account, cfg *Config, c *crew) *account {
 	if a.ChunkLimit > 0 {
 		perCall = min(perCall, a.ChunkLimit)
 	}
-	acc := &account{Account: a, health: newHealth(a.Name, cfg), slots: newSlots(max(1, a.Concurrency)), crew: c, perCall: max(1, perCall)}
+	acc := &account{Account: a, health: newHealth(a.Name, a.Timeout, cfg), slots: newSlots(max(1, a.Concurrency)), crew: c, perCall: max(1, perCall)}
 	acc.recipients, acc.calls = newLimit(a.Rate), newLimit(a.CallRate)
 	return acc
 }

@@ -37,13 +37,13 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	} else if err != nil {
 		return err
 	}
-	settle, ok := j.account.health.begin(j.step.from)
+	settle, ok := j.account.health.begin(j.step.from, j.who.Len())
 	if !ok {
 		return errBusy
 	}
+	defer settle(nil, 0)
 	entry, began, err := e.claim(ctx, c, j)
 	if err != nil {
-		settle(nil, 0)
 		if conflict(err) {
 			return e.reload(ctx, c)
 		}

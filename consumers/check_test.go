@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"testing"
 	"time"
 
@@ -84,10 +85,73 @@ func TestCheck(t *testing.T) {
 	require.Zero(t, out.Differences)
 }
 
+// scorched is a store in which the sum of a chunk cannot be read until one of a
+// higher rank replaces it, as where the newest of equal writes wins.
+type scorched struct {
+	models.Store
+	chunk models.ID
+	rank  int64
+	holds bool // no rank is high enough
+}
+
+func (s *scorched) Summaries(ctx context.Context, user string, batch models.ID, from int) iter.Seq2[models.ChunkSummary, error] {
+	if s.chunk == batch {
+		return func(yield func(models.ChunkSummary, error) bool) { yield(models.ChunkSummary{}, models.ErrDamaged) }
+	}
+	return s.Store.Summaries(ctx, user, batch, from)
+}
+
+func (s *scorched) PutSummaries(ctx context.Context, sums ...models.ChunkSummary) error {
+	for i := range sums {
+		if sums[i].Chunk == s.chunk && sums[i].Summary.Rank() > s.rank && !s.holds {
+			s.chunk = models.ID{}
+		}
+	}
+	return s.Store.PutSummaries(ctx, sums...)
+}
+
+// A sum that cannot be read is replaced by one that outranks it, and counts as
+// repaired only when it is read again.
+func TestRepairOfTheUnreadable(t *testing.T) {
+	t.Parallel()
+	s := &scorched{}
+	r := newRig(t, fast(), func(store models.Store) models.Store {
+		s.Store = store
+		return s
+	}, newScripted("sg", always(models.Accepted)))
+	r.known()
+	b := r.batch(4, true, nil)
+	r.done(b)
+	require.Eventually(t, func() bool { return r.idle() && r.engine.Pending() == 0 }, patience, 5*time.Millisecond)
+	r.stop()
+	rank := func(s models.Summary) int64 { return s.Rank() }
+	check := func() (models.Recount, int) {
+		found := 0
+		out, err := r.engine.Check(t.Context(), CheckOptions{Repair: true, Settle: 50 * time.Millisecond, Found: func(Difference) { found++ }})
+		require.NoError(t, err)
+		return out, found
+	}
+	s.chunk, s.rank, s.holds = b.ID, rank(storedIn(t, r.store, b)), true
+	out, found := check()
+	require.NotZero(t, found)
+	require.Zero(t, out.Repaired, "it cannot be read still")
+	s.holds = false
+	out, found = check()
+	require.NotZero(t, found)
+	require.Equal(t, 1, out.Repaired)
+	_, found = check()
+	require.Zero(t, found)
+}
+
 // stored is the summary that stands for a batch of one chunk.
 func stored(t *testing.T, r *rig, b *models.Batch) models.Summary {
 	t.Helper()
-	for s, err := range r.store.Summaries(t.Context(), b.User, b.ID, 0) {
+	return storedIn(t, r.store, b)
+}
+
+func storedIn(t *testing.T, store models.Store, b *models.Batch) models.Summary {
+	t.Helper()
+	for s, err := range store.Summaries(t.Context(), b.User, b.ID, 0) {
 		require.NoError(t, err)
 		return s.Summary
 	}

@@ -3,7 +3,9 @@ package consumers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -64,6 +66,8 @@ type Ailment struct {
 	State string        `json:"state"`
 	Why   string        `json:"why,omitempty"`
 	Left  time.Duration `json:"left"` // how much longer, from when it was written
+
+	Silent bool `json:"silent,omitempty"` // it took mail and reported nothing
 
 	// Senders whose mail it refuses, by domain, and how much longer each is kept
 	// away; the account may be healthy beside.
@@ -132,7 +136,7 @@ func (c *crew) run(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			_ = c.store.PutReport(last, crewKind, c.cfg.Worker, nil, 0) // the others wait a little longer otherwise
+			_ = c.store.PutReport(last, crewKind, c.name(), nil, 0) // the others wait a little longer otherwise
 			return
 		}
 		within, cancel := context.WithTimeout(ctx, fenceBeats*c.cfg.Beat)
@@ -159,6 +163,9 @@ func (c *crew) now() {
 	}
 }
 
+// name is that of this life of the worker: nobody else writes under it.
+func (c *crew) name() string { return c.cfg.Worker + "/" + c.cfg.life }
+
 // round writes a beat and reads those of the others.
 func (c *crew) round(ctx context.Context) error {
 	began := time.Now()
@@ -173,13 +180,19 @@ func (c *crew) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.store.PutReport(ctx, crewKind, c.cfg.Worker, raw, keepBeats*c.cfg.Beat); err != nil {
+	if err := c.store.PutReport(ctx, crewKind, c.name(), raw, keepBeats*c.cfg.Beat); err != nil {
 		return err
 	}
 	written := time.Now()
 	all, err := c.store.Reports(ctx, crewKind)
 	if err != nil {
 		return err
+	}
+	// A write under a time that is past, as after a clock was set back, changes
+	// nothing: the others do not know of this worker then.
+	var read crewBeat
+	if err := json.Unmarshal(all[c.name()], &read); err != nil || read.Beat != mine.Beat {
+		return errors.New("this worker's beat was written and cannot be read")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,11 +213,14 @@ func (c *crew) see(all map[string][]byte) {
 	now := time.Now()
 	for name, raw := range all {
 		var b crewBeat
-		if name == c.cfg.Worker || json.Unmarshal(raw, &b) != nil {
+		if name == c.name() || json.Unmarshal(raw, &b) != nil {
 			continue
 		}
 		m := c.others[name]
 		if m == nil || m.beat.Beat != b.Beat || m.beat.Life != b.Life {
+			if m != nil && strings.HasPrefix(name, c.cfg.Worker+"/") {
+				c.cfg.Logger.Error("two workers that run have one name: give each its own SAFEDELIVR_WORKER", "worker", c.cfg.Worker)
+			}
 			c.others[name] = &mate{b, now}
 			c.hear(name, b.Ails)
 			if b.Flow != nil {
@@ -212,7 +228,7 @@ func (c *crew) see(all map[string][]byte) {
 			}
 		}
 	}
-	members := []string{c.cfg.Worker}
+	members := []string{c.name()}
 	for name, m := range c.others {
 		switch _, there := all[name]; {
 		case !there:
@@ -231,5 +247,5 @@ func (c *crew) see(all map[string][]byte) {
 	if c.size != len(members) {
 		c.cfg.Logger.Info("workers that share the limits", "workers", len(members))
 	}
-	c.size, c.rank = len(members), slices.Index(members, c.cfg.Worker)
+	c.size, c.rank = len(members), slices.Index(members, c.name())
 }

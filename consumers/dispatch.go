@@ -143,7 +143,14 @@ func (e *Engine) plan(ctx context.Context, c *chunk, now time.Time) ([]step, err
 	if err != nil {
 		return nil, err
 	}
-	return e.policy.plan(c.view, c.batch, &o, now), nil
+	steps := e.policy.plan(c.view, c.batch, &o, now)
+	for i := range steps {
+		st := &steps[i]
+		if st.do == call && st.mayDouble && !st.released && !e.answered(c, st, now) {
+			*st = step{do: wait, who: st.who, until: now.Add(e.cfg.LookUpPause)}
+		}
+	}
+	return steps, nil
 }
 
 // failed decides the fate of a message that could not be handled.

@@ -314,7 +314,17 @@ func (c *chunk) seen() map[string]bool {
 // which need not be looked at again, or was put into the inbox.
 type filed struct{ account, id string }
 
-// fileLookedUp puts events into the inbox whose recipients are unsettled, and
+// open reports whether it is not known what became of an attempt for a recipient,
+// whatever was decided about that meanwhile: a late event may prove that a held mail
+// arrived, or that one was doubled.
+func (c *chunk) open(recipient, attempt int) (open bool) {
+	c.view.EachTry(recipient, func(t *models.Try) {
+		open = open || t.Attempt == attempt && !t.Verdict.Settled()
+	})
+	return open
+}
+
+// fileLookedUp puts events into the inbox whose attempts are unsettled, and
 // says how many were found. One that is there already, and waits to be worked off,
 // counts, but is not put there again: else every question would make a long queue
 // longer.
@@ -340,7 +350,7 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 				e.filed.put(id, true)
 				continue
 			}
-			if ev.recipient > c.size || !c.view.Status(ev.recipient).Unsettled() || c.view.Status(ev.recipient).Last.Attempt != ev.attempt {
+			if ev.recipient > c.size || !c.open(ev.recipient, ev.attempt) {
 				continue
 			}
 			found++
@@ -372,6 +382,12 @@ func (e *Engine) proved(c *chunk, st *step, now time.Time) bool {
 	if st.reason != models.OutcomeUnknown && st.reason != models.NoFinalEvent {
 		return true
 	}
+	return e.answered(c, st, now)
+}
+
+// answered reports whether the provider that may have what a step is about was
+// asked late enough, or cannot be.
+func (e *Engine) answered(c *chunk, st *step, now time.Time) bool {
 	last := &c.view.Status(st.who.First()).Last
 	looker := e.looker(last.Account)
 	if looker == nil {

@@ -122,6 +122,59 @@ func TestUnknownIsLookedUp(t *testing.T) {
 	require.Equal(t, 1, p.count())
 }
 
+// TestResendWaitsForTheAnswer: a second copy is sent only when the provider that may
+// have the first was asked, and did not know of it.
+func TestResendWaitsForTheAnswer(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.StartBy, cfg.EvidenceWindow, cfg.LookUpPause = 200*time.Millisecond, 400*time.Millisecond, 50*time.Millisecond
+	p, other := &told{scripted: newScripted("mg", always(models.Unknown)), away: true}, newScripted("sg", always(models.Accepted))
+	r := emptyRig(t, nil, "mg", "sg")
+	account := func(p models.Provider, name string) Account {
+		return Account{Provider: p, Account: models.Account{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
+	}
+	r.engine = r.start(cfg, []Account{account(p, "mg"), account(other, "sg")})
+	b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) {
+		b.Accounts, b.OnUnknown = []string{"mg", "sg"}, models.Resend
+	})
+	require.Eventually(t, func() bool { return p.questions() > 0 }, patience, 5*time.Millisecond, "asked when the window closes")
+	r.looked(b)
+	require.Zero(t, other.count(), "while it cannot be asked, nothing is sent again")
+	p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, time.Now())
+	p.mu.Lock()
+	p.away = false
+	p.mu.Unlock()
+	require.Eventually(t, func() bool {
+		r.engine.lookups.mu.Lock()
+		for _, in := range r.engine.lookups.open {
+			in.next = time.Now()
+		}
+		r.engine.lookups.mu.Unlock()
+		return r.view(b).Status(1).State == models.Success && other.copiesOf(b.ID.Log(2)) == 1
+	}, patience, 20*time.Millisecond)
+	require.Zero(t, other.copiesOf(b.ID.Log(1)), "the provider had it")
+	require.True(t, r.view(b).Status(2).MayDouble)
+}
+
+// TestFoundAfterItWasHeld: what a look-up finds of a mail that was held meanwhile
+// still lands in its log.
+func TestFoundAfterItWasHeld(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 300*time.Millisecond
+	p := &told{scripted: newScripted("mg", always(models.Unknown))}
+	r := lookUpRig(t, cfg, p)
+	b := r.batch(2, true, nil)
+	require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
+	at := time.Now()
+	p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, at)
+	n, err := r.engine.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
+	require.Equal(t, models.OutcomeUnknown, r.view(b).Status(2).Reason)
+}
+
 // TestGapIsLookedUp: events that were reported while the door was shut are found.
 func TestGapIsLookedUp(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,7 @@ import (
 // health decides from the answers of calls whether an account is usable.
 type health struct {
 	cfg     *Config
+	timeout time.Duration // of a call
 	breaker *gobreaker.TwoStepCircuitBreaker[any]
 
 	mu        sync.Mutex
@@ -22,6 +23,9 @@ type health struct {
 	slowUntil time.Time
 	openedAt  time.Time
 	since     time.Time
+	halfSince time.Time // when the breaker became half-open last
+	probes    int       // calls that run while it is
+	trial     trial
 	why       string
 	back      time.Time                // when mail was let through again after trouble
 	others    map[string]remote        // what other workers say, while it keeps mail away
@@ -37,13 +41,17 @@ type remote struct {
 	until time.Time
 }
 
-func newHealth(name string, cfg *Config) *health {
-	h := &health{cfg: cfg, since: time.Now(), others: map[string]remote{}, changes: func() {}, slowest: func(time.Duration) bool { return false }}
+// newHealth judges an account whose calls take at most timeout. The breaker counts
+// a call under the time at which it began, so that it looks back further than the
+// longest call takes.
+func newHealth(name string, timeout time.Duration, cfg *Config) *health {
+	lookBack := max(20*time.Second, 3*timeout)
+	h := &health{cfg: cfg, timeout: timeout, since: time.Now(), others: map[string]remote{}, changes: func() {}, slowest: func(time.Duration) bool { return false }}
 	h.breaker = gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		Name:         name,
 		MaxRequests:  2,
-		Interval:     20 * time.Second,
-		BucketPeriod: 2 * time.Second,
+		Interval:     lookBack,
+		BucketPeriod: lookBack / 10,
 		Timeout:      cfg.BreakerOpen,
 		ReadyToTrip: func(c gobreaker.Counts) bool {
 			return c.ConsecutiveFailures >= 5 || c.Requests >= 20 && c.TotalFailures*2 > c.Requests
@@ -61,7 +69,9 @@ func (h *health) changed(name string, from, to gobreaker.State) {
 	switch to {
 	case gobreaker.StateOpen:
 		h.openedAt = h.since
-	case gobreaker.StateClosed, gobreaker.StateHalfOpen:
+	case gobreaker.StateHalfOpen:
+		h.back, h.halfSince, h.probes = h.since, h.since, 0
+	case gobreaker.StateClosed:
 		h.back = h.since
 	}
 	why := h.why
@@ -83,6 +93,8 @@ func (h *health) usable(now time.Time) (bool, time.Time) {
 		return false, h.slowUntil
 	case state == gobreaker.StateOpen:
 		return false, h.openedAt.Add(h.cfg.BreakerOpen)
+	case !h.trial.allows(probeSize, now):
+		return false, h.trial.renews
 	case state == gobreaker.StateHalfOpen:
 		return true, time.Time{} // this worker's own probes tell
 	}
@@ -121,6 +133,9 @@ func (h *health) hear(worker string, a *Ailment) {
 		return
 	}
 	h.others[worker] = remote{*a, time.Now().Add(a.Left)}
+	if a.Silent {
+		h.trial.on = true
+	}
 }
 
 // ailment is what the other workers should know: nil while the account is
@@ -131,12 +146,72 @@ func (h *health) ailment() *Ailment {
 	refused := h.senders.left(now)
 	switch r.State {
 	case models.Tripped, models.Shut, models.Slowed:
-		return &Ailment{State: r.State, Why: r.Why, Left: max(0, time.Until(r.Until)), Senders: refused}
+		h.mu.Lock()
+		silent := now.Before(h.shutUntil) && h.shutAs == models.Tripped
+		h.mu.Unlock()
+		return &Ailment{State: r.State, Why: r.Why, Left: max(0, time.Until(r.Until)), Silent: silent, Senders: refused}
+	case models.HalfOpen:
+		if h.probing(now) {
+			return &Ailment{State: models.Tripped, Why: r.Why, Left: h.timeout, Senders: refused}
+		}
 	}
 	if len(refused) > 0 {
 		return &Ailment{State: models.Healthy, Senders: refused}
 	}
 	return nil
+}
+
+// probing reports whether this worker finds out, for the others, whether an account
+// is back: they keep away meanwhile. Where it has no mail to find out with, they do
+// not wait for it.
+func (h *health) probing(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.probes > 0 || now.Before(h.halfSince.Add(h.timeout))
+}
+
+// trial is what an account that was silent may have until it reports something: a
+// few mails, renewed after a while. To find out that it swallows them still takes
+// until their reports are overdue.
+type trial struct {
+	on     bool
+	left   int
+	renews time.Time
+}
+
+// trialSize is enough to tell silence by, twice.
+const trialSize = 2 * silenceLeast
+
+// allows reports whether a call of n recipients may be made.
+func (t *trial) allows(n int, now time.Time) bool {
+	if !t.on {
+		return true
+	}
+	if !now.Before(t.renews) {
+		return n <= trialSize
+	}
+	return n <= t.left
+}
+
+// spend takes n recipients off what is left, and reports whether it may.
+func (t *trial) spend(n int, now time.Time, renewal time.Duration) bool {
+	if !t.allows(n, now) {
+		return false
+	}
+	if t.on && !now.Before(t.renews) {
+		t.left, t.renews = trialSize, now.Add(renewal)
+	}
+	t.left -= n
+	return true
+}
+
+// trusted ends the trial: the account reports again.
+func (h *health) trusted() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.trial.on {
+		h.trial, h.back = trial{}, time.Now()
+	}
 }
 
 // recovered grows from 0 to 1 while an account comes back from trouble.
@@ -146,6 +221,9 @@ func (h *health) recovered(now time.Time) float64 {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.trial.on {
+		return 0
+	}
 	from := maxTime(h.back, maxTime(h.shutUntil, h.slowUntil))
 	for _, r := range h.others {
 		from = maxTime(from, r.until)
@@ -160,14 +238,34 @@ func (h *health) recovered(now time.Time) float64 {
 // tells nothing about the account.
 var errNotCalled = errors.New("not called")
 
-// begin asks for permission to make one call for a sender's domain. done must be
-// called with its result and how long it took; without parts, no call was made.
-func (h *health) begin(domain string) (done func(parts []models.Part, took time.Duration), ok bool) {
+// begin asks for permission to make one call with n recipients for a sender's
+// domain. done must be called with its result and how long it took; without parts,
+// no call was made. Only the first time counts.
+func (h *health) begin(domain string, n int) (done func(parts []models.Part, took time.Duration), ok bool) {
+	now := time.Now()
+	if ok, _ := h.usableFor(domain, now); !ok {
+		return nil, false // since the call was planned
+	}
 	settle, err := h.breaker.Allow()
 	if err != nil {
 		return nil, false
 	}
+	h.mu.Lock()
+	ok = h.trial.spend(n, now, h.cfg.SilenceLeast)
+	h.probes++
+	h.mu.Unlock()
+	if !ok {
+		settle(errNotCalled)
+		h.probed()
+		return nil, false
+	}
+	settled := false
 	return func(parts []models.Part, took time.Duration) {
+		if settled {
+			return
+		}
+		settled = true
+		defer h.probed()
 		err := h.judge(parts, domain)
 		if err == nil && h.slowest(took) {
 			err = failure("answers take " + took.Round(100*time.Millisecond).String())
@@ -175,6 +273,12 @@ func (h *health) begin(domain string) (done func(parts []models.Part, took time.
 		}
 		settle(err)
 	}, true
+}
+
+func (h *health) probed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.probes = max(0, h.probes-1)
 }
 
 type failure string
@@ -251,6 +355,7 @@ func (h *health) silent(until time.Time, why string) {
 	h.mu.Lock()
 	h.since = time.Now()
 	h.shutUntil, h.why, h.shutAs = until, why, models.Tripped
+	h.trial = trial{on: true}
 	h.mu.Unlock()
 	h.changes()
 	h.cfg.Logger.Error("account takes mail and is silent about it", "account", h.breaker.Name(), "why", why, "until", until.UTC())

@@ -2,12 +2,14 @@ package consumers
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -18,9 +20,9 @@ func TestWhatWasNotCalledTellsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast().withDefaults()
-		h := newHealth("sg", &cfg)
+		h := newHealth("sg", time.Second, &cfg)
 		call := func(parts ...models.Part) {
-			done, ok := h.begin("a.test")
+			done, ok := h.begin("a.test", 1)
 			require.True(t, ok)
 			done(parts, time.Millisecond)
 		}
@@ -89,4 +91,181 @@ func TestSlowStoreIsNoSlowAccount(t *testing.T) {
 	late.Store(true)
 	through("sg")
 	require.NotZero(t, r.engine.byName["sg"].health.breaker.Counts().TotalFailures, "the answer itself took as long")
+}
+
+// A provider that hangs is left alone also where a call may take longer than the
+// breaker looks back for quick ones: each call counts when it ends.
+func TestHangingForLongOpensTheBreaker(t *testing.T) {
+	t.Parallel()
+	for _, timeout := range []time.Duration{2 * time.Second, 30 * time.Second, 5 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := fast().withDefaults()
+			h := newHealth("sg", timeout, &cfg)
+			for range 5 {
+				done, ok := h.begin("a.test", 1)
+				require.True(t, ok)
+				time.AfterFunc(timeout, func() { done([]models.Part{{Class: models.Unknown, Recipients: models.SetOf(1)}}, timeout) })
+			}
+			time.Sleep(timeout + time.Millisecond)
+			ok, _ := h.usable(time.Now())
+			require.False(t, ok, timeout)
+		})
+	}
+}
+
+// While one worker finds out whether an account is back, the others are told to keep
+// away; but not for ever, where it has no mail to find out with.
+func TestProbingIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fast().withDefaults()
+		const timeout = 30 * time.Second
+		h := newHealth("sg", timeout, &cfg)
+		end := func(class models.Class) func() {
+			done, ok := h.begin("a.test", 1)
+			require.True(t, ok)
+			return func() { done([]models.Part{{Class: class, Recipients: models.SetOf(1)}}, time.Second) }
+		}
+		for range 5 {
+			end(models.Unavailable)()
+		}
+		require.Equal(t, models.Tripped, h.ailment().State)
+		time.Sleep(cfg.BreakerOpen + time.Millisecond)
+		require.Equal(t, "half-open", h.breaker.State().String())
+		require.Equal(t, models.Tripped, h.ailment().State, "nobody knows yet")
+		time.Sleep(timeout)
+		require.Nil(t, h.ailment(), "nothing to find out with")
+		first := end(models.Accepted)
+		require.Equal(t, models.Tripped, h.ailment().State, "a probe is under way")
+		time.Sleep(time.Hour)
+		require.Equal(t, models.Tripped, h.ailment().State)
+		first()
+		end(models.Accepted)()
+		require.Nil(t, h.ailment())
+	})
+}
+
+// What was shut for its silence comes back with a few mails at a time, also at
+// workers that only heard of it, until something is heard of it.
+func TestSilentComesBackOnTrial(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fast().withDefaults()
+		found, heard := newHealth("sg", time.Second, &cfg), newHealth("sg", time.Second, &cfg)
+		found.silent(time.Now().Add(time.Minute), "it reported nothing")
+		heard.hear("w", found.ailment())
+		time.Sleep(time.Minute + time.Millisecond)
+		heard.hear("w", found.ailment())
+		for _, h := range []*health{found, heard} {
+			taken := func(n int) (sum int) {
+				for sum < 10_000 {
+					done, ok := h.begin("a.test", n)
+					if !ok {
+						return sum
+					}
+					sum += n
+					done([]models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}}, time.Millisecond)
+				}
+				return sum
+			}
+			require.Zero(t, taken(1_000), "a call of that size waits")
+			require.Equal(t, trialSize, taken(probeSize))
+			ok, until := h.usable(time.Now())
+			require.False(t, ok)
+			time.Sleep(time.Until(until))
+			require.Equal(t, trialSize, taken(probeSize), "as much again")
+			require.Zero(t, h.recovered(time.Now()))
+			h.trusted()
+			require.Equal(t, 10_000, taken(1_000))
+		}
+	})
+}
+
+// Mail that waited for a slot does not go to an account that was shut meanwhile.
+func TestShutWhileItWaits(t *testing.T) {
+	t.Parallel()
+	free := make(chan struct{})
+	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		<-free
+		return part(models.Accepted, c)
+	})
+	r := newRig(t, fast(), nil, p)
+	open := sync.OnceFunc(func() { close(free) })
+	t.Cleanup(open)
+	for range 3 { // as many of bulk as may run
+		r.batch(1, true, nil)
+	}
+	require.Eventually(t, func() bool { return p.count() == 3 }, patience, time.Millisecond)
+	b := r.batch(3, true, nil)
+	a := r.engine.byName["sg"]
+	require.Eventually(t, func() bool {
+		a.slots.mu.Lock()
+		defer a.slots.mu.Unlock()
+		return a.slots.wait[1] > 0
+	}, patience, time.Millisecond)
+	a.health.shut(time.Now().Add(time.Hour), "the key was revoked")
+	open()
+	r.looked(b)
+	r.looked(b) // and again: somebody has planned it
+	require.EqualValues(t, 3, r.view(b).Summary().Untried)
+	require.Equal(t, 3, p.count())
+}
+
+// A worker whose beats are written and cannot be read, as when its clock was set back,
+// sends nothing: the others take its part.
+func TestBeatThatIsNotRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		board, seen := newReportBoard(), &sends{}
+		a := startHand(ctx, "a", board, 10, seen)
+		time.Sleep(3 * time.Second)
+		_, ok := a.crew.share()
+		require.True(t, ok)
+		board.mu.Lock()
+		board.shadowed = true
+		board.mu.Unlock()
+		time.Sleep((fenceBeats + 1) * a.crew.cfg.Beat)
+		_, ok = a.crew.share()
+		require.False(t, ok)
+		board.mu.Lock()
+		board.shadowed = false
+		board.mu.Unlock()
+		time.Sleep((joinBeats + 2) * a.crew.cfg.Beat)
+		_, ok = a.crew.share()
+		require.True(t, ok)
+		stop()
+		seen.all.Wait()
+	})
+}
+
+// Two workers that were given one name are two all the same: each has half.
+func TestTwoOfOneName(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		board, seen := newReportBoard(), &sends{}
+		a, b := startHand(ctx, "w", board, 10, seen), startHand(ctx, "w", board, 10, seen)
+		time.Sleep(10 * time.Second)
+		one, ok := a.crew.share()
+		require.True(t, ok)
+		two, ok := b.crew.share()
+		require.True(t, ok)
+		require.Equal(t, 2, one.size)
+		require.Equal(t, 2, two.size)
+		require.NotEqual(t, one.rank, two.rank)
+		stop()
+		seen.all.Wait()
+	})
+}
+
+// Where an account has fewer slots than there are workers, those that have one
+// share its rate.
+func TestRatesGoWithSlots(t *testing.T) {
+	t.Parallel()
+	for workers, want := range map[int]rate.Limit{1: 90, 2: 45, 3: 45, 9: 45} {
+		l := newLimit(90)
+		l.set(share{size: workers}, 2, false)
+		require.InDelta(t, float64(want), float64(l.whole.Limit()), 1e-9, workers)
+	}
 }

@@ -28,12 +28,14 @@ func newLimit(perSecond float64) *limit {
 	return &limit{rate: perSecond, whole: rate.NewLimiter(0, 0), lanes: [2]*rate.Limiter{rate.NewLimiter(0, 0), rate.NewLimiter(0, 0)}}
 }
 
-// set takes over a worker's part; anew drops what was saved up before.
-func (l *limit) set(part share, anew bool) {
+// set takes over a worker's part for an account with so many slots; anew drops what
+// was saved up before.
+func (l *limit) set(part share, slots int, anew bool) {
 	if l == nil {
 		return
 	}
 	now := time.Now()
+	part.size = min(part.size, slots) // the others have no slot to use theirs with
 	mine := l.rate / float64(part.size)
 	for lane, share := range [2]float64{bulkPart - 1, 1} {
 		l.lanes[lane].SetLimitAt(now, rate.Limit(mine*share/bulkPart))
@@ -72,9 +74,10 @@ func (a *account) ready() bool {
 	}
 	anew := part.epoch != a.part.epoch || a.part.size == 0
 	a.part = part
-	a.slots.limit(portion(max(1, a.Concurrency), part))
-	a.recipients.set(part, anew)
-	a.calls.set(part, anew)
+	slots := max(1, a.Concurrency)
+	a.slots.limit(portion(slots, part))
+	a.recipients.set(part, slots, anew)
+	a.calls.set(part, slots, anew)
 	return true
 }
 

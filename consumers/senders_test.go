@@ -76,7 +76,7 @@ func TestRefusedSendersAreShared(t *testing.T) {
 			return ok
 		}
 		require.True(t, usable(b, "bad.test"))
-		settle, ok := a.acc.health.begin("bad.test")
+		settle, ok := a.acc.health.begin("bad.test", 1)
 		require.True(t, ok)
 		settle([]models.Part{{Class: models.AccountClass, Reason: models.SenderNotVerified}}, time.Millisecond)
 		hold := a.acc.health.cfg.AccountHold

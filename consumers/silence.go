@@ -98,11 +98,22 @@ func (f *flows) told() map[string]map[int64]Flow {
 func (f *flows) hear(worker string, said map[string]map[int64]Flow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if said == nil {
-		delete(f.others, worker)
+	if said != nil {
+		f.others[worker] = said
 		return
 	}
-	f.others[worker] = said
+	// What a worker that is gone heard counts as long as what the others gave.
+	from := bucketOf(time.Now()) - flowKept
+	maps.DeleteFunc(f.others, func(_ string, said map[string]map[int64]Flow) bool {
+		for _, m := range said {
+			for b := range m {
+				if b >= from {
+					return false
+				}
+			}
+		}
+		return true
+	})
 }
 
 // between sums the buckets from first to last of all workers.
@@ -299,6 +310,7 @@ func (e *Engine) judgeSilence(ctx context.Context, a *account, now, doorSince ti
 	silent, heard, about, wait := e.silence(a, now, doorSince)
 	if heard {
 		e.flows.forgive(a.Name)
+		a.health.trusted()
 	}
 	if ok, _ := a.health.usable(now); !silent || !ok {
 		return

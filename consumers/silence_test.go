@@ -182,3 +182,15 @@ func TestSilenceIsRemembered(t *testing.T) {
 	require.Equal(t, "nothing was heard", state.Why)
 	require.WithinDuration(t, now.Add(time.Hour), state.Until, time.Minute)
 }
+
+// What a worker heard counts when it is gone, as long as what others gave counts.
+func TestGoneWorkersWereHeard(t *testing.T) {
+	t.Parallel()
+	f := newFlows()
+	now := bucketOf(time.Now())
+	f.hear("a", map[string]map[int64]Flow{"sg": {now - 1: {Taken: 5, Heard: 300}}})
+	f.hear("b", map[string]map[int64]Flow{"sg": {now - flowKept - 5: {Taken: 7}}})
+	f.hear("a", nil)
+	require.Equal(t, Flow{Taken: 5, Heard: 300}, f.between("sg", now-10, now))
+	require.Len(t, f.others, 1, "what is old is let go of")
+}

@@ -71,6 +71,7 @@ type Control struct {
 	Block   *Block    `json:"bl,omitempty"`
 	Before  time.Time `json:"bf,omitzero"` // of hold.add
 	Subject string    `json:"o,omitempty"` // of actions that are only written down: what it was about
+	Request ID        `json:"q,omitzero"`  // of a retry or release: the request's, however often that is repeated
 }
 
 // Encode returns the stored form of c.

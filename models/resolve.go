@@ -332,12 +332,16 @@ func (v *View) alike(r, other int) bool {
 	return true
 }
 
+// uncalledFree is how many attempts of which nobody was called are no retries: a
+// worker was held up, or an order came in between.
+const uncalledFree = 10
+
 // settle folds the attempts and entries of one recipient into its status.
 func (v *View) settle(r int, s *Standing) {
 	s.State = Queued
 	var closing *Entry               // the newest entry that covers r, if it closes
 	var hard, best, last, taken *Try // the newest hard failure, the first delivery, the newest, the newest that a provider has
-	k := 0
+	k, uncalled := 0, 0
 	for i := range v.Entries {
 		e := &v.Entries[i]
 		isAttempt := e.Kind == Attempt
@@ -354,9 +358,12 @@ func (v *View) settle(r int, s *Standing) {
 			last = t
 			s.Attempts++
 			s.MayDouble = s.MayDouble || e.MayDouble
-			if e.Split > 0 {
+			switch {
+			case e.Split > 0:
 				s.Splits++
-			} else {
+			case t.Reason == StartByPassed && uncalled < uncalledFree:
+				uncalled++
+			default:
 				s.Retries++
 			}
 			switch {

@@ -354,3 +354,22 @@ func TestNewestReadingCounts(t *testing.T) {
 		}
 	}
 }
+
+// An attempt by which nobody was called is no retry, unless there is no end of them.
+func TestUncalledIsNoRetry(t *testing.T) {
+	t.Parallel()
+	uncalled := func(n int) Fact {
+		f := answer(n, Unavailable, 1)
+		f.Outcome.Parts[0].Reason = StartByPassed
+		return f
+	}
+	var entries []Entry
+	var facts []Fact
+	for n := 1; n <= uncalledFree+3; n++ {
+		entries, facts = append(entries, attempt(n, "sg", 1)), append(facts, uncalled(n))
+		want := max(0, n-uncalledFree-1)
+		require.Equal(t, want, Resolve(1, entries, facts).Status(1).Retries, n)
+	}
+	entries, facts = []Entry{attempt(1, "sg", 1), attempt(2, "sg", 1), attempt(3, "mg", 1)}, []Fact{uncalled(1), answer(2, Unavailable, 1)}
+	require.Equal(t, 1, Resolve(1, entries, facts).Status(1).Retries, "the second call is the first retry")
+}

@@ -95,7 +95,7 @@ func (s *Service) heardOf(ctx context.Context) {
 
 // Steer stops, resumes, cancels, retries or releases a batch.
 func (s *Service) Steer(ctx context.Context, who Caller, do models.Action, batch, why string, r Repeat) (Steered, bool, error) {
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Steered, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (Steered, error) {
 		id, err := models.ParseBatchID(batch)
 		if err != nil {
 			return Steered{}, notFound()
@@ -104,13 +104,13 @@ func (s *Service) Steer(ctx context.Context, who Caller, do models.Action, batch
 		if err != nil {
 			return Steered{}, err
 		}
-		return s.steer(ctx, who, b, &models.Control{Action: do, Batch: b.ID, Why: why})
+		return s.steer(ctx, who, b, &models.Control{Action: do, Batch: b.ID, Why: why, Request: claim.ID})
 	})
 }
 
 // ReleaseLog lets one held or failed log go out again.
 func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r Repeat) (Steered, bool, error) {
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Steered, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (Steered, error) {
 		id, err := models.ParseLogID(log)
 		if err != nil {
 			return Steered{}, notFound()
@@ -139,7 +139,7 @@ func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r
 		if st.State != models.Failed || st.Reason.Hard() {
 			return Steered{}, Fail(Conflict, "not_releasable", "Only a log that failed can be released, and not where the recipient or the mail itself was refused for good.")
 		}
-		return s.steer(ctx, who, b, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Log: id, Why: why})
+		return s.steer(ctx, who, b, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Log: id, Why: why, Request: claim.ID})
 	})
 }
 
@@ -182,7 +182,7 @@ func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *mod
 			return false, storeError("schedule", err)
 		}
 	}
-	over := false
+	over, stands := false, false
 	changed, err = s.order(ctx, who, c, func(rules *models.Rules) bool {
 		stopped, cancelled := rules.Stopped(b.ID)
 		over = cancelled && c.Action != models.CancelBatch && c.Action != models.StopBatch
@@ -192,12 +192,14 @@ func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *mod
 		case models.ResumeBatch:
 			return stopped && !cancelled
 		}
-		return !cancelled
+		// To let the same mail go twice for one request would be once too often.
+		stands = slices.ContainsFunc(rules.Batch(b).Releases, func(r models.Control) bool { return r.Request == c.Request && !c.Request.IsZero() })
+		return !cancelled && !stands
 	})
 	if err == nil && over {
 		err = Fail(Conflict, "batch_cancelled", "The batch is cancelled for ever; nothing more of it goes out.")
 	}
-	return changed, err
+	return changed || stands, err
 }
 
 // goesOn reports whether there is something to do for a batch after an order.
@@ -318,6 +320,8 @@ type Release struct {
 	Account  string    // empty: any
 	From, To time.Time // of acceptance
 	Why      string
+
+	request models.ID
 }
 
 // Released tells how many batches an order reached.
@@ -332,7 +336,8 @@ const maxReleaseRange = 31 * 24 * time.Hour
 // ReleaseRange releases everything that is held for an unknown outcome, of the
 // caller's batches or, for an operator, of all.
 func (s *Service) ReleaseRange(ctx context.Context, who Caller, rel Release, r Repeat) (Released, bool, error) {
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Released, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (Released, error) {
+		rel.request = claim.ID
 		if err := s.checkRelease(who, &rel); err != nil {
 			return Released{}, err
 		}
@@ -406,7 +411,7 @@ func (s *Service) releaseUser(ctx context.Context, who Caller, user string, rel 
 			if !held {
 				continue
 			}
-			_, err = s.place(ctx, who, b, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Account: rel.Account, Why: rel.Why})
+			_, err = s.place(ctx, who, b, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Account: rel.Account, Why: rel.Why, Request: rel.request})
 			var e *Error
 			if errors.As(err, &e) && e.Kind == Conflict { // cancelled
 				continue

@@ -16,6 +16,9 @@ type Copy struct {
 	Tags       []string          `json:"tags,omitempty"` // SendGrid: categories
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	Outcome    string            `json:"outcome"` // see Outcomes
+	// Swallowed: a suspension without Fault.Release keeps it for ever, whatever
+	// its outcome would have been.
+	Swallowed bool `json:"swallowed,omitempty"`
 	// Visible lists the other recipients that this copy names in To and Cc. It
 	// is empty for an individual message; anything else is a leak in a batch.
 	Visible []string `json:"visible,omitempty"`
@@ -28,6 +31,9 @@ func (m *mailing) copy(r record) Copy {
 		ID: string(m.id(r)), Account: m.account.name, Address: string(r.addr), At: m.accepted(),
 		ProviderID: m.account.provider.id(m), From: m.head.from, Tags: m.head.tags,
 		Outcome: r.outcome.String(), Visible: m.visible(r),
+	}
+	if f := m.group(r.group).park; f != nil {
+		c.Swallowed = !f.Release && len(f.events) == 0
 	}
 	m.metadata(r, func(key int, value []byte) {
 		if c.Metadata == nil {

@@ -328,6 +328,11 @@ func TestMailFaults(t *testing.T) {
 			if list := strings.Join(r.lookedUp(t, map[string]string{"recipient": "a@example.com"}), " "); list != c.log {
 				t.Errorf("log %q", list)
 			}
+			for _, c2 := range r.Copies("a@example.com") {
+				if want := strings.HasPrefix(name, "suspend") && !c.fault.Release && c.fault.Events == ""; c2.Swallowed != want {
+					t.Errorf("swallowed: %v", c2.Swallowed)
+				}
+			}
 			if st := r.Stats(""); st.Copies != 6 || st.EventsPending != 0 {
 				t.Errorf("stats %+v", st)
 			}

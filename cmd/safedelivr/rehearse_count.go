@@ -118,9 +118,9 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		if err := d.begunInTime(ctx, l.ID); err != nil {
 			return counted, err
 		}
-		n, arrived, returned := copies[l.ID.String()], 0, 0
+		n, arrived, swallowed, returned := copies[l.ID.String()], 0, 0, 0
 		if delete(copies, l.ID.String()); n > 0 {
-			arrived, returned = d.delivered(l.ID)
+			arrived, swallowed, returned = d.delivered(l.ID)
 		}
 		counted.Accepted++
 		bounces := strings.HasPrefix(l.Email, bouncing)
@@ -131,7 +131,7 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		case l.State == models.Success:
 			counted.Success++
 			d.res.Delivered++
-			if arrived+returned == 0 {
+			if arrived-swallowed+returned == 0 {
 				d.res.Lost++
 			}
 		case l.State == models.Failed && (l.Reason == models.OutcomeUnknown || l.Reason == models.NoFinalEvent):
@@ -141,7 +141,7 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 			counted.Failed++
 			d.res.Failed++
 			switch {
-			case arrived > 0:
+			case arrived > swallowed:
 				d.res.wrong("log %s says %s, and the mail was delivered", l.ID, l.Reason)
 			case !bounces && !d.mayFail:
 				d.res.wrong("log %s says %s, and nothing kept the mail from being delivered", l.ID, l.Reason)
@@ -215,19 +215,23 @@ func (d *drill) timeline(ctx context.Context, log models.ID) ([]models.Moment, e
 var arriving = map[string]bool{"deliver": true, "defer-then-deliver": true, "open": true, "click": true, "complain": true, "unsubscribe": true,
 	"lostevent": true, "silent": true}
 
-// delivered counts the copies of a mail that reached, or will reach, somebody, and
-// those that did and bounced afterwards. A mail that one provider took and could
-// not deliver may well go through another.
-func (d *drill) delivered(log models.ID) (arrived, returned int) {
+// delivered counts the copies of a mail that reached, or will reach, somebody, or
+// would have, had the provider not swallowed them: nobody can tell, so no second
+// one may follow. Those that reached somebody and bounced afterwards are returned.
+// A mail that one provider took and could not deliver may well go through another.
+func (d *drill) delivered(log models.ID) (arrived, swallowed, returned int) {
 	for _, c := range d.sim.Copies(log.String()) {
 		switch {
 		case arriving[c.Outcome]:
 			arrived++
+			if c.Swallowed {
+				swallowed++
+			}
 		case c.Outcome == "async":
 			returned++
 		}
 	}
-	return arrived, returned
+	return arrived, swallowed, returned
 }
 
 // logs reads all logs of a batch, page by page.
