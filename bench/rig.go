@@ -33,8 +33,9 @@ const (
 	sendgridPub = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEN/TD4gAWZnsl4YmDmRrL8DWLoSdVjTOuXDklGpXkomELJxJ91kF4kHRJbn8API2KzUK7MrC9Sr+9eTOsMjC1uw=="
 )
 
-// patience bounds every wait.
-const patience = 20 * time.Minute
+// patience bounds every wait. A million recipients with all their events take
+// Cassandra half an hour on two cores.
+const patience = time.Hour
 
 // backend is a set of services. place is a name that nothing else has there.
 type backend struct {
