@@ -336,9 +336,10 @@ func checkSchema(ctx context.Context, c *Config, l levels, r *runner, rep replic
 }
 
 // Drop removes the keyspace with everything in it: for drills that made one of
-// their own. It takes its time, because nodes take snapshots first.
+// their own. It takes its time, because nodes may take snapshots first: minutes, where
+// they have much else to do.
 func Drop(ctx context.Context, c Config) error {
-	c.Timeout, c.minTries = max(c.Timeout, 2*time.Minute), max(c.Timeout, time.Minute)
+	c.Timeout, c.minTries = max(c.Timeout, 5*time.Minute), max(c.Timeout, 4*time.Minute)
 	c, l, err := c.complete()
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -88,6 +89,7 @@ func TestFaults(t *testing.T) {
 		}
 		only := os.Getenv("SAFEDELIVR_TEST_ONLY")
 		var results []result
+		var left error
 		for parallel, list := range map[int][]scenario{4: spread(hardScenarios(), scenarios), 1: loneScenarios()} {
 			r.o.parallel = parallel
 			var todo []*scenario
@@ -97,14 +99,14 @@ func TestFaults(t *testing.T) {
 				}
 			}
 			some, err := r.all(context.Background(), todo)
-			require.NoError(t, err)
-			results = append(results, some...)
+			results, left = append(results, some...), errors.Join(left, err)
 		}
 		var table bytes.Buffer
 		out := rehearsed{Seed: faultSeed, Results: results, Seconds: round(time.Since(r.began))}
 		require.NoError(t, out.print(&table))
 		t.Log("\n" + table.String())
 		report(t, b.name+table.String()+"\n")
+		require.NoError(t, left)
 		for i := range results {
 			require.True(t, results[i].good(), "%s: %s", results[i].Name, results[i].said())
 		}

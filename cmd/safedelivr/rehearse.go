@@ -169,18 +169,22 @@ func (r *rehearsal) all(ctx context.Context, todo []*scenario) ([]result, error)
 	for lane := range errs {
 		lanes.Go(func() {
 			var p *place // nil: there is none
+			var none error
 			leave := func() {
-				if p != nil {
+				if p != nil { // what stays behind of it is in nobody's way
 					errs[lane] = errors.Join(errs[lane], p.remove(context.WithoutCancel(ctx)))
 				}
 				p = nil
 			}
-			defer leave()
+			defer func() {
+				leave()
+				errs[lane] = errors.Join(none, errs[lane])
+			}()
 			for i := range next {
-				if p == nil && errs[lane] == nil {
-					p, errs[lane] = r.set.newPlace(ctx)
+				if p == nil && none == nil {
+					p, none = r.set.newPlace(ctx)
 				}
-				if errs[lane] != nil || ctx.Err() != nil {
+				if none != nil || ctx.Err() != nil {
 					results[i] = result{Name: todo[i].name, Mistakes: []string{"not rehearsed"}}
 					continue
 				}

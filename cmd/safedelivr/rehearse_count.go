@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/simulator"
 )
 
 // result is what came of a scenario. Lost and Doubled are counted from the
@@ -118,20 +119,21 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		if err := d.begunInTime(ctx, l.ID); err != nil {
 			return counted, err
 		}
-		n, arrived, swallowed, returned := copies[l.ID.String()], 0, 0, 0
+		var f fate
+		n := copies[l.ID.String()]
 		if delete(copies, l.ID.String()); n > 0 {
-			arrived, swallowed, returned = d.delivered(l.ID)
+			f = d.fateOf(l.ID)
 		}
 		counted.Accepted++
-		bounces := strings.HasPrefix(l.Email, bouncing)
-		if arrived > 1 || bounces && n > 1 {
+		if f.doubled() {
 			d.res.Doubled++
+			d.res.wrong("log %s is %s %s, and has the copies %s", l.ID, l.State, l.Reason, &f)
 		}
 		switch {
 		case l.State == models.Success:
 			counted.Success++
 			d.res.Delivered++
-			if arrived-swallowed+returned == 0 {
+			if f.lost() {
 				d.res.Lost++
 			}
 		case l.State == models.Failed && (l.Reason == models.OutcomeUnknown || l.Reason == models.NoFinalEvent):
@@ -141,9 +143,9 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 			counted.Failed++
 			d.res.Failed++
 			switch {
-			case arrived > swallowed:
+			case f.arrived > f.swallowed:
 				d.res.wrong("log %s says %s, and the mail was delivered", l.ID, l.Reason)
-			case !bounces && !d.mayFail:
+			case !strings.HasPrefix(l.Email, bouncing) && !d.mayFail:
 				d.res.wrong("log %s says %s, and nothing kept the mail from being delivered", l.ID, l.Reason)
 			}
 		default:
@@ -215,23 +217,54 @@ func (d *drill) timeline(ctx context.Context, log models.ID) ([]models.Moment, e
 var arriving = map[string]bool{"deliver": true, "defer-then-deliver": true, "open": true, "click": true, "complain": true, "unsubscribe": true,
 	"lostevent": true, "silent": true}
 
-// delivered counts the copies of a mail that reached, or will reach, somebody, or
-// would have, had the provider not swallowed them: nobody can tell, so no second
-// one may follow. Those that reached somebody and bounced afterwards are returned.
-// A mail that one provider took and could not deliver may well go through another.
-func (d *drill) delivered(log models.ID) (arrived, swallowed, returned int) {
-	for _, c := range d.sim.Copies(log.String()) {
-		switch {
-		case arriving[c.Outcome]:
-			arrived++
-			if c.Swallowed {
-				swallowed++
-			}
-		case c.Outcome == "async":
-			returned++
-		}
+// fate is what became of the copies of a mail.
+type fate struct {
+	copies    []simulator.Copy
+	arrived   int // reached, or will reach, somebody, or would have, had the provider not swallowed them
+	swallowed int // of these
+	returned  int // reached somebody and bounced afterwards
+	bounced   int // at an address that no provider can deliver to
+}
+
+// doubled reports whether a copy followed on one that may have reached somebody, or
+// on one that nobody can deliver. A mail that one provider took and could not deliver
+// may well go through another, as one that it blocked.
+func (f *fate) doubled() bool { return f.arrived+f.bounced > 1 }
+
+// lost reports whether no copy stayed with anybody.
+func (f *fate) lost() bool { return f.arrived-f.swallowed+f.returned == 0 }
+
+// String lists the copies.
+func (f *fate) String() string {
+	var out []string
+	for _, c := range f.copies {
+		out = append(out, fmt.Sprintf("%s %s %s", c.At.UTC().Format(time.RFC3339Nano), c.Account, c.Outcome))
 	}
-	return arrived, swallowed, returned
+	return strings.Join(out, ", ")
+}
+
+// add takes one more copy.
+func (f *fate) add(c simulator.Copy) {
+	f.copies = append(f.copies, c)
+	switch {
+	case arriving[c.Outcome]:
+		f.arrived++
+		if c.Swallowed {
+			f.swallowed++
+		}
+	case c.Outcome == "async":
+		f.returned++
+	case c.Outcome == bouncing:
+		f.bounced++
+	}
+}
+
+// fateOf reads what became of the copies of a mail.
+func (d *drill) fateOf(log models.ID) (f fate) {
+	for _, c := range d.sim.Copies(log.String()) {
+		f.add(c)
+	}
+	return f
 }
 
 // logs reads all logs of a batch, page by page.

@@ -133,7 +133,7 @@ func (p *place) newUser(ctx context.Context) (user models.User, secret string, e
 
 // remove takes everything away again that the place made.
 func (p *place) remove(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 6*time.Minute)
 	defer cancel()
 	var errs []error
 	if !p.ownBroker() {

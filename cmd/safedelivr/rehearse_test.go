@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/simulator"
 )
 
 // The command rehearses what it is asked for, tells the results as JSON, and
@@ -87,4 +89,25 @@ func TestAddressesAreGivenOnce(t *testing.T) {
 		require.NoError(t, l.Close())
 	}
 	require.Len(t, a.given, 300)
+}
+
+// TestFate tells mail that was sent twice from mail that one provider took and could
+// not deliver, so that another tried.
+func TestFate(t *testing.T) {
+	for outcomes, doubled := range map[string]bool{
+		"": false, "deliver": false, "blocked deliver": false, "async deliver": false, "async async": false, "blocked hardbounce": false,
+		"deliver deliver": true, "deliver silent": true, "deliver blocked open": true, "hardbounce hardbounce": true, "hardbounce deliver": true,
+	} {
+		var f fate
+		for o := range strings.FieldsSeq(outcomes) {
+			f.add(simulator.Copy{Outcome: o})
+		}
+		require.Equal(t, doubled, f.doubled(), outcomes)
+	}
+	var f fate
+	f.add(simulator.Copy{Outcome: "deliver", Swallowed: true})
+	require.True(t, f.lost())
+	f.add(simulator.Copy{Outcome: "deliver"})
+	require.True(t, f.doubled(), "nobody knew that the first was swallowed")
+	require.False(t, f.lost())
 }
