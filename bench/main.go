@@ -21,20 +21,20 @@ import (
 
 // sizes are how much is measured.
 type sizes struct {
-	runs       int   // the median of so many is quoted
-	bulkPosts  int   // posts of 1,000 recipients
-	singles    int   // posts of one recipient, per connection
-	conns      int   // connections that post
-	deliver    int   // recipients on their way to a provider
-	oneEvents  int   // posts of one event
-	manyEvents int   // events in posts of 1,000
-	memory     []int // recipients of one batch
-	urgents    int   // urgent mails, idle and under bulk
-	bulk       int   // recipients of that bulk batch
-	failovers  int   // times that an account is broken
-	due        int   // entries of the agenda that are due at once
-	dueReal    int   // the same on real servers, where they take long to store
-	idleFor    time.Duration
+	runs       int           // the median of so many is quoted
+	bulkPosts  int           // posts of 1,000 recipients
+	singles    int           // posts of one recipient, per connection
+	conns      int           // connections that post
+	deliver    int           // recipients on their way to a provider
+	oneEvents  int           // posts of one event
+	manyEvents int           // events in posts of 1,000
+	memory     []int         // recipients of one batch
+	urgents    int           // urgent mails, idle and under bulk
+	bulk       int           // recipients of that bulk batch
+	failovers  int           // times that an account is broken
+	due        int           // entries of the agenda that are due at once
+	dueReal    int           // the same on real servers, where they take long to store
+	idleFor    time.Duration // how long nothing is due
 }
 
 var (
