@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -143,12 +144,17 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 		Timeout: time.Second, Events: models.EventsWebhook}}})
 	r.taken(good)
 
-	// Its message is parked with the reason.
+	// Its message is parked with the reason. An agenda that is far behind announces the
+	// others, too, without a look.
 	r.announce(bad)
 	require.Eventually(t, func() bool {
-		parked, err := r.broker.Parked(t.Context(), 10)
+		parked, err := r.broker.Parked(t.Context(), 10*agendaAtOnce)
 		require.NoError(t, err)
-		return len(parked) == 1 && parked[0].Message.ID == bad.ID
+		for _, m := range parked {
+			require.True(t, s.these[m.Message.ID])
+			require.Contains(t, m.Why, models.ErrDamaged.Error())
+		}
+		return slices.ContainsFunc(parked, func(m models.Parked) bool { return m.Message.ID == bad.ID })
 	}, patience, 5*time.Millisecond)
 
 	// Events about it, and a post that cannot be read itself, beside good ones.

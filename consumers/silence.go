@@ -19,9 +19,12 @@ import (
 
 const (
 	flowBucket   = 10 * time.Second
-	flowKept     = 400 // buckets: more than the longest wait, and what is judged after it
-	silenceLeast = 20  // recipients that must have been taken before silence means anything
-	learnLeast   = 50  // reports before an account's usual time is known
+	flowKept     = 400             // buckets: more than the longest wait, and what is judged after it
+	silenceOver  = 5 * time.Minute // of mail is judged, or less if that is clear
+	silenceLeast = 20              // recipients that must have been taken before silence means anything
+	silenceSteps = 3               // in so many buckets, unless they are silenceMany or nothing was heard before
+	silenceMany  = 1000
+	learnLeast   = 50 // reports before an account's usual time is known
 	doorFresh    = 25 * time.Second
 )
 
@@ -131,6 +134,30 @@ func (f *flows) between(account string, first, last int64) (sum Flow) {
 	count(f.mine[account])
 	for _, said := range f.others {
 		count(said[account])
+	}
+	return sum
+}
+
+// silent reports whether there was enough mail, and next to nothing was heard of it.
+func (f Flow) silent() bool { return f.Taken >= silenceLeast && f.Heard*50 < f.Taken }
+
+// newest is what an account took between two buckets, or the newest part of it if that
+// is silent: mail that was reported on before does not speak for an account that has
+// gone silent since. One batch alone may be slow mail, as to a domain that is away, so
+// that a part must be much mail, or of several buckets.
+func (f *flows) newest(account string, first, last int64) Flow {
+	var sum Flow
+	steps := 0
+	for b := last; b >= first; b-- {
+		v := f.between(account, b, b)
+		if v.Taken > 0 {
+			steps++
+		}
+		sum.Taken += v.Taken
+		sum.Heard += v.Heard
+		if sum.silent() && (steps >= silenceSteps || sum.Taken >= silenceMany) {
+			return sum
+		}
 	}
 	return sum
 }
@@ -296,11 +323,11 @@ func (e *Engine) silence(a *account, now, doorSince time.Time) (silent, heard bo
 	}
 	wait = min(max(e.cfg.SilenceLeast, 6*usual), time.Hour)
 	last := bucketOf(now.Add(-wait)) - 1
-	first := max(bucketOf(now.Add(-wait-5*time.Minute)), bucketOf(doorSince)+1)
-	about = e.flows.between(a.Name, first, last)
+	first := max(bucketOf(now.Add(-wait-silenceOver)), bucketOf(doorSince)+1)
+	about = e.flows.newest(a.Name, first, last)
 	// Something reported on later mail shows that it talks again.
 	later := e.flows.between(a.Name, last+1, bucketOf(now)+1)
-	silent = about.Taken >= silenceLeast && about.Heard*50 < about.Taken && later.Heard == 0
+	silent = about.silent() && later.Heard == 0
 	return silent, about.Heard*50 >= about.Taken && about.Taken > 0 || later.Heard > 0, about, wait
 }
 

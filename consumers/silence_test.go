@@ -52,6 +52,31 @@ func TestSilence(t *testing.T) {
 			e.flows.add("sg", ago(2*time.Minute), 100, 0)
 			e.flows.add("sg", ago(10*time.Second), 0, 3)
 		}, true},
+		{"gone silent", hour, func(e *Engine) {
+			e.flows.add("sg", ago(5*time.Minute), 20_000, 19_990)
+			for k := range silenceSteps {
+				e.flows.add("sg", ago(2*time.Minute+time.Duration(k)*flowBucket), 10, 0)
+			}
+		}, false},
+		{"much has gone silent", hour, func(e *Engine) {
+			e.flows.add("sg", ago(5*time.Minute), 20_000, 19_990)
+			e.flows.add("sg", ago(2*time.Minute), silenceMany, 3)
+		}, false},
+		{"gone silent with one batch", hour, func(e *Engine) {
+			e.flows.add("sg", ago(5*time.Minute), 1000, 990)
+			e.flows.add("sg", ago(2*time.Minute), silenceMany-1, 0)
+		}, true},
+		{"little has gone silent", hour, func(e *Engine) {
+			e.flows.add("sg", ago(5*time.Minute), 1000, 990)
+			for k := range silenceLeast - 1 {
+				e.flows.add("sg", ago(90*time.Second+time.Duration(k)*flowBucket), 1, 0)
+			}
+		}, true},
+		{"some of it was heard", hour, func(e *Engine) {
+			for k := range 12 {
+				e.flows.add("sg", ago(90*time.Second+time.Duration(k)*flowBucket), 100, 3)
+			}
+		}, true},
 		{"the door was shut meanwhile", ago(90 * time.Second), func(e *Engine) { e.flows.add("sg", ago(2*time.Minute), 100, 0) }, true},
 		{"all are silent", hour, func(e *Engine) {
 			e.flows.add("sg", ago(2*time.Minute), 100, 0)
