@@ -51,6 +51,7 @@ func FuzzMultipart(f *testing.F) {
 	f.Add([]byte("--b\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\na@example.com\r\n--b\r\nContent-Disposition: form-data; name=\"x\"; filename=\"f\"\r\nContent-Type: a/b\r\n\r\n1\r\n2\r\n--b--\r\n"))
 	f.Add([]byte("preamble\r\n--b \r\ncontent-disposition: form-data; name=\"a\\\"b\"\r\n\r\n\r\n--b--"))
 	f.Add([]byte("--b\r\n\r\nvalue\r\n--b--"))
+	f.Add([]byte("--b\r\nContent-Disposition: form-data; name=\"\"\r\n\r\nvalue\r\n--b\r\nContent-Disposition: form-data; name=\"x\"\r\n\r\n1\r\n--b--"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var have []string
 		whole := eachPart(body, "b", func(name, _, value []byte) { have = append(have, string(name)+"="+string(value)) })

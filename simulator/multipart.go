@@ -61,7 +61,7 @@ func disposition(header []byte) (name, file []byte, ok bool) {
 		value := bytes.TrimSpace(line[len(key):])
 		// What every client writes for a field, without a map.
 		const field = `form-data; name="`
-		if len(value) > len(field) && string(value[:len(field)]) == field {
+		if len(value) > len(field)+1 && string(value[:len(field)]) == field {
 			inner := value[len(field) : len(value)-1]
 			if value[len(value)-1] == '"' && !bytes.ContainsAny(inner, `"\%`) {
 				return inner, nil, true
