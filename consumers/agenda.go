@@ -155,14 +155,15 @@ func (e *Engine) handleDue(ctx context.Context, s *shard, from, to time.Time) er
 }
 
 // lookAhead looks before its time at what an order may have kept waiting: that is
-// looked at again within two rechecks.
+// looked at again within two rechecks, or, where it was in a long queue, at the
+// most after mostPatience.
 func (e *Engine) lookAhead(ctx context.Context) error {
 	now := time.Now()
 	for _, s := range e.shards {
 		if !s.held.Load() {
 			continue
 		}
-		if err := e.handle(ctx, s, now, now.Add(3*e.cfg.Recheck), 0); err != nil {
+		if err := e.handle(ctx, s, now, now.Add((mostPatience+1)*e.cfg.Recheck), 0); err != nil {
 			return err
 		}
 	}

@@ -152,8 +152,8 @@ func (e *Engine) claim(ctx context.Context, c *chunk, j *job) (models.Entry, tim
 	}
 	within, cancel := context.WithTimeout(ctx, e.cfg.StartBy)
 	defer cancel()
-	if entry.Number == 1 {
-		defer e.print(c)()
+	if !c.wasCalled() {
+		defer e.print(c)() // before the first mail leaves
 	}
 	err := e.store.Append(within, c.id, entry)
 	switch {
@@ -170,7 +170,7 @@ func (e *Engine) claim(ctx context.Context, c *chunk, j *job) (models.Entry, tim
 // and if the entry stands, that is written down as a fact, so that nobody waits
 // for evidence of a call that never was.
 func (e *Engine) disown(c *chunk, entry models.Entry) {
-	id, user := c.id, c.batch.User
+	id, user, lane := c.id, c.batch.User, c.lane
 	e.background.Go(func() {
 		ctx, cancel := context.WithTimeout(e.hard, 10*time.Minute)
 		defer cancel()
@@ -184,6 +184,7 @@ func (e *Engine) disown(c *chunk, entry models.Entry) {
 					Parts: []models.Part{notCalled(entry.Recipients, "the ledger entry was not known to be stored in time")}}}
 				if err = e.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err == nil {
 					e.summaries.mark(user, id)
+					e.wake(ctx, models.Message{Kind: models.BatchMessage, ID: id, Lane: lane}) // others may have taken it for a call that runs
 					return
 				}
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Check counts everything anew: every chunk from its ledger and facts, every
-// batch from its chunks, every day of a user from its batches; and compares it
+// Check counts everything anew: every chunk from its recipients, ledger and facts,
+// every batch from its chunks, every day of a user from its batches; and compares it
 // with what is stored and shown.
 
 // CheckOptions say what is checked.
@@ -35,7 +35,7 @@ type Difference struct {
 	ID      string         `json:"id"` // of the chunk or batch; the date of a day
 	Shown   models.Summary `json:"shown"`
 	Counted models.Summary `json:"counted"`
-	Damaged string         `json:"damaged,omitempty"` // what cannot be read; then nothing was counted
+	Damaged string         `json:"damaged,omitempty"` // what cannot be read, or is missing; then nothing was counted
 }
 
 // String says it in a line.
@@ -46,7 +46,11 @@ func (d Difference) String() string {
 	short := func(s *models.Summary) string {
 		return fmt.Sprintf("accepted %d = queued %d + success %d + failed %d + cancelled %d", s.Accepted, s.Queued, s.Success, s.Failed, s.Cancelled)
 	}
-	return fmt.Sprintf("%s %s of user %s: shown %s; counted %s", d.What, d.ID, d.User, short(&d.Shown), short(&d.Counted))
+	text := fmt.Sprintf("%s %s of user %s: shown %s; counted %s", d.What, d.ID, d.User, short(&d.Shown), short(&d.Counted))
+	if ahead(&d.Shown, &d.Counted) && d.What == "chunk" {
+		text += fmt.Sprintf("; shown was made from %d entries and facts, of which %d are there", d.Shown.Version, d.Counted.Version)
+	}
+	return text
 }
 
 const (
@@ -57,9 +61,10 @@ const (
 
 // check is one run.
 type check struct {
-	e   *Engine
-	o   CheckOptions
-	out models.Recount
+	e     *Engine
+	o     CheckOptions
+	out   models.Recount
+	whole bool // recipients are read, too
 }
 
 // Check runs through everything and reports each difference.
@@ -77,7 +82,7 @@ func (e *Engine) Check(ctx context.Context, o CheckOptions) (models.Recount, err
 	if o.To.IsZero() {
 		o.To = time.Now().Add(time.Hour)
 	}
-	c := &check{e: e, o: o}
+	c := &check{e: e, o: o, whole: true}
 	users, err := e.store.Users(ctx)
 	if err != nil {
 		return c.out, err
@@ -163,7 +168,7 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 		}
 		stored[s.Chunk.ChunkNumber()] = s.Summary
 	}
-	counted, unread := make([]models.Summary, b.Chunks), make([]error, b.Chunks)
+	counted, unread, missing := make([]models.Summary, b.Chunks), make([]error, b.Chunks), make([]error, b.Chunks)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(checkAtOnce)
 	for n := range b.Chunks {
@@ -172,6 +177,7 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 			switch {
 			case err == nil:
 				counted[n] = k.view.Summary()
+				missing[n], err = c.addressed(gctx, k)
 			case errors.Is(err, models.ErrDamaged):
 				unread[n], err = err, nil
 			}
@@ -191,7 +197,10 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 			c.damaged("chunk", b, b.ID.Chunk(n), unread[n])
 			counted[n] = shown
 		}
-		if !same(&shown, &counted[n]) {
+		if missing[n] != nil {
+			c.damaged("recipients", b, b.ID.Chunk(n), missing[n])
+		}
+		if !same(&shown, &counted[n]) || ahead(&shown, &counted[n]) {
 			sum, err := c.differs(ctx, b, n)
 			if err != nil {
 				return models.Summary{}, err
@@ -209,6 +218,23 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 	return total, nil
 }
 
+// addressed reads the recipients of a chunk, where all is checked, and says what is
+// wrong with them. Those of an old batch are removed in their time.
+func (c *check) addressed(ctx context.Context, k *chunk) (wrong, err error) {
+	if !c.whole || k.batch.Redacted || time.Since(k.batch.Created()) > c.e.cfg.KeepContent {
+		return nil, nil
+	}
+	err = c.e.addressed(ctx, k)
+	if isNotFound(err) || errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrInvalid) {
+		return err, nil
+	}
+	return nil, err
+}
+
+// ahead reports whether a summary was made from more than there is: something that
+// was known is gone.
+func ahead(shown, counted *models.Summary) bool { return shown.Version > counted.Version }
+
 // differs waits whether a chunk's summary is renewed by itself, as it is while
 // mail flows, and reports it if not. It returns the newest recount.
 func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Summary, error) {
@@ -222,7 +248,7 @@ func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Sum
 		}
 		counted := k.view.Summary()
 		shown, err := c.shown(ctx, b, n)
-		if err != nil || same(&shown, &counted) {
+		if err != nil || same(&shown, &counted) && !ahead(&shown, &counted) {
 			return counted, err
 		}
 		if counted.Version != version {
@@ -244,12 +270,22 @@ func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Sum
 }
 
 // repairChunk replaces a summary that is wrong, whatever version it has, and
-// renews the sums above it.
+// renews the sums above it. Where it was made from more than there is, what is
+// counted from now on is lifted above it.
 func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *models.Summary) (models.Summary, error) {
 	id := b.ID.Chunk(n)
 	k, err := c.e.look(ctx, id)
 	if err != nil {
 		return models.Summary{}, err
+	}
+	if by := wrong.Version - k.view.Version; by > 0 {
+		f := models.Fact{Key: models.LiftKey(wrong.Version), Lift: by}
+		if err := c.e.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err != nil {
+			return models.Summary{}, err
+		}
+		if err := c.e.reload(ctx, k); err != nil {
+			return models.Summary{}, err
+		}
 	}
 	counted := k.view.Summary()
 	fresh := counted

@@ -218,3 +218,85 @@ func TestReplay(t *testing.T) {
 	require.Zero(t, replay().Events)
 	require.Equal(t, after.Logs, r.view(b).Logs)
 }
+
+// bereft is a store that has lost the recipients of a chunk.
+type bereft struct {
+	models.Store
+	chunk models.ID
+	left  []models.Recipient // nil: there are none
+}
+
+func (s *bereft) Recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error) {
+	switch {
+	case chunk != s.chunk:
+		return s.Store.Recipients(ctx, chunk)
+	case s.left == nil:
+		return nil, models.ErrNotFound
+	}
+	return s.left, nil
+}
+
+// Mail whose recipients are gone can never go out: a check says so, unless they were
+// removed in their time.
+func TestCheckOfRecipients(t *testing.T) {
+	t.Parallel()
+	s := &bereft{}
+	r := newRig(t, fast(), func(store models.Store) models.Store {
+		s.Store = store
+		return s
+	}, newScripted("sg", always(models.Accepted)))
+	r.known()
+	b := r.batch(4, true, nil)
+	r.done(b)
+	check := func() (list []Difference) {
+		_, err := r.engine.Check(t.Context(), CheckOptions{Settle: 100 * time.Millisecond, Found: func(d Difference) { list = append(list, d) }})
+		require.NoError(t, err)
+		return list
+	}
+	require.Eventually(t, func() bool { return len(check()) == 0 }, patience, time.Millisecond)
+	s.chunk = b.ID
+	list := check()
+	require.Len(t, list, 1)
+	require.Equal(t, "recipients", list[0].What)
+	require.Equal(t, b.ID.String(), list[0].ID)
+	s.left = []models.Recipient{{Email: "u1@x.test"}}
+	require.Len(t, check(), 1)
+	r.engine.cfg.KeepContent = time.Nanosecond
+	require.Empty(t, check())
+}
+
+// A sum that was made from more than there is, as where facts were lost, is a
+// difference also where it says the same, and what is counted after its repair is
+// newer.
+func TestRepairOfWhatIsAhead(t *testing.T) {
+	t.Parallel()
+	mg := newScripted("mg", always(models.Accepted))
+	r := emptyRig(t, nil, "mg")
+	r.known()
+	r.withEvents(fast(), mg)
+	b := r.batch(2, true, nil)
+	r.taken(b)
+	require.Eventually(t, func() bool { return r.engine.Pending() == 0 && r.idle() }, patience, time.Millisecond)
+	check := func(repair bool) (list []Difference) {
+		_, err := r.engine.Check(t.Context(), CheckOptions{Repair: repair, Settle: 200 * time.Millisecond, Found: func(d Difference) { list = append(list, d) }})
+		require.NoError(t, err)
+		return list
+	}
+	for _, wrong := range []bool{false, true} {
+		lie := r.view(b).Summary()
+		lie.Version += 50
+		if wrong {
+			lie.Success, lie.Queued = 2, 0
+		}
+		require.NoError(t, r.store.PutSummaries(t.Context(), models.ChunkSummary{User: r.user, Chunk: b.ID, Summary: lie}))
+		list := check(true)
+		require.NotEmpty(t, list)
+		require.Contains(t, list[0].String(), fmt.Sprintf("made from %d entries and facts, of which %d are there", lie.Version, lie.Version-50))
+		require.Empty(t, check(false))
+	}
+	for n := range 2 {
+		r.event("mg", b.ID.Log(n+1), models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Delivered, At: time.Now()})
+	}
+	r.done(b)
+	require.Eventually(t, func() bool { return stored(t, r, b).Success == 2 }, patience, time.Millisecond)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ type chunk struct {
 	planned    planned            // by which orders its next steps were decided
 	entries    []models.Entry
 	facts      []models.Fact
+	read       time.Time // before entries and facts were read
 	view       *models.View
 }
 
@@ -77,6 +79,7 @@ func (e *Engine) look(ctx context.Context, id models.ID) (*chunk, error) {
 }
 
 func (e *Engine) reload(ctx context.Context, c *chunk) (err error) {
+	c.read = time.Now()
 	if c.entries, c.facts, err = e.store.Record(ctx, c.id); err != nil {
 		return err
 	}
@@ -124,6 +127,14 @@ func (e *Engine) append(ctx context.Context, c *chunk, entry models.Entry) error
 	c.entries = append(c.entries, entry)
 	c.resolve()
 	return nil
+}
+
+// wasCalled reports whether the answer to some call is known. A worker that has
+// called has kept the chunk's fingerprints before.
+func (c *chunk) wasCalled() bool {
+	return slices.ContainsFunc(c.facts, func(f models.Fact) bool {
+		return f.Outcome != nil && slices.ContainsFunc(f.Outcome.Parts, func(p models.Part) bool { return p.Reason != models.StartByPassed })
+	})
 }
 
 func conflict(err error) bool {

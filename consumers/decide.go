@@ -34,6 +34,7 @@ type step struct {
 	retry     int       // of call: the number of the retry
 	split     int       // of call: >0 while a bad recipient is looked for
 	mayDouble bool
+	doubt     models.Reason // of call: what is not known of earlier ones
 	released  bool          // of call: by hand, so that the deadline does not count
 	reason    models.Reason // of end
 	detail    string
@@ -154,7 +155,7 @@ func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries [
 	case s.Unsettled():
 		st := p.unsettled(v, b, s, tries, now)
 		if st.do == call && rule.Cancel != nil {
-			return step{do: end, reason: models.OutcomeUnknown, detail: "the batch was cancelled meanwhile"}
+			return step{do: end, reason: models.OutcomeUnknown, detail: cancelledMeanwhile}
 		}
 		if st.do == call && b.Redacted {
 			return step{do: end, reason: models.OutcomeUnknown, detail: contentGone}
@@ -164,15 +165,16 @@ func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries [
 		}
 		return st
 	case rule.Cancel != nil:
-		return step{do: end, cancel: rule.Cancel}
+		return cancelled(s, tries, rule.Cancel)
 	case b.Redacted: // released by hand, and not handed over in all that time
-		return step{do: end, reason: models.Expired, detail: contentGone}
+		return noMore(models.Expired, tries, contentGone)
 	case !s.Released && over(b, now):
-		return step{do: end, reason: models.Expired, detail: lastWords(last)}
+		return noMore(models.Expired, tries, lastWords(last))
 	case rule.Waits != "":
 		return p.held(b, now)
 	case s.Released:
-		return step{do: call, options: p.fresh(b), fixed: len(b.Accounts) > 0, retry: s.Retries + 1, mayDouble: mayDouble(tries), released: true, because: "released by hand"}
+		doubt := doubtOf(tries)
+		return step{do: call, options: p.fresh(b), fixed: len(b.Accounts) > 0, retry: s.Retries + 1, mayDouble: doubt != "", doubt: doubt, released: true, because: "released by hand"}
 	case s.Attempts == 0:
 		return step{do: call, options: p.fresh(b), fixed: len(b.Accounts) > 0}
 	case last.Class == models.Split && last.Verdict == models.Refused:
@@ -181,6 +183,21 @@ func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries [
 		return step{do: end, reason: last.Reason}
 	}
 	return p.again(b, s, tries, false)
+}
+
+const cancelledMeanwhile = "the batch was cancelled meanwhile"
+
+// cancelled ends what is not to be sent any more. What was handed over before says
+// what became of it, and not that it never was.
+func cancelled(s *models.Status, tries []models.Try, order *models.Control) step {
+	doubt := doubtOf(tries)
+	switch {
+	case doubt != "":
+		return step{do: end, reason: doubt, detail: cancelledMeanwhile}
+	case s.Last.Verdict == models.GaveUp:
+		return step{do: end, reason: s.Last.Reason, detail: cancelledMeanwhile}
+	}
+	return step{do: end, cancel: order}
 }
 
 // contentGone is why nothing more of an old batch can be sent.
@@ -204,17 +221,20 @@ func (p *policy) held(b *models.Batch, now time.Time) step {
 // unsettled decides for recipients that a provider may have.
 func (p *policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, now time.Time) step {
 	last := &s.Last
-	if last.Verdict == models.Taken {
-		until := last.At.Add(p.cfg.FinalEventWait)
+	if last.Verdict != models.Taken {
+		until := v.Entry(last.Attempt).CallEnds.Add(p.window(last.Account))
+		if now.Before(until) {
+			return step{do: wait, until: until}
+		}
+	}
+	if s.Taken != nil { // nothing more is sent, whatever became of the newest attempt
+		until := s.Taken.At.Add(p.cfg.FinalEventWait)
 		if now.Before(until) {
 			return step{do: wait, until: until}
 		}
 		return step{do: end, reason: models.NoFinalEvent}
 	}
-	until := v.Entry(last.Attempt).CallEnds.Add(p.window(last.Account))
 	switch {
-	case now.Before(until):
-		return step{do: wait, until: until}
 	case b.OnUnknown != models.Resend:
 		return step{do: end, reason: models.OutcomeUnknown}
 	case over(b, now):
@@ -226,16 +246,26 @@ func (p *policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 // again sends to another account, or to the same one later, or ends.
 func (p *policy) again(b *models.Batch, s *models.Status, tries []models.Try, mayDouble bool) step {
 	last := &s.Last
-	st := step{do: call, retry: s.Retries + 1, mayDouble: mayDouble, because: because(last), event: last.Verdict == models.GaveUp}
+	st := step{do: call, retry: s.Retries + 1, mayDouble: mayDouble, doubt: doubtOf(tries), because: because(last), event: last.Verdict == models.GaveUp}
 	options := p.left(b, tries, s.Retries+1)
 	switch {
 	case len(options) == 0:
-		return step{do: end, reason: models.NoAccountLeft, detail: lastWords(last)}
-	case s.Retries >= p.cfg.MaxRetries && !p.allAway(b, s, tries, options):
-		return step{do: end, reason: models.RetriesUsedUp, detail: lastWords(last)}
+		return noMore(models.NoAccountLeft, tries, lastWords(last))
+	case s.Called && s.Retries >= p.cfg.MaxRetries && !p.allAway(b, s, tries, options):
+		return noMore(models.RetriesUsedUp, tries, lastWords(last))
 	}
 	st.options, st.fixed = options, len(b.Accounts) > 0
 	return st
+}
+
+// noMore ends what is not sent any more for a reason of ours. Of what may have been
+// sent already it says that this is not known, so that nobody takes it for not
+// sent.
+func noMore(reason models.Reason, tries []models.Try, detail string) step {
+	if doubt := doubtOf(tries); doubt != "" {
+		return step{do: end, reason: doubt, detail: clip(reason.Words() + "; " + detail)}
+	}
+	return step{do: end, reason: reason, detail: detail}
 }
 
 // allAway reports whether every account that mail may use has refused it for a

@@ -3,6 +3,7 @@ package consumers
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -102,7 +103,9 @@ func (e *Engine) advanceBy(ctx context.Context, m models.Message, mine *account,
 		if job == nil {
 			return c.passedOn(), false // everything left was, or waits for evidence
 		}
-		switch err := e.attempt(ctx, c, job); {
+		err = e.attempt(ctx, c, job)
+		c.passed = c.passed.Minus(job.who) // what follows for them is another step
+		switch {
 		case errors.Is(err, errBusy):
 			e.passAllOn(c, steps, only, job.account.Name)
 			return c.passedOn(), false
@@ -124,8 +127,14 @@ func (c *chunk) passedOn() models.Disposition {
 	return models.Done()
 }
 
-// plan obeys what was ordered and decides the next steps of a chunk.
+// plan obeys what was ordered and decides the next steps of a chunk, by what is
+// known of it now.
 func (e *Engine) plan(ctx context.Context, c *chunk, now time.Time) ([]step, error) {
+	if now.Sub(c.read) > mostStale {
+		if err := e.reload(ctx, c); err != nil {
+			return nil, err
+		}
+	}
 	if err := e.journal.Within(ctx, models.OrderAge); err != nil {
 		return nil, err
 	}
@@ -138,6 +147,39 @@ func (e *Engine) plan(ctx context.Context, c *chunk, now time.Time) ([]step, err
 	if err := e.obey(ctx, c); err != nil {
 		return nil, err
 	}
+	steps, err := e.steps(ctx, c, now)
+	if err != nil || !slices.ContainsFunc(steps, step.inDoubt) || now.Sub(c.read) < justRead {
+		return steps, err
+	}
+	// No ledger entry tells of an event that has come meanwhile.
+	if err := e.reload(ctx, c); err != nil {
+		return nil, err
+	}
+	return e.steps(ctx, c, now)
+}
+
+// What is known of a chunk is read again when it is older than mostStale, and before
+// something is decided about mail that a provider may have, unless it was just read.
+const (
+	mostStale = time.Second
+	justRead  = 100 * time.Millisecond
+)
+
+// inDoubt reports whether a step is about mail that some provider may have, and
+// ends it or sends it once more.
+func (s step) inDoubt() bool {
+	switch s.do {
+	case end:
+		return s.reason == models.OutcomeUnknown || s.reason == models.NoFinalEvent
+	case call:
+		return s.doubt != ""
+	case nothing, wait:
+	}
+	return false
+}
+
+// steps decides the next steps of a chunk, by what was read of it.
+func (e *Engine) steps(ctx context.Context, c *chunk, now time.Time) ([]step, error) {
 	c.planned = e.planBy(c)
 	o, err := e.ordersFor(ctx, c)
 	if err != nil {

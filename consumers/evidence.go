@@ -53,9 +53,20 @@ type inquiry struct {
 	from, to time.Time // when what is looked for happened
 	asked    int
 	next     time.Time
-	answered time.Time // when the newest question began that was answered with nothing new; zero: never
+	answered time.Time // when the newest question began all of whose answer is worked off; zero: never
+	working  time.Time // when one began whose answer is being worked off; zero: none
 	renewed  time.Time
 	hurried  time.Time
+}
+
+// heard takes in the answer to a question that began then.
+func (in *inquiry) heard(began time.Time, f finding) {
+	switch {
+	case f == finding{}:
+		in.answered, in.working = began, time.Time{}
+	case f.waiting == 0: // what was found before is worked off
+		in.answered, in.working = maxTime(in.answered, in.working), began
+	}
 }
 
 func newLookups(e *Engine) *lookups { return &lookups{e: e, open: map[question]*inquiry{}} }
@@ -163,7 +174,7 @@ func clusters(qs []asked) [][]asked {
 	var out [][]asked
 	var end time.Time
 	for _, q := range qs {
-		if len(out) == 0 || q.from.After(end.Add(nearby)) || q.long() || out[len(out)-1][0].long() {
+		if len(out) == 0 || q.from.After(end.Add(nearby)) || q.to.Sub(out[len(out)-1][0].from) > longSpan || out[len(out)-1][0].long() {
 			out = append(out, nil)
 			end = q.to
 		}
@@ -187,17 +198,17 @@ func (l *lookups) ask(ctx context.Context, account string, group []asked) {
 		chunks[q.chunk] = true
 	}
 	to = maxTime(to, minTime(began, to.Add(nearby)))
-	var found int
+	found := findings{}
 	var err error
 	if group[0].long() {
-		found, err = l.e.lookUpEach(ctx, account, looker, from, to, group[0].chunk)
+		err = l.e.lookUpEach(ctx, account, looker, from, to, group[0].chunk, found)
 	} else {
-		found, err = l.e.lookUp(ctx, account, looker, from, to, "", chunks)
+		err = l.e.lookUp(ctx, account, looker, from, to, "", chunks, found)
 	}
 	if err != nil && ctx.Err() == nil {
 		l.e.log.Warn("events could not be looked up; they will be again", "provider", account, "err", err)
-	} else if found > 0 {
-		l.e.log.Info("events looked up", "provider", account, "found", found, "chunks", len(chunks))
+	} else if n := found.total(); n > 0 {
+		l.e.log.Info("events looked up", "provider", account, "found", n, "chunks", len(chunks))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,8 +217,9 @@ func (l *lookups) ask(ctx context.Context, account string, group []asked) {
 		if in == nil {
 			continue
 		}
-		if err == nil && found == 0 { // what was found has yet to be worked off
-			in.answered = began
+		news := found[q.chunk] != finding{}
+		if err == nil {
+			in.heard(began, found[q.chunk])
 		}
 		in.asked++
 		after := askAfter[min(in.asked, len(askAfter)-1)]
@@ -215,25 +227,39 @@ func (l *lookups) ask(ctx context.Context, account string, group []asked) {
 			after <<= min(more, 6)
 		}
 		in.next = maxTime(in.to.Add(after), began.Add(l.e.cfg.LookUpPause))
-		if err != nil || found > 0 {
+		if err != nil || news {
 			in.next = began.Add(l.e.cfg.LookUpPause)
 		}
 	}
 }
 
+// findings is how many events were found that are no facts yet, by chunk.
+type findings map[models.ID]finding
+
+type finding struct {
+	news    int // put into the inbox
+	waiting int // that were there, and wait to be worked off
+}
+
+func (f findings) total() (n int) {
+	for _, k := range f {
+		n += k.news + k.waiting
+	}
+	return n
+}
+
 // lookUp asks a provider for its events and files those that are news of somebody unsettled;
-// of these chunks only, if any are named.
-func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looker, from, to time.Time, recipient string, only map[models.ID]bool) (int, error) {
+// of these chunks only, if any are named. It adds them to found.
+func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looker, from, to time.Time, recipient string, only map[models.ID]bool, found findings) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	hangs := time.AfterFunc(lookUpTime, cancel) // not while pages come: there may be very many
 	defer hangs.Stop()
 	parse := e.byName[account].Provider.Parse
-	found, waiting := 0, map[models.ID][]lookedUp{}
+	waiting := map[models.ID][]lookedUp{}
 	n := 0
 	file := func() error {
-		k, err := e.fileLookedUp(ctx, account, waiting)
-		found += k
+		err := e.fileLookedUp(ctx, account, waiting, found)
 		waiting, n = map[models.ID][]lookedUp{}, 0
 		return err
 	}
@@ -259,12 +285,12 @@ func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looke
 	if err == nil && n > 0 {
 		err = file()
 	}
-	return found, err
+	return err
 }
 
 // lookUpEach asks for the unsettled recipients of a chunk one by one, or for all
 // together where they are many.
-func (e *Engine) lookUpEach(ctx context.Context, account string, looker models.Looker, from, to time.Time, chunk models.ID) (int, error) {
+func (e *Engine) lookUpEach(ctx context.Context, account string, looker models.Looker, from, to time.Time, chunk models.ID, found findings) error {
 	only := map[models.ID]bool{chunk: true}
 	c, err := e.look(ctx, chunk)
 	if err == nil {
@@ -272,24 +298,21 @@ func (e *Engine) lookUpEach(ctx context.Context, account string, looker models.L
 	}
 	if err != nil && !isNotFound(err) {
 		_, err = e.spared(chunk, err)
-		return 0, err
+		return err
 	}
 	if err != nil { // its addresses are gone
-		return e.lookUp(ctx, account, looker, from, to, "", only)
+		return e.lookUp(ctx, account, looker, from, to, "", only, found)
 	}
 	who := c.view.Where(func(_ int, s *models.Status) bool { return s.Unsettled() && s.Last.Account == account })
 	if who.Len() > fewLogs {
-		return e.lookUp(ctx, account, looker, from, to, "", only)
+		return e.lookUp(ctx, account, looker, from, to, "", only, found)
 	}
-	found := 0
 	for r := range who.All() {
-		n, err := e.lookUp(ctx, account, looker, from, to, c.recipients[r-1].Email, only)
-		found += n
-		if err != nil {
-			return found, err
+		if err := e.lookUp(ctx, account, looker, from, to, c.recipients[r-1].Email, only, found); err != nil {
+			return err
 		}
 	}
-	return found, nil
+	return nil
 }
 
 // lookedUp is an event that was found.
@@ -314,24 +337,23 @@ func (c *chunk) seen() map[string]bool {
 // which need not be looked at again, or was put into the inbox.
 type filed struct{ account, id string }
 
-// open reports whether it is not known what became of an attempt for a recipient,
-// whatever was decided about that meanwhile: a late event may prove that a held mail
-// arrived, or that one was doubled.
-func (c *chunk) open(recipient, attempt int) (open bool) {
+// open reports whether it is not known what became of an attempt for a recipient
+// through an account, whatever was decided about that meanwhile: a late event may
+// prove that a held mail arrived, or that one was doubled.
+func (c *chunk) open(account string, recipient, attempt int) (open bool) {
 	c.view.EachTry(recipient, func(t *models.Try) {
-		open = open || t.Attempt == attempt && !t.Verdict.Settled()
+		open = open || t.Attempt == attempt && t.Account == account && !t.Verdict.Settled()
 	})
 	return open
 }
 
 // fileLookedUp puts events into the inbox whose attempts are unsettled, and
-// says how many were found. One that is there already, and waits to be worked off,
+// counts what was found. One that is there already, and waits to be worked off,
 // counts, but is not put there again: else every question would make a long queue
 // longer.
-func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[models.ID][]lookedUp) (int, error) {
+func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[models.ID][]lookedUp, found findings) error {
 	var news []models.Post
 	var ids []filed
-	found := 0
 	for chunk, events := range byChunk {
 		c, err := e.look(ctx, chunk)
 		if isNotFound(err) {
@@ -339,32 +361,35 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 		}
 		if err != nil {
 			if _, err = e.spared(chunk, err); err != nil {
-				return 0, err
+				return err
 			}
 			continue
 		}
-		seen := c.seen()
+		seen, of := c.seen(), found[chunk]
 		for _, ev := range events {
 			id := filed{account, ev.id}
 			if seen[ev.id] {
 				e.filed.put(id, true)
 				continue
 			}
-			if ev.recipient > c.size || !c.open(ev.recipient, ev.attempt) {
+			if ev.recipient > c.size || !c.open(account, ev.recipient, ev.attempt) {
 				continue
 			}
-			found++
-			if _, ok := e.filed.get(id); !ok {
-				news, ids = append(news, models.Post{Body: ev.body}), append(ids, id)
+			if _, ok := e.filed.get(id); ok {
+				of.waiting++
+				continue
 			}
+			of.news++
+			news, ids = append(news, models.Post{Body: ev.body}), append(ids, id)
 		}
+		found[chunk] = of
 	}
 	var wake []models.Message
 	for rest := news; len(rest) > 0; {
 		in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: account}
 		in.Posts, rest = models.CutPosts(rest)
 		if err := e.store.PutInbox(ctx, in); err != nil {
-			return 0, err
+			return err
 		}
 		wake = append(wake, models.Message{Kind: models.EventMessage, Account: account, ID: in.ID})
 	}
@@ -372,7 +397,7 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 		e.filed.put(id, false)
 	}
 	e.wake(ctx, wake...)
-	return found, nil
+	return nil
 }
 
 // proved says whether a wait for evidence that is over may end a log: not before
@@ -385,29 +410,39 @@ func (e *Engine) proved(c *chunk, st *step, now time.Time) bool {
 	return e.answered(c, st, now)
 }
 
-// answered reports whether the provider that may have what a step is about was
+// answered reports whether every provider that may have what a step is about was
 // asked late enough, or cannot be.
 func (e *Engine) answered(c *chunk, st *step, now time.Time) bool {
-	last := &c.view.Status(st.who.First()).Last
-	looker := e.looker(last.Account)
+	all := true
+	c.view.EachTry(st.who.First(), func(t *models.Try) {
+		if !t.Verdict.Settled() && (t.Verdict == models.Taken) == (st.reason == models.NoFinalEvent) {
+			all = e.answeredOf(c, t, now) && all
+		}
+	})
+	return all
+}
+
+// answeredOf is answered for one attempt.
+func (e *Engine) answeredOf(c *chunk, t *models.Try, now time.Time) bool {
+	looker := e.looker(t.Account)
 	if looker == nil {
 		return true
 	}
-	entry := c.view.Entry(last.Attempt)
-	begin, over := entry.At, entry.CallEnds.Add(e.policy.window(last.Account))
+	entry := c.view.Entry(t.Attempt)
+	begin, over := entry.At, entry.CallEnds.Add(e.policy.window(t.Account))
 	late := minTime(over, entry.CallEnds.Add(looker.LookUpLag()))
-	if st.reason == models.NoFinalEvent {
-		over = last.At.Add(e.cfg.FinalEventWait)
+	if t.Verdict == models.Taken {
+		over = t.At.Add(e.cfg.FinalEventWait)
 		late = over.Add(-min(time.Hour, e.cfg.FinalEventWait/4))
 	}
 	if now.After(over.Add(24 * time.Hour)) {
 		return true
 	}
-	answered := e.lookups.want(last.Account, c.id, begin.Add(-time.Minute), over)
+	answered := e.lookups.want(t.Account, c.id, begin.Add(-time.Minute), over)
 	if !answered.Before(late) {
 		return true
 	}
-	e.lookups.hurry(last.Account, c.id, now)
+	e.lookups.hurry(t.Account, c.id, now)
 	return false
 }
 

@@ -168,9 +168,9 @@ func TestFoundAfterItWasHeld(t *testing.T) {
 	require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
 	at := time.Now()
 	p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, at)
-	n, err := r.engine.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil)
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	found := findings{}
+	require.NoError(t, r.engine.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
+	require.Equal(t, findings{b.ID: {news: 1}}, found)
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
 	require.Equal(t, models.OutcomeUnknown, r.view(b).Status(2).Reason)
 }
@@ -256,9 +256,9 @@ func TestFoundAgain(t *testing.T) {
 	r.stop() // nobody works anything off
 	at := time.Now()
 	find := func() int {
-		n, err := r.engine.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil)
-		require.NoError(t, err)
-		return n
+		found := findings{}
+		require.NoError(t, r.engine.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
+		return found.total()
 	}
 	posts := func() (n int) {
 		for shard := range r.store.Shards() {
@@ -374,10 +374,11 @@ func TestLongLookUp(t *testing.T) {
 		p := &paged{scripted: newScripted("mg", nil), pages: 100}
 		e, err := New(&entries{}, nil, []Account{{Provider: p, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 1}}}, fast())
 		require.NoError(t, err)
-		_, err = e.lookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil)
-		require.NoError(t, err)
+		lookUp := func() error {
+			return e.lookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil, findings{})
+		}
+		require.NoError(t, lookUp())
 		p.hangs = true
-		_, err = e.lookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil)
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, lookUp(), context.Canceled)
 	})
 }

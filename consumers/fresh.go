@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -39,7 +40,7 @@ func (e *Engine) begin(ctx context.Context, m models.Message) (*chunk, error) {
 	if !fresh || !kept {
 		return e.look(ctx, m.ID)
 	}
-	c := &chunk{id: m.ID, batch: b, lane: b.Lane, size: len(to), recipients: to}
+	c := &chunk{id: m.ID, batch: b, lane: b.Lane, size: len(to), recipients: to, read: time.Now()}
 	c.resolve()
 	return c, nil
 }

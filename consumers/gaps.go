@@ -115,10 +115,11 @@ func (l *lookups) askAboutTime(ctx context.Context, account string, from, to tim
 			continue
 		}
 		wg.Go(func() {
-			n, err := l.e.lookUp(ctx, a.Name, looker, from, to.Add(time.Minute), "", nil)
+			news := findings{}
+			err := l.e.lookUp(ctx, a.Name, looker, from, to.Add(time.Minute), "", nil, news)
 			mu.Lock()
 			defer mu.Unlock()
-			found += n
+			found += news.total()
 			if err == nil {
 				asked++
 				return

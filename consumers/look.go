@@ -153,7 +153,12 @@ func (o outlook) next(check time.Time) time.Time {
 
 // lookAtChunks looks at every chunk of a batch that is not finished.
 func (e *Engine) lookAtChunks(ctx context.Context, b *models.Batch, entry models.AgendaEntry) (outlook, error) {
+	rule := e.journal.Rules().Batch(b)
+	// Of what an order keeps back, that is looked at which was handed over: waits
+	// for evidence end all the same.
+	waits := rule.Waits != "" && rule.Cancel == nil && time.Now().Add(e.cfg.Recheck).Before(b.Deadline)
 	finished := make([]bool, b.Chunks)
+	var all outlook
 	for s, err := range e.store.Summaries(ctx, b.User, b.ID, 0) {
 		if err != nil {
 			if _, err = e.spared(b.ID, err); err != nil {
@@ -161,22 +166,23 @@ func (e *Engine) lookAtChunks(ctx context.Context, b *models.Batch, entry models
 			}
 			break // the chunks tell for themselves
 		}
-		if n := s.Chunk.ChunkNumber(); n < len(finished) && s.Summary.Queued == 0 {
-			finished[n] = true
+		n := s.Chunk.ChunkNumber()
+		if n >= len(finished) {
+			continue
+		}
+		finished[n] = s.Summary.Queued == 0
+		if waits && !finished[n] {
+			finished[n] = s.Summary.Queued == s.Summary.Untried && !e.mayHaveCrashed()
+			all.until = time.Now().Add(e.cfg.Recheck)
 		}
 	}
-	rule := e.journal.Rules().Batch(b)
-	if rule.Waits != "" && rule.Cancel == nil && time.Now().Add(e.cfg.Recheck).Before(b.Deadline) {
-		return outlook{until: time.Now().Add(e.cfg.Recheck)}, nil // as a whole, whatever its chunks wait for
-	}
-	if len(rule.Releases) > 0 {
+	if len(rule.Releases) > 0 && !waits {
 		clear(finished) // what has ended may be let go again
 	}
 	if finished[0] && e.mayHaveCrashed() {
 		e.summaries.mark(b.User, b.ID) // the sums above may not have been renewed
 	}
 	var mu sync.Mutex
-	var all outlook
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(8)
 	for n, ok := range finished {
@@ -236,7 +242,9 @@ func (e *Engine) announce(c *chunk, steps []step, now time.Time) outlook {
 		st := &steps[i]
 		switch st.do {
 		case wait:
-			out = out.or(outlook{until: st.until, announced: e.askAbout(c, st)})
+			// A call that runs is followed by what only its worker tells of.
+			running := c.view.Status(st.who.First()).Last.Verdict == models.Open
+			out = out.or(outlook{until: st.until, announced: e.askAbout(c, st) || running})
 		case call:
 			if end := c.batch.Deadline; end.After(now) {
 				out = out.or(outlook{until: end})

@@ -121,7 +121,7 @@ func (o *orders) apply(p *policy, st *step, blocks []*models.Block, now time.Tim
 			continue
 		}
 		if bl.Fail {
-			*st = step{do: end, reason: models.BlockedByRule, detail: bl.Why}
+			st.refuse(bl.Why)
 			return
 		}
 		*st = step{do: wait, until: now.Add(p.cfg.Recheck)}
@@ -139,14 +139,35 @@ func (o *orders) apply(p *policy, st *step, blocks []*models.Block, now time.Tim
 	case len(left) > 0:
 		st.options = left // an account that is drained takes what no other may
 	default:
-		for _, bl := range blocks {
-			if bl.Fail && len(st.options) == 1 && bl.Account == st.options[0].account {
-				*st = step{do: end, reason: models.BlockedByRule, detail: bl.Why}
-				return
-			}
+		if why, ok := allFail(st.options, blocks); ok {
+			st.refuse(why)
+			return
 		}
 		*st = step{do: wait, until: now.Add(p.cfg.Recheck)}
 	}
+}
+
+// allFail reports whether a block that fails mail meets every one of the accounts,
+// and why there is one of them.
+func allFail(options []option, blocks []*models.Block) (why string, ok bool) {
+	for _, op := range options {
+		i := slices.IndexFunc(blocks, func(bl *models.Block) bool { return bl.Fail && bl.Account == op.account })
+		if i < 0 {
+			return "", false
+		}
+		why = blocks[i].Why
+	}
+	return why, len(options) > 0
+}
+
+// refuse ends a step because of a block. Of what may have been sent already, that
+// is no lie: it is not known.
+func (s *step) refuse(why string) {
+	if s.doubt != "" {
+		*s = step{do: end, who: s.who, reason: s.doubt, detail: clip("a rule blocks it meanwhile: " + why)}
+		return
+	}
+	*s = step{do: end, who: s.who, reason: models.BlockedByRule, detail: why}
 }
 
 // obey writes the releases that were ordered and are not in the chunk's ledger
@@ -179,8 +200,7 @@ func (e *Engine) obey(ctx context.Context, c *chunk) error {
 // released lists the recipients that an order lets go.
 func released(v *models.View, order *models.Control) models.Set {
 	return v.Where(func(r int, s *models.Status) bool {
-		if s.State != models.Failed || !order.Log.IsZero() && order.Log.Recipient() != r ||
-			order.Account != "" && s.Last.Account != order.Account {
+		if s.State != models.Failed || !order.Log.IsZero() && order.Log.Recipient() != r || order.Account != "" && !heldAt(s, order.Account) {
 			return false
 		}
 		if order.Action == models.RetryBatch {
@@ -188,6 +208,11 @@ func released(v *models.View, order *models.Control) models.Set {
 		}
 		return s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent || !order.Log.IsZero() && !s.Reason.Hard()
 	})
+}
+
+// heldAt reports whether an account may have the mail of a log that is held.
+func heldAt(s *models.Status, account string) bool {
+	return s.Last.Account == account || s.Taken != nil && s.Taken.Account == account
 }
 
 // RetrySafe reports whether a failed recipient can be sent to again without any
@@ -203,9 +228,19 @@ func RetrySafe(v *models.View, r int) bool {
 	return safe
 }
 
-// mayDouble reports whether some attempt of a recipient may have led to a copy.
-func mayDouble(tries []models.Try) bool {
-	return slices.ContainsFunc(tries, func(t models.Try) bool { return !t.Verdict.Settled() })
+// doubtOf is the reason with which a log ends of which some attempt may have led to
+// a copy; empty: none may have.
+func doubtOf(tries []models.Try) (doubt models.Reason) {
+	for i := range tries {
+		switch tries[i].Verdict {
+		case models.Open, models.Uncertain:
+			return models.OutcomeUnknown
+		case models.Taken:
+			doubt = models.NoFinalEvent
+		case models.Refused, models.GaveUp, models.WasDelivered:
+		}
+	}
+	return doubt
 }
 
 // errHeldBack: the call may not be made, or not now.

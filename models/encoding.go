@@ -101,10 +101,15 @@ func (e *Entry) Encode() []byte { return packBinary(256, e.encode) }
 func DecodeEntry(raw []byte) (Entry, error) { return unpackBinary[Entry](raw) }
 
 // Encode returns the stored form of f, without its key.
-func (f *Fact) Encode() []byte { return packBinary(128+96*len(f.Events), f.encode) }
+func (f *Fact) Encode() []byte {
+	if f.Lift > 0 { // the binary form has no place for it, and it is rare
+		return packJSON(f)
+	}
+	return packBinary(128+96*len(f.Events), f.encode)
+}
 
 // DecodeFact reverses Fact.Encode; the key is the one it was stored under. It
-// reads the JSON of earlier builds, too.
+// reads JSON, too.
 func DecodeFact(key string, raw []byte) (Fact, error) {
 	f, err := unpackBinary[Fact](raw)
 	f.Key = key

@@ -162,3 +162,15 @@ func TestBatchTotals(t *testing.T) {
 	b.Sizes = []int{10, 20, 2470}
 	require.Equal(t, 20, b.ChunkSize(1))
 }
+
+// A fact that lifts the version is stored as JSON, and lifts once however often it
+// is written.
+func TestLift(t *testing.T) {
+	t.Parallel()
+	f := Fact{Key: LiftKey(53), Lift: 50}
+	got, err := DecodeFact(f.Key, f.Encode())
+	require.NoError(t, err)
+	require.Equal(t, f, got)
+	facts := []Fact{f, answer(1, Accepted, 1), f}
+	require.EqualValues(t, 1+2+50, Resolve(1, []Entry{attempt(1, "sg", 1)}, facts).Version)
+}

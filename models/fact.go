@@ -122,6 +122,10 @@ type Fact struct {
 	Key     string   `json:"-"`
 	Outcome *Outcome `json:"o,omitempty"`
 	Events  []Event  `json:"e,omitempty"`
+
+	// Lift raises the version of what is counted of the chunk: a summary claimed to
+	// know more than there is, and whatever is counted from now on is newer.
+	Lift int64 `json:"l,omitempty"`
 }
 
 // OutcomeKey is the key of the fact that holds the answer to attempt n.
@@ -151,6 +155,9 @@ func EventsKey(posts ...ID) string {
 func ReadingKey(reading int64, posts ...ID) string {
 	return "r" + strconv.FormatInt(reading, 10) + "." + EventsKey(posts...)
 }
+
+// LiftKey is the key of a fact that lifts the version above that of a summary.
+func LiftKey(version int64) string { return "l" + strconv.FormatInt(version, 10) }
 
 // MaxText bounds the words of a provider that are kept with a fact.
 const MaxText = 500

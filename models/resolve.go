@@ -17,7 +17,7 @@ import (
 func Resolve(size int, entries []Entry, facts []Fact) *View {
 	v := &View{Size: size, Entries: sortedEntries(entries), Logs: make([]Status, size)}
 	facts = distinctFacts(facts)
-	v.Version = int64(len(v.Entries) + len(facts))
+	v.Version = int64(len(v.Entries)+len(facts)) + lifted(facts)
 
 	byNumber := map[int]int{} // attempt number -> index in attempts
 	for i := range v.Entries {
@@ -70,6 +70,14 @@ func distinctFacts(facts []Fact) []Fact {
 	facts = slices.Clone(facts)
 	slices.SortFunc(facts, func(a, b Fact) int { return cmp.Compare(a.Key, b.Key) })
 	return slices.CompactFunc(facts, func(a, b Fact) bool { return a.Key == b.Key })
+}
+
+// lifted is by how much facts lift the version.
+func lifted(facts []Fact) (by int64) {
+	for i := range facts {
+		by += max(0, facts[i].Lift)
+	}
+	return by
 }
 
 // Events lists the events among facts, each once, as it was read last.
@@ -341,6 +349,7 @@ func (v *View) settle(r int, s *Standing) {
 	s.State = Queued
 	var closing *Entry               // the newest entry that covers r, if it closes
 	var hard, best, last, taken *Try // the newest hard failure, the first delivery, the newest, the newest that a provider has
+	var byHand bool                  // the newest release was by hand, though it may double
 	k, uncalled := 0, 0
 	for i := range v.Entries {
 		e := &v.Entries[i]
@@ -381,11 +390,18 @@ func (v *View) settle(r int, s *Standing) {
 			closing, s.Released = e, false
 		case Release:
 			closing, s.Released, hard = nil, true, nil // what ended it before does not count any more
+			if byHand = e.MayDouble; byHand {
+				taken = nil // nor does who has it: a person sends it again all the same
+			}
 		}
 	}
-	if s.Retries > 0 {
+	if s.Released && !byHand && taken != nil {
+		s.Released = false // it was let go because that was safe, and turned out later not to be
+	}
+	if s.Called = s.Retries > 0; s.Called {
 		s.Retries-- // the first attempt is no retry
 	}
+	s.Taken = taken
 	switch {
 	case last == nil:
 	case taken != nil && last.Verdict.Settled() && !last.Reason.Hard():

@@ -66,7 +66,9 @@ type Standing struct {
 	Attempts  int    // attempts that covered the recipient
 	Retries   int    // attempts that count as retries
 	Splits    int    // attempts that were made to find a bad recipient
+	Called    bool   // some attempt counts: a provider was asked, or may have been
 	Last      Try    // the newest attempt; where that was refused, the newest one that a provider has
+	Taken     *Try   // the newest attempt that a provider has, without a final event; nil: none, or let go by hand since
 	Released  bool   // let go by hand, and no attempt since
 }
 
@@ -89,7 +91,7 @@ func (s *Status) Unsettled() bool {
 type View struct {
 	Size    int      // recipients
 	Entries []Entry  // the ledger, ascending
-	Version int64    // entries plus facts it was made from
+	Version int64    // entries plus facts it was made from, and by how much these lift it
 	Logs    []Status // Logs[i] is recipient i+1
 
 	attempts []attempted // ascending
