@@ -137,6 +137,25 @@ func TestInFlight(t *testing.T) {
 	require.NotEmpty(t, s.Warning)
 }
 
+// TestInFlightAfterRelease: what a release let go counts as in flight, also where
+// the stored summary is from before it and says that nothing is queued.
+func TestInFlightAfterRelease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	now := time.Now()
+	entry := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Ending, At: now, Recipients: models.SetOf(1, 2, 3, 4), Reason: models.OutcomeUnknown}
+	require.NoError(t, f.store.Append(t.Context(), b.ID, entry))
+	require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: b.User, Chunk: b.ID,
+		Summary: models.Summary{Version: 1, Accepted: 4, Failed: 4, Reasons: map[models.Reason]int64{models.OutcomeUnknown: 4}}}))
+	require.Equal(t, new(0), order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/release", ``).InFlight)
+	entry = models.Entry{Number: 2, Token: models.NewToken(), Kind: models.Release, At: now, Recipients: entry.Recipients, MayDouble: true, Order: 1}
+	require.NoError(t, f.store.Append(t.Context(), b.ID, entry))
+	entry = models.Entry{Number: 3, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: entry.Recipients, Account: "sg", StartBy: now, CallEnds: now.Add(time.Hour)}
+	require.NoError(t, f.store.Append(t.Context(), b.ID, entry))
+	require.Equal(t, new(4), order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/stop", ``).InFlight)
+}
+
 func TestReleaseLog(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"encoding/json"
-	"iter"
 	"slices"
 	"sync"
 	"testing"
@@ -86,13 +85,14 @@ func (s *orderStore) AppendControl(ctx context.Context, c models.Control) error 
 	return err
 }
 
-func (s *orderStore) Summaries(ctx context.Context, user string, batch models.ID, from int) iter.Seq2[models.ChunkSummary, error] {
+func (s *orderStore) Ledger(ctx context.Context, chunk models.ID) ([]models.Entry, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.counting; err != nil {
-		return func(yield func(models.ChunkSummary, error) bool) { yield(models.ChunkSummary{}, err) }
+	err := s.counting
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
-	return s.Store.Summaries(ctx, user, batch, from)
+	return s.Store.Ledger(ctx, chunk)
 }
 
 // written returns the writes since the last call.

@@ -22,22 +22,14 @@ func (s *Service) countInFlight(ctx context.Context, b *models.Batch, out *Steer
 }
 
 // inFlight counts the recipients of calls that may be running: of attempts with
-// no outcome whose call cannot have ended yet.
+// no outcome whose call cannot have ended yet. It looks at the ledger of every
+// chunk: a stored summary that says that nothing is queued may be older than a
+// release, or than an event, that let mail go out again.
 func (s *Service) inFlight(ctx context.Context, b *models.Batch) (int, error) {
-	done := make([]bool, b.Chunks)
-	for cs, err := range s.store.Summaries(ctx, b.User, b.ID, 0) {
-		if err != nil {
-			return 0, err
-		}
-		done[cs.Chunk.ChunkNumber()] = cs.Summary.Queued == 0 && cs.Summary.Accepted > 0
-	}
 	counts := make([]int, b.Chunks)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(8)
 	for n := range b.Chunks {
-		if done[n] {
-			continue
-		}
 		g.Go(func() (err error) {
 			counts[n], err = s.chunkInFlight(ctx, b.ID.Chunk(n))
 			return err
