@@ -267,6 +267,16 @@ func (r *Rules) Stopped(batch ID) (stopped, cancelled bool) {
 	return o != nil && o.stop != nil, o != nil && o.cancel != nil
 }
 
+// StoppedBy is who stopped a batch; empty: nobody, or it was resumed.
+func (r *Rules) StoppedBy(batch ID) string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if o := r.batches[batch]; o != nil && o.stop != nil {
+		return cmp.Or(o.stop.By, "somebody")
+	}
+	return ""
+}
+
 // Paused reports whether a user is paused.
 func (r *Rules) Paused(user string) bool { return r.PausedBy(user) != "" }
 

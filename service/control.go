@@ -130,6 +130,7 @@ func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r
 			if err == nil {
 				out.Stopped, out.Cancelled = rules.Stopped(b.ID)
 				s.countInFlight(ctx, b, &out)
+				s.warnOfWaiting(rules, b, &out)
 			}
 			return out, err
 		}
@@ -157,14 +158,19 @@ func (s *Service) steer(ctx context.Context, who Caller, b *models.Batch, c *mod
 			out.warn(lateWarning)
 		}
 	}
-	out.Stopped, out.Cancelled = s.journal.Rules().Stopped(b.ID)
+	rules := s.journal.Rules()
+	out.Stopped, out.Cancelled = rules.Stopped(b.ID)
 	s.countInFlight(ctx, b, &out)
-	switch {
-	case c.Action == models.ReleaseBatch:
+	switch c.Action { //nolint:exhaustive // of batches
+	case models.StopBatch, models.CancelBatch:
+		if out.InFlight == nil || *out.InFlight > 0 {
+			out.warn(inFlightWarning)
+		}
+		return out, nil
+	case models.ReleaseBatch:
 		out.warn(mayDoubleWarning)
-	case (c.Action == models.StopBatch || c.Action == models.CancelBatch) && (out.InFlight == nil || *out.InFlight > 0):
-		out.warn(inFlightWarning)
 	}
+	s.warnOfWaiting(rules, b, &out)
 	return out, nil
 }
 

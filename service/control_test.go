@@ -268,6 +268,6 @@ func TestOrderStands(t *testing.T) {
 	out, _, err = f.Steer(t.Context(), f.who, models.ReleaseBatch, id.String(), "", Repeat{})
 	require.NoError(t, err)
 	require.Equal(t, new(0), out.InFlight)
-	require.Equal(t, lateWarning+" "+mayDoubleWarning, out.Warning)
+	require.Equal(t, lateWarning+" "+mayDoubleWarning+" Nothing goes out yet: it does when the batch is resumed.", out.Warning)
 	require.Equal(t, id, <-f.heard, "it is announced all the same")
 }

@@ -16,9 +16,11 @@ type Release struct {
 	Why      string
 
 	request models.ID
+	waiting int // batches that it reached, and that another order keeps from going out
 }
 
-// Released tells how many batches an order reached.
+// Released tells how many batches an order reached. Warning is empty where it
+// reached none.
 type Released struct {
 	Batches int    `json:"batches"`
 	Warning string `json:"warning"`
@@ -50,9 +52,15 @@ func (s *Service) ReleaseRange(ctx context.Context, who Caller, rel Release, r R
 		if len(batches) > 0 {
 			s.heardOf(context.WithoutCancel(ctx))
 		}
-		out := Released{Batches: len(batches), Warning: mayDoubleWarning}
+		out := Released{Batches: len(batches)}
+		if len(batches) > 0 {
+			out.Warning = mayDoubleWarning
+		}
 		if !s.goOn(ctx, batches...) {
 			out.Warning += " " + lateWarning
+		}
+		if rel.waiting > 0 {
+			out.Warning += fmt.Sprintf(" Of %d of the batches nothing goes out yet: another order keeps them (a stop, a pause, a hold, a block rule, accounts offline).", rel.waiting)
 		}
 		var e *Error
 		if len(batches) > 0 && errors.As(err, &e) && e.Code == "store_unavailable" {
@@ -114,6 +122,9 @@ func (s *Service) releaseUser(ctx context.Context, who Caller, user string, rel 
 				return ordered, err
 			}
 			ordered = append(ordered, goingOn(b))
+			if len(s.waitsFor(s.journal.Rules(), b)) > 0 {
+				rel.waiting++
+			}
 		}
 		if len(batches) < page {
 			return ordered, nil

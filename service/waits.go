@@ -1,0 +1,50 @@
+package service
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// waitsFor lists what must happen before mail of a batch that an order let go can
+// go out; empty: nothing. Block rules that name an account or the recipients'
+// domain meet a part of the mail alone and are not told of.
+func (s *Service) waitsFor(rules *models.Rules, b *models.Batch) []string {
+	var out []string
+	if rules.StoppedBy(b.ID) != "" {
+		out = append(out, "the batch is resumed")
+	}
+	if rules.Paused(b.User) {
+		out = append(out, "the user is resumed")
+	}
+	if slices.ContainsFunc(rules.Holds(), func(h models.Control) bool { return b.Created().Before(h.Before) }) {
+		out = append(out, "an operator lifts the hold since the restore")
+	}
+	if slices.ContainsFunc(rules.Blocks(), func(bl models.Block) bool { return !bl.Fail && bl.Meets(b, "", "") }) {
+		out = append(out, "the block rule that meets it is removed")
+	}
+	if s.allOffline(rules, b) {
+		out = append(out, "an account that it may use is online")
+	}
+	return out
+}
+
+// allOffline reports whether every account that a batch may use is offline.
+func (s *Service) allOffline(rules *models.Rules, b *models.Batch) bool {
+	for i := range s.accounts {
+		name := s.accounts[i].Name
+		if (len(b.Accounts) == 0 || slices.Contains(b.Accounts, name)) && rules.Account(name).Mode != models.AccountOffline {
+			return false
+		}
+	}
+	return len(s.accounts) > 0
+}
+
+// warnOfWaiting says what an order that lets mail of a batch go still has to wait
+// for.
+func (s *Service) warnOfWaiting(rules *models.Rules, b *models.Batch, out *Steered) {
+	if waits := s.waitsFor(rules, b); len(waits) > 0 {
+		out.warn("Nothing goes out yet: it does when " + strings.Join(waits, ", and ") + ".")
+	}
+}
