@@ -320,6 +320,45 @@ func TestPauseOneself(t *testing.T) {
 	}
 }
 
+// TestResumeOfOperatorsStop: what an operator stopped, its owner cannot resume, but
+// an operator, who may be its owner; nor does the owner take back a stop of his own
+// that an operator has confirmed.
+func TestResumeOfOperatorsStop(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	boss := f.operator()
+	g := *f
+	g.secret = f.foreign
+	b := g.four()
+	path := "/v1/batches/" + b.ID.String()
+	require.True(t, order[service.Steered](&g, path+"/stop", ``).Changed)
+	require.Equal(t, f.other, read[service.BatchView](&g, path).StoppedBy)
+	require.True(t, order[service.Steered](&g, path+"/resume", ``).Changed, "his own")
+	require.True(t, order[service.Steered](&g, path+"/stop", ``).Changed)
+	require.True(t, order[service.Steered](boss, path+"/stop", `{"why": "spam"}`).Changed, "an operator confirms it")
+	require.False(t, order[service.Steered](boss, path+"/stop", ``).Changed)
+	require.False(t, order[service.Steered](&g, path+"/stop", ``).Changed, "which does not make it the owner's again")
+	require.Equal(t, f.user, read[service.BatchView](&g, path).StoppedBy)
+	for range 2 {
+		r := g.do(http.MethodPost, path+"/resume", "", nil)
+		require.Equal(t, http.StatusForbidden, r.Status)
+		require.Equal(t, "stopped_by_operator", r.problem(t).Code)
+	}
+	require.True(t, read[service.BatchView](&g, path).Stopped)
+	require.True(t, order[service.Steered](boss, path+"/resume", ``).Changed)
+
+	own := f.four() // the operator's
+	require.NoError(t, f.store.AppendControl(t.Context(), models.Control{Number: len(f.journal()) + 1, Token: models.NewToken(), At: time.Now(), By: "cli:zoe",
+		Action: models.StopBatch, Batch: own.ID}))
+	path = "/v1/batches/" + own.ID.String() + "/resume"
+	require.Equal(t, "stopped_by_operator", f.do(http.MethodPost, path, "", nil).problem(t).Code, "a key without the scope is no operator's")
+	require.True(t, order[service.Steered](boss, path, ``).Changed, "an operator who owns it")
+
+	require.True(t, order[service.Steered](boss, "/v1/batches/"+b.ID.String()+"/stop", ``).Changed)
+	require.True(t, order[service.Steered](&g, "/v1/batches/"+b.ID.String()+"/cancel", ``).Cancelled, "to give it up is the owner's right")
+	require.Equal(t, "batch_cancelled", g.do(http.MethodPost, "/v1/batches/"+b.ID.String()+"/resume", "", nil).problem(t).Code)
+}
+
 // TestOperate: users, accounts and blocks, each order once, and all of it in the
 // audit trail.
 func TestOperate(t *testing.T) {

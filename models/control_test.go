@@ -27,6 +27,8 @@ func TestRulesOfBatches(t *testing.T) {
 	stop, resume := Control{Action: StopBatch, Batch: b.ID, By: "me"}, Control{Action: ResumeBatch, Batch: b.ID}
 	require.Equal(t, BatchRule{}, applied(t).Batch(&b))
 	require.Equal(t, "stopped by me", applied(t, resume, stop).Batch(&b).Waits)
+	require.Equal(t, "me", applied(t, resume, stop).StoppedBy(b.ID))
+	require.Empty(t, applied(t, stop, resume).StoppedBy(b.ID))
 	require.Equal(t, BatchRule{}, applied(t, stop, resume).Batch(&b))
 	r := applied(t, stop, Control{Action: CancelBatch, Batch: b.ID, Why: "first"}, Control{Action: CancelBatch, Batch: b.ID}, resume)
 	require.Equal(t, "first", r.Batch(&b).Cancel.Why, "a cancellation stands for ever")

@@ -15,6 +15,7 @@ type BatchView struct {
 	User       string               `json:"user,omitempty"` // whose it is, where it is not the caller's
 	State      models.BatchState    `json:"state"`
 	Stopped    bool                 `json:"stopped,omitempty"` // by an order; nothing more is handed over until a resume
+	StoppedBy  string               `json:"stopped_by,omitempty"` // a user's id, or "cli:" and a name
 	Cancelled  bool                 `json:"cancelled,omitempty"`
 	Waits      string               `json:"waits,omitempty"` // why an order keeps it from going on
 	Subject    string               `json:"subject"`
@@ -61,6 +62,7 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, error) 
 		Lane: b.Lane, OnUnknown: b.OnUnknown, Providers: b.Accounts, Recipients: b.Recipients, Duplicates: b.Duplicates,
 		Counts: CountsOf(&sum), CreatedAt: b.Created(), Deadline: b.Deadline, Waits: rules.Batch(b).Waits}
 	v.Stopped, v.Cancelled = rules.Stopped(b.ID)
+	v.StoppedBy = rules.StoppedBy(b.ID)
 	return v, nil
 }
 

@@ -90,7 +90,8 @@ func (s *Service) heardOf(ctx context.Context) {
 	}
 }
 
-// Steer stops, resumes, cancels, retries or releases a batch.
+// Steer stops, resumes, cancels, retries or releases a batch. What an operator
+// stopped, an operator resumes.
 func (s *Service) Steer(ctx context.Context, who Caller, do models.Action, batch, why string, r Repeat) (Steered, bool, error) {
 	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (Steered, error) {
 		id, err := models.ParseBatchID(batch)
@@ -185,15 +186,17 @@ func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *mod
 			return false, storeError("schedule", err)
 		}
 	}
-	over, stands := false, false
+	over, stands, mine := false, false, true
 	changed, err = s.order(ctx, who, c, func(rules *models.Rules) bool {
 		stopped, cancelled := rules.Stopped(b.ID)
 		over = cancelled && c.Action != models.CancelBatch && c.Action != models.StopBatch
 		switch c.Action { //nolint:exhaustive // of batches
 		case models.StopBatch:
-			return !stopped && !cancelled
+			by := rules.StoppedBy(b.ID)
+			return !cancelled && (by == "" || by == b.User && who.by() != b.User) // nobody takes back by himself what an operator confirms
 		case models.ResumeBatch:
-			return stopped && !cancelled
+			mine = cancelled || who.mayLetGo(rules.StoppedBy(b.ID), b.User)
+			return stopped && !cancelled && mine
 		}
 		// To let the same mail go twice for one request would be once too often.
 		stands = slices.ContainsFunc(rules.Batch(b).Releases, func(r models.Control) bool { return r.Request == c.Request && !c.Request.IsZero() })
@@ -201,6 +204,9 @@ func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *mod
 	})
 	if err == nil && over {
 		err = Fail(Conflict, "batch_cancelled", "The batch is cancelled for ever; nothing more of it goes out.")
+	}
+	if err == nil && !mine {
+		err = Fail(Forbidden, "stopped_by_operator", "An operator has stopped this batch, and only an operator can resume it.")
 	}
 	return changed || stands, err
 }

@@ -38,7 +38,7 @@ func (s *Service) SwitchUser(ctx context.Context, who Caller, do models.Action, 
 			if do == models.PauseUser {
 				return by == "" || by == u.ID && who.by() != u.ID // nobody takes back by himself what an operator confirms
 			}
-			mine = by == "" || by == u.ID || who.May(models.ScopeOperate)
+			mine = who.mayLetGo(by, u.ID)
 			return by != "" && mine
 		})
 		if err == nil && !mine {
