@@ -56,6 +56,32 @@ func TestOrders(t *testing.T) {
 	require.Contains(t, a.text, "mail to example.org")
 }
 
+// TestStoppedByOperator: a page says who stopped the batch, and offers its owner no
+// button that would be refused; what is let go of it says that it waits.
+func TestStoppedByOperator(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
+	owner, boss := f.browser(), f.browser()
+	owner.byGitHub("Ann")
+	boss.byGitHub("bob")
+	path := "/batches/" + f.batchOf("gh7", nil, service.Recipient{Email: "a@example.com"}).String()
+	require.Contains(t, owner.post(path+"/stop", nil).text, "stopped by ann")
+	require.Contains(t, owner.get(path).text, path+"/resume", "one's own stop")
+	require.Contains(t, boss.post(path+"/stop", url.Values{"why": {"spam"}}).text, "stopped by bob")
+	a := owner.get(path)
+	require.Contains(t, a.text, "stopped by bob, and only an operator can resume it")
+	require.NotContains(t, a.text, path+"/resume")
+	require.Contains(t, a.text, path+"/cancel")
+	require.Equal(t, http.StatusForbidden, owner.get(path+"/resume").StatusCode)
+	require.Equal(t, http.StatusForbidden, owner.post(path+"/resume", nil).StatusCode)
+	require.Contains(t, owner.get(path+"/retry").text, "Nothing of it goes out before that is over: stopped by bob")
+	require.Contains(t, owner.post(path+"/retry", nil).text, "is let go. Nothing of it goes out yet: stopped by bob")
+	a = boss.get(path)
+	require.Contains(t, a.text, path+"/resume")
+	require.NotContains(t, a.text, "only an operator")
+	require.Contains(t, boss.post(path+"/resume", nil).text, "Resumed: what was not handed over goes out now")
+}
+
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)

@@ -71,15 +71,17 @@ func retryable(c *service.Counts) (free, held int64) {
 // actionLink is an order that makes sense now.
 type actionLink struct{ Do, Text string }
 
-// actionsOf lists the orders that make sense for a batch.
-func actionsOf(b *service.BatchView) []actionLink {
+// actionsOf lists the orders about a batch that make sense, and that somebody may
+// give.
+func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
 	var out []actionLink
 	free, held := retryable(&b.Counts)
 	switch {
 	case b.Cancelled:
 		return nil
-	case b.Stopped:
+	case b.Stopped && who.MayResume(b):
 		out = append(out, actionLink{"resume", "Resume"})
+	case b.Stopped: // by an operator
 	case b.Counts.Queued > 0:
 		out = append(out, actionLink{"stop", "Stop"})
 	}
@@ -101,12 +103,25 @@ func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	q := questionOf(r.PathValue("do"), &b)
-	if q == nil {
+	do := r.PathValue("do")
+	q := questionOf(do, &b)
+	switch {
+	case q == nil:
 		return errNoPage
+	case do == "resume" && !v.caller().MayResume(&b):
+		return service.Fail(service.Forbidden, "stopped_by_operator", "An operator has stopped this batch, and only an operator can resume it.")
+	case do == "retry" || do == "release":
+		q.addKept(d.keptBy(r.Context(), v.caller(), &b))
 	}
 	q.Back = "/batches/" + b.ID.String()
 	return d.ask(w, r, v, "batches", q)
+}
+
+// addKept says that what is let go does not go out yet, and what keeps it.
+func (q *askView) addKept(kept string) {
+	if kept != "" {
+		q.Text = append(q.Text, "Nothing of it goes out before that is over: "+kept+".")
+	}
 }
 
 func mails(n int64) string { return num(n) + " " + plural(n, "mail", "mails") }
@@ -158,6 +173,9 @@ func (d *Dashboard) steerBatch(w http.ResponseWriter, r *http.Request, v *visito
 	if done.Late {
 		to += "&late=yes"
 	}
+	if done.Waits {
+		to += "&waits=yes"
+	}
 	seeOther(w, r, to)
 	return nil
 }
@@ -174,6 +192,11 @@ func (d *Dashboard) askLog(w http.ResponseWriter, r *http.Request, v *visitor) e
 		q.Grave = true
 		q.Text = append(q.Text, "Nobody knows whether it went out before: it may arrive twice.")
 	}
+	b, err := d.service.Batch(r.Context(), v.caller(), l.BatchID.String())
+	if err != nil {
+		return err
+	}
+	q.addKept(d.keptBy(r.Context(), v.caller(), &b))
 	return d.ask(w, r, v, "batches", q)
 }
 

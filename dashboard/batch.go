@@ -31,6 +31,7 @@ type batchView struct {
 	Older    string
 	First    bool
 	Actions  []actionLink
+	Kept     string // what keeps it from going on; empty: nothing
 	Did      string // what was just ordered
 	Of       string // name of the user whose it is, where it is somebody else
 }
@@ -84,7 +85,11 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 	if view.User != "" {
 		view.Of = d.nameOf(r.Context(), view.User)
 	}
-	view.Did = didWords(r.URL.Query().Get("did"), r.URL.Query().Get("flying"))
+	kept := view.Kept
+	if r.URL.Query().Get("waits") != "" {
+		kept = cmp.Or(kept, "another order keeps it, or accounts that are offline")
+	}
+	view.Did = didWords(r.URL.Query().Get("did"), r.URL.Query().Get("flying"), kept)
 	if view.Did != "" && r.URL.Query().Get("late") != "" {
 		view.Did += " If nothing moves within a minute, order it again: a part of the store could not be reached."
 	}
@@ -99,8 +104,12 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 // uncounted stands in an address for a number that could not be found out.
 const uncounted = "unknown"
 
-// didWords confirms an order.
-func didWords(did, flying string) string {
+// didWords confirms an order. What lets mail go that something else keeps says so.
+func didWords(did, flying, kept string) string {
+	let := map[string]string{"resume": "Resumed.", "retry": "What failed and can be sent without risk is let go.", "release": "What was held is let go."}[did]
+	if let != "" && kept != "" {
+		return let + " Nothing of it goes out yet: " + kept + "."
+	}
 	words := map[string]string{"stop": "Stopped: no new call to a provider starts.", "resume": "Resumed: what was not handed over goes out now.",
 		"cancel": "Cancelled: nothing more of it goes out.", "retry": "What failed and can be sent without risk goes out again.",
 		"release": "What was held goes out again."}[did]
@@ -121,11 +130,27 @@ func (d *Dashboard) readBatch(ctx context.Context, who service.Caller, id string
 	if err != nil {
 		return nil, err
 	}
-	v := &batchView{batchRow: d.rowOf(&b), Accounts: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(&b, state), State: state, Actions: actionsOf(&b)}
+	v := &batchView{batchRow: d.rowOf(&b), Accounts: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(&b, state), State: state, Actions: actionsOf(&b, who),
+		Kept: d.keptBy(ctx, who, &b)}
 	if err := d.addLogs(ctx, who, v, cursor); err != nil {
 		return nil, err
 	}
 	return v, d.addFlow(ctx, who, v)
+}
+
+// keptBy says what keeps a batch from going on, and who ordered it; empty: nothing.
+func (d *Dashboard) keptBy(ctx context.Context, who service.Caller, b *service.BatchView) string {
+	if b.StoppedBy == "" {
+		return b.Waits
+	}
+	kept := "stopped by " + d.nameOf(ctx, b.StoppedBy)
+	if !who.MayResume(b) {
+		kept += ", and only an operator can resume it"
+	}
+	if b.Waits != "stopped by "+b.StoppedBy { // something else, too
+		kept += "; " + b.Waits
+	}
+	return kept
 }
 
 // liveLogs is how often the logs and the flow of a batch in motion are read
@@ -139,7 +164,7 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 	if _, err := d.service.Batch(r.Context(), who, id); err != nil {
 		return err
 	}
-	return d.stream(w, r, v, eventsKey("batch ", who.User, " ", id, " ", state), func() source {
+	return d.stream(w, r, v, eventsKey("batch ", who.User, " ", who.Operator, " ", id, " ", state), func() source {
 		var last *batchView
 		var read time.Time
 		stale := true
@@ -152,7 +177,8 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 				if last != nil && !stale && reflect.DeepEqual(b, last.BatchView) {
 					return last, nil
 				}
-				now := &batchView{batchRow: d.rowOf(&b), Accounts: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(&b, state), State: state, Actions: actionsOf(&b)}
+				now := &batchView{batchRow: d.rowOf(&b), Accounts: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(&b, state), State: state, Actions: actionsOf(&b, who),
+					Kept: d.keptBy(ctx, who, &b)}
 				if stale = last != nil && time.Since(read) < liveLogs; stale {
 					now.Logs, now.Older, now.First, now.Flow = last.Logs, last.Older, last.First, last.Flow
 				} else {

@@ -169,11 +169,11 @@ func TestLines(t *testing.T) {
 // TestDidWords: a count that could not be made is not told as none.
 func TestDidWords(t *testing.T) {
 	t.Parallel()
-	require.NotContains(t, didWords("stop", "0"), "begun")
-	require.Contains(t, didWords("stop", "2"), "Calls with 2 mails had begun")
-	require.Contains(t, didWords("cancel", uncounted), "could not be counted")
-	require.NotContains(t, didWords("retry", uncounted), "counted")
-	require.Empty(t, didWords("nothing", "2"))
+	require.NotContains(t, didWords("stop", "0", ""), "begun")
+	require.Contains(t, didWords("stop", "2", ""), "Calls with 2 mails had begun")
+	require.Contains(t, didWords("cancel", uncounted, ""), "could not be counted")
+	require.NotContains(t, didWords("retry", uncounted, ""), "counted")
+	require.Empty(t, didWords("nothing", "2", ""))
 }
 
 func TestParseList(t *testing.T) {

@@ -27,6 +27,7 @@ type Steered struct {
 	InFlight  *int          `json:"in_flight"` // recipients of calls that have begun and are not answered; nil: see Warning
 	Warning   string        `json:"warning,omitempty"`
 	Late      bool          `json:"-"` // what it lets go may have to be ordered again; Warning says so
+	Waits     bool          `json:"-"` // what it lets go does not go out yet; Warning says until when
 }
 
 // Warnings of orders.

@@ -45,6 +45,7 @@ func (s *Service) allOffline(rules *models.Rules, b *models.Batch) bool {
 // for.
 func (s *Service) warnOfWaiting(rules *models.Rules, b *models.Batch, out *Steered) {
 	if waits := s.waitsFor(rules, b); len(waits) > 0 {
+		out.Waits = true
 		out.warn("Nothing goes out yet: it does when " + strings.Join(waits, ", and ") + ".")
 	}
 }
