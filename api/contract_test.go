@@ -104,8 +104,15 @@ func (c *contract) checkControl(b *models.Batch) {
 	r := c.get("/v1/blocks")
 	id := regexp.MustCompile(`"id":"([^"]+)"`).FindStringSubmatch(string(r.Body))[1]
 	c.check("DELETE", "/v1/blocks/"+id, "", "", 204)
-	c.check("DELETE", "/v1/blocks/"+id, "", "", 404)
-	for _, path := range []string{"/v1/audit", "/v1/queues", "/v1/parked", "/v1/workers", "/v1/check"} {
+	c.check("DELETE", "/v1/blocks/"+id, "", "", 204)
+	c.check("DELETE", "/v1/blocks/nothing", "", "", 404)
+	require.NoError(c, c.serve(Config{}).HoldOld(c.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored from a backup"))
+	c.check("GET", "/v1/holds", "", "", 200)
+	for range 2 {
+		c.check("POST", "/v1/holds/lift", js, `{"why": "looked at"}`, 200)
+		c.check("POST", "/v1/holds/lift", js, ``, 403, "Authorization", "Bearer "+own)
+	}
+	for _, path := range []string{"/v1/holds", "/v1/audit", "/v1/queues", "/v1/parked", "/v1/workers", "/v1/check"} {
 		c.check("GET", path, "", "", 200)
 		c.check("GET", path, "", "", 403, "Authorization", "Bearer "+own)
 	}
@@ -115,8 +122,12 @@ func (c *contract) checkControl(b *models.Batch) {
 		parked, err := c.broker.Parked(c.Context(), 1)
 		require.NoError(c, err)
 		c.check("GET", "/v1/parked", "", "", 200)
+		c.check("GET", "/v1/parked?cursor=x", "", "", 400)
 		method, last, _ := strings.Cut(verb, " ")
-		c.check(method, strings.TrimSuffix("/v1/parked/"+parked[0].ID+"/"+last, "/"), js, "", 204)
+		for range 2 { // a repeat changes nothing
+			c.check(method, strings.TrimSuffix("/v1/parked/"+parked[0].ID+"/"+last, "/"), js, "", 204)
+		}
+		c.check(method, strings.TrimSuffix("/v1/parked/nothing/"+last, "/"), js, "", 404)
 		_ = c.broker.Purge(c.Context()) // what was put back
 	}
 }

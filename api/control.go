@@ -91,7 +91,21 @@ func (s *Server) addBlock(c *gin.Context) {
 
 // removeBlock is DELETE /v1/blocks/{id}.
 func (s *Server) removeBlock(c *gin.Context) {
-	s.empty(c, s.svc.RemoveBlock(c.Request.Context(), caller(c), c.Param("id"), c.Query("why")))
+	_, err := s.svc.RemoveBlock(c.Request.Context(), caller(c), c.Param("id"), c.Query("why"))
+	s.empty(c, err)
+}
+
+// holds is GET /v1/holds.
+func (s *Server) holds(c *gin.Context) {
+	v, err := s.svc.Holds(c.Request.Context(), caller(c))
+	answer(s, c, gin.H{"holds": v}, err)
+}
+
+// liftHolds is POST /v1/holds/lift.
+func (s *Server) liftHolds(c *gin.Context) {
+	ordered(s, c, func(why string, r service.Repeat) (service.Lifted, bool, error) {
+		return s.svc.LiftHolds(c.Request.Context(), caller(c), why, r)
+	})
 }
 
 // empty ends a request that has nothing to tell.
@@ -117,8 +131,8 @@ func (s *Server) queues(c *gin.Context) {
 
 // parked is GET /v1/parked.
 func (s *Server) parked(c *gin.Context) {
-	v, err := s.svc.Parked(c.Request.Context(), caller(c))
-	answer(s, c, gin.H{"parked": v}, err)
+	v, err := s.svc.Parked(c.Request.Context(), caller(c), page(c))
+	answer(s, c, v, err)
 }
 
 // requeue is POST /v1/parked/{id}/requeue.
@@ -127,7 +141,7 @@ func (s *Server) requeue(c *gin.Context) {
 	repeat, err := s.small(c, map[string]any{"why": &why})
 	if err == nil {
 		var replayed bool
-		replayed, err = s.svc.Requeue(c.Request.Context(), caller(c), c.Param("id"), why, repeat)
+		_, replayed, err = s.svc.Requeue(c.Request.Context(), caller(c), c.Param("id"), why, repeat)
 		markReplay(c, replayed && err == nil)
 	}
 	s.empty(c, err)
@@ -135,7 +149,8 @@ func (s *Server) requeue(c *gin.Context) {
 
 // discard is DELETE /v1/parked/{id}.
 func (s *Server) discard(c *gin.Context) {
-	s.empty(c, s.svc.Discard(c.Request.Context(), caller(c), c.Param("id"), c.Query("why")))
+	_, err := s.svc.Discard(c.Request.Context(), caller(c), c.Param("id"), c.Query("why"))
+	s.empty(c, err)
 }
 
 // workers is GET /v1/workers.

@@ -238,7 +238,7 @@ func TestScopes(t *testing.T) {
 		"POST /v1/batches/%s/release", "POST /v1/logs/%l/release", "POST /v1/release"}
 	see := []string{"GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/logs?email=a@b.de", "GET /v1/stats", "GET /v1/accounts", "GET /v1/accounts/history"}
 	operate := []string{"POST /v1/users/bob/pause", "POST /v1/users/bob/resume", "POST /v1/accounts/sg/offline", "POST /v1/accounts/sg/online",
-		"POST /v1/accounts/sg/drain", "GET /v1/blocks", "POST /v1/blocks", "DELETE /v1/blocks/x", "GET /v1/audit", "GET /v1/queues", "GET /v1/parked",
+		"POST /v1/accounts/sg/drain", "GET /v1/blocks", "POST /v1/blocks", "DELETE /v1/blocks/x", "GET /v1/holds", "POST /v1/holds/lift", "GET /v1/audit", "GET /v1/queues", "GET /v1/parked",
 		"POST /v1/parked/x/requeue", "DELETE /v1/parked/x", "GET /v1/workers", "GET /v1/check"}
 	require.Len(t, f.server.engine.Routes(), len(send)+len(see)+len(operate)+3)
 	try := func(secret string, routes []string, refused bool) {
@@ -387,7 +387,8 @@ func TestOperate(t *testing.T) {
 	type list struct{ Blocks []models.Block }
 	require.Equal(t, []models.Block{one}, read[list](f, "/v1/blocks").Blocks)
 	require.Equal(t, http.StatusNoContent, f.do(http.MethodDelete, "/v1/blocks/"+one.ID+"?why=over", "", nil).Status)
-	require.Equal(t, http.StatusNotFound, f.do(http.MethodDelete, "/v1/blocks/"+one.ID, "", nil).Status)
+	require.Equal(t, http.StatusNoContent, f.do(http.MethodDelete, "/v1/blocks/"+one.ID, "", nil).Status, "a repeat changes nothing")
+	require.Equal(t, http.StatusNotFound, f.do(http.MethodDelete, "/v1/blocks/nothing", "", nil).Status)
 	require.Empty(t, read[list](f, "/v1/blocks").Blocks)
 
 	want := []string{"user.pause spam", "user.resume", "account.offline", "account.drain", "account.online", "block.add phishing", "block.remove over"}
@@ -406,6 +407,25 @@ func TestOperate(t *testing.T) {
 	require.Equal(t, want, got, "newest first, page by page")
 	p = f.do(http.MethodPost, "/v1/users/bob/pause", "application/json", strings.NewReader(`{"why": "`+strings.Repeat("x", 501)+`"}`)).problem(t)
 	require.Equal(t, []string{"/why too_long"}, p.pointers())
+}
+
+// TestHolds: what is held since a restore is listed, and let go once.
+func TestHolds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	type holds struct{ Holds []service.Hold }
+	require.Contains(t, string(f.get("/v1/holds").Body), `"holds":[]`)
+	b := f.four()
+	require.NoError(t, f.serve(Config{}).HoldOld(t.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored"))
+	list := read[holds](f, "/v1/holds").Holds
+	require.Len(t, list, 1)
+	require.Equal(t, []any{"cli:zoe", "restored"}, []any{list[0].By, list[0].Why})
+	require.True(t, list[0].Before.After(b.Created()))
+	require.Contains(t, read[service.BatchView](f, "/v1/batches/"+b.ID.String()).Waits, "held after a restore")
+	require.Equal(t, service.Lifted{Order: models.LiftHolds, Changed: true}, order[service.Lifted](f, "/v1/holds/lift", `{"why": "looked at"}`))
+	require.False(t, order[service.Lifted](f, "/v1/holds/lift", ``).Changed, "nothing is held")
+	require.Empty(t, read[holds](f, "/v1/holds").Holds)
+	require.Equal(t, []string{"hold.add restored", "hold.lift looked at"}, f.journal())
 }
 
 // park has a message put aside.
@@ -447,14 +467,21 @@ func TestParked(t *testing.T) {
 	f := newFixture(t).operator()
 	type parked struct{ Parked []service.ParkedView }
 	require.Empty(t, read[parked](f, "/v1/parked").Parked)
+	status := func(method, path string) int { return f.do(method, "/v1/parked/"+path, "", nil).Status }
 	p := f.park()
 	require.Equal(t, "cannot be read", p.Why)
-	require.Equal(t, http.StatusNoContent, f.do(http.MethodPost, "/v1/parked/"+p.ID+"/requeue", "", nil).Status)
+	for range 2 { // a repeat changes nothing
+		require.Equal(t, http.StatusNoContent, status(http.MethodPost, p.ID+"/requeue"))
+	}
+	require.Equal(t, http.StatusNotFound, status(http.MethodDelete, p.ID), "it was put back, and not dropped")
 	require.Empty(t, read[parked](f, "/v1/parked").Parked)
 	f.takeOne(models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, models.Done())
 	p = f.park()
-	require.Equal(t, http.StatusNoContent, f.do(http.MethodDelete, "/v1/parked/"+p.ID, "", nil).Status)
-	require.Equal(t, http.StatusNotFound, f.do(http.MethodDelete, "/v1/parked/"+p.ID, "", nil).Status)
+	for range 2 {
+		require.Equal(t, http.StatusNoContent, status(http.MethodDelete, p.ID))
+	}
+	require.Equal(t, http.StatusNotFound, status(http.MethodPost, p.ID+"/requeue"), "it was dropped")
+	require.Equal(t, http.StatusNotFound, status(http.MethodDelete, "nothing"))
 	require.Equal(t, []string{"parked.requeue", "parked.discard"}, f.journal())
 	type queues struct{ Queues []service.QueueView }
 	require.Len(t, read[queues](f, "/v1/queues").Queues, len(models.Queues([]string{"sg", "mg"})))

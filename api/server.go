@@ -92,6 +92,8 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	operate.GET("/blocks", s.listBlocks)
 	operate.POST("/blocks", s.addBlock)
 	operate.DELETE("/blocks/:id", s.removeBlock)
+	operate.GET("/holds", s.holds)
+	operate.POST("/holds/lift", s.liftHolds)
 	operate.GET("/audit", s.audit)
 	operate.GET("/queues", s.queues)
 	operate.GET("/parked", s.parked)

@@ -155,3 +155,19 @@ func TestOperations(t *testing.T) {
 	_, err = f.service.Batch(t.Context(), service.Caller{User: "local", Operator: true, Scopes: []models.Scope{models.ScopeRead}}, id.String())
 	require.Error(t, err, "a key without the scope operate is no operator's")
 }
+
+// TestManyParked: what does not fit on the page is told of.
+func TestManyParked(t *testing.T) {
+	t.Parallel()
+	pages, err := loadPages()
+	require.NoError(t, err)
+	view := &operationsView{Parked: service.ParkedPage{Parked: []service.ParkedView{{ID: "7", Key: "batch.x", Why: "cannot be read"}}}}
+	shown, err := pages.parts("operations", view, "parked", "sums")
+	require.NoError(t, err)
+	require.NotContains(t, string(shown["parked"])+string(shown["sums"]), "more")
+	view.Parked.Next = "x"
+	shown, err = pages.parts("operations", view, "parked", "sums")
+	require.NoError(t, err)
+	require.Contains(t, string(shown["parked"]), "safedelivr parked list --all")
+	require.Contains(t, string(shown["sums"]), "1 or more")
+}

@@ -260,7 +260,7 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor)
 // liftHolds is POST /operations/holds/lift, for operators.
 func (d *Dashboard) liftHolds(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	why, repeat := answered(w, r)
-	if _, err := d.service.LiftHolds(r.Context(), v.caller(), why, repeat); err != nil {
+	if _, _, err := d.service.LiftHolds(r.Context(), v.caller(), why, repeat); err != nil {
 		return err
 	}
 	seeOther(w, r, "/operations")

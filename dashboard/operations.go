@@ -16,7 +16,7 @@ type operationsView struct {
 	Unknown service.Unknown
 	Holds   []service.Hold
 	Queues  []service.QueueView
-	Parked  []service.ParkedView
+	Parked  service.ParkedPage
 	Workers []service.Worker
 	Blocks  []models.Block
 	Users   []service.UserView
@@ -53,8 +53,9 @@ type userForm struct {
 }
 
 const (
-	auditPage   = 25
-	usersListed = 100
+	auditPage    = 25
+	usersListed  = 100
+	parkedListed = 100
 )
 
 // operations is GET /operations, for operators.
@@ -97,7 +98,7 @@ func (d *Dashboard) readOperations(ctx context.Context, who service.Caller, curs
 	}
 	var err error
 	if v.Queues, err = d.service.Queues(ctx, who); err == nil {
-		v.Parked, err = d.service.Parked(ctx, who)
+		v.Parked, err = d.service.Parked(ctx, who, service.Page{Limit: parkedListed})
 	}
 	var e *service.Error
 	if errors.As(err, &e) && e.Code == "broker_unavailable" {
@@ -263,11 +264,11 @@ func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *visitor) 
 	var err error
 	switch r.PathValue("what") + " " + r.PathValue("do") {
 	case "blocks remove":
-		err = d.service.RemoveBlock(r.Context(), who, id, "")
+		_, err = d.service.RemoveBlock(r.Context(), who, id, "")
 	case "parked requeue":
-		_, err = d.service.Requeue(r.Context(), who, id, "", service.Repeat{})
+		_, _, err = d.service.Requeue(r.Context(), who, id, "", service.Repeat{})
 	case "parked discard":
-		err = d.service.Discard(r.Context(), who, id, "")
+		_, err = d.service.Discard(r.Context(), who, id, "")
 	default:
 		return errNoPage
 	}

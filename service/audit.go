@@ -67,3 +67,31 @@ func (s *Service) Audit(ctx context.Context, who Caller, p Page) (AuditPage, err
 	}
 	return out, nil
 }
+
+// journalPage is how many lines of the journal are searched at a time.
+const journalPage = 500
+
+// orderedBefore is nil where the journal has an order that is looked for, below a
+// line (0: anywhere), and not found where it has none. It reads from the newest
+// line back: who repeats an order whose answer was lost does so soon.
+func (s *Service) orderedBefore(ctx context.Context, below int, is func(*models.Control) bool) error {
+	if below == 0 {
+		if err := s.journal.Sync(ctx); err != nil {
+			return storeError("read orders", err)
+		}
+		below = s.journal.Rules().UpTo() + 1
+	}
+	for last := below - 1; last > 0; last -= journalPage {
+		first := max(0, last-journalPage)
+		lines, err := s.store.Controls(ctx, first, last-first)
+		if err != nil {
+			return storeError("read orders", err)
+		}
+		for i := range lines {
+			if is(&lines[i]) {
+				return nil
+			}
+		}
+	}
+	return notFound()
+}

@@ -14,7 +14,7 @@ type BatchView struct {
 	ID         models.ID            `json:"id"`
 	User       string               `json:"user,omitempty"` // whose it is, where it is not the caller's
 	State      models.BatchState    `json:"state"`
-	Stopped    bool                 `json:"stopped,omitempty"` // by an order; nothing more is handed over until a resume
+	Stopped    bool                 `json:"stopped,omitempty"`    // by an order; nothing more is handed over until a resume
 	StoppedBy  string               `json:"stopped_by,omitempty"` // a user's id, or "cli:" and a name
 	Cancelled  bool                 `json:"cancelled,omitempty"`
 	Waits      string               `json:"waits,omitempty"` // why an order keeps it from going on

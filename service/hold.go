@@ -32,16 +32,22 @@ func (s *Service) Holds(ctx context.Context, who Caller) ([]Hold, error) {
 	return out, nil
 }
 
-// LiftHolds ends all holds: what was held goes out, as the agenda finds it. It
-// tells whether there were any.
-func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repeat) (lifted bool, err error) {
+// Lifted is what became of an order to lift the holds.
+type Lifted struct {
+	Order   models.Action `json:"order"`
+	Changed bool          `json:"changed"` // false: nothing was held
+}
+
+// LiftHolds ends all holds: what was held goes out, as the agenda finds it.
+func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repeat) (Lifted, bool, error) {
 	if err := who.operates(); err != nil {
-		return false, err
+		return Lifted{}, false, err
 	}
-	lifted, _, err = once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (bool, error) {
-		return s.order(ctx, who, &models.Control{Action: models.LiftHolds, Why: why}, func(rules *models.Rules) bool { return len(rules.Holds()) > 0 })
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Lifted, error) {
+		c := models.Control{Action: models.LiftHolds, Why: why}
+		changed, err := s.order(ctx, who, &c, func(rules *models.Rules) bool { return len(rules.Holds()) > 0 })
+		return Lifted{Order: c.Action, Changed: changed}, err
 	})
-	return lifted, err
 }
 
 // HoldOld holds everything that was accepted before now.

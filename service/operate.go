@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -206,22 +207,22 @@ func (s *Service) checkBlock(ctx context.Context, b *models.Block) error {
 	return f.Err()
 }
 
-// RemoveBlock ends a block rule.
-func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) error {
+// RemoveBlock ends a block rule. It tells whether that changed something: a rule
+// that was ended by an earlier order stays so.
+func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) (changed bool, err error) {
 	if err := who.operates(); err != nil {
-		return err
+		return false, err
 	}
 	found := false
-	_, err := s.order(ctx, who, &models.Control{Action: models.RemoveBlock, Block: &models.Block{ID: id}, Why: why}, func(rules *models.Rules) bool {
-		there := false
-		for _, b := range rules.Blocks() {
-			there = there || b.ID == id
-		}
+	_, err = s.order(ctx, who, &models.Control{Action: models.RemoveBlock, Block: &models.Block{ID: id}, Why: why}, func(rules *models.Rules) bool {
+		there := slices.ContainsFunc(rules.Blocks(), func(b models.Block) bool { return b.ID == id })
 		found = found || there
 		return there
 	})
 	if err == nil && !found {
-		return notFound()
+		err = s.orderedBefore(ctx, 0, func(c *models.Control) bool {
+			return c.Action == models.RemoveBlock && c.Block != nil && c.Block.ID == id
+		})
 	}
-	return err
+	return found && err == nil, err
 }

@@ -13,14 +13,16 @@ import (
 func (c *cli) holdCommand() *cobra.Command {
 	var why string
 	lift := &cobra.Command{
-		Use: "lift", Short: "Let everything that is held go out", Args: cobra.NoArgs,
+		Use: "lift", Short: "Let everything that is held go out", Args: takes(0, 0),
+		Long: "Let everything that is held since a restore go out. What went out after the backup was made arrives twice: cancel such\n" +
+			"batches before.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				lifted, err := svc.LiftHolds(ctx, c.operator(), why, service.Repeat{})
+				v, _, err := svc.LiftHolds(ctx, c.operator(), why, service.Repeat{})
 				switch {
 				case err != nil:
 					return err
-				case lifted:
+				case v.Changed:
 					fmt.Fprintln(c.out, "lifted: what was held goes out now")
 				default:
 					fmt.Fprintln(c.out, "nothing is held")
@@ -29,11 +31,11 @@ func (c *cli) holdCommand() *cobra.Command {
 			})
 		},
 	}
-	lift.Flags().StringVar(&why, "why", "", "for the audit trail")
-	cmd := &cobra.Command{Use: "hold", Short: "What is held after a restore", Long: "After a restore from a backup, `serve --after-restore` holds all mail that was accepted before: the backup does not\n" +
+	whyFlag(lift, &why)
+	cmd := &cobra.Command{Use: "hold", Short: "What is held after a restore from a backup", Long: "After a restore from a backup, `serve --after-restore` holds all mail that was accepted before: the backup does not\n" +
 		"know what went out since it was made. Look at it, cancel what must not go out, and lift the hold."}
 	cmd.AddCommand(lift, &cobra.Command{
-		Use: "list", Short: "List the holds", Args: cobra.NoArgs,
+		Use: "list", Short: "List the holds", Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				holds, err := svc.Holds(ctx, c.operator())
@@ -41,7 +43,11 @@ func (c *cli) holdCommand() *cobra.Command {
 					return err
 				}
 				for _, h := range holds {
-					fmt.Fprintf(c.out, "mail accepted before %s is held since %s, by %s\n", h.Before.UTC().Format(time.RFC3339), h.At.UTC().Format(time.RFC3339), h.By)
+					fmt.Fprintf(c.out, "mail accepted before %s is held since %s, by %s", h.Before.UTC().Format(time.RFC3339), h.At.UTC().Format(time.RFC3339), h.By)
+					if h.Why != "" {
+						fmt.Fprintf(c.out, ": %s", h.Why)
+					}
+					fmt.Fprintln(c.out)
 				}
 				if len(holds) == 0 {
 					fmt.Fprintln(c.out, "nothing is held")

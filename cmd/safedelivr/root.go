@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -47,7 +48,11 @@ func (c *cli) run(ctx context.Context) int {
 	root.AddCommand(c.batchCommand(), c.logCommand(), c.releaseCommand(), c.accountCommand(), c.blockCommand(), c.queuesCommand(), c.parkedCommand(), c.workersCommand(), c.auditCommand())
 	root.AddCommand(c.pauseCommands()...)
 	root.AddCommand(c.checkCommand(), c.replayCommand(), c.holdCommand(), c.rehearseCommand(), c.rehearsedCommand())
-	if err := root.ExecuteContext(ctx); err != nil {
+	err := unknownCommand(root, c.args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
+	if err != nil {
 		var quiet exitCode
 		if errors.As(err, &quiet) {
 			return int(quiet)
@@ -58,13 +63,40 @@ func (c *cli) run(ctx context.Context) int {
 	return 0
 }
 
+// unknownCommand is an error where the arguments name a group of commands and then
+// none of it: cobra would show the group's help, and call that a success.
+func unknownCommand(root *cobra.Command, args []string) error {
+	cmd, rest, err := root.Find(args)
+	if err != nil || cmd.Runnable() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+		return nil // cobra says what is wrong, if anything is
+	}
+	return fmt.Errorf("unknown command %q for %q; see %s --help", rest[0], cmd.CommandPath(), cmd.CommandPath())
+}
+
+// takes checks how many arguments a command has: least to most of them, any number
+// from least on where most is negative.
+func takes(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || most >= 0 && len(args) > most {
+			return fmt.Errorf("usage: %s", cmd.UseLine())
+		}
+		return nil
+	}
+}
+
 // exitCode ends the program without another word.
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// load reads the configuration.
+// load reads the configuration. That of a command that was handed over is the
+// server's own, with the address at which it really listens.
 func (c *cli) load() (config.Config, error) {
+	if c.app != nil {
+		cfg := *c.app.cfg
+		cfg.Listen = c.app.addr()
+		return cfg, nil
+	}
 	cfg, err := config.Load(c.configFile, c.environ)
 	if err != nil {
 		return cfg, fmt.Errorf("the configuration has mistakes:\n%w", err)
@@ -84,7 +116,7 @@ func (c *cli) logger(cfg *config.Config) *slog.Logger {
 
 func (c *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version", Args: takes(0, 0),
 		Run: func(*cobra.Command, []string) { fmt.Fprintln(c.out, version()) },
 	}
 }

@@ -30,13 +30,16 @@ func (c *cli) sendersCommand() *cobra.Command {
 	var none bool
 	var why string
 	cmd := &cobra.Command{
-		Use: "senders NAME [ADDRESS|@DOMAIN …]", Short: "Show or set as whom a user may send", Args: cobra.MinimumNArgs(1),
+		Use: "senders NAME [ADDRESS|@DOMAIN …]", Short: "Show or set as whom a user may send", Args: takes(1, -1),
 		Long: "Show or set as whom a user may send: addresses, or @domain for all of a domain. Where nobody has set it, users\n" +
 			"that were added here may use any sender, and users that came in through GitHub none.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				var v service.Sending
 				var err error
+				if none && len(args) > 1 {
+					return errors.New("--none takes no addresses")
+				}
 				if len(args) > 1 || none {
 					v, _, err = svc.SetSenders(ctx, c.operator(), args[0], args[1:], why, service.Repeat{})
 				} else {
@@ -44,7 +47,7 @@ func (c *cli) sendersCommand() *cobra.Command {
 				}
 				switch {
 				case err != nil:
-					return err
+					return orMissing(err, "user", args[0])
 				case v.Anyone:
 					fmt.Fprintln(c.out, args[0], "may use any sender")
 				case len(v.Senders) == 0:
@@ -56,16 +59,16 @@ func (c *cli) sendersCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&none, "none", false, "the user may not send")
-	cmd.Flags().StringVar(&why, "why", "", "written into the audit trail")
+	cmd.Flags().BoolVar(&none, "none", false, "the user may not send; takes no addresses")
+	whyFlag(cmd, &why)
 	return cmd
 }
 
 func (c *cli) userCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "user", Short: "Users"}
+	cmd := &cobra.Command{Use: "user", Short: "Add and list users, and say as whom they may send"}
 	cmd.AddCommand(
 		&cobra.Command{
-			Use: "add NAME", Short: "Add a user", Args: cobra.ExactArgs(1),
+			Use: "add NAME", Short: "Add a user", Args: takes(1, 1),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				if !userNames.MatchString(args[0]) {
 					return fmt.Errorf("%q is not a user name: a-z, 0-9, dot, dash and underscore, at most 64", args[0])
@@ -85,7 +88,7 @@ func (c *cli) userCommand() *cobra.Command {
 		},
 		c.sendersCommand(),
 		&cobra.Command{
-			Use: "list", Short: "List users", Args: cobra.NoArgs,
+			Use: "list", Short: "List users", Args: takes(0, 0),
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return c.withStore(cmd.Context(), func(ctx context.Context, s models.Store) error {
 					users, err := s.Users(ctx)
@@ -105,11 +108,11 @@ func (c *cli) userCommand() *cobra.Command {
 }
 
 func (c *cli) keyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "key", Short: "API keys of a user"}
+	cmd := &cobra.Command{Use: "key", Short: "Add, list and revoke the API keys of a user"}
 	var name, expires string
 	var scopes, networks []string
 	add := &cobra.Command{
-		Use: "add USER", Short: "Make an API key; it is shown once", Args: cobra.ExactArgs(1),
+		Use: "add USER", Short: "Make an API key; it is shown once", Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := keyOptions(scopes, expires, networks)
 			if err != nil {
@@ -132,7 +135,7 @@ func (c *cli) keyCommand() *cobra.Command {
 	add.Flags().StringSliceVar(&networks, "from-network", nil, "from where it may be used: networks like 192.0.2.0/24 (default: anywhere)")
 	cmd.AddCommand(add,
 		&cobra.Command{
-			Use: "list USER", Short: "List the keys of a user", Args: cobra.ExactArgs(1),
+			Use: "list USER", Short: "List the keys of a user", Args: takes(1, 1),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return c.withKeys(cmd.Context(), args[0], func(ctx context.Context, svc *service.Service, who service.Caller, _ models.User) error {
 					keys, err := svc.Keys(ctx, who)
@@ -153,15 +156,11 @@ func (c *cli) keyCommand() *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use: "revoke USER KEY", Short: "Revoke a key, effective within a second", Args: cobra.ExactArgs(2),
+			Use: "revoke USER KEY", Short: "Revoke a key, effective within a second", Args: takes(2, 2),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return c.withKeys(cmd.Context(), args[0], func(ctx context.Context, svc *service.Service, who service.Caller, u models.User) error {
 					if err := svc.RevokeKey(ctx, who, args[1]); err != nil {
-						var e *service.Error
-						if errors.As(err, &e) && e.Kind == service.NotFound {
-							return fmt.Errorf("%s has no key %s", u.Name, args[1])
-						}
-						return err
+						return orMissing(err, "key of "+u.Name+" with the id", args[1])
 					}
 					fmt.Fprintf(c.out, "key %s revoked\n", args[1])
 					return nil
@@ -184,11 +183,7 @@ func (c *cli) withKeys(ctx context.Context, name string, f func(context.Context,
 		who := c.operator()
 		u, err := svc.User(ctx, who, name)
 		if err != nil {
-			var e *service.Error
-			if errors.As(err, &e) && e.Kind == service.NotFound {
-				return fmt.Errorf("there is no user %s", name)
-			}
-			return err
+			return orMissing(err, "user", name)
 		}
 		who.User = u.ID
 		return f(ctx, svc, who, u)

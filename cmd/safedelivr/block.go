@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+func (c *cli) blockCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "block", Short: "Rules that keep mail from going out"}
+	var b models.Block
+	var why string
+	add := &cobra.Command{
+		Use: "add", Short: "Block mail that meets all of the flags; it waits, or with --fail fails", Args: takes(0, 0),
+		Long: "Keep mail from going out that meets all of the flags; at least one of --account, --user, --sender and --domain. It\n" +
+			"waits until the rule is removed, or with --fail ends as failed, with the reason blocked. Prints the id of the rule: that\n" +
+			"of the one that stands where the same was ordered before.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				v, _, err := svc.AddBlock(ctx, c.operator(), b, why, service.Repeat{})
+				if err == nil {
+					fmt.Fprintln(c.out, v.ID)
+				}
+				return err
+			})
+		},
+	}
+	f := add.Flags()
+	f.StringVar(&b.Account, "account", "", "through this provider account")
+	f.StringVar(&b.User, "user", "", "of this user, by name or id")
+	f.StringVar(&b.Sender, "sender", "", "from this address, or @domain for all of a domain")
+	f.StringVar(&b.Domain, "domain", "", "to recipients at this domain")
+	f.BoolVar(&b.Fail, "fail", false, "it fails instead of waiting")
+	whyFlag(add, &why)
+	cmd.AddCommand(add,
+		c.order("remove ID", "block rule", "End a rule", "End a rule, by the id that block list shows. What waited for it goes out.",
+			func(ctx context.Context, svc *service.Service, id, why string) error {
+				changed, err := svc.RemoveBlock(ctx, c.operator(), id, why)
+				if err == nil {
+					c.ordered(models.RemoveBlock, id, changed)
+				}
+				return err
+			}),
+		c.table("list", "List the rules", "ID\tACCOUNT\tUSER\tSENDER\tDOMAIN\tMAIL\tBY\tWHY", func(ctx context.Context, svc *service.Service, row func(...any)) error {
+			blocks, err := svc.Blocks(ctx, c.operator())
+			for _, b := range blocks {
+				mail := "waits"
+				if b.Fail {
+					mail = "fails"
+				}
+				row(b.ID, b.Account, b.User, b.Sender, b.Domain, mail, b.By, b.Why)
+			}
+			return err
+		}))
+	return cmd
+}

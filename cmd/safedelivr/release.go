@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+func (c *cli) releaseCommand() *cobra.Command {
+	var rel service.Release
+	var from, to string
+	cmd := &cobra.Command{
+		Use: "release --from TIME", Short: "Release all that is held, of batches accepted in a time range; it may arrive twice", Args: takes(0, 0),
+		Long: "Send again what failed because nobody knows whether a provider took it, of all users' batches that were accepted in a\n" +
+			"time range of at most 31 days. It may arrive twice. Times are a duration before now like 24h, a day like 2026-01-31\n" +
+			"(its beginning, UTC), or a time like 2026-01-31T12:00:00Z.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if from == "" {
+				return errors.New("--from is missing: since when the batches were accepted, a duration like 24h, a day, or a time")
+			}
+			var err error
+			if rel.From, err = parseSince(from); err != nil {
+				return fmt.Errorf("--from: %w", err)
+			}
+			if rel.To = time.Now(); to != "" {
+				if rel.To, err = parseSince(to); err != nil {
+					return fmt.Errorf("--to: %w", err)
+				}
+			}
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				v, _, err := svc.ReleaseRange(ctx, c.operator(), rel, service.Repeat{})
+				if err == nil {
+					fmt.Fprintf(c.out, "released in %d batches\n", v.Batches)
+					c.warn(v.Warning)
+				}
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&rel.Account, "account", "", "only what is held at this account (default: at any)")
+	cmd.Flags().StringVar(&from, "from", "", "accepted at or after this time")
+	cmd.Flags().StringVar(&to, "to", "", "accepted at or before this time (default: now)")
+	whyFlag(cmd, &rel.Why)
+	return cmd
+}
