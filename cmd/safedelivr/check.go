@@ -11,6 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
 )
 
 func (c *cli) checkCommand() *cobra.Command {
@@ -18,14 +19,18 @@ func (c *cli) checkCommand() *cobra.Command {
 	var asJSON bool
 	var since, user string
 	cmd := &cobra.Command{
-		Use: "check", Short: "Recount every batch, user and day, and compare with what is shown", Args: cobra.NoArgs,
+		Use: "check", Short: "Recount every batch, user and day, and compare with what is shown", Args: takes(0, 0),
 		Long: "Recount every batch, user and day from recipients, ledger and facts, and compare with summaries and stats.\n" +
-			"Prints each difference, and ends with code 1 if there is one. It may run while mail flows: a sum that is\n" +
-			"being renewed gets a quarter of a minute.",
+			"Prints each difference as it is found, then the counts, and ends with code 1 if there is a difference. It may run\n" +
+			"while mail flows: a sum that is being renewed gets a quarter of a minute.\n\n" +
+			"With --json all of it is one JSON object: first found, an array with an object for each difference on a line of its\n" +
+			"own (what: chunk, batch, day or a span below; user; id; the sums shown and counted, as the API has them; or damaged:\n" +
+			"what cannot be read), then users, batches, chunks, recipients, days, differences and repaired: how many. Should the\n" +
+			"check break off, the object ends with error, which says why, and with the counts up to there.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from, err := parseSince(since)
 			if err != nil {
-				return err
+				return fmt.Errorf("--since: %w", err)
 			}
 			o.From = from
 			return c.withEngine(cmd.Context(), func(ctx context.Context, e *consumers.Engine) error {
@@ -36,38 +41,72 @@ func (c *cli) checkCommand() *cobra.Command {
 					}
 					o.User = u.ID
 				}
-				o.Found = func(d consumers.Difference) {
-					if !asJSON {
-						fmt.Fprintln(c.out, d)
-					}
-				}
 				o.Progress = progress(c, func(n models.Recount) string {
 					return fmt.Sprintf("checked %d batches, %d recipients; %d differences", n.Batches, n.Recipients, n.Differences)
 				})
-				out, err := e.Check(ctx, o)
-				if err != nil {
-					return err
-				}
+				check := c.checkInLines
 				if asJSON {
-					if err := json.NewEncoder(c.out).Encode(out); err != nil {
-						return err
-					}
-				} else {
-					fmt.Fprintf(c.out, "%d users, %d batches, %d recipients, %d days: %d differences, %d repaired\n",
-						out.Users, out.Batches, out.Recipients, out.Days, out.Differences, out.Repaired)
+					check = c.checkAsJSON
 				}
-				if out.Differences > 0 {
-					return exitCode(1)
+				out, err := check(ctx, e, o)
+				if err == nil && out.Differences > 0 {
+					err = exitCode(1)
 				}
-				return nil
+				return err
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&o.Repair, "repair", false, "renew the sums that are wrong")
 	cmd.Flags().StringVar(&since, "since", "", "only batches accepted since: a duration like 24h, a day, or a time (default: all)")
 	cmd.Flags().StringVar(&user, "user", "", "only this user's, by name")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print differences and counts as one JSON object")
 	return cmd
+}
+
+// checkInLines checks, and prints a line for each difference and one for the counts.
+func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o consumers.CheckOptions) (models.Recount, error) {
+	o.Found = func(d consumers.Difference) { fmt.Fprintln(c.out, d) }
+	out, err := e.Check(ctx, o)
+	if err == nil {
+		fmt.Fprintf(c.out, "%d users, %d batches, %d recipients, %d days: %d differences, %d repaired\n",
+			out.Users, out.Batches, out.Recipients, out.Days, out.Differences, out.Repaired)
+	}
+	return out, err
+}
+
+// checkAsJSON checks, and prints one JSON object, each difference when it is found:
+// memory does not grow with their number.
+func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o consumers.CheckOptions) (models.Recount, error) {
+	type difference struct {
+		What    string          `json:"what"`
+		User    string          `json:"user"`
+		ID      string          `json:"id"`
+		Shown   *service.Counts `json:"shown,omitempty"`
+		Counted *service.Counts `json:"counted,omitempty"`
+		Damaged string          `json:"damaged,omitempty"` // then there are no sums
+	}
+	fmt.Fprint(c.out, `{"found":[`)
+	comma := ""
+	o.Found = func(d consumers.Difference) {
+		v := difference{What: d.What, User: d.User, ID: d.ID, Damaged: d.Damaged}
+		if d.Damaged == "" {
+			v.Shown, v.Counted = new(service.CountsOf(&d.Shown)), new(service.CountsOf(&d.Counted))
+		}
+		raw, _ := json.Marshal(v) // never an error: numbers and words
+		fmt.Fprintf(c.out, "%s\n%s", comma, raw)
+		comma = ","
+	}
+	out, err := e.Check(ctx, o)
+	var end struct {
+		models.Recount
+		Error string `json:"error,omitempty"`
+	}
+	if end.Recount = out; err != nil {
+		end.Error = err.Error()
+	}
+	counts, _ := json.Marshal(end) // never an error, too
+	fmt.Fprintf(c.out, "],\n%s\n", counts[1:])
+	return out, err
 }
 
 func (c *cli) engineUser(ctx context.Context, e *consumers.Engine, name string) (models.User, error) {
@@ -81,7 +120,7 @@ func (c *cli) engineUser(ctx context.Context, e *consumers.Engine, name string) 
 func (c *cli) replayCommand() *cobra.Command {
 	var since, until string
 	cmd := &cobra.Command{
-		Use: "replay", Short: "Read webhook posts again, after a parser was mended", Args: cobra.NoArgs,
+		Use: "replay", Short: "Read webhook posts again, after a parser was mended", Args: takes(0, 0),
 		Long: "Work the inbox off again with the parsers of this program. What they read otherwise than before replaces what\n" +
 			"was read then; the same parsers change nothing. Posts are kept for SAFEDELIVR_TIMES_INBOX_KEEP.",
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -2,10 +2,17 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"io"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
 )
 
 func TestParseSince(t *testing.T) {
@@ -47,4 +54,43 @@ func TestCheckCommands(t *testing.T) {
 	require.Contains(t, command(0, "replay"), "0 posts read again")
 	require.Contains(t, command(0, "hold", "list"), "nothing is held")
 	require.Contains(t, command(0, "hold", "lift"), "nothing is held")
+}
+
+// TestCheckAsJSON: the differences and the counts are one JSON object, also where
+// the check breaks off.
+func TestCheckAsJSON(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	id := d.heldBatch()
+	wrong := models.Summary{Version: 1, Repairs: 1, Accepted: 1, Success: 1}
+	require.NoError(t, d.store.PutSummaries(t.Context(), models.ChunkSummary{User: "aaaa", Chunk: id, Summary: wrong}))
+	engine, err := consumers.New(d.store, d.broker, nil, consumers.DefaultConfig())
+	require.NoError(t, err)
+	check := func(ctx context.Context) (out struct {
+		Found []struct {
+			What, User, ID string
+			Shown, Counted *service.Counts
+		}
+		Users, Differences int
+		Error              string
+	}) {
+		t.Helper()
+		var printed bytes.Buffer
+		c := &cli{streams: streams{out: &printed, err: io.Discard}}
+		sum, err := c.checkAsJSON(ctx, engine, consumers.CheckOptions{Settle: time.Millisecond})
+		require.Equal(t, ctx.Err() != nil, err != nil)
+		require.NoError(t, json.Unmarshal(printed.Bytes(), &out), printed.String())
+		require.Equal(t, sum.Differences, out.Differences)
+		require.Len(t, out.Found, out.Differences)
+		return out
+	}
+	out := check(t.Context())
+	require.NotEmpty(t, out.Found)
+	require.Equal(t, 1, out.Users)
+	require.Equal(t, []any{"chunk", "aaaa", id.String()}, []any{out.Found[0].What, out.Found[0].User, out.Found[0].ID})
+	require.EqualValues(t, 1, out.Found[0].Shown.Success)
+	require.EqualValues(t, 1, out.Found[0].Counted.Failed)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.NotEmpty(t, check(ended).Error)
 }
