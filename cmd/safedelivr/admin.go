@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -32,10 +34,13 @@ type adminRequest struct {
 	RanBy string   `json:"ran_by"` // who the owner of the socket says ran it
 }
 
-type adminAnswer struct {
-	Code int    `json:"code"`
-	Out  string `json:"out"`
-	Err  string `json:"err"`
+// adminPart is a part of what a handed-over command printed. The answer is a row of
+// them, sent as the command goes on, so that neither end keeps all of a long list;
+// the last one has the exit code.
+type adminPart struct {
+	Out  []byte `json:"out,omitempty"` // bytes: a part may end within a character
+	Err  []byte `json:"err,omitempty"`
+	Code *int   `json:"code,omitempty"`
 }
 
 // serveAdmin answers handed-over commands until ctx ends.
@@ -65,15 +70,57 @@ func (a *app) serveAdmin(ctx context.Context) {
 			http.Error(w, "not a command for here", http.StatusBadRequest)
 			return
 		}
-		var out, errs bytes.Buffer
-		c := &cli{streams: streams{out: &out, err: &errs}, args: q.Args, app: a, ranBy: q.RanBy}
+		t := newTeller(w)
+		c := &cli{streams: streams{out: t.out, err: t}, args: q.Args, app: a, ranBy: q.RanBy}
 		code := c.run(r.Context())
-		_ = json.NewEncoder(w).Encode(adminAnswer{Code: code, Out: out.String(), Err: errs.String()}) // the caller may be gone
+		t.tell(adminPart{Code: &code})
 	})}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		a.log.Warn("admin socket closed", "err", err)
 	}
+}
+
+// teller sends what a command prints to who handed it over: what goes to its out
+// when that has gathered or something else is to be sent, and what is written to
+// the teller itself, as errors and progress, at once.
+type teller struct {
+	out   *bufio.Writer
+	parts *json.Encoder
+	flush func() error
+}
+
+// tellAtOnce is how much output is gathered, in bytes.
+const tellAtOnce = 16 << 10
+
+func newTeller(w http.ResponseWriter) *teller {
+	t := &teller{parts: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
+	t.out = bufio.NewWriterSize(outTeller{t}, tellAtOnce)
+	return t
+}
+
+// outTeller takes what out has gathered.
+type outTeller struct{ *teller }
+
+func (t outTeller) Write(p []byte) (int, error) { return len(p), t.send(adminPart{Out: p}) }
+
+// Write implements io.Writer, for the command's stderr.
+func (t *teller) Write(p []byte) (int, error) {
+	t.tell(adminPart{Err: p})
+	return len(p), nil
+}
+
+// tell sends a part behind all output that came before it.
+func (t *teller) tell(p adminPart) {
+	_ = t.out.Flush() // who handed it over may be gone
+	_ = t.send(p)     // same
+}
+
+func (t *teller) send(p adminPart) error {
+	if err := t.parts.Encode(p); err != nil {
+		return err
+	}
+	return t.flush()
 }
 
 // maxSocketPath is how long a socket's path may be on every system.
@@ -117,16 +164,34 @@ func (c *cli) handOver(ctx context.Context, cfg *config.Config) error {
 		return fmt.Errorf("the data folder %s is in use by a process that does not answer: %w", cfg.DataDir, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	var answer adminAnswer
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		return fmt.Errorf("the process that holds the data folder answered %s", resp.Status)
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the process that holds the data folder answered %s: is it of another version?", resp.Status)
 	}
-	fmt.Fprint(c.out, answer.Out)
-	fmt.Fprint(c.err, answer.Err)
-	if answer.Code != 0 {
-		return exitCode(answer.Code)
+	return c.retell(resp.Body)
+}
+
+// retell prints what a handed-over command prints, and ends as that does.
+func (c *cli) retell(answer io.Reader) error {
+	parts := json.NewDecoder(answer)
+	for {
+		var p adminPart
+		if err := parts.Decode(&p); err != nil {
+			return fmt.Errorf("the answer of the process that holds the data folder broke off, and the command may have been carried out: %w", err)
+		}
+		if _, err := c.out.Write(p.Out); err != nil {
+			return err
+		}
+		if _, err := c.err.Write(p.Err); err != nil {
+			return err
+		}
+		switch {
+		case p.Code == nil:
+		case *p.Code == 0:
+			return nil
+		default:
+			return exitCode(*p.Code)
+		}
 	}
-	return nil
 }
 
 // dialAdmin waits a moment for a process that has only begun.
