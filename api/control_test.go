@@ -206,7 +206,10 @@ func TestReleaseRange(t *testing.T) {
 	p := f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"account": "x", "fro": 1}`)).problem(t)
 	require.Equal(t, []string{"/fro unknown_field"}, p.pointers())
 	p = f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"account": "x"}`)).problem(t)
-	require.Equal(t, []string{"/account unknown_account", "/from required"}, p.pointers())
+	require.Equal(t, []string{"/account unknown_account", "/from required", "/to required"}, p.pointers())
+	p = f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"account": 1, "from": "yesterday", "to": 5}`)).problem(t)
+	require.Equal(t, []string{"/account wrong_type", "/from invalid_value", "/to wrong_type"}, p.pointers())
+	require.Equal(t, "account is a string.", p.Errors[0].Detail)
 }
 
 // TestForeignOrders: nobody steers what belongs to somebody else, but an

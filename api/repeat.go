@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -43,6 +44,19 @@ func markReplay(c *gin.Context, replayed bool) {
 	}
 }
 
+const aTime = "a time by RFC 3339, with its zone: 2026-01-31T12:00:00Z"
+
+// kindOf says what a field of a small request is.
+func kindOf(field any) string {
+	switch field.(type) {
+	case *bool:
+		return "true or false"
+	case *time.Time:
+		return aTime
+	}
+	return "a string"
+}
+
 // maxSmallBody bounds a request that is no batch.
 const maxSmallBody = 64 << 10
 
@@ -76,8 +90,11 @@ func (s *Server) small(c *gin.Context, fields map[string]any) (service.Repeat, e
 			form.Wrong(at, "unknown_field", "There is no such field.")
 		case seen[name]:
 			form.Wrong(at, "repeated", "%s stands twice.", name)
-		case json.Unmarshal(value, field) != nil:
-			form.Wrong(at, "wrong_type", "%s is of another type.", name)
+		case json.Unmarshal(value, field) == nil:
+		case value[0] == '"' && kindOf(field) == aTime:
+			form.Wrong(at, "invalid_value", "%s is %s.", name, aTime)
+		default:
+			form.Wrong(at, "wrong_type", "%s is %s.", name, kindOf(field))
 		}
 		seen[name] = true
 	})

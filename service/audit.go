@@ -72,9 +72,9 @@ func (s *Service) Audit(ctx context.Context, who Caller, p Page) (AuditPage, err
 const journalPage = 500
 
 // orderedBefore is nil where the journal has an order that is looked for, below a
-// line (0: anywhere), and not found where it has none. It reads from the newest
+// line (0: anywhere); where it has none, what it would be about is not found. It reads from the newest
 // line back: who repeats an order whose answer was lost does so soon.
-func (s *Service) orderedBefore(ctx context.Context, below int, is func(*models.Control) bool) error {
+func (s *Service) orderedBefore(ctx context.Context, about string, below int, is func(*models.Control) bool) error {
 	if below == 0 {
 		if err := s.journal.Sync(ctx); err != nil {
 			return storeError("read orders", err)
@@ -93,5 +93,5 @@ func (s *Service) orderedBefore(ctx context.Context, below int, is func(*models.
 			}
 		}
 	}
-	return notFound()
+	return noSuch(about)
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -105,6 +106,9 @@ func (s *Service) readable(ctx context.Context, who Caller, id models.ID) (*mode
 	if err == nil && b.User != who.User && !who.May(models.ScopeOperate) {
 		err = models.ErrNotFound
 	}
+	if errors.Is(err, models.ErrNotFound) {
+		return nil, notFound("batch")
+	}
 	if err != nil {
 		return nil, storeError("read batch", err)
 	}
@@ -115,7 +119,7 @@ func (s *Service) readable(ctx context.Context, who Caller, id models.ID) (*mode
 func (s *Service) readableBatch(ctx context.Context, who Caller, id string) (*models.Batch, error) {
 	batch, err := models.ParseBatchID(id)
 	if err != nil {
-		return nil, notFound()
+		return nil, notFound("batch")
 	}
 	return s.readable(ctx, who, batch)
 }

@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -52,6 +53,9 @@ func (s *Service) steerable(ctx context.Context, who Caller, id models.ID) (*mod
 	b, err := s.store.Batch(ctx, id)
 	if err == nil && b.User != who.User && !who.May(models.ScopeOperate) {
 		err = models.ErrNotFound
+	}
+	if errors.Is(err, models.ErrNotFound) {
+		return nil, notFound("batch")
 	}
 	if err != nil {
 		return nil, storeError("read batch", err)

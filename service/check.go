@@ -20,7 +20,7 @@ func (s *Service) LastCheck(ctx context.Context, who Caller) (out models.Recount
 	}
 	raw, err := s.store.Report(ctx, models.RecountReport, models.NewestRecount)
 	if errors.Is(err, models.ErrNotFound) {
-		return out, notFound()
+		return out, Fail(NotFound, "not_found", "No worker has recounted the sums lately.")
 	}
 	if err == nil {
 		err = json.Unmarshal(raw, &out)

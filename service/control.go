@@ -97,7 +97,7 @@ func (s *Service) Steer(ctx context.Context, who Caller, do models.Action, batch
 	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (Steered, error) {
 		id, err := models.ParseBatchID(batch)
 		if err != nil {
-			return Steered{}, notFound()
+			return Steered{}, notFound("batch")
 		}
 		b, err := s.steerable(ctx, who, id)
 		if err != nil {
@@ -112,14 +112,14 @@ func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r
 	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (Steered, error) {
 		id, err := models.ParseLogID(log)
 		if err != nil {
-			return Steered{}, notFound()
+			return Steered{}, notFound("log")
 		}
 		b, err := s.steerable(ctx, who, id.Batch())
 		if err != nil {
 			return Steered{}, err
 		}
 		if id.Recipient() > b.ChunkSize(id.ChunkNumber()) {
-			return Steered{}, notFound()
+			return Steered{}, notFound("log")
 		}
 		entries, facts, err := s.store.Record(ctx, id.ChunkID())
 		if err != nil {

@@ -81,7 +81,7 @@ func (e *Error) Because(cause error) *Error {
 // storeError says what an error of the store means for who asked.
 func storeError(doing string, err error) error {
 	if errors.Is(err, models.ErrNotFound) {
-		return notFound()
+		return notFound("thing")
 	}
 	if errors.Is(err, models.ErrDamaged) {
 		return Fail(Internal, "stored_value_damaged", "What is stored of it cannot be read. To repeat the request is of no use: tell the operator, with the request id.").
@@ -91,9 +91,14 @@ func storeError(doing string, err error) error {
 		Because(fmt.Errorf("%s: %w", doing, err))
 }
 
-func notFound() *Error {
-	return Fail(NotFound, "not_found", "There is no such thing, or it is not yours.")
+// notFound is the error of what belongs to somebody: whether it is there is not
+// told to others.
+func notFound(what string) *Error {
+	return Fail(NotFound, "not_found", "There is no such %s, or it is not yours.", what)
 }
+
+// noSuch is the error of what belongs to nobody.
+func noSuch(what string) *Error { return Fail(NotFound, "not_found", "There is no such %s.", what) }
 
 // maxFieldErrors bounds how many mistakes one error lists.
 const maxFieldErrors = 100

@@ -181,7 +181,7 @@ type LogStory struct {
 func (s *Service) Log(ctx context.Context, who Caller, id string) (LogStory, error) {
 	log, err := models.ParseLogID(id)
 	if err != nil {
-		return LogStory{}, notFound()
+		return LogStory{}, notFound("log")
 	}
 	c, err := s.Stories(ctx, who, log)
 	if err != nil {
@@ -207,7 +207,7 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 		return nil, err
 	}
 	if log.Recipient() > b.ChunkSize(log.ChunkNumber()) {
-		return nil, notFound()
+		return nil, notFound("log")
 	}
 	recipients, view, facts, err := s.chunk(ctx, b, log.ChunkID())
 	if err != nil {
@@ -219,7 +219,7 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 // Log tells the story of one of the chunk's recipients.
 func (c *Stories) Log(log models.ID) (LogStory, error) {
 	if n := log.Recipient(); n < 1 || n > len(c.recipients) {
-		return LogStory{}, notFound()
+		return LogStory{}, notFound("log")
 	}
 	return LogStory{viewLog(log, &c.recipients[log.Recipient()-1], c.view), c.batch.ID, c.batch.Content.Subject, c.batch.Created(), c.view.Timeline(log, c.facts)}, nil
 }

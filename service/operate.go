@@ -92,6 +92,9 @@ func (s *Service) user(ctx context.Context, name string) (models.User, error) {
 	if errors.Is(err, models.ErrNotFound) {
 		u, err = s.store.UserByName(ctx, name)
 	}
+	if errors.Is(err, models.ErrNotFound) {
+		return u, noSuch("user")
+	}
 	if err != nil {
 		return u, storeError("find user", err)
 	}
@@ -105,7 +108,7 @@ func (s *Service) SwitchAccount(ctx context.Context, who Caller, do models.Actio
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Switched, error) {
 		if !s.known[account] {
-			return Switched{}, notFound()
+			return Switched{}, noSuch("provider account")
 		}
 		changed, err := s.order(ctx, who, &models.Control{Action: do, Account: account, Why: why}, func(rules *models.Rules) bool {
 			return rules.Account(account).Mode != do
@@ -220,7 +223,7 @@ func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) (
 		return there
 	})
 	if err == nil && !found {
-		err = s.orderedBefore(ctx, 0, func(c *models.Control) bool {
+		err = s.orderedBefore(ctx, "block rule", 0, func(c *models.Control) bool {
 			return c.Action == models.RemoveBlock && c.Block != nil && c.Block.ID == id
 		})
 	}

@@ -134,12 +134,12 @@ func (s *Service) unpark(ctx context.Context, who Caller, do models.Action, id, 
 // parked message; else there never was such a message, or something else was done
 // with it: not found.
 func (s *Service) unparkedBefore(ctx context.Context, do models.Action, id string, below int) error {
-	return s.orderedBefore(ctx, below, func(c *models.Control) bool { return c.Action == do && c.Subject == id })
+	return s.orderedBefore(ctx, "parked message", below, func(c *models.Control) bool { return c.Action == do && c.Subject == id })
 }
 
 func brokerError(err error) error {
 	if errors.Is(err, models.ErrNotFound) {
-		return notFound()
+		return noSuch("parked message")
 	}
 	return Fail(Unavailable, "broker_unavailable", "The broker cannot be reached; repeat the request.").After(5).Because(err)
 }

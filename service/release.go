@@ -80,9 +80,13 @@ func (s *Service) checkRelease(who Caller, rel *Release) error {
 	if rel.Account != "" && !s.known[rel.Account] {
 		f.Wrong("/account", "unknown_account", "No provider account is called %s.", Quote(rel.Account))
 	}
-	if rel.From.IsZero() || rel.To.IsZero() {
-		f.Wrong("/from", "required", "Give from and to.")
-	} else if rel.To.Before(rel.From) || rel.To.Sub(rel.From) > maxReleaseRange {
+	if rel.From.IsZero() {
+		f.Wrong("/from", "required", "Give from: batches accepted at or after it.")
+	}
+	if rel.To.IsZero() {
+		f.Wrong("/to", "required", "Give to: batches accepted at or before it.")
+	}
+	if !rel.From.IsZero() && !rel.To.IsZero() && (rel.To.Before(rel.From) || rel.To.Sub(rel.From) > maxReleaseRange) {
 		f.Wrong("/to", "invalid_value", "to is not before from, and at most 31 days after it.")
 	}
 	return f.Err()
