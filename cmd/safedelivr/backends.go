@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/consumers"
@@ -22,11 +25,18 @@ type opened struct {
 	store models.Store
 }
 
-// onStore opens the store, runs f and closes it; or hands the command over.
-func (c *cli) onStore(ctx context.Context, f func(context.Context, *opened) error) error {
+// onStore opens the store, runs f and closes it; or hands the command over. A
+// command that looks for something finds an embedded store, or says so: one in the
+// wrong folder would find an empty one that it has just made.
+func (c *cli) onStore(ctx context.Context, looks bool, f func(context.Context, *opened) error) error {
 	cfg, err := c.load()
 	if err != nil {
 		return err
+	}
+	if looks && storeName(&cfg) == "sqlite" {
+		if _, err := os.Stat(cfg.DataDir); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("there is no data folder %s: say where it is with SAFEDELIVR_DATA_DIR, or with -c and the server's configuration", cfg.DataDir)
+		}
 	}
 	o := &opened{cfg: &cfg, log: c.logger(&cfg)}
 	o.store, err = openStore(ctx, o.cfg, o.log)
@@ -50,12 +60,12 @@ func (o *opened) withBroker(ctx context.Context, f func(models.Broker) error) er
 	return errors.Join(err, broker.Close())
 }
 
-// withStore runs f on the store.
-func (c *cli) withStore(ctx context.Context, f func(context.Context, models.Store) error) error {
+// withStore runs f on the store; looks is as onStore has it.
+func (c *cli) withStore(ctx context.Context, looks bool, f func(context.Context, models.Store) error) error {
 	if c.app != nil {
 		return f(ctx, c.app.store)
 	}
-	return c.onStore(ctx, func(ctx context.Context, o *opened) error { return f(ctx, o.store) })
+	return c.onStore(ctx, looks, func(ctx context.Context, o *opened) error { return f(ctx, o.store) })
 }
 
 // withService runs f on the use cases.
@@ -63,7 +73,7 @@ func (c *cli) withService(ctx context.Context, f func(context.Context, *service.
 	if c.app != nil {
 		return told(f(ctx, c.app.service))
 	}
-	return c.onStore(ctx, func(ctx context.Context, o *opened) error {
+	return c.onStore(ctx, true, func(ctx context.Context, o *opened) error {
 		return o.withBroker(ctx, func(broker models.Broker) error {
 			deps := service.Deps{Store: o.store, Broker: broker, Config: service.Config{Recheck: o.cfg.Times.Recheck, Sole: soleProcess(o.cfg)}}
 			for _, name := range o.cfg.AccountNames() {
@@ -85,7 +95,7 @@ func (c *cli) withEngine(ctx context.Context, f func(context.Context, *consumers
 		}
 		return f(ctx, c.app.engine)
 	}
-	return c.onStore(ctx, func(ctx context.Context, o *opened) error {
+	return c.onStore(ctx, true, func(ctx context.Context, o *opened) error {
 		accounts, err := openAccounts(o.cfg, o.log)
 		defer closeAccounts(accounts)
 		if err != nil {

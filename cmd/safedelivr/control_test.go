@@ -312,3 +312,16 @@ func TestUsage(t *testing.T) {
 		require.Empty(t, out.String(), line)
 	}
 }
+
+// TestNoDataFolder: a command in the wrong folder says so, and leaves nothing
+// there.
+func TestNoDataFolder(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "elsewhere")
+	for _, line := range []string{"batch stop x", "audit", "check", "hold list", "user list", "login"} {
+		var out, errs strings.Builder
+		require.Equal(t, 1, run(t.Context(), strings.Fields(line), streams{out: &out, err: &errs}, []string{"SAFEDELIVR_DATA_DIR=" + dir}), line)
+		require.Contains(t, errs.String(), "there is no data folder "+dir)
+		require.NoDirExists(t, dir)
+	}
+}

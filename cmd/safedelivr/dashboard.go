@@ -70,7 +70,7 @@ func (c *cli) loginCommand() *cobra.Command {
 			if cfg.GitHub.ClientID != "" {
 				return fmt.Errorf("people log in through GitHub here: open %s", cfg.PublicURL)
 			}
-			return c.withStore(cmd.Context(), func(ctx context.Context, s models.Store) error {
+			return c.withStore(cmd.Context(), true, func(ctx context.Context, s models.Store) error {
 				link, err := dashboard.NewLoginLink(ctx, s, localURL(listenAddr(&cfg)), dashboard.LocalUser())
 				if err != nil {
 					return err

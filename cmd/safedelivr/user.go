@@ -73,7 +73,7 @@ func (c *cli) userCommand() *cobra.Command {
 				if !userNames.MatchString(args[0]) {
 					return fmt.Errorf("%q is not a user name: a-z, 0-9, dot, dash and underscore, at most 64", args[0])
 				}
-				return c.withStore(cmd.Context(), func(ctx context.Context, s models.Store) error {
+				return c.withStore(cmd.Context(), false, func(ctx context.Context, s models.Store) error {
 					u := models.User{ID: models.NewUserID(), Name: args[0], Created: time.Now().UTC()}
 					if err := s.CreateUser(ctx, u); err != nil {
 						if errors.Is(err, models.ErrExists) {
@@ -90,7 +90,7 @@ func (c *cli) userCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "list", Short: "List users", Args: takes(0, 0),
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				return c.withStore(cmd.Context(), func(ctx context.Context, s models.Store) error {
+				return c.withStore(cmd.Context(), true, func(ctx context.Context, s models.Store) error {
 					users, err := s.Users(ctx)
 					if err != nil {
 						return err
