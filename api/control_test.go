@@ -169,6 +169,7 @@ func TestReleaseLog(t *testing.T) {
 	s := order[service.Steered](f, path(3), `{"why": "asked for"}`)
 	require.True(t, s.Changed)
 	require.Equal(t, b.ID.Log(3), s.LogID)
+	require.False(t, order[service.Steered](f, path(3), `{"why": "asked for again"}`).Changed, "ordered, and not obeyed yet")
 	require.False(t, order[service.Steered](f, path(4), ``).Changed, "it is on its way")
 	lines, err := f.store.Controls(t.Context(), 0, 10)
 	require.NoError(t, err)

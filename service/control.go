@@ -125,21 +125,31 @@ func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r
 		if err != nil {
 			return Steered{}, storeError("read log", err)
 		}
+		rules, err := s.rules(ctx)
+		if err != nil {
+			return Steered{}, err
+		}
 		st := models.Resolve(b.ChunkSize(id.ChunkNumber()), entries, facts).Status(id.Recipient())
-		if st.State == models.Queued { // it is on its way, released before or not
+		if st.State == models.Queued || released(rules, b, id, entries) { // it is on its way, released before or not
 			out := Steered{BatchID: b.ID, LogID: id, Order: models.ReleaseBatch}
-			rules, err := s.rules(ctx)
-			if err == nil {
-				out.Stopped, out.Cancelled = rules.Stopped(b.ID)
-				s.countInFlight(ctx, b, &out)
-				s.warnOfWaiting(rules, b, &out)
-			}
-			return out, err
+			out.Stopped, out.Cancelled = rules.Stopped(b.ID)
+			s.countInFlight(ctx, b, &out)
+			s.warnOfWaiting(rules, b, &out)
+			return out, nil
 		}
 		if st.State != models.Failed || st.Reason.Hard() {
 			return Steered{}, Fail(Conflict, "not_releasable", "Only a log that failed can be released, and not where the recipient or the mail itself was refused for good.")
 		}
 		return s.steer(ctx, who, b, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Log: id, Why: why, Request: claim.ID})
+	})
+}
+
+// released reports whether the release of a log was ordered and is still to come
+// into its chunk's ledger.
+func released(rules *models.Rules, b *models.Batch, log models.ID, entries []models.Entry) bool {
+	rule := rules.Batch(b)
+	return !b.Redacted && rule.Cancel == nil && slices.ContainsFunc(rule.Releases, func(r models.Control) bool {
+		return r.Log == log && !slices.ContainsFunc(entries, func(e models.Entry) bool { return e.Order == r.Number })
 	})
 }
 
