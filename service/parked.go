@@ -64,7 +64,7 @@ func placeOf(m *models.Parked, shown int) (place models.ID) {
 
 func markOf(m *models.Parked) []byte {
 	sum := sha256.Sum256([]byte(m.ID))
-	return append(binary.BigEndian.AppendUint64(nil, uint64(m.At.UnixMicro())), sum[:4]...) //nolint:gosec // bits for bits
+	return append(binary.BigEndian.AppendUint64(nil, uint64(m.At.UnixMicro())), sum[:4]...)
 }
 
 // shownOf is how many messages stood up to a place.

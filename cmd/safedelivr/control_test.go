@@ -271,6 +271,8 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	env := []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_ACCOUNTS_SG_KIND=sendgrid", "SAFEDELIVR_ACCOUNTS_SG_API_KEY=k"}
 	for line, want := range map[string]string{
+		"help batch":                            "",
+		"completion bash":                       "",
 		"batch":                                 "",
 		"batch frobnicate x":                    `unknown command "frobnicate" for "safedelivr batch"`,
 		"frobnicate":                            `unknown command "frobnicate"`,

@@ -67,10 +67,10 @@ func (c *cli) run(ctx context.Context) int {
 // none of it: cobra would show the group's help, and call that a success.
 func unknownCommand(root *cobra.Command, args []string) error {
 	cmd, rest, err := root.Find(args)
-	if err != nil || cmd.Runnable() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
-		return nil // cobra says what is wrong, if anything is
+	if err == nil && !cmd.Runnable() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+		return fmt.Errorf("unknown command %q for %q; see %s --help", rest[0], cmd.CommandPath(), cmd.CommandPath())
 	}
-	return fmt.Errorf("unknown command %q for %q; see %s --help", rest[0], cmd.CommandPath(), cmd.CommandPath())
+	return nil // whatever else is wrong cobra finds, who knows more commands than are there yet
 }
 
 // takes checks how many arguments a command has: least to most of them, any number
