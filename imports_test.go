@@ -41,7 +41,6 @@ var homes = map[string]string{
 	"modernc.org/sqlite":              "embedded",
 	"github.com/sendgrid/sendgrid-go": "providers",
 	"github.com/mailgun/mailgun-go":   "providers",
-	"github.com/sony/gobreaker":       "consumers",
 	"github.com/spf13/cobra":          "cmd",
 	"github.com/knadh/koanf":          "config",
 	"go.opentelemetry.io/otel":        "tracing",

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
 )
 
 // again posts a batch with an idempotency key.
@@ -200,4 +201,60 @@ func TestRepeatWhileRunning(t *testing.T) {
 	a, _, _ := f.accepted(r)
 	b, _, _ := f.accepted(f.again("k", batchOf(t, `{}`)))
 	require.Equal(t, a.ID, b.ID)
+}
+
+// TestRepeatThatIsRefusedByNow: what was accepted stays so for its repeats, whatever
+// was forbidden since; and where the first try died before it had stored anything,
+// nothing of it is sent.
+func TestRepeatThatIsRefusedByNow(t *testing.T) {
+	t.Parallel()
+	forbid := func(f *fixture) {
+		svc := f.serve(Config{})
+		_, _, err := svc.SetSenders(f.Context(), service.Caller{By: "boss", Operator: true}, f.user, []string{"other@example.com"}, "", service.Repeat{})
+		require.NoError(f, err)
+		require.Equal(f, "sender_not_allowed", f.again("another", batchOf(t, `{}`)).problem(t).Errors[0].Code)
+	}
+	t.Run("answered", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		a, _, _ := f.accepted(f.again("k", batchOf(t, `{}`)))
+		forbid(f)
+		r := f.again("k", batchOf(t, `{}`))
+		b, _, _ := f.accepted(r)
+		require.Equal(t, a.ID, b.ID)
+		require.Equal(t, "true", r.Header.Get("Idempotency-Replayed"))
+	})
+	t.Run("stored and not answered", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		f.store.failing("PutAnswer", func(int) error { return models.ErrUnavailable })
+		a, _, _ := f.accepted(f.again("k", batchOf(t, `{}`)))
+		f.store.failing("PutAnswer", func(int) error { return nil })
+		forbid(f)
+		b, _, _ := f.accepted(f.again("k", batchOf(t, `{}`)))
+		require.Equal(t, a.ID, b.ID)
+	})
+	t.Run("begun", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		f.store.failing("PutBatch", func(n int) error {
+			if n == 1 {
+				panic("killed")
+			}
+			return nil
+		})
+		body := batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)
+		require.GreaterOrEqual(t, f.again("k", body).Status, 500)
+		forbid(f)
+		require.Equal(t, http.StatusUnprocessableEntity, f.again("k", body).Status)
+		_, err := f.store.Recipients(t.Context(), f.store.tried[0].Chunk(1))
+		require.ErrorIs(t, err, models.ErrNotFound)
+		require.Empty(t, read[batchList](f, "/v1/batches").Batches)
+	})
+	t.Run("another request", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		f.accepted(f.again("k", batchOf(t, `{}`)))
+		require.Equal(t, "idempotency_key_reused", f.again("k", batchOf(t, `{"to": []}`)).problem(t).Code)
+	})
 }

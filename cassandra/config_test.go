@@ -110,7 +110,21 @@ func TestClassify(t *testing.T) {
 		require.Equal(t, c.want, classify(c.err), "%v", c.err)
 	}
 	require.NoError(t, damaged(nil))
+	away := unavailable{code: gocql.ErrCodeUnavailable}
+	require.Equal(t, nothing, classify(away))
+	require.Equal(t, maybe, classify(undecided(away)), "a compare-and-set may have been agreed on")
+	require.Equal(t, nothing, classify(undecided(gocql.ErrNoConnections)))
+	require.NoError(t, undecided(nil))
 }
+
+// unavailable is an answer of a node.
+type unavailable struct {
+	gocql.RequestError
+	code int
+}
+
+func (u unavailable) Code() int     { return u.code }
+func (u unavailable) Error() string { return "not enough replicas" }
 
 func TestRecent(t *testing.T) {
 	t.Parallel()

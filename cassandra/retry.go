@@ -149,9 +149,20 @@ func (r *runner) cas(ctx context.Context, e effort, cql string, args ...any) (ap
 	err = r.try(ctx, e, func() (err error) {
 		row = map[string]any{} // the driver fills what it finds in it
 		applied, err = r.session.Query(cql, args...).WithContext(ctx).MapScanCAS(row)
-		return err
+		return undecided(err)
 	})
 	return applied, row, err
+}
+
+// undecided is an error of a compare-and-set as it is to be classified. That replicas
+// are away may be found when the others have agreed already, and only writing down
+// what was agreed is left: so it may have had its effect.
+func undecided(err error) error {
+	var request gocql.RequestError
+	if errors.As(err, &request) && request.Code() == gocql.ErrCodeUnavailable {
+		return fmt.Errorf("compare-and-set: %v", err) //nolint:errorlint // else it would be classified as without effect
+	}
+	return err
 }
 
 // scanner reads the columns of a row.

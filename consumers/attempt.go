@@ -42,6 +42,7 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 		return errBusy
 	}
 	defer settle(nil, 0)
+	first := !c.view.Status(j.who.First()).Called
 	entry, began, err := e.claim(ctx, c, j)
 	if err != nil {
 		if conflict(err) {
@@ -59,8 +60,10 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	}
 	span.End(refusal(parts))
 	settle(parts, took)
-	j.account.timed(took)
-	e.metrics.called(j.account, c, &entry, took, parts)
+	if !uncalled(parts) {
+		j.account.timed(took)
+		e.metrics.called(j.account, c, &entry, first, took, parts)
+	}
 	e.history.called(j.account.Name, took, parts)
 	for i := range parts {
 		if parts[i].Class == models.Accepted && !parts[i].Final {
@@ -202,6 +205,11 @@ func notCalled(who models.Set, why string) models.Part {
 	return models.Part{Class: models.Unavailable, Recipients: who, Reason: models.StartByPassed, Text: why}
 }
 
+// uncalled reports whether an outcome is that no call was made.
+func uncalled(parts []models.Part) bool {
+	return len(parts) == 1 && parts[0].Reason == models.StartByPassed
+}
+
 // send makes the call, unless its start-by has passed: then somebody else may
 // already count the evidence window, and no call is made.
 func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []models.Part {
@@ -212,6 +220,9 @@ func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []m
 	}
 	c.recipients = nil // the call has what it needs
 	a := j.account
+	if !a.stillDue(e.hard, c.lane, j.who.Len(), began, call.StartBy) {
+		return []models.Part{notCalled(j.who, "no call was made: the ledger was slow, and the account's limit allowed no call any more")}
+	}
 	ctx, cancel := context.WithTimeout(e.hard, a.Timeout)
 	defer cancel()
 	a.count(func(n *models.Counters) { n.Inflight++ })
@@ -246,6 +257,9 @@ func (e *Engine) complete(a *account, who models.Set, parts []models.Part) []mod
 	}
 	if !rest.Empty() {
 		out = append(out, models.Part{Class: models.Unknown, Recipients: rest, Reason: models.OutcomeUnknown, Text: "the adapter did not say"})
+	}
+	if uncalled(out) {
+		return out
 	}
 	a.count(func(n *models.Counters) {
 		n.Calls++

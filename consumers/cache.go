@@ -39,6 +39,18 @@ func (c *cache[K, V]) take(k K) (V, bool) {
 	return v, ok
 }
 
+// first puts a value, and reports whether there was none.
+func (c *cache[K, V]) first(k K, v V) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.now[k]; ok {
+		return false
+	}
+	_, ok := c.old[k]
+	c.add(k, v)
+	return !ok
+}
+
 func (c *cache[K, V]) put(k K, v V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

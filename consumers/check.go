@@ -43,12 +43,30 @@ func (d Difference) String() string {
 	if d.Damaged != "" {
 		return fmt.Sprintf("%s %s of user %s: %s", d.What, d.ID, d.User, d.Damaged)
 	}
-	short := func(s *models.Summary) string {
-		return fmt.Sprintf("accepted %d = queued %d + success %d + failed %d + cancelled %d", s.Accepted, s.Queued, s.Success, s.Failed, s.Cancelled)
-	}
-	text := fmt.Sprintf("%s %s of user %s: shown %s; counted %s", d.What, d.ID, d.User, short(&d.Shown), short(&d.Counted))
+	text := fmt.Sprintf("%s %s of user %s: shown %s; counted %s", d.What, d.ID, d.User, d.said(&d.Shown), d.said(&d.Counted))
 	if ahead(&d.Shown, &d.Counted) && d.What == "chunk" {
 		text += fmt.Sprintf("; shown was made from %d entries and facts, of which %d are there", d.Shown.Version, d.Counted.Version)
+	}
+	return text
+}
+
+// said says a sum, with those of its parts that are not the same in the other.
+func (d *Difference) said(s *models.Summary) string {
+	text := fmt.Sprintf("accepted %d = queued %d + success %d + failed %d + cancelled %d", s.Accepted, s.Queued, s.Success, s.Failed, s.Cancelled)
+	part := func(name string, n, shown, counted int64) {
+		if shown != counted {
+			text += fmt.Sprintf(", %s %d", name, n)
+		}
+	}
+	part("unconfirmed", s.Unconfirmed, d.Shown.Unconfirmed, d.Counted.Unconfirmed)
+	part("rerouted", s.Rerouted, d.Shown.Rerouted, d.Counted.Rerouted)
+	part("possible duplicates", s.MayDouble, d.Shown.MayDouble, d.Counted.MayDouble)
+	part("doubled", s.Doubled, d.Shown.Doubled, d.Counted.Doubled)
+	if !maps.Equal(d.Shown.Reasons, d.Counted.Reasons) {
+		text += fmt.Sprintf(", reasons %v", s.Reasons)
+	}
+	if !maps.Equal(d.Shown.Accounts, d.Counted.Accounts) {
+		text += fmt.Sprintf(", accounts %+v", s.Accounts)
 	}
 	return text
 }

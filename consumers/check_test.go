@@ -219,6 +219,15 @@ func TestReplay(t *testing.T) {
 	require.Equal(t, after.Logs, r.view(b).Logs)
 }
 
+// A difference says what differs, also where the sums that everybody sees are right.
+func TestDifferenceInWords(t *testing.T) {
+	t.Parallel()
+	d := Difference{What: "chunk", User: "u", ID: "x", Shown: models.Summary{Accepted: 2, Failed: 2, Reasons: map[models.Reason]int64{models.Expired: 2}, Rerouted: 1},
+		Counted: models.Summary{Accepted: 2, Failed: 2, Reasons: map[models.Reason]int64{models.Virus: 2}}}
+	require.Equal(t, "chunk x of user u: shown accepted 2 = queued 0 + success 0 + failed 2 + cancelled 0, rerouted 1, reasons map[expired:2]; "+
+		"counted accepted 2 = queued 0 + success 0 + failed 2 + cancelled 0, rerouted 0, reasons map[virus:2]", d.String())
+}
+
 // bereft is a store that has lost the recipients of a chunk.
 type bereft struct {
 	models.Store

@@ -29,10 +29,12 @@ type crew struct {
 	store    reportStore
 	health   func() map[string]Ailment                    // how this worker finds the accounts
 	hear     func(worker string, ails map[string]Ailment) // what another says
+	lost     func(worker string)                          // another has left, or is silent
 	flow     func() map[string]map[int64]Flow             // what went through this worker
 	hearFlow func(worker string, said map[string]map[int64]Flow)
-	gone     func()        // says that another has left, or is silent
-	kick     chan struct{} // asks for a beat now
+	running  func() map[string]int // calls of this worker, by account
+	gone     func()                // the same
+	kick     chan struct{}         // asks for a beat now
 
 	mu      sync.Mutex
 	beat    int64
@@ -42,6 +44,7 @@ type crew struct {
 	joined  int64     // how often it joined
 	size    int
 	rank    int
+	members []string // sorted; rank is this worker's place
 }
 
 // mate is another worker, as it was seen last.
@@ -56,6 +59,8 @@ type crewBeat struct {
 	Life    string             `json:"life"` // of this start of the worker
 	Started time.Time          `json:"started"`
 	Ails    map[string]Ailment `json:"ails,omitempty"`
+	Size    int                `json:"size,omitempty"` // of the crew, as it knew
+	Running map[string]int     `json:"running,omitempty"`
 
 	// By account and bucket; only in every flowBeats-th beat.
 	Flow map[string]map[int64]Flow `json:"flow,omitempty"`
@@ -92,8 +97,9 @@ type reportStore interface {
 
 func newCrew(store reportStore, cfg *Config) *crew {
 	return &crew{cfg: cfg, store: store, others: map[string]*mate{}, size: 1, kick: make(chan struct{}, 1),
-		health: func() map[string]Ailment { return nil }, hear: func(string, map[string]Ailment) {},
-		flow: func() map[string]map[int64]Flow { return nil }, hearFlow: func(string, map[string]map[int64]Flow) {}, gone: func() {}}
+		health: func() map[string]Ailment { return nil }, hear: func(string, map[string]Ailment) {}, lost: func(string) {},
+		flow: func() map[string]map[int64]Flow { return nil }, hearFlow: func(string, map[string]map[int64]Flow) {}, gone: func() {},
+		running: func() map[string]int { return nil }}
 }
 
 // share is a worker's part of the limits.
@@ -171,7 +177,7 @@ func (c *crew) round(ctx context.Context) error {
 	began := time.Now()
 	c.mu.Lock()
 	c.beat++
-	mine := crewBeat{Beat: c.beat, Life: c.cfg.life, Started: c.cfg.started, Ails: c.health()}
+	mine := crewBeat{Beat: c.beat, Life: c.cfg.life, Started: c.cfg.started, Ails: c.health(), Size: c.size, Running: c.running()}
 	c.mu.Unlock()
 	if mine.Beat%flowBeats == 0 {
 		mine.Flow = c.flow()
@@ -233,13 +239,13 @@ func (c *crew) see(all map[string][]byte) {
 		switch _, there := all[name]; {
 		case !there:
 			delete(c.others, name)
-			c.hear(name, nil)
+			c.lost(name)
 			c.hearFlow(name, nil)
 			c.gone()
 		case now.Sub(m.seen) < memberBeats*c.cfg.Beat:
 			members = append(members, name)
 		default:
-			c.hear(name, nil)
+			c.lost(name)
 			c.gone()
 		}
 	}
@@ -247,5 +253,32 @@ func (c *crew) see(all map[string][]byte) {
 	if c.size != len(members) {
 		c.cfg.Logger.Info("workers that share the limits", "workers", len(members))
 	}
-	c.size, c.rank = len(members), slices.Index(members, c.name())
+	c.size, c.rank, c.members = len(members), slices.Index(members, c.name()), members
+}
+
+// calls is how many of n calls of an account this worker may have running: its part,
+// less what others have running beyond theirs, because they had a larger part when
+// those calls began. Who joins waits for them.
+func (c *crew) calls(account string, n int, mine share) int {
+	part := portion(n, mine)
+	if c.cfg.Sole {
+		return part
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := part
+	for rank, name := range c.members {
+		m := c.others[name]
+		if m == nil {
+			continue // this worker itself
+		}
+		theirs, running := portion(n, share{size: c.size, rank: rank}), m.beat.Running[account]
+		if m.beat.Size > 0 && m.beat.Size < c.size { // it may begin more until it knows
+			running = max(running, (n+m.beat.Size-1)/m.beat.Size)
+		}
+		if over := running - theirs; over > 0 && n > theirs {
+			left -= (over*part + n - theirs - 1) / (n - theirs) // each gives way by its part
+		}
+	}
+	return max(0, left)
 }

@@ -140,6 +140,8 @@ func startHand(ctx context.Context, name string, board *reportBoard, limit float
 			h.acc.health.hear(worker, nil)
 		}
 	}
+	h.crew.lost = h.acc.health.lost
+	h.crew.running = func() map[string]int { return map[string]int{"sg": h.acc.slots.running()} }
 	h.acc.health.changes = h.crew.now
 	ctx, h.cancel = context.WithCancel(ctx)
 	seen.all.Go(func() {
@@ -233,6 +235,122 @@ func TestSharesHold(t *testing.T) {
 				require.Greater(t, used, 0.8, "of the limit, with %s", name)
 			}
 		})
+	}
+}
+
+// atOnce is how many calls a provider sees at once.
+type atOnce struct {
+	mu        sync.Mutex
+	now, most int
+	held      time.Duration // the sum of the calls' times
+}
+
+func (a *atOnce) call(took time.Duration) {
+	a.mu.Lock()
+	a.now++
+	a.most = max(a.most, a.now)
+	a.held += took
+	a.mu.Unlock()
+	time.Sleep(took)
+	a.mu.Lock()
+	a.now--
+	a.mu.Unlock()
+}
+
+// calling has a worker make calls as fast as it is allowed to, each of which takes
+// long.
+func (h *hand) calling(ctx context.Context, provider *atOnce, all *sync.WaitGroup) {
+	all.Go(func() {
+		for ctx.Err() == nil {
+			h.thaw(ctx)
+			if h.acc.ready() {
+				if release, ok := h.acc.slots.try(models.Bulk); ok {
+					all.Go(func() {
+						provider.call(20*time.Second + rand.N(10*time.Second))
+						release()
+					})
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+}
+
+// TestCallsAtOnce: no more calls run at once than an account allows, though workers
+// come while others have calls running that they began when all were theirs; and
+// nearly all that may run do while the number of workers is steady.
+func TestCallsAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			board, seen, provider := newReportBoard(), &sends{}, &atOnce{}
+			var all sync.WaitGroup
+			start := func(name string) *hand {
+				h := startHand(ctx, name, board, 10, seen)
+				h.calling(ctx, provider, &all)
+				return h
+			}
+			used := func(over time.Duration) float64 {
+				provider.mu.Lock()
+				before := provider.held
+				provider.mu.Unlock()
+				time.Sleep(over)
+				provider.mu.Lock()
+				defer provider.mu.Unlock()
+				return float64(provider.held-before) / float64(over) / 8
+			}
+			start("a")
+			time.Sleep(time.Minute)
+			require.Greater(t, used(10*time.Minute), 0.6, "seven of eight, for one is kept for urgent mail")
+			b, c := start("b"), start("c")
+			time.Sleep(2 * time.Minute)
+			b.set(frozen)
+			time.Sleep(30 * time.Second)
+			b.set(working)
+			start("d")
+			time.Sleep(2 * time.Minute)
+			c.set(frozen) // killed
+			time.Sleep(2 * time.Minute)
+			require.Greater(t, used(10*time.Minute), 0.4, "each keeps one for urgent mail")
+			stop()
+			seen.all.Wait()
+			all.Wait()
+			require.LessOrEqual(t, provider.most, 8)
+		})
+	}
+}
+
+// What others have running beyond their parts is left free by all who have none too
+// many, and what they may yet begin before they know of a new worker, too.
+func TestCallsOfOthers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		n, rank int
+		others  []crewBeat // of ranks 0, 1, … without this worker's
+		want    int
+	}{
+		"alone":                         {8, 0, nil, 8},
+		"within their parts":            {8, 2, []crewBeat{{Size: 3, Running: map[string]int{"sg": 3}}, {Size: 3, Running: map[string]int{"sg": 1}}}, 2},
+		"one has all":                   {8, 1, []crewBeat{{Size: 2, Running: map[string]int{"sg": 8}}}, 0},
+		"one has some beyond its part":  {8, 1, []crewBeat{{Size: 2, Running: map[string]int{"sg": 6}}}, 2},
+		"who has too many goes on":      {8, 0, []crewBeat{{Size: 2, Running: map[string]int{"sg": 2}}}, 4},
+		"it does not know yet":          {8, 1, []crewBeat{{Size: 1, Running: map[string]int{"sg": 0}}}, 0},
+		"two share what one must leave": {9, 2, []crewBeat{{Size: 3, Running: map[string]int{"sg": 6}}, {Size: 3}}, 1},
+	} {
+		cfg := DefaultConfig()
+		k := newCrew(nil, &cfg)
+		now := 0
+		for rank := range len(c.others) + 1 {
+			name := string(rune('a' + rank))
+			k.members = append(k.members, name)
+			if rank != c.rank {
+				k.others[name] = &mate{beat: c.others[now]}
+				now++
+			}
+		}
+		k.size, k.rank = len(k.members), c.rank
+		require.Equal(t, c.want, k.calls("sg", c.n, share{size: k.size, rank: c.rank}), name)
 	}
 }
 

@@ -198,3 +198,32 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 	}
 	require.Equal(t, "day", found[2*agendaAtOnce].What, "they were never counted")
 }
+
+// mortal is a provider whose parser dies of some posts.
+type mortal struct{ *scripted }
+
+func (p *mortal) Parse(body []byte) models.Parsed {
+	if string(body) == "deadly" {
+		panic("index out of range")
+	}
+	return p.scripted.Parse(body)
+}
+
+// A post that the parser dies of takes neither the process nor the posts beside it
+// along, and stays in the inbox.
+func TestDeadlyPost(t *testing.T) {
+	t.Parallel()
+	p := &mortal{newScripted("sg", always(models.Accepted))}
+	r := emptyRig(t, nil, "sg")
+	r.engine = r.start(fast(), []Account{{Provider: p, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+		Timeout: time.Second, Events: models.EventsWebhook}}})
+	b := r.batch(1, true, nil)
+	r.taken(b)
+	id := r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{{Body: []byte("deadly")},
+		postOf(t, "", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: time.Now()})}})
+	require.EqualValues(t, 1, r.done(b).Summary().Success)
+	all, err := r.store.Inbox(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, "deadly", string(all[0].Posts[0].Body))
+}

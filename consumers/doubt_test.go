@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -227,6 +228,7 @@ func TestStoppedIsLeftAlone(t *testing.T) {
 	r.looked(b)
 	require.Eventually(t, func() bool { return r.engine.Pending() == 0 }, patience, time.Millisecond)
 	require.EqualValues(t, 10, stored(t, r, b).Untried)
+	r.caughtUp()
 	r.engine.someGone.Store(1) // a crash was long ago
 	rounds := func() (n int) {
 		for _, e := range r.dueWithin(b, time.Now(), time.Now().Add(time.Hour)) {
@@ -323,4 +325,30 @@ func TestEveryAccountFailsIt(t *testing.T) {
 	b := r.batch(2, true, nil)
 	require.Equal(t, models.BlockedByRule, r.done(b).Status(1).Reason)
 	require.Zero(t, sg.count()+mg.count())
+}
+
+// A second copy that was sent on purpose, and one that an event proves, are counted.
+func TestDuplicatesAreCounted(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewPedanticRegistry()
+	cfg := fast()
+	cfg.Metrics, cfg.SumsPoll = reg, 50*time.Millisecond
+	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 300*time.Millisecond
+	sg, mg := newScripted("sg", always(models.Unknown)), newScripted("mg", always(models.Accepted))
+	r := emptyRig(t, nil, "sg", "mg")
+	r.known()
+	r.withEvents(cfg, sg, mg)
+	b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) {
+		b.Accounts, b.OnUnknown = []string{"sg", "mg"}, models.Resend
+	})
+	r.taken(b)
+	require.Equal(t, "mg", r.view(b).Status(1).Last.Account)
+	require.InDelta(t, 2, value(gathered(t, reg), "safedelivr_possible_duplicates_total"), 0)
+	tries := r.view(b).Tries(1)
+	for _, try := range []models.Try{tries[len(tries)-1], tries[0]} { // whichever comes first
+		r.event(try.Account, b.ID.Log(1), models.Event{ID: try.Account, Attempt: try.Attempt, Kind: models.Delivered, At: time.Now()})
+	}
+	require.Eventually(t, func() bool { return value(gathered(t, reg), "safedelivr_doubled_deliveries") == 1 }, patience, 10*time.Millisecond)
+	require.Equal(t, 2, r.view(b).Status(1).Copies)
+	require.True(t, r.view(b).Status(1).MayDouble)
 }

@@ -32,6 +32,7 @@ type Engine struct {
 	fresh     *fresh
 	ledgers   *cache[models.ID, []models.Entry]
 	worked    *cache[models.ID, struct{}] // posts worked off lately
+	counted   *cache[uint64, struct{}]    // events that were counted lately, by hash
 	summaries *summaries
 	filed     *cache[filed, bool] // events that were looked up lately
 	lookups   *lookups
@@ -66,7 +67,8 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 	cfg = cfg.withDefaults()
 	e := &Engine{changed: make(chan struct{}, 1), cfg: cfg, log: cfg.Logger, store: store, broker: broker, byName: map[string]*account{},
 		batches: newCache[models.ID, *models.Batch](512), large: newCache[models.ID, *models.Batch](8),
-		fresh: newCache[models.ID, []models.Recipient](freshBatches), ledgers: newCache[models.ID, []models.Entry](4096), worked: newCache[models.ID, struct{}](100_000)}
+		fresh: newCache[models.ID, []models.Recipient](freshBatches), ledgers: newCache[models.ID, []models.Entry](4096), worked: newCache[models.ID, struct{}](100_000),
+		counted: newCache[uint64, struct{}](200_000)}
 	e.policy.cfg, e.policy.windows = &e.cfg, map[string]time.Duration{}
 	if e.journal = cfg.Journal; e.journal == nil {
 		e.journal = models.NewJournal(store)
@@ -77,14 +79,15 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 			return nil, errors.New("consumers: account name " + a.Name + " is not valid or not unique")
 		}
 		acc := newAccount(a, &e.cfg, e.crew)
-		acc.health.changes, acc.health.slowest = e.healthChanged, func(took time.Duration) bool { return e.slowBesideOthers(acc, took) }
+		acc.health.changes, acc.health.slowCall = e.healthChanged, func(took time.Duration) bool { return e.slowBesideOthers(acc, took) }
 		e.accounts = append(e.accounts, acc)
 		e.byName[a.Name] = acc
 		e.policy.accounts = append(e.policy.accounts, a.Name)
 		e.policy.windows[a.Name] = a.EvidenceWindow
 	}
-	e.crew.health, e.crew.hear = e.ailments, e.hear
+	e.crew.health, e.crew.hear, e.crew.lost = e.ailments, e.hear, e.lost
 	e.crew.flow, e.crew.hearFlow = e.flows.told, e.flows.hear
+	e.crew.running = e.running
 	e.crew.gone = func() { e.someGone.Store(time.Now().UnixMilli()) }
 	e.history, e.ages = newAccountHistory(store, &e.cfg), newAges(store, broker, e.cfg.Worker)
 	e.summaries = newSummaries(e)
@@ -118,8 +121,8 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	}
 	// What the others know is known before the first call.
 	first, cancelFirst := context.WithTimeout(ctx, 3*time.Second)
-	if err := errors.Join(e.journal.Sync(first), e.crew.first(first), e.recallSilence(first)); err != nil {
-		e.log.Warn("orders, other workers and silent accounts could not be read at the start", "err", err)
+	if err := errors.Join(e.journal.Sync(first), e.crew.first(first), e.recall(first)); err != nil {
+		e.log.Warn("orders, other workers and accounts that were ill could not be read at the start", "err", err)
 	}
 	empty := e.idle(first)
 	cancelFirst()
@@ -201,6 +204,22 @@ func (e *Engine) hear(worker string, ails map[string]Ailment) {
 		} else {
 			a.health.hear(worker, nil)
 		}
+	}
+}
+
+// running is how many calls of this worker run, by account.
+func (e *Engine) running() map[string]int {
+	out := make(map[string]int, len(e.accounts))
+	for _, a := range e.accounts {
+		out[a.Name] = a.slots.running()
+	}
+	return out
+}
+
+// lost notes that nothing more is heard of another worker.
+func (e *Engine) lost(worker string) {
+	for _, a := range e.accounts {
+		a.health.lost(worker)
 	}
 }
 

@@ -111,7 +111,7 @@ func (e *Engine) parse(in *models.Inbox, work *eventWork) {
 	parsed := make([]models.Parsed, len(in.Posts))
 	models.InBackground(func() {
 		for i := range in.Posts {
-			parsed[i] = a.Provider.Parse(in.Posts[i].Body)
+			parsed[i] = e.parsePost(a, in.ID, in.Posts[i].Body)
 		}
 	})
 	in.Posts = nil
@@ -126,6 +126,18 @@ func (e *Engine) parse(in *models.Inbox, work *eventWork) {
 		}
 		work.add(in, parsed[i].Events)
 	}
+}
+
+// parsePost parses a post. One that the parser dies of stays in the inbox, for a
+// version that can read it to replay, and holds up no other.
+func (e *Engine) parsePost(a *account, id models.ID, body []byte) (out models.Parsed) {
+	defer func() {
+		if v := recover(); v != nil {
+			e.log.Error("a post cannot be parsed; it stays in the inbox, and can be replayed by a version that can", "provider", a.Name, "post", id.String(), "err", v)
+			out = models.Parsed{Skipped: []string{"the parser died of it"}}
+		}
+	}()
+	return a.Provider.Parse(body)
 }
 
 // add files the events of a post under the chunks that they name; those of one
@@ -212,6 +224,7 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 				e.refuse(id, ev)
 				continue
 			}
+			ev.At = believed(ev.At, of.At, p.post.Time())
 			if known[asRead(*ev)] {
 				// It was read like this before, maybe by a replay that broke off after it:
 				// what follows from it is done again.
@@ -221,9 +234,11 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 			e.counts.eventsTaken.Add(1)
 			c.taken = true
 			c.failed = c.failed || ev.Kind.Failure()
-			e.countEvent(ev, of)
-			e.metrics.event(ev, id.Time())
-			e.history.event(ev, of)
+			if e.counted.first(hashOf(ev), struct{}{}) { // repeats are not
+				e.countEvent(ev, of, p.post.Time())
+				e.metrics.event(ev, id.Time())
+				e.history.event(ev, of)
+			}
 			ours = append(ours, *ev)
 		}
 		if len(ours) > before {
@@ -242,6 +257,18 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 		work.fact(id, models.Fact{Key: key, Events: ours})
 	}
 	return nil
+}
+
+// mostSkew is by how much the clocks of a provider and of workers may differ.
+const mostSkew = time.Hour
+
+// believed is when an event happened by the provider's clock, unless that was before
+// its attempt or after its post came: waits begin then.
+func believed(at, attempt, posted time.Time) time.Time {
+	if at.Before(attempt.Add(-mostSkew)) || at.After(posted.Add(mostSkew)) {
+		return posted.UTC()
+	}
+	return at
 }
 
 // ledger reads the ledger of a chunk, through a cache unless fresh is asked for.
@@ -289,7 +316,18 @@ func (e *Engine) refuse(id models.ID, ev *models.Event) {
 	e.log.Warn("event refused: it belongs to no attempt of ours", "provider", ev.Account, "chunk", id.String(), "attempt_id", ev.Attempt)
 }
 
-func (e *Engine) countEvent(ev *models.Event, of *models.Entry) {
+// hashOf tells events apart, repeats of one not.
+func hashOf(ev *models.Event) uint64 {
+	m := mixer(14695981039346656037)
+	for _, s := range []string{ev.Account, ev.ID, string(ev.Kind)} {
+		m.text(s)
+	}
+	m.number(int64(ev.Recipient))
+	m.number(ev.Reading)
+	return uint64(m)
+}
+
+func (e *Engine) countEvent(ev *models.Event, of *models.Entry, came time.Time) {
 	a := e.byName[ev.Account]
 	switch {
 	case ev.Kind == models.Delivered:
@@ -299,7 +337,9 @@ func (e *Engine) countEvent(ev *models.Event, of *models.Entry) {
 	case ev.Kind != models.Deferred:
 		return
 	}
-	e.flows.report(ev.Account, of.At)
+	if ev.Kind != models.Dropped && ev.Kind != models.Rejected { // which it does without trying to deliver
+		e.flows.report(ev.Account, of.At, ev.At, came)
+	}
 }
 
 // lookAfter looks at the chunks in which events may have opened something again: a

@@ -134,3 +134,21 @@ func inUse() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc) //nolint:gosec // far below 2^63
 }
+
+// A time that an event cannot have happened at begins no wait: the time at which its
+// post came does.
+func TestBelieved(t *testing.T) {
+	t.Parallel()
+	attempt := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	posted := attempt.Add(2 * time.Hour)
+	for _, at := range []time.Time{attempt, attempt.Add(-mostSkew), attempt.Add(time.Hour), posted, posted.Add(mostSkew)} {
+		require.Equal(t, at, believed(at, attempt, posted))
+	}
+	for _, at := range []time.Time{{}, time.Unix(0, 0), attempt.Add(-mostSkew - 1), posted.Add(mostSkew + 1), posted.AddDate(3000, 0, 0)} {
+		require.Equal(t, posted, believed(at, attempt, posted))
+	}
+	r, b := unsettled(t, 1)
+	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: r.view(b).Entries[0].Number, Kind: models.Processed, At: time.Date(5138, 1, 1, 0, 0, 0, 0, time.UTC)})
+	require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.Taken }, patience, time.Millisecond)
+	require.WithinDuration(t, time.Now(), r.view(b).Status(1).Last.At, time.Minute)
+}

@@ -1,114 +1,123 @@
 package consumers
 
 import (
-	"errors"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/sony/gobreaker/v2"
 
 	"github.com/safedelivr/safedelivr/models"
 )
 
 // health decides from the answers of calls whether an account is usable.
 type health struct {
-	cfg     *Config
-	timeout time.Duration // of a call
-	breaker *gobreaker.TwoStepCircuitBreaker[any]
-
-	mu        sync.Mutex
-	shutUntil time.Time
-	shutAs    string // Shut, or Tripped for silence
-	slowUntil time.Time
-	openedAt  time.Time
-	since     time.Time
-	halfSince time.Time // when the breaker became half-open last
-	probes    int       // calls that run while it is
-	trial     trial
-	why       string
-	back      time.Time                // when mail was let through again after trouble
-	others    map[string]remote        // what other workers say, while it keeps mail away
-	changes   func()                   // tells them
-	slowest   func(time.Duration) bool // whether a call of this length is slow beside other accounts
+	name     string
+	cfg      *Config
+	mu       sync.Mutex
+	breaker  breaker
+	mine     bool   // that the breaker is not closed is by what this worker found out itself
+	why      string // mail keeps away
+	shut     away   // the provider refused the account itself, or said nothing about its mail
+	silent   bool   // the latter
+	slow     away   // the provider asked to wait
+	trial    trial
+	back     time.Time                // when mail was let through again last, after other trouble than the breaker's
+	tellers  map[string]*teller       // what other workers say, while it keeps mail away
+	changes  func()                   // tells them
+	slowCall func(time.Duration) bool // whether a call of this length is slow beside other accounts
 
 	senders, heard senders // whom it refuses, as this worker found out and as others say
 }
 
-// remote is what another worker says of the account.
-type remote struct {
-	Ailment
-	until time.Time
+// away is a time in which mail keeps away.
+type away struct{ since, until time.Time }
+
+func (a *away) from(now, until time.Time) {
+	if !now.Before(a.until) {
+		a.since = now
+	}
+	a.until = until
 }
 
-// newHealth judges an account whose calls take at most timeout. The breaker counts
-// a call under the time at which it began, so that it looks back further than the
-// longest call takes.
+// teller is another worker that finds the account ill. It is believed for a term:
+// then this worker finds out for itself, and what the other goes on to say is of that
+// one alone, until it finds the account healthy again.
+type teller struct {
+	Ailment
+	until time.Time
+	over  bool
+}
+
+// newHealth judges an account whose calls take at most timeout. Its breaker looks
+// back further than the longest call takes.
 func newHealth(name string, timeout time.Duration, cfg *Config) *health {
-	lookBack := max(20*time.Second, 3*timeout)
-	h := &health{cfg: cfg, timeout: timeout, since: time.Now(), others: map[string]remote{}, changes: func() {}, slowest: func(time.Duration) bool { return false }}
-	h.breaker = gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
-		Name:         name,
-		MaxRequests:  2,
-		Interval:     lookBack,
-		BucketPeriod: lookBack / 10,
-		Timeout:      cfg.BreakerOpen,
-		ReadyToTrip: func(c gobreaker.Counts) bool {
-			return c.ConsecutiveFailures >= 5 || c.Requests >= 20 && c.TotalFailures*2 > c.Requests
-		},
-		OnStateChange: h.changed,
-		IsSuccessful:  func(err error) bool { return err == nil },
-		IsExcluded:    func(err error) bool { return errors.Is(err, errNotCalled) },
-	})
+	h := &health{name: name, cfg: cfg, tellers: map[string]*teller{}, changes: func() {}, slowCall: func(time.Duration) bool { return false }}
+	h.breaker = breaker{first: cfg.BreakerOpen, lookBack: max(20*time.Second, 3*timeout), since: time.Now()}
 	return h
 }
 
-func (h *health) changed(name string, from, to gobreaker.State) {
-	h.mu.Lock()
-	h.since = time.Now()
-	switch to {
-	case gobreaker.StateOpen:
-		h.openedAt = h.since
-	case gobreaker.StateHalfOpen:
-		h.back, h.halfSince, h.probes = h.since, h.since, 0
-	case gobreaker.StateClosed:
-		h.back = h.since
-	}
-	why := h.why
-	h.mu.Unlock()
-	h.changes()
-	h.cfg.Logger.Warn("account health changed", "account", name, "from", from.String(), "to", to.String(), "why", why)
-}
-
-// usable reports whether mail may be given to the account now, and if not, when
-// to ask again.
+// usable reports whether mail that can go elsewhere may be given to the account now,
+// and if not, when to ask again.
 func (h *health) usable(now time.Time) (bool, time.Time) {
-	state := h.breaker.State()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case now.Before(h.shutUntil):
-		return false, h.shutUntil
-	case now.Before(h.slowUntil):
-		return false, h.slowUntil
-	case state == gobreaker.StateOpen:
-		return false, h.openedAt.Add(h.cfg.BreakerOpen)
-	case !h.trial.allows(probeSize, now):
-		return false, h.trial.renews
-	case state == gobreaker.StateHalfOpen:
-		return true, time.Time{} // this worker's own probes tell
-	}
-	for _, r := range h.others {
-		if now.Before(r.until) {
-			return false, r.until
-		}
-	}
-	return true, time.Time{}
+	return h.allows(now, false)
 }
 
-// usableFor is usable for mail from a sender's domain.
-func (h *health) usableFor(domain string, now time.Time) (bool, time.Time) {
-	ok, until := h.usable(now)
+func (h *health) allows(now time.Time, alone bool) (bool, time.Time) {
+	switch {
+	case now.Before(h.shut.until):
+		return false, h.shut.until
+	case now.Before(h.slow.until):
+		return false, h.slow.until
+	case !h.trial.allows(probeSize, now):
+		return false, h.trial.renews
+	}
+	if until := h.obey(now); now.Before(until) {
+		return false, until
+	}
+	return h.breaker.allows(now, alone)
+}
+
+// obey says until when other workers keep mail away. Who was believed for as long as
+// it may be is no longer: this worker proves what it said.
+func (h *health) obey(now time.Time) (until time.Time) {
+	for _, t := range h.tellers {
+		switch {
+		case t.over:
+		case now.Before(t.until):
+			until = maxTime(until, t.until)
+		default:
+			t.over = true
+			if t.State != models.Slowed {
+				h.breaker.prove(now)
+			}
+		}
+	}
+	return until
+}
+
+// silentUntil is when the account was left alone last because it was silent, up to
+// then; zero: never.
+func (h *health) silentUntil() (until time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.silent {
+		until = h.shut.until
+	}
+	for _, t := range h.tellers {
+		if t.Silent {
+			until = maxTime(until, t.until)
+		}
+	}
+	return until
+}
+
+// usableFor is usable for mail from a sender's domain. Mail that can go nowhere else
+// is let through more often.
+func (h *health) usableFor(domain string, now time.Time, alone bool) (bool, time.Time) {
+	h.mu.Lock()
+	ok, until := h.allows(now, alone)
+	h.mu.Unlock()
 	if t := maxTime(h.senders.refused(domain, now), h.heard.refused(domain, now)); !t.IsZero() {
 		return false, maxTime(t, until)
 	}
@@ -117,25 +126,56 @@ func (h *health) usableFor(domain string, now time.Time) (bool, time.Time) {
 
 // hear takes in what another worker says of the account; nil: nothing bad.
 func (h *health) hear(worker string, a *Ailment) {
+	now := time.Now()
 	if a != nil {
-		now := time.Now()
 		for domain, left := range a.Senders {
 			h.heard.refuse(domain, now, now.Add(left))
 		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	t := h.tellers[worker]
 	if a == nil || a.State == models.Healthy {
-		if _, ok := h.others[worker]; ok {
-			delete(h.others, worker)
-			h.back = time.Now()
+		if delete(h.tellers, worker); t != nil && !t.over {
+			h.back = now
 		}
 		return
 	}
-	h.others[worker] = remote{*a, time.Now().Add(a.Left)}
+	switch {
+	case t == nil:
+		t = &teller{until: now.Add(h.term(a))}
+		h.tellers[worker] = t
+	case a.State == models.Slowed || a.Silent: // is of the account, whoever found it out
+		t.until, t.over = maxTime(t.until, now.Add(h.term(a))), false
+	}
+	t.Ailment = *a
 	if a.Silent {
 		h.trial.on = true
 	}
+}
+
+// lost forgets what a worker said of which nothing more is heard: it did not say that
+// the account is well again.
+func (h *health) lost(worker string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t := h.tellers[worker]; t != nil && !t.over {
+		h.breaker.prove(time.Now())
+	}
+	delete(h.tellers, worker)
+}
+
+// term is how long another worker is believed. What the provider said to all, and
+// silence, which is judged by the mail of all workers, hold for as long as it says;
+// anything else may be its own trouble.
+func (h *health) term(a *Ailment) time.Duration {
+	switch {
+	case a.State == models.HalfOpen:
+		return 0 // it is proving; so does who hears it first now
+	case a.State == models.Slowed, a.Silent:
+		return a.Left
+	}
+	return min(a.Left, 2*h.cfg.BreakerOpen) + 2*h.cfg.Beat // it hears late
 }
 
 // ailment is what the other workers should know: nil while the account is
@@ -144,30 +184,16 @@ func (h *health) ailment() *Ailment {
 	now := time.Now()
 	r := h.own(now)
 	refused := h.senders.left(now)
-	switch r.State {
-	case models.Tripped, models.Shut, models.Slowed:
+	if r.State != models.Healthy {
 		h.mu.Lock()
-		silent := now.Before(h.shutUntil) && h.shutAs == models.Tripped
+		silent := h.silent && now.Before(h.shut.until)
 		h.mu.Unlock()
-		return &Ailment{State: r.State, Why: r.Why, Left: max(0, time.Until(r.Until)), Silent: silent, Senders: refused}
-	case models.HalfOpen:
-		if h.probing(now) {
-			return &Ailment{State: models.Tripped, Why: r.Why, Left: h.timeout, Senders: refused}
-		}
+		return &Ailment{State: r.State, Why: r.Why, Left: max(0, r.Until.Sub(now)), Silent: silent, Senders: refused}
 	}
 	if len(refused) > 0 {
 		return &Ailment{State: models.Healthy, Senders: refused}
 	}
 	return nil
-}
-
-// probing reports whether this worker finds out, for the others, whether an account
-// is back: they keep away meanwhile. Where it has no mail to find out with, they do
-// not wait for it.
-func (h *health) probing(now time.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.probes > 0 || now.Before(h.halfSince.Add(h.timeout))
 }
 
 // trial is what an account that was silent may have until it reports something: a
@@ -216,129 +242,147 @@ func (h *health) trusted() {
 
 // recovered grows from 0 to 1 while an account comes back from trouble.
 func (h *health) recovered(now time.Time) float64 {
-	if h.breaker.State() == gobreaker.StateHalfOpen {
-		return 0
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.trial.on {
+	if h.trial.on || h.breaker.proving {
 		return 0
 	}
-	from := maxTime(h.back, maxTime(h.shutUntil, h.slowUntil))
-	for _, r := range h.others {
-		from = maxTime(from, r.until)
-	}
+	from := maxTime(maxTime(h.breaker.closed, h.back), maxTime(h.shut.until, h.slow.until))
 	if from.IsZero() {
 		return 1
 	}
 	return min(1, max(0, float64(now.Sub(from))/float64(2*h.cfg.BreakerOpen)))
 }
 
-// errNotCalled says of a call that was let through that it was not made, which
-// tells nothing about the account.
-var errNotCalled = errors.New("not called")
+// proving reports whether a call must be answered before mail comes back.
+func (h *health) proving() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.breaker.proving
+}
 
 // begin asks for permission to make one call with n recipients for a sender's
 // domain. done must be called with its result and how long it took; without parts,
 // no call was made. Only the first time counts.
 func (h *health) begin(domain string, n int) (done func(parts []models.Part, took time.Duration), ok bool) {
 	now := time.Now()
-	if ok, _ := h.usableFor(domain, now); !ok {
+	if ok, _ := h.usableFor(domain, now, true); !ok {
 		return nil, false // since the call was planned
 	}
-	settle, err := h.breaker.Allow()
-	if err != nil {
-		return nil, false
-	}
 	h.mu.Lock()
-	ok = h.trial.spend(n, now, h.cfg.SilenceLeast)
-	h.probes++
-	h.mu.Unlock()
-	if !ok {
-		settle(errNotCalled)
-		h.probed()
-		return nil, false
+	defer h.mu.Unlock()
+	if ok, _ := h.allows(now, true); !ok || !h.trial.spend(n, now, h.cfg.SilenceLeast) {
+		return nil, false // since it was asked
 	}
-	settled := false
+	turn, settled := h.breaker.begin(), false
 	return func(parts []models.Part, took time.Duration) {
 		if settled {
 			return
 		}
 		settled = true
-		defer h.probed()
-		err := h.judge(parts, domain)
-		if err == nil && h.slowest(took) {
-			err = failure("answers take " + took.Round(100*time.Millisecond).String())
-			h.note(err.Error())
+		says, why := h.judge(parts, domain)
+		if says == answered && h.slowCall(took) {
+			says, why = failedWhole, "answers take "+took.Round(100*time.Millisecond).String()
 		}
-		settle(err)
+		h.settle(turn, says, why)
 	}, true
 }
 
-func (h *health) probed() {
+// settle tells the breaker what a call said.
+func (h *health) settle(turn int, says callSays, why string) {
+	now := time.Now()
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.probes = max(0, h.probes-1)
+	probe := h.breaker.proving
+	if says == failedWhole || says == failedUnknown {
+		h.why = why
+	}
+	changed := h.breaker.end(turn, says, now)
+	opened, until := h.breaker.proving, h.breaker.until
+	if changed {
+		h.mine = opened
+	}
+	h.mu.Unlock()
+	if !changed {
+		return
+	}
+	h.changes()
+	if opened {
+		h.cfg.Logger.Warn("account is left alone: its calls fail", "account", h.name, "why", why, "until", until.UTC(), "probe", probe)
+	} else {
+		h.cfg.Logger.Info("account takes mail again", "account", h.name)
+	}
 }
-
-type failure string
-
-func (f failure) Error() string { return string(f) }
 
 // judge notes what an answer says about the account. Only answers that any mail
 // would have got count against it.
-func (h *health) judge(parts []models.Part, domain string) error {
+func (h *health) judge(parts []models.Part, domain string) (says callSays, why string) {
 	if len(parts) == 0 {
-		return errNotCalled
+		return saysNothing, ""
 	}
 	now := time.Now()
 	for i := range parts {
 		p := &parts[i]
-		why := p.Text
-		if why == "" {
+		if why = p.Text; why == "" {
 			why = string(p.Class)
 		}
 		switch p.Class {
 		case models.AccountClass:
 			if p.Reason == models.SenderNotVerified {
 				h.refuse(domain, now.Add(h.cfg.AccountHold), why)
-				return nil
+				return answered, ""
 			}
-			h.shut(now.Add(h.cfg.AccountHold), why)
-			return nil
+			h.shutOff(now.Add(h.cfg.AccountHold), why)
+			return saysNothing, ""
 		case models.Throttled:
 			until := p.RetryAt
 			if until.IsZero() || until.Before(now) {
 				until = now.Add(h.cfg.delay(1))
 			}
-			h.slow(minTime(until, now.Add(time.Hour)), why)
-			return nil
+			h.slowDown(until, why)
+			return saysNothing, ""
 		case models.Unavailable, models.Unknown:
 			if p.Reason == models.StartByPassed {
-				return errNotCalled // our own fault
+				return saysNothing, "" // our own fault
 			}
-			h.note(why)
-			return failure(why)
+			if p.RetryAt.After(now) {
+				h.slowDown(p.RetryAt, why)
+			}
+			if p.Class == models.Unknown {
+				return failedUnknown, why
+			}
+			return failedWhole, why
 		}
 	}
-	return nil
+	return answered, ""
 }
 
-func (h *health) note(why string) {
-	h.mu.Lock()
-	h.why = why
-	h.mu.Unlock()
+// mostAway is how long an account is left alone at most for what its provider says:
+// then it is asked again.
+const mostAway = 24 * time.Hour
+
+// shutOff keeps mail away because the provider refuses the account itself.
+func (h *health) shutOff(until time.Time, why string) {
+	h.keepAway(until, why, false)
+	h.cfg.Logger.Error("account refused by its provider", "account", h.name, "why", why, "until", until.UTC())
 }
 
-func (h *health) shut(until time.Time, why string) {
+// fallenSilent keeps mail away from an account that takes it and reports nothing.
+func (h *health) fallenSilent(until time.Time, why string) {
+	h.keepAway(until, why, true)
+	h.cfg.Logger.Error("account takes mail and is silent about it", "account", h.name, "why", why, "until", until.UTC())
+}
+
+func (h *health) keepAway(until time.Time, why string, silent bool) {
+	now := time.Now()
 	h.mu.Lock()
-	if !time.Now().Before(h.shutUntil) {
-		h.since = time.Now()
+	h.shut.from(now, until)
+	h.why, h.silent, h.mine = why, silent, true
+	if silent {
+		h.trial = trial{on: true}
 	}
-	h.shutUntil, h.why, h.shutAs = until, why, models.Shut
+	h.breaker.prove(now)
 	h.mu.Unlock()
 	h.changes()
-	h.cfg.Logger.Error("account refused by its provider", "account", h.breaker.Name(), "why", why, "until", until.UTC())
 }
 
 // refuse keeps the mail of one sender's domain away.
@@ -347,26 +391,15 @@ func (h *health) refuse(domain string, until time.Time, why string) {
 		return
 	}
 	h.changes()
-	h.cfg.Logger.Error("sender refused by a provider", "account", h.breaker.Name(), "domain", domain, "why", why, "until", until.UTC())
+	h.cfg.Logger.Error("sender refused by a provider", "account", h.name, "domain", domain, "why", why, "until", until.UTC())
 }
 
-// silent keeps mail away from an account that takes it and reports nothing.
-func (h *health) silent(until time.Time, why string) {
+// slowDown keeps mail away until the provider wants more.
+func (h *health) slowDown(until time.Time, why string) {
+	now := time.Now()
 	h.mu.Lock()
-	h.since = time.Now()
-	h.shutUntil, h.why, h.shutAs = until, why, models.Tripped
-	h.trial = trial{on: true}
-	h.mu.Unlock()
-	h.changes()
-	h.cfg.Logger.Error("account takes mail and is silent about it", "account", h.breaker.Name(), "why", why, "until", until.UTC())
-}
-
-func (h *health) slow(until time.Time, why string) {
-	h.mu.Lock()
-	if !time.Now().Before(h.slowUntil) {
-		h.since = time.Now()
-	}
-	h.slowUntil, h.why = maxTime(h.slowUntil, until), why
+	h.slow.from(now, maxTime(h.slow.until, minTime(until, now.Add(mostAway))))
+	h.why = why
 	h.mu.Unlock()
 	h.changes()
 }
@@ -378,36 +411,38 @@ func (h *health) report() models.Health {
 	out.Senders = append(h.senders.list(now), h.heard.list(now)...)
 	slices.Sort(out.Senders)
 	out.Senders = slices.Compact(out.Senders)
-	if out.State != models.Healthy {
-		return out
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, r := range h.others {
-		if now.Before(r.until) {
-			out.State, out.Why, out.Until = r.State, r.Why, r.until.UTC()
+	for _, t := range h.tellers {
+		if now.Before(t.until) && !t.over && out.State == models.Healthy {
+			out.State, out.Why, out.Until = t.State, t.Why, t.until.UTC()
 		}
+	}
+	if out.State == models.Healthy && h.breaker.proving {
+		out.State = models.HalfOpen
 	}
 	return out
 }
 
 // own is the health that this worker found out itself.
 func (h *health) own(now time.Time) models.Health {
-	state := h.breaker.State()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := models.Health{State: models.Healthy, Since: h.since.UTC()}
 	switch {
-	case now.Before(h.shutUntil):
-		out.State, out.Why, out.Until = h.shutAs, h.why, h.shutUntil.UTC()
-	case now.Before(h.slowUntil):
-		out.State, out.Why, out.Until = models.Slowed, h.why, h.slowUntil.UTC()
-	case state == gobreaker.StateOpen:
-		out.State, out.Why, out.Until = models.Tripped, h.why, h.openedAt.Add(h.cfg.BreakerOpen).UTC()
-	case state == gobreaker.StateHalfOpen:
-		out.State, out.Why = models.HalfOpen, h.why
+	case now.Before(h.shut.until):
+		state := models.Shut
+		if h.silent {
+			state = models.Tripped
+		}
+		return models.Health{State: state, Since: h.shut.since.UTC(), Why: h.why, Until: h.shut.until.UTC()}
+	case now.Before(h.slow.until):
+		return models.Health{State: models.Slowed, Since: h.slow.since.UTC(), Why: h.why, Until: h.slow.until.UTC()}
+	case now.Before(h.breaker.until):
+		return models.Health{State: models.Tripped, Since: h.breaker.since.UTC(), Why: h.why, Until: h.breaker.until.UTC()}
+	case h.breaker.proving && h.mine:
+		return models.Health{State: models.HalfOpen, Since: maxTime(h.breaker.until, h.shut.until).UTC(), Why: h.why}
 	}
-	return out
+	return models.Health{State: models.Healthy, Since: maxTime(h.breaker.since, maxTime(h.shut.until, h.slow.until)).UTC()}
 }
 
 func minTime(a, b time.Time) time.Time {

@@ -58,8 +58,8 @@ func (h *accountHistory) count(account string, at time.Time, change func(*models
 
 // called counts a call that has ended.
 func (h *accountHistory) called(account string, took time.Duration, parts []models.Part) {
-	if len(parts) == 1 && parts[0].Reason == models.StartByPassed {
-		return // it was not made
+	if uncalled(parts) {
+		return
 	}
 	h.count(account, time.Now(), func(t *models.AccountTally) {
 		t.Calls++

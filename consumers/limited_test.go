@@ -1,7 +1,9 @@
 package consumers
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -59,4 +61,50 @@ func TestNeverTriedComesFirst(t *testing.T) {
 	again := e.order(&step{options: []option{{"a", now.Add(time.Minute)}, {"b", before}, {"c", before}}}, now)
 	require.Len(t, again, 1)
 	require.Equal(t, "b", again[0].Name)
+}
+
+// A store that hangs for a while holds up many appends at once. The calls that follow
+// still keep the limit.
+func TestStalledStoreKeepsTheLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const limit, perCall = 100.0, 10
+		cfg := DefaultConfig()
+		cfg.Sole = true
+		cfg = cfg.withDefaults()
+		a := newAccount(Account{Provider: newScripted("sg", nil), Account: models.Account{Name: "sg", Rate: limit, Concurrency: 64, ChunkLimit: perCall}}, &cfg, newCrew(nil, &cfg))
+		var seen sends
+		begun, late := time.Now(), 0
+		ctx, stop := context.WithCancel(t.Context())
+		for range 64 {
+			seen.all.Go(func() {
+				for ctx.Err() == nil {
+					if wait := a.take(models.Bulk, perCall); wait > 0 {
+						time.Sleep(wait)
+						continue
+					}
+					began := time.Now()
+					if since := began.Sub(begun); since > 10*time.Second && since < 16*time.Second {
+						time.Sleep(16*time.Second - since) // the append
+					}
+					ok := a.stillDue(ctx, models.Bulk, perCall, began, began.Add(cfg.StartBy))
+					seen.mu.Lock()
+					if ok {
+						require.Less(t, time.Since(began), cfg.StartBy)
+						seen.at, seen.n = append(seen.at, time.Now()), append(seen.n, perCall)
+					} else {
+						late++
+					}
+					seen.mu.Unlock()
+				}
+			})
+		}
+		time.Sleep(time.Minute)
+		stop()
+		seen.all.Wait()
+		require.LessOrEqual(t, seen.most(limit, limit), 1e-6)
+		require.NotZero(t, late, "some are not made any more")
+		used := float64(seen.between(begun.Add(30*time.Second), begun.Add(time.Minute))) / (limit * 30)
+		require.Greater(t, used, 0.8)
+	})
 }

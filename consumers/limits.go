@@ -69,13 +69,13 @@ func (a *account) ready() bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	slots := max(1, a.Concurrency)
+	a.slots.limit(a.crew.calls(a.Name, slots, part))
 	if part == a.part {
 		return true
 	}
 	anew := part.epoch != a.part.epoch || a.part.size == 0
 	a.part = part
-	slots := max(1, a.Concurrency)
-	a.slots.limit(portion(slots, part))
 	a.recipients.set(part, slots, anew)
 	a.calls.set(part, slots, anew)
 	return true
@@ -215,6 +215,30 @@ func (a *account) await(ctx context.Context, l models.Lane, n int) (time.Duratio
 		}
 		if wait = a.take(l, n); wait == 0 {
 			return 0, nil
+		}
+	}
+}
+
+// storeQuick is how long an append may take before its call asks the rates again.
+const storeQuick = 250 * time.Millisecond
+
+// stillDue reports whether a call that the rates allowed before its append may be made
+// now. Where a store that hangs has held up many appends, their calls would all come
+// at once: each waits for its turn once more, as long as it may begin at all.
+func (a *account) stillDue(ctx context.Context, l models.Lane, n int, began, startBy time.Time) bool {
+	if time.Since(began) < storeQuick || a.recipients == nil && a.calls == nil {
+		return true
+	}
+	for {
+		wait := a.take(l, n)
+		if wait == 0 {
+			return true
+		}
+		if !time.Now().Add(wait).Before(startBy) {
+			return false
+		}
+		if models.Pause(ctx, wait); ctx.Err() != nil {
+			return false
 		}
 	}
 }

@@ -21,7 +21,6 @@ type metrics struct {
 	events     *prometheus.CounterVec   // account, event
 	refused    *prometheus.CounterVec   // account, why
 	doubles    prometheus.Counter
-	queueAge   *prometheus.GaugeVec // lane
 
 	doubled, difference prometheus.Gauge
 	unknown             *prometheus.GaugeVec
@@ -44,29 +43,38 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 		attempts:   counter("attempts_total", "Provider calls that were made, by their answer: accepted, if it took somebody. Its rate(), summed over the classes, is what is used of the limit of calls.", "account", "class"),
 		recipients: counter("attempt_recipients_total", "Recipients of provider calls, by what the answer said of them; its rate(), summed over the classes, is what is used of the limit of recipients.", "account", "class"),
 		calls:      histogram("call_duration_seconds", "How long provider calls took.", "account"),
-		handed:     histogram("accept_to_provider_seconds", "From the acceptance of a batch to the first call for a recipient.", "account", "lane"),
+		handed:     histogram("accept_to_provider_seconds", "From the acceptance of a batch to the first call that was made for its recipients, by call.", "account", "lane"),
 		delivered:  histogram("accept_to_delivered_seconds", "From the acceptance of a batch to the delivery that its provider reports.", "account"),
-		changes:    counter("log_state_changes_total", "Logs that reached a final state, by the reason.", "state", "reason"),
-		events:     counter("events_total", "Events of providers that were taken.", "account", "event"),
+		changes:    counter("log_state_changes_total", "Logs that reached a final state, by the reason. What a provider repeats is not counted again, unless that is long after.", "state", "reason"),
+		events:     counter("events_total", "Events of providers that were taken; repeats as above.", "account", "event"),
 		refused:    counter("events_refused_total", "Events that were refused or skipped.", "account", "why"),
 		doubles: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "safedelivr", Name: "possible_duplicates_total",
 			Help: "Recipients that were sent to again while an earlier outcome was not known."}),
-		queueAge: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "safedelivr", Name: "queue_age_seconds",
-			Help: "How long ago the batch was accepted whose first call was made last."}, []string{"lane"}),
 		doubled:    gauge("doubled_deliveries", "Recipients of the last 100 days that are known to have got more than one copy."),
 		difference: gauge("conservation_difference", "Sums that have not been what a recount says for a minute, among those that are recounted all the time. It must be 0."),
 		unknown: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "safedelivr", Name: "unknown_outcomes",
 			Help: "Recipients of the last 100 days of whom it is not known whether a provider took them: waiting for evidence (or being handed over), or held for a decision."}, []string{"state"}),
 	}
+	for _, a := range e.accounts { // else the first of each is no increase
+		for _, class := range models.Classes {
+			m.attempts.WithLabelValues(a.Name, string(class))
+			m.recipients.WithLabelValues(a.Name, string(class))
+		}
+		for _, kind := range models.EventKinds {
+			m.events.WithLabelValues(a.Name, string(kind))
+		}
+	}
+	m.changes.WithLabelValues(string(models.Success), "")
 	if reg != nil {
-		reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.doubles, m.queueAge,
+		reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.doubles,
 			m.unknown, m.doubled, m.difference, &scrape{e: e})
 	}
 	return m
 }
 
-// called counts a call and its answer.
-func (m *metrics) called(a *account, c *chunk, entry *models.Entry, took time.Duration, parts []models.Part) {
+// called counts a call that was made, and its answer. first: nobody was called for its
+// recipients before.
+func (m *metrics) called(a *account, c *chunk, entry *models.Entry, first bool, took time.Duration, parts []models.Part) {
 	m.attempts.WithLabelValues(a.Name, cmp.Or(refusal(parts), string(models.Accepted))).Inc()
 	m.calls.WithLabelValues(a.Name).Observe(took.Seconds())
 	for i := range parts {
@@ -82,10 +90,8 @@ func (m *metrics) called(a *account, c *chunk, entry *models.Entry, took time.Du
 	if entry.MayDouble {
 		m.doubles.Add(float64(entry.Recipients.Len()))
 	}
-	if entry.Retry == 0 && entry.Split == 0 {
-		age := entry.At.Sub(c.batch.Created()).Seconds()
-		m.handed.WithLabelValues(a.Name, string(c.batch.Lane)).Observe(age)
-		m.queueAge.WithLabelValues(string(c.batch.Lane)).Set(age)
+	if first {
+		m.handed.WithLabelValues(a.Name, string(c.batch.Lane)).Observe(entry.At.Sub(c.batch.Created()).Seconds())
 	}
 }
 
@@ -95,7 +101,7 @@ func (m *metrics) event(ev *models.Event, accepted time.Time) {
 	switch {
 	case ev.Kind == models.Delivered:
 		m.changes.WithLabelValues(string(models.Success), "").Inc()
-		m.delivered.WithLabelValues(ev.Account).Observe(max(0, ev.At.Sub(accepted).Seconds()))
+		m.delivered.WithLabelValues(ev.Account).Observe(deliveryTime(ev.At, accepted, time.Now()).Seconds())
 	case ev.Kind.Failure() && ev.Reason.Hard():
 		m.changes.WithLabelValues(string(models.Failed), string(ev.Reason)).Inc()
 	}

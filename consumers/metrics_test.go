@@ -2,8 +2,11 @@ package consumers
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,6 +80,148 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
+}
+
+// gathered reads all that is published, by name.
+func gathered(t *testing.T, reg prometheus.Gatherer) map[string]*dto.MetricFamily {
+	t.Helper()
+	all, err := reg.Gather()
+	require.NoError(t, err)
+	families := map[string]*dto.MetricFamily{}
+	for _, f := range all {
+		families[f.GetName()] = f
+	}
+	return families
+}
+
+// Repeats of an event, and calls that were not made, are not counted; and what is not
+// counted yet is there as 0, so that the first is an increase.
+func TestMetricsCountOnce(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewPedanticRegistry()
+	cfg := fast()
+	cfg.Metrics, cfg.StartBy = reg, time.Second
+	mg := newScripted("mg", always(models.Accepted))
+	var once sync.Once
+	r := emptyRig(t, func(s models.Store) models.Store {
+		return &gate{s, func(_ context.Context, next func() error) error {
+			err := next()
+			once.Do(func() { time.Sleep(1200 * time.Millisecond) }) // its start-by passes
+			return err
+		}}
+	}, "mg")
+	r.withEvents(cfg, mg)
+	require.InDelta(t, 0, value(gathered(t, reg), "safedelivr_attempts_total", "mg", "unavailable"), 0)
+	require.InDelta(t, 0, value(gathered(t, reg), "safedelivr_events_total", "mg", "bounced"), 0)
+	b := r.batch(3, true, nil)
+	r.taken(b)
+	attempt := r.view(b).Status(1).Last.Attempt
+	require.Equal(t, 2, attempt)
+	for range 3 {
+		for n := 1; n <= 3; n++ {
+			r.event("mg", b.ID.Log(n), models.Event{ID: fmt.Sprint(n), Attempt: attempt, Kind: models.Delivered, At: time.Now()})
+		}
+	}
+	r.done(b)
+	r.workedOff()
+	all := gathered(t, reg)
+	require.InDelta(t, 3, value(all, "safedelivr_log_state_changes_total", "success"), 0)
+	require.InDelta(t, 3, value(all, "safedelivr_events_total", "mg", "delivered"), 0)
+	require.EqualValues(t, 3, all["safedelivr_accept_to_delivered_seconds"].GetMetric()[0].GetHistogram().GetSampleCount())
+	require.InDelta(t, 0, value(all, "safedelivr_attempts_total", "mg", "unavailable"), 0)
+	require.InDelta(t, 1, value(all, "safedelivr_attempts_total", "mg", "accepted"), 0)
+	for _, name := range []string{"safedelivr_call_duration_seconds", "safedelivr_accept_to_provider_seconds"} {
+		require.EqualValues(t, 1, all[name].GetMetric()[0].GetHistogram().GetSampleCount(), name)
+	}
+	require.EqualValues(t, 3, r.engine.State().Accounts[0].Counters.Delivered)
+	require.EqualValues(t, 1, r.engine.State().Accounts[0].Counters.Calls)
+}
+
+// crowded is a broker in which very many posts wait for a worker.
+type crowded struct{ models.Broker }
+
+func (c crowded) Depths(context.Context) ([]models.Depth, error) {
+	return []models.Depth{{Queue: models.Queue{Kind: models.EventMessage}, Ready: 1_000_000}}, nil
+}
+
+// How far the inbox is behind is told also while its posts wait in a queue, and no
+// longer when they are worked off; and the agenda is behind from the moment on at
+// which a worker takes a part of it over.
+func TestLags(t *testing.T) {
+	t.Parallel()
+	r := emptyRig(t, nil, "sg")
+	r.broker = crowded{r.broker}
+	e, err := New(r.store, r.broker, []Account{{Provider: newScripted("sg", nil), Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
+	require.NoError(t, err)
+	t.Cleanup(e.kill)
+	now := time.Now()
+	for _, ago := range []time.Duration{10 * time.Minute, time.Minute} {
+		in := models.Inbox{ID: models.NewInboxID(now.Add(-ago)), Account: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
+		require.NoError(t, r.store.PutInbox(t.Context(), in))
+	}
+	for _, s := range e.shards {
+		require.NoError(t, r.store.SetAgendaMark(t.Context(), s.n, now.Add(-time.Hour)))
+		require.NoError(t, e.takeShard(t.Context(), s))
+	}
+	sweep := func() time.Duration {
+		for _, s := range e.shards {
+			require.NoError(t, e.sweepInbox(t.Context(), s, now))
+		}
+		inbox, agenda := e.lags(now)
+		require.InDelta(t, time.Hour, agenda, float64(time.Second))
+		return inbox
+	}
+	require.InDelta(t, 10*time.Minute, sweep(), float64(time.Second))
+	done := func(ago time.Duration) {
+		for _, s := range e.shards {
+			for in, err := range r.store.Pending(t.Context(), s.n, time.Time{}, now.Add(-ago)) {
+				require.NoError(t, err)
+				require.NoError(t, r.store.InboxDone(t.Context(), in.ID))
+			}
+		}
+	}
+	done(5 * time.Minute)
+	require.InDelta(t, time.Minute, sweep(), float64(time.Second))
+	done(0)
+	require.Zero(t, sweep())
+}
+
+// An account that its provider refuses is an alert: an error in the log, and its state
+// in the metrics.
+func TestRefusedAccountIsAnAlert(t *testing.T) {
+	t.Parallel()
+	var out lockedBuffer
+	reg := prometheus.NewPedanticRegistry()
+	cfg := fast()
+	cfg.Metrics, cfg.AccountHold, cfg.Logger = reg, time.Hour, slog.New(slog.NewJSONHandler(&out, nil))
+	r := newRig(t, cfg, nil, newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		parts := part(models.AccountClass, c)
+		parts[0].Text = "the key was revoked"
+		return parts
+	}), newScripted("mg", always(models.Accepted)))
+	r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} }))
+	all := gathered(t, reg)
+	require.InDelta(t, 1, value(all, "safedelivr_account_state", "sg", models.Shut), 0)
+	require.InDelta(t, 0, value(all, "safedelivr_account_state", "sg", models.Healthy), 0)
+	require.Regexp(t, `"level":"ERROR","msg":"account refused by its provider","account":"sg","why":"the key was revoked"`, out.String())
+}
+
+// lockedBuffer is written by several.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // value reads the sample whose labels have these values; -1: there is none.

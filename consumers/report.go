@@ -40,7 +40,11 @@ func (e *Engine) tell(ctx context.Context) {
 	defer t.Stop()
 	var last []byte
 	var written time.Time
+	known := remembered{}
 	for {
+		if err := e.remember(ctx, known); err != nil && ctx.Err() == nil {
+			e.log.Warn("how this worker finds the accounts is not written down", "err", err)
+		}
 		raw, err := json.Marshal(e.State())
 		if err == nil && (!bytes.Equal(raw, last) || time.Since(written) > reportKept/3) {
 			if err = e.store.PutReport(ctx, models.WorkerReport, e.cfg.Worker, raw, reportKept); err == nil {
@@ -56,6 +60,7 @@ func (e *Engine) tell(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
+			_ = e.remember(last, known)
 			_ = e.store.PutReport(last, models.WorkerReport, e.cfg.Worker, nil, 0) // it ends by itself otherwise
 			return
 		}

@@ -25,7 +25,7 @@ func (e *Engine) pick(ctx context.Context, c *chunk, steps []step, mine *account
 	var told notices
 	for i := range steps {
 		st := &steps[i]
-		if !st.calls(only) || chosen != nil && mine != nil && st.through(mine, now) {
+		if !st.calls(only) || chosen != nil && mine != nil && e.through(st, mine, now) {
 			continue
 		}
 		if chosen == nil {
@@ -61,21 +61,38 @@ func (s *step) calls(only models.Set) bool {
 }
 
 // through reports whether a step may be done through an account now.
-func (s *step) through(a *account, now time.Time) bool {
+func (e *Engine) through(s *step, a *account, now time.Time) bool {
 	for _, o := range s.options {
 		if o.account == a.Name && !o.notBefore.After(now) {
-			ok, _ := a.health.usableFor(s.from, now)
+			ok, _ := e.usable(s, a, now)
 			return ok
 		}
 	}
 	return false
 }
 
+// usable reports whether an account takes the mail of a step, and if not, when to ask
+// again: sooner where no other account takes it now.
+func (e *Engine) usable(s *step, a *account, now time.Time) (bool, time.Time) {
+	ok, until := a.health.usableFor(s.from, now, false)
+	if ok || slices.ContainsFunc(s.options, func(o option) bool {
+		b := e.byName[o.account]
+		if b == nil || b == a || o.notBefore.After(now) {
+			return false
+		}
+		well, _ := b.health.usableFor(s.from, now, false)
+		return well
+	}) {
+		return ok, until
+	}
+	return a.health.usableFor(s.from, now, true)
+}
+
 // choose finds an account for a step that can take it here and now; nil: there
 // is none. Recipients are read only for one that is found.
 func (e *Engine) choose(ctx context.Context, c *chunk, st *step, now time.Time, mine *account) (*job, error) {
 	if mine != nil {
-		if !st.through(mine, now) {
+		if !e.through(st, mine, now) {
 			return nil, nil
 		}
 		if err := e.addressed(ctx, c); err != nil {
@@ -137,7 +154,7 @@ func (e *Engine) due(st *step, now time.Time) (due []*account) {
 		if a == nil || o.notBefore.After(now) {
 			continue
 		}
-		if ok, _ := a.health.usableFor(st.from, now); ok {
+		if ok, _ := e.usable(st, a, now); ok {
 			due = append(due, a)
 		}
 	}
@@ -221,7 +238,7 @@ func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string, told *no
 			continue
 		}
 		at := o.notBefore
-		if ok, until := a.health.usableFor(st.from, maxTime(now, at)); !ok {
+		if ok, until := e.usable(st, a, maxTime(now, at)); !ok {
 			at = maxTime(at, until)
 		}
 		if o.account == busy {

@@ -72,7 +72,7 @@ func TestRefusedSendersAreShared(t *testing.T) {
 		a, b := startHand(ctx, "a", board, 10, seen), startHand(ctx, "b", board, 10, seen)
 		time.Sleep(3 * time.Second)
 		usable := func(h *hand, domain string) bool {
-			ok, _ := h.acc.health.usableFor(domain, time.Now())
+			ok, _ := h.acc.health.usableFor(domain, time.Now(), false)
 			return ok
 		}
 		require.True(t, usable(b, "bad.test"))

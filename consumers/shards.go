@@ -104,16 +104,16 @@ func (e *Engine) takeShard(ctx context.Context, s *shard) error {
 		return err
 	}
 	e.someGone.Store(now.UnixMilli())
-	from := mark.Add(-models.LateWriters)
+	from, behind := mark.Add(-models.LateWriters), mark
 	if mark.IsZero() {
-		from = now.Add(-firstLook)
+		from, behind = now.Add(-firstLook), now
 		mark = now.Add(-firstMissed)
 	}
 	s.mark.Store(mark.UnixMilli())
 	late := maxTime(from, now.Add(-models.LateWriters)) // nobody writes entries that are due before
 	s.upTo, s.again, s.inboxFrom, s.swept = from, [2]time.Time{late, late}, from, time.Time{}
 	s.handled.forget(now.Add(time.Hour))
-	s.readTo.Store(0)
+	s.readTo.Store(behind.UnixMilli())
 	s.oldestPost.Store(0)
 	s.renewed, s.marked = now, now
 	s.held.Store(true)

@@ -2,7 +2,6 @@ package consumers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -74,8 +73,8 @@ func (f *flows) add(account string, at time.Time, taken, heard int64) {
 	}
 }
 
-// report says how long after its attempt a report came.
-func (f *flows) report(account string, attempt time.Time) {
+// report says that a report about an attempt came, of what happened then.
+func (f *flows) report(account string, attempt, happened, came time.Time) {
 	f.add(account, attempt, 0, 1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,7 +83,20 @@ func (f *flows) report(account string, attempt time.Time) {
 		d = &delays{}
 		f.delays[account] = d
 	}
-	d.add(time.Since(attempt))
+	d.add(reportTime(attempt, happened, came))
+}
+
+// lateReport is how long after it happened a report comes that was not posted in its
+// time: our door was shut, or it was looked up. That says nothing of how long the
+// account usually takes.
+const lateReport = 10 * time.Minute
+
+// reportTime is how long after an attempt its account reported.
+func reportTime(attempt, happened, came time.Time) time.Duration {
+	if came.Sub(happened) > lateReport {
+		came = happened
+	}
+	return max(0, came.Sub(attempt))
 }
 
 // told is what the other workers are told.
@@ -139,7 +151,10 @@ func (f *flows) between(account string, first, last int64) (sum Flow) {
 }
 
 // silent reports whether there was enough mail, and next to nothing was heard of it.
-func (f Flow) silent() bool { return f.Taken >= silenceLeast && f.Heard*50 < f.Taken }
+func (f Flow) silent() bool { return f.Taken >= silenceLeast && !f.talks() }
+
+// talks reports whether more than next to nothing was heard of it.
+func (f Flow) talks() bool { return f.Heard > 0 && f.Heard*50 >= f.Taken }
 
 // newest is what an account took between two buckets, or the newest part of it if that
 // is silent: mail that was reported on before does not speak for an account that has
@@ -323,12 +338,13 @@ func (e *Engine) silence(a *account, now, doorSince time.Time) (silent, heard bo
 	}
 	wait = min(max(e.cfg.SilenceLeast, 6*usual), time.Hour)
 	last := bucketOf(now.Add(-wait)) - 1
-	first := max(bucketOf(now.Add(-wait-silenceOver)), bucketOf(doorSince)+1)
+	// Nobody is judged twice by the same mail.
+	first := max(bucketOf(now.Add(-wait-silenceOver)), bucketOf(doorSince)+1, bucketOf(a.health.silentUntil())+1)
 	about = e.flows.newest(a.Name, first, last)
-	// Something reported on later mail shows that it talks again.
+	// What is reported on later mail shows that it talks again.
 	later := e.flows.between(a.Name, last+1, bucketOf(now)+1)
-	silent = about.silent() && later.Heard == 0
-	return silent, about.Heard*50 >= about.Taken && about.Taken > 0 || later.Heard > 0, about, wait
+	silent = about.silent() && !later.talks()
+	return silent, about.talks() || later.talks(), about, wait
 }
 
 // judgeSilence shuts an account that has gone silent, if mail is better off
@@ -356,48 +372,22 @@ func (e *Engine) judgeSilence(ctx context.Context, a *account, now, doorSince ti
 		e.log.Warn("an account is silent, and no other is better", "account", a.Name, "why", why)
 		return
 	}
+	if behind, err := e.postsBehind(ctx, now); err != nil || behind {
+		return // what is silent may be ourselves
+	}
 	hold := min(e.cfg.AccountHold<<min(e.flows.hold(a.Name), 4), time.Hour)
-	a.health.silent(now.Add(hold), why)
-	e.keepSilence(ctx, a.Name, silenceReport{At: now.UTC(), Left: hold, Why: why})
+	a.health.fallenSilent(now.Add(hold), why)
 }
 
-const silentKind = "silent"
-
-// silenceReport says that an account is shut for its silence, to workers that begin
-// later: to find out once more would cost the mail that it swallows meanwhile.
-type silenceReport struct {
-	At   time.Time     `json:"at"`
-	Left time.Duration `json:"left"` // from then on
-	Why  string        `json:"why"`
-}
-
-func (e *Engine) keepSilence(ctx context.Context, account string, r silenceReport) {
-	raw, err := json.Marshal(r)
-	if err == nil {
-		err = e.store.PutReport(ctx, silentKind, account, raw, r.Left)
-	}
-	if err != nil && ctx.Err() == nil {
-		e.log.Warn("that an account is silent is not written down", "account", account, "err", err)
-	}
-}
-
-// recallSilence shuts the accounts that were shut for their silence, for what is
-// left of the time.
-func (e *Engine) recallSilence(ctx context.Context) error {
-	reports, err := e.store.Reports(ctx, silentKind)
-	now := time.Now()
-	for name, raw := range reports {
-		var r silenceReport
-		a := e.byName[name]
-		if a == nil || json.Unmarshal(raw, &r) != nil {
-			continue
-		}
-		left := min(r.Left, r.Left-now.Sub(r.At)) // not longer, whatever the clocks say
-		if left > 0 {
-			a.health.silent(now.Add(left), r.Why)
+// postsBehind reports whether a post waits in the inbox that should have been worked
+// off, in whosever part of it.
+func (e *Engine) postsBehind(ctx context.Context, now time.Time) (bool, error) {
+	for shard := range e.store.Shards() {
+		for _, err := range e.store.Pending(ctx, shard, now.Add(-silenceOver-time.Hour), now.Add(-e.cfg.InboxAge)) {
+			return err == nil, err
 		}
 	}
-	return err
+	return false, nil
 }
 
 func (f *flows) hold(account string) int {

@@ -48,6 +48,20 @@ func TestSilence(t *testing.T) {
 			e.flows.add("sg", ago(2*time.Minute), 100, 0)
 			e.flows.hear("other", map[string]map[int64]Flow{"sg": {bucketOf(ago(2 * time.Minute)): {Heard: 90}}})
 		}, true},
+		{"next to nothing is heard of newer mail, either", hour, func(e *Engine) {
+			e.flows.add("sg", ago(2*time.Minute), 1000, 0)
+			e.flows.add("sg", ago(10*time.Second), 1000, 1)
+		}, false},
+		{"left alone since that mail", hour, func(e *Engine) {
+			e.flows.add("sg", ago(2*time.Minute), 1000, 0)
+			e.byName["sg"].health.fallenSilent(ago(time.Minute), "it was silent")
+			e.byName["sg"].health.trusted()
+		}, true},
+		{"a post waits in our own inbox", hour, func(e *Engine) {
+			e.flows.add("sg", ago(2*time.Minute), 1000, 0)
+			in := models.Inbox{ID: models.NewInboxID(ago(90 * time.Second)), Account: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
+			require.NoError(t, e.store.PutInbox(t.Context(), in))
+		}, true},
 		{"talks again", hour, func(e *Engine) {
 			e.flows.add("sg", ago(2*time.Minute), 100, 0)
 			e.flows.add("sg", ago(10*time.Second), 0, 3)
@@ -84,7 +98,7 @@ func TestSilence(t *testing.T) {
 		}, true},
 		{"the other is down", hour, func(e *Engine) {
 			e.flows.add("sg", ago(2*time.Minute), 100, 0)
-			e.byName["mg"].health.shut(now.Add(time.Hour), "key")
+			e.byName["mg"].health.shutOff(now.Add(time.Hour), "key")
 		}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -140,6 +154,29 @@ func TestSilence(t *testing.T) {
 	})
 }
 
+// What an account drops without an attempt to deliver it is no sign of life, and what
+// was looked up later says nothing of how long it usually takes.
+func TestReports(t *testing.T) {
+	t.Parallel()
+	e := silenceEngine(t, "sg")
+	now := time.Now()
+	of := &models.Entry{At: now.Add(-time.Minute)}
+	heard := func() int64 { return e.flows.between("sg", 0, bucketOf(now)+1).Heard }
+	for _, kind := range []models.EventKind{models.Dropped, models.Rejected, models.Processed, models.Opened} {
+		e.countEvent(&models.Event{Account: "sg", Kind: kind, At: now}, of, now)
+	}
+	require.Zero(t, heard())
+	for _, kind := range []models.EventKind{models.Delivered, models.Bounced, models.Blocked, models.Deferred} {
+		e.countEvent(&models.Event{Account: "sg", Kind: kind, At: now}, of, now)
+	}
+	require.EqualValues(t, 4, heard())
+
+	at := func(d time.Duration) time.Time { return of.At.Add(d) }
+	require.Equal(t, 40*time.Second, reportTime(of.At, at(time.Second), at(40*time.Second)), "its posts come late")
+	require.Equal(t, time.Second, reportTime(of.At, at(time.Second), at(2*time.Hour)), "our door was shut")
+	require.Zero(t, reportTime(of.At, at(-time.Second), at(-time.Second)))
+}
+
 func TestDoorWatch(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -183,29 +220,6 @@ func TestReportsAreHeard(t *testing.T) {
 		f := r.engine.flows.between("mg", 0, bucketOf(time.Now())+1)
 		return f == Flow{Taken: 5, Heard: 3}
 	}, patience, 5*time.Millisecond)
-}
-
-// A worker that begins knows which accounts others have shut for their silence.
-func TestSilenceIsRemembered(t *testing.T) {
-	t.Parallel()
-	p, q := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
-	r := emptyRig(t, nil, "sg", "mg")
-	r.engine = r.worker(fast(), p, q)
-	now := time.Now()
-	r.engine.keepSilence(t.Context(), "sg", silenceReport{At: now, Left: time.Hour, Why: "nothing was heard"})
-	r.engine.keepSilence(t.Context(), "mg", silenceReport{At: now.Add(-2 * time.Hour), Left: time.Hour})
-	r.engine.keepSilence(t.Context(), "gone", silenceReport{At: now, Left: time.Hour})
-	r.stop()
-	r.engine = r.worker(fast(), p, q)
-	for range 10 {
-		r.done(r.batch(3, true, nil))
-	}
-	require.Zero(t, p.count())
-	require.Equal(t, 10, q.count())
-	state := r.engine.byName["sg"].health.report()
-	require.Equal(t, models.Tripped, state.State)
-	require.Equal(t, "nothing was heard", state.Why)
-	require.WithinDuration(t, now.Add(time.Hour), state.Until, time.Minute)
 }
 
 // What a worker heard counts when it is gone, as long as what others gave counts.

@@ -33,6 +33,13 @@ func (s *slots) limit(n int) {
 	}
 }
 
+// running is how many calls run.
+func (s *slots) running() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}
+
 func (s *slots) wake() {
 	close(s.came)
 	s.came = make(chan struct{})

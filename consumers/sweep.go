@@ -10,9 +10,7 @@ import (
 // sweepInbox announces posts again that were not worked off in time.
 func (e *Engine) sweepInbox(ctx context.Context, s *shard, now time.Time) error {
 	oldest := now.Add(-e.cfg.InboxAge)
-	if e.eventsWaiting(ctx) {
-		return nil // they were announced, and are being worked off
-	}
+	waiting := e.eventsWaiting(ctx) // they were announced, and are being worked off
 	var due []models.Message
 	pending := false
 	for in, err := range e.store.Pending(ctx, s.n, s.inboxFrom, oldest) {
@@ -23,13 +21,13 @@ func (e *Engine) sweepInbox(ctx context.Context, s *shard, now time.Time) error 
 			pending, s.inboxFrom = true, in.Received()
 			s.oldestPost.Store(in.Received().UnixMilli())
 		}
+		if waiting || len(due) >= 5000 {
+			break
+		}
 		if e.byName[in.Account] == nil {
 			continue
 		}
 		due = append(due, models.Message{Kind: models.EventMessage, Account: in.Account, ID: in.ID})
-		if len(due) >= 5000 {
-			break
-		}
 	}
 	if !pending {
 		s.oldestPost.Store(0)

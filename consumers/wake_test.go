@@ -33,6 +33,13 @@ func (f *forgetful) Publish(ctx context.Context, ms ...models.Message) error {
 	return f.Broker.Publish(ctx, kept...)
 }
 
+// caughtUp waits until the worker has announced all that earlier ones may have missed.
+func (r *rig) caughtUp() {
+	r.t.Helper()
+	r.engine.outage.suspect(time.Now())
+	require.Eventually(r.t, func() bool { _, open := r.engine.outage.open(); return !open && r.idle() }, patience, time.Millisecond)
+}
+
 // The agenda looks while a call runs, and what follows on its answer is lost: it is
 // found by the next look, not when the window of the call is over.
 func TestLostAfterACallThatRan(t *testing.T) {
@@ -147,8 +154,7 @@ func TestLiftedFarAhead(t *testing.T) {
 	cfg.Recheck = time.Hour
 	sg := newScripted("sg", always(models.Accepted))
 	r := newRig(t, cfg, nil, sg)
-	r.engine.outage.suspect(time.Now())
-	require.Eventually(t, func() bool { _, open := r.engine.outage.open(); return !open }, patience, time.Millisecond, "it has caught up")
+	r.caughtUp()
 	r.order(models.Control{Action: models.AccountOffline, Account: "sg"})
 	now := time.Now()
 	b := models.Batch{ID: models.NewBatchID(now), User: r.user, Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},

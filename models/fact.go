@@ -27,14 +27,11 @@ const (
 	Split Class = "split"
 )
 
+// Classes lists the classes.
+var Classes = []Class{Accepted, RejectedRecipient, RejectedRequest, RejectedHereClass, AccountClass, Throttled, Unavailable, Unknown, Split}
+
 // Valid reports whether c is one of the classes.
-func (c Class) Valid() bool {
-	switch c {
-	case Accepted, RejectedRecipient, RejectedRequest, RejectedHereClass, AccountClass, Throttled, Unavailable, Unknown, Split:
-		return true
-	}
-	return false
-}
+func (c Class) Valid() bool { return slices.Contains(Classes, c) }
 
 // Refused reports whether c means that the provider certainly did not take the
 // mail.
@@ -80,14 +77,11 @@ const (
 	Clicked      EventKind = "clicked"
 )
 
+// EventKinds lists the kinds.
+var EventKinds = []EventKind{Processed, Delivered, Deferred, Bounced, Dropped, Blocked, Rejected, Complained, Unsubscribed, Opened, Clicked}
+
 // Valid reports whether k is one of the kinds.
-func (k EventKind) Valid() bool {
-	switch k {
-	case Processed, Delivered, Deferred, Bounced, Dropped, Blocked, Rejected, Complained, Unsubscribed, Opened, Clicked:
-		return true
-	}
-	return false
-}
+func (k EventKind) Valid() bool { return slices.Contains(EventKinds, k) }
 
 // Failure reports whether k means that the provider has given up.
 func (k EventKind) Failure() bool {

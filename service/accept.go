@@ -27,19 +27,12 @@ type Accepted struct {
 // Accept checks a batch, stores it and has it announced. When it returns without
 // an error, all of it is stored; after any error but acceptance_unknown it is
 // certain that nothing of it will be sent. A repeat of a request that was
-// accepted gets the same answer, and replayed is true.
+// accepted gets the same answer, and replayed is true, also where it would be
+// refused by now.
 func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) (a Accepted, replayed bool, err error) {
-	b, err := in.Check()
-	if err != nil {
-		return Accepted{}, false, err
-	}
-	if err := s.maySend(ctx, who.User, b.Content.From); err != nil {
-		return Accepted{}, false, err
-	}
 	return once(ctx, s, who, r, func(ctx context.Context, c models.Claim, older bool) (Accepted, error) {
-		b.ID, b.User = c.ID, who.User
 		if older {
-			there, err := s.store.Batch(ctx, b.ID)
+			there, err := s.store.Batch(ctx, c.ID)
 			if err == nil {
 				return s.accepted(&there), nil // only the answer was not given
 			}
@@ -47,7 +40,11 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 				return Accepted{}, storeError("read batch", err)
 			}
 		}
-		if err := in.Dated(&b, c.At); err != nil {
+		b, err := s.check(ctx, who, in, c)
+		if err != nil && older {
+			return s.overtaken(ctx, &b, err)
+		}
+		if err != nil {
 			return Accepted{}, err
 		}
 		span := tracing.Start(b.ID, "accept", time.Now(), "recipients", strconv.Itoa(b.Recipients), "chunks", strconv.Itoa(b.Chunks), "lane", string(b.Lane))
@@ -58,6 +55,36 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 		span.End("")
 		return s.accepted(&b), nil
 	})
+}
+
+// check checks all of a batch, and by whom it is.
+func (s *Service) check(ctx context.Context, who Caller, in *Intake, c models.Claim) (models.Batch, error) {
+	b, err := in.Check()
+	b.ID, b.User = c.ID, who.User
+	if err == nil {
+		err = s.maySend(ctx, who.User, b.Content.From)
+	}
+	if err == nil {
+		err = in.Dated(&b, c.At)
+	}
+	return b, err
+}
+
+// overtaken refuses a repeat that would have been accepted when the first try was
+// made, of which nothing is stored: unless that turns out to be stored after all.
+func (s *Service) overtaken(ctx context.Context, b *models.Batch, why error) (Accepted, error) {
+	gone, err := s.store.AbandonBatch(ctx, b.ID, max(b.Chunks, 1))
+	if err != nil {
+		return Accepted{}, storeError("settle batch", err)
+	}
+	if gone {
+		return Accepted{}, why
+	}
+	there, err := s.store.Batch(ctx, b.ID)
+	if err != nil {
+		return Accepted{}, storeError("read batch", err)
+	}
+	return s.accepted(&there), nil
 }
 
 // accepted announces a stored batch and tells of it.

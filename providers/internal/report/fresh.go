@@ -55,26 +55,24 @@ func NotConfigured() error {
 }
 
 // RetryAt reads when a provider wants to be called again from X-RateLimit-Reset
-// (Unix seconds) or Retry-After (seconds or an HTTP date). Times that have
-// passed or lie more than a day ahead are not believed.
-func RetryAt(h http.Header, now time.Time) time.Time {
+// (Unix seconds) and Retry-After (seconds or an HTTP date): the later of them. Times
+// that have passed or lie more than a day ahead are not believed.
+func RetryAt(h http.Header, now time.Time) (at time.Time) {
 	for _, name := range [...]string{"X-Ratelimit-Reset", "Retry-After"} {
 		s := h.Get(name)
+		var t time.Time
 		if n, err := strconv.ParseInt(s, 10, 64); err == nil && n > 0 {
-			if n < 1e8 { // too small for a date: seconds from now
-				if t := Believable(now.Add(time.Duration(n)*time.Second), now); !t.IsZero() {
-					return t
-				}
-			} else if t := Believable(time.Unix(n, 0), now); !t.IsZero() {
-				return t
+			if t = time.Unix(n, 0); n < 1e8 { // too small for a date: seconds from now
+				t = now.Add(time.Duration(n) * time.Second)
 			}
 		} else if d, err := http.ParseTime(s); err == nil {
-			if t := Believable(d, now); !t.IsZero() {
-				return t
-			}
+			t = d
+		}
+		if t = Believable(t, now); t.After(at) {
+			at = t
 		}
 	}
-	return time.Time{}
+	return at
 }
 
 // Believable returns t, or zero if it is no time to wait for.

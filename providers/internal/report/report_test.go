@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -109,5 +110,36 @@ func TestStr(t *testing.T) {
 		var got struct{ A Str }
 		require.NoError(t, json.Unmarshal([]byte(`{"A":`+raw+`}`), &got), raw)
 		require.Equal(t, want, got.A, raw)
+	}
+}
+
+func TestRetryAt(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	in := func(d time.Duration) time.Time { return now.Add(d) }
+	for name, c := range map[string]struct {
+		reset, after string
+		want         time.Time
+	}{
+		"nothing":             {"", "", time.Time{}},
+		"seconds":             {"", "30", in(30 * time.Second)},
+		"a date":              {"", "Thu, 01 Jan 2026 12:05:00 GMT", in(5 * time.Minute)},
+		"unix seconds":        {"1767269100", "", in(5 * time.Minute)},
+		"seconds until reset": {"60", "", in(time.Minute)},
+		"the later, reset":    {"1767269100", "30", in(5 * time.Minute)},
+		"the later, after":    {"1767268830", "600", in(10 * time.Minute)},
+		"one that has passed": {"1767268700", "30", in(30 * time.Second)},
+		"one too far ahead":   {"1867268700", "30", in(30 * time.Second)},
+		"both are nonsense":   {"soon", "-5", time.Time{}},
+		"longer than a day":   {"", "90000", time.Time{}},
+	} {
+		h := http.Header{}
+		if c.reset != "" {
+			h.Set("X-RateLimit-Reset", c.reset)
+		}
+		if c.after != "" {
+			h.Set("Retry-After", c.after)
+		}
+		require.Equal(t, c.want, RetryAt(h, now), name)
 	}
 }

@@ -1,0 +1,171 @@
+package consumers
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// calls makes a worker call an account every so often, for so long, with answers of
+// this class, and returns how many calls it was allowed to make.
+func (h *hand) calls(ctx context.Context, every, during time.Duration, class models.Class) (made int) {
+	for begun := time.Now(); time.Since(begun) < during && ctx.Err() == nil; time.Sleep(every) {
+		if done, ok := h.acc.health.begin("a.test", 1); ok {
+			made++
+			done([]models.Part{{Class: class, Recipients: models.SetOf(1), Text: string(class)}}, time.Millisecond)
+		}
+	}
+	return made
+}
+
+// One worker that cannot reach an account, or whose key is an old one, keeps the
+// others from it for a moment only: they find out for themselves.
+func TestOneSickWorker(t *testing.T) {
+	t.Parallel()
+	for _, class := range []models.Class{models.Unavailable, models.Unknown, models.AccountClass} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			board, seen := newReportBoard(), &sends{}
+			sick, well := startHand(ctx, "sick", board, 10, seen), []*hand{startHand(ctx, "a", board, 10, seen), startHand(ctx, "b", board, 10, seen)}
+			time.Sleep(10 * time.Second)
+			made := make(chan int, len(well))
+			go sick.calls(ctx, 100*time.Millisecond, 20*time.Minute, class)
+			for _, h := range well {
+				go func() { made <- h.calls(ctx, 100*time.Millisecond, 20*time.Minute, models.Accepted) }()
+			}
+			for range well {
+				require.Greater(t, <-made, 12_000*97/100, class)
+			}
+			stop()
+			seen.all.Wait()
+		})
+	}
+}
+
+// What comes back from being left alone, for whatever reason, gets one mail at a time
+// until one is answered, also at workers that only heard of it.
+func TestComesBackWithAProbe(t *testing.T) {
+	t.Parallel()
+	trips := func(class models.Class, n int) func(h *health) {
+		return func(h *health) {
+			for range n {
+				if done, ok := h.begin("a.test", 1); ok {
+					done([]models.Part{{Class: class, Recipients: models.SetOf(1)}}, time.Second)
+				}
+			}
+		}
+	}
+	for name, ill := range map[string]func(h *health){
+		"hanging": trips(models.Unknown, tripUnknown), "down": trips(models.Unavailable, tripRow), "shut": trips(models.AccountClass, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				cfg := DefaultConfig().withDefaults()
+				found, heard := newHealth("sg", 30*time.Second, &cfg), newHealth("sg", 30*time.Second, &cfg)
+				ill(found)
+				ail := found.ailment()
+				require.NotNil(t, ail)
+				heard.hear("w", ail)
+				_, until := heard.usable(time.Now())
+				require.LessOrEqual(t, time.Until(until), 2*cfg.BreakerOpen+2*cfg.Beat, "it is believed for a moment")
+				for _, h := range []*health{heard, newHealth("sg", 30*time.Second, &cfg)} {
+					if h != heard {
+						ill(h)
+					}
+					ok, until := h.usable(time.Now())
+					require.False(t, ok)
+					time.Sleep(time.Until(until) - time.Millisecond)
+					ok, _ = h.usable(time.Now())
+					require.False(t, ok)
+					time.Sleep(2 * time.Millisecond)
+					heard.hear("w", ail) // it goes on to say so
+					probe, ok := h.begin("a.test", 1)
+					require.True(t, ok)
+					for range 10 {
+						_, ok := h.begin("a.test", 1)
+						require.False(t, ok, "while a probe is under way")
+					}
+					require.Zero(t, h.recovered(time.Now()))
+					probe([]models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}}, time.Second)
+					heard.hear("w", ail)
+					for range 2 {
+						_, ok = h.begin("a.test", 1)
+						require.True(t, ok)
+					}
+					require.Less(t, h.recovered(time.Now()), 0.1, "and it comes back slowly")
+				}
+			})
+		})
+	}
+}
+
+// A worker that closed its own breaker does not obey one that has no mail to find out
+// with.
+func TestIdleWorkerKeepsNobodyAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig().withDefaults()
+		idle, busy := newHealth("sg", 30*time.Second, &cfg), newHealth("sg", 30*time.Second, &cfg)
+		for range tripRow {
+			for _, h := range []*health{idle, busy} {
+				done, ok := h.begin("a.test", 1)
+				require.True(t, ok)
+				done([]models.Part{{Class: models.Unavailable, Recipients: models.SetOf(1)}}, time.Second)
+			}
+		}
+		late := 0
+		for range 300 {
+			busy.hear("idle", idle.ailment())
+			time.Sleep(200 * time.Millisecond)
+			if done, ok := busy.begin("a.test", 1); ok {
+				done([]models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}}, time.Second)
+			} else {
+				late++
+			}
+		}
+		require.LessOrEqual(t, time.Duration(late)*200*time.Millisecond, 2*(cfg.BreakerOpen+2*cfg.Beat))
+		require.Equal(t, models.HalfOpen, idle.ailment().State)
+	})
+}
+
+// A worker that is gone did not say that the account is well again.
+func TestTellerThatIsGone(t *testing.T) {
+	t.Parallel()
+	cfg := DefaultConfig().withDefaults()
+	h := newHealth("sg", time.Second, &cfg)
+	h.hear("w", &Ailment{State: models.Tripped, Left: time.Minute})
+	h.lost("w")
+	_, ok := h.begin("a.test", 1)
+	require.True(t, ok)
+	_, ok = h.begin("a.test", 1)
+	require.False(t, ok, "until the first is answered")
+}
+
+// A provider that says when to come back is heeded with every answer that says so, for
+// as long as it says.
+func TestComeBackLater(t *testing.T) {
+	t.Parallel()
+	for _, class := range []models.Class{models.Throttled, models.Unavailable} {
+		for _, wait := range []time.Duration{time.Minute, 5 * time.Hour} {
+			cfg := DefaultConfig().withDefaults()
+			h, other := newHealth("sg", time.Second, &cfg), newHealth("sg", time.Second, &cfg)
+			done, ok := h.begin("a.test", 1)
+			require.True(t, ok)
+			at := time.Now().Add(wait)
+			done([]models.Part{{Class: class, Recipients: models.SetOf(1), RetryAt: at}}, time.Millisecond)
+			other.hear("w", h.ailment())
+			for _, h := range []*health{h, other} {
+				ok, until := h.usable(time.Now())
+				require.False(t, ok)
+				require.WithinDuration(t, at, until, time.Second)
+				require.Equal(t, models.Slowed, h.report().State)
+			}
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package consumers
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// When all accounts were away and one comes back, what is urgent goes first, however
+// much bulk waits.
+func TestUrgentFirstWhenAccountsComeBack(t *testing.T) {
+	t.Parallel()
+	var up atomic.Bool
+	var mu sync.Mutex
+	var order []models.ID // batches, as they were taken
+	answer := func(_ context.Context, c *models.Call) []models.Part {
+		if !up.Load() {
+			return part(models.Unavailable, c)
+		}
+		time.Sleep(20 * time.Millisecond)
+		mu.Lock()
+		order = append(order, c.Batch)
+		mu.Unlock()
+		return part(models.Accepted, c)
+	}
+	cfg := fast()
+	cfg.Delays = []time.Duration{100 * time.Millisecond}
+	r := newRig(t, cfg, nil, newScripted("sg", answer), newScripted("mg", answer))
+	var bulk []*models.Batch
+	for range 300 {
+		bulk = append(bulk, r.batch(1, true, nil))
+	}
+	urgent := map[models.ID]bool{}
+	for range 5 {
+		urgent[r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Lane = models.Urgent }).ID] = true
+	}
+	tripped := func(a *account) bool { return a.health.own(time.Now()).State != models.Healthy }
+	require.Eventually(t, func() bool { return tripped(r.engine.accounts[0]) && tripped(r.engine.accounts[1]) }, patience, time.Millisecond)
+	up.Store(true)
+	for _, b := range bulk {
+		r.done(b)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	last := 0
+	for i, id := range order {
+		if urgent[id] {
+			last = i
+		}
+	}
+	require.Less(t, last, len(order)/2, "the last of the urgent mails")
+}

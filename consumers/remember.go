@@ -1,0 +1,103 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// What a worker found out about an account outlives it: a worker that begins, or begins
+// again, does not find it out once more with the mail that it costs.
+
+const (
+	ailingKind = "ailing"
+	// ailingKept is how long it is remembered after the account may be tried again:
+	// that is done with a probe.
+	ailingKept = 10 * time.Minute
+)
+
+// ailing is what is remembered of an account.
+type ailing struct {
+	Ailment
+	At time.Time `json:"at"`
+}
+
+// remembered is what a worker wrote down last, by account.
+type remembered map[string]ailing
+
+// remember writes down what has changed about the accounts.
+func (e *Engine) remember(ctx context.Context, known remembered) error {
+	now, ails := time.Now().UTC(), e.ailments()
+	for _, a := range e.accounts {
+		was, wrote := known[a.Name]
+		ail, ill := ails[a.Name]
+		var err error
+		switch {
+		case !ill && wrote:
+			err = e.store.PutReport(ctx, ailingKind, a.Name, nil, 0)
+			delete(known, a.Name)
+		case ill && (!wrote || news(&was, &ail, now)):
+			v := ailing{ail, now}
+			var raw []byte
+			if raw, err = json.Marshal(v); err == nil {
+				err = e.store.PutReport(ctx, ailingKind, a.Name, raw, ail.longest()+ailingKept)
+			}
+			known[a.Name] = v
+		}
+		if err != nil {
+			delete(known, a.Name)
+			return err
+		}
+	}
+	return nil
+}
+
+// longest is when the last of what keeps mail away ends.
+func (a *Ailment) longest() time.Duration {
+	most := a.Left
+	for _, left := range a.Senders {
+		most = max(most, left)
+	}
+	return most
+}
+
+// news reports whether an ailment is another one than was written down, or lasts longer.
+func news(was *ailing, is *Ailment, now time.Time) bool {
+	later := func(left, before time.Duration) bool { return left > before-now.Sub(was.At)+time.Second }
+	if is.State != was.State || is.Silent != was.Silent || later(is.Left, was.Left) || len(is.Senders) != len(was.Senders) {
+		return true
+	}
+	for domain, left := range is.Senders {
+		if before, ok := was.Senders[domain]; !ok || later(left, before) {
+			return true
+		}
+	}
+	return false
+}
+
+// recall takes in what earlier workers wrote down: what is left of the time that they
+// left an account alone.
+func (e *Engine) recall(ctx context.Context) error {
+	reports, err := e.store.Reports(ctx, ailingKind)
+	now := time.Now()
+	for name, raw := range reports {
+		var r ailing
+		a := e.byName[name]
+		if a == nil || json.Unmarshal(raw, &r) != nil {
+			continue
+		}
+		gone := max(0, now.Sub(r.At)) // not longer, whatever the clocks say
+		r.Left = max(0, r.Left-gone)
+		for domain, left := range r.Senders {
+			r.Senders[domain] = left - gone
+		}
+		if r.Silent && r.Left > 0 {
+			a.health.fallenSilent(now.Add(r.Left), r.Why)
+			r.State = models.Healthy // but for senders
+		}
+		a.health.hear("an earlier worker", &r.Ailment)
+	}
+	return err
+}
