@@ -29,17 +29,19 @@ func best(calls []simulator.Call, limit float64, from, to time.Time, window time
 	return part
 }
 
-// The limit of an account holds over all workers: one, four, two of them, some
-// killed, one frozen for longer than it is waited for and woken again. The
-// provider itself counts.
+// The limits of an account, of rate and of calls at once, hold over all workers: one,
+// four, two of them, some killed, one frozen for longer than it is waited for and woken
+// again. The provider itself counts.
 func TestLimitsHold(t *testing.T) {
 	b := backends()[1]
 	t.Run(b.name, func(t *testing.T) {
 		const (
-			limit = 200
-			n     = 200_000 // more than can go out meanwhile
+			limit  = 200
+			atOnce = 3
+			n      = 200_000 // more than can go out meanwhile
 		)
-		r := newRig(t, b, simulator.Options{CallLogSize: 100_000}, "SAFEDELIVR_ACCOUNTS_SG_RATE="+strconv.Itoa(limit))
+		r := newRig(t, b, simulator.Options{CallLogSize: 100_000, Latency: 200 * time.Millisecond}, "SAFEDELIVR_ACCOUNTS_SG_RATE="+strconv.Itoa(limit),
+			"SAFEDELIVR_ACCOUNTS_SG_CONCURRENCY="+strconv.Itoa(atOnce))
 		hooks := freeAddr(t)
 		for _, a := range []string{"sg", "mg"} {
 			r.sim.SetWebhookURL(a, "http://"+hooks+"/webhooks/"+a)
@@ -89,6 +91,7 @@ func TestLimitsHold(t *testing.T) {
 		for name, w := range map[string][2]time.Time{"one": {oneFrom, oneTo}, "four": {fourFrom, fourTo}, "two": {twoFrom, twoTo}} {
 			require.Greater(t, best(calls, limit, w[0], w[1], 4*time.Second), 0.8, "of the limit, with %s workers", name)
 		}
+		require.LessOrEqual(t, r.sim.Stats("sg").MaxInFlight, int64(atOnce), "calls at once")
 		require.Zero(t, r.sim.Stats("sg").Doubled)
 	})
 }
