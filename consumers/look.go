@@ -153,6 +153,9 @@ func (o outlook) next(check time.Time) time.Time {
 
 // lookAtChunks looks at every chunk of a batch that is not finished.
 func (e *Engine) lookAtChunks(ctx context.Context, b *models.Batch, entry models.AgendaEntry) (outlook, error) {
+	if err := e.journal.Within(ctx, models.OrderAge); err != nil {
+		return outlook{}, err // an order may let go what has ended
+	}
 	rule := e.journal.Rules().Batch(b)
 	// Of what an order keeps back, that is looked at which was handed over: waits
 	// for evidence end all the same.

@@ -193,7 +193,9 @@ func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *mod
 		return false, Fail(Conflict, "content_removed", "The content and the addresses of this batch were removed after their time; it cannot go out again.")
 	}
 	if goesOn(c.Action) {
-		if err := s.store.Schedule(ctx, goingOn(b)); err != nil {
+		late := goingOn(b) // the order stands by then, if ever
+		late.Due = late.Due.Add(s.cfg.SettleTime)
+		if err := s.store.Schedule(ctx, goingOn(b), late); err != nil {
 			return false, storeError("schedule", err)
 		}
 	}

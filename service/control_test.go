@@ -200,6 +200,8 @@ func TestGoesOnEverywhere(t *testing.T) {
 			require.Equal(t, []string{"schedule", "order", "schedule"}, calls)
 			lines, err := f.store.Controls(t.Context(), f.journal.Rules().UpTo()-1, 1)
 			require.NoError(t, err)
+			require.Len(t, planned[0], 2, "soon, and when the order stands or never will")
+			require.Equal(t, f.cfg.SettleTime, planned[0][1].Due.Sub(planned[0][0].Due).Round(time.Second))
 			require.Equal(t, id, planned[1][0].ID)
 			require.False(t, planned[1][0].Due.Before(lines[0].At.Add(goOnAfter)))
 		})
