@@ -112,11 +112,11 @@ func (s *spyStore) Reports(ctx context.Context, kind string) (map[string][]byte,
 	return s.Store.Reports(ctx, kind)
 }
 
-func (s *spyStore) PutAnswer(ctx context.Context, key string, answer []byte, ttl time.Duration) error {
+func (s *spyStore) PutAnswer(ctx context.Context, key string, id models.ID, answer []byte, ttl time.Duration) error {
 	if err := s.enter("PutAnswer"); err != nil {
 		return err
 	}
-	return s.Store.PutAnswer(ctx, key, answer, ttl)
+	return s.Store.PutAnswer(ctx, key, id, answer, ttl)
 }
 
 func (s *spyStore) KeyByHash(ctx context.Context, hash string) (models.Key, error) {

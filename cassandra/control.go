@@ -89,41 +89,60 @@ func (s *Store) Claim(ctx context.Context, key string, c models.Claim, ttl time.
 			return nil
 		}
 		raw, _ := row["id"].([]byte)
-		id, err := idOf(raw)
-		if err != nil {
-			return err
-		}
 		hash, _ := row["hash"].(string)
 		at, _ := row["at"].(int64)
-		there = models.Claim{ID: id, Hash: hash, At: timeOf(at)}
-		type answer struct{ id, value []byte }
-		a, err := single(ctx, &s.runner, func(scan scanner) (a answer, err error) {
-			err = scan(&a.id, &a.value)
-			return a, err
-		}, `SELECT id, value FROM claim_answers WHERE key = ?`, key)
-		switch {
-		case errors.Is(err, models.ErrNotFound):
-			return nil
-		case err != nil:
-			return err
-		case bytes.Equal(a.id, id[:]):
-			there.Answer = append([]byte{}, a.value...)
-		}
-		return nil
+		there, err = s.answered(ctx, key, raw, hash, at)
+		return err
 	}, "claim")
 	return there, err
 }
 
-// PutAnswer implements models.Store.
-func (s *Store) PutAnswer(ctx context.Context, key string, answer []byte, ttl time.Duration) error {
-	return s.call(ctx, func() error {
-		id, err := single(ctx, &s.runner, column[[]byte], `SELECT id FROM claims WHERE key = ?`, key)
-		if errors.Is(err, models.ErrNotFound) {
-			return nil // it has ended
-		} else if err != nil {
-			return err
+// Claimed implements models.Store.
+func (s *Store) Claimed(ctx context.Context, key string) (there models.Claim, err error) {
+	err = s.call(ctx, func() error {
+		type row struct {
+			id   []byte
+			hash string
+			at   int64
 		}
-		return s.exec(ctx, plain, `INSERT INTO claim_answers (key, id, value) VALUES (?, ?, ?) USING TTL ?`, key, id, answer, seconds(ttl))
+		r, err := single(ctx, &s.runner, func(scan scanner) (r row, err error) {
+			err = scan(&r.id, &r.hash, &r.at)
+			return r, err
+		}, `SELECT id, hash, at FROM claims WHERE key = ?`, key)
+		if err == nil {
+			there, err = s.answered(ctx, key, r.id, r.hash, r.at)
+		}
+		return err
+	}, "claimed")
+	return there, err
+}
+
+// answered is a claim with its answer, if there is one. An answer under another ID is
+// that of an earlier claim.
+func (s *Store) answered(ctx context.Context, key string, raw []byte, hash string, at int64) (models.Claim, error) {
+	id, err := idOf(raw)
+	if err != nil {
+		return models.Claim{}, err
+	}
+	there := models.Claim{ID: id, Hash: hash, At: timeOf(at)}
+	type answer struct{ id, value []byte }
+	a, err := single(ctx, &s.runner, func(scan scanner) (a answer, err error) {
+		err = scan(&a.id, &a.value)
+		return a, err
+	}, `SELECT id, value FROM claim_answers WHERE key = ?`, key)
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return there, nil
+	case err == nil && bytes.Equal(a.id, id[:]):
+		there.Answer = append([]byte{}, a.value...)
+	}
+	return there, err
+}
+
+// PutAnswer implements models.Store.
+func (s *Store) PutAnswer(ctx context.Context, key string, id models.ID, answer []byte, ttl time.Duration) error {
+	return s.call(ctx, func() error {
+		return s.exec(ctx, plain, `INSERT INTO claim_answers (key, id, value) VALUES (?, ?, ?) USING TTL ?`, key, id[:], answer, seconds(ttl))
 	}, "answer to a claim")
 }
 

@@ -87,17 +87,10 @@ func newAccount(a Account, cfg *Config, c *crew) *account {
 // probeSize is how many recipients a call has when an account comes back, at first.
 const probeSize = 10
 
-// callSize is how many recipients the next call may have: one until the account has
-// proved that it takes mail again, then ever more, and not more than the rate gives
-// in half a second.
+// callSize is how many recipients the next call may have: fewer while the account
+// comes back from trouble, and not more than the rate gives in half a second.
 func (a *account) callSize(now time.Time) int {
-	n := a.perCall
-	if r := a.health.recovered(now); r < 1 {
-		n = min(n, max(probeSize, int(r*float64(n))))
-	}
-	if a.health.proving() {
-		n = 1
-	}
+	n := a.health.callSize(a.perCall, now)
 	if a.recipients != nil {
 		n = min(n, max(1, a.recipients.whole.Burst()/2)) // a full bucket would run over while a call is made ready
 	}

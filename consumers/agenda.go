@@ -51,16 +51,9 @@ type shard struct {
 func (e *Engine) agenda(ctx context.Context) {
 	t := time.NewTicker(e.cfg.AgendaPoll)
 	defer t.Stop()
-	lifted := e.journal.Rules().Lifted()
 	for {
 		moved := e.journal.Moved()
 		e.takeShards(ctx)
-		if n := e.journal.Rules().Lifted(); n != lifted {
-			if err := e.lookAhead(ctx); err != nil && ctx.Err() == nil {
-				e.log.Warn("what was let go on is found within minutes", "err", err)
-			}
-			lifted = n
-		}
 		for _, s := range e.shards {
 			e.leaveShards(ctx) // the work on each may take long
 			if ctx.Err() != nil {
@@ -152,6 +145,27 @@ var againAfter = [2]time.Duration{30 * time.Second, models.LateWriters}
 // not handled before.
 func (e *Engine) handleDue(ctx context.Context, s *shard, from, to time.Time) error {
 	return e.handle(ctx, s, from, to, atTheirTime)
+}
+
+// keepAhead looks ahead whenever an order lets something go on, until ctx ends: beside
+// the agenda's other work, for very much may have waited.
+func (e *Engine) keepAhead(ctx context.Context) {
+	lifted := e.journal.Rules().Lifted()
+	for {
+		moved := e.journal.Moved()
+		if n := e.journal.Rules().Lifted(); n != lifted {
+			lifted = n
+			if err := e.lookAhead(ctx); err != nil && ctx.Err() == nil {
+				e.log.Warn("what was let go on is found within minutes", "err", err)
+			}
+			continue
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // lookAhead looks before its time at what an order may have kept waiting: that is

@@ -220,7 +220,7 @@ func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []m
 	}
 	c.recipients = nil // the call has what it needs
 	a := j.account
-	if !a.stillDue(e.hard, c.lane, j.who.Len(), began, call.StartBy) {
+	if !a.pass(e.hard, j.who.Len(), call.StartBy) {
 		return []models.Part{notCalled(j.who, "no call was made: the ledger was slow, and the account's limit allowed no call any more")}
 	}
 	ctx, cancel := context.WithTimeout(e.hard, a.Timeout)

@@ -23,6 +23,7 @@ type breaker struct {
 	closed  time.Time     // when a probe closed it last; zero: never
 	proving bool          // it is open, or a call must be answered before it is closed
 	probes  int           // calls that run then
+	probed  time.Time     // when the newest of them began
 	turn    int           // how often it changed: calls that began before tell nothing after
 }
 
@@ -86,15 +87,15 @@ func (b *breaker) allows(now time.Time, alone bool) (bool, time.Time) {
 		}
 		return false, b.until
 	case breakerProving:
-		if b.probes >= probesAtOnce {
-			return false, now.Add(probePause)
+		if b.probes >= probesAtOnce { // asked ever more rarely while one hangs
+			return false, now.Add(max(probePause, now.Sub(b.probed)))
 		}
 	case breakerClosed:
 	}
 	return true, time.Time{}
 }
 
-// probePause is how soon mail asks again that waits for a probe's answer.
+// probePause is how soon mail asks again that waits for a probe's answer, at first.
 const probePause = time.Second
 
 // prove lets single calls through only, until one is answered: the account was left
@@ -114,9 +115,10 @@ func (b *breaker) change(now time.Time) {
 }
 
 // begin lets a call through that is allowed, and returns its turn.
-func (b *breaker) begin() (turn int) {
+func (b *breaker) begin(now time.Time) (turn int) {
 	if b.proving {
 		b.probes++
+		b.probed = now
 	}
 	return b.turn
 }

@@ -23,7 +23,7 @@ func given(every, during, call time.Duration, says callSays, alone bool) (n int)
 			calls = calls[1:]
 		}
 		if ok, _ := b.allows(now, alone); ok {
-			calls = append(calls, running{b.begin(), now.Add(call)})
+			calls = append(calls, running{b.begin(now), now.Add(call)})
 			n++
 		}
 	}
@@ -52,7 +52,7 @@ func TestBreaker(t *testing.T) {
 	start := func() *breaker { return &breaker{first: 5 * time.Second, lookBack: 20 * time.Second} }
 	says := func(b *breaker, list ...callSays) {
 		for _, s := range list {
-			b.end(b.begin(), s, at)
+			b.end(b.begin(at), s, at)
 		}
 	}
 	open := func(b *breaker) bool { return b.state(at, false) == breakerOpen }
@@ -85,38 +85,38 @@ func TestBreaker(t *testing.T) {
 	t.Run("what began before it changed tells nothing", func(t *testing.T) {
 		t.Parallel()
 		b := start()
-		before := b.begin()
+		before := b.begin(at)
 		says(b, failedUnknown, failedUnknown, failedUnknown)
 		later := at.Add(b.lasts)
 		require.False(t, b.end(before, answered, later))
 		ok, _ := b.allows(later, false)
 		require.True(t, ok)
-		probe := b.begin()
+		probe := b.begin(later)
 		ok, again := b.allows(later, false)
 		require.False(t, ok, "one at a time")
 		require.Equal(t, later.Add(probePause), again)
 		require.False(t, b.end(probe, saysNothing, later))
 		ok, _ = b.allows(later, false)
 		require.True(t, ok, "it was not made")
-		require.True(t, b.end(b.begin(), answered, later))
+		require.True(t, b.end(b.begin(later), answered, later))
 		require.Equal(t, breakerClosed, b.state(later, false))
 	})
 	t.Run("longer each time", func(t *testing.T) {
 		t.Parallel()
 		b, now := start(), at
 		for range tripUnknown {
-			b.end(b.begin(), failedUnknown, now)
+			b.end(b.begin(now), failedUnknown, now)
 		}
 		var lasts []time.Duration
 		for range 12 {
 			lasts = append(lasts, b.lasts)
 			require.Equal(t, breakerProving, b.state(now.Add(min(b.lasts, time.Minute)), true))
 			now = now.Add(b.lasts)
-			b.end(b.begin(), failedUnknown, now)
+			b.end(b.begin(now), failedUnknown, now)
 		}
 		require.Equal(t, []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second}, lasts[:3])
 		require.Equal(t, 30*time.Minute, lasts[11])
-		b.end(b.begin(), failedWhole, now.Add(time.Hour))
+		b.end(b.begin(now), failedWhole, now.Add(time.Hour))
 		require.Equal(t, 15*time.Second, b.lasts, "a refusal costs no mail")
 	})
 	t.Run("again soon after", func(t *testing.T) {
@@ -124,15 +124,15 @@ func TestBreaker(t *testing.T) {
 		b, now := start(), at
 		for _, want := range []time.Duration{5 * time.Second, 10 * time.Second, 15 * time.Second} {
 			for range tripRow {
-				b.end(b.begin(), failedWhole, now)
+				b.end(b.begin(now), failedWhole, now)
 			}
 			require.Equal(t, want, b.lasts)
 			now = now.Add(b.lasts)
-			b.end(b.begin(), answered, now)
+			b.end(b.begin(now), answered, now)
 		}
 		now = now.Add(b.lookBack)
 		for range tripRow {
-			b.end(b.begin(), failedWhole, now)
+			b.end(b.begin(now), failedWhole, now)
 		}
 		require.Equal(t, 5*time.Second, b.lasts, "not for longer when all was well for a while")
 	})

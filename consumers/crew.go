@@ -29,11 +29,11 @@ type crew struct {
 	store    reportStore
 	health   func() map[string]Ailment                    // how this worker finds the accounts
 	hear     func(worker string, ails map[string]Ailment) // what another says
-	lost     func(worker string)                          // another has left, or is silent
+	lost     func(worker string)                          // nothing more is heard of another
 	flow     func() map[string]map[int64]Flow             // what went through this worker
 	hearFlow func(worker string, said map[string]map[int64]Flow)
 	running  func() map[string]int // calls of this worker, by account
-	gone     func()                // the same
+	gone     func()                // somebody has left, or is silent
 	kick     chan struct{}         // asks for a beat now
 
 	mu      sync.Mutex

@@ -384,9 +384,9 @@ func TestHealthIsShared(t *testing.T) {
 		}
 		time.Sleep(1200 * time.Millisecond)
 		require.True(t, usable(b))
-		require.Less(t, b.acc.health.recovered(time.Now()), 0.5, "it comes back slowly")
+		require.Less(t, b.acc.health.callSize(1000, time.Now()), 500, "it comes back slowly")
 		time.Sleep(15 * time.Second)
-		require.InDelta(t, 1, b.acc.health.recovered(time.Now()), 0)
+		require.Equal(t, 1000, b.acc.health.callSize(1000, time.Now()))
 		stop()
 		seen.all.Wait()
 	})

@@ -103,6 +103,9 @@ func history(v *models.View, r int) uint64 {
 	if v.Status(r).Released {
 		h.number(1)
 	}
+	if v.Status(r).Taken != nil { // who was let go by hand may have the same tries, and none
+		h.number(2)
+	}
 	v.EachTry(r, func(t *models.Try) {
 		h.number(int64(t.Attempt))
 		h.number(int64(t.Status))
@@ -167,9 +170,9 @@ func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries [
 	case rule.Cancel != nil:
 		return cancelled(s, tries, rule.Cancel)
 	case b.Redacted: // released by hand, and not handed over in all that time
-		return noMore(models.Expired, tries, contentGone)
+		return ending(doubtOf(tries), step{reason: models.Expired, detail: contentGone})
 	case !s.Released && over(b, now):
-		return noMore(models.Expired, tries, lastWords(last))
+		return ending(doubtOf(tries), step{reason: models.Expired, detail: lastWords(last)})
 	case rule.Waits != "":
 		return p.held(b, now)
 	case s.Released:
@@ -198,6 +201,16 @@ func cancelled(s *models.Status, tries []models.Try, order *models.Control) step
 		return step{do: end, reason: s.Last.Reason, detail: cancelledMeanwhile}
 	}
 	return step{do: end, cancel: order}
+}
+
+// ending ends what is not sent any more for a reason of ours. Where it may have been
+// sent already it says that this is not known, so that nobody takes it for not sent.
+func ending(doubt models.Reason, st step) step {
+	st.do = end
+	if doubt != "" {
+		st.reason, st.detail = doubt, clip(st.reason.Words()+"; "+st.detail)
+	}
+	return st
 }
 
 // contentGone is why nothing more of an old batch can be sent.
@@ -250,22 +263,12 @@ func (p *policy) again(b *models.Batch, s *models.Status, tries []models.Try, ma
 	options := p.left(b, tries, s.Retries+1)
 	switch {
 	case len(options) == 0:
-		return noMore(models.NoAccountLeft, tries, lastWords(last))
+		return ending(st.doubt, step{reason: models.NoAccountLeft, detail: lastWords(last)})
 	case s.Called && s.Retries >= p.cfg.MaxRetries && !p.allAway(b, s, tries, options):
-		return noMore(models.RetriesUsedUp, tries, lastWords(last))
+		return ending(st.doubt, step{reason: models.RetriesUsedUp, detail: lastWords(last)})
 	}
 	st.options, st.fixed = options, len(b.Accounts) > 0
 	return st
-}
-
-// noMore ends what is not sent any more for a reason of ours. Of what may have been
-// sent already it says that this is not known, so that nobody takes it for not
-// sent.
-func noMore(reason models.Reason, tries []models.Try, detail string) step {
-	if doubt := doubtOf(tries); doubt != "" {
-		return step{do: end, reason: doubt, detail: clip(reason.Words() + "; " + detail)}
-	}
-	return step{do: end, reason: reason, detail: detail}
 }
 
 // allAway reports whether every account that mail may use has refused it for a

@@ -352,3 +352,106 @@ func TestDuplicatesAreCounted(t *testing.T) {
 	require.Equal(t, 2, r.view(b).Status(1).Copies)
 	require.True(t, r.view(b).Status(1).MayDouble)
 }
+
+// One mail was let go by hand although it may double, its neighbour because that was
+// safe, and both went out in the same calls. When it turns out that a provider has
+// both, what may be done for the first is not done for the second.
+func TestReleasesOfNeighbours(t *testing.T) {
+	t.Parallel()
+	p := &policy{cfg: &Config{MaxRetries: 10, FinalEventWait: time.Hour, Delays: []time.Duration{time.Second}, Recheck: time.Minute}, accounts: []string{"sg", "mg"}}
+	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	both, entry := models.SetTo(2), func(n int, k models.EntryKind, who models.Set) models.Entry {
+		return models.Entry{Number: n, Kind: k, At: at, Recipients: who, Account: "sg", CallEnds: at}
+	}
+	byHand := entry(3, models.Release, models.SetOf(1))
+	byHand.MayDouble = true
+	entries := []models.Entry{entry(1, models.Attempt, both), entry(2, models.Ending, both), byHand, entry(4, models.Release, models.SetOf(2)), entry(5, models.Attempt, both)}
+	refused := func(n int) models.Fact {
+		return models.Fact{Key: models.OutcomeKey(n), Outcome: &models.Outcome{Attempt: n, At: at, Parts: []models.Part{{Class: models.Unavailable, Recipients: both}}}}
+	}
+	late := models.Fact{Key: "e1", Events: []models.Event{{ID: "1", Recipient: 1, Attempt: 1, Account: "sg", Kind: models.Processed, At: at}, {ID: "2", Recipient: 2, Attempt: 1, Account: "sg", Kind: models.Processed, At: at}}}
+	v := models.Resolve(2, entries, []models.Fact{refused(1), refused(5), late})
+	steps := p.plan(v, &models.Batch{Content: models.Content{From: models.Address{Email: "a@b.c"}}}, &orders{rules: models.NewJournal(nil).Rules()}, at.Add(time.Minute))
+	require.Len(t, steps, 2)
+	require.Equal(t, call, steps[0].do)
+	require.Equal(t, models.SetOf(1), steps[0].who)
+	require.Equal(t, wait, steps[1].do, "its provider has it")
+}
+
+// Where it is not a wait for evidence that ends, nobody is asked before it does: mail
+// that is let go by hand and cancelled is so at once.
+func TestCancelledAfterItsReleaseAtOnce(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.StartBy, cfg.EvidenceWindow, cfg.FinalEventWait = 200*time.Millisecond, 300*time.Millisecond, 100*time.Hour
+	p := &told{scripted: newScripted("mg", always(models.Unknown))}
+	r := lookUpRig(t, cfg, p)
+	b := r.batch(1, true, nil)
+	require.Eventually(t, func() bool {
+		r.engine.lookups.mu.Lock()
+		for _, in := range r.engine.lookups.open {
+			in.next = time.Now()
+		}
+		r.engine.lookups.mu.Unlock()
+		return r.view(b).Status(1).Reason == models.OutcomeUnknown
+	}, patience, 10*time.Millisecond)
+	r.order(models.Control{Action: models.StopBatch, Batch: b.ID})
+	r.event("mg", b.ID.Log(1), models.Event{ID: "1", Attempt: r.view(b).Entries[0].Number, Kind: models.Processed, At: time.Now()})
+	require.Eventually(t, func() bool { return r.view(b).Status(1).Taken != nil }, patience, time.Millisecond)
+	r.order(models.Control{Action: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(1)})
+	r.announce(b)
+	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Queued }, patience, time.Millisecond)
+	r.order(models.Control{Action: models.CancelBatch, Batch: b.ID})
+	r.announce(b)
+	require.Equal(t, models.Failed, r.done(b).Status(1).State)
+}
+
+// Once the window of the newest call is over, nothing is written on the agenda for the
+// next minute that waits for the final event of an earlier one.
+func TestTakenAndUnknownIsCheap(t *testing.T) {
+	t.Parallel()
+	e, err := New(&entries{}, nil, []Account{{Provider: &told{scripted: newScripted("mg", nil)}, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 1, Events: models.EventsWebhook}}}, fast())
+	require.NoError(t, err)
+	at := time.Now()
+	for _, class := range []models.Class{models.Unknown, ""} { // answered so, or still open
+		entries := []models.Entry{{Number: 1, Kind: models.Attempt, At: at, Recipients: models.SetOf(1), Account: "mg", CallEnds: at.Add(time.Minute)},
+			{Number: 2, Kind: models.Attempt, At: at, Recipients: models.SetOf(1), Account: "mg", CallEnds: at.Add(time.Minute)}}
+		facts := []models.Fact{{Key: "e1", Events: []models.Event{{ID: "1", Recipient: 1, Attempt: 1, Account: "mg", Kind: models.Processed, At: at}}}}
+		if class != "" {
+			facts = append(facts, models.Fact{Key: models.OutcomeKey(2), Outcome: &models.Outcome{Attempt: 2, At: at, Parts: []models.Part{{Class: class, Recipients: models.SetOf(1)}}}})
+		}
+		c := &chunk{id: models.NewBatchID(at), view: models.Resolve(1, entries, facts)}
+		st := &step{do: wait, who: models.SetOf(1), until: at.Add(100 * time.Hour)}
+		require.True(t, e.mayEndSoon(c, st, at))
+		require.False(t, e.mayEndSoon(c, st, at.Add(time.Minute+e.cfg.EvidenceWindow)))
+	}
+}
+
+// What was let go while its user is paused goes on when the user is resumed, also where
+// all of it had ended and nobody announces it.
+func TestReleasedWhilePaused(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, time.Millisecond
+	var up atomic.Bool
+	sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		if up.Load() {
+			return part(models.Accepted, c)
+		}
+		return part(models.Unknown, c)
+	})
+	r := newRig(t, cfg, nil, sg)
+	b := r.batch(2, true, nil)
+	require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
+	require.Eventually(t, func() bool { return r.engine.Pending() == 0 && stored(t, r, b).Failed == 2 }, patience, time.Millisecond)
+	up.Store(true)
+	r.order(models.Control{Action: models.PauseUser, User: r.user})
+	r.order(models.Control{Action: models.ReleaseBatch, Batch: b.ID})
+	require.NoError(t, r.store.Schedule(t.Context(), models.AgendaEntry{Due: time.Now().Add(100 * time.Millisecond), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Lane: b.Lane}))
+	require.Eventually(t, func() bool {
+		due := r.dueWithin(b, time.Now(), time.Now().Add(time.Hour))
+		return len(due) > 0 && due[len(due)-1].Round > 1
+	}, patience, time.Millisecond, "the agenda has looked, and looks again")
+	r.order(models.Control{Action: models.ResumeUser, User: r.user})
+	require.Eventually(t, func() bool { return sg.copiesOf(b.ID.Log(2)) == 1 }, patience, time.Millisecond)
+}

@@ -157,6 +157,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 		helpers.Go(func() { e.events.run(patient) })
 	}
 	wg.Go(func() { e.agenda(ctx) })
+	wg.Go(func() { e.keepAhead(ctx) })
 	wg.Go(func() { e.keepShards(ctx) })
 	wg.Go(func() { e.catchUp(ctx, empty) })
 	wg.Go(func() { e.lookups.run(models.WithBackground(ctx)) })

@@ -303,7 +303,7 @@ func (e *Engine) lookUpEach(ctx context.Context, account string, looker models.L
 	if err != nil { // its addresses are gone
 		return e.lookUp(ctx, account, looker, from, to, "", only, found)
 	}
-	who := c.view.Where(func(_ int, s *models.Status) bool { return s.Unsettled() && s.Last.Account == account })
+	who := c.view.Where(func(r int, s *models.Status) bool { return s.State != models.Success && c.mayHave(account, r, 0) })
 	if who.Len() > fewLogs {
 		return e.lookUp(ctx, account, looker, from, to, "", only, found)
 	}
@@ -337,12 +337,12 @@ func (c *chunk) seen() map[string]bool {
 // which need not be looked at again, or was put into the inbox.
 type filed struct{ account, id string }
 
-// open reports whether it is not known what became of an attempt for a recipient
-// through an account, whatever was decided about that meanwhile: a late event may
-// prove that a held mail arrived, or that one was doubled.
-func (c *chunk) open(account string, recipient, attempt int) (open bool) {
+// mayHave reports whether it is not known what became of an attempt (0: of any) for a
+// recipient through an account, whatever was decided about that meanwhile: a late
+// event may prove that a held mail arrived, or that one was doubled.
+func (c *chunk) mayHave(account string, recipient, attempt int) (open bool) {
 	c.view.EachTry(recipient, func(t *models.Try) {
-		open = open || t.Attempt == attempt && t.Account == account && !t.Verdict.Settled()
+		open = open || t.Account == account && !t.Verdict.Settled() && (attempt == 0 || t.Attempt == attempt)
 	})
 	return open
 }
@@ -372,7 +372,7 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 				e.filed.put(id, true)
 				continue
 			}
-			if ev.recipient > c.size || !c.open(account, ev.recipient, ev.attempt) {
+			if ev.recipient > c.size || !c.mayHave(account, ev.recipient, ev.attempt) {
 				continue
 			}
 			if _, ok := e.filed.get(id); ok {
@@ -404,8 +404,8 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 // a provider that can be asked has been asked late enough. Its answer is waited
 // for, for a day at most.
 func (e *Engine) proved(c *chunk, st *step, now time.Time) bool {
-	if st.reason != models.OutcomeUnknown && st.reason != models.NoFinalEvent {
-		return true
+	if st.reason != models.OutcomeUnknown && st.reason != models.NoFinalEvent || !c.view.Status(st.who.First()).Unsettled() {
+		return true // no wait for evidence ends by it
 	}
 	return e.answered(c, st, now)
 }
@@ -456,14 +456,21 @@ func (l *lookups) hurry(account string, chunk models.ID, now time.Time) {
 	}
 }
 
-// ask makes sure that a provider is asked about recipients whose outcome is
-// unknown while they wait.
-func (e *Engine) askAbout(c *chunk, st *step) bool {
+// mayEndSoon reports whether a wait may end before its time: by the answer to a call
+// that runs, of which only its worker tells, or by evidence that a provider is asked
+// for.
+func (e *Engine) mayEndSoon(c *chunk, st *step, now time.Time) bool {
 	s := c.view.Status(st.who.First())
-	if !s.Unsettled() || s.Last.Verdict == models.Taken || e.looker(s.Last.Account) == nil {
+	if !s.Unsettled() || s.Last.Verdict == models.Taken {
 		return false
 	}
 	entry := c.view.Entry(s.Last.Attempt)
+	if s.Last.Verdict == models.Open && now.Before(entry.CallEnds) {
+		return true
+	}
+	if e.looker(s.Last.Account) == nil || !now.Before(entry.CallEnds.Add(e.policy.window(s.Last.Account))) {
+		return false
+	}
 	e.lookups.want(s.Last.Account, c.id, entry.At.Add(-time.Minute), entry.CallEnds)
 	return true
 }

@@ -14,11 +14,12 @@ type health struct {
 	cfg      *Config
 	mu       sync.Mutex
 	breaker  breaker
-	mine     bool   // that the breaker is not closed is by what this worker found out itself
-	why      string // mail keeps away
-	shut     away   // the provider refused the account itself, or said nothing about its mail
-	silent   bool   // the latter
-	slow     away   // the provider asked to wait
+	mine     bool      // that the breaker is not closed is by what this worker found out itself
+	why      string    // mail keeps away
+	shut     away      // the provider refused the account itself, or said nothing about its mail
+	silent   bool      // the latter
+	silentTo time.Time // until when it was left alone last because it was silent
+	slow     away      // the provider asked to wait
 	trial    trial
 	back     time.Time                // when mail was let through again last, after other trouble than the breaker's
 	tellers  map[string]*teller       // what other workers say, while it keeps mail away
@@ -45,7 +46,12 @@ type teller struct {
 	Ailment
 	until time.Time
 	over  bool
+	gone  bool // nothing more is heard of it
 }
+
+// ofAll reports whether an ailment is the account's, whoever found it out: what the
+// provider says, and silence, which is judged by the mail of all workers.
+func (a *Ailment) ofAll() bool { return a.State == models.Slowed || a.Silent }
 
 // newHealth judges an account whose calls take at most timeout. Its breaker looks
 // back further than the longest call takes.
@@ -81,35 +87,31 @@ func (h *health) allows(now time.Time, alone bool) (bool, time.Time) {
 // obey says until when other workers keep mail away. Who was believed for as long as
 // it may be is no longer: this worker proves what it said.
 func (h *health) obey(now time.Time) (until time.Time) {
-	for _, t := range h.tellers {
+	for worker, t := range h.tellers {
 		switch {
 		case t.over:
 		case now.Before(t.until):
 			until = maxTime(until, t.until)
+		case time.Now().Before(t.until): // it was asked about a time to come
 		default:
 			t.over = true
 			if t.State != models.Slowed {
 				h.breaker.prove(now)
+			}
+			if t.gone {
+				delete(h.tellers, worker)
 			}
 		}
 	}
 	return until
 }
 
-// silentUntil is when the account was left alone last because it was silent, up to
-// then; zero: never.
-func (h *health) silentUntil() (until time.Time) {
+// silentUntil is until when the account was left alone last because it was silent, at
+// whatever worker; zero: never.
+func (h *health) silentUntil() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.silent {
-		until = h.shut.until
-	}
-	for _, t := range h.tellers {
-		if t.Silent {
-			until = maxTime(until, t.until)
-		}
-	}
-	return until
+	return h.silentTo
 }
 
 // usableFor is usable for mail from a sender's domain. Mail that can go nowhere else
@@ -118,10 +120,16 @@ func (h *health) usableFor(domain string, now time.Time, alone bool) (bool, time
 	h.mu.Lock()
 	ok, until := h.allows(now, alone)
 	h.mu.Unlock()
-	if t := maxTime(h.senders.refused(domain, now), h.heard.refused(domain, now)); !t.IsZero() {
+	if t := h.refusedUntil(domain, now); !t.IsZero() {
 		return false, maxTime(t, until)
 	}
 	return ok, until
+}
+
+// refusedUntil is until when the account refuses mail from a sender's domain; zero: it
+// does not.
+func (h *health) refusedUntil(domain string, now time.Time) time.Time {
+	return maxTime(h.senders.refused(domain, now), h.heard.refused(domain, now))
 }
 
 // hear takes in what another worker says of the account; nil: nothing bad.
@@ -145,12 +153,22 @@ func (h *health) hear(worker string, a *Ailment) {
 	case t == nil:
 		t = &teller{until: now.Add(h.term(a))}
 		h.tellers[worker] = t
-	case a.State == models.Slowed || a.Silent: // is of the account, whoever found it out
+	case a.ofAll():
 		t.until, t.over = maxTime(t.until, now.Add(h.term(a))), false
 	}
-	t.Ailment = *a
+	t.Ailment, t.gone = *a, false
 	if a.Silent {
-		h.trial.on = true
+		h.trial.on, h.silentTo = true, maxTime(h.silentTo, t.until)
+	}
+}
+
+// recall takes in what a worker said of which nothing more may be heard.
+func (h *health) recall(worker string, a *Ailment) {
+	h.hear(worker, a)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t := h.tellers[worker]; t != nil {
+		t.gone = true
 	}
 }
 
@@ -159,20 +177,26 @@ func (h *health) hear(worker string, a *Ailment) {
 func (h *health) lost(worker string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if t := h.tellers[worker]; t != nil && !t.over {
+	t := h.tellers[worker]
+	switch {
+	case t == nil:
+		return
+	case !t.over && t.ofAll(): // it does not go with who told of it
+		t.gone = true
+		return
+	case !t.over:
 		h.breaker.prove(time.Now())
 	}
 	delete(h.tellers, worker)
 }
 
-// term is how long another worker is believed. What the provider said to all, and
-// silence, which is judged by the mail of all workers, hold for as long as it says;
-// anything else may be its own trouble.
+// term is how long another worker is believed. What is of the account holds for as
+// long as it says; anything else may be its own trouble.
 func (h *health) term(a *Ailment) time.Duration {
 	switch {
 	case a.State == models.HalfOpen:
 		return 0 // it is proving; so does who hears it first now
-	case a.State == models.Slowed, a.Silent:
+	case a.ofAll():
 		return a.Left
 	}
 	return min(a.Left, 2*h.cfg.BreakerOpen) + 2*h.cfg.Beat // it hears late
@@ -240,10 +264,19 @@ func (h *health) trusted() {
 	}
 }
 
-// recovered grows from 0 to 1 while an account comes back from trouble.
-func (h *health) recovered(now time.Time) float64 {
+// callSize is how many of most recipients the next call may have: one until the
+// account has proved that it takes mail again, then ever more.
+func (h *health) callSize(most int, now time.Time) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.breaker.proving {
+		return 1
+	}
+	return min(most, max(probeSize, int(h.recovered(now)*float64(most))))
+}
+
+// recovered grows from 0 to 1 while an account comes back from trouble.
+func (h *health) recovered(now time.Time) float64 {
 	if h.trial.on || h.breaker.proving {
 		return 0
 	}
@@ -254,27 +287,20 @@ func (h *health) recovered(now time.Time) float64 {
 	return min(1, max(0, float64(now.Sub(from))/float64(2*h.cfg.BreakerOpen)))
 }
 
-// proving reports whether a call must be answered before mail comes back.
-func (h *health) proving() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.breaker.proving
-}
-
 // begin asks for permission to make one call with n recipients for a sender's
 // domain. done must be called with its result and how long it took; without parts,
 // no call was made. Only the first time counts.
 func (h *health) begin(domain string, n int) (done func(parts []models.Part, took time.Duration), ok bool) {
 	now := time.Now()
-	if ok, _ := h.usableFor(domain, now, true); !ok {
-		return nil, false // since the call was planned
+	if !h.refusedUntil(domain, now).IsZero() {
+		return nil, false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ok, _ := h.allows(now, true); !ok || !h.trial.spend(n, now, h.cfg.SilenceLeast) {
-		return nil, false // since it was asked
+		return nil, false // since the call was planned
 	}
-	turn, settled := h.breaker.begin(), false
+	turn, settled := h.breaker.begin(now), false
 	return func(parts []models.Part, took time.Duration) {
 		if settled {
 			return
@@ -344,8 +370,8 @@ func (h *health) judge(parts []models.Part, domain string) (says callSays, why s
 			if p.Reason == models.StartByPassed {
 				return saysNothing, "" // our own fault
 			}
-			if p.RetryAt.After(now) {
-				h.slowDown(p.RetryAt, why)
+			if p.RetryAt.After(now) { // maybe said by what stands before the provider
+				h.slowDown(minTime(p.RetryAt, now.Add(mostDown)), why)
 			}
 			if p.Class == models.Unknown {
 				return failedUnknown, why
@@ -356,9 +382,12 @@ func (h *health) judge(parts []models.Part, domain string) (says callSays, why s
 	return answered, ""
 }
 
-// mostAway is how long an account is left alone at most for what its provider says:
-// then it is asked again.
-const mostAway = 24 * time.Hour
+// An account is left alone at most for so long because its provider says that it is
+// asked too often, and because it says that it is down: then it is asked again.
+const (
+	mostAway = 24 * time.Hour
+	mostDown = time.Hour
+)
 
 // shutOff keeps mail away because the provider refuses the account itself.
 func (h *health) shutOff(until time.Time, why string) {
@@ -378,7 +407,7 @@ func (h *health) keepAway(until time.Time, why string, silent bool) {
 	h.shut.from(now, until)
 	h.why, h.silent, h.mine = why, silent, true
 	if silent {
-		h.trial = trial{on: true}
+		h.trial, h.silentTo = trial{on: true}, maxTime(h.silentTo, until)
 	}
 	h.breaker.prove(now)
 	h.mu.Unlock()

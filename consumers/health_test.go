@@ -147,7 +147,7 @@ func TestSilentComesBackOnTrial(t *testing.T) {
 			require.False(t, ok)
 			time.Sleep(time.Until(until))
 			require.Equal(t, trialSize, taken(probeSize), "as much again")
-			require.Zero(t, h.recovered(time.Now()))
+			require.Equal(t, probeSize, h.callSize(1000, time.Now()))
 			h.trusted()
 			require.Equal(t, 10_000, taken(1_000))
 		}

@@ -91,14 +91,14 @@ func TestComesBackWithAProbe(t *testing.T) {
 						_, ok := h.begin("a.test", 1)
 						require.False(t, ok, "while a probe is under way")
 					}
-					require.Zero(t, h.recovered(time.Now()))
+					require.Equal(t, 1, h.callSize(1000, time.Now()))
 					probe([]models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}}, time.Second)
 					heard.hear("w", ail)
 					for range 2 {
 						_, ok = h.begin("a.test", 1)
 						require.True(t, ok)
 					}
-					require.Less(t, h.recovered(time.Now()), 0.1, "and it comes back slowly")
+					require.Less(t, h.callSize(1000, time.Now()), 100, "and it comes back slowly")
 				}
 			})
 		})
@@ -147,12 +147,59 @@ func TestTellerThatIsGone(t *testing.T) {
 	require.False(t, ok, "until the first is answered")
 }
 
+// What is planned for later does not use up what other workers say now.
+func TestLookingAheadForgetsNothing(t *testing.T) {
+	t.Parallel()
+	cfg := DefaultConfig().withDefaults()
+	for _, a := range []Ailment{{State: models.Tripped, Left: 5 * time.Second}, {State: models.Slowed, Left: time.Hour}, {State: models.Tripped, Left: time.Hour, Silent: true}} {
+		h := newHealth("sg", time.Second, &cfg)
+		h.hear("w", &a)
+		h.trial = trial{}
+		ok, _ := h.usable(time.Now().Add(24 * time.Hour))
+		require.True(t, ok, "by then it is over")
+		ok, _ = h.usable(time.Now())
+		require.False(t, ok)
+		require.False(t, h.breaker.proving)
+	}
+}
+
+// What a provider said, and silence, do not go with the worker that told of it; and
+// nobody judges an account once more by the mail for which it was left alone, however
+// it goes on with who found that out.
+func TestWhatIsOfTheAccountStays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig().withDefaults()
+		for _, a := range []Ailment{{State: models.Slowed, Left: time.Hour}, {State: models.Tripped, Left: time.Hour, Silent: true}} {
+			h := newHealth("sg", time.Second, &cfg)
+			h.hear("w", &a)
+			h.lost("w")
+			h.lost("w")
+			ok, until := h.usable(time.Now())
+			require.False(t, ok)
+			require.Equal(t, time.Hour, time.Until(until))
+			time.Sleep(time.Hour)
+			ok, _ = h.usable(time.Now())
+			require.True(t, ok)
+			require.Empty(t, h.tellers)
+		}
+		h := newHealth("sg", time.Second, &cfg)
+		h.hear("w", &Ailment{State: models.Tripped, Left: time.Minute, Silent: true})
+		until := time.Now().Add(time.Minute)
+		time.Sleep(time.Minute)
+		h.hear("w", &Ailment{State: models.HalfOpen})
+		h.shutOff(time.Now().Add(time.Second), "something else")
+		h.hear("w", nil)
+		require.Equal(t, until, h.silentUntil())
+	})
+}
+
 // A provider that says when to come back is heeded with every answer that says so, for
 // as long as it says.
 func TestComeBackLater(t *testing.T) {
 	t.Parallel()
-	for _, class := range []models.Class{models.Throttled, models.Unavailable} {
-		for _, wait := range []time.Duration{time.Minute, 5 * time.Hour} {
+	for class, waits := range map[models.Class][]time.Duration{models.Throttled: {time.Minute, 5 * time.Hour}, models.Unavailable: {time.Minute, mostDown}} {
+		for _, wait := range waits {
 			cfg := DefaultConfig().withDefaults()
 			h, other := newHealth("sg", time.Second, &cfg), newHealth("sg", time.Second, &cfg)
 			done, ok := h.begin("a.test", 1)

@@ -78,6 +78,8 @@ func TestLookUpOfAnotherAccount(t *testing.T) {
 	r, b := unsettled(t, 1)
 	c, err := r.engine.look(t.Context(), b.ID)
 	require.NoError(t, err)
-	require.True(t, c.open("sg", 1, c.entries[0].Number))
-	require.False(t, c.open("mg", 1, c.entries[0].Number))
+	require.True(t, c.mayHave("sg", 1, c.entries[0].Number))
+	require.True(t, c.mayHave("sg", 1, 0))
+	require.False(t, c.mayHave("sg", 1, c.entries[0].Number+1))
+	require.False(t, c.mayHave("mg", 1, 0))
 }

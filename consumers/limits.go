@@ -17,6 +17,7 @@ type limit struct {
 	rate  float64 // of all workers together
 	whole *rate.Limiter
 	lanes [2]*rate.Limiter // urgent, bulk
+	gate  *rate.Limiter    // of the same rate, for calls whose append is done
 }
 
 // newLimit makes a limit that nothing is saved up for: another process may have
@@ -25,7 +26,8 @@ func newLimit(perSecond float64) *limit {
 	if perSecond <= 0 {
 		return nil
 	}
-	return &limit{rate: perSecond, whole: rate.NewLimiter(0, 0), lanes: [2]*rate.Limiter{rate.NewLimiter(0, 0), rate.NewLimiter(0, 0)}}
+	none := func() *rate.Limiter { return rate.NewLimiter(0, 0) }
+	return &limit{rate: perSecond, whole: none(), lanes: [2]*rate.Limiter{none(), none()}, gate: none()}
 }
 
 // set takes over a worker's part for an account with so many slots; anew drops what
@@ -41,10 +43,12 @@ func (l *limit) set(part share, slots int, anew bool) {
 		l.lanes[lane].SetLimitAt(now, rate.Limit(mine*share/bulkPart))
 		l.lanes[lane].SetBurstAt(now, burst(l.rate, part))
 	}
-	l.whole.SetLimitAt(now, rate.Limit(mine))
-	l.whole.SetBurstAt(now, burst(l.rate, part))
-	if anew {
-		l.whole.ReserveN(now, int(max(0, l.whole.TokensAt(now))))
+	for _, whole := range []*rate.Limiter{l.whole, l.gate} {
+		whole.SetLimitAt(now, rate.Limit(mine))
+		whole.SetBurstAt(now, burst(l.rate, part))
+		if anew {
+			whole.ReserveN(now, int(max(0, whole.TokensAt(now))))
+		}
 	}
 }
 
@@ -219,18 +223,12 @@ func (a *account) await(ctx context.Context, l models.Lane, n int) (time.Duratio
 	}
 }
 
-// storeQuick is how long an append may take before its call asks the rates again.
-const storeQuick = 250 * time.Millisecond
-
-// stillDue reports whether a call that the rates allowed before its append may be made
-// now. Where a store that hangs has held up many appends, their calls would all come
-// at once: each waits for its turn once more, as long as it may begin at all.
-func (a *account) stillDue(ctx context.Context, l models.Lane, n int, began, startBy time.Time) bool {
-	if time.Since(began) < storeQuick || a.recipients == nil && a.calls == nil {
-		return true
-	}
+// pass lets a call through that the rates allowed before its append. Where the store
+// hung, the calls of many appends would all come at once: each waits for its turn, as
+// long as it may begin at all. Where appends take as long as ever, no call waits.
+func (a *account) pass(ctx context.Context, n int, startBy time.Time) bool {
 	for {
-		wait := a.take(l, n)
+		wait := a.passes(n)
 		if wait == 0 {
 			return true
 		}
@@ -241,4 +239,33 @@ func (a *account) stillDue(ctx context.Context, l models.Lane, n int, began, sta
 			return false
 		}
 	}
+}
+
+// passes takes what a call needs, or says how long to wait until it is there.
+func (a *account) passes(n int) (wait time.Duration) {
+	if a.recipients == nil && a.calls == nil {
+		return 0
+	}
+	if !a.ready() {
+		return notReady
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	var asks []ask
+	if a.recipients != nil {
+		asks = append(asks, ask{a.recipients.gate, n})
+	}
+	if a.calls != nil {
+		asks = append(asks, ask{a.calls.gate, 1})
+	}
+	for _, k := range asks {
+		wait = max(wait, k.wait(now))
+	}
+	if wait == 0 {
+		for _, k := range asks {
+			k.of.ReserveN(now, k.n)
+		}
+	}
+	return wait
 }

@@ -179,8 +179,12 @@ func (e *Engine) lookAtChunks(ctx context.Context, b *models.Batch, entry models
 			all.until = time.Now().Add(e.cfg.Recheck)
 		}
 	}
-	if len(rule.Releases) > 0 && !waits {
-		clear(finished) // what has ended may be let go again
+	switch {
+	case len(rule.Releases) == 0:
+	case waits: // what has ended may be let go again, when it goes on
+		all.until = time.Now().Add(e.cfg.Recheck)
+	default:
+		clear(finished)
 	}
 	if finished[0] && e.mayHaveCrashed() {
 		e.summaries.mark(b.User, b.ID) // the sums above may not have been renewed
@@ -245,9 +249,7 @@ func (e *Engine) announce(c *chunk, steps []step, now time.Time) outlook {
 		st := &steps[i]
 		switch st.do {
 		case wait:
-			// A call that runs is followed by what only its worker tells of.
-			running := c.view.Status(st.who.First()).Last.Verdict == models.Open
-			out = out.or(outlook{until: st.until, announced: e.askAbout(c, st) || running})
+			out = out.or(outlook{until: st.until, announced: e.mayEndSoon(c, st, now)})
 		case call:
 			if end := c.batch.Deadline; end.After(now) {
 				out = out.or(outlook{until: end})

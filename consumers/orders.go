@@ -160,14 +160,9 @@ func allFail(options []option, blocks []*models.Block) (why string, ok bool) {
 	return why, len(options) > 0
 }
 
-// refuse ends a step because of a block. Of what may have been sent already, that
-// is no lie: it is not known.
+// refuse ends a step because of a block.
 func (s *step) refuse(why string) {
-	if s.doubt != "" {
-		*s = step{do: end, who: s.who, reason: s.doubt, detail: clip("a rule blocks it meanwhile: " + why)}
-		return
-	}
-	*s = step{do: end, who: s.who, reason: models.BlockedByRule, detail: why}
+	*s = ending(s.doubt, step{who: s.who, reason: models.BlockedByRule, detail: why})
 }
 
 // obey writes the releases that were ordered and are not in the chunk's ledger

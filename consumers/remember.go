@@ -3,9 +3,8 @@ package consumers
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
-
-	"github.com/safedelivr/safedelivr/models"
 )
 
 // What a worker found out about an account outlives it: a worker that begins, or begins
@@ -27,6 +26,10 @@ type ailing struct {
 // remembered is what a worker wrote down last, by account.
 type remembered map[string]ailing
 
+// ailingName is what a worker's finding about an account stands under: nobody else
+// writes there.
+func (e *Engine) ailingName(account string) string { return account + " " + e.crew.name() }
+
 // remember writes down what has changed about the accounts.
 func (e *Engine) remember(ctx context.Context, known remembered) error {
 	now, ails := time.Now().UTC(), e.ailments()
@@ -36,13 +39,13 @@ func (e *Engine) remember(ctx context.Context, known remembered) error {
 		var err error
 		switch {
 		case !ill && wrote:
-			err = e.store.PutReport(ctx, ailingKind, a.Name, nil, 0)
+			err = e.store.PutReport(ctx, ailingKind, e.ailingName(a.Name), nil, 0)
 			delete(known, a.Name)
 		case ill && (!wrote || news(&was, &ail, now)):
 			v := ailing{ail, now}
 			var raw []byte
 			if raw, err = json.Marshal(v); err == nil {
-				err = e.store.PutReport(ctx, ailingKind, a.Name, raw, ail.longest()+ailingKept)
+				err = e.store.PutReport(ctx, ailingKind, e.ailingName(a.Name), raw, ail.longest()+ailingKept)
 			}
 			known[a.Name] = v
 		}
@@ -65,7 +68,7 @@ func (a *Ailment) longest() time.Duration {
 
 // news reports whether an ailment is another one than was written down, or lasts longer.
 func news(was *ailing, is *Ailment, now time.Time) bool {
-	later := func(left, before time.Duration) bool { return left > before-now.Sub(was.At)+time.Second }
+	later := func(left, before time.Duration) bool { return left > max(0, before-now.Sub(was.At))+time.Second }
 	if is.State != was.State || is.Silent != was.Silent || later(is.Left, was.Left) || len(is.Senders) != len(was.Senders) {
 		return true
 	}
@@ -84,7 +87,8 @@ func (e *Engine) recall(ctx context.Context) error {
 	now := time.Now()
 	for name, raw := range reports {
 		var r ailing
-		a := e.byName[name]
+		account, worker, _ := strings.Cut(name, " ")
+		a := e.byName[account]
 		if a == nil || json.Unmarshal(raw, &r) != nil {
 			continue
 		}
@@ -93,11 +97,7 @@ func (e *Engine) recall(ctx context.Context) error {
 		for domain, left := range r.Senders {
 			r.Senders[domain] = left - gone
 		}
-		if r.Silent && r.Left > 0 {
-			a.health.fallenSilent(now.Add(r.Left), r.Why)
-			r.State = models.Healthy // but for senders
-		}
-		a.health.hear("an earlier worker", &r.Ailment)
+		a.health.recall(worker, &r.Ailment)
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func TestRemembered(t *testing.T) {
 		"shut":   {func(h *health) { h.shutOff(time.Now().Add(time.Hour), "the key was revoked") }, models.Shut, 11 * time.Second},
 		"open": {func(h *health) {
 			for range tripUnknown {
-				h.settle(h.breaker.begin(), failedUnknown, "no answer")
+				h.settle(h.breaker.begin(time.Now()), failedUnknown, "no answer")
 			}
 		}, models.Tripped, 11 * time.Second},
 		"slow": {func(h *health) { h.slowDown(time.Now().Add(time.Hour), "too fast") }, models.Slowed, time.Hour},
@@ -86,6 +87,48 @@ func packed(t *testing.T, v any) []byte {
 	return raw
 }
 
+// An account that nobody has mail for is not written down again and again; and what one
+// worker finds does not hide what another found.
+func TestRememberedOnce(t *testing.T) {
+	t.Parallel()
+	r := emptyRig(t, nil, "sg")
+	writes := &countedReports{Store: r.store}
+	r.store = writes
+	e, err := New(r.store, r.broker, []Account{{Provider: newScripted("sg", nil), Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
+	require.NoError(t, err)
+	t.Cleanup(e.kill)
+	known := remembered{}
+	h := e.byName["sg"].health
+	h.shutOff(time.Now().Add(-time.Minute), "it is to prove itself")
+	for range 10 {
+		known["sg"] = ailing{known["sg"].Ailment, known["sg"].At.Add(-time.Minute)} // it was a while ago
+		require.NoError(t, e.remember(t.Context(), known))
+	}
+	require.Equal(t, 1, writes.n)
+	require.NoError(t, e.store.PutReport(t.Context(), ailingKind, "sg other", packed(t, ailing{Ailment{State: models.Tripped, Silent: true, Left: time.Hour}, time.Now()}), time.Hour))
+	h.mu.Lock()
+	h.breaker.proving = false // it is well again
+	h.mu.Unlock()
+	require.NoError(t, e.remember(t.Context(), known))
+	all, err := e.store.Reports(t.Context(), ailingKind)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Contains(t, all, "sg other")
+}
+
+// countedReports counts how often something is written about the accounts.
+type countedReports struct {
+	models.Store
+	n int
+}
+
+func (s *countedReports) PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
+	if kind == ailingKind && value != nil {
+		s.n++
+	}
+	return s.Store.PutReport(ctx, kind, name, value, ttl)
+}
+
 // What is gone by is not waited for again, whatever the clocks say.
 func TestRecall(t *testing.T) {
 	t.Parallel()
@@ -96,8 +139,8 @@ func TestRecall(t *testing.T) {
 	for _, at := range []time.Time{time.Now().Add(-2 * time.Hour), time.Now().Add(24 * time.Hour)} {
 		h := newHealth("sg", time.Second, &e.cfg)
 		e.byName["sg"].health = h
-		require.NoError(t, e.store.PutReport(t.Context(), ailingKind, "sg", packed(t, ailing{Ailment{State: models.Slowed, Left: time.Hour, Why: "too fast"}, at}), time.Hour))
-		require.NoError(t, e.store.PutReport(t.Context(), ailingKind, "gone", packed(t, ailing{Ailment{State: models.Shut, Left: time.Hour}, at}), time.Hour))
+		require.NoError(t, e.store.PutReport(t.Context(), ailingKind, "sg w", packed(t, ailing{Ailment{State: models.Slowed, Left: time.Hour, Why: "too fast"}, at}), time.Hour))
+		require.NoError(t, e.store.PutReport(t.Context(), ailingKind, "gone w", packed(t, ailing{Ailment{State: models.Shut, Left: time.Hour}, at}), time.Hour))
 		require.NoError(t, e.recall(t.Context()))
 		_, until := h.usable(time.Now())
 		require.LessOrEqual(t, time.Until(until), time.Hour)

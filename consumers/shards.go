@@ -104,6 +104,7 @@ func (e *Engine) takeShard(ctx context.Context, s *shard) error {
 		return err
 	}
 	e.someGone.Store(now.UnixMilli())
+	mark = minTime(mark, now) // by a clock that was ahead
 	from, behind := mark.Add(-models.LateWriters), mark
 	if mark.IsZero() {
 		from, behind = now.Add(-firstLook), now

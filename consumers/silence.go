@@ -383,8 +383,10 @@ func (e *Engine) judgeSilence(ctx context.Context, a *account, now, doorSince ti
 // off, in whosever part of it.
 func (e *Engine) postsBehind(ctx context.Context, now time.Time) (bool, error) {
 	for shard := range e.store.Shards() {
-		for _, err := range e.store.Pending(ctx, shard, now.Add(-silenceOver-time.Hour), now.Add(-e.cfg.InboxAge)) {
-			return err == nil, err
+		for in, err := range e.store.Pending(ctx, shard, now.Add(-silenceOver-time.Hour), now.Add(-e.cfg.InboxAge)) {
+			if err != nil || e.byName[in.Account] != nil { // nobody works off those of other accounts
+				return err == nil, err
+			}
 		}
 	}
 	return false, nil

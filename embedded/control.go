@@ -73,13 +73,8 @@ func (s *Store) Claim(ctx context.Context, key string, claim models.Claim, ttl t
 		if err != nil {
 			return err
 		}
-		return c.query(`SELECT id, hash, at, answer FROM claims WHERE key = ?`, func(row []driver.Value) error {
-			there = models.Claim{ID: idOf(row[0]), Hash: row[1].(string), At: timeOf(row[2])}
-			if row[3] != nil {
-				there.Answer = bytes.Clone(blob(row[3]))
-			}
-			return nil
-		}, key)
+		there, err = claimed(c, key, 0)
+		return err
 	})
 	if err != nil {
 		return models.Claim{}, fmt.Errorf("claim: %w", err)
@@ -87,11 +82,39 @@ func (s *Store) Claim(ctx context.Context, key string, claim models.Claim, ttl t
 	return there, nil
 }
 
+// Claimed implements models.Store.
+func (s *Store) Claimed(ctx context.Context, key string) (there models.Claim, err error) {
+	now := s.now().UnixMilli()
+	err = s.read(ctx, func(c *conn) (err error) {
+		there, err = claimed(c, key, now)
+		return err
+	})
+	if err == nil && there.ID.IsZero() {
+		err = models.ErrNotFound
+	}
+	if err != nil {
+		return models.Claim{}, fmt.Errorf("claimed: %w", err)
+	}
+	return there, nil
+}
+
+// claimed reads the claim of a key that has not ended by a time; zero: there is none.
+func claimed(c *conn, key string, by int64) (there models.Claim, err error) {
+	err = c.query(`SELECT id, hash, at, answer FROM claims WHERE key = ? AND until > ?`, func(row []driver.Value) error {
+		there = models.Claim{ID: idOf(row[0]), Hash: row[1].(string), At: timeOf(row[2])}
+		if row[3] != nil {
+			there.Answer = bytes.Clone(blob(row[3]))
+		}
+		return nil
+	}, key, by)
+	return there, err
+}
+
 // PutAnswer implements models.Store.
-func (s *Store) PutAnswer(ctx context.Context, key string, answer []byte, ttl time.Duration) error {
+func (s *Store) PutAnswer(ctx context.Context, key string, id models.ID, answer []byte, ttl time.Duration) error {
 	until := s.now().Add(ttl).UnixMilli()
 	err := s.write(ctx, len(answer)+100, func(c *conn) error {
-		_, err := c.exec(`UPDATE claims SET answer = ?, until = max(until, ?) WHERE key = ?`, answer, until, key)
+		_, err := c.exec(`UPDATE claims SET answer = ?, until = max(until, ?) WHERE key = ? AND id = ?`, answer, until, key, id)
 		return err
 	})
 	if err != nil {

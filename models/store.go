@@ -134,8 +134,12 @@ type ClaimStore interface {
 	// is one. Claiming again with the same ID and hash returns the same.
 	// Errors: ErrOutcomeUnknown (repeating settles it).
 	Claim(ctx context.Context, key string, c Claim, ttl time.Duration) (Claim, error)
-	// PutAnswer keeps the answer to the request that has claimed the key.
-	PutAnswer(ctx context.Context, key string, answer []byte, ttl time.Duration) error
+	// Claimed returns what stands under a key, with the answer if there is one, and
+	// claims nothing. It may miss a claim that is being made. Errors: ErrNotFound.
+	Claimed(ctx context.Context, key string) (Claim, error)
+	// PutAnswer keeps the answer to the request that has claimed the key for this
+	// ID. It changes nothing where the key stands for another.
+	PutAnswer(ctx context.Context, key string, id ID, answer []byte, ttl time.Duration) error
 	// Unclaim frees a key, if it still stands for this ID.
 	Unclaim(ctx context.Context, key string, id ID) error
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,9 +31,16 @@ type Accepted struct {
 // accepted gets the same answer, and replayed is true, also where it would be
 // refused by now.
 func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) (a Accepted, replayed bool, err error) {
+	b, wrong := in.Check()
+	if wrong != nil {
+		if before, err := s.begunBefore(ctx, who, r); err != nil || !before {
+			return Accepted{}, false, cmp.Or(err, wrong)
+		}
+	}
 	return once(ctx, s, who, r, func(ctx context.Context, c models.Claim, older bool) (Accepted, error) {
+		b.ID, b.User = c.ID, who.User
 		if older {
-			there, err := s.store.Batch(ctx, c.ID)
+			there, err := s.store.Batch(ctx, b.ID)
 			if err == nil {
 				return s.accepted(&there), nil // only the answer was not given
 			}
@@ -40,12 +48,17 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 				return Accepted{}, storeError("read batch", err)
 			}
 		}
-		b, err := s.check(ctx, who, in, c)
-		if err != nil && older {
-			return s.overtaken(ctx, &b, err)
+		if wrong == nil {
+			wrong = s.maySend(ctx, who.User, b.Content.From)
 		}
-		if err != nil {
-			return Accepted{}, err
+		if wrong == nil {
+			wrong = in.Dated(&b, c.At)
+		}
+		if wrong != nil && older {
+			return s.overtaken(ctx, &b, wrong)
+		}
+		if wrong != nil {
+			return Accepted{}, wrong
 		}
 		span := tracing.Start(b.ID, "accept", time.Now(), "recipients", strconv.Itoa(b.Recipients), "chunks", strconv.Itoa(b.Chunks), "lane", string(b.Lane))
 		if err := s.accept(ctx, &b, in.spool); err != nil {
@@ -55,19 +68,6 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 		span.End("")
 		return s.accepted(&b), nil
 	})
-}
-
-// check checks all of a batch, and by whom it is.
-func (s *Service) check(ctx context.Context, who Caller, in *Intake, c models.Claim) (models.Batch, error) {
-	b, err := in.Check()
-	b.ID, b.User = c.ID, who.User
-	if err == nil {
-		err = s.maySend(ctx, who.User, b.Content.From)
-	}
-	if err == nil {
-		err = in.Dated(&b, c.At)
-	}
-	return b, err
 }
 
 // overtaken refuses a repeat that would have been accepted when the first try was

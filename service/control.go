@@ -133,6 +133,10 @@ func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r
 		if st.State == models.Queued || released(rules, b, id, entries) { // it is on its way, released before or not
 			out := Steered{BatchID: b.ID, LogID: id, Order: models.ReleaseBatch}
 			out.Stopped, out.Cancelled = rules.Stopped(b.ID)
+			if st.State != models.Queued && !s.goOn(ctx, goingOn(b)) { // whoever ordered it may have died then
+				out.Late = true
+				out.warn(lateWarning)
+			}
 			s.countInFlight(ctx, b, &out)
 			s.warnOfWaiting(rules, b, &out)
 			return out, nil

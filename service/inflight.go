@@ -9,10 +9,17 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// countInFlight completes the answer to an order with the calls in flight, or with
-// a warning where they cannot be counted.
+// countInFlight completes the answer to an order with the calls in flight: of the
+// batch, or, where the order is about a log, of its chunk; or with a warning where they
+// cannot be counted.
 func (s *Service) countInFlight(ctx context.Context, b *models.Batch, out *Steered) {
-	n, err := s.inFlight(ctx, b)
+	var n int
+	var err error
+	if out.LogID.IsZero() {
+		n, err = s.inFlight(ctx, b)
+	} else {
+		n, err = s.chunkInFlight(ctx, out.LogID.ChunkID())
+	}
 	if err != nil {
 		s.log.Warn("calls in flight not counted", "batch_id", b.ID.String(), "err", err)
 		out.warn(uncountedWarning)
@@ -44,7 +51,7 @@ func (s *Service) inFlight(ctx context.Context, b *models.Batch) (int, error) {
 }
 
 func (s *Service) chunkInFlight(ctx context.Context, chunk models.ID) (int, error) {
-	entries, err := s.store.Ledger(ctx, chunk)
+	entries, err := s.store.Ledger(ctx, chunk) // most have nothing running, and more need not be read
 	if err != nil {
 		return 0, err
 	}

@@ -37,8 +37,7 @@ func once[T any](ctx context.Context, s *Service, who Caller, r Repeat, do func(
 		v, err = do(ctx, mine, false)
 		return v, false, err
 	}
-	sum := sha256.Sum256([]byte(who.User + "\n" + r.Route + "\n" + r.Key))
-	key := hex.EncodeToString(sum[:])
+	key := r.keyOf(who)
 	claim, err := s.claim(ctx, key, mine)
 	if err != nil {
 		return v, false, err
@@ -66,6 +65,29 @@ func once[T any](ctx context.Context, s *Service, who Caller, r Repeat, do func(
 	return v, false, err
 }
 
+// keyOf is what a key stands under in the store.
+func (r *Repeat) keyOf(who Caller) string {
+	sum := sha256.Sum256([]byte(who.User + "\n" + r.Route + "\n" + r.Key))
+	return hex.EncodeToString(sum[:])
+}
+
+// begunBefore reports whether a request is a repeat of one that claimed its key. It
+// claims nothing: a request that is refused does not use its key up, whatever dies.
+func (s *Service) begunBefore(ctx context.Context, who Caller, r Repeat) (bool, error) {
+	if r.Key == "" {
+		return false, nil
+	}
+	there, err := s.store.Claimed(ctx, r.keyOf(who))
+	if err == nil && there.Hash != r.Hash {
+		return false, keyReused()
+	}
+	return err == nil, nil // as far as anybody knows
+}
+
+func keyReused() error {
+	return Fail(Invalid, "idempotency_key_reused", "This Idempotency-Key was used for another request.")
+}
+
 // claim claims a key for c, or finds what it was claimed for.
 func (s *Service) claim(ctx context.Context, key string, c models.Claim) (models.Claim, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.SettleTime)
@@ -79,7 +101,7 @@ func (s *Service) claim(ctx context.Context, key string, c models.Claim) (models
 			return there, storeError("claim idempotency key", err)
 		}
 		if there.Hash != c.Hash {
-			return there, Fail(Invalid, "idempotency_key_reused", "This Idempotency-Key was used for another request.")
+			return there, keyReused()
 		}
 		return there, nil
 	}
@@ -96,7 +118,7 @@ func (s *Service) settle(ctx context.Context, key string, id models.ID, v any, e
 	case err == nil:
 		var raw []byte
 		if raw, err = json.Marshal(v); err == nil {
-			err = s.store.PutAnswer(ctx, key, raw, s.cfg.IdempotencyTime)
+			err = s.store.PutAnswer(ctx, key, id, raw, s.cfg.IdempotencyTime)
 		}
 	case errors.As(err, &e) && e.Kind != Internal && e.Kind != Unavailable || errors.Is(err, models.ErrNotFound): // the batch was cleared away and can never be
 		err = s.store.Unclaim(ctx, key, id)

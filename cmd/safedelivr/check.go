@@ -77,20 +77,25 @@ func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o consumers
 // checkAsJSON checks, and prints one JSON object, each difference when it is found:
 // memory does not grow with their number.
 func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o consumers.CheckOptions) (models.Recount, error) {
+	type sum struct {
+		service.Counts
+		MadeFrom int64 `json:"made_from"` // entries and facts
+	}
+	sumOf := func(s *models.Summary) *sum { return &sum{service.CountsOf(s), s.Version} }
 	type difference struct {
-		What    string          `json:"what"`
-		User    string          `json:"user"`
-		ID      string          `json:"id"`
-		Shown   *service.Counts `json:"shown,omitempty"`
-		Counted *service.Counts `json:"counted,omitempty"`
-		Damaged string          `json:"damaged,omitempty"` // then there are no sums
+		What    string `json:"what"`
+		User    string `json:"user"`
+		ID      string `json:"id"`
+		Shown   *sum   `json:"shown,omitempty"`
+		Counted *sum   `json:"counted,omitempty"`
+		Damaged string `json:"damaged,omitempty"` // then there are no sums
 	}
 	fmt.Fprint(c.out, `{"found":[`)
 	comma := ""
 	o.Found = func(d consumers.Difference) {
 		v := difference{What: d.What, User: d.User, ID: d.ID, Damaged: d.Damaged}
 		if d.Damaged == "" {
-			v.Shown, v.Counted = new(service.CountsOf(&d.Shown)), new(service.CountsOf(&d.Counted))
+			v.Shown, v.Counted = sumOf(&d.Shown), sumOf(&d.Counted)
 		}
 		raw, _ := json.Marshal(v) // never an error: numbers and words
 		fmt.Fprintf(c.out, "%s\n%s", comma, raw)

@@ -104,9 +104,18 @@ func testClaim(t *testing.T, s models.Store) {
 	require.NoError(t, err)
 	require.Equal(t, mine, got)
 
-	require.NoError(t, s.PutAnswer(ctx, key, []byte("first"), time.Hour))
+	got, err = s.Claimed(ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, mine, got)
+	_, err = s.Claimed(ctx, key+"x")
+	require.ErrorIs(t, err, models.ErrNotFound)
+
+	require.NoError(t, s.PutAnswer(ctx, key, mine.ID, []byte("first"), time.Hour))
 	want := mine
 	want.Answer = []byte("first")
+	got, err = s.Claimed(ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
 	got, err = s.Claim(ctx, key, other, time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
@@ -119,6 +128,10 @@ func testClaim(t *testing.T, s models.Store) {
 	got, err = s.Claim(ctx, key, other, time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, other, got, "free again, and without the old answer")
+	require.NoError(t, s.PutAnswer(ctx, key, mine.ID, []byte("late"), time.Hour))
+	got, err = s.Claim(ctx, key, other, time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, other, got, "who claimed it before answers for nobody else")
 }
 
 func testClaimRace(t *testing.T, s models.Store) {
