@@ -109,7 +109,7 @@ func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *visitor)
 	case q == nil:
 		return errNoPage
 	case do == "resume" && !v.caller().MayResume(&b):
-		return service.Fail(service.Forbidden, "stopped_by_operator", "An operator has stopped this batch, and only an operator can resume it.")
+		return service.StoppedByOperator()
 	case do == "retry" || do == "release":
 		q.addKept(d.keptBy(r.Context(), v.caller(), &b))
 	}

@@ -130,12 +130,17 @@ func (d *Dashboard) readBatch(ctx context.Context, who service.Caller, id string
 	if err != nil {
 		return nil, err
 	}
-	v := &batchView{batchRow: d.rowOf(&b), Accounts: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(&b, state), State: state, Actions: actionsOf(&b, who),
-		Kept: d.keptBy(ctx, who, &b)}
+	v := d.batchOf(ctx, who, &b, state)
 	if err := d.addLogs(ctx, who, v, cursor); err != nil {
 		return nil, err
 	}
 	return v, d.addFlow(ctx, who, v)
+}
+
+// batchOf is a batch without its logs and its flow.
+func (d *Dashboard) batchOf(ctx context.Context, who service.Caller, b *service.BatchView, state models.State) *batchView {
+	return &batchView{batchRow: d.rowOf(b), Accounts: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(b, state), State: state,
+		Actions: actionsOf(b, who), Kept: d.keptBy(ctx, who, b)}
 }
 
 // keptBy says what keeps a batch from going on, and who ordered it; empty: nothing.
@@ -177,8 +182,7 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 				if last != nil && !stale && reflect.DeepEqual(b, last.BatchView) {
 					return last, nil
 				}
-				now := &batchView{batchRow: d.rowOf(&b), Accounts: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(&b, state), State: state, Actions: actionsOf(&b, who),
-					Kept: d.keptBy(ctx, who, &b)}
+				now := d.batchOf(ctx, who, &b, state)
 				if stale = last != nil && time.Since(read) < liveLogs; stale {
 					now.Logs, now.Older, now.First, now.Flow = last.Logs, last.Older, last.First, last.Flow
 				} else {

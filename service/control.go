@@ -190,6 +190,11 @@ func (s *Service) steer(ctx context.Context, who Caller, b *models.Batch, c *mod
 	return out, nil
 }
 
+// StoppedByOperator is the error of an owner who may not resume a batch.
+func StoppedByOperator() *Error {
+	return Fail(Forbidden, "stopped_by_operator", "An operator has stopped this batch, and only an operator can resume it.")
+}
+
 // place writes an order about a batch into the journal. What lets mail go on is
 // put on the agenda before, so that it goes on even if this process ends then.
 func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *models.Control) (changed bool, err error) {
@@ -223,7 +228,7 @@ func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *mod
 		err = Fail(Conflict, "batch_cancelled", "The batch is cancelled for ever; nothing more of it goes out.")
 	}
 	if err == nil && !mine {
-		err = Fail(Forbidden, "stopped_by_operator", "An operator has stopped this batch, and only an operator can resume it.")
+		err = StoppedByOperator()
 	}
 	return changed || stands, err
 }
