@@ -377,7 +377,7 @@ func giveOrders(b *browserTab) {
 		b.sees(sees)
 	}
 	order("Stop", "Stopped: no new call")
-	order("Resume", "Resumed:")
+	order("Resume", "Resumed. Nothing of it goes out yet: another order keeps it, or accounts that are offline.")
 	order("Cancel", "Cancelled: nothing more")
 	b.until(`document.querySelector(".state.is-cancelled")`)
 	for _, name := range []string{"sg", "mg"} {
