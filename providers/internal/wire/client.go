@@ -108,6 +108,9 @@ func (t *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := req.WithContext(ctx)
 	if req.Body != nil {
 		x.gate = &gate{body: req.Body, left: req.ContentLength, startBy: x.startBy}
+		if x.gate.left == 0 {
+			x.gate.left = -1 // so says Transport of a body of unknown length
+		}
 		x.gate.end, _ = req.Context().Deadline()
 		r.Body = x.gate
 	}

@@ -74,7 +74,9 @@ func words(err error) string {
 //
 // It looks at the clock whenever bytes are fetched, which is right before they
 // leave: a process that is stopped while a connection is made, or in the middle of
-// a body, must not go on with the call when it wakes.
+// a body, must not go on with the call when it wakes. When Transport looks for the end
+// of a body, its last byte has left, so that this is no failure at any time: one would
+// be taken for proof that the request is not complete.
 type gate struct {
 	startBy time.Time // the first byte passes before this; zero: whenever
 	end     time.Time // every byte passes before this; zero: whenever
@@ -97,6 +99,9 @@ var (
 func (g *gate) Read(p []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.left == 0 {
+		return 0, io.EOF
+	}
 	if g.closed {
 		return 0, errShut
 	}
@@ -111,8 +116,8 @@ func (g *gate) Read(p []byte) (int, error) {
 	case g.left < 0:
 		g.spent = g.spent || errors.Is(err, io.EOF)
 	case n > 0:
-		g.left -= int64(n)
-		g.spent = g.spent || g.left <= 0
+		g.left = max(g.left-int64(n), 0)
+		g.spent = g.left == 0
 	}
 	return n, err
 }
