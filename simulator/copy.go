@@ -19,6 +19,9 @@ type Copy struct {
 	// Swallowed: a suspension without Fault.Release keeps it for ever, whatever
 	// its outcome would have been.
 	Swallowed bool `json:"swallowed,omitempty"`
+	// Muted: a fault that stood when it was accepted keeps all its webhooks back.
+	// Look-ups show its events.
+	Muted bool `json:"muted,omitempty"`
 	// Visible lists the other recipients that this copy names in To and Cc. It
 	// is empty for an individual message; anything else is a leak in a batch.
 	Visible []string `json:"visible,omitempty"`
@@ -32,9 +35,9 @@ func (m *mailing) copy(r record) Copy {
 		ProviderID: m.account.provider.id(m), From: m.head.from, Tags: m.head.tags,
 		Outcome: r.outcome.String(), Visible: m.visible(r),
 	}
-	if f := m.group(r.group).park; f != nil {
-		c.Swallowed = !f.Release && len(f.events) == 0
-	}
+	g := m.group(r.group)
+	c.Swallowed = g.park != nil && !g.park.Release && len(g.park.events) == 0
+	c.Muted = g.mute != nil && len(g.mute.events) == 0
 	m.metadata(r, func(key int, value []byte) {
 		if c.Metadata == nil {
 			c.Metadata = map[string]string{}

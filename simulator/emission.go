@@ -80,6 +80,7 @@ type post struct {
 	hook    uint8 // Mailgun: which of the URLs of its type
 	repeat  bool  // Mailgun: an intended duplicate
 	planned bool  // standing faults have been asked
+	behind  bool  // Mailgun: a fault put a later event of the same copy before it
 }
 
 // A batch is what a post of several segments has besides.

@@ -31,13 +31,12 @@ func (g *mailgun) flushAt(ob *outbox, now int64) (at int64, posts int) { return 
 
 // collect takes one event: Mailgun posts each by itself.
 func (g *mailgun) collect(ob *outbox, _ int64) (post, bool) {
-	for _, f := range g.a.s.faults.standing(g.a.name, func(f *fault) bool { return f.Mode == ModeEventsShuffle }) {
-		if g.a.s.faults.take(f) {
-			g.mixUp(ob)
-			return ob.posts.pop(), true
-		}
+	faults := g.a.s.faults.standing(g.a.name, func(f *fault) bool { return f.Mode == ModeEventsShuffle })
+	if len(faults) == 0 {
+		return post{segment: ob.takeOne()}, true
 	}
-	return post{segment: ob.takeOne()}, true
+	g.mixUp(ob, faults)
+	return ob.posts.pop(), true
 }
 
 // takeOne takes the next waiting event. The outbox is locked, and has one.
@@ -51,9 +50,10 @@ func (ob *outbox) takeOne() segment {
 	return s
 }
 
-// mixUp moves waiting events to the posts in another order. It takes them from
-// all emissions alike, so that events of one copy change places too.
-func (g *mailgun) mixUp(ob *outbox) {
+// mixUp moves waiting events to the posts, and in another order if one of the
+// faults concerns any of them. It takes them from all emissions alike, so that
+// events of one copy change places too.
+func (g *mailgun) mixUp(ob *outbox, faults []*fault) {
 	var list []post
 	for len(list) < mgShuffle && ob.waiting > 0 {
 		e := ob.ready.pop()
@@ -63,9 +63,19 @@ func (g *mailgun) mixUp(ob *outbox) {
 			ob.ready.push(e)
 		}
 	}
-	seed := g.a.s.mix(saltShuffle, g.a.salt, list[0].m.serial, uint64(list[0].from))
-	rng := rand.New(rand.NewPCG(seed, seed))
-	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	if slices.ContainsFunc(faults, func(f *fault) bool {
+		return slices.ContainsFunc(list, func(p post) bool { return p.concerns(f) }) && g.a.s.faults.take(f)
+	}) {
+		seed := g.a.s.mix(saltShuffle, g.a.salt, list[0].m.serial, uint64(list[0].from))
+		rng := rand.New(rand.NewPCG(seed, seed))
+		rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		order := make([]happening, len(list))
+		for i := range list {
+			p := &list[i]
+			p.each(func(r record, _ cursor) bool { order[i] = happening{p.m.serial, r.i, p.stage}; return false })
+		}
+		overtaken(order, func(i int) { list[i].behind = true })
+	}
 	for _, p := range list {
 		ob.posts.push(p)
 	}
@@ -110,7 +120,23 @@ func (g *mailgun) send(ob *outbox, p *post) (status, sent int) {
 			}
 		}
 	}
-	return g.a.postJSON(urls[p.hook], g.body(p, copy), http.Header{"User-Agent": {"mailgun/treq-22.10.0"}}), 1
+	status = g.a.postJSON(urls[p.hook], g.body(p, copy), http.Header{"User-Agent": {"mailgun/treq-22.10.0"}})
+	g.a.disturbed(p, g.disturbance(p))
+	return status, 1
+}
+
+// disturbance is what faults did to the event of the post.
+func (g *mailgun) disturbance(p *post) (d disturbance) {
+	if p.repeat {
+		d.twice++
+	}
+	if p.behind {
+		d.overtaken++
+	}
+	if p.m.group(p.group).delay > 0 && !p.repeat {
+		d.late++
+	}
+	return d
 }
 
 // muted reports whether the event gets no webhook.

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -153,7 +154,7 @@ func (g *sendgrid) send(ob *outbox, p *post) (status, sent int) {
 	if !p.planned {
 		g.plan(p)
 	}
-	body, sent := g.body(ob, p)
+	body, sent, d := g.body(ob, p)
 	if sent == 0 {
 		return 0, 0
 	}
@@ -174,20 +175,23 @@ func (g *sendgrid) send(ob *outbox, p *post) (status, sent int) {
 	if g.a.forge(p) {
 		signature[len(signature)-1] ^= 1
 	}
-	return g.a.postJSON(url, body, http.Header{
+	status = g.a.postJSON(url, body, http.Header{
 		"User-Agent":      {"SendGrid Event API"},
 		sgSignatureHeader: {base64.StdEncoding.EncodeToString(signature)},
 		sgTimestampHeader: {ts},
-	}), sent
+	})
+	g.a.disturbed(p, d)
+	return status, sent
 }
 
 // body renders the events of p: a JSON array with CRLF after each element and
 // after the end. What exceeds 768 KB becomes a post of its own. It depends on
 // nothing that changes from try to try but Options.NewEventIDOnRetry.
-func (g *sendgrid) body(ob *outbox, p *post) (body []byte, sent int) {
+func (g *sendgrid) body(ob *outbox, p *post) (body []byte, sent int, d disturbance) {
 	body = make([]byte, 1, min(p.events()*sgEventBytes*5/4, sgBatchBytes)+2*sgEventBytes)
 	body[0] = '['
 	var ends []int
+	var order []happening // of what is shuffled
 	var plan []fate
 	if p.batch != nil {
 		plan = p.batch.plan
@@ -219,6 +223,10 @@ func (g *sendgrid) body(ob *outbox, p *post) (body []byte, sent int) {
 				times = 0
 			case fate == fateTwice:
 				times = 2
+				d.twice++
+			}
+			if times > 0 && s.m.group(s.group).delay > 0 {
+				d.late++
 			}
 			for ; times > 0; times-- {
 				if sent++; sent > 1 {
@@ -227,6 +235,7 @@ func (g *sendgrid) body(ob *outbox, p *post) (body []byte, sent int) {
 				body = pen.event(body, r)
 				if p.batch != nil && p.batch.shuffle != 0 {
 					ends = append(ends, len(body))
+					order = append(order, happening{s.m.serial, r.i, s.stage})
 				}
 			}
 			if len(body) > sgBatchBytes-2*sgEventBytes {
@@ -241,9 +250,10 @@ func (g *sendgrid) body(ob *outbox, p *post) (body []byte, sent int) {
 	}
 	p.muted = muted
 	if len(ends) > 1 {
-		body = shuffle(body, ends, p.batch.shuffle)
+		body = shuffle(body, ends, order, p.batch.shuffle)
+		overtaken(order, func(int) { d.overtaken++ })
 	}
-	return append(body, ']', '\r', '\n'), sent
+	return append(body, ']', '\r', '\n'), sent, d
 }
 
 // split cuts p after done events of the segment part, which are at events of
@@ -272,11 +282,14 @@ func (p *post) split(part int, done int32, at int, after cursor) *post {
 	return &rest
 }
 
-// shuffle puts the elements of the array, which end at ends, into another order.
-func shuffle(body []byte, ends []int, seed uint64) []byte {
+// shuffle puts the elements of the array, which end at ends, into another order,
+// and what they are along with them.
+func shuffle(body []byte, ends []int, what []happening, seed uint64) []byte {
 	out := append(make([]byte, 0, cap(body)), '[')
 	rng := rand.New(rand.NewPCG(seed, seed))
+	was := slices.Clone(what)
 	for n, i := range rng.Perm(len(ends)) {
+		what[n] = was[i]
 		if n > 0 {
 			out = append(out, ',', '\r', '\n')
 		}

@@ -31,6 +31,12 @@ type Stats struct {
 	EventsGivenUp int64         `json:"events_given_up"` // events whose retries ended, or that are not retried
 	EventsMuted   int64         `json:"events_muted"`    // events that a fault or their address kept back
 	EventsPending int64         `json:"events_pending"`  // due and neither acknowledged nor given up
+
+	// What faults did to events that were sent, each counted when it was sent first.
+
+	EventsDoubled   int64 `json:"events_doubled"`   // sent twice
+	EventsOvertaken int64 `json:"events_overtaken"` // put out of order, after a later one of the same copy
+	EventsLate      int64 `json:"events_late"`      // that happened later
 }
 
 // A tally is Stats in the making.
@@ -39,6 +45,7 @@ type tally struct {
 	inFlight, maxInFlight           atomic.Int64
 	copies, distinct, doubled       atomic.Int64
 	posts, sent, ok, givenUp, muted atomic.Int64
+	twice, overtaken, late          atomic.Int64
 
 	mu            sync.Mutex
 	byStatus      map[int]int64
@@ -77,6 +84,12 @@ func (t *tally) post(status, events int) {
 	t.mu.Unlock()
 }
 
+func (t *tally) disturb(d disturbance) {
+	t.twice.Add(int64(d.twice))
+	t.overtaken.Add(int64(d.overtaken))
+	t.late.Add(int64(d.late))
+}
+
 func (t *tally) stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,6 +99,7 @@ func (t *tally) stats() Stats {
 		Copies: t.copies.Load(), Distinct: t.distinct.Load(), Doubled: t.doubled.Load(),
 		Posts: t.posts.Load(), PostsByStatus: maps.Clone(t.postsByStatus),
 		EventsSent: t.sent.Load(), EventsOK: t.ok.Load(), EventsGivenUp: t.givenUp.Load(), EventsMuted: t.muted.Load(),
+		EventsDoubled: t.twice.Load(), EventsOvertaken: t.overtaken.Load(), EventsLate: t.late.Load(),
 	}
 }
 
