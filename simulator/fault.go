@@ -44,7 +44,7 @@ func (f Fault) Validate() error {
 	return err
 }
 
-// A fault is a Fault in use. Only left and seen change, guarded by the set.
+// A fault is a Fault in use. Only left, seen and met change, guarded by the set.
 type fault struct {
 	Fault
 	class   modeClass
@@ -55,6 +55,7 @@ type fault struct {
 	cleared atomic.Bool
 	left    int
 	seen    uint64
+	met     int
 }
 
 // faults are all faults in use.
@@ -137,6 +138,7 @@ func (fs *faults) use(f *fault) bool {
 		return false
 	}
 	f.left--
+	f.met++
 	return true
 }
 
@@ -231,6 +233,20 @@ func (s *Simulator) Faults() []Fault {
 		list = append(list, c)
 	}
 	return list
+}
+
+// Met returns how many requests the fault with this id has applied to. It is 0
+// for one that is cleared or used up, and does not count what a fault without
+// Times keeps back of mail that was accepted before it.
+func (s *Simulator) Met(id string) int {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	for _, f := range s.faults.list {
+		if f.ID == id {
+			return f.met
+		}
+	}
+	return 0
 }
 
 // Clear ends the fault with this id. Mail that it parked has its events now if

@@ -206,6 +206,9 @@ func TestFaultSelection(t *testing.T) {
 	if list := r.Faults(); len(list) != 2 || list[1].Times != 1 || list[1].ID != expr {
 		t.Errorf("faults %+v", list)
 	}
+	if all, some := r.Met(glob), r.Met(expr); all != 3 || some != 1 {
+		t.Errorf("met %d and %d", all, some)
+	}
 	expect("sg", "x2@good.example.com", "501")
 	expect("sg", "x3@good.example.com", "202")
 	r.Clear(glob)
@@ -222,15 +225,15 @@ func TestFaultSelection(t *testing.T) {
 	r.ClearAll("")
 	expect("mg", "a@b.cd", "200")
 
-	r.Inject(Fault{Account: "sg", Mode: "status:500", Share: 0.5})
+	half := r.Inject(Fault{Account: "sg", Mode: "status:500", Share: 0.5})
 	failed := 0
 	for range 100 {
 		if result, _, _ := r.attempt(t, "sg", "r", "a@b.cd"); result == "500" {
 			failed++
 		}
 	}
-	if failed != 51 { // follows from the seed
-		t.Errorf("%d of 100 calls failed", failed)
+	if failed != 51 || r.Met(half) != failed { // follows from the seed
+		t.Errorf("%d of 100 calls failed, %d met it", failed, r.Met(half))
 	}
 }
 
