@@ -17,7 +17,8 @@ type Copy struct {
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	Outcome    string            `json:"outcome"` // see Outcomes
 	// Swallowed: a suspension without Fault.Release keeps it for ever, whatever
-	// its outcome would have been.
+	// its outcome would have been; also one that came between its acceptance and
+	// its last event.
 	Swallowed bool `json:"swallowed,omitempty"`
 	// Muted: a fault that stood when it was accepted keeps all its webhooks back.
 	// Look-ups show its events.
@@ -36,7 +37,7 @@ func (m *mailing) copy(r record) Copy {
 		Outcome: r.outcome.String(), Visible: m.visible(r),
 	}
 	g := m.group(r.group)
-	c.Swallowed = g.park != nil && !g.park.Release && len(g.park.events) == 0
+	c.Swallowed = g.park != nil && g.park.swallows() || m.swallowed.Load()&(1<<r.outcome) != 0
 	c.Muted = g.mute != nil && len(g.mute.events) == 0
 	m.metadata(r, func(key int, value []byte) {
 		if c.Metadata == nil {

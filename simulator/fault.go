@@ -159,6 +159,9 @@ func (fs *faults) remove(i int) {
 
 func (f *fault) suspends() bool { return f.Mode == ModeSuspend || f.Mode == ModeSuspended }
 
+// swallows reports whether nothing ever happens to the mail that f suspends.
+func (f *fault) swallows() bool { return f.suspends() && !f.Release && len(f.events) == 0 }
+
 // standing returns the faults of the account that satisfy want. They are not
 // used up.
 func (fs *faults) standing(account string, want func(*fault) bool) (list []*fault) {

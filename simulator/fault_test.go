@@ -353,10 +353,24 @@ func TestSuspendStanding(t *testing.T) {
 	if list := r.hooks.of("sg"); len(list) != 0 {
 		t.Errorf("events %v", told(list))
 	}
+	if c := r.Copies("r0"); len(c) != 1 || c[0].Swallowed {
+		t.Errorf("copies %+v", c)
+	}
 	r.Clear(id)
 	r.flush(t)
 	if list := told(r.hooks.of("sg")); fmt.Sprint(list) != "[a@example.com processed a@example.com delivered]" {
 		t.Errorf("events %v", list)
+	}
+	r.send(t, "sg", "s", "a@example.com")
+	r.Clear(r.Inject(Fault{Account: "sg", Mode: ModeSuspend})) // nothing was due meanwhile
+	r.flush(t)
+	r.send(t, "sg", "t", "a@example.com")
+	r.Inject(Fault{Account: "sg", Mode: ModeSuspend})
+	r.flush(t)
+	for id, want := range map[string]bool{"s0": false, "t0": true} {
+		if c := r.Copies(id); len(c) != 1 || c[0].Swallowed != want {
+			t.Errorf("copies %+v", c)
+		}
 	}
 }
 

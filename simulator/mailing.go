@@ -3,13 +3,14 @@ package simulator
 import (
 	"encoding/binary"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
 // A mailing is one accepted call: what its copies have in common, and the copies
 // themselves packed into one byte slice. A copy costs its address, the metadata
 // that differs from copy to copy, and about six bytes. A mailing never changes
-// after it was added to the store, so it is read without a lock.
+// after it was added to the store, but for swallowed, so it is read without a lock.
 //
 // Layout of blob: the shared metadata, then for each copy: outcome, group, flags
 // (a byte each), address, metadata. Metadata is a list of (number of the key,
@@ -26,6 +27,8 @@ type mailing struct {
 	first   uint32   // number of its first copy in the store
 	n       uint32
 	test    bool // Mailgun test mode: events, but no copies
+
+	swallowed atomic.Uint32 // outcomes whose events a later suspension keeps for ever, by bit
 }
 
 // A head is what many mailings of an account have in common. Equal ones in a row

@@ -159,6 +159,9 @@ func (ob *outbox) advance(now int64) {
 		e := heap.Pop(&ob.future).(*emission)
 		st := e.stageOf()
 		if f := ob.suspension(e, st); f != nil && ob.park(f, e, 0) {
+			if f.swallows() {
+				e.m.swallowed.Or(1 << e.outcome)
+			}
 			continue
 		}
 		ob.happen(e, st)
