@@ -265,10 +265,23 @@ func (b *Broker) Discard(ctx context.Context, id string) error {
 
 // Purge implements models.Broker.
 func (b *Broker) Purge(ctx context.Context) error {
-	return b.channel(ctx, func(ch *amqp.Channel) error {
+	_, err := b.PurgeCounted(ctx)
+	return err
+}
+
+// PurgeCounted is Purge, and tells how many messages were lost by it, by the name
+// of their queue without the prefix. Those that are with a handler are not among
+// them.
+func (b *Broker) PurgeCounted(ctx context.Context) (map[string]int, error) {
+	lost := map[string]int{}
+	return lost, b.channel(ctx, func(ch *amqp.Channel) error {
 		for _, name := range b.topology.names() {
-			if _, err := ch.QueuePurge(name, false); err != nil {
+			n, err := ch.QueuePurge(name, false)
+			if err != nil {
 				return err
+			}
+			if n > 0 {
+				lost[strings.TrimPrefix(name, b.topology.name(""))] = n
 			}
 		}
 		return nil
