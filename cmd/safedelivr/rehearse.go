@@ -36,7 +36,7 @@ func (c *cli) rehearseCommand() *cobra.Command {
 			"code is not 0 if anything was lost, doubled or does not add up.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.list {
-				return c.listScenarios()
+				return c.listScenarios(o.json)
 			}
 			return c.rehearse(cmd.Context(), o)
 		},
@@ -44,7 +44,7 @@ func (c *cli) rehearseCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&o.list, "list", false, "list the scenarios, and which have no meaning on this set-up")
 	f.StringArrayVar(&o.only, "only", nil, "rehearse only this scenario; may be given several times")
-	f.BoolVar(&o.json, "json", false, "print the results as one JSON object; progress goes to stderr")
+	f.BoolVar(&o.json, "json", false, "print the results, or the list, as one JSON object; progress goes to stderr")
 	f.IntVar(&o.recipients, "recipients", 2_000, "recipients of the batches that each scenario begins with, 100 to 100,000")
 	f.IntVar(&o.parallel, "parallel", 4, "scenarios at a time, 1 to 16")
 	f.Uint64Var(&o.seed, "seed", 0, "seed of the moments at which things break; 0: a new one")
@@ -70,23 +70,6 @@ type rehearsed struct {
 	Results []result `json:"scenarios"`
 	Seconds float64  `json:"seconds"`
 	Good    bool     `json:"good"`
-}
-
-func (c *cli) listScenarios() error {
-	set, err := c.setUp()
-	if err != nil {
-		return err
-	}
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	for i := range scenarios {
-		s := &scenarios[i]
-		note := ""
-		if why := s.without(&set); why != "" {
-			note = " (n/a here: " + why + ")"
-		}
-		fmt.Fprintf(w, "%s\t%s%s\n", s.name, s.story, note)
-	}
-	return w.Flush()
 }
 
 // chosen lists the scenarios of --only, or all.

@@ -75,6 +75,17 @@ func TestRehearseMistakes(t *testing.T) {
 	require.Zero(t, run(t.Context(), []string{"rehearse", "--list"}, streams{out: &out, err: &out}, []string{}))
 	require.Equal(t, len(scenarios), strings.Count(out.String(), "\n"))
 	require.Contains(t, out.String(), "n/a here: the store is part of the process")
+	var told strings.Builder
+	require.Zero(t, run(t.Context(), []string{"rehearse", "--list", "--json"}, streams{out: &told, err: &told}, []string{}))
+	var list listed
+	decode(t, []byte(told.String()), &list)
+	require.Equal(t, "sqlite", list.Store)
+	require.Len(t, list.Scenarios, len(scenarios))
+	for i, s := range list.Scenarios {
+		require.Equal(t, scenarios[i].name, s.Name)
+		require.Equal(t, scenarios[i].story, s.Story)
+		require.Equal(t, s.Name == "store-gone" || s.Name == "broker-gone", s.NA != "", s.Name)
+	}
 }
 
 // Drills run side by side, and none gets an address that another was given, though
