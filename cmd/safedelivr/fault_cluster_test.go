@@ -192,7 +192,7 @@ func (c *cluster) without(ctx context.Context, d *drill, i int, holds func() err
 	}
 	flowing := time.Since(killed)
 	// One that starts now must get along without the node, too.
-	d.worker.kill()
+	d.kill(d.worker)
 	if err := d.restart(ctx); err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (d *drill) flows(ctx context.Context, after time.Time, mails int64) error {
 // brokerNodeKilled kills the node of RabbitMQ that leads the most queues among
 // those that the product is connected to.
 func brokerNodeKilled(c *cluster) *scenario {
-	return &scenario{name: "broker-node-killed", story: "kill -9 of one of three nodes of RabbitMQ; it is started again", apart: true, longer: 2 * time.Minute,
+	return &scenario{name: "broker-node-killed", story: "kill -9 of one of three nodes of RabbitMQ; it is started again", apart: true, longer: 2 * time.Minute, holds: callsCutOff,
 		strike: func(ctx context.Context, d *drill) error {
 			all := clusterNodes
 			if err := c.replicated(ctx, d, 0, all); err != nil {
@@ -261,7 +261,7 @@ func brokerNodeKilled(c *cluster) *scenario {
 // for one another and nothing is repaired, so that what one of them missed only
 // quorums make up for.
 func storeNodeKilled(c *cluster) *scenario {
-	return &scenario{name: "store-node-killed", story: "kill -9 of each of three nodes of Cassandra in turn; it is started again", apart: true, longer: 6 * time.Minute,
+	return &scenario{name: "store-node-killed", story: "kill -9 of each of three nodes of Cassandra in turn; it is started again", apart: true, longer: 6 * time.Minute, holds: callsCutOff | appendsLost,
 		strike: func(ctx context.Context, d *drill) error {
 			d.broken()
 			var err error

@@ -39,13 +39,16 @@ func kills() int {
 func hardScenarios() []scenario {
 	return []scenario{
 		{name: fmt.Sprintf("killed-%d-times", kills()), story: "kill -9 of whole processes and of single roles at random points", apart: true,
-			longer: time.Duration(kills()) * 10 * time.Second, strike: killedOften(kills())},
-		{name: "every-fault", story: "every fault of the simulated providers, one after the other", longer: 2 * time.Minute, mayFail: true, strike: everyFault},
-		{name: "faults-mixed", story: "faults of the simulated providers at random, several at a time", longer: 2 * time.Minute, mayFail: true, strike: mixedFaults},
+			longer: time.Duration(kills()) * 10 * time.Second, holds: callsCutOff, strike: killedOften(kills())},
+		{name: "every-fault", story: "every fault of the simulated providers, one after the other", longer: 2 * time.Minute,
+			holds: answersWithheld | eventsWithheld, mayFail: explained, strike: everyFault},
+		{name: "faults-mixed", story: "faults of the simulated providers at random, several at a time", longer: 2 * time.Minute,
+			holds: answersWithheld | eventsWithheld, mayFail: explained, strike: mixedFaults},
 		{name: "webhooks-chaos", story: "events doubled, shuffled, late, forged and cut off at the same time", events: true, scale: 3600,
 			settings: []string{"SAFEDELIVR_TIMES_FINAL_EVENT=20s"}, strike: webhookChaos},
 		{name: "broker-half-open", story: "connections to RabbitMQ stand, and nothing comes through", needs: realBroker, strike: silent((*drill).brokerGate, allLost, brokerMissed)},
-		{name: "store-answers-lost", story: "Cassandra does what it is asked, and its answers do not come", needs: realStore, strike: silent((*drill).storeGate, answersLost, storeMissed)},
+		{name: "store-answers-lost", story: "Cassandra does what it is asked, and its answers do not come", needs: realStore, holds: appendsLost,
+			strike: silent((*drill).storeGate, answersLost, storeMissed)},
 		{name: "disk-full", story: "the embedded store cannot write", needs: ownStore, strike: diskFull},
 	}
 }
@@ -64,10 +67,10 @@ func loneScenarios() []scenario {
 			func(ctx context.Context) error {
 				return services(ctx, "rabbitmqctl", "set_vm_memory_high_watermark", "0.4")
 			}, brokerMissed)},
-		{name: "store-frozen", story: "SIGSTOP of Cassandra, then SIGCONT", needs: realStore, strike: storeFrozen},
+		{name: "store-frozen", story: "SIGSTOP of Cassandra, then SIGCONT", needs: realStore, holds: appendsLost, strike: storeFrozen},
 	}
 	if long() {
-		out = append(out, scenario{name: "store-restarted", story: "Cassandra is stopped and started", needs: realStore, strike: serverAway(
+		out = append(out, scenario{name: "store-restarted", story: "Cassandra is stopped and started", needs: realStore, holds: appendsLost, strike: serverAway(
 			func(ctx context.Context) error { return services(ctx, "restart", "cassandra") },
 			func(context.Context) error { return nil }, storeMissed)})
 	}
@@ -153,7 +156,7 @@ func killedOften(times int) func(context.Context, *drill) error {
 				all = append(all, &d.others[i])
 			}
 			victim := all[d.rnd.IntN(len(all))]
-			(*victim).kill()
+			d.kill(*victim)
 			var err error
 			if *victim, err = (*victim).again(ctx); err != nil {
 				return err
@@ -255,13 +258,29 @@ func webhookChaos(ctx context.Context, d *drill) error {
 	} {
 		d.sim.Inject(f)
 	}
+	before := d.sim.Stats("")
 	d.broken()
-	taken, err := d.forge(ctx)
+	if err := d.post(ctx, d.recipients/4); err != nil {
+		return err
+	}
+	refused, taken, err := d.forge(ctx)
 	if err != nil {
 		return err
 	}
-	if taken > 0 {
-		d.res.wrong("%d forged posts were not refused", taken)
+	if taken > 0 || refused == 0 {
+		d.res.wrong("of %d forged posts %d were not refused", refused+taken, taken)
+	}
+	err = d.until(ctx, "events are disturbed in every way", func() bool {
+		now := d.sim.Stats("")
+		for _, n := range []func(*simulator.Stats) int64{doubledEvents, overtakenEvents, lateEvents} {
+			if n(&now) < n(&before)+20 {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return err
 	}
 	nobody, err := d.place.addresses.next(ctx)
 	if err != nil {
@@ -291,42 +310,6 @@ func silent(gate func(*drill) *gate, s silence, missed func(context.Context, *dr
 		d.mended()
 		return err
 	}
-}
-
-// storeMissed waits until requests went unanswered since it broke.
-func storeMissed(ctx context.Context, d *drill) error {
-	return d.until(ctx, "the store was missed", func() bool { return d.unanswered.Load() >= d.missedAt+2 })
-}
-
-// brokerMissed waits until the API says that the broker is away, and accepted
-// batches all the same.
-func brokerMissed(ctx context.Context, d *drill) error {
-	if err := d.until(ctx, "the broker was missed", func() bool { return d.away(ctx, "broker") }); err != nil {
-		return err
-	}
-	accepted := len(d.all())
-	return d.until(ctx, "mail is accepted without a broker", func() bool { return len(d.all()) >= accepted+5 })
-}
-
-// away reports whether the API says that a part is not there.
-func (d *drill) away(ctx context.Context, part string) bool {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, d.client.base+"/readyz", nil)
-	if err != nil {
-		return false
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = resp.Body.Close() }()
-	var ready struct {
-		Checks map[string]string `json:"checks"`
-	}
-	if json.NewDecoder(resp.Body).Decode(&ready) != nil {
-		return false
-	}
-	state, known := ready.Checks[part]
-	return known && state != "ok"
 }
 
 // serverAway stops a server and starts it again.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/simulator"
 )
 
 // result is what came of a scenario. Lost and Doubled are counted from the
@@ -136,17 +135,17 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 			if f.lost() {
 				d.res.Lost++
 			}
-		case l.State == models.Failed && (l.Reason == models.OutcomeUnknown || l.Reason == models.NoFinalEvent):
+		case l.held():
 			counted.Failed++
 			d.res.Held++
+			if err := d.blame(ctx, &l, &f, d.heldWrongly); err != nil {
+				return counted, err
+			}
 		case l.State == models.Failed && l.Reason != "":
 			counted.Failed++
 			d.res.Failed++
-			switch {
-			case f.arrived > f.swallowed:
-				d.res.wrong("log %s says %s, and the mail was delivered", l.ID, l.Reason)
-			case !strings.HasPrefix(l.Email, bouncing) && !d.mayFail:
-				d.res.wrong("log %s says %s, and nothing kept the mail from being delivered", l.ID, l.Reason)
+			if err := d.blame(ctx, &l, &f, d.failedWrongly); err != nil {
+				return counted, err
 			}
 		default:
 			d.res.wrong("log %s is %s %s in the end", l.ID, l.State, l.Reason)
@@ -162,6 +161,15 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		d.res.wrong("batch %s shows %+v, and its logs %+v", b.id, *c, counted)
 	}
 	return counted, nil
+}
+
+// blame notes a log that may not say what it says.
+func (d *drill) blame(ctx context.Context, l *drillLog, f *fate, wrongly func(context.Context, *drillLog, *fate) (string, error)) error {
+	why, err := wrongly(ctx, l, f)
+	if why != "" {
+		d.res.wrong("log %s says %s, and %s; its copies: %s", l.ID, l.Reason, why, f)
+	}
+	return err
 }
 
 // toldOnce checks that no event stands twice in the story of a log.
@@ -211,60 +219,6 @@ func (d *drill) timeline(ctx context.Context, log models.ID) ([]models.Moment, e
 	}
 	err := d.get(ctx, "/v1/logs/"+log.String(), &story)
 	return story.Timeline, err
-}
-
-// arriving are the outcomes of copies that reach somebody.
-var arriving = map[string]bool{"deliver": true, "defer-then-deliver": true, "open": true, "click": true, "complain": true, "unsubscribe": true,
-	"lostevent": true, "silent": true}
-
-// fate is what became of the copies of a mail.
-type fate struct {
-	copies    []simulator.Copy
-	arrived   int // reached, or will reach, somebody, or would have, had the provider not swallowed them
-	swallowed int // of these
-	returned  int // reached somebody and bounced afterwards
-	bounced   int // at an address that no provider can deliver to
-}
-
-// doubled reports whether a copy followed on one that may have reached somebody, or
-// on one that nobody can deliver. A mail that one provider took and could not deliver
-// may well go through another, as one that it blocked.
-func (f *fate) doubled() bool { return f.arrived+f.bounced > 1 }
-
-// lost reports whether no copy stayed with anybody.
-func (f *fate) lost() bool { return f.arrived-f.swallowed+f.returned == 0 }
-
-// String lists the copies.
-func (f *fate) String() string {
-	var out []string
-	for _, c := range f.copies {
-		out = append(out, fmt.Sprintf("%s %s %s", c.At.UTC().Format(time.RFC3339Nano), c.Account, c.Outcome))
-	}
-	return strings.Join(out, ", ")
-}
-
-// add takes one more copy.
-func (f *fate) add(c simulator.Copy) {
-	f.copies = append(f.copies, c)
-	switch {
-	case arriving[c.Outcome]:
-		f.arrived++
-		if c.Swallowed {
-			f.swallowed++
-		}
-	case c.Outcome == "async":
-		f.returned++
-	case c.Outcome == bouncing:
-		f.bounced++
-	}
-}
-
-// fateOf reads what became of the copies of a mail.
-func (d *drill) fateOf(log models.ID) (f fate) {
-	for _, c := range d.sim.Copies(log.String()) {
-		f.add(c)
-	}
-	return f
 }
 
 // logs reads all logs of a batch, page by page.

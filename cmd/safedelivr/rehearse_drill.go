@@ -18,6 +18,7 @@ const (
 	drillLimit    = 4 * time.Minute  // for a scenario
 	drillFew      = 3_000
 	drillLatency  = 60 * time.Millisecond
+	drillCallTime = 2 * time.Second
 	drillCall     = 10 // recipients per call, so that there are many
 	tricklePause  = 300 * time.Millisecond
 	trickleSize   = 20
@@ -32,14 +33,17 @@ type drill struct {
 	say        func(format string, args ...any)
 
 	sim    *simulator.Simulator
+	simURL string
 	addr   string // of API and webhooks
 	env    []string
 	gates  map[need]*gate
+	struck *struck  // the way to the providers of the next
 	worker *process // the one that is struck
 	others []*process
 	user   models.User
 	client *demoClient
 	res    result
+	killed int         // processes, in the middle of what they did
 	woken  []time.Time // when a frozen worker woke
 
 	unanswered atomic.Int64 // requests of which nobody can say whether they were accepted
@@ -166,9 +170,6 @@ func (d *drill) mended() {
 
 // taken is how many mails an account took; of all for "".
 func (d *drill) taken(account string) int64 { return d.sim.Stats(account).Accepted }
-
-// calling reports whether provider calls are in flight.
-func (d *drill) calling() bool { return d.sim.Stats("").InFlight > 0 }
 
 // quiet reports whether everything that was posted is with a provider.
 func (d *drill) quiet() bool { return d.taken("") >= int64(d.posted()) }

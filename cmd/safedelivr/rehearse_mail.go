@@ -27,13 +27,19 @@ func (d *drill) all() []posted {
 	return slices.Clone(d.batches)
 }
 
-// post has a batch accepted: it repeats the request, under one key, until that
-// is answered.
+// post has a batch accepted.
 func (d *drill) post(ctx context.Context, n int) error {
-	began := time.Now()
-	body, err := json.Marshal(d.letter(n))
+	_, err := d.accept(ctx, d.letter(n))
+	return err
+}
+
+// accept has a batch accepted: it repeats the request, under one key, until that
+// is answered.
+func (d *drill) accept(ctx context.Context, letter letter) (posted, error) {
+	b := posted{n: len(letter.To), at: time.Now()}
+	body, err := json.Marshal(letter)
 	if err != nil {
-		return err
+		return b, err
 	}
 	key := models.NewUserID()
 	var accepted struct {
@@ -45,7 +51,7 @@ func (d *drill) post(ctx context.Context, n int) error {
 	for {
 		done, err := d.client.offer(ctx, key, body, &accepted)
 		if err != nil {
-			return err
+			return b, err
 		}
 		if done {
 			break
@@ -54,35 +60,46 @@ func (d *drill) post(ctx context.Context, n int) error {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-			return ctx.Err()
+			return b, ctx.Err()
 		}
 	}
-	if accepted.Recipients != n {
-		return fmt.Errorf("a batch of %d recipients was accepted with %d", n, accepted.Recipients)
+	if accepted.Recipients != b.n {
+		return b, fmt.Errorf("a batch of %d recipients was accepted with %d", b.n, accepted.Recipients)
 	}
+	b.id = accepted.ID
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.batches = append(d.batches, posted{accepted.ID, n, began})
-	return nil
+	d.batches = append(d.batches, b)
+	return b, nil
 }
 
 // bouncing begins the addresses that no provider can deliver to.
 const bouncing = "hardbounce"
 
-// letter is a batch. One address in a hundred bounces.
-func (d *drill) letter(n int) map[string]any {
+// letter is a batch as the API takes it.
+type letter struct {
+	From      string   `json:"from"`
+	Subject   string   `json:"subject"`
+	Text      string   `json:"text"`
+	To        []string `json:"to"`
+	Providers []string `json:"providers,omitempty"`
+}
+
+// letter writes a batch, to recipients of the domains in turn. One address in a
+// hundred bounces.
+func (d *drill) letter(n int, domains ...string) letter {
+	if len(domains) == 0 {
+		domains = []string{"rehearse.test"}
+	}
 	to := make([]string, n)
 	for i := range to {
-		to[i] = fmt.Sprintf("user%d@rehearse.test", i)
+		name := "user"
 		if i%100 == 50 {
-			to[i] = fmt.Sprintf("%s+%d@rehearse.test", bouncing, i)
+			name = bouncing + "+"
 		}
+		to[i] = fmt.Sprintf("%s%d@%s", name, i, domains[i%len(domains)])
 	}
-	out := map[string]any{"from": "Rehearsal <drill@rehearse.test>", "subject": "This is a drill", "text": "Nothing to do.", "to": to}
-	if len(d.prefer) > 0 {
-		out["providers"] = d.prefer
-	}
-	return out
+	return letter{"Rehearsal <drill@rehearse.test>", "This is a drill", "Nothing to do.", to, d.prefer}
 }
 
 // offer posts a batch. It reports false while nobody can say whether it was
@@ -170,7 +187,10 @@ func (d *drill) settled(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return d.sim.Settle(ctx)
+	if err := d.sim.Settle(ctx); err != nil {
+		return err
+	}
+	return d.evidenced(ctx)
 }
 
 func (d *drill) get(ctx context.Context, path string, out any) error {
@@ -181,9 +201,9 @@ func (d *drill) batch(ctx context.Context, id models.ID) (b demoBatch, err error
 	return b, d.get(ctx, "/v1/batches/"+id.String(), &b)
 }
 
-// forge posts a bounce of every tenth mail to both doors. It returns how many
-// were not refused.
-func (d *drill) forge(ctx context.Context) (taken int, err error) {
+// forge posts a bounce of every tenth mail to both doors. It returns how many were
+// refused and how many were not.
+func (d *drill) forge(ctx context.Context) (refused, taken int, err error) {
 	now := time.Now().Unix()
 	for _, b := range d.all() {
 		for i := 0; i < b.n; i += 10 {
@@ -197,22 +217,24 @@ func (d *drill) forge(ctx context.Context) (taken int, err error) {
 			} {
 				r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.client.base+"/webhooks/"+account, strings.NewReader(body))
 				if err != nil {
-					return taken, err
+					return refused, taken, err
 				}
 				r.Header.Set("Content-Type", "application/json")
 				r.Header.Set("X-Twilio-Email-Event-Webhook-Timestamp", fmt.Sprint(now))
 				r.Header.Set("X-Twilio-Email-Event-Webhook-Signature", "MEUCIQDforged")
 				resp, err := http.DefaultClient.Do(r)
 				if err != nil {
-					return taken, err
+					return refused, taken, err
 				}
 				_, _ = io.Copy(io.Discard, resp.Body)
 				_ = resp.Body.Close()
 				if resp.StatusCode < 400 || resp.StatusCode >= 500 {
 					taken++
+				} else {
+					refused++
 				}
 			}
 		}
 	}
-	return taken, nil
+	return refused, taken, nil
 }

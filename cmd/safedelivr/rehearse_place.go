@@ -118,11 +118,12 @@ func (p *place) withBroker(ctx context.Context, f func(*rabbit.Broker) error) er
 	return errors.Join(f(b), b.Close())
 }
 
-// newUser makes a user and returns a key of its own.
+// newUser makes a user and returns a key of its own, which may do everything.
 func (p *place) newUser(ctx context.Context) (user models.User, secret string, err error) {
 	user = models.User{ID: models.NewUserID(), Created: time.Now().UTC()}
 	user.Name = "rehearse-" + user.ID
 	key, secret := models.NewKey(user.ID, "rehearse", time.Now())
+	key.Scopes = []models.Scope{models.ScopeSend, models.ScopeRead, models.ScopeOperate} // it looks at queues, and gives orders
 	return user, secret, p.withStore(ctx, func(s models.Store) error {
 		if err := s.CreateUser(ctx, user); err != nil {
 			return err

@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
@@ -19,11 +19,15 @@ type scenario struct {
 	prefer   []string      // the accounts of its batches in their order; none: all alike
 	breaks   []string      // the accounts that it breaks
 	events   bool          // mail itself flows on
-	mayFail  bool          // what is done to mail may be a reason for it to fail
+	holds    doubts        // what may keep from us what became of some mail; 0: nothing may be held in the end
 	apart    bool          // roles run as processes of their own, where they can
 	settings []string      // of the servers
 	longer   time.Duration // than others it may take
 	scale    float64       // simulated seconds in a real one; 0: drillScale
+
+	// mayFail reports whether what was done to a mail is the reason for which its log
+	// says that it failed; nil: only mail to addresses that bounce may fail.
+	mayFail func(d *drill, l *drillLog, story []models.Moment, f *fate) bool
 
 	// strike breaks things, waits for the states in which they have had their
 	// effect, and mends them. It calls broken and mended.
@@ -81,7 +85,7 @@ var sgFirst = []string{"sg", "mg"}
 var scenarios = []scenario{
 	{name: "provider-down", story: "SendGrid answers 503 to everything", prefer: sgFirst, breaks: []string{"sg"},
 		strike: fault(simulator.Fault{Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})},
-	{name: "hanging", story: "SendGrid takes requests and never answers; it sends none of them", prefer: sgFirst, breaks: []string{"sg"},
+	{name: "hanging", story: "SendGrid takes requests and never answers; it sends none of them", prefer: sgFirst, breaks: []string{"sg"}, holds: answersWithheld,
 		strike: fault(simulator.Fault{Mode: simulator.ModeHang})},
 	{name: "hang-after-body", story: "SendGrid sends the mail and never answers", prefer: sgFirst, breaks: []string{"sg"},
 		strike: fault(simulator.Fault{Mode: simulator.ModeHangAfterBody})},
@@ -89,163 +93,25 @@ var scenarios = []scenario{
 		strike: fault(simulator.Fault{Mode: simulator.ModeAcceptThenClose})},
 	{name: "429-storm", story: "SendGrid answers 429 to everything and names a time to come back", prefer: sgFirst, breaks: []string{"sg"},
 		strike: fault(simulator.Fault{Mode: simulator.ModeRate, RetryAfter: 2 * time.Second})},
-	{name: "black-hole", story: "SendGrid accepts everything, sends nothing and reports nothing", prefer: sgFirst, breaks: []string{"sg"},
+	{name: "black-hole", story: "SendGrid accepts everything, sends nothing and reports nothing", prefer: sgFirst, breaks: []string{"sg"}, holds: eventsWithheld,
 		settings: []string{"SAFEDELIVR_TIMES_SILENCE=3s", "SAFEDELIVR_TIMES_FINAL_EVENT=20s"},
 		strike:   fault(simulator.Fault{Mode: simulator.ModeSuspend})},
 	{name: "key-revoked", story: "SendGrid no longer knows the API key", prefer: sgFirst, breaks: []string{"sg"},
 		strike: fault(simulator.Fault{Mode: simulator.ModeStatus, Status: http.StatusUnauthorized})},
 	{name: "both-down", story: "SendGrid and Mailgun answer 503 to everything", breaks: drillAccounts, strike: bothDown},
 
-	{name: "worker-killed", story: "kill -9 of a worker in the middle of its calls; a new one is started", apart: true, strike: workerKilled},
-	{name: "worker-frozen", story: "SIGSTOP of a worker for longer than its calls may wait to begin, then SIGCONT", apart: true, needs: signals, strike: workerFrozen},
-	{name: "broker-purged", story: "all queues lose all messages (in-process broker: the process is killed and started again)", strike: brokerPurged},
-	{name: "broker-gone", story: "RabbitMQ cannot be reached for a while", needs: realBroker, strike: away((*drill).brokerGate)},
-	{name: "store-gone", story: "Cassandra cannot be reached for a while", needs: realStore, strike: away((*drill).storeGate)},
+	{name: "worker-killed", story: "kill -9 of a worker in the middle of its calls; a new one is started", apart: true, holds: callsCutOff, strike: workerKilled},
+	{name: "worker-frozen", story: "SIGSTOP of a worker for longer than its calls may wait to begin, then SIGCONT", apart: true, needs: signals,
+		holds: callsCutOff, strike: workerFrozen},
+	{name: "broker-purged", story: "all queues lose all messages (in-process broker: the process is killed and started again)",
+		holds: callsCutOff, settings: fewCalls, strike: brokerPurged},
+	{name: "broker-gone", story: "RabbitMQ cannot be reached for a while", needs: realBroker, strike: away((*drill).brokerGate, brokerMissed)},
+	{name: "store-gone", story: "Cassandra cannot be reached for a while", needs: realStore, holds: appendsLost,
+		strike: away((*drill).storeGate, storeMissed)},
 
-	{name: "webhooks-doubled", events: true, story: "every event is reported twice", strike: disorder(simulator.Fault{Mode: simulator.ModeEventsDuplicate})},
-	{name: "webhooks-shuffled", events: true, story: "events come out of order", strike: disorder(simulator.Fault{Mode: simulator.ModeEventsShuffle})},
+	{name: "webhooks-doubled", events: true, story: "every event is reported twice", strike: disorder(simulator.Fault{Mode: simulator.ModeEventsDuplicate}, doubledEvents)},
+	{name: "webhooks-shuffled", events: true, story: "events come out of order", strike: disorder(simulator.Fault{Mode: simulator.ModeEventsShuffle}, overtakenEvents)},
 	{name: "webhooks-late", events: true, story: "events come five simulated hours after everything else is done", scale: 3600,
-		strike: disorder(simulator.Fault{Mode: simulator.ModeEventsDelay, Delay: 5 * time.Second})},
+		strike: disorder(simulator.Fault{Mode: simulator.ModeEventsDelay, Delay: 5 * time.Second}, lateEvents)},
 	{name: "webhooks-forged", events: true, story: "somebody posts bounces of mail that is on its way, with signatures that are none", strike: forgeries},
-}
-
-// fault breaks the scenario's account until mail goes through another.
-func fault(f simulator.Fault) func(ctx context.Context, d *drill) error {
-	return func(ctx context.Context, d *drill) error {
-		f.Account = d.breaks[0]
-		id := d.sim.Inject(f)
-		d.broken()
-		other := d.taken("mg")
-		err := d.until(ctx, "mail goes through another account", func() bool { return d.taken("mg") >= other+int64(d.recipients/10) })
-		d.sim.Clear(id)
-		d.mended()
-		return err
-	}
-}
-
-// bothDown breaks all accounts until each has refused a number of calls, or was
-// left alone.
-func bothDown(ctx context.Context, d *drill) error {
-	for _, a := range drillAccounts {
-		d.sim.Inject(simulator.Fault{Account: a, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
-	}
-	d.broken()
-	err := d.until(ctx, "both accounts have refused calls", func() bool {
-		return d.sim.Stats("sg").Refused >= 10 && d.sim.Stats("mg").Refused >= 10
-	})
-	d.sim.ClearAll("")
-	d.mended()
-	return err
-}
-
-// workerKilled kills a worker with calls in flight and starts another.
-func workerKilled(ctx context.Context, d *drill) error {
-	if err := d.until(ctx, "calls are in flight", d.calling); err != nil {
-		return err
-	}
-	d.worker.kill()
-	d.broken()
-	err := d.restart(ctx)
-	d.mended()
-	return err
-}
-
-// workerFrozen stops a worker with calls in flight for longer than the start-by
-// of every call that it has claimed, three times.
-func workerFrozen(ctx context.Context, d *drill) error {
-	for i := range 3 {
-		if i > 0 { // it works on something again
-			if err := d.post(ctx, d.recipients/4); err != nil {
-				return err
-			}
-		}
-		if err := d.until(ctx, "calls are in flight", d.calling); err != nil {
-			return err
-		}
-		if err := freeze(d.worker.cmd.Process); err != nil {
-			return err
-		}
-		if i == 0 {
-			d.broken()
-		}
-		frozen := time.Now()
-		err := d.until(ctx, "the start-by has passed", func() bool { return time.Since(frozen) > 3*drillStartBy })
-		d.woken = append(d.woken, time.Now())
-		if werr := wake(d.worker.cmd.Process); err == nil {
-			err = werr
-		}
-		if err != nil {
-			return err
-		}
-	}
-	d.mended()
-	return nil
-}
-
-// brokerPurged empties all queues, three times. The in-process broker is emptied
-// by the end of its process.
-func brokerPurged(ctx context.Context, d *drill) error {
-	if d.place.ownBroker() {
-		return workerKilled(ctx, d)
-	}
-	for i := range 3 {
-		if err := d.purge(ctx); err != nil {
-			return err
-		}
-		if i == 0 {
-			d.broken()
-		}
-		all := d.taken("")
-		if err := d.until(ctx, "some mail goes out", func() bool { return d.taken("") > all || d.quiet() }); err != nil {
-			return err
-		}
-	}
-	d.mended()
-	return nil
-}
-
-// away shuts the way to a server until requests have failed for it.
-func away(gate func(*drill) *gate) func(ctx context.Context, d *drill) error {
-	return func(ctx context.Context, d *drill) error {
-		g := gate(d)
-		g.shut()
-		d.broken()
-		err := d.until(ctx, "the server was missed", func() bool { return g.turnedAway() >= 5 })
-		g.open()
-		d.mended()
-		return err
-	}
-}
-
-// disorder disturbs the events of everything that is sent from now on.
-func disorder(f simulator.Fault) func(ctx context.Context, d *drill) error {
-	return func(ctx context.Context, d *drill) error {
-		id := d.sim.Inject(f)
-		d.broken()
-		posts := d.sim.Stats("").EventsSent
-		err := d.until(ctx, "events were disturbed", func() bool { return d.sim.Stats("").EventsSent >= posts+int64(d.recipients/2) })
-		d.sim.Clear(id)
-		d.mended()
-		return err
-	}
-}
-
-// forgeries posts bounces of every mail with signatures that are none; each must
-// be refused.
-func forgeries(ctx context.Context, d *drill) error {
-	d.broken()
-	taken, err := d.forge(ctx)
-	d.mended()
-	if err == nil && taken > 0 {
-		d.res.wrong("%d forged posts were not refused", taken)
-	}
-	return err
-}
-
-// said is how a scenario's end is told.
-func (r *result) said() string {
-	if !r.good() {
-		return fmt.Sprintf("WRONG: lost %d, doubled %d %s", r.Lost, r.Doubled, r.Mistakes)
-	}
-	return fmt.Sprintf("ok: accepted %d, delivered %d, failed %d, held %d, lost 0, doubled 0", r.Accepted, r.Delivered, r.Failed, r.Held)
 }

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/safedelivr/safedelivr/rabbit"
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
@@ -27,6 +26,7 @@ func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
 		return nil, err
 	}
 	d.sim = simulator.New(simulator.Options{RecipientKey: recipientKey, TimeScale: cmp.Or(d.scale, drillScale), EventDelay: 100 * time.Millisecond, Latency: drillLatency, Seed: d.rnd.Uint64()})
+	d.struck = &struck{providers: d.sim}
 	hook := "http://" + d.addr + "/webhooks/"
 	for _, a := range []simulator.Account{
 		{Name: "sg", Kind: simulator.SendGrid, Key: demoKey, SigningKey: simulatorKey, WebhookURL: hook + "sg"},
@@ -36,11 +36,12 @@ func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
 			return nil, errors.Join(err, l.Close())
 		}
 	}
-	d.env = d.place.environ(d.settingsFor("http://" + l.Addr().String())...)
+	d.simURL = "http://" + l.Addr().String()
+	d.env = d.place.environ(d.settingsFor(d.simURL)...)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = serveUntil(ctx, l, d.sim, d.sim.Close) // calls fail without it, and the drill with them
+		_ = serveUntil(ctx, l, d.struck, d.sim.Close) // calls fail without it, and the drill with them
 	}()
 	return ended, nil
 }
@@ -56,7 +57,7 @@ func (d *drill) settingsFor(sim string) []string {
 		"MG": {"KIND=mailgun", "BASE_URL=" + sim + "/mg", "WEBHOOK_KEY=" + demoSigning, "DOMAIN=" + demoDomain},
 	} {
 		// So many calls at once that an account that works is never busy.
-		for _, v := range append(more, "API_KEY="+demoKey, "CONCURRENCY=64", fmt.Sprintf("CHUNK_LIMIT=%d", drillCall), "TIMEOUT=2s") {
+		for _, v := range append(more, "API_KEY="+demoKey, "CONCURRENCY=64", fmt.Sprintf("CHUNK_LIMIT=%d", drillCall), "TIMEOUT="+drillCallTime.String()) {
 			out = append(out, "SAFEDELIVR_ACCOUNTS_"+name+"_"+v)
 		}
 	}
@@ -75,7 +76,7 @@ func (d *drill) startServers(ctx context.Context) (err error) {
 		return err
 	}
 	if !d.parted() {
-		d.worker, err = startProcess(ctx, d.addr, d.env)
+		d.worker, err = startProcess(ctx, d.addr, d.struckEnv())
 		return err
 	}
 	door, err := startProcess(ctx, d.addr, d.env, "--roles", "api,webhooks")
@@ -83,21 +84,37 @@ func (d *drill) startServers(ctx context.Context) (err error) {
 		return err
 	}
 	d.others = append(d.others, door)
-	other, err := d.startWorker(ctx)
+	other, err := d.startWorker(ctx, d.env)
 	if err != nil {
 		return err
 	}
 	d.others = append(d.others, other)
-	d.worker, err = d.startWorker(ctx)
+	d.worker, err = d.startWorker(ctx, d.struckEnv())
 	return err
 }
 
-func (d *drill) startWorker(ctx context.Context) (*process, error) {
+// struckEnv is the configuration of the worker that is struck: it has a way to the
+// providers of its own.
+func (d *drill) struckEnv() []string {
+	out := slices.Clone(d.env)
+	for _, a := range drillAccounts {
+		out = append(out, "SAFEDELIVR_ACCOUNTS_"+strings.ToUpper(a)+"_BASE_URL="+d.simURL+struckPath+"/"+a)
+	}
+	return out
+}
+
+func (d *drill) startWorker(ctx context.Context, env []string) (*process, error) {
 	addr, err := d.place.addresses.next(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return startProcess(ctx, addr, d.env, "--roles", "worker")
+	return startProcess(ctx, addr, env, "--roles", "worker")
+}
+
+// kill ends a process in the middle of what it does.
+func (d *drill) kill(p *process) {
+	d.killed++
+	p.kill()
 }
 
 func (d *drill) parted() bool { return d.apart && !d.place.ownStore() && !d.place.ownBroker() }
@@ -160,10 +177,6 @@ func withPort(host, port string) string {
 		return host
 	}
 	return net.JoinHostPort(host, port)
-}
-
-func (d *drill) purge(ctx context.Context) error {
-	return d.place.withBroker(ctx, func(b *rabbit.Broker) error { return b.Purge(ctx) })
 }
 
 func (d *drill) brokerGate() *gate { return d.gates[realBroker] }

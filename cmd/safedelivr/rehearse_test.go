@@ -3,13 +3,16 @@ package main
 import (
 	"context"
 	"net"
+	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
@@ -102,23 +105,119 @@ func TestAddressesAreGivenOnce(t *testing.T) {
 	require.Len(t, a.given, 300)
 }
 
-// TestFate tells mail that was sent twice from mail that one provider took and could
-// not deliver, so that another tried.
+// copiesOf reads copies in the order in which they are told, each as
+// outcome@account, with ! if it was swallowed and ? if its webhooks are kept back.
+func copiesOf(text string) (out []simulator.Copy) {
+	begin := time.Now()
+	for word := range strings.FieldsSeq(text) {
+		outcome, account, _ := strings.Cut(strings.TrimRight(word, "!?"), "@")
+		out = append(out, simulator.Copy{Outcome: outcome, Account: account, At: begin.Add(time.Duration(len(out)) * time.Second),
+			Swallowed: strings.HasSuffix(word, "!"), Muted: strings.HasSuffix(word, "?")})
+	}
+	return out
+}
+
+// TestFate tells mail that was sent twice from mail that one provider took and is
+// known not to have delivered, so that another tried.
 func TestFate(t *testing.T) {
-	for outcomes, doubled := range map[string]bool{
-		"": false, "deliver": false, "blocked deliver": false, "async deliver": false, "async async": false, "blocked hardbounce": false,
-		"deliver deliver": true, "deliver silent": true, "deliver blocked open": true, "hardbounce hardbounce": true, "hardbounce deliver": true,
+	for _, c := range []struct {
+		copies        string
+		doubled, lost bool
+	}{
+		{"", false, true},
+		{"deliver@sg", false, false},
+		{"blocked@sg deliver@mg", false, false},
+		{"blocked@sg blocked@mg", false, true},
+		{"blocked@sg hardbounce@mg", false, true},
+		{"expire@sg open@mg", false, false},
+		{"suppressed-bounce@sg deliver@mg", false, false},
+		{"blocked@mg? deliver@sg", false, false}, // Mailgun was asked
+
+		{"deliver@sg deliver@mg", true, false},
+		{"deliver@sg silent@mg", true, false},
+		{"deliver@sg blocked@mg", true, false}, // delivered, and sent again all the same
+		{"deliver@sg hardbounce@mg", true, false},
+		{"deliver@sg! deliver@mg", true, false}, // nobody knew that the first was swallowed
+		{"blocked@sg! deliver@mg", true, false},
+		{"blocked@sg? deliver@mg", true, false},
+		{"async@sg deliver@mg", true, false},
+		{"async@mg async@sg", true, false},
+		{"async@sg blocked@mg", true, false},
+		{"hardbounce@sg hardbounce@mg", true, true},
+		{"hardbounce@sg deliver@mg", true, false},
+		{"invalid@sg deliver@mg", true, false},
+		{"suppressed-unsub@sg deliver@mg", true, false},
+		{"mailboxfull@sg deliver@mg", true, false},
+		{"blocked@sg deliver@sg", true, false}, // the same account again
+		{"blocked@sg blocked@mg deliver@sg", true, false},
+		{"blocked@sg deliver@mg open@sg", true, false},
+	} {
+		copies := copiesOf(c.copies)
+		for range 2 {
+			var f fate
+			for _, copy := range copies {
+				f.add(copy)
+			}
+			require.Equal(t, c.doubled, f.doubled(), c.copies)
+			require.Equal(t, c.lost, f.lost(), c.copies)
+			slices.Reverse(copies) // in whichever order they are counted
+		}
+	}
+}
+
+// TestKnowable tells copies of which it can be known to us what became of them from
+// those that a fault hides.
+func TestKnowable(t *testing.T) {
+	for copies, want := range map[string][2]int{ // final, hidden
+		"deliver@sg": {1, 0}, "hardbounce@mg": {1, 0}, "async@mg": {1, 0}, "deliver@sg!": {0, 1}, "deliver@mg!": {0, 1}, "deliver@sg?": {0, 1},
+		"deliver@mg?": {1, 0}, "silent@sg": {0, 1}, "silent@mg": {1, 0}, "blocked@sg": {0, 0}, "blocked@sg deliver@mg?": {1, 0},
 	} {
 		var f fate
-		for o := range strings.FieldsSeq(outcomes) {
-			f.add(simulator.Copy{Outcome: o})
+		for _, c := range copiesOf(copies) {
+			f.add(c)
 		}
-		require.Equal(t, doubled, f.doubled(), outcomes)
+		require.Equal(t, want, [2]int{f.final, f.hidden}, copies)
 	}
-	var f fate
-	f.add(simulator.Copy{Outcome: "deliver", Swallowed: true})
-	require.True(t, f.lost())
-	f.add(simulator.Copy{Outcome: "deliver"})
-	require.True(t, f.doubled(), "nobody knew that the first was swallowed")
-	require.False(t, f.lost())
+}
+
+// TestInDoubt: a log may be held only where what was done in the drill keeps from
+// everybody what came of its call.
+func TestInDoubt(t *testing.T) {
+	answer := func(class models.Class, status int, reason models.Reason) *models.Moment {
+		return &models.Moment{What: "answer", Class: class, Status: status, Reason: reason}
+	}
+	hung, failed := answer(models.Unknown, 0, models.OutcomeUnknown), answer(models.Unknown, http.StatusInternalServerError, models.OutcomeUnknown)
+	down, late := answer(models.Unknown, http.StatusServiceUnavailable, models.OutcomeUnknown), answer(models.Unavailable, 0, models.StartByPassed)
+	for _, c := range []struct {
+		holds  doubts
+		in     string
+		answer *models.Moment
+		want   bool
+	}{
+		{answersWithheld, "", hung, true},
+		{answersWithheld, "", failed, true},
+		{answersWithheld, "", down, false}, // 503 says that nothing was taken
+		{answersWithheld, "", answer(models.Accepted, http.StatusAccepted, ""), false},
+		{answersWithheld, "killed", nil, false},
+		{callsCutOff, "killed", nil, true},
+		{callsCutOff, "frozen", hung, true},
+		{callsCutOff, "frozen", late, true},
+		{callsCutOff, "frozen", nil, false},
+		{callsCutOff, "", nil, false},
+		{callsCutOff, "", hung, false},
+		{callsCutOff, "killed", failed, false},
+		{appendsLost, "", nil, true},
+		{appendsLost, "", late, true},
+		{appendsLost, "", hung, false},
+		{eventsWithheld, "killed", nil, false},
+	} {
+		d := &drill{scenario: &scenario{holds: c.holds}}
+		switch c.in {
+		case "killed":
+			d.killed++
+		case "frozen":
+			d.woken = append(d.woken, time.Now())
+		}
+		require.Equal(t, c.want, d.inDoubt(c.answer), "%b %s %+v", c.holds, c.in, c.answer)
+	}
 }

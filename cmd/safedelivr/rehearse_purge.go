@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/rabbit"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// fewCalls lets accounts take so few calls at once that messages about mail wait in
+// their queues. Consumers hold as many messages as they work on, and no purge
+// reaches those.
+var fewCalls = []string{"SAFEDELIVR_ACCOUNTS_SG_CONCURRENCY=2", "SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=2"}
+
+// brokerPurged empties all queues, three times, while mail waits in them. The
+// in-process broker is emptied by the end of its process.
+func brokerPurged(ctx context.Context, d *drill) error {
+	lose := d.purge
+	if d.place.ownBroker() {
+		lose = d.loseProcess
+	}
+	sum := 0
+	for i := range 3 {
+		lost, err := d.waitingLost(ctx, lose)
+		if err != nil {
+			return err
+		}
+		sum += lost
+		if i == 0 {
+			d.broken()
+		}
+		all := d.taken("")
+		if err := d.until(ctx, "some mail goes out", func() bool { return d.taken("") > all || d.quiet() }); err != nil {
+			return err
+		}
+	}
+	d.mended()
+	d.say("%d messages about mail were lost", sum)
+	return nil
+}
+
+// waitingLost has messages about mail wait in the queues, and loses what is there,
+// again until that was some of them. It returns how many.
+func (d *drill) waitingLost(ctx context.Context, lose func(context.Context) (int, error)) (int, error) {
+	d.sim.SetLatency("", slowAnswer)
+	defer d.sim.SetLatency("", drillLatency)
+	for range strikeTries {
+		if err := d.postSome(ctx); err != nil {
+			return 0, err
+		}
+		if err := d.until(ctx, "mail waits in the queues", func() bool { return d.waiting(ctx) > 0 }); err != nil {
+			return 0, err
+		}
+		if lost, err := lose(ctx); lost > 0 || err != nil {
+			return lost, err
+		}
+	}
+	return 0, errors.New("no message about mail was lost")
+}
+
+// postSome posts small batches, so that they are messages of their own.
+func (d *drill) postSome(ctx context.Context) error {
+	for range 4 {
+		if err := d.post(ctx, max(d.recipients/16, trickleSize)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waiting counts the messages about mail that no consumer holds; 0 where nobody
+// can tell.
+func (d *drill) waiting(ctx context.Context) (n int) {
+	var all struct {
+		Queues []service.QueueView `json:"queues"`
+	}
+	if d.get(ctx, "/v1/queues", &all) != nil {
+		return 0
+	}
+	for _, q := range all.Queues {
+		if q.Lane != "" { // not the events'
+			n += q.Ready
+		}
+	}
+	return n
+}
+
+// purge empties all queues of RabbitMQ, and returns how many messages about mail
+// were lost.
+func (d *drill) purge(ctx context.Context) (lost int, err error) {
+	err = d.place.withBroker(ctx, func(b *rabbit.Broker) error {
+		counts, err := b.PurgeCounted(ctx)
+		for name, n := range counts {
+			if name != "q.event" && !strings.HasPrefix(name, "delay.") {
+				lost += n
+			}
+		}
+		return err
+	})
+	return lost, err
+}
+
+// loseProcess ends the process whose broker is its own, and starts it again. It
+// returns how many messages about mail waited in it.
+func (d *drill) loseProcess(ctx context.Context) (lost int, err error) {
+	lost = d.waiting(ctx)
+	d.kill(d.worker)
+	return lost, d.restart(ctx)
+}
