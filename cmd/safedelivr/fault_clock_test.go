@@ -284,60 +284,6 @@ func (d *drill) rough(ctx context.Context) error {
 	return d.flows(ctx, time.Now(), d.taken("")+int64(d.recipients/20))
 }
 
-// halt stops a batch in the middle of it and lets it go on.
-func (d *drill) halt(ctx context.Context) error {
-	before := len(d.all())
-	if err := d.post(ctx, 1_000); err != nil {
-		return err
-	}
-	var b posted
-	for _, p := range d.all()[before:] {
-		if p.n == 1_000 {
-			b = p
-		}
-	}
-	order := func(verb string) error {
-		return d.client.do(ctx, http.MethodPost, "/v1/batches/"+b.id.String()+"/"+verb, strings.NewReader(`{"why":"drill"}`), http.StatusOK, &json.RawMessage{})
-	}
-	err := d.until(ctx, "some of a batch went out", func() bool { return d.sent(b.id, time.Time{}) > 0 })
-	if err != nil {
-		return err
-	}
-	if err := order("stop"); err != nil {
-		return err
-	}
-	stopped := time.Now()
-	time.Sleep(3 * time.Second) // no call may begin after one second, and one may take a moment
-	if late := d.sent(b.id, stopped.Add(1500*time.Millisecond)); late > 0 {
-		return fmt.Errorf("%d mails of a stopped batch went out", late)
-	}
-	out := d.sent(b.id, time.Time{})
-	if err := order("resume"); err != nil {
-		return err
-	}
-	resumed := time.Now()
-	err = d.until(ctx, "a resumed batch is done", func() bool {
-		now, err := d.batch(ctx, b.id)
-		return err == nil && now.State == models.BatchDone
-	})
-	d.say("stopped after %d of 1000 mails, done %.1f s after it was resumed", out, time.Since(resumed).Seconds())
-	return err
-}
-
-// sent counts the copies of a batch's mails that came after a moment.
-func (d *drill) sent(batch models.ID, after time.Time) (n int) {
-	d.sim.EachCopy(func(id string, _ map[string]int) {
-		if log, err := models.ParseLogID(id); err == nil && log.Batch() == batch {
-			for _, c := range d.sim.Copies(id) {
-				if c.At.After(after) {
-					n++
-				}
-			}
-		}
-	})
-	return n
-}
-
 // attempted waits for an attempt in a ledger with the wrong time.
 func (d *drill) attempted(ctx context.Context, off time.Duration) error {
 	all := d.all()

@@ -46,6 +46,8 @@ func hardScenarios() []scenario {
 			holds: answersWithheld | eventsWithheld, mayFail: explained, strike: mixedFaults},
 		{name: "webhooks-chaos", story: "events doubled, shuffled, late, forged and cut off at the same time", events: true, scale: 3600,
 			settings: []string{"SAFEDELIVR_TIMES_FINAL_EVENT=20s"}, strike: webhookChaos},
+		{name: "stopped", story: "a batch is stopped, the user paused, each account switched off, a domain blocked, while mail flows; all is lifted again",
+			apart: true, longer: 2 * time.Minute, settings: slowCalls, strike: stopped},
 		{name: "broker-half-open", story: "connections to RabbitMQ stand, and nothing comes through", needs: realBroker, strike: silent((*drill).brokerGate, allLost, brokerMissed)},
 		{name: "store-answers-lost", story: "Cassandra does what it is asked, and its answers do not come", needs: realStore, holds: appendsLost,
 			strike: silent((*drill).storeGate, answersLost, storeMissed)},

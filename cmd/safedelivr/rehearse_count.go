@@ -44,10 +44,11 @@ func round(d time.Duration) float64 {
 
 // drillLog is what is read of a log.
 type drillLog struct {
-	ID     models.ID     `json:"id"`
-	Email  string        `json:"email"`
-	State  models.State  `json:"state"`
-	Reason models.Reason `json:"reason"`
+	ID       models.ID     `json:"id"`
+	Email    string        `json:"email"`
+	State    models.State  `json:"state"`
+	Reason   models.Reason `json:"reason"`
+	Attempts int           `json:"attempts"`
 }
 
 // count compares the copies at the providers with what the logs say, and the
