@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	orderedSize   = 3_000                   // mails of the batch that flows while an order is given: more chunks than calls at once
+	orderedSize   = 2_000                   // mails of the batch that flows while an order is given
+	orderedMore   = 4_000                   // where mail is to wait for its turn: more chunks than calls at once
 	orderedSoon   = 1500 * time.Millisecond // after its first calls an order is given, or up to twice as long
 	orderedWait   = 3 * time.Second         // for which nothing may go out against it
 	orderedLate   = 1500 * time.Millisecond // no call may begin after one second, and one may take a moment
@@ -52,7 +53,8 @@ var errNoneInFlight = errors.New("no call was in flight")
 type order struct {
 	name       string
 	give, lift func(ctx context.Context, of models.ID) error
-	meets      func(of models.ID, c *simulator.Copy) bool // the mail that it keeps back
+	mails      int                                        // of the batch that it is given in the middle of
+	meets      func(of models.ID, c *simulator.Copy) bool // what it keeps back
 	waits      bool                                       // that it waits, and does not go another way
 	others     bool                                       // other mail flows on meanwhile
 	answers    time.Duration                              // of the providers meanwhile
@@ -74,7 +76,7 @@ type given struct {
 // nothing that began a moment later than the answer, and by the ledgers nothing
 // that began after it. When it is lifted, the rest goes out.
 func (d *drill) obeyed(ctx context.Context, o *order) error {
-	b, err := d.accept(ctx, d.letter(orderedSize, "rehearse.test", orderedDomain))
+	b, err := d.accept(ctx, d.letter(o.mails, "rehearse.test", orderedDomain))
 	if err != nil {
 		return err
 	}
@@ -208,7 +210,7 @@ func (d *drill) stop() *order {
 			return d.ask(ctx, http.MethodPost, "/v1/batches/"+id.String()+"/"+verb, `{"why":"drill"}`, out)
 		}
 	}
-	o := &order{name: "stop", waits: true, answers: drillLatency, give: post("stop", &said), lift: post("resume", nil)}
+	o := &order{name: "stop", mails: orderedSize, waits: true, answers: drillLatency, give: post("stop", &said), lift: post("resume", nil)}
 	o.meets = func(of models.ID, c *simulator.Copy) bool { return isOf(c.ID, of) }
 	o.afterwards = func(ctx context.Context, g *given) error { return d.toldInFlight(ctx, o, g, said.InFlight) }
 	return o
@@ -217,7 +219,7 @@ func (d *drill) stop() *order {
 // stopSlow is stop while calls take long.
 func (d *drill) stopSlow() *order {
 	o := d.stop()
-	o.answers = orderedSlow
+	o.answers, o.mails = orderedSlow, orderedMore
 	return o
 }
 
@@ -264,7 +266,7 @@ func (d *drill) pause() *order {
 			return d.ask(ctx, http.MethodPost, "/v1/users/"+d.user.ID+"/"+verb, `{"why":"drill"}`, nil)
 		}
 	}
-	return &order{name: "pause", waits: true, answers: drillLatency, give: post("pause"), lift: post("resume"), meets: func(models.ID, *simulator.Copy) bool { return true }}
+	return &order{name: "pause", mails: orderedSize, waits: true, answers: drillLatency, give: post("pause"), lift: post("resume"), meets: func(models.ID, *simulator.Copy) bool { return true }}
 }
 
 // offline takes an account offline, and online again.
@@ -274,7 +276,7 @@ func (d *drill) offline(account string) *order {
 			return d.ask(ctx, http.MethodPost, "/v1/accounts/"+account+"/"+verb, `{"why":"drill"}`, nil)
 		}
 	}
-	return &order{name: account + " offline", answers: drillLatency, give: post("offline"), lift: post("online"), others: true,
+	return &order{name: account + " offline", mails: orderedSize, answers: drillLatency, give: post("offline"), lift: post("online"), others: true,
 		meets: func(_ models.ID, c *simulator.Copy) bool { return c.Account == account }}
 }
 
@@ -283,7 +285,7 @@ func (d *drill) block() *order {
 	var rule struct {
 		ID string `json:"id"`
 	}
-	return &order{name: "block", waits: true, others: true, answers: drillLatency,
+	return &order{name: "block", mails: orderedSize, waits: true, others: true, answers: drillLatency,
 		meets: func(_ models.ID, c *simulator.Copy) bool { return strings.HasSuffix(c.Address, "@"+orderedDomain) },
 		give: func(ctx context.Context, _ models.ID) error {
 			return d.ask(ctx, http.MethodPost, "/v1/blocks", `{"domain":"`+orderedDomain+`","why":"drill"}`, &rule)
