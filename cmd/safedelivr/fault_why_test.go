@@ -58,18 +58,6 @@ func explained(d *drill, l *drillLog, story []models.Moment, f *fate) bool {
 	return false
 }
 
-// metFault finds the call that was answered so at the provider, and returns the
-// mode of the fault for which it was; empty: there is none.
-func (d *drill) metFault(answer *models.Moment) string {
-	began := answer.At.Add(-time.Duration(answer.TookMS * float64(time.Millisecond)))
-	for _, c := range d.sim.CallLog(answer.Account) {
-		if c.Fault != "" && c.Status == answer.Status && !c.At.Before(began) && !c.At.After(answer.At) {
-			return c.Fault
-		}
-	}
-	return ""
-}
-
 // TestExplained: a mail may have failed only for a reason to which a fault leads
 // that it met itself.
 func TestExplained(t *testing.T) {

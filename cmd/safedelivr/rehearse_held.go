@@ -82,7 +82,7 @@ func (d *drill) heldWrongly(ctx context.Context, l *drillLog, f *fate) (string, 
 		return "no call was made for its mail", nil
 	case called.At.Before(d.brokenAt.Add(-drillStartBy-drillCallTime)) || called.At.After(d.mendedAt.Add(drillStartBy)):
 		return fmt.Sprintf("its last call began at %s, when nothing was broken", called.At.Format(time.RFC3339Nano)), nil
-	case d.inDoubt(answer):
+	case d.inDoubt(answer, answer != nil && d.metFault(answer) != ""):
 		return "", nil
 	case answer == nil:
 		return "there is no answer to its last call, and no reason why", nil
@@ -96,19 +96,32 @@ func (d *drill) heldWrongly(ctx context.Context, l *drillLog, f *fate) (string, 
 var unknowable = []int{0, http.StatusOK, http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout}
 
 // inDoubt reports whether nobody can know what came of a call with this answer, nil
-// if there is none, because of what was done in the drill.
-func (d *drill) inDoubt(answer *models.Moment) bool {
+// if there is none, because of what was done in the drill. met says that a fault of
+// the provider gave the answer.
+func (d *drill) inDoubt(answer *models.Moment, met bool) bool {
 	unknown := answer != nil && answer.Class == models.Unknown && slices.Contains(unknowable, answer.Status)
 	uncalled := answer != nil && answer.Reason == models.StartByPassed
 	killed, frozen := d.killed > 0, len(d.woken) > 0
 	switch {
-	case d.holds&answersWithheld != 0 && unknown:
+	case d.holds&answersWithheld != 0 && unknown && met:
 	case d.holds&callsCutOff != 0 && (killed && answer == nil || frozen && (uncalled || unknown && answer.Status == 0)):
 	case d.holds&appendsLost != 0 && (answer == nil || uncalled):
 	default:
 		return false
 	}
 	return true
+}
+
+// metFault finds the call that was answered so at the provider, and returns the
+// mode of the fault for which it was; empty: there is none.
+func (d *drill) metFault(answer *models.Moment) string {
+	began := answer.At.Add(-time.Duration(answer.TookMS * float64(time.Millisecond)))
+	for _, c := range d.sim.CallLog(answer.Account) {
+		if c.Fault != "" && c.Status == answer.Status && !c.At.Before(began) && !c.At.After(answer.At) {
+			return c.Fault
+		}
+	}
+	return ""
 }
 
 // lastCall finds the newest attempt in a story and its answer; nil: there is none.

@@ -194,10 +194,11 @@ func TestInDoubt(t *testing.T) {
 		answer *models.Moment
 		want   bool
 	}{
-		{answersWithheld, "", hung, true},
-		{answersWithheld, "", failed, true},
-		{answersWithheld, "", down, false}, // 503 says that nothing was taken
-		{answersWithheld, "", answer(models.Accepted, http.StatusAccepted, ""), false},
+		{answersWithheld, "met", hung, true},
+		{answersWithheld, "met", failed, true},
+		{answersWithheld, "met", down, false}, // 503 says that nothing was taken
+		{answersWithheld, "met", answer(models.Accepted, http.StatusAccepted, ""), false},
+		{answersWithheld, "", hung, false}, // it was not for a fault of the provider
 		{answersWithheld, "killed", nil, false},
 		{callsCutOff, "killed", nil, true},
 		{callsCutOff, "frozen", hung, true},
@@ -218,6 +219,6 @@ func TestInDoubt(t *testing.T) {
 		case "frozen":
 			d.woken = append(d.woken, time.Now())
 		}
-		require.Equal(t, c.want, d.inDoubt(c.answer), "%b %s %+v", c.holds, c.in, c.answer)
+		require.Equal(t, c.want, d.inDoubt(c.answer, c.in == "met"), "%b %s %+v", c.holds, c.in, c.answer)
 	}
 }
