@@ -15,12 +15,13 @@ import (
 )
 
 const (
-	orderedSize   = 2_000                   // mails of the batch that flows while an order is given
+	orderedSize   = 1_000                   // mails of the batch that flows while an order is given
 	orderedMore   = 4_000                   // where mail is to wait for its turn: more chunks than calls at once
 	orderedSoon   = 1500 * time.Millisecond // after its first calls an order is given, or up to twice as long
 	orderedWait   = 3 * time.Second         // for which nothing may go out against it
 	orderedLate   = 1500 * time.Millisecond // no call may begin after one second, and one may take a moment
-	orderedSlow   = 1800 * time.Millisecond // answers, where calls are to be in flight: less than mail waits for a slot
+	orderedAnswer = 200 * time.Millisecond  // of the providers meanwhile, so that the batch lasts
+	orderedSlow   = 1800 * time.Millisecond // where calls are to be in flight: less than mail waits for a slot
 	orderedTries  = 5                       // until some are
 	orderedDomain = "held.test"
 )
@@ -210,7 +211,7 @@ func (d *drill) stop() *order {
 			return d.ask(ctx, http.MethodPost, "/v1/batches/"+id.String()+"/"+verb, `{"why":"drill"}`, out)
 		}
 	}
-	o := &order{name: "stop", mails: orderedSize, waits: true, answers: drillLatency, give: post("stop", &said), lift: post("resume", nil)}
+	o := &order{name: "stop", mails: orderedSize, waits: true, answers: orderedAnswer, give: post("stop", &said), lift: post("resume", nil)}
 	o.meets = func(of models.ID, c *simulator.Copy) bool { return isOf(c.ID, of) }
 	o.afterwards = func(ctx context.Context, g *given) error { return d.toldInFlight(ctx, o, g, said.InFlight) }
 	return o
@@ -226,7 +227,7 @@ func (d *drill) stopSlow() *order {
 // halt is stop where clocks are off.
 func (d *drill) halt(ctx context.Context) error {
 	o := d.stop()
-	o.clocksOff, o.afterwards = true, nil
+	o.answers, o.clocksOff, o.afterwards = drillLatency, true, nil
 	return d.obeyed(ctx, o)
 }
 
@@ -266,7 +267,7 @@ func (d *drill) pause() *order {
 			return d.ask(ctx, http.MethodPost, "/v1/users/"+d.user.ID+"/"+verb, `{"why":"drill"}`, nil)
 		}
 	}
-	return &order{name: "pause", mails: orderedSize, waits: true, answers: drillLatency, give: post("pause"), lift: post("resume"), meets: func(models.ID, *simulator.Copy) bool { return true }}
+	return &order{name: "pause", mails: orderedSize, waits: true, answers: orderedAnswer, give: post("pause"), lift: post("resume"), meets: func(models.ID, *simulator.Copy) bool { return true }}
 }
 
 // offline takes an account offline, and online again.
@@ -276,7 +277,7 @@ func (d *drill) offline(account string) *order {
 			return d.ask(ctx, http.MethodPost, "/v1/accounts/"+account+"/"+verb, `{"why":"drill"}`, nil)
 		}
 	}
-	return &order{name: account + " offline", mails: orderedSize, answers: drillLatency, give: post("offline"), lift: post("online"), others: true,
+	return &order{name: account + " offline", mails: orderedSize, answers: orderedAnswer, give: post("offline"), lift: post("online"), others: true,
 		meets: func(_ models.ID, c *simulator.Copy) bool { return c.Account == account }}
 }
 
@@ -285,7 +286,7 @@ func (d *drill) block() *order {
 	var rule struct {
 		ID string `json:"id"`
 	}
-	return &order{name: "block", mails: orderedSize, waits: true, others: true, answers: drillLatency,
+	return &order{name: "block", mails: orderedSize, waits: true, others: true, answers: orderedAnswer,
 		meets: func(_ models.ID, c *simulator.Copy) bool { return strings.HasSuffix(c.Address, "@"+orderedDomain) },
 		give: func(ctx context.Context, _ models.ID) error {
 			return d.ask(ctx, http.MethodPost, "/v1/blocks", `{"domain":"`+orderedDomain+`","why":"drill"}`, &rule)

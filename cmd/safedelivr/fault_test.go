@@ -41,7 +41,7 @@ func hardScenarios() []scenario {
 		{name: fmt.Sprintf("killed-%d-times", kills()), story: "kill -9 of whole processes and of single roles at random points", apart: true,
 			longer: time.Duration(kills()) * 10 * time.Second, holds: callsCutOff, strike: killedOften(kills())},
 		{name: "stopped", story: "a batch is stopped, the user paused, each account switched off, a domain blocked, while mail flows; all is lifted again",
-			apart: true, longer: 2 * time.Minute, settings: slowCalls, strike: stopped},
+			apart: true, longer: 4 * time.Minute, settings: slowCalls, strike: stopped},
 		{name: "every-fault", story: "every fault of the simulated providers, one after the other", longer: 2 * time.Minute,
 			holds: answersWithheld | eventsWithheld, mayFail: explained, strike: everyFault},
 		{name: "faults-mixed", story: "faults of the simulated providers at random, several at a time", longer: 2 * time.Minute,
