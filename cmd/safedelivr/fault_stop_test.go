@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	orderedSize   = 1_000                   // mails of the batch that flows while an order is given
+	orderedSize   = 1_500                   // mails of the batch that flows while an order is given
 	orderedMore   = 4_000                   // where mail is to wait for its turn: more chunks than calls at once
 	orderedSoon   = 1500 * time.Millisecond // after its first calls an order is given, or up to twice as long
 	orderedWait   = 3 * time.Second         // for which nothing may go out against it
 	orderedLate   = 1500 * time.Millisecond // no call may begin after one second, and one may take a moment
-	orderedAnswer = 500 * time.Millisecond  // of the providers meanwhile, so that the batch lasts
+	orderedAnswer = 150 * time.Millisecond  // of the providers meanwhile, so that the batch lasts
 	orderedSlow   = 1800 * time.Millisecond // where calls are to be in flight: less than mail waits for a slot
 	orderedTries  = 5                       // until some are
 	orderedDomain = "held.test"
@@ -29,8 +29,8 @@ const (
 // slowCalls gives calls time for slow answers. They are large and few at once, so
 // that mail that was planned waits for others to end.
 var slowCalls = []string{
-	"SAFEDELIVR_ACCOUNTS_SG_TIMEOUT=6s", "SAFEDELIVR_ACCOUNTS_SG_CONCURRENCY=1", "SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=50",
-	"SAFEDELIVR_ACCOUNTS_MG_TIMEOUT=6s", "SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=1", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=50",
+	"SAFEDELIVR_ACCOUNTS_SG_TIMEOUT=6s", "SAFEDELIVR_ACCOUNTS_SG_CONCURRENCY=1", "SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=25",
+	"SAFEDELIVR_ACCOUNTS_MG_TIMEOUT=6s", "SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=1", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=25",
 }
 
 // stopped gives every order that withholds mail while mail flows, and lifts it.

@@ -40,8 +40,6 @@ func hardScenarios() []scenario {
 	return []scenario{
 		{name: fmt.Sprintf("killed-%d-times", kills()), story: "kill -9 of whole processes and of single roles at random points", apart: true,
 			longer: time.Duration(kills()) * 10 * time.Second, holds: callsCutOff, strike: killedOften(kills())},
-		{name: "stopped", story: "a batch is stopped, the user paused, each account switched off, a domain blocked, while mail flows; all is lifted again",
-			apart: true, longer: 4 * time.Minute, settings: slowCalls, strike: stopped},
 		{name: "every-fault", story: "every fault of the simulated providers, one after the other", longer: 2 * time.Minute,
 			holds: answersWithheld | eventsWithheld, mayFail: explained, strike: everyFault},
 		{name: "faults-mixed", story: "faults of the simulated providers at random, several at a time", longer: 2 * time.Minute,
@@ -56,9 +54,12 @@ func hardScenarios() []scenario {
 }
 
 // loneScenarios trouble the servers themselves, so that nothing else may use
-// them meanwhile.
+// them meanwhile, or give orders that are obeyed within a second, for which nothing
+// else may keep the machine busy.
 func loneScenarios() []scenario {
 	out := []scenario{
+		{name: "stopped", story: "a batch is stopped, the user paused, each account switched off, a domain blocked, while mail flows; all is lifted again",
+			apart: true, longer: 4 * time.Minute, settings: slowCalls, strike: stopped},
 		{name: "broker-restarted", story: "RabbitMQ is stopped and started", needs: realBroker, strike: serverAway(
 			func(ctx context.Context) error { return services(ctx, "rabbitmqctl", "stop_app") },
 			func(ctx context.Context) error { return services(ctx, "rabbitmqctl", "start_app") }, brokerMissed)},
