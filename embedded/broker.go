@@ -181,6 +181,7 @@ func (b *Broker) later(d *delivery, wait time.Duration) {
 }
 
 func (b *Broker) park(m models.Message, why string) {
+	why = models.ParkedWhy(why)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.nextID++

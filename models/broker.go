@@ -3,7 +3,9 @@ package models
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Queue names one queue of the broker. Every account has four (its own and its
@@ -68,8 +70,8 @@ func Done() Disposition { return Disposition{} }
 // Later brings the message back after about d, without holding a worker.
 func Later(d time.Duration) Disposition { return Disposition{kind: 1, delay: d} }
 
-// Park puts the message aside for a person, with the reason.
-func Park(why string) Disposition { return Disposition{kind: 2, why: why} }
+// Park puts the message aside for a person, with the reason, cut by ParkedWhy.
+func Park(why string) Disposition { return Disposition{kind: 2, why: ParkedWhy(why)} }
 
 // IsDone reports whether the message is over. IsDone, IsLater and IsPark tell
 // implementations what the handler said.
@@ -86,11 +88,12 @@ func (d Disposition) IsPark() (string, bool) { return d.why, d.kind == 2 }
 // back after a delay, and is parked after MaxDeliveries.
 type Handler func(ctx context.Context, m Message) Disposition
 
-// Run calls the handler. A panic is told by its text, which is never empty.
+// Run calls the handler. A panic is told by its text, cut by ParkedWhy, which is
+// never empty.
 func (h Handler) Run(ctx context.Context, m Message) (said Disposition, died string) {
 	defer func() {
 		if v := recover(); v != nil {
-			if died = fmt.Sprint(v); died == "" {
+			if died = ParkedWhy(fmt.Sprint(v)); died == "" {
 				died = "panic"
 			}
 		}
@@ -110,6 +113,26 @@ type Parked struct {
 	Key     string
 	Why     string
 	At      time.Time
+}
+
+// MaxParkedWhy bounds, in bytes, why a message was parked. What a handler says or
+// dies of may be of any length, and what goes along with a message must fit into
+// one frame of the broker.
+const MaxParkedWhy = 1024
+
+// ParkedWhy is a text as the reason for which a message is parked: valid UTF-8 of at
+// most MaxParkedWhy bytes, the beginning of what is longer.
+func ParkedWhy(text string) string {
+	text = strings.ToValidUTF8(text[:min(len(text), 2*MaxParkedWhy)], "\uFFFD")
+	if len(text) <= MaxParkedWhy {
+		return text
+	}
+	const more = "…"
+	end := MaxParkedWhy - len(more)
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + more
 }
 
 // Depth is how full a queue is.

@@ -46,7 +46,7 @@ func (t topology) outgoing(m *models.Message, died int) (*outgoing, error) {
 // parkedMessage makes a message ready for the parking lot.
 func (t topology) parkedMessage(d *amqp.Delivery, why string) *outgoing {
 	return &outgoing{exchange: t.parking(), key: d.RoutingKey, msg: amqp.Publishing{ContentType: d.ContentType, Body: d.Body,
-		Timestamp: time.Now().UTC(), Headers: amqp.Table{whyHeader: why}}}
+		Timestamp: time.Now().UTC(), Headers: amqp.Table{whyHeader: models.ParkedWhy(why)}}}
 }
 
 // incoming reads a delivery. What is left to wait is told by the broker's time,

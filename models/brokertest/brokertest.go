@@ -40,6 +40,7 @@ func Run(t *testing.T, open Open) {
 		{"DeadHandlerGetsItAgain", deadHandler},
 		{"DeadlyMessageIsParked", deadly},
 		{"ParkUnparkDiscard", parking},
+		{"LongReasons", longReasons},
 		{"ConcurrencyIsABound", concurrency},
 		{"StopWaitsForRunningHandlers", stopWaits},
 		{"UnbegunMessagesStayForOthers", handOver},

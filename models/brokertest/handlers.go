@@ -41,56 +41,6 @@ func deadly(t *testing.T, open Open) {
 	require.Len(t, box.list(), models.MaxDeliveries)
 }
 
-func waitParked(t *testing.T, b models.Broker, n int) []models.Parked {
-	t.Helper()
-	var got []models.Parked
-	require.Eventually(t, func() bool {
-		var err error
-		got, err = b.Parked(context.Background(), 100)
-		return err == nil && len(got) == n
-	}, patience, 50*time.Millisecond, "%d parked", n)
-	return got
-}
-
-func parking(t *testing.T, open Open) {
-	b := open(t, "sg")
-	ctx := context.Background()
-	var box inbox
-	var parkIt atomic.Bool
-	parkIt.Store(true)
-	subscribe(t, b, bulk(), 1, func(_ context.Context, m models.Message) models.Disposition {
-		if parkIt.Load() {
-			return models.Park("cannot be read")
-		}
-		return box.handler(ctx, m)
-	})
-	m1, m2 := batch(models.Bulk), batch(models.Bulk)
-	publish(t, b, m1, m2)
-	for _, p := range waitParked(t, b, 2) {
-		require.Equal(t, "cannot be read", p.Why)
-		require.Equal(t, p.Message.Key(), p.Key)
-		require.WithinDuration(t, time.Now(), p.At, time.Minute)
-		require.Nil(t, p.Raw)
-	}
-	require.NoError(t, b.Purge(ctx), "which leaves the parking lot alone")
-	waitParked(t, b, 2)
-	one, err := b.Parked(ctx, 1)
-	require.NoError(t, err)
-	require.Len(t, one, 1)
-	require.ErrorIs(t, b.Discard(ctx, "no such id"), models.ErrNotFound)
-	require.ErrorIs(t, b.Unpark(ctx, "no such id"), models.ErrNotFound)
-	parkIt.Store(false)
-	for _, p := range waitParked(t, b, 2) {
-		if p.Message.ID == m1.ID {
-			require.NoError(t, b.Discard(ctx, p.ID))
-		} else {
-			require.NoError(t, b.Unpark(ctx, p.ID))
-		}
-	}
-	same(t, m2, box.wait(t, 1)[0])
-	waitParked(t, b, 0)
-}
-
 func concurrency(t *testing.T, open Open) {
 	b := open(t, "sg")
 	var now, most atomic.Int64
