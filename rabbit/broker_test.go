@@ -27,11 +27,24 @@ func testURL(t *testing.T) string {
 
 func openTest(t *testing.T, accounts ...string) *Broker {
 	t.Helper()
-	c := Config{URL: testURL(t), Prefix: "t" + models.NewUserID(), Accounts: accounts}
+	return openAt(t, testURL(t), accounts...)
+}
+
+// openProxied opens a broker whose connections go through a proxy.
+func openProxied(t *testing.T, accounts ...string) (*Broker, *proxy) {
+	t.Helper()
+	p, through := newProxy(t)
+	return openAt(t, through, accounts...), p
+}
+
+func openAt(t *testing.T, u string, accounts ...string) *Broker {
+	t.Helper()
+	c := Config{URL: u, Prefix: "t" + models.NewUserID(), Accounts: accounts}
 	b, err := Open(context.Background(), c)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, b.Close())
+		c.URL = testURL(t)
 		again, err := Open(context.Background(), c) // some tests close it
 		require.NoError(t, err)
 		require.NoError(t, again.Remove(context.Background()))

@@ -32,7 +32,7 @@ type publisher struct {
 // publishing is the publisher on one connection.
 type publishing struct {
 	ch      *amqp.Channel
-	in      chan *outgoing
+	in      chan *writing
 	over    chan struct{} // closed when the channel is
 	blocked atomic.Bool
 
@@ -41,11 +41,25 @@ type publishing struct {
 	returned map[string]bool
 }
 
-// outgoing is one message to publish.
+// outgoing is one message to publish. Nobody changes it: what is tried again may
+// still be written by the try before.
 type outgoing struct {
 	exchange, key string
 	msg           amqp.Publishing
-	confirm       chan *amqp.DeferredConfirmation // nil when it could not be written
+}
+
+// writing is one try to publish a message. It has a copy and a channel of its own,
+// since it may hang in the socket long after its caller gave up.
+type writing struct {
+	outgoing
+	confirm chan *amqp.DeferredConfirmation // nil when it could not be written
+}
+
+func (p *publisher) writing(o *outgoing) *writing {
+	w := &writing{outgoing: *o, confirm: make(chan *amqp.DeferredConfirmation, 1)}
+	w.msg.DeliveryMode = amqp.Persistent
+	w.msg.MessageId = strconv.FormatUint(p.ids.Add(1), 36) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
+	return w
 }
 
 func newPublisher(urls []string, t topology, log *slog.Logger) *publisher {
@@ -66,7 +80,7 @@ func (p *publisher) up(conn *amqp.Connection) error {
 	if err := ch.Confirm(false); err != nil {
 		return err
 	}
-	s := &publishing{ch: ch, in: make(chan *outgoing), over: make(chan struct{}), returned: map[string]bool{},
+	s := &publishing{ch: ch, in: make(chan *writing), over: make(chan struct{}), returned: map[string]bool{},
 		returns: ch.NotifyReturn(make(chan amqp.Return, returnsBuffer))}
 	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
 	blocked := conn.NotifyBlocked(make(chan amqp.Blocking, 8))
@@ -104,12 +118,12 @@ func (p *publisher) up(conn *amqp.Connection) error {
 func (s *publishing) write() {
 	for {
 		select {
-		case o := <-s.in:
-			d, err := s.ch.PublishWithDeferredConfirm(o.exchange, o.key, true, false, o.msg)
+		case w := <-s.in:
+			d, err := s.ch.PublishWithDeferredConfirm(w.exchange, w.key, true, false, w.msg)
 			if err != nil {
 				d = nil
 			}
-			o.confirm <- d
+			w.confirm <- d
 		case <-s.over:
 			return
 		}
@@ -174,19 +188,19 @@ func (p *publisher) publish(ctx context.Context, out []*outgoing) error {
 		return err
 	}
 	confirms := make([]*amqp.DeferredConfirmation, len(out))
+	ids := make([]string, len(out))
 	for i, o := range out {
-		o.msg.DeliveryMode = amqp.Persistent
-		o.msg.MessageId = strconv.FormatUint(p.ids.Add(1), 36) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
-		o.confirm = make(chan *amqp.DeferredConfirmation, 1)
+		w := p.writing(o)
+		ids[i] = w.msg.MessageId
 		select {
-		case s.in <- o:
+		case s.in <- w:
 		case <-s.over:
 			return fmt.Errorf("%w: RabbitMQ went away while publishing", models.ErrUnavailable)
 		case <-ctx.Done():
 			return fmt.Errorf("%w: RabbitMQ does not take messages: %w", models.ErrUnavailable, ctx.Err())
 		}
 		select {
-		case confirms[i] = <-o.confirm:
+		case confirms[i] = <-w.confirm:
 		case <-ctx.Done():
 			return fmt.Errorf("%w: RabbitMQ does not take messages: %w", models.ErrUnavailable, ctx.Err())
 		}
@@ -203,7 +217,7 @@ func (p *publisher) publish(ctx context.Context, out []*outgoing) error {
 		if !acked {
 			return fmt.Errorf("%w: RabbitMQ refused a message or went away", models.ErrUnavailable)
 		}
-		if s.wasReturned(out[i].msg.MessageId) {
+		if s.wasReturned(ids[i]) {
 			unroutable++
 		}
 	}
