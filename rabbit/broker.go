@@ -3,7 +3,6 @@ package rabbit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -69,10 +68,10 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 	b.stop, b.cancel = context.WithCancel(context.Background())
 	b.publisher = newPublisher(urls, b.topology, c.Logger)
 	b.consume = connect(urls, "safedelivr consume", c.Logger, b.prepare)
-	within, cancel := context.WithTimeout(ctx, publishWait)
+	wait, cancel := context.WithTimeout(ctx, publishWait)
 	defer cancel()
 	for _, conn := range []*connection{b.publisher.conn, b.consume} {
-		if _, err := conn.wait(within); err != nil && ctx.Err() == nil {
+		if _, err := conn.wait(wait); err != nil && ctx.Err() == nil {
 			b.log.Warn("RabbitMQ is away; going on without it for now", "err", err)
 			break
 		}
@@ -151,34 +150,6 @@ func (b *Broker) open() error {
 	return nil
 }
 
-// channel runs f on a channel of its own on the consuming connection.
-func (b *Broker) channel(ctx context.Context, f func(*amqp.Channel) error) error {
-	if err := b.open(); err != nil {
-		return err
-	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, publishWait)
-		defer cancel()
-	}
-	conn, err := b.consume.wait(ctx)
-	if err != nil {
-		return err
-	}
-	ch, err := conn.Channel()
-	if err != nil {
-		return fmt.Errorf("%w: RabbitMQ: %w", models.ErrUnavailable, err)
-	}
-	defer func() { _ = ch.Close() }()
-	if err := f(ch); err != nil {
-		if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrUnavailable) || errors.Is(err, models.ErrUnroutable) {
-			return err
-		}
-		return fmt.Errorf("%w: RabbitMQ: %w", models.ErrUnavailable, err)
-	}
-	return nil
-}
-
 // Depths implements models.Broker. RabbitMQ tells how many messages wait, not
 // how many are with a handler.
 func (b *Broker) Depths(ctx context.Context) ([]models.Depth, error) {
@@ -193,16 +164,22 @@ func (b *Broker) Depths(ctx context.Context) ([]models.Depth, error) {
 		}
 		return nil
 	})
-	return out, err
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // look fetches up to limit parked messages without taking them, until f says
 // stop. Closing the channel puts them back.
 func (b *Broker) look(ctx context.Context, limit int, f func(*amqp.Delivery) (stop bool, err error)) error {
-	b.looking.Lock()
-	defer b.looking.Unlock()
 	return b.channel(ctx, func(ch *amqp.Channel) error {
+		b.looking.Lock()
+		defer b.looking.Unlock()
 		for range limit {
+			if ctx.Err() != nil {
+				return silent(ctx)
+			}
 			d, ok, err := ch.Get(b.topology.parked(), false)
 			if err != nil || !ok {
 				return err
@@ -222,7 +199,10 @@ func (b *Broker) Parked(ctx context.Context, limit int) ([]models.Parked, error)
 		out = append(out, fromParked(d))
 		return false, nil
 	})
-	return out, err
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // maxLook bounds how far into the parking lot one message is looked for.
@@ -274,7 +254,7 @@ func (b *Broker) Purge(ctx context.Context) error {
 // them.
 func (b *Broker) PurgeCounted(ctx context.Context) (map[string]int, error) {
 	lost := map[string]int{}
-	return lost, b.channel(ctx, func(ch *amqp.Channel) error {
+	err := b.channel(ctx, func(ch *amqp.Channel) error {
 		for _, name := range b.topology.names() {
 			n, err := ch.QueuePurge(name, false)
 			if err != nil {
@@ -286,6 +266,10 @@ func (b *Broker) PurgeCounted(ctx context.Context) (map[string]int, error) {
 		}
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	return lost, nil
 }
 
 // Remove deletes every queue and exchange of this prefix: for tests and drills
@@ -311,9 +295,9 @@ func (b *Broker) Ping(ctx context.Context) error {
 	if err := b.open(); err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_, err := b.publisher.session(within)
+	_, err := b.publisher.session(ctx)
 	return err
 }
 

@@ -93,7 +93,7 @@ func (c *connection) nextNode() { c.node = (c.node + 1) % len(c.urls) }
 func (c *connection) dialAny(ctx context.Context) (conn *amqp.Connection, err error) {
 	var errs []error
 	for range c.urls {
-		if conn, err = c.dial(c.urls[c.node]); err == nil {
+		if conn, err = c.dial(ctx, c.urls[c.node]); err == nil {
 			return conn, nil
 		}
 		errs = append(errs, err)
@@ -105,13 +105,13 @@ func (c *connection) dialAny(ctx context.Context) (conn *amqp.Connection, err er
 	return nil, errors.Join(errs...)
 }
 
-func (c *connection) dial(url string) (*amqp.Connection, error) {
+func (c *connection) dial(ctx context.Context, url string) (*amqp.Connection, error) {
 	conn, err := amqp.DialConfig(url, amqp.Config{Heartbeat: heartbeat, Dial: amqp.DefaultDial(dialTimeout),
 		Properties: amqp.Table{"connection_name": c.name, "product": "safedelivr"}})
 	if err != nil {
 		return nil, err
 	}
-	if err := c.up(conn); err != nil {
+	if err := within(ctx, func() error { return c.up(conn) }); err != nil {
 		closeConn(conn)
 		return nil, err
 	}
