@@ -53,9 +53,31 @@ func openAt(t *testing.T, u string, accounts ...string) *Broker {
 	return b
 }
 
+// remote is a broker behind a proxy, as the suite wants it.
+type remote struct {
+	*Broker
+	proxy  *proxy
+	config Config
+}
+
+var _ brokertest.Remote = (*remote)(nil)
+
+func (r *remote) Lose() { r.proxy.cut() }
+
+func (r *remote) Peer(t *testing.T) models.Broker {
+	t.Helper()
+	b, err := Open(t.Context(), r.config)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return b
+}
+
 func TestBroker(t *testing.T) {
 	t.Parallel()
-	brokertest.Run(t, func(t *testing.T, accounts ...string) models.Broker { return openTest(t, accounts...) })
+	brokertest.Run(t, func(t *testing.T, accounts ...string) models.Broker {
+		b, p := openProxied(t, accounts...)
+		return &remote{b, p, Config{URL: testURL(t), Prefix: b.topology.prefix, Accounts: accounts}}
+	})
 }
 
 // One node of several is enough, whichever a connection begins with.
@@ -151,4 +173,51 @@ func TestNamesAreOurs(t *testing.T) {
 	for _, q := range newTopology("sd", []string{"sg"}).names() {
 		require.True(t, strings.HasPrefix(q, "sd."))
 	}
+}
+
+// A peer that does not answer holds nobody for longer than the context says: not who
+// asks, not the begin of a subscription, and not its end.
+func TestSilentPeerHoldsNobody(t *testing.T) {
+	t.Parallel()
+	b, p := openProxied(t)
+	none := func(context.Context, models.Message) models.Disposition { return models.Done() }
+	subscribed := make(chan error, 2)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() { subscribed <- b.Subscribe(ctx, models.Queue{Kind: models.EventMessage}, 1, none) }()
+	require.Eventually(t, func() bool { return consumers(t, b) == 1 }, time.Minute, 10*time.Millisecond)
+	p.freeze()
+	defer p.thaw()
+	began := time.Now()
+	go func() {
+		subscribed <- b.Subscribe(ctx, models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, 1, none)
+	}()
+	asked, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	for name, ask := range map[string]func() error{
+		"depths":  func() error { _, err := b.Depths(asked); return err },
+		"parked":  func() error { _, err := b.Parked(asked, 1); return err },
+		"unpark":  func() error { return b.Unpark(asked, "id") },
+		"discard": func() error { return b.Discard(asked, "id") },
+		"purge":   func() error { return b.Purge(asked) },
+	} {
+		require.ErrorIs(t, ask(), models.ErrUnavailable, name)
+	}
+	require.Less(t, time.Since(began), 2*time.Second)
+	stop()
+	for range cap(subscribed) {
+		require.NoError(t, <-subscribed)
+	}
+	require.Less(t, time.Since(began), 5*time.Second, "heartbeats fail later than that")
+}
+
+// consumers counts those of the queue of events.
+func consumers(t *testing.T, b *Broker) (n int) {
+	t.Helper()
+	require.NoError(t, b.channel(t.Context(), func(ch *amqp.Channel) error {
+		q, err := ch.QueueDeclarePassive(b.topology.queue(models.Queue{Kind: models.EventMessage}), true, false, false, false, nil)
+		n = q.Consumers
+		return err
+	}))
+	return n
 }

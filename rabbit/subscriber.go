@@ -8,10 +8,23 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/safedelivr/safedelivr/models"
 )
+
+// subscription is one Subscribe. It outlives its sessions, one per channel, which
+// share its slots: a handler that hangs over the loss of a connection keeps its own,
+// and the others go on.
+type subscription struct {
+	b       *Broker
+	queue   models.Queue
+	handler models.Handler
+	free    chan struct{}  // holds a token for each slot that no session has
+	left    sync.WaitGroup // sessions that are over, until their handlers are
+	pause   *backoff.ExponentialBackOff
+}
 
 // Subscribe implements models.Broker.
 func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int, h models.Handler) error {
@@ -30,22 +43,33 @@ func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int,
 	defer cancel()
 	defer context.AfterFunc(b.stop, cancel)()
 
-	var running sync.WaitGroup
-	defer running.Wait()
+	s := &subscription{b: b, queue: q, handler: h, free: make(chan struct{}, concurrency), pause: backoff.NewExponentialBackOff()}
+	s.pause.InitialInterval, s.pause.MaxInterval = 200*time.Millisecond, 5*time.Second
+	for range concurrency {
+		s.free <- struct{}{}
+	}
+	defer s.left.Wait()
+	s.run(ctx)
+	return nil
+}
+
+// run has one session after the other until ctx ends. It waits the longer the more
+// of them do not come to consume.
+func (s *subscription) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		conn, err := b.consume.wait(ctx)
+		conn, err := s.b.consume.wait(ctx)
 		if err != nil {
 			continue // ctx ended, or closed
 		}
-		if err := b.session(ctx, conn, q, concurrency, h); err != nil && ctx.Err() == nil {
-			b.log.Warn("subscription interrupted", "queue", q.Name(), "err", err)
-			select {
-			case <-time.After(200 * time.Millisecond):
-			case <-ctx.Done():
-			}
+		if err = s.session(ctx, conn); err == nil || ctx.Err() != nil {
+			continue
+		}
+		s.b.log.Warn("subscription interrupted", "queue", s.queue.Name(), "err", err)
+		select {
+		case <-time.After(s.pause.NextBackOff()):
+		case <-ctx.Done():
 		}
 	}
-	return nil
 }
 
 func (b *Broker) has(q models.Queue) bool {
@@ -57,67 +81,144 @@ func (b *Broker) has(q models.Queue) bool {
 	return false
 }
 
-// session consumes over one channel until it breaks or ctx ends. On the way out
-// it waits for running handlers, whose acknowledgements belong to this channel,
-// and then closes it: what was fetched and not begun goes back.
-func (b *Broker) session(ctx context.Context, conn *amqp.Connection, q models.Queue, concurrency int, h models.Handler) error {
-	ch, err := conn.Channel()
+// session is a subscription on one channel.
+type session struct {
+	*subscription
+	ch    *amqp.Channel
+	in    chan amqp.Delivery // what all its consumers get
+	idle  chan struct{}      // holds a token for each of its slots without a handler
+	slots int
+	tags  []string      // of its consumers
+	ended chan struct{} // holds a token when a consumer has ended
+	over  chan struct{} // closed with the session
+}
+
+// session consumes over one channel until it breaks or ctx ends. It asks for as many
+// messages at once as slots are free, so that none waits here that others could
+// take; slots that handlers of former sessions give back get a consumer of their
+// own.
+func (s *subscription) session(ctx context.Context, conn *amqp.Connection) error {
+	ch, err := openChannel(ctx, conn)
 	if err != nil {
 		return err
 	}
+	on := &session{subscription: s, ch: ch, in: make(chan amqp.Delivery), idle: make(chan struct{}, cap(s.free)),
+		ended: make(chan struct{}, 1), over: make(chan struct{})}
+	defer on.leave()
 	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
-	tag := "sd-" + strconv.FormatUint(b.tags.Add(1), 36)
-	var running sync.WaitGroup
-	defer func() {
-		running.Wait()
-		_ = ch.Close() // closed already when the connection is gone
-	}()
-	if err := ch.Qos(concurrency, 0, false); err != nil {
-		return err
-	}
-	deliveries, err := ch.Consume(b.topology.queue(q), tag, false, false, false, false, nil)
-	if err != nil {
-		return err
-	}
 	for {
 		select {
-		case d, ok := <-deliveries:
-			if !ok {
-				select {
-				case e := <-closed:
-					return orClosed(e)
-				default: // the consumer was cancelled by the broker
-					return errors.New("the broker ended the subscription")
-				}
+		case <-s.free:
+			if err := on.consume(ctx); err != nil {
+				return err
 			}
-			if ctx.Err() != nil {
-				return nil
+			s.pause.Reset()
+		case d := <-on.in:
+			on.begin(ctx, &d)
+		case <-on.ended:
+			select {
+			case e := <-closed:
+				return orClosed(e)
+			default:
+				return errors.New("the broker ended the subscription")
 			}
-			running.Go(func() { b.handle(ctx, &d, h) })
+		case e := <-closed:
+			return orClosed(e)
 		case <-ctx.Done():
-			endConsumer(ch, tag, deliveries)
+			on.cancel()
 			return nil
 		}
 	}
 }
 
-// endConsumer asks for no more deliveries. What still comes goes back with the
-// channel. On a connection that the broker does not read the request may hang:
-// it is not waited for longer than two seconds.
-func endConsumer(ch *amqp.Channel, tag string, deliveries <-chan amqp.Delivery) {
-	go func() {
-		for range deliveries {
+// consume takes over the slot that was free, and all others that are, and asks for
+// as many messages.
+func (s *session) consume(ctx context.Context) error {
+	n := 1
+	for more := true; more; {
+		select {
+		case <-s.free:
+			n++
+		default:
+			more = false
 		}
-	}()
-	ended := make(chan struct{})
-	go func() {
-		_ = ch.Cancel(tag, false)
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(2 * time.Second):
 	}
+	s.slots += n
+	for range n {
+		s.idle <- struct{}{}
+	}
+	tag := "sd-" + strconv.FormatUint(s.b.tags.Add(1), 36)
+	s.tags = append(s.tags, tag)
+	return within(ctx, func() error {
+		if err := s.ch.Qos(n, 0, false); err != nil { // of each consumer that begins from now on
+			return err
+		}
+		deliveries, err := s.ch.Consume(s.b.topology.queue(s.queue), tag, false, false, false, false, nil)
+		if err != nil {
+			return err
+		}
+		go s.collect(deliveries)
+		return nil
+	})
+}
+
+// collect hands on what a consumer gets. What comes after the session goes back
+// with the channel.
+func (s *session) collect(deliveries <-chan amqp.Delivery) {
+	for d := range deliveries {
+		select {
+		case s.in <- d:
+		case <-s.over:
+		}
+	}
+	select {
+	case s.ended <- struct{}{}:
+	default:
+	}
+}
+
+// begin starts the handler of a delivery. There are as many slots as deliveries:
+// it waits at most for the end of a handler that has acknowledged already.
+func (s *session) begin(ctx context.Context, d *amqp.Delivery) {
+	<-s.idle
+	if ctx.Err() != nil {
+		s.idle <- struct{}{}
+		return
+	}
+	go func() {
+		defer func() { s.idle <- struct{}{} }()
+		s.b.handle(ctx, d, s.handler)
+	}()
+}
+
+// endWait bounds the goodbyes to a broker that may not listen.
+const endWait = 2 * time.Second
+
+// cancel asks for no more deliveries.
+func (s *session) cancel() {
+	ctx, done := context.WithTimeout(context.Background(), endWait)
+	defer done()
+	_ = within(ctx, func() error {
+		for _, tag := range s.tags {
+			_ = s.ch.Cancel(tag, false)
+		}
+		return nil
+	})
+}
+
+// leave gives the slots back as their handlers end, and closes the channel after the
+// last, whose acknowledgement belongs to it: what was fetched and not begun goes
+// back.
+func (s *session) leave() {
+	close(s.over)
+	s.left.Go(func() {
+		for range s.slots {
+			s.free <- <-s.idle
+		}
+		ctx, done := context.WithTimeout(context.Background(), endWait)
+		defer done()
+		_ = within(ctx, s.ch.Close) // closed already when the connection is gone
+	})
 }
 
 // handle gives one delivery to its handler and settles it.

@@ -44,6 +44,7 @@ func Run(t *testing.T, open Open) {
 		{"ConcurrencyIsABound", concurrency},
 		{"StopWaitsForRunningHandlers", stopWaits},
 		{"UnbegunMessagesStayForOthers", handOver},
+		{"HandlerHangsOverALostConnection", hangsOverLoss},
 		{"SubscribersShare", share},
 		{"Depths", depths},
 		{"Purge", purge},
@@ -92,6 +93,26 @@ func (i *inbox) wait(t *testing.T, n int) []models.Message {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(i.list()) >= n }, patience, 5*time.Millisecond, "%d messages", n)
 	return i.list()
+}
+
+// gauge counts what is under way, and remembers the most.
+type gauge struct {
+	mu        sync.Mutex
+	now, most int
+}
+
+func (g *gauge) add(n int) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.now += n
+	g.most = max(g.most, g.now)
+	return g.now
+}
+
+func (g *gauge) highest() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.most
 }
 
 // subscribe runs a subscription until the test ends or stop is called, which

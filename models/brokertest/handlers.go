@@ -43,7 +43,7 @@ func deadly(t *testing.T, open Open) {
 
 func concurrency(t *testing.T, open Open) {
 	b := open(t, "sg")
-	var now, most atomic.Int64
+	var running gauge
 	var box inbox
 	both := make(chan struct{})
 	var once sync.Once
@@ -51,22 +51,15 @@ func concurrency(t *testing.T, open Open) {
 		publish(t, b, batch(models.Bulk))
 	}
 	subscribe(t, b, bulk(), 3, func(_ context.Context, m models.Message) models.Disposition {
-		n := now.Add(1)
-		for {
-			old := most.Load()
-			if n <= old || most.CompareAndSwap(old, n) {
-				break
-			}
-		}
-		if n == 3 {
+		if running.add(1) == 3 {
 			once.Do(func() { close(both) })
 		}
 		<-both // the first three meet: so it is reached
-		now.Add(-1)
+		running.add(-1)
 		return box.handler(context.Background(), m)
 	})
 	box.wait(t, 40)
-	require.EqualValues(t, 3, most.Load())
+	require.Equal(t, 3, running.highest())
 }
 
 func stopWaits(t *testing.T, open Open) {
