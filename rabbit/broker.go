@@ -99,7 +99,7 @@ func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
 		if err := ms[i].Validate(); err != nil {
 			return err
 		}
-		o, err := b.topology.outgoing(&ms[i], 0)
+		o, err := b.topology.outgoing(&ms[i], past{})
 		if err != nil {
 			return err
 		}

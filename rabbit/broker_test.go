@@ -117,7 +117,7 @@ func TestClockAhead(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, m.NotBefore.Equal(at), "never longer than the message says")
 
-	o, err := newTopology("t", nil).outgoing(&models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(at), Lane: models.Bulk, NotBefore: time.Now().Add(7 * time.Second)}, 0)
+	o, err := newTopology("t", nil).outgoing(&models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(at), Lane: models.Bulk, NotBefore: time.Now().Add(7 * time.Second)}, past{})
 	require.NoError(t, err)
 	require.Equal(t, "t.delay.5s", o.exchange)
 	require.InDelta(t, 2000, o.msg.Headers[leftHeader], 500)
@@ -140,14 +140,14 @@ func FuzzIncoming(f *testing.F) {
 	top := newTopology("t", []string{"sg"})
 	f.Fuzz(func(t *testing.T, body []byte, died int32, left int64) {
 		d := &amqp.Delivery{Body: body, Headers: amqp.Table{diedHeader: died, leftHeader: left}}
-		m, n, err := incoming(d)
+		m, was, err := incoming(d)
 		p := fromParked(d)
 		if err != nil {
 			require.ErrorIs(t, err, models.ErrInvalid)
 			require.Equal(t, body, p.Raw, "what is no message is shown as it is")
 			return
 		}
-		require.GreaterOrEqual(t, n, 0)
+		require.GreaterOrEqual(t, was.died, 0)
 		require.NoError(t, m.Validate())
 		queues := 0
 		for _, q := range models.Queues([]string{m.Account}) {
@@ -159,7 +159,7 @@ func FuzzIncoming(f *testing.F) {
 			require.Equal(t, 1, queues, m.Key())
 		}
 		m.NotBefore = time.Time{}
-		o, err := top.outgoing(&m, n)
+		o, err := top.outgoing(&m, was)
 		require.NoError(t, err)
 		again, _, err := incoming(&amqp.Delivery{Body: o.msg.Body})
 		require.NoError(t, err)

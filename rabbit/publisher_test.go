@@ -17,7 +17,7 @@ import (
 func TestPublishAgainWhileAWriteHangs(t *testing.T) {
 	t.Parallel()
 	b, p := openProxied(t)
-	o := b.topology.parkedMessage(&amqp.Delivery{RoutingKey: "k", Body: bytes.Repeat([]byte("x"), 16<<20)}, "too much for the buffers in between")
+	o := b.topology.parkedMessage(&amqp.Delivery{RoutingKey: "k", Body: bytes.Repeat([]byte("x"), 16<<20)}, "too much for the buffers in between", time.Now())
 	p.freeze()
 	try := func(wait time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), wait)

@@ -33,6 +33,11 @@ var tiers = []time.Duration{250 * time.Millisecond, time.Second, 5 * time.Second
 
 const laneHeader = "sd-lane"
 
+// queueLimit is how often a queue has a message back before it puts it aside by
+// itself. Brokers hold queues that were declared with it, and refuse another value
+// for these: renew keeps messages below it.
+const queueLimit = 20
+
 func newTopology(prefix string, accounts []string) topology {
 	return topology{prefix: prefix, queues: models.Queues(accounts)}
 }
@@ -96,7 +101,7 @@ func (t topology) declare(ch *amqp.Channel) error {
 }
 
 func (t topology) declareQueue(d *declarer, q models.Queue) {
-	d.queue(t.queue(q), amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int32(models.MaxDeliveries), "x-dead-letter-exchange": t.parking()})
+	d.queue(t.queue(q), amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int32(queueLimit), "x-dead-letter-exchange": t.parking()})
 	if q.Lane == "" {
 		d.bind(t.queue(q), q.Binding(), t.main(), nil)
 		d.bind(t.queue(q), q.Binding(), t.back(), nil)
