@@ -31,6 +31,7 @@ type Config struct {
 type Broker struct {
 	log       *slog.Logger
 	topology  topology
+	restorer  *restorer
 	publisher *publisher
 	consume   *connection
 	stop      context.Context
@@ -66,8 +67,11 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 	}
 	b := &Broker{log: c.Logger, topology: newTopology(c.Prefix, c.Accounts)}
 	b.stop, b.cancel = context.WithCancel(context.Background())
-	b.publisher = newPublisher(urls, b.topology, c.Logger)
-	b.consume = connect(urls, "safedelivr consume", c.Logger, b.prepare)
+	b.restorer = newRestorer(b.topology, c.Logger)
+	b.publisher = newPublisher(urls, b.topology, b.restorer, c.Logger)
+	// Either connection may be up before the other.
+	b.consume = connect(urls, "safedelivr consume", c.Logger, b.topology.onto)
+	b.subs.Go(b.watch)
 	wait, cancel := context.WithTimeout(ctx, publishWait)
 	defer cancel()
 	for _, conn := range []*connection{b.publisher.conn, b.consume} {
@@ -77,19 +81,6 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 		}
 	}
 	return b, nil
-}
-
-// prepare declares the topology on the consuming connection too: it may be up
-// before the publishing one.
-func (b *Broker) prepare(conn *amqp.Connection) error {
-	ch, err := conn.Channel()
-	if err != nil {
-		return err
-	}
-	if err := b.topology.declare(ch); err != nil {
-		return err
-	}
-	return ch.Close()
 }
 
 // Publish implements models.Broker.
@@ -124,7 +115,7 @@ func (b *Broker) routable(m *models.Message) bool {
 	if m.NotBefore.IsZero() {
 		return true // the broker itself says
 	}
-	return b.has(models.Queue{Kind: m.Kind, Account: queueAccount(m), Lane: queueLane(m)})
+	return b.topology.has(models.Queue{Kind: m.Kind, Account: queueAccount(m), Lane: queueLane(m)})
 }
 
 func queueAccount(m *models.Message) string {
@@ -155,6 +146,7 @@ func (b *Broker) open() error {
 func (b *Broker) Depths(ctx context.Context) ([]models.Depth, error) {
 	var out []models.Depth
 	err := b.channel(ctx, func(ch *amqp.Channel) error {
+		out = nil
 		for _, q := range b.topology.queues {
 			s, err := ch.QueueDeclarePassive(b.topology.queue(q), true, false, false, false, nil)
 			if err != nil {
@@ -261,7 +253,7 @@ func (b *Broker) PurgeCounted(ctx context.Context) (map[string]int, error) {
 				return err
 			}
 			if n > 0 {
-				lost[strings.TrimPrefix(name, b.topology.name(""))] = n
+				lost[strings.TrimPrefix(name, b.topology.name(""))] += n
 			}
 		}
 		return nil
@@ -297,8 +289,10 @@ func (b *Broker) Ping(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_, err := b.publisher.session(ctx)
-	return err
+	if _, err := b.publisher.session(ctx); err != nil {
+		return err
+	}
+	return b.restorer.whole(ctx, b.publisher.conn)
 }
 
 // Close implements models.Broker.

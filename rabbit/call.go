@@ -56,20 +56,25 @@ func openChannel(ctx context.Context, conn *amqp.Connection) (*amqp.Channel, err
 
 // channel runs f on a channel of its own on the consuming connection. It returns
 // when ctx ends; without a deadline in ctx it waits for a connection for as long as
-// Publish would.
+// Publish would. Where something is missing on the broker it is declared again, and
+// f runs once more.
 func (b *Broker) channel(ctx context.Context, f func(*amqp.Channel) error) error {
 	conn, err := b.connected(ctx)
 	if err != nil {
 		return err
 	}
-	return unavailable(within(ctx, func() error {
+	run := func() error {
 		ch, err := conn.Channel()
 		if err != nil {
 			return err
 		}
 		defer func() { _ = ch.Close() }()
 		return f(ch)
-	}))
+	}
+	if err = within(ctx, run); missing(err) && b.restorer.restore(ctx, b.consume) == nil {
+		err = within(ctx, run)
+	}
+	return unavailable(err)
 }
 
 // connected returns the consuming connection as soon as there is one.

@@ -39,7 +39,8 @@ func (t topology) outgoing(m *models.Message, was past) (*outgoing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: message: %w", models.ErrInvalid, err)
 	}
-	o := &outgoing{exchange: t.main(), key: m.Key(), msg: amqp.Publishing{ContentType: "application/json", Body: body, Headers: amqp.Table{}}}
+	o := &outgoing{exchange: t.main(), key: m.Key(), msg: amqp.Publishing{ContentType: "application/json", Body: body, Headers: amqp.Table{}},
+		ours: t.has(models.Queue{Kind: m.Kind, Account: queueAccount(m), Lane: queueLane(m)})}
 	if m.Lane != "" {
 		o.msg.Headers[laneHeader] = string(m.Lane)
 	}
@@ -51,7 +52,7 @@ func (t topology) outgoing(m *models.Message, was past) (*outgoing, error) {
 	}
 	if wait := time.Until(m.NotBefore); !m.NotBefore.IsZero() && wait > early {
 		part := tier(wait)
-		o.exchange = t.delay(part)
+		o.exchange, o.ours = t.delay(part), true
 		o.msg.Headers[leftHeader] = (max(0, wait-part) + time.Millisecond - 1).Milliseconds()
 	}
 	return o, nil
@@ -61,7 +62,7 @@ func (t topology) outgoing(m *models.Message, was past) (*outgoing, error) {
 // time; zero when nobody knows.
 func (t topology) parkedMessage(d *amqp.Delivery, why string, at time.Time) *outgoing {
 	o := &outgoing{exchange: t.parking(), key: d.RoutingKey, msg: amqp.Publishing{ContentType: d.ContentType, Body: d.Body,
-		Headers: amqp.Table{whyHeader: models.ParkedWhy(why)}}}
+		Headers: amqp.Table{whyHeader: models.ParkedWhy(why)}}, ours: true}
 	if !at.IsZero() {
 		o.msg.Timestamp = at.UTC()
 		o.msg.Headers[atHeader] = at.UnixMicro()

@@ -2,6 +2,7 @@ package rabbit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -23,6 +24,7 @@ const (
 // goroutine writes, so that a broker that stops reading can hold nobody but it.
 type publisher struct {
 	topology topology
+	restorer *restorer
 	log      *slog.Logger
 	conn     *connection
 	now      atomic.Pointer[publishing]
@@ -34,6 +36,7 @@ type publishing struct {
 	ch      *amqp.Channel
 	in      chan *writing
 	over    chan struct{} // closed when the channel is
+	why     *amqp.Error   // the channel was closed, when over is
 	blocked atomic.Bool
 
 	mu       sync.Mutex
@@ -46,6 +49,7 @@ type publishing struct {
 type outgoing struct {
 	exchange, key string
 	msg           amqp.Publishing
+	ours          bool // it leads to a queue that we declare
 }
 
 // writing is one try to publish a message. It has a copy and a channel of its own,
@@ -62,8 +66,8 @@ func (p *publisher) writing(o *outgoing) *writing {
 	return w
 }
 
-func newPublisher(urls []string, t topology, log *slog.Logger) *publisher {
-	p := &publisher{topology: t, log: log}
+func newPublisher(urls []string, t topology, r *restorer, log *slog.Logger) *publisher {
+	p := &publisher{topology: t, restorer: r, log: log}
 	p.conn = connect(urls, "safedelivr publish", log, p.up)
 	return p
 }
@@ -100,7 +104,7 @@ func (p *publisher) up(conn *amqp.Connection) error {
 				p.log.Warn("RabbitMQ blocks publishing", "active", b.Active, "err", b.Reason)
 			case <-drain.C:
 				s.wasReturned("")
-			case <-closed:
+			case s.why = <-closed:
 				p.now.CompareAndSwap(s, nil)
 				close(s.over)
 				if !conn.IsClosed() { // the channel alone was closed: start over
@@ -176,53 +180,98 @@ func (p *publisher) session(ctx context.Context) (*publishing, error) {
 	}
 }
 
-// publish writes messages and waits until the broker has all of them.
+// publish writes messages and waits until the broker has all of them. What had no
+// way, since somebody removed a queue or an exchange, is tried once more when these
+// are declared again.
 func (p *publisher) publish(ctx context.Context, out []*outgoing) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, publishWait)
 		defer cancel()
 	}
-	s, err := p.session(ctx)
-	if err != nil {
+	left, err := p.try(ctx, out)
+	if len(left) == 0 {
 		return err
 	}
-	confirms := make([]*amqp.DeferredConfirmation, len(out))
-	ids := make([]string, len(out))
-	for i, o := range out {
+	p.log.Warn("messages found no way; everything is declared again", "err", err)
+	if errors.Is(err, models.ErrUnroutable) { // else a new connection declares it
+		if failed := p.restorer.restore(ctx, p.conn); failed != nil {
+			return fmt.Errorf("%w; to declare it again failed: %w", err, failed)
+		}
+	}
+	_, err = p.try(ctx, left)
+	return err
+}
+
+// try publishes once. With an error it tells which messages had no way though they
+// should have one.
+func (p *publisher) try(ctx context.Context, out []*outgoing) (left []*outgoing, err error) {
+	s, err := p.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	confirms := make([]*amqp.DeferredConfirmation, 0, len(out))
+	ids := make([]string, 0, len(out))
+	for _, o := range out {
 		w := p.writing(o)
-		ids[i] = w.msg.MessageId
 		select {
 		case s.in <- w:
 		case <-s.over:
-			return fmt.Errorf("%w: RabbitMQ went away while publishing", models.ErrUnavailable)
+			return s.unsure(ctx, out, confirms), fmt.Errorf("%w: RabbitMQ went away while publishing", models.ErrUnavailable)
 		case <-ctx.Done():
-			return fmt.Errorf("%w: RabbitMQ does not take messages: %w", models.ErrUnavailable, ctx.Err())
+			return nil, fmt.Errorf("%w: RabbitMQ does not take messages: %w", models.ErrUnavailable, ctx.Err())
 		}
 		select {
-		case confirms[i] = <-w.confirm:
+		case c := <-w.confirm:
+			if c == nil {
+				return s.unsure(ctx, out, confirms), fmt.Errorf("%w: RabbitMQ went away while publishing", models.ErrUnavailable)
+			}
+			confirms, ids = append(confirms, c), append(ids, w.msg.MessageId)
 		case <-ctx.Done():
-			return fmt.Errorf("%w: RabbitMQ does not take messages: %w", models.ErrUnavailable, ctx.Err())
-		}
-		if confirms[i] == nil {
-			return fmt.Errorf("%w: RabbitMQ went away while publishing", models.ErrUnavailable)
+			return nil, fmt.Errorf("%w: RabbitMQ does not take messages: %w", models.ErrUnavailable, ctx.Err())
 		}
 	}
-	unroutable := 0
+	ours := false
 	for i, c := range confirms {
 		acked, err := c.WaitContext(ctx)
 		if err != nil {
-			return fmt.Errorf("%w: RabbitMQ confirmed nothing: %w", models.ErrUnavailable, err)
+			return nil, fmt.Errorf("%w: RabbitMQ confirmed nothing: %w", models.ErrUnavailable, err)
 		}
 		if !acked {
-			return fmt.Errorf("%w: RabbitMQ refused a message or went away", models.ErrUnavailable)
+			return s.unsure(ctx, out, confirms), fmt.Errorf("%w: RabbitMQ refused a message or went away", models.ErrUnavailable)
 		}
 		if s.wasReturned(ids[i]) {
-			unroutable++
+			left, ours = append(left, out[i]), ours || out[i].ours
 		}
 	}
-	if unroutable > 0 {
-		return fmt.Errorf("%w: %d of %d", models.ErrUnroutable, unroutable, len(out))
+	if len(left) == 0 {
+		return nil, nil
 	}
-	return nil
+	err = fmt.Errorf("%w: %d of %d", models.ErrUnroutable, len(left), len(out))
+	if !ours {
+		left = nil
+	}
+	return left, err
+}
+
+// unsure is what the broker may not have taken, of a channel that it closed since
+// an exchange is missing; nothing where that was not the reason.
+func (s *publishing) unsure(ctx context.Context, out []*outgoing, confirms []*amqp.DeferredConfirmation) (left []*outgoing) {
+	if !s.ch.IsClosed() {
+		return nil
+	}
+	select {
+	case <-s.over:
+	case <-ctx.Done():
+		return nil
+	}
+	if s.why == nil || s.why.Code != amqp.NotFound {
+		return nil
+	}
+	for i, o := range out {
+		if i >= len(confirms) || !confirms[i].Acked() {
+			left = append(left, o)
+		}
+	}
+	return left
 }

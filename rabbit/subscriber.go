@@ -28,7 +28,7 @@ type subscription struct {
 
 // Subscribe implements models.Broker.
 func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int, h models.Handler) error {
-	if concurrency < 1 || h == nil || !b.has(q) {
+	if concurrency < 1 || h == nil || !b.topology.has(q) {
 		return fmt.Errorf("%w: subscription to %s with concurrency %d", models.ErrInvalid, q.Name(), concurrency)
 	}
 	b.mu.Lock()
@@ -65,20 +65,14 @@ func (s *subscription) run(ctx context.Context) {
 			continue
 		}
 		s.b.log.Warn("subscription interrupted", "queue", s.queue.Name(), "err", err)
+		if !conn.IsClosed() { // its queue may have been removed; a new connection declares it
+			_ = s.b.restorer.restore(ctx, s.b.consume) // tried again with the next session
+		}
 		select {
 		case <-time.After(s.pause.NextBackOff()):
 		case <-ctx.Done():
 		}
 	}
-}
-
-func (b *Broker) has(q models.Queue) bool {
-	for _, k := range b.topology.queues {
-		if k == q {
-			return true
-		}
-	}
-	return false
 }
 
 // session is a subscription on one channel.

@@ -74,6 +74,42 @@ func tier(d time.Duration) time.Duration {
 	return best
 }
 
+func (t topology) has(q models.Queue) bool { return slices.Contains(t.queues, q) }
+
+// onto declares everything on a connection.
+func (t topology) onto(conn *amqp.Connection) error {
+	ch, err := conn.Channel()
+	if err != nil {
+		return err
+	}
+	if err := t.declare(ch); err != nil {
+		_ = ch.Close()
+		return err
+	}
+	return ch.Close()
+}
+
+// check fails with amqp.NotFound when an exchange or a queue is missing. Bindings
+// cannot be asked for.
+func (t topology) check(conn *amqp.Connection) error {
+	ch, err := conn.Channel()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ch.Close() }()
+	for _, name := range t.exchanges() {
+		if err := ch.ExchangeDeclarePassive(name, amqp.ExchangeTopic, true, false, false, false, nil); err != nil {
+			return err
+		}
+	}
+	for _, name := range append(t.names(), t.parked()) {
+		if _, err := ch.QueueDeclarePassive(name, true, false, false, false, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // declare makes everything that is not there yet. It is idempotent; a broker
 // that holds something else under one of the names refuses it.
 func (t topology) declare(ch *amqp.Channel) error {
