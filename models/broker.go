@@ -199,8 +199,9 @@ type Broker interface {
 	// can tell. Errors: ErrUnavailable.
 	Parked(ctx context.Context, limit int) ([]Parked, error)
 
-	// Unpark publishes a parked message again; Discard drops it. Errors:
-	// ErrNotFound, ErrUnavailable.
+	// Unpark publishes a parked message again; Discard drops it. Of several who do
+	// that to one message at once, in whatever process, one succeeds, and the others
+	// get ErrNotFound. Errors: ErrNotFound, ErrUnavailable.
 	Unpark(ctx context.Context, id string) error
 	Discard(ctx context.Context, id string) error
 

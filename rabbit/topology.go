@@ -21,6 +21,8 @@ import (
 //	prefix.delay.* one exchange and queue per tier: message TTL, dead-lettered to
 //	               prefix.return under the key they came with
 //	prefix.parking fanout; messages put aside, by us or by the delivery limit
+//	prefix.parked.looking
+//	               queue of the one connection that looks into the parking lot, as long as it does
 type topology struct {
 	prefix string
 	queues []models.Queue
@@ -48,6 +50,7 @@ func (t topology) back() string                 { return t.name("return") }
 func (t topology) unrouted() string             { return t.name("unrouted") }
 func (t topology) parking() string              { return t.name("parking") }
 func (t topology) parked() string               { return t.name("parked") }
+func (t topology) looking() string              { return t.name("parked.looking") }
 func (t topology) delay(d time.Duration) string { return t.name("delay." + d.String()) }
 func (t topology) queue(q models.Queue) string  { return t.name("q." + q.Name()) }
 

@@ -43,6 +43,7 @@ func Run(t *testing.T, open Open) {
 		{"DeadHandlerGetsItAgain", deadHandler},
 		{"DeadlyMessageIsParked", deadly},
 		{"ParkUnparkDiscard", parking},
+		{"ParkingLotOfTwo", parkingOfTwo},
 		{"LongReasons", longReasons},
 		{"ConcurrencyIsABound", concurrency},
 		{"StopWaitsForRunningHandlers", stopWaits},

@@ -2,7 +2,9 @@ package brokertest
 
 import (
 	"context"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -61,6 +63,83 @@ func parking(t *testing.T, open Open) {
 	}
 	same(t, m2, box.wait(t, 1)[0])
 	waitParked(t, b, 0)
+}
+
+// parkingOfTwo: of two who put back or drop the same message at once one does, and
+// the other finds no such message; who looks meanwhile hides nothing from anybody.
+func parkingOfTwo(t *testing.T, open Open) {
+	b := open(t, "sg")
+	two := []models.Broker{b, peer(t, b)}
+	ctx := context.Background()
+	const n = 12
+	var box inbox
+	var parkIt atomic.Bool
+	parkIt.Store(true)
+	subscribe(t, b, bulk(), 4, func(_ context.Context, m models.Message) models.Disposition {
+		if parkIt.Load() {
+			return models.Park("for now")
+		}
+		return box.handler(ctx, m)
+	})
+	for range n {
+		publish(t, b, batch(models.Bulk))
+	}
+	lot := waitParked(t, b, n)
+	parkIt.Store(false)
+
+	var looks sync.WaitGroup
+	for i := range 10 {
+		looks.Go(func() {
+			got, err := two[i%2].Parked(ctx, 100)
+			if err != nil || len(got) != n {
+				t.Errorf("a look beside others saw %d of %d messages: %v", len(got), n, err)
+			}
+		})
+	}
+	looks.Wait()
+
+	var back []models.Message
+	for i, p := range lot {
+		do := [2]func(models.Broker) error{}
+		for k := range do {
+			do[k] = func(b models.Broker) error { return b.Discard(ctx, p.ID) }
+			if i%3 == 0 || i%3 == 1 && k == 0 {
+				do[k] = func(b models.Broker) error { return b.Unpark(ctx, p.ID) }
+			}
+		}
+		var errs [2]error
+		var both sync.WaitGroup
+		for k := range do {
+			both.Go(func() { errs[k] = do[k](two[k]) })
+		}
+		both.Go(func() {
+			got, err := two[i%2].Parked(ctx, 100)
+			if err != nil || len(got) < n-i-1 {
+				t.Errorf("a look beside others saw %d messages: %v", len(got), err)
+			}
+		})
+		both.Wait()
+		won := slices.Index(errs[:], nil)
+		require.GreaterOrEqual(t, won, 0, "one wins: %v", errs)
+		require.ErrorIs(t, errs[1-won], models.ErrNotFound)
+		if i%3 == 0 || i%3 == 1 && won == 0 {
+			back = append(back, p.Message)
+		}
+	}
+	waitParked(t, b, 0)
+	last := batch(models.Bulk)
+	publish(t, b, last)
+	require.Eventually(t, func() bool { return has(box.list(), last.ID) }, patience, 5*time.Millisecond)
+	var want, got []models.ID
+	for _, m := range back {
+		want = append(want, m.ID)
+	}
+	for _, m := range box.wait(t, len(back)+1) {
+		if m.ID != last.ID {
+			got = append(got, m.ID)
+		}
+	}
+	require.ElementsMatch(t, want, got, "put back once, or dropped")
 }
 
 // longReasons: what a handler says or dies of may be of any length and no text at
