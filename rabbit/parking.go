@@ -48,7 +48,10 @@ func (b *Broker) lookNow(ctx context.Context, ch *amqp.Channel, limit int, f fun
 	if err := b.lock(ch); err != nil {
 		return err
 	}
-	err := b.fetch(ctx, ch, limit, f)
+	err := b.gather(ctx, ch, limit)
+	if err == nil {
+		err = b.fetch(ctx, ch, limit, f)
+	}
 	// The broker obeys in order: with the answer to the last of these it has heard what
 	// was acknowledged, and who has the lock next sees the rest.
 	if back := ch.Nack(0, true, true); err == nil {
@@ -73,6 +76,43 @@ func (b *Broker) lock(ch *amqp.Channel) error {
 		return fmt.Errorf("%w: %w", models.ErrUnavailable, errLooking)
 	}
 	return err
+}
+
+// gatherAtOnce is how many messages are moved into the parking lot together.
+const gatherAtOnce = 100
+
+// gather moves what came back from a delay and found no queue into the parking lot,
+// up to limit: what is looked at where it is would count as delivered too often. What
+// cannot be moved now stays for the next look.
+func (b *Broker) gather(ctx context.Context, ch *amqp.Channel, limit int) error {
+	for limit > 0 {
+		var out []*outgoing
+		var last amqp.Delivery
+		for len(out) < min(limit, gatherAtOnce) {
+			d, ok, err := ch.Get(b.topology.unrouted(), false)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				break
+			}
+			_, at := death(&d)
+			out, last = append(out, b.topology.parkedMessage(&d, "no queue takes messages of this key", at)), d
+		}
+		if len(out) == 0 {
+			return nil
+		}
+		if err := b.publisher.publish(ctx, out); err != nil {
+			b.log.Warn("messages that no queue takes are not among the parked ones yet", "err", err)
+			return nil
+		}
+		if err := last.Ack(true); err != nil {
+			return err
+		}
+		b.log.Warn("messages parked that no queue takes", "queue", last.RoutingKey, "messages", len(out))
+		limit -= len(out)
+	}
+	return nil
 }
 
 func (b *Broker) fetch(ctx context.Context, ch *amqp.Channel, limit int, f func(*amqp.Delivery) (stop bool, err error)) error {

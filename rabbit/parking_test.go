@@ -31,3 +31,59 @@ func TestLookerDies(t *testing.T) {
 	require.NoError(t, other.Close())
 	parkedOnes(t, b, 1)
 }
+
+// TestNoQueueAfterADelay: what comes back from a delay when no queue takes it any
+// more is among the parked messages, and goes out when there is a queue again.
+func TestNoQueueAfterADelay(t *testing.T) {
+	t.Parallel()
+	b, ch := openTest(t), raw(t)
+	began := time.Now()
+	m := models.Message{Kind: models.AccountMessage, Account: "gone", ID: models.NewBatchID(began), Lane: models.Bulk, Retry: 2, NotBefore: began.Add(tiers[0])}
+	o, err := b.topology.outgoing(&m, past{})
+	require.NoError(t, err)
+	out := []*outgoing{o}
+	for range gatherAtOnce + 2 { // not all at once
+		out = append(out, &outgoing{exchange: b.topology.back(), key: "nobody.knows", msg: amqp.Publishing{Body: []byte("this")}})
+	}
+	require.NoError(t, b.publisher.publish(t.Context(), out))
+	one, err := b.Parked(t.Context(), 1)
+	require.NoError(t, err)
+	require.Len(t, one, 1)
+	ids := map[string]bool{}
+	var id string
+	for _, p := range parkedOnes(t, b, 100) { // as many as are asked for
+		ids[p.ID] = true
+	}
+	require.Len(t, ids, 100)
+	var all []models.Parked
+	require.Eventually(t, func() bool {
+		all, err = b.Parked(t.Context(), 1000)
+		return err == nil && len(all) == len(out)
+	}, time.Minute, 10*time.Millisecond)
+	for _, p := range all {
+		require.Contains(t, p.Why, "no queue")
+		if p.Key == m.Key() {
+			id = p.ID
+			require.Equal(t, m.ID, p.Message.ID)
+			require.WithinRange(t, p.At, began.Truncate(time.Second), time.Now(), "since when it found none")
+			continue
+		}
+		require.Equal(t, "this", string(p.Raw))
+		require.NoError(t, b.Discard(t.Context(), p.ID))
+	}
+	require.NotEmpty(t, id)
+	require.ErrorIs(t, b.Unpark(t.Context(), id), models.ErrUnroutable)
+	s, err := ch.QueueDeclarePassive(b.topology.unrouted(), true, false, false, false, nil)
+	require.NoError(t, err)
+	require.Zero(t, s.Messages)
+
+	again, err := Open(t.Context(), Config{URL: testURL(t), Prefix: b.topology.prefix, Accounts: []string{"gone"}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, again.Remove(context.Background()))
+		require.NoError(t, again.Close())
+	})
+	got := taken(t, again, models.Queue{Kind: models.AccountMessage, Account: "gone", Lane: models.Bulk})
+	require.NoError(t, again.Unpark(t.Context(), id))
+	arrives(t, got, m.ID)
+}

@@ -15,7 +15,8 @@ import (
 //
 //	prefix.main    topic; publishers publish here, mandatory: no queue is an error
 //	prefix.return  topic; what comes back from a delay; its alternate is prefix.unrouted,
-//	               so that nothing unroutable can block a delay queue
+//	               so that nothing unroutable can block a delay queue; a look into the
+//	               parking lot moves it there
 //	prefix.<group> headers; splits the messages of one consumer by lane. Groups:
 //	               batch, <account>, log.<account>
 //	prefix.delay.* one exchange and queue per tier: message TTL, dead-lettered to
