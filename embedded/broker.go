@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -16,6 +17,9 @@ var _ models.Broker = (*Broker)(nil)
 // maxQueue bounds what one queue holds in memory; beyond it Publish fails and
 // the agenda announces later.
 const maxQueue = 2_000_000
+
+// maxParked bounds the parked messages, of which each may hold a long reason.
+const maxParked = 10_000
 
 // Broker is a topic exchange with its queues, in memory. A crash loses every
 // message: the agenda brings back what they were about.
@@ -30,7 +34,7 @@ type Broker struct {
 
 	mu     sync.Mutex
 	closed bool
-	parked []models.Parked
+	parked []models.Parked // oldest first, at most maxParked
 	nextID int
 }
 
@@ -185,8 +189,22 @@ func (b *Broker) park(m models.Message, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.nextID++
-	b.parked = append(b.parked, models.Parked{ID: strconv.Itoa(b.nextID), Message: m, Key: m.Key(), Why: why, At: time.Now().UTC()})
+	b.keepParked(&models.Parked{ID: strconv.Itoa(b.nextID), Message: m, Key: m.Key(), Why: why, At: time.Now().UTC()})
 	b.log.Warn("message parked", "queue", m.Key(), "err", why)
+}
+
+// keepParked adds a parked message in its place, and lets go of the oldest where
+// they are too many: of what is to be done the agenda knows. mu is held.
+func (b *Broker) keepParked(p *models.Parked) {
+	at := len(b.parked)
+	for at > 0 && b.parked[at-1].At.After(p.At) {
+		at--
+	}
+	b.parked = slices.Insert(b.parked, at, *p)
+	if over := len(b.parked) - maxParked; over > 0 {
+		b.log.Warn("too many parked messages; the oldest is dropped", "queue", b.parked[0].Key, "err", b.parked[0].Why)
+		b.parked = slices.Delete(b.parked, 0, over)
+	}
 }
 
 // Depths implements models.Broker.
@@ -226,7 +244,7 @@ func (b *Broker) takeParked(id string) (models.Parked, error) {
 	}
 	for i, p := range b.parked {
 		if p.ID == id {
-			b.parked = append(b.parked[:i:i], b.parked[i+1:]...)
+			b.parked = slices.Delete(b.parked, i, i+1)
 			return p, nil
 		}
 	}
@@ -239,10 +257,11 @@ func (b *Broker) Unpark(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	p.Message.NotBefore, p.Message.At = time.Time{}, time.Time{}
-	if err := b.Publish(ctx, p.Message); err != nil {
+	m := p.Message
+	m.NotBefore, m.At = time.Time{}, time.Time{}
+	if err := b.Publish(ctx, m); err != nil {
 		b.mu.Lock()
-		b.parked = append(b.parked, p)
+		b.keepParked(&p)
 		b.mu.Unlock()
 		return err
 	}

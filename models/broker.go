@@ -196,7 +196,8 @@ type Broker interface {
 	Depths(ctx context.Context) ([]Depth, error)
 
 	// Parked lists up to limit parked messages, oldest first where the broker
-	// can tell. Errors: ErrUnavailable.
+	// can tell. A broker that has them in memory alone keeps some thousands, the
+	// newest. Errors: ErrUnavailable.
 	Parked(ctx context.Context, limit int) ([]Parked, error)
 
 	// Unpark publishes a parked message again; Discard drops it. Of several who do

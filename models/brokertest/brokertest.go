@@ -44,6 +44,7 @@ func Run(t *testing.T, open Open) {
 		{"DeadlyMessageIsParked", deadly},
 		{"ParkUnparkDiscard", parking},
 		{"ParkingLotOfTwo", parkingOfTwo},
+		{"FailedUnparkChangesNothing", failedUnpark},
 		{"LongReasons", longReasons},
 		{"ConcurrencyIsABound", concurrency},
 		{"StopWaitsForRunningHandlers", stopWaits},

@@ -142,6 +142,24 @@ func parkingOfTwo(t *testing.T, open Open) {
 	require.ElementsMatch(t, want, got, "put back once, or dropped")
 }
 
+// failedUnpark: a message that could not be put back stays parked as it was, in its
+// place.
+func failedUnpark(t *testing.T, open Open) {
+	b := open(t, "sg")
+	subscribe(t, b, bulk(), 1, func(context.Context, models.Message) models.Disposition { return models.Park("for now") })
+	for i := range 3 {
+		publish(t, b, batch(models.Bulk))
+		waitParked(t, b, i+1)
+	}
+	before := waitParked(t, b, 3)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, p := range before {
+		require.ErrorIs(t, b.Unpark(ctx, p.ID), models.ErrUnavailable)
+		require.Equal(t, before, waitParked(t, b, 3))
+	}
+}
+
 // longReasons: what a handler says or dies of may be of any length and no text at
 // all; the message is parked with its beginning, and everything else goes on.
 func longReasons(t *testing.T, open Open) {
