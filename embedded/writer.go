@@ -207,17 +207,18 @@ func (w *writer) run(group []*request) int {
 	if len(group) == 0 {
 		return 0
 	}
-	n, err := w.transact(group)
+	n, unsure, err := w.transact(group)
 	if err == nil {
 		w.trouble.Store(false)
 		return n
 	}
 	if len(group) == 1 {
-		group[0].err = err
+		group[0].fail(err, unsure)
 	} else {
 		for _, r := range group {
-			if _, err = w.transact([]*request{r}); err != nil {
-				r.err = err
+			var again bool
+			if _, again, err = w.transact([]*request{r}); err != nil {
+				r.fail(err, unsure || again)
 			}
 		}
 	}
@@ -225,13 +226,21 @@ func (w *writer) run(group []*request) int {
 	return len(group)
 }
 
+// fail ends a request that was not written by its newest transaction. unsure:
+// one that it took part in may be in the log all the same.
+func (r *request) fail(err error, unsure bool) {
+	if r.err = err; unsure && r.exclusive {
+		r.err = errors.Join(models.ErrOutcomeUnknown, err)
+	}
+}
+
 // transact runs a group in one transaction and returns how many took part: what
 // can wait makes room for what comes in a hurry. An error says that none of it
-// was written; where not even that is known, requests that decide something get
-// ErrOutcomeUnknown.
-func (w *writer) transact(group []*request) (int, error) {
+// can be seen. unsure: the commit failed when its pages may have been in the
+// log, where a crash would find them unless something was written over them.
+func (w *writer) transact(group []*request) (n int, unsure bool, err error) {
 	if _, err := w.conn.exec("BEGIN IMMEDIATE"); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	patient := 0
 	for i, r := range group {
@@ -245,18 +254,14 @@ func (w *writer) transact(group []*request) (int, error) {
 		var failed *dbError
 		if errors.As(r.err, &failed) {
 			w.rollback()
-			return 0, failed
+			return 0, false, failed
 		}
 	}
-	_, err := w.conn.exec("COMMIT")
-	if err == nil {
-		return len(group), nil
+	if _, err = w.conn.exec("COMMIT"); err != nil {
+		w.rollback()
+		return 0, !isFull(err), err
 	}
-	w.rollback()
-	if group[0].exclusive && len(group) == 1 && !isFull(err) {
-		return 0, errors.Join(models.ErrOutcomeUnknown, err)
-	}
-	return 0, err
+	return len(group), false, nil
 }
 
 // rollback ends the transaction, if the failure has not done that already.

@@ -100,6 +100,66 @@ func TestStoreGroupFailsAlone(t *testing.T) {
 	require.True(t, chunkExists(t, s, id.Chunk(4)), "an answer is no failure")
 }
 
+// failCommits has the commit of every transaction that sows a doubt fail, as one
+// whose sync fails does: by what is checked at its end.
+func failCommits(t *testing.T, s *Store) (sow func(c *conn) error) {
+	t.Helper()
+	require.NoError(t, s.write(t.Context(), 0, func(c *conn) error {
+		return c.script("CREATE TABLE doubts (id INTEGER PRIMARY KEY, of INTEGER REFERENCES doubts (id) DEFERRABLE INITIALLY DEFERRED)")
+	}))
+	require.NoError(t, s.writer.conn.script("PRAGMA foreign_keys = 1")) // the writer has nothing to do
+	return func(c *conn) error {
+		_, err := c.exec(`INSERT INTO doubts (of) VALUES (-1)`)
+		return err
+	}
+}
+
+// When nobody knows what became of the commit of a group, those of it that are
+// not written alone either are not told that nothing was done.
+func TestStoreGroupOfUnknownOutcome(t *testing.T) {
+	s := newStore(t)
+	sow := failCommits(t, s)
+	runs := [4]int{}
+	broken := func(c *conn) error { _, err := c.exec(`INSERT INTO chunks VALUES (NULL, NULL)`); return err }
+	requests := []struct {
+		exclusive bool
+		do        func(c *conn) error
+	}{
+		{false, sow},
+		{true, func(c *conn) error { // sound in the group, and not alone
+			if runs[1]++; runs[1] > 1 {
+				return broken(c)
+			}
+			return nil
+		}},
+		{true, func(*conn) error { runs[2]++; return nil }},
+		{false, func(c *conn) error {
+			if runs[3]++; runs[3] > 1 {
+				return broken(c)
+			}
+			return nil
+		}},
+	}
+	release := hold(t, s)
+	defer release()
+	errs := make([]error, len(requests))
+	var all sync.WaitGroup
+	for i, r := range requests {
+		all.Go(func() { errs[i] = s.submit(t.Context(), &request{do: r.do, exclusive: r.exclusive}) })
+	}
+	queued(t, s, len(requests))
+	release()
+	all.Wait()
+	require.Equal(t, [4]int{0, 2, 2, 2}, runs, "once together, once alone")
+	require.ErrorIs(t, errs[1], models.ErrOutcomeUnknown)
+	require.NoError(t, errs[2], "what is written alone is known")
+	for _, i := range []int{0, 3} {
+		require.ErrorIs(t, errs[i], models.ErrUnavailable)
+		require.NotErrorIs(t, errs[i], models.ErrOutcomeUnknown, "it may be repeated, whatever became of it")
+	}
+	require.ErrorIs(t, s.decide(t.Context(), 0, sow), models.ErrOutcomeUnknown, "alone from the beginning")
+}
+
 // A request whose caller has gone is not written any more, unless it began.
 func TestStoreCallerGoes(t *testing.T) {
 	s := newStore(t)
