@@ -55,6 +55,10 @@ func isFull(err error) bool {
 	return errors.As(err, &e) && e.Code()&0xff == codeFull
 }
 
+// patience is how long a connection waits for a lock of somebody outside of the
+// process.
+const patience = "busy_timeout = 10000"
+
 // open opens a connection. The database is safe against a crash of the machine
 // at every commit: synchronous is FULL, and on macOS fullfsync.
 func open(path string, pragmas ...string) (*conn, error) {
@@ -76,7 +80,7 @@ func open(path string, pragmas ...string) (*conn, error) {
 	}
 	c := &conn{raw: raw, statements: map[string]statement{}}
 	for _, p := range append([]string{
-		"busy_timeout = 10000", "journal_mode = WAL", "synchronous = FULL", "fullfsync = 1", "checkpoint_fullfsync = 1",
+		patience, "journal_mode = WAL", "synchronous = FULL", "fullfsync = 1", "checkpoint_fullfsync = 1",
 		"foreign_keys = 0", "temp_store = MEMORY",
 	}, pragmas...) {
 		if err := c.script("PRAGMA " + p); err != nil {

@@ -33,6 +33,8 @@ type StoreOptions struct {
 	Readers int
 	// Now is the clock. nil: time.Now.
 	Now func() time.Time
+
+	walLimit int64 // for tests; 0: walLimit
 }
 
 // Store keeps everything in one SQLite database. It implements models.Store.
@@ -69,6 +71,9 @@ func OpenStore(dir string, o StoreOptions) (_ *Store, err error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.walLimit <= 0 {
+		o.walLimit = walLimit
+	}
 	s := &Store{now: o.Now, lock: lock, readers: make(chan *conn, o.Readers)}
 	defer func() {
 		if err != nil {
@@ -76,7 +81,7 @@ func OpenStore(dir string, o StoreOptions) (_ *Store, err error) {
 		}
 	}()
 	path := filepath.Join(dir, databaseFile)
-	c, err := open(path, "cache_size = -8000", "wal_autocheckpoint = 4000", "journal_size_limit = 67108864")
+	c, err := open(path, "cache_size = -8000", "wal_autocheckpoint = 4000", fmt.Sprint("journal_size_limit = ", walLimit))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +95,7 @@ func OpenStore(dir string, o StoreOptions) (_ *Store, err error) {
 		}
 		s.readers <- r
 	}
-	s.writer = newWriter(c)
+	s.writer = newWriter(c, path+"-wal", o.walLimit)
 	return s, nil
 }
 
@@ -146,6 +151,8 @@ func (s *Store) read(ctx context.Context, f func(c *conn) error) error {
 	select {
 	case c := <-s.readers:
 		defer func() { s.readers <- c }()
+		s.writer.reading.RLock()
+		defer s.writer.reading.RUnlock()
 		return f(c)
 	case <-ctx.Done():
 		return errors.Join(models.ErrUnavailable, ctx.Err())

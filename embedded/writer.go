@@ -23,6 +23,11 @@ type writer struct {
 	conn    *conn
 	trouble atomic.Bool // the newest transaction failed
 
+	log     string       // path of the write-ahead log
+	limit   int64        // of its size
+	bounded time.Time    // when it could not be kept to that last
+	reading sync.RWMutex // held by each read, and against all of them by bound
+
 	mu     sync.Mutex
 	queue  []*request
 	idle   []*request    // that can wait: see models.WithBackground
@@ -63,8 +68,8 @@ const (
 	dropped
 )
 
-func newWriter(c *conn) *writer {
-	w := &writer{conn: c, more: make(chan struct{}, 1), ended: make(chan struct{})}
+func newWriter(c *conn, log string, limit int64) *writer {
+	w := &writer{conn: c, log: log, limit: limit, more: make(chan struct{}, 1), ended: make(chan struct{})}
 	go w.loop()
 	return w
 }
@@ -176,6 +181,7 @@ func (w *writer) loop() {
 		}
 		w.putBack(live[settled:])
 		clear(group)
+		w.bound()
 	}
 }
 

@@ -2,10 +2,14 @@ package embedded
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -320,4 +324,92 @@ func TestStoreHurryGoesFirst(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The write-ahead log stays small although there is no moment without a read,
+// and neither reads nor writes fail by it.
+func TestStoreLogStaysSmall(t *testing.T) {
+	const limit, size, rows = 1 << 20, 128 << 10, 100
+	value := make([]byte, size)
+	s, err := OpenStore(t.TempDir(), StoreOptions{walLimit: limit})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, s.writer.conn.script("PRAGMA wal_autocheckpoint = 100")) // the writer has nothing to do
+	var (
+		all   sync.WaitGroup
+		reads atomic.Int64
+		done  = make(chan struct{})
+	)
+	for range cap(s.readers) - 1 {
+		all.Go(func() {
+			for {
+				assert.NoError(t, s.read(t.Context(), func(c *conn) error {
+					return c.query(`SELECT count(*) FROM users`, func([]driver.Value) error {
+						time.Sleep(5 * time.Millisecond) // long, so that others begin before it ends
+						return nil
+					})
+				}))
+				reads.Add(1)
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	largest := int64(0)
+	for i := range rows {
+		require.NoError(t, s.write(t.Context(), size, func(c *conn) error {
+			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, models.NewBatchID(time.Now()).Chunk(i+1), value)
+			return err
+		}))
+		log, err := os.Stat(s.writer.log)
+		require.NoError(t, err)
+		largest = max(largest, log.Size())
+	}
+	close(done)
+	all.Wait()
+	t.Logf("%d reads; of %d kB the log had %d kB at once", reads.Load(), rows*size>>10, largest>>10)
+	require.Less(t, largest, int64(3*limit))
+}
+
+// While somebody outside of the process reads the database, the log cannot be
+// begun anew: nobody is held up for it again and again, and it is when he has gone.
+func TestStoreLogOfAnotherReader(t *testing.T) {
+	const limit = 1 << 20
+	dir := t.TempDir()
+	s, err := OpenStore(dir, StoreOptions{walLimit: limit})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	other, err := open(filepath.Join(dir, databaseFile))
+	require.NoError(t, err)
+	require.NoError(t, other.script("BEGIN; SELECT count(*) FROM users"))
+	var tried time.Time
+	size := func(write int, again bool) int64 {
+		require.NoError(t, s.write(t.Context(), write, func(c *conn) error {
+			if again {
+				s.writer.bounded = tried.Add(-checkpointPause)
+			}
+			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, models.NewBatchID(time.Now()).Chunk(1), make([]byte, write))
+			return err
+		}))
+		require.NoError(t, s.write(t.Context(), 0, func(*conn) error { // after what the writer does besides
+			tried = s.writer.bounded
+			return nil
+		}))
+		log, err := os.Stat(s.writer.log)
+		require.NoError(t, err)
+		return log.Size()
+	}
+	start := time.Now()
+	require.Greater(t, size(2*limit, false), int64(limit))
+	first := tried
+	require.False(t, first.IsZero(), "it was tried")
+	require.Greater(t, size(limit, false), int64(2*limit))
+	require.Equal(t, first, tried, "and not again so soon")
+	require.Less(t, time.Since(start), checkpointPause/2)
+	require.NoError(t, other.script("COMMIT"))
+	require.NoError(t, other.close())
+	require.Less(t, size(100, true), int64(limit))
 }
