@@ -287,3 +287,32 @@ func TestDamaged(t *testing.T) {
 	require.False(t, list[0].Damaged)
 	require.Equal(t, models.Batch{ID: bad, User: "u", Damaged: true}, list[1])
 }
+
+// Who holds a lease when the process is killed is gone with it, also where the
+// clock was ahead then.
+func TestStoreLeaseOfTheDead(t *testing.T) {
+	dir := t.TempDir()
+	for round, ahead := range []time.Duration{24 * time.Hour, 0, -24 * time.Hour} {
+		s, err := OpenStore(dir, StoreOptions{Now: func() time.Time { return time.Now().Add(ahead) }})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		held, err := s.Lease(t.Context(), "agenda.0", fmt.Sprint("worker ", round), time.Minute)
+		require.NoError(t, err)
+		require.True(t, held, "round %d", round)
+		require.NoError(t, s.Close())
+	}
+}
+
+// Leases that ended are forgotten.
+func TestStoreLeasesForgotten(t *testing.T) {
+	s := newStore(t)
+	for i, ttl := range []time.Duration{time.Nanosecond, time.Hour} {
+		held, err := s.Lease(t.Context(), fmt.Sprint(i), "a", ttl)
+		require.NoError(t, err)
+		require.True(t, held)
+	}
+	require.Eventually(t, func() bool {
+		require.NoError(t, s.Sweep(t.Context(), time.Now(), RetentionOptions{}))
+		return len(s.leases.held) == 1
+	}, 10*time.Second, time.Millisecond)
+}

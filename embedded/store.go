@@ -44,6 +44,7 @@ type Store struct {
 	lock    *folderLock
 	writer  *writer
 	readers chan *conn
+	leases  leases
 
 	gate    sync.RWMutex
 	closed  bool
@@ -198,29 +199,9 @@ func (s *Store) Ping(ctx context.Context) error {
 		return fmt.Errorf("ping: %w", err)
 	}
 	if s.writer.trouble.Load() {
-		if _, err := s.Lease(ctx, "ping", "ping", time.Millisecond); err != nil {
+		if err := s.PutReport(ctx, "ping", "ping", nil, time.Millisecond); err != nil {
 			return fmt.Errorf("ping: %w", err)
 		}
 	}
 	return nil
-}
-
-// Lease implements models.Store.
-func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
-	var held int64
-	now := s.now()
-	err := s.write(ctx, 100, func(c *conn) (err error) {
-		if ttl <= 0 {
-			_, err = c.exec(`DELETE FROM leases WHERE name = ? AND holder = ?`, name, holder)
-			return err
-		}
-		held, err = c.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, ?)
-			ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-			WHERE leases.holder = excluded.holder OR leases.until <= ?`, name, holder, now.Add(ttl).UnixMilli(), now.UnixMilli())
-		return err
-	})
-	if err != nil {
-		return false, fmt.Errorf("lease %s: %w", name, err)
-	}
-	return held > 0, nil
 }

@@ -23,6 +23,7 @@ const sweepRows = 500
 // called about once a minute; it returns when nothing is left to delete or
 // ctx ends. Doing it twice, or at the same time, does no harm.
 func (s *Store) Sweep(ctx context.Context, now time.Time, keep RetentionOptions) error {
+	s.leases.forget()
 	if keep.Inbox <= 0 {
 		keep.Inbox = 7 * 24 * time.Hour
 	}

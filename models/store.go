@@ -32,9 +32,10 @@ type Store interface {
 	// Ping reports whether the store can serve. Errors: ErrUnavailable.
 	Ping(ctx context.Context) error
 	// Lease takes or renews the lease name for holder and reports whether it
-	// holds it until ttl from now. At most one holder has it at a time, up to
-	// differences between clocks; nothing but efficiency may depend on it.
-	// A ttl of 0 gives it up.
+	// holds it until ttl from now. At most one holder has it at a time; nothing
+	// but efficiency may depend on it. A ttl of 0 gives it up. No clock of a
+	// process makes it last longer, and where nobody but its holder's process
+	// can work on the data, it ends with that.
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 	// PutReport keeps what a process says about itself under kind and name
 	// until ttl from now; a newer report replaces an older one. Reports reads

@@ -1,0 +1,2 @@
+-- Leases are in memory.
+DROP TABLE leases;
