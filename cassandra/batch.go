@@ -102,22 +102,24 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 	}, "put batch %s", b.ID)
 }
 
-// AbandonBatch implements models.Store.
+// AbandonBatch implements models.Store. How many chunks the batch has is known
+// from its head alone: the caller may be wrong.
 func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, chunks int) (gone bool, err error) {
 	err = s.call(ctx, func() error {
-		state := abandoned
-		if chunks <= 1 {
-			if err := s.exec(ctx, plain, `UPDATE chunks USING TIMESTAMP 1 SET doubt = true WHERE chunk_id = ?`, batch[:]); err != nil {
-				return err
-			}
-			switch _, err := s.head(ctx, batch); {
-			case err == nil:
-				state = committed
-			case !errors.Is(err, models.ErrNotFound):
-				return err
-			}
+		if err := s.exec(ctx, plain, `UPDATE chunks USING TIMESTAMP 1 SET doubt = true WHERE chunk_id = ?`, batch[:]); err != nil {
+			return err
 		}
-		state, err := s.decide(ctx, batch, state)
+		h, err := s.head(ctx, batch)
+		state := abandoned
+		switch {
+		case err == nil && h.chunks <= 1:
+			state = committed
+		case err == nil:
+			chunks = max(chunks, h.chunks)
+		case !errors.Is(err, models.ErrNotFound):
+			return err
+		}
+		state, err = s.decide(ctx, batch, state)
 		if err != nil || state != abandoned {
 			return err
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// PutChunk implements models.Store. A chunk of an abandoned batch is left out,
-// so that nothing stays behind.
+// PutChunk implements models.Store. All chunks come before their batch, whether
+// that is stored, redacted or abandoned then: a later one is a repeat.
 func (s *Store) PutChunk(ctx context.Context, ch models.Chunk) error {
 	if ch.ID.ChunkNumber() == 0 {
 		return fmt.Errorf("put chunk %s: %w: the first chunk comes with its batch", ch.ID, models.ErrInvalid)
@@ -19,7 +19,7 @@ func (s *Store) PutChunk(ctx context.Context, ch models.Chunk) error {
 	raw := models.EncodeRecipients(ch.Recipients)
 	err := s.write(ctx, len(raw), func(c *conn) error {
 		_, err := c.exec(`INSERT INTO chunks (id, recipients) SELECT ?, ?
-			WHERE NOT EXISTS (SELECT 1 FROM batches WHERE id = ? AND head IS NULL) ON CONFLICT DO NOTHING`, ch.ID, raw, ch.ID.Batch())
+			WHERE NOT EXISTS (SELECT 1 FROM batches WHERE id = ?) ON CONFLICT DO NOTHING`, ch.ID, raw, ch.ID.Batch())
 		return err
 	})
 	if err != nil {
@@ -51,8 +51,9 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 	return nil
 }
 
-// AbandonBatch implements models.Store.
-func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, chunks int) (bool, error) {
+// AbandonBatch implements models.Store. However many chunks there are, it removes
+// all.
+func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, _ int) (bool, error) {
 	var gone bool
 	err := s.decide(ctx, 100, func(c *conn) error {
 		gone = false
@@ -69,7 +70,7 @@ func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, chunks int) (
 			}
 		}
 		gone = true
-		_, err = c.exec(`DELETE FROM chunks WHERE id BETWEEN ? AND ?`, batch.Chunk(0), batch.Chunk(max(chunks-1, 0)))
+		_, err = c.exec(`DELETE FROM chunks WHERE id BETWEEN ? AND ?`, batch.Chunk(0), batch.Chunk(models.MaxChunks-1))
 		return err
 	})
 	if err != nil {

@@ -77,8 +77,10 @@ type UserStore interface {
 // Schedule an agenda entry, PutChunk for every chunk but the first, PutBatch
 // with the first chunk. Only with that last write the batch exists.
 type BatchStore interface {
-	// PutChunk stores the recipients of a chunk. They are not visible to
-	// anybody before PutBatch.
+	// PutChunk stores the recipients of a chunk, which are the same whenever it
+	// is put. They are not visible to anybody before PutBatch. Where the batch
+	// exists already, or never can, it changes nothing: it brings back neither
+	// what was abandoned nor what was redacted.
 	PutChunk(ctx context.Context, c Chunk) error
 	// PutBatch stores the batch with its first chunk (whose ID is the batch's)
 	// and makes it exist, in the user's list too. It is decided against
@@ -88,7 +90,9 @@ type BatchStore interface {
 	PutBatch(ctx context.Context, b Batch, first Chunk) error
 	// AbandonBatch removes the chunks 0 to chunks-1 of a batch that was never
 	// completed, so that it can never exist any more. It reports false, and
-	// removes nothing, when the batch exists. ErrOutcomeUnknown: repeat.
+	// removes nothing, when the batch exists. A wrong number decides nothing: one
+	// that is too low may leave recipients behind, which nobody can read.
+	// ErrOutcomeUnknown: repeat.
 	AbandonBatch(ctx context.Context, batch ID, chunks int) (bool, error)
 
 	// Batch reads a batch. Errors: ErrNotFound.

@@ -21,6 +21,8 @@ func batchCases() []testCase {
 		{"Batch/Abandon", testAbandon},
 		{"Batch/AbandonOneChunk", testAbandonOneChunk},
 		{"Batch/AbandonTooLate", testAbandonTooLate},
+		{"Batch/AbandonWrongCount", testAbandonWrongCount},
+		{"Batch/ChunkTooLate", testChunkTooLate},
 		{"Batch/AbandonRace", testAbandonRace},
 		{"Batch/CommitRace", testCommitRace},
 		{"Batch/List", testBatchList},
@@ -144,6 +146,59 @@ func testAbandonTooLate(t *testing.T, s models.Store) {
 			requirePresent(t, s, b)
 		}
 		require.NoError(t, s.PutBatch(t.Context(), b, chunkOf(b, 0)))
+	}
+}
+
+// How many chunks the caller believes a batch to have decides nothing.
+func testAbandonWrongCount(t *testing.T, s models.Store) {
+	ctx := t.Context()
+	for _, chunks := range []int{1, 3} {
+		for _, count := range []int{-1, 0, 1, 2, 50} {
+			b := newBatch(models.NewUserID(), now(), chunks)
+			accept(t, s, b)
+			for range 2 {
+				gone, err := s.AbandonBatch(ctx, b.ID, count)
+				require.NoError(t, err)
+				require.False(t, gone, "%d chunks, abandoned as %d", chunks, count)
+				requirePresent(t, s, b)
+			}
+
+			half := newBatch(models.NewUserID(), now(), chunks)
+			for n := 1; n < chunks; n++ {
+				require.NoError(t, s.PutChunk(ctx, chunkOf(half, n)))
+			}
+			gone, err := s.AbandonBatch(ctx, half.ID, count)
+			require.NoError(t, err)
+			require.True(t, gone)
+			requireAbsent(t, s, half)
+			require.ErrorIs(t, s.PutBatch(ctx, half, chunkOf(half, 0)), models.ErrNotFound)
+			requireAbsent(t, s, half)
+		}
+	}
+}
+
+// A chunk that is put again when its batch exists, or was redacted, is no error
+// and changes nothing.
+func testChunkTooLate(t *testing.T, s models.Store) {
+	ctx := t.Context()
+	b := newBatch(models.NewUserID(), now(), 3)
+	accept(t, s, b)
+	again := func() {
+		for n := 1; n < b.Chunks; n++ {
+			require.NoError(t, s.PutChunk(ctx, chunkOf(b, n)))
+		}
+	}
+	again()
+	requirePresent(t, s, b)
+	for range 2 {
+		require.NoError(t, s.Redact(ctx, b.ID))
+		again()
+		require.NoError(t, s.PutBatch(ctx, b, chunkOf(b, 0)))
+		again()
+		for n := range b.Chunks {
+			_, err := s.Recipients(ctx, b.ID.Chunk(n))
+			require.ErrorIs(t, err, models.ErrNotFound, "chunk %d", n)
+		}
 	}
 }
 
