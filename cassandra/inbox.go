@@ -3,6 +3,7 @@ package cassandra
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"iter"
 	"slices"
 	"sync"
@@ -152,9 +153,7 @@ func (s *Store) arrivals(ctx context.Context, shard int, from, to time.Time, all
 	return cursor(ctx, s, first/timeBucket, (end-1)/timeBucket, find, "posts of shard %d", shard)
 }
 
-// Witness implements models.Store. Of each span under a key one entry is kept:
-// its timestamp grows with its age in milliseconds, and among entries of the
-// same millisecond the value, which begins with the inverted id, decides.
+// Witness implements models.Store. Of each span under a key one entry is kept.
 func (s *Store) Witness(ctx context.Context, ws ...models.Witness) (firsts []string, err error) {
 	if len(ws) == 0 {
 		return nil, nil
@@ -163,14 +162,14 @@ func (s *Store) Witness(ctx context.Context, ws ...models.Witness) (firsts []str
 		rows, groups, keys := make([]row, len(ws)), make([]string, len(ws)), map[string][]string{}
 		for i := range ws {
 			w := &ws[i]
-			ms := w.Entry.Time().UnixMilli()
 			value := make([]byte, 0, len(w.Entry)+len(w.Digest))
 			for _, b := range w.Entry {
 				value = append(value, ^b)
 			}
 			value = append(value, w.Digest...)
+			span, stamp := witnessStamp(w)
 			rows[i] = row{`INSERT INTO witnessed (shared, key, span, value) VALUES (?, ?, ?, ?) USING TTL ? AND TIMESTAMP ?`,
-				[]any{w.Group, w.Key, ms / witnessSpan, value, seconds(witnessKeep), latest + 1 - ms}, len(w.Key) + len(value)}
+				[]any{w.Group, w.Key, span, value, seconds(witnessKeep), stamp}, len(w.Key) + len(value)}
 			groups[i] = w.Group
 			keys[w.Group] = append(keys[w.Group], w.Key)
 		}
@@ -193,6 +192,31 @@ func (s *Store) Witness(ctx context.Context, ws ...models.Witness) (firsts []str
 	return firsts, nil
 }
 
+// The lower bits of a witness's timestamp.
+const (
+	witnessIDBits     = 18
+	witnessDigestBits = 19
+)
+
+// witnessForm tells spans whose timestamps are as witnessStamp makes them from
+// those of earlier builds, which lie below.
+const witnessForm = 1 << 32
+
+// witnessStamp is the span of a witness and its timestamp there. That is the
+// higher the older the entry is: by the milliseconds, then by the first of the
+// id's random bits. Below these are bits of the digest, because the server does
+// not go by the value where two timestamps are the same: what ends some time is
+// replaced by what ends later.
+func witnessStamp(w *models.Witness) (span, stamp int64) {
+	ms := w.Entry.Time().UnixMilli()
+	random := int64(w.Entry[6]&0x0f)<<14 | int64(w.Entry[7])<<6 | int64(w.Entry[8]&0x3f)
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(w.Digest)) // never fails
+	stamp = witnessSpan - ms%witnessSpan
+	stamp = stamp<<witnessIDBits | (1<<witnessIDBits - 1 - random)
+	return ms/witnessSpan + witnessForm, stamp<<witnessDigestBits | int64(h.Sum32()>>(32-witnessDigestBits))
+}
+
 // witnessed reads the digests of the oldest entries under keys, by group.
 func (s *Store) witnessed(ctx context.Context, keys map[string][]string) (map[string]string, error) {
 	type part struct {
@@ -205,28 +229,33 @@ func (s *Store) witnessed(ctx context.Context, keys map[string][]string) (map[st
 			parts = append(parts, part{group, some})
 		}
 	}
-	digests := map[string]string{}
+	type witness struct{ key, age, digest string } // age is the inverted id: the greater, the older
+	oldest := map[string]witness{}
 	var mu sync.Mutex
 	err := each(ctx, len(parts), func(ctx context.Context, i int) error {
-		pairs, err := query(ctx, &s.runner, func(scan scanner) (p [2]string, err error) {
+		rows, err := query(ctx, &s.runner, func(scan scanner) (w witness, err error) {
 			var raw []byte
-			if err := scan(&p[0], &raw); err != nil {
-				return p, err
+			if err := scan(&w.key, &raw); err != nil {
+				return w, err
 			}
 			if len(raw) < len(models.ID{}) {
-				return p, damaged(fmt.Errorf("a witness of %d bytes", len(raw)))
+				return w, damaged(fmt.Errorf("a witness of %d bytes", len(raw)))
 			}
-			p[1] = string(raw[len(models.ID{}):])
-			return p, nil
+			w.age, w.digest = string(raw[:len(models.ID{})]), string(raw[len(models.ID{}):])
+			return w, nil
 		}, `SELECT key, value FROM witnessed WHERE shared = ? AND key IN ?`, parts[i].group, parts[i].keys)
 		mu.Lock()
 		defer mu.Unlock()
-		for _, p := range pairs { // by key, then by span
-			if _, ok := digests[p[0]]; !ok {
-				digests[p[0]] = p[1]
+		for _, w := range rows {
+			if w.age > oldest[w.key].age {
+				oldest[w.key] = w
 			}
 		}
 		return err
 	})
+	digests := make(map[string]string, len(oldest))
+	for key, w := range oldest {
+		digests[key] = w.digest
+	}
 	return digests, err
 }

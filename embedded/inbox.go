@@ -108,9 +108,10 @@ func (s *Store) Posts(ctx context.Context, from, to time.Time) iter.Seq2[models.
 	})
 }
 
-// witnessDays is how many days before and after that of a post are searched
-// for others under its key. Sweep keeps no fewer.
-const witnessDays = 3
+// witnessKeep is for how much longer than posts witnesses are kept: for the 48
+// hours of who is recorded when his post is as old as can be, and a day, because
+// they are counted in days.
+const witnessKeep = (48 + 24) * time.Hour
 
 // Witness implements models.Store.
 func (s *Store) Witness(ctx context.Context, ws ...models.Witness) ([]string, error) {
@@ -121,24 +122,24 @@ func (s *Store) Witness(ctx context.Context, ws ...models.Witness) ([]string, er
 	for i := range ws {
 		size += len(ws[i].Key) + len(ws[i].Digest) + 50
 	}
-	firsts := make([]string, len(ws))
+	today, firsts := dayOf(s.now()), make([]string, len(ws))
 	err := s.write(ctx, size, func(c *conn) error {
 		for i := range ws {
 			w := &ws[i]
-			_, err := c.exec(`INSERT INTO witness (day, key, post, digest) VALUES (?, ?, ?, ?)
-				ON CONFLICT DO UPDATE SET post = excluded.post, digest = excluded.digest WHERE excluded.post < post`,
-				dayOf(w.Entry.Time()), w.Key, w.Entry, w.Digest)
+			_, err := c.exec(`INSERT INTO witnesses (key, post, digest, day) VALUES (?, ?, ?, ?)
+				ON CONFLICT DO UPDATE SET day = max(day, excluded.day), post = min(post, excluded.post),
+					digest = iif(excluded.post < post, excluded.digest, digest)
+				WHERE excluded.post < post OR excluded.day > day`,
+				w.Key, w.Entry, w.Digest, max(dayOf(w.Entry.Time()), today))
 			if err != nil {
 				return err
 			}
 		}
 		for i := range ws {
-			day := dayOf(ws[i].Entry.Time())
-			err := c.query(`SELECT digest FROM witness WHERE day IN (?, ?, ?, ?, ?, ?, ?) AND key = ? ORDER BY day LIMIT 1`,
-				func(row []driver.Value) error {
-					firsts[i] = row[0].(string)
-					return nil
-				}, day-witnessDays, day-2, day-1, day, day+1, day+2, day+witnessDays, ws[i].Key)
+			err := c.query(`SELECT digest FROM witnesses WHERE key = ?`, func(row []driver.Value) error {
+				firsts[i] = row[0].(string)
+				return nil
+			}, ws[i].Key)
 			if err != nil {
 				return err
 			}

@@ -19,9 +19,9 @@ type RetentionOptions struct {
 const sweepRows = 500
 
 // Sweep deletes what may go: agenda entries that every reader has passed,
-// posts older than keep says, and witnesses older than 48 hours. It is to be
-// called about once a minute; it returns when nothing is left to delete or
-// ctx ends. Doing it twice, or at the same time, does no harm.
+// posts older than keep says, and what was witnessed of posts that went two days
+// ago. It is to be called about once a minute; it returns when nothing is left
+// to delete or ctx ends. Doing it twice, or at the same time, does no harm.
 func (s *Store) Sweep(ctx context.Context, now time.Time, keep RetentionOptions) error {
 	s.leases.forget()
 	if keep.Inbox <= 0 {
@@ -57,8 +57,8 @@ func (s *Store) Sweep(ctx context.Context, now time.Time, keep RetentionOptions)
 	if err := s.sweep(ctx, `DELETE FROM claims WHERE key IN (SELECT key FROM claims WHERE until < ? LIMIT ?)`, now.UnixMilli(), sweepRows); err != nil {
 		return err
 	}
-	return s.sweep(ctx, `DELETE FROM witness WHERE (day, key) IN (SELECT day, key FROM witness WHERE day < ? ORDER BY day LIMIT ?)`,
-		dayOf(now)-witnessDays, sweepRows)
+	return s.sweep(ctx, `DELETE FROM witnesses WHERE key IN (SELECT key FROM witnesses WHERE day < ? ORDER BY day LIMIT ?)`,
+		dayOf(now.Add(-keep.Inbox-witnessKeep)), sweepRows)
 }
 
 // sweep repeats a statement that deletes at most sweepRows rows until it

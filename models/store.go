@@ -247,8 +247,9 @@ type InboxStore interface {
 	// or not, with their account. The order is not set.
 	Posts(ctx context.Context, from, to time.Time) iter.Seq2[Inbox, error]
 	// Witness records what came under which key, and returns for each the
-	// digest of the oldest entry (by ID) that is recorded under its key. Of
-	// several digests of one entry under a key, the same one is always returned.
-	// Records last at least 48 hours.
+	// digest of the oldest entry (by ID) that is recorded under its key. Several
+	// digests of one entry under a key are recorded by one call: of these the same
+	// one is always returned. A record lasts for at least 48 hours, however old
+	// its entry was, and for as long as that is kept.
 	Witness(ctx context.Context, ws ...Witness) (firsts []string, err error)
 }

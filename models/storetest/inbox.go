@@ -23,6 +23,9 @@ func inboxCases() []testCase {
 		{"Witness/OldestWins", testWitness},
 		{"Witness/Concurrent", testWitnessConcurrent},
 		{"Witness/Many", testWitnessMany},
+		{"Witness/FarApart", testWitnessFarApart},
+		{"Witness/SameMillisecond", testWitnessSameMillisecond},
+		{"Witness/OneEntryTwoDigests", testWitnessTwoDigests},
 	}
 }
 
@@ -254,5 +257,71 @@ func testWitnessConcurrent(t *testing.T, s models.Store) {
 		first, err := s.Witness(t.Context(), of(i))
 		require.NoError(t, err)
 		require.Equal(t, []string{"digest-00"}, first)
+	}
+}
+
+// A post that is worked off when it is nearly as old as posts get is known to
+// whoever comes under its key now.
+func testWitnessFarApart(t *testing.T, s models.Store) {
+	key := models.NewUserID()
+	old := models.Witness{Group: key, Key: key, Digest: "old", Entry: models.NewInboxID(now().Add(-7*24*time.Hour + time.Minute))}
+	fresh := models.Witness{Group: key, Key: key, Digest: "fresh", Entry: models.NewInboxID(now())}
+	for _, w := range []models.Witness{old, fresh, old} {
+		firsts, err := s.Witness(t.Context(), w)
+		require.NoError(t, err)
+		require.Equal(t, []string{"old"}, firsts)
+	}
+}
+
+// secondsLong calls f again and again for a little more than two seconds: a store
+// may count the time until something ends in whole ones.
+func secondsLong(f func()) {
+	for start := time.Now(); time.Since(start) < 2200*time.Millisecond; {
+		f()
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// Of entries of one millisecond the one with the lowest ID is the oldest, in
+// whatever order they are recorded, and for as long.
+func testWitnessSameMillisecond(t *testing.T, s models.Store) {
+	at := now()
+	in := make([]models.ID, 6)
+	for i := range in {
+		in[i] = models.NewInboxID(at)
+	}
+	slices.SortFunc(in, func(a, b models.ID) int { return slices.Compare(a[:], b[:]) })
+	of := func(key string, i int) models.Witness {
+		return models.Witness{Group: "g", Key: key, Digest: strconv.Itoa(9 - i), Entry: in[i]}
+	}
+	up, down := models.NewUserID(), models.NewUserID()
+	for i := range in {
+		firsts, err := s.Witness(t.Context(), of(up, i), of(down, len(in)-1-i))
+		require.NoError(t, err)
+		require.Equal(t, []string{"9", strconv.Itoa(9 - (len(in) - 1 - i))}, firsts)
+	}
+	secondsLong(func() {
+		firsts, err := s.Witness(t.Context(), of(up, 5), of(up, 3), of(down, 2))
+		require.NoError(t, err)
+		require.Equal(t, []string{"9", "9", "9"}, firsts)
+	})
+}
+
+func testWitnessTwoDigests(t *testing.T, s models.Store) {
+	key, in := models.NewUserID(), models.NewInboxID(now())
+	ws := []models.Witness{
+		{Group: "g", Key: key, Digest: "one", Entry: in}, {Group: "g", Key: key, Digest: "two", Entry: in}, {Group: "g", Key: key, Digest: "three", Entry: in},
+	}
+	firsts, err := s.Witness(t.Context(), ws...)
+	require.NoError(t, err)
+	first := firsts[0]
+	require.Contains(t, []string{"one", "two", "three"}, first)
+	require.Equal(t, []string{first, first, first}, firsts)
+	for next := 0; next < len(ws); next++ {
+		secondsLong(func() {
+			firsts, err := s.Witness(t.Context(), ws[next])
+			require.NoError(t, err)
+			require.Equal(t, []string{first}, firsts, "after %q alone", ws[next].Digest)
+		})
 	}
 }
