@@ -31,7 +31,8 @@ func seconds(d time.Duration) int64 {
 }
 
 // Schedule implements models.Store. Of two entries with the same Due, Kind and
-// ID the later one's other fields are kept.
+// ID the later one's other fields are kept. What is due is said by the clock of
+// the process, which reads the agenda by it, too; when it ends, by the servers'.
 func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 	if len(es) == 0 {
 		return nil
@@ -41,7 +42,11 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 		bucket int64
 	}
 	return s.call(ctx, func() error {
-		now := time.Now()
+		now := s.now()
+		server, err := s.clock.time(ctx)
+		if err != nil {
+			return err
+		}
 		rows, parts := make([]row, len(es)), make([]partition, len(es))
 		for i := range es {
 			e := &es[i]
@@ -49,7 +54,7 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 			if due < now.Add(-time.Minute).UnixMilli() {
 				due = now.UnixMilli()
 			}
-			ahead := time.Duration(min(max(due-now.UnixMilli(), 0), longestTTL.Milliseconds())) * time.Millisecond
+			ahead := time.Duration(min(max(due-server.UnixMilli(), 0), longestTTL.Milliseconds())) * time.Millisecond
 			parts[i] = partition{e.ID.Shard(shards), due / timeBucket}
 			rows[i] = row{`INSERT INTO agenda (shard, bucket, due, kind, id, value) VALUES (?, ?, ?, ?, ?, ?) USING TTL ?`,
 				[]any{parts[i].shard, parts[i].bucket, due, string(e.Kind), e.ID[:], encodeEntry(e), seconds(ahead + agendaKeep)}, 100}
@@ -111,7 +116,7 @@ func decodeEntry(b []byte, e *models.AgendaEntry) error {
 // Agenda implements models.Store. Buckets whose entries have all ended are not
 // looked at, so a range that begins in the dark past costs no more.
 func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.AgendaEntry, error] {
-	first, end := max(ceilMilli(from), time.Now().Add(-agendaKeep-time.Hour).UnixMilli()), ceilMilli(to)
+	first, end := max(ceilMilli(from), s.clock.about().Add(-agendaKeep-time.Hour).UnixMilli()), ceilMilli(to)
 	if first >= end {
 		return empty[models.AgendaEntry](ctx, s, "agenda of shard %d", shard)
 	}

@@ -29,8 +29,9 @@ type Config struct {
 	Logger      *slog.Logger  // none
 
 	// For tests.
-	lockTTL  time.Duration // of the lock of migrations; 30 s
-	minTries time.Duration // how long one request may take; half of Timeout
+	now      func() time.Time // the clock of the process; time.Now
+	lockTTL  time.Duration    // of the lock of migrations; 30 s
+	minTries time.Duration    // how long one request may take; half of Timeout
 }
 
 var (
@@ -68,6 +69,9 @@ func (c Config) complete() (Config, levels, error) {
 	}
 	if c.minTries <= 0 {
 		c.minTries = c.Timeout / 2
+	}
+	if c.now == nil {
+		c.now = time.Now
 	}
 	var err error
 	if l.plain, err = gocql.ParseConsistencyWrapper(c.Consistency); err != nil || l.plain == gocql.Any {

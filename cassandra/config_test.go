@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/gocql/gocql"
 	"github.com/safedelivr/safedelivr/models"
@@ -143,10 +144,12 @@ func TestRecent(t *testing.T) {
 func TestFall(t *testing.T) {
 	t.Parallel()
 	var s Store
-	last := s.fall()
-	for range 10_000 {
-		next := s.fall()
+	at := time.Now()
+	last := s.fall(at)
+	for i := range 10_000 {
+		next := s.fall(at.Add(time.Duration(i%7-3) * time.Microsecond))
 		require.Less(t, next, last)
 		last = next
 	}
+	require.Less(t, s.fall(at.Add(time.Hour)), last-int64(time.Minute/time.Microsecond))
 }

@@ -117,8 +117,12 @@ func (s *Store) Claimed(ctx context.Context, key string) (there models.Claim, er
 	return there, err
 }
 
-// answered is a claim with its answer, if there is one. An answer under another ID is
-// that of an earlier claim.
+// answerKey is what the answer to a claim stands under: each claim's for itself,
+// so that none has to replace another.
+func answerKey(key string, id models.ID) string { return key + "/" + id.String() }
+
+// answered is a claim with its answer, if there is one. Earlier builds wrote that
+// under the key alone, where it may be that of an earlier claim.
 func (s *Store) answered(ctx context.Context, key string, raw []byte, hash string, at int64) (models.Claim, error) {
 	id, err := idOf(raw)
 	if err != nil {
@@ -126,15 +130,14 @@ func (s *Store) answered(ctx context.Context, key string, raw []byte, hash strin
 	}
 	there := models.Claim{ID: id, Hash: hash, At: timeOf(at)}
 	type answer struct{ id, value []byte }
-	a, err := single(ctx, &s.runner, func(scan scanner) (a answer, err error) {
+	answers, err := query(ctx, &s.runner, func(scan scanner) (a answer, err error) {
 		err = scan(&a.id, &a.value)
 		return a, err
-	}, `SELECT id, value FROM claim_answers WHERE key = ?`, key)
-	switch {
-	case errors.Is(err, models.ErrNotFound):
-		return there, nil
-	case err == nil && bytes.Equal(a.id, id[:]):
-		there.Answer = append([]byte{}, a.value...)
+	}, `SELECT id, value FROM claim_answers WHERE key IN ?`, []string{answerKey(key, id), key})
+	for _, a := range answers {
+		if bytes.Equal(a.id, id[:]) {
+			there.Answer = append([]byte{}, a.value...)
+		}
 	}
 	return there, err
 }
@@ -142,7 +145,7 @@ func (s *Store) answered(ctx context.Context, key string, raw []byte, hash strin
 // PutAnswer implements models.Store.
 func (s *Store) PutAnswer(ctx context.Context, key string, id models.ID, answer []byte, ttl time.Duration) error {
 	return s.call(ctx, func() error {
-		return s.exec(ctx, plain, `INSERT INTO claim_answers (key, id, value) VALUES (?, ?, ?) USING TTL ?`, key, id[:], answer, seconds(ttl))
+		return s.exec(ctx, plain, `INSERT INTO claim_answers (key, id, value) VALUES (?, ?, ?) USING TTL ?`, answerKey(key, id), id[:], answer, seconds(ttl))
 	}, "answer to a claim")
 }
 

@@ -124,7 +124,7 @@ func (s *Store) Pending(ctx context.Context, shard int, from, to time.Time) iter
 // arrivals yields the posts of a shard; those that are worked off only if all
 // are asked for.
 func (s *Store) arrivals(ctx context.Context, shard int, from, to time.Time, all bool) iter.Seq2[models.Inbox, error] {
-	first, end := max(ceilMilli(from), time.Now().Add(-inboxKeep-24*time.Hour).UnixMilli()), ceilMilli(to)
+	first, end := max(ceilMilli(from), s.clock.about().Add(-inboxKeep-24*time.Hour).UnixMilli()), ceilMilli(to)
 	if first >= end {
 		return empty[models.Inbox](ctx, s, "posts of shard %d", shard)
 	}

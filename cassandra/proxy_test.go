@@ -1,6 +1,7 @@
 package cassandra
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"sync"
@@ -19,6 +20,8 @@ type proxy struct {
 	listen net.Listener
 	frozen bool
 	conns  map[net.Conn]bool
+	noted  []*bytes.Buffer // what was asked over each connection, once record was called
+	noting bool
 }
 
 func newProxy(t testing.TB) *proxy {
@@ -77,6 +80,23 @@ func (p *proxy) thaw() {
 	p.cut()
 }
 
+// record keeps what is asked from now on, of each new connection.
+func (p *proxy) record() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.noting = true
+}
+
+// recorded is what was asked, by connection, when all of them have ended.
+func (p *proxy) recorded() (all [][]byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.noted {
+		all = append(all, b.Bytes())
+	}
+	return all
+}
+
 func (p *proxy) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", p.to)
@@ -86,6 +106,12 @@ func (p *proxy) serve(client net.Conn) {
 	defer server.Close()
 	p.mu.Lock()
 	p.conns[client], p.conns[server] = true, true
+	asked := io.Reader(client)
+	if p.noting {
+		note := &bytes.Buffer{}
+		p.noted = append(p.noted, note)
+		asked = io.TeeReader(client, note)
+	}
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
@@ -94,7 +120,7 @@ func (p *proxy) serve(client net.Conn) {
 		delete(p.conns, server)
 	}()
 	p.all.Go(func() {
-		_, _ = io.Copy(server, client)
+		_, _ = io.Copy(server, asked)
 		_ = server.Close()
 	})
 	buf := make([]byte, 32<<10)

@@ -116,21 +116,23 @@ func (s *Store) send(ctx context.Context, groups [][]row) error {
 	})
 }
 
-// PutFacts implements models.Store. Timestamps that fall let the first write
-// of a fact stand, also against one of the same call. Two processes whose
-// clocks differ may see it the other way round: either of two facts under one
-// key says the same.
+// PutFacts implements models.Store. Timestamps that fall with the servers' time
+// let the first write of a fact stand, also against one of the same call.
 func (s *Store) PutFacts(ctx context.Context, facts ...models.ChunkFact) error {
 	if len(facts) == 0 {
 		return nil
 	}
 	return s.call(ctx, func() error {
+		now, err := s.clock.time(ctx)
+		if err != nil {
+			return err
+		}
 		rows, chunks := make([]row, len(facts)), make([]models.ID, len(facts))
 		for i := range facts {
 			raw := facts[i].Fact.Encode()
 			chunks[i] = facts[i].Chunk
 			rows[i] = row{`INSERT INTO facts (chunk_id, key, value) VALUES (?, ?, ?) USING TIMESTAMP ?`,
-				[]any{chunks[i][:], facts[i].Fact.Key, raw, s.fall()}, len(raw)}
+				[]any{chunks[i][:], facts[i].Fact.Key, raw, s.fall(now)}, len(raw)}
 		}
 		return put(ctx, s, chunks, rows)
 	}, "put %d facts of %s", len(facts), facts[0].Chunk)

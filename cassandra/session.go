@@ -31,6 +31,7 @@ func (c *Config) cluster(l levels, keyspace string) (*gocql.ClusterConfig, error
 	g.ConnectTimeout = c.minTries
 	g.SocketKeepalive = 15 * time.Second
 	g.NumConns = 4
+	g.DefaultTimestamp = false // it would be this process's clock; where an order is needed, the statement gives it
 	g.PageSize = pageRows
 	g.ReconnectInterval = 5 * time.Second
 	g.RetryPolicy = nil

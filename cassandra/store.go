@@ -4,9 +4,11 @@
 // Two kinds of write are kept apart and never meet in a table's columns:
 // compare-and-set (the ledger, the commit of batches, names, revocations,
 // leases), whose outcome is found out by asking again and never by a plain
-// read; and plain writes, each of which may be repeated. Where the order of
-// plain writes matters, their timestamps are not a clock's: they are a
-// version, a mark, or fall, so that the first or the oldest stays.
+// read; and plain writes, each of which may be repeated. No write brings the
+// clock of its process along. Where the order of plain writes matters, their
+// timestamps are a version, a mark, rise above what is there, or fall with the servers'
+// time, so that the newest, the first or the oldest stays; the others get theirs
+// from the server.
 package cassandra
 
 import (
@@ -35,6 +37,8 @@ type Store struct {
 	runner
 
 	log     *slog.Logger
+	now     func() time.Time     // the clock of this process
+	clock   *clock               // of the servers
 	exists  *recent[models.ID]   // batches that are known to be committed
 	listed  *recent[ownerBucket] // buckets that are known to be in the index
 	printed *recent[ownerBucket] // hours known to be in the index of prints; they leave it when nothing comes to them any more
@@ -71,14 +75,20 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cassandra: %w", err)
 	}
-	return newStore(&c, session), nil
+	s := newStore(&c, session)
+	if _, err := s.clock.time(ctx); err != nil {
+		session.Close()
+		return nil, fmt.Errorf("cassandra: time of the servers: %w", err)
+	}
+	return s, nil
 }
 
 func newStore(c *Config, session *gocql.Session) *Store {
 	ending := make(chan struct{})
+	clocked := runner{session: session, timeout: c.Timeout, closing: ending} // nothing waits in front of it
 	return &Store{
 		runner: runner{session: session, timeout: c.Timeout, closing: ending, turns: &turns{}},
-		log:    c.Logger, ending: ending,
+		log:    c.Logger, ending: ending, now: c.now, clock: newClock(c.now, clocked.serverTime),
 		exists: newRecent[models.ID](50_000), listed: newRecent[ownerBucket](10_000), printed: newRecent[ownerBucket](10_000),
 	}
 }
@@ -103,12 +113,15 @@ func (s *Store) enter(ctx context.Context) error {
 	if s.closed {
 		return models.ErrClosed
 	}
-	if err := ctx.Err(); err != nil {
-		return errors.Join(models.ErrUnavailable, err)
+	if ctx.Err() != nil {
+		return ended(ctx)
 	}
 	s.running.Add(1)
 	return nil
 }
+
+// ended says that nothing was done because ctx has ended.
+func ended(ctx context.Context) error { return errors.Join(models.ErrUnavailable, ctx.Err()) }
 
 // call runs f as a call that Close waits for. Errors are wrapped with what was
 // being done.
@@ -161,15 +174,16 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // fallFrom less the microseconds since 1970 is a timestamp that falls with
-// time. It lies in the past, so that a removal with a plain timestamp wins, and
-// above zero until 2077.
-const fallFrom = 3_400_000_000_000_000
+// time. It lies in the past, so that a removal with a plain timestamp wins,
+// above zero until 2061, and below those of earlier builds, which began at
+// 3.4e15.
+const fallFrom = 2_900_000_000_000_000
 
 // fall returns a timestamp lower than all that this process got before: of
-// writes with them the first stays.
-func (s *Store) fall() int64 {
+// writes with them the first stays. now is the servers' time.
+func (s *Store) fall(now time.Time) int64 {
 	for {
-		last, next := s.falling.Load(), fallFrom-time.Now().UnixMicro()
+		last, next := s.falling.Load(), fallFrom-now.UnixMicro()
 		if last != 0 && next >= last {
 			next = last - 1
 		}

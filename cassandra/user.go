@@ -28,14 +28,7 @@ func (s *Store) CreateUser(ctx context.Context, u models.User) error {
 		if u.ID == "" || u.Name == "" {
 			return fmt.Errorf("%w: id and name are needed", models.ErrInvalid)
 		}
-		there, err := s.user(ctx, u.ID)
-		switch {
-		case err == nil && there.Name != u.Name:
-			return models.ErrExists
-		case err != nil && !errors.Is(err, models.ErrNotFound):
-			return err
-		}
-		if err := s.exec(ctx, plain, `INSERT INTO users (id, name) VALUES (?, ?)`, u.ID, u.Name); err != nil {
+		if err := s.name(ctx, u); err != nil {
 			return err
 		}
 		applied, row, err := s.cas(ctx, plain, `INSERT INTO users_by_name (part, name, id, created) VALUES (?, ?, ?, ?) IF NOT EXISTS`,
@@ -45,6 +38,35 @@ func (s *Store) CreateUser(ctx context.Context, u models.User) error {
 		}
 		return err
 	}, "create user %s", u.Name)
+}
+
+// name writes what the id of a user leads to, above another name which that
+// tried to get and did not: the timestamp counts names. Errors: models.ErrExists
+// (it has another name).
+func (s *Store) name(ctx context.Context, u models.User) error {
+	type try struct {
+		name  string
+		stamp int64
+	}
+	last, err := single(ctx, &s.runner, func(scan scanner) (t try, err error) {
+		err = scan(&t.name, &t.stamp)
+		return t, err
+	}, `SELECT name, WRITETIME(name) FROM users WHERE id = ?`, u.ID)
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+	case err != nil:
+		return err
+	case last.name == u.Name:
+		return nil
+	default:
+		switch other, err := s.userByName(ctx, last.name); {
+		case err == nil && other.ID == u.ID:
+			return models.ErrExists
+		case err != nil && !errors.Is(err, models.ErrNotFound):
+			return err
+		}
+	}
+	return s.exec(ctx, plain, `INSERT INTO users (id, name) VALUES (?, ?) USING TIMESTAMP ?`, u.ID, u.Name, last.stamp+1)
 }
 
 func readUser(scan scanner) (u models.User, err error) {

@@ -16,6 +16,10 @@ func (s *Store) PutReport(ctx context.Context, kind, name string, value []byte, 
 		value = []byte{}
 	}
 	err := s.write(ctx, len(value)+100, func(c *conn) error {
+		if ttl <= 0 {
+			_, err := c.exec(`DELETE FROM reports WHERE kind = ? AND name = ?`, kind, name)
+			return err
+		}
 		_, err := c.exec(`INSERT INTO reports (kind, name, value, until) VALUES (?, ?, ?, ?)
 			ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, until = excluded.until`, kind, name, value, until)
 		return err

@@ -1,7 +1,10 @@
 package embedded
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/storetest"
@@ -10,6 +13,23 @@ import (
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) models.Store { return newStore(t) })
+	storetest.RunApart(t, apart)
+}
+
+// apart is one store, because a folder has one process at a time.
+func apart(t *testing.T) storetest.Apart {
+	var off atomic.Int64
+	s, err := OpenStore(t.TempDir(), StoreOptions{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	by := func(d time.Duration) models.Store {
+		off.Store(int64(d))
+		return s
+	}
+	return storetest.Apart{
+		By: by, Beside: func() models.Store { return by(0) },
+		Sweep: func(ctx context.Context, now time.Time) error { return s.Sweep(ctx, now, RetentionOptions{}) },
+	}
 }
 
 func TestStoreDurable(t *testing.T) {

@@ -1,0 +1,105 @@
+package cassandra
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A clock goes on by itself, from the quickest of its readings, and is read again
+// after a while and where the wall clock was set.
+func TestClock(t *testing.T) {
+	t.Parallel()
+	var (
+		mine   = time.Now()
+		wall   = mine.Add(-24 * time.Hour)
+		server = mine.Add(time.Hour)
+		reads  int
+		took   = []time.Duration{400 * time.Millisecond, 10 * time.Millisecond, 200 * time.Millisecond}
+	)
+	pass := func(d time.Duration) { mine, wall, server = mine.Add(d), wall.Add(d), server.Add(d) }
+	c := newClock(func() time.Time { return mine }, func(context.Context) (time.Time, error) {
+		d := took[reads%len(took)]
+		reads++
+		pass(d / 2)
+		at := server
+		pass(d - d/2)
+		return at, nil
+	})
+	c.wall = func() time.Time { return wall }
+	tells := func(want int) {
+		t.Helper()
+		got, err := c.time(t.Context())
+		require.NoError(t, err)
+		require.WithinDuration(t, server, got, time.Microsecond)
+		require.WithinDuration(t, server, c.about(), time.Microsecond)
+		require.Equal(t, want*clockReadings, reads)
+	}
+	tells(1)
+	pass(clockKept / 2)
+	tells(1)
+	pass(clockKept)
+	tells(2)
+
+	wall = wall.Add(-time.Hour) // it was set
+	tells(3)
+	tells(3)
+	wall, server = wall.Add(time.Hour), server.Add(time.Hour) // the machine slept
+	tells(4)
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	c.turn <- struct{}{} // somebody reads it, and has no answer
+	pass(2 * clockKept)
+	_, err := c.time(ended)
+	require.ErrorIs(t, err, models.ErrUnavailable)
+	<-c.turn
+	c.read = func(context.Context) (time.Time, error) { return time.Time{}, models.ErrUnavailable }
+	_, err = c.time(t.Context())
+	require.ErrorIs(t, err, models.ErrUnavailable)
+}
+
+// While no server answers, nobody waits for more than one reading; who gave up
+// himself decides nothing for the others.
+func TestClockWithoutServers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		c := newClock(time.Now, func(ctx context.Context) (time.Time, error) {
+			reads++
+			select {
+			case <-time.After(10 * time.Second):
+				return time.Time{}, models.ErrUnavailable
+			case <-ctx.Done():
+				return time.Time{}, ended(ctx)
+			}
+		})
+		hasty, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, err := c.time(hasty)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+		synctest.Wait()
+		began := time.Now()
+		for range 20 {
+			all.Go(func() {
+				_, err := c.time(t.Context())
+				assert.ErrorIs(t, err, models.ErrUnavailable)
+			})
+		}
+		all.Wait()
+		require.Equal(t, 11*time.Second, time.Since(began))
+		require.Equal(t, 2, reads)
+		_, err := c.time(t.Context())
+		require.ErrorIs(t, err, models.ErrUnavailable)
+		require.Equal(t, 3, reads, "who comes later asks again")
+	})
+}

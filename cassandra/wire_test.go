@@ -1,0 +1,124 @@
+package cassandra
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/storetest"
+	"github.com/stretchr/testify/require"
+)
+
+// The kinds of request of CQL's protocol, version 4, that write, and the flag with
+// which they bring a timestamp of the client along.
+const (
+	opQuery, opExecute, opBatch = 0x07, 0x0a, 0x0d
+
+	flagTimestamp = 0x20
+)
+
+// bytesOf reads what a request is made of.
+type bytesOf struct {
+	t *testing.T
+	b []byte
+}
+
+func (r *bytesOf) next(n int) []byte {
+	r.t.Helper()
+	require.GreaterOrEqual(r.t, len(r.b), n, "a request is cut off")
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *bytesOf) byte() byte    { return r.next(1)[0] }
+func (r *bytesOf) short() int    { return int(binary.BigEndian.Uint16(r.next(2))) }
+func (r *bytesOf) int() int      { return int(int32(binary.BigEndian.Uint32(r.next(4)))) }
+func (r *bytesOf) value()        { r.next(max(r.int(), 0)) }
+func (r *bytesOf) longText()     { r.next(r.int()) }
+func (r *bytesOf) shortBytes()   { r.next(r.short()) }
+func (r *bytesOf) consistency()  { r.short() }
+func (r *bytesOf) flagged() bool { return r.byte()&flagTimestamp != 0 }
+
+// stamped counts the requests of a connection by kind, and of these the ones
+// with a timestamp of the client.
+func stamped(t *testing.T, sent []byte) (all, with map[byte]int) {
+	t.Helper()
+	all, with = map[byte]int{}, map[byte]int{}
+	for frames := (bytesOf{t, sent}); len(frames.b) > 0; {
+		head := frames.next(9)
+		require.EqualValues(t, 4, head[0], "version of the protocol")
+		op := head[4]
+		r := bytesOf{t, frames.next(int(binary.BigEndian.Uint32(head[5:])))}
+		switch op {
+		case opQuery:
+			r.longText()
+			r.consistency()
+		case opExecute:
+			r.shortBytes()
+			r.consistency()
+		case opBatch:
+			r.byte()
+			for range r.short() {
+				if r.byte() == 0 {
+					r.longText()
+				} else {
+					r.shortBytes()
+				}
+				for range r.short() {
+					r.value()
+				}
+			}
+			r.consistency()
+		default:
+			continue
+		}
+		all[op]++
+		if r.flagged() {
+			with[op]++
+		}
+	}
+	return all, with
+}
+
+// The driver sends no time of this process: neither with single statements,
+// prepared or not, nor with several of them, nor with compare-and-set.
+func TestNoClockIsSent(t *testing.T) {
+	c := newConfig(t)
+	open(t, c)
+	p := newProxy(t)
+	p.record()
+	c.Hosts, c.Migrate = []string{p.addr}, false
+	s := open(t, c)
+	ctx := t.Context()
+	user := models.NewUserID()
+	for i := range 3 {
+		mail, first := storetest.SampleBatch(1)
+		require.NoError(t, s.PutBatch(ctx, mail, first))
+		require.NoError(t, s.Append(ctx, mail.ID, storetest.SampleEntry(1)))
+		require.NoError(t, s.PutFacts(ctx, models.ChunkFact{Chunk: mail.ID, Fact: storetest.SampleFact(1)}, models.ChunkFact{Chunk: mail.ID, Fact: storetest.SampleFact(2)}))
+		in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{{Body: []byte("{}")}}}
+		require.NoError(t, s.PutInbox(ctx, in))
+		require.NoError(t, s.InboxDone(ctx, in.ID))
+		require.NoError(t, s.PutReport(ctx, "kind", user, []byte{byte(i)}, time.Hour))
+		require.NoError(t, s.PutReport(ctx, "kind", user, nil, 0))
+		require.NoError(t, s.PutPrint(ctx, user, models.NewPrint(mail.ID, first.Recipients)))
+		require.NoError(t, s.DropPrints(ctx, user, time.Now()))
+		require.NoError(t, s.SetAgendaMark(ctx, 0, time.Now().Add(-time.Hour)))
+		require.NoError(t, s.exec(ctx, plain, `INSERT INTO users (id, name) VALUES ('x', 'x')`), "not prepared")
+	}
+	require.NoError(t, s.Close())
+	p.stop()
+	sum := map[byte]int{}
+	for _, sent := range p.recorded() {
+		all, with := stamped(t, sent)
+		require.Empty(t, with, "requests with a timestamp of this process, of %v", all)
+		for op, n := range all {
+			sum[op] += n
+		}
+	}
+	for _, op := range []byte{opQuery, opExecute, opBatch} {
+		require.Positive(t, sum[op], "kind %#x of %v", op, sum)
+	}
+}

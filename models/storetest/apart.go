@@ -1,0 +1,351 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/stretchr/testify/require"
+)
+
+// Apart is one data set as processes see it whose clocks are not the same.
+type Apart struct {
+	// By is the store of a process whose clock is off by that much. Where one
+	// process has the data for itself, it is that one's store with its clock set,
+	// as after a start by another time; what was returned before is the same.
+	By func(off time.Duration) models.Store
+	// Beside is the store of a further process, or the same, with the right clock.
+	Beside func() models.Store
+	// Sweep clears away what has ended by a time, where that does not end by
+	// itself.
+	Sweep func(ctx context.Context, now time.Time) error
+}
+
+// RunApart checks what processes may expect of each other, and which of their
+// clocks does not matter. open makes a data set, fresh and empty, and removes it
+// in t.Cleanup.
+func RunApart(t *testing.T, open func(t *testing.T) Apart) {
+	t.Helper()
+	t.Run("Apart", func(t *testing.T) {
+		p := open(t)
+		for _, c := range []struct {
+			name string
+			run  func(t *testing.T, p Apart)
+		}{
+			{"SeenAtOnce", testSeenAtOnce},
+			{"OneDecision", testOneDecision},
+			{"ReportsByClocks", testReportsByClocks},
+			{"ReportThatEnded", testReportThatEnded},
+			{"FactsByClocks", testFactsByClocks},
+			{"UserByClocks", testUserByClocks},
+			{"ClaimByClocks", testClaimByClocks},
+			{"LeaseByClocks", testLeaseByClocks},
+			{"WitnessLastsFromRecording", testWitnessLasts},
+		} {
+			t.Run(c.name, func(t *testing.T) { c.run(t, p) })
+		}
+	})
+}
+
+// What one process was told is stored, the other sees.
+func testSeenAtOnce(t *testing.T, p Apart) {
+	ctx := t.Context()
+	a, b := p.By(0), p.Beside()
+	for range 2 {
+		u := newUser("apart")
+		require.NoError(t, a.CreateUser(ctx, u))
+		got, err := b.UserByName(ctx, u.Name)
+		require.NoError(t, err)
+		require.Equal(t, u, got)
+		k, _ := models.NewKey(u.ID, "k", now())
+		require.NoError(t, a.CreateKey(ctx, k))
+		require.NoError(t, b.RevokeKey(ctx, u.ID, k.ID, now()))
+		require.False(t, revokedAt(ctx, t, a, k).IsZero())
+
+		for _, chunks := range []int{1, 3} {
+			mail := newBatch(u.ID, now(), chunks)
+			requireAbsent(t, b, mail)
+			accept(t, a, mail)
+			requirePresent(t, b, mail)
+			require.NoError(t, b.Redact(ctx, mail.ID))
+			_, err = a.Recipients(ctx, mail.ID.Chunk(chunks-1))
+			require.ErrorIs(t, err, models.ErrNotFound)
+
+			lost := newBatch(u.ID, now(), chunks)
+			gone, err := b.AbandonBatch(ctx, lost.ID, chunks)
+			require.NoError(t, err)
+			require.True(t, gone)
+			require.ErrorIs(t, a.PutBatch(ctx, lost, chunkOf(lost, 0)), models.ErrNotFound)
+		}
+
+		id := models.NewBatchID(noon())
+		e, f := attempt(1, "sg"), outcome(1)
+		require.NoError(t, a.Append(ctx, id, e))
+		require.NoError(t, b.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}))
+		requireRecord(t, a, id, []models.Entry{e}, []models.Fact{f})
+		requireRecord(t, b, id, []models.Entry{e}, []models.Fact{f})
+		require.NoError(t, a.PutSummaries(ctx, models.ChunkSummary{User: u.ID, Chunk: id, Summary: summary(2, 1, 0)}))
+		require.Equal(t, summary(2, 1, 0), rollUp(t, b, u.ID, noon()))
+
+		es, own := entries(3, now().Add(time.Minute), time.Second)
+		require.NoError(t, a.Schedule(ctx, es...))
+		require.Equal(t, es, agendaOf(t, b, now(), now().Add(time.Hour), own))
+		in := post(now(), "x")
+		require.NoError(t, a.PutInbox(ctx, in))
+		require.Equal(t, ids([]models.Inbox{in}), pendingOf(t, b, now().Add(-time.Minute), now().Add(time.Minute), []models.Inbox{in}))
+		require.NoError(t, b.InboxDone(ctx, in.ID))
+		require.Empty(t, pendingOf(t, a, now().Add(-time.Minute), now().Add(time.Minute), []models.Inbox{in}))
+
+		require.NoError(t, a.PutReport(ctx, u.ID, "n", []byte("1"), time.Hour))
+		require.NoError(t, b.PutReport(ctx, u.ID, "n", []byte("2"), time.Hour))
+		value, err := a.Report(ctx, u.ID, "n")
+		require.NoError(t, err)
+		require.Equal(t, []byte("2"), value)
+		line, err := b.Controls(ctx, 0, 100)
+		require.NoError(t, err)
+		next := order(len(line) + 1)
+		require.NoError(t, a.AppendControl(ctx, next))
+		line, err = b.Controls(ctx, next.Number-1, 10)
+		require.NoError(t, err)
+		require.Equal(t, []models.Control{next}, line)
+		a, b = b, a
+	}
+}
+
+// What is decided once is decided for all.
+func testOneDecision(t *testing.T, p Apart) {
+	ctx := t.Context()
+	stores := []models.Store{p.By(0), p.Beside()}
+	for range 5 {
+		id, name, key := models.NewBatchID(now()), newUser("apart").Name, newUser("apart").ID
+		mail := newBatch(models.NewUserID(), now(), 2)
+		require.NoError(t, stores[0].PutChunk(ctx, chunkOf(mail, 1)))
+		var appended, named, claimed, put int
+		allNil(t, together(4, func(i int) error {
+			s := stores[i%2]
+			var conflict *models.ConflictError
+			err := settled(ctx, func() error { return s.Append(ctx, id, attempt(1, fmt.Sprint(i))) })
+			if err != nil && !errors.As(err, &conflict) {
+				return err
+			}
+			err = settled(ctx, func() error {
+				return s.CreateUser(ctx, models.User{ID: fmt.Sprint(name, i), Name: name, Created: now()})
+			})
+			if err != nil && !errors.Is(err, models.ErrExists) {
+				return err
+			}
+			err = settled(ctx, func() error {
+				_, err := s.Claim(ctx, key, models.Claim{ID: id.Log(i + 1), Hash: "h", At: now()}, time.Hour)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if i < 2 {
+				err = settled(ctx, func() error { return s.PutBatch(ctx, mail, chunkOf(mail, 0)) })
+			} else {
+				err = settled(ctx, func() error { _, err := s.AbandonBatch(ctx, mail.ID, 2); return err })
+			}
+			if errors.Is(err, models.ErrNotFound) {
+				err = nil
+			}
+			return err
+		}))
+		for _, s := range stores {
+			es, err := s.Ledger(ctx, id)
+			require.NoError(t, err)
+			require.Len(t, es, 1)
+			u, err := s.UserByName(ctx, name)
+			require.NoError(t, err)
+			c, err := s.Claimed(ctx, key)
+			require.NoError(t, err)
+			_, err = s.Batch(ctx, mail.ID)
+			seen := 1
+			if errors.Is(err, models.ErrNotFound) {
+				requireAbsent(t, s, mail)
+				seen = 2
+			} else {
+				requirePresent(t, s, mail)
+			}
+			// Numbers that say who won, the same for both.
+			account, winner := int(es[0].Account[0]), int(u.ID[len(u.ID)-1])
+			if s == stores[0] || appended == 0 {
+				appended, named, claimed, put = account, winner, c.ID.Recipient(), seen
+			}
+			require.Equal(t, []int{appended, named, claimed, put}, []int{account, winner, c.ID.Recipient(), seen})
+		}
+	}
+}
+
+// wrong are the clocks of two processes, of which the second writes later.
+var wrong = [][2]time.Duration{{0, 0}, {time.Hour, 0}, {0, time.Hour}, {0, -time.Hour}, {-time.Hour, 0}, {time.Hour, -time.Hour}}
+
+// long is longer than a clock of wrong is off, so that nothing ends by that.
+const long = 100 * time.Hour
+
+// A later report replaces, and a removal removes, what was written by whatever
+// clock, and does not keep away what comes after it.
+func testReportsByClocks(t *testing.T, p Apart) {
+	ctx := t.Context()
+	for _, offs := range wrong {
+		kind, name := newUser("apart").ID, fmt.Sprint(offs)
+		stands := func(value string) {
+			t.Helper()
+			for _, off := range offs {
+				got, err := p.By(off).Report(ctx, kind, name)
+				all, listed := p.By(off).Reports(ctx, kind)
+				require.NoError(t, listed)
+				if value == "" {
+					require.ErrorIs(t, err, models.ErrNotFound, name)
+					require.Empty(t, all, name)
+					continue
+				}
+				require.NoError(t, err, name)
+				require.Equal(t, value, string(got), name)
+				require.Equal(t, map[string][]byte{name: []byte(value)}, all, name)
+			}
+		}
+		put := func(i int, value string, ttl time.Duration) {
+			t.Helper()
+			require.NoError(t, p.By(offs[i]).PutReport(ctx, kind, name, []byte(value), ttl))
+		}
+		put(0, "9", long)
+		put(1, "1", long)
+		stands("1")
+		put(0, "2", long)
+		put(1, "", 0)
+		stands("")
+		put(0, "3", long)
+		stands("3")
+		put(0, "", 0)
+		put(0, "", 0)
+		stands("")
+		put(1, "4", long)
+		stands("4")
+	}
+}
+
+// A report that has ended keeps no later one away.
+func testReportThatEnded(t *testing.T, p Apart) {
+	ctx := t.Context()
+	for _, off := range []time.Duration{time.Hour, 0, -time.Hour} {
+		kind := newUser("apart").ID
+		require.NoError(t, p.By(off).PutReport(ctx, kind, "n", []byte("old"), time.Second))
+		require.Eventually(t, func() bool {
+			_, err := p.By(off).Report(ctx, kind, "n")
+			return errors.Is(err, models.ErrNotFound)
+		}, 10*time.Second, 50*time.Millisecond)
+		require.NoError(t, p.By(0).PutReport(ctx, kind, "n", []byte("new"), long))
+		for _, by := range []time.Duration{off, 0} {
+			got, err := p.By(by).Report(ctx, kind, "n")
+			require.NoError(t, err, "by a clock that was %v ahead", off)
+			require.Equal(t, "new", string(got))
+		}
+	}
+}
+
+// The first of two facts under one key stays, by whatever clocks they came.
+func testFactsByClocks(t *testing.T, p Apart) {
+	for _, offs := range wrong {
+		for _, text := range []string{"", "a larger value"} {
+			id := models.NewBatchID(now())
+			first, later := outcome(1), outcome(1)
+			later.Outcome.Parts[1].Text = text
+			require.NoError(t, p.By(offs[0]).PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: first}))
+			require.NoError(t, p.By(offs[1]).PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: later}, models.ChunkFact{Chunk: id, Fact: outcome(2)}))
+			_, fs, err := p.By(0).Record(t.Context(), id)
+			require.NoError(t, err)
+			require.Len(t, fs, 2)
+			require.Equal(t, first, byKey(fs)[first.Key], "clocks off by %v", offs)
+		}
+	}
+}
+
+// An id that did not get one name may get another.
+func testUserByClocks(t *testing.T, p Apart) {
+	ctx := t.Context()
+	for _, offs := range wrong {
+		taken, u := newUser("apart"), newUser("apart")
+		require.NoError(t, p.By(0).CreateUser(ctx, taken))
+		require.ErrorIs(t, p.By(offs[0]).CreateUser(ctx, models.User{ID: u.ID, Name: taken.Name, Created: now()}), models.ErrExists)
+		_, err := p.By(offs[1]).User(ctx, u.ID)
+		require.ErrorIs(t, err, models.ErrNotFound)
+		require.NoError(t, p.By(offs[1]).CreateUser(ctx, u))
+		require.NoError(t, p.By(offs[0]).CreateUser(ctx, u))
+		got, err := p.By(offs[0]).User(ctx, u.ID)
+		require.NoError(t, err, "clocks off by %v", offs)
+		require.Equal(t, u, got)
+		other := newUser("apart")
+		other.ID = u.ID
+		require.ErrorIs(t, p.By(offs[1]).CreateUser(ctx, other), models.ErrExists, "it has a name")
+	}
+}
+
+// The answer to one claim is not touched by that to an earlier one.
+func testClaimByClocks(t *testing.T, p Apart) {
+	ctx := t.Context()
+	for _, offs := range wrong {
+		key := newUser("apart").ID
+		first := models.Claim{ID: models.NewBatchID(now()), Hash: "h", At: now()}
+		second := models.Claim{ID: models.NewBatchID(now()), Hash: "h", At: now()}
+		by := func(i int) models.Store { return p.By(offs[i]) }
+		_, err := by(0).Claim(ctx, key, first, long)
+		require.NoError(t, err)
+		require.NoError(t, by(0).PutAnswer(ctx, key, first.ID, []byte("first"), long))
+		require.NoError(t, by(1).Unclaim(ctx, key, first.ID))
+		got, err := by(1).Claim(ctx, key, second, long)
+		require.NoError(t, err)
+		require.Equal(t, second, got)
+		want := second
+		want.Answer = []byte("second")
+		require.NoError(t, by(1).PutAnswer(ctx, key, second.ID, want.Answer, long))
+		require.NoError(t, by(0).PutAnswer(ctx, key, first.ID, []byte("late"), long))
+		for i := range offs {
+			got, err = by(i).Claimed(ctx, key)
+			require.NoError(t, err)
+			require.Equal(t, want, got, "clocks off by %v", offs)
+		}
+	}
+}
+
+// A lease lasts no longer for the clock of who took it.
+func testLeaseByClocks(t *testing.T, p Apart) {
+	ctx := t.Context()
+	name := "lease-" + newUser("apart").ID
+	start := time.Now()
+	held, err := p.By(time.Hour).Lease(ctx, name, "a", time.Second)
+	require.NoError(t, err)
+	require.True(t, held)
+	held, err = p.By(0).Lease(ctx, name, "b", time.Second)
+	require.NoError(t, err)
+	require.False(t, held)
+	require.Eventually(t, func() bool {
+		held, err := p.By(0).Lease(ctx, name, "b", time.Minute)
+		return err == nil && held
+	}, 10*time.Second, 50*time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(start), 900*time.Millisecond)
+	held, err = p.By(2*time.Hour).Lease(ctx, name, "a", time.Second)
+	require.NoError(t, err)
+	require.False(t, held, "taken from its holder")
+}
+
+// However old a post was when it was worked off: what came under its key is known
+// for two days from then.
+func testWitnessLasts(t *testing.T, p Apart) {
+	ctx := t.Context()
+	of := func(digest string, at time.Time) models.Witness {
+		return models.Witness{Group: "g", Key: t.Name(), Digest: digest, Entry: models.NewInboxID(at)}
+	}
+	_, err := p.By(0).Witness(ctx, of("old", now().Add(-7*24*time.Hour+time.Minute)))
+	require.NoError(t, err)
+	for _, hours := range []time.Duration{0, 1, 25, 47} {
+		later := now().Add(hours * time.Hour)
+		require.NoError(t, p.Sweep(ctx, later))
+		firsts, err := p.By(hours*time.Hour).Witness(ctx, of(fmt.Sprint("new ", int(hours)), later))
+		require.NoError(t, err)
+		require.Equal(t, []string{"old"}, firsts, "%d hours later", hours)
+	}
+}
