@@ -146,24 +146,50 @@ func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.
 // AgendaMark implements models.Store.
 func (s *Store) AgendaMark(ctx context.Context, shard int) (mark time.Time, err error) {
 	err = s.call(ctx, func() error {
-		ms, err := single(ctx, &s.runner, column[int64], `SELECT mark FROM agenda_marks WHERE shard = ?`, shard)
-		if errors.Is(err, models.ErrNotFound) {
-			return nil
+		now, err := s.clock.time(ctx)
+		if err != nil {
+			return err
 		}
-		mark = timeOf(ms)
+		ms, err := s.mark(ctx, shard)
+		mark = timeOf(min(ms, now.UnixMilli()))
 		return err
 	}, "agenda mark %d", shard)
 	return mark, err
 }
 
-// SetAgendaMark implements models.Store. The mark is its own timestamp, so the
-// latest mark stands, whenever it was written.
+// mark reads the mark of a shard as it is stored; 0: there is none.
+func (s *Store) mark(ctx context.Context, shard int) (int64, error) {
+	ms, err := single(ctx, &s.runner, column[int64], `SELECT mark FROM agenda_marks WHERE shard = ?`, shard)
+	if errors.Is(err, models.ErrNotFound) {
+		return 0, nil
+	}
+	return ms, err
+}
+
+// SetAgendaMark implements models.Store. Marks are exchanged by compare-and-set
+// and bounded by the servers' time, so that one which lies in the future all the
+// same, by an earlier build or a server that was ahead, can be taken back.
 func (s *Store) SetAgendaMark(ctx context.Context, shard int, t time.Time) error {
 	return s.call(ctx, func() error {
-		ms := t.UnixMilli()
-		if ms <= 0 {
-			return nil // before every mark
+		now, err := s.clock.time(ctx)
+		if err != nil {
+			return err
 		}
-		return s.exec(ctx, plain, `INSERT INTO agenda_marks (shard, mark) VALUES (?, ?) USING TIMESTAMP ?`, shard, ms, ms)
+		there, err := s.mark(ctx, shard)
+		if err != nil {
+			return err
+		}
+		for next := min(t.UnixMilli(), now.UnixMilli()); next > 0 && (there < next || there > now.UnixMilli()); {
+			was := any(there)
+			if there == 0 {
+				was = nil
+			}
+			applied, row, err := s.cas(ctx, plain, `UPDATE agenda_marks SET mark = ? WHERE shard = ? IF mark = ?`, next, shard, was)
+			if err != nil || applied {
+				return err
+			}
+			there, _ = row["mark"].(int64)
+		}
+		return nil
 	}, "set agenda mark %d", shard)
 }

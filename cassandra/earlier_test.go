@@ -62,6 +62,19 @@ func TestRowsOfClocksThatWereAhead(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, u, got)
 	})
+	t.Run("Mark", func(t *testing.T) {
+		old(`INSERT INTO agenda_marks (shard, mark) VALUES (3, ?) USING TIMESTAMP ?`, ahead.UnixMilli(), ahead.UnixMilli())
+		require.NoError(t, s.SetAgendaMark(ctx, 3, time.Time{}), "it says nothing")
+		mark, err := s.AgendaMark(ctx, 3)
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), mark, time.Minute)
+		require.False(t, mark.After(time.Now()))
+		at := time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
+		require.NoError(t, s.SetAgendaMark(ctx, 3, at))
+		mark, err = s.AgendaMark(ctx, 3)
+		require.NoError(t, err)
+		require.Equal(t, at, mark)
+	})
 }
 
 // What earlier builds wrote where the first is to stay, stays.

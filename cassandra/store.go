@@ -3,10 +3,10 @@
 //
 // Two kinds of write are kept apart and never meet in a table's columns:
 // compare-and-set (the ledger, the commit of batches, names, revocations,
-// leases), whose outcome is found out by asking again and never by a plain
+// leases, marks), whose outcome is found out by asking again and never by a plain
 // read; and plain writes, each of which may be repeated. No write brings the
 // clock of its process along. Where the order of plain writes matters, their
-// timestamps are a version, a mark, rise above what is there, or fall with the servers'
+// timestamps are a version, rise above what is there, or fall with the servers'
 // time, so that the newest, the first or the oldest stays; the others get theirs
 // from the server.
 package cassandra

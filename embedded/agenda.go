@@ -74,14 +74,18 @@ func (s *Store) AgendaMark(ctx context.Context, shard int) (mark time.Time, err 
 	if err != nil {
 		return time.Time{}, fmt.Errorf("agenda mark %d: %w", shard, err)
 	}
+	if now := s.now().UTC().Truncate(time.Millisecond); mark.After(now) {
+		mark = now // it is of a clock that was ahead
+	}
 	return mark, nil
 }
 
 // SetAgendaMark implements models.Store.
 func (s *Store) SetAgendaMark(ctx context.Context, shard int, t time.Time) error {
+	now := s.now().UnixMilli()
 	err := s.write(ctx, 50, func(c *conn) error {
 		_, err := c.exec(`INSERT INTO agenda_marks (shard, mark) VALUES (?, ?)
-			ON CONFLICT DO UPDATE SET mark = max(mark, excluded.mark)`, shard, t.UnixMilli())
+			ON CONFLICT DO UPDATE SET mark = iif(mark > ?, excluded.mark, max(mark, excluded.mark))`, shard, min(t.UnixMilli(), now), now)
 		return err
 	})
 	if err != nil {

@@ -110,9 +110,12 @@ func TestStoreSweep(t *testing.T) {
 	require.EqualValues(t, 2*old, count("agenda"), "no mark, so nothing may go")
 	require.EqualValues(t, 20, count("inbox"))
 
+	clock = now
 	for shard := range s.Shards() {
 		require.NoError(t, s.SetAgendaMark(ctx, shard, now.Add(-time.Hour)))
 	}
+	require.NoError(t, s.Sweep(ctx, now.Add(-9*24*time.Hour), RetentionOptions{}))
+	require.EqualValues(t, 2*old, count("agenda"), "none was due by then, whatever the mark says")
 	for range 2 {
 		require.NoError(t, s.Sweep(ctx, now, RetentionOptions{}))
 		require.EqualValues(t, old, count("agenda"))

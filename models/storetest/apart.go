@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,6 +45,7 @@ func RunApart(t *testing.T, open func(t *testing.T) Apart) {
 			{"ClaimByClocks", testClaimByClocks},
 			{"LeaseByClocks", testLeaseByClocks},
 			{"WitnessLastsFromRecording", testWitnessLasts},
+			{"MarkInTheFuture", testMarkInTheFuture},
 		} {
 			t.Run(c.name, func(t *testing.T) { c.run(t, p) })
 		}
@@ -348,4 +350,42 @@ func testWitnessLasts(t *testing.T, p Apart) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"old"}, firsts, "%d hours later", hours)
 	}
+}
+
+// What a clock that was ahead left behind as the mark of a shard loses nothing and
+// keeps no mark from moving.
+func testMarkInTheFuture(t *testing.T, p Apart) {
+	ctx := t.Context()
+	base, s := now(), p.By(24*time.Hour)
+	for shard := range s.Shards() {
+		require.NoError(t, s.SetAgendaMark(ctx, shard, base.Add(24*time.Hour)))
+	}
+	s = p.By(0)
+	for shard := range s.Shards() {
+		mark, err := s.AgendaMark(ctx, shard)
+		require.NoError(t, err)
+		require.False(t, mark.IsZero() || mark.After(time.Now()), "it was worked off up to now, not to %v", mark)
+	}
+	es, own := entries(20, base.Add(10*time.Minute), 10*time.Minute)
+	require.NoError(t, s.Schedule(ctx, es...))
+	for range 2 {
+		require.NoError(t, p.Sweep(ctx, now()))
+		require.Equal(t, es, agendaOf(t, s, base, base.Add(12*time.Hour), own), "what is not due yet is there")
+	}
+	var marks []time.Time
+	require.Eventually(t, func() bool {
+		at := now().Add(-100 * time.Millisecond)
+		require.NoError(t, s.SetAgendaMark(ctx, 0, at))
+		mark, err := s.AgendaMark(ctx, 0)
+		require.NoError(t, err)
+		if mark.Equal(at) {
+			marks = append(marks, at)
+		}
+		return len(marks) == 3
+	}, 10*time.Second, 20*time.Millisecond, "the mark moves again")
+	require.NoError(t, s.SetAgendaMark(ctx, 0, marks[0]))
+	mark, err := s.AgendaMark(ctx, 0)
+	require.NoError(t, err)
+	require.Equal(t, marks[2], mark, "and only forward")
+	require.True(t, slices.IsSortedFunc(marks, time.Time.Compare))
 }
