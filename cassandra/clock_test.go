@@ -65,6 +65,20 @@ func TestClock(t *testing.T) {
 	require.ErrorIs(t, err, models.ErrUnavailable)
 }
 
+// An entry that is due by a clock that is ahead is there when it is due by the others.
+func TestEntryOfAClockThatIsAhead(t *testing.T) {
+	const ahead = 2 * agendaKeep
+	c := newConfig(t)
+	c.now = func() time.Time { return time.Now().Add(ahead) }
+	s := open(t, c)
+	e := models.AgendaEntry{Due: c.now(), Kind: models.LookAtBatch, ID: models.NewBatchID(time.Now())}
+	require.NoError(t, s.Schedule(t.Context(), e))
+	left, err := single(t.Context(), &s.runner, column[int64], `SELECT TTL(value) FROM agenda WHERE shard = ? AND bucket = ?`,
+		e.ID.Shard(shards), e.Due.UnixMilli()/timeBucket)
+	require.NoError(t, err)
+	require.InDelta(t, (ahead + agendaKeep).Seconds(), left, 60)
+}
+
 // While no server answers, nobody waits for more than one reading; who gave up
 // himself decides nothing for the others.
 func TestClockWithoutServers(t *testing.T) {

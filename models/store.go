@@ -222,10 +222,10 @@ type AgendaStore interface {
 	// Agenda yields the entries of a shard with Due in [from, to), ascending.
 	Agenda(ctx context.Context, shard int, from, to time.Time) iter.Seq2[AgendaEntry, error]
 	// AgendaMark is the time up to which a shard was worked off, as last set by
-	// SetAgendaMark (zero: never), and never later than now. Marks only move
-	// forward; one that lies in the future, as by a clock that was ahead, is
-	// replaced by the next. Entries with Due before the mark less 2 x LateWriters
-	// may be gone.
+	// SetAgendaMark (zero: never), and never later than now by the store's clock.
+	// Marks only move forward; one that lies in the future, as by a clock that was
+	// ahead, is replaced by the next. Entries with Due before the mark less
+	// 2 x LateWriters may be gone.
 	AgendaMark(ctx context.Context, shard int) (time.Time, error)
 	SetAgendaMark(ctx context.Context, shard int, t time.Time) error
 	// Shards is the number of shards, fixed for the life of the store.
