@@ -87,6 +87,11 @@ func TestRowsOfClocksThatWereAhead(t *testing.T) {
 		mark, err = s.AgendaMark(ctx, 3)
 		require.NoError(t, err)
 		require.Equal(t, at, mark)
+
+		require.NoError(t, s.SetAgendaMark(ctx, 4, ahead))
+		ms, err := s.mark(ctx, 4)
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), timeOf(ms), 10*time.Second, "none is written ahead of the servers")
 	})
 }
 

@@ -366,6 +366,11 @@ func testMarkInTheFuture(t *testing.T, p Apart) {
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now(), mark, 10*time.Second, "it was worked off up to now, and not to later")
 	}
+	require.NoError(t, s.SetAgendaMark(ctx, 0, base.Add(24*time.Hour)))
+	mark, err := p.By(24*time.Hour).AgendaMark(ctx, 0)
+	require.NoError(t, err)
+	require.WithinDuration(t, base, mark, 10*time.Second, "whoever says so and whoever reads it")
+	s = p.By(0)
 	es, own := entries(20, base.Add(10*time.Minute), 10*time.Minute)
 	require.NoError(t, s.Schedule(ctx, es...))
 	for range 2 {
@@ -384,7 +389,7 @@ func testMarkInTheFuture(t *testing.T, p Apart) {
 		return len(marks) == 3
 	}, 10*time.Second, 20*time.Millisecond, "the mark moves again")
 	require.NoError(t, s.SetAgendaMark(ctx, 0, marks[0]))
-	mark, err := s.AgendaMark(ctx, 0)
+	mark, err = s.AgendaMark(ctx, 0)
 	require.NoError(t, err)
 	require.Equal(t, marks[2], mark, "and only forward")
 	require.True(t, slices.IsSortedFunc(marks, time.Time.Compare))
