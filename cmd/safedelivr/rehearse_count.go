@@ -127,7 +127,11 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		counted.Accepted++
 		if f.doubled() {
 			d.res.Doubled++
-			d.res.wrong("log %s is %s %s, and has the copies %s", l.ID, l.State, l.Reason, &f)
+			story, err := d.timeline(ctx, l.ID)
+			if err != nil {
+				return counted, err
+			}
+			d.res.wrong("log %s is %s %s, and has the copies %s; %s", l.ID, l.State, l.Reason, &f, calls(story))
 		}
 		switch {
 		case l.State == models.Success:

@@ -153,3 +153,20 @@ func (d *drill) failedWrongly(ctx context.Context, l *drillLog, f *fate) (string
 	}
 	return "no fault that its mail met leads to that", nil
 }
+
+// calls tells a story in one line: which calls were made for a mail, and what came
+// of them.
+func calls(story []models.Moment) string {
+	var out strings.Builder
+	for i := range story {
+		m := &story[i]
+		fmt.Fprintf(&out, "%s %s", m.At.Format("15:04:05.000"), m.What)
+		for _, part := range []string{m.Account, string(m.Class), string(m.Reason)} {
+			if part != "" {
+				fmt.Fprintf(&out, " %s", part)
+			}
+		}
+		out.WriteString("; ")
+	}
+	return strings.TrimSuffix(out.String(), "; ")
+}
