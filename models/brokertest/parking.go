@@ -26,18 +26,23 @@ func waitParked(t *testing.T, b models.Broker, n int) []models.Parked {
 	return got
 }
 
-func parking(t *testing.T, open Open) {
-	b := open(t, "sg")
-	ctx := context.Background()
-	var box inbox
-	var parkIt atomic.Bool
+// parksFirst has everything parked until the switch is off, and taken in after that.
+func parksFirst(t *testing.T, b models.Broker, concurrency int, why string) (*inbox, *atomic.Bool) {
+	box, parkIt := new(inbox), new(atomic.Bool)
 	parkIt.Store(true)
-	subscribe(t, b, bulk(), 1, func(_ context.Context, m models.Message) models.Disposition {
+	subscribe(t, b, bulk(), concurrency, func(ctx context.Context, m models.Message) models.Disposition {
 		if parkIt.Load() {
-			return models.Park("cannot be read")
+			return models.Park(why)
 		}
 		return box.handler(ctx, m)
 	})
+	return box, parkIt
+}
+
+func parking(t *testing.T, open Open) {
+	b := open(t, "sg")
+	ctx := context.Background()
+	box, parkIt := parksFirst(t, b, 1, "cannot be read")
 	m1, m2 := batch(models.Bulk), batch(models.Bulk)
 	publish(t, b, m1, m2)
 	for _, p := range waitParked(t, b, 2) {
@@ -72,15 +77,7 @@ func parkingOfTwo(t *testing.T, open Open) {
 	two := []models.Broker{b, peer(t, b)}
 	ctx := context.Background()
 	const n = 12
-	var box inbox
-	var parkIt atomic.Bool
-	parkIt.Store(true)
-	subscribe(t, b, bulk(), 4, func(_ context.Context, m models.Message) models.Disposition {
-		if parkIt.Load() {
-			return models.Park("for now")
-		}
-		return box.handler(ctx, m)
-	})
+	box, parkIt := parksFirst(t, b, 4, "for now")
 	for range n {
 		publish(t, b, batch(models.Bulk))
 	}
