@@ -125,12 +125,6 @@ func TestDeadlineWhileItWaits(t *testing.T) {
 	r.engine = r.start(fast(), []Account{{Provider: sg, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: patience, Events: models.EventsNone}}})
 	first := r.batch(1, true, nil)
 	require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
-	slots := r.engine.byName["sg"].slots
-	inLine := func() bool {
-		slots.mu.Lock()
-		defer slots.mu.Unlock()
-		return slots.wait[laneNumber(models.Bulk)] > 0
-	}
 	// On a machine that is held up the deadline may pass before the mail is in line: then
 	// that mail has shown nothing, and other mail gets more time.
 	var late *models.Batch
@@ -140,7 +134,7 @@ func TestDeadlineWhileItWaits(t *testing.T) {
 		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.AccountMessage, Account: "sg", ID: late.ID, Lane: late.Lane}))
 		waits := false
 		require.Eventually(t, func() bool {
-			waits = waits || inLine()
+			waits = waits || r.inLine("sg", models.Bulk)
 			return waits || r.view(late).Summary().Failed > 0
 		}, patience, time.Millisecond)
 		if waits {

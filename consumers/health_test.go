@@ -154,29 +154,32 @@ func TestSilentComesBackOnTrial(t *testing.T) {
 	})
 }
 
-// Mail that waited for a slot does not go to an account that was shut meanwhile.
-func TestShutWhileItWaits(t *testing.T) {
-	t.Parallel()
+// waiting is a rig whose account has all the calls of bulk mail it may have, and a
+// batch of 3 that was planned and waits until they are let end.
+func waiting(t *testing.T) (r *rig, p *scripted, b *models.Batch, open func()) {
+	t.Helper()
 	free := make(chan struct{})
-	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+	p = newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
 		<-free
 		return part(models.Accepted, c)
 	})
-	r := newRig(t, fast(), nil, p)
-	open := sync.OnceFunc(func() { close(free) })
+	r = newRig(t, fast(), nil, p)
+	open = sync.OnceFunc(func() { close(free) })
 	t.Cleanup(open)
 	for range 3 { // as many of bulk as may run
 		r.batch(1, true, nil)
 	}
 	require.Eventually(t, func() bool { return p.count() == 3 }, patience, time.Millisecond)
-	b := r.batch(3, true, nil)
-	a := r.engine.byName["sg"]
-	require.Eventually(t, func() bool {
-		a.slots.mu.Lock()
-		defer a.slots.mu.Unlock()
-		return a.slots.wait[1] > 0
-	}, patience, time.Millisecond)
-	a.health.shutOff(time.Now().Add(time.Hour), "the key was revoked")
+	b = r.batch(3, true, nil)
+	require.Eventually(t, func() bool { return r.inLine("sg", b.Lane) }, patience, time.Millisecond)
+	return r, p, b, open
+}
+
+// Mail that waited for a slot does not go to an account that was shut meanwhile.
+func TestShutWhileItWaits(t *testing.T) {
+	t.Parallel()
+	r, p, b, open := waiting(t)
+	r.engine.byName["sg"].health.shutOff(time.Now().Add(time.Hour), "the key was revoked")
 	open()
 	r.looked(b)
 	r.looked(b) // and again: somebody has planned it

@@ -2,7 +2,6 @@ package consumers
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -254,25 +253,7 @@ func TestBlockedWhileItWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			free := make(chan struct{})
-			p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
-				<-free
-				return part(models.Accepted, c)
-			})
-			r := newRig(t, fast(), nil, p)
-			open := sync.OnceFunc(func() { close(free) })
-			t.Cleanup(open)
-			for range 3 { // as many of bulk as may run
-				r.batch(1, true, nil)
-			}
-			require.Eventually(t, func() bool { return p.count() == 3 }, patience, time.Millisecond)
-			b := r.batch(3, true, nil)
-			a := r.engine.byName["sg"]
-			require.Eventually(t, func() bool {
-				a.slots.mu.Lock()
-				defer a.slots.mu.Unlock()
-				return a.slots.wait[1] > 0
-			}, patience, time.Millisecond)
+			r, p, b, open := waiting(t)
 			if name == "by user" {
 				c.Block.User = r.user
 			}

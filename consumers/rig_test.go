@@ -190,6 +190,14 @@ func (r *rig) done(b *models.Batch) *models.View {
 	return r.view(b)
 }
 
+// inLine reports whether mail of a lane waits until it may call an account.
+func (r *rig) inLine(account string, lane models.Lane) bool {
+	slots := r.engine.byName[account].slots
+	slots.mu.Lock()
+	defer slots.mu.Unlock()
+	return slots.wait[laneNumber(lane)] > 0
+}
+
 // known stores the rig's user, for what goes through all users.
 func (r *rig) known() {
 	r.t.Helper()
