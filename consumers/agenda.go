@@ -155,6 +155,7 @@ func (e *Engine) keepAhead(ctx context.Context) {
 		moved := e.journal.Moved()
 		if n := e.journal.Rules().Lifted(); n != lifted {
 			lifted = n
+			e.obeyProbes()
 			if err := e.lookAhead(ctx); err != nil && ctx.Err() == nil {
 				e.log.Warn("what was let go on is found within minutes", "err", err)
 			}

@@ -107,6 +107,13 @@ func (b *breaker) prove(now time.Time) {
 	}
 }
 
+// again lets a call through at once, whatever was found out before: it must be answered,
+// and calls that began before tell nothing.
+func (b *breaker) again(now time.Time) {
+	b.change(now)
+	b.until, b.alone, b.lasts, b.proving = now, now, 0, true
+}
+
 func (b *breaker) change(now time.Time) {
 	b.turn++
 	b.since = now

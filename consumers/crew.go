@@ -77,6 +77,10 @@ type Ailment struct {
 	// Senders whose mail it refuses, by domain, and how much longer each is kept
 	// away; the account may be healthy beside.
 	Senders map[string]time.Duration `json:"senders,omitempty"`
+
+	// Probe is the newest order to try the account again that the worker obeyed
+	// before it found this out.
+	Probe int `json:"probe,omitempty"`
 }
 
 // The times of a crew, in beats.

@@ -121,7 +121,9 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	}
 	// What the others know is known before the first call.
 	first, cancelFirst := context.WithTimeout(ctx, 3*time.Second)
-	if err := errors.Join(e.journal.Sync(first), e.crew.first(first), e.recall(first)); err != nil {
+	err := e.journal.Sync(first)
+	e.obeyProbes() // what was found out before them is not believed
+	if err := errors.Join(err, e.crew.first(first), e.recall(first)); err != nil {
 		e.log.Warn("orders, other workers and accounts that were ill could not be read at the start", "err", err)
 	}
 	empty := e.idle(first)
@@ -148,6 +150,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	helpers.Go(func() {
 		e.journal.Follow(inner, orderPoll, func(err error) { e.log.Warn("orders could not be read", "err", err) })
 	})
+	helpers.Go(func() { e.keepProbes(inner) })
 	helpers.Go(func() { e.crew.run(inner) })
 	helpers.Go(func() { e.tell(inner) })
 	helpers.Go(func() { e.ages.run(patient, e.cfg.QueuePoll, e.log) })
@@ -165,7 +168,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	wg.Go(func() { e.retain(models.WithBackground(ctx)) })
 	wg.Go(func() { e.watchSums(models.WithBackground(ctx)) })
 
-	var err error
+	err = nil
 	select {
 	case <-ctx.Done():
 	case err = <-fail:
@@ -204,6 +207,29 @@ func (e *Engine) hear(worker string, ails map[string]Ailment) {
 			a.health.hear(worker, &ail)
 		} else {
 			a.health.hear(worker, nil)
+		}
+	}
+}
+
+// keepProbes obeys orders to try accounts again, as they come, until ctx ends.
+func (e *Engine) keepProbes(ctx context.Context) {
+	for {
+		moved := e.journal.Moved()
+		e.obeyProbes()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// obeyProbes obeys the newest orders to try accounts again.
+func (e *Engine) obeyProbes() {
+	rules := e.journal.Rules()
+	for _, a := range e.accounts {
+		if n := rules.Probe(a.Name); n > 0 {
+			a.health.tryAgain(n)
 		}
 	}
 }

@@ -25,6 +25,7 @@ type health struct {
 	tellers  map[string]*teller       // what other workers say, while it keeps mail away
 	changes  func()                   // tells them
 	slowCall func(time.Duration) bool // whether a call of this length is slow beside other accounts
+	probe    int                      // the newest order to try it again that was obeyed
 
 	senders, heard senders // whom it refuses, as this worker found out and as others say
 }
@@ -135,13 +136,16 @@ func (h *health) refusedUntil(domain string, now time.Time) time.Time {
 // hear takes in what another worker says of the account; nil: nothing bad.
 func (h *health) hear(worker string, a *Ailment) {
 	now := time.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if a != nil && a.Probe < h.probe {
+		a = nil // it found that out before
+	}
 	if a != nil {
 		for domain, left := range a.Senders {
 			h.heard.refuse(domain, now, now.Add(left))
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	t := h.tellers[worker]
 	if a == nil || a.State == models.Healthy {
 		if delete(h.tellers, worker); t != nil && !t.over {
@@ -202,20 +206,51 @@ func (h *health) term(a *Ailment) time.Duration {
 	return min(a.Left, 2*h.cfg.BreakerOpen) + 2*h.cfg.Beat // it hears late
 }
 
+// tryAgain obeys the order of a number, once: whatever keeps mail away is forgotten,
+// and the next mail shows how the account is. What others found out before they
+// obeyed it counts no more. An account that was silent goes on trial, as at its time.
+func (h *health) tryAgain(order int) {
+	now := time.Now()
+	h.mu.Lock()
+	if order <= h.probe {
+		h.mu.Unlock()
+		return
+	}
+	h.probe = order
+	h.senders.forget()
+	h.heard.forget()
+	own := now.Before(h.shut.until) || now.Before(h.slow.until) || h.breaker.proving && h.mine
+	told := now.Before(h.obey(now))
+	h.shut.until, h.slow.until = minTime(h.shut.until, now), minTime(h.slow.until, now)
+	h.silentTo = minTime(h.silentTo, now)
+	h.trial.left, h.trial.renews = 0, time.Time{}
+	clear(h.tellers)
+	ill := own || told || h.breaker.proving
+	if ill {
+		h.breaker.again(now)
+		h.mine = own
+	}
+	h.mu.Unlock()
+	h.changes()
+	if ill {
+		h.cfg.Logger.Info("account is tried again, as ordered", "account", h.name, "order", order)
+	}
+}
+
 // ailment is what the other workers should know: nil while the account is
 // usable as far as this worker found out itself.
 func (h *health) ailment() *Ailment {
 	now := time.Now()
+	h.mu.Lock()
+	probe, silent := h.probe, h.silent && now.Before(h.shut.until) // before what is told: at most it is told once more
+	h.mu.Unlock()
 	r := h.own(now)
 	refused := h.senders.left(now)
 	if r.State != models.Healthy {
-		h.mu.Lock()
-		silent := h.silent && now.Before(h.shut.until)
-		h.mu.Unlock()
-		return &Ailment{State: r.State, Why: r.Why, Left: max(0, r.Until.Sub(now)), Silent: silent, Senders: refused}
+		return &Ailment{State: r.State, Why: r.Why, Left: max(0, r.Until.Sub(now)), Silent: silent, Senders: refused, Probe: probe}
 	}
 	if len(refused) > 0 {
-		return &Ailment{State: models.Healthy, Senders: refused}
+		return &Ailment{State: models.Healthy, Senders: refused, Probe: probe}
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func (a *Ailment) longest() time.Duration {
 // news reports whether an ailment is another one than was written down, or lasts longer.
 func news(was *ailing, is *Ailment, now time.Time) bool {
 	later := func(left, before time.Duration) bool { return left > max(0, before-now.Sub(was.At))+time.Second }
-	if is.State != was.State || is.Silent != was.Silent || later(is.Left, was.Left) || len(is.Senders) != len(was.Senders) {
+	if is.State != was.State || is.Silent != was.Silent || is.Probe != was.Probe || later(is.Left, was.Left) || len(is.Senders) != len(was.Senders) {
 		return true
 	}
 	for domain, left := range is.Senders {

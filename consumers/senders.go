@@ -50,6 +50,13 @@ func (s *senders) refused(domain string, now time.Time) time.Time {
 	return time.Time{}
 }
 
+// forget has all domains tried again.
+func (s *senders) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.until)
+}
+
 // left lists the domains and how much longer each is kept away.
 func (s *senders) left(now time.Time) map[string]time.Duration {
 	s.mu.Lock()

@@ -28,6 +28,7 @@ const (
 	AccountOffline Action = "account.offline" // no call through the account
 	AccountDrain   Action = "account.drain"   // only mail that no other account may take
 	AccountOnline  Action = "account.online"  // ends both
+	AccountProbe   Action = "account.probe"   // forgets why mail keeps away from it: it is tried at once
 
 	AddBlock    Action = "block.add"
 	RemoveBlock Action = "block.remove"
@@ -117,6 +118,7 @@ type Rules struct {
 	batches  map[ID]*batchOrders
 	users    map[string]*userOrders
 	accounts map[string]AccountSwitch
+	probes   map[string]int
 	blocks   []Block
 	holds    []Control
 	lifted   int
@@ -135,7 +137,7 @@ type userOrders struct {
 
 // NewRules returns the rules of an empty journal.
 func NewRules() *Rules {
-	return &Rules{batches: map[ID]*batchOrders{}, users: map[string]*userOrders{}, accounts: map[string]AccountSwitch{}}
+	return &Rules{batches: map[ID]*batchOrders{}, users: map[string]*userOrders{}, accounts: map[string]AccountSwitch{}, probes: map[string]int{}}
 }
 
 // UpTo is the number of the last line that was applied.
@@ -146,8 +148,8 @@ func (r *Rules) UpTo() int {
 }
 
 // Lifted is the number of the last line that let mail of many batches go on, which
-// nobody announces: an account back online, a block removed, a user resumed, the
-// holds lifted.
+// nobody announces: an account back online or tried again, a block removed, a user
+// resumed, the holds lifted.
 func (r *Rules) Lifted() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -167,7 +169,7 @@ func (r *Rules) Apply(c Control) bool {
 	}
 	r.upTo = c.Number
 	switch c.Action { //nolint:exhaustive // what lets mail go on
-	case AccountOnline, AccountDrain, RemoveBlock, ResumeUser, LiftHolds:
+	case AccountOnline, AccountDrain, AccountProbe, RemoveBlock, ResumeUser, LiftHolds:
 		r.lifted = c.Number
 	}
 	switch c.Action {
@@ -182,6 +184,8 @@ func (r *Rules) Apply(c Control) bool {
 		u.senders, u.set = c.Senders, true
 	case AccountOffline, AccountDrain, AccountOnline:
 		r.accounts[c.Account] = AccountSwitch{Mode: c.Action, Since: c.At, By: c.By, Why: c.Why}
+	case AccountProbe:
+		r.probes[c.Account] = c.Number
 	case AddBlock:
 		if c.Block != nil {
 			b := *c.Block
@@ -309,6 +313,13 @@ func (r *Rules) Account(name string) AccountSwitch {
 		return s
 	}
 	return AccountSwitch{Mode: AccountOnline}
+}
+
+// Probe is the number of the newest order to try an account again; 0: there is none.
+func (r *Rules) Probe(account string) int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.probes[account]
 }
 
 // Blocks lists the block rules, oldest first.
