@@ -94,7 +94,7 @@ func (c *contract) checkControl(b *models.Batch) {
 	c.check("POST", "/v1/logs/"+other.ID.Log(1).String()+"/release", js, `{}`, 409)
 	c.check("POST", "/v1/release", js, `{"account": "sg", "from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`, 200)
 	c.check("POST", "/v1/release", js, `{}`, 422)
-	for _, path := range []string{"/v1/users/bob/pause", "/v1/users/bob/resume", "/v1/accounts/sg/offline", "/v1/accounts/sg/drain", "/v1/accounts/sg/online"} {
+	for _, path := range []string{"/v1/users/bob/pause", "/v1/users/bob/resume", "/v1/accounts/sg/offline", "/v1/accounts/sg/drain", "/v1/accounts/sg/online", "/v1/accounts/sg/probe"} {
 		c.check("POST", path, js, `{"why": "a test"}`, 200)
 		c.check("POST", path, js, `{}`, 403, "Authorization", "Bearer "+own)
 		c.check("POST", path, js, `{`, 400)
@@ -241,6 +241,6 @@ func TestErrorsAreDocumented(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(doc), -1) {
 		documented["field"][m[1]] = true
 	}
-	require.Len(t, used["problem"], 34)
+	require.Len(t, used["problem"], 35)
 	require.Equal(t, used, documented)
 }

@@ -69,6 +69,13 @@ func (s *Server) switchAccount(do models.Action) gin.HandlerFunc {
 	}
 }
 
+// probeAccount is POST /v1/accounts/{id}/probe.
+func (s *Server) probeAccount(c *gin.Context) {
+	ordered(s, c, func(why string, r service.Repeat) (service.Switched, bool, error) {
+		return s.svc.ProbeAccount(c.Request.Context(), caller(c), c.Param("id"), why, r)
+	})
+}
+
 // listBlocks is GET /v1/blocks.
 func (s *Server) listBlocks(c *gin.Context) {
 	v, err := s.svc.Blocks(c.Request.Context(), caller(c))

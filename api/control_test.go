@@ -240,7 +240,7 @@ func TestScopes(t *testing.T) {
 		"POST /v1/batches/%s/release", "POST /v1/logs/%l/release", "POST /v1/release"}
 	see := []string{"GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/logs?email=a@b.de", "GET /v1/stats", "GET /v1/accounts", "GET /v1/accounts/history"}
 	operate := []string{"POST /v1/users/bob/pause", "POST /v1/users/bob/resume", "POST /v1/accounts/sg/offline", "POST /v1/accounts/sg/online",
-		"POST /v1/accounts/sg/drain", "GET /v1/blocks", "POST /v1/blocks", "DELETE /v1/blocks/x", "GET /v1/holds", "POST /v1/holds/lift", "GET /v1/audit", "GET /v1/queues", "GET /v1/parked",
+		"POST /v1/accounts/sg/drain", "POST /v1/accounts/sg/probe", "GET /v1/blocks", "POST /v1/blocks", "DELETE /v1/blocks/x", "GET /v1/holds", "POST /v1/holds/lift", "GET /v1/audit", "GET /v1/queues", "GET /v1/parked",
 		"POST /v1/parked/x/requeue", "DELETE /v1/parked/x", "GET /v1/workers", "GET /v1/check"}
 	require.Len(t, f.server.engine.Routes(), len(send)+len(see)+len(operate)+3)
 	try := func(secret string, routes []string, refused bool) {
@@ -372,10 +372,14 @@ func TestOperate(t *testing.T) {
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/users/eve/pause", "", nil).problem(t).Code)
 	require.True(t, order[service.Switched](f, "/v1/accounts/sg/offline", ``).Changed)
 	require.False(t, order[service.Switched](f, "/v1/accounts/sg/offline", ``).Changed)
+	require.Equal(t, "account_offline", f.do(http.MethodPost, "/v1/accounts/sg/probe", "", nil).problem(t).Code)
 	require.True(t, order[service.Switched](f, "/v1/accounts/sg/drain", ``).Changed)
 	require.True(t, order[service.Switched](f, "/v1/accounts/sg/online", ``).Changed)
 	require.False(t, order[service.Switched](f, "/v1/accounts/mg/online", ``).Changed, "it always was")
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/accounts/xx/offline", "", nil).problem(t).Code)
+	require.Equal(t, service.Switched{Name: "sg", Order: models.AccountProbe, Changed: true}, order[service.Switched](f, "/v1/accounts/sg/probe", `{"why": "new key"}`))
+	require.True(t, order[service.Switched](f, "/v1/accounts/sg/probe", ``).Changed, "each time")
+	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/accounts/xx/probe", "", nil).problem(t).Code)
 
 	p := f.do(http.MethodPost, "/v1/blocks", "application/json", strings.NewReader(`{"account": "xx", "user": "eve", "sender": "x", "domain": "a b"}`)).problem(t)
 	require.Equal(t, []string{"/account unknown_account", "/user invalid_value", "/sender invalid_address", "/domain invalid_value"}, p.pointers())
@@ -393,7 +397,7 @@ func TestOperate(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, f.do(http.MethodDelete, "/v1/blocks/nothing", "", nil).Status)
 	require.Empty(t, read[list](f, "/v1/blocks").Blocks)
 
-	want := []string{"user.pause spam", "user.resume", "account.offline", "account.drain", "account.online", "block.add phishing", "block.remove over"}
+	want := []string{"user.pause spam", "user.resume", "account.offline", "account.drain", "account.online", "account.probe new key", "account.probe", "block.add phishing", "block.remove over"}
 	require.Equal(t, want, f.journal())
 	var got []string
 	for cursor := ""; ; {

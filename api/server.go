@@ -89,6 +89,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	operate.POST("/accounts/:id/offline", s.switchAccount(models.AccountOffline))
 	operate.POST("/accounts/:id/online", s.switchAccount(models.AccountOnline))
 	operate.POST("/accounts/:id/drain", s.switchAccount(models.AccountDrain))
+	operate.POST("/accounts/:id/probe", s.probeAccount)
 	operate.GET("/blocks", s.listBlocks)
 	operate.POST("/blocks", s.addBlock)
 	operate.DELETE("/blocks/:id", s.removeBlock)

@@ -117,6 +117,29 @@ func (s *Service) SwitchAccount(ctx context.Context, who Caller, do models.Actio
 	})
 }
 
+// ProbeAccount has an account tried at once that mail keeps away from because it was
+// refused, slow, silent or down: what is held against it is forgotten, and one mail
+// shows how it is. It says for which account, and does so each time.
+func (s *Service) ProbeAccount(ctx context.Context, who Caller, account, why string, r Repeat) (Switched, bool, error) {
+	if err := who.operates(); err != nil {
+		return Switched{}, false, err
+	}
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Switched, error) {
+		if !s.known[account] {
+			return Switched{}, noSuch("provider account")
+		}
+		offline := false
+		changed, err := s.order(ctx, who, &models.Control{Action: models.AccountProbe, Account: account, Why: why}, func(rules *models.Rules) bool {
+			offline = rules.Account(account).Mode == models.AccountOffline
+			return !offline
+		})
+		if err == nil && offline {
+			return Switched{}, Fail(Conflict, "account_offline", "The account is offline, so that nothing can show how it is: bring it online first.")
+		}
+		return Switched{Name: account, Order: models.AccountProbe, Changed: changed}, err
+	})
+}
+
 // Switches tells how all accounts are switched.
 func (s *Service) Switches(ctx context.Context) (map[string]models.AccountSwitch, error) {
 	rules, err := s.rules(ctx)

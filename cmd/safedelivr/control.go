@@ -188,7 +188,16 @@ func (c *cli) pauseCommands() []*cobra.Command {
 }
 
 func (c *cli) accountCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "account", Short: "Switch provider accounts offline, online, or drain them"}
+	cmd := &cobra.Command{Use: "account", Short: "Switch provider accounts offline, online, drain them, or try them again"}
+	cmd.AddCommand(c.order("probe NAME", "provider account", "Try an account at once that mail keeps away from",
+		"Try an account at once that mail keeps away from, as after its key was renewed or its quota raised: what is held against it\n"+
+			"is forgotten, and one mail shows how it is.", func(ctx context.Context, svc *service.Service, name, why string) error {
+			v, _, err := svc.ProbeAccount(ctx, c.operator(), name, why, service.Repeat{})
+			if err == nil {
+				c.ordered(v.Order, v.Name, v.Changed)
+			}
+			return err
+		}))
 	for _, o := range []struct {
 		verb, short string
 		action      models.Action

@@ -327,3 +327,37 @@ func TestNoDataFolder(t *testing.T) {
 		require.NoDirExists(t, dir)
 	}
 }
+
+// TestProbe: both providers refuse their accounts, which are left alone for an hour then.
+// When that is mended, an order has them tried at once, and all mail goes out, once.
+func TestProbe(t *testing.T) {
+	onBackends(t, func(t *testing.T, b backend) {
+		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_TIMES_ACCOUNT_HOLD=1h")
+		r.start(r.addr, nil, "serve")
+		r.sim.Inject(simulator.Fault{Mode: simulator.ModeBlocked})
+		id := r.post(batchBody(100, "", plainAddress))
+		require.Eventually(t, func() bool {
+			var seen struct{ Accounts []service.Account }
+			r.get("/v1/accounts", &seen)
+			shut := 0
+			for i := range seen.Accounts {
+				if h := seen.Accounts[i].Health; h != nil && h.State == models.Shut {
+					shut++
+				}
+			}
+			return shut == 2
+		}, patience, 50*time.Millisecond)
+		r.sim.ClearAll("")
+		for _, account := range []string{"sg", "mg"} {
+			require.Contains(t, r.command("account", "probe", account, "--why", "paid"), "account.probe "+account)
+		}
+		counts := r.done(id).Counts
+		require.Equal(t, []int64{100, 0}, []int64{counts.Success + counts.Failed, counts.Queued})
+		all, _ := r.copies()
+		require.Len(t, all, 100)
+		for log, n := range all {
+			require.Equal(t, 1, n, log)
+		}
+		require.Regexp(t, "account.probe .*paid", r.command("audit"))
+	})
+}

@@ -287,8 +287,12 @@ func (m *model) unblock(t *rapid.T) {
 }
 
 func (m *model) switchAccount(t *rapid.T) {
-	account, do := rapid.SampledFrom([]string{"sg", "mg"}).Draw(t, "account"), rapid.SampledFrom([]string{"offline", "online", "drain"}).Draw(t, "position")
-	m.must(t, http.MethodPost, "/v1/accounts/"+account+"/"+do, "", []byte(`{}`), http.StatusOK)
+	account, do := rapid.SampledFrom([]string{"sg", "mg"}).Draw(t, "account"), rapid.SampledFrom([]string{"offline", "online", "drain", "probe"}).Draw(t, "position")
+	fine := []int{http.StatusOK}
+	if do == "probe" {
+		fine = append(fine, http.StatusConflict) // it is offline
+	}
+	m.must(t, http.MethodPost, "/v1/accounts/"+account+"/"+do, "", []byte(`{}`), fine...)
 }
 
 // forge posts a bounce with a signature that is none.
