@@ -225,6 +225,9 @@ func (d *Dashboard) askAccount(w http.ResponseWriter, r *http.Request, v *visito
 		"drain": {Title: "Drain " + account + "?", Do: "Drain", Text: []string{
 			"New mail goes through the other accounts. Only mail that no other account may take still goes through this one."}},
 		"online": {Title: "Bring " + account + " online?", Do: "Bring online", Text: []string{"It takes its share of all mail again."}},
+		"probe": {Title: "Try " + account + " now?", Do: "Try it now", Text: []string{
+			"What is held against it is forgotten, as after its key was renewed. One mail shows how it is: if that fails, mail keeps away again.",
+			"Where nobody knows what became of such a mail, it may be held."}},
 	}
 	q := questions[r.PathValue("do")]
 	if q == nil || !d.hasAccount(name) {
@@ -269,12 +272,19 @@ func (d *Dashboard) liftHolds(w http.ResponseWriter, r *http.Request, v *visitor
 
 // switchAccount is POST /providers/{name}/{do}, for operators.
 func (d *Dashboard) switchAccount(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	do, ok := accountActions[r.PathValue("do")]
-	if !ok {
+	word, name := r.PathValue("do"), r.PathValue("name")
+	do, ok := accountActions[word]
+	if !ok && word != "probe" {
 		return errNoPage
 	}
 	why, repeat := answered(w, r)
-	if _, _, err := d.service.SwitchAccount(r.Context(), v.caller(), do, r.PathValue("name"), why, repeat); err != nil {
+	var err error
+	if ok {
+		_, _, err = d.service.SwitchAccount(r.Context(), v.caller(), do, name, why, repeat)
+	} else {
+		_, _, err = d.service.ProbeAccount(r.Context(), v.caller(), name, why, repeat)
+	}
+	if err != nil {
 		return err
 	}
 	seeOther(w, r, "/providers")

@@ -159,6 +159,7 @@ var orderWords = map[models.Action]string{
 	models.RetryBatch: "retried what failed of a batch", models.ReleaseBatch: "released what was held of a batch",
 	models.PauseUser: "paused a user", models.ResumeUser: "resumed a user", models.SetSenders: "set who a user may send as",
 	models.AccountOffline: "took an account offline", models.AccountDrain: "drained an account", models.AccountOnline: "brought an account online",
+	models.AccountProbe: "had an account tried again",
 	models.AddBlock: "added a block rule", models.RemoveBlock: "removed a block rule",
 	models.HoldOld: "held older batches", models.LiftHolds: "lifted all holds",
 	models.CreatedKey: "made a key", models.RevokedKey: "revoked a key",

@@ -85,11 +85,20 @@ func (d *Dashboard) readProviders(ctx context.Context, who service.Caller, back 
 		p := providerView{accountNow: accounts[i], Mine: stats.Totals.Accounts[accounts[i].Name], Switch: switches[accounts[i].Name]}
 		if who.Operator {
 			p.Steer = switchesOf(p.Switch.Mode)
+			if keptAway(p.Health) {
+				p.Steer = append([]actionLink{{"probe", "Try now"}}, p.Steer...)
+			}
 		}
 		v.Accounts = append(v.Accounts, p)
 	}
 	v.Flow = d.flow(names)
 	return v, nil
+}
+
+// keptAway reports whether mail, or that of some senders, keeps away from an account for
+// what it did.
+func keptAway(h *models.Health) bool {
+	return h != nil && (h.State == models.Slowed || h.State == models.Tripped || h.State == models.Shut || len(h.Senders) > 0 && h.State != models.Offline)
 }
 
 // switchesOf lists the positions that an account can be brought into.
