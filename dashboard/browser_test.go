@@ -256,6 +256,7 @@ func TestBrowser(t *testing.T) {
 		require.Equal(t, "nobody", eval[string](b, `document.getElementById("from").value`))
 	})
 	t.Run("keys", func(t *testing.T) { useKey(b.in(t)) })
+	t.Run("an account is tried again", func(t *testing.T) { tryAgain(b.in(t), p) })
 	t.Run("a lost connection comes back", func(t *testing.T) {
 		b := b.in(t)
 		b.open("/")
@@ -385,6 +386,39 @@ func giveOrders(b *browserTab) {
 		b.press("Bring online")
 		b.until(`location.pathname === "/providers" && !document.querySelector("a[href='/providers/` + name + `/online']")`)
 	}
+}
+
+// tryAgain has a provider refuse its account, and the account tried when that is mended.
+func tryAgain(b *browserTab, p *product) {
+	fault := func(method, body string) {
+		r, err := http.NewRequest(method, p.simulator+"/control/faults", strings.NewReader(body))
+		require.NoError(b, err)
+		r.Close = true
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(b, err)
+		require.NoError(b, resp.Body.Close())
+		require.Equal(b, http.StatusOK, resp.StatusCode)
+	}
+	fault(http.MethodPost, `{"mode": "blocked"}`)
+	b.send("Kept away", "ann@demo.test")
+	b.open("/providers")
+	both := `document.querySelector("a[href='/providers/sg/probe']") && document.querySelector("a[href='/providers/mg/probe']")`
+	b.until(both)
+	for _, width := range []int64{1280, 390} {
+		b.look("kept-away", "/providers", width, "light")
+	}
+	b.do(chromedp.EmulateViewport(1280, 900))
+	fault(http.MethodDelete, "")
+	b.open("/providers")
+	b.until(both)
+	eval[bool](b, `(document.querySelector("a[href='/providers/sg/probe']").click(), true)`)
+	b.answer()
+	b.until(`!document.querySelector("a[href='/providers/sg/probe']")`)
+	eval[bool](b, `(document.querySelector("a[href='/providers/mg/probe']").click(), true)`)
+	b.answer()
+	b.until(`!document.querySelector("a[href='/providers/mg/probe']")`)
+	b.open("/batches")
+	b.until(`[...document.querySelectorAll(".batch-row")].every((e) => e.querySelector(".state.is-done"))`)
 }
 
 // TestBrowserGitHub logs in through the stand-in, as somebody who is no operator.
