@@ -36,7 +36,7 @@ func oneByOne(t *testing.T, policy models.UnknownPolicy, kinds ...models.EventKi
 			return parts
 		})
 		cfg := fast()
-		cfg.StartBy, cfg.EvidenceWindow, cfg.Recheck = 300*time.Millisecond, 600*time.Millisecond, time.Hour
+		cfg.StartBy, cfg.EvidenceWindow, cfg.Recheck = time.Second, time.Second, time.Hour
 		account := func(p *scripted, perCall int, events models.EventSource) Account {
 			return Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 2, ChunkLimit: perCall, Timeout: 300 * time.Millisecond, Events: events}}
 		}
@@ -45,6 +45,7 @@ func oneByOne(t *testing.T, policy models.UnknownPolicy, kinds ...models.EventKi
 		b = r.batch(30, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts, b.OnUnknown = []string{"sg", "mg"}, policy })
 		require.Eventually(t, func() bool { return mg.count() >= 2 }, patience, time.Millisecond)
 		if r.view(b).Tries(1)[0].Verdict != models.Uncertain {
+			r.stop()
 			continue // the call began too late to be made
 		}
 		for i, kind := range kinds {
@@ -61,6 +62,7 @@ func oneByOne(t *testing.T, policy models.UnknownPolicy, kinds ...models.EventKi
 		if time.Now().Before(r.view(b).Entries[0].CallEnds.Add(cfg.EvidenceWindow)) {
 			return r, b, mg
 		}
+		r.stop()
 	}
 }
 
