@@ -160,7 +160,7 @@ var orderWords = map[models.Action]string{
 	models.PauseUser: "paused a user", models.ResumeUser: "resumed a user", models.SetSenders: "set who a user may send as",
 	models.AccountOffline: "took an account offline", models.AccountDrain: "drained an account", models.AccountOnline: "brought an account online",
 	models.AccountProbe: "had an account tried again",
-	models.AddBlock: "added a block rule", models.RemoveBlock: "removed a block rule",
+	models.AddBlock:     "added a block rule", models.RemoveBlock: "removed a block rule",
 	models.HoldOld: "held older batches", models.LiftHolds: "lifted all holds",
 	models.CreatedKey: "made a key", models.RevokedKey: "revoked a key",
 	models.Requeued: "put a parked message back", models.Discarded: "discarded a parked message",
