@@ -152,3 +152,97 @@ func TestBelieved(t *testing.T) {
 	require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.Taken }, patience, time.Millisecond)
 	require.WithinDuration(t, time.Now(), r.view(b).Status(1).Last.At, time.Minute)
 }
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	sg := newScripted("sg", always(models.Accepted))
+	mg := newScripted("mg", always(models.Accepted))
+	r := newRig(t, fast(), nil)
+	accounts := make([]Account, 0, 2)
+	b2, err := newBrokerFor(r, "sg", "mg")
+	require.NoError(t, err)
+	r.broker = b2
+	for _, p := range []*scripted{sg, mg} {
+		accounts = append(accounts, Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
+	}
+	r.engine = r.start(fast(), accounts)
+	b := r.batch(5, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+	require.Eventually(t, func() bool { return r.view(b).Summary().Accounts["sg"].Waiting == 5 }, patience, time.Millisecond)
+	at := time.Now()
+	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: at})
+	r.event("sg", b.ID.Log(2), models.Event{ID: "2", Attempt: 1, Kind: models.Bounced, Reason: models.MailboxInvalid, At: at})
+	r.event("sg", b.ID.Log(3), models.Event{ID: "3", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: at})
+	r.event("mg", b.ID.Log(4), models.Event{ID: "4", Attempt: 1, Kind: models.Bounced, Reason: models.MailboxInvalid, At: at}) // not mg's attempt
+	r.event("sg", models.NewBatchID(at).Log(1), models.Event{ID: "5", Attempt: 1, Kind: models.Delivered, At: at})             // of nobody
+	r.event("sg", b.ID.Log(900), models.Event{ID: "6", Attempt: 1, Kind: models.Delivered, At: at})                            // no such recipient
+	require.Eventually(t, func() bool {
+		_, forged, _, _ := r.engine.EventCounts()
+		v := r.view(b) // posts are worked off in any order
+		return forged == 3 && mg.copiesOf(b.ID.Log(3)) == 1 && v.Status(1).State == models.Success && v.Status(2).State == models.Failed
+	}, patience, 2*time.Millisecond)
+	r.taken(b)
+	v := r.view(b)
+	require.Equal(t, models.MailboxInvalid, v.Status(2).Reason)
+	require.Equal(t, models.Queued, v.Status(3).State, "rerouted to mg, which has it now")
+	require.Equal(t, models.Queued, v.Status(4).State)
+	require.Equal(t, 1, mg.count())
+
+	// The sums follow, and every post ends as worked off.
+	require.Eventually(t, func() bool {
+		nodes, err := r.store.Nodes(context.Background(), r.user, models.Day, at.Add(-48*time.Hour), at.Add(48*time.Hour))
+		require.NoError(t, err)
+		if len(nodes) != 1 {
+			return false
+		}
+		want := r.view(b).Summary()
+		got := nodes[0].Summary
+		return got.Success == want.Success && got.Failed == want.Failed && got.Queued == want.Queued && got.Accepted == 5
+	}, patience, 5*time.Millisecond)
+	r.workedOff()
+}
+
+func TestPostThatNobodyAnnounced(t *testing.T) {
+	t.Parallel()
+	r, b := unsettled(t, 1)
+	p := postOf(t, "", b.ID.Log(1), models.Event{ID: "x", Attempt: 1, Kind: models.Delivered, At: time.Now()})
+	require.NoError(t, r.store.PutInbox(context.Background(), models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{p}}))
+	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
+}
+
+func TestReplayedToken(t *testing.T) {
+	t.Parallel()
+	r, b := unsettled(t, 2)
+	at := time.Now()
+	post := func(log int, kind models.EventKind) {
+		p := postOf(t, "one token", b.ID.Log(log), models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at})
+		r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{p}})
+	}
+	post(1, models.Delivered)
+	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, time.Millisecond)
+	post(2, models.Bounced)   // another body under the token
+	post(1, models.Delivered) // the same post again, as providers repeat them
+	require.Eventually(t, func() bool {
+		_, _, replayed, _ := r.engine.EventCounts()
+		return replayed == 1
+	}, patience, time.Millisecond)
+	require.Equal(t, models.Queued, r.view(b).Status(2).State)
+}
+
+// TestReplayedTokenInOneEntry: of posts that were stored together, too, the first
+// under a token counts, and what repeats it; other tokens are no matter.
+func TestReplayedTokenInOneEntry(t *testing.T) {
+	t.Parallel()
+	r, b := unsettled(t, 3)
+	at := time.Now()
+	post := func(log int, kind models.EventKind, token string) models.Post {
+		return postOf(t, token, b.ID.Log(log), models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at})
+	}
+	r.inbox(models.Inbox{ID: models.NewInboxID(at), Account: "sg", Posts: []models.Post{
+		post(1, models.Delivered, "1.a"), post(2, models.Bounced, "1.a"), post(1, models.Delivered, "1.a"), post(3, models.Delivered, "1.b")}})
+	require.Eventually(t, func() bool {
+		return r.view(b).Status(1).State == models.Success && r.view(b).Status(3).State == models.Success
+	}, patience, time.Millisecond)
+	_, _, replayed, _ := r.engine.EventCounts()
+	require.EqualValues(t, 1, replayed)
+	require.Equal(t, models.Queued, r.view(b).Status(2).State)
+}
