@@ -121,9 +121,9 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	}
 	// What the others know is known before the first call.
 	first, cancelFirst := context.WithTimeout(ctx, 3*time.Second)
-	err := e.journal.Sync(first)
+	unread := e.journal.Sync(first)
 	e.obeyProbes() // what was found out before them is not believed
-	if err := errors.Join(err, e.crew.first(first), e.recall(first)); err != nil {
+	if err := errors.Join(unread, e.crew.first(first), e.recall(first)); err != nil {
 		e.log.Warn("orders, other workers and accounts that were ill could not be read at the start", "err", err)
 	}
 	empty := e.idle(first)
@@ -168,7 +168,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	wg.Go(func() { e.retain(models.WithBackground(ctx)) })
 	wg.Go(func() { e.watchSums(models.WithBackground(ctx)) })
 
-	err = nil
+	var err error
 	select {
 	case <-ctx.Done():
 	case err = <-fail:

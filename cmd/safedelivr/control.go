@@ -170,14 +170,21 @@ func (c *cli) ordered(order models.Action, about string, changed bool) {
 	fmt.Fprintf(c.out, "%s %s%s\n", order, about, before)
 }
 
+// switches is a command that orders something about a user or an account.
+func (c *cli) switches(use, what, short, long string, do func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error)) *cobra.Command {
+	return c.order(use, what, short, long, func(ctx context.Context, svc *service.Service, name, why string) error {
+		v, _, err := do(ctx, svc, name, why)
+		if err == nil {
+			c.ordered(v.Order, v.Name, v.Changed)
+		}
+		return err
+	})
+}
+
 func (c *cli) pauseCommands() []*cobra.Command {
 	one := func(use, short, long string, do models.Action) *cobra.Command {
-		return c.order(use, "user", short, long, func(ctx context.Context, svc *service.Service, name, why string) error {
-			v, _, err := svc.SwitchUser(ctx, c.operator(), do, name, why, service.Repeat{})
-			if err == nil {
-				c.ordered(v.Order, v.Name, v.Changed)
-			}
-			return err
+		return c.switches(use, "user", short, long, func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error) {
+			return svc.SwitchUser(ctx, c.operator(), do, name, why, service.Repeat{})
 		})
 	}
 	return []*cobra.Command{
@@ -189,14 +196,10 @@ func (c *cli) pauseCommands() []*cobra.Command {
 
 func (c *cli) accountCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "account", Short: "Switch provider accounts offline, online, drain them, or try them again"}
-	cmd.AddCommand(c.order("probe NAME", "provider account", "Try an account at once that mail keeps away from",
+	cmd.AddCommand(c.switches("probe NAME", "provider account", "Try an account at once that mail keeps away from",
 		"Try an account at once that mail keeps away from, as after its key was renewed or its quota raised: what is held against it\n"+
-			"is forgotten, and one mail shows how it is.", func(ctx context.Context, svc *service.Service, name, why string) error {
-			v, _, err := svc.ProbeAccount(ctx, c.operator(), name, why, service.Repeat{})
-			if err == nil {
-				c.ordered(v.Order, v.Name, v.Changed)
-			}
-			return err
+			"is forgotten, and one mail shows how it is.", func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error) {
+			return svc.ProbeAccount(ctx, c.operator(), name, why, service.Repeat{})
 		}))
 	for _, o := range []struct {
 		verb, short string
@@ -206,12 +209,8 @@ func (c *cli) accountCommand() *cobra.Command {
 		{"online", "Use it again", models.AccountOnline},
 		{"drain", "Give it only mail that no other account may take", models.AccountDrain},
 	} {
-		cmd.AddCommand(c.order(o.verb+" NAME", "provider account", o.short, "", func(ctx context.Context, svc *service.Service, name, why string) error {
-			v, _, err := svc.SwitchAccount(ctx, c.operator(), o.action, name, why, service.Repeat{})
-			if err == nil {
-				c.ordered(v.Order, v.Name, v.Changed)
-			}
-			return err
+		cmd.AddCommand(c.switches(o.verb+" NAME", "provider account", o.short, "", func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error) {
+			return svc.SwitchAccount(ctx, c.operator(), o.action, name, why, service.Repeat{})
 		}))
 	}
 	return cmd
