@@ -92,9 +92,9 @@ func (c *contract) checkControl(b *models.Batch) {
 	c.story(other)
 	c.check("POST", "/v1/logs/"+other.ID.Log(3).String()+"/release", js, `{}`, 200)
 	c.check("POST", "/v1/logs/"+other.ID.Log(1).String()+"/release", js, `{}`, 409)
-	c.check("POST", "/v1/release", js, `{"account": "sg", "from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`, 200)
+	c.check("POST", "/v1/release", js, `{"provider": "sg", "from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`, 200)
 	c.check("POST", "/v1/release", js, `{}`, 422)
-	for _, path := range []string{"/v1/users/bob/pause", "/v1/users/bob/resume", "/v1/accounts/sg/offline", "/v1/accounts/sg/drain", "/v1/accounts/sg/online", "/v1/accounts/sg/probe"} {
+	for _, path := range []string{"/v1/users/bob/pause", "/v1/users/bob/resume", "/v1/providers/sg/offline", "/v1/providers/sg/drain", "/v1/providers/sg/online", "/v1/providers/sg/probe"} {
 		c.check("POST", path, js, `{"why": "a test"}`, 200)
 		c.check("POST", path, js, `{}`, 403, "Authorization", "Bearer "+own)
 		c.check("POST", path, js, `{`, 400)
@@ -117,8 +117,8 @@ func (c *contract) checkControl(b *models.Batch) {
 		c.check("GET", path, "", "", 403, "Authorization", "Bearer "+own)
 	}
 	for _, verb := range []string{"POST requeue", "DELETE "} {
-		require.NoError(c, c.broker.Publish(c.Context(), models.Message{Kind: models.LogMessage, Account: "sg", ID: b.ID.Log(1), Lane: models.Bulk}))
-		c.takeOne(models.Queue{Kind: models.LogMessage, Account: "sg", Lane: models.Bulk}, models.Park("a test"))
+		require.NoError(c, c.broker.Publish(c.Context(), models.Message{Kind: models.LogMessage, Provider: "sg", ID: b.ID.Log(1), Lane: models.Bulk}))
+		c.takeOne(models.Queue{Kind: models.LogMessage, Provider: "sg", Lane: models.Bulk}, models.Park("a test"))
 		parked, err := c.broker.Parked(c.Context(), 1)
 		require.NoError(c, err)
 		c.check("GET", "/v1/parked", "", "", 200)
@@ -160,11 +160,11 @@ func TestContract(t *testing.T) {
 	c.check("POST", "/v1/batches", "text/plain", `{}`, 415)
 	c.check("POST", "/v1/batches", js, batchOf(t, `{"to": [`+strings.Repeat(`"bad",`, 150)+`"bad"]}`), 422)
 	for _, path := range []string{"/v1/batches?limit=1", batch, batch + "/logs?limit=2&state=failed", batch + "/logs", log, "/v1/logs/" + b.ID.Log(2).String(),
-		"/v1/stats", "/v1/accounts", "/v1/accounts/history", "/v1/accounts/history?range=week", "/v1/logs?email=ann@example.com"} {
+		"/v1/stats", "/v1/providers", "/v1/providers/history", "/v1/providers/history?range=week", "/v1/logs?email=ann@example.com"} {
 		c.check("GET", path, "", "", 200)
 		c.check("GET", path, "", "", 401, "Authorization", "Bearer x")
 	}
-	for _, path := range []string{"/v1/batches?limit=x", batch + "/logs?cursor=x", "/v1/stats?from=x", "/v1/accounts/history?range=year"} {
+	for _, path := range []string{"/v1/batches?limit=x", batch + "/logs?cursor=x", "/v1/stats?from=x", "/v1/providers/history?range=year"} {
 		c.check("GET", path, "", "", 400)
 	}
 	for _, path := range []string{batch, batch + "/logs", log} {
@@ -181,7 +181,7 @@ func TestContract(t *testing.T) {
 	f.store.before("Batches", func() { panic("a bug") })
 	c.check("GET", "/v1/batches", "", "", 500)
 	f.store.setDown(true)
-	for _, path := range []string{batch, batch + "/logs", log, "/v1/stats", "/v1/accounts", "/v1/accounts/history?range=day", "/readyz"} {
+	for _, path := range []string{batch, batch + "/logs", log, "/v1/stats", "/v1/providers", "/v1/providers/history?range=day", "/readyz"} {
 		c.check("GET", path, "", "", 503)
 	}
 	f.store.setDown(false)

@@ -41,7 +41,7 @@ func (s *Server) releaseLog(c *gin.Context) {
 // releaseRange is POST /v1/release.
 func (s *Server) releaseRange(c *gin.Context) {
 	var rel service.Release
-	repeat, err := s.small(c, map[string]any{"account": &rel.Account, "from": &rel.From, "to": &rel.To, "why": &rel.Why})
+	repeat, err := s.small(c, map[string]any{"provider": &rel.Provider, "from": &rel.From, "to": &rel.To, "why": &rel.Why})
 	if err != nil {
 		s.fail(c, err)
 		return
@@ -60,19 +60,19 @@ func (s *Server) switchUser(do models.Action) gin.HandlerFunc {
 	}
 }
 
-// switchAccount is POST /v1/accounts/{id}/offline, online and drain.
-func (s *Server) switchAccount(do models.Action) gin.HandlerFunc {
+// switchProvider is POST /v1/providers/{id}/offline, online and drain.
+func (s *Server) switchProvider(do models.Action) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		ordered(s, c, func(why string, r service.Repeat) (service.Switched, bool, error) {
-			return s.svc.SwitchAccount(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
+			return s.svc.SwitchProvider(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
 		})
 	}
 }
 
-// probeAccount is POST /v1/accounts/{id}/probe.
-func (s *Server) probeAccount(c *gin.Context) {
+// probeProvider is POST /v1/providers/{id}/probe.
+func (s *Server) probeProvider(c *gin.Context) {
 	ordered(s, c, func(why string, r service.Repeat) (service.Switched, bool, error) {
-		return s.svc.ProbeAccount(c.Request.Context(), caller(c), c.Param("id"), why, r)
+		return s.svc.ProbeProvider(c.Request.Context(), caller(c), c.Param("id"), why, r)
 	})
 }
 
@@ -86,7 +86,7 @@ func (s *Server) listBlocks(c *gin.Context) {
 func (s *Server) addBlock(c *gin.Context) {
 	var b models.Block
 	var why string
-	repeat, err := s.small(c, map[string]any{"account": &b.Account, "user": &b.User, "sender": &b.Sender, "domain": &b.Domain, "fail": &b.Fail, "why": &why})
+	repeat, err := s.small(c, map[string]any{"provider": &b.Provider, "user": &b.User, "sender": &b.Sender, "domain": &b.Domain, "fail": &b.Fail, "why": &why})
 	if err != nil {
 		s.fail(c, err)
 		return

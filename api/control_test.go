@@ -122,7 +122,7 @@ func TestInFlight(t *testing.T) {
 	now := time.Now()
 	attempt := func(n int, set models.Set, ends time.Time) {
 		t.Helper()
-		require.NoError(t, f.store.Append(t.Context(), b.ID, models.Entry{Number: n, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: set, Account: "sg",
+		require.NoError(t, f.store.Append(t.Context(), b.ID, models.Entry{Number: n, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: set, Provider: "sg",
 			StartBy: now, CallEnds: ends}))
 	}
 	attempt(1, models.SetOf(1), now.Add(time.Hour))
@@ -149,7 +149,7 @@ func TestInFlightAfterRelease(t *testing.T) {
 	require.Equal(t, new(0), order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/release", ``).InFlight)
 	entry = models.Entry{Number: 2, Token: models.NewToken(), Kind: models.Release, At: now, Recipients: entry.Recipients, MayDouble: true, Order: 1}
 	require.NoError(t, f.store.Append(t.Context(), b.ID, entry))
-	entry = models.Entry{Number: 3, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: entry.Recipients, Account: "sg", StartBy: now, CallEnds: now.Add(time.Hour)}
+	entry = models.Entry{Number: 3, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: entry.Recipients, Provider: "sg", StartBy: now, CallEnds: now.Add(time.Hour)}
 	require.NoError(t, f.store.Append(t.Context(), b.ID, entry))
 	require.Equal(t, new(4), order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/stop", ``).InFlight)
 }
@@ -184,7 +184,7 @@ func TestReleaseRange(t *testing.T) {
 	hold := func(b *models.Batch) {
 		t.Helper()
 		sum := models.Summary{Version: 1, Accepted: 4, Failed: 4, Reasons: map[models.Reason]int64{models.OutcomeUnknown: 1, models.Expired: 3},
-			Accounts: map[string]models.AccountCounts{"sg": {Tried: 1}}}
+			Providers: map[string]models.ProviderCounts{"sg": {Tried: 1}}}
 		require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: sum}))
 	}
 	held := f.four()
@@ -194,21 +194,21 @@ func TestReleaseRange(t *testing.T) {
 	g.secret = f.foreign
 	foreign := g.four()
 	hold(foreign)
-	body := func(account string, from, to time.Duration) string {
+	body := func(provider string, from, to time.Duration) string {
 		now := time.Now()
-		return fmt.Sprintf(`{"account": %q, "from": %q, "to": %q}`, account, now.Add(from).Format(time.RFC3339), now.Add(to).Format(time.RFC3339))
+		return fmt.Sprintf(`{"provider": %q, "from": %q, "to": %q}`, provider, now.Add(from).Format(time.RFC3339), now.Add(to).Format(time.RFC3339))
 	}
 	require.Zero(t, order[service.Released](f, "/v1/release", body("mg", -time.Hour, time.Hour)).Batches, "nothing there")
 	require.Zero(t, order[service.Released](f, "/v1/release", body("sg", -2*time.Hour, -time.Hour)).Batches, "before them")
 	require.Equal(t, 1, order[service.Released](f, "/v1/release", body("sg", -time.Hour, time.Hour)).Batches)
 	require.Equal(t, 2, order[service.Released](f.operator(), "/v1/release", body("", -time.Hour, time.Hour)).Batches)
-	p := f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"account": "x", "fro": 1}`)).problem(t)
+	p := f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"provider": "x", "fro": 1}`)).problem(t)
 	require.Equal(t, []string{"/fro unknown_field"}, p.pointers())
-	p = f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"account": "x"}`)).problem(t)
-	require.Equal(t, []string{"/account unknown_account", "/from required", "/to required"}, p.pointers())
-	p = f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"account": 1, "from": "yesterday", "to": 5}`)).problem(t)
-	require.Equal(t, []string{"/account wrong_type", "/from invalid_value", "/to wrong_type"}, p.pointers())
-	require.Equal(t, "account is a string.", p.Errors[0].Detail)
+	p = f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"provider": "x"}`)).problem(t)
+	require.Equal(t, []string{"/provider unknown_provider", "/from required", "/to required"}, p.pointers())
+	p = f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"provider": 1, "from": "yesterday", "to": 5}`)).problem(t)
+	require.Equal(t, []string{"/provider wrong_type", "/from invalid_value", "/to wrong_type"}, p.pointers())
+	require.Equal(t, "provider is a string.", p.Errors[0].Detail)
 }
 
 // TestForeignOrders: nobody steers what belongs to somebody else, but an
@@ -238,9 +238,9 @@ func TestScopes(t *testing.T) {
 	b := f.four()
 	send := []string{"POST /v1/batches", "POST /v1/batches/%s/stop", "POST /v1/batches/%s/resume", "POST /v1/batches/%s/cancel", "POST /v1/batches/%s/retry",
 		"POST /v1/batches/%s/release", "POST /v1/logs/%l/release", "POST /v1/release"}
-	see := []string{"GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/logs?email=a@b.de", "GET /v1/stats", "GET /v1/accounts", "GET /v1/accounts/history"}
-	operate := []string{"POST /v1/users/bob/pause", "POST /v1/users/bob/resume", "POST /v1/accounts/sg/offline", "POST /v1/accounts/sg/online",
-		"POST /v1/accounts/sg/drain", "POST /v1/accounts/sg/probe", "GET /v1/blocks", "POST /v1/blocks", "DELETE /v1/blocks/x", "GET /v1/holds", "POST /v1/holds/lift", "GET /v1/audit", "GET /v1/queues", "GET /v1/parked",
+	see := []string{"GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/logs?email=a@b.de", "GET /v1/stats", "GET /v1/providers", "GET /v1/providers/history"}
+	operate := []string{"POST /v1/users/bob/pause", "POST /v1/users/bob/resume", "POST /v1/providers/sg/offline", "POST /v1/providers/sg/online",
+		"POST /v1/providers/sg/drain", "POST /v1/providers/sg/probe", "GET /v1/blocks", "POST /v1/blocks", "DELETE /v1/blocks/x", "GET /v1/holds", "POST /v1/holds/lift", "GET /v1/audit", "GET /v1/queues", "GET /v1/parked",
 		"POST /v1/parked/x/requeue", "DELETE /v1/parked/x", "GET /v1/workers", "GET /v1/check"}
 	require.Len(t, f.server.engine.Routes(), len(send)+len(see)+len(operate)+3)
 	try := func(secret string, routes []string, refused bool) {
@@ -361,7 +361,7 @@ func TestResumeOfOperatorsStop(t *testing.T) {
 	require.Equal(t, "batch_cancelled", g.do(http.MethodPost, "/v1/batches/"+b.ID.String()+"/resume", "", nil).problem(t).Code)
 }
 
-// TestOperate: users, accounts and blocks, each order once, and all of it in the
+// TestOperate: users, providers and blocks, each order once, and all of it in the
 // audit trail.
 func TestOperate(t *testing.T) {
 	t.Parallel()
@@ -370,19 +370,19 @@ func TestOperate(t *testing.T) {
 	require.False(t, order[service.Switched](f, "/v1/users/"+f.other+"/pause", ``).Changed)
 	require.True(t, order[service.Switched](f, "/v1/users/bob/resume", ``).Changed)
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/users/eve/pause", "", nil).problem(t).Code)
-	require.True(t, order[service.Switched](f, "/v1/accounts/sg/offline", ``).Changed)
-	require.False(t, order[service.Switched](f, "/v1/accounts/sg/offline", ``).Changed)
-	require.Equal(t, "account_offline", f.do(http.MethodPost, "/v1/accounts/sg/probe", "", nil).problem(t).Code)
-	require.True(t, order[service.Switched](f, "/v1/accounts/sg/drain", ``).Changed)
-	require.True(t, order[service.Switched](f, "/v1/accounts/sg/online", ``).Changed)
-	require.False(t, order[service.Switched](f, "/v1/accounts/mg/online", ``).Changed, "it always was")
-	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/accounts/xx/offline", "", nil).problem(t).Code)
-	require.Equal(t, service.Switched{Name: "sg", Order: models.AccountProbe, Changed: true}, order[service.Switched](f, "/v1/accounts/sg/probe", `{"why": "new key"}`))
-	require.True(t, order[service.Switched](f, "/v1/accounts/sg/probe", ``).Changed, "each time")
-	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/accounts/xx/probe", "", nil).problem(t).Code)
+	require.True(t, order[service.Switched](f, "/v1/providers/sg/offline", ``).Changed)
+	require.False(t, order[service.Switched](f, "/v1/providers/sg/offline", ``).Changed)
+	require.Equal(t, "provider_offline", f.do(http.MethodPost, "/v1/providers/sg/probe", "", nil).problem(t).Code)
+	require.True(t, order[service.Switched](f, "/v1/providers/sg/drain", ``).Changed)
+	require.True(t, order[service.Switched](f, "/v1/providers/sg/online", ``).Changed)
+	require.False(t, order[service.Switched](f, "/v1/providers/mg/online", ``).Changed, "it always was")
+	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/providers/xx/offline", "", nil).problem(t).Code)
+	require.Equal(t, service.Switched{Name: "sg", Order: models.ProviderProbe, Changed: true}, order[service.Switched](f, "/v1/providers/sg/probe", `{"why": "new key"}`))
+	require.True(t, order[service.Switched](f, "/v1/providers/sg/probe", ``).Changed, "each time")
+	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/providers/xx/probe", "", nil).problem(t).Code)
 
-	p := f.do(http.MethodPost, "/v1/blocks", "application/json", strings.NewReader(`{"account": "xx", "user": "eve", "sender": "x", "domain": "a b"}`)).problem(t)
-	require.Equal(t, []string{"/account unknown_account", "/user invalid_value", "/sender invalid_address", "/domain invalid_value"}, p.pointers())
+	p := f.do(http.MethodPost, "/v1/blocks", "application/json", strings.NewReader(`{"provider": "xx", "user": "eve", "sender": "x", "domain": "a b"}`)).problem(t)
+	require.Equal(t, []string{"/provider unknown_provider", "/user invalid_value", "/sender invalid_address", "/domain invalid_value"}, p.pointers())
 	require.Equal(t, []string{" required"}, func() []string {
 		p := f.do(http.MethodPost, "/v1/blocks", "application/json", strings.NewReader(`{"fail": true}`)).problem(t)
 		return p.pointers()
@@ -397,7 +397,7 @@ func TestOperate(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, f.do(http.MethodDelete, "/v1/blocks/nothing", "", nil).Status)
 	require.Empty(t, read[list](f, "/v1/blocks").Blocks)
 
-	want := []string{"user.pause spam", "user.resume", "account.offline", "account.drain", "account.online", "account.probe new key", "account.probe", "block.add phishing", "block.remove over"}
+	want := []string{"user.pause spam", "user.resume", "provider.offline", "provider.drain", "provider.online", "provider.probe new key", "provider.probe", "block.add phishing", "block.remove over"}
 	require.Equal(t, want, f.journal())
 	var got []string
 	for cursor := ""; ; {

@@ -35,7 +35,7 @@ func TestCreateJSON(t *testing.T) {
 			require.Equal(t, []models.Recipient{{Email: "ann@example.com", Name: "Ann", Vars: map[string]string{"code": "a\nb"}},
 				{Email: "bob@example.com", Name: "Bob ë", Vars: map[string]string{"code": "12.50", "paid": "true"}}}, rs)
 			require.Equal(t, accepted{ID: a.ID, State: models.BatchQueued, Recipients: 2, Duplicates: 1, Lane: models.Bulk}, a)
-			require.Equal(t, []string{"mg", "sg"}, b.Accounts)
+			require.Equal(t, []string{"mg", "sg"}, b.Providers)
 			require.Equal(t, models.Resend, b.OnUnknown)
 			require.Equal(t, f.user, b.User)
 			require.Equal(t, 7*24*time.Hour, b.Deadline.Sub(b.Created()).Round(time.Second))
@@ -79,7 +79,7 @@ func TestCreateForm(t *testing.T) {
 		require.Equal(t, []models.Recipient{{Email: "ann@example.com"}, {Email: "bob@example.com", Name: "Lee, Bob"}, {Email: "eve@example.com", Name: "a, comment"},
 			{Email: "dan@example.com"}, {Email: "ANN@example.com"}}, rs)
 		require.Equal(t, accepted{ID: a.ID, State: models.BatchQueued, Recipients: 5, Lane: models.Urgent}, a)
-		require.Equal(t, []string{"sg", "mg"}, b.Accounts)
+		require.Equal(t, []string{"sg", "mg"}, b.Providers)
 		require.Equal(t, models.Hold, b.OnUnknown)
 	}
 	t.Run("urlencoded", func(t *testing.T) {

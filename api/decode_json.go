@@ -148,12 +148,12 @@ func (d *decoder) jsonProviders(raw []byte) {
 	var names []service.Named
 	if json.Unmarshal(raw, &list) != nil {
 		d.Unreadable("providers")
-		d.Wrong("/providers", "wrong_type", "providers is a list of account names.")
+		d.Wrong("/providers", "wrong_type", "providers is a list of provider names.")
 	}
 	for i, p := range list {
 		if p[0] != '"' {
 			d.Unreadable("providers")
-			d.Wrong("/providers/"+strconv.Itoa(i), "wrong_type", "An account name is a string.")
+			d.Wrong("/providers/"+strconv.Itoa(i), "wrong_type", "A provider name is a string.")
 			continue
 		}
 		names = append(names, service.Named{Index: i, Name: unquote(p)})

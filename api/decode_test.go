@@ -29,11 +29,11 @@ func numbered(from, n int) string {
 }
 
 // decoders makes decoders of fresh intakes.
-func decoders(t testing.TB, cfg service.Config, accounts ...string) func() *decoder {
+func decoders(t testing.TB, cfg service.Config, providers ...string) func() *decoder {
 	t.Helper()
 	deps := service.Deps{Config: cfg}
-	for _, name := range accounts {
-		deps.Accounts = append(deps.Accounts, models.Account{Name: name})
+	for _, name := range providers {
+		deps.Providers = append(deps.Providers, models.Provider{Name: name})
 	}
 	svc := service.New(deps)
 	t.Cleanup(svc.Close)

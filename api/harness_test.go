@@ -186,7 +186,7 @@ type setup struct {
 	cfg     Config
 	service service.Config
 	broker  func(models.Broker) models.Broker
-	names   []string // of the accounts; worker w reports on the first
+	names   []string // of the providers; worker w reports on the first
 }
 
 func newFixture(t *testing.T, change ...func(*setup)) *fixture {
@@ -202,7 +202,7 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	}
 	f.deps = service.Deps{Store: f.store, Broker: f.broker, Config: st.service}
 	for _, name := range st.names {
-		f.deps.Accounts = append(f.deps.Accounts, models.Account{Name: name, Kind: "sendgrid", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsWebhook})
+		f.deps.Providers = append(f.deps.Providers, models.Provider{Name: name, Kind: "sendgrid", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsWebhook})
 	}
 	f.tell()
 	f.serve(st.cfg)
@@ -221,7 +221,7 @@ func (f *fixture) tell() {
 	}
 	put(models.RecountReport, models.NewestRecount, models.Recount{At: now, Batches: 2, Recipients: 8})
 	put(models.HeardReport, "sg", now)
-	put(models.WorkerReport, "w", models.WorkerState{Started: now, Share: 1, Accounts: []models.AccountState{{Name: "sg",
+	put(models.WorkerReport, "w", models.WorkerState{Started: now, Share: 1, Providers: []models.ProviderState{{Name: "sg",
 		Health: models.Health{State: models.Tripped, Since: now, Why: "five calls failed", Until: now}, Counters: models.Counters{Calls: 7},
 		Rate: 1.5, Answers: 80 * time.Millisecond, Reported: 2048 * time.Millisecond}}})
 }

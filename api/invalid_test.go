@@ -38,7 +38,7 @@ func TestInvalidBatch(t *testing.T) {
 		"deadline in the past":    {batchOf(t, `{"deadline": "2026-01-31T12:00:00Z"}`), []string{"/deadline invalid_value"}},
 		"deadline far away":       {batchOf(t, `{"deadline": "2099-01-31T12:00:00Z"}`), []string{"/deadline invalid_value"}},
 		"providers": {batchOf(t, `{"providers": ["sg", "ses", 5, "sg", null, ""]}`),
-			[]string{"/providers/1 unknown_account", "/providers/2 wrong_type", "/providers/3 repeated", "/providers/4 wrong_type", "/providers/5 unknown_account"}},
+			[]string{"/providers/1 unknown_provider", "/providers/2 wrong_type", "/providers/3 repeated", "/providers/4 wrong_type", "/providers/5 unknown_provider"}},
 		"no providers": {batchOf(t, `{"providers": []}`), []string{"/providers required"}},
 		"long":         {batchOf(t, `{"subject": "`+strings.Repeat("s", 999)+`", "from": "`+strings.Repeat("n", 257)+` <a@b.de>"}`), []string{"/from too_long", "/subject too_long"}},
 		"recipients": {batchOf(t, `{"to": [5, null, [], {}, {"email": null, "name": 5, "vars": [], "x": 1}, {"email": "bad", "name": "a\nb", "vars": {"1a": "x", "ok": null, "b": {}}},

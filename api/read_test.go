@@ -119,8 +119,8 @@ func TestBadQueries(t *testing.T) {
 func (f *fixture) story(b *models.Batch) time.Time {
 	f.Helper()
 	ctx, at := f.Context(), b.Created()
-	first := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: at.Add(time.Second), Recipients: models.SetTo(4), Account: "sg", Because: "first in the round robin"}
-	second := models.Entry{Number: 2, Token: models.NewToken(), Kind: models.Attempt, At: at.Add(3 * time.Second), Recipients: models.SetOf(1), Account: "mg", Retry: 1, Because: "sg refused"}
+	first := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: at.Add(time.Second), Recipients: models.SetTo(4), Provider: "sg", Because: "first in the round robin"}
+	second := models.Entry{Number: 2, Token: models.NewToken(), Kind: models.Attempt, At: at.Add(3 * time.Second), Recipients: models.SetOf(1), Provider: "mg", Retry: 1, Because: "sg refused"}
 	end := models.Entry{Number: 3, Token: models.NewToken(), Kind: models.Ending, At: at.Add(6 * time.Second), Recipients: models.SetOf(3), Reason: models.RetriesUsedUp}
 	for _, e := range []models.Entry{first, second, end} {
 		require.NoError(f, f.store.Append(ctx, b.ID, e))
@@ -130,8 +130,8 @@ func (f *fixture) story(b *models.Batch) time.Time {
 		{Class: models.Accepted, Recipients: models.SetOf(2, 4), Status: 202}}}}
 	out2 := models.Fact{Key: models.OutcomeKey(2), Outcome: &models.Outcome{Attempt: 2, At: at.Add(4 * time.Second), Parts: []models.Part{{Class: models.Accepted, Recipients: models.SetOf(1), Status: 200}}}}
 	events := models.Fact{Key: models.EventsKey(models.NewInboxID(at)), Events: []models.Event{
-		{ID: "1", Recipient: 1, Attempt: 2, Account: "mg", Kind: models.Delivered, At: at.Add(5 * time.Second), Status: 250, Text: "OK"},
-		{ID: "2", Recipient: 2, Attempt: 1, Account: "sg", Kind: models.Bounced, At: at.Add(5 * time.Second), Reason: models.MailboxInvalid, Status: 550, Enhanced: "5.1.1", BounceClass: "Invalid Address", Text: "no such user"}}}
+		{ID: "1", Recipient: 1, Attempt: 2, Provider: "mg", Kind: models.Delivered, At: at.Add(5 * time.Second), Status: 250, Text: "OK"},
+		{ID: "2", Recipient: 2, Attempt: 1, Provider: "sg", Kind: models.Bounced, At: at.Add(5 * time.Second), Reason: models.MailboxInvalid, Status: 550, Enhanced: "5.1.1", BounceClass: "Invalid Address", Text: "no such user"}}}
 	for _, fact := range []models.Fact{out, out2, events} {
 		require.NoError(f, f.store.PutFacts(ctx, models.ChunkFact{Chunk: b.ID, Fact: fact}))
 	}
@@ -180,7 +180,7 @@ func TestLog(t *testing.T) {
 	require.Equal(t, "Hello", l.Subject)
 	var story []string
 	for _, m := range l.Timeline {
-		story = append(story, fmt.Sprintf("%ds %s %s %s%s %d %s", int(m.At.Sub(at).Seconds()), m.What, m.Account, m.Class, m.Event, m.Status, m.Because))
+		story = append(story, fmt.Sprintf("%ds %s %s %s%s %d %s", int(m.At.Sub(at).Seconds()), m.What, m.Provider, m.Class, m.Event, m.Status, m.Because))
 	}
 	require.Equal(t, []string{"0s accepted   0 ", "1s attempt sg  0 first in the round robin", "2s answer sg unavailable 503 ", "3s attempt mg  0 sg refused",
 		"4s answer mg accepted 200 ", "5s event mg delivered 250 "}, story)
@@ -289,7 +289,7 @@ func TestBatchCounts(t *testing.T) {
 	require.Equal(t, []int64{4, 1, 1, 2, 0}, []int64{v.Counts.Accepted, v.Counts.Queued, v.Counts.Success, v.Counts.Failed, v.Counts.Cancelled})
 	require.Equal(t, int64(1), v.Counts.Rerouted)
 	require.Equal(t, map[models.Reason]int64{models.MailboxInvalid: 1, models.RetriesUsedUp: 1}, v.Counts.Reasons)
-	require.Equal(t, map[string]service.AccountCounts{"sg": {Tried: 4, Refused: 2, Failed: 1, Waiting: 1}, "mg": {Tried: 1, Delivered: 1}}, v.Counts.Accounts)
+	require.Equal(t, map[string]service.ProviderCounts{"sg": {Tried: 4, Refused: 2, Failed: 1, Waiting: 1}, "mg": {Tried: 1, Delivered: 1}}, v.Counts.Providers)
 	require.Equal(t, []string{"sg", "mg"}, v.Providers)
 	require.Equal(t, v, read[batchList](f, "/v1/batches").Batches[0], "the list says the same")
 	require.WithinDuration(t, b.Created(), v.CreatedAt, 0)
@@ -316,7 +316,7 @@ func TestStats(t *testing.T) {
 	s := read[stats](f, "/v1/stats?from="+yesterday+"&to="+tomorrow)
 	require.Equal(t, []string{yesterday, today, tomorrow}, []string{s.Days[0].Date, s.Days[1].Date, s.Days[2].Date})
 	for _, empty := range []int{0, 2} {
-		require.Equal(t, service.Counts{Reasons: map[models.Reason]int64{}, Accounts: map[string]service.AccountCounts{}}, s.Days[empty].Counts)
+		require.Equal(t, service.Counts{Reasons: map[models.Reason]int64{}, Providers: map[string]service.ProviderCounts{}}, s.Days[empty].Counts)
 	}
 	require.Equal(t, []int64{4, 1, 1, 2}, []int64{s.Totals.Accepted, s.Totals.Queued, s.Totals.Success, s.Totals.Failed})
 	require.Equal(t, s.Totals, s.Days[1].Counts)
@@ -333,20 +333,20 @@ func TestStats(t *testing.T) {
 	require.Zero(t, read[stats](f, "/v1/stats?to="+tomorrow).Totals.Accepted, "everybody's own")
 }
 
-func TestAccounts(t *testing.T) {
+func TestProviders(t *testing.T) {
 	t.Parallel()
-	type list struct{ Accounts []service.Account }
+	type list struct{ Providers []service.Provider }
 	f := newFixture(t)
-	l := read[list](f, "/v1/accounts")
-	require.Len(t, l.Accounts, 2)
-	require.Equal(t, "open", l.Accounts[0].Health.State)
-	require.Equal(t, int64(7), l.Accounts[0].Worker.Calls)
-	require.Nil(t, l.Accounts[1].Health, "nobody has reported it")
+	l := read[list](f, "/v1/providers")
+	require.Len(t, l.Providers, 2)
+	require.Equal(t, "open", l.Providers[0].Health.State)
+	require.Equal(t, int64(7), l.Providers[0].Worker.Calls)
+	require.Nil(t, l.Providers[1].Health, "nobody has reported it")
 
 	f = newFixture(t, func(s *setup) { s.names = nil })
-	require.JSONEq(t, `{"accounts": []}`, string(f.get("/v1/accounts").Body))
+	require.JSONEq(t, `{"providers": []}`, string(f.get("/v1/providers").Body))
 	f.store.failing("Reports", func(int) error { return models.ErrUnavailable })
-	require.Equal(t, "store_unavailable", f.get("/v1/accounts").problem(t).Code)
+	require.Equal(t, "store_unavailable", f.get("/v1/providers").problem(t).Code)
 }
 
 // TestDamaged: what cannot be read is told as that, and not as something that
@@ -377,11 +377,11 @@ func TestHealth(t *testing.T) {
 	}
 	f := newFixture(t)
 	require.JSONEq(t, `{"status": "ok"}`, string(f.get("/healthz", "Authorization", "").Body))
-	require.Equal(t, ready{"ready", []string{}, map[string]string{"store": "ok", "broker": "ok", "accounts": "ok"}}, read[ready](f, "/readyz"))
+	require.Equal(t, ready{"ready", []string{}, map[string]string{"store": "ok", "broker": "ok", "providers": "ok"}}, read[ready](f, "/readyz"))
 	f.store.setDown(true)
 	r := f.get("/readyz", "Authorization", "")
 	require.Equal(t, http.StatusServiceUnavailable, r.Status)
-	require.JSONEq(t, `{"status": "not ready", "missing": ["store"], "checks": {"store": "unavailable", "broker": "ok", "accounts": "ok"}}`, string(r.Body))
+	require.JSONEq(t, `{"status": "not ready", "missing": ["store"], "checks": {"store": "unavailable", "broker": "ok", "providers": "ok"}}`, string(r.Body))
 
 	f = newFixture(t, func(s *setup) { s.broker = func(b models.Broker) models.Broker { return awayBroker{b} } })
 	got := read[ready](f, "/readyz")
@@ -391,5 +391,5 @@ func TestHealth(t *testing.T) {
 	f = newFixture(t, func(s *setup) { s.names = nil })
 	r = f.get("/readyz")
 	require.Equal(t, http.StatusServiceUnavailable, r.Status)
-	require.Contains(t, string(r.Body), `"missing":["accounts"]`)
+	require.Contains(t, string(r.Body), `"missing":["providers"]`)
 }

@@ -70,8 +70,8 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/logs", s.searchLogs)
 	read.GET("/logs/:id", s.getLog)
 	read.GET("/stats", s.stats)
-	read.GET("/accounts", s.listAccounts)
-	read.GET("/accounts/history", s.history)
+	read.GET("/providers", s.listProviders)
+	read.GET("/providers/history", s.history)
 
 	// One's own needs the scope send, everybody's operate.
 	v1.POST("/batches/:id/stop", s.steer(models.StopBatch))
@@ -86,10 +86,10 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	v1.POST("/users/:id/resume", s.switchUser(models.ResumeUser))
 
 	operate := v1.Group("", s.needs(models.ScopeOperate))
-	operate.POST("/accounts/:id/offline", s.switchAccount(models.AccountOffline))
-	operate.POST("/accounts/:id/online", s.switchAccount(models.AccountOnline))
-	operate.POST("/accounts/:id/drain", s.switchAccount(models.AccountDrain))
-	operate.POST("/accounts/:id/probe", s.probeAccount)
+	operate.POST("/providers/:id/offline", s.switchProvider(models.ProviderOffline))
+	operate.POST("/providers/:id/online", s.switchProvider(models.ProviderOnline))
+	operate.POST("/providers/:id/drain", s.switchProvider(models.ProviderDrain))
+	operate.POST("/providers/:id/probe", s.probeProvider)
 	operate.GET("/blocks", s.listBlocks)
 	operate.POST("/blocks", s.addBlock)
 	operate.DELETE("/blocks/:id", s.removeBlock)

@@ -26,7 +26,7 @@ func (b *bench) deliverAll(be *backend) error {
 	return nil
 }
 
-// atOnce is the concurrency of each of the two accounts.
+// atOnce is the concurrency of each of the two providers.
 const atOnce = 32
 
 func (b *bench) deliverOne(be *backend, latency time.Duration, perPost int) error {
@@ -48,7 +48,7 @@ func (b *bench) deliverOne(be *backend, latency time.Duration, perPost int) erro
 		return err
 	}
 	per := func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()*1e6/float64(b.deliver)) }
-	detail := fmt.Sprintf("%d calls at once per account; processor time per recipient: product %s us, simulator %s us", atOnce, per(cpu[0]), per(cpu[1]))
+	detail := fmt.Sprintf("%d calls at once per provider; processor time per recipient: product %s us, simulator %s us", atOnce, per(cpu[0]), per(cpu[1]))
 	b.report.add(be, title, rate, "recipients/s", detail, base{"adapters alone, same calls", raw})
 	return nil
 }
@@ -106,7 +106,7 @@ func (b *bench) rawSend(be *backend, latency time.Duration) (float64, error) {
 		return 0, err
 	}
 	defer r.close()
-	var adapters [2]models.Provider
+	var adapters [2]models.Adapter
 	for i, s := range []providers.Settings{
 		{Name: "sg", Kind: "sendgrid", APIKey: providerKey, BaseURL: r.simURL + "/sg", WebhookKey: sendgridPub},
 		{Name: "mg", Kind: "mailgun", APIKey: providerKey, BaseURL: r.simURL + "/mg", Domain: domain, WebhookKey: mailgunKey},

@@ -87,7 +87,7 @@ func (b *bench) eventsRun(be *backend, perPost, count int) (float64, eventsRun, 
 	rec := &recorder{}
 	server := httptest.NewServer(rec)
 	defer server.Close()
-	r, err := b.newRig(be, &rigOptions{concurrency: atOnce, hooksTo: server.URL, accounts: []string{"sg"}, eventDelay: time.Millisecond})
+	r, err := b.newRig(be, &rigOptions{concurrency: atOnce, hooksTo: server.URL, providers: []string{"sg"}, eventDelay: time.Millisecond})
 	if err != nil {
 		return 0, run, err
 	}

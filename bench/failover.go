@@ -17,14 +17,14 @@ const (
 	failoverLatency = 100 * time.Millisecond
 	failoverTimeout = 2 * time.Second
 	failoverCall    = 100    // recipients per call
-	failoverBatch   = 10_000 // its chunks never fill the account's slots
+	failoverBatch   = 10_000 // its chunks never fill the provider's slots
 )
 
-// errTooLate: when the account was broken, nothing was left to be sent.
+// errTooLate: when the provider was broken, nothing was left to be sent.
 var errTooLate = errors.New("the batch had gone out before")
 
-// failoverAll measures how long mail that prefers an account takes, from the
-// moment at which that account fails, until it arrives at the other one.
+// failoverAll measures how long mail that prefers a provider takes, from the
+// moment at which that provider fails, until it arrives at the other one.
 func (b *bench) failoverAll(be *backend) error {
 	answers := simulator.Fault{Account: "sg", Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable}
 	if err := b.failoverOne(be, "failover, 503 from a moment on, to the first refused mail elsewhere", "under 1 s", answers, true); err != nil {
@@ -55,10 +55,10 @@ func (b *bench) failoverOne(be *backend, title, aim string, f simulator.Fault, r
 	return nil
 }
 
-// failover breaks the first account in the middle of a batch. It returns when the
+// failover breaks the first provider in the middle of a batch. It returns when the
 // first mail came to the other one: of those that the first one refused, or of
 // all, since mail that it may have is not sent again. The product begins anew
-// each time: an account that has just failed would come back slowly.
+// each time: a provider that has just failed would come back slowly.
 func (b *bench) failover(be *backend, f simulator.Fault, refused bool) (time.Duration, error) {
 	r, err := b.newRig(be, &rigOptions{latency: failoverLatency, concurrency: atOnce, perCall: failoverCall, timeout: failoverTimeout, webhooks: true})
 	if err != nil {
@@ -93,7 +93,7 @@ func (b *bench) failover(be *backend, f simulator.Fault, refused bool) (time.Dur
 	return first.Sub(moment), nil
 }
 
-// elsewhere lists the logs of a batch that went through the second account; if
+// elsewhere lists the logs of a batch that went through the second provider; if
 // refused, those that the first one had refused.
 func (r *rig) elsewhere(id models.ID, refused bool) (out []models.ID, err error) {
 	for cursor := ""; ; {
@@ -120,22 +120,22 @@ func (r *rig) elsewhere(id models.ID, refused bool) (out []models.ID, err error)
 	}
 }
 
-// firstAt finds when the first of the mails came to an account after a moment.
-func (r *rig) firstAt(account string, logs []models.ID, after time.Time) (first time.Time, err error) {
+// firstAt finds when the first of the mails came to a provider after a moment.
+func (r *rig) firstAt(provider string, logs []models.ID, after time.Time) (first time.Time, err error) {
 	var mu sync.Mutex
 	_, err = each(len(logs), 8, func(i int) error {
 		copies, err := r.sim.Copies(r.b.ctx, logs[i].String())
 		mu.Lock()
 		defer mu.Unlock()
 		for _, c := range copies {
-			if c.Account == account && c.At.After(after) && (first.IsZero() || c.At.Before(first)) {
+			if c.Account == provider && c.At.After(after) && (first.IsZero() || c.At.Before(first)) {
 				first = c.At
 			}
 		}
 		return err
 	})
 	if err == nil && first.IsZero() {
-		err = fmt.Errorf("no mail came to %s: %w", account, errTooLate)
+		err = fmt.Errorf("no mail came to %s: %w", provider, errTooLate)
 	}
 	return first, err
 }

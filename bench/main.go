@@ -31,7 +31,7 @@ type sizes struct {
 	memory     []int         // recipients of one batch
 	urgents    int           // urgent mails, idle and under bulk
 	bulk       int           // recipients of that bulk batch
-	failovers  int           // times that an account is broken
+	failovers  int           // times that a provider is broken
 	due        int           // entries of the agenda that are due at once
 	dueReal    int           // the same on real servers, where they take long to store
 	idleFor    time.Duration // how long nothing is due

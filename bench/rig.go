@@ -78,10 +78,10 @@ func backends() []*backend {
 // rigOptions are what the measurements vary.
 type rigOptions struct {
 	latency     time.Duration // answer time of the providers
-	concurrency int           // calls at once per account
+	concurrency int           // calls at once per provider
 	webhooks    bool          // the simulator posts events to the product
 	hooksTo     string        // or to this URL
-	accounts    []string      // that the product uses; nil = both
+	providers   []string      // that the product uses; nil = both
 	eventDelay  time.Duration
 	perCall     int                      // recipients; 0 = 1,000
 	timeout     time.Duration            // of a call; 0 = the product's own
@@ -201,12 +201,12 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 	if r.addr, err = freeAddr(); err != nil {
 		return r, err
 	}
-	hook := func(account string) string {
+	hook := func(provider string) string {
 		switch {
 		case o.hooksTo != "":
-			return ",webhook=" + o.hooksTo + "/" + account
+			return ",webhook=" + o.hooksTo + "/" + provider
 		case o.webhooks:
-			return ",webhook=http://" + r.addr + "/webhooks/" + account
+			return ",webhook=http://" + r.addr + "/webhooks/" + provider
 		}
 		return ""
 	}
@@ -214,8 +214,8 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 		o.eventDelay = 200 * time.Millisecond
 	}
 	if r.provide, err = b.start(nil, "simulator", "--listen", simAddr, "--latency", o.latency.String(), "--event-delay", o.eventDelay.String(),
-		"--account", "name=sg,kind=sendgrid,key="+providerKey+hook("sg"),
-		"--account", "name=mg,kind=mailgun,key="+providerKey+",domain="+domain+",signing="+mailgunKey+hook("mg")); err != nil {
+		"--provider", "name=sg,kind=sendgrid,key="+providerKey+hook("sg"),
+		"--provider", "name=mg,kind=mailgun,key="+providerKey+",domain="+domain+",signing="+mailgunKey+hook("mg")); err != nil {
 		return r, err
 	}
 	r.simURL = "http://" + simAddr
@@ -225,10 +225,10 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 		o.perCall = 1000
 	}
 	for _, name := range []string{"sg", "mg"} {
-		if len(o.accounts) > 0 && o.accounts[0] != name {
+		if len(o.providers) > 0 && o.providers[0] != name {
 			continue
 		}
-		p := "SAFEDELIVR_ACCOUNTS_" + strings.ToUpper(name) + "_"
+		p := "SAFEDELIVR_PROVIDERS_" + strings.ToUpper(name) + "_"
 		r.env = append(r.env, p+"API_KEY="+providerKey, p+"BASE_URL="+r.simURL+"/"+name, p+"CONCURRENCY="+strconv.Itoa(o.concurrency), p+"CHUNK_LIMIT="+strconv.Itoa(o.perCall))
 		if o.timeout > 0 {
 			r.env = append(r.env, p+"TIMEOUT="+o.timeout.String())

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The accounts of this measurement are the narrow place: one slot of each is
+// The providers of this measurement are the narrow place: one slot of each is
 // kept for urgent mail, and through the others both together take 40,000
 // recipients of bulk a second, so that it lasts.
 const (

@@ -36,10 +36,10 @@ func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
 		shard, bucket := arrival(in.ID)
 		replay, body := in.Encode()
 		return s.few(ctx, []row{
-			{`INSERT INTO inbox (post_id, account, replay, body) VALUES (?, ?, ?, ?) USING TTL ?`,
-				[]any{in.ID[:], in.Account, replay, body, seconds(inboxKeep)}, len(body) + len(replay)},
-			{`INSERT INTO inbox_arrivals (shard, bucket, post_id, account) VALUES (?, ?, ?, ?) USING TTL ?`,
-				[]any{shard, bucket, in.ID[:], in.Account, seconds(inboxKeep)}, 0},
+			{`INSERT INTO inbox (post_id, provider, replay, body) VALUES (?, ?, ?, ?) USING TTL ?`,
+				[]any{in.ID[:], in.Provider, replay, body, seconds(inboxKeep)}, len(body) + len(replay)},
+			{`INSERT INTO inbox_arrivals (shard, bucket, post_id, provider) VALUES (?, ?, ?, ?) USING TTL ?`,
+				[]any{shard, bucket, in.ID[:], in.Provider, seconds(inboxKeep)}, 0},
 		})
 	}, "put post %s", in.ID)
 }
@@ -56,7 +56,7 @@ func (s *Store) Inbox(ctx context.Context, ids ...models.ID) (out []models.Inbox
 				id, raw []byte
 				replay  string
 			)
-			if err := scan(&id, &in.Account, &replay, &raw); err != nil {
+			if err := scan(&id, &in.Provider, &replay, &raw); err != nil {
 				return in, err
 			}
 			if in.ID, err = idOf(id); err != nil {
@@ -64,7 +64,7 @@ func (s *Store) Inbox(ctx context.Context, ids ...models.ID) (out []models.Inbox
 			}
 			in.Posts, err = models.DecodePosts(replay, raw)
 			return in, damaged(err)
-		}, `SELECT post_id, account, replay, body FROM inbox WHERE post_id IN ?`, keys)
+		}, `SELECT post_id, provider, replay, body FROM inbox WHERE post_id IN ?`, keys)
 		found := map[models.ID]models.Inbox{}
 		for _, in := range posts {
 			found[in.ID] = in
@@ -135,12 +135,12 @@ func (s *Store) arrivals(ctx context.Context, shard int, from, to time.Time, all
 	find := func(ctx context.Context, bucket int64, state []byte) ([]models.Inbox, []byte, error) {
 		posts, next, err := page(ctx, &s.runner, pageRows, state, func(scan scanner) (p post, err error) {
 			var raw []byte
-			if err := scan(&raw, &p.Account, &p.done); err != nil {
+			if err := scan(&raw, &p.Provider, &p.done); err != nil {
 				return p, err
 			}
 			p.ID, err = idOf(raw)
 			return p, err
-		}, `SELECT post_id, account, done FROM inbox_arrivals WHERE shard = ? AND bucket = ? AND post_id >= ? AND post_id < ?`,
+		}, `SELECT post_id, provider, done FROM inbox_arrivals WHERE shard = ? AND bucket = ? AND post_id >= ? AND post_id < ?`,
 			shard, bucket, idFrom(first), idFrom(end))
 		var open []models.Inbox
 		for i := range posts {

@@ -244,7 +244,7 @@ func TestDamaged(t *testing.T) {
 	s := open(t, newConfig(t))
 	bad, good := models.NewBatchID(time.Now().Add(-time.Second)), models.NewBatchID(time.Now())
 	for _, id := range []models.ID{bad, good} {
-		require.NoError(t, s.Append(ctx, id, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(), Account: "sg"}))
+		require.NoError(t, s.Append(ctx, id, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(), Provider: "sg"}))
 	}
 	require.NoError(t, s.exec(ctx, plain, `UPDATE ledger SET value = ? WHERE chunk_id = ? AND number = 1`, []byte{0xff}, bad[:]))
 	_, _, err := s.Record(ctx, bad)

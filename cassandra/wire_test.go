@@ -98,7 +98,7 @@ func TestNoClockIsSent(t *testing.T) {
 		require.NoError(t, s.PutBatch(ctx, mail, first))
 		require.NoError(t, s.Append(ctx, mail.ID, storetest.SampleEntry(1)))
 		require.NoError(t, s.PutFacts(ctx, models.ChunkFact{Chunk: mail.ID, Fact: storetest.SampleFact(1)}, models.ChunkFact{Chunk: mail.ID, Fact: storetest.SampleFact(2)}))
-		in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{{Body: []byte("{}")}}}
+		in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: []byte("{}")}}}
 		require.NoError(t, s.PutInbox(ctx, in))
 		require.NoError(t, s.InboxDone(ctx, in.ID))
 		require.NoError(t, s.PutReport(ctx, "kind", user, []byte{byte(i)}, time.Hour))

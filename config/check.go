@@ -102,8 +102,8 @@ func (c *Config) check() []error {
 	for i := range times.NumField() {
 		positive("times."+times.Type().Field(i).Tag.Get("koanf"), times.Field(i).Int() > 0)
 	}
-	for name, a := range c.Accounts {
-		a.check("accounts."+name, name, wrong)
+	for name, a := range c.Providers {
+		a.check("providers."+name, name, wrong)
 	}
 	return out
 }
@@ -174,9 +174,9 @@ func checkURL(key, value string, wrong func(key, format string, args ...any)) {
 	}
 }
 
-func (a *Account) check(key, name string, wrong func(key, format string, args ...any)) {
-	if !models.ValidAccountName(name) {
-		wrong(key, "an account's name is 1 to 32 of a-z, 0-9 and -, begins with a letter, and is not batch, log or event")
+func (a *Provider) check(key, name string, wrong func(key, format string, args ...any)) {
+	if !models.ValidProviderName(name) {
+		wrong(key, "a provider's name is 1 to 32 of a-z, 0-9 and -, begins with a letter, and is not batch, log or event")
 	}
 	if a.Kind == "" {
 		wrong(key+".kind", "name the provider")
@@ -211,10 +211,10 @@ func (a *Account) check(key, name string, wrong func(key, format string, args ..
 	}
 }
 
-// AccountNames lists the accounts in a fixed order.
-func (c *Config) AccountNames() []string {
-	out := make([]string, 0, len(c.Accounts))
-	for n := range c.Accounts {
+// ProviderNames lists the providers in a fixed order.
+func (c *Config) ProviderNames() []string {
+	out := make([]string, 0, len(c.Providers))
+	for n := range c.Providers {
 		out = append(out, n)
 	}
 	slices.Sort(out)

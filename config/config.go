@@ -17,8 +17,8 @@ import (
 	"github.com/knadh/koanf/v2"
 )
 
-// Prefix begins every environment variable: SAFEDELIVR_ACCOUNTS_SG_API_KEY is
-// accounts.sg.api_key in the file.
+// Prefix begins every environment variable: SAFEDELIVR_PROVIDERS_SG_API_KEY is
+// providers.sg.api_key in the file.
 const Prefix = "SAFEDELIVR_"
 
 // Config is the whole configuration.
@@ -34,12 +34,12 @@ type Config struct {
 
 	PublicURL string `koanf:"public_url"` // as browsers and providers reach us; default: http and the address of the door
 
-	Cassandra Cassandra          `koanf:"cassandra"`
-	AMQP      AMQP               `koanf:"amqp"`
-	GitHub    GitHub             `koanf:"github"`
-	Limits    Limits             `koanf:"limits"`
-	Times     Times              `koanf:"times"`
-	Accounts  map[string]Account `koanf:"accounts"`
+	Cassandra Cassandra           `koanf:"cassandra"`
+	AMQP      AMQP                `koanf:"amqp"`
+	GitHub    GitHub              `koanf:"github"`
+	Limits    Limits              `koanf:"limits"`
+	Times     Times               `koanf:"times"`
+	Providers map[string]Provider `koanf:"providers"`
 }
 
 // Traces are sent when Endpoint is set.
@@ -96,17 +96,17 @@ type Times struct {
 	Recheck        time.Duration `koanf:"recheck"`
 	StartBy        time.Duration `koanf:"start_by"`
 	IntakeGrace    time.Duration `koanf:"intake_grace"`
-	AccountHold    time.Duration `koanf:"account_hold"`
+	Hold           time.Duration `koanf:"hold"`
 	BreakerOpen    time.Duration `koanf:"breaker_open"`
-	Silence        time.Duration `koanf:"silence"` // how long an account that took mail may at least report nothing
+	Silence        time.Duration `koanf:"silence"` // how long a provider that took mail may at least report nothing
 	InboxKeep      time.Duration `koanf:"inbox_keep"`
 	StopGrace      time.Duration `koanf:"stop_grace"`
 	Idempotency    time.Duration `koanf:"idempotency"`  // how long idempotency keys are kept
 	KeepContent    time.Duration `koanf:"keep_content"` // how long content and recipients are kept after acceptance
 }
 
-// Account is one set of credentials at a provider.
-type Account struct {
+// Provider is one set of credentials at a provider.
+type Provider struct {
 	Kind        string        `koanf:"kind"` // sendgrid, mailgun
 	APIKey      string        `koanf:"api_key"`
 	Domain      string        `koanf:"domain"`      // Mailgun's sending domain
@@ -140,13 +140,13 @@ func defaults() Config {
 		Traces: Traces{Ratio: 1},
 		Limits: Limits{Recipients: 1_000_000, Content: 5 << 20, Body: 1 << 30, Retries: 10, UrgentUpTo: 100},
 		Times: Times{Deadline: 7 * 24 * time.Hour, EvidenceWindow: DefaultEvidence, FinalEvent: 100 * time.Hour, Recheck: time.Minute,
-			StartBy: 10 * time.Second, IntakeGrace: time.Hour, AccountHold: 5 * time.Minute, BreakerOpen: 5 * time.Second, Silence: time.Minute,
+			StartBy: 10 * time.Second, IntakeGrace: time.Hour, Hold: 5 * time.Minute, BreakerOpen: 5 * time.Second, Silence: time.Minute,
 			InboxKeep: 7 * 24 * time.Hour, StopGrace: 35 * time.Second, Idempotency: 24 * time.Hour,
 			KeepContent: 90 * 24 * time.Hour},
 	}
 }
 
-func accountDefaults(a Account) Account {
+func providerDefaults(a Provider) Provider {
 	if a.Events == "" {
 		a.Events = "webhook"
 	}
@@ -190,8 +190,8 @@ func Load(path string, environ []string) (Config, error) {
 	if err := k.Unmarshal("", &c); err != nil {
 		mistakes = append(mistakes, tidy(err)...)
 	}
-	for name, a := range c.Accounts {
-		c.Accounts[name] = accountDefaults(a)
+	for name, a := range c.Providers {
+		c.Providers[name] = providerDefaults(a)
 	}
 	mistakes = append(mistakes, c.check()...)
 	return c, errors.Join(mistakes...)
@@ -201,8 +201,8 @@ func Load(path string, environ []string) (Config, error) {
 var lists = []string{"roles", "cassandra.hosts", "github.operators", "github.logins", "github.orgs"}
 
 // fromEnv maps SAFEDELIVR_LOG_JSON to log_json, SAFEDELIVR_CASSANDRA_LOCAL_DC to
-// cassandra.local_dc, and SAFEDELIVR_ACCOUNTS_SG_EU_API_KEY to
-// accounts.sg-eu.api_key.
+// cassandra.local_dc, and SAFEDELIVR_PROVIDERS_SG_EU_API_KEY to
+// providers.sg-eu.api_key.
 func fromEnv(name, value string) (string, any) {
 	name = strings.TrimPrefix(name, Prefix)
 	if strings.HasPrefix(name, "TEST_") || strings.HasPrefix(name, "SERVICES_") || name == "CONFIG" {
@@ -226,14 +226,14 @@ func envKey(name string) string {
 		return name
 	}
 	section, rest, _ := strings.Cut(name, "_")
-	if section != "accounts" {
+	if section != "providers" {
 		return section + "." + rest
 	}
-	t := reflect.TypeFor[Account]()
+	t := reflect.TypeFor[Provider]()
 	for i := range t.NumField() {
 		f := t.Field(i).Tag.Get("koanf")
-		if account, ok := strings.CutSuffix(rest, "_"+f); ok && account != "" && !longer(t, rest, f) {
-			return section + "." + strings.ReplaceAll(account, "_", "-") + "." + f
+		if provider, ok := strings.CutSuffix(rest, "_"+f); ok && provider != "" && !longer(t, rest, f) {
+			return section + "." + strings.ReplaceAll(provider, "_", "-") + "." + f
 		}
 	}
 	return section + "." + strings.ReplaceAll(rest, "_", "-")

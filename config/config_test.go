@@ -15,8 +15,8 @@ func TestEnvironment(t *testing.T) {
 		"SAFEDELIVR_LISTEN=:9000", "SAFEDELIVR_DATA_DIR=/x", "SAFEDELIVR_LOG_JSON=true", "HOME=/root",
 		"SAFEDELIVR_CASSANDRA_HOSTS=a:9042, b", "SAFEDELIVR_CASSANDRA_LOCAL_DC=dc1", "SAFEDELIVR_AMQP_URL=amqp://u:p@h/, amqps://u:p@i/",
 		"SAFEDELIVR_ROLES=worker", "SAFEDELIVR_TIMES_EVIDENCE_WINDOW=90s", "SAFEDELIVR_LIMITS_RECIPIENTS=10",
-		"SAFEDELIVR_ACCOUNTS_SG_EU_KIND=sendgrid", "SAFEDELIVR_ACCOUNTS_SG_EU_API_KEY=k", "SAFEDELIVR_ACCOUNTS_SG_EU_WEBHOOK_KEY=w",
-		"SAFEDELIVR_ACCOUNTS_SG_EU_CALL_RATE=2.5", "SAFEDELIVR_ACCOUNTS_SG_EU_RATE=7", "SAFEDELIVR_ACCOUNTS_SG_EU_TIMEOUT=4s",
+		"SAFEDELIVR_PROVIDERS_SG_EU_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_SG_EU_API_KEY=k", "SAFEDELIVR_PROVIDERS_SG_EU_WEBHOOK_KEY=w",
+		"SAFEDELIVR_PROVIDERS_SG_EU_CALL_RATE=2.5", "SAFEDELIVR_PROVIDERS_SG_EU_RATE=7", "SAFEDELIVR_PROVIDERS_SG_EU_TIMEOUT=4s",
 	})
 	require.NoError(t, err)
 	require.Equal(t, ":9000", c.Listen)
@@ -27,20 +27,20 @@ func TestEnvironment(t *testing.T) {
 	require.Equal(t, []string{"worker"}, c.Roles)
 	require.Equal(t, 90*time.Second, c.Times.EvidenceWindow)
 	require.Equal(t, 10, c.Limits.Recipients)
-	a := c.Accounts["sg-eu"]
-	require.Equal(t, Account{Kind: "sendgrid", APIKey: "k", WebhookKey: "w", CallRate: 2.5, Rate: 7, Timeout: 4 * time.Second,
+	a := c.Providers["sg-eu"]
+	require.Equal(t, Provider{Kind: "sendgrid", APIKey: "k", WebhookKey: "w", CallRate: 2.5, Rate: 7, Timeout: 4 * time.Second,
 		Events: "webhook", Weight: 1, Concurrency: 16, ChunkLimit: 1000}, a)
 }
 
 func TestFileUnderEnvironment(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("listen: ':1'\nlog: debug\naccounts:\n  sg:\n    kind: sendgrid\n    weight: 3\n"), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte("listen: ':1'\nlog: debug\nproviders:\n  sg:\n    kind: sendgrid\n    weight: 3\n"), 0o600))
 	c, err := Load(path, []string{"SAFEDELIVR_LISTEN=:2"})
 	require.NoError(t, err)
 	require.Equal(t, ":2", c.Listen)
 	require.Equal(t, "debug", c.Log)
-	require.Equal(t, 3, c.Accounts["sg"].Weight)
+	require.Equal(t, 3, c.Providers["sg"].Weight)
 }
 
 func TestAllMistakesAtOnce(t *testing.T) {
@@ -48,12 +48,12 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	_, err := Load("", []string{
 		"SAFEDELIVR_LISTEN=nowhere", "SAFEDELIVR_ROLES=api,cook", "SAFEDELIVR_LOG=loud", "SAFEDELIVR_NO_SUCH=1",
 		"SAFEDELIVR_TIMES_RECHECK=soon", "SAFEDELIVR_LIMITS_RETRIES=-1", "SAFEDELIVR_AMQP_URL=amqp://h,http://x",
-		"SAFEDELIVR_ACCOUNTS_LOG_KIND=sendgrid", "SAFEDELIVR_ACCOUNTS_MG_API_KEY=topsecret", "SAFEDELIVR_ACCOUNTS_SG_WEIGHT=0x",
+		"SAFEDELIVR_PROVIDERS_LOG_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_MG_API_KEY=topsecret", "SAFEDELIVR_PROVIDERS_SG_WEIGHT=0x",
 		"SAFEDELIVR_CASSANDRA_HOSTS=h", "SAFEDELIVR_CASSANDRA_KEYSPACE=Bad-Name", "SAFEDELIVR_CASSANDRA_SERIAL_CONSISTENCY=MAYBE",
 	})
 	require.Error(t, err)
-	for _, want := range []string{"listen", "cook", "log", "no.such", "recheck", "limits.retries", "amqp.url", "accounts.log",
-		"accounts.mg.kind", "weight", "cassandra.keyspace", "cassandra.serial_consistency"} {
+	for _, want := range []string{"listen", "cook", "log", "no.such", "recheck", "limits.retries", "amqp.url", "providers.log",
+		"providers.mg.kind", "weight", "cassandra.keyspace", "cassandra.serial_consistency"} {
 		require.ErrorContains(t, err, want)
 	}
 	require.NotContains(t, err.Error(), "topsecret")

@@ -58,7 +58,7 @@ func agendaOf(t *testing.T) (*rig, *Engine, *costly) {
 	}, "sg")
 	cfg := fast()
 	cfg.Sole, cfg.Recheck, cfg.InboxAge = true, time.Hour, time.Hour
-	e, err := New(r.store, r.broker, []Account{{Provider: newScripted("sg", always(models.Accepted)), Account: models.Account{Name: "sg", Concurrency: 1}}}, cfg)
+	e, err := New(r.store, r.broker, []Provider{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg", Concurrency: 1}}}, cfg)
 	require.NoError(t, err)
 	t.Cleanup(e.kill)
 	e.takeShards(t.Context())

@@ -20,9 +20,9 @@ func TestQueueAges(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	store, broker := embeddedtest.Open(t, "sg")
-	queue := models.Queue{Kind: models.AccountMessage, Account: "sg", Lane: models.Bulk}
+	queue := models.Queue{Kind: models.ProviderMessage, Provider: "sg", Lane: models.Bulk}
 	message := func(ago time.Duration) models.Message {
-		return models.Message{Kind: models.AccountMessage, Account: "sg", Lane: models.Bulk, ID: models.NewBatchID(time.Now()), At: time.Now().Add(-ago).UTC()}
+		return models.Message{Kind: models.ProviderMessage, Provider: "sg", Lane: models.Bulk, ID: models.NewBatchID(time.Now()), At: time.Now().Add(-ago).UTC()}
 	}
 	depth := func() *models.Depth {
 		ds, err := broker.Depths(ctx)
@@ -98,8 +98,8 @@ func TestQueueAgeOfAStuckQueue(t *testing.T) {
 	cfg := fast()
 	reg := prometheus.NewPedanticRegistry()
 	cfg.QueuePoll, cfg.Metrics = 10*time.Millisecond, reg
-	accounts := []Account{{Provider: p, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: time.Minute, Events: models.EventsNone}}}
-	e := r.start(cfg, accounts)
+	providers := []Provider{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: time.Minute, Events: models.EventsNone}}}
+	e := r.start(cfg, providers)
 	t.Cleanup(let) // before the worker is waited for
 	var batches []*models.Batch
 	for range 30 {
@@ -123,7 +123,7 @@ func TestQueueAgeOfAStuckQueue(t *testing.T) {
 		for _, f := range all {
 			families[f.GetName()] = f
 		}
-		return value(families, "safedelivr_queue_oldest_seconds", "account", "sg", lane)
+		return value(families, "safedelivr_queue_oldest_seconds", "provider", "sg", lane)
 	}
 	require.Eventually(t, func() bool { return waits() > 300*time.Millisecond && shown("bulk") > .3 }, patience, 5*time.Millisecond, "it grows")
 	require.Zero(t, shown("urgent"))

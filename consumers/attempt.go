@@ -23,7 +23,7 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 			return err
 		}
 		if wait > 0 { // limited for longer than a worker may be kept
-			m := models.Message{Kind: models.AccountMessage, Account: j.account.Name, Retry: j.step.retry, NotBefore: time.Now().Add(wait)}
+			m := models.Message{Kind: models.ProviderMessage, Provider: j.provider.Name, Retry: j.step.retry, NotBefore: time.Now().Add(wait)}
 			e.announceOf(ctx, c, m)
 			return errPassedOn
 		}
@@ -37,7 +37,7 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	} else if err != nil {
 		return err
 	}
-	settle, ok := j.account.health.begin(j.step.from, j.who.Len())
+	settle, ok := j.provider.health.begin(j.step.from, j.who.Len())
 	if !ok {
 		return errBusy
 	}
@@ -51,7 +51,7 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 		return err
 	}
 	sent := time.Now()
-	span := tracing.Start(c.id, "provider call", sent, "account", j.account.Name, "chunk", c.id.String(), "attempt", strconv.Itoa(entry.Number),
+	span := tracing.Start(c.id, "provider call", sent, "provider", j.provider.Name, "chunk", c.id.String(), "attempt", strconv.Itoa(entry.Number),
 		"recipients", strconv.Itoa(entry.Recipients.Len()), "because", entry.Because)
 	parts := e.send(c, j, entry, began)
 	took := time.Since(sent)
@@ -61,16 +61,16 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	span.End(refusal(parts))
 	settle(parts, took)
 	if !uncalled(parts) {
-		j.account.timed(took)
-		e.metrics.called(j.account, c, &entry, first, took, parts)
+		j.provider.timed(took)
+		e.metrics.called(j.provider, c, &entry, first, took, parts)
 	}
-	e.history.called(j.account.Name, took, parts)
+	e.history.called(j.provider.Name, took, parts)
 	for i := range parts {
 		if parts[i].Class == models.Accepted && !parts[i].Final {
-			e.flows.add(j.account.Name, entry.At, int64(parts[i].Recipients.Len()), 0)
+			e.flows.add(j.provider.Name, entry.At, int64(parts[i].Recipients.Len()), 0)
 		}
 	}
-	return e.keep(c, j.account, models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts})
+	return e.keep(c, j.provider, models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts})
 }
 
 // refusal is the class of an answer that took nothing; empty: it took somebody.
@@ -90,13 +90,13 @@ func refusal(parts []models.Part) string {
 // allow them.
 var errPassedOn = errors.New("passed on")
 
-// errBusy: the account takes nothing now, and another may.
-var errBusy = errors.New("account is busy")
+// errBusy: the provider takes nothing now, and another may.
+var errBusy = errors.New("provider is busy")
 
-// slotPatience is how long mail that another account may take waits for a slot.
+// slotPatience is how long mail that another provider may take waits for a slot.
 const slotPatience = 2 * time.Second
 
-// admit waits for a slot and for the rates of the handler's own account. What
+// admit waits for a slot and for the rates of the handler's own provider. What
 // would have to wait longer than a second is passed on with a delay instead.
 func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, error) {
 	patience, cancel := ctx, context.CancelFunc(func() {})
@@ -104,14 +104,14 @@ func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, er
 		patience, cancel = context.WithTimeout(ctx, slotPatience)
 	}
 	defer cancel()
-	if !j.account.awaitReady(ctx) { // how many slots it has is not known before
+	if !j.provider.awaitReady(ctx) { // how many slots it has is not known before
 		return notReady, ctx.Err()
 	}
-	release, ok := j.account.slots.try(c.lane)
+	release, ok := j.provider.slots.try(c.lane)
 	var err error
 	if !ok {
 		c.recipients = nil // many chunks may wait here
-		release, err = j.account.slots.acquire(patience, c.lane)
+		release, err = j.provider.slots.acquire(patience, c.lane)
 	}
 	switch {
 	case errors.Is(err, errNoSlots):
@@ -122,13 +122,13 @@ func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, er
 	case err != nil:
 		return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
 	}
-	wait := j.account.take(c.lane, j.who.Len())
+	wait := j.provider.take(c.lane, j.who.Len())
 	if wait > 0 && e.idleElsewhere(c, j) {
 		release()
 		return 0, errBusy
 	}
 	if wait > 0 {
-		wait, err = j.account.await(ctx, c.lane, j.who.Len())
+		wait, err = j.provider.await(ctx, c.lane, j.who.Len())
 	}
 	if err != nil || wait > 0 {
 		release()
@@ -138,9 +138,9 @@ func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, er
 	return 0, nil
 }
 
-// idleElsewhere reports whether another account could take a job at once.
+// idleElsewhere reports whether another provider could take a job at once.
 func (e *Engine) idleElsewhere(c *chunk, j *job) bool {
-	return slices.ContainsFunc(e.due(j.step, time.Now()), func(a *account) bool { return a != j.account && a.idle(c.lane, j.who.Len()) })
+	return slices.ContainsFunc(e.due(j.step, time.Now()), func(a *provider) bool { return a != j.provider && a.idle(c.lane, j.who.Len()) })
 }
 
 // claim appends the attempt to the ledger. From the moment it returns nil, this
@@ -150,7 +150,7 @@ func (e *Engine) claim(ctx context.Context, c *chunk, j *job) (models.Entry, tim
 	startBy := began.Add(e.cfg.StartBy)
 	entry := models.Entry{
 		Number: c.view.NextNumber(), Token: models.NewToken(), Kind: models.Attempt, At: began.UTC().Round(0), Recipients: j.who,
-		Account: j.account.Name, Worker: e.cfg.Worker, StartBy: startBy.UTC().Round(0), CallEnds: startBy.Add(j.account.Timeout).UTC().Round(0),
+		Provider: j.provider.Name, Worker: e.cfg.Worker, StartBy: startBy.UTC().Round(0), CallEnds: startBy.Add(j.provider.Timeout).UTC().Round(0),
 		Retry: j.step.retry, Split: j.step.split, MayDouble: j.step.mayDouble, Because: clip(j.step.because),
 	}
 	within, cancel := context.WithTimeout(ctx, e.cfg.StartBy)
@@ -219,9 +219,9 @@ func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []m
 		call.Recipients = append(call.Recipients, models.CallRecipient{Log: c.id.Log(r), Recipient: c.recipients[r-1]})
 	}
 	c.recipients = nil // the call has what it needs
-	a := j.account
+	a := j.provider
 	if !a.pass(e.hard, j.who.Len(), call.StartBy) {
-		return []models.Part{notCalled(j.who, "no call was made: the ledger was slow, and the account's limit allowed no call any more")}
+		return []models.Part{notCalled(j.who, "no call was made: the ledger was slow, and the provider's limit allowed no call any more")}
 	}
 	ctx, cancel := context.WithTimeout(e.hard, a.Timeout)
 	defer cancel()
@@ -233,13 +233,13 @@ func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []m
 	if models.Passed(call.StartBy) { // the adapter asks again when the connection stands
 		return []models.Part{notCalled(j.who, "the worker was held up between the ledger and the call")}
 	}
-	parts := a.Provider.Send(ctx, call)
+	parts := a.Adapter.Send(ctx, call)
 	return e.complete(a, j.who, parts)
 }
 
 // complete makes sure that every recipient of the call is in exactly one part,
-// whatever an adapter returned, and marks what an account without events takes.
-func (e *Engine) complete(a *account, who models.Set, parts []models.Part) []models.Part {
+// whatever an adapter returned, and marks what a provider without events takes.
+func (e *Engine) complete(a *provider, who models.Set, parts []models.Part) []models.Part {
 	rest := who
 	out := parts[:0:0]
 	for _, p := range parts {
@@ -282,7 +282,7 @@ func (e *Engine) complete(a *account, who models.Set, parts []models.Part) []mod
 // keep stores the outcome as a fact. The call was made: while the store is away
 // it is tried again for as long as this process lives; if it dies first, the
 // attempt is one whose outcome is unknown.
-func (e *Engine) keep(c *chunk, a *account, o models.Outcome) error {
+func (e *Engine) keep(c *chunk, a *provider, o models.Outcome) error {
 	f := models.Fact{Key: models.OutcomeKey(o.Attempt), Outcome: &o}
 	c.facts = append(c.facts, f)
 	c.resolve()

@@ -2,10 +2,10 @@ package consumers
 
 import "time"
 
-// breaker judges an account by the calls that one worker makes. It is open while
+// breaker judges a provider by the calls that one worker makes. It is open while
 // they fail, and then lets single calls through until one of them is answered.
 //
-// Failures in a row are counted whenever they were: an account that gets a mail now
+// Failures in a row are counted whenever they were: a provider that gets a mail now
 // and then is left alone as soon as one that gets many. Who uses it holds a lock, and
 // tells it the time.
 type breaker struct {
@@ -48,7 +48,7 @@ const (
 	mostUnknown = 360
 )
 
-// callSays is what a call says of an account.
+// callSays is what a call says of a provider.
 type callSays int
 
 const (
@@ -98,7 +98,7 @@ func (b *breaker) allows(now time.Time, alone bool) (bool, time.Time) {
 // probePause is how soon mail asks again that waits for a probe's answer, at first.
 const probePause = time.Second
 
-// prove lets single calls through only, until one is answered: the account was left
+// prove lets single calls through only, until one is answered: the provider was left
 // alone for another reason than that calls of this worker failed.
 func (b *breaker) prove(now time.Time) {
 	if !b.proving {

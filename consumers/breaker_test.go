@@ -8,7 +8,7 @@ import (
 )
 
 // given is how many of the mails that come every so often, for so long, are given to
-// an account whose calls all fail.
+// a provider whose calls all fail.
 func given(every, during, call time.Duration, says callSays, alone bool) (n int) {
 	b := breaker{first: 5 * time.Second, lookBack: max(20*time.Second, 3*call)}
 	begun := time.Unix(1_700_000_000, 0)
@@ -30,7 +30,7 @@ func given(every, during, call time.Duration, says callSays, alone bool) (n int)
 	return n
 }
 
-// An account that hangs gets hardly any mail while that can go elsewhere, however
+// A provider that hangs gets hardly any mail while that can go elsewhere, however
 // rarely mail comes, and not much more where it cannot.
 func TestHangingGetsLittle(t *testing.T) {
 	t.Parallel()

@@ -86,7 +86,7 @@ func TestRetryWhileTheBrokerIsAway(t *testing.T) {
 	})
 	taking := newScripted("mg", always(models.Accepted))
 	r.engine = r.worker(cfg, refusing, taking)
-	batch := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+	batch := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 	require.Eventually(t, func() bool { _, ok := r.engine.outage.open(); return ok && refusing.count() > 0 }, patience, time.Millisecond)
 	b.away.Store(false)
 	r.done(batch)

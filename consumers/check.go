@@ -65,8 +65,8 @@ func (d *Difference) said(s *models.Summary) string {
 	if !maps.Equal(d.Shown.Reasons, d.Counted.Reasons) {
 		text += fmt.Sprintf(", reasons %v", s.Reasons)
 	}
-	if !maps.Equal(d.Shown.Accounts, d.Counted.Accounts) {
-		text += fmt.Sprintf(", accounts %+v", s.Accounts)
+	if !maps.Equal(d.Shown.Providers, d.Counted.Providers) {
+		text += fmt.Sprintf(", providers %+v", s.Providers)
 	}
 	return text
 }
@@ -417,5 +417,5 @@ func (c *check) found(d Difference) {
 func same(a, b *models.Summary) bool {
 	return a.Accepted == b.Accepted && a.Queued == b.Queued && a.Success == b.Success && a.Failed == b.Failed && a.Cancelled == b.Cancelled &&
 		a.Unconfirmed == b.Unconfirmed && a.Rerouted == b.Rerouted && a.MayDouble == b.MayDouble && a.Doubled == b.Doubled &&
-		maps.Equal(a.Reasons, b.Reasons) && maps.Equal(a.Accounts, b.Accounts)
+		maps.Equal(a.Reasons, b.Reasons) && maps.Equal(a.Providers, b.Providers)
 }

@@ -24,7 +24,7 @@ func TestCheck(t *testing.T) {
 	for n := range 5 {
 		batches = append(batches, r.batch(10+n, true, nil))
 	}
-	r.batch(7, false, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg"} })
+	r.batch(7, false, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg"} })
 	for _, b := range batches {
 		r.done(b)
 	}
@@ -181,8 +181,8 @@ func TestReplay(t *testing.T) {
 	t.Parallel()
 	p := &mended{scripted: newScripted("mg", always(models.Accepted))}
 	r := emptyRig(t, nil, "mg")
-	account := Account{Provider: p, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
-	r.engine = r.start(fast(), []Account{account})
+	provider := Provider{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
+	r.engine = r.start(fast(), []Provider{provider})
 	ctx := t.Context()
 	b := r.batch(6, true, nil)
 	r.taken(b)
@@ -193,9 +193,9 @@ func TestReplay(t *testing.T) {
 		}
 		body, err := json.Marshal([]models.ParsedEvent{ev})
 		require.NoError(t, err)
-		in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "mg", Posts: []models.Post{{Body: body}}}
+		in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "mg", Posts: []models.Post{{Body: body}}}
 		require.NoError(t, r.store.PutInbox(ctx, in))
-		require.NoError(t, r.broker.Publish(ctx, models.Message{Kind: models.EventMessage, Account: "mg", ID: in.ID}))
+		require.NoError(t, r.broker.Publish(ctx, models.Message{Kind: models.EventMessage, Provider: "mg", ID: in.ID}))
 	}
 	require.EqualValues(t, 6, r.done(b).Summary().Success, "as it was read at first")
 	before := r.view(b)

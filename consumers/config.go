@@ -24,17 +24,17 @@ type Config struct {
 	AgendaPoll     time.Duration // how often the agenda is read
 	Lease          time.Duration // how long a part of the agenda stays with a worker that is silent
 	InboxAge       time.Duration // after which a post that was not worked off is announced again
-	AccountHold    time.Duration // how long an account stays shut after an answer of class account
+	Hold           time.Duration // how long a provider stays shut after an answer of class provider
 	BreakerOpen    time.Duration // how long a breaker stays open before it probes
 	Beat           time.Duration // how often workers that share the limits hear of each other
 	Sole           bool          // no other process works on the store: the limits are this worker's alone
 	SlowCall       time.Duration // an answer that takes longer, and much longer than elsewhere, counts as a failure
-	SilenceLeast   time.Duration // how long an account may at least be silent about what it took
+	SilenceLeast   time.Duration // how long a provider may at least be silent about what it took
 	SilencePoll    time.Duration // how often that is looked at
 	KeepContent    time.Duration // how long content and recipients are kept after acceptance
 	LookUpPause    time.Duration // how soon a provider is asked again that could not be, or had news
 	SumsPoll       time.Duration // how often the newest sums are recounted
-	HistoryPoll    time.Duration // how often the history of the accounts is written down
+	HistoryPoll    time.Duration // how often the history of the providers is written down
 	QueuePoll      time.Duration // how often the age of the queues is looked at
 	Delays         []time.Duration
 	Metrics        prometheus.Registerer // nil: nothing is published
@@ -58,7 +58,7 @@ func DefaultConfig() Config {
 		AgendaPoll:     time.Second,
 		Lease:          15 * time.Second,
 		InboxAge:       30 * time.Second,
-		AccountHold:    5 * time.Minute,
+		Hold:           5 * time.Minute,
 		BreakerOpen:    5 * time.Second,
 		Beat:           time.Second,
 		SlowCall:       10 * time.Second,
@@ -90,7 +90,7 @@ func (c Config) withDefaults() Config {
 	set(&c.AgendaPoll, d.AgendaPoll)
 	set(&c.Lease, d.Lease)
 	set(&c.InboxAge, d.InboxAge)
-	set(&c.AccountHold, d.AccountHold)
+	set(&c.Hold, d.Hold)
 	set(&c.BreakerOpen, d.BreakerOpen)
 	set(&c.Beat, d.Beat)
 	set(&c.SlowCall, d.SlowCall)
@@ -117,7 +117,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// delay is the wait before retry n (from 1) of the same account, before jitter.
+// delay is the wait before retry n (from 1) of the same provider, before jitter.
 func (c *Config) delay(n int) time.Duration {
 	return c.Delays[min(max(n-1, 0), len(c.Delays)-1)]
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // The workers of one installation are a crew: each gets its share of every
-// account's rate and concurrency, and hears how the others find the accounts.
+// provider's rate and concurrency, and hears how the others find the providers.
 //
 // A worker writes a beat into the store and reads those of the others. No
 // clocks are compared: another's beat counts as long as it changes, seen by
@@ -27,12 +27,12 @@ import (
 type crew struct {
 	cfg      *Config
 	store    reportStore
-	health   func() map[string]Ailment                    // how this worker finds the accounts
+	health   func() map[string]Ailment                    // how this worker finds the providers
 	hear     func(worker string, ails map[string]Ailment) // what another says
 	lost     func(worker string)                          // nothing more is heard of another
 	flow     func() map[string]map[int64]Flow             // what went through this worker
 	hearFlow func(worker string, said map[string]map[int64]Flow)
-	running  func() map[string]int // calls of this worker, by account
+	running  func() map[string]int // calls of this worker, by provider
 	gone     func()                // somebody has left, or is silent
 	kick     chan struct{}         // asks for a beat now
 
@@ -62,11 +62,11 @@ type crewBeat struct {
 	Size    int                `json:"size,omitempty"` // of the crew, as it knew
 	Running map[string]int     `json:"running,omitempty"`
 
-	// By account and bucket; only in every flowBeats-th beat.
+	// By provider and bucket; only in every flowBeats-th beat.
 	Flow map[string]map[int64]Flow `json:"flow,omitempty"`
 }
 
-// Ailment is what keeps a worker from using an account.
+// Ailment is what keeps a worker from using a provider.
 type Ailment struct {
 	State string        `json:"state"`
 	Why   string        `json:"why,omitempty"`
@@ -75,10 +75,10 @@ type Ailment struct {
 	Silent bool `json:"silent,omitempty"` // it took mail and reported nothing
 
 	// Senders whose mail it refuses, by domain, and how much longer each is kept
-	// away; the account may be healthy beside.
+	// away; the provider may be healthy beside.
 	Senders map[string]time.Duration `json:"senders,omitempty"`
 
-	// Probe is the newest order to try the account again that the worker obeyed
+	// Probe is the newest order to try the provider again that the worker obeyed
 	// before it found this out.
 	Probe int `json:"probe,omitempty"`
 }
@@ -260,10 +260,10 @@ func (c *crew) see(all map[string][]byte) {
 	c.size, c.rank, c.members = len(members), slices.Index(members, c.name()), members
 }
 
-// calls is how many of n calls of an account this worker may have running: its part,
+// calls is how many of n calls of a provider this worker may have running: its part,
 // less what others have running beyond theirs, because they had a larger part when
 // those calls began. Who joins waits for them.
-func (c *crew) calls(account string, n int, mine share) int {
+func (c *crew) calls(provider string, n int, mine share) int {
 	part := portion(n, mine)
 	if c.cfg.Sole {
 		return part
@@ -276,7 +276,7 @@ func (c *crew) calls(account string, n int, mine share) int {
 		if m == nil {
 			continue // this worker itself
 		}
-		theirs, running := portion(n, share{size: c.size, rank: rank}), m.beat.Running[account]
+		theirs, running := portion(n, share{size: c.size, rank: rank}), m.beat.Running[provider]
 		if m.beat.Size > 0 && m.beat.Size < c.size { // it may begin more until it knows
 			running = max(running, (n+m.beat.Size-1)/m.beat.Size)
 		}

@@ -58,7 +58,7 @@ func (b *reportBoard) Reports(context.Context, string) (map[string][]byte, error
 type hand struct {
 	board  *reportBoard
 	crew   *crew
-	acc    *account
+	acc    *provider
 	cancel context.CancelFunc
 	mu     sync.Mutex
 	now    handState
@@ -126,7 +126,7 @@ func startHand(ctx context.Context, name string, board *reportBoard, limit float
 	cfg = cfg.withDefaults()
 	h := &hand{board: board}
 	h.crew = newCrew(h, &cfg)
-	h.acc = newAccount(Account{Provider: newScripted("sg", nil), Account: models.Account{Name: "sg", Rate: limit, Concurrency: 8}}, &cfg, h.crew)
+	h.acc = newProvider(Provider{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Rate: limit, Concurrency: 8}}, &cfg, h.crew)
 	h.crew.health = func() map[string]Ailment {
 		if ail := h.acc.health.ailment(); ail != nil {
 			return map[string]Ailment{"sg": *ail}
@@ -276,7 +276,7 @@ func (h *hand) calling(ctx context.Context, provider *atOnce, all *sync.WaitGrou
 	})
 }
 
-// TestCallsAtOnce: no more calls run at once than an account allows, though workers
+// TestCallsAtOnce: no more calls run at once than a provider allows, though workers
 // come while others have calls running that they began when all were theirs; and
 // nearly all that may run do while the number of workers is steady.
 func TestCallsAtOnce(t *testing.T) {
@@ -354,7 +354,7 @@ func TestCallsOfOthers(t *testing.T) {
 	}
 }
 
-// TestHealthIsShared: what one worker finds out about an account, the others
+// TestHealthIsShared: what one worker finds out about a provider, the others
 // know with the next beat, and a new one before its first call.
 func TestHealthIsShared(t *testing.T) {
 	t.Parallel()

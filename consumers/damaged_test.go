@@ -100,7 +100,7 @@ func TestPartAwayHoldsUpNothingElse(t *testing.T) {
 	r.taken(good)
 	body, err := json.Marshal([]models.ParsedEvent{{Log: good.ID.Log(1), Event: models.Event{ID: "e", Attempt: 1, Kind: models.Delivered, At: time.Now()}}})
 	require.NoError(t, err)
-	in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{{Body: body}}}
+	in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: body}}}
 	for in.ID.Shard(r.store.Shards()) != 0 {
 		in.ID = models.NewInboxID(time.Now())
 	}
@@ -140,7 +140,7 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 		})
 	}
 	good := r.batch(2, false, inShard)
-	r.engine = r.start(fast(), []Account{{Provider: p, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+	r.engine = r.start(fast(), []Provider{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
 		Timeout: time.Second, Events: models.EventsWebhook}}})
 	r.taken(good)
 
@@ -170,7 +170,7 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 	s.spoil(unread)
 	ids := []models.ID{post(delivered(bad.ID.Log(1)), delivered(good.ID.Log(1))), unread, post(delivered(good.ID.Log(2)))}
 	for _, id := range ids {
-		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Account: "sg", ID: id}))
+		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Provider: "sg", ID: id}))
 	}
 	require.EqualValues(t, 2, r.done(good).Summary().Success)
 	require.Eventually(t, func() bool {
@@ -215,11 +215,11 @@ func TestDeadlyPost(t *testing.T) {
 	t.Parallel()
 	p := &mortal{newScripted("sg", always(models.Accepted))}
 	r := emptyRig(t, nil, "sg")
-	r.engine = r.start(fast(), []Account{{Provider: p, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+	r.engine = r.start(fast(), []Provider{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
 		Timeout: time.Second, Events: models.EventsWebhook}}})
 	b := r.batch(1, true, nil)
 	r.taken(b)
-	id := r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{{Body: []byte("deadly")},
+	id := r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: []byte("deadly")},
 		postOf(t, "", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: time.Now()})}})
 	require.EqualValues(t, 1, r.done(b).Summary().Success)
 	all, err := r.store.Inbox(t.Context(), id)

@@ -18,9 +18,9 @@ const (
 	end            // append an ending
 )
 
-// option is an account that may be tried, and when at the earliest.
+// option is a provider that may be tried, and when at the earliest.
 type option struct {
-	account   string
+	provider  string
 	notBefore time.Time
 }
 
@@ -47,15 +47,15 @@ type step struct {
 // policy is what the decision table needs to know besides the facts. It has no
 // state: the same facts at the same time give the same steps in every worker.
 type policy struct {
-	cfg      *Config
-	accounts []string                 // all accounts, in order of configuration
-	windows  map[string]time.Duration // of evidence, by account
+	cfg       *Config
+	providers []string                 // all providers, in order of configuration
+	windows   map[string]time.Duration // of evidence, by provider
 }
 
-// window is how long an unknown outcome at an account waits for evidence after
+// window is how long an unknown outcome at a provider waits for evidence after
 // the call must have ended.
-func (p *policy) window(account string) time.Duration {
-	if w := p.windows[account]; w > 0 {
+func (p *policy) window(provider string) time.Duration {
+	if w := p.windows[provider]; w > 0 {
 		return w
 	}
 	return p.cfg.EvidenceWindow
@@ -151,7 +151,7 @@ func (m *mixer) text(s string) {
 	m.byte(0)
 }
 
-// next is the decision table: (what is known) x (accounts, retries, time left).
+// next is the decision table: (what is known) x (providers, retries, time left).
 func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, rule *models.BatchRule, now time.Time) step {
 	last := &s.Last
 	switch {
@@ -177,9 +177,9 @@ func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries [
 		return p.held(b, now)
 	case s.Released:
 		doubt := doubtOf(tries)
-		return step{do: call, options: p.fresh(b), fixed: len(b.Accounts) > 0, retry: s.Retries + 1, mayDouble: doubt != "", doubt: doubt, released: true, because: "released by hand"}
+		return step{do: call, options: p.fresh(b), fixed: len(b.Providers) > 0, retry: s.Retries + 1, mayDouble: doubt != "", doubt: doubt, released: true, because: "released by hand"}
 	case s.Attempts == 0:
-		return step{do: call, options: p.fresh(b), fixed: len(b.Accounts) > 0}
+		return step{do: call, options: p.fresh(b), fixed: len(b.Providers) > 0}
 	case last.Class == models.Split && last.Verdict == models.Refused:
 		return p.split(s)
 	case !curable(last):
@@ -235,7 +235,7 @@ func (p *policy) held(b *models.Batch, now time.Time) step {
 func (p *policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, now time.Time) step {
 	last := &s.Last
 	if last.Verdict != models.Taken {
-		until := v.Entry(last.Attempt).CallEnds.Add(p.window(last.Account))
+		until := v.Entry(last.Attempt).CallEnds.Add(p.window(last.Provider))
 		if now.Before(until) {
 			return step{do: wait, until: until}
 		}
@@ -256,22 +256,22 @@ func (p *policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 	return p.again(b, s, tries, true)
 }
 
-// again sends to another account, or to the same one later, or ends.
+// again sends to another provider, or to the same one later, or ends.
 func (p *policy) again(b *models.Batch, s *models.Status, tries []models.Try, mayDouble bool) step {
 	last := &s.Last
 	st := step{do: call, retry: s.Retries + 1, mayDouble: mayDouble, doubt: doubtOf(tries), because: because(last), event: last.Verdict == models.GaveUp}
 	options := p.left(b, tries, s.Retries+1)
 	switch {
 	case len(options) == 0:
-		return ending(st.doubt, step{reason: models.NoAccountLeft, detail: lastWords(last)})
+		return ending(st.doubt, step{reason: models.NoProviderLeft, detail: lastWords(last)})
 	case s.Called && s.Retries >= p.cfg.MaxRetries && !p.allAway(b, s, tries, options):
 		return ending(st.doubt, step{reason: models.RetriesUsedUp, detail: lastWords(last)})
 	}
-	st.options, st.fixed = options, len(b.Accounts) > 0
+	st.options, st.fixed = options, len(b.Providers) > 0
 	return st
 }
 
-// allAway reports whether every account that mail may use has refused it for a
+// allAway reports whether every provider that mail may use has refused it for a
 // reason that passes. It waits then until one is back, or its deadline ends it,
 // however many retries that takes; unless none are wanted, or none of them has
 // verified the sender, of which somebody must hear.
@@ -280,33 +280,33 @@ func (p *policy) allAway(b *models.Batch, s *models.Status, tries []models.Try, 
 		return false
 	}
 	return !slices.ContainsFunc(options, func(o option) bool { return o.notBefore.IsZero() }) &&
-		slices.ContainsFunc(options, func(o option) bool { return newestAt(tries, o.account).Reason != models.SenderNotVerified })
+		slices.ContainsFunc(options, func(o option) bool { return newestAt(tries, o.provider).Reason != models.SenderNotVerified })
 }
 
 // split sends the recipients of a call that was refused as a whole again, in
-// halves, through the same account. It is no retry.
+// halves, through the same provider. It is no retry.
 func (p *policy) split(s *models.Status) step {
 	if s.Splits >= maxSplits {
 		return step{do: end, reason: models.InvalidRequest, detail: lastWords(&s.Last)}
 	}
-	return step{do: call, options: []option{{account: s.Last.Account}}, fixed: true, retry: s.Retries, split: s.Splits + 1,
-		because: "looking for the recipient that " + s.Last.Account + " refuses"}
+	return step{do: call, options: []option{{provider: s.Last.Provider}}, fixed: true, retry: s.Retries, split: s.Splits + 1,
+		because: "looking for the recipient that " + s.Last.Provider + " refuses"}
 }
 
-// fresh lists the accounts of a first attempt.
+// fresh lists the providers of a first attempt.
 func (p *policy) fresh(b *models.Batch) []option {
-	names := p.accounts
-	if len(b.Accounts) > 0 {
-		names = b.Accounts
+	names := p.providers
+	if len(b.Providers) > 0 {
+		names = b.Providers
 	}
 	out := make([]option, 0, len(names))
 	for _, n := range names {
-		out = append(out, option{account: n})
+		out = append(out, option{provider: n})
 	}
 	return out
 }
 
-// left lists the accounts that may still be tried: those never tried first, at
+// left lists the providers that may still be tried: those never tried first, at
 // once; then those that failed for a passing reason, after a delay that grows
 // with the number of the retry.
 func (p *policy) left(b *models.Batch, tries []models.Try, retry int) []option {
@@ -321,7 +321,7 @@ func (p *policy) left(b *models.Batch, tries []models.Try, retry int) []option {
 		return nil // two providers know the address as bad: no third reputation is spent on it
 	}
 	for _, o := range p.fresh(b) {
-		newest := newestAt(tries, o.account)
+		newest := newestAt(tries, o.provider)
 		switch {
 		case newest == nil:
 			fresh = append(fresh, o)
@@ -336,16 +336,16 @@ func (p *policy) left(b *models.Batch, tries []models.Try, retry int) []option {
 	return append(fresh, later...)
 }
 
-func newestAt(tries []models.Try, account string) *models.Try {
+func newestAt(tries []models.Try, provider string) *models.Try {
 	for i := len(tries) - 1; i >= 0; i-- {
-		if tries[i].Account == account {
+		if tries[i].Provider == provider {
 			return &tries[i]
 		}
 	}
 	return nil
 }
 
-// passing reports whether the same account may take the same mail later.
+// passing reports whether the same provider may take the same mail later.
 func passing(t *models.Try) bool {
 	if t.Verdict != models.Refused {
 		return false
@@ -377,13 +377,13 @@ func curable(t *models.Try) bool {
 func because(t *models.Try) string {
 	switch {
 	case t.Verdict == models.GaveUp:
-		return t.Account + " reported: " + t.Reason.Words()
+		return t.Provider + " reported: " + t.Reason.Words()
 	case t.Verdict == models.Refused && t.Status > 0:
-		return fmt.Sprintf("%s answered %d: %s", t.Account, t.Status, t.Reason.Words())
+		return fmt.Sprintf("%s answered %d: %s", t.Provider, t.Status, t.Reason.Words())
 	case t.Verdict == models.Refused:
-		return t.Account + ": " + t.Reason.Words()
+		return t.Provider + ": " + t.Reason.Words()
 	}
-	return "nothing proved within the evidence window that " + t.Account + " took it"
+	return "nothing proved within the evidence window that " + t.Provider + " took it"
 }
 
 func lastWords(t *models.Try) string {
@@ -393,7 +393,7 @@ func lastWords(t *models.Try) string {
 	return because(t)
 }
 
-// earliest is when the first account of the step may be tried.
+// earliest is when the first provider of the step may be tried.
 func (s *step) earliest() time.Time {
 	var first time.Time
 	for i, o := range s.options {

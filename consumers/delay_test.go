@@ -9,15 +9,15 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// The same account gets a mail again later each time, by the table of delays, and not
+// The same provider gets a mail again later each time, by the table of delays, and not
 // before the time that it named.
 func TestDelays(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultConfig()
-	p := &policy{cfg: &cfg, accounts: []string{"sg"}}
+	p := &policy{cfg: &cfg, providers: []string{"sg"}}
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	again := func(retry int, class models.Class, named time.Time) time.Duration {
-		tries := []models.Try{{Attempt: 1, Account: "sg", Verdict: models.Refused, Class: class, At: at, RetryAt: named}}
+		tries := []models.Try{{Attempt: 1, Provider: "sg", Verdict: models.Refused, Class: class, At: at, RetryAt: named}}
 		options := p.left(&models.Batch{}, tries, retry)
 		require.Len(t, options, 1)
 		return options[0].notBefore.Sub(at)
@@ -32,13 +32,13 @@ func TestDelays(t *testing.T) {
 	require.Equal(t, 200*time.Millisecond, again(4, models.Throttled, at.Add(200*time.Millisecond)), "who throttles knows when to come back")
 	require.Equal(t, time.Hour, again(1, models.Unavailable, at.Add(time.Hour)))
 	require.Equal(t, time.Minute, again(4, models.Unavailable, at.Add(200*time.Millisecond)), "who is down may still be then")
-	require.Empty(t, p.left(&models.Batch{}, []models.Try{{Attempt: 1, Account: "sg", Verdict: models.Refused, Class: models.RejectedHereClass, At: at}}, 1))
+	require.Empty(t, p.left(&models.Batch{}, []models.Try{{Attempt: 1, Provider: "sg", Verdict: models.Refused, Class: models.RejectedHereClass, At: at}}, 1))
 }
 
 // What waits for the same time does not come back in one instant.
 func TestJitter(t *testing.T) {
 	t.Parallel()
-	e, err := New(&entries{}, nil, []Account{{Provider: newScripted("sg", nil), Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1}}}, DefaultConfig())
+	e, err := New(&entries{}, nil, []Provider{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, DefaultConfig())
 	require.NoError(t, err)
 	now := time.Now()
 	const wait = 10 * time.Minute
@@ -48,7 +48,7 @@ func TestJitter(t *testing.T) {
 		st := &step{do: call, who: models.SetOf(1), retry: 3, options: []option{{"sg", now.Add(wait)}}}
 		e.passOn(&chunk{id: models.NewBatchID(now)}, st, now, "", &told)
 		require.Len(t, told, 1)
-		require.Equal(t, models.BatchMessage, told[0].Kind, "the account is chosen anew then")
+		require.Equal(t, models.BatchMessage, told[0].Kind, "the provider is chosen anew then")
 		require.False(t, told[0].NotBefore.Before(now.Add(wait)))
 		require.False(t, told[0].NotBefore.After(now.Add(wait+30*time.Second)), "a tenth of the wait, half a minute at most")
 		seen[told[0].NotBefore] = true

@@ -10,28 +10,28 @@ import (
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
-// generic handles batch.<uuid>: a chunk through any account. It never waits for
+// generic handles batch.<uuid>: a chunk through any provider. It never waits for
 // a busy, limited or broken one.
 func (e *Engine) generic(ctx context.Context, m models.Message) models.Disposition {
 	return e.dispatch(ctx, m, nil, models.Set{})
 }
 
-// exclusive handles <ns>.<uuid>: a chunk through this account, whose slots and
+// exclusive handles <ns>.<uuid>: a chunk through this provider, whose slots and
 // rates it may wait for, because it delays nobody else.
 func (e *Engine) exclusive(ctx context.Context, m models.Message) models.Disposition {
-	a := e.byName[m.Account]
+	a := e.byName[m.Provider]
 	if a == nil {
-		return models.Park("no account " + m.Account + " is configured")
+		return models.Park("no provider " + m.Provider + " is configured")
 	}
 	return e.dispatch(ctx, m, a, models.Set{})
 }
 
-// logRetry handles log.<ns>.<uuid>: one recipient, through this account. Others
-// of its chunk that are due for the account go along in the same call.
+// logRetry handles log.<ns>.<uuid>: one recipient, through this provider. Others
+// of its chunk that are due for the provider go along in the same call.
 func (e *Engine) logRetry(ctx context.Context, m models.Message) models.Disposition {
-	a := e.byName[m.Account]
+	a := e.byName[m.Provider]
 	if a == nil {
-		return models.Park("no account " + m.Account + " is configured")
+		return models.Park("no provider " + m.Provider + " is configured")
 	}
 	only := models.SetOf(m.ID.Recipient())
 	m.ID = m.ID.ChunkID()
@@ -44,9 +44,9 @@ const maxRounds = 64
 
 // dispatch brings a chunk forward, unless another handler of this process does
 // so: that one will look once more.
-func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, only models.Set) models.Disposition {
+func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *provider, only models.Set) models.Disposition {
 	models.OnItsWay(m.Lane)
-	w := work{m.ID, m.Account}
+	w := work{m.ID, m.Provider}
 	t := e.underway.begin(w)
 	if t == nil {
 		return models.Done()
@@ -59,7 +59,7 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, 
 			continue
 		}
 		if asked := e.underway.leave(w, t); more || asked {
-			next := models.Message{Kind: models.AccountMessage, Account: m.Account, ID: m.ID, Retry: m.Retry, Lane: m.Lane}
+			next := models.Message{Kind: models.ProviderMessage, Provider: m.Provider, ID: m.ID, Retry: m.Retry, Lane: m.Lane}
 			if mine == nil {
 				next.Kind = models.BatchMessage
 			}
@@ -74,14 +74,14 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *account, 
 // advanceBy decides, calls, and passes on what is to be done elsewhere or later,
 // for so many rounds. The message only woke it; what is done follows from the
 // store. It reports whether there is more to do here and now.
-func (e *Engine) advanceBy(ctx context.Context, m models.Message, mine *account, only models.Set) (said models.Disposition, more bool) {
+func (e *Engine) advanceBy(ctx context.Context, m models.Message, mine *provider, only models.Set) (said models.Disposition, more bool) {
 	c, err := e.begin(ctx, m)
 	if err != nil {
 		return e.failed(err, "load", m), false
 	}
 	c.lane = m.Lane
 	defer e.summaries.looked(c)
-	span := tracing.Start(c.id, "dispatch", time.Time{}, "queue", string(m.Kind), "account", m.Account, "lane", string(m.Lane), "chunk", c.id.String())
+	span := tracing.Start(c.id, "dispatch", time.Time{}, "queue", string(m.Kind), "provider", m.Provider, "lane", string(m.Lane), "chunk", c.id.String())
 	defer span.End("")
 	for range maxRounds {
 		if ctx.Err() != nil {
@@ -107,7 +107,7 @@ func (e *Engine) advanceBy(ctx context.Context, m models.Message, mine *account,
 		c.passed = c.passed.Minus(job.who) // what follows for them is another step
 		switch {
 		case errors.Is(err, errBusy):
-			e.passAllOn(c, steps, only, job.account.Name)
+			e.passAllOn(c, steps, only, job.provider.Name)
 			return c.passedOn(), false
 		case errors.Is(err, errPassedOn):
 			return c.passedOn(), false

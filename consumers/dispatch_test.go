@@ -34,13 +34,13 @@ func TestChunkOfManyCallsMoves(t *testing.T) {
 	r.broker = b
 	cfg := fast()
 	cfg.Recheck, cfg.AgendaPoll = time.Hour, time.Hour // nobody else reads
-	var accounts []Account
+	var providers []Provider
 	for _, p := range []*scripted{sg, mg} {
-		accounts = append(accounts, Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 32, ChunkLimit: 10,
+		providers = append(providers, Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 32, ChunkLimit: 10,
 			Timeout: time.Second, Events: models.EventsNone}})
 	}
-	r.engine = r.start(cfg, accounts)
-	batch := r.batch(400, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+	r.engine = r.start(cfg, providers)
+	batch := r.batch(400, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 	require.Eventually(t, func() bool { return mg.count() == 40 && r.idle() }, patience, time.Millisecond)
 	v := r.done(batch)
 	r.stop()

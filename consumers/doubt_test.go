@@ -37,12 +37,12 @@ func oneByOne(t *testing.T, policy models.UnknownPolicy, kinds ...models.EventKi
 		})
 		cfg := fast()
 		cfg.StartBy, cfg.EvidenceWindow, cfg.Recheck = time.Second, time.Second, time.Hour
-		account := func(p *scripted, perCall int, events models.EventSource) Account {
-			return Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 2, ChunkLimit: perCall, Timeout: 300 * time.Millisecond, Events: events}}
+		provider := func(p *scripted, perCall int, events models.EventSource) Provider {
+			return Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 2, ChunkLimit: perCall, Timeout: 300 * time.Millisecond, Events: events}}
 		}
 		r = emptyRig(t, nil, "sg", "mg")
-		r.engine = r.start(cfg, []Account{account(sg, 2, models.EventsWebhook), account(mg, 1, models.EventsNone)})
-		b = r.batch(30, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts, b.OnUnknown = []string{"sg", "mg"}, policy })
+		r.engine = r.start(cfg, []Provider{provider(sg, 2, models.EventsWebhook), provider(mg, 1, models.EventsNone)})
+		b = r.batch(30, true, func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy })
 		require.Eventually(t, func() bool { return mg.count() >= 2 }, patience, time.Millisecond)
 		if r.view(b).Tries(1)[0].Verdict != models.Uncertain {
 			r.stop()
@@ -95,14 +95,14 @@ func TestReadBeforeADecision(t *testing.T) {
 		cfg := fast()
 		cfg.StartBy, cfg.EvidenceWindow, cfg.Recheck, cfg.AgendaPoll = 300*time.Millisecond, time.Millisecond, time.Hour, time.Hour
 		r := newRig(t, cfg, nil, newScripted("sg", always(models.Unknown)), newScripted("mg", always(models.Accepted)))
-		b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts, b.OnUnknown = []string{"sg", "mg"}, policy })
+		b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy })
 		require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.Uncertain && r.idle() }, patience, time.Millisecond)
 		attempt := r.view(b).Entries[0]
 		time.Sleep(time.Until(attempt.CallEnds.Add(cfg.EvidenceWindow)))
 		c, err := r.engine.look(t.Context(), b.ID)
 		require.NoError(t, err)
 		require.NoError(t, r.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: models.Fact{Key: models.EventsKey(models.NewInboxID(time.Now())),
-			Events: []models.Event{{ID: "1", Recipient: 1, Attempt: attempt.Number, Account: "sg", Kind: models.Delivered, At: time.Now()}}}}))
+			Events: []models.Event{{ID: "1", Recipient: 1, Attempt: attempt.Number, Provider: "sg", Kind: models.Delivered, At: time.Now()}}}}))
 		now := time.Now()
 		c.read = now.Add(-mostStale / 2)
 		steps, err := r.engine.steps(t.Context(), c, now)
@@ -114,7 +114,7 @@ func TestReadBeforeADecision(t *testing.T) {
 	}
 }
 
-// Where it turns out that one of several accounts has the mail, no further one gets
+// Where it turns out that one of several providers has the mail, no further one gets
 // it, though it is not known whether the newest took it, too.
 func TestTakenAndUnknownGoesNowhereElse(t *testing.T) {
 	t.Parallel()
@@ -124,7 +124,7 @@ func TestTakenAndUnknownGoesNowhereElse(t *testing.T) {
 	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 300*time.Millisecond
 	r.withEvents(cfg, aa, bb, cc)
 	b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) {
-		b.Accounts, b.OnUnknown = []string{"aa", "bb", "cc"}, models.Resend
+		b.Providers, b.OnUnknown = []string{"aa", "bb", "cc"}, models.Resend
 	})
 	require.Eventually(t, func() bool { return bb.count() == 1 }, patience, time.Millisecond)
 	r.event("aa", b.ID.Log(1), models.Event{ID: "1", Attempt: r.view(b).Tries(1)[0].Attempt, Kind: models.Processed, At: time.Now()})
@@ -135,7 +135,7 @@ func TestTakenAndUnknownGoesNowhereElse(t *testing.T) {
 	require.Zero(t, cc.count())
 	s := r.view(b).Status(1)
 	require.Equal(t, models.Queued, s.State)
-	require.Equal(t, "aa", s.Taken.Account)
+	require.Equal(t, "aa", s.Taken.Provider)
 }
 
 // A mail that may be with a provider, and that nobody else can take, says so, and is
@@ -150,10 +150,10 @@ func TestResendNowhereElse(t *testing.T) {
 	b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.OnUnknown = models.Resend })
 	v := r.done(b)
 	require.Equal(t, models.OutcomeUnknown, v.Status(1).Reason)
-	require.Contains(t, v.Status(1).Detail, models.NoAccountLeft.Words())
+	require.Contains(t, v.Status(1).Detail, models.NoProviderLeft.Words())
 	require.False(t, RetrySafe(v, 1))
 	require.Equal(t, 1, released(v, &models.Control{Action: models.ReleaseBatch, Batch: b.ID}).Len())
-	require.Equal(t, 1, released(v, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Account: "sg"}).Len())
+	require.Equal(t, 1, released(v, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Provider: "sg"}).Len())
 }
 
 // A retry that was safe when it was ordered does not send what turns out meanwhile
@@ -188,7 +188,7 @@ func TestRetryThatIsNoLongerSafe(t *testing.T) {
 	require.False(t, r.view(b).Status(1).MayDouble)
 }
 
-// What is released although a provider took it goes on to another account when the
+// What is released although a provider took it goes on to another provider when the
 // first refuses it: the release is not taken back.
 func TestReleasedGoesElsewhere(t *testing.T) {
 	t.Parallel()
@@ -207,7 +207,7 @@ func TestReleasedGoesElsewhere(t *testing.T) {
 			cfg := fast()
 			cfg.FinalEventWait, cfg.SilenceLeast = 300*time.Millisecond, time.Hour
 			r.withEvents(cfg, sg, mg)
-			b := r.batch(4, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+			b := r.batch(4, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 			require.Equal(t, models.NoFinalEvent, r.done(b).Status(1).Reason)
 			r.order(models.Control{Action: models.ReleaseBatch, Batch: b.ID})
 			r.announce(b)
@@ -287,7 +287,7 @@ func TestOrdersTellNoLies(t *testing.T) {
 		cfg := fast()
 		cfg.EvidenceWindow, cfg.StartBy = time.Millisecond, 300*time.Millisecond
 		r := newRig(t, cfg, nil, sg, mg)
-		b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts, b.OnUnknown = []string{"sg", "mg"}, policy })
+		b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy })
 		require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
 		return r, b, mg
 	}
@@ -303,7 +303,7 @@ func TestOrdersTellNoLies(t *testing.T) {
 		r, b, mg := held(t, models.Hold)
 		r.done(b)
 		for _, a := range []string{"sg", "mg"} {
-			r.order(models.Control{Action: models.AccountOffline, Account: a})
+			r.order(models.Control{Action: models.ProviderOffline, Provider: a})
 		}
 		r.order(models.Control{Action: models.ReleaseBatch, Batch: b.ID})
 		r.announce(b)
@@ -320,7 +320,7 @@ func TestOrdersTellNoLies(t *testing.T) {
 		sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 		r := emptyRig(t, nil, "sg", "mg")
 		r.withEvents(fast(), sg, mg)
-		r.order(models.Control{Action: models.AccountOffline, Account: "mg"})
+		r.order(models.Control{Action: models.ProviderOffline, Provider: "mg"})
 		b := r.batch(1, true, nil)
 		r.taken(b)
 		r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: time.Now()})
@@ -333,14 +333,14 @@ func TestOrdersTellNoLies(t *testing.T) {
 	})
 }
 
-// Where every account that a mail may use is closed to it by a rule that fails mail,
+// Where every provider that a mail may use is closed to it by a rule that fails mail,
 // it fails.
-func TestEveryAccountFailsIt(t *testing.T) {
+func TestEveryProviderFailsIt(t *testing.T) {
 	t.Parallel()
 	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 	r := newRig(t, fast(), nil, sg, mg)
 	for _, a := range []string{"sg", "mg"} {
-		r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: a, Account: a, Domain: "x.test", Fail: true}})
+		r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: a, Provider: a, Domain: "x.test", Fail: true}})
 	}
 	b := r.batch(2, true, nil)
 	require.Equal(t, models.BlockedByRule, r.done(b).Status(1).Reason)
@@ -359,14 +359,14 @@ func TestDuplicatesAreCounted(t *testing.T) {
 	r.known()
 	r.withEvents(cfg, sg, mg)
 	b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) {
-		b.Accounts, b.OnUnknown = []string{"sg", "mg"}, models.Resend
+		b.Providers, b.OnUnknown = []string{"sg", "mg"}, models.Resend
 	})
 	r.taken(b)
-	require.Equal(t, "mg", r.view(b).Status(1).Last.Account)
+	require.Equal(t, "mg", r.view(b).Status(1).Last.Provider)
 	require.InDelta(t, 2, value(gathered(t, reg), "safedelivr_possible_duplicates_total"), 0)
 	tries := r.view(b).Tries(1)
 	for _, try := range []models.Try{tries[len(tries)-1], tries[0]} { // whichever comes first
-		r.event(try.Account, b.ID.Log(1), models.Event{ID: try.Account, Attempt: try.Attempt, Kind: models.Delivered, At: time.Now()})
+		r.event(try.Provider, b.ID.Log(1), models.Event{ID: try.Provider, Attempt: try.Attempt, Kind: models.Delivered, At: time.Now()})
 	}
 	require.Eventually(t, func() bool { return value(gathered(t, reg), "safedelivr_doubled_deliveries") == 1 }, patience, 10*time.Millisecond)
 	require.Equal(t, 2, r.view(b).Status(1).Copies)
@@ -378,10 +378,10 @@ func TestDuplicatesAreCounted(t *testing.T) {
 // both, what may be done for the first is not done for the second.
 func TestReleasesOfNeighbours(t *testing.T) {
 	t.Parallel()
-	p := &policy{cfg: &Config{MaxRetries: 10, FinalEventWait: time.Hour, Delays: []time.Duration{time.Second}, Recheck: time.Minute}, accounts: []string{"sg", "mg"}}
+	p := &policy{cfg: &Config{MaxRetries: 10, FinalEventWait: time.Hour, Delays: []time.Duration{time.Second}, Recheck: time.Minute}, providers: []string{"sg", "mg"}}
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	both, entry := models.SetTo(2), func(n int, k models.EntryKind, who models.Set) models.Entry {
-		return models.Entry{Number: n, Kind: k, At: at, Recipients: who, Account: "sg", CallEnds: at}
+		return models.Entry{Number: n, Kind: k, At: at, Recipients: who, Provider: "sg", CallEnds: at}
 	}
 	byHand := entry(3, models.Release, models.SetOf(1))
 	byHand.MayDouble = true
@@ -389,7 +389,7 @@ func TestReleasesOfNeighbours(t *testing.T) {
 	refused := func(n int) models.Fact {
 		return models.Fact{Key: models.OutcomeKey(n), Outcome: &models.Outcome{Attempt: n, At: at, Parts: []models.Part{{Class: models.Unavailable, Recipients: both}}}}
 	}
-	late := models.Fact{Key: "e1", Events: []models.Event{{ID: "1", Recipient: 1, Attempt: 1, Account: "sg", Kind: models.Processed, At: at}, {ID: "2", Recipient: 2, Attempt: 1, Account: "sg", Kind: models.Processed, At: at}}}
+	late := models.Fact{Key: "e1", Events: []models.Event{{ID: "1", Recipient: 1, Attempt: 1, Provider: "sg", Kind: models.Processed, At: at}, {ID: "2", Recipient: 2, Attempt: 1, Provider: "sg", Kind: models.Processed, At: at}}}
 	v := models.Resolve(2, entries, []models.Fact{refused(1), refused(5), late})
 	steps := p.plan(v, &models.Batch{Content: models.Content{From: models.Address{Email: "a@b.c"}}}, &orders{rules: models.NewJournal(nil).Rules()}, at.Add(time.Minute))
 	require.Len(t, steps, 2)
@@ -430,13 +430,13 @@ func TestCancelledAfterItsReleaseAtOnce(t *testing.T) {
 // next minute that waits for the final event of an earlier one.
 func TestTakenAndUnknownIsCheap(t *testing.T) {
 	t.Parallel()
-	e, err := New(&entries{}, nil, []Account{{Provider: &told{scripted: newScripted("mg", nil)}, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 1, Events: models.EventsWebhook}}}, fast())
+	e, err := New(&entries{}, nil, []Provider{{Adapter: &told{scripted: newScripted("mg", nil)}, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1, Events: models.EventsWebhook}}}, fast())
 	require.NoError(t, err)
 	at := time.Now()
 	for _, class := range []models.Class{models.Unknown, ""} { // answered so, or still open
-		entries := []models.Entry{{Number: 1, Kind: models.Attempt, At: at, Recipients: models.SetOf(1), Account: "mg", CallEnds: at.Add(time.Minute)},
-			{Number: 2, Kind: models.Attempt, At: at, Recipients: models.SetOf(1), Account: "mg", CallEnds: at.Add(time.Minute)}}
-		facts := []models.Fact{{Key: "e1", Events: []models.Event{{ID: "1", Recipient: 1, Attempt: 1, Account: "mg", Kind: models.Processed, At: at}}}}
+		entries := []models.Entry{{Number: 1, Kind: models.Attempt, At: at, Recipients: models.SetOf(1), Provider: "mg", CallEnds: at.Add(time.Minute)},
+			{Number: 2, Kind: models.Attempt, At: at, Recipients: models.SetOf(1), Provider: "mg", CallEnds: at.Add(time.Minute)}}
+		facts := []models.Fact{{Key: "e1", Events: []models.Event{{ID: "1", Recipient: 1, Attempt: 1, Provider: "mg", Kind: models.Processed, At: at}}}}
 		if class != "" {
 			facts = append(facts, models.Fact{Key: models.OutcomeKey(2), Outcome: &models.Outcome{Attempt: 2, At: at, Parts: []models.Part{{Class: class, Recipients: models.SetOf(1)}}}})
 		}

@@ -22,10 +22,10 @@ type Engine struct {
 	broker models.Broker
 	policy policy
 
-	journal  *models.Journal
-	crew     *crew
-	accounts []*account // in order of configuration
-	byName   map[string]*account
+	journal   *models.Journal
+	crew      *crew
+	providers []*provider // in order of configuration
+	byName    map[string]*provider
 
 	batches   *cache[models.ID, *models.Batch] // of ordinary size
 	large     *cache[models.ID, *models.Batch]
@@ -38,7 +38,7 @@ type Engine struct {
 	lookups   *lookups
 	underway  *underway
 	flows     *flows
-	history   *accountHistory
+	history   *providerHistory
 	ages      *ages
 	metrics   *metrics
 	events    *eventQueue
@@ -62,10 +62,10 @@ type counts struct {
 	eventsTaken, eventsForged, eventsReplayed, eventsSkipped atomic.Int64
 }
 
-// New builds an engine. Every account name must be valid and distinct.
-func New(store models.Store, broker models.Broker, accounts []Account, cfg Config) (*Engine, error) {
+// New builds an engine. Every provider name must be valid and distinct.
+func New(store models.Store, broker models.Broker, providers []Provider, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
-	e := &Engine{changed: make(chan struct{}, 1), cfg: cfg, log: cfg.Logger, store: store, broker: broker, byName: map[string]*account{},
+	e := &Engine{changed: make(chan struct{}, 1), cfg: cfg, log: cfg.Logger, store: store, broker: broker, byName: map[string]*provider{},
 		batches: newCache[models.ID, *models.Batch](512), large: newCache[models.ID, *models.Batch](8),
 		fresh: newCache[models.ID, []models.Recipient](freshBatches), ledgers: newCache[models.ID, []models.Entry](4096), worked: newCache[models.ID, struct{}](100_000),
 		counted: newCache[uint64, struct{}](200_000)}
@@ -74,22 +74,22 @@ func New(store models.Store, broker models.Broker, accounts []Account, cfg Confi
 		e.journal = models.NewJournal(store)
 	}
 	e.crew, e.flows = newCrew(store, &e.cfg), newFlows()
-	for _, a := range accounts {
-		if !models.ValidAccountName(a.Name) || e.byName[a.Name] != nil {
-			return nil, errors.New("consumers: account name " + a.Name + " is not valid or not unique")
+	for _, a := range providers {
+		if !models.ValidProviderName(a.Name) || e.byName[a.Name] != nil {
+			return nil, errors.New("consumers: provider name " + a.Name + " is not valid or not unique")
 		}
-		acc := newAccount(a, &e.cfg, e.crew)
+		acc := newProvider(a, &e.cfg, e.crew)
 		acc.health.changes, acc.health.slowCall = e.healthChanged, func(took time.Duration) bool { return e.slowBesideOthers(acc, took) }
-		e.accounts = append(e.accounts, acc)
+		e.providers = append(e.providers, acc)
 		e.byName[a.Name] = acc
-		e.policy.accounts = append(e.policy.accounts, a.Name)
+		e.policy.providers = append(e.policy.providers, a.Name)
 		e.policy.windows[a.Name] = a.EvidenceWindow
 	}
 	e.crew.health, e.crew.hear, e.crew.lost = e.ailments, e.hear, e.lost
 	e.crew.flow, e.crew.hearFlow = e.flows.told, e.flows.hear
 	e.crew.running = e.running
 	e.crew.gone = func() { e.someGone.Store(time.Now().UnixMilli()) }
-	e.history, e.ages = newAccountHistory(store, &e.cfg), newAges(store, broker, e.cfg.Worker)
+	e.history, e.ages = newProviderHistory(store, &e.cfg), newAges(store, broker, e.cfg.Worker)
 	e.summaries = newSummaries(e)
 	e.events = newEventQueue(e)
 	e.lookups, e.filed, e.underway = newLookups(e), newCache[filed, bool](100_000), newUnderway()
@@ -124,22 +124,22 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	unread := e.journal.Sync(first)
 	e.obeyProbes() // what was found out before them is not believed
 	if err := errors.Join(unread, e.crew.first(first), e.recall(first)); err != nil {
-		e.log.Warn("orders, other workers and accounts that were ill could not be read at the start", "err", err)
+		e.log.Warn("orders, other workers and providers that were ill could not be read at the start", "err", err)
 	}
 	empty := e.idle(first)
 	cancelFirst()
-	// Generic workers never wait for an account: as many as all accounts can
+	// Generic workers never wait for a provider: as many as all providers can
 	// keep busy, and some to spare.
 	generic := 4
-	for _, a := range e.accounts {
+	for _, a := range e.providers {
 		generic += a.Concurrency
 	}
 	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
 		subscribe(models.Queue{Kind: models.BatchMessage, Lane: lane}, generic, e.generic)
-		for _, a := range e.accounts {
+		for _, a := range e.providers {
 			n := max(1, a.Concurrency)
-			subscribe(models.Queue{Kind: models.AccountMessage, Account: a.Name, Lane: lane}, n, e.exclusive)
-			subscribe(models.Queue{Kind: models.LogMessage, Account: a.Name, Lane: lane}, n, e.logRetry)
+			subscribe(models.Queue{Kind: models.ProviderMessage, Provider: a.Name, Lane: lane}, n, e.exclusive)
+			subscribe(models.Queue{Kind: models.LogMessage, Provider: a.Name, Lane: lane}, n, e.logRetry)
 		}
 	}
 	subscribe(models.Queue{Kind: models.EventMessage}, e.events.runners()*eventsAtOnce, e.events.handle)
@@ -189,10 +189,10 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	return err
 }
 
-// ailments is what the other workers should know of the accounts.
+// ailments is what the other workers should know of the providers.
 func (e *Engine) ailments() map[string]Ailment {
 	out := map[string]Ailment{}
-	for _, a := range e.accounts {
+	for _, a := range e.providers {
 		if ail := a.health.ailment(); ail != nil {
 			out[a.Name] = *ail
 		}
@@ -200,9 +200,9 @@ func (e *Engine) ailments() map[string]Ailment {
 	return out
 }
 
-// hear takes in what another worker says of the accounts.
+// hear takes in what another worker says of the providers.
 func (e *Engine) hear(worker string, ails map[string]Ailment) {
-	for _, a := range e.accounts {
+	for _, a := range e.providers {
 		if ail, ok := ails[a.Name]; ok {
 			a.health.hear(worker, &ail)
 		} else {
@@ -211,7 +211,7 @@ func (e *Engine) hear(worker string, ails map[string]Ailment) {
 	}
 }
 
-// keepProbes obeys orders to try accounts again, as they come, until ctx ends.
+// keepProbes obeys orders to try providers again, as they come, until ctx ends.
 func (e *Engine) keepProbes(ctx context.Context) {
 	for {
 		moved := e.journal.Moved()
@@ -224,20 +224,20 @@ func (e *Engine) keepProbes(ctx context.Context) {
 	}
 }
 
-// obeyProbes obeys the newest orders to try accounts again.
+// obeyProbes obeys the newest orders to try providers again.
 func (e *Engine) obeyProbes() {
 	rules := e.journal.Rules()
-	for _, a := range e.accounts {
+	for _, a := range e.providers {
 		if n := rules.Probe(a.Name); n > 0 {
 			a.health.tryAgain(n)
 		}
 	}
 }
 
-// running is how many calls of this worker run, by account.
+// running is how many calls of this worker run, by provider.
 func (e *Engine) running() map[string]int {
-	out := make(map[string]int, len(e.accounts))
-	for _, a := range e.accounts {
+	out := make(map[string]int, len(e.providers))
+	for _, a := range e.providers {
 		out[a.Name] = a.slots.running()
 	}
 	return out
@@ -245,18 +245,18 @@ func (e *Engine) running() map[string]int {
 
 // lost notes that nothing more is heard of another worker.
 func (e *Engine) lost(worker string) {
-	for _, a := range e.accounts {
+	for _, a := range e.providers {
 		a.health.lost(worker)
 	}
 }
 
 // slowBesideOthers reports whether a call took so long that mail is better off
-// elsewhere: when all accounts are slow, nothing is changed.
-func (e *Engine) slowBesideOthers(mine *account, took time.Duration) bool {
+// elsewhere: when all providers are slow, nothing is changed.
+func (e *Engine) slowBesideOthers(mine *provider, took time.Duration) bool {
 	if took < e.cfg.SlowCall {
 		return false
 	}
-	for _, a := range e.accounts {
+	for _, a := range e.providers {
 		if ok, _ := a.health.usable(time.Now()); a != mine && ok && a.usual() > 0 && a.usual() < took/4 {
 			return true
 		}
@@ -277,7 +277,7 @@ func (e *Engine) UserByName(ctx context.Context, name string) (models.User, erro
 func (e *Engine) Pending() int { return e.summaries.pending() }
 
 // EventCounts says how many events were taken, and how many were refused
-// because they belong to no attempt of ours through that account, because they
+// because they belong to no attempt of ours through that provider, because they
 // came under a token that was used for other content, or because they are no
 // events of ours.
 func (e *Engine) EventCounts() (taken, forged, replayed, skipped int64) {

@@ -15,11 +15,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-func TestReroutedToTheOtherAccount(t *testing.T) {
+func TestReroutedToTheOtherProvider(t *testing.T) {
 	t.Parallel()
 	sg, mg := newScripted("sg", always(models.Unavailable)), newScripted("mg", always(models.Accepted))
 	r := newRig(t, fast(), nil, sg, mg)
-	b := r.batch(100, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+	b := r.batch(100, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 	v := r.done(b)
 	for i := 1; i <= 100; i++ {
 		require.Equal(t, models.Success, v.Status(i).State)
@@ -34,18 +34,18 @@ func TestHardRefusalIsNotRoutedAround(t *testing.T) {
 	t.Parallel()
 	sg, mg := newScripted("sg", always(models.RejectedRequest)), newScripted("mg", always(models.Accepted))
 	r := newRig(t, fast(), nil, sg, mg)
-	v := r.done(r.batch(5, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} }))
+	v := r.done(r.batch(5, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} }))
 	require.Equal(t, models.InvalidRequest, v.Status(1).Reason)
 	require.Zero(t, mg.count())
 }
 
 func TestThreeEndsOfRetrying(t *testing.T) {
 	t.Parallel()
-	t.Run("no account left", func(t *testing.T) {
+	t.Run("no provider left", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, fast(), nil, newScripted("sg", always(models.RejectedHereClass)), newScripted("mg", always(models.RejectedHereClass)))
 		v := r.done(r.batch(3, true, nil))
-		require.Equal(t, models.NoAccountLeft, v.Status(3).Reason)
+		require.Equal(t, models.NoProviderLeft, v.Status(3).Reason)
 		require.Equal(t, 2, v.Status(3).Attempts)
 	})
 	t.Run("retries used up", func(t *testing.T) {
@@ -54,12 +54,12 @@ func TestThreeEndsOfRetrying(t *testing.T) {
 		cfg.MaxRetries = 3
 		sg, mg := newScripted("sg", always(models.RejectedHereClass)), newScripted("mg", always(models.Unavailable))
 		r := newRig(t, cfg, nil, sg, mg)
-		v := r.done(r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} }))
+		v := r.done(r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} }))
 		require.Equal(t, models.RetriesUsedUp, v.Status(1).Reason)
 		require.Equal(t, 4, v.Status(1).Attempts)
 		require.Equal(t, 3, mg.count())
 	})
-	t.Run("none while all accounts are away", func(t *testing.T) {
+	t.Run("none while all providers are away", func(t *testing.T) {
 		t.Parallel()
 		cfg := fast()
 		cfg.MaxRetries = 3
@@ -109,7 +109,7 @@ func TestDeadlineEnds(t *testing.T) {
 	require.Equal(t, models.Expired, v.Status(1).Reason)
 }
 
-// TestDeadlineWhileItWaits: what waited for an account until its deadline had passed
+// TestDeadlineWhileItWaits: what waited for a provider until its deadline had passed
 // is not handed over any more.
 func TestDeadlineWhileItWaits(t *testing.T) {
 	t.Parallel()
@@ -122,7 +122,7 @@ func TestDeadlineWhileItWaits(t *testing.T) {
 		return part(models.Accepted, c)
 	})
 	r := emptyRig(t, nil, "sg")
-	r.engine = r.start(fast(), []Account{{Provider: sg, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: patience, Events: models.EventsNone}}})
+	r.engine = r.start(fast(), []Provider{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: patience, Events: models.EventsNone}}})
 	first := r.batch(1, true, nil)
 	require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
 	// On a machine that is held up the deadline may pass before the mail is in line: then
@@ -131,7 +131,7 @@ func TestDeadlineWhileItWaits(t *testing.T) {
 	for soon := 500 * time.Millisecond; ; soon *= 2 {
 		late = r.batch(2, false, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(soon) })
 		require.Equal(t, models.Bulk, late.Lane)
-		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.AccountMessage, Account: "sg", ID: late.ID, Lane: late.Lane}))
+		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.ProviderMessage, Provider: "sg", ID: late.ID, Lane: late.Lane}))
 		waits := false
 		require.Eventually(t, func() bool {
 			waits = waits || r.inLine("sg", models.Bulk)
@@ -165,7 +165,7 @@ func TestOneBadAmongAThousand(t *testing.T) {
 	r := newRig(t, fast(), nil, sg, mg)
 	bad := map[int]bool{17: true, 500: true, 1000: true}
 	b := r.batch(1000, true, func(b *models.Batch, rs []models.Recipient) {
-		b.Accounts = []string{"sg", "mg"}
+		b.Providers = []string{"sg", "mg"}
 		for n := range bad {
 			rs[n-1].Email = fmt.Sprintf("bad%d@x.test", n)
 		}
@@ -216,7 +216,7 @@ func TestUnknownOutcome(t *testing.T) {
 		cfg.EvidenceWindow = 300 * time.Millisecond
 		r := newRig(t, cfg, nil, sg, mg)
 		return r, sg, mg, r.batch(4, true, func(b *models.Batch, _ []models.Recipient) {
-			b.Accounts, b.OnUnknown = []string{"sg", "mg"}, policy
+			b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy
 		})
 	}
 	t.Run("hold", func(t *testing.T) {
@@ -251,9 +251,9 @@ func TestUnknownOutcome(t *testing.T) {
 }
 
 // event puts a provider's post into the inbox and announces it.
-func (r *rig) event(account string, log models.ID, ev models.Event) models.ID {
+func (r *rig) event(provider string, log models.ID, ev models.Event) models.ID {
 	r.t.Helper()
-	return r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Account: account, Posts: []models.Post{postOf(r.t, "", log, ev)}})
+	return r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider, Posts: []models.Post{postOf(r.t, "", log, ev)}})
 }
 
 // postOf is a post that reports an event under a token.
@@ -264,7 +264,7 @@ func postOf(t *testing.T, token string, log models.ID, ev models.Event) models.P
 	return models.Post{Body: body, Replay: token}
 }
 
-// unsettled is a rig with a batch of n through the account sg, of which nobody
+// unsettled is a rig with a batch of n through the provider sg, of which nobody
 // knows the outcome.
 func unsettled(t *testing.T, n int) (*rig, *models.Batch) {
 	t.Helper()
@@ -277,7 +277,7 @@ func unsettled(t *testing.T, n int) (*rig, *models.Batch) {
 func (r *rig) inbox(in models.Inbox) models.ID {
 	r.t.Helper()
 	require.NoError(r.t, r.store.PutInbox(context.Background(), in))
-	require.NoError(r.t, r.broker.Publish(context.Background(), models.Message{Kind: models.EventMessage, Account: in.Account, ID: in.ID}))
+	require.NoError(r.t, r.broker.Publish(context.Background(), models.Message{Kind: models.EventMessage, Provider: in.Provider, ID: in.ID}))
 	return in.ID
 }
 
@@ -357,7 +357,7 @@ func TestManyWorkersOneLedger(t *testing.T) {
 		b := r.batch(20, true, nil)
 		for range 4 { // everything is announced many times
 			require.NoError(t, r.broker.Publish(context.Background(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane},
-				models.Message{Kind: models.AccountMessage, Account: "mg", ID: b.ID, Lane: b.Lane}))
+				models.Message{Kind: models.ProviderMessage, Provider: "mg", ID: b.ID, Lane: b.Lane}))
 		}
 		bs = append(bs, b)
 	}
@@ -395,7 +395,7 @@ func TestIncompleteBatchIsClearedAway(t *testing.T) {
 	require.ErrorIs(t, err, models.ErrNotFound, "it can never exist any more")
 }
 
-func TestHangingAccountDelaysNobody(t *testing.T) {
+func TestHangingProviderDelaysNobody(t *testing.T) {
 	t.Parallel()
 	slow := newScripted("slow", func(ctx context.Context, c *models.Call) []models.Part {
 		<-ctx.Done()
@@ -404,12 +404,12 @@ func TestHangingAccountDelaysNobody(t *testing.T) {
 	quick := newScripted("quick", always(models.Accepted))
 	r := newRig(t, fast(), nil, slow, quick)
 	for range 30 {
-		r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"slow"} })
+		r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"slow"} })
 	}
 	require.Eventually(t, func() bool { return slow.count() >= 3 }, patience, time.Millisecond)
 	var bs []*models.Batch
 	for range 50 {
-		bs = append(bs, r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"quick"} }))
+		bs = append(bs, r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"quick"} }))
 	}
 	before := slow.count()
 	for _, b := range bs {

@@ -45,7 +45,7 @@ func TestPostsAnnouncedTwiceOrGone(t *testing.T) {
 	r := newRig(t, cfg, func(s models.Store) models.Store { slow.Store = s; return slow }, newScripted("sg", always(models.Accepted)))
 	a, b, gone := received(t, r.store, []byte("[]")), received(t, r.store, []byte("[]")), models.NewInboxID(time.Now())
 	handle := func(id models.ID) models.Disposition {
-		return r.engine.events.handle(context.Background(), models.Message{Kind: models.EventMessage, Account: "sg", ID: id})
+		return r.engine.events.handle(context.Background(), models.Message{Kind: models.EventMessage, Provider: "sg", ID: id})
 	}
 	first := make(chan models.Disposition, 1)
 	go func() { first <- handle(a) }()

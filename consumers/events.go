@@ -103,9 +103,9 @@ func (c *chunkEvents) of(post models.ID, n int) *[]models.Event {
 
 // parse parses the posts of an entry into the work.
 func (e *Engine) parse(in *models.Inbox, work *eventWork) {
-	a := e.byName[in.Account]
+	a := e.byName[in.Provider]
 	if a == nil {
-		e.log.Error("posts of an account that is not configured; they stay in the inbox", "provider", in.Account)
+		e.log.Error("posts of a provider that is not configured; they stay in the inbox", "provider", in.Provider)
 		return
 	}
 	parsed := make([]models.Parsed, len(in.Posts))
@@ -121,8 +121,8 @@ func (e *Engine) parse(in *models.Inbox, work *eventWork) {
 	for i := range parsed {
 		for _, why := range parsed[i].Skipped {
 			e.counts.eventsSkipped.Add(1)
-			e.metrics.refused.WithLabelValues(in.Account, "not_ours").Inc()
-			e.log.Debug("part of a post skipped", "provider", in.Account, "err", why)
+			e.metrics.refused.WithLabelValues(in.Provider, "not_ours").Inc()
+			e.log.Debug("part of a post skipped", "provider", in.Provider, "err", why)
 		}
 		work.add(in, parsed[i].Events)
 	}
@@ -130,14 +130,14 @@ func (e *Engine) parse(in *models.Inbox, work *eventWork) {
 
 // parsePost parses a post. One that the parser dies of stays in the inbox, for a
 // version that can read it to replay, and holds up no other.
-func (e *Engine) parsePost(a *account, id models.ID, body []byte) (out models.Parsed) {
+func (e *Engine) parsePost(a *provider, id models.ID, body []byte) (out models.Parsed) {
 	defer func() {
 		if v := recover(); v != nil {
 			e.log.Error("a post cannot be parsed; it stays in the inbox, and can be replayed by a version that can", "provider", a.Name, "post", id.String(), "err", v)
 			out = models.Parsed{Skipped: []string{"the parser died of it"}}
 		}
 	}()
-	return a.Provider.Parse(body)
+	return a.Adapter.Parse(body)
 }
 
 // add files the events of a post under the chunks that they name; those of one
@@ -157,7 +157,7 @@ func (w *eventWork) add(in *models.Inbox, events []models.ParsedEvent) {
 		list := c.of(in.ID, n)
 		for i := range events[:n] {
 			ev := events[i].Event
-			ev.Recipient, ev.Account, ev.Text, ev.Reading = events[i].Log.Recipient(), in.Account, clip(ev.Text), w.reading
+			ev.Recipient, ev.Provider, ev.Text, ev.Reading = events[i].Log.Recipient(), in.Provider, clip(ev.Text), w.reading
 			*list = append(*list, ev)
 		}
 		events = events[n:]
@@ -165,7 +165,7 @@ func (w *eventWork) add(in *models.Inbox, events []models.ParsedEvent) {
 }
 
 // admitEvents keeps the events that belong to an attempt of ours through the
-// account that reports them, and turns them into facts.
+// provider that reports them, and turns them into facts.
 func (e *Engine) admitEvents(ctx context.Context, work *eventWork) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(storeAtOnce)
@@ -246,7 +246,7 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 		}
 	}
 	if len(ours) > 0 {
-		tracing.Start(id, "events", time.Time{}, "chunk", id.String(), "account", ours[0].Account, "events", strconv.Itoa(len(ours))).End("")
+		tracing.Start(id, "events", time.Time{}, "chunk", id.String(), "provider", ours[0].Provider, "events", strconv.Itoa(len(ours))).End("")
 	}
 	c.posts = nil // the fact holds what counts
 	if len(ours) > 0 {
@@ -287,13 +287,13 @@ func (e *Engine) ledger(ctx context.Context, id models.ID, fresh bool) ([]models
 	return entries, true, nil
 }
 
-// attemptOf finds the attempt that an event belongs to: its number, its account,
+// attemptOf finds the attempt that an event belongs to: its number, its provider,
 // and a recipient of it; nil: there is none.
 func attemptOf(entries []models.Entry, ev *models.Event) *models.Entry {
 	for i := range entries {
 		en := &entries[i]
 		if en.Kind == models.Attempt && en.Number == ev.Attempt {
-			if en.Account == ev.Account && en.Recipients.Has(ev.Recipient) {
+			if en.Provider == ev.Provider && en.Recipients.Has(ev.Recipient) {
 				return en
 			}
 			return nil
@@ -312,14 +312,14 @@ func (e *Engine) forged(c *chunkEvents, id models.ID) {
 
 func (e *Engine) refuse(id models.ID, ev *models.Event) {
 	e.counts.eventsForged.Add(1)
-	e.metrics.refused.WithLabelValues(ev.Account, "no_attempt").Inc()
-	e.log.Warn("event refused: it belongs to no attempt of ours", "provider", ev.Account, "chunk", id.String(), "attempt_id", ev.Attempt)
+	e.metrics.refused.WithLabelValues(ev.Provider, "no_attempt").Inc()
+	e.log.Warn("event refused: it belongs to no attempt of ours", "provider", ev.Provider, "chunk", id.String(), "attempt_id", ev.Attempt)
 }
 
 // hashOf tells events apart, repeats of one not.
 func hashOf(ev *models.Event) uint64 {
 	m := mixer(14695981039346656037)
-	for _, s := range []string{ev.Account, ev.ID, string(ev.Kind)} {
+	for _, s := range []string{ev.Provider, ev.ID, string(ev.Kind)} {
 		m.text(s)
 	}
 	m.number(int64(ev.Recipient))
@@ -328,7 +328,7 @@ func hashOf(ev *models.Event) uint64 {
 }
 
 func (e *Engine) countEvent(ev *models.Event, of *models.Entry, came time.Time) {
-	a := e.byName[ev.Account]
+	a := e.byName[ev.Provider]
 	switch {
 	case ev.Kind == models.Delivered:
 		a.count(func(n *models.Counters) { n.Delivered++ })
@@ -338,14 +338,14 @@ func (e *Engine) countEvent(ev *models.Event, of *models.Entry, came time.Time) 
 		return
 	}
 	if ev.Kind != models.Dropped && ev.Kind != models.Rejected { // which it does without trying to deliver
-		e.flows.report(ev.Account, of.At, ev.At, came)
+		e.flows.report(ev.Provider, of.At, ev.At, came)
 	}
 }
 
 // lookAfter looks at the chunks in which events may have opened something again: a
 // provider has given up on somebody, or what was reported before is read
 // otherwise. It ends what nobody can cure, and announces the rest to another
-// account's log retry consumer. What stays open is put on the agenda: by now the
+// provider's log retry consumer. What stays open is put on the agenda: by now the
 // batch's own entry may be days away, or gone.
 func (e *Engine) lookAfter(ctx context.Context, work *eventWork) error {
 	g, ctx := errgroup.WithContext(ctx)

@@ -20,7 +20,7 @@ import (
 func idle(t *testing.T) (*Engine, models.Store) {
 	t.Helper()
 	store, broker := embeddedtest.Open(t, "sg")
-	e, err := New(store, broker, []Account{{Provider: newScripted("sg", always(models.Accepted)), Account: models.Account{Name: "sg"}}}, fast())
+	e, err := New(store, broker, []Provider{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg"}}}, fast())
 	require.NoError(t, err)
 	return e, store
 }
@@ -29,7 +29,7 @@ func idle(t *testing.T) (*Engine, models.Store) {
 func received(t *testing.T, store models.Store, body []byte) models.ID {
 	t.Helper()
 	id := models.NewInboxID(time.Now())
-	require.NoError(t, store.PutInbox(context.Background(), models.Inbox{ID: id, Account: "sg", Posts: []models.Post{{Body: body}}}))
+	require.NoError(t, store.PutInbox(context.Background(), models.Inbox{ID: id, Provider: "sg", Posts: []models.Post{{Body: body}}}))
 	return id
 }
 
@@ -97,7 +97,7 @@ func TestMarkedChunksHoldNoEvents(t *testing.T) {
 	now := time.Now()
 	b := models.Batch{ID: models.NewBatchID(now), User: models.NewUserID(), Lane: models.Bulk, OnUnknown: models.Hold, Recipients: size, Chunks: 1, Deadline: now.Add(time.Hour)}
 	require.NoError(t, store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: make([]models.Recipient, size)}))
-	require.NoError(t, store.Append(ctx, b.ID, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, Account: "sg", Recipients: models.SetTo(size), At: now}))
+	require.NoError(t, store.Append(ctx, b.ID, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, Provider: "sg", Recipients: models.SetTo(size), At: now}))
 	var ids []models.ID
 	for p := range posts {
 		events := make([]models.ParsedEvent, size)
@@ -158,16 +158,16 @@ func TestEvents(t *testing.T) {
 	sg := newScripted("sg", always(models.Accepted))
 	mg := newScripted("mg", always(models.Accepted))
 	r := newRig(t, fast(), nil)
-	accounts := make([]Account, 0, 2)
+	providers := make([]Provider, 0, 2)
 	b2, err := newBrokerFor(r, "sg", "mg")
 	require.NoError(t, err)
 	r.broker = b2
 	for _, p := range []*scripted{sg, mg} {
-		accounts = append(accounts, Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
+		providers = append(providers, Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
 	}
-	r.engine = r.start(fast(), accounts)
-	b := r.batch(5, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
-	require.Eventually(t, func() bool { return r.view(b).Summary().Accounts["sg"].Waiting == 5 }, patience, time.Millisecond)
+	r.engine = r.start(fast(), providers)
+	b := r.batch(5, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
+	require.Eventually(t, func() bool { return r.view(b).Summary().Providers["sg"].Waiting == 5 }, patience, time.Millisecond)
 	at := time.Now()
 	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: at})
 	r.event("sg", b.ID.Log(2), models.Event{ID: "2", Attempt: 1, Kind: models.Bounced, Reason: models.MailboxInvalid, At: at})
@@ -205,7 +205,7 @@ func TestPostThatNobodyAnnounced(t *testing.T) {
 	t.Parallel()
 	r, b := unsettled(t, 1)
 	p := postOf(t, "", b.ID.Log(1), models.Event{ID: "x", Attempt: 1, Kind: models.Delivered, At: time.Now()})
-	require.NoError(t, r.store.PutInbox(context.Background(), models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{p}}))
+	require.NoError(t, r.store.PutInbox(context.Background(), models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{p}}))
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
 }
 
@@ -215,7 +215,7 @@ func TestReplayedToken(t *testing.T) {
 	at := time.Now()
 	post := func(log int, kind models.EventKind) {
 		p := postOf(t, "one token", b.ID.Log(log), models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at})
-		r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{p}})
+		r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{p}})
 	}
 	post(1, models.Delivered)
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, time.Millisecond)
@@ -237,7 +237,7 @@ func TestReplayedTokenInOneEntry(t *testing.T) {
 	post := func(log int, kind models.EventKind, token string) models.Post {
 		return postOf(t, token, b.ID.Log(log), models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at})
 	}
-	r.inbox(models.Inbox{ID: models.NewInboxID(at), Account: "sg", Posts: []models.Post{
+	r.inbox(models.Inbox{ID: models.NewInboxID(at), Provider: "sg", Posts: []models.Post{
 		post(1, models.Delivered, "1.a"), post(2, models.Bounced, "1.a"), post(1, models.Delivered, "1.a"), post(3, models.Delivered, "1.b")}})
 	require.Eventually(t, func() bool {
 		return r.view(b).Status(1).State == models.Success && r.view(b).Status(3).State == models.Success

@@ -44,8 +44,8 @@ type lookups struct {
 }
 
 type question struct {
-	account string
-	chunk   models.ID
+	provider string
+	chunk    models.ID
 }
 
 // inquiry is a question and what became of it.
@@ -71,21 +71,21 @@ func (in *inquiry) heard(began time.Time, f finding) {
 
 func newLookups(e *Engine) *lookups { return &lookups{e: e, open: map[question]*inquiry{}} }
 
-func (e *Engine) looker(account string) models.Looker {
-	if a := e.byName[account]; a != nil && a.Events == models.EventsWebhook {
-		if l, ok := a.Provider.(models.Looker); ok {
+func (e *Engine) looker(provider string) models.Looker {
+	if a := e.byName[provider]; a != nil && a.Events == models.EventsWebhook {
+		if l, ok := a.Adapter.(models.Looker); ok {
 			return l
 		}
 	}
 	return nil
 }
 
-// want asks what happened to a chunk at an account between two times. It
+// want asks what happened to a chunk at a provider between two times. It
 // returns when a question was last answered.
-func (l *lookups) want(account string, chunk models.ID, from, to time.Time) time.Time {
+func (l *lookups) want(provider string, chunk models.ID, from, to time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	q := question{account, chunk}
+	q := question{provider, chunk}
 	in := l.open[q]
 	if in == nil {
 		in = &inquiry{from: from, to: to, next: to.Add(askAfter[0])}
@@ -102,7 +102,7 @@ func (l *lookups) want(account string, chunk models.ID, from, to time.Time) time
 // hangs keeps nobody else's evidence waiting.
 func (l *lookups) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, a := range l.e.accounts {
+	for _, a := range l.e.providers {
 		if l.e.looker(a.Name) == nil {
 			continue
 		}
@@ -148,14 +148,14 @@ type asked struct {
 	inquiry
 }
 
-// due lists the questions to be asked an account now, and forgets those that
+// due lists the questions to be asked a provider now, and forgets those that
 // nobody asks any more.
-func (l *lookups) due(account string, now time.Time) (out []asked) {
+func (l *lookups) due(provider string, now time.Time) (out []asked) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for q, in := range l.open {
 		switch {
-		case q.account != account:
+		case q.provider != provider:
 		case now.Sub(in.renewed) > time.Hour:
 			delete(l.open, q)
 		case !now.Before(in.next):
@@ -185,8 +185,8 @@ func clusters(qs []asked) [][]asked {
 }
 
 // ask puts the questions of a group to their provider as one.
-func (l *lookups) ask(ctx context.Context, account string, group []asked) {
-	looker := l.e.looker(account)
+func (l *lookups) ask(ctx context.Context, provider string, group []asked) {
+	looker := l.e.looker(provider)
 	if looker == nil {
 		return
 	}
@@ -201,14 +201,14 @@ func (l *lookups) ask(ctx context.Context, account string, group []asked) {
 	found := findings{}
 	var err error
 	if group[0].long() {
-		err = l.e.lookUpEach(ctx, account, looker, from, to, group[0].chunk, found)
+		err = l.e.lookUpEach(ctx, provider, looker, from, to, group[0].chunk, found)
 	} else {
-		err = l.e.lookUp(ctx, account, looker, from, to, "", chunks, found)
+		err = l.e.lookUp(ctx, provider, looker, from, to, "", chunks, found)
 	}
 	if err != nil && ctx.Err() == nil {
-		l.e.log.Warn("events could not be looked up; they will be again", "provider", account, "err", err)
+		l.e.log.Warn("events could not be looked up; they will be again", "provider", provider, "err", err)
 	} else if n := found.total(); n > 0 {
-		l.e.log.Info("events looked up", "provider", account, "found", n, "chunks", len(chunks))
+		l.e.log.Info("events looked up", "provider", provider, "found", n, "chunks", len(chunks))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -250,16 +250,16 @@ func (f findings) total() (n int) {
 
 // lookUp asks a provider for its events and files those that are news of somebody unsettled;
 // of these chunks only, if any are named. It adds them to found.
-func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looker, from, to time.Time, recipient string, only map[models.ID]bool, found findings) error {
+func (e *Engine) lookUp(ctx context.Context, provider string, looker models.Looker, from, to time.Time, recipient string, only map[models.ID]bool, found findings) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	hangs := time.AfterFunc(lookUpTime, cancel) // not while pages come: there may be very many
 	defer hangs.Stop()
-	parse := e.byName[account].Provider.Parse
+	parse := e.byName[provider].Adapter.Parse
 	waiting := map[models.ID][]lookedUp{}
 	n := 0
 	file := func() error {
-		err := e.fileLookedUp(ctx, account, waiting, found)
+		err := e.fileLookedUp(ctx, provider, waiting, found)
 		waiting, n = map[models.ID][]lookedUp{}, 0
 		return err
 	}
@@ -272,7 +272,7 @@ func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looke
 				continue
 			}
 			ev := &parsed.Events[i].Event
-			if worked, _ := e.filed.get(filed{account, ev.ID}); worked {
+			if worked, _ := e.filed.get(filed{provider, ev.ID}); worked {
 				continue
 			}
 			waiting[log.ChunkID()] = append(waiting[log.ChunkID()], lookedUp{log.Recipient(), ev.Attempt, ev.ID, body})
@@ -290,7 +290,7 @@ func (e *Engine) lookUp(ctx context.Context, account string, looker models.Looke
 
 // lookUpEach asks for the unsettled recipients of a chunk one by one, or for all
 // together where they are many.
-func (e *Engine) lookUpEach(ctx context.Context, account string, looker models.Looker, from, to time.Time, chunk models.ID, found findings) error {
+func (e *Engine) lookUpEach(ctx context.Context, provider string, looker models.Looker, from, to time.Time, chunk models.ID, found findings) error {
 	only := map[models.ID]bool{chunk: true}
 	c, err := e.look(ctx, chunk)
 	if err == nil {
@@ -301,14 +301,14 @@ func (e *Engine) lookUpEach(ctx context.Context, account string, looker models.L
 		return err
 	}
 	if err != nil { // its addresses are gone
-		return e.lookUp(ctx, account, looker, from, to, "", only, found)
+		return e.lookUp(ctx, provider, looker, from, to, "", only, found)
 	}
-	who := c.view.Where(func(r int, s *models.Status) bool { return s.State != models.Success && c.mayHave(account, r, 0) })
+	who := c.view.Where(func(r int, s *models.Status) bool { return s.State != models.Success && c.mayHave(provider, r, 0) })
 	if who.Len() > fewLogs {
-		return e.lookUp(ctx, account, looker, from, to, "", only, found)
+		return e.lookUp(ctx, provider, looker, from, to, "", only, found)
 	}
 	for r := range who.All() {
-		if err := e.lookUp(ctx, account, looker, from, to, c.recipients[r-1].Email, only, found); err != nil {
+		if err := e.lookUp(ctx, provider, looker, from, to, c.recipients[r-1].Email, only, found); err != nil {
 			return err
 		}
 	}
@@ -335,14 +335,14 @@ func (c *chunk) seen() map[string]bool {
 
 // filed is an event that a look-up found. It is kept whether it is a fact by now,
 // which need not be looked at again, or was put into the inbox.
-type filed struct{ account, id string }
+type filed struct{ provider, id string }
 
 // mayHave reports whether it is not known what became of an attempt (0: of any) for a
-// recipient through an account, whatever was decided about that meanwhile: a late
+// recipient through a provider, whatever was decided about that meanwhile: a late
 // event may prove that a held mail arrived, or that one was doubled.
-func (c *chunk) mayHave(account string, recipient, attempt int) (open bool) {
+func (c *chunk) mayHave(provider string, recipient, attempt int) (open bool) {
 	c.view.EachTry(recipient, func(t *models.Try) {
-		open = open || t.Account == account && !t.Verdict.Settled() && (attempt == 0 || t.Attempt == attempt)
+		open = open || t.Provider == provider && !t.Verdict.Settled() && (attempt == 0 || t.Attempt == attempt)
 	})
 	return open
 }
@@ -351,7 +351,7 @@ func (c *chunk) mayHave(account string, recipient, attempt int) (open bool) {
 // counts what was found. One that is there already, and waits to be worked off,
 // counts, but is not put there again: else every question would make a long queue
 // longer.
-func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[models.ID][]lookedUp, found findings) error {
+func (e *Engine) fileLookedUp(ctx context.Context, provider string, byChunk map[models.ID][]lookedUp, found findings) error {
 	var news []models.Post
 	var ids []filed
 	for chunk, events := range byChunk {
@@ -367,12 +367,12 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 		}
 		seen, of := c.seen(), found[chunk]
 		for _, ev := range events {
-			id := filed{account, ev.id}
+			id := filed{provider, ev.id}
 			if seen[ev.id] {
 				e.filed.put(id, true)
 				continue
 			}
-			if ev.recipient > c.size || !c.mayHave(account, ev.recipient, ev.attempt) {
+			if ev.recipient > c.size || !c.mayHave(provider, ev.recipient, ev.attempt) {
 				continue
 			}
 			if _, ok := e.filed.get(id); ok {
@@ -386,12 +386,12 @@ func (e *Engine) fileLookedUp(ctx context.Context, account string, byChunk map[m
 	}
 	var wake []models.Message
 	for rest := news; len(rest) > 0; {
-		in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: account}
+		in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider}
 		in.Posts, rest = models.CutPosts(rest)
 		if err := e.store.PutInbox(ctx, in); err != nil {
 			return err
 		}
-		wake = append(wake, models.Message{Kind: models.EventMessage, Account: account, ID: in.ID})
+		wake = append(wake, models.Message{Kind: models.EventMessage, Provider: provider, ID: in.ID})
 	}
 	for _, id := range ids {
 		e.filed.put(id, false)
@@ -424,12 +424,12 @@ func (e *Engine) answered(c *chunk, st *step, now time.Time) bool {
 
 // answeredOf is answered for one attempt.
 func (e *Engine) answeredOf(c *chunk, t *models.Try, now time.Time) bool {
-	looker := e.looker(t.Account)
+	looker := e.looker(t.Provider)
 	if looker == nil {
 		return true
 	}
 	entry := c.view.Entry(t.Attempt)
-	begin, over := entry.At, entry.CallEnds.Add(e.policy.window(t.Account))
+	begin, over := entry.At, entry.CallEnds.Add(e.policy.window(t.Provider))
 	late := minTime(over, entry.CallEnds.Add(looker.LookUpLag()))
 	if t.Verdict == models.Taken {
 		over = t.At.Add(e.cfg.FinalEventWait)
@@ -438,20 +438,20 @@ func (e *Engine) answeredOf(c *chunk, t *models.Try, now time.Time) bool {
 	if now.After(over.Add(24 * time.Hour)) {
 		return true
 	}
-	answered := e.lookups.want(t.Account, c.id, begin.Add(-time.Minute), over)
+	answered := e.lookups.want(t.Provider, c.id, begin.Add(-time.Minute), over)
 	if !answered.Before(late) {
 		return true
 	}
-	e.lookups.hurry(t.Account, c.id, now)
+	e.lookups.hurry(t.Provider, c.id, now)
 	return false
 }
 
 // hurry asks a question now that waited for its time, if it was not hurried just
 // before.
-func (l *lookups) hurry(account string, chunk models.ID, now time.Time) {
+func (l *lookups) hurry(provider string, chunk models.ID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if in := l.open[question{account, chunk}]; in != nil && now.Sub(in.hurried) > l.e.cfg.LookUpPause {
+	if in := l.open[question{provider, chunk}]; in != nil && now.Sub(in.hurried) > l.e.cfg.LookUpPause {
 		in.hurried, in.next = now, now
 	}
 }
@@ -468,9 +468,9 @@ func (e *Engine) mayEndSoon(c *chunk, st *step, now time.Time) bool {
 	if s.Last.Verdict == models.Open && now.Before(entry.CallEnds) {
 		return true
 	}
-	if e.looker(s.Last.Account) == nil || !now.Before(entry.CallEnds.Add(e.policy.window(s.Last.Account))) {
+	if e.looker(s.Last.Provider) == nil || !now.Before(entry.CallEnds.Add(e.policy.window(s.Last.Provider))) {
 		return false
 	}
-	e.lookups.want(s.Last.Account, c.id, entry.At.Add(-time.Minute), entry.CallEnds)
+	e.lookups.want(s.Last.Provider, c.id, entry.At.Add(-time.Minute), entry.CallEnds)
 	return true
 }

@@ -85,7 +85,7 @@ func lookUpRig(t *testing.T, cfg Config, p *told) *rig {
 // lookUpWorker starts an engine whose one provider can be asked for its events.
 func (r *rig) lookUpWorker(cfg Config, p *told) *Engine {
 	r.t.Helper()
-	return r.start(cfg, []Account{{Provider: p, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+	return r.start(cfg, []Provider{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
 		Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}})
 }
 
@@ -130,12 +130,12 @@ func TestResendWaitsForTheAnswer(t *testing.T) {
 	cfg.StartBy, cfg.EvidenceWindow, cfg.LookUpPause = 200*time.Millisecond, 400*time.Millisecond, 50*time.Millisecond
 	p, other := &told{scripted: newScripted("mg", always(models.Unknown)), away: true}, newScripted("sg", always(models.Accepted))
 	r := emptyRig(t, nil, "mg", "sg")
-	account := func(p models.Provider, name string) Account {
-		return Account{Provider: p, Account: models.Account{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
+	provider := func(p models.Adapter, name string) Provider {
+		return Provider{Adapter: p, Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
 	}
-	r.engine = r.start(cfg, []Account{account(p, "mg"), account(other, "sg")})
+	r.engine = r.start(cfg, []Provider{provider(p, "mg"), provider(other, "sg")})
 	b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) {
-		b.Accounts, b.OnUnknown = []string{"mg", "sg"}, models.Resend
+		b.Providers, b.OnUnknown = []string{"mg", "sg"}, models.Resend
 	})
 	require.Eventually(t, func() bool { return p.questions() > 0 }, patience, 5*time.Millisecond, "asked when the window closes")
 	r.looked(b)
@@ -206,12 +206,12 @@ func TestOneHangsTheOthersAreAsked(t *testing.T) {
 	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 600*time.Millisecond
 	hangs, good := &told{scripted: newScripted("mg", always(models.Unknown)), hangs: true}, &told{scripted: newScripted("mg-eu", always(models.Unknown))}
 	r := emptyRig(t, nil, "mg", "mg-eu")
-	account := func(p *told) Account {
-		return Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
+	provider := func(p *told) Provider {
+		return Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
 	}
-	r.engine = r.start(cfg, []Account{account(hangs), account(good)})
+	r.engine = r.start(cfg, []Provider{provider(hangs), provider(good)})
 	through := func(name string) func(*models.Batch, []models.Recipient) {
-		return func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{name} }
+		return func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{name} }
 	}
 	held, ended := r.batch(2, true, through("mg")), r.batch(2, true, through("mg-eu"))
 	require.Eventually(t, func() bool { return hangs.questions() > 0 }, patience, 5*time.Millisecond)
@@ -236,7 +236,7 @@ func TestOneHangsTheOthersAreAsked(t *testing.T) {
 		}
 		return out
 	}
-	require.Eventually(t, func() bool { return gaps()["g"].Asked == 1 && gaps()["g@mg"].Account == "mg" }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return gaps()["g"].Asked == 1 && gaps()["g@mg"].Provider == "mg" }, patience, 5*time.Millisecond)
 	require.Zero(t, gaps()["g@mg"].Asked)
 	hangs.mu.Lock()
 	hangs.away = false
@@ -306,7 +306,7 @@ func TestGapsAreLookedUpTogether(t *testing.T) {
 	raw, err := json.Marshal(models.Gap{From: at.Add(-time.Hour), To: at.Add(-askAfter[2]), Asked: 2})
 	require.NoError(t, err)
 	require.NoError(t, r.store.PutReport(t.Context(), models.GapReport, "before", raw, time.Hour))
-	r.start(fast(), []Account{{Provider: p, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}})
+	r.start(fast(), []Provider{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}})
 	require.Eventually(t, func() bool {
 		rows, err := r.store.Reports(t.Context(), models.GapReport)
 		require.NoError(t, err)
@@ -372,7 +372,7 @@ func TestLongLookUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := &paged{scripted: newScripted("mg", nil), pages: 100}
-		e, err := New(&entries{}, nil, []Account{{Provider: p, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 1}}}, fast())
+		e, err := New(&entries{}, nil, []Provider{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1}}}, fast())
 		require.NoError(t, err)
 		lookUp := func() error {
 			return e.lookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil, findings{})

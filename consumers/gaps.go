@@ -35,11 +35,11 @@ func (l *lookups) askAboutGaps(ctx context.Context) error {
 	// asked about as one.
 	for len(due) > 0 {
 		n, to := 1, due[0].To
-		for n < len(due) && due[n].Account == due[0].Account && !due[n].From.After(to) {
+		for n < len(due) && due[n].Provider == due[0].Provider && !due[n].From.After(to) {
 			to = maxTime(to, due[n].To)
 			n++
 		}
-		asked, away := l.askAboutTime(ctx, due[0].Account, due[0].From, to)
+		asked, away := l.askAboutTime(ctx, due[0].Provider, due[0].From, to)
 		for _, g := range due[:n] {
 			if err := l.wasAsked(ctx, g, asked, away); err != nil {
 				return err
@@ -50,7 +50,7 @@ func (l *lookups) askAboutGaps(ctx context.Context) error {
 	return nil
 }
 
-// wasAsked writes down that all accounts that a gap is about were asked. Those
+// wasAsked writes down that all providers that a gap is about were asked. Those
 // that could not be asked, beside others that could, get the gap for themselves.
 func (l *lookups) wasAsked(ctx context.Context, g namedGap, asked int, away []string) error {
 	if asked == 0 && len(away) > 0 {
@@ -63,10 +63,10 @@ func (l *lookups) wasAsked(ctx context.Context, g namedGap, asked int, away []st
 		}
 		return l.e.store.PutReport(ctx, models.GapReport, name, b, models.GapKept)
 	}
-	for _, account := range away {
+	for _, provider := range away {
 		own := g.Gap
-		own.Account = account
-		if err := put(g.name+"@"+account, own); err != nil {
+		own.Provider = provider
+		if err := put(g.name+"@"+provider, own); err != nil {
 			return err
 		}
 	}
@@ -99,19 +99,19 @@ func (l *lookups) dueGaps(ctx context.Context, raw map[string][]byte) ([]namedGa
 			due = append(due, g)
 		}
 	}
-	slices.SortFunc(due, func(a, b namedGap) int { return cmp.Or(cmp.Compare(a.Account, b.Account), a.From.Compare(b.From)) })
+	slices.SortFunc(due, func(a, b namedGap) int { return cmp.Or(cmp.Compare(a.Provider, b.Provider), a.From.Compare(b.From)) })
 	return due, nil
 }
 
-// askAboutTime looks up what an account, or all of them, reported between two
+// askAboutTime looks up what a provider, or all of them, reported between two
 // times. It says how many could be asked, and which could not.
-func (l *lookups) askAboutTime(ctx context.Context, account string, from, to time.Time) (asked int, away []string) {
+func (l *lookups) askAboutTime(ctx context.Context, provider string, from, to time.Time) (asked int, away []string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	found := 0
-	for _, a := range l.e.accounts {
+	for _, a := range l.e.providers {
 		looker := l.e.looker(a.Name)
-		if looker == nil || account != "" && a.Name != account {
+		if looker == nil || provider != "" && a.Name != provider {
 			continue
 		}
 		wg.Go(func() {

@@ -8,7 +8,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// health decides from the answers of calls whether an account is usable.
+// health decides from the answers of calls whether a provider is usable.
 type health struct {
 	name     string
 	cfg      *Config
@@ -16,7 +16,7 @@ type health struct {
 	breaker  breaker
 	mine     bool      // that the breaker is not closed is by what this worker found out itself
 	why      string    // mail keeps away
-	shut     away      // the provider refused the account itself, or said nothing about its mail
+	shut     away      // the provider refused the provider itself, or said nothing about its mail
 	silent   bool      // the latter
 	silentTo time.Time // until when it was left alone last because it was silent
 	slow     away      // the provider asked to wait
@@ -24,7 +24,7 @@ type health struct {
 	back     time.Time                // when mail was let through again last, after other trouble than the breaker's
 	tellers  map[string]*teller       // what other workers say, while it keeps mail away
 	changes  func()                   // tells them
-	slowCall func(time.Duration) bool // whether a call of this length is slow beside other accounts
+	slowCall func(time.Duration) bool // whether a call of this length is slow beside other providers
 	probe    int                      // the newest order to try it again that was obeyed
 
 	senders, heard senders // whom it refuses, as this worker found out and as others say
@@ -40,7 +40,7 @@ func (a *away) from(now, until time.Time) {
 	a.until = until
 }
 
-// newHealth judges an account whose calls take at most timeout. Its breaker looks
+// newHealth judges a provider whose calls take at most timeout. Its breaker looks
 // back further than the longest call takes.
 func newHealth(name string, timeout time.Duration, cfg *Config) *health {
 	h := &health{name: name, cfg: cfg, tellers: map[string]*teller{}, changes: func() {}, slowCall: func(time.Duration) bool { return false }}
@@ -48,7 +48,7 @@ func newHealth(name string, timeout time.Duration, cfg *Config) *health {
 	return h
 }
 
-// usable reports whether mail that can go elsewhere may be given to the account now,
+// usable reports whether mail that can go elsewhere may be given to the provider now,
 // and if not, when to ask again.
 func (h *health) usable(now time.Time) (bool, time.Time) {
 	h.mu.Lock()
@@ -71,7 +71,7 @@ func (h *health) allows(now time.Time, alone bool) (bool, time.Time) {
 	return h.breaker.allows(now, alone)
 }
 
-// silentUntil is until when the account was left alone last because it was silent, at
+// silentUntil is until when the provider was left alone last because it was silent, at
 // whatever worker; zero: never.
 func (h *health) silentUntil() time.Time {
 	h.mu.Lock()
@@ -91,15 +91,15 @@ func (h *health) usableFor(domain string, now time.Time, alone bool) (bool, time
 	return ok, until
 }
 
-// refusedUntil is until when the account refuses mail from a sender's domain; zero: it
+// refusedUntil is until when the provider refuses mail from a sender's domain; zero: it
 // does not.
 func (h *health) refusedUntil(domain string, now time.Time) time.Time {
 	return maxTime(h.senders.refused(domain, now), h.heard.refused(domain, now))
 }
 
 // tryAgain obeys the order of a number, once: whatever keeps mail away is forgotten,
-// and the next mail shows how the account is. What others found out before they
-// obeyed it counts no more. An account that was silent goes on trial, as at its time.
+// and the next mail shows how the provider is. What others found out before they
+// obeyed it counts no more. A provider that was silent goes on trial, as at its time.
 func (h *health) tryAgain(order int) {
 	now := time.Now()
 	h.mu.Lock()
@@ -124,11 +124,11 @@ func (h *health) tryAgain(order int) {
 	h.mu.Unlock()
 	h.changes()
 	if ill {
-		h.cfg.Logger.Info("account is tried again, as ordered", "account", h.name, "order", order)
+		h.cfg.Logger.Info("provider is tried again, as ordered", "provider", h.name, "order", order)
 	}
 }
 
-// trial is what an account that was silent may have until it reports something: a
+// trial is what a provider that was silent may have until it reports something: a
 // few mails, renewed after a while. To find out that it swallows them still takes
 // until their reports are overdue.
 type trial struct {
@@ -163,7 +163,7 @@ func (t *trial) spend(n int, now time.Time, renewal time.Duration) bool {
 	return true
 }
 
-// trusted ends the trial: the account reports again.
+// trusted ends the trial: the provider reports again.
 func (h *health) trusted() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -173,7 +173,7 @@ func (h *health) trusted() {
 }
 
 // callSize is how many of most recipients the next call may have: one until the
-// account has proved that it takes mail again, then ever more.
+// provider has proved that it takes mail again, then ever more.
 func (h *health) callSize(most int, now time.Time) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,7 +183,7 @@ func (h *health) callSize(most int, now time.Time) int {
 	return min(most, max(probeSize, int(h.recovered(now)*float64(most))))
 }
 
-// recovered grows from 0 to 1 while an account comes back from trouble.
+// recovered grows from 0 to 1 while a provider comes back from trouble.
 func (h *health) recovered(now time.Time) float64 {
 	if h.trial.on || h.breaker.proving {
 		return 0
@@ -241,13 +241,13 @@ func (h *health) settle(turn int, says callSays, why string) {
 	}
 	h.changes()
 	if opened {
-		h.cfg.Logger.Warn("account is left alone: its calls fail", "account", h.name, "why", why, "until", until.UTC(), "probe", probe)
+		h.cfg.Logger.Warn("provider is left alone: its calls fail", "provider", h.name, "why", why, "until", until.UTC(), "probe", probe)
 	} else {
-		h.cfg.Logger.Info("account takes mail again", "account", h.name)
+		h.cfg.Logger.Info("provider takes mail again", "provider", h.name)
 	}
 }
 
-// judge notes what an answer says about the account. Only answers that any mail
+// judge notes what an answer says about the provider. Only answers that any mail
 // would have got count against it.
 func (h *health) judge(parts []models.Part, domain string) (says callSays, why string) {
 	if len(parts) == 0 {
@@ -262,10 +262,10 @@ func (h *health) judge(parts []models.Part, domain string) (says callSays, why s
 		switch p.Class {
 		case models.AccountClass:
 			if p.Reason == models.SenderNotVerified {
-				h.refuse(domain, now.Add(h.cfg.AccountHold), why)
+				h.refuse(domain, now.Add(h.cfg.Hold), why)
 				return answered, ""
 			}
-			h.shutOff(now.Add(h.cfg.AccountHold), why)
+			h.shutOff(now.Add(h.cfg.Hold), why)
 			return saysNothing, ""
 		case models.Throttled:
 			until := p.RetryAt
@@ -290,23 +290,23 @@ func (h *health) judge(parts []models.Part, domain string) (says callSays, why s
 	return answered, ""
 }
 
-// An account is left alone at most for so long because its provider says that it is
+// A provider is left alone at most for so long because its provider says that it is
 // asked too often, and because it says that it is down: then it is asked again.
 const (
 	mostAway = 24 * time.Hour
 	mostDown = time.Hour
 )
 
-// shutOff keeps mail away because the provider refuses the account itself.
+// shutOff keeps mail away because the provider refuses the provider itself.
 func (h *health) shutOff(until time.Time, why string) {
 	h.keepAway(until, why, false)
-	h.cfg.Logger.Error("account refused by its provider", "account", h.name, "why", why, "until", until.UTC())
+	h.cfg.Logger.Error("provider refused by its provider", "provider", h.name, "why", why, "until", until.UTC())
 }
 
-// fallenSilent keeps mail away from an account that takes it and reports nothing.
+// fallenSilent keeps mail away from a provider that takes it and reports nothing.
 func (h *health) fallenSilent(until time.Time, why string) {
 	h.keepAway(until, why, true)
-	h.cfg.Logger.Error("account takes mail and is silent about it", "account", h.name, "why", why, "until", until.UTC())
+	h.cfg.Logger.Error("provider takes mail and is silent about it", "provider", h.name, "why", why, "until", until.UTC())
 }
 
 func (h *health) keepAway(until time.Time, why string, silent bool) {
@@ -328,7 +328,7 @@ func (h *health) refuse(domain string, until time.Time, why string) {
 		return
 	}
 	h.changes()
-	h.cfg.Logger.Error("sender refused by a provider", "account", h.name, "domain", domain, "why", why, "until", until.UTC())
+	h.cfg.Logger.Error("sender refused by a provider", "provider", h.name, "domain", domain, "why", why, "until", until.UTC())
 }
 
 // slowDown keeps mail away until the provider wants more.

@@ -47,23 +47,23 @@ func TestWhatWasNotCalledTellsNothing(t *testing.T) {
 	})
 }
 
-// slowLedger is a store that takes its time to append attempts at one account.
+// slowLedger is a store that takes its time to append attempts at one provider.
 type slowLedger struct {
 	models.Store
-	account string
-	takes   time.Duration
+	provider string
+	takes    time.Duration
 }
 
 func (s *slowLedger) Append(ctx context.Context, chunk models.ID, e models.Entry) error {
-	if e.Account == s.account {
+	if e.Provider == s.provider {
 		time.Sleep(s.takes)
 	}
 	return s.Store.Append(ctx, chunk, e)
 }
 
 // A slow answer is the provider's: the time that the store takes before the call
-// does not count, though another account seems quick beside it.
-func TestSlowStoreIsNoSlowAccount(t *testing.T) {
+// does not count, though another provider seems quick beside it.
+func TestSlowStoreIsNoSlowProvider(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
 	cfg.SlowCall, cfg.StartBy = time.Second, 10*time.Second
@@ -79,8 +79,8 @@ func TestSlowStoreIsNoSlowAccount(t *testing.T) {
 			}
 			return quick(ctx, c)
 		}), newScripted("mg", quick))
-	through := func(account string) {
-		r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{account} }))
+	through := func(provider string) {
+		r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{provider} }))
 	}
 	for range 2 {
 		through("mg")
@@ -154,7 +154,7 @@ func TestSilentComesBackOnTrial(t *testing.T) {
 	})
 }
 
-// waiting is a rig whose account has all the calls of bulk mail it may have, and a
+// waiting is a rig whose provider has all the calls of bulk mail it may have, and a
 // batch of 3 that was planned and waits until they are let end.
 func waiting(t *testing.T) (r *rig, p *scripted, b *models.Batch, open func()) {
 	t.Helper()
@@ -175,7 +175,7 @@ func waiting(t *testing.T) (r *rig, p *scripted, b *models.Batch, open func()) {
 	return r, p, b, open
 }
 
-// Mail that waited for a slot does not go to an account that was shut meanwhile.
+// Mail that waited for a slot does not go to a provider that was shut meanwhile.
 func TestShutWhileItWaits(t *testing.T) {
 	t.Parallel()
 	r, p, b, open := waiting(t)
@@ -235,7 +235,7 @@ func TestTwoOfOneName(t *testing.T) {
 	})
 }
 
-// Where an account has fewer slots than there are workers, those that have one
+// Where a provider has fewer slots than there are workers, those that have one
 // share its rate.
 func TestRatesGoWithSlots(t *testing.T) {
 	t.Parallel()

@@ -6,11 +6,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// What workers tell each other of an account, and how far each believes it.
+// What workers tell each other of a provider, and how far each believes it.
 
-// teller is another worker that finds the account ill. It is believed for a term:
+// teller is another worker that finds the provider ill. It is believed for a term:
 // then this worker finds out for itself, and what the other goes on to say is of that
-// one alone, until it finds the account healthy again.
+// one alone, until it finds the provider healthy again.
 type teller struct {
 	Ailment
 	until time.Time
@@ -18,7 +18,7 @@ type teller struct {
 	gone  bool // nothing more is heard of it
 }
 
-// ofAll reports whether an ailment is the account's, whoever found it out: what the
+// ofAll reports whether an ailment is the provider's, whoever found it out: what the
 // provider says, and silence, which is judged by the mail of all workers.
 func (a *Ailment) ofAll() bool { return a.State == models.Slowed || a.Silent }
 
@@ -44,7 +44,7 @@ func (h *health) obey(now time.Time) (until time.Time) {
 	return until
 }
 
-// hear takes in what another worker says of the account; nil: nothing bad.
+// hear takes in what another worker says of the provider; nil: nothing bad.
 func (h *health) hear(worker string, a *Ailment) {
 	now := time.Now()
 	h.mu.Lock()
@@ -88,7 +88,7 @@ func (h *health) recall(worker string, a *Ailment) {
 }
 
 // lost forgets what a worker said of which nothing more is heard: it did not say that
-// the account is well again.
+// the provider is well again.
 func (h *health) lost(worker string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,7 +105,7 @@ func (h *health) lost(worker string) {
 	delete(h.tellers, worker)
 }
 
-// term is how long another worker is believed. What is of the account holds for as
+// term is how long another worker is believed. What is of the provider holds for as
 // long as it says; anything else may be its own trouble.
 func (h *health) term(a *Ailment) time.Duration {
 	switch {
@@ -117,7 +117,7 @@ func (h *health) term(a *Ailment) time.Duration {
 	return min(a.Left, 2*h.cfg.BreakerOpen) + 2*h.cfg.Beat // it hears late
 }
 
-// ailment is what the other workers should know: nil while the account is
+// ailment is what the other workers should know: nil while the provider is
 // usable as far as this worker found out itself.
 func (h *health) ailment() *Ailment {
 	now := time.Now()

@@ -11,7 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// calls makes a worker call an account every so often, for so long, with answers of
+// calls makes a worker call a provider every so often, for so long, with answers of
 // this class, and returns how many calls it was allowed to make.
 func (h *hand) calls(ctx context.Context, every, during time.Duration, class models.Class) (made int) {
 	for begun := time.Now(); time.Since(begun) < during && ctx.Err() == nil; time.Sleep(every) {
@@ -23,7 +23,7 @@ func (h *hand) calls(ctx context.Context, every, during time.Duration, class mod
 	return made
 }
 
-// One worker that cannot reach an account, or whose key is an old one, keeps the
+// One worker that cannot reach a provider, or whose key is an old one, keeps the
 // others from it for a moment only: they find out for themselves.
 func TestOneSickWorker(t *testing.T) {
 	t.Parallel()
@@ -134,7 +134,7 @@ func TestIdleWorkerKeepsNobodyAway(t *testing.T) {
 	})
 }
 
-// A worker that is gone did not say that the account is well again.
+// A worker that is gone did not say that the provider is well again.
 func TestTellerThatIsGone(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultConfig().withDefaults()
@@ -164,9 +164,9 @@ func TestLookingAheadForgetsNothing(t *testing.T) {
 }
 
 // What a provider said, and silence, do not go with the worker that told of it; and
-// nobody judges an account once more by the mail for which it was left alone, however
+// nobody judges a provider once more by the mail for which it was left alone, however
 // it goes on with who found that out.
-func TestWhatIsOfTheAccountStays(t *testing.T) {
+func TestWhatIsOfTheProviderStays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig().withDefaults()

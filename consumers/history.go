@@ -10,10 +10,10 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// accountHistory counts what this worker sees happen at the accounts, by the minute in
+// providerHistory counts what this worker sees happen at the providers, by the minute in
 // which it happened, and writes every hour down as a whole whenever something
 // of it has changed.
-type accountHistory struct {
+type providerHistory struct {
 	store reportStore
 	name  string // of this life of the worker: nobody else writes under it
 
@@ -30,13 +30,13 @@ type historyHour struct {
 	changed, written int64
 }
 
-func newAccountHistory(store reportStore, cfg *Config) *accountHistory {
-	return &accountHistory{store: store, name: cfg.Worker + "/" + cfg.life, hours: map[time.Time]*historyHour{}}
+func newProviderHistory(store reportStore, cfg *Config) *providerHistory {
+	return &providerHistory{store: store, name: cfg.Worker + "/" + cfg.life, hours: map[time.Time]*historyHour{}}
 }
 
 // count changes the counts of the minute that holds at. What is heard of too
 // late is left out.
-func (h *accountHistory) count(account string, at time.Time, change func(*models.AccountTally)) {
+func (h *providerHistory) count(provider string, at time.Time, change func(*models.ProviderTally)) {
 	now := time.Now().UTC()
 	if at = at.UTC(); at.After(now) {
 		at = now // the provider's clock
@@ -52,16 +52,16 @@ func (h *accountHistory) count(account string, at time.Time, change func(*models
 		hour = &historyHour{counts: models.HistoryHour{}}
 		h.hours[start] = hour
 	}
-	change(hour.counts.At(account, at.Minute()))
+	change(hour.counts.At(provider, at.Minute()))
 	hour.changed++
 }
 
 // called counts a call that has ended.
-func (h *accountHistory) called(account string, took time.Duration, parts []models.Part) {
+func (h *providerHistory) called(provider string, took time.Duration, parts []models.Part) {
 	if uncalled(parts) {
 		return
 	}
-	h.count(account, time.Now(), func(t *models.AccountTally) {
+	h.count(provider, time.Now(), func(t *models.ProviderTally) {
 		t.Calls++
 		t.Answers.Add(took)
 		for i := range parts {
@@ -79,11 +79,11 @@ func (h *accountHistory) called(account string, took time.Duration, parts []mode
 }
 
 // event counts an event of the attempt that it belongs to.
-func (h *accountHistory) event(ev *models.Event, of *models.Entry) {
+func (h *providerHistory) event(ev *models.Event, of *models.Entry) {
 	if ev.Kind != models.Delivered && ev.Kind != models.Deferred && !ev.Kind.Failure() {
 		return
 	}
-	h.count(ev.Account, ev.At, func(t *models.AccountTally) {
+	h.count(ev.Provider, ev.At, func(t *models.ProviderTally) {
 		switch {
 		case ev.Kind == models.Delivered:
 			t.Delivered++
@@ -111,7 +111,7 @@ func deliveryTime(event, call, heard time.Time) time.Duration {
 
 // flush writes down what has changed, and forgets hours of which nothing more
 // is counted.
-func (h *accountHistory) flush(ctx context.Context) error {
+func (h *providerHistory) flush(ctx context.Context) error {
 	h.writing.Lock()
 	defer h.writing.Unlock()
 	type page struct {
@@ -145,7 +145,7 @@ func (h *accountHistory) flush(ctx context.Context) error {
 }
 
 // run writes every few seconds until ctx ends.
-func (h *accountHistory) run(ctx context.Context, every time.Duration, log *slog.Logger) {
+func (h *providerHistory) run(ctx context.Context, every time.Duration, log *slog.Logger) {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
@@ -155,16 +155,16 @@ func (h *accountHistory) run(ctx context.Context, every time.Duration, log *slog
 			return
 		}
 		if err := h.flush(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("history of the accounts not written yet", "err", err)
+			log.Warn("history of the providers not written yet", "err", err)
 		}
 	}
 }
 
 // finish writes what is left.
-func (h *accountHistory) finish(log *slog.Logger) {
+func (h *providerHistory) finish(log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if err := h.flush(ctx); err != nil {
-		log.Warn("the last seconds of the accounts' history are lost", "err", err)
+		log.Warn("the last seconds of the providers' history are lost", "err", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// historyOf sums all that is stored of an account, and counts who wrote it.
-func historyOf(t *testing.T, store models.Store, account string) (sum models.AccountTally, writers int) {
+// historyOf sums all that is stored of a provider, and counts who wrote it.
+func historyOf(t *testing.T, store models.Store, provider string) (sum models.ProviderTally, writers int) {
 	t.Helper()
 	now := time.Now()
 	for h := range 26 {
@@ -23,7 +23,7 @@ func historyOf(t *testing.T, store models.Store, account string) (sum models.Acc
 			hour, err := models.DecodeHistory(raw)
 			require.NoError(t, err)
 			writers++
-			for minute, tally := range hour[account] {
+			for minute, tally := range hour[provider] {
 				require.GreaterOrEqual(t, minute, 0)
 				require.Less(t, minute, 60)
 				sum.Add(tally)
@@ -44,13 +44,13 @@ func TestHistoryOutlivesWorkers(t *testing.T) {
 	cfg.Worker = "one"
 	for life := int64(1); life <= 2; life++ {
 		ctx, cancel := context.WithCancel(t.Context())
-		e, err := New(r.store, r.broker, []Account{
-			{Provider: sg, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone}},
-			{Provider: mg, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone}}}, cfg)
+		e, err := New(r.store, r.broker, []Provider{
+			{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone}},
+			{Adapter: mg, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone}}}, cfg)
 		require.NoError(t, err)
 		done := make(chan error, 1)
 		go func() { done <- e.Run(ctx, time.Second) }()
-		r.done(r.batch(10, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"mg", "sg"} }))
+		r.done(r.batch(10, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"mg", "sg"} }))
 		cancel()
 		require.NoError(t, <-done)
 		sum, _ := historyOf(t, r.store, "sg")
@@ -84,11 +84,11 @@ func TestHistoryByTheTimeOfEvents(t *testing.T) {
 	r := emptyRig(t, nil, "sg")
 	store := &failing{Store: r.store}
 	cfg := fast().withDefaults()
-	h := newAccountHistory(store, &cfg)
+	h := newProviderHistory(store, &cfg)
 	now := time.Now().UTC()
 	attempt := &models.Entry{At: now.Add(-3 * time.Hour)}
 	event := func(kind models.EventKind, at time.Time) {
-		h.event(&models.Event{Account: "sg", Kind: kind, At: at}, attempt)
+		h.event(&models.Event{Provider: "sg", Kind: kind, At: at}, attempt)
 	}
 	event(models.Delivered, now.Add(-2*time.Hour))
 	event(models.Delivered, now.Add(time.Hour)) // a clock that is ahead

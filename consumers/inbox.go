@@ -89,7 +89,7 @@ func (e *Engine) dropReplayed(ctx context.Context, entries []models.Inbox) error
 	)
 	for i := range entries {
 		in := &entries[i]
-		if e.byName[in.Account] == nil {
+		if e.byName[in.Provider] == nil {
 			continue
 		}
 		for k := range in.Posts {
@@ -100,7 +100,7 @@ func (e *Engine) dropReplayed(ctx context.Context, entries []models.Inbox) error
 			}
 			first[of] = digest(p.Body)
 			group, _, _ := strings.Cut(p.Replay, ".")
-			ws = append(ws, models.Witness{Group: in.Account + "/" + group, Key: in.Account + "/" + p.Replay, Digest: first[of], Entry: in.ID})
+			ws = append(ws, models.Witness{Group: in.Provider + "/" + group, Key: in.Provider + "/" + p.Replay, Digest: first[of], Entry: in.ID})
 			asked = append(asked, of)
 		}
 	}
@@ -122,8 +122,8 @@ func (e *Engine) dropReplayed(ctx context.Context, entries []models.Inbox) error
 				return false
 			}
 			e.counts.eventsReplayed.Add(1)
-			e.metrics.refused.WithLabelValues(in.Account, "replayed").Inc()
-			e.log.Warn("post refused: its token came before with another body", "provider", in.Account)
+			e.metrics.refused.WithLabelValues(in.Provider, "replayed").Inc()
+			e.log.Warn("post refused: its token came before with another body", "provider", in.Provider)
 			return true
 		})
 	}

@@ -71,9 +71,9 @@ func TestClusters(t *testing.T) {
 	require.Len(t, groups, 3)
 }
 
-// The same domain may be two accounts here: what the other one reported is no news
+// The same domain may be two providers here: what the other one reported is no news
 // of this one.
-func TestLookUpOfAnotherAccount(t *testing.T) {
+func TestLookUpOfAnotherProvider(t *testing.T) {
 	t.Parallel()
 	r, b := unsettled(t, 1)
 	c, err := r.engine.look(t.Context(), b.ID)

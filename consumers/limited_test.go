@@ -13,8 +13,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestOverTheLimitGoesElsewhere: what one account refused, and could go on through
-// an account that is over its limit or through one that is idle, does not wait for
+// TestOverTheLimitGoesElsewhere: what one provider refused, and could go on through
+// a provider that is over its limit or through one that is idle, does not wait for
 // the limit.
 func TestOverTheLimitGoesElsewhere(t *testing.T) {
 	t.Parallel()
@@ -23,14 +23,14 @@ func TestOverTheLimitGoesElsewhere(t *testing.T) {
 			t.Parallel()
 			refuses, limited, idle := newScripted("a", always(models.RejectedHereClass)), newScripted("b", always(models.Accepted)), newScripted("c", always(models.Accepted))
 			r := emptyRig(t, nil, "a", "b", "c")
-			account := func(p *scripted, rate float64) Account {
-				return Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone, Rate: rate}}
+			provider := func(p *scripted, rate float64) Provider {
+				return Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone, Rate: rate}}
 			}
-			r.engine = r.start(fast(), []Account{account(refuses, 0), account(limited, 0.5), account(idle, 0)})
+			r.engine = r.start(fast(), []Provider{provider(refuses, 0), provider(limited, 0.5), provider(idle, 0)})
 			const n = 200
 			batches := make([]*models.Batch, n)
 			for i := range batches {
-				batches[i] = r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = wish })
+				batches[i] = r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = wish })
 			}
 			for _, b := range batches {
 				require.Equal(t, models.Success, r.done(b).Status(1).State)
@@ -41,21 +41,21 @@ func TestOverTheLimitGoesElsewhere(t *testing.T) {
 	}
 }
 
-// TestNeverTriedComesFirst: an account that refused, and may be tried again by now,
+// TestNeverTriedComesFirst: a provider that refused, and may be tried again by now,
 // comes after those that never were.
 func TestNeverTriedComesFirst(t *testing.T) {
 	t.Parallel()
 	store, broker := embeddedtest.Open(t, "a", "b", "c")
-	var accounts []Account
+	var providers []Provider
 	for _, name := range []string{"a", "b", "c"} {
-		accounts = append(accounts, Account{Provider: newScripted(name, nil), Account: models.Account{Name: name, Weight: 1}})
+		providers = append(providers, Provider{Adapter: newScripted(name, nil), Provider: models.Provider{Name: name, Weight: 1}})
 	}
-	e, err := New(store, broker, accounts, fast())
+	e, err := New(store, broker, providers, fast())
 	require.NoError(t, err)
 	now := time.Now()
 	before := now.Add(-time.Minute)
 	for range 6 {
-		first := e.order(&step{options: []option{{account: "c"}, {"a", before}, {"b", before}}}, now)
+		first := e.order(&step{options: []option{{provider: "c"}, {"a", before}, {"b", before}}}, now)
 		require.Len(t, first, 1)
 		require.Equal(t, "c", first[0].Name)
 	}
@@ -90,7 +90,7 @@ func TestSlowAppendsKeepTheLimit(t *testing.T) {
 				cfg := DefaultConfig()
 				cfg.Sole = true
 				cfg = cfg.withDefaults()
-				a := newAccount(Account{Provider: newScripted("sg", nil), Account: models.Account{Name: "sg", Rate: limit, Concurrency: 64, ChunkLimit: perCall}}, &cfg, newCrew(nil, &cfg))
+				a := newProvider(Provider{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Rate: limit, Concurrency: 64, ChunkLimit: perCall}}, &cfg, newCrew(nil, &cfg))
 				var seen sends
 				begun, late := time.Now(), 0
 				ctx, stop := context.WithCancel(t.Context())

@@ -11,7 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// limit is one rate of an account, of recipients or of calls. While mail of both
+// limit is one rate of a provider, of recipients or of calls. While mail of both
 // lanes waits for it, each has a part of it, so that neither starves the other.
 type limit struct {
 	rate  float64 // of all workers together
@@ -30,7 +30,7 @@ func newLimit(perSecond float64) *limit {
 	return &limit{rate: perSecond, whole: none(), lanes: [2]*rate.Limiter{none(), none()}, gate: none()}
 }
 
-// set takes over a worker's part for an account with so many slots; anew drops what
+// set takes over a worker's part for a provider with so many slots; anew drops what
 // was saved up before.
 func (l *limit) set(part share, slots int, anew bool) {
 	if l == nil {
@@ -66,7 +66,7 @@ func burst(whole float64, p share) int { return max(1, int(whole/float64(p.size)
 
 // ready takes over the worker's present share of the limits. It reports false
 // while none may be used.
-func (a *account) ready() bool {
+func (a *provider) ready() bool {
 	part, ok := a.crew.share()
 	if !ok {
 		return false
@@ -87,7 +87,7 @@ func (a *account) ready() bool {
 
 // awaitReady waits until this worker may use its share, but no longer than a worker
 // may be kept, and reports whether it may.
-func (a *account) awaitReady(ctx context.Context) bool {
+func (a *provider) awaitReady(ctx context.Context) bool {
 	for until := time.Now().Add(mostWait); !a.ready(); {
 		if ctx.Err() != nil || time.Now().After(until) {
 			return false
@@ -104,7 +104,7 @@ type waiters struct {
 }
 
 // waits notes that one more, or one less, waits in a lane.
-func (a *account) waits(l models.Lane, n int, away time.Time) {
+func (a *provider) waits(l models.Lane, n int, away time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := &a.waiters[laneNumber(l)]
@@ -117,7 +117,7 @@ const notReady = 250 * time.Millisecond
 
 // take asks the rates for one call of n recipients. It returns how long to wait
 // when it is not allowed yet, and then takes nothing.
-func (a *account) take(l models.Lane, n int) (wait time.Duration) {
+func (a *provider) take(l models.Lane, n int) (wait time.Duration) {
 	if !a.ready() {
 		return notReady
 	}
@@ -134,7 +134,7 @@ func (a *account) take(l models.Lane, n int) (wait time.Duration) {
 }
 
 // asks lists what a call wants of the rates, and how long they need to have it.
-func (a *account) asks(l models.Lane, n int, now time.Time) (asks []ask, wait time.Duration) {
+func (a *provider) asks(l models.Lane, n int, now time.Time) (asks []ask, wait time.Duration) {
 	other := &a.waiters[1-laneNumber(l)]
 	contended := other.here > 0 || now.Before(other.away)
 	asks = append(a.recipients.asks(l, n, contended), a.calls.asks(l, 1, contended)...)
@@ -146,7 +146,7 @@ func (a *account) asks(l models.Lane, n int, now time.Time) (asks []ask, wait ti
 
 // idle reports whether a call of n recipients, or of as many as it takes, could be
 // made now, and nobody waits to make one.
-func (a *account) idle(l models.Lane, n int) bool {
+func (a *provider) idle(l models.Lane, n int) bool {
 	if !a.ready() || !a.slots.idle(l) {
 		return false
 	}
@@ -198,7 +198,7 @@ const mostWait = time.Second
 
 // await waits for the rates to allow one call of n recipients. Where that would
 // take longer than a worker may be kept, it returns how long.
-func (a *account) await(ctx context.Context, l models.Lane, n int) (time.Duration, error) {
+func (a *provider) await(ctx context.Context, l models.Lane, n int) (time.Duration, error) {
 	wait := a.take(l, n)
 	if wait == 0 {
 		return 0, nil
@@ -226,7 +226,7 @@ func (a *account) await(ctx context.Context, l models.Lane, n int) (time.Duratio
 // pass lets a call through that the rates allowed before its append. Where the store
 // hung, the calls of many appends would all come at once: each waits for its turn, as
 // long as it may begin at all. Where appends take as long as ever, no call waits.
-func (a *account) pass(ctx context.Context, n int, startBy time.Time) bool {
+func (a *provider) pass(ctx context.Context, n int, startBy time.Time) bool {
 	for {
 		wait := a.passes(n)
 		if wait == 0 {
@@ -242,7 +242,7 @@ func (a *account) pass(ctx context.Context, n int, startBy time.Time) bool {
 }
 
 // passes takes what a call needs, or says how long to wait until it is there.
-func (a *account) passes(n int) (wait time.Duration) {
+func (a *provider) passes(n int) (wait time.Duration) {
 	if a.recipients == nil && a.calls == nil {
 		return 0
 	}

@@ -81,9 +81,9 @@ func (e *Engine) longQueues(lane models.Lane, now time.Time) bool {
 		waited, known := e.ages.waits(q, now)
 		return !known || waited >= e.cfg.Recheck
 	}
-	return long(models.Queue{Kind: models.BatchMessage, Lane: lane}) || slices.ContainsFunc(e.accounts, func(a *account) bool {
-		return long(models.Queue{Kind: models.AccountMessage, Account: a.Name, Lane: lane}) ||
-			long(models.Queue{Kind: models.LogMessage, Account: a.Name, Lane: lane})
+	return long(models.Queue{Kind: models.BatchMessage, Lane: lane}) || slices.ContainsFunc(e.providers, func(a *provider) bool {
+		return long(models.Queue{Kind: models.ProviderMessage, Provider: a.Name, Lane: lane}) ||
+			long(models.Queue{Kind: models.LogMessage, Provider: a.Name, Lane: lane})
 	})
 }
 

@@ -12,14 +12,14 @@ import (
 
 // metrics is what this worker counts. No label holds an address or an id.
 type metrics struct {
-	attempts   *prometheus.CounterVec   // account
-	recipients *prometheus.CounterVec   // account, class
-	calls      *prometheus.HistogramVec // account
-	handed     *prometheus.HistogramVec // account, lane
-	delivered  *prometheus.HistogramVec // account
+	attempts   *prometheus.CounterVec   // provider
+	recipients *prometheus.CounterVec   // provider, class
+	calls      *prometheus.HistogramVec // provider
+	handed     *prometheus.HistogramVec // provider, lane
+	delivered  *prometheus.HistogramVec // provider
 	changes    *prometheus.CounterVec   // state, reason
-	events     *prometheus.CounterVec   // account, event
-	refused    *prometheus.CounterVec   // account, why
+	events     *prometheus.CounterVec   // provider, event
+	refused    *prometheus.CounterVec   // provider, why
 	doubles    prometheus.Counter
 
 	doubled, difference prometheus.Gauge
@@ -40,14 +40,14 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "safedelivr", Name: name, Help: help})
 	}
 	m := &metrics{
-		attempts:   counter("attempts_total", "Provider calls that were made, by their answer: accepted, if it took somebody. Its rate(), summed over the classes, is what is used of the limit of calls.", "account", "class"),
-		recipients: counter("attempt_recipients_total", "Recipients of provider calls, by what the answer said of them; its rate(), summed over the classes, is what is used of the limit of recipients.", "account", "class"),
-		calls:      histogram("call_duration_seconds", "How long provider calls took.", "account"),
-		handed:     histogram("accept_to_provider_seconds", "From the acceptance of a batch to the first call that was made for its recipients, by call.", "account", "lane"),
-		delivered:  histogram("accept_to_delivered_seconds", "From the acceptance of a batch to the delivery that its provider reports.", "account"),
+		attempts:   counter("attempts_total", "Provider calls that were made, by their answer: accepted, if it took somebody. Its rate(), summed over the classes, is what is used of the limit of calls.", "provider", "class"),
+		recipients: counter("attempt_recipients_total", "Recipients of provider calls, by what the answer said of them; its rate(), summed over the classes, is what is used of the limit of recipients.", "provider", "class"),
+		calls:      histogram("call_duration_seconds", "How long provider calls took.", "provider"),
+		handed:     histogram("accept_to_provider_seconds", "From the acceptance of a batch to the first call that was made for its recipients, by call.", "provider", "lane"),
+		delivered:  histogram("accept_to_delivered_seconds", "From the acceptance of a batch to the delivery that its provider reports.", "provider"),
 		changes:    counter("log_state_changes_total", "Logs that reached a final state, by the reason. What a provider repeats is not counted again, unless that is long after.", "state", "reason"),
-		events:     counter("events_total", "Events of providers that were taken; repeats as above.", "account", "event"),
-		refused:    counter("events_refused_total", "Events that were refused or skipped.", "account", "why"),
+		events:     counter("events_total", "Events of providers that were taken; repeats as above.", "provider", "event"),
+		refused:    counter("events_refused_total", "Events that were refused or skipped.", "provider", "why"),
 		doubles: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "safedelivr", Name: "possible_duplicates_total",
 			Help: "Recipients that were sent to again while an earlier outcome was not known."}),
 		doubled:    gauge("doubled_deliveries", "Recipients of the last 100 days that are known to have got more than one copy."),
@@ -55,7 +55,7 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 		unknown: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "safedelivr", Name: "unknown_outcomes",
 			Help: "Recipients of the last 100 days of whom it is not known whether a provider took them: waiting for evidence (or being handed over), or held for a decision."}, []string{"state"}),
 	}
-	for _, a := range e.accounts { // else the first of each is no increase
+	for _, a := range e.providers { // else the first of each is no increase
 		for _, class := range models.Classes {
 			m.attempts.WithLabelValues(a.Name, string(class))
 			m.recipients.WithLabelValues(a.Name, string(class))
@@ -74,7 +74,7 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 
 // called counts a call that was made, and its answer. first: nobody was called for its
 // recipients before.
-func (m *metrics) called(a *account, c *chunk, entry *models.Entry, first bool, took time.Duration, parts []models.Part) {
+func (m *metrics) called(a *provider, c *chunk, entry *models.Entry, first bool, took time.Duration, parts []models.Part) {
 	m.attempts.WithLabelValues(a.Name, cmp.Or(refusal(parts), string(models.Accepted))).Inc()
 	m.calls.WithLabelValues(a.Name).Observe(took.Seconds())
 	for i := range parts {
@@ -97,11 +97,11 @@ func (m *metrics) called(a *account, c *chunk, entry *models.Entry, first bool, 
 
 // event counts an event that was taken.
 func (m *metrics) event(ev *models.Event, accepted time.Time) {
-	m.events.WithLabelValues(ev.Account, string(ev.Kind)).Inc()
+	m.events.WithLabelValues(ev.Provider, string(ev.Kind)).Inc()
 	switch {
 	case ev.Kind == models.Delivered:
 		m.changes.WithLabelValues(string(models.Success), "").Inc()
-		m.delivered.WithLabelValues(ev.Account).Observe(deliveryTime(ev.At, accepted, time.Now()).Seconds())
+		m.delivered.WithLabelValues(ev.Provider).Observe(deliveryTime(ev.At, accepted, time.Now()).Seconds())
 	case ev.Kind.Failure() && ev.Reason.Hard():
 		m.changes.WithLabelValues(string(models.Failed), string(ev.Reason)).Inc()
 	}
@@ -120,14 +120,14 @@ func (m *metrics) ended(entry *models.Entry) {
 type scrape struct{ e *Engine }
 
 var (
-	depthDesc  = prometheus.NewDesc("safedelivr_queue_messages", "Messages in a queue.", []string{"kind", "account", "lane", "state"}, nil)
-	oldDesc    = prometheus.NewDesc("safedelivr_queue_oldest_seconds", "How long the oldest message in a queue has waited at most, as all workers know; 0: none waits; absent: no worker has seen it move yet.", []string{"kind", "account", "lane"}, nil)
-	stateDesc  = prometheus.NewDesc("safedelivr_account_state", "1 for the state that an account is in.", []string{"account", "state"}, nil)
-	refuseDesc = prometheus.NewDesc("safedelivr_account_refused_senders", "Domains of senders that an account has not verified and refuses mail from, at present.", []string{"account"}, nil)
-	limitDesc  = prometheus.NewDesc("safedelivr_rate_limit_recipients_per_second", "The rate of recipients of an account for all workers together; absent: no limit.", []string{"account"}, nil)
-	shareDesc  = prometheus.NewDesc("safedelivr_rate_share_recipients_per_second", "This worker's share of the rate of recipients of an account.", []string{"account"}, nil)
-	callsDesc  = prometheus.NewDesc("safedelivr_rate_limit_calls_per_second", "The rate of calls of an account for all workers together; absent: no limit.", []string{"account"}, nil)
-	mineDesc   = prometheus.NewDesc("safedelivr_rate_share_calls_per_second", "This worker's share of the rate of calls of an account.", []string{"account"}, nil)
+	depthDesc  = prometheus.NewDesc("safedelivr_queue_messages", "Messages in a queue.", []string{"kind", "provider", "lane", "state"}, nil)
+	oldDesc    = prometheus.NewDesc("safedelivr_queue_oldest_seconds", "How long the oldest message in a queue has waited at most, as all workers know; 0: none waits; absent: no worker has seen it move yet.", []string{"kind", "provider", "lane"}, nil)
+	stateDesc  = prometheus.NewDesc("safedelivr_provider_state", "1 for the state that a provider is in.", []string{"provider", "state"}, nil)
+	refuseDesc = prometheus.NewDesc("safedelivr_provider_refused_senders", "Domains of senders that a provider has not verified and refuses mail from, at present.", []string{"provider"}, nil)
+	limitDesc  = prometheus.NewDesc("safedelivr_rate_limit_recipients_per_second", "The rate of recipients of a provider for all workers together; absent: no limit.", []string{"provider"}, nil)
+	shareDesc  = prometheus.NewDesc("safedelivr_rate_share_recipients_per_second", "This worker's share of the rate of recipients of a provider.", []string{"provider"}, nil)
+	callsDesc  = prometheus.NewDesc("safedelivr_rate_limit_calls_per_second", "The rate of calls of a provider for all workers together; absent: no limit.", []string{"provider"}, nil)
+	mineDesc   = prometheus.NewDesc("safedelivr_rate_share_calls_per_second", "This worker's share of the rate of calls of a provider.", []string{"provider"}, nil)
 	workDesc   = prometheus.NewDesc("safedelivr_workers", "Workers that share the limits, as this one sees it.", nil, nil)
 	inboxDesc  = prometheus.NewDesc("safedelivr_inbox_lag_seconds", "Age of the oldest webhook post that is not worked off, in the shards of this worker.", nil, nil)
 	lateDesc   = prometheus.NewDesc("safedelivr_agenda_lag_seconds", "How far the agenda's reading is behind, in the shards of this worker.", nil, nil)
@@ -151,17 +151,17 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	if depths, err := e.broker.Depths(ctx); err == nil {
 		for _, d := range depths {
 			if age, known := e.ages.oldest(&d, time.Now()); known {
-				put(oldDesc, age.Seconds(), string(d.Queue.Kind), d.Queue.Account, string(d.Queue.Lane))
+				put(oldDesc, age.Seconds(), string(d.Queue.Kind), d.Queue.Provider, string(d.Queue.Lane))
 			}
-			put(depthDesc, float64(d.Ready), string(d.Queue.Kind), d.Queue.Account, string(d.Queue.Lane), "ready")
+			put(depthDesc, float64(d.Ready), string(d.Queue.Kind), d.Queue.Provider, string(d.Queue.Lane), "ready")
 			if d.Unacked >= 0 {
-				put(depthDesc, float64(d.Unacked), string(d.Queue.Kind), d.Queue.Account, string(d.Queue.Lane), "unacked")
+				put(depthDesc, float64(d.Unacked), string(d.Queue.Kind), d.Queue.Provider, string(d.Queue.Lane), "unacked")
 			}
 		}
 	}
 	part, ok := e.crew.share()
 	put(workDesc, float64(part.size))
-	for _, a := range e.accounts {
+	for _, a := range e.providers {
 		now := e.state(a)
 		for _, state := range models.HealthStates {
 			v := 0.0
@@ -190,14 +190,14 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	put(lateDesc, agenda.Seconds())
 }
 
-// state is an account's health, or what operators switched it to.
-func (e *Engine) state(a *account) models.Health {
+// state is a provider's health, or what operators switched it to.
+func (e *Engine) state(a *provider) models.Health {
 	h := a.health.report()
-	s := e.journal.Rules().Account(a.Name)
-	switch s.Mode { //nolint:exhaustive // of accounts
-	case models.AccountOffline:
+	s := e.journal.Rules().Provider(a.Name)
+	switch s.Mode { //nolint:exhaustive // of providers
+	case models.ProviderOffline:
 		return models.Health{State: models.Offline, Since: s.Since, Why: s.Why, Senders: h.Senders}
-	case models.AccountDrain:
+	case models.ProviderDrain:
 		if h.State == models.Healthy {
 			return models.Health{State: models.Draining, Since: s.Since, Why: s.Why, Senders: h.Senders}
 		}

@@ -32,17 +32,17 @@ func TestMetrics(t *testing.T) {
 		return part(models.Accepted, c)
 	})
 	r := emptyRig(t, nil, "sg", "mg")
-	account := func(p *scripted, rate, calls float64) Account {
-		return Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second,
+	provider := func(p *scripted, rate, calls float64) Provider {
+		return Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second,
 			Events: models.EventsNone, Rate: rate, CallRate: calls}}
 	}
-	r.engine = r.start(cfg, []Account{account(sg, 0, 0), account(mg, 2000, 300)})
+	r.engine = r.start(cfg, []Provider{provider(sg, 0, 0), provider(mg, 2000, 300)})
 	r.known()
 	refused := r.batch(1, true, func(b *models.Batch, rs []models.Recipient) {
-		b.Accounts, rs[0].Email = []string{"mg"}, "nobody@x.test"
+		b.Providers, rs[0].Email = []string{"mg"}, "nobody@x.test"
 	})
 	require.EqualValues(t, 1, r.done(refused).Summary().Failed)
-	b := r.batch(20, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+	b := r.batch(20, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 	require.EqualValues(t, 20, r.done(b).Summary().Success)
 	families := map[string]*dto.MetricFamily{}
 	require.Eventually(t, func() bool {
@@ -59,13 +59,13 @@ func TestMetrics(t *testing.T) {
 	require.InDelta(t, 1, value(families, "safedelivr_attempts_total", "sg", "unavailable"), 0)
 	require.InDelta(t, 1, value(families, "safedelivr_attempts_total", "mg", "rejected_recipient"), 0)
 	require.InDelta(t, 1, value(families, "safedelivr_attempts_total", "mg", "accepted"), 0)
-	require.InDelta(t, 1, value(families, "safedelivr_account_state", "mg", models.Healthy), 0)
+	require.InDelta(t, 1, value(families, "safedelivr_provider_state", "mg", models.Healthy), 0)
 	require.InDelta(t, 20, value(families, "safedelivr_log_state_changes_total", "success", "unconfirmed"), 0)
 	require.InDelta(t, 1, value(families, "safedelivr_log_state_changes_total", "failed", "mailbox_invalid"), 0, "the answer was the end of it")
 	require.InDelta(t, 2000, value(families, "safedelivr_rate_limit_recipients_per_second", "mg"), 0)
 	require.InDelta(t, 300, value(families, "safedelivr_rate_limit_calls_per_second", "mg"), 0)
 	require.InDelta(t, 300, value(families, "safedelivr_rate_share_calls_per_second", "mg"), 0)
-	require.InDelta(t, 0, value(families, "safedelivr_account_refused_senders", "mg"), 0)
+	require.InDelta(t, 0, value(families, "safedelivr_provider_refused_senders", "mg"), 0)
 	require.InDelta(t, 0, value(families, "safedelivr_conservation_difference"), 0)
 	require.NotNil(t, families["safedelivr_accept_to_provider_seconds"])
 	name := regexp.MustCompile(`^safedelivr_[a-z_]+$`)
@@ -133,8 +133,8 @@ func TestMetricsCountOnce(t *testing.T) {
 	for _, name := range []string{"safedelivr_call_duration_seconds", "safedelivr_accept_to_provider_seconds"} {
 		require.EqualValues(t, 1, all[name].GetMetric()[0].GetHistogram().GetSampleCount(), name)
 	}
-	require.EqualValues(t, 3, r.engine.State().Accounts[0].Counters.Delivered)
-	require.EqualValues(t, 1, r.engine.State().Accounts[0].Counters.Calls)
+	require.EqualValues(t, 3, r.engine.State().Providers[0].Counters.Delivered)
+	require.EqualValues(t, 1, r.engine.State().Providers[0].Counters.Calls)
 }
 
 // crowded is a broker in which very many posts wait for a worker.
@@ -151,12 +151,12 @@ func TestLags(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
 	r.broker = crowded{r.broker}
-	e, err := New(r.store, r.broker, []Account{{Provider: newScripted("sg", nil), Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
+	e, err := New(r.store, r.broker, []Provider{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
 	require.NoError(t, err)
 	t.Cleanup(e.kill)
 	now := time.Now()
 	for _, ago := range []time.Duration{10 * time.Minute, time.Minute} {
-		in := models.Inbox{ID: models.NewInboxID(now.Add(-ago)), Account: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
+		in := models.Inbox{ID: models.NewInboxID(now.Add(-ago)), Provider: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
 		require.NoError(t, r.store.PutInbox(t.Context(), in))
 	}
 	for _, s := range e.shards {
@@ -186,24 +186,24 @@ func TestLags(t *testing.T) {
 	require.Zero(t, sweep())
 }
 
-// An account that its provider refuses is an alert: an error in the log, and its state
+// A provider that its provider refuses is an alert: an error in the log, and its state
 // in the metrics.
-func TestRefusedAccountIsAnAlert(t *testing.T) {
+func TestRefusedProviderIsAnAlert(t *testing.T) {
 	t.Parallel()
 	var out lockedBuffer
 	reg := prometheus.NewPedanticRegistry()
 	cfg := fast()
-	cfg.Metrics, cfg.AccountHold, cfg.Logger = reg, time.Hour, slog.New(slog.NewJSONHandler(&out, nil))
+	cfg.Metrics, cfg.Hold, cfg.Logger = reg, time.Hour, slog.New(slog.NewJSONHandler(&out, nil))
 	r := newRig(t, cfg, nil, newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
 		parts := part(models.AccountClass, c)
 		parts[0].Text = "the key was revoked"
 		return parts
 	}), newScripted("mg", always(models.Accepted)))
-	r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} }))
+	r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} }))
 	all := gathered(t, reg)
-	require.InDelta(t, 1, value(all, "safedelivr_account_state", "sg", models.Shut), 0)
-	require.InDelta(t, 0, value(all, "safedelivr_account_state", "sg", models.Healthy), 0)
-	require.Regexp(t, `"level":"ERROR","msg":"account refused by its provider","account":"sg","why":"the key was revoked"`, out.String())
+	require.InDelta(t, 1, value(all, "safedelivr_provider_state", "sg", models.Shut), 0)
+	require.InDelta(t, 0, value(all, "safedelivr_provider_state", "sg", models.Healthy), 0)
+	require.Regexp(t, `"level":"ERROR","msg":"provider refused by its provider","provider":"sg","why":"the key was revoked"`, out.String())
 }
 
 // lockedBuffer is written by several.

@@ -11,7 +11,7 @@ import (
 )
 
 // What people order, beside the facts: stops, cancellations, releases, blocks
-// and switched accounts. Workers follow the journal of orders; a decision is
+// and switched providers. Workers follow the journal of orders; a decision is
 // made by rules that are at most models.OrderAge old, and looked at again right before
 // the call.
 
@@ -46,7 +46,7 @@ func (e *Engine) ordersFor(ctx context.Context, c *chunk) (orders, error) {
 func blocksMeeting(rules *models.Rules, batch *models.Batch) (out []models.Block) {
 	for _, b := range rules.Blocks() {
 		any := b
-		any.Account, any.Domain = "", ""
+		any.Provider, any.Domain = "", ""
 		if any.Meets(batch, "", "") {
 			out = append(out, b)
 		}
@@ -59,7 +59,7 @@ func blocksMeeting(rules *models.Rules, batch *models.Batch) (out []models.Block
 type planned struct {
 	upTo     int             // of the journal
 	blocks   []string        // that met its sender and user
-	draining map[string]bool // accounts
+	draining map[string]bool // providers
 }
 
 func (e *Engine) planBy(c *chunk) planned {
@@ -68,8 +68,8 @@ func (e *Engine) planBy(c *chunk) planned {
 	for _, b := range blocksMeeting(rules, c.batch) {
 		p.blocks = append(p.blocks, b.ID)
 	}
-	for _, a := range e.accounts {
-		if rules.Account(a.Name).Mode == models.AccountDrain {
+	for _, a := range e.providers {
+		if rules.Provider(a.Name).Mode == models.ProviderDrain {
 			if p.draining == nil {
 				p.draining = map[string]bool{}
 			}
@@ -80,21 +80,21 @@ func (e *Engine) planBy(c *chunk) planned {
 }
 
 // outdated reports whether an order that came since may forbid a call through an
-// account: it is decided anew then.
-func (e *Engine) outdated(c *chunk, account string) bool {
+// provider: it is decided anew then.
+func (e *Engine) outdated(c *chunk, provider string) bool {
 	now := e.journal.Rules()
 	if now.UpTo() == c.planned.upTo {
 		return false
 	}
-	if now.Account(account).Mode == models.AccountDrain && !c.planned.draining[account] {
+	if now.Provider(provider).Mode == models.ProviderDrain && !c.planned.draining[provider] {
 		return true
 	}
 	return slices.ContainsFunc(blocksMeeting(now, c.batch), func(b models.Block) bool {
-		return (b.Account == "" || b.Account == account) && !slices.Contains(c.planned.blocks, b.ID)
+		return (b.Provider == "" || b.Provider == provider) && !slices.Contains(c.planned.blocks, b.ID)
 	})
 }
 
-// blocksOf lists the blocks that meet recipient r through some account.
+// blocksOf lists the blocks that meet recipient r through some provider.
 func (o *orders) blocksOf(b *models.Batch, r int) []*models.Block {
 	var out []*models.Block
 	for i := range o.blocks {
@@ -103,21 +103,21 @@ func (o *orders) blocksOf(b *models.Batch, r int) []*models.Block {
 		if r <= len(o.recipients) {
 			email = o.recipients[r-1].Email
 		}
-		if bl.Meets(b, bl.Account, email) {
+		if bl.Meets(b, bl.Provider, email) {
 			out = append(out, bl)
 		}
 	}
 	return out
 }
 
-// apply changes a step as ordered: nothing is sent through an account that is
-// offline, or blocked; what no account may take waits or fails.
+// apply changes a step as ordered: nothing is sent through a provider that is
+// offline, or blocked; what no provider may take waits or fails.
 func (o *orders) apply(p *policy, st *step, blocks []*models.Block, now time.Time) {
 	if st.do != call {
 		return
 	}
 	for _, bl := range blocks {
-		if bl.Account != "" {
+		if bl.Provider != "" {
 			continue
 		}
 		if bl.Fail {
@@ -127,17 +127,17 @@ func (o *orders) apply(p *policy, st *step, blocks []*models.Block, now time.Tim
 		*st = step{do: wait, until: now.Add(p.cfg.Recheck)}
 		return
 	}
-	open := func(account string) bool {
-		return o.rules.Account(account).Mode != models.AccountOffline &&
-			!slices.ContainsFunc(blocks, func(bl *models.Block) bool { return bl.Account == account })
+	open := func(provider string) bool {
+		return o.rules.Provider(provider).Mode != models.ProviderOffline &&
+			!slices.ContainsFunc(blocks, func(bl *models.Block) bool { return bl.Provider == provider })
 	}
-	left := slices.DeleteFunc(slices.Clone(st.options), func(op option) bool { return !open(op.account) })
-	flowing := slices.DeleteFunc(slices.Clone(left), func(op option) bool { return o.rules.Account(op.account).Mode == models.AccountDrain })
+	left := slices.DeleteFunc(slices.Clone(st.options), func(op option) bool { return !open(op.provider) })
+	flowing := slices.DeleteFunc(slices.Clone(left), func(op option) bool { return o.rules.Provider(op.provider).Mode == models.ProviderDrain })
 	switch {
 	case len(flowing) > 0:
 		st.options = flowing
 	case len(left) > 0:
-		st.options = left // an account that is drained takes what no other may
+		st.options = left // a provider that is drained takes what no other may
 	default:
 		if why, ok := allFail(st.options, blocks); ok {
 			st.refuse(why)
@@ -147,11 +147,11 @@ func (o *orders) apply(p *policy, st *step, blocks []*models.Block, now time.Tim
 	}
 }
 
-// allFail reports whether a block that fails mail meets every one of the accounts,
+// allFail reports whether a block that fails mail meets every one of the providers,
 // and why there is one of them.
 func allFail(options []option, blocks []*models.Block) (why string, ok bool) {
 	for _, op := range options {
-		i := slices.IndexFunc(blocks, func(bl *models.Block) bool { return bl.Fail && bl.Account == op.account })
+		i := slices.IndexFunc(blocks, func(bl *models.Block) bool { return bl.Fail && bl.Provider == op.provider })
 		if i < 0 {
 			return "", false
 		}
@@ -195,7 +195,7 @@ func (e *Engine) obey(ctx context.Context, c *chunk) error {
 // released lists the recipients that an order lets go.
 func released(v *models.View, order *models.Control) models.Set {
 	return v.Where(func(r int, s *models.Status) bool {
-		if s.State != models.Failed || !order.Log.IsZero() && order.Log.Recipient() != r || order.Account != "" && !heldAt(s, order.Account) {
+		if s.State != models.Failed || !order.Log.IsZero() && order.Log.Recipient() != r || order.Provider != "" && !heldAt(s, order.Provider) {
 			return false
 		}
 		if order.Action == models.RetryBatch {
@@ -205,9 +205,9 @@ func released(v *models.View, order *models.Control) models.Set {
 	})
 }
 
-// heldAt reports whether an account may have the mail of a log that is held.
-func heldAt(s *models.Status, account string) bool {
-	return s.Last.Account == account || s.Taken != nil && s.Taken.Account == account
+// heldAt reports whether a provider may have the mail of a log that is held.
+func heldAt(s *models.Status, provider string) bool {
+	return s.Last.Provider == provider || s.Taken != nil && s.Taken.Provider == provider
 }
 
 // RetrySafe reports whether a failed recipient can be sent to again without any
@@ -251,10 +251,10 @@ func (e *Engine) permitted(ctx context.Context, c *chunk, j *job, age time.Durat
 		return err
 	}
 	rules := e.journal.Rules()
-	if r := rules.Batch(c.batch); r.Waits != "" || r.Cancel != nil || rules.Account(j.account.Name).Mode == models.AccountOffline {
+	if r := rules.Batch(c.batch); r.Waits != "" || r.Cancel != nil || rules.Provider(j.provider.Name).Mode == models.ProviderOffline {
 		return fmt.Errorf("%w by an order", errHeldBack)
 	}
-	if e.outdated(c, j.account.Name) {
+	if e.outdated(c, j.provider.Name) {
 		return fmt.Errorf("%w by an order that came meanwhile", errHeldBack)
 	}
 	return nil

@@ -209,7 +209,7 @@ func TestBlocksAndSwitches(t *testing.T) {
 	t.Parallel()
 	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 	r := newRig(t, fast(), nil, sg, mg)
-	r.order(models.Control{Action: models.AccountOffline, Account: "sg"})
+	r.order(models.Control{Action: models.ProviderOffline, Provider: "sg"})
 	r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: "fail", Domain: "bad.test", Fail: true}})
 	r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: "wait", Domain: "wait.test"}})
 	b := r.batch(30, true, func(_ *models.Batch, rs []models.Recipient) {
@@ -227,13 +227,13 @@ func TestBlocksAndSwitches(t *testing.T) {
 	require.Zero(t, sg.count())
 
 	// Everything offline: mail waits. Drained: only what no other may take.
-	r.order(models.Control{Action: models.AccountOffline, Account: "mg"})
+	r.order(models.Control{Action: models.ProviderOffline, Provider: "mg"})
 	b = r.batch(5, true, nil)
 	r.looked(b)
 	require.EqualValues(t, 5, r.view(b).Summary().Untried)
-	r.order(models.Control{Action: models.AccountDrain, Account: "mg"})
+	r.order(models.Control{Action: models.ProviderDrain, Provider: "mg"})
 	require.EqualValues(t, 5, r.done(b).Summary().Success)
-	r.order(models.Control{Action: models.AccountOnline, Account: "sg"})
+	r.order(models.Control{Action: models.ProviderOnline, Provider: "sg"})
 	before := mg.count()
 	for range 4 {
 		b = r.batch(5, true, nil)
@@ -242,14 +242,14 @@ func TestBlocksAndSwitches(t *testing.T) {
 	require.Equal(t, before, mg.count())
 }
 
-// A block, or an account that is drained, is obeyed by mail that was planned before
+// A block, or a provider that is drained, is obeyed by mail that was planned before
 // and waits for a slot.
 func TestBlockedWhileItWaits(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]models.Control{
-		"by domain":  {Action: models.AddBlock, Block: &models.Block{ID: "1", Domain: "x.test"}},
-		"by user":    {Action: models.AddBlock, Block: &models.Block{ID: "1", Fail: true}},
-		"by account": {Action: models.AddBlock, Block: &models.Block{ID: "1", Account: "sg"}},
+		"by domain":   {Action: models.AddBlock, Block: &models.Block{ID: "1", Domain: "x.test"}},
+		"by user":     {Action: models.AddBlock, Block: &models.Block{ID: "1", Fail: true}},
+		"by provider": {Action: models.AddBlock, Block: &models.Block{ID: "1", Provider: "sg"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -297,11 +297,11 @@ func TestLiftedIsLookedForAtOnce(t *testing.T) {
 	t.Parallel()
 	block := &models.Block{ID: "1", Domain: "x.test"}
 	for name, c := range map[string][2]models.Control{
-		"block":   {{Action: models.AddBlock, Block: block}, {Action: models.RemoveBlock, Block: block}},
-		"account": {{Action: models.AccountOffline, Account: "sg"}, {Action: models.AccountOnline, Account: "sg"}},
-		"drained": {{Action: models.AccountOffline, Account: "sg"}, {Action: models.AccountDrain, Account: "sg"}},
-		"user":    {{Action: models.PauseUser}, {Action: models.ResumeUser}},
-		"holds":   {{Action: models.HoldOld, Before: time.Now().Add(time.Hour)}, {Action: models.LiftHolds}},
+		"block":    {{Action: models.AddBlock, Block: block}, {Action: models.RemoveBlock, Block: block}},
+		"provider": {{Action: models.ProviderOffline, Provider: "sg"}, {Action: models.ProviderOnline, Provider: "sg"}},
+		"drained":  {{Action: models.ProviderOffline, Provider: "sg"}, {Action: models.ProviderDrain, Provider: "sg"}},
+		"user":     {{Action: models.PauseUser}, {Action: models.ResumeUser}},
+		"holds":    {{Action: models.HoldOld, Before: time.Now().Add(time.Hour)}, {Action: models.LiftHolds}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

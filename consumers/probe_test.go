@@ -12,7 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// troubles are all that mail keeps away from an account for.
+// troubles are all that mail keeps away from a provider for.
 var troubles = map[string]func(h *health){
 	"refused": func(h *health) { h.shutOff(time.Now().Add(time.Hour), "the key was revoked") },
 	"silent":  func(h *health) { h.fallenSilent(time.Now().Add(time.Hour), "nothing was heard") },
@@ -44,8 +44,8 @@ var troubles = map[string]func(h *health){
 	},
 }
 
-// Whatever mail keeps away from an account for, an order has it tried at once, with one
-// mail where it is not known how the account is; and what is found out then holds.
+// Whatever mail keeps away from a provider for, an order has it tried at once, with one
+// mail where it is not known how the provider is; and what is found out then holds.
 func TestTriedAgain(t *testing.T) {
 	t.Parallel()
 	for name, ill := range troubles {
@@ -128,7 +128,7 @@ func TestFoundBeforeTheOrder(t *testing.T) {
 func TestProbeOrdered(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
-	cfg.AccountHold = time.Hour
+	cfg.Hold = time.Hour
 	renewed := make(chan struct{})
 	sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
 		select {
@@ -156,9 +156,9 @@ func TestProbeOrdered(t *testing.T) {
 	require.Zero(t, sg.count())
 	require.EqualValues(t, 3, r.view(b).Summary().Untried)
 	close(renewed)
-	r.order(models.Control{Action: models.AccountProbe, Account: "other"})
+	r.order(models.Control{Action: models.ProviderProbe, Provider: "other"})
 	require.False(t, usable(workers[0]))
-	r.order(models.Control{Action: models.AccountProbe, Account: "sg"})
+	r.order(models.Control{Action: models.ProviderProbe, Provider: "sg"})
 	require.EqualValues(t, 3, r.done(b).Summary().Success)
 	for _, e := range workers {
 		require.Eventually(t, func() bool { return usable(e) }, patience, time.Millisecond)

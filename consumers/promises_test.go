@@ -38,13 +38,13 @@ func TestPromises(t *testing.T) {
 	})
 }
 
-// behaviours of a simulated account.
-var behaviours = []string{"takes", "takes", "refuses", "throttles", "is away", "refuses the account", "takes and does not say", "takes and does not say",
+// behaviours of a simulated provider.
+var behaviours = []string{"takes", "takes", "refuses", "throttles", "is away", "refuses the provider", "takes and does not say", "takes and does not say",
 	"neither takes nor says"}
 
-// happening is an event that an account has yet to report.
+// happening is an event that a provider has yet to report.
 type happening struct {
-	account string
+	provider string
 	models.ParsedEvent
 }
 
@@ -73,7 +73,7 @@ type promises struct {
 	past      []happening
 }
 
-var modelAccounts = []string{"sg", "mg"}
+var modelProviders = []string{"sg", "mg"}
 
 func newPromises(t *rapid.T) *promises {
 	dir, err := os.MkdirTemp("", "promises-")
@@ -101,16 +101,16 @@ func must(t *rapid.T, err error) {
 // begin starts an engine with a broker that holds nothing.
 func (m *promises) begin(t *rapid.T) {
 	var err error
-	m.broker, err = embedded.NewBroker(modelAccounts, nil)
+	m.broker, err = embedded.NewBroker(modelProviders, nil)
 	must(t, err)
-	var accounts []Account
-	for _, name := range modelAccounts {
-		accounts = append(accounts, Account{Provider: newScripted(name, func(ctx context.Context, c *models.Call) []models.Part { return m.answer(name, c) }),
-			Account: models.Account{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 7, Timeout: time.Second, Events: models.EventsWebhook}})
+	var providers []Provider
+	for _, name := range modelProviders {
+		providers = append(providers, Provider{Adapter: newScripted(name, func(ctx context.Context, c *models.Call) []models.Part { return m.answer(name, c) }),
+			Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 7, Timeout: time.Second, Events: models.EventsWebhook}})
 	}
 	cfg := fast()
 	cfg.Sole, cfg.EvidenceWindow, cfg.StartBy = true, 100*time.Millisecond, 200*time.Millisecond
-	m.engine, err = New(m.store, m.broker, accounts, cfg)
+	m.engine, err = New(m.store, m.broker, providers, cfg)
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -123,7 +123,7 @@ func (m *promises) begin(t *rapid.T) {
 	}
 }
 
-// answer is what an account does with a call.
+// answer is what a provider does with a call.
 func (m *promises) answer(name string, c *models.Call) []models.Part {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,7 +155,7 @@ func (m *promises) answer(name string, c *models.Call) []models.Part {
 		return part(models.Throttled, c)
 	case "is away":
 		return part(models.Unavailable, c)
-	case "refuses the account":
+	case "refuses the provider":
 		return part(models.AccountClass, c)
 	case "takes and does not say":
 		take()
@@ -190,7 +190,7 @@ func (m *promises) post(t *rapid.T) {
 }
 
 func (m *promises) answers(t *rapid.T) {
-	name, how := rapid.SampledFrom(modelAccounts).Draw(t, "account"), rapid.SampledFrom(behaviours).Draw(t, "behaviour")
+	name, how := rapid.SampledFrom(modelProviders).Draw(t, "provider"), rapid.SampledFrom(behaviours).Draw(t, "behaviour")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.behaviour[name] = how
@@ -220,9 +220,9 @@ func (m *promises) file(t *rapid.T, ev happening) {
 	ctx := context.Background()
 	body, err := json.Marshal([]models.ParsedEvent{ev.ParsedEvent})
 	must(t, err)
-	in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: ev.account, Posts: []models.Post{{Body: body}}}
+	in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: ev.provider, Posts: []models.Post{{Body: body}}}
 	must(t, m.store.PutInbox(ctx, in))
-	must(t, m.broker.Publish(ctx, models.Message{Kind: models.EventMessage, Account: ev.account, ID: in.ID}))
+	must(t, m.broker.Publish(ctx, models.Message{Kind: models.EventMessage, Provider: ev.provider, ID: in.ID}))
 }
 
 // forge reports a bounce of an attempt that never was.
@@ -305,7 +305,7 @@ func (m *promises) balanced(t *rapid.T) {
 // finish has everything work again and holds all logs against the model.
 func (m *promises) finish(t *rapid.T) {
 	m.mu.Lock()
-	for _, name := range modelAccounts {
+	for _, name := range modelProviders {
 		m.behaviour[name] = "takes"
 	}
 	m.mu.Unlock()

@@ -12,9 +12,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// When all accounts were away and one comes back, what is urgent goes first, however
+// When all providers were away and one comes back, what is urgent goes first, however
 // much bulk waits.
-func TestUrgentFirstWhenAccountsComeBack(t *testing.T) {
+func TestUrgentFirstWhenProvidersComeBack(t *testing.T) {
 	t.Parallel()
 	var up atomic.Bool
 	var mu sync.Mutex
@@ -40,8 +40,8 @@ func TestUrgentFirstWhenAccountsComeBack(t *testing.T) {
 	for range 5 {
 		urgent[r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Lane = models.Urgent }).ID] = true
 	}
-	tripped := func(a *account) bool { return a.health.own(time.Now()).State != models.Healthy }
-	require.Eventually(t, func() bool { return tripped(r.engine.accounts[0]) && tripped(r.engine.accounts[1]) }, patience, time.Millisecond)
+	tripped := func(a *provider) bool { return a.health.own(time.Now()).State != models.Healthy }
+	require.Eventually(t, func() bool { return tripped(r.engine.providers[0]) && tripped(r.engine.providers[1]) }, patience, time.Millisecond)
 	up.Store(true)
 	for _, b := range bulk {
 		r.done(b)

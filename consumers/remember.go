@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// What a worker found out about an account outlives it: a worker that begins, or begins
+// What a worker found out about a provider outlives it: a worker that begins, or begins
 // again, does not find it out once more with the mail that it costs.
 
 const (
 	ailingKind = "ailing"
-	// ailingKept is how long it is remembered after the account may be tried again:
+	// ailingKept is how long it is remembered after the provider may be tried again:
 	// that is done with a probe.
 	ailingKept = 10 * time.Minute
 )
 
-// ailing is what is remembered of an account.
+// ailing is what is remembered of a provider.
 type ailing struct {
 	Ailment
 	At time.Time `json:"at"`
 }
 
-// remembered is what a worker wrote down last, by account.
+// remembered is what a worker wrote down last, by provider.
 type remembered map[string]ailing
 
-// ailingName is what a worker's finding about an account stands under: nobody else
+// ailingName is what a worker's finding about a provider stands under: nobody else
 // writes there.
-func (e *Engine) ailingName(account string) string { return account + " " + e.crew.name() }
+func (e *Engine) ailingName(provider string) string { return provider + " " + e.crew.name() }
 
-// remember writes down what has changed about the accounts.
+// remember writes down what has changed about the providers.
 func (e *Engine) remember(ctx context.Context, known remembered) error {
 	now, ails := time.Now().UTC(), e.ailments()
-	for _, a := range e.accounts {
+	for _, a := range e.providers {
 		was, wrote := known[a.Name]
 		ail, ill := ails[a.Name]
 		var err error
@@ -81,14 +81,14 @@ func news(was *ailing, is *Ailment, now time.Time) bool {
 }
 
 // recall takes in what earlier workers wrote down: what is left of the time that they
-// left an account alone.
+// left a provider alone.
 func (e *Engine) recall(ctx context.Context) error {
 	reports, err := e.store.Reports(ctx, ailingKind)
 	now := time.Now()
 	for name, raw := range reports {
 		var r ailing
-		account, worker, _ := strings.Cut(name, " ")
-		a := e.byName[account]
+		provider, worker, _ := strings.Cut(name, " ")
+		a := e.byName[provider]
 		if a == nil || json.Unmarshal(raw, &r) != nil {
 			continue
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// A worker that begins knows how earlier ones found the accounts, whether they stopped
+// A worker that begins knows how earlier ones found the providers, whether they stopped
 // or died: what was silent stays away for what is left of its time, and anything else
 // for a moment; then it gets one mail, until that is answered.
 func TestRemembered(t *testing.T) {
@@ -87,14 +87,14 @@ func packed(t *testing.T, v any) []byte {
 	return raw
 }
 
-// An account that nobody has mail for is not written down again and again; and what one
+// A provider that nobody has mail for is not written down again and again; and what one
 // worker finds does not hide what another found.
 func TestRememberedOnce(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
 	writes := &countedReports{Store: r.store}
 	r.store = writes
-	e, err := New(r.store, r.broker, []Account{{Provider: newScripted("sg", nil), Account: models.Account{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
+	e, err := New(r.store, r.broker, []Provider{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
 	require.NoError(t, err)
 	t.Cleanup(e.kill)
 	known := remembered{}
@@ -116,7 +116,7 @@ func TestRememberedOnce(t *testing.T) {
 	require.Contains(t, all, "sg other")
 }
 
-// countedReports counts how often something is written about the accounts.
+// countedReports counts how often something is written about the providers.
 type countedReports struct {
 	models.Store
 	n int

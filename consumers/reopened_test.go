@@ -12,15 +12,15 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// withEvents starts a worker whose accounts report events.
-func (r *rig) withEvents(cfg Config, providers ...*scripted) {
+// withEvents starts a worker whose providers report events.
+func (r *rig) withEvents(cfg Config, adapters ...*scripted) {
 	r.t.Helper()
-	accounts := make([]Account, len(providers))
-	for i, p := range providers {
-		accounts[i] = Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+	providers := make([]Provider, len(adapters))
+	for i, p := range adapters {
+		providers[i] = Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
 			Timeout: time.Second, Events: models.EventsWebhook}}
 	}
-	r.engine = r.start(cfg, accounts)
+	r.engine = r.start(cfg, providers)
 }
 
 // dueWithin lists what the agenda has about a batch and its chunks.
@@ -38,21 +38,21 @@ func (r *rig) dueWithin(b *models.Batch, from, to time.Time) (out []models.Agend
 }
 
 // What an event opens again is on the agenda, and not in a message alone: here no
-// account could take it when the event came, and nothing announces it later.
+// provider could take it when the event came, and nothing announces it later.
 func TestEventReopensWhatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 	r := emptyRig(t, nil, "sg", "mg")
 	r.withEvents(fast(), sg, mg)
-	b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+	b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 	require.Eventually(t, func() bool { return len(r.dueWithin(b, time.Now().Add(time.Hour), time.Now().Add(200*time.Hour))) == 1 }, patience,
 		time.Millisecond, "the batch is looked at again when the wait for final events is over")
 	r.lookedAtLately(b)
-	r.order(models.Control{Action: models.AccountOffline, Account: "mg"})
+	r.order(models.Control{Action: models.ProviderOffline, Provider: "mg"})
 	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: time.Now()})
 	r.workedOff()
 	require.Zero(t, mg.count())
-	r.order(models.Control{Action: models.AccountOnline, Account: "mg"})
+	r.order(models.Control{Action: models.ProviderOnline, Provider: "mg"})
 	require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(1)) == 1 }, patience, time.Millisecond)
 }
 
@@ -65,7 +65,7 @@ func TestReopenedEndsAgain(t *testing.T) {
 	cfg := fast()
 	cfg.EvidenceWindow, cfg.StartBy = 300*time.Millisecond, 300*time.Millisecond
 	r.withEvents(cfg, sg, mg)
-	b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+	b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 	r.taken(b)
 	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: time.Now()})
 	require.EqualValues(t, 1, r.done(b).Summary().Success)
@@ -123,7 +123,7 @@ func TestSumsOfWhoDied(t *testing.T) {
 	r := emptyRig(t, nil, "sg")
 	ctx := t.Context()
 	b := r.stored(models.Bulk, time.Now().Add(time.Hour))
-	entry := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Ending, At: time.Now().UTC(), Recipients: models.SetOf(1), Reason: models.NoAccountLeft}
+	entry := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Ending, At: time.Now().UTC(), Recipients: models.SetOf(1), Reason: models.NoProviderLeft}
 	queued := models.Resolve(1, nil, nil).Summary()
 	put := func(s models.Summary) {
 		t.Helper()
@@ -167,7 +167,7 @@ func (r *rig) workedOff() {
 
 // An answer said that the mail was refused, and an event says later that the
 // provider has it. Then that is waited for, and nothing more is sent, also where
-// another account has refused it meanwhile.
+// another provider has refused it meanwhile.
 func TestRefusedAndTakenAllTheSame(t *testing.T) {
 	t.Parallel()
 	sg := newScripted("sg", always(models.Unavailable))
@@ -178,7 +178,7 @@ func TestRefusedAndTakenAllTheSame(t *testing.T) {
 	cfg := fast()
 	cfg.Delays = []time.Duration{2 * time.Second}
 	r.withEvents(cfg, sg, mg)
-	b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+	b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 	require.Eventually(t, func() bool {
 		return r.view(b).Status(1).Attempts == 2 && r.view(b).Status(1).Last.Verdict == models.Refused
 	}, patience, time.Millisecond)

@@ -38,20 +38,20 @@ func TestReplayBrokenOff(t *testing.T) {
 		return s
 	}, "mg", "sg")
 	r.known()
-	account := func(p models.Provider, name string) Account {
-		return Account{Provider: p, Account: models.Account{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
+	provider := func(p models.Adapter, name string) Provider {
+		return Provider{Adapter: p, Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
 	}
-	accounts := []Account{account(p, "mg"), account(other, "sg")}
-	r.engine = r.start(fast(), accounts)
-	b := r.batch(4, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"mg", "sg"} })
+	providers := []Provider{provider(p, "mg"), provider(other, "sg")}
+	r.engine = r.start(fast(), providers)
+	b := r.batch(4, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"mg", "sg"} })
 	r.taken(b)
 	for n := 1; n <= 4; n++ {
 		body, err := json.Marshal([]models.ParsedEvent{{Log: b.ID.Log(n), Event: models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Blocked,
 			Reason: models.PolicyReputation, Text: "no such user", At: time.Now()}}})
 		require.NoError(t, err)
-		in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "mg", Posts: []models.Post{{Body: body}}}
+		in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "mg", Posts: []models.Post{{Body: body}}}
 		require.NoError(t, r.store.PutInbox(t.Context(), in))
-		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Account: "mg", ID: in.ID}))
+		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Provider: "mg", ID: in.ID}))
 	}
 	require.EqualValues(t, 4, r.done(b).Summary().Success, "as it was read at first")
 	require.Eventually(t, func() bool {
@@ -63,7 +63,7 @@ func TestReplayBrokenOff(t *testing.T) {
 	r.stop()
 
 	p.fixed = true
-	e, err := New(r.store, r.broker, accounts, fast()) // as the command's, which nobody runs
+	e, err := New(r.store, r.broker, providers, fast()) // as the command's, which nobody runs
 	require.NoError(t, err)
 	t.Cleanup(e.kill)
 	replay := func() (Replayed, error) {
@@ -79,6 +79,6 @@ func TestReplayBrokenOff(t *testing.T) {
 	require.EqualValues(t, 4, stored(t, r, b).Queued)
 	require.NotEmpty(t, r.dueWithin(b, time.Now().Add(-time.Minute), time.Now().Add(time.Hour)), "what is open again is looked at again")
 
-	r.engine = r.start(fast(), accounts)
+	r.engine = r.start(fast(), providers)
 	require.Eventually(t, func() bool { return other.copiesOf(b.ID.Log(1)) == 1 && other.copiesOf(b.ID.Log(4)) == 1 }, patience, time.Millisecond)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// A worker tells how it is and how it finds the accounts, for the API and the
+// A worker tells how it is and how it finds the providers, for the API and the
 // dashboard, wherever they run.
 
 const (
@@ -19,16 +19,16 @@ const (
 
 // State is what this worker tells.
 func (e *Engine) State() models.WorkerState {
-	out := models.WorkerState{Started: e.cfg.started, Accounts: make([]models.AccountState, 0, len(e.accounts))}
+	out := models.WorkerState{Started: e.cfg.started, Providers: make([]models.ProviderState, 0, len(e.providers))}
 	if part, ok := e.crew.share(); ok {
 		out.Share = 1 / float64(part.size)
 	}
-	for _, a := range e.accounts {
+	for _, a := range e.providers {
 		a.mu.Lock()
-		s := models.AccountState{Name: a.Name, Counters: a.counters, Rate: a.pace.rate(time.Now()), Answers: a.latency}
+		s := models.ProviderState{Name: a.Name, Counters: a.counters, Rate: a.pace.rate(time.Now()), Answers: a.latency}
 		a.mu.Unlock()
 		s.Health, s.Reported = e.state(a), e.flows.usual(a.Name)
-		out.Accounts = append(out.Accounts, s)
+		out.Providers = append(out.Providers, s)
 	}
 	return out
 }
@@ -43,7 +43,7 @@ func (e *Engine) tell(ctx context.Context) {
 	known := remembered{}
 	for {
 		if err := e.remember(ctx, known); err != nil && ctx.Err() == nil {
-			e.log.Warn("how this worker finds the accounts is not written down", "err", err)
+			e.log.Warn("how this worker finds the providers is not written down", "err", err)
 		}
 		raw, err := json.Marshal(e.State())
 		if err == nil && (!bytes.Equal(raw, last) || time.Since(written) > reportKept/3) {

@@ -148,7 +148,7 @@ func TestReleasedTooLate(t *testing.T) {
 	})
 	require.Equal(t, models.Expired, r.done(b).Status(1).Reason)
 	require.Zero(t, p.count())
-	r.order(models.Control{Action: models.AccountOffline, Account: "sg"})
+	r.order(models.Control{Action: models.ProviderOffline, Provider: "sg"})
 	r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: "b", Domain: "elsewhere.test"}})
 	r.order(models.Control{Action: models.RetryBatch, Batch: b.ID})
 	require.NoError(t, r.store.Schedule(ctx, models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1}))
@@ -159,7 +159,7 @@ func TestReleasedTooLate(t *testing.T) {
 	require.Equal(t, models.Expired, v.Status(3).Reason)
 	require.Equal(t, contentGone, v.Status(3).Detail)
 	other := r.batch(1, false, nil)
-	r.order(models.Control{Action: models.AccountOnline, Account: "sg"})
-	require.Equal(t, models.NoAccountLeft, r.done(other).Status(1).Reason)
+	r.order(models.Control{Action: models.ProviderOnline, Provider: "sg"})
+	require.Equal(t, models.NoProviderLeft, r.done(other).Status(1).Reason)
 	require.Equal(t, 1, p.count())
 }

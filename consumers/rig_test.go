@@ -99,7 +99,7 @@ type rig struct {
 func fast() Config {
 	return Config{MaxRetries: 10, StartBy: 5 * time.Second, EvidenceWindow: time.Hour, Recheck: 200 * time.Millisecond,
 		Renewal: 20 * time.Millisecond, AgendaPoll: 20 * time.Millisecond, InboxAge: 200 * time.Millisecond, BreakerOpen: 50 * time.Millisecond, Beat: 50 * time.Millisecond, LookUpPause: 100 * time.Millisecond,
-		AccountHold: 100 * time.Millisecond, Delays: []time.Duration{10 * time.Millisecond}}
+		Hold: 100 * time.Millisecond, Delays: []time.Duration{10 * time.Millisecond}}
 }
 
 func newRig(t *testing.T, cfg Config, wrap func(models.Store) models.Store, providers ...*scripted) *rig {
@@ -125,19 +125,19 @@ func emptyRig(t *testing.T, wrap func(models.Store) models.Store, names ...strin
 }
 
 // worker starts an engine on the rig's store and broker.
-func (r *rig) worker(cfg Config, providers ...*scripted) *Engine {
+func (r *rig) worker(cfg Config, adapters ...*scripted) *Engine {
 	r.t.Helper()
-	accounts := make([]Account, len(providers))
-	for i, p := range providers {
-		accounts[i] = Account{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+	providers := make([]Provider, len(adapters))
+	for i, p := range adapters {
+		providers[i] = Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
 			Timeout: time.Second, Events: models.EventsNone}}
 	}
-	return r.start(cfg, accounts)
+	return r.start(cfg, providers)
 }
 
-func (r *rig) start(cfg Config, accounts []Account) *Engine {
+func (r *rig) start(cfg Config, providers []Provider) *Engine {
 	r.t.Helper()
-	e, err := New(r.store, r.broker, accounts, cfg)
+	e, err := New(r.store, r.broker, providers, cfg)
 	require.NoError(r.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -190,9 +190,9 @@ func (r *rig) done(b *models.Batch) *models.View {
 	return r.view(b)
 }
 
-// inLine reports whether mail of a lane waits until it may call an account.
-func (r *rig) inLine(account string, lane models.Lane) bool {
-	slots := r.engine.byName[account].slots
+// inLine reports whether mail of a lane waits until it may call a provider.
+func (r *rig) inLine(provider string, lane models.Lane) bool {
+	slots := r.engine.byName[provider].slots
 	slots.mu.Lock()
 	defer slots.mu.Unlock()
 	return slots.wait[laneNumber(lane)] > 0
@@ -210,7 +210,7 @@ func (r *rig) taken(b *models.Batch) {
 	require.Eventually(r.t, func() bool { return r.view(b).Status(b.Recipients).Last.Verdict == models.Taken }, patience, 5*time.Millisecond)
 }
 
-// newBrokerFor gives the rig a broker with other accounts.
+// newBrokerFor gives the rig a broker with other providers.
 func newBrokerFor(r *rig, names ...string) (models.Broker, error) {
 	b, err := embedded.NewBroker(names, nil)
 	if err == nil {

@@ -11,16 +11,16 @@ import (
 
 // job is one provider call to be made.
 type job struct {
-	account *account
-	who     models.Set
-	step    *step
-	release func() // gives the slot back; nil: not taken yet, the handler may wait for it
+	provider *provider
+	who      models.Set
+	step     *step
+	release  func() // gives the slot back; nil: not taken yet, the handler may wait for it
 }
 
 // pick finds the next call that this handler makes itself, if there is one, and
-// passes every other due step on: to another account's exclusive consumer, or
+// passes every other due step on: to another provider's exclusive consumer, or
 // into a delay. What it can do itself it comes to in a later round.
-func (e *Engine) pick(ctx context.Context, c *chunk, steps []step, mine *account, only models.Set) (chosen *job, err error) {
+func (e *Engine) pick(ctx context.Context, c *chunk, steps []step, mine *provider, only models.Set) (chosen *job, err error) {
 	now := time.Now()
 	var told notices
 	for i := range steps {
@@ -42,7 +42,7 @@ func (e *Engine) pick(ctx context.Context, c *chunk, steps []step, mine *account
 	return chosen, nil
 }
 
-// passAllOn passes on every due step: the account is busy.
+// passAllOn passes on every due step: the provider is busy.
 func (e *Engine) passAllOn(c *chunk, steps []step, only models.Set, busy string) {
 	now := time.Now()
 	var told notices
@@ -60,10 +60,10 @@ func (s *step) calls(only models.Set) bool {
 	return s.do == call && (only.Empty() || !s.who.And(only).Empty())
 }
 
-// through reports whether a step may be done through an account now.
-func (e *Engine) through(s *step, a *account, now time.Time) bool {
+// through reports whether a step may be done through a provider now.
+func (e *Engine) through(s *step, a *provider, now time.Time) bool {
 	for _, o := range s.options {
-		if o.account == a.Name && !o.notBefore.After(now) {
+		if o.provider == a.Name && !o.notBefore.After(now) {
 			ok, _ := e.usable(s, a, now)
 			return ok
 		}
@@ -71,12 +71,12 @@ func (e *Engine) through(s *step, a *account, now time.Time) bool {
 	return false
 }
 
-// usable reports whether an account takes the mail of a step, and if not, when to ask
-// again: sooner where no other account takes it now.
-func (e *Engine) usable(s *step, a *account, now time.Time) (bool, time.Time) {
+// usable reports whether a provider takes the mail of a step, and if not, when to ask
+// again: sooner where no other provider takes it now.
+func (e *Engine) usable(s *step, a *provider, now time.Time) (bool, time.Time) {
 	ok, until := a.health.usableFor(s.from, now, false)
 	if ok || slices.ContainsFunc(s.options, func(o option) bool {
-		b := e.byName[o.account]
+		b := e.byName[o.provider]
 		if b == nil || b == a || o.notBefore.After(now) {
 			return false
 		}
@@ -88,9 +88,9 @@ func (e *Engine) usable(s *step, a *account, now time.Time) (bool, time.Time) {
 	return a.health.usableFor(s.from, now, true)
 }
 
-// choose finds an account for a step that can take it here and now; nil: there
+// choose finds a provider for a step that can take it here and now; nil: there
 // is none. Recipients are read only for one that is found.
-func (e *Engine) choose(ctx context.Context, c *chunk, st *step, now time.Time, mine *account) (*job, error) {
+func (e *Engine) choose(ctx context.Context, c *chunk, st *step, now time.Time, mine *provider) (*job, error) {
 	if mine != nil {
 		if !e.through(st, mine, now) {
 			return nil, nil
@@ -98,7 +98,7 @@ func (e *Engine) choose(ctx context.Context, c *chunk, st *step, now time.Time, 
 		if err := e.addressed(ctx, c); err != nil {
 			return nil, err
 		}
-		return &job{account: mine, who: e.cut(c, st, mine), step: st}, nil
+		return &job{provider: mine, who: e.cut(c, st, mine), step: st}, nil
 	}
 	if st.retry > 0 || st.split > 0 {
 		return nil, nil // retries belong to the exclusive consumers
@@ -120,20 +120,20 @@ func (e *Engine) choose(ctx context.Context, c *chunk, st *step, now time.Time, 
 			release()
 			continue
 		}
-		return &job{account: a, who: who, step: st, release: release}, nil
+		return &job{provider: a, who: who, step: st, release: release}, nil
 	}
 	return nil, nil
 }
 
-// order lists the accounts of a step that are due, best first: in the batch's own
+// order lists the providers of a step that are due, best first: in the batch's own
 // order if it has one; else by smooth weighted round robin.
-func (e *Engine) order(st *step, now time.Time) []*account {
+func (e *Engine) order(st *step, now time.Time) []*provider {
 	due := e.due(st, now)
 	if len(due) < 2 || st.fixed {
 		return due
 	}
 	best := e.roundRobin(due)
-	out := append(make([]*account, 0, len(due)), best)
+	out := append(make([]*provider, 0, len(due)), best)
 	for _, a := range due {
 		if a != best {
 			out = append(out, a)
@@ -142,15 +142,15 @@ func (e *Engine) order(st *step, now time.Time) []*account {
 	return out
 }
 
-// due lists the usable accounts of a step that may be tried now: those that never
+// due lists the usable providers of a step that may be tried now: those that never
 // were, or else the first that was.
-func (e *Engine) due(st *step, now time.Time) (due []*account) {
+func (e *Engine) due(st *step, now time.Time) (due []*provider) {
 	for _, o := range st.options { // those that were tried come last
 		tried := !o.notBefore.IsZero()
 		if tried && len(due) > 0 {
 			break
 		}
-		a := e.byName[o.account]
+		a := e.byName[o.provider]
 		if a == nil || o.notBefore.After(now) {
 			continue
 		}
@@ -162,9 +162,9 @@ func (e *Engine) due(st *step, now time.Time) (due []*account) {
 }
 
 // roundRobin is nginx's smooth weighted round robin.
-func (e *Engine) roundRobin(among []*account) *account {
+func (e *Engine) roundRobin(among []*provider) *provider {
 	total := 0
-	var best *account
+	var best *provider
 	bestCredit := 0
 	for _, a := range among {
 		w := max(1, a.Weight)
@@ -182,9 +182,9 @@ func (e *Engine) roundRobin(among []*account) *account {
 	return best
 }
 
-// cut takes from a step what goes into one call: not more than the account
+// cut takes from a step what goes into one call: not more than the provider
 // takes, half of it while a bad recipient is looked for, and no address twice.
-func (e *Engine) cut(c *chunk, st *step, a *account) models.Set {
+func (e *Engine) cut(c *chunk, st *step, a *provider) models.Set {
 	who := st.who
 	if st.split > 0 && who.Len() > 1 {
 		who, _ = who.Halves()
@@ -213,7 +213,7 @@ type notices []models.Message
 // add adds a message, or lets the one that asks for the same come as early.
 func (n *notices) add(m models.Message) {
 	for i := range *n {
-		if o := &(*n)[i]; o.Kind == m.Kind && o.Account == m.Account && o.ID == m.ID && o.Retry == m.Retry {
+		if o := &(*n)[i]; o.Kind == m.Kind && o.Provider == m.Provider && o.ID == m.ID && o.Retry == m.Retry {
 			o.NotBefore = minTime(o.NotBefore, m.NotBefore)
 			return
 		}
@@ -222,8 +222,8 @@ func (n *notices) add(m models.Message) {
 }
 
 // passOn notes who is to be told of a step that is not done here and now, if
-// nobody was: the exclusive consumer of the account it should go through, or,
-// while no account is usable, the generic one after a delay. The account busy is
+// nobody was: the exclusive consumer of the provider it should go through, or,
+// while no provider is usable, the generic one after a delay. The provider busy is
 // left alone for a second.
 func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string, told *notices) {
 	if st.who.Minus(c.passed).Empty() {
@@ -233,7 +233,7 @@ func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string, told *no
 	m := models.Message{Kind: models.BatchMessage, Retry: st.retry}
 	var first time.Time
 	for _, o := range st.options {
-		a := e.byName[o.account]
+		a := e.byName[o.provider]
 		if a == nil {
 			continue
 		}
@@ -241,37 +241,37 @@ func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string, told *no
 		if ok, until := e.usable(st, a, maxTime(now, at)); !ok {
 			at = maxTime(at, until)
 		}
-		if o.account == busy {
+		if o.provider == busy {
 			at = maxTime(at, now.Add(time.Second))
 		}
-		if m.Account == "" || at.Before(first) && first.After(now) {
-			m.Account, first = a.Name, at
+		if m.Provider == "" || at.Before(first) && first.After(now) {
+			m.Provider, first = a.Name, at
 		}
 	}
 	switch {
-	case m.Account == "": // none of the allowed accounts is configured here
+	case m.Provider == "": // none of the allowed providers is configured here
 		m.NotBefore = now.Add(time.Minute)
 	case first.After(now):
 		// Nothing is usable yet: the generic consumer chooses anew then.
-		m.NotBefore, m.Account = first.Add(jitter(first.Sub(now))), ""
+		m.NotBefore, m.Provider = first.Add(jitter(first.Sub(now))), ""
 	default:
-		m.Kind = models.AccountMessage
-		m.Account = e.preferred(c, st, now, busy, m.Account)
+		m.Kind = models.ProviderMessage
+		m.Provider = e.preferred(c, st, now, busy, m.Provider)
 	}
-	if st.event && m.Kind == models.AccountMessage {
+	if st.event && m.Kind == models.ProviderMessage {
 		m.Kind, m.ID = models.LogMessage, c.id.Log(st.who.First())
 	}
 	told.add(m)
 }
 
-// preferred chooses whose queue a step joins when several accounts may take it: of
+// preferred chooses whose queue a step joins when several providers may take it: of
 // the first that is idle, or else of the first. The one that is busy is left out.
 func (e *Engine) preferred(c *chunk, st *step, now time.Time, busy, fallback string) string {
-	due := slices.DeleteFunc(e.order(st, now), func(a *account) bool { return a.Name == busy })
+	due := slices.DeleteFunc(e.order(st, now), func(a *provider) bool { return a.Name == busy })
 	if len(due) == 0 {
 		return fallback
 	}
-	if i := slices.IndexFunc(due, func(a *account) bool { return a.idle(c.lane, st.who.Len()) }); i > 0 {
+	if i := slices.IndexFunc(due, func(a *provider) bool { return a.idle(c.lane, st.who.Len()) }); i > 0 {
 		return due[i].Name
 	}
 	return due[0].Name

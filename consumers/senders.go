@@ -9,13 +9,13 @@ import (
 )
 
 // senders are the domains that a provider refuses to send for, although the
-// account is well: whoever else uses it is not to suffer from them.
+// provider is well: whoever else uses it is not to suffer from them.
 type senders struct {
 	mu    sync.Mutex
 	until map[string]time.Time // when the domain is tried again
 }
 
-// mostSenders bounds what is remembered of an account, as whoever may use it
+// mostSenders bounds what is remembered of a provider, as whoever may use it
 // names the domains. Those beyond cost a call each now and then.
 const mostSenders = 500
 

@@ -21,18 +21,18 @@ func verifiedOnly(_ context.Context, c *models.Call) []models.Part {
 	return part(models.Accepted, c)
 }
 
-func from(address string, accounts ...string) func(*models.Batch, []models.Recipient) {
+func from(address string, providers ...string) func(*models.Batch, []models.Recipient) {
 	return func(b *models.Batch, _ []models.Recipient) {
-		b.Content.From.Email, b.Accounts = address, accounts
+		b.Content.From.Email, b.Providers = address, providers
 	}
 }
 
 // A sender that a provider has not verified goes elsewhere, and is not tried there
-// again for a while; the account goes on for everybody else.
+// again for a while; the provider goes on for everybody else.
 func TestSenderNotVerified(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
-	cfg.AccountHold = time.Hour
+	cfg.Hold = time.Hour
 	sg, mg := newScripted("sg", verifiedOnly), newScripted("mg", always(models.Accepted))
 	r := newRig(t, cfg, nil, sg, mg)
 	b := r.batch(3, true, from("a@bad.test", "sg", "mg"))
@@ -50,7 +50,7 @@ func TestSenderNotVerified(t *testing.T) {
 	require.Equal(t, 2, sg.count())
 }
 
-// Where no account has verified the sender, its mail does not wait for days: it
+// Where no provider has verified the sender, its mail does not wait for days: it
 // fails when the retries are used up, and says why.
 func TestSenderVerifiedNowhere(t *testing.T) {
 	t.Parallel()
@@ -79,14 +79,14 @@ func TestRefusedSendersAreShared(t *testing.T) {
 		settle, ok := a.acc.health.begin("bad.test", 1)
 		require.True(t, ok)
 		settle([]models.Part{{Class: models.AccountClass, Reason: models.SenderNotVerified}}, time.Millisecond)
-		hold := a.acc.health.cfg.AccountHold
+		hold := a.acc.health.cfg.Hold
 		time.Sleep(1200 * time.Millisecond)
 		for _, h := range []*hand{a, b} {
 			require.False(t, usable(h, "bad.test"))
 			require.True(t, usable(h, "good.test"))
 			require.Equal(t, models.Healthy, h.acc.health.report().State)
 			require.Equal(t, []string{"bad.test"}, h.acc.health.report().Senders)
-			require.Equal(t, 1000, h.acc.health.callSize(1000, time.Now()), "no slow return: the account was never away")
+			require.Equal(t, 1000, h.acc.health.callSize(1000, time.Now()), "no slow return: the provider was never away")
 		}
 		time.Sleep(hold + time.Second)
 		for _, h := range []*hand{a, b} {

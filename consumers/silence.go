@@ -11,10 +11,10 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// An account that takes mail and never says what became of it is down, too.
-// Every worker counts, by the time of the attempt, what an account took and what
+// A provider that takes mail and never says what became of it is down, too.
+// Every worker counts, by the time of the attempt, what a provider took and what
 // it reported; the counts of all workers together are judged against the time
-// that the account usually takes to report.
+// that the provider usually takes to report.
 
 const (
 	flowBucket   = 10 * time.Second
@@ -23,26 +23,26 @@ const (
 	silenceLeast = 20              // recipients that must have been taken before silence means anything
 	silenceSteps = 3               // in so many buckets, unless they are silenceMany or nothing was heard before
 	silenceMany  = 1000
-	learnLeast   = 50 // reports before an account's usual time is known
+	learnLeast   = 50 // reports before a provider's usual time is known
 	doorFresh    = 25 * time.Second
 )
 
-// Flow is what an account took in a bucket of time and how much of it was
+// Flow is what a provider took in a bucket of time and how much of it was
 // reported on.
 type Flow struct {
 	Taken int64 `json:"t"`
 	Heard int64 `json:"h"`
 }
 
-// flows counts what this worker saw, by account and bucket, and knows what the
+// flows counts what this worker saw, by provider and bucket, and knows what the
 // others say.
 type flows struct {
 	mu     sync.Mutex
 	mine   map[string]map[int64]Flow
 	others map[string]map[string]map[int64]Flow // by worker
 	delays map[string]*delays
-	before map[string]time.Duration // how long accounts took to report before this worker began
-	held   map[string]int           // how often in a row an account was shut for silence
+	before map[string]time.Duration // how long providers took to report before this worker began
+	held   map[string]int           // how often in a row a provider was shut for silence
 }
 
 func newFlows() *flows {
@@ -51,13 +51,13 @@ func newFlows() *flows {
 
 func bucketOf(t time.Time) int64 { return t.Unix() / int64(flowBucket/time.Second) }
 
-func (f *flows) add(account string, at time.Time, taken, heard int64) {
+func (f *flows) add(provider string, at time.Time, taken, heard int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m := f.mine[account]
+	m := f.mine[provider]
 	if m == nil {
 		m = map[int64]Flow{}
-		f.mine[account] = m
+		f.mine[provider] = m
 	}
 	b := bucketOf(at)
 	now := bucketOf(time.Now())
@@ -74,24 +74,24 @@ func (f *flows) add(account string, at time.Time, taken, heard int64) {
 }
 
 // report says that a report about an attempt came, of what happened then.
-func (f *flows) report(account string, attempt, happened, came time.Time) {
-	f.add(account, attempt, 0, 1)
+func (f *flows) report(provider string, attempt, happened, came time.Time) {
+	f.add(provider, attempt, 0, 1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d := f.delays[account]
+	d := f.delays[provider]
 	if d == nil {
 		d = &delays{}
-		f.delays[account] = d
+		f.delays[provider] = d
 	}
 	d.add(reportTime(attempt, happened, came))
 }
 
 // lateReport is how long after it happened a report comes that was not posted in its
 // time: our door was shut, or it was looked up. That says nothing of how long the
-// account usually takes.
+// provider usually takes.
 const lateReport = 10 * time.Minute
 
-// reportTime is how long after an attempt its account reported.
+// reportTime is how long after an attempt its provider reported.
 func reportTime(attempt, happened, came time.Time) time.Duration {
 	if came.Sub(happened) > lateReport {
 		came = happened
@@ -104,8 +104,8 @@ func (f *flows) told() map[string]map[int64]Flow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := make(map[string]map[int64]Flow, len(f.mine))
-	for account, m := range f.mine {
-		out[account] = maps.Clone(m)
+	for provider, m := range f.mine {
+		out[provider] = maps.Clone(m)
 	}
 	return out
 }
@@ -132,7 +132,7 @@ func (f *flows) hear(worker string, said map[string]map[int64]Flow) {
 }
 
 // between sums the buckets from first to last of all workers.
-func (f *flows) between(account string, first, last int64) (sum Flow) {
+func (f *flows) between(provider string, first, last int64) (sum Flow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	count := func(m map[int64]Flow) {
@@ -143,9 +143,9 @@ func (f *flows) between(account string, first, last int64) (sum Flow) {
 			}
 		}
 	}
-	count(f.mine[account])
+	count(f.mine[provider])
 	for _, said := range f.others {
-		count(said[account])
+		count(said[provider])
 	}
 	return sum
 }
@@ -156,15 +156,15 @@ func (f Flow) silent() bool { return f.Taken >= silenceLeast && !f.talks() }
 // talks reports whether more than next to nothing was heard of it.
 func (f Flow) talks() bool { return f.Heard > 0 && f.Heard*50 >= f.Taken }
 
-// newest is what an account took between two buckets, or the newest part of it if that
-// is silent: mail that was reported on before does not speak for an account that has
+// newest is what a provider took between two buckets, or the newest part of it if that
+// is silent: mail that was reported on before does not speak for a provider that has
 // gone silent since. One batch alone may be slow mail, as to a domain that is away, so
 // that a part must be much mail, or of several buckets.
-func (f *flows) newest(account string, first, last int64) Flow {
+func (f *flows) newest(provider string, first, last int64) Flow {
 	var sum Flow
 	steps := 0
 	for b := last; b >= first; b-- {
-		v := f.between(account, b, b)
+		v := f.between(provider, b, b)
 		if v.Taken > 0 {
 			steps++
 		}
@@ -177,28 +177,28 @@ func (f *flows) newest(account string, first, last int64) Flow {
 	return sum
 }
 
-// usual is how long an account takes for nine of ten reports; 0: not known.
-func (f *flows) usual(account string) time.Duration {
+// usual is how long a provider takes for nine of ten reports; 0: not known.
+func (f *flows) usual(provider string) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if d := f.delays[account]; d != nil && d.most() > 0 {
+	if d := f.delays[provider]; d != nil && d.most() > 0 {
 		return d.most()
 	}
-	return f.before[account]
+	return f.before[provider]
 }
 
-// learnHours is how far back a worker reads how long accounts took to report.
+// learnHours is how far back a worker reads how long providers took to report.
 const learnHours = 7 * 24
 
 // learn reads from the history how long nine of ten deliveries took, so that an
-// account that is silent when a worker starts is not taken for one that has
+// provider that is silent when a worker starts is not taken for one that has
 // never reported.
 func (e *Engine) learn(ctx context.Context, now time.Time) error {
-	all := map[string]*models.AccountTally{}
+	all := map[string]*models.ProviderTally{}
 	unknown := 0
-	for _, a := range e.accounts {
+	for _, a := range e.providers {
 		if a.Events == models.EventsWebhook {
-			all[a.Name] = &models.AccountTally{}
+			all[a.Name] = &models.ProviderTally{}
 			unknown++
 		}
 	}
@@ -298,7 +298,7 @@ func (d *doorWatch) look(reports map[string][]byte, now time.Time) {
 	}
 }
 
-// listen judges the accounts every few seconds until ctx ends.
+// listen judges the providers every few seconds until ctx ends.
 func (e *Engine) listen(ctx context.Context) {
 	t := time.NewTicker(e.cfg.SilencePoll)
 	defer t.Stop()
@@ -323,15 +323,15 @@ func (e *Engine) listen(ctx context.Context) {
 		if door.since.IsZero() || e.eventsWaiting(ctx) {
 			continue // what is silent may be our own door, or our own queue
 		}
-		for _, a := range e.accounts {
+		for _, a := range e.providers {
 			e.judgeSilence(ctx, a, now, door.since)
 		}
 	}
 }
 
-// silence says whether an account has been silent about what it took, in the
+// silence says whether a provider has been silent about what it took, in the
 // time in which it should have reported.
-func (e *Engine) silence(a *account, now, doorSince time.Time) (silent, heard bool, about Flow, wait time.Duration) {
+func (e *Engine) silence(a *provider, now, doorSince time.Time) (silent, heard bool, about Flow, wait time.Duration) {
 	usual := e.flows.usual(a.Name)
 	if usual == 0 || a.Events != models.EventsWebhook {
 		return false, false, about, 0
@@ -347,9 +347,9 @@ func (e *Engine) silence(a *account, now, doorSince time.Time) (silent, heard bo
 	return silent, about.talks() || later.talks(), about, wait
 }
 
-// judgeSilence shuts an account that has gone silent, if mail is better off
+// judgeSilence shuts a provider that has gone silent, if mail is better off
 // elsewhere. When all are silent, nothing is changed.
-func (e *Engine) judgeSilence(ctx context.Context, a *account, now, doorSince time.Time) {
+func (e *Engine) judgeSilence(ctx context.Context, a *provider, now, doorSince time.Time) {
 	silent, heard, about, wait := e.silence(a, now, doorSince)
 	if heard {
 		e.flows.forgive(a.Name)
@@ -359,7 +359,7 @@ func (e *Engine) judgeSilence(ctx context.Context, a *account, now, doorSince ti
 		return
 	}
 	elsewhere := false
-	for _, b := range e.accounts {
+	for _, b := range e.providers {
 		if b == a {
 			continue
 		}
@@ -369,13 +369,13 @@ func (e *Engine) judgeSilence(ctx context.Context, a *account, now, doorSince ti
 	}
 	why := fmt.Sprintf("it took %d recipients and reported nothing about them in %s", about.Taken, wait.Round(time.Second))
 	if !elsewhere {
-		e.log.Warn("an account is silent, and no other is better", "account", a.Name, "why", why)
+		e.log.Warn("a provider is silent, and no other is better", "provider", a.Name, "why", why)
 		return
 	}
 	if behind, err := e.postsBehind(ctx, now); err != nil || behind {
 		return // what is silent may be ourselves
 	}
-	hold := min(e.cfg.AccountHold<<min(e.flows.hold(a.Name), 4), time.Hour)
+	hold := min(e.cfg.Hold<<min(e.flows.hold(a.Name), 4), time.Hour)
 	a.health.fallenSilent(now.Add(hold), why)
 }
 
@@ -384,7 +384,7 @@ func (e *Engine) judgeSilence(ctx context.Context, a *account, now, doorSince ti
 func (e *Engine) postsBehind(ctx context.Context, now time.Time) (bool, error) {
 	for shard := range e.store.Shards() {
 		for in, err := range e.store.Pending(ctx, shard, now.Add(-silenceOver-time.Hour), now.Add(-e.cfg.InboxAge)) {
-			if err != nil || e.byName[in.Account] != nil { // nobody works off those of other accounts
+			if err != nil || e.byName[in.Provider] != nil { // nobody works off those of other providers
 				return err == nil, err
 			}
 		}
@@ -392,15 +392,15 @@ func (e *Engine) postsBehind(ctx context.Context, now time.Time) (bool, error) {
 	return false, nil
 }
 
-func (f *flows) hold(account string) int {
+func (f *flows) hold(provider string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.held[account]++
-	return f.held[account] - 1
+	f.held[provider]++
+	return f.held[provider] - 1
 }
 
-func (f *flows) forgive(account string) {
+func (f *flows) forgive(provider string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.held, account)
+	delete(f.held, provider)
 }

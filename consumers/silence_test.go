@@ -11,15 +11,15 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// silenceEngine is an engine that is not started, of accounts that report.
+// silenceEngine is an engine that is not started, of providers that report.
 func silenceEngine(t *testing.T, names ...string) *Engine {
 	t.Helper()
 	r := emptyRig(t, nil, names...)
-	var accounts []Account
+	var providers []Provider
 	for _, n := range names {
-		accounts = append(accounts, Account{Provider: newScripted(n, nil), Account: models.Account{Name: n, Concurrency: 1, Events: models.EventsWebhook}})
+		providers = append(providers, Provider{Adapter: newScripted(n, nil), Provider: models.Provider{Name: n, Concurrency: 1, Events: models.EventsWebhook}})
 	}
-	e, err := New(r.store, r.broker, accounts, DefaultConfig())
+	e, err := New(r.store, r.broker, providers, DefaultConfig())
 	require.NoError(t, err)
 	return e
 }
@@ -59,7 +59,7 @@ func TestSilence(t *testing.T) {
 		}, true},
 		{"a post waits in our own inbox", hour, func(e *Engine) {
 			e.flows.add("sg", ago(2*time.Minute), 1000, 0)
-			in := models.Inbox{ID: models.NewInboxID(ago(90 * time.Second)), Account: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
+			in := models.Inbox{ID: models.NewInboxID(ago(90 * time.Second)), Provider: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
 			require.NoError(t, e.store.PutInbox(t.Context(), in))
 		}, true},
 		{"talks again", hour, func(e *Engine) {
@@ -133,7 +133,7 @@ func TestSilence(t *testing.T) {
 		t.Parallel()
 		e := silenceEngine(t, "sg", "mg")
 		for k := range 2 * learnLeast {
-			e.history.event(&models.Event{Account: "sg", Kind: models.Delivered, At: ago(3*time.Hour + time.Duration(k)*time.Second)},
+			e.history.event(&models.Event{Provider: "sg", Kind: models.Delivered, At: ago(3*time.Hour + time.Duration(k)*time.Second)},
 				&models.Entry{At: ago(3*time.Hour + time.Duration(k+2)*time.Second)})
 		}
 		require.NoError(t, e.history.flush(t.Context()))
@@ -154,7 +154,7 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// What an account drops without an attempt to deliver it is no sign of life, and what
+// What a provider drops without an attempt to deliver it is no sign of life, and what
 // was looked up later says nothing of how long it usually takes.
 func TestReports(t *testing.T) {
 	t.Parallel()
@@ -163,11 +163,11 @@ func TestReports(t *testing.T) {
 	of := &models.Entry{At: now.Add(-time.Minute)}
 	heard := func() int64 { return e.flows.between("sg", 0, bucketOf(now)+1).Heard }
 	for _, kind := range []models.EventKind{models.Dropped, models.Rejected, models.Processed, models.Opened} {
-		e.countEvent(&models.Event{Account: "sg", Kind: kind, At: now}, of, now)
+		e.countEvent(&models.Event{Provider: "sg", Kind: kind, At: now}, of, now)
 	}
 	require.Zero(t, heard())
 	for _, kind := range []models.EventKind{models.Delivered, models.Bounced, models.Blocked, models.Deferred} {
-		e.countEvent(&models.Event{Account: "sg", Kind: kind, At: now}, of, now)
+		e.countEvent(&models.Event{Provider: "sg", Kind: kind, At: now}, of, now)
 	}
 	require.EqualValues(t, 4, heard())
 
@@ -213,9 +213,9 @@ func TestReportsAreHeard(t *testing.T) {
 	}
 	body, err := json.Marshal(events)
 	require.NoError(t, err)
-	in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: "mg", Posts: []models.Post{{Body: body}}}
+	in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "mg", Posts: []models.Post{{Body: body}}}
 	require.NoError(t, r.store.PutInbox(t.Context(), in))
-	require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Account: "mg", ID: in.ID}))
+	require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Provider: "mg", ID: in.ID}))
 	require.Eventually(t, func() bool {
 		f := r.engine.flows.between("mg", 0, bucketOf(time.Now())+1)
 		return f == Flow{Taken: 5, Heard: 3}

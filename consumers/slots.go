@@ -119,7 +119,7 @@ func (s *slots) release(l models.Lane) {
 	s.wake()
 }
 
-// errNoSlots: this worker's part of the account's calls is none.
+// errNoSlots: this worker's part of the provider's calls is none.
 var errNoSlots = errors.New("no slots")
 
 // acquire waits for a slot until ctx ends. Errors: errNoSlots, at once; ctx's.

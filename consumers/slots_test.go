@@ -90,17 +90,17 @@ func TestReadAhead(t *testing.T) {
 }
 
 // TestLanesShareRates: a flood in one lane leaves the other its share of an
-// account's rates, and all of them are used; alone, a lane has them all.
+// provider's rates, and all of them are used; alone, a lane has them all.
 func TestLanesShareRates(t *testing.T) {
 	t.Parallel()
 	const perSecond, seconds = 100, 60
-	flood := func(t *testing.T, a models.Account, urgent, bulk int) (sent [2]int) {
+	flood := func(t *testing.T, a models.Provider, urgent, bulk int) (sent [2]int) {
 		t.Helper()
 		cfg := DefaultConfig()
 		cfg.Sole = true
 		cfg = cfg.withDefaults()
 		a.Name, a.Concurrency = "sg", 8
-		acc := newAccount(Account{Provider: newScripted("sg", nil), Account: a}, &cfg, newCrew(nil, &cfg))
+		acc := newProvider(Provider{Adapter: newScripted("sg", nil), Provider: a}, &cfg, newCrew(nil, &cfg))
 		ctx, stop := context.WithTimeout(t.Context(), seconds*time.Second)
 		defer stop()
 		var mu sync.Mutex
@@ -132,20 +132,20 @@ func TestLanesShareRates(t *testing.T) {
 		return sent
 	}
 	for name, c := range map[string]struct {
-		account      models.Account
+		provider     models.Provider
 		urgent, bulk int // recipients per call
 		whole        int // of the limit, in recipients
 	}{
-		"recipients":          {models.Account{Rate: perSecond}, 1, 50, perSecond * seconds},
-		"recipients, in tens": {models.Account{Rate: perSecond}, 10, 10, perSecond * seconds},
-		"calls":               {models.Account{CallRate: perSecond}, 1, 1, perSecond * seconds},
-		"urgent alone":        {models.Account{Rate: perSecond}, 1, 0, perSecond * seconds},
-		"bulk alone":          {models.Account{Rate: perSecond}, 0, 50, perSecond * seconds},
+		"recipients":          {models.Provider{Rate: perSecond}, 1, 50, perSecond * seconds},
+		"recipients, in tens": {models.Provider{Rate: perSecond}, 10, 10, perSecond * seconds},
+		"calls":               {models.Provider{CallRate: perSecond}, 1, 1, perSecond * seconds},
+		"urgent alone":        {models.Provider{Rate: perSecond}, 1, 0, perSecond * seconds},
+		"bulk alone":          {models.Provider{Rate: perSecond}, 0, 50, perSecond * seconds},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				sent := flood(t, c.account, c.urgent, c.bulk)
+				sent := flood(t, c.provider, c.urgent, c.bulk)
 				t.Logf("urgent %d, bulk %d of %d", sent[0], sent[1], c.whole)
 				require.GreaterOrEqual(t, sent[0]+sent[1], c.whole*9/10, "the limit is used")
 				require.LessOrEqual(t, sent[0]+sent[1], c.whole+2*perSecond)
@@ -158,7 +158,7 @@ func TestLanesShareRates(t *testing.T) {
 	}
 }
 
-// Where an account takes fewer calls at once than there are workers, some have no
+// Where a provider takes fewer calls at once than there are workers, some have no
 // part of them: what they take from a queue goes to one that has.
 func TestWorkerWithoutSlots(t *testing.T) {
 	t.Parallel()
@@ -172,7 +172,7 @@ func TestWorkerWithoutSlots(t *testing.T) {
 	r := emptyRig(t, nil, "sg")
 	engines := make([]*Engine, 3)
 	for i := range engines {
-		engines[i] = r.start(cfg, []Account{{Provider: p, Account: models.Account{Name: p.name, Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+		engines[i] = r.start(cfg, []Provider{{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 1, ChunkLimit: 1000,
 			Timeout: time.Second, Events: models.EventsNone}}})
 	}
 	open := sync.OnceFunc(func() { close(free) })
@@ -190,7 +190,7 @@ func TestWorkerWithoutSlots(t *testing.T) {
 	all := make([]*models.Batch, 0, 30)
 	for range cap(all) {
 		b := r.stored(models.Bulk, time.Now().Add(time.Hour)) // the agenda does not help
-		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.AccountMessage, Account: "sg", ID: b.ID, Lane: b.Lane}))
+		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.ProviderMessage, Provider: "sg", ID: b.ID, Lane: b.Lane}))
 		all = append(all, b)
 	}
 	require.Eventually(t, func() bool {
@@ -214,12 +214,12 @@ func TestWorkerWithoutSlots(t *testing.T) {
 func TestNoSlotBeforeTheShareIsKnown(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
-	e, err := New(r.store, r.broker, []Account{{Provider: newScripted("sg", nil), Account: models.Account{Name: "sg", Weight: 1, Concurrency: 4}}}, fast())
+	e, err := New(r.store, r.broker, []Provider{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4}}}, fast())
 	require.NoError(t, err)
 	a := e.byName["sg"]
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	wait, err := e.admit(ctx, &chunk{lane: models.Bulk}, &job{account: a, who: models.SetOf(1), step: &step{}})
+	wait, err := e.admit(ctx, &chunk{lane: models.Bulk}, &job{provider: a, who: models.SetOf(1), step: &step{}})
 	require.NoError(t, err)
 	require.Positive(t, wait)
 	require.Zero(t, a.slots.used)

@@ -24,10 +24,10 @@ func (e *Engine) sweepInbox(ctx context.Context, s *shard, now time.Time) error 
 		if waiting || len(due) >= 5000 {
 			break
 		}
-		if e.byName[in.Account] == nil {
+		if e.byName[in.Provider] == nil {
 			continue
 		}
-		due = append(due, models.Message{Kind: models.EventMessage, Account: in.Account, ID: in.ID})
+		due = append(due, models.Message{Kind: models.EventMessage, Provider: in.Provider, ID: in.ID})
 	}
 	if !pending {
 		s.oldestPost.Store(0)

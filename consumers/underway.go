@@ -6,11 +6,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// work is what a message asks for: to bring a chunk forward, through any account
+// work is what a message asks for: to bring a chunk forward, through any provider
 // or through one.
 type work struct {
-	chunk   models.ID
-	account string // empty: any
+	chunk    models.ID
+	provider string // empty: any
 }
 
 // underway is the work that handlers of this process do. Workers that did the

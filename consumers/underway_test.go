@@ -18,7 +18,7 @@ func TestUnderway(t *testing.T) {
 	w := work{models.NewBatchID(time.Now()), "sg"}
 	first := u.begin(w)
 	require.NotNil(t, first)
-	require.NotNil(t, u.begin(work{w.chunk, "mg"}), "another account is other work")
+	require.NotNil(t, u.begin(work{w.chunk, "mg"}), "another provider is other work")
 	require.Nil(t, u.begin(w))
 	require.Nil(t, u.begin(w))
 	require.True(t, u.again(w, first))
@@ -48,11 +48,11 @@ func TestAskedForWhileUnderWay(t *testing.T) {
 		r := emptyRig(t, nil, "sg")
 		cfg := fast()
 		cfg.Recheck, cfg.AgendaPoll = time.Hour, time.Hour // nobody else asks
-		r.engine = r.start(cfg, []Account{{Provider: sg, Account: models.Account{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1,
+		r.engine = r.start(cfg, []Provider{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1,
 			Timeout: time.Second, Events: models.EventsNone}}})
 		b := r.batch(2, false, nil)
 		handle := func(ctx context.Context, log int) models.Disposition {
-			return r.engine.logRetry(ctx, models.Message{Kind: models.LogMessage, Account: "sg", Lane: b.Lane, ID: b.ID.Log(log)})
+			return r.engine.logRetry(ctx, models.Message{Kind: models.LogMessage, Provider: "sg", Lane: b.Lane, ID: b.ID.Log(log)})
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		said := make(chan models.Disposition, 1)

@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// forgetful is a broker that loses the first message to an account.
+// forgetful is a broker that loses the first message to a provider.
 type forgetful struct {
 	models.Broker
 	lost atomic.Bool
@@ -22,7 +22,7 @@ type forgetful struct {
 func (f *forgetful) Publish(ctx context.Context, ms ...models.Message) error {
 	var kept []models.Message
 	for _, m := range ms {
-		if m.Kind == models.AccountMessage && !f.lost.Swap(true) {
+		if m.Kind == models.ProviderMessage && !f.lost.Swap(true) {
 			continue
 		}
 		kept = append(kept, m)
@@ -54,7 +54,7 @@ func TestLostAfterACallThatRan(t *testing.T) {
 	mg := newScripted("mg", always(models.Accepted))
 	r.broker = &forgetful{Broker: r.broker}
 	r.withEvents(fast(), sg, mg) // its windows are an hour
-	b = r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Accounts = []string{"sg", "mg"} })
+	b = r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 	require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
 	require.Eventually(t, func() bool {
 		due := r.dueWithin(b, time.Now(), time.Now().Add(3*time.Hour))
@@ -118,10 +118,10 @@ func TestPassedOnAgain(t *testing.T) {
 	cfg := fast()
 	cfg.AgendaPoll, cfg.Recheck, cfg.Delays = time.Hour, time.Hour, []time.Duration{time.Second}
 	r := emptyRig(t, nil, "mg")
-	r.engine = r.start(cfg, []Account{{Provider: mg, Account: models.Account{Name: "mg", Weight: 1, Concurrency: 2, ChunkLimit: 1,
+	r.engine = r.start(cfg, []Provider{{Adapter: mg, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 2, ChunkLimit: 1,
 		Timeout: 2 * time.Second, Events: models.EventsNone}}})
 	b := r.batch(2, false, nil)
-	require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.AccountMessage, Account: "mg", ID: b.ID, Lane: b.Lane}))
+	require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.ProviderMessage, Provider: "mg", ID: b.ID, Lane: b.Lane}))
 	require.EqualValues(t, 2, r.done(b).Summary().Success)
 }
 
@@ -155,7 +155,7 @@ func TestLiftedFarAhead(t *testing.T) {
 	sg := newScripted("sg", always(models.Accepted))
 	r := newRig(t, cfg, nil, sg)
 	r.caughtUp()
-	r.order(models.Control{Action: models.AccountOffline, Account: "sg"})
+	r.order(models.Control{Action: models.ProviderOffline, Provider: "sg"})
 	now := time.Now()
 	b := models.Batch{ID: models.NewBatchID(now), User: r.user, Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
 		Lane: models.Bulk, OnUnknown: models.Hold, Recipients: 1, Chunks: 1, Deadline: now.Add(100 * time.Hour)}
@@ -165,6 +165,6 @@ func TestLiftedFarAhead(t *testing.T) {
 	r.announce(&b)
 	require.Eventually(t, r.idle, patience, time.Millisecond)
 	require.Zero(t, sg.count())
-	r.order(models.Control{Action: models.AccountOnline, Account: "sg"})
+	r.order(models.Control{Action: models.ProviderOnline, Provider: "sg"})
 	require.EqualValues(t, 1, r.done(&b).Summary().Success)
 }

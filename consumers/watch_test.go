@@ -77,7 +77,7 @@ func TestSumsAreWatched(t *testing.T) {
 	require.Zero(t, w.Differences, "it may be on its way")
 	require.Contains(t, what(round()), "chunk", "it is not")
 	var err error
-	e, err = New(r.store, r.broker, []Account{{Provider: sg, Account: models.Account{Name: "sg"}}, {Provider: mg, Account: models.Account{Name: "mg"}}}, cfg)
+	e, err = New(r.store, r.broker, []Provider{{Adapter: sg, Provider: models.Provider{Name: "sg"}}, {Adapter: mg, Provider: models.Provider{Name: "mg"}}}, cfg)
 	require.NoError(t, err)
 	t.Cleanup(e.kill)
 	w = round()

@@ -45,7 +45,7 @@ func TestOrders(t *testing.T) {
 	require.Contains(t, b.get("/providers/mg/probe").text, "Try Mailgun (mg) now?")
 	require.Equal(t, http.StatusConflict, b.post("/providers/sg/probe", nil).StatusCode)
 	require.Equal(t, "/providers", b.post("/providers/mg/probe", url.Values{"why": {"new key"}}).Request.URL.Path)
-	require.Contains(t, b.get("/operations").text, "had an account tried again")
+	require.Contains(t, b.get("/operations").text, "had a provider tried again")
 	require.Contains(t, a.text, "maintenance")
 	a = b.post("/operations/blocks", url.Values{"domain": {"no domain"}, "why": {"typed"}})
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)

@@ -211,35 +211,35 @@ func (d *Dashboard) releaseLog(w http.ResponseWriter, r *http.Request, v *visito
 	return nil
 }
 
-// accountActions are the switches of an account by their word in addresses.
-var accountActions = map[string]models.Action{"offline": models.AccountOffline, "drain": models.AccountDrain, "online": models.AccountOnline}
+// providerActions are the switches of a provider by their word in addresses.
+var providerActions = map[string]models.Action{"offline": models.ProviderOffline, "drain": models.ProviderDrain, "online": models.ProviderOnline}
 
-// askAccount is GET /providers/{name}/{do}, for operators.
-func (d *Dashboard) askAccount(w http.ResponseWriter, r *http.Request, v *visitor) error {
+// askProvider is GET /providers/{name}/{do}, for operators.
+func (d *Dashboard) askProvider(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	name := r.PathValue("name")
-	account := d.named(name)
+	provider := d.named(name)
 	questions := map[string]*askView{
-		"offline": {Title: "Take " + account + " offline?", Do: "Take offline", Grave: true, Text: []string{
+		"offline": {Title: "Take " + provider + " offline?", Do: "Take offline", Grave: true, Text: []string{
 			"One second from now no new call goes to it, for anybody's mail. What it has taken is still followed.",
-			"Mail that may go through this account alone waits until it is online again, or until its deadline."}},
-		"drain": {Title: "Drain " + account + "?", Do: "Drain", Text: []string{
-			"New mail goes through the other accounts. Only mail that no other account may take still goes through this one."}},
-		"online": {Title: "Bring " + account + " online?", Do: "Bring online", Text: []string{"It takes its share of all mail again."}},
-		"probe": {Title: "Try " + account + " now?", Do: "Try it now", Text: []string{
+			"Mail that may go through this provider alone waits until it is online again, or until its deadline."}},
+		"drain": {Title: "Drain " + provider + "?", Do: "Drain", Text: []string{
+			"New mail goes through the other providers. Only mail that no other provider may take still goes through this one."}},
+		"online": {Title: "Bring " + provider + " online?", Do: "Bring online", Text: []string{"It takes its share of all mail again."}},
+		"probe": {Title: "Try " + provider + " now?", Do: "Try it now", Text: []string{
 			"What is held against it is forgotten, as after its key was renewed. One mail shows how it is: if that fails, mail keeps away again.",
 			"Where nobody knows what became of such a mail, it may be held."}},
 	}
 	q := questions[r.PathValue("do")]
-	if q == nil || !d.hasAccount(name) {
+	if q == nil || !d.hasProvider(name) {
 		return errNoPage
 	}
 	q.Back = "/providers"
 	return d.ask(w, r, v, "providers", q)
 }
 
-func (d *Dashboard) hasAccount(name string) bool {
-	for i := range d.accounts {
-		if d.accounts[i].Name == name {
+func (d *Dashboard) hasProvider(name string) bool {
+	for i := range d.configured {
+		if d.configured[i].Name == name {
 			return true
 		}
 	}
@@ -270,19 +270,19 @@ func (d *Dashboard) liftHolds(w http.ResponseWriter, r *http.Request, v *visitor
 	return nil
 }
 
-// switchAccount is POST /providers/{name}/{do}, for operators.
-func (d *Dashboard) switchAccount(w http.ResponseWriter, r *http.Request, v *visitor) error {
+// switchProvider is POST /providers/{name}/{do}, for operators.
+func (d *Dashboard) switchProvider(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	word, name := r.PathValue("do"), r.PathValue("name")
-	do, ok := accountActions[word]
+	do, ok := providerActions[word]
 	if !ok && word != "probe" {
 		return errNoPage
 	}
 	why, repeat := answered(w, r)
 	var err error
 	if ok {
-		_, _, err = d.service.SwitchAccount(r.Context(), v.caller(), do, name, why, repeat)
+		_, _, err = d.service.SwitchProvider(r.Context(), v.caller(), do, name, why, repeat)
 	} else {
-		_, _, err = d.service.ProbeAccount(r.Context(), v.caller(), name, why, repeat)
+		_, _, err = d.service.ProbeProvider(r.Context(), v.caller(), name, why, repeat)
 	}
 	if err != nil {
 		return err

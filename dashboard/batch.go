@@ -22,23 +22,23 @@ import (
 // batchView is one batch.
 type batchView struct {
 	*batchRow
-	Accounts []accountShare
-	Reasons  []reasonCount
-	Flow     flowView
-	Tabs     []tab
-	State    models.State // of the logs that are listed
-	Logs     []logRow
-	Older    string
-	First    bool
-	Actions  []actionLink
-	Kept     string // what keeps it from going on; empty: nothing
-	Did      string // what was just ordered
-	Of       string // name of the user whose it is, where it is somebody else
+	Providers []providerShare
+	Reasons   []reasonCount
+	Flow      flowView
+	Tabs      []tab
+	State     models.State // of the logs that are listed
+	Logs      []logRow
+	Older     string
+	First     bool
+	Actions   []actionLink
+	Kept      string // what keeps it from going on; empty: nothing
+	Did       string // what was just ordered
+	Of        string // name of the user whose it is, where it is somebody else
 }
 
-// accountShare is how a batch fared at one account.
-type accountShare struct {
-	service.AccountCounts
+// providerShare is how a batch fared at one provider.
+type providerShare struct {
+	service.ProviderCounts
 	Name, Title string
 	Hue         int
 }
@@ -67,9 +67,9 @@ type logRow struct {
 	Via []via
 }
 
-// via is an account that was tried for a log.
+// via is a provider that was tried for a log.
 type via struct {
-	Account   string
+	Provider  string
 	Delivered bool
 }
 
@@ -87,7 +87,7 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 	}
 	kept := view.Kept
 	if r.URL.Query().Get("waits") != "" {
-		kept = cmp.Or(kept, "another order keeps it, or accounts that are offline")
+		kept = cmp.Or(kept, "another order keeps it, or providers that are offline")
 	}
 	view.Did = didWords(r.URL.Query().Get("did"), r.URL.Query().Get("flying"), kept)
 	if view.Did != "" && r.URL.Query().Get("late") != "" {
@@ -139,7 +139,7 @@ func (d *Dashboard) readBatch(ctx context.Context, who service.Caller, id string
 
 // batchOf is a batch without its logs and its flow.
 func (d *Dashboard) batchOf(ctx context.Context, who service.Caller, b *service.BatchView, state models.State) *batchView {
-	return &batchView{batchRow: d.rowOf(b), Accounts: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(b, state), State: state,
+	return &batchView{batchRow: d.rowOf(b), Providers: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(b, state), State: state,
 		Actions: actionsOf(b, who), Kept: d.keptBy(ctx, who, b)}
 }
 
@@ -204,10 +204,10 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 	})
 }
 
-func (d *Dashboard) sharesOf(c *service.Counts) []accountShare {
-	var out []accountShare
-	for _, name := range slices.Sorted(maps.Keys(c.Accounts)) {
-		out = append(out, accountShare{AccountCounts: c.Accounts[name], Name: name, Title: d.info(name).Title, Hue: d.hue(name)})
+func (d *Dashboard) sharesOf(c *service.Counts) []providerShare {
+	var out []providerShare
+	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
+		out = append(out, providerShare{ProviderCounts: c.Providers[name], Name: name, Title: d.info(name).Title, Hue: d.hue(name)})
 	}
 	return out
 }
@@ -252,7 +252,7 @@ func (d *Dashboard) addLogs(ctx context.Context, who service.Caller, v *batchVie
 	return nil
 }
 
-// viaOf lists the accounts that were tried, the one that delivered last.
+// viaOf lists the providers that were tried, the one that delivered last.
 func viaOf(l *service.LogView) []via {
 	var out []via
 	for _, name := range slices.Sorted(maps.Keys(l.Providers)) {
@@ -278,10 +278,10 @@ func (d *Dashboard) addFlow(ctx context.Context, who service.Caller, v *batchVie
 	v.Flow.Partial = f.Sampled < f.Chunks
 	v.Flow.Chart = chart{Kind: "area", Unit: "mails per second", X: []float64{}}
 	steps := 0
-	for i := range f.Accounts {
-		a := &f.Accounts[i]
+	for i := range f.Providers {
+		a := &f.Providers[i]
 		steps = len(a.Taken)
-		v.Flow.Chart.Series = append(v.Flow.Chart.Series, series{Label: a.Account, Color: d.colour(a.Account), Values: rounded(a.Taken)})
+		v.Flow.Chart.Series = append(v.Flow.Chart.Series, series{Label: a.Provider, Color: d.colour(a.Provider), Values: rounded(a.Taken)})
 	}
 	if steps == 0 {
 		return nil
@@ -295,9 +295,9 @@ func (d *Dashboard) addFlow(ctx context.Context, who service.Caller, v *batchVie
 	}
 	for i := range f.Troubles {
 		t := &f.Troubles[i]
-		title := d.info(t.Account).Title
+		title := d.info(t.Provider).Title
 		v.Flow.Troubles = append(v.Flow.Troubles, troubleView{Trouble: *t, Title: title, Took: t.To.Sub(t.From)})
-		v.Flow.Chart.Marks = append(v.Flow.Chart.Marks, mark{From: seconds(t.From), To: max(seconds(t.To), seconds(t.From)+f.Step.Seconds()), Label: t.Account + " took nothing"})
+		v.Flow.Chart.Marks = append(v.Flow.Chart.Marks, mark{From: seconds(t.From), To: max(seconds(t.To), seconds(t.From)+f.Step.Seconds()), Label: t.Provider + " took nothing"})
 	}
 	return nil
 }
@@ -354,14 +354,14 @@ func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visit
 	h.Set("Content-Type", "text/csv; charset=utf-8")
 	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename=%q`, name+".csv"))
 	out := csv.NewWriter(w)
-	_ = out.Write([]string{"id", "email", "name", "state", "reason", "reason_text", "detail", "accounts_tried", "delivered_by", "attempts", "copies"})
+	_ = out.Write([]string{"id", "email", "name", "state", "reason", "reason_text", "detail", "providers_tried", "delivered_by", "attempts", "copies"})
 	for {
 		for i := range logs.Logs {
 			l := &logs.Logs[i]
 			delivered := ""
 			for _, a := range viaOf(l) {
 				if a.Delivered {
-					delivered = a.Account
+					delivered = a.Provider
 				}
 			}
 			row := []string{l.ID.String(), l.Email, l.Name, string(l.State), string(l.Reason), l.ReasonText, l.Detail,

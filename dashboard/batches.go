@@ -19,11 +19,11 @@ type batchRow struct {
 	Split []splitPart
 }
 
-// splitPart is how many of a batch's mails one account took.
+// splitPart is how many of a batch's mails one provider took.
 type splitPart struct {
-	Account string
-	Hue     int
-	Count   int64
+	Provider string
+	Hue      int
+	Count    int64
 }
 
 // Word is the batch's state with what was ordered about it.
@@ -52,15 +52,15 @@ func (d *Dashboard) rowOf(b *service.BatchView) *batchRow {
 	return &batchRow{BatchView: *b, Done: b.Counts.Accepted - b.Counts.Queued, Bar: barOf(&b.Counts), Split: d.splitOf(&b.Counts)}
 }
 
-// splitOf says who took the mails, without accounts that took none.
+// splitOf says who took the mails, without providers that took none.
 func (d *Dashboard) splitOf(c *service.Counts) []splitPart {
 	var out []splitPart
-	for name, n := range c.Accounts {
+	for name, n := range c.Providers {
 		if took := n.Delivered + n.Waiting + n.Failed; took > 0 {
-			out = append(out, splitPart{Account: name, Hue: d.hue(name), Count: took})
+			out = append(out, splitPart{Provider: name, Hue: d.hue(name), Count: took})
 		}
 	}
-	slices.SortFunc(out, func(a, b splitPart) int { return strings.Compare(a.Account, b.Account) })
+	slices.SortFunc(out, func(a, b splitPart) int { return strings.Compare(a.Provider, b.Provider) })
 	return out
 }
 

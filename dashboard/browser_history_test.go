@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// seedHistory writes a month of ordinary life of two accounts, with an hour in
+// seedHistory writes a month of ordinary life of two providers, with an hour in
 // which one of them was down.
 func (f *rig) seedHistory(now time.Time) {
 	f.Helper()
@@ -48,16 +48,16 @@ func (f *rig) seedHistory(now time.Time) {
 	}
 }
 
-// TestBrowserHistory looks at the accounts over time, in every range, and sees it
+// TestBrowserHistory looks at the providers over time, in every range, and sees it
 // go on without touching anything.
 func TestBrowserHistory(t *testing.T) {
 	f := newRig(t, nil)
 	now := time.Now()
 	f.seedHistory(now)
-	f.board.accounts[0].Verified = true
+	f.board.configured[0].Verified = true
 	for i, name := range []string{"mg", "sg"} {
 		f.put(models.HeardReport, name, now.UTC())
-		f.accounts(func(a *models.AccountState) {
+		f.providers(func(a *models.ProviderState) {
 			if a.Name == name {
 				a.Health = models.Health{State: models.Healthy, Since: now.Add(-21 * time.Minute)}
 				a.Answers, a.Reported = time.Duration(112+60*i)*time.Millisecond, time.Duration(4+4*i)*time.Second

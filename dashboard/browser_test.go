@@ -256,7 +256,7 @@ func TestBrowser(t *testing.T) {
 		require.Equal(t, "nobody", eval[string](b, `document.getElementById("from").value`))
 	})
 	t.Run("keys", func(t *testing.T) { useKey(b.in(t)) })
-	t.Run("an account is tried again", func(t *testing.T) { tryAgain(b.in(t), p) })
+	t.Run("a provider is tried again", func(t *testing.T) { tryAgain(b.in(t), p) })
 	t.Run("a lost connection comes back", func(t *testing.T) {
 		b := b.in(t)
 		b.open("/")
@@ -378,7 +378,7 @@ func giveOrders(b *browserTab) {
 		b.sees(sees)
 	}
 	order("Stop", "Stopped: no new call")
-	order("Resume", "Resumed. Nothing of it goes out yet: another order keeps it, or accounts that are offline.")
+	order("Resume", "Resumed. Nothing of it goes out yet: another order keeps it, or providers that are offline.")
 	order("Cancel", "Cancelled: nothing more")
 	b.until(`document.querySelector(".state.is-cancelled")`)
 	for _, name := range []string{"sg", "mg"} {
@@ -388,7 +388,7 @@ func giveOrders(b *browserTab) {
 	}
 }
 
-// tryAgain has a provider refuse its account, and the account tried when that is mended.
+// tryAgain has a provider refuse its provider, and the provider tried when that is mended.
 func tryAgain(b *browserTab, p *product) {
 	fault := func(method, body string) {
 		r, err := http.NewRequest(method, p.simulator+"/control/faults", strings.NewReader(body))

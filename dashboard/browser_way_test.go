@@ -62,11 +62,11 @@ func mainWay(t *testing.T, bin string, settings ...string) {
 	require.NoError(t, sim.AddAccount(simulator.Account{Name: "sg", Kind: simulator.SendGrid, Key: "k", WebhookURL: base + "/webhooks/sg"}))
 	require.NoError(t, sim.AddAccount(simulator.Account{Name: "mg", Kind: simulator.Mailgun, Key: "k", Domain: "mail.demo.test", SigningKey: "s", WebhookURL: base + "/webhooks/mg"}))
 	env := append([]string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_LISTEN=" + addr, "SAFEDELIVR_LOG=error", "SAFEDELIVR_TIMES_BREAKER_OPEN=1s",
-		"SAFEDELIVR_ACCOUNTS_SG_KIND=sendgrid", "SAFEDELIVR_ACCOUNTS_SG_API_KEY=k", "SAFEDELIVR_ACCOUNTS_SG_BASE_URL=" + providers.URL + "/sg",
-		"SAFEDELIVR_ACCOUNTS_SG_WEBHOOK_KEY=" + sim.PublicKey("sg"), "SAFEDELIVR_ACCOUNTS_SG_CONCURRENCY=2", "SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=10",
-		"SAFEDELIVR_ACCOUNTS_MG_KIND=mailgun", "SAFEDELIVR_ACCOUNTS_MG_API_KEY=k", "SAFEDELIVR_ACCOUNTS_MG_BASE_URL=" + providers.URL + "/mg/v3",
-		"SAFEDELIVR_ACCOUNTS_MG_DOMAIN=mail.demo.test", "SAFEDELIVR_ACCOUNTS_MG_WEBHOOK_KEY=s", "SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=2",
-		"SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=10", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, settings...)
+		"SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_SG_API_KEY=k", "SAFEDELIVR_PROVIDERS_SG_BASE_URL=" + providers.URL + "/sg",
+		"SAFEDELIVR_PROVIDERS_SG_WEBHOOK_KEY=" + sim.PublicKey("sg"), "SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=2", "SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=10",
+		"SAFEDELIVR_PROVIDERS_MG_KIND=mailgun", "SAFEDELIVR_PROVIDERS_MG_API_KEY=k", "SAFEDELIVR_PROVIDERS_MG_BASE_URL=" + providers.URL + "/mg/v3",
+		"SAFEDELIVR_PROVIDERS_MG_DOMAIN=mail.demo.test", "SAFEDELIVR_PROVIDERS_MG_WEBHOOK_KEY=s", "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=2",
+		"SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=10", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, settings...)
 	for _, v := range os.Environ() {
 		if strings.HasPrefix(v, "SAFEDELIVR_TEST_RUN=") {
 			env = append(env, v) // scripts/test finds leftovers by it

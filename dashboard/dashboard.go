@@ -35,15 +35,15 @@ type Store interface {
 type Deps struct {
 	Store     Store
 	Service   *service.Service
-	PublicURL string        // as browsers reach it; its scheme decides whether cookies are Secure
-	LocalURL  string        // as this machine reaches it, for one-time links
-	GitHub    *GitHub       // nil: people log in by one-time links, on this machine only
-	Accounts  []AccountInfo // what is known of the provider accounts beyond their health
+	PublicURL string         // as browsers reach it; its scheme decides whether cookies are Secure
+	LocalURL  string         // as this machine reaches it, for one-time links
+	GitHub    *GitHub        // nil: people log in by one-time links, on this machine only
+	Providers []ProviderInfo // what is known of the providers beyond their health
 	Logger    *slog.Logger
 }
 
-// AccountInfo is what a page tells of an account that its health does not say.
-type AccountInfo struct {
+// ProviderInfo is what a page tells of a provider that its health does not say.
+type ProviderInfo struct {
 	Name     string
 	Title    string // of its provider, for people
 	Webhooks bool   // it reports events to us
@@ -52,25 +52,25 @@ type AccountInfo struct {
 
 // Dashboard serves the pages.
 type Dashboard struct {
-	store    Store
-	service  *service.Service
-	log      *slog.Logger
-	public   *url.URL
-	local    string
-	github   *githubLogin // nil: one-time links
-	accounts []AccountInfo
-	sessions sessions
-	pages    *pages
-	live     *hub
-	tracker  *tracker
-	chunks   chunks
+	store      Store
+	service    *service.Service
+	log        *slog.Logger
+	public     *url.URL
+	local      string
+	github     *githubLogin // nil: one-time links
+	configured []ProviderInfo
+	sessions   sessions
+	pages      *pages
+	live       *hub
+	tracker    *tracker
+	chunks     chunks
 
 	histories histories
 	names     sync.Map // of users, by id; they never change
 	handler   http.Handler
 }
 
-// New builds the dashboard and begins to watch the accounts; Close ends that.
+// New builds the dashboard and begins to watch the providers; Close ends that.
 func New(d Deps) (*Dashboard, error) {
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
@@ -87,7 +87,7 @@ func New(d Deps) (*Dashboard, error) {
 		return nil, err
 	}
 	b := &Dashboard{store: d.Store, service: d.Service, log: d.Logger, public: public, local: strings.TrimSuffix(d.LocalURL, "/"),
-		accounts: d.Accounts, sessions: sessions{store: d.Store}, pages: pages, live: newHub(d.Logger),
+		configured: d.Providers, sessions: sessions{store: d.Store}, pages: pages, live: newHub(d.Logger),
 		chunks:    chunks{service: d.Service, readers: map[string]*chunkReader{}},
 		histories: histories{kept: map[service.HistoryRange]*keptHistory{}},
 		tracker:   &tracker{service: d.Service, history: map[string][]sample{}}}
@@ -171,8 +171,8 @@ func (d *Dashboard) userRoutes() map[string]handler {
 
 func (d *Dashboard) operatorRoutes() map[string]handler {
 	return map[string]handler{
-		"GET /providers/{name}/{do}":  d.askAccount,
-		"POST /providers/{name}/{do}": d.switchAccount,
+		"GET /providers/{name}/{do}":  d.askProvider,
+		"POST /providers/{name}/{do}": d.switchProvider,
 
 		"GET /operations":                   d.operations,
 		"GET /live/operations":              d.operationsEvents,

@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// healthy is the word of workers for an account that takes mail.
+// healthy is the word of workers for a provider that takes mail.
 const healthy = "healthy"
 
-// healthWords says what a worker's word for an account's health means.
+// healthWords says what a worker's word for a provider's health means.
 func healthWords(state string) string {
 	switch state {
 	case healthy:
@@ -19,7 +19,7 @@ func healthWords(state string) string {
 	case "open":
 		return "is down"
 	case "shut":
-		return "refuses this account"
+		return "refuses this provider"
 	case "slowed":
 		return "asked to wait"
 	case "offline":

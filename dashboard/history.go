@@ -11,23 +11,23 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// historyView is what happened at the accounts over time. It is the same for
+// historyView is what happened at the providers over time. It is the same for
 // everybody, and is read and rendered once for all pages that show it.
 type historyView struct {
-	Range    service.HistoryRange
-	Words    string // of the range
-	Empty    bool   // nothing happened
-	Accounts []historyAccount
-	Answers  chart // how long calls took, a line per account
-	Delivery chart
-	Rows     []historyRow
-	Step     time.Duration
+	Range     service.HistoryRange
+	Words     string // of the range
+	Empty     bool   // nothing happened
+	Providers []historyProvider
+	Answers   chart // how long calls took, a line per provider
+	Delivery  chart
+	Rows      []historyRow
+	Step      time.Duration
 
 	parts parts
 }
 
-// historyAccount is one account's part.
-type historyAccount struct {
+// historyProvider is one provider's part.
+type historyProvider struct {
 	Name, Title string
 	Hue         int
 	Totals      service.HistoryCounts
@@ -35,7 +35,7 @@ type historyAccount struct {
 	Reports     chart // what events told
 }
 
-// historyRow is a line of the table: some steps of one account.
+// historyRow is a line of the table: some steps of one provider.
 type historyRow struct {
 	At          time.Time
 	Name, Title string
@@ -114,14 +114,14 @@ func (d *Dashboard) history(ctx context.Context, back service.HistoryRange) (*hi
 	return view, nil
 }
 
-// viewOfHistory draws a history. Accounts have the same scale, so that they can
+// viewOfHistory draws a history. Providers have the same scale, so that they can
 // be compared.
 func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 	v := &historyView{Range: h.Range, Words: historyWords[h.Range].words, Empty: true, Step: time.Duration(h.Step) * time.Second}
 	most := func(pick func(*service.HistoryCounts) int64) (n int64) {
-		for i := range h.Accounts {
-			for k := range h.Accounts[i].Steps {
-				n = max(n, pick(&h.Accounts[i].Steps[k].HistoryCounts))
+		for i := range h.Providers {
+			for k := range h.Providers[i].Steps {
+				n = max(n, pick(&h.Providers[i].Steps[k].HistoryCounts))
 			}
 		}
 		return n
@@ -131,16 +131,16 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 	v.Empty = calls == 0 && told == 0
 	lines := func() chart { return chart{Kind: "lines", Unit: "ms", Step: h.Step} }
 	v.Answers, v.Delivery = lines(), lines()
-	for i := range h.Accounts {
-		a := &h.Accounts[i]
-		info := d.info(a.Account)
-		colour := d.colour(a.Account)
-		out := historyAccount{Name: a.Account, Title: info.Title, Hue: d.hue(a.Account), Totals: a.Totals,
+	for i := range h.Providers {
+		a := &h.Providers[i]
+		info := d.info(a.Provider)
+		colour := d.colour(a.Provider)
+		out := historyProvider{Name: a.Provider, Title: info.Title, Hue: d.hue(a.Provider), Totals: a.Totals,
 			Calls: chart{Kind: "steps", Step: h.Step, Max: calls, Series: []series{{Label: "accepted", Color: colour}, {Label: "unknown", Color: "--warn-fill"},
 				{Label: "refused", Color: "--bad-fill"}}},
 			Reports: chart{Kind: "steps", Step: h.Step, Max: told, Series: []series{{Label: "delivered", Color: "--ok-fill"}, {Label: "deferred", Color: "--wait-fill"},
 				{Label: "failed", Color: "--bad-fill"}}}}
-		label := fmt.Sprintf("%s %s", info.Title, a.Account)
+		label := fmt.Sprintf("%s %s", info.Title, a.Provider)
 		answers, delivery := series{Label: label, Color: colour}, series{Label: label, Color: colour}
 		for k := range a.Steps {
 			p := &a.Steps[k]
@@ -151,9 +151,9 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 		}
 		v.Answers.X, v.Delivery.X = out.Calls.X, out.Calls.X
 		v.Answers.Series, v.Delivery.Series = append(v.Answers.Series, answers), append(v.Delivery.Series, delivery)
-		v.Accounts = append(v.Accounts, out)
+		v.Providers = append(v.Providers, out)
 	}
-	v.Rows = historyRows(h, v.Accounts)
+	v.Rows = historyRows(h, v.Providers)
 	return v
 }
 
@@ -167,32 +167,32 @@ func (c *chart) add(at time.Time, values ...int64) {
 
 // historyRows gathers steps into the rows of a table, the newest first; what
 // nothing happened in is left out.
-func historyRows(h *service.History, accounts []historyAccount) []historyRow {
+func historyRows(h *service.History, providers []historyProvider) []historyRow {
 	var out []historyRow
 	size := historyWords[h.Range].row
 	for end := historySteps(h); end > 0; end -= size {
-		for i := range h.Accounts {
-			var sum models.AccountTally
+		for i := range h.Providers {
+			var sum models.ProviderTally
 			first := max(0, end-size)
 			for k := first; k < end; k++ {
-				sum.Add(&h.Accounts[i].Steps[k].Tally)
+				sum.Add(&h.Providers[i].Steps[k].Tally)
 			}
 			c := service.HistoryCountsOf(&sum)
 			if c == (service.HistoryCounts{}) {
 				continue
 			}
-			a := &accounts[i]
-			out = append(out, historyRow{At: h.Accounts[i].Steps[first].At, Name: a.Name, Title: a.Title, Hue: a.Hue, HistoryCounts: c})
+			a := &providers[i]
+			out = append(out, historyRow{At: h.Providers[i].Steps[first].At, Name: a.Name, Title: a.Title, Hue: a.Hue, HistoryCounts: c})
 		}
 	}
 	return out
 }
 
 func historySteps(h *service.History) int {
-	if len(h.Accounts) == 0 {
+	if len(h.Providers) == 0 {
 		return 0
 	}
-	return len(h.Accounts[0].Steps)
+	return len(h.Providers[0].Steps)
 }
 
 // Spans is how long a row of the table is.

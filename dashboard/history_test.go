@@ -11,12 +11,12 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// happened writes what a worker saw at an account some time ago.
-func (f *rig) happened(worker string, ago time.Duration, account string, change func(*models.AccountTally)) {
+// happened writes what a worker saw at a provider some time ago.
+func (f *rig) happened(worker string, ago time.Duration, provider string, change func(*models.ProviderTally)) {
 	f.Helper()
 	at := time.Now().UTC().Add(-ago)
 	h := models.HistoryHour{}
-	change(h.At(account, at.Minute()))
+	change(h.At(provider, at.Minute()))
 	require.NoError(f, f.store.PutReport(f.Context(), models.HistoryKind(at), worker, h.Encode(), models.HistoryKept))
 }
 
@@ -27,12 +27,12 @@ func TestHistoryWithoutScript(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	require.Contains(t, b.get("/providers").text, "Nothing went out in the last hour")
-	f.happened("one", 0, "sg", func(t *models.AccountTally) {
+	f.happened("one", 0, "sg", func(t *models.ProviderTally) {
 		t.Calls, t.Accepted, t.Refused, t.Delivered = 3, 1111, 222, 1010
 		t.Answers.Add(250 * time.Millisecond)
 		t.Delivery.Add(8 * time.Second)
 	})
-	f.happened("two", 5*time.Hour, "mg", func(t *models.AccountTally) { t.Calls, t.Accepted, t.Unknown = 1, 3333, 44 })
+	f.happened("two", 5*time.Hour, "mg", func(t *models.ProviderTally) { t.Calls, t.Accepted, t.Unknown = 1, 3333, 44 })
 	for back, others := range map[string]bool{"": false, "hour": false, "nonsense": false, "day": true, "week": true, "month": true} {
 		require.Eventually(t, func() bool { return strings.Contains(b.get("/providers?range="+back).text, num(1111)) }, time.Minute, 50*time.Millisecond, back)
 		text := b.get("/providers?range=" + back).text
@@ -63,7 +63,7 @@ func TestHistoryIsShared(t *testing.T) {
 	require.Same(t, first, view())
 	f.board.histories.kept[service.LastDay].read = time.Time{}
 	require.Same(t, first, view(), "read again, and nothing has changed")
-	f.happened("one", time.Minute, "sg", func(t *models.AccountTally) { t.Calls++ })
+	f.happened("one", time.Minute, "sg", func(t *models.ProviderTally) { t.Calls++ })
 	require.Eventually(t, func() bool { return view() != first }, time.Minute, 50*time.Millisecond)
 	require.NotEmpty(t, view().parts["history"])
 }

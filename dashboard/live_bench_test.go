@@ -66,8 +66,8 @@ func openPages(b *testing.B, users int) {
 		for i := range f.seen {
 			f.seen[i].Counters.Accepted += 100
 		}
-		f.accounts(func(*models.AccountState) {})
-		f.happened("one", 0, "sg", func(t *models.AccountTally) { t.Calls = time.Now().UnixNano() })
+		f.providers(func(*models.ProviderState) {})
+		f.happened("one", 0, "sg", func(t *models.ProviderTally) { t.Calls = time.Now().UnixNano() })
 		time.Sleep(time.Second)
 	}
 	b.ReportMetric((used()-before).Seconds()/time.Since(began).Seconds(), "cores")

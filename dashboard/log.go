@@ -141,22 +141,22 @@ func inOrder(ms []models.Moment) {
 // already.
 func (d *Dashboard) momentOf(t *models.Moment, before []models.Moment) moment {
 	m := moment{At: t.At, Quote: t.Text}
-	account := d.named(t.Account)
+	provider := d.named(t.Provider)
 	switch t.What {
 	case "accepted":
 		m.Icon, m.Title, m.Text = "inbox", "Accepted and stored", "From here on nothing loses it."
 	case "attempt":
-		m.Icon, m.Title = "send", "Handed to "+account
+		m.Icon, m.Title = "send", "Handed to "+provider
 		if t.Because != "" {
-			m.Icon, m.Tone, m.Title, m.Text = "turn", "turn", "Routed to "+account, "Because "+t.Because+"."
+			m.Icon, m.Tone, m.Title, m.Text = "turn", "turn", "Routed to "+provider, "Because "+t.Because+"."
 		}
 		if spent := answerTime(before); t.Because != "" && spent > 0 {
 			m.Text = "Because " + t.Because + ", after " + took(spent) + "."
 		}
 	case "answer":
-		d.answer(&m, t, account)
+		d.answer(&m, t, provider)
 	case "event":
-		d.event(&m, t, account)
+		d.event(&m, t, provider)
 	case "end":
 		m.Icon, m.Tone, m.Title, m.Text = "cross", "bad", "Ended: nothing more is tried", sentence(t.Because)
 	case "cancel":
@@ -180,7 +180,7 @@ func answerTime(before []models.Moment) time.Duration {
 }
 
 // answer tells what a provider said to a call.
-func (d *Dashboard) answer(m *moment, t *models.Moment, account string) {
+func (d *Dashboard) answer(m *moment, t *models.Moment, provider string) {
 	after := ""
 	if t.TookMS > 0 {
 		after = " after " + took(time.Duration(t.TookMS*float64(time.Millisecond)))
@@ -191,39 +191,39 @@ func (d *Dashboard) answer(m *moment, t *models.Moment, account string) {
 	}
 	switch {
 	case t.Class == models.Accepted:
-		m.Icon, m.Title, m.Text = "check", account+" took it"+after, "Now its events tell what becomes of it."
+		m.Icon, m.Title, m.Text = "check", provider+" took it"+after, "Now its events tell what becomes of it."
 	case t.Class == models.Unknown:
-		m.Icon, m.Tone, m.Title = "alert", "warn", "Nobody knows whether "+account+" took it"
+		m.Icon, m.Tone, m.Title = "alert", "warn", "Nobody knows whether "+provider+" took it"
 		m.Text = "The call was made and its answer is missing. It is not sent again until something proves what happened." + status
 	default:
-		m.Icon, m.Tone, m.Title, m.Text = "cross", "bad", account+" did not take it"+after, sentence(t.Reason.Words())+status
+		m.Icon, m.Tone, m.Title, m.Text = "cross", "bad", provider+" did not take it"+after, sentence(t.Reason.Words())+status
 	}
 }
 
 // event tells what a provider reported.
-func (d *Dashboard) event(m *moment, t *models.Moment, account string) {
+func (d *Dashboard) event(m *moment, t *models.Moment, provider string) {
 	m.Text = sentence(t.Reason.Words())
 	if t.Enhanced != "" {
 		m.Text += " (" + t.Enhanced + ")"
 	}
 	if t.Bounce != "" {
-		m.Text += " " + account + " calls this “" + t.Bounce + "”."
+		m.Text += " " + provider + " calls this “" + t.Bounce + "”."
 	}
 	switch t.Event {
 	case models.Processed:
-		m.Icon, m.Title = "info", account+" began to deliver"
+		m.Icon, m.Title = "info", provider+" began to deliver"
 	case models.Delivered:
-		m.Icon, m.Tone, m.Title, m.Text = "check", "good", "Delivered by "+account, "The receiving server took it."
+		m.Icon, m.Tone, m.Title, m.Text = "check", "good", "Delivered by "+provider, "The receiving server took it."
 	case models.Deferred:
-		m.Icon, m.Tone, m.Title = "clock", "warn", "Deferred: "+account+" tries again by itself"
+		m.Icon, m.Tone, m.Title = "clock", "warn", "Deferred: "+provider+" tries again by itself"
 	case models.Bounced:
 		m.Icon, m.Tone, m.Title = "cross", "bad", "Bounced"
 	case models.Dropped:
-		m.Icon, m.Tone, m.Title = "cross", "bad", account+" dropped it without trying"
+		m.Icon, m.Tone, m.Title = "cross", "bad", provider+" dropped it without trying"
 	case models.Blocked:
-		m.Icon, m.Tone, m.Title = "cross", "bad", "Blocked on its way through "+account
+		m.Icon, m.Tone, m.Title = "cross", "bad", "Blocked on its way through "+provider
 	case models.Rejected:
-		m.Icon, m.Tone, m.Title = "cross", "bad", account+" rejected it afterwards"
+		m.Icon, m.Tone, m.Title = "cross", "bad", provider+" rejected it afterwards"
 	case models.Complained:
 		m.Icon, m.Tone, m.Title, m.Text = "alert", "warn", "The recipient called it spam", ""
 	case models.Unsubscribed:
@@ -240,10 +240,10 @@ func (d *Dashboard) event(m *moment, t *models.Moment, account string) {
 	}
 }
 
-// named is an account as a person reads it.
-func (d *Dashboard) named(account string) string {
-	if title := d.info(account).Title; title != account {
-		return title + " (" + account + ")"
+// named is a provider as a person reads it.
+func (d *Dashboard) named(provider string) string {
+	if title := d.info(provider).Title; title != provider {
+		return title + " (" + provider + ")"
 	}
-	return account
+	return provider
 }

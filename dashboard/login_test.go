@@ -69,7 +69,7 @@ func TestLoginThroughGitHub(t *testing.T) {
 	require.Equal(t, "ann", u.Name)
 	require.NotContains(t, a.text, "Operator")
 
-	t.Run("another name, the same account", func(t *testing.T) {
+	t.Run("another name, the same provider", func(t *testing.T) {
 		f.github.Rename(7, "Anna")
 		a := f.browser().byGitHub("Anna")
 		require.Equal(t, http.StatusOK, a.StatusCode)

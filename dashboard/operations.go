@@ -24,7 +24,7 @@ type operationsView struct {
 	Audit   []auditRow
 	Older   string // cursor of the audit trail's next page
 	First   bool
-	Names   []string // of the accounts
+	Names   []string // of the providers
 	Form    blockForm
 	User    userForm
 	Problem string // the broker cannot be asked
@@ -41,9 +41,9 @@ type auditRow struct {
 
 // blockForm is what was typed for a block rule, and what is wrong with it.
 type blockForm struct {
-	Account, User, Sender, Domain, Why string
-	Fail                               bool
-	Wrong                              map[string]string
+	Provider, User, Sender, Domain, Why string
+	Fail                                bool
+	Wrong                               map[string]string
 }
 
 // userForm is what was typed about a user, and what is wrong with it.
@@ -93,8 +93,8 @@ func (d *Dashboard) operationsEvents(w http.ResponseWriter, r *http.Request, v *
 
 func (d *Dashboard) readOperations(ctx context.Context, who service.Caller, cursor string) (*operationsView, error) {
 	v := &operationsView{First: cursor == ""}
-	for i := range d.accounts {
-		v.Names = append(v.Names, d.accounts[i].Name)
+	for i := range d.configured {
+		v.Names = append(v.Names, d.configured[i].Name)
 	}
 	var err error
 	if v.Queues, err = d.service.Queues(ctx, who); err == nil {
@@ -158,9 +158,9 @@ var orderWords = map[models.Action]string{
 	models.StopBatch: "stopped a batch", models.ResumeBatch: "resumed a batch", models.CancelBatch: "cancelled a batch",
 	models.RetryBatch: "retried what failed of a batch", models.ReleaseBatch: "released what was held of a batch",
 	models.PauseUser: "paused a user", models.ResumeUser: "resumed a user", models.SetSenders: "set who a user may send as",
-	models.AccountOffline: "took an account offline", models.AccountDrain: "drained an account", models.AccountOnline: "brought an account online",
-	models.AccountProbe: "had an account tried again",
-	models.AddBlock:     "added a block rule", models.RemoveBlock: "removed a block rule",
+	models.ProviderOffline: "took a provider offline", models.ProviderDrain: "drained a provider", models.ProviderOnline: "brought a provider online",
+	models.ProviderProbe: "had a provider tried again",
+	models.AddBlock:      "added a block rule", models.RemoveBlock: "removed a block rule",
 	models.HoldOld: "held older batches", models.LiftHolds: "lifted all holds",
 	models.CreatedKey: "made a key", models.RevokedKey: "revoked a key",
 	models.Requeued: "put a parked message back", models.Discarded: "discarded a parked message",
@@ -180,7 +180,7 @@ func (d *Dashboard) nameOf(ctx context.Context, id string) string {
 }
 
 func rowOfOrder(e *service.AuditEntry, who string) auditRow {
-	row := auditRow{AuditEntry: *e, Who: who, Words: orderWords[e.Order], About: strings.TrimSpace(e.Account + " " + e.User + " " + e.Subject)}
+	row := auditRow{AuditEntry: *e, Who: who, Words: orderWords[e.Order], About: strings.TrimSpace(e.Provider + " " + e.User + " " + e.Subject)}
 	if row.Words == "" {
 		row.Words = string(e.Order)
 	}
@@ -198,7 +198,7 @@ func rowOfOrder(e *service.AuditEntry, who string) auditRow {
 // blockWords says which mail a block rule meets.
 func blockWords(b *models.Block) string {
 	var out []string
-	for _, p := range [][2]string{{"through", b.Account}, {"of user", b.User}, {"from", b.Sender}, {"to", b.Domain}} {
+	for _, p := range [][2]string{{"through", b.Provider}, {"of user", b.User}, {"from", b.Sender}, {"to", b.Domain}} {
 		if p[1] != "" {
 			out = append(out, p[0]+" "+p[1])
 		}
@@ -210,8 +210,8 @@ func blockWords(b *models.Block) string {
 func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
-	form := blockForm{Account: f("account"), User: f("user"), Sender: f("sender"), Domain: f("domain"), Why: f("why"), Fail: f("fail") != ""}
-	_, _, err := d.service.AddBlock(r.Context(), v.caller(), models.Block{Account: form.Account, User: form.User, Sender: form.Sender, Domain: form.Domain, Fail: form.Fail},
+	form := blockForm{Provider: f("provider"), User: f("user"), Sender: f("sender"), Domain: f("domain"), Why: f("why"), Fail: f("fail") != ""}
+	_, _, err := d.service.AddBlock(r.Context(), v.caller(), models.Block{Provider: form.Provider, User: form.User, Sender: form.Sender, Domain: form.Domain, Fail: form.Fail},
 		form.Why, service.Repeat{})
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {

@@ -18,7 +18,7 @@ type overviewView struct {
 	Totals    service.Counts
 	Days      []service.DayCounts
 	Chart     chart
-	Accounts  []accountNow
+	Providers []providerNow
 	Attention []attention
 	Batches   []*batchRow
 }
@@ -55,7 +55,7 @@ func (d *Dashboard) overviewEvents(w http.ResponseWriter, r *http.Request, v *vi
 		return source{
 			read: func(ctx context.Context) (any, error) { return d.readOverview(ctx, who) },
 			render: func(now any) (parts, error) {
-				return d.pages.parts("overview", now, "attention", "today", "days", "accounts", "recent")
+				return d.pages.parts("overview", now, "attention", "today", "days", "providers", "recent")
 			},
 		}
 	})
@@ -70,12 +70,12 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 	if err != nil {
 		return nil, err
 	}
-	accounts, err := d.accountsNow()
+	providers, err := d.providersNow()
 	if err != nil {
 		return nil, err
 	}
 	v := &overviewView{Base: d.public.String(), Empty: len(batches.Batches) == 0, Today: stats.Days[len(stats.Days)-1].Counts, Totals: stats.Totals,
-		Days: stats.Days, Chart: daysChart(stats.Days), Accounts: accounts, Attention: attend(accounts, batches.Batches)}
+		Days: stats.Days, Chart: daysChart(stats.Days), Providers: providers, Attention: attend(providers, batches.Batches)}
 	for i := range batches.Batches[:min(overviewBatches, len(batches.Batches))] {
 		v.Batches = append(v.Batches, d.rowOf(&batches.Batches[i]))
 	}
@@ -99,12 +99,12 @@ func daysChart(days []service.DayCounts) chart {
 	return c
 }
 
-// attend finds what needs attention: accounts that do not take mail, and batches
+// attend finds what needs attention: providers that do not take mail, and batches
 // with outcomes that nobody knows or with many failures.
-func attend(accounts []accountNow, batches []service.BatchView) []attention {
+func attend(providers []providerNow, batches []service.BatchView) []attention {
 	var out []attention
-	for i := range accounts {
-		a := &accounts[i]
+	for i := range providers {
+		a := &providers[i]
 		if a.Unheard {
 			out = append(out, attention{Grave: true, Title: "No webhook of " + a.Info.Title + " (" + a.Name + ") has arrived yet", Text: "It took mail, and nobody tells what became of it.",
 				To: "/settings#webhooks", Do: "Check its address and key"})

@@ -166,10 +166,10 @@ func TestStrangersText(t *testing.T) {
 	batch := f.batchOf("local", map[string]string{"from": `"` + strings.ReplaceAll(evil, `"`, `\"`) + `" <shop@example.com>`, "subject": evil + " {{first}}", "html": "<p>" + evil + "</p>"},
 		service.Recipient{Email: "a@example.com", Name: evil, Vars: map[string]string{"first": evil}})
 	now := time.Now()
-	require.NoError(t, f.store.Append(t.Context(), batch, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: models.SetOf(1), Account: "sg", Worker: evil}))
+	require.NoError(t, f.store.Append(t.Context(), batch, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: models.SetOf(1), Provider: "sg", Worker: evil}))
 	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: batch, Fact: models.Fact{Key: models.OutcomeKey(1),
 		Outcome: &models.Outcome{Attempt: 1, At: now, Parts: []models.Part{{Class: models.Unavailable, Recipients: models.SetOf(1), Status: 503, Text: evil}}}}}))
-	require.NoError(t, f.store.Append(t.Context(), batch, models.Entry{Number: 2, Token: models.NewToken(), Kind: models.Attempt, At: now.Add(time.Second), Recipients: models.SetOf(1), Account: "mg", Because: evil}))
+	require.NoError(t, f.store.Append(t.Context(), batch, models.Entry{Number: 2, Token: models.NewToken(), Kind: models.Attempt, At: now.Add(time.Second), Recipients: models.SetOf(1), Provider: "mg", Because: evil}))
 	_, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "local"}, evil, models.KeyOptions{})
 	require.NoError(t, err)
 	_, _, err = f.service.Steer(t.Context(), service.Caller{User: "local"}, models.StopBatch, batch.String(), evil, service.Repeat{})

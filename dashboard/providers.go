@@ -11,20 +11,20 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// providersView is all provider accounts, side by side.
+// providersView is all providers, side by side.
 type providersView struct {
-	Accounts []providerView
-	Flow     chart
-	History  *historyView
-	Tabs     []tab // of its ranges
+	Providers []providerView
+	Flow      chart
+	History   *historyView
+	Tabs      []tab // of its ranges
 }
 
-// providerView is one account: how it is, and what became of the visitor's mail
+// providerView is one provider: how it is, and what became of the visitor's mail
 // through it.
 type providerView struct {
-	accountNow
-	Mine   service.AccountCounts // of the last 30 days
-	Switch models.AccountSwitch
+	providerNow
+	Mine   service.ProviderCounts // of the last 30 days
+	Switch models.ProviderSwitch
 	Steer  []actionLink // what the visitor may do with it now
 }
 
@@ -50,7 +50,7 @@ func (d *Dashboard) providersEvents(w http.ResponseWriter, r *http.Request, v *v
 		return source{
 			read: func(ctx context.Context) (any, error) { return d.readProviders(ctx, who, back) },
 			render: func(now any) (parts, error) {
-				ps, err := d.pages.parts("providers", now, "rates", "compare", "accounts")
+				ps, err := d.pages.parts("providers", now, "rates", "compare", "providers")
 				if view, ok := now.(*providersView); ok && err == nil {
 					maps.Copy(ps, view.History.parts) // rendered once for all
 				}
@@ -61,7 +61,7 @@ func (d *Dashboard) providersEvents(w http.ResponseWriter, r *http.Request, v *v
 }
 
 func (d *Dashboard) readProviders(ctx context.Context, who service.Caller, back service.HistoryRange) (*providersView, error) {
-	accounts, err := d.accountsNow()
+	providers, err := d.providersNow()
 	if err != nil {
 		return nil, err
 	}
@@ -80,29 +80,29 @@ func (d *Dashboard) readProviders(ctx context.Context, who service.Caller, back 
 	}
 	v := &providersView{History: history, Tabs: historyTabs(history.Range)}
 	var names []string
-	for i := range accounts {
-		names = append(names, accounts[i].Name)
-		p := providerView{accountNow: accounts[i], Mine: stats.Totals.Accounts[accounts[i].Name], Switch: switches[accounts[i].Name]}
+	for i := range providers {
+		names = append(names, providers[i].Name)
+		p := providerView{providerNow: providers[i], Mine: stats.Totals.Providers[providers[i].Name], Switch: switches[providers[i].Name]}
 		if who.Operator {
 			p.Steer = switchesOf(p.Switch.Mode)
 			if keptAway(p.Health) {
 				p.Steer = append([]actionLink{{"probe", "Try now"}}, p.Steer...)
 			}
 		}
-		v.Accounts = append(v.Accounts, p)
+		v.Providers = append(v.Providers, p)
 	}
 	v.Flow = d.flow(names)
 	return v, nil
 }
 
-// keptAway reports whether mail, or that of some senders, keeps away from an account for
+// keptAway reports whether mail, or that of some senders, keeps away from a provider for
 // what it did.
 func keptAway(h *models.Health) bool {
 	return h != nil && (h.State == models.Slowed || h.State == models.Tripped || h.State == models.Shut || len(h.Senders) > 0 && h.State != models.Offline)
 }
 
-// switchesOf lists the positions that an account can be brought into.
+// switchesOf lists the positions that a provider can be brought into.
 func switchesOf(mode models.Action) []actionLink {
 	all := []actionLink{{"offline", "Take offline"}, {"drain", "Drain"}, {"online", "Bring online"}}
-	return slices.DeleteFunc(all, func(a actionLink) bool { return accountActions[a.Do] == mode })
+	return slices.DeleteFunc(all, func(a actionLink) bool { return providerActions[a.Do] == mode })
 }

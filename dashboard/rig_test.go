@@ -54,15 +54,15 @@ type rig struct {
 	url     string
 	github  *simulator.GitHub
 
-	seen []models.AccountState
+	seen []models.ProviderState
 }
 
-// accounts changes what a worker tells of every account.
-func (f *rig) accounts(change func(*models.AccountState)) {
+// providers changes what a worker tells of every provider.
+func (f *rig) providers(change func(*models.ProviderState)) {
 	for i := range f.seen {
 		change(&f.seen[i])
 	}
-	f.put(models.WorkerReport, "w", models.WorkerState{Started: time.Now().UTC(), Share: 1, Accounts: f.seen})
+	f.put(models.WorkerReport, "w", models.WorkerState{Started: time.Now().UTC(), Share: 1, Providers: f.seen})
 }
 
 // put writes what another room would tell.
@@ -86,13 +86,13 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...simulator.G
 	broker, err := embedded.NewBroker([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
 	now := time.Now().UTC()
-	f := &rig{TB: t, store: store, seen: []models.AccountState{
+	f := &rig{TB: t, store: store, seen: []models.ProviderState{
 		{Name: "mg", Health: models.Health{State: models.Tripped, Since: now, Why: `it answered <b>503</b>`}},
 		{Name: "sg", Health: models.Health{State: models.Healthy, Since: now}}}}
-	f.accounts(func(*models.AccountState) {})
+	f.providers(func(*models.ProviderState) {})
 	f.put(models.RecountReport, models.NewestRecount, models.Recount{At: now, Differences: 1})
 	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: cfg,
-		Accounts: []models.Account{{Name: "mg", Kind: "mailgun", Weight: 1}, {Name: "sg", Kind: "sendgrid", Weight: 1}}})
+		Providers: []models.Provider{{Name: "mg", Kind: "mailgun", Weight: 1}, {Name: "sg", Kind: "sendgrid", Weight: 1}}})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }))
 	f.url = "http://" + server.Listener.Addr().String()
 	if gh != nil {
@@ -102,7 +102,7 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...simulator.G
 		gh.ClientID, gh.ClientSecret, gh.BaseURL, gh.Client = "app", "secret", stand.URL, stand.Client()
 	}
 	f.board, err = New(Deps{Store: store, Service: f.service, PublicURL: f.url, GitHub: gh,
-		Accounts: []AccountInfo{{Name: "mg", Title: "Mailgun", Webhooks: true}, {Name: "sg", Title: "SendGrid", Webhooks: true, Verified: true}}})
+		Providers: []ProviderInfo{{Name: "mg", Title: "Mailgun", Webhooks: true}, {Name: "sg", Title: "SendGrid", Webhooks: true, Verified: true}}})
 	require.NoError(t, err)
 	server.Start()
 	t.Cleanup(func() {

@@ -13,13 +13,13 @@ import (
 
 // settingsView is what one user sets.
 type settingsView struct {
-	Keys     []keyRow
-	Revoked  int
-	Form     keyForm
-	Secret   string // of the key that was just made
-	Sessions []openSession
-	Accounts []accountNow
-	Theme    string
+	Keys      []keyRow
+	Revoked   int
+	Form      keyForm
+	Secret    string // of the key that was just made
+	Sessions  []openSession
+	Providers []providerNow
+	Theme     string
 }
 
 // keyRow is a key in the list.
@@ -71,7 +71,7 @@ func (d *Dashboard) showSettings(w http.ResponseWriter, r *http.Request, v *visi
 	for i := range view.Sessions {
 		view.Sessions[i].Here = view.Sessions[i].ID == v.ID
 	}
-	if view.Accounts, err = d.accountsNow(); err != nil {
+	if view.Providers, err = d.providersNow(); err != nil {
 		return err
 	}
 	view.Theme = theme(r)

@@ -38,19 +38,19 @@ type Broker struct {
 	nextID int
 }
 
-// NewBroker makes a broker with the queues of the given accounts. A nil logger
+// NewBroker makes a broker with the queues of the given providers. A nil logger
 // is silent.
-func NewBroker(accounts []string, log *slog.Logger) (*Broker, error) {
+func NewBroker(providers []string, log *slog.Logger) (*Broker, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Broker{log: log, byName: map[string]*queue{}}
-	for _, a := range accounts {
-		if !models.ValidAccountName(a) {
-			return nil, fmt.Errorf("%w: account name %q", models.ErrInvalid, a)
+	for _, a := range providers {
+		if !models.ValidProviderName(a) {
+			return nil, fmt.Errorf("%w: provider name %q", models.ErrInvalid, a)
 		}
 	}
-	for _, q := range models.Queues(accounts) {
+	for _, q := range models.Queues(providers) {
 		if b.byName[q.Name()] == nil {
 			n := newQueue(q)
 			b.queues = append(b.queues, n)

@@ -13,8 +13,8 @@ import (
 
 func TestBroker(t *testing.T) {
 	t.Parallel()
-	brokertest.Run(t, func(t *testing.T, accounts ...string) models.Broker {
-		b, err := NewBroker(accounts, nil)
+	brokertest.Run(t, func(t *testing.T, providers ...string) models.Broker {
+		b, err := NewBroker(providers, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, b.Close()) })
 		return b

@@ -15,13 +15,13 @@ import (
 func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
 	replay, body := in.Encode()
 	err := s.write(ctx, len(body), func(c *conn) error {
-		n, err := c.exec(`INSERT INTO inbox (id, account, replay, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-			in.ID, in.Account, replay, body)
+		n, err := c.exec(`INSERT INTO inbox (id, provider, replay, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+			in.ID, in.Provider, replay, body)
 		if err != nil || n == 0 { // a repeat, perhaps of one that is worked off
 			return err
 		}
-		_, err = c.exec(`INSERT INTO inbox_open (shard, id, account) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
-			in.ID.Shard(shards), in.ID, in.Account)
+		_, err = c.exec(`INSERT INTO inbox_open (shard, id, provider) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
+			in.ID.Shard(shards), in.ID, in.Provider)
 		return err
 	})
 	if err != nil {
@@ -36,9 +36,9 @@ func (s *Store) Inbox(ctx context.Context, ids ...models.ID) ([]models.Inbox, er
 	for part := range slices.Chunk(ids, pageRows) {
 		err := s.read(ctx, func(c *conn) error {
 			for _, id := range part {
-				err := c.query(`SELECT account, replay, body FROM inbox WHERE id = ?`, func(row []driver.Value) error {
+				err := c.query(`SELECT provider, replay, body FROM inbox WHERE id = ?`, func(row []driver.Value) error {
 					posts, err := models.DecodePosts(row[1].(string), blob(row[2]))
-					out = append(out, models.Inbox{ID: id, Account: row[0].(string), Posts: posts})
+					out = append(out, models.Inbox{ID: id, Provider: row[0].(string), Posts: posts})
 					return stored(err)
 				}, id)
 				if err != nil {
@@ -83,9 +83,9 @@ func (s *Store) Pending(ctx context.Context, shard int, from, to time.Time) iter
 		if last != nil {
 			after, op = last.ID, `>`
 		}
-		err = c.query(`SELECT id, account FROM inbox_open WHERE shard = ? AND id `+op+` ? AND id < ? ORDER BY id LIMIT ?`,
+		err = c.query(`SELECT id, provider FROM inbox_open WHERE shard = ? AND id `+op+` ? AND id < ? ORDER BY id LIMIT ?`,
 			func(row []driver.Value) error {
-				page = append(page, models.Inbox{ID: idOf(row[0]), Account: row[1].(string)})
+				page = append(page, models.Inbox{ID: idOf(row[0]), Provider: row[1].(string)})
 				return nil
 			}, shard, after, idFrom(to), pageRows)
 		return page, err
@@ -100,8 +100,8 @@ func (s *Store) Posts(ctx context.Context, from, to time.Time) iter.Seq2[models.
 		if last != nil {
 			after, op = last.ID, `>`
 		}
-		err = c.query(`SELECT id, account FROM inbox WHERE id `+op+` ? AND id < ? ORDER BY id LIMIT ?`, func(row []driver.Value) error {
-			page = append(page, models.Inbox{ID: idOf(row[0]), Account: row[1].(string)})
+		err = c.query(`SELECT id, provider FROM inbox WHERE id `+op+` ? AND id < ? ORDER BY id LIMIT ?`, func(row []driver.Value) error {
+			page = append(page, models.Inbox{ID: idOf(row[0]), Provider: row[1].(string)})
 			return nil
 		}, after, idFrom(to), pageRows)
 		return page, err

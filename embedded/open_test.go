@@ -90,7 +90,7 @@ func TestStoreSweep(t *testing.T) {
 		}
 		require.NoError(t, s.Schedule(ctx, es...))
 		for range 10 {
-			in := models.Inbox{ID: models.NewInboxID(at), Account: "sg", Posts: []models.Post{{Body: []byte("{}")}}}
+			in := models.Inbox{ID: models.NewInboxID(at), Provider: "sg", Posts: []models.Post{{Body: []byte("{}")}}}
 			require.NoError(t, s.PutInbox(ctx, in))
 			posts[i] = append(posts[i], in.ID)
 		}
@@ -224,7 +224,7 @@ func writeUntilKilled(t *testing.T, dir string) {
 			for {
 				b, ch := storetest.SampleBatch(3)
 				at := time.Now()
-				in := models.Inbox{ID: models.NewInboxID(at), Account: "sg", Posts: []models.Post{{Body: []byte("{}")}}}
+				in := models.Inbox{ID: models.NewInboxID(at), Provider: "sg", Posts: []models.Post{{Body: []byte("{}")}}}
 				for _, step := range []struct {
 					kind string
 					id   models.ID
@@ -296,7 +296,7 @@ func TestDamaged(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	bad, good := models.NewBatchID(time.Now().Add(-time.Second)), models.NewBatchID(time.Now())
 	for _, id := range []models.ID{bad, good} {
-		require.NoError(t, s.Append(ctx, id, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(), Account: "sg"}))
+		require.NoError(t, s.Append(ctx, id, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(), Provider: "sg"}))
 	}
 	require.NoError(t, s.write(ctx, 0, func(c *conn) error {
 		_, err := c.exec(`UPDATE ledger SET entry = ? WHERE chunk = ?`, []byte{0xff}, bad)

@@ -46,9 +46,9 @@ type item struct {
 
 // shape is what the messages of a queue differ in little.
 type shape struct {
-	kind    models.MessageKind
-	account string
-	lane    models.Lane
+	kind     models.MessageKind
+	provider string
+	lane     models.Lane
 }
 
 // block is how many items are kept together, and let go of together.
@@ -60,13 +60,13 @@ func newQueue(q models.Queue) *queue {
 
 // shrink makes an item of a delivery.
 func (q *queue) shrink(d *delivery) item {
-	s := shape{d.m.Kind, d.m.Account, d.m.Lane}
+	s := shape{d.m.Kind, d.m.Provider, d.m.Lane}
 	n := slices.Index(q.shapes, s)
-	if n < 0 { // as many as there are accounts
+	if n < 0 { // as many as there are providers
 		n = len(q.shapes)
 		q.shapes = append(q.shapes, s)
 	}
-	it := item{id: d.m.ID, at: d.m.At.UnixNano(), retry: int32(min(d.m.Retry, math.MaxInt32)), shape: uint16(n), died: uint16(d.died)} //nolint:gosec // few accounts, MaxDeliveries
+	it := item{id: d.m.ID, at: d.m.At.UnixNano(), retry: int32(min(d.m.Retry, math.MaxInt32)), shape: uint16(n), died: uint16(d.died)} //nolint:gosec // few providers, MaxDeliveries
 	if !d.m.NotBefore.IsZero() {
 		it.notBefore = d.m.NotBefore.UnixNano()
 	}
@@ -76,7 +76,7 @@ func (q *queue) shrink(d *delivery) item {
 // unfold reverses shrink.
 func (q *queue) unfold(it *item) *delivery {
 	s := q.shapes[it.shape]
-	d := &delivery{q: q, died: int(it.died), m: models.Message{Kind: s.kind, Account: s.account, ID: it.id, Retry: int(it.retry), Lane: s.lane,
+	d := &delivery{q: q, died: int(it.died), m: models.Message{Kind: s.kind, Provider: s.provider, ID: it.id, Retry: int(it.retry), Lane: s.lane,
 		At: time.Unix(0, it.at).UTC()}}
 	if it.notBefore != 0 {
 		d.m.NotBefore = time.Unix(0, it.notBefore).UTC()

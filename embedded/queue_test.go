@@ -18,7 +18,7 @@ func TestQueueIsSmallAndExact(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(item{}), uintptr(40))
 	q := newQueue(models.Queue{Kind: models.EventMessage})
 	message := func(i int) models.Message {
-		m := models.Message{Kind: models.EventMessage, Account: []string{"sg", "mg", "ses"}[i%3], ID: models.NewInboxID(time.UnixMilli(int64(i))), Retry: i % 5,
+		m := models.Message{Kind: models.EventMessage, Provider: []string{"sg", "mg", "ses"}[i%3], ID: models.NewInboxID(time.UnixMilli(int64(i))), Retry: i % 5,
 			At: time.UnixMicro(int64(i)).UTC()}
 		if i%7 == 0 {
 			m.NotBefore = time.Unix(int64(i), 5).UTC()

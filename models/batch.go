@@ -49,7 +49,7 @@ type Batch struct {
 	ID         ID            `json:"id"`
 	User       string        `json:"user"`
 	Content    Content       `json:"content"`
-	Accounts   []string      `json:"accounts,omitempty"` // allowed, tried in this order; empty: all, weighted round robin
+	Providers  []string      `json:"providers,omitempty"` // allowed, tried in this order; empty: all, weighted round robin
 	Lane       Lane          `json:"lane"`
 	OnUnknown  UnknownPolicy `json:"on_unknown"`
 	Recipients int           `json:"recipients"`

@@ -12,7 +12,7 @@ import (
 // hundreds of times; as JSON that was most of what a worker computed.
 //
 // Fields stand in a fixed order, without names. Words that come again, such as
-// the name of an account, are written once. A form is never changed: another one
+// the name of a provider, are written once. A form is never changed: another one
 // gets a letter of its own.
 
 // The first bytes of binary forms, plain and compressed.
@@ -209,7 +209,7 @@ func (e *Entry) encode(w *binaryWriter) {
 	w.word(string(e.Kind))
 	w.time(e.At)
 	w.set(e.Recipients)
-	w.word(e.Account)
+	w.word(e.Provider)
 	w.word(e.Worker)
 	w.flags(!e.StartBy.IsZero(), !e.CallEnds.IsZero(), e.MayDouble)
 	if !e.StartBy.IsZero() {
@@ -237,7 +237,7 @@ func (e *Entry) decode(r *binaryReader) {
 	e.Kind = EntryKind(r.word())
 	e.At = r.time()
 	e.Recipients = r.set()
-	e.Account = r.word()
+	e.Provider = r.word()
 	e.Worker = r.word()
 	marks := r.flags()
 	if marks&1 != 0 {
@@ -328,7 +328,7 @@ func (e *Event) encode(w *binaryWriter) {
 	w.text(e.ID)
 	w.int(int64(e.Recipient))
 	w.int(int64(e.Attempt))
-	w.word(e.Account)
+	w.word(e.Provider)
 	w.word(string(e.Kind))
 	w.time(e.At)
 	w.word(string(e.Reason))
@@ -343,7 +343,7 @@ func (e *Event) encode(w *binaryWriter) {
 func (e *Event) decode(r *binaryReader) {
 	e.ID = r.text()
 	e.Recipient, e.Attempt = r.int(), r.int()
-	e.Account = r.word()
+	e.Provider = r.word()
 	e.Kind = EventKind(r.word())
 	e.At = r.time()
 	e.Reason = Reason(r.word())

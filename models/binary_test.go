@@ -31,7 +31,7 @@ var (
 
 	someEntry = rapid.Custom(func(t *rapid.T) Entry {
 		e := Entry{Number: someInt.Draw(t, "number"), Kind: EntryKind(someWord.Draw(t, "kind")), At: someTime.Draw(t, "at"), Recipients: someSet.Draw(t, "recipients"),
-			Account: someWord.Draw(t, "account"), Worker: someWord.Draw(t, "worker"), StartBy: someTime.Draw(t, "start by"), CallEnds: someTime.Draw(t, "call ends"),
+			Provider: someWord.Draw(t, "provider"), Worker: someWord.Draw(t, "worker"), StartBy: someTime.Draw(t, "start by"), CallEnds: someTime.Draw(t, "call ends"),
 			Retry: someInt.Draw(t, "retry"), Split: someInt.Draw(t, "split"), MayDouble: rapid.Bool().Draw(t, "may double"), Because: rapid.String().Draw(t, "because"),
 			Reason: Reason(someWord.Draw(t, "reason")), Detail: rapid.String().Draw(t, "detail"), Order: someInt.Draw(t, "order")}
 		copy(e.Token[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "token"))
@@ -42,7 +42,7 @@ var (
 			Text: rapid.String().Draw(t, "text"), MessageID: rapid.String().Draw(t, "message"), RetryAt: someTime.Draw(t, "retry at"), Final: rapid.Bool().Draw(t, "final")}
 	})
 	someEvent = rapid.Custom(func(t *rapid.T) Event {
-		return Event{ID: rapid.String().Draw(t, "id"), Recipient: someInt.Draw(t, "recipient"), Attempt: someInt.Draw(t, "attempt"), Account: someWord.Draw(t, "account"),
+		return Event{ID: rapid.String().Draw(t, "id"), Recipient: someInt.Draw(t, "recipient"), Attempt: someInt.Draw(t, "attempt"), Provider: someWord.Draw(t, "provider"),
 			Kind: EventKind(someWord.Draw(t, "kind")), At: someTime.Draw(t, "at"), Reason: Reason(someWord.Draw(t, "reason")), BounceClass: someWord.Draw(t, "bounce class"),
 			Status: someInt.Draw(t, "status"), Enhanced: someWord.Draw(t, "enhanced"), Text: someWord.Draw(t, "text"), Async: rapid.Bool().Draw(t, "async"), Reading: rapid.Int64().Draw(t, "reading")}
 	})
@@ -106,11 +106,11 @@ func TestBinaryForms(t *testing.T) {
 // changed: another one gets another letter.
 func TestBinaryFormsStand(t *testing.T) {
 	t.Parallel()
-	e := Entry{Number: 3, Token: Token{1, 2, 15: 16}, Kind: Attempt, At: t0, Recipients: SetOf(1, 2, 9), Account: "sg", Worker: "w", StartBy: t0.Add(time.Second), CallEnds: t0.Add(time.Minute),
+	e := Entry{Number: 3, Token: Token{1, 2, 15: 16}, Kind: Attempt, At: t0, Recipients: SetOf(1, 2, 9), Provider: "sg", Worker: "w", StartBy: t0.Add(time.Second), CallEnds: t0.Add(time.Minute),
 		Retry: 2, Split: 1, MayDouble: true, Because: "why", Reason: Expired, Detail: "d", Order: 7}
 	f := Fact{Key: "k", Outcome: &Outcome{Attempt: 3, At: t0, Took: time.Millisecond, Parts: []Part{{Class: Throttled, Recipients: SetTo(1000), Reason: RateLimited, Status: 429,
-		Text: "slow", MessageID: "m", RetryAt: t0.Add(time.Hour), Final: true}}}, Events: []Event{{ID: "1", Recipient: 7, Attempt: 3, Account: "sg", Kind: Bounced, At: t0.Add(time.Nanosecond),
-		Reason: MailboxInvalid, BounceClass: "bc", Status: 550, Enhanced: "5.1.1", Text: "no", Async: true, Reading: 5}, {ID: "2", Recipient: 8, Attempt: 3, Account: "sg", Kind: Delivered, At: t0}}}
+		Text: "slow", MessageID: "m", RetryAt: t0.Add(time.Hour), Final: true}}}, Events: []Event{{ID: "1", Recipient: 7, Attempt: 3, Provider: "sg", Kind: Bounced, At: t0.Add(time.Nanosecond),
+		Reason: MailboxInvalid, BounceClass: "bc", Status: 550, Enhanced: "5.1.1", Text: "no", Async: true, Reading: 5}, {ID: "2", Recipient: 8, Attempt: 3, Provider: "sg", Kind: Delivered, At: t0}}}
 	require.Equal(t, entryForm, hex.EncodeToString(e.Encode()))
 	require.Equal(t, factForm, hex.EncodeToString(f.Encode()))
 }
@@ -125,10 +125,10 @@ func BenchmarkRecord(b *testing.B) {
 		var who Set
 		for r := 10*n - 9; r <= 10*n; r++ {
 			who.Add(r)
-			facts = append(facts, Fact{Key: EventsKey(NewInboxID(at)), Events: []Event{{ID: fmt.Sprintf("some-id-of-a-provider-%d", r), Recipient: r, Attempt: n, Account: "mg", Kind: Delivered,
+			facts = append(facts, Fact{Key: EventsKey(NewInboxID(at)), Events: []Event{{ID: fmt.Sprintf("some-id-of-a-provider-%d", r), Recipient: r, Attempt: n, Provider: "mg", Kind: Delivered,
 				At: at, Status: 250, Text: "250 2.0.0 OK queued as 1234567890"}}})
 		}
-		entries = append(entries, Entry{Number: n, Token: NewToken(), Kind: Attempt, At: at, Recipients: who, Account: "mg", Worker: "host-1234", StartBy: at, CallEnds: at})
+		entries = append(entries, Entry{Number: n, Token: NewToken(), Kind: Attempt, At: at, Recipients: who, Provider: "mg", Worker: "host-1234", StartBy: at, CallEnds: at})
 		facts = append(facts, Fact{Key: OutcomeKey(n), Outcome: &Outcome{Attempt: n, At: at, Took: time.Second, Parts: []Part{{Class: Accepted, Recipients: who, Status: 200, MessageID: "<message@id>"}}}})
 	}
 	for name, encode := range map[string]func(v any) []byte{

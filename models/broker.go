@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// Queue names one queue of the broker. Every account has four (its own and its
+// Queue names one queue of the broker. Every provider has four (its own and its
 // log retries, urgent and bulk); the generic consumer has two, events one.
 type Queue struct {
-	Kind    MessageKind
-	Account string // of account and log queues
-	Lane    Lane   // not of events
+	Kind     MessageKind
+	Provider string // of provider and log queues
+	Lane     Lane   // not of events
 }
 
 // Name is the queue's name without the broker's prefix: "batch.urgent",
@@ -25,10 +25,10 @@ func (q Queue) Name() string {
 	case BatchMessage:
 		return "batch." + string(q.Lane)
 	case LogMessage:
-		return "log." + q.Account + "." + string(q.Lane)
-	case AccountMessage:
+		return "log." + q.Provider + "." + string(q.Lane)
+	case ProviderMessage:
 	}
-	return q.Account + "." + string(q.Lane)
+	return q.Provider + "." + string(q.Lane)
 }
 
 // Binding is the topic pattern of the routing keys that the queue takes.
@@ -39,19 +39,19 @@ func (q Queue) Binding() string {
 	case BatchMessage:
 		return "batch.#"
 	case LogMessage:
-		return "log." + q.Account + ".#"
-	case AccountMessage:
+		return "log." + q.Provider + ".#"
+	case ProviderMessage:
 	}
-	return q.Account + ".#"
+	return q.Provider + ".#"
 }
 
-// Queues lists all queues for the given accounts.
-func Queues(accounts []string) []Queue {
+// Queues lists all queues for the given providers.
+func Queues(providers []string) []Queue {
 	out := []Queue{{Kind: EventMessage}}
 	for _, lane := range []Lane{Urgent, Bulk} {
 		out = append(out, Queue{Kind: BatchMessage, Lane: lane})
-		for _, a := range accounts {
-			out = append(out, Queue{Kind: AccountMessage, Account: a, Lane: lane}, Queue{Kind: LogMessage, Account: a, Lane: lane})
+		for _, a := range providers {
+			out = append(out, Queue{Kind: ProviderMessage, Provider: a, Lane: lane}, Queue{Kind: LogMessage, Provider: a, Lane: lane})
 		}
 	}
 	return out

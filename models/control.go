@@ -25,10 +25,10 @@ const (
 	ResumeUser Action = "user.resume"
 	SetSenders Action = "user.senders" // which addresses the user may send from
 
-	AccountOffline Action = "account.offline" // no call through the account
-	AccountDrain   Action = "account.drain"   // only mail that no other account may take
-	AccountOnline  Action = "account.online"  // ends both
-	AccountProbe   Action = "account.probe"   // forgets why mail keeps away from it: it is tried at once
+	ProviderOffline Action = "provider.offline" // no call through the provider
+	ProviderDrain   Action = "provider.drain"   // only mail that no other provider may take
+	ProviderOnline  Action = "provider.online"  // ends both
+	ProviderProbe   Action = "provider.probe"   // forgets why mail keeps away from it: it is tried at once
 
 	AddBlock    Action = "block.add"
 	RemoveBlock Action = "block.remove"
@@ -47,7 +47,7 @@ const (
 // before.
 func (a Action) Withholds() bool {
 	switch a { //nolint:exhaustive // the others let it go, or do not concern it
-	case StopBatch, CancelBatch, PauseUser, AccountOffline, AccountDrain, AddBlock, HoldOld:
+	case StopBatch, CancelBatch, PauseUser, ProviderOffline, ProviderDrain, AddBlock, HoldOld:
 		return true
 	}
 	return false
@@ -64,15 +64,15 @@ type Control struct {
 	Why    string    `json:"why,omitempty"` // in the words of who ordered it
 	Action Action    `json:"do"`
 
-	Batch   ID        `json:"b,omitzero"`
-	Log     ID        `json:"l,omitzero"` // of a release: only this log
-	User    string    `json:"u,omitempty"`
-	Account string    `json:"a,omitempty"` // of account actions; of a release: only what is held at this account
-	Senders []string  `json:"s,omitempty"` // of user.senders: addresses, or @domain for all of a domain
-	Block   *Block    `json:"bl,omitempty"`
-	Before  time.Time `json:"bf,omitzero"` // of hold.add
-	Subject string    `json:"o,omitempty"` // of actions that are only written down: what it was about
-	Request ID        `json:"q,omitzero"`  // of a retry or release: the request's, however often that is repeated
+	Batch    ID        `json:"b,omitzero"`
+	Log      ID        `json:"l,omitzero"` // of a release: only this log
+	User     string    `json:"u,omitempty"`
+	Provider string    `json:"a,omitempty"` // of provider actions; of a release: only what is held at this provider
+	Senders  []string  `json:"s,omitempty"` // of user.senders: addresses, or @domain for all of a domain
+	Block    *Block    `json:"bl,omitempty"`
+	Before   time.Time `json:"bf,omitzero"` // of hold.add
+	Subject  string    `json:"o,omitempty"` // of actions that are only written down: what it was about
+	Request  ID        `json:"q,omitzero"`  // of a retry or release: the request's, however often that is repeated
 }
 
 // Encode returns the stored form of c.
@@ -84,20 +84,20 @@ func DecodeControl(raw []byte) (c Control, err error) { return c, unpackJSON(raw
 // Block is a rule that keeps mail from going out. It meets mail that all of its
 // set fields meet.
 type Block struct {
-	ID      string    `json:"id"`
-	Account string    `json:"account,omitempty"`
-	User    string    `json:"user,omitempty"`
-	Sender  string    `json:"sender,omitempty"` // an address, or @domain
-	Domain  string    `json:"domain,omitempty"` // of the recipient
-	Fail    bool      `json:"fail,omitempty"`   // mail fails with reason blocked; otherwise it waits
-	By      string    `json:"by,omitempty"`
-	Why     string    `json:"why,omitempty"`
-	At      time.Time `json:"at,omitzero"`
+	ID       string    `json:"id"`
+	Provider string    `json:"provider,omitempty"`
+	User     string    `json:"user,omitempty"`
+	Sender   string    `json:"sender,omitempty"` // an address, or @domain
+	Domain   string    `json:"domain,omitempty"` // of the recipient
+	Fail     bool      `json:"fail,omitempty"`   // mail fails with reason blocked; otherwise it waits
+	By       string    `json:"by,omitempty"`
+	Why      string    `json:"why,omitempty"`
+	At       time.Time `json:"at,omitzero"`
 }
 
-// AccountSwitch is an account's position as operators set it.
-type AccountSwitch struct {
-	Mode  Action    `json:"mode"` // AccountOnline where nobody set it
+// ProviderSwitch is a provider's position as operators set it.
+type ProviderSwitch struct {
+	Mode  Action    `json:"mode"` // ProviderOnline where nobody set it
 	Since time.Time `json:"since,omitzero"`
 	By    string    `json:"by,omitempty"`
 	Why   string    `json:"why,omitempty"`
@@ -113,15 +113,15 @@ type BatchRule struct {
 // Rules is the journal of orders, folded. It may be read and applied to by many
 // goroutines at once.
 type Rules struct {
-	mu       sync.RWMutex
-	upTo     int
-	batches  map[ID]*batchOrders
-	users    map[string]*userOrders
-	accounts map[string]AccountSwitch
-	probes   map[string]int
-	blocks   []Block
-	holds    []Control
-	lifted   int
+	mu        sync.RWMutex
+	upTo      int
+	batches   map[ID]*batchOrders
+	users     map[string]*userOrders
+	providers map[string]ProviderSwitch
+	probes    map[string]int
+	blocks    []Block
+	holds     []Control
+	lifted    int
 }
 
 type batchOrders struct {
@@ -137,7 +137,7 @@ type userOrders struct {
 
 // NewRules returns the rules of an empty journal.
 func NewRules() *Rules {
-	return &Rules{batches: map[ID]*batchOrders{}, users: map[string]*userOrders{}, accounts: map[string]AccountSwitch{}, probes: map[string]int{}}
+	return &Rules{batches: map[ID]*batchOrders{}, users: map[string]*userOrders{}, providers: map[string]ProviderSwitch{}, probes: map[string]int{}}
 }
 
 // UpTo is the number of the last line that was applied.
@@ -148,7 +148,7 @@ func (r *Rules) UpTo() int {
 }
 
 // Lifted is the number of the last line that let mail of many batches go on, which
-// nobody announces: an account back online or tried again, a block removed, a user
+// nobody announces: a provider back online or tried again, a block removed, a user
 // resumed, the holds lifted.
 func (r *Rules) Lifted() int {
 	r.mu.RLock()
@@ -169,7 +169,7 @@ func (r *Rules) Apply(c Control) bool {
 	}
 	r.upTo = c.Number
 	switch c.Action { //nolint:exhaustive // what lets mail go on
-	case AccountOnline, AccountDrain, AccountProbe, RemoveBlock, ResumeUser, LiftHolds:
+	case ProviderOnline, ProviderDrain, ProviderProbe, RemoveBlock, ResumeUser, LiftHolds:
 		r.lifted = c.Number
 	}
 	switch c.Action {
@@ -182,10 +182,10 @@ func (r *Rules) Apply(c Control) bool {
 	case SetSenders:
 		u := r.user(c.User)
 		u.senders, u.set = c.Senders, true
-	case AccountOffline, AccountDrain, AccountOnline:
-		r.accounts[c.Account] = AccountSwitch{Mode: c.Action, Since: c.At, By: c.By, Why: c.Why}
-	case AccountProbe:
-		r.probes[c.Account] = c.Number
+	case ProviderOffline, ProviderDrain, ProviderOnline:
+		r.providers[c.Provider] = ProviderSwitch{Mode: c.Action, Since: c.At, By: c.By, Why: c.Why}
+	case ProviderProbe:
+		r.probes[c.Provider] = c.Number
 	case AddBlock:
 		if c.Block != nil {
 			b := *c.Block
@@ -305,21 +305,21 @@ func (r *Rules) Senders(user string) (list []string, set bool) {
 	return nil, false
 }
 
-// Account says how an account is switched.
-func (r *Rules) Account(name string) AccountSwitch {
+// Provider says how a provider is switched.
+func (r *Rules) Provider(name string) ProviderSwitch {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if s, ok := r.accounts[name]; ok {
+	if s, ok := r.providers[name]; ok {
 		return s
 	}
-	return AccountSwitch{Mode: AccountOnline}
+	return ProviderSwitch{Mode: ProviderOnline}
 }
 
-// Probe is the number of the newest order to try an account again; 0: there is none.
-func (r *Rules) Probe(account string) int {
+// Probe is the number of the newest order to try a provider again; 0: there is none.
+func (r *Rules) Probe(provider string) int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.probes[account]
+	return r.probes[provider]
 }
 
 // Blocks lists the block rules, oldest first.
@@ -337,10 +337,10 @@ func (r *Rules) Holds() []Control {
 }
 
 // Meets reports whether a block meets mail of b to a recipient through an
-// account. An empty account or recipient means any: then a rule that names
+// provider. An empty provider or recipient means any: then a rule that names
 // one does not meet.
-func (bl *Block) Meets(b *Batch, account, recipient string) bool {
-	return (bl.Account == "" || bl.Account == account) && (bl.User == "" || bl.User == b.User) &&
+func (bl *Block) Meets(b *Batch, provider, recipient string) bool {
+	return (bl.Provider == "" || bl.Provider == provider) && (bl.User == "" || bl.User == b.User) &&
 		(bl.Sender == "" || SenderMatches(bl.Sender, b.Content.From.Email)) &&
 		(bl.Domain == "" || strings.EqualFold(bl.Domain, DomainOf(recipient)))
 }

@@ -60,12 +60,12 @@ func TestRulesOfBatches(t *testing.T) {
 	require.True(t, cancelled)
 }
 
-func TestRulesOfAccountsAndBlocks(t *testing.T) {
+func TestRulesOfProvidersAndBlocks(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, AccountOnline, applied(t).Account("sg").Mode)
-	r := applied(t, Control{Action: AccountDrain, Account: "sg"}, Control{Action: AccountOffline, Account: "sg", Why: "w"})
-	require.Equal(t, AccountOffline, r.Account("sg").Mode)
-	require.Equal(t, "w", r.Account("sg").Why)
+	require.Equal(t, ProviderOnline, applied(t).Provider("sg").Mode)
+	r := applied(t, Control{Action: ProviderDrain, Provider: "sg"}, Control{Action: ProviderOffline, Provider: "sg", Why: "w"})
+	require.Equal(t, ProviderOffline, r.Provider("sg").Mode)
+	require.Equal(t, "w", r.Provider("sg").Why)
 
 	list, set := applied(t).Senders("u")
 	require.False(t, set)
@@ -82,14 +82,14 @@ func TestRulesOfAccountsAndBlocks(t *testing.T) {
 
 	b := &Batch{User: "u", Content: Content{From: Address{Email: "News@Shop.example"}}}
 	for _, c := range []struct {
-		block   Block
-		account string
-		to      string
-		want    bool
+		block    Block
+		provider string
+		to       string
+		want     bool
 	}{
-		{Block{Account: "sg"}, "sg", "", true},
-		{Block{Account: "sg"}, "mg", "", false},
-		{Block{Account: "sg"}, "", "", false},
+		{Block{Provider: "sg"}, "sg", "", true},
+		{Block{Provider: "sg"}, "mg", "", false},
+		{Block{Provider: "sg"}, "", "", false},
 		{Block{User: "u"}, "", "", true},
 		{Block{User: "v"}, "", "", false},
 		{Block{Sender: "news@shop.example"}, "", "", true},
@@ -98,9 +98,9 @@ func TestRulesOfAccountsAndBlocks(t *testing.T) {
 		{Block{Domain: "GMAIL.com"}, "", "x@gmail.com", true},
 		{Block{Domain: "gmail.com"}, "", "x@notgmail.com", false},
 		{Block{Domain: "gmail.com"}, "", "", false},
-		{Block{User: "u", Domain: "gmail.com", Account: "sg"}, "sg", "x@gmail.com", true},
-		{Block{User: "u", Domain: "gmail.com", Account: "sg"}, "mg", "x@gmail.com", false},
+		{Block{User: "u", Domain: "gmail.com", Provider: "sg"}, "sg", "x@gmail.com", true},
+		{Block{User: "u", Domain: "gmail.com", Provider: "sg"}, "mg", "x@gmail.com", false},
 	} {
-		require.Equal(t, c.want, c.block.Meets(b, c.account, c.to), "%+v", c)
+		require.Equal(t, c.want, c.block.Meets(b, c.provider, c.to), "%+v", c)
 	}
 }

@@ -34,7 +34,7 @@ func TestRecipientsRoundTrip(t *testing.T) {
 
 func TestNounsRoundTrip(t *testing.T) {
 	t.Parallel()
-	e := Entry{Number: 3, Token: NewToken(), Kind: Attempt, At: t0, Recipients: SetOf(1, 2, 9), Account: "sg", Worker: "w", StartBy: t0, CallEnds: t0,
+	e := Entry{Number: 3, Token: NewToken(), Kind: Attempt, At: t0, Recipients: SetOf(1, 2, 9), Provider: "sg", Worker: "w", StartBy: t0, CallEnds: t0,
 		Retry: 2, MayDouble: true, Because: "why"}
 	gotE, err := DecodeEntry(e.Encode())
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ const (
 	RejectedRecipient Class = "rejected_recipient" // this address is refused everywhere
 	RejectedRequest   Class = "rejected_request"   // our payload is wrong everywhere
 	RejectedHereClass Class = "rejected_here"      // a limit of this provider
-	AccountClass      Class = "account"            // key, quota, suspension; with SenderNotVerified, of one sender's domain
+	AccountClass      Class = "provider"           // key, quota, suspension; with SenderNotVerified, of one sender's domain
 	Throttled         Class = "throttled"          // too fast; RetryAt says when, if known
 	Unavailable       Class = "unavailable"        // definitely not taken; RetryAt as of throttled
 	Unknown           Class = "unknown"            // may have been taken
@@ -55,7 +55,7 @@ type Part struct {
 	Text       string    `json:"tx,omitempty"` // the provider's words, at most 500 bytes, without addresses
 	MessageID  string    `json:"m,omitempty"`
 	RetryAt    time.Time `json:"ra,omitzero"` // of throttled and unavailable
-	Final      bool      `json:"f,omitempty"` // accepted through an account without events: counts as success, unconfirmed
+	Final      bool      `json:"f,omitempty"` // accepted through a provider without events: counts as success, unconfirmed
 }
 
 // EventKind is what a provider reported of one recipient.
@@ -93,7 +93,7 @@ type Event struct {
 	ID          string    `json:"id"` // the provider's, or a hash where it has none; repeats carry the same
 	Recipient   int       `json:"r"`
 	Attempt     int       `json:"n"`
-	Account     string    `json:"a"`
+	Provider    string    `json:"a"`
 	Kind        EventKind `json:"k"`
 	At          time.Time `json:"at"`
 	Reason      Reason    `json:"re,omitempty"` // of failures and deferrals

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The history of the provider accounts: what happened at each of them, by the
+// The history of the providers: what happened at each of them, by the
 // minute. Every worker counts what it sees itself, and overwrites one report of
 // its own per UTC hour: so nothing is ever added to in the store, and the sum
 // over all workers is the history. It is for people to look at. A worker that is
@@ -27,9 +27,9 @@ const (
 // that holds t. Each is a HistoryHour, by worker and life of it.
 func HistoryKind(t time.Time) string { return "history/" + t.UTC().Format("2006010215") }
 
-// HistoryHour is what one worker saw in one hour: by account and minute of the
+// HistoryHour is what one worker saw in one hour: by provider and minute of the
 // hour.
-type HistoryHour map[string]map[int]*AccountTally
+type HistoryHour map[string]map[int]*ProviderTally
 
 // Encode returns the stored form of h.
 func (h HistoryHour) Encode() []byte { return packJSON(h) }
@@ -37,24 +37,24 @@ func (h HistoryHour) Encode() []byte { return packJSON(h) }
 // DecodeHistory reverses HistoryHour.Encode.
 func DecodeHistory(raw []byte) (h HistoryHour, err error) { return h, unpackJSON(raw, &h) }
 
-// At returns the counts of an account for a minute of the hour, to be changed.
-func (h HistoryHour) At(account string, minute int) *AccountTally {
-	m := h[account]
+// At returns the counts of a provider for a minute of the hour, to be changed.
+func (h HistoryHour) At(provider string, minute int) *ProviderTally {
+	m := h[provider]
 	if m == nil {
-		m = map[int]*AccountTally{}
-		h[account] = m
+		m = map[int]*ProviderTally{}
+		h[provider] = m
 	}
 	t := m[minute]
 	if t == nil {
-		t = &AccountTally{}
+		t = &ProviderTally{}
 		m[minute] = t
 	}
 	return t
 }
 
-// AccountTally counts what happened at one account in some time. All but Calls
+// ProviderTally counts what happened at one provider in some time. All but Calls
 // count recipients.
-type AccountTally struct {
+type ProviderTally struct {
 	Calls     int64  `json:"c,omitempty"` // that ended then
 	Accepted  int64  `json:"a,omitempty"` // by these calls, as Refused and Unknown
 	Refused   int64  `json:"r,omitempty"`
@@ -67,7 +67,7 @@ type AccountTally struct {
 }
 
 // Add adds o.
-func (t *AccountTally) Add(o *AccountTally) {
+func (t *ProviderTally) Add(o *ProviderTally) {
 	t.Calls += o.Calls
 	t.Accepted += o.Accepted
 	t.Refused += o.Refused

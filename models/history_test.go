@@ -52,7 +52,7 @@ func TestHistoryHour(t *testing.T) {
 	back, err := DecodeHistory(h.Encode())
 	require.NoError(t, err)
 	require.Equal(t, h, back)
-	var sum AccountTally
+	var sum ProviderTally
 	sum.Add(h.At("sg", 59))
 	sum.Add(h.At("mg", 0))
 	require.EqualValues(t, 3, sum.Accepted)

@@ -114,8 +114,8 @@ func FuzzParseSet(f *testing.F) {
 func TestMatchKey(t *testing.T) {
 	t.Parallel()
 	id := NewBatchID(time.Now())
-	retry := Message{Kind: AccountMessage, Account: "sg", ID: id, Retry: 3, Lane: Bulk}
-	log := Message{Kind: LogMessage, Account: "sg", ID: id.Log(1), Lane: Bulk}
+	retry := Message{Kind: ProviderMessage, Provider: "sg", ID: id, Retry: 3, Lane: Bulk}
+	log := Message{Kind: LogMessage, Provider: "sg", ID: id.Log(1), Lane: Bulk}
 	require.Equal(t, "sg."+id.String()+".retry.3", retry.Key())
 	for _, c := range []struct {
 		binding, key string
@@ -156,13 +156,13 @@ func FuzzMatchKey(f *testing.F) {
 	})
 }
 
-func TestAccountNames(t *testing.T) {
+func TestProviderNames(t *testing.T) {
 	t.Parallel()
 	for _, ok := range []string{"sg", "sg-eu", "a1"} {
-		require.True(t, ValidAccountName(ok), ok)
+		require.True(t, ValidProviderName(ok), ok)
 	}
 	for _, bad := range []string{"", "batch", "log", "event", "1a", "SG", "a.b", "a_b", "-a", strings.Repeat("a", 33)} {
-		require.False(t, ValidAccountName(bad), bad)
+		require.False(t, ValidProviderName(bad), bad)
 	}
 }
 
@@ -171,9 +171,9 @@ func TestEveryMessageHasOneQueue(t *testing.T) {
 	queues := Queues([]string{"sg", "mg", "sg-eu"})
 	id := NewBatchID(time.Now())
 	for _, m := range []Message{
-		{Kind: BatchMessage, ID: id, Lane: Urgent}, {Kind: AccountMessage, Account: "sg", ID: id, Lane: Bulk, Retry: 2},
-		{Kind: AccountMessage, Account: "sg-eu", ID: id, Lane: Bulk}, {Kind: LogMessage, Account: "mg", ID: id.Log(5), Lane: Urgent, Retry: 1},
-		{Kind: EventMessage, Account: "mg", ID: id},
+		{Kind: BatchMessage, ID: id, Lane: Urgent}, {Kind: ProviderMessage, Provider: "sg", ID: id, Lane: Bulk, Retry: 2},
+		{Kind: ProviderMessage, Provider: "sg-eu", ID: id, Lane: Bulk}, {Kind: LogMessage, Provider: "mg", ID: id.Log(5), Lane: Urgent, Retry: 1},
+		{Kind: EventMessage, Provider: "mg", ID: id},
 	} {
 		require.NoError(t, m.Validate())
 		var got []string

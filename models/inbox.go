@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Inbox is an entry of the inbox: webhook posts of one account that came in at
+// Inbox is an entry of the inbox: webhook posts of one provider that came in at
 // about the same time, verified, stored raw by one write.
 type Inbox struct {
-	ID      ID // NewInboxID of the time of arrival
-	Account string
-	Posts   []Post
+	ID       ID // NewInboxID of the time of arrival
+	Provider string
+	Posts    []Post
 }
 
 // Post is one webhook post.

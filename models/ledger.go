@@ -28,7 +28,7 @@ type Entry struct {
 	Recipients Set       `json:"r"`
 
 	// Of an attempt.
-	Account   string    `json:"a,omitempty"`
+	Provider  string    `json:"a,omitempty"`
 	Worker    string    `json:"w,omitempty"`
 	StartBy   time.Time `json:"sb,omitzero"` // the call begins before this or never
 	CallEnds  time.Time `json:"ce,omitzero"` // start-by plus the call's time-out: from here on nothing is in flight

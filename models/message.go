@@ -12,17 +12,17 @@ type MessageKind string
 
 // The kinds of message.
 const (
-	BatchMessage   MessageKind = "batch"   // dispatch a chunk through any account
-	AccountMessage MessageKind = "account" // dispatch a chunk through one account
-	LogMessage     MessageKind = "log"     // dispatch one recipient through one account
-	EventMessage   MessageKind = "event"   // work off an inbox entry
+	BatchMessage    MessageKind = "batch"    // dispatch a chunk through any provider
+	ProviderMessage MessageKind = "provider" // dispatch a chunk through one provider
+	LogMessage      MessageKind = "log"      // dispatch one recipient through one provider
+	EventMessage    MessageKind = "event"    // work off an inbox entry
 )
 
 // Message wakes a consumer. It carries ids and never content; losing,
 // doubling, delaying or reordering messages costs time and nothing else.
 type Message struct {
 	Kind      MessageKind `json:"k"`
-	Account   string      `json:"a,omitempty"` // of account, log and event messages: the namespace
+	Provider  string      `json:"a,omitempty"` // of provider, log and event messages: the namespace
 	ID        ID          `json:"id"`          // chunk, log or inbox entry
 	Retry     int         `json:"r,omitempty"` // #num of the routing key
 	Lane      Lane        `json:"l,omitempty"` // not of events
@@ -49,15 +49,15 @@ func (m *Message) Key() string {
 	b.Grow(64)
 	switch m.Kind {
 	case EventMessage:
-		return "event." + m.Account
+		return "event." + m.Provider
 	case BatchMessage:
 		b.WriteString("batch.")
 	case LogMessage:
 		b.WriteString("log.")
-		b.WriteString(m.Account)
+		b.WriteString(m.Provider)
 		b.WriteByte('.')
-	case AccountMessage:
-		b.WriteString(m.Account)
+	case ProviderMessage:
+		b.WriteString(m.Provider)
 		b.WriteByte('.')
 	}
 	b.WriteString(m.ID.String())
@@ -71,15 +71,15 @@ func (m *Message) Key() string {
 // Validate reports what makes m impossible to publish.
 func (m *Message) Validate() error {
 	switch m.Kind {
-	case BatchMessage, AccountMessage, LogMessage, EventMessage:
+	case BatchMessage, ProviderMessage, LogMessage, EventMessage:
 	default:
 		return fmt.Errorf("%w: message kind %q", ErrInvalid, m.Kind)
 	}
 	if m.ID.IsZero() {
 		return fmt.Errorf("%w: message without an id", ErrInvalid)
 	}
-	if m.Kind != BatchMessage && !ValidAccountName(m.Account) {
-		return fmt.Errorf("%w: message for account %q", ErrInvalid, m.Account)
+	if m.Kind != BatchMessage && !ValidProviderName(m.Provider) {
+		return fmt.Errorf("%w: message for provider %q", ErrInvalid, m.Provider)
 	}
 	if m.Kind != EventMessage && !m.Lane.Valid() {
 		return fmt.Errorf("%w: message in lane %q", ErrInvalid, m.Lane)
@@ -90,10 +90,10 @@ func (m *Message) Validate() error {
 	return nil
 }
 
-// ValidAccountName reports whether s may name a provider account. The name is
+// ValidProviderName reports whether s may name a provider. The name is
 // one word of the routing keys: 1 to 32 of a-z, 0-9 and '-', beginning with a
 // letter; batch, log and event are taken.
-func ValidAccountName(s string) bool {
+func ValidProviderName(s string) bool {
 	if s == "" || len(s) > 32 || s == "batch" || s == "log" || s == "event" {
 		return false
 	}

@@ -39,11 +39,11 @@ func (c *Call) Numbers() Set {
 	return s
 }
 
-// Provider is an adapter for one account at one email provider. It translates
+// Adapter is an adapter for one provider at one email provider. It translates
 // and classifies; it never retries and never decides.
 //
 // All methods may be called by many goroutines at once.
-type Provider interface {
+type Adapter interface {
 	// Send makes one provider call at most and says what became of it, for
 	// every recipient of the call exactly once. It sends nothing when the call
 	// cannot be expressed (RejectedHereClass or RejectedRequest). Between
@@ -69,7 +69,7 @@ type Provider interface {
 	Close()
 }
 
-// Looker is a Provider that can be asked for what it reported before. What is
+// Looker is an Adapter that can be asked for what it reported before. What is
 // found is evidence; that nothing is found proves nothing.
 type Looker interface {
 	// LookUp calls post for every event in [from, to), oldest first, of one
@@ -88,7 +88,7 @@ type Parsed struct {
 }
 
 // ParsedEvent is an event and the log it names. Event.Recipient and
-// Event.Account are set by the caller.
+// Event.Provider are set by the caller.
 type ParsedEvent struct {
 	Log   ID
 	Event Event
@@ -106,7 +106,7 @@ func (e *WebhookError) Error() string {
 	return fmt.Sprintf("webhook refused: %s: %s", e.Code, e.Detail)
 }
 
-// EventSource says whether an account reports events.
+// EventSource says whether a provider reports events.
 type EventSource string
 
 // The event sources.
@@ -115,8 +115,8 @@ const (
 	EventsNone    EventSource = "none" // accepted counts as success, unconfirmed
 )
 
-// Account is one set of credentials at one provider, without its secrets.
-type Account struct {
+// Provider is one set of credentials at one provider, without its secrets.
+type Provider struct {
 	Name        string        // also its namespace in routing keys
 	Kind        string        // "sendgrid", "mailgun"
 	Weight      int           // share in the round robin, 1 to 1,000

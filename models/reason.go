@@ -30,7 +30,7 @@ const (
 
 // Reasons that Safedelivr gives.
 const (
-	NoAccountLeft  Reason = "no_account_left"
+	NoProviderLeft Reason = "no_provider_left"
 	RetriesUsedUp  Reason = "retries_used_up"
 	OutcomeUnknown Reason = "outcome_unknown"
 	NoFinalEvent   Reason = "no_final_event"
@@ -49,7 +49,7 @@ var reasonWords = map[Reason]string{
 	SuppressedBounce:      "the provider refused: the address bounced there before",
 	SuppressedComplaint:   "the provider refused: the recipient complained about earlier mail",
 	SuppressedUnsubscribe: "the provider refused: the recipient unsubscribed",
-	ProviderAccount:       "the provider refused the account (key, quota or suspension)",
+	ProviderAccount:       "the provider refused the provider (key, quota or suspension)",
 	SenderNotVerified:     "the sender is not verified at the provider",
 	DeliveryTimeout:       "the provider gave up after trying to deliver for its full time",
 	DNSOrConnect:          "the receiving server could not be reached",
@@ -62,13 +62,13 @@ var reasonWords = map[Reason]string{
 	RejectedHere:          "the message does not fit a limit of this provider",
 	BounceUnknown:         "the receiving side refused without a usable reason",
 	RefusedTogether:       "the provider refused the call for the sake of some recipient in it",
-	NoAccountLeft:         "no provider account is left to try",
+	NoProviderLeft:        "no provider is left to try",
 	RetriesUsedUp:         "the retries are used up",
 	OutcomeUnknown:        "it is not known whether the provider took the mail, and it was not sent again",
 	NoFinalEvent:          "the provider took the mail and never said what became of it",
 	Expired:               "the deadline of the batch passed before the mail could be handed over",
 	StartByPassed:         "the worker was too late to make the call",
-	Unconfirmed:           "the provider took the mail; this account reports no deliveries",
+	Unconfirmed:           "the provider took the mail; this provider reports no deliveries",
 	CancelledByRq:         "cancelled before it was handed over",
 	BlockedByRule:         "a block rule of the operator meets this mail",
 }

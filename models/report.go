@@ -13,7 +13,7 @@ const (
 	NewestRecount = "newest"
 	// DoorReport is when the door for webhooks was open last, a time, by process.
 	DoorReport = "door"
-	// HeardReport is when a verified post came last, a time, by account.
+	// HeardReport is when a verified post came last, a time, by provider.
 	HeardReport = "heard"
 	// GapReport is a Gap: when the door for webhooks was shut, so that what was
 	// reported meanwhile is looked up.
@@ -28,21 +28,21 @@ const (
 
 // Gap is a time in which posts of providers may have been lost.
 type Gap struct {
-	From    time.Time `json:"from"`
-	To      time.Time `json:"to"`
-	Account string    `json:"account,omitempty"` // of this one alone; empty: of all
-	Asked   int       `json:"asked,omitempty"`   // how often it was looked up
+	From     time.Time `json:"from"`
+	To       time.Time `json:"to"`
+	Provider string    `json:"provider,omitempty"` // of this one alone; empty: of all
+	Asked    int       `json:"asked,omitempty"`    // how often it was looked up
 }
 
-// WorkerState is how a worker is and how it sees the accounts.
+// WorkerState is how a worker is and how it sees the providers.
 type WorkerState struct {
-	Started  time.Time      `json:"started"`
-	Share    float64        `json:"share"` // of every account's rate and concurrency; 0 while it may use none
-	Accounts []AccountState `json:"accounts"`
+	Started   time.Time       `json:"started"`
+	Share     float64         `json:"share"` // of every provider's rate and concurrency; 0 while it may use none
+	Providers []ProviderState `json:"providers"`
 }
 
-// AccountState is what a worker knows of an account.
-type AccountState struct {
+// ProviderState is what a worker knows of a provider.
+type ProviderState struct {
 	Name     string        `json:"name"`
 	Health   Health        `json:"health"`
 	Counters Counters      `json:"counters"`
@@ -51,21 +51,21 @@ type AccountState struct {
 	Reported time.Duration `json:"reported"` // within it nine of ten mails are delivered or otherwise reported on; 0: not known
 }
 
-// The states of an account's health, from good to bad.
+// The states of a provider's health, from good to bad.
 const (
 	Healthy  = "healthy"
 	Draining = "drain"     // an operator gives it only what no other may take
 	HalfOpen = "half-open" // a few probes are let through
 	Slowed   = "slowed"    // the provider asked to wait
 	Tripped  = "open"      // calls failed; nothing goes there for the moment
-	Shut     = "shut"      // the provider refuses the account itself
+	Shut     = "shut"      // the provider refuses the provider itself
 	Offline  = "offline"   // an operator took it off
 )
 
 // HealthStates lists them in that order.
 var HealthStates = []string{Healthy, Draining, HalfOpen, Slowed, Tripped, Shut, Offline}
 
-// Health is an account's present health.
+// Health is a provider's present health.
 type Health struct {
 	State string    `json:"state"`
 	Since time.Time `json:"since"`
@@ -77,7 +77,7 @@ type Health struct {
 	Senders []string `json:"refused_senders,omitempty"`
 }
 
-// Counters count what a worker did through an account since it started.
+// Counters count what a worker did through a provider since it started.
 type Counters struct {
 	Calls     int64 `json:"calls"`
 	Accepted  int64 `json:"accepted"` // recipients

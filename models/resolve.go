@@ -12,7 +12,7 @@ import (
 // Within one attempt a bounce beats delivered, whichever came first; across
 // attempts delivered wins. Deferrals, opens, clicks, complaints and
 // unsubscribes change no state. An event counts only for the attempt and the
-// account that it names. A soft failure leaves a log queued until an ending
+// provider that it names. A soft failure leaves a log queued until an ending
 // says that nothing more will be tried; a hard one ends it.
 func Resolve(size int, entries []Entry, facts []Fact) *View {
 	v := &View{Size: size, Entries: sortedEntries(entries), Logs: make([]Status, size)}
@@ -106,7 +106,7 @@ func distinctEvents(facts []Fact) []*Event {
 	}
 	slices.SortFunc(out, inOrder)
 	return slices.CompactFunc(out, func(a, b *Event) bool {
-		return a.ID == b.ID && a.Kind == b.Kind && a.Account == b.Account && a.Attempt == b.Attempt && a.Recipient == b.Recipient
+		return a.ID == b.ID && a.Kind == b.Kind && a.Provider == b.Provider && a.Attempt == b.Attempt && a.Recipient == b.Recipient
 	})
 }
 
@@ -119,17 +119,17 @@ func inOrder(a, b *Event) int {
 	if n := a.At.Compare(b.At); n != 0 {
 		return n
 	}
-	return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
+	return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
 }
 
 // newestReadings drops events of which a newer reading is there.
 func newestReadings(events []*Event) []*Event {
 	type key struct {
-		account, id        string
+		provider, id       string
 		attempt, recipient int
 	}
 	newest := map[key]int64{}
-	of := func(e *Event) key { return key{e.Account, e.ID, e.Attempt, e.Recipient} }
+	of := func(e *Event) key { return key{e.Provider, e.ID, e.Attempt, e.Recipient} }
 	for _, e := range events {
 		newest[of(e)] = max(newest[of(e)], e.Reading)
 	}
@@ -138,7 +138,7 @@ func newestReadings(events []*Event) []*Event {
 
 func openTries(e *Entry, size int) attempted {
 	a := attempted{entry: e, first: e.Recipients.First()}
-	open := &Try{Attempt: e.Number, Account: e.Account, Verdict: Open, At: e.At}
+	open := &Try{Attempt: e.Number, Provider: e.Provider, Verdict: Open, At: e.At}
 	for r := range e.Recipients.All() {
 		if r > size {
 			break
@@ -251,7 +251,7 @@ func (t *Try) answered(o *Outcome, p *Part) *Try {
 // event applies one event to the attempt.
 func (a *attempted) event(ev *Event, made *pool[Try]) {
 	t := a.of(ev.Recipient)
-	if t == nil || ev.Account != a.entry.Account || !ev.Kind.Valid() {
+	if t == nil || ev.Provider != a.entry.Provider || !ev.Kind.Valid() {
 		return
 	}
 	if !a.own.Has(ev.Recipient) {
@@ -411,18 +411,18 @@ func (v *View) settle(r int, s *Standing) {
 	}
 	switch {
 	case best != nil:
-		s.State, s.Account, s.Detail = Success, best.Account, best.Text
+		s.State, s.Provider, s.Detail = Success, best.Provider, best.Text
 		if best.Unconfirmed {
 			s.Reason = Unconfirmed
 		}
 	case s.Released:
 	case hard != nil:
-		s.State, s.Reason, s.Detail, s.Account = Failed, hard.Reason, hard.Text, hard.Account
+		s.State, s.Reason, s.Detail, s.Provider = Failed, hard.Reason, hard.Text, hard.Provider
 	case closing == nil && s.Attempts > 0 && !s.Last.Verdict.Settled():
 	case closing != nil && closing.Kind == Cancel:
 		s.State, s.Reason, s.Detail = Cancelled, CancelledByRq, closing.Detail
 	case closing != nil:
-		s.State, s.Reason, s.Detail, s.Account = Failed, closing.Reason, closing.Detail, s.Last.Account
+		s.State, s.Reason, s.Detail, s.Provider = Failed, closing.Reason, closing.Detail, s.Last.Provider
 		if s.Detail == "" {
 			s.Detail = s.Last.Text
 		}

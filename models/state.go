@@ -30,7 +30,7 @@ const (
 	Taken        Verdict = "accepted"  // the provider has it; no final event yet
 	Refused      Verdict = "refused"   // the provider did not take it
 	GaveUp       Verdict = "failed"    // the provider took it and reported a failure
-	WasDelivered Verdict = "delivered" // delivered (or accepted through an account without events)
+	WasDelivered Verdict = "delivered" // delivered (or accepted through a provider without events)
 )
 
 // Settled reports whether another attempt may follow without risk.
@@ -39,7 +39,7 @@ func (v Verdict) Settled() bool { return v == Refused || v == GaveUp || v == Was
 // Try is one attempt as one recipient sees it.
 type Try struct {
 	Attempt     int
-	Account     string
+	Provider    string
 	Verdict     Verdict
 	Class       Class  // of the answer; empty while none is known
 	Reason      Reason // why refused or failed
@@ -60,7 +60,7 @@ type Standing struct {
 	State     State
 	Reason    Reason // why it failed or was cancelled; Unconfirmed for such a success
 	Detail    string // the provider's words, or ours
-	Account   string // the account that decided, if one did
+	Provider  string // the provider that decided, if one did
 	MayDouble bool   // it was sent again while an earlier outcome was not known
 	Copies    int    // attempts known to have been delivered; 2 and more is a doubled mail
 	Attempts  int    // attempts that covered the recipient

@@ -13,8 +13,8 @@ import (
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-func attempt(n int, account string, who ...int) Entry {
-	return Entry{Number: n, Kind: Attempt, Account: account, Recipients: SetOf(who...), At: t0.Add(time.Duration(n) * time.Second)}
+func attempt(n int, provider string, who ...int) Entry {
+	return Entry{Number: n, Kind: Attempt, Provider: provider, Recipients: SetOf(who...), At: t0.Add(time.Duration(n) * time.Second)}
 }
 
 func answer(n int, class Class, who ...int) Fact {
@@ -22,8 +22,8 @@ func answer(n int, class Class, who ...int) Fact {
 		Parts: []Part{{Class: class, Recipients: SetOf(who...)}}}}
 }
 
-func event(n int, account string, kind EventKind, reason Reason, r int) Fact {
-	e := Event{ID: fmt.Sprint(n, account, kind, reason, r), Attempt: n, Account: account, Kind: kind, Reason: reason, Recipient: r, At: t0.Add(time.Minute)}
+func event(n int, provider string, kind EventKind, reason Reason, r int) Fact {
+	e := Event{ID: fmt.Sprint(n, provider, kind, reason, r), Attempt: n, Provider: provider, Kind: kind, Reason: reason, Recipient: r, At: t0.Add(time.Minute)}
 	return Fact{Key: "e" + e.ID, Events: []Event{e}}
 }
 
@@ -35,11 +35,11 @@ func TestStateOfOne(t *testing.T) {
 	t.Parallel()
 	sg, mg := attempt(1, "sg", 1), attempt(2, "mg", 1)
 	for name, c := range map[string]struct {
-		entries []Entry
-		facts   []Fact
-		state   State
-		reason  Reason
-		account string
+		entries  []Entry
+		facts    []Fact
+		state    State
+		reason   Reason
+		provider string
 	}{
 		"nothing yet":                   {nil, nil, Queued, "", ""},
 		"called, no answer":             {[]Entry{sg}, nil, Queued, "", ""},
@@ -47,7 +47,7 @@ func TestStateOfOne(t *testing.T) {
 		"delivered":                     {[]Entry{sg}, []Fact{answer(1, Accepted, 1), event(1, "sg", Delivered, "", 1)}, Success, "", "sg"},
 		"delivered before the answer":   {[]Entry{sg}, []Fact{event(1, "sg", Delivered, "", 1)}, Success, "", "sg"},
 		"refused, not ended":            {[]Entry{sg}, []Fact{answer(1, Unavailable, 1)}, Queued, "", ""},
-		"refused, ended":                {[]Entry{sg, ending(2, NoAccountLeft, 1)}, []Fact{answer(1, Unavailable, 1)}, Failed, NoAccountLeft, "sg"},
+		"refused, ended":                {[]Entry{sg, ending(2, NoProviderLeft, 1)}, []Fact{answer(1, Unavailable, 1)}, Failed, NoProviderLeft, "sg"},
 		"hard refusal needs no ending":  {[]Entry{sg}, []Fact{answer(1, RejectedRecipient, 1)}, Failed, MailboxInvalid, "sg"},
 		"hard bounce needs no ending":   {[]Entry{sg}, []Fact{answer(1, Accepted, 1), event(1, "sg", Bounced, MailboxInvalid, 1)}, Failed, MailboxInvalid, "sg"},
 		"soft bounce waits":             {[]Entry{sg}, []Fact{answer(1, Accepted, 1), event(1, "sg", Blocked, PolicyReputation, 1)}, Queued, "", ""},
@@ -57,7 +57,7 @@ func TestStateOfOne(t *testing.T) {
 		"late deferral after an ending": {[]Entry{sg, ending(2, OutcomeUnknown, 1)}, []Fact{event(1, "sg", Deferred, Greylisted, 1)}, Failed, OutcomeUnknown, "sg"},
 		"complaint changes nothing":     {[]Entry{sg}, []Fact{event(1, "sg", Delivered, "", 1), event(1, "sg", Complained, "", 1)}, Success, "", "sg"},
 		"open changes nothing":          {[]Entry{sg}, []Fact{answer(1, Accepted, 1), event(1, "sg", Opened, "", 1)}, Queued, "", ""},
-		"event of another account":      {[]Entry{sg}, []Fact{event(1, "mg", Bounced, MailboxInvalid, 1)}, Queued, "", ""},
+		"event of another provider":     {[]Entry{sg}, []Fact{event(1, "mg", Bounced, MailboxInvalid, 1)}, Queued, "", ""},
 		"event of no attempt":           {[]Entry{sg}, []Fact{event(7, "sg", Bounced, MailboxInvalid, 1)}, Queued, "", ""},
 		"late event of attempt 1":       {[]Entry{sg, mg}, []Fact{answer(1, Unavailable, 1), answer(2, Accepted, 1), event(1, "sg", Blocked, PolicyReputation, 1)}, Queued, "", ""},
 		"split says nothing of one":     {[]Entry{sg}, []Fact{{Key: "o1", Outcome: &Outcome{Attempt: 1, At: t0, Parts: []Part{{Class: Split, Reason: MailboxInvalid, Recipients: SetOf(1)}}}}}, Queued, "", ""},
@@ -71,7 +71,7 @@ func TestStateOfOne(t *testing.T) {
 			s := v.Status(1)
 			require.Equal(t, c.state, s.State)
 			require.Equal(t, c.reason, s.Reason)
-			require.Equal(t, c.account, s.Account)
+			require.Equal(t, c.provider, s.Provider)
 			sum := v.Summary()
 			require.True(t, sum.Balanced())
 			require.Len(t, v.Timeline(NewBatchID(t0).Log(1), c.facts)[0:1], 1)
@@ -110,7 +110,7 @@ var softKinds = []EventKind{Processed, Deferred, Opened, Clicked, Complained, Un
 
 func drawHistory(t *rapid.T) randomHistory {
 	h := randomHistory{size: rapid.IntRange(1, 8).Draw(t, "size")}
-	accounts := []string{"sg", "mg", "ses"}
+	providers := []string{"sg", "mg", "ses"}
 	who := rapid.Custom(func(t *rapid.T) Set {
 		return SetOf(rapid.SliceOfN(rapid.IntRange(1, h.size), 1, h.size).Draw(t, "who")...)
 	})
@@ -122,13 +122,13 @@ func drawHistory(t *rapid.T) randomHistory {
 			Kind: rapid.SampledFrom([]EntryKind{Attempt, Attempt, Attempt, Ending, Cancel, Release}).Draw(t, "kind")}
 		switch e.Kind {
 		case Attempt:
-			e.Account = rapid.SampledFrom(accounts).Draw(t, "account")
+			e.Provider = rapid.SampledFrom(providers).Draw(t, "provider")
 			if rapid.Bool().Draw(t, "answered") {
 				h.facts = append(h.facts, Fact{Key: OutcomeKey(n), Outcome: &Outcome{Attempt: n, At: e.At.Add(time.Second), Parts: []Part{
 					{Class: rapid.SampledFrom(classes).Draw(t, "class"), Recipients: who.Draw(t, "part"), Final: rapid.Bool().Draw(t, "final")}}}})
 			}
 		case Ending:
-			e.Reason = NoAccountLeft
+			e.Reason = NoProviderLeft
 		case Cancel, Release:
 		}
 		h.entries = append(h.entries, e)
@@ -137,7 +137,7 @@ func drawHistory(t *rapid.T) randomHistory {
 		k := rapid.SampledFrom(kinds).Draw(t, "event")
 		h.facts = append(h.facts, Fact{Key: fmt.Sprint("e", i), Events: []Event{{
 			ID: fmt.Sprint("id", rapid.IntRange(0, 8).Draw(t, "id")), Attempt: rapid.IntRange(1, 7).Draw(t, "attempt"), Kind: k,
-			Account: rapid.SampledFrom(accounts).Draw(t, "by"), Recipient: rapid.IntRange(1, h.size).Draw(t, "recipient"),
+			Provider: rapid.SampledFrom(providers).Draw(t, "by"), Recipient: rapid.IntRange(1, h.size).Draw(t, "recipient"),
 			Reason: rapid.SampledFrom(reasons).Draw(t, "reason"), At: t0.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "at")) * time.Second)}}})
 	}
 	return h
@@ -192,7 +192,7 @@ func TestSoftFactsOverturnNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := drawHistory(t)
 		before := states(Resolve(h.size, h.entries, h.facts))
-		soft := Event{ID: "soft", Attempt: rapid.IntRange(1, 7).Draw(t, "soft attempt"), Account: rapid.SampledFrom([]string{"sg", "mg"}).Draw(t, "soft by"),
+		soft := Event{ID: "soft", Attempt: rapid.IntRange(1, 7).Draw(t, "soft attempt"), Provider: rapid.SampledFrom([]string{"sg", "mg"}).Draw(t, "soft by"),
 			Recipient: rapid.IntRange(1, h.size).Draw(t, "soft recipient"), Kind: rapid.SampledFrom(softKinds).Draw(t, "soft kind"), At: t0}
 		after := states(Resolve(h.size, h.entries, append(slices.Clone(h.facts), Fact{Key: "soft", Events: []Event{soft}})))
 		require.Equal(t, before, after)
@@ -210,7 +210,7 @@ func TestPrecedence(t *testing.T) {
 				bounced, got := false, false
 				for _, f := range h.facts {
 					for _, e := range f.Events {
-						if e.Recipient == r && e.Attempt == try.Attempt && e.Account == try.Account {
+						if e.Recipient == r && e.Attempt == try.Attempt && e.Provider == try.Provider {
 							bounced = bounced || e.Kind.Failure()
 							got = got || e.Kind == Delivered
 						}
@@ -241,7 +241,7 @@ func TestAttemptsAreApart(t *testing.T) {
 		r := rapid.IntRange(1, h.size).Draw(t, "r")
 		v := Resolve(h.size, h.entries, h.facts)
 		w := Resolve(h.size, h.entries, append(slices.Clone(h.facts),
-			Fact{Key: "x", Events: []Event{{ID: "x", Attempt: n, Account: v.Entry(n).Account, Recipient: r, Kind: kind, Reason: MailboxInvalid, At: t0}}}))
+			Fact{Key: "x", Events: []Event{{ID: "x", Attempt: n, Provider: v.Entry(n).Provider, Recipient: r, Kind: kind, Reason: MailboxInvalid, At: t0}}}))
 		before, after := v.Tries(r), w.Tries(r)
 		for i := range before {
 			if before[i].Attempt != n {
@@ -292,7 +292,7 @@ func onlyOf(r int, h randomHistory) ([]Entry, []Fact) {
 // once: without events, its thousand logs must not take memory each.
 func TestResolvedWithoutEventsIsSmall(t *testing.T) {
 	t.Parallel()
-	entries := []Entry{{Number: 1, Kind: Attempt, Account: "sg", Recipients: SetTo(1000), At: t0}}
+	entries := []Entry{{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetTo(1000), At: t0}}
 	facts := []Fact{answer(1, Accepted, slices.Collect(SetTo(1000).All())...)}
 	v := Resolve(1000, entries, facts)
 	tries, standings := map[*Try]bool{}, map[*Standing]bool{}
@@ -305,7 +305,7 @@ func TestResolvedWithoutEventsIsSmall(t *testing.T) {
 }
 
 func BenchmarkResolveWithoutEvents(b *testing.B) {
-	e := []Entry{{Number: 1, Kind: Attempt, Account: "sg", Recipients: SetTo(1000), At: t0}}
+	e := []Entry{{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetTo(1000), At: t0}}
 	facts := []Fact{{Key: OutcomeKey(1), Outcome: &Outcome{Attempt: 1, At: t0, Parts: []Part{{Class: Accepted, Recipients: SetTo(1000)}}}}}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -316,7 +316,7 @@ func BenchmarkResolveWithoutEvents(b *testing.B) {
 }
 
 func BenchmarkResolve1000(b *testing.B) {
-	e := []Entry{{Number: 1, Kind: Attempt, Account: "sg", Recipients: SetTo(1000), At: t0}}
+	e := []Entry{{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetTo(1000), At: t0}}
 	facts := []Fact{{Key: OutcomeKey(1), Outcome: &Outcome{Attempt: 1, At: t0, Parts: []Part{{Class: Accepted, Recipients: SetTo(1000)}}}}}
 	for r := 1; r <= 1000; r++ {
 		facts = append(facts, event(1, "sg", Delivered, "", r))
@@ -334,9 +334,9 @@ func BenchmarkResolve1000(b *testing.B) {
 // last, in whatever order the readings come.
 func TestNewestReadingCounts(t *testing.T) {
 	t.Parallel()
-	entries := []Entry{{Number: 1, Kind: Attempt, Account: "sg", Recipients: SetTo(1)}}
+	entries := []Entry{{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetTo(1)}}
 	read := func(reading int64, kind EventKind) Fact {
-		e := Event{ID: "x", Recipient: 1, Attempt: 1, Account: "sg", Kind: kind, Reading: reading}
+		e := Event{ID: "x", Recipient: 1, Attempt: 1, Provider: "sg", Kind: kind, Reading: reading}
 		if kind.Failure() {
 			e.Reason = MailboxInvalid
 		}

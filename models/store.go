@@ -243,10 +243,10 @@ type InboxStore interface {
 	// InboxDone marks entries as worked off.
 	InboxDone(ctx context.Context, ids ...ID) error
 	// Pending yields the IDs of entries of a shard (ID.Shard) that arrived in
-	// [from, to) and are not marked as worked off, with their account.
+	// [from, to) and are not marked as worked off, with their provider.
 	Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[Inbox, error]
 	// Posts yields the IDs of all entries that arrived in [from, to), worked off
-	// or not, with their account. The order is not set.
+	// or not, with their provider. The order is not set.
 	Posts(ctx context.Context, from, to time.Time) iter.Seq2[Inbox, error]
 	// Witness records what came under which key, and returns for each the
 	// digest of the oldest entry (by ID) that is recorded under its key. Several

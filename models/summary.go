@@ -23,17 +23,17 @@ type Summary struct {
 
 	Untried     int64 `json:"u,omitempty"`  // queued, and never handed to a provider
 	Awaited     int64 `json:"aw,omitempty"` // queued, and it is not known whether a provider took them, or one is being called
-	Unconfirmed int64 `json:"uc,omitempty"` // successes through accounts without events
-	Rerouted    int64 `json:"rr,omitempty"` // logs that more than one account was tried for
+	Unconfirmed int64 `json:"uc,omitempty"` // successes through providers without events
+	Rerouted    int64 `json:"rr,omitempty"` // logs that more than one provider was tried for
 	MayDouble   int64 `json:"md,omitempty"` // sent again while an outcome was not known
 	Doubled     int64 `json:"db,omitempty"` // known to be delivered more than once
 
-	Reasons  map[Reason]int64         `json:"re,omitempty"` // of failed logs
-	Accounts map[string]AccountCounts `json:"a,omitempty"`
+	Reasons   map[Reason]int64          `json:"re,omitempty"` // of failed logs
+	Providers map[string]ProviderCounts `json:"a,omitempty"`
 }
 
-// AccountCounts says how logs fared at one account.
-type AccountCounts struct {
+// ProviderCounts says how logs fared at one provider.
+type ProviderCounts struct {
 	Tried     int64 `json:"t,omitempty"` // logs for which it was tried
 	Delivered int64 `json:"d,omitempty"`
 	Refused   int64 `json:"r,omitempty"` // did not take the mail, at its newest try
@@ -60,9 +60,9 @@ func (s *Summary) Rank() int64 {
 	return max(s.Version, 0)<<repairBits | min(max(s.Repairs, 0), 1<<repairBits-1)
 }
 
-// Unknown counts the mails of which nobody knows whether an account took them.
+// Unknown counts the mails of which nobody knows whether a provider took them.
 func (s *Summary) Unknown() (n int64) {
-	for _, a := range s.Accounts {
+	for _, a := range s.Providers {
 		n += a.Unknown
 	}
 	return n
@@ -89,18 +89,18 @@ func (s *Summary) Add(o *Summary) {
 		}
 		s.Reasons[k] += n
 	}
-	for k, n := range o.Accounts {
-		if s.Accounts == nil {
-			s.Accounts = map[string]AccountCounts{}
+	for k, n := range o.Providers {
+		if s.Providers == nil {
+			s.Providers = map[string]ProviderCounts{}
 		}
-		a := s.Accounts[k]
+		a := s.Providers[k]
 		a.Tried += n.Tried
 		a.Delivered += n.Delivered
 		a.Refused += n.Refused
 		a.Failed += n.Failed
 		a.Waiting += n.Waiting
 		a.Unknown += n.Unknown
-		s.Accounts[k] = a
+		s.Providers[k] = a
 	}
 }
 
@@ -138,25 +138,25 @@ func (v *View) Summary() Summary {
 		if l.Copies > 1 {
 			s.Doubled++
 		}
-		v.countAccounts(i+1, &s)
+		v.countProviders(i+1, &s)
 	}
 	return s
 }
 
-// countAccounts adds what is known of recipient r at each account: the newest
+// countProviders adds what is known of recipient r at each provider: the newest
 // try there counts.
-func (v *View) countAccounts(r int, s *Summary) {
-	accounts := 0
+func (v *View) countProviders(r int, s *Summary) {
+	providers := 0
 	for i := len(v.attempts) - 1; i >= 0; i-- {
 		e, t := v.attempts[i].entry, v.attempts[i].of(r)
-		if t == nil || v.triedLater(i, r, e.Account) {
+		if t == nil || v.triedLater(i, r, e.Provider) {
 			continue
 		}
-		accounts++
-		if s.Accounts == nil {
-			s.Accounts = map[string]AccountCounts{}
+		providers++
+		if s.Providers == nil {
+			s.Providers = map[string]ProviderCounts{}
 		}
-		c := s.Accounts[e.Account]
+		c := s.Providers[e.Provider]
 		c.Tried++
 		switch t.Verdict {
 		case WasDelivered:
@@ -170,16 +170,16 @@ func (v *View) countAccounts(r int, s *Summary) {
 		case Open, Uncertain:
 			c.Unknown++
 		}
-		s.Accounts[e.Account] = c
+		s.Providers[e.Provider] = c
 	}
-	if accounts > 1 {
+	if providers > 1 {
 		s.Rerouted++
 	}
 }
 
-func (v *View) triedLater(i, r int, account string) bool {
+func (v *View) triedLater(i, r int, provider string) bool {
 	for k := i + 1; k < len(v.attempts); k++ {
-		if v.attempts[k].entry.Account == account && v.attempts[k].of(r) != nil {
+		if v.attempts[k].entry.Provider == provider && v.attempts[k].of(r) != nil {
 			return true
 		}
 	}

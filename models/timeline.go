@@ -10,7 +10,7 @@ type Moment struct {
 	At       time.Time `json:"at"`
 	What     string    `json:"what"` // accepted, attempt, answer, event, end, cancel, release
 	Attempt  int       `json:"attempt,omitempty"`
-	Account  string    `json:"account,omitempty"`
+	Provider string    `json:"provider,omitempty"`
 	Class    Class     `json:"class,omitempty"`
 	Event    EventKind `json:"event,omitempty"`
 	Reason   Reason    `json:"reason,omitempty"`
@@ -29,17 +29,17 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 	r := log.Recipient()
 	facts = distinctFacts(facts)
 	out := []Moment{{At: log.Time(), What: "accepted"}}
-	mine := map[int]string{}     // attempt -> account
+	mine := map[int]string{}     // attempt -> provider
 	began := map[int]time.Time{} // attempt -> when
 	for i := range v.Entries {
 		e := &v.Entries[i]
 		if !e.Recipients.Has(r) {
 			continue
 		}
-		m := Moment{At: e.At, What: string(e.Kind), Account: e.Account, Reason: e.Reason, Text: e.Detail, Because: e.Because}
+		m := Moment{At: e.At, What: string(e.Kind), Provider: e.Provider, Reason: e.Reason, Text: e.Detail, Because: e.Because}
 		if e.Kind == Attempt {
 			m.Attempt = e.Number
-			mine[e.Number], began[e.Number] = e.Account, e.At
+			mine[e.Number], began[e.Number] = e.Provider, e.At
 		} else if m.Because == "" {
 			m.Because = e.Reason.Words()
 		}
@@ -52,14 +52,14 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 		}
 		for k := range o.Parts {
 			if p := &o.Parts[k]; p.Recipients.Has(r) {
-				out = append(out, Moment{At: o.At, What: "answer", Attempt: o.Attempt, Account: mine[o.Attempt], Class: p.Class,
+				out = append(out, Moment{At: o.At, What: "answer", Attempt: o.Attempt, Provider: mine[o.Attempt], Class: p.Class,
 					Reason: p.reason(), Status: p.Status, Text: p.Text, TookMS: float64(o.Took.Microseconds()) / 1000})
 			}
 		}
 	}
 	for _, e := range distinctEvents(facts) {
-		if e.Recipient == r && mine[e.Attempt] == e.Account {
-			out = append(out, Moment{At: e.At, What: "event", Attempt: e.Attempt, Account: e.Account, Event: e.Kind, Reason: e.Reason,
+		if e.Recipient == r && mine[e.Attempt] == e.Provider {
+			out = append(out, Moment{At: e.At, What: "event", Attempt: e.Attempt, Provider: e.Provider, Event: e.Kind, Reason: e.Reason,
 				Status: e.Status, Enhanced: e.Enhanced, Bounce: e.BounceClass, Text: e.Text, Async: e.Async})
 		}
 	}

@@ -12,9 +12,9 @@ import (
 func TestEventsAreToldOnce(t *testing.T) {
 	t.Parallel()
 	log := NewBatchID(t0).Log(1)
-	sg := Entry{Number: 1, Kind: Attempt, Account: "sg", Recipients: SetOf(1), At: t0}
-	delivered := Event{ID: "e1", Attempt: 1, Account: "sg", Recipient: 1, Kind: Delivered, At: t0.Add(time.Second)}
-	opened := Event{ID: "e2", Attempt: 1, Account: "sg", Recipient: 1, Kind: Opened, At: t0.Add(time.Minute)}
+	sg := Entry{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetOf(1), At: t0}
+	delivered := Event{ID: "e1", Attempt: 1, Provider: "sg", Recipient: 1, Kind: Delivered, At: t0.Add(time.Second)}
+	opened := Event{ID: "e2", Attempt: 1, Provider: "sg", Recipient: 1, Kind: Opened, At: t0.Add(time.Minute)}
 	facts := []Fact{
 		{Key: "post one", Events: []Event{delivered}}, {Key: "post two", Events: []Event{opened, delivered}}, {Key: "post three", Events: []Event{delivered, delivered}},
 	}

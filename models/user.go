@@ -44,7 +44,7 @@ type Scope string
 const (
 	ScopeSend    Scope = "send"    // post batches and steer one's own
 	ScopeRead    Scope = "read"    // read what is one's own
-	ScopeOperate Scope = "operate" // steer accounts, users, blocks and queues; read the audit trail
+	ScopeOperate Scope = "operate" // steer providers, users, blocks and queues; read the audit trail
 )
 
 // Valid reports whether s is a scope.

@@ -8,20 +8,20 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/account"
+	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/mailgun"
 	"github.com/safedelivr/safedelivr/providers/sendgrid"
 )
 
-// Settings configure one account at one provider.
-type Settings = account.Settings
+// Settings configure one provider at one provider.
+type Settings = settings.Settings
 
-// A Kind is a provider that accounts can be opened at.
+// A Kind is a provider that providers can be opened at.
 type Kind struct {
-	Name          string // as in Settings.Kind and models.Account
+	Name          string // as in Settings.Kind and models.Provider
 	Title         string // for people
 	MaxRecipients int    // of one call
-	New           func(Settings) (models.Provider, error)
+	New           func(Settings) (models.Adapter, error)
 	Check         func(Settings) []error // all mistakes in the settings, in words, without secrets
 	Door          Door
 }
@@ -41,9 +41,9 @@ func Kinds() []Kind {
 	}
 }
 
-// adapt makes a constructor one of models.Provider.
-func adapt[P models.Provider](make func(Settings) (P, error)) func(Settings) (models.Provider, error) {
-	return func(s Settings) (models.Provider, error) {
+// adapt makes a constructor one of models.Adapter.
+func adapt[P models.Adapter](make func(Settings) (P, error)) func(Settings) (models.Adapter, error) {
+	return func(s Settings) (models.Adapter, error) {
 		p, err := make(s)
 		if err != nil {
 			return nil, err // a nil P within the interface would not be nil
@@ -62,7 +62,7 @@ func Find(name string) (Kind, bool) {
 	return Kind{}, false
 }
 
-// Check reports all mistakes in the settings of an account, with its name.
+// Check reports all mistakes in the settings of a provider, with its name.
 func Check(s Settings) []error {
 	k, ok := Find(s.Kind)
 	if !ok {
@@ -70,18 +70,18 @@ func Check(s Settings) []error {
 		for _, k := range Kinds() {
 			names = append(names, k.Name)
 		}
-		return []error{fmt.Errorf("account %q: kind %q is not one of %s", s.Name, s.Kind, strings.Join(names, ", "))}
+		return []error{fmt.Errorf("provider %q: kind %q is not one of %s", s.Name, s.Kind, strings.Join(names, ", "))}
 	}
 	var errs []error
 	for _, err := range k.Check(s) {
-		errs = append(errs, fmt.Errorf("account %q: %w", s.Name, err))
+		errs = append(errs, fmt.Errorf("provider %q: %w", s.Name, err))
 	}
 	return errs
 }
 
-// New returns the adapter for an account. The error names everything that is
+// New returns the adapter for a provider. The error names everything that is
 // wrong with its settings.
-func New(s Settings) (models.Provider, error) {
+func New(s Settings) (models.Adapter, error) {
 	if err := errors.Join(Check(s)...); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 // asked for only.
 func TestSimulatedLookUp(t *testing.T) {
 	s := newStage(t, "mailgun")
-	looker, ok := s.provider.(models.Looker)
+	looker, ok := s.adapter.(models.Looker)
 	if !ok {
 		t.Fatal("Mailgun can be asked")
 	}
@@ -23,7 +23,7 @@ func TestSimulatedLookUp(t *testing.T) {
 	}
 	begun := time.Now()
 	c := s.call(models.NewBatchID(begun), 3, addresses...)
-	s.provider.Send(t.Context(), c)
+	s.adapter.Send(t.Context(), c)
 	s.settle(t)
 	type key struct {
 		log models.ID
@@ -35,7 +35,7 @@ func TestSimulatedLookUp(t *testing.T) {
 	}
 	found := map[key]models.EventKind{}
 	err := looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), "", func(body []byte) error {
-		parsed := s.provider.Parse(body)
+		parsed := s.adapter.Parse(body)
 		if len(parsed.Events) != 1 {
 			t.Fatalf("%s: %+v", body, parsed)
 		}
@@ -62,7 +62,7 @@ func TestSimulatedLookUp(t *testing.T) {
 	}
 	one := 0
 	err = looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), "deliver+7@sim.test", func(body []byte) error {
-		for _, e := range s.provider.Parse(body).Events {
+		for _, e := range s.adapter.Parse(body).Events {
 			if one++; e.Log != c.Recipients[7].Log {
 				t.Errorf("an event of another recipient: %s", body)
 			}
@@ -76,5 +76,5 @@ func TestSimulatedLookUp(t *testing.T) {
 	if err := looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), "", func([]byte) error { return stop }); err != stop { //nolint:errorlint // it is passed through
 		t.Errorf("error of the caller: %v", err)
 	}
-	s.provider.Close()
+	s.adapter.Close()
 }

@@ -20,8 +20,8 @@ const logKey = "sd_log" // what the adapters call a recipient's id
 // A stage is an adapter, its simulated provider, and a door for webhooks that
 // verifies and reads as the real one does.
 type stage struct {
-	sim      *simulator.Simulator
-	provider models.Provider
+	sim     *simulator.Simulator
+	adapter models.Adapter
 
 	mu      sync.Mutex
 	events  []models.ParsedEvent
@@ -42,18 +42,18 @@ func newStage(t *testing.T, kind string) *stage {
 	if public := s.sim.PublicKey("acc"); public != "" {
 		webhookKey = public
 	}
-	s.provider, err = providers.New(providers.Settings{Name: "acc", Kind: kind, APIKey: "k", Domain: "mg.sim.test", BaseURL: api.URL + "/acc", WebhookKey: webhookKey})
+	s.adapter, err = providers.New(providers.Settings{Name: "acc", Kind: kind, APIKey: "k", Domain: "mg.sim.test", BaseURL: api.URL + "/acc", WebhookKey: webhookKey})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.provider.Close(); s.sim.Close(); api.Close(); hook.Close() })
+	t.Cleanup(func() { s.adapter.Close(); s.sim.Close(); api.Close(); hook.Close() })
 	return s
 }
 
 func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	_, err := s.provider.Verify(r.Header, body, time.Now())
-	got := s.provider.Parse(body)
+	_, err := s.adapter.Verify(r.Header, body, time.Now())
+	got := s.adapter.Parse(body)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -102,7 +102,7 @@ func TestSimulatedThousand(t *testing.T) {
 			addresses = append(addresses, fmt.Sprintf("deliver+%d@sim.test", i))
 		}
 		c := s.call(batch, 2, addresses...)
-		parts := s.provider.Send(t.Context(), c)
+		parts := s.adapter.Send(t.Context(), c)
 		if len(parts) != 1 || parts[0].Class != models.Accepted || parts[0].Recipients != models.SetTo(1000) || parts[0].MessageID == "" {
 			t.Fatalf("parts %+v", parts)
 		}
@@ -137,7 +137,7 @@ func TestSimulatedParallel(t *testing.T) {
 			wg.Go(func() {
 				for k := range 4 {
 					c := s.call(batch, w*4+k, fmt.Sprintf("deliver+%d.%d@sim.test", w, k), fmt.Sprintf("deliver+%d.%d.b@sim.test", w, k))
-					if parts := s.provider.Send(t.Context(), c); len(parts) != 1 || parts[0].Class != models.Accepted {
+					if parts := s.adapter.Send(t.Context(), c); len(parts) != 1 || parts[0].Class != models.Accepted {
 						t.Errorf("parts %+v", parts)
 					}
 				}
@@ -169,7 +169,7 @@ func TestSimulatedOutcomes(t *testing.T) {
 			addresses = append(addresses, name+"@sim.test")
 		}
 		c := s.call(models.NewBatchID(time.Now()), 0, addresses...)
-		s.provider.Send(t.Context(), c)
+		s.adapter.Send(t.Context(), c)
 		s.settle(t)
 		for i, name := range names {
 			var last models.Event
@@ -197,7 +197,7 @@ func TestSimulatedFaults(t *testing.T) {
 			id := s.sim.Inject(simulator.Fault{Mode: mode})
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			c := s.call(models.NewBatchID(time.Now()), 0, "deliver@sim.test", "deliver+2@sim.test")
-			parts := s.provider.Send(ctx, c)
+			parts := s.adapter.Send(ctx, c)
 			cancel()
 			if len(parts) != 1 || parts[0].Class != want {
 				t.Errorf("%s: %+v, want %s", mode, parts, want)
@@ -205,14 +205,14 @@ func TestSimulatedFaults(t *testing.T) {
 			s.sim.Clear(id)
 		}
 		c := s.call(models.NewBatchID(time.Now()), 0, "deliver@sim.test", "refused@sim.test", "deliver+2@sim.test")
-		parts := s.provider.Send(t.Context(), c)
+		parts := s.adapter.Send(t.Context(), c)
 		for _, p := range parts {
 			if p.Class != models.Split && p.Class != models.RejectedRecipient || p.Class == models.RejectedRecipient && p.Recipients != models.SetOf(2) {
 				t.Errorf("a refused recipient among others: %+v", parts)
 			}
 		}
 		c.Recipients = c.Recipients[1:2]
-		if parts := s.provider.Send(t.Context(), c); len(parts) != 1 || parts[0].Class != models.RejectedRecipient {
+		if parts := s.adapter.Send(t.Context(), c); len(parts) != 1 || parts[0].Class != models.RejectedRecipient {
 			t.Errorf("a refused recipient alone: %+v", parts)
 		}
 	})

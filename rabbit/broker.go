@@ -20,10 +20,10 @@ var _ models.Broker = (*Broker)(nil)
 
 // Config says where the broker is and what is declared there.
 type Config struct {
-	URL      string   // amqp:// or amqps://; of a cluster one for each node, separated by commas
-	Prefix   string   // of all names; default "sd"
-	Accounts []string // whose queues are declared
-	Logger   *slog.Logger
+	URL       string   // amqp:// or amqps://; of a cluster one for each node, separated by commas
+	Prefix    string   // of all names; default "sd"
+	Providers []string // whose queues are declared
+	Logger    *slog.Logger
 }
 
 // Broker publishes and consumes over two connections, so that a broker that
@@ -54,9 +54,9 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 			return nil, fmt.Errorf("%w: RabbitMQ needs amqp:// or amqps:// URLs", models.ErrInvalid)
 		}
 	}
-	for _, a := range c.Accounts {
-		if !models.ValidAccountName(a) {
-			return nil, fmt.Errorf("%w: account name %q", models.ErrInvalid, a)
+	for _, a := range c.Providers {
+		if !models.ValidProviderName(a) {
+			return nil, fmt.Errorf("%w: provider name %q", models.ErrInvalid, a)
 		}
 	}
 	if c.Prefix == "" {
@@ -65,7 +65,7 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{log: c.Logger, topology: newTopology(c.Prefix, c.Accounts)}
+	b := &Broker{log: c.Logger, topology: newTopology(c.Prefix, c.Providers)}
 	b.stop, b.cancel = context.WithCancel(context.Background())
 	b.restorer = newRestorer(b.topology, c.Logger)
 	b.publisher = newPublisher(urls, b.topology, b.restorer, c.Logger)
@@ -115,12 +115,12 @@ func (b *Broker) routable(m *models.Message) bool {
 	if m.NotBefore.IsZero() {
 		return true // the broker itself says
 	}
-	return b.topology.has(models.Queue{Kind: m.Kind, Account: queueAccount(m), Lane: queueLane(m)})
+	return b.topology.has(models.Queue{Kind: m.Kind, Provider: queueProvider(m), Lane: queueLane(m)})
 }
 
-func queueAccount(m *models.Message) string {
-	if m.Kind == models.AccountMessage || m.Kind == models.LogMessage {
-		return m.Account
+func queueProvider(m *models.Message) string {
+	if m.Kind == models.ProviderMessage || m.Kind == models.LogMessage {
+		return m.Provider
 	}
 	return ""
 }

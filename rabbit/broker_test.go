@@ -25,21 +25,21 @@ func testURL(t *testing.T) string {
 	return u
 }
 
-func openTest(t *testing.T, accounts ...string) *Broker {
+func openTest(t *testing.T, providers ...string) *Broker {
 	t.Helper()
-	return openAt(t, testURL(t), accounts...)
+	return openAt(t, testURL(t), providers...)
 }
 
 // openProxied opens a broker whose connections go through a proxy.
-func openProxied(t *testing.T, accounts ...string) (*Broker, *proxy) {
+func openProxied(t *testing.T, providers ...string) (*Broker, *proxy) {
 	t.Helper()
 	p, through := newProxy(t)
-	return openAt(t, through, accounts...), p
+	return openAt(t, through, providers...), p
 }
 
-func openAt(t *testing.T, u string, accounts ...string) *Broker {
+func openAt(t *testing.T, u string, providers ...string) *Broker {
 	t.Helper()
-	c := Config{URL: u, Prefix: "t" + models.NewUserID(), Accounts: accounts}
+	c := Config{URL: u, Prefix: "t" + models.NewUserID(), Providers: providers}
 	b, err := Open(context.Background(), c)
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -74,9 +74,9 @@ func (r *remote) Peer(t *testing.T) models.Broker {
 
 func TestBroker(t *testing.T) {
 	t.Parallel()
-	brokertest.Run(t, func(t *testing.T, accounts ...string) models.Broker {
-		b, p := openProxied(t, accounts...)
-		return &remote{b, p, Config{URL: testURL(t), Prefix: b.topology.prefix, Accounts: accounts}}
+	brokertest.Run(t, func(t *testing.T, providers ...string) models.Broker {
+		b, p := openProxied(t, providers...)
+		return &remote{b, p, Config{URL: testURL(t), Prefix: b.topology.prefix, Providers: providers}}
 	})
 }
 
@@ -129,8 +129,8 @@ func FuzzIncoming(f *testing.F) {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	id := models.NewBatchID(at)
 	for _, m := range []models.Message{{Kind: models.BatchMessage, ID: id, Lane: models.Urgent},
-		{Kind: models.AccountMessage, Account: "sg", ID: id, Lane: models.Bulk, Retry: 3, NotBefore: at},
-		{Kind: models.LogMessage, Account: "sg", ID: id.Log(7), Lane: models.Bulk}, {Kind: models.EventMessage, Account: "sg", ID: id}} {
+		{Kind: models.ProviderMessage, Provider: "sg", ID: id, Lane: models.Bulk, Retry: 3, NotBefore: at},
+		{Kind: models.LogMessage, Provider: "sg", ID: id.Log(7), Lane: models.Bulk}, {Kind: models.EventMessage, Provider: "sg", ID: id}} {
 		body, err := json.Marshal(&m)
 		require.NoError(f, err)
 		f.Add(body, int32(1), int64(2000))
@@ -150,12 +150,12 @@ func FuzzIncoming(f *testing.F) {
 		require.GreaterOrEqual(t, was.died, 0)
 		require.NoError(t, m.Validate())
 		queues := 0
-		for _, q := range models.Queues([]string{m.Account}) {
-			if m.Account != "" && (q.Lane == "" || q.Lane == m.Lane) && models.MatchKey(q.Binding(), m.Key()) {
+		for _, q := range models.Queues([]string{m.Provider}) {
+			if m.Provider != "" && (q.Lane == "" || q.Lane == m.Lane) && models.MatchKey(q.Binding(), m.Key()) {
 				queues++
 			}
 		}
-		if models.ValidAccountName(m.Account) {
+		if models.ValidProviderName(m.Provider) {
 			require.Equal(t, 1, queues, m.Key())
 		}
 		m.NotBefore = time.Time{}

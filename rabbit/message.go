@@ -40,7 +40,7 @@ func (t topology) outgoing(m *models.Message, was past) (*outgoing, error) {
 		return nil, fmt.Errorf("%w: message: %w", models.ErrInvalid, err)
 	}
 	o := &outgoing{exchange: t.main(), key: m.Key(), msg: amqp.Publishing{ContentType: "application/json", Body: body, Headers: amqp.Table{}},
-		ours: t.has(models.Queue{Kind: m.Kind, Account: queueAccount(m), Lane: queueLane(m)})}
+		ours: t.has(models.Queue{Kind: m.Kind, Provider: queueProvider(m), Lane: queueLane(m)})}
 	if m.Lane != "" {
 		o.msg.Headers[laneHeader] = string(m.Lane)
 	}

@@ -38,7 +38,7 @@ func TestNoQueueAfterADelay(t *testing.T) {
 	t.Parallel()
 	b, ch := openTest(t), raw(t)
 	began := time.Now()
-	m := models.Message{Kind: models.AccountMessage, Account: "gone", ID: models.NewBatchID(began), Lane: models.Bulk, Retry: 2, NotBefore: began.Add(tiers[0])}
+	m := models.Message{Kind: models.ProviderMessage, Provider: "gone", ID: models.NewBatchID(began), Lane: models.Bulk, Retry: 2, NotBefore: began.Add(tiers[0])}
 	o, err := b.topology.outgoing(&m, past{})
 	require.NoError(t, err)
 	out := []*outgoing{o}
@@ -77,13 +77,13 @@ func TestNoQueueAfterADelay(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, s.Messages)
 
-	again, err := Open(t.Context(), Config{URL: testURL(t), Prefix: b.topology.prefix, Accounts: []string{"gone"}})
+	again, err := Open(t.Context(), Config{URL: testURL(t), Prefix: b.topology.prefix, Providers: []string{"gone"}})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, again.Remove(context.Background()))
 		require.NoError(t, again.Close())
 	})
-	got := taken(t, again, models.Queue{Kind: models.AccountMessage, Account: "gone", Lane: models.Bulk})
+	got := taken(t, again, models.Queue{Kind: models.ProviderMessage, Provider: "gone", Lane: models.Bulk})
 	require.NoError(t, again.Unpark(t.Context(), id))
 	arrives(t, got, m.ID)
 }

@@ -130,7 +130,7 @@ func TestSubscribersComeBack(t *testing.T) {
 	_, err := raw(t).QueueDelete(b.topology.queue(models.Queue{Kind: models.EventMessage}), false, false, false)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return consumers(t, b) == 1 }, time.Minute, 10*time.Millisecond)
-	m := models.Message{Kind: models.EventMessage, Account: "sg", ID: models.NewInboxID(time.Now())}
+	m := models.Message{Kind: models.EventMessage, Provider: "sg", ID: models.NewInboxID(time.Now())}
 	require.NoError(t, b.Publish(t.Context(), m))
 	arrives(t, got, m.ID)
 }
@@ -201,6 +201,6 @@ func TestRemovedAmongMany(t *testing.T) {
 	}
 	// RabbitMQ takes up to some 10 s to see that what was on its way is lost with the queue.
 	require.Eventually(t, func() bool { return b.Publish(t.Context(), bulkMessage()) == nil }, time.Minute, 10*time.Millisecond)
-	foreign := models.Message{Kind: models.AccountMessage, Account: "nobody", ID: models.NewBatchID(time.Now()), Lane: models.Bulk}
+	foreign := models.Message{Kind: models.ProviderMessage, Provider: "nobody", ID: models.NewBatchID(time.Now()), Lane: models.Bulk}
 	require.ErrorIs(t, b.Publish(t.Context(), bulkMessage(), foreign), models.ErrUnroutable)
 }

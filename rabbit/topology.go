@@ -18,7 +18,7 @@ import (
 //	               so that nothing unroutable can block a delay queue; a look into the
 //	               parking lot moves it there
 //	prefix.<group> headers; splits the messages of one consumer by lane. Groups:
-//	               batch, <account>, log.<account>
+//	               batch, <provider>, log.<provider>
 //	prefix.delay.* one exchange and queue per tier: message TTL, dead-lettered to
 //	               prefix.return under the key they came with
 //	prefix.parking fanout; messages put aside, by us or by the delivery limit
@@ -41,8 +41,8 @@ const laneHeader = "sd-lane"
 // for these: renew keeps messages below it.
 const queueLimit = 20
 
-func newTopology(prefix string, accounts []string) topology {
-	return topology{prefix: prefix, queues: models.Queues(accounts)}
+func newTopology(prefix string, providers []string) topology {
+	return topology{prefix: prefix, queues: models.Queues(providers)}
 }
 
 func (t topology) name(s string) string         { return t.prefix + "." + s }
@@ -61,10 +61,10 @@ func (t topology) group(q models.Queue) string {
 	case models.BatchMessage:
 		return t.name("group.batch")
 	case models.LogMessage:
-		return t.name("group.log." + q.Account)
-	case models.AccountMessage, models.EventMessage:
+		return t.name("group.log." + q.Provider)
+	case models.ProviderMessage, models.EventMessage:
 	}
-	return t.name("group." + q.Account)
+	return t.name("group." + q.Provider)
 }
 
 // tier is the longest delay that is not longer than d, or the shortest there is.

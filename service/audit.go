@@ -10,19 +10,19 @@ import (
 
 // AuditEntry is one order as it is shown.
 type AuditEntry struct {
-	Number  int           `json:"number"`
-	At      time.Time     `json:"at"`
-	By      string        `json:"by"` // a user's id, or "cli:" and a name
-	Order   models.Action `json:"order"`
-	Why     string        `json:"why,omitempty"`
-	BatchID models.ID     `json:"batch_id,omitzero"`
-	LogID   models.ID     `json:"log_id,omitzero"`
-	User    string        `json:"user,omitempty"`
-	Account string        `json:"account,omitempty"`
-	Senders []string      `json:"senders,omitempty"`
-	Block   *models.Block `json:"block,omitempty"`
-	Before  time.Time     `json:"before,omitzero"`
-	Subject string        `json:"subject,omitempty"`
+	Number   int           `json:"number"`
+	At       time.Time     `json:"at"`
+	By       string        `json:"by"` // a user's id, or "cli:" and a name
+	Order    models.Action `json:"order"`
+	Why      string        `json:"why,omitempty"`
+	BatchID  models.ID     `json:"batch_id,omitzero"`
+	LogID    models.ID     `json:"log_id,omitzero"`
+	User     string        `json:"user,omitempty"`
+	Provider string        `json:"provider,omitempty"`
+	Senders  []string      `json:"senders,omitempty"`
+	Block    *models.Block `json:"block,omitempty"`
+	Before   time.Time     `json:"before,omitzero"`
+	Subject  string        `json:"subject,omitempty"`
 }
 
 // AuditPage is a part of the audit trail; Next is empty on the last one.
@@ -58,7 +58,7 @@ func (s *Service) Audit(ctx context.Context, who Caller, p Page) (AuditPage, err
 	for i := len(lines) - 1; i >= 0; i-- {
 		c := &lines[i]
 		out.Orders = append(out.Orders, AuditEntry{Number: c.Number, At: c.At, By: c.By, Order: c.Action, Why: c.Why, BatchID: c.Batch, LogID: c.Log,
-			User: c.User, Account: c.Account, Senders: c.Senders, Block: c.Block, Before: c.Before, Subject: c.Subject})
+			User: c.User, Provider: c.Provider, Senders: c.Senders, Block: c.Block, Before: c.Before, Subject: c.Subject})
 	}
 	if first > 0 {
 		var at models.ID

@@ -66,7 +66,7 @@ func (s *Service) order(ctx context.Context, who Caller, c *models.Control, want
 		switch {
 		case err == nil:
 			if done {
-				s.log.Info("ordered", "order", string(c.Action), "by", c.By, "batch_id", c.Batch.String(), "user_id", c.User, "provider", c.Account)
+				s.log.Info("ordered", "order", string(c.Action), "by", c.By, "batch_id", c.Batch.String(), "user_id", c.User, "provider", c.Provider)
 			}
 			if c.Action.Withholds() {
 				s.heardOf(ctx)

@@ -20,7 +20,7 @@ func TestStopStandsEverywhere(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	store, broker := embeddedtest.Open(t, "sg")
-	s := New(Deps{Store: store, Broker: broker, Accounts: []models.Account{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}})
+	s := New(Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}})
 	t.Cleanup(s.Close)
 	require.NoError(t, store.CreateUser(ctx, models.User{ID: "aaaa", Name: "ada", Created: time.Now().UTC()}))
 	in := s.NewIntake()
@@ -48,9 +48,9 @@ func TestStopStandsEverywhere(t *testing.T) {
 		require.True(t, stopped)
 	}
 	require.NoError(t, worker.Sync(ctx))
-	_, _, err = s.SwitchAccount(ctx, who, models.AccountOffline, "sg", "", Repeat{})
+	_, _, err = s.SwitchProvider(ctx, who, models.ProviderOffline, "sg", "", Repeat{})
 	require.NoError(t, err)
-	require.Equal(t, models.AccountOffline, know().Account("sg").Mode)
+	require.Equal(t, models.ProviderOffline, know().Provider("sg").Mode)
 }
 
 // orderStore is a real store that notes what orders write and lets some of it fail.
@@ -133,7 +133,7 @@ func newOrderRig(t testing.TB) *orderRig {
 	real, broker := embeddedtest.Open(t, "sg")
 	f := &orderRig{TB: t, store: &orderStore{Store: real}, who: Caller{User: "aaaa", By: "aaaa"},
 		worker: models.NewJournal(real), early: make(chan models.ID, 100), heard: make(chan models.ID, 100)}
-	f.Service = New(Deps{Store: f.store, Accounts: []models.Account{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()},
+	f.Service = New(Deps{Store: f.store, Providers: []models.Provider{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()},
 		Broker: listenedBroker{broker, func(id models.ID) {
 			if f.known() < f.journal.Rules().UpTo() {
 				f.early <- id

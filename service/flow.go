@@ -14,31 +14,31 @@ import (
 // way. It is read from the ledgers of some chunks alone, so that a large batch
 // costs what a small one does.
 type Flow struct {
-	From     time.Time     // of the first step
-	Step     time.Duration // length of a step
-	Accounts []AccountFlow // by name
-	Troubles []Trouble     // by time
-	Sampled  int           // chunks that were read
-	Chunks   int           // chunks of the batch; figures are scaled up to all of them
+	From      time.Time      // of the first step
+	Step      time.Duration  // length of a step
+	Providers []ProviderFlow // by name
+	Troubles  []Trouble      // by time
+	Sampled   int            // chunks that were read
+	Chunks    int            // chunks of the batch; figures are scaled up to all of them
 }
 
-// AccountFlow is what one account was handed, in mails per second of each step.
-type AccountFlow struct {
-	Account string
-	Taken   []float64 // mails of calls that stayed there
-	Refused []float64 // mails of calls that had to be made again as a whole
+// ProviderFlow is what one provider was handed, in mails per second of each step.
+type ProviderFlow struct {
+	Provider string
+	Taken    []float64 // mails of calls that stayed there
+	Refused  []float64 // mails of calls that had to be made again as a whole
 }
 
-// Trouble is a time in which an account took none of the calls made to it.
+// Trouble is a time in which a provider took none of the calls made to it.
 type Trouble struct {
-	Account  string
+	Provider string
 	From, To time.Time     // of the first and the last such call
 	Refused  int64         // mails of these calls
-	Moved    int64         // those that were handed to another account next
+	Moved    int64         // those that were handed to another provider next
 	Failover time.Duration // the shortest way from such a call to one elsewhere
-	Through  []string      // the accounts that they went to
+	Through  []string      // the providers that they went to
 	Because  string        // what the ledger says of the first
-	Over     bool          // the account took a call since
+	Over     bool          // the provider took a call since
 }
 
 // flowSample is how many chunks are read.
@@ -49,10 +49,10 @@ const flowSteps = 90
 
 // handed is one attempt of a chunk.
 type handed struct {
-	at      time.Time
-	account string
-	mails   int64
-	next    *models.Entry // the next attempt, if all of the mails needed one
+	at       time.Time
+	provider string
+	mails    int64
+	next     *models.Entry // the next attempt, if all of the mails needed one
 }
 
 // Flow tells how a batch was handed over.
@@ -83,7 +83,7 @@ func handedOver(entries []models.Entry) []handed {
 		if e.Kind != models.Attempt {
 			continue
 		}
-		h := handed{at: e.At, account: e.Account, mails: int64(e.Recipients.Len())}
+		h := handed{at: e.At, provider: e.Provider, mails: int64(e.Recipients.Len())}
 		left := e.Recipients
 		for k := i + 1; k < len(entries) && !left.Empty(); k++ {
 			n := &entries[k]
@@ -116,50 +116,50 @@ func (f *Flow) fill(all []handed, scale float64) {
 		}
 	}
 	steps := int(span/f.Step) + 1
-	accounts := map[string]*AccountFlow{}
+	providers := map[string]*ProviderFlow{}
 	open := map[string]*Trouble{}
 	for i := range all {
 		h := &all[i]
-		a := accounts[h.account]
+		a := providers[h.provider]
 		if a == nil {
-			a = &AccountFlow{Account: h.account, Taken: make([]float64, steps), Refused: make([]float64, steps)}
-			accounts[h.account] = a
+			a = &ProviderFlow{Provider: h.provider, Taken: make([]float64, steps), Refused: make([]float64, steps)}
+			providers[h.provider] = a
 		}
 		step := min(int(h.at.Sub(f.From)/f.Step), steps-1)
 		rate := float64(h.mails) * scale / f.Step.Seconds()
 		if h.next == nil {
 			a.Taken[step] += rate
-			if t := open[h.account]; t != nil && h.at.After(t.To) {
+			if t := open[h.provider]; t != nil && h.at.After(t.To) {
 				t.Over = true
 				f.Troubles = append(f.Troubles, *t)
-				delete(open, h.account)
+				delete(open, h.provider)
 			}
 			continue
 		}
 		a.Refused[step] += rate
-		t := open[h.account]
+		t := open[h.provider]
 		if t == nil {
-			t = &Trouble{Account: h.account, From: h.at, Because: h.next.Because}
-			open[h.account] = t
+			t = &Trouble{Provider: h.provider, From: h.at, Because: h.next.Because}
+			open[h.provider] = t
 		}
 		t.To = h.at
 		t.Refused += int64(float64(h.mails) * scale)
-		if h.next.Account == h.account {
+		if h.next.Provider == h.provider {
 			continue
 		}
 		if after := h.next.At.Sub(h.at); t.Moved == 0 || after < t.Failover {
 			t.Failover = after
 		}
 		t.Moved += int64(float64(h.mails) * scale)
-		if !slices.Contains(t.Through, h.next.Account) {
-			t.Through = append(t.Through, h.next.Account)
+		if !slices.Contains(t.Through, h.next.Provider) {
+			t.Through = append(t.Through, h.next.Provider)
 		}
 	}
 	for _, t := range open {
 		f.Troubles = append(f.Troubles, *t)
 	}
-	slices.SortFunc(f.Troubles, func(a, b Trouble) int { return cmp.Or(a.From.Compare(b.From), cmp.Compare(a.Account, b.Account)) })
-	for _, name := range slices.Sorted(maps.Keys(accounts)) {
-		f.Accounts = append(f.Accounts, *accounts[name])
+	slices.SortFunc(f.Troubles, func(a, b Trouble) int { return cmp.Or(a.From.Compare(b.From), cmp.Compare(a.Provider, b.Provider)) })
+	for _, name := range slices.Sorted(maps.Keys(providers)) {
+		f.Providers = append(f.Providers, *providers[name])
 	}
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // attemptAt is an attempt in a ledger, so many milliseconds after the begin.
-func attemptAt(n int, ms int, account string, recipients models.Set, because string) models.Entry {
-	return models.Entry{Number: n, Kind: models.Attempt, At: flowBegin.Add(time.Duration(ms) * time.Millisecond), Account: account, Recipients: recipients, Because: because}
+func attemptAt(n int, ms int, provider string, recipients models.Set, because string) models.Entry {
+	return models.Entry{Number: n, Kind: models.Attempt, At: flowBegin.Add(time.Duration(ms) * time.Millisecond), Provider: provider, Recipients: recipients, Because: because}
 }
 
 var flowBegin = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -27,19 +27,19 @@ func TestFlow(t *testing.T) {
 		attemptAt(3, 1000, "sg", models.SetOf(11, 12), ""),
 		attemptAt(4, 1200, "mg", models.SetOf(11, 12), "sg answered 503"),
 		attemptAt(5, 1500, "sg", models.SetOf(13, 14), ""),
-		attemptAt(6, 2500, "sg", models.SetOf(13), "sg answered 503"), // its own account again
+		attemptAt(6, 2500, "sg", models.SetOf(13), "sg answered 503"), // its own provider again
 		attemptAt(7, 2600, "mg", models.SetOf(14), "sg answered 503"),
 		{Number: 8, Kind: models.Ending, At: flowBegin, Recipients: models.SetOf(3)},
 	}), 2)
 	require.Equal(t, flowBegin, f.From)
 	require.Equal(t, 250*time.Millisecond, f.Step)
-	require.Len(t, f.Accounts, 2)
-	mg, sg := f.Accounts[0], f.Accounts[1]
-	require.Equal(t, "mg", mg.Account)
+	require.Len(t, f.Providers, 2)
+	mg, sg := f.Providers[0], f.Providers[1]
+	require.Equal(t, "mg", mg.Provider)
 	require.InDelta(t, 10*2*4, sg.Taken[0], 0.01, "ten mails, scaled, within a quarter of a second")
 	require.InDelta(t, 2*2*4, sg.Refused[4], 0.01)
 	require.InDelta(t, 2*2*4, mg.Taken[4], 0.01)
-	require.Equal(t, []Trouble{{Account: "sg", From: flowBegin.Add(time.Second), To: flowBegin.Add(1500 * time.Millisecond), Refused: 8, Moved: 4,
+	require.Equal(t, []Trouble{{Provider: "sg", From: flowBegin.Add(time.Second), To: flowBegin.Add(1500 * time.Millisecond), Refused: 8, Moved: 4,
 		Failover: 200 * time.Millisecond, Through: []string{"mg"}, Because: "sg answered 503", Over: true}}, f.Troubles)
 }
 
@@ -55,7 +55,7 @@ func TestFlowIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, span := range []time.Duration{0, time.Second, time.Minute, time.Hour, 7 * 24 * time.Hour} {
 		var f Flow
-		f.fill([]handed{{at: flowBegin, account: "sg", mails: 1}, {at: flowBegin.Add(span), account: "sg", mails: 1}}, 1)
-		require.LessOrEqual(t, len(f.Accounts[0].Taken), flowSteps+1, span)
+		f.fill([]handed{{at: flowBegin, provider: "sg", mails: 1}, {at: flowBegin.Add(span), provider: "sg", mails: 1}}, 1)
+		require.LessOrEqual(t, len(f.Providers[0].Taken), flowSteps+1, span)
 	}
 }

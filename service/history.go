@@ -40,29 +40,29 @@ var grids = map[HistoryRange]grid{
 	LastMonth: {6 * time.Hour, 120, time.Hour},
 }
 
-// History is what happened at the provider accounts, for all users together.
+// History is what happened at the providers, for all users together.
 // Workers write it down every few seconds; one that is killed takes its last
 // seconds along. The exact sums are those of Stats.
 type History struct {
-	Range    HistoryRange     `json:"range"`
-	From     time.Time        `json:"from"` // of the first step
-	To       time.Time        `json:"to"`   // the end of the last, which is not over yet
-	Step     int              `json:"step_seconds"`
-	Accounts []AccountHistory `json:"accounts"` // in order of configuration
+	Range     HistoryRange      `json:"range"`
+	From      time.Time         `json:"from"` // of the first step
+	To        time.Time         `json:"to"`   // the end of the last, which is not over yet
+	Step      int               `json:"step_seconds"`
+	Providers []ProviderHistory `json:"providers"` // in order of configuration
 }
 
-// AccountHistory is the history of one account.
-type AccountHistory struct {
-	Account string         `json:"account"`
-	Totals  HistoryCounts  `json:"totals"`
-	Steps   []HistoryPoint `json:"steps"`
+// ProviderHistory is the history of one provider.
+type ProviderHistory struct {
+	Provider string         `json:"provider"`
+	Totals   HistoryCounts  `json:"totals"`
+	Steps    []HistoryPoint `json:"steps"`
 }
 
 // HistoryPoint is one step.
 type HistoryPoint struct {
 	At time.Time `json:"at"` // its begin
 	HistoryCounts
-	Tally models.AccountTally `json:"-"` // what the counts were made of; steps can be added up by it
+	Tally models.ProviderTally `json:"-"` // what the counts were made of; steps can be added up by it
 }
 
 // HistoryCounts counts what happened in some time: calls by when they ended,
@@ -84,7 +84,7 @@ type HistoryCounts struct {
 }
 
 // HistoryCountsOf shows a tally.
-func HistoryCountsOf(t *models.AccountTally) HistoryCounts {
+func HistoryCountsOf(t *models.ProviderTally) HistoryCounts {
 	ms := func(s *models.Spread, part float64) float64 {
 		return float64(s.Within(part).Round(100*time.Microsecond)) / float64(time.Millisecond)
 	}
@@ -92,7 +92,7 @@ func HistoryCountsOf(t *models.AccountTally) HistoryCounts {
 		Deferred: t.Deferred, Answer: ms(&t.Answers, .5), AnswerMost: ms(&t.Answers, .9), Deliver: ms(&t.Delivery, .5), DeliverMost: ms(&t.Delivery, .9)}
 }
 
-// History tells what happened at the accounts. An empty range is the last hour.
+// History tells what happened at the providers. An empty range is the last hour.
 func (s *Service) History(ctx context.Context, back HistoryRange) (History, error) {
 	return s.historyAt(ctx, back, time.Now())
 }
@@ -111,21 +111,21 @@ func (s *Service) historyAt(ctx context.Context, back HistoryRange, now time.Tim
 	from := to.Add(-time.Duration(g.steps) * g.step)
 	hours, err := s.hours.read(ctx, s.readHour, from, now.UTC(), g.part)
 	if err != nil {
-		return History{}, storeError("read the history of the accounts", err)
+		return History{}, storeError("read the history of the providers", err)
 	}
-	out := History{Range: back, From: from, To: to, Step: int(g.step / time.Second), Accounts: make([]AccountHistory, 0, len(s.accounts))}
-	for i := range s.accounts {
-		out.Accounts = append(out.Accounts, historyOf(s.accounts[i].Name, hours, from, g))
+	out := History{Range: back, From: from, To: to, Step: int(g.step / time.Second), Providers: make([]ProviderHistory, 0, len(s.providers))}
+	for i := range s.providers {
+		out.Providers = append(out.Providers, historyOf(s.providers[i].Name, hours, from, g))
 	}
 	return out, nil
 }
 
 // historyOf puts the parts of hours into the steps of a grid.
-func historyOf(account string, hours map[time.Time]historyParts, from time.Time, g grid) AccountHistory {
-	steps := make([]models.AccountTally, g.steps)
-	var all models.AccountTally
+func historyOf(provider string, hours map[time.Time]historyParts, from time.Time, g grid) ProviderHistory {
+	steps := make([]models.ProviderTally, g.steps)
+	var all models.ProviderTally
 	for hour, parts := range hours {
-		for n, tally := range parts[account] {
+		for n, tally := range parts[provider] {
 			at := int(hour.Add(time.Duration(n)*g.part).Sub(from) / g.step)
 			if tally == nil || at < 0 || at >= g.steps || hour.Add(time.Duration(n)*g.part).Before(from) {
 				continue
@@ -134,16 +134,16 @@ func historyOf(account string, hours map[time.Time]historyParts, from time.Time,
 			all.Add(tally)
 		}
 	}
-	out := AccountHistory{Account: account, Totals: HistoryCountsOf(&all), Steps: make([]HistoryPoint, g.steps)}
+	out := ProviderHistory{Provider: provider, Totals: HistoryCountsOf(&all), Steps: make([]HistoryPoint, g.steps)}
 	for i := range steps {
 		out.Steps[i] = HistoryPoint{At: from.Add(time.Duration(i) * g.step), HistoryCounts: HistoryCountsOf(&steps[i]), Tally: steps[i]}
 	}
 	return out
 }
 
-// historyParts is what happened in an hour, over all workers, by account and
+// historyParts is what happened in an hour, over all workers, by provider and
 // part of the hour; nil: nothing.
-type historyParts map[string][]*models.AccountTally
+type historyParts map[string][]*models.ProviderTally
 
 // historyHours keeps hours that were read, in parts of the length that was asked
 // for. What changes is read again: the present hour often, one of which something
@@ -229,22 +229,22 @@ func (s *Service) readHour(ctx context.Context, k hourKey) (historyParts, error)
 	for _, name := range slices.Sorted(maps.Keys(reports)) {
 		hour, err := models.DecodeHistory(reports[name])
 		if err != nil {
-			s.log.Warn("part of the accounts' history cannot be read", "worker", name, "hour", k.start, "err", err)
+			s.log.Warn("part of the providers' history cannot be read", "worker", name, "hour", k.start, "err", err)
 			continue
 		}
-		for account, minutes := range hour {
-			if out[account] == nil {
-				out[account] = make([]*models.AccountTally, time.Hour/k.part)
+		for provider, minutes := range hour {
+			if out[provider] == nil {
+				out[provider] = make([]*models.ProviderTally, time.Hour/k.part)
 			}
 			for minute, tally := range minutes {
 				n := int(time.Duration(minute) * time.Minute / k.part)
-				if n < 0 || n >= len(out[account]) || tally == nil {
+				if n < 0 || n >= len(out[provider]) || tally == nil {
 					continue
 				}
-				if out[account][n] == nil {
-					out[account][n] = &models.AccountTally{}
+				if out[provider][n] == nil {
+					out[provider][n] = &models.ProviderTally{}
 				}
-				out[account][n].Add(tally)
+				out[provider][n].Add(tally)
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func newReports(t *testing.T) (*Service, *reportReads, models.Broker) {
 	broker, err := embedded.NewBroker([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
 	reads := &reportReads{Store: store}
-	s := New(Deps{Store: reads, Broker: broker, Accounts: []models.Account{{Name: "mg"}, {Name: "sg"}}})
+	s := New(Deps{Store: reads, Broker: broker, Providers: []models.Provider{{Name: "mg"}, {Name: "sg"}}})
 	t.Cleanup(func() {
 		s.Close()
 		require.NoError(t, broker.Close())
@@ -40,10 +40,10 @@ func newReports(t *testing.T) (*Service, *reportReads, models.Broker) {
 }
 
 // put writes down a tally of one worker for one minute.
-func putHistory(t *testing.T, store models.Store, worker string, at time.Time, account string, change func(*models.AccountTally)) {
+func putHistory(t *testing.T, store models.Store, worker string, at time.Time, provider string, change func(*models.ProviderTally)) {
 	t.Helper()
 	h := models.HistoryHour{}
-	change(h.At(account, at.UTC().Minute()))
+	change(h.At(provider, at.UTC().Minute()))
 	require.NoError(t, store.PutReport(t.Context(), models.HistoryKind(at), worker, h.Encode(), time.Hour))
 }
 
@@ -57,22 +57,22 @@ func TestHistory(t *testing.T) {
 	moments := []time.Duration{0, 30 * time.Minute, 61 * time.Minute, 20 * time.Hour, 26 * time.Hour, 6 * 24 * time.Hour, 8 * 24 * time.Hour, 29 * 24 * time.Hour, 32 * 24 * time.Hour}
 	for i, d := range moments {
 		for _, worker := range []string{"one", "two"} {
-			putHistory(t, store, worker+string(rune('a'+i)), ago(d), "sg", func(t *models.AccountTally) {
+			putHistory(t, store, worker+string(rune('a'+i)), ago(d), "sg", func(t *models.ProviderTally) {
 				t.Calls, t.Accepted, t.Delivered = 1, 10, 9
 				t.Answers.Add(200 * time.Millisecond)
 				t.Delivery.Add(3 * time.Second)
 			})
 		}
 	}
-	putHistory(t, store, "three", now, "gone", func(t *models.AccountTally) { t.Calls++ })
+	putHistory(t, store, "three", now, "gone", func(t *models.ProviderTally) { t.Calls++ })
 	require.NoError(t, store.PutReport(t.Context(), models.HistoryKind(now), "odd", []byte("?"), time.Hour))
 	for back, want := range map[HistoryRange]int64{LastHour: 2, LastDay: 4, LastWeek: 6, LastMonth: 8, "": 2} {
 		h, err := s.historyAt(t.Context(), back, now)
 		require.NoError(t, err)
-		require.Len(t, h.Accounts, 2, "those that are configured")
-		require.Equal(t, "mg", h.Accounts[0].Account)
-		require.Zero(t, h.Accounts[0].Totals)
-		sg := h.Accounts[1]
+		require.Len(t, h.Providers, 2, "those that are configured")
+		require.Equal(t, "mg", h.Providers[0].Provider)
+		require.Zero(t, h.Providers[0].Totals)
+		sg := h.Providers[1]
 		require.Equal(t, 20*want, sg.Totals.Accepted, back)
 		require.InEpsilon(t, 200, sg.Totals.Answer, .2)
 		require.InEpsilon(t, 3000, sg.Totals.DeliverMost, .2)
@@ -120,8 +120,8 @@ func TestQueueAges(t *testing.T) {
 	t.Parallel()
 	s, store, broker := newReports(t)
 	ctx := t.Context()
-	for _, account := range []string{"mg", "sg"} {
-		require.NoError(t, broker.Publish(ctx, models.Message{Kind: models.AccountMessage, Account: account, Lane: models.Bulk, ID: models.NewBatchID(time.Now())}))
+	for _, provider := range []string{"mg", "sg"} {
+		require.NoError(t, broker.Publish(ctx, models.Message{Kind: models.ProviderMessage, Provider: provider, Lane: models.Bulk, ID: models.NewBatchID(time.Now())}))
 	}
 	for worker, ago := range map[string]string{"one": time.Now().Add(-time.Minute).Format(time.RFC3339Nano), "two": time.Now().Add(-time.Hour).Format(time.RFC3339Nano)} {
 		require.NoError(t, store.PutReport(ctx, models.QueuesReport, worker, []byte(`{"sg.bulk": "`+ago+`", "sg.urgent": "`+ago+`"}`), time.Hour))

@@ -45,7 +45,7 @@ type Intake struct {
 	content int64
 }
 
-// Named is the name of an account and its place in the request.
+// Named is the name of a provider and its place in the request.
 type Named struct {
 	Index int
 	Name  string
@@ -82,7 +82,7 @@ func (in *Intake) SetText(name, value string) {
 // Text is the value of a field of text, as it was given.
 func (in *Intake) Text(name string) string { return in.texts[name] }
 
-// SetProviders gives the accounts that may be used.
+// SetProviders gives the providers that may be used.
 func (in *Intake) SetProviders(list []Named) {
 	in.set["providers"] = true
 	in.providers = list
@@ -238,7 +238,7 @@ func (in *Intake) batch() models.Batch {
 	if in.index == 0 && !in.bad["to"] {
 		in.Wrong("/to", "required", "Give at least one recipient.")
 	}
-	b.Accounts = in.accounts()
+	b.Providers = in.checkedProviders()
 	switch {
 	case in.bad["lane"]:
 	case !in.set["lane"] && cut.count <= in.cfg.UrgentUpTo:
@@ -276,16 +276,16 @@ func (in *Intake) Dated(b *models.Batch, asked time.Time) error {
 	return in.Err()
 }
 
-// accounts checks the accounts that the request names.
-func (in *Intake) accounts() []string {
+// checkedProviders returns the valid names of the providers that the request names.
+func (in *Intake) checkedProviders() []string {
 	if in.set["providers"] && len(in.providers) == 0 && !in.bad["providers"] {
-		in.Wrong("/providers", "required", "Name at least one account, or leave providers out.")
+		in.Wrong("/providers", "required", "Name at least one provider, or leave providers out.")
 	}
 	var out []string
 	for _, p := range in.providers {
 		at := "/providers/" + strconv.Itoa(p.Index)
 		if !in.known[p.Name] {
-			in.Wrong(at, "unknown_account", "No provider account is called %s.", Quote(p.Name))
+			in.Wrong(at, "unknown_provider", "No provider is called %s.", Quote(p.Name))
 		}
 		if slices.Contains(out, p.Name) {
 			in.Wrong(at, "repeated", "%s is named twice.", Quote(p.Name))

@@ -29,7 +29,7 @@ func viewLog(id models.ID, r *models.Recipient, v *models.View) LogView {
 	out := LogView{ID: id, Email: r.Email, Name: r.Name, State: st.State, Reason: st.Reason, Detail: st.Detail, Providers: map[string]bool{},
 		Attempts: st.Attempts, Unconfirmed: st.Reason == models.Unconfirmed, MayDouble: st.MayDouble, Copies: st.Copies}
 	for _, t := range v.Tries(id.Recipient()) {
-		out.Providers[t.Account] = out.Providers[t.Account] || t.Verdict == models.WasDelivered
+		out.Providers[t.Provider] = out.Providers[t.Provider] || t.Verdict == models.WasDelivered
 	}
 	if out.Reason == "" && st.State == models.Queued {
 		out.ReasonText = queuedWords(st)
@@ -45,13 +45,13 @@ func queuedWords(st *models.Status) string {
 	case st.Attempts == 0:
 		return "waiting to be handed to a provider"
 	case st.Last.Verdict == models.Taken && st.Last.Deferred:
-		return st.Last.Account + " has it and goes on trying to deliver"
+		return st.Last.Provider + " has it and goes on trying to deliver"
 	case st.Last.Verdict == models.Taken:
-		return st.Last.Account + " has it; no final event yet"
+		return st.Last.Provider + " has it; no final event yet"
 	case st.Unsettled():
-		return "it is not known yet whether " + st.Last.Account + " took it"
+		return "it is not known yet whether " + st.Last.Provider + " took it"
 	}
-	return "waiting for another attempt after " + st.Last.Account + ": " + st.Last.Reason.Words()
+	return "waiting for another attempt after " + st.Last.Provider + ": " + st.Last.Reason.Words()
 }
 
 // LogPage is a part of the logs of a batch; Next is empty on the last one.

@@ -9,7 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Switched is how a user or an account is switched.
+// Switched is how a user or a provider is switched.
 type Switched struct {
 	Name    string        `json:"name"`
 	Order   models.Action `json:"order"`
@@ -101,54 +101,54 @@ func (s *Service) user(ctx context.Context, name string) (models.User, error) {
 	return u, nil
 }
 
-// SwitchAccount takes an account offline, online, or drains it.
-func (s *Service) SwitchAccount(ctx context.Context, who Caller, do models.Action, account, why string, r Repeat) (Switched, bool, error) {
+// SwitchProvider takes a provider offline, online, or drains it.
+func (s *Service) SwitchProvider(ctx context.Context, who Caller, do models.Action, provider, why string, r Repeat) (Switched, bool, error) {
 	if err := who.operates(); err != nil {
 		return Switched{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Switched, error) {
-		if !s.known[account] {
-			return Switched{}, noSuch("provider account")
+		if !s.known[provider] {
+			return Switched{}, noSuch("provider")
 		}
-		changed, err := s.order(ctx, who, &models.Control{Action: do, Account: account, Why: why}, func(rules *models.Rules) bool {
-			return rules.Account(account).Mode != do
+		changed, err := s.order(ctx, who, &models.Control{Action: do, Provider: provider, Why: why}, func(rules *models.Rules) bool {
+			return rules.Provider(provider).Mode != do
 		})
-		return Switched{Name: account, Order: do, Changed: changed}, err
+		return Switched{Name: provider, Order: do, Changed: changed}, err
 	})
 }
 
-// ProbeAccount has an account tried at once that mail keeps away from because it was
+// ProbeProvider has a provider tried at once that mail keeps away from because it was
 // refused, slow, silent or down: what is held against it is forgotten, and one mail
-// shows how it is. It says for which account, and does so each time.
-func (s *Service) ProbeAccount(ctx context.Context, who Caller, account, why string, r Repeat) (Switched, bool, error) {
+// shows how it is. It says for which provider, and does so each time.
+func (s *Service) ProbeProvider(ctx context.Context, who Caller, provider, why string, r Repeat) (Switched, bool, error) {
 	if err := who.operates(); err != nil {
 		return Switched{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Switched, error) {
-		if !s.known[account] {
-			return Switched{}, noSuch("provider account")
+		if !s.known[provider] {
+			return Switched{}, noSuch("provider")
 		}
 		offline := false
-		changed, err := s.order(ctx, who, &models.Control{Action: models.AccountProbe, Account: account, Why: why}, func(rules *models.Rules) bool {
-			offline = rules.Account(account).Mode == models.AccountOffline
+		changed, err := s.order(ctx, who, &models.Control{Action: models.ProviderProbe, Provider: provider, Why: why}, func(rules *models.Rules) bool {
+			offline = rules.Provider(provider).Mode == models.ProviderOffline
 			return !offline
 		})
 		if err == nil && offline {
-			return Switched{}, Fail(Conflict, "account_offline", "The account is offline, so that nothing can show how it is: bring it online first.")
+			return Switched{}, Fail(Conflict, "provider_offline", "The provider is offline, so that nothing can show how it is: bring it online first.")
 		}
-		return Switched{Name: account, Order: models.AccountProbe, Changed: changed}, err
+		return Switched{Name: provider, Order: models.ProviderProbe, Changed: changed}, err
 	})
 }
 
-// Switches tells how all accounts are switched.
-func (s *Service) Switches(ctx context.Context) (map[string]models.AccountSwitch, error) {
+// Switches tells how all providers are switched.
+func (s *Service) Switches(ctx context.Context) (map[string]models.ProviderSwitch, error) {
 	rules, err := s.rules(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]models.AccountSwitch{}
+	out := map[string]models.ProviderSwitch{}
 	for name := range s.known {
-		out[name] = rules.Account(name)
+		out[name] = rules.Provider(name)
 	}
 	return out, nil
 }
@@ -189,7 +189,7 @@ func (s *Service) AddBlock(ctx context.Context, who Caller, b models.Block, why 
 
 func sameBlock(rules *models.Rules, b *models.Block) (models.Block, bool) {
 	for _, o := range rules.Blocks() {
-		if o.Account == b.Account && o.User == b.User && o.Sender == b.Sender && o.Domain == b.Domain && o.Fail == b.Fail {
+		if o.Provider == b.Provider && o.User == b.User && o.Sender == b.Sender && o.Domain == b.Domain && o.Fail == b.Fail {
 			return o, true
 		}
 	}
@@ -199,11 +199,11 @@ func sameBlock(rules *models.Rules, b *models.Block) (models.Block, bool) {
 // checkBlock checks a rule and brings it into its stored form.
 func (s *Service) checkBlock(ctx context.Context, b *models.Block) error {
 	var f Form
-	if b.Account == "" && b.User == "" && b.Sender == "" && b.Domain == "" {
-		f.Wrong("", "required", "Give at least one of account, user, sender and domain.")
+	if b.Provider == "" && b.User == "" && b.Sender == "" && b.Domain == "" {
+		f.Wrong("", "required", "Give at least one of provider, user, sender and domain.")
 	}
-	if b.Account != "" && !s.known[b.Account] {
-		f.Wrong("/account", "unknown_account", "No provider account is called %s.", Quote(b.Account))
+	if b.Provider != "" && !s.known[b.Provider] {
+		f.Wrong("/provider", "unknown_provider", "No provider is called %s.", Quote(b.Provider))
 	}
 	if b.User != "" {
 		u, err := s.user(ctx, b.User)

@@ -10,11 +10,11 @@ import (
 
 // QueueView is how full a queue is.
 type QueueView struct {
-	Name    string      `json:"name"`
-	Account string      `json:"account,omitempty"`
-	Lane    models.Lane `json:"lane,omitempty"`
-	Ready   int         `json:"ready"`
-	Working int         `json:"working"` // -1 where the broker cannot tell
+	Name     string      `json:"name"`
+	Provider string      `json:"provider,omitempty"`
+	Lane     models.Lane `json:"lane,omitempty"`
+	Ready    int         `json:"ready"`
+	Working  int         `json:"working"` // -1 where the broker cannot tell
 	// Oldest is for how many seconds the oldest waiting message has waited at
 	// most; nil: none waits, or no worker has seen this queue move or empty.
 	Oldest *float64 `json:"oldest_seconds"`
@@ -48,7 +48,7 @@ func (s *Service) Queues(ctx context.Context, who Caller) ([]QueueView, error) {
 	now := time.Now()
 	out := make([]QueueView, 0, len(depths))
 	for _, d := range depths {
-		q := QueueView{Name: d.Queue.Name(), Account: d.Queue.Account, Lane: d.Queue.Lane, Ready: d.Ready, Working: d.Unacked}
+		q := QueueView{Name: d.Queue.Name(), Provider: d.Queue.Provider, Lane: d.Queue.Lane, Ready: d.Ready, Working: d.Unacked}
 		if at := since[q.Name]; d.Ready > 0 && !at.IsZero() {
 			age := math.Round(max(0, now.Sub(at).Seconds())*10) / 10
 			q.Oldest = &age

@@ -9,9 +9,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Release is an order to let go what is held at an account in a time range.
+// Release is an order to let go what is held at a provider in a time range.
 type Release struct {
-	Account  string    // empty: any
+	Provider string    // empty: any
 	From, To time.Time // of acceptance
 	Why      string
 
@@ -60,7 +60,7 @@ func (s *Service) ReleaseRange(ctx context.Context, who Caller, rel Release, r R
 			out.Warning += " " + lateWarning
 		}
 		if rel.waiting > 0 {
-			out.Warning += fmt.Sprintf(" Of %d of the batches nothing goes out yet: another order keeps them (a stop, a pause, a hold, a block rule, accounts offline).", rel.waiting)
+			out.Warning += fmt.Sprintf(" Of %d of the batches nothing goes out yet: another order keeps them (a stop, a pause, a hold, a block rule, providers offline).", rel.waiting)
 		}
 		var e *Error
 		if len(batches) > 0 && errors.As(err, &e) && e.Code == "store_unavailable" {
@@ -77,8 +77,8 @@ func (s *Service) checkRelease(who Caller, rel *Release) error {
 		}
 	}
 	var f Form
-	if rel.Account != "" && !s.known[rel.Account] {
-		f.Wrong("/account", "unknown_account", "No provider account is called %s.", Quote(rel.Account))
+	if rel.Provider != "" && !s.known[rel.Provider] {
+		f.Wrong("/provider", "unknown_provider", "No provider is called %s.", Quote(rel.Provider))
 	}
 	if rel.From.IsZero() {
 		f.Wrong("/from", "required", "Give from: batches accepted at or after it.")
@@ -110,14 +110,14 @@ func (s *Service) releaseUser(ctx context.Context, who Caller, user string, rel 
 			if b.Damaged { // nothing goes on with it
 				continue
 			}
-			held, err := s.holds(ctx, b, rel.Account)
+			held, err := s.holds(ctx, b, rel.Provider)
 			if err != nil {
 				return ordered, err
 			}
 			if !held {
 				continue
 			}
-			_, err = s.place(ctx, who, b, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Account: rel.Account, Why: rel.Why, Request: rel.request})
+			_, err = s.place(ctx, who, b, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Provider: rel.Provider, Why: rel.Why, Request: rel.request})
 			var e *Error
 			if errors.As(err, &e) && e.Kind == Conflict { // cancelled
 				continue
@@ -137,12 +137,12 @@ func (s *Service) releaseUser(ctx context.Context, who Caller, user string, rel 
 	}
 }
 
-// holds reports whether a batch may have logs that are held at an account.
-func (s *Service) holds(ctx context.Context, b *models.Batch, account string) (bool, error) {
+// holds reports whether a batch may have logs that are held at a provider.
+func (s *Service) holds(ctx context.Context, b *models.Batch, provider string) (bool, error) {
 	sum, err := s.total(ctx, b)
 	if err != nil {
 		return false, storeError("sum batch", err)
 	}
-	tried := account == "" || sum.Accounts[account].Tried > 0
+	tried := provider == "" || sum.Providers[provider].Tried > 0
 	return tried && sum.Reasons[models.OutcomeUnknown]+sum.Reasons[models.NoFinalEvent] > 0, nil
 }

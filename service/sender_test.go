@@ -16,7 +16,7 @@ func TestSenders(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	store, broker := embeddedtest.Open(t, "sg")
-	s := New(Deps{Store: store, Broker: broker, Accounts: []models.Account{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}})
+	s := New(Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}})
 	t.Cleanup(s.Close)
 	for _, u := range []models.User{{ID: "aaaa", Name: "ada"}, {ID: "gh7", Name: "octo"}} {
 		u.Created = time.Now().UTC()

@@ -65,11 +65,11 @@ func (c Config) withDefaults() Config {
 
 // Deps is what a service stands on.
 type Deps struct {
-	Store    models.Store
-	Broker   models.Broker
-	Accounts []models.Account // that are configured
-	Journal  *models.Journal  // the process's follower of orders; nil: one of its own
-	Config   Config
+	Store     models.Store
+	Broker    models.Broker
+	Providers []models.Provider // that are configured
+	Journal   *models.Journal   // the process's follower of orders; nil: one of its own
+	Config    Config
 
 	// Accepted is told of every batch that was stored, with its first chunk, before
 	// it is announced; nil: nobody is.
@@ -79,21 +79,21 @@ type Deps struct {
 // Service is the use cases. All methods may be called by many goroutines at
 // once; every error that they return is an *Error.
 type Service struct {
-	cfg      Config
-	told     func(*models.Batch, models.Chunk)
-	log      *slog.Logger
-	store    models.Store
-	broker   models.Broker
-	accounts []models.Account
-	known    map[string]bool // their names
-	keys     keyCache
-	uses     uses
-	journal  *models.Journal
-	users    kept[[]models.User]
-	unknown  kept[Unknown]
-	hours    historyHours
-	announce map[models.Lane]*announcer // bulk never holds up urgent
-	tallies  map[models.Lane]*tally
+	cfg       Config
+	told      func(*models.Batch, models.Chunk)
+	log       *slog.Logger
+	store     models.Store
+	broker    models.Broker
+	providers []models.Provider
+	known     map[string]bool // their names
+	keys      keyCache
+	uses      uses
+	journal   *models.Journal
+	users     kept[[]models.User]
+	unknown   kept[Unknown]
+	hours     historyHours
+	announce  map[models.Lane]*announcer // bulk never holds up urgent
+	tallies   map[models.Lane]*tally
 
 	closing sync.Once
 }
@@ -101,7 +101,7 @@ type Service struct {
 // New builds the service; Close ends it.
 func New(d Deps) *Service {
 	cfg := d.Config.withDefaults()
-	s := &Service{cfg: cfg, log: cfg.Logger, store: d.Store, broker: d.Broker, accounts: d.Accounts, known: map[string]bool{},
+	s := &Service{cfg: cfg, log: cfg.Logger, store: d.Store, broker: d.Broker, providers: d.Providers, known: map[string]bool{},
 		announce: map[models.Lane]*announcer{}, tallies: map[models.Lane]*tally{}, journal: d.Journal, told: d.Accepted}
 	if s.told == nil {
 		s.told = func(*models.Batch, models.Chunk) {}
@@ -109,8 +109,8 @@ func New(d Deps) *Service {
 	if s.journal == nil {
 		s.journal = models.NewJournal(d.Store)
 	}
-	for i := range d.Accounts {
-		s.known[d.Accounts[i].Name] = true
+	for i := range d.Providers {
+		s.known[d.Providers[i].Name] = true
 	}
 	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
 		s.announce[lane] = newAnnouncer(d.Broker, cfg.Logger)
@@ -164,13 +164,13 @@ func (s *Service) Ready(ctx context.Context) Readiness {
 	g.Go(func() error { store = s.store.Ping(ctx); return nil })
 	g.Go(func() error { broker = s.broker.Ping(ctx); return nil })
 	_ = g.Wait() // never an error
-	r := Readiness{Missing: []string{}, Checks: map[string]string{"store": "ok", "broker": "ok", "accounts": "ok"}}
+	r := Readiness{Missing: []string{}, Checks: map[string]string{"store": "ok", "broker": "ok", "providers": "ok"}}
 	miss := func(what, why string) { r.Checks[what], r.Missing = why, append(r.Missing, what) }
 	if store != nil {
 		miss("store", "unavailable")
 	}
 	if len(s.known) == 0 {
-		miss("accounts", "no provider account is configured")
+		miss("providers", "no provider is configured")
 	}
 	r.Ready = len(r.Missing) == 0
 	if broker != nil {

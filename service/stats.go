@@ -9,21 +9,21 @@ import (
 
 // Counts is how sums are shown.
 type Counts struct {
-	Accepted    int64                    `json:"accepted"`
-	Queued      int64                    `json:"queued"`
-	Success     int64                    `json:"success"`
-	Failed      int64                    `json:"failed"`
-	Cancelled   int64                    `json:"cancelled"`
-	Unconfirmed int64                    `json:"unconfirmed"`
-	Rerouted    int64                    `json:"rerouted"`
-	MayDouble   int64                    `json:"possible_duplicates"`
-	Doubled     int64                    `json:"doubled"`
-	Reasons     map[models.Reason]int64  `json:"failed_reasons"`
-	Accounts    map[string]AccountCounts `json:"accounts"`
+	Accepted    int64                     `json:"accepted"`
+	Queued      int64                     `json:"queued"`
+	Success     int64                     `json:"success"`
+	Failed      int64                     `json:"failed"`
+	Cancelled   int64                     `json:"cancelled"`
+	Unconfirmed int64                     `json:"unconfirmed"`
+	Rerouted    int64                     `json:"rerouted"`
+	MayDouble   int64                     `json:"possible_duplicates"`
+	Doubled     int64                     `json:"doubled"`
+	Reasons     map[models.Reason]int64   `json:"failed_reasons"`
+	Providers   map[string]ProviderCounts `json:"providers"`
 }
 
-// AccountCounts says how logs fared at one account.
-type AccountCounts struct {
+// ProviderCounts says how logs fared at one provider.
+type ProviderCounts struct {
 	Tried     int64 `json:"tried"`
 	Delivered int64 `json:"delivered"`
 	Refused   int64 `json:"refused"`
@@ -36,12 +36,12 @@ type AccountCounts struct {
 func CountsOf(s *models.Summary) Counts {
 	out := Counts{Accepted: s.Accepted, Queued: s.Queued, Success: s.Success, Failed: s.Failed, Cancelled: s.Cancelled,
 		Unconfirmed: s.Unconfirmed, Rerouted: s.Rerouted, MayDouble: s.MayDouble, Doubled: s.Doubled,
-		Reasons: map[models.Reason]int64{}, Accounts: map[string]AccountCounts{}}
+		Reasons: map[models.Reason]int64{}, Providers: map[string]ProviderCounts{}}
 	for k, v := range s.Reasons {
 		out.Reasons[k] = v
 	}
-	for k, v := range s.Accounts {
-		out.Accounts[k] = AccountCounts(v)
+	for k, v := range s.Providers {
+		out.Providers[k] = ProviderCounts(v)
 	}
 	return out
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // waitsFor lists what must happen before mail of a batch that an order let go can
-// go out; empty: nothing. Block rules that name an account or the recipients'
+// go out; empty: nothing. Block rules that name a provider or the recipients'
 // domain meet a part of the mail alone and are not told of.
 func (s *Service) waitsFor(rules *models.Rules, b *models.Batch) []string {
 	var out []string
@@ -25,20 +25,20 @@ func (s *Service) waitsFor(rules *models.Rules, b *models.Batch) []string {
 		out = append(out, "the block rule that meets it is removed")
 	}
 	if s.allOffline(rules, b) {
-		out = append(out, "an account that it may use is online")
+		out = append(out, "a provider that it may use is online")
 	}
 	return out
 }
 
-// allOffline reports whether every account that a batch may use is offline.
+// allOffline reports whether every provider that a batch may use is offline.
 func (s *Service) allOffline(rules *models.Rules, b *models.Batch) bool {
-	for i := range s.accounts {
-		name := s.accounts[i].Name
-		if (len(b.Accounts) == 0 || slices.Contains(b.Accounts, name)) && rules.Account(name).Mode != models.AccountOffline {
+	for i := range s.providers {
+		name := s.providers[i].Name
+		if (len(b.Providers) == 0 || slices.Contains(b.Providers, name)) && rules.Provider(name).Mode != models.ProviderOffline {
 			return false
 		}
 	}
-	return len(s.accounts) > 0
+	return len(s.providers) > 0
 }
 
 // warnOfWaiting says what an order that lets mail of a batch go still has to wait

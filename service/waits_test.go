@@ -31,9 +31,9 @@ func TestReleasedAndWaiting(t *testing.T) {
 			return f.HoldOld(t.Context(), boss, "restored")
 		}, "when an operator lifts the hold since the restore."},
 		"offline": {func(t *testing.T, f *orderRig, _ models.ID) error {
-			_, _, err := f.SwitchAccount(t.Context(), boss, models.AccountOffline, "sg", "", Repeat{})
+			_, _, err := f.SwitchProvider(t.Context(), boss, models.ProviderOffline, "sg", "", Repeat{})
 			return err
-		}, "when an account that it may use is online."},
+		}, "when a provider that it may use is online."},
 		"blocked": {func(t *testing.T, f *orderRig, _ models.ID) error {
 			_, _, err := f.AddBlock(t.Context(), boss, models.Block{User: "ada"}, "", Repeat{})
 			return err

@@ -66,7 +66,7 @@ func (b *board) gaps(t *testing.T) (out []models.Gap) {
 	return out
 }
 
-// TestHeard: when an account posted last is written down, soon for the first
+// TestHeard: when a provider posted last is written down, soon for the first
 // time and after a trouble of the store.
 func TestHeard(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,7 @@ const (
 	smallPost = 16 << 10
 )
 
-// gather writes the posts of an account into the inbox: at once when nothing is
+// gather writes the posts of a provider into the inbox: at once when nothing is
 // being written, and those that come meanwhile, and just after, together.
 type gather struct {
 	write func(posts []models.Post) error

@@ -9,13 +9,13 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// heard is when each account posted last, so that people see whether an address
+// heard is when each provider posted last, so that people see whether an address
 // and its key are set up at the provider.
 type heard struct {
 	mu    sync.Mutex
 	at    map[string]time.Time
 	told  map[string]time.Time // as it was written down
-	first chan struct{}        // an account posted for the first time
+	first chan struct{}        // a provider posted for the first time
 }
 
 func newHeard() heard {
@@ -23,16 +23,16 @@ func newHeard() heard {
 }
 
 // note takes down a post that was verified and stored.
-func (h *heard) note(account string, at time.Time) {
+func (h *heard) note(provider string, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.at[account].IsZero() {
+	if h.at[provider].IsZero() {
 		select {
 		case h.first <- struct{}{}:
 		default:
 		}
 	}
-	h.at[account] = at
+	h.at[provider] = at
 }
 
 func (h *heard) all() map[string]time.Time {
@@ -44,9 +44,9 @@ func (h *heard) all() map[string]time.Time {
 // heard writes down who posted since it was called last. Only one goroutine
 // calls it.
 func (w *watch) heard(ctx context.Context, h *heard) {
-	for account, at := range h.all() {
-		if at.After(h.told[account]) && w.write(ctx, models.HeardReport, account, at, models.HeardKept) {
-			h.told[account] = at
+	for provider, at := range h.all() {
+		if at.After(h.told[provider]) && w.write(ctx, models.HeardReport, provider, at, models.HeardKept) {
+			h.told[provider] = at
 		}
 	}
 }

@@ -38,10 +38,10 @@ const (
 	announceTime = 5 * time.Second
 )
 
-// Account is an account that reports events.
-type Account struct {
-	Name     string
-	Provider models.Provider
+// Provider is a provider that reports events.
+type Provider struct {
+	Name    string
+	Adapter models.Adapter
 }
 
 // Inbox is what the door needs of the store.
@@ -54,13 +54,13 @@ type Publisher interface {
 	Publish(ctx context.Context, ms ...models.Message) error
 }
 
-// Server serves POST /webhooks/<account>.
+// Server serves POST /webhooks/<provider>.
 type Server struct {
-	log      *slog.Logger
-	inbox    Inbox
-	broker   Publisher
-	accounts map[string]*account
-	engine   *gin.Engine
+	log       *slog.Logger
+	inbox     Inbox
+	broker    Publisher
+	providers map[string]*provider
+	engine    *gin.Engine
 
 	announce chan models.Message
 	stop     chan struct{}
@@ -78,29 +78,29 @@ type Server struct {
 	codes map[string]int64 // refused posts by code
 }
 
-// account is an account whose posts are taken.
-type account struct {
-	models.Provider
+// provider is a provider whose posts are taken.
+type provider struct {
+	models.Adapter
 	gather
 }
 
 // New builds the door. A nil logger is silent.
-func New(inbox Inbox, broker Publisher, accounts []Account, log *slog.Logger) *Server {
+func New(inbox Inbox, broker Publisher, providers []Provider, log *slog.Logger) *Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{log: log, inbox: inbox, broker: broker, accounts: map[string]*account{}, codes: map[string]int64{},
+	s := &Server{log: log, inbox: inbox, broker: broker, providers: map[string]*provider{}, codes: map[string]int64{},
 		announce: make(chan models.Message, 10_000), stop: make(chan struct{}), large: make(chan struct{}, largeAtOnce), beat: doorBeat, heard: newHeard()}
-	for _, a := range accounts {
+	for _, a := range providers {
 		write := func(posts []models.Post) error { return s.put(a.Name, posts) }
-		s.accounts[a.Name] = &account{a.Provider, gather{write: write}}
+		s.providers[a.Name] = &provider{a.Adapter, gather{write: write}}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	gin.SetMode(gin.ReleaseMode)
 	g := gin.New()
 	g.HandleMethodNotAllowed = true
 	g.Use(s.recovered)
-	g.POST("/webhooks/:account", s.post)
+	g.POST("/webhooks/:provider", s.post)
 	s.engine = g
 	for range 4 {
 		s.wg.Go(s.announcer)
@@ -136,7 +136,7 @@ func (s *Server) recovered(c *gin.Context) {
 			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it so, too
 				panic(v)
 			}
-			s.log.Error("webhook panicked", "err", v, "provider", c.Param("account"))
+			s.log.Error("webhook panicked", "err", v, "provider", c.Param("provider"))
 			if !c.Writer.Written() {
 				s.count("internal")
 				answer(c, http.StatusServiceUnavailable, "internal")
@@ -159,19 +159,19 @@ func (s *Server) count(code string) {
 	s.codes[code]++
 }
 
-func (s *Server) refuse(c *gin.Context, account string, e *models.WebhookError) {
+func (s *Server) refuse(c *gin.Context, provider string, e *models.WebhookError) {
 	s.count(e.Code)
-	s.log.Warn("webhook refused", "provider", account, "code", e.Code, "err", e.Detail, "status", e.Status)
+	s.log.Warn("webhook refused", "provider", provider, "code", e.Code, "err", e.Detail, "status", e.Status)
 	answer(c, e.Status, e.Code)
 }
 
 // post takes one post: verify, store, announce, answer. 200 means: stored.
 func (s *Server) post(c *gin.Context) {
-	name := c.Param("account")
-	a := s.accounts[name]
+	name := c.Param("provider")
+	a := s.providers[name]
 	if a == nil {
 		// Perhaps a mistake of ours that is mended soon: let it be repeated.
-		s.refuse(c, "", &models.WebhookError{Status: http.StatusNotFound, Code: "no_such_account", Detail: "no account of this name reports events"})
+		s.refuse(c, "", &models.WebhookError{Status: http.StatusNotFound, Code: "no_such_provider", Detail: "no provider of this name reports events"})
 		return
 	}
 	body, release, err := s.read(c)
@@ -240,17 +240,17 @@ func unreadable(c *gin.Context, err error) *models.WebhookError {
 	return &models.WebhookError{Status: http.StatusBadRequest, Code: "cut_off", Detail: "the post ended too early"}
 }
 
-// put writes posts of an account into the inbox, as one entry, and announces it.
+// put writes posts of a provider into the inbox, as one entry, and announces it.
 // The provider going away does not undo what it said.
-func (s *Server) put(account string, posts []models.Post) error {
-	in := models.Inbox{ID: models.NewInboxID(time.Now()), Account: account, Posts: posts}
+func (s *Server) put(provider string, posts []models.Post) error {
+	in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider, Posts: posts}
 	ctx, cancel := context.WithTimeout(models.WithBackground(context.Background()), storeTime)
 	defer cancel()
 	if err := s.inbox.PutInbox(ctx, in); err != nil {
 		return err
 	}
 	select {
-	case s.announce <- models.Message{Kind: models.EventMessage, Account: account, ID: in.ID}:
+	case s.announce <- models.Message{Kind: models.EventMessage, Provider: provider, ID: in.ID}:
 	default: // held up: the agenda finds the entry
 	}
 	return nil

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeProvider verifies as it is told.
 type fakeProvider struct {
-	models.Provider
+	models.Adapter
 	verify func(h http.Header, body []byte) (string, error)
 }
 
@@ -95,11 +95,11 @@ type fixture struct {
 	client *http.Client
 }
 
-func newFixture(t *testing.T, accounts ...Account) *fixture {
+func newFixture(t *testing.T, providers ...Provider) *fixture {
 	t.Helper()
 	store, broker := embeddedtest.Open(t, "sg", "mg")
 	f := &fixture{inbox: &spyInbox{Store: store}, broker: broker}
-	f.server = New(f.inbox, broker, accounts, nil)
+	f.server = New(f.inbox, broker, providers, nil)
 	t.Cleanup(f.server.Close)
 	ts := httptest.NewServer(f.server)
 	t.Cleanup(ts.Close)
@@ -107,9 +107,9 @@ func newFixture(t *testing.T, accounts ...Account) *fixture {
 	return f
 }
 
-func (f *fixture) post(t *testing.T, account string, h http.Header, body io.Reader) (int, string) {
+func (f *fixture) post(t *testing.T, provider string, h http.Header, body io.Reader) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/webhooks/"+account, body)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/webhooks/"+provider, body)
 	require.NoError(t, err)
 	if h != nil {
 		req.Header = h
@@ -130,7 +130,7 @@ func taking(replay string) *fakeProvider {
 // wakes the consumer of events.
 func TestStoredThenAnswered(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, Account{"sg", taking("once")})
+	f := newFixture(t, Provider{"sg", taking("once")})
 	reached, release := make(chan struct{}), make(chan struct{})
 	f.inbox.before = func() error { close(reached); <-release; return nil }
 	answered := make(chan int, 1)
@@ -149,9 +149,9 @@ func TestStoredThenAnswered(t *testing.T) {
 	require.Equal(t, http.StatusOK, <-answered)
 	stored := f.inbox.stored(t)
 	require.Len(t, stored, 1)
-	require.Equal(t, models.Inbox{ID: stored[0].ID, Account: "sg", Posts: []models.Post{{Body: []byte(body), Replay: "once"}}}, stored[0])
+	require.Equal(t, models.Inbox{ID: stored[0].ID, Provider: "sg", Posts: []models.Post{{Body: []byte(body), Replay: "once"}}}, stored[0])
 	require.WithinDuration(t, time.Now(), stored[0].Received(), time.Minute)
-	require.Equal(t, []models.Message{{Kind: models.EventMessage, Account: "sg", ID: stored[0].ID}}, f.announced(t, 1))
+	require.Equal(t, []models.Message{{Kind: models.EventMessage, Provider: "sg", ID: stored[0].ID}}, f.announced(t, 1))
 	taken, refused := f.server.Counts()
 	require.Equal(t, int64(1), taken)
 	require.Empty(t, refused)
@@ -178,23 +178,23 @@ func (f *fixture) announced(t *testing.T, n int) []models.Message {
 
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, Account{"off", refusing(503, "not_configured")}, Account{"never", refusing(406, "bad_signature")},
-		Account{"again", refusing(401, "bad_signature")}, Account{"old", refusing(403, "stale")},
-		Account{"odd", &fakeProvider{verify: func(http.Header, []byte) (string, error) { return "", errors.New("secret words") }}},
-		Account{"bug", &fakeProvider{verify: func(http.Header, []byte) (string, error) { panic("secret words") }}})
-	for account, want := range map[string]struct {
+	f := newFixture(t, Provider{"off", refusing(503, "not_configured")}, Provider{"never", refusing(406, "bad_signature")},
+		Provider{"again", refusing(401, "bad_signature")}, Provider{"old", refusing(403, "stale")},
+		Provider{"odd", &fakeProvider{verify: func(http.Header, []byte) (string, error) { return "", errors.New("secret words") }}},
+		Provider{"bug", &fakeProvider{verify: func(http.Header, []byte) (string, error) { panic("secret words") }}})
+	for provider, want := range map[string]struct {
 		status int
 		code   string
 	}{"off": {503, "not_configured"}, "never": {406, "bad_signature"}, "again": {401, "bad_signature"}, "old": {403, "stale"},
-		"odd": {503, "not_verified"}, "bug": {503, "internal"}, "nobody": {404, "no_such_account"}, "%0a": {404, "no_such_account"}} {
-		status, body := f.post(t, account, nil, strings.NewReader("[]"))
-		require.Equal(t, want.status, status, account)
-		require.JSONEq(t, `{"code": "`+want.code+`"}`, body, account)
+		"odd": {503, "not_verified"}, "bug": {503, "internal"}, "nobody": {404, "no_such_provider"}, "%0a": {404, "no_such_provider"}} {
+		status, body := f.post(t, provider, nil, strings.NewReader("[]"))
+		require.Equal(t, want.status, status, provider)
+		require.JSONEq(t, `{"code": "`+want.code+`"}`, body, provider)
 	}
 	require.Empty(t, f.inbox.stored(t))
 	taken, refused := f.server.Counts()
 	require.Zero(t, taken)
-	require.Equal(t, map[string]int64{"not_configured": 1, "bad_signature": 2, "stale": 1, "not_verified": 1, "internal": 1, "no_such_account": 2}, refused)
+	require.Equal(t, map[string]int64{"not_configured": 1, "bad_signature": 2, "stale": 1, "not_verified": 1, "internal": 1, "no_such_provider": 2}, refused)
 
 	res, err := f.client.Get(f.url + "/webhooks/off") //nolint:noctx // a test
 	require.NoError(t, err)
@@ -206,7 +206,7 @@ func TestRefused(t *testing.T) {
 // stored, the type says nothing.
 func TestBodies(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, Account{"sg", taking("")})
+	f := newFixture(t, Provider{"sg", taking("")})
 	large := bytes.Repeat([]byte("0123456789abcde\n"), 30<<20/16)
 	status, _ := f.post(t, "sg", nil, bytes.NewReader(large))
 	require.Equal(t, http.StatusOK, status)
@@ -245,7 +245,7 @@ func TestBodies(t *testing.T) {
 // providers send them are taken all the same.
 func TestLargePostsTakeTurns(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, Account{"sg", taking("")})
+	f := newFixture(t, Provider{"sg", taking("")})
 	large := bytes.Repeat([]byte("x"), usualPost)
 	var all sync.WaitGroup
 	var ends []*io.PipeWriter
@@ -278,7 +278,7 @@ func TestStoreAway(t *testing.T) {
 	for name, err := range map[string]error{"unavailable": models.ErrUnavailable, "unknown": models.ErrOutcomeUnknown, "closed": models.ErrClosed} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, Account{"sg", taking("")})
+			f := newFixture(t, Provider{"sg", taking("")})
 			var away atomic.Bool
 			away.Store(true)
 			f.inbox.before = func() error {
@@ -305,7 +305,7 @@ func TestStoreAway(t *testing.T) {
 // for the answer.
 func TestProviderLeaves(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, Account{"sg", taking("")})
+	f := newFixture(t, Provider{"sg", taking("")})
 	ctx, leave := context.WithCancel(t.Context())
 	f.inbox.before = func() error { leave(); return nil }
 	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/webhooks/sg", strings.NewReader("[1]"))
@@ -317,14 +317,14 @@ func TestProviderLeaves(t *testing.T) {
 // TestConcurrentPosts: every post that was answered 200 is stored and announced.
 func TestConcurrentPosts(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, Account{"sg", taking("")}, Account{"mg", taking("")})
+	f := newFixture(t, Provider{"sg", taking("")}, Provider{"mg", taking("")})
 	const n = 200
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			account := []string{"sg", "mg"}[i%2]
+			provider := []string{"sg", "mg"}[i%2]
 			rec := httptest.NewRecorder()
-			f.server.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/"+account, strings.NewReader(strconv.Itoa(i))))
+			f.server.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/"+provider, strings.NewReader(strconv.Itoa(i))))
 			if rec.Code != http.StatusOK {
 				t.Errorf("post %d: %d", i, rec.Code)
 			}
@@ -337,7 +337,7 @@ func TestConcurrentPosts(t *testing.T) {
 	for _, in := range stored {
 		ids[in.ID] = true
 		for _, p := range in.Posts {
-			seen[in.Account+string(p.Body)] = true
+			seen[in.Provider+string(p.Body)] = true
 		}
 	}
 	require.Len(t, seen, n)
@@ -368,7 +368,7 @@ func TestBrokerHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &hangingBroker{}
-		s := New(nothing{}, h, []Account{{"sg", taking("")}}, nil)
+		s := New(nothing{}, h, []Provider{{"sg", taking("")}}, nil)
 		began := time.Now()
 		for range cap(s.announce) + 1000 {
 			rec := httptest.NewRecorder()
@@ -396,7 +396,7 @@ func TestSendGrid(t *testing.T) {
 	off, err := providers.New(providers.Settings{Name: "sg-off", Kind: "sendgrid", APIKey: "k", Events: models.EventsNone})
 	require.NoError(t, err)
 	t.Cleanup(off.Close)
-	f := newFixture(t, Account{"sg", p}, Account{"sg-off", off})
+	f := newFixture(t, Provider{"sg", p}, Provider{"sg-off", off})
 
 	sign := func(at time.Time, body string) http.Header {
 		ts := strconv.FormatInt(at.Unix(), 10)
@@ -411,9 +411,9 @@ func TestSendGrid(t *testing.T) {
 	event := `{"event":"delivered","email":"a@b.test"}`
 	many := "[" + strings.Repeat(event+",", 9_999) + event + "]\r\n"
 	for _, c := range []struct {
-		name, account, body string
-		header              http.Header
-		status              int
+		name, provider, body string
+		header               http.Header
+		status               int
 	}{
 		{"good", "sg", "[" + event + "]\r\n", sign(time.Now(), "["+event+"]\r\n"), 200},
 		{"10,000 events", "sg", many, sign(time.Now(), many), 200},
@@ -426,7 +426,7 @@ func TestSendGrid(t *testing.T) {
 		{"no key here", "sg-off", "[]", sign(time.Now(), "[]"), 503},
 	} {
 		before := len(f.inbox.stored(t))
-		status, body := f.post(t, c.account, c.header, strings.NewReader(c.body))
+		status, body := f.post(t, c.provider, c.header, strings.NewReader(c.body))
 		require.Equal(t, c.status, status, "%s: %s", c.name, body)
 		all := f.inbox.stored(t)
 		if c.status != 200 {
@@ -447,7 +447,7 @@ func TestMailgun(t *testing.T) {
 	off, err := providers.New(providers.Settings{Name: "mg-off", Kind: "mailgun", APIKey: "k", Domain: "mg.example.com", Events: models.EventsNone})
 	require.NoError(t, err)
 	t.Cleanup(off.Close)
-	f := newFixture(t, Account{"mg", p}, Account{"mg-off", off})
+	f := newFixture(t, Provider{"mg", p}, Provider{"mg-off", off})
 	sign := func(key string, at time.Time) string {
 		ts, token := strconv.FormatInt(at.Unix(), 10), strings.Repeat("0a1b2c3d4e", 5)
 		mac := hmac.New(sha256.New, []byte(key))
@@ -456,8 +456,8 @@ func TestMailgun(t *testing.T) {
 	}
 	good := sign("secret", time.Now())
 	for _, c := range []struct {
-		name, account, body string
-		status              int
+		name, provider, body string
+		status               int
 	}{
 		{"good", "mg", good, 200},
 		{"the same again", "mg", good, 200},
@@ -468,7 +468,7 @@ func TestMailgun(t *testing.T) {
 		{"no signature", "mg", `{"event-data":{}}`, 400},
 		{"no secret here", "mg-off", good, 503},
 	} {
-		status, body := f.post(t, c.account, http.Header{"Content-Type": {"text/html"}}, strings.NewReader(c.body))
+		status, body := f.post(t, c.provider, http.Header{"Content-Type": {"text/html"}}, strings.NewReader(c.body))
 		require.Equal(t, c.status, status, "%s: %s", c.name, body)
 	}
 	all := f.inbox.stored(t)

@@ -26,7 +26,7 @@ import (
 const adminSocket = "admin.sock"
 
 // remoteCommands are the commands that may be handed over.
-var remoteCommands = []string{"user", "key", "login", "batch", "log", "release", "pause-user", "resume-user", "account", "block", "queues", "parked",
+var remoteCommands = []string{"user", "key", "login", "batch", "log", "release", "pause-user", "resume-user", "provider", "block", "queues", "parked",
 	"workers", "audit", "check", "replay", "hold"}
 
 type adminRequest struct {

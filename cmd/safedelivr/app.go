@@ -34,7 +34,7 @@ type app struct {
 	broker models.Broker
 
 	journal   *models.Journal // of orders; one follower for all rooms
-	accounts  []consumers.Account
+	providers []consumers.Provider
 	engine    *consumers.Engine // nil without the role worker
 	service   *service.Service
 	api       *api.Server
@@ -55,9 +55,9 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (model
 // openBroker opens the broker the configuration names.
 func openBroker(ctx context.Context, cfg *config.Config, log *slog.Logger) (models.Broker, error) {
 	if cfg.AMQP.URL == "" {
-		return orNil[models.Broker](embedded.NewBroker(cfg.AccountNames(), log))
+		return orNil[models.Broker](embedded.NewBroker(cfg.ProviderNames(), log))
 	}
-	return orNil[models.Broker](rabbit.Open(ctx, rabbit.Config{URL: cfg.AMQP.URL, Prefix: cfg.AMQP.Prefix, Accounts: cfg.AccountNames(), Logger: log}))
+	return orNil[models.Broker](rabbit.Open(ctx, rabbit.Config{URL: cfg.AMQP.URL, Prefix: cfg.AMQP.Prefix, Providers: cfg.ProviderNames(), Logger: log}))
 }
 
 // orNil turns what a constructor returned into an interface that is nil when
@@ -76,12 +76,12 @@ func cassandraConfig(cfg *config.Config, log *slog.Logger) cassandra.Config {
 		Replication: c.Replication, Consistency: c.Consistency, Serial: c.Serial, Timeout: c.Timeout, Migrate: c.Migrate, Logger: log}
 }
 
-// openAccounts builds the adapters; every mistake is reported together.
-func openAccounts(cfg *config.Config, log *slog.Logger) ([]consumers.Account, error) {
-	var out []consumers.Account
+// openProviders builds the adapters; every mistake is reported together.
+func openProviders(cfg *config.Config, log *slog.Logger) ([]consumers.Provider, error) {
+	var out []consumers.Provider
 	var mistakes []error
-	for _, name := range cfg.AccountNames() {
-		a := cfg.Accounts[name]
+	for _, name := range cfg.ProviderNames() {
+		a := cfg.Providers[name]
 		reports := models.EventSource(a.Events)
 		if a.WebhookKey == "" {
 			reports = models.EventsNone // so its posts are answered 503, and none is ever believed
@@ -89,29 +89,29 @@ func openAccounts(cfg *config.Config, log *slog.Logger) ([]consumers.Account, er
 		p, err := providers.New(providers.Settings{Name: name, Kind: a.Kind, APIKey: a.APIKey, Domain: a.Domain, BaseURL: a.BaseURL,
 			WebhookKey: a.WebhookKey, Events: reports, Timeout: a.Timeout, MaxConns: a.Concurrency})
 		if err != nil {
-			mistakes = append(mistakes, fmt.Errorf("accounts.%s: %w", name, err))
+			mistakes = append(mistakes, fmt.Errorf("providers.%s: %w", name, err))
 			continue
 		}
 		if a.Events == string(models.EventsWebhook) && a.WebhookKey == "" {
-			log.Warn("account has no webhook_key: its webhooks are answered 503 and its mail stays without a final event; set events: none if it reports none", "provider", name)
+			log.Warn("provider has no webhook_key: its webhooks are answered 503 and its mail stays without a final event; set events: none if it reports none", "provider", name)
 		}
-		out = append(out, consumers.Account{Provider: p, Account: models.Account{Name: name, Kind: a.Kind, Weight: a.Weight,
+		out = append(out, consumers.Provider{Adapter: p, Provider: models.Provider{Name: name, Kind: a.Kind, Weight: a.Weight,
 			Concurrency: a.Concurrency, Rate: a.Rate, CallRate: a.CallRate, ChunkLimit: min(a.ChunkLimit, p.MaxRecipients()), Timeout: a.Timeout,
 			Events: models.EventSource(a.Events), EvidenceWindow: evidenceWindow(cfg, a, p)}})
 	}
 	return out, errors.Join(mistakes...)
 }
 
-func closeAccounts(accounts []consumers.Account) {
-	for i := range accounts {
-		accounts[i].Provider.Close()
+func closeProviders(providers []consumers.Provider) {
+	for i := range providers {
+		providers[i].Adapter.Close()
 	}
 }
 
-// evidenceWindow is how long an unknown outcome at an account waits for evidence.
+// evidenceWindow is how long an unknown outcome at a provider waits for evidence.
 // Where nobody has said it, a provider that can be asked for its events gets the
 // time to know them.
-func evidenceWindow(cfg *config.Config, a config.Account, p models.Provider) time.Duration {
+func evidenceWindow(cfg *config.Config, a config.Provider, p models.Adapter) time.Duration {
 	if l, ok := p.(models.Looker); ok && a.Evidence == 0 && cfg.Times.EvidenceWindow == config.DefaultEvidence {
 		return config.DefaultEvidence + l.LookUpLag()
 	}
@@ -126,7 +126,7 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 			a.close()
 		}
 	}()
-	if a.accounts, err = openAccounts(cfg, log); err != nil {
+	if a.providers, err = openProviders(cfg, log); err != nil {
 		return a, fmt.Errorf("the configuration has mistakes:\n%w", err)
 	}
 	if a.store, err = openStore(ctx, cfg, log); err != nil {
@@ -140,25 +140,25 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 	if cfg.Has("worker") {
 		c := engineConfig(cfg, log)
 		c.Journal, c.Metrics = a.journal, registry
-		if a.engine, err = consumers.New(a.store, a.broker, a.accounts, c); err != nil {
+		if a.engine, err = consumers.New(a.store, a.broker, a.providers, c); err != nil {
 			return a, err
 		}
 	}
-	about := make([]models.Account, 0, len(a.accounts))
-	for i := range a.accounts {
-		about = append(about, a.accounts[i].Account)
+	about := make([]models.Provider, 0, len(a.providers))
+	for i := range a.providers {
+		about = append(about, a.providers[i].Provider)
 	}
-	deps := service.Deps{Store: a.store, Broker: a.broker, Accounts: about, Journal: a.journal, Config: a.serviceConfig()}
+	deps := service.Deps{Store: a.store, Broker: a.broker, Providers: about, Journal: a.journal, Config: a.serviceConfig()}
 	if a.engine != nil {
 		deps.Accepted = a.engine.Accepted
 	}
 	a.service = service.New(deps)
 	mux := http.NewServeMux()
 	if cfg.Has("webhooks") {
-		var hooks []webhooks.Account
-		for _, acc := range a.accounts {
+		var hooks []webhooks.Provider
+		for _, acc := range a.providers {
 			if acc.Events == models.EventsWebhook {
-				hooks = append(hooks, webhooks.Account{Name: acc.Name, Provider: acc.Provider})
+				hooks = append(hooks, webhooks.Provider{Name: acc.Name, Adapter: acc.Adapter})
 			}
 		}
 		a.hooks = webhooks.New(a.store, a.broker, hooks, log)
@@ -204,7 +204,7 @@ func engineConfig(cfg *config.Config, log *slog.Logger) consumers.Config {
 	t := &cfg.Times
 	c.StartBy, c.EvidenceWindow, c.FinalEventWait, c.Recheck = t.StartBy, t.EvidenceWindow, t.FinalEvent, t.Recheck
 	c.KeepContent, c.SilenceLeast = t.KeepContent, t.Silence
-	c.IntakeGrace, c.AccountHold, c.BreakerOpen = t.IntakeGrace, t.AccountHold, t.BreakerOpen
+	c.IntakeGrace, c.Hold, c.BreakerOpen = t.IntakeGrace, t.Hold, t.BreakerOpen
 	c.InboxAge = min(c.InboxAge, t.Recheck)
 	c.Sole = soleProcess(cfg)
 	return c
@@ -241,7 +241,7 @@ func (a *app) serve(ctx context.Context) error {
 	if a.hooks != nil {
 		aside.Go(func() { a.hooks.Watch(work, a.store, a.cfg.Worker) })
 	}
-	a.log.Info("serving", "listen", a.addr(), "roles", strings.Join(a.cfg.Roles, ","), "accounts", strings.Join(a.cfg.AccountNames(), ","),
+	a.log.Info("serving", "listen", a.addr(), "roles", strings.Join(a.cfg.Roles, ","), "providers", strings.Join(a.cfg.ProviderNames(), ","),
 		"store", storeName(a.cfg), "broker", brokerName(a.cfg), "version", version())
 	var err error
 	select {
@@ -296,7 +296,7 @@ func (a *app) close() {
 	if a.service != nil {
 		a.service.Close()
 	}
-	closeAccounts(a.accounts)
+	closeProviders(a.providers)
 	if a.broker != nil {
 		if err := a.broker.Close(); err != nil {
 			a.log.Warn("broker not closed cleanly", "err", err)

@@ -32,7 +32,7 @@ func aboutOf(o *service.AuditEntry) string {
 	if o.Block != nil {
 		out = append(out, o.Block.ID)
 	}
-	for _, s := range []string{o.User, o.Account, o.Subject, strings.Join(o.Senders, ",")} {
+	for _, s := range []string{o.User, o.Provider, o.Subject, strings.Join(o.Senders, ",")} {
 		if s != "" {
 			out = append(out, s)
 		}

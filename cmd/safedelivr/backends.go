@@ -76,8 +76,8 @@ func (c *cli) withService(ctx context.Context, f func(context.Context, *service.
 	return c.onStore(ctx, true, func(ctx context.Context, o *opened) error {
 		return o.withBroker(ctx, func(broker models.Broker) error {
 			deps := service.Deps{Store: o.store, Broker: broker, Config: service.Config{Recheck: o.cfg.Times.Recheck, Sole: soleProcess(o.cfg)}}
-			for _, name := range o.cfg.AccountNames() {
-				deps.Accounts = append(deps.Accounts, models.Account{Name: name, Kind: o.cfg.Accounts[name].Kind})
+			for _, name := range o.cfg.ProviderNames() {
+				deps.Providers = append(deps.Providers, models.Provider{Name: name, Kind: o.cfg.Providers[name].Kind})
 			}
 			svc := service.New(deps)
 			defer svc.Close()
@@ -96,13 +96,13 @@ func (c *cli) withEngine(ctx context.Context, f func(context.Context, *consumers
 		return f(ctx, c.app.engine)
 	}
 	return c.onStore(ctx, true, func(ctx context.Context, o *opened) error {
-		accounts, err := openAccounts(o.cfg, o.log)
-		defer closeAccounts(accounts)
+		providers, err := openProviders(o.cfg, o.log)
+		defer closeProviders(providers)
 		if err != nil {
 			return err
 		}
 		return o.withBroker(ctx, func(broker models.Broker) error {
-			engine, err := consumers.New(o.store, broker, accounts, engineConfig(o.cfg, o.log))
+			engine, err := consumers.New(o.store, broker, providers, engineConfig(o.cfg, o.log))
 			if err != nil {
 				return err
 			}

@@ -16,7 +16,7 @@ func (c *cli) blockCommand() *cobra.Command {
 	var why string
 	add := &cobra.Command{
 		Use: "add", Short: "Block mail that meets all of the flags; it waits, or with --fail fails", Args: takes(0, 0),
-		Long: "Keep mail from going out that meets all of the flags; at least one of --account, --user, --sender and --domain. It\n" +
+		Long: "Keep mail from going out that meets all of the flags; at least one of --provider, --user, --sender and --domain. It\n" +
 			"waits until the rule is removed, or with --fail ends as failed, with the reason blocked. Prints the id of the rule: that\n" +
 			"of the one that stands where the same was ordered before.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -30,7 +30,7 @@ func (c *cli) blockCommand() *cobra.Command {
 		},
 	}
 	f := add.Flags()
-	f.StringVar(&b.Account, "account", "", "through this provider account")
+	f.StringVar(&b.Provider, "provider", "", "through this provider")
 	f.StringVar(&b.User, "user", "", "of this user, by name or id")
 	f.StringVar(&b.Sender, "sender", "", "from this address, or @domain for all of a domain")
 	f.StringVar(&b.Domain, "domain", "", "to recipients at this domain")
@@ -45,14 +45,14 @@ func (c *cli) blockCommand() *cobra.Command {
 				}
 				return err
 			}),
-		c.table("list", "List the rules", "ID\tACCOUNT\tUSER\tSENDER\tDOMAIN\tMAIL\tBY\tWHY", func(ctx context.Context, svc *service.Service, row func(...any)) error {
+		c.table("list", "List the rules", "ID\tPROVIDER\tUSER\tSENDER\tDOMAIN\tMAIL\tBY\tWHY", func(ctx context.Context, svc *service.Service, row func(...any)) error {
 			blocks, err := svc.Blocks(ctx, c.operator())
 			for _, b := range blocks {
 				mail := "waits"
 				if b.Fail {
 					mail = "fails"
 				}
-				row(b.ID, b.Account, b.User, b.Sender, b.Domain, mail, b.By, b.Why)
+				row(b.ID, b.Provider, b.User, b.Sender, b.Domain, mail, b.By, b.Why)
 			}
 			return err
 		}))

@@ -39,7 +39,7 @@ func TestParseSince(t *testing.T) {
 // what is wrong with their arguments.
 func TestCheckCommands(t *testing.T) {
 	t.Parallel()
-	env := []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_ACCOUNTS_SG_KIND=sendgrid", "SAFEDELIVR_ACCOUNTS_SG_API_KEY=k"}
+	env := []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_SG_API_KEY=k"}
 	command := func(want int, args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer

@@ -170,7 +170,7 @@ func (c *cli) ordered(order models.Action, about string, changed bool) {
 	fmt.Fprintf(c.out, "%s %s%s\n", order, about, before)
 }
 
-// switches is a command that orders something about a user or an account.
+// switches is a command that orders something about a user or a provider.
 func (c *cli) switches(use, what, short, long string, do func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error)) *cobra.Command {
 	return c.order(use, what, short, long, func(ctx context.Context, svc *service.Service, name, why string) error {
 		v, _, err := do(ctx, svc, name, why)
@@ -194,23 +194,23 @@ func (c *cli) pauseCommands() []*cobra.Command {
 		one("resume-user USER", "Let the batches of a paused user go on", "Let the batches of a paused user go on. The user is named by name or id.", models.ResumeUser)}
 }
 
-func (c *cli) accountCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "account", Short: "Switch provider accounts offline, online, drain them, or try them again"}
-	cmd.AddCommand(c.switches("probe NAME", "provider account", "Try an account at once that mail keeps away from",
-		"Try an account at once that mail keeps away from, as after its key was renewed or its quota raised: what is held against it\n"+
+func (c *cli) providerCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "provider", Short: "Switch providers offline, online, drain them, or try them again"}
+	cmd.AddCommand(c.switches("probe NAME", "provider", "Try a provider at once that mail keeps away from",
+		"Try a provider at once that mail keeps away from, as after its key was renewed or its quota raised: what is held against it\n"+
 			"is forgotten, and one mail shows how it is.", func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error) {
-			return svc.ProbeAccount(ctx, c.operator(), name, why, service.Repeat{})
+			return svc.ProbeProvider(ctx, c.operator(), name, why, service.Repeat{})
 		}))
 	for _, o := range []struct {
 		verb, short string
 		action      models.Action
 	}{
-		{"offline", "Make no call through it", models.AccountOffline},
-		{"online", "Use it again", models.AccountOnline},
-		{"drain", "Give it only mail that no other account may take", models.AccountDrain},
+		{"offline", "Make no call through it", models.ProviderOffline},
+		{"online", "Use it again", models.ProviderOnline},
+		{"drain", "Give it only mail that no other provider may take", models.ProviderDrain},
 	} {
-		cmd.AddCommand(c.switches(o.verb+" NAME", "provider account", o.short, "", func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error) {
-			return svc.SwitchAccount(ctx, c.operator(), o.action, name, why, service.Repeat{})
+		cmd.AddCommand(c.switches(o.verb+" NAME", "provider", o.short, "", func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error) {
+			return svc.SwitchProvider(ctx, c.operator(), o.action, name, why, service.Repeat{})
 		}))
 	}
 	return cmd

@@ -18,23 +18,23 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// TestOrders: a batch is stopped by command while both accounts are offline, so
+// TestOrders: a batch is stopped by command while both providers are offline, so
 // that nothing goes out when they are back; after resume everything does, once.
 func TestOrders(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
 		r := newRig(t, b, simulator.Options{})
 		r.start(r.addr, nil, "serve")
-		for _, account := range []string{"sg", "mg"} {
-			require.Contains(t, r.command("account", "offline", account, "--why", "a drill"), "account.offline "+account)
+		for _, provider := range []string{"sg", "mg"} {
+			require.Contains(t, r.command("provider", "offline", provider, "--why", "a drill"), "provider.offline "+provider)
 		}
 		id := r.post(batchBody(2500, "", plainAddress))
 		require.Contains(t, r.command("batch", "stop", id.String(), "--why", "wrong subject"), "in flight: 0")
 		require.Contains(t, r.command("batch", "stop", id.String()), "nothing changed")
-		for _, account := range []string{"sg", "mg"} {
-			r.command("account", "online", account)
+		for _, provider := range []string{"sg", "mg"} {
+			r.command("provider", "online", provider)
 		}
 		other := r.post(batchBody(10, "", func(i int) string { return "other" + plainAddress(i) }))
-		r.done(other) // workers see the accounts
+		r.done(other) // workers see the providers
 		var v service.BatchView
 		r.get("/v1/batches/"+id.String(), &v)
 		require.True(t, v.Stopped)
@@ -50,21 +50,21 @@ func TestOrders(t *testing.T) {
 		}
 
 		audit := r.command("audit")
-		for _, words := range []string{"account.offline", "a drill", "batch.stop", "wrong subject", "batch.resume", "cli:"} {
+		for _, words := range []string{"provider.offline", "a drill", "batch.stop", "wrong subject", "batch.resume", "cli:"} {
 			require.Contains(t, audit, words)
 		}
 		require.Regexp(t, `(?m)^QUEUE +READY +WORKING +OLDEST$`, r.command("queues"))
 		require.Regexp(t, `(?m)^sg\.bulk +0 +-?\d+ +-$`, r.command("queues"), "nothing waits")
 		require.Eventually(t, func() bool {
 			var h service.History
-			r.get("/v1/accounts/history", &h)
+			r.get("/v1/providers/history", &h)
 			accepted, told := int64(0), int64(0)
-			for i := range h.Accounts {
-				accepted += h.Accounts[i].Totals.Accepted
-				told += h.Accounts[i].Totals.Delivered
+			for i := range h.Providers {
+				accepted += h.Providers[i].Totals.Accepted
+				told += h.Providers[i].Totals.Delivered
 			}
 			return accepted == 2510 && told >= 2510
-		}, patience, 50*time.Millisecond, "what happened at the accounts is known over time, too")
+		}, patience, 50*time.Millisecond, "what happened at the providers is known over time, too")
 		require.Contains(t, r.command("workers"), "100 %")
 		block := strings.TrimSpace(r.command("block", "add", "--domain", "blocked.example", "--fail"))
 		require.Contains(t, r.command("block", "list"), block)
@@ -146,7 +146,7 @@ type desk struct {
 func newDesk(t *testing.T) *desk {
 	t.Helper()
 	store, broker := embeddedtest.Open(t, "sg")
-	svc := service.New(service.Deps{Store: store, Broker: broker, Accounts: []models.Account{{Name: "sg"}},
+	svc := service.New(service.Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}},
 		Config: service.Config{SpoolDir: t.TempDir(), Sole: true}})
 	t.Cleanup(svc.Close)
 	require.NoError(t, store.CreateUser(t.Context(), models.User{ID: "aaaa", Name: "ada", Created: time.Now().UTC()}))
@@ -269,7 +269,7 @@ func TestHoldCommands(t *testing.T) {
 // be.
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	env := []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_ACCOUNTS_SG_KIND=sendgrid", "SAFEDELIVR_ACCOUNTS_SG_API_KEY=k"}
+	env := []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_SG_API_KEY=k"}
 	for line, want := range map[string]string{
 		"help batch":                            "",
 		"completion bash":                       "",
@@ -284,16 +284,16 @@ func TestUsage(t *testing.T) {
 		"user senders eve":                      "there is no user eve",
 		"user senders eve --none a@example.com": "--none takes no addresses",
 		"key list eve":                          "there is no user eve",
-		"account offline xx":                    "there is no provider account xx",
+		"provider offline xx":                   "there is no provider xx",
 		"block remove x":                        "there is no block rule x",
-		"block add":                             "Give at least one of account, user, sender and domain.",
+		"block add":                             "Give at least one of provider, user, sender and domain.",
 		"block add --user eve":                  `--user: There is no user "eve".`,
 		"parked discard x":                      "there is no parked message x",
 		"parked requeue x":                      "there is no parked message x",
 		"release":                               "--from is missing",
 		"release --from soon":                   `--from: "soon" is no time`,
 		"release --from 24h --to soon":          `--to: "soon" is no time`,
-		"release --from 24h --account xx":       `--account: No provider account is called "xx".`,
+		"release --from 24h --provider xx":      `--provider: No provider is called "xx".`,
 		"release --from 24h":                    "",
 		"release --from 2026-01-01 --to 2026-01-02": "",
 		"audit --limit 0":          "--limit 0: at least 1",
@@ -328,28 +328,28 @@ func TestNoDataFolder(t *testing.T) {
 	}
 }
 
-// TestProbe: both providers refuse their accounts, which are left alone for an hour then.
+// TestProbe: both providers refuse their providers, which are left alone for an hour then.
 // When that is mended, an order has them tried at once, and all mail goes out, once.
 func TestProbe(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
-		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_TIMES_ACCOUNT_HOLD=1h")
+		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_TIMES_HOLD=1h")
 		r.start(r.addr, nil, "serve")
 		r.sim.Inject(simulator.Fault{Mode: simulator.ModeBlocked})
 		id := r.post(batchBody(100, "", plainAddress))
 		require.Eventually(t, func() bool {
-			var seen struct{ Accounts []service.Account }
-			r.get("/v1/accounts", &seen)
+			var seen struct{ Providers []service.Provider }
+			r.get("/v1/providers", &seen)
 			shut := 0
-			for i := range seen.Accounts {
-				if h := seen.Accounts[i].Health; h != nil && h.State == models.Shut {
+			for i := range seen.Providers {
+				if h := seen.Providers[i].Health; h != nil && h.State == models.Shut {
 					shut++
 				}
 			}
 			return shut == 2
 		}, patience, 50*time.Millisecond)
 		r.sim.ClearAll("")
-		for _, account := range []string{"sg", "mg"} {
-			require.Contains(t, r.command("account", "probe", account, "--why", "paid"), "account.probe "+account)
+		for _, provider := range []string{"sg", "mg"} {
+			require.Contains(t, r.command("provider", "probe", provider, "--why", "paid"), "provider.probe "+provider)
 		}
 		counts := r.done(id).Counts
 		require.Equal(t, []int64{100, 0}, []int64{counts.Success + counts.Failed, counts.Queued})
@@ -358,6 +358,6 @@ func TestProbe(t *testing.T) {
 		for log, n := range all {
 			require.Equal(t, 1, n, log)
 		}
-		require.Regexp(t, "account.probe .*paid", r.command("audit"))
+		require.Regexp(t, "provider.probe .*paid", r.command("audit"))
 	})
 }

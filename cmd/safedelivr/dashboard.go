@@ -25,12 +25,12 @@ func (a *app) openDashboard() (err error) {
 		d.GitHub = &dashboard.GitHub{ClientID: g.ClientID, ClientSecret: g.ClientSecret, BaseURL: g.BaseURL, APIURL: g.APIURL,
 			Operators: g.Operators, Logins: g.Logins, Orgs: g.Orgs}
 	}
-	for _, acc := range a.accounts {
-		info := dashboard.AccountInfo{Name: acc.Name, Title: acc.Kind, Webhooks: acc.Events == models.EventsWebhook, Verified: a.cfg.Accounts[acc.Name].WebhookKey != ""}
+	for _, acc := range a.providers {
+		info := dashboard.ProviderInfo{Name: acc.Name, Title: acc.Kind, Webhooks: acc.Events == models.EventsWebhook, Verified: a.cfg.Providers[acc.Name].WebhookKey != ""}
 		if k, ok := providers.Find(acc.Kind); ok {
 			info.Title = k.Title
 		}
-		d.Accounts = append(d.Accounts, info)
+		d.Providers = append(d.Providers, info)
 	}
 	a.dashboard, err = dashboard.New(d)
 	return err

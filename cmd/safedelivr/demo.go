@@ -31,7 +31,7 @@ func (c *cli) demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "demo", Short: "See a failover: everything on this machine, with simulated providers", Args: cobra.NoArgs,
 		Long: "Start Safedelivr with simulated SendGrid and Mailgun on loopback, send a batch through the API, break SendGrid in the\n" +
-			"middle and heal it, and count at the simulated providers what arrived. Needs no account, no broker and no database.",
+			"middle and heal it, and count at the simulated providers what arrived. Needs no provider, no broker and no database.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.demo(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
@@ -180,8 +180,8 @@ func (d *demo) startServer(ctx context.Context) (<-chan error, error) {
 	}
 	addr := l.Addr().String()
 	_ = l.Close() // the server takes it in a moment
-	account := func(name string, more ...string) []string {
-		p := "SAFEDELIVR_ACCOUNTS_" + name + "_"
+	provider := func(name string, more ...string) []string {
+		p := "SAFEDELIVR_PROVIDERS_" + name + "_"
 		out := []string{p + "API_KEY=" + demoKey, p + "CHUNK_LIMIT=" + strconv.Itoa(perCall), p + "CONCURRENCY=" + strconv.Itoa(atOnce), p + "TIMEOUT=5s"}
 		for _, m := range more {
 			out = append(out, p+m)
@@ -192,8 +192,8 @@ func (d *demo) startServer(ctx context.Context) (<-chan error, error) {
 		"SAFEDELIVR_LISTEN=" + addr, "SAFEDELIVR_DATA_DIR=" + filepath.Clean(d.o.dir), "SAFEDELIVR_LOG=error",
 		"SAFEDELIVR_TIMES_RECHECK=5s", "SAFEDELIVR_TIMES_EVIDENCE_WINDOW=20s", "SAFEDELIVR_TIMES_BREAKER_OPEN=1s",
 	}
-	env = append(env, account("SG", "KIND=sendgrid", "BASE_URL="+d.simURL+"/sg", "WEBHOOK_KEY="+simulatorPublicKey)...)
-	env = append(env, account("MG", "KIND=mailgun", "BASE_URL="+d.simURL+"/mg/v3", "DOMAIN="+demoDomain, "WEBHOOK_KEY="+demoSigning)...)
+	env = append(env, provider("SG", "KIND=sendgrid", "BASE_URL="+d.simURL+"/sg", "WEBHOOK_KEY="+simulatorPublicKey)...)
+	env = append(env, provider("MG", "KIND=mailgun", "BASE_URL="+d.simURL+"/mg/v3", "DOMAIN="+demoDomain, "WEBHOOK_KEY="+demoSigning)...)
 	cfg, err := config.Load("", env)
 	if err != nil {
 		return nil, err

@@ -139,7 +139,7 @@ func (d *demo) firstReroute(ctx context.Context) (time.Time, error) {
 		rerouted := map[int]bool{}
 		for i := range entries {
 			e := &entries[i]
-			rerouted[e.Number] = e.Kind == models.Attempt && e.Account != "sg" && e.Retry > 0 && e.At.After(d.broken)
+			rerouted[e.Number] = e.Kind == models.Attempt && e.Provider != "sg" && e.Retry > 0 && e.At.After(d.broken)
 		}
 		for i := range facts {
 			o := facts[i].Outcome
@@ -179,7 +179,7 @@ func (d *demo) printHints() {
 	d.say("  curl -s %s/v1/logs/%s -H 'Authorization: Bearer %s'      # one recipient's story\n", d.client.base, d.batchID.Log(26), d.client.key)
 	d.say("  curl -s %s/v1/batches/%s/logs?state=failed -H 'Authorization: Bearer %s'\n", d.client.base, d.batchID, d.client.key)
 	d.say("  curl -s %s/v1/stats -H 'Authorization: Bearer %s'\n", d.client.base, d.client.key)
-	d.say("  curl -s %s/v1/accounts -H 'Authorization: Bearer %s'     # health of the providers\n", d.client.base, d.client.key)
-	d.say("  curl -s %s/control/faults -d '{\"account\":\"sg\",\"mode\":\"hang-after-body\"}'   # break SendGrid yourself\n", d.simURL)
+	d.say("  curl -s %s/v1/providers -H 'Authorization: Bearer %s'     # health of the providers\n", d.client.base, d.client.key)
+	d.say("  curl -s %s/control/faults -d '{\"provider\":\"sg\",\"mode\":\"hang-after-body\"}'   # break SendGrid yourself\n", d.simURL)
 	d.say("Ctrl-C ends it.")
 }

@@ -25,8 +25,8 @@ func TestKilledInTheMiddle(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
 		const n = 100_000
 		r := newRig(t, b, simulator.Options{Latency: 60 * time.Millisecond, EventDelay: 50 * time.Millisecond},
-			"SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=300", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=300",
-			"SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=1") // it posts its events one by one
+			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=300", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=300",
+			"SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=1") // it posts its events one by one
 		first := r.start(r.addr, nil, "serve")
 		id := r.post(batchBody(n, "", plainAddress))
 		r.waitAccepted(n / 4)
@@ -58,8 +58,8 @@ func TestQueuesPurged(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
 		const n = 10_000
 		r := newRig(t, b, simulator.Options{Latency: 40 * time.Millisecond},
-			"SAFEDELIVR_ACCOUNTS_SG_CONCURRENCY=1", "SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=1",
-			"SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=250", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=250")
+			"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=1", "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=1",
+			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=250", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=250")
 		r.serveHere()
 		id := r.post(batchBody(n, "", plainAddress))
 		for _, part := range []int{n / 10, n / 3, n / 2} {
@@ -79,7 +79,7 @@ func TestOneProviderInTrouble(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
 		const n = 3_000
 		r := newRig(t, b, simulator.Options{Latency: 10 * time.Millisecond},
-			"SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=100", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=100")
+			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=100", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=100")
 		r.serveHere()
 		down := r.sim.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
 		one := r.post(batchBody(n, "", plainAddress))
@@ -266,9 +266,9 @@ func TestPrivacyAndSubstitution(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
 		r := newRig(t, b, simulator.Options{KeepContent: true})
 		r.serveHere()
-		for _, account := range []string{"sg", "mg"} {
+		for _, provider := range []string{"sg", "mg"} {
 			body := fmt.Sprintf(`{"from":"Shop <shop@demo.test>","subject":"For {{who}}","text":"T {{who}}","html":"<i>{{who}}</i>","providers":[%q],
-				"to":[{"email":"ann@demo.test","vars":{"who":"<Ann & Bo>"}},{"email":"bob@demo.test","vars":{"who":"Bob"}}]}`, account)
+				"to":[{"email":"ann@demo.test","vars":{"who":"<Ann & Bo>"}},{"email":"bob@demo.test","vars":{"who":"Bob"}}]}`, provider)
 			id := r.post(strings.NewReader(body))
 			require.EqualValues(t, 2, r.done(id).Counts.Success)
 			ann := r.sim.Copies(id.Log(1).String())
@@ -284,10 +284,10 @@ func TestPrivacyAndSubstitution(t *testing.T) {
 	})
 }
 
-// An account without events: accepted is success, marked as unconfirmed.
-func TestAccountWithoutEvents(t *testing.T) {
+// A provider without events: accepted is success, marked as unconfirmed.
+func TestProviderWithoutEvents(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
-		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_ACCOUNTS_SG_EVENTS=none")
+		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_PROVIDERS_SG_EVENTS=none")
 		r.serveHere()
 		id := r.post(batchBody(10, `,"providers":["sg"]`, plainAddress))
 		require.EqualValues(t, 10, r.done(id).Counts.Success)
@@ -295,13 +295,13 @@ func TestAccountWithoutEvents(t *testing.T) {
 	})
 }
 
-// An account whose webhooks cannot be verified, because no key is configured,
+// A provider whose webhooks cannot be verified, because no key is configured,
 // says so at the start, and its posts are answered 503: the provider repeats
 // them, and nothing is believed meanwhile. Without events none is needed.
-func TestAccountWithoutWebhookKey(t *testing.T) {
+func TestProviderWithoutWebhookKey(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
-		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_ACCOUNTS_MG_WEBHOOK_KEY=", "SAFEDELIVR_ACCOUNTS_SG_WEBHOOK_KEY=",
-			"SAFEDELIVR_ACCOUNTS_SG_EVENTS=none", "SAFEDELIVR_LOG=warn")
+		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_PROVIDERS_MG_WEBHOOK_KEY=", "SAFEDELIVR_PROVIDERS_SG_WEBHOOK_KEY=",
+			"SAFEDELIVR_PROVIDERS_SG_EVENTS=none", "SAFEDELIVR_LOG=warn")
 		c := r.start(r.addr, nil, "serve")
 		require.Contains(t, c.out.String(), "no webhook_key")
 		require.Contains(t, c.out.String(), "provider=mg")
@@ -321,8 +321,8 @@ func TestRolesApart(t *testing.T) {
 	b := backends()[1]
 	t.Run(b.name, func(t *testing.T) {
 		const n = 20_000
-		r := newRig(t, b, simulator.Options{Latency: 50 * time.Millisecond}, "SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=200", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=200",
-			"SAFEDELIVR_ACCOUNTS_SG_CONCURRENCY=2", "SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=2")
+		r := newRig(t, b, simulator.Options{Latency: 50 * time.Millisecond}, "SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=200", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=200",
+			"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=2", "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=2")
 		hooks := freeAddr(t)
 		for _, a := range []string{"sg", "mg"} {
 			r.sim.SetWebhookURL(a, "http://"+hooks+"/webhooks/"+a)
@@ -338,15 +338,15 @@ func TestRolesApart(t *testing.T) {
 		unknown := r.exactlyOnce(id, n)
 		require.EqualValues(t, n, done.Counts.Success+int64(unknown))
 		r.statsAgree(id)
-		var accounts struct {
-			Accounts []struct {
+		var providers struct {
+			Providers []struct {
 				Name   string
 				Health *struct{ State string }
 			}
 		}
-		r.get("/v1/accounts", &accounts)
-		require.Len(t, accounts.Accounts, 2)
-		require.NotNil(t, accounts.Accounts[0].Health, "the API tells what the workers see")
+		r.get("/v1/providers", &providers)
+		require.Len(t, providers.Providers, 2)
+		require.NotNil(t, providers.Providers[0].Health, "the API tells what the workers see")
 	})
 }
 

@@ -23,7 +23,7 @@ import (
 // clockOff is by how much a clock is wrong.
 const clockOff = 10 * time.Minute
 
-// clockRate is the limit of each account while a clock is wrong, so that the
+// clockRate is the limit of each provider while a clock is wrong, so that the
 // workers must share it.
 const clockRate = 400
 
@@ -47,8 +47,8 @@ func wrongClocks(t *testing.T, environ []string) {
 			s.settings = []string{"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=15m"}
 		}
 		s.settings = append(s.settings, "SAFEDELIVR_TIMES_FINAL_EVENT=100h")
-		for _, a := range drillAccounts {
-			s.settings = append(s.settings, fmt.Sprintf("SAFEDELIVR_ACCOUNTS_%s_RATE=%d", strings.ToUpper(a), clockRate))
+		for _, a := range drillProviders {
+			s.settings = append(s.settings, fmt.Sprintf("SAFEDELIVR_PROVIDERS_%s_RATE=%d", strings.ToUpper(a), clockRate))
 		}
 		t.Run(s.name, func(t *testing.T) { rehearseAlone(t, s, environ) })
 	}
@@ -262,7 +262,7 @@ func doorClock(exe string, off time.Duration) func(context.Context, *drill) erro
 	}
 }
 
-// rough has an account fail in several ways, one after the other: with nothing
+// rough has a provider fail in several ways, one after the other: with nothing
 // taken, with a time to come back, and with an answer that never comes.
 func (d *drill) rough(ctx context.Context) error {
 	for _, f := range []simulator.Fault{
@@ -274,7 +274,7 @@ func (d *drill) rough(ctx context.Context) error {
 		d.sim.Inject(f)
 		began := time.Now()
 		goal := d.taken("mg") + int64(d.recipients/30)
-		err := d.until(ctx, "mail goes through another account", func() bool { return d.taken("mg") >= goal || len(d.sim.Faults()) == 0 })
+		err := d.until(ctx, "mail goes through another provider", func() bool { return d.taken("mg") >= goal || len(d.sim.Faults()) == 0 })
 		if err != nil {
 			return err
 		}
@@ -307,7 +307,7 @@ func (d *drill) attempted(ctx context.Context, off time.Duration) error {
 
 // limits counts what the providers saw of their limits.
 func (d *drill) limits() error {
-	for _, a := range drillAccounts {
+	for _, a := range drillProviders {
 		calls := d.sim.CallLog(a)
 		slices.SortFunc(calls, func(a, b simulator.Call) int { return a.At.Compare(b.At) })
 		if over := most(calls, clockRate, clockRate); over > clockRate {

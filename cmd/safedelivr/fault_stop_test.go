@@ -29,8 +29,8 @@ const (
 // slowCalls gives calls time for slow answers. They are large and few at once, so
 // that mail that was planned waits for others to end.
 var slowCalls = []string{
-	"SAFEDELIVR_ACCOUNTS_SG_TIMEOUT=6s", "SAFEDELIVR_ACCOUNTS_SG_CONCURRENCY=1", "SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=25",
-	"SAFEDELIVR_ACCOUNTS_MG_TIMEOUT=6s", "SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=1", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=25",
+	"SAFEDELIVR_PROVIDERS_SG_TIMEOUT=6s", "SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=1", "SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=25",
+	"SAFEDELIVR_PROVIDERS_MG_TIMEOUT=6s", "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=1", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=25",
 }
 
 // stopped gives every order that withholds mail while mail flows, and lifts it.
@@ -273,15 +273,15 @@ func (d *drill) pause() *order {
 	return &order{name: "pause", mails: orderedSize, waits: true, answers: orderedAnswer, give: post("pause"), lift: post("resume"), meets: func(models.ID, *simulator.Copy) bool { return true }}
 }
 
-// offline takes an account offline, and online again.
-func (d *drill) offline(account string) *order {
+// offline takes a provider offline, and online again.
+func (d *drill) offline(provider string) *order {
 	post := func(verb string) func(context.Context, models.ID) error {
 		return func(ctx context.Context, _ models.ID) error {
-			return d.ask(ctx, http.MethodPost, "/v1/accounts/"+account+"/"+verb, `{"why":"drill"}`, nil)
+			return d.ask(ctx, http.MethodPost, "/v1/providers/"+provider+"/"+verb, `{"why":"drill"}`, nil)
 		}
 	}
-	return &order{name: account + " offline", mails: orderedSize, answers: orderedAnswer, give: post("offline"), lift: post("online"), others: true,
-		meets: func(_ models.ID, c *simulator.Copy) bool { return c.Account == account }}
+	return &order{name: provider + " offline", mails: orderedSize, answers: orderedAnswer, give: post("offline"), lift: post("online"), others: true,
+		meets: func(_ models.ID, c *simulator.Copy) bool { return c.Account == provider }}
 }
 
 // block blocks a domain of recipients.

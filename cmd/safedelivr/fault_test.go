@@ -53,16 +53,16 @@ func hardScenarios() []scenario {
 	}
 }
 
-// soonBack lets accounts that faults have shut take mail again soon, and nobody wait
+// soonBack lets providers that faults have shut take mail again soon, and nobody wait
 // long for events that never come: there are many faults.
-var soonBack = []string{"SAFEDELIVR_TIMES_ACCOUNT_HOLD=500ms", "SAFEDELIVR_TIMES_BREAKER_OPEN=200ms", "SAFEDELIVR_TIMES_FINAL_EVENT=20s"}
+var soonBack = []string{"SAFEDELIVR_TIMES_HOLD=500ms", "SAFEDELIVR_TIMES_BREAKER_OPEN=200ms", "SAFEDELIVR_TIMES_FINAL_EVENT=20s"}
 
 // loneScenarios trouble the servers themselves, so that nothing else may use
 // them meanwhile, or give orders that are obeyed within a second, for which nothing
 // else may keep the machine busy.
 func loneScenarios() []scenario {
 	out := []scenario{
-		{name: "stopped", story: "a batch is stopped, the user paused, each account switched off, a domain blocked, while mail flows; all is lifted again",
+		{name: "stopped", story: "a batch is stopped, the user paused, each provider switched off, a domain blocked, while mail flows; all is lifted again",
 			apart: true, longer: 4 * time.Minute, settings: slowCalls, strike: stopped},
 		{name: "broker-restarted", story: "RabbitMQ is stopped and started", needs: realBroker, strike: serverAway(
 			func(ctx context.Context) error { return services(ctx, "rabbitmqctl", "stop_app") },
@@ -203,12 +203,12 @@ const faultMails = 40
 // faultPause is how long nothing more is posted while mail is on its way to them.
 const faultPause = 200 * time.Millisecond
 
-// everyFault has each fault meet some requests of an account, one after the
+// everyFault has each fault meet some requests of a provider, one after the
 // other.
 func everyFault(ctx context.Context, d *drill) error {
 	d.broken()
 	for _, f := range providerFaults() {
-		f.Account, f.Times = drillAccounts[d.rnd.IntN(2)], 3
+		f.Account, f.Times = drillProviders[d.rnd.IntN(2)], 3
 		if err := d.faults(ctx, f); err != nil {
 			return err
 		}
@@ -227,7 +227,7 @@ func mixedFaults(ctx context.Context, d *drill) error {
 			f := list[d.rnd.IntN(len(list))]
 			f.Times, f.Share = 3+d.rnd.IntN(5), 0.2+0.6*d.rnd.Float64()
 			if d.rnd.IntN(3) > 0 {
-				f.Account = drillAccounts[d.rnd.IntN(2)]
+				f.Account = drillProviders[d.rnd.IntN(2)]
 			}
 			some = append(some, f)
 		}
@@ -254,7 +254,7 @@ func (d *drill) faults(ctx context.Context, list ...simulator.Fault) error {
 		if err := d.until(ctx, "the mail meets"+names, func() bool { return d.sim.Stats("").Calls >= met || len(d.sim.Faults()) == 0 }); err != nil {
 			return err
 		}
-		// An account that faults have shut takes a mail now and then: more do not help.
+		// A provider that faults have shut takes a mail now and then: more do not help.
 		for end := time.Now().Add(faultPause); len(d.sim.Faults()) > 0 && time.Now().Before(end); {
 			if err := idle(ctx, pollLeast); err != nil {
 				return err
@@ -302,12 +302,12 @@ func webhookChaos(ctx context.Context, d *drill) error {
 	if err != nil {
 		return err
 	}
-	for _, a := range drillAccounts {
+	for _, a := range drillProviders {
 		d.sim.SetWebhookURL(a, "http://"+nobody+"/webhooks/"+a)
 	}
 	failed := d.sim.Stats("").PostsByStatus[0]
 	err = d.until(ctx, "posts found nobody", func() bool { return d.sim.Stats("").PostsByStatus[0] >= failed+20 })
-	for _, a := range drillAccounts {
+	for _, a := range drillProviders {
 		d.sim.SetWebhookURL(a, "http://"+d.addr+"/webhooks/"+a)
 	}
 	d.sim.ClearAll("")

@@ -33,8 +33,8 @@ func explained(d *drill, l *drillLog, story []models.Moment, f *fate) bool {
 			request = true
 		case mode == simulator.ModeRefuse:
 			recipient = true
-		case mode != "" && m.Status == http.StatusRequestEntityTooLarge, mode == simulator.ModeLargeBatch && m.Account == "mg":
-			ended[m.Account] = true
+		case mode != "" && m.Status == http.StatusRequestEntityTooLarge, mode == simulator.ModeLargeBatch && m.Provider == "mg":
+			ended[m.Provider] = true
 		}
 	}
 	for i := range f.copies {
@@ -50,8 +50,8 @@ func explained(d *drill, l *drillLog, story []models.Moment, f *fate) bool {
 		return request
 	case models.MailboxInvalid:
 		return recipient
-	case models.NoAccountLeft:
-		return len(ended) == len(drillAccounts)
+	case models.NoProviderLeft:
+		return len(ended) == len(drillProviders)
 	case models.RetriesUsedUp:
 		return attempts > defaultRetries
 	}
@@ -63,19 +63,19 @@ func explained(d *drill, l *drillLog, story []models.Moment, f *fate) bool {
 func TestExplained(t *testing.T) {
 	d := &drill{scenario: &scenario{}, sim: simulator.New(simulator.Options{})}
 	defer d.sim.Close()
-	for _, a := range drillAccounts {
+	for _, a := range drillProviders {
 		require.NoError(t, d.sim.AddAccount(simulator.Account{Name: a, Kind: simulator.SendGrid, Key: "k"}))
 	}
-	blocked := func(account string) simulator.Copy { return simulator.Copy{Account: account, Outcome: "blocked"} }
+	blocked := func(provider string) simulator.Copy { return simulator.Copy{Account: provider, Outcome: "blocked"} }
 	for _, c := range []struct {
 		reason models.Reason
 		copies []simulator.Copy
 		want   bool
 	}{
-		{models.NoAccountLeft, nil, false},
-		{models.NoAccountLeft, []simulator.Copy{blocked("sg")}, false},
-		{models.NoAccountLeft, []simulator.Copy{blocked("sg"), blocked("sg")}, false},
-		{models.NoAccountLeft, []simulator.Copy{blocked("sg"), blocked("mg")}, true},
+		{models.NoProviderLeft, nil, false},
+		{models.NoProviderLeft, []simulator.Copy{blocked("sg")}, false},
+		{models.NoProviderLeft, []simulator.Copy{blocked("sg"), blocked("sg")}, false},
+		{models.NoProviderLeft, []simulator.Copy{blocked("sg"), blocked("mg")}, true},
 		{models.MailboxInvalid, []simulator.Copy{blocked("sg"), blocked("mg")}, false},
 		{models.MailboxInvalid, []simulator.Copy{{Account: "mg", Outcome: bouncedAfter}}, true},
 		{models.InvalidRequest, []simulator.Copy{blocked("sg")}, false},
@@ -83,7 +83,7 @@ func TestExplained(t *testing.T) {
 		{models.ProviderUnavailable, []simulator.Copy{blocked("sg"), blocked("mg")}, false},
 	} {
 		f := fate{copies: c.copies}
-		refused := []models.Moment{{What: "attempt", Attempt: 1, Account: "sg"}, {What: "answer", Attempt: 1, Account: "sg", Status: http.StatusBadRequest, At: time.Now()}}
+		refused := []models.Moment{{What: "attempt", Attempt: 1, Provider: "sg"}, {What: "answer", Attempt: 1, Provider: "sg", Status: http.StatusBadRequest, At: time.Now()}}
 		require.Equal(t, c.want, explained(d, &drillLog{Reason: c.reason}, refused, &f), "%s %v: no provider answered so", c.reason, c.copies)
 	}
 }

@@ -29,7 +29,7 @@ func best(calls []simulator.Call, limit float64, from, to time.Time, window time
 	return part
 }
 
-// The limits of an account, of rate and of calls at once, hold over all workers: one,
+// The limits of a provider, of rate and of calls at once, hold over all workers: one,
 // four, two of them, some killed, one frozen for longer than it is waited for and woken
 // again. The provider itself counts.
 func TestLimitsHold(t *testing.T) {
@@ -40,8 +40,8 @@ func TestLimitsHold(t *testing.T) {
 			atOnce = 3
 			n      = 200_000 // more than can go out meanwhile
 		)
-		r := newRig(t, b, simulator.Options{CallLogSize: 100_000, Latency: 200 * time.Millisecond}, "SAFEDELIVR_ACCOUNTS_SG_RATE="+strconv.Itoa(limit),
-			"SAFEDELIVR_ACCOUNTS_SG_CONCURRENCY="+strconv.Itoa(atOnce))
+		r := newRig(t, b, simulator.Options{CallLogSize: 100_000, Latency: 200 * time.Millisecond}, "SAFEDELIVR_PROVIDERS_SG_RATE="+strconv.Itoa(limit),
+			"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY="+strconv.Itoa(atOnce))
 		hooks := freeAddr(t)
 		for _, a := range []string{"sg", "mg"} {
 			r.sim.SetWebhookURL(a, "http://"+hooks+"/webhooks/"+a)

@@ -21,7 +21,7 @@ func limitMemory(cfg *config.Config) {
 		return
 	}
 	limit := int64(memoryBase)
-	for _, a := range cfg.Accounts {
+	for _, a := range cfg.Providers {
 		limit += int64(a.Concurrency) * memoryPerCall
 	}
 	debug.SetMemoryLimit(limit)

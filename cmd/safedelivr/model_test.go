@@ -43,7 +43,7 @@ func TestModel(t *testing.T) {
 			m := newModel(t, rt, b)
 			rt.Repeat(map[string]func(*rapid.T){
 				"post": m.post, "repeat": m.repeat, "break off": m.breakOff, "fault": m.fault, "mend": m.mend, "steer": m.steer, "retry": m.retry,
-				"block": m.block, "unblock": m.unblock, "switch": m.switchAccount, "forge": m.forge, "kill": m.kill, "": m.look,
+				"block": m.block, "unblock": m.unblock, "switch": m.switchProvider, "forge": m.forge, "kill": m.kill, "": m.look,
 			})
 			m.finish(rt)
 		})
@@ -72,8 +72,8 @@ type model struct {
 
 func newModel(t *testing.T, rt *rapid.T, b backend) *model {
 	m := &model{rig: newRig(t, b, simulator.Options{Seed: rapid.Uint64().Draw(rt, "seed")},
-		"SAFEDELIVR_TIMES_START_BY=1s", "SAFEDELIVR_TIMES_EVIDENCE_WINDOW=2s", "SAFEDELIVR_TIMES_ACCOUNT_HOLD=500ms",
-		"SAFEDELIVR_ACCOUNTS_SG_TIMEOUT=1s", "SAFEDELIVR_ACCOUNTS_MG_TIMEOUT=1s", "SAFEDELIVR_ACCOUNTS_SG_CHUNK_LIMIT=7", "SAFEDELIVR_ACCOUNTS_MG_CHUNK_LIMIT=7")}
+		"SAFEDELIVR_TIMES_START_BY=1s", "SAFEDELIVR_TIMES_EVIDENCE_WINDOW=2s", "SAFEDELIVR_TIMES_HOLD=500ms",
+		"SAFEDELIVR_PROVIDERS_SG_TIMEOUT=1s", "SAFEDELIVR_PROVIDERS_MG_TIMEOUT=1s", "SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=7", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=7")}
 	m.client.key = strings.TrimSpace(m.command("key", "add", "tester", "--scope", "send,read,operate"))
 	m.server = m.start(m.addr, nil, "serve")
 	rt.Cleanup(func() {
@@ -231,7 +231,7 @@ var troubles = []simulator.Fault{
 
 func (m *model) fault(t *rapid.T) {
 	f := rapid.SampledFrom(troubles).Draw(t, "fault")
-	f.Account = rapid.SampledFrom([]string{"sg", "mg", ""}).Draw(t, "account")
+	f.Account = rapid.SampledFrom([]string{"sg", "mg", ""}).Draw(t, "provider")
 	f.Times = rapid.IntRange(0, 4).Draw(t, "times")
 	m.sim.Inject(f)
 }
@@ -268,7 +268,7 @@ func (m *model) retry(t *rapid.T) {
 }
 
 func (m *model) block(t *rapid.T) {
-	rule := rapid.SampledFrom([]string{`{"account":"sg"}`, `{"sender":"@model.test"}`, `{"domain":"model.test"}`}).Draw(t, "rule")
+	rule := rapid.SampledFrom([]string{`{"provider":"sg"}`, `{"sender":"@model.test"}`, `{"domain":"model.test"}`}).Draw(t, "rule")
 	_, answer, _ := m.must(t, http.MethodPost, "/v1/blocks", "", []byte(rule), http.StatusOK, http.StatusCreated)
 	var v struct {
 		ID string `json:"id"`
@@ -286,13 +286,13 @@ func (m *model) unblock(t *rapid.T) {
 	m.blocks = nil
 }
 
-func (m *model) switchAccount(t *rapid.T) {
-	account, do := rapid.SampledFrom([]string{"sg", "mg"}).Draw(t, "account"), rapid.SampledFrom([]string{"offline", "online", "drain", "probe"}).Draw(t, "position")
+func (m *model) switchProvider(t *rapid.T) {
+	provider, do := rapid.SampledFrom([]string{"sg", "mg"}).Draw(t, "provider"), rapid.SampledFrom([]string{"offline", "online", "drain", "probe"}).Draw(t, "position")
 	fine := []int{http.StatusOK}
 	if do == "probe" {
 		fine = append(fine, http.StatusConflict) // it is offline
 	}
-	m.must(t, http.MethodPost, "/v1/accounts/"+account+"/"+do, "", []byte(`{}`), fine...)
+	m.must(t, http.MethodPost, "/v1/providers/"+provider+"/"+do, "", []byte(`{}`), fine...)
 }
 
 // forge posts a bounce with a signature that is none.
@@ -337,8 +337,8 @@ func (m *model) read(t *rapid.T, b *asked) (v demoBatch) {
 func (m *model) finish(t *rapid.T) {
 	m.sim.ClearAll("")
 	m.unblock(t)
-	for _, account := range []string{"sg", "mg"} {
-		m.must(t, http.MethodPost, "/v1/accounts/"+account+"/online", "", []byte(`{}`), http.StatusOK)
+	for _, provider := range []string{"sg", "mg"} {
+		m.must(t, http.MethodPost, "/v1/providers/"+provider+"/online", "", []byte(`{}`), http.StatusOK)
 	}
 	for _, b := range m.batches {
 		if b.stopped && !b.cancelled {

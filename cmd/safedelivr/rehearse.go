@@ -30,7 +30,7 @@ func (c *cli) rehearseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rehearse", Short: "Rehearse failures: providers, workers, broker and store break, and every mail is counted", Args: cobra.NoArgs,
 		Long: "Rehearse failures on this set-up: the embedded one, or, where they are configured, your own RabbitMQ and Cassandra, in\n" +
-			"keyspaces and under names that are made for it and removed again. Providers are simulated: configured accounts are not\n" +
+			"keyspaces and under names that are made for it and removed again. Providers are simulated: configured providers are not\n" +
 			"used, and no mail goes out. In each scenario a batch is posted to a server of its own, something breaks in the middle of\n" +
 			"it and is mended, and when all is settled the copies at the providers are counted against what the logs say. The exit\n" +
 			"code is not 0 if anything was lost, doubled or does not add up.",
@@ -223,8 +223,8 @@ func (out *rehearsed) print(to io.Writer) error {
 		}
 	}
 	notes := []string{
-		"first mail: from the break to the first mail through another account; where no account broke, to the first mail at all",
-		"normal: from the mending until every account takes mail again and new mail is delivered",
+		"first mail: from the break to the first mail through another provider; where no provider broke, to the first mail at all",
+		"normal: from the mending until every provider takes mail again and new mail is delivered",
 		"held: the outcome is unknown or the provider never said more; the log says so, and nothing is sent again on its own",
 	}
 	_, err := fmt.Fprintf(to, "\n%s\n%.0f s in all, seed %d\n", strings.Join(notes, "\n"), out.Seconds, out.Seed)

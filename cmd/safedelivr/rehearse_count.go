@@ -185,7 +185,7 @@ func (d *drill) toldOnce(ctx context.Context, log models.ID) error {
 	}
 	for i, m := range story {
 		if m.What == "event" && slices.Contains(story[:i], m) {
-			d.res.wrong("log %s tells the event %s of %s twice", log, m.Event, m.Account)
+			d.res.wrong("log %s tells the event %s of %s twice", log, m.Event, m.Provider)
 			return nil
 		}
 	}
@@ -208,7 +208,7 @@ func (d *drill) begunInTime(ctx context.Context, log models.ID) error {
 			return err
 		}
 		in := slices.ContainsFunc(story, func(m models.Moment) bool {
-			return m.What == "attempt" && m.Account == c.Account && !m.At.After(c.At) && c.At.Sub(m.At) < 2*drillStartBy
+			return m.What == "attempt" && m.Provider == c.Account && !m.At.After(c.At) && c.At.Sub(m.At) < 2*drillStartBy
 		})
 		if !in {
 			d.res.wrong("log %s was sent through %s at %s, when a worker woke, and no attempt that might begin then is known", log, c.Account, c.At.Format(time.RFC3339Nano))
@@ -264,7 +264,7 @@ func (d *drill) compareDays(ctx context.Context, want *demoCounts) error {
 }
 
 // firstMail finds when the first mail went out after the break: through another
-// account, where some accounts broke and others did not.
+// provider, where some providers broke and others did not.
 func (d *drill) firstMail(copies map[string]int) {
 	var first time.Time
 	for id := range copies {

@@ -53,7 +53,7 @@ type drill struct {
 	batches  []posted
 	brokenAt time.Time
 	mendedAt time.Time
-	before   map[string]int64 // mails taken by account when it was mended
+	before   map[string]int64 // mails taken by provider when it was mended
 }
 
 // runScenario rehearses one scenario and counts what came of it.
@@ -161,15 +161,15 @@ func (d *drill) mended() {
 	d.mu.Lock()
 	d.mendedAt = time.Now()
 	d.before = map[string]int64{}
-	for _, a := range drillAccounts {
+	for _, a := range drillProviders {
 		d.before[a] = d.taken(a)
 	}
 	d.mu.Unlock()
 	d.say("✓ mended after %.1f s", time.Since(d.brokenAt).Seconds())
 }
 
-// taken is how many mails an account took; of all for "".
-func (d *drill) taken(account string) int64 { return d.sim.Stats(account).Accepted }
+// taken is how many mails a provider took; of all for "".
+func (d *drill) taken(provider string) int64 { return d.sim.Stats(provider).Accepted }
 
 // quiet reports whether everything that was posted is with a provider.
 func (d *drill) quiet() bool { return d.taken("") >= int64(d.posted()) }

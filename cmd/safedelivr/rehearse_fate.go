@@ -14,7 +14,7 @@ import (
 var arriving = map[string]bool{"deliver": true, "defer-then-deliver": true, "open": true, "click": true, "complain": true, "unsubscribe": true,
 	"lostevent": true, "silent": true}
 
-// curable are the outcomes after which a mail may go through an account that it
+// curable are the outcomes after which a mail may go through a provider that it
 // has not gone through. What was delivered is not sent again, also where it
 // bounced afterwards, and a hard bounce is not routed around.
 var curable = map[string]bool{"blocked": true, "expire": true, "rejected": true, "overquota": true, "suppressed-bounce": true}
@@ -25,7 +25,7 @@ const bouncedAfter = "async"
 // untold are the outcomes whose last event no webhook tells.
 var untold = map[string]bool{"lostevent": true, "silent": true}
 
-// drillAsked is the account whose events can be looked up, where its webhooks were
+// drillAsked is the provider whose events can be looked up, where its webhooks were
 // lost or kept back.
 const drillAsked = "mg"
 
@@ -73,8 +73,8 @@ func reported(c *simulator.Copy) bool {
 }
 
 // doubled reports whether a copy followed on one after which none may: one that is
-// not known to have failed for a reason that another account could cure, or one
-// through the same account.
+// not known to have failed for a reason that another provider could cure, or one
+// through the same provider.
 func (f *fate) doubled() bool {
 	for i := range f.copies {
 		for k := range f.copies[:i] {

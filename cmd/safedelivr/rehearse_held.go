@@ -116,7 +116,7 @@ func (d *drill) inDoubt(answer *models.Moment, met bool) bool {
 // mode of the fault for which it was; empty: there is none.
 func (d *drill) metFault(answer *models.Moment) string {
 	began := answer.At.Add(-time.Duration(answer.TookMS * float64(time.Millisecond)))
-	for _, c := range d.sim.CallLog(answer.Account) {
+	for _, c := range d.sim.CallLog(answer.Provider) {
 		if c.Fault != "" && c.Status == answer.Status && !c.At.Before(began) && !c.At.After(answer.At) {
 			return c.Fault
 		}
@@ -161,7 +161,7 @@ func calls(story []models.Moment) string {
 	for i := range story {
 		m := &story[i]
 		fmt.Fprintf(&out, "%s %s", m.At.Format("15:04:05.000"), m.What)
-		for _, part := range []string{m.Account, string(m.Class), string(m.Reason)} {
+		for _, part := range []string{m.Provider, string(m.Class), string(m.Reason)} {
 			if part != "" {
 				fmt.Fprintf(&out, " %s", part)
 			}

@@ -146,7 +146,7 @@ func (d *drill) trickle(ctx context.Context, enough <-chan struct{}) error {
 	}
 }
 
-// normal waits until every account that was broken takes mail again, and new
+// normal waits until every provider that was broken takes mail again, and new
 // mail is delivered.
 func (d *drill) normal(ctx context.Context) error {
 	err := d.until(ctx, "all is normal again", func() bool {
@@ -208,14 +208,14 @@ func (d *drill) forge(ctx context.Context) (refused, taken int, err error) {
 	for _, b := range d.all() {
 		for i := 0; i < b.n; i += 10 {
 			log := b.id.Log(i%models.MaxChunkRecipients + 1)
-			for account, body := range map[string]string{
+			for provider, body := range map[string]string{
 				"mg": fmt.Sprintf(`{"signature":{"timestamp":"%d","token":"%050d","signature":%q},"event-data":{"event":"failed","severity":"permanent",`+
 					`"reason":"bounce","id":"forged%d","timestamp":%d.5,"recipient":"x@rehearse.test","user-variables":{"sd_log":%q,"sd_attempt":"1"},`+
 					`"delivery-status":{"code":550,"message":"5.1.1 no such user"}}}`, now, i, strings.Repeat("0", 64), i, now, log),
 				"sg": fmt.Sprintf(`[{"event":"bounce","type":"bounce","status":"5.1.1","email":"x@rehearse.test","timestamp":%d,"sg_event_id":"forged%d",`+
 					`"sd_log":%q,"sd_attempt":"1"}]`, now, i, log),
 			} {
-				r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.client.base+"/webhooks/"+account, strings.NewReader(body))
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.client.base+"/webhooks/"+provider, strings.NewReader(body))
 				if err != nil {
 					return refused, taken, err
 				}

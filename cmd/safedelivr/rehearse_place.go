@@ -111,7 +111,7 @@ func (p *place) withBroker(ctx context.Context, f func(*rabbit.Broker) error) er
 	if err != nil {
 		return err
 	}
-	b, err := rabbit.Open(ctx, rabbit.Config{URL: cfg.AMQP.URL, Prefix: cfg.AMQP.Prefix, Accounts: drillAccounts, Logger: p.log})
+	b, err := rabbit.Open(ctx, rabbit.Config{URL: cfg.AMQP.URL, Prefix: cfg.AMQP.Prefix, Providers: drillProviders, Logger: p.log})
 	if err != nil {
 		return err
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// fewCalls lets accounts take so few calls at once that messages about mail wait in
+// fewCalls lets providers take so few calls at once that messages about mail wait in
 // their queues. Consumers hold as many messages as they work on, and no purge
 // reaches those.
-var fewCalls = []string{"SAFEDELIVR_ACCOUNTS_SG_CONCURRENCY=2", "SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=2"}
+var fewCalls = []string{"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=2", "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=2"}
 
 // brokerPurged empties all queues, three times, while mail waits in them. The
 // in-process broker is emptied by the end of its process.

@@ -16,8 +16,8 @@ type scenario struct {
 	name, story string
 
 	needs    need          // where it has a meaning
-	prefer   []string      // the accounts of its batches in their order; none: all alike
-	breaks   []string      // the accounts that it breaks
+	prefer   []string      // the providers of its batches in their order; none: all alike
+	breaks   []string      // the providers that it breaks
 	events   bool          // mail itself flows on
 	holds    doubts        // what may keep from us what became of some mail; 0: nothing may be held in the end
 	apart    bool          // roles run as processes of their own, where they can
@@ -76,8 +76,8 @@ func loopback(host string) bool {
 // drillScale is how much faster than real providers repeat posts, defer and flush.
 const drillScale = 120
 
-// drillAccounts are the simulated accounts.
-var drillAccounts = []string{"sg", "mg"}
+// drillProviders are the simulated providers.
+var drillProviders = []string{"sg", "mg"}
 
 // sgFirst lets all mail go through SendGrid as long as that works.
 var sgFirst = []string{"sg", "mg"}
@@ -98,7 +98,7 @@ var scenarios = []scenario{
 		strike:   fault(simulator.Fault{Mode: simulator.ModeSuspend})},
 	{name: "key-revoked", story: "SendGrid no longer knows the API key", prefer: sgFirst, breaks: []string{"sg"},
 		strike: fault(simulator.Fault{Mode: simulator.ModeStatus, Status: http.StatusUnauthorized})},
-	{name: "both-down", story: "SendGrid and Mailgun answer 503 to everything", breaks: drillAccounts, strike: bothDown},
+	{name: "both-down", story: "SendGrid and Mailgun answer 503 to everything", breaks: drillProviders, strike: bothDown},
 
 	{name: "worker-killed", story: "kill -9 of a worker in the middle of its calls; a new one is started", apart: true, holds: callsCutOff, strike: workerKilled},
 	{name: "worker-frozen", story: "SIGSTOP of a worker for longer than its calls may wait to begin, then SIGCONT", apart: true, needs: signals,

@@ -46,19 +46,19 @@ func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
 	return ended, nil
 }
 
-// settingsFor are those of the servers: short waits, and the simulated accounts.
+// settingsFor are those of the servers: short waits, and the simulated providers.
 func (d *drill) settingsFor(sim string) []string {
 	out := []string{
 		"SAFEDELIVR_LOG=error", "SAFEDELIVR_TIMES_START_BY=" + drillStartBy.String(), "SAFEDELIVR_TIMES_EVIDENCE_WINDOW=4s",
-		"SAFEDELIVR_TIMES_RECHECK=1s", "SAFEDELIVR_TIMES_BREAKER_OPEN=500ms", "SAFEDELIVR_TIMES_ACCOUNT_HOLD=2s", "SAFEDELIVR_TIMES_FINAL_EVENT=60s",
+		"SAFEDELIVR_TIMES_RECHECK=1s", "SAFEDELIVR_TIMES_BREAKER_OPEN=500ms", "SAFEDELIVR_TIMES_HOLD=2s", "SAFEDELIVR_TIMES_FINAL_EVENT=60s",
 	}
 	for name, more := range map[string][]string{
 		"SG": {"KIND=sendgrid", "BASE_URL=" + sim + "/sg", "WEBHOOK_KEY=" + simulatorPublicKey},
 		"MG": {"KIND=mailgun", "BASE_URL=" + sim + "/mg", "WEBHOOK_KEY=" + demoSigning, "DOMAIN=" + demoDomain},
 	} {
-		// So many calls at once that an account that works is never busy.
+		// So many calls at once that a provider that works is never busy.
 		for _, v := range append(more, "API_KEY="+demoKey, "CONCURRENCY=64", fmt.Sprintf("CHUNK_LIMIT=%d", drillCall), "TIMEOUT="+drillCallTime.String()) {
-			out = append(out, "SAFEDELIVR_ACCOUNTS_"+name+"_"+v)
+			out = append(out, "SAFEDELIVR_PROVIDERS_"+name+"_"+v)
 		}
 	}
 	return append(out, d.settings...)
@@ -97,8 +97,8 @@ func (d *drill) startServers(ctx context.Context) (err error) {
 // providers of its own.
 func (d *drill) struckEnv() []string {
 	out := slices.Clone(d.env)
-	for _, a := range drillAccounts {
-		out = append(out, "SAFEDELIVR_ACCOUNTS_"+strings.ToUpper(a)+"_BASE_URL="+d.simURL+struckPath+"/"+a)
+	for _, a := range drillProviders {
+		out = append(out, "SAFEDELIVR_PROVIDERS_"+strings.ToUpper(a)+"_BASE_URL="+d.simURL+struckPath+"/"+a)
 	}
 	return out
 }

@@ -11,7 +11,7 @@ import (
 // faultMet is how many calls must have met a fault.
 const faultMet = 3
 
-// fault breaks the scenario's account until calls have met it, and mail goes
+// fault breaks the scenario's provider until calls have met it, and mail goes
 // through another.
 func fault(f simulator.Fault) func(ctx context.Context, d *drill) error {
 	return func(ctx context.Context, d *drill) error {
@@ -19,7 +19,7 @@ func fault(f simulator.Fault) func(ctx context.Context, d *drill) error {
 		id := d.sim.Inject(f)
 		d.broken()
 		other := d.taken("mg")
-		err := d.until(ctx, "mail goes through another account", func() bool {
+		err := d.until(ctx, "mail goes through another provider", func() bool {
 			return d.taken("mg") >= other+int64(d.recipients/10) && d.sim.Met(id) >= faultMet
 		})
 		d.sim.Clear(id)
@@ -28,14 +28,14 @@ func fault(f simulator.Fault) func(ctx context.Context, d *drill) error {
 	}
 }
 
-// bothDown breaks all accounts until each has refused a number of calls, or was
+// bothDown breaks all providers until each has refused a number of calls, or was
 // left alone.
 func bothDown(ctx context.Context, d *drill) error {
-	for _, a := range drillAccounts {
+	for _, a := range drillProviders {
 		d.sim.Inject(simulator.Fault{Account: a, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
 	}
 	d.broken()
-	err := d.until(ctx, "both accounts have refused calls", func() bool {
+	err := d.until(ctx, "both providers have refused calls", func() bool {
 		return d.sim.Stats("sg").Refused >= 10 && d.sim.Stats("mg").Refused >= 10
 	})
 	d.sim.ClearAll("")

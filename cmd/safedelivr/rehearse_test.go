@@ -106,12 +106,12 @@ func TestAddressesAreGivenOnce(t *testing.T) {
 }
 
 // copiesOf reads copies in the order in which they are told, each as
-// outcome@account, with ! if it was swallowed and ? if its webhooks are kept back.
+// outcome@provider, with ! if it was swallowed and ? if its webhooks are kept back.
 func copiesOf(text string) (out []simulator.Copy) {
 	begin := time.Now()
 	for word := range strings.FieldsSeq(text) {
-		outcome, account, _ := strings.Cut(strings.TrimRight(word, "!?"), "@")
-		out = append(out, simulator.Copy{Outcome: outcome, Account: account, At: begin.Add(time.Duration(len(out)) * time.Second),
+		outcome, provider, _ := strings.Cut(strings.TrimRight(word, "!?"), "@")
+		out = append(out, simulator.Copy{Outcome: outcome, Account: provider, At: begin.Add(time.Duration(len(out)) * time.Second),
 			Swallowed: strings.HasSuffix(word, "!"), Muted: strings.HasSuffix(word, "?")})
 	}
 	return out
@@ -148,7 +148,7 @@ func TestFate(t *testing.T) {
 		{"invalid@sg deliver@mg", true, false},
 		{"suppressed-unsub@sg deliver@mg", true, false},
 		{"mailboxfull@sg deliver@mg", true, false},
-		{"blocked@sg deliver@sg", true, false}, // the same account again
+		{"blocked@sg deliver@sg", true, false}, // the same provider again
 		{"blocked@sg blocked@mg deliver@sg", true, false},
 		{"blocked@sg deliver@mg open@sg", true, false},
 	} {

@@ -42,7 +42,7 @@ func (c *cli) releaseCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&rel.Account, "account", "", "only what is held at this account (default: at any)")
+	cmd.Flags().StringVar(&rel.Provider, "provider", "", "only what is held at this provider (default: at any)")
 	cmd.Flags().StringVar(&from, "from", "", "accepted at or after this time")
 	cmd.Flags().StringVar(&to, "to", "", "accepted at or before this time (default: now)")
 	whyFlag(cmd, &rel.Why)

@@ -19,7 +19,7 @@ import (
 func TestRepeatedThroughKills(t *testing.T) {
 	onBackends(t, func(t *testing.T, b backend) {
 		const n = 20_000
-		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_ACCOUNTS_MG_CONCURRENCY=1") // it posts its events one by one
+		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=1") // it posts its events one by one
 		ask := func() (status int, id models.ID) {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.client.base+"/v1/batches", batchBody(n, "", plainAddress))
 			require.NoError(t, err)

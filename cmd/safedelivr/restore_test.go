@@ -24,14 +24,14 @@ func TestRestored(t *testing.T) {
 			data = dir
 		}
 	}
-	accounts := func(do string) {
+	providers := func(do string) {
 		t.Helper()
-		for _, account := range []string{"sg", "mg"} {
-			r.command("account", do, account)
+		for _, provider := range []string{"sg", "mg"} {
+			r.command("provider", do, provider)
 		}
 	}
 	first := r.start(r.addr, nil, "serve")
-	accounts("offline") // no call may be running when it is killed
+	providers("offline") // no call may be running when it is killed
 	id := r.post(batchBody(n, "", plainAddress))
 	first.kill()
 	require.NoError(t, os.RemoveAll(filepath.Join(data, adminSocket))) // it is no file
@@ -39,14 +39,14 @@ func TestRestored(t *testing.T) {
 	require.NoError(t, os.CopyFS(backup, os.DirFS(data)))
 
 	second := r.start(r.addr, nil, "serve")
-	accounts("online")
+	providers("online")
 	require.EqualValues(t, n, r.done(id).Counts.Success)
 	second.kill()
 	require.NoError(t, os.RemoveAll(data))
 	require.NoError(t, os.CopyFS(data, os.DirFS(backup)))
 
 	r.start(r.addr, nil, "serve", "--after-restore")
-	accounts("online")
+	providers("online")
 	for range 3 { // each takes about as long as the agenda needs to look at all
 		require.EqualValues(t, 1, r.done(r.post(batchBody(1, "", plainAddress))).Counts.Success)
 	}

@@ -45,7 +45,7 @@ func (c *cli) run(ctx context.Context) int {
 	root.SetArgs(c.args)
 	root.PersistentFlags().StringVarP(&c.configFile, "config", "c", "", "configuration file (YAML); the environment goes over it")
 	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.simulatorCommand(), c.demoCommand(), c.userCommand(), c.keyCommand(), c.loginCommand(), c.healthCommand(), c.versionCommand())
-	root.AddCommand(c.batchCommand(), c.logCommand(), c.releaseCommand(), c.accountCommand(), c.blockCommand(), c.queuesCommand(), c.parkedCommand(), c.workersCommand(), c.auditCommand())
+	root.AddCommand(c.batchCommand(), c.logCommand(), c.releaseCommand(), c.providerCommand(), c.blockCommand(), c.queuesCommand(), c.parkedCommand(), c.workersCommand(), c.auditCommand())
 	root.AddCommand(c.pauseCommands()...)
 	root.AddCommand(c.checkCommand(), c.replayCommand(), c.holdCommand(), c.rehearseCommand(), c.rehearsedCommand())
 	err := unknownCommand(root, c.args)

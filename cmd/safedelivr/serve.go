@@ -33,8 +33,8 @@ func (c *cli) serveCommand() *cobra.Command {
 				return err
 			}
 			log := c.logger(&cfg)
-			if len(cfg.Accounts) == 0 {
-				log.Warn("no provider account is configured: batches are kept, and nothing can be sent")
+			if len(cfg.Providers) == 0 {
+				log.Warn("no provider is configured: batches are kept, and nothing can be sent")
 			}
 			limitMemory(&cfg)
 			if cfg.Traces.Endpoint != "" {

@@ -32,10 +32,10 @@ func (c *cli) simulatorCommand() *cobra.Command {
 	var latency, delay time.Duration
 	cmd := &cobra.Command{
 		Use: "simulator", Short: "Run stand-ins for the providers' HTTP APIs", Args: cobra.NoArgs,
-		Long: "Run stand-ins for SendGrid and Mailgun, with faults and signed webhooks. Each account lives under its own path:\n" +
-			"base_url http://HOST/<account>. The control API is under /control/.\n\n" +
-			"  --account name=sg,kind=sendgrid,key=K,webhook=http://127.0.0.1:8080/webhooks/sg\n" +
-			"  --account name=mg,kind=mailgun,key=K,domain=mail.example.com,signing=S,webhook=http://127.0.0.1:8080/webhooks/mg",
+		Long: "Run stand-ins for SendGrid and Mailgun, with faults and signed webhooks. Each provider lives under its own path:\n" +
+			"base_url http://HOST/<provider>. The control API is under /control/.\n\n" +
+			"  --provider name=sg,kind=sendgrid,key=K,webhook=http://127.0.0.1:8080/webhooks/sg\n" +
+			"  --provider name=mg,kind=mailgun,key=K,domain=mail.example.com,signing=S,webhook=http://127.0.0.1:8080/webhooks/mg",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.RecipientKey, o.Latency, o.EventDelay = recipientKey, latency, delay
 			return c.simulate(cmd.Context(), listen, specs, o)
@@ -43,7 +43,7 @@ func (c *cli) simulatorCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", "127.0.0.1:8025", "address to listen on; there is no access control, so keep it on loopback")
-	f.StringArrayVar(&specs, "account", nil, "an account; may be given several times")
+	f.StringArrayVar(&specs, "provider", nil, "a provider; may be given several times")
 	f.Float64Var(&o.TimeScale, "time-scale", 60, "how much faster than real retries and delays run")
 	f.DurationVar(&latency, "latency", 0, "answer time of every call")
 	f.DurationVar(&delay, "event-delay", 200*time.Millisecond, "time from a call to its events")
@@ -62,7 +62,7 @@ func (c *cli) simulate(ctx context.Context, listen string, specs []string, o sim
 			err = sim.AddAccount(a)
 		}
 		if err != nil {
-			mistakes = append(mistakes, fmt.Errorf("--account %s: %w", spec, err))
+			mistakes = append(mistakes, fmt.Errorf("--provider %s: %w", spec, err))
 		}
 	}
 	if err := errors.Join(mistakes...); err != nil {

@@ -10,13 +10,13 @@ import (
 )
 
 // Open returns an empty store, and a broker with the queues of the given
-// accounts. Both are closed after the test.
-func Open(t testing.TB, accounts ...string) (*embedded.Store, *embedded.Broker) {
+// providers. Both are closed after the test.
+func Open(t testing.TB, providers ...string) (*embedded.Store, *embedded.Broker) {
 	t.Helper()
 	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	broker, err := embedded.NewBroker(accounts, nil)
+	broker, err := embedded.NewBroker(providers, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, broker.Close()) })
 	return store, broker

@@ -89,7 +89,7 @@ CREATE TABLE agenda_marks (
 
 CREATE TABLE inbox (
 	id      BLOB NOT NULL PRIMARY KEY,
-	account TEXT NOT NULL,
+	provider TEXT NOT NULL,
 	replay  TEXT NOT NULL,
 	body    BLOB NOT NULL
 ) WITHOUT ROWID;
@@ -98,7 +98,7 @@ CREATE TABLE inbox (
 CREATE TABLE inbox_open (
 	shard   INTEGER NOT NULL,
 	id      BLOB NOT NULL,
-	account TEXT NOT NULL,
+	provider TEXT NOT NULL,
 	PRIMARY KEY (shard, id)
 ) WITHOUT ROWID;
 

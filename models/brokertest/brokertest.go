@@ -13,9 +13,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Open returns a broker with empty queues for the given accounts, that the test
+// Open returns a broker with empty queues for the given providers, that the test
 // may close and that is cleaned up after it.
-type Open func(t *testing.T, accounts ...string) models.Broker
+type Open func(t *testing.T, providers ...string) models.Broker
 
 // patience is how long a state is waited for. It bounds a failure, not a test.
 const patience = 60 * time.Second

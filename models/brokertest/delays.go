@@ -29,7 +29,7 @@ func notBefore(t *testing.T, open Open) {
 		box.mu.Unlock()
 		require.GreaterOrEqual(t, at.Sub(m.NotBefore), -55*time.Millisecond, "too early")
 	}
-	m := models.Message{Kind: models.AccountMessage, Account: "nobody", ID: models.NewBatchID(time.Now()), Lane: models.Bulk, NotBefore: time.Now().Add(time.Second)}
+	m := models.Message{Kind: models.ProviderMessage, Provider: "nobody", ID: models.NewBatchID(time.Now()), Lane: models.Bulk, NotBefore: time.Now().Add(time.Second)}
 	require.ErrorIs(t, b.Publish(context.Background(), m), models.ErrUnroutable, "delayed or not")
 }
 

@@ -36,7 +36,7 @@ func many(t *testing.T, open Open) {
 				for k := range 10 {
 					m := batch(models.Bulk)
 					if (p+i+k)%3 == 0 {
-						m.Kind, m.Account, m.Lane = models.AccountMessage, "mg", models.Urgent
+						m.Kind, m.Provider, m.Lane = models.ProviderMessage, "mg", models.Urgent
 					}
 					ms = append(ms, m)
 				}

@@ -27,7 +27,7 @@ func bulky() *models.Call {
 const soon = 3 * time.Second
 
 // timed sends with a context that ends after d and checks that the call does too.
-func timed(t *testing.T, p models.Provider, c *models.Call, d time.Duration) []models.Part {
+func timed(t *testing.T, p models.Adapter, c *models.Call, d time.Duration) []models.Part {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()

@@ -34,7 +34,7 @@ func SampleCall(n int) *models.Call {
 
 // Posts checks what is made of every post in testdata/webhook, of which there are
 // at least that many, against testdata/parsed.
-func Posts(t *testing.T, p models.Provider, least int) {
+func Posts(t *testing.T, p models.Adapter, least int) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/webhook/*.json")
 	if err != nil || len(files) < least {

@@ -22,7 +22,7 @@ type recorder struct {
 }
 
 // serve starts a provider that takes everything, and an adapter for it.
-func serve(t testing.TB, s Suite) (models.Provider, *recorder) {
+func serve(t testing.TB, s Suite) (models.Adapter, *recorder) {
 	t.Helper()
 	rec := &recorder{t: t, s: s}
 	server := httptest.NewServer(rec)
@@ -30,7 +30,7 @@ func serve(t testing.TB, s Suite) (models.Provider, *recorder) {
 	return adapter(t, s, server.URL), rec
 }
 
-func adapter(t testing.TB, s Suite, url string) models.Provider {
+func adapter(t testing.TB, s Suite, url string) models.Adapter {
 	t.Helper()
 	p := s.New(t, url)
 	t.Cleanup(p.Close)
@@ -55,7 +55,7 @@ func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // answering starts a provider that gives one answer to everything.
-func answering(t testing.TB, s Suite, answer http.HandlerFunc) models.Provider {
+func answering(t testing.TB, s Suite, answer http.HandlerFunc) models.Adapter {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

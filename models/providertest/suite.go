@@ -1,4 +1,4 @@
-// Package providertest is the contract of models.Provider as tests. Every
+// Package providertest is the contract of models.Adapter as tests. Every
 // adapter runs all of it, against servers of the suite's own:
 //
 //	func TestContract(t *testing.T) { providertest.Run(t, suite) }
@@ -23,7 +23,7 @@ import (
 type Suite struct {
 	// New makes an adapter that calls baseURL and is configured for webhooks.
 	// Its time-out is at least 20 s. The suite closes it.
-	New func(t testing.TB, baseURL string) models.Provider
+	New func(t testing.TB, baseURL string) models.Adapter
 
 	// Read tells which mails the provider would send for a request, with
 	// everything filled in. It fails for requests that the provider would refuse.
@@ -37,7 +37,7 @@ type Suite struct {
 	Answers []Answer
 
 	// Sign signs a post at a time; Forge does so with a key that is not the
-	// account's. Shift changes a signed post so that the signed bytes stay the
+	// provider's. Shift changes a signed post so that the signed bytes stay the
 	// same while their parts do not.
 	Sign, Forge func(body []byte, at time.Time) (http.Header, []byte)
 	Shift       func(h http.Header, body []byte) (http.Header, []byte)

@@ -173,11 +173,11 @@ func testOneDecision(t *testing.T, p Apart) {
 				requirePresent(t, s, mail)
 			}
 			// Numbers that say who won, the same for both.
-			account, winner := int(es[0].Account[0]), int(u.ID[len(u.ID)-1])
+			provider, winner := int(es[0].Provider[0]), int(u.ID[len(u.ID)-1])
 			if s == stores[0] || appended == 0 {
-				appended, named, claimed, put = account, winner, c.ID.Recipient(), seen
+				appended, named, claimed, put = provider, winner, c.ID.Recipient(), seen
 			}
-			require.Equal(t, []int{appended, named, claimed, put}, []int{account, winner, c.ID.Recipient(), seen})
+			require.Equal(t, []int{appended, named, claimed, put}, []int{provider, winner, c.ID.Recipient(), seen})
 		}
 	}
 }

@@ -71,7 +71,7 @@ func Benchmark(b *testing.B, open func(b *testing.B) models.Store) {
 		{"Inbox", func(b *testing.B, s models.Store) {
 			body := []byte(`[{"event":"delivered","email":"user@example.com","sg_event_id":"` + strings.Repeat("abcdef", 60) + `"}]`)
 			inParallel(b, func(int) error {
-				return s.PutInbox(b.Context(), models.Inbox{ID: models.NewInboxID(time.Now()), Account: "sg", Posts: []models.Post{{Body: body}}})
+				return s.PutInbox(b.Context(), models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: body}}})
 			})
 		}},
 		{"PutSummaries", func(b *testing.B, s models.Store) {
@@ -144,7 +144,7 @@ func SampleEntry(n int) models.Entry {
 	now := time.Now().UTC()
 	return models.Entry{
 		Number: n, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: models.SetOf(1),
-		Account: "sg", Worker: "worker-1", StartBy: now.Add(time.Second), CallEnds: now.Add(time.Minute),
+		Provider: "sg", Worker: "worker-1", StartBy: now.Add(time.Second), CallEnds: now.Add(time.Minute),
 	}
 }
 

@@ -26,8 +26,8 @@ func controlCases() []testCase {
 func order(number int) models.Control {
 	id := models.NewBatchID(now())
 	return models.Control{Number: number, Token: models.NewToken(), At: time.Now().UTC().Round(0), By: "cli:zoë", Why: "because “so”",
-		Action: models.ReleaseBatch, Batch: id, Log: id.Log(7), User: "u", Account: "sg", Senders: []string{"a@example.com", "@example.org"},
-		Block: &models.Block{ID: "b", Account: "sg", User: "u", Sender: "@example.com", Domain: "example.net", Fail: true}, Before: now(), Subject: "s"}
+		Action: models.ReleaseBatch, Batch: id, Log: id.Log(7), User: "u", Provider: "sg", Senders: []string{"a@example.com", "@example.org"},
+		Block: &models.Block{ID: "b", Provider: "sg", User: "u", Sender: "@example.com", Domain: "example.net", Fail: true}, Before: now(), Subject: "s"}
 }
 
 // testJournal uses the whole journal: there is one in a store.

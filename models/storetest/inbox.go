@@ -30,7 +30,7 @@ func inboxCases() []testCase {
 }
 
 func post(at time.Time, body string) models.Inbox {
-	return models.Inbox{ID: models.NewInboxID(at), Account: "sg-eu", Posts: []models.Post{{Body: []byte(body), Replay: "token-" + models.NewUserID()}}}
+	return models.Inbox{ID: models.NewInboxID(at), Provider: "sg-eu", Posts: []models.Post{{Body: []byte(body), Replay: "token-" + models.NewUserID()}}}
 }
 
 func testInbox(t *testing.T, s models.Store) {
@@ -77,7 +77,7 @@ func testInboxPosts(t *testing.T, s models.Store) {
 	}
 	var got []models.ID
 	for _, p := range collect(t, s.Posts(ctx, at.Add(10*time.Minute), at.Add(50*time.Minute))) {
-		require.Equal(t, "sg-eu", p.Account)
+		require.Equal(t, "sg-eu", p.Provider)
 		if slices.Contains(want, p.ID) {
 			got = append(got, p.ID)
 		}
@@ -96,7 +96,7 @@ func pendingOf(t *testing.T, s models.Store, from, to time.Time, own []models.In
 			at := p.Received()
 			require.False(t, at.Before(from) || !at.Before(to), "outside of the range")
 			if slices.ContainsFunc(own, func(o models.Inbox) bool { return o.ID == p.ID }) {
-				require.Equal(t, "sg-eu", p.Account)
+				require.Equal(t, "sg-eu", p.Provider)
 				out = append(out, p.ID)
 			}
 		}

@@ -102,7 +102,7 @@ func race(t *testing.T, s models.Store, chunk models.ID, number, n int) models.E
 	t.Helper()
 	mine := make([]models.Entry, n)
 	for i := range mine {
-		mine[i] = attempt(number, fmt.Sprint("account-", i))
+		mine[i] = attempt(number, fmt.Sprint("provider-", i))
 	}
 	errs := together(n, func(i int) error {
 		return settled(t.Context(), func() error { return s.Append(t.Context(), chunk, mine[i]) })
@@ -257,7 +257,7 @@ func eventFact(inbox models.ID, events int) models.Fact {
 	f := models.Fact{Key: models.EventsKey(inbox)}
 	for i := range events {
 		f.Events = append(f.Events, models.Event{
-			ID: fmt.Sprint(inbox, i), Recipient: i + 1, Attempt: 1, Account: "sg", Kind: models.Bounced, At: now(),
+			ID: fmt.Sprint(inbox, i), Recipient: i + 1, Attempt: 1, Provider: "sg", Kind: models.Bounced, At: now(),
 			BounceClass: "hard", Status: 550, Enhanced: "5.1.1", Text: "no such user “" + strings.Repeat("x", i%200) + "”", Async: i%2 == 0,
 		})
 	}

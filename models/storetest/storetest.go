@@ -126,7 +126,7 @@ func newBatch(user string, at time.Time, chunks int) models.Batch {
 			Text:    strings.Repeat("Dear {{name}}, 你好. ", 40),
 			HTML:    "<p>Dear {{name}}</p>",
 		},
-		Accounts:   []string{"sg", "mg"},
+		Providers:  []string{"sg", "mg"},
 		Lane:       models.Bulk,
 		OnUnknown:  models.Hold,
 		Chunks:     chunks,
@@ -164,11 +164,11 @@ func accept(t *testing.T, s models.Store, b models.Batch) {
 }
 
 // attempt returns entry n of a ledger with every field of an attempt set.
-func attempt(n int, account string) models.Entry {
+func attempt(n int, provider string) models.Entry {
 	at := time.Now().UTC().Round(0)
 	return models.Entry{
 		Number: n, Token: models.NewToken(), Kind: models.Attempt, At: at, Recipients: models.SetOf(1, 3, 1000),
-		Account: account, Worker: "worker-1", StartBy: at.Add(time.Second), CallEnds: at.Add(time.Minute),
+		Provider: provider, Worker: "worker-1", StartBy: at.Add(time.Second), CallEnds: at.Add(time.Minute),
 		Retry: 2, Split: 1, MayDouble: true, Because: "throttled: “slow down”",
 	}
 }
@@ -188,10 +188,10 @@ func outcome(n int) models.Fact {
 func summary(version, success, queued int64) models.Summary {
 	s := models.Summary{
 		Version: version, Accepted: success + queued, Queued: queued, Success: success, Untried: queued,
-		Accounts: map[string]models.AccountCounts{"sg": {Tried: success, Delivered: success}},
+		Providers: map[string]models.ProviderCounts{"sg": {Tried: success, Delivered: success}},
 	}
 	if success == 0 {
-		s.Accounts = nil
+		s.Providers = nil
 	}
 	return s
 }

@@ -35,8 +35,8 @@ func testSummary(t *testing.T, s models.Store) {
 	require.Empty(t, summariesOf(t, s, user, id, 0))
 	sum := models.Summary{
 		Version: 1 << 40, Accepted: 10, Queued: 1, Success: 2, Failed: 3, Cancelled: 4, Untried: 1, Unconfirmed: 1, Rerouted: 2, MayDouble: 3, Doubled: 1,
-		Reasons:  map[models.Reason]int64{models.CancelledByRq: 3},
-		Accounts: map[string]models.AccountCounts{"sg": {Tried: 6, Delivered: 1, Refused: 2, Failed: 1, Waiting: 1, Unknown: 1}, "mg": {Tried: 1}},
+		Reasons:   map[models.Reason]int64{models.CancelledByRq: 3},
+		Providers: map[string]models.ProviderCounts{"sg": {Tried: 6, Delivered: 1, Refused: 2, Failed: 1, Waiting: 1, Unknown: 1}, "mg": {Tried: 1}},
 	}
 	want := models.ChunkSummary{User: user, Chunk: id, Summary: sum}
 	for range 2 {

@@ -47,7 +47,7 @@ var refusals = []struct {
 const magnificent = "Mailgun Magnificent API"
 
 // classify says what an answer means for the recipients of the call.
-func (p *Provider) classify(c *models.Call, a wire.Answer, now time.Time) []models.Part {
+func (p *Adapter) classify(c *models.Call, a wire.Answer, now time.Time) []models.Part {
 	said, structured := message(a)
 	text := p.words(said)
 	if class, ok := classes[a.Status]; ok {
@@ -81,12 +81,12 @@ func (p *Provider) classify(c *models.Call, a wire.Answer, now time.Time) []mode
 //
 //	a JSON object                              accepted, with its id
 //	the beginning of one, then it broke off    accepted in fact, the id is lost
-//	"Mailgun Magnificent API"                  account: the URL is wrong, nothing was taken
+//	"Mailgun Magnificent API"                  provider: the URL is wrong, nothing was taken
 //	anything else                              unknown: something that is not the Messages API
 //	                                           spoke, perhaps in front of it
 //
 // The last is not accepted: nothing says that the mail was taken. And it is not
-// account: nothing says that it was not, and it could arrive twice.
+// provider: nothing says that it was not, and it could arrive twice.
 func accepted(c *models.Call, a wire.Answer, text string) []models.Part {
 	body := bytes.TrimSpace(a.Body)
 	var answer struct {
@@ -164,4 +164,4 @@ func whole(c *models.Call, class models.Class, reason models.Reason, status int,
 
 // words makes a text fit to be kept: no addresses, and not our key, should the
 // provider repeat it.
-func (p *Provider) words(text string) string { return report.Text(text, p.key) }
+func (p *Adapter) words(text string) string { return report.Text(text, p.key) }

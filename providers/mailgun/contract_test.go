@@ -20,16 +20,16 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
-	"github.com/safedelivr/safedelivr/providers/internal/account"
+	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
-func settings(base string) account.Settings {
-	return account.Settings{Name: "mg", Kind: "mailgun", APIKey: "key-test", Domain: "mg.sender.test", BaseURL: base, WebhookKey: "signing-key"}
+func testSettings(base string) settings.Settings {
+	return settings.Settings{Name: "mg", Kind: "mailgun", APIKey: "key-test", Domain: "mg.sender.test", BaseURL: base, WebhookKey: "signing-key"}
 }
 
-func adapter(t testing.TB, base string) *Provider {
+func adapter(t testing.TB, base string) *Adapter {
 	t.Helper()
-	p, err := New(settings(base))
+	p, err := New(testSettings(base))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	providertest.Run(t, providertest.Suite{
-		New:  func(t testing.TB, base string) models.Provider { return adapter(t, base) },
+		New:  func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
 		Read: read,
 		Accept: func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "application/json")
@@ -178,7 +178,7 @@ func answers() []providertest.Answer {
 	add("options", 400, says("Send options (parameters starting with o:, h:, or v:) are limited to 16 kB total"), models.RejectedHereClass, "")
 	add("too many", 400, says("Too many recipients, max is 1000"), models.RejectedHereClass, "")
 	add("400 of a proxy", 400, "<html>Bad Request</html>", models.RejectedHereClass, "")
-	add("not allowed", 400, says("Domain mg.sender.test is not allowed to send: Please activate your Mailgun account."), models.AccountClass, "")
+	add("not allowed", 400, says("Domain mg.sender.test is not allowed to send: Please activate your Mailgun provider."), models.AccountClass, "")
 	add("not allowed, named", 400, says("Domain mg.sender.test is not allowed to send: add a@b.test to authorized recipients"), models.AccountClass, "")
 	add("key", 401, "Forbidden", models.AccountClass, "")
 	add("payment", 402, says("Request failed"), models.AccountClass, "")

@@ -64,8 +64,8 @@ type status struct {
 	Bounce      report.Str `json:"bounce-code"`
 }
 
-// Parse implements models.Provider. A post holds one event.
-func (p *Provider) Parse(body []byte) models.Parsed {
+// Parse implements models.Adapter. A post holds one event.
+func (p *Adapter) Parse(body []byte) models.Parsed {
 	var in post
 	var e event
 	if err := json.Unmarshal(body, &in); err != nil {
@@ -192,7 +192,7 @@ func (e *event) failure(ev *models.Event, st status) {
 }
 
 // rejection reads a message that Mailgun refused after it had accepted it: a
-// matter of the account, unless it speaks of the content.
+// matter of the provider, unless it speaks of the content.
 func (e *event) rejection(ev *models.Event) {
 	var reject struct {
 		Reason      report.Str `json:"reason"`

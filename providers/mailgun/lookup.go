@@ -23,14 +23,14 @@ const (
 	lookupLag  = 30 * time.Minute
 )
 
-var _ models.Looker = (*Provider)(nil)
+var _ models.Looker = (*Adapter)(nil)
 
 // LookUpLag implements models.Looker.
-func (p *Provider) LookUpLag() time.Duration { return lookupLag }
+func (p *Adapter) LookUpLag() time.Duration { return lookupLag }
 
 // LookUp implements models.Looker. Pages are read with types of our own: the SDK
 // gives up a page for one odd field.
-func (p *Provider) LookUp(ctx context.Context, from, to time.Time, recipient string, post func(body []byte) error) error {
+func (p *Adapter) LookUp(ctx context.Context, from, to time.Time, recipient string, post func(body []byte) error) error {
 	first, err := url.Parse(p.api.APIBase() + "/" + p.api.Domain() + "/events")
 	if err != nil {
 		return fmt.Errorf("look up events: %w", err)
@@ -66,7 +66,7 @@ func (p *Provider) LookUp(ctx context.Context, from, to time.Time, recipient str
 }
 
 // eventsPage reads one page.
-func (p *Provider) eventsPage(ctx context.Context, page *url.URL) ([]json.RawMessage, string, error) {
+func (p *Adapter) eventsPage(ctx context.Context, page *url.URL) ([]json.RawMessage, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	ctx, x := wire.Record(ctx, time.Time{})

@@ -14,7 +14,7 @@ import (
 	sdk "github.com/mailgun/mailgun-go/v4"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/account"
+	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/internal/wire"
 )
 
@@ -39,19 +39,19 @@ const (
 	attemptKey = "sd_attempt"
 )
 
-// A Provider is one account at Mailgun, for one domain.
-type Provider struct {
+// A Adapter is one provider at Mailgun, for one domain.
+type Adapter struct {
 	key     string
 	timeout time.Duration
 	wire    *wire.Client
 	api     *sdk.MailgunImpl
-	webhook []byte // empty: the account gets no webhooks
+	webhook []byte // empty: the provider gets no webhooks
 }
 
-var _ models.Provider = (*Provider)(nil)
+var _ models.Adapter = (*Adapter)(nil)
 
 // Check reports all mistakes in the settings, in words and without secrets.
-func Check(s account.Settings) []error {
+func Check(s settings.Settings) []error {
 	errs := s.Check()
 	switch {
 	case s.Domain == "":
@@ -78,25 +78,25 @@ func validDomain(s string) bool {
 	return true
 }
 
-// New returns the adapter for an account.
-func New(s account.Settings) (*Provider, error) {
+// New returns the adapter for a provider.
+func New(s settings.Settings) (*Adapter, error) {
 	if err := errors.Join(Check(s)...); err != nil {
 		return nil, err
 	}
 	s = s.WithDefaults()
 	base := defaultBase
 	if s.BaseURL != "" {
-		base, _ = account.Base(s.BaseURL)
+		base, _ = settings.Base(s.BaseURL)
 	}
-	p := &Provider{key: s.APIKey, timeout: s.Timeout, wire: wire.NewClient(s.MaxConns), webhook: []byte(s.WebhookKey)}
+	p := &Adapter{key: s.APIKey, timeout: s.Timeout, wire: wire.NewClient(s.MaxConns), webhook: []byte(s.WebhookKey)}
 	p.api = sdk.NewMailgun(s.Domain, s.APIKey)
 	p.api.SetAPIBase(base + version)
 	p.api.SetClient(p.wire.HTTP)
 	return p, nil
 }
 
-// MaxRecipients implements models.Provider.
-func (p *Provider) MaxRecipients() int { return MaxRecipients }
+// MaxRecipients implements models.Adapter.
+func (p *Adapter) MaxRecipients() int { return MaxRecipients }
 
-// Close implements models.Provider.
-func (p *Provider) Close() { p.wire.Close() }
+// Close implements models.Adapter.
+func (p *Adapter) Close() { p.wire.Close() }

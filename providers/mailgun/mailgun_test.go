@@ -111,13 +111,13 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	for _, domain := range []string{"", "a/b.test", "nodot", "a..b", "a b.test", "-a.test", "ü.test", "a.test\r\n"} {
-		s := settings("")
+		s := testSettings("")
 		s.Domain = domain
 		if len(Check(s)) != 1 {
 			t.Errorf("domain %q: %v", domain, Check(s))
 		}
 	}
-	s := settings("")
+	s := testSettings("")
 	s.WebhookKey = ""
 	if p, err := New(s); err == nil || p != nil {
 		t.Error("an empty webhook key was taken")

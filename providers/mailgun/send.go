@@ -15,11 +15,11 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/wire"
 )
 
-// Send implements models.Provider: one request, with variables for every
+// Send implements models.Adapter: one request, with variables for every
 // recipient. Those are what makes Mailgun send each a copy of its own; without
 // them all recipients would see each other. It ends with ctx or after the
-// account's time-out.
-func (p *Provider) Send(ctx context.Context, c *models.Call) []models.Part {
+// provider's time-out.
+func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	if len(c.Recipients) == 0 {
 		return nil
 	}

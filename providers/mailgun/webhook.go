@@ -25,7 +25,7 @@ type signature struct {
 	Signature report.Str `json:"signature"`
 }
 
-// Verify implements models.Provider: HMAC-SHA256 with the webhook signing key
+// Verify implements models.Adapter: HMAC-SHA256 with the webhook signing key
 // over timestamp and token.
 //
 // The body is not covered. Who has seen one post can send another body with its
@@ -36,7 +36,7 @@ type signature struct {
 //
 // 406 tells Mailgun never to repeat. It is answered to a signature that is
 // wrong, and to nothing that could be a mistake of ours.
-func (p *Provider) Verify(_ http.Header, body []byte, now time.Time) (string, error) {
+func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, error) {
 	if len(p.webhook) == 0 {
 		return "", report.NotConfigured()
 	}

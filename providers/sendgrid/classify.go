@@ -18,7 +18,7 @@ import (
 // listed: see classify.
 //
 // 404, 405 and 406 mean that our URL or headers are wrong, as 3xx does: a matter
-// of configuration, which the class account makes known. 451 is data residency.
+// of configuration, which the class provider makes known. 451 is data residency.
 // 500, 502 and 504 may come after the mail was taken.
 var classes = map[int]models.Class{
 	http.StatusUnauthorized:               models.AccountClass,
@@ -48,7 +48,7 @@ var (
 )
 
 // classify says what an answer means for the recipients of the call.
-func (p *Provider) classify(c *models.Call, a wire.Answer, now time.Time) []models.Part {
+func (p *Adapter) classify(c *models.Call, a wire.Answer, now time.Time) []models.Part {
 	var errs []apiError
 	if a.Status >= 300 {
 		errs = readErrors(a.Body)
@@ -190,4 +190,4 @@ func says(errs []apiError, a wire.Answer) string {
 
 // words makes a text fit to be kept: no addresses, and not our key, should the
 // provider repeat it.
-func (p *Provider) words(text string) string { return report.Text(text, p.key) }
+func (p *Adapter) words(text string) string { return report.Text(text, p.key) }

@@ -20,7 +20,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
-	"github.com/safedelivr/safedelivr/providers/internal/account"
+	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
 var ownKey, otherKey = newKey(), newKey()
@@ -41,13 +41,13 @@ func publicText(k any) string {
 	return base64.StdEncoding.EncodeToString(der)
 }
 
-func settings(base string) account.Settings {
-	return account.Settings{Name: "sg", Kind: "sendgrid", APIKey: "SG.test-key", BaseURL: base, WebhookKey: publicText(&ownKey.PublicKey)}
+func testSettings(base string) settings.Settings {
+	return settings.Settings{Name: "sg", Kind: "sendgrid", APIKey: "SG.test-key", BaseURL: base, WebhookKey: publicText(&ownKey.PublicKey)}
 }
 
-func adapter(t testing.TB, base string) *Provider {
+func adapter(t testing.TB, base string) *Adapter {
 	t.Helper()
-	p, err := New(settings(base))
+	p, err := New(testSettings(base))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	providertest.Run(t, providertest.Suite{
-		New:  func(t testing.TB, base string) models.Provider { return adapter(t, base) },
+		New:  func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
 		Read: read,
 		Accept: func(w http.ResponseWriter) {
 			w.Header().Set("X-Message-Id", "kGpFbi5dSnGdFMPIuSVEsA")

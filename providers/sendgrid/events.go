@@ -11,7 +11,7 @@ import (
 )
 
 // kinds maps SendGrid's events to ours; bounce is refined by its type.
-// group_resubscribe and account events change no log: they are skipped.
+// group_resubscribe and provider events change no log: they are skipped.
 var kinds = map[string]models.EventKind{
 	"processed":         models.Processed,
 	"delivered":         models.Delivered,
@@ -73,12 +73,12 @@ type event struct {
 	SDAttempt      report.Str `json:"sd_attempt"`
 }
 
-// Parse implements models.Provider. The array is taken apart before its elements
+// Parse implements models.Adapter. The array is taken apart before its elements
 // are read, so that a broken element costs itself alone.
 //
 // An asynchronous bounce may come without our ids (sendgrid/docs #5177): it is
 // skipped, for nothing but the address says whom it concerns.
-func (p *Provider) Parse(body []byte) models.Parsed {
+func (p *Adapter) Parse(body []byte) models.Parsed {
 	var out models.Parsed
 	i := 0
 	skip := func(format string, args ...any) {

@@ -18,9 +18,9 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/wire"
 )
 
-// Send implements models.Provider: one request, one personalization for each
-// recipient. It ends with ctx or after the account's time-out.
-func (p *Provider) Send(ctx context.Context, c *models.Call) []models.Part {
+// Send implements models.Adapter: one request, one personalization for each
+// recipient. It ends with ctx or after the provider's time-out.
+func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	if len(c.Recipients) == 0 {
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/sendgrid/rest"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/account"
+	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/internal/wire"
 )
 
@@ -39,20 +39,20 @@ const (
 	attemptKey = "sd_attempt"
 )
 
-// A Provider is one account at SendGrid.
-type Provider struct {
+// A Adapter is one provider at SendGrid.
+type Adapter struct {
 	key     string
 	base    string
 	timeout time.Duration
 	wire    *wire.Client
 	rest    *rest.Client
-	webhook *ecdsa.PublicKey // nil: the account gets no webhooks
+	webhook *ecdsa.PublicKey // nil: the provider gets no webhooks
 }
 
-var _ models.Provider = (*Provider)(nil)
+var _ models.Adapter = (*Adapter)(nil)
 
 // Check reports all mistakes in the settings, in words and without secrets.
-func Check(s account.Settings) []error {
+func Check(s settings.Settings) []error {
 	errs := s.Check()
 	if s.WebhookKey != "" {
 		if _, err := parseKey(s.WebhookKey); err != nil {
@@ -62,16 +62,16 @@ func Check(s account.Settings) []error {
 	return errs
 }
 
-// New returns the adapter for an account.
-func New(s account.Settings) (*Provider, error) {
+// New returns the adapter for a provider.
+func New(s settings.Settings) (*Adapter, error) {
 	if err := errors.Join(Check(s)...); err != nil {
 		return nil, err
 	}
 	s = s.WithDefaults()
-	p := &Provider{key: s.APIKey, base: defaultBase, timeout: s.Timeout, wire: wire.NewClient(s.MaxConns)}
+	p := &Adapter{key: s.APIKey, base: defaultBase, timeout: s.Timeout, wire: wire.NewClient(s.MaxConns)}
 	p.rest = &rest.Client{HTTPClient: p.wire.HTTP}
 	if s.BaseURL != "" {
-		p.base, _ = account.Base(s.BaseURL)
+		p.base, _ = settings.Base(s.BaseURL)
 	}
 	if s.WebhookKey != "" {
 		p.webhook, _ = parseKey(s.WebhookKey)
@@ -79,8 +79,8 @@ func New(s account.Settings) (*Provider, error) {
 	return p, nil
 }
 
-// MaxRecipients implements models.Provider.
-func (p *Provider) MaxRecipients() int { return MaxRecipients }
+// MaxRecipients implements models.Adapter.
+func (p *Adapter) MaxRecipients() int { return MaxRecipients }
 
-// Close implements models.Provider.
-func (p *Provider) Close() { p.wire.Close() }
+// Close implements models.Adapter.
+func (p *Adapter) Close() { p.wire.Close() }

@@ -123,13 +123,13 @@ func TestTokensAreNotInValues(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	if errs := Check(settings("https://host.test/v3/")); len(errs) != 0 {
+	if errs := Check(testSettings("https://host.test/v3/")); len(errs) != 0 {
 		t.Error(errs)
 	}
 	p384, _ := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	ed, _, _ := ed25519.GenerateKey(rand.Reader)
 	for name, key := range map[string]string{"not base64": "!!!", "no key": "aGVsbG8=", "wrong curve": publicText(&p384.PublicKey), "no ECDSA": publicText(ed), "missing": ""} {
-		s := settings("")
+		s := testSettings("")
 		s.WebhookKey = key
 		if len(Check(s)) != 1 {
 			t.Errorf("%s: %v", name, Check(s))
@@ -138,13 +138,13 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: New took it", name)
 		}
 	}
-	s := settings("ftp://u:secret@x")
+	s := testSettings("ftp://u:secret@x")
 	s.Name, s.APIKey, s.Timeout, s.MaxConns, s.WebhookKey = "Batch", "", -1, -1, "secret"
 	errs := Check(s)
 	if len(errs) != 6 || strings.Contains(errors.Join(errs...).Error(), "secret") {
 		t.Errorf("%d mistakes: %v", len(errs), errs)
 	}
-	s = settings("")
+	s = testSettings("")
 	s.WebhookKey, s.Events = "", models.EventsNone
 	p, err := New(s)
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	timestampHeader = "X-Twilio-Email-Event-Webhook-Timestamp"
 )
 
-// Verify implements models.Provider: ECDSA P-256 with SHA-256 over the timestamp
+// Verify implements models.Adapter: ECDSA P-256 with SHA-256 over the timestamp
 // and the body.
 //
 // There is no separator between the two, so digits could be moved from one to
@@ -32,7 +32,7 @@ const (
 //
 // SendGrid repeats after every answer but 2xx, for up to 24 hours. So a refusal
 // by mistake loses nothing.
-func (p *Provider) Verify(h http.Header, body []byte, now time.Time) (string, error) {
+func (p *Adapter) Verify(h http.Header, body []byte, now time.Time) (string, error) {
 	if p.webhook == nil {
 		return "", report.NotConfigured()
 	}

@@ -48,10 +48,10 @@ func TenDigits(s string) bool {
 	return true
 }
 
-// NotConfigured refuses posts to an account that has no key to verify them with.
+// NotConfigured refuses posts to a provider that has no key to verify them with.
 // The provider repeats them until it has one.
 func NotConfigured() error {
-	return &models.WebhookError{Status: http.StatusServiceUnavailable, Code: "not_configured", Detail: "this account has no webhook key"}
+	return &models.WebhookError{Status: http.StatusServiceUnavailable, Code: "not_configured", Detail: "this provider has no webhook key"}
 }
 
 // RetryAt reads when a provider wants to be called again from X-RateLimit-Reset

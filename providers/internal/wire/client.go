@@ -18,7 +18,7 @@ import (
 // few hundred bytes; whatever sends more is not one.
 const maxAnswer = 1 << 20
 
-// A Client is the HTTP client of one account.
+// A Client is the HTTP client of one provider.
 type Client struct {
 	HTTP      *http.Client
 	transport *http.Transport
@@ -27,7 +27,7 @@ type Client struct {
 // NewClient returns a client with connections of its own, conns of which are
 // kept open while idle.
 //
-// It speaks HTTP/1.1 only: with HTTP/2 all calls of an account share one
+// It speaks HTTP/1.1 only: with HTTP/2 all calls of a provider share one
 // connection, and when that breaks the outcome of every one of them is unknown.
 //
 // Idle connections are closed after 20 seconds, well before the load balancers

@@ -10,28 +10,28 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// The provider accounts are looked at once a second, for all pages and users, so
+// The providers are looked at once a second, for all pages and users, so
 // that a page that opens knows the last minutes.
 const (
 	sampleEvery = time.Second
-	sampleKeep  = 180 // samples per account
+	sampleKeep  = 180 // samples per provider
 )
 
-// sample is what an account had done at a moment.
+// sample is what a provider had done at a moment.
 type sample struct {
 	at       time.Time
 	accepted int64
 	rate     float64 // recipients accepted per second
 }
 
-// tracker remembers the last minutes of every account.
+// tracker remembers the last minutes of every provider.
 type tracker struct {
 	service *service.Service
 
-	mu       sync.Mutex
-	accounts []service.Account
-	err      error
-	history  map[string][]sample
+	mu        sync.Mutex
+	providers []service.Provider
+	err       error
+	history   map[string][]sample
 }
 
 // run samples until ctx ends.
@@ -49,33 +49,33 @@ func (t *tracker) run(ctx context.Context) {
 }
 
 func (t *tracker) sample(ctx context.Context, now time.Time) {
-	accounts, err := t.service.Accounts(ctx, service.Caller{Operator: true})
+	providers, err := t.service.Providers(ctx, service.Caller{Operator: true})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.err = err; err != nil {
 		return
 	}
-	t.accounts = accounts
-	for i := range accounts {
-		w := accounts[i].Worker
+	t.providers = providers
+	for i := range providers {
+		w := providers[i].Worker
 		if w == nil {
 			continue
 		}
-		h := t.history[accounts[i].Name]
+		h := t.history[providers[i].Name]
 		if n := len(h); n > 0 && w.Accepted < h[n-1].accepted {
 			h = nil // a worker has left, and took its counters along
 		}
-		if h = append(h, sample{at: now, accepted: w.Accepted, rate: accounts[i].RateUsed}); len(h) > sampleKeep {
+		if h = append(h, sample{at: now, accepted: w.Accepted, rate: providers[i].RateUsed}); len(h) > sampleKeep {
 			h = h[len(h)-sampleKeep:]
 		}
-		t.history[accounts[i].Name] = h
+		t.history[providers[i].Name] = h
 	}
 }
 
-// accountNow is an account and what flows through it.
-type accountNow struct {
-	service.Account
-	Info AccountInfo
+// providerNow is a provider and what flows through it.
+type providerNow struct {
+	service.Provider
+	Info ProviderInfo
 	Rate float64 // recipients per second, over the last seconds
 	Hue  int     // of its colour, from 1
 
@@ -85,12 +85,12 @@ type accountNow struct {
 	Unheard bool
 }
 
-// unheardAfter is how long ago an account must have taken mail before the want
+// unheardAfter is how long ago a provider must have taken mail before the want
 // of any post means something.
 const unheardAfter = time.Minute
 
-// unheard reports whether an account should have posted by now and never did.
-func unheard(a *service.Account, info *AccountInfo, h []sample) bool {
+// unheard reports whether a provider should have posted by now and never did.
+func unheard(a *service.Provider, info *ProviderInfo, h []sample) bool {
 	if !info.Webhooks || !a.LastWebhook.IsZero() {
 		return false
 	}
@@ -102,44 +102,44 @@ func unheard(a *service.Account, info *AccountInfo, h []sample) bool {
 	return false
 }
 
-// UsedShare is how much of the account's rate is used, in percent; 0 where it
+// UsedShare is how much of the provider's rate is used, in percent; 0 where it
 // has no limit.
-func (a *accountNow) UsedShare() int {
-	if a.Account.Rate <= 0 {
+func (a *providerNow) UsedShare() int {
+	if a.Provider.Rate <= 0 {
 		return 0
 	}
-	return min(100, int(100*a.Rate/a.Account.Rate+.5))
+	return min(100, int(100*a.Rate/a.Provider.Rate+.5))
 }
 
 // Answers is how long calls usually take; Reported is how soon nine of ten mails
 // are delivered or otherwise reported on. 0: not known.
-func (a *accountNow) Answers() time.Duration {
+func (a *providerNow) Answers() time.Duration {
 	return time.Duration(a.AnswerMS * float64(time.Millisecond))
 }
 
-func (a *accountNow) Reported() time.Duration {
+func (a *providerNow) Reported() time.Duration {
 	return time.Duration(a.ReportedMS * float64(time.Millisecond))
 }
 
-// now returns all accounts as they were seen last.
-func (d *Dashboard) accountsNow() ([]accountNow, error) {
+// now returns all providers as they were seen last.
+func (d *Dashboard) providersNow() ([]providerNow, error) {
 	t := d.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.err != nil {
 		return nil, t.err
 	}
-	out := make([]accountNow, len(t.accounts))
-	for i := range t.accounts {
-		a := t.accounts[i]
+	out := make([]providerNow, len(t.providers))
+	for i := range t.providers {
+		a := t.providers[i]
 		h := t.history[a.Name]
-		out[i] = accountNow{Account: a, Info: d.info(a.Name), Rate: a.RateUsed, Hue: d.hue(a.Name), Hook: d.public.String() + "/webhooks/" + a.Name}
+		out[i] = providerNow{Provider: a, Info: d.info(a.Name), Rate: a.RateUsed, Hue: d.hue(a.Name), Hook: d.public.String() + "/webhooks/" + a.Name}
 		out[i].Unheard = unheard(&a, &out[i].Info, h)
 	}
 	return out, nil
 }
 
-// flow returns the mails accepted per second by each account, over the last
+// flow returns the mails accepted per second by each provider, over the last
 // minutes.
 func (d *Dashboard) flow(names []string) chart {
 	t := d.tracker
@@ -172,21 +172,21 @@ func (d *Dashboard) flow(names []string) chart {
 	return c
 }
 
-// info is what is known of an account beyond its health.
-func (d *Dashboard) info(name string) AccountInfo {
-	for _, a := range d.accounts {
+// info is what is known of a provider beyond its health.
+func (d *Dashboard) info(name string) ProviderInfo {
+	for _, a := range d.configured {
 		if a.Name == name {
 			return a
 		}
 	}
-	return AccountInfo{Name: name, Title: name}
+	return ProviderInfo{Name: name, Title: name}
 }
 
 const hues = 6 // of the style sheet
 
-// hue numbers the colour of an account.
+// hue numbers the colour of a provider.
 func (d *Dashboard) hue(name string) int {
-	for i, a := range d.accounts {
+	for i, a := range d.configured {
 		if a.Name == name {
 			return i%hues + 1
 		}

@@ -7,15 +7,15 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Account is a provider account with its adapter.
-type Account struct {
-	models.Account
-	Provider models.Provider
+// Provider is a provider with its adapter.
+type Provider struct {
+	models.Provider
+	Adapter models.Adapter
 }
 
-// account is an Account at work in this process: its slots, rates and health.
-type account struct {
-	Account
+// provider is an Provider at work in this process: its slots, rates and health.
+type provider struct {
+	Provider
 	health *health
 	slots  *slots
 	crew   *crew
@@ -33,7 +33,7 @@ type account struct {
 }
 
 // timed notes how long a call took.
-func (a *account) timed(took time.Duration) {
+func (a *provider) timed(took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.latency == 0 {
@@ -43,7 +43,7 @@ func (a *account) timed(took time.Duration) {
 }
 
 // usual is how long calls usually take.
-func (a *account) usual() time.Duration {
+func (a *provider) usual() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.latency
@@ -74,22 +74,22 @@ func (p *pace) rate(now time.Time) float64 {
 	return float64(sum) / paceOver
 }
 
-func newAccount(a Account, cfg *Config, c *crew) *account {
-	perCall := a.Provider.MaxRecipients()
+func newProvider(a Provider, cfg *Config, c *crew) *provider {
+	perCall := a.Adapter.MaxRecipients()
 	if a.ChunkLimit > 0 {
 		perCall = min(perCall, a.ChunkLimit)
 	}
-	acc := &account{Account: a, health: newHealth(a.Name, a.Timeout, cfg), slots: newSlots(max(1, a.Concurrency)), crew: c, perCall: max(1, perCall)}
+	acc := &provider{Provider: a, health: newHealth(a.Name, a.Timeout, cfg), slots: newSlots(max(1, a.Concurrency)), crew: c, perCall: max(1, perCall)}
 	acc.recipients, acc.calls = newLimit(a.Rate), newLimit(a.CallRate)
 	return acc
 }
 
-// probeSize is how many recipients a call has when an account comes back, at first.
+// probeSize is how many recipients a call has when a provider comes back, at first.
 const probeSize = 10
 
-// callSize is how many recipients the next call may have: fewer while the account
+// callSize is how many recipients the next call may have: fewer while the provider
 // comes back from trouble, and not more than the rate gives in half a second.
-func (a *account) callSize(now time.Time) int {
+func (a *provider) callSize(now time.Time) int {
 	n := a.health.callSize(a.perCall, now)
 	if a.recipients != nil {
 		n = min(n, max(1, a.recipients.whole.Burst()/2)) // a full bucket would run over while a call is made ready
@@ -97,7 +97,7 @@ func (a *account) callSize(now time.Time) int {
 	return n
 }
 
-func (a *account) count(f func(*models.Counters)) {
+func (a *provider) count(f func(*models.Counters)) {
 	a.mu.Lock()
 	f(&a.counters)
 	a.mu.Unlock()

@@ -11,16 +11,16 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestAccountsOfSeveralWorkers: what the workers did adds up, and of their views
+// TestProvidersOfSeveralWorkers: what the workers did adds up, and of their views
 // the worst is told; a worker that has left is told of no more.
-func TestAccountsOfSeveralWorkers(t *testing.T) {
+func TestProvidersOfSeveralWorkers(t *testing.T) {
 	t.Parallel()
 	store, broker := embeddedtest.Open(t, "sg", "mg")
-	s := New(Deps{Store: store, Broker: broker, Accounts: []models.Account{{Name: "sg"}, {Name: "mg"}}})
+	s := New(Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}, {Name: "mg"}}})
 	t.Cleanup(s.Close)
 	began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	tell := func(worker, state string, share float64, accepted int64) {
-		raw, err := json.Marshal(models.WorkerState{Started: began, Share: share, Accounts: []models.AccountState{
+		raw, err := json.Marshal(models.WorkerState{Started: began, Share: share, Providers: []models.ProviderState{
 			{Name: "sg", Health: models.Health{State: state, Senders: []string{"unverified.test"}}, Counters: models.Counters{Accepted: accepted}, Rate: 2, Answers: time.Duration(accepted) * time.Millisecond},
 			{Name: "gone", Health: models.Health{State: models.Shut}}}})
 		require.NoError(t, err)
@@ -31,28 +31,28 @@ func TestAccountsOfSeveralWorkers(t *testing.T) {
 	tell("c", models.HalfOpen, 0, 1)
 	require.NoError(t, store.PutReport(t.Context(), models.WorkerReport, "torn", []byte(`{`), time.Hour))
 
-	accounts, err := s.Accounts(t.Context(), Caller{User: "somebody"})
+	providers, err := s.Providers(t.Context(), Caller{User: "somebody"})
 	require.NoError(t, err)
-	require.Len(t, accounts, 2, "those that are configured")
-	require.Equal(t, models.Tripped, accounts[0].Health.State)
-	require.EqualValues(t, 13, accounts[0].Worker.Accepted)
-	require.InDelta(t, 6, accounts[0].RateUsed, 0)
-	require.InDelta(t, 7, accounts[0].AnswerMS, 0)
-	require.Nil(t, accounts[1].Health, "nobody has told of it")
+	require.Len(t, providers, 2, "those that are configured")
+	require.Equal(t, models.Tripped, providers[0].Health.State)
+	require.EqualValues(t, 13, providers[0].Worker.Accepted)
+	require.InDelta(t, 6, providers[0].RateUsed, 0)
+	require.InDelta(t, 7, providers[0].AnswerMS, 0)
+	require.Nil(t, providers[1].Health, "nobody has told of it")
 
-	require.Empty(t, accounts[0].Health.Senders, "anybody's")
+	require.Empty(t, providers[0].Health.Senders, "anybody's")
 
 	operator := Caller{Operator: true}
-	seen, err := s.Accounts(t.Context(), operator)
+	seen, err := s.Providers(t.Context(), operator)
 	require.NoError(t, err)
 	require.Equal(t, []string{"unverified.test"}, seen[0].Health.Senders)
 	workers, err := s.Workers(t.Context(), operator)
 	require.NoError(t, err)
 	require.Equal(t, []Worker{{"a", began, 0.5}, {"b", began, 0.5}, {"c", began, 0}}, workers)
 	require.NoError(t, store.PutReport(t.Context(), models.WorkerReport, "a", nil, 0))
-	accounts, err = s.Accounts(t.Context(), Caller{User: "somebody"})
+	providers, err = s.Providers(t.Context(), Caller{User: "somebody"})
 	require.NoError(t, err)
-	require.Equal(t, models.HalfOpen, accounts[0].Health.State)
+	require.Equal(t, models.HalfOpen, providers[0].Health.State)
 	_, err = s.Workers(t.Context(), Caller{User: "somebody"})
 	require.Error(t, err)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// TestUnheard: an account that took mail a while ago and never posted has its
+// TestUnheard: a provider that took mail a while ago and never posted has its
 // webhook set up wrongly; nothing is said before, and of no other.
 func TestUnheard(t *testing.T) {
 	t.Parallel()
@@ -21,10 +21,10 @@ func TestUnheard(t *testing.T) {
 		}
 		return h
 	}
-	hook := AccountInfo{Webhooks: true}
+	hook := ProviderInfo{Webhooks: true}
 	for name, c := range map[string]struct {
 		last    time.Time
-		info    AccountInfo
+		info    ProviderInfo
 		history []sample
 		want    bool
 	}{
@@ -35,11 +35,11 @@ func TestUnheard(t *testing.T) {
 		"it posted":             {info: hook, history: after(0, time.Second, 2*time.Minute), last: now},
 		"it reports nothing":    {history: after(0, time.Second, 2*time.Minute)},
 	} {
-		require.Equal(t, c.want, unheard(&service.Account{LastWebhook: c.last}, &c.info, c.history), name)
+		require.Equal(t, c.want, unheard(&service.Provider{LastWebhook: c.last}, &c.info, c.history), name)
 	}
 }
 
-// TestWebhookSetUp: the pages say whether an account's posts arrive, and which
+// TestWebhookSetUp: the pages say whether a provider's posts arrive, and which
 // address belongs at the provider.
 func TestWebhookSetUp(t *testing.T) {
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestWebhookSetUp(t *testing.T) {
 	require.Contains(t, text, "Nothing has arrived yet", "sg")
 	require.Contains(t, text, f.url+"/webhooks/sg")
 
-	f.accounts(func(a *models.AccountState) {
+	f.providers(func(a *models.ProviderState) {
 		a.Counters.Accepted, a.Answers, a.Reported = 10, 80*time.Millisecond, 2048*time.Millisecond
 	})
 	for _, ago := range []time.Duration{2 * unheardAfter, 0} {
@@ -77,7 +77,7 @@ func TestUnverifiedSenders(t *testing.T) {
 	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
 	operator := f.browser()
 	operator.byGitHub("bob")
-	f.accounts(func(a *models.AccountState) { a.Health.Senders = []string{"shop.example", evil} })
+	f.providers(func(a *models.ProviderState) { a.Health.Senders = []string{"shop.example", evil} })
 	f.board.tracker.sample(t.Context(), time.Now())
 	text := operator.get("/providers").text
 	require.Contains(t, text, "Not verified as senders there")

@@ -1,6 +1,6 @@
-// Package account holds what every adapter is configured with, and the checks
+// Package provider holds what every adapter is configured with, and the checks
 // that are the same for all of them.
-package account
+package settings
 
 import (
 	"errors"
@@ -12,9 +12,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Settings configure one account at one provider.
+// Settings configure one provider at one provider.
 type Settings struct {
-	Name       string             // the account's name: its namespace in routing keys
+	Name       string             // the provider's name: its namespace in routing keys
 	Kind       string             // a Kind's Name
 	APIKey     string             // secret
 	Domain     string             // sending domain, where the provider wants one
@@ -22,7 +22,7 @@ type Settings struct {
 	WebhookKey string             // what webhooks are verified with: a public key (SendGrid) or a secret (Mailgun)
 	Events     models.EventSource // empty: EventsWebhook, and then WebhookKey must be set
 	Timeout    time.Duration      // of one call; 0: DefaultTimeout
-	MaxConns   int                // idle connections kept; 0: DefaultMaxConns. Give it the account's concurrency
+	MaxConns   int                // idle connections kept; 0: DefaultMaxConns. Give it the provider's concurrency
 }
 
 // The defaults of Settings.
@@ -51,7 +51,7 @@ func (s Settings) Check() []error {
 	s = s.WithDefaults()
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if !models.ValidAccountName(s.Name) {
+	if !models.ValidProviderName(s.Name) {
 		wrong("name %q: want 1 to 32 of a-z 0-9 -, beginning with a letter; batch, log and event are taken", s.Name)
 	}
 	switch {
@@ -69,7 +69,7 @@ func (s Settings) Check() []error {
 	case s.Events != models.EventsWebhook && s.Events != models.EventsNone:
 		wrong("events %q: want webhook or none", s.Events)
 	case s.Events == models.EventsWebhook && s.WebhookKey == "":
-		wrong("webhook key is missing; without one nothing that is posted can be trusted (set events to none if this account gets no webhooks)")
+		wrong("webhook key is missing; without one nothing that is posted can be trusted (set events to none if this provider gets no webhooks)")
 	}
 	if s.Timeout < 0 {
 		wrong("timeout %s is negative", s.Timeout)

@@ -10,8 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Account is what is told of a provider account.
-type Account struct {
+// Provider is what is told of a provider.
+type Provider struct {
 	Name        string             `json:"name"`
 	Kind        string             `json:"kind"`
 	Weight      int                `json:"weight"`
@@ -27,31 +27,31 @@ type Account struct {
 	LastWebhook time.Time          `json:"last_webhook_at,omitzero"`     // when a verified post came last, to ten seconds
 }
 
-// Accounts tells of all provider accounts: how the workers find them, and when
+// Providers tells of all providers: how the workers find them, and when
 // each posted last. Of several workers' views the worst is told. Which senders
 // are not verified there is for operators: they are anybody's.
-func (s *Service) Accounts(ctx context.Context, who Caller) ([]Account, error) {
-	out := make([]Account, 0, len(s.accounts))
-	byName := map[string]*Account{}
-	for i := range s.accounts {
-		a := &s.accounts[i]
-		out = append(out, Account{Name: a.Name, Kind: a.Kind, Weight: a.Weight, Concurrency: a.Concurrency, Rate: a.Rate, ChunkLimit: a.ChunkLimit, Events: a.Events})
+func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error) {
+	out := make([]Provider, 0, len(s.providers))
+	byName := map[string]*Provider{}
+	for i := range s.providers {
+		a := &s.providers[i]
+		out = append(out, Provider{Name: a.Name, Kind: a.Kind, Weight: a.Weight, Concurrency: a.Concurrency, Rate: a.Rate, ChunkLimit: a.ChunkLimit, Events: a.Events})
 		byName[a.Name] = &out[i] // it has room for all
 	}
 	workers, err := reportsOf[models.WorkerState](ctx, s, models.WorkerReport)
 	if err != nil {
-		return nil, storeError("read accounts", err)
+		return nil, storeError("read providers", err)
 	}
 	for _, w := range workers {
-		for i := range w.Accounts {
-			if a := byName[w.Accounts[i].Name]; a != nil {
-				a.see(&w.Accounts[i])
+		for i := range w.Providers {
+			if a := byName[w.Providers[i].Name]; a != nil {
+				a.see(&w.Providers[i])
 			}
 		}
 	}
 	heard, err := reportsOf[time.Time](ctx, s, models.HeardReport)
 	if err != nil {
-		return nil, storeError("read accounts", err)
+		return nil, storeError("read providers", err)
 	}
 	for name, at := range heard {
 		if a := byName[name]; a != nil {
@@ -66,8 +66,8 @@ func (s *Service) Accounts(ctx context.Context, who Caller) ([]Account, error) {
 	return out, nil
 }
 
-// see takes in what a worker says of the account.
-func (a *Account) see(w *models.AccountState) {
+// see takes in what a worker says of the provider.
+func (a *Provider) see(w *models.ProviderState) {
 	if a.Health == nil || slices.Index(models.HealthStates, w.Health.State) > slices.Index(models.HealthStates, a.Health.State) {
 		a.Health = &w.Health
 	}
@@ -85,7 +85,7 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 type Worker struct {
 	Name    string    `json:"name"`
 	Started time.Time `json:"started,omitzero"`
-	Share   float64   `json:"share"` // of every account's rate and concurrency; 0 while it may use none
+	Share   float64   `json:"share"` // of every provider's rate and concurrency; 0 while it may use none
 }
 
 // Workers lists the workers that reported lately, by name.
