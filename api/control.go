@@ -23,7 +23,7 @@ func ordered[T any](s *Server, c *gin.Context, do func(why string, r service.Rep
 }
 
 // steer is POST /v1/batches/{id}/stop, resume, cancel, retry and release.
-func (s *Server) steer(do models.Action) gin.HandlerFunc {
+func (s *Server) steer(do models.CommandKind) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		ordered(s, c, func(why string, r service.Repeat) (service.Steered, bool, error) {
 			return s.svc.Steer(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
@@ -52,7 +52,7 @@ func (s *Server) releaseRange(c *gin.Context) {
 }
 
 // switchUser is POST /v1/users/{id}/pause and resume.
-func (s *Server) switchUser(do models.Action) gin.HandlerFunc {
+func (s *Server) switchUser(do models.CommandKind) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		ordered(s, c, func(why string, r service.Repeat) (service.Switched, bool, error) {
 			return s.svc.SwitchUser(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
@@ -61,7 +61,7 @@ func (s *Server) switchUser(do models.Action) gin.HandlerFunc {
 }
 
 // switchProvider is POST /v1/providers/{id}/offline, online and drain.
-func (s *Server) switchProvider(do models.Action) gin.HandlerFunc {
+func (s *Server) switchProvider(do models.CommandKind) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		ordered(s, c, func(why string, r service.Repeat) (service.Switched, bool, error) {
 			return s.svc.SwitchProvider(c.Request.Context(), caller(c), do, c.Param("id"), why, r)

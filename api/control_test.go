@@ -43,11 +43,11 @@ func order[T any](f *fixture, path, body string) T {
 // journal lists what was ordered.
 func (f *fixture) journal() []string {
 	f.Helper()
-	lines, err := f.store.Controls(f.Context(), 0, 100)
+	lines, err := f.store.Commands(f.Context(), 0, 100)
 	require.NoError(f, err)
 	out := []string{}
 	for _, c := range lines {
-		out = append(out, strings.TrimSpace(string(c.Action)+" "+c.Why))
+		out = append(out, strings.TrimSpace(string(c.Kind)+" "+c.Why))
 	}
 	return out
 }
@@ -81,7 +81,7 @@ func TestSteer(t *testing.T) {
 		require.Equal(t, "batch_cancelled", r.problem(t).Code)
 	}
 	require.Equal(t, []string{"batch.stop wrong subject", "batch.resume", "batch.release", "batch.retry", "batch.cancel all wrong"}, f.journal())
-	lines, err := f.store.Controls(t.Context(), 0, 1)
+	lines, err := f.store.Commands(t.Context(), 0, 1)
 	require.NoError(t, err)
 	require.Equal(t, f.user, lines[0].By)
 }
@@ -169,7 +169,7 @@ func TestReleaseLog(t *testing.T) {
 	require.Equal(t, b.ID.Log(3), s.LogID)
 	require.False(t, order[service.Steered](f, path(3), `{"why": "asked for again"}`).Changed, "ordered, and not obeyed yet")
 	require.False(t, order[service.Steered](f, path(4), ``).Changed, "it is on its way")
-	lines, err := f.store.Controls(t.Context(), 0, 10)
+	lines, err := f.store.Commands(t.Context(), 0, 10)
 	require.NoError(t, err)
 	require.Len(t, lines, 1)
 	require.Equal(t, b.ID.Log(3), lines[0].Log)
@@ -350,8 +350,8 @@ func TestResumeOfOperatorsStop(t *testing.T) {
 	require.True(t, order[service.Steered](boss, path+"/resume", ``).Changed)
 
 	own := f.four() // the operator's
-	require.NoError(t, f.store.AppendControl(t.Context(), models.Control{Number: len(f.journal()) + 1, Token: models.NewToken(), At: time.Now(), By: "cli:zoe",
-		Action: models.StopBatch, Batch: own.ID}))
+	require.NoError(t, f.store.AppendCommand(t.Context(), models.Command{Number: len(f.journal()) + 1, Token: models.NewToken(), At: time.Now(), By: "cli:zoe",
+		Kind: models.StopBatch, Batch: own.ID}))
 	path = "/v1/batches/" + own.ID.String() + "/resume"
 	require.Equal(t, "stopped_by_operator", f.do(http.MethodPost, path, "", nil).problem(t).Code, "a key without the scope is no operator's")
 	require.True(t, order[service.Steered](boss, path, ``).Changed, "an operator who owns it")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -105,11 +106,11 @@ func (s *spyStore) PutBatch(ctx context.Context, b models.Batch, first models.Ch
 	return s.Store.PutBatch(ctx, b, first)
 }
 
-func (s *spyStore) Reports(ctx context.Context, kind string) (map[string][]byte, error) {
+func (s *spyStore) Transients(ctx context.Context, kind string) (map[string][]byte, error) {
 	if err := s.enter("Reports"); err != nil {
 		return nil, err
 	}
-	return s.Store.Reports(ctx, kind)
+	return s.Store.Transients(ctx, kind)
 }
 
 func (s *spyStore) PutAnswer(ctx context.Context, key string, id models.ID, answer []byte, ttl time.Duration) error {
@@ -217,12 +218,12 @@ func (f *fixture) tell() {
 	put := func(kind, name string, v any) {
 		raw, err := json.Marshal(v)
 		require.NoError(f, err)
-		require.NoError(f, f.store.PutReport(f.Context(), kind, name, raw, time.Hour))
+		require.NoError(f, f.store.PutTransient(f.Context(), kind, name, raw, time.Hour))
 	}
-	put(models.RecountReport, models.NewestRecount, models.Recount{At: now, Batches: 2, Recipients: 8})
-	put(models.HeardReport, "sg", now)
-	put(models.WorkerReport, "w", models.WorkerState{Started: now, Share: 1, Providers: []models.ProviderState{{Name: "sg",
-		Health: models.Health{State: models.Tripped, Since: now, Why: "five calls failed", Until: now}, Counters: models.Counters{Calls: 7},
+	put(telemetry.RecountReport, telemetry.NewestRecount, telemetry.Recount{At: now, Batches: 2, Recipients: 8})
+	put(telemetry.LastReceived, "sg", now)
+	put(telemetry.WorkerReport, "w", telemetry.WorkerState{Started: now, Share: 1, Providers: []telemetry.ProviderState{{Name: "sg",
+		Health: telemetry.Health{State: telemetry.Tripped, Since: now, Why: "five calls failed", Until: now}, Counters: telemetry.Counters{Calls: 7},
 		Rate: 1.5, Answers: 80 * time.Millisecond, Reported: 2048 * time.Millisecond}}})
 }
 

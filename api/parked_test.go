@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -72,7 +73,7 @@ func TestParked(t *testing.T) {
 	require.Len(t, read[queues](f, "/v1/queues").Queues, len(models.Queues([]string{"sg", "mg"})))
 	require.Contains(t, string(f.get("/v1/queues").Body), `"oldest_seconds":null`, "nothing waits")
 	require.NoError(t, f.broker.Publish(t.Context(), models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}))
-	require.NoError(t, f.store.PutReport(t.Context(), models.QueuesReport, "w", []byte(`{"batch.bulk": "`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`"}`), time.Hour))
+	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.QueuesReport, "w", []byte(`{"batch.bulk": "`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`"}`), time.Hour))
 	for _, q := range read[queues](f, "/v1/queues").Queues {
 		if q.Name == "batch.bulk" {
 			require.InDelta(t, time.Hour, q.Age(), float64(10*time.Minute))

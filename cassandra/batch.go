@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 )
 
 // Whether a batch exists.
@@ -52,7 +53,7 @@ func (s *Store) PutChunk(ctx context.Context, c models.Chunk) error {
 			return fmt.Errorf("%w: the first chunk comes with its batch", models.ErrInvalid)
 		}
 		return s.exec(ctx, plain, `INSERT INTO chunks (chunk_id, recipients) VALUES (?, ?) USING TIMESTAMP 1`,
-			c.ID[:], models.EncodeRecipients(c.Recipients))
+			c.ID[:], codec.EncodeRecipients(c.Recipients))
 	}, "put chunk %s", c.ID)
 }
 
@@ -71,7 +72,7 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 			weight = plain // it does not exist by this
 		}
 		err := s.exec(ctx, weight, `INSERT INTO chunks (chunk_id, chunks, head, recipients) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`,
-			b.ID[:], b.Chunks, b.Encode(), models.EncodeRecipients(first.Recipients))
+			b.ID[:], b.Chunks, codec.EncodeBatch(&b), codec.EncodeRecipients(first.Recipients))
 		if err != nil {
 			return err
 		}
@@ -200,7 +201,7 @@ func (s *Store) batch(ctx context.Context, id models.ID) (b models.Batch, err er
 	if err != nil {
 		return b, err
 	}
-	b, err = models.DecodeBatch(h.raw)
+	b, err = codec.DecodeBatch(h.raw)
 	return b, damaged(err)
 }
 
@@ -239,7 +240,7 @@ func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Re
 				return err
 			}
 		}
-		rs, err = models.DecodeRecipients(r.recipients)
+		rs, err = codec.DecodeRecipients(r.recipients)
 		return damaged(err)
 	}, "recipients of %s", chunk)
 	return rs, err

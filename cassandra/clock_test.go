@@ -7,9 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // A clock goes on by itself, from the quickest of its readings, and is read again

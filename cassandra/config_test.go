@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 func TestConfig(t *testing.T) {

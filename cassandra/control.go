@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 )
 
 // controlPart is how many lines of the journal one partition holds. It is
 // recorded with the keyspace.
 const controlPart = 2000
 
-// AppendControl implements models.Store. A number is free as long as nobody has
+// AppendCommand implements models.Store. A number is free as long as nobody has
 // it; that the one before is taken never changes again, so a read may say so.
-func (s *Store) AppendControl(ctx context.Context, c models.Control) error {
+func (s *Store) AppendCommand(ctx context.Context, c models.Command) error {
 	return s.call(ctx, func() error {
 		if c.Number < 1 {
 			return models.ErrInvalid
@@ -31,7 +32,7 @@ func (s *Store) AppendControl(ctx context.Context, c models.Control) error {
 			}
 		}
 		applied, row, err := s.cas(ctx, settling, `INSERT INTO controls (part, number, holder, value) VALUES (?, ?, ?, ?) IF NOT EXISTS`,
-			c.Number/controlPart, c.Number, c.Token[:], c.Encode())
+			c.Number/controlPart, c.Number, c.Token[:], codec.EncodeCommand(&c))
 		if err != nil || applied {
 			return err
 		}
@@ -39,26 +40,26 @@ func (s *Store) AppendControl(ctx context.Context, c models.Control) error {
 			return nil
 		}
 		value, _ := row["value"].([]byte)
-		winner, err := models.DecodeControl(value)
+		winner, err := codec.DecodeCommand(value)
 		if err != nil {
 			return damaged(err)
 		}
-		return &models.ControlConflictError{Winner: winner}
+		return &models.CommandConflictError{Winner: winner}
 	}, "append order %d", c.Number)
 }
 
 // Controls implements models.Store.
-func (s *Store) Controls(ctx context.Context, after, limit int) (out []models.Control, err error) {
+func (s *Store) Commands(ctx context.Context, after, limit int) (out []models.Command, err error) {
 	err = s.call(ctx, func() error {
 		last := max(after, 0)
 		for len(out) < limit {
 			part := (last + 1) / controlPart
-			found, err := query(ctx, &s.runner, func(scan scanner) (c models.Control, err error) {
+			found, err := query(ctx, &s.runner, func(scan scanner) (c models.Command, err error) {
 				var raw []byte
 				if err := scan(&raw); err != nil {
 					return c, err
 				}
-				c, err = models.DecodeControl(raw)
+				c, err = codec.DecodeCommand(raw)
 				return c, damaged(err)
 			}, `SELECT value FROM controls WHERE part = ? AND number > ? LIMIT ?`, part, last, limit-len(out))
 			if err != nil || len(found) == 0 {
@@ -159,9 +160,9 @@ func (s *Store) Unclaim(ctx context.Context, key string, id models.ID) error {
 
 func hourOf(t time.Time) int64 { return t.Unix() / 3600 }
 
-// PutPrint implements models.Store. That an hour is not empty is written once
+// PutAddressIndex implements models.Store. That an hour is not empty is written once
 // per process.
-func (s *Store) PutPrint(ctx context.Context, user string, p models.Print) error {
+func (s *Store) PutAddressIndex(ctx context.Context, user string, p models.AddressIndex) error {
 	return s.call(ctx, func() error {
 		in := ownerBucket{user, hourOf(p.Chunk.Time())}
 		if !s.printed.has(in) {
@@ -170,17 +171,17 @@ func (s *Store) PutPrint(ctx context.Context, user string, p models.Print) error
 			}
 			s.printed.add(in)
 		}
-		return s.exec(ctx, plain, `INSERT INTO prints (owner, hour, chunk_id, marks) VALUES (?, ?, ?, ?)`, in.owner, in.bucket, p.Chunk[:], p.Marks)
+		return s.exec(ctx, plain, `INSERT INTO prints (owner, hour, chunk_id, marks) VALUES (?, ?, ?, ?)`, in.owner, in.bucket, p.Chunk[:], p.Fingerprints)
 	}, "put print of %s", p.Chunk)
 }
 
 // Prints implements models.Store.
-func (s *Store) Prints(ctx context.Context, user string, t time.Time) iter.Seq2[models.Print, error] {
+func (s *Store) AddressIndexes(ctx context.Context, user string, t time.Time) iter.Seq2[models.AddressIndex, error] {
 	hour := hourOf(t)
-	find := func(ctx context.Context, _ int64, state []byte) ([]models.Print, []byte, error) {
-		return page(ctx, &s.runner, pageRows, state, func(scan scanner) (p models.Print, err error) {
+	find := func(ctx context.Context, _ int64, state []byte) ([]models.AddressIndex, []byte, error) {
+		return page(ctx, &s.runner, pageRows, state, func(scan scanner) (p models.AddressIndex, err error) {
 			var raw []byte
-			if err := scan(&raw, &p.Marks); err != nil {
+			if err := scan(&raw, &p.Fingerprints); err != nil {
 				return p, err
 			}
 			p.Chunk, err = idOf(raw)
@@ -190,8 +191,8 @@ func (s *Store) Prints(ctx context.Context, user string, t time.Time) iter.Seq2[
 	return cursor(ctx, s, hour, hour, find, "prints of %s", user)
 }
 
-// PrintHours implements models.Store.
-func (s *Store) PrintHours(ctx context.Context, user string, before time.Time, limit int) (out []time.Time, err error) {
+// AddressIndexHours implements models.Store.
+func (s *Store) AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) (out []time.Time, err error) {
 	err = s.call(ctx, func() error {
 		hours, err := query(ctx, &s.runner, column[int64], `SELECT hour FROM print_hours WHERE owner = ? AND hour < ? LIMIT ?`,
 			user, (before.UnixMilli()+3_599_999)/3_600_000, max(limit, 1))
@@ -203,8 +204,8 @@ func (s *Store) PrintHours(ctx context.Context, user string, before time.Time, l
 	return out, err
 }
 
-// DropPrints implements models.Store.
-func (s *Store) DropPrints(ctx context.Context, user string, t time.Time) error {
+// DropAddressIndexes implements models.Store.
+func (s *Store) DropAddressIndexes(ctx context.Context, user string, t time.Time) error {
 	return s.call(ctx, func() error {
 		if err := s.exec(ctx, plain, `DELETE FROM prints WHERE owner = ? AND hour = ?`, user, hourOf(t)); err != nil {
 			return err
@@ -229,6 +230,6 @@ func (s *Store) Redact(ctx context.Context, batch models.ID) error {
 			return err
 		}
 		b.Redact()
-		return s.exec(ctx, plain, `UPDATE chunks USING TIMESTAMP 2 SET head = ? WHERE chunk_id = ?`, b.Encode(), batch[:])
+		return s.exec(ctx, plain, `UPDATE chunks USING TIMESTAMP 2 SET head = ? WHERE chunk_id = ?`, codec.EncodeBatch(&b), batch[:])
 	}, "redact %s", batch)
 }

@@ -4,9 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/storetest"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
+	"github.com/safedelivr/safedelivr/models/storetest"
 )
 
 // Earlier builds stamped rows by the clocks of their processes, and some clocks
@@ -26,7 +28,7 @@ func TestRowsOfClocksThatWereAhead(t *testing.T) {
 			"ended": func(name string) {
 				old(`INSERT INTO reports (kind, name, value) VALUES ('k', ?, ?) USING TTL 1 AND TIMESTAMP ?`, name, []byte("old"), ahead.UnixMicro())
 				require.Eventually(t, func() bool {
-					_, err := s.Report(ctx, "k", name)
+					_, err := s.Transient(ctx, "k", name)
 					return err != nil
 				}, 10*time.Second, 50*time.Millisecond)
 			},
@@ -44,8 +46,8 @@ func TestRowsOfClocksThatWereAhead(t *testing.T) {
 					if value == "" {
 						ttl = 0
 					}
-					require.NoError(t, s.PutReport(ctx, "k", name+first, []byte(value), ttl))
-					got, err := s.Report(ctx, "k", name+first)
+					require.NoError(t, s.PutTransient(ctx, "k", name+first, []byte(value), ttl))
+					got, err := s.Transient(ctx, "k", name+first)
 					if value == "" {
 						require.ErrorIs(t, err, models.ErrNotFound, name)
 						continue
@@ -58,9 +60,9 @@ func TestRowsOfClocksThatWereAhead(t *testing.T) {
 	})
 	t.Run("Removal", func(t *testing.T) {
 		for _, hours := range []int{1, 100} {
-			require.NoError(t, s.PutReport(ctx, "long", "n", []byte("old"), time.Duration(hours)*time.Hour))
+			require.NoError(t, s.PutTransient(ctx, "long", "n", []byte("old"), time.Duration(hours)*time.Hour))
 			for range 2 {
-				require.NoError(t, s.PutReport(ctx, "long", "n", nil, 0))
+				require.NoError(t, s.PutTransient(ctx, "long", "n", nil, 0))
 			}
 			left, err := single(ctx, &s.runner, column[int], `SELECT TTL(gone) FROM reports WHERE kind = 'long' AND name = 'n'`)
 			require.NoError(t, err)
@@ -103,7 +105,7 @@ func TestRowsThatStay(t *testing.T) {
 		id, first, later := models.NewBatchID(time.Now()), storetest.SampleFact(1), storetest.SampleFact(1)
 		first.Outcome.Parts[0].Text, later.Outcome.Parts[0].Text = "a", "b"
 		require.NoError(t, s.exec(ctx, plain, `INSERT INTO facts (chunk_id, key, value) VALUES (?, ?, ?) USING TIMESTAMP ?`,
-			id[:], first.Key, first.Encode(), 3_400_000_000_000_000-time.Now().Add(off).UnixMicro()))
+			id[:], first.Key, codec.EncodeFact(&first), 3_400_000_000_000_000-time.Now().Add(off).UnixMicro()))
 		require.NoError(t, s.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: later}))
 		_, fs, err := s.Record(ctx, id)
 		require.NoError(t, err)
@@ -112,7 +114,7 @@ func TestRowsThatStay(t *testing.T) {
 	}
 
 	at := time.Now().Truncate(12 * time.Hour) // of one span
-	old := models.Witness{Group: "g", Key: "k", Digest: "old", Entry: models.NewInboxID(at)}
+	old := models.ReplayMark{Group: "g", Key: "k", Digest: "old", Entry: models.NewInboxID(at)}
 	var value []byte
 	for _, b := range old.Entry {
 		value = append(value, ^b)
@@ -120,11 +122,11 @@ func TestRowsThatStay(t *testing.T) {
 	require.NoError(t, s.exec(ctx, plain, `INSERT INTO witnessed (shared, key, span, value) VALUES (?, ?, ?, ?) USING TTL 3600 AND TIMESTAMP ?`,
 		old.Group, old.Key, at.UnixMilli()/witnessSpan, append(value, old.Digest...), latest+1-at.UnixMilli()))
 	for _, after := range []time.Duration{time.Millisecond, time.Hour, 30 * time.Hour} {
-		firsts, err := s.Witness(ctx, models.Witness{Group: "g", Key: "k", Digest: "new", Entry: models.NewInboxID(at.Add(after))})
+		firsts, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: "k", Digest: "new", Entry: models.NewInboxID(at.Add(after))})
 		require.NoError(t, err)
 		require.Equal(t, []string{"old"}, firsts)
 	}
-	firsts, err := s.Witness(ctx, models.Witness{Group: "g", Key: "k", Digest: "older", Entry: models.NewInboxID(at.Add(-time.Millisecond))})
+	firsts, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: "k", Digest: "older", Entry: models.NewInboxID(at.Add(-time.Millisecond))})
 	require.NoError(t, err)
 	require.Equal(t, []string{"older"}, firsts)
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 )
 
 const (
@@ -34,7 +35,7 @@ func arrival(id models.ID) (shard int, bucket int64) {
 func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
 	return s.call(ctx, func() error {
 		shard, bucket := arrival(in.ID)
-		replay, body := in.Encode()
+		replay, body := codec.EncodePosts(in.Posts)
 		return s.few(ctx, []row{
 			{`INSERT INTO inbox (post_id, provider, replay, body) VALUES (?, ?, ?, ?) USING TTL ?`,
 				[]any{in.ID[:], in.Provider, replay, body, seconds(inboxKeep)}, len(body) + len(replay)},
@@ -62,7 +63,7 @@ func (s *Store) Inbox(ctx context.Context, ids ...models.ID) (out []models.Inbox
 			if in.ID, err = idOf(id); err != nil {
 				return in, err
 			}
-			in.Posts, err = models.DecodePosts(replay, raw)
+			in.Posts, err = codec.DecodePosts(replay, raw)
 			return in, damaged(err)
 		}, `SELECT post_id, provider, replay, body FROM inbox WHERE post_id IN ?`, keys)
 		found := map[models.ID]models.Inbox{}
@@ -154,7 +155,7 @@ func (s *Store) arrivals(ctx context.Context, shard int, from, to time.Time, all
 }
 
 // Witness implements models.Store. Of each span under a key one entry is kept.
-func (s *Store) Witness(ctx context.Context, ws ...models.Witness) (firsts []string, err error) {
+func (s *Store) GuardReplays(ctx context.Context, ws ...models.ReplayMark) (firsts []string, err error) {
 	if len(ws) == 0 {
 		return nil, nil
 	}
@@ -207,7 +208,7 @@ const witnessForm = 1 << 32
 // id's random bits. Below these are bits of the digest, because the server does
 // not go by the value where two timestamps are the same: what ends some time is
 // replaced by what ends later.
-func witnessStamp(w *models.Witness) (span, stamp int64) {
+func witnessStamp(w *models.ReplayMark) (span, stamp int64) {
 	ms := w.Entry.Time().UnixMilli()
 	random := int64(w.Entry[6]&0x0f)<<14 | int64(w.Entry[7])<<6 | int64(w.Entry[8]&0x3f)
 	h := fnv.New32a()

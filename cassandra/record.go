@@ -6,8 +6,10 @@ import (
 	"fmt"
 
 	"github.com/gocql/gocql"
-	"github.com/safedelivr/safedelivr/models"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 )
 
 // The deciding write of the ledger. last, which all entries of a chunk share,
@@ -28,7 +30,7 @@ func (s *Store) Append(ctx context.Context, chunk models.ID, e models.Entry) err
 		if e.Number < 1 {
 			return models.ErrInvalid
 		}
-		cql, args := appendFirst, []any{e.Number, e.Token[:], e.Encode(), chunk[:], e.Number}
+		cql, args := appendFirst, []any{e.Number, e.Token[:], codec.EncodeEntry(&e), chunk[:], e.Number}
 		if e.Number > 1 {
 			cql, args = appendEntry, append(args, e.Number-1)
 		}
@@ -44,7 +46,7 @@ func (s *Store) Append(ctx context.Context, chunk models.ID, e models.Entry) err
 		case bytes.Equal(holder, e.Token[:]):
 			return nil
 		}
-		winner, err := models.DecodeEntry(value)
+		winner, err := codec.DecodeEntry(value)
 		if err != nil {
 			return damaged(err)
 		}
@@ -129,7 +131,7 @@ func (s *Store) PutFacts(ctx context.Context, facts ...models.ChunkFact) error {
 		}
 		rows, chunks := make([]row, len(facts)), make([]models.ID, len(facts))
 		for i := range facts {
-			raw := facts[i].Fact.Encode()
+			raw := codec.EncodeFact(&facts[i].Fact)
 			chunks[i] = facts[i].Chunk
 			rows[i] = row{`INSERT INTO facts (chunk_id, key, value) VALUES (?, ?, ?) USING TIMESTAMP ?`,
 				[]any{chunks[i][:], facts[i].Fact.Key, raw, s.fall(now)}, len(raw)}
@@ -144,7 +146,7 @@ func (s *Store) ledger(ctx context.Context, chunk models.ID) ([]models.Entry, er
 		if err := scan(&raw); err != nil {
 			return e, err
 		}
-		e, err = models.DecodeEntry(raw)
+		e, err = codec.DecodeEntry(raw)
 		return e, damaged(err)
 	}, `SELECT value FROM ledger WHERE chunk_id = ?`, chunk[:])
 }
@@ -158,7 +160,7 @@ func (s *Store) facts(ctx context.Context, chunk models.ID) ([]models.Fact, erro
 		if err := scan(&key, &raw); err != nil {
 			return f, err
 		}
-		f, err = models.DecodeFact(key, raw)
+		f, err = codec.DecodeFact(key, raw)
 		return f, damaged(err)
 	}, `SELECT key, value FROM facts WHERE chunk_id = ?`, chunk[:])
 }

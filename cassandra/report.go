@@ -18,11 +18,11 @@ const (
 	removalKept = 24 * time.Hour
 )
 
-// PutReport implements models.Store. Of what is seen there it stands above,
+// PutTransient implements models.Store. Of what is seen there it stands above,
 // whatever clocks say, and above what has ended by the servers' time. A removal
 // is a row that says so for as long as what it removes would have lasted: a
 // tombstone would be forgotten while a node that missed it may still have that.
-func (s *Store) PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
+func (s *Store) PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
 	return s.call(ctx, func() error {
 		now, err := s.clock.time(ctx)
 		if err != nil {
@@ -53,7 +53,7 @@ type report struct {
 }
 
 // Reports implements models.Store.
-func (s *Store) Reports(ctx context.Context, kind string) (out map[string][]byte, err error) {
+func (s *Store) Transients(ctx context.Context, kind string) (out map[string][]byte, err error) {
 	err = s.call(ctx, func() error {
 		rs, err := query(ctx, &s.runner, func(scan scanner) (r report, err error) {
 			err = scan(&r.name, &r.value, &r.gone)
@@ -74,7 +74,7 @@ func (s *Store) Reports(ctx context.Context, kind string) (out map[string][]byte
 }
 
 // Report implements models.Store.
-func (s *Store) Report(ctx context.Context, kind, name string) (out []byte, err error) {
+func (s *Store) Transient(ctx context.Context, kind, name string) (out []byte, err error) {
 	err = s.call(ctx, func() error {
 		r, err := single(ctx, &s.runner, func(scan scanner) (r report, err error) {
 			err = scan(&r.value, &r.gone)

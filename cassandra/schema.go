@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
+
 	"github.com/safedelivr/safedelivr/models"
 )
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
+
 	"github.com/safedelivr/safedelivr/models"
 )
 

@@ -21,8 +21,9 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
-	"github.com/safedelivr/safedelivr/models"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // shards is recorded with the keyspace: agenda entries and posts are stored by

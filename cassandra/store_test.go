@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/storetest"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/storetest"
 )
 
 func TestMain(m *testing.M) {

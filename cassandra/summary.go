@@ -8,24 +8,25 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 )
 
 // Sums are written with their rank as the timestamp, one higher because 0 is
 // none. Of two with the same rank the greater value stands, and a stored
 // sum begins with how many logs it counts: so the one that counted more stands,
 // whoever came first.
-func rankOf(s *models.Summary) int64 { return s.Rank() + 1 }
+func rankOf(s *models.Summary) int64 { return s.Order() + 1 }
 
 func encodeSum(s *models.Summary) []byte {
 	raw := binary.BigEndian.AppendUint64(nil, uint64(max(s.Accepted, 0)))
-	return append(raw, s.Encode()...)
+	return append(raw, codec.EncodeSummary(s)...)
 }
 
 func decodeSum(raw []byte) (models.Summary, error) {
 	if len(raw) < 8 {
 		return models.Summary{}, damaged(errors.New("it is too short for a sum"))
 	}
-	s, err := models.DecodeSummary(raw[8:])
+	s, err := codec.DecodeSummary(raw[8:])
 	return s, damaged(err)
 }
 

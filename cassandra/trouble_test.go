@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/storetest"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
+	"github.com/safedelivr/safedelivr/models/storetest"
 )
 
 // behindProxy opens two stores on one keyspace: one talks through a proxy, the
@@ -118,7 +120,7 @@ func TestPutBatchAnswerLost(t *testing.T) {
 	require.NoError(t, through.list(t.Context(), b.User, b.ID)) // so that the head is the first that is lost
 	p.freeze()
 	err := through.exec(t.Context(), deciding, `INSERT INTO chunks (chunk_id, chunks, head, recipients) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`,
-		b.ID[:], 1, b.Encode(), models.EncodeRecipients(first.Recipients))
+		b.ID[:], 1, codec.EncodeBatch(&b), codec.EncodeRecipients(first.Recipients))
 	require.ErrorIs(t, err, models.ErrOutcomeUnknown)
 	got, err := direct.Batch(t.Context(), b.ID)
 	require.NoError(t, err)

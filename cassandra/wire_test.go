@@ -5,9 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/storetest"
-	"github.com/stretchr/testify/require"
 )
 
 // The kinds of request of CQL's protocol, version 4, that write, and the flag with
@@ -101,10 +102,10 @@ func TestNoClockIsSent(t *testing.T) {
 		in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: []byte("{}")}}}
 		require.NoError(t, s.PutInbox(ctx, in))
 		require.NoError(t, s.InboxDone(ctx, in.ID))
-		require.NoError(t, s.PutReport(ctx, "kind", user, []byte{byte(i)}, time.Hour))
-		require.NoError(t, s.PutReport(ctx, "kind", user, nil, 0))
-		require.NoError(t, s.PutPrint(ctx, user, models.NewPrint(mail.ID, first.Recipients)))
-		require.NoError(t, s.DropPrints(ctx, user, time.Now()))
+		require.NoError(t, s.PutTransient(ctx, "kind", user, []byte{byte(i)}, time.Hour))
+		require.NoError(t, s.PutTransient(ctx, "kind", user, nil, 0))
+		require.NoError(t, s.PutAddressIndex(ctx, user, models.NewAddressIndex(mail.ID, first.Recipients)))
+		require.NoError(t, s.DropAddressIndexes(ctx, user, time.Now()))
 		require.NoError(t, s.SetAgendaMark(ctx, 0, time.Now().Add(-time.Hour)))
 		require.NoError(t, s.exec(ctx, plain, `INSERT INTO users (id, name) VALUES ('x', 'x')`), "not prepared")
 	}

@@ -52,7 +52,7 @@ func (e *Engine) agenda(ctx context.Context) {
 	t := time.NewTicker(e.cfg.AgendaPoll)
 	defer t.Stop()
 	for {
-		moved := e.journal.Moved()
+		moved := e.journal.Changed()
 		e.takeShards(ctx)
 		for _, s := range e.shards {
 			e.leaveShards(ctx) // the work on each may take long
@@ -150,10 +150,10 @@ func (e *Engine) handleDue(ctx context.Context, s *shard, from, to time.Time) er
 // keepAhead looks ahead whenever an order lets something go on, until ctx ends: beside
 // the agenda's other work, for very much may have waited.
 func (e *Engine) keepAhead(ctx context.Context) {
-	lifted := e.journal.Rules().Lifted()
+	lifted := e.journal.Rules().Resumptions()
 	for {
-		moved := e.journal.Moved()
-		if n := e.journal.Rules().Lifted(); n != lifted {
+		moved := e.journal.Changed()
+		if n := e.journal.Rules().Resumptions(); n != lifted {
 			lifted = n
 			e.obeyProbes()
 			if err := e.lookAhead(ctx); err != nil && ctx.Err() == nil {

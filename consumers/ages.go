@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // ages finds out how long the oldest message of every queue can have waited,
-// which brokers do not tell: see models.QueueTimes. All workers together know
+// which brokers do not tell: see telemetry.QueueTimes. All workers together know
 // best; each tells the others what it knows.
 type ages struct {
 	store  reportStore
@@ -20,13 +21,13 @@ type ages struct {
 	worker string
 
 	mu   sync.Mutex
-	mine models.QueueTimes
-	all  models.QueueTimes // of all workers, as they were read last
-	told models.QueueTimes // what was written last
+	mine telemetry.QueueTimes
+	all  telemetry.QueueTimes // of all workers, as they were read last
+	told telemetry.QueueTimes // what was written last
 }
 
 func newAges(store reportStore, broker models.Broker, worker string) *ages {
-	return &ages{store: store, broker: broker, worker: worker, mine: models.QueueTimes{}}
+	return &ages{store: store, broker: broker, worker: worker, mine: telemetry.QueueTimes{}}
 }
 
 // watch notes what a handler takes from its queue.
@@ -57,7 +58,7 @@ func (a *ages) look(ctx context.Context) error {
 	a.mu.Lock()
 	for _, d := range depths {
 		if d.Ready == 0 {
-			a.mine.Take(models.QueueTimes{d.Queue.Name(): began})
+			a.mine.Take(telemetry.QueueTimes{d.Queue.Name(): began})
 		}
 	}
 	mine := maps.Clone(a.mine)
@@ -68,17 +69,17 @@ func (a *ages) look(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := a.store.PutReport(ctx, models.QueuesReport, a.worker, raw, models.QueuesKept); err != nil {
+		if err := a.store.PutTransient(ctx, telemetry.QueuesReport, a.worker, raw, telemetry.QueuesKept); err != nil {
 			return err
 		}
 	}
-	others, err := a.store.Reports(ctx, models.QueuesReport)
+	others, err := a.store.Transients(ctx, telemetry.QueuesReport)
 	if err != nil {
 		return err
 	}
-	all := models.QueueTimes{}
+	all := telemetry.QueueTimes{}
 	for _, raw := range others {
-		var o models.QueueTimes
+		var o telemetry.QueueTimes
 		if json.Unmarshal(raw, &o) == nil {
 			all.Take(o)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // A queue that nobody empties grows older, also when the worker that knew it is
@@ -133,7 +134,7 @@ func TestQueueAgeOfAStuckQueue(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return r.idle() && waits() == 0 }, patience, 5*time.Millisecond, "nothing waits")
 	require.Eventually(t, func() bool {
-		raw, err := r.store.Reports(t.Context(), models.QueuesReport)
+		raw, err := r.store.Transients(t.Context(), telemetry.QueuesReport)
 		return err == nil && len(raw) == 1
 	}, patience, 5*time.Millisecond)
 }

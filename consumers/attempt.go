@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
@@ -225,9 +227,9 @@ func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []m
 	}
 	ctx, cancel := context.WithTimeout(e.hard, a.Timeout)
 	defer cancel()
-	a.count(func(n *models.Counters) { n.Inflight++ })
-	defer a.count(func(n *models.Counters) { n.Inflight-- })
-	if err := e.permitted(ctx, c, j, models.OrderAge); err != nil {
+	a.count(func(n *telemetry.Counters) { n.Inflight++ })
+	defer a.count(func(n *telemetry.Counters) { n.Inflight-- })
+	if err := e.permitted(ctx, c, j, control.MaxRuleAge); err != nil {
 		return []models.Part{notCalled(j.who, "no call was made: "+err.Error())}
 	}
 	if models.Passed(call.StartBy) { // the adapter asks again when the connection stands
@@ -261,7 +263,7 @@ func (e *Engine) complete(a *provider, who models.Set, parts []models.Part) []mo
 	if uncalled(out) {
 		return out
 	}
-	a.count(func(n *models.Counters) {
+	a.count(func(n *telemetry.Counters) {
 		n.Calls++
 		for i := range out {
 			k := int64(out[i].Recipients.Len())

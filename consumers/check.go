@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // Check counts everything anew: every chunk from its recipients, ledger and facts,
@@ -25,7 +26,7 @@ type CheckOptions struct {
 	Settle time.Duration // how long a difference may last while mail flows; default 15 seconds
 
 	Found    func(Difference)
-	Progress func(models.Recount)
+	Progress func(telemetry.Recount)
 }
 
 // Difference is a sum that is not what a recount says.
@@ -81,18 +82,18 @@ const (
 type check struct {
 	e     *Engine
 	o     CheckOptions
-	out   models.Recount
+	out   telemetry.Recount
 	whole bool // recipients are read, too
 }
 
 // Check runs through everything and reports each difference.
-func (e *Engine) Check(ctx context.Context, o CheckOptions) (models.Recount, error) {
+func (e *Engine) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, error) {
 	ctx = models.WithBackground(ctx)
 	if o.Found == nil {
 		o.Found = func(Difference) {}
 	}
 	if o.Progress == nil {
-		o.Progress = func(models.Recount) {}
+		o.Progress = func(telemetry.Recount) {}
 	}
 	if o.Settle <= 0 {
 		o.Settle = settleTime

@@ -18,7 +18,7 @@ func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *
 		return models.Summary{}, err
 	}
 	if by := wrong.Version - k.view.Version; by > 0 {
-		f := models.Fact{Key: models.LiftKey(wrong.Version), Lift: by}
+		f := models.Fact{Key: models.VersionFloorKey(wrong.Version), VersionFloor: by}
 		if err := c.e.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err != nil {
 			return models.Summary{}, err
 		}
@@ -28,7 +28,7 @@ func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *
 	}
 	counted := k.view.Summary()
 	fresh := counted
-	if wrong.Rank() >= fresh.Rank() {
+	if wrong.Order() >= fresh.Order() {
 		fresh.Version, fresh.Repairs = wrong.Version, wrong.Repairs+1
 	}
 	for range repairTries {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // TestCheck finds sums that were damaged, and mends them.
@@ -28,13 +29,13 @@ func TestCheck(t *testing.T) {
 	for _, b := range batches {
 		r.done(b)
 	}
-	run := func(repair bool) (models.Recount, []Difference) {
+	run := func(repair bool) (telemetry.Recount, []Difference) {
 		var list []Difference
 		out, err := r.engine.Check(ctx, CheckOptions{Repair: repair, Settle: 200 * time.Millisecond, Found: func(d Difference) { list = append(list, d) }})
 		require.NoError(t, err)
 		return out, list
 	}
-	var out models.Recount
+	var out telemetry.Recount
 	require.Eventually(t, func() bool { out, _ = run(false); return out.Differences == 0 }, patience, 50*time.Millisecond)
 	require.Equal(t, 6, out.Batches)
 	require.EqualValues(t, 10+11+12+13+14+7, out.Recipients)
@@ -103,7 +104,7 @@ func (s *scorched) Summaries(ctx context.Context, user string, batch models.ID, 
 
 func (s *scorched) PutSummaries(ctx context.Context, sums ...models.ChunkSummary) error {
 	for i := range sums {
-		if sums[i].Chunk == s.chunk && sums[i].Summary.Rank() > s.rank && !s.holds {
+		if sums[i].Chunk == s.chunk && sums[i].Summary.Order() > s.rank && !s.holds {
 			s.chunk = models.ID{}
 		}
 	}
@@ -124,8 +125,8 @@ func TestRepairOfTheUnreadable(t *testing.T) {
 	r.done(b)
 	require.Eventually(t, func() bool { return r.idle() && r.engine.Pending() == 0 }, patience, 5*time.Millisecond)
 	r.stop()
-	rank := func(s models.Summary) int64 { return s.Rank() }
-	check := func() (models.Recount, int) {
+	rank := func(s models.Summary) int64 { return s.Order() }
+	check := func() (telemetry.Recount, int) {
 		found := 0
 		out, err := r.engine.Check(t.Context(), CheckOptions{Repair: true, Settle: 50 * time.Millisecond, Found: func(Difference) { found++ }})
 		require.NoError(t, err)

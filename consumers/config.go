@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // Config holds the times and limits of the consumers. Zero fields take the
@@ -39,7 +40,7 @@ type Config struct {
 	Delays         []time.Duration
 	Metrics        prometheus.Registerer // nil: nothing is published
 	Logger         *slog.Logger
-	Journal        *models.Journal // the process's follower of orders; nil: one of its own
+	Journal        *control.Follower // the process's follower of orders; nil: one of its own
 
 	life    string // of this start
 	started time.Time

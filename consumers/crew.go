@@ -95,8 +95,8 @@ const (
 
 // reportStore is the part of models.Store that a crew needs.
 type reportStore interface {
-	PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
-	Reports(ctx context.Context, kind string) (map[string][]byte, error)
+	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
+	Transients(ctx context.Context, kind string) (map[string][]byte, error)
 }
 
 func newCrew(store reportStore, cfg *Config) *crew {
@@ -146,7 +146,7 @@ func (c *crew) run(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			_ = c.store.PutReport(last, crewKind, c.name(), nil, 0) // the others wait a little longer otherwise
+			_ = c.store.PutTransient(last, crewKind, c.name(), nil, 0) // the others wait a little longer otherwise
 			return
 		}
 		within, cancel := context.WithTimeout(ctx, fenceBeats*c.cfg.Beat)
@@ -190,11 +190,11 @@ func (c *crew) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.store.PutReport(ctx, crewKind, c.name(), raw, keepBeats*c.cfg.Beat); err != nil {
+	if err := c.store.PutTransient(ctx, crewKind, c.name(), raw, keepBeats*c.cfg.Beat); err != nil {
 		return err
 	}
 	written := time.Now()
-	all, err := c.store.Reports(ctx, crewKind)
+	all, err := c.store.Transients(ctx, crewKind)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // reportBoard is the part of a store that a crew needs, on the bubble's clock.
@@ -28,7 +29,7 @@ func newReportBoard() *reportBoard {
 	return &reportBoard{rows: map[string][]byte{}, until: map[string]time.Time{}}
 }
 
-func (b *reportBoard) PutReport(_ context.Context, _, name string, value []byte, ttl time.Duration) error {
+func (b *reportBoard) PutTransient(_ context.Context, _, name string, value []byte, ttl time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.shadowed {
@@ -42,7 +43,7 @@ func (b *reportBoard) PutReport(_ context.Context, _, name string, value []byte,
 	return nil
 }
 
-func (b *reportBoard) Reports(context.Context, string) (map[string][]byte, error) {
+func (b *reportBoard) Transients(context.Context, string) (map[string][]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name := range b.rows {
@@ -91,22 +92,22 @@ func (h *hand) thaw(ctx context.Context) {
 	}
 }
 
-func (h *hand) PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
+func (h *hand) PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
 	time.Sleep(rand.N(30 * time.Millisecond)) // the way to the store
 	h.thaw(ctx)
 	if h.get() == cutOff || ctx.Err() != nil {
 		return errors.New("no store")
 	}
-	return h.board.PutReport(ctx, kind, name, value, ttl)
+	return h.board.PutTransient(ctx, kind, name, value, ttl)
 }
 
-func (h *hand) Reports(ctx context.Context, kind string) (map[string][]byte, error) {
+func (h *hand) Transients(ctx context.Context, kind string) (map[string][]byte, error) {
 	time.Sleep(rand.N(30 * time.Millisecond))
 	h.thaw(ctx)
 	if h.get() == cutOff || ctx.Err() != nil {
 		return nil, errors.New("no store")
 	}
-	all, err := h.board.Reports(ctx, kind)
+	all, err := h.board.Transients(ctx, kind)
 	time.Sleep(rand.N(30 * time.Millisecond)) // the way back
 	h.thaw(ctx)
 	return all, err
@@ -373,7 +374,7 @@ func TestHealthIsShared(t *testing.T) {
 		require.False(t, usable(a))
 		time.Sleep(1200 * time.Millisecond)
 		require.False(t, usable(b), "known within a beat")
-		require.Equal(t, models.Tripped, b.acc.health.report().State)
+		require.Equal(t, telemetry.Tripped, b.acc.health.report().State)
 		require.Equal(t, "answered 503", b.acc.health.report().Why)
 
 		time.Sleep(5 * time.Second)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // action is what is to be done next for some recipients.
@@ -40,7 +41,7 @@ type step struct {
 	detail    string
 	because   string          // of call: why another attempt is made
 	event     bool            // of call: a provider's event, not an answer, asked for it
-	cancel    *models.Control // of end: it was ordered, and is a cancellation
+	cancel    *models.Command // of end: it was ordered, and is a cancellation
 	fixed     bool            // of call: the order of options is the batch's wish
 }
 
@@ -103,7 +104,7 @@ func history(v *models.View, r int) uint64 {
 	if v.Status(r).Released {
 		h.number(1)
 	}
-	if v.Status(r).Taken != nil { // who was let go by hand may have the same tries, and none
+	if v.Status(r).Accepted != nil { // who was let go by hand may have the same tries, and none
 		h.number(2)
 	}
 	v.EachTry(r, func(t *models.Try) {
@@ -113,10 +114,10 @@ func history(v *models.View, r int) uint64 {
 		h.text(string(t.Class))
 		h.text(string(t.Reason))
 		switch t.Verdict {
-		case models.Taken:
+		case models.VerdictAccepted:
 			h.number(t.At.Unix() / 60)
-		case models.GaveUp, models.WasDelivered: // the time changes nothing about what follows
-		case models.Open, models.Uncertain, models.Refused:
+		case models.VerdictFailed, models.VerdictDelivered: // the time changes nothing about what follows
+		case models.VerdictPending, models.VerdictUnknown, models.VerdictRefused:
 			h.number(t.At.UnixMilli())
 		}
 	})
@@ -152,7 +153,7 @@ func (m *mixer) text(s string) {
 }
 
 // next is the decision table: (what is known) x (providers, retries, time left).
-func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, rule *models.BatchRule, now time.Time) step {
+func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, rule *control.BatchRule, now time.Time) step {
 	last := &s.Last
 	switch {
 	case s.Unsettled():
@@ -180,7 +181,7 @@ func (p *policy) next(v *models.View, b *models.Batch, s *models.Status, tries [
 		return step{do: call, options: p.fresh(b), fixed: len(b.Providers) > 0, retry: s.Retries + 1, mayDouble: doubt != "", doubt: doubt, released: true, because: "released by hand"}
 	case s.Attempts == 0:
 		return step{do: call, options: p.fresh(b), fixed: len(b.Providers) > 0}
-	case last.Class == models.Split && last.Verdict == models.Refused:
+	case last.Class == models.Split && last.Verdict == models.VerdictRefused:
 		return p.split(s)
 	case !curable(last):
 		return step{do: end, reason: last.Reason}
@@ -192,12 +193,12 @@ const cancelledMeanwhile = "the batch was cancelled meanwhile"
 
 // cancelled ends what is not to be sent any more. What was handed over before says
 // what became of it, and not that it never was.
-func cancelled(s *models.Status, tries []models.Try, order *models.Control) step {
+func cancelled(s *models.Status, tries []models.Try, order *models.Command) step {
 	doubt := doubtOf(tries)
 	switch {
 	case doubt != "":
 		return step{do: end, reason: doubt, detail: cancelledMeanwhile}
-	case s.Last.Verdict == models.GaveUp:
+	case s.Last.Verdict == models.VerdictFailed:
 		return step{do: end, reason: s.Last.Reason, detail: cancelledMeanwhile}
 	}
 	return step{do: end, cancel: order}
@@ -234,14 +235,14 @@ func (p *policy) held(b *models.Batch, now time.Time) step {
 // unsettled decides for recipients that a provider may have.
 func (p *policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, now time.Time) step {
 	last := &s.Last
-	if last.Verdict != models.Taken {
+	if last.Verdict != models.VerdictAccepted {
 		until := v.Entry(last.Attempt).CallEnds.Add(p.window(last.Provider))
 		if now.Before(until) {
 			return step{do: wait, until: until}
 		}
 	}
-	if s.Taken != nil { // nothing more is sent, whatever became of the newest attempt
-		until := s.Taken.At.Add(p.cfg.FinalEventWait)
+	if s.Accepted != nil { // nothing more is sent, whatever became of the newest attempt
+		until := s.Accepted.At.Add(p.cfg.FinalEventWait)
 		if now.Before(until) {
 			return step{do: wait, until: until}
 		}
@@ -259,7 +260,7 @@ func (p *policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 // again sends to another provider, or to the same one later, or ends.
 func (p *policy) again(b *models.Batch, s *models.Status, tries []models.Try, mayDouble bool) step {
 	last := &s.Last
-	st := step{do: call, retry: s.Retries + 1, mayDouble: mayDouble, doubt: doubtOf(tries), because: because(last), event: last.Verdict == models.GaveUp}
+	st := step{do: call, retry: s.Retries + 1, mayDouble: mayDouble, doubt: doubtOf(tries), because: because(last), event: last.Verdict == models.VerdictFailed}
 	options := p.left(b, tries, s.Retries+1)
 	switch {
 	case len(options) == 0:
@@ -347,7 +348,7 @@ func newestAt(tries []models.Try, provider string) *models.Try {
 
 // passing reports whether the same provider may take the same mail later.
 func passing(t *models.Try) bool {
-	if t.Verdict != models.Refused {
+	if t.Verdict != models.VerdictRefused {
 		return false
 	}
 	switch t.Class {
@@ -360,7 +361,7 @@ func passing(t *models.Try) bool {
 // curable reports whether another provider could cure a failure that is not
 // hard.
 func curable(t *models.Try) bool {
-	if t.Verdict == models.Refused {
+	if t.Verdict == models.VerdictRefused {
 		switch t.Class {
 		case models.RejectedHereClass, models.AccountClass, models.Throttled, models.Unavailable:
 			return true
@@ -376,11 +377,11 @@ func curable(t *models.Try) bool {
 
 func because(t *models.Try) string {
 	switch {
-	case t.Verdict == models.GaveUp:
+	case t.Verdict == models.VerdictFailed:
 		return t.Provider + " reported: " + t.Reason.Words()
-	case t.Verdict == models.Refused && t.Status > 0:
+	case t.Verdict == models.VerdictRefused && t.Status > 0:
 		return fmt.Sprintf("%s answered %d: %s", t.Provider, t.Status, t.Reason.Words())
-	case t.Verdict == models.Refused:
+	case t.Verdict == models.VerdictRefused:
 		return t.Provider + ": " + t.Reason.Words()
 	}
 	return "nothing proved within the evidence window that " + t.Provider + " took it"

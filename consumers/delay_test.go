@@ -17,7 +17,7 @@ func TestDelays(t *testing.T) {
 	p := &policy{cfg: &cfg, providers: []string{"sg"}}
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	again := func(retry int, class models.Class, named time.Time) time.Duration {
-		tries := []models.Try{{Attempt: 1, Provider: "sg", Verdict: models.Refused, Class: class, At: at, RetryAt: named}}
+		tries := []models.Try{{Attempt: 1, Provider: "sg", Verdict: models.VerdictRefused, Class: class, At: at, RetryAt: named}}
 		options := p.left(&models.Batch{}, tries, retry)
 		require.Len(t, options, 1)
 		return options[0].notBefore.Sub(at)
@@ -32,7 +32,7 @@ func TestDelays(t *testing.T) {
 	require.Equal(t, 200*time.Millisecond, again(4, models.Throttled, at.Add(200*time.Millisecond)), "who throttles knows when to come back")
 	require.Equal(t, time.Hour, again(1, models.Unavailable, at.Add(time.Hour)))
 	require.Equal(t, time.Minute, again(4, models.Unavailable, at.Add(200*time.Millisecond)), "who is down may still be then")
-	require.Empty(t, p.left(&models.Batch{}, []models.Try{{Attempt: 1, Provider: "sg", Verdict: models.Refused, Class: models.RejectedHereClass, At: at}}, 1))
+	require.Empty(t, p.left(&models.Batch{}, []models.Try{{Attempt: 1, Provider: "sg", Verdict: models.VerdictRefused, Class: models.RejectedHereClass, At: at}}, 1))
 }
 
 // What waits for the same time does not come back in one instant.

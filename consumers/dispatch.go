@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
@@ -135,7 +136,7 @@ func (e *Engine) plan(ctx context.Context, c *chunk, now time.Time) ([]step, err
 			return nil, err
 		}
 	}
-	if err := e.journal.Within(ctx, models.OrderAge); err != nil {
+	if err := e.journal.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
 		return nil, err
 	}
 	// What announces a batch may be the order that lets it go on, which is newer than the rules.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // oneByOne is a rig in which sg does not say whether it took the first two mails of
@@ -44,7 +45,7 @@ func oneByOne(t *testing.T, policy models.UnknownPolicy, kinds ...models.EventKi
 		r.engine = r.start(cfg, []Provider{provider(sg, 2, models.EventsWebhook), provider(mg, 1, models.EventsNone)})
 		b = r.batch(30, true, func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy })
 		require.Eventually(t, func() bool { return mg.count() >= 2 }, patience, time.Millisecond)
-		if r.view(b).Tries(1)[0].Verdict != models.Uncertain {
+		if r.view(b).Tries(1)[0].Verdict != models.VerdictUnknown {
 			r.stop()
 			continue // the call began too late to be made
 		}
@@ -53,7 +54,7 @@ func oneByOne(t *testing.T, policy models.UnknownPolicy, kinds ...models.EventKi
 		}
 		require.Eventually(t, func() bool {
 			for i := range kinds {
-				if r.view(b).Tries(i + 1)[0].Verdict == models.Uncertain {
+				if r.view(b).Tries(i + 1)[0].Verdict == models.VerdictUnknown {
 					return false
 				}
 			}
@@ -83,7 +84,7 @@ func TestProvedMeanwhileIsNotHeld(t *testing.T) {
 	require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 1 }, patience, time.Millisecond)
 	v := r.view(b)
 	require.Equal(t, models.Queued, v.Status(1).State)
-	require.Equal(t, models.Taken, v.Status(1).Last.Verdict)
+	require.Equal(t, models.VerdictAccepted, v.Status(1).Last.Verdict)
 	require.Equal(t, models.OutcomeUnknown, v.Status(2).Reason)
 }
 
@@ -96,7 +97,7 @@ func TestReadBeforeADecision(t *testing.T) {
 		cfg.StartBy, cfg.EvidenceWindow, cfg.Recheck, cfg.AgendaPoll = 300*time.Millisecond, time.Millisecond, time.Hour, time.Hour
 		r := newRig(t, cfg, nil, newScripted("sg", always(models.Unknown)), newScripted("mg", always(models.Accepted)))
 		b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy })
-		require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.Uncertain && r.idle() }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictUnknown && r.idle() }, patience, time.Millisecond)
 		attempt := r.view(b).Entries[0]
 		time.Sleep(time.Until(attempt.CallEnds.Add(cfg.EvidenceWindow)))
 		c, err := r.engine.look(t.Context(), b.ID)
@@ -135,7 +136,7 @@ func TestTakenAndUnknownGoesNowhereElse(t *testing.T) {
 	require.Zero(t, cc.count())
 	s := r.view(b).Status(1)
 	require.Equal(t, models.Queued, s.State)
-	require.Equal(t, "aa", s.Taken.Provider)
+	require.Equal(t, "aa", s.Accepted.Provider)
 }
 
 // A mail that may be with a provider, and that nobody else can take, says so, and is
@@ -152,8 +153,8 @@ func TestResendNowhereElse(t *testing.T) {
 	require.Equal(t, models.OutcomeUnknown, v.Status(1).Reason)
 	require.Contains(t, v.Status(1).Detail, models.NoProviderLeft.Words())
 	require.False(t, RetrySafe(v, 1))
-	require.Equal(t, 1, released(v, &models.Control{Action: models.ReleaseBatch, Batch: b.ID}).Len())
-	require.Equal(t, 1, released(v, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Provider: "sg"}).Len())
+	require.Equal(t, 1, released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID}).Len())
+	require.Equal(t, 1, released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: "sg"}).Len())
 }
 
 // A retry that was safe when it was ordered does not send what turns out meanwhile
@@ -175,13 +176,13 @@ func TestRetryThatIsNoLongerSafe(t *testing.T) {
 	require.Equal(t, models.RetriesUsedUp, r.done(b).Status(1).Reason)
 	require.Equal(t, 1, mg.count())
 	up.Store(true)
-	r.order(models.Control{Action: models.StopBatch, Batch: b.ID})
-	r.order(models.Control{Action: models.RetryBatch, Batch: b.ID})
+	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
+	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
 	r.announce(b)
 	require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 2 }, patience, time.Millisecond)
 	r.event("mg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Deferred, At: time.Now()})
-	require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.Taken }, patience, time.Millisecond)
-	r.order(models.Control{Action: models.ResumeBatch, Batch: b.ID})
+	require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictAccepted }, patience, time.Millisecond)
+	r.order(models.Command{Kind: models.ResumeBatch, Batch: b.ID})
 	r.announce(b)
 	require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(2)) == 1 }, patience, time.Millisecond)
 	require.Zero(t, mg.copiesOf(b.ID.Log(1)))
@@ -209,7 +210,7 @@ func TestReleasedGoesElsewhere(t *testing.T) {
 			r.withEvents(cfg, sg, mg)
 			b := r.batch(4, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 			require.Equal(t, models.NoFinalEvent, r.done(b).Status(1).Reason)
-			r.order(models.Control{Action: models.ReleaseBatch, Batch: b.ID})
+			r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID})
 			r.announce(b)
 			require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(4)) == 1 }, patience, time.Millisecond)
 			require.True(t, r.view(b).Status(4).MayDouble)
@@ -231,7 +232,7 @@ func TestStoppedUnknownEnds(t *testing.T) {
 	r := newRig(t, cfg, nil, sg)
 	b := r.batch(4, true, nil)
 	<-began
-	r.order(models.Control{Action: models.StopBatch, Batch: b.ID})
+	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
 	close(free)
 	require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
 }
@@ -244,7 +245,7 @@ func TestStoppedIsLeftAlone(t *testing.T) {
 	sg := newScripted("sg", always(models.Accepted))
 	r := newRig(t, fast(), func(s models.Store) models.Store { return &countedReads{s, &reads} }, sg)
 	b := r.batch(10, false, nil)
-	r.order(models.Control{Action: models.StopBatch, Batch: b.ID})
+	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
 	r.looked(b)
 	require.Eventually(t, func() bool { return r.engine.Pending() == 0 }, patience, time.Millisecond)
 	require.EqualValues(t, 10, stored(t, r, b).Untried)
@@ -261,7 +262,7 @@ func TestStoppedIsLeftAlone(t *testing.T) {
 	before := reads.Load()
 	require.Eventually(t, func() bool { return rounds() > begun+8 }, patience, time.Millisecond)
 	require.Less(t, reads.Load(), before+3, "not at every look")
-	r.order(models.Control{Action: models.ResumeBatch, Batch: b.ID})
+	r.order(models.Command{Kind: models.ResumeBatch, Batch: b.ID})
 	r.announce(b)
 	require.EqualValues(t, 10, r.done(b).Summary().Success)
 }
@@ -294,7 +295,7 @@ func TestOrdersTellNoLies(t *testing.T) {
 	t.Run("blocked before it is sent again", func(t *testing.T) {
 		t.Parallel()
 		r, b, mg := held(t, models.Resend)
-		r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: "b", Domain: "x.test", Fail: true}, Why: "no"})
+		r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "b", Domain: "x.test", Fail: true}, Why: "no"})
 		require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
 		require.Zero(t, mg.count())
 	})
@@ -303,12 +304,12 @@ func TestOrdersTellNoLies(t *testing.T) {
 		r, b, mg := held(t, models.Hold)
 		r.done(b)
 		for _, a := range []string{"sg", "mg"} {
-			r.order(models.Control{Action: models.ProviderOffline, Provider: a})
+			r.order(models.Command{Kind: models.ProviderOffline, Provider: a})
 		}
-		r.order(models.Control{Action: models.ReleaseBatch, Batch: b.ID})
+		r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID})
 		r.announce(b)
 		require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 2 }, patience, time.Millisecond)
-		r.order(models.Control{Action: models.CancelBatch, Batch: b.ID})
+		r.order(models.Command{Kind: models.CancelBatch, Batch: b.ID})
 		r.announce(b)
 		v := r.done(b)
 		require.Equal(t, models.OutcomeUnknown, v.Status(1).Reason)
@@ -320,12 +321,12 @@ func TestOrdersTellNoLies(t *testing.T) {
 		sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 		r := emptyRig(t, nil, "sg", "mg")
 		r.withEvents(fast(), sg, mg)
-		r.order(models.Control{Action: models.ProviderOffline, Provider: "mg"})
+		r.order(models.Command{Kind: models.ProviderOffline, Provider: "mg"})
 		b := r.batch(1, true, nil)
 		r.taken(b)
 		r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: time.Now()})
-		require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.GaveUp }, patience, time.Millisecond)
-		r.order(models.Control{Action: models.CancelBatch, Batch: b.ID})
+		require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictFailed }, patience, time.Millisecond)
+		r.order(models.Command{Kind: models.CancelBatch, Batch: b.ID})
 		r.announce(b)
 		v := r.done(b)
 		require.Equal(t, models.Failed, v.Status(1).State)
@@ -340,7 +341,7 @@ func TestEveryProviderFailsIt(t *testing.T) {
 	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 	r := newRig(t, fast(), nil, sg, mg)
 	for _, a := range []string{"sg", "mg"} {
-		r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: a, Provider: a, Domain: "x.test", Fail: true}})
+		r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: a, Provider: a, Domain: "x.test", Fail: true}})
 	}
 	b := r.batch(2, true, nil)
 	require.Equal(t, models.BlockedByRule, r.done(b).Status(1).Reason)
@@ -391,7 +392,7 @@ func TestReleasesOfNeighbours(t *testing.T) {
 	}
 	late := models.Fact{Key: "e1", Events: []models.Event{{ID: "1", Recipient: 1, Attempt: 1, Provider: "sg", Kind: models.Processed, At: at}, {ID: "2", Recipient: 2, Attempt: 1, Provider: "sg", Kind: models.Processed, At: at}}}
 	v := models.Resolve(2, entries, []models.Fact{refused(1), refused(5), late})
-	steps := p.plan(v, &models.Batch{Content: models.Content{From: models.Address{Email: "a@b.c"}}}, &orders{rules: models.NewJournal(nil).Rules()}, at.Add(time.Minute))
+	steps := p.plan(v, &models.Batch{Content: models.Content{From: models.Address{Email: "a@b.c"}}}, &orders{rules: control.NewFollower(nil).Rules()}, at.Add(time.Minute))
 	require.Len(t, steps, 2)
 	require.Equal(t, call, steps[0].do)
 	require.Equal(t, models.SetOf(1), steps[0].who)
@@ -415,13 +416,13 @@ func TestCancelledAfterItsReleaseAtOnce(t *testing.T) {
 		r.engine.lookups.mu.Unlock()
 		return r.view(b).Status(1).Reason == models.OutcomeUnknown
 	}, patience, 10*time.Millisecond)
-	r.order(models.Control{Action: models.StopBatch, Batch: b.ID})
+	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
 	r.event("mg", b.ID.Log(1), models.Event{ID: "1", Attempt: r.view(b).Entries[0].Number, Kind: models.Processed, At: time.Now()})
-	require.Eventually(t, func() bool { return r.view(b).Status(1).Taken != nil }, patience, time.Millisecond)
-	r.order(models.Control{Action: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(1)})
+	require.Eventually(t, func() bool { return r.view(b).Status(1).Accepted != nil }, patience, time.Millisecond)
+	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(1)})
 	r.announce(b)
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Queued }, patience, time.Millisecond)
-	r.order(models.Control{Action: models.CancelBatch, Batch: b.ID})
+	r.order(models.Command{Kind: models.CancelBatch, Batch: b.ID})
 	r.announce(b)
 	require.Equal(t, models.Failed, r.done(b).Status(1).State)
 }
@@ -465,13 +466,13 @@ func TestReleasedWhilePaused(t *testing.T) {
 	require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
 	require.Eventually(t, func() bool { return r.engine.Pending() == 0 && stored(t, r, b).Failed == 2 }, patience, time.Millisecond)
 	up.Store(true)
-	r.order(models.Control{Action: models.PauseUser, User: r.user})
-	r.order(models.Control{Action: models.ReleaseBatch, Batch: b.ID})
+	r.order(models.Command{Kind: models.PauseUser, User: r.user})
+	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID})
 	require.NoError(t, r.store.Schedule(t.Context(), models.AgendaEntry{Due: time.Now().Add(100 * time.Millisecond), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Lane: b.Lane}))
 	require.Eventually(t, func() bool {
 		due := r.dueWithin(b, time.Now(), time.Now().Add(time.Hour))
 		return len(due) > 0 && due[len(due)-1].Round > 1
 	}, patience, time.Millisecond, "the agenda has looked, and looks again")
-	r.order(models.Control{Action: models.ResumeUser, User: r.user})
+	r.order(models.Command{Kind: models.ResumeUser, User: r.user})
 	require.Eventually(t, func() bool { return sg.copiesOf(b.ID.Log(2)) == 1 }, patience, time.Millisecond)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // Engine runs the consumers of one process.
@@ -22,7 +23,7 @@ type Engine struct {
 	broker models.Broker
 	policy policy
 
-	journal   *models.Journal
+	journal   *control.Follower
 	crew      *crew
 	providers []*provider // in order of configuration
 	byName    map[string]*provider
@@ -71,7 +72,7 @@ func New(store models.Store, broker models.Broker, providers []Provider, cfg Con
 		counted: newCache[uint64, struct{}](200_000)}
 	e.policy.cfg, e.policy.windows = &e.cfg, map[string]time.Duration{}
 	if e.journal = cfg.Journal; e.journal == nil {
-		e.journal = models.NewJournal(store)
+		e.journal = control.NewFollower(store)
 	}
 	e.crew, e.flows = newCrew(store, &e.cfg), newFlows()
 	for _, a := range providers {
@@ -214,7 +215,7 @@ func (e *Engine) hear(worker string, ails map[string]Ailment) {
 // keepProbes obeys orders to try providers again, as they come, until ctx ends.
 func (e *Engine) keepProbes(ctx context.Context) {
 	for {
-		moved := e.journal.Moved()
+		moved := e.journal.Changed()
 		e.obeyProbes()
 		select {
 		case <-moved:

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
@@ -157,7 +158,7 @@ func (w *eventWork) add(in *models.Inbox, events []models.ParsedEvent) {
 		list := c.of(in.ID, n)
 		for i := range events[:n] {
 			ev := events[i].Event
-			ev.Recipient, ev.Provider, ev.Text, ev.Reading = events[i].Log.Recipient(), in.Provider, clip(ev.Text), w.reading
+			ev.Recipient, ev.Provider, ev.Text, ev.ParseRevision = events[i].Log.Recipient(), in.Provider, clip(ev.Text), w.reading
 			*list = append(*list, ev)
 		}
 		events = events[n:]
@@ -252,7 +253,7 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 	if len(ours) > 0 {
 		key := models.EventsKey(posts...)
 		if work.reading > 0 {
-			key = models.ReadingKey(work.reading, posts...)
+			key = models.ParseRevisionKey(work.reading, posts...)
 		}
 		work.fact(id, models.Fact{Key: key, Events: ours})
 	}
@@ -323,7 +324,7 @@ func hashOf(ev *models.Event) uint64 {
 		m.text(s)
 	}
 	m.number(int64(ev.Recipient))
-	m.number(ev.Reading)
+	m.number(ev.ParseRevision)
 	return uint64(m)
 }
 
@@ -331,9 +332,9 @@ func (e *Engine) countEvent(ev *models.Event, of *models.Entry, came time.Time) 
 	a := e.byName[ev.Provider]
 	switch {
 	case ev.Kind == models.Delivered:
-		a.count(func(n *models.Counters) { n.Delivered++ })
+		a.count(func(n *telemetry.Counters) { n.Delivered++ })
 	case ev.Kind.Failure():
-		a.count(func(n *models.Counters) { n.Failures++ })
+		a.count(func(n *telemetry.Counters) { n.Failures++ })
 	case ev.Kind != models.Deferred:
 		return
 	}

@@ -149,7 +149,7 @@ func TestBelieved(t *testing.T) {
 	}
 	r, b := unsettled(t, 1)
 	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: r.view(b).Entries[0].Number, Kind: models.Processed, At: time.Date(5138, 1, 1, 0, 0, 0, 0, time.UTC)})
-	require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.Taken }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictAccepted }, patience, time.Millisecond)
 	require.WithinDuration(t, time.Now(), r.view(b).Status(1).Last.At, time.Minute)
 }
 

@@ -71,9 +71,9 @@ func (in *inquiry) heard(began time.Time, f finding) {
 
 func newLookups(e *Engine) *lookups { return &lookups{e: e, open: map[question]*inquiry{}} }
 
-func (e *Engine) looker(provider string) models.Looker {
+func (e *Engine) looker(provider string) models.EventLookup {
 	if a := e.byName[provider]; a != nil && a.Events == models.EventsWebhook {
-		if l, ok := a.Adapter.(models.Looker); ok {
+		if l, ok := a.Adapter.(models.EventLookup); ok {
 			return l
 		}
 	}
@@ -250,7 +250,7 @@ func (f findings) total() (n int) {
 
 // lookUp asks a provider for its events and files those that are news of somebody unsettled;
 // of these chunks only, if any are named. It adds them to found.
-func (e *Engine) lookUp(ctx context.Context, provider string, looker models.Looker, from, to time.Time, recipient string, only map[models.ID]bool, found findings) error {
+func (e *Engine) lookUp(ctx context.Context, provider string, looker models.EventLookup, from, to time.Time, recipient string, only map[models.ID]bool, found findings) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	hangs := time.AfterFunc(lookUpTime, cancel) // not while pages come: there may be very many
@@ -290,7 +290,7 @@ func (e *Engine) lookUp(ctx context.Context, provider string, looker models.Look
 
 // lookUpEach asks for the unsettled recipients of a chunk one by one, or for all
 // together where they are many.
-func (e *Engine) lookUpEach(ctx context.Context, provider string, looker models.Looker, from, to time.Time, chunk models.ID, found findings) error {
+func (e *Engine) lookUpEach(ctx context.Context, provider string, looker models.EventLookup, from, to time.Time, chunk models.ID, found findings) error {
 	only := map[models.ID]bool{chunk: true}
 	c, err := e.look(ctx, chunk)
 	if err == nil {
@@ -415,7 +415,7 @@ func (e *Engine) proved(c *chunk, st *step, now time.Time) bool {
 func (e *Engine) answered(c *chunk, st *step, now time.Time) bool {
 	all := true
 	c.view.EachTry(st.who.First(), func(t *models.Try) {
-		if !t.Verdict.Settled() && (t.Verdict == models.Taken) == (st.reason == models.NoFinalEvent) {
+		if !t.Verdict.Settled() && (t.Verdict == models.VerdictAccepted) == (st.reason == models.NoFinalEvent) {
 			all = e.answeredOf(c, t, now) && all
 		}
 	})
@@ -430,8 +430,8 @@ func (e *Engine) answeredOf(c *chunk, t *models.Try, now time.Time) bool {
 	}
 	entry := c.view.Entry(t.Attempt)
 	begin, over := entry.At, entry.CallEnds.Add(e.policy.window(t.Provider))
-	late := minTime(over, entry.CallEnds.Add(looker.LookUpLag()))
-	if t.Verdict == models.Taken {
+	late := minTime(over, entry.CallEnds.Add(looker.LookupLag()))
+	if t.Verdict == models.VerdictAccepted {
 		over = t.At.Add(e.cfg.FinalEventWait)
 		late = over.Add(-min(time.Hour, e.cfg.FinalEventWait/4))
 	}
@@ -461,11 +461,11 @@ func (l *lookups) hurry(provider string, chunk models.ID, now time.Time) {
 // for.
 func (e *Engine) mayEndSoon(c *chunk, st *step, now time.Time) bool {
 	s := c.view.Status(st.who.First())
-	if !s.Unsettled() || s.Last.Verdict == models.Taken {
+	if !s.Unsettled() || s.Last.Verdict == models.VerdictAccepted {
 		return false
 	}
 	entry := c.view.Entry(s.Last.Attempt)
-	if s.Last.Verdict == models.Open && now.Before(entry.CallEnds) {
+	if s.Last.Verdict == models.VerdictPending && now.Before(entry.CallEnds) {
 		return true
 	}
 	if e.looker(s.Last.Provider) == nil || !now.Before(entry.CallEnds.Add(e.policy.window(s.Last.Provider))) {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // told is a scripted provider that can be asked for its events.
@@ -25,7 +26,7 @@ type told struct {
 	hangs  bool
 }
 
-func (p *told) LookUpLag() time.Duration { return 0 }
+func (p *told) LookupLag() time.Duration { return 0 }
 
 func (p *told) LookUp(ctx context.Context, from, to time.Time, recipient string, post func([]byte) error) error {
 	p.mu.Lock()
@@ -117,7 +118,7 @@ func TestUnknownIsLookedUp(t *testing.T) {
 		return s.Success == 1 && s.Failed == 1
 	}, patience, 20*time.Millisecond)
 	v := r.view(b)
-	require.Equal(t, models.Taken, v.Status(2).Last.Verdict)
+	require.Equal(t, models.VerdictAccepted, v.Status(2).Last.Verdict)
 	require.Equal(t, models.OutcomeUnknown, v.Status(3).Reason)
 	require.Equal(t, 1, p.count())
 }
@@ -186,13 +187,13 @@ func TestGapIsLookedUp(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		p.tell(b.ID.Log(n), r.view(b).Status(n).Last.Attempt, models.Delivered, at)
 	}
-	raw, err := json.Marshal(models.Gap{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
+	raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
 	require.NoError(t, err)
-	require.NoError(t, r.store.PutReport(t.Context(), models.GapReport, "g", raw, time.Hour))
+	require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, "g", raw, time.Hour))
 	require.EqualValues(t, 4, r.done(b).Summary().Success)
 	require.Eventually(t, func() bool {
-		rows, err := r.store.Reports(t.Context(), models.GapReport)
-		var g models.Gap
+		rows, err := r.store.Transients(t.Context(), telemetry.OutageRecord)
+		var g telemetry.Outage
 		return err == nil && json.Unmarshal(rows["g"], &g) == nil && g.Asked == 1
 	}, patience, 5*time.Millisecond)
 }
@@ -222,15 +223,15 @@ func TestOneHangsTheOthersAreAsked(t *testing.T) {
 	hangs.hangs, hangs.away = false, true // the question that hangs goes on to
 	hangs.mu.Unlock()
 	at := time.Now()
-	raw, err := json.Marshal(models.Gap{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
+	raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
 	require.NoError(t, err)
-	require.NoError(t, r.store.PutReport(t.Context(), models.GapReport, "g", raw, time.Hour))
-	gaps := func() map[string]models.Gap {
-		rows, err := r.store.Reports(t.Context(), models.GapReport)
+	require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, "g", raw, time.Hour))
+	gaps := func() map[string]telemetry.Outage {
+		rows, err := r.store.Transients(t.Context(), telemetry.OutageRecord)
 		require.NoError(t, err)
-		out := map[string]models.Gap{}
+		out := map[string]telemetry.Outage{}
 		for name, raw := range rows {
-			var g models.Gap
+			var g telemetry.Outage
 			require.NoError(t, json.Unmarshal(raw, &g))
 			out[name] = g
 		}
@@ -298,20 +299,20 @@ func TestGapsAreLookedUpTogether(t *testing.T) {
 	r := emptyRig(t, nil, "mg")
 	at := time.Now().Add(-time.Second)
 	for i := range 50 {
-		raw, err := json.Marshal(models.Gap{From: at.Add(-time.Minute + time.Duration(i)*time.Second), To: at})
+		raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Minute + time.Duration(i)*time.Second), To: at})
 		require.NoError(t, err)
-		require.NoError(t, r.store.PutReport(t.Context(), models.GapReport, fmt.Sprint("g", i), raw, time.Hour))
+		require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, fmt.Sprint("g", i), raw, time.Hour))
 	}
 	// Due for the third time, and not for the fourth: else it is asked about again soon.
-	raw, err := json.Marshal(models.Gap{From: at.Add(-time.Hour), To: at.Add(-askAfter[2]), Asked: 2})
+	raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Hour), To: at.Add(-askAfter[2]), Asked: 2})
 	require.NoError(t, err)
-	require.NoError(t, r.store.PutReport(t.Context(), models.GapReport, "before", raw, time.Hour))
+	require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, "before", raw, time.Hour))
 	r.start(fast(), []Provider{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}})
 	require.Eventually(t, func() bool {
-		rows, err := r.store.Reports(t.Context(), models.GapReport)
+		rows, err := r.store.Transients(t.Context(), telemetry.OutageRecord)
 		require.NoError(t, err)
 		for name, raw := range rows {
-			var g models.Gap
+			var g telemetry.Outage
 			require.NoError(t, json.Unmarshal(raw, &g))
 			if want := map[bool]int{true: 3, false: 1}[name == "before"]; g.Asked != want {
 				return false
@@ -347,7 +348,7 @@ type paged struct {
 	hangs bool
 }
 
-func (p *paged) LookUpLag() time.Duration { return 0 }
+func (p *paged) LookupLag() time.Duration { return 0 }
 
 func (p *paged) LookUp(ctx context.Context, _, _ time.Time, _ string, post func([]byte) error) error {
 	for range p.pages {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // Gaps are times in which our door for webhooks was shut: see webhooks/door.go.
@@ -16,7 +16,7 @@ import (
 
 // askAboutGaps looks up what was reported while our door was shut.
 func (l *lookups) askAboutGaps(ctx context.Context) error {
-	raw, err := l.e.store.Reports(ctx, models.GapReport)
+	raw, err := l.e.store.Transients(ctx, telemetry.OutageRecord)
 	if err != nil || len(raw) == 0 {
 		return err
 	}
@@ -56,26 +56,26 @@ func (l *lookups) wasAsked(ctx context.Context, g namedGap, asked int, away []st
 	if asked == 0 && len(away) > 0 {
 		return nil // they are asked again soon
 	}
-	put := func(name string, g models.Gap) error {
+	put := func(name string, g telemetry.Outage) error {
 		b, err := json.Marshal(g)
 		if err != nil {
 			return err
 		}
-		return l.e.store.PutReport(ctx, models.GapReport, name, b, models.GapKept)
+		return l.e.store.PutTransient(ctx, telemetry.OutageRecord, name, b, telemetry.OutageTTL)
 	}
 	for _, provider := range away {
-		own := g.Gap
+		own := g.Outage
 		own.Provider = provider
 		if err := put(g.name+"@"+provider, own); err != nil {
 			return err
 		}
 	}
 	g.Asked++
-	return put(g.name, g.Gap)
+	return put(g.name, g.Outage)
 }
 
 type namedGap struct {
-	models.Gap
+	telemetry.Outage
 	name string
 }
 
@@ -86,13 +86,13 @@ func (l *lookups) dueGaps(ctx context.Context, raw map[string][]byte) ([]namedGa
 	now := time.Now()
 	for name, b := range raw {
 		g := namedGap{name: name}
-		if err := json.Unmarshal(b, &g.Gap); err != nil {
+		if err := json.Unmarshal(b, &g.Outage); err != nil {
 			l.e.log.Error("report of a gap cannot be read", "err", err)
 			continue
 		}
 		switch {
 		case g.Asked >= len(askAfter):
-			if err := l.e.store.PutReport(ctx, models.GapReport, name, nil, 0); err != nil {
+			if err := l.e.store.PutTransient(ctx, telemetry.OutageRecord, name, nil, 0); err != nil {
 				return nil, err
 			}
 		case g.Asked == 0 && !now.Before(g.To), !now.Before(g.To.Add(askAfter[g.Asked])):

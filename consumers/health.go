@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // health decides from the answers of calls whether a provider is usable.
@@ -342,7 +343,7 @@ func (h *health) slowDown(until time.Time, why string) {
 }
 
 // report is the present health, as this worker and the others find it.
-func (h *health) report() models.Health {
+func (h *health) report() telemetry.Health {
 	now := time.Now()
 	out := h.own(now)
 	out.Senders = append(h.senders.list(now), h.heard.list(now)...)
@@ -351,35 +352,35 @@ func (h *health) report() models.Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range h.tellers {
-		if now.Before(t.until) && !t.over && out.State == models.Healthy {
+		if now.Before(t.until) && !t.over && out.State == telemetry.Healthy {
 			out.State, out.Why, out.Until = t.State, t.Why, t.until.UTC()
 		}
 	}
-	if out.State == models.Healthy && h.breaker.proving {
-		out.State = models.HalfOpen
+	if out.State == telemetry.Healthy && h.breaker.proving {
+		out.State = telemetry.HalfOpen
 	}
 	return out
 }
 
 // own is the health that this worker found out itself.
-func (h *health) own(now time.Time) models.Health {
+func (h *health) own(now time.Time) telemetry.Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case now.Before(h.shut.until):
-		state := models.Shut
+		state := telemetry.Shut
 		if h.silent {
-			state = models.Tripped
+			state = telemetry.Tripped
 		}
-		return models.Health{State: state, Since: h.shut.since.UTC(), Why: h.why, Until: h.shut.until.UTC()}
+		return telemetry.Health{State: state, Since: h.shut.since.UTC(), Why: h.why, Until: h.shut.until.UTC()}
 	case now.Before(h.slow.until):
-		return models.Health{State: models.Slowed, Since: h.slow.since.UTC(), Why: h.why, Until: h.slow.until.UTC()}
+		return telemetry.Health{State: telemetry.Slowed, Since: h.slow.since.UTC(), Why: h.why, Until: h.slow.until.UTC()}
 	case now.Before(h.breaker.until):
-		return models.Health{State: models.Tripped, Since: h.breaker.since.UTC(), Why: h.why, Until: h.breaker.until.UTC()}
+		return telemetry.Health{State: telemetry.Tripped, Since: h.breaker.since.UTC(), Why: h.why, Until: h.breaker.until.UTC()}
 	case h.breaker.proving && h.mine:
-		return models.Health{State: models.HalfOpen, Since: maxTime(h.breaker.until, h.shut.until).UTC(), Why: h.why}
+		return telemetry.Health{State: telemetry.HalfOpen, Since: maxTime(h.breaker.until, h.shut.until).UTC(), Why: h.why}
 	}
-	return models.Health{State: models.Healthy, Since: maxTime(h.breaker.since, maxTime(h.shut.until, h.slow.until)).UTC()}
+	return telemetry.Health{State: telemetry.Healthy, Since: maxTime(h.breaker.since, maxTime(h.shut.until, h.slow.until)).UTC()}
 }
 
 func minTime(a, b time.Time) time.Time {

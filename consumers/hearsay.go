@@ -3,7 +3,7 @@ package consumers
 import (
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // What workers tell each other of a provider, and how far each believes it.
@@ -20,7 +20,7 @@ type teller struct {
 
 // ofAll reports whether an ailment is the provider's, whoever found it out: what the
 // provider says, and silence, which is judged by the mail of all workers.
-func (a *Ailment) ofAll() bool { return a.State == models.Slowed || a.Silent }
+func (a *Ailment) ofAll() bool { return a.State == telemetry.Slowed || a.Silent }
 
 // obey says until when other workers keep mail away. Who was believed for as long as
 // it may be is no longer: this worker proves what it said.
@@ -33,7 +33,7 @@ func (h *health) obey(now time.Time) (until time.Time) {
 		case time.Now().Before(t.until): // it was asked about a time to come
 		default:
 			t.over = true
-			if t.State != models.Slowed {
+			if t.State != telemetry.Slowed {
 				h.breaker.prove(now)
 			}
 			if t.gone {
@@ -58,7 +58,7 @@ func (h *health) hear(worker string, a *Ailment) {
 		}
 	}
 	t := h.tellers[worker]
-	if a == nil || a.State == models.Healthy {
+	if a == nil || a.State == telemetry.Healthy {
 		if delete(h.tellers, worker); t != nil && !t.over {
 			h.back = now
 		}
@@ -109,7 +109,7 @@ func (h *health) lost(worker string) {
 // long as it says; anything else may be its own trouble.
 func (h *health) term(a *Ailment) time.Duration {
 	switch {
-	case a.State == models.HalfOpen:
+	case a.State == telemetry.HalfOpen:
 		return 0 // it is proving; so does who hears it first now
 	case a.ofAll():
 		return a.Left
@@ -126,11 +126,11 @@ func (h *health) ailment() *Ailment {
 	h.mu.Unlock()
 	r := h.own(now)
 	refused := h.senders.left(now)
-	if r.State != models.Healthy {
+	if r.State != telemetry.Healthy {
 		return &Ailment{State: r.State, Why: r.Why, Left: max(0, r.Until.Sub(now)), Silent: silent, Senders: refused, Probe: probe}
 	}
 	if len(refused) > 0 {
-		return &Ailment{State: models.Healthy, Senders: refused, Probe: probe}
+		return &Ailment{State: telemetry.Healthy, Senders: refused, Probe: probe}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // calls makes a worker call a provider every so often, for so long, with answers of
@@ -130,7 +131,7 @@ func TestIdleWorkerKeepsNobodyAway(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, time.Duration(late)*200*time.Millisecond, 2*(cfg.BreakerOpen+2*cfg.Beat))
-		require.Equal(t, models.HalfOpen, idle.ailment().State)
+		require.Equal(t, telemetry.HalfOpen, idle.ailment().State)
 	})
 }
 
@@ -139,7 +140,7 @@ func TestTellerThatIsGone(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultConfig().withDefaults()
 	h := newHealth("sg", time.Second, &cfg)
-	h.hear("w", &Ailment{State: models.Tripped, Left: time.Minute})
+	h.hear("w", &Ailment{State: telemetry.Tripped, Left: time.Minute})
 	h.lost("w")
 	_, ok := h.begin("a.test", 1)
 	require.True(t, ok)
@@ -151,7 +152,7 @@ func TestTellerThatIsGone(t *testing.T) {
 func TestLookingAheadForgetsNothing(t *testing.T) {
 	t.Parallel()
 	cfg := DefaultConfig().withDefaults()
-	for _, a := range []Ailment{{State: models.Tripped, Left: 5 * time.Second}, {State: models.Slowed, Left: time.Hour}, {State: models.Tripped, Left: time.Hour, Silent: true}} {
+	for _, a := range []Ailment{{State: telemetry.Tripped, Left: 5 * time.Second}, {State: telemetry.Slowed, Left: time.Hour}, {State: telemetry.Tripped, Left: time.Hour, Silent: true}} {
 		h := newHealth("sg", time.Second, &cfg)
 		h.hear("w", &a)
 		h.trial = trial{}
@@ -170,7 +171,7 @@ func TestWhatIsOfTheProviderStays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig().withDefaults()
-		for _, a := range []Ailment{{State: models.Slowed, Left: time.Hour}, {State: models.Tripped, Left: time.Hour, Silent: true}} {
+		for _, a := range []Ailment{{State: telemetry.Slowed, Left: time.Hour}, {State: telemetry.Tripped, Left: time.Hour, Silent: true}} {
 			h := newHealth("sg", time.Second, &cfg)
 			h.hear("w", &a)
 			h.lost("w")
@@ -184,10 +185,10 @@ func TestWhatIsOfTheProviderStays(t *testing.T) {
 			require.Empty(t, h.tellers)
 		}
 		h := newHealth("sg", time.Second, &cfg)
-		h.hear("w", &Ailment{State: models.Tripped, Left: time.Minute, Silent: true})
+		h.hear("w", &Ailment{State: telemetry.Tripped, Left: time.Minute, Silent: true})
 		until := time.Now().Add(time.Minute)
 		time.Sleep(time.Minute)
-		h.hear("w", &Ailment{State: models.HalfOpen})
+		h.hear("w", &Ailment{State: telemetry.HalfOpen})
 		h.shutOff(time.Now().Add(time.Second), "something else")
 		h.hear("w", nil)
 		require.Equal(t, until, h.silentUntil())
@@ -211,7 +212,7 @@ func TestComeBackLater(t *testing.T) {
 				ok, until := h.usable(time.Now())
 				require.False(t, ok)
 				require.WithinDuration(t, at, until, time.Second)
-				require.Equal(t, models.Slowed, h.report().State)
+				require.Equal(t, telemetry.Slowed, h.report().State)
 			}
 		}
 	}

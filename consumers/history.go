@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // providerHistory counts what this worker sees happen at the providers, by the minute in
@@ -26,7 +27,7 @@ type providerHistory struct {
 // historyHour is an hour and how often it was changed, and was when it was
 // written last.
 type historyHour struct {
-	counts           models.HistoryHour
+	counts           telemetry.HistoryHour
 	changed, written int64
 }
 
@@ -36,12 +37,12 @@ func newProviderHistory(store reportStore, cfg *Config) *providerHistory {
 
 // count changes the counts of the minute that holds at. What is heard of too
 // late is left out.
-func (h *providerHistory) count(provider string, at time.Time, change func(*models.ProviderTally)) {
+func (h *providerHistory) count(provider string, at time.Time, change func(*telemetry.ProviderTally)) {
 	now := time.Now().UTC()
 	if at = at.UTC(); at.After(now) {
 		at = now // the provider's clock
 	}
-	if now.Sub(at) > models.HistoryLate {
+	if now.Sub(at) > telemetry.HistoryLate {
 		return
 	}
 	start := at.Truncate(time.Hour)
@@ -49,7 +50,7 @@ func (h *providerHistory) count(provider string, at time.Time, change func(*mode
 	defer h.mu.Unlock()
 	hour := h.hours[start]
 	if hour == nil {
-		hour = &historyHour{counts: models.HistoryHour{}}
+		hour = &historyHour{counts: telemetry.HistoryHour{}}
 		h.hours[start] = hour
 	}
 	change(hour.counts.At(provider, at.Minute()))
@@ -61,7 +62,7 @@ func (h *providerHistory) called(provider string, took time.Duration, parts []mo
 	if uncalled(parts) {
 		return
 	}
-	h.count(provider, time.Now(), func(t *models.ProviderTally) {
+	h.count(provider, time.Now(), func(t *telemetry.ProviderTally) {
 		t.Calls++
 		t.Answers.Add(took)
 		for i := range parts {
@@ -83,7 +84,7 @@ func (h *providerHistory) event(ev *models.Event, of *models.Entry) {
 	if ev.Kind != models.Delivered && ev.Kind != models.Deferred && !ev.Kind.Failure() {
 		return
 	}
-	h.count(ev.Provider, ev.At, func(t *models.ProviderTally) {
+	h.count(ev.Provider, ev.At, func(t *telemetry.ProviderTally) {
 		switch {
 		case ev.Kind == models.Delivered:
 			t.Delivered++
@@ -126,14 +127,14 @@ func (h *providerHistory) flush(ctx context.Context) error {
 		switch {
 		case hour.changed > hour.written:
 			pages = append(pages, page{start, hour.counts.Encode(), hour.changed})
-		case now.Sub(start) > models.HistoryLate+time.Hour:
+		case now.Sub(start) > telemetry.HistoryLate+time.Hour:
 			delete(h.hours, start)
 		}
 	}
 	h.mu.Unlock()
 	var failed error
 	for _, p := range pages {
-		if err := h.store.PutReport(ctx, models.HistoryKind(p.start), h.name, p.raw, models.HistoryKept-now.Sub(p.start)); err != nil {
+		if err := h.store.PutTransient(ctx, telemetry.HistoryKind(p.start), h.name, p.raw, telemetry.HistoryKept-now.Sub(p.start)); err != nil {
 			failed = errors.Join(failed, err)
 			continue
 		}

@@ -10,17 +10,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // historyOf sums all that is stored of a provider, and counts who wrote it.
-func historyOf(t *testing.T, store models.Store, provider string) (sum models.ProviderTally, writers int) {
+func historyOf(t *testing.T, store models.Store, provider string) (sum telemetry.ProviderTally, writers int) {
 	t.Helper()
 	now := time.Now()
 	for h := range 26 {
-		reports, err := store.Reports(t.Context(), models.HistoryKind(now.Add(-time.Duration(h)*time.Hour)))
+		reports, err := store.Transients(t.Context(), telemetry.HistoryKind(now.Add(-time.Duration(h)*time.Hour)))
 		require.NoError(t, err)
 		for _, raw := range reports {
-			hour, err := models.DecodeHistory(raw)
+			hour, err := telemetry.DecodeHistory(raw)
 			require.NoError(t, err)
 			writers++
 			for minute, tally := range hour[provider] {
@@ -70,11 +71,11 @@ type failing struct {
 	down atomic.Bool
 }
 
-func (s *failing) PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
+func (s *failing) PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
 	if s.down.Load() {
 		return errors.New("away")
 	}
-	return s.Store.PutReport(ctx, kind, name, value, ttl)
+	return s.Store.PutTransient(ctx, kind, name, value, ttl)
 }
 
 // Events count by the time at which something happened; what could not be
@@ -95,7 +96,7 @@ func TestHistoryByTheTimeOfEvents(t *testing.T) {
 	event(models.Bounced, now)
 	event(models.Deferred, now)
 	event(models.Opened, now)
-	event(models.Delivered, now.Add(-models.HistoryLate-time.Hour))
+	event(models.Delivered, now.Add(-telemetry.HistoryLate-time.Hour))
 	h.called("sg", time.Second, []models.Part{notCalled(models.SetOf(1), "late")})
 	store.down.Store(true)
 	require.Error(t, h.flush(t.Context()))
@@ -107,9 +108,9 @@ func TestHistoryByTheTimeOfEvents(t *testing.T) {
 		require.Equal(t, []int64{2, 1, 1, 0}, []int64{sum.Delivered, sum.Failed, sum.Deferred, sum.Calls})
 		require.InEpsilon(t, float64(time.Hour), float64(sum.Delivery.Within(.5)), .2)
 	}
-	then, err := r.store.Reports(t.Context(), models.HistoryKind(now.Add(-2*time.Hour)))
+	then, err := r.store.Transients(t.Context(), telemetry.HistoryKind(now.Add(-2*time.Hour)))
 	require.NoError(t, err)
-	hour, err := models.DecodeHistory(then[h.name])
+	hour, err := telemetry.DecodeHistory(then[h.name])
 	require.NoError(t, err)
 	require.EqualValues(t, 1, hour["sg"][now.Minute()].Delivered)
 }

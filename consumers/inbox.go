@@ -83,7 +83,7 @@ func (e *Engine) dropReplayed(ctx context.Context, entries []models.Inbox) error
 		replay string
 	}
 	var (
-		ws    []models.Witness
+		ws    []models.ReplayMark
 		asked []token
 		first = map[token]string{} // the digest of what came first
 	)
@@ -100,14 +100,14 @@ func (e *Engine) dropReplayed(ctx context.Context, entries []models.Inbox) error
 			}
 			first[of] = digest(p.Body)
 			group, _, _ := strings.Cut(p.Replay, ".")
-			ws = append(ws, models.Witness{Group: in.Provider + "/" + group, Key: in.Provider + "/" + p.Replay, Digest: first[of], Entry: in.ID})
+			ws = append(ws, models.ReplayMark{Group: in.Provider + "/" + group, Key: in.Provider + "/" + p.Replay, Digest: first[of], Entry: in.ID})
 			asked = append(asked, of)
 		}
 	}
 	if len(ws) == 0 {
 		return nil
 	}
-	firsts, err := e.store.Witness(ctx, ws...)
+	firsts, err := e.store.GuardReplays(ctx, ws...)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func TestNewsOfAnotherChunk(t *testing.T) {
 	r := lookUpRig(t, fast(), p)
 	quiet, loud := r.batch(1, true, nil), r.batch(1, true, nil)
 	for _, b := range []*models.Batch{quiet, loud} {
-		require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.Uncertain }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictUnknown }, patience, time.Millisecond)
 	}
 	r.stop()
 	now := time.Now()

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // lookAt handles one agenda entry, and writes it again for later as long as
@@ -153,7 +154,7 @@ func (o outlook) next(check time.Time) time.Time {
 
 // lookAtChunks looks at every chunk of a batch that is not finished.
 func (e *Engine) lookAtChunks(ctx context.Context, b *models.Batch, entry models.AgendaEntry) (outlook, error) {
-	if err := e.journal.Within(ctx, models.OrderAge); err != nil {
+	if err := e.journal.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
 		return outlook{}, err // an order may let go what has ended
 	}
 	rule := e.journal.Rules().Batch(b)

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // metrics is what this worker counts. No label holds an address or an id.
@@ -163,7 +164,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	put(workDesc, float64(part.size))
 	for _, a := range e.providers {
 		now := e.state(a)
-		for _, state := range models.HealthStates {
+		for _, state := range telemetry.HealthStates {
 			v := 0.0
 			if now.State == state {
 				v = 1
@@ -191,15 +192,15 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 }
 
 // state is a provider's health, or what operators switched it to.
-func (e *Engine) state(a *provider) models.Health {
+func (e *Engine) state(a *provider) telemetry.Health {
 	h := a.health.report()
 	s := e.journal.Rules().Provider(a.Name)
 	switch s.Mode { //nolint:exhaustive // of providers
 	case models.ProviderOffline:
-		return models.Health{State: models.Offline, Since: s.Since, Why: s.Why, Senders: h.Senders}
+		return telemetry.Health{State: telemetry.Offline, Since: s.Since, Why: s.Why, Senders: h.Senders}
 	case models.ProviderDrain:
-		if h.State == models.Healthy {
-			return models.Health{State: models.Draining, Since: s.Since, Why: s.Why, Senders: h.Senders}
+		if h.State == telemetry.Healthy {
+			return telemetry.Health{State: telemetry.Draining, Since: s.Since, Why: s.Why, Senders: h.Senders}
 		}
 	}
 	return h

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // TestMetrics: what happened is counted, under names and labels that follow the
@@ -51,7 +52,7 @@ func TestMetrics(t *testing.T) {
 		for _, f := range all {
 			families[f.GetName()] = f
 		}
-		_, err = r.store.Report(t.Context(), models.RecountReport, models.NewestRecount)
+		_, err = r.store.Transient(t.Context(), telemetry.RecountReport, telemetry.NewestRecount)
 		return err == nil && value(families, "safedelivr_workers") == 1 && value(families, "safedelivr_unknown_outcomes", "held") == 0
 	}, patience, 10*time.Millisecond)
 	require.InDelta(t, 20, value(families, "safedelivr_attempt_recipients_total", "mg", "accepted"), 0)
@@ -59,7 +60,7 @@ func TestMetrics(t *testing.T) {
 	require.InDelta(t, 1, value(families, "safedelivr_attempts_total", "sg", "unavailable"), 0)
 	require.InDelta(t, 1, value(families, "safedelivr_attempts_total", "mg", "rejected_recipient"), 0)
 	require.InDelta(t, 1, value(families, "safedelivr_attempts_total", "mg", "accepted"), 0)
-	require.InDelta(t, 1, value(families, "safedelivr_provider_state", "mg", models.Healthy), 0)
+	require.InDelta(t, 1, value(families, "safedelivr_provider_state", "mg", telemetry.Healthy), 0)
 	require.InDelta(t, 20, value(families, "safedelivr_log_state_changes_total", "success", "unconfirmed"), 0)
 	require.InDelta(t, 1, value(families, "safedelivr_log_state_changes_total", "failed", "mailbox_invalid"), 0, "the answer was the end of it")
 	require.InDelta(t, 2000, value(families, "safedelivr_rate_limit_recipients_per_second", "mg"), 0)
@@ -201,8 +202,8 @@ func TestRefusedProviderIsAnAlert(t *testing.T) {
 	}), newScripted("mg", always(models.Accepted)))
 	r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} }))
 	all := gathered(t, reg)
-	require.InDelta(t, 1, value(all, "safedelivr_provider_state", "sg", models.Shut), 0)
-	require.InDelta(t, 0, value(all, "safedelivr_provider_state", "sg", models.Healthy), 0)
+	require.InDelta(t, 1, value(all, "safedelivr_provider_state", "sg", telemetry.Shut), 0)
+	require.InDelta(t, 0, value(all, "safedelivr_provider_state", "sg", telemetry.Healthy), 0)
 	require.Regexp(t, `"level":"ERROR","msg":"provider refused by its provider","provider":"sg","why":"the key was revoked"`, out.String())
 }
 

@@ -8,19 +8,20 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // What people order, beside the facts: stops, cancellations, releases, blocks
 // and switched providers. Workers follow the journal of orders; a decision is
-// made by rules that are at most models.OrderAge old, and looked at again right before
+// made by rules that are at most control.MaxRuleAge old, and looked at again right before
 // the call.
 
 const orderPoll = 250 * time.Millisecond // how often the journal is read
 
 // orders is what the rules say about one chunk.
 type orders struct {
-	rule       models.BatchRule
-	rules      *models.Rules
+	rule       control.BatchRule
+	rules      *control.Rules
 	blocks     []models.Block     // those that meet the sender and the user
 	recipients []models.Recipient // only where a block asks for them
 }
@@ -43,7 +44,7 @@ func (e *Engine) ordersFor(ctx context.Context, c *chunk) (orders, error) {
 }
 
 // blocksMeeting lists the blocks that meet the sender and the user of a batch.
-func blocksMeeting(rules *models.Rules, batch *models.Batch) (out []models.Block) {
+func blocksMeeting(rules *control.Rules, batch *models.Batch) (out []models.Block) {
 	for _, b := range rules.Blocks() {
 		any := b
 		any.Provider, any.Domain = "", ""
@@ -180,7 +181,7 @@ func (e *Engine) obey(ctx context.Context, c *chunk) error {
 		}
 		who := released(c.view, &order)
 		err := e.append(ctx, c, models.Entry{Kind: models.Release, At: time.Now().UTC(), Recipients: who, Order: order.Number,
-			MayDouble: order.Action == models.ReleaseBatch && !who.Empty(), Detail: clip(order.Why)})
+			MayDouble: order.Kind == models.ReleaseBatch && !who.Empty(), Detail: clip(order.Why)})
 		if conflict(err) {
 			if err = e.reload(ctx, c); err == nil {
 				i-- // again, by what stands there now
@@ -193,12 +194,12 @@ func (e *Engine) obey(ctx context.Context, c *chunk) error {
 }
 
 // released lists the recipients that an order lets go.
-func released(v *models.View, order *models.Control) models.Set {
+func released(v *models.View, order *models.Command) models.Set {
 	return v.Where(func(r int, s *models.Status) bool {
 		if s.State != models.Failed || !order.Log.IsZero() && order.Log.Recipient() != r || order.Provider != "" && !heldAt(s, order.Provider) {
 			return false
 		}
-		if order.Action == models.RetryBatch {
+		if order.Kind == models.RetryBatch {
 			return RetrySafe(v, r)
 		}
 		return s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent || !order.Log.IsZero() && !s.Reason.Hard()
@@ -207,7 +208,7 @@ func released(v *models.View, order *models.Control) models.Set {
 
 // heldAt reports whether a provider may have the mail of a log that is held.
 func heldAt(s *models.Status, provider string) bool {
-	return s.Last.Provider == provider || s.Taken != nil && s.Taken.Provider == provider
+	return s.Last.Provider == provider || s.Accepted != nil && s.Accepted.Provider == provider
 }
 
 // RetrySafe reports whether a failed recipient can be sent to again without any
@@ -228,11 +229,11 @@ func RetrySafe(v *models.View, r int) bool {
 func doubtOf(tries []models.Try) (doubt models.Reason) {
 	for i := range tries {
 		switch tries[i].Verdict {
-		case models.Open, models.Uncertain:
+		case models.VerdictPending, models.VerdictUnknown:
 			return models.OutcomeUnknown
-		case models.Taken:
+		case models.VerdictAccepted:
 			doubt = models.NoFinalEvent
-		case models.Refused, models.GaveUp, models.WasDelivered:
+		case models.VerdictRefused, models.VerdictFailed, models.VerdictDelivered:
 		}
 	}
 	return doubt
@@ -247,7 +248,7 @@ func (e *Engine) permitted(ctx context.Context, c *chunk, j *job, age time.Durat
 	if !j.step.released && over(c.batch, time.Now()) {
 		return fmt.Errorf("%w after the deadline", errHeldBack)
 	}
-	if err := e.journal.Within(ctx, age); err != nil {
+	if err := e.journal.EnsureFresh(ctx, age); err != nil {
 		return err
 	}
 	rules := e.journal.Rules()

@@ -8,10 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // order appends to the journal of the rig's engine.
-func (r *rig) order(c models.Control) {
+func (r *rig) order(c models.Command) {
 	r.t.Helper()
 	c.By = "test"
 	done, err := r.engine.journal.Append(context.Background(), &c, nil)
@@ -46,12 +47,12 @@ func TestStopAndResume(t *testing.T) {
 	p := newScripted("sg", always(models.Accepted))
 	r := newRig(t, fast(), nil, p)
 	b := r.batch(10, false, nil)
-	r.order(models.Control{Action: models.StopBatch, Batch: b.ID})
+	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
 	r.announce(b)
 	r.looked(b)
 	require.Zero(t, p.count())
 	require.EqualValues(t, 10, r.view(b).Summary().Untried)
-	r.order(models.Control{Action: models.ResumeBatch, Batch: b.ID})
+	r.order(models.Command{Kind: models.ResumeBatch, Batch: b.ID})
 	r.announce(b)
 	require.EqualValues(t, 10, r.done(b).Summary().Success)
 	require.Equal(t, 1, p.count())
@@ -66,9 +67,9 @@ func TestResumeIsAnnounced(t *testing.T) {
 	p := newScripted("sg", always(models.Accepted))
 	r := newRig(t, cfg, nil, p)
 	b := r.batch(10, false, nil)
-	r.order(models.Control{Action: models.StopBatch, Batch: b.ID})
-	elsewhere := models.NewJournal(r.store)
-	done, err := elsewhere.Append(context.Background(), &models.Control{Action: models.ResumeBatch, Batch: b.ID, By: "test"}, nil)
+	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
+	elsewhere := control.NewFollower(r.store)
+	done, err := elsewhere.Append(context.Background(), &models.Command{Kind: models.ResumeBatch, Batch: b.ID, By: "test"}, nil)
 	require.NoError(t, err)
 	require.True(t, done)
 	r.announce(b)
@@ -98,12 +99,14 @@ func TestStopBetweenAppendAndCall(t *testing.T) {
 	r := newRig(t, fast(), func(s models.Store) models.Store { slow.Store = s; return slow }, p)
 	b := r.batch(3, false, nil)
 	slow.during = func() { // the ledger's write takes longer than the rules may be old
-		r.order(models.Control{Action: models.StopBatch, Batch: b.ID})
+		r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
 	}
 	r.announce(b)
-	require.Eventually(t, func() bool { return len(r.view(b).Tries(1)) == 1 && r.view(b).Status(1).Last.Verdict == models.Refused }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return len(r.view(b).Tries(1)) == 1 && r.view(b).Status(1).Last.Verdict == models.VerdictRefused
+	}, patience, 5*time.Millisecond)
 	require.Zero(t, p.count())
-	r.order(models.Control{Action: models.ResumeBatch, Batch: b.ID})
+	r.order(models.Command{Kind: models.ResumeBatch, Batch: b.ID})
 	r.announce(b)
 	require.EqualValues(t, 3, r.done(b).Summary().Success)
 	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)))
@@ -139,7 +142,7 @@ func TestCancel(t *testing.T) {
 	r := newRig(t, fast(), nil, p)
 	b := r.batch(10, true, nil)
 	require.Eventually(t, func() bool { return r.view(b).Summary().Success == 5 }, patience, 5*time.Millisecond)
-	r.order(models.Control{Action: models.CancelBatch, Batch: b.ID, Why: "wrong list"})
+	r.order(models.Command{Kind: models.CancelBatch, Batch: b.ID, Why: "wrong list"})
 	r.announce(b)
 	sum := r.done(b).Summary()
 	require.EqualValues(t, 5, sum.Success)
@@ -167,8 +170,8 @@ func TestRetryFailedAndRelease(t *testing.T) {
 	require.EqualValues(t, 3, r.done(b).Summary().Failed)
 
 	answer = models.Accepted
-	r.order(models.Control{Action: models.ReleaseBatch, Batch: b.ID}) // nothing is held: nobody goes
-	r.order(models.Control{Action: models.RetryBatch, Batch: b.ID, Why: "fixed"})
+	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID}) // nothing is held: nobody goes
+	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID, Why: "fixed"})
 	r.announce(b)
 	require.Eventually(t, func() bool { return r.view(b).Summary().Success == 2 }, patience, 5*time.Millisecond)
 	v := r.done(b)
@@ -192,8 +195,8 @@ func TestReleaseHeld(t *testing.T) {
 	b := r.batch(4, true, nil)
 	v := r.done(b)
 	require.Equal(t, models.OutcomeUnknown, v.Status(2).Reason)
-	r.order(models.Control{Action: models.RetryBatch, Batch: b.ID}) // not safe: nobody goes
-	r.order(models.Control{Action: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(2)})
+	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID}) // not safe: nobody goes
+	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(2)})
 	p.mu.Lock()
 	p.answer = always(models.Accepted)
 	p.mu.Unlock()
@@ -209,9 +212,9 @@ func TestBlocksAndSwitches(t *testing.T) {
 	t.Parallel()
 	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 	r := newRig(t, fast(), nil, sg, mg)
-	r.order(models.Control{Action: models.ProviderOffline, Provider: "sg"})
-	r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: "fail", Domain: "bad.test", Fail: true}})
-	r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: "wait", Domain: "wait.test"}})
+	r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"})
+	r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "fail", Domain: "bad.test", Fail: true}})
+	r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "wait", Domain: "wait.test"}})
 	b := r.batch(30, true, func(_ *models.Batch, rs []models.Recipient) {
 		rs[0].Email, rs[1].Email = "a@bad.test", "b@wait.test"
 	})
@@ -222,18 +225,18 @@ func TestBlocksAndSwitches(t *testing.T) {
 	require.Zero(t, sg.count())
 	require.Zero(t, mg.copiesOf(b.ID.Log(1)))
 
-	r.order(models.Control{Action: models.RemoveBlock, Block: &models.Block{ID: "wait"}})
+	r.order(models.Command{Kind: models.RemoveBlock, Block: &models.Block{ID: "wait"}})
 	require.EqualValues(t, 29, r.done(b).Summary().Success, "the agenda finds it")
 	require.Zero(t, sg.count())
 
 	// Everything offline: mail waits. Drained: only what no other may take.
-	r.order(models.Control{Action: models.ProviderOffline, Provider: "mg"})
+	r.order(models.Command{Kind: models.ProviderOffline, Provider: "mg"})
 	b = r.batch(5, true, nil)
 	r.looked(b)
 	require.EqualValues(t, 5, r.view(b).Summary().Untried)
-	r.order(models.Control{Action: models.ProviderDrain, Provider: "mg"})
+	r.order(models.Command{Kind: models.ProviderDrain, Provider: "mg"})
 	require.EqualValues(t, 5, r.done(b).Summary().Success)
-	r.order(models.Control{Action: models.ProviderOnline, Provider: "sg"})
+	r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
 	before := mg.count()
 	for range 4 {
 		b = r.batch(5, true, nil)
@@ -246,10 +249,10 @@ func TestBlocksAndSwitches(t *testing.T) {
 // and waits for a slot.
 func TestBlockedWhileItWaits(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]models.Control{
-		"by domain":   {Action: models.AddBlock, Block: &models.Block{ID: "1", Domain: "x.test"}},
-		"by user":     {Action: models.AddBlock, Block: &models.Block{ID: "1", Fail: true}},
-		"by provider": {Action: models.AddBlock, Block: &models.Block{ID: "1", Provider: "sg"}},
+	for name, c := range map[string]models.Command{
+		"by domain":   {Kind: models.AddBlock, Block: &models.Block{ID: "1", Domain: "x.test"}},
+		"by user":     {Kind: models.AddBlock, Block: &models.Block{ID: "1", Fail: true}},
+		"by provider": {Kind: models.AddBlock, Block: &models.Block{ID: "1", Provider: "sg"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -267,7 +270,7 @@ func TestBlockedWhileItWaits(t *testing.T) {
 				require.EqualValues(t, 3, r.view(b).Summary().Untried)
 			}
 			require.Zero(t, p.copiesOf(b.ID.Log(1)))
-			r.order(models.Control{Action: models.RemoveBlock, Block: c.Block})
+			r.order(models.Command{Kind: models.RemoveBlock, Block: c.Block})
 			r.done(b)
 		})
 	}
@@ -280,14 +283,14 @@ func TestAfterRestore(t *testing.T) {
 	p := newScripted("sg", always(models.Accepted))
 	r := newRig(t, fast(), nil, p)
 	old := r.batch(5, false, nil)
-	r.order(models.Control{Action: models.HoldOld, Before: old.Created().Add(time.Millisecond)})
+	r.order(models.Command{Kind: models.HoldOld, Before: old.Created().Add(time.Millisecond)})
 	r.announce(old)
 	r.looked(old)
 	require.Eventually(t, func() bool { return time.Now().After(old.Created().Add(2 * time.Millisecond)) }, patience, time.Millisecond)
 	later := r.batch(5, true, nil)
 	require.EqualValues(t, 5, r.done(later).Summary().Success)
 	require.EqualValues(t, 5, r.view(old).Summary().Untried)
-	r.order(models.Control{Action: models.LiftHolds})
+	r.order(models.Command{Kind: models.LiftHolds})
 	require.EqualValues(t, 5, r.done(old).Summary().Success)
 }
 
@@ -296,12 +299,12 @@ func TestAfterRestore(t *testing.T) {
 func TestLiftedIsLookedForAtOnce(t *testing.T) {
 	t.Parallel()
 	block := &models.Block{ID: "1", Domain: "x.test"}
-	for name, c := range map[string][2]models.Control{
-		"block":    {{Action: models.AddBlock, Block: block}, {Action: models.RemoveBlock, Block: block}},
-		"provider": {{Action: models.ProviderOffline, Provider: "sg"}, {Action: models.ProviderOnline, Provider: "sg"}},
-		"drained":  {{Action: models.ProviderOffline, Provider: "sg"}, {Action: models.ProviderDrain, Provider: "sg"}},
-		"user":     {{Action: models.PauseUser}, {Action: models.ResumeUser}},
-		"holds":    {{Action: models.HoldOld, Before: time.Now().Add(time.Hour)}, {Action: models.LiftHolds}},
+	for name, c := range map[string][2]models.Command{
+		"block":    {{Kind: models.AddBlock, Block: block}, {Kind: models.RemoveBlock, Block: block}},
+		"provider": {{Kind: models.ProviderOffline, Provider: "sg"}, {Kind: models.ProviderOnline, Provider: "sg"}},
+		"drained":  {{Kind: models.ProviderOffline, Provider: "sg"}, {Kind: models.ProviderDrain, Provider: "sg"}},
+		"user":     {{Kind: models.PauseUser}, {Kind: models.ResumeUser}},
+		"holds":    {{Kind: models.HoldOld, Before: time.Now().Add(time.Hour)}, {Kind: models.LiftHolds}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

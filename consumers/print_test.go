@@ -12,9 +12,9 @@ import (
 // found is how many chunks may hold mail to an address.
 func (r *rig) found(address string) (n int) {
 	r.t.Helper()
-	for p, err := range r.store.Prints(r.t.Context(), r.user, time.Now()) {
+	for p, err := range r.store.AddressIndexes(r.t.Context(), r.user, time.Now()) {
 		require.NoError(r.t, err)
-		if p.May(models.Fingerprint(address)) {
+		if p.MayContain(models.Fingerprint(address)) {
 			n++
 		}
 	}
@@ -43,7 +43,7 @@ func TestFoundByAddress(t *testing.T) {
 	t.Run("a block that one of its recipients meets", func(t *testing.T) {
 		t.Parallel()
 		r := start(t)
-		r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: "b", Domain: "bad.test", Fail: true}})
+		r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "b", Domain: "bad.test", Fail: true}})
 		b := r.batch(3, true, func(_ *models.Batch, rs []models.Recipient) { rs[0].Email = "a@bad.test" })
 		delivered(2)(t, r, b)
 		require.Equal(t, models.Ending, r.view(b).Entries[0].Kind)
@@ -52,7 +52,7 @@ func TestFoundByAddress(t *testing.T) {
 		t.Parallel()
 		r := start(t)
 		b := r.batch(3, false, nil)
-		r.order(models.Control{Action: models.RetryBatch, Batch: b.ID})
+		r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
 		r.announce(b)
 		delivered(3)(t, r, b)
 		require.Equal(t, models.Release, r.view(b).Entries[0].Kind)
@@ -62,7 +62,7 @@ func TestFoundByAddress(t *testing.T) {
 		r := start(t)
 		b := r.batch(3, false, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(time.Millisecond) })
 		require.Equal(t, models.Expired, r.done(b).Status(1).Reason)
-		r.order(models.Control{Action: models.RetryBatch, Batch: b.ID})
+		r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
 		r.announce(b)
 		delivered(3)(t, r, b)
 	})

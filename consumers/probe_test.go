@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // troubles are all that mail keeps away from a provider for.
@@ -40,7 +41,7 @@ var troubles = map[string]func(h *health){
 	},
 	"a sender refused": func(h *health) { h.refuse("a.test", time.Now().Add(time.Hour), "not verified") },
 	"heard": func(h *health) {
-		h.hear("w", &Ailment{State: models.Slowed, Left: time.Hour, Senders: map[string]time.Duration{"a.test": time.Hour}})
+		h.hear("w", &Ailment{State: telemetry.Slowed, Left: time.Hour, Senders: map[string]time.Duration{"a.test": time.Hour}})
 	},
 }
 
@@ -59,10 +60,10 @@ func TestTriedAgain(t *testing.T) {
 				require.False(t, usable())
 				h.tryAgain(7)
 				require.True(t, usable())
-				require.NotEqual(t, models.Tripped, h.report().State)
+				require.NotEqual(t, telemetry.Tripped, h.report().State)
 				if name != "a sender refused" {
 					require.Equal(t, 1, h.callSize(1000, time.Now()))
-					require.Equal(t, models.HalfOpen, h.report().State)
+					require.Equal(t, telemetry.HalfOpen, h.report().State)
 				}
 				done, ok := h.begin("a.test", 1)
 				require.True(t, ok)
@@ -71,7 +72,7 @@ func TestTriedAgain(t *testing.T) {
 				}
 				done([]models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}}, time.Millisecond)
 				require.True(t, usable())
-				require.Equal(t, models.Healthy, h.report().State)
+				require.Equal(t, telemetry.Healthy, h.report().State)
 
 				ill(h)
 				h.hear("w", nil)
@@ -91,7 +92,7 @@ func TestTriedAgain(t *testing.T) {
 		cfg := fast().withDefaults()
 		h := newHealth("sg", time.Second, &cfg)
 		h.tryAgain(1)
-		require.Equal(t, models.Healthy, h.report().State)
+		require.Equal(t, telemetry.Healthy, h.report().State)
 		require.Equal(t, 1000, h.callSize(1000, time.Now()), "there is nothing to prove")
 	})
 }
@@ -102,9 +103,9 @@ func TestFoundBeforeTheOrder(t *testing.T) {
 	t.Parallel()
 	cfg := fast().withDefaults()
 	for name, before := range map[string]Ailment{
-		"state":   {State: models.Slowed, Left: time.Hour},
-		"silent":  {State: models.Tripped, Left: time.Hour, Silent: true},
-		"senders": {State: models.Healthy, Senders: map[string]time.Duration{"a.test": time.Hour}},
+		"state":   {State: telemetry.Slowed, Left: time.Hour},
+		"silent":  {State: telemetry.Tripped, Left: time.Hour, Silent: true},
+		"senders": {State: telemetry.Healthy, Senders: map[string]time.Duration{"a.test": time.Hour}},
 	} {
 		h := newHealth("sg", time.Second, &cfg)
 		usable := func() bool { ok, _ := h.usableFor("a.test", time.Now(), false); return ok }
@@ -156,15 +157,15 @@ func TestProbeOrdered(t *testing.T) {
 	require.Zero(t, sg.count())
 	require.EqualValues(t, 3, r.view(b).Summary().Untried)
 	close(renewed)
-	r.order(models.Control{Action: models.ProviderProbe, Provider: "other"})
+	r.order(models.Command{Kind: models.ProviderProbe, Provider: "other"})
 	require.False(t, usable(workers[0]))
-	r.order(models.Control{Action: models.ProviderProbe, Provider: "sg"})
+	r.order(models.Command{Kind: models.ProviderProbe, Provider: "sg"})
 	require.EqualValues(t, 3, r.done(b).Summary().Success)
 	for _, e := range workers {
 		require.Eventually(t, func() bool { return usable(e) }, patience, time.Millisecond)
 	}
 
-	require.NoError(t, r.store.PutReport(t.Context(), ailingKind, "sg dead", packed(t, ailing{Ailment{State: models.Slowed, Left: time.Hour}, time.Now()}), time.Hour))
+	require.NoError(t, r.store.PutTransient(t.Context(), ailingKind, "sg dead", packed(t, ailing{Ailment{State: telemetry.Slowed, Left: time.Hour}, time.Now()}), time.Hour))
 	for _, stop := range stops {
 		stop()
 	}

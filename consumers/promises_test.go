@@ -238,7 +238,7 @@ func (m *promises) any(t *rapid.T) *modelled {
 	return rapid.SampledFrom(m.batches).Draw(t, "batch")
 }
 
-func (m *promises) order(t *rapid.T, c models.Control) {
+func (m *promises) order(t *rapid.T, c models.Command) {
 	c.By = "model"
 	_, err := m.engine.journal.Append(context.Background(), &c, nil)
 	must(t, err)
@@ -247,19 +247,19 @@ func (m *promises) order(t *rapid.T, c models.Control) {
 func (m *promises) stop(t *rapid.T) {
 	b := m.any(t)
 	b.stopped = true
-	m.order(t, models.Control{Action: models.StopBatch, Batch: b.ID})
+	m.order(t, models.Command{Kind: models.StopBatch, Batch: b.ID})
 }
 
 func (m *promises) resume(t *rapid.T) {
 	b := m.any(t)
 	b.stopped = false
-	m.order(t, models.Control{Action: models.ResumeBatch, Batch: b.ID})
+	m.order(t, models.Command{Kind: models.ResumeBatch, Batch: b.ID})
 }
 
 func (m *promises) cancel(t *rapid.T) {
 	b := m.any(t)
 	b.cancelled = true
-	m.order(t, models.Control{Action: models.CancelBatch, Batch: b.ID})
+	m.order(t, models.Command{Kind: models.CancelBatch, Batch: b.ID})
 }
 
 func (m *promises) purge(t *rapid.T) { must(t, m.broker.Purge(context.Background())) }
@@ -311,7 +311,7 @@ func (m *promises) finish(t *rapid.T) {
 	m.mu.Unlock()
 	for _, b := range m.batches {
 		if b.stopped {
-			m.order(t, models.Control{Action: models.ResumeBatch, Batch: b.ID})
+			m.order(t, models.Command{Kind: models.ResumeBatch, Batch: b.ID})
 		}
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) { // between questions

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // Provider is a provider with its adapter.
@@ -27,7 +28,7 @@ type provider struct {
 	mu       sync.Mutex
 	part     share // of the limits, as they were set last
 	credit   int   // of the smooth weighted round robin
-	counters models.Counters
+	counters telemetry.Counters
 	latency  time.Duration // of calls, as they usually are; 0: not known
 	pace     pace
 }
@@ -97,7 +98,7 @@ func (a *provider) callSize(now time.Time) int {
 	return n
 }
 
-func (a *provider) count(f func(*models.Counters)) {
+func (a *provider) count(f func(*telemetry.Counters)) {
 	a.mu.Lock()
 	f(&a.counters)
 	a.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // When all providers were away and one comes back, what is urgent goes first, however
@@ -40,7 +41,7 @@ func TestUrgentFirstWhenProvidersComeBack(t *testing.T) {
 	for range 5 {
 		urgent[r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Lane = models.Urgent }).ID] = true
 	}
-	tripped := func(a *provider) bool { return a.health.own(time.Now()).State != models.Healthy }
+	tripped := func(a *provider) bool { return a.health.own(time.Now()).State != telemetry.Healthy }
 	require.Eventually(t, func() bool { return tripped(r.engine.providers[0]) && tripped(r.engine.providers[1]) }, patience, time.Millisecond)
 	up.Store(true)
 	for _, b := range bulk {

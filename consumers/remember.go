@@ -39,13 +39,13 @@ func (e *Engine) remember(ctx context.Context, known remembered) error {
 		var err error
 		switch {
 		case !ill && wrote:
-			err = e.store.PutReport(ctx, ailingKind, e.ailingName(a.Name), nil, 0)
+			err = e.store.PutTransient(ctx, ailingKind, e.ailingName(a.Name), nil, 0)
 			delete(known, a.Name)
 		case ill && (!wrote || news(&was, &ail, now)):
 			v := ailing{ail, now}
 			var raw []byte
 			if raw, err = json.Marshal(v); err == nil {
-				err = e.store.PutReport(ctx, ailingKind, e.ailingName(a.Name), raw, ail.longest()+ailingKept)
+				err = e.store.PutTransient(ctx, ailingKind, e.ailingName(a.Name), raw, ail.longest()+ailingKept)
 			}
 			known[a.Name] = v
 		}
@@ -83,7 +83,7 @@ func news(was *ailing, is *Ailment, now time.Time) bool {
 // recall takes in what earlier workers wrote down: what is left of the time that they
 // left a provider alone.
 func (e *Engine) recall(ctx context.Context) error {
-	reports, err := e.store.Reports(ctx, ailingKind)
+	reports, err := e.store.Transients(ctx, ailingKind)
 	now := time.Now()
 	for name, raw := range reports {
 		var r ailing

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // A worker that begins knows how earlier ones found the providers, whether they stopped
@@ -22,14 +23,14 @@ func TestRemembered(t *testing.T) {
 		state  string
 		atMost time.Duration
 	}{
-		"silent": {silent, models.Tripped, time.Hour},
-		"shut":   {func(h *health) { h.shutOff(time.Now().Add(time.Hour), "the key was revoked") }, models.Shut, 11 * time.Second},
+		"silent": {silent, telemetry.Tripped, time.Hour},
+		"shut":   {func(h *health) { h.shutOff(time.Now().Add(time.Hour), "the key was revoked") }, telemetry.Shut, 11 * time.Second},
 		"open": {func(h *health) {
 			for range tripUnknown {
 				h.settle(h.breaker.begin(time.Now()), failedUnknown, "no answer")
 			}
-		}, models.Tripped, 11 * time.Second},
-		"slow": {func(h *health) { h.slowDown(time.Now().Add(time.Hour), "too fast") }, models.Slowed, time.Hour},
+		}, telemetry.Tripped, 11 * time.Second},
+		"slow": {func(h *health) { h.slowDown(time.Now().Add(time.Hour), "too fast") }, telemetry.Slowed, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,7 +61,7 @@ func TestRemembered(t *testing.T) {
 		a := r.engine.byName["sg"]
 		a.health.shutOff(time.Now().Add(50*time.Millisecond), "for a moment")
 		known := func() bool {
-			all, err := r.store.Reports(t.Context(), ailingKind)
+			all, err := r.store.Transients(t.Context(), ailingKind)
 			require.NoError(t, err)
 			return len(all) == 1
 		}
@@ -105,12 +106,12 @@ func TestRememberedOnce(t *testing.T) {
 		require.NoError(t, e.remember(t.Context(), known))
 	}
 	require.Equal(t, 1, writes.n)
-	require.NoError(t, e.store.PutReport(t.Context(), ailingKind, "sg other", packed(t, ailing{Ailment{State: models.Tripped, Silent: true, Left: time.Hour}, time.Now()}), time.Hour))
+	require.NoError(t, e.store.PutTransient(t.Context(), ailingKind, "sg other", packed(t, ailing{Ailment{State: telemetry.Tripped, Silent: true, Left: time.Hour}, time.Now()}), time.Hour))
 	h.mu.Lock()
 	h.breaker.proving = false // it is well again
 	h.mu.Unlock()
 	require.NoError(t, e.remember(t.Context(), known))
-	all, err := e.store.Reports(t.Context(), ailingKind)
+	all, err := e.store.Transients(t.Context(), ailingKind)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.Contains(t, all, "sg other")
@@ -122,11 +123,11 @@ type countedReports struct {
 	n int
 }
 
-func (s *countedReports) PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
+func (s *countedReports) PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
 	if kind == ailingKind && value != nil {
 		s.n++
 	}
-	return s.Store.PutReport(ctx, kind, name, value, ttl)
+	return s.Store.PutTransient(ctx, kind, name, value, ttl)
 }
 
 // What is gone by is not waited for again, whatever the clocks say.
@@ -139,8 +140,8 @@ func TestRecall(t *testing.T) {
 	for _, at := range []time.Time{time.Now().Add(-2 * time.Hour), time.Now().Add(24 * time.Hour)} {
 		h := newHealth("sg", time.Second, &e.cfg)
 		e.byName["sg"].health = h
-		require.NoError(t, e.store.PutReport(t.Context(), ailingKind, "sg w", packed(t, ailing{Ailment{State: models.Slowed, Left: time.Hour, Why: "too fast"}, at}), time.Hour))
-		require.NoError(t, e.store.PutReport(t.Context(), ailingKind, "gone w", packed(t, ailing{Ailment{State: models.Shut, Left: time.Hour}, at}), time.Hour))
+		require.NoError(t, e.store.PutTransient(t.Context(), ailingKind, "sg w", packed(t, ailing{Ailment{State: telemetry.Slowed, Left: time.Hour, Why: "too fast"}, at}), time.Hour))
+		require.NoError(t, e.store.PutTransient(t.Context(), ailingKind, "gone w", packed(t, ailing{Ailment{State: telemetry.Shut, Left: time.Hour}, at}), time.Hour))
 		require.NoError(t, e.recall(t.Context()))
 		_, until := h.usable(time.Now())
 		require.LessOrEqual(t, time.Until(until), time.Hour)

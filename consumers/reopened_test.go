@@ -48,11 +48,11 @@ func TestEventReopensWhatNobodyTakes(t *testing.T) {
 	require.Eventually(t, func() bool { return len(r.dueWithin(b, time.Now().Add(time.Hour), time.Now().Add(200*time.Hour))) == 1 }, patience,
 		time.Millisecond, "the batch is looked at again when the wait for final events is over")
 	r.lookedAtLately(b)
-	r.order(models.Control{Action: models.ProviderOffline, Provider: "mg"})
+	r.order(models.Command{Kind: models.ProviderOffline, Provider: "mg"})
 	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: time.Now()})
 	r.workedOff()
 	require.Zero(t, mg.count())
-	r.order(models.Control{Action: models.ProviderOnline, Provider: "mg"})
+	r.order(models.Command{Kind: models.ProviderOnline, Provider: "mg"})
 	require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(1)) == 1 }, patience, time.Millisecond)
 }
 
@@ -180,7 +180,7 @@ func TestRefusedAndTakenAllTheSame(t *testing.T) {
 	r.withEvents(cfg, sg, mg)
 	b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 	require.Eventually(t, func() bool {
-		return r.view(b).Status(1).Attempts == 2 && r.view(b).Status(1).Last.Verdict == models.Refused
+		return r.view(b).Status(1).Attempts == 2 && r.view(b).Status(1).Last.Verdict == models.VerdictRefused
 	}, patience, time.Millisecond)
 	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Deferred, At: time.Now()})
 	require.Eventually(t, func() bool { return r.view(b).Status(1).Unsettled() }, patience, time.Millisecond)

@@ -75,7 +75,7 @@ func (e *Engine) Replay(ctx context.Context, from, to time.Time, progress func(R
 
 // asRead is what a parser made of an event, whenever it read it.
 func asRead(ev models.Event) models.Event {
-	ev.Reading = 0
+	ev.ParseRevision = 0
 	ev.At = ev.At.UTC().Round(0)
 	return ev
 }

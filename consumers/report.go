@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // A worker tells how it is and how it finds the providers, for the API and the
@@ -18,14 +18,14 @@ const (
 )
 
 // State is what this worker tells.
-func (e *Engine) State() models.WorkerState {
-	out := models.WorkerState{Started: e.cfg.started, Providers: make([]models.ProviderState, 0, len(e.providers))}
+func (e *Engine) State() telemetry.WorkerState {
+	out := telemetry.WorkerState{Started: e.cfg.started, Providers: make([]telemetry.ProviderState, 0, len(e.providers))}
 	if part, ok := e.crew.share(); ok {
 		out.Share = 1 / float64(part.size)
 	}
 	for _, a := range e.providers {
 		a.mu.Lock()
-		s := models.ProviderState{Name: a.Name, Counters: a.counters, Rate: a.pace.rate(time.Now()), Answers: a.latency}
+		s := telemetry.ProviderState{Name: a.Name, Counters: a.counters, Rate: a.pace.rate(time.Now()), Answers: a.latency}
 		a.mu.Unlock()
 		s.Health, s.Reported = e.state(a), e.flows.usual(a.Name)
 		out.Providers = append(out.Providers, s)
@@ -47,7 +47,7 @@ func (e *Engine) tell(ctx context.Context) {
 		}
 		raw, err := json.Marshal(e.State())
 		if err == nil && (!bytes.Equal(raw, last) || time.Since(written) > reportKept/3) {
-			if err = e.store.PutReport(ctx, models.WorkerReport, e.cfg.Worker, raw, reportKept); err == nil {
+			if err = e.store.PutTransient(ctx, telemetry.WorkerReport, e.cfg.Worker, raw, reportKept); err == nil {
 				last, written = raw, time.Now()
 			}
 		}
@@ -61,7 +61,7 @@ func (e *Engine) tell(ctx context.Context) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
 			_ = e.remember(last, known)
-			_ = e.store.PutReport(last, models.WorkerReport, e.cfg.Worker, nil, 0) // it ends by itself otherwise
+			_ = e.store.PutTransient(last, telemetry.WorkerReport, e.cfg.Worker, nil, 0) // it ends by itself otherwise
 			return
 		}
 	}

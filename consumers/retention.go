@@ -69,7 +69,7 @@ func (e *Engine) Purge(ctx context.Context, now time.Time) error {
 func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n int, err error) {
 	cutoff := now.Add(-e.cfg.KeepContent)
 	var done models.ID
-	raw, err := e.store.Report(ctx, purgedKind, user)
+	raw, err := e.store.Transient(ctx, purgedKind, user)
 	switch {
 	case err == nil && len(raw) == len(done):
 		done = models.ID(raw)
@@ -120,7 +120,7 @@ func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n i
 		before = page[len(page)-1].ID
 	}
 	if !first.IsZero() {
-		unread = append(unread, e.store.PutReport(ctx, purgedKind, user, first[:], purgedKept))
+		unread = append(unread, e.store.PutTransient(ctx, purgedKind, user, first[:], purgedKept))
 	}
 	return n, errors.Join(unread...)
 }
@@ -129,12 +129,12 @@ func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n i
 // cannot be read.
 func (e *Engine) dropPrints(ctx context.Context, user string, cutoff time.Time) error {
 	for {
-		hours, err := e.store.PrintHours(ctx, user, cutoff.Add(-time.Hour), purgePage)
+		hours, err := e.store.AddressIndexHours(ctx, user, cutoff.Add(-time.Hour), purgePage)
 		if err != nil {
 			return err
 		}
 		for _, h := range hours {
-			if err := e.store.DropPrints(ctx, user, h); err != nil {
+			if err := e.store.DropAddressIndexes(ctx, user, h); err != nil {
 				return err
 			}
 		}
@@ -152,7 +152,7 @@ func (e *Engine) print(c *chunk) (wait func()) {
 		defer close(done)
 		ctx, cancel := context.WithTimeout(e.hard, e.cfg.StartBy)
 		defer cancel()
-		if err := e.store.PutPrint(ctx, c.batch.User, models.NewPrint(c.id, c.recipients)); err != nil {
+		if err := e.store.PutAddressIndex(ctx, c.batch.User, models.NewAddressIndex(c.id, c.recipients)); err != nil {
 			e.log.Warn("a chunk cannot be found by address", "chunk", c.id.String(), "err", err)
 		}
 	}()

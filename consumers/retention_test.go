@@ -27,9 +27,9 @@ func TestRetention(t *testing.T) {
 	// Who lost the race for a first attempt writes its fingerprints, too.
 	require.Eventually(t, func() bool { return r.idle() }, patience, 5*time.Millisecond)
 	found := func(address string) (n int) {
-		for pr, err := range r.store.Prints(ctx, r.user, time.Now()) {
+		for pr, err := range r.store.AddressIndexes(ctx, r.user, time.Now()) {
 			require.NoError(t, err)
-			if pr.May(models.Fingerprint(address)) {
+			if pr.MayContain(models.Fingerprint(address)) {
 				n++
 			}
 		}
@@ -58,7 +58,7 @@ func TestRetention(t *testing.T) {
 		require.Zero(t, found("u2@x.test"))
 	}
 	calls := p.count()
-	r.order(models.Control{Action: models.RetryBatch, Batch: old[0].ID})
+	r.order(models.Command{Kind: models.RetryBatch, Batch: old[0].ID})
 	r.announce(old[0])
 	require.Eventually(t, func() bool { return r.idle() }, patience, 5*time.Millisecond)
 	require.Equal(t, calls, p.count())
@@ -148,9 +148,9 @@ func TestReleasedTooLate(t *testing.T) {
 	})
 	require.Equal(t, models.Expired, r.done(b).Status(1).Reason)
 	require.Zero(t, p.count())
-	r.order(models.Control{Action: models.ProviderOffline, Provider: "sg"})
-	r.order(models.Control{Action: models.AddBlock, Block: &models.Block{ID: "b", Domain: "elsewhere.test"}})
-	r.order(models.Control{Action: models.RetryBatch, Batch: b.ID})
+	r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"})
+	r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "b", Domain: "elsewhere.test"}})
+	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
 	require.NoError(t, r.store.Schedule(ctx, models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1}))
 	require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 3 }, patience, 5*time.Millisecond)
 	r.looked(b)
@@ -159,7 +159,7 @@ func TestReleasedTooLate(t *testing.T) {
 	require.Equal(t, models.Expired, v.Status(3).Reason)
 	require.Equal(t, contentGone, v.Status(3).Detail)
 	other := r.batch(1, false, nil)
-	r.order(models.Control{Action: models.ProviderOnline, Provider: "sg"})
+	r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
 	require.Equal(t, models.NoProviderLeft, r.done(other).Status(1).Reason)
 	require.Equal(t, 1, p.count())
 }

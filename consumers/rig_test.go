@@ -207,7 +207,7 @@ func (r *rig) known() {
 // taken waits until a provider has the last recipient of a batch.
 func (r *rig) taken(b *models.Batch) {
 	r.t.Helper()
-	require.Eventually(r.t, func() bool { return r.view(b).Status(b.Recipients).Last.Verdict == models.Taken }, patience, 5*time.Millisecond)
+	require.Eventually(r.t, func() bool { return r.view(b).Status(b.Recipients).Last.Verdict == models.VerdictAccepted }, patience, 5*time.Millisecond)
 }
 
 // newBrokerFor gives the rig a broker with other providers.

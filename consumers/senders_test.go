@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // verifiedOnly refuses mail from a@bad.test, as SendGrid refuses who is not
@@ -42,7 +43,7 @@ func TestSenderNotVerified(t *testing.T) {
 	require.Equal(t, 1, sg.count())
 
 	h := r.engine.byName["sg"].health
-	require.Equal(t, models.Healthy, h.report().State)
+	require.Equal(t, telemetry.Healthy, h.report().State)
 	require.Equal(t, []string{"bad.test"}, h.report().Senders)
 	require.Equal(t, int64(3), r.done(r.batch(3, true, from("a@BAD.test", "sg", "mg"))).Summary().Success)
 	require.Equal(t, 1, sg.count(), "not asked again, however the domain is written")
@@ -84,7 +85,7 @@ func TestRefusedSendersAreShared(t *testing.T) {
 		for _, h := range []*hand{a, b} {
 			require.False(t, usable(h, "bad.test"))
 			require.True(t, usable(h, "good.test"))
-			require.Equal(t, models.Healthy, h.acc.health.report().State)
+			require.Equal(t, telemetry.Healthy, h.acc.health.report().State)
 			require.Equal(t, []string{"bad.test"}, h.acc.health.report().Senders)
 			require.Equal(t, 1000, h.acc.health.callSize(1000, time.Now()), "no slow return: the provider was never away")
 		}

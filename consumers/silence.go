@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // A provider that takes mail and never says what became of it is down, too.
@@ -194,21 +195,21 @@ const learnHours = 7 * 24
 // provider that is silent when a worker starts is not taken for one that has
 // never reported.
 func (e *Engine) learn(ctx context.Context, now time.Time) error {
-	all := map[string]*models.ProviderTally{}
+	all := map[string]*telemetry.ProviderTally{}
 	unknown := 0
 	for _, a := range e.providers {
 		if a.Events == models.EventsWebhook {
-			all[a.Name] = &models.ProviderTally{}
+			all[a.Name] = &telemetry.ProviderTally{}
 			unknown++
 		}
 	}
 	for back := 0; back < learnHours && unknown > 0; back++ {
-		reports, err := e.store.Reports(ctx, models.HistoryKind(now.Add(-time.Duration(back)*time.Hour)))
+		reports, err := e.store.Transients(ctx, telemetry.HistoryKind(now.Add(-time.Duration(back)*time.Hour)))
 		if err != nil {
 			return err
 		}
 		for _, raw := range reports {
-			hour, err := models.DecodeHistory(raw)
+			hour, err := telemetry.DecodeHistory(raw)
 			if err != nil {
 				continue // the others say enough
 			}
@@ -313,7 +314,7 @@ func (e *Engine) listen(ctx context.Context) {
 		if !learned {
 			learned = e.learn(ctx, time.Now()) == nil // or at the next look
 		}
-		reports, err := e.store.Reports(ctx, models.DoorReport)
+		reports, err := e.store.Transients(ctx, telemetry.ReceiverLiveness)
 		if err != nil {
 			door.since = time.Time{}
 			continue

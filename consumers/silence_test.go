@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // silenceEngine is an engine that is not started, of providers that report.
@@ -113,7 +114,7 @@ func TestSilence(t *testing.T) {
 			e.judgeSilence(t.Context(), e.byName["sg"], now, c.door)
 			require.Equal(t, c.want, usable(e, "sg"))
 			if !c.want {
-				require.Equal(t, models.Tripped, e.byName["sg"].health.report().State)
+				require.Equal(t, telemetry.Tripped, e.byName["sg"].health.report().State)
 				require.Contains(t, e.byName["sg"].health.report().Why, "reported nothing")
 			}
 		})

@@ -155,7 +155,7 @@ func TestLiftedFarAhead(t *testing.T) {
 	sg := newScripted("sg", always(models.Accepted))
 	r := newRig(t, cfg, nil, sg)
 	r.caughtUp()
-	r.order(models.Control{Action: models.ProviderOffline, Provider: "sg"})
+	r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"})
 	now := time.Now()
 	b := models.Batch{ID: models.NewBatchID(now), User: r.user, Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
 		Lane: models.Bulk, OnUnknown: models.Hold, Recipients: 1, Chunks: 1, Deadline: now.Add(100 * time.Hour)}
@@ -165,6 +165,6 @@ func TestLiftedFarAhead(t *testing.T) {
 	r.announce(&b)
 	require.Eventually(t, r.idle, patience, time.Millisecond)
 	require.Zero(t, sg.count())
-	r.order(models.Control{Action: models.ProviderOnline, Provider: "sg"})
+	r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
 	require.EqualValues(t, 1, r.done(&b).Summary().Success)
 }

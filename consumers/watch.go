@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // Sums are watched beside the work, by one worker at a time: in each round what
@@ -33,13 +34,13 @@ const (
 // watched is what a round found. The next one, maybe by another worker, goes on
 // from it.
 type watched struct {
-	models.Recount           // Differences counts those that last
-	Suspects       []suspect `json:"suspects,omitempty"`
-	User           string    `json:"user,omitempty"`    // where the older batches are
-	Before         models.ID `json:"before,omitzero"`   // zero: at the user's newest
-	Waiting        int64     `json:"waiting,omitempty"` // outcomes that are not known, and may become so
-	Held           int64     `json:"held,omitempty"`    // those that were given up
-	Doubled        int64     `json:"doubled,omitempty"`
+	telemetry.Recount           // Differences counts those that last
+	Suspects          []suspect `json:"suspects,omitempty"`
+	User              string    `json:"user,omitempty"`    // where the older batches are
+	Before            models.ID `json:"before,omitzero"`   // zero: at the user's newest
+	Waiting           int64     `json:"waiting,omitempty"` // outcomes that are not known, and may become so
+	Held              int64     `json:"held,omitempty"`    // those that were given up
+	Doubled           int64     `json:"doubled,omitempty"`
 }
 
 // suspect is a sum that was not what a recount said.
@@ -51,7 +52,7 @@ type suspect struct {
 
 // moved reports whether something was worked on between two findings.
 func (s *suspect) moved(d *Difference) bool {
-	return s.Counted.Rank() != d.Counted.Rank() || s.Shown.Rank() != d.Shown.Rank()
+	return s.Counted.Order() != d.Counted.Order() || s.Shown.Order() != d.Shown.Order()
 }
 
 // watchSums makes a round now and then, and keeps the gauges of every worker.
@@ -77,7 +78,7 @@ func (e *Engine) watchSums(ctx context.Context) {
 
 // watched reads what the newest round found.
 func (e *Engine) watched(ctx context.Context) (w watched, err error) {
-	raw, err := e.store.Report(ctx, models.RecountReport, models.NewestRecount)
+	raw, err := e.store.Transient(ctx, telemetry.RecountReport, telemetry.NewestRecount)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return w, nil
@@ -147,7 +148,7 @@ func (e *Engine) watch(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	return e.store.PutReport(ctx, models.RecountReport, models.NewestRecount, raw, recountKept)
+	return e.store.PutTransient(ctx, telemetry.RecountReport, telemetry.NewestRecount, raw, recountKept)
 }
 
 // judge notes what was found in a round. What is found no more is forgotten.
@@ -389,7 +390,7 @@ func (c *check) span(ctx context.Context, s models.Span, counted models.Summary,
 		if err != nil || same(&shown, &counted) {
 			return false, err
 		}
-		if at := [2]int64{shown.Rank(), counted.Rank()}; at != last {
+		if at := [2]int64{shown.Order(), counted.Order()}; at != last {
 			last, moved = at, time.Now()
 		}
 		switch {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // TestSumsAreWatched: the check that runs beside the work finds what is wrong in a
@@ -113,7 +114,7 @@ func TestSumsAreWatched(t *testing.T) {
 		require.Zero(t, out.Differences, level)
 	}
 
-	r.engine.metrics.watched(&watched{Recount: models.Recount{Differences: 3}})
+	r.engine.metrics.watched(&watched{Recount: telemetry.Recount{Differences: 3}})
 	e.metrics.watched(&w)
 }
 

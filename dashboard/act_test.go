@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -144,8 +145,8 @@ func TestOperations(t *testing.T) {
 	require.Contains(t, b.get("/batches/"+id.String()).text, "the user is paused")
 
 	require.Equal(t, http.StatusConflict, b.get("/operations/holds/lift").StatusCode)
-	order := models.Control{Action: models.HoldOld, By: "cli:root", Before: time.Now().Add(time.Minute), Why: "restored"}
-	_, err := models.NewJournal(f.store).Append(t.Context(), &order, nil)
+	order := models.Command{Kind: models.HoldOld, By: "cli:root", Before: time.Now().Add(time.Minute), Why: "restored"}
+	_, err := control.NewFollower(f.store).Append(t.Context(), &order, nil)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return strings.Contains(b.get("/operations").text, "Held since a restore") }, time.Minute, 20*time.Millisecond)
 	a = b.get("/operations/holds/lift")

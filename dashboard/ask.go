@@ -51,7 +51,7 @@ func answered(w http.ResponseWriter, r *http.Request) (why string, repeat servic
 }
 
 // batchActions are the orders about a batch by their word in addresses.
-var batchActions = map[string]models.Action{"stop": models.StopBatch, "resume": models.ResumeBatch, "cancel": models.CancelBatch,
+var batchActions = map[string]models.CommandKind{"stop": models.StopBatch, "resume": models.ResumeBatch, "cancel": models.CancelBatch,
 	"retry": models.RetryBatch, "release": models.ReleaseBatch}
 
 // retryable counts the failed mails that can go out again without risk, and held
@@ -212,7 +212,7 @@ func (d *Dashboard) releaseLog(w http.ResponseWriter, r *http.Request, v *visito
 }
 
 // providerActions are the switches of a provider by their word in addresses.
-var providerActions = map[string]models.Action{"offline": models.ProviderOffline, "drain": models.ProviderDrain, "online": models.ProviderOnline}
+var providerActions = map[string]models.CommandKind{"offline": models.ProviderOffline, "drain": models.ProviderDrain, "online": models.ProviderOnline}
 
 // askProvider is GET /providers/{name}/{do}, for operators.
 func (d *Dashboard) askProvider(w http.ResponseWriter, r *http.Request, v *visitor) error {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // seedHistory writes a month of ordinary life of two providers, with an hour in
@@ -19,7 +19,7 @@ func (f *rig) seedHistory(now time.Time) {
 	f.Helper()
 	for ago := range 30 * 24 {
 		start := now.UTC().Truncate(time.Hour).Add(-time.Duration(ago) * time.Hour)
-		h := models.HistoryHour{}
+		h := telemetry.HistoryHour{}
 		for minute := range 60 {
 			at := start.Add(time.Duration(minute) * time.Minute)
 			if at.After(now) || ago > 25 && minute%10 != 0 {
@@ -44,7 +44,7 @@ func (f *rig) seedHistory(now time.Time) {
 				}
 			}
 		}
-		require.NoError(f, f.store.PutReport(f.Context(), models.HistoryKind(start), "w/1", h.Encode(), models.HistoryKept))
+		require.NoError(f, f.store.PutTransient(f.Context(), telemetry.HistoryKind(start), "w/1", h.Encode(), telemetry.HistoryKept))
 	}
 }
 
@@ -56,10 +56,10 @@ func TestBrowserHistory(t *testing.T) {
 	f.seedHistory(now)
 	f.board.configured[0].Verified = true
 	for i, name := range []string{"mg", "sg"} {
-		f.put(models.HeardReport, name, now.UTC())
-		f.providers(func(a *models.ProviderState) {
+		f.put(telemetry.LastReceived, name, now.UTC())
+		f.providers(func(a *telemetry.ProviderState) {
 			if a.Name == name {
-				a.Health = models.Health{State: models.Healthy, Since: now.Add(-21 * time.Minute)}
+				a.Health = telemetry.Health{State: telemetry.Healthy, Since: now.Add(-21 * time.Minute)}
 				a.Answers, a.Reported = time.Duration(112+60*i)*time.Millisecond, time.Duration(4+4*i)*time.Second
 			}
 		})
@@ -89,9 +89,9 @@ func TestBrowserHistory(t *testing.T) {
 	b.press("As a table")
 	b.until(`document.querySelector("#history details").open && document.querySelectorAll("#history tbody tr").length > 10`)
 	eval[bool](b, `(window.untouched = true)`)
-	h := models.HistoryHour{}
+	h := telemetry.HistoryHour{}
 	h.At("mg", time.Now().UTC().Minute()).Unknown = 31337 // of which it has no others
-	require.NoError(t, f.store.PutReport(t.Context(), models.HistoryKind(time.Now()), "w/2", h.Encode(), models.HistoryKept))
+	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.HistoryKind(time.Now()), "w/2", h.Encode(), telemetry.HistoryKept))
 	b.until(`[...document.querySelectorAll("#history td")].some((e) => e.innerText.replace(/\s/g, "").includes("31337"))`)
 	b.until(charts)
 	require.True(t, eval[bool](b, `window.untouched && document.querySelector("#history details").open`), "the page was not loaded again, and stays as it was left")

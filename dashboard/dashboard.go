@@ -26,9 +26,9 @@ type Store interface {
 	CreateUser(ctx context.Context, u models.User) error
 	User(ctx context.Context, id string) (models.User, error)
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
-	PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
-	Report(ctx context.Context, kind, name string) ([]byte, error)
-	Reports(ctx context.Context, kind string) (map[string][]byte, error)
+	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
+	Transient(ctx context.Context, kind, name string) ([]byte, error)
+	Transients(ctx context.Context, kind string) (map[string][]byte, error)
 }
 
 // Deps is what a dashboard stands on.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -172,7 +172,7 @@ func historyRows(h *service.History, providers []historyProvider) []historyRow {
 	size := historyWords[h.Range].row
 	for end := historySteps(h); end > 0; end -= size {
 		for i := range h.Providers {
-			var sum models.ProviderTally
+			var sum telemetry.ProviderTally
 			first := max(0, end-size)
 			for k := first; k < end; k++ {
 				sum.Add(&h.Providers[i].Steps[k].Tally)

@@ -7,17 +7,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
 // happened writes what a worker saw at a provider some time ago.
-func (f *rig) happened(worker string, ago time.Duration, provider string, change func(*models.ProviderTally)) {
+func (f *rig) happened(worker string, ago time.Duration, provider string, change func(*telemetry.ProviderTally)) {
 	f.Helper()
 	at := time.Now().UTC().Add(-ago)
-	h := models.HistoryHour{}
+	h := telemetry.HistoryHour{}
 	change(h.At(provider, at.Minute()))
-	require.NoError(f, f.store.PutReport(f.Context(), models.HistoryKind(at), worker, h.Encode(), models.HistoryKept))
+	require.NoError(f, f.store.PutTransient(f.Context(), telemetry.HistoryKind(at), worker, h.Encode(), telemetry.HistoryKept))
 }
 
 // TestHistoryWithoutScript: the range is a link, and every figure stands in a
@@ -27,12 +27,12 @@ func TestHistoryWithoutScript(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	require.Contains(t, b.get("/providers").text, "Nothing went out in the last hour")
-	f.happened("one", 0, "sg", func(t *models.ProviderTally) {
+	f.happened("one", 0, "sg", func(t *telemetry.ProviderTally) {
 		t.Calls, t.Accepted, t.Refused, t.Delivered = 3, 1111, 222, 1010
 		t.Answers.Add(250 * time.Millisecond)
 		t.Delivery.Add(8 * time.Second)
 	})
-	f.happened("two", 5*time.Hour, "mg", func(t *models.ProviderTally) { t.Calls, t.Accepted, t.Unknown = 1, 3333, 44 })
+	f.happened("two", 5*time.Hour, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Unknown = 1, 3333, 44 })
 	for back, others := range map[string]bool{"": false, "hour": false, "nonsense": false, "day": true, "week": true, "month": true} {
 		require.Eventually(t, func() bool { return strings.Contains(b.get("/providers?range="+back).text, num(1111)) }, time.Minute, 50*time.Millisecond, back)
 		text := b.get("/providers?range=" + back).text
@@ -63,7 +63,7 @@ func TestHistoryIsShared(t *testing.T) {
 	require.Same(t, first, view())
 	f.board.histories.kept[service.LastDay].read = time.Time{}
 	require.Same(t, first, view(), "read again, and nothing has changed")
-	f.happened("one", time.Minute, "sg", func(t *models.ProviderTally) { t.Calls++ })
+	f.happened("one", time.Minute, "sg", func(t *telemetry.ProviderTally) { t.Calls++ })
 	require.Eventually(t, func() bool { return view() != first }, time.Minute, 50*time.Millisecond)
 	require.NotEmpty(t, view().parts["history"])
 }
@@ -75,6 +75,6 @@ func TestQueuesAreOld(t *testing.T) {
 	b := f.byLink(LocalUser())
 	f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 	require.Eventually(t, func() bool { return strings.Contains(b.get("/operations").text, "not known") }, time.Minute, 20*time.Millisecond)
-	f.put(models.QueuesReport, "w", models.QueueTimes{"batch.urgent": time.Now().Add(-3 * time.Hour)})
+	f.put(telemetry.QueuesReport, "w", telemetry.QueueTimes{"batch.urgent": time.Now().Add(-3 * time.Hour)})
 	require.Contains(t, b.get("/operations").text, "≤ 3 h")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // BenchmarkOpenPages tells the processor time that 200 open pages of the
@@ -66,8 +67,8 @@ func openPages(b *testing.B, users int) {
 		for i := range f.seen {
 			f.seen[i].Counters.Accepted += 100
 		}
-		f.providers(func(*models.ProviderState) {})
-		f.happened("one", 0, "sg", func(t *models.ProviderTally) { t.Calls = time.Now().UnixNano() })
+		f.providers(func(*telemetry.ProviderState) {})
+		f.happened("one", 0, "sg", func(t *telemetry.ProviderTally) { t.Calls = time.Now().UnixNano() })
 		time.Sleep(time.Second)
 	}
 	b.ReportMetric((used()-before).Seconds()/time.Since(began).Seconds(), "cores")

@@ -38,7 +38,7 @@ func NewLoginLink(ctx context.Context, store Store, base string, u models.User) 
 		return "", err
 	}
 	secret := newSecret()
-	if err := store.PutReport(ctx, linkKind, models.HashSecret(secret), []byte(u.ID), linkLife); err != nil {
+	if err := store.PutTransient(ctx, linkKind, models.HashSecret(secret), []byte(u.ID), linkLife); err != nil {
 		return "", fmt.Errorf("login link: %w", err)
 	}
 	return strings.TrimSuffix(base, "/") + "/login/link?secret=" + secret, nil
@@ -76,7 +76,7 @@ func (d *Dashboard) Arrived(ctx context.Context, user string) bool {
 // once exactly one succeeds. Errors: models.ErrNotFound.
 func (d *Dashboard) takeLink(ctx context.Context, secret string) (models.User, error) {
 	hash := models.HashSecret(secret)
-	id, err := d.store.Report(ctx, linkKind, hash)
+	id, err := d.store.Transient(ctx, linkKind, hash)
 	if err != nil {
 		return models.User{}, err
 	}
@@ -87,7 +87,7 @@ func (d *Dashboard) takeLink(ctx context.Context, secret string) (models.User, e
 	if !mine {
 		return models.User{}, models.ErrNotFound
 	}
-	if err := d.store.PutReport(ctx, linkKind, hash, nil, 0); err != nil {
+	if err := d.store.PutTransient(ctx, linkKind, hash, nil, 0); err != nil {
 		return models.User{}, err
 	}
 	return d.store.User(ctx, string(id))

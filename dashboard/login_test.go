@@ -154,7 +154,7 @@ func TestSessions(t *testing.T) {
 	_, secret, _ := strings.Cut(cookie.Value, ".")
 
 	t.Run("the store has no secret", func(t *testing.T) {
-		all, err := f.store.Reports(t.Context(), sessionKind("local"))
+		all, err := f.store.Transients(t.Context(), sessionKind("local"))
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 		for hash, raw := range all {
@@ -168,7 +168,7 @@ func TestSessions(t *testing.T) {
 		require.NoError(t, err)
 		_, hash, err := s.find(t.Context(), value, time.Now())
 		require.NoError(t, err)
-		require.NoError(t, f.store.PutReport(t.Context(), seenKind("local"), hash, nil, 0))
+		require.NoError(t, f.store.PutTransient(t.Context(), seenKind("local"), hash, nil, 0))
 		_, _, err = s.find(t.Context(), value, time.Now())
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})

@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
 // operationsView is what runs, and what was ordered.
 type operationsView struct {
-	Check   *models.Recount // the newest recount; nil: none was made lately
+	Check   *telemetry.Recount // the newest recount; nil: none was made lately
 	Unknown service.Unknown
 	Holds   []service.Hold
 	Queues  []service.QueueView
@@ -154,7 +155,7 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 }
 
 // orderWords are the orders as people say them.
-var orderWords = map[models.Action]string{
+var orderWords = map[models.CommandKind]string{
 	models.StopBatch: "stopped a batch", models.ResumeBatch: "resumed a batch", models.CancelBatch: "cancelled a batch",
 	models.RetryBatch: "retried what failed of a batch", models.ReleaseBatch: "released what was held of a batch",
 	models.PauseUser: "paused a user", models.ResumeUser: "resumed a user", models.SetSenders: "set who a user may send as",

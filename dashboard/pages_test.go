@@ -131,11 +131,11 @@ func TestNothingChangesByGet(t *testing.T) {
 	b := f.byLink(LocalUser())
 	batch := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 	state := func() []any {
-		orders, err := f.store.Controls(t.Context(), 0, 100)
+		orders, err := f.store.Commands(t.Context(), 0, 100)
 		require.NoError(t, err)
 		keys, err := f.store.Keys(t.Context(), "local")
 		require.NoError(t, err)
-		open, err := f.store.Reports(t.Context(), sessionKind("local"))
+		open, err := f.store.Transients(t.Context(), sessionKind("local"))
 		require.NoError(t, err)
 		return []any{orders, keys, open}
 	}
@@ -201,8 +201,8 @@ func TestFind(t *testing.T) {
 	require.Equal(t, "/logs/"+id.Log(1).String(), b.get("/batches?q="+id.Log(1).String()).Request.URL.Path)
 	require.Equal(t, http.StatusNotFound, b.get("/batches?q=01").StatusCode)
 	require.Contains(t, b.get("/batches?q=ann@example.com").text, "No mail of yours to this address")
-	marks := models.NewPrint(id, []models.Recipient{{Email: "ann@example.com"}})
-	require.NoError(t, f.store.PutPrint(t.Context(), "local", marks))
+	marks := models.NewAddressIndex(id, []models.Recipient{{Email: "ann@example.com"}})
+	require.NoError(t, f.store.PutAddressIndex(t.Context(), "local", marks))
 	require.Contains(t, b.get("/batches?q=Ann@example.com").text, id.Log(1).String())
 	require.Equal(t, http.StatusBadRequest, b.get("/batches?day=today").StatusCode)
 	day := time.Now().UTC().Format(time.DateOnly)

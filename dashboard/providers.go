@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -24,7 +26,7 @@ type providersView struct {
 type providerView struct {
 	providerNow
 	Mine   service.ProviderCounts // of the last 30 days
-	Switch models.ProviderSwitch
+	Switch control.ProviderSwitch
 	Steer  []actionLink // what the visitor may do with it now
 }
 
@@ -97,12 +99,12 @@ func (d *Dashboard) readProviders(ctx context.Context, who service.Caller, back 
 
 // keptAway reports whether mail, or that of some senders, keeps away from a provider for
 // what it did.
-func keptAway(h *models.Health) bool {
-	return h != nil && (h.State == models.Slowed || h.State == models.Tripped || h.State == models.Shut || len(h.Senders) > 0 && h.State != models.Offline)
+func keptAway(h *telemetry.Health) bool {
+	return h != nil && (h.State == telemetry.Slowed || h.State == telemetry.Tripped || h.State == telemetry.Shut || len(h.Senders) > 0 && h.State != telemetry.Offline)
 }
 
 // switchesOf lists the positions that a provider can be brought into.
-func switchesOf(mode models.Action) []actionLink {
+func switchesOf(mode models.CommandKind) []actionLink {
 	all := []actionLink{{"offline", "Take offline"}, {"drain", "Drain"}, {"online", "Bring online"}}
 	return slices.DeleteFunc(all, func(a actionLink) bool { return providerActions[a.Do] == mode })
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -50,7 +50,7 @@ func TestWebhookSetUp(t *testing.T) {
 	require.Contains(t, text, "Nothing has arrived yet", "sg")
 	require.Contains(t, text, f.url+"/webhooks/sg")
 
-	f.providers(func(a *models.ProviderState) {
+	f.providers(func(a *telemetry.ProviderState) {
 		a.Counters.Accepted, a.Answers, a.Reported = 10, 80*time.Millisecond, 2048*time.Millisecond
 	})
 	for _, ago := range []time.Duration{2 * unheardAfter, 0} {
@@ -63,8 +63,8 @@ func TestWebhookSetUp(t *testing.T) {
 	require.Contains(t, text, "2.0 s")
 	require.Contains(t, b.get("/settings").text, "although it took mail")
 
-	f.put(models.HeardReport, "mg", time.Now().UTC())
-	f.put(models.HeardReport, "sg", time.Now().UTC())
+	f.put(telemetry.LastReceived, "mg", time.Now().UTC())
+	f.put(telemetry.LastReceived, "sg", time.Now().UTC())
 	f.board.tracker.sample(t.Context(), time.Now())
 	require.NotContains(t, b.get("/providers").text, "No webhook has arrived yet")
 	require.Contains(t, b.get("/settings").text, "last verified post")
@@ -77,7 +77,7 @@ func TestUnverifiedSenders(t *testing.T) {
 	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
 	operator := f.browser()
 	operator.byGitHub("bob")
-	f.providers(func(a *models.ProviderState) { a.Health.Senders = []string{"shop.example", evil} })
+	f.providers(func(a *telemetry.ProviderState) { a.Health.Senders = []string{"shop.example", evil} })
 	f.board.tracker.sample(t.Context(), time.Now())
 	text := operator.get("/providers").text
 	require.Contains(t, text, "Not verified as senders there")

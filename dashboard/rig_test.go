@@ -18,6 +18,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/simulator"
 )
@@ -54,22 +55,22 @@ type rig struct {
 	url     string
 	github  *simulator.GitHub
 
-	seen []models.ProviderState
+	seen []telemetry.ProviderState
 }
 
 // providers changes what a worker tells of every provider.
-func (f *rig) providers(change func(*models.ProviderState)) {
+func (f *rig) providers(change func(*telemetry.ProviderState)) {
 	for i := range f.seen {
 		change(&f.seen[i])
 	}
-	f.put(models.WorkerReport, "w", models.WorkerState{Started: time.Now().UTC(), Share: 1, Providers: f.seen})
+	f.put(telemetry.WorkerReport, "w", telemetry.WorkerState{Started: time.Now().UTC(), Share: 1, Providers: f.seen})
 }
 
 // put writes what another room would tell.
 func (f *rig) put(kind, name string, v any) {
 	raw, err := json.Marshal(v)
 	require.NoError(f, err)
-	require.NoError(f, f.store.PutReport(f.Context(), kind, name, raw, time.Hour))
+	require.NoError(f, f.store.PutTransient(f.Context(), kind, name, raw, time.Hour))
 }
 
 func newRig(t testing.TB, gh *GitHub, users ...simulator.GitHubUser) *rig {
@@ -86,11 +87,11 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...simulator.G
 	broker, err := embedded.NewBroker([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
 	now := time.Now().UTC()
-	f := &rig{TB: t, store: store, seen: []models.ProviderState{
-		{Name: "mg", Health: models.Health{State: models.Tripped, Since: now, Why: `it answered <b>503</b>`}},
-		{Name: "sg", Health: models.Health{State: models.Healthy, Since: now}}}}
-	f.providers(func(*models.ProviderState) {})
-	f.put(models.RecountReport, models.NewestRecount, models.Recount{At: now, Differences: 1})
+	f := &rig{TB: t, store: store, seen: []telemetry.ProviderState{
+		{Name: "mg", Health: telemetry.Health{State: telemetry.Tripped, Since: now, Why: `it answered <b>503</b>`}},
+		{Name: "sg", Health: telemetry.Health{State: telemetry.Healthy, Since: now}}}}
+	f.providers(func(*telemetry.ProviderState) {})
+	f.put(telemetry.RecountReport, telemetry.NewestRecount, telemetry.Recount{At: now, Differences: 1})
 	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: cfg,
 		Providers: []models.Provider{{Name: "mg", Kind: "mailgun", Weight: 1}, {Name: "sg", Kind: "sendgrid", Weight: 1}}})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }))

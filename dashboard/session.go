@@ -64,14 +64,14 @@ func (s *sessions) begin(ctx context.Context, v session) (string, error) {
 	if err := s.note(ctx, v.User, hash, v.Began); err != nil {
 		return "", err
 	}
-	if err := s.store.PutReport(ctx, sessionKind(v.User), hash, raw, sessionLife); err != nil {
+	if err := s.store.PutTransient(ctx, sessionKind(v.User), hash, raw, sessionLife); err != nil {
 		return "", fmt.Errorf("begin session: %w", err)
 	}
 	return v.User + "." + secret, nil
 }
 
 func (s *sessions) note(ctx context.Context, user, hash string, now time.Time) error {
-	return s.store.PutReport(ctx, seenKind(user), hash, []byte(now.UTC().Format(time.RFC3339)), sessionIdle)
+	return s.store.PutTransient(ctx, seenKind(user), hash, []byte(now.UTC().Format(time.RFC3339)), sessionIdle)
 }
 
 // find reads the session of a cookie. Errors: models.ErrNotFound.
@@ -90,11 +90,11 @@ func (s *sessions) find(ctx context.Context, cookie string, now time.Time) (sess
 
 // read reads a session by its hash. Errors: models.ErrNotFound.
 func (s *sessions) read(ctx context.Context, user, hash string) (v session, seen time.Time, err error) {
-	at, err := s.store.Report(ctx, seenKind(user), hash)
+	at, err := s.store.Transient(ctx, seenKind(user), hash)
 	if err != nil {
 		return v, seen, err
 	}
-	raw, err := s.store.Report(ctx, sessionKind(user), hash)
+	raw, err := s.store.Transient(ctx, sessionKind(user), hash)
 	if err != nil {
 		return v, seen, err
 	}
@@ -109,10 +109,10 @@ func (s *sessions) read(ctx context.Context, user, hash string) (v session, seen
 
 // end ends a session.
 func (s *sessions) end(ctx context.Context, user, hash string) error {
-	if err := s.store.PutReport(ctx, sessionKind(user), hash, nil, 0); err != nil {
+	if err := s.store.PutTransient(ctx, sessionKind(user), hash, nil, 0); err != nil {
 		return fmt.Errorf("end session: %w", err)
 	}
-	return s.store.PutReport(ctx, seenKind(user), hash, nil, 0)
+	return s.store.PutTransient(ctx, seenKind(user), hash, nil, 0)
 }
 
 // openSession is a session in the list of a user's.
@@ -125,11 +125,11 @@ type openSession struct {
 
 // list reads all open sessions of a user, the newest first.
 func (s *sessions) list(ctx context.Context, user string) ([]openSession, error) {
-	all, err := s.store.Reports(ctx, sessionKind(user))
+	all, err := s.store.Transients(ctx, sessionKind(user))
 	if err != nil {
 		return nil, err
 	}
-	seen, err := s.store.Reports(ctx, seenKind(user))
+	seen, err := s.store.Transients(ctx, seenKind(user))
 	if err != nil {
 		return nil, err
 	}

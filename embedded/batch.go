@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 )
 
 // PutChunk implements models.Store. All chunks come before their batch, whether
@@ -16,7 +17,7 @@ func (s *Store) PutChunk(ctx context.Context, ch models.Chunk) error {
 	if ch.ID.ChunkNumber() == 0 {
 		return fmt.Errorf("put chunk %s: %w: the first chunk comes with its batch", ch.ID, models.ErrInvalid)
 	}
-	raw := models.EncodeRecipients(ch.Recipients)
+	raw := codec.EncodeRecipients(ch.Recipients)
 	err := s.write(ctx, len(raw), func(c *conn) error {
 		_, err := c.exec(`INSERT INTO chunks (id, recipients) SELECT ?, ?
 			WHERE NOT EXISTS (SELECT 1 FROM batches WHERE id = ?) ON CONFLICT DO NOTHING`, ch.ID, raw, ch.ID.Batch())
@@ -33,7 +34,7 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 	if first.ID != b.ID || b.ID != b.ID.Batch() {
 		return fmt.Errorf("put batch %s: %w: its first chunk is %s", b.ID, models.ErrInvalid, first.ID)
 	}
-	head, raw := b.Encode(), models.EncodeRecipients(first.Recipients)
+	head, raw := codec.EncodeBatch(&b), codec.EncodeRecipients(first.Recipients)
 	err := s.decide(ctx, len(head)+len(raw), func(c *conn) error {
 		n, err := c.exec(`INSERT INTO batches (id, head, first) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`, b.ID, head, raw)
 		if err != nil {
@@ -84,7 +85,7 @@ func (s *Store) Batch(ctx context.Context, id models.ID) (models.Batch, error) {
 	var bs []models.Batch
 	err := s.read(ctx, func(c *conn) error {
 		return c.query(`SELECT head FROM batches WHERE id = ? AND head IS NOT NULL`, func(row []driver.Value) error {
-			b, err := models.DecodeBatch(blob(row[0]))
+			b, err := codec.DecodeBatch(blob(row[0]))
 			bs = append(bs, b)
 			return stored(err)
 		}, id)
@@ -101,7 +102,7 @@ func (s *Store) Batches(ctx context.Context, user string, before models.ID, limi
 	err = s.read(ctx, func(c *conn) error {
 		return c.query(`SELECT b.head, u.id FROM user_batches u CROSS JOIN batches b ON b.id = u.id
 			WHERE u.user = ? AND u.id < ? ORDER BY u.id DESC LIMIT ?`, func(row []driver.Value) error {
-			b, err := models.DecodeBatch(blob(row[0]))
+			b, err := codec.DecodeBatch(blob(row[0]))
 			if err != nil {
 				b = models.Batch{ID: models.ID(blob(row[1])), User: user, Damaged: true}
 			}
@@ -133,7 +134,7 @@ func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Re
 	case err == nil && raw == nil:
 		err = models.ErrNotFound
 	case err == nil:
-		rs, err = models.DecodeRecipients(raw)
+		rs, err = codec.DecodeRecipients(raw)
 		err = stored(err)
 	}
 	if err != nil {

@@ -9,14 +9,15 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 )
 
-// AppendControl implements models.Store.
-func (s *Store) AppendControl(ctx context.Context, line models.Control) error {
+// AppendCommand implements models.Store.
+func (s *Store) AppendCommand(ctx context.Context, line models.Command) error {
 	if line.Number < 1 {
 		return fmt.Errorf("append order %d: %w", line.Number, models.ErrInvalid)
 	}
-	raw := line.Encode()
+	raw := codec.EncodeCommand(&line)
 	err := s.decide(ctx, len(raw), func(c *conn) error {
 		n, err := c.exec(`INSERT INTO controls (number, line) SELECT ?, ?
 			WHERE ? = 1 OR EXISTS (SELECT 1 FROM controls WHERE number = ?) ON CONFLICT DO NOTHING`,
@@ -33,7 +34,7 @@ func (s *Store) AppendControl(ctx context.Context, line models.Control) error {
 		case there[0].Token == line.Token:
 			return nil
 		}
-		return &models.ControlConflictError{Winner: there[0]}
+		return &models.CommandConflictError{Winner: there[0]}
 	})
 	if err != nil {
 		return fmt.Errorf("append order %d: %w", line.Number, err)
@@ -42,7 +43,7 @@ func (s *Store) AppendControl(ctx context.Context, line models.Control) error {
 }
 
 // Controls implements models.Store.
-func (s *Store) Controls(ctx context.Context, after, limit int) (out []models.Control, err error) {
+func (s *Store) Commands(ctx context.Context, after, limit int) (out []models.Command, err error) {
 	err = s.read(ctx, func(c *conn) (err error) {
 		out, err = controlsOf(c, `SELECT line FROM controls WHERE number > ? ORDER BY number LIMIT ?`, after, max(limit, 0))
 		return err
@@ -53,9 +54,9 @@ func (s *Store) Controls(ctx context.Context, after, limit int) (out []models.Co
 	return out, nil
 }
 
-func controlsOf(c *conn, query string, args ...any) (out []models.Control, err error) {
+func controlsOf(c *conn, query string, args ...any) (out []models.Command, err error) {
 	err = c.query(query, func(row []driver.Value) error {
-		line, err := models.DecodeControl(blob(row[0]))
+		line, err := codec.DecodeCommand(blob(row[0]))
 		out = append(out, line)
 		return stored(err)
 	}, args...)
@@ -137,11 +138,11 @@ func (s *Store) Unclaim(ctx context.Context, key string, id models.ID) error {
 
 func hourOf(t time.Time) int64 { return t.Unix() / 3600 }
 
-// PutPrint implements models.Store.
-func (s *Store) PutPrint(ctx context.Context, user string, p models.Print) error {
-	err := s.write(ctx, len(p.Marks)+100, func(c *conn) error {
+// PutAddressIndex implements models.Store.
+func (s *Store) PutAddressIndex(ctx context.Context, user string, p models.AddressIndex) error {
+	err := s.write(ctx, len(p.Fingerprints)+100, func(c *conn) error {
 		_, err := c.exec(`INSERT INTO prints (user, hour, chunk, marks) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-			user, hourOf(p.Chunk.Time()), p.Chunk, p.Marks)
+			user, hourOf(p.Chunk.Time()), p.Chunk, p.Fingerprints)
 		return err
 	})
 	if err != nil {
@@ -151,23 +152,23 @@ func (s *Store) PutPrint(ctx context.Context, user string, p models.Print) error
 }
 
 // Prints implements models.Store.
-func (s *Store) Prints(ctx context.Context, user string, t time.Time) iter.Seq2[models.Print, error] {
-	return pages(ctx, s, "prints of "+user, func(c *conn, last *models.Print) (page []models.Print, err error) {
+func (s *Store) AddressIndexes(ctx context.Context, user string, t time.Time) iter.Seq2[models.AddressIndex, error] {
+	return pages(ctx, s, "prints of "+user, func(c *conn, last *models.AddressIndex) (page []models.AddressIndex, err error) {
 		after := []byte{}
 		if last != nil {
 			after = last.Chunk[:]
 		}
 		err = c.query(`SELECT chunk, marks FROM prints WHERE user = ? AND hour = ? AND chunk > ? ORDER BY chunk LIMIT ?`,
 			func(row []driver.Value) error {
-				page = append(page, models.Print{Chunk: idOf(row[0]), Marks: bytes.Clone(blob(row[1]))})
+				page = append(page, models.AddressIndex{Chunk: idOf(row[0]), Fingerprints: bytes.Clone(blob(row[1]))})
 				return nil
 			}, user, hourOf(t), after, pageRows)
 		return page, err
 	})
 }
 
-// PrintHours implements models.Store.
-func (s *Store) PrintHours(ctx context.Context, user string, before time.Time, limit int) (out []time.Time, err error) {
+// AddressIndexHours implements models.Store.
+func (s *Store) AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) (out []time.Time, err error) {
 	err = s.read(ctx, func(c *conn) error {
 		return c.query(`SELECT DISTINCT hour FROM prints WHERE user = ? AND hour * 3600000 < ? ORDER BY hour DESC LIMIT ?`,
 			func(row []driver.Value) error {
@@ -181,8 +182,8 @@ func (s *Store) PrintHours(ctx context.Context, user string, before time.Time, l
 	return out, nil
 }
 
-// DropPrints implements models.Store.
-func (s *Store) DropPrints(ctx context.Context, user string, t time.Time) error {
+// DropAddressIndexes implements models.Store.
+func (s *Store) DropAddressIndexes(ctx context.Context, user string, t time.Time) error {
 	err := s.write(ctx, 1000, func(c *conn) error {
 		_, err := c.exec(`DELETE FROM prints WHERE user = ? AND hour = ?`, user, hourOf(t))
 		return err
@@ -209,7 +210,7 @@ func (s *Store) Redact(ctx context.Context, batch models.ID) error {
 		}
 	}
 	b.Redact()
-	head := b.Encode()
+	head := codec.EncodeBatch(&b)
 	if err := s.write(ctx, len(head), func(c *conn) error {
 		_, err := c.exec(`UPDATE batches SET head = ?, first = NULL WHERE id = ? AND head IS NOT NULL`, head, batch)
 		return err

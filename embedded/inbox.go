@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 )
 
 // PutInbox implements models.Store.
 func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
-	replay, body := in.Encode()
+	replay, body := codec.EncodePosts(in.Posts)
 	err := s.write(ctx, len(body), func(c *conn) error {
 		n, err := c.exec(`INSERT INTO inbox (id, provider, replay, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 			in.ID, in.Provider, replay, body)
@@ -37,7 +38,7 @@ func (s *Store) Inbox(ctx context.Context, ids ...models.ID) ([]models.Inbox, er
 		err := s.read(ctx, func(c *conn) error {
 			for _, id := range part {
 				err := c.query(`SELECT provider, replay, body FROM inbox WHERE id = ?`, func(row []driver.Value) error {
-					posts, err := models.DecodePosts(row[1].(string), blob(row[2]))
+					posts, err := codec.DecodePosts(row[1].(string), blob(row[2]))
 					out = append(out, models.Inbox{ID: id, Provider: row[0].(string), Posts: posts})
 					return stored(err)
 				}, id)
@@ -114,7 +115,7 @@ func (s *Store) Posts(ctx context.Context, from, to time.Time) iter.Seq2[models.
 const witnessKeep = (48 + 24) * time.Hour
 
 // Witness implements models.Store.
-func (s *Store) Witness(ctx context.Context, ws ...models.Witness) ([]string, error) {
+func (s *Store) GuardReplays(ctx context.Context, ws ...models.ReplayMark) ([]string, error) {
 	if len(ws) == 0 {
 		return nil, nil
 	}

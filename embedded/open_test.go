@@ -14,10 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/storetest"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/storetest"
 )
 
 func TestStoreInUse(t *testing.T) {
@@ -94,7 +95,7 @@ func TestStoreSweep(t *testing.T) {
 			require.NoError(t, s.PutInbox(ctx, in))
 			posts[i] = append(posts[i], in.ID)
 		}
-		_, err := s.Witness(ctx, models.Witness{Group: "g", Key: fmt.Sprint("key ", i), Digest: "first", Entry: posts[i][0]})
+		_, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: fmt.Sprint("key ", i), Digest: "first", Entry: posts[i][0]})
 		require.NoError(t, err)
 	}
 	count := func(table string) (n int64) {
@@ -126,10 +127,10 @@ func TestStoreSweep(t *testing.T) {
 	in, err := s.Inbox(ctx, append(posts[0], posts[1]...)...)
 	require.NoError(t, err)
 	require.Len(t, in, 10)
-	first, err := s.Witness(ctx, models.Witness{Group: "g", Key: "key 1", Digest: "second", Entry: models.NewInboxID(now)})
+	first, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: "key 1", Digest: "second", Entry: models.NewInboxID(now)})
 	require.NoError(t, err)
 	require.Equal(t, []string{"first"}, first)
-	_, err = s.Witness(ctx, models.Witness{Group: "g", Key: "key 2", Digest: "late", Entry: models.NewInboxID(now.Add(-6 * 24 * time.Hour))})
+	_, err = s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: "key 2", Digest: "late", Entry: models.NewInboxID(now.Add(-6 * 24 * time.Hour))})
 	require.NoError(t, err)
 	require.NoError(t, s.Sweep(ctx, now, RetentionOptions{Inbox: time.Minute}))
 	require.Zero(t, count("inbox"))
@@ -167,7 +168,7 @@ func TestStoreWitnessesOfEarlierBuilds(t *testing.T) {
 			return nil
 		})
 	}))
-	firsts, err := s.Witness(t.Context(), models.Witness{Group: "g", Key: "key", Digest: "x", Entry: models.NewInboxID(now)})
+	firsts, err := s.GuardReplays(t.Context(), models.ReplayMark{Group: "g", Key: "key", Digest: "x", Entry: models.NewInboxID(now)})
 	require.NoError(t, err)
 	require.Equal(t, []string{"1"}, firsts)
 }

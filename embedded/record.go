@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 )
 
 // Append implements models.Store. A number that leaves a gap is ErrInvalid:
@@ -14,7 +15,7 @@ func (s *Store) Append(ctx context.Context, chunk models.ID, e models.Entry) err
 	if e.Number < 1 {
 		return fmt.Errorf("append entry %d to %s: %w", e.Number, chunk, models.ErrInvalid)
 	}
-	raw := e.Encode()
+	raw := codec.EncodeEntry(&e)
 	err := s.decide(ctx, len(raw), func(c *conn) error {
 		n, err := c.exec(`INSERT INTO ledger (chunk, number, entry) SELECT ?, ?, ?
 			WHERE ? = 1 OR EXISTS (SELECT 1 FROM ledger WHERE chunk = ? AND number = ?) ON CONFLICT DO NOTHING`,
@@ -46,7 +47,7 @@ func (s *Store) PutFacts(ctx context.Context, facts ...models.ChunkFact) error {
 	}
 	size, rows := 0, make([][3]any, len(facts))
 	for i := range facts {
-		raw := facts[i].Fact.Encode()
+		raw := codec.EncodeFact(&facts[i].Fact)
 		size += len(raw)
 		rows[i] = [3]any{facts[i].Chunk, facts[i].Fact.Key, raw}
 	}
@@ -83,11 +84,11 @@ func (s *Store) Record(ctx context.Context, chunk models.ID) (es []models.Entry,
 	for i := 0; i < len(lines) && err == nil; i++ { // decoded when the connection is free again
 		if lines[i].key == "" {
 			var e models.Entry
-			e, err = models.DecodeEntry(lines[i].raw)
+			e, err = codec.DecodeEntry(lines[i].raw)
 			es = append(es, e)
 		} else {
 			var f models.Fact
-			f, err = models.DecodeFact(lines[i].key, lines[i].raw)
+			f, err = codec.DecodeFact(lines[i].key, lines[i].raw)
 			fs = append(fs, f)
 		}
 		err = stored(err)
@@ -113,7 +114,7 @@ func (s *Store) Ledger(ctx context.Context, chunk models.ID) (es []models.Entry,
 
 func ledgerOf(c *conn, query string, args ...any) (es []models.Entry, err error) {
 	err = c.query(query, func(row []driver.Value) error {
-		e, err := models.DecodeEntry(blob(row[0]))
+		e, err := codec.DecodeEntry(blob(row[0]))
 		es = append(es, e)
 		return stored(err)
 	}, args...)

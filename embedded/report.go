@@ -9,8 +9,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// PutReport implements models.Store.
-func (s *Store) PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
+// PutTransient implements models.Store.
+func (s *Store) PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
 	until := s.now().Add(ttl).UnixMilli()
 	if value == nil {
 		value = []byte{}
@@ -31,7 +31,7 @@ func (s *Store) PutReport(ctx context.Context, kind, name string, value []byte, 
 }
 
 // Reports implements models.Store.
-func (s *Store) Reports(ctx context.Context, kind string) (map[string][]byte, error) {
+func (s *Store) Transients(ctx context.Context, kind string) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	err := s.read(ctx, func(c *conn) error {
 		return c.query(`SELECT name, value FROM reports WHERE kind = ? AND until > ?`, func(row []driver.Value) error {
@@ -47,7 +47,7 @@ func (s *Store) Reports(ctx context.Context, kind string) (map[string][]byte, er
 }
 
 // Report implements models.Store.
-func (s *Store) Report(ctx context.Context, kind, name string) (out []byte, err error) {
+func (s *Store) Transient(ctx context.Context, kind, name string) (out []byte, err error) {
 	err = s.read(ctx, func(c *conn) error {
 		return c.query(`SELECT value FROM reports WHERE kind = ? AND name = ? AND until > ?`, func(row []driver.Value) error {
 			value, _ := row[0].([]byte) // NULL for an empty blob

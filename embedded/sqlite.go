@@ -11,8 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
 	"modernc.org/sqlite"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // conn is one connection to the database, used by one goroutine at a time. It

@@ -199,7 +199,7 @@ func (s *Store) Ping(ctx context.Context) error {
 		return fmt.Errorf("ping: %w", err)
 	}
 	if s.writer.trouble.Load() {
-		if err := s.PutReport(ctx, "ping", "ping", nil, time.Millisecond); err != nil {
+		if err := s.PutTransient(ctx, "ping", "ping", nil, time.Millisecond); err != nil {
 			return fmt.Errorf("ping: %w", err)
 		}
 	}

@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/storetest"
-	"github.com/stretchr/testify/require"
 )
 
 func TestStore(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 )
 
 // ascending puts a ledger in order; SQL promises none for a union.
@@ -24,9 +25,9 @@ func (s *Store) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) err
 	}
 	size, rows := 0, make([][4]any, len(ss))
 	for i := range ss {
-		raw := ss[i].Summary.Encode()
+		raw := codec.EncodeSummary(&ss[i].Summary)
 		size += len(raw)
-		rows[i] = [4]any{ss[i].User, ss[i].Chunk, ss[i].Summary.Rank(), raw}
+		rows[i] = [4]any{ss[i].User, ss[i].Chunk, ss[i].Summary.Order(), raw}
 	}
 	err := s.write(ctx, size, func(c *conn) error {
 		for i := range rows {
@@ -57,7 +58,7 @@ func (s *Store) Summaries(ctx context.Context, user string, batch models.ID, fro
 		}
 		err = c.query(`SELECT chunk, sum FROM summaries WHERE user = ? AND chunk BETWEEN ? AND ? ORDER BY chunk LIMIT ?`,
 			func(row []driver.Value) error {
-				sum, err := models.DecodeSummary(blob(row[1]))
+				sum, err := codec.DecodeSummary(blob(row[1]))
 				page = append(page, models.ChunkSummary{User: user, Chunk: idOf(row[0]), Summary: sum})
 				return stored(err)
 			}, user, batch.Chunk(begin), batch.Chunk(models.MaxChunks-1), pageRows)
@@ -94,7 +95,7 @@ func (s *Store) count(ctx context.Context, span models.Span) (sum models.Summary
 	end := span.Start.Add(span.Level.Length())
 	err = s.read(ctx, func(c *conn) error {
 		add := func(row []driver.Value) error {
-			child, err := models.DecodeSummary(blob(row[0]))
+			child, err := codec.DecodeSummary(blob(row[0]))
 			sum.Add(&child)
 			return stored(err)
 		}
@@ -110,14 +111,14 @@ func (s *Store) count(ctx context.Context, span models.Span) (sum models.Summary
 
 // putNode stores a sum unless a newer one stands there, and returns what does.
 func (s *Store) putNode(ctx context.Context, span models.Span, sum models.Summary) (models.Summary, error) {
-	raw, level, start := sum.Encode(), levelNumber(span.Level), span.Start.UnixMilli()
+	raw, level, start := codec.EncodeSummary(&sum), levelNumber(span.Level), span.Start.UnixMilli()
 	var newer []byte
 	err := s.write(ctx, len(raw), func(c *conn) error {
 		newer = nil
 		n, err := c.exec(`INSERT INTO nodes (user, level, start, version, accepted, sum) VALUES (?, ?, ?, ?, ?, ?)
 			ON CONFLICT (user, level, start) DO UPDATE SET version = excluded.version, accepted = excluded.accepted, sum = excluded.sum
 			WHERE (excluded.version, excluded.accepted) >= (nodes.version, nodes.accepted)`,
-			span.User, level, start, sum.Rank(), sum.Accepted, raw)
+			span.User, level, start, sum.Order(), sum.Accepted, raw)
 		if err != nil || n > 0 {
 			return err
 		}
@@ -132,7 +133,7 @@ func (s *Store) putNode(ctx context.Context, span models.Span, sum models.Summar
 	if newer == nil {
 		return sum, nil
 	}
-	sum, err = models.DecodeSummary(newer)
+	sum, err = codec.DecodeSummary(newer)
 	return sum, stored(err)
 }
 
@@ -143,7 +144,7 @@ func (s *Store) Nodes(ctx context.Context, user string, level models.Level, from
 	err = s.read(ctx, func(c *conn) error {
 		return c.query(`SELECT start, sum FROM nodes WHERE user = ? AND level = ? AND start >= ? AND start < ? ORDER BY start`,
 			func(row []driver.Value) error {
-				sum, err := models.DecodeSummary(blob(row[1]))
+				sum, err := codec.DecodeSummary(blob(row[1]))
 				nodes = append(nodes, models.Node{Span: models.Span{User: user, Level: level, Start: timeOf(row[0])}, Summary: sum})
 				return stored(err)
 			}, user, levelNumber(level), ceilMilli(from), ceilMilli(to))

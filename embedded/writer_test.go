@@ -13,10 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/storetest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/storetest"
 )
 
 // hold keeps the writer busy until the returned function is called.

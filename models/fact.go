@@ -33,7 +33,7 @@ var Classes = []Class{Accepted, RejectedRecipient, RejectedRequest, RejectedHere
 // Valid reports whether c is one of the classes.
 func (c Class) Valid() bool { return slices.Contains(Classes, c) }
 
-// Refused reports whether c means that the provider certainly did not take the
+// VerdictRefused reports whether c means that the provider certainly did not take the
 // mail.
 func (c Class) Refused() bool { return c.Valid() && c != Accepted && c != Unknown }
 
@@ -103,10 +103,10 @@ type Event struct {
 	Text        string    `json:"tx,omitempty"` // the receiving server's or provider's words, at most 500 bytes
 	Async       bool      `json:"as,omitempty"` // a bounce after an acceptance by the receiving server
 
-	// Reading is 0 when the post was read for the first time, and higher when it
+	// ParseRevision is 0 when the post was read for the first time, and higher when it
 	// was read again, by a parser that was mended: the newest reading of an event
 	// counts.
-	Reading int64 `json:"rd,omitempty"`
+	ParseRevision int64 `json:"rd,omitempty"`
 }
 
 // Fact is something that is known to have happened to recipients of a chunk.
@@ -117,9 +117,9 @@ type Fact struct {
 	Outcome *Outcome `json:"o,omitempty"`
 	Events  []Event  `json:"e,omitempty"`
 
-	// Lift raises the version of what is counted of the chunk: a summary claimed to
+	// VersionFloor raises the version of what is counted of the chunk: a summary claimed to
 	// know more than there is, and whatever is counted from now on is newer.
-	Lift int64 `json:"l,omitempty"`
+	VersionFloor int64 `json:"l,omitempty"`
 }
 
 // OutcomeKey is the key of the fact that holds the answer to attempt n.
@@ -145,13 +145,13 @@ func EventsKey(posts ...ID) string {
 	return "g" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// ReadingKey is EventsKey for posts that were read again.
-func ReadingKey(reading int64, posts ...ID) string {
+// ParseRevisionKey is EventsKey for posts that were read again.
+func ParseRevisionKey(reading int64, posts ...ID) string {
 	return "r" + strconv.FormatInt(reading, 10) + "." + EventsKey(posts...)
 }
 
-// LiftKey is the key of a fact that lifts the version above that of a summary.
-func LiftKey(version int64) string { return "l" + strconv.FormatInt(version, 10) }
+// VersionFloorKey is the key of a fact that lifts the version above that of a summary.
+func VersionFloorKey(version int64) string { return "l" + strconv.FormatInt(version, 10) }
 
 // MaxText bounds the words of a provider that are kept with a fact.
 const MaxText = 500

@@ -15,8 +15,8 @@ func Fingerprint(address string) uint32 {
 	return h.Sum32()
 }
 
-// NewPrint returns the fingerprints of a chunk's recipients.
-func NewPrint(chunk ID, rs []Recipient) Print {
+// NewAddressIndex returns the fingerprints of a chunk's recipients.
+func NewAddressIndex(chunk ID, rs []Recipient) AddressIndex {
 	marks := make([]uint32, len(rs))
 	for i := range rs {
 		marks[i] = Fingerprint(rs[i].Email)
@@ -26,16 +26,16 @@ func NewPrint(chunk ID, rs []Recipient) Print {
 	for _, m := range marks {
 		b = binary.BigEndian.AppendUint32(b, m)
 	}
-	return Print{Chunk: chunk, Marks: b}
+	return AddressIndex{Chunk: chunk, Fingerprints: b}
 }
 
-// May reports whether an address with this fingerprint may be among the
+// MayContain reports whether an address with this fingerprint may be among the
 // recipients.
-func (p *Print) May(mark uint32) bool {
-	lo, hi := 0, len(p.Marks)/4
+func (p *AddressIndex) MayContain(mark uint32) bool {
+	lo, hi := 0, len(p.Fingerprints)/4
 	for lo < hi {
 		mid := (lo + hi) / 2
-		switch m := binary.BigEndian.Uint32(p.Marks[4*mid:]); {
+		switch m := binary.BigEndian.Uint32(p.Fingerprints[4*mid:]); {
 		case m == mark:
 			return true
 		case m < mark:

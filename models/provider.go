@@ -69,16 +69,16 @@ type Adapter interface {
 	Close()
 }
 
-// Looker is an Adapter that can be asked for what it reported before. What is
+// EventLookup is an Adapter that can be asked for what it reported before. What is
 // found is evidence; that nothing is found proves nothing.
-type Looker interface {
+type EventLookup interface {
 	// LookUp calls post for every event in [from, to), oldest first, of one
 	// recipient's address or (empty) of all, each as a body that Parse reads. The
 	// events have the ids that their webhooks have. It ends with the first error,
 	// of post too.
 	LookUp(ctx context.Context, from, to time.Time, recipient string, post func(body []byte) error) error
-	// LookUpLag is after how long an event is sure to be found.
-	LookUpLag() time.Duration
+	// LookupLag is after how long an event is sure to be found.
+	LookupLag() time.Duration
 }
 
 // Parsed is what a webhook post holds.

@@ -75,7 +75,7 @@ func distinctFacts(facts []Fact) []Fact {
 // lifted is by how much facts lift the version.
 func lifted(facts []Fact) (by int64) {
 	for i := range facts {
-		by += max(0, facts[i].Lift)
+		by += max(0, facts[i].VersionFloor)
 	}
 	return by
 }
@@ -98,7 +98,7 @@ func distinctEvents(facts []Fact) []*Event {
 	for i := range facts {
 		for k := range facts[i].Events {
 			out = append(out, &facts[i].Events[k])
-			again = again || facts[i].Events[k].Reading > 0
+			again = again || facts[i].Events[k].ParseRevision > 0
 		}
 	}
 	if again {
@@ -131,14 +131,14 @@ func newestReadings(events []*Event) []*Event {
 	newest := map[key]int64{}
 	of := func(e *Event) key { return key{e.Provider, e.ID, e.Attempt, e.Recipient} }
 	for _, e := range events {
-		newest[of(e)] = max(newest[of(e)], e.Reading)
+		newest[of(e)] = max(newest[of(e)], e.ParseRevision)
 	}
-	return slices.DeleteFunc(events, func(e *Event) bool { return e.Reading < newest[of(e)] })
+	return slices.DeleteFunc(events, func(e *Event) bool { return e.ParseRevision < newest[of(e)] })
 }
 
 func openTries(e *Entry, size int) attempted {
 	a := attempted{entry: e, first: e.Recipients.First()}
-	open := &Try{Attempt: e.Number, Provider: e.Provider, Verdict: Open, At: e.At}
+	open := &Try{Attempt: e.Number, Provider: e.Provider, Verdict: VerdictPending, At: e.At}
 	for r := range e.Recipients.All() {
 		if r > size {
 			break
@@ -237,13 +237,13 @@ func (t *Try) answered(o *Outcome, p *Part) *Try {
 	t.At, t.Reason, t.Unconfirmed = o.At, p.reason(), false
 	switch {
 	case p.Class == Accepted && p.Final:
-		t.Verdict, t.Unconfirmed = WasDelivered, true
+		t.Verdict, t.Unconfirmed = VerdictDelivered, true
 	case p.Class == Accepted:
-		t.Verdict = Taken
+		t.Verdict = VerdictAccepted
 	case p.Class == Unknown:
-		t.Verdict = Uncertain
+		t.Verdict = VerdictUnknown
 	default:
-		t.Verdict = Refused
+		t.Verdict = VerdictRefused
 	}
 	return t
 }
@@ -267,23 +267,23 @@ func (a *attempted) event(ev *Event, made *pool[Try]) {
 		if reason == "" {
 			reason = BounceUnknown
 		}
-		if t.Verdict == GaveUp && (t.Reason.Hard() || !reason.Hard()) {
+		if t.Verdict == VerdictFailed && (t.Reason.Hard() || !reason.Hard()) {
 			return // the first hard failure stands, else the first one
 		}
-		t.Verdict, t.Reason, t.Text, t.Status, t.At = GaveUp, reason, ev.Text, ev.Status, ev.At
+		t.Verdict, t.Reason, t.Text, t.Status, t.At = VerdictFailed, reason, ev.Text, ev.Status, ev.At
 		t.Unconfirmed, t.Deferred = false, false
 	case ev.Kind == Delivered:
-		if t.Verdict == GaveUp || t.Verdict == WasDelivered && !t.Unconfirmed {
+		if t.Verdict == VerdictFailed || t.Verdict == VerdictDelivered && !t.Unconfirmed {
 			return
 		}
-		t.Verdict, t.Reason, t.Text, t.Status, t.At = WasDelivered, "", ev.Text, ev.Status, ev.At
+		t.Verdict, t.Reason, t.Text, t.Status, t.At = VerdictDelivered, "", ev.Text, ev.Status, ev.At
 		t.Unconfirmed, t.Deferred = false, false
 	default:
 		// Whatever else is reported, the provider must have taken the mail.
-		if t.Verdict == Open || t.Verdict == Uncertain || t.Verdict == Refused && !t.Reason.Hard() {
-			t.Verdict, t.Reason, t.At = Taken, "", ev.At
+		if t.Verdict == VerdictPending || t.Verdict == VerdictUnknown || t.Verdict == VerdictRefused && !t.Reason.Hard() {
+			t.Verdict, t.Reason, t.At = VerdictAccepted, "", ev.At
 		}
-		if ev.Kind == Deferred && t.Verdict == Taken {
+		if ev.Kind == Deferred && t.Verdict == VerdictAccepted {
 			t.Deferred, t.Reason, t.Text, t.Status = true, ev.Reason, ev.Text, ev.Status
 		}
 	}
@@ -376,14 +376,14 @@ func (v *View) settle(r int, s *Standing) {
 				s.Retries++
 			}
 			switch {
-			case t.Verdict == WasDelivered:
+			case t.Verdict == VerdictDelivered:
 				s.Copies++
 				if best == nil || best.Unconfirmed && !t.Unconfirmed {
 					best = t
 				}
 			case t.Verdict.Settled() && t.Reason.Hard():
 				hard = t
-			case t.Verdict == Taken:
+			case t.Verdict == VerdictAccepted:
 				taken = t
 			}
 		case Ending, Cancel:
@@ -401,7 +401,7 @@ func (v *View) settle(r int, s *Standing) {
 	if s.Called = s.Retries > 0; s.Called {
 		s.Retries-- // the first attempt is no retry
 	}
-	s.Taken = taken
+	s.Accepted = taken
 	switch {
 	case last == nil:
 	case taken != nil && last.Verdict.Settled() && !last.Reason.Hard():

@@ -25,16 +25,18 @@ type Verdict string
 
 // The verdicts.
 const (
-	Open         Verdict = "open"      // no answer is known (yet)
-	Uncertain    Verdict = "unknown"   // the answer itself is that nobody knows
-	Taken        Verdict = "accepted"  // the provider has it; no final event yet
-	Refused      Verdict = "refused"   // the provider did not take it
-	GaveUp       Verdict = "failed"    // the provider took it and reported a failure
-	WasDelivered Verdict = "delivered" // delivered (or accepted through a provider without events)
+	VerdictPending   Verdict = "open"      // no answer is known (yet)
+	VerdictUnknown   Verdict = "unknown"   // the answer itself is that nobody knows
+	VerdictAccepted  Verdict = "accepted"  // the provider has it; no final event yet
+	VerdictRefused   Verdict = "refused"   // the provider did not take it
+	VerdictFailed    Verdict = "failed"    // the provider took it and reported a failure
+	VerdictDelivered Verdict = "delivered" // delivered (or accepted through a provider without events)
 )
 
 // Settled reports whether another attempt may follow without risk.
-func (v Verdict) Settled() bool { return v == Refused || v == GaveUp || v == WasDelivered }
+func (v Verdict) Settled() bool {
+	return v == VerdictRefused || v == VerdictFailed || v == VerdictDelivered
+}
 
 // Try is one attempt as one recipient sees it.
 type Try struct {
@@ -68,7 +70,7 @@ type Standing struct {
 	Splits    int    // attempts that were made to find a bad recipient
 	Called    bool   // some attempt counts: a provider was asked, or may have been
 	Last      Try    // the newest attempt; where that was refused, the newest one that a provider has
-	Taken     *Try   // the newest attempt that a provider has, without a final event; nil: none, or let go by hand since
+	Accepted  *Try   // the newest attempt that a provider has, without a final event; nil: none, or let go by hand since
 	Released  bool   // let go by hand, and no attempt since
 }
 

@@ -217,11 +217,11 @@ func TestPrecedence(t *testing.T) {
 					}
 				}
 				if bounced {
-					require.Equal(t, GaveUp, try.Verdict, "a bounce beats delivered within an attempt")
+					require.Equal(t, VerdictFailed, try.Verdict, "a bounce beats delivered within an attempt")
 				} else if got {
-					require.Equal(t, WasDelivered, try.Verdict)
+					require.Equal(t, VerdictDelivered, try.Verdict)
 				}
-				delivered = delivered || try.Verdict == WasDelivered
+				delivered = delivered || try.Verdict == VerdictDelivered
 			}
 			if delivered {
 				require.Equal(t, Success, v.Status(r).State, "delivered wins across attempts")
@@ -336,11 +336,11 @@ func TestNewestReadingCounts(t *testing.T) {
 	t.Parallel()
 	entries := []Entry{{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetTo(1)}}
 	read := func(reading int64, kind EventKind) Fact {
-		e := Event{ID: "x", Recipient: 1, Attempt: 1, Provider: "sg", Kind: kind, Reading: reading}
+		e := Event{ID: "x", Recipient: 1, Attempt: 1, Provider: "sg", Kind: kind, ParseRevision: reading}
 		if kind.Failure() {
 			e.Reason = MailboxInvalid
 		}
-		return Fact{Key: ReadingKey(reading, ID{}), Events: []Event{e}}
+		return Fact{Key: ParseRevisionKey(reading, ID{}), Events: []Event{e}}
 	}
 	a, b, c := read(0, Delivered), read(5, Bounced), read(9, Delivered)
 	for _, facts := range [][]Fact{{a, b}, {b, a}, {b, a, b, a}} {

@@ -8,7 +8,7 @@ import (
 
 // Store is the truth. The contract is written for what Cassandra can serve:
 // every read is one partition or a cursor over one, and the only exclusive step
-// is a compare-and-set in one partition (Append, AppendControl, Claim, and the
+// is a compare-and-set in one partition (Append, AppendCommand, Claim, and the
 // commit of a batch).
 //
 // All methods may be called by many goroutines and processes at once. Every
@@ -25,9 +25,9 @@ type Store interface {
 	SummaryStore
 	AgendaStore
 	InboxStore
-	ControlStore
+	CommandStore
 	ClaimStore
-	PrintStore
+	AddressIndexStore
 
 	// Ping reports whether the store can serve. Errors: ErrUnavailable.
 	Ping(ctx context.Context) error
@@ -37,14 +37,14 @@ type Store interface {
 	// process makes it last longer, and where nobody but its holder's process
 	// can work on the data, it ends with that.
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
-	// PutReport keeps what a process says about itself under kind and name
+	// PutTransient keeps what a process says about itself under kind and name
 	// until ttl from now; a newer report replaces an older one. Reports reads
 	// all of a kind that have not ended, by name.
-	PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
-	Reports(ctx context.Context, kind string) (map[string][]byte, error)
-	// Report reads one. A PutReport with a ttl of 0 removes it. Errors:
+	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
+	Transients(ctx context.Context, kind string) (map[string][]byte, error)
+	// Report reads one. A PutTransient with a ttl of 0 removes it. Errors:
 	// ErrNotFound (there is none, or it has ended).
-	Report(ctx context.Context, kind, name string) ([]byte, error)
+	Transient(ctx context.Context, kind, name string) ([]byte, error)
 	// Close waits for running calls and frees everything. Calling it again
 	// does nothing.
 	Close() error
@@ -110,18 +110,18 @@ type BatchStore interface {
 	Redact(ctx context.Context, batch ID) error
 }
 
-// ControlStore keeps the journal of orders.
-type ControlStore interface {
-	// AppendControl adds c to the journal as line c.Number, which must be one
+// CommandStore keeps the journal of orders.
+type CommandStore interface {
+	// AppendCommand adds c to the journal as line c.Number, which must be one
 	// more than the highest there is, by compare-and-set. Exactly one of
 	// several callers with the same number succeeds; the others get a
-	// *ControlConflictError with the winner's line. Appending a line again with
+	// *CommandConflictError with the winner's line. Appending a line again with
 	// the same Token succeeds. Time-outs are settled as those of Append.
 	// Errors: ErrOutcomeUnknown, ErrInvalid (the number leaves a gap).
-	AppendControl(ctx context.Context, c Control) error
+	AppendCommand(ctx context.Context, c Command) error
 	// Controls reads the lines after number after, ascending, at most limit.
 	// Every line whose append returned nil before is seen.
-	Controls(ctx context.Context, after, limit int) ([]Control, error)
+	Commands(ctx context.Context, after, limit int) ([]Command, error)
 }
 
 // Claim says for which ID a request is worked off that its client may repeat.
@@ -149,26 +149,26 @@ type ClaimStore interface {
 	Unclaim(ctx context.Context, key string, id ID) error
 }
 
-// Print holds short fingerprints of the addresses of a chunk, by which mail to
+// AddressIndex holds short fingerprints of the addresses of a chunk, by which mail to
 // an address is found: see Fingerprint.
-type Print struct {
-	Chunk ID
-	Marks []byte
+type AddressIndex struct {
+	Chunk        ID
+	Fingerprints []byte
 }
 
-// PrintStore finds chunks by addresses. It may miss a chunk for a short while
+// AddressIndexStore finds chunks by addresses. It may miss a chunk for a short while
 // after its acceptance.
-type PrintStore interface {
-	// PutPrint keeps the fingerprints of a chunk of a user.
-	PutPrint(ctx context.Context, user string, p Print) error
+type AddressIndexStore interface {
+	// PutAddressIndex keeps the fingerprints of a chunk of a user.
+	PutAddressIndex(ctx context.Context, user string, p AddressIndex) error
 	// Prints yields the fingerprints of the user's chunks accepted in the UTC
 	// hour that holds t, in any order.
-	Prints(ctx context.Context, user string, t time.Time) iter.Seq2[Print, error]
-	// PrintHours lists the hours, newest first, that begin before t and hold
+	AddressIndexes(ctx context.Context, user string, t time.Time) iter.Seq2[AddressIndex, error]
+	// AddressIndexHours lists the hours, newest first, that begin before t and hold
 	// any prints of the user, at most limit.
-	PrintHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
-	// DropPrints removes the fingerprints of an hour.
-	DropPrints(ctx context.Context, user string, t time.Time) error
+	AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
+	// DropAddressIndexes removes the fingerprints of an hour.
+	DropAddressIndexes(ctx context.Context, user string, t time.Time) error
 }
 
 // RecordStore keeps what was decided about a chunk and what happened to it.
@@ -248,10 +248,10 @@ type InboxStore interface {
 	// Posts yields the IDs of all entries that arrived in [from, to), worked off
 	// or not, with their provider. The order is not set.
 	Posts(ctx context.Context, from, to time.Time) iter.Seq2[Inbox, error]
-	// Witness records what came under which key, and returns for each the
+	// ReplayMark records what came under which key, and returns for each the
 	// digest of the oldest entry (by ID) that is recorded under its key. Several
 	// digests of one entry under a key are recorded by one call: of these the same
 	// one is always returned. A record lasts for at least 48 hours, however old
 	// its entry was, and for as long as that is kept.
-	Witness(ctx context.Context, ws ...Witness) (firsts []string, err error)
+	GuardReplays(ctx context.Context, ws ...ReplayMark) (firsts []string, err error)
 }

@@ -54,9 +54,9 @@ func (s *Summary) Balanced() bool {
 // repairBits is the room that Repairs have in a rank.
 const repairBits = 16
 
-// Rank orders what was counted of the same logs: by version, then by repairs. It
+// Order orders what was counted of the same logs: by version, then by repairs. It
 // is not negative.
-func (s *Summary) Rank() int64 {
+func (s *Summary) Order() int64 {
 	return max(s.Version, 0)<<repairBits | min(max(s.Repairs, 0), 1<<repairBits-1)
 }
 
@@ -115,7 +115,7 @@ func (v *View) Summary() Summary {
 			switch {
 			case l.Attempts == 0:
 				s.Untried++
-			case l.Last.Verdict == Open || l.Last.Verdict == Uncertain:
+			case l.Last.Verdict == VerdictPending || l.Last.Verdict == VerdictUnknown:
 				s.Awaited++
 			}
 		case Success:
@@ -159,15 +159,15 @@ func (v *View) countProviders(r int, s *Summary) {
 		c := s.Providers[e.Provider]
 		c.Tried++
 		switch t.Verdict {
-		case WasDelivered:
+		case VerdictDelivered:
 			c.Delivered++
-		case Refused:
+		case VerdictRefused:
 			c.Refused++
-		case GaveUp:
+		case VerdictFailed:
 			c.Failed++
-		case Taken:
+		case VerdictAccepted:
 			c.Waiting++
-		case Open, Uncertain:
+		case VerdictPending, VerdictUnknown:
 			c.Unknown++
 		}
 		s.Providers[e.Provider] = c

@@ -13,7 +13,7 @@ import (
 // asked for only.
 func TestSimulatedLookUp(t *testing.T) {
 	s := newStage(t, "mailgun")
-	looker, ok := s.adapter.(models.Looker)
+	looker, ok := s.adapter.(models.EventLookup)
 	if !ok {
 		t.Fatal("Mailgun can be asked")
 	}

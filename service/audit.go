@@ -10,19 +10,19 @@ import (
 
 // AuditEntry is one order as it is shown.
 type AuditEntry struct {
-	Number   int           `json:"number"`
-	At       time.Time     `json:"at"`
-	By       string        `json:"by"` // a user's id, or "cli:" and a name
-	Order    models.Action `json:"order"`
-	Why      string        `json:"why,omitempty"`
-	BatchID  models.ID     `json:"batch_id,omitzero"`
-	LogID    models.ID     `json:"log_id,omitzero"`
-	User     string        `json:"user,omitempty"`
-	Provider string        `json:"provider,omitempty"`
-	Senders  []string      `json:"senders,omitempty"`
-	Block    *models.Block `json:"block,omitempty"`
-	Before   time.Time     `json:"before,omitzero"`
-	Subject  string        `json:"subject,omitempty"`
+	Number   int                `json:"number"`
+	At       time.Time          `json:"at"`
+	By       string             `json:"by"` // a user's id, or "cli:" and a name
+	Order    models.CommandKind `json:"order"`
+	Why      string             `json:"why,omitempty"`
+	BatchID  models.ID          `json:"batch_id,omitzero"`
+	LogID    models.ID          `json:"log_id,omitzero"`
+	User     string             `json:"user,omitempty"`
+	Provider string             `json:"provider,omitempty"`
+	Senders  []string           `json:"senders,omitempty"`
+	Block    *models.Block      `json:"block,omitempty"`
+	Before   time.Time          `json:"before,omitzero"`
+	Subject  string             `json:"subject,omitempty"`
 }
 
 // AuditPage is a part of the audit trail; Next is empty on the last one.
@@ -50,14 +50,14 @@ func (s *Service) Audit(ctx context.Context, who Caller, p Page) (AuditPage, err
 		last = int(binary.BigEndian.Uint32(from[:]))
 	}
 	first := max(0, last-n)
-	lines, err := s.store.Controls(ctx, first, last-first)
+	lines, err := s.store.Commands(ctx, first, last-first)
 	if err != nil {
 		return AuditPage{}, storeError("read orders", err)
 	}
 	out := AuditPage{Orders: []AuditEntry{}}
 	for i := len(lines) - 1; i >= 0; i-- {
 		c := &lines[i]
-		out.Orders = append(out.Orders, AuditEntry{Number: c.Number, At: c.At, By: c.By, Order: c.Action, Why: c.Why, BatchID: c.Batch, LogID: c.Log,
+		out.Orders = append(out.Orders, AuditEntry{Number: c.Number, At: c.At, By: c.By, Order: c.Kind, Why: c.Why, BatchID: c.Batch, LogID: c.Log,
 			User: c.User, Provider: c.Provider, Senders: c.Senders, Block: c.Block, Before: c.Before, Subject: c.Subject})
 	}
 	if first > 0 {
@@ -74,7 +74,7 @@ const journalPage = 500
 // orderedBefore is nil where the journal has an order that is looked for, below a
 // line (0: anywhere); where it has none, what it would be about is not found. It reads from the newest
 // line back: who repeats an order whose answer was lost does so soon.
-func (s *Service) orderedBefore(ctx context.Context, about string, below int, is func(*models.Control) bool) error {
+func (s *Service) orderedBefore(ctx context.Context, about string, below int, is func(*models.Command) bool) error {
 	if below == 0 {
 		if err := s.journal.Sync(ctx); err != nil {
 			return storeError("read orders", err)
@@ -83,7 +83,7 @@ func (s *Service) orderedBefore(ctx context.Context, about string, below int, is
 	}
 	for last := below - 1; last > 0; last -= journalPage {
 		first := max(0, last-journalPage)
-		lines, err := s.store.Controls(ctx, first, last-first)
+		lines, err := s.store.Commands(ctx, first, last-first)
 		if err != nil {
 			return storeError("read orders", err)
 		}

@@ -14,16 +14,16 @@ import (
 func TestOrderedBefore(t *testing.T) {
 	t.Parallel()
 	f := newOrderRig(t)
-	line := func(c models.Control) {
+	line := func(c models.Command) {
 		t.Helper()
 		c.Number, c.Token, c.At = f.journal.Rules().UpTo()+1, models.NewToken(), time.Now()
-		require.NoError(t, f.store.AppendControl(t.Context(), c))
+		require.NoError(t, f.store.AppendCommand(t.Context(), c))
 		require.NoError(t, f.journal.Sync(t.Context()))
 	}
-	line(models.Control{Action: models.RemoveBlock, Block: &models.Block{ID: "b"}})
-	line(models.Control{Action: models.AddBlock, Block: &models.Block{ID: "c", Domain: "example.com"}})
+	line(models.Command{Kind: models.RemoveBlock, Block: &models.Block{ID: "b"}})
+	line(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "c", Domain: "example.com"}})
 	for range 2*journalPage + 100 {
-		line(models.Control{Action: models.RevokedKey, Subject: "k"})
+		line(models.Command{Kind: models.RevokedKey, Subject: "k"})
 	}
 	boss := Caller{By: "boss", Operator: true}
 	changed, err := f.RemoveBlock(t.Context(), boss, "b", "")

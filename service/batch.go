@@ -55,7 +55,7 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, error) 
 	if err != nil {
 		return BatchView{}, err
 	}
-	if err := s.journal.Within(ctx, rulesAge); err != nil {
+	if err := s.journal.EnsureFresh(ctx, rulesAge); err != nil {
 		return BatchView{}, err
 	}
 	rules := s.journal.Rules()

@@ -10,15 +10,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // LastCheck is the newest recount that workers made by themselves, of what was
 // accepted in the minutes before it. Not found where none was made lately.
-func (s *Service) LastCheck(ctx context.Context, who Caller) (out models.Recount, err error) {
+func (s *Service) LastCheck(ctx context.Context, who Caller) (out telemetry.Recount, err error) {
 	if err := who.operates(); err != nil {
 		return out, err
 	}
-	raw, err := s.store.Report(ctx, models.RecountReport, models.NewestRecount)
+	raw, err := s.store.Transient(ctx, telemetry.RecountReport, telemetry.NewestRecount)
 	if errors.Is(err, models.ErrNotFound) {
 		return out, Fail(NotFound, "not_found", "No worker has recounted the sums lately.")
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // maxWhy is the longest reason of an order, in bytes.
@@ -18,16 +19,16 @@ const rulesAge = 300 * time.Millisecond
 
 // Steered is what became of an order about a batch.
 type Steered struct {
-	BatchID   models.ID     `json:"batch_id"`
-	LogID     models.ID     `json:"log_id,omitzero"` // of the release of one log
-	Order     models.Action `json:"order"`
-	Changed   bool          `json:"changed"`   // false: it stood like that before
-	Stopped   bool          `json:"stopped"`   // as it stands now
-	Cancelled bool          `json:"cancelled"` // as it stands now
-	InFlight  *int          `json:"in_flight"` // recipients of calls that have begun and are not answered; nil: see Warning
-	Warning   string        `json:"warning,omitempty"`
-	Late      bool          `json:"-"` // what it lets go may have to be ordered again; Warning says so
-	Waits     bool          `json:"-"` // what it lets go does not go out yet; Warning says until when
+	BatchID   models.ID          `json:"batch_id"`
+	LogID     models.ID          `json:"log_id,omitzero"` // of the release of one log
+	Order     models.CommandKind `json:"order"`
+	Changed   bool               `json:"changed"`   // false: it stood like that before
+	Stopped   bool               `json:"stopped"`   // as it stands now
+	Cancelled bool               `json:"cancelled"` // as it stands now
+	InFlight  *int               `json:"in_flight"` // recipients of calls that have begun and are not answered; nil: see Warning
+	Warning   string             `json:"warning,omitempty"`
+	Late      bool               `json:"-"` // what it lets go may have to be ordered again; Warning says so
+	Waits     bool               `json:"-"` // what it lets go does not go out yet; Warning says until when
 }
 
 // Warnings of orders.
@@ -42,8 +43,8 @@ const (
 func (o *Steered) warn(text string) { o.Warning = strings.TrimSpace(o.Warning + " " + text) }
 
 // rules is what the journal says now, at most rulesAge ago.
-func (s *Service) rules(ctx context.Context) (*models.Rules, error) {
-	if err := s.journal.Within(ctx, rulesAge); err != nil {
+func (s *Service) rules(ctx context.Context) (*control.Rules, error) {
+	if err := s.journal.EnsureFresh(ctx, rulesAge); err != nil {
 		return nil, storeError("read orders", err)
 	}
 	return s.journal.Rules(), nil
@@ -52,7 +53,7 @@ func (s *Service) rules(ctx context.Context) (*models.Rules, error) {
 // order writes an order into the journal, unless what it asks for stands
 // already; it tells whether it was written. When an order that withholds mail
 // returns, no worker begins a call against it any more.
-func (s *Service) order(ctx context.Context, who Caller, c *models.Control, wanted func(*models.Rules) bool) (bool, error) {
+func (s *Service) order(ctx context.Context, who Caller, c *models.Command, wanted func(*control.Rules) bool) (bool, error) {
 	if len(c.Why) > maxWhy || hasControls(c.Why) {
 		var f Form
 		f.Wrong("/why", "too_long", "why is one line of at most %d bytes.", maxWhy)
@@ -66,9 +67,9 @@ func (s *Service) order(ctx context.Context, who Caller, c *models.Control, want
 		switch {
 		case err == nil:
 			if done {
-				s.log.Info("ordered", "order", string(c.Action), "by", c.By, "batch_id", c.Batch.String(), "user_id", c.User, "provider", c.Provider)
+				s.log.Info("ordered", "order", string(c.Kind), "by", c.By, "batch_id", c.Batch.String(), "user_id", c.User, "provider", c.Provider)
 			}
-			if c.Action.Withholds() {
+			if c.Kind.Withholds() {
 				s.heardOf(ctx)
 			}
 			return done, nil
@@ -86,14 +87,14 @@ func (s *Service) heardOf(ctx context.Context) {
 		return
 	}
 	select {
-	case <-time.After(models.OrderAge):
+	case <-time.After(control.MaxRuleAge):
 	case <-ctx.Done():
 	}
 }
 
 // Steer stops, resumes, cancels, retries or releases a batch. What an operator
 // stopped, an operator resumes.
-func (s *Service) Steer(ctx context.Context, who Caller, do models.Action, batch, why string, r Repeat) (Steered, bool, error) {
+func (s *Service) Steer(ctx context.Context, who Caller, do models.CommandKind, batch, why string, r Repeat) (Steered, bool, error) {
 	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (Steered, error) {
 		id, err := models.ParseBatchID(batch)
 		if err != nil {
@@ -103,7 +104,7 @@ func (s *Service) Steer(ctx context.Context, who Caller, do models.Action, batch
 		if err != nil {
 			return Steered{}, err
 		}
-		return s.steer(ctx, who, b, &models.Control{Action: do, Batch: b.ID, Why: why, Request: claim.ID})
+		return s.steer(ctx, who, b, &models.Command{Kind: do, Batch: b.ID, Why: why, Request: claim.ID})
 	})
 }
 
@@ -144,29 +145,29 @@ func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r
 		if st.State != models.Failed || st.Reason.Hard() {
 			return Steered{}, Fail(Conflict, "not_releasable", "Only a log that failed can be released, and not where the recipient or the mail itself was refused for good.")
 		}
-		return s.steer(ctx, who, b, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Log: id, Why: why, Request: claim.ID})
+		return s.steer(ctx, who, b, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: id, Why: why, Request: claim.ID})
 	})
 }
 
 // released reports whether the release of a log was ordered and is still to come
 // into its chunk's ledger.
-func released(rules *models.Rules, b *models.Batch, log models.ID, entries []models.Entry) bool {
+func released(rules *control.Rules, b *models.Batch, log models.ID, entries []models.Entry) bool {
 	rule := rules.Batch(b)
-	return !b.Redacted && rule.Cancel == nil && slices.ContainsFunc(rule.Releases, func(r models.Control) bool {
+	return !b.Redacted && rule.Cancel == nil && slices.ContainsFunc(rule.Releases, func(r models.Command) bool {
 		return r.Log == log && !slices.ContainsFunc(entries, func(e models.Entry) bool { return e.Order == r.Number })
 	})
 }
 
 // steer orders something about a batch. Once the order stands, nothing that fails
 // after it is an error.
-func (s *Service) steer(ctx context.Context, who Caller, b *models.Batch, c *models.Control) (Steered, error) {
+func (s *Service) steer(ctx context.Context, who Caller, b *models.Batch, c *models.Command) (Steered, error) {
 	changed, err := s.place(ctx, who, b, c)
 	if err != nil {
 		return Steered{}, err
 	}
-	out := Steered{BatchID: b.ID, LogID: c.Log, Order: c.Action, Changed: changed}
-	if goesOn(c.Action) {
-		if !c.Action.Withholds() { // else it was waited for
+	out := Steered{BatchID: b.ID, LogID: c.Log, Order: c.Kind, Changed: changed}
+	if goesOn(c.Kind) {
+		if !c.Kind.Withholds() { // else it was waited for
 			s.heardOf(context.WithoutCancel(ctx))
 		}
 		if !s.goOn(ctx, goingOn(b)) {
@@ -177,7 +178,7 @@ func (s *Service) steer(ctx context.Context, who Caller, b *models.Batch, c *mod
 	rules := s.journal.Rules()
 	out.Stopped, out.Cancelled = rules.Stopped(b.ID)
 	s.countInFlight(ctx, b, &out)
-	switch c.Action { //nolint:exhaustive // of batches
+	switch c.Kind { //nolint:exhaustive // of batches
 	case models.StopBatch, models.CancelBatch:
 		if out.InFlight == nil || *out.InFlight > 0 {
 			out.warn(inFlightWarning)
@@ -197,11 +198,11 @@ func StoppedByOperator() *Error {
 
 // place writes an order about a batch into the journal. What lets mail go on is
 // put on the agenda before, so that it goes on even if this process ends then.
-func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *models.Control) (changed bool, err error) {
-	if b.Redacted && (c.Action == models.RetryBatch || c.Action == models.ReleaseBatch) {
+func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *models.Command) (changed bool, err error) {
+	if b.Redacted && (c.Kind == models.RetryBatch || c.Kind == models.ReleaseBatch) {
 		return false, Fail(Conflict, "content_removed", "The content and the addresses of this batch were removed after their time; it cannot go out again.")
 	}
-	if goesOn(c.Action) {
+	if goesOn(c.Kind) {
 		late := goingOn(b) // the order stands by then, if ever
 		late.Due = late.Due.Add(s.cfg.SettleTime)
 		if err := s.store.Schedule(ctx, goingOn(b), late); err != nil {
@@ -209,10 +210,10 @@ func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *mod
 		}
 	}
 	over, stands, mine := false, false, true
-	changed, err = s.order(ctx, who, c, func(rules *models.Rules) bool {
+	changed, err = s.order(ctx, who, c, func(rules *control.Rules) bool {
 		stopped, cancelled := rules.Stopped(b.ID)
-		over = cancelled && c.Action != models.CancelBatch && c.Action != models.StopBatch
-		switch c.Action { //nolint:exhaustive // of batches
+		over = cancelled && c.Kind != models.CancelBatch && c.Kind != models.StopBatch
+		switch c.Kind { //nolint:exhaustive // of batches
 		case models.StopBatch:
 			by := rules.StoppedBy(b.ID)
 			return !cancelled && (by == "" || by == b.User && who.by() != b.User) // nobody takes back by himself what an operator confirms
@@ -221,7 +222,7 @@ func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *mod
 			return stopped && !cancelled && mine
 		}
 		// To let the same mail go twice for one request would be once too often.
-		stands = slices.ContainsFunc(rules.Batch(b).Releases, func(r models.Control) bool { return r.Request == c.Request && !c.Request.IsZero() })
+		stands = slices.ContainsFunc(rules.Batch(b).Releases, func(r models.Command) bool { return r.Request == c.Request && !c.Request.IsZero() })
 		return !cancelled && !stands
 	})
 	if err == nil && over {
@@ -234,7 +235,7 @@ func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *mod
 }
 
 // goesOn reports whether there is something to do for a batch after an order.
-func goesOn(do models.Action) bool { return do != models.StopBatch }
+func goesOn(do models.CommandKind) bool { return do != models.StopBatch }
 
 // How the agenda looks at a batch that goes on.
 const (

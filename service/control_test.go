@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // TestStopStandsEverywhere: when a stop was answered, a worker in another process,
@@ -33,9 +34,9 @@ func TestStopStandsEverywhere(t *testing.T) {
 	a, _, err := s.Accept(ctx, who, in, Repeat{})
 	require.NoError(t, err)
 
-	worker := models.NewJournal(store)
-	know := func() *models.Rules {
-		require.NoError(t, worker.Within(ctx, models.OrderAge))
+	worker := control.NewFollower(store)
+	know := func() *control.Rules {
+		require.NoError(t, worker.EnsureFresh(ctx, control.MaxRuleAge))
 		return worker.Rules()
 	}
 	know()
@@ -77,8 +78,8 @@ func (s *orderStore) Schedule(ctx context.Context, es ...models.AgendaEntry) err
 	return s.Store.Schedule(ctx, es...)
 }
 
-func (s *orderStore) AppendControl(ctx context.Context, c models.Control) error {
-	err := s.Store.AppendControl(ctx, c)
+func (s *orderStore) AppendCommand(ctx context.Context, c models.Command) error {
+	err := s.Store.AppendCommand(ctx, c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, "order")
@@ -122,7 +123,7 @@ type orderRig struct {
 	testing.TB
 	*Service
 	store  *orderStore
-	worker *models.Journal
+	worker *control.Follower
 	who    Caller
 	early  chan models.ID // announced before the worker knew all orders
 	heard  chan models.ID // announced
@@ -132,7 +133,7 @@ func newOrderRig(t testing.TB) *orderRig {
 	t.Helper()
 	real, broker := embeddedtest.Open(t, "sg")
 	f := &orderRig{TB: t, store: &orderStore{Store: real}, who: Caller{User: "aaaa", By: "aaaa"},
-		worker: models.NewJournal(real), early: make(chan models.ID, 100), heard: make(chan models.ID, 100)}
+		worker: control.NewFollower(real), early: make(chan models.ID, 100), heard: make(chan models.ID, 100)}
 	f.Service = New(Deps{Store: f.store, Providers: []models.Provider{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()},
 		Broker: listenedBroker{broker, func(id models.ID) {
 			if f.known() < f.journal.Rules().UpTo() {
@@ -147,7 +148,7 @@ func newOrderRig(t testing.TB) *orderRig {
 
 // known is how many orders the worker acts by.
 func (f *orderRig) known() int {
-	if err := f.worker.Within(context.Background(), models.OrderAge); err != nil {
+	if err := f.worker.EnsureFresh(context.Background(), control.MaxRuleAge); err != nil {
 		return 0
 	}
 	return f.worker.Rules().UpTo()
@@ -174,7 +175,7 @@ func (f *orderRig) batch() models.ID {
 // workers in other processes know the order.
 func TestGoesOnEverywhere(t *testing.T) {
 	t.Parallel()
-	for _, do := range []models.Action{models.RetryBatch, models.ReleaseBatch, models.ResumeBatch, models.CancelBatch} {
+	for _, do := range []models.CommandKind{models.RetryBatch, models.ReleaseBatch, models.ResumeBatch, models.CancelBatch} {
 		t.Run(string(do), func(t *testing.T) {
 			t.Parallel()
 			f := newOrderRig(t)
@@ -198,7 +199,7 @@ func TestGoesOnEverywhere(t *testing.T) {
 			require.Empty(t, f.early)
 			calls, planned := f.store.written()
 			require.Equal(t, []string{"schedule", "order", "schedule"}, calls)
-			lines, err := f.store.Controls(t.Context(), f.journal.Rules().UpTo()-1, 1)
+			lines, err := f.store.Commands(t.Context(), f.journal.Rules().UpTo()-1, 1)
 			require.NoError(t, err)
 			require.Len(t, planned[0], 2, "soon, and when the order stands or never will")
 			require.Equal(t, f.cfg.SettleTime, planned[0][1].Due.Sub(planned[0][0].Due).Round(time.Second))
@@ -234,7 +235,7 @@ func TestResumedUserGoesOn(t *testing.T) {
 	f := newOrderRig(t)
 	id := f.batch()
 	boss := Caller{By: "boss", Operator: true}
-	for _, do := range []models.Action{models.PauseUser, models.ResumeUser} {
+	for _, do := range []models.CommandKind{models.PauseUser, models.ResumeUser} {
 		require.NoError(t, f.worker.Sync(t.Context()))
 		_, _, err := f.SwitchUser(t.Context(), boss, do, "ada", "", Repeat{})
 		require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // HistoryRange is how far back a history goes.
@@ -62,7 +62,7 @@ type ProviderHistory struct {
 type HistoryPoint struct {
 	At time.Time `json:"at"` // its begin
 	HistoryCounts
-	Tally models.ProviderTally `json:"-"` // what the counts were made of; steps can be added up by it
+	Tally telemetry.ProviderTally `json:"-"` // what the counts were made of; steps can be added up by it
 }
 
 // HistoryCounts counts what happened in some time: calls by when they ended,
@@ -84,8 +84,8 @@ type HistoryCounts struct {
 }
 
 // HistoryCountsOf shows a tally.
-func HistoryCountsOf(t *models.ProviderTally) HistoryCounts {
-	ms := func(s *models.Spread, part float64) float64 {
+func HistoryCountsOf(t *telemetry.ProviderTally) HistoryCounts {
+	ms := func(s *telemetry.Spread, part float64) float64 {
 		return float64(s.Within(part).Round(100*time.Microsecond)) / float64(time.Millisecond)
 	}
 	return HistoryCounts{Calls: t.Calls, Accepted: t.Accepted, Refused: t.Refused, Unknown: t.Unknown, Delivered: t.Delivered, Failed: t.Failed,
@@ -122,8 +122,8 @@ func (s *Service) historyAt(ctx context.Context, back HistoryRange, now time.Tim
 
 // historyOf puts the parts of hours into the steps of a grid.
 func historyOf(provider string, hours map[time.Time]historyParts, from time.Time, g grid) ProviderHistory {
-	steps := make([]models.ProviderTally, g.steps)
-	var all models.ProviderTally
+	steps := make([]telemetry.ProviderTally, g.steps)
+	var all telemetry.ProviderTally
 	for hour, parts := range hours {
 		for n, tally := range parts[provider] {
 			at := int(hour.Add(time.Duration(n)*g.part).Sub(from) / g.step)
@@ -143,7 +143,7 @@ func historyOf(provider string, hours map[time.Time]historyParts, from time.Time
 
 // historyParts is what happened in an hour, over all workers, by provider and
 // part of the hour; nil: nothing.
-type historyParts map[string][]*models.ProviderTally
+type historyParts map[string][]*telemetry.ProviderTally
 
 // historyHours keeps hours that were read, in parts of the length that was asked
 // for. What changes is read again: the present hour often, one of which something
@@ -174,10 +174,10 @@ func (k *hourKey) fresh(read time.Time) time.Duration {
 	switch age := read.Sub(k.start); {
 	case age < time.Hour+5*time.Minute: // what happened is heard of at once, most often
 		return historyFresh
-	case age < models.HistoryLate+2*time.Hour:
+	case age < telemetry.HistoryLate+2*time.Hour:
 		return historySettle
 	}
-	return models.HistoryKept
+	return telemetry.HistoryKept
 }
 
 // read returns the hours that lie between from and to, at least in part.
@@ -189,7 +189,7 @@ func (h *historyHours) read(ctx context.Context, readHour func(context.Context, 
 		h.kept = map[hourKey]keptHour{}
 	}
 	now := time.Now()
-	maps.DeleteFunc(h.kept, func(k hourKey, _ keptHour) bool { return now.Sub(k.start) > models.HistoryKept })
+	maps.DeleteFunc(h.kept, func(k hourKey, _ keptHour) bool { return now.Sub(k.start) > telemetry.HistoryKept })
 	var want []hourKey
 	for start := from.Truncate(time.Hour); !start.After(to); start = start.Add(time.Hour) {
 		k := hourKey{start, part}
@@ -221,20 +221,20 @@ func (h *historyHours) read(ctx context.Context, readHour func(context.Context, 
 
 // readHour sums what all workers say of an hour.
 func (s *Service) readHour(ctx context.Context, k hourKey) (historyParts, error) {
-	reports, err := s.store.Reports(ctx, models.HistoryKind(k.start))
+	reports, err := s.store.Transients(ctx, telemetry.HistoryKind(k.start))
 	if err != nil {
 		return nil, err
 	}
 	out := historyParts{}
 	for _, name := range slices.Sorted(maps.Keys(reports)) {
-		hour, err := models.DecodeHistory(reports[name])
+		hour, err := telemetry.DecodeHistory(reports[name])
 		if err != nil {
 			s.log.Warn("part of the providers' history cannot be read", "worker", name, "hour", k.start, "err", err)
 			continue
 		}
 		for provider, minutes := range hour {
 			if out[provider] == nil {
-				out[provider] = make([]*models.ProviderTally, time.Hour/k.part)
+				out[provider] = make([]*telemetry.ProviderTally, time.Hour/k.part)
 			}
 			for minute, tally := range minutes {
 				n := int(time.Duration(minute) * time.Minute / k.part)
@@ -242,7 +242,7 @@ func (s *Service) readHour(ctx context.Context, k hourKey) (historyParts, error)
 					continue
 				}
 				if out[provider][n] == nil {
-					out[provider][n] = &models.ProviderTally{}
+					out[provider][n] = &telemetry.ProviderTally{}
 				}
 				out[provider][n].Add(tally)
 			}

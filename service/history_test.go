@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // reportReads counts how often reports are read.
@@ -18,9 +19,9 @@ type reportReads struct {
 	n atomic.Int64
 }
 
-func (s *reportReads) Reports(ctx context.Context, kind string) (map[string][]byte, error) {
+func (s *reportReads) Transients(ctx context.Context, kind string) (map[string][]byte, error) {
 	s.n.Add(1)
-	return s.Store.Reports(ctx, kind)
+	return s.Store.Transients(ctx, kind)
 }
 
 func newReports(t *testing.T) (*Service, *reportReads, models.Broker) {
@@ -40,11 +41,11 @@ func newReports(t *testing.T) (*Service, *reportReads, models.Broker) {
 }
 
 // put writes down a tally of one worker for one minute.
-func putHistory(t *testing.T, store models.Store, worker string, at time.Time, provider string, change func(*models.ProviderTally)) {
+func putHistory(t *testing.T, store models.Store, worker string, at time.Time, provider string, change func(*telemetry.ProviderTally)) {
 	t.Helper()
-	h := models.HistoryHour{}
+	h := telemetry.HistoryHour{}
 	change(h.At(provider, at.UTC().Minute()))
-	require.NoError(t, store.PutReport(t.Context(), models.HistoryKind(at), worker, h.Encode(), time.Hour))
+	require.NoError(t, store.PutTransient(t.Context(), telemetry.HistoryKind(at), worker, h.Encode(), time.Hour))
 }
 
 // TestHistory: what several workers saw comes into the right steps of every
@@ -57,15 +58,15 @@ func TestHistory(t *testing.T) {
 	moments := []time.Duration{0, 30 * time.Minute, 61 * time.Minute, 20 * time.Hour, 26 * time.Hour, 6 * 24 * time.Hour, 8 * 24 * time.Hour, 29 * 24 * time.Hour, 32 * 24 * time.Hour}
 	for i, d := range moments {
 		for _, worker := range []string{"one", "two"} {
-			putHistory(t, store, worker+string(rune('a'+i)), ago(d), "sg", func(t *models.ProviderTally) {
+			putHistory(t, store, worker+string(rune('a'+i)), ago(d), "sg", func(t *telemetry.ProviderTally) {
 				t.Calls, t.Accepted, t.Delivered = 1, 10, 9
 				t.Answers.Add(200 * time.Millisecond)
 				t.Delivery.Add(3 * time.Second)
 			})
 		}
 	}
-	putHistory(t, store, "three", now, "gone", func(t *models.ProviderTally) { t.Calls++ })
-	require.NoError(t, store.PutReport(t.Context(), models.HistoryKind(now), "odd", []byte("?"), time.Hour))
+	putHistory(t, store, "three", now, "gone", func(t *telemetry.ProviderTally) { t.Calls++ })
+	require.NoError(t, store.PutTransient(t.Context(), telemetry.HistoryKind(now), "odd", []byte("?"), time.Hour))
 	for back, want := range map[HistoryRange]int64{LastHour: 2, LastDay: 4, LastWeek: 6, LastMonth: 8, "": 2} {
 		h, err := s.historyAt(t.Context(), back, now)
 		require.NoError(t, err)
@@ -124,9 +125,9 @@ func TestQueueAges(t *testing.T) {
 		require.NoError(t, broker.Publish(ctx, models.Message{Kind: models.ProviderMessage, Provider: provider, Lane: models.Bulk, ID: models.NewBatchID(time.Now())}))
 	}
 	for worker, ago := range map[string]string{"one": time.Now().Add(-time.Minute).Format(time.RFC3339Nano), "two": time.Now().Add(-time.Hour).Format(time.RFC3339Nano)} {
-		require.NoError(t, store.PutReport(ctx, models.QueuesReport, worker, []byte(`{"sg.bulk": "`+ago+`", "sg.urgent": "`+ago+`"}`), time.Hour))
+		require.NoError(t, store.PutTransient(ctx, telemetry.QueuesReport, worker, []byte(`{"sg.bulk": "`+ago+`", "sg.urgent": "`+ago+`"}`), time.Hour))
 	}
-	require.NoError(t, store.PutReport(ctx, models.QueuesReport, "odd", []byte(`?`), time.Hour))
+	require.NoError(t, store.PutTransient(ctx, telemetry.QueuesReport, "odd", []byte(`?`), time.Hour))
 	queues, err := s.Queues(ctx, Caller{Operator: true})
 	require.NoError(t, err)
 	ages := map[string]*float64{}

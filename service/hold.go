@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // Hold keeps mail back that was accepted before a restore from a backup: the
@@ -34,8 +35,8 @@ func (s *Service) Holds(ctx context.Context, who Caller) ([]Hold, error) {
 
 // Lifted is what became of an order to lift the holds.
 type Lifted struct {
-	Order   models.Action `json:"order"`
-	Changed bool          `json:"changed"` // false: nothing was held
+	Order   models.CommandKind `json:"order"`
+	Changed bool               `json:"changed"` // false: nothing was held
 }
 
 // LiftHolds ends all holds: what was held goes out, as the agenda finds it.
@@ -44,9 +45,9 @@ func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repea
 		return Lifted{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Lifted, error) {
-		c := models.Control{Action: models.LiftHolds, Why: why}
-		changed, err := s.order(ctx, who, &c, func(rules *models.Rules) bool { return len(rules.Holds()) > 0 })
-		return Lifted{Order: c.Action, Changed: changed}, err
+		c := models.Command{Kind: models.LiftHolds, Why: why}
+		changed, err := s.order(ctx, who, &c, func(rules *control.Rules) bool { return len(rules.Holds()) > 0 })
+		return Lifted{Order: c.Kind, Changed: changed}, err
 	})
 }
 
@@ -55,6 +56,6 @@ func (s *Service) HoldOld(ctx context.Context, who Caller, why string) error {
 	if err := who.operates(); err != nil {
 		return err
 	}
-	_, err := s.order(ctx, who, &models.Control{Action: models.HoldOld, Before: time.Now().UTC(), Why: why}, nil)
+	_, err := s.order(ctx, who, &models.Command{Kind: models.HoldOld, Before: time.Now().UTC(), Why: why}, nil)
 	return err
 }

@@ -158,8 +158,8 @@ func (s *Service) RevokeKey(ctx context.Context, who Caller, id string) error {
 }
 
 // noteKey writes down for the audit trail what was done to a key.
-func (s *Service) noteKey(ctx context.Context, who Caller, do models.Action, k *models.Key) {
-	if _, err := s.order(ctx, who, &models.Control{Action: do, User: k.User, Subject: k.ID}, nil); err != nil {
+func (s *Service) noteKey(ctx context.Context, who Caller, do models.CommandKind, k *models.Key) {
+	if _, err := s.order(ctx, who, &models.Command{Kind: do, User: k.User, Subject: k.ID}, nil); err != nil {
 		s.log.Error("not written down in the audit trail", "order", string(do), "by", who.by(), "user_id", k.User, "err", err)
 	}
 }

@@ -29,7 +29,7 @@ func viewLog(id models.ID, r *models.Recipient, v *models.View) LogView {
 	out := LogView{ID: id, Email: r.Email, Name: r.Name, State: st.State, Reason: st.Reason, Detail: st.Detail, Providers: map[string]bool{},
 		Attempts: st.Attempts, Unconfirmed: st.Reason == models.Unconfirmed, MayDouble: st.MayDouble, Copies: st.Copies}
 	for _, t := range v.Tries(id.Recipient()) {
-		out.Providers[t.Provider] = out.Providers[t.Provider] || t.Verdict == models.WasDelivered
+		out.Providers[t.Provider] = out.Providers[t.Provider] || t.Verdict == models.VerdictDelivered
 	}
 	if out.Reason == "" && st.State == models.Queued {
 		out.ReasonText = queuedWords(st)
@@ -44,9 +44,9 @@ func queuedWords(st *models.Status) string {
 	switch {
 	case st.Attempts == 0:
 		return "waiting to be handed to a provider"
-	case st.Last.Verdict == models.Taken && st.Last.Deferred:
+	case st.Last.Verdict == models.VerdictAccepted && st.Last.Deferred:
 		return st.Last.Provider + " has it and goes on trying to deliver"
-	case st.Last.Verdict == models.Taken:
+	case st.Last.Verdict == models.VerdictAccepted:
 		return st.Last.Provider + " has it; no final event yet"
 	case st.Unsettled():
 		return "it is not known yet whether " + st.Last.Provider + " took it"

@@ -7,18 +7,19 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // Switched is how a user or a provider is switched.
 type Switched struct {
-	Name    string        `json:"name"`
-	Order   models.Action `json:"order"`
-	Changed bool          `json:"changed"` // false: it stood like that before
+	Name    string             `json:"name"`
+	Order   models.CommandKind `json:"order"`
+	Changed bool               `json:"changed"` // false: it stood like that before
 }
 
 // SwitchUser pauses or resumes all batches of a user, named by id or name: one's
 // own, or for an operator anybody's. What an operator paused, an operator resumes.
-func (s *Service) SwitchUser(ctx context.Context, who Caller, do models.Action, user, why string, r Repeat) (Switched, bool, error) {
+func (s *Service) SwitchUser(ctx context.Context, who Caller, do models.CommandKind, user, why string, r Repeat) (Switched, bool, error) {
 	if who.operates() != nil {
 		if err := s.oneself(ctx, who, user); err != nil {
 			return Switched{}, false, err
@@ -30,7 +31,7 @@ func (s *Service) SwitchUser(ctx context.Context, who Caller, do models.Action, 
 			return Switched{}, err
 		}
 		mine := true
-		changed, err := s.order(ctx, who, &models.Control{Action: do, User: u.ID, Why: why}, func(rules *models.Rules) bool {
+		changed, err := s.order(ctx, who, &models.Command{Kind: do, User: u.ID, Why: why}, func(rules *control.Rules) bool {
 			by := rules.PausedBy(u.ID)
 			if do == models.PauseUser {
 				return by == "" || by == u.ID && who.by() != u.ID // nobody takes back by himself what an operator confirms
@@ -102,7 +103,7 @@ func (s *Service) user(ctx context.Context, name string) (models.User, error) {
 }
 
 // SwitchProvider takes a provider offline, online, or drains it.
-func (s *Service) SwitchProvider(ctx context.Context, who Caller, do models.Action, provider, why string, r Repeat) (Switched, bool, error) {
+func (s *Service) SwitchProvider(ctx context.Context, who Caller, do models.CommandKind, provider, why string, r Repeat) (Switched, bool, error) {
 	if err := who.operates(); err != nil {
 		return Switched{}, false, err
 	}
@@ -110,7 +111,7 @@ func (s *Service) SwitchProvider(ctx context.Context, who Caller, do models.Acti
 		if !s.known[provider] {
 			return Switched{}, noSuch("provider")
 		}
-		changed, err := s.order(ctx, who, &models.Control{Action: do, Provider: provider, Why: why}, func(rules *models.Rules) bool {
+		changed, err := s.order(ctx, who, &models.Command{Kind: do, Provider: provider, Why: why}, func(rules *control.Rules) bool {
 			return rules.Provider(provider).Mode != do
 		})
 		return Switched{Name: provider, Order: do, Changed: changed}, err
@@ -129,7 +130,7 @@ func (s *Service) ProbeProvider(ctx context.Context, who Caller, provider, why s
 			return Switched{}, noSuch("provider")
 		}
 		offline := false
-		changed, err := s.order(ctx, who, &models.Control{Action: models.ProviderProbe, Provider: provider, Why: why}, func(rules *models.Rules) bool {
+		changed, err := s.order(ctx, who, &models.Command{Kind: models.ProviderProbe, Provider: provider, Why: why}, func(rules *control.Rules) bool {
 			offline = rules.Provider(provider).Mode == models.ProviderOffline
 			return !offline
 		})
@@ -141,12 +142,12 @@ func (s *Service) ProbeProvider(ctx context.Context, who Caller, provider, why s
 }
 
 // Switches tells how all providers are switched.
-func (s *Service) Switches(ctx context.Context) (map[string]models.ProviderSwitch, error) {
+func (s *Service) Switches(ctx context.Context) (map[string]control.ProviderSwitch, error) {
 	rules, err := s.rules(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]models.ProviderSwitch{}
+	out := map[string]control.ProviderSwitch{}
 	for name := range s.known {
 		out[name] = rules.Provider(name)
 	}
@@ -176,7 +177,7 @@ func (s *Service) AddBlock(ctx context.Context, who Caller, b models.Block, why 
 			return b, err
 		}
 		b.ID = c.ID.String()
-		_, err := s.order(ctx, who, &models.Control{Action: models.AddBlock, Block: &b, Why: why}, func(rules *models.Rules) bool {
+		_, err := s.order(ctx, who, &models.Command{Kind: models.AddBlock, Block: &b, Why: why}, func(rules *control.Rules) bool {
 			_, there := sameBlock(rules, &b)
 			return !there
 		})
@@ -187,7 +188,7 @@ func (s *Service) AddBlock(ctx context.Context, who Caller, b models.Block, why 
 	})
 }
 
-func sameBlock(rules *models.Rules, b *models.Block) (models.Block, bool) {
+func sameBlock(rules *control.Rules, b *models.Block) (models.Block, bool) {
 	for _, o := range rules.Blocks() {
 		if o.Provider == b.Provider && o.User == b.User && o.Sender == b.Sender && o.Domain == b.Domain && o.Fail == b.Fail {
 			return o, true
@@ -240,14 +241,14 @@ func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) (
 		return false, err
 	}
 	found := false
-	_, err = s.order(ctx, who, &models.Control{Action: models.RemoveBlock, Block: &models.Block{ID: id}, Why: why}, func(rules *models.Rules) bool {
+	_, err = s.order(ctx, who, &models.Command{Kind: models.RemoveBlock, Block: &models.Block{ID: id}, Why: why}, func(rules *control.Rules) bool {
 		there := slices.ContainsFunc(rules.Blocks(), func(b models.Block) bool { return b.ID == id })
 		found = found || there
 		return there
 	})
 	if err == nil && !found {
-		err = s.orderedBefore(ctx, "block rule", 0, func(c *models.Control) bool {
-			return c.Action == models.RemoveBlock && c.Block != nil && c.Block.ID == id
+		err = s.orderedBefore(ctx, "block rule", 0, func(c *models.Command) bool {
+			return c.Kind == models.RemoveBlock && c.Block != nil && c.Block.ID == id
 		})
 	}
 	return found && err == nil, err

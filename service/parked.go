@@ -100,7 +100,7 @@ func (s *Service) Discard(ctx context.Context, who Caller, id, why string) (chan
 	return changed, err
 }
 
-func (s *Service) unpark(ctx context.Context, who Caller, do models.Action, id, why string, r Repeat, f func(context.Context, string) error) (changed, replayed bool, err error) {
+func (s *Service) unpark(ctx context.Context, who Caller, do models.CommandKind, id, why string, r Repeat, f func(context.Context, string) error) (changed, replayed bool, err error) {
 	if err := who.operates(); err != nil {
 		return false, false, err
 	}
@@ -114,7 +114,7 @@ func (s *Service) unpark(ctx context.Context, who Caller, do models.Action, id, 
 			// An earlier try under the same key got so far, or another request did.
 			return done{older}, s.unparkedBefore(ctx, do, id, 0)
 		}
-		c := models.Control{Action: do, Subject: id, Why: why}
+		c := models.Command{Kind: do, Subject: id, Why: why}
 		if _, err := s.order(ctx, who, &c, nil); err != nil {
 			return done{}, err
 		}
@@ -133,8 +133,8 @@ func (s *Service) unpark(ctx context.Context, who Caller, do models.Action, id, 
 // unparkedBefore is nil where the journal has, below a line, the same order about a
 // parked message; else there never was such a message, or something else was done
 // with it: not found.
-func (s *Service) unparkedBefore(ctx context.Context, do models.Action, id string, below int) error {
-	return s.orderedBefore(ctx, "parked message", below, func(c *models.Control) bool { return c.Action == do && c.Subject == id })
+func (s *Service) unparkedBefore(ctx context.Context, do models.CommandKind, id string, below int) error {
+	return s.orderedBefore(ctx, "parked message", below, func(c *models.Command) bool { return c.Kind == do && c.Subject == id })
 }
 
 func brokerError(err error) error {

@@ -8,23 +8,24 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // Provider is what is told of a provider.
 type Provider struct {
-	Name        string             `json:"name"`
-	Kind        string             `json:"kind"`
-	Weight      int                `json:"weight"`
-	Concurrency int                `json:"concurrency"`
-	Rate        float64            `json:"rate_per_second,omitempty"`
-	ChunkLimit  int                `json:"chunk_limit"`
-	Events      models.EventSource `json:"events"`
-	Health      *models.Health     `json:"health"` // null where no worker has reported
-	Worker      *models.Counters   `json:"worker,omitempty"`
-	RateUsed    float64            `json:"rate_used"`                    // recipients accepted per second, over the last seconds
-	AnswerMS    float64            `json:"answer_ms,omitempty"`          // how long calls usually take; 0: not known
-	ReportedMS  float64            `json:"reported_within_ms,omitempty"` // nine of ten mails are delivered, or otherwise reported on, within it; 0: not known
-	LastWebhook time.Time          `json:"last_webhook_at,omitzero"`     // when a verified post came last, to ten seconds
+	Name        string              `json:"name"`
+	Kind        string              `json:"kind"`
+	Weight      int                 `json:"weight"`
+	Concurrency int                 `json:"concurrency"`
+	Rate        float64             `json:"rate_per_second,omitempty"`
+	ChunkLimit  int                 `json:"chunk_limit"`
+	Events      models.EventSource  `json:"events"`
+	Health      *telemetry.Health   `json:"health"` // null where no worker has reported
+	Worker      *telemetry.Counters `json:"worker,omitempty"`
+	RateUsed    float64             `json:"rate_used"`                    // recipients accepted per second, over the last seconds
+	AnswerMS    float64             `json:"answer_ms,omitempty"`          // how long calls usually take; 0: not known
+	ReportedMS  float64             `json:"reported_within_ms,omitempty"` // nine of ten mails are delivered, or otherwise reported on, within it; 0: not known
+	LastWebhook time.Time           `json:"last_webhook_at,omitzero"`     // when a verified post came last, to ten seconds
 }
 
 // Providers tells of all providers: how the workers find them, and when
@@ -38,7 +39,7 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 		out = append(out, Provider{Name: a.Name, Kind: a.Kind, Weight: a.Weight, Concurrency: a.Concurrency, Rate: a.Rate, ChunkLimit: a.ChunkLimit, Events: a.Events})
 		byName[a.Name] = &out[i] // it has room for all
 	}
-	workers, err := reportsOf[models.WorkerState](ctx, s, models.WorkerReport)
+	workers, err := reportsOf[telemetry.WorkerState](ctx, s, telemetry.WorkerReport)
 	if err != nil {
 		return nil, storeError("read providers", err)
 	}
@@ -49,7 +50,7 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 			}
 		}
 	}
-	heard, err := reportsOf[time.Time](ctx, s, models.HeardReport)
+	heard, err := reportsOf[time.Time](ctx, s, telemetry.LastReceived)
 	if err != nil {
 		return nil, storeError("read providers", err)
 	}
@@ -67,12 +68,12 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 }
 
 // see takes in what a worker says of the provider.
-func (a *Provider) see(w *models.ProviderState) {
-	if a.Health == nil || slices.Index(models.HealthStates, w.Health.State) > slices.Index(models.HealthStates, a.Health.State) {
+func (a *Provider) see(w *telemetry.ProviderState) {
+	if a.Health == nil || slices.Index(telemetry.HealthStates, w.Health.State) > slices.Index(telemetry.HealthStates, a.Health.State) {
 		a.Health = &w.Health
 	}
 	if a.Worker == nil {
-		a.Worker = &models.Counters{}
+		a.Worker = &telemetry.Counters{}
 	}
 	a.Worker.Add(w.Counters)
 	a.RateUsed += w.Rate
@@ -93,7 +94,7 @@ func (s *Service) Workers(ctx context.Context, who Caller) ([]Worker, error) {
 	if err := who.operates(); err != nil {
 		return nil, err
 	}
-	workers, err := reportsOf[models.WorkerState](ctx, s, models.WorkerReport)
+	workers, err := reportsOf[telemetry.WorkerState](ctx, s, telemetry.WorkerReport)
 	if err != nil {
 		return nil, storeError("read workers", err)
 	}
@@ -107,7 +108,7 @@ func (s *Service) Workers(ctx context.Context, who Caller) ([]Worker, error) {
 // reportsOf reads all reports of a kind, by name. One that cannot be read is left
 // out.
 func reportsOf[T any](ctx context.Context, s *Service, kind string) (map[string]T, error) {
-	reports, err := s.store.Reports(ctx, kind)
+	reports, err := s.store.Transients(ctx, kind)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // TestProvidersOfSeveralWorkers: what the workers did adds up, and of their views
@@ -20,21 +21,21 @@ func TestProvidersOfSeveralWorkers(t *testing.T) {
 	t.Cleanup(s.Close)
 	began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	tell := func(worker, state string, share float64, accepted int64) {
-		raw, err := json.Marshal(models.WorkerState{Started: began, Share: share, Providers: []models.ProviderState{
-			{Name: "sg", Health: models.Health{State: state, Senders: []string{"unverified.test"}}, Counters: models.Counters{Accepted: accepted}, Rate: 2, Answers: time.Duration(accepted) * time.Millisecond},
-			{Name: "gone", Health: models.Health{State: models.Shut}}}})
+		raw, err := json.Marshal(telemetry.WorkerState{Started: began, Share: share, Providers: []telemetry.ProviderState{
+			{Name: "sg", Health: telemetry.Health{State: state, Senders: []string{"unverified.test"}}, Counters: telemetry.Counters{Accepted: accepted}, Rate: 2, Answers: time.Duration(accepted) * time.Millisecond},
+			{Name: "gone", Health: telemetry.Health{State: telemetry.Shut}}}})
 		require.NoError(t, err)
-		require.NoError(t, store.PutReport(t.Context(), models.WorkerReport, worker, raw, time.Hour))
+		require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, worker, raw, time.Hour))
 	}
-	tell("b", models.Healthy, 0.5, 7)
-	tell("a", models.Tripped, 0.5, 5)
-	tell("c", models.HalfOpen, 0, 1)
-	require.NoError(t, store.PutReport(t.Context(), models.WorkerReport, "torn", []byte(`{`), time.Hour))
+	tell("b", telemetry.Healthy, 0.5, 7)
+	tell("a", telemetry.Tripped, 0.5, 5)
+	tell("c", telemetry.HalfOpen, 0, 1)
+	require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, "torn", []byte(`{`), time.Hour))
 
 	providers, err := s.Providers(t.Context(), Caller{User: "somebody"})
 	require.NoError(t, err)
 	require.Len(t, providers, 2, "those that are configured")
-	require.Equal(t, models.Tripped, providers[0].Health.State)
+	require.Equal(t, telemetry.Tripped, providers[0].Health.State)
 	require.EqualValues(t, 13, providers[0].Worker.Accepted)
 	require.InDelta(t, 6, providers[0].RateUsed, 0)
 	require.InDelta(t, 7, providers[0].AnswerMS, 0)
@@ -49,10 +50,10 @@ func TestProvidersOfSeveralWorkers(t *testing.T) {
 	workers, err := s.Workers(t.Context(), operator)
 	require.NoError(t, err)
 	require.Equal(t, []Worker{{"a", began, 0.5}, {"b", began, 0.5}, {"c", began, 0}}, workers)
-	require.NoError(t, store.PutReport(t.Context(), models.WorkerReport, "a", nil, 0))
+	require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, "a", nil, 0))
 	providers, err = s.Providers(t.Context(), Caller{User: "somebody"})
 	require.NoError(t, err)
-	require.Equal(t, models.HalfOpen, providers[0].Health.State)
+	require.Equal(t, telemetry.HalfOpen, providers[0].Health.State)
 	_, err = s.Workers(t.Context(), Caller{User: "somebody"})
 	require.Error(t, err)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // QueueView is how full a queue is.
@@ -37,11 +38,11 @@ func (s *Service) Queues(ctx context.Context, who Caller) ([]QueueView, error) {
 	if err != nil {
 		return nil, brokerError(err)
 	}
-	reports, err := reportsOf[models.QueueTimes](ctx, s, models.QueuesReport)
+	reports, err := reportsOf[telemetry.QueueTimes](ctx, s, telemetry.QueuesReport)
 	if err != nil {
 		return nil, storeError("read the age of queues", err)
 	}
-	since := models.QueueTimes{}
+	since := telemetry.QueueTimes{}
 	for _, times := range reports {
 		since.Take(times)
 	}

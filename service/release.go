@@ -117,7 +117,7 @@ func (s *Service) releaseUser(ctx context.Context, who Caller, user string, rel 
 			if !held {
 				continue
 			}
-			_, err = s.place(ctx, who, b, &models.Control{Action: models.ReleaseBatch, Batch: b.ID, Provider: rel.Provider, Why: rel.Why, Request: rel.request})
+			_, err = s.place(ctx, who, b, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: rel.Provider, Why: rel.Why, Request: rel.request})
 			var e *Error
 			if errors.As(err, &e) && e.Kind == Conflict { // cancelled
 				continue

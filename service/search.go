@@ -73,18 +73,18 @@ func (s *Service) search(ctx context.Context, user, address string, before model
 		}
 	}
 	read, chunks := 0, 0
-	hours, err := s.store.PrintHours(ctx, user, limit, searchHours)
+	hours, err := s.store.AddressIndexHours(ctx, user, limit, searchHours)
 	if err != nil {
 		return nil, models.ID{}, err
 	}
 	for _, hour := range hours {
 		var match []models.ID
-		for p, err := range s.store.Prints(ctx, user, hour) {
+		for p, err := range s.store.AddressIndexes(ctx, user, hour) {
 			if err != nil {
 				return nil, models.ID{}, err
 			}
-			read += len(p.Marks)
-			if p.May(mark) && bytes.Compare(p.Chunk[:], before[:]) < 0 {
+			read += len(p.Fingerprints)
+			if p.MayContain(mark) && bytes.Compare(p.Chunk[:], before[:]) < 0 {
 				match = append(match, p.Chunk)
 			}
 		}

@@ -19,7 +19,7 @@ type printsStore struct {
 	read  []time.Time
 }
 
-func (s *printsStore) PrintHours(_ context.Context, _ string, before time.Time, limit int) (out []time.Time, err error) {
+func (s *printsStore) AddressIndexHours(_ context.Context, _ string, before time.Time, limit int) (out []time.Time, err error) {
 	for _, h := range s.hours {
 		if h.Before(before) && len(out) < limit {
 			out = append(out, h)
@@ -28,10 +28,10 @@ func (s *printsStore) PrintHours(_ context.Context, _ string, before time.Time, 
 	return out, nil
 }
 
-func (s *printsStore) Prints(_ context.Context, _ string, hour time.Time) iter.Seq2[models.Print, error] {
+func (s *printsStore) AddressIndexes(_ context.Context, _ string, hour time.Time) iter.Seq2[models.AddressIndex, error] {
 	s.read = append(s.read, hour)
-	return func(yield func(models.Print, error) bool) {
-		yield(models.Print{Chunk: models.MinID(hour.Add(time.Minute)), Marks: make([]byte, searchPrints+1)}, nil)
+	return func(yield func(models.AddressIndex, error) bool) {
+		yield(models.AddressIndex{Chunk: models.MinID(hour.Add(time.Minute)), Fingerprints: make([]byte, searchPrints+1)}, nil)
 	}
 }
 

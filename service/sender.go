@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // maxSenders bounds the senders of a user.
@@ -28,7 +29,7 @@ func anyone(user string) bool { return !strings.HasPrefix(user, GitHubUser) }
 // GitHubUser begins the ids of users that came in through GitHub.
 const GitHubUser = "gh"
 
-func sending(rules *models.Rules, user string) Sending {
+func sending(rules *control.Rules, user string) Sending {
 	list, set := rules.Senders(user)
 	if list == nil {
 		list = []string{}
@@ -88,7 +89,7 @@ func (s *Service) SetSenders(ctx context.Context, who Caller, user string, sende
 		if err != nil {
 			return Sending{}, err
 		}
-		changed, err := s.order(ctx, who, &models.Control{Action: models.SetSenders, User: u.ID, Senders: clean, Why: why}, func(rules *models.Rules) bool {
+		changed, err := s.order(ctx, who, &models.Command{Kind: models.SetSenders, User: u.ID, Senders: clean, Why: why}, func(rules *control.Rules) bool {
 			list, set := rules.Senders(u.ID)
 			return !set || !slices.Equal(list, clean)
 		})

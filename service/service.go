@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // Config holds limits and times. Zero fields take the defaults.
@@ -68,7 +69,7 @@ type Deps struct {
 	Store     models.Store
 	Broker    models.Broker
 	Providers []models.Provider // that are configured
-	Journal   *models.Journal   // the process's follower of orders; nil: one of its own
+	Journal   *control.Follower // the process's follower of orders; nil: one of its own
 	Config    Config
 
 	// Accepted is told of every batch that was stored, with its first chunk, before
@@ -88,7 +89,7 @@ type Service struct {
 	known     map[string]bool // their names
 	keys      keyCache
 	uses      uses
-	journal   *models.Journal
+	journal   *control.Follower
 	users     kept[[]models.User]
 	unknown   kept[Unknown]
 	hours     historyHours
@@ -107,7 +108,7 @@ func New(d Deps) *Service {
 		s.told = func(*models.Batch, models.Chunk) {}
 	}
 	if s.journal == nil {
-		s.journal = models.NewJournal(d.Store)
+		s.journal = control.NewFollower(d.Store)
 	}
 	for i := range d.Providers {
 		s.known[d.Providers[i].Name] = true

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 )
 
 // spoolMemory is how much of a request's recipients is kept in memory; the rest
@@ -147,7 +148,7 @@ func (s *spool) add(index int, r *models.Recipient) error {
 	if again {
 		flag = 1
 	}
-	rec := models.AppendRecipient(binary.AppendUvarint([]byte{flag}, uint64(index)), r) //nolint:gosec // an index is not negative
+	rec := codec.AppendRecipient(binary.AppendUvarint([]byte{flag}, uint64(index)), r) //nolint:gosec // an index is not negative
 	head := binary.AppendUvarint(nil, uint64(len(rec)))
 	if s.file == nil && len(s.buf)+len(head)+len(rec) > spoolMemory {
 		if err := s.spill(); err != nil {
@@ -241,7 +242,7 @@ func (s *spool) each(f func(index int, r models.Recipient) error) error {
 			continue
 		}
 		index, k := binary.Uvarint(rec[1:])
-		r, _, err := models.ReadRecipient(rec[1+k:])
+		r, _, err := codec.ReadRecipient(rec[1+k:])
 		if err != nil {
 			return fmt.Errorf("%w: %w", errSpool, err)
 		}

@@ -50,7 +50,7 @@ func (s *Service) used(ctx context.Context, k *models.Key) {
 	s.uses.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), useTime)
 		defer cancel()
-		if err := s.store.PutReport(ctx, useKind(user), id, []byte(now.UTC().Format(time.RFC3339)), useKept); err != nil {
+		if err := s.store.PutTransient(ctx, useKind(user), id, []byte(now.UTC().Format(time.RFC3339)), useKept); err != nil {
 			s.log.Warn("use of a key not noted", "user_id", user, "err", err)
 		}
 	})
@@ -59,7 +59,7 @@ func (s *Service) used(ctx context.Context, k *models.Key) {
 // KeyUses says when the caller's keys were used last, by id, to a minute. Keys
 // that were not used in the last year are left out.
 func (s *Service) KeyUses(ctx context.Context, who Caller) (map[string]time.Time, error) {
-	raw, err := s.store.Reports(ctx, useKind(who.User))
+	raw, err := s.store.Transients(ctx, useKind(who.User))
 	if err != nil {
 		return nil, storeError("read uses of keys", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // The door writes down that it is open. From what is written, and from posts
@@ -25,8 +26,8 @@ const (
 
 // Reports is what the watch over the door needs of the store.
 type Reports interface {
-	PutReport(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
-	Reports(ctx context.Context, kind string) (map[string][]byte, error)
+	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
+	Transients(ctx context.Context, kind string) (map[string][]byte, error)
 }
 
 // lapse gathers the time in which posts could not be stored.
@@ -71,7 +72,7 @@ func (s *Server) Watch(ctx context.Context, store Reports, name string) {
 			defer cancel()
 			now := time.Now().UTC()
 			w.write(last, doorEnded, name, now, doorKept)
-			w.write(last, models.DoorReport, name, now, doorKept)
+			w.write(last, telemetry.ReceiverLiveness, name, now, doorKept)
 			w.heard(last, &s.heard)
 			return
 		}
@@ -96,7 +97,7 @@ type sighting struct {
 // lookAtOthers asks for a look-up of what was posted to another process's door
 // that has died: this one was open, but not all posts came here at once.
 func (w *watch) lookAtOthers(ctx context.Context, beat time.Duration, now time.Time) {
-	open, err := w.store.Reports(ctx, models.DoorReport)
+	open, err := w.store.Transients(ctx, telemetry.ReceiverLiveness)
 	if err != nil {
 		return
 	}
@@ -123,7 +124,7 @@ func (w *watch) lookAtOthers(ctx context.Context, beat time.Duration, now time.T
 // died writes the gap that a door left which was not shut in peace. It reports
 // whether that is done.
 func (w *watch) died(ctx context.Context, name string, s sighting) bool {
-	ended, err := w.store.Reports(ctx, doorEnded)
+	ended, err := w.store.Transients(ctx, doorEnded)
 	if err != nil {
 		return false
 	}
@@ -138,7 +139,7 @@ func (w *watch) died(ctx context.Context, name string, s sighting) bool {
 func (w *watch) look(ctx context.Context, s *Server, now time.Time) {
 	before := w.last
 	if before.IsZero() {
-		open, err := w.store.Reports(ctx, models.DoorReport)
+		open, err := w.store.Transients(ctx, telemetry.ReceiverLiveness)
 		if err != nil {
 			return // looked at with the next beat: until then the gap goes on
 		}
@@ -168,7 +169,7 @@ func (w *watch) look(ctx context.Context, s *Server, now time.Time) {
 		s.lapse.note(to)
 		return
 	}
-	if w.write(ctx, models.DoorReport, w.name, now, doorKept) {
+	if w.write(ctx, telemetry.ReceiverLiveness, w.name, now, doorKept) {
 		w.last = now
 	}
 }
@@ -179,8 +180,8 @@ func (w *watch) gap(ctx context.Context, from, to time.Time) bool {
 }
 
 func (w *watch) gapOf(ctx context.Context, name string, from, to time.Time) bool {
-	g := models.Gap{From: from.Add(-doorSlack), To: to.Add(doorSlack)}
-	if !w.write(ctx, models.GapReport, name, g, models.GapKept) {
+	g := telemetry.Outage{From: from.Add(-doorSlack), To: to.Add(doorSlack)}
+	if !w.write(ctx, telemetry.OutageRecord, name, g, telemetry.OutageTTL) {
 		return false
 	}
 	w.log.Info("webhooks could not be taken for a while; what providers can tell of it is looked up", "from", g.From, "to", g.To)
@@ -190,7 +191,7 @@ func (w *watch) gapOf(ctx context.Context, name string, from, to time.Time) bool
 func (w *watch) write(ctx context.Context, kind, name string, v any, keep time.Duration) bool {
 	raw, err := json.Marshal(v)
 	if err == nil {
-		err = w.store.PutReport(ctx, kind, name, raw, keep)
+		err = w.store.PutTransient(ctx, kind, name, raw, keep)
 	}
 	if err != nil && ctx.Err() == nil {
 		w.log.Warn("not written down by the door for webhooks", "err", err)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // board keeps reports in memory, as long as it is not told to fail.
@@ -25,7 +25,7 @@ type board struct {
 
 func newBoard() *board { return &board{rows: map[string]map[string][]byte{}} }
 
-func (b *board) PutReport(_ context.Context, kind, name string, value []byte, _ time.Duration) error {
+func (b *board) PutTransient(_ context.Context, kind, name string, value []byte, _ time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fail {
@@ -38,7 +38,7 @@ func (b *board) PutReport(_ context.Context, kind, name string, value []byte, _ 
 	return nil
 }
 
-func (b *board) Reports(_ context.Context, kind string) (map[string][]byte, error) {
+func (b *board) Transients(_ context.Context, kind string) (map[string][]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fail {
@@ -53,16 +53,16 @@ func (b *board) failing(v bool) {
 	b.fail = v
 }
 
-func (b *board) gaps(t *testing.T) (out []models.Gap) {
+func (b *board) gaps(t *testing.T) (out []telemetry.Outage) {
 	t.Helper()
-	rows, err := b.Reports(context.Background(), models.GapReport)
+	rows, err := b.Transients(context.Background(), telemetry.OutageRecord)
 	require.NoError(t, err)
 	for _, raw := range rows {
-		var g models.Gap
+		var g telemetry.Outage
 		require.NoError(t, json.Unmarshal(raw, &g))
 		out = append(out, g)
 	}
-	slices.SortFunc(out, func(a, b models.Gap) int { return a.From.Compare(b.From) })
+	slices.SortFunc(out, func(a, b telemetry.Outage) int { return a.From.Compare(b.From) })
 	return out
 }
 
@@ -78,7 +78,7 @@ func TestHeard(t *testing.T) {
 		done := make(chan struct{})
 		go func() { s.Watch(ctx, b, "a"); close(done) }()
 		last := func() (at time.Time) {
-			rows, err := b.Reports(t.Context(), models.HeardReport)
+			rows, err := b.Transients(t.Context(), telemetry.LastReceived)
 			require.NoError(t, err)
 			if raw := rows["sg"]; raw != nil {
 				require.NoError(t, json.Unmarshal(raw, &at))
@@ -120,7 +120,7 @@ func TestGapsOfTheDoor(t *testing.T) {
 			go func() { s.Watch(ctx, b, name); close(done) }()
 			return s, func() { cancel(); <-done; s.Close() }
 		}
-		covers := func(g models.Gap, from, to time.Time) {
+		covers := func(g telemetry.Outage, from, to time.Time) {
 			t.Helper()
 			require.False(t, g.From.After(from), "%v begins after %v", g, from)
 			require.False(t, g.To.Before(to), "%v ends before %v", g, to)
@@ -151,12 +151,12 @@ func TestGapsOfTheDoor(t *testing.T) {
 		time.Sleep(time.Minute)
 		gaps := b.gaps(t)[1:]
 		require.NotEmpty(t, gaps)
-		covers(models.Gap{From: gaps[0].From, To: gaps[len(gaps)-1].To}, lost, again)
+		covers(telemetry.Outage{From: gaps[0].From, To: gaps[len(gaps)-1].To}, lost, again)
 		shut()
 
 		// Killed: the last beat is all there is.
 		b2 := newBoard()
-		require.NoError(t, b2.PutReport(t.Context(), models.DoorReport, "old", []byte(`"1999-02-03T04:05:06Z"`), 0))
+		require.NoError(t, b2.PutTransient(t.Context(), telemetry.ReceiverLiveness, "old", []byte(`"1999-02-03T04:05:06Z"`), 0))
 		b = b2
 		_, shut = open("new")
 		time.Sleep(time.Second)
@@ -173,7 +173,7 @@ func TestDoorWithAWrongClock(t *testing.T) {
 		b := newBoard()
 		raw, err := json.Marshal(time.Now().UTC().Add(10 * time.Minute))
 		require.NoError(t, err)
-		require.NoError(t, b.PutReport(t.Context(), models.DoorReport, "ahead", raw, 0))
+		require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, "ahead", raw, 0))
 		stopped := time.Now()
 		time.Sleep(3 * time.Second)
 		s := New(nil, nil, nil, nil)
@@ -199,7 +199,7 @@ func TestDoorOfAnotherDies(t *testing.T) {
 		b := newBoard()
 		long, err := json.Marshal(time.Now().UTC())
 		require.NoError(t, err)
-		require.NoError(t, b.PutReport(t.Context(), models.DoorReport, "dead before", long, 0))
+		require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, "dead before", long, 0))
 		open := func(name string) (stop func()) {
 			s := New(nil, nil, nil, nil)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -213,7 +213,7 @@ func TestDoorOfAnotherDies(t *testing.T) {
 		beat := func(name string) {
 			raw, err := json.Marshal(time.Now().UTC())
 			require.NoError(t, err)
-			require.NoError(t, b.PutReport(t.Context(), models.DoorReport, name, raw, 0))
+			require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, name, raw, 0))
 		}
 		for range 3 {
 			beat("dies")

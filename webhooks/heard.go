@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // heard is when each provider posted last, so that people see whether an address
@@ -45,7 +45,7 @@ func (h *heard) all() map[string]time.Time {
 // calls it.
 func (w *watch) heard(ctx context.Context, h *heard) {
 	for provider, at := range h.all() {
-		if at.After(h.told[provider]) && w.write(ctx, models.HeardReport, provider, at, models.HeardKept) {
+		if at.After(h.told[provider]) && w.write(ctx, telemetry.LastReceived, provider, at, telemetry.LastReceivedTTL) {
 			h.told[provider] = at
 		}
 	}

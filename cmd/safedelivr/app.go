@@ -20,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/rabbit"
 	"github.com/safedelivr/safedelivr/service"
@@ -33,7 +34,7 @@ type app struct {
 	store  models.Store
 	broker models.Broker
 
-	journal   *models.Journal // of orders; one follower for all rooms
+	journal   *control.Follower // of orders; one follower for all rooms
 	providers []consumers.Provider
 	engine    *consumers.Engine // nil without the role worker
 	service   *service.Service
@@ -112,8 +113,8 @@ func closeProviders(providers []consumers.Provider) {
 // Where nobody has said it, a provider that can be asked for its events gets the
 // time to know them.
 func evidenceWindow(cfg *config.Config, a config.Provider, p models.Adapter) time.Duration {
-	if l, ok := p.(models.Looker); ok && a.Evidence == 0 && cfg.Times.EvidenceWindow == config.DefaultEvidence {
-		return config.DefaultEvidence + l.LookUpLag()
+	if l, ok := p.(models.EventLookup); ok && a.Evidence == 0 && cfg.Times.EvidenceWindow == config.DefaultEvidence {
+		return config.DefaultEvidence + l.LookupLag()
 	}
 	return a.Evidence // 0: the general one
 }
@@ -135,7 +136,7 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 	if a.broker, err = openBroker(ctx, cfg, log); err != nil {
 		return a, err
 	}
-	a.journal = models.NewJournal(a.store)
+	a.journal = control.NewFollower(a.store)
 	registry := newRegistry()
 	if cfg.Has("worker") {
 		c := engineConfig(cfg, log)

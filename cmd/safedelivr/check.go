@@ -11,6 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -41,7 +42,7 @@ func (c *cli) checkCommand() *cobra.Command {
 					}
 					o.User = u.ID
 				}
-				o.Progress = progress(c, func(n models.Recount) string {
+				o.Progress = progress(c, func(n telemetry.Recount) string {
 					return fmt.Sprintf("checked %d batches, %d recipients; %d differences", n.Batches, n.Recipients, n.Differences)
 				})
 				check := c.checkInLines
@@ -64,7 +65,7 @@ func (c *cli) checkCommand() *cobra.Command {
 }
 
 // checkInLines checks, and prints a line for each difference and one for the counts.
-func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o consumers.CheckOptions) (models.Recount, error) {
+func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o consumers.CheckOptions) (telemetry.Recount, error) {
 	o.Found = func(d consumers.Difference) { fmt.Fprintln(c.out, d) }
 	out, err := e.Check(ctx, o)
 	if err == nil {
@@ -76,7 +77,7 @@ func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o consumers
 
 // checkAsJSON checks, and prints one JSON object, each difference when it is found:
 // memory does not grow with their number.
-func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o consumers.CheckOptions) (models.Recount, error) {
+func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o consumers.CheckOptions) (telemetry.Recount, error) {
 	type sum struct {
 		service.Counts
 		MadeFrom int64 `json:"made_from"` // entries and facts
@@ -103,7 +104,7 @@ func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o consumers.
 	}
 	out, err := e.Check(ctx, o)
 	var end struct {
-		models.Recount
+		telemetry.Recount
 		Error string `json:"error,omitempty"`
 	}
 	if end.Recount = out; err != nil {

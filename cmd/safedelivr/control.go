@@ -97,7 +97,7 @@ func (c *cli) batchCommand() *cobra.Command {
 		"to a provider that have begun and were not answered. Ordering what stands already changes nothing."}
 	for _, o := range []struct {
 		verb, short, long string
-		action            models.Action
+		action            models.CommandKind
 	}{
 		{"stop", "Start no new call for it, until it is resumed",
 			"Start no new call to a provider for this batch. When the command ends, no worker starts one any more; calls that had\n" +
@@ -162,7 +162,7 @@ func (c *cli) logCommand() *cobra.Command {
 }
 
 // ordered tells of an order what it was about, and whether it changed something.
-func (c *cli) ordered(order models.Action, about string, changed bool) {
+func (c *cli) ordered(order models.CommandKind, about string, changed bool) {
 	before := ""
 	if !changed {
 		before = " (it stood like that before)"
@@ -182,7 +182,7 @@ func (c *cli) switches(use, what, short, long string, do func(ctx context.Contex
 }
 
 func (c *cli) pauseCommands() []*cobra.Command {
-	one := func(use, short, long string, do models.Action) *cobra.Command {
+	one := func(use, short, long string, do models.CommandKind) *cobra.Command {
 		return c.switches(use, "user", short, long, func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error) {
 			return svc.SwitchUser(ctx, c.operator(), do, name, why, service.Repeat{})
 		})
@@ -203,7 +203,7 @@ func (c *cli) providerCommand() *cobra.Command {
 		}))
 	for _, o := range []struct {
 		verb, short string
-		action      models.Action
+		action      models.CommandKind
 	}{
 		{"offline", "Make no call through it", models.ProviderOffline},
 		{"online", "Use it again", models.ProviderOnline},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/simulator"
 )
@@ -239,8 +240,8 @@ func TestAuditAll(t *testing.T) {
 	const all = 1203
 	d := newDesk(t)
 	for n := range all {
-		require.NoError(t, d.store.AppendControl(t.Context(), models.Control{Number: n + 1, Token: models.NewToken(), At: time.Now(), By: "cli:zoe",
-			Action: models.RevokedKey, Subject: fmt.Sprintf("key-%d-", n)}))
+		require.NoError(t, d.store.AppendCommand(t.Context(), models.Command{Number: n + 1, Token: models.NewToken(), At: time.Now(), By: "cli:zoe",
+			Kind: models.RevokedKey, Subject: fmt.Sprintf("key-%d-", n)}))
 	}
 	for line, want := range map[string]int{"audit": 50, "audit --limit 3": 3, "audit --limit 700": 700, "audit --limit 5000": all, "audit --all": all} {
 		out, errs := d.run(line)
@@ -341,7 +342,7 @@ func TestProbe(t *testing.T) {
 			r.get("/v1/providers", &seen)
 			shut := 0
 			for i := range seen.Providers {
-				if h := seen.Providers[i].Health; h != nil && h.State == models.Shut {
+				if h := seen.Providers[i].Health; h != nil && h.State == telemetry.Shut {
 					shut++
 				}
 			}

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
@@ -366,7 +367,7 @@ func (m *model) finish(t *rapid.T) {
 	}
 	m.statsAgree(ids...)
 	m.server.kill()
-	var check models.Recount
+	var check telemetry.Recount
 	if out := m.command("check", "--json"); json.Unmarshal([]byte(out), &check) != nil || check.Differences > 0 || check.Batches != len(m.batches) {
 		t.Fatalf("a check says %s", out)
 	}

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 func agendaCases() []testCase {

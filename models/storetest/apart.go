@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // Apart is one data set as processes see it whose clocks are not the same.
@@ -101,18 +102,18 @@ func testSeenAtOnce(t *testing.T, p Apart) {
 		require.NoError(t, b.InboxDone(ctx, in.ID))
 		require.Empty(t, pendingOf(t, a, now().Add(-time.Minute), now().Add(time.Minute), []models.Inbox{in}))
 
-		require.NoError(t, a.PutReport(ctx, u.ID, "n", []byte("1"), time.Hour))
-		require.NoError(t, b.PutReport(ctx, u.ID, "n", []byte("2"), time.Hour))
-		value, err := a.Report(ctx, u.ID, "n")
+		require.NoError(t, a.PutTransient(ctx, u.ID, "n", []byte("1"), time.Hour))
+		require.NoError(t, b.PutTransient(ctx, u.ID, "n", []byte("2"), time.Hour))
+		value, err := a.Transient(ctx, u.ID, "n")
 		require.NoError(t, err)
 		require.Equal(t, []byte("2"), value)
-		line, err := b.Controls(ctx, 0, 100)
+		line, err := b.Commands(ctx, 0, 100)
 		require.NoError(t, err)
 		next := order(len(line) + 1)
-		require.NoError(t, a.AppendControl(ctx, next))
-		line, err = b.Controls(ctx, next.Number-1, 10)
+		require.NoError(t, a.AppendCommand(ctx, next))
+		line, err = b.Commands(ctx, next.Number-1, 10)
 		require.NoError(t, err)
-		require.Equal(t, []models.Control{next}, line)
+		require.Equal(t, []models.Command{next}, line)
 		a, b = b, a
 	}
 }
@@ -197,8 +198,8 @@ func testReportsByClocks(t *testing.T, p Apart) {
 		stands := func(value string) {
 			t.Helper()
 			for _, off := range offs {
-				got, err := p.By(off).Report(ctx, kind, name)
-				all, listed := p.By(off).Reports(ctx, kind)
+				got, err := p.By(off).Transient(ctx, kind, name)
+				all, listed := p.By(off).Transients(ctx, kind)
 				require.NoError(t, listed)
 				if value == "" {
 					require.ErrorIs(t, err, models.ErrNotFound, name)
@@ -212,7 +213,7 @@ func testReportsByClocks(t *testing.T, p Apart) {
 		}
 		put := func(i int, value string, ttl time.Duration) {
 			t.Helper()
-			require.NoError(t, p.By(offs[i]).PutReport(ctx, kind, name, []byte(value), ttl))
+			require.NoError(t, p.By(offs[i]).PutTransient(ctx, kind, name, []byte(value), ttl))
 		}
 		put(0, "9", long)
 		put(1, "1", long)
@@ -235,14 +236,14 @@ func testReportThatEnded(t *testing.T, p Apart) {
 	ctx := t.Context()
 	for _, off := range []time.Duration{time.Hour, 0, -time.Hour} {
 		kind := newUser("apart").ID
-		require.NoError(t, p.By(off).PutReport(ctx, kind, "n", []byte("old"), time.Second))
+		require.NoError(t, p.By(off).PutTransient(ctx, kind, "n", []byte("old"), time.Second))
 		require.Eventually(t, func() bool {
-			_, err := p.By(off).Report(ctx, kind, "n")
+			_, err := p.By(off).Transient(ctx, kind, "n")
 			return errors.Is(err, models.ErrNotFound)
 		}, 10*time.Second, 50*time.Millisecond)
-		require.NoError(t, p.By(0).PutReport(ctx, kind, "n", []byte("new"), long))
+		require.NoError(t, p.By(0).PutTransient(ctx, kind, "n", []byte("new"), long))
 		for _, by := range []time.Duration{off, 0} {
-			got, err := p.By(by).Report(ctx, kind, "n")
+			got, err := p.By(by).Transient(ctx, kind, "n")
 			require.NoError(t, err, "by a clock that was %v ahead", off)
 			require.Equal(t, "new", string(got))
 		}
@@ -338,15 +339,15 @@ func testLeaseByClocks(t *testing.T, p Apart) {
 // for two days from then.
 func testWitnessLasts(t *testing.T, p Apart) {
 	ctx := t.Context()
-	of := func(digest string, at time.Time) models.Witness {
-		return models.Witness{Group: "g", Key: t.Name(), Digest: digest, Entry: models.NewInboxID(at)}
+	of := func(digest string, at time.Time) models.ReplayMark {
+		return models.ReplayMark{Group: "g", Key: t.Name(), Digest: digest, Entry: models.NewInboxID(at)}
 	}
-	_, err := p.By(0).Witness(ctx, of("old", now().Add(-7*24*time.Hour+time.Minute)))
+	_, err := p.By(0).GuardReplays(ctx, of("old", now().Add(-7*24*time.Hour+time.Minute)))
 	require.NoError(t, err)
 	for _, hours := range []time.Duration{0, 1, 25, 47} {
 		later := now().Add(hours * time.Hour)
 		require.NoError(t, p.Sweep(ctx, later))
-		firsts, err := p.By(hours*time.Hour).Witness(ctx, of(fmt.Sprint("new ", int(hours)), later))
+		firsts, err := p.By(hours*time.Hour).GuardReplays(ctx, of(fmt.Sprint("new ", int(hours)), later))
 		require.NoError(t, err)
 		require.Equal(t, []string{"old"}, firsts, "%d hours later", hours)
 	}

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 func batchCases() []testCase {

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // Benchmark measures the calls that mail costs. open returns a store on fresh,

@@ -8,8 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // testClose closes a store while it is used.

@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 func controlCases() []testCase {
@@ -23,44 +25,44 @@ func controlCases() []testCase {
 }
 
 // order is a line with every field set.
-func order(number int) models.Control {
+func order(number int) models.Command {
 	id := models.NewBatchID(now())
-	return models.Control{Number: number, Token: models.NewToken(), At: time.Now().UTC().Round(0), By: "cli:zoë", Why: "because “so”",
-		Action: models.ReleaseBatch, Batch: id, Log: id.Log(7), User: "u", Provider: "sg", Senders: []string{"a@example.com", "@example.org"},
+	return models.Command{Number: number, Token: models.NewToken(), At: time.Now().UTC().Round(0), By: "cli:zoë", Why: "because “so”",
+		Kind: models.ReleaseBatch, Batch: id, Log: id.Log(7), User: "u", Provider: "sg", Senders: []string{"a@example.com", "@example.org"},
 		Block: &models.Block{ID: "b", Provider: "sg", User: "u", Sender: "@example.com", Domain: "example.net", Fail: true}, Before: now(), Subject: "s"}
 }
 
 // testJournal uses the whole journal: there is one in a store.
 func testJournal(t *testing.T, s models.Store) {
 	ctx := t.Context()
-	lines, err := s.Controls(ctx, 0, 10)
+	lines, err := s.Commands(ctx, 0, 10)
 	require.NoError(t, err)
 	require.Empty(t, lines)
-	require.ErrorIs(t, s.AppendControl(ctx, order(0)), models.ErrInvalid)
-	require.ErrorIs(t, s.AppendControl(ctx, order(2)), models.ErrInvalid, "a gap")
+	require.ErrorIs(t, s.AppendCommand(ctx, order(0)), models.ErrInvalid)
+	require.ErrorIs(t, s.AppendCommand(ctx, order(2)), models.ErrInvalid, "a gap")
 
 	first := order(1)
-	require.NoError(t, s.AppendControl(ctx, first))
-	require.NoError(t, s.AppendControl(ctx, first), "the same token again")
-	var lost *models.ControlConflictError
-	require.ErrorAs(t, s.AppendControl(ctx, order(1)), &lost)
+	require.NoError(t, s.AppendCommand(ctx, first))
+	require.NoError(t, s.AppendCommand(ctx, first), "the same token again")
+	var lost *models.CommandConflictError
+	require.ErrorAs(t, s.AppendCommand(ctx, order(1)), &lost)
 	require.Equal(t, first, lost.Winner)
-	require.ErrorIs(t, s.AppendControl(ctx, order(3)), models.ErrInvalid, "a gap")
+	require.ErrorIs(t, s.AppendCommand(ctx, order(3)), models.ErrInvalid, "a gap")
 
 	// Many append at once, each by following the journal; nothing is lost, and
 	// every follower sees the same.
 	const writers, each = 8, 10
 	allNil(t, together(writers, func(w int) error {
-		j := models.NewJournal(s)
+		j := control.NewFollower(s)
 		for n := range each {
-			c := models.Control{By: "w", Action: models.PauseUser, User: fmt.Sprint(w, "/", n)}
+			c := models.Command{By: "w", Kind: models.PauseUser, User: fmt.Sprint(w, "/", n)}
 			if done, err := j.Append(ctx, &c, nil); err != nil || !done {
 				return fmt.Errorf("append: %v %w", done, err)
 			}
 		}
 		return nil
 	}))
-	all, err := s.Controls(ctx, 0, 1000)
+	all, err := s.Commands(ctx, 0, 1000)
 	require.NoError(t, err)
 	require.Len(t, all, 1+writers*each)
 	require.Equal(t, first, all[0])
@@ -70,9 +72,9 @@ func testJournal(t *testing.T, s models.Store) {
 		users[c.User] = true
 	}
 	require.Len(t, users, 1+writers*each)
-	var paged []models.Control
+	var paged []models.Command
 	for {
-		page, err := s.Controls(ctx, len(paged), 7)
+		page, err := s.Commands(ctx, len(paged), 7)
 		require.NoError(t, err)
 		if len(page) == 0 {
 			break
@@ -81,11 +83,11 @@ func testJournal(t *testing.T, s models.Store) {
 	}
 	require.Equal(t, all, paged)
 
-	j := models.NewJournal(s)
+	j := control.NewFollower(s)
 	require.NoError(t, j.Sync(ctx))
 	require.True(t, j.Rules().Paused("3/4"))
-	again := models.Control{Action: models.PauseUser, User: "3/4"}
-	done, err := j.Append(ctx, &again, func(r *models.Rules) bool { return !r.Paused("3/4") })
+	again := models.Command{Kind: models.PauseUser, User: "3/4"}
+	done, err := j.Append(ctx, &again, func(r *control.Rules) bool { return !r.Paused("3/4") })
 	require.NoError(t, err)
 	require.False(t, done, "what stands already is not ordered again")
 }
@@ -170,39 +172,39 @@ func testPrints(t *testing.T, s models.Store) {
 	u := newUser("print").ID
 	base := now().Truncate(time.Hour)
 	hours := []time.Time{base.Add(-50 * time.Hour), base.Add(-2 * time.Hour), base}
-	want := map[models.ID]models.Print{}
+	want := map[models.ID]models.AddressIndex{}
 	for _, h := range hours {
 		for range 3 {
 			b := newBatch(u, h.Add(20*time.Minute), 2)
 			for n := range 2 {
-				p := models.NewPrint(b.ID.Chunk(n), chunkOf(b, n).Recipients)
-				require.True(t, p.May(models.Fingerprint("B"+fmt.Sprint(n)+"@Example.com")))
-				require.False(t, p.May(models.Fingerprint("nobody@example.com")))
+				p := models.NewAddressIndex(b.ID.Chunk(n), chunkOf(b, n).Recipients)
+				require.True(t, p.MayContain(models.Fingerprint("B"+fmt.Sprint(n)+"@Example.com")))
+				require.False(t, p.MayContain(models.Fingerprint("nobody@example.com")))
 				want[p.Chunk] = p
-				require.NoError(t, s.PutPrint(ctx, u, p))
-				require.NoError(t, s.PutPrint(ctx, u, p), "again is once")
+				require.NoError(t, s.PutAddressIndex(ctx, u, p))
+				require.NoError(t, s.PutAddressIndex(ctx, u, p), "again is once")
 			}
 		}
 	}
-	require.NoError(t, s.PutPrint(ctx, newUser("other").ID, models.NewPrint(models.NewBatchID(base), nil)))
-	got, err := s.PrintHours(ctx, u, base.Add(time.Hour), 10)
+	require.NoError(t, s.PutAddressIndex(ctx, newUser("other").ID, models.NewAddressIndex(models.NewBatchID(base), nil)))
+	got, err := s.AddressIndexHours(ctx, u, base.Add(time.Hour), 10)
 	require.NoError(t, err)
 	slices.Reverse(got)
 	require.Equal(t, hours, got)
-	got, err = s.PrintHours(ctx, u, base, 1)
+	got, err = s.AddressIndexHours(ctx, u, base, 1)
 	require.NoError(t, err)
 	require.Equal(t, hours[1:2], got)
 	seen := 0
 	for _, h := range hours {
-		for _, p := range collect(t, s.Prints(ctx, u, h.Add(59*time.Minute))) {
+		for _, p := range collect(t, s.AddressIndexes(ctx, u, h.Add(59*time.Minute))) {
 			require.Equal(t, want[p.Chunk], p)
 			seen++
 		}
 	}
 	require.Equal(t, len(want), seen)
-	require.NoError(t, s.DropPrints(ctx, u, hours[0]))
-	require.Empty(t, collect(t, s.Prints(ctx, u, hours[0])))
-	got, err = s.PrintHours(ctx, u, base.Add(time.Hour), 10)
+	require.NoError(t, s.DropAddressIndexes(ctx, u, hours[0]))
+	require.Empty(t, collect(t, s.AddressIndexes(ctx, u, hours[0])))
+	got, err = s.AddressIndexHours(ctx, u, base.Add(time.Hour), 10)
 	require.NoError(t, err)
 	require.Len(t, got, 2)
 }
@@ -241,17 +243,17 @@ func testRedact(t *testing.T, s models.Store) {
 func testReport(t *testing.T, s models.Store) {
 	ctx := t.Context()
 	kind := newUser("report").ID
-	_, err := s.Report(ctx, kind, "a")
+	_, err := s.Transient(ctx, kind, "a")
 	require.ErrorIs(t, err, models.ErrNotFound)
-	require.NoError(t, s.PutReport(ctx, kind, "a", []byte("1"), time.Hour))
-	require.NoError(t, s.PutReport(ctx, kind, "b", nil, time.Hour))
-	got, err := s.Report(ctx, kind, "a")
+	require.NoError(t, s.PutTransient(ctx, kind, "a", []byte("1"), time.Hour))
+	require.NoError(t, s.PutTransient(ctx, kind, "b", nil, time.Hour))
+	got, err := s.Transient(ctx, kind, "a")
 	require.NoError(t, err)
 	require.Equal(t, []byte("1"), got)
-	got, err = s.Report(ctx, kind, "b")
+	got, err = s.Transient(ctx, kind, "b")
 	require.NoError(t, err)
 	require.Empty(t, got)
-	require.NoError(t, s.PutReport(ctx, kind, "a", nil, 0))
-	_, err = s.Report(ctx, kind, "a")
+	require.NoError(t, s.PutTransient(ctx, kind, "a", nil, 0))
+	_, err = s.Transient(ctx, kind, "a")
 	require.ErrorIs(t, err, models.ErrNotFound)
 }

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // RunDurable checks that what was written is there when the store is closed
@@ -56,7 +57,7 @@ func testReopen(t *testing.T, open func() models.Store) {
 	}
 	require.NoError(t, s.InboxDone(ctx, posts[0].ID))
 	oldest := models.NewInboxID(now())
-	_, err = s.Witness(ctx, models.Witness{Group: "g", Key: u.Name, Digest: "first", Entry: oldest})
+	_, err = s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: u.Name, Digest: "first", Entry: oldest})
 	require.NoError(t, err)
 	held, err := s.Lease(ctx, u.Name, "me", time.Hour)
 	require.NoError(t, err)
@@ -90,7 +91,7 @@ func testReopen(t *testing.T, open func() models.Store) {
 		require.NoError(t, err)
 		require.Equal(t, posts, in)
 		require.Equal(t, ids(posts[1:]), pendingOf(t, s, now().Add(-time.Hour), now().Add(time.Hour), posts))
-		first, err := s.Witness(ctx, models.Witness{Group: "g", Key: u.Name, Digest: "second", Entry: models.NewInboxID(now().Add(time.Second))})
+		first, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: u.Name, Digest: "second", Entry: models.NewInboxID(now().Add(time.Second))})
 		require.NoError(t, err)
 		require.Equal(t, []string{"first"}, first)
 		held, err := s.Lease(ctx, u.Name, "me", time.Hour)

@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 func inboxCases() []testCase {
@@ -203,14 +204,14 @@ func testWitness(t *testing.T, s models.Store) {
 		{"a", in[0], "a"},
 		{"d", in[3], "a"},
 	} {
-		first, err := s.Witness(ctx, models.Witness{Group: "g", Key: key, Digest: c.digest, Entry: c.in})
+		first, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: key, Digest: c.digest, Entry: c.in})
 		require.NoError(t, err)
 		require.Equal(t, []string{c.want}, first, "after %q", c.digest)
 	}
-	first, err := s.Witness(ctx, models.Witness{Group: "g", Key: key + "x", Digest: "z", Entry: in[3]})
+	first, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: key + "x", Digest: "z", Entry: in[3]})
 	require.NoError(t, err)
 	require.Equal(t, []string{"z"}, first, "another key")
-	none, err := s.Witness(ctx)
+	none, err := s.GuardReplays(ctx)
 	require.NoError(t, err)
 	require.Empty(t, none)
 }
@@ -218,10 +219,10 @@ func testWitness(t *testing.T, s models.Store) {
 // testWitnessMany: what comes together is told as what comes one by one.
 func testWitnessMany(t *testing.T, s models.Store) {
 	prefix := models.NewUserID()
-	var ws []models.Witness
+	var ws []models.ReplayMark
 	var want []string
 	for i := range 50 {
-		w := models.Witness{Group: prefix + strconv.Itoa(i%4), Key: fmt.Sprint(prefix, i), Digest: fmt.Sprint("digest ", i), Entry: models.NewInboxID(now().Add(time.Duration(i) * time.Second))}
+		w := models.ReplayMark{Group: prefix + strconv.Itoa(i%4), Key: fmt.Sprint(prefix, i), Digest: fmt.Sprint("digest ", i), Entry: models.NewInboxID(now().Add(time.Duration(i) * time.Second))}
 		ws, want = append(ws, w), append(want, w.Digest)
 		if i%5 == 0 { // once more, later
 			later := w
@@ -230,7 +231,7 @@ func testWitnessMany(t *testing.T, s models.Store) {
 		}
 	}
 	for range 2 {
-		firsts, err := s.Witness(t.Context(), ws...)
+		firsts, err := s.GuardReplays(t.Context(), ws...)
 		require.NoError(t, err)
 		require.Equal(t, want, firsts)
 	}
@@ -242,11 +243,11 @@ func testWitnessConcurrent(t *testing.T, s models.Store) {
 	for i := range in {
 		in[i] = models.NewInboxID(now().Add(time.Duration(i) * time.Millisecond))
 	}
-	of := func(i int) models.Witness {
-		return models.Witness{Group: key, Key: key, Digest: fmt.Sprintf("digest-%02d", i), Entry: in[i]}
+	of := func(i int) models.ReplayMark {
+		return models.ReplayMark{Group: key, Key: key, Digest: fmt.Sprintf("digest-%02d", i), Entry: in[i]}
 	}
 	witness := func(i int) error {
-		first, err := s.Witness(t.Context(), of(i))
+		first, err := s.GuardReplays(t.Context(), of(i))
 		if err == nil && first[0] > of(i).Digest {
 			err = fmt.Errorf("post %d was told that %s came first", i, first)
 		}
@@ -254,7 +255,7 @@ func testWitnessConcurrent(t *testing.T, s models.Store) {
 	}
 	allNil(t, together(len(in), witness))
 	for i := range in {
-		first, err := s.Witness(t.Context(), of(i))
+		first, err := s.GuardReplays(t.Context(), of(i))
 		require.NoError(t, err)
 		require.Equal(t, []string{"digest-00"}, first)
 	}
@@ -264,10 +265,10 @@ func testWitnessConcurrent(t *testing.T, s models.Store) {
 // whoever comes under its key now.
 func testWitnessFarApart(t *testing.T, s models.Store) {
 	key := models.NewUserID()
-	old := models.Witness{Group: key, Key: key, Digest: "old", Entry: models.NewInboxID(now().Add(-7*24*time.Hour + time.Minute))}
-	fresh := models.Witness{Group: key, Key: key, Digest: "fresh", Entry: models.NewInboxID(now())}
-	for _, w := range []models.Witness{old, fresh, old} {
-		firsts, err := s.Witness(t.Context(), w)
+	old := models.ReplayMark{Group: key, Key: key, Digest: "old", Entry: models.NewInboxID(now().Add(-7*24*time.Hour + time.Minute))}
+	fresh := models.ReplayMark{Group: key, Key: key, Digest: "fresh", Entry: models.NewInboxID(now())}
+	for _, w := range []models.ReplayMark{old, fresh, old} {
+		firsts, err := s.GuardReplays(t.Context(), w)
 		require.NoError(t, err)
 		require.Equal(t, []string{"old"}, firsts)
 	}
@@ -291,17 +292,17 @@ func testWitnessSameMillisecond(t *testing.T, s models.Store) {
 		in[i] = models.NewInboxID(at)
 	}
 	slices.SortFunc(in, func(a, b models.ID) int { return slices.Compare(a[:], b[:]) })
-	of := func(key string, i int) models.Witness {
-		return models.Witness{Group: "g", Key: key, Digest: strconv.Itoa(9 - i), Entry: in[i]}
+	of := func(key string, i int) models.ReplayMark {
+		return models.ReplayMark{Group: "g", Key: key, Digest: strconv.Itoa(9 - i), Entry: in[i]}
 	}
 	up, down := models.NewUserID(), models.NewUserID()
 	for i := range in {
-		firsts, err := s.Witness(t.Context(), of(up, i), of(down, len(in)-1-i))
+		firsts, err := s.GuardReplays(t.Context(), of(up, i), of(down, len(in)-1-i))
 		require.NoError(t, err)
 		require.Equal(t, []string{"9", strconv.Itoa(9 - (len(in) - 1 - i))}, firsts)
 	}
 	secondsLong(func() {
-		firsts, err := s.Witness(t.Context(), of(up, 5), of(up, 3), of(down, 2))
+		firsts, err := s.GuardReplays(t.Context(), of(up, 5), of(up, 3), of(down, 2))
 		require.NoError(t, err)
 		require.Equal(t, []string{"9", "9", "9"}, firsts)
 	})
@@ -309,17 +310,17 @@ func testWitnessSameMillisecond(t *testing.T, s models.Store) {
 
 func testWitnessTwoDigests(t *testing.T, s models.Store) {
 	key, in := models.NewUserID(), models.NewInboxID(now())
-	ws := []models.Witness{
+	ws := []models.ReplayMark{
 		{Group: "g", Key: key, Digest: "one", Entry: in}, {Group: "g", Key: key, Digest: "two", Entry: in}, {Group: "g", Key: key, Digest: "three", Entry: in},
 	}
-	firsts, err := s.Witness(t.Context(), ws...)
+	firsts, err := s.GuardReplays(t.Context(), ws...)
 	require.NoError(t, err)
 	first := firsts[0]
 	require.Contains(t, []string{"one", "two", "three"}, first)
 	require.Equal(t, []string{first, first, first}, firsts)
 	for next := 0; next < len(ws); next++ {
 		secondsLong(func() {
-			firsts, err := s.Witness(t.Context(), ws[next])
+			firsts, err := s.GuardReplays(t.Context(), ws[next])
 			require.NoError(t, err)
 			require.Equal(t, []string{first}, firsts, "after %q alone", ws[next].Digest)
 		})

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 func lifeCases() []testCase {
@@ -80,18 +81,18 @@ func testLeaseExpires(t *testing.T, s models.Store) {
 func testReports(t *testing.T, s models.Store) {
 	ctx := t.Context()
 	kind := "kind-" + models.NewUserID()
-	require.NoError(t, s.PutReport(ctx, kind, "a", []byte("1"), time.Hour))
-	require.NoError(t, s.PutReport(ctx, kind, "a", []byte("2"), time.Hour))
-	require.NoError(t, s.PutReport(ctx, kind, "b", []byte("3"), time.Second))
-	require.NoError(t, s.PutReport(ctx, kind+"x", "c", []byte("4"), time.Hour))
-	got, err := s.Reports(ctx, kind)
+	require.NoError(t, s.PutTransient(ctx, kind, "a", []byte("1"), time.Hour))
+	require.NoError(t, s.PutTransient(ctx, kind, "a", []byte("2"), time.Hour))
+	require.NoError(t, s.PutTransient(ctx, kind, "b", []byte("3"), time.Second))
+	require.NoError(t, s.PutTransient(ctx, kind+"x", "c", []byte("4"), time.Hour))
+	got, err := s.Transients(ctx, kind)
 	require.NoError(t, err)
 	require.Equal(t, []byte("2"), got["a"], "the newer replaces the older")
 	require.Eventually(t, func() bool {
-		got, err := s.Reports(ctx, kind)
+		got, err := s.Transients(ctx, kind)
 		return err == nil && len(got) == 1
 	}, 10*time.Second, 20*time.Millisecond, "the other ends by itself")
-	none, err := s.Reports(ctx, kind+"none")
+	none, err := s.Transients(ctx, kind+"none")
 	require.NoError(t, err)
 	require.Empty(t, none)
 }
@@ -164,18 +165,18 @@ func calls() []call {
 			return cursor(s.Pending(ctx, 0, now().Add(-time.Minute), now()))
 		}},
 		{"Witness", func(ctx context.Context, s models.Store) error {
-			_, err := s.Witness(ctx, models.Witness{Group: "g", Key: p.Posts[0].Replay, Digest: "d", Entry: p.ID})
+			_, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: p.Posts[0].Replay, Digest: "d", Entry: p.ID})
 			return err
 		}},
-		{"PutReport", func(ctx context.Context, s models.Store) error {
-			return s.PutReport(ctx, "k", "n", []byte("v"), time.Minute)
+		{"PutTransient", func(ctx context.Context, s models.Store) error {
+			return s.PutTransient(ctx, "k", "n", []byte("v"), time.Minute)
 		}},
 		{"Lease", func(ctx context.Context, s models.Store) error {
 			_, err := s.Lease(ctx, p.Posts[0].Replay, "h", time.Second)
 			return err
 		}},
 		{"Reports", func(ctx context.Context, s models.Store) error {
-			_, err := s.Reports(ctx, "k")
+			_, err := s.Transients(ctx, "k")
 			return err
 		}},
 		{"Ping", func(ctx context.Context, s models.Store) error { return s.Ping(ctx) }},

@@ -12,8 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // testCase is one promise. Cases share a store, so each uses fresh users, IDs

@@ -23,10 +23,10 @@ const (
 	lookupLag  = 30 * time.Minute
 )
 
-var _ models.Looker = (*Adapter)(nil)
+var _ models.EventLookup = (*Adapter)(nil)
 
-// LookUpLag implements models.Looker.
-func (p *Adapter) LookUpLag() time.Duration { return lookupLag }
+// LookupLag implements models.Looker.
+func (p *Adapter) LookupLag() time.Duration { return lookupLag }
 
 // LookUp implements models.Looker. Pages are read with types of our own: the SDK
 // gives up a page for one odd field.

@@ -1,4 +1,4 @@
-package models
+package telemetry
 
 import (
 	"encoding/json"
@@ -6,6 +6,9 @@ import (
 	"math"
 	"math/bits"
 	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 )
 
 // The history of the providers: what happened at each of them, by the
@@ -23,7 +26,7 @@ const (
 	HistoryLate = 24 * time.Hour
 )
 
-// HistoryKind is the kind of the reports (Store.PutReport) about the UTC hour
+// HistoryKind is the kind of the reports (Store.PutTransient) about the UTC hour
 // that holds t. Each is a HistoryHour, by worker and life of it.
 func HistoryKind(t time.Time) string { return "history/" + t.UTC().Format("2006010215") }
 
@@ -32,10 +35,10 @@ func HistoryKind(t time.Time) string { return "history/" + t.UTC().Format("20060
 type HistoryHour map[string]map[int]*ProviderTally
 
 // Encode returns the stored form of h.
-func (h HistoryHour) Encode() []byte { return packJSON(h) }
+func (h HistoryHour) Encode() []byte { return codec.PackJSON(h) }
 
 // DecodeHistory reverses HistoryHour.Encode.
-func DecodeHistory(raw []byte) (h HistoryHour, err error) { return h, unpackJSON(raw, &h) }
+func DecodeHistory(raw []byte) (h HistoryHour, err error) { return h, codec.UnpackJSON(raw, &h) }
 
 // At returns the counts of a provider for a minute of the hour, to be changed.
 func (h HistoryHour) At(provider string, minute int) *ProviderTally {
@@ -130,7 +133,7 @@ func (s *Spread) Merge(o *Spread) {
 // IsZero reports whether it is empty.
 func (s Spread) IsZero() bool { return len(s.n) == 0 }
 
-// Within is the time within which the given part (0 to 1) of all stayed, to 10 %
+// EnsureFresh is the time within which the given part (0 to 1) of all stayed, to 10 %
 // or so; 0: there are none.
 func (s *Spread) Within(part float64) time.Duration {
 	total := 0.0
@@ -166,11 +169,11 @@ func (s *Spread) UnmarshalJSON(raw []byte) error {
 	}
 	*s = Spread{}
 	if len(in)%2 != 0 {
-		return fmt.Errorf("%w: a histogram of %d numbers", ErrInvalid, len(in))
+		return fmt.Errorf("%w: a histogram of %d numbers", models.ErrInvalid, len(in))
 	}
 	for i := 0; i < len(in); i += 2 {
 		if in[i] > spreadLast {
-			return fmt.Errorf("%w: bucket %d of a histogram", ErrInvalid, in[i])
+			return fmt.Errorf("%w: bucket %d of a histogram", models.ErrInvalid, in[i])
 		}
 		s.add(int(in[i]), in[i+1])
 	}

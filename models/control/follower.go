@@ -1,22 +1,17 @@
-package models
+package control
 
 import (
 	"context"
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
-// ControlConflictError is returned by Store.AppendControl to who lost the race
-// for a number. Winner is the line that stands there.
-type ControlConflictError struct{ Winner Control }
-
-// Error implements error.
-func (e *ControlConflictError) Error() string { return "the journal has this number already" }
-
-// Journal follows the journal of orders in the store: every process has one.
-type Journal struct {
-	store ControlStore
+// Follower follows the journal of orders in the store: every process has one.
+type Follower struct {
+	store models.CommandStore
 	rules *Rules
 
 	mu    sync.Mutex // one reader at a time
@@ -25,24 +20,24 @@ type Journal struct {
 	moved chan struct{} // closed and replaced when lines were applied
 }
 
-// NewJournal returns a follower that has read nothing yet.
-func NewJournal(store ControlStore) *Journal {
-	return &Journal{store: store, rules: NewRules(), moved: make(chan struct{})}
+// NewFollower returns a follower that has read nothing yet.
+func NewFollower(store models.CommandStore) *Follower {
+	return &Follower{store: store, rules: NewRules(), moved: make(chan struct{})}
 }
 
 // Rules is what the journal says, as far as it was read.
-func (j *Journal) Rules() *Rules { return j.rules }
+func (j *Follower) Rules() *Rules { return j.rules }
 
 // Fresh is the moment, on the monotonic clock, up to which everything that was
 // appended is known.
-func (j *Journal) Fresh() time.Time {
+func (j *Follower) Fresh() time.Time {
 	j.state.Lock()
 	defer j.state.Unlock()
 	return j.fresh
 }
 
-// Moved is closed when further lines were applied.
-func (j *Journal) Moved() <-chan struct{} {
+// Changed is closed when further lines were applied.
+func (j *Follower) Changed() <-chan struct{} {
 	j.state.Lock()
 	defer j.state.Unlock()
 	return j.moved
@@ -52,16 +47,16 @@ func (j *Journal) Moved() <-chan struct{} {
 const journalPage = 500
 
 // Sync reads what was appended since the last call. Errors: of the store.
-func (j *Journal) Sync(ctx context.Context) error {
+func (j *Follower) Sync(ctx context.Context) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.read(ctx)
 }
 
-func (j *Journal) read(ctx context.Context) error {
+func (j *Follower) read(ctx context.Context) error {
 	began, before := time.Now(), j.rules.UpTo()
 	for {
-		lines, err := j.store.Controls(ctx, j.rules.UpTo(), journalPage)
+		lines, err := j.store.Commands(ctx, j.rules.UpTo(), journalPage)
 		if err != nil {
 			return err
 		}
@@ -84,11 +79,11 @@ func (j *Journal) read(ctx context.Context) error {
 	return nil
 }
 
-// OrderAge is how old the rules may be, at most, by which a worker begins a call.
-const OrderAge = 700 * time.Millisecond
+// MaxRuleAge is how old the rules may be, at most, by which a worker begins a call.
+const MaxRuleAge = 700 * time.Millisecond
 
-// Within makes sure that the rules are no older than age.
-func (j *Journal) Within(ctx context.Context, age time.Duration) error {
+// EnsureFresh makes sure that the rules are no older than age.
+func (j *Follower) EnsureFresh(ctx context.Context, age time.Duration) error {
 	if j.within(age) {
 		return nil
 	}
@@ -100,18 +95,18 @@ func (j *Journal) Within(ctx context.Context, age time.Duration) error {
 	return j.read(ctx)
 }
 
-func (j *Journal) within(age time.Duration) bool {
+func (j *Follower) within(age time.Duration) bool {
 	fresh := j.Fresh()
 	return !fresh.IsZero() && time.Since(fresh) < age
 }
 
 // Follow reads the journal every pause until ctx ends. failed is told of errors.
-func (j *Journal) Follow(ctx context.Context, pause time.Duration, failed func(error)) {
+func (j *Follower) Follow(ctx context.Context, pause time.Duration, failed func(error)) {
 	t := time.NewTicker(pause)
 	defer t.Stop()
 	for {
 		// Two followers of one journal share their reads.
-		if err := j.Within(ctx, pause*3/4); err != nil && ctx.Err() == nil {
+		if err := j.EnsureFresh(ctx, pause*3/4); err != nil && ctx.Err() == nil {
 			failed(err)
 		}
 		select {
@@ -127,8 +122,8 @@ func (j *Journal) Follow(ctx context.Context, pause time.Duration, failed func(e
 // that came before, nothing is written and done is false. Errors:
 // ErrOutcomeUnknown (it may stand: the same order again does no harm),
 // ErrUnavailable.
-func (j *Journal) Append(ctx context.Context, c *Control, wanted func(*Rules) bool) (done bool, err error) {
-	c.Token, c.At = NewToken(), time.Now().UTC().Round(0)
+func (j *Follower) Append(ctx context.Context, c *models.Command, wanted func(*Rules) bool) (done bool, err error) {
+	c.Token, c.At = models.NewToken(), time.Now().UTC().Round(0)
 	for {
 		if err := j.Sync(ctx); err != nil {
 			return false, err
@@ -137,8 +132,8 @@ func (j *Journal) Append(ctx context.Context, c *Control, wanted func(*Rules) bo
 			return false, nil
 		}
 		c.Number = j.rules.UpTo() + 1
-		err := j.store.AppendControl(ctx, *c)
-		var lost *ControlConflictError
+		err := j.store.AppendCommand(ctx, *c)
+		var lost *models.CommandConflictError
 		if errors.As(err, &lost) {
 			continue
 		}

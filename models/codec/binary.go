@@ -1,10 +1,12 @@
-package models
+package codec
 
 import (
 	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // The binary form of what is read again and again: entries and facts. A chunk
@@ -64,7 +66,7 @@ func (w *binaryWriter) time(t time.Time) {
 
 // set writes how many runs of members there are, and of each how far it is from
 // the end of the one before, and how long.
-func (w *binaryWriter) set(s Set) {
+func (w *binaryWriter) set(s models.Set) {
 	var runs [][2]int // first, last
 	for n := range s.All() {
 		if k := len(runs); k > 0 && runs[k-1][1] == n-1 {
@@ -151,13 +153,13 @@ func (r *binaryReader) time() time.Time {
 	return time.Unix(r.sec, int64(ns)).UTC()
 }
 
-func (r *binaryReader) set() (s Set) {
+func (r *binaryReader) set() (s models.Set) {
 	end := uint64(0)
 	for range r.count() {
 		gap, more := r.uint(), r.uint()
-		if gap == 0 || gap > MaxChunkRecipients || more > MaxChunkRecipients || end+gap+more > MaxChunkRecipients {
+		if gap == 0 || gap > models.MaxChunkRecipients || more > models.MaxChunkRecipients || end+gap+more > models.MaxChunkRecipients {
 			r.bad = true
-			return Set{}
+			return models.Set{}
 		}
 		for n := end + gap; n <= end+gap+more; n++ {
 			s.Add(int(n)) //nolint:gosec // at most MaxChunkRecipients
@@ -183,27 +185,23 @@ func packBinary(room int, encode func(w *binaryWriter)) []byte {
 	return pack(w.b, formBinary, formBinaryZstd)
 }
 
-// unpackBinary reverses packBinary, and reads JSON, which earlier builds stored.
-func unpackBinary[T any, P interface {
-	*T
-	decode(r *binaryReader)
-}](raw []byte) (v T, err error) {
+// unpackBinary reverses packBinary. Errors: models.ErrInvalid.
+func unpackBinary[T any](raw []byte, decode func(*T, *binaryReader)) (v T, err error) {
 	if len(raw) > 0 && raw[0] != formBinary && raw[0] != formBinaryZstd {
-		err = unpackJSON(raw, &v)
-		return v, err
+		return v, fmt.Errorf("%w: stored value of form %d", models.ErrInvalid, raw[0])
 	}
 	b, err := Unpack(raw)
 	if err != nil {
 		return v, err
 	}
 	r := binaryReader{textDecoder: textDecoder{s: string(b)}}
-	if P(&v).decode(&r); r.bad || r.s != "" {
-		return v, fmt.Errorf("%w: stored value is cut off", ErrInvalid)
+	if decode(&v, &r); r.bad || r.s != "" {
+		return v, fmt.Errorf("%w: stored value is cut off", models.ErrInvalid)
 	}
 	return v, nil
 }
 
-func (e *Entry) encode(w *binaryWriter) {
+func encodeEntryFields(e *models.Entry, w *binaryWriter) {
 	w.int(int64(e.Number))
 	w.b = append(w.b, e.Token[:]...)
 	w.word(string(e.Kind))
@@ -226,7 +224,7 @@ func (e *Entry) encode(w *binaryWriter) {
 	w.int(int64(e.Order))
 }
 
-func (e *Entry) decode(r *binaryReader) {
+func decodeEntryFields(e *models.Entry, r *binaryReader) {
 	e.Number = r.int()
 	if len(r.s) < len(e.Token) {
 		r.bad = true
@@ -234,7 +232,7 @@ func (e *Entry) decode(r *binaryReader) {
 	}
 	copy(e.Token[:], r.s)
 	r.s = r.s[len(e.Token):]
-	e.Kind = EntryKind(r.word())
+	e.Kind = models.EntryKind(r.word())
 	e.At = r.time()
 	e.Recipients = r.set()
 	e.Provider = r.word()
@@ -249,55 +247,62 @@ func (e *Entry) decode(r *binaryReader) {
 	e.MayDouble = marks&4 != 0
 	e.Retry, e.Split = r.int(), r.int()
 	e.Because = r.text()
-	e.Reason = Reason(r.word())
+	e.Reason = models.Reason(r.word())
 	e.Detail = r.text()
 	e.Order = r.int()
 }
 
-func (f *Fact) encode(w *binaryWriter) {
-	w.flags(f.Outcome != nil)
+func encodeFactFields(f *models.Fact, w *binaryWriter) {
+	w.flags(f.Outcome != nil, f.VersionFloor != 0)
+	if f.VersionFloor != 0 {
+		w.int(f.VersionFloor)
+	}
 	if o := f.Outcome; o != nil {
 		w.int(int64(o.Attempt))
 		w.time(o.At)
 		w.int(int64(o.Took))
 		w.b = binary.AppendUvarint(w.b, uint64(len(o.Parts)))
 		for i := range o.Parts {
-			o.Parts[i].encode(w)
+			encodePartFields(&o.Parts[i], w)
 		}
 	}
 	w.b = binary.AppendUvarint(w.b, uint64(len(f.Events)))
 	for i := range f.Events {
-		f.Events[i].encode(w)
+		encodeEventFields(&f.Events[i], w)
 	}
 }
 
-func (f *Fact) decode(r *binaryReader) {
-	if r.flags()&1 != 0 {
-		o := &Outcome{Attempt: r.int(), At: r.time(), Took: time.Duration(r.int64())}
+func decodeFactFields(f *models.Fact, r *binaryReader) {
+	marks := r.flags()
+	if marks&2 != 0 {
+		f.VersionFloor = r.int64()
+	}
+	if marks&1 != 0 {
+		o := &models.Outcome{Attempt: r.int(), At: r.time(), Took: time.Duration(r.int64())}
 		if n := r.count(); n > 0 {
-			o.Parts = make([]Part, 0, roomFor(n))
+			o.Parts = make([]models.Part, 0, roomFor(n))
 			for range n {
-				var p Part
-				p.decode(r)
+				var p models.Part
+				decodePartFields(&p, r)
 				o.Parts = append(o.Parts, p)
 			}
 		}
 		f.Outcome = o
 	}
 	if n := r.count(); n > 0 {
-		f.Events = make([]Event, 0, roomFor(n))
+		f.Events = make([]models.Event, 0, roomFor(n))
 		for range n {
-			var e Event
-			e.decode(r)
+			var e models.Event
+			decodeEventFields(&e, r)
 			f.Events = append(f.Events, e)
 		}
 	}
 }
 
 // roomFor bounds what is made ready for n things before they are read.
-func roomFor(n int) int { return min(n, 4*MaxChunkRecipients) }
+func roomFor(n int) int { return min(n, 4*models.MaxChunkRecipients) }
 
-func (p *Part) encode(w *binaryWriter) {
+func encodePartFields(p *models.Part, w *binaryWriter) {
 	w.word(string(p.Class))
 	w.set(p.Recipients)
 	w.word(string(p.Reason))
@@ -310,10 +315,10 @@ func (p *Part) encode(w *binaryWriter) {
 	}
 }
 
-func (p *Part) decode(r *binaryReader) {
-	p.Class = Class(r.word())
+func decodePartFields(p *models.Part, r *binaryReader) {
+	p.Class = models.Class(r.word())
 	p.Recipients = r.set()
-	p.Reason = Reason(r.word())
+	p.Reason = models.Reason(r.word())
 	p.Status = r.int()
 	p.Text = r.word()
 	p.MessageID = r.text()
@@ -324,7 +329,7 @@ func (p *Part) decode(r *binaryReader) {
 	}
 }
 
-func (e *Event) encode(w *binaryWriter) {
+func encodeEventFields(e *models.Event, w *binaryWriter) {
 	w.text(e.ID)
 	w.int(int64(e.Recipient))
 	w.int(int64(e.Attempt))
@@ -337,20 +342,20 @@ func (e *Event) encode(w *binaryWriter) {
 	w.word(e.Enhanced)
 	w.word(e.Text)
 	w.flags(e.Async)
-	w.int(e.Reading)
+	w.int(e.ParseRevision)
 }
 
-func (e *Event) decode(r *binaryReader) {
+func decodeEventFields(e *models.Event, r *binaryReader) {
 	e.ID = r.text()
 	e.Recipient, e.Attempt = r.int(), r.int()
 	e.Provider = r.word()
-	e.Kind = EventKind(r.word())
+	e.Kind = models.EventKind(r.word())
 	e.At = r.time()
-	e.Reason = Reason(r.word())
+	e.Reason = models.Reason(r.word())
 	e.BounceClass = r.word()
 	e.Status = r.int()
 	e.Enhanced = r.word()
 	e.Text = r.word()
 	e.Async = r.flags()&1 != 0
-	e.Reading = r.int64()
+	e.ParseRevision = r.int64()
 }

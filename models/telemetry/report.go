@@ -1,9 +1,11 @@
-package models
+// Package telemetry has what processes report of themselves: health, counters and
+// history of the providers, queue ages, and when webhooks could not be received.
+package telemetry
 
 import "time"
 
 // What one room tells the others about itself, by the kind of report
-// (Store.PutReport). All are JSON.
+// (Store.PutTransient). All are JSON.
 const (
 	// WorkerReport is a WorkerState, by worker. It ends soon after its worker.
 	WorkerReport = "worker"
@@ -11,23 +13,23 @@ const (
 	// NewestRecount.
 	RecountReport = "recount"
 	NewestRecount = "newest"
-	// DoorReport is when the door for webhooks was open last, a time, by process.
-	DoorReport = "door"
-	// HeardReport is when a verified post came last, a time, by provider.
-	HeardReport = "heard"
-	// GapReport is a Gap: when the door for webhooks was shut, so that what was
+	// ReceiverLiveness is when the door for webhooks was open last, a time, by process.
+	ReceiverLiveness = "door"
+	// LastReceived is when a verified post came last, a time, by provider.
+	LastReceived = "heard"
+	// OutageRecord is a Gap: when the door for webhooks was shut, so that what was
 	// reported meanwhile is looked up.
-	GapReport = "gap"
+	OutageRecord = "gap"
 )
 
 // How long some of them are kept.
 const (
-	HeardKept = 400 * 24 * time.Hour
-	GapKept   = 30 * 24 * time.Hour
+	LastReceivedTTL = 400 * 24 * time.Hour
+	OutageTTL       = 30 * 24 * time.Hour
 )
 
-// Gap is a time in which posts of providers may have been lost.
-type Gap struct {
+// Outage is a time in which posts of providers may have been lost.
+type Outage struct {
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
 	Provider string    `json:"provider,omitempty"` // of this one alone; empty: of all

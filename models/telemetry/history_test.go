@@ -1,4 +1,4 @@
-package models
+package telemetry
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 func TestSpread(t *testing.T) {
@@ -59,5 +61,5 @@ func TestHistoryHour(t *testing.T) {
 	require.EqualValues(t, 1, sum.Delivered)
 	require.Equal(t, h.At("sg", 59).Answers, sum.Answers)
 	_, err = DecodeHistory([]byte("x"))
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, err, models.ErrInvalid)
 }

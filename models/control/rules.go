@@ -1,0 +1,280 @@
+// Package control folds the command log into the rules that every process obeys.
+package control
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// ProviderSwitch is a provider's position as operators set it.
+type ProviderSwitch struct {
+	Mode  models.CommandKind `json:"mode"` // ProviderOnline where nobody set it
+	Since time.Time          `json:"since,omitzero"`
+	By    string             `json:"by,omitempty"`
+	Why   string             `json:"why,omitempty"`
+}
+
+// BatchRule is what the journal says about one batch. The zero value is: go on.
+type BatchRule struct {
+	Waits    string           // why nothing may be sent now; empty: go on
+	Cancel   *models.Command  // it is cancelled
+	Releases []models.Command // retries and releases, in order
+}
+
+// Rules is the journal of orders, folded. It may be read and applied to by many
+// goroutines at once.
+type Rules struct {
+	mu        sync.RWMutex
+	upTo      int
+	batches   map[models.ID]*batchOrders
+	users     map[string]*userOrders
+	providers map[string]ProviderSwitch
+	probes    map[string]int
+	blocks    []models.Block
+	holds     []models.Command
+	lifted    int
+}
+
+type batchOrders struct {
+	stop, cancel *models.Command
+	releases     []models.Command
+}
+
+type userOrders struct {
+	pause   *models.Command
+	senders []string
+	set     bool
+}
+
+// NewRules returns the rules of an empty journal.
+func NewRules() *Rules {
+	return &Rules{batches: map[models.ID]*batchOrders{}, users: map[string]*userOrders{}, providers: map[string]ProviderSwitch{}, probes: map[string]int{}}
+}
+
+// UpTo is the number of the last line that was applied.
+func (r *Rules) UpTo() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.upTo
+}
+
+// Resumptions is the number of the last line that let mail of many batches go on, which
+// nobody announces: a provider back online or tried again, a block removed, a user
+// resumed, the holds lifted.
+func (r *Rules) Resumptions() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.lifted
+}
+
+// Apply adds the next line. Lines that were applied before change nothing; it
+// reports false for one that leaves a gap.
+func (r *Rules) Apply(c models.Command) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.Number <= r.upTo {
+		return true
+	}
+	if c.Number != r.upTo+1 {
+		return false
+	}
+	r.upTo = c.Number
+	switch c.Kind { //nolint:exhaustive // what lets mail go on
+	case models.ProviderOnline, models.ProviderDrain, models.ProviderProbe, models.RemoveBlock, models.ResumeUser, models.LiftHolds:
+		r.lifted = c.Number
+	}
+	switch c.Kind {
+	case models.StopBatch, models.ResumeBatch, models.CancelBatch, models.RetryBatch, models.ReleaseBatch:
+		r.applyBatch(c)
+	case models.PauseUser:
+		r.user(c.User).pause = &c
+	case models.ResumeUser:
+		r.user(c.User).pause = nil
+	case models.SetSenders:
+		u := r.user(c.User)
+		u.senders, u.set = c.Senders, true
+	case models.ProviderOffline, models.ProviderDrain, models.ProviderOnline:
+		r.providers[c.Provider] = ProviderSwitch{Mode: c.Kind, Since: c.At, By: c.By, Why: c.Why}
+	case models.ProviderProbe:
+		r.probes[c.Provider] = c.Number
+	case models.AddBlock:
+		if c.Block != nil {
+			b := *c.Block
+			b.By, b.Why, b.At = c.By, c.Why, c.At
+			r.blocks = append(r.without(b.ID), b)
+		}
+	case models.RemoveBlock:
+		if c.Block != nil {
+			r.blocks = r.without(c.Block.ID)
+		}
+	case models.HoldOld:
+		r.holds = append(slices.Clone(r.holds), c)
+	case models.LiftHolds:
+		r.holds = nil
+	case models.CreatedKey, models.RevokedKey, models.Requeued, models.Discarded:
+	}
+	return true
+}
+
+func (r *Rules) applyBatch(c models.Command) {
+	o := r.batches[c.Batch]
+	if o == nil {
+		o = &batchOrders{}
+		r.batches[c.Batch] = o
+	}
+	switch c.Kind { //nolint:exhaustive // of batches
+	case models.StopBatch:
+		o.stop = &c
+	case models.ResumeBatch:
+		o.stop = nil
+	case models.CancelBatch:
+		if o.cancel == nil {
+			o.cancel = &c
+		}
+	default:
+		o.releases = append(slices.Clone(o.releases), c)
+	}
+	if o.stop == nil && o.cancel == nil && len(o.releases) == 0 {
+		delete(r.batches, c.Batch)
+	}
+}
+
+func (r *Rules) user(id string) *userOrders {
+	u := r.users[id]
+	if u == nil {
+		u = &userOrders{}
+		r.users[id] = u
+	}
+	return u
+}
+
+func (r *Rules) without(block string) []models.Block {
+	return slices.DeleteFunc(slices.Clone(r.blocks), func(b models.Block) bool { return b.ID == block })
+}
+
+// Batch says what the journal says about a batch.
+func (r *Rules) Batch(b *models.Batch) BatchRule {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var out BatchRule
+	if o := r.batches[b.ID]; o != nil {
+		out.Cancel, out.Releases = o.cancel, o.releases
+		if o.stop != nil {
+			out.Waits = "stopped by " + o.stop.By
+		}
+	}
+	if u := r.users[b.User]; u != nil && u.pause != nil {
+		out.Waits = "the user is paused"
+	}
+	for i := range r.holds {
+		if b.Created().Before(r.holds[i].Before) {
+			out.Waits = "held after a restore, until an operator lifts it"
+		}
+	}
+	return out
+}
+
+// Stopped reports whether the batch itself is stopped or cancelled.
+func (r *Rules) Stopped(batch models.ID) (stopped, cancelled bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	o := r.batches[batch]
+	return o != nil && o.stop != nil, o != nil && o.cancel != nil
+}
+
+// StoppedBy is who stopped a batch; empty: nobody, or it was resumed.
+func (r *Rules) StoppedBy(batch models.ID) string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if o := r.batches[batch]; o != nil && o.stop != nil {
+		return cmp.Or(o.stop.By, "somebody")
+	}
+	return ""
+}
+
+// Paused reports whether a user is paused.
+func (r *Rules) Paused(user string) bool { return r.PausedBy(user) != "" }
+
+// PausedBy is who paused a user; empty: nobody.
+func (r *Rules) PausedBy(user string) string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if u := r.users[user]; u != nil && u.pause != nil {
+		return cmp.Or(u.pause.By, "somebody")
+	}
+	return ""
+}
+
+// Senders lists the senders that a user may use; set is false where nobody
+// has said so.
+func (r *Rules) Senders(user string) (list []string, set bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if u := r.users[user]; u != nil {
+		return slices.Clone(u.senders), u.set
+	}
+	return nil, false
+}
+
+// Provider says how a provider is switched.
+func (r *Rules) Provider(name string) ProviderSwitch {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if s, ok := r.providers[name]; ok {
+		return s
+	}
+	return ProviderSwitch{Mode: models.ProviderOnline}
+}
+
+// Probe is the number of the newest order to try a provider again; 0: there is none.
+func (r *Rules) Probe(provider string) int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.probes[provider]
+}
+
+// Blocks lists the block rules, oldest first.
+func (r *Rules) Blocks() []models.Block {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.blocks // replaced, never changed
+}
+
+// Holds lists the holds of old batches.
+func (r *Rules) Holds() []models.Command {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.holds
+}
+
+// Forget drops the releases of batches that were accepted before a time, by when
+// their content is gone: nobody of them can be let go any more. That one was
+// stopped or cancelled is kept.
+func (r *Rules) Forget(before time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	limit := idBefore(before)
+	for id, o := range r.batches {
+		if bytes.Compare(id[:], limit[:]) >= 0 {
+			continue
+		}
+		if o.releases = nil; o.stop == nil && o.cancel == nil {
+			delete(r.batches, id)
+		}
+	}
+}
+
+// idBefore is lower than the id of every batch accepted at t or later.
+func idBefore(t time.Time) (id models.ID) {
+	ms := max(t.UnixMilli(), 0)
+	for i := 5; i >= 0; i-- {
+		id[i] = byte(ms)
+		ms >>= 8
+	}
+	return id
+}

@@ -1,0 +1,108 @@
+package control
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// applied folds orders, numbered as they come.
+func applied(t *testing.T, orders ...models.Command) *Rules {
+	t.Helper()
+	r := NewRules()
+	for i := range orders {
+		orders[i].Number = i + 1
+		require.True(t, r.Apply(orders[i]))
+		require.True(t, r.Apply(orders[i]), "again changes nothing")
+	}
+	require.Equal(t, len(orders), r.UpTo())
+	require.False(t, r.Apply(models.Command{Number: len(orders) + 2}), "a gap")
+	return r
+}
+
+func TestRulesOfBatches(t *testing.T) {
+	t.Parallel()
+	b := models.Batch{ID: models.NewBatchID(time.Now()), User: "u"}
+	stop, resume := models.Command{Kind: models.StopBatch, Batch: b.ID, By: "me"}, models.Command{Kind: models.ResumeBatch, Batch: b.ID}
+	require.Equal(t, BatchRule{}, applied(t).Batch(&b))
+	require.Equal(t, "stopped by me", applied(t, resume, stop).Batch(&b).Waits)
+	require.Equal(t, "me", applied(t, resume, stop).StoppedBy(b.ID))
+	require.Empty(t, applied(t, stop, resume).StoppedBy(b.ID))
+	require.Equal(t, BatchRule{}, applied(t, stop, resume).Batch(&b))
+	r := applied(t, stop, models.Command{Kind: models.CancelBatch, Batch: b.ID, Why: "first"}, models.Command{Kind: models.CancelBatch, Batch: b.ID}, resume)
+	require.Equal(t, "first", r.Batch(&b).Cancel.Why, "a cancellation stands for ever")
+	stopped, cancelled := r.Stopped(b.ID)
+	require.False(t, stopped)
+	require.True(t, cancelled)
+
+	r = applied(t, models.Command{Kind: models.PauseUser, User: "u"})
+	require.True(t, r.Paused("u"))
+	require.NotEmpty(t, r.Batch(&b).Waits)
+	require.Empty(t, r.Batch(&models.Batch{ID: b.ID, User: "v"}).Waits)
+	require.Empty(t, applied(t, models.Command{Kind: models.PauseUser, User: "u"}, models.Command{Kind: models.ResumeUser, User: "u"}).Batch(&b).Waits)
+
+	hold := models.Command{Kind: models.HoldOld, Before: b.Created().Add(time.Millisecond)}
+	require.NotEmpty(t, applied(t, hold).Batch(&b).Waits)
+	require.Empty(t, applied(t, hold, models.Command{Kind: models.LiftHolds}).Batch(&b).Waits)
+	require.Empty(t, applied(t, models.Command{Kind: models.HoldOld, Before: b.Created()}).Batch(&b).Waits, "what came after the restore goes out")
+
+	other := models.Batch{ID: models.NewBatchID(time.Now()), User: "u"}
+	r = applied(t, models.Command{Kind: models.RetryBatch, Batch: b.ID}, models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(1)},
+		models.Command{Kind: models.RetryBatch, Batch: other.ID}, models.Command{Kind: models.CancelBatch, Batch: other.ID})
+	require.Len(t, r.Batch(&b).Releases, 2)
+	r.Forget(b.Created())
+	require.Len(t, r.Batch(&b).Releases, 2)
+	r.Forget(b.Created().Add(time.Second))
+	require.Empty(t, r.Batch(&b).Releases)
+	require.Empty(t, r.Batch(&other).Releases)
+	_, cancelled = r.Stopped(other.ID)
+	require.True(t, cancelled)
+}
+
+func TestRulesOfProvidersAndBlocks(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, models.ProviderOnline, applied(t).Provider("sg").Mode)
+	r := applied(t, models.Command{Kind: models.ProviderDrain, Provider: "sg"}, models.Command{Kind: models.ProviderOffline, Provider: "sg", Why: "w"})
+	require.Equal(t, models.ProviderOffline, r.Provider("sg").Mode)
+	require.Equal(t, "w", r.Provider("sg").Why)
+
+	list, set := applied(t).Senders("u")
+	require.False(t, set)
+	require.Empty(t, list)
+	list, set = applied(t, models.Command{Kind: models.SetSenders, User: "u", Senders: []string{"@x.example"}}).Senders("u")
+	require.True(t, set)
+	require.Equal(t, []string{"@x.example"}, list)
+
+	add := func(b models.Block) models.Command { return models.Command{Kind: models.AddBlock, Block: &b} }
+	r = applied(t, add(models.Block{ID: "1", Domain: "a.example"}), add(models.Block{ID: "2"}), add(models.Block{ID: "1", Domain: "b.example"}),
+		models.Command{Kind: models.RemoveBlock, Block: &models.Block{ID: "2"}})
+	require.Len(t, r.Blocks(), 1)
+	require.Equal(t, "b.example", r.Blocks()[0].Domain)
+
+	b := &models.Batch{User: "u", Content: models.Content{From: models.Address{Email: "News@Shop.example"}}}
+	for _, c := range []struct {
+		block    models.Block
+		provider string
+		to       string
+		want     bool
+	}{
+		{models.Block{Provider: "sg"}, "sg", "", true},
+		{models.Block{Provider: "sg"}, "mg", "", false},
+		{models.Block{Provider: "sg"}, "", "", false},
+		{models.Block{User: "u"}, "", "", true},
+		{models.Block{User: "v"}, "", "", false},
+		{models.Block{Sender: "news@shop.example"}, "", "", true},
+		{models.Block{Sender: "@SHOP.example"}, "", "", true},
+		{models.Block{Sender: "@hop.example"}, "", "", false},
+		{models.Block{Domain: "GMAIL.com"}, "", "x@gmail.com", true},
+		{models.Block{Domain: "gmail.com"}, "", "x@notgmail.com", false},
+		{models.Block{Domain: "gmail.com"}, "", "", false},
+		{models.Block{User: "u", Domain: "gmail.com", Provider: "sg"}, "sg", "x@gmail.com", true},
+		{models.Block{User: "u", Domain: "gmail.com", Provider: "sg"}, "mg", "x@gmail.com", false},
+	} {
+		require.Equal(t, c.want, c.block.Meets(b, c.provider, c.to), "%+v", c)
+	}
+}
