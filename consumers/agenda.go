@@ -111,7 +111,7 @@ func (e *Engine) workShard(ctx context.Context, s *shard) error {
 		}
 	}
 	// What is read again is remembered, however long a part of the store is away.
-	s.handled.forget(minTime(minTime(s.upTo, now.Add(-models.LateWriters)), minTime(s.again[0], s.again[1])).Add(-2 * time.Minute))
+	s.handled.forget(models.EarlierOf(models.EarlierOf(s.upTo, now.Add(-models.LateWriters)), models.EarlierOf(s.again[0], s.again[1])).Add(-2 * time.Minute))
 	// What waits in a long queue is looked at rarely. When the queues have become
 	// empty it may have been lost with them, and is looked at before its time.
 	if now.Sub(s.ahead) >= e.cfg.Recheck/2 {

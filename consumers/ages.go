@@ -104,7 +104,7 @@ func (a *ages) waits(q models.Queue, now time.Time) (time.Duration, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	name := q.Name()
-	since := maxTime(a.mine[name], a.all[name])
+	since := models.LaterOf(a.mine[name], a.all[name])
 	return max(0, now.Sub(since)), !since.IsZero()
 }
 

@@ -25,7 +25,7 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 			return err
 		}
 		if wait > 0 { // limited for longer than a worker may be kept
-			m := models.Message{Kind: models.ProviderMessage, Provider: j.provider.Name, Retry: j.step.retry, NotBefore: time.Now().Add(wait)}
+			m := models.Message{Kind: models.ProviderMessage, Provider: j.provider.Name, Retry: j.step.Retry, NotBefore: time.Now().Add(wait)}
 			e.announceOf(ctx, c, m)
 			return errPassedOn
 		}
@@ -39,7 +39,7 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	} else if err != nil {
 		return err
 	}
-	settle, ok := j.provider.health.begin(j.step.from, j.who.Len())
+	settle, ok := j.provider.health.begin(j.step.SenderDomain, j.who.Len())
 	if !ok {
 		return errBusy
 	}
@@ -102,7 +102,7 @@ const slotPatience = 2 * time.Second
 // would have to wait longer than a second is passed on with a delay instead.
 func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, error) {
 	patience, cancel := ctx, context.CancelFunc(func() {})
-	if len(j.step.options) > 1 {
+	if len(j.step.Options) > 1 {
 		patience, cancel = context.WithTimeout(ctx, slotPatience)
 	}
 	defer cancel()
@@ -153,7 +153,7 @@ func (e *Engine) claim(ctx context.Context, c *chunk, j *job) (models.Entry, tim
 	entry := models.Entry{
 		Number: c.view.NextNumber(), Token: models.NewToken(), Kind: models.Attempt, At: began.UTC().Round(0), Recipients: j.who,
 		Provider: j.provider.Name, Worker: e.cfg.Worker, StartBy: startBy.UTC().Round(0), CallEnds: startBy.Add(j.provider.Timeout).UTC().Round(0),
-		Retry: j.step.retry, Split: j.step.split, MayDouble: j.step.mayDouble, Because: clip(j.step.because),
+		Retry: j.step.Retry, Split: j.step.Split, MayDouble: j.step.MayDouble, Because: models.Clip(j.step.Because),
 	}
 	within, cancel := context.WithTimeout(ctx, e.cfg.StartBy)
 	defer cancel()
@@ -253,7 +253,7 @@ func (e *Engine) complete(a *provider, who models.Set, parts []models.Part) []mo
 			p.Class = models.Unknown
 		}
 		rest = rest.Minus(p.Recipients)
-		p.Text = clip(p.Text)
+		p.Text = models.Clip(p.Text)
 		p.Final = p.Class == models.Accepted && a.Events == models.EventsNone
 		out = append(out, p)
 	}

@@ -10,7 +10,7 @@ import "time"
 // tells it the time.
 type breaker struct {
 	first    time.Duration // how long it is open at first
-	lookBack time.Duration // over which calls are counted beside each other
+	lookBack time.Duration // Over which calls are counted beside each other
 
 	counts  [breakerSteps]breakerStep
 	row     int // failures in a row
@@ -22,7 +22,7 @@ type breaker struct {
 	lasts   time.Duration // how long it was open last
 	closed  time.Time     // when a probe closed it last; zero: never
 	proving bool          // it is open, or a call must be answered before it is closed
-	probes  int           // calls that run then
+	probes  int           // Calls that run then
 	probed  time.Time     // when the newest of them began
 	turn    int           // how often it changed: calls that began before tell nothing after
 }
@@ -130,7 +130,7 @@ func (b *breaker) begin(now time.Time) (turn int) {
 	return b.turn
 }
 
-// end takes in what a call said that began in a turn. It reports whether that changed
+// End takes in what a call said that began in a turn. It reports whether that changed
 // the breaker.
 func (b *breaker) end(turn int, says callSays, now time.Time) bool {
 	if turn != b.turn {

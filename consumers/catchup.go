@@ -51,7 +51,7 @@ func (o *outage) begin(now time.Time) bool {
 	return true
 }
 
-// end takes in the outcome of a try. Only an error that is about the broker, not
+// End takes in the outcome of a try. Only an error that is about the broker, not
 // the message, says that it is away.
 func (o *outage) end(now time.Time, err error) {
 	o.mu.Lock()
@@ -212,7 +212,7 @@ func (e *Engine) catchUpOnce(ctx context.Context, c *catching, room int) error {
 			}
 			if at.IsZero() {
 				if at = c.since; c.all {
-					at = minTime(at, time.UnixMilli(s.mark.Load()))
+					at = models.EarlierOf(at, time.UnixMilli(s.mark.Load()))
 				}
 			}
 			sum, upTo, err := e.announceMissed(ctx, c, s, lane, at, most)

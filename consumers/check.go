@@ -83,7 +83,7 @@ type check struct {
 	e     *Engine
 	o     CheckOptions
 	out   telemetry.Recount
-	whole bool // recipients are read, too
+	whole bool // Recipients are read, too
 }
 
 // Check runs through everything and reports each difference.
@@ -209,7 +209,7 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 	var total models.Summary
 	for n := range counted {
 		shown := stored[n]
-		if shown.Accepted == 0 { // nothing was stored yet: it counts as queued
+		if shown.Accepted == 0 { // Nothing was stored yet: it counts as queued
 			shown = models.Summary{Accepted: int64(b.ChunkSize(n)), Queued: int64(b.ChunkSize(n)), Untried: int64(b.ChunkSize(n))}
 		}
 		if unread[n] != nil {

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -18,7 +18,7 @@ type chunk struct {
 	lane       models.Lane
 	size       int
 	recipients []models.Recipient // only while they are needed: see addressed
-	passed     models.Set         // recipients whose step was announced elsewhere
+	passed     models.Set         // Recipients whose step was announced elsewhere
 	missed     bool               // an announcement about it failed
 	planned    planned            // by which orders its next steps were decided
 	entries    []models.Entry
@@ -89,16 +89,16 @@ func (e *Engine) reload(ctx context.Context, c *chunk) (err error) {
 
 // close appends the endings that are due. It reports whether it changed the
 // ledger.
-func (e *Engine) close(ctx context.Context, c *chunk, steps []step) (bool, error) {
+func (e *Engine) close(ctx context.Context, c *chunk, steps []policy.Step) (bool, error) {
 	changed := false
 	for i := range steps {
 		st := &steps[i]
-		if st.do != end || !e.proved(c, st, time.Now()) {
+		if st.Do != policy.End || !e.proved(c, st, time.Now()) {
 			continue
 		}
-		entry := models.Entry{Kind: models.Ending, At: time.Now().UTC(), Recipients: st.who, Reason: st.reason, Detail: clip(st.detail)}
-		if o := st.cancel; o != nil {
-			entry.Kind, entry.Reason, entry.Detail, entry.Order = models.Cancel, models.CancelledByRq, clip(o.Why), o.Number
+		entry := models.Entry{Kind: models.Ending, At: time.Now().UTC(), Recipients: st.Who, Reason: st.Reason, Detail: models.Clip(st.Detail)}
+		if o := st.Cancel; o != nil {
+			entry.Kind, entry.Reason, entry.Detail, entry.Order = models.Cancel, models.CancelledByRq, models.Clip(o.Why), o.Number
 		}
 		err := e.append(ctx, c, entry)
 		if conflict(err) {
@@ -109,7 +109,7 @@ func (e *Engine) close(ctx context.Context, c *chunk, steps []step) (bool, error
 		}
 		changed = true
 		e.metrics.ended(&entry)
-		e.log.Debug("gave up", "chunk", c.id.String(), "recipients", st.who.Len(), "reason", string(st.reason))
+		e.log.Debug("gave up", "chunk", c.id.String(), "recipients", st.Who.Len(), "reason", string(st.Reason))
 	}
 	return changed, nil
 }
@@ -140,11 +140,4 @@ func (c *chunk) wasCalled() bool {
 func conflict(err error) bool {
 	var ce *models.ConflictError
 	return errors.As(err, &ce)
-}
-
-func clip(s string) string {
-	if len(s) <= models.MaxText {
-		return s
-	}
-	return strings.ToValidUTF8(s[:models.MaxText], "")
 }

@@ -117,8 +117,3 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
-
-// delay is the wait before retry n (from 1) of the same provider, before jitter.
-func (c *Config) delay(n int) time.Duration {
-	return c.Delays[min(max(n-1, 0), len(c.Delays)-1)]
-}

@@ -29,10 +29,10 @@ type crew struct {
 	store    reportStore
 	health   func() map[string]Ailment                    // how this worker finds the providers
 	hear     func(worker string, ails map[string]Ailment) // what another says
-	lost     func(worker string)                          // nothing more is heard of another
+	lost     func(worker string)                          // Nothing more is heard of another
 	flow     func() map[string]map[int64]Flow             // what went through this worker
 	hearFlow func(worker string, said map[string]map[int64]Flow)
-	running  func() map[string]int // calls of this worker, by provider
+	running  func() map[string]int // Calls of this worker, by provider
 	gone     func()                // somebody has left, or is silent
 	kick     chan struct{}         // asks for a beat now
 
@@ -260,7 +260,7 @@ func (c *crew) see(all map[string][]byte) {
 	c.size, c.rank, c.members = len(members), slices.Index(members, c.name()), members
 }
 
-// calls is how many of n calls of a provider this worker may have running: its part,
+// Calls is how many of n calls of a provider this worker may have running: its part,
 // less what others have running beyond theirs, because they had a larger part when
 // those calls began. Who joins waits for them.
 func (c *crew) calls(provider string, n int, mine share) int {

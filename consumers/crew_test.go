@@ -69,7 +69,7 @@ type handState int
 
 const (
 	working handState = iota
-	frozen            // nothing runs
+	frozen            // Nothing runs
 	cutOff            // it runs, without the store
 )
 

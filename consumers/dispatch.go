@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/tracing"
@@ -128,9 +129,9 @@ func (c *chunk) passedOn() models.Disposition {
 	return models.Done()
 }
 
-// plan obeys what was ordered and decides the next steps of a chunk, by what is
+// Plan obeys what was ordered and decides the next steps of a chunk, by what is
 // known of it now.
-func (e *Engine) plan(ctx context.Context, c *chunk, now time.Time) ([]step, error) {
+func (e *Engine) plan(ctx context.Context, c *chunk, now time.Time) ([]policy.Step, error) {
 	if now.Sub(c.read) > mostStale {
 		if err := e.reload(ctx, c); err != nil {
 			return nil, err
@@ -149,7 +150,7 @@ func (e *Engine) plan(ctx context.Context, c *chunk, now time.Time) ([]step, err
 		return nil, err
 	}
 	steps, err := e.steps(ctx, c, now)
-	if err != nil || !slices.ContainsFunc(steps, step.inDoubt) || now.Sub(c.read) < justRead {
+	if err != nil || !slices.ContainsFunc(steps, policy.Step.InDoubt) || now.Sub(c.read) < justRead {
 		return steps, err
 	}
 	// No ledger entry tells of an event that has come meanwhile.
@@ -166,31 +167,18 @@ const (
 	justRead  = 100 * time.Millisecond
 )
 
-// inDoubt reports whether a step is about mail that some provider may have, and
-// ends it or sends it once more.
-func (s step) inDoubt() bool {
-	switch s.do {
-	case end:
-		return s.reason == models.OutcomeUnknown || s.reason == models.NoFinalEvent
-	case call:
-		return s.doubt != ""
-	case nothing, wait:
-	}
-	return false
-}
-
 // steps decides the next steps of a chunk, by what was read of it.
-func (e *Engine) steps(ctx context.Context, c *chunk, now time.Time) ([]step, error) {
+func (e *Engine) steps(ctx context.Context, c *chunk, now time.Time) ([]policy.Step, error) {
 	c.planned = e.planBy(c)
 	o, err := e.ordersFor(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	steps := e.policy.plan(c.view, c.batch, &o, now)
+	steps := e.policy.Plan(c.view, c.batch, &o, now)
 	for i := range steps {
 		st := &steps[i]
-		if st.do == call && st.mayDouble && !st.released && !e.answered(c, st, now) {
-			*st = step{do: wait, who: st.who, until: now.Add(e.cfg.LookUpPause)}
+		if st.Do == policy.Call && st.MayDouble && !st.Released && !e.answered(c, st, now) {
+			*st = policy.Step{Do: policy.Wait, Who: st.Who, Until: now.Add(e.cfg.LookUpPause)}
 		}
 	}
 	return steps, nil

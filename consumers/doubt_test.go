@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // oneByOne is a rig in which sg does not say whether it took the first two mails of
@@ -108,7 +108,7 @@ func TestReadBeforeADecision(t *testing.T) {
 		c.read = now.Add(-mostStale / 2)
 		steps, err := r.engine.steps(t.Context(), c, now)
 		require.NoError(t, err)
-		require.True(t, steps[0].inDoubt(), "by what was read")
+		require.True(t, steps[0].InDoubt(), "by what was read")
 		steps, err = r.engine.plan(t.Context(), c, now)
 		require.NoError(t, err)
 		require.Empty(t, steps, policy)
@@ -152,9 +152,9 @@ func TestResendNowhereElse(t *testing.T) {
 	v := r.done(b)
 	require.Equal(t, models.OutcomeUnknown, v.Status(1).Reason)
 	require.Contains(t, v.Status(1).Detail, models.NoProviderLeft.Words())
-	require.False(t, RetrySafe(v, 1))
-	require.Equal(t, 1, released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID}).Len())
-	require.Equal(t, 1, released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: "sg"}).Len())
+	require.False(t, policy.RetrySafe(v, 1))
+	require.Equal(t, 1, policy.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID}).Len())
+	require.Equal(t, 1, policy.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: "sg"}).Len())
 }
 
 // A retry that was safe when it was ordered does not send what turns out meanwhile
@@ -313,7 +313,7 @@ func TestOrdersTellNoLies(t *testing.T) {
 		r.announce(b)
 		v := r.done(b)
 		require.Equal(t, models.OutcomeUnknown, v.Status(1).Reason)
-		require.Equal(t, cancelledMeanwhile, v.Status(1).Detail)
+		require.Equal(t, policy.CancelledMeanwhile, v.Status(1).Detail)
 		require.Zero(t, mg.count())
 	})
 	t.Run("cancelled after a provider gave it up", func(t *testing.T) {
@@ -374,31 +374,6 @@ func TestDuplicatesAreCounted(t *testing.T) {
 	require.True(t, r.view(b).Status(1).MayDouble)
 }
 
-// One mail was let go by hand although it may double, its neighbour because that was
-// safe, and both went out in the same calls. When it turns out that a provider has
-// both, what may be done for the first is not done for the second.
-func TestReleasesOfNeighbours(t *testing.T) {
-	t.Parallel()
-	p := &policy{cfg: &Config{MaxRetries: 10, FinalEventWait: time.Hour, Delays: []time.Duration{time.Second}, Recheck: time.Minute}, providers: []string{"sg", "mg"}}
-	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	both, entry := models.SetTo(2), func(n int, k models.EntryKind, who models.Set) models.Entry {
-		return models.Entry{Number: n, Kind: k, At: at, Recipients: who, Provider: "sg", CallEnds: at}
-	}
-	byHand := entry(3, models.Release, models.SetOf(1))
-	byHand.MayDouble = true
-	entries := []models.Entry{entry(1, models.Attempt, both), entry(2, models.Ending, both), byHand, entry(4, models.Release, models.SetOf(2)), entry(5, models.Attempt, both)}
-	refused := func(n int) models.Fact {
-		return models.Fact{Key: models.OutcomeKey(n), Outcome: &models.Outcome{Attempt: n, At: at, Parts: []models.Part{{Class: models.Unavailable, Recipients: both}}}}
-	}
-	late := models.Fact{Key: "e1", Events: []models.Event{{ID: "1", Recipient: 1, Attempt: 1, Provider: "sg", Kind: models.Processed, At: at}, {ID: "2", Recipient: 2, Attempt: 1, Provider: "sg", Kind: models.Processed, At: at}}}
-	v := models.Resolve(2, entries, []models.Fact{refused(1), refused(5), late})
-	steps := p.plan(v, &models.Batch{Content: models.Content{From: models.Address{Email: "a@b.c"}}}, &orders{rules: control.NewFollower(nil).Rules()}, at.Add(time.Minute))
-	require.Len(t, steps, 2)
-	require.Equal(t, call, steps[0].do)
-	require.Equal(t, models.SetOf(1), steps[0].who)
-	require.Equal(t, wait, steps[1].do, "its provider has it")
-}
-
 // Where it is not a wait for evidence that ends, nobody is asked before it does: mail
 // that is let go by hand and cancelled is so at once.
 func TestCancelledAfterItsReleaseAtOnce(t *testing.T) {
@@ -442,7 +417,7 @@ func TestTakenAndUnknownIsCheap(t *testing.T) {
 			facts = append(facts, models.Fact{Key: models.OutcomeKey(2), Outcome: &models.Outcome{Attempt: 2, At: at, Parts: []models.Part{{Class: class, Recipients: models.SetOf(1)}}}})
 		}
 		c := &chunk{id: models.NewBatchID(at), view: models.Resolve(1, entries, facts)}
-		st := &step{do: wait, who: models.SetOf(1), until: at.Add(100 * time.Hour)}
+		st := &policy.Step{Do: policy.Wait, Who: models.SetOf(1), Until: at.Add(100 * time.Hour)}
 		require.True(t, e.mayEndSoon(c, st, at))
 		require.False(t, e.mayEndSoon(c, st, at.Add(time.Minute+e.cfg.EvidenceWindow)))
 	}

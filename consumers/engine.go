@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -21,7 +22,7 @@ type Engine struct {
 	log    *slog.Logger
 	store  models.Store
 	broker models.Broker
-	policy policy
+	policy *policy.Policy
 
 	journal   *control.Follower
 	crew      *crew
@@ -70,7 +71,7 @@ func New(store models.Store, broker models.Broker, providers []Provider, cfg Con
 		batches: newCache[models.ID, *models.Batch](512), large: newCache[models.ID, *models.Batch](8),
 		fresh: newCache[models.ID, []models.Recipient](freshBatches), ledgers: newCache[models.ID, []models.Entry](4096), worked: newCache[models.ID, struct{}](100_000),
 		counted: newCache[uint64, struct{}](200_000)}
-	e.policy.cfg, e.policy.windows = &e.cfg, map[string]time.Duration{}
+	names, windows := make([]string, 0, len(providers)), map[string]time.Duration{}
 	if e.journal = cfg.Journal; e.journal == nil {
 		e.journal = control.NewFollower(store)
 	}
@@ -83,9 +84,16 @@ func New(store models.Store, broker models.Broker, providers []Provider, cfg Con
 		acc.health.changes, acc.health.slowCall = e.healthChanged, func(took time.Duration) bool { return e.slowBesideOthers(acc, took) }
 		e.providers = append(e.providers, acc)
 		e.byName[a.Name] = acc
-		e.policy.providers = append(e.policy.providers, a.Name)
-		e.policy.windows[a.Name] = a.EvidenceWindow
+		names = append(names, a.Name)
+		windows[a.Name] = a.EvidenceWindow
 	}
+	e.policy = policy.New(policy.Config{
+		MaxRetries:     cfg.MaxRetries,
+		Recheck:        cfg.Recheck,
+		EvidenceWindow: cfg.EvidenceWindow,
+		FinalEventWait: cfg.FinalEventWait,
+		Delays:         cfg.Delays,
+	}, names, windows)
 	e.crew.health, e.crew.hear, e.crew.lost = e.ailments, e.hear, e.lost
 	e.crew.flow, e.crew.hearFlow = e.flows.told, e.flows.hear
 	e.crew.running = e.running

@@ -250,7 +250,7 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 }
 
-// event puts a provider's post into the inbox and announces it.
+// FromEvent puts a provider's post into the inbox and announces it.
 func (r *rig) event(provider string, log models.ID, ev models.Event) models.ID {
 	r.t.Helper()
 	return r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider, Posts: []models.Post{postOf(r.t, "", log, ev)}})

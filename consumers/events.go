@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"hash/maphash"
 	"slices"
 	"strconv"
 	"sync"
@@ -158,7 +159,7 @@ func (w *eventWork) add(in *models.Inbox, events []models.ParsedEvent) {
 		list := c.of(in.ID, n)
 		for i := range events[:n] {
 			ev := events[i].Event
-			ev.Recipient, ev.Provider, ev.Text, ev.ParseRevision = events[i].Log.Recipient(), in.Provider, clip(ev.Text), w.reading
+			ev.Recipient, ev.Provider, ev.Text, ev.ParseRevision = events[i].Log.Recipient(), in.Provider, models.Clip(ev.Text), w.reading
 			*list = append(*list, ev)
 		}
 		events = events[n:]
@@ -317,15 +318,19 @@ func (e *Engine) refuse(id models.ID, ev *models.Event) {
 	e.log.Warn("event refused: it belongs to no attempt of ours", "provider", ev.Provider, "chunk", id.String(), "attempt_id", ev.Attempt)
 }
 
-// hashOf tells events apart, repeats of one not.
+// eventKey identifies an event. Repeats of an event have the same key.
+type eventKey struct {
+	provider, id  string
+	kind          models.EventKind
+	recipient     int
+	parseRevision int64
+}
+
+var eventSeed = maphash.MakeSeed()
+
+// hashOf returns a hash of the event's key that is stable within this process.
 func hashOf(ev *models.Event) uint64 {
-	m := mixer(14695981039346656037)
-	for _, s := range []string{ev.Provider, ev.ID, string(ev.Kind)} {
-		m.text(s)
-	}
-	m.number(int64(ev.Recipient))
-	m.number(ev.ParseRevision)
-	return uint64(m)
+	return maphash.Comparable(eventSeed, eventKey{ev.Provider, ev.ID, ev.Kind, ev.Recipient, ev.ParseRevision})
 }
 
 func (e *Engine) countEvent(ev *models.Event, of *models.Entry, came time.Time) {

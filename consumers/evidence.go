@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -65,7 +66,7 @@ func (in *inquiry) heard(began time.Time, f finding) {
 	case f == finding{}:
 		in.answered, in.working = began, time.Time{}
 	case f.waiting == 0: // what was found before is worked off
-		in.answered, in.working = maxTime(in.answered, in.working), began
+		in.answered, in.working = models.LaterOf(in.answered, in.working), began
 	}
 }
 
@@ -91,9 +92,9 @@ func (l *lookups) want(provider string, chunk models.ID, from, to time.Time) tim
 		in = &inquiry{from: from, to: to, next: to.Add(askAfter[0])}
 		l.open[q] = in
 	}
-	in.from, in.renewed = minTime(in.from, from), time.Now()
+	in.from, in.renewed = models.EarlierOf(in.from, from), time.Now()
 	if to.After(in.to) { // another attempt, or later
-		in.to, in.asked, in.next = to, 0, minTime(to.Add(askAfter[0]), time.Now().Add(askAfter[0]))
+		in.to, in.asked, in.next = to, 0, models.EarlierOf(to.Add(askAfter[0]), time.Now().Add(askAfter[0]))
 	}
 	return in.answered
 }
@@ -179,7 +180,7 @@ func clusters(qs []asked) [][]asked {
 			end = q.to
 		}
 		out[len(out)-1] = append(out[len(out)-1], q)
-		end = maxTime(end, q.to)
+		end = models.LaterOf(end, q.to)
 	}
 	return out
 }
@@ -194,10 +195,10 @@ func (l *lookups) ask(ctx context.Context, provider string, group []asked) {
 	from, to := group[0].from, group[0].to
 	chunks := map[models.ID]bool{}
 	for _, q := range group {
-		from, to = minTime(from, q.from), maxTime(to, q.to)
+		from, to = models.EarlierOf(from, q.from), models.LaterOf(to, q.to)
 		chunks[q.chunk] = true
 	}
-	to = maxTime(to, minTime(began, to.Add(nearby)))
+	to = models.LaterOf(to, models.EarlierOf(began, to.Add(nearby)))
 	found := findings{}
 	var err error
 	if group[0].long() {
@@ -226,7 +227,7 @@ func (l *lookups) ask(ctx context.Context, provider string, group []asked) {
 		if more := in.asked - len(askAfter) + 1; more > 0 {
 			after <<= min(more, 6)
 		}
-		in.next = maxTime(in.to.Add(after), began.Add(l.e.cfg.LookUpPause))
+		in.next = models.LaterOf(in.to.Add(after), began.Add(l.e.cfg.LookUpPause))
 		if err != nil || news {
 			in.next = began.Add(l.e.cfg.LookUpPause)
 		}
@@ -403,8 +404,8 @@ func (e *Engine) fileLookedUp(ctx context.Context, provider string, byChunk map[
 // proved says whether a wait for evidence that is over may end a log: not before
 // a provider that can be asked has been asked late enough. Its answer is waited
 // for, for a day at most.
-func (e *Engine) proved(c *chunk, st *step, now time.Time) bool {
-	if st.reason != models.OutcomeUnknown && st.reason != models.NoFinalEvent || !c.view.Status(st.who.First()).Unsettled() {
+func (e *Engine) proved(c *chunk, st *policy.Step, now time.Time) bool {
+	if st.Reason != models.OutcomeUnknown && st.Reason != models.NoFinalEvent || !c.view.Status(st.Who.First()).Unsettled() {
 		return true // no wait for evidence ends by it
 	}
 	return e.answered(c, st, now)
@@ -412,10 +413,10 @@ func (e *Engine) proved(c *chunk, st *step, now time.Time) bool {
 
 // answered reports whether every provider that may have what a step is about was
 // asked late enough, or cannot be.
-func (e *Engine) answered(c *chunk, st *step, now time.Time) bool {
+func (e *Engine) answered(c *chunk, st *policy.Step, now time.Time) bool {
 	all := true
-	c.view.EachTry(st.who.First(), func(t *models.Try) {
-		if !t.Verdict.Settled() && (t.Verdict == models.VerdictAccepted) == (st.reason == models.NoFinalEvent) {
+	c.view.EachTry(st.Who.First(), func(t *models.Try) {
+		if !t.Verdict.Settled() && (t.Verdict == models.VerdictAccepted) == (st.Reason == models.NoFinalEvent) {
 			all = e.answeredOf(c, t, now) && all
 		}
 	})
@@ -429,8 +430,8 @@ func (e *Engine) answeredOf(c *chunk, t *models.Try, now time.Time) bool {
 		return true
 	}
 	entry := c.view.Entry(t.Attempt)
-	begin, over := entry.At, entry.CallEnds.Add(e.policy.window(t.Provider))
-	late := minTime(over, entry.CallEnds.Add(looker.LookupLag()))
+	begin, over := entry.At, entry.CallEnds.Add(e.policy.EvidenceWindow(t.Provider))
+	late := models.EarlierOf(over, entry.CallEnds.Add(looker.LookupLag()))
 	if t.Verdict == models.VerdictAccepted {
 		over = t.At.Add(e.cfg.FinalEventWait)
 		late = over.Add(-min(time.Hour, e.cfg.FinalEventWait/4))
@@ -459,8 +460,8 @@ func (l *lookups) hurry(provider string, chunk models.ID, now time.Time) {
 // mayEndSoon reports whether a wait may end before its time: by the answer to a call
 // that runs, of which only its worker tells, or by evidence that a provider is asked
 // for.
-func (e *Engine) mayEndSoon(c *chunk, st *step, now time.Time) bool {
-	s := c.view.Status(st.who.First())
+func (e *Engine) mayEndSoon(c *chunk, st *policy.Step, now time.Time) bool {
+	s := c.view.Status(st.Who.First())
 	if !s.Unsettled() || s.Last.Verdict == models.VerdictAccepted {
 		return false
 	}
@@ -468,7 +469,7 @@ func (e *Engine) mayEndSoon(c *chunk, st *step, now time.Time) bool {
 	if s.Last.Verdict == models.VerdictPending && now.Before(entry.CallEnds) {
 		return true
 	}
-	if e.looker(s.Last.Provider) == nil || !now.Before(entry.CallEnds.Add(e.policy.window(s.Last.Provider))) {
+	if e.looker(s.Last.Provider) == nil || !now.Before(entry.CallEnds.Add(e.policy.EvidenceWindow(s.Last.Provider))) {
 		return false
 	}
 	e.lookups.want(s.Last.Provider, c.id, entry.At.Add(-time.Minute), entry.CallEnds)

@@ -52,7 +52,7 @@ func TestFreshBatchIsNotRead(t *testing.T) {
 		return part(models.Accepted, c)
 	})
 	cfg := fast()
-	cfg.Recheck, cfg.Renewal = time.Minute, time.Minute // nothing but the dispatch reads
+	cfg.Recheck, cfg.Renewal = time.Minute, time.Minute // Nothing but the dispatch reads
 	r := newRig(t, cfg, func(s models.Store) models.Store { counted.Store = s; return counted }, p)
 	b := r.accepted(2)
 	counted.n.Store(0)

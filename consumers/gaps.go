@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -36,7 +37,7 @@ func (l *lookups) askAboutGaps(ctx context.Context) error {
 	for len(due) > 0 {
 		n, to := 1, due[0].To
 		for n < len(due) && due[n].Provider == due[0].Provider && !due[n].From.After(to) {
-			to = maxTime(to, due[n].To)
+			to = models.LaterOf(to, due[n].To)
 			n++
 		}
 		asked, away := l.askAboutTime(ctx, due[0].Provider, due[0].From, to)

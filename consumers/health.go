@@ -19,7 +19,7 @@ type health struct {
 	why      string    // mail keeps away
 	shut     away      // the provider refused the provider itself, or said nothing about its mail
 	silent   bool      // the latter
-	silentTo time.Time // until when it was left alone last because it was silent
+	silentTo time.Time // Until when it was left alone last because it was silent
 	slow     away      // the provider asked to wait
 	trial    trial
 	back     time.Time                // when mail was let through again last, after other trouble than the breaker's
@@ -87,7 +87,7 @@ func (h *health) usableFor(domain string, now time.Time, alone bool) (bool, time
 	ok, until := h.allows(now, alone)
 	h.mu.Unlock()
 	if t := h.refusedUntil(domain, now); !t.IsZero() {
-		return false, maxTime(t, until)
+		return false, models.LaterOf(t, until)
 	}
 	return ok, until
 }
@@ -95,7 +95,7 @@ func (h *health) usableFor(domain string, now time.Time, alone bool) (bool, time
 // refusedUntil is until when the provider refuses mail from a sender's domain; zero: it
 // does not.
 func (h *health) refusedUntil(domain string, now time.Time) time.Time {
-	return maxTime(h.senders.refused(domain, now), h.heard.refused(domain, now))
+	return models.LaterOf(h.senders.refused(domain, now), h.heard.refused(domain, now))
 }
 
 // tryAgain obeys the order of a number, once: whatever keeps mail away is forgotten,
@@ -113,8 +113,8 @@ func (h *health) tryAgain(order int) {
 	h.heard.forget()
 	own := now.Before(h.shut.until) || now.Before(h.slow.until) || h.breaker.proving && h.mine
 	told := now.Before(h.obey(now))
-	h.shut.until, h.slow.until = minTime(h.shut.until, now), minTime(h.slow.until, now)
-	h.silentTo = minTime(h.silentTo, now)
+	h.shut.until, h.slow.until = models.EarlierOf(h.shut.until, now), models.EarlierOf(h.slow.until, now)
+	h.silentTo = models.EarlierOf(h.silentTo, now)
 	h.trial.left, h.trial.renews = 0, time.Time{}
 	clear(h.tellers)
 	ill := own || told || h.breaker.proving
@@ -189,7 +189,7 @@ func (h *health) recovered(now time.Time) float64 {
 	if h.trial.on || h.breaker.proving {
 		return 0
 	}
-	from := maxTime(maxTime(h.breaker.closed, h.back), maxTime(h.shut.until, h.slow.until))
+	from := models.LaterOf(models.LaterOf(h.breaker.closed, h.back), models.LaterOf(h.shut.until, h.slow.until))
 	if from.IsZero() {
 		return 1
 	}
@@ -271,7 +271,7 @@ func (h *health) judge(parts []models.Part, domain string) (says callSays, why s
 		case models.Throttled:
 			until := p.RetryAt
 			if until.IsZero() || until.Before(now) {
-				until = now.Add(h.cfg.delay(1))
+				until = now.Add(h.cfg.Delays[0])
 			}
 			h.slowDown(until, why)
 			return saysNothing, ""
@@ -280,7 +280,7 @@ func (h *health) judge(parts []models.Part, domain string) (says callSays, why s
 				return saysNothing, "" // our own fault
 			}
 			if p.RetryAt.After(now) { // maybe said by what stands before the provider
-				h.slowDown(minTime(p.RetryAt, now.Add(mostDown)), why)
+				h.slowDown(models.EarlierOf(p.RetryAt, now.Add(mostDown)), why)
 			}
 			if p.Class == models.Unknown {
 				return failedUnknown, why
@@ -316,7 +316,7 @@ func (h *health) keepAway(until time.Time, why string, silent bool) {
 	h.shut.from(now, until)
 	h.why, h.silent, h.mine = why, silent, true
 	if silent {
-		h.trial, h.silentTo = trial{on: true}, maxTime(h.silentTo, until)
+		h.trial, h.silentTo = trial{on: true}, models.LaterOf(h.silentTo, until)
 	}
 	h.breaker.prove(now)
 	h.mu.Unlock()
@@ -336,7 +336,7 @@ func (h *health) refuse(domain string, until time.Time, why string) {
 func (h *health) slowDown(until time.Time, why string) {
 	now := time.Now()
 	h.mu.Lock()
-	h.slow.from(now, maxTime(h.slow.until, minTime(until, now.Add(mostAway))))
+	h.slow.from(now, models.LaterOf(h.slow.until, models.EarlierOf(until, now.Add(mostAway))))
 	h.why = why
 	h.mu.Unlock()
 	h.changes()
@@ -378,21 +378,7 @@ func (h *health) own(now time.Time) telemetry.Health {
 	case now.Before(h.breaker.until):
 		return telemetry.Health{State: telemetry.Tripped, Since: h.breaker.since.UTC(), Why: h.why, Until: h.breaker.until.UTC()}
 	case h.breaker.proving && h.mine:
-		return telemetry.Health{State: telemetry.HalfOpen, Since: maxTime(h.breaker.until, h.shut.until).UTC(), Why: h.why}
+		return telemetry.Health{State: telemetry.HalfOpen, Since: models.LaterOf(h.breaker.until, h.shut.until).UTC(), Why: h.why}
 	}
-	return telemetry.Health{State: telemetry.Healthy, Since: maxTime(h.breaker.since, maxTime(h.shut.until, h.slow.until)).UTC()}
-}
-
-func minTime(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-func maxTime(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+	return telemetry.Health{State: telemetry.Healthy, Since: models.LaterOf(h.breaker.since, models.LaterOf(h.shut.until, h.slow.until)).UTC()}
 }

@@ -3,6 +3,7 @@ package consumers
 import (
 	"time"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -15,7 +16,7 @@ type teller struct {
 	Ailment
 	until time.Time
 	over  bool
-	gone  bool // nothing more is heard of it
+	gone  bool // Nothing more is heard of it
 }
 
 // ofAll reports whether an ailment is the provider's, whoever found it out: what the
@@ -29,7 +30,7 @@ func (h *health) obey(now time.Time) (until time.Time) {
 		switch {
 		case t.over:
 		case now.Before(t.until):
-			until = maxTime(until, t.until)
+			until = models.LaterOf(until, t.until)
 		case time.Now().Before(t.until): // it was asked about a time to come
 		default:
 			t.over = true
@@ -69,11 +70,11 @@ func (h *health) hear(worker string, a *Ailment) {
 		t = &teller{until: now.Add(h.term(a))}
 		h.tellers[worker] = t
 	case a.ofAll():
-		t.until, t.over = maxTime(t.until, now.Add(h.term(a))), false
+		t.until, t.over = models.LaterOf(t.until, now.Add(h.term(a))), false
 	}
 	t.Ailment, t.gone = *a, false
 	if a.Silent {
-		h.trial.on, h.silentTo = true, maxTime(h.silentTo, t.until)
+		h.trial.on, h.silentTo = true, models.LaterOf(h.silentTo, t.until)
 	}
 }
 

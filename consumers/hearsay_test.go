@@ -12,7 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// calls makes a worker call a provider every so often, for so long, with answers of
+// Calls makes a worker call a provider every so often, for so long, with answers of
 // this class, and returns how many calls it was allowed to make.
 func (h *hand) calls(ctx context.Context, every, during time.Duration, class models.Class) (made int) {
 	for begun := time.Now(); time.Since(begun) < during && ctx.Err() == nil; time.Sleep(every) {

@@ -79,7 +79,7 @@ func (h *providerHistory) called(provider string, took time.Duration, parts []mo
 	})
 }
 
-// event counts an event of the attempt that it belongs to.
+// FromEvent counts an event of the attempt that it belongs to.
 func (h *providerHistory) event(ev *models.Event, of *models.Entry) {
 	if ev.Kind != models.Delivered && ev.Kind != models.Deferred && !ev.Kind.Failure() {
 		return

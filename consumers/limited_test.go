@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -55,11 +56,11 @@ func TestNeverTriedComesFirst(t *testing.T) {
 	now := time.Now()
 	before := now.Add(-time.Minute)
 	for range 6 {
-		first := e.order(&step{options: []option{{provider: "c"}, {"a", before}, {"b", before}}}, now)
+		first := e.order(&policy.Step{Options: []policy.Option{{Provider: "c"}, {Provider: "a", NotBefore: before}, {Provider: "b", NotBefore: before}}}, now)
 		require.Len(t, first, 1)
 		require.Equal(t, "c", first[0].Name)
 	}
-	again := e.order(&step{options: []option{{"a", now.Add(time.Minute)}, {"b", before}, {"c", before}}}, now)
+	again := e.order(&policy.Step{Options: []policy.Option{{Provider: "a", NotBefore: now.Add(time.Minute)}, {Provider: "b", NotBefore: before}, {Provider: "c", NotBefore: before}}}, now)
 	require.Len(t, again, 1)
 	require.Equal(t, "b", again[0].Name)
 }

@@ -109,7 +109,7 @@ func (a *provider) waits(l models.Lane, n int, away time.Time) {
 	defer a.mu.Unlock()
 	w := &a.waiters[laneNumber(l)]
 	w.here += n
-	w.away = maxTime(w.away, away)
+	w.away = models.LaterOf(w.away, away)
 }
 
 // notReady is how soon to ask again while the worker may not use its share.
@@ -181,7 +181,7 @@ func (l *limit) asks(lane models.Lane, n int, contended bool) []ask {
 	return []ask{{l.whole, n}}
 }
 
-// wait is how long the limiter needs to have that much.
+// Wait is how long the limiter needs to have that much.
 func (k ask) wait(now time.Time) time.Duration {
 	missing := float64(k.n) - k.of.TokensAt(now)
 	if missing <= 0 {

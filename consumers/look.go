@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -243,31 +244,31 @@ func (e *Engine) advance(ctx context.Context, id models.ID) (outlook, error) {
 
 // announce passes on every step of a chunk that is due before the agenda looks
 // again.
-func (e *Engine) announce(c *chunk, steps []step, now time.Time) outlook {
+func (e *Engine) announce(c *chunk, steps []policy.Step, now time.Time) outlook {
 	var out outlook
 	var told notices
 	for i := range steps {
 		st := &steps[i]
-		switch st.do {
-		case wait:
-			out = out.or(outlook{until: st.until, announced: e.mayEndSoon(c, st, now)})
-		case call:
+		switch st.Do {
+		case policy.Wait:
+			out = out.or(outlook{until: st.Until, announced: e.mayEndSoon(c, st, now)})
+		case policy.Call:
 			if end := c.batch.Deadline; end.After(now) {
 				out = out.or(outlook{until: end})
 			}
-			if at := st.earliest(); at.After(now.Add(e.cfg.Recheck)) {
+			if at := st.Earliest(); at.After(now.Add(e.cfg.Recheck)) {
 				out = out.or(outlook{until: at})
 				continue
 			}
-			if st.retry == 0 && st.split == 0 {
+			if st.Retry == 0 && st.Split == 0 {
 				told.add(models.Message{Kind: models.BatchMessage})
 			} else {
 				e.passOn(c, st, now, "", &told)
 			}
 			out.announced = true
-		case end: // not yet: evidence is being looked up
+		case policy.End: // not yet: evidence is being looked up
 			out.announced = true
-		case nothing:
+		case policy.Nothing:
 		}
 	}
 	e.announceOf(e.hard, c, told...)

@@ -96,7 +96,7 @@ func (m *metrics) called(a *provider, c *chunk, entry *models.Entry, first bool,
 	}
 }
 
-// event counts an event that was taken.
+// FromEvent counts an event that was taken.
 func (m *metrics) event(ev *models.Event, accepted time.Time) {
 	m.events.WithLabelValues(ev.Provider, string(ev.Kind)).Inc()
 	switch {

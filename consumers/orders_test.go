@@ -170,7 +170,7 @@ func TestRetryFailedAndRelease(t *testing.T) {
 	require.EqualValues(t, 3, r.done(b).Summary().Failed)
 
 	answer = models.Accepted
-	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID}) // nothing is held: nobody goes
+	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID}) // Nothing is held: nobody goes
 	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID, Why: "fixed"})
 	r.announce(b)
 	require.Eventually(t, func() bool { return r.view(b).Summary().Success == 2 }, patience, 5*time.Millisecond)

@@ -14,7 +14,7 @@ type Provider struct {
 	Adapter models.Adapter
 }
 
-// provider is an Provider at work in this process: its slots, rates and health.
+// Provider is an Provider at work in this process: its slots, rates and health.
 type provider struct {
 	Provider
 	health *health
@@ -23,7 +23,7 @@ type provider struct {
 
 	recipients, calls *limit // nil: none
 	waiters           [2]waiters
-	perCall           int // recipients per call, as the provider and the configuration have it
+	perCall           int // Recipients per call, as the provider and the configuration have it
 
 	mu       sync.Mutex
 	part     share // of the limits, as they were set last

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -13,19 +14,19 @@ import (
 type job struct {
 	provider *provider
 	who      models.Set
-	step     *step
+	step     *policy.Step
 	release  func() // gives the slot back; nil: not taken yet, the handler may wait for it
 }
 
 // pick finds the next call that this handler makes itself, if there is one, and
 // passes every other due step on: to another provider's exclusive consumer, or
 // into a delay. What it can do itself it comes to in a later round.
-func (e *Engine) pick(ctx context.Context, c *chunk, steps []step, mine *provider, only models.Set) (chosen *job, err error) {
+func (e *Engine) pick(ctx context.Context, c *chunk, steps []policy.Step, mine *provider, only models.Set) (chosen *job, err error) {
 	now := time.Now()
 	var told notices
 	for i := range steps {
 		st := &steps[i]
-		if !st.calls(only) || chosen != nil && mine != nil && e.through(st, mine, now) {
+		if !st.Calls(only) || chosen != nil && mine != nil && e.through(st, mine, now) {
 			continue
 		}
 		if chosen == nil {
@@ -43,27 +44,21 @@ func (e *Engine) pick(ctx context.Context, c *chunk, steps []step, mine *provide
 }
 
 // passAllOn passes on every due step: the provider is busy.
-func (e *Engine) passAllOn(c *chunk, steps []step, only models.Set, busy string) {
+func (e *Engine) passAllOn(c *chunk, steps []policy.Step, only models.Set, busy string) {
 	now := time.Now()
 	var told notices
 	for i := range steps {
-		if steps[i].calls(only) {
+		if steps[i].Calls(only) {
 			e.passOn(c, &steps[i], now, busy, &told)
 		}
 	}
 	e.announceOf(e.hard, c, told...)
 }
 
-// calls reports whether a step hands mail to a provider, of one of these
-// recipients if any are named.
-func (s *step) calls(only models.Set) bool {
-	return s.do == call && (only.Empty() || !s.who.And(only).Empty())
-}
-
 // through reports whether a step may be done through a provider now.
-func (e *Engine) through(s *step, a *provider, now time.Time) bool {
-	for _, o := range s.options {
-		if o.provider == a.Name && !o.notBefore.After(now) {
+func (e *Engine) through(s *policy.Step, a *provider, now time.Time) bool {
+	for _, o := range s.Options {
+		if o.Provider == a.Name && !o.NotBefore.After(now) {
 			ok, _ := e.usable(s, a, now)
 			return ok
 		}
@@ -73,24 +68,24 @@ func (e *Engine) through(s *step, a *provider, now time.Time) bool {
 
 // usable reports whether a provider takes the mail of a step, and if not, when to ask
 // again: sooner where no other provider takes it now.
-func (e *Engine) usable(s *step, a *provider, now time.Time) (bool, time.Time) {
-	ok, until := a.health.usableFor(s.from, now, false)
-	if ok || slices.ContainsFunc(s.options, func(o option) bool {
-		b := e.byName[o.provider]
-		if b == nil || b == a || o.notBefore.After(now) {
+func (e *Engine) usable(s *policy.Step, a *provider, now time.Time) (bool, time.Time) {
+	ok, until := a.health.usableFor(s.SenderDomain, now, false)
+	if ok || slices.ContainsFunc(s.Options, func(o policy.Option) bool {
+		b := e.byName[o.Provider]
+		if b == nil || b == a || o.NotBefore.After(now) {
 			return false
 		}
-		well, _ := b.health.usableFor(s.from, now, false)
+		well, _ := b.health.usableFor(s.SenderDomain, now, false)
 		return well
 	}) {
 		return ok, until
 	}
-	return a.health.usableFor(s.from, now, true)
+	return a.health.usableFor(s.SenderDomain, now, true)
 }
 
 // choose finds a provider for a step that can take it here and now; nil: there
 // is none. Recipients are read only for one that is found.
-func (e *Engine) choose(ctx context.Context, c *chunk, st *step, now time.Time, mine *provider) (*job, error) {
+func (e *Engine) choose(ctx context.Context, c *chunk, st *policy.Step, now time.Time, mine *provider) (*job, error) {
 	if mine != nil {
 		if !e.through(st, mine, now) {
 			return nil, nil
@@ -100,7 +95,7 @@ func (e *Engine) choose(ctx context.Context, c *chunk, st *step, now time.Time, 
 		}
 		return &job{provider: mine, who: e.cut(c, st, mine), step: st}, nil
 	}
-	if st.retry > 0 || st.split > 0 {
+	if st.Retry > 0 || st.Split > 0 {
 		return nil, nil // retries belong to the exclusive consumers
 	}
 	for _, a := range e.order(st, now) {
@@ -127,9 +122,9 @@ func (e *Engine) choose(ctx context.Context, c *chunk, st *step, now time.Time, 
 
 // order lists the providers of a step that are due, best first: in the batch's own
 // order if it has one; else by smooth weighted round robin.
-func (e *Engine) order(st *step, now time.Time) []*provider {
+func (e *Engine) order(st *policy.Step, now time.Time) []*provider {
 	due := e.due(st, now)
-	if len(due) < 2 || st.fixed {
+	if len(due) < 2 || st.Fixed {
 		return due
 	}
 	best := e.roundRobin(due)
@@ -144,14 +139,14 @@ func (e *Engine) order(st *step, now time.Time) []*provider {
 
 // due lists the usable providers of a step that may be tried now: those that never
 // were, or else the first that was.
-func (e *Engine) due(st *step, now time.Time) (due []*provider) {
-	for _, o := range st.options { // those that were tried come last
-		tried := !o.notBefore.IsZero()
+func (e *Engine) due(st *policy.Step, now time.Time) (due []*provider) {
+	for _, o := range st.Options { // those that were tried come last
+		tried := !o.NotBefore.IsZero()
 		if tried && len(due) > 0 {
 			break
 		}
-		a := e.byName[o.provider]
-		if a == nil || o.notBefore.After(now) {
+		a := e.byName[o.Provider]
+		if a == nil || o.NotBefore.After(now) {
 			continue
 		}
 		if ok, _ := e.usable(st, a, now); ok {
@@ -184,9 +179,9 @@ func (e *Engine) roundRobin(among []*provider) *provider {
 
 // cut takes from a step what goes into one call: not more than the provider
 // takes, half of it while a bad recipient is looked for, and no address twice.
-func (e *Engine) cut(c *chunk, st *step, a *provider) models.Set {
-	who := st.who
-	if st.split > 0 && who.Len() > 1 {
+func (e *Engine) cut(c *chunk, st *policy.Step, a *provider) models.Set {
+	who := st.Who
+	if st.Split > 0 && who.Len() > 1 {
 		who, _ = who.Halves()
 	}
 	var out models.Set
@@ -214,7 +209,7 @@ type notices []models.Message
 func (n *notices) add(m models.Message) {
 	for i := range *n {
 		if o := &(*n)[i]; o.Kind == m.Kind && o.Provider == m.Provider && o.ID == m.ID && o.Retry == m.Retry {
-			o.NotBefore = minTime(o.NotBefore, m.NotBefore)
+			o.NotBefore = models.EarlierOf(o.NotBefore, m.NotBefore)
 			return
 		}
 	}
@@ -225,24 +220,24 @@ func (n *notices) add(m models.Message) {
 // nobody was: the exclusive consumer of the provider it should go through, or,
 // while no provider is usable, the generic one after a delay. The provider busy is
 // left alone for a second.
-func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string, told *notices) {
-	if st.who.Minus(c.passed).Empty() {
+func (e *Engine) passOn(c *chunk, st *policy.Step, now time.Time, busy string, told *notices) {
+	if st.Who.Minus(c.passed).Empty() {
 		return
 	}
-	c.passed = c.passed.Or(st.who)
-	m := models.Message{Kind: models.BatchMessage, Retry: st.retry}
+	c.passed = c.passed.Or(st.Who)
+	m := models.Message{Kind: models.BatchMessage, Retry: st.Retry}
 	var first time.Time
-	for _, o := range st.options {
-		a := e.byName[o.provider]
+	for _, o := range st.Options {
+		a := e.byName[o.Provider]
 		if a == nil {
 			continue
 		}
-		at := o.notBefore
-		if ok, until := e.usable(st, a, maxTime(now, at)); !ok {
-			at = maxTime(at, until)
+		at := o.NotBefore
+		if ok, until := e.usable(st, a, models.LaterOf(now, at)); !ok {
+			at = models.LaterOf(at, until)
 		}
-		if o.provider == busy {
-			at = maxTime(at, now.Add(time.Second))
+		if o.Provider == busy {
+			at = models.LaterOf(at, now.Add(time.Second))
 		}
 		if m.Provider == "" || at.Before(first) && first.After(now) {
 			m.Provider, first = a.Name, at
@@ -258,20 +253,20 @@ func (e *Engine) passOn(c *chunk, st *step, now time.Time, busy string, told *no
 		m.Kind = models.ProviderMessage
 		m.Provider = e.preferred(c, st, now, busy, m.Provider)
 	}
-	if st.event && m.Kind == models.ProviderMessage {
-		m.Kind, m.ID = models.LogMessage, c.id.Log(st.who.First())
+	if st.FromEvent && m.Kind == models.ProviderMessage {
+		m.Kind, m.ID = models.LogMessage, c.id.Log(st.Who.First())
 	}
 	told.add(m)
 }
 
 // preferred chooses whose queue a step joins when several providers may take it: of
 // the first that is idle, or else of the first. The one that is busy is left out.
-func (e *Engine) preferred(c *chunk, st *step, now time.Time, busy, fallback string) string {
+func (e *Engine) preferred(c *chunk, st *policy.Step, now time.Time, busy, fallback string) string {
 	due := slices.DeleteFunc(e.order(st, now), func(a *provider) bool { return a.Name == busy })
 	if len(due) == 0 {
 		return fallback
 	}
-	if i := slices.IndexFunc(due, func(a *provider) bool { return a.idle(c.lane, st.who.Len()) }); i > 0 {
+	if i := slices.IndexFunc(due, func(a *provider) bool { return a.idle(c.lane, st.Who.Len()) }); i > 0 {
 		return due[i].Name
 	}
 	return due[0].Name

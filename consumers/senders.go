@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // senders are the domains that a provider refuses to send for, although the
@@ -33,7 +35,7 @@ func (s *senders) refuse(domain string, now, until time.Time) bool {
 	if s.until == nil {
 		s.until = map[string]time.Time{}
 	}
-	s.until[domain] = maxTime(s.until[domain], until)
+	s.until[domain] = models.LaterOf(s.until[domain], until)
 	return !known
 }
 

@@ -104,14 +104,14 @@ func (e *Engine) takeShard(ctx context.Context, s *shard) error {
 		return err
 	}
 	e.someGone.Store(now.UnixMilli())
-	mark = minTime(mark, now) // by a clock that was ahead
+	mark = models.EarlierOf(mark, now) // by a clock that was ahead
 	from, behind := mark.Add(-models.LateWriters), mark
 	if mark.IsZero() {
 		from, behind = now.Add(-firstLook), now
 		mark = now.Add(-firstMissed)
 	}
 	s.mark.Store(mark.UnixMilli())
-	late := maxTime(from, now.Add(-models.LateWriters)) // nobody writes entries that are due before
+	late := models.LaterOf(from, now.Add(-models.LateWriters)) // nobody writes entries that are due before
 	s.upTo, s.again, s.inboxFrom, s.swept = from, [2]time.Time{late, late}, from, time.Time{}
 	s.handled.forget(now.Add(time.Hour))
 	s.readTo.Store(behind.UnixMilli())
@@ -144,7 +144,7 @@ func (e *Engine) renewShard(ctx context.Context, s *shard) error {
 // markShard writes down how far this worker is. The mark waits for posts that are
 // still to be worked off.
 func (e *Engine) markShard(ctx context.Context, s *shard) error {
-	return e.store.SetAgendaMark(ctx, s.n, minTime(s.upTo, s.inboxFrom))
+	return e.store.SetAgendaMark(ctx, s.n, models.EarlierOf(s.upTo, s.inboxFrom))
 }
 
 // giveUpShard lets another worker have a shard.

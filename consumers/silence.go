@@ -21,7 +21,7 @@ const (
 	flowBucket   = 10 * time.Second
 	flowKept     = 400             // buckets: more than the longest wait, and what is judged after it
 	silenceOver  = 5 * time.Minute // of mail is judged, or less if that is clear
-	silenceLeast = 20              // recipients that must have been taken before silence means anything
+	silenceLeast = 20              // Recipients that must have been taken before silence means anything
 	silenceSteps = 3               // in so many buckets, unless they are silenceMany or nothing was heard before
 	silenceMany  = 1000
 	learnLeast   = 50 // reports before a provider's usual time is known

@@ -16,7 +16,7 @@ type slots struct {
 	most  int
 	used  int
 	bulk  int           // of used
-	wait  [2]int        // calls that wait: urgent, bulk
+	wait  [2]int        // Calls that wait: urgent, bulk
 	turns int           // urgent calls since the last one of bulk
 	came  chan struct{} // closed and replaced when a slot may be free
 }

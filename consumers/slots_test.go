@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -77,7 +78,7 @@ func TestLanesShareSlots(t *testing.T) {
 func TestReadAhead(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
-	cfg.Recheck = 30 * time.Minute // nothing is due by itself
+	cfg.Recheck = 30 * time.Minute // Nothing is due by itself
 	cfg.InboxAge = time.Second
 	p := newScripted("sg", always(models.Accepted))
 	r := emptyRig(t, nil, "sg")
@@ -133,7 +134,7 @@ func TestLanesShareRates(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		provider     models.Provider
-		urgent, bulk int // recipients per call
+		urgent, bulk int // Recipients per call
 		whole        int // of the limit, in recipients
 	}{
 		"recipients":          {models.Provider{Rate: perSecond}, 1, 50, perSecond * seconds},
@@ -219,7 +220,7 @@ func TestNoSlotBeforeTheShareIsKnown(t *testing.T) {
 	a := e.byName["sg"]
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	wait, err := e.admit(ctx, &chunk{lane: models.Bulk}, &job{provider: a, who: models.SetOf(1), step: &step{}})
+	wait, err := e.admit(ctx, &chunk{lane: models.Bulk}, &job{provider: a, who: models.SetOf(1), step: &policy.Step{}})
 	require.NoError(t, err)
 	require.Positive(t, wait)
 	require.Zero(t, a.slots.used)

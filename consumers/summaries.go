@@ -29,7 +29,7 @@ type summaries struct {
 type mark struct {
 	user  string
 	then  []func() // run when the summary is stored
-	empty int      // recipients of a chunk of which nothing was recorded when it was looked at; 0: to be counted
+	empty int      // Recipients of a chunk of which nothing was recorded when it was looked at; 0: to be counted
 }
 
 // recountAtOnce is how many chunks are counted at once where that is mostly
@@ -131,7 +131,7 @@ func (s *summaries) flush(ctx context.Context) error {
 		err = s.store(ctx, fresh)
 	}
 	if err != nil {
-		for id, m := range work { // nothing is forgotten
+		for id, m := range work { // Nothing is forgotten
 			s.mark(m.user, id, m.then...)
 		}
 		return err

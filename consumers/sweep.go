@@ -31,7 +31,7 @@ func (e *Engine) sweepInbox(ctx context.Context, s *shard, now time.Time) error 
 	}
 	if !pending {
 		s.oldestPost.Store(0)
-		s.inboxFrom = maxTime(s.inboxFrom, oldest.Add(-models.LateWriters))
+		s.inboxFrom = models.LaterOf(s.inboxFrom, oldest.Add(-models.LateWriters))
 		return nil
 	}
 	for from := 0; from < len(due); from += 500 {
@@ -45,7 +45,7 @@ func (e *Engine) sweepInbox(ctx context.Context, s *shard, now time.Time) error 
 func (e *Engine) eventsWaiting(ctx context.Context) bool {
 	depths, err := e.broker.Depths(ctx)
 	if err != nil {
-		return true // nothing can be announced anyway
+		return true // Nothing can be announced anyway
 	}
 	for _, d := range depths {
 		if d.Queue.Kind == models.EventMessage {

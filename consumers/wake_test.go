@@ -103,7 +103,7 @@ func TestPassedOnAgain(t *testing.T) {
 	var calls atomic.Int64
 	mg := newScripted("mg", func(_ context.Context, c *models.Call) []models.Part {
 		if c.Recipients[0].Log.Recipient() != 1 {
-			time.Sleep(1010 * time.Millisecond) // until the first is due again
+			time.Sleep(1010 * time.Millisecond) // Until the first is due again
 			return part(models.Accepted, c)
 		}
 		n := calls.Add(1)

@@ -33,7 +33,7 @@ func TestSumsAreWatched(t *testing.T) {
 		out, err := r.engine.Check(ctx, CheckOptions{Settle: 200 * time.Millisecond})
 		return err == nil && out.Differences == 0
 	}, patience, 50*time.Millisecond)
-	r.stop() // nothing mends sums by itself any more
+	r.stop() // Nothing mends sums by itself any more
 
 	now := time.Now().Add(40 * time.Minute)
 	e := r.engine
