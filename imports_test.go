@@ -30,7 +30,7 @@ var allowed = map[string][]string{
 	"api":       {"models", "service"},
 	"dashboard": {"models", "service"},
 	"webhooks":  {"models"},
-	"consumers": {"models", "tracing"},
+	"consumers": {"models", "tracing", "consumers"},
 }
 
 // homes are libraries that stay inside one room each; Gin has three, and service

@@ -155,7 +155,7 @@ func (e *Engine) keepAhead(ctx context.Context) {
 		moved := e.journal.Changed()
 		if n := e.journal.Rules().Resumptions(); n != lifted {
 			lifted = n
-			e.obeyProbes()
+			e.probeAsCommanded()
 			if err := e.lookAhead(ctx); err != nil && ctx.Err() == nil {
 				e.log.Warn("what was let go on is found within minutes", "err", err)
 			}
@@ -185,7 +185,7 @@ func (e *Engine) lookAhead(ctx context.Context) error {
 	return nil
 }
 
-// idle reports whether no message about mail waits in the broker.
+// Idle reports whether no message about mail waits in the broker.
 func (e *Engine) idle(ctx context.Context) bool {
 	depths, err := e.broker.Depths(ctx)
 	if err != nil {

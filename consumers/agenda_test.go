@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -58,7 +59,7 @@ func agendaOf(t *testing.T) (*rig, *Engine, *costly) {
 	}, "sg")
 	cfg := fast()
 	cfg.Sole, cfg.Recheck, cfg.InboxAge = true, time.Hour, time.Hour
-	e, err := New(r.store, r.broker, []Provider{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg", Concurrency: 1}}}, cfg)
+	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg", Concurrency: 1}}}, cfg)
 	require.NoError(t, err)
 	t.Cleanup(e.kill)
 	e.takeShards(t.Context())

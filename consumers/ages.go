@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/cluster"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -16,7 +17,7 @@ import (
 // which brokers do not tell: see telemetry.QueueTimes. All workers together know
 // best; each tells the others what it knows.
 type ages struct {
-	store  reportStore
+	store  cluster.TransientStore
 	broker models.Broker
 	worker string
 
@@ -26,7 +27,7 @@ type ages struct {
 	told telemetry.QueueTimes // what was written last
 }
 
-func newAges(store reportStore, broker models.Broker, worker string) *ages {
+func newAges(store cluster.TransientStore, broker models.Broker, worker string) *ages {
 	return &ages{store: store, broker: broker, worker: worker, mine: telemetry.QueueTimes{}}
 }
 
@@ -108,7 +109,7 @@ func (a *ages) waits(q models.Queue, now time.Time) (time.Duration, bool) {
 	return max(0, now.Sub(since)), !since.IsZero()
 }
 
-// run looks every few seconds until ctx ends, and once more then.
+// Run looks every few seconds until ctx ends, and once more then.
 func (a *ages) run(ctx context.Context, every time.Duration, log *slog.Logger) {
 	t := time.NewTicker(every)
 	defer t.Stop()

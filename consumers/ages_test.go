@@ -10,6 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -99,7 +100,7 @@ func TestQueueAgeOfAStuckQueue(t *testing.T) {
 	cfg := fast()
 	reg := prometheus.NewPedanticRegistry()
 	cfg.QueuePoll, cfg.Metrics = 10*time.Millisecond, reg
-	providers := []Provider{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: time.Minute, Events: models.EventsNone}}}
+	providers := []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: time.Minute, Events: models.EventsNone}}}
 	e := r.start(cfg, providers)
 	t.Cleanup(let) // before the worker is waited for
 	var batches []*models.Batch

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -39,7 +40,7 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	} else if err != nil {
 		return err
 	}
-	settle, ok := j.provider.health.begin(j.step.SenderDomain, j.who.Len())
+	settle, ok := j.provider.Health.Begin(j.step.SenderDomain, j.who.Len())
 	if !ok {
 		return errBusy
 	}
@@ -63,13 +64,13 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	span.End(refusal(parts))
 	settle(parts, took)
 	if !uncalled(parts) {
-		j.provider.timed(took)
+		j.provider.RecordLatency(took)
 		e.metrics.called(j.provider, c, &entry, first, took, parts)
 	}
 	e.history.called(j.provider.Name, took, parts)
 	for i := range parts {
 		if parts[i].Class == models.Accepted && !parts[i].Final {
-			e.flows.add(j.provider.Name, entry.At, int64(parts[i].Recipients.Len()), 0)
+			e.flows.Add(j.provider.Name, entry.At, int64(parts[i].Recipients.Len()), 0)
 		}
 	}
 	return e.keep(c, j.provider, models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts})
@@ -106,31 +107,31 @@ func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, er
 		patience, cancel = context.WithTimeout(ctx, slotPatience)
 	}
 	defer cancel()
-	if !j.provider.awaitReady(ctx) { // how many slots it has is not known before
-		return notReady, ctx.Err()
+	if !j.provider.AwaitReady(ctx) { // how many slots it has is not known before
+		return provider.ReadyPoll, ctx.Err()
 	}
-	release, ok := j.provider.slots.try(c.lane)
+	release, ok := j.provider.Slots.Try(c.lane)
 	var err error
 	if !ok {
 		c.recipients = nil // many chunks may wait here
-		release, err = j.provider.slots.acquire(patience, c.lane)
+		release, err = j.provider.Slots.Acquire(patience, c.lane)
 	}
 	switch {
-	case errors.Is(err, errNoSlots):
-		models.Pause(ctx, notReady) // so that it takes little from those that have some
+	case errors.Is(err, provider.ErrNoSlots):
+		models.Pause(ctx, provider.ReadyPoll) // so that it takes little from those that have some
 		return time.Millisecond, ctx.Err()
 	case err != nil && ctx.Err() == nil:
 		return 0, errBusy
 	case err != nil:
 		return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
 	}
-	wait := j.provider.take(c.lane, j.who.Len())
+	wait := j.provider.Take(c.lane, j.who.Len())
 	if wait > 0 && e.idleElsewhere(c, j) {
 		release()
 		return 0, errBusy
 	}
 	if wait > 0 {
-		wait, err = j.provider.await(ctx, c.lane, j.who.Len())
+		wait, err = j.provider.Await(ctx, c.lane, j.who.Len())
 	}
 	if err != nil || wait > 0 {
 		release()
@@ -142,7 +143,7 @@ func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, er
 
 // idleElsewhere reports whether another provider could take a job at once.
 func (e *Engine) idleElsewhere(c *chunk, j *job) bool {
-	return slices.ContainsFunc(e.due(j.step, time.Now()), func(a *provider) bool { return a != j.provider && a.idle(c.lane, j.who.Len()) })
+	return slices.ContainsFunc(e.due(j.step, time.Now()), func(a *provider.Provider) bool { return a != j.provider && a.Idle(c.lane, j.who.Len()) })
 }
 
 // claim appends the attempt to the ledger. From the moment it returns nil, this
@@ -222,13 +223,13 @@ func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []m
 	}
 	c.recipients = nil // the call has what it needs
 	a := j.provider
-	if !a.pass(e.hard, j.who.Len(), call.StartBy) {
+	if !a.Pass(e.hard, j.who.Len(), call.StartBy) {
 		return []models.Part{notCalled(j.who, "no call was made: the ledger was slow, and the provider's limit allowed no call any more")}
 	}
 	ctx, cancel := context.WithTimeout(e.hard, a.Timeout)
 	defer cancel()
-	a.count(func(n *telemetry.Counters) { n.Inflight++ })
-	defer a.count(func(n *telemetry.Counters) { n.Inflight-- })
+	a.Count(func(n *telemetry.Counters) { n.Inflight++ })
+	defer a.Count(func(n *telemetry.Counters) { n.Inflight-- })
 	if err := e.permitted(ctx, c, j, control.MaxRuleAge); err != nil {
 		return []models.Part{notCalled(j.who, "no call was made: "+err.Error())}
 	}
@@ -241,7 +242,7 @@ func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []m
 
 // complete makes sure that every recipient of the call is in exactly one part,
 // whatever an adapter returned, and marks what a provider without events takes.
-func (e *Engine) complete(a *provider, who models.Set, parts []models.Part) []models.Part {
+func (e *Engine) complete(a *provider.Provider, who models.Set, parts []models.Part) []models.Part {
 	rest := who
 	out := parts[:0:0]
 	for _, p := range parts {
@@ -263,28 +264,14 @@ func (e *Engine) complete(a *provider, who models.Set, parts []models.Part) []mo
 	if uncalled(out) {
 		return out
 	}
-	a.count(func(n *telemetry.Counters) {
-		n.Calls++
-		for i := range out {
-			k := int64(out[i].Recipients.Len())
-			switch {
-			case out[i].Class == models.Accepted:
-				n.Accepted += k
-				a.pace.add(time.Now(), k)
-			case out[i].Class == models.Unknown:
-				n.Unknown += k
-			default:
-				n.Refused += k
-			}
-		}
-	})
+	a.CountAnswer(out)
 	return out
 }
 
 // keep stores the outcome as a fact. The call was made: while the store is away
 // it is tried again for as long as this process lives; if it dies first, the
 // attempt is one whose outcome is unknown.
-func (e *Engine) keep(c *chunk, a *provider, o models.Outcome) error {
+func (e *Engine) keep(c *chunk, a *provider.Provider, o models.Outcome) error {
 	f := models.Fact{Key: models.OutcomeKey(o.Attempt), Outcome: &o}
 	c.facts = append(c.facts, f)
 	c.resolve()

@@ -26,7 +26,7 @@ func (c *cache[K, V]) get(k K) (V, bool) {
 	return v, ok
 }
 
-// take is get, and forgets.
+// Take is get, and forgets.
 func (c *cache[K, V]) take(k K) (V, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +39,7 @@ func (c *cache[K, V]) take(k K) (V, bool) {
 	return v, ok
 }
 
-// first puts a value, and reports whether there was none.
+// Join puts a value, and reports whether there was none.
 func (c *cache[K, V]) first(k K, v V) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

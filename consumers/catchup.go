@@ -36,7 +36,7 @@ type outage struct {
 	next   time.Time // the next try while it is away
 }
 
-// begin reports whether a try may be made; its end is to be told.
+// Begin reports whether a try may be made; its end is to be told.
 func (o *outage) begin(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,7 +51,7 @@ func (o *outage) begin(now time.Time) bool {
 	return true
 }
 
-// End takes in the outcome of a try. Only an error that is about the broker, not
+// end takes in the outcome of a try. Only an error that is about the broker, not
 // the message, says that it is away.
 func (o *outage) end(now time.Time, err error) {
 	o.mu.Lock()
@@ -98,7 +98,7 @@ type barrier struct {
 	open chan struct{} // nil: it is open; closed when it opens again
 }
 
-// shut shuts the barrier; who calls what it returns, once or more often, opens it.
+// suspended shuts the barrier; who calls what it returns, once or more often, opens it.
 func (b *barrier) shut() (open func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,7 +111,7 @@ func (b *barrier) shut() (open func()) {
 	})
 }
 
-// pass waits while the barrier is shut, or until ctx ends.
+// Pass waits while the barrier is shut, or until ctx ends.
 func (b *barrier) pass(ctx context.Context) {
 	b.mu.Lock()
 	open := b.open

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -182,8 +183,8 @@ func TestReplay(t *testing.T) {
 	t.Parallel()
 	p := &mended{scripted: newScripted("mg", always(models.Accepted))}
 	r := emptyRig(t, nil, "mg")
-	provider := Provider{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
-	r.engine = r.start(fast(), []Provider{provider})
+	spec := provider.Spec{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
+	r.engine = r.start(fast(), []provider.Spec{spec})
 	ctx := t.Context()
 	b := r.batch(6, true, nil)
 	r.taken(b)

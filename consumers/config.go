@@ -6,6 +6,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/safedelivr/safedelivr/consumers/cluster"
+	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -13,7 +16,7 @@ import (
 // Config holds the times and limits of the consumers. Zero fields take the
 // defaults of DefaultConfig.
 type Config struct {
-	Worker string // name of this process in ledger entries; unique among workers
+	Worker string // Name of this process in ledger entries; unique among workers
 
 	MaxRetries     int           // retries of one recipient; the first attempt is none
 	StartBy        time.Duration // a call begins within this of the moment before its append, or never
@@ -116,4 +119,52 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
+}
+
+// policy returns the numbers of the decision table.
+func (c *Config) policy() policy.Config {
+	return policy.Config{
+		MaxRetries:     c.MaxRetries,
+		Recheck:        c.Recheck,
+		EvidenceWindow: c.EvidenceWindow,
+		FinalEventWait: c.FinalEventWait,
+		Delays:         c.Delays,
+	}
+}
+
+// Provider returns the times by which the health of providers is judged.
+func (c *Config) provider() *provider.Config {
+	return &provider.Config{
+		Hold:         c.Hold,
+		BreakerOpen:  c.BreakerOpen,
+		FirstDelay:   c.Delays[0],
+		Heartbeat:    c.Beat,
+		SlowCall:     c.SlowCall,
+		SilenceLeast: c.SilenceLeast,
+		SilencePoll:  c.SilencePoll,
+		InboxAge:     c.InboxAge,
+		Logger:       c.Logger,
+	}
+}
+
+// cluster returns how this worker takes part in the cluster.
+func (c *Config) cluster() cluster.Config {
+	return cluster.Config{
+		Worker:    c.Worker,
+		Life:      c.life,
+		Started:   c.started,
+		Heartbeat: c.Beat,
+		Sole:      c.Sole,
+		Logger:    c.Logger,
+	}
+}
+
+// newPolicyFor returns the decision table for providers.
+func newPolicyFor(specs []provider.Spec, cfg *Config) *policy.Policy {
+	names, windows := make([]string, 0, len(specs)), map[string]time.Duration{}
+	for i := range specs {
+		names = append(names, specs[i].Name)
+		windows[specs[i].Name] = specs[i].EvidenceWindow
+	}
+	return policy.New(cfg.policy(), names, windows)
 }

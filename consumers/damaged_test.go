@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -140,7 +141,7 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 		})
 	}
 	good := r.batch(2, false, inShard)
-	r.engine = r.start(fast(), []Provider{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+	r.engine = r.start(fast(), []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
 		Timeout: time.Second, Events: models.EventsWebhook}}})
 	r.taken(good)
 
@@ -215,7 +216,7 @@ func TestDeadlyPost(t *testing.T) {
 	t.Parallel()
 	p := &mortal{newScripted("sg", always(models.Accepted))}
 	r := emptyRig(t, nil, "sg")
-	r.engine = r.start(fast(), []Provider{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+	r.engine = r.start(fast(), []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
 		Timeout: time.Second, Events: models.EventsWebhook}}})
 	b := r.batch(1, true, nil)
 	r.taken(b)

@@ -7,13 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
 // What waits for the same time does not come back in one instant.
 func TestJitter(t *testing.T) {
 	t.Parallel()
-	e, err := New(&entries{}, nil, []Provider{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, DefaultConfig())
+	e, err := New(&entries{}, nil, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, DefaultConfig())
 	require.NoError(t, err)
 	now := time.Now()
 	const wait = 10 * time.Minute

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/tracing"
@@ -21,7 +22,7 @@ func (e *Engine) generic(ctx context.Context, m models.Message) models.Dispositi
 // exclusive handles <ns>.<uuid>: a chunk through this provider, whose slots and
 // rates it may wait for, because it delays nobody else.
 func (e *Engine) exclusive(ctx context.Context, m models.Message) models.Disposition {
-	a := e.byName[m.Provider]
+	a := e.providers.Get(m.Provider)
 	if a == nil {
 		return models.Park("no provider " + m.Provider + " is configured")
 	}
@@ -31,7 +32,7 @@ func (e *Engine) exclusive(ctx context.Context, m models.Message) models.Disposi
 // logRetry handles log.<ns>.<uuid>: one recipient, through this provider. Others
 // of its chunk that are due for the provider go along in the same call.
 func (e *Engine) logRetry(ctx context.Context, m models.Message) models.Disposition {
-	a := e.byName[m.Provider]
+	a := e.providers.Get(m.Provider)
 	if a == nil {
 		return models.Park("no provider " + m.Provider + " is configured")
 	}
@@ -46,7 +47,7 @@ const maxRounds = 64
 
 // dispatch brings a chunk forward, unless another handler of this process does
 // so: that one will look once more.
-func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *provider, only models.Set) models.Disposition {
+func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *provider.Provider, only models.Set) models.Disposition {
 	models.OnItsWay(m.Lane)
 	w := work{m.ID, m.Provider}
 	t := e.underway.begin(w)
@@ -76,7 +77,7 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *provider,
 // advanceBy decides, calls, and passes on what is to be done elsewhere or later,
 // for so many rounds. The message only woke it; what is done follows from the
 // store. It reports whether there is more to do here and now.
-func (e *Engine) advanceBy(ctx context.Context, m models.Message, mine *provider, only models.Set) (said models.Disposition, more bool) {
+func (e *Engine) advanceBy(ctx context.Context, m models.Message, mine *provider.Provider, only models.Set) (said models.Disposition, more bool) {
 	c, err := e.begin(ctx, m)
 	if err != nil {
 		return e.failed(err, "load", m), false

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -38,11 +39,11 @@ func oneByOne(t *testing.T, policy models.UnknownPolicy, kinds ...models.EventKi
 		})
 		cfg := fast()
 		cfg.StartBy, cfg.EvidenceWindow, cfg.Recheck = time.Second, time.Second, time.Hour
-		provider := func(p *scripted, perCall int, events models.EventSource) Provider {
-			return Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 2, ChunkLimit: perCall, Timeout: 300 * time.Millisecond, Events: events}}
+		spec := func(p *scripted, perCall int, events models.EventSource) provider.Spec {
+			return provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 2, ChunkLimit: perCall, Timeout: 300 * time.Millisecond, Events: events}}
 		}
 		r = emptyRig(t, nil, "sg", "mg")
-		r.engine = r.start(cfg, []Provider{provider(sg, 2, models.EventsWebhook), provider(mg, 1, models.EventsNone)})
+		r.engine = r.start(cfg, []provider.Spec{spec(sg, 2, models.EventsWebhook), spec(mg, 1, models.EventsNone)})
 		b = r.batch(30, true, func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy })
 		require.Eventually(t, func() bool { return mg.count() >= 2 }, patience, time.Millisecond)
 		if r.view(b).Tries(1)[0].Verdict != models.VerdictUnknown {
@@ -250,7 +251,7 @@ func TestStoppedIsLeftAlone(t *testing.T) {
 	require.Eventually(t, func() bool { return r.engine.Pending() == 0 }, patience, time.Millisecond)
 	require.EqualValues(t, 10, stored(t, r, b).Untried)
 	r.caughtUp()
-	r.engine.someGone.Store(1) // a crash was long ago
+	r.engine.crew.NoteGone(time.UnixMilli(1)) // a crash was long ago
 	rounds := func() (n int) {
 		for _, e := range r.dueWithin(b, time.Now(), time.Now().Add(time.Hour)) {
 			n = max(n, e.Round)
@@ -406,7 +407,7 @@ func TestCancelledAfterItsReleaseAtOnce(t *testing.T) {
 // next minute that waits for the final event of an earlier one.
 func TestTakenAndUnknownIsCheap(t *testing.T) {
 	t.Parallel()
-	e, err := New(&entries{}, nil, []Provider{{Adapter: &told{scripted: newScripted("mg", nil)}, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1, Events: models.EventsWebhook}}}, fast())
+	e, err := New(&entries{}, nil, []provider.Spec{{Adapter: &told{scripted: newScripted("mg", nil)}, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1, Events: models.EventsWebhook}}}, fast())
 	require.NoError(t, err)
 	at := time.Now()
 	for _, class := range []models.Class{models.Unknown, ""} { // answered so, or still open

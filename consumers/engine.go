@@ -11,7 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/cluster"
 	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -25,9 +27,9 @@ type Engine struct {
 	policy *policy.Policy
 
 	journal   *control.Follower
-	crew      *crew
-	providers []*provider // in order of configuration
-	byName    map[string]*provider
+	crew      *cluster.Cluster
+	providers *provider.Set
+	silence   *provider.SilenceDetector
 
 	batches   *cache[models.ID, *models.Batch] // of ordinary size
 	large     *cache[models.ID, *models.Batch]
@@ -39,7 +41,7 @@ type Engine struct {
 	filed     *cache[filed, bool] // events that were looked up lately
 	lookups   *lookups
 	underway  *underway
-	flows     *flows
+	flows     *provider.Flows
 	history   *providerHistory
 	ages      *ages
 	metrics   *metrics
@@ -47,9 +49,8 @@ type Engine struct {
 	shards    []*shard
 	changed   chan struct{} // wakes tell
 	outage    outage
-	someGone  atomic.Int64 // unix ms: when a worker was last found gone, or this one began
 
-	urgentFirst barrier // shut while urgent mail that was missed is being announced
+	urgentFirst barrier // suspended while urgent mail that was missed is being announced
 
 	background sync.WaitGroup // settling of appends and outcomes
 	finished   finished
@@ -65,39 +66,27 @@ type counts struct {
 }
 
 // New builds an engine. Every provider name must be valid and distinct.
-func New(store models.Store, broker models.Broker, providers []Provider, cfg Config) (*Engine, error) {
+func New(store models.Store, broker models.Broker, specs []provider.Spec, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
-	e := &Engine{changed: make(chan struct{}, 1), cfg: cfg, log: cfg.Logger, store: store, broker: broker, byName: map[string]*provider{},
+	e := &Engine{changed: make(chan struct{}, 1), cfg: cfg, log: cfg.Logger, store: store, broker: broker,
 		batches: newCache[models.ID, *models.Batch](512), large: newCache[models.ID, *models.Batch](8),
 		fresh: newCache[models.ID, []models.Recipient](freshBatches), ledgers: newCache[models.ID, []models.Entry](4096), worked: newCache[models.ID, struct{}](100_000),
 		counted: newCache[uint64, struct{}](200_000)}
-	names, windows := make([]string, 0, len(providers)), map[string]time.Duration{}
 	if e.journal = cfg.Journal; e.journal == nil {
 		e.journal = control.NewFollower(store)
 	}
-	e.crew, e.flows = newCrew(store, &e.cfg), newFlows()
-	for _, a := range providers {
-		if !models.ValidProviderName(a.Name) || e.byName[a.Name] != nil {
-			return nil, errors.New("consumers: provider name " + a.Name + " is not valid or not unique")
-		}
-		acc := newProvider(a, &e.cfg, e.crew)
-		acc.health.changes, acc.health.slowCall = e.healthChanged, func(took time.Duration) bool { return e.slowBesideOthers(acc, took) }
-		e.providers = append(e.providers, acc)
-		e.byName[a.Name] = acc
-		names = append(names, a.Name)
-		windows[a.Name] = a.EvidenceWindow
+	e.crew, e.flows = cluster.New(store, cfg.cluster()), provider.NewFlows()
+	var err error
+	if e.providers, err = provider.NewSet(specs, cfg.provider(), e.crew); err != nil {
+		return nil, err
 	}
-	e.policy = policy.New(policy.Config{
-		MaxRetries:     cfg.MaxRetries,
-		Recheck:        cfg.Recheck,
-		EvidenceWindow: cfg.EvidenceWindow,
-		FinalEventWait: cfg.FinalEventWait,
-		Delays:         cfg.Delays,
-	}, names, windows)
-	e.crew.health, e.crew.hear, e.crew.lost = e.ailments, e.hear, e.lost
-	e.crew.flow, e.crew.hearFlow = e.flows.told, e.flows.hear
-	e.crew.running = e.running
-	e.crew.gone = func() { e.someGone.Store(time.Now().UnixMilli()) }
+	e.crew.Carry(e.providers, e.flows)
+	e.providers.OnChange(func() {
+		e.crew.Wake()
+		e.healthChanged()
+	})
+	e.silence = provider.NewSilenceDetector(cfg.provider(), store, e.providers, e.flows, e.eventsWaiting)
+	e.policy = newPolicyFor(specs, &cfg)
 	e.history, e.ages = newProviderHistory(store, &e.cfg), newAges(store, broker, e.cfg.Worker)
 	e.summaries = newSummaries(e)
 	e.events = newEventQueue(e)
@@ -131,8 +120,8 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	// What the others know is known before the first call.
 	first, cancelFirst := context.WithTimeout(ctx, 3*time.Second)
 	unread := e.journal.Sync(first)
-	e.obeyProbes() // what was found out before them is not believed
-	if err := errors.Join(unread, e.crew.first(first), e.recall(first)); err != nil {
+	e.probeAsCommanded() // what was found out before them is not believed
+	if err := errors.Join(unread, e.crew.Join(first), e.crew.Restore(first)); err != nil {
 		e.log.Warn("orders, other workers and providers that were ill could not be read at the start", "err", err)
 	}
 	empty := e.idle(first)
@@ -140,12 +129,12 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	// Generic workers never wait for a provider: as many as all providers can
 	// keep busy, and some to spare.
 	generic := 4
-	for _, a := range e.providers {
+	for _, a := range e.providers.All() {
 		generic += a.Concurrency
 	}
 	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
 		subscribe(models.Queue{Kind: models.BatchMessage, Lane: lane}, generic, e.generic)
-		for _, a := range e.providers {
+		for _, a := range e.providers.All() {
 			n := max(1, a.Concurrency)
 			subscribe(models.Queue{Kind: models.ProviderMessage, Provider: a.Name, Lane: lane}, n, e.exclusive)
 			subscribe(models.Queue{Kind: models.LogMessage, Provider: a.Name, Lane: lane}, n, e.logRetry)
@@ -160,7 +149,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 		e.journal.Follow(inner, orderPoll, func(err error) { e.log.Warn("orders could not be read", "err", err) })
 	})
 	helpers.Go(func() { e.keepProbes(inner) })
-	helpers.Go(func() { e.crew.run(inner) })
+	helpers.Go(func() { e.crew.Run(inner) })
 	helpers.Go(func() { e.tell(inner) })
 	helpers.Go(func() { e.ages.run(patient, e.cfg.QueuePoll, e.log) })
 	helpers.Go(func() { e.history.run(patient, e.cfg.HistoryPoll, e.log) })
@@ -173,7 +162,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	wg.Go(func() { e.keepShards(ctx) })
 	wg.Go(func() { e.catchUp(ctx, empty) })
 	wg.Go(func() { e.lookups.run(models.WithBackground(ctx)) })
-	wg.Go(func() { e.listen(ctx) })
+	wg.Go(func() { e.silence.Run(ctx) })
 	wg.Go(func() { e.retain(models.WithBackground(ctx)) })
 	wg.Go(func() { e.watchSums(models.WithBackground(ctx)) })
 
@@ -196,81 +185,6 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	soft.Stop()
 	e.kill()
 	return err
-}
-
-// ailments is what the other workers should know of the providers.
-func (e *Engine) ailments() map[string]Ailment {
-	out := map[string]Ailment{}
-	for _, a := range e.providers {
-		if ail := a.health.ailment(); ail != nil {
-			out[a.Name] = *ail
-		}
-	}
-	return out
-}
-
-// hear takes in what another worker says of the providers.
-func (e *Engine) hear(worker string, ails map[string]Ailment) {
-	for _, a := range e.providers {
-		if ail, ok := ails[a.Name]; ok {
-			a.health.hear(worker, &ail)
-		} else {
-			a.health.hear(worker, nil)
-		}
-	}
-}
-
-// keepProbes obeys orders to try providers again, as they come, until ctx ends.
-func (e *Engine) keepProbes(ctx context.Context) {
-	for {
-		moved := e.journal.Changed()
-		e.obeyProbes()
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// obeyProbes obeys the newest orders to try providers again.
-func (e *Engine) obeyProbes() {
-	rules := e.journal.Rules()
-	for _, a := range e.providers {
-		if n := rules.Probe(a.Name); n > 0 {
-			a.health.tryAgain(n)
-		}
-	}
-}
-
-// running is how many calls of this worker run, by provider.
-func (e *Engine) running() map[string]int {
-	out := make(map[string]int, len(e.providers))
-	for _, a := range e.providers {
-		out[a.Name] = a.slots.running()
-	}
-	return out
-}
-
-// lost notes that nothing more is heard of another worker.
-func (e *Engine) lost(worker string) {
-	for _, a := range e.providers {
-		a.health.lost(worker)
-	}
-}
-
-// slowBesideOthers reports whether a call took so long that mail is better off
-// elsewhere: when all providers are slow, nothing is changed.
-func (e *Engine) slowBesideOthers(mine *provider, took time.Duration) bool {
-	if took < e.cfg.SlowCall {
-		return false
-	}
-	for _, a := range e.providers {
-		if ok, _ := a.health.usable(time.Now()); a != mine && ok && a.usual() > 0 && a.usual() < took/4 {
-			return true
-		}
-	}
-	return false
 }
 
 // Flush renews every summary that is marked. It is for tests and for commands
@@ -317,3 +231,19 @@ func (e *Engine) batch(ctx context.Context, id models.ID) (*models.Batch, error)
 
 // largeContent is the size of a body from which few batches are cached.
 const largeContent = 64 << 10
+
+// keepProbes obeys commands to probe providers, as they come, until ctx ends.
+func (e *Engine) keepProbes(ctx context.Context) {
+	for {
+		changed := e.journal.Changed()
+		e.probeAsCommanded()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// probeAsCommanded obeys the newest commands to probe providers.
+func (e *Engine) probeAsCommanded() { e.providers.Probe(e.journal.Rules().Probe) }

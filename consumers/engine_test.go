@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -122,7 +123,7 @@ func TestDeadlineWhileItWaits(t *testing.T) {
 		return part(models.Accepted, c)
 	})
 	r := emptyRig(t, nil, "sg")
-	r.engine = r.start(fast(), []Provider{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: patience, Events: models.EventsNone}}})
+	r.engine = r.start(fast(), []provider.Spec{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: patience, Events: models.EventsNone}}})
 	first := r.batch(1, true, nil)
 	require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
 	// On a machine that is held up the deadline may pass before the mail is in line: then
@@ -250,7 +251,7 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 }
 
-// FromEvent puts a provider's post into the inbox and announces it.
+// event puts a provider's post into the inbox and announces it.
 func (r *rig) event(provider string, log models.ID, ev models.Event) models.ID {
 	r.t.Helper()
 	return r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider, Posts: []models.Post{postOf(r.t, "", log, ev)}})

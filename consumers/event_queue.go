@@ -35,7 +35,7 @@ func newEventQueue(e *Engine) *eventQueue {
 	return &eventQueue{e: e, in: make(chan post), working: map[models.ID]bool{}}
 }
 
-// begin reports whether a post is to be worked off: this process does not do so
+// Begin reports whether a post is to be worked off: this process does not do so
 // now, and has not done so lately. Who begins must end.
 func (q *eventQueue) begin(id models.ID) bool {
 	q.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/tracing"
@@ -27,7 +28,7 @@ func (e *Engine) workOff(ctx context.Context, ids []models.ID) (int, error) {
 	return n, e.take(ctx, entries, &eventWork{byChunk: map[models.ID]*chunkEvents{}})
 }
 
-// take works entries off that were read.
+// Take works entries off that were read.
 func (e *Engine) take(ctx context.Context, entries []models.Inbox, work *eventWork) error {
 	if err := e.dropReplayed(ctx, entries); err != nil {
 		return err
@@ -105,7 +106,7 @@ func (c *chunkEvents) of(post models.ID, n int) *[]models.Event {
 
 // parse parses the posts of an entry into the work.
 func (e *Engine) parse(in *models.Inbox, work *eventWork) {
-	a := e.byName[in.Provider]
+	a := e.providers.Get(in.Provider)
 	if a == nil {
 		e.log.Error("posts of a provider that is not configured; they stay in the inbox", "provider", in.Provider)
 		return
@@ -132,7 +133,7 @@ func (e *Engine) parse(in *models.Inbox, work *eventWork) {
 
 // parsePost parses a post. One that the parser dies of stays in the inbox, for a
 // version that can read it to replay, and holds up no other.
-func (e *Engine) parsePost(a *provider, id models.ID, body []byte) (out models.Parsed) {
+func (e *Engine) parsePost(a *provider.Provider, id models.ID, body []byte) (out models.Parsed) {
 	defer func() {
 		if v := recover(); v != nil {
 			e.log.Error("a post cannot be parsed; it stays in the inbox, and can be replayed by a version that can", "provider", a.Name, "post", id.String(), "err", v)
@@ -142,7 +143,7 @@ func (e *Engine) parsePost(a *provider, id models.ID, body []byte) (out models.P
 	return a.Adapter.Parse(body)
 }
 
-// add files the events of a post under the chunks that they name; those of one
+// Add files the events of a post under the chunks that they name; those of one
 // chunk mostly stand together.
 func (w *eventWork) add(in *models.Inbox, events []models.ParsedEvent) {
 	for len(events) > 0 {
@@ -334,17 +335,17 @@ func hashOf(ev *models.Event) uint64 {
 }
 
 func (e *Engine) countEvent(ev *models.Event, of *models.Entry, came time.Time) {
-	a := e.byName[ev.Provider]
+	a := e.providers.Get(ev.Provider)
 	switch {
 	case ev.Kind == models.Delivered:
-		a.count(func(n *telemetry.Counters) { n.Delivered++ })
+		a.Count(func(n *telemetry.Counters) { n.Delivered++ })
 	case ev.Kind.Failure():
-		a.count(func(n *telemetry.Counters) { n.Failures++ })
+		a.Count(func(n *telemetry.Counters) { n.Failures++ })
 	case ev.Kind != models.Deferred:
 		return
 	}
 	if ev.Kind != models.Dropped && ev.Kind != models.Rejected { // which it does without trying to deliver
-		e.flows.report(ev.Provider, of.At, ev.At, came)
+		e.flows.Report(ev.Provider, of.At, ev.At, came)
 	}
 }
 

@@ -12,15 +12,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// idle is an engine that does nothing by itself, on an embedded store.
+// Idle is an engine that does nothing by itself, on an embedded store.
 func idle(t *testing.T) (*Engine, models.Store) {
 	t.Helper()
 	store, broker := embeddedtest.Open(t, "sg")
-	e, err := New(store, broker, []Provider{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg"}}}, fast())
+	e, err := New(store, broker, []provider.Spec{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg"}}}, fast())
 	require.NoError(t, err)
 	return e, store
 }
@@ -158,12 +159,12 @@ func TestEvents(t *testing.T) {
 	sg := newScripted("sg", always(models.Accepted))
 	mg := newScripted("mg", always(models.Accepted))
 	r := newRig(t, fast(), nil)
-	providers := make([]Provider, 0, 2)
+	providers := make([]provider.Spec, 0, 2)
 	b2, err := newBrokerFor(r, "sg", "mg")
 	require.NoError(t, err)
 	r.broker = b2
 	for _, p := range []*scripted{sg, mg} {
-		providers = append(providers, Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
+		providers = append(providers, provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
 	}
 	r.engine = r.start(fast(), providers)
 	b := r.batch(5, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })

@@ -60,7 +60,7 @@ type inquiry struct {
 	hurried  time.Time
 }
 
-// heard takes in the answer to a question that began then.
+// peerSenders takes in the answer to a question that began then.
 func (in *inquiry) heard(began time.Time, f finding) {
 	switch {
 	case f == finding{}:
@@ -73,7 +73,7 @@ func (in *inquiry) heard(began time.Time, f finding) {
 func newLookups(e *Engine) *lookups { return &lookups{e: e, open: map[question]*inquiry{}} }
 
 func (e *Engine) looker(provider string) models.EventLookup {
-	if a := e.byName[provider]; a != nil && a.Events == models.EventsWebhook {
+	if a := e.providers.Get(provider); a != nil && a.Events == models.EventsWebhook {
 		if l, ok := a.Adapter.(models.EventLookup); ok {
 			return l
 		}
@@ -99,11 +99,11 @@ func (l *lookups) want(provider string, chunk models.ID, from, to time.Time) tim
 	return in.answered
 }
 
-// run asks what is due, until ctx ends: each provider by itself, so that one that
+// Run asks what is due, until ctx ends: each provider by itself, so that one that
 // hangs keeps nobody else's evidence waiting.
 func (l *lookups) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, a := range l.e.providers {
+	for _, a := range l.e.providers.All() {
 		if l.e.looker(a.Name) == nil {
 			continue
 		}
@@ -234,7 +234,7 @@ func (l *lookups) ask(ctx context.Context, provider string, group []asked) {
 	}
 }
 
-// findings is how many events were found that are no facts yet, by chunk.
+// Findings is how many events were found that are no facts yet, by chunk.
 type findings map[models.ID]finding
 
 type finding struct {
@@ -256,7 +256,7 @@ func (e *Engine) lookUp(ctx context.Context, provider string, looker models.Even
 	defer cancel()
 	hangs := time.AfterFunc(lookUpTime, cancel) // not while pages come: there may be very many
 	defer hangs.Stop()
-	parse := e.byName[provider].Adapter.Parse
+	parse := e.providers.Get(provider).Adapter.Parse
 	waiting := map[models.ID][]lookedUp{}
 	n := 0
 	file := func() error {

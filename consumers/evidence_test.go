@@ -12,11 +12,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// told is a scripted provider that can be asked for its events.
+// Snapshot is a scripted provider that can be asked for its events.
 type told struct {
 	*scripted
 	mu     sync.Mutex
@@ -86,7 +87,7 @@ func lookUpRig(t *testing.T, cfg Config, p *told) *rig {
 // lookUpWorker starts an engine whose one provider can be asked for its events.
 func (r *rig) lookUpWorker(cfg Config, p *told) *Engine {
 	r.t.Helper()
-	return r.start(cfg, []Provider{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+	return r.start(cfg, []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
 		Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}})
 }
 
@@ -131,10 +132,10 @@ func TestResendWaitsForTheAnswer(t *testing.T) {
 	cfg.StartBy, cfg.EvidenceWindow, cfg.LookUpPause = 200*time.Millisecond, 400*time.Millisecond, 50*time.Millisecond
 	p, other := &told{scripted: newScripted("mg", always(models.Unknown)), away: true}, newScripted("sg", always(models.Accepted))
 	r := emptyRig(t, nil, "mg", "sg")
-	provider := func(p models.Adapter, name string) Provider {
-		return Provider{Adapter: p, Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
+	spec := func(p models.Adapter, name string) provider.Spec {
+		return provider.Spec{Adapter: p, Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
 	}
-	r.engine = r.start(cfg, []Provider{provider(p, "mg"), provider(other, "sg")})
+	r.engine = r.start(cfg, []provider.Spec{spec(p, "mg"), spec(other, "sg")})
 	b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) {
 		b.Providers, b.OnUnknown = []string{"mg", "sg"}, models.Resend
 	})
@@ -207,10 +208,10 @@ func TestOneHangsTheOthersAreAsked(t *testing.T) {
 	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 600*time.Millisecond
 	hangs, good := &told{scripted: newScripted("mg", always(models.Unknown)), hangs: true}, &told{scripted: newScripted("mg-eu", always(models.Unknown))}
 	r := emptyRig(t, nil, "mg", "mg-eu")
-	provider := func(p *told) Provider {
-		return Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
+	spec := func(p *told) provider.Spec {
+		return provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
 	}
-	r.engine = r.start(cfg, []Provider{provider(hangs), provider(good)})
+	r.engine = r.start(cfg, []provider.Spec{spec(hangs), spec(good)})
 	through := func(name string) func(*models.Batch, []models.Recipient) {
 		return func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{name} }
 	}
@@ -307,7 +308,7 @@ func TestGapsAreLookedUpTogether(t *testing.T) {
 	raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Hour), To: at.Add(-askAfter[2]), Asked: 2})
 	require.NoError(t, err)
 	require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, "before", raw, time.Hour))
-	r.start(fast(), []Provider{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}})
+	r.start(fast(), []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}})
 	require.Eventually(t, func() bool {
 		rows, err := r.store.Transients(t.Context(), telemetry.OutageRecord)
 		require.NoError(t, err)
@@ -373,7 +374,7 @@ func TestLongLookUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := &paged{scripted: newScripted("mg", nil), pages: 100}
-		e, err := New(&entries{}, nil, []Provider{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1}}}, fast())
+		e, err := New(&entries{}, nil, []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1}}}, fast())
 		require.NoError(t, err)
 		lookUp := func() error {
 			return e.lookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil, findings{})

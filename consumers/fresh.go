@@ -30,7 +30,7 @@ func (e *Engine) Accepted(b *models.Batch, first models.Chunk) {
 	e.fresh.put(b.ID, first.Recipients)
 }
 
-// begin looks at the chunk that a message is about.
+// Begin looks at the chunk that a message is about.
 func (e *Engine) begin(ctx context.Context, m models.Message) (*chunk, error) {
 	if m.Kind != models.BatchMessage { // not the first about it
 		return e.look(ctx, m.ID)

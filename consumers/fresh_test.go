@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -89,7 +90,7 @@ func TestFreshBatchOfAnother(t *testing.T) {
 	cfg := fast()
 	cfg.Sole = true // each has all slots at once
 	one := func() *Engine {
-		e, err := New(r.store, r.broker, []Provider{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+		e, err := New(r.store, r.broker, []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
 			Timeout: time.Second, Events: models.EventsNone}}}, cfg)
 		require.NoError(t, err)
 		return e
@@ -116,7 +117,7 @@ func TestSumOfUntouched(t *testing.T) {
 	t.Parallel()
 	counted := &reads{}
 	r := emptyRig(t, func(s models.Store) models.Store { counted.Store = s; return counted }, "sg")
-	e, err := New(r.store, r.broker, []Provider{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1}}}, fast())
+	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1}}}, fast())
 	require.NoError(t, err)
 	b := r.batch(3, false, nil)
 	untouched, err := e.look(t.Context(), b.ID)

@@ -110,7 +110,7 @@ func (l *lookups) askAboutTime(ctx context.Context, provider string, from, to ti
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	found := 0
-	for _, a := range l.e.providers {
+	for _, a := range l.e.providers.All() {
 		looker := l.e.looker(a.Name)
 		if looker == nil || provider != "" && a.Name != provider {
 			continue

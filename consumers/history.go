@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/cluster"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -15,7 +16,7 @@ import (
 // which it happened, and writes every hour down as a whole whenever something
 // of it has changed.
 type providerHistory struct {
-	store reportStore
+	store cluster.TransientStore
 	name  string // of this life of the worker: nobody else writes under it
 
 	mu    sync.Mutex
@@ -31,11 +32,11 @@ type historyHour struct {
 	changed, written int64
 }
 
-func newProviderHistory(store reportStore, cfg *Config) *providerHistory {
+func newProviderHistory(store cluster.TransientStore, cfg *Config) *providerHistory {
 	return &providerHistory{store: store, name: cfg.Worker + "/" + cfg.life, hours: map[time.Time]*historyHour{}}
 }
 
-// count changes the counts of the minute that holds at. What is heard of too
+// Count changes the counts of the minute that holds at. What is heard of too
 // late is left out.
 func (h *providerHistory) count(provider string, at time.Time, change func(*telemetry.ProviderTally)) {
 	now := time.Now().UTC()
@@ -79,7 +80,7 @@ func (h *providerHistory) called(provider string, took time.Duration, parts []mo
 	})
 }
 
-// FromEvent counts an event of the attempt that it belongs to.
+// event counts an event of the attempt that it belongs to.
 func (h *providerHistory) event(ev *models.Event, of *models.Entry) {
 	if ev.Kind != models.Delivered && ev.Kind != models.Deferred && !ev.Kind.Failure() {
 		return
@@ -145,7 +146,7 @@ func (h *providerHistory) flush(ctx context.Context) error {
 	return failed
 }
 
-// run writes every few seconds until ctx ends.
+// Run writes every few seconds until ctx ends.
 func (h *providerHistory) run(ctx context.Context, every time.Duration, log *slog.Logger) {
 	t := time.NewTicker(every)
 	defer t.Stop()

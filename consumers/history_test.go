@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -45,7 +46,7 @@ func TestHistoryOutlivesWorkers(t *testing.T) {
 	cfg.Worker = "one"
 	for life := int64(1); life <= 2; life++ {
 		ctx, cancel := context.WithCancel(t.Context())
-		e, err := New(r.store, r.broker, []Provider{
+		e, err := New(r.store, r.broker, []provider.Spec{
 			{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone}},
 			{Adapter: mg, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone}}}, cfg)
 		require.NoError(t, err)

@@ -89,7 +89,7 @@ func (e *Engine) dropReplayed(ctx context.Context, entries []models.Inbox) error
 	)
 	for i := range entries {
 		in := &entries[i]
-		if e.byName[in.Provider] == nil {
+		if e.providers.Get(in.Provider) == nil {
 			continue
 		}
 		for k := range in.Posts {

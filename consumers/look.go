@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -83,7 +84,7 @@ func (e *Engine) longQueues(lane models.Lane, now time.Time) bool {
 		waited, known := e.ages.waits(q, now)
 		return !known || waited >= e.cfg.Recheck
 	}
-	return long(models.Queue{Kind: models.BatchMessage, Lane: lane}) || slices.ContainsFunc(e.providers, func(a *provider) bool {
+	return long(models.Queue{Kind: models.BatchMessage, Lane: lane}) || slices.ContainsFunc(e.providers.All(), func(a *provider.Provider) bool {
 		return long(models.Queue{Kind: models.ProviderMessage, Provider: a.Name, Lane: lane}) ||
 			long(models.Queue{Kind: models.LogMessage, Provider: a.Name, Lane: lane})
 	})
@@ -213,7 +214,7 @@ func (e *Engine) lookAtChunks(ctx context.Context, b *models.Batch, entry models
 // that sums of finished batches may be stale: no entry about one of these has been
 // looked at since, however rarely that is done.
 func (e *Engine) mayHaveCrashed() bool {
-	return time.Since(time.UnixMilli(e.someGone.Load())) < (mostPatience+2)*e.cfg.Recheck+time.Minute
+	return time.Since(e.crew.GoneSince()) < (mostPatience+2)*e.cfg.Recheck+time.Minute
 }
 
 // advance does for a chunk what needs no worker slot: it appends the endings

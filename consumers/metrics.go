@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -56,7 +57,7 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 		unknown: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "safedelivr", Name: "unknown_outcomes",
 			Help: "Recipients of the last 100 days of whom it is not known whether a provider took them: waiting for evidence (or being handed over), or held for a decision."}, []string{"state"}),
 	}
-	for _, a := range e.providers { // else the first of each is no increase
+	for _, a := range e.providers.All() { // else the first of each is no increase
 		for _, class := range models.Classes {
 			m.attempts.WithLabelValues(a.Name, string(class))
 			m.recipients.WithLabelValues(a.Name, string(class))
@@ -75,7 +76,7 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 
 // called counts a call that was made, and its answer. first: nobody was called for its
 // recipients before.
-func (m *metrics) called(a *provider, c *chunk, entry *models.Entry, first bool, took time.Duration, parts []models.Part) {
+func (m *metrics) called(a *provider.Provider, c *chunk, entry *models.Entry, first bool, took time.Duration, parts []models.Part) {
 	m.attempts.WithLabelValues(a.Name, cmp.Or(refusal(parts), string(models.Accepted))).Inc()
 	m.calls.WithLabelValues(a.Name).Observe(took.Seconds())
 	for i := range parts {
@@ -96,7 +97,7 @@ func (m *metrics) called(a *provider, c *chunk, entry *models.Entry, first bool,
 	}
 }
 
-// FromEvent counts an event that was taken.
+// event counts an event that was taken.
 func (m *metrics) event(ev *models.Event, accepted time.Time) {
 	m.events.WithLabelValues(ev.Provider, string(ev.Kind)).Inc()
 	switch {
@@ -160,9 +161,9 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	part, ok := e.crew.share()
-	put(workDesc, float64(part.size))
-	for _, a := range e.providers {
+	part, ok := e.crew.Share()
+	put(workDesc, float64(part.Size))
+	for _, a := range e.providers.All() {
 		now := e.state(a)
 		for _, state := range telemetry.HealthStates {
 			v := 0.0
@@ -179,7 +180,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 			put(whole, rate, a.Name)
 			share := 0.0
 			if ok {
-				share = rate / float64(part.size)
+				share = rate / float64(part.Size)
 			}
 			put(mine, share, a.Name)
 		}
@@ -191,9 +192,9 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	put(lateDesc, agenda.Seconds())
 }
 
-// state is a provider's health, or what operators switched it to.
-func (e *Engine) state(a *provider) telemetry.Health {
-	h := a.health.report()
+// State is a provider's health, or what operators switched it to.
+func (e *Engine) state(a *provider.Provider) telemetry.Health {
+	h := a.Health.Report()
 	s := e.journal.Rules().Provider(a.Name)
 	switch s.Mode { //nolint:exhaustive // of providers
 	case models.ProviderOffline:

@@ -14,6 +14,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -33,11 +34,11 @@ func TestMetrics(t *testing.T) {
 		return part(models.Accepted, c)
 	})
 	r := emptyRig(t, nil, "sg", "mg")
-	provider := func(p *scripted, rate, calls float64) Provider {
-		return Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second,
+	spec := func(p *scripted, rate, calls float64) provider.Spec {
+		return provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second,
 			Events: models.EventsNone, Rate: rate, CallRate: calls}}
 	}
-	r.engine = r.start(cfg, []Provider{provider(sg, 0, 0), provider(mg, 2000, 300)})
+	r.engine = r.start(cfg, []provider.Spec{spec(sg, 0, 0), spec(mg, 2000, 300)})
 	r.known()
 	refused := r.batch(1, true, func(b *models.Batch, rs []models.Recipient) {
 		b.Providers, rs[0].Email = []string{"mg"}, "nobody@x.test"
@@ -152,7 +153,7 @@ func TestLags(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
 	r.broker = crowded{r.broker}
-	e, err := New(r.store, r.broker, []Provider{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
+	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
 	require.NoError(t, err)
 	t.Cleanup(e.kill)
 	now := time.Now()

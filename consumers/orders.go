@@ -49,7 +49,7 @@ func (e *Engine) planBy(c *chunk) planned {
 	for _, b := range policy.BlocksMeeting(rules, c.batch) {
 		p.blocks = append(p.blocks, b.ID)
 	}
-	for _, a := range e.providers {
+	for _, a := range e.providers.All() {
 		if rules.Provider(a.Name).Mode == models.ProviderDrain {
 			if p.draining == nil {
 				p.draining = map[string]bool{}
@@ -75,7 +75,7 @@ func (e *Engine) outdated(c *chunk, provider string) bool {
 	})
 }
 
-// obey writes the releases that were ordered and are not in the chunk's ledger
+// peersUntil writes the releases that were ordered and are not in the chunk's ledger
 // yet: one entry each, also where it lets nobody go, so that an order never
 // touches what ends after it was obeyed.
 func (e *Engine) obey(ctx context.Context, c *chunk) error {

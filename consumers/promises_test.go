@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -98,14 +99,14 @@ func must(t *rapid.T, err error) {
 	}
 }
 
-// begin starts an engine with a broker that holds nothing.
+// Begin starts an engine with a broker that holds nothing.
 func (m *promises) begin(t *rapid.T) {
 	var err error
 	m.broker, err = embedded.NewBroker(modelProviders, nil)
 	must(t, err)
-	var providers []Provider
+	var providers []provider.Spec
 	for _, name := range modelProviders {
-		providers = append(providers, Provider{Adapter: newScripted(name, func(ctx context.Context, c *models.Call) []models.Part { return m.answer(name, c) }),
+		providers = append(providers, provider.Spec{Adapter: newScripted(name, func(ctx context.Context, c *models.Call) []models.Part { return m.answer(name, c) }),
 			Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 7, Timeout: time.Second, Events: models.EventsWebhook}})
 	}
 	cfg := fast()
@@ -196,7 +197,7 @@ func (m *promises) answers(t *rapid.T) {
 	m.behaviour[name] = how
 }
 
-// report posts events that have happened, in any order, and some of them again.
+// Report posts events that have happened, in any order, and some of them again.
 func (m *promises) report(t *rapid.T, most int) {
 	m.mu.Lock()
 	now := m.outbox[:min(most, len(m.outbox))]

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/cluster"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -17,20 +19,22 @@ import (
 // for a moment; then it gets one mail, until that is answered.
 func TestRemembered(t *testing.T) {
 	t.Parallel()
-	silent := func(h *health) { h.fallenSilent(time.Now().Add(time.Hour), "nothing was heard") }
+	silent := func(h *provider.Health) { h.SuspendSilent(time.Now().Add(time.Hour), "nothing was heard") }
 	for name, c := range map[string]struct {
-		ill    func(h *health)
+		ill    func(h *provider.Health)
 		state  string
 		atMost time.Duration
 	}{
 		"silent": {silent, telemetry.Tripped, time.Hour},
-		"shut":   {func(h *health) { h.shutOff(time.Now().Add(time.Hour), "the key was revoked") }, telemetry.Shut, 11 * time.Second},
-		"open": {func(h *health) {
-			for range tripUnknown {
-				h.settle(h.breaker.begin(time.Now()), failedUnknown, "no answer")
+		"shut":   {func(h *provider.Health) { h.Suspend(time.Now().Add(time.Hour), "the key was revoked") }, telemetry.Shut, 11 * time.Second},
+		"open": {func(h *provider.Health) {
+			for h.Report().State == telemetry.Healthy {
+				answer(h, "a.test", models.Part{Class: models.Unknown, Text: "no answer"})
 			}
 		}, telemetry.Tripped, 11 * time.Second},
-		"slow": {func(h *health) { h.slowDown(time.Now().Add(time.Hour), "too fast") }, telemetry.Slowed, time.Hour},
+		"slow": {func(h *provider.Health) {
+			answer(h, "a.test", models.Part{Class: models.Throttled, RetryAt: time.Now().Add(time.Hour), Text: "too fast"})
+		}, telemetry.Slowed, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -39,14 +43,14 @@ func TestRemembered(t *testing.T) {
 			cfg := fast()
 			cfg.BreakerOpen = 5 * time.Second
 			r.engine = r.worker(cfg, p, q)
-			c.ill(r.engine.byName["sg"].health)
+			c.ill(r.engine.providers.Get("sg").Health)
 			r.stop()
 			r.engine = r.worker(cfg, p, q)
-			h := r.engine.byName["sg"].health
+			h := r.engine.providers.Get("sg").Health
 			r.done(r.batch(3, true, nil)) // it runs
-			require.Equal(t, c.state, h.report().State)
-			require.NotEmpty(t, h.report().Why)
-			ok, until := h.usable(time.Now())
+			require.Equal(t, c.state, h.Report().State)
+			require.NotEmpty(t, h.Report().Why)
+			ok, until := h.Usable(time.Now())
 			require.False(t, ok)
 			require.LessOrEqual(t, time.Until(until), c.atMost)
 			require.Zero(t, p.count())
@@ -58,10 +62,10 @@ func TestRemembered(t *testing.T) {
 		p := newScripted("sg", always(models.Accepted))
 		r := emptyRig(t, nil, "sg")
 		r.engine = r.worker(fast(), p)
-		a := r.engine.byName["sg"]
-		a.health.shutOff(time.Now().Add(50*time.Millisecond), "for a moment")
+		a := r.engine.providers.Get("sg")
+		a.Health.Suspend(time.Now().Add(50*time.Millisecond), "for a moment")
 		known := func() bool {
-			all, err := r.store.Transients(t.Context(), ailingKind)
+			all, err := r.store.Transients(t.Context(), cluster.FindingKind)
 			require.NoError(t, err)
 			return len(all) == 1
 		}
@@ -73,12 +77,20 @@ func TestRemembered(t *testing.T) {
 		t.Parallel()
 		r := emptyRig(t, nil, "sg")
 		r.engine = r.worker(fast(), newScripted("sg", always(models.Accepted)))
-		r.engine.byName["sg"].health.refuse("b.c", time.Now().Add(time.Hour), "not verified")
+		answer(r.engine.providers.Get("sg").Health, "b.c", models.Part{Class: models.AccountClass, Reason: models.SenderNotVerified})
 		r.stop()
 		r.engine = r.worker(fast(), newScripted("sg", always(models.Accepted)))
-		require.Eventually(t, func() bool { return len(r.engine.byName["sg"].health.report().Senders) == 1 }, patience, time.Millisecond)
-		require.Equal(t, []string{"b.c"}, r.engine.byName["sg"].health.report().Senders)
+		require.Eventually(t, func() bool { return len(r.engine.providers.Get("sg").Health.Report().Senders) == 1 }, patience, time.Millisecond)
+		require.Equal(t, []string{"b.c"}, r.engine.providers.Get("sg").Health.Report().Senders)
 	})
+}
+
+// answer makes one call to a provider, with an answer of one part.
+func answer(h *provider.Health, domain string, part models.Part) {
+	if done, ok := h.Begin(domain, 1); ok {
+		part.Recipients = models.SetOf(1)
+		done([]models.Part{part}, time.Millisecond)
+	}
 }
 
 func packed(t *testing.T, v any) []byte {
@@ -95,23 +107,21 @@ func TestRememberedOnce(t *testing.T) {
 	r := emptyRig(t, nil, "sg")
 	writes := &countedReports{Store: r.store}
 	r.store = writes
-	e, err := New(r.store, r.broker, []Provider{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
+	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
 	require.NoError(t, err)
 	t.Cleanup(e.kill)
-	known := remembered{}
-	h := e.byName["sg"].health
-	h.shutOff(time.Now().Add(-time.Minute), "it is to prove itself")
+	known := cluster.Persisted{}
+	h := e.providers.Get("sg").Health
+	h.Suspend(time.Now().Add(-time.Minute), "it is to prove itself")
 	for range 10 {
-		known["sg"] = ailing{known["sg"].Ailment, known["sg"].At.Add(-time.Minute)} // it was a while ago
-		require.NoError(t, e.remember(t.Context(), known))
+		known["sg"] = cluster.SavedFinding{Finding: known["sg"].Finding, At: known["sg"].At.Add(-time.Minute)} // it was a while ago
+		require.NoError(t, e.crew.Persist(t.Context(), known))
 	}
 	require.Equal(t, 1, writes.n)
-	require.NoError(t, e.store.PutTransient(t.Context(), ailingKind, "sg other", packed(t, ailing{Ailment{State: telemetry.Tripped, Silent: true, Left: time.Hour}, time.Now()}), time.Hour))
-	h.mu.Lock()
-	h.breaker.proving = false // it is well again
-	h.mu.Unlock()
-	require.NoError(t, e.remember(t.Context(), known))
-	all, err := e.store.Transients(t.Context(), ailingKind)
+	require.NoError(t, e.store.PutTransient(t.Context(), cluster.FindingKind, "sg other", packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Tripped, Silent: true, Left: time.Hour}, At: time.Now()}), time.Hour))
+	answer(h, "a.test", models.Part{Class: models.Accepted}) // it is healthy again
+	require.NoError(t, e.crew.Persist(t.Context(), known))
+	all, err := e.store.Transients(t.Context(), cluster.FindingKind)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.Contains(t, all, "sg other")
@@ -124,7 +134,7 @@ type countedReports struct {
 }
 
 func (s *countedReports) PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
-	if kind == ailingKind && value != nil {
+	if kind == cluster.FindingKind && value != nil {
 		s.n++
 	}
 	return s.Store.PutTransient(ctx, kind, name, value, ttl)
@@ -138,12 +148,12 @@ func TestRecall(t *testing.T) {
 	r.stop()
 	e := r.engine
 	for _, at := range []time.Time{time.Now().Add(-2 * time.Hour), time.Now().Add(24 * time.Hour)} {
-		h := newHealth("sg", time.Second, &e.cfg)
-		e.byName["sg"].health = h
-		require.NoError(t, e.store.PutTransient(t.Context(), ailingKind, "sg w", packed(t, ailing{Ailment{State: telemetry.Slowed, Left: time.Hour, Why: "too fast"}, at}), time.Hour))
-		require.NoError(t, e.store.PutTransient(t.Context(), ailingKind, "gone w", packed(t, ailing{Ailment{State: telemetry.Shut, Left: time.Hour}, at}), time.Hour))
-		require.NoError(t, e.recall(t.Context()))
-		_, until := h.usable(time.Now())
+		h := provider.NewHealth("sg", time.Second, e.cfg.provider())
+		e.providers.Get("sg").Health = h
+		require.NoError(t, e.store.PutTransient(t.Context(), cluster.FindingKind, "sg w", packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Slowed, Left: time.Hour, Why: "too fast"}, At: at}), time.Hour))
+		require.NoError(t, e.store.PutTransient(t.Context(), cluster.FindingKind, "gone w", packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Shut, Left: time.Hour}, At: at}), time.Hour))
+		require.NoError(t, e.crew.Restore(t.Context()))
+		_, until := h.Usable(time.Now())
 		require.LessOrEqual(t, time.Until(until), time.Hour)
 		require.Equal(t, at.After(time.Now()), time.Until(until) > 0)
 	}

@@ -9,15 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
 // withEvents starts a worker whose providers report events.
 func (r *rig) withEvents(cfg Config, adapters ...*scripted) {
 	r.t.Helper()
-	providers := make([]Provider, len(adapters))
+	providers := make([]provider.Spec, len(adapters))
 	for i, p := range adapters {
-		providers[i] = Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+		providers[i] = provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
 			Timeout: time.Second, Events: models.EventsWebhook}}
 	}
 	r.engine = r.start(cfg, providers)

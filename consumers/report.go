@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/cluster"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -19,15 +20,13 @@ const (
 
 // State is what this worker tells.
 func (e *Engine) State() telemetry.WorkerState {
-	out := telemetry.WorkerState{Started: e.cfg.started, Providers: make([]telemetry.ProviderState, 0, len(e.providers))}
-	if part, ok := e.crew.share(); ok {
-		out.Share = 1 / float64(part.size)
+	out := telemetry.WorkerState{Started: e.cfg.started, Providers: make([]telemetry.ProviderState, 0, len(e.providers.All()))}
+	if part, ok := e.crew.Share(); ok {
+		out.Share = 1 / float64(part.Size)
 	}
-	for _, a := range e.providers {
-		a.mu.Lock()
-		s := telemetry.ProviderState{Name: a.Name, Counters: a.counters, Rate: a.pace.rate(time.Now()), Answers: a.latency}
-		a.mu.Unlock()
-		s.Health, s.Reported = e.state(a), e.flows.usual(a.Name)
+	for _, a := range e.providers.All() {
+		s := a.State(time.Now())
+		s.Health, s.Reported = e.state(a), e.flows.ReportTime(a.Name)
 		out.Providers = append(out.Providers, s)
 	}
 	return out
@@ -40,9 +39,9 @@ func (e *Engine) tell(ctx context.Context) {
 	defer t.Stop()
 	var last []byte
 	var written time.Time
-	known := remembered{}
+	known := cluster.Persisted{}
 	for {
-		if err := e.remember(ctx, known); err != nil && ctx.Err() == nil {
+		if err := e.crew.Persist(ctx, known); err != nil && ctx.Err() == nil {
 			e.log.Warn("how this worker finds the providers is not written down", "err", err)
 		}
 		raw, err := json.Marshal(e.State())
@@ -60,16 +59,15 @@ func (e *Engine) tell(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			_ = e.remember(last, known)
+			_ = e.crew.Persist(last, known)
 			_ = e.store.PutTransient(last, telemetry.WorkerReport, e.cfg.Worker, nil, 0) // it ends by itself otherwise
 			return
 		}
 	}
 }
 
-// healthChanged tells the other workers and all who look, at once.
+// healthChanged writes the state down at once.
 func (e *Engine) healthChanged() {
-	e.crew.now()
 	select {
 	case e.changed <- struct{}{}:
 	default:

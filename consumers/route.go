@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
 // job is one provider call to be made.
 type job struct {
-	provider *provider
+	provider *provider.Provider
 	who      models.Set
 	step     *policy.Step
 	release  func() // gives the slot back; nil: not taken yet, the handler may wait for it
@@ -21,7 +22,7 @@ type job struct {
 // pick finds the next call that this handler makes itself, if there is one, and
 // passes every other due step on: to another provider's exclusive consumer, or
 // into a delay. What it can do itself it comes to in a later round.
-func (e *Engine) pick(ctx context.Context, c *chunk, steps []policy.Step, mine *provider, only models.Set) (chosen *job, err error) {
+func (e *Engine) pick(ctx context.Context, c *chunk, steps []policy.Step, mine *provider.Provider, only models.Set) (chosen *job, err error) {
 	now := time.Now()
 	var told notices
 	for i := range steps {
@@ -56,7 +57,7 @@ func (e *Engine) passAllOn(c *chunk, steps []policy.Step, only models.Set, busy 
 }
 
 // through reports whether a step may be done through a provider now.
-func (e *Engine) through(s *policy.Step, a *provider, now time.Time) bool {
+func (e *Engine) through(s *policy.Step, a *provider.Provider, now time.Time) bool {
 	for _, o := range s.Options {
 		if o.Provider == a.Name && !o.NotBefore.After(now) {
 			ok, _ := e.usable(s, a, now)
@@ -66,26 +67,26 @@ func (e *Engine) through(s *policy.Step, a *provider, now time.Time) bool {
 	return false
 }
 
-// usable reports whether a provider takes the mail of a step, and if not, when to ask
+// Usable reports whether a provider takes the mail of a step, and if not, when to ask
 // again: sooner where no other provider takes it now.
-func (e *Engine) usable(s *policy.Step, a *provider, now time.Time) (bool, time.Time) {
-	ok, until := a.health.usableFor(s.SenderDomain, now, false)
+func (e *Engine) usable(s *policy.Step, a *provider.Provider, now time.Time) (bool, time.Time) {
+	ok, until := a.Health.UsableFor(s.SenderDomain, now, false)
 	if ok || slices.ContainsFunc(s.Options, func(o policy.Option) bool {
-		b := e.byName[o.Provider]
+		b := e.providers.Get(o.Provider)
 		if b == nil || b == a || o.NotBefore.After(now) {
 			return false
 		}
-		well, _ := b.health.usableFor(s.SenderDomain, now, false)
+		well, _ := b.Health.UsableFor(s.SenderDomain, now, false)
 		return well
 	}) {
 		return ok, until
 	}
-	return a.health.usableFor(s.SenderDomain, now, true)
+	return a.Health.UsableFor(s.SenderDomain, now, true)
 }
 
 // choose finds a provider for a step that can take it here and now; nil: there
 // is none. Recipients are read only for one that is found.
-func (e *Engine) choose(ctx context.Context, c *chunk, st *policy.Step, now time.Time, mine *provider) (*job, error) {
+func (e *Engine) choose(ctx context.Context, c *chunk, st *policy.Step, now time.Time, mine *provider.Provider) (*job, error) {
 	if mine != nil {
 		if !e.through(st, mine, now) {
 			return nil, nil
@@ -99,10 +100,10 @@ func (e *Engine) choose(ctx context.Context, c *chunk, st *policy.Step, now time
 		return nil, nil // retries belong to the exclusive consumers
 	}
 	for _, a := range e.order(st, now) {
-		if !a.ready() {
+		if !a.Ready() {
 			continue
 		}
-		release, ok := a.slots.try(c.lane)
+		release, ok := a.Slots.Try(c.lane)
 		if !ok {
 			continue
 		}
@@ -111,7 +112,7 @@ func (e *Engine) choose(ctx context.Context, c *chunk, st *policy.Step, now time
 			return nil, err
 		}
 		who := e.cut(c, st, a)
-		if a.take(c.lane, who.Len()) > 0 {
+		if a.Take(c.lane, who.Len()) > 0 {
 			release()
 			continue
 		}
@@ -122,13 +123,13 @@ func (e *Engine) choose(ctx context.Context, c *chunk, st *policy.Step, now time
 
 // order lists the providers of a step that are due, best first: in the batch's own
 // order if it has one; else by smooth weighted round robin.
-func (e *Engine) order(st *policy.Step, now time.Time) []*provider {
+func (e *Engine) order(st *policy.Step, now time.Time) []*provider.Provider {
 	due := e.due(st, now)
 	if len(due) < 2 || st.Fixed {
 		return due
 	}
-	best := e.roundRobin(due)
-	out := append(make([]*provider, 0, len(due)), best)
+	best := provider.RoundRobin(due)
+	out := append(make([]*provider.Provider, 0, len(due)), best)
 	for _, a := range due {
 		if a != best {
 			out = append(out, a)
@@ -139,13 +140,13 @@ func (e *Engine) order(st *policy.Step, now time.Time) []*provider {
 
 // due lists the usable providers of a step that may be tried now: those that never
 // were, or else the first that was.
-func (e *Engine) due(st *policy.Step, now time.Time) (due []*provider) {
+func (e *Engine) due(st *policy.Step, now time.Time) (due []*provider.Provider) {
 	for _, o := range st.Options { // those that were tried come last
 		tried := !o.NotBefore.IsZero()
 		if tried && len(due) > 0 {
 			break
 		}
-		a := e.byName[o.Provider]
+		a := e.providers.Get(o.Provider)
 		if a == nil || o.NotBefore.After(now) {
 			continue
 		}
@@ -156,37 +157,16 @@ func (e *Engine) due(st *policy.Step, now time.Time) (due []*provider) {
 	return due
 }
 
-// roundRobin is nginx's smooth weighted round robin.
-func (e *Engine) roundRobin(among []*provider) *provider {
-	total := 0
-	var best *provider
-	bestCredit := 0
-	for _, a := range among {
-		w := max(1, a.Weight)
-		total += w
-		a.mu.Lock()
-		a.credit += w
-		if best == nil || a.credit > bestCredit {
-			best, bestCredit = a, a.credit
-		}
-		a.mu.Unlock()
-	}
-	best.mu.Lock()
-	best.credit -= total
-	best.mu.Unlock()
-	return best
-}
-
 // cut takes from a step what goes into one call: not more than the provider
 // takes, half of it while a bad recipient is looked for, and no address twice.
-func (e *Engine) cut(c *chunk, st *policy.Step, a *provider) models.Set {
+func (e *Engine) cut(c *chunk, st *policy.Step, a *provider.Provider) models.Set {
 	who := st.Who
 	if st.Split > 0 && who.Len() > 1 {
 		who, _ = who.Halves()
 	}
 	var out models.Set
 	n := 0
-	most := a.callSize(time.Now())
+	most := a.CallSize(time.Now())
 	seen := make(map[string]bool, min(who.Len(), most))
 	for r := range who.All() {
 		if n == most {
@@ -205,7 +185,7 @@ func (e *Engine) cut(c *chunk, st *policy.Step, a *provider) models.Set {
 // another.
 type notices []models.Message
 
-// add adds a message, or lets the one that asks for the same come as early.
+// Add adds a message, or lets the one that asks for the same come as early.
 func (n *notices) add(m models.Message) {
 	for i := range *n {
 		if o := &(*n)[i]; o.Kind == m.Kind && o.Provider == m.Provider && o.ID == m.ID && o.Retry == m.Retry {
@@ -228,7 +208,7 @@ func (e *Engine) passOn(c *chunk, st *policy.Step, now time.Time, busy string, t
 	m := models.Message{Kind: models.BatchMessage, Retry: st.Retry}
 	var first time.Time
 	for _, o := range st.Options {
-		a := e.byName[o.Provider]
+		a := e.providers.Get(o.Provider)
 		if a == nil {
 			continue
 		}
@@ -262,11 +242,11 @@ func (e *Engine) passOn(c *chunk, st *policy.Step, now time.Time, busy string, t
 // preferred chooses whose queue a step joins when several providers may take it: of
 // the first that is idle, or else of the first. The one that is busy is left out.
 func (e *Engine) preferred(c *chunk, st *policy.Step, now time.Time, busy, fallback string) string {
-	due := slices.DeleteFunc(e.order(st, now), func(a *provider) bool { return a.Name == busy })
+	due := slices.DeleteFunc(e.order(st, now), func(a *provider.Provider) bool { return a.Name == busy })
 	if len(due) == 0 {
 		return fallback
 	}
-	if i := slices.IndexFunc(due, func(a *provider) bool { return a.idle(c.lane, st.Who.Len()) }); i > 0 {
+	if i := slices.IndexFunc(due, func(a *provider.Provider) bool { return a.Idle(c.lane, st.Who.Len()) }); i > 0 {
 		return due[i].Name
 	}
 	return due[0].Name

@@ -61,11 +61,11 @@ func (e *Engine) leaveShards(ctx context.Context) {
 // mostShards is how many shards are this worker's part: all, while it does not
 // know how many others there are.
 func (e *Engine) mostShards() int {
-	part, ok := e.crew.share()
+	part, ok := e.crew.Share()
 	if !ok {
 		return len(e.shards)
 	}
-	return (len(e.shards) + part.size - 1) / part.size
+	return (len(e.shards) + part.Size - 1) / part.Size
 }
 
 // keepShards renews the leases of what this worker holds, however long the work
@@ -103,7 +103,7 @@ func (e *Engine) takeShard(ctx context.Context, s *shard) error {
 	if err != nil {
 		return err
 	}
-	e.someGone.Store(now.UnixMilli())
+	e.crew.NoteGone(now)
 	mark = models.EarlierOf(mark, now) // by a clock that was ahead
 	from, behind := mark.Add(-models.LateWriters), mark
 	if mark.IsZero() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/cluster"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -54,7 +55,10 @@ func TestShardsStayWhileCatchingUp(t *testing.T) {
 	e.takeShards(t.Context())
 	all := r.store.Shards()
 	require.Equal(t, all, e.heldShards())
-	e.crew.size, e.crew.good = 2, time.Now() // one came
+	require.NoError(t, e.crew.Join(t.Context()))
+	other := Config{Beat: time.Hour}.withDefaults()
+	require.NoError(t, cluster.New(r.store, other.cluster()).Join(t.Context())) // one came
+	require.NoError(t, e.crew.Join(t.Context()))
 	e.outage.suspect(time.Now())
 	e.leaveShards(t.Context())
 	require.Equal(t, all, e.heldShards())

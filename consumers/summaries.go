@@ -28,7 +28,7 @@ type summaries struct {
 
 type mark struct {
 	user  string
-	then  []func() // run when the summary is stored
+	then  []func() // Run when the summary is stored
 	empty int      // Recipients of a chunk of which nothing was recorded when it was looked at; 0: to be counted
 }
 

@@ -24,7 +24,7 @@ func (e *Engine) sweepInbox(ctx context.Context, s *shard, now time.Time) error 
 		if waiting || len(due) >= 5000 {
 			break
 		}
-		if e.byName[in.Provider] == nil {
+		if e.providers.Get(in.Provider) == nil {
 			continue
 		}
 		due = append(due, models.Message{Kind: models.EventMessage, Provider: in.Provider, ID: in.ID})

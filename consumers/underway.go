@@ -27,7 +27,7 @@ type turn struct{ again bool }
 
 func newUnderway() *underway { return &underway{by: map[work]*turn{}} }
 
-// begin returns nil if the work is under way; who does it will look again. Who
+// Begin returns nil if the work is under way; who does it will look again. Who
 // begins must leave.
 func (u *underway) begin(w work) *turn {
 	u.mu.Lock()

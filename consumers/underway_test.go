@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -48,7 +49,7 @@ func TestAskedForWhileUnderWay(t *testing.T) {
 		r := emptyRig(t, nil, "sg")
 		cfg := fast()
 		cfg.Recheck, cfg.AgendaPoll = time.Hour, time.Hour // nobody else asks
-		r.engine = r.start(cfg, []Provider{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1,
+		r.engine = r.start(cfg, []provider.Spec{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1,
 			Timeout: time.Second, Events: models.EventsNone}}})
 		b := r.batch(2, false, nil)
 		handle := func(ctx context.Context, log int) models.Disposition {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -118,7 +119,7 @@ func TestPassedOnAgain(t *testing.T) {
 	cfg := fast()
 	cfg.AgendaPoll, cfg.Recheck, cfg.Delays = time.Hour, time.Hour, []time.Duration{time.Second}
 	r := emptyRig(t, nil, "mg")
-	r.engine = r.start(cfg, []Provider{{Adapter: mg, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 2, ChunkLimit: 1,
+	r.engine = r.start(cfg, []provider.Spec{{Adapter: mg, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 2, ChunkLimit: 1,
 		Timeout: 2 * time.Second, Events: models.EventsNone}}})
 	b := r.batch(2, false, nil)
 	require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.ProviderMessage, Provider: "mg", ID: b.ID, Lane: b.Lane}))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -78,7 +79,7 @@ func TestSumsAreWatched(t *testing.T) {
 	require.Zero(t, w.Differences, "it may be on its way")
 	require.Contains(t, what(round()), "chunk", "it is not")
 	var err error
-	e, err = New(r.store, r.broker, []Provider{{Adapter: sg, Provider: models.Provider{Name: "sg"}}, {Adapter: mg, Provider: models.Provider{Name: "mg"}}}, cfg)
+	e, err = New(r.store, r.broker, []provider.Spec{{Adapter: sg, Provider: models.Provider{Name: "sg"}}, {Adapter: mg, Provider: models.Provider{Name: "mg"}}}, cfg)
 	require.NoError(t, err)
 	t.Cleanup(e.kill)
 	w = round()

@@ -1,4 +1,4 @@
-package consumers
+package provider
 
 import "time"
 
@@ -10,7 +10,7 @@ import "time"
 // tells it the time.
 type breaker struct {
 	first    time.Duration // how long it is open at first
-	lookBack time.Duration // Over which calls are counted beside each other
+	lookBack time.Duration // over which calls are counted beside each other
 
 	counts  [breakerSteps]breakerStep
 	row     int // failures in a row
@@ -22,7 +22,7 @@ type breaker struct {
 	lasts   time.Duration // how long it was open last
 	closed  time.Time     // when a probe closed it last; zero: never
 	proving bool          // it is open, or a call must be answered before it is closed
-	probes  int           // Calls that run then
+	probes  int           // calls that run then
 	probed  time.Time     // when the newest of them began
 	turn    int           // how often it changed: calls that began before tell nothing after
 }
@@ -67,7 +67,7 @@ const (
 	breakerOpen
 )
 
-// state is how it stands for mail that can go elsewhere, or cannot.
+// State is how it stands for mail that can go elsewhere, or cannot.
 func (b *breaker) state(now time.Time, alone bool) breakerState {
 	switch {
 	case now.Before(b.alone), !alone && now.Before(b.until):
@@ -121,7 +121,7 @@ func (b *breaker) change(now time.Time) {
 	b.counts = [breakerSteps]breakerStep{}
 }
 
-// begin lets a call through that is allowed, and returns its turn.
+// Begin lets a call through that is allowed, and returns its turn.
 func (b *breaker) begin(now time.Time) (turn int) {
 	if b.proving {
 		b.probes++
@@ -130,7 +130,7 @@ func (b *breaker) begin(now time.Time) (turn int) {
 	return b.turn
 }
 
-// End takes in what a call said that began in a turn. It reports whether that changed
+// end takes in what a call said that began in a turn. It reports whether that changed
 // the breaker.
 func (b *breaker) end(turn int, says callSays, now time.Time) bool {
 	if turn != b.turn {

@@ -1,4 +1,4 @@
-package consumers
+package provider
 
 import (
 	"maps"
@@ -10,26 +10,26 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// senders are the domains that a provider refuses to send for, although the
+// refusedSenders are the domains that a provider refuses to send for, although the
 // provider is well: whoever else uses it is not to suffer from them.
-type senders struct {
+type refusedSenders struct {
 	mu    sync.Mutex
 	until map[string]time.Time // when the domain is tried again
 }
 
-// mostSenders bounds what is remembered of a provider, as whoever may use it
+// maxSenders bounds what is remembered of a provider, as whoever may use it
 // names the domains. Those beyond cost a call each now and then.
-const mostSenders = 500
+const maxSenders = 500
 
 // refuse keeps mail from a domain away until a time, and reports whether that is
 // news.
-func (s *senders) refuse(domain string, now, until time.Time) bool {
+func (s *refusedSenders) refuse(domain string, now, until time.Time) bool {
 	domain = strings.ToLower(domain)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.until, func(_ string, t time.Time) bool { return !now.Before(t) })
 	_, known := s.until[domain]
-	if !known && len(s.until) >= mostSenders {
+	if !known && len(s.until) >= maxSenders {
 		return false
 	}
 	if s.until == nil {
@@ -40,7 +40,7 @@ func (s *senders) refuse(domain string, now, until time.Time) bool {
 }
 
 // refused is until when mail from a domain is kept away; zero: it is not.
-func (s *senders) refused(domain string, now time.Time) time.Time {
+func (s *refusedSenders) refused(domain string, now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.until) == 0 {
@@ -52,15 +52,15 @@ func (s *senders) refused(domain string, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// forget has all domains tried again.
-func (s *senders) forget() {
+// Forget has all domains tried again.
+func (s *refusedSenders) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.until)
 }
 
 // left lists the domains and how much longer each is kept away.
-func (s *senders) left(now time.Time) map[string]time.Duration {
+func (s *refusedSenders) left(now time.Time) map[string]time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out map[string]time.Duration
@@ -76,4 +76,4 @@ func (s *senders) left(now time.Time) map[string]time.Duration {
 }
 
 // list names the domains.
-func (s *senders) list(now time.Time) []string { return slices.Collect(maps.Keys(s.left(now))) }
+func (s *refusedSenders) list(now time.Time) []string { return slices.Collect(maps.Keys(s.left(now))) }

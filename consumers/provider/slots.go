@@ -1,4 +1,4 @@
-package consumers
+package provider
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// slots are the calls that may run at once. A few are kept for urgent mail, so
+// Slots are the calls that may run at once. A few are kept for urgent mail, so
 // that bulk can never hold all of them; and while bulk waits, urgent leaves it a
 // share, so that it is never starved.
 type slots struct {
@@ -16,7 +16,7 @@ type slots struct {
 	most  int
 	used  int
 	bulk  int           // of used
-	wait  [2]int        // Calls that wait: urgent, bulk
+	wait  [2]int        // calls that wait: urgent, bulk
 	turns int           // urgent calls since the last one of bulk
 	came  chan struct{} // closed and replaced when a slot may be free
 }
@@ -33,8 +33,8 @@ func (s *slots) limit(n int) {
 	}
 }
 
-// running is how many calls run.
-func (s *slots) running() int {
+// Running is how many calls run.
+func (s *slots) Running() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used
@@ -85,15 +85,15 @@ func (s *slots) free(l models.Lane) bool {
 	return s.used < s.most-owed
 }
 
-// idle reports whether a call of a lane may begin, and nobody waits to begin one.
+// Idle reports whether a call of a lane may begin, and nobody waits to begin one.
 func (s *slots) idle(l models.Lane) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.free(l) && s.wait == [2]int{}
 }
 
-// try takes a slot if one is free and returns how to give it back.
-func (s *slots) try(l models.Lane) (release func(), ok bool) {
+// Try takes a slot if one is free and returns how to give it back.
+func (s *slots) Try(l models.Lane) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.free(l) {
@@ -119,11 +119,11 @@ func (s *slots) release(l models.Lane) {
 	s.wake()
 }
 
-// errNoSlots: this worker's part of the provider's calls is none.
-var errNoSlots = errors.New("no slots")
+// ErrNoSlots: this worker's part of the provider's calls is none.
+var ErrNoSlots = errors.New("no slots")
 
-// acquire waits for a slot until ctx ends. Errors: errNoSlots, at once; ctx's.
-func (s *slots) acquire(ctx context.Context, l models.Lane) (release func(), err error) {
+// Acquire waits for a slot until ctx ends. Errors: ErrNoSlots, at once; ctx's.
+func (s *slots) Acquire(ctx context.Context, l models.Lane) (release func(), err error) {
 	lane := laneNumber(l)
 	waiting := func(n int) {
 		s.mu.Lock()
@@ -140,9 +140,9 @@ func (s *slots) acquire(ctx context.Context, l models.Lane) (release func(), err
 		came, none := s.came, s.most == 0
 		s.mu.Unlock()
 		if none {
-			return nil, errNoSlots
+			return nil, ErrNoSlots
 		}
-		if release, ok := s.try(l); ok {
+		if release, ok := s.Try(l); ok {
 			return release, nil
 		}
 		select {
@@ -151,4 +151,11 @@ func (s *slots) acquire(ctx context.Context, l models.Lane) (release func(), err
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// Waiting returns how many calls of a lane wait for a slot.
+func (s *slots) Waiting(l models.Lane) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wait[laneNumber(l)]
 }

@@ -1,4 +1,4 @@
-package consumers
+package provider
 
 import (
 	"context"
@@ -32,13 +32,13 @@ func newLimit(perSecond float64) *limit {
 
 // set takes over a worker's part for a provider with so many slots; anew drops what
 // was saved up before.
-func (l *limit) set(part share, slots int, anew bool) {
+func (l *limit) set(part Share, slots int, anew bool) {
 	if l == nil {
 		return
 	}
 	now := time.Now()
-	part.size = min(part.size, slots) // the others have no slot to use theirs with
-	mine := l.rate / float64(part.size)
+	part.Size = min(part.Size, slots) // the others have no slot to use theirs with
+	mine := l.rate / float64(part.Size)
 	for lane, share := range [2]float64{bulkPart - 1, 1} {
 		l.lanes[lane].SetLimitAt(now, rate.Limit(mine*share/bulkPart))
 		l.lanes[lane].SetBurstAt(now, burst(l.rate, part))
@@ -52,47 +52,62 @@ func (l *limit) set(part share, slots int, anew bool) {
 	}
 }
 
-// portion is a worker's part of n things: those of all workers together are n.
-func portion(n int, p share) int {
-	out := n / p.size
-	if p.rank < n%p.size {
+// Portion is a worker's part of n things: those of all workers together are n.
+func Portion(n int, p Share) int {
+	out := n / p.Size
+	if p.Rank < n%p.Size {
 		out++
 	}
 	return out
 }
 
 // burst is what a worker may save up: a second's worth of its part, or one.
-func burst(whole float64, p share) int { return max(1, int(whole/float64(p.size))) }
+func burst(whole float64, p Share) int { return max(1, int(whole/float64(p.Size))) }
 
-// ready takes over the worker's present share of the limits. It reports false
+// Share is a worker's part of every provider's limits: one of size equal parts.
+type Share struct {
+	Size, Rank int
+	Epoch      int64 // onChange when the worker joined anew: nothing saved up before counts
+}
+
+// Shares tells a provider how much of its limits this worker may use.
+type Shares interface {
+	// Share returns this worker's part, and false while it may use none.
+	Share() (Share, bool)
+	// MaxCalls returns how many of a provider's n concurrent calls this worker may
+	// have running by its share.
+	MaxCalls(provider string, n int, mine Share) int
+}
+
+// Ready takes over the worker's present share of the limits. It reports false
 // while none may be used.
-func (a *provider) ready() bool {
-	part, ok := a.crew.share()
+func (a *Provider) Ready() bool {
+	part, ok := a.shares.Share()
 	if !ok {
 		return false
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	slots := max(1, a.Concurrency)
-	a.slots.limit(a.crew.calls(a.Name, slots, part))
+	a.Slots.limit(a.shares.MaxCalls(a.Name, slots, part))
 	if part == a.part {
 		return true
 	}
-	anew := part.epoch != a.part.epoch || a.part.size == 0
+	anew := part.Epoch != a.part.Epoch || a.part.Size == 0
 	a.part = part
 	a.recipients.set(part, slots, anew)
 	a.calls.set(part, slots, anew)
 	return true
 }
 
-// awaitReady waits until this worker may use its share, but no longer than a worker
+// AwaitReady waits until this worker may use its share, but no longer than a worker
 // may be kept, and reports whether it may.
-func (a *provider) awaitReady(ctx context.Context) bool {
-	for until := time.Now().Add(mostWait); !a.ready(); {
+func (a *Provider) AwaitReady(ctx context.Context) bool {
+	for until := time.Now().Add(mostWait); !a.Ready(); {
 		if ctx.Err() != nil || time.Now().After(until) {
 			return false
 		}
-		models.Pause(ctx, notReady)
+		models.Pause(ctx, ReadyPoll)
 	}
 	return true
 }
@@ -104,7 +119,7 @@ type waiters struct {
 }
 
 // waits notes that one more, or one less, waits in a lane.
-func (a *provider) waits(l models.Lane, n int, away time.Time) {
+func (a *Provider) waits(l models.Lane, n int, away time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := &a.waiters[laneNumber(l)]
@@ -112,14 +127,14 @@ func (a *provider) waits(l models.Lane, n int, away time.Time) {
 	w.away = models.LaterOf(w.away, away)
 }
 
-// notReady is how soon to ask again while the worker may not use its share.
-const notReady = 250 * time.Millisecond
+// ReadyPoll is how soon to ask again while the worker may not use its share.
+const ReadyPoll = 250 * time.Millisecond
 
-// take asks the rates for one call of n recipients. It returns how long to wait
+// Take asks the rates for one call of n recipients. It returns how long to wait
 // when it is not allowed yet, and then takes nothing.
-func (a *provider) take(l models.Lane, n int) (wait time.Duration) {
-	if !a.ready() {
-		return notReady
+func (a *Provider) Take(l models.Lane, n int) (wait time.Duration) {
+	if !a.Ready() {
+		return ReadyPoll
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -134,7 +149,7 @@ func (a *provider) take(l models.Lane, n int) (wait time.Duration) {
 }
 
 // asks lists what a call wants of the rates, and how long they need to have it.
-func (a *provider) asks(l models.Lane, n int, now time.Time) (asks []ask, wait time.Duration) {
+func (a *Provider) asks(l models.Lane, n int, now time.Time) (asks []ask, wait time.Duration) {
 	other := &a.waiters[1-laneNumber(l)]
 	contended := other.here > 0 || now.Before(other.away)
 	asks = append(a.recipients.asks(l, n, contended), a.calls.asks(l, 1, contended)...)
@@ -144,14 +159,14 @@ func (a *provider) asks(l models.Lane, n int, now time.Time) (asks []ask, wait t
 	return asks, wait
 }
 
-// idle reports whether a call of n recipients, or of as many as it takes, could be
+// Idle reports whether a call of n recipients, or of as many as it takes, could be
 // made now, and nobody waits to make one.
-func (a *provider) idle(l models.Lane, n int) bool {
-	if !a.ready() || !a.slots.idle(l) {
+func (a *Provider) Idle(l models.Lane, n int) bool {
+	if !a.Ready() || !a.Slots.idle(l) {
 		return false
 	}
 	now := time.Now()
-	n = min(n, a.callSize(now))
+	n = min(n, a.CallSize(now))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range a.waiters {
@@ -181,7 +196,7 @@ func (l *limit) asks(lane models.Lane, n int, contended bool) []ask {
 	return []ask{{l.whole, n}}
 }
 
-// Wait is how long the limiter needs to have that much.
+// wait is how long the limiter needs to have that much.
 func (k ask) wait(now time.Time) time.Duration {
 	missing := float64(k.n) - k.of.TokensAt(now)
 	if missing <= 0 {
@@ -196,10 +211,10 @@ func (k ask) wait(now time.Time) time.Duration {
 // mostWait is how long a worker is kept for the rates.
 const mostWait = time.Second
 
-// await waits for the rates to allow one call of n recipients. Where that would
+// Await waits for the rates to allow one call of n recipients. Where that would
 // take longer than a worker may be kept, it returns how long.
-func (a *provider) await(ctx context.Context, l models.Lane, n int) (time.Duration, error) {
-	wait := a.take(l, n)
+func (a *Provider) Await(ctx context.Context, l models.Lane, n int) (time.Duration, error) {
+	wait := a.Take(l, n)
 	if wait == 0 {
 		return 0, nil
 	}
@@ -217,16 +232,16 @@ func (a *provider) await(ctx context.Context, l models.Lane, n int) (time.Durati
 			t.Stop()
 			return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
 		}
-		if wait = a.take(l, n); wait == 0 {
+		if wait = a.Take(l, n); wait == 0 {
 			return 0, nil
 		}
 	}
 }
 
-// pass lets a call through that the rates allowed before its append. Where the store
+// Pass lets a call through that the rates allowed before its append. Where the store
 // hung, the calls of many appends would all come at once: each waits for its turn, as
 // long as it may begin at all. Where appends take as long as ever, no call waits.
-func (a *provider) pass(ctx context.Context, n int, startBy time.Time) bool {
+func (a *Provider) Pass(ctx context.Context, n int, startBy time.Time) bool {
 	for {
 		wait := a.passes(n)
 		if wait == 0 {
@@ -242,12 +257,12 @@ func (a *provider) pass(ctx context.Context, n int, startBy time.Time) bool {
 }
 
 // passes takes what a call needs, or says how long to wait until it is there.
-func (a *provider) passes(n int) (wait time.Duration) {
+func (a *Provider) passes(n int) (wait time.Duration) {
 	if a.recipients == nil && a.calls == nil {
 		return 0
 	}
-	if !a.ready() {
-		return notReady
+	if !a.Ready() {
+		return ReadyPoll
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

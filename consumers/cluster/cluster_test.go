@@ -1,4 +1,4 @@
-package consumers
+package cluster
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -58,8 +59,8 @@ func (b *reportBoard) Transients(context.Context, string) (map[string][]byte, er
 // is frozen, cut off from the store, or killed.
 type hand struct {
 	board  *reportBoard
-	crew   *crew
-	acc    *provider
+	crew   *Cluster
+	acc    *provider.Provider
 	cancel context.CancelFunc
 	mu     sync.Mutex
 	now    handState
@@ -122,38 +123,26 @@ type sends struct {
 }
 
 func startHand(ctx context.Context, name string, board *reportBoard, limit float64, seen *sends) *hand {
-	cfg := DefaultConfig()
-	cfg.Worker = name
-	cfg = cfg.withDefaults()
 	h := &hand{board: board}
-	h.crew = newCrew(h, &cfg)
-	h.acc = newProvider(Provider{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Rate: limit, Concurrency: 8}}, &cfg, h.crew)
-	h.crew.health = func() map[string]Ailment {
-		if ail := h.acc.health.ailment(); ail != nil {
-			return map[string]Ailment{"sg": *ail}
-		}
-		return nil
+	h.crew = New(h, memberConfig(name))
+	spec := provider.Spec{Adapter: idleAdapter{}, Provider: models.Provider{Name: "sg", Rate: limit, Concurrency: 8}}
+	ps, err := provider.NewSet([]provider.Spec{spec}, &health, h.crew)
+	if err != nil {
+		panic(err)
 	}
-	h.crew.hear = func(worker string, ails map[string]Ailment) {
-		if ail, ok := ails["sg"]; ok {
-			h.acc.health.hear(worker, &ail)
-		} else {
-			h.acc.health.hear(worker, nil)
-		}
-	}
-	h.crew.lost = h.acc.health.lost
-	h.crew.running = func() map[string]int { return map[string]int{"sg": h.acc.slots.running()} }
-	h.acc.health.changes = h.crew.now
+	h.acc = ps.Get("sg")
+	h.crew.Carry(ps, provider.NewFlows())
+	ps.OnChange(h.crew.Wake)
 	ctx, h.cancel = context.WithCancel(ctx)
 	seen.all.Go(func() {
-		_ = h.crew.first(ctx)
-		h.crew.run(ctx)
+		_ = h.crew.Join(ctx)
+		h.crew.Run(ctx)
 	})
 	seen.all.Go(func() {
 		for ctx.Err() == nil {
 			h.thaw(ctx)
-			n := 1 + rand.N(min(5, h.acc.callSize(time.Now()))) // it never saves up
-			wait := h.acc.take(models.Bulk, n)
+			n := 1 + rand.N(min(5, h.acc.CallSize(time.Now()))) // it never saves up
+			wait := h.acc.Take(models.Bulk, n)
 			if wait > 0 {
 				time.Sleep(min(wait, 20*time.Millisecond))
 				continue
@@ -264,8 +253,8 @@ func (h *hand) calling(ctx context.Context, provider *atOnce, all *sync.WaitGrou
 	all.Go(func() {
 		for ctx.Err() == nil {
 			h.thaw(ctx)
-			if h.acc.ready() {
-				if release, ok := h.acc.slots.try(models.Bulk); ok {
+			if h.acc.Ready() {
+				if release, ok := h.acc.Slots.Try(models.Bulk); ok {
 					all.Go(func() {
 						provider.call(20*time.Second + rand.N(10*time.Second))
 						release()
@@ -328,30 +317,29 @@ func TestCallsOfOthers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		n, rank int
-		others  []crewBeat // of ranks 0, 1, … without this worker's
+		others  []heartbeat // of ranks 0, 1, … without this worker's
 		want    int
 	}{
 		"alone":                         {8, 0, nil, 8},
-		"within their parts":            {8, 2, []crewBeat{{Size: 3, Running: map[string]int{"sg": 3}}, {Size: 3, Running: map[string]int{"sg": 1}}}, 2},
-		"one has all":                   {8, 1, []crewBeat{{Size: 2, Running: map[string]int{"sg": 8}}}, 0},
-		"one has some beyond its part":  {8, 1, []crewBeat{{Size: 2, Running: map[string]int{"sg": 6}}}, 2},
-		"who has too many goes on":      {8, 0, []crewBeat{{Size: 2, Running: map[string]int{"sg": 2}}}, 4},
-		"it does not know yet":          {8, 1, []crewBeat{{Size: 1, Running: map[string]int{"sg": 0}}}, 0},
-		"two share what one must leave": {9, 2, []crewBeat{{Size: 3, Running: map[string]int{"sg": 6}}, {Size: 3}}, 1},
+		"within their parts":            {8, 2, []heartbeat{{Size: 3, Running: map[string]int{"sg": 3}}, {Size: 3, Running: map[string]int{"sg": 1}}}, 2},
+		"one has all":                   {8, 1, []heartbeat{{Size: 2, Running: map[string]int{"sg": 8}}}, 0},
+		"one has some beyond its part":  {8, 1, []heartbeat{{Size: 2, Running: map[string]int{"sg": 6}}}, 2},
+		"who has too many goes on":      {8, 0, []heartbeat{{Size: 2, Running: map[string]int{"sg": 2}}}, 4},
+		"it does not know yet":          {8, 1, []heartbeat{{Size: 1, Running: map[string]int{"sg": 0}}}, 0},
+		"two share what one must leave": {9, 2, []heartbeat{{Size: 3, Running: map[string]int{"sg": 6}}, {Size: 3}}, 1},
 	} {
-		cfg := DefaultConfig()
-		k := newCrew(nil, &cfg)
+		k := New(nil, memberConfig("w"))
 		now := 0
 		for rank := range len(c.others) + 1 {
 			name := string(rune('a' + rank))
 			k.members = append(k.members, name)
 			if rank != c.rank {
-				k.others[name] = &mate{beat: c.others[now]}
+				k.others[name] = &member{beat: c.others[now]}
 				now++
 			}
 		}
 		k.size, k.rank = len(k.members), c.rank
-		require.Equal(t, c.want, k.calls("sg", c.n, share{size: k.size, rank: c.rank}), name)
+		require.Equal(t, c.want, k.MaxCalls("sg", c.n, provider.Share{Size: k.size, Rank: c.rank}), name)
 	}
 }
 
@@ -364,30 +352,30 @@ func TestHealthIsShared(t *testing.T) {
 		board, seen := newReportBoard(), &sends{}
 		a, b := startHand(ctx, "a", board, 10, seen), startHand(ctx, "b", board, 10, seen)
 		time.Sleep(3 * time.Second)
-		usable := func(h *hand) bool { ok, _ := h.acc.health.usable(time.Now()); return ok }
+		usable := func(h *hand) bool { ok, _ := h.acc.Health.Usable(time.Now()); return ok }
 		require.True(t, usable(b))
 		for range 5 {
-			settle, ok := a.acc.health.begin("a.test", 1)
+			settle, ok := a.acc.Health.Begin("a.test", 1)
 			require.True(t, ok)
 			settle([]models.Part{{Class: models.Unavailable, Text: "answered 503"}}, time.Millisecond)
 		}
 		require.False(t, usable(a))
 		time.Sleep(1200 * time.Millisecond)
 		require.False(t, usable(b), "known within a beat")
-		require.Equal(t, telemetry.Tripped, b.acc.health.report().State)
-		require.Equal(t, "answered 503", b.acc.health.report().Why)
+		require.Equal(t, telemetry.Tripped, b.acc.Health.Report().State)
+		require.Equal(t, "answered 503", b.acc.Health.Report().Why)
 
 		time.Sleep(5 * time.Second)
 		for range 2 { // probes succeed
-			settle, ok := a.acc.health.begin("a.test", 1)
+			settle, ok := a.acc.Health.Begin("a.test", 1)
 			require.True(t, ok)
 			settle([]models.Part{{Class: models.Accepted}}, time.Millisecond)
 		}
 		time.Sleep(1200 * time.Millisecond)
 		require.True(t, usable(b))
-		require.Less(t, b.acc.health.callSize(1000, time.Now()), 500, "it comes back slowly")
+		require.Less(t, b.acc.Health.CallSize(1000, time.Now()), 500, "it comes back slowly")
 		time.Sleep(15 * time.Second)
-		require.Equal(t, 1000, b.acc.health.callSize(1000, time.Now()))
+		require.Equal(t, 1000, b.acc.Health.CallSize(1000, time.Now()))
 		stop()
 		seen.all.Wait()
 	})
