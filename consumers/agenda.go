@@ -46,21 +46,21 @@ type shard struct {
 	mark               atomic.Int64 // unix ms: up to where it was read when it was taken over
 }
 
-// agenda works the shards that no other worker holds, its part of all, until ctx
+// Run works the shards that no other worker holds, its part of all, until ctx
 // ends.
-func (e *Engine) agenda(ctx context.Context) {
-	t := time.NewTicker(e.cfg.AgendaPoll)
+func (a *agenda) Run(ctx context.Context) {
+	t := time.NewTicker(a.cfg.Poll)
 	defer t.Stop()
 	for {
-		moved := e.journal.Changed()
-		e.takeShards(ctx)
-		for _, s := range e.shards {
-			e.leaveShards(ctx) // the work on each may take long
+		moved := a.journal.Changed()
+		a.takeShards(ctx)
+		for _, s := range a.shards {
+			a.leaveShards(ctx) // the work on each may take long
 			if ctx.Err() != nil {
 				break
 			}
-			if err := e.workShard(ctx, s); err != nil && ctx.Err() == nil {
-				e.log.Warn("agenda will be read again", "shard", s.n, "err", err)
+			if err := a.workShard(ctx, s); err != nil && ctx.Err() == nil {
+				a.log.Warn("agenda will be read again", "shard", s.n, "err", err)
 			}
 		}
 		select {
@@ -69,8 +69,8 @@ func (e *Engine) agenda(ctx context.Context) {
 		case <-ctx.Done():
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
-			for _, s := range e.shards {
-				e.giveUpShard(ctx, s)
+			for _, s := range a.shards {
+				a.giveUpShard(ctx, s)
 			}
 			return
 		}
@@ -79,18 +79,18 @@ func (e *Engine) agenda(ctx context.Context) {
 
 // workShard reads a shard once: what is due, what slow clocks wrote late, and
 // the posts that were not worked off.
-func (e *Engine) workShard(ctx context.Context, s *shard) error {
+func (a *agenda) workShard(ctx context.Context, s *shard) error {
 	if !s.held.Load() {
 		return nil // somebody else's; it was just asked for
 	}
 	now := time.Now()
-	if now.Sub(s.marked) >= e.cfg.Lease/3 {
-		if err := e.markShard(ctx, s); err != nil {
+	if now.Sub(s.marked) >= a.cfg.Lease/3 {
+		if err := a.markShard(ctx, s); err != nil {
 			return err
 		}
 		s.marked = now
 	}
-	err := e.handleDue(ctx, s, s.upTo.Add(-overlap), now)
+	err := a.handleDue(ctx, s, s.upTo.Add(-overlap), now)
 	switch {
 	case err == nil:
 		s.upTo = now
@@ -100,7 +100,7 @@ func (e *Engine) workShard(ctx context.Context, s *shard) error {
 	}
 	for i, lag := range againAfter {
 		if late := now.Add(-lag); late.Sub(s.again[i]) > lag/10 {
-			switch late := e.handleDue(ctx, s, s.again[i], late); {
+			switch late := a.handleDue(ctx, s, s.again[i], late); {
 			case late == nil:
 				s.again[i] = now.Add(-lag)
 			case !errors.Is(late, errInPart):
@@ -114,19 +114,25 @@ func (e *Engine) workShard(ctx context.Context, s *shard) error {
 	s.handled.forget(models.EarlierOf(models.EarlierOf(s.upTo, now.Add(-models.LateWriters)), models.EarlierOf(s.again[0], s.again[1])).Add(-2 * time.Minute))
 	// What waits in a long queue is looked at rarely. When the queues have become
 	// empty it may have been lost with them, and is looked at before its time.
-	if now.Sub(s.ahead) >= e.cfg.Recheck/2 {
+	if now.Sub(s.ahead) >= a.cfg.Recheck/2 {
 		s.ahead = now
-		idle := e.idle(ctx)
+		idle := a.idle(ctx)
 		if idle && !s.idle {
-			if err := e.handle(ctx, s, now, now.Add(mostPatience*e.cfg.Recheck), 2); err != nil { // a young one is due soon anyway
+			if err := a.handle(ctx, s, now, now.Add(mostPatience*a.cfg.Recheck), 2); err != nil { // a young one is due soon anyway
 				return err
 			}
 		}
 		s.idle = idle
 	}
-	if now.Sub(s.swept) >= e.cfg.InboxAge/2 {
-		if err := e.sweepInbox(ctx, s, now); err != nil {
+	if now.Sub(s.swept) >= a.cfg.InboxAge/2 {
+		next, oldest, err := a.inbox.Sweep(ctx, s.n, s.inboxFrom, now)
+		if err != nil {
 			return err
+		}
+		s.inboxFrom = next
+		s.oldestPost.Store(0)
+		if !oldest.IsZero() {
+			s.oldestPost.Store(oldest.UnixMilli())
 		}
 		s.swept = now
 	}
@@ -143,21 +149,21 @@ var againAfter = [2]time.Duration{30 * time.Second, models.LateWriters}
 
 // handleDue looks at the entries of a shard that are due in [from, to) and were
 // not handled before.
-func (e *Engine) handleDue(ctx context.Context, s *shard, from, to time.Time) error {
-	return e.handle(ctx, s, from, to, atTheirTime)
+func (a *agenda) handleDue(ctx context.Context, s *shard, from, to time.Time) error {
+	return a.handle(ctx, s, from, to, atTheirTime)
 }
 
 // keepAhead looks ahead whenever an order lets something go on, until ctx ends: beside
 // the agenda's other work, for very much may have waited.
-func (e *Engine) keepAhead(ctx context.Context) {
-	lifted := e.journal.Rules().Resumptions()
+func (a *agenda) keepAhead(ctx context.Context) {
+	lifted := a.journal.Rules().Resumptions()
 	for {
-		moved := e.journal.Changed()
-		if n := e.journal.Rules().Resumptions(); n != lifted {
+		moved := a.journal.Changed()
+		if n := a.journal.Rules().Resumptions(); n != lifted {
 			lifted = n
-			e.probeAsCommanded()
-			if err := e.lookAhead(ctx); err != nil && ctx.Err() == nil {
-				e.log.Warn("what was let go on is found within minutes", "err", err)
+			a.probe()
+			if err := a.lookAhead(ctx); err != nil && ctx.Err() == nil {
+				a.log.Warn("what was let go on is found within minutes", "err", err)
 			}
 			continue
 		}
@@ -172,13 +178,13 @@ func (e *Engine) keepAhead(ctx context.Context) {
 // lookAhead looks before its time at what an order may have kept waiting: that is
 // looked at again within two rechecks, or, where it was in a long queue, at the
 // most after mostPatience.
-func (e *Engine) lookAhead(ctx context.Context) error {
+func (a *agenda) lookAhead(ctx context.Context) error {
 	now := time.Now()
-	for _, s := range e.shards {
+	for _, s := range a.shards {
 		if !s.held.Load() {
 			continue
 		}
-		if err := e.handle(ctx, s, now, now.Add((mostPatience+1)*e.cfg.Recheck), 0); err != nil {
+		if err := a.handle(ctx, s, now, now.Add((mostPatience+1)*a.cfg.Recheck), 0); err != nil {
 			return err
 		}
 	}
@@ -186,8 +192,8 @@ func (e *Engine) lookAhead(ctx context.Context) error {
 }
 
 // Idle reports whether no message about mail waits in the broker.
-func (e *Engine) idle(ctx context.Context) bool {
-	depths, err := e.broker.Depths(ctx)
+func (a *agenda) idle(ctx context.Context) bool {
+	depths, err := a.broker.Depths(ctx)
 	if err != nil {
 		return false
 	}
@@ -205,13 +211,13 @@ const atTheirTime = -1
 // handle looks at entries that were looked at so often before, at least. Those that
 // are looked at before their time are not remembered: at their time they are looked
 // at again.
-func (e *Engine) handle(ctx context.Context, s *shard, from, to time.Time, rounds int) error {
+func (a *agenda) handle(ctx context.Context, s *shard, from, to time.Time, rounds int) error {
 	remember := rounds == atTheirTime
 	var g errgroup.Group
 	g.SetLimit(agendaAtOnce)
 	var failed looks
 	once := map[models.ID]bool{}
-	for entry, err := range e.store.Agenda(ctx, s.n, from, to) {
+	for entry, err := range a.store.Agenda(ctx, s.n, from, to) {
 		if err != nil {
 			_ = g.Wait()
 			return err
@@ -228,11 +234,11 @@ func (e *Engine) handle(ctx context.Context, s *shard, from, to time.Time, round
 			}
 			once[entry.ID] = true
 		}
-		if e.urgentFirst.pass(ctx); ctx.Err() != nil {
+		if a.urgentFirst.pass(ctx); ctx.Err() != nil {
 			break
 		}
 		g.Go(func() error {
-			err := e.lookAt(ctx, entry)
+			err := a.lookAt(ctx, entry)
 			if err == nil && remember {
 				s.handled.add(&entry)
 			}

@@ -61,16 +61,16 @@ func agendaOf(t *testing.T) (*rig, *Engine, *costly) {
 	cfg.Sole, cfg.Recheck, cfg.InboxAge = true, time.Hour, time.Hour
 	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg", Concurrency: 1}}}, cfg)
 	require.NoError(t, err)
-	t.Cleanup(e.kill)
-	e.takeShards(t.Context())
+	t.Cleanup(e.dispatch.stop)
+	e.agenda.takeShards(t.Context())
 	require.Equal(t, r.store.Shards(), e.heldShards())
 	return r, e, s
 }
 
 func (e *Engine) workShards(t *testing.T) {
 	t.Helper()
-	for _, s := range e.shards {
-		require.NoError(t, e.workShard(t.Context(), s))
+	for _, s := range e.agenda.shards {
+		require.NoError(t, e.agenda.workShard(t.Context(), s))
 	}
 }
 
@@ -106,7 +106,7 @@ func TestThousandDueAreNoBurst(t *testing.T) {
 func TestIdleAgendaIsCheap(t *testing.T) {
 	t.Parallel()
 	_, e, s := agendaOf(t)
-	shards := int64(len(e.shards))
+	shards := int64(len(e.agenda.shards))
 	e.workShards(t) // reads again what slow writers may have written
 	s.agendas.Store(0)
 	s.pending.Store(0)

@@ -19,23 +19,23 @@ import (
 // attempt makes one provider call for a job: append to the ledger, check the
 // start-by, call, keep the outcome. Losing the race for the ledger number is
 // not an error: the chunk is read again and decided anew.
-func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
+func (d *dispatcher) attempt(ctx context.Context, c *chunk, j *job) error {
 	if j.release == nil {
-		wait, err := e.admit(ctx, c, j)
+		wait, err := d.admit(ctx, c, j)
 		if err != nil {
 			return err
 		}
 		if wait > 0 { // limited for longer than a worker may be kept
 			m := models.Message{Kind: models.ProviderMessage, Provider: j.provider.Name, Retry: j.step.Retry, NotBefore: time.Now().Add(wait)}
-			e.announceOf(ctx, c, m)
+			d.announceOf(ctx, c, m)
 			return errPassedOn
 		}
 	}
 	defer j.release()
-	if err := e.addressed(ctx, c); err != nil {
+	if err := d.addressed(ctx, c); err != nil {
 		return err
 	}
-	if err := e.permitted(ctx, c, j, orderPoll); errors.Is(err, errHeldBack) {
+	if err := d.permitted(ctx, c, j, orderPoll); errors.Is(err, errHeldBack) {
 		return nil // decided anew
 	} else if err != nil {
 		return err
@@ -46,17 +46,17 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	}
 	defer settle(nil, 0)
 	first := !c.view.Status(j.who.First()).Called
-	entry, began, err := e.claim(ctx, c, j)
+	entry, began, err := d.claim(ctx, c, j)
 	if err != nil {
 		if conflict(err) {
-			return e.reload(ctx, c)
+			return d.reload(ctx, c)
 		}
 		return err
 	}
 	sent := time.Now()
 	span := tracing.Start(c.id, "provider call", sent, "provider", j.provider.Name, "chunk", c.id.String(), "attempt", strconv.Itoa(entry.Number),
 		"recipients", strconv.Itoa(entry.Recipients.Len()), "because", entry.Because)
-	parts := e.send(c, j, entry, began)
+	parts := d.send(c, j, entry, began)
 	took := time.Since(sent)
 	for i := range parts {
 		span.Add("answer."+string(parts[i].Class), strconv.Itoa(parts[i].Recipients.Len()))
@@ -65,15 +65,9 @@ func (e *Engine) attempt(ctx context.Context, c *chunk, j *job) error {
 	settle(parts, took)
 	if !uncalled(parts) {
 		j.provider.RecordLatency(took)
-		e.metrics.called(j.provider, c, &entry, first, took, parts)
+		d.observer.Called(j.provider, c, calledWith{Entry: &entry, First: first, Took: took, Parts: parts})
 	}
-	e.history.called(j.provider.Name, took, parts)
-	for i := range parts {
-		if parts[i].Class == models.Accepted && !parts[i].Final {
-			e.flows.Add(j.provider.Name, entry.At, int64(parts[i].Recipients.Len()), 0)
-		}
-	}
-	return e.keep(c, j.provider, models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts})
+	return d.keep(c, j.provider, models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts})
 }
 
 // refusal is the class of an answer that took nothing; empty: it took somebody.
@@ -101,7 +95,7 @@ const slotPatience = 2 * time.Second
 
 // admit waits for a slot and for the rates of the handler's own provider. What
 // would have to wait longer than a second is passed on with a delay instead.
-func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, error) {
+func (d *dispatcher) admit(ctx context.Context, c *chunk, j *job) (time.Duration, error) {
 	patience, cancel := ctx, context.CancelFunc(func() {})
 	if len(j.step.Options) > 1 {
 		patience, cancel = context.WithTimeout(ctx, slotPatience)
@@ -126,7 +120,7 @@ func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, er
 		return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
 	}
 	wait := j.provider.Take(c.lane, j.who.Len())
-	if wait > 0 && e.idleElsewhere(c, j) {
+	if wait > 0 && d.idleElsewhere(c, j) {
 		release()
 		return 0, errBusy
 	}
@@ -142,32 +136,32 @@ func (e *Engine) admit(ctx context.Context, c *chunk, j *job) (time.Duration, er
 }
 
 // idleElsewhere reports whether another provider could take a job at once.
-func (e *Engine) idleElsewhere(c *chunk, j *job) bool {
-	return slices.ContainsFunc(e.due(j.step, time.Now()), func(a *provider.Provider) bool { return a != j.provider && a.Idle(c.lane, j.who.Len()) })
+func (d *dispatcher) idleElsewhere(c *chunk, j *job) bool {
+	return slices.ContainsFunc(d.due(j.step, time.Now()), func(a *provider.Provider) bool { return a != j.provider && a.Idle(c.lane, j.who.Len()) })
 }
 
 // claim appends the attempt to the ledger. From the moment it returns nil, this
 // worker owns the call, until began + StartBy on its own monotonic clock.
-func (e *Engine) claim(ctx context.Context, c *chunk, j *job) (models.Entry, time.Time, error) {
+func (d *dispatcher) claim(ctx context.Context, c *chunk, j *job) (models.Entry, time.Time, error) {
 	began := time.Now()
-	startBy := began.Add(e.cfg.StartBy)
+	startBy := began.Add(d.cfg.StartBy)
 	entry := models.Entry{
 		Number: c.view.NextNumber(), Token: models.NewToken(), Kind: models.Attempt, At: began.UTC().Round(0), Recipients: j.who,
-		Provider: j.provider.Name, Worker: e.cfg.Worker, StartBy: startBy.UTC().Round(0), CallEnds: startBy.Add(j.provider.Timeout).UTC().Round(0),
+		Provider: j.provider.Name, Worker: d.cfg.Worker, StartBy: startBy.UTC().Round(0), CallEnds: startBy.Add(j.provider.Timeout).UTC().Round(0),
 		Retry: j.step.Retry, Split: j.step.Split, MayDouble: j.step.MayDouble, Because: models.Clip(j.step.Because),
 	}
-	within, cancel := context.WithTimeout(ctx, e.cfg.StartBy)
+	within, cancel := context.WithTimeout(ctx, d.cfg.StartBy)
 	defer cancel()
 	if !c.wasCalled() {
-		defer e.print(c)() // before the first mail leaves
+		defer d.print(c)() // before the first mail leaves
 	}
-	err := e.store.Append(within, c.id, entry)
+	err := d.store.Append(within, c.id, entry)
 	switch {
 	case err == nil:
 		c.entries = append(c.entries, entry)
 		return entry, began, nil
 	case errors.Is(err, models.ErrOutcomeUnknown):
-		e.disown(c, entry)
+		d.disown(c, entry)
 	}
 	return entry, began, err
 }
@@ -175,29 +169,29 @@ func (e *Engine) claim(ctx context.Context, c *chunk, j *job) (models.Entry, tim
 // disown settles an append whose outcome is unknown: no call was made for it,
 // and if the entry stands, that is written down as a fact, so that nobody waits
 // for evidence of a call that never was.
-func (e *Engine) disown(c *chunk, entry models.Entry) {
+func (d *dispatcher) disown(c *chunk, entry models.Entry) {
 	id, user, lane := c.id, c.batch.User, c.lane
-	e.background.Go(func() {
-		ctx, cancel := context.WithTimeout(e.hard, 10*time.Minute)
+	d.background.Go(func() {
+		ctx, cancel := context.WithTimeout(d.hard, 10*time.Minute)
 		defer cancel()
 		for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
-			err := e.store.Append(ctx, id, entry)
+			err := d.store.Append(ctx, id, entry)
 			if conflict(err) {
 				return
 			}
 			if err == nil {
 				f := models.Fact{Key: models.OutcomeKey(entry.Number), Outcome: &models.Outcome{Attempt: entry.Number, At: time.Now().UTC(),
 					Parts: []models.Part{notCalled(entry.Recipients, "the ledger entry was not known to be stored in time")}}}
-				if err = e.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err == nil {
-					e.summaries.mark(user, id)
-					e.wake(ctx, models.Message{Kind: models.BatchMessage, ID: id, Lane: lane}) // others may have taken it for a call that runs
+				if err = d.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err == nil {
+					d.summaries.Mark(user, id)
+					d.wake(ctx, models.Message{Kind: models.BatchMessage, ID: id, Lane: lane}) // others may have taken it for a call that runs
 					return
 				}
 			}
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
-				e.log.Error("an append could not be settled; its window decides", "chunk", id.String(), "err", err)
+				d.log.Error("an append could not be settled; its window decides", "chunk", id.String(), "err", err)
 				return
 			}
 		}
@@ -215,34 +209,34 @@ func uncalled(parts []models.Part) bool {
 
 // send makes the call, unless its start-by has passed: then somebody else may
 // already count the evidence window, and no call is made.
-func (e *Engine) send(c *chunk, j *job, entry models.Entry, began time.Time) []models.Part {
-	call := &models.Call{Batch: c.batch.ID, Attempt: entry.Number, Content: &c.batch.Content, StartBy: began.Add(e.cfg.StartBy),
+func (d *dispatcher) send(c *chunk, j *job, entry models.Entry, began time.Time) []models.Part {
+	call := &models.Call{Batch: c.batch.ID, Attempt: entry.Number, Content: &c.batch.Content, StartBy: began.Add(d.cfg.StartBy),
 		Recipients: make([]models.CallRecipient, 0, j.who.Len())}
 	for r := range j.who.All() {
 		call.Recipients = append(call.Recipients, models.CallRecipient{Log: c.id.Log(r), Recipient: c.recipients[r-1]})
 	}
 	c.recipients = nil // the call has what it needs
 	a := j.provider
-	if !a.Pass(e.hard, j.who.Len(), call.StartBy) {
+	if !a.Pass(d.hard, j.who.Len(), call.StartBy) {
 		return []models.Part{notCalled(j.who, "no call was made: the ledger was slow, and the provider's limit allowed no call any more")}
 	}
-	ctx, cancel := context.WithTimeout(e.hard, a.Timeout)
+	ctx, cancel := context.WithTimeout(d.hard, a.Timeout)
 	defer cancel()
 	a.Count(func(n *telemetry.Counters) { n.Inflight++ })
 	defer a.Count(func(n *telemetry.Counters) { n.Inflight-- })
-	if err := e.permitted(ctx, c, j, control.MaxRuleAge); err != nil {
+	if err := d.permitted(ctx, c, j, control.MaxRuleAge); err != nil {
 		return []models.Part{notCalled(j.who, "no call was made: "+err.Error())}
 	}
 	if models.Passed(call.StartBy) { // the adapter asks again when the connection stands
 		return []models.Part{notCalled(j.who, "the worker was held up between the ledger and the call")}
 	}
 	parts := a.Adapter.Send(ctx, call)
-	return e.complete(a, j.who, parts)
+	return d.complete(a, j.who, parts)
 }
 
 // complete makes sure that every recipient of the call is in exactly one part,
 // whatever an adapter returned, and marks what a provider without events takes.
-func (e *Engine) complete(a *provider.Provider, who models.Set, parts []models.Part) []models.Part {
+func (d *dispatcher) complete(a *provider.Provider, who models.Set, parts []models.Part) []models.Part {
 	rest := who
 	out := parts[:0:0]
 	for _, p := range parts {
@@ -271,19 +265,19 @@ func (e *Engine) complete(a *provider.Provider, who models.Set, parts []models.P
 // keep stores the outcome as a fact. The call was made: while the store is away
 // it is tried again for as long as this process lives; if it dies first, the
 // attempt is one whose outcome is unknown.
-func (e *Engine) keep(c *chunk, a *provider.Provider, o models.Outcome) error {
+func (d *dispatcher) keep(c *chunk, a *provider.Provider, o models.Outcome) error {
 	f := models.Fact{Key: models.OutcomeKey(o.Attempt), Outcome: &o}
 	c.facts = append(c.facts, f)
 	c.resolve()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
-		err := e.store.PutFacts(e.hard, models.ChunkFact{Chunk: c.id, Fact: f})
+		err := d.store.PutFacts(d.hard, models.ChunkFact{Chunk: c.id, Fact: f})
 		if err == nil {
 			return nil
 		}
-		e.log.Warn("outcome could not be stored yet", "chunk", c.id.String(), "provider", a.Name, "attempt_id", o.Attempt, "err", err)
+		d.log.Warn("outcome could not be stored yet", "chunk", c.id.String(), "provider", a.Name, "attempt_id", o.Attempt, "err", err)
 		select {
 		case <-time.After(pause):
-		case <-e.hard.Done():
+		case <-d.hard.Done():
 			return fmt.Errorf("%w: outcome of attempt %d not stored: %w", models.ErrUnavailable, o.Attempt, err)
 		}
 	}
@@ -296,4 +290,19 @@ func jitter(wait time.Duration) time.Duration {
 		return 0
 	}
 	return rand.N(min(wait/10, 30*time.Second) + 1) //nolint:gosec // spreading load
+}
+
+// print keeps the fingerprints of a chunk's addresses, by which mail to one of
+// them is found. It costs nothing but that when it fails.
+func (d *dispatcher) print(c *chunk) (wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(d.hard, d.cfg.StartBy)
+		defer cancel()
+		if err := d.store.PutAddressIndex(ctx, c.batch.User, models.NewAddressIndex(c.id, c.recipients)); err != nil {
+			d.log.Warn("a chunk cannot be found by address", "chunk", c.id.String(), "err", err)
+		}
+	}()
+	return func() { <-done }
 }

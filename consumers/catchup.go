@@ -24,81 +24,13 @@ const (
 	unnoticed    = 10 * time.Second // the broker may have been away so long before a worker noticed
 )
 
-// outage is the time in which announcements fail. Once one has failed, only one
-// try is made each second, and all others fail at once, so that nobody who has
-// other work waits for a broker that is away.
-type outage struct {
-	mu     sync.Mutex
-	since  time.Time // of the first failure that was not made up for; zero: none
-	last   time.Time // of the latest
-	away   bool
-	trying bool
-	next   time.Time // the next try while it is away
-}
-
-// Begin reports whether a try may be made; its end is to be told.
-func (o *outage) begin(now time.Time) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.away {
-		return true
-	}
-	if o.trying || now.Before(o.next) {
-		o.last = now
-		return false
-	}
-	o.trying = true
-	return true
-}
-
-// end takes in the outcome of a try. Only an error that is about the broker, not
-// the message, says that it is away.
-func (o *outage) end(now time.Time, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.trying = false
-	if o.away = errors.Is(err, models.ErrUnavailable); !o.away {
-		return
-	}
-	if o.since.IsZero() {
-		o.since = now
-	}
-	o.last, o.next = now, now.Add(time.Second)
-}
-
-// suspect lets what was missed before be made up for.
-func (o *outage) suspect(now time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.since.IsZero() {
-		o.since = now
-	}
-}
-
-// open returns since when announcements failed that were not made up for.
-func (o *outage) open() (since time.Time, ok bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.since, !o.since.IsZero()
-}
-
-// madeUp notes that everything missed until then was announced.
-func (o *outage) madeUp(until time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.since = time.Time{}
-	if o.last.After(until) {
-		o.since = until
-	}
-}
-
 // barrier holds others back while it is shut.
 type barrier struct {
 	mu   sync.Mutex
 	open chan struct{} // nil: it is open; closed when it opens again
 }
 
-// suspended shuts the barrier; who calls what it returns, once or more often, opens it.
+// shut shuts the barrier; who calls what it returns, once or more often, opens it.
 func (b *barrier) shut() (open func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,7 +43,7 @@ func (b *barrier) shut() (open func()) {
 	})
 }
 
-// Pass waits while the barrier is shut, or until ctx ends.
+// pass waits while the barrier is shut, or until ctx ends.
 func (b *barrier) pass(ctx context.Context) {
 	b.mu.Lock()
 	open := b.open
@@ -138,10 +70,10 @@ type catching struct {
 // catchUp announces what was missed, whenever the broker has come back. empty:
 // no message waited when this worker started; all may have been lost with the
 // process, as those of the embedded broker are.
-func (e *Engine) catchUp(ctx context.Context, empty bool) {
+func (a *agenda) catchUp(ctx context.Context, empty bool) {
 	t := time.NewTicker(catchUpPoll)
 	defer t.Stop()
-	e.outage.suspect(time.Now()) // somebody may have died while the broker was away
+	a.dispatch.outgoingOutage().suspect(time.Now()) // somebody may have died while the broker was away
 	var c *catching
 	for {
 		select {
@@ -149,33 +81,33 @@ func (e *Engine) catchUp(ctx context.Context, empty bool) {
 		case <-ctx.Done():
 			return
 		}
-		since, ok := e.outage.open()
+		since, ok := a.dispatch.outgoingOutage().open()
 		if !ok {
 			continue
 		}
-		room, err := e.roomAhead(ctx)
+		room, err := a.roomAhead(ctx)
 		if err != nil {
 			continue // still away
 		}
 		if c == nil {
-			c, empty = e.newCatching(since, empty), false
+			c, empty = a.newCatching(since, empty), false
 		}
-		if err := e.catchUpOnce(ctx, c, room); err != nil {
-			e.log.Debug("what was missed is announced later", "err", err)
+		if err := a.catchUpOnce(ctx, c, room); err != nil {
+			a.log.Debug("what was missed is announced later", "err", err)
 			continue
 		}
 		if len(c.left[0])+len(c.left[1]) == 0 {
-			e.outage.madeUp(c.begun)
+			a.dispatch.outgoingOutage().madeUp(c.begun)
 			c = nil
 		}
 	}
 }
 
-func (e *Engine) newCatching(since time.Time, all bool) *catching {
+func (a *agenda) newCatching(since time.Time, all bool) *catching {
 	c := &catching{since: since.Add(-unnoticed), begun: time.Now(), all: all}
 	for lane := range c.left {
 		c.left[lane] = map[*shard]time.Time{}
-		for _, s := range e.shards {
+		for _, s := range a.shards {
 			c.left[lane][s] = time.Time{}
 		}
 	}
@@ -185,14 +117,14 @@ func (e *Engine) newCatching(since time.Time, all bool) *catching {
 // catchUpOnce announces the urgent mail of all shards, and then as much bulk as
 // there is room for. Shards that nobody gives to this worker are caught up with
 // by others.
-func (e *Engine) catchUpOnce(ctx context.Context, c *catching, room int) error {
+func (a *agenda) catchUpOnce(ctx context.Context, c *catching, room int) error {
 	announced := 0
 	defer func() {
 		if announced > 0 {
-			e.log.Info("announced what may have been missed", "messages", announced)
+			a.log.Info("announced what may have been missed", "messages", announced)
 		}
 	}()
-	open := e.urgentFirst.shut()
+	open := a.urgentFirst.shut()
 	defer open()
 	for n, lane := range []models.Lane{models.Urgent, models.Bulk} {
 		most := math.MaxInt
@@ -202,7 +134,7 @@ func (e *Engine) catchUpOnce(ctx context.Context, c *catching, room int) error {
 		}
 		for s, at := range c.left[n] {
 			if !s.held.Load() {
-				if time.Since(c.begun) > 2*e.cfg.Lease {
+				if time.Since(c.begun) > 2*a.cfg.Lease {
 					delete(c.left[n], s)
 				}
 				continue
@@ -215,7 +147,7 @@ func (e *Engine) catchUpOnce(ctx context.Context, c *catching, room int) error {
 					at = models.EarlierOf(at, time.UnixMilli(s.mark.Load()))
 				}
 			}
-			sum, upTo, err := e.announceMissed(ctx, c, s, lane, at, most)
+			sum, upTo, err := a.announceMissed(ctx, c, s, lane, at, most)
 			most -= sum
 			announced += sum
 			c.left[n][s] = upTo
@@ -232,13 +164,13 @@ func (e *Engine) catchUpOnce(ctx context.Context, c *catching, room int) error {
 
 // roomAhead is how many more messages of bulk may wait in its queue. It fails
 // while nothing can be announced.
-func (e *Engine) roomAhead(ctx context.Context) (int, error) {
+func (a *agenda) roomAhead(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if err := e.broker.Ping(ctx); err != nil {
+	if err := a.broker.Ping(ctx); err != nil {
 		return 0, err
 	}
-	depths, err := e.broker.Depths(ctx)
+	depths, err := a.broker.Depths(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -253,12 +185,12 @@ func (e *Engine) roomAhead(ctx context.Context) (int, error) {
 
 // announceMissed announces a lane of a shard from a due date on, as much as there
 // is room for. upTo is how far it came; zero: to the end.
-func (e *Engine) announceMissed(ctx context.Context, c *catching, s *shard, lane models.Lane, from time.Time, room int) (announced int, upTo time.Time, err error) {
+func (a *agenda) announceMissed(ctx context.Context, c *catching, s *shard, lane models.Lane, from time.Time, room int) (announced int, upTo time.Time, err error) {
 	upTo = from
 	var group []models.Message
 	flush := func(next time.Time) error {
 		for some := range slices.Chunk(group, catchUpGroup) { // a batch alone may have thousands of chunks
-			if !e.wake(ctx, some...) {
+			if !a.dispatch.wake(ctx, some...) {
 				return errMissed
 			}
 		}
@@ -266,11 +198,11 @@ func (e *Engine) announceMissed(ctx context.Context, c *catching, s *shard, lane
 		group, upTo = group[:0], next
 		return ctx.Err()
 	}
-	for entry, err := range e.store.Agenda(ctx, s.n, from, c.begun.Add((mostPatience+1)*e.cfg.Recheck)) {
+	for entry, err := range a.store.Agenda(ctx, s.n, from, c.begun.Add((mostPatience+1)*a.cfg.Recheck)) {
 		if err != nil {
 			return announced, upTo, fmt.Errorf("agenda of shard %d: %w", s.n, err)
 		}
-		if entry.Lane != lane || !c.missed(&entry, e.cfg.Recheck) {
+		if entry.Lane != lane || !c.missed(&entry, a.cfg.Recheck) {
 			continue
 		}
 		if full := announced+len(group) >= room; full || len(group) >= catchUpGroup {

@@ -55,12 +55,12 @@ func TestMissedIsAnnounced(t *testing.T) {
 	cfg := fast()
 	cfg.Recheck = time.Hour
 	r.engine = r.worker(cfg, p)
-	require.Eventually(t, func() bool { _, ok := r.engine.outage.open(); return !ok }, patience, 10*time.Millisecond, "the start is made up for")
+	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.outage.open(); return !ok }, patience, 10*time.Millisecond, "the start is made up for")
 
 	b.away.Store(true)
 	var all []*models.Batch
 	all = append(all, r.stored(models.Bulk, time.Now().Add(50*time.Millisecond))) // looked at while the broker is away
-	require.Eventually(t, func() bool { _, ok := r.engine.outage.open(); return ok }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.outage.open(); return ok }, patience, 10*time.Millisecond)
 	for i := range 50 {
 		all = append(all, r.stored([]models.Lane{models.Urgent, models.Bulk}[i%2], time.Now().Add(cfg.Recheck)))
 	}
@@ -70,7 +70,7 @@ func TestMissedIsAnnounced(t *testing.T) {
 		r.done(batch)
 		require.Equal(t, 1, p.copiesOf(batch.ID.Log(1)))
 	}
-	require.Eventually(t, func() bool { _, ok := r.engine.outage.open(); return !ok }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.outage.open(); return !ok }, patience, 10*time.Millisecond)
 }
 
 // A retry that cannot be announced is not forgotten: its message comes again.
@@ -87,7 +87,7 @@ func TestRetryWhileTheBrokerIsAway(t *testing.T) {
 	taking := newScripted("mg", always(models.Accepted))
 	r.engine = r.worker(cfg, refusing, taking)
 	batch := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
-	require.Eventually(t, func() bool { _, ok := r.engine.outage.open(); return ok && refusing.count() > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.outage.open(); return ok && refusing.count() > 0 }, patience, time.Millisecond)
 	b.away.Store(false)
 	r.done(batch)
 	require.Equal(t, 1, taking.copiesOf(batch.ID.Log(1)))
@@ -110,10 +110,10 @@ func TestMissedUrgentFirst(t *testing.T) {
 	}
 	old := models.AgendaEntry{Due: now.Add(e.cfg.Recheck), Kind: models.LookAtBatch, ID: models.NewBatchID(now), User: r.user, Chunks: 1, Lane: models.Bulk, Round: 3}
 	require.NoError(t, r.store.Schedule(t.Context(), old)) // it was announced
-	for _, s := range e.shards {
+	for _, s := range e.agenda.shards {
 		s.held.Store(true)
 	}
-	c := e.newCatching(begin, false)
+	c := e.agenda.newCatching(begin, false)
 	c.begun = now.Add(time.Second)
 	waiting := func() map[models.Lane]int {
 		depths, err := b.Depths(t.Context())
@@ -126,12 +126,12 @@ func TestMissedUrgentFirst(t *testing.T) {
 		}
 		return out
 	}
-	require.NoError(t, e.catchUpOnce(t.Context(), c, 5))
+	require.NoError(t, e.agenda.catchUpOnce(t.Context(), c, 5))
 	require.Equal(t, map[models.Lane]int{models.Urgent: 10, models.Bulk: 5}, waiting())
-	require.NoError(t, e.catchUpOnce(t.Context(), c, 0))
+	require.NoError(t, e.agenda.catchUpOnce(t.Context(), c, 0))
 	require.Equal(t, map[models.Lane]int{models.Urgent: 10, models.Bulk: 5}, waiting())
 	require.NotEmpty(t, c.left[1])
-	require.NoError(t, e.catchUpOnce(t.Context(), c, 1000))
+	require.NoError(t, e.agenda.catchUpOnce(t.Context(), c, 1000))
 	require.Equal(t, map[models.Lane]int{models.Urgent: 10, models.Bulk: 30}, waiting())
 	require.Empty(t, c.left[0])
 	require.Empty(t, c.left[1])

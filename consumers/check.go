@@ -80,14 +80,14 @@ const (
 
 // check is one run.
 type check struct {
-	e     *Engine
+	s     *summaries
 	o     CheckOptions
 	out   telemetry.Recount
 	whole bool // Recipients are read, too
 }
 
 // Check runs through everything and reports each difference.
-func (e *Engine) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, error) {
+func (s *summaries) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, error) {
 	ctx = models.WithBackground(ctx)
 	if o.Found == nil {
 		o.Found = func(Difference) {}
@@ -101,8 +101,8 @@ func (e *Engine) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, 
 	if o.To.IsZero() {
 		o.To = time.Now().Add(time.Hour)
 	}
-	c := &check{e: e, o: o, whole: true}
-	users, err := e.store.Users(ctx)
+	c := &check{s: s, o: o, whole: true}
+	users, err := s.store.Users(ctx)
 	if err != nil {
 		return c.out, err
 	}
@@ -132,7 +132,7 @@ func (c *check) user(ctx context.Context, user string) error {
 		return c.day(ctx, user, day, total, seconds)
 	}
 	for before := models.MinID(c.o.To); ; {
-		page, err := c.e.store.Batches(ctx, user, before, checkPage)
+		page, err := c.s.store.Batches(ctx, user, before, checkPage)
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func addAt(sums map[time.Time]models.Summary, at time.Time, s *models.Summary) {
 // batch recounts a batch and compares every chunk's summary.
 func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, error) {
 	stored := map[int]models.Summary{}
-	for s, err := range c.e.store.Summaries(ctx, b.User, b.ID, 0) {
+	for s, err := range c.s.store.Summaries(ctx, b.User, b.ID, 0) {
 		if errors.Is(err, models.ErrDamaged) {
 			c.damaged("batch", b, b.ID, err)
 			break // what was not read differs, and is mended
@@ -192,7 +192,7 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 	g.SetLimit(checkAtOnce)
 	for n := range b.Chunks {
 		g.Go(func() error {
-			k, err := c.e.look(gctx, b.ID.Chunk(n))
+			k, err := c.s.dispatch.look(gctx, b.ID.Chunk(n))
 			switch {
 			case err == nil:
 				counted[n] = k.view.Summary()
@@ -240,10 +240,10 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 // addressed reads the recipients of a chunk, where all is checked, and says what is
 // wrong with them. Those of an old batch are removed in their time.
 func (c *check) addressed(ctx context.Context, k *chunk) (wrong, err error) {
-	if !c.whole || k.batch.Redacted || time.Since(k.batch.Created()) > c.e.cfg.KeepContent {
+	if !c.whole || k.batch.Redacted || time.Since(k.batch.Created()) > c.s.cfg.KeepContent {
 		return nil, nil
 	}
-	err = c.e.addressed(ctx, k)
+	err = c.s.dispatch.addressed(ctx, k)
 	if isNotFound(err) || errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrInvalid) {
 		return err, nil
 	}
@@ -261,7 +261,7 @@ func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Sum
 	since := time.Now() // of the newest change of the record
 	version := int64(-1)
 	for {
-		k, err := c.e.look(ctx, id)
+		k, err := c.s.dispatch.look(ctx, id)
 		if err != nil {
 			return models.Summary{}, err
 		}
@@ -292,7 +292,7 @@ func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Sum
 const repairTries = 5
 
 func (c *check) shown(ctx context.Context, b *models.Batch, n int) (models.Summary, error) {
-	for s, err := range c.e.store.Summaries(ctx, b.User, b.ID, n) {
+	for s, err := range c.s.store.Summaries(ctx, b.User, b.ID, n) {
 		if errors.Is(err, models.ErrDamaged) {
 			return models.Summary{}, nil // which it is not
 		}
@@ -341,7 +341,7 @@ func (c *check) day(ctx context.Context, user string, day time.Time, counted mod
 // seconds compares the sums of the seconds of an hour with a recount.
 func (c *check) seconds(ctx context.Context, user string, hour time.Time, counted map[time.Time]models.Summary,
 	recount func(context.Context, models.Span) (models.Summary, error)) (wrong bool, err error) {
-	nodes, err := c.e.store.Nodes(ctx, user, models.Second, hour, hour.Add(time.Hour))
+	nodes, err := c.s.store.Nodes(ctx, user, models.Second, hour, hour.Add(time.Hour))
 	if err != nil && !errors.Is(err, models.ErrDamaged) {
 		return false, err
 	}
@@ -366,7 +366,7 @@ func (c *check) seconds(ctx context.Context, user string, hour time.Time, counte
 // batchesOf calls f for the batches of a user that were accepted in [from, to).
 func (c *check) batchesOf(ctx context.Context, user string, from, to time.Time, f func(*models.Batch) error) error {
 	for before := models.MinID(to); ; {
-		page, err := c.e.store.Batches(ctx, user, before, checkPage)
+		page, err := c.s.store.Batches(ctx, user, before, checkPage)
 		if err != nil {
 			return err
 		}
@@ -392,7 +392,7 @@ func (c *check) batchesOf(ctx context.Context, user string, from, to time.Time, 
 func (c *check) recountBatches(ctx context.Context, user string, from, to time.Time) (total models.Summary, err error) {
 	err = c.batchesOf(ctx, user, from, to, func(b *models.Batch) error {
 		var sum models.Summary
-		for s, err := range c.e.store.Summaries(ctx, user, b.ID, 0) {
+		for s, err := range c.s.store.Summaries(ctx, user, b.ID, 0) {
 			if err != nil {
 				return err
 			}

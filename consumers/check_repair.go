@@ -13,16 +13,16 @@ import (
 // counted from now on is lifted above it.
 func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *models.Summary) (models.Summary, error) {
 	id := b.ID.Chunk(n)
-	k, err := c.e.look(ctx, id)
+	k, err := c.s.dispatch.look(ctx, id)
 	if err != nil {
 		return models.Summary{}, err
 	}
 	if by := wrong.Version - k.view.Version; by > 0 {
 		f := models.Fact{Key: models.VersionFloorKey(wrong.Version), VersionFloor: by}
-		if err := c.e.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err != nil {
+		if err := c.s.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err != nil {
 			return models.Summary{}, err
 		}
-		if err := c.e.reload(ctx, k); err != nil {
+		if err := c.s.dispatch.reload(ctx, k); err != nil {
 			return models.Summary{}, err
 		}
 	}
@@ -32,7 +32,7 @@ func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *
 		fresh.Version, fresh.Repairs = wrong.Version, wrong.Repairs+1
 	}
 	for range repairTries {
-		if err := c.e.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: id, Summary: fresh}); err != nil {
+		if err := c.s.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: id, Summary: fresh}); err != nil {
 			return counted, err
 		}
 		shown, err := c.shown(ctx, b, n)
@@ -45,8 +45,8 @@ func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *
 		}
 		fresh.Repairs++ // what cannot be read has a rank that is not known
 	}
-	c.e.summaries.mark(b.User, id)
-	return counted, c.e.Flush(ctx)
+	c.s.Mark(b.User, id)
+	return counted, c.s.Flush(ctx)
 }
 
 // repairDay renews the sums of a day from the chunk summaries upwards. In each
@@ -73,7 +73,7 @@ func (c *check) repairDay(ctx context.Context, user string, day time.Time) error
 	}
 	for _, level := range models.Levels {
 		for start := range maps.Keys(spans[level]) {
-			if _, err := c.e.store.RollUp(ctx, models.Span{User: user, Level: level, Start: start}); err != nil {
+			if _, err := c.s.store.RollUp(ctx, models.Span{User: user, Level: level, Start: start}); err != nil {
 				return err
 			}
 		}
@@ -88,5 +88,5 @@ func (c *check) raise(ctx context.Context, b *models.Batch) error {
 		return err
 	}
 	s.Repairs++
-	return c.e.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: s})
+	return c.s.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: s})
 }

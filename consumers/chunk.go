@@ -50,11 +50,11 @@ func (c *chunk) message(m models.Message) models.Message {
 
 // addressed reads the recipients of a chunk, if it does not have them. They are
 // most of its memory, so they are let go of whenever the chunk waits.
-func (e *Engine) addressed(ctx context.Context, c *chunk) error {
+func (d *dispatcher) addressed(ctx context.Context, c *chunk) error {
 	if c.recipients != nil {
 		return nil
 	}
-	rs, err := e.store.Recipients(ctx, c.id)
+	rs, err := d.store.Recipients(ctx, c.id)
 	if err != nil {
 		return err
 	}
@@ -66,8 +66,8 @@ func (e *Engine) addressed(ctx context.Context, c *chunk) error {
 }
 
 // look reads what is known of a chunk, without its recipients.
-func (e *Engine) look(ctx context.Context, id models.ID) (*chunk, error) {
-	b, err := e.batch(ctx, id.Batch())
+func (d *dispatcher) look(ctx context.Context, id models.ID) (*chunk, error) {
+	b, err := d.batch(ctx, id.Batch())
 	if err != nil {
 		return nil, err
 	}
@@ -75,12 +75,12 @@ func (e *Engine) look(ctx context.Context, id models.ID) (*chunk, error) {
 	if c.size == 0 {
 		return nil, fmt.Errorf("%w: the batch has no chunk %d", models.ErrNotFound, id.ChunkNumber())
 	}
-	return c, e.reload(ctx, c)
+	return c, d.reload(ctx, c)
 }
 
-func (e *Engine) reload(ctx context.Context, c *chunk) (err error) {
+func (d *dispatcher) reload(ctx context.Context, c *chunk) (err error) {
 	c.read = time.Now()
-	if c.entries, c.facts, err = e.store.Record(ctx, c.id); err != nil {
+	if c.entries, c.facts, err = d.store.Record(ctx, c.id); err != nil {
 		return err
 	}
 	c.resolve()
@@ -89,39 +89,39 @@ func (e *Engine) reload(ctx context.Context, c *chunk) (err error) {
 
 // close appends the endings that are due. It reports whether it changed the
 // ledger.
-func (e *Engine) close(ctx context.Context, c *chunk, steps []policy.Step) (bool, error) {
+func (d *dispatcher) close(ctx context.Context, c *chunk, steps []policy.Step) (bool, error) {
 	changed := false
 	for i := range steps {
 		st := &steps[i]
-		if st.Do != policy.End || !e.proved(c, st, time.Now()) {
+		if st.Do != policy.End || !d.proved(c, st, time.Now()) {
 			continue
 		}
 		entry := models.Entry{Kind: models.Ending, At: time.Now().UTC(), Recipients: st.Who, Reason: st.Reason, Detail: models.Clip(st.Detail)}
 		if o := st.Cancel; o != nil {
 			entry.Kind, entry.Reason, entry.Detail, entry.Order = models.Cancel, models.CancelledByRq, models.Clip(o.Why), o.Number
 		}
-		err := e.append(ctx, c, entry)
+		err := d.append(ctx, c, entry)
 		if conflict(err) {
-			return true, e.reload(ctx, c)
+			return true, d.reload(ctx, c)
 		}
 		if err != nil {
 			return changed, err
 		}
 		changed = true
-		e.metrics.ended(&entry)
-		e.log.Debug("gave up", "chunk", c.id.String(), "recipients", st.Who.Len(), "reason", string(st.Reason))
+		d.observer.Ended(&entry)
+		d.log.Debug("gave up", "chunk", c.id.String(), "recipients", st.Who.Len(), "reason", string(st.Reason))
 	}
 	return changed, nil
 }
 
 // append adds an entry that no call follows from to the ledger and to the chunk at
 // hand. Should it not be known whether it stands, the next look tells.
-func (e *Engine) append(ctx context.Context, c *chunk, entry models.Entry) error {
-	ctx, cancel := context.WithTimeout(ctx, e.cfg.StartBy)
+func (d *dispatcher) append(ctx context.Context, c *chunk, entry models.Entry) error {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartBy)
 	defer cancel()
 	entry.Number = c.view.NextNumber()
 	entry.Token = models.NewToken()
-	if err := e.store.Append(ctx, c.id, entry); err != nil {
+	if err := d.store.Append(ctx, c.id, entry); err != nil {
 		return err
 	}
 	c.entries = append(c.entries, entry)
@@ -140,4 +140,39 @@ func (c *chunk) wasCalled() bool {
 func conflict(err error) bool {
 	var ce *models.ConflictError
 	return errors.As(err, &ce)
+}
+
+// batch reads a batch through a cache: it never changes until the time of its
+// content is over.
+func (d *dispatcher) batch(ctx context.Context, id models.ID) (*models.Batch, error) {
+	old := time.Since(id.Time()) > d.cfg.KeepContent
+	if b, ok := d.batches.Get(id); ok && !old {
+		return b, nil
+	}
+	if b, ok := d.large.Get(id); ok && !old {
+		return b, nil
+	}
+	b, err := d.store.Batch(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if len(b.Content.HTML)+len(b.Content.Text) > largeContent {
+		d.large.Add(id, &b)
+	} else {
+		d.batches.Add(id, &b)
+	}
+	return &b, nil
+}
+
+// largeContent is the size of a body from which few batches are cached.
+const largeContent = 64 << 10
+
+// proved says whether a wait for evidence that is over may end a log: not before
+// a provider that can be asked has been asked late enough. Its answer is waited
+// for, for a day at most.
+func (d *dispatcher) proved(c *chunk, st *policy.Step, now time.Time) bool {
+	if st.Reason != models.OutcomeUnknown && st.Reason != models.NoFinalEvent || !c.view.Status(st.Who.First()).Unsettled() {
+		return true // no wait for evidence ends by it
+	}
+	return d.evidence.Answered(c, st, now)
 }

@@ -168,3 +168,66 @@ func newPolicyFor(specs []provider.Spec, cfg *Config) *policy.Policy {
 	}
 	return policy.New(cfg.policy(), names, windows)
 }
+
+// dispatch returns the times of the dispatcher.
+func (c *Config) dispatch() dispatchConfig {
+	return dispatchConfig{
+		Worker:      c.Worker,
+		StartBy:     c.StartBy,
+		Recheck:     c.Recheck,
+		LookUpPause: c.LookUpPause,
+		KeepContent: c.KeepContent,
+		Logger:      c.Logger,
+	}
+}
+
+// agenda returns the times of the agenda.
+func (c *Config) agenda() agendaConfig {
+	return agendaConfig{
+		Worker:      c.Worker,
+		Recheck:     c.Recheck,
+		IntakeGrace: c.IntakeGrace,
+		Poll:        c.AgendaPoll,
+		Lease:       c.Lease,
+		InboxAge:    c.InboxAge,
+		Logger:      c.Logger,
+	}
+}
+
+// events returns how events are processed.
+func (c *Config) events() eventsConfig {
+	return eventsConfig{InboxAge: c.InboxAge, Sole: c.Sole, Logger: c.Logger}
+}
+
+// evidence returns the times of look-ups.
+func (c *Config) evidence() evidenceConfig {
+	return evidenceConfig{
+		Worker:         c.Worker,
+		Poll:           c.AgendaPoll,
+		FinalEventWait: c.FinalEventWait,
+		LookUpPause:    c.LookUpPause,
+		Logger:         c.Logger,
+	}
+}
+
+// rollup returns the times of the rollup.
+func (c *Config) rollup() rollupConfig {
+	return rollupConfig{
+		Worker:      c.Worker,
+		Renewal:     c.Renewal,
+		SumsPoll:    c.SumsPoll,
+		KeepContent: c.KeepContent,
+		Sole:        c.Sole,
+		Logger:      c.Logger,
+	}
+}
+
+// retention returns how long things are kept.
+func (c *Config) retention() retentionConfig {
+	return retentionConfig{
+		Worker:         c.Worker,
+		KeepContent:    c.KeepContent,
+		FinalEventWait: c.FinalEventWait,
+		Logger:         c.Logger,
+	}
+}

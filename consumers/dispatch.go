@@ -15,30 +15,30 @@ import (
 
 // generic handles batch.<uuid>: a chunk through any provider. It never waits for
 // a busy, limited or broken one.
-func (e *Engine) generic(ctx context.Context, m models.Message) models.Disposition {
-	return e.dispatch(ctx, m, nil, models.Set{})
+func (d *dispatcher) generic(ctx context.Context, m models.Message) models.Disposition {
+	return d.dispatch(ctx, m, nil, models.Set{})
 }
 
 // exclusive handles <ns>.<uuid>: a chunk through this provider, whose slots and
 // rates it may wait for, because it delays nobody else.
-func (e *Engine) exclusive(ctx context.Context, m models.Message) models.Disposition {
-	a := e.providers.Get(m.Provider)
+func (d *dispatcher) exclusive(ctx context.Context, m models.Message) models.Disposition {
+	a := d.providers.Get(m.Provider)
 	if a == nil {
 		return models.Park("no provider " + m.Provider + " is configured")
 	}
-	return e.dispatch(ctx, m, a, models.Set{})
+	return d.dispatch(ctx, m, a, models.Set{})
 }
 
 // logRetry handles log.<ns>.<uuid>: one recipient, through this provider. Others
 // of its chunk that are due for the provider go along in the same call.
-func (e *Engine) logRetry(ctx context.Context, m models.Message) models.Disposition {
-	a := e.providers.Get(m.Provider)
+func (d *dispatcher) logRetry(ctx context.Context, m models.Message) models.Disposition {
+	a := d.providers.Get(m.Provider)
 	if a == nil {
 		return models.Park("no provider " + m.Provider + " is configured")
 	}
 	only := models.SetOf(m.ID.Recipient())
 	m.ID = m.ID.ChunkID()
-	return e.dispatch(ctx, m, a, only)
+	return d.dispatch(ctx, m, a, only)
 }
 
 // maxRounds bounds how many calls one message makes before it is passed on, so
@@ -47,26 +47,26 @@ const maxRounds = 64
 
 // dispatch brings a chunk forward, unless another handler of this process does
 // so: that one will look once more.
-func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *provider.Provider, only models.Set) models.Disposition {
+func (d *dispatcher) dispatch(ctx context.Context, m models.Message, mine *provider.Provider, only models.Set) models.Disposition {
 	models.OnItsWay(m.Lane)
 	w := work{m.ID, m.Provider}
-	t := e.underway.begin(w)
+	t := d.underway.begin(w)
 	if t == nil {
 		return models.Done()
 	}
-	defer e.underway.leave(w, t) // a handler may die
+	defer d.underway.leave(w, t) // a handler may die
 	for {
-		said, more := e.advanceBy(ctx, m, mine, only)
-		if said.IsDone() && !more && e.underway.again(w, t) {
+		said, more := d.advanceBy(ctx, m, mine, only)
+		if said.IsDone() && !more && d.underway.again(w, t) {
 			only = models.Set{} // whatever was asked for meanwhile
 			continue
 		}
-		if asked := e.underway.leave(w, t); more || asked {
+		if asked := d.underway.leave(w, t); more || asked {
 			next := models.Message{Kind: models.ProviderMessage, Provider: m.Provider, ID: m.ID, Retry: m.Retry, Lane: m.Lane}
 			if mine == nil {
 				next.Kind = models.BatchMessage
 			}
-			if !e.wake(ctx, next) && said.IsDone() {
+			if !d.wake(ctx, next) && said.IsDone() {
 				return models.Later(time.Second)
 			}
 		}
@@ -77,45 +77,45 @@ func (e *Engine) dispatch(ctx context.Context, m models.Message, mine *provider.
 // advanceBy decides, calls, and passes on what is to be done elsewhere or later,
 // for so many rounds. The message only woke it; what is done follows from the
 // store. It reports whether there is more to do here and now.
-func (e *Engine) advanceBy(ctx context.Context, m models.Message, mine *provider.Provider, only models.Set) (said models.Disposition, more bool) {
-	c, err := e.begin(ctx, m)
+func (d *dispatcher) advanceBy(ctx context.Context, m models.Message, mine *provider.Provider, only models.Set) (said models.Disposition, more bool) {
+	c, err := d.begin(ctx, m)
 	if err != nil {
-		return e.failed(err, "load", m), false
+		return d.failed(err, "load", m), false
 	}
 	c.lane = m.Lane
-	defer e.summaries.looked(c)
+	defer d.summaries.MarkChunk(c)
 	span := tracing.Start(c.id, "dispatch", time.Time{}, "queue", string(m.Kind), "provider", m.Provider, "lane", string(m.Lane), "chunk", c.id.String())
 	defer span.End("")
 	for range maxRounds {
 		if ctx.Err() != nil {
 			return models.Later(0), false // stopping: another worker goes on
 		}
-		steps, err := e.plan(ctx, c, time.Now())
+		steps, err := d.plan(ctx, c, time.Now())
 		if err != nil {
-			return e.failed(err, "plan", m), false
+			return d.failed(err, "plan", m), false
 		}
-		if ended, err := e.close(ctx, c, steps); err != nil {
-			return e.failed(err, "close", m), false
+		if ended, err := d.close(ctx, c, steps); err != nil {
+			return d.failed(err, "close", m), false
 		} else if ended {
 			continue
 		}
-		job, err := e.pick(ctx, c, steps, mine, only)
+		job, err := d.pick(ctx, c, steps, mine, only)
 		if err != nil {
-			return e.failed(err, "load", m), false
+			return d.failed(err, "load", m), false
 		}
 		if job == nil {
 			return c.passedOn(), false // everything left was, or waits for evidence
 		}
-		err = e.attempt(ctx, c, job)
+		err = d.attempt(ctx, c, job)
 		c.passed = c.passed.Minus(job.who) // what follows for them is another step
 		switch {
 		case errors.Is(err, errBusy):
-			e.passAllOn(c, steps, only, job.provider.Name)
+			d.passAllOn(c, steps, only, job.provider.Name)
 			return c.passedOn(), false
 		case errors.Is(err, errPassedOn):
 			return c.passedOn(), false
 		case err != nil:
-			return e.failed(err, "attempt", m), false
+			return d.failed(err, "attempt", m), false
 		}
 	}
 	return c.passedOn(), true
@@ -132,33 +132,33 @@ func (c *chunk) passedOn() models.Disposition {
 
 // Plan obeys what was ordered and decides the next steps of a chunk, by what is
 // known of it now.
-func (e *Engine) plan(ctx context.Context, c *chunk, now time.Time) ([]policy.Step, error) {
+func (d *dispatcher) plan(ctx context.Context, c *chunk, now time.Time) ([]policy.Step, error) {
 	if now.Sub(c.read) > mostStale {
-		if err := e.reload(ctx, c); err != nil {
+		if err := d.reload(ctx, c); err != nil {
 			return nil, err
 		}
 	}
-	if err := e.journal.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
+	if err := d.journal.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
 		return nil, err
 	}
 	// What announces a batch may be the order that lets it go on, which is newer than the rules.
-	if e.journal.Rules().Batch(c.batch).Waits != "" {
-		if err := e.journal.Sync(ctx); err != nil {
+	if d.journal.Rules().Batch(c.batch).Waits != "" {
+		if err := d.journal.Sync(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := e.obey(ctx, c); err != nil {
+	if err := d.obey(ctx, c); err != nil {
 		return nil, err
 	}
-	steps, err := e.steps(ctx, c, now)
+	steps, err := d.steps(ctx, c, now)
 	if err != nil || !slices.ContainsFunc(steps, policy.Step.InDoubt) || now.Sub(c.read) < justRead {
 		return steps, err
 	}
 	// No ledger entry tells of an event that has come meanwhile.
-	if err := e.reload(ctx, c); err != nil {
+	if err := d.reload(ctx, c); err != nil {
 		return nil, err
 	}
-	return e.steps(ctx, c, now)
+	return d.steps(ctx, c, now)
 }
 
 // What is known of a chunk is read again when it is older than mostStale, and before
@@ -169,24 +169,24 @@ const (
 )
 
 // steps decides the next steps of a chunk, by what was read of it.
-func (e *Engine) steps(ctx context.Context, c *chunk, now time.Time) ([]policy.Step, error) {
-	c.planned = e.planBy(c)
-	o, err := e.ordersFor(ctx, c)
+func (d *dispatcher) steps(ctx context.Context, c *chunk, now time.Time) ([]policy.Step, error) {
+	c.planned = d.planBy(c)
+	o, err := d.ordersFor(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	steps := e.policy.Plan(c.view, c.batch, &o, now)
+	steps := d.policy.Plan(c.view, c.batch, &o, now)
 	for i := range steps {
 		st := &steps[i]
-		if st.Do == policy.Call && st.MayDouble && !st.Released && !e.answered(c, st, now) {
-			*st = policy.Step{Do: policy.Wait, Who: st.Who, Until: now.Add(e.cfg.LookUpPause)}
+		if st.Do == policy.Call && st.MayDouble && !st.Released && !d.evidence.Answered(c, st, now) {
+			*st = policy.Step{Do: policy.Wait, Who: st.Who, Until: now.Add(d.cfg.LookUpPause)}
 		}
 	}
 	return steps, nil
 }
 
 // failed decides the fate of a message that could not be handled.
-func (e *Engine) failed(err error, doing string, m models.Message) models.Disposition {
+func (d *dispatcher) failed(err error, doing string, m models.Message) models.Disposition {
 	if errors.Is(err, models.ErrNotFound) {
 		// The announcement of a batch that does not exist (yet): the agenda
 		// will announce it again if it does.
@@ -195,6 +195,6 @@ func (e *Engine) failed(err error, doing string, m models.Message) models.Dispos
 	if errors.Is(err, models.ErrInvalid) || errors.Is(err, models.ErrDamaged) {
 		return models.Park(doing + ": " + err.Error())
 	}
-	e.log.Warn("consumer will try again", "doing", doing, "chunk", m.ID.String(), "queue", m.Key(), "err", err)
+	d.log.Warn("consumer will try again", "doing", doing, "chunk", m.ID.String(), "queue", m.Key(), "err", err)
 	return models.Later(2 * time.Second)
 }

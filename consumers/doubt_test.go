@@ -101,16 +101,16 @@ func TestReadBeforeADecision(t *testing.T) {
 		require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictUnknown && r.idle() }, patience, time.Millisecond)
 		attempt := r.view(b).Entries[0]
 		time.Sleep(time.Until(attempt.CallEnds.Add(cfg.EvidenceWindow)))
-		c, err := r.engine.look(t.Context(), b.ID)
+		c, err := r.engine.dispatch.look(t.Context(), b.ID)
 		require.NoError(t, err)
 		require.NoError(t, r.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: models.Fact{Key: models.EventsKey(models.NewInboxID(time.Now())),
 			Events: []models.Event{{ID: "1", Recipient: 1, Attempt: attempt.Number, Provider: "sg", Kind: models.Delivered, At: time.Now()}}}}))
 		now := time.Now()
 		c.read = now.Add(-mostStale / 2)
-		steps, err := r.engine.steps(t.Context(), c, now)
+		steps, err := r.engine.dispatch.steps(t.Context(), c, now)
 		require.NoError(t, err)
 		require.True(t, steps[0].InDoubt(), "by what was read")
-		steps, err = r.engine.plan(t.Context(), c, now)
+		steps, err = r.engine.dispatch.plan(t.Context(), c, now)
 		require.NoError(t, err)
 		require.Empty(t, steps, policy)
 	}
@@ -251,7 +251,7 @@ func TestStoppedIsLeftAlone(t *testing.T) {
 	require.Eventually(t, func() bool { return r.engine.Pending() == 0 }, patience, time.Millisecond)
 	require.EqualValues(t, 10, stored(t, r, b).Untried)
 	r.caughtUp()
-	r.engine.crew.NoteGone(time.UnixMilli(1)) // a crash was long ago
+	r.engine.cluster.NoteGone(time.UnixMilli(1)) // a crash was long ago
 	rounds := func() (n int) {
 		for _, e := range r.dueWithin(b, time.Now(), time.Now().Add(time.Hour)) {
 			n = max(n, e.Round)
@@ -385,11 +385,11 @@ func TestCancelledAfterItsReleaseAtOnce(t *testing.T) {
 	r := lookUpRig(t, cfg, p)
 	b := r.batch(1, true, nil)
 	require.Eventually(t, func() bool {
-		r.engine.lookups.mu.Lock()
-		for _, in := range r.engine.lookups.open {
+		r.engine.evidence.mu.Lock()
+		for _, in := range r.engine.evidence.open {
 			in.next = time.Now()
 		}
-		r.engine.lookups.mu.Unlock()
+		r.engine.evidence.mu.Unlock()
 		return r.view(b).Status(1).Reason == models.OutcomeUnknown
 	}, patience, 10*time.Millisecond)
 	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
@@ -419,8 +419,8 @@ func TestTakenAndUnknownIsCheap(t *testing.T) {
 		}
 		c := &chunk{id: models.NewBatchID(at), view: models.Resolve(1, entries, facts)}
 		st := &policy.Step{Do: policy.Wait, Who: models.SetOf(1), Until: at.Add(100 * time.Hour)}
-		require.True(t, e.mayEndSoon(c, st, at))
-		require.False(t, e.mayEndSoon(c, st, at.Add(time.Minute+e.cfg.EvidenceWindow)))
+		require.True(t, e.evidence.MayEndSoon(c, st, at))
+		require.False(t, e.evidence.MayEndSoon(c, st, at.Add(time.Minute+e.cfg.EvidenceWindow)))
 	}
 }
 

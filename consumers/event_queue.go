@@ -2,9 +2,13 @@ package consumers
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -19,8 +23,23 @@ const (
 // one chunk cost one read and one write. A post that is announced again is not
 // worked off again: it would only be counted twice.
 type eventQueue struct {
-	e  *Engine
-	in chan post
+	cfg       eventsConfig
+	log       *slog.Logger
+	store     eventsStore
+	broker    depths
+	providers *provider.Set
+	flows     *provider.Flows
+	dispatch  *dispatcher
+	requeuer  requeuer
+	summaries summaryRenewal
+	observer  eventObserver
+
+	ledgers  *lru.Cache[models.ID, []models.Entry]
+	worked   *lru.Cache[models.ID, struct{}] // posts processed lately
+	counted  *recentSet                      // hashes of events counted lately
+	finished finished
+	counts   counts
+	in       chan post
 
 	mu      sync.Mutex
 	working map[models.ID]bool // posts that are being worked off
@@ -31,8 +50,46 @@ type post struct {
 	done chan models.Disposition
 }
 
-func newEventQueue(e *Engine) *eventQueue {
-	return &eventQueue{e: e, in: make(chan post), working: map[models.ID]bool{}}
+// eventsDeps are what the processing of events needs. All are required.
+type eventsDeps struct {
+	Store     eventsStore
+	Broker    depths
+	Providers *provider.Set
+	Flows     *provider.Flows
+	Dispatch  *dispatcher
+	Summaries summaryRenewal
+	Observer  eventObserver
+}
+
+// newEventQueue returns a queue that is not running. Connect must be called before it is
+// used.
+func newEventQueue(cfg eventsConfig, deps eventsDeps) *eventQueue {
+	return &eventQueue{
+		cfg:       cfg,
+		log:       cfg.Logger,
+		store:     deps.Store,
+		broker:    deps.Broker,
+		providers: deps.Providers,
+		flows:     deps.Flows,
+		dispatch:  deps.Dispatch,
+		summaries: deps.Summaries,
+		observer:  deps.Observer,
+		ledgers:   newMemo[models.ID, []models.Entry](4096),
+		worked:    newMemo[models.ID, struct{}](100_000),
+		counted:   newRecentSet(100_000),
+		in:        make(chan post),
+		working:   map[models.ID]bool{},
+	}
+}
+
+// connect gives the queue the agenda, which is built upon it.
+func (q *eventQueue) connect(r requeuer) { q.requeuer = r }
+
+// Counts returns how many events were taken, and how many were refused because they
+// belong to no attempt through their provider, because they came under a token that was
+// used for other content, or because they are no events of ours.
+func (q *eventQueue) Counts() (taken, forged, replayed, skipped int64) {
+	return q.counts.eventsTaken.Load(), q.counts.eventsForged.Load(), q.counts.eventsReplayed.Load(), q.counts.eventsSkipped.Load()
 }
 
 // Begin reports whether a post is to be worked off: this process does not do so
@@ -40,7 +97,7 @@ func newEventQueue(e *Engine) *eventQueue {
 func (q *eventQueue) begin(id models.ID) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, done := q.e.worked.get(id); done || q.working[id] {
+	if _, done := q.worked.Get(id); done || q.working[id] {
 		return false
 	}
 	q.working[id] = true
@@ -56,7 +113,7 @@ func (q *eventQueue) end(id models.ID) {
 // runners is how many groups are worked off at once. Where that is to compute and
 // not to wait for the store, they leave a processor to others.
 func (q *eventQueue) runners() int {
-	if q.e.cfg.Sole {
+	if q.cfg.Sole {
 		return min(eventRunners, models.Background)
 	}
 	return eventRunners
@@ -113,11 +170,11 @@ func (q *eventQueue) work(ctx context.Context, posts []post) {
 		for i := range posts {
 			ids[i] = posts[i].id
 		}
-		n, err := q.e.workOff(ctx, ids)
+		n, err := q.workOff(ctx, ids)
 		verdict := models.Done()
 		if err != nil {
 			n = len(posts)
-			q.e.log.Warn("events could not be worked off yet", "posts", n, "err", err)
+			q.log.Warn("events could not be worked off yet", "posts", n, "err", err)
 			verdict = models.Later(2 * time.Second)
 		}
 		for i := range posts[:n] {

@@ -75,7 +75,7 @@ func TestEventsGiveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(72 * time.Hour) // no other test's clock gets here: what follows is told to the whole program
 		ctx, cancel := context.WithCancel(t.Context())
-		q := newEventQueue(&Engine{store: slowAndEmpty{}, worked: newCache[models.ID, struct{}](10)})
+		q := newEventQueue(eventsConfig{}, eventsDeps{Store: slowAndEmpty{}})
 		var running sync.WaitGroup
 		running.Go(func() { q.run(ctx) })
 		group := func(received time.Time) time.Duration {

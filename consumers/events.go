@@ -20,42 +20,42 @@ import (
 // parse, refuse what is not ours, store, mark, reroute. Doing it again does
 // nothing new. It returns how many of ids, from the first, it worked off: at
 // least one, and not all of them where they are large.
-func (e *Engine) workOff(ctx context.Context, ids []models.ID) (int, error) {
-	entries, n, err := e.readInbox(ctx, ids)
+func (q *eventQueue) workOff(ctx context.Context, ids []models.ID) (int, error) {
+	entries, n, err := q.readInbox(ctx, ids)
 	if err != nil || len(entries) == 0 {
 		return n, err
 	}
-	return n, e.take(ctx, entries, &eventWork{byChunk: map[models.ID]*chunkEvents{}})
+	return n, q.take(ctx, entries, &eventWork{byChunk: map[models.ID]*chunkEvents{}})
 }
 
 // Take works entries off that were read.
-func (e *Engine) take(ctx context.Context, entries []models.Inbox, work *eventWork) error {
-	if err := e.dropReplayed(ctx, entries); err != nil {
+func (q *eventQueue) take(ctx context.Context, entries []models.Inbox, work *eventWork) error {
+	if err := q.dropReplayed(ctx, entries); err != nil {
 		return err
 	}
 	var parsing sync.WaitGroup
 	for i := range entries {
-		parsing.Go(func() { e.parse(&entries[i], work) })
+		parsing.Go(func() { q.parse(&entries[i], work) })
 	}
 	parsing.Wait()
-	if err := e.admitEvents(ctx, work); err != nil {
+	if err := q.admitEvents(ctx, work); err != nil {
 		return err
 	}
 	if len(work.facts) > 0 {
-		if err := e.store.PutFacts(ctx, work.facts...); err != nil {
+		if err := q.store.PutFacts(ctx, work.facts...); err != nil {
 			return err
 		}
 	}
 	work.facts = nil // stored: what follows needs the chunks alone
 	// Before the posts are marked: once they are worked off, nobody looks at them.
-	if err := e.lookAfter(ctx, work); err != nil {
+	if err := q.lookAfter(ctx, work); err != nil {
 		return err
 	}
-	if err := e.markPosts(ctx, work); err != nil {
+	if err := q.markPosts(ctx, work); err != nil {
 		return err
 	}
 	for _, id := range work.done {
-		e.worked.put(id, struct{}{})
+		q.worked.Add(id, struct{}{})
 	}
 	return nil
 }
@@ -105,16 +105,16 @@ func (c *chunkEvents) of(post models.ID, n int) *[]models.Event {
 }
 
 // parse parses the posts of an entry into the work.
-func (e *Engine) parse(in *models.Inbox, work *eventWork) {
-	a := e.providers.Get(in.Provider)
+func (q *eventQueue) parse(in *models.Inbox, work *eventWork) {
+	a := q.providers.Get(in.Provider)
 	if a == nil {
-		e.log.Error("posts of a provider that is not configured; they stay in the inbox", "provider", in.Provider)
+		q.log.Error("posts of a provider that is not configured; they stay in the inbox", "provider", in.Provider)
 		return
 	}
 	parsed := make([]models.Parsed, len(in.Posts))
 	models.InBackground(func() {
 		for i := range in.Posts {
-			parsed[i] = e.parsePost(a, in.ID, in.Posts[i].Body)
+			parsed[i] = q.parsePost(a, in.ID, in.Posts[i].Body)
 		}
 	})
 	in.Posts = nil
@@ -123,9 +123,9 @@ func (e *Engine) parse(in *models.Inbox, work *eventWork) {
 	work.done = append(work.done, in.ID)
 	for i := range parsed {
 		for _, why := range parsed[i].Skipped {
-			e.counts.eventsSkipped.Add(1)
-			e.metrics.refused.WithLabelValues(in.Provider, "not_ours").Inc()
-			e.log.Debug("part of a post skipped", "provider", in.Provider, "err", why)
+			q.counts.eventsSkipped.Add(1)
+			q.observer.EventRefused(in.Provider, "not_ours")
+			q.log.Debug("part of a post skipped", "provider", in.Provider, "err", why)
 		}
 		work.add(in, parsed[i].Events)
 	}
@@ -133,10 +133,10 @@ func (e *Engine) parse(in *models.Inbox, work *eventWork) {
 
 // parsePost parses a post. One that the parser dies of stays in the inbox, for a
 // version that can read it to replay, and holds up no other.
-func (e *Engine) parsePost(a *provider.Provider, id models.ID, body []byte) (out models.Parsed) {
+func (q *eventQueue) parsePost(a *provider.Provider, id models.ID, body []byte) (out models.Parsed) {
 	defer func() {
 		if v := recover(); v != nil {
-			e.log.Error("a post cannot be parsed; it stays in the inbox, and can be replayed by a version that can", "provider", a.Name, "post", id.String(), "err", v)
+			q.log.Error("a post cannot be parsed; it stays in the inbox, and can be replayed by a version that can", "provider", a.Name, "post", id.String(), "err", v)
 			out = models.Parsed{Skipped: []string{"the parser died of it"}}
 		}
 	}()
@@ -169,14 +169,14 @@ func (w *eventWork) add(in *models.Inbox, events []models.ParsedEvent) {
 
 // admitEvents keeps the events that belong to an attempt of ours through the
 // provider that reports them, and turns them into facts.
-func (e *Engine) admitEvents(ctx context.Context, work *eventWork) error {
+func (q *eventQueue) admitEvents(ctx context.Context, work *eventWork) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(storeAtOnce)
 	for id, c := range work.byChunk {
 		g.Go(func() error {
-			err := e.admitChunk(ctx, work, id, c)
+			err := q.admitChunk(ctx, work, id, c)
 			if err != nil {
-				_, err = e.spared(id, err)
+				_, err = q.dispatch.spared(id, err)
 			}
 			return err
 		})
@@ -184,23 +184,23 @@ func (e *Engine) admitEvents(ctx context.Context, work *eventWork) error {
 	return g.Wait()
 }
 
-func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, c *chunkEvents) error {
-	b, err := e.batch(ctx, id.Batch())
+func (q *eventQueue) admitChunk(ctx context.Context, work *eventWork, id models.ID, c *chunkEvents) error {
+	b, err := q.dispatch.batch(ctx, id.Batch())
 	if isNotFound(err) || err == nil && b.ChunkSize(id.ChunkNumber()) == 0 {
-		e.forged(c, id)
+		q.forged(c, id)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	c.user = b.User
-	entries, fresh, err := e.ledger(ctx, id, false)
+	entries, fresh, err := q.ledger(ctx, id, false)
 	if err != nil {
 		return err
 	}
 	var known map[models.Event]bool
 	if work.reading > 0 {
-		if known, err = e.knownEvents(ctx, id); err != nil {
+		if known, err = q.knownEvents(ctx, id); err != nil {
 			return err
 		}
 	}
@@ -218,13 +218,13 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 			ev := &p.events[i]
 			of := attemptOf(entries, ev)
 			if of == nil && !fresh {
-				if entries, fresh, err = e.ledger(ctx, id, true); err != nil {
+				if entries, fresh, err = q.ledger(ctx, id, true); err != nil {
 					return err
 				}
 				of = attemptOf(entries, ev)
 			}
 			if of == nil {
-				e.refuse(id, ev)
+				q.refuse(id, ev)
 				continue
 			}
 			ev.At = believed(ev.At, of.At, p.post.Time())
@@ -234,13 +234,12 @@ func (e *Engine) admitChunk(ctx context.Context, work *eventWork, id models.ID, 
 				c.taken, c.failed = true, c.failed || ev.Kind.Failure()
 				continue
 			}
-			e.counts.eventsTaken.Add(1)
+			q.counts.eventsTaken.Add(1)
 			c.taken = true
 			c.failed = c.failed || ev.Kind.Failure()
-			if e.counted.first(hashOf(ev), struct{}{}) { // repeats are not
-				e.countEvent(ev, of, p.post.Time())
-				e.metrics.event(ev, id.Time())
-				e.history.event(ev, of)
+			if q.counted.add(hashOf(ev)) { // repeats are not
+				q.countEvent(ev, of, p.post.Time())
+				q.observer.EventTaken(ev, of, id.Time())
 			}
 			ours = append(ours, *ev)
 		}
@@ -276,17 +275,17 @@ func believed(at, attempt, posted time.Time) time.Time {
 
 // ledger reads the ledger of a chunk, through a cache unless fresh is asked for.
 // Entries never change, so a cached ledger is right about what it holds.
-func (e *Engine) ledger(ctx context.Context, id models.ID, fresh bool) ([]models.Entry, bool, error) {
+func (q *eventQueue) ledger(ctx context.Context, id models.ID, fresh bool) ([]models.Entry, bool, error) {
 	if !fresh {
-		if entries, ok := e.ledgers.get(id); ok {
+		if entries, ok := q.ledgers.Get(id); ok {
 			return entries, false, nil
 		}
 	}
-	entries, err := e.store.Ledger(ctx, id)
+	entries, err := q.store.Ledger(ctx, id)
 	if err != nil {
 		return nil, true, err
 	}
-	e.ledgers.put(id, entries)
+	q.ledgers.Add(id, entries)
 	return entries, true, nil
 }
 
@@ -305,18 +304,18 @@ func attemptOf(entries []models.Entry, ev *models.Event) *models.Entry {
 	return nil
 }
 
-func (e *Engine) forged(c *chunkEvents, id models.ID) {
+func (q *eventQueue) forged(c *chunkEvents, id models.ID) {
 	for _, p := range c.posts {
 		for i := range p.events {
-			e.refuse(id, &p.events[i])
+			q.refuse(id, &p.events[i])
 		}
 	}
 }
 
-func (e *Engine) refuse(id models.ID, ev *models.Event) {
-	e.counts.eventsForged.Add(1)
-	e.metrics.refused.WithLabelValues(ev.Provider, "no_attempt").Inc()
-	e.log.Warn("event refused: it belongs to no attempt of ours", "provider", ev.Provider, "chunk", id.String(), "attempt_id", ev.Attempt)
+func (q *eventQueue) refuse(id models.ID, ev *models.Event) {
+	q.counts.eventsForged.Add(1)
+	q.observer.EventRefused(ev.Provider, "no_attempt")
+	q.log.Warn("event refused: it belongs to no attempt of ours", "provider", ev.Provider, "chunk", id.String(), "attempt_id", ev.Attempt)
 }
 
 // eventKey identifies an event. Repeats of an event have the same key.
@@ -334,8 +333,8 @@ func hashOf(ev *models.Event) uint64 {
 	return maphash.Comparable(eventSeed, eventKey{ev.Provider, ev.ID, ev.Kind, ev.Recipient, ev.ParseRevision})
 }
 
-func (e *Engine) countEvent(ev *models.Event, of *models.Entry, came time.Time) {
-	a := e.providers.Get(ev.Provider)
+func (q *eventQueue) countEvent(ev *models.Event, of *models.Entry, came time.Time) {
+	a := q.providers.Get(ev.Provider)
 	switch {
 	case ev.Kind == models.Delivered:
 		a.Count(func(n *telemetry.Counters) { n.Delivered++ })
@@ -345,7 +344,7 @@ func (e *Engine) countEvent(ev *models.Event, of *models.Entry, came time.Time) 
 		return
 	}
 	if ev.Kind != models.Dropped && ev.Kind != models.Rejected { // which it does without trying to deliver
-		e.flows.Report(ev.Provider, of.At, ev.At, came)
+		q.flows.Report(ev.Provider, of.At, ev.At, came)
 	}
 }
 
@@ -354,7 +353,7 @@ func (e *Engine) countEvent(ev *models.Event, of *models.Entry, came time.Time) 
 // otherwise. It ends what nobody can cure, and announces the rest to another
 // provider's log retry consumer. What stays open is put on the agenda: by now the
 // batch's own entry may be days away, or gone.
-func (e *Engine) lookAfter(ctx context.Context, work *eventWork) error {
+func (q *eventQueue) lookAfter(ctx context.Context, work *eventWork) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(storeAtOnce)
 	for id, c := range work.byChunk {
@@ -362,15 +361,15 @@ func (e *Engine) lookAfter(ctx context.Context, work *eventWork) error {
 			continue
 		}
 		g.Go(func() error {
-			found, err := e.advance(ctx, id)
+			found, err := q.dispatch.advance(ctx, id)
 			if err != nil || found == (outlook{}) {
 				return err
 			}
-			b, err := e.batch(ctx, id.Batch())
+			b, err := q.dispatch.batch(ctx, id.Batch())
 			if err != nil {
 				return err
 			}
-			return e.lookAgain(ctx, models.AgendaEntry{Kind: models.LookAtChunk, ID: id, User: b.User, Lane: b.Lane}, found)
+			return q.requeuer.Requeue(ctx, models.AgendaEntry{Kind: models.LookAtChunk, ID: id, User: b.User, Lane: b.Lane}, found)
 		})
 	}
 	return g.Wait()

@@ -59,7 +59,7 @@ func TestPostsAreReadByBytes(t *testing.T) {
 			}
 			rest, first := ids, true
 			for len(rest) > 0 {
-				posts, n, err := e.readInbox(context.Background(), rest)
+				posts, n, err := e.events.readInbox(context.Background(), rest)
 				require.NoError(t, err)
 				require.Positive(t, n)
 				require.Len(t, posts, n)
@@ -111,15 +111,15 @@ func TestMarkedChunksHoldNoEvents(t *testing.T) {
 	}
 	before := inUse()
 	for rest := ids; len(rest) > 0; {
-		n, err := e.workOff(ctx, rest)
+		n, err := e.events.workOff(ctx, rest)
 		require.NoError(t, err)
 		rest = rest[n:]
 	}
 	require.Equal(t, 1, e.Pending(), "the chunk is marked, its summary is not stored")
-	require.EqualValues(t, size*posts, e.counts.eventsTaken.Load())
+	require.EqualValues(t, size*posts, e.events.counts.eventsTaken.Load())
 	require.Less(t, inUse()-before, int64(4<<20), "%d events take 16 MB", size*posts)
 	require.NoError(t, e.Flush(ctx))
-	e.background.Wait()
+	e.dispatch.background.Wait()
 	for shard := range store.Shards() {
 		for in, err := range store.Pending(ctx, shard, now.Add(-time.Hour), now.Add(time.Hour)) {
 			require.NoError(t, err)

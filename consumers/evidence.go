@@ -2,11 +2,15 @@ package consumers
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -38,7 +42,13 @@ var askAfter = []time.Duration{30 * time.Second, 2 * time.Minute, 5 * time.Minut
 // Questions are kept in memory: the agenda asks again as long as the answer is
 // missing.
 type lookups struct {
-	e *Engine
+	cfg       evidenceConfig
+	log       *slog.Logger
+	store     evidenceStore
+	policy    *policy.Policy
+	providers *provider.Set
+	dispatch  *dispatcher
+	filed     *lru.Cache[filed, bool] // events that were looked up lately
 
 	mu   sync.Mutex
 	open map[question]*inquiry
@@ -70,10 +80,8 @@ func (in *inquiry) heard(began time.Time, f finding) {
 	}
 }
 
-func newLookups(e *Engine) *lookups { return &lookups{e: e, open: map[question]*inquiry{}} }
-
-func (e *Engine) looker(provider string) models.EventLookup {
-	if a := e.providers.Get(provider); a != nil && a.Events == models.EventsWebhook {
+func (l *lookups) looker(provider string) models.EventLookup {
+	if a := l.providers.Get(provider); a != nil && a.Events == models.EventsWebhook {
 		if l, ok := a.Adapter.(models.EventLookup); ok {
 			return l
 		}
@@ -103,12 +111,12 @@ func (l *lookups) want(provider string, chunk models.ID, from, to time.Time) tim
 // hangs keeps nobody else's evidence waiting.
 func (l *lookups) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, a := range l.e.providers.All() {
-		if l.e.looker(a.Name) == nil {
+	for _, a := range l.providers.All() {
+		if l.looker(a.Name) == nil {
 			continue
 		}
 		wg.Go(func() {
-			l.every(ctx, min(lookUpPoll, 10*l.e.cfg.AgendaPoll), func() {
+			l.every(ctx, min(lookUpPoll, 10*l.cfg.Poll), func() {
 				for _, group := range clusters(l.due(a.Name, time.Now())) {
 					l.ask(ctx, a.Name, group)
 				}
@@ -116,9 +124,9 @@ func (l *lookups) run(ctx context.Context) {
 		})
 	}
 	wg.Go(func() {
-		l.every(ctx, min(gapPoll, 50*l.e.cfg.AgendaPoll), func() {
+		l.every(ctx, min(gapPoll, 50*l.cfg.Poll), func() {
 			if err := l.askAboutGaps(ctx); err != nil && ctx.Err() == nil {
-				l.e.log.Warn("gaps of the webhooks' door could not be looked up yet", "err", err)
+				l.log.Warn("gaps of the webhooks' door could not be looked up yet", "err", err)
 			}
 		})
 	})
@@ -139,7 +147,7 @@ func (l *lookups) every(ctx context.Context, pause time.Duration, ask func()) {
 		}
 		began := time.Now()
 		ask()
-		models.Pause(ctx, min(lookUpRest*time.Since(began), l.e.cfg.LookUpPause))
+		models.Pause(ctx, min(lookUpRest*time.Since(began), l.cfg.LookUpPause))
 	}
 }
 
@@ -187,7 +195,7 @@ func clusters(qs []asked) [][]asked {
 
 // ask puts the questions of a group to their provider as one.
 func (l *lookups) ask(ctx context.Context, provider string, group []asked) {
-	looker := l.e.looker(provider)
+	looker := l.looker(provider)
 	if looker == nil {
 		return
 	}
@@ -202,14 +210,14 @@ func (l *lookups) ask(ctx context.Context, provider string, group []asked) {
 	found := findings{}
 	var err error
 	if group[0].long() {
-		err = l.e.lookUpEach(ctx, provider, looker, from, to, group[0].chunk, found)
+		err = l.lookUpEach(ctx, provider, looker, from, to, group[0].chunk, found)
 	} else {
-		err = l.e.lookUp(ctx, provider, looker, from, to, "", chunks, found)
+		err = l.lookUp(ctx, provider, looker, from, to, "", chunks, found)
 	}
 	if err != nil && ctx.Err() == nil {
-		l.e.log.Warn("events could not be looked up; they will be again", "provider", provider, "err", err)
+		l.log.Warn("events could not be looked up; they will be again", "provider", provider, "err", err)
 	} else if n := found.total(); n > 0 {
-		l.e.log.Info("events looked up", "provider", provider, "found", n, "chunks", len(chunks))
+		l.log.Info("events looked up", "provider", provider, "found", n, "chunks", len(chunks))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,9 +235,9 @@ func (l *lookups) ask(ctx context.Context, provider string, group []asked) {
 		if more := in.asked - len(askAfter) + 1; more > 0 {
 			after <<= min(more, 6)
 		}
-		in.next = models.LaterOf(in.to.Add(after), began.Add(l.e.cfg.LookUpPause))
+		in.next = models.LaterOf(in.to.Add(after), began.Add(l.cfg.LookUpPause))
 		if err != nil || news {
-			in.next = began.Add(l.e.cfg.LookUpPause)
+			in.next = began.Add(l.cfg.LookUpPause)
 		}
 	}
 }
@@ -251,16 +259,16 @@ func (f findings) total() (n int) {
 
 // lookUp asks a provider for its events and files those that are news of somebody unsettled;
 // of these chunks only, if any are named. It adds them to found.
-func (e *Engine) lookUp(ctx context.Context, provider string, looker models.EventLookup, from, to time.Time, recipient string, only map[models.ID]bool, found findings) error {
+func (l *lookups) lookUp(ctx context.Context, provider string, looker models.EventLookup, from, to time.Time, recipient string, only map[models.ID]bool, found findings) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	hangs := time.AfterFunc(lookUpTime, cancel) // not while pages come: there may be very many
 	defer hangs.Stop()
-	parse := e.providers.Get(provider).Adapter.Parse
+	parse := l.providers.Get(provider).Adapter.Parse
 	waiting := map[models.ID][]lookedUp{}
 	n := 0
 	file := func() error {
-		err := e.fileLookedUp(ctx, provider, waiting, found)
+		err := l.fileLookedUp(ctx, provider, waiting, found)
 		waiting, n = map[models.ID][]lookedUp{}, 0
 		return err
 	}
@@ -273,7 +281,7 @@ func (e *Engine) lookUp(ctx context.Context, provider string, looker models.Even
 				continue
 			}
 			ev := &parsed.Events[i].Event
-			if worked, _ := e.filed.get(filed{provider, ev.ID}); worked {
+			if worked, _ := l.filed.Get(filed{provider, ev.ID}); worked {
 				continue
 			}
 			waiting[log.ChunkID()] = append(waiting[log.ChunkID()], lookedUp{log.Recipient(), ev.Attempt, ev.ID, body})
@@ -291,25 +299,25 @@ func (e *Engine) lookUp(ctx context.Context, provider string, looker models.Even
 
 // lookUpEach asks for the unsettled recipients of a chunk one by one, or for all
 // together where they are many.
-func (e *Engine) lookUpEach(ctx context.Context, provider string, looker models.EventLookup, from, to time.Time, chunk models.ID, found findings) error {
+func (l *lookups) lookUpEach(ctx context.Context, provider string, looker models.EventLookup, from, to time.Time, chunk models.ID, found findings) error {
 	only := map[models.ID]bool{chunk: true}
-	c, err := e.look(ctx, chunk)
+	c, err := l.dispatch.look(ctx, chunk)
 	if err == nil {
-		err = e.addressed(ctx, c)
+		err = l.dispatch.addressed(ctx, c)
 	}
 	if err != nil && !isNotFound(err) {
-		_, err = e.spared(chunk, err)
+		_, err = l.dispatch.spared(chunk, err)
 		return err
 	}
 	if err != nil { // its addresses are gone
-		return e.lookUp(ctx, provider, looker, from, to, "", only, found)
+		return l.lookUp(ctx, provider, looker, from, to, "", only, found)
 	}
 	who := c.view.Where(func(r int, s *models.Status) bool { return s.State != models.Success && c.mayHave(provider, r, 0) })
 	if who.Len() > fewLogs {
-		return e.lookUp(ctx, provider, looker, from, to, "", only, found)
+		return l.lookUp(ctx, provider, looker, from, to, "", only, found)
 	}
 	for r := range who.All() {
-		if err := e.lookUp(ctx, provider, looker, from, to, c.recipients[r-1].Email, only, found); err != nil {
+		if err := l.lookUp(ctx, provider, looker, from, to, c.recipients[r-1].Email, only, found); err != nil {
 			return err
 		}
 	}
@@ -352,16 +360,16 @@ func (c *chunk) mayHave(provider string, recipient, attempt int) (open bool) {
 // counts what was found. One that is there already, and waits to be worked off,
 // counts, but is not put there again: else every question would make a long queue
 // longer.
-func (e *Engine) fileLookedUp(ctx context.Context, provider string, byChunk map[models.ID][]lookedUp, found findings) error {
+func (l *lookups) fileLookedUp(ctx context.Context, provider string, byChunk map[models.ID][]lookedUp, found findings) error {
 	var news []models.Post
 	var ids []filed
 	for chunk, events := range byChunk {
-		c, err := e.look(ctx, chunk)
+		c, err := l.dispatch.look(ctx, chunk)
 		if isNotFound(err) {
 			continue // another installation's
 		}
 		if err != nil {
-			if _, err = e.spared(chunk, err); err != nil {
+			if _, err = l.dispatch.spared(chunk, err); err != nil {
 				return err
 			}
 			continue
@@ -370,13 +378,13 @@ func (e *Engine) fileLookedUp(ctx context.Context, provider string, byChunk map[
 		for _, ev := range events {
 			id := filed{provider, ev.id}
 			if seen[ev.id] {
-				e.filed.put(id, true)
+				l.filed.Add(id, true)
 				continue
 			}
 			if ev.recipient > c.size || !c.mayHave(provider, ev.recipient, ev.attempt) {
 				continue
 			}
-			if _, ok := e.filed.get(id); ok {
+			if _, ok := l.filed.Get(id); ok {
 				of.waiting++
 				continue
 			}
@@ -389,61 +397,51 @@ func (e *Engine) fileLookedUp(ctx context.Context, provider string, byChunk map[
 	for rest := news; len(rest) > 0; {
 		in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider}
 		in.Posts, rest = models.CutPosts(rest)
-		if err := e.store.PutInbox(ctx, in); err != nil {
+		if err := l.store.PutInbox(ctx, in); err != nil {
 			return err
 		}
 		wake = append(wake, models.Message{Kind: models.EventMessage, Provider: provider, ID: in.ID})
 	}
 	for _, id := range ids {
-		e.filed.put(id, false)
+		l.filed.Add(id, false)
 	}
-	e.wake(ctx, wake...)
+	l.dispatch.wake(ctx, wake...)
 	return nil
 }
 
-// proved says whether a wait for evidence that is over may end a log: not before
-// a provider that can be asked has been asked late enough. Its answer is waited
-// for, for a day at most.
-func (e *Engine) proved(c *chunk, st *policy.Step, now time.Time) bool {
-	if st.Reason != models.OutcomeUnknown && st.Reason != models.NoFinalEvent || !c.view.Status(st.Who.First()).Unsettled() {
-		return true // no wait for evidence ends by it
-	}
-	return e.answered(c, st, now)
-}
-
-// answered reports whether every provider that may have what a step is about was
+// Answered reports whether every provider that may have what a step is about was
 // asked late enough, or cannot be.
-func (e *Engine) answered(c *chunk, st *policy.Step, now time.Time) bool {
+func (l *lookups) Answered(c *chunk, st *policy.Step, now time.Time) bool {
 	all := true
 	c.view.EachTry(st.Who.First(), func(t *models.Try) {
 		if !t.Verdict.Settled() && (t.Verdict == models.VerdictAccepted) == (st.Reason == models.NoFinalEvent) {
-			all = e.answeredOf(c, t, now) && all
+			all = l.answeredOf(c, t, now) && all
 		}
 	})
 	return all
 }
 
 // answeredOf is answered for one attempt.
-func (e *Engine) answeredOf(c *chunk, t *models.Try, now time.Time) bool {
-	looker := e.looker(t.Provider)
+func (l *lookups) answeredOf(c *chunk, t *models.Try, now time.Time) bool {
+	looker := l.looker(t.Provider)
 	if looker == nil {
 		return true
 	}
 	entry := c.view.Entry(t.Attempt)
-	begin, over := entry.At, entry.CallEnds.Add(e.policy.EvidenceWindow(t.Provider))
+	begin, over := entry.At, entry.CallEnds.Add(l.policy.EvidenceWindow(t.Provider))
 	late := models.EarlierOf(over, entry.CallEnds.Add(looker.LookupLag()))
 	if t.Verdict == models.VerdictAccepted {
-		over = t.At.Add(e.cfg.FinalEventWait)
-		late = over.Add(-min(time.Hour, e.cfg.FinalEventWait/4))
+		over = t.At.Add(l.cfg.FinalEventWait)
+		late = over.Add(-min(time.Hour, l.cfg.FinalEventWait/4))
 	}
 	if now.After(over.Add(24 * time.Hour)) {
 		return true
 	}
-	answered := e.lookups.want(t.Provider, c.id, begin.Add(-time.Minute), over)
+	answered := l.want(t.Provider, c.id, begin.Add(-time.Minute), over)
 	if !answered.Before(late) {
 		return true
 	}
-	e.lookups.hurry(t.Provider, c.id, now)
+	l.hurry(t.Provider, c.id, now)
 	return false
 }
 
@@ -452,15 +450,15 @@ func (e *Engine) answeredOf(c *chunk, t *models.Try, now time.Time) bool {
 func (l *lookups) hurry(provider string, chunk models.ID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if in := l.open[question{provider, chunk}]; in != nil && now.Sub(in.hurried) > l.e.cfg.LookUpPause {
+	if in := l.open[question{provider, chunk}]; in != nil && now.Sub(in.hurried) > l.cfg.LookUpPause {
 		in.hurried, in.next = now, now
 	}
 }
 
-// mayEndSoon reports whether a wait may end before its time: by the answer to a call
+// MayEndSoon reports whether a wait may end before its time: by the answer to a call
 // that runs, of which only its worker tells, or by evidence that a provider is asked
 // for.
-func (e *Engine) mayEndSoon(c *chunk, st *policy.Step, now time.Time) bool {
+func (l *lookups) MayEndSoon(c *chunk, st *policy.Step, now time.Time) bool {
 	s := c.view.Status(st.Who.First())
 	if !s.Unsettled() || s.Last.Verdict == models.VerdictAccepted {
 		return false
@@ -469,9 +467,9 @@ func (e *Engine) mayEndSoon(c *chunk, st *policy.Step, now time.Time) bool {
 	if s.Last.Verdict == models.VerdictPending && now.Before(entry.CallEnds) {
 		return true
 	}
-	if e.looker(s.Last.Provider) == nil || !now.Before(entry.CallEnds.Add(e.policy.EvidenceWindow(s.Last.Provider))) {
+	if l.looker(s.Last.Provider) == nil || !now.Before(entry.CallEnds.Add(l.policy.EvidenceWindow(s.Last.Provider))) {
 		return false
 	}
-	e.lookups.want(s.Last.Provider, c.id, entry.At.Add(-time.Minute), entry.CallEnds)
+	l.want(s.Last.Provider, c.id, entry.At.Add(-time.Minute), entry.CallEnds)
 	return true
 }

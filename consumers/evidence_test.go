@@ -110,11 +110,11 @@ func TestUnknownIsLookedUp(t *testing.T) {
 	p.mu.Unlock()
 	// The next question would come after askAfter; an inquiry is made due.
 	require.Eventually(t, func() bool {
-		r.engine.lookups.mu.Lock()
-		for _, in := range r.engine.lookups.open {
+		r.engine.evidence.mu.Lock()
+		for _, in := range r.engine.evidence.open {
 			in.next = time.Now()
 		}
-		r.engine.lookups.mu.Unlock()
+		r.engine.evidence.mu.Unlock()
 		s := r.view(b).Summary()
 		return s.Success == 1 && s.Failed == 1
 	}, patience, 20*time.Millisecond)
@@ -147,11 +147,11 @@ func TestResendWaitsForTheAnswer(t *testing.T) {
 	p.away = false
 	p.mu.Unlock()
 	require.Eventually(t, func() bool {
-		r.engine.lookups.mu.Lock()
-		for _, in := range r.engine.lookups.open {
+		r.engine.evidence.mu.Lock()
+		for _, in := range r.engine.evidence.open {
 			in.next = time.Now()
 		}
-		r.engine.lookups.mu.Unlock()
+		r.engine.evidence.mu.Unlock()
 		return r.view(b).Status(1).State == models.Success && other.copiesOf(b.ID.Log(2)) == 1
 	}, patience, 20*time.Millisecond)
 	require.Zero(t, other.copiesOf(b.ID.Log(1)), "the provider had it")
@@ -171,7 +171,7 @@ func TestFoundAfterItWasHeld(t *testing.T) {
 	at := time.Now()
 	p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, at)
 	found := findings{}
-	require.NoError(t, r.engine.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
+	require.NoError(t, r.engine.evidence.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
 	require.Equal(t, findings{b.ID: {news: 1}}, found)
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
 	require.Equal(t, models.OutcomeUnknown, r.view(b).Status(2).Reason)
@@ -259,7 +259,7 @@ func TestFoundAgain(t *testing.T) {
 	at := time.Now()
 	find := func() int {
 		found := findings{}
-		require.NoError(t, r.engine.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
+		require.NoError(t, r.engine.evidence.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
 		return found.total()
 	}
 	posts := func() (n int) {
@@ -286,7 +286,7 @@ func TestFoundAgain(t *testing.T) {
 	r.stop()
 	require.Zero(t, find())
 	for n := 1; n <= 2; n++ {
-		worked, ok := r.engine.filed.get(filed{"mg", b.ID.Log(n).String() + string(models.Delivered)})
+		worked, ok := r.engine.evidence.filed.Get(filed{"mg", b.ID.Log(n).String() + string(models.Delivered)})
 		require.True(t, ok && worked)
 	}
 	require.Zero(t, find())
@@ -377,7 +377,7 @@ func TestLongLookUp(t *testing.T) {
 		e, err := New(&entries{}, nil, []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1}}}, fast())
 		require.NoError(t, err)
 		lookUp := func() error {
-			return e.lookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil, findings{})
+			return e.evidence.lookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil, findings{})
 		}
 		require.NoError(t, lookUp())
 		p.hangs = true

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -11,7 +13,7 @@ import (
 // message about them comes: what was stored a moment ago need not be read, and
 // nothing is recorded yet. If that is wrong, because another worker was quicker,
 // the first append to the ledger says so.
-type fresh = cache[models.ID, []models.Recipient]
+type fresh = lru.Cache[models.ID, []models.Recipient]
 
 // What is held, so that it costs little memory.
 const (
@@ -21,24 +23,25 @@ const (
 )
 
 // Accepted tells the engine of a batch that was stored, with its first chunk.
-func (e *Engine) Accepted(b *models.Batch, first models.Chunk) {
+func (d *dispatcher) Accepted(b *models.Batch, first models.Chunk) {
 	if b.Chunks != 1 || len(first.Recipients) > freshRecipients || len(b.Content.HTML)+len(b.Content.Text) > freshContent {
 		return
 	}
 	own := *b
-	e.batches.put(b.ID, &own)
-	e.fresh.put(b.ID, first.Recipients)
+	d.batches.Add(b.ID, &own)
+	d.fresh.Add(b.ID, first.Recipients)
 }
 
 // Begin looks at the chunk that a message is about.
-func (e *Engine) begin(ctx context.Context, m models.Message) (*chunk, error) {
+func (d *dispatcher) begin(ctx context.Context, m models.Message) (*chunk, error) {
 	if m.Kind != models.BatchMessage { // not the first about it
-		return e.look(ctx, m.ID)
+		return d.look(ctx, m.ID)
 	}
-	to, fresh := e.fresh.take(m.ID)
-	b, kept := e.batches.get(m.ID)
+	to, fresh := d.fresh.Get(m.ID)
+	d.fresh.Remove(m.ID)
+	b, kept := d.batches.Get(m.ID)
 	if !fresh || !kept {
-		return e.look(ctx, m.ID)
+		return d.look(ctx, m.ID)
 	}
 	c := &chunk{id: m.ID, batch: b, lane: b.Lane, size: len(to), recipients: to, read: time.Now()}
 	c.resolve()

@@ -99,12 +99,12 @@ func TestFreshBatchOfAnother(t *testing.T) {
 	r.engine = one()
 	b := r.accepted(1)
 	m := models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}
-	require.Equal(t, models.Done(), other.generic(t.Context(), m))
+	require.Equal(t, models.Done(), other.dispatch.generic(t.Context(), m))
 	require.NoError(t, other.Flush(t.Context()))
 	sent := stored(t, r, b)
 	require.EqualValues(t, 1, sent.Success, "%+v", sent)
 
-	require.Equal(t, models.Done(), r.engine.generic(t.Context(), m))
+	require.Equal(t, models.Done(), r.engine.dispatch.generic(t.Context(), m))
 	require.EqualValues(t, 1, lost.n.Load(), "it was believed to be untouched")
 	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)), "not sent again")
 	require.NoError(t, r.engine.Flush(t.Context()))
@@ -120,10 +120,10 @@ func TestSumOfUntouched(t *testing.T) {
 	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1}}}, fast())
 	require.NoError(t, err)
 	b := r.batch(3, false, nil)
-	untouched, err := e.look(t.Context(), b.ID)
+	untouched, err := e.dispatch.look(t.Context(), b.ID)
 	require.NoError(t, err)
 	counted.n.Store(0)
-	e.summaries.looked(untouched)
+	e.rollup.MarkChunk(untouched)
 	require.NoError(t, e.Flush(t.Context()))
 	require.Zero(t, counted.n.Load())
 	first := stored(t, r, b)
@@ -131,13 +131,13 @@ func TestSumOfUntouched(t *testing.T) {
 
 	entry := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Ending, At: time.Now().UTC(), Recipients: models.SetOf(2), Reason: models.Expired}
 	require.NoError(t, r.store.Append(t.Context(), b.ID, entry))
-	e.summaries.looked(untouched) // looked at before
-	e.summaries.mark(b.User, b.ID)
-	e.summaries.looked(untouched)
+	e.rollup.MarkChunk(untouched) // looked at before
+	e.rollup.Mark(b.User, b.ID)
+	e.rollup.MarkChunk(untouched)
 	require.NoError(t, e.Flush(t.Context()))
 	ended := stored(t, r, b)
 	require.EqualValues(t, 1, ended.Failed)
-	e.summaries.looked(untouched)
+	e.rollup.MarkChunk(untouched)
 	require.NoError(t, e.Flush(t.Context()))
 	require.Equal(t, ended, stored(t, r, b), "what is newer stands")
 }

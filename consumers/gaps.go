@@ -17,17 +17,17 @@ import (
 
 // askAboutGaps looks up what was reported while our door was shut.
 func (l *lookups) askAboutGaps(ctx context.Context) error {
-	raw, err := l.e.store.Transients(ctx, telemetry.OutageRecord)
+	raw, err := l.store.Transients(ctx, telemetry.OutageRecord)
 	if err != nil || len(raw) == 0 {
 		return err
 	}
-	held, err := l.e.store.Lease(ctx, "gaps", l.e.cfg.Worker, lookUpTime)
+	held, err := l.store.Lease(ctx, "gaps", l.cfg.Worker, lookUpTime)
 	if err != nil || !held {
 		return err
 	}
 	// Given up at once: a worker that is killed later must not keep others from
 	// asking.
-	defer func() { _, _ = l.e.store.Lease(ctx, "gaps", l.e.cfg.Worker, 0) }()
+	defer func() { _, _ = l.store.Lease(ctx, "gaps", l.cfg.Worker, 0) }()
 	due, err := l.dueGaps(ctx, raw)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (l *lookups) wasAsked(ctx context.Context, g namedGap, asked int, away []st
 		if err != nil {
 			return err
 		}
-		return l.e.store.PutTransient(ctx, telemetry.OutageRecord, name, b, telemetry.OutageTTL)
+		return l.store.PutTransient(ctx, telemetry.OutageRecord, name, b, telemetry.OutageTTL)
 	}
 	for _, provider := range away {
 		own := g.Outage
@@ -88,12 +88,12 @@ func (l *lookups) dueGaps(ctx context.Context, raw map[string][]byte) ([]namedGa
 	for name, b := range raw {
 		g := namedGap{name: name}
 		if err := json.Unmarshal(b, &g.Outage); err != nil {
-			l.e.log.Error("report of a gap cannot be read", "err", err)
+			l.log.Error("report of a gap cannot be read", "err", err)
 			continue
 		}
 		switch {
 		case g.Asked >= len(askAfter):
-			if err := l.e.store.PutTransient(ctx, telemetry.OutageRecord, name, nil, 0); err != nil {
+			if err := l.store.PutTransient(ctx, telemetry.OutageRecord, name, nil, 0); err != nil {
 				return nil, err
 			}
 		case g.Asked == 0 && !now.Before(g.To), !now.Before(g.To.Add(askAfter[g.Asked])):
@@ -110,14 +110,14 @@ func (l *lookups) askAboutTime(ctx context.Context, provider string, from, to ti
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	found := 0
-	for _, a := range l.e.providers.All() {
-		looker := l.e.looker(a.Name)
+	for _, a := range l.providers.All() {
+		looker := l.looker(a.Name)
 		if looker == nil || provider != "" && a.Name != provider {
 			continue
 		}
 		wg.Go(func() {
 			news := findings{}
-			err := l.e.lookUp(ctx, a.Name, looker, from, to.Add(time.Minute), "", nil, news)
+			err := l.lookUp(ctx, a.Name, looker, from, to.Add(time.Minute), "", nil, news)
 			mu.Lock()
 			defer mu.Unlock()
 			found += news.total()
@@ -127,13 +127,13 @@ func (l *lookups) askAboutTime(ctx context.Context, provider string, from, to ti
 			}
 			away = append(away, a.Name)
 			if ctx.Err() == nil {
-				l.e.log.Warn("what was reported while the door was shut could not be looked up yet", "provider", a.Name, "err", err)
+				l.log.Warn("what was reported while the door was shut could not be looked up yet", "provider", a.Name, "err", err)
 			}
 		})
 	}
 	wg.Wait()
 	if found > 0 {
-		l.e.log.Info("events looked up that were reported while the door was shut", "found", found, "from", from, "to", to)
+		l.log.Info("events looked up that were reported while the door was shut", "found", found, "from", from, "to", to)
 	}
 	return asked, away
 }

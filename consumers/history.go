@@ -32,8 +32,8 @@ type historyHour struct {
 	changed, written int64
 }
 
-func newProviderHistory(store cluster.TransientStore, cfg *Config) *providerHistory {
-	return &providerHistory{store: store, name: cfg.Worker + "/" + cfg.life, hours: map[time.Time]*historyHour{}}
+func newProviderHistory(store cluster.TransientStore, name string) *providerHistory {
+	return &providerHistory{store: store, name: name, hours: map[time.Time]*historyHour{}}
 }
 
 // Count changes the counts of the minute that holds at. What is heard of too
@@ -89,26 +89,13 @@ func (h *providerHistory) event(ev *models.Event, of *models.Entry) {
 		switch {
 		case ev.Kind == models.Delivered:
 			t.Delivered++
-			t.Delivery.Add(deliveryTime(ev.At, of.At, time.Now()))
+			t.Delivery.Add(telemetry.DeliveryTime(ev.At, of.At, time.Now()))
 		case ev.Kind == models.Deferred:
 			t.Deferred++
 		default:
 			t.Failed++
 		}
 	})
-}
-
-// deliveryTime is how long a delivery took from its call. It was not before the
-// call and not after it was heard of. Several providers cut the times of events
-// off to seconds: then it is the middle of what that leaves.
-func deliveryTime(event, call, heard time.Time) time.Duration {
-	first, last := max(0, event.Sub(call)), event.Sub(call)
-	if event.Nanosecond() == 0 {
-		last += time.Second
-	}
-	last = min(max(first, last), max(0, heard.Sub(call)))
-	first = min(first, last)
-	return (first + last) / 2
 }
 
 // flush writes down what has changed, and forgets hours of which nothing more

@@ -85,8 +85,7 @@ func TestHistoryByTheTimeOfEvents(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
 	store := &failing{Store: r.store}
-	cfg := fast().withDefaults()
-	h := newProviderHistory(store, &cfg)
+	h := newProviderHistory(store, "w/1")
 	now := time.Now().UTC()
 	attempt := &models.Entry{At: now.Add(-3 * time.Hour)}
 	event := func(kind models.EventKind, at time.Time) {
@@ -131,6 +130,6 @@ func TestDeliveryTime(t *testing.T) {
 		"by a clock that is ahead":    {at(time.Hour + 1), at(2 * time.Second), 2 * time.Second},
 		"by a clock that lags behind": {at(-time.Hour + 1), at(2 * time.Second), 0},
 	} {
-		require.Equal(t, c.want, deliveryTime(c.event, call, c.heard), name)
+		require.Equal(t, c.want, telemetry.DeliveryTime(c.event, call, c.heard), name)
 	}
 }

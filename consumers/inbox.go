@@ -30,11 +30,11 @@ const (
 // many of ids that were. How large an entry is shows when it is read: so a few
 // are read together, the more the smaller they turn out to be, and what does not
 // fit any more is left to the next group.
-func (e *Engine) readInbox(ctx context.Context, ids []models.ID) (entries []models.Inbox, n int, err error) {
+func (q *eventQueue) readInbox(ctx context.Context, ids []models.ID) (entries []models.Inbox, n int, err error) {
 	size, largest := 0, 0
 	for k := 1; n < len(ids) && largest <= inboxBytes-size; k = min(2*k, inboxRead, (inboxBytes-size)/max(largest, 1)) {
 		part := ids[n:min(n+k, len(ids))]
-		some, err := e.inbox(ctx, part)
+		some, err := q.inbox(ctx, part)
 		if err != nil {
 			return nil, n, err
 		}
@@ -54,18 +54,18 @@ func (e *Engine) readInbox(ctx context.Context, ids []models.ID) (entries []mode
 
 // inbox reads entries. One that is damaged is left out: it stays in the inbox, for
 // a later version to replay, and is not announced again.
-func (e *Engine) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox, error) {
-	all, err := e.store.Inbox(ctx, ids...)
+func (q *eventQueue) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox, error) {
+	all, err := q.store.Inbox(ctx, ids...)
 	if !errors.Is(err, models.ErrDamaged) {
 		return all, err
 	}
 	all = all[:0]
 	for _, id := range ids {
-		one, err := e.store.Inbox(ctx, id)
+		one, err := q.store.Inbox(ctx, id)
 		if errors.Is(err, models.ErrDamaged) {
-			e.counts.eventsSkipped.Add(1)
-			e.log.Error("a post cannot be read; it stays in the inbox, and can be replayed by a version that can", "post", id.String(), "err", err)
-			one, err = nil, e.store.InboxDone(ctx, id)
+			q.counts.eventsSkipped.Add(1)
+			q.log.Error("a post cannot be read; it stays in the inbox, and can be replayed by a version that can", "post", id.String(), "err", err)
+			one, err = nil, q.store.InboxDone(ctx, id)
 		}
 		if err != nil {
 			return nil, err
@@ -77,7 +77,7 @@ func (e *Engine) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox, er
 
 // dropReplayed leaves out posts whose token came before with another body: in an
 // earlier entry, or earlier in the same.
-func (e *Engine) dropReplayed(ctx context.Context, entries []models.Inbox) error {
+func (q *eventQueue) dropReplayed(ctx context.Context, entries []models.Inbox) error {
 	type token struct {
 		entry  models.ID
 		replay string
@@ -89,7 +89,7 @@ func (e *Engine) dropReplayed(ctx context.Context, entries []models.Inbox) error
 	)
 	for i := range entries {
 		in := &entries[i]
-		if e.providers.Get(in.Provider) == nil {
+		if q.providers.Get(in.Provider) == nil {
 			continue
 		}
 		for k := range in.Posts {
@@ -107,7 +107,7 @@ func (e *Engine) dropReplayed(ctx context.Context, entries []models.Inbox) error
 	if len(ws) == 0 {
 		return nil
 	}
-	firsts, err := e.store.GuardReplays(ctx, ws...)
+	firsts, err := q.store.GuardReplays(ctx, ws...)
 	if err != nil {
 		return err
 	}
@@ -121,9 +121,9 @@ func (e *Engine) dropReplayed(ctx context.Context, entries []models.Inbox) error
 			if !ok || was == digest(p.Body) {
 				return false
 			}
-			e.counts.eventsReplayed.Add(1)
-			e.metrics.refused.WithLabelValues(in.Provider, "replayed").Inc()
-			e.log.Warn("post refused: its token came before with another body", "provider", in.Provider)
+			q.counts.eventsReplayed.Add(1)
+			q.observer.EventRefused(in.Provider, "replayed")
+			q.log.Warn("post refused: its token came before with another body", "provider", in.Provider)
 			return true
 		})
 	}
@@ -137,7 +137,7 @@ func digest(body []byte) string {
 
 // markPosts marks the chunks for a new summary; when those are stored, the posts
 // are worked off.
-func (e *Engine) markPosts(ctx context.Context, work *eventWork) error {
+func (q *eventQueue) markPosts(ctx context.Context, work *eventWork) error {
 	left := 0
 	for _, c := range work.byChunk {
 		if c.taken {
@@ -145,13 +145,13 @@ func (e *Engine) markPosts(ctx context.Context, work *eventWork) error {
 		}
 	}
 	if left == 0 {
-		return e.store.InboxDone(ctx, work.done...)
+		return q.store.InboxDone(ctx, work.done...)
 	}
 	done := work.done // alone: the countdown outlives the work by seconds
-	countdown := newCountdown(left, func() { e.finishPosts(done) })
+	countdown := newCountdown(left, func() { q.finishPosts(done) })
 	for id, c := range work.byChunk {
 		if c.taken {
-			e.summaries.mark(c.user, id, countdown)
+			q.summaries.Mark(c.user, id, countdown)
 		}
 	}
 	return nil
@@ -175,8 +175,8 @@ func (f *finished) take() (ids []models.ID) {
 
 // finishPosts marks entries as worked off, for as long as it takes: a crash
 // before has them worked off once more.
-func (e *Engine) finishPosts(ids []models.ID) {
-	f := &e.finished
+func (q *eventQueue) finishPosts(ids []models.ID) {
+	f := &q.finished
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ids = append(f.ids, ids...)
@@ -184,17 +184,17 @@ func (e *Engine) finishPosts(ids []models.ID) {
 		return
 	}
 	f.marking = true
-	e.background.Go(func() {
+	q.dispatch.inBackground(func() {
 		for ids := f.take(); len(ids) > 0; ids = f.take() {
 			for {
-				err := e.store.InboxDone(models.WithBackground(e.hard), ids...)
+				err := q.store.InboxDone(models.WithBackground(q.dispatch.hardContext()), ids...)
 				if err == nil {
 					break
 				}
-				e.log.Warn("posts not marked as worked off yet", "entries", len(ids), "err", err)
+				q.log.Warn("posts not marked as worked off yet", "entries", len(ids), "err", err)
 				select {
 				case <-time.After(2 * time.Second):
-				case <-e.hard.Done():
+				case <-q.dispatch.hardContext().Done():
 					return
 				}
 			}

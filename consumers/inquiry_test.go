@@ -22,7 +22,12 @@ func TestNewsOfAnotherChunk(t *testing.T) {
 	r.stop()
 	now := time.Now()
 	p.tell(loud.ID.Log(1), r.view(loud).Entries[0].Number, models.Processed, now)
-	l := newLookups(r.engine)
+	l := newLookups(r.engine.cfg.evidence(), evidenceDeps{
+		Store:     r.store,
+		Policy:    r.engine.dispatch.policy,
+		Providers: r.engine.providers,
+		Dispatch:  r.engine.dispatch,
+	})
 	for _, b := range []*models.Batch{quiet, loud} {
 		l.want("mg", b.ID, now.Add(-time.Minute), now.Add(time.Minute))
 	}
@@ -76,7 +81,7 @@ func TestClusters(t *testing.T) {
 func TestLookUpOfAnotherProvider(t *testing.T) {
 	t.Parallel()
 	r, b := unsettled(t, 1)
-	c, err := r.engine.look(t.Context(), b.ID)
+	c, err := r.engine.dispatch.look(t.Context(), b.ID)
 	require.NoError(t, err)
 	require.True(t, c.mayHave("sg", 1, c.entries[0].Number))
 	require.True(t, c.mayHave("sg", 1, 0))

@@ -31,7 +31,7 @@ type metrics struct {
 // seconds are the bounds of histograms: from a call to a provider that defers.
 var seconds = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 43200}
 
-func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
+func newMetrics(ps *provider.Set) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "safedelivr", Name: name, Help: help}, labels)
 	}
@@ -57,7 +57,7 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 		unknown: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "safedelivr", Name: "unknown_outcomes",
 			Help: "Recipients of the last 100 days of whom it is not known whether a provider took them: waiting for evidence (or being handed over), or held for a decision."}, []string{"state"}),
 	}
-	for _, a := range e.providers.All() { // else the first of each is no increase
+	for _, a := range ps.All() { // else the first of each is no increase
 		for _, class := range models.Classes {
 			m.attempts.WithLabelValues(a.Name, string(class))
 			m.recipients.WithLabelValues(a.Name, string(class))
@@ -67,21 +67,55 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 		}
 	}
 	m.changes.WithLabelValues(string(models.Success), "")
-	if reg != nil {
-		reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.doubles,
-			m.unknown, m.doubled, m.difference, &scrape{e: e})
-	}
 	return m
 }
 
-// called counts a call that was made, and its answer. first: nobody was called for its
-// recipients before.
-func (m *metrics) called(a *provider.Provider, c *chunk, entry *models.Entry, first bool, took time.Duration, parts []models.Part) {
-	m.attempts.WithLabelValues(a.Name, cmp.Or(refusal(parts), string(models.Accepted))).Inc()
-	m.calls.WithLabelValues(a.Name).Observe(took.Seconds())
+// register publishes the metrics, with s for those that are read when they are asked for.
+func (m *metrics) register(reg prometheus.Registerer, s *scrape) {
+	reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.doubles,
+		m.unknown, m.doubled, m.difference, s)
+}
+
+// observer tells metrics, history and flows of calls and events.
+type observer struct {
+	metrics *metrics
+	history *providerHistory
+	flows   *provider.Flows
+}
+
+// Called implements dispatch.Observer.
+func (o *observer) Called(p *provider.Provider, c *chunk, call calledWith) {
+	o.metrics.called(p.Name, c.batch, call)
+	o.history.called(p.Name, call.Took, call.Parts)
+	for i := range call.Parts {
+		if call.Parts[i].Class == models.Accepted && !call.Parts[i].Final {
+			o.flows.Add(p.Name, call.Entry.At, int64(call.Parts[i].Recipients.Len()), 0)
+		}
+	}
+}
+
+// Ended implements dispatch.Observer.
+func (o *observer) Ended(entry *models.Entry) { o.metrics.ended(entry) }
+
+// EventTaken implements events.Observer.
+func (o *observer) EventTaken(ev *models.Event, of *models.Entry, accepted time.Time) {
+	o.metrics.event(ev, accepted)
+	o.history.event(ev, of)
+}
+
+// EventRefused implements events.Observer.
+func (o *observer) EventRefused(provider, why string) {
+	o.metrics.refused.WithLabelValues(provider, why).Inc()
+}
+
+// called counts a call that was made, and its answer.
+func (m *metrics) called(name string, b *models.Batch, call calledWith) {
+	entry, parts := call.Entry, call.Parts
+	m.attempts.WithLabelValues(name, cmp.Or(refusal(parts), string(models.Accepted))).Inc()
+	m.calls.WithLabelValues(name).Observe(call.Took.Seconds())
 	for i := range parts {
 		n := float64(parts[i].Recipients.Len())
-		m.recipients.WithLabelValues(a.Name, string(parts[i].Class)).Add(n)
+		m.recipients.WithLabelValues(name, string(parts[i].Class)).Add(n)
 		if parts[i].Final {
 			m.changes.WithLabelValues(string(models.Success), string(models.Unconfirmed)).Add(n)
 		}
@@ -92,8 +126,8 @@ func (m *metrics) called(a *provider.Provider, c *chunk, entry *models.Entry, fi
 	if entry.MayDouble {
 		m.doubles.Add(float64(entry.Recipients.Len()))
 	}
-	if first {
-		m.handed.WithLabelValues(a.Name, string(c.batch.Lane)).Observe(entry.At.Sub(c.batch.Created()).Seconds())
+	if call.First {
+		m.handed.WithLabelValues(name, string(b.Lane)).Observe(entry.At.Sub(b.Created()).Seconds())
 	}
 }
 
@@ -103,7 +137,7 @@ func (m *metrics) event(ev *models.Event, accepted time.Time) {
 	switch {
 	case ev.Kind == models.Delivered:
 		m.changes.WithLabelValues(string(models.Success), "").Inc()
-		m.delivered.WithLabelValues(ev.Provider).Observe(deliveryTime(ev.At, accepted, time.Now()).Seconds())
+		m.delivered.WithLabelValues(ev.Provider).Observe(telemetry.DeliveryTime(ev.At, accepted, time.Now()).Seconds())
 	case ev.Kind.Failure() && ev.Reason.Hard():
 		m.changes.WithLabelValues(string(models.Failed), string(ev.Reason)).Inc()
 	}
@@ -161,10 +195,10 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	part, ok := e.crew.Share()
+	part, ok := e.cluster.Share()
 	put(workDesc, float64(part.Size))
 	for _, a := range e.providers.All() {
-		now := e.state(a)
+		now := e.reporter.HealthOf(a)
 		for _, state := range telemetry.HealthStates {
 			v := 0.0
 			if now.State == state {
@@ -187,40 +221,9 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 		limit(limitDesc, shareDesc, a.Rate)
 		limit(callsDesc, mineDesc, a.CallRate)
 	}
-	inbox, agenda := e.lags(time.Now())
+	inbox, agenda := e.agenda.Lags(time.Now())
 	put(inboxDesc, inbox.Seconds())
 	put(lateDesc, agenda.Seconds())
-}
-
-// State is a provider's health, or what operators switched it to.
-func (e *Engine) state(a *provider.Provider) telemetry.Health {
-	h := a.Health.Report()
-	s := e.journal.Rules().Provider(a.Name)
-	switch s.Mode { //nolint:exhaustive // of providers
-	case models.ProviderOffline:
-		return telemetry.Health{State: telemetry.Offline, Since: s.Since, Why: s.Why, Senders: h.Senders}
-	case models.ProviderDrain:
-		if h.State == telemetry.Healthy {
-			return telemetry.Health{State: telemetry.Draining, Since: s.Since, Why: s.Why, Senders: h.Senders}
-		}
-	}
-	return h
-}
-
-// lags are how far inbox and agenda are behind.
-func (e *Engine) lags(now time.Time) (inbox, agenda time.Duration) {
-	for _, s := range e.shards {
-		if !s.held.Load() {
-			continue
-		}
-		if at := s.oldestPost.Load(); at > 0 {
-			inbox = max(inbox, now.Sub(time.UnixMilli(at)))
-		}
-		if at := s.readTo.Load(); at > 0 {
-			agenda = max(agenda, now.Sub(time.UnixMilli(at)))
-		}
-	}
-	return inbox, agenda
 }
 
 // watched sets what the newest round over the sums says.

@@ -155,27 +155,33 @@ func TestLags(t *testing.T) {
 	r.broker = crowded{r.broker}
 	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
 	require.NoError(t, err)
-	t.Cleanup(e.kill)
+	t.Cleanup(e.dispatch.stop)
 	now := time.Now()
 	for _, ago := range []time.Duration{10 * time.Minute, time.Minute} {
 		in := models.Inbox{ID: models.NewInboxID(now.Add(-ago)), Provider: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
 		require.NoError(t, r.store.PutInbox(t.Context(), in))
 	}
-	for _, s := range e.shards {
+	for _, s := range e.agenda.shards {
 		require.NoError(t, r.store.SetAgendaMark(t.Context(), s.n, now.Add(-time.Hour)))
-		require.NoError(t, e.takeShard(t.Context(), s))
+		require.NoError(t, e.agenda.takeShard(t.Context(), s))
 	}
 	sweep := func() time.Duration {
-		for _, s := range e.shards {
-			require.NoError(t, e.sweepInbox(t.Context(), s, now))
+		for _, s := range e.agenda.shards {
+			next, oldest, err := e.events.Sweep(t.Context(), s.n, s.inboxFrom, now)
+			require.NoError(t, err)
+			s.inboxFrom = next
+			s.oldestPost.Store(0)
+			if !oldest.IsZero() {
+				s.oldestPost.Store(oldest.UnixMilli())
+			}
 		}
-		inbox, agenda := e.lags(now)
+		inbox, agenda := e.agenda.Lags(now)
 		require.InDelta(t, time.Hour, agenda, float64(time.Second))
 		return inbox
 	}
 	require.InDelta(t, 10*time.Minute, sweep(), float64(time.Second))
 	done := func(ago time.Duration) {
-		for _, s := range e.shards {
+		for _, s := range e.agenda.shards {
 			for in, err := range r.store.Pending(t.Context(), s.n, time.Time{}, now.Add(-ago)) {
 				require.NoError(t, err)
 				require.NoError(t, r.store.InboxDone(t.Context(), in.ID))

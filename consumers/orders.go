@@ -20,12 +20,12 @@ const orderPoll = 250 * time.Millisecond // how often the journal is read
 
 // ordersFor gathers what the rules say about a chunk. Recipients are read only
 // if a block depends on them.
-func (e *Engine) ordersFor(ctx context.Context, c *chunk) (policy.Commands, error) {
-	rules := e.journal.Rules()
+func (d *dispatcher) ordersFor(ctx context.Context, c *chunk) (policy.Commands, error) {
+	rules := d.journal.Rules()
 	o := policy.Commands{Rule: rules.Batch(c.batch), Rules: rules, Blocks: policy.BlocksMeeting(rules, c.batch)}
 	byRecipient := slices.ContainsFunc(o.Blocks, func(b models.Block) bool { return b.Domain != "" })
 	if byRecipient && c.recipients == nil && !c.batch.Redacted {
-		rs, err := e.store.Recipients(ctx, c.id)
+		rs, err := d.store.Recipients(ctx, c.id)
 		if err != nil {
 			return o, err
 		}
@@ -43,13 +43,13 @@ type planned struct {
 	draining map[string]bool // providers
 }
 
-func (e *Engine) planBy(c *chunk) planned {
-	rules := e.journal.Rules()
+func (d *dispatcher) planBy(c *chunk) planned {
+	rules := d.journal.Rules()
 	p := planned{upTo: rules.UpTo()}
 	for _, b := range policy.BlocksMeeting(rules, c.batch) {
 		p.blocks = append(p.blocks, b.ID)
 	}
-	for _, a := range e.providers.All() {
+	for _, a := range d.providers.All() {
 		if rules.Provider(a.Name).Mode == models.ProviderDrain {
 			if p.draining == nil {
 				p.draining = map[string]bool{}
@@ -62,8 +62,8 @@ func (e *Engine) planBy(c *chunk) planned {
 
 // outdated reports whether an order that came since may forbid a call through an
 // provider: it is decided anew then.
-func (e *Engine) outdated(c *chunk, provider string) bool {
-	now := e.journal.Rules()
+func (d *dispatcher) outdated(c *chunk, provider string) bool {
+	now := d.journal.Rules()
 	if now.UpTo() == c.planned.upTo {
 		return false
 	}
@@ -78,9 +78,9 @@ func (e *Engine) outdated(c *chunk, provider string) bool {
 // peersUntil writes the releases that were ordered and are not in the chunk's ledger
 // yet: one entry each, also where it lets nobody go, so that an order never
 // touches what ends after it was obeyed.
-func (e *Engine) obey(ctx context.Context, c *chunk) error {
+func (d *dispatcher) obey(ctx context.Context, c *chunk) error {
 	for i := 0; ; i++ {
-		releases := e.journal.Rules().Batch(c.batch).Releases
+		releases := d.journal.Rules().Batch(c.batch).Releases
 		if i >= len(releases) {
 			return nil
 		}
@@ -89,10 +89,10 @@ func (e *Engine) obey(ctx context.Context, c *chunk) error {
 			continue
 		}
 		who := policy.Released(c.view, &order)
-		err := e.append(ctx, c, models.Entry{Kind: models.Release, At: time.Now().UTC(), Recipients: who, Order: order.Number,
+		err := d.append(ctx, c, models.Entry{Kind: models.Release, At: time.Now().UTC(), Recipients: who, Order: order.Number,
 			MayDouble: order.Kind == models.ReleaseBatch && !who.Empty(), Detail: models.Clip(order.Why)})
 		if conflict(err) {
-			if err = e.reload(ctx, c); err == nil {
+			if err = d.reload(ctx, c); err == nil {
 				i-- // again, by what stands there now
 			}
 		}
@@ -107,18 +107,18 @@ var errHeldBack = errors.New("held back")
 
 // permitted says whether a call may be made: before the deadline, and as ordered,
 // by rules that are no older than age.
-func (e *Engine) permitted(ctx context.Context, c *chunk, j *job, age time.Duration) error {
+func (d *dispatcher) permitted(ctx context.Context, c *chunk, j *job, age time.Duration) error {
 	if !j.step.Released && policy.Over(c.batch, time.Now()) {
 		return fmt.Errorf("%w after the deadline", errHeldBack)
 	}
-	if err := e.journal.EnsureFresh(ctx, age); err != nil {
+	if err := d.journal.EnsureFresh(ctx, age); err != nil {
 		return err
 	}
-	rules := e.journal.Rules()
+	rules := d.journal.Rules()
 	if r := rules.Batch(c.batch); r.Waits != "" || r.Cancel != nil || rules.Provider(j.provider.Name).Mode == models.ProviderOffline {
 		return fmt.Errorf("%w by an order", errHeldBack)
 	}
-	if e.outdated(c, j.provider.Name) {
+	if d.outdated(c, j.provider.Name) {
 		return fmt.Errorf("%w by an order that came meanwhile", errHeldBack)
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 func (r *rig) order(c models.Command) {
 	r.t.Helper()
 	c.By = "test"
-	done, err := r.engine.journal.Append(context.Background(), &c, nil)
+	done, err := r.engine.follower.Append(context.Background(), &c, nil)
 	require.NoError(r.t, err)
 	require.True(r.t, done)
 }
@@ -86,7 +86,7 @@ func TestGrid(t *testing.T) {
 		time.Second: time.Minute, time.Minute: time.Minute, 61 * time.Second: 2 * time.Minute,
 		-time.Second: 0, -10 * time.Minute: -10 * time.Minute, -10*time.Minute - time.Second: -10 * time.Minute,
 	} {
-		require.Equal(t, want, e.grid(created, created.Add(at)).Sub(created), "%s", at)
+		require.Equal(t, want, e.agenda.grid(created, created.Add(at)).Sub(created), "%s", at)
 	}
 }
 
@@ -335,8 +335,8 @@ func TestWhenToLookAgain(t *testing.T) {
 	minutes := func(n int, more time.Duration) time.Time { return created.Add(time.Duration(n)*time.Minute + more) }
 	next := func(round int, due, now time.Time) time.Time {
 		entry := models.AgendaEntry{Due: due, ID: models.NewBatchID(created), Kind: models.LookAtBatch, Round: round, Lane: models.Bulk}
-		require.NoError(t, e.lookAgain(t.Context(), entry, outlook{announced: true}))
-		return e.checkAt(&entry, 1, now)
+		require.NoError(t, e.agenda.Requeue(t.Context(), entry, outlook{announced: true}))
+		return e.agenda.checkAt(&entry, 1, now)
 	}
 	require.Equal(t, minutes(2, 0), next(0, minutes(1, 5*time.Millisecond), minutes(1, time.Second)).Round(time.Millisecond), "the first entry is a moment late")
 	require.Equal(t, minutes(6, 0), next(4, minutes(5, 0), minutes(5, 2*time.Second)).Round(time.Millisecond))
@@ -344,12 +344,12 @@ func TestWhenToLookAgain(t *testing.T) {
 	require.Equal(t, minutes(21, 0), next(4, minutes(5, 0), minutes(20, 10*time.Second)).Round(time.Millisecond), "it waited for its turn")
 
 	now := time.Now()
-	require.True(t, e.longQueues(models.Bulk, now), "it is not known yet")
+	require.True(t, e.agenda.longQueues(models.Bulk, now), "it is not known yet")
 	name := (&models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}).Name()
 	e.ages.mine[name] = now.Add(-5 * time.Second)
-	require.False(t, e.longQueues(models.Bulk, now))
-	require.False(t, e.longQueues("", now), "entries of old builds have no lane")
-	require.True(t, e.longQueues(models.Urgent, now))
+	require.False(t, e.agenda.longQueues(models.Bulk, now))
+	require.False(t, e.agenda.longQueues("", now), "entries of old builds have no lane")
+	require.True(t, e.agenda.longQueues(models.Urgent, now))
 	e.ages.mine[name] = now.Add(-2 * time.Minute)
-	require.True(t, e.longQueues(models.Bulk, now))
+	require.True(t, e.agenda.longQueues(models.Bulk, now))
 }

@@ -241,7 +241,7 @@ func (m *promises) any(t *rapid.T) *modelled {
 
 func (m *promises) order(t *rapid.T, c models.Command) {
 	c.By = "model"
-	_, err := m.engine.journal.Append(context.Background(), &c, nil)
+	_, err := m.engine.follower.Append(context.Background(), &c, nil)
 	must(t, err)
 }
 

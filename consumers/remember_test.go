@@ -109,18 +109,18 @@ func TestRememberedOnce(t *testing.T) {
 	r.store = writes
 	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
 	require.NoError(t, err)
-	t.Cleanup(e.kill)
+	t.Cleanup(e.dispatch.stop)
 	known := cluster.Persisted{}
 	h := e.providers.Get("sg").Health
 	h.Suspend(time.Now().Add(-time.Minute), "it is to prove itself")
 	for range 10 {
 		known["sg"] = cluster.SavedFinding{Finding: known["sg"].Finding, At: known["sg"].At.Add(-time.Minute)} // it was a while ago
-		require.NoError(t, e.crew.Persist(t.Context(), known))
+		require.NoError(t, e.cluster.Persist(t.Context(), known))
 	}
 	require.Equal(t, 1, writes.n)
 	require.NoError(t, e.store.PutTransient(t.Context(), cluster.FindingKind, "sg other", packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Tripped, Silent: true, Left: time.Hour}, At: time.Now()}), time.Hour))
 	answer(h, "a.test", models.Part{Class: models.Accepted}) // it is healthy again
-	require.NoError(t, e.crew.Persist(t.Context(), known))
+	require.NoError(t, e.cluster.Persist(t.Context(), known))
 	all, err := e.store.Transients(t.Context(), cluster.FindingKind)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
@@ -152,7 +152,7 @@ func TestRecall(t *testing.T) {
 		e.providers.Get("sg").Health = h
 		require.NoError(t, e.store.PutTransient(t.Context(), cluster.FindingKind, "sg w", packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Slowed, Left: time.Hour, Why: "too fast"}, At: at}), time.Hour))
 		require.NoError(t, e.store.PutTransient(t.Context(), cluster.FindingKind, "gone w", packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Shut, Left: time.Hour}, At: at}), time.Hour))
-		require.NoError(t, e.crew.Restore(t.Context()))
+		require.NoError(t, e.cluster.Restore(t.Context()))
 		_, until := h.Usable(time.Now())
 		require.LessOrEqual(t, time.Until(until), time.Hour)
 		require.Equal(t, at.After(time.Now()), time.Until(until) > 0)

@@ -24,38 +24,38 @@ const (
 // same parsers change nothing. progress is told now and then how far it is.
 //
 // It may be broken off and repeated: sums are renewed for what was read until then.
-func (e *Engine) Replay(ctx context.Context, from, to time.Time, progress func(Replayed)) (out Replayed, err error) {
+func (q *eventQueue) Replay(ctx context.Context, from, to time.Time, progress func(Replayed)) (out Replayed, err error) {
 	ctx = models.WithBackground(ctx)
 	defer func() {
 		if err != nil {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastFlush)
 			defer cancel()
-			err = errors.Join(err, e.Flush(last))
+			err = errors.Join(err, q.summaries.Flush(last))
 		}
 	}()
-	before := e.counts.eventsTaken.Load()
+	before := q.counts.eventsTaken.Load()
 	reading := time.Now().UnixMilli()
 	var ids []models.ID
 	work := func() error {
-		posts, err := e.inbox(ctx, ids)
+		posts, err := q.inbox(ctx, ids)
 		if err != nil {
 			return err
 		}
 		ids = ids[:0]
-		if err := e.take(ctx, posts, &eventWork{byChunk: map[models.ID]*chunkEvents{}, reading: reading}); err != nil {
+		if err := q.take(ctx, posts, &eventWork{byChunk: map[models.ID]*chunkEvents{}, reading: reading}); err != nil {
 			return err
 		}
 		out.Posts += len(posts)
-		out.Events = e.counts.eventsTaken.Load() - before
-		if e.Pending() > 1000 {
-			if err := e.Flush(ctx); err != nil {
+		out.Events = q.counts.eventsTaken.Load() - before
+		if q.summaries.Pending() > 1000 {
+			if err := q.summaries.Flush(ctx); err != nil {
 				return err
 			}
 		}
 		progress(out)
 		return nil
 	}
-	for in, err := range e.store.Posts(ctx, from, to) {
+	for in, err := range q.store.Posts(ctx, from, to) {
 		if err != nil {
 			return out, err
 		}
@@ -70,7 +70,7 @@ func (e *Engine) Replay(ctx context.Context, from, to time.Time, progress func(R
 			return out, err
 		}
 	}
-	return out, e.Flush(ctx)
+	return out, q.summaries.Flush(ctx)
 }
 
 // asRead is what a parser made of an event, whenever it read it.
@@ -81,8 +81,8 @@ func asRead(ev models.Event) models.Event {
 }
 
 // knownEvents are the events of a chunk, as they were read last.
-func (e *Engine) knownEvents(ctx context.Context, id models.ID) (map[models.Event]bool, error) {
-	_, facts, err := e.store.Record(ctx, id)
+func (q *eventQueue) knownEvents(ctx context.Context, id models.ID) (map[models.Event]bool, error) {
+	_, facts, err := q.store.Record(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func TestReplayBrokenOff(t *testing.T) {
 	p.fixed = true
 	e, err := New(r.store, r.broker, providers, fast()) // as the command's, which nobody runs
 	require.NoError(t, err)
-	t.Cleanup(e.kill)
+	t.Cleanup(e.dispatch.stop)
 	replay := func() (Replayed, error) {
 		return e.Replay(t.Context(), b.Created().Add(-time.Minute), time.Now().Add(time.Minute), func(Replayed) {})
 	}

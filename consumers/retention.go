@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // Retention: content and recipients are kept for a set time after acceptance.
@@ -21,19 +23,52 @@ const (
 	ordersKept    = 365 * 24 * time.Hour // in memory, after the time of the content
 )
 
-// retain removes what has outlived its time, once an hour, until ctx ends. One
+// retentionConfig says how long things are kept.
+type retentionConfig struct {
+	Worker         string
+	KeepContent    time.Duration // content and recipients, after acceptance
+	FinalEventWait time.Duration // how long accepted mail waits for a final event
+	Logger         *slog.Logger
+}
+
+// retentionStore is the part of models.Store that the purge needs.
+type retentionStore interface {
+	Users(ctx context.Context) ([]models.User, error)
+	Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error)
+	Redact(ctx context.Context, batch models.ID) error
+	AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
+	DropAddressIndexes(ctx context.Context, user string, t time.Time) error
+	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
+	Transient(ctx context.Context, kind, name string) ([]byte, error)
+	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
+}
+
+// retention removes content and recipients when their time is over.
+type retention struct {
+	cfg     retentionConfig
+	log     *slog.Logger
+	store   retentionStore
+	journal *control.Follower
+}
+
+// newRetention returns a retention that is not running.
+func newRetention(cfg retentionConfig, store retentionStore, follower *control.Follower) *retention {
+	return &retention{cfg: cfg, log: cfg.Logger, store: store, journal: follower}
+}
+
+// Run removes what has outlived its time, once an hour, until ctx ends. One
 // worker does it.
-func (e *Engine) retain(ctx context.Context) {
+func (r *retention) Run(ctx context.Context) {
 	t := time.NewTicker(retentionPoll)
 	defer t.Stop()
 	for {
-		e.journal.Rules().Forget(time.Now().Add(-e.cfg.KeepContent - ordersKept))
-		held, err := e.store.Lease(ctx, "retention", e.cfg.Worker, retentionPoll)
+		r.journal.Rules().Forget(time.Now().Add(-r.cfg.KeepContent - ordersKept))
+		held, err := r.store.Lease(ctx, "retention", r.cfg.Worker, retentionPoll)
 		if err == nil && held {
-			err = e.Purge(ctx, time.Now())
+			err = r.Purge(ctx, time.Now())
 		}
 		if err != nil && ctx.Err() == nil {
-			e.log.Warn("old content could not be removed yet", "err", err)
+			r.log.Warn("old content could not be removed yet", "err", err)
 		}
 		select {
 		case <-t.C:
@@ -46,16 +81,16 @@ func (e *Engine) retain(ctx context.Context) {
 // Purge removes content and recipients of all batches that were accepted more
 // than KeepContent before now, and the fingerprints of their addresses. What is
 // wrong with one user's does not keep the others'.
-func (e *Engine) Purge(ctx context.Context, now time.Time) error {
-	users, err := e.store.Users(ctx)
+func (r *retention) Purge(ctx context.Context, now time.Time) error {
+	users, err := r.store.Users(ctx)
 	if err != nil {
 		return err
 	}
 	var failed []error
 	for i := range users {
-		n, err := e.purgeUser(ctx, users[i].ID, now)
+		n, err := r.purgeUser(ctx, users[i].ID, now)
 		if n > 0 {
-			e.log.Info("content and recipients removed after their time", "user_id", users[i].ID, "batches", n)
+			r.log.Info("content and recipients removed after their time", "user_id", users[i].ID, "batches", n)
 		}
 		if err != nil {
 			failed = append(failed, fmt.Errorf("user %s: %w", users[i].ID, err))
@@ -66,24 +101,24 @@ func (e *Engine) Purge(ctx context.Context, now time.Time) error {
 
 // purgeUser goes from the newest batch that is old enough back to where the last
 // run that came to its end began, or to the first before which nothing was left.
-func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n int, err error) {
-	cutoff := now.Add(-e.cfg.KeepContent)
+func (r *retention) purgeUser(ctx context.Context, user string, now time.Time) (n int, err error) {
+	cutoff := now.Add(-r.cfg.KeepContent)
 	var done models.ID
-	raw, err := e.store.Transient(ctx, purgedKind, user)
+	raw, err := r.store.Transient(ctx, purgedKind, user)
 	switch {
 	case err == nil && len(raw) == len(done):
 		done = models.ID(raw)
 	case err != nil && !isNotFound(err):
 		return 0, err
 	}
-	if err := e.dropPrints(ctx, user, cutoff); err != nil {
+	if err := r.dropPrints(ctx, user, cutoff); err != nil {
 		return 0, err
 	}
 	before := models.MinID(cutoff)
 	first := models.ID{}
 	var unread []error
 	for {
-		page, err := e.store.Batches(ctx, user, before, purgePage)
+		page, err := r.store.Batches(ctx, user, before, purgePage)
 		if err != nil {
 			return n, err
 		}
@@ -99,7 +134,7 @@ func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n i
 				unread = append(unread, fmt.Errorf("batch %s: %w", b.ID, models.ErrDamaged))
 				continue
 			}
-			if !b.Deadline.Add(e.cfg.FinalEventWait).Before(now) {
+			if !b.Deadline.Add(r.cfg.FinalEventWait).Before(now) {
 				first = models.ID{} // the next run comes back to it
 				continue            // something may still happen to it
 			}
@@ -109,7 +144,7 @@ func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n i
 			if b.Redacted {
 				continue
 			}
-			if err := e.store.Redact(ctx, b.ID); err != nil && !isNotFound(err) {
+			if err := r.store.Redact(ctx, b.ID); err != nil && !isNotFound(err) {
 				return n, err
 			}
 			n++
@@ -120,21 +155,21 @@ func (e *Engine) purgeUser(ctx context.Context, user string, now time.Time) (n i
 		before = page[len(page)-1].ID
 	}
 	if !first.IsZero() {
-		unread = append(unread, e.store.PutTransient(ctx, purgedKind, user, first[:], purgedKept))
+		unread = append(unread, r.store.PutTransient(ctx, purgedKind, user, first[:], purgedKept))
 	}
 	return n, errors.Join(unread...)
 }
 
 // dropPrints removes the fingerprints of old hours, also where a batch of theirs
 // cannot be read.
-func (e *Engine) dropPrints(ctx context.Context, user string, cutoff time.Time) error {
+func (r *retention) dropPrints(ctx context.Context, user string, cutoff time.Time) error {
 	for {
-		hours, err := e.store.AddressIndexHours(ctx, user, cutoff.Add(-time.Hour), purgePage)
+		hours, err := r.store.AddressIndexHours(ctx, user, cutoff.Add(-time.Hour), purgePage)
 		if err != nil {
 			return err
 		}
 		for _, h := range hours {
-			if err := e.store.DropAddressIndexes(ctx, user, h); err != nil {
+			if err := r.store.DropAddressIndexes(ctx, user, h); err != nil {
 				return err
 			}
 		}
@@ -142,19 +177,4 @@ func (e *Engine) dropPrints(ctx context.Context, user string, cutoff time.Time) 
 			return nil
 		}
 	}
-}
-
-// print keeps the fingerprints of a chunk's addresses, by which mail to one of
-// them is found. It costs nothing but that when it fails.
-func (e *Engine) print(c *chunk) (wait func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		ctx, cancel := context.WithTimeout(e.hard, e.cfg.StartBy)
-		defer cancel()
-		if err := e.store.PutAddressIndex(ctx, c.batch.User, models.NewAddressIndex(c.id, c.recipients)); err != nil {
-			e.log.Warn("a chunk cannot be found by address", "chunk", c.id.String(), "err", err)
-		}
-	}()
-	return func() { <-done }
 }

@@ -22,45 +22,45 @@ type job struct {
 // pick finds the next call that this handler makes itself, if there is one, and
 // passes every other due step on: to another provider's exclusive consumer, or
 // into a delay. What it can do itself it comes to in a later round.
-func (e *Engine) pick(ctx context.Context, c *chunk, steps []policy.Step, mine *provider.Provider, only models.Set) (chosen *job, err error) {
+func (d *dispatcher) pick(ctx context.Context, c *chunk, steps []policy.Step, mine *provider.Provider, only models.Set) (chosen *job, err error) {
 	now := time.Now()
 	var told notices
 	for i := range steps {
 		st := &steps[i]
-		if !st.Calls(only) || chosen != nil && mine != nil && e.through(st, mine, now) {
+		if !st.Calls(only) || chosen != nil && mine != nil && d.through(st, mine, now) {
 			continue
 		}
 		if chosen == nil {
-			if chosen, err = e.choose(ctx, c, st, now, mine); err != nil {
+			if chosen, err = d.choose(ctx, c, st, now, mine); err != nil {
 				return nil, err
 			}
 			if chosen != nil {
 				continue
 			}
 		}
-		e.passOn(c, st, now, "", &told)
+		d.passOn(c, st, now, "", &told)
 	}
-	e.announceOf(e.hard, c, told...)
+	d.announceOf(d.hard, c, told...)
 	return chosen, nil
 }
 
 // passAllOn passes on every due step: the provider is busy.
-func (e *Engine) passAllOn(c *chunk, steps []policy.Step, only models.Set, busy string) {
+func (d *dispatcher) passAllOn(c *chunk, steps []policy.Step, only models.Set, busy string) {
 	now := time.Now()
 	var told notices
 	for i := range steps {
 		if steps[i].Calls(only) {
-			e.passOn(c, &steps[i], now, busy, &told)
+			d.passOn(c, &steps[i], now, busy, &told)
 		}
 	}
-	e.announceOf(e.hard, c, told...)
+	d.announceOf(d.hard, c, told...)
 }
 
 // through reports whether a step may be done through a provider now.
-func (e *Engine) through(s *policy.Step, a *provider.Provider, now time.Time) bool {
+func (d *dispatcher) through(s *policy.Step, a *provider.Provider, now time.Time) bool {
 	for _, o := range s.Options {
 		if o.Provider == a.Name && !o.NotBefore.After(now) {
-			ok, _ := e.usable(s, a, now)
+			ok, _ := d.usable(s, a, now)
 			return ok
 		}
 	}
@@ -69,10 +69,10 @@ func (e *Engine) through(s *policy.Step, a *provider.Provider, now time.Time) bo
 
 // Usable reports whether a provider takes the mail of a step, and if not, when to ask
 // again: sooner where no other provider takes it now.
-func (e *Engine) usable(s *policy.Step, a *provider.Provider, now time.Time) (bool, time.Time) {
+func (d *dispatcher) usable(s *policy.Step, a *provider.Provider, now time.Time) (bool, time.Time) {
 	ok, until := a.Health.UsableFor(s.SenderDomain, now, false)
 	if ok || slices.ContainsFunc(s.Options, func(o policy.Option) bool {
-		b := e.providers.Get(o.Provider)
+		b := d.providers.Get(o.Provider)
 		if b == nil || b == a || o.NotBefore.After(now) {
 			return false
 		}
@@ -86,20 +86,20 @@ func (e *Engine) usable(s *policy.Step, a *provider.Provider, now time.Time) (bo
 
 // choose finds a provider for a step that can take it here and now; nil: there
 // is none. Recipients are read only for one that is found.
-func (e *Engine) choose(ctx context.Context, c *chunk, st *policy.Step, now time.Time, mine *provider.Provider) (*job, error) {
+func (d *dispatcher) choose(ctx context.Context, c *chunk, st *policy.Step, now time.Time, mine *provider.Provider) (*job, error) {
 	if mine != nil {
-		if !e.through(st, mine, now) {
+		if !d.through(st, mine, now) {
 			return nil, nil
 		}
-		if err := e.addressed(ctx, c); err != nil {
+		if err := d.addressed(ctx, c); err != nil {
 			return nil, err
 		}
-		return &job{provider: mine, who: e.cut(c, st, mine), step: st}, nil
+		return &job{provider: mine, who: d.cut(c, st, mine), step: st}, nil
 	}
 	if st.Retry > 0 || st.Split > 0 {
 		return nil, nil // retries belong to the exclusive consumers
 	}
-	for _, a := range e.order(st, now) {
+	for _, a := range d.order(st, now) {
 		if !a.Ready() {
 			continue
 		}
@@ -107,11 +107,11 @@ func (e *Engine) choose(ctx context.Context, c *chunk, st *policy.Step, now time
 		if !ok {
 			continue
 		}
-		if err := e.addressed(ctx, c); err != nil {
+		if err := d.addressed(ctx, c); err != nil {
 			release()
 			return nil, err
 		}
-		who := e.cut(c, st, a)
+		who := d.cut(c, st, a)
 		if a.Take(c.lane, who.Len()) > 0 {
 			release()
 			continue
@@ -123,8 +123,8 @@ func (e *Engine) choose(ctx context.Context, c *chunk, st *policy.Step, now time
 
 // order lists the providers of a step that are due, best first: in the batch's own
 // order if it has one; else by smooth weighted round robin.
-func (e *Engine) order(st *policy.Step, now time.Time) []*provider.Provider {
-	due := e.due(st, now)
+func (d *dispatcher) order(st *policy.Step, now time.Time) []*provider.Provider {
+	due := d.due(st, now)
 	if len(due) < 2 || st.Fixed {
 		return due
 	}
@@ -140,17 +140,17 @@ func (e *Engine) order(st *policy.Step, now time.Time) []*provider.Provider {
 
 // due lists the usable providers of a step that may be tried now: those that never
 // were, or else the first that was.
-func (e *Engine) due(st *policy.Step, now time.Time) (due []*provider.Provider) {
+func (d *dispatcher) due(st *policy.Step, now time.Time) (due []*provider.Provider) {
 	for _, o := range st.Options { // those that were tried come last
 		tried := !o.NotBefore.IsZero()
 		if tried && len(due) > 0 {
 			break
 		}
-		a := e.providers.Get(o.Provider)
+		a := d.providers.Get(o.Provider)
 		if a == nil || o.NotBefore.After(now) {
 			continue
 		}
-		if ok, _ := e.usable(st, a, now); ok {
+		if ok, _ := d.usable(st, a, now); ok {
 			due = append(due, a)
 		}
 	}
@@ -159,7 +159,7 @@ func (e *Engine) due(st *policy.Step, now time.Time) (due []*provider.Provider) 
 
 // cut takes from a step what goes into one call: not more than the provider
 // takes, half of it while a bad recipient is looked for, and no address twice.
-func (e *Engine) cut(c *chunk, st *policy.Step, a *provider.Provider) models.Set {
+func (d *dispatcher) cut(c *chunk, st *policy.Step, a *provider.Provider) models.Set {
 	who := st.Who
 	if st.Split > 0 && who.Len() > 1 {
 		who, _ = who.Halves()
@@ -200,7 +200,7 @@ func (n *notices) add(m models.Message) {
 // nobody was: the exclusive consumer of the provider it should go through, or,
 // while no provider is usable, the generic one after a delay. The provider busy is
 // left alone for a second.
-func (e *Engine) passOn(c *chunk, st *policy.Step, now time.Time, busy string, told *notices) {
+func (d *dispatcher) passOn(c *chunk, st *policy.Step, now time.Time, busy string, told *notices) {
 	if st.Who.Minus(c.passed).Empty() {
 		return
 	}
@@ -208,12 +208,12 @@ func (e *Engine) passOn(c *chunk, st *policy.Step, now time.Time, busy string, t
 	m := models.Message{Kind: models.BatchMessage, Retry: st.Retry}
 	var first time.Time
 	for _, o := range st.Options {
-		a := e.providers.Get(o.Provider)
+		a := d.providers.Get(o.Provider)
 		if a == nil {
 			continue
 		}
 		at := o.NotBefore
-		if ok, until := e.usable(st, a, models.LaterOf(now, at)); !ok {
+		if ok, until := d.usable(st, a, models.LaterOf(now, at)); !ok {
 			at = models.LaterOf(at, until)
 		}
 		if o.Provider == busy {
@@ -231,7 +231,7 @@ func (e *Engine) passOn(c *chunk, st *policy.Step, now time.Time, busy string, t
 		m.NotBefore, m.Provider = first.Add(jitter(first.Sub(now))), ""
 	default:
 		m.Kind = models.ProviderMessage
-		m.Provider = e.preferred(c, st, now, busy, m.Provider)
+		m.Provider = d.preferred(c, st, now, busy, m.Provider)
 	}
 	if st.FromEvent && m.Kind == models.ProviderMessage {
 		m.Kind, m.ID = models.LogMessage, c.id.Log(st.Who.First())
@@ -241,8 +241,8 @@ func (e *Engine) passOn(c *chunk, st *policy.Step, now time.Time, busy string, t
 
 // preferred chooses whose queue a step joins when several providers may take it: of
 // the first that is idle, or else of the first. The one that is busy is left out.
-func (e *Engine) preferred(c *chunk, st *policy.Step, now time.Time, busy, fallback string) string {
-	due := slices.DeleteFunc(e.order(st, now), func(a *provider.Provider) bool { return a.Name == busy })
+func (d *dispatcher) preferred(c *chunk, st *policy.Step, now time.Time, busy, fallback string) string {
+	due := slices.DeleteFunc(d.order(st, now), func(a *provider.Provider) bool { return a.Name == busy })
 	if len(due) == 0 {
 		return fallback
 	}
@@ -250,33 +250,4 @@ func (e *Engine) preferred(c *chunk, st *policy.Step, now time.Time, busy, fallb
 		return due[i].Name
 	}
 	return due[0].Name
-}
-
-// announceOf announces something about a chunk, and notes if that failed.
-func (e *Engine) announceOf(ctx context.Context, c *chunk, ms ...models.Message) {
-	if len(ms) == 0 {
-		return
-	}
-	for i := range ms {
-		ms[i] = c.message(ms[i])
-	}
-	if !e.wake(ctx, ms...) {
-		c.missed = true
-	}
-}
-
-// wake publishes messages, and reports whether that worked. A message that cannot
-// be published costs time only: the agenda finds its chunk.
-func (e *Engine) wake(ctx context.Context, ms ...models.Message) bool {
-	if !e.outage.begin(time.Now()) {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	err := e.broker.Publish(ctx, ms...)
-	e.outage.end(time.Now(), err)
-	if err != nil {
-		e.log.Warn("announcement failed; the agenda will repeat it", "chunk", ms[0].ID.String(), "queue", ms[0].Key(), "err", err)
-	}
-	return err == nil
 }

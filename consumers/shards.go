@@ -13,22 +13,22 @@ import (
 // do double work and no harm.
 
 // takeShards takes what nobody holds, as much as is this worker's part.
-func (e *Engine) takeShards(ctx context.Context) {
-	free := e.mostShards()
-	for _, s := range e.shards {
+func (a *agenda) takeShards(ctx context.Context) {
+	free := a.mostShards()
+	for _, s := range a.shards {
 		if s.held.Load() {
 			free--
 		}
 	}
-	for _, s := range e.shards {
+	for _, s := range a.shards {
 		if free <= 0 || ctx.Err() != nil {
 			return
 		}
 		if s.held.Load() {
 			continue
 		}
-		if err := e.takeShard(ctx, s); err != nil && ctx.Err() == nil {
-			e.log.Warn("agenda will be asked for again", "shard", s.n, "err", err)
+		if err := a.takeShard(ctx, s); err != nil && ctx.Err() == nil {
+			a.log.Warn("agenda will be asked for again", "shard", s.n, "err", err)
 		}
 		if s.held.Load() {
 			free--
@@ -39,39 +39,39 @@ func (e *Engine) takeShards(ctx context.Context) {
 // leaveShards gives up what is more than this worker's part, for workers that
 // came; not while it makes up for announcements that failed, of which they do not
 // know.
-func (e *Engine) leaveShards(ctx context.Context) {
-	if _, ok := e.outage.open(); ok {
+func (a *agenda) leaveShards(ctx context.Context) {
+	if _, ok := a.dispatch.outgoingOutage().open(); ok {
 		return
 	}
-	free := e.mostShards()
-	for _, s := range e.shards {
+	free := a.mostShards()
+	for _, s := range a.shards {
 		if !s.held.Load() {
 			continue
 		}
 		if free--; free >= 0 {
 			continue
 		}
-		if err := e.markShard(ctx, s); err != nil {
+		if err := a.markShard(ctx, s); err != nil {
 			return // it is worked on from here, until this is known to who comes next
 		}
-		e.giveUpShard(ctx, s)
+		a.giveUpShard(ctx, s)
 	}
 }
 
 // mostShards is how many shards are this worker's part: all, while it does not
 // know how many others there are.
-func (e *Engine) mostShards() int {
-	part, ok := e.crew.Share()
+func (a *agenda) mostShards() int {
+	part, ok := a.crew.Share()
 	if !ok {
-		return len(e.shards)
+		return len(a.shards)
 	}
-	return (len(e.shards) + part.Size - 1) / part.Size
+	return (len(a.shards) + part.Size - 1) / part.Size
 }
 
 // keepShards renews the leases of what this worker holds, however long the work
 // on a shard takes, until ctx ends.
-func (e *Engine) keepShards(ctx context.Context) {
-	t := time.NewTicker(e.cfg.Lease / 3)
+func (a *agenda) keepShards(ctx context.Context) {
+	t := time.NewTicker(a.cfg.Lease / 3)
 	defer t.Stop()
 	for {
 		select {
@@ -79,9 +79,9 @@ func (e *Engine) keepShards(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for _, s := range e.shards {
-			if err := e.renewShard(ctx, s); err != nil && ctx.Err() == nil {
-				e.log.Warn("the agenda's lease will be asked for again", "shard", s.n, "err", err)
+		for _, s := range a.shards {
+			if err := a.renewShard(ctx, s); err != nil && ctx.Err() == nil {
+				a.log.Warn("the agenda's lease will be asked for again", "shard", s.n, "err", err)
 			}
 		}
 	}
@@ -91,19 +91,19 @@ func (s *shard) leaseName() string { return "agenda." + strconv.Itoa(s.n) }
 
 // takeShard asks for a shard that this worker does not hold, and begins where the one
 // before it was.
-func (e *Engine) takeShard(ctx context.Context, s *shard) error {
+func (a *agenda) takeShard(ctx context.Context, s *shard) error {
 	s.lease.Lock()
 	defer s.lease.Unlock()
 	now := time.Now()
-	held, err := e.store.Lease(ctx, s.leaseName(), e.cfg.Worker, e.cfg.Lease)
+	held, err := a.store.Lease(ctx, s.leaseName(), a.cfg.Worker, a.cfg.Lease)
 	if err != nil || !held {
 		return err
 	}
-	mark, err := e.store.AgendaMark(ctx, s.n)
+	mark, err := a.store.AgendaMark(ctx, s.n)
 	if err != nil {
 		return err
 	}
-	e.crew.NoteGone(now)
+	a.crew.NoteGone(now)
 	mark = models.EarlierOf(mark, now) // by a clock that was ahead
 	from, behind := mark.Add(-models.LateWriters), mark
 	if mark.IsZero() {
@@ -122,17 +122,17 @@ func (e *Engine) takeShard(ctx context.Context, s *shard) error {
 }
 
 // renewShard keeps a shard that this worker holds.
-func (e *Engine) renewShard(ctx context.Context, s *shard) error {
+func (a *agenda) renewShard(ctx context.Context, s *shard) error {
 	s.lease.Lock()
 	defer s.lease.Unlock()
 	if !s.held.Load() {
 		return nil
 	}
 	now := time.Now()
-	held, err := e.store.Lease(ctx, s.leaseName(), e.cfg.Worker, e.cfg.Lease)
+	held, err := a.store.Lease(ctx, s.leaseName(), a.cfg.Worker, a.cfg.Lease)
 	switch {
 	case err != nil:
-		s.held.Store(now.Sub(s.renewed) < e.cfg.Lease) // it may be renewed in time yet
+		s.held.Store(now.Sub(s.renewed) < a.cfg.Lease) // it may be renewed in time yet
 	case held:
 		s.renewed = now
 	default:
@@ -143,15 +143,15 @@ func (e *Engine) renewShard(ctx context.Context, s *shard) error {
 
 // markShard writes down how far this worker is. The mark waits for posts that are
 // still to be worked off.
-func (e *Engine) markShard(ctx context.Context, s *shard) error {
-	return e.store.SetAgendaMark(ctx, s.n, models.EarlierOf(s.upTo, s.inboxFrom))
+func (a *agenda) markShard(ctx context.Context, s *shard) error {
+	return a.store.SetAgendaMark(ctx, s.n, models.EarlierOf(s.upTo, s.inboxFrom))
 }
 
 // giveUpShard lets another worker have a shard.
-func (e *Engine) giveUpShard(ctx context.Context, s *shard) {
+func (a *agenda) giveUpShard(ctx context.Context, s *shard) {
 	s.lease.Lock()
 	defer s.lease.Unlock()
 	if s.held.Swap(false) {
-		_, _ = e.store.Lease(ctx, s.leaseName(), e.cfg.Worker, 0) // it ends by itself otherwise
+		_, _ = a.store.Lease(ctx, s.leaseName(), a.cfg.Worker, 0) // it ends by itself otherwise
 	}
 }

@@ -21,11 +21,11 @@ func TestReports(t *testing.T) {
 	of := &models.Entry{At: now.Add(-time.Minute)}
 	heard := func() int64 { return e.flows.Between("sg", 0, provider.Bucket(now)+1).Reported }
 	for _, kind := range []models.EventKind{models.Dropped, models.Rejected, models.Processed, models.Opened} {
-		e.countEvent(&models.Event{Provider: "sg", Kind: kind, At: now}, of, now)
+		e.events.countEvent(&models.Event{Provider: "sg", Kind: kind, At: now}, of, now)
 	}
 	require.Zero(t, heard())
 	for _, kind := range []models.EventKind{models.Delivered, models.Bounced, models.Blocked, models.Deferred} {
-		e.countEvent(&models.Event{Provider: "sg", Kind: kind, At: now}, of, now)
+		e.events.countEvent(&models.Event{Provider: "sg", Kind: kind, At: now}, of, now)
 	}
 	require.EqualValues(t, 4, heard())
 }

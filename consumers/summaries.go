@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"log/slog"
 	"runtime"
 	"sync"
 	"time"
@@ -18,7 +19,11 @@ import (
 // batch's agenda entry, events by their post, which is marked as worked off
 // only after the summary was stored.
 type summaries struct {
-	e *Engine
+	cfg      rollupConfig
+	log      *slog.Logger
+	store    rollupStore
+	dispatch *dispatcher
+	onRound  func(*watched) // told of each round over the newest sums
 
 	mu      sync.Mutex
 	marked  map[models.ID]*mark
@@ -38,7 +43,7 @@ type mark struct {
 const recountAtOnce = 4
 
 func (s *summaries) atOnce() int {
-	if s.e.cfg.Sole {
+	if s.cfg.Sole {
 		return models.Background
 	}
 	return max(recountAtOnce, runtime.GOMAXPROCS(0))
@@ -47,13 +52,37 @@ func (s *summaries) atOnce() int {
 // maxRenewal is how long a summary may stay marked under load.
 const maxRenewal = 10 * time.Second
 
-func newSummaries(e *Engine) *summaries {
-	return &summaries{e: e, marked: map[models.ID]*mark{}}
+// rollupConfig has the times of the rollup.
+type rollupConfig struct {
+	Worker      string
+	Renewal     time.Duration // how often summaries are renewed
+	SumsPoll    time.Duration // how often the newest sums are recounted
+	KeepContent time.Duration // how long recipients are kept after acceptance
+	Sole        bool          // no other process works on the store
+	Logger      *slog.Logger
 }
 
-// mark asks for a new summary of a chunk; then, if given, runs after it was
+// rollupStore is the part of models.Store that the rollup needs.
+type rollupStore interface {
+	models.SummaryStore
+	Users(ctx context.Context) ([]models.User, error)
+	Batch(ctx context.Context, id models.ID) (models.Batch, error)
+	Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error)
+	PutFacts(ctx context.Context, facts ...models.ChunkFact) error
+	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
+	Transient(ctx context.Context, kind, name string) ([]byte, error)
+	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
+}
+
+// newSummaries returns summaries of which none is marked. onRound is told of each round
+// over the newest sums.
+func newSummaries(cfg rollupConfig, store rollupStore, d *dispatcher, onRound func(*watched)) *summaries {
+	return &summaries{cfg: cfg, log: cfg.Logger, store: store, dispatch: d, onRound: onRound, marked: map[models.ID]*mark{}}
+}
+
+// Mark asks for a new summary of a chunk; then, if given, runs after it was
 // stored.
-func (s *summaries) mark(user string, chunk models.ID, then ...func()) {
+func (s *summaries) Mark(user string, chunk models.ID, then ...func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.marked[chunk]
@@ -65,12 +94,12 @@ func (s *summaries) mark(user string, chunk models.ID, then ...func()) {
 	m.then = append(m.then, then...)
 }
 
-// looked asks for a new summary of a chunk that was looked at. One of which
+// MarkChunk asks for a new summary of a chunk that was looked at. One of which
 // nothing is recorded needs not be read again to be counted: whatever was
 // recorded since is marked by whom it is from, and has a higher rank.
-func (s *summaries) looked(c *chunk) {
+func (s *summaries) MarkChunk(c *chunk) {
 	if c.view.Version > 0 {
-		s.mark(c.batch.User, c.id)
+		s.Mark(c.batch.User, c.id)
 		return
 	}
 	s.mu.Lock()
@@ -80,37 +109,39 @@ func (s *summaries) looked(c *chunk) {
 	}
 }
 
-func (s *summaries) pending() int {
+// Pending returns how many chunks are marked for a new summary.
+func (s *summaries) Pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.marked) + s.running
 }
 
-func (s *summaries) run(ctx context.Context) {
-	t := time.NewTimer(s.e.cfg.Renewal)
+// Run renews what is marked, again and again, until ctx ends, and once more then.
+func (s *summaries) Run(ctx context.Context) {
+	t := time.NewTimer(s.cfg.Renewal)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
 			began := time.Now()
-			if err := s.flush(ctx); err != nil && ctx.Err() == nil {
-				s.e.log.Warn("summaries could not be renewed; they stay marked", "err", err)
+			if err := s.Flush(ctx); err != nil && ctx.Err() == nil {
+				s.log.Warn("summaries could not be renewed; they stay marked", "err", err)
 			}
 			// Counting may not take more than a third of the time from the mail.
-			t.Reset(max(s.e.cfg.Renewal, min(2*time.Since(began), maxRenewal)))
+			t.Reset(max(s.cfg.Renewal, min(2*time.Since(began), maxRenewal)))
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
-			if err := s.flush(last); err != nil {
-				s.e.log.Warn("summaries could not be renewed before the stop; the agenda does it later", "err", err)
+			if err := s.Flush(last); err != nil {
+				s.log.Warn("summaries could not be renewed before the stop; the agenda does it later", "err", err)
 			}
 			return
 		}
 	}
 }
 
-// flush renews everything that is marked when it begins.
-func (s *summaries) flush(ctx context.Context) error {
+// Flush renews everything that is marked when it begins.
+func (s *summaries) Flush(ctx context.Context) error {
 	s.one.Lock()
 	defer s.one.Unlock()
 	s.mu.Lock()
@@ -126,13 +157,13 @@ func (s *summaries) flush(ctx context.Context) error {
 	if len(work) == 0 {
 		return nil
 	}
-	fresh, err := s.recount(ctx, work)
+	fresh, err := s.count(ctx, work)
 	if err == nil {
-		err = s.store(ctx, fresh)
+		err = s.write(ctx, fresh)
 	}
 	if err != nil {
 		for id, m := range work { // Nothing is forgotten
-			s.mark(m.user, id, m.then...)
+			s.Mark(m.user, id, m.then...)
 		}
 		return err
 	}
@@ -144,7 +175,7 @@ func (s *summaries) flush(ctx context.Context) error {
 	return nil
 }
 
-func (s *summaries) recount(ctx context.Context, work map[models.ID]*mark) ([]models.ChunkSummary, error) {
+func (s *summaries) count(ctx context.Context, work map[models.ID]*mark) ([]models.ChunkSummary, error) {
 	var mu sync.Mutex
 	out := make([]models.ChunkSummary, 0, len(work))
 	g, ctx := errgroup.WithContext(ctx)
@@ -160,9 +191,9 @@ func (s *summaries) recount(ctx context.Context, work map[models.ID]*mark) ([]mo
 			continue
 		}
 		g.Go(func() error {
-			c, err := s.e.look(ctx, id)
+			c, err := s.dispatch.look(ctx, id)
 			if err != nil {
-				_, err = s.e.spared(id, err)
+				_, err = s.dispatch.spared(id, err)
 				return err
 			}
 			add(m.user, id, c.view.Summary())
@@ -172,12 +203,12 @@ func (s *summaries) recount(ctx context.Context, work map[models.ID]*mark) ([]mo
 	return out, g.Wait()
 }
 
-// store writes chunk summaries and renews the sums above them, from the leaves
+// write stores chunk summaries and renews the sums above them, from the leaves
 // up.
-func (s *summaries) store(ctx context.Context, fresh []models.ChunkSummary) error {
+func (s *summaries) write(ctx context.Context, fresh []models.ChunkSummary) error {
 	const atOnce = 500
 	for from := 0; from < len(fresh); from += atOnce {
-		if err := s.e.store.PutSummaries(ctx, fresh[from:min(from+atOnce, len(fresh))]...); err != nil {
+		if err := s.store.PutSummaries(ctx, fresh[from:min(from+atOnce, len(fresh))]...); err != nil {
 			return err
 		}
 	}
@@ -190,9 +221,9 @@ func (s *summaries) store(ctx context.Context, fresh []models.ChunkSummary) erro
 		g.SetLimit(storeAtOnce)
 		for span := range spans {
 			g.Go(func() error {
-				_, err := s.e.store.RollUp(ctx, span)
+				_, err := s.store.RollUp(ctx, span)
 				if err != nil {
-					_, err = s.e.spared(models.MinID(span.Start), err)
+					_, err = s.dispatch.spared(models.MinID(span.Start), err)
 				}
 				return err
 			})

@@ -2,54 +2,53 @@ package consumers
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// sweepInbox announces posts again that were not worked off in time.
-func (e *Engine) sweepInbox(ctx context.Context, s *shard, now time.Time) error {
-	oldest := now.Add(-e.cfg.InboxAge)
-	waiting := e.eventsWaiting(ctx) // they were announced, and are being worked off
+// Sweep announces posts of a shard again that were not processed in time. It returns
+// from when on posts may be unprocessed, and when the oldest of them came; zero: there is
+// none.
+func (q *eventQueue) Sweep(ctx context.Context, shard int, from, now time.Time) (next, oldest time.Time, err error) {
+	late := now.Add(-q.cfg.InboxAge)
+	waiting := q.eventsWaiting(ctx) // they were announced, and are being processed
 	var due []models.Message
-	pending := false
-	for in, err := range e.store.Pending(ctx, s.n, s.inboxFrom, oldest) {
+	for in, err := range q.store.Pending(ctx, shard, from, late) {
 		if err != nil {
-			return err
+			return from, time.Time{}, err
 		}
-		if !pending {
-			pending, s.inboxFrom = true, in.Received()
-			s.oldestPost.Store(in.Received().UnixMilli())
+		if oldest.IsZero() {
+			oldest = in.Received()
 		}
 		if waiting || len(due) >= 5000 {
 			break
 		}
-		if e.providers.Get(in.Provider) == nil {
+		if q.providers.Get(in.Provider) == nil {
 			continue
 		}
 		due = append(due, models.Message{Kind: models.EventMessage, Provider: in.Provider, ID: in.ID})
 	}
-	if !pending {
-		s.oldestPost.Store(0)
-		s.inboxFrom = models.LaterOf(s.inboxFrom, oldest.Add(-models.LateWriters))
-		return nil
+	if oldest.IsZero() {
+		return models.LaterOf(from, late.Add(-models.LateWriters)), oldest, nil
 	}
-	for from := 0; from < len(due); from += 500 {
-		e.wake(ctx, due[from:min(from+500, len(due))]...)
+	for some := range slices.Chunk(due, 500) {
+		q.dispatch.wake(ctx, some...)
 	}
-	return nil
+	return oldest, oldest, nil
 }
 
 // eventsWaiting reports whether announced posts wait for a worker: announcing
 // more would only make the queue longer.
-func (e *Engine) eventsWaiting(ctx context.Context) bool {
-	depths, err := e.broker.Depths(ctx)
+func (q *eventQueue) eventsWaiting(ctx context.Context) bool {
+	depths, err := q.broker.Depths(ctx)
 	if err != nil {
 		return true // Nothing can be announced anyway
 	}
 	for _, d := range depths {
 		if d.Queue.Kind == models.EventMessage {
-			return d.Ready > e.events.runners()*eventsAtOnce
+			return d.Ready > q.runners()*eventsAtOnce
 		}
 	}
 	return false

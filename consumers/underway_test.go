@@ -53,7 +53,7 @@ func TestAskedForWhileUnderWay(t *testing.T) {
 			Timeout: time.Second, Events: models.EventsNone}}})
 		b := r.batch(2, false, nil)
 		handle := func(ctx context.Context, log int) models.Disposition {
-			return r.engine.logRetry(ctx, models.Message{Kind: models.LogMessage, Provider: "sg", Lane: b.Lane, ID: b.ID.Log(log)})
+			return r.engine.dispatch.logRetry(ctx, models.Message{Kind: models.LogMessage, Provider: "sg", Lane: b.Lane, ID: b.ID.Log(log)})
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		said := make(chan models.Disposition, 1)
@@ -73,7 +73,7 @@ func TestAskedForWhileUnderWay(t *testing.T) {
 		require.Equal(t, models.Success, r.done(b).Status(2).State)
 		require.Equal(t, 2, sg.count())
 		require.Eventually(t, r.idle, patience, time.Millisecond)
-		require.Empty(t, r.engine.underway.by)
+		require.Empty(t, r.engine.dispatch.underway.by)
 		stop()
 	}
 }

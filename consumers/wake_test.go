@@ -37,8 +37,8 @@ func (f *forgetful) Publish(ctx context.Context, ms ...models.Message) error {
 // caughtUp waits until the worker has announced all that earlier ones may have missed.
 func (r *rig) caughtUp() {
 	r.t.Helper()
-	r.engine.outage.suspect(time.Now())
-	require.Eventually(r.t, func() bool { _, open := r.engine.outage.open(); return !open && r.idle() }, patience, time.Millisecond)
+	r.engine.dispatch.outage.suspect(time.Now())
+	require.Eventually(r.t, func() bool { _, open := r.engine.dispatch.outage.open(); return !open && r.idle() }, patience, time.Millisecond)
 }
 
 // The agenda looks while a call runs, and what follows on its answer is lost: it is

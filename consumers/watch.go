@@ -56,8 +56,8 @@ func (s *suspect) moved(d *Difference) bool {
 }
 
 // watchSums makes a round now and then, and keeps the gauges of every worker.
-func (e *Engine) watchSums(ctx context.Context) {
-	t := time.NewTicker(e.cfg.SumsPoll)
+func (s *summaries) watchSums(ctx context.Context) {
+	t := time.NewTicker(s.cfg.SumsPoll)
 	defer t.Stop()
 	for {
 		select {
@@ -65,20 +65,20 @@ func (e *Engine) watchSums(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if held, err := e.store.Lease(ctx, "sums", e.cfg.Worker, 2*e.cfg.SumsPoll); err == nil && held {
-			if err := e.watch(ctx, time.Now()); err != nil && ctx.Err() == nil {
-				e.log.Warn("sums could not be checked", "err", err)
+		if held, err := s.store.Lease(ctx, "sums", s.cfg.Worker, 2*s.cfg.SumsPoll); err == nil && held {
+			if err := s.watch(ctx, time.Now()); err != nil && ctx.Err() == nil {
+				s.log.Warn("sums could not be checked", "err", err)
 			}
 		}
-		if w, err := e.watched(ctx); err == nil && !w.At.IsZero() {
-			e.metrics.watched(&w)
+		if w, err := s.watched(ctx); err == nil && !w.At.IsZero() {
+			s.onRound(&w)
 		}
 	}
 }
 
 // watched reads what the newest round found.
-func (e *Engine) watched(ctx context.Context) (w watched, err error) {
-	raw, err := e.store.Transient(ctx, telemetry.RecountReport, telemetry.NewestRecount)
+func (s *summaries) watched(ctx context.Context) (w watched, err error) {
+	raw, err := s.store.Transient(ctx, telemetry.RecountReport, telemetry.NewestRecount)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return w, nil
@@ -89,27 +89,27 @@ func (e *Engine) watched(ctx context.Context) (w watched, err error) {
 }
 
 // watch makes one round.
-func (e *Engine) watch(ctx context.Context, now time.Time) error {
-	w, err := e.watched(ctx)
+func (s *summaries) watch(ctx context.Context, now time.Time) error {
+	w, err := s.watched(ctx)
 	if err != nil {
-		e.log.Warn("the newest check of sums cannot be read; it begins anew", "err", err)
+		s.log.Warn("the newest check of sums cannot be read; it begins anew", "err", err)
 		w = watched{}
 	}
-	users, err := e.store.Users(ctx)
+	users, err := s.store.Users(ctx)
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(users, func(a, b models.User) int { return strings.Compare(a.ID, b.ID) })
-	from := now.Add(-2 * e.cfg.SumsPoll)
-	if w.At.After(now.Add(-10 * e.cfg.SumsPoll)) {
-		from = w.At.Add(-e.cfg.SumsPoll / 2)
+	from := now.Add(-2 * s.cfg.SumsPoll)
+	if w.At.After(now.Add(-10 * s.cfg.SumsPoll)) {
+		from = w.At.Add(-s.cfg.SumsPoll / 2)
 	}
 	var found []Difference
-	c := &check{e: e, o: CheckOptions{Found: func(d Difference) { found = append(found, d) }}}
+	c := &check{s: s, o: CheckOptions{Found: func(d Difference) { found = append(found, d) }}}
 	if err := c.suspects(ctx, w.Suspects); err != nil {
 		return err
 	}
-	to := now.Add(-e.cfg.SumsPoll / 2).Truncate(time.Second)
+	to := now.Add(-s.cfg.SumsPoll / 2).Truncate(time.Second)
 	for i := range users {
 		before, _, err := c.slice(ctx, users[i].ID, models.MinID(to), from.Truncate(time.Second), watchNewest-c.out.Chunks)
 		if err != nil {
@@ -126,7 +126,7 @@ func (e *Engine) watch(ctx context.Context, now time.Time) error {
 	}
 	w.Waiting, w.Held, w.Doubled = 0, 0, 0
 	for i := range users {
-		nodes, err := e.store.Nodes(ctx, users[i].ID, models.Day, models.DayOf(now).AddDate(0, 0, -unknownDays), models.DayOf(now).AddDate(0, 0, 2))
+		nodes, err := s.store.Nodes(ctx, users[i].ID, models.Day, models.DayOf(now).AddDate(0, 0, -unknownDays), models.DayOf(now).AddDate(0, 0, 2))
 		if errors.Is(err, models.ErrDamaged) {
 			c.found(Difference{What: string(models.Day), User: users[i].ID, ID: "one of the last", Damaged: err.Error()})
 			err = nil
@@ -141,18 +141,18 @@ func (e *Engine) watch(ctx context.Context, now time.Time) error {
 			w.Doubled += s.Doubled
 		}
 	}
-	e.judge(&w, found, now)
+	s.judge(&w, found, now)
 	w.Recount = c.out
 	w.Users, w.At, w.Differences = len(users), now.UTC(), w.lasting()
 	raw, err := json.Marshal(w)
 	if err != nil {
 		return err
 	}
-	return e.store.PutTransient(ctx, telemetry.RecountReport, telemetry.NewestRecount, raw, recountKept)
+	return s.store.PutTransient(ctx, telemetry.RecountReport, telemetry.NewestRecount, raw, recountKept)
 }
 
 // judge notes what was found in a round. What is found no more is forgotten.
-func (e *Engine) judge(w *watched, found []Difference, now time.Time) {
+func (sums *summaries) judge(w *watched, found []Difference, now time.Time) {
 	old := w.Suspects
 	w.Suspects = nil
 	seen := map[string]bool{}
@@ -170,7 +170,7 @@ func (e *Engine) judge(w *watched, found []Difference, now time.Time) {
 		}
 		if !s.Told && s.lasts(now) {
 			s.Told = true
-			e.log.Error("a sum is not what a recount says; run safedelivr check --repair", "difference", d.String())
+			sums.log.Error("a sum is not what a recount says; run safedelivr check --repair", "difference", d.String())
 		}
 		w.Suspects = append(w.Suspects, s)
 	}
@@ -223,7 +223,7 @@ func (c *check) suspects(ctx context.Context, old []suspect) error {
 			continue
 		}
 		batches[id.Batch()] = true
-		b, err := c.e.store.Batch(ctx, id.Batch())
+		b, err := c.s.store.Batch(ctx, id.Batch())
 		switch {
 		case errors.Is(err, models.ErrNotFound):
 			continue
@@ -286,7 +286,7 @@ func (c *check) slice(ctx context.Context, user string, before models.ID, from t
 	end := c.out.Chunks + most
 pages:
 	for {
-		page, err := c.e.store.Batches(ctx, user, before, checkPage)
+		page, err := c.s.store.Batches(ctx, user, before, checkPage)
 		if err != nil {
 			return before, false, err
 		}
@@ -338,7 +338,7 @@ func (c *check) tree(ctx context.Context, user string, day time.Time) (wrong boo
 			return nil
 		}
 		var out []models.Node
-		out, err = c.e.store.Nodes(ctx, user, level, from, to)
+		out, err = c.s.store.Nodes(ctx, user, level, from, to)
 		if errors.Is(err, models.ErrDamaged) {
 			c.found(Difference{What: string(level), User: user, ID: day.Format(time.DateOnly), Damaged: err.Error()})
 			wrong, err = true, nil
@@ -416,7 +416,7 @@ const mostSettles = 4
 
 // node reads a stored sum; there may be none.
 func (c *check) node(ctx context.Context, s models.Span) (models.Summary, error) {
-	nodes, err := c.e.store.Nodes(ctx, s.User, s.Level, s.Start, s.Start.Add(s.Level.Length()))
+	nodes, err := c.s.store.Nodes(ctx, s.User, s.Level, s.Start, s.Start.Add(s.Level.Length()))
 	if err != nil || len(nodes) == 0 {
 		return models.Summary{}, err
 	}
@@ -428,7 +428,7 @@ func (c *check) recount(ctx context.Context, s models.Span) (total models.Summar
 	if s.Level == models.Second {
 		return c.recountBatches(ctx, s.User, s.Start, s.Start.Add(time.Second))
 	}
-	nodes, err := c.e.store.Nodes(ctx, s.User, s.Level.Child(), s.Start, s.Start.Add(s.Level.Length()))
+	nodes, err := c.s.store.Nodes(ctx, s.User, s.Level.Child(), s.Start, s.Start.Add(s.Level.Length()))
 	for i := range nodes {
 		total.Add(&nodes[i].Summary)
 	}

@@ -39,8 +39,8 @@ func TestSumsAreWatched(t *testing.T) {
 	now := time.Now().Add(40 * time.Minute)
 	e := r.engine
 	round := func() watched {
-		require.NoError(t, e.watch(ctx, now))
-		w, err := e.watched(ctx)
+		require.NoError(t, e.rollup.watch(ctx, now))
+		w, err := e.rollup.watched(ctx)
 		require.NoError(t, err)
 		now = now.Add(2 * lateSums)
 		return w
@@ -81,7 +81,7 @@ func TestSumsAreWatched(t *testing.T) {
 	var err error
 	e, err = New(r.store, r.broker, []provider.Spec{{Adapter: sg, Provider: models.Provider{Name: "sg"}}, {Adapter: mg, Provider: models.Provider{Name: "mg"}}}, cfg)
 	require.NoError(t, err)
-	t.Cleanup(e.kill)
+	t.Cleanup(e.dispatch.stop)
 	w = round()
 	require.Equal(t, 1, w.Differences, "another worker goes on from there")
 	require.Equal(t, batches[1].ID.String(), w.Suspects[0].ID)
@@ -169,8 +169,8 @@ func TestDamagedSumsAreNamed(t *testing.T) {
 		require.NoError(t, err, c.level)
 		require.NotZero(t, damaged, c.level)
 		now := time.Now().Add(time.Duration(i+1) * 10 * time.Minute)
-		require.NoError(t, r.engine.watch(t.Context(), now), c.level)
-		w, err := r.engine.watched(t.Context())
+		require.NoError(t, r.engine.rollup.watch(t.Context(), now), c.level)
+		w, err := r.engine.rollup.watched(t.Context())
 		require.NoError(t, err)
 		require.True(t, w.At.Equal(now), "the round is told of")
 		require.NotZero(t, w.Differences, c.level)
@@ -206,26 +206,26 @@ func TestCheckWhileMailFlows(t *testing.T) {
 func TestSumsThatMoveAreNotTold(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
-	e, now := &Engine{cfg: cfg, log: cfg.withDefaults().Logger}, time.Now()
+	sums, now := &summaries{log: cfg.withDefaults().Logger}, time.Now()
 	var w watched
 	late := func(version int64) []Difference {
 		return []Difference{{What: "chunk", ID: "a", Shown: models.Summary{Version: 1}, Counted: models.Summary{Version: version}}}
 	}
 	for version := range int64(5) {
-		e.judge(&w, late(2+version), now)
+		sums.judge(&w, late(2+version), now)
 		require.Zero(t, w.lasting())
 		now = now.Add(lateSums)
 	}
-	e.judge(&w, late(6), now)
+	sums.judge(&w, late(6), now)
 	require.Equal(t, 1, w.lasting())
-	e.judge(&w, nil, now)
+	sums.judge(&w, nil, now)
 	require.Zero(t, w.lasting())
-	e.judge(&w, []Difference{{What: "chunk", ID: "b", Damaged: "torn"}}, now)
+	sums.judge(&w, []Difference{{What: "chunk", ID: "b", Damaged: "torn"}}, now)
 	require.Equal(t, 1, w.lasting(), "what cannot be read is told of at once")
 	var many []Difference
 	for range 2 * mostSuspects {
 		many = append(many, Difference{What: "chunk", ID: models.NewBatchID(now).String()})
 	}
-	e.judge(&w, many, now)
+	sums.judge(&w, many, now)
 	require.Len(t, w.Suspects, mostSuspects)
 }
