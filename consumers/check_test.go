@@ -272,7 +272,7 @@ func TestCheckOfRecipients(t *testing.T) {
 	require.Equal(t, b.ID.String(), list[0].ID)
 	s.left = []models.Recipient{{Email: "u1@x.test"}}
 	require.Len(t, check(), 1)
-	r.engine.cfg.KeepContent = time.Nanosecond
+	r.engine.rollup.cfg.KeepContent = time.Nanosecond
 	require.Empty(t, check())
 }
 

@@ -80,13 +80,13 @@ func TestResumeIsAnnounced(t *testing.T) {
 // clock that is ahead.
 func TestGrid(t *testing.T) {
 	t.Parallel()
-	e := &Engine{cfg: Config{Recheck: time.Minute}}
+	a := &agenda{cfg: agendaConfig{Recheck: time.Minute}}
 	created := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for at, want := range map[time.Duration]time.Duration{
 		time.Second: time.Minute, time.Minute: time.Minute, 61 * time.Second: 2 * time.Minute,
 		-time.Second: 0, -10 * time.Minute: -10 * time.Minute, -10*time.Minute - time.Second: -10 * time.Minute,
 	} {
-		require.Equal(t, want, e.agenda.grid(created, created.Add(at)).Sub(created), "%s", at)
+		require.Equal(t, want, a.grid(created, created.Add(at)).Sub(created), "%s", at)
 	}
 }
 
