@@ -18,11 +18,11 @@ import (
 // evidence windows and deadlines that ended, posts that nobody worked off.
 
 const (
-	overlap      = 3 * time.Second // read again at every look: writes take a moment to be seen
-	agendaAtOnce = 16              // chunks or batches looked at together
-	firstLook    = 24 * time.Hour
-	firstMissed  = time.Hour // how much of that is announced without a look
-	mostPatience = 10        // in rechecks: how rarely something that waits is looked at
+	overlap          = 3 * time.Second // read again at every look: writes take a moment to be seen
+	agendaAtOnce     = 16              // chunks or batches looked at together
+	firstRead        = 24 * time.Hour
+	firstBacklog     = time.Hour // how much of that is announced without a look
+	maxRecheckFactor = 10        // in rechecks: how rarely something that waits is looked at
 )
 
 // shard is what this process remembers of one shard of the agenda.
@@ -35,7 +35,7 @@ type shard struct {
 
 	marked    time.Time    // when it was written down how far this worker is
 	upTo      time.Time    // entries due before it were handled
-	again     [2]time.Time // entries due before it were read again, each with a lag of its own
+	reread    [2]time.Time // entries due before it were read again, each with a lag of its own
 	handled   handled
 	inboxFrom time.Time // posts before it are worked off
 	swept     time.Time
@@ -52,10 +52,10 @@ func (a *agenda) Run(ctx context.Context) {
 	t := time.NewTicker(a.cfg.Poll)
 	defer t.Stop()
 	for {
-		moved := a.journal.Changed()
-		a.takeShards(ctx)
+		moved := a.follower.Changed()
+		a.acquireShards(ctx)
 		for _, s := range a.shards {
-			a.leaveShards(ctx) // the work on each may take long
+			a.releaseSurplus(ctx) // the work on each may take long
 			if ctx.Err() != nil {
 				break
 			}
@@ -70,7 +70,7 @@ func (a *agenda) Run(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
 			for _, s := range a.shards {
-				a.giveUpShard(ctx, s)
+				a.releaseShard(ctx, s)
 			}
 			return
 		}
@@ -85,12 +85,12 @@ func (a *agenda) workShard(ctx context.Context, s *shard) error {
 	}
 	now := time.Now()
 	if now.Sub(s.marked) >= a.cfg.Lease/3 {
-		if err := a.markShard(ctx, s); err != nil {
+		if err := a.saveMark(ctx, s); err != nil {
 			return err
 		}
 		s.marked = now
 	}
-	err := a.handleDue(ctx, s, s.upTo.Add(-overlap), now)
+	err := a.reconcileDue(ctx, s, s.upTo.Add(-overlap), now)
 	switch {
 	case err == nil:
 		s.upTo = now
@@ -98,11 +98,11 @@ func (a *agenda) workShard(ctx context.Context, s *shard) error {
 	case !errors.Is(err, errInPart):
 		return err
 	}
-	for i, lag := range againAfter {
-		if late := now.Add(-lag); late.Sub(s.again[i]) > lag/10 {
-			switch late := a.handleDue(ctx, s, s.again[i], late); {
+	for i, lag := range rereadLags {
+		if late := now.Add(-lag); late.Sub(s.reread[i]) > lag/10 {
+			switch late := a.reconcileDue(ctx, s, s.reread[i], late); {
 			case late == nil:
-				s.again[i] = now.Add(-lag)
+				s.reread[i] = now.Add(-lag)
 			case !errors.Is(late, errInPart):
 				return late
 			default:
@@ -111,14 +111,14 @@ func (a *agenda) workShard(ctx context.Context, s *shard) error {
 		}
 	}
 	// What is read again is remembered, however long a part of the store is away.
-	s.handled.forget(models.EarlierOf(models.EarlierOf(s.upTo, now.Add(-models.LateWriters)), models.EarlierOf(s.again[0], s.again[1])).Add(-2 * time.Minute))
+	s.handled.forget(models.EarlierOf(models.EarlierOf(s.upTo, now.Add(-models.LateWriters)), models.EarlierOf(s.reread[0], s.reread[1])).Add(-2 * time.Minute))
 	// What waits in a long queue is looked at rarely. When the queues have become
 	// empty it may have been lost with them, and is looked at before its time.
 	if now.Sub(s.ahead) >= a.cfg.Recheck/2 {
 		s.ahead = now
 		idle := a.idle(ctx)
 		if idle && !s.idle {
-			if err := a.handle(ctx, s, now, now.Add(mostPatience*a.cfg.Recheck), 2); err != nil { // a young one is due soon anyway
+			if err := a.reconcileEntries(ctx, s, now, now.Add(maxRecheckFactor*a.cfg.Recheck), 2); err != nil { // a young one is due soon anyway
 				return err
 			}
 		}
@@ -143,26 +143,26 @@ func (a *agenda) workShard(ctx context.Context, s *shard) error {
 // away. They are found again; what else is there to do need not wait for them.
 var errInPart = errors.New("some entries could not be looked at")
 
-// againAfter are the lags with which everything is read again, for writers whose
+// rereadLags are the lags with which everything is read again, for writers whose
 // write came late or whose clock is slow.
-var againAfter = [2]time.Duration{30 * time.Second, models.LateWriters}
+var rereadLags = [2]time.Duration{30 * time.Second, models.LateWriters}
 
-// handleDue looks at the entries of a shard that are due in [from, to) and were
+// reconcileDue looks at the entries of a shard that are due in [from, to) and were
 // not handled before.
-func (a *agenda) handleDue(ctx context.Context, s *shard, from, to time.Time) error {
-	return a.handle(ctx, s, from, to, atTheirTime)
+func (a *agenda) reconcileDue(ctx context.Context, s *shard, from, to time.Time) error {
+	return a.reconcileEntries(ctx, s, from, to, anyRound)
 }
 
-// keepAhead looks ahead whenever an order lets something go on, until ctx ends: beside
+// runResumed looks ahead whenever an order lets something go on, until ctx ends: beside
 // the agenda's other work, for very much may have waited.
-func (a *agenda) keepAhead(ctx context.Context) {
-	lifted := a.journal.Rules().Resumptions()
+func (a *agenda) runResumed(ctx context.Context) {
+	lifted := a.follower.Rules().Resumptions()
 	for {
-		moved := a.journal.Changed()
-		if n := a.journal.Rules().Resumptions(); n != lifted {
+		moved := a.follower.Changed()
+		if n := a.follower.Rules().Resumptions(); n != lifted {
 			lifted = n
 			a.probe()
-			if err := a.lookAhead(ctx); err != nil && ctx.Err() == nil {
+			if err := a.requeueEarly(ctx); err != nil && ctx.Err() == nil {
 				a.log.Warn("what was let go on is found within minutes", "err", err)
 			}
 			continue
@@ -175,16 +175,16 @@ func (a *agenda) keepAhead(ctx context.Context) {
 	}
 }
 
-// lookAhead looks before its time at what an order may have kept waiting: that is
+// requeueEarly looks before its time at what an order may have kept waiting: that is
 // looked at again within two rechecks, or, where it was in a long queue, at the
-// most after mostPatience.
-func (a *agenda) lookAhead(ctx context.Context) error {
+// most after maxRecheckFactor.
+func (a *agenda) requeueEarly(ctx context.Context) error {
 	now := time.Now()
 	for _, s := range a.shards {
 		if !s.held.Load() {
 			continue
 		}
-		if err := a.handle(ctx, s, now, now.Add((mostPatience+1)*a.cfg.Recheck), 0); err != nil {
+		if err := a.reconcileEntries(ctx, s, now, now.Add((maxRecheckFactor+1)*a.cfg.Recheck), 0); err != nil {
 			return err
 		}
 	}
@@ -205,17 +205,17 @@ func (a *agenda) idle(ctx context.Context) bool {
 	return true
 }
 
-// atTheirTime is for entries that are due.
-const atTheirTime = -1
+// anyRound is for entries that are due.
+const anyRound = -1
 
-// handle looks at entries that were looked at so often before, at least. Those that
+// reconcileEntries looks at entries that were looked at so often before, at least. Those that
 // are looked at before their time are not remembered: at their time they are looked
 // at again.
-func (a *agenda) handle(ctx context.Context, s *shard, from, to time.Time, rounds int) error {
-	remember := rounds == atTheirTime
+func (a *agenda) reconcileEntries(ctx context.Context, s *shard, from, to time.Time, rounds int) error {
+	remember := rounds == anyRound
 	var g errgroup.Group
 	g.SetLimit(agendaAtOnce)
-	var failed looks
+	var failed tally
 	once := map[models.ID]bool{}
 	for entry, err := range a.store.Agenda(ctx, s.n, from, to) {
 		if err != nil {
@@ -238,7 +238,7 @@ func (a *agenda) handle(ctx context.Context, s *shard, from, to time.Time, round
 			break
 		}
 		g.Go(func() error {
-			err := a.lookAt(ctx, entry)
+			err := a.reconcile(ctx, entry)
 			if err == nil && remember {
 				s.handled.add(&entry)
 			}
@@ -253,14 +253,14 @@ func (a *agenda) handle(ctx context.Context, s *shard, from, to time.Time, round
 	return ctx.Err()
 }
 
-// looks counts what became of looking at entries.
-type looks struct {
+// tally counts what became of looking at entries.
+type tally struct {
 	mu           sync.Mutex
 	good, failed int
 	first        error
 }
 
-func (l *looks) end(err error) {
+func (l *tally) end(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
@@ -273,13 +273,13 @@ func (l *looks) end(err error) {
 }
 
 // all reports whether so much failed that the store is away, and not a part of it.
-func (l *looks) all() bool {
+func (l *tally) all() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failed >= agendaAtOnce+l.good
 }
 
-func (l *looks) err() error {
+func (l *tally) err() error {
 	whole := l.all()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -62,7 +62,7 @@ func agendaOf(t *testing.T) (*rig, *Engine, *costly) {
 	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg", Concurrency: 1}}}, cfg)
 	require.NoError(t, err)
 	t.Cleanup(e.dispatch.stop)
-	e.agenda.takeShards(t.Context())
+	e.agenda.acquireShards(t.Context())
 	require.Equal(t, r.store.Shards(), e.heldShards())
 	return r, e, s
 }

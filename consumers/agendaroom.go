@@ -65,7 +65,7 @@ type agendaDeps struct {
 	Dispatch  *dispatcher
 	Inbox     inboxSweeper
 	Summaries summaryMarks
-	Ages      *ages
+	Ages      *queueAges
 }
 
 // agenda finds everything unfinished again.
@@ -74,13 +74,13 @@ type agenda struct {
 	log       *slog.Logger
 	store     agendaStore
 	broker    agendaBroker
-	journal   *control.Follower
+	follower  *control.Follower
 	providers *provider.Set
-	crew      membership
+	members   membership
 	dispatch  *dispatcher
 	inbox     inboxSweeper
 	summaries summaryMarks
-	ages      *ages
+	ages      *queueAges
 
 	shards      []*shard
 	urgentFirst barrier      // shut while urgent mail that was missed is being announced
@@ -94,9 +94,9 @@ func newAgenda(cfg agendaConfig, deps agendaDeps) *agenda {
 		log:       cfg.Logger,
 		store:     deps.Store,
 		broker:    deps.Broker,
-		journal:   deps.Follower,
+		follower:  deps.Follower,
 		providers: deps.Providers,
-		crew:      deps.Members,
+		members:   deps.Members,
 		dispatch:  deps.Dispatch,
 		inbox:     deps.Inbox,
 		summaries: deps.Summaries,
@@ -110,7 +110,7 @@ func newAgenda(cfg agendaConfig, deps agendaDeps) *agenda {
 }
 
 // probe obeys the newest commands to probe providers.
-func (a *agenda) probe() { a.providers.Probe(a.journal.Rules().Probe) }
+func (a *agenda) probe() { a.providers.Probe(a.follower.Rules().Probe) }
 
 // Lags returns how far the inbox and the agenda are behind in the shards of this worker.
 func (a *agenda) Lags(now time.Time) (inbox, agenda time.Duration) {

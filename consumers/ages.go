@@ -13,26 +13,26 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// ages finds out how long the oldest message of every queue can have waited,
+// queueAges finds out how long the oldest message of every queue can have waited,
 // which brokers do not tell: see telemetry.QueueTimes. All workers together know
 // best; each tells the others what it knows.
-type ages struct {
+type queueAges struct {
 	store  cluster.TransientStore
 	broker models.Broker
 	worker string
 
-	mu   sync.Mutex
-	mine telemetry.QueueTimes
-	all  telemetry.QueueTimes // of all workers, as they were read last
-	told telemetry.QueueTimes // what was written last
+	mu      sync.Mutex
+	own     telemetry.QueueTimes
+	all     telemetry.QueueTimes // of all workers, as they were read last
+	written telemetry.QueueTimes // what was written last
 }
 
-func newAges(store cluster.TransientStore, broker models.Broker, worker string) *ages {
-	return &ages{store: store, broker: broker, worker: worker, mine: telemetry.QueueTimes{}}
+func newQueueAges(store cluster.TransientStore, broker models.Broker, worker string) *queueAges {
+	return &queueAges{store: store, broker: broker, worker: worker, own: telemetry.QueueTimes{}}
 }
 
-// watch notes what a handler takes from its queue.
-func (a *ages) watch(q models.Queue, h models.Handler) models.Handler {
+// checkSums notes what a handler takes from its queue.
+func (a *queueAges) watch(q models.Queue, h models.Handler) models.Handler {
 	name := q.Name()
 	return func(ctx context.Context, m models.Message) models.Disposition {
 		a.mu.Lock()
@@ -40,17 +40,17 @@ func (a *ages) watch(q models.Queue, h models.Handler) models.Handler {
 		if now := time.Now(); at.After(now) {
 			at = now // another's clock
 		}
-		if at.After(a.mine[name]) {
-			a.mine[name] = at
+		if at.After(a.own[name]) {
+			a.own[name] = at
 		}
 		a.mu.Unlock()
 		return h(ctx, m)
 	}
 }
 
-// look asks the broker which queues are empty, tells the others, and hears what
+// load asks the broker which queues are empty, tells the others, and hears what
 // they know.
-func (a *ages) look(ctx context.Context) error {
+func (a *queueAges) poll(ctx context.Context) error {
 	began := time.Now().UTC().Round(0)
 	depths, err := a.broker.Depths(ctx)
 	if err != nil {
@@ -59,11 +59,11 @@ func (a *ages) look(ctx context.Context) error {
 	a.mu.Lock()
 	for _, d := range depths {
 		if d.Ready == 0 {
-			a.mine.Take(telemetry.QueueTimes{d.Queue.Name(): began})
+			a.own.Take(telemetry.QueueTimes{d.Queue.Name(): began})
 		}
 	}
-	mine := maps.Clone(a.mine)
-	same := maps.EqualFunc(mine, a.told, time.Time.Equal)
+	mine := maps.Clone(a.own)
+	same := maps.EqualFunc(mine, a.written, time.Time.Equal)
 	a.mu.Unlock()
 	if !same {
 		raw, err := json.Marshal(mine)
@@ -86,14 +86,14 @@ func (a *ages) look(ctx context.Context) error {
 		}
 	}
 	a.mu.Lock()
-	a.told, a.all = mine, all
+	a.written, a.all = mine, all
 	a.mu.Unlock()
 	return nil
 }
 
 // oldest is how long the oldest message of a queue has waited at most; false: it
 // is not known.
-func (a *ages) oldest(d *models.Depth, now time.Time) (time.Duration, bool) {
+func (a *queueAges) oldest(d *models.Depth, now time.Time) (time.Duration, bool) {
 	if d.Ready == 0 {
 		return 0, true
 	}
@@ -101,20 +101,20 @@ func (a *ages) oldest(d *models.Depth, now time.Time) (time.Duration, bool) {
 }
 
 // waits is how long messages of a queue wait at most; false: it is not known.
-func (a *ages) waits(q models.Queue, now time.Time) (time.Duration, bool) {
+func (a *queueAges) waits(q models.Queue, now time.Time) (time.Duration, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	name := q.Name()
-	since := models.LaterOf(a.mine[name], a.all[name])
+	since := models.LaterOf(a.own[name], a.all[name])
 	return max(0, now.Sub(since)), !since.IsZero()
 }
 
 // Run looks every few seconds until ctx ends, and once more then.
-func (a *ages) run(ctx context.Context, every time.Duration, log *slog.Logger) {
+func (a *queueAges) run(ctx context.Context, every time.Duration, log *slog.Logger) {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
-		if err := a.look(ctx); err != nil && ctx.Err() == nil {
+		if err := a.poll(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("it is not known how old the queues are", "err", err)
 		}
 		select {
@@ -122,7 +122,7 @@ func (a *ages) run(ctx context.Context, every time.Duration, log *slog.Logger) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			_ = a.look(last) // others know less well otherwise
+			_ = a.poll(last) // others know less well otherwise
 			return
 		}
 	}

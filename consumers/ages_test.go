@@ -37,10 +37,10 @@ func TestQueueAges(t *testing.T) {
 		t.Fatal("there is no such queue")
 		return nil
 	}
-	first, second := newAges(store, broker, "first"), newAges(store, broker, "second")
+	first, second := newQueueAges(store, broker, "first"), newQueueAges(store, broker, "second")
 
 	require.NoError(t, broker.Publish(ctx, message(2*time.Hour), message(time.Hour), message(30*time.Minute)))
-	require.NoError(t, first.look(ctx))
+	require.NoError(t, first.poll(ctx))
 	_, known := first.oldest(depth(), time.Now())
 	require.False(t, known, "nobody has seen this queue move or empty")
 
@@ -56,9 +56,9 @@ func TestQueueAges(t *testing.T) {
 		})))
 	}
 	take(1)
-	require.NoError(t, first.look(ctx))
-	require.NoError(t, second.look(ctx))
-	for _, a := range []*ages{first, second} { // second knows it from first
+	require.NoError(t, first.poll(ctx))
+	require.NoError(t, second.poll(ctx))
+	for _, a := range []*queueAges{first, second} { // second knows it from first
 		now := time.Now()
 		age, known := a.oldest(depth(), now)
 		require.True(t, known)
@@ -75,9 +75,9 @@ func TestQueueAges(t *testing.T) {
 	require.Zero(t, age, "nothing waits")
 
 	emptied := time.Now()
-	require.NoError(t, second.look(ctx))
+	require.NoError(t, second.poll(ctx))
 	require.NoError(t, broker.Publish(ctx, message(-time.Hour))) // by a clock that is wrong
-	require.NoError(t, first.look(ctx))
+	require.NoError(t, first.poll(ctx))
 	age, known = first.oldest(depth(), time.Now())
 	require.True(t, known)
 	require.LessOrEqual(t, age, time.Since(emptied), "it was seen empty, by the other worker")

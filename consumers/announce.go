@@ -9,22 +9,22 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// announceOf announces something about a chunk, and notes if that failed.
-func (d *dispatcher) announceOf(ctx context.Context, c *chunk, ms ...models.Message) {
+// announceSteps announces something about a chunk, and notes if that failed.
+func (d *dispatcher) announce(ctx context.Context, c *chunk, ms ...models.Message) {
 	if len(ms) == 0 {
 		return
 	}
 	for i := range ms {
 		ms[i] = c.message(ms[i])
 	}
-	if !d.wake(ctx, ms...) {
-		c.missed = true
+	if !d.publish(ctx, ms...) {
+		c.publishFailed = true
 	}
 }
 
-// wake publishes messages, and reports whether that worked. A message that cannot
+// publish publishes messages, and reports whether that worked. A message that cannot
 // be published costs time only: the agenda finds its chunk.
-func (d *dispatcher) wake(ctx context.Context, ms ...models.Message) bool {
+func (d *dispatcher) publish(ctx context.Context, ms ...models.Message) bool {
 	if !d.outage.begin(time.Now()) {
 		return false
 	}
@@ -50,7 +50,7 @@ type outage struct {
 	next   time.Time // the next try while it is away
 }
 
-// begin reports whether a try may be made; its end is to be told.
+// start reports whether a try may be made; its end is to be told.
 func (o *outage) begin(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,8 +80,8 @@ func (o *outage) end(now time.Time, err error) {
 	o.last, o.next = now, now.Add(time.Second)
 }
 
-// suspect lets what was missed before be made up for.
-func (o *outage) suspect(now time.Time) {
+// markUnannounced lets what was missed before be made up for.
+func (o *outage) markUnannounced(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.since.IsZero() {
@@ -89,15 +89,15 @@ func (o *outage) suspect(now time.Time) {
 	}
 }
 
-// open returns since when announcements failed that were not made up for.
-func (o *outage) open() (since time.Time, ok bool) {
+// unannouncedSince returns since when announcements failed that were not made up for.
+func (o *outage) unannouncedSince() (since time.Time, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.since, !o.since.IsZero()
 }
 
-// madeUp notes that everything missed until then was announced.
-func (o *outage) madeUp(until time.Time) {
+// caughtUp notes that everything missed until then was announced.
+func (o *outage) caughtUp(until time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.since = time.Time{}

@@ -21,21 +21,21 @@ import (
 // not an error: the chunk is read again and decided anew.
 func (d *dispatcher) attempt(ctx context.Context, c *chunk, j *job) error {
 	if j.release == nil {
-		wait, err := d.admit(ctx, c, j)
+		wait, err := d.acquire(ctx, c, j)
 		if err != nil {
 			return err
 		}
 		if wait > 0 { // limited for longer than a worker may be kept
 			m := models.Message{Kind: models.ProviderMessage, Provider: j.provider.Name, Retry: j.step.Retry, NotBefore: time.Now().Add(wait)}
-			d.announceOf(ctx, c, m)
-			return errPassedOn
+			d.announce(ctx, c, m)
+			return errRequeued
 		}
 	}
 	defer j.release()
-	if err := d.addressed(ctx, c); err != nil {
+	if err := d.loadRecipients(ctx, c); err != nil {
 		return err
 	}
-	if err := d.permitted(ctx, c, j, orderPoll); errors.Is(err, errHeldBack) {
+	if err := d.mayCall(ctx, c, j, rulesMaxAge); errors.Is(err, errHeldBack) {
 		return nil // decided anew
 	} else if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (d *dispatcher) attempt(ctx context.Context, c *chunk, j *job) error {
 	}
 	defer settle(nil, 0)
 	first := !c.view.Status(j.who.First()).Called
-	entry, began, err := d.claim(ctx, c, j)
+	entry, began, err := d.appendAttempt(ctx, c, j)
 	if err != nil {
 		if conflict(err) {
 			return d.reload(ctx, c)
@@ -56,7 +56,7 @@ func (d *dispatcher) attempt(ctx context.Context, c *chunk, j *job) error {
 	sent := time.Now()
 	span := tracing.Start(c.id, "provider call", sent, "provider", j.provider.Name, "chunk", c.id.String(), "attempt", strconv.Itoa(entry.Number),
 		"recipients", strconv.Itoa(entry.Recipients.Len()), "because", entry.Because)
-	parts := d.send(c, j, entry, began)
+	parts := d.call(c, j, entry, began)
 	took := time.Since(sent)
 	for i := range parts {
 		span.Add("answer."+string(parts[i].Class), strconv.Itoa(parts[i].Recipients.Len()))
@@ -67,7 +67,7 @@ func (d *dispatcher) attempt(ctx context.Context, c *chunk, j *job) error {
 		j.provider.RecordLatency(took)
 		d.observer.Called(j.provider, c, calledWith{Entry: &entry, First: first, Took: took, Parts: parts})
 	}
-	return d.keep(c, j.provider, models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts})
+	return d.saveOutcome(c, j.provider, models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts})
 }
 
 // refusal is the class of an answer that took nothing; empty: it took somebody.
@@ -83,9 +83,9 @@ func refusal(parts []models.Part) string {
 	return string(parts[0].Class)
 }
 
-// errPassedOn ends the work on a message whose steps come back when the rates
+// errRequeued ends the work on a message whose steps come back when the rates
 // allow them.
-var errPassedOn = errors.New("passed on")
+var errRequeued = errors.New("passed on")
 
 // errBusy: the provider takes nothing now, and another may.
 var errBusy = errors.New("provider is busy")
@@ -93,9 +93,9 @@ var errBusy = errors.New("provider is busy")
 // slotPatience is how long mail that another provider may take waits for a slot.
 const slotPatience = 2 * time.Second
 
-// admit waits for a slot and for the rates of the handler's own provider. What
+// acquire waits for a slot and for the rates of the handler's own provider. What
 // would have to wait longer than a second is passed on with a delay instead.
-func (d *dispatcher) admit(ctx context.Context, c *chunk, j *job) (time.Duration, error) {
+func (d *dispatcher) acquire(ctx context.Context, c *chunk, j *job) (time.Duration, error) {
 	patience, cancel := ctx, context.CancelFunc(func() {})
 	if len(j.step.Options) > 1 {
 		patience, cancel = context.WithTimeout(ctx, slotPatience)
@@ -140,9 +140,9 @@ func (d *dispatcher) idleElsewhere(c *chunk, j *job) bool {
 	return slices.ContainsFunc(d.due(j.step, time.Now()), func(a *provider.Provider) bool { return a != j.provider && a.Idle(c.lane, j.who.Len()) })
 }
 
-// claim appends the attempt to the ledger. From the moment it returns nil, this
+// appendAttempt appends the attempt to the ledger. From the moment it returns nil, this
 // worker owns the call, until began + StartBy on its own monotonic clock.
-func (d *dispatcher) claim(ctx context.Context, c *chunk, j *job) (models.Entry, time.Time, error) {
+func (d *dispatcher) appendAttempt(ctx context.Context, c *chunk, j *job) (models.Entry, time.Time, error) {
 	began := time.Now()
 	startBy := began.Add(d.cfg.StartBy)
 	entry := models.Entry{
@@ -153,7 +153,7 @@ func (d *dispatcher) claim(ctx context.Context, c *chunk, j *job) (models.Entry,
 	within, cancel := context.WithTimeout(ctx, d.cfg.StartBy)
 	defer cancel()
 	if !c.wasCalled() {
-		defer d.print(c)() // before the first mail leaves
+		defer d.indexAddresses(c)() // before the first mail leaves
 	}
 	err := d.store.Append(within, c.id, entry)
 	switch {
@@ -161,15 +161,15 @@ func (d *dispatcher) claim(ctx context.Context, c *chunk, j *job) (models.Entry,
 		c.entries = append(c.entries, entry)
 		return entry, began, nil
 	case errors.Is(err, models.ErrOutcomeUnknown):
-		d.disown(c, entry)
+		d.resolveUnknownAppend(c, entry)
 	}
 	return entry, began, err
 }
 
-// disown settles an append whose outcome is unknown: no call was made for it,
+// resolveUnknownAppend settles an append whose outcome is unknown: no call was made for it,
 // and if the entry stands, that is written down as a fact, so that nobody waits
 // for evidence of a call that never was.
-func (d *dispatcher) disown(c *chunk, entry models.Entry) {
+func (d *dispatcher) resolveUnknownAppend(c *chunk, entry models.Entry) {
 	id, user, lane := c.id, c.batch.User, c.lane
 	d.background.Go(func() {
 		ctx, cancel := context.WithTimeout(d.hard, 10*time.Minute)
@@ -184,7 +184,7 @@ func (d *dispatcher) disown(c *chunk, entry models.Entry) {
 					Parts: []models.Part{notCalled(entry.Recipients, "the ledger entry was not known to be stored in time")}}}
 				if err = d.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err == nil {
 					d.summaries.Mark(user, id)
-					d.wake(ctx, models.Message{Kind: models.BatchMessage, ID: id, Lane: lane}) // others may have taken it for a call that runs
+					d.publish(ctx, models.Message{Kind: models.BatchMessage, ID: id, Lane: lane}) // others may have taken it for a call that runs
 					return
 				}
 			}
@@ -207,9 +207,9 @@ func uncalled(parts []models.Part) bool {
 	return len(parts) == 1 && parts[0].Reason == models.StartByPassed
 }
 
-// send makes the call, unless its start-by has passed: then somebody else may
+// call makes the call, unless its start-by has passed: then somebody else may
 // already count the evidence window, and no call is made.
-func (d *dispatcher) send(c *chunk, j *job, entry models.Entry, began time.Time) []models.Part {
+func (d *dispatcher) call(c *chunk, j *job, entry models.Entry, began time.Time) []models.Part {
 	call := &models.Call{Batch: c.batch.ID, Attempt: entry.Number, Content: &c.batch.Content, StartBy: began.Add(d.cfg.StartBy),
 		Recipients: make([]models.CallRecipient, 0, j.who.Len())}
 	for r := range j.who.All() {
@@ -224,7 +224,7 @@ func (d *dispatcher) send(c *chunk, j *job, entry models.Entry, began time.Time)
 	defer cancel()
 	a.Count(func(n *telemetry.Counters) { n.Inflight++ })
 	defer a.Count(func(n *telemetry.Counters) { n.Inflight-- })
-	if err := d.permitted(ctx, c, j, control.MaxRuleAge); err != nil {
+	if err := d.mayCall(ctx, c, j, control.MaxRuleAge); err != nil {
 		return []models.Part{notCalled(j.who, "no call was made: "+err.Error())}
 	}
 	if models.Passed(call.StartBy) { // the adapter asks again when the connection stands
@@ -262,10 +262,10 @@ func (d *dispatcher) complete(a *provider.Provider, who models.Set, parts []mode
 	return out
 }
 
-// keep stores the outcome as a fact. The call was made: while the store is away
+// saveOutcome stores the outcome as a fact. The call was made: while the store is away
 // it is tried again for as long as this process lives; if it dies first, the
 // attempt is one whose outcome is unknown.
-func (d *dispatcher) keep(c *chunk, a *provider.Provider, o models.Outcome) error {
+func (d *dispatcher) saveOutcome(c *chunk, a *provider.Provider, o models.Outcome) error {
 	f := models.Fact{Key: models.OutcomeKey(o.Attempt), Outcome: &o}
 	c.facts = append(c.facts, f)
 	c.resolve()
@@ -292,9 +292,9 @@ func jitter(wait time.Duration) time.Duration {
 	return rand.N(min(wait/10, 30*time.Second) + 1) //nolint:gosec // spreading load
 }
 
-// print keeps the fingerprints of a chunk's addresses, by which mail to one of
+// indexAddresses keeps the fingerprints of a chunk's addresses, by which mail to one of
 // them is found. It costs nothing but that when it fails.
-func (d *dispatcher) print(c *chunk) (wait func()) {
+func (d *dispatcher) indexAddresses(c *chunk) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -18,10 +18,10 @@ import (
 // broker is back: all urgent mail, and as much bulk as its queue may hold.
 
 const (
-	catchUpPoll  = time.Second
-	catchUpGroup = 500              // messages published together
-	mostAhead    = 100_000          // messages of bulk that may wait in the queue while more are announced
-	unnoticed    = 10 * time.Second // the broker may have been away so long before a worker noticed
+	backlogPoll     = time.Second
+	backlogGroup    = 500              // messages published together
+	maxBulkQueued   = 100_000          // messages of bulk that may wait in the queue while more are announced
+	unnoticedOutage = 10 * time.Second // the broker may have been away so long before a worker noticed
 )
 
 // barrier holds others back while it is shut.
@@ -57,54 +57,54 @@ func (b *barrier) pass(ctx context.Context) {
 	}
 }
 
-// errMissed: an announcement failed.
-var errMissed = errors.New("announcements fail")
+// errUnannounced: an announcement failed.
+var errUnannounced = errors.New("announcements fail")
 
-// catching is the work of catching up after one outage.
-type catching struct {
+// backlog is the work of catching up after one outage.
+type backlog struct {
 	since, begun time.Time
 	all          bool                    // whatever is unfinished may have been missed
 	left         [2]map[*shard]time.Time // by lane: the shards that are not done, and up to where they are
 }
 
-// catchUp announces what was missed, whenever the broker has come back. empty:
+// runBacklog announces what was missed, whenever the broker has come back. empty:
 // no message waited when this worker started; all may have been lost with the
 // process, as those of the embedded broker are.
-func (a *agenda) catchUp(ctx context.Context, empty bool) {
-	t := time.NewTicker(catchUpPoll)
+func (a *agenda) runBacklog(ctx context.Context, empty bool) {
+	t := time.NewTicker(backlogPoll)
 	defer t.Stop()
-	a.dispatch.outgoingOutage().suspect(time.Now()) // somebody may have died while the broker was away
-	var c *catching
+	a.dispatch.outgoingOutage().markUnannounced(time.Now()) // somebody may have died while the broker was away
+	var c *backlog
 	for {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			return
 		}
-		since, ok := a.dispatch.outgoingOutage().open()
+		since, ok := a.dispatch.outgoingOutage().unannouncedSince()
 		if !ok {
 			continue
 		}
-		room, err := a.roomAhead(ctx)
+		room, err := a.bulkRoom(ctx)
 		if err != nil {
 			continue // still away
 		}
 		if c == nil {
-			c, empty = a.newCatching(since, empty), false
+			c, empty = a.newBacklog(since, empty), false
 		}
-		if err := a.catchUpOnce(ctx, c, room); err != nil {
+		if err := a.republish(ctx, c, room); err != nil {
 			a.log.Debug("what was missed is announced later", "err", err)
 			continue
 		}
 		if len(c.left[0])+len(c.left[1]) == 0 {
-			a.dispatch.outgoingOutage().madeUp(c.begun)
+			a.dispatch.outgoingOutage().caughtUp(c.begun)
 			c = nil
 		}
 	}
 }
 
-func (a *agenda) newCatching(since time.Time, all bool) *catching {
-	c := &catching{since: since.Add(-unnoticed), begun: time.Now(), all: all}
+func (a *agenda) newBacklog(since time.Time, all bool) *backlog {
+	c := &backlog{since: since.Add(-unnoticedOutage), begun: time.Now(), all: all}
 	for lane := range c.left {
 		c.left[lane] = map[*shard]time.Time{}
 		for _, s := range a.shards {
@@ -114,10 +114,10 @@ func (a *agenda) newCatching(since time.Time, all bool) *catching {
 	return c
 }
 
-// catchUpOnce announces the urgent mail of all shards, and then as much bulk as
+// republish announces the urgent mail of all shards, and then as much bulk as
 // there is room for. Shards that nobody gives to this worker are caught up with
 // by others.
-func (a *agenda) catchUpOnce(ctx context.Context, c *catching, room int) error {
+func (a *agenda) republish(ctx context.Context, c *backlog, room int) error {
 	announced := 0
 	defer func() {
 		if announced > 0 {
@@ -147,7 +147,7 @@ func (a *agenda) catchUpOnce(ctx context.Context, c *catching, room int) error {
 					at = models.EarlierOf(at, time.UnixMilli(s.mark.Load()))
 				}
 			}
-			sum, upTo, err := a.announceMissed(ctx, c, s, lane, at, most)
+			sum, upTo, err := a.republishLane(ctx, c, s, lane, at, most)
 			most -= sum
 			announced += sum
 			c.left[n][s] = upTo
@@ -162,9 +162,9 @@ func (a *agenda) catchUpOnce(ctx context.Context, c *catching, room int) error {
 	return nil
 }
 
-// roomAhead is how many more messages of bulk may wait in its queue. It fails
+// bulkRoom is how many more messages of bulk may wait in its queue. It fails
 // while nothing can be announced.
-func (a *agenda) roomAhead(ctx context.Context) (int, error) {
+func (a *agenda) bulkRoom(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if err := a.broker.Ping(ctx); err != nil {
@@ -174,7 +174,7 @@ func (a *agenda) roomAhead(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	room := mostAhead
+	room := maxBulkQueued
 	for i := range depths {
 		if q := &depths[i].Queue; q.Kind == models.BatchMessage && q.Lane == models.Bulk {
 			room -= depths[i].Ready
@@ -183,29 +183,29 @@ func (a *agenda) roomAhead(ctx context.Context) (int, error) {
 	return room, nil
 }
 
-// announceMissed announces a lane of a shard from a due date on, as much as there
+// republishLane announces a lane of a shard from a due date on, as much as there
 // is room for. upTo is how far it came; zero: to the end.
-func (a *agenda) announceMissed(ctx context.Context, c *catching, s *shard, lane models.Lane, from time.Time, room int) (announced int, upTo time.Time, err error) {
+func (a *agenda) republishLane(ctx context.Context, c *backlog, s *shard, lane models.Lane, from time.Time, room int) (announced int, upTo time.Time, err error) {
 	upTo = from
 	var group []models.Message
 	flush := func(next time.Time) error {
-		for some := range slices.Chunk(group, catchUpGroup) { // a batch alone may have thousands of chunks
-			if !a.dispatch.wake(ctx, some...) {
-				return errMissed
+		for some := range slices.Chunk(group, backlogGroup) { // a batch alone may have thousands of chunks
+			if !a.dispatch.publish(ctx, some...) {
+				return errUnannounced
 			}
 		}
 		announced += len(group)
 		group, upTo = group[:0], next
 		return ctx.Err()
 	}
-	for entry, err := range a.store.Agenda(ctx, s.n, from, c.begun.Add((mostPatience+1)*a.cfg.Recheck)) {
+	for entry, err := range a.store.Agenda(ctx, s.n, from, c.begun.Add((maxRecheckFactor+1)*a.cfg.Recheck)) {
 		if err != nil {
 			return announced, upTo, fmt.Errorf("agenda of shard %d: %w", s.n, err)
 		}
 		if entry.Lane != lane || !c.missed(&entry, a.cfg.Recheck) {
 			continue
 		}
-		if full := announced+len(group) >= room; full || len(group) >= catchUpGroup {
+		if full := announced+len(group) >= room; full || len(group) >= backlogGroup {
 			if err := flush(entry.Due); full || err != nil {
 				return announced, upTo, err
 			}
@@ -216,10 +216,10 @@ func (a *agenda) announceMissed(ctx context.Context, c *catching, s *shard, lane
 	return announced, upTo, err
 }
 
-// missed reports whether an entry may be about something that was not announced:
+// publishFailed reports whether an entry may be about something that was not announced:
 // it says so, or nobody has looked at it yet and its batch was stored while the
 // broker was away.
-func (c *catching) missed(entry *models.AgendaEntry, recheck time.Duration) bool {
+func (c *backlog) missed(entry *models.AgendaEntry, recheck time.Duration) bool {
 	switch {
 	case entry.Missed, c.all:
 		return true

@@ -55,12 +55,12 @@ func TestMissedIsAnnounced(t *testing.T) {
 	cfg := fast()
 	cfg.Recheck = time.Hour
 	r.engine = r.worker(cfg, p)
-	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.outage.open(); return !ok }, patience, 10*time.Millisecond, "the start is made up for")
+	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.outage.unannouncedSince(); return !ok }, patience, 10*time.Millisecond, "the start is made up for")
 
 	b.away.Store(true)
 	var all []*models.Batch
 	all = append(all, r.stored(models.Bulk, time.Now().Add(50*time.Millisecond))) // looked at while the broker is away
-	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.outage.open(); return ok }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.outage.unannouncedSince(); return ok }, patience, 10*time.Millisecond)
 	for i := range 50 {
 		all = append(all, r.stored([]models.Lane{models.Urgent, models.Bulk}[i%2], time.Now().Add(cfg.Recheck)))
 	}
@@ -70,7 +70,7 @@ func TestMissedIsAnnounced(t *testing.T) {
 		r.done(batch)
 		require.Equal(t, 1, p.copiesOf(batch.ID.Log(1)))
 	}
-	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.outage.open(); return !ok }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.outage.unannouncedSince(); return !ok }, patience, 10*time.Millisecond)
 }
 
 // A retry that cannot be announced is not forgotten: its message comes again.
@@ -87,7 +87,7 @@ func TestRetryWhileTheBrokerIsAway(t *testing.T) {
 	taking := newScripted("mg", always(models.Accepted))
 	r.engine = r.worker(cfg, refusing, taking)
 	batch := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
-	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.outage.open(); return ok && refusing.count() > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.outage.unannouncedSince(); return ok && refusing.count() > 0 }, patience, time.Millisecond)
 	b.away.Store(false)
 	r.done(batch)
 	require.Equal(t, 1, taking.copiesOf(batch.ID.Log(1)))
@@ -113,7 +113,7 @@ func TestMissedUrgentFirst(t *testing.T) {
 	for _, s := range e.agenda.shards {
 		s.held.Store(true)
 	}
-	c := e.agenda.newCatching(begin, false)
+	c := e.agenda.newBacklog(begin, false)
 	c.begun = now.Add(time.Second)
 	waiting := func() map[models.Lane]int {
 		depths, err := b.Depths(t.Context())
@@ -126,12 +126,12 @@ func TestMissedUrgentFirst(t *testing.T) {
 		}
 		return out
 	}
-	require.NoError(t, e.agenda.catchUpOnce(t.Context(), c, 5))
+	require.NoError(t, e.agenda.republish(t.Context(), c, 5))
 	require.Equal(t, map[models.Lane]int{models.Urgent: 10, models.Bulk: 5}, waiting())
-	require.NoError(t, e.agenda.catchUpOnce(t.Context(), c, 0))
+	require.NoError(t, e.agenda.republish(t.Context(), c, 0))
 	require.Equal(t, map[models.Lane]int{models.Urgent: 10, models.Bulk: 5}, waiting())
 	require.NotEmpty(t, c.left[1])
-	require.NoError(t, e.agenda.catchUpOnce(t.Context(), c, 1000))
+	require.NoError(t, e.agenda.republish(t.Context(), c, 1000))
 	require.Equal(t, map[models.Lane]int{models.Urgent: 10, models.Bulk: 30}, waiting())
 	require.Empty(t, c.left[0])
 	require.Empty(t, c.left[1])
@@ -143,14 +143,14 @@ func TestOutage(t *testing.T) {
 	now := time.Now()
 	require.True(t, o.begin(now))
 	o.end(now, nil)
-	_, ok := o.open()
+	_, ok := o.unannouncedSince()
 	require.False(t, ok)
 	require.True(t, o.begin(now))
 	o.end(now, models.ErrUnroutable)
 	require.True(t, o.begin(now), "it is there")
 	away := fmt.Errorf("%w: away", models.ErrUnavailable)
 	o.end(now, away)
-	since, ok := o.open()
+	since, ok := o.unannouncedSince()
 	require.True(t, ok)
 	require.Equal(t, now, since)
 	require.False(t, o.begin(now.Add(time.Second/2)))
@@ -163,11 +163,11 @@ func TestOutage(t *testing.T) {
 	require.True(t, o.begin(now.Add(3*time.Second)))
 	require.True(t, o.begin(now.Add(3*time.Second)), "it is back")
 
-	o.madeUp(now.Add(time.Second)) // others failed later
-	since, ok = o.open()
+	o.caughtUp(now.Add(time.Second)) // others failed later
+	since, ok = o.unannouncedSince()
 	require.True(t, ok)
 	require.Equal(t, now.Add(time.Second), since)
-	o.madeUp(now.Add(4 * time.Second))
-	_, ok = o.open()
+	o.caughtUp(now.Add(4 * time.Second))
+	_, ok = o.unannouncedSince()
 	require.False(t, ok)
 }

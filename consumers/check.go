@@ -80,14 +80,14 @@ const (
 
 // check is one run.
 type check struct {
-	s     *summaries
+	s     *rollup
 	o     CheckOptions
 	out   telemetry.Recount
 	whole bool // Recipients are read, too
 }
 
 // Check runs through everything and reports each difference.
-func (s *summaries) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, error) {
+func (s *rollup) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, error) {
 	ctx = models.WithBackground(ctx)
 	if o.Found == nil {
 		o.Found = func(Difference) {}
@@ -192,7 +192,7 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 	g.SetLimit(checkAtOnce)
 	for n := range b.Chunks {
 		g.Go(func() error {
-			k, err := c.s.dispatch.look(gctx, b.ID.Chunk(n))
+			k, err := c.s.dispatch.load(gctx, b.ID.Chunk(n))
 			switch {
 			case err == nil:
 				counted[n] = k.view.Summary()
@@ -237,14 +237,14 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 	return total, nil
 }
 
-// addressed reads the recipients of a chunk, where all is checked, and says what is
+// loadRecipients reads the recipients of a chunk, where all is checked, and says what is
 // wrong with them. Those of an old batch are removed in their time.
 func (c *check) addressed(ctx context.Context, k *chunk) (wrong, err error) {
 	if !c.whole || k.batch.Redacted || time.Since(k.batch.Created()) > c.s.cfg.KeepContent {
 		return nil, nil
 	}
-	err = c.s.dispatch.addressed(ctx, k)
-	if isNotFound(err) || errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrInvalid) {
+	err = c.s.dispatch.loadRecipients(ctx, k)
+	if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrInvalid) {
 		return err, nil
 	}
 	return nil, err
@@ -261,7 +261,7 @@ func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Sum
 	since := time.Now() // of the newest change of the record
 	version := int64(-1)
 	for {
-		k, err := c.s.dispatch.look(ctx, id)
+		k, err := c.s.dispatch.load(ctx, id)
 		if err != nil {
 			return models.Summary{}, err
 		}

@@ -13,7 +13,7 @@ import (
 // counted from now on is lifted above it.
 func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *models.Summary) (models.Summary, error) {
 	id := b.ID.Chunk(n)
-	k, err := c.s.dispatch.look(ctx, id)
+	k, err := c.s.dispatch.load(ctx, id)
 	if err != nil {
 		return models.Summary{}, err
 	}

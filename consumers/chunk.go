@@ -13,18 +13,18 @@ import (
 
 // chunk is a chunk being worked on.
 type chunk struct {
-	id         models.ID
-	batch      *models.Batch
-	lane       models.Lane
-	size       int
-	recipients []models.Recipient // only while they are needed: see addressed
-	passed     models.Set         // Recipients whose step was announced elsewhere
-	missed     bool               // an announcement about it failed
-	planned    planned            // by which orders its next steps were decided
-	entries    []models.Entry
-	facts      []models.Fact
-	read       time.Time // before entries and facts were read
-	view       *models.View
+	id            models.ID
+	batch         *models.Batch
+	lane          models.Lane
+	size          int
+	recipients    []models.Recipient // only while they are needed: see addressed
+	requeued      models.Set         // Recipients whose step was announced elsewhere
+	publishFailed bool               // an announcement about it failed
+	planned       planned            // by which orders its next steps were decided
+	entries       []models.Entry
+	facts         []models.Fact
+	read          time.Time // before entries and facts were read
+	view          *models.View
 }
 
 func (c *chunk) resolve() {
@@ -48,9 +48,9 @@ func (c *chunk) message(m models.Message) models.Message {
 	return m
 }
 
-// addressed reads the recipients of a chunk, if it does not have them. They are
+// loadRecipients reads the recipients of a chunk, if it does not have them. They are
 // most of its memory, so they are let go of whenever the chunk waits.
-func (d *dispatcher) addressed(ctx context.Context, c *chunk) error {
+func (d *dispatcher) loadRecipients(ctx context.Context, c *chunk) error {
 	if c.recipients != nil {
 		return nil
 	}
@@ -65,8 +65,8 @@ func (d *dispatcher) addressed(ctx context.Context, c *chunk) error {
 	return nil
 }
 
-// look reads what is known of a chunk, without its recipients.
-func (d *dispatcher) look(ctx context.Context, id models.ID) (*chunk, error) {
+// load reads what is known of a chunk, without its recipients.
+func (d *dispatcher) load(ctx context.Context, id models.ID) (*chunk, error) {
 	b, err := d.batch(ctx, id.Batch())
 	if err != nil {
 		return nil, err
@@ -87,20 +87,20 @@ func (d *dispatcher) reload(ctx context.Context, c *chunk) (err error) {
 	return nil
 }
 
-// close appends the endings that are due. It reports whether it changed the
+// appendEndings appends the endings that are due. It reports whether it changed the
 // ledger.
-func (d *dispatcher) close(ctx context.Context, c *chunk, steps []policy.Step) (bool, error) {
+func (d *dispatcher) appendEndings(ctx context.Context, c *chunk, steps []policy.Step) (bool, error) {
 	changed := false
 	for i := range steps {
 		st := &steps[i]
-		if st.Do != policy.End || !d.proved(c, st, time.Now()) {
+		if st.Do != policy.End || !d.confirmed(c, st, time.Now()) {
 			continue
 		}
 		entry := models.Entry{Kind: models.Ending, At: time.Now().UTC(), Recipients: st.Who, Reason: st.Reason, Detail: models.Clip(st.Detail)}
 		if o := st.Cancel; o != nil {
 			entry.Kind, entry.Reason, entry.Detail, entry.Order = models.Cancel, models.CancelledByRq, models.Clip(o.Why), o.Number
 		}
-		err := d.append(ctx, c, entry)
+		err := d.appendEntry(ctx, c, entry)
 		if conflict(err) {
 			return true, d.reload(ctx, c)
 		}
@@ -114,9 +114,9 @@ func (d *dispatcher) close(ctx context.Context, c *chunk, steps []policy.Step) (
 	return changed, nil
 }
 
-// append adds an entry that no call follows from to the ledger and to the chunk at
+// appendEntry adds an entry that no call follows from to the ledger and to the chunk at
 // hand. Should it not be known whether it stands, the next look tells.
-func (d *dispatcher) append(ctx context.Context, c *chunk, entry models.Entry) error {
+func (d *dispatcher) appendEntry(ctx context.Context, c *chunk, entry models.Entry) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartBy)
 	defer cancel()
 	entry.Number = c.view.NextNumber()
@@ -167,12 +167,33 @@ func (d *dispatcher) batch(ctx context.Context, id models.ID) (*models.Batch, er
 // largeContent is the size of a body from which few batches are cached.
 const largeContent = 64 << 10
 
-// proved says whether a wait for evidence that is over may end a log: not before
+// confirmed says whether a wait for evidence that is over may end a log: not before
 // a provider that can be asked has been asked late enough. Its answer is waited
 // for, for a day at most.
-func (d *dispatcher) proved(c *chunk, st *policy.Step, now time.Time) bool {
+func (d *dispatcher) confirmed(c *chunk, st *policy.Step, now time.Time) bool {
 	if st.Reason != models.OutcomeUnknown && st.Reason != models.NoFinalEvent || !c.view.Status(st.Who.First()).Unsettled() {
 		return true // no wait for evidence ends by it
 	}
 	return d.evidence.Answered(c, st, now)
+}
+
+// eventIDs are the ids of the events that are known of a chunk.
+func (c *chunk) eventIDs() map[string]bool {
+	out := map[string]bool{}
+	for i := range c.facts {
+		for k := range c.facts[i].Events {
+			out[c.facts[i].Events[k].ID] = true
+		}
+	}
+	return out
+}
+
+// mayHave reports whether it is not known what became of an attempt (0: of any) for a
+// recipient through a provider, whatever was decided about that meanwhile: a late
+// event may prove that a held mail arrived, or that one was doubled.
+func (c *chunk) mayHave(provider string, recipient, attempt int) (open bool) {
+	c.view.EachTry(recipient, func(t *models.Try) {
+		open = open || t.Provider == provider && !t.Verdict.Settled() && (attempt == 0 || t.Attempt == attempt)
+	})
+	return open
 }

@@ -30,7 +30,7 @@ type Config struct {
 	InboxAge       time.Duration // after which a post that was not worked off is announced again
 	Hold           time.Duration // how long a provider stays shut after an answer of class provider
 	BreakerOpen    time.Duration // how long a breaker stays open before it probes
-	Beat           time.Duration // how often workers that share the limits hear of each other
+	Heartbeat      time.Duration // how often workers that share the limits hear of each other
 	Sole           bool          // no other process works on the store: the limits are this worker's alone
 	SlowCall       time.Duration // an answer that takes longer, and much longer than elsewhere, counts as a failure
 	SilenceLeast   time.Duration // how long a provider may at least be silent about what it took
@@ -43,7 +43,7 @@ type Config struct {
 	Delays         []time.Duration
 	Metrics        prometheus.Registerer // nil: nothing is published
 	Logger         *slog.Logger
-	Journal        *control.Follower // the process's follower of orders; nil: one of its own
+	Follower       *control.Follower // the process's follower of orders; nil: one of its own
 
 	life    string // of this start
 	started time.Time
@@ -64,7 +64,7 @@ func DefaultConfig() Config {
 		InboxAge:       30 * time.Second,
 		Hold:           5 * time.Minute,
 		BreakerOpen:    5 * time.Second,
-		Beat:           time.Second,
+		Heartbeat:      time.Second,
 		SlowCall:       10 * time.Second,
 		SilenceLeast:   time.Minute,
 		SilencePoll:    5 * time.Second,
@@ -96,7 +96,7 @@ func (c Config) withDefaults() Config {
 	set(&c.InboxAge, d.InboxAge)
 	set(&c.Hold, d.Hold)
 	set(&c.BreakerOpen, d.BreakerOpen)
-	set(&c.Beat, d.Beat)
+	set(&c.Heartbeat, d.Heartbeat)
 	set(&c.SlowCall, d.SlowCall)
 	set(&c.SilenceLeast, d.SilenceLeast)
 	set(&c.SilencePoll, d.SilencePoll)
@@ -138,7 +138,7 @@ func (c *Config) provider() *provider.Config {
 		Hold:         c.Hold,
 		BreakerOpen:  c.BreakerOpen,
 		FirstDelay:   c.Delays[0],
-		Heartbeat:    c.Beat,
+		Heartbeat:    c.Heartbeat,
 		SlowCall:     c.SlowCall,
 		SilenceLeast: c.SilenceLeast,
 		SilencePoll:  c.SilencePoll,
@@ -153,7 +153,7 @@ func (c *Config) cluster() cluster.Config {
 		Worker:    c.Worker,
 		Life:      c.life,
 		Started:   c.started,
-		Heartbeat: c.Beat,
+		Heartbeat: c.Heartbeat,
 		Sole:      c.Sole,
 		Logger:    c.Logger,
 	}

@@ -20,9 +20,9 @@ func TestJitter(t *testing.T) {
 	const wait = 10 * time.Minute
 	seen := map[time.Time]bool{}
 	for range 100 {
-		var told notices
+		var told outgoing
 		st := &policy.Step{Do: policy.Call, Who: models.SetOf(1), Retry: 3, Options: []policy.Option{{Provider: "sg", NotBefore: now.Add(wait)}}}
-		e.dispatch.passOn(&chunk{id: models.NewBatchID(now)}, st, now, "", &told)
+		e.dispatch.requeue(&chunk{id: models.NewBatchID(now)}, st, now, "", &told)
 		require.Len(t, told, 1)
 		require.Equal(t, models.BatchMessage, told[0].Kind, "the provider is chosen anew then")
 		require.False(t, told[0].NotBefore.Before(now.Add(wait)))

@@ -13,15 +13,15 @@ import (
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
-// generic handles batch.<uuid>: a chunk through any provider. It never waits for
+// handleBatch handles batch.<uuid>: a chunk through any provider. It never waits for
 // a busy, limited or broken one.
-func (d *dispatcher) generic(ctx context.Context, m models.Message) models.Disposition {
+func (d *dispatcher) handleBatch(ctx context.Context, m models.Message) models.Disposition {
 	return d.dispatch(ctx, m, nil, models.Set{})
 }
 
-// exclusive handles <ns>.<uuid>: a chunk through this provider, whose slots and
+// handleProvider handles <ns>.<uuid>: a chunk through this provider, whose slots and
 // rates it may wait for, because it delays nobody else.
-func (d *dispatcher) exclusive(ctx context.Context, m models.Message) models.Disposition {
+func (d *dispatcher) handleProvider(ctx context.Context, m models.Message) models.Disposition {
 	a := d.providers.Get(m.Provider)
 	if a == nil {
 		return models.Park("no provider " + m.Provider + " is configured")
@@ -29,9 +29,9 @@ func (d *dispatcher) exclusive(ctx context.Context, m models.Message) models.Dis
 	return d.dispatch(ctx, m, a, models.Set{})
 }
 
-// logRetry handles log.<ns>.<uuid>: one recipient, through this provider. Others
+// handleLog handles log.<ns>.<uuid>: one recipient, through this provider. Others
 // of its chunk that are due for the provider go along in the same call.
-func (d *dispatcher) logRetry(ctx context.Context, m models.Message) models.Disposition {
+func (d *dispatcher) handleLog(ctx context.Context, m models.Message) models.Disposition {
 	a := d.providers.Get(m.Provider)
 	if a == nil {
 		return models.Park("no provider " + m.Provider + " is configured")
@@ -49,24 +49,24 @@ const maxRounds = 64
 // so: that one will look once more.
 func (d *dispatcher) dispatch(ctx context.Context, m models.Message, mine *provider.Provider, only models.Set) models.Disposition {
 	models.OnItsWay(m.Lane)
-	w := work{m.ID, m.Provider}
-	t := d.underway.begin(w)
+	w := inflightKey{m.ID, m.Provider}
+	t := d.inflight.begin(w)
 	if t == nil {
 		return models.Done()
 	}
-	defer d.underway.leave(w, t) // a handler may die
+	defer d.inflight.end(w, t) // a handler may die
 	for {
-		said, more := d.advanceBy(ctx, m, mine, only)
-		if said.IsDone() && !more && d.underway.again(w, t) {
+		said, more := d.runRounds(ctx, m, mine, only)
+		if said.IsDone() && !more && d.inflight.rerun(w, t) {
 			only = models.Set{} // whatever was asked for meanwhile
 			continue
 		}
-		if asked := d.underway.leave(w, t); more || asked {
+		if asked := d.inflight.end(w, t); more || asked {
 			next := models.Message{Kind: models.ProviderMessage, Provider: m.Provider, ID: m.ID, Retry: m.Retry, Lane: m.Lane}
 			if mine == nil {
 				next.Kind = models.BatchMessage
 			}
-			if !d.wake(ctx, next) && said.IsDone() {
+			if !d.publish(ctx, next) && said.IsDone() {
 				return models.Later(time.Second)
 			}
 		}
@@ -74,11 +74,11 @@ func (d *dispatcher) dispatch(ctx context.Context, m models.Message, mine *provi
 	}
 }
 
-// advanceBy decides, calls, and passes on what is to be done elsewhere or later,
+// runRounds decides, calls, and passes on what is to be done elsewhere or later,
 // for so many rounds. The message only woke it; what is done follows from the
 // store. It reports whether there is more to do here and now.
-func (d *dispatcher) advanceBy(ctx context.Context, m models.Message, mine *provider.Provider, only models.Set) (said models.Disposition, more bool) {
-	c, err := d.begin(ctx, m)
+func (d *dispatcher) runRounds(ctx context.Context, m models.Message, mine *provider.Provider, only models.Set) (said models.Disposition, more bool) {
+	c, err := d.start(ctx, m)
 	if err != nil {
 		return d.failed(err, "load", m), false
 	}
@@ -94,37 +94,37 @@ func (d *dispatcher) advanceBy(ctx context.Context, m models.Message, mine *prov
 		if err != nil {
 			return d.failed(err, "plan", m), false
 		}
-		if ended, err := d.close(ctx, c, steps); err != nil {
+		if ended, err := d.appendEndings(ctx, c, steps); err != nil {
 			return d.failed(err, "close", m), false
 		} else if ended {
 			continue
 		}
-		job, err := d.pick(ctx, c, steps, mine, only)
+		job, err := d.selectCall(ctx, c, steps, mine, only)
 		if err != nil {
 			return d.failed(err, "load", m), false
 		}
 		if job == nil {
-			return c.passedOn(), false // everything left was, or waits for evidence
+			return c.requeuedDisposition(), false // everything left was, or waits for evidence
 		}
 		err = d.attempt(ctx, c, job)
-		c.passed = c.passed.Minus(job.who) // what follows for them is another step
+		c.requeued = c.requeued.Minus(job.who) // what follows for them is another step
 		switch {
 		case errors.Is(err, errBusy):
-			d.passAllOn(c, steps, only, job.provider.Name)
-			return c.passedOn(), false
-		case errors.Is(err, errPassedOn):
-			return c.passedOn(), false
+			d.requeueAll(c, steps, only, job.provider.Name)
+			return c.requeuedDisposition(), false
+		case errors.Is(err, errRequeued):
+			return c.requeuedDisposition(), false
 		case err != nil:
 			return d.failed(err, "attempt", m), false
 		}
 	}
-	return c.passedOn(), true
+	return c.requeuedDisposition(), true
 }
 
-// passedOn ends a message whose work goes on elsewhere. If that could not be
+// requeuedDisposition ends a message whose work goes on elsewhere. If that could not be
 // announced, the message itself is what brings the chunk back.
-func (c *chunk) passedOn() models.Disposition {
-	if c.missed {
+func (c *chunk) requeuedDisposition() models.Disposition {
+	if c.publishFailed {
 		return models.Later(time.Second)
 	}
 	return models.Done()
@@ -133,24 +133,24 @@ func (c *chunk) passedOn() models.Disposition {
 // Plan obeys what was ordered and decides the next steps of a chunk, by what is
 // known of it now.
 func (d *dispatcher) plan(ctx context.Context, c *chunk, now time.Time) ([]policy.Step, error) {
-	if now.Sub(c.read) > mostStale {
+	if now.Sub(c.read) > maxStale {
 		if err := d.reload(ctx, c); err != nil {
 			return nil, err
 		}
 	}
-	if err := d.journal.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
+	if err := d.follower.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
 		return nil, err
 	}
 	// What announces a batch may be the order that lets it go on, which is newer than the rules.
-	if d.journal.Rules().Batch(c.batch).Waits != "" {
-		if err := d.journal.Sync(ctx); err != nil {
+	if d.follower.Rules().Batch(c.batch).Waits != "" {
+		if err := d.follower.Sync(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := d.obey(ctx, c); err != nil {
+	if err := d.applyReleases(ctx, c); err != nil {
 		return nil, err
 	}
-	steps, err := d.steps(ctx, c, now)
+	steps, err := d.decide(ctx, c, now)
 	if err != nil || !slices.ContainsFunc(steps, policy.Step.InDoubt) || now.Sub(c.read) < justRead {
 		return steps, err
 	}
@@ -158,20 +158,20 @@ func (d *dispatcher) plan(ctx context.Context, c *chunk, now time.Time) ([]polic
 	if err := d.reload(ctx, c); err != nil {
 		return nil, err
 	}
-	return d.steps(ctx, c, now)
+	return d.decide(ctx, c, now)
 }
 
-// What is known of a chunk is read again when it is older than mostStale, and before
+// What is known of a chunk is read again when it is older than maxStale, and before
 // something is decided about mail that a provider may have, unless it was just read.
 const (
-	mostStale = time.Second
-	justRead  = 100 * time.Millisecond
+	maxStale = time.Second
+	justRead = 100 * time.Millisecond
 )
 
-// steps decides the next steps of a chunk, by what was read of it.
-func (d *dispatcher) steps(ctx context.Context, c *chunk, now time.Time) ([]policy.Step, error) {
-	c.planned = d.planBy(c)
-	o, err := d.ordersFor(ctx, c)
+// decide decides the next steps of a chunk, by what was read of it.
+func (d *dispatcher) decide(ctx context.Context, c *chunk, now time.Time) ([]policy.Step, error) {
+	c.planned = d.snapshotRules(c)
+	o, err := d.commandsFor(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ type dispatcher struct {
 	log       *slog.Logger
 	store     dispatchStore
 	broker    publisher
-	journal   *control.Follower
+	follower  *control.Follower
 	policy    *policy.Policy
 	providers *provider.Set
 	observer  callObserver
@@ -99,8 +99,8 @@ type dispatcher struct {
 
 	batches  *lru.Cache[models.ID, *models.Batch] // of ordinary size
 	large    *lru.Cache[models.ID, *models.Batch]
-	fresh    *fresh
-	underway *underway
+	recent   *recentlyAccepted
+	inflight *inflight
 	outage   outage
 
 	background sync.WaitGroup  // unknown appends being resolved, and posts being marked
@@ -115,14 +115,14 @@ func newDispatcher(cfg dispatchConfig, deps dispatchDeps) *dispatcher {
 		log:       cfg.Logger,
 		store:     deps.Store,
 		broker:    deps.Broker,
-		journal:   deps.Follower,
+		follower:  deps.Follower,
 		policy:    deps.Policy,
 		providers: deps.Providers,
 		observer:  deps.Observer,
 		batches:   newMemo[models.ID, *models.Batch](512),
 		large:     newMemo[models.ID, *models.Batch](8),
-		fresh:     newMemo[models.ID, []models.Recipient](freshBatches),
-		underway:  newUnderway(),
+		recent:    newMemo[models.ID, []models.Recipient](recentBatches),
+		inflight:  newInflight(),
 	}
 	d.hard, d.kill = context.WithCancel(context.Background())
 	return d
@@ -133,11 +133,11 @@ func (d *dispatcher) connect(evidence evidenceSource, summaries summaryMarks) {
 	d.evidence, d.summaries = evidence, summaries
 }
 
-// hardContext ends when waiting for running calls is over.
-func (d *dispatcher) hardContext() context.Context { return d.hard }
+// callContext ends when waiting for running calls is over.
+func (d *dispatcher) callContext() context.Context { return d.hard }
 
-// inBackground runs f so that Wait waits for it.
-func (d *dispatcher) inBackground(f func()) { d.background.Go(f) }
+// goBackground runs f so that Wait waits for it.
+func (d *dispatcher) goBackground(f func()) { d.background.Go(f) }
 
 // stop ends all waiting for running calls.
 func (d *dispatcher) stop() { d.kill() }

@@ -101,13 +101,13 @@ func TestReadBeforeADecision(t *testing.T) {
 		require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictUnknown && r.idle() }, patience, time.Millisecond)
 		attempt := r.view(b).Entries[0]
 		time.Sleep(time.Until(attempt.CallEnds.Add(cfg.EvidenceWindow)))
-		c, err := r.engine.dispatch.look(t.Context(), b.ID)
+		c, err := r.engine.dispatch.load(t.Context(), b.ID)
 		require.NoError(t, err)
 		require.NoError(t, r.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: models.Fact{Key: models.EventsKey(models.NewInboxID(time.Now())),
 			Events: []models.Event{{ID: "1", Recipient: 1, Attempt: attempt.Number, Provider: "sg", Kind: models.Delivered, At: time.Now()}}}}))
 		now := time.Now()
-		c.read = now.Add(-mostStale / 2)
-		steps, err := r.engine.dispatch.steps(t.Context(), c, now)
+		c.read = now.Add(-maxStale / 2)
+		steps, err := r.engine.dispatch.decide(t.Context(), c, now)
 		require.NoError(t, err)
 		require.True(t, steps[0].InDoubt(), "by what was read")
 		steps, err = r.engine.dispatch.plan(t.Context(), c, now)

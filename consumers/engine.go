@@ -36,20 +36,20 @@ type Engine struct {
 	silence   *provider.SilenceDetector
 	reporter  *reporter
 	dispatch  *dispatcher
-	rollup    *summaries
-	events    *eventQueue
+	rollup    *rollup
+	events    *eventProcessor
 	evidence  *lookups
 	agenda    *agenda
 	retention *retention
-	history   *providerHistory
-	ages      *ages
+	history   *history
+	ages      *queueAges
 	metrics   *metrics
 }
 
 // New builds an engine. Every provider name must be valid and distinct.
 func New(store models.Store, broker models.Broker, specs []Provider, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
-	e := &Engine{cfg: cfg, log: cfg.Logger, store: store, broker: broker, follower: cfg.Journal}
+	e := &Engine{cfg: cfg, log: cfg.Logger, store: store, broker: broker, follower: cfg.Follower}
 	if e.follower == nil {
 		e.follower = control.NewFollower(store)
 	}
@@ -59,8 +59,8 @@ func New(store models.Store, broker models.Broker, specs []Provider, cfg Config)
 		return nil, err
 	}
 	e.cluster.Carry(e.providers, e.flows)
-	e.history = newProviderHistory(store, cfg.Worker+"/"+cfg.life)
-	e.ages = newAges(store, broker, cfg.Worker)
+	e.history = newHistory(store, cfg.Worker+"/"+cfg.life)
+	e.ages = newQueueAges(store, broker, cfg.Worker)
 	e.metrics = newMetrics(e.providers)
 	decisions := newPolicyFor(specs, &cfg)
 	e.buildRooms(decisions)
@@ -95,7 +95,7 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Providers: e.providers,
 		Observer:  seen,
 	})
-	e.rollup = newSummaries(cfg.rollup(), e.store, e.dispatch, e.metrics.watched)
+	e.rollup = newRollup(cfg.rollup(), e.store, e.dispatch, e.metrics.watched)
 	e.evidence = newLookups(cfg.evidence(), evidenceDeps{
 		Store:     e.store,
 		Policy:    decisions,
@@ -103,7 +103,7 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Dispatch:  e.dispatch,
 	})
 	e.dispatch.connect(e.evidence, e.rollup)
-	e.events = newEventQueue(cfg.events(), eventsDeps{
+	e.events = newEventProcessor(cfg.events(), eventsDeps{
 		Store:     e.store,
 		Broker:    e.broker,
 		Providers: e.providers,
@@ -166,13 +166,13 @@ func (e *Engine) supportLoops() []loop {
 func (e *Engine) workLoops(empty bool) []loop {
 	return []loop{
 		e.agenda,
-		loopFunc(e.agenda.keepAhead),
-		loopFunc(e.agenda.keepShards),
-		loopFunc(func(ctx context.Context) { e.agenda.catchUp(ctx, empty) }),
+		loopFunc(e.agenda.runResumed),
+		loopFunc(e.agenda.runLeases),
+		loopFunc(func(ctx context.Context) { e.agenda.runBacklog(ctx, empty) }),
 		inLowPriority(e.evidence.run),
 		e.silence,
 		inLowPriority(e.retention.Run),
-		inLowPriority(e.rollup.watchSums),
+		inLowPriority(e.rollup.runChecks),
 	}
 }
 
@@ -280,14 +280,14 @@ func (e *Engine) subscribe(ctx context.Context, all *sync.WaitGroup) (failed <-c
 		generic += p.Concurrency
 	}
 	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
-		to(models.Queue{Kind: models.BatchMessage, Lane: lane}, generic, e.dispatch.generic)
+		to(models.Queue{Kind: models.BatchMessage, Lane: lane}, generic, e.dispatch.handleBatch)
 		for _, p := range e.providers.All() {
 			n := max(1, p.Concurrency)
-			to(models.Queue{Kind: models.ProviderMessage, Provider: p.Name, Lane: lane}, n, e.dispatch.exclusive)
-			to(models.Queue{Kind: models.LogMessage, Provider: p.Name, Lane: lane}, n, e.dispatch.logRetry)
+			to(models.Queue{Kind: models.ProviderMessage, Provider: p.Name, Lane: lane}, n, e.dispatch.handleProvider)
+			to(models.Queue{Kind: models.LogMessage, Provider: p.Name, Lane: lane}, n, e.dispatch.handleLog)
 		}
 	}
-	to(models.Queue{Kind: models.EventMessage}, e.events.runners()*eventsAtOnce, e.events.handle)
+	to(models.Queue{Kind: models.EventMessage}, e.events.concurrency(), e.events.handle)
 	return fail
 }
 

@@ -15,14 +15,14 @@ import (
 const (
 	eventsAtOnce = 64                   // posts worked off together, at most
 	eventRunners = 2                    // groups of posts worked off at once, at most
-	eventsLinger = 5 * time.Millisecond // how long the first waits for more
+	eventsWait   = 5 * time.Millisecond // how long the first waits for more
 	eventsLate   = time.Minute          // how late a post is from which on urgent mail does not hold it up
 )
 
-// eventQueue collects announced posts, so that the events of many posts about
+// eventProcessor collects announced posts, so that the events of many posts about
 // one chunk cost one read and one write. A post that is announced again is not
 // worked off again: it would only be counted twice.
-type eventQueue struct {
+type eventProcessor struct {
 	cfg       eventsConfig
 	log       *slog.Logger
 	store     eventsStore
@@ -34,12 +34,12 @@ type eventQueue struct {
 	summaries summaryRenewal
 	observer  eventObserver
 
-	ledgers  *lru.Cache[models.ID, []models.Entry]
-	worked   *lru.Cache[models.ID, struct{}] // posts processed lately
-	counted  *recentSet                      // hashes of events counted lately
-	finished finished
-	counts   counts
-	in       chan post
+	ledgers   *lru.Cache[models.ID, []models.Entry]
+	processed *lru.Cache[models.ID, struct{}] // posts processed lately
+	counted   *recentSet                      // hashes of events counted lately
+	finished  donePosts
+	counts    counts
+	in        chan post
 
 	mu      sync.Mutex
 	working map[models.ID]bool // posts that are being worked off
@@ -61,10 +61,10 @@ type eventsDeps struct {
 	Observer  eventObserver
 }
 
-// newEventQueue returns a queue that is not running. Connect must be called before it is
+// newEventProcessor returns a queue that is not running. Connect must be called before it is
 // used.
-func newEventQueue(cfg eventsConfig, deps eventsDeps) *eventQueue {
-	return &eventQueue{
+func newEventProcessor(cfg eventsConfig, deps eventsDeps) *eventProcessor {
+	return &eventProcessor{
 		cfg:       cfg,
 		log:       cfg.Logger,
 		store:     deps.Store,
@@ -75,7 +75,7 @@ func newEventQueue(cfg eventsConfig, deps eventsDeps) *eventQueue {
 		summaries: deps.Summaries,
 		observer:  deps.Observer,
 		ledgers:   newMemo[models.ID, []models.Entry](4096),
-		worked:    newMemo[models.ID, struct{}](100_000),
+		processed: newMemo[models.ID, struct{}](100_000),
 		counted:   newRecentSet(100_000),
 		in:        make(chan post),
 		working:   map[models.ID]bool{},
@@ -83,28 +83,28 @@ func newEventQueue(cfg eventsConfig, deps eventsDeps) *eventQueue {
 }
 
 // connect gives the queue the agenda, which is built upon it.
-func (q *eventQueue) connect(r requeuer) { q.requeuer = r }
+func (q *eventProcessor) connect(r requeuer) { q.requeuer = r }
 
 // Counts returns how many events were taken, and how many were refused because they
 // belong to no attempt through their provider, because they came under a token that was
 // used for other content, or because they are no events of ours.
-func (q *eventQueue) Counts() (taken, forged, replayed, skipped int64) {
+func (q *eventProcessor) Counts() (taken, forged, replayed, skipped int64) {
 	return q.counts.eventsTaken.Load(), q.counts.eventsForged.Load(), q.counts.eventsReplayed.Load(), q.counts.eventsSkipped.Load()
 }
 
 // Begin reports whether a post is to be worked off: this process does not do so
 // now, and has not done so lately. Who begins must end.
-func (q *eventQueue) begin(id models.ID) bool {
+func (q *eventProcessor) begin(id models.ID) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, done := q.worked.Get(id); done || q.working[id] {
+	if _, done := q.processed.Get(id); done || q.working[id] {
 		return false
 	}
 	q.working[id] = true
 	return true
 }
 
-func (q *eventQueue) end(id models.ID) {
+func (q *eventProcessor) end(id models.ID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.working, id)
@@ -112,15 +112,15 @@ func (q *eventQueue) end(id models.ID) {
 
 // runners is how many groups are worked off at once. Where that is to compute and
 // not to wait for the store, they leave a processor to others.
-func (q *eventQueue) runners() int {
+func (q *eventProcessor) runners() int {
 	if q.cfg.Sole {
 		return min(eventRunners, models.Background)
 	}
 	return eventRunners
 }
 
-// handle is the consumer of event.<ns>.
-func (q *eventQueue) handle(ctx context.Context, m models.Message) models.Disposition {
+// reconcileEntries is the consumer of event.<ns>.
+func (q *eventProcessor) handle(ctx context.Context, m models.Message) models.Disposition {
 	if !q.begin(m.ID) {
 		return models.Done()
 	}
@@ -134,7 +134,7 @@ func (q *eventQueue) handle(ctx context.Context, m models.Message) models.Dispos
 	return <-p.done
 }
 
-func (q *eventQueue) run(ctx context.Context) {
+func (q *eventProcessor) run(ctx context.Context) {
 	for {
 		var posts []post
 		select {
@@ -143,7 +143,7 @@ func (q *eventQueue) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		linger := time.NewTimer(eventsLinger)
+		linger := time.NewTimer(eventsWait)
 	collect:
 		for len(posts) < eventsAtOnce {
 			select {
@@ -162,15 +162,15 @@ func (q *eventQueue) run(ctx context.Context) {
 	}
 }
 
-// work works posts off, as many at a time as inboxBytes allows, and answers each
+// inflightKey works posts off, as many at a time as inboxBytes allows, and answers each
 // as soon as it is done.
-func (q *eventQueue) work(ctx context.Context, posts []post) {
+func (q *eventProcessor) work(ctx context.Context, posts []post) {
 	for len(posts) > 0 {
 		ids := make([]models.ID, len(posts))
 		for i := range posts {
 			ids[i] = posts[i].id
 		}
-		n, err := q.workOff(ctx, ids)
+		n, err := q.process(ctx, ids)
 		verdict := models.Done()
 		if err != nil {
 			n = len(posts)
@@ -183,3 +183,6 @@ func (q *eventQueue) work(ctx context.Context, posts []post) {
 		posts = posts[n:]
 	}
 }
+
+// concurrency returns how many event messages may be with this process at once.
+func (q *eventProcessor) concurrency() int { return q.runners() * eventsAtOnce }

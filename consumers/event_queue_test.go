@@ -75,7 +75,7 @@ func TestEventsGiveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(72 * time.Hour) // no other test's clock gets here: what follows is told to the whole program
 		ctx, cancel := context.WithCancel(t.Context())
-		q := newEventQueue(eventsConfig{}, eventsDeps{Store: slowAndEmpty{}})
+		q := newEventProcessor(eventsConfig{}, eventsDeps{Store: slowAndEmpty{}})
 		var running sync.WaitGroup
 		running.Go(func() { q.run(ctx) })
 		group := func(received time.Time) time.Duration {
@@ -83,7 +83,7 @@ func TestEventsGiveWay(t *testing.T) {
 			require.Equal(t, models.Done(), q.handle(ctx, models.Message{Kind: models.EventMessage, ID: models.NewInboxID(received)}))
 			return time.Since(began)
 		}
-		const work = eventsLinger + 100*time.Millisecond
+		const work = eventsWait + 100*time.Millisecond
 		require.Equal(t, work, group(time.Now()))
 		require.Equal(t, work, group(time.Now()), "nobody is in a hurry")
 		models.OnItsWay(models.Urgent)

@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"errors"
 	"hash/maphash"
 	"slices"
 	"strconv"
@@ -16,20 +17,20 @@ import (
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
-// workOff turns entries of the inbox into facts: read, refuse what is a replay,
+// process turns entries of the inbox into facts: read, refuse what is a replay,
 // parse, refuse what is not ours, store, mark, reroute. Doing it again does
 // nothing new. It returns how many of ids, from the first, it worked off: at
 // least one, and not all of them where they are large.
-func (q *eventQueue) workOff(ctx context.Context, ids []models.ID) (int, error) {
+func (q *eventProcessor) process(ctx context.Context, ids []models.ID) (int, error) {
 	entries, n, err := q.readInbox(ctx, ids)
 	if err != nil || len(entries) == 0 {
 		return n, err
 	}
-	return n, q.take(ctx, entries, &eventWork{byChunk: map[models.ID]*chunkEvents{}})
+	return n, q.processEntries(ctx, entries, &eventGroup{byChunk: map[models.ID]*chunkEvents{}})
 }
 
 // Take works entries off that were read.
-func (q *eventQueue) take(ctx context.Context, entries []models.Inbox, work *eventWork) error {
+func (q *eventProcessor) processEntries(ctx context.Context, entries []models.Inbox, work *eventGroup) error {
 	if err := q.dropReplayed(ctx, entries); err != nil {
 		return err
 	}
@@ -38,7 +39,7 @@ func (q *eventQueue) take(ctx context.Context, entries []models.Inbox, work *eve
 		parsing.Go(func() { q.parse(&entries[i], work) })
 	}
 	parsing.Wait()
-	if err := q.admitEvents(ctx, work); err != nil {
+	if err := q.attribute(ctx, work); err != nil {
 		return err
 	}
 	if len(work.facts) > 0 {
@@ -48,14 +49,14 @@ func (q *eventQueue) take(ctx context.Context, entries []models.Inbox, work *eve
 	}
 	work.facts = nil // stored: what follows needs the chunks alone
 	// Before the posts are marked: once they are worked off, nobody looks at them.
-	if err := q.lookAfter(ctx, work); err != nil {
+	if err := q.reconcileAfter(ctx, work); err != nil {
 		return err
 	}
-	if err := q.markPosts(ctx, work); err != nil {
+	if err := q.markSummaries(ctx, work); err != nil {
 		return err
 	}
 	for _, id := range work.done {
-		q.worked.Add(id, struct{}{})
+		q.processed.Add(id, struct{}{})
 	}
 	return nil
 }
@@ -63,16 +64,16 @@ func (q *eventQueue) take(ctx context.Context, entries []models.Inbox, work *eve
 // storeAtOnce is how many reads and writes of one piece of work run together.
 const storeAtOnce = 16
 
-// eventWork is what a group of entries of the inbox comes to.
-type eventWork struct {
-	mu      sync.Mutex
-	done    []models.ID // entries that were parsed
-	byChunk map[models.ID]*chunkEvents
-	facts   []models.ChunkFact
-	reading int64 // of events that are read again: see models.Event
+// eventGroup is what a group of entries of the inbox comes to.
+type eventGroup struct {
+	mu            sync.Mutex
+	done          []models.ID // entries that were parsed
+	byChunk       map[models.ID]*chunkEvents
+	facts         []models.ChunkFact
+	parseRevision int64 // of events that are read again: see models.Event
 }
 
-func (w *eventWork) fact(chunk models.ID, f models.Fact) {
+func (w *eventGroup) fact(chunk models.ID, f models.Fact) {
 	w.mu.Lock()
 	w.facts = append(w.facts, models.ChunkFact{Chunk: chunk, Fact: f})
 	w.mu.Unlock()
@@ -105,7 +106,7 @@ func (c *chunkEvents) of(post models.ID, n int) *[]models.Event {
 }
 
 // parse parses the posts of an entry into the work.
-func (q *eventQueue) parse(in *models.Inbox, work *eventWork) {
+func (q *eventProcessor) parse(in *models.Inbox, work *eventGroup) {
 	a := q.providers.Get(in.Provider)
 	if a == nil {
 		q.log.Error("posts of a provider that is not configured; they stay in the inbox", "provider", in.Provider)
@@ -133,7 +134,7 @@ func (q *eventQueue) parse(in *models.Inbox, work *eventWork) {
 
 // parsePost parses a post. One that the parser dies of stays in the inbox, for a
 // version that can read it to replay, and holds up no other.
-func (q *eventQueue) parsePost(a *provider.Provider, id models.ID, body []byte) (out models.Parsed) {
+func (q *eventProcessor) parsePost(a *provider.Provider, id models.ID, body []byte) (out models.Parsed) {
 	defer func() {
 		if v := recover(); v != nil {
 			q.log.Error("a post cannot be parsed; it stays in the inbox, and can be replayed by a version that can", "provider", a.Name, "post", id.String(), "err", v)
@@ -145,7 +146,7 @@ func (q *eventQueue) parsePost(a *provider.Provider, id models.ID, body []byte) 
 
 // Add files the events of a post under the chunks that they name; those of one
 // chunk mostly stand together.
-func (w *eventWork) add(in *models.Inbox, events []models.ParsedEvent) {
+func (w *eventGroup) add(in *models.Inbox, events []models.ParsedEvent) {
 	for len(events) > 0 {
 		id := events[0].Log.ChunkID()
 		n := slices.IndexFunc(events, func(p models.ParsedEvent) bool { return p.Log.ChunkID() != id })
@@ -160,23 +161,23 @@ func (w *eventWork) add(in *models.Inbox, events []models.ParsedEvent) {
 		list := c.of(in.ID, n)
 		for i := range events[:n] {
 			ev := events[i].Event
-			ev.Recipient, ev.Provider, ev.Text, ev.ParseRevision = events[i].Log.Recipient(), in.Provider, models.Clip(ev.Text), w.reading
+			ev.Recipient, ev.Provider, ev.Text, ev.ParseRevision = events[i].Log.Recipient(), in.Provider, models.Clip(ev.Text), w.parseRevision
 			*list = append(*list, ev)
 		}
 		events = events[n:]
 	}
 }
 
-// admitEvents keeps the events that belong to an attempt of ours through the
+// attribute keeps the events that belong to an attempt of ours through the
 // provider that reports them, and turns them into facts.
-func (q *eventQueue) admitEvents(ctx context.Context, work *eventWork) error {
+func (q *eventProcessor) attribute(ctx context.Context, work *eventGroup) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(storeAtOnce)
 	for id, c := range work.byChunk {
 		g.Go(func() error {
-			err := q.admitChunk(ctx, work, id, c)
+			err := q.attributeChunk(ctx, work, id, c)
 			if err != nil {
-				_, err = q.dispatch.spared(id, err)
+				_, err = q.dispatch.skipCorrupt(id, err)
 			}
 			return err
 		})
@@ -184,10 +185,10 @@ func (q *eventQueue) admitEvents(ctx context.Context, work *eventWork) error {
 	return g.Wait()
 }
 
-func (q *eventQueue) admitChunk(ctx context.Context, work *eventWork, id models.ID, c *chunkEvents) error {
+func (q *eventProcessor) attributeChunk(ctx context.Context, work *eventGroup, id models.ID, c *chunkEvents) error {
 	b, err := q.dispatch.batch(ctx, id.Batch())
-	if isNotFound(err) || err == nil && b.ChunkSize(id.ChunkNumber()) == 0 {
-		q.forged(c, id)
+	if errors.Is(err, models.ErrNotFound) || err == nil && b.ChunkSize(id.ChunkNumber()) == 0 {
+		q.refuseAll(c, id)
 		return nil
 	}
 	if err != nil {
@@ -199,7 +200,7 @@ func (q *eventQueue) admitChunk(ctx context.Context, work *eventWork, id models.
 		return err
 	}
 	var known map[models.Event]bool
-	if work.reading > 0 {
+	if work.parseRevision > 0 {
 		if known, err = q.knownEvents(ctx, id); err != nil {
 			return err
 		}
@@ -227,7 +228,7 @@ func (q *eventQueue) admitChunk(ctx context.Context, work *eventWork, id models.
 				q.refuse(id, ev)
 				continue
 			}
-			ev.At = believed(ev.At, of.At, p.post.Time())
+			ev.At = plausibleTime(ev.At, of.At, p.post.Time())
 			if known[asRead(*ev)] {
 				// It was read like this before, maybe by a replay that broke off after it:
 				// what follows from it is done again.
@@ -253,21 +254,21 @@ func (q *eventQueue) admitChunk(ctx context.Context, work *eventWork, id models.
 	c.posts = nil // the fact holds what counts
 	if len(ours) > 0 {
 		key := models.EventsKey(posts...)
-		if work.reading > 0 {
-			key = models.ParseRevisionKey(work.reading, posts...)
+		if work.parseRevision > 0 {
+			key = models.ParseRevisionKey(work.parseRevision, posts...)
 		}
 		work.fact(id, models.Fact{Key: key, Events: ours})
 	}
 	return nil
 }
 
-// mostSkew is by how much the clocks of a provider and of workers may differ.
-const mostSkew = time.Hour
+// maxSkew is by how much the clocks of a provider and of workers may differ.
+const maxSkew = time.Hour
 
-// believed is when an event happened by the provider's clock, unless that was before
+// plausibleTime is when an event happened by the provider's clock, unless that was before
 // its attempt or after its post came: waits begin then.
-func believed(at, attempt, posted time.Time) time.Time {
-	if at.Before(attempt.Add(-mostSkew)) || at.After(posted.Add(mostSkew)) {
+func plausibleTime(at, attempt, posted time.Time) time.Time {
+	if at.Before(attempt.Add(-maxSkew)) || at.After(posted.Add(maxSkew)) {
 		return posted.UTC()
 	}
 	return at
@@ -275,7 +276,7 @@ func believed(at, attempt, posted time.Time) time.Time {
 
 // ledger reads the ledger of a chunk, through a cache unless fresh is asked for.
 // Entries never change, so a cached ledger is right about what it holds.
-func (q *eventQueue) ledger(ctx context.Context, id models.ID, fresh bool) ([]models.Entry, bool, error) {
+func (q *eventProcessor) ledger(ctx context.Context, id models.ID, fresh bool) ([]models.Entry, bool, error) {
 	if !fresh {
 		if entries, ok := q.ledgers.Get(id); ok {
 			return entries, false, nil
@@ -304,7 +305,7 @@ func attemptOf(entries []models.Entry, ev *models.Event) *models.Entry {
 	return nil
 }
 
-func (q *eventQueue) forged(c *chunkEvents, id models.ID) {
+func (q *eventProcessor) refuseAll(c *chunkEvents, id models.ID) {
 	for _, p := range c.posts {
 		for i := range p.events {
 			q.refuse(id, &p.events[i])
@@ -312,7 +313,7 @@ func (q *eventQueue) forged(c *chunkEvents, id models.ID) {
 	}
 }
 
-func (q *eventQueue) refuse(id models.ID, ev *models.Event) {
+func (q *eventProcessor) refuse(id models.ID, ev *models.Event) {
 	q.counts.eventsForged.Add(1)
 	q.observer.EventRefused(ev.Provider, "no_attempt")
 	q.log.Warn("event refused: it belongs to no attempt of ours", "provider", ev.Provider, "chunk", id.String(), "attempt_id", ev.Attempt)
@@ -333,7 +334,7 @@ func hashOf(ev *models.Event) uint64 {
 	return maphash.Comparable(eventSeed, eventKey{ev.Provider, ev.ID, ev.Kind, ev.Recipient, ev.ParseRevision})
 }
 
-func (q *eventQueue) countEvent(ev *models.Event, of *models.Entry, came time.Time) {
+func (q *eventProcessor) countEvent(ev *models.Event, of *models.Entry, came time.Time) {
 	a := q.providers.Get(ev.Provider)
 	switch {
 	case ev.Kind == models.Delivered:
@@ -348,21 +349,21 @@ func (q *eventQueue) countEvent(ev *models.Event, of *models.Entry, came time.Ti
 	}
 }
 
-// lookAfter looks at the chunks in which events may have opened something again: a
+// reconcileAfter looks at the chunks in which events may have opened something again: a
 // provider has given up on somebody, or what was reported before is read
 // otherwise. It ends what nobody can cure, and announces the rest to another
 // provider's log retry consumer. What stays open is put on the agenda: by now the
 // batch's own entry may be days away, or gone.
-func (q *eventQueue) lookAfter(ctx context.Context, work *eventWork) error {
+func (q *eventProcessor) reconcileAfter(ctx context.Context, work *eventGroup) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(storeAtOnce)
 	for id, c := range work.byChunk {
-		if !c.failed && (work.reading == 0 || !c.taken) {
+		if !c.failed && (work.parseRevision == 0 || !c.taken) {
 			continue
 		}
 		g.Go(func() error {
-			found, err := q.dispatch.advance(ctx, id)
-			if err != nil || found == (outlook{}) {
+			found, err := q.dispatch.reconcile(ctx, id)
+			if err != nil || found == (result{}) {
 				return err
 			}
 			b, err := q.dispatch.batch(ctx, id.Batch())

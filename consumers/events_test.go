@@ -111,7 +111,7 @@ func TestMarkedChunksHoldNoEvents(t *testing.T) {
 	}
 	before := inUse()
 	for rest := ids; len(rest) > 0; {
-		n, err := e.events.workOff(ctx, rest)
+		n, err := e.events.process(ctx, rest)
 		require.NoError(t, err)
 		rest = rest[n:]
 	}
@@ -142,11 +142,11 @@ func TestBelieved(t *testing.T) {
 	t.Parallel()
 	attempt := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	posted := attempt.Add(2 * time.Hour)
-	for _, at := range []time.Time{attempt, attempt.Add(-mostSkew), attempt.Add(time.Hour), posted, posted.Add(mostSkew)} {
-		require.Equal(t, at, believed(at, attempt, posted))
+	for _, at := range []time.Time{attempt, attempt.Add(-maxSkew), attempt.Add(time.Hour), posted, posted.Add(maxSkew)} {
+		require.Equal(t, at, plausibleTime(at, attempt, posted))
 	}
-	for _, at := range []time.Time{{}, time.Unix(0, 0), attempt.Add(-mostSkew - 1), posted.Add(mostSkew + 1), posted.AddDate(3000, 0, 0)} {
-		require.Equal(t, posted, believed(at, attempt, posted))
+	for _, at := range []time.Time{{}, time.Unix(0, 0), attempt.Add(-maxSkew - 1), posted.Add(maxSkew + 1), posted.AddDate(3000, 0, 0)} {
+		require.Equal(t, posted, plausibleTime(at, attempt, posted))
 	}
 	r, b := unsettled(t, 1)
 	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: r.view(b).Entries[0].Number, Kind: models.Processed, At: time.Date(5138, 1, 1, 0, 0, 0, 0, time.UTC)})

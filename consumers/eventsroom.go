@@ -36,7 +36,7 @@ type depths interface {
 
 // requeuer puts on the agenda what is still open about a chunk.
 type requeuer interface {
-	Requeue(ctx context.Context, entry models.AgendaEntry, found outlook) error
+	Requeue(ctx context.Context, entry models.AgendaEntry, found result) error
 }
 
 // summaryRenewal renews the summaries of chunks that are marked.

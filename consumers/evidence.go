@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -20,12 +21,12 @@ import (
 // nothing is found proves nothing.
 
 const (
-	lookUpPoll  = 2 * time.Second // how often questions are looked through
-	lookUpTime  = 10 * time.Minute
-	lookUpBatch = 2000 // events filed together
-	lookUpRest  = 3    // times as long as questions took, nothing is asked
-	gapPoll     = 15 * time.Second
-	nearby      = 10 * time.Minute // questions whose times lie so near are asked as one
+	lookUpPoll    = 2 * time.Second // how often questions are looked through
+	lookUpTime    = 10 * time.Minute
+	lookUpBatch   = 2000 // events filed together
+	lookUpBackoff = 3    // times as long as questions took, nothing is asked
+	outagePoll    = 15 * time.Second
+	nearby        = 10 * time.Minute // questions whose times lie so near are asked as one
 
 	// What may have happened within a longer time than longSpan is asked for
 	// recipient by recipient, if they are few.
@@ -33,9 +34,9 @@ const (
 	fewLogs  = 200
 )
 
-// askAfter is when a question is asked, after the time it is about; the last is
+// queryDelays is when a question is asked, after the time it is about; the last is
 // repeated, twice as late each time.
-var askAfter = []time.Duration{30 * time.Second, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute, 32 * time.Minute}
+var queryDelays = []time.Duration{30 * time.Second, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute, 32 * time.Minute}
 
 // lookups asks providers about chunks whose recipients are unsettled.
 //
@@ -48,39 +49,39 @@ type lookups struct {
 	policy    *policy.Policy
 	providers *provider.Set
 	dispatch  *dispatcher
-	filed     *lru.Cache[filed, bool] // events that were looked up lately
+	filed     *lru.Cache[filedEvent, bool] // events that were looked up lately
 
 	mu   sync.Mutex
-	open map[question]*inquiry
+	open map[query]*lookup
 }
 
-type question struct {
+type query struct {
 	provider string
 	chunk    models.ID
 }
 
-// inquiry is a question and what became of it.
-type inquiry struct {
-	from, to time.Time // when what is looked for happened
-	asked    int
-	next     time.Time
-	answered time.Time // when the newest question began all of whose answer is worked off; zero: never
-	working  time.Time // when one began whose answer is being worked off; zero: none
-	renewed  time.Time
-	hurried  time.Time
+// lookup is a question and what became of it.
+type lookup struct {
+	from, to     time.Time // when what is looked for happened
+	asked        int
+	next         time.Time
+	answered     time.Time // when the newest question began all of whose answer is worked off; zero: never
+	pendingSince time.Time // when one began whose answer is being worked off; zero: none
+	renewed      time.Time
+	expedited    time.Time
 }
 
 // peerSenders takes in the answer to a question that began then.
-func (in *inquiry) heard(began time.Time, f finding) {
+func (in *lookup) record(began time.Time, f finding) {
 	switch {
 	case f == finding{}:
-		in.answered, in.working = began, time.Time{}
+		in.answered, in.pendingSince = began, time.Time{}
 	case f.waiting == 0: // what was found before is worked off
-		in.answered, in.working = models.LaterOf(in.answered, in.working), began
+		in.answered, in.pendingSince = models.LaterOf(in.answered, in.pendingSince), began
 	}
 }
 
-func (l *lookups) looker(provider string) models.EventLookup {
+func (l *lookups) eventLookup(provider string) models.EventLookup {
 	if a := l.providers.Get(provider); a != nil && a.Events == models.EventsWebhook {
 		if l, ok := a.Adapter.(models.EventLookup); ok {
 			return l
@@ -89,20 +90,20 @@ func (l *lookups) looker(provider string) models.EventLookup {
 	return nil
 }
 
-// want asks what happened to a chunk at a provider between two times. It
+// request asks what happened to a chunk at a provider between two times. It
 // returns when a question was last answered.
-func (l *lookups) want(provider string, chunk models.ID, from, to time.Time) time.Time {
+func (l *lookups) request(provider string, chunk models.ID, from, to time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	q := question{provider, chunk}
+	q := query{provider, chunk}
 	in := l.open[q]
 	if in == nil {
-		in = &inquiry{from: from, to: to, next: to.Add(askAfter[0])}
+		in = &lookup{from: from, to: to, next: to.Add(queryDelays[0])}
 		l.open[q] = in
 	}
 	in.from, in.renewed = models.EarlierOf(in.from, from), time.Now()
 	if to.After(in.to) { // another attempt, or later
-		in.to, in.asked, in.next = to, 0, models.EarlierOf(to.Add(askAfter[0]), time.Now().Add(askAfter[0]))
+		in.to, in.asked, in.next = to, 0, models.EarlierOf(to.Add(queryDelays[0]), time.Now().Add(queryDelays[0]))
 	}
 	return in.answered
 }
@@ -112,20 +113,20 @@ func (l *lookups) want(provider string, chunk models.ID, from, to time.Time) tim
 func (l *lookups) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, a := range l.providers.All() {
-		if l.looker(a.Name) == nil {
+		if l.eventLookup(a.Name) == nil {
 			continue
 		}
 		wg.Go(func() {
 			l.every(ctx, min(lookUpPoll, 10*l.cfg.Poll), func() {
-				for _, group := range clusters(l.due(a.Name, time.Now())) {
-					l.ask(ctx, a.Name, group)
+				for _, group := range groupByTime(l.due(a.Name, time.Now())) {
+					l.query(ctx, a.Name, group)
 				}
 			})
 		})
 	}
 	wg.Go(func() {
-		l.every(ctx, min(gapPoll, 50*l.cfg.Poll), func() {
-			if err := l.askAboutGaps(ctx); err != nil && ctx.Err() == nil {
+		l.every(ctx, min(outagePoll, 50*l.cfg.Poll), func() {
+			if err := l.lookUpOutages(ctx); err != nil && ctx.Err() == nil {
 				l.log.Warn("gaps of the webhooks' door could not be looked up yet", "err", err)
 			}
 		})
@@ -147,19 +148,19 @@ func (l *lookups) every(ctx context.Context, pause time.Duration, ask func()) {
 		}
 		began := time.Now()
 		ask()
-		models.Pause(ctx, min(lookUpRest*time.Since(began), l.cfg.LookUpPause))
+		models.Pause(ctx, min(lookUpBackoff*time.Since(began), l.cfg.LookUpPause))
 	}
 }
 
-// asked is a question with its inquiry, copied.
-type asked struct {
-	question
-	inquiry
+// dueQuery is a question with its inquiry, copied.
+type dueQuery struct {
+	query
+	lookup
 }
 
 // due lists the questions to be asked a provider now, and forgets those that
 // nobody asks any more.
-func (l *lookups) due(provider string, now time.Time) (out []asked) {
+func (l *lookups) due(provider string, now time.Time) (out []dueQuery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for q, in := range l.open {
@@ -168,19 +169,19 @@ func (l *lookups) due(provider string, now time.Time) (out []asked) {
 		case now.Sub(in.renewed) > time.Hour:
 			delete(l.open, q)
 		case !now.Before(in.next):
-			out = append(out, asked{q, *in})
+			out = append(out, dueQuery{q, *in})
 		}
 	}
 	return out
 }
 
 // long reports whether too much has happened in its time to look through all.
-func (a *asked) long() bool { return a.to.Sub(a.from) > longSpan }
+func (a *dueQuery) long() bool { return a.to.Sub(a.from) > longSpan }
 
-// clusters groups questions whose times are near each other.
-func clusters(qs []asked) [][]asked {
-	slices.SortFunc(qs, func(a, b asked) int { return a.from.Compare(b.from) })
-	var out [][]asked
+// groupByTime groups questions whose times are near each other.
+func groupByTime(qs []dueQuery) [][]dueQuery {
+	slices.SortFunc(qs, func(a, b dueQuery) int { return a.from.Compare(b.from) })
+	var out [][]dueQuery
 	var end time.Time
 	for _, q := range qs {
 		if len(out) == 0 || q.from.After(end.Add(nearby)) || q.to.Sub(out[len(out)-1][0].from) > longSpan || out[len(out)-1][0].long() {
@@ -193,9 +194,9 @@ func clusters(qs []asked) [][]asked {
 	return out
 }
 
-// ask puts the questions of a group to their provider as one.
-func (l *lookups) ask(ctx context.Context, provider string, group []asked) {
-	looker := l.looker(provider)
+// query puts the questions of a group to their provider as one.
+func (l *lookups) query(ctx context.Context, provider string, group []dueQuery) {
+	looker := l.eventLookup(provider)
 	if looker == nil {
 		return
 	}
@@ -222,17 +223,17 @@ func (l *lookups) ask(ctx context.Context, provider string, group []asked) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, q := range group {
-		in := l.open[q.question]
+		in := l.open[q.query]
 		if in == nil {
 			continue
 		}
 		news := found[q.chunk] != finding{}
 		if err == nil {
-			in.heard(began, found[q.chunk])
+			in.record(began, found[q.chunk])
 		}
 		in.asked++
-		after := askAfter[min(in.asked, len(askAfter)-1)]
-		if more := in.asked - len(askAfter) + 1; more > 0 {
+		after := queryDelays[min(in.asked, len(queryDelays)-1)]
+		if more := in.asked - len(queryDelays) + 1; more > 0 {
 			after <<= min(more, 6)
 		}
 		in.next = models.LaterOf(in.to.Add(after), began.Add(l.cfg.LookUpPause))
@@ -265,11 +266,11 @@ func (l *lookups) lookUp(ctx context.Context, provider string, looker models.Eve
 	hangs := time.AfterFunc(lookUpTime, cancel) // not while pages come: there may be very many
 	defer hangs.Stop()
 	parse := l.providers.Get(provider).Adapter.Parse
-	waiting := map[models.ID][]lookedUp{}
+	waiting := map[models.ID][]foundEvent{}
 	n := 0
 	file := func() error {
-		err := l.fileLookedUp(ctx, provider, waiting, found)
-		waiting, n = map[models.ID][]lookedUp{}, 0
+		err := l.file(ctx, provider, waiting, found)
+		waiting, n = map[models.ID][]foundEvent{}, 0
 		return err
 	}
 	err := looker.LookUp(ctx, from, to, recipient, func(body []byte) error {
@@ -281,10 +282,10 @@ func (l *lookups) lookUp(ctx context.Context, provider string, looker models.Eve
 				continue
 			}
 			ev := &parsed.Events[i].Event
-			if worked, _ := l.filed.Get(filed{provider, ev.ID}); worked {
+			if worked, _ := l.filed.Get(filedEvent{provider, ev.ID}); worked {
 				continue
 			}
-			waiting[log.ChunkID()] = append(waiting[log.ChunkID()], lookedUp{log.Recipient(), ev.Attempt, ev.ID, body})
+			waiting[log.ChunkID()] = append(waiting[log.ChunkID()], foundEvent{log.Recipient(), ev.Attempt, ev.ID, body})
 			if n++; n >= lookUpBatch {
 				return file()
 			}
@@ -301,12 +302,12 @@ func (l *lookups) lookUp(ctx context.Context, provider string, looker models.Eve
 // together where they are many.
 func (l *lookups) lookUpEach(ctx context.Context, provider string, looker models.EventLookup, from, to time.Time, chunk models.ID, found findings) error {
 	only := map[models.ID]bool{chunk: true}
-	c, err := l.dispatch.look(ctx, chunk)
+	c, err := l.dispatch.load(ctx, chunk)
 	if err == nil {
-		err = l.dispatch.addressed(ctx, c)
+		err = l.dispatch.loadRecipients(ctx, c)
 	}
-	if err != nil && !isNotFound(err) {
-		_, err = l.dispatch.spared(chunk, err)
+	if err != nil && !errors.Is(err, models.ErrNotFound) {
+		_, err = l.dispatch.skipCorrupt(chunk, err)
 		return err
 	}
 	if err != nil { // its addresses are gone
@@ -324,59 +325,38 @@ func (l *lookups) lookUpEach(ctx context.Context, provider string, looker models
 	return nil
 }
 
-// lookedUp is an event that was found.
-type lookedUp struct {
+// foundEvent is an event that was found.
+type foundEvent struct {
 	recipient, attempt int
 	id                 string
 	body               []byte
 }
 
-// seen are the ids of the events that are known of a chunk.
-func (c *chunk) seen() map[string]bool {
-	out := map[string]bool{}
-	for i := range c.facts {
-		for k := range c.facts[i].Events {
-			out[c.facts[i].Events[k].ID] = true
-		}
-	}
-	return out
-}
-
-// filed is an event that a look-up found. It is kept whether it is a fact by now,
+// filedEvent is an event that a look-up found. It is kept whether it is a fact by now,
 // which need not be looked at again, or was put into the inbox.
-type filed struct{ provider, id string }
+type filedEvent struct{ provider, id string }
 
-// mayHave reports whether it is not known what became of an attempt (0: of any) for a
-// recipient through a provider, whatever was decided about that meanwhile: a late
-// event may prove that a held mail arrived, or that one was doubled.
-func (c *chunk) mayHave(provider string, recipient, attempt int) (open bool) {
-	c.view.EachTry(recipient, func(t *models.Try) {
-		open = open || t.Provider == provider && !t.Verdict.Settled() && (attempt == 0 || t.Attempt == attempt)
-	})
-	return open
-}
-
-// fileLookedUp puts events into the inbox whose attempts are unsettled, and
+// file puts events into the inbox whose attempts are unsettled, and
 // counts what was found. One that is there already, and waits to be worked off,
 // counts, but is not put there again: else every question would make a long queue
 // longer.
-func (l *lookups) fileLookedUp(ctx context.Context, provider string, byChunk map[models.ID][]lookedUp, found findings) error {
+func (l *lookups) file(ctx context.Context, provider string, byChunk map[models.ID][]foundEvent, found findings) error {
 	var news []models.Post
-	var ids []filed
+	var ids []filedEvent
 	for chunk, events := range byChunk {
-		c, err := l.dispatch.look(ctx, chunk)
-		if isNotFound(err) {
+		c, err := l.dispatch.load(ctx, chunk)
+		if errors.Is(err, models.ErrNotFound) {
 			continue // another installation's
 		}
 		if err != nil {
-			if _, err = l.dispatch.spared(chunk, err); err != nil {
+			if _, err = l.dispatch.skipCorrupt(chunk, err); err != nil {
 				return err
 			}
 			continue
 		}
-		seen, of := c.seen(), found[chunk]
+		seen, of := c.eventIDs(), found[chunk]
 		for _, ev := range events {
-			id := filed{provider, ev.id}
+			id := filedEvent{provider, ev.id}
 			if seen[ev.id] {
 				l.filed.Add(id, true)
 				continue
@@ -405,7 +385,7 @@ func (l *lookups) fileLookedUp(ctx context.Context, provider string, byChunk map
 	for _, id := range ids {
 		l.filed.Add(id, false)
 	}
-	l.dispatch.wake(ctx, wake...)
+	l.dispatch.publish(ctx, wake...)
 	return nil
 }
 
@@ -423,7 +403,7 @@ func (l *lookups) Answered(c *chunk, st *policy.Step, now time.Time) bool {
 
 // answeredOf is answered for one attempt.
 func (l *lookups) answeredOf(c *chunk, t *models.Try, now time.Time) bool {
-	looker := l.looker(t.Provider)
+	looker := l.eventLookup(t.Provider)
 	if looker == nil {
 		return true
 	}
@@ -437,21 +417,21 @@ func (l *lookups) answeredOf(c *chunk, t *models.Try, now time.Time) bool {
 	if now.After(over.Add(24 * time.Hour)) {
 		return true
 	}
-	answered := l.want(t.Provider, c.id, begin.Add(-time.Minute), over)
+	answered := l.request(t.Provider, c.id, begin.Add(-time.Minute), over)
 	if !answered.Before(late) {
 		return true
 	}
-	l.hurry(t.Provider, c.id, now)
+	l.expedite(t.Provider, c.id, now)
 	return false
 }
 
-// hurry asks a question now that waited for its time, if it was not hurried just
+// expedite asks a question now that waited for its time, if it was not hurried just
 // before.
-func (l *lookups) hurry(provider string, chunk models.ID, now time.Time) {
+func (l *lookups) expedite(provider string, chunk models.ID, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if in := l.open[question{provider, chunk}]; in != nil && now.Sub(in.hurried) > l.cfg.LookUpPause {
-		in.hurried, in.next = now, now
+	if in := l.open[query{provider, chunk}]; in != nil && now.Sub(in.expedited) > l.cfg.LookUpPause {
+		in.expedited, in.next = now, now
 	}
 }
 
@@ -467,9 +447,9 @@ func (l *lookups) MayEndSoon(c *chunk, st *policy.Step, now time.Time) bool {
 	if s.Last.Verdict == models.VerdictPending && now.Before(entry.CallEnds) {
 		return true
 	}
-	if l.looker(s.Last.Provider) == nil || !now.Before(entry.CallEnds.Add(l.policy.EvidenceWindow(s.Last.Provider))) {
+	if l.eventLookup(s.Last.Provider) == nil || !now.Before(entry.CallEnds.Add(l.policy.EvidenceWindow(s.Last.Provider))) {
 		return false
 	}
-	l.want(s.Last.Provider, c.id, entry.At.Add(-time.Minute), entry.CallEnds)
+	l.request(s.Last.Provider, c.id, entry.At.Add(-time.Minute), entry.CallEnds)
 	return true
 }

@@ -108,7 +108,7 @@ func TestUnknownIsLookedUp(t *testing.T) {
 	p.mu.Lock()
 	p.away = false
 	p.mu.Unlock()
-	// The next question would come after askAfter; an inquiry is made due.
+	// The next question would come after queryDelays; an inquiry is made due.
 	require.Eventually(t, func() bool {
 		r.engine.evidence.mu.Lock()
 		for _, in := range r.engine.evidence.open {
@@ -286,7 +286,7 @@ func TestFoundAgain(t *testing.T) {
 	r.stop()
 	require.Zero(t, find())
 	for n := 1; n <= 2; n++ {
-		worked, ok := r.engine.evidence.filed.Get(filed{"mg", b.ID.Log(n).String() + string(models.Delivered)})
+		worked, ok := r.engine.evidence.filed.Get(filedEvent{"mg", b.ID.Log(n).String() + string(models.Delivered)})
 		require.True(t, ok && worked)
 	}
 	require.Zero(t, find())
@@ -305,7 +305,7 @@ func TestGapsAreLookedUpTogether(t *testing.T) {
 		require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, fmt.Sprint("g", i), raw, time.Hour))
 	}
 	// Due for the third time, and not for the fourth: else it is asked about again soon.
-	raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Hour), To: at.Add(-askAfter[2]), Asked: 2})
+	raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Hour), To: at.Add(-queryDelays[2]), Asked: 2})
 	require.NoError(t, err)
 	require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, "before", raw, time.Hour))
 	r.start(fast(), []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}})

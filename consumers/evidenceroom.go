@@ -44,7 +44,7 @@ func newLookups(cfg evidenceConfig, deps evidenceDeps) *lookups {
 		policy:    deps.Policy,
 		providers: deps.Providers,
 		dispatch:  deps.Dispatch,
-		filed:     newMemo[filed, bool](100_000),
-		open:      map[question]*inquiry{},
+		filed:     newMemo[filedEvent, bool](100_000),
+		open:      map[query]*lookup{},
 	}
 }

@@ -9,39 +9,39 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// fresh holds small batches that this process has just accepted, until the first
+// recent holds small batches that this process has just accepted, until the first
 // message about them comes: what was stored a moment ago need not be read, and
 // nothing is recorded yet. If that is wrong, because another worker was quicker,
 // the first append to the ledger says so.
-type fresh = lru.Cache[models.ID, []models.Recipient]
+type recentlyAccepted = lru.Cache[models.ID, []models.Recipient]
 
 // What is held, so that it costs little memory.
 const (
-	freshBatches    = 512
-	freshRecipients = 16
-	freshContent    = 16 << 10 // bytes
+	recentBatches    = 512
+	recentRecipients = 16
+	recentContent    = 16 << 10 // bytes
 )
 
 // Accepted tells the engine of a batch that was stored, with its first chunk.
 func (d *dispatcher) Accepted(b *models.Batch, first models.Chunk) {
-	if b.Chunks != 1 || len(first.Recipients) > freshRecipients || len(b.Content.HTML)+len(b.Content.Text) > freshContent {
+	if b.Chunks != 1 || len(first.Recipients) > recentRecipients || len(b.Content.HTML)+len(b.Content.Text) > recentContent {
 		return
 	}
 	own := *b
 	d.batches.Add(b.ID, &own)
-	d.fresh.Add(b.ID, first.Recipients)
+	d.recent.Add(b.ID, first.Recipients)
 }
 
 // Begin looks at the chunk that a message is about.
-func (d *dispatcher) begin(ctx context.Context, m models.Message) (*chunk, error) {
+func (d *dispatcher) start(ctx context.Context, m models.Message) (*chunk, error) {
 	if m.Kind != models.BatchMessage { // not the first about it
-		return d.look(ctx, m.ID)
+		return d.load(ctx, m.ID)
 	}
-	to, fresh := d.fresh.Get(m.ID)
-	d.fresh.Remove(m.ID)
+	to, fresh := d.recent.Get(m.ID)
+	d.recent.Remove(m.ID)
 	b, kept := d.batches.Get(m.ID)
 	if !fresh || !kept {
-		return d.look(ctx, m.ID)
+		return d.load(ctx, m.ID)
 	}
 	c := &chunk{id: m.ID, batch: b, lane: b.Lane, size: len(to), recipients: to, read: time.Now()}
 	c.resolve()

@@ -99,12 +99,12 @@ func TestFreshBatchOfAnother(t *testing.T) {
 	r.engine = one()
 	b := r.accepted(1)
 	m := models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}
-	require.Equal(t, models.Done(), other.dispatch.generic(t.Context(), m))
+	require.Equal(t, models.Done(), other.dispatch.handleBatch(t.Context(), m))
 	require.NoError(t, other.Flush(t.Context()))
 	sent := stored(t, r, b)
 	require.EqualValues(t, 1, sent.Success, "%+v", sent)
 
-	require.Equal(t, models.Done(), r.engine.dispatch.generic(t.Context(), m))
+	require.Equal(t, models.Done(), r.engine.dispatch.handleBatch(t.Context(), m))
 	require.EqualValues(t, 1, lost.n.Load(), "it was believed to be untouched")
 	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)), "not sent again")
 	require.NoError(t, r.engine.Flush(t.Context()))
@@ -120,7 +120,7 @@ func TestSumOfUntouched(t *testing.T) {
 	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1}}}, fast())
 	require.NoError(t, err)
 	b := r.batch(3, false, nil)
-	untouched, err := e.dispatch.look(t.Context(), b.ID)
+	untouched, err := e.dispatch.load(t.Context(), b.ID)
 	require.NoError(t, err)
 	counted.n.Store(0)
 	e.rollup.MarkChunk(untouched)

@@ -15,8 +15,8 @@ import (
 // Gaps are times in which our door for webhooks was shut: see webhooks/door.go.
 // What was reported then may be gone for good, and is looked up.
 
-// askAboutGaps looks up what was reported while our door was shut.
-func (l *lookups) askAboutGaps(ctx context.Context) error {
+// lookUpOutages looks up what was reported while our door was shut.
+func (l *lookups) lookUpOutages(ctx context.Context) error {
 	raw, err := l.store.Transients(ctx, telemetry.OutageRecord)
 	if err != nil || len(raw) == 0 {
 		return err
@@ -28,7 +28,7 @@ func (l *lookups) askAboutGaps(ctx context.Context) error {
 	// Given up at once: a worker that is killed later must not keep others from
 	// asking.
 	defer func() { _, _ = l.store.Lease(ctx, "gaps", l.cfg.Worker, 0) }()
-	due, err := l.dueGaps(ctx, raw)
+	due, err := l.dueOutages(ctx, raw)
 	if err != nil {
 		return err
 	}
@@ -40,9 +40,9 @@ func (l *lookups) askAboutGaps(ctx context.Context) error {
 			to = models.LaterOf(to, due[n].To)
 			n++
 		}
-		asked, away := l.askAboutTime(ctx, due[0].Provider, due[0].From, to)
+		asked, away := l.lookUpSpan(ctx, due[0].Provider, due[0].From, to)
 		for _, g := range due[:n] {
-			if err := l.wasAsked(ctx, g, asked, away); err != nil {
+			if err := l.recordQueried(ctx, g, asked, away); err != nil {
 				return err
 			}
 		}
@@ -51,9 +51,9 @@ func (l *lookups) askAboutGaps(ctx context.Context) error {
 	return nil
 }
 
-// wasAsked writes down that all providers that a gap is about were asked. Those
+// recordQueried writes down that all providers that a gap is about were asked. Those
 // that could not be asked, beside others that could, get the gap for themselves.
-func (l *lookups) wasAsked(ctx context.Context, g namedGap, asked int, away []string) error {
+func (l *lookups) recordQueried(ctx context.Context, g namedOutage, asked int, away []string) error {
 	if asked == 0 && len(away) > 0 {
 		return nil // they are asked again soon
 	}
@@ -75,43 +75,43 @@ func (l *lookups) wasAsked(ctx context.Context, g namedGap, asked int, away []st
 	return put(g.name, g.Outage)
 }
 
-type namedGap struct {
+type namedOutage struct {
 	telemetry.Outage
 	name string
 }
 
-// dueGaps lists the gaps that are to be looked up now, by their beginning, and
+// dueOutages lists the gaps that are to be looked up now, by their beginning, and
 // forgets those that were looked up often enough.
-func (l *lookups) dueGaps(ctx context.Context, raw map[string][]byte) ([]namedGap, error) {
-	var due []namedGap
+func (l *lookups) dueOutages(ctx context.Context, raw map[string][]byte) ([]namedOutage, error) {
+	var due []namedOutage
 	now := time.Now()
 	for name, b := range raw {
-		g := namedGap{name: name}
+		g := namedOutage{name: name}
 		if err := json.Unmarshal(b, &g.Outage); err != nil {
 			l.log.Error("report of a gap cannot be read", "err", err)
 			continue
 		}
 		switch {
-		case g.Asked >= len(askAfter):
+		case g.Asked >= len(queryDelays):
 			if err := l.store.PutTransient(ctx, telemetry.OutageRecord, name, nil, 0); err != nil {
 				return nil, err
 			}
-		case g.Asked == 0 && !now.Before(g.To), !now.Before(g.To.Add(askAfter[g.Asked])):
+		case g.Asked == 0 && !now.Before(g.To), !now.Before(g.To.Add(queryDelays[g.Asked])):
 			due = append(due, g)
 		}
 	}
-	slices.SortFunc(due, func(a, b namedGap) int { return cmp.Or(cmp.Compare(a.Provider, b.Provider), a.From.Compare(b.From)) })
+	slices.SortFunc(due, func(a, b namedOutage) int { return cmp.Or(cmp.Compare(a.Provider, b.Provider), a.From.Compare(b.From)) })
 	return due, nil
 }
 
-// askAboutTime looks up what a provider, or all of them, reported between two
+// lookUpSpan looks up what a provider, or all of them, reported between two
 // times. It says how many could be asked, and which could not.
-func (l *lookups) askAboutTime(ctx context.Context, provider string, from, to time.Time) (asked int, away []string) {
+func (l *lookups) lookUpSpan(ctx context.Context, provider string, from, to time.Time) (asked int, away []string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	found := 0
 	for _, a := range l.providers.All() {
-		looker := l.looker(a.Name)
+		looker := l.eventLookup(a.Name)
 		if looker == nil || provider != "" && a.Name != provider {
 			continue
 		}

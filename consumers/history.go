@@ -12,10 +12,10 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// providerHistory counts what this worker sees happen at the providers, by the minute in
+// history counts what this worker sees happen at the providers, by the minute in
 // which it happened, and writes every hour down as a whole whenever something
 // of it has changed.
-type providerHistory struct {
+type history struct {
 	store cluster.TransientStore
 	name  string // of this life of the worker: nobody else writes under it
 
@@ -32,13 +32,13 @@ type historyHour struct {
 	changed, written int64
 }
 
-func newProviderHistory(store cluster.TransientStore, name string) *providerHistory {
-	return &providerHistory{store: store, name: name, hours: map[time.Time]*historyHour{}}
+func newHistory(store cluster.TransientStore, name string) *history {
+	return &history{store: store, name: name, hours: map[time.Time]*historyHour{}}
 }
 
 // Count changes the counts of the minute that holds at. What is heard of too
 // late is left out.
-func (h *providerHistory) count(provider string, at time.Time, change func(*telemetry.ProviderTally)) {
+func (h *history) count(provider string, at time.Time, change func(*telemetry.ProviderTally)) {
 	now := time.Now().UTC()
 	if at = at.UTC(); at.After(now) {
 		at = now // the provider's clock
@@ -59,10 +59,7 @@ func (h *providerHistory) count(provider string, at time.Time, change func(*tele
 }
 
 // called counts a call that has ended.
-func (h *providerHistory) called(provider string, took time.Duration, parts []models.Part) {
-	if uncalled(parts) {
-		return
-	}
+func (h *history) called(provider string, took time.Duration, parts []models.Part) {
 	h.count(provider, time.Now(), func(t *telemetry.ProviderTally) {
 		t.Calls++
 		t.Answers.Add(took)
@@ -81,7 +78,7 @@ func (h *providerHistory) called(provider string, took time.Duration, parts []mo
 }
 
 // event counts an event of the attempt that it belongs to.
-func (h *providerHistory) event(ev *models.Event, of *models.Entry) {
+func (h *history) event(ev *models.Event, of *models.Entry) {
 	if ev.Kind != models.Delivered && ev.Kind != models.Deferred && !ev.Kind.Failure() {
 		return
 	}
@@ -100,7 +97,7 @@ func (h *providerHistory) event(ev *models.Event, of *models.Entry) {
 
 // flush writes down what has changed, and forgets hours of which nothing more
 // is counted.
-func (h *providerHistory) flush(ctx context.Context) error {
+func (h *history) flush(ctx context.Context) error {
 	h.writing.Lock()
 	defer h.writing.Unlock()
 	type page struct {
@@ -134,7 +131,7 @@ func (h *providerHistory) flush(ctx context.Context) error {
 }
 
 // Run writes every few seconds until ctx ends.
-func (h *providerHistory) run(ctx context.Context, every time.Duration, log *slog.Logger) {
+func (h *history) run(ctx context.Context, every time.Duration, log *slog.Logger) {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
@@ -150,7 +147,7 @@ func (h *providerHistory) run(ctx context.Context, every time.Duration, log *slo
 }
 
 // finish writes what is left.
-func (h *providerHistory) finish(log *slog.Logger) {
+func (h *history) finish(log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if err := h.flush(ctx); err != nil {

@@ -85,7 +85,7 @@ func TestHistoryByTheTimeOfEvents(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
 	store := &failing{Store: r.store}
-	h := newProviderHistory(store, "w/1")
+	h := newHistory(store, "w/1")
 	now := time.Now().UTC()
 	attempt := &models.Entry{At: now.Add(-3 * time.Hour)}
 	event := func(kind models.EventKind, at time.Time) {

@@ -30,7 +30,7 @@ const (
 // many of ids that were. How large an entry is shows when it is read: so a few
 // are read together, the more the smaller they turn out to be, and what does not
 // fit any more is left to the next group.
-func (q *eventQueue) readInbox(ctx context.Context, ids []models.ID) (entries []models.Inbox, n int, err error) {
+func (q *eventProcessor) readInbox(ctx context.Context, ids []models.ID) (entries []models.Inbox, n int, err error) {
 	size, largest := 0, 0
 	for k := 1; n < len(ids) && largest <= inboxBytes-size; k = min(2*k, inboxRead, (inboxBytes-size)/max(largest, 1)) {
 		part := ids[n:min(n+k, len(ids))]
@@ -54,7 +54,7 @@ func (q *eventQueue) readInbox(ctx context.Context, ids []models.ID) (entries []
 
 // inbox reads entries. One that is damaged is left out: it stays in the inbox, for
 // a later version to replay, and is not announced again.
-func (q *eventQueue) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox, error) {
+func (q *eventProcessor) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox, error) {
 	all, err := q.store.Inbox(ctx, ids...)
 	if !errors.Is(err, models.ErrDamaged) {
 		return all, err
@@ -77,7 +77,7 @@ func (q *eventQueue) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox
 
 // dropReplayed leaves out posts whose token came before with another body: in an
 // earlier entry, or earlier in the same.
-func (q *eventQueue) dropReplayed(ctx context.Context, entries []models.Inbox) error {
+func (q *eventProcessor) dropReplayed(ctx context.Context, entries []models.Inbox) error {
 	type token struct {
 		entry  models.ID
 		replay string
@@ -135,9 +135,9 @@ func digest(body []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// markPosts marks the chunks for a new summary; when those are stored, the posts
+// markSummaries marks the chunks for a new summary; when those are stored, the posts
 // are worked off.
-func (q *eventQueue) markPosts(ctx context.Context, work *eventWork) error {
+func (q *eventProcessor) markSummaries(ctx context.Context, work *eventGroup) error {
 	left := 0
 	for _, c := range work.byChunk {
 		if c.taken {
@@ -148,7 +148,7 @@ func (q *eventQueue) markPosts(ctx context.Context, work *eventWork) error {
 		return q.store.InboxDone(ctx, work.done...)
 	}
 	done := work.done // alone: the countdown outlives the work by seconds
-	countdown := newCountdown(left, func() { q.finishPosts(done) })
+	countdown := newCountdown(left, func() { q.markDone(done) })
 	for id, c := range work.byChunk {
 		if c.taken {
 			q.summaries.Mark(c.user, id, countdown)
@@ -157,15 +157,15 @@ func (q *eventQueue) markPosts(ctx context.Context, work *eventWork) error {
 	return nil
 }
 
-// finished are entries of the inbox that are to be marked as worked off. Those of
+// donePosts are entries of the inbox that are to be marked as worked off. Those of
 // many groups become so at the same time, when summaries were stored.
-type finished struct {
+type donePosts struct {
 	mu      sync.Mutex
 	ids     []models.ID
 	marking bool
 }
 
-func (f *finished) take() (ids []models.ID) {
+func (f *donePosts) take() (ids []models.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	ids, f.ids = f.ids, nil
@@ -173,9 +173,9 @@ func (f *finished) take() (ids []models.ID) {
 	return ids
 }
 
-// finishPosts marks entries as worked off, for as long as it takes: a crash
+// markDone marks entries as worked off, for as long as it takes: a crash
 // before has them worked off once more.
-func (q *eventQueue) finishPosts(ids []models.ID) {
+func (q *eventProcessor) markDone(ids []models.ID) {
 	f := &q.finished
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -184,17 +184,17 @@ func (q *eventQueue) finishPosts(ids []models.ID) {
 		return
 	}
 	f.marking = true
-	q.dispatch.inBackground(func() {
+	q.dispatch.goBackground(func() {
 		for ids := f.take(); len(ids) > 0; ids = f.take() {
 			for {
-				err := q.store.InboxDone(models.WithBackground(q.dispatch.hardContext()), ids...)
+				err := q.store.InboxDone(models.WithBackground(q.dispatch.callContext()), ids...)
 				if err == nil {
 					break
 				}
 				q.log.Warn("posts not marked as worked off yet", "entries", len(ids), "err", err)
 				select {
 				case <-time.After(2 * time.Second):
-				case <-q.dispatch.hardContext().Done():
+				case <-q.dispatch.callContext().Done():
 					return
 				}
 			}

@@ -29,13 +29,13 @@ func TestNewsOfAnotherChunk(t *testing.T) {
 		Dispatch:  r.engine.dispatch,
 	})
 	for _, b := range []*models.Batch{quiet, loud} {
-		l.want("mg", b.ID, now.Add(-time.Minute), now.Add(time.Minute))
+		l.request("mg", b.ID, now.Add(-time.Minute), now.Add(time.Minute))
 	}
-	groups := clusters(l.due("mg", now.Add(time.Hour)))
+	groups := groupByTime(l.due("mg", now.Add(time.Hour)))
 	require.Len(t, groups, 1)
-	l.ask(t.Context(), "mg", groups[0])
-	require.False(t, l.open[question{"mg", quiet.ID}].answered.IsZero())
-	require.True(t, l.open[question{"mg", loud.ID}].answered.IsZero(), "what was found has yet to be worked off")
+	l.query(t.Context(), "mg", groups[0])
+	require.False(t, l.open[query{"mg", quiet.ID}].answered.IsZero())
+	require.True(t, l.open[query{"mg", loud.ID}].answered.IsZero(), "what was found has yet to be worked off")
 }
 
 // A question is answered when what was found is worked off, however much news there
@@ -43,16 +43,16 @@ func TestNewsOfAnotherChunk(t *testing.T) {
 func TestAnsweredWhileNewsCome(t *testing.T) {
 	t.Parallel()
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
-	var in inquiry
-	in.heard(at(1), finding{news: 3})
+	var in lookup
+	in.record(at(1), finding{news: 3})
 	require.True(t, in.answered.IsZero())
-	in.heard(at(2), finding{news: 1, waiting: 2})
+	in.record(at(2), finding{news: 1, waiting: 2})
 	require.True(t, in.answered.IsZero())
-	in.heard(at(3), finding{news: 5})
+	in.record(at(3), finding{news: 5})
 	require.Equal(t, at(1), in.answered)
-	in.heard(at(4), finding{news: 5})
+	in.record(at(4), finding{news: 5})
 	require.Equal(t, at(3), in.answered)
-	in.heard(at(5), finding{})
+	in.record(at(5), finding{})
 	require.Equal(t, at(5), in.answered)
 }
 
@@ -61,12 +61,12 @@ func TestAnsweredWhileNewsCome(t *testing.T) {
 func TestClusters(t *testing.T) {
 	t.Parallel()
 	from := time.Now()
-	var qs []asked
+	var qs []dueQuery
 	for k := range 60 { // each five minutes after the one before
 		begin := from.Add(time.Duration(k) * nearby / 2)
-		qs = append(qs, asked{question{"mg", models.NewBatchID(begin)}, inquiry{from: begin, to: begin.Add(time.Minute)}})
+		qs = append(qs, dueQuery{query{"mg", models.NewBatchID(begin)}, lookup{from: begin, to: begin.Add(time.Minute)}})
 	}
-	groups := clusters(qs)
+	groups := groupByTime(qs)
 	n := 0
 	for _, g := range groups {
 		n += len(g)
@@ -81,7 +81,7 @@ func TestClusters(t *testing.T) {
 func TestLookUpOfAnotherProvider(t *testing.T) {
 	t.Parallel()
 	r, b := unsettled(t, 1)
-	c, err := r.engine.dispatch.look(t.Context(), b.ID)
+	c, err := r.engine.dispatch.load(t.Context(), b.ID)
 	require.NoError(t, err)
 	require.True(t, c.mayHave("sg", 1, c.entries[0].Number))
 	require.True(t, c.mayHave("sg", 1, 0))

@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -13,24 +14,24 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-// lookAt handles one agenda entry, and writes it again for later as long as
+// reconcile handles one agenda entry, and writes it again for later as long as
 // something is unfinished. When it is written for is derived from the batch's
 // own time, so that an entry handled twice is written again once.
-func (a *agenda) lookAt(ctx context.Context, entry models.AgendaEntry) error {
+func (a *agenda) reconcile(ctx context.Context, entry models.AgendaEntry) error {
 	b, err := a.dispatch.batch(ctx, entry.ID.Batch())
-	if isNotFound(err) {
-		return a.lookAtIntake(ctx, entry)
+	if errors.Is(err, models.ErrNotFound) {
+		return a.reconcileIntake(ctx, entry)
 	}
-	var found outlook
+	var found result
 	switch {
 	case err != nil:
-		found, err = a.dispatch.spared(entry.ID, err)
+		found, err = a.dispatch.skipCorrupt(entry.ID, err)
 	case entry.Kind == models.LookAtChunk:
 		entry.Lane = b.Lane
-		found, err = a.dispatch.advance(ctx, entry.ID)
+		found, err = a.dispatch.reconcile(ctx, entry.ID)
 	default:
 		entry.Lane = b.Lane
-		found, err = a.lookAtChunks(ctx, b, entry)
+		found, err = a.reconcileChunks(ctx, b, entry)
 	}
 	if err != nil {
 		return err
@@ -40,34 +41,34 @@ func (a *agenda) lookAt(ctx context.Context, entry models.AgendaEntry) error {
 
 // Requeue writes an entry for when what was found open is to be looked at again,
 // if anything was.
-func (a *agenda) Requeue(ctx context.Context, entry models.AgendaEntry, found outlook) error {
+func (a *agenda) Requeue(ctx context.Context, entry models.AgendaEntry, found result) error {
 	now := time.Now()
 	rounds := 1
 	if a.longQueues(entry.Lane, now) { // what waits in them is announced ever more rarely
-		rounds = min(entry.Round+1, mostPatience)
+		rounds = min(entry.Round+1, maxRecheckFactor)
 	}
-	next := found.next(a.checkAt(&entry, rounds, now))
+	next := found.requeueAfter(a.recheckAt(&entry, rounds, now))
 	if next.IsZero() {
 		return nil
 	}
 	entry.Round++
-	entry.Due, entry.Missed = a.grid(entry.ID.Batch().Time(), next), found.missed
+	entry.Due, entry.Missed = a.align(entry.ID.Batch().Time(), next), found.publishFailed
 	return a.store.Schedule(ctx, entry)
 }
 
-// checkAt is when to look whether what was announced at the look at an entry has
+// recheckAt is when to look whether what was announced at the look at an entry has
 // come to something: so many rechecks after that was due, or after now where that
 // is long past.
-func (a *agenda) checkAt(entry *models.AgendaEntry, rounds int, now time.Time) time.Time {
+func (a *agenda) recheckAt(entry *models.AgendaEntry, rounds int, now time.Time) time.Time {
 	from := now
 	if late := now.Sub(entry.Due); late >= 0 && late < a.cfg.Recheck {
 		from = entry.Due
 	}
 	created := entry.ID.Batch().Time()
 	// The first entry of a batch is due a moment after the grid's time.
-	at := a.grid(created, from.Add(time.Duration(rounds)*a.cfg.Recheck-a.cfg.Recheck/4))
+	at := a.align(created, from.Add(time.Duration(rounds)*a.cfg.Recheck-a.cfg.Recheck/4))
 	if !at.After(now) {
-		at = a.grid(created, now.Add(a.cfg.Recheck))
+		at = a.align(created, now.Add(a.cfg.Recheck))
 	}
 	return at
 }
@@ -88,9 +89,9 @@ func (a *agenda) longQueues(lane models.Lane, now time.Time) bool {
 	})
 }
 
-// grid is the first time not before t that is whole multiples of Recheck away from
+// align is the first time not before t that is whole multiples of Recheck away from
 // created, which lies after t where it was set by a clock that is ahead.
-func (a *agenda) grid(created, t time.Time) time.Time {
+func (a *agenda) align(created, t time.Time) time.Time {
 	if created.After(t) {
 		return created.Add(-(created.Sub(t) / a.cfg.Recheck * a.cfg.Recheck))
 	}
@@ -98,12 +99,12 @@ func (a *agenda) grid(created, t time.Time) time.Time {
 	return created.Add(steps * a.cfg.Recheck)
 }
 
-// lookAtIntake handles a batch that does not exist: it is being stored, or its
+// reconcileIntake handles a batch that does not exist: it is being stored, or its
 // client or our process went away in the middle.
-func (a *agenda) lookAtIntake(ctx context.Context, entry models.AgendaEntry) error {
+func (a *agenda) reconcileIntake(ctx context.Context, entry models.AgendaEntry) error {
 	created := entry.ID.Batch().Time()
 	if time.Since(created) < a.cfg.IntakeGrace {
-		entry.Due = a.grid(created, time.Now().Add(a.cfg.Recheck))
+		entry.Due = a.align(created, time.Now().Add(a.cfg.Recheck))
 		return a.store.Schedule(ctx, entry)
 	}
 	gone, err := a.store.AbandonBatch(ctx, entry.ID.Batch(), entry.Chunks)
@@ -115,24 +116,24 @@ func (a *agenda) lookAtIntake(ctx context.Context, entry models.AgendaEntry) err
 		a.log.Info("incomplete batch cleared away", "batch_id", entry.ID.Batch().String(), "chunks", entry.Chunks)
 		return nil
 	}
-	return a.lookAt(ctx, entry)
+	return a.reconcile(ctx, entry)
 }
 
-// lookAtChunks looks at every chunk of a batch that is not finished.
-func (a *agenda) lookAtChunks(ctx context.Context, b *models.Batch, entry models.AgendaEntry) (outlook, error) {
-	if err := a.journal.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
-		return outlook{}, err // an order may let go what has ended
+// reconcileChunks looks at every chunk of a batch that is not finished.
+func (a *agenda) reconcileChunks(ctx context.Context, b *models.Batch, entry models.AgendaEntry) (result, error) {
+	if err := a.follower.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
+		return result{}, err // an order may let go what has ended
 	}
-	rule := a.journal.Rules().Batch(b)
+	rule := a.follower.Rules().Batch(b)
 	// Of what an order keeps back, that is looked at which was handed over: waits
 	// for evidence end all the same.
 	waits := rule.Waits != "" && rule.Cancel == nil && time.Now().Add(a.cfg.Recheck).Before(b.Deadline)
 	finished := make([]bool, b.Chunks)
-	var all outlook
+	var all result
 	for s, err := range a.store.Summaries(ctx, b.User, b.ID, 0) {
 		if err != nil {
-			if _, err = a.dispatch.spared(b.ID, err); err != nil {
-				return outlook{}, err
+			if _, err = a.dispatch.skipCorrupt(b.ID, err); err != nil {
+				return result{}, err
 			}
 			break // the chunks tell for themselves
 		}
@@ -142,18 +143,18 @@ func (a *agenda) lookAtChunks(ctx context.Context, b *models.Batch, entry models
 		}
 		finished[n] = s.Summary.Queued == 0
 		if waits && !finished[n] {
-			finished[n] = s.Summary.Queued == s.Summary.Untried && !a.mayHaveCrashed()
-			all.until = time.Now().Add(a.cfg.Recheck)
+			finished[n] = s.Summary.Queued == s.Summary.Untried && !a.recentCrash()
+			all.requeueAt = time.Now().Add(a.cfg.Recheck)
 		}
 	}
 	switch {
 	case len(rule.Releases) == 0:
 	case waits: // what has ended may be let go again, when it goes on
-		all.until = time.Now().Add(a.cfg.Recheck)
+		all.requeueAt = time.Now().Add(a.cfg.Recheck)
 	default:
 		clear(finished)
 	}
-	if finished[0] && a.mayHaveCrashed() {
+	if finished[0] && a.recentCrash() {
 		a.summaries.Mark(b.User, b.ID) // the sums above may not have been renewed
 	}
 	var mu sync.Mutex
@@ -164,7 +165,7 @@ func (a *agenda) lookAtChunks(ctx context.Context, b *models.Batch, entry models
 			continue
 		}
 		g.Go(func() error {
-			o, err := a.dispatch.advance(ctx, b.ID.Chunk(n))
+			o, err := a.dispatch.reconcile(ctx, b.ID.Chunk(n))
 			mu.Lock()
 			all = all.or(o)
 			mu.Unlock()
@@ -174,9 +175,9 @@ func (a *agenda) lookAtChunks(ctx context.Context, b *models.Batch, entry models
 	return all, g.Wait()
 }
 
-// mayHaveCrashed reports whether a worker, this one or another, stopped so recently
+// recentCrash reports whether a worker, this one or another, stopped so recently
 // that sums of finished batches may be stale: no entry about one of these has been
 // looked at since, however rarely that is done.
-func (a *agenda) mayHaveCrashed() bool {
-	return time.Since(a.crew.GoneSince()) < (mostPatience+2)*a.cfg.Recheck+time.Minute
+func (a *agenda) recentCrash() bool {
+	return time.Since(a.members.GoneSince()) < (maxRecheckFactor+2)*a.cfg.Recheck+time.Minute
 }

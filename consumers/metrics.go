@@ -79,7 +79,7 @@ func (m *metrics) register(reg prometheus.Registerer, s *scrape) {
 // observer tells metrics, history and flows of calls and events.
 type observer struct {
 	metrics *metrics
-	history *providerHistory
+	history *history
 	flows   *provider.Flows
 }
 
@@ -226,8 +226,8 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	put(lateDesc, agenda.Seconds())
 }
 
-// watched sets what the newest round over the sums says.
-func (m *metrics) watched(w *watched) {
+// sumsRound sets what the newest round over the sums says.
+func (m *metrics) watched(w *sumsRound) {
 	m.difference.Set(float64(w.Differences))
 	m.doubled.Set(float64(w.Doubled))
 	m.unknown.WithLabelValues("waiting").Set(float64(w.Waiting))

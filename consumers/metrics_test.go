@@ -163,7 +163,7 @@ func TestLags(t *testing.T) {
 	}
 	for _, s := range e.agenda.shards {
 		require.NoError(t, r.store.SetAgendaMark(t.Context(), s.n, now.Add(-time.Hour)))
-		require.NoError(t, e.agenda.takeShard(t.Context(), s))
+		require.NoError(t, e.agenda.acquireShard(t.Context(), s))
 	}
 	sweep := func() time.Duration {
 		for _, s := range e.agenda.shards {

@@ -16,12 +16,12 @@ import (
 // made by rules that are at most control.MaxRuleAge old, and looked at again right before
 // the call.
 
-const orderPoll = 250 * time.Millisecond // how often the journal is read
+const rulesMaxAge = 250 * time.Millisecond // how often the journal is read
 
-// ordersFor gathers what the rules say about a chunk. Recipients are read only
+// commandsFor gathers what the rules say about a chunk. Recipients are read only
 // if a block depends on them.
-func (d *dispatcher) ordersFor(ctx context.Context, c *chunk) (policy.Commands, error) {
-	rules := d.journal.Rules()
+func (d *dispatcher) commandsFor(ctx context.Context, c *chunk) (policy.Commands, error) {
+	rules := d.follower.Rules()
 	o := policy.Commands{Rule: rules.Batch(c.batch), Rules: rules, Blocks: policy.BlocksMeeting(rules, c.batch)}
 	byRecipient := slices.ContainsFunc(o.Blocks, func(b models.Block) bool { return b.Domain != "" })
 	if byRecipient && c.recipients == nil && !c.batch.Redacted {
@@ -43,8 +43,8 @@ type planned struct {
 	draining map[string]bool // providers
 }
 
-func (d *dispatcher) planBy(c *chunk) planned {
-	rules := d.journal.Rules()
+func (d *dispatcher) snapshotRules(c *chunk) planned {
+	rules := d.follower.Rules()
 	p := planned{upTo: rules.UpTo()}
 	for _, b := range policy.BlocksMeeting(rules, c.batch) {
 		p.blocks = append(p.blocks, b.ID)
@@ -60,10 +60,10 @@ func (d *dispatcher) planBy(c *chunk) planned {
 	return p
 }
 
-// outdated reports whether an order that came since may forbid a call through an
+// rulesChanged reports whether an order that came since may forbid a call through an
 // provider: it is decided anew then.
-func (d *dispatcher) outdated(c *chunk, provider string) bool {
-	now := d.journal.Rules()
+func (d *dispatcher) rulesChanged(c *chunk, provider string) bool {
+	now := d.follower.Rules()
 	if now.UpTo() == c.planned.upTo {
 		return false
 	}
@@ -78,9 +78,9 @@ func (d *dispatcher) outdated(c *chunk, provider string) bool {
 // peersUntil writes the releases that were ordered and are not in the chunk's ledger
 // yet: one entry each, also where it lets nobody go, so that an order never
 // touches what ends after it was obeyed.
-func (d *dispatcher) obey(ctx context.Context, c *chunk) error {
+func (d *dispatcher) applyReleases(ctx context.Context, c *chunk) error {
 	for i := 0; ; i++ {
-		releases := d.journal.Rules().Batch(c.batch).Releases
+		releases := d.follower.Rules().Batch(c.batch).Releases
 		if i >= len(releases) {
 			return nil
 		}
@@ -89,7 +89,7 @@ func (d *dispatcher) obey(ctx context.Context, c *chunk) error {
 			continue
 		}
 		who := policy.Released(c.view, &order)
-		err := d.append(ctx, c, models.Entry{Kind: models.Release, At: time.Now().UTC(), Recipients: who, Order: order.Number,
+		err := d.appendEntry(ctx, c, models.Entry{Kind: models.Release, At: time.Now().UTC(), Recipients: who, Order: order.Number,
 			MayDouble: order.Kind == models.ReleaseBatch && !who.Empty(), Detail: models.Clip(order.Why)})
 		if conflict(err) {
 			if err = d.reload(ctx, c); err == nil {
@@ -105,20 +105,20 @@ func (d *dispatcher) obey(ctx context.Context, c *chunk) error {
 // errHeldBack: the call may not be made, or not now.
 var errHeldBack = errors.New("held back")
 
-// permitted says whether a call may be made: before the deadline, and as ordered,
+// mayCall says whether a call may be made: before the deadline, and as ordered,
 // by rules that are no older than age.
-func (d *dispatcher) permitted(ctx context.Context, c *chunk, j *job, age time.Duration) error {
+func (d *dispatcher) mayCall(ctx context.Context, c *chunk, j *job, age time.Duration) error {
 	if !j.step.Released && policy.Over(c.batch, time.Now()) {
 		return fmt.Errorf("%w after the deadline", errHeldBack)
 	}
-	if err := d.journal.EnsureFresh(ctx, age); err != nil {
+	if err := d.follower.EnsureFresh(ctx, age); err != nil {
 		return err
 	}
-	rules := d.journal.Rules()
+	rules := d.follower.Rules()
 	if r := rules.Batch(c.batch); r.Waits != "" || r.Cancel != nil || rules.Provider(j.provider.Name).Mode == models.ProviderOffline {
 		return fmt.Errorf("%w by an order", errHeldBack)
 	}
-	if d.outdated(c, j.provider.Name) {
+	if d.rulesChanged(c, j.provider.Name) {
 		return fmt.Errorf("%w by an order that came meanwhile", errHeldBack)
 	}
 	return nil

@@ -86,7 +86,7 @@ func TestGrid(t *testing.T) {
 		time.Second: time.Minute, time.Minute: time.Minute, 61 * time.Second: 2 * time.Minute,
 		-time.Second: 0, -10 * time.Minute: -10 * time.Minute, -10*time.Minute - time.Second: -10 * time.Minute,
 	} {
-		require.Equal(t, want, a.grid(created, created.Add(at)).Sub(created), "%s", at)
+		require.Equal(t, want, a.align(created, created.Add(at)).Sub(created), "%s", at)
 	}
 }
 
@@ -335,8 +335,8 @@ func TestWhenToLookAgain(t *testing.T) {
 	minutes := func(n int, more time.Duration) time.Time { return created.Add(time.Duration(n)*time.Minute + more) }
 	next := func(round int, due, now time.Time) time.Time {
 		entry := models.AgendaEntry{Due: due, ID: models.NewBatchID(created), Kind: models.LookAtBatch, Round: round, Lane: models.Bulk}
-		require.NoError(t, e.agenda.Requeue(t.Context(), entry, outlook{announced: true}))
-		return e.agenda.checkAt(&entry, 1, now)
+		require.NoError(t, e.agenda.Requeue(t.Context(), entry, result{announced: true}))
+		return e.agenda.recheckAt(&entry, 1, now)
 	}
 	require.Equal(t, minutes(2, 0), next(0, minutes(1, 5*time.Millisecond), minutes(1, time.Second)).Round(time.Millisecond), "the first entry is a moment late")
 	require.Equal(t, minutes(6, 0), next(4, minutes(5, 0), minutes(5, 2*time.Second)).Round(time.Millisecond))
@@ -346,10 +346,10 @@ func TestWhenToLookAgain(t *testing.T) {
 	now := time.Now()
 	require.True(t, e.agenda.longQueues(models.Bulk, now), "it is not known yet")
 	name := (&models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}).Name()
-	e.ages.mine[name] = now.Add(-5 * time.Second)
+	e.ages.own[name] = now.Add(-5 * time.Second)
 	require.False(t, e.agenda.longQueues(models.Bulk, now))
 	require.False(t, e.agenda.longQueues("", now), "entries of old builds have no lane")
 	require.True(t, e.agenda.longQueues(models.Urgent, now))
-	e.ages.mine[name] = now.Add(-2 * time.Minute)
+	e.ages.own[name] = now.Add(-2 * time.Minute)
 	require.True(t, e.agenda.longQueues(models.Bulk, now))
 }

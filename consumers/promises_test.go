@@ -272,7 +272,7 @@ func (m *promises) kill(t *rapid.T) {
 	m.begin(t)
 }
 
-// work waits until a call was made, or there is nothing to do.
+// inflightKey waits until a call was made, or there is nothing to do.
 func (m *promises) work(*rapid.T) {
 	calls := func() (n int) {
 		m.mu.Lock()

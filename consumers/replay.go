@@ -24,7 +24,7 @@ const (
 // same parsers change nothing. progress is told now and then how far it is.
 //
 // It may be broken off and repeated: sums are renewed for what was read until then.
-func (q *eventQueue) Replay(ctx context.Context, from, to time.Time, progress func(Replayed)) (out Replayed, err error) {
+func (q *eventProcessor) Replay(ctx context.Context, from, to time.Time, progress func(Replayed)) (out Replayed, err error) {
 	ctx = models.WithBackground(ctx)
 	defer func() {
 		if err != nil {
@@ -42,7 +42,7 @@ func (q *eventQueue) Replay(ctx context.Context, from, to time.Time, progress fu
 			return err
 		}
 		ids = ids[:0]
-		if err := q.take(ctx, posts, &eventWork{byChunk: map[models.ID]*chunkEvents{}, reading: reading}); err != nil {
+		if err := q.processEntries(ctx, posts, &eventGroup{byChunk: map[models.ID]*chunkEvents{}, parseRevision: reading}); err != nil {
 			return err
 		}
 		out.Posts += len(posts)
@@ -81,7 +81,7 @@ func asRead(ev models.Event) models.Event {
 }
 
 // knownEvents are the events of a chunk, as they were read last.
-func (q *eventQueue) knownEvents(ctx context.Context, id models.ID) (map[models.Event]bool, error) {
+func (q *eventProcessor) knownEvents(ctx context.Context, id models.ID) (map[models.Event]bool, error) {
 	_, facts, err := q.store.Record(ctx, id)
 	if err != nil {
 		return nil, err

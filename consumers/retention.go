@@ -45,15 +45,15 @@ type retentionStore interface {
 
 // retention removes content and recipients when their time is over.
 type retention struct {
-	cfg     retentionConfig
-	log     *slog.Logger
-	store   retentionStore
-	journal *control.Follower
+	cfg      retentionConfig
+	log      *slog.Logger
+	store    retentionStore
+	follower *control.Follower
 }
 
 // newRetention returns a retention that is not running.
 func newRetention(cfg retentionConfig, store retentionStore, follower *control.Follower) *retention {
-	return &retention{cfg: cfg, log: cfg.Logger, store: store, journal: follower}
+	return &retention{cfg: cfg, log: cfg.Logger, store: store, follower: follower}
 }
 
 // Run removes what has outlived its time, once an hour, until ctx ends. One
@@ -62,7 +62,7 @@ func (r *retention) Run(ctx context.Context) {
 	t := time.NewTicker(retentionPoll)
 	defer t.Stop()
 	for {
-		r.journal.Rules().Forget(time.Now().Add(-r.cfg.KeepContent - ordersKept))
+		r.follower.Rules().Forget(time.Now().Add(-r.cfg.KeepContent - ordersKept))
 		held, err := r.store.Lease(ctx, "retention", r.cfg.Worker, retentionPoll)
 		if err == nil && held {
 			err = r.Purge(ctx, time.Now())
@@ -108,7 +108,7 @@ func (r *retention) purgeUser(ctx context.Context, user string, now time.Time) (
 	switch {
 	case err == nil && len(raw) == len(done):
 		done = models.ID(raw)
-	case err != nil && !isNotFound(err):
+	case err != nil && !errors.Is(err, models.ErrNotFound):
 		return 0, err
 	}
 	if err := r.dropPrints(ctx, user, cutoff); err != nil {
@@ -144,7 +144,7 @@ func (r *retention) purgeUser(ctx context.Context, user string, now time.Time) (
 			if b.Redacted {
 				continue
 			}
-			if err := r.store.Redact(ctx, b.ID); err != nil && !isNotFound(err) {
+			if err := r.store.Redact(ctx, b.ID); err != nil && !errors.Is(err, models.ErrNotFound) {
 				return n, err
 			}
 			n++

@@ -99,7 +99,7 @@ type rig struct {
 
 func fast() Config {
 	return Config{MaxRetries: 10, StartBy: 5 * time.Second, EvidenceWindow: time.Hour, Recheck: 200 * time.Millisecond,
-		Renewal: 20 * time.Millisecond, AgendaPoll: 20 * time.Millisecond, InboxAge: 200 * time.Millisecond, BreakerOpen: 50 * time.Millisecond, Beat: 50 * time.Millisecond, LookUpPause: 100 * time.Millisecond,
+		Renewal: 20 * time.Millisecond, AgendaPoll: 20 * time.Millisecond, InboxAge: 200 * time.Millisecond, BreakerOpen: 50 * time.Millisecond, Heartbeat: 50 * time.Millisecond, LookUpPause: 100 * time.Millisecond,
 		Hold: 100 * time.Millisecond, Delays: []time.Duration{10 * time.Millisecond}}
 }
 

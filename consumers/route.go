@@ -19,15 +19,15 @@ type job struct {
 	release  func() // gives the slot back; nil: not taken yet, the handler may wait for it
 }
 
-// pick finds the next call that this handler makes itself, if there is one, and
+// selectCall finds the next call that this handler makes itself, if there is one, and
 // passes every other due step on: to another provider's exclusive consumer, or
 // into a delay. What it can do itself it comes to in a later round.
-func (d *dispatcher) pick(ctx context.Context, c *chunk, steps []policy.Step, mine *provider.Provider, only models.Set) (chosen *job, err error) {
+func (d *dispatcher) selectCall(ctx context.Context, c *chunk, steps []policy.Step, mine *provider.Provider, only models.Set) (chosen *job, err error) {
 	now := time.Now()
-	var told notices
+	var told outgoing
 	for i := range steps {
 		st := &steps[i]
-		if !st.Calls(only) || chosen != nil && mine != nil && d.through(st, mine, now) {
+		if !st.Calls(only) || chosen != nil && mine != nil && d.mayUse(st, mine, now) {
 			continue
 		}
 		if chosen == nil {
@@ -38,26 +38,26 @@ func (d *dispatcher) pick(ctx context.Context, c *chunk, steps []policy.Step, mi
 				continue
 			}
 		}
-		d.passOn(c, st, now, "", &told)
+		d.requeue(c, st, now, "", &told)
 	}
-	d.announceOf(d.hard, c, told...)
+	d.announce(d.hard, c, told...)
 	return chosen, nil
 }
 
-// passAllOn passes on every due step: the provider is busy.
-func (d *dispatcher) passAllOn(c *chunk, steps []policy.Step, only models.Set, busy string) {
+// requeueAll passes on every due step: the provider is busy.
+func (d *dispatcher) requeueAll(c *chunk, steps []policy.Step, only models.Set, busy string) {
 	now := time.Now()
-	var told notices
+	var told outgoing
 	for i := range steps {
 		if steps[i].Calls(only) {
-			d.passOn(c, &steps[i], now, busy, &told)
+			d.requeue(c, &steps[i], now, busy, &told)
 		}
 	}
-	d.announceOf(d.hard, c, told...)
+	d.announce(d.hard, c, told...)
 }
 
-// through reports whether a step may be done through a provider now.
-func (d *dispatcher) through(s *policy.Step, a *provider.Provider, now time.Time) bool {
+// mayUse reports whether a step may be done through a provider now.
+func (d *dispatcher) mayUse(s *policy.Step, a *provider.Provider, now time.Time) bool {
 	for _, o := range s.Options {
 		if o.Provider == a.Name && !o.NotBefore.After(now) {
 			ok, _ := d.usable(s, a, now)
@@ -88,10 +88,10 @@ func (d *dispatcher) usable(s *policy.Step, a *provider.Provider, now time.Time)
 // is none. Recipients are read only for one that is found.
 func (d *dispatcher) choose(ctx context.Context, c *chunk, st *policy.Step, now time.Time, mine *provider.Provider) (*job, error) {
 	if mine != nil {
-		if !d.through(st, mine, now) {
+		if !d.mayUse(st, mine, now) {
 			return nil, nil
 		}
-		if err := d.addressed(ctx, c); err != nil {
+		if err := d.loadRecipients(ctx, c); err != nil {
 			return nil, err
 		}
 		return &job{provider: mine, who: d.cut(c, st, mine), step: st}, nil
@@ -107,7 +107,7 @@ func (d *dispatcher) choose(ctx context.Context, c *chunk, st *policy.Step, now 
 		if !ok {
 			continue
 		}
-		if err := d.addressed(ctx, c); err != nil {
+		if err := d.loadRecipients(ctx, c); err != nil {
 			release()
 			return nil, err
 		}
@@ -181,12 +181,12 @@ func (d *dispatcher) cut(c *chunk, st *policy.Step, a *provider.Provider) models
 	return out
 }
 
-// notices are messages about one chunk, none of which asks for the same as
+// outgoing are messages about one chunk, none of which asks for the same as
 // another.
-type notices []models.Message
+type outgoing []models.Message
 
 // Add adds a message, or lets the one that asks for the same come as early.
-func (n *notices) add(m models.Message) {
+func (n *outgoing) add(m models.Message) {
 	for i := range *n {
 		if o := &(*n)[i]; o.Kind == m.Kind && o.Provider == m.Provider && o.ID == m.ID && o.Retry == m.Retry {
 			o.NotBefore = models.EarlierOf(o.NotBefore, m.NotBefore)
@@ -196,15 +196,15 @@ func (n *notices) add(m models.Message) {
 	*n = append(*n, m)
 }
 
-// passOn notes who is to be told of a step that is not done here and now, if
+// requeue notes who is to be told of a step that is not done here and now, if
 // nobody was: the exclusive consumer of the provider it should go through, or,
 // while no provider is usable, the generic one after a delay. The provider busy is
 // left alone for a second.
-func (d *dispatcher) passOn(c *chunk, st *policy.Step, now time.Time, busy string, told *notices) {
-	if st.Who.Minus(c.passed).Empty() {
+func (d *dispatcher) requeue(c *chunk, st *policy.Step, now time.Time, busy string, told *outgoing) {
+	if st.Who.Minus(c.requeued).Empty() {
 		return
 	}
-	c.passed = c.passed.Or(st.Who)
+	c.requeued = c.requeued.Or(st.Who)
 	m := models.Message{Kind: models.BatchMessage, Retry: st.Retry}
 	var first time.Time
 	for _, o := range st.Options {

@@ -12,9 +12,9 @@ import (
 // on it. Leases only spare work: two workers that both believe they hold a shard
 // do double work and no harm.
 
-// takeShards takes what nobody holds, as much as is this worker's part.
-func (a *agenda) takeShards(ctx context.Context) {
-	free := a.mostShards()
+// acquireShards takes what nobody holds, as much as is this worker's part.
+func (a *agenda) acquireShards(ctx context.Context) {
+	free := a.maxShards()
 	for _, s := range a.shards {
 		if s.held.Load() {
 			free--
@@ -27,7 +27,7 @@ func (a *agenda) takeShards(ctx context.Context) {
 		if s.held.Load() {
 			continue
 		}
-		if err := a.takeShard(ctx, s); err != nil && ctx.Err() == nil {
+		if err := a.acquireShard(ctx, s); err != nil && ctx.Err() == nil {
 			a.log.Warn("agenda will be asked for again", "shard", s.n, "err", err)
 		}
 		if s.held.Load() {
@@ -36,14 +36,14 @@ func (a *agenda) takeShards(ctx context.Context) {
 	}
 }
 
-// leaveShards gives up what is more than this worker's part, for workers that
+// releaseSurplus gives up what is more than this worker's part, for workers that
 // came; not while it makes up for announcements that failed, of which they do not
 // know.
-func (a *agenda) leaveShards(ctx context.Context) {
-	if _, ok := a.dispatch.outgoingOutage().open(); ok {
+func (a *agenda) releaseSurplus(ctx context.Context) {
+	if _, ok := a.dispatch.outgoingOutage().unannouncedSince(); ok {
 		return
 	}
-	free := a.mostShards()
+	free := a.maxShards()
 	for _, s := range a.shards {
 		if !s.held.Load() {
 			continue
@@ -51,26 +51,26 @@ func (a *agenda) leaveShards(ctx context.Context) {
 		if free--; free >= 0 {
 			continue
 		}
-		if err := a.markShard(ctx, s); err != nil {
+		if err := a.saveMark(ctx, s); err != nil {
 			return // it is worked on from here, until this is known to who comes next
 		}
-		a.giveUpShard(ctx, s)
+		a.releaseShard(ctx, s)
 	}
 }
 
-// mostShards is how many shards are this worker's part: all, while it does not
+// maxShards is how many shards are this worker's part: all, while it does not
 // know how many others there are.
-func (a *agenda) mostShards() int {
-	part, ok := a.crew.Share()
+func (a *agenda) maxShards() int {
+	part, ok := a.members.Share()
 	if !ok {
 		return len(a.shards)
 	}
 	return (len(a.shards) + part.Size - 1) / part.Size
 }
 
-// keepShards renews the leases of what this worker holds, however long the work
+// runLeases renews the leases of what this worker holds, however long the work
 // on a shard takes, until ctx ends.
-func (a *agenda) keepShards(ctx context.Context) {
+func (a *agenda) runLeases(ctx context.Context) {
 	t := time.NewTicker(a.cfg.Lease / 3)
 	defer t.Stop()
 	for {
@@ -89,9 +89,9 @@ func (a *agenda) keepShards(ctx context.Context) {
 
 func (s *shard) leaseName() string { return "agenda." + strconv.Itoa(s.n) }
 
-// takeShard asks for a shard that this worker does not hold, and begins where the one
+// acquireShard asks for a shard that this worker does not hold, and begins where the one
 // before it was.
-func (a *agenda) takeShard(ctx context.Context, s *shard) error {
+func (a *agenda) acquireShard(ctx context.Context, s *shard) error {
 	s.lease.Lock()
 	defer s.lease.Unlock()
 	now := time.Now()
@@ -103,16 +103,16 @@ func (a *agenda) takeShard(ctx context.Context, s *shard) error {
 	if err != nil {
 		return err
 	}
-	a.crew.NoteGone(now)
+	a.members.NoteGone(now)
 	mark = models.EarlierOf(mark, now) // by a clock that was ahead
 	from, behind := mark.Add(-models.LateWriters), mark
 	if mark.IsZero() {
-		from, behind = now.Add(-firstLook), now
-		mark = now.Add(-firstMissed)
+		from, behind = now.Add(-firstRead), now
+		mark = now.Add(-firstBacklog)
 	}
 	s.mark.Store(mark.UnixMilli())
 	late := models.LaterOf(from, now.Add(-models.LateWriters)) // nobody writes entries that are due before
-	s.upTo, s.again, s.inboxFrom, s.swept = from, [2]time.Time{late, late}, from, time.Time{}
+	s.upTo, s.reread, s.inboxFrom, s.swept = from, [2]time.Time{late, late}, from, time.Time{}
 	s.handled.forget(now.Add(time.Hour))
 	s.readTo.Store(behind.UnixMilli())
 	s.oldestPost.Store(0)
@@ -141,14 +141,14 @@ func (a *agenda) renewShard(ctx context.Context, s *shard) error {
 	return err
 }
 
-// markShard writes down how far this worker is. The mark waits for posts that are
+// saveMark writes down how far this worker is. The mark waits for posts that are
 // still to be worked off.
-func (a *agenda) markShard(ctx context.Context, s *shard) error {
+func (a *agenda) saveMark(ctx context.Context, s *shard) error {
 	return a.store.SetAgendaMark(ctx, s.n, models.EarlierOf(s.upTo, s.inboxFrom))
 }
 
-// giveUpShard lets another worker have a shard.
-func (a *agenda) giveUpShard(ctx context.Context, s *shard) {
+// releaseShard lets another worker have a shard.
+func (a *agenda) releaseShard(ctx context.Context, s *shard) {
 	s.lease.Lock()
 	defer s.lease.Unlock()
 	if s.held.Swap(false) {

@@ -50,20 +50,20 @@ func TestShardsAreShared(t *testing.T) {
 func TestShardsStayWhileCatchingUp(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil)
-	e, err := New(r.store, r.broker, nil, Config{Beat: time.Hour})
+	e, err := New(r.store, r.broker, nil, Config{Heartbeat: time.Hour})
 	require.NoError(t, err)
-	e.agenda.takeShards(t.Context())
+	e.agenda.acquireShards(t.Context())
 	all := r.store.Shards()
 	require.Equal(t, all, e.heldShards())
 	require.NoError(t, e.cluster.Join(t.Context()))
-	other := Config{Beat: time.Hour}.withDefaults()
+	other := Config{Heartbeat: time.Hour}.withDefaults()
 	require.NoError(t, cluster.New(r.store, other.cluster()).Join(t.Context())) // one came
 	require.NoError(t, e.cluster.Join(t.Context()))
-	e.dispatch.outage.suspect(time.Now())
-	e.agenda.leaveShards(t.Context())
+	e.dispatch.outage.markUnannounced(time.Now())
+	e.agenda.releaseSurplus(t.Context())
 	require.Equal(t, all, e.heldShards())
-	e.dispatch.outage.madeUp(time.Now())
-	e.agenda.leaveShards(t.Context())
+	e.dispatch.outage.caughtUp(time.Now())
+	e.agenda.releaseSurplus(t.Context())
 	require.Equal(t, all/2, e.heldShards())
 }
 
@@ -152,7 +152,7 @@ func TestLooksWaitForUrgentMail(t *testing.T) {
 		e.agenda.shards[0].held.Store(true)
 		look := func(ctx context.Context) <-chan error {
 			done := make(chan error, 1)
-			go func() { done <- e.agenda.handleDue(ctx, e.agenda.shards[0], time.Time{}, time.Now()) }()
+			go func() { done <- e.agenda.reconcileDue(ctx, e.agenda.shards[0], time.Time{}, time.Now()) }()
 			synctest.Wait()
 			return done
 		}

@@ -12,18 +12,18 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// summaries renews the stored counts of chunks about which something new is
+// rollup renews the stored counts of chunks about which something new is
 // known, at most once per Renewal for each, and then the sums above them.
 //
 // Marks are kept in memory. What a crash loses is found again: a dispatch by the
 // batch's agenda entry, events by their post, which is marked as worked off
 // only after the summary was stored.
-type summaries struct {
+type rollup struct {
 	cfg      rollupConfig
 	log      *slog.Logger
 	store    rollupStore
 	dispatch *dispatcher
-	onRound  func(*watched) // told of each round over the newest sums
+	onRound  func(*sumsRound) // written of each round over the newest sums
 
 	mu      sync.Mutex
 	marked  map[models.ID]*mark
@@ -42,12 +42,15 @@ type mark struct {
 // read the embedded store is to compute, which leaves a processor to others.
 const recountAtOnce = 4
 
-func (s *summaries) atOnce() int {
+func (s *rollup) atOnce() int {
 	if s.cfg.Sole {
 		return models.Background
 	}
 	return max(recountAtOnce, runtime.GOMAXPROCS(0))
 }
+
+// rollUpAtOnce is how many sums are renewed at once.
+const rollUpAtOnce = 16
 
 // maxRenewal is how long a summary may stay marked under load.
 const maxRenewal = 10 * time.Second
@@ -74,15 +77,15 @@ type rollupStore interface {
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
 
-// newSummaries returns summaries of which none is marked. onRound is told of each round
+// newRollup returns summaries of which none is marked. onRound is told of each round
 // over the newest sums.
-func newSummaries(cfg rollupConfig, store rollupStore, d *dispatcher, onRound func(*watched)) *summaries {
-	return &summaries{cfg: cfg, log: cfg.Logger, store: store, dispatch: d, onRound: onRound, marked: map[models.ID]*mark{}}
+func newRollup(cfg rollupConfig, store rollupStore, d *dispatcher, onRound func(*sumsRound)) *rollup {
+	return &rollup{cfg: cfg, log: cfg.Logger, store: store, dispatch: d, onRound: onRound, marked: map[models.ID]*mark{}}
 }
 
 // Mark asks for a new summary of a chunk; then, if given, runs after it was
 // stored.
-func (s *summaries) Mark(user string, chunk models.ID, then ...func()) {
+func (s *rollup) Mark(user string, chunk models.ID, then ...func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.marked[chunk]
@@ -97,7 +100,7 @@ func (s *summaries) Mark(user string, chunk models.ID, then ...func()) {
 // MarkChunk asks for a new summary of a chunk that was looked at. One of which
 // nothing is recorded needs not be read again to be counted: whatever was
 // recorded since is marked by whom it is from, and has a higher rank.
-func (s *summaries) MarkChunk(c *chunk) {
+func (s *rollup) MarkChunk(c *chunk) {
 	if c.view.Version > 0 {
 		s.Mark(c.batch.User, c.id)
 		return
@@ -110,14 +113,14 @@ func (s *summaries) MarkChunk(c *chunk) {
 }
 
 // Pending returns how many chunks are marked for a new summary.
-func (s *summaries) Pending() int {
+func (s *rollup) Pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.marked) + s.running
 }
 
 // Run renews what is marked, again and again, until ctx ends, and once more then.
-func (s *summaries) Run(ctx context.Context) {
+func (s *rollup) Run(ctx context.Context) {
 	t := time.NewTimer(s.cfg.Renewal)
 	defer t.Stop()
 	for {
@@ -141,7 +144,7 @@ func (s *summaries) Run(ctx context.Context) {
 }
 
 // Flush renews everything that is marked when it begins.
-func (s *summaries) Flush(ctx context.Context) error {
+func (s *rollup) Flush(ctx context.Context) error {
 	s.one.Lock()
 	defer s.one.Unlock()
 	s.mu.Lock()
@@ -175,7 +178,7 @@ func (s *summaries) Flush(ctx context.Context) error {
 	return nil
 }
 
-func (s *summaries) count(ctx context.Context, work map[models.ID]*mark) ([]models.ChunkSummary, error) {
+func (s *rollup) count(ctx context.Context, work map[models.ID]*mark) ([]models.ChunkSummary, error) {
 	var mu sync.Mutex
 	out := make([]models.ChunkSummary, 0, len(work))
 	g, ctx := errgroup.WithContext(ctx)
@@ -191,9 +194,9 @@ func (s *summaries) count(ctx context.Context, work map[models.ID]*mark) ([]mode
 			continue
 		}
 		g.Go(func() error {
-			c, err := s.dispatch.look(ctx, id)
+			c, err := s.dispatch.load(ctx, id)
 			if err != nil {
-				_, err = s.dispatch.spared(id, err)
+				_, err = s.dispatch.skipCorrupt(id, err)
 				return err
 			}
 			add(m.user, id, c.view.Summary())
@@ -205,7 +208,7 @@ func (s *summaries) count(ctx context.Context, work map[models.ID]*mark) ([]mode
 
 // write stores chunk summaries and renews the sums above them, from the leaves
 // up.
-func (s *summaries) write(ctx context.Context, fresh []models.ChunkSummary) error {
+func (s *rollup) write(ctx context.Context, fresh []models.ChunkSummary) error {
 	const atOnce = 500
 	for from := 0; from < len(fresh); from += atOnce {
 		if err := s.store.PutSummaries(ctx, fresh[from:min(from+atOnce, len(fresh))]...); err != nil {
@@ -218,12 +221,12 @@ func (s *summaries) write(ctx context.Context, fresh []models.ChunkSummary) erro
 			spans[models.SpanOf(fresh[i].User, level, fresh[i].Chunk.Time())] = true
 		}
 		g, ctx := errgroup.WithContext(ctx)
-		g.SetLimit(storeAtOnce)
+		g.SetLimit(rollUpAtOnce)
 		for span := range spans {
 			g.Go(func() error {
 				_, err := s.store.RollUp(ctx, span)
 				if err != nil {
-					_, err = s.dispatch.spared(models.MinID(span.Start), err)
+					_, err = s.dispatch.skipCorrupt(models.MinID(span.Start), err)
 				}
 				return err
 			})

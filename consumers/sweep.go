@@ -11,7 +11,7 @@ import (
 // Sweep announces posts of a shard again that were not processed in time. It returns
 // from when on posts may be unprocessed, and when the oldest of them came; zero: there is
 // none.
-func (q *eventQueue) Sweep(ctx context.Context, shard int, from, now time.Time) (next, oldest time.Time, err error) {
+func (q *eventProcessor) Sweep(ctx context.Context, shard int, from, now time.Time) (next, oldest time.Time, err error) {
 	late := now.Add(-q.cfg.InboxAge)
 	waiting := q.eventsWaiting(ctx) // they were announced, and are being processed
 	var due []models.Message
@@ -34,14 +34,14 @@ func (q *eventQueue) Sweep(ctx context.Context, shard int, from, now time.Time) 
 		return models.LaterOf(from, late.Add(-models.LateWriters)), oldest, nil
 	}
 	for some := range slices.Chunk(due, 500) {
-		q.dispatch.wake(ctx, some...)
+		q.dispatch.publish(ctx, some...)
 	}
 	return oldest, oldest, nil
 }
 
 // eventsWaiting reports whether announced posts wait for a worker: announcing
 // more would only make the queue longer.
-func (q *eventQueue) eventsWaiting(ctx context.Context) bool {
+func (q *eventProcessor) eventsWaiting(ctx context.Context) bool {
 	depths, err := q.broker.Depths(ctx)
 	if err != nil {
 		return true // Nothing can be announced anyway

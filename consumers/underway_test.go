@@ -15,23 +15,23 @@ import (
 // asked for meanwhile.
 func TestUnderway(t *testing.T) {
 	t.Parallel()
-	u := newUnderway()
-	w := work{models.NewBatchID(time.Now()), "sg"}
+	u := newInflight()
+	w := inflightKey{models.NewBatchID(time.Now()), "sg"}
 	first := u.begin(w)
 	require.NotNil(t, first)
-	require.NotNil(t, u.begin(work{w.chunk, "mg"}), "another provider is other work")
+	require.NotNil(t, u.begin(inflightKey{w.chunk, "mg"}), "another provider is other work")
 	require.Nil(t, u.begin(w))
 	require.Nil(t, u.begin(w))
-	require.True(t, u.again(w, first))
+	require.True(t, u.rerun(w, first))
 	require.Nil(t, u.begin(w), "it is still under way")
-	require.True(t, u.again(w, first))
-	require.False(t, u.again(w, first))
+	require.True(t, u.rerun(w, first))
+	require.False(t, u.rerun(w, first))
 
 	second := u.begin(w)
 	require.NotNil(t, second, "the first turn is over")
-	require.False(t, u.leave(w, first), "which ends no other")
+	require.False(t, u.end(w, first), "which ends no other")
 	require.Nil(t, u.begin(w))
-	require.True(t, u.leave(w, second))
+	require.True(t, u.end(w, second))
 	require.NotNil(t, u.begin(w))
 }
 
@@ -53,7 +53,7 @@ func TestAskedForWhileUnderWay(t *testing.T) {
 			Timeout: time.Second, Events: models.EventsNone}}})
 		b := r.batch(2, false, nil)
 		handle := func(ctx context.Context, log int) models.Disposition {
-			return r.engine.dispatch.logRetry(ctx, models.Message{Kind: models.LogMessage, Provider: "sg", Lane: b.Lane, ID: b.ID.Log(log)})
+			return r.engine.dispatch.handleLog(ctx, models.Message{Kind: models.LogMessage, Provider: "sg", Lane: b.Lane, ID: b.ID.Log(log)})
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		said := make(chan models.Disposition, 1)
@@ -73,7 +73,7 @@ func TestAskedForWhileUnderWay(t *testing.T) {
 		require.Equal(t, models.Success, r.done(b).Status(2).State)
 		require.Equal(t, 2, sg.count())
 		require.Eventually(t, r.idle, patience, time.Millisecond)
-		require.Empty(t, r.engine.dispatch.underway.by)
+		require.Empty(t, r.engine.dispatch.inflight.by)
 		stop()
 	}
 }

@@ -37,8 +37,8 @@ func (f *forgetful) Publish(ctx context.Context, ms ...models.Message) error {
 // caughtUp waits until the worker has announced all that earlier ones may have missed.
 func (r *rig) caughtUp() {
 	r.t.Helper()
-	r.engine.dispatch.outage.suspect(time.Now())
-	require.Eventually(r.t, func() bool { _, open := r.engine.dispatch.outage.open(); return !open && r.idle() }, patience, time.Millisecond)
+	r.engine.dispatch.outage.markUnannounced(time.Now())
+	require.Eventually(r.t, func() bool { _, open := r.engine.dispatch.outage.unannouncedSince(); return !open && r.idle() }, patience, time.Millisecond)
 }
 
 // The agenda looks while a call runs, and what follows on its answer is lost: it is
@@ -160,8 +160,8 @@ func TestLiftedFarAhead(t *testing.T) {
 	now := time.Now()
 	b := models.Batch{ID: models.NewBatchID(now), User: r.user, Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
 		Lane: models.Bulk, OnUnknown: models.Hold, Recipients: 1, Chunks: 1, Deadline: now.Add(100 * time.Hour)}
-	require.NoError(t, r.store.Schedule(t.Context(), models.AgendaEntry{Due: now.Add(mostPatience * cfg.Recheck), Kind: models.LookAtBatch, ID: b.ID, User: b.User,
-		Chunks: 1, Round: mostPatience, Lane: models.Bulk}))
+	require.NoError(t, r.store.Schedule(t.Context(), models.AgendaEntry{Due: now.Add(maxRecheckFactor * cfg.Recheck), Kind: models.LookAtBatch, ID: b.ID, User: b.User,
+		Chunks: 1, Round: maxRecheckFactor, Lane: models.Bulk}))
 	require.NoError(t, r.store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "u@x.test"}}}))
 	r.announce(&b)
 	require.Eventually(t, r.idle, patience, time.Millisecond)

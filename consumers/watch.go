@@ -21,19 +21,19 @@ import (
 // suspect only, and a difference if it lasts although nothing moves.
 
 const (
-	recountKept  = 7 * 24 * time.Hour // how long the result of a round is kept
-	lateSums     = time.Minute        // how late a sum may be before somebody is called
-	watchNewest  = 2000               // chunks of a round that were accepted lately
-	watchOlder   = 300                // chunks of a round that are older; a user costs a few
-	watchUser    = 10
-	watchDays    = 8   // days of a user whose sums are watched
-	mostSuspects = 50  // that are remembered
-	unknownDays  = 100 // for which logs are told of as unknown: longer than content is kept
+	recountKept = 7 * 24 * time.Hour // how long the result of a round is kept
+	lateSums    = time.Minute        // how late a sum may be before somebody is called
+	watchNewest = 2000               // chunks of a round that were accepted lately
+	watchOlder  = 300                // chunks of a round that are older; a user costs a few
+	watchUser   = 10
+	watchDays   = 8   // days of a user whose sums are watched
+	maxSuspects = 50  // that are remembered
+	unknownDays = 100 // for which logs are told of as unknown: longer than content is kept
 )
 
-// watched is what a round found. The next one, maybe by another worker, goes on
+// sumsRound is what a round found. The next one, maybe by another worker, goes on
 // from it.
-type watched struct {
+type sumsRound struct {
 	telemetry.Recount           // Differences counts those that last
 	Suspects          []suspect `json:"suspects,omitempty"`
 	User              string    `json:"user,omitempty"`    // where the older batches are
@@ -43,7 +43,7 @@ type watched struct {
 	Doubled           int64     `json:"doubled,omitempty"`
 }
 
-// suspect is a sum that was not what a recount said.
+// markUnannounced is a sum that was not what a recount said.
 type suspect struct {
 	Difference
 	Since time.Time `json:"since"` // when either moved last
@@ -55,8 +55,8 @@ func (s *suspect) moved(d *Difference) bool {
 	return s.Counted.Order() != d.Counted.Order() || s.Shown.Order() != d.Shown.Order()
 }
 
-// watchSums makes a round now and then, and keeps the gauges of every worker.
-func (s *summaries) watchSums(ctx context.Context) {
+// runChecks makes a round now and then, and keeps the gauges of every worker.
+func (s *rollup) runChecks(ctx context.Context) {
 	t := time.NewTicker(s.cfg.SumsPoll)
 	defer t.Stop()
 	for {
@@ -66,18 +66,18 @@ func (s *summaries) watchSums(ctx context.Context) {
 			return
 		}
 		if held, err := s.store.Lease(ctx, "sums", s.cfg.Worker, 2*s.cfg.SumsPoll); err == nil && held {
-			if err := s.watch(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			if err := s.checkSums(ctx, time.Now()); err != nil && ctx.Err() == nil {
 				s.log.Warn("sums could not be checked", "err", err)
 			}
 		}
-		if w, err := s.watched(ctx); err == nil && !w.At.IsZero() {
+		if w, err := s.lastRound(ctx); err == nil && !w.At.IsZero() {
 			s.onRound(&w)
 		}
 	}
 }
 
-// watched reads what the newest round found.
-func (s *summaries) watched(ctx context.Context) (w watched, err error) {
+// sumsRound reads what the newest round found.
+func (s *rollup) lastRound(ctx context.Context) (w sumsRound, err error) {
 	raw, err := s.store.Transient(ctx, telemetry.RecountReport, telemetry.NewestRecount)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
@@ -88,12 +88,12 @@ func (s *summaries) watched(ctx context.Context) (w watched, err error) {
 	return w, json.Unmarshal(raw, &w)
 }
 
-// watch makes one round.
-func (s *summaries) watch(ctx context.Context, now time.Time) error {
-	w, err := s.watched(ctx)
+// checkSums makes one round.
+func (s *rollup) checkSums(ctx context.Context, now time.Time) error {
+	w, err := s.lastRound(ctx)
 	if err != nil {
 		s.log.Warn("the newest check of sums cannot be read; it begins anew", "err", err)
-		w = watched{}
+		w = sumsRound{}
 	}
 	users, err := s.store.Users(ctx)
 	if err != nil {
@@ -152,14 +152,14 @@ func (s *summaries) watch(ctx context.Context, now time.Time) error {
 }
 
 // judge notes what was found in a round. What is found no more is forgotten.
-func (sums *summaries) judge(w *watched, found []Difference, now time.Time) {
+func (sums *rollup) judge(w *sumsRound, found []Difference, now time.Time) {
 	old := w.Suspects
 	w.Suspects = nil
 	seen := map[string]bool{}
 	for i := range found {
 		d := &found[i]
 		key := d.What + " " + d.User + " " + d.ID
-		if seen[key] || len(w.Suspects) == mostSuspects {
+		if seen[key] || len(w.Suspects) == maxSuspects {
 			continue
 		}
 		seen[key] = true
@@ -182,7 +182,7 @@ func (s *suspect) lasts(now time.Time) bool {
 }
 
 // lasting counts the suspects that were told of.
-func (w *watched) lasting() (n int) {
+func (w *sumsRound) lasting() (n int) {
 	for i := range w.Suspects {
 		if w.Suspects[i].Told {
 			n++
@@ -241,7 +241,7 @@ func (c *check) suspects(ctx context.Context, old []suspect) error {
 }
 
 // older goes on with the batches that were not accepted lately.
-func (c *check) older(ctx context.Context, users []models.User, w *watched, since time.Time) error {
+func (c *check) older(ctx context.Context, users []models.User, w *sumsRound, since time.Time) error {
 	left := watchOlder
 	for range users {
 		if left <= 0 {

@@ -38,14 +38,14 @@ func TestSumsAreWatched(t *testing.T) {
 
 	now := time.Now().Add(40 * time.Minute)
 	e := r.engine
-	round := func() watched {
-		require.NoError(t, e.rollup.watch(ctx, now))
-		w, err := e.rollup.watched(ctx)
+	round := func() sumsRound {
+		require.NoError(t, e.rollup.checkSums(ctx, now))
+		w, err := e.rollup.lastRound(ctx)
 		require.NoError(t, err)
 		now = now.Add(2 * lateSums)
 		return w
 	}
-	what := func(w watched) (out []string) {
+	what := func(w sumsRound) (out []string) {
 		for i := range w.Suspects {
 			if w.Suspects[i].Told {
 				out = append(out, w.Suspects[i].What)
@@ -115,7 +115,7 @@ func TestSumsAreWatched(t *testing.T) {
 		require.Zero(t, out.Differences, level)
 	}
 
-	r.engine.metrics.watched(&watched{Recount: telemetry.Recount{Differences: 3}})
+	r.engine.metrics.watched(&sumsRound{Recount: telemetry.Recount{Differences: 3}})
 	e.metrics.watched(&w)
 }
 
@@ -169,8 +169,8 @@ func TestDamagedSumsAreNamed(t *testing.T) {
 		require.NoError(t, err, c.level)
 		require.NotZero(t, damaged, c.level)
 		now := time.Now().Add(time.Duration(i+1) * 10 * time.Minute)
-		require.NoError(t, r.engine.rollup.watch(t.Context(), now), c.level)
-		w, err := r.engine.rollup.watched(t.Context())
+		require.NoError(t, r.engine.rollup.checkSums(t.Context(), now), c.level)
+		w, err := r.engine.rollup.lastRound(t.Context())
 		require.NoError(t, err)
 		require.True(t, w.At.Equal(now), "the round is told of")
 		require.NotZero(t, w.Differences, c.level)
@@ -206,8 +206,8 @@ func TestCheckWhileMailFlows(t *testing.T) {
 func TestSumsThatMoveAreNotTold(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
-	sums, now := &summaries{log: cfg.withDefaults().Logger}, time.Now()
-	var w watched
+	sums, now := &rollup{log: cfg.withDefaults().Logger}, time.Now()
+	var w sumsRound
 	late := func(version int64) []Difference {
 		return []Difference{{What: "chunk", ID: "a", Shown: models.Summary{Version: 1}, Counted: models.Summary{Version: version}}}
 	}
@@ -223,9 +223,9 @@ func TestSumsThatMoveAreNotTold(t *testing.T) {
 	sums.judge(&w, []Difference{{What: "chunk", ID: "b", Damaged: "torn"}}, now)
 	require.Equal(t, 1, w.lasting(), "what cannot be read is told of at once")
 	var many []Difference
-	for range 2 * mostSuspects {
+	for range 2 * maxSuspects {
 		many = append(many, Difference{What: "chunk", ID: models.NewBatchID(now).String()})
 	}
 	sums.judge(&w, many, now)
-	require.Len(t, w.Suspects, mostSuspects)
+	require.Len(t, w.Suspects, maxSuspects)
 }

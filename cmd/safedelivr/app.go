@@ -141,7 +141,7 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 	registry := newRegistry()
 	if cfg.Has("worker") {
 		c := engineConfig(cfg, log)
-		c.Journal, c.Metrics = a.journal, registry
+		c.Follower, c.Metrics = a.journal, registry
 		if a.engine, err = consumers.New(a.store, a.broker, a.providers, c); err != nil {
 			return a, err
 		}
