@@ -6,9 +6,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/safedelivr/safedelivr/consumers/agenda"
 	"github.com/safedelivr/safedelivr/consumers/cluster"
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/events"
+	"github.com/safedelivr/safedelivr/consumers/evidence"
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/consumers/retention"
+	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -132,7 +138,7 @@ func (c *Config) policy() policy.Config {
 	}
 }
 
-// Provider returns the times by which the health of providers is judged.
+// provider returns the times by which the health of providers is judged.
 func (c *Config) provider() *provider.Config {
 	return &provider.Config{
 		Hold:         c.Hold,
@@ -170,8 +176,8 @@ func newPolicyFor(specs []provider.Spec, cfg *Config) *policy.Policy {
 }
 
 // dispatch returns the times of the dispatcher.
-func (c *Config) dispatch() dispatchConfig {
-	return dispatchConfig{
+func (c *Config) dispatch() dispatch.Config {
+	return dispatch.Config{
 		Worker:      c.Worker,
 		StartBy:     c.StartBy,
 		Recheck:     c.Recheck,
@@ -182,8 +188,8 @@ func (c *Config) dispatch() dispatchConfig {
 }
 
 // agenda returns the times of the agenda.
-func (c *Config) agenda() agendaConfig {
-	return agendaConfig{
+func (c *Config) agenda() agenda.Config {
+	return agenda.Config{
 		Worker:      c.Worker,
 		Recheck:     c.Recheck,
 		IntakeGrace: c.IntakeGrace,
@@ -195,13 +201,13 @@ func (c *Config) agenda() agendaConfig {
 }
 
 // events returns how events are processed.
-func (c *Config) events() eventsConfig {
-	return eventsConfig{InboxAge: c.InboxAge, Sole: c.Sole, Logger: c.Logger}
+func (c *Config) events() events.Config {
+	return events.Config{InboxAge: c.InboxAge, Sole: c.Sole, Logger: c.Logger}
 }
 
 // evidence returns the times of look-ups.
-func (c *Config) evidence() evidenceConfig {
-	return evidenceConfig{
+func (c *Config) evidence() evidence.Config {
+	return evidence.Config{
 		Worker:         c.Worker,
 		Poll:           c.AgendaPoll,
 		FinalEventWait: c.FinalEventWait,
@@ -211,8 +217,8 @@ func (c *Config) evidence() evidenceConfig {
 }
 
 // rollup returns the times of the rollup.
-func (c *Config) rollup() rollupConfig {
-	return rollupConfig{
+func (c *Config) rollup() rollup.Config {
+	return rollup.Config{
 		Worker:      c.Worker,
 		Renewal:     c.Renewal,
 		SumsPoll:    c.SumsPoll,
@@ -223,8 +229,8 @@ func (c *Config) rollup() rollupConfig {
 }
 
 // retention returns how long things are kept.
-func (c *Config) retention() retentionConfig {
-	return retentionConfig{
+func (c *Config) retention() retention.Config {
+	return retention.Config{
 		Worker:         c.Worker,
 		KeepContent:    c.KeepContent,
 		FinalEventWait: c.FinalEventWait,

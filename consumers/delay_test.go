@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
@@ -20,9 +21,9 @@ func TestJitter(t *testing.T) {
 	const wait = 10 * time.Minute
 	seen := map[time.Time]bool{}
 	for range 100 {
-		var told outgoing
+		var told dispatch.Outgoing
 		st := &policy.Step{Do: policy.Call, Who: models.SetOf(1), Retry: 3, Options: []policy.Option{{Provider: "sg", NotBefore: now.Add(wait)}}}
-		e.dispatch.requeue(&chunk{id: models.NewBatchID(now)}, st, now, "", &told)
+		e.dispatch.Requeue(&dispatch.Chunk{Id: models.NewBatchID(now)}, st, now, "", &told)
 		require.Len(t, told, 1)
 		require.Equal(t, models.BatchMessage, told[0].Kind, "the provider is chosen anew then")
 		require.False(t, told[0].NotBefore.Before(now.Add(wait)))

@@ -11,9 +11,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/agenda"
 	"github.com/safedelivr/safedelivr/consumers/cluster"
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/events"
+	"github.com/safedelivr/safedelivr/consumers/evidence"
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/consumers/retention"
+	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -34,15 +40,15 @@ type Engine struct {
 	providers *provider.Set
 	flows     *provider.Flows
 	silence   *provider.SilenceDetector
-	reporter  *reporter
-	dispatch  *dispatcher
-	rollup    *rollup
-	events    *eventProcessor
-	evidence  *lookups
-	agenda    *agenda
-	retention *retention
-	history   *history
-	ages      *queueAges
+	reporter  *cluster.Reporter
+	dispatch  *dispatch.Dispatcher
+	rollup    *rollup.Rollup
+	events    *events.Processor
+	evidence  *evidence.Lookups
+	agenda    *agenda.Agenda
+	retention *retention.Retention
+	history   *retention.History
+	ages      *agenda.QueueAges
 	metrics   *metrics
 }
 
@@ -59,12 +65,12 @@ func New(store models.Store, broker models.Broker, specs []Provider, cfg Config)
 		return nil, err
 	}
 	e.cluster.Carry(e.providers, e.flows)
-	e.history = newHistory(store, cfg.Worker+"/"+cfg.life)
-	e.ages = newQueueAges(store, broker, cfg.Worker)
+	e.history = retention.NewHistory(store, cfg.Worker+"/"+cfg.life)
+	e.ages = agenda.NewQueueAges(store, broker, cfg.Worker)
 	e.metrics = newMetrics(e.providers)
 	decisions := newPolicyFor(specs, &cfg)
 	e.buildRooms(decisions)
-	e.reporter = newReporter(reporterDeps{
+	e.reporter = cluster.NewReporter(cluster.ReporterDeps{
 		Store:     store,
 		Cluster:   e.cluster,
 		Follower:  e.follower,
@@ -87,7 +93,7 @@ func New(store models.Store, broker models.Broker, specs []Provider, cfg Config)
 // buildRooms builds the rooms that work on chunks, in the order of their imports.
 func (e *Engine) buildRooms(decisions *policy.Policy) {
 	cfg, seen := &e.cfg, &observer{metrics: e.metrics, history: e.history, flows: e.flows}
-	e.dispatch = newDispatcher(cfg.dispatch(), dispatchDeps{
+	e.dispatch = dispatch.New(cfg.dispatch(), dispatch.Deps{
 		Store:     e.store,
 		Broker:    e.broker,
 		Follower:  e.follower,
@@ -95,15 +101,15 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Providers: e.providers,
 		Observer:  seen,
 	})
-	e.rollup = newRollup(cfg.rollup(), e.store, e.dispatch, e.metrics.watched)
-	e.evidence = newLookups(cfg.evidence(), evidenceDeps{
+	e.rollup = rollup.New(cfg.rollup(), e.store, e.dispatch, e.metrics.watched)
+	e.evidence = evidence.New(cfg.evidence(), evidence.Deps{
 		Store:     e.store,
 		Policy:    decisions,
 		Providers: e.providers,
 		Dispatch:  e.dispatch,
 	})
-	e.dispatch.connect(e.evidence, e.rollup)
-	e.events = newEventProcessor(cfg.events(), eventsDeps{
+	e.dispatch.Connect(e.evidence, e.rollup)
+	e.events = events.New(cfg.events(), events.Deps{
 		Store:     e.store,
 		Broker:    e.broker,
 		Providers: e.providers,
@@ -112,7 +118,7 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Summaries: e.rollup,
 		Observer:  seen,
 	})
-	e.agenda = newAgenda(cfg.agenda(), agendaDeps{
+	e.agenda = agenda.New(cfg.agenda(), agenda.Deps{
 		Store:     e.store,
 		Broker:    e.broker,
 		Follower:  e.follower,
@@ -123,9 +129,9 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Summaries: e.rollup,
 		Ages:      e.ages,
 	})
-	e.events.connect(e.agenda)
-	e.silence = provider.NewSilenceDetector(cfg.provider(), e.store, e.providers, e.flows, e.events.eventsWaiting)
-	e.retention = newRetention(cfg.retention(), e.store, e.follower)
+	e.events.Connect(e.agenda)
+	e.silence = provider.NewSilenceDetector(cfg.provider(), e.store, e.providers, e.flows, e.events.EventsWaiting)
+	e.retention = retention.New(cfg.retention(), e.store, e.follower)
 }
 
 // A loop runs until ctx ends.
@@ -152,12 +158,12 @@ func (e *Engine) supportLoops() []loop {
 		loopFunc(e.followProbes),
 		e.cluster,
 		e.reporter,
-		inLowPriority(func(ctx context.Context) { e.ages.run(ctx, e.cfg.QueuePoll, e.log) }),
-		inLowPriority(func(ctx context.Context) { e.history.run(ctx, e.cfg.HistoryPoll, e.log) }),
+		inLowPriority(func(ctx context.Context) { e.ages.Run(ctx, e.cfg.QueuePoll, e.log) }),
+		inLowPriority(func(ctx context.Context) { e.history.Run(ctx, e.cfg.HistoryPoll, e.log) }),
 		inLowPriority(e.rollup.Run),
 	}
-	for range e.events.runners() {
-		loops = append(loops, inLowPriority(e.events.run))
+	for range e.events.Runners() {
+		loops = append(loops, inLowPriority(e.events.Run))
 	}
 	return loops
 }
@@ -166,13 +172,13 @@ func (e *Engine) supportLoops() []loop {
 func (e *Engine) workLoops(empty bool) []loop {
 	return []loop{
 		e.agenda,
-		loopFunc(e.agenda.runResumed),
-		loopFunc(e.agenda.runLeases),
-		loopFunc(func(ctx context.Context) { e.agenda.runBacklog(ctx, empty) }),
-		inLowPriority(e.evidence.run),
+		loopFunc(e.agenda.RunResumed),
+		loopFunc(e.agenda.RunLeases),
+		loopFunc(func(ctx context.Context) { e.agenda.RunBacklog(ctx, empty) }),
+		inLowPriority(e.evidence.Run),
 		e.silence,
 		inLowPriority(e.retention.Run),
-		inLowPriority(e.rollup.runChecks),
+		inLowPriority(e.rollup.RunChecks),
 	}
 }
 
@@ -218,16 +224,16 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	case err = <-failed:
 	}
 	stop()
-	soft := time.AfterFunc(grace, e.dispatch.stop)
+	soft := time.AfterFunc(grace, e.dispatch.Stop)
 	work.Wait()
 	stopSupport()
-	e.history.finish(e.log)
+	e.history.Finish(e.log)
 	// What is not resolved by now, the agenda of the next worker resolves.
-	last := time.AfterFunc(2*time.Second, e.dispatch.stop)
-	e.dispatch.wait()
+	last := time.AfterFunc(2*time.Second, e.dispatch.Stop)
+	e.dispatch.Wait()
 	last.Stop()
 	soft.Stop()
-	e.dispatch.stop()
+	e.dispatch.Stop()
 	return err
 }
 
@@ -244,7 +250,7 @@ func (e *Engine) catchUpWithPeers(ctx context.Context) (empty bool) {
 	if err := errors.Join(err, e.cluster.Join(ctx), e.cluster.Restore(ctx)); err != nil {
 		e.log.Warn("cannot read commands, peers and findings at the start", "err", err)
 	}
-	return e.agenda.idle(ctx)
+	return e.agenda.Idle(ctx)
 }
 
 // followProbes obeys commands to probe providers, as they come, until ctx ends.
@@ -265,7 +271,7 @@ func (e *Engine) subscribe(ctx context.Context, all *sync.WaitGroup) (failed <-c
 	fail := make(chan error, 1)
 	to := func(q models.Queue, n int, h models.Handler) {
 		all.Go(func() {
-			if err := e.broker.Subscribe(ctx, q, n, e.ages.watch(q, h)); err != nil && ctx.Err() == nil {
+			if err := e.broker.Subscribe(ctx, q, n, e.ages.Watch(q, h)); err != nil && ctx.Err() == nil {
 				select {
 				case fail <- err:
 				default:
@@ -280,14 +286,14 @@ func (e *Engine) subscribe(ctx context.Context, all *sync.WaitGroup) (failed <-c
 		generic += p.Concurrency
 	}
 	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
-		to(models.Queue{Kind: models.BatchMessage, Lane: lane}, generic, e.dispatch.handleBatch)
+		to(models.Queue{Kind: models.BatchMessage, Lane: lane}, generic, e.dispatch.HandleBatch)
 		for _, p := range e.providers.All() {
 			n := max(1, p.Concurrency)
-			to(models.Queue{Kind: models.ProviderMessage, Provider: p.Name, Lane: lane}, n, e.dispatch.handleProvider)
-			to(models.Queue{Kind: models.LogMessage, Provider: p.Name, Lane: lane}, n, e.dispatch.handleLog)
+			to(models.Queue{Kind: models.ProviderMessage, Provider: p.Name, Lane: lane}, n, e.dispatch.HandleProvider)
+			to(models.Queue{Kind: models.LogMessage, Provider: p.Name, Lane: lane}, n, e.dispatch.HandleLog)
 		}
 	}
-	to(models.Queue{Kind: models.EventMessage}, e.events.concurrency(), e.events.handle)
+	to(models.Queue{Kind: models.EventMessage}, e.events.Concurrency(), e.events.Handle)
 	return fail
 }
 
@@ -308,12 +314,12 @@ func (e *Engine) Pending() int { return e.rollup.Pending() }
 func (e *Engine) EventCounts() (taken, forged, replayed, skipped int64) { return e.events.Counts() }
 
 // Check recounts sums from the ledgers. See CheckOptions.
-func (e *Engine) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, error) {
+func (e *Engine) Check(ctx context.Context, o rollup.CheckOptions) (telemetry.Recount, error) {
 	return e.rollup.Check(ctx, o)
 }
 
 // Replay processes again what arrived in the inbox in [from, to).
-func (e *Engine) Replay(ctx context.Context, from, to time.Time, progress func(Replayed)) (Replayed, error) {
+func (e *Engine) Replay(ctx context.Context, from, to time.Time, progress func(events.Replayed)) (events.Replayed, error) {
 	return e.events.Replay(ctx, from, to, progress)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/evidence"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -110,11 +111,11 @@ func TestUnknownIsLookedUp(t *testing.T) {
 	p.mu.Unlock()
 	// The next question would come after queryDelays; an inquiry is made due.
 	require.Eventually(t, func() bool {
-		r.engine.evidence.mu.Lock()
-		for _, in := range r.engine.evidence.open {
-			in.next = time.Now()
+		r.engine.evidence.Mu.Lock()
+		for _, in := range r.engine.evidence.Open {
+			in.Next = time.Now()
 		}
-		r.engine.evidence.mu.Unlock()
+		r.engine.evidence.Mu.Unlock()
 		s := r.view(b).Summary()
 		return s.Success == 1 && s.Failed == 1
 	}, patience, 20*time.Millisecond)
@@ -147,11 +148,11 @@ func TestResendWaitsForTheAnswer(t *testing.T) {
 	p.away = false
 	p.mu.Unlock()
 	require.Eventually(t, func() bool {
-		r.engine.evidence.mu.Lock()
-		for _, in := range r.engine.evidence.open {
-			in.next = time.Now()
+		r.engine.evidence.Mu.Lock()
+		for _, in := range r.engine.evidence.Open {
+			in.Next = time.Now()
 		}
-		r.engine.evidence.mu.Unlock()
+		r.engine.evidence.Mu.Unlock()
 		return r.view(b).Status(1).State == models.Success && other.copiesOf(b.ID.Log(2)) == 1
 	}, patience, 20*time.Millisecond)
 	require.Zero(t, other.copiesOf(b.ID.Log(1)), "the provider had it")
@@ -170,9 +171,9 @@ func TestFoundAfterItWasHeld(t *testing.T) {
 	require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
 	at := time.Now()
 	p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, at)
-	found := findings{}
-	require.NoError(t, r.engine.evidence.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
-	require.Equal(t, findings{b.ID: {news: 1}}, found)
+	found := evidence.Findings{}
+	require.NoError(t, r.engine.evidence.LookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
+	require.Equal(t, evidence.Findings{b.ID: {News: 1}}, found)
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
 	require.Equal(t, models.OutcomeUnknown, r.view(b).Status(2).Reason)
 }
@@ -258,9 +259,9 @@ func TestFoundAgain(t *testing.T) {
 	r.stop() // nobody works anything off
 	at := time.Now()
 	find := func() int {
-		found := findings{}
-		require.NoError(t, r.engine.evidence.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
-		return found.total()
+		found := evidence.Findings{}
+		require.NoError(t, r.engine.evidence.LookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
+		return found.Total()
 	}
 	posts := func() (n int) {
 		for shard := range r.store.Shards() {
@@ -286,7 +287,7 @@ func TestFoundAgain(t *testing.T) {
 	r.stop()
 	require.Zero(t, find())
 	for n := 1; n <= 2; n++ {
-		worked, ok := r.engine.evidence.filed.Get(filedEvent{"mg", b.ID.Log(n).String() + string(models.Delivered)})
+		worked, ok := r.engine.evidence.Filed.Get(evidence.FiledEvent{Provider: "mg", ID: b.ID.Log(n).String() + string(models.Delivered)})
 		require.True(t, ok && worked)
 	}
 	require.Zero(t, find())
@@ -305,7 +306,7 @@ func TestGapsAreLookedUpTogether(t *testing.T) {
 		require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, fmt.Sprint("g", i), raw, time.Hour))
 	}
 	// Due for the third time, and not for the fourth: else it is asked about again soon.
-	raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Hour), To: at.Add(-queryDelays[2]), Asked: 2})
+	raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Hour), To: at.Add(-evidence.QueryDelays[2]), Asked: 2})
 	require.NoError(t, err)
 	require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, "before", raw, time.Hour))
 	r.start(fast(), []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}})
@@ -377,7 +378,7 @@ func TestLongLookUp(t *testing.T) {
 		e, err := New(&entries{}, nil, []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1}}}, fast())
 		require.NoError(t, err)
 		lookUp := func() error {
-			return e.evidence.lookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil, findings{})
+			return e.evidence.LookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil, evidence.Findings{})
 		}
 		require.NoError(t, lookUp())
 		p.hangs = true

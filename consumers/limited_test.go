@@ -54,11 +54,11 @@ func TestNeverTriedComesFirst(t *testing.T) {
 	now := time.Now()
 	before := now.Add(-time.Minute)
 	for range 6 {
-		first := e.dispatch.order(&policy.Step{Options: []policy.Option{{Provider: "c"}, {Provider: "a", NotBefore: before}, {Provider: "b", NotBefore: before}}}, now)
+		first := e.dispatch.Order(&policy.Step{Options: []policy.Option{{Provider: "c"}, {Provider: "a", NotBefore: before}, {Provider: "b", NotBefore: before}}}, now)
 		require.Len(t, first, 1)
 		require.Equal(t, "c", first[0].Name)
 	}
-	again := e.dispatch.order(&policy.Step{Options: []policy.Option{{Provider: "a", NotBefore: now.Add(time.Minute)}, {Provider: "b", NotBefore: before}, {Provider: "c", NotBefore: before}}}, now)
+	again := e.dispatch.Order(&policy.Step{Options: []policy.Option{{Provider: "a", NotBefore: now.Add(time.Minute)}, {Provider: "b", NotBefore: before}, {Provider: "c", NotBefore: before}}}, now)
 	require.Len(t, again, 1)
 	require.Equal(t, "b", again[0].Name)
 }

@@ -7,7 +7,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/consumers/retention"
+	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -79,14 +82,14 @@ func (m *metrics) register(reg prometheus.Registerer, s *scrape) {
 // observer tells metrics, history and flows of calls and events.
 type observer struct {
 	metrics *metrics
-	history *history
+	history *retention.History
 	flows   *provider.Flows
 }
 
 // Called implements dispatch.Observer.
-func (o *observer) Called(p *provider.Provider, c *chunk, call calledWith) {
-	o.metrics.called(p.Name, c.batch, call)
-	o.history.called(p.Name, call.Took, call.Parts)
+func (o *observer) Called(p *provider.Provider, c *dispatch.Chunk, call dispatch.Call) {
+	o.metrics.called(p.Name, c.Batch, call)
+	o.history.Called(p.Name, call.Took, call.Parts)
 	for i := range call.Parts {
 		if call.Parts[i].Class == models.Accepted && !call.Parts[i].Final {
 			o.flows.Add(p.Name, call.Entry.At, int64(call.Parts[i].Recipients.Len()), 0)
@@ -100,7 +103,7 @@ func (o *observer) Ended(entry *models.Entry) { o.metrics.ended(entry) }
 // EventTaken implements events.Observer.
 func (o *observer) EventTaken(ev *models.Event, of *models.Entry, accepted time.Time) {
 	o.metrics.event(ev, accepted)
-	o.history.event(ev, of)
+	o.history.Event(ev, of)
 }
 
 // EventRefused implements events.Observer.
@@ -109,9 +112,9 @@ func (o *observer) EventRefused(provider, why string) {
 }
 
 // called counts a call that was made, and its answer.
-func (m *metrics) called(name string, b *models.Batch, call calledWith) {
+func (m *metrics) called(name string, b *models.Batch, call dispatch.Call) {
 	entry, parts := call.Entry, call.Parts
-	m.attempts.WithLabelValues(name, cmp.Or(refusal(parts), string(models.Accepted))).Inc()
+	m.attempts.WithLabelValues(name, cmp.Or(dispatch.Refusal(parts), string(models.Accepted))).Inc()
 	m.calls.WithLabelValues(name).Observe(call.Took.Seconds())
 	for i := range parts {
 		n := float64(parts[i].Recipients.Len())
@@ -186,7 +189,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	if depths, err := e.broker.Depths(ctx); err == nil {
 		for _, d := range depths {
-			if age, known := e.ages.oldest(&d, time.Now()); known {
+			if age, known := e.ages.Oldest(&d, time.Now()); known {
 				put(oldDesc, age.Seconds(), string(d.Queue.Kind), d.Queue.Provider, string(d.Queue.Lane))
 			}
 			put(depthDesc, float64(d.Ready), string(d.Queue.Kind), d.Queue.Provider, string(d.Queue.Lane), "ready")
@@ -227,7 +230,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 }
 
 // sumsRound sets what the newest round over the sums says.
-func (m *metrics) watched(w *sumsRound) {
+func (m *metrics) watched(w *rollup.Round) {
 	m.difference.Set(float64(w.Differences))
 	m.doubled.Set(float64(w.Doubled))
 	m.unknown.WithLabelValues("waiting").Set(float64(w.Waiting))

@@ -155,24 +155,24 @@ func TestLags(t *testing.T) {
 	r.broker = crowded{r.broker}
 	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
 	require.NoError(t, err)
-	t.Cleanup(e.dispatch.stop)
+	t.Cleanup(e.dispatch.Stop)
 	now := time.Now()
 	for _, ago := range []time.Duration{10 * time.Minute, time.Minute} {
 		in := models.Inbox{ID: models.NewInboxID(now.Add(-ago)), Provider: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
 		require.NoError(t, r.store.PutInbox(t.Context(), in))
 	}
-	for _, s := range e.agenda.shards {
-		require.NoError(t, r.store.SetAgendaMark(t.Context(), s.n, now.Add(-time.Hour)))
-		require.NoError(t, e.agenda.acquireShard(t.Context(), s))
+	for _, s := range e.agenda.Shards {
+		require.NoError(t, r.store.SetAgendaMark(t.Context(), s.N, now.Add(-time.Hour)))
+		require.NoError(t, e.agenda.AcquireShard(t.Context(), s))
 	}
 	sweep := func() time.Duration {
-		for _, s := range e.agenda.shards {
-			next, oldest, err := e.events.Sweep(t.Context(), s.n, s.inboxFrom, now)
+		for _, s := range e.agenda.Shards {
+			next, oldest, err := e.events.Sweep(t.Context(), s.N, s.InboxFrom, now)
 			require.NoError(t, err)
-			s.inboxFrom = next
-			s.oldestPost.Store(0)
+			s.InboxFrom = next
+			s.OldestPost.Store(0)
 			if !oldest.IsZero() {
-				s.oldestPost.Store(oldest.UnixMilli())
+				s.OldestPost.Store(oldest.UnixMilli())
 			}
 		}
 		inbox, agenda := e.agenda.Lags(now)
@@ -181,8 +181,8 @@ func TestLags(t *testing.T) {
 	}
 	require.InDelta(t, 10*time.Minute, sweep(), float64(time.Second))
 	done := func(ago time.Duration) {
-		for _, s := range e.agenda.shards {
-			for in, err := range r.store.Pending(t.Context(), s.n, time.Time{}, now.Add(-ago)) {
+		for _, s := range e.agenda.Shards {
+			for in, err := range r.store.Pending(t.Context(), s.N, time.Time{}, now.Add(-ago)) {
 				require.NoError(t, err)
 				require.NoError(t, r.store.InboxDone(t.Context(), in.ID))
 			}

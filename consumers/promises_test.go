@@ -99,7 +99,7 @@ func must(t *rapid.T, err error) {
 	}
 }
 
-// Begin starts an engine with a broker that holds nothing.
+// begin starts an engine with a broker that holds nothing.
 func (m *promises) begin(t *rapid.T) {
 	var err error
 	m.broker, err = embedded.NewBroker(modelProviders, nil)
@@ -197,7 +197,7 @@ func (m *promises) answers(t *rapid.T) {
 	m.behaviour[name] = how
 }
 
-// Report posts events that have happened, in any order, and some of them again.
+// report posts events that have happened, in any order, and some of them again.
 func (m *promises) report(t *rapid.T, most int) {
 	m.mu.Lock()
 	now := m.outbox[:min(most, len(m.outbox))]

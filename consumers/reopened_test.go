@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -101,7 +102,7 @@ func TestEndingThatHangs(t *testing.T) {
 	r.withEvents(cfg, sg)
 	b := r.batch(1, true, nil)
 	r.taken(b)
-	for i := range 2 * eventRunners { // nobody can take these: they are to end
+	for i := range 2 * events.EventRunners { // nobody can take these: they are to end
 		other := r.batch(1, true, nil)
 		r.taken(other)
 		r.event("sg", other.ID.Log(1), models.Event{ID: strconv.Itoa(i), Attempt: 1, Kind: models.Dropped, Reason: models.PolicyReputation, At: time.Now()})

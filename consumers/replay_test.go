@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -66,9 +67,9 @@ func TestReplayBrokenOff(t *testing.T) {
 	p.fixed = true
 	e, err := New(r.store, r.broker, providers, fast()) // as the command's, which nobody runs
 	require.NoError(t, err)
-	t.Cleanup(e.dispatch.stop)
-	replay := func() (Replayed, error) {
-		return e.Replay(t.Context(), b.Created().Add(-time.Minute), time.Now().Add(time.Minute), func(Replayed) {})
+	t.Cleanup(e.dispatch.Stop)
+	replay := func() (events.Replayed, error) {
+		return e.Replay(t.Context(), b.Created().Add(-time.Minute), time.Now().Add(time.Minute), func(events.Replayed) {})
 	}
 	s.next.Store(true)
 	_, err = replay()

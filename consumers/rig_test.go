@@ -217,7 +217,7 @@ func newBrokerFor(r *rig, names ...string) (models.Broker, error) {
 	return b, err
 }
 
-// Idle reports whether no message waits or is being worked on.
+// idle reports whether no message waits or is being worked on.
 func (r *rig) idle() bool {
 	r.t.Helper()
 	depths, err := r.broker.Depths(context.Background())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
@@ -53,7 +54,7 @@ func TestWorkerWithoutSlots(t *testing.T) {
 		none := 0
 		for _, e := range engines {
 			part, ok := e.cluster.Share()
-			if _, behind := e.dispatch.outage.unannouncedSince(); ok && !behind && part.Size == len(engines) && provider.Portion(1, part) == 0 {
+			if _, behind := e.dispatch.Outage.UnannouncedSince(); ok && !behind && part.Size == len(engines) && provider.Portion(1, part) == 0 {
 				none++
 			}
 		}
@@ -91,7 +92,7 @@ func TestNoSlotBeforeTheShareIsKnown(t *testing.T) {
 	a := e.providers.Get("sg")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	wait, err := e.dispatch.acquire(ctx, &chunk{lane: models.Bulk}, &job{provider: a, who: models.SetOf(1), step: &policy.Step{}})
+	wait, err := e.dispatch.Acquire(ctx, &dispatch.Chunk{Lane: models.Bulk}, &dispatch.Job{Provider: a, Who: models.SetOf(1), Step: &policy.Step{}})
 	require.NoError(t, err)
 	require.Positive(t, wait)
 	require.Zero(t, a.Slots.Running())

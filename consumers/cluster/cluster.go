@@ -1,3 +1,5 @@
+// Package cluster is the membership of workers by heartbeats: their shares of the limits
+// and what they tell one another of the providers.
 package cluster
 
 import (

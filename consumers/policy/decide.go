@@ -1,3 +1,5 @@
+// Package policy is the decision table: what is to be done next for each recipient of a
+// chunk. It is pure: no clock, no I/O, no state.
 package policy
 
 import (
@@ -235,7 +237,7 @@ func (p *Policy) allAway(b *models.Batch, s *models.Status, tries []models.Try, 
 		slices.ContainsFunc(options, func(o Option) bool { return newestAt(tries, o.Provider).Reason != models.SenderNotVerified })
 }
 
-// Split sends the recipients of a call that was refused as a whole again, in
+// split sends the recipients of a call that was refused as a whole again, in
 // halves, through the same provider. It is no retry.
 func (p *Policy) split(s *models.Status) Step {
 	if s.Splits >= maxSplits {

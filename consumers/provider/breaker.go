@@ -67,7 +67,7 @@ const (
 	breakerOpen
 )
 
-// State is how it stands for mail that can go elsewhere, or cannot.
+// state is how it stands for mail that can go elsewhere, or cannot.
 func (b *breaker) state(now time.Time, alone bool) breakerState {
 	switch {
 	case now.Before(b.alone), !alone && now.Before(b.until):
@@ -121,7 +121,7 @@ func (b *breaker) change(now time.Time) {
 	b.counts = [breakerSteps]breakerStep{}
 }
 
-// Begin lets a call through that is allowed, and returns its turn.
+// begin lets a call through that is allowed, and returns its turn.
 func (b *breaker) begin(now time.Time) (turn int) {
 	if b.proving {
 		b.probes++

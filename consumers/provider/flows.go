@@ -126,7 +126,7 @@ func (f *Flows) Merge(worker string, said map[string]map[int64]Flow) {
 	})
 }
 
-// between sums the buckets from first to last of all workers.
+// Between sums the buckets from first to last of all workers.
 func (f *Flows) Between(provider string, first, last int64) (sum Flow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

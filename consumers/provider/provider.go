@@ -1,3 +1,5 @@
+// Package provider says whether a provider may take mail now: by its limits, its calls at
+// once, its health and what it reports.
 package provider
 
 import (

@@ -52,7 +52,7 @@ func (s *refusedSenders) refused(domain string, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// Forget has all domains tried again.
+// forget has all domains tried again.
 func (s *refusedSenders) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Slots are the calls that may run at once. A few are kept for urgent mail, so
+// slots are the calls that may run at once. A few are kept for urgent mail, so
 // that bulk can never hold all of them; and while bulk waits, urgent leaves it a
 // share, so that it is never starved.
 type slots struct {
@@ -85,7 +85,7 @@ func (s *slots) free(l models.Lane) bool {
 	return s.used < s.most-owed
 }
 
-// Idle reports whether a call of a lane may begin, and nobody waits to begin one.
+// idle reports whether a call of a lane may begin, and nobody waits to begin one.
 func (s *slots) idle(l models.Lane) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
