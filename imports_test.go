@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	"consumers/policy":    {"models", "models/control"},
 	"consumers/provider":  {"models", "models/telemetry"},
 	"consumers/cluster":   {"models", "models/control", "models/telemetry", "consumers/provider"},
-	"consumers/dispatch":  {"models", "models/control", "tracing", "consumers/policy", "consumers/provider"},
+	"consumers/dispatch":  {"models/telemetry", "models", "models/control", "tracing", "consumers/policy", "consumers/provider"},
 	"consumers/agenda":    {"models", "models/control", "models/telemetry", "consumers/dispatch", "consumers/policy", "consumers/provider"},
 	"consumers/events":    {"models", "models/telemetry", "tracing", "consumers/dispatch", "consumers/provider"},
 	"consumers/evidence":  {"models", "models/telemetry", "consumers/dispatch", "consumers/policy", "consumers/provider"},
