@@ -11,7 +11,12 @@ import (
 // repairChunk replaces a summary that is wrong, whatever version it has, and
 // renews the sums above it. Where it was made from more than there is, what is
 // counted from now on is lifted above it.
-func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *models.Summary) (models.Summary, error) {
+func (c *check) repairChunk(
+	ctx context.Context,
+	b *models.Batch,
+	n int,
+	wrong *models.Summary,
+) (models.Summary, error) {
 	id := b.ID.Chunk(n)
 	k, err := c.s.dispatch.Load(ctx, id)
 	if err != nil {
