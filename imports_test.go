@@ -22,7 +22,8 @@ var allowed = map[string][]string{
 	"config":    {"models"},
 	"cassandra": {"models"},
 	"rabbit":    {"models"},
-	"embedded":  {"models", "embedded"},
+	"inproc":    {"models", "inproc"},
+	"sqlite":    {"models", "sqlite"},
 	"providers": {"models", "providers"},
 	"simulator": {},
 	"tracing":   {"models"},
@@ -30,7 +31,7 @@ var allowed = map[string][]string{
 	"api":       {"models", "service"},
 	"dashboard": {"models", "service"},
 	"webhooks":  {"models"},
-	"consumers": {"models", "tracing"},
+	"consumers": {"models", "tracing", "consumers"},
 }
 
 // homes are libraries that stay inside one room each; Gin has three, and service
@@ -38,7 +39,7 @@ var allowed = map[string][]string{
 var homes = map[string]string{
 	"github.com/gocql/gocql":          "cassandra",
 	"github.com/rabbitmq/amqp091-go":  "rabbit",
-	"modernc.org/sqlite":              "embedded",
+	"modernc.org/sqlite":              "sqlite",
 	"github.com/sendgrid/sendgrid-go": "providers",
 	"github.com/mailgun/mailgun-go":   "providers",
 	"github.com/spf13/cobra":          "cmd",
@@ -74,8 +75,8 @@ func TestImports(t *testing.T) {
 				continue
 			}
 			to, _, _ := strings.Cut(ours, "/")
-			// Tests may use the simulator and the embedded backends as peers.
-			if test && (to == "simulator" || to == "embedded" || to == "providers" || to == room) {
+			// Tests may use the simulator and the backends without a server as peers.
+			if test && (to == "simulator" || to == "sqlite" || to == "inproc" || to == "providers" || to == room) {
 				continue
 			}
 			// Suites below models are written against the simulator where needed.

@@ -12,14 +12,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // idle is an engine that does nothing by itself, on an embedded store.
 func idle(t *testing.T) (*Engine, models.Store) {
 	t.Helper()
-	store, broker := embeddedtest.Open(t, "sg")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	e, err := New(store, broker, []Provider{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg"}}}, fast())
 	require.NoError(t, err)
 	return e, store

@@ -10,8 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/policy"
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // TestOverTheLimitGoesElsewhere: what one provider refused, and could go on through
@@ -46,7 +47,7 @@ func TestOverTheLimitGoesElsewhere(t *testing.T) {
 // comes after those that never were.
 func TestNeverTriedComesFirst(t *testing.T) {
 	t.Parallel()
-	store, broker := embeddedtest.Open(t, "a", "b", "c")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "a", "b", "c")
 	var providers []Provider
 	for _, name := range []string{"a", "b", "c"} {
 		providers = append(providers, Provider{Adapter: newScripted(name, nil), Provider: models.Provider{Name: name, Weight: 1}})

@@ -1,4 +1,6 @@
-package embedded
+// Package inproc implements the Broker in the memory of one process. No other
+// service is needed.
+package inproc
 
 import (
 	"context"
@@ -38,9 +40,9 @@ type Broker struct {
 	nextID int
 }
 
-// NewBroker makes a broker with the queues of the given providers. A nil logger
+// New returns a broker with the queues of the given providers. A nil logger
 // is silent.
-func NewBroker(providers []string, log *slog.Logger) (*Broker, error) {
+func New(providers []string, log *slog.Logger) (*Broker, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}

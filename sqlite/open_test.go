@@ -1,4 +1,4 @@
-package embedded
+package sqlite
 
 import (
 	"bufio"
@@ -24,7 +24,7 @@ import (
 func TestStoreInUse(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data folder #1 ?")
 	s := openStore(t, dir)
-	_, err := OpenStore(dir, StoreOptions{})
+	_, err := Open(dir, Options{})
 	require.ErrorIs(t, err, ErrInUse)
 	require.ErrorContains(t, err, dir)
 	require.ErrorContains(t, err, "process "+strconv.Itoa(os.Getpid()))
@@ -39,7 +39,7 @@ func TestStoreNewerSchema(t *testing.T) {
 	require.NoError(t, s.write(t.Context(), 0, func(c *conn) error { return c.script("PRAGMA user_version = 9999") }))
 	require.NoError(t, s.Close())
 	for range 2 {
-		_, err := OpenStore(dir, StoreOptions{})
+		_, err := Open(dir, Options{})
 		require.ErrorContains(t, err, "newer version")
 		require.NotErrorIs(t, err, ErrInUse)
 	}
@@ -48,13 +48,13 @@ func TestStoreNewerSchema(t *testing.T) {
 func TestStoreBadFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err := OpenStore(file, StoreOptions{})
+	_, err := Open(file, Options{})
 	require.Error(t, err)
 
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, databaseFile), []byte(strings.Repeat("this is no database ", 1000)), 0o600))
 	for range 2 {
-		_, err = OpenStore(dir, StoreOptions{})
+		_, err = Open(dir, Options{})
 		require.Error(t, err)
 		require.NotErrorIs(t, err, ErrInUse)
 	}
@@ -78,7 +78,7 @@ func TestStoreSweep(t *testing.T) {
 	ctx := t.Context()
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	clock := now.Add(-8 * 24 * time.Hour)
-	s, err := OpenStore(t.TempDir(), StoreOptions{Now: func() time.Time { return clock }})
+	s, err := Open(t.TempDir(), Options{Now: func() time.Time { return clock }})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 
@@ -146,7 +146,7 @@ func TestStoreSweep(t *testing.T) {
 // key the oldest, as long as the newest.
 func TestStoreWitnessesOfEarlierBuilds(t *testing.T) {
 	dir := t.TempDir()
-	c, err := open(filepath.Join(dir, databaseFile))
+	c, err := connect(filepath.Join(dir, databaseFile))
 	require.NoError(t, err)
 	for _, name := range []string{"0001_tables", "0002_orders", "0003_agenda", "0004_leases"} {
 		text, err := schemaFiles.ReadFile("schema/" + name + ".sql")
@@ -217,7 +217,7 @@ func TestStoreKilled(t *testing.T) {
 // writeUntilKilled writes from many goroutines and says on its output what was
 // acknowledged: a kind and an ID per line.
 func writeUntilKilled(t *testing.T, dir string) {
-	s, err := OpenStore(dir, StoreOptions{})
+	s, err := Open(dir, Options{})
 	require.NoError(t, err)
 	ctx := context.Background()
 	for range 8 {
@@ -335,7 +335,7 @@ func TestDamaged(t *testing.T) {
 func TestStoreLeaseOfTheDead(t *testing.T) {
 	dir := t.TempDir()
 	for round, ahead := range []time.Duration{24 * time.Hour, 0, -24 * time.Hour} {
-		s, err := OpenStore(dir, StoreOptions{Now: func() time.Time { return time.Now().Add(ahead) }})
+		s, err := Open(dir, Options{Now: func() time.Time { return time.Now().Add(ahead) }})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		held, err := s.Lease(t.Context(), "agenda.0", fmt.Sprint("worker ", round), time.Minute)

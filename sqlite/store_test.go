@@ -1,4 +1,4 @@
-package embedded
+package sqlite
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func TestStore(t *testing.T) {
 // apart is one store, because a folder has one process at a time.
 func apart(t *testing.T) storetest.Apart {
 	var off atomic.Int64
-	s, err := OpenStore(t.TempDir(), StoreOptions{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
+	s, err := Open(t.TempDir(), Options{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	by := func(d time.Duration) models.Store {
@@ -45,7 +45,7 @@ func newStore(t testing.TB) *Store { return openStore(t, t.TempDir()) }
 
 func openStore(t testing.TB, dir string) *Store {
 	t.Helper()
-	s, err := OpenStore(dir, StoreOptions{})
+	s, err := Open(dir, Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s

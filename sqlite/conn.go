@@ -1,4 +1,4 @@
-package embedded
+package sqlite
 
 import (
 	"context"
@@ -60,9 +60,9 @@ func isFull(err error) bool {
 // process.
 const patience = "busy_timeout = 10000"
 
-// open opens a connection. The database is safe against a crash of the machine
+// connect opens a connection. The database is safe against a crash of the machine
 // at every commit: synchronous is FULL, and on macOS fullfsync.
-func open(path string, pragmas ...string) (*conn, error) {
+func connect(path string, pragmas ...string) (*conn, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)

@@ -1,4 +1,4 @@
-package embedded
+package sqlite
 
 import (
 	"context"
@@ -332,7 +332,7 @@ func TestStoreHurryGoesFirst(t *testing.T) {
 func TestStoreLogStaysSmall(t *testing.T) {
 	const limit, size, rows = 1 << 20, 128 << 10, 100
 	value := make([]byte, size)
-	s, err := OpenStore(t.TempDir(), StoreOptions{walLimit: limit})
+	s, err := Open(t.TempDir(), Options{walLimit: limit})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	require.NoError(t, s.writer.conn.script("PRAGMA wal_autocheckpoint = 100")) // the writer has nothing to do
@@ -380,10 +380,10 @@ func TestStoreLogStaysSmall(t *testing.T) {
 func TestStoreLogOfAnotherReader(t *testing.T) {
 	const limit = 1 << 20
 	dir := t.TempDir()
-	s, err := OpenStore(dir, StoreOptions{walLimit: limit})
+	s, err := Open(dir, Options{walLimit: limit})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	other, err := open(filepath.Join(dir, databaseFile))
+	other, err := connect(filepath.Join(dir, databaseFile))
 	require.NoError(t, err)
 	require.NoError(t, other.script("BEGIN; SELECT count(*) FROM users"))
 	var tried time.Time

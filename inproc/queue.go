@@ -1,4 +1,4 @@
-package embedded
+package inproc
 
 import (
 	"container/heap"

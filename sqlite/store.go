@@ -1,6 +1,6 @@
-// Package embedded is the Store and the Broker in one process and one data
-// folder: no other service is needed.
-package embedded
+// Package sqlite implements the Store in one SQLite database in a data folder.
+// No other service is needed.
+package sqlite
 
 import (
 	"context"
@@ -26,8 +26,8 @@ const shards = 4
 // no connection, so who reads a cursor may call the store.
 const pageRows = 500
 
-// StoreOptions tunes a store. The zero value is what the program uses.
-type StoreOptions struct {
+// Options tunes a store. The zero value is what the program uses.
+type Options struct {
 	// Readers is the number of connections for reads. 0: 4. Each takes up to
 	// 2 MB.
 	Readers int
@@ -55,10 +55,10 @@ type Store struct {
 
 var _ models.Store = (*Store)(nil)
 
-// OpenStore opens the store in a data folder, which is made where it is
+// Open opens the store in a data folder, which is made where it is
 // missing. Errors: ErrInUse (another process has it), and whatever keeps the
 // database from being opened, such as a schema newer than the program.
-func OpenStore(dir string, o StoreOptions) (_ *Store, err error) {
+func Open(dir string, o Options) (_ *Store, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
@@ -82,7 +82,7 @@ func OpenStore(dir string, o StoreOptions) (_ *Store, err error) {
 		}
 	}()
 	path := filepath.Join(dir, databaseFile)
-	c, err := open(path, "cache_size = -8000", "wal_autocheckpoint = 4000", fmt.Sprint("journal_size_limit = ", walLimit))
+	c, err := connect(path, "cache_size = -8000", "wal_autocheckpoint = 4000", fmt.Sprint("journal_size_limit = ", walLimit))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func OpenStore(dir string, o StoreOptions) (_ *Store, err error) {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), c.close())
 	}
 	for range o.Readers {
-		r, err := open(path, "cache_size = -2000", "query_only = 1")
+		r, err := connect(path, "cache_size = -2000", "query_only = 1")
 		if err != nil {
 			return nil, errors.Join(err, c.close())
 		}

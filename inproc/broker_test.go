@@ -1,4 +1,4 @@
-package embedded
+package inproc
 
 import (
 	"strconv"
@@ -14,7 +14,7 @@ import (
 func TestBroker(t *testing.T) {
 	t.Parallel()
 	brokertest.Run(t, func(t *testing.T, providers ...string) models.Broker {
-		b, err := NewBroker(providers, nil)
+		b, err := New(providers, nil)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, b.Close()) })
 		return b
@@ -24,7 +24,7 @@ func TestBroker(t *testing.T) {
 // TestParkedAreBounded: however many messages are parked, memory holds the newest.
 func TestParkedAreBounded(t *testing.T) {
 	t.Parallel()
-	b, err := NewBroker(nil, nil)
+	b, err := New(nil, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, b.Close()) }()
 	const more = 5
