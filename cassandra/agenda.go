@@ -64,52 +64,48 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 }
 
 // encodeEntry packs the fields that are not part of the key into one cell, so
-// that of two entries one is kept whole: chunks, negative and less one to tell it
-// from entries that had no lane, round, a byte of marks, the user.
+// that of two entries one is kept whole: chunks, round, a byte of flags, the user.
 func encodeEntry(e *models.AgendaEntry) []byte {
-	b := binary.AppendVarint(make([]byte, 0, 32), -1-int64(e.Chunks))
+	b := binary.AppendVarint(make([]byte, 0, 32), int64(e.Chunks))
 	b = binary.AppendVarint(b, int64(e.Round))
-	marks := byte(0)
+	flags := byte(0)
 	if e.Missed {
-		marks |= markMissed
+		flags |= flagMissed
 	}
 	switch e.Lane {
 	case models.Urgent:
-		marks |= markUrgent
+		flags |= flagUrgent
 	case models.Bulk:
-		marks |= markBulk
+		flags |= flagBulk
 	}
-	return append(append(b, marks), e.User...)
+	return append(append(b, flags), e.User...)
 }
 
 const (
-	markMissed = 1 << iota
-	markUrgent
-	markBulk
+	flagMissed = 1 << iota
+	flagUrgent
+	flagBulk
 )
 
+// decodeEntry reverses encodeEntry.
 func decodeEntry(b []byte, e *models.AgendaEntry) error {
 	chunks, n := binary.Varint(b)
 	round, m := int64(0), 0
 	if n > 0 {
 		round, m = binary.Varint(b[n:])
 	}
-	if n <= 0 || m <= 0 || chunks < 0 && len(b) == n+m {
+	if n <= 0 || m <= 0 || len(b) == n+m {
 		return damaged(errors.New("an agenda entry is cut off"))
 	}
-	rest := b[n+m:]
-	if chunks < 0 {
-		chunks = -1 - chunks
-		e.Missed = rest[0]&markMissed != 0
-		switch {
-		case rest[0]&markUrgent != 0:
-			e.Lane = models.Urgent
-		case rest[0]&markBulk != 0:
-			e.Lane = models.Bulk
-		}
-		rest = rest[1:]
+	flags, user := b[n+m], b[n+m+1:]
+	e.Chunks, e.Round, e.User = int(chunks), int(round), string(user)
+	e.Missed = flags&flagMissed != 0
+	switch {
+	case flags&flagUrgent != 0:
+		e.Lane = models.Urgent
+	case flags&flagBulk != 0:
+		e.Lane = models.Bulk
 	}
-	e.Chunks, e.Round, e.User = int(chunks), int(round), string(rest)
 	return nil
 }
 
@@ -167,8 +163,8 @@ func (s *Store) mark(ctx context.Context, shard int) (int64, error) {
 }
 
 // SetAgendaMark implements models.Store. Marks are exchanged by compare-and-set
-// and bounded by the servers' time, so that one which lies in the future all the
-// same, by an earlier build or a server that was ahead, can be taken back.
+// and bounded by the servers' time. A mark that lies in the future all the same,
+// because a server was ahead, can be taken back.
 func (s *Store) SetAgendaMark(ctx context.Context, shard int, t time.Time) error {
 	return s.call(ctx, func() error {
 		now, err := s.clock.time(ctx)

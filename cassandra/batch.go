@@ -245,3 +245,24 @@ func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Re
 	}, "recipients of %s", chunk)
 	return rs, err
 }
+
+// Redact implements models.Store. The removal has timestamp 2, as every removal
+// of chunks, and so has the head that is written after it.
+func (s *Store) Redact(ctx context.Context, batch models.ID) error {
+	return s.call(ctx, func() error {
+		b, err := s.batch(ctx, batch)
+		if err != nil {
+			return err
+		}
+		err = each(ctx, b.Chunks, func(ctx context.Context, n int) error {
+			id := batch.Chunk(n)
+			return s.exec(ctx, plain, `DELETE recipients FROM chunks USING TIMESTAMP 2 WHERE chunk_id = ?`, id[:])
+		})
+		if err != nil {
+			return err
+		}
+		b.Redact()
+		return s.exec(ctx, plain, `UPDATE chunks USING TIMESTAMP 2 SET head = ? WHERE chunk_id = ?`,
+			codec.EncodeBatch(&b), batch[:])
+	}, "redact %s", batch)
+}

@@ -18,11 +18,11 @@ func settings(c *Config) map[string]string {
 		"consistency":  c.Consistency,
 		"serial":       c.Serial,
 		"shards":       strconv.Itoa(shards),
-		"control_part": strconv.Itoa(controlPart),
+		"command_part": strconv.Itoa(commandPart),
 		"name_parts":   strconv.Itoa(nameParts),
 		"list_bucket":  strconv.Itoa(listBucket),
 		"time_bucket":  strconv.Itoa(timeBucket),
-		"witness_span": strconv.Itoa(witnessSpan),
+		"replay_span":  strconv.Itoa(replaySpan),
 		"sum_buckets":  fmt.Sprint(spanBucket(models.Second), spanBucket(models.Minute), spanBucket(models.Hour), spanBucket(models.Day)),
 	}
 }

@@ -37,13 +37,13 @@ const atOnce = 16
 type Store struct {
 	runner
 
-	log     *slog.Logger
-	now     func() time.Time     // the clock of this process
-	clock   *clock               // of the servers
-	exists  *recent[models.ID]   // batches that are known to be committed
-	listed  *recent[ownerBucket] // buckets that are known to be in the index
-	printed *recent[ownerBucket] // hours known to be in the index of prints; they leave it when nothing comes to them any more
-	falling atomic.Int64         // the last falling timestamp
+	log          *slog.Logger
+	now          func() time.Time     // the clock of this process
+	clock        *clock               // of the servers
+	exists       *recent[models.ID]   // batches that are known to be committed
+	listed       *recent[ownerBucket] // buckets that are known to be in the index
+	indexedHours *recent[ownerBucket] // hours known to be in address_index_hours; an hour is dropped long after it ended
+	falling      atomic.Int64         // the last falling timestamp
 
 	gate    sync.RWMutex
 	closed  bool
@@ -90,7 +90,7 @@ func newStore(c *Config, session *gocql.Session) *Store {
 	return &Store{
 		runner: runner{session: session, timeout: c.Timeout, closing: ending, turns: &turns{}},
 		log:    c.Logger, ending: ending, now: c.now, clock: newClock(c.now, clocked.serverTime),
-		exists: newRecent[models.ID](50_000), listed: newRecent[ownerBucket](10_000), printed: newRecent[ownerBucket](10_000),
+		exists: newRecent[models.ID](50_000), listed: newRecent[ownerBucket](10_000), indexedHours: newRecent[ownerBucket](10_000),
 	}
 }
 
@@ -176,8 +176,7 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // fallFrom less the microseconds since 1970 is a timestamp that falls with
 // time. It lies in the past, so that a removal with a plain timestamp wins,
-// above zero until 2061, and below those of earlier builds, which began at
-// 3.4e15.
+// and above zero until 2061.
 const fallFrom = 2_900_000_000_000_000
 
 // fall returns a timestamp lower than all that this process got before: of

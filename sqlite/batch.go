@@ -142,3 +142,29 @@ func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Re
 	}
 	return rs, nil
 }
+
+// Redact implements models.Store.
+func (s *Store) Redact(ctx context.Context, batch models.ID) error {
+	b, err := s.Batch(ctx, batch)
+	if err != nil {
+		return fmt.Errorf("redact: %w", err)
+	}
+	for n := 1; n < b.Chunks; n += sweepRows { // a batch of a million is a thousand rows
+		from, to := batch.Chunk(n), batch.Chunk(min(n+sweepRows, b.Chunks)-1)
+		if err := s.write(ctx, 100*sweepRows, func(c *conn) error {
+			_, err := c.exec(`DELETE FROM chunks WHERE id BETWEEN ? AND ?`, from, to)
+			return err
+		}); err != nil {
+			return fmt.Errorf("redact %s: %w", batch, err)
+		}
+	}
+	b.Redact()
+	head := codec.EncodeBatch(&b)
+	if err := s.write(ctx, len(head), func(c *conn) error {
+		_, err := c.exec(`UPDATE batches SET head = ?, first = NULL WHERE id = ? AND head IS NOT NULL`, head, batch)
+		return err
+	}); err != nil {
+		return fmt.Errorf("redact %s: %w", batch, err)
+	}
+	return nil
+}

@@ -122,7 +122,7 @@ func TestStoreSweep(t *testing.T) {
 		require.EqualValues(t, old, count("agenda"))
 		require.EqualValues(t, 10, count("inbox"))
 		require.EqualValues(t, 10, count("inbox_open"))
-		require.EqualValues(t, 2, count("witnesses"), "as long as a replay may find the posts, and two days more")
+		require.EqualValues(t, 2, count("replay_guards"), "as long as a replay may find the posts, and two days more")
 	}
 	in, err := s.Inbox(ctx, append(posts[0], posts[1]...)...)
 	require.NoError(t, err)
@@ -135,42 +135,11 @@ func TestStoreSweep(t *testing.T) {
 	require.NoError(t, s.Sweep(ctx, now, RetentionOptions{Inbox: time.Minute}))
 	require.Zero(t, count("inbox"))
 	require.Zero(t, count("inbox_open"))
-	require.EqualValues(t, 2, count("witnesses"), "also of a post that was old when it was worked off")
+	require.EqualValues(t, 2, count("replay_guards"), "also of a post that was old when it was worked off")
 	require.NoError(t, s.Sweep(ctx, now.Add(9*24*time.Hour), RetentionOptions{}))
-	require.EqualValues(t, 2, count("witnesses"))
+	require.EqualValues(t, 2, count("replay_guards"))
 	require.NoError(t, s.Sweep(ctx, now.Add(12*24*time.Hour), RetentionOptions{}))
-	require.Zero(t, count("witnesses"))
-}
-
-// What was witnessed before an update of the schema is known after it: of each
-// key the oldest, as long as the newest.
-func TestStoreWitnessesOfEarlierBuilds(t *testing.T) {
-	dir := t.TempDir()
-	c, err := connect(filepath.Join(dir, databaseFile))
-	require.NoError(t, err)
-	for _, name := range []string{"0001_tables", "0002_orders", "0003_agenda", "0004_leases"} {
-		text, err := schemaFiles.ReadFile("schema/" + name + ".sql")
-		require.NoError(t, err)
-		require.NoError(t, c.script(string(text)))
-	}
-	require.NoError(t, c.script("PRAGMA user_version = 4"))
-	now := time.Now()
-	for i, days := range []int{1, 3, 2} {
-		at := now.AddDate(0, 0, -days)
-		_, err := c.exec(`INSERT INTO witness (day, key, post, digest) VALUES (?, 'key', ?, ?)`, dayOf(at), models.NewInboxID(at), fmt.Sprint(i))
-		require.NoError(t, err)
-	}
-	require.NoError(t, c.close())
-	s := openStore(t, dir)
-	require.NoError(t, s.read(t.Context(), func(c *conn) error {
-		return c.query(`SELECT digest, day FROM witnesses`, func(row []driver.Value) error {
-			require.Equal(t, []driver.Value{"1", dayOf(now.AddDate(0, 0, -1))}, row)
-			return nil
-		})
-	}))
-	firsts, err := s.GuardReplays(t.Context(), models.ReplayMark{Group: "g", Key: "key", Digest: "x", Entry: models.NewInboxID(now)})
-	require.NoError(t, err)
-	require.Equal(t, []string{"1"}, firsts)
+	require.Zero(t, count("replay_guards"))
 }
 
 // The process that is killed finds its data folder here.

@@ -26,7 +26,7 @@ func migrate(c *conn) error {
 	if version > len(files) {
 		return fmt.Errorf("the database has schema %d and this program knows %d: it was written by a newer version", version, len(files))
 	}
-	for n := version + 1; n <= len(files); n++ { // named 0001_…, so in order of their numbers
+	for n := version + 1; n <= len(files); n++ { // named 001_…, so in the order of their numbers
 		text, err := schemaFiles.ReadFile(files[n-1])
 		if err != nil {
 			return fmt.Errorf("read schema %d: %w", n, err)

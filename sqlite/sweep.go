@@ -19,7 +19,7 @@ type RetentionOptions struct {
 const sweepRows = 500
 
 // Sweep deletes what may go: agenda entries that every reader has passed,
-// posts older than keep says, and what was witnessed of posts that went two days
+// posts older than keep says, and replay guards of posts that went two days
 // ago. It is to be called about once a minute; it returns when nothing is left
 // to delete or ctx ends. Doing it twice, or at the same time, does no harm.
 func (s *Store) Sweep(ctx context.Context, now time.Time, keep RetentionOptions) error {
@@ -53,15 +53,15 @@ func (s *Store) Sweep(ctx context.Context, now time.Time, keep RetentionOptions)
 	if err := s.sweep(ctx, `DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE id < ? ORDER BY id LIMIT ?)`, oldest, sweepRows); err != nil {
 		return err
 	}
-	if err := s.sweep(ctx, `DELETE FROM reports WHERE (kind, name) IN (SELECT kind, name FROM reports WHERE until < ? LIMIT ?)`,
+	if err := s.sweep(ctx, `DELETE FROM transients WHERE (kind, name) IN (SELECT kind, name FROM transients WHERE until < ? LIMIT ?)`,
 		now.UnixMilli(), sweepRows); err != nil {
 		return err
 	}
 	if err := s.sweep(ctx, `DELETE FROM claims WHERE key IN (SELECT key FROM claims WHERE until < ? LIMIT ?)`, now.UnixMilli(), sweepRows); err != nil {
 		return err
 	}
-	return s.sweep(ctx, `DELETE FROM witnesses WHERE key IN (SELECT key FROM witnesses WHERE day < ? ORDER BY day LIMIT ?)`,
-		dayOf(now.Add(-keep.Inbox-witnessKeep)), sweepRows)
+	return s.sweep(ctx, `DELETE FROM replay_guards WHERE key IN (SELECT key FROM replay_guards WHERE day < ? ORDER BY day LIMIT ?)`,
+		dayOf(now.Add(-keep.Inbox-replayKeep)), sweepRows)
 }
 
 // sweep repeats a statement that deletes at most sweepRows rows until it

@@ -117,8 +117,7 @@ func (s *Store) Keys(ctx context.Context, user string) ([]models.Key, error) {
 func (s *Store) keys(ctx context.Context, query string, args ...any) (ks []models.Key, err error) {
 	err = s.read(ctx, func(c *conn) error {
 		return c.query(query, func(row []driver.Value) error {
-			text, _ := row[6].(string) // NULL for a key of an earlier version
-			options, err := models.DecodeKeyOptions(text)
+			options, err := models.DecodeKeyOptions(row[6].(string))
 			ks = append(ks, models.Key{
 				Hash: row[0].(string), User: row[1].(string), ID: row[2].(string), Name: row[3].(string),
 				Created: timeOf(row[4]), Revoked: timeOf(row[5]), KeyOptions: options,

@@ -1,5 +1,5 @@
--- IDs are blobs of 16 bytes, which sort by time; moments are milliseconds since
--- 1970; values are the stored forms of package models.
+-- IDs are blobs of 16 bytes, which sort by time. Moments are milliseconds since
+-- 1970. Values are the stored forms of package codec.
 
 CREATE TABLE users (
 	id      TEXT NOT NULL PRIMARY KEY,
@@ -13,9 +13,10 @@ CREATE TABLE keys (
 	id      TEXT NOT NULL,
 	name    TEXT NOT NULL,
 	created INTEGER NOT NULL,
-	revoked INTEGER -- NULL: valid
+	revoked INTEGER,      -- NULL: valid
+	options TEXT NOT NULL -- JSON: what the key may be used for
 ) WITHOUT ROWID;
-CREATE INDEX keys_of_user ON keys (user, created, id);
+CREATE INDEX keys_by_user ON keys (user, created, id);
 
 -- A batch with its first chunk: most have no other, so that is one row.
 -- A head of NULL says that the batch was abandoned and can never exist.
@@ -59,8 +60,8 @@ CREATE TABLE summaries (
 	PRIMARY KEY (user, chunk)
 ) WITHOUT ROWID;
 
--- Of two sums of the same version the one with more in it is the newer: chunks
--- that nothing has happened to yet count for version 0.
+-- Of two sums with the same version the one that counted more is the newer:
+-- chunks that nothing has happened to yet count for version 0.
 CREATE TABLE nodes (
 	user     TEXT NOT NULL,
 	level    INTEGER NOT NULL, -- index in models.Levels
@@ -79,6 +80,8 @@ CREATE TABLE agenda (
 	user   TEXT NOT NULL,
 	chunks INTEGER NOT NULL,
 	round  INTEGER NOT NULL,
+	lane   TEXT NOT NULL,
+	missed INTEGER NOT NULL,
 	PRIMARY KEY (shard, due, kind, id)
 ) WITHOUT ROWID;
 
@@ -88,40 +91,61 @@ CREATE TABLE agenda_marks (
 ) WITHOUT ROWID;
 
 CREATE TABLE inbox (
-	id      BLOB NOT NULL PRIMARY KEY,
+	id       BLOB NOT NULL PRIMARY KEY,
 	provider TEXT NOT NULL,
-	replay  TEXT NOT NULL,
-	body    BLOB NOT NULL
+	replay   TEXT NOT NULL,
+	body     BLOB NOT NULL
 ) WITHOUT ROWID;
 
--- The posts that are not worked off.
+-- The posts that are not processed yet.
 CREATE TABLE inbox_open (
-	shard   INTEGER NOT NULL,
-	id      BLOB NOT NULL,
+	shard    INTEGER NOT NULL,
+	id       BLOB NOT NULL,
 	provider TEXT NOT NULL,
 	PRIMARY KEY (shard, id)
 ) WITHOUT ROWID;
 
--- The oldest post of each key and day; whole days are dropped.
-CREATE TABLE witness (
-	day    INTEGER NOT NULL, -- since 1970, of the post's ID
-	key    TEXT NOT NULL,
+-- The oldest post of each key. A key is dropped by the day of its newest post,
+-- or by the day on which that was recorded if it is later.
+CREATE TABLE replay_guards (
+	key    TEXT NOT NULL PRIMARY KEY,
 	post   BLOB NOT NULL,
 	digest TEXT NOT NULL,
-	PRIMARY KEY (day, key)
+	day    INTEGER NOT NULL -- since 1970
 ) WITHOUT ROWID;
+CREATE INDEX replay_guards_by_day ON replay_guards (day);
 
-CREATE TABLE leases (
-	name   TEXT NOT NULL PRIMARY KEY,
-	holder TEXT NOT NULL,
-	until  INTEGER NOT NULL
-) WITHOUT ROWID;
-
--- What processes say about themselves.
-CREATE TABLE reports (
+-- Values with a TTL.
+CREATE TABLE transients (
 	kind  TEXT NOT NULL,
 	name  TEXT NOT NULL,
 	value BLOB NOT NULL,
 	until INTEGER NOT NULL,
 	PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+
+-- The command log, which only grows.
+CREATE TABLE commands (
+	number  INTEGER NOT NULL PRIMARY KEY,
+	command BLOB NOT NULL
+);
+
+-- Idempotency keys and the answers to their requests.
+CREATE TABLE claims (
+	key    TEXT NOT NULL PRIMARY KEY,
+	id     BLOB NOT NULL,
+	hash   TEXT NOT NULL,
+	at     INTEGER NOT NULL,
+	answer BLOB,
+	until  INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX claims_by_until ON claims (until);
+
+-- Fingerprints of the addresses of each chunk, by user and hour.
+CREATE TABLE address_index (
+	user         TEXT NOT NULL,
+	hour         INTEGER NOT NULL, -- since 1970
+	chunk        BLOB NOT NULL,
+	fingerprints BLOB NOT NULL,
+	PRIMARY KEY (user, hour, chunk)
 ) WITHOUT ROWID;
