@@ -86,15 +86,15 @@ func open(t testing.TB, c Config) *Store {
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) models.Store { return open(t, newConfig(t)) })
-	storetest.RunApart(t, apart)
+	storetest.RunProcesses(t, processes)
 }
 
-// apart is a store for each clock, and one beside.
-func apart(t *testing.T) storetest.Apart {
+// processes is a store for each clock, and one beside.
+func processes(t *testing.T) storetest.Processes {
 	c := newConfig(t)
 	stores := map[time.Duration]models.Store{}
-	return storetest.Apart{
-		By: func(off time.Duration) models.Store {
+	return storetest.Processes{
+		WithClock: func(off time.Duration) models.Store {
 			if stores[off] == nil {
 				by := c
 				by.now = func() time.Time { return time.Now().Add(off) }
@@ -102,7 +102,7 @@ func apart(t *testing.T) storetest.Apart {
 			}
 			return stores[off]
 		},
-		Beside: func() models.Store { return open(t, c) },
+		Other: func() models.Store { return open(t, c) },
 		Sweep:  func(context.Context, time.Time) error { return nil },
 	}
 }

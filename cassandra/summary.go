@@ -11,11 +11,11 @@ import (
 	"github.com/safedelivr/safedelivr/models/codec"
 )
 
-// Sums are written with their rank as the timestamp, one higher because 0 is
-// none. Of two with the same rank the greater value stands, and a stored
-// sum begins with how many logs it counts: so the one that counted more stands,
-// whoever came first.
-func rankOf(s *models.Summary) int64 { return s.Order() + 1 }
+// versionStamp returns the timestamp that a sum is written with: its version, one
+// higher because 0 is none. Of two sums with the same version the greater value
+// stays. A stored sum begins with the number of logs that it counts, so the one
+// that counted more stays, whichever came first.
+func versionStamp(s *models.Summary) int64 { return s.FullVersion() + 1 }
 
 func encodeSum(s *models.Summary) []byte {
 	raw := binary.BigEndian.AppendUint64(nil, uint64(max(s.Accepted, 0)))
@@ -46,7 +46,7 @@ func (s *Store) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) err
 			raw := encodeSum(&c.Summary)
 			parts[i] = partition{c.User, c.Chunk.Time().Unix()}
 			rows[i] = row{`INSERT INTO summaries (owner, second, chunk_id, value) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`,
-				[]any{c.User, parts[i].second, c.Chunk[:], raw, rankOf(&c.Summary)}, len(raw)}
+				[]any{c.User, parts[i].second, c.Chunk[:], raw, versionStamp(&c.Summary)}, len(raw)}
 		}
 		return put(ctx, s, parts, rows)
 	}, "put %d summaries of %s", len(ss), ss[0].Chunk)
@@ -149,7 +149,7 @@ func (s *Store) RollUp(ctx context.Context, span models.Span) (sum models.Summar
 		start := span.Start.UnixMilli()
 		if children > 0 {
 			err := s.exec(ctx, plain, `INSERT INTO sums (owner, level, bucket, start, value) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?`,
-				span.User, string(span.Level), start/spanBucket(span.Level), start, encodeSum(&counted), rankOf(&counted))
+				span.User, string(span.Level), start/spanBucket(span.Level), start, encodeSum(&counted), versionStamp(&counted))
 			if err != nil {
 				return err
 			}

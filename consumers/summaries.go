@@ -67,7 +67,7 @@ func (s *summaries) mark(user string, chunk models.ID, then ...func()) {
 
 // looked asks for a new summary of a chunk that was looked at. One of which
 // nothing is recorded needs not be read again to be counted: whatever was
-// recorded since is marked by whom it is from, and has a higher rank.
+// recorded since is marked by whom it is from, and has a higher version.
 func (s *summaries) looked(c *chunk) {
 	if c.view.Version > 0 {
 		s.mark(c.batch.User, c.id)

@@ -14,11 +14,11 @@ import (
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) models.Store { return newStore(t) })
-	storetest.RunApart(t, apart)
+	storetest.RunProcesses(t, processes)
 }
 
-// apart is one store, because a folder has one process at a time.
-func apart(t *testing.T) storetest.Apart {
+// processes is one store, because a folder has one process at a time.
+func processes(t *testing.T) storetest.Processes {
 	var off atomic.Int64
 	s, err := Open(t.TempDir(), Options{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
 	require.NoError(t, err)
@@ -27,8 +27,8 @@ func apart(t *testing.T) storetest.Apart {
 		off.Store(int64(d))
 		return s
 	}
-	return storetest.Apart{
-		By: by, Beside: func() models.Store { return by(0) },
+	return storetest.Processes{
+		WithClock: by, Other: func() models.Store { return by(0) },
 		Sweep: func(ctx context.Context, now time.Time) error { return s.Sweep(ctx, now, RetentionOptions{}) },
 	}
 }

@@ -27,7 +27,7 @@ func (s *Store) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) err
 	for i := range ss {
 		raw := codec.EncodeSummary(&ss[i].Summary)
 		size += len(raw)
-		rows[i] = [4]any{ss[i].User, ss[i].Chunk, ss[i].Summary.Order(), raw}
+		rows[i] = [4]any{ss[i].User, ss[i].Chunk, ss[i].Summary.FullVersion(), raw}
 	}
 	err := s.write(ctx, size, func(c *conn) error {
 		for i := range rows {
@@ -67,9 +67,9 @@ func (s *Store) Summaries(ctx context.Context, user string, batch models.ID, fro
 	return pages(ctx, s, "summaries of "+batch.String(), next)
 }
 
-// RollUp implements models.Store. It counts in one snapshot without keeping
-// writers waiting; what has changed since then has a higher rank, so that
-// a sum that comes late does no harm.
+// RollUp implements models.Store. It counts in one snapshot and keeps no writer
+// waiting. Whatever changes after that has a higher version, so a sum that is
+// stored late does no harm.
 func (s *Store) RollUp(ctx context.Context, span models.Span) (models.Summary, error) {
 	sum, err := s.rollUp(ctx, span)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Store) putNode(ctx context.Context, span models.Span, sum models.Summar
 		n, err := c.exec(`INSERT INTO nodes (user, level, start, version, accepted, sum) VALUES (?, ?, ?, ?, ?, ?)
 			ON CONFLICT (user, level, start) DO UPDATE SET version = excluded.version, accepted = excluded.accepted, sum = excluded.sum
 			WHERE (excluded.version, excluded.accepted) >= (nodes.version, nodes.accepted)`,
-			span.User, level, start, sum.Order(), sum.Accepted, raw)
+			span.User, level, start, sum.FullVersion(), sum.Accepted, raw)
 		if err != nil || n > 0 {
 			return err
 		}

@@ -23,7 +23,6 @@ func batchCases() []testCase {
 		{"Batch/AbandonOneChunk", testAbandonOneChunk},
 		{"Batch/AbandonTooLate", testAbandonTooLate},
 		{"Batch/AbandonWrongCount", testAbandonWrongCount},
-		{"Batch/ChunkTooLate", testChunkTooLate},
 		{"Batch/AbandonRace", testAbandonRace},
 		{"Batch/CommitRace", testCommitRace},
 		{"Batch/List", testBatchList},
@@ -174,31 +173,6 @@ func testAbandonWrongCount(t *testing.T, s models.Store) {
 			requireAbsent(t, s, half)
 			require.ErrorIs(t, s.PutBatch(ctx, half, chunkOf(half, 0)), models.ErrNotFound)
 			requireAbsent(t, s, half)
-		}
-	}
-}
-
-// A chunk that is put again when its batch exists, or was redacted, is no error
-// and changes nothing.
-func testChunkTooLate(t *testing.T, s models.Store) {
-	ctx := t.Context()
-	b := newBatch(models.NewUserID(), now(), 3)
-	accept(t, s, b)
-	again := func() {
-		for n := 1; n < b.Chunks; n++ {
-			require.NoError(t, s.PutChunk(ctx, chunkOf(b, n)))
-		}
-	}
-	again()
-	requirePresent(t, s, b)
-	for range 2 {
-		require.NoError(t, s.Redact(ctx, b.ID))
-		again()
-		require.NoError(t, s.PutBatch(ctx, b, chunkOf(b, 0)))
-		again()
-		for n := range b.Chunks {
-			_, err := s.Recipients(ctx, b.ID.Chunk(n))
-			require.ErrorIs(t, err, models.ErrNotFound, "chunk %d", n)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func Run(t *testing.T, open func(t *testing.T) models.Store) {
 	s := open(t)
 	t.Run("Empty", func(t *testing.T) { testEmpty(t, s) })
 	t.Run("Shared", func(t *testing.T) {
-		for _, c := range slices.Concat(userCases(), batchCases(), recordCases(), summaryCases(), agendaCases(), inboxCases(), lifeCases(), controlCases()) {
+		for _, c := range allCases() {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				c.run(t, s)
@@ -40,6 +40,13 @@ func Run(t *testing.T, open func(t *testing.T) models.Store) {
 		}
 	})
 	t.Run("Close", func(t *testing.T) { testClose(t, open(t)) })
+}
+
+// allCases lists the cases that share a store.
+func allCases() []testCase {
+	return slices.Concat(userCases(), batchCases(), redactCases(), recordCases(), summaryCases(), agendaCases(),
+		inboxCases(), replayGuardCases(), leaseCases(), transientCases(), commandCases(), claimCases(),
+		addressIndexCases(), lifeCases())
 }
 
 // testEmpty sees the store before anybody wrote to it.

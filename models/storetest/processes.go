@@ -13,39 +13,39 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Apart is one data set as processes see it whose clocks are not the same.
-type Apart struct {
-	// By is the store of a process whose clock is off by that much. Where one
-	// process has the data for itself, it is that one's store with its clock set,
-	// as after a start by another time; what was returned before is the same.
-	By func(off time.Duration) models.Store
-	// Beside is the store of a further process, or the same, with the right clock.
-	Beside func() models.Store
-	// Sweep clears away what has ended by a time, where that does not end by
-	// itself.
+// Processes opens one data set for processes whose clocks differ.
+type Processes struct {
+	// WithClock returns the store of a process whose clock is off by a duration.
+	// If only one process can use the data, it sets the clock of its only store
+	// and returns that store.
+	WithClock func(off time.Duration) models.Store
+	// Other returns the store of another process, or the only store, with the right
+	// clock.
+	Other func() models.Store
+	// Sweep removes rows whose TTL has passed at a time, if the store does not do
+	// so by itself.
 	Sweep func(ctx context.Context, now time.Time) error
 }
 
-// RunApart checks what processes may expect of each other, and which of their
-// clocks does not matter. open makes a data set, fresh and empty, and removes it
-// in t.Cleanup.
-func RunApart(t *testing.T, open func(t *testing.T) Apart) {
+// RunProcesses checks what processes may expect of each other, and that their clocks
+// do not matter. open makes a fresh, empty data set and removes it in t.Cleanup.
+func RunProcesses(t *testing.T, open func(t *testing.T) Processes) {
 	t.Helper()
-	t.Run("Apart", func(t *testing.T) {
+	t.Run("Processes", func(t *testing.T) {
 		p := open(t)
 		for _, c := range []struct {
 			name string
-			run  func(t *testing.T, p Apart)
+			run  func(t *testing.T, p Processes)
 		}{
 			{"SeenAtOnce", testSeenAtOnce},
 			{"OneDecision", testOneDecision},
-			{"ReportsByClocks", testReportsByClocks},
-			{"ReportThatEnded", testReportThatEnded},
+			{"TransientsByClocks", testTransientsByClocks},
+			{"TransientThatEnded", testTransientThatEnded},
 			{"FactsByClocks", testFactsByClocks},
 			{"UserByClocks", testUserByClocks},
 			{"ClaimByClocks", testClaimByClocks},
 			{"LeaseByClocks", testLeaseByClocks},
-			{"WitnessLastsFromRecording", testWitnessLasts},
+			{"ReplayGuardLastsFromRecording", testReplayGuardLasts},
 			{"MarkInTheFuture", testMarkInTheFuture},
 		} {
 			t.Run(c.name, func(t *testing.T) { c.run(t, p) })
@@ -53,12 +53,12 @@ func RunApart(t *testing.T, open func(t *testing.T) Apart) {
 	})
 }
 
-// What one process was told is stored, the other sees.
-func testSeenAtOnce(t *testing.T, p Apart) {
+// testSeenAtOnce checks that a process sees what another was told is stored.
+func testSeenAtOnce(t *testing.T, p Processes) {
 	ctx := t.Context()
-	a, b := p.By(0), p.Beside()
+	a, b := p.WithClock(0), p.Other()
 	for range 2 {
-		u := newUser("apart")
+		u := newUser("process")
 		require.NoError(t, a.CreateUser(ctx, u))
 		got, err := b.UserByName(ctx, u.Name)
 		require.NoError(t, err)
@@ -107,23 +107,24 @@ func testSeenAtOnce(t *testing.T, p Apart) {
 		value, err := a.Transient(ctx, u.ID, "n")
 		require.NoError(t, err)
 		require.Equal(t, []byte("2"), value)
-		line, err := b.Commands(ctx, 0, 100)
+		commands, err := b.Commands(ctx, 0, 100)
 		require.NoError(t, err)
-		next := order(len(line) + 1)
+		next := command(len(commands) + 1)
 		require.NoError(t, a.AppendCommand(ctx, next))
-		line, err = b.Commands(ctx, next.Number-1, 10)
+		commands, err = b.Commands(ctx, next.Number-1, 10)
 		require.NoError(t, err)
-		require.Equal(t, []models.Command{next}, line)
+		require.Equal(t, []models.Command{next}, commands)
 		a, b = b, a
 	}
 }
 
-// What is decided once is decided for all.
-func testOneDecision(t *testing.T, p Apart) {
+// testOneDecision lets processes race for the same decisions. Both see the same
+// winners.
+func testOneDecision(t *testing.T, p Processes) {
 	ctx := t.Context()
-	stores := []models.Store{p.By(0), p.Beside()}
+	stores := []models.Store{p.WithClock(0), p.Other()}
 	for range 5 {
-		id, name, key := models.NewBatchID(now()), newUser("apart").Name, newUser("apart").ID
+		id, name, key := models.NewBatchID(now()), newUser("process").Name, newUser("process").ID
 		mail := newBatch(models.NewUserID(), now(), 2)
 		require.NoError(t, stores[0].PutChunk(ctx, chunkOf(mail, 1)))
 		var appended, named, claimed, put int
@@ -189,17 +190,17 @@ var wrong = [][2]time.Duration{{0, 0}, {time.Hour, 0}, {0, time.Hour}, {0, -time
 // long is longer than a clock of wrong is off, so that nothing ends by that.
 const long = 100 * time.Hour
 
-// A later report replaces, and a removal removes, what was written by whatever
-// clock, and does not keep away what comes after it.
-func testReportsByClocks(t *testing.T, p Apart) {
+// testTransientsByClocks checks that a later value replaces an earlier one, and that a
+// removal removes it but nothing that comes later, whatever the clocks say.
+func testTransientsByClocks(t *testing.T, p Processes) {
 	ctx := t.Context()
 	for _, offs := range wrong {
-		kind, name := newUser("apart").ID, fmt.Sprint(offs)
+		kind, name := newUser("process").ID, fmt.Sprint(offs)
 		stands := func(value string) {
 			t.Helper()
 			for _, off := range offs {
-				got, err := p.By(off).Transient(ctx, kind, name)
-				all, listed := p.By(off).Transients(ctx, kind)
+				got, err := p.WithClock(off).Transient(ctx, kind, name)
+				all, listed := p.WithClock(off).Transients(ctx, kind)
 				require.NoError(t, listed)
 				if value == "" {
 					require.ErrorIs(t, err, models.ErrNotFound, name)
@@ -213,7 +214,7 @@ func testReportsByClocks(t *testing.T, p Apart) {
 		}
 		put := func(i int, value string, ttl time.Duration) {
 			t.Helper()
-			require.NoError(t, p.By(offs[i]).PutTransient(ctx, kind, name, []byte(value), ttl))
+			require.NoError(t, p.WithClock(offs[i]).PutTransient(ctx, kind, name, []byte(value), ttl))
 		}
 		put(0, "9", long)
 		put(1, "1", long)
@@ -231,19 +232,19 @@ func testReportsByClocks(t *testing.T, p Apart) {
 	}
 }
 
-// A report that has ended keeps no later one away.
-func testReportThatEnded(t *testing.T, p Apart) {
+// testTransientThatEnded checks that a value that has ended does not hide a later one.
+func testTransientThatEnded(t *testing.T, p Processes) {
 	ctx := t.Context()
 	for _, off := range []time.Duration{time.Hour, 0, -time.Hour} {
-		kind := newUser("apart").ID
-		require.NoError(t, p.By(off).PutTransient(ctx, kind, "n", []byte("old"), time.Second))
+		kind := newUser("process").ID
+		require.NoError(t, p.WithClock(off).PutTransient(ctx, kind, "n", []byte("old"), time.Second))
 		require.Eventually(t, func() bool {
-			_, err := p.By(off).Transient(ctx, kind, "n")
+			_, err := p.WithClock(off).Transient(ctx, kind, "n")
 			return errors.Is(err, models.ErrNotFound)
 		}, 10*time.Second, 50*time.Millisecond)
-		require.NoError(t, p.By(0).PutTransient(ctx, kind, "n", []byte("new"), long))
+		require.NoError(t, p.WithClock(0).PutTransient(ctx, kind, "n", []byte("new"), long))
 		for _, by := range []time.Duration{off, 0} {
-			got, err := p.By(by).Transient(ctx, kind, "n")
+			got, err := p.WithClock(by).Transient(ctx, kind, "n")
 			require.NoError(t, err, "by a clock that was %v ahead", off)
 			require.Equal(t, "new", string(got))
 		}
@@ -251,15 +252,15 @@ func testReportThatEnded(t *testing.T, p Apart) {
 }
 
 // The first of two facts under one key stays, by whatever clocks they came.
-func testFactsByClocks(t *testing.T, p Apart) {
+func testFactsByClocks(t *testing.T, p Processes) {
 	for _, offs := range wrong {
 		for _, text := range []string{"", "a larger value"} {
 			id := models.NewBatchID(now())
 			first, later := outcome(1), outcome(1)
 			later.Outcome.Parts[1].Text = text
-			require.NoError(t, p.By(offs[0]).PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: first}))
-			require.NoError(t, p.By(offs[1]).PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: later}, models.ChunkFact{Chunk: id, Fact: outcome(2)}))
-			_, fs, err := p.By(0).Record(t.Context(), id)
+			require.NoError(t, p.WithClock(offs[0]).PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: first}))
+			require.NoError(t, p.WithClock(offs[1]).PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: later}, models.ChunkFact{Chunk: id, Fact: outcome(2)}))
+			_, fs, err := p.WithClock(0).Record(t.Context(), id)
 			require.NoError(t, err)
 			require.Len(t, fs, 2)
 			require.Equal(t, first, byKey(fs)[first.Key], "clocks off by %v", offs)
@@ -268,33 +269,33 @@ func testFactsByClocks(t *testing.T, p Apart) {
 }
 
 // An id that did not get one name may get another.
-func testUserByClocks(t *testing.T, p Apart) {
+func testUserByClocks(t *testing.T, p Processes) {
 	ctx := t.Context()
 	for _, offs := range wrong {
-		taken, u := newUser("apart"), newUser("apart")
-		require.NoError(t, p.By(0).CreateUser(ctx, taken))
-		require.ErrorIs(t, p.By(offs[0]).CreateUser(ctx, models.User{ID: u.ID, Name: taken.Name, Created: now()}), models.ErrExists)
-		_, err := p.By(offs[1]).User(ctx, u.ID)
+		taken, u := newUser("process"), newUser("process")
+		require.NoError(t, p.WithClock(0).CreateUser(ctx, taken))
+		require.ErrorIs(t, p.WithClock(offs[0]).CreateUser(ctx, models.User{ID: u.ID, Name: taken.Name, Created: now()}), models.ErrExists)
+		_, err := p.WithClock(offs[1]).User(ctx, u.ID)
 		require.ErrorIs(t, err, models.ErrNotFound)
-		require.NoError(t, p.By(offs[1]).CreateUser(ctx, u))
-		require.NoError(t, p.By(offs[0]).CreateUser(ctx, u))
-		got, err := p.By(offs[0]).User(ctx, u.ID)
+		require.NoError(t, p.WithClock(offs[1]).CreateUser(ctx, u))
+		require.NoError(t, p.WithClock(offs[0]).CreateUser(ctx, u))
+		got, err := p.WithClock(offs[0]).User(ctx, u.ID)
 		require.NoError(t, err, "clocks off by %v", offs)
 		require.Equal(t, u, got)
-		other := newUser("apart")
+		other := newUser("process")
 		other.ID = u.ID
-		require.ErrorIs(t, p.By(offs[1]).CreateUser(ctx, other), models.ErrExists, "it has a name")
+		require.ErrorIs(t, p.WithClock(offs[1]).CreateUser(ctx, other), models.ErrExists, "it has a name")
 	}
 }
 
 // The answer to one claim is not touched by that to an earlier one.
-func testClaimByClocks(t *testing.T, p Apart) {
+func testClaimByClocks(t *testing.T, p Processes) {
 	ctx := t.Context()
 	for _, offs := range wrong {
-		key := newUser("apart").ID
+		key := newUser("process").ID
 		first := models.Claim{ID: models.NewBatchID(now()), Hash: "h", At: now()}
 		second := models.Claim{ID: models.NewBatchID(now()), Hash: "h", At: now()}
-		by := func(i int) models.Store { return p.By(offs[i]) }
+		by := func(i int) models.Store { return p.WithClock(offs[i]) }
 		_, err := by(0).Claim(ctx, key, first, long)
 		require.NoError(t, err)
 		require.NoError(t, by(0).PutAnswer(ctx, key, first.ID, []byte("first"), long))
@@ -315,39 +316,39 @@ func testClaimByClocks(t *testing.T, p Apart) {
 }
 
 // A lease lasts no longer for the clock of who took it.
-func testLeaseByClocks(t *testing.T, p Apart) {
+func testLeaseByClocks(t *testing.T, p Processes) {
 	ctx := t.Context()
-	name := "lease-" + newUser("apart").ID
+	name := "lease-" + newUser("process").ID
 	start := time.Now()
-	held, err := p.By(time.Hour).Lease(ctx, name, "a", time.Second)
+	held, err := p.WithClock(time.Hour).Lease(ctx, name, "a", time.Second)
 	require.NoError(t, err)
 	require.True(t, held)
-	held, err = p.By(0).Lease(ctx, name, "b", time.Second)
+	held, err = p.WithClock(0).Lease(ctx, name, "b", time.Second)
 	require.NoError(t, err)
 	require.False(t, held)
 	require.Eventually(t, func() bool {
-		held, err := p.By(0).Lease(ctx, name, "b", time.Minute)
+		held, err := p.WithClock(0).Lease(ctx, name, "b", time.Minute)
 		return err == nil && held
 	}, 10*time.Second, 50*time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(start), 900*time.Millisecond)
-	held, err = p.By(2*time.Hour).Lease(ctx, name, "a", time.Second)
+	held, err = p.WithClock(2*time.Hour).Lease(ctx, name, "a", time.Second)
 	require.NoError(t, err)
 	require.False(t, held, "taken from its holder")
 }
 
 // However old a post was when it was worked off: what came under its key is known
 // for two days from then.
-func testWitnessLasts(t *testing.T, p Apart) {
+func testReplayGuardLasts(t *testing.T, p Processes) {
 	ctx := t.Context()
 	of := func(digest string, at time.Time) models.ReplayMark {
 		return models.ReplayMark{Group: "g", Key: t.Name(), Digest: digest, Entry: models.NewInboxID(at)}
 	}
-	_, err := p.By(0).GuardReplays(ctx, of("old", now().Add(-7*24*time.Hour+time.Minute)))
+	_, err := p.WithClock(0).GuardReplays(ctx, of("old", now().Add(-7*24*time.Hour+time.Minute)))
 	require.NoError(t, err)
 	for _, hours := range []time.Duration{0, 1, 25, 47} {
 		later := now().Add(hours * time.Hour)
 		require.NoError(t, p.Sweep(ctx, later))
-		firsts, err := p.By(hours*time.Hour).GuardReplays(ctx, of(fmt.Sprint("new ", int(hours)), later))
+		firsts, err := p.WithClock(hours*time.Hour).GuardReplays(ctx, of(fmt.Sprint("new ", int(hours)), later))
 		require.NoError(t, err)
 		require.Equal(t, []string{"old"}, firsts, "%d hours later", hours)
 	}
@@ -355,23 +356,23 @@ func testWitnessLasts(t *testing.T, p Apart) {
 
 // What a clock that was ahead left behind as the mark of a shard loses nothing and
 // keeps no mark from moving.
-func testMarkInTheFuture(t *testing.T, p Apart) {
+func testMarkInTheFuture(t *testing.T, p Processes) {
 	ctx := t.Context()
-	base, s := now(), p.By(24*time.Hour)
+	base, s := now(), p.WithClock(24*time.Hour)
 	for shard := range s.Shards() {
 		require.NoError(t, s.SetAgendaMark(ctx, shard, base.Add(24*time.Hour)))
 	}
-	s = p.By(0)
+	s = p.WithClock(0)
 	for shard := range s.Shards() {
 		mark, err := s.AgendaMark(ctx, shard)
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now(), mark, 10*time.Second, "it was worked off up to now, and not to later")
 	}
 	require.NoError(t, s.SetAgendaMark(ctx, 0, base.Add(24*time.Hour)))
-	mark, err := p.By(24*time.Hour).AgendaMark(ctx, 0)
+	mark, err := p.WithClock(24*time.Hour).AgendaMark(ctx, 0)
 	require.NoError(t, err)
 	require.WithinDuration(t, base, mark, 10*time.Second, "whoever says so and whoever reads it")
-	s = p.By(0)
+	s = p.WithClock(0)
 	es, own := entries(20, base.Add(10*time.Minute), 10*time.Minute)
 	require.NoError(t, s.Schedule(ctx, es...))
 	for range 2 {
