@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/report"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
 // classes says what a status means, whatever the body says. Those that are not
@@ -47,15 +47,15 @@ var refusals = []struct {
 const magnificent = "Mailgun Magnificent API"
 
 // classify says what an answer means for the recipients of the call.
-func (p *Adapter) classify(c *models.Call, a wire.Answer, now time.Time) []models.Part {
-	said, structured := message(a)
+func (p *Adapter) classify(c *models.Call, a transport.Answer, now time.Time) []models.Part {
+	said, structured := answerText(a)
 	text := p.words(said)
 	if class, ok := classes[a.Status]; ok {
 		parts := whole(c, class, "", a.Status, text)
 		switch {
 		case class == models.Throttled || class == models.Unavailable:
 			if parts[0].RetryAt = tryAgain(said, now); parts[0].RetryAt.IsZero() {
-				parts[0].RetryAt = report.RetryAt(a.Header, now)
+				parts[0].RetryAt = parse.RetryAt(a.Header, now)
 			}
 		case a.Status == http.StatusRequestEntityTooLarge:
 			parts[0].Reason = models.TooLarge
@@ -87,10 +87,10 @@ func (p *Adapter) classify(c *models.Call, a wire.Answer, now time.Time) []model
 //
 // The last is not accepted: nothing says that the mail was taken. And it is not
 // provider: nothing says that it was not, and it could arrive twice.
-func accepted(c *models.Call, a wire.Answer, text string) []models.Part {
+func accepted(c *models.Call, a transport.Answer, text string) []models.Part {
 	body := bytes.TrimSpace(a.Body)
 	var answer struct {
-		ID report.Str `json:"id"`
+		ID parse.Str `json:"id"`
 	}
 	kind, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type"))
 	switch {
@@ -130,12 +130,12 @@ func refused(c *models.Call, status int, said, text string, structured bool) []m
 	return whole(c, models.RejectedRequest, models.InvalidRequest, status, text)
 }
 
-// message is what the answer says, and whether it said so as the API does.
-func message(a wire.Answer) (text string, structured bool) {
+// answerText is what the answer says, and whether it said so as the API does.
+func answerText(a transport.Answer) (text string, structured bool) {
 	var m struct {
-		Message report.Str `json:"message"`
+		Message parse.Str `json:"message"`
 	}
-	report.Into(a.Body, &m)
+	parse.Into(a.Body, &m)
 	if m.Message != "" {
 		return string(m.Message), true
 	}
@@ -155,7 +155,7 @@ func tryAgain(text string, now time.Time) time.Time {
 	if !ok || err != nil {
 		return time.Time{}
 	}
-	return report.Believable(t, now)
+	return parse.Believable(t, now)
 }
 
 func whole(c *models.Call, class models.Class, reason models.Reason, status int, text string) []models.Part {
@@ -164,4 +164,4 @@ func whole(c *models.Call, class models.Class, reason models.Reason, status int,
 
 // words makes a text fit to be kept: no addresses, and not our key, should the
 // provider repeat it.
-func (p *Adapter) words(text string) string { return report.Text(text, p.key) }
+func (p *Adapter) words(text string) string { return parse.Text(text, p.key) }

@@ -178,7 +178,7 @@ func answers() []providertest.Answer {
 	add("options", 400, says("Send options (parameters starting with o:, h:, or v:) are limited to 16 kB total"), models.RejectedHereClass, "")
 	add("too many", 400, says("Too many recipients, max is 1000"), models.RejectedHereClass, "")
 	add("400 of a proxy", 400, "<html>Bad Request</html>", models.RejectedHereClass, "")
-	add("not allowed", 400, says("Domain mg.sender.test is not allowed to send: Please activate your Mailgun provider."), models.AccountClass, "")
+	add("not allowed", 400, says("Domain mg.sender.test is not allowed to send: Please activate your Mailgun account."), models.AccountClass, "")
 	add("not allowed, named", 400, says("Domain mg.sender.test is not allowed to send: add a@b.test to authorized recipients"), models.AccountClass, "")
 	add("key", 401, "Forbidden", models.AccountClass, "")
 	add("payment", 402, says("Request failed"), models.AccountClass, "")

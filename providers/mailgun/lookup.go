@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
 // Of the Events API (docs: "Events", "Event polling"): pages of at most 300 events,
@@ -69,13 +69,13 @@ func (p *Adapter) LookUp(ctx context.Context, from, to time.Time, recipient stri
 func (p *Adapter) eventsPage(ctx context.Context, page *url.URL) ([]json.RawMessage, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	ctx, x := wire.Record(ctx, time.Time{})
+	ctx, x := transport.Record(ctx, time.Time{})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page.String(), nil)
 	if err != nil {
 		return nil, "", err
 	}
 	req.SetBasicAuth("api", p.key)
-	resp, err := p.wire.HTTP.Do(req)
+	resp, err := p.client.HTTP.Do(req)
 	if err != nil {
 		return nil, "", err
 	}

@@ -15,12 +15,12 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
 // What Mailgun allows (Messages API, "Sending").
 const (
-	MaxRecipients = sdk.MaxNumberOfRecipients
+	maxRecipients = sdk.MaxNumberOfRecipients
 	maxMessage    = 25_000_000 // bytes of a message
 	maxRequest    = 52_400_000 // bytes of a request (documented: 52.4 MiB)
 	maxOptions    = 16_000     // bytes of all o:, h: and v: parameters together
@@ -43,7 +43,7 @@ const (
 type Adapter struct {
 	key     string
 	timeout time.Duration
-	wire    *wire.Client
+	client  *transport.Client
 	api     *sdk.MailgunImpl
 	webhook []byte // empty: the provider gets no webhooks
 }
@@ -88,15 +88,15 @@ func New(s settings.Settings) (*Adapter, error) {
 	if s.BaseURL != "" {
 		base, _ = settings.Base(s.BaseURL)
 	}
-	p := &Adapter{key: s.APIKey, timeout: s.Timeout, wire: wire.NewClient(s.MaxConns), webhook: []byte(s.WebhookKey)}
+	p := &Adapter{key: s.APIKey, timeout: s.Timeout, client: transport.NewClient(s.MaxConns), webhook: []byte(s.WebhookKey)}
 	p.api = sdk.NewMailgun(s.Domain, s.APIKey)
 	p.api.SetAPIBase(base + version)
-	p.api.SetClient(p.wire.HTTP)
+	p.api.SetClient(p.client.HTTP)
 	return p, nil
 }
 
 // MaxRecipients implements models.Adapter.
-func (p *Adapter) MaxRecipients() int { return MaxRecipients }
+func (p *Adapter) MaxRecipients() int { return maxRecipients }
 
 // Close implements models.Adapter.
-func (p *Adapter) Close() { p.wire.Close() }
+func (p *Adapter) Close() { p.client.Close() }

@@ -16,8 +16,8 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
-	"github.com/safedelivr/safedelivr/providers/internal/letter"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/message"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
 // TestRequests keeps the shape of requests in testdata/request: the parts as they
@@ -69,8 +69,8 @@ func TestWebhooks(t *testing.T) { providertest.Posts(t, adapter(t, ""), 10) }
 func TestKeysDiffer(t *testing.T) {
 	seen := map[string]string{logKey: "ours", percentKey: "ours", attemptKey: "ours"}
 	for _, name := range []string{"a", "A", "_a", "a_", "a-", "a.", "a_2d", "a_2D", "_2d", "aB", "Ab", "_41", "x_61", "sd_log", "sd_pct"} {
-		for _, form := range []letter.Form{letter.HTMLForm, letter.TextForm, letter.SubjectForm} {
-			k := key(letter.Var{Name: name, Form: form})
+		for _, form := range []message.Form{message.HTMLForm, message.TextForm, message.SubjectForm} {
+			k := key(message.Var{Name: name, Form: form})
 			if seen[k] != "" {
 				t.Errorf("%s and %s are both %s", name, seen[k], k)
 			}
@@ -230,7 +230,7 @@ func FuzzClassify(f *testing.F) {
 		h.Set("Retry-After", header)
 		h.Set("Content-Type", header)
 		var seen models.Set
-		for _, part := range p.classify(c, wire.Answer{Status: status, Header: h, Body: body, Cut: cut}, time.Now()) {
+		for _, part := range p.classify(c, transport.Answer{Status: status, Header: h, Body: body, Cut: cut}, time.Now()) {
 			if !part.Class.Valid() || part.Recipients.Empty() || !seen.And(part.Recipients).Empty() || len(part.Text) > models.MaxText {
 				t.Errorf("part %+v", part)
 			}

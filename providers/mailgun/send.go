@@ -11,8 +11,8 @@ import (
 	sdk "github.com/mailgun/mailgun-go/v4"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/letter"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/message"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
 // Send implements models.Adapter: one request, with variables for every
@@ -29,7 +29,7 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	ctx, x := wire.Record(ctx, c.StartBy)
+	ctx, x := transport.Record(ctx, c.StartBy)
 	_, _, err := p.api.Send(ctx, m)
 	if x.Status == 0 {
 		class, reason, text := x.NoAnswer(err)
@@ -44,17 +44,17 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 // be; their display names are not sent. The SDK would key the variables by
 // "Name <address>".
 func compose(c *models.Call) (*sdk.Message, []models.Part) {
-	if refused := letter.Check(c, MaxRecipients); refused != nil {
+	if refused := message.Check(c, maxRecipients); refused != nil {
 		return nil, refused
 	}
 	all := c.Numbers()
-	if !letter.ASCII(c.Content.From.Email) {
-		return nil, letter.Refuse(all, "", "Mailgun takes no sender addresses beyond ASCII")
+	if !message.ASCII(c.Content.From.Email) {
+		return nil, message.Refuse(all, "", "Mailgun takes no sender addresses beyond ASCII")
 	}
 	escaped := false
-	f := letter.Fill(c.Content, func(_ int, v letter.Var) string {
+	f := message.Fill(c.Content, func(_ int, v message.Var) string {
 		return "%recipient." + key(v) + "%"
-	}, func(form letter.Form, s string) string { return literal(form, s, &escaped) })
+	}, func(form message.Form, s string) string { return literal(form, s, &escaped) })
 
 	m := sdk.NewMessage(address(c.Content.From), f.Subject, f.Text)
 	if f.HTML != "" {
@@ -67,7 +67,7 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 		options += len("h:Reply-To") + len(reply)
 	}
 	if options > maxOptions {
-		return nil, letter.Refuse(all, models.TooLarge, "the options of the message are longer than the 16 kB that Mailgun takes")
+		return nil, message.Refuse(all, models.TooLarge, "the options of the message are longer than the 16 kB that Mailgun takes")
 	}
 	// Neither can fail: both values are strings.
 	_ = m.AddVariable(logKey, "%recipient."+logKey+"%")
@@ -77,7 +77,7 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 
 // addRecipients gives every recipient all variables: where one is missing, the
 // raw placeholder would stay in the mail.
-func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f letter.Filled, escaped bool) []models.Part {
+func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Filled, escaped bool) []models.Part {
 	keys := make([]string, len(f.Vars))
 	for i, v := range f.Vars {
 		keys[i] = key(v)
@@ -100,8 +100,8 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f letter.Fill
 				lacking.Add(r.Log.Recipient())
 				lacks = v.Name
 			}
-			if v.Form == letter.HTMLForm {
-				value = literal(letter.HTMLForm, value, nil)
+			if v.Form == message.HTMLForm {
+				value = literal(message.HTMLForm, value, nil)
 			}
 			vars[keys[k]] = value
 			own += len(keys[k]) + len(value) + 8
@@ -115,13 +115,13 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f letter.Fill
 	}
 	switch {
 	case !lacking.Empty():
-		return letter.Missing(all, lacking, lacks)
+		return message.Missing(all, lacking, lacks)
 	case content > maxMessage:
-		return letter.Refuse(all, models.TooLarge, "the message is larger than the 25 MB that Mailgun takes")
+		return message.Refuse(all, models.TooLarge, "the message is larger than the 25 MB that Mailgun takes")
 	case request > maxRequest:
-		return letter.Refuse(all, models.TooLarge, "the request would be larger than the 52.4 MB that Mailgun takes")
+		return message.Refuse(all, models.TooLarge, "the request would be larger than the 52.4 MB that Mailgun takes")
 	case !tooLong.Empty():
-		return letter.Without(all, models.Part{Class: models.RejectedHereClass, Recipients: tooLong, Reason: models.TooLarge,
+		return message.Without(all, models.Part{Class: models.RejectedHereClass, Recipients: tooLong, Reason: models.TooLarge,
 			Text: "the recipient's values make the message larger than the 25 MB that Mailgun takes"})
 	}
 	return nil
@@ -130,7 +130,7 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f letter.Fill
 // address writes an address for a header field: a name with special characters
 // is quoted, one beyond ASCII is encoded (RFC 2047).
 func address(a models.Address) string {
-	name := letter.Name(a.Name)
+	name := message.Name(a.Name)
 	if name == "" {
 		return a.Email
 	}
@@ -141,7 +141,7 @@ func address(a models.Address) string {
 // name, of which only a-z and 0-9 stay; every other byte becomes '_' and two hex
 // digits. So different placeholders have different keys, whether Mailgun minds
 // case or not, and none is one of ours.
-func key(v letter.Var) string {
+func key(v message.Var) string {
 	const hexDigits = "0123456789abcdef"
 	b := make([]byte, 0, len(v.Name)+8)
 	b = append(b, byte(v.Form), '_')
@@ -171,11 +171,11 @@ var theirs = regexp.MustCompile(`%(recipient|unsubscribe_|tag_unsubscribe_|maili
 //
 // Values in text and subject are not protected: within a value a variable would
 // not be replaced. HTML values are.
-func literal(form letter.Form, s string, escaped *bool) string {
+func literal(form message.Form, s string, escaped *bool) string {
 	if !strings.Contains(s, "%") || !theirs.MatchString(s) {
 		return s
 	}
-	if form == letter.HTMLForm {
+	if form == message.HTMLForm {
 		return theirs.ReplaceAllString(s, "&#37;$1")
 	}
 	*escaped = true

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/report"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
 // A post is the body of a webhook: one event and a signature, which covers
@@ -20,9 +20,9 @@ type post struct {
 }
 
 type signature struct {
-	Timestamp report.Str `json:"timestamp"` // a string in practice, a number in the documentation
-	Token     report.Str `json:"token"`
-	Signature report.Str `json:"signature"`
+	Timestamp parse.Str `json:"timestamp"` // a string in practice, a number in the documentation
+	Token     parse.Str `json:"token"`
+	Signature parse.Str `json:"signature"`
 }
 
 // Verify implements models.Adapter: HMAC-SHA256 with the webhook signing key
@@ -38,14 +38,14 @@ type signature struct {
 // wrong, and to nothing that could be a mistake of ours.
 func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, error) {
 	if len(p.webhook) == 0 {
-		return "", report.NotConfigured()
+		return "", parse.NotConfigured()
 	}
 	var in post
 	var s signature
 	if err := json.Unmarshal(body, &in); err != nil {
 		return "", malformed("the body is not a JSON object")
 	}
-	report.Into(in.Signature, &s)
+	parse.Into(in.Signature, &s)
 	if s.Timestamp == "" || s.Token == "" || s.Signature == "" {
 		return "", malformed("the post is not signed")
 	}
@@ -59,7 +59,7 @@ func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, err
 	if !hmac.Equal(mac.Sum(nil), got) {
 		return "", forged()
 	}
-	if err := report.Fresh(string(s.Timestamp), now); err != nil {
+	if err := parse.Fresh(string(s.Timestamp), now); err != nil {
 		return "", err
 	}
 	return string(s.Timestamp) + "." + hex.EncodeToString(got), nil

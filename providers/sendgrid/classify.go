@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/letter"
-	"github.com/safedelivr/safedelivr/providers/internal/report"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/message"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
 // classes says what a status means, whatever the body says. Those that are not
@@ -36,8 +36,8 @@ var classes = map[int]models.Class{
 
 // An apiError is one element of {"errors":[…]}. There are no machine codes.
 type apiError struct {
-	Message report.Str `json:"message"`
-	Field   report.Str `json:"field"`
+	Message parse.Str `json:"message"`
+	Field   parse.Str `json:"field"`
 }
 
 var (
@@ -48,7 +48,7 @@ var (
 )
 
 // classify says what an answer means for the recipients of the call.
-func (p *Adapter) classify(c *models.Call, a wire.Answer, now time.Time) []models.Part {
+func (p *Adapter) classify(c *models.Call, a transport.Answer, now time.Time) []models.Part {
 	var errs []apiError
 	if a.Status >= 300 {
 		errs = readErrors(a.Body)
@@ -58,7 +58,7 @@ func (p *Adapter) classify(c *models.Call, a wire.Answer, now time.Time) []model
 		parts := whole(c, class, "", a.Status, text)
 		switch {
 		case class == models.Throttled || class == models.Unavailable:
-			parts[0].RetryAt = report.RetryAt(a.Header, now)
+			parts[0].RetryAt = parse.RetryAt(a.Header, now)
 		case class == models.AccountClass && notVerified.MatchString(text):
 			parts[0].Reason = models.SenderNotVerified
 		case a.Status == http.StatusRequestEntityTooLarge:
@@ -85,8 +85,8 @@ func (p *Adapter) classify(c *models.Call, a wire.Answer, now time.Time) []model
 // is in the header: nothing is lost if the body breaks off. Any other 2xx counts
 // if it carries the id; without one it is not SendGrid that spoke (a proxy, a
 // captive portal), and whether the call reached it is not known.
-func accepted(c *models.Call, a wire.Answer, text string) []models.Part {
-	id := report.Text(a.Header.Get("X-Message-Id"))
+func accepted(c *models.Call, a transport.Answer, text string) []models.Part {
+	id := parse.Text(a.Header.Get("X-Message-Id"))
 	if a.Status != http.StatusAccepted && id == "" {
 		return whole(c, models.Unknown, "", a.Status, text)
 	}
@@ -133,7 +133,7 @@ func badRequest(c *models.Call, errs []apiError, text string) []models.Part {
 	}
 	switch {
 	case bad != nil:
-		return letter.Without(c.Numbers(), bad...)
+		return message.Without(c.Numbers(), bad...)
 	case somebody && len(c.Recipients) > 1:
 		return whole(c, models.Split, models.InvalidRequest, 400, text)
 	case somebody:
@@ -151,12 +151,12 @@ func readErrors(body []byte) []apiError {
 		Errors json.RawMessage `json:"errors"`
 	}
 	var list []json.RawMessage
-	report.Into(body, &e)
-	report.Into(e.Errors, &list)
-	out := make([]apiError, 0, min(len(list), MaxRecipients))
-	for _, raw := range list[:min(len(list), MaxRecipients)] {
+	parse.Into(body, &e)
+	parse.Into(e.Errors, &list)
+	out := make([]apiError, 0, min(len(list), maxRecipients))
+	for _, raw := range list[:min(len(list), maxRecipients)] {
 		var one apiError
-		report.Into(raw, &one)
+		parse.Into(raw, &one)
 		if one != (apiError{}) {
 			out = append(out, one)
 		}
@@ -165,7 +165,7 @@ func readErrors(body []byte) []apiError {
 }
 
 // says is what the answer says, for people.
-func says(errs []apiError, a wire.Answer) string {
+func says(errs []apiError, a transport.Answer) string {
 	if len(errs) == 0 {
 		if text := strings.TrimSpace(string(a.Body)); text != "" {
 			return text
@@ -190,4 +190,4 @@ func says(errs []apiError, a wire.Answer) string {
 
 // words makes a text fit to be kept: no addresses, and not our key, should the
 // provider repeat it.
-func (p *Adapter) words(text string) string { return report.Text(text, p.key) }
+func (p *Adapter) words(text string) string { return parse.Text(text, p.key) }

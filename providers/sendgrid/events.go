@@ -7,11 +7,11 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/report"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
 // kinds maps SendGrid's events to ours; bounce is refined by its type.
-// group_resubscribe and provider events change no log: they are skipped.
+// group_resubscribe and account events change no log: they are skipped.
 var kinds = map[string]models.EventKind{
 	"processed":         models.Processed,
 	"delivered":         models.Delivered,
@@ -57,20 +57,20 @@ var expired = regexp.MustCompile(`(?i)^\s*bounced\W+expired`)
 // An event is what is read of an element of a post. Any field but email,
 // timestamp and event may be missing, and types are not to be relied on.
 type event struct {
-	Event          report.Str `json:"event"`
-	Timestamp      report.Str `json:"timestamp"`
-	ID             report.Str `json:"sg_event_id"`
-	MessageID      report.Str `json:"sg_message_id"`
-	SMTPID         report.Str `json:"smtp-id"`
-	Reason         report.Str `json:"reason"`
-	Response       report.Str `json:"response"`
-	Status         report.Str `json:"status"`
-	Type           report.Str `json:"type"`
-	Classification report.Str `json:"bounce_classification"`
-	Attempt        report.Str `json:"attempt"`
-	URL            report.Str `json:"url"`
-	Log            report.Str `json:"sd_log"`
-	SDAttempt      report.Str `json:"sd_attempt"`
+	Event          parse.Str `json:"event"`
+	Timestamp      parse.Str `json:"timestamp"`
+	ID             parse.Str `json:"sg_event_id"`
+	MessageID      parse.Str `json:"sg_message_id"`
+	SMTPID         parse.Str `json:"smtp-id"`
+	Reason         parse.Str `json:"reason"`
+	Response       parse.Str `json:"response"`
+	Status         parse.Str `json:"status"`
+	Type           parse.Str `json:"type"`
+	Classification parse.Str `json:"bounce_classification"`
+	Attempt        parse.Str `json:"attempt"`
+	URL            parse.Str `json:"url"`
+	Log            parse.Str `json:"sd_log"`
+	SDAttempt      parse.Str `json:"sd_attempt"`
 }
 
 // Parse implements models.Adapter. The array is taken apart before its elements
@@ -93,7 +93,7 @@ func (p *Adapter) Parse(body []byte) models.Parsed {
 		}
 		ev, why := e.normalise()
 		if why != "" {
-			skip("%s: %s", report.Word(e.Event), why)
+			skip("%s: %s", parse.Word(e.Event), why)
 			return
 		}
 		out.Events = append(out.Events, ev)
@@ -162,28 +162,28 @@ func (e *event) normalise() (models.ParsedEvent, string) {
 	if !ok {
 		return models.ParsedEvent{}, "not a kind of event that concerns a log"
 	}
-	log, attempt, why := report.Ours(e.Log, e.SDAttempt)
+	log, attempt, why := parse.Ours(e.Log, e.SDAttempt)
 	if why != "" {
 		return models.ParsedEvent{}, why
 	}
-	at, ok := report.Time(e.Timestamp)
+	at, ok := parse.Time(e.Timestamp)
 	if !ok {
 		at = log.Time() // never later than what happened
 	}
 	ev := models.Event{ID: string(e.ID), Attempt: attempt, Kind: kind, At: at}
 	if ev.ID == "" || len(ev.ID) > 100 {
-		ev.ID = report.Hash(string(e.Log), string(e.SDAttempt), string(e.Event), string(e.Timestamp), string(e.Attempt), string(e.URL),
+		ev.ID = parse.Hash(string(e.Log), string(e.SDAttempt), string(e.Event), string(e.Timestamp), string(e.Attempt), string(e.URL),
 			string(e.Reason), string(e.Response), string(e.Status))
 	}
 	text := string(e.Reason)
 	if text == "" {
 		text = string(e.Response)
 	}
-	ev.Text = report.Text(text)
+	ev.Text = parse.Text(text)
 	if kind == models.Opened || kind == models.Clicked || kind == models.Processed {
 		return models.ParsedEvent{Log: log, Event: ev}, ""
 	}
-	reply := report.NewReply("", string(e.Status), text)
+	reply := parse.NewReply("", string(e.Status), text)
 	ev.Status, ev.Enhanced = reply.Code, reply.Enhanced
 	switch kind {
 	case models.Bounced, models.Blocked:
@@ -202,8 +202,8 @@ func (e *event) normalise() (models.ParsedEvent, string) {
 //	bounce   bounced  5.1.x: mailbox_invalid; by classification; by reply
 //	blocked  blocked  by classification, by reply; never mailbox_invalid: the address is not on SendGrid's list
 //	expired  bounced  delivery_timeout
-func (e *event) bounce(ev *models.Event, reply report.Reply) {
-	ev.BounceClass = report.Text(string(e.Classification))
+func (e *event) bounce(ev *models.Event, reply parse.Reply) {
+	ev.BounceClass = parse.Text(string(e.Classification))
 	ev.Async = e.MessageID == "" && e.SMTPID == ""
 	kind := strings.ToLower(string(e.Type))
 	said := reply.Reason()
@@ -233,19 +233,19 @@ func (e *event) bounce(ev *models.Event, reply report.Reply) {
 }
 
 func (e *event) dropped(ev *models.Event) models.Reason {
-	for _, s := range [2]report.Str{e.Reason, e.Type} {
+	for _, s := range [2]parse.Str{e.Reason, e.Type} {
 		text := strings.ToLower(strings.TrimSpace(string(s)))
 		for _, d := range dropReasons {
 			if strings.HasPrefix(text, d.prefix) {
 				if ev.Text == "" {
-					ev.Text = report.Text(string(s))
+					ev.Text = parse.Text(string(s))
 				}
 				return d.reason
 			}
 		}
 	}
 	if ev.Text == "" {
-		ev.Text = report.Text(string(e.Type))
+		ev.Text = parse.Text(string(e.Type))
 	}
 	return models.BounceUnknown
 }

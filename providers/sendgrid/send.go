@@ -14,8 +14,8 @@ import (
 	"github.com/sendgrid/sendgrid-go/helpers/mail"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/letter"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/message"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
 // Send implements models.Adapter: one request, one personalization for each
@@ -30,7 +30,7 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	ctx, x := wire.Record(ctx, c.StartBy)
+	ctx, x := transport.Record(ctx, c.StartBy)
 
 	req := sg.GetRequest(p.key, endpoint, p.base)
 	req.Method, req.Body = "POST", body
@@ -48,19 +48,19 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 // written by hand after its marshalling: the SDK's type has two maps for each
 // recipient, which makes a call of 1,000 recipients three times as expensive.
 func compose(c *models.Call) ([]byte, []models.Part) {
-	if refused := letter.Check(c, MaxRecipients); refused != nil {
+	if refused := message.Check(c, maxRecipients); refused != nil {
 		return nil, refused
 	}
 	all := c.Numbers()
-	if !letter.ASCII(c.Content.From.Email) {
-		return nil, letter.Refuse(all, "", "SendGrid takes no sender addresses beyond ASCII")
+	if !message.ASCII(c.Content.From.Email) {
+		return nil, message.Refuse(all, "", "SendGrid takes no sender addresses beyond ASCII")
 	}
 	prefix := tokenPrefix(c)
-	f := letter.Fill(c.Content, func(i int, v letter.Var) string {
+	f := message.Fill(c.Content, func(i int, v message.Var) string {
 		return prefix + string(v.Form) + strconv.Itoa(i) + "-"
 	}, nil)
 	if f.Subject == "" {
-		return nil, letter.Refuse(all, "", "SendGrid takes no message without a subject")
+		return nil, message.Refuse(all, "", "SendGrid takes no message without a subject")
 	}
 	m := &mail.SGMailV3{
 		From:       mail.NewEmail(name(c.Content.From.Name), c.Content.From.Email),
@@ -78,14 +78,14 @@ func compose(c *models.Call) ([]byte, []models.Part) {
 	}
 	head, err := encode(m)
 	if err != nil {
-		return nil, letter.Refuse(all, "", "the message cannot be written as JSON")
+		return nil, message.Refuse(all, "", "the message cannot be written as JSON")
 	}
 	body, refused := personalize(head, c, all, prefix, f.Vars)
 	if refused != nil {
 		return nil, refused
 	}
 	if len(body) > maxBody {
-		return nil, letter.Refuse(all, models.TooLarge, "the request would be larger than the 30 MB that SendGrid takes")
+		return nil, message.Refuse(all, models.TooLarge, "the request would be larger than the 30 MB that SendGrid takes")
 	}
 	return body, nil
 }
@@ -101,7 +101,7 @@ func encode(v any) ([]byte, error) {
 }
 
 // personalize adds a personalization for each recipient to the JSON object head.
-func personalize(head []byte, c *models.Call, all models.Set, prefix string, vars []letter.Var) ([]byte, []models.Part) {
+func personalize(head []byte, c *models.Call, all models.Set, prefix string, vars []message.Var) ([]byte, []models.Part) {
 	b := make([]byte, 0, len(head)+len(c.Recipients)*(192+96*len(vars)))
 	b = append(b, head[:len(head)-1]...)
 	b = append(b, `,"personalizations":[`...)
@@ -149,9 +149,9 @@ func personalize(head []byte, c *models.Call, all models.Set, prefix string, var
 	}
 	switch {
 	case !lacking.Empty():
-		return nil, letter.Missing(all, lacking, lacks)
+		return nil, message.Missing(all, lacking, lacks)
 	case !tooLong.Empty():
-		return nil, letter.Without(all, models.Part{Class: models.RejectedHereClass, Recipients: tooLong, Reason: models.TooLarge,
+		return nil, message.Without(all, models.Part{Class: models.RejectedHereClass, Recipients: tooLong, Reason: models.TooLarge,
 			Text: "the recipient's values are longer than the 10,000 bytes that SendGrid takes"})
 	}
 	return append(b, ']', '}'), nil
@@ -195,7 +195,7 @@ func holds(c *models.Call, s string) bool {
 // and ',' (sendgrid-python #291), so they become spaces: quoting them helps in
 // "to", but shows the quotes in "from" and "reply_to".
 func name(s string) string {
-	s = letter.Name(s)
+	s = message.Name(s)
 	if strings.ContainsAny(s, ";,") {
 		s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ';' || r == ',' || r == ' ' }), " ")
 	}

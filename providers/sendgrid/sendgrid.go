@@ -17,12 +17,12 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
 // What SendGrid allows (Mail Send v3, "Limitations").
 const (
-	MaxRecipients    = 1000
+	maxRecipients    = 1000
 	maxBody          = 30_000_000 // bytes of a request
 	maxSubstitutions = 10_000     // bytes per personalization
 )
@@ -44,7 +44,7 @@ type Adapter struct {
 	key     string
 	base    string
 	timeout time.Duration
-	wire    *wire.Client
+	client  *transport.Client
 	rest    *rest.Client
 	webhook *ecdsa.PublicKey // nil: the provider gets no webhooks
 }
@@ -68,8 +68,8 @@ func New(s settings.Settings) (*Adapter, error) {
 		return nil, err
 	}
 	s = s.WithDefaults()
-	p := &Adapter{key: s.APIKey, base: defaultBase, timeout: s.Timeout, wire: wire.NewClient(s.MaxConns)}
-	p.rest = &rest.Client{HTTPClient: p.wire.HTTP}
+	p := &Adapter{key: s.APIKey, base: defaultBase, timeout: s.Timeout, client: transport.NewClient(s.MaxConns)}
+	p.rest = &rest.Client{HTTPClient: p.client.HTTP}
 	if s.BaseURL != "" {
 		p.base, _ = settings.Base(s.BaseURL)
 	}
@@ -80,7 +80,7 @@ func New(s settings.Settings) (*Adapter, error) {
 }
 
 // MaxRecipients implements models.Adapter.
-func (p *Adapter) MaxRecipients() int { return MaxRecipients }
+func (p *Adapter) MaxRecipients() int { return maxRecipients }
 
 // Close implements models.Adapter.
-func (p *Adapter) Close() { p.wire.Close() }
+func (p *Adapter) Close() { p.client.Close() }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
 // TestRequests keeps the shape of requests in testdata/request.
@@ -71,7 +71,7 @@ func TestBadRequest(t *testing.T) {
 		for _, f := range test.fields {
 			errs = append(errs, fmt.Sprintf(`{"message":"Does not contain a valid address: user2@rcpt.test.","field":%q}`, f))
 		}
-		parts := p.classify(providertest.SampleCall(test.n), wire.Answer{Status: 400, Body: []byte(`{"errors":[` + strings.Join(errs, ",") + `]}`)}, time.Now())
+		parts := p.classify(providertest.SampleCall(test.n), transport.Answer{Status: 400, Body: []byte(`{"errors":[` + strings.Join(errs, ",") + `]}`)}, time.Now())
 		var got []string
 		for _, part := range parts {
 			got = append(got, string(part.Class)+":"+part.Recipients.String())
@@ -221,7 +221,7 @@ func FuzzClassify(f *testing.F) {
 		h.Set("X-Ratelimit-Reset", header)
 		h.Set("Retry-After", header)
 		var seen models.Set
-		for _, part := range p.classify(c, wire.Answer{Status: status, Header: h, Body: body, Cut: cut}, time.Now()) {
+		for _, part := range p.classify(c, transport.Answer{Status: status, Header: h, Body: body, Cut: cut}, time.Now()) {
 			if !part.Class.Valid() || part.Recipients.Empty() || !seen.And(part.Recipients).Empty() || len(part.Text) > models.MaxText {
 				t.Errorf("part %+v", part)
 			}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/report"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
 // The headers of a signed post.
@@ -34,7 +34,7 @@ const (
 // by mistake loses nothing.
 func (p *Adapter) Verify(h http.Header, body []byte, now time.Time) (string, error) {
 	if p.webhook == nil {
-		return "", report.NotConfigured()
+		return "", parse.NotConfigured()
 	}
 	signature, timestamp := h.Get(signatureHeader), h.Get(timestampHeader)
 	if signature == "" || timestamp == "" {
@@ -43,8 +43,8 @@ func (p *Adapter) Verify(h http.Header, body []byte, now time.Time) (string, err
 	if len(body) == 0 || body[0] != '[' {
 		return "", &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed", Detail: "the body is not a JSON array"}
 	}
-	if !report.TenDigits(timestamp) {
-		return "", report.Fresh(timestamp, now)
+	if !parse.TenDigits(timestamp) {
+		return "", parse.Fresh(timestamp, now)
 	}
 	der, err := base64.StdEncoding.Strict().DecodeString(signature)
 	if err != nil {
@@ -57,7 +57,7 @@ func (p *Adapter) Verify(h http.Header, body []byte, now time.Time) (string, err
 	if !ecdsa.VerifyASN1(p.webhook, hash.Sum(nil), der) {
 		return "", forged("the signature does not fit")
 	}
-	return "", report.Fresh(timestamp, now)
+	return "", parse.Fresh(timestamp, now)
 }
 
 func forged(detail string) error {

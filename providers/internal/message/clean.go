@@ -1,7 +1,7 @@
-// Package letter holds what all adapters do to a call before they translate it:
+// Package message holds what all adapters do to a call before they translate it:
 // it checks what no provider could take, and keeps control characters out of
 // header fields.
-package letter
+package message
 
 import (
 	"net/mail"

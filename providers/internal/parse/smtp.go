@@ -1,4 +1,4 @@
-package report
+package parse
 
 import (
 	"regexp"
@@ -74,7 +74,7 @@ var textReasons = []struct {
 	{models.Virus, true, regexp.MustCompile(`virus (was )?(found|detected)|contains? a virus|infected with`)},
 	{models.Greylisted, false, regexp.MustCompile(`gr[ea]y ?-?list`)},
 	{models.MailboxFull, false, regexp.MustCompile(`mailbox (is )?full|over ?-?quota|quota exceeded|exceeded (its |the )?(storage|quota)|insufficient (system )?storage|out of storage`)},
-	{models.MailboxInvalid, true, regexp.MustCompile(`user unknown|unknown user|no such (user|recipient|mailbox|address)|(user|mailbox|recipient|provider|address)[^.;]{0,60} (does not|doesn't) exist|recipient (not found|unknown)|unknown recipient|no mailbox here`)},
+	{models.MailboxInvalid, true, regexp.MustCompile(`user unknown|unknown user|no such (user|recipient|mailbox|address)|(user|mailbox|recipient|account|address)[^.;]{0,60} (does not|doesn't) exist|recipient (not found|unknown)|unknown recipient|no mailbox here`)},
 	{models.TooLarge, false, regexp.MustCompile(`too (large|big)|(exceeds|maximum)[a-z ]* size|size limit`)},
 	{models.RateLimited, false, regexp.MustCompile(`rate ?-?limit|too many|throttl|frequency|try again later`)},
 	{models.DNSOrConnect, false, regexp.MustCompile(`\bmx\b|\bdns\b|connection (refused|reset|timed out)|timed? ?-?out|host (not found|unreachable)|unable to (resolve|connect)|(could not|cannot|can't) (connect|resolve)|no route|network`)},

@@ -1,6 +1,6 @@
-// Package report turns what providers say into our words: texts without
+// Package parse turns what providers say into our words: texts without
 // addresses, reasons from SMTP replies, lenient JSON.
-package report
+package parse
 
 import (
 	"strings"

@@ -1,6 +1,6 @@
-// Package wire makes the HTTP calls of the adapters and records what became of
+// Package transport makes the HTTP calls of the adapters and records what became of
 // them: the answer, or how far the request got without one.
-package wire
+package transport
 
 import (
 	"bytes"
@@ -81,8 +81,8 @@ type exchangeKey struct{}
 type recorder struct{ next http.RoundTripper }
 
 var (
-	errUnrecorded = errors.New("wire: request without an exchange")
-	errTwice      = errors.New("wire: second request in one exchange")
+	errUnrecorded = errors.New("transport: request without an exchange")
+	errTwice      = errors.New("transport: second request in one exchange")
 	errTooLong    = errors.New("the answer is too long")
 )
 

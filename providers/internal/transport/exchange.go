@@ -1,4 +1,4 @@
-package wire
+package transport
 
 import (
 	"context"
@@ -91,8 +91,8 @@ type gate struct {
 }
 
 var (
-	errShut = errors.New("wire: the call has ended")
-	errLate = errors.New("wire: the call came too late")
+	errShut = errors.New("transport: the call has ended")
+	errLate = errors.New("transport: the call came too late")
 )
 
 // Read implements io.Reader.
