@@ -16,15 +16,15 @@ import (
 
 var _ models.Broker = (*Broker)(nil)
 
-// maxQueue bounds what one queue holds in memory; beyond it Publish fails and
-// the agenda announces later.
+// maxQueue bounds the messages that one queue holds in memory. Beyond it Publish
+// fails, and the agenda announces them later.
 const maxQueue = 2_000_000
 
-// maxParked bounds the parked messages, of which each may hold a long reason.
+// maxParked bounds the parked messages, because each may hold a long reason.
 const maxParked = 10_000
 
-// Broker is a topic exchange with its queues, in memory. A crash loses every
-// message: the agenda brings back what they were about.
+// Broker is a topic exchange with its queues, in memory. A crash loses all messages.
+// The agenda announces the work again.
 type Broker struct {
 	log    *slog.Logger
 	queues []*queue
@@ -40,8 +40,8 @@ type Broker struct {
 	nextID int
 }
 
-// New returns a broker with the queues of the given providers. A nil logger
-// is silent.
+// New returns a broker with the queues of the given providers. A nil logger logs
+// nothing. Errors: models.ErrInvalid.
 func New(providers []string, log *slog.Logger) (*Broker, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -64,7 +64,7 @@ func New(providers []string, log *slog.Logger) (*Broker, error) {
 	return b, nil
 }
 
-// route finds the queue that a message leads to.
+// route returns the queue that a message leads to, or nil.
 func (b *Broker) route(m *models.Message) *queue {
 	key := m.Key()
 	for _, q := range b.queues {
@@ -153,30 +153,31 @@ func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int,
 	return nil
 }
 
+// handle runs the handler for a delivery and does what it decided.
 func (b *Broker) handle(ctx context.Context, d *delivery, h models.Handler) {
-	said, died := h.Run(ctx, d.m)
-	d.q.settled()
-	if died != "" {
-		d.died++
-		b.log.Error("handler died", "queue", d.q.Name(), "err", died)
-		if d.died >= models.MaxDeliveries {
-			b.park(d.m, "its handler died "+strconv.Itoa(d.died)+" times: "+died)
+	disposition, panicked := h.Run(ctx, d.m)
+	d.q.ended()
+	if panicked != "" {
+		d.panics++
+		b.log.Error("handler panicked", "queue", d.q.Name(), "err", panicked)
+		if d.panics >= models.MaxDeliveries {
+			b.park(d.m, "its handler panicked "+strconv.Itoa(d.panics)+" times: "+panicked)
 			return
 		}
-		b.later(d, min(time.Duration(d.died)*100*time.Millisecond, time.Second))
+		b.later(d, min(time.Duration(d.panics)*100*time.Millisecond, time.Second))
 		return
 	}
-	d.died = 0
-	if why, ok := said.IsPark(); ok {
+	d.panics = 0
+	if why, ok := disposition.IsPark(); ok {
 		b.park(d.m, why)
 		return
 	}
-	if wait, ok := said.IsLater(); ok {
+	if wait, ok := disposition.IsLater(); ok {
 		b.later(d, wait)
 	}
 }
 
-// later puts a delivery at the end of its queue, after a wait.
+// later puts a delivery at the end of its queue after a wait.
 func (b *Broker) later(d *delivery, wait time.Duration) {
 	d.m.At = time.Now().Add(wait).UTC().Round(0)
 	if wait <= 0 {
@@ -186,6 +187,7 @@ func (b *Broker) later(d *delivery, wait time.Duration) {
 	b.delay.add(d, d.m.At)
 }
 
+// park moves a message to the parking lot.
 func (b *Broker) park(m models.Message, why string) {
 	why = models.ParkedWhy(why)
 	b.mu.Lock()
@@ -195,8 +197,8 @@ func (b *Broker) park(m models.Message, why string) {
 	b.log.Warn("message parked", "queue", m.Key(), "err", why)
 }
 
-// keepParked adds a parked message in its place, and lets go of the oldest where
-// they are too many: of what is to be done the agenda knows. mu is held.
+// keepParked inserts a parked message by its time and drops the oldest if there are
+// too many. Nothing is lost: the agenda knows the work. b.mu is held.
 func (b *Broker) keepParked(p *models.Parked) {
 	at := len(b.parked)
 	for at > 0 && b.parked[at-1].At.After(p.At) {
@@ -204,7 +206,7 @@ func (b *Broker) keepParked(p *models.Parked) {
 	}
 	b.parked = slices.Insert(b.parked, at, *p)
 	if over := len(b.parked) - maxParked; over > 0 {
-		b.log.Warn("too many parked messages; the oldest is dropped", "queue", b.parked[0].Key, "err", b.parked[0].Why)
+		b.log.Warn("too many parked messages: the oldest was dropped", "queue", b.parked[0].Key, "err", b.parked[0].Why)
 		b.parked = slices.Delete(b.parked, 0, over)
 	}
 }
@@ -219,6 +221,7 @@ func (b *Broker) Depths(context.Context) ([]models.Depth, error) {
 	return out, b.check()
 }
 
+// check returns models.ErrClosed after Close.
 func (b *Broker) check() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -238,6 +241,7 @@ func (b *Broker) Parked(_ context.Context, limit int) ([]models.Parked, error) {
 	return append([]models.Parked(nil), b.parked[:min(max(limit, 0), len(b.parked))]...), nil
 }
 
+// takeParked removes a parked message and returns it. Errors: models.ErrNotFound.
 func (b *Broker) takeParked(id string) (models.Parked, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

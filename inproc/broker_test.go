@@ -21,8 +21,8 @@ func TestBroker(t *testing.T) {
 	})
 }
 
-// TestParkedAreBounded: however many messages are parked, memory holds the newest.
-func TestParkedAreBounded(t *testing.T) {
+// Only the newest parked messages may stay in memory.
+func TestParkedMessagesAreBounded(t *testing.T) {
 	t.Parallel()
 	b, err := New(nil, nil)
 	require.NoError(t, err)

@@ -11,72 +11,72 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// delivery is a message on its way.
+// delivery is a message in a queue, in a delay or with a handler.
 type delivery struct {
-	m    models.Message
-	q    *queue
-	died int // handlers that died over it
-	at   time.Time
+	m      models.Message
+	q      *queue
+	panics int       // of its handlers
+	at     time.Time // when its delay ends
 }
 
-// queue is first in, first out.
+// queue holds deliveries, first in, first out.
 type queue struct {
 	models.Queue
 	binding string
 
 	mu      sync.Mutex
-	shapes  []shape        // of the messages that came
-	blocks  []*[block]item // what waits, from head in the first to tail in the last
+	shapes  []shape        // of the messages so far
+	blocks  []*[block]item // waiting items, from head in the first block to tail in the last
 	head    int
 	tail    int
 	unacked int
 	ready   chan struct{} // holds a token while the queue may not be empty
 }
 
-// item is a delivery while it waits. Millions may wait, so it is small: the
-// words that most messages of a queue have in common are kept once.
+// item is a delivery that waits. Millions may wait, so it is small: the fields that
+// most messages of a queue have in common are stored once, in a shape.
 type item struct {
 	id        models.ID
-	at        int64 // when it came, Unix nanoseconds
-	notBefore int64 // the same; 0: none
+	at        int64 // when it was enqueued, in Unix nanoseconds
+	notBefore int64 // in Unix nanoseconds; 0: none
 	retry     int32
 	shape     uint16
-	died      uint16
+	panics    uint16
 }
 
-// shape is what the messages of a queue differ in little.
+// shape holds the fields that have few different values in a queue.
 type shape struct {
 	kind     models.MessageKind
 	provider string
 	lane     models.Lane
 }
 
-// block is how many items are kept together, and let go of together.
+// block is how many items are allocated, and released, together.
 const block = 512
 
 func newQueue(q models.Queue) *queue {
 	return &queue{Queue: q, binding: q.Binding(), ready: make(chan struct{}, 1)}
 }
 
-// shrink makes an item of a delivery.
-func (q *queue) shrink(d *delivery) item {
+// pack turns a delivery into an item.
+func (q *queue) pack(d *delivery) item {
 	s := shape{d.m.Kind, d.m.Provider, d.m.Lane}
 	n := slices.Index(q.shapes, s)
-	if n < 0 { // as many as there are providers
+	if n < 0 { // there are few: one for each provider
 		n = len(q.shapes)
 		q.shapes = append(q.shapes, s)
 	}
-	it := item{id: d.m.ID, at: d.m.At.UnixNano(), retry: int32(min(d.m.Retry, math.MaxInt32)), shape: uint16(n), died: uint16(d.died)} //nolint:gosec // few providers, MaxDeliveries
+	it := item{id: d.m.ID, at: d.m.At.UnixNano(), retry: int32(min(d.m.Retry, math.MaxInt32)), shape: uint16(n), panics: uint16(d.panics)} //nolint:gosec // few providers, MaxDeliveries
 	if !d.m.NotBefore.IsZero() {
 		it.notBefore = d.m.NotBefore.UnixNano()
 	}
 	return it
 }
 
-// unfold reverses shrink.
-func (q *queue) unfold(it *item) *delivery {
+// unpack reverses pack.
+func (q *queue) unpack(it *item) *delivery {
 	s := q.shapes[it.shape]
-	d := &delivery{q: q, died: int(it.died), m: models.Message{Kind: s.kind, Provider: s.provider, ID: it.id, Retry: int(it.retry), Lane: s.lane,
+	d := &delivery{q: q, panics: int(it.panics), m: models.Message{Kind: s.kind, Provider: s.provider, ID: it.id, Retry: int(it.retry), Lane: s.lane,
 		At: time.Unix(0, it.at).UTC()}}
 	if it.notBefore != 0 {
 		d.m.NotBefore = time.Unix(0, it.notBefore).UTC()
@@ -84,6 +84,7 @@ func (q *queue) unfold(it *item) *delivery {
 	return d
 }
 
+// waiting returns the number of deliveries that wait. q.mu is held.
 func (q *queue) waiting() int {
 	if len(q.blocks) == 0 {
 		return 0
@@ -109,22 +110,22 @@ func (q *queue) push(d *delivery) {
 		q.blocks = append(q.blocks, new([block]item))
 		q.tail = 0
 	}
-	q.blocks[len(q.blocks)-1][q.tail] = q.shrink(d)
+	q.blocks[len(q.blocks)-1][q.tail] = q.pack(d)
 	q.tail++
 	q.mu.Unlock()
 	q.signal()
 }
 
-// first takes the first delivery; nil when nothing waits.
+// first removes and returns the first delivery, or nil. q.mu is held.
 func (q *queue) first() *delivery {
 	if q.waiting() == 0 {
 		return nil
 	}
-	d := q.unfold(&q.blocks[0][q.head])
+	d := q.unpack(&q.blocks[0][q.head])
 	q.head++
 	switch {
 	case q.waiting() == 0 && len(q.blocks) == 1:
-		q.head, q.tail = 0, 0 // used again
+		q.head, q.tail = 0, 0 // the block is used again
 	case q.head == block:
 		q.blocks[0] = nil
 		q.blocks, q.head = q.blocks[1:], 0
@@ -132,6 +133,7 @@ func (q *queue) first() *delivery {
 	return d
 }
 
+// signal puts the token into ready.
 func (q *queue) signal() {
 	select {
 	case q.ready <- struct{}{}:
@@ -139,8 +141,8 @@ func (q *queue) signal() {
 	}
 }
 
-// pop waits for a delivery; nil when ctx ends. A worker that takes one passes
-// the token on while there is more.
+// pop waits for a delivery and returns it, or nil when ctx ends. A worker passes the
+// token on while more deliveries wait.
 func (q *queue) pop(ctx context.Context) *delivery {
 	for {
 		if ctx.Err() != nil {
@@ -165,7 +167,8 @@ func (q *queue) pop(ctx context.Context) *delivery {
 	}
 }
 
-func (q *queue) settled() {
+// ended counts the end of a handler.
+func (q *queue) ended() {
 	q.mu.Lock()
 	q.unacked--
 	q.mu.Unlock()
@@ -207,24 +210,25 @@ func (d *delays) add(x *delivery, at time.Time) {
 	}
 }
 
+// run calls due for each delivery whose delay has ended, until close is called.
 func (d *delays) run() {
 	defer close(d.done)
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
 	for {
 		now := time.Now()
-		var ripe []*delivery
+		var ready []*delivery
 		d.mu.Lock()
 		for len(d.heap) > 0 && !d.heap[0].at.After(now) {
-			x, _ := heap.Pop(&d.heap).(*delivery) // it holds nothing else
-			ripe = append(ripe, x)
+			x, _ := heap.Pop(&d.heap).(*delivery) // the heap holds nothing else
+			ready = append(ready, x)
 		}
 		wait := time.Hour
 		if len(d.heap) > 0 {
 			wait = d.heap[0].at.Sub(now)
 		}
 		d.mu.Unlock()
-		for _, x := range ripe {
+		for _, x := range ready {
 			d.due(x)
 		}
 		t.Reset(wait)
@@ -248,6 +252,7 @@ func (d *delays) close() {
 	<-d.done
 }
 
+// delayHeap orders deliveries by the end of their delay.
 type delayHeap []*delivery
 
 func (h delayHeap) Len() int           { return len(h) }
