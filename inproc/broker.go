@@ -193,7 +193,13 @@ func (b *Broker) park(m models.Message, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.nextID++
-	b.keepParked(&models.Parked{ID: strconv.Itoa(b.nextID), Message: m, Key: m.Key(), Why: why, At: time.Now().UTC()})
+	b.keepParked(&models.Parked{
+		ID:      strconv.Itoa(b.nextID),
+		Message: m,
+		Key:     m.Key(),
+		Why:     why,
+		At:      time.Now().UTC(),
+	})
 	b.log.Warn("message parked", "queue", m.Key(), "err", why)
 }
 

@@ -66,7 +66,13 @@ func (q *queue) pack(d *delivery) item {
 		n = len(q.shapes)
 		q.shapes = append(q.shapes, s)
 	}
-	it := item{id: d.m.ID, at: d.m.At.UnixNano(), retry: int32(min(d.m.Retry, math.MaxInt32)), shape: uint16(n), panics: uint16(d.panics)} //nolint:gosec // few providers, MaxDeliveries
+	it := item{
+		id:     d.m.ID,
+		at:     d.m.At.UnixNano(),
+		retry:  int32(min(d.m.Retry, math.MaxInt32)),
+		shape:  uint16(n),
+		panics: uint16(d.panics),
+	} //nolint:gosec // few providers, MaxDeliveries
 	if !d.m.NotBefore.IsZero() {
 		it.notBefore = d.m.NotBefore.UnixNano()
 	}
@@ -76,8 +82,14 @@ func (q *queue) pack(d *delivery) item {
 // unpack reverses pack.
 func (q *queue) unpack(it *item) *delivery {
 	s := q.shapes[it.shape]
-	d := &delivery{q: q, panics: int(it.panics), m: models.Message{Kind: s.kind, Provider: s.provider, ID: it.id, Retry: int(it.retry), Lane: s.lane,
-		At: time.Unix(0, it.at).UTC()}}
+	d := &delivery{q: q, panics: int(it.panics), m: models.Message{
+		Kind:     s.kind,
+		Provider: s.provider,
+		ID:       it.id,
+		Retry:    int(it.retry),
+		Lane:     s.lane,
+		At:       time.Unix(0, it.at).UTC(),
+	}}
 	if it.notBefore != 0 {
 		d.m.NotBefore = time.Unix(0, it.notBefore).UTC()
 	}
@@ -191,7 +203,12 @@ type delays struct {
 }
 
 func newDelays(due func(*delivery)) *delays {
-	d := &delays{due: due, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	d := &delays{
+		due:  due,
+		wake: make(chan struct{}, 1),
+		stop: make(chan struct{}),
+		done: make(chan struct{}),
+	}
 	go d.run()
 	return d
 }

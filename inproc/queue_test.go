@@ -18,8 +18,13 @@ func TestQueueKeepsMessagesSmallAndInOrder(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(item{}), uintptr(40))
 	q := newQueue(models.Queue{Kind: models.EventMessage})
 	message := func(i int) models.Message {
-		m := models.Message{Kind: models.EventMessage, Provider: []string{"sg", "mg", "ses"}[i%3], ID: models.NewInboxID(time.UnixMilli(int64(i))), Retry: i % 5,
-			At: time.UnixMicro(int64(i)).UTC()}
+		m := models.Message{
+			Kind:     models.EventMessage,
+			Provider: []string{"sg", "mg", "ses"}[i%3],
+			ID:       models.NewInboxID(time.UnixMilli(int64(i))),
+			Retry:    i % 5,
+			At:       time.UnixMicro(int64(i)).UTC(),
+		}
 		if i%7 == 0 {
 			m.NotBefore = time.Unix(int64(i), 5).UTC()
 		}

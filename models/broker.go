@@ -51,7 +51,8 @@ func Queues(providers []string) []Queue {
 	for _, lane := range []Lane{Urgent, Bulk} {
 		out = append(out, Queue{Kind: BatchMessage, Lane: lane})
 		for _, p := range providers {
-			out = append(out, Queue{Kind: ProviderMessage, Provider: p, Lane: lane}, Queue{Kind: LogMessage, Provider: p, Lane: lane})
+			out = append(out, Queue{Kind: ProviderMessage, Provider: p, Lane: lane},
+				Queue{Kind: LogMessage, Provider: p, Lane: lane})
 		}
 	}
 	return out

@@ -8,11 +8,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// often is more than handlers may die over a message.
+// often is more than the deliveries that a broker allows for panics.
 const often = 2*models.MaxDeliveries + 5
 
-// laterOften: who asks for a message later does not die over it, however often.
-func laterOften(t *testing.T, open Open) {
+// manyLaters returns Later many times. That must not park the message.
+func manyLaters(t *testing.T, open Open) {
 	b := open(t, "sg")
 	for name, wait := range map[string]time.Duration{"now": 0, "after a moment": 60 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -21,12 +21,13 @@ func laterOften(t *testing.T, open Open) {
 				lane = models.Urgent
 			}
 			var box inbox
-			subscribe(t, b, models.Queue{Kind: models.BatchMessage, Lane: lane}, 1, func(_ context.Context, m models.Message) models.Disposition {
-				if box.add(m) <= often {
-					return models.Later(wait)
-				}
-				return models.Done()
-			})
+			subscribe(t, b, models.Queue{Kind: models.BatchMessage, Lane: lane}, 1,
+				func(_ context.Context, m models.Message) models.Disposition {
+					if box.add(m) <= often {
+						return models.Later(wait)
+					}
+					return models.Done()
+				})
 			m := batch(lane)
 			publish(t, b, m)
 			same(t, m, box.wait(t, often+1)[often])
@@ -35,9 +36,9 @@ func laterOften(t *testing.T, open Open) {
 	}
 }
 
-// stopsOften: a subscription that is stopped gives back what it has, and nobody
-// dies of that.
-func stopsOften(t *testing.T, open Open) {
+// manyStops stops a subscription many times while it has a message. That must not park
+// the message.
+func manyStops(t *testing.T, open Open) {
 	b := open(t, "sg")
 	m := batch(models.Bulk)
 	publish(t, b, m)
@@ -62,15 +63,15 @@ func stopsOften(t *testing.T, open Open) {
 	waitParked(t, b, 0)
 }
 
-// lossesOften: each time that a connection is lost, the messages that are with
-// handlers come back, and nobody has died over them.
-func lossesOften(t *testing.T, open Open) {
+// manyLosses loses the connection many times while a handler has a message. The message
+// must be delivered again each time and must not be parked.
+func manyLosses(t *testing.T, open Open) {
 	b := open(t, "sg")
 	var box inbox
 	m := batch(models.Bulk)
 	subscribe(t, b, bulk(), 1, func(_ context.Context, got models.Message) models.Disposition {
 		if box.add(got) <= often {
-			lose(b) // and with it the acknowledgement
+			lose(b) // the acknowledgement is lost, too
 		}
 		return models.Done()
 	})
