@@ -261,8 +261,9 @@ func (p *publisher) try(ctx context.Context, out []*outgoing) (left []*outgoing,
 
 // unsure returns the messages that RabbitMQ may not have taken, if it closed the
 // channel because an exchange is missing. Otherwise it returns none.
-func (s *publishing) unsure(ctx context.Context, out []*outgoing,
-	confirms []*amqp.DeferredConfirmation) (left []*outgoing) {
+func (s *publishing) unsure(
+	ctx context.Context, out []*outgoing, confirms []*amqp.DeferredConfirmation,
+) (left []*outgoing) {
 	if !s.ch.IsClosed() {
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Schedule implements models.Store. Of two entries with the same Due, Kind and
-// ID the later one's other fields are kept.
+// Schedule implements models.Store. An entry replaces an earlier one with the same
+// Due, Kind and ID.
 func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 	if len(es) == 0 {
 		return nil
@@ -27,8 +27,10 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 	}
 	err := s.write(ctx, 100*len(es), func(c *conn) error {
 		for i := range rows {
-			_, err := c.exec(`INSERT INTO agenda (shard, due, kind, id, user, chunks, round, lane, missed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-				ON CONFLICT DO UPDATE SET user = excluded.user, chunks = excluded.chunks, round = excluded.round, lane = excluded.lane, missed = excluded.missed`, rows[i][:]...)
+			_, err := c.exec(`INSERT INTO agenda (shard, due, kind, id, user, chunks, round, lane, missed)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+				ON CONFLICT DO UPDATE SET user = excluded.user,
+				chunks = excluded.chunks, round = excluded.round, lane = excluded.lane, missed = excluded.missed`, rows[i][:]...)
 			if err != nil {
 				return err
 			}
@@ -44,7 +46,7 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 // Agenda implements models.Store.
 func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.AgendaEntry, error] {
 	next := func(c *conn, last *models.AgendaEntry) (page []models.AgendaEntry, err error) {
-		due, kind, id := ceilMilli(from), "", []byte{} // no entry has an empty kind, so this is before all of from
+		due, kind, id := ceilMilli(from), "", []byte{} // no entry has an empty kind, so this comes before all entries of from
 		if last != nil {
 			due, kind, id = last.Due.UnixMilli(), string(last.Kind), last.ID[:]
 		}
@@ -52,9 +54,14 @@ func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.
 			WHERE shard = ? AND (due, kind, id) > (?, ?, ?) AND due < ? ORDER BY due, kind, id LIMIT ?`,
 			func(row []driver.Value) error {
 				page = append(page, models.AgendaEntry{
-					Due: timeOf(row[0]), Kind: models.AgendaKind(row[1].(string)), ID: idOf(row[2]),
-					User: row[3].(string), Chunks: int(row[4].(int64)), Round: int(row[5].(int64)),
-					Lane: models.Lane(row[6].(string)), Missed: row[7].(int64) != 0,
+					Due:    timeOf(row[0]),
+					Kind:   models.AgendaKind(row[1].(string)),
+					ID:     idOf(row[2]),
+					User:   row[3].(string),
+					Chunks: int(row[4].(int64)),
+					Round:  int(row[5].(int64)),
+					Lane:   models.Lane(row[6].(string)),
+					Missed: row[7].(int64) != 0,
 				})
 				return nil
 			}, shard, due, kind, id, ceilMilli(to), pageRows)
@@ -75,7 +82,7 @@ func (s *Store) AgendaMark(ctx context.Context, shard int) (mark time.Time, err 
 		return time.Time{}, fmt.Errorf("agenda mark %d: %w", shard, err)
 	}
 	if now := s.now().UTC().Truncate(time.Millisecond); mark.After(now) {
-		mark = now // it is of a clock that was ahead
+		mark = now // the clock was ahead when it was set
 	}
 	return mark, nil
 }
@@ -85,7 +92,8 @@ func (s *Store) SetAgendaMark(ctx context.Context, shard int, t time.Time) error
 	now := s.now().UnixMilli()
 	err := s.write(ctx, 50, func(c *conn) error {
 		_, err := c.exec(`INSERT INTO agenda_marks (shard, mark) VALUES (?, ?)
-			ON CONFLICT DO UPDATE SET mark = iif(mark > ?, excluded.mark, max(mark, excluded.mark))`, shard, min(t.UnixMilli(), now), now)
+			ON CONFLICT DO UPDATE SET mark = iif(mark > ?, excluded.mark, max(mark, excluded.mark))`, shard,
+			min(t.UnixMilli(), now), now)
 		return err
 	})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/codec"
 )
 
-// PutChunk implements models.Store. All chunks come before their batch, whether
-// that is stored, redacted or abandoned then: a later one is a repeat.
+// PutChunk implements models.Store. A batch, stored or abandoned, comes after all its
+// chunks, so a chunk that comes after it is a repeat.
 func (s *Store) PutChunk(ctx context.Context, ch models.Chunk) error {
 	if ch.ID.ChunkNumber() == 0 {
 		return fmt.Errorf("put chunk %s: %w: the first chunk comes with its batch", ch.ID, models.ErrInvalid)
@@ -40,7 +40,7 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 		if err != nil {
 			return err
 		}
-		if n == 0 { // a repeat, or too late
+		if n == 0 { // a repeat, or the batch was abandoned
 			return c.exists(models.ErrNotFound, `SELECT 1 FROM batches WHERE id = ? AND head IS NOT NULL`, b.ID)
 		}
 		_, err = c.exec(`INSERT INTO user_batches (user, id) VALUES (?, ?) ON CONFLICT DO NOTHING`, b.User, b.ID)
@@ -52,8 +52,7 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 	return nil
 }
 
-// AbandonBatch implements models.Store. However many chunks there are, it removes
-// all.
+// AbandonBatch implements models.Store. It removes all chunks that there are.
 func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, _ int) (bool, error) {
 	var gone bool
 	err := s.decide(ctx, 100, func(c *conn) error {
@@ -64,7 +63,7 @@ func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, _ int) (bool,
 		}
 		if n == 0 {
 			err := c.exists(models.ErrNotFound, `SELECT 1 FROM batches WHERE id = ? AND head IS NULL`, batch)
-			if errors.Is(err, models.ErrNotFound) { // not an abandoned one, so it exists
+			if errors.Is(err, models.ErrNotFound) { // it was not abandoned, so it exists
 				return nil
 			} else if err != nil {
 				return err
@@ -120,7 +119,8 @@ func (s *Store) Batches(ctx context.Context, user string, before models.ID, limi
 func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Recipient, err error) {
 	query, args := `SELECT first FROM batches WHERE id = ? AND head IS NOT NULL`, []any{chunk}
 	if chunk.ChunkNumber() > 0 {
-		query = `SELECT recipients FROM chunks WHERE id = ? AND EXISTS (SELECT 1 FROM batches WHERE id = ? AND head IS NOT NULL)`
+		query = `SELECT recipients FROM chunks WHERE id = ? AND EXISTS (SELECT 1 FROM batches
+			WHERE id = ? AND head IS NOT NULL)`
 		args = append(args, chunk.Batch())
 	}
 	var raw []byte

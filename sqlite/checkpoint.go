@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// walLimit is how large the write-ahead log may become before reads are held up
-// for it. SQLite moves the log into the database beside reads, but begins it
-// anew only at a moment without any: reads that overlap would let it grow for
-// as long as they do.
+// walLimit is the size of the write-ahead log above which reads have to wait for
+// it to be truncated. SQLite copies the log into the database beside reads, but
+// restarts the log only at a moment without reads: reads that overlap would let
+// it grow.
 const walLimit = 64 << 20
 
-// checkpointPause is how long the writer leaves the log alone when it could not
-// be begun anew: somebody outside of the process reads the database.
+// checkpointPause is the pause after a failed attempt to truncate the log. It fails
+// while another process reads the database.
 const checkpointPause = 10 * time.Second
 
-// bound begins the log anew where it is too large. Reads that go on are waited
-// for, later ones and writes wait meanwhile; none of them fails.
-func (w *writer) bound() {
+// boundLog truncates the log if it is too large. It waits for running reads, and
+// later reads and writes wait for it. None of them fails.
+func (w *writer) boundLog() {
 	log, err := os.Stat(w.log)
-	if err != nil || log.Size() <= w.limit || time.Since(w.bounded) < checkpointPause {
+	if err != nil || log.Size() <= w.limit || time.Since(w.truncateFailed) < checkpointPause {
 		return
 	}
 	w.reading.Lock()
 	defer w.reading.Unlock()
 	if !w.truncate() {
-		w.bounded = time.Now()
+		w.truncateFailed = time.Now()
 	}
 }
 
-// truncate moves the whole log into the database and empties it, if nobody
-// else uses it just now.
+// truncate copies the whole log into the database and empties it. It reports whether
+// it did: it does not while another process uses the log.
 func (w *writer) truncate() bool {
 	if err := w.conn.script("PRAGMA busy_timeout = 0"); err != nil {
 		return false
@@ -41,5 +41,5 @@ func (w *writer) truncate() bool {
 		busy, _ = row[0].(int64)
 		return nil
 	})
-	return w.conn.script("PRAGMA "+patience) == nil && err == nil && busy == 0
+	return w.conn.script("PRAGMA "+busyTimeout) == nil && err == nil && busy == 0
 }

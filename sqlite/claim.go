@@ -16,7 +16,8 @@ func (s *Store) Claim(ctx context.Context, key string, claim models.Claim, ttl t
 	var found models.Claim
 	err := s.decide(ctx, 200, func(c *conn) error {
 		_, err := c.exec(`INSERT INTO claims (key, id, hash, at, until) VALUES (?, ?, ?, ?, ?)
-			ON CONFLICT (key) DO UPDATE SET id = excluded.id, hash = excluded.hash, at = excluded.at, answer = NULL, until = excluded.until
+			ON CONFLICT (key) DO UPDATE SET id = excluded.id, hash = excluded.hash, at = excluded.at,
+			answer = NULL, until = excluded.until
 			WHERE claims.until <= ?`, key, claim.ID, claim.Hash, claim.At.UnixMilli(), now.Add(ttl).UnixMilli(), now.UnixMilli())
 		if err != nil {
 			return err
@@ -62,7 +63,8 @@ func claimed(c *conn, key string, by int64) (found models.Claim, err error) {
 func (s *Store) PutAnswer(ctx context.Context, key string, id models.ID, answer []byte, ttl time.Duration) error {
 	until := s.now().Add(ttl).UnixMilli()
 	err := s.write(ctx, len(answer)+100, func(c *conn) error {
-		_, err := c.exec(`UPDATE claims SET answer = ?, until = max(until, ?) WHERE key = ? AND id = ?`, answer, until, key, id)
+		_, err := c.exec(`UPDATE claims SET answer = ?, until = max(until, ?) WHERE key = ? AND id = ?`, answer, until, key,
+			id)
 		return err
 	})
 	if err != nil {

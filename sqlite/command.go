@@ -42,7 +42,8 @@ func (s *Store) AppendCommand(ctx context.Context, c models.Command) error {
 // Commands implements models.Store.
 func (s *Store) Commands(ctx context.Context, after, limit int) (out []models.Command, err error) {
 	err = s.read(ctx, func(conn *conn) (err error) {
-		out, err = commandsOf(conn, `SELECT command FROM commands WHERE number > ? ORDER BY number LIMIT ?`, after, max(limit, 0))
+		out, err = commandsOf(conn, `SELECT command FROM commands WHERE number > ? ORDER BY number LIMIT ?`, after,
+			max(limit, 0))
 		return err
 	})
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// conn is one connection to the database, used by one goroutine at a time. It
-// works on the driver itself: database/sql between them would cost as much as
-// the statements do. Prepared statements are kept by their text.
+// conn is a connection to the database, used by one goroutine at a time. It calls
+// the driver directly, because database/sql would cost as much as the statements
+// do. Prepared statements are cached by their text.
 type conn struct {
 	raw        driver.Conn
 	statements map[string]statement
@@ -32,8 +32,8 @@ type statement interface {
 	driver.StmtQueryContext
 }
 
-// dbError is a failure of the database, as opposed to an answer from it. To
-// callers it is models.ErrUnavailable, or models.ErrDamaged.
+// dbError is a failure of the database, as opposed to an answer from it. It is
+// models.ErrUnavailable, or models.ErrDamaged if it wraps that.
 type dbError struct {
 	err error
 }
@@ -44,24 +44,19 @@ func (e *dbError) Is(target error) bool {
 	return target == models.ErrUnavailable && !errors.Is(e.err, models.ErrDamaged)
 }
 
-// The result codes that the store tells apart.
-const (
-	codeFull = 13 // SQLITE_FULL
-)
+const codeFull = 13 // SQLITE_FULL
 
-// isFull reports whether err says that there is no room; then nothing was
-// written.
+// isFull reports whether err says that the disk is full. Nothing was written then.
 func isFull(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && e.Code()&0xff == codeFull
 }
 
-// patience is how long a connection waits for a lock of somebody outside of the
-// process.
-const patience = "busy_timeout = 10000"
+// busyTimeout is how long a connection waits for the lock of another process.
+const busyTimeout = "busy_timeout = 10000"
 
-// connect opens a connection. The database is safe against a crash of the machine
-// at every commit: synchronous is FULL, and on macOS fullfsync.
+// connect opens a connection. Every commit survives a crash of the machine:
+// synchronous is FULL, and fullfsync is on for macOS.
 func connect(path string, pragmas ...string) (*conn, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -81,7 +76,7 @@ func connect(path string, pragmas ...string) (*conn, error) {
 	}
 	c := &conn{raw: raw, statements: map[string]statement{}}
 	for _, p := range append([]string{
-		patience, "journal_mode = WAL", "synchronous = FULL", "fullfsync = 1", "checkpoint_fullfsync = 1",
+		busyTimeout, "journal_mode = WAL", "synchronous = FULL", "fullfsync = 1", "checkpoint_fullfsync = 1",
 		"foreign_keys = 0", "temp_store = MEMORY",
 	}, pragmas...) {
 		if err := c.script("PRAGMA " + p); err != nil {
@@ -99,7 +94,7 @@ func (c *conn) close() error {
 	return errors.Join(append(errs, c.raw.Close())...)
 }
 
-// script runs statements that are needed once.
+// script runs statements that are not worth preparing.
 func (c *conn) script(text string) error {
 	_, err := c.raw.(driver.ExecerContext).ExecContext(context.Background(), text, nil)
 	if err != nil {
@@ -124,7 +119,7 @@ func (c *conn) prepare(text string) (statement, error) {
 	return full, nil
 }
 
-// bind turns args into what the driver takes: int64, string, []byte or nil.
+// bind converts args to the types that the driver takes: int64, string, []byte or nil.
 func (c *conn) bind(args []any) []driver.NamedValue {
 	c.args = c.args[:0]
 	for i, a := range args {
@@ -156,8 +151,8 @@ func (c *conn) exec(text string, args ...any) (int64, error) {
 	return n, nil
 }
 
-// query calls row for every row of the result. The slice is used again; the
-// values in it are the callee's. An error of row ends the query.
+// query calls row for every row of the result. The slice is reused for the next row,
+// the values in it are not. An error of row ends the query.
 func (c *conn) query(text string, row func(row []driver.Value) error, args ...any) (err error) {
 	st, err := c.prepare(text)
 	if err != nil {
@@ -203,6 +198,7 @@ func idOf(v driver.Value) (id models.ID) {
 	return id
 }
 
+// timeOf reads a column of Unix milliseconds; NULL is the zero time.
 func timeOf(v driver.Value) time.Time {
 	ms, ok := v.(int64)
 	if !ok {
@@ -211,8 +207,8 @@ func timeOf(v driver.Value) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// ceilMilli is the first millisecond that does not begin before t: bounds of
-// ranges are compared with moments that are kept in milliseconds.
+// ceilMilli returns the first millisecond that does not begin before t. Bounds of
+// ranges are compared with times in milliseconds.
 func ceilMilli(t time.Time) int64 {
 	ms := t.UnixMilli()
 	if t.After(time.UnixMilli(ms)) {
@@ -221,12 +217,12 @@ func ceilMilli(t time.Time) int64 {
 	return ms
 }
 
-// idFrom is the lowest ID that was made at t or later.
+// idFrom returns the least ID that carries t or a later time.
 func idFrom(t time.Time) models.ID {
 	return models.MinID(time.UnixMilli(min(max(ceilMilli(t), 0), 1<<48-1)))
 }
 
-// stored marks the failure to read what the store itself wrote.
+// stored turns an error in reading a stored value into models.ErrDamaged.
 func stored(err error) error {
 	if err == nil {
 		return nil

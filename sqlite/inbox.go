@@ -18,7 +18,7 @@ func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
 	err := s.write(ctx, len(body), func(c *conn) error {
 		n, err := c.exec(`INSERT INTO inbox (id, provider, replay, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 			in.ID, in.Provider, replay, body)
-		if err != nil || n == 0 { // a repeat, perhaps of one that is worked off
+		if err != nil || n == 0 { // a repeat, perhaps of a processed entry
 			return err
 		}
 		_, err = c.exec(`INSERT INTO inbox_open (shard, id, provider) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
@@ -60,7 +60,7 @@ func (s *Store) InboxDone(ctx context.Context, ids ...models.ID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	ids = slices.Clone(ids) // the caller may be gone when they are written
+	ids = slices.Clone(ids) // the caller may return before they are written
 	err := s.write(ctx, 50*len(ids), func(c *conn) error {
 		for _, id := range ids {
 			if _, err := c.exec(`DELETE FROM inbox_open WHERE shard = ? AND id = ?`, id.Shard(shards), id); err != nil {
@@ -75,8 +75,7 @@ func (s *Store) InboxDone(ctx context.Context, ids ...models.ID) error {
 	return nil
 }
 
-// Pending implements models.Store. Entries come in the order of their IDs,
-// without posts.
+// Pending implements models.Store. Entries come in the order of their IDs.
 func (s *Store) Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.Inbox, error] {
 	next := func(c *conn, last *models.Inbox) (page []models.Inbox, err error) {
 		after := idFrom(from)
@@ -101,10 +100,11 @@ func (s *Store) Posts(ctx context.Context, from, to time.Time) iter.Seq2[models.
 		if last != nil {
 			after, op = last.ID, `>`
 		}
-		err = c.query(`SELECT id, provider FROM inbox WHERE id `+op+` ? AND id < ? ORDER BY id LIMIT ?`, func(row []driver.Value) error {
-			page = append(page, models.Inbox{ID: idOf(row[0]), Provider: row[1].(string)})
-			return nil
-		}, after, idFrom(to), pageRows)
+		err = c.query(`SELECT id, provider FROM inbox WHERE id `+op+` ? AND id < ? ORDER BY id LIMIT ?`,
+			func(row []driver.Value) error {
+				page = append(page, models.Inbox{ID: idOf(row[0]), Provider: row[1].(string)})
+				return nil
+			}, after, idFrom(to), pageRows)
 		return page, err
 	})
 }

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// leases are kept in memory and end by the monotonic clock: the folder is this
-// process's alone, so whoever held one before it was opened is gone, whatever
-// the clock said when he took it.
+// leases are kept in memory and end by the monotonic clock. Only this process can
+// use the data folder, so no holder from before it was opened can be alive.
 type leases struct {
 	mu   sync.Mutex
 	held map[string]lease
@@ -30,7 +29,7 @@ func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duratio
 	return s.leases.take(name, holder, ttl), nil
 }
 
-// take takes, renews or gives up a lease, and reports whether it is held.
+// take takes, renews or gives up a lease, and reports whether holder has it.
 func (l *leases) take(name, holder string, ttl time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,8 +50,8 @@ func (l *leases) take(name, holder string, ttl time.Duration) bool {
 	return true
 }
 
-// forget drops the leases that have ended.
-func (l *leases) forget() {
+// dropEnded drops the leases that have ended.
+func (l *leases) dropEnded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()

@@ -21,19 +21,19 @@ import (
 	"github.com/safedelivr/safedelivr/models/storetest"
 )
 
-func TestStoreInUse(t *testing.T) {
+func TestOpenInUse(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data folder #1 ?")
 	s := openStore(t, dir)
 	_, err := Open(dir, Options{})
 	require.ErrorIs(t, err, ErrInUse)
 	require.ErrorContains(t, err, dir)
 	require.ErrorContains(t, err, "process "+strconv.Itoa(os.Getpid()))
-	require.NoError(t, s.Ping(t.Context()), "who has it keeps it")
+	require.NoError(t, s.Ping(t.Context()), "the holder keeps it")
 	require.NoError(t, s.Close())
 	require.NoError(t, openStore(t, dir).Close())
 }
 
-func TestStoreNewerSchema(t *testing.T) {
+func TestOpenNewerSchema(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	require.NoError(t, s.write(t.Context(), 0, func(c *conn) error { return c.script("PRAGMA user_version = 9999") }))
@@ -45,14 +45,15 @@ func TestStoreNewerSchema(t *testing.T) {
 	}
 }
 
-func TestStoreBadFolder(t *testing.T) {
+func TestOpenBadFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	_, err := Open(file, Options{})
 	require.Error(t, err)
 
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, databaseFile), []byte(strings.Repeat("this is no database ", 1000)), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, databaseFile), []byte(strings.Repeat("this is no database ", 1000)),
+		0o600))
 	for range 2 {
 		_, err = Open(dir, Options{})
 		require.Error(t, err)
@@ -60,7 +61,7 @@ func TestStoreBadFolder(t *testing.T) {
 	}
 }
 
-func TestStoreLeavesNothingRunning(t *testing.T) {
+func TestCloseLeavesNothingRunning(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -74,7 +75,7 @@ func TestStoreLeavesNothingRunning(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, databaseFile+"-wal"), "the database is complete without its log")
 }
 
-func TestStoreSweep(t *testing.T) {
+func TestSweep(t *testing.T) {
 	ctx := t.Context()
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	clock := now.Add(-8 * 24 * time.Hour)
@@ -95,7 +96,12 @@ func TestStoreSweep(t *testing.T) {
 			require.NoError(t, s.PutInbox(ctx, in))
 			posts[i] = append(posts[i], in.ID)
 		}
-		_, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: fmt.Sprint("key ", i), Digest: "first", Entry: posts[i][0]})
+		_, err := s.GuardReplays(ctx, models.ReplayMark{
+			Group:  "g",
+			Key:    fmt.Sprint("key ", i),
+			Digest: "first",
+			Entry:  posts[i][0],
+		})
 		require.NoError(t, err)
 	}
 	count := func(table string) (n int64) {
@@ -108,7 +114,7 @@ func TestStoreSweep(t *testing.T) {
 		return n
 	}
 	require.NoError(t, s.Sweep(ctx, now.Add(-2*24*time.Hour), RetentionOptions{}))
-	require.EqualValues(t, 2*old, count("agenda"), "no mark, so nothing may go")
+	require.EqualValues(t, 2*old, count("agenda"), "without a mark nothing may be deleted")
 	require.EqualValues(t, 20, count("inbox"))
 
 	clock = now
@@ -122,37 +128,47 @@ func TestStoreSweep(t *testing.T) {
 		require.EqualValues(t, old, count("agenda"))
 		require.EqualValues(t, 10, count("inbox"))
 		require.EqualValues(t, 10, count("inbox_open"))
-		require.EqualValues(t, 2, count("replay_guards"), "as long as a replay may find the posts, and two days more")
+		require.EqualValues(t, 2, count("replay_guards"), "two days longer than the posts")
 	}
 	in, err := s.Inbox(ctx, append(posts[0], posts[1]...)...)
 	require.NoError(t, err)
 	require.Len(t, in, 10)
-	first, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: "key 1", Digest: "second", Entry: models.NewInboxID(now)})
+	first, err := s.GuardReplays(ctx, models.ReplayMark{
+		Group:  "g",
+		Key:    "key 1",
+		Digest: "second",
+		Entry:  models.NewInboxID(now),
+	})
 	require.NoError(t, err)
 	require.Equal(t, []string{"first"}, first)
-	_, err = s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: "key 2", Digest: "late", Entry: models.NewInboxID(now.Add(-6 * 24 * time.Hour))})
+	_, err = s.GuardReplays(ctx, models.ReplayMark{
+		Group:  "g",
+		Key:    "key 2",
+		Digest: "late",
+		Entry:  models.NewInboxID(now.Add(-6 * 24 * time.Hour)),
+	})
 	require.NoError(t, err)
 	require.NoError(t, s.Sweep(ctx, now, RetentionOptions{Inbox: time.Minute}))
 	require.Zero(t, count("inbox"))
 	require.Zero(t, count("inbox_open"))
-	require.EqualValues(t, 2, count("replay_guards"), "also of a post that was old when it was worked off")
+	require.EqualValues(t, 2, count("replay_guards"), "also of a post that was old when it was processed")
 	require.NoError(t, s.Sweep(ctx, now.Add(9*24*time.Hour), RetentionOptions{}))
 	require.EqualValues(t, 2, count("replay_guards"))
 	require.NoError(t, s.Sweep(ctx, now.Add(12*24*time.Hour), RetentionOptions{}))
 	require.Zero(t, count("replay_guards"))
 }
 
-// The process that is killed finds its data folder here.
+// killedFolder names the variable with the data folder of the process that is killed.
 const killedFolder = "SAFEDELIVR_TEST_KILLED_STORE"
 
-// What a process was told before it was killed is true afterwards.
-func TestStoreKilled(t *testing.T) {
+// All writes that returned nil before the process was killed must be there afterwards.
+func TestKilled(t *testing.T) {
 	if dir := os.Getenv(killedFolder); dir != "" {
 		writeUntilKilled(t, dir)
 	}
 	dir := t.TempDir()
 	for round := range 3 {
-		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestStoreKilled$")
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
 		child.Env = append(os.Environ(), killedFolder+"="+dir)
 		child.Stderr = os.Stderr
 		out, err := child.StdoutPipe()
@@ -183,8 +199,8 @@ func TestStoreKilled(t *testing.T) {
 	}
 }
 
-// writeUntilKilled writes from many goroutines and says on its output what was
-// acknowledged: a kind and an ID per line.
+// writeUntilKilled writes from many goroutines and prints what was acknowledged: a kind
+// and an ID per line.
 func writeUntilKilled(t *testing.T, dir string) {
 	s, err := Open(dir, Options{})
 	require.NoError(t, err)
@@ -201,11 +217,18 @@ func writeUntilKilled(t *testing.T, dir string) {
 					do   func() error
 				}{
 					{"agenda", b.ID, func() error {
-						return s.Schedule(ctx, models.AgendaEntry{Due: b.ID.Time(), Kind: models.LookAtBatch, ID: b.ID, User: b.User})
+						return s.Schedule(ctx, models.AgendaEntry{
+							Due:  b.ID.Time(),
+							Kind: models.LookAtBatch,
+							ID:   b.ID,
+							User: b.User,
+						})
 					}},
 					{"batch", b.ID, func() error { return s.PutBatch(ctx, b, ch) }},
 					{"entry", b.ID, func() error { return s.Append(ctx, b.ID, storetest.SampleEntry(1)) }},
-					{"fact", b.ID, func() error { return s.PutFacts(ctx, models.ChunkFact{Chunk: b.ID, Fact: storetest.SampleFact(1)}) }},
+					{"fact", b.ID, func() error {
+						return s.PutFacts(ctx, models.ChunkFact{Chunk: b.ID, Fact: storetest.SampleFact(1)})
+					}},
 					{"inbox", in.ID, func() error { return s.PutInbox(ctx, in) }},
 				} {
 					if err := step.do(); err != nil {
@@ -218,10 +241,11 @@ func writeUntilKilled(t *testing.T, dir string) {
 			}
 		}()
 	}
-	<-time.After(time.Minute) // the parent is faster
+	<-time.After(time.Minute) // the parent kills it earlier
 	os.Exit(1)
 }
 
+// requireKept checks that a line of writeUntilKilled is stored.
 func requireKept(t *testing.T, s *Store, line string) {
 	t.Helper()
 	ctx := t.Context()
@@ -259,14 +283,21 @@ func requireKept(t *testing.T, s *Store, line string) {
 	}
 }
 
-// TestDamaged: what cannot be read is said to be damaged, and nothing else is.
+// A stored value that cannot be read must be reported as damaged, and others must be
+// read.
 func TestDamaged(t *testing.T) {
 	ctx := t.Context()
 	s := openStore(t, t.TempDir())
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	bad, good := models.NewBatchID(time.Now().Add(-time.Second)), models.NewBatchID(time.Now())
 	for _, id := range []models.ID{bad, good} {
-		require.NoError(t, s.Append(ctx, id, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(), Provider: "sg"}))
+		require.NoError(t, s.Append(ctx, id, models.Entry{
+			Number:   1,
+			Token:    models.NewToken(),
+			Kind:     models.Attempt,
+			At:       time.Now(),
+			Provider: "sg",
+		}))
 	}
 	require.NoError(t, s.write(ctx, 0, func(c *conn) error {
 		_, err := c.exec(`UPDATE ledger SET entry = ? WHERE chunk = ?`, []byte{0xff}, bad)
@@ -274,16 +305,22 @@ func TestDamaged(t *testing.T) {
 	}))
 	_, _, err := s.Record(ctx, bad)
 	require.ErrorIs(t, err, models.ErrDamaged)
-	require.NotErrorIs(t, err, models.ErrUnavailable, "it is no use to try again")
+	require.NotErrorIs(t, err, models.ErrUnavailable, "trying again is of no use")
 	_, err = s.Ledger(ctx, bad)
 	require.ErrorIs(t, err, models.ErrDamaged)
 	es, _, err := s.Record(ctx, good)
 	require.NoError(t, err)
 	require.Len(t, es, 1)
 
-	// A batch of a list is named, and the others are read.
+	// A list names the damaged batch and has the others.
 	for _, id := range []models.ID{bad, good} {
-		b := models.Batch{ID: id, User: "u", Lane: models.Bulk, Recipients: 1, Chunks: 1}
+		b := models.Batch{
+			ID:         id,
+			User:       "u",
+			Lane:       models.Bulk,
+			Recipients: 1,
+			Chunks:     1,
+		}
 		require.NoError(t, s.PutBatch(ctx, b, models.Chunk{ID: id, Recipients: []models.Recipient{{Email: "a@b.test"}}}))
 	}
 	require.NoError(t, s.write(ctx, 0, func(c *conn) error {
@@ -299,9 +336,8 @@ func TestDamaged(t *testing.T) {
 	require.Equal(t, models.Batch{ID: bad, User: "u", Damaged: true}, list[1])
 }
 
-// Who holds a lease when the process is killed is gone with it, also where the
-// clock was ahead then.
-func TestStoreLeaseOfTheDead(t *testing.T) {
+// A lease must end with the process of its holder, even if the clock was ahead.
+func TestLeaseEndsWithProcess(t *testing.T) {
 	dir := t.TempDir()
 	for round, ahead := range []time.Duration{24 * time.Hour, 0, -24 * time.Hour} {
 		s, err := Open(dir, Options{Now: func() time.Time { return time.Now().Add(ahead) }})
@@ -314,8 +350,8 @@ func TestStoreLeaseOfTheDead(t *testing.T) {
 	}
 }
 
-// Leases that ended are forgotten.
-func TestStoreLeasesForgotten(t *testing.T) {
+// Leases that have ended must be dropped.
+func TestSweepDropsEndedLeases(t *testing.T) {
 	s := newStore(t)
 	for i, ttl := range []time.Duration{time.Nanosecond, time.Hour} {
 		held, err := s.Lease(t.Context(), fmt.Sprint(i), "a", ttl)

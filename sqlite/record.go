@@ -9,8 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/codec"
 )
 
-// Append implements models.Store. A number that leaves a gap is ErrInvalid:
-// the caller made it up.
+// Append implements models.Store.
 func (s *Store) Append(ctx context.Context, chunk models.ID, e models.Entry) error {
 	if e.Number < 1 {
 		return fmt.Errorf("append entry %d to %s: %w", e.Number, chunk, models.ErrInvalid)
@@ -53,7 +52,8 @@ func (s *Store) PutFacts(ctx context.Context, facts ...models.ChunkFact) error {
 	}
 	err := s.write(ctx, size, func(c *conn) error {
 		for i := range rows {
-			if _, err := c.exec(`INSERT INTO facts (chunk, key, fact) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`, rows[i][:]...); err != nil {
+			if _, err := c.exec(`INSERT INTO facts (chunk, key, fact) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
+				rows[i][:]...); err != nil {
 				return err
 			}
 		}
@@ -65,8 +65,8 @@ func (s *Store) PutFacts(ctx context.Context, facts ...models.ChunkFact) error {
 	return nil
 }
 
-// Record implements models.Store. It is one statement, so ledger and facts are
-// of the same moment.
+// Record implements models.Store. It reads ledger and facts with one statement, so
+// they are of the same moment.
 func (s *Store) Record(ctx context.Context, chunk models.ID) (es []models.Entry, fs []models.Fact, err error) {
 	type line struct {
 		key string
@@ -74,14 +74,15 @@ func (s *Store) Record(ctx context.Context, chunk models.ID) (es []models.Entry,
 	}
 	var lines []line
 	err = s.read(ctx, func(c *conn) error {
-		return c.query(`SELECT number, entry FROM ledger WHERE chunk = ? UNION ALL SELECT key, fact FROM facts WHERE chunk = ?`,
+		return c.query(`SELECT number, entry FROM ledger WHERE chunk = ? UNION ALL SELECT key, fact FROM facts
+			WHERE chunk = ?`,
 			func(row []driver.Value) error {
-				key, _ := row[0].(string) // a number: an entry
+				key, _ := row[0].(string) // not a string: an entry's number
 				lines = append(lines, line{key, blob(row[1])})
 				return nil
 			}, chunk, chunk)
 	})
-	for i := 0; i < len(lines) && err == nil; i++ { // decoded when the connection is free again
+	for i := 0; i < len(lines) && err == nil; i++ { // decoded after the connection was returned
 		if lines[i].key == "" {
 			var e models.Entry
 			e, err = codec.DecodeEntry(lines[i].raw)
@@ -112,6 +113,7 @@ func (s *Store) Ledger(ctx context.Context, chunk models.ID) (es []models.Entry,
 	return es, nil
 }
 
+// ledgerOf reads the entries that a query selects.
 func ledgerOf(c *conn, query string, args ...any) (es []models.Entry, err error) {
 	err = c.query(query, func(row []driver.Value) error {
 		e, err := codec.DecodeEntry(blob(row[0]))

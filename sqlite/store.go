@@ -15,30 +15,30 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// databaseFile is the name of the database in the data folder. Beside it stand
-// its write-ahead log (-wal, -shm) and the lock file.
+// databaseFile is the name of the database in the data folder. The write-ahead log
+// (-wal, -shm) and the lock file are beside it.
 const databaseFile = "safedelivr.db"
 
-// shards is fixed: agenda entries and posts are stored by it.
+// shards must never change: agenda entries and posts are stored by shard.
 const shards = 4
 
-// pageRows is how many rows a cursor reads at a time. Between pages it holds
-// no connection, so who reads a cursor may call the store.
+// pageRows is how many rows a cursor reads at a time. Between pages it holds no
+// connection, so the reader of a cursor may call the store.
 const pageRows = 500
 
-// Options tunes a store. The zero value is what the program uses.
+// Options configures a store. The program uses the zero value.
 type Options struct {
-	// Readers is the number of connections for reads. 0: 4. Each takes up to
-	// 2 MB.
+	// Readers is the number of connections for reads, each of which takes up to
+	// 2 MB. 0: 4.
 	Readers int
 	// Now is the clock. nil: time.Now.
 	Now func() time.Time
 
-	walLimit int64 // for tests; 0: walLimit
+	walLimit int64 // for tests; 0: the constant walLimit
 }
 
-// Store keeps everything in one SQLite database. It implements models.Store.
-// Every write is synced to the disk before it is answered.
+// Store implements models.Store in one SQLite database. Every write is synced to
+// the disk before it returns.
 type Store struct {
 	now     func() time.Time
 	lock    *folderLock
@@ -55,9 +55,9 @@ type Store struct {
 
 var _ models.Store = (*Store)(nil)
 
-// Open opens the store in a data folder, which is made where it is
-// missing. Errors: ErrInUse (another process has it), and whatever keeps the
-// database from being opened, such as a schema newer than the program.
+// Open opens the store in a data folder, which it creates if necessary. Errors:
+// ErrInUse (another process has it), and other reasons why the database cannot be
+// opened, such as a schema newer than the program.
 func Open(dir string, o Options) (_ *Store, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
@@ -82,7 +82,8 @@ func Open(dir string, o Options) (_ *Store, err error) {
 		}
 	}()
 	path := filepath.Join(dir, databaseFile)
-	c, err := connect(path, "cache_size = -8000", "wal_autocheckpoint = 4000", fmt.Sprint("journal_size_limit = ", walLimit))
+	c, err := connect(path, "cache_size = -8000", "wal_autocheckpoint = 4000",
+		fmt.Sprint("journal_size_limit = ", walLimit))
 	if err != nil {
 		return nil, err
 	}
@@ -100,21 +101,20 @@ func Open(dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// Close implements models.Store. It also moves the write-ahead log into the
-// database.
+// Close implements models.Store. It also copies the write-ahead log into the database.
 func (s *Store) Close() error {
 	s.gate.Lock()
 	s.closed = true
 	s.gate.Unlock()
 	s.running.Wait()
 	s.ended.Do(func() {
-		s.writer.close() // a write whose caller did not wait ends too
+		s.writer.close() // it finishes writes whose callers did not wait
 		s.failure = s.free(s.writer.conn)
 	})
 	return s.failure
 }
 
-// free closes the readers, the connection of the writer, and the lock.
+// free closes the readers and the writer's connection and releases the lock.
 func (s *Store) free(w *conn) error {
 	var errs []error
 	for len(s.readers) > 0 {
@@ -143,7 +143,7 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// read runs f on a connection for reads, as soon as one is free.
+// read waits for a connection for reads and runs f on it.
 func (s *Store) read(ctx context.Context, f func(c *conn) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -160,9 +160,10 @@ func (s *Store) read(ctx context.Context, f func(c *conn) error) error {
 	}
 }
 
-// pages turns a function that reads a page into a cursor. next returns fewer
-// than pageRows values at the end.
-func pages[T any](ctx context.Context, s *Store, what string, next func(c *conn, last *T) ([]T, error)) iter.Seq2[T, error] {
+// pages returns a cursor over the pages that next reads. next returns fewer than
+// pageRows values at the end.
+func pages[T any](ctx context.Context, s *Store, what string,
+	next func(c *conn, last *T) ([]T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var last *T
 		for {
@@ -192,13 +193,13 @@ func pages[T any](ctx context.Context, s *Store, what string, next func(c *conn,
 // Shards implements models.Store.
 func (s *Store) Shards() int { return shards }
 
-// Ping implements models.Store. After a failed write it tries another one, so
-// that a full disk shows, and its end too.
+// Ping implements models.Store. After a failed write it tries another one, to find out
+// whether the disk is still full.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.read(ctx, func(c *conn) error { _, err := schemaVersion(c); return err }); err != nil {
 		return fmt.Errorf("ping: %w", err)
 	}
-	if s.writer.trouble.Load() {
+	if s.writer.failing.Load() {
 		if err := s.PutTransient(ctx, "ping", "ping", nil, time.Millisecond); err != nil {
 			return fmt.Errorf("ping: %w", err)
 		}

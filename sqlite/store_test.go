@@ -17,7 +17,8 @@ func TestStore(t *testing.T) {
 	storetest.RunProcesses(t, processes)
 }
 
-// processes is one store, because a folder has one process at a time.
+// processes returns one store for all processes, because only one process can open a
+// folder.
 func processes(t *testing.T) storetest.Processes {
 	var off atomic.Int64
 	s, err := Open(t.TempDir(), Options{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
@@ -40,7 +41,7 @@ func TestStoreDurable(t *testing.T) {
 	})
 }
 
-// newStore returns an empty store that is closed with the test.
+// newStore returns an empty store that is closed after the test.
 func newStore(t testing.TB) *Store { return openStore(t, t.TempDir()) }
 
 func openStore(t testing.TB, dir string) *Store {

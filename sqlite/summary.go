@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/codec"
 )
 
-// ascending puts a ledger in order; SQL promises none for a union.
+// ascending sorts a ledger. SQL promises no order for a union.
 func ascending(es []models.Entry) {
 	slices.SortFunc(es, func(a, b models.Entry) int { return cmp.Compare(a.Number, b.Number) })
 }
@@ -47,7 +47,9 @@ func (s *Store) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) err
 }
 
 // Summaries implements models.Store.
-func (s *Store) Summaries(ctx context.Context, user string, batch models.ID, from int) iter.Seq2[models.ChunkSummary, error] {
+func (s *Store) Summaries(
+	ctx context.Context, user string, batch models.ID, from int,
+) iter.Seq2[models.ChunkSummary, error] {
 	next := func(c *conn, last *models.ChunkSummary) (page []models.ChunkSummary, err error) {
 		begin := max(from, 0)
 		if last != nil {
@@ -73,7 +75,8 @@ func (s *Store) Summaries(ctx context.Context, user string, batch models.ID, fro
 func (s *Store) RollUp(ctx context.Context, span models.Span) (models.Summary, error) {
 	sum, err := s.rollUp(ctx, span)
 	if err != nil {
-		return models.Summary{}, fmt.Errorf("roll up %s %s of %s: %w", span.Level, span.Start.Format(time.RFC3339), span.User, err)
+		return models.Summary{}, fmt.Errorf("roll up %s %s of %s: %w", span.Level, span.Start.Format(time.RFC3339), span.User,
+			err)
 	}
 	return sum, nil
 }
@@ -109,14 +112,15 @@ func (s *Store) count(ctx context.Context, span models.Span) (sum models.Summary
 	return sum, err
 }
 
-// putNode stores a sum unless a newer one stands there, and returns what does.
+// putNode stores a sum unless a newer one is stored. It returns the stored sum.
 func (s *Store) putNode(ctx context.Context, span models.Span, sum models.Summary) (models.Summary, error) {
 	raw, level, start := codec.EncodeSummary(&sum), levelNumber(span.Level), span.Start.UnixMilli()
 	var newer []byte
 	err := s.write(ctx, len(raw), func(c *conn) error {
 		newer = nil
 		n, err := c.exec(`INSERT INTO nodes (user, level, start, version, accepted, sum) VALUES (?, ?, ?, ?, ?, ?)
-			ON CONFLICT (user, level, start) DO UPDATE SET version = excluded.version, accepted = excluded.accepted, sum = excluded.sum
+			ON CONFLICT (user, level, start) DO UPDATE
+			SET version = excluded.version, accepted = excluded.accepted, sum = excluded.sum
 			WHERE (excluded.version, excluded.accepted) >= (nodes.version, nodes.accepted)`,
 			span.User, level, start, sum.FullVersion(), sum.Accepted, raw)
 		if err != nil || n > 0 {
@@ -137,12 +141,16 @@ func (s *Store) putNode(ctx context.Context, span models.Span, sum models.Summar
 	return sum, stored(err)
 }
 
+// levelNumber returns the stored number of a level, or -1.
 func levelNumber(l models.Level) int { return slices.Index(models.Levels[:], l) }
 
 // Nodes implements models.Store.
-func (s *Store) Nodes(ctx context.Context, user string, level models.Level, from, to time.Time) (nodes []models.Node, err error) {
+func (s *Store) Nodes(
+	ctx context.Context, user string, level models.Level, from, to time.Time,
+) (nodes []models.Node, err error) {
 	err = s.read(ctx, func(c *conn) error {
-		return c.query(`SELECT start, sum FROM nodes WHERE user = ? AND level = ? AND start >= ? AND start < ? ORDER BY start`,
+		return c.query(`SELECT start, sum FROM nodes
+			WHERE user = ? AND level = ? AND start >= ? AND start < ? ORDER BY start`,
 			func(row []driver.Value) error {
 				sum, err := codec.DecodeSummary(blob(row[1]))
 				nodes = append(nodes, models.Node{Span: models.Span{User: user, Level: level, Start: timeOf(row[0])}, Summary: sum})

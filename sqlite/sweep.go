@@ -8,22 +8,23 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// RetentionOptions says how long the store keeps what ends by age.
+// RetentionOptions says how long the store keeps rows that are removed by age.
 type RetentionOptions struct {
 	// Inbox is how long webhook posts are kept. 0: 7 days.
 	Inbox time.Duration
 }
 
-// sweepRows is how many rows one write of Sweep deletes, so that others need
-// not wait for it.
+// sweepRows is how many rows Sweep deletes with one write. Other writes need not wait
+// long for it.
 const sweepRows = 500
 
-// Sweep deletes what may go: agenda entries that every reader has passed,
-// posts older than keep says, and replay guards of posts that went two days
-// ago. It is to be called about once a minute; it returns when nothing is left
-// to delete or ctx ends. Doing it twice, or at the same time, does no harm.
+// Sweep deletes agenda entries that every reader has passed, posts that are older
+// than keep allows, replay guards of posts that were deleted two days ago, and
+// values and claims that have ended. It is to be called about once a minute. It
+// returns when nothing is left to delete or ctx ends. Any number of calls may run at
+// once.
 func (s *Store) Sweep(ctx context.Context, now time.Time, keep RetentionOptions) error {
-	s.leases.forget()
+	s.leases.dropEnded()
 	if keep.Inbox <= 0 {
 		keep.Inbox = 7 * 24 * time.Hour
 	}
@@ -34,7 +35,7 @@ func (s *Store) Sweep(ctx context.Context, now time.Time, keep RetentionOptions)
 			return fmt.Errorf("sweep: %w", err)
 		}
 		if mark.After(now) {
-			mark = now // as by a clock that was ahead: what is due later was not looked at
+			mark = now // the clock was ahead: later entries were not processed
 		}
 		if !mark.IsZero() {
 			err = s.sweep(ctx, `DELETE FROM agenda WHERE shard = ? AND (due, kind, id) IN
@@ -50,17 +51,21 @@ func (s *Store) Sweep(ctx context.Context, now time.Time, keep RetentionOptions)
 			return err
 		}
 	}
-	if err := s.sweep(ctx, `DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE id < ? ORDER BY id LIMIT ?)`, oldest, sweepRows); err != nil {
+	if err := s.sweep(ctx, `DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE id < ? ORDER BY id LIMIT ?)`, oldest,
+		sweepRows); err != nil {
 		return err
 	}
-	if err := s.sweep(ctx, `DELETE FROM transients WHERE (kind, name) IN (SELECT kind, name FROM transients WHERE until < ? LIMIT ?)`,
+	if err := s.sweep(ctx, `DELETE FROM transients WHERE (kind, name) IN (SELECT kind, name FROM transients
+		WHERE until < ? LIMIT ?)`,
 		now.UnixMilli(), sweepRows); err != nil {
 		return err
 	}
-	if err := s.sweep(ctx, `DELETE FROM claims WHERE key IN (SELECT key FROM claims WHERE until < ? LIMIT ?)`, now.UnixMilli(), sweepRows); err != nil {
+	if err := s.sweep(ctx, `DELETE FROM claims WHERE key IN (SELECT key FROM claims WHERE until < ? LIMIT ?)`,
+		now.UnixMilli(), sweepRows); err != nil {
 		return err
 	}
-	return s.sweep(ctx, `DELETE FROM replay_guards WHERE key IN (SELECT key FROM replay_guards WHERE day < ? ORDER BY day LIMIT ?)`,
+	return s.sweep(ctx, `DELETE FROM replay_guards WHERE key IN (SELECT key FROM replay_guards
+		WHERE day < ? ORDER BY day LIMIT ?)`,
 		dayOf(now.Add(-keep.Inbox-replayKeep)), sweepRows)
 }
 

@@ -49,11 +49,12 @@ func (s *Store) Transients(ctx context.Context, kind string) (map[string][]byte,
 // Transient implements models.Store.
 func (s *Store) Transient(ctx context.Context, kind, name string) (out []byte, err error) {
 	err = s.read(ctx, func(c *conn) error {
-		return c.query(`SELECT value FROM transients WHERE kind = ? AND name = ? AND until > ?`, func(row []driver.Value) error {
-			value, _ := row[0].([]byte) // NULL for an empty blob
-			out = append([]byte{}, value...)
-			return nil
-		}, kind, name, s.now().UnixMilli())
+		return c.query(`SELECT value FROM transients WHERE kind = ? AND name = ? AND until > ?`,
+			func(row []driver.Value) error {
+				value, _ := row[0].([]byte) // NULL for an empty blob
+				out = append([]byte{}, value...)
+				return nil
+			}, kind, name, s.now().UnixMilli())
 	})
 	if err == nil && out == nil {
 		err = models.ErrNotFound

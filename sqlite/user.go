@@ -15,7 +15,8 @@ func (s *Store) CreateUser(ctx context.Context, u models.User) error {
 		return fmt.Errorf("create user: %w: id and name are needed", models.ErrInvalid)
 	}
 	err := s.decide(ctx, 200, func(c *conn) error {
-		n, err := c.exec(`INSERT INTO users (id, name, created) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`, u.ID, u.Name, u.Created.UnixMilli())
+		n, err := c.exec(`INSERT INTO users (id, name, created) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`, u.ID, u.Name,
+			u.Created.UnixMilli())
 		if err != nil || n == 1 {
 			return err
 		}
@@ -27,7 +28,7 @@ func (s *Store) CreateUser(ctx context.Context, u models.User) error {
 	return nil
 }
 
-// exists returns none unless the query has a row.
+// exists returns the error none if the query has no row.
 func (c *conn) exists(none error, query string, args ...any) error {
 	found := false
 	err := c.query(query, func([]driver.Value) error {
@@ -71,7 +72,7 @@ func (s *Store) users(ctx context.Context, query string, args ...any) (us []mode
 	return us, err
 }
 
-// single returns the only value of vs.
+// single returns the only value of vs. Errors: models.ErrNotFound.
 func single[T any](what string, vs []T, err error) (v T, _ error) {
 	if err == nil && len(vs) == 0 {
 		err = models.ErrNotFound
@@ -89,7 +90,8 @@ func (s *Store) CreateKey(ctx context.Context, k models.Key) error {
 		revoked = k.Revoked.UnixMilli()
 	}
 	err := s.write(ctx, 300, func(c *conn) error {
-		_, err := c.exec(`INSERT INTO keys (hash, user, id, name, created, revoked, options) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+		_, err := c.exec(`INSERT INTO keys (hash, user, id, name, created, revoked, options) VALUES (?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT DO NOTHING`,
 			k.Hash, k.User, k.ID, k.Name, k.Created.UnixMilli(), revoked, k.KeyOptions.Encode())
 		return err
 	})
@@ -107,7 +109,8 @@ func (s *Store) KeyByHash(ctx context.Context, hash string) (models.Key, error) 
 
 // Keys implements models.Store.
 func (s *Store) Keys(ctx context.Context, user string) ([]models.Key, error) {
-	ks, err := s.keys(ctx, `SELECT hash, user, id, name, created, revoked, options FROM keys WHERE user = ? ORDER BY created, id`, user)
+	ks, err := s.keys(ctx, `SELECT hash, user, id, name, created, revoked, options FROM keys
+		WHERE user = ? ORDER BY created, id`, user)
 	if err != nil {
 		return nil, fmt.Errorf("keys of %s: %w", user, err)
 	}
@@ -119,8 +122,13 @@ func (s *Store) keys(ctx context.Context, query string, args ...any) (ks []model
 		return c.query(query, func(row []driver.Value) error {
 			options, err := models.DecodeKeyOptions(row[6].(string))
 			ks = append(ks, models.Key{
-				Hash: row[0].(string), User: row[1].(string), ID: row[2].(string), Name: row[3].(string),
-				Created: timeOf(row[4]), Revoked: timeOf(row[5]), KeyOptions: options,
+				Hash:       row[0].(string),
+				User:       row[1].(string),
+				ID:         row[2].(string),
+				Name:       row[3].(string),
+				Created:    timeOf(row[4]),
+				Revoked:    timeOf(row[5]),
+				KeyOptions: options,
 			})
 			return stored(err)
 		}, args...)
@@ -131,7 +139,8 @@ func (s *Store) keys(ctx context.Context, query string, args ...any) (ks []model
 // RevokeKey implements models.Store.
 func (s *Store) RevokeKey(ctx context.Context, user, key string, at time.Time) error {
 	err := s.write(ctx, 100, func(c *conn) error {
-		n, err := c.exec(`UPDATE keys SET revoked = ? WHERE user = ? AND id = ? AND revoked IS NULL`, at.UnixMilli(), user, key)
+		n, err := c.exec(`UPDATE keys SET revoked = ? WHERE user = ? AND id = ? AND revoked IS NULL`, at.UnixMilli(), user,
+			key)
 		if err != nil || n > 0 {
 			return err
 		}

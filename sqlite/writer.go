@@ -11,42 +11,42 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// The most that is put into one commit, so that nobody waits long.
+// A commit is limited, so that nobody waits long for it.
 const (
 	groupRequests = 1024
 	groupBytes    = 8 << 20
 )
 
-// writer owns the only connection that writes. All requests that wait at the
-// same time share one transaction: the sync of a commit is what costs.
+// writer owns the only connection that writes. All waiting requests share one
+// transaction, because the sync of a commit is what is expensive.
 type writer struct {
 	conn    *conn
-	trouble atomic.Bool // the newest transaction failed
+	failing atomic.Bool // the last transaction failed
 
-	log     string       // path of the write-ahead log
-	limit   int64        // of its size
-	bounded time.Time    // when it could not be kept to that last
-	reading sync.RWMutex // held by each read, and against all of them by bound
+	log            string       // path of the write-ahead log
+	limit          int64        // of its size
+	truncateFailed time.Time    // when it last could not be truncated
+	reading        sync.RWMutex // read-locked by each read, locked to truncate the log
 
 	mu     sync.Mutex
-	queue  []*request
-	idle   []*request    // that can wait: see models.WithBackground
-	last   time.Time     // when some of idle were taken last
-	more   chan struct{} // holds one when something was queued
+	urgent []*request
+	low    []*request    // low priority: see models.WithBackground
+	last   time.Time     // when some of low were taken last
+	more   chan struct{} // holds a token when something was queued
 	closed bool
 	ended  chan struct{}
 }
 
-// What can wait is written at most every idlePause, and no more than so many at
-// a time while something is in a hurry: a flood of webhooks does not hold up mail.
+// Requests with low priority are written at most every lowPause, and at most
+// lowBeside at a time beside others. So a flood of webhooks does not delay mail.
 const (
-	idlePause  = time.Millisecond
-	idleBeside = 16
+	lowPause  = time.Millisecond
+	lowBeside = 16
 )
 
-// request is one write. do may run more than once, each time from a clean
-// state; it returns a *dbError for a failure, which undoes it, and any other
-// error or nil as an answer, which goes to the caller after the commit.
+// request is one write. do may run more than once, each time from a clean state. If
+// it returns a *dbError, its changes are rolled back. Any other error, or nil, is
+// its answer, which the caller gets after the commit.
 type request struct {
 	do    func(c *conn) error
 	size  int
@@ -54,10 +54,10 @@ type request struct {
 	err   error
 	done  chan struct{} // closed after err is set
 
-	patient bool // it can wait
+	low bool // low priority
 
-	// exclusive: whether it took decides something, so that a failed commit
-	// has to be told from one that never began.
+	// exclusive says that the caller has to know whether the write was done. A commit
+	// that failed must be told from one that never began.
 	exclusive bool
 }
 
@@ -69,12 +69,18 @@ const (
 )
 
 func newWriter(c *conn, log string, limit int64) *writer {
-	w := &writer{conn: c, log: log, limit: limit, more: make(chan struct{}, 1), ended: make(chan struct{})}
+	w := &writer{
+		conn:  c,
+		log:   log,
+		limit: limit,
+		more:  make(chan struct{}, 1),
+		ended: make(chan struct{}),
+	}
 	go w.loop()
 	return w
 }
 
-// close ends the loop after everything that waits is written.
+// close ends the loop after all queued requests are written.
 func (w *writer) close() {
 	w.mu.Lock()
 	w.closed = true
@@ -92,28 +98,28 @@ func (w *writer) wake() {
 
 func (w *writer) push(r *request) {
 	w.mu.Lock()
-	if r.patient {
-		w.idle = append(w.idle, r)
+	if r.low {
+		w.low = append(w.low, r)
 	} else {
-		w.queue = append(w.queue, r)
+		w.urgent = append(w.urgent, r)
 	}
 	w.mu.Unlock()
 	w.wake()
 }
 
-// take waits for requests and returns a group of them; none when closed.
+// take waits for requests and returns a group of them. The group is empty after close.
 func (w *writer) take(group []*request) []*request {
 	for {
 		w.mu.Lock()
 		wait := time.Duration(-1)
-		due := len(w.idle) > 0
+		due := len(w.low) > 0
 		if due && !w.closed {
-			wait = idlePause - time.Since(w.last)
+			wait = lowPause - time.Since(w.last)
 			due = wait <= 0
 		}
 		switch {
-		case len(w.queue) > 0 || due:
-			group = w.cut(group, due)
+		case len(w.urgent) > 0 || due:
+			group = w.dequeue(group, due)
 			w.mu.Unlock()
 			return group
 		case w.closed:
@@ -134,8 +140,8 @@ func (w *writer) take(group []*request) []*request {
 	}
 }
 
-// cut takes a group off the queues.
-func (w *writer) cut(group []*request, idle bool) []*request {
+// dequeue removes a group of requests from the queues.
+func (w *writer) dequeue(group []*request, low bool) []*request {
 	size := 0
 	from := func(queue *[]*request, most int) {
 		n := 0
@@ -148,14 +154,14 @@ func (w *writer) cut(group []*request, idle bool) []*request {
 		clear((*queue)[rest:])
 		*queue = (*queue)[:rest]
 	}
-	hurried := len(w.queue) > 0
-	from(&w.queue, groupRequests)
-	if idle {
+	urgent := len(w.urgent) > 0
+	from(&w.urgent, groupRequests)
+	if low {
 		most := groupRequests
-		if hurried {
-			most = idleBeside
+		if urgent {
+			most = lowBeside
 		}
-		from(&w.idle, most)
+		from(&w.low, most)
 		w.last = time.Now()
 	}
 	return group
@@ -179,14 +185,14 @@ func (w *writer) loop() {
 		for _, r := range live[:settled] {
 			close(r.done)
 		}
-		w.putBack(live[settled:])
+		w.requeue(live[settled:])
 		clear(group)
-		w.bound()
+		w.boundLog()
 	}
 }
 
-// putBack queues again what was taken and not begun.
-func (w *writer) putBack(rest []*request) {
+// requeue puts requests that were taken and not begun back into the queue.
+func (w *writer) requeue(rest []*request) {
 	if len(rest) == 0 {
 		return
 	}
@@ -194,28 +200,28 @@ func (w *writer) putBack(rest []*request) {
 		r.state.Store(waiting)
 	}
 	w.mu.Lock()
-	w.idle = slices.Insert(w.idle, 0, rest...)
-	w.last = time.Time{} // its pause is over
+	w.low = slices.Insert(w.low, 0, rest...)
+	w.last = time.Time{} // they need not pause again
 	w.mu.Unlock()
 }
 
-// hurried reports whether something waits that is in a hurry.
-func (w *writer) hurried() bool {
+// hasUrgent reports whether urgent requests wait.
+func (w *writer) hasUrgent() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.queue) > 0
+	return len(w.urgent) > 0
 }
 
-// run writes a group, or the first of it, and returns how many. When the common
-// transaction fails, each request gets one of its own, so that one that cannot
-// be written does not fail the others.
+// run writes a group, or the first requests of it, and returns how many. If their
+// common transaction fails, each request gets its own, so that a request that
+// cannot be written does not fail the others.
 func (w *writer) run(group []*request) int {
 	if len(group) == 0 {
 		return 0
 	}
 	n, unsure, err := w.transact(group)
 	if err == nil {
-		w.trouble.Store(false)
+		w.failing.Store(false)
 		return n
 	}
 	if len(group) == 1 {
@@ -228,30 +234,30 @@ func (w *writer) run(group []*request) int {
 			}
 		}
 	}
-	w.trouble.Store(err != nil)
+	w.failing.Store(err != nil)
 	return len(group)
 }
 
-// fail ends a request that was not written by its newest transaction. unsure:
-// one that it took part in may be in the log all the same.
+// fail sets the error of a request whose last transaction failed. unsure says that
+// one of its transactions may be in the log nevertheless.
 func (r *request) fail(err error, unsure bool) {
 	if r.err = err; unsure && r.exclusive {
 		r.err = errors.Join(models.ErrOutcomeUnknown, err)
 	}
 }
 
-// transact runs a group in one transaction and returns how many took part: what
-// can wait makes room for what comes in a hurry. An error says that none of it
-// can be seen. unsure: the commit failed when its pages may have been in the
-// log, where a crash would find them unless something was written over them.
+// transact runs a group in one transaction and returns how many requests took part.
+// Requests with low priority give way to urgent ones that arrive meanwhile. After an
+// error nothing of the transaction is visible. unsure says that its pages may be in
+// the log, where recovery after a crash would find them unless they are overwritten.
 func (w *writer) transact(group []*request) (n int, unsure bool, err error) {
 	if _, err := w.conn.exec("BEGIN IMMEDIATE"); err != nil {
 		return 0, false, err
 	}
-	patient := 0
+	low := 0
 	for i, r := range group {
-		if r.patient {
-			if patient++; patient > idleBeside && w.hurried() {
+		if r.low {
+			if low++; low > lowBeside && w.hasUrgent() {
 				group = group[:i]
 				break
 			}
@@ -270,16 +276,16 @@ func (w *writer) transact(group []*request) (n int, unsure bool, err error) {
 	return len(group), false, nil
 }
 
-// rollback ends the transaction, if the failure has not done that already.
+// rollback ends the transaction, if the failure did not end it already.
 func (w *writer) rollback() { _, _ = w.conn.exec("ROLLBACK") }
 
-// write queues do and waits until it is committed or ctx ends. size is about
-// how many bytes it writes.
+// write queues do and waits until it is committed or ctx ends. size is about the number
+// of bytes that it writes.
 func (s *Store) write(ctx context.Context, size int, do func(c *conn) error) error {
 	return s.submit(ctx, &request{do: do, size: size})
 }
 
-// decide is write for what decides something between callers.
+// decide is write for a request that decides something between callers.
 func (s *Store) decide(ctx context.Context, size int, do func(c *conn) error) error {
 	return s.submit(ctx, &request{do: do, size: size, exclusive: true})
 }
@@ -289,7 +295,7 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 		return err
 	}
 	defer s.running.Done()
-	r.done, r.patient = make(chan struct{}), models.IsBackground(ctx)
+	r.done, r.low = make(chan struct{}), models.IsBackground(ctx)
 	s.writer.push(r)
 	select {
 	case <-r.done:
@@ -307,5 +313,5 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 	if r.exclusive {
 		return errors.Join(models.ErrOutcomeUnknown, ctx.Err())
 	}
-	return errors.Join(models.ErrUnavailable, ctx.Err()) // idempotent, so to the caller it was not done
+	return errors.Join(models.ErrUnavailable, ctx.Err()) // it is idempotent, so the caller may repeat it
 }

@@ -49,7 +49,7 @@ func queued(t *testing.T, s *Store, n int) {
 	require.Eventually(t, func() bool {
 		s.writer.mu.Lock()
 		defer s.writer.mu.Unlock()
-		return len(s.writer.queue) == n
+		return len(s.writer.urgent) == n
 	}, 10*time.Second, time.Millisecond)
 }
 
@@ -64,11 +64,12 @@ func chunkExists(t *testing.T, s *Store, id models.ID) bool {
 	return err == nil
 }
 
-// A request that cannot be written fails alone, and whole.
-func TestStoreGroupFailsAlone(t *testing.T) {
+// A request of a group that cannot be written must fail alone, and nothing of it may
+// be written.
+func TestFailedRequestOfGroup(t *testing.T) {
 	s := newStore(t)
 	id := models.NewBatchID(time.Now())
-	half := errors.New("an answer")
+	answer := errors.New("an answer")
 	requests := []func(c *conn) error{
 		func(c *conn) error {
 			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(1), []byte("a"))
@@ -85,7 +86,7 @@ func TestStoreGroupFailsAlone(t *testing.T) {
 			if _, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(4), []byte("c")); err != nil {
 				return err
 			}
-			return half
+			return answer
 		},
 	}
 	release := hold(t, s)
@@ -99,39 +100,40 @@ func TestStoreGroupFailsAlone(t *testing.T) {
 	all.Wait()
 	require.NoError(t, errs[0])
 	require.ErrorIs(t, errs[1], models.ErrUnavailable)
-	require.ErrorIs(t, errs[2], half)
+	require.ErrorIs(t, errs[2], answer)
 	require.True(t, chunkExists(t, s, id.Chunk(1)))
 	require.False(t, chunkExists(t, s, id.Chunk(2)), "half of a failed request was written")
 	require.True(t, chunkExists(t, s, id.Chunk(4)), "an answer is no failure")
 }
 
-// failCommits has the commit of every transaction that sows a doubt fail, as one
-// whose sync fails does: by what is checked at its end.
-func failCommits(t *testing.T, s *Store) (sow func(c *conn) error) {
+// failCommits returns a write that makes the commit of its transaction fail, as a
+// failed sync would: by a constraint that is checked at the end.
+func failCommits(t *testing.T, s *Store) (failCommit func(c *conn) error) {
 	t.Helper()
 	require.NoError(t, s.write(t.Context(), 0, func(c *conn) error {
-		return c.script("CREATE TABLE doubts (id INTEGER PRIMARY KEY, of INTEGER REFERENCES doubts (id) DEFERRABLE INITIALLY DEFERRED)")
+		return c.script(`CREATE TABLE failures (id INTEGER PRIMARY KEY,
+			of INTEGER REFERENCES failures (id) DEFERRABLE INITIALLY DEFERRED)`)
 	}))
-	require.NoError(t, s.writer.conn.script("PRAGMA foreign_keys = 1")) // the writer has nothing to do
+	require.NoError(t, s.writer.conn.script("PRAGMA foreign_keys = 1")) // the writer is idle
 	return func(c *conn) error {
-		_, err := c.exec(`INSERT INTO doubts (of) VALUES (-1)`)
+		_, err := c.exec(`INSERT INTO failures (of) VALUES (-1)`)
 		return err
 	}
 }
 
-// When nobody knows what became of the commit of a group, those of it that are
-// not written alone either are not told that nothing was done.
-func TestStoreGroupOfUnknownOutcome(t *testing.T) {
+// The commit of a group fails with an unknown outcome, and an exclusive request of it
+// fails alone, too. It must get ErrOutcomeUnknown.
+func TestGroupWithUnknownOutcome(t *testing.T) {
 	s := newStore(t)
-	sow := failCommits(t, s)
+	failCommit := failCommits(t, s)
 	runs := [4]int{}
 	broken := func(c *conn) error { _, err := c.exec(`INSERT INTO chunks VALUES (NULL, NULL)`); return err }
 	requests := []struct {
 		exclusive bool
 		do        func(c *conn) error
 	}{
-		{false, sow},
-		{true, func(c *conn) error { // sound in the group, and not alone
+		{false, failCommit},
+		{true, func(c *conn) error { // fails only when it runs alone
 			if runs[1]++; runs[1] > 1 {
 				return broken(c)
 			}
@@ -160,13 +162,13 @@ func TestStoreGroupOfUnknownOutcome(t *testing.T) {
 	require.NoError(t, errs[2], "what is written alone is known")
 	for _, i := range []int{0, 3} {
 		require.ErrorIs(t, errs[i], models.ErrUnavailable)
-		require.NotErrorIs(t, errs[i], models.ErrOutcomeUnknown, "it may be repeated, whatever became of it")
+		require.NotErrorIs(t, errs[i], models.ErrOutcomeUnknown, "it may be repeated in any case")
 	}
-	require.ErrorIs(t, s.decide(t.Context(), 0, sow), models.ErrOutcomeUnknown, "alone from the beginning")
+	require.ErrorIs(t, s.decide(t.Context(), 0, failCommit), models.ErrOutcomeUnknown, "alone from the beginning")
 }
 
-// A request whose caller has gone is not written any more, unless it began.
-func TestStoreCallerGoes(t *testing.T) {
+// A request whose caller gives up before the write begins must not be written.
+func TestCallerGivesUpBeforeWrite(t *testing.T) {
 	s := newStore(t)
 	release := hold(t, s)
 	defer release()
@@ -185,15 +187,17 @@ func TestStoreCallerGoes(t *testing.T) {
 	require.Empty(t, es)
 }
 
-func TestStoreCallerGoesInTheMiddle(t *testing.T) {
+// A caller gives up after the write began. Only an exclusive request has an unknown
+// outcome then.
+func TestCallerGivesUpDuringWrite(t *testing.T) {
 	for _, exclusive := range []bool{true, false} {
 		s := newStore(t)
 		ctx, cancel := context.WithCancel(t.Context())
-		began, goOn := make(chan struct{}), make(chan struct{})
+		began, proceed := make(chan struct{}), make(chan struct{})
 		id := models.NewBatchID(time.Now()).Chunk(1)
 		r := &request{exclusive: exclusive, do: func(c *conn) error {
 			close(began)
-			<-goOn
+			<-proceed
 			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id, []byte("a"))
 			return err
 		}}
@@ -209,15 +213,15 @@ func TestStoreCallerGoesInTheMiddle(t *testing.T) {
 		} else {
 			require.ErrorIs(t, err, models.ErrUnavailable)
 		}
-		close(goOn)
+		close(proceed)
 		require.NoError(t, s.write(t.Context(), 0, func(*conn) error { return nil })) // comes after it
 		require.True(t, chunkExists(t, s, id))
 	}
 }
 
-// Without room nothing is half done, Ping tells, and all goes on when there is
-// room again.
-func TestStoreDiskFull(t *testing.T) {
+// While the disk is full, nothing may be written in part, and Ping must fail. When there
+// is room again, writes must succeed.
+func TestDiskFull(t *testing.T) {
 	s := newStore(t)
 	ctx := t.Context()
 	limit := func(pragma string) {
@@ -238,7 +242,7 @@ func TestStoreDiskFull(t *testing.T) {
 		kept = append(kept, b.ID)
 	}
 	require.False(t, failed.ID.IsZero(), "the disk was never full")
-	require.True(t, s.writer.trouble.Load())
+	require.True(t, s.writer.failing.Load())
 	_, err := s.Batch(ctx, failed.ID)
 	require.ErrorIs(t, err, models.ErrNotFound)
 	list, err := s.Batches(ctx, failed.User, models.ID{}, 2000)
@@ -248,17 +252,22 @@ func TestStoreDiskFull(t *testing.T) {
 	limit("PRAGMA max_page_count = 100000")
 	require.NoError(t, s.Ping(ctx))
 	require.NoError(t, s.PutBatch(ctx, failed, failedChunk))
-	require.False(t, s.writer.trouble.Load())
+	require.False(t, s.writer.failing.Load())
 	_, err = s.Batch(ctx, failed.ID)
 	require.NoError(t, err)
 }
 
-// A sum that was counted earlier and is stored later changes nothing, also
-// where the difference is a chunk that nothing has happened to.
-func TestStoreLateSum(t *testing.T) {
+// A sum that was counted earlier and is stored later must change nothing, even if the
+// sums differ only by a chunk that nothing has happened to.
+func TestLateSumChangesNothing(t *testing.T) {
 	s := newStore(t)
 	span := models.SpanOf("user", models.Second, time.Now())
-	sums := []models.Summary{{Accepted: 1, Queued: 1}, {Accepted: 3, Queued: 3}, {Version: 2, Accepted: 3, Queued: 2, Success: 1}}
+	sums := []models.Summary{{Accepted: 1, Queued: 1}, {Accepted: 3, Queued: 3}, {
+		Version:  2,
+		Accepted: 3,
+		Queued:   2,
+		Success:  1,
+	}}
 	for newest := range sums {
 		for _, late := range sums[:newest+1] {
 			_, err := s.putNode(t.Context(), span, sums[newest])
@@ -273,38 +282,38 @@ func TestStoreLateSum(t *testing.T) {
 	}
 }
 
-// What is in a hurry does not wait behind a flood of what may wait, whether that
-// is queued or being written, and that is written, too.
-func TestStoreHurryGoesFirst(t *testing.T) {
+// An urgent write must not wait behind many writes with low priority, whether they are
+// queued or being written. All of them must be written, too.
+func TestUrgentWritePassesLowPriority(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		t.Run(fmt.Sprintf("Begun=%t", begun), func(t *testing.T) {
 			s := newStore(t)
 			release := hold(t, s)
 			defer release()
 			var all sync.WaitGroup
-			queued := func(patient, hurried int) { // also asked by the writer
+			queued := func(low, urgent int) { // also called by the writer
 				assert.Eventually(t, func() bool {
 					s.writer.mu.Lock()
 					defer s.writer.mu.Unlock()
-					return len(s.writer.idle) == patient && len(s.writer.queue) == hurried
+					return len(s.writer.low) == low && len(s.writer.urgent) == urgent
 				}, 10*time.Second, time.Millisecond)
 			}
-			var order []string // of the writer alone until all is written
-			hurry := func(patient int) {
+			var order []string // only the writer touches it until all is written
+			writeUrgent := func(low int) {
 				all.Go(func() {
 					assert.NoError(t, s.write(context.Background(), 100, func(*conn) error {
-						order = append(order, "hurry")
+						order = append(order, "urgent")
 						return nil
 					}))
 				})
-				queued(patient, 1)
+				queued(low, 1)
 			}
 			const flood = 500
 			for range flood {
 				all.Go(func() {
 					assert.NoError(t, s.write(models.WithBackground(context.Background()), 100, func(*conn) error {
 						if begun && len(order) == 0 {
-							hurry(0)
+							writeUrgent(0)
 						}
 						order = append(order, "flood")
 						return nil
@@ -313,29 +322,29 @@ func TestStoreHurryGoesFirst(t *testing.T) {
 			}
 			queued(flood, 0)
 			if !begun {
-				hurry(flood)
+				writeUrgent(flood)
 			}
 			release()
 			all.Wait()
 			require.Len(t, order, flood+1)
 			if begun {
-				require.Equal(t, idleBeside, slices.Index(order, "hurry"))
+				require.Equal(t, lowBeside, slices.Index(order, "urgent"))
 			} else {
-				require.Equal(t, "hurry", order[0])
+				require.Equal(t, "urgent", order[0])
 			}
 		})
 	}
 }
 
-// The write-ahead log stays small although there is no moment without a read,
-// and neither reads nor writes fail by it.
-func TestStoreLogStaysSmall(t *testing.T) {
+// The write-ahead log must stay small although reads overlap all the time, and neither
+// reads nor writes may fail.
+func TestWriteAheadLogIsBounded(t *testing.T) {
 	const limit, size, rows = 1 << 20, 128 << 10, 100
 	value := make([]byte, size)
 	s, err := Open(t.TempDir(), Options{walLimit: limit})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	require.NoError(t, s.writer.conn.script("PRAGMA wal_autocheckpoint = 100")) // the writer has nothing to do
+	require.NoError(t, s.writer.conn.script("PRAGMA wal_autocheckpoint = 100")) // the writer is idle
 	var (
 		all   sync.WaitGroup
 		reads atomic.Int64
@@ -375,9 +384,9 @@ func TestStoreLogStaysSmall(t *testing.T) {
 	require.Less(t, largest, int64(3*limit))
 }
 
-// While somebody outside of the process reads the database, the log cannot be
-// begun anew: nobody is held up for it again and again, and it is when he has gone.
-func TestStoreLogOfAnotherReader(t *testing.T) {
+// While another process reads the database, the log cannot be truncated. The writer
+// must not try again and again, and must truncate it when that process is done.
+func TestWriteAheadLogWithAnotherReader(t *testing.T) {
 	const limit = 1 << 20
 	dir := t.TempDir()
 	s, err := Open(dir, Options{walLimit: limit})
@@ -390,13 +399,13 @@ func TestStoreLogOfAnotherReader(t *testing.T) {
 	size := func(write int, again bool) int64 {
 		require.NoError(t, s.write(t.Context(), write, func(c *conn) error {
 			if again {
-				s.writer.bounded = tried.Add(-checkpointPause)
+				s.writer.truncateFailed = tried.Add(-checkpointPause)
 			}
 			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, models.NewBatchID(time.Now()).Chunk(1), make([]byte, write))
 			return err
 		}))
 		require.NoError(t, s.write(t.Context(), 0, func(*conn) error { // after what the writer does besides
-			tried = s.writer.bounded
+			tried = s.writer.truncateFailed
 			return nil
 		}))
 		log, err := os.Stat(s.writer.log)
