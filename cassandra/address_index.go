@@ -31,7 +31,7 @@ func (s *Store) PutAddressIndex(ctx context.Context, user string, p models.Addre
 func (s *Store) AddressIndexes(ctx context.Context, user string, t time.Time) iter.Seq2[models.AddressIndex, error] {
 	hour := hourOf(t)
 	find := func(ctx context.Context, _ int64, state []byte) ([]models.AddressIndex, []byte, error) {
-		return page(ctx, &s.runner, pageRows, state, func(scan scanner) (p models.AddressIndex, err error) {
+		return page(ctx, pageRequest{&s.runner, pageRows, state}, func(scan scanner) (p models.AddressIndex, err error) {
 			var raw []byte
 			if err := scan(&raw, &p.Fingerprints); err != nil {
 				return p, err
@@ -40,7 +40,7 @@ func (s *Store) AddressIndexes(ctx context.Context, user string, t time.Time) it
 			return p, err
 		}, `SELECT chunk_id, fingerprints FROM address_index WHERE owner = ? AND hour = ?`, user, hour)
 	}
-	return cursor(ctx, s, hour, hour, find, "address index of %s", user)
+	return cursor(ctx, s, partitions{hour, hour}, find, "address index of "+user)
 }
 
 // AddressIndexHours implements models.Store.

@@ -67,7 +67,8 @@ func (s *Store) answered(ctx context.Context, key string, row claimRow) (models.
 		return models.Claim{}, err
 	}
 	c := models.Claim{ID: id, Hash: row.hash, At: timeOf(row.at)}
-	answer, err := single(ctx, &s.runner, column[[]byte], `SELECT value FROM claim_answers WHERE key = ?`, answerKey(key, id))
+	answer, err := single(ctx, &s.runner, column[[]byte], `SELECT value FROM claim_answers WHERE key = ?`,
+		answerKey(key, id))
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return c, nil

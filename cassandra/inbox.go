@@ -2,6 +2,7 @@ package cassandra
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"time"
 
@@ -12,12 +13,13 @@ import (
 // inboxKeep is how long posts are kept.
 const inboxKeep = 7 * 24 * time.Hour
 
+// arrival returns the partition of an entry in inbox_arrivals.
 func arrival(id models.ID) (shard int, bucket int64) {
 	return id.Shard(shards), id.Time().UnixMilli() / timeBucket
 }
 
-// PutInbox implements models.Store. Bodies are kept apart from the list of
-// arrivals, which is read again and again.
+// PutInbox implements models.Store. Bodies are not in the table of arrivals, because
+// that is read often.
 func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
 	return s.call(ctx, func() error {
 		shard, bucket := arrival(in.ID)
@@ -102,14 +104,12 @@ func (s *Store) Posts(ctx context.Context, from, to time.Time) iter.Seq2[models.
 	}
 }
 
-// Pending implements models.Store. Entries come in the order of their IDs,
-// without posts.
+// Pending implements models.Store. Entries come in the order of their IDs.
 func (s *Store) Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.Inbox, error] {
 	return s.arrivals(ctx, shard, from, to, false)
 }
 
-// arrivals yields the posts of a shard; those that are worked off only if all
-// are asked for.
+// arrivals yields the posts of a shard, processed ones only if all is set.
 func (s *Store) arrivals(ctx context.Context, shard int, from, to time.Time, all bool) iter.Seq2[models.Inbox, error] {
 	first, end := max(ceilMilli(from), s.clock.about().Add(-inboxKeep-24*time.Hour).UnixMilli()), ceilMilli(to)
 	if first >= end {
@@ -120,14 +120,15 @@ func (s *Store) arrivals(ctx context.Context, shard int, from, to time.Time, all
 		done bool
 	}
 	find := func(ctx context.Context, bucket int64, state []byte) ([]models.Inbox, []byte, error) {
-		posts, next, err := page(ctx, &s.runner, pageRows, state, func(scan scanner) (p post, err error) {
+		posts, next, err := page(ctx, pageRequest{&s.runner, pageRows, state}, func(scan scanner) (p post, err error) {
 			var raw []byte
 			if err := scan(&raw, &p.Provider, &p.done); err != nil {
 				return p, err
 			}
 			p.ID, err = idOf(raw)
 			return p, err
-		}, `SELECT post_id, provider, done FROM inbox_arrivals WHERE shard = ? AND bucket = ? AND post_id >= ? AND post_id < ?`,
+		}, `SELECT post_id, provider, done FROM inbox_arrivals
+			WHERE shard = ? AND bucket = ? AND post_id >= ? AND post_id < ?`,
 			shard, bucket, idFrom(first), idFrom(end))
 		var open []models.Inbox
 		for i := range posts {
@@ -137,5 +138,6 @@ func (s *Store) arrivals(ctx context.Context, shard int, from, to time.Time, all
 		}
 		return open, next, err
 	}
-	return cursor(ctx, s, first/timeBucket, (end-1)/timeBucket, find, "posts of shard %d", shard)
+	return cursor(ctx, s, partitions{first / timeBucket, (end - 1) / timeBucket}, find,
+		fmt.Sprintf("posts of shard %d", shard))
 }

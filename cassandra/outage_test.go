@@ -13,8 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/storetest"
 )
 
-// behindProxy opens two stores on one keyspace: one talks through a proxy, the
-// other does not.
+// behindProxy opens two stores on one keyspace, one of them through a proxy.
 func behindProxy(t *testing.T) (p *proxy, through, direct *Store) {
 	t.Helper()
 	c := newConfig(t)
@@ -23,12 +22,13 @@ func behindProxy(t *testing.T) (p *proxy, through, direct *Store) {
 	c.Hosts, c.Migrate = []string{p.addr}, false
 	c.Timeout, c.minTries = 2*time.Second, 500*time.Millisecond
 	through = open(t, c)
-	require.NoError(t, through.Append(t.Context(), models.NewBatchID(time.Now()), storetest.SampleEntry(1)), "the statement is prepared")
+	require.NoError(t, through.Append(t.Context(), models.NewBatchID(time.Now()), storetest.SampleEntry(1)),
+		"the statement is prepared")
 	return p, through, direct
 }
 
-// An append whose answers are lost is unknown, stands exactly once, and its
-// writer is told so when it asks again.
+// An append whose answers are lost must return ErrOutcomeUnknown. The entry must exist
+// once, and repeating the append must succeed.
 func TestAppendAnswerLost(t *testing.T) {
 	p, through, direct := behindProxy(t)
 	const chunks = 8
@@ -46,7 +46,7 @@ func TestAppendAnswerLost(t *testing.T) {
 	}))
 	for i := range chunks {
 		var conflict *models.ConflictError
-		require.ErrorAs(t, direct.Append(t.Context(), ids[i], storetest.SampleEntry(1)), &conflict, "the number was taken unheard")
+		require.ErrorAs(t, direct.Append(t.Context(), ids[i], storetest.SampleEntry(1)), &conflict, "the number is taken")
 		require.Equal(t, mine[i], conflict.Winner)
 	}
 	p.thaw()
@@ -65,9 +65,9 @@ func TestAppendAnswerLost(t *testing.T) {
 	}
 }
 
-// While its context lasts an append goes on asking, far beyond the time-out,
-// and learns what happened when answers come again: also that it lost.
-func TestAppendSettlesByItself(t *testing.T) {
+// While its context lasts, an append must keep asking, far beyond the time-out, and
+// learn its outcome when answers come again.
+func TestAppendResolvesUnknownOutcome(t *testing.T) {
 	p, through, direct := behindProxy(t)
 	won, lost := models.NewBatchID(time.Now()), models.NewBatchID(time.Now())
 	mine, rival := storetest.SampleEntry(1), storetest.SampleEntry(1)
@@ -95,8 +95,8 @@ func TestAppendSettlesByItself(t *testing.T) {
 	require.Equal(t, []models.Entry{mine}, ledger)
 }
 
-// Close does not wait for an append that nobody can settle.
-func TestCloseWhileUnsettled(t *testing.T) {
+// Close must not wait for an append whose outcome cannot be found out.
+func TestCloseDuringUnknownOutcome(t *testing.T) {
 	p, through, direct := behindProxy(t)
 	id := models.NewBatchID(time.Now())
 	p.freeze()
@@ -110,28 +110,31 @@ func TestCloseWhileUnsettled(t *testing.T) {
 	require.ErrorIs(t, <-done, models.ErrOutcomeUnknown)
 }
 
-// When the answer to the one write of a batch is lost, it is not said that
+// If the answer to the only write of a batch is lost, the error must not say that
 // nothing was done.
 func TestPutBatchAnswerLost(t *testing.T) {
 	p, through, direct := behindProxy(t)
 	warm, chunk := storetest.SampleBatch(1)
 	require.NoError(t, through.PutBatch(t.Context(), warm, chunk))
 	b, first := storetest.SampleBatch(1)
-	require.NoError(t, through.list(t.Context(), b.User, b.ID)) // so that the head is the first that is lost
+	require.NoError(t, through.list(t.Context(), b.User, b.ID)) // so that the answer to the head is the first that is lost
 	p.freeze()
-	err := through.exec(t.Context(), deciding, `INSERT INTO chunks (chunk_id, chunks, head, recipients) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`,
+	err := through.exec(t.Context(), deciding,
+		insertHead, // it is prepared already
 		b.ID[:], 1, codec.EncodeBatch(&b), codec.EncodeRecipients(first.Recipients))
 	require.ErrorIs(t, err, models.ErrOutcomeUnknown)
 	got, err := direct.Batch(t.Context(), b.ID)
 	require.NoError(t, err)
 	require.Equal(t, b.ID, got.ID)
 	p.thaw()
-	require.Eventually(t, func() bool { return through.PutBatch(t.Context(), b, first) == nil }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return through.PutBatch(t.Context(), b, first) == nil
+	}, time.Minute, 20*time.Millisecond)
 }
 
-// A store that is away is unavailable promptly, for reads, writes and
-// compare-and-set, and works again when it is back.
-func TestStoreAway(t *testing.T) {
+// While the servers are away, reads, writes and compare-and-set must fail promptly, and
+// work again when the servers are back.
+func TestServersAway(t *testing.T) {
 	p, through, direct := behindProxy(t)
 	id := models.NewBatchID(time.Now())
 	p.stop()
@@ -168,8 +171,8 @@ func TestStoreAway(t *testing.T) {
 	require.NoError(t, through.Append(t.Context(), id, storetest.SampleEntry(1)))
 }
 
-// A cluster that cannot be reached is an error of Open, not a wait.
-func TestOpenAway(t *testing.T) {
+// Open must fail, and not wait, if the cluster cannot be reached.
+func TestOpenWithoutServers(t *testing.T) {
 	p := newProxy(t)
 	p.stop()
 	c := Config{Hosts: []string{p.addr}, Timeout: time.Second}
@@ -181,7 +184,7 @@ func TestOpenAway(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Storing and abandoning a batch of one chunk end in agreement too.
+// PutBatch and AbandonBatch of a batch of one chunk race. All must agree on the result.
 func TestAbandonOneChunkRace(t *testing.T) {
 	c := newConfig(t)
 	stores := []*Store{open(t, c), open(t, c)}
@@ -226,8 +229,8 @@ func TestAbandonOneChunkRace(t *testing.T) {
 	t.Logf("%d of 60 were stored", kept)
 }
 
-// What the server will never take is the caller's mistake, and said at once.
-func TestTooLarge(t *testing.T) {
+// A value that is too large for the server must be ErrInvalid at once.
+func TestValueTooLarge(t *testing.T) {
 	s := open(t, newConfig(t))
 	body := make([]byte, 40<<20)
 	for i := range body {
@@ -239,16 +242,23 @@ func TestTooLarge(t *testing.T) {
 	require.Less(t, time.Since(start), 15*time.Second)
 }
 
-// TestDamaged: what cannot be read is said to be damaged at once, and nothing else
-// is.
+// A stored value that cannot be read must be reported as damaged at once, and others
+// must be read.
 func TestDamaged(t *testing.T) {
 	ctx := t.Context()
 	s := open(t, newConfig(t))
 	bad, good := models.NewBatchID(time.Now().Add(-time.Second)), models.NewBatchID(time.Now())
 	for _, id := range []models.ID{bad, good} {
-		require.NoError(t, s.Append(ctx, id, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(), Provider: "sg"}))
+		require.NoError(t, s.Append(ctx, id, models.Entry{
+			Number:   1,
+			Token:    models.NewToken(),
+			Kind:     models.Attempt,
+			At:       time.Now(),
+			Provider: "sg",
+		}))
 	}
-	require.NoError(t, s.exec(ctx, plain, `UPDATE ledger SET value = ? WHERE chunk_id = ? AND number = 1`, []byte{0xff}, bad[:]))
+	require.NoError(t, s.exec(ctx, plain, `UPDATE ledger SET value = ? WHERE chunk_id = ? AND number = 1`, []byte{0xff},
+		bad[:]))
 	_, _, err := s.Record(ctx, bad)
 	require.ErrorIs(t, err, models.ErrDamaged)
 	_, err = s.Ledger(ctx, bad)
@@ -257,10 +267,16 @@ func TestDamaged(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, es, 1)
 
-	// A batch of a list is named, and the others are read.
+	// A list names the damaged batch and has the others.
 	owner := models.NewUserID()
 	for _, id := range []models.ID{bad, good} {
-		b := models.Batch{ID: id, User: owner, Lane: models.Bulk, Recipients: 1, Chunks: 1}
+		b := models.Batch{
+			ID:         id,
+			User:       owner,
+			Lane:       models.Bulk,
+			Recipients: 1,
+			Chunks:     1,
+		}
 		require.NoError(t, s.PutBatch(ctx, b, models.Chunk{ID: id, Recipients: []models.Recipient{{Email: "a@b.test"}}}))
 	}
 	require.NoError(t, s.exec(ctx, plain, `UPDATE chunks SET head = ? WHERE chunk_id = ?`, []byte{0xff}, bad[:]))
@@ -272,11 +288,18 @@ func TestDamaged(t *testing.T) {
 	require.False(t, list[0].Damaged)
 	require.Equal(t, models.Batch{ID: bad, User: owner, Damaged: true}, list[1])
 
-	// An entry of the agenda is still good for what it is there for.
+	// A damaged entry of the agenda is still listed.
 	due := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
-	entry := models.AgendaEntry{Due: due, Kind: models.LookAtBatch, ID: bad, User: "u", Chunks: 3}
+	entry := models.AgendaEntry{
+		Due:    due,
+		Kind:   models.LookAtBatch,
+		ID:     bad,
+		User:   "u",
+		Chunks: 3,
+	}
 	require.NoError(t, s.Schedule(ctx, entry))
-	require.NoError(t, s.exec(ctx, plain, `UPDATE agenda SET value = ? WHERE shard = ? AND bucket = ? AND due = ? AND kind = ? AND id = ?`,
+	require.NoError(t, s.exec(ctx, plain,
+		`UPDATE agenda SET value = ? WHERE shard = ? AND bucket = ? AND due = ? AND kind = ? AND id = ?`,
 		[]byte{}, bad.Shard(shards), due.UnixMilli()/timeBucket, due.UnixMilli(), string(entry.Kind), bad[:]))
 	for e, err := range s.Agenda(ctx, bad.Shard(shards), due, due.Add(time.Second)) {
 		require.NoError(t, err)

@@ -8,24 +8,24 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// How many statements of work that can wait a process has under way at once.
+// The most statements with low priority that a process runs at once.
 const (
-	patientAlone  = 32
-	patientBeside = 8 // while somebody waits for others
+	lowAlone  = 32
+	lowBeside = 8 // while others run
 )
 
-// turns keeps work that can wait (models.WithBackground) from holding up other
-// work: a node works statements off in the order in which they come.
-type turns struct {
+// semaphore limits the statements with low priority (models.WithBackground), so that
+// they do not delay others: a node runs statements in the order of their arrival.
+type semaphore struct {
 	mu      sync.Mutex
-	others  int             // statements under way that somebody waits for
-	patient int             // statements under way that can wait
-	line    []chan struct{} // statements that wait for their turn; closed when it comes
+	others  int             // running statements with normal priority
+	low     int             // running statements with low priority
+	waiting []chan struct{} // waiting statements with low priority; closed to admit one
 }
 
-// begin waits until a statement may be sent, and returns what is to be called
-// after its answer.
-func (t *turns) begin(ctx context.Context) (end func(), err error) {
+// acquire waits until a statement may be sent. The caller must call release after its
+// answer.
+func (t *semaphore) acquire(ctx context.Context) (release func(), err error) {
 	if t == nil {
 		return func() {}, nil
 	}
@@ -33,51 +33,51 @@ func (t *turns) begin(ctx context.Context) (end func(), err error) {
 	if !models.IsBackground(ctx) {
 		t.others++
 		t.mu.Unlock()
-		return t.endOther, nil
+		return t.releaseOther, nil
 	}
-	turn := make(chan struct{})
-	t.line = append(t.line, turn)
-	t.next()
+	admitted := make(chan struct{})
+	t.waiting = append(t.waiting, admitted)
+	t.admit()
 	t.mu.Unlock()
 	select {
-	case <-turn:
-		return t.endPatient, nil
+	case <-admitted:
+		return t.releaseLow, nil
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.Index(t.line, turn); i >= 0 {
-		t.line = slices.Delete(t.line, i, i+1)
-	} else { // its turn came meanwhile
-		t.patient--
-		t.next()
+	if i := slices.Index(t.waiting, admitted); i >= 0 {
+		t.waiting = slices.Delete(t.waiting, i, i+1)
+	} else { // it was admitted meanwhile
+		t.low--
+		t.admit()
 	}
 	return nil, ctx.Err()
 }
 
-func (t *turns) endOther() {
+func (t *semaphore) releaseOther() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.others--
-	t.next()
+	t.admit()
 }
 
-func (t *turns) endPatient() {
+func (t *semaphore) releaseLow() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.patient--
-	t.next()
+	t.low--
+	t.admit()
 }
 
-// next lets those go whose turn it is.
-func (t *turns) next() {
-	most := patientAlone
+// admit admits waiting statements up to the limit. t.mu is held.
+func (t *semaphore) admit() {
+	most := lowAlone
 	if t.others > 0 {
-		most = patientBeside
+		most = lowBeside
 	}
-	for len(t.line) > 0 && t.patient < most {
-		close(t.line[0])
-		t.line = t.line[1:]
-		t.patient++
+	for len(t.waiting) > 0 && t.low < most {
+		close(t.waiting[0])
+		t.waiting = t.waiting[1:]
+		t.low++
 	}
 }

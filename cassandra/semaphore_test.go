@@ -12,17 +12,17 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestTurns: statements of work that can wait are few at once while others are
-// under way, and hold up nobody.
-func TestTurns(t *testing.T) {
+// Only few statements with low priority may run beside others, and they must delay
+// nobody.
+func TestLowPriorityIsLimited(t *testing.T) {
 	t.Parallel()
-	r := &runner{timeout: time.Minute, turns: &turns{}}
+	r := &runner{timeout: time.Minute, limit: &semaphore{}}
 	ctx := models.WithBackground(t.Context())
 	for _, beside := range []bool{true, false} {
-		most, over := patientAlone, make(chan struct{})
+		most, over := lowAlone, make(chan struct{})
 		var all, others sync.WaitGroup
 		if beside {
-			most = patientBeside
+			most = lowBeside
 			begun := make(chan struct{})
 			others.Go(func() {
 				if err := r.try(t.Context(), plain, func() error { close(begun); <-over; return nil }); err != nil {
@@ -35,7 +35,7 @@ func TestTurns(t *testing.T) {
 		var full sync.WaitGroup
 		full.Add(most)
 		on := make(chan struct{})
-		for range 10 * patientAlone {
+		for range 10 * lowAlone {
 			all.Go(func() {
 				err := r.try(ctx, plain, func() error {
 					defer under.Add(-1)
@@ -54,7 +54,9 @@ func TestTurns(t *testing.T) {
 			})
 		}
 		full.Wait()
-		require.NoError(t, r.try(t.Context(), plain, func() error { return nil }), "what is in a hurry waits for none of them")
+		require.NoError(t, r.try(t.Context(), plain, func() error {
+			return nil
+		}), "a statement with normal priority waits for none of them")
 		late, cancel := context.WithCancel(ctx)
 		cancel()
 		require.ErrorIs(t, r.try(late, deciding, func() error { t.Error("sent"); return nil }), models.ErrUnavailable)
@@ -62,24 +64,24 @@ func TestTurns(t *testing.T) {
 		all.Wait()
 		close(over)
 		others.Wait()
-		require.EqualValues(t, 10*patientAlone, sent.Load())
-		require.Zero(t, r.turns.patient)
-		require.Zero(t, r.turns.others)
-		require.Empty(t, r.turns.line)
+		require.EqualValues(t, 10*lowAlone, sent.Load())
+		require.Zero(t, r.limit.low)
+		require.Zero(t, r.limit.others)
+		require.Empty(t, r.limit.waiting)
 	}
 }
 
-// TestTurnsGrow: as soon as nobody else is served, more go at once.
-func TestTurnsGrow(t *testing.T) {
+// When no other statement runs any more, more statements with low priority must run.
+func TestLowPriorityUsesIdleCapacity(t *testing.T) {
 	t.Parallel()
-	s := &turns{}
-	end, err := s.begin(t.Context())
+	s := &semaphore{}
+	end, err := s.acquire(t.Context())
 	require.NoError(t, err)
 	ctx := models.WithBackground(t.Context())
-	ends := make(chan func(), patientAlone+1)
-	for range patientAlone + 1 {
+	ends := make(chan func(), lowAlone+1)
+	for range lowAlone + 1 {
 		go func() {
-			end, err := s.begin(ctx)
+			end, err := s.acquire(ctx)
 			if err != nil {
 				t.Error(err)
 			}
@@ -87,12 +89,12 @@ func TestTurnsGrow(t *testing.T) {
 		}()
 	}
 	var under []func()
-	for range patientBeside {
+	for range lowBeside {
 		under = append(under, <-ends)
 	}
 	require.Empty(t, ends)
 	end()
-	for range patientAlone - patientBeside {
+	for range lowAlone - lowBeside {
 		under = append(under, <-ends)
 	}
 	require.Empty(t, ends)
@@ -100,5 +102,5 @@ func TestTurnsGrow(t *testing.T) {
 		end()
 	}
 	(<-ends)()
-	require.Zero(t, s.patient)
+	require.Zero(t, s.low)
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/safedelivr/safedelivr/models/storetest"
 )
 
-// The kinds of request of CQL's protocol, version 4, that write, and the flag with
-// which they bring a timestamp of the client along.
+// The requests of the CQL protocol, version 4, that write, and the flag that says that
+// they have a timestamp of the client.
 const (
 	opQuery, opExecute, opBatch = 0x07, 0x0a, 0x0d
 
 	flagTimestamp = 0x20
 )
 
-// bytesOf reads what a request is made of.
-type bytesOf struct {
+// frameReader reads the parts of a request.
+type frameReader struct {
 	t *testing.T
 	b []byte
 }
 
-func (r *bytesOf) next(n int) []byte {
+func (r *frameReader) next(n int) []byte {
 	r.t.Helper()
 	require.GreaterOrEqual(r.t, len(r.b), n, "a request is cut off")
 	b := r.b[:n]
@@ -33,25 +33,25 @@ func (r *bytesOf) next(n int) []byte {
 	return b
 }
 
-func (r *bytesOf) byte() byte    { return r.next(1)[0] }
-func (r *bytesOf) short() int    { return int(binary.BigEndian.Uint16(r.next(2))) }
-func (r *bytesOf) int() int      { return int(int32(binary.BigEndian.Uint32(r.next(4)))) }
-func (r *bytesOf) value()        { r.next(max(r.int(), 0)) }
-func (r *bytesOf) longText()     { r.next(r.int()) }
-func (r *bytesOf) shortBytes()   { r.next(r.short()) }
-func (r *bytesOf) consistency()  { r.short() }
-func (r *bytesOf) flagged() bool { return r.byte()&flagTimestamp != 0 }
+func (r *frameReader) byte() byte    { return r.next(1)[0] }
+func (r *frameReader) short() int    { return int(binary.BigEndian.Uint16(r.next(2))) }
+func (r *frameReader) int() int      { return int(int32(binary.BigEndian.Uint32(r.next(4)))) }
+func (r *frameReader) value()        { r.next(max(r.int(), 0)) }
+func (r *frameReader) longText()     { r.next(r.int()) }
+func (r *frameReader) shortBytes()   { r.next(r.short()) }
+func (r *frameReader) consistency()  { r.short() }
+func (r *frameReader) flagged() bool { return r.byte()&flagTimestamp != 0 }
 
-// stamped counts the requests of a connection by kind, and of these the ones
-// with a timestamp of the client.
+// stamped counts the requests of a connection by kind, and those with a timestamp of the
+// client.
 func stamped(t *testing.T, sent []byte) (all, with map[byte]int) {
 	t.Helper()
 	all, with = map[byte]int{}, map[byte]int{}
-	for frames := (bytesOf{t, sent}); len(frames.b) > 0; {
+	for frames := (frameReader{t, sent}); len(frames.b) > 0; {
 		head := frames.next(9)
 		require.EqualValues(t, 4, head[0], "version of the protocol")
 		op := head[4]
-		r := bytesOf{t, frames.next(int(binary.BigEndian.Uint32(head[5:])))}
+		r := frameReader{t, frames.next(int(binary.BigEndian.Uint32(head[5:])))}
 		switch op {
 		case opQuery:
 			r.longText()
@@ -83,9 +83,9 @@ func stamped(t *testing.T, sent []byte) (all, with map[byte]int) {
 	return all, with
 }
 
-// The driver sends no time of this process: neither with single statements,
-// prepared or not, nor with several of them, nor with compare-and-set.
-func TestNoClockIsSent(t *testing.T) {
+// The driver must send no timestamp of this process: neither with single statements,
+// prepared or not, nor with batches, nor with compare-and-set.
+func TestNoClientTimestamps(t *testing.T) {
 	c := newConfig(t)
 	open(t, c)
 	p := newProxy(t)
@@ -98,7 +98,8 @@ func TestNoClockIsSent(t *testing.T) {
 		mail, first := storetest.SampleBatch(1)
 		require.NoError(t, s.PutBatch(ctx, mail, first))
 		require.NoError(t, s.Append(ctx, mail.ID, storetest.SampleEntry(1)))
-		require.NoError(t, s.PutFacts(ctx, models.ChunkFact{Chunk: mail.ID, Fact: storetest.SampleFact(1)}, models.ChunkFact{Chunk: mail.ID, Fact: storetest.SampleFact(2)}))
+		require.NoError(t, s.PutFacts(ctx, models.ChunkFact{Chunk: mail.ID, Fact: storetest.SampleFact(1)},
+			models.ChunkFact{Chunk: mail.ID, Fact: storetest.SampleFact(2)}))
 		in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: []byte("{}")}}}
 		require.NoError(t, s.PutInbox(ctx, in))
 		require.NoError(t, s.InboxDone(ctx, in.ID))

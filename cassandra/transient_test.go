@@ -17,7 +17,8 @@ func TestRemovalOutlastsValue(t *testing.T) {
 		for range 2 {
 			require.NoError(t, s.PutTransient(ctx, "k", "n", nil, 0))
 		}
-		left, err := single(ctx, &s.runner, column[int], `SELECT TTL(removed) FROM transients WHERE kind = 'k' AND name = 'n'`)
+		left, err := single(ctx, &s.runner, column[int],
+			`SELECT TTL(removed) FROM transients WHERE kind = 'k' AND name = 'n'`)
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, left, (max(hours, 24)*3600)-60)
 	}
