@@ -8,18 +8,19 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// call is one method with arguments that a fresh store accepts.
+// call is one method with arguments that a new store accepts.
 type call struct {
 	name string
 	do   func(ctx context.Context, s models.Store) error
 }
 
+// cursor returns the error of a cursor.
 func cursor[T any](seq iter.Seq2[T, error]) error {
 	_, err := drain(seq)
 	return err
 }
 
-// calls lists every method that can fail.
+// calls returns every method that can fail.
 func calls() []call {
 	b := newBatch(models.NewUserID(), now(), 2)
 	u := newUser("calls")
@@ -43,7 +44,10 @@ func calls() []call {
 			return err
 		}},
 		{"Recipients", func(ctx context.Context, s models.Store) error { _, err := s.Recipients(ctx, b.ID); return err }},
-		{"AbandonBatch", func(ctx context.Context, s models.Store) error { _, err := s.AbandonBatch(ctx, b.ID, 2); return err }},
+		{"AbandonBatch", func(ctx context.Context, s models.Store) error {
+			_, err := s.AbandonBatch(ctx, b.ID, 2)
+			return err
+		}},
 		{"Append", func(ctx context.Context, s models.Store) error { return s.Append(ctx, b.ID, attempt(1, "sg")) }},
 		{"PutFacts", func(ctx context.Context, s models.Store) error {
 			return s.PutFacts(ctx, models.ChunkFact{Chunk: b.ID, Fact: outcome(1)})
@@ -60,7 +64,13 @@ func calls() []call {
 			return err
 		}},
 		{"Schedule", func(ctx context.Context, s models.Store) error {
-			return s.Schedule(ctx, models.AgendaEntry{Due: now(), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 2})
+			return s.Schedule(ctx, models.AgendaEntry{
+				Due:    now(),
+				Kind:   models.LookAtBatch,
+				ID:     b.ID,
+				User:   b.User,
+				Chunks: 2,
+			})
 		}},
 		{"Agenda", func(ctx context.Context, s models.Store) error {
 			return cursor(s.Agenda(ctx, 0, now().Add(-time.Minute), now()))
@@ -76,7 +86,12 @@ func calls() []call {
 			return cursor(s.Pending(ctx, 0, now().Add(-time.Minute), now()))
 		}},
 		{"GuardReplays", func(ctx context.Context, s models.Store) error {
-			_, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: p.Posts[0].Replay, Digest: "d", Entry: p.ID})
+			_, err := s.GuardReplays(ctx, models.ReplayMark{
+				Group:  "g",
+				Key:    p.Posts[0].Replay,
+				Digest: "d",
+				Entry:  p.ID,
+			})
 			return err
 		}},
 		{"PutTransient", func(ctx context.Context, s models.Store) error {

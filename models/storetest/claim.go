@@ -76,7 +76,7 @@ func testClaimRace(t *testing.T, s models.Store) {
 	}))
 	require.Contains(t, claims, got[0])
 	for i := range got {
-		require.Equal(t, got[0], got[i], "all are told the same winner")
+		require.Equal(t, got[0], got[i], "all get the same winner")
 	}
 }
 

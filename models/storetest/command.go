@@ -20,9 +20,29 @@ func commandCases() []testCase {
 // command returns a command with every field set.
 func command(number int) models.Command {
 	id := models.NewBatchID(now())
-	return models.Command{Number: number, Token: models.NewToken(), At: time.Now().UTC().Round(0), By: "cli:zoë", Why: "because “so”",
-		Kind: models.ReleaseBatch, Batch: id, Log: id.Log(7), User: "u", Provider: "sg", Senders: []string{"a@example.com", "@example.org"},
-		Block: &models.Block{ID: "b", Provider: "sg", User: "u", Sender: "@example.com", Domain: "example.net", Fail: true}, Before: now(), Subject: "s"}
+	return models.Command{
+		Number:   number,
+		Token:    models.NewToken(),
+		At:       time.Now().UTC().Round(0),
+		By:       "cli:zoë",
+		Why:      "because “so”",
+		Kind:     models.ReleaseBatch,
+		Batch:    id,
+		Log:      id.Log(7),
+		User:     "u",
+		Provider: "sg",
+		Senders:  []string{"a@example.com", "@example.org"},
+		Block: &models.Block{
+			ID:       "b",
+			Provider: "sg",
+			User:     "u",
+			Sender:   "@example.com",
+			Domain:   "example.net",
+			Fail:     true,
+		},
+		Before:  now(),
+		Subject: "s",
+	}
 }
 
 // testCommands uses the whole command log: a store has one.

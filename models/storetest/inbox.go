@@ -24,7 +24,8 @@ func inboxCases() []testCase {
 }
 
 func post(at time.Time, body string) models.Inbox {
-	return models.Inbox{ID: models.NewInboxID(at), Provider: "sg-eu", Posts: []models.Post{{Body: []byte(body), Replay: "token-" + models.NewUserID()}}}
+	return models.Inbox{ID: models.NewInboxID(at), Provider: "sg-eu",
+		Posts: []models.Post{{Body: []byte(body), Replay: "token-" + models.NewUserID()}}}
 }
 
 func testInbox(t *testing.T, s models.Store) {
@@ -49,7 +50,7 @@ func testInbox(t *testing.T, s models.Store) {
 	missing := models.NewInboxID(now())
 	got, err := s.Inbox(ctx, posts[2].ID, missing, posts[0].ID, posts[4].ID, posts[3].ID, posts[1].ID)
 	require.NoError(t, err)
-	require.Equal(t, []models.Inbox{posts[2], posts[0], posts[4], posts[3], posts[1]}, got, "in the order that was asked for")
+	require.Equal(t, []models.Inbox{posts[2], posts[0], posts[4], posts[3], posts[1]}, got, "in the order of the IDs")
 	got, err = s.Inbox(ctx, missing)
 	require.NoError(t, err)
 	require.Empty(t, got)
@@ -76,10 +77,10 @@ func testInboxPosts(t *testing.T, s models.Store) {
 			got = append(got, p.ID)
 		}
 	}
-	require.ElementsMatch(t, want, got, "worked off or not")
+	require.ElementsMatch(t, want, got, "processed or not")
 }
 
-// pendingOf reads the pending posts of all shards that are among own.
+// pendingOf returns the IDs of the pending posts of all shards that are among own.
 func pendingOf(t *testing.T, s models.Store, from, to time.Time, own []models.Inbox) []models.ID {
 	t.Helper()
 	var out []models.ID
@@ -123,13 +124,13 @@ func testInboxDone(t *testing.T, s models.Store) {
 	require.ElementsMatch(t, ids(posts[12:]), pendingOf(t, s, from, to, posts))
 	got, err := s.Inbox(ctx, ids(posts)...)
 	require.NoError(t, err)
-	require.Equal(t, posts, got, "posts end by age, not by being worked off")
+	require.Equal(t, posts, got, "posts are removed by age, not because they were processed")
 }
 
 func testInboxPending(t *testing.T, s models.Store) {
 	base := now().Truncate(time.Hour).Add(-3 * time.Hour)
 	var posts []models.Inbox
-	for i := range 120 { // across the borders of minutes and of an hour
+	for i := range 120 { // across minutes and hours
 		p := post(base.Add(time.Duration(i-60)*2*time.Second), "x")
 		posts = append(posts, p)
 		require.NoError(t, s.PutInbox(t.Context(), p))

@@ -19,13 +19,14 @@ func lifeCases() []testCase {
 	}
 }
 
-// A call whose context has ended returns promptly, says so, and does no harm.
+// testCancelled calls every method with a cancelled context. It must return an error
+// promptly and do no harm.
 func testCancelled(t *testing.T, s models.Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, c := range calls() {
 		if c.name == "SetAgendaMark" {
-			continue // marks belong to their own case; it is a write like the others
+			continue // only its own case sets marks
 		}
 		start := time.Now()
 		err := c.do(ctx, s)
@@ -38,8 +39,7 @@ func testCancelled(t *testing.T, s models.Store) {
 	require.NoError(t, s.Ping(t.Context()))
 }
 
-// testHundredBatches takes a hundred batches through their whole life at the
-// same time, as the rooms of the program will.
+// testHundredBatches takes a hundred batches through their whole life at the same time.
 func testHundredBatches(t *testing.T, s models.Store) {
 	ctx := t.Context()
 	users := []string{models.NewUserID(), models.NewUserID(), models.NewUserID()}
@@ -52,7 +52,13 @@ func testHundredBatches(t *testing.T, s models.Store) {
 	}
 	allNil(t, together(len(batches), func(i int) error {
 		b := batches[i]
-		if err := s.Schedule(ctx, models.AgendaEntry{Due: now().Add(time.Minute), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks}); err != nil {
+		if err := s.Schedule(ctx, models.AgendaEntry{
+			Due:    now().Add(time.Minute),
+			Kind:   models.LookAtBatch,
+			ID:     b.ID,
+			User:   b.User,
+			Chunks: b.Chunks,
+		}); err != nil {
 			return err
 		}
 		for n := 1; n < b.Chunks; n++ {
@@ -64,7 +70,8 @@ func testHundredBatches(t *testing.T, s models.Store) {
 			return err
 		}
 		for n := range b.Chunks {
-			es, fs := []models.Entry{attempt(1, "sg"), attempt(2, "mg")}, []models.Fact{outcome(1), eventFact(models.NewInboxID(now()), 3)}
+			es, fs := []models.Entry{attempt(1, "sg"), attempt(2, "mg")},
+				[]models.Fact{outcome(1), eventFact(models.NewInboxID(now()), 3)}
 			if err := liveChunk(ctx, s, b, n, es, fs); err != nil {
 				return fmt.Errorf("batch %d, chunk %d: %w", i, n, err)
 			}
@@ -91,7 +98,7 @@ func testHundredBatches(t *testing.T, s models.Store) {
 			want[b.User].Add(&stored[n].Summary)
 		}
 	}
-	for _, b := range batches { // who rolled up last may not have seen the last child
+	for _, b := range batches { // the last roll-up may have missed the last child
 		rollUp(t, s, b.User, b.Created())
 	}
 	for _, user := range users {
@@ -99,7 +106,7 @@ func testHundredBatches(t *testing.T, s models.Store) {
 	}
 }
 
-// liveChunk appends, answers and counts one chunk of b.
+// liveChunk appends entries, stores facts and a summary of one chunk of b.
 func liveChunk(ctx context.Context, s models.Store, b models.Batch, n int, es []models.Entry, fs []models.Fact) error {
 	id := b.ID.Chunk(n)
 	rs, err := s.Recipients(ctx, id)

@@ -98,7 +98,8 @@ func testSeenAtOnce(t *testing.T, p Processes) {
 		require.Equal(t, es, agendaOf(t, b, now(), now().Add(time.Hour), own))
 		in := post(now(), "x")
 		require.NoError(t, a.PutInbox(ctx, in))
-		require.Equal(t, ids([]models.Inbox{in}), pendingOf(t, b, now().Add(-time.Minute), now().Add(time.Minute), []models.Inbox{in}))
+		require.Equal(t, ids([]models.Inbox{in}),
+			pendingOf(t, b, now().Add(-time.Minute), now().Add(time.Minute), []models.Inbox{in}))
 		require.NoError(t, b.InboxDone(ctx, in.ID))
 		require.Empty(t, pendingOf(t, a, now().Add(-time.Minute), now().Add(time.Minute), []models.Inbox{in}))
 
@@ -184,10 +185,11 @@ func testOneDecision(t *testing.T, p Processes) {
 	}
 }
 
-// wrong are the clocks of two processes, of which the second writes later.
-var wrong = [][2]time.Duration{{0, 0}, {time.Hour, 0}, {0, time.Hour}, {0, -time.Hour}, {-time.Hour, 0}, {time.Hour, -time.Hour}}
+// wrong lists the clocks of two processes. The second process writes later.
+var wrong = [][2]time.Duration{{0, 0}, {time.Hour, 0}, {0, time.Hour}, {0, -time.Hour}, {-time.Hour, 0},
+	{time.Hour, -time.Hour}}
 
-// long is longer than a clock of wrong is off, so that nothing ends by that.
+// long is a TTL that is longer than any difference in wrong.
 const long = 100 * time.Hour
 
 // testTransientsByClocks checks that a later value replaces an earlier one, and that a
@@ -196,7 +198,7 @@ func testTransientsByClocks(t *testing.T, p Processes) {
 	ctx := t.Context()
 	for _, offs := range wrong {
 		kind, name := newUser("process").ID, fmt.Sprint(offs)
-		stands := func(value string) {
+		requireValue := func(value string) {
 			t.Helper()
 			for _, off := range offs {
 				got, err := p.WithClock(off).Transient(ctx, kind, name)
@@ -218,17 +220,17 @@ func testTransientsByClocks(t *testing.T, p Processes) {
 		}
 		put(0, "9", long)
 		put(1, "1", long)
-		stands("1")
+		requireValue("1")
 		put(0, "2", long)
 		put(1, "", 0)
-		stands("")
+		requireValue("")
 		put(0, "3", long)
-		stands("3")
+		requireValue("3")
 		put(0, "", 0)
 		put(0, "", 0)
-		stands("")
+		requireValue("")
 		put(1, "4", long)
-		stands("4")
+		requireValue("4")
 	}
 }
 
@@ -251,7 +253,8 @@ func testTransientThatEnded(t *testing.T, p Processes) {
 	}
 }
 
-// The first of two facts under one key stays, by whatever clocks they came.
+// testFactsByClocks checks that the first of two facts under a key stays, whatever the clocks
+// say.
 func testFactsByClocks(t *testing.T, p Processes) {
 	for _, offs := range wrong {
 		for _, text := range []string{"", "a larger value"} {
@@ -259,7 +262,8 @@ func testFactsByClocks(t *testing.T, p Processes) {
 			first, later := outcome(1), outcome(1)
 			later.Outcome.Parts[1].Text = text
 			require.NoError(t, p.WithClock(offs[0]).PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: first}))
-			require.NoError(t, p.WithClock(offs[1]).PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: later}, models.ChunkFact{Chunk: id, Fact: outcome(2)}))
+			require.NoError(t, p.WithClock(offs[1]).PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: later},
+				models.ChunkFact{Chunk: id, Fact: outcome(2)}))
 			_, fs, err := p.WithClock(0).Record(t.Context(), id)
 			require.NoError(t, err)
 			require.Len(t, fs, 2)
@@ -268,13 +272,14 @@ func testFactsByClocks(t *testing.T, p Processes) {
 	}
 }
 
-// An id that did not get one name may get another.
+// testUserByClocks checks that an ID that did not get one name can get another.
 func testUserByClocks(t *testing.T, p Processes) {
 	ctx := t.Context()
 	for _, offs := range wrong {
 		taken, u := newUser("process"), newUser("process")
 		require.NoError(t, p.WithClock(0).CreateUser(ctx, taken))
-		require.ErrorIs(t, p.WithClock(offs[0]).CreateUser(ctx, models.User{ID: u.ID, Name: taken.Name, Created: now()}), models.ErrExists)
+		require.ErrorIs(t, p.WithClock(offs[0]).CreateUser(ctx, models.User{ID: u.ID, Name: taken.Name, Created: now()}),
+			models.ErrExists)
 		_, err := p.WithClock(offs[1]).User(ctx, u.ID)
 		require.ErrorIs(t, err, models.ErrNotFound)
 		require.NoError(t, p.WithClock(offs[1]).CreateUser(ctx, u))
@@ -288,7 +293,7 @@ func testUserByClocks(t *testing.T, p Processes) {
 	}
 }
 
-// The answer to one claim is not touched by that to an earlier one.
+// testClaimByClocks checks that the answer to an earlier claim of a key changes nothing.
 func testClaimByClocks(t *testing.T, p Processes) {
 	ctx := t.Context()
 	for _, offs := range wrong {
@@ -315,7 +320,7 @@ func testClaimByClocks(t *testing.T, p Processes) {
 	}
 }
 
-// A lease lasts no longer for the clock of who took it.
+// testLeaseByClocks checks that the clock of the holder does not make a lease last longer.
 func testLeaseByClocks(t *testing.T, p Processes) {
 	ctx := t.Context()
 	name := "lease-" + newUser("process").ID
@@ -336,12 +341,17 @@ func testLeaseByClocks(t *testing.T, p Processes) {
 	require.False(t, held, "taken from its holder")
 }
 
-// However old a post was when it was worked off: what came under its key is known
-// for two days from then.
+// testReplayGuardLasts checks that a mark lasts for two days after it was recorded, however
+// old its post was.
 func testReplayGuardLasts(t *testing.T, p Processes) {
 	ctx := t.Context()
 	of := func(digest string, at time.Time) models.ReplayMark {
-		return models.ReplayMark{Group: "g", Key: t.Name(), Digest: digest, Entry: models.NewInboxID(at)}
+		return models.ReplayMark{
+			Group:  "g",
+			Key:    t.Name(),
+			Digest: digest,
+			Entry:  models.NewInboxID(at),
+		}
 	}
 	_, err := p.WithClock(0).GuardReplays(ctx, of("old", now().Add(-7*24*time.Hour+time.Minute)))
 	require.NoError(t, err)
@@ -354,8 +364,8 @@ func testReplayGuardLasts(t *testing.T, p Processes) {
 	}
 }
 
-// What a clock that was ahead left behind as the mark of a shard loses nothing and
-// keeps no mark from moving.
+// testMarkInTheFuture sets a mark by a clock that is ahead. No entry may be lost, and later
+// marks must move.
 func testMarkInTheFuture(t *testing.T, p Processes) {
 	ctx := t.Context()
 	base, s := now(), p.WithClock(24*time.Hour)
@@ -366,18 +376,18 @@ func testMarkInTheFuture(t *testing.T, p Processes) {
 	for shard := range s.Shards() {
 		mark, err := s.AgendaMark(ctx, shard)
 		require.NoError(t, err)
-		require.WithinDuration(t, time.Now(), mark, 10*time.Second, "it was worked off up to now, and not to later")
+		require.WithinDuration(t, time.Now(), mark, 10*time.Second, "the mark is never later than now")
 	}
 	require.NoError(t, s.SetAgendaMark(ctx, 0, base.Add(24*time.Hour)))
 	mark, err := p.WithClock(24*time.Hour).AgendaMark(ctx, 0)
 	require.NoError(t, err)
-	require.WithinDuration(t, base, mark, 10*time.Second, "whoever says so and whoever reads it")
+	require.WithinDuration(t, base, mark, 10*time.Second, "for any writer and any reader")
 	s = p.WithClock(0)
 	es, own := entries(20, base.Add(10*time.Minute), 10*time.Minute)
 	require.NoError(t, s.Schedule(ctx, es...))
 	for range 2 {
 		require.NoError(t, p.Sweep(ctx, now()))
-		require.Equal(t, es, agendaOf(t, s, base, base.Add(12*time.Hour), own), "what is not due yet is there")
+		require.Equal(t, es, agendaOf(t, s, base, base.Add(12*time.Hour), own), "entries that are not due yet stay")
 	}
 	var marks []time.Time
 	require.Eventually(t, func() bool {

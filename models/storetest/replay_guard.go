@@ -43,11 +43,21 @@ func testReplayGuard(t *testing.T, s models.Store) {
 		{"a", in[0], "a"},
 		{"d", in[3], "a"},
 	} {
-		first, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: key, Digest: c.digest, Entry: c.in})
+		first, err := s.GuardReplays(ctx, models.ReplayMark{
+			Group:  "g",
+			Key:    key,
+			Digest: c.digest,
+			Entry:  c.in,
+		})
 		require.NoError(t, err)
 		require.Equal(t, []string{c.want}, first, "after %q", c.digest)
 	}
-	first, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: key + "x", Digest: "z", Entry: in[3]})
+	first, err := s.GuardReplays(ctx, models.ReplayMark{
+		Group:  "g",
+		Key:    key + "x",
+		Digest: "z",
+		Entry:  in[3],
+	})
 	require.NoError(t, err)
 	require.Equal(t, []string{"z"}, first, "another key")
 	none, err := s.GuardReplays(ctx)
@@ -62,7 +72,12 @@ func testReplayGuardMany(t *testing.T, s models.Store) {
 	var marks []models.ReplayMark
 	var want []string
 	for i := range 50 {
-		m := models.ReplayMark{Group: prefix + strconv.Itoa(i%4), Key: fmt.Sprint(prefix, i), Digest: fmt.Sprint("digest ", i), Entry: models.NewInboxID(now().Add(time.Duration(i) * time.Second))}
+		m := models.ReplayMark{
+			Group:  prefix + strconv.Itoa(i%4),
+			Key:    fmt.Sprint(prefix, i),
+			Digest: fmt.Sprint("digest ", i),
+			Entry:  models.NewInboxID(now().Add(time.Duration(i) * time.Second)),
+		}
 		marks, want = append(marks, m), append(want, m.Digest)
 		if i%5 == 0 { // once more, later
 			later := m
@@ -84,7 +99,12 @@ func testReplayGuardConcurrent(t *testing.T, s models.Store) {
 		in[i] = models.NewInboxID(now().Add(time.Duration(i) * time.Millisecond))
 	}
 	of := func(i int) models.ReplayMark {
-		return models.ReplayMark{Group: key, Key: key, Digest: fmt.Sprintf("digest-%02d", i), Entry: in[i]}
+		return models.ReplayMark{
+			Group:  key,
+			Key:    key,
+			Digest: fmt.Sprintf("digest-%02d", i),
+			Entry:  in[i],
+		}
 	}
 	guard := func(i int) error {
 		first, err := s.GuardReplays(t.Context(), of(i))
@@ -105,8 +125,18 @@ func testReplayGuardConcurrent(t *testing.T, s models.Store) {
 // post under its key must find it.
 func testReplayGuardFarApart(t *testing.T, s models.Store) {
 	key := models.NewUserID()
-	old := models.ReplayMark{Group: key, Key: key, Digest: "old", Entry: models.NewInboxID(now().Add(-7*24*time.Hour + time.Minute))}
-	fresh := models.ReplayMark{Group: key, Key: key, Digest: "fresh", Entry: models.NewInboxID(now())}
+	old := models.ReplayMark{
+		Group:  key,
+		Key:    key,
+		Digest: "old",
+		Entry:  models.NewInboxID(now().Add(-7*24*time.Hour + time.Minute)),
+	}
+	fresh := models.ReplayMark{
+		Group:  key,
+		Key:    key,
+		Digest: "fresh",
+		Entry:  models.NewInboxID(now()),
+	}
 	for _, m := range []models.ReplayMark{old, fresh, old} {
 		firsts, err := s.GuardReplays(t.Context(), m)
 		require.NoError(t, err)
@@ -133,7 +163,12 @@ func testReplayGuardSameMillisecond(t *testing.T, s models.Store) {
 	}
 	slices.SortFunc(in, func(a, b models.ID) int { return slices.Compare(a[:], b[:]) })
 	of := func(key string, i int) models.ReplayMark {
-		return models.ReplayMark{Group: "g", Key: key, Digest: strconv.Itoa(9 - i), Entry: in[i]}
+		return models.ReplayMark{
+			Group:  "g",
+			Key:    key,
+			Digest: strconv.Itoa(9 - i),
+			Entry:  in[i],
+		}
 	}
 	up, down := models.NewUserID(), models.NewUserID()
 	for i := range in {
@@ -151,7 +186,22 @@ func testReplayGuardSameMillisecond(t *testing.T, s models.Store) {
 func testReplayGuardTwoDigests(t *testing.T, s models.Store) {
 	key, in := models.NewUserID(), models.NewInboxID(now())
 	marks := []models.ReplayMark{
-		{Group: "g", Key: key, Digest: "one", Entry: in}, {Group: "g", Key: key, Digest: "two", Entry: in}, {Group: "g", Key: key, Digest: "three", Entry: in},
+		{
+			Group:  "g",
+			Key:    key,
+			Digest: "one",
+			Entry:  in,
+		}, {
+			Group:  "g",
+			Key:    key,
+			Digest: "two",
+			Entry:  in,
+		}, {
+			Group:  "g",
+			Key:    key,
+			Digest: "three",
+			Entry:  in,
+		},
 	}
 	firsts, err := s.GuardReplays(t.Context(), marks...)
 	require.NoError(t, err)
