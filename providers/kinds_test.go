@@ -43,7 +43,13 @@ func TestKinds(t *testing.T) {
 		if err == nil || p != nil {
 			t.Errorf("%s: New without settings gave %v, %v", k.Name, p, err)
 		}
-		p, err = providers.New(providers.Settings{Name: "acc", Kind: k.Name, APIKey: "k", Domain: "mg.example.com", WebhookKey: publicKey(t)})
+		p, err = providers.New(providers.Settings{
+			Name:       "acc",
+			Kind:       k.Name,
+			APIKey:     "k",
+			Domain:     "mg.example.com",
+			WebhookKey: publicKey(t),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,12 +65,21 @@ func TestKinds(t *testing.T) {
 
 func TestCheckReportsEveryMistakeAndNoSecret(t *testing.T) {
 	for _, k := range providers.Kinds() {
-		errs := providers.Check(providers.Settings{Name: "No Name", Kind: k.Name, APIKey: "se cret", Domain: "x", BaseURL: "https://u:secret@h", WebhookKey: " secret ", Timeout: -1})
+		errs := providers.Check(providers.Settings{
+			Name:       "No Name",
+			Kind:       k.Name,
+			APIKey:     "se cret",
+			Domain:     "x",
+			BaseURL:    "https://u:secret@h",
+			WebhookKey: " secret ",
+			Timeout:    -1,
+		})
 		if len(errs) < 4 || strings.Contains(errors.Join(errs...).Error(), "cret") {
 			t.Errorf("%s: %v", k.Name, errs)
 		}
 	}
-	if errs := providers.Check(providers.Settings{Name: "x", Kind: "pigeon"}); len(errs) != 1 || !strings.Contains(errs[0].Error(), "sendgrid") {
+	if errs := providers.Check(providers.Settings{Name: "x", Kind: "pigeon"}); len(errs) != 1 ||
+		!strings.Contains(errs[0].Error(), "sendgrid") {
 		t.Error(errs)
 	}
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// bulky is a call that no socket's buffers can hold (Linux: at most 4 + 6 MB).
+// bulky returns a call that is larger than all socket buffers (Linux: at most 4 + 6 MB).
 func bulky() *models.Call {
 	c := call(1)
 	c.Content.Text, c.Content.HTML = "", strings.Repeat("0123456789abcdef", 1<<20)
 	return c
 }
 
-// soon is how long a call may go on after its context ended.
+// soon is how long a call may continue after its context ended.
 const soon = 3 * time.Second
 
 // timed sends with a context that ends after d and checks that the call does too.
@@ -39,15 +39,16 @@ func timed(t *testing.T, p models.Adapter, c *models.Call, d time.Duration) []mo
 	return parts
 }
 
-// testLate has a call whose start-by passes before its connection stands: nothing
-// of it leaves, and it says so.
-func testLate(t *testing.T, s Suite) {
+// testStartByPassed makes a call whose start-by passes before it is connected. Nothing of
+// it may leave, and the result must say so.
+func testStartByPassed(t *testing.T, s Suite) {
 	arrived := make(chan bool, 2) // of each connection: whether it brought a request
 	p := adapter(t, s, raw(t, func(c *net.TCPConn) { arrived <- readRequest(c) }))
 	c := call(3)
 	c.StartBy = time.Now().Add(-time.Millisecond)
 	parts := timed(t, p, c, 10*time.Second)
-	if len(parts) != 1 || parts[0].Class != models.Unavailable || parts[0].Reason != models.StartByPassed || parts[0].Recipients.Len() != 3 {
+	if len(parts) != 1 || parts[0].Class != models.Unavailable || parts[0].Reason != models.StartByPassed ||
+		parts[0].Recipients.Len() != 3 {
 		t.Errorf("want all unavailable for %s, got %+v", models.StartByPassed, parts)
 	}
 	if <-arrived {
@@ -59,7 +60,7 @@ func testLate(t *testing.T, s Suite) {
 	}
 }
 
-// testUnavailable has requests that cannot have arrived completely.
+// testUnavailable makes requests that cannot arrive completely.
 func testUnavailable(t *testing.T, s Suite) {
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
@@ -108,7 +109,7 @@ func testUnavailable(t *testing.T, s Suite) {
 	}
 }
 
-// testUnknown has requests that arrived and whose answer did not.
+// testUnknown makes requests that arrive and whose answers do not.
 func testUnknown(t *testing.T, s Suite) {
 	for _, test := range []struct {
 		name   string
@@ -119,7 +120,9 @@ func testUnknown(t *testing.T, s Suite) {
 		{"close", func(*net.TCPConn) {}, 10 * time.Second},
 		{"reset", reset, 10 * time.Second},
 		{"half a status line", func(c *net.TCPConn) { fmt.Fprint(c, "HTTP/1.1 20") }, 10 * time.Second},
-		{"half a header", func(c *net.TCPConn) { fmt.Fprint(c, "HTTP/1.1 202 Accepted\r\nX-Message-Id: ") }, 10 * time.Second},
+		{"half a header", func(c *net.TCPConn) {
+			fmt.Fprint(c, "HTTP/1.1 202 Accepted\r\nX-Message-Id: ")
+		}, 10 * time.Second},
 		{"no HTTP", func(c *net.TCPConn) { fmt.Fprint(c, "220 mail.test ESMTP\r\n\r\n") }, 10 * time.Second},
 		{"endless header", func(c *net.TCPConn) {
 			fmt.Fprint(c, "HTTP/1.1 200 OK\r\n")
@@ -147,7 +150,7 @@ func testUnknown(t *testing.T, s Suite) {
 	}
 }
 
-// testTruncated breaks off what would have been an acceptance, and refusals.
+// testTruncated truncates an acceptance and refusals.
 func testTruncated(t *testing.T, s Suite) {
 	ok := httptest.NewRecorder()
 	s.Accept(ok)
@@ -180,25 +183,31 @@ func testTruncated(t *testing.T, s Suite) {
 	}
 }
 
-// testOnce closes kept connections in the face of requests. HTTP clients like to
-// send those again by themselves.
-func testOnce(t *testing.T, s Suite) {
+// testNeverRepeats closes kept connections when requests arrive. HTTP clients tend to send
+// such requests again.
+func testNeverRepeats(t *testing.T, s Suite) {
 	ok := httptest.NewRecorder()
 	s.Accept(ok)
 	var headers strings.Builder
 	for k := range ok.Header() {
 		headers.WriteString(k + ": " + ok.Header().Get(k) + "\r\n")
 	}
-	good := fmt.Sprintf("HTTP/1.1 %d OK\r\n%sContent-Length: %d\r\n\r\n%s", ok.Code, headers.String(), ok.Body.Len(), ok.Body)
+	good := fmt.Sprintf("HTTP/1.1 %d OK\r\n%sContent-Length: %d\r\n\r\n%s", ok.Code, headers.String(), ok.Body.Len(),
+		ok.Body)
 	for _, how := range []struct {
 		name   string
 		second func(c *net.TCPConn, read func() bool)
 		class  []models.Class
 	}{
 		{"close after the second request", func(_ *net.TCPConn, read func() bool) { read() }, []models.Class{models.Unknown}},
-		{"reset after the second request", func(c *net.TCPConn, read func() bool) { read(); reset(c) }, []models.Class{models.Unknown}},
+		{"reset after the second request", func(c *net.TCPConn, read func() bool) {
+			read()
+			reset(c)
+		}, []models.Class{models.Unknown}},
 		{"close while idle", func(*net.TCPConn, func() bool) {}, []models.Class{models.Unknown, models.Unavailable}},
-		{"reset while idle", func(c *net.TCPConn, _ func() bool) { reset(c) }, []models.Class{models.Unknown, models.Unavailable}},
+		{"reset while idle", func(c *net.TCPConn, _ func() bool) {
+			reset(c)
+		}, []models.Class{models.Unknown, models.Unavailable}},
 	} {
 		t.Run(how.name, func(t *testing.T) {
 			var requests, answered atomic.Int32

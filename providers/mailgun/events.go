@@ -9,8 +9,8 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
-// kinds maps Mailgun's events to ours; failed is refined by failure. stored
-// (inbound mail) and the list_ kinds concern no log: they are skipped.
+// kinds maps Mailgun's events. failed is refined by failure. stored (inbound mail) and the
+// list_ kinds do not concern a log and are skipped.
 var kinds = map[string]models.EventKind{
 	"accepted":     models.Processed,
 	"delivered":    models.Delivered,
@@ -22,8 +22,8 @@ var kinds = map[string]models.EventKind{
 	"complained":   models.Complained,
 }
 
-// suppressions maps the reasons of a failure that Mailgun decided without trying,
-// and their codes, should the reason be another word.
+// suppressions maps the reasons of failures that Mailgun decides without an attempt, and their
+// codes, in case the reason is another word.
 var suppressions = map[string]models.Reason{
 	"suppress-bounce":      models.SuppressedBounce,
 	"suppress-complaint":   models.SuppressedComplaint,
@@ -33,15 +33,14 @@ var suppressions = map[string]models.Reason{
 	"607":                  models.SuppressedComplaint,
 }
 
-// The codes that Mailgun gives when it could not reach a server: no MX record,
-// no connection.
+// The codes of Mailgun for a server that it cannot reach: no MX record, no connection.
 const (
 	codeNoMX      = "498"
 	codeNoConnect = "499"
 )
 
-// An event is what is read of event-data. Nothing but event and timestamp is
-// there always, and types are not to be relied on.
+// An event is the event-data of a post. Any field but event and timestamp may be missing, and
+// types vary.
 type event struct {
 	Event     parse.Str       `json:"event"`
 	ID        parse.Str       `json:"id"` // unique within a day
@@ -85,7 +84,7 @@ func (p *Adapter) Parse(body []byte) models.Parsed {
 
 func skipped(line string) models.Parsed { return models.Parsed{Skipped: []string{line}} }
 
-// normalise translates e, or says why it is no event of ours.
+// normalise translates e. why is not empty if e is not an event of a log.
 func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
 	name := strings.ToLower(string(e.Event))
 	kind, ok := kinds[name]
@@ -104,7 +103,7 @@ func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
 	ev := models.Event{Attempt: attempt, Kind: kind}
 	if ev.At, ok = parse.Time(e.Timestamp); !ok {
 		if ev.At, ok = parse.Time(sig.Timestamp); !ok {
-			ev.At = log.Time() // never later than what happened
+			ev.At = log.Time() // never later than the event
 		}
 	}
 	var st status
@@ -112,7 +111,8 @@ func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
 	if e.ID != "" && len(e.ID) <= 100 {
 		ev.ID = string(e.ID) + "@" + ev.At.Format(time.DateOnly)
 	} else {
-		ev.ID = parse.Hash(string(vars.Log), string(vars.Attempt), name, string(e.Timestamp), string(e.Severity), string(e.Reason),
+		ev.ID = parse.Hash(string(vars.Log), string(vars.Attempt), name, string(e.Timestamp), string(e.Severity),
+			string(e.Reason),
 			string(e.URL), string(st.Code), string(st.Attempt), string(st.Message), string(st.Description))
 	}
 	switch kind {
@@ -138,18 +138,18 @@ func (s *status) reply() parse.Reply {
 	return parse.NewReply(string(s.Code), enhanced, text)
 }
 
-// failure fills in what kind of failure it is.
+// failure sets kind and reason of a failure.
 //
 //	reason       severity   kind      reason
 //	suppress-*   any        dropped   provider_suppressed_*
 //	old          any        bounced   codes 498 and 499: dns_or_connect; else delivery_timeout
 //	bounce       permanent  bounced   by reply; else mailbox_invalid
 //	generic      permanent  bounced   by reply; else bounce_unknown
-//	             permanent  blocked   where the reply speaks of policy
+//	             permanent  blocked   if the reply is about policy
 //	any          temporary  deferred  by reply
 //
-// The last event of a mail that Mailgun gave up was seen with severity
-// temporary, so "old" counts whatever the severity. A delayed bounce is final.
+// The last event of a mail that Mailgun gave up was seen with severity temporary, so "old"
+// counts with any severity. A delayed bounce is final.
 func (e *event) failure(ev *models.Event, st status) {
 	var flags struct {
 		Delayed parse.Flag `json:"is-delayed-bounce"`
@@ -172,7 +172,8 @@ func (e *event) failure(ev *models.Event, st status) {
 		if st.Code == codeNoMX || st.Code == codeNoConnect {
 			ev.Reason = models.DNSOrConnect
 		}
-	case severity == "temporary" && !ev.Async || severity != "permanent" && !ev.Async && !reply.Permanent() && why != "bounce":
+	case severity == "temporary" && !ev.Async ||
+		severity != "permanent" && !ev.Async && !reply.Permanent() && why != "bounce":
 		ev.Kind, ev.Reason = models.Deferred, said
 		switch {
 		case why == "greylisted":
@@ -191,8 +192,8 @@ func (e *event) failure(ev *models.Event, st status) {
 	}
 }
 
-// rejection reads a message that Mailgun refused after it had accepted it: a
-// matter of the provider, unless it speaks of the content.
+// rejection sets the reason of a message that Mailgun refused after it had accepted it. It is
+// about the provider's account, unless it mentions the content.
 func (e *event) rejection(ev *models.Event) {
 	var reject struct {
 		Reason      parse.Str `json:"reason"`

@@ -15,9 +15,9 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// Of the Events API (docs: "Events", "Event polling"): pages of at most 300 events,
-// to be read with a lag of half an hour, because events become visible late. A
-// page of 100 stays far below the answer that is read at most.
+// The Events API (docs: "Events", "Event polling") has pages of at most 300 events. It must be
+// read with a lag of half an hour, because events become visible late. A page of 100 events is
+// far smaller than the longest answer that is read.
 const (
 	lookupPage = 100
 	lookupLag  = 30 * time.Minute
@@ -25,12 +25,14 @@ const (
 
 var _ models.EventLookup = (*Adapter)(nil)
 
-// LookupLag implements models.Looker.
+// LookupLag implements models.EventLookup.
 func (p *Adapter) LookupLag() time.Duration { return lookupLag }
 
-// LookUp implements models.Looker. Pages are read with types of our own: the SDK
-// gives up a page for one odd field.
-func (p *Adapter) LookUp(ctx context.Context, from, to time.Time, recipient string, post func(body []byte) error) error {
+// LookUp implements models.EventLookup. It reads pages with its own types: the
+// SDK drops a page with one odd field.
+func (p *Adapter) LookUp(
+	ctx context.Context, from, to time.Time, recipient string, post func(body []byte) error,
+) error {
 	first, err := url.Parse(p.api.APIBase() + "/" + p.api.Domain() + "/events")
 	if err != nil {
 		return fmt.Errorf("look up events: %w", err)
@@ -59,7 +61,7 @@ func (p *Adapter) LookUp(ctx context.Context, from, to time.Time, recipient stri
 		}
 		following, err := url.Parse(next)
 		if err != nil || following.Host != first.Host || following.Scheme != first.Scheme {
-			return errors.New("look up events: the next page is not at the API") // the key goes nowhere else
+			return errors.New("look up events: the next page is not at the API") // the key must not go elsewhere
 		}
 		page = following
 	}

@@ -15,10 +15,9 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// Send implements models.Adapter: one request, with variables for every
-// recipient. Those are what makes Mailgun send each a copy of its own; without
-// them all recipients would see each other. It ends with ctx or after the
-// provider's time-out.
+// Send implements models.Adapter with one request that has variables for every recipient.
+// They make Mailgun send a separate copy to each; without them all recipients would see each
+// other. Send ends with ctx or after the provider's time-out.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	if len(c.Recipients) == 0 {
 		return nil
@@ -38,11 +37,10 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	return p.classify(c, x.Answer, time.Now())
 }
 
-// compose makes the message, or says why there can be none.
+// compose returns the message, or the parts of a call that cannot be made.
 //
-// Recipients are named by their bare address, as the keys of the variables must
-// be; their display names are not sent. The SDK would key the variables by
-// "Name <address>".
+// Recipients are named by their bare address, as the keys of the variables must be. Their
+// display names are not sent: the SDK would key the variables by "Name <address>".
 func compose(c *models.Call) (*sdk.Message, []models.Part) {
 	if refused := message.Check(c, maxRecipients); refused != nil {
 		return nil, refused
@@ -67,16 +65,17 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 		options += len("h:Reply-To") + len(reply)
 	}
 	if options > maxOptions {
-		return nil, message.Refuse(all, models.TooLarge, "the options of the message are longer than the 16 kB that Mailgun takes")
+		return nil, message.Refuse(all, models.TooLarge,
+			"the options of the message are longer than the 16 kB that Mailgun takes")
 	}
-	// Neither can fail: both values are strings.
+	// These cannot fail, because both values are strings.
 	_ = m.AddVariable(logKey, "%recipient."+logKey+"%")
 	_ = m.AddVariable(attemptKey, strconv.Itoa(c.Attempt))
 	return m, addRecipients(m, c, all, f, escaped)
 }
 
-// addRecipients gives every recipient all variables: where one is missing, the
-// raw placeholder would stay in the mail.
+// addRecipients adds the recipients with all their variables. A placeholder without a
+// variable would stay in the mail.
 func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Filled, escaped bool) []models.Part {
 	keys := make([]string, len(f.Vars))
 	for i, v := range f.Vars {
@@ -110,7 +109,7 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Fil
 			tooLong.Add(r.Log.Recipient())
 		}
 		request += own + 2*len(r.Email) + 256
-		// It fails for the recipient after the last allowed; that was checked.
+		// It fails only for too many recipients, which compose has checked.
 		_ = m.AddRecipientAndVariables(r.Email, vars)
 	}
 	switch {
@@ -121,14 +120,18 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Fil
 	case request > maxRequest:
 		return message.Refuse(all, models.TooLarge, "the request would be larger than the 52.4 MB that Mailgun takes")
 	case !tooLong.Empty():
-		return message.Without(all, models.Part{Class: models.RejectedHereClass, Recipients: tooLong, Reason: models.TooLarge,
-			Text: "the recipient's values make the message larger than the 25 MB that Mailgun takes"})
+		return message.Without(all, models.Part{
+			Class:      models.RejectedHereClass,
+			Recipients: tooLong,
+			Reason:     models.TooLarge,
+			Text:       "the recipient's values make the message larger than the 25 MB that Mailgun takes",
+		})
 	}
 	return nil
 }
 
-// address writes an address for a header field: a name with special characters
-// is quoted, one beyond ASCII is encoded (RFC 2047).
+// address returns an address for a header field. A name with special characters is quoted,
+// a name that is not ASCII is encoded (RFC 2047).
 func address(a models.Address) string {
 	name := message.Name(a.Name)
 	if name == "" {
@@ -137,10 +140,10 @@ func address(a models.Address) string {
 	return (&mail.Address{Name: name, Address: a.Email}).String()
 }
 
-// key is the name of a recipient variable: the form, '_' and the placeholder's
-// name, of which only a-z and 0-9 stay; every other byte becomes '_' and two hex
-// digits. So different placeholders have different keys, whether Mailgun minds
-// case or not, and none is one of ours.
+// key returns the name of a recipient variable: the form, '_' and the placeholder's name, in
+// which every byte but a-z and 0-9 becomes '_' and two hex digits. So different placeholders
+// have different keys, whether Mailgun ignores case or not, and none is logKey, attemptKey
+// or percentKey.
 func key(v message.Var) string {
 	const hexDigits = "0123456789abcdef"
 	b := make([]byte, 0, len(v.Name)+8)
@@ -158,19 +161,16 @@ func key(v message.Var) string {
 // percentKey names a recipient variable that stands for a percent sign.
 const percentKey = "sd_pct"
 
-// theirs is what Mailgun replaces by itself: %recipient%, %recipient.x%,
+// theirs matches what Mailgun replaces by itself: %recipient%, %recipient.x%,
 // %recipient_email%, %unsubscribe_url%, %tag_unsubscribe_url% and the like.
 var theirs = regexp.MustCompile(`%(recipient|unsubscribe_|tag_unsubscribe_|mailing_list_unsubscribe_)`)
 
-// literal protects text that looks like a placeholder of Mailgun's. There is no
-// documented way to escape one. In HTML the percent sign is written as an entity,
-// which is safe. In text and subject a variable takes its place, which holds as
-// long as Mailgun replaces in one pass, as it is observed to do; if it did not,
-// the text would be what it is without this: %recipient.x% stays as it is,
-// because nobody has a variable x.
+// literal protects text that looks like a placeholder of Mailgun's. There is no documented way
+// to escape one. In HTML the percent sign becomes an entity, which is safe. In text and subject
+// it becomes a variable. That works as long as Mailgun replaces in one pass, as it does now.
 //
-// Values in text and subject are not protected: within a value a variable would
-// not be replaced. HTML values are.
+// Values in text and subject are not protected, because a variable in a value would not be
+// replaced. Values in HTML are protected.
 func literal(form message.Form, s string, escaped *bool) string {
 	if !strings.Contains(s, "%") || !theirs.MatchString(s) {
 		return s

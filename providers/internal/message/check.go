@@ -7,10 +7,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Check returns the parts of a call that cannot be made, or nil if it can. No
-// provider is asked then. Mistakes of the caller (an address twice, too many
-// recipients, a log twice) refuse the whole call as rejected_here, so that they
-// are seen and no mail is lost by them.
+// Check returns the parts of a call that cannot be made, or nil if it can be made.
+// Mistakes of the caller (an address or a log twice, too many recipients) refuse the
+// whole call as rejected_here, so that they are noticed and lose no mail.
 func Check(c *models.Call, limit int) []models.Part {
 	all := c.Numbers()
 	here := func(format string, args ...any) []models.Part { return Refuse(all, "", fmt.Sprintf(format, args...)) }
@@ -43,23 +42,38 @@ func Check(c *models.Call, limit int) []models.Part {
 		return here("an address is named twice in the call")
 	}
 	if !bad.Empty() {
-		return Without(all, models.Part{Class: models.RejectedRecipient, Recipients: bad, Reason: models.MailboxInvalid,
-			Text: "the address is not valid; the provider was not asked"})
+		return Without(all, models.Part{
+			Class:      models.RejectedRecipient,
+			Recipients: bad,
+			Reason:     models.MailboxInvalid,
+			Text:       "the address is not valid; the provider was not asked",
+		})
 	}
 	return nil
 }
 
-// Refuse is the answer to a call that does not fit this provider.
+// Refuse returns the parts of a call that this provider cannot take.
 func Refuse(all models.Set, reason models.Reason, text string) []models.Part {
-	return []models.Part{{Class: models.RejectedHereClass, Recipients: all, Reason: reason, Text: text}}
+	return []models.Part{{
+		Class:      models.RejectedHereClass,
+		Recipients: all,
+		Reason:     reason,
+		Text:       text,
+	}}
 }
 
+// request returns the parts of a call that no provider can take.
 func request(all models.Set, text string) []models.Part {
-	return []models.Part{{Class: models.RejectedRequest, Recipients: all, Reason: models.InvalidRequest, Text: text}}
+	return []models.Part{{
+		Class:      models.RejectedRequest,
+		Recipients: all,
+		Reason:     models.InvalidRequest,
+		Text:       text,
+	}}
 }
 
-// Without is the answer to a call that would have been possible without the
-// recipients of bad: the others go again.
+// Without returns the parts of a call that would be possible without the recipients of
+// bad. The other recipients are split off and tried again.
 func Without(all models.Set, bad ...models.Part) []models.Part {
 	rest := all
 	for i := range bad {
@@ -69,6 +83,11 @@ func Without(all models.Set, bad ...models.Part) []models.Part {
 		return bad
 	}
 	first := &bad[0]
-	return append(bad, models.Part{Class: models.Split, Recipients: rest, Reason: first.Reason, Status: first.Status,
-		Text: "refused because of another recipient of the call"})
+	return append(bad, models.Part{
+		Class:      models.Split,
+		Recipients: rest,
+		Reason:     first.Reason,
+		Status:     first.Status,
+		Text:       "refused because of another recipient of the call",
+	})
 }

@@ -1,6 +1,5 @@
-// Package message holds what all adapters do to a call before they translate it:
-// it checks what no provider could take, and keeps control characters out of
-// header fields.
+// Package message prepares calls for all adapters: it checks what no provider can take,
+// removes control characters from header fields and replaces placeholders.
 package message
 
 import (
@@ -10,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns s fit for a header field: runs of line breaks and control
-// characters (U+0085, U+2028 and U+2029 among them) become one space, bytes that
-// are no UTF-8 become U+FFFD.
+// Line returns s for a header field: each run of line breaks and control characters,
+// including U+0085, U+2028 and U+2029, becomes one space, and invalid UTF-8 becomes
+// U+FFFD.
 func Line(s string) string {
 	if plain(s) {
 		return s
@@ -37,11 +36,11 @@ func Line(s string) string {
 	return b.String()
 }
 
-// Name returns a display name fit for a header field.
+// Name returns a display name for a header field.
 func Name(s string) string { return strings.TrimSpace(Line(s)) }
 
-// Body returns s fit for a body: NUL is left out, bytes that are no UTF-8 become
-// U+FFFD, line breaks stay.
+// Body returns s for a body: NUL is removed and invalid UTF-8 becomes U+FFFD. Line breaks
+// stay.
 func Body(s string) string {
 	if strings.IndexByte(s, 0) >= 0 {
 		s = strings.ReplaceAll(s, "\x00", "")
@@ -60,17 +59,18 @@ func plain(s string) bool {
 	return true
 }
 
-// atext are the bytes of an unquoted local part and of a domain (RFC 5322, 3.2.3).
+// atext tells the bytes of an unquoted local part and of a domain (RFC 5322, 3.2.3).
 var atext = func() (t [256]bool) {
 	for c := range 256 {
-		t[c] = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-/=?^_`{|}~.", byte(c)) >= 0 && c != 0
+		t[c] = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.IndexByte("!#$%&'*+-/=?^_`{|}~.", byte(c)) >= 0 && c != 0
 	}
 	return t
 }()
 
-// Mailbox reports whether s is one addr-spec and nothing but that. A provider
-// that takes address lists in a string would read "a@x, b@y" as two recipients,
-// so this is asked again although addresses were checked when they came in.
+// Mailbox reports whether s is exactly one addr-spec. A provider that takes address
+// lists in a string would read "a@x, b@y" as two recipients, so addresses are checked
+// here again although they were checked when they were accepted.
 func Mailbox(s string) bool {
 	if len(s) < 3 || len(s) > 320 {
 		return false
@@ -98,7 +98,7 @@ func Mailbox(s string) bool {
 	return err == nil && a.Name == "" && (a.Address == s || strings.Contains(s, `"`) && !strings.ContainsAny(s, "<>(),;"))
 }
 
-// ASCII reports whether s has no bytes beyond ASCII.
+// ASCII reports whether s is ASCII.
 func ASCII(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if s[i] >= 0x80 {

@@ -6,7 +6,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// A Form is how a value must be written in a part of the message.
+// A Form says how a value is written in a part of the message.
 type Form byte
 
 // The forms.
@@ -16,15 +16,16 @@ const (
 	SubjectForm Form = 's' // on one line
 )
 
-// A Var is a placeholder in one of its forms. Each has its own token at the
-// provider, because one value may be wanted in several.
+// A Var is a placeholder in one of its forms. Each form has its own token at the
+// provider, because a value may be used in several.
 type Var struct {
 	Name string
 	Form Form
 }
 
-// Value is what the placeholder stands for at r, in the right form.
-func (v Var) Value(r *models.Recipient) (string, bool) {
+// Value returns the value of the placeholder for r in its form. ok is false if there is
+// none.
+func (v Var) Value(r *models.Recipient) (value string, ok bool) {
 	s, ok := r.Value(v.Name)
 	switch v.Form {
 	case HTMLForm:
@@ -36,14 +37,14 @@ func (v Var) Value(r *models.Recipient) (string, bool) {
 	return Body(s), ok
 }
 
-// A Filled is a content whose placeholders became the tokens of a provider.
+// A Filled is a content whose placeholders were replaced by tokens of a provider.
 type Filled struct {
 	Subject, Text, HTML string
-	Vars                []Var // those that are used, in order of appearance
+	Vars                []Var // the placeholders, in order of appearance
 }
 
-// Fill puts tokens into a content. token gives that of variable i; literal is
-// applied to what stands between the placeholders (nil: nothing is done to it).
+// Fill replaces the placeholders of a content by tokens. token returns the token of
+// variable i. literal, if not nil, is applied to the text between placeholders.
 func Fill(c *models.Content, token func(i int, v Var) string, literal func(Form, string) string) Filled {
 	var f Filled
 	known := map[Var]string{}
@@ -72,9 +73,13 @@ func Fill(c *models.Content, token func(i int, v Var) string, literal func(Form,
 	return f
 }
 
-// Missing is the answer to a call some of whose recipients have no value for a
-// placeholder: what would be left in the mail is a raw token.
+// Missing returns the parts of a call in which some recipients have no value for a
+// placeholder. Their mail would show a raw token.
 func Missing(all, lacking models.Set, name string) []models.Part {
-	return Without(all, models.Part{Class: models.RejectedRequest, Recipients: lacking, Reason: models.InvalidRequest,
-		Text: "the recipient has no value for the placeholder " + name})
+	return Without(all, models.Part{
+		Class:      models.RejectedRequest,
+		Recipients: lacking,
+		Reason:     models.InvalidRequest,
+		Text:       "the recipient has no value for the placeholder " + name,
+	})
 }

@@ -8,29 +8,33 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Providers repeat a post for up to 24 hours and may carry the first signature
-// along, so anything younger is taken; repeats are recognised by other means.
-// The skew in both directions is for clocks that are off, ours or theirs.
+// Providers repeat a post for up to 24 hours and may send the first signature again, so
+// younger posts are accepted. Repeats are recognised by other means. The skew allows
+// for clocks that are wrong, ours or theirs.
 const (
 	maxAge  = 24 * time.Hour
 	maxSkew = time.Hour
 )
 
-// Fresh checks the time that a signature covers: Unix seconds of exactly ten
-// digits. The length matters: providers sign the time and what follows without a
-// separator, so digits could be moved from one to the other.
+// Fresh checks the time that a signature covers: Unix seconds of exactly ten digits. The
+// length matters: providers sign the time and what follows without a separator, so
+// digits could be moved from one to the other.
 //
-// The refusal lets the provider repeat: it may be our clock that is wrong.
+// Errors: *models.WebhookError, with a status after which the provider repeats, because
+// our clock may be wrong.
 func Fresh(timestamp string, now time.Time) error {
 	if !TenDigits(timestamp) {
-		return &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed", Detail: "the timestamp is not ten digits"}
+		return &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed",
+			Detail: "the timestamp is not ten digits"}
 	}
 	sec, _ := strconv.ParseInt(timestamp, 10, 64)
 	switch age := now.Sub(time.Unix(sec, 0)); {
 	case age > maxAge+maxSkew:
-		return &models.WebhookError{Status: http.StatusForbidden, Code: "stale", Detail: "it was signed " + age.Round(time.Minute).String() + " ago"}
+		return &models.WebhookError{Status: http.StatusForbidden, Code: "stale",
+			Detail: "it was signed " + age.Round(time.Minute).String() + " ago"}
 	case age < -maxSkew:
-		return &models.WebhookError{Status: http.StatusForbidden, Code: "stale", Detail: "it was signed " + (-age).Round(time.Minute).String() + " in the future"}
+		return &models.WebhookError{Status: http.StatusForbidden, Code: "stale",
+			Detail: "it was signed " + (-age).Round(time.Minute).String() + " in the future"}
 	}
 	return nil
 }
@@ -48,15 +52,16 @@ func TenDigits(s string) bool {
 	return true
 }
 
-// NotConfigured refuses posts to a provider that has no key to verify them with.
-// The provider repeats them until it has one.
+// NotConfigured returns the error for posts to a provider without a webhook key. They are
+// repeated until it has one.
 func NotConfigured() error {
-	return &models.WebhookError{Status: http.StatusServiceUnavailable, Code: "not_configured", Detail: "this provider has no webhook key"}
+	return &models.WebhookError{Status: http.StatusServiceUnavailable, Code: "not_configured",
+		Detail: "this provider has no webhook key"}
 }
 
-// RetryAt reads when a provider wants to be called again from X-RateLimit-Reset
-// (Unix seconds) and Retry-After (seconds or an HTTP date): the later of them. Times
-// that have passed or lie more than a day ahead are not believed.
+// RetryAt returns when a provider wants to be called again: the later of
+// X-RateLimit-Reset (Unix seconds) and Retry-After (seconds or an HTTP date). It ignores
+// times in the past and more than a day ahead.
 func RetryAt(h http.Header, now time.Time) (at time.Time) {
 	for _, name := range [...]string{"X-Ratelimit-Reset", "Retry-After"} {
 		s := h.Get(name)
@@ -75,7 +80,7 @@ func RetryAt(h http.Header, now time.Time) (at time.Time) {
 	return at
 }
 
-// Believable returns t, or zero if it is no time to wait for.
+// Believable returns t, or the zero time if t is in the past or more than a day ahead.
 func Believable(t, now time.Time) time.Time {
 	if !t.After(now) || t.Sub(now) > 24*time.Hour {
 		return time.Time{}

@@ -14,8 +14,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// A Str is a JSON string, number or boolean, as text. Anything else is empty:
-// one odd field must not cost the event.
+// A Str is a JSON string, number or boolean, as text. Anything else becomes the empty
+// string, so that one odd field does not lose the event.
 type Str string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -24,7 +24,7 @@ func (s *Str) UnmarshalJSON(b []byte) error {
 	switch {
 	case len(b) == 0 || b[0] == '{' || b[0] == '[' || b[0] == 'n':
 	case b[0] == '"':
-		if !bytes.ContainsRune(b, '\\') && utf8.Valid(b) { // as nearly all are
+		if !bytes.ContainsRune(b, '\\') && utf8.Valid(b) { // as nearly all strings are
 			*s = Str(b[1 : len(b)-1])
 			return nil
 		}
@@ -38,7 +38,7 @@ func (s *Str) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// A Flag is a JSON boolean, also written as a string or a number.
+// A Flag is a JSON boolean, which may be written as a string or a number.
 type Flag bool
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -52,27 +52,28 @@ func (f *Flag) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Into reads raw into v as far as its type fits.
+// Into decodes raw into v as far as the types fit.
 func Into(raw json.RawMessage, v any) {
 	if len(raw) > 0 {
 		_ = json.Unmarshal(raw, v)
 	}
 }
 
-// Time reads Unix seconds, with or without a fraction.
-func Time(s Str) (time.Time, bool) {
+// Time reads Unix seconds, with or without a fraction. ok is false for anything else.
+func Time(s Str) (t time.Time, ok bool) {
 	f, err := strconv.ParseFloat(strings.TrimSpace(string(s)), 64)
-	if err != nil || !(f >= 1e8 && f < 1e11) { // 1973 to the year 5138; milliseconds are not taken for seconds
+	if err != nil || !(f >= 1e8 && f < 1e11) { // 1973 to 5138, so that milliseconds are not taken for seconds
 		return time.Time{}, false
 	}
 	whole, part := math.Modf(f)
 	return time.Unix(int64(whole), int64(math.Round(part*1e6))*1000).UTC(), true
 }
 
-// MaxAttempt is the highest attempt number that is believed.
+// MaxAttempt is the highest number of an attempt that Ours accepts.
 const MaxAttempt = 1_000_000
 
-// Ours reads the ids that we gave a mail. why says what is wrong with them.
+// Ours reads the log and the number of the attempt that an adapter gave a mail. why is not
+// empty if they are not valid.
 func Ours(log, attempt Str) (id models.ID, n int, why string) {
 	if log == "" {
 		return id, 0, "not a mail of ours (no sd_log)"
@@ -88,7 +89,7 @@ func Ours(log, attempt Str) (id models.ID, n int, why string) {
 	return id, n, ""
 }
 
-// Hash is an event ID made of what the event says, for events that have none.
+// Hash returns an event ID made from the fields of an event that has none.
 func Hash(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
@@ -99,7 +100,7 @@ func Hash(parts ...string) string {
 	return "h-" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// Word returns s fit to stand in a skipped line: a short name, or "?".
+// Word returns s if it is a short name, and "?" otherwise.
 func Word(s Str) string {
 	if s == "" || len(s) > 40 {
 		return "?"

@@ -32,7 +32,8 @@ func TestText(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}
-	for _, long := range []string{strings.Repeat("ü", 2000), strings.Repeat("user@example.com ", 5000), strings.Repeat("x", 100_000), strings.Repeat("@", 9000)} {
+	for _, long := range []string{strings.Repeat("ü", 2000), strings.Repeat("user@example.com ", 5000),
+		strings.Repeat("x", 100_000), strings.Repeat("@", 9000)} {
 		if got := Text(long); len(got) > models.MaxText || strings.Contains(got, "user@") {
 			t.Errorf("%d bytes of %.20q", len(got), got)
 		}
@@ -72,6 +73,7 @@ func TestReplies(t *testing.T) {
 		{"451", "4.4.2", "", Reply{451, "4.4.2", ""}, models.DNSOrConnect},
 		{"554", "", "virus found", Reply{Code: 554}, models.Virus},
 		{"554", "5.7.1", "see virustotal", Reply{554, "5.7.1", ""}, models.PolicyReputation},
+		{"550", "", "The email account that you tried to reach does not exist", Reply{Code: 550}, models.MailboxInvalid},
 		{"250", "2.0.0", "OK", Reply{250, "2.0.0", ""}, ""},
 	} {
 		got := NewReply(test.code, test.enhanced, test.text)
@@ -90,8 +92,10 @@ func TestReplies(t *testing.T) {
 
 func TestFresh(t *testing.T) {
 	now := time.Unix(1795262400, 0)
-	for s, code := range map[string]string{"1795262400": "", "1795176000": "", "1795172300": "stale", "1795266000": "", "1795266100": "stale",
-		"179526240": "malformed", "17952624000": "malformed", "+795262400": "malformed", "179526240a": "malformed", "": "malformed"} {
+	for s, code := range map[string]string{"1795262400": "", "1795176000": "", "1795172300": "stale", "1795266000": "",
+		"1795266100": "stale",
+		"179526240":  "malformed", "17952624000": "malformed", "+795262400": "malformed", "179526240a": "malformed",
+		"": "malformed"} {
 		err := Fresh(s, now)
 		var refusal *models.WebhookError
 		_ = errors.As(err, &refusal)
@@ -101,7 +105,7 @@ func TestFresh(t *testing.T) {
 	}
 }
 
-// A string reads the same as encoding/json reads it, whatever it holds.
+// A Str must be read as encoding/json reads a string.
 func TestStr(t *testing.T) {
 	for raw, want := range map[string]Str{
 		`""`: "", `"a b"`: "a b", `"Größe"`: "Größe", `"a\"b\\c\n"`: "a\"b\\c\n", `"\u00e9\ud83d\ude00"`: "é😀",

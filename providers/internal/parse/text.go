@@ -1,5 +1,5 @@
-// Package parse turns what providers say into our words: texts without
-// addresses, reasons from SMTP replies, lenient JSON.
+// Package parse reads answers and events of providers: texts without addresses, reasons
+// from SMTP replies, lenient JSON.
 package parse
 
 import (
@@ -12,15 +12,15 @@ import (
 
 const (
 	mask    = "<address>"
-	maxRead = 8 << 10 // of a text; what follows is never shown anyway
+	maxRead = 8 << 10 // bytes of a text; the rest is never shown
 )
 
-// Text returns words of a provider fit to be kept and shown: on one line, at
-// most models.MaxText bytes, e-mail addresses replaced by <address>, secrets by
-// <secret>. No @ is left in it.
+// Text returns a provider's text for storing and showing: on one line, at most
+// models.MaxText bytes, with email addresses replaced by <address> and secrets by
+// <secret>. It has no @.
 func Text(s string, secrets ...string) string {
 	if len(s) > maxRead {
-		// What is cut in two could be an address that is not recognised any more.
+		// Half an address would not be recognised, so the cut is at a space.
 		s = s[:strings.LastIndexFunc(s[:maxRead], unicode.IsSpace)+1]
 	}
 	for _, secret := range secrets {
@@ -42,9 +42,10 @@ func Text(s string, secrets ...string) string {
 	return s
 }
 
-// at are the ways in which an @ is written in replies and URLs.
+// at lists the ways in which an @ is written in replies and URLs.
 var at = []string{"@", "%40", "&#64;", "\uff20"}
 
+// nextAt returns the index and the length of the first @ of s, or -1.
 func nextAt(s string) (i, n int) {
 	i = -1
 	for _, a := range at {
@@ -55,6 +56,7 @@ func nextAt(s string) (i, n int) {
 	return i, n
 }
 
+// withoutAddresses replaces the addresses in s.
 func withoutAddresses(s string) string {
 	i, n := nextAt(s)
 	if i < 0 {
@@ -63,7 +65,7 @@ func withoutAddresses(s string) string {
 	var b strings.Builder
 	for i >= 0 {
 		from, to := localStart(s[:i]), i+n+domainEnd(s[i+n:])
-		if from == i || to == i+n { // not an address, or what is left of one
+		if from == i || to == i+n { // not an address, or a part of one
 			b.WriteString(s[:i])
 			b.WriteString("(at)")
 			s = s[i+n:]
@@ -81,7 +83,7 @@ func withoutAddresses(s string) string {
 	return b.String()
 }
 
-// localStart is where the local part at the end of s begins.
+// localStart returns the index of the local part at the end of s.
 func localStart(s string) int {
 	if strings.HasSuffix(s, `"`) { // "john doe"@example.com
 		if i := strings.LastIndexByte(s[:len(s)-1], '"'); i >= 0 {
@@ -89,11 +91,12 @@ func localStart(s string) int {
 		}
 	}
 	return strings.LastIndexFunc(s, func(r rune) bool {
-		return !(unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("!#$%&'*+-/=?^_`{|}~.", r) || r > unicode.MaxASCII)
+		return !(unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("!#$%&'*+-/=?^_`{|}~.", r) ||
+			r > unicode.MaxASCII)
 	}) + 1 // separators are ASCII, one byte each
 }
 
-// domainEnd is where the domain at the beginning of s ends.
+// domainEnd returns the length of the domain at the beginning of s.
 func domainEnd(s string) int {
 	if strings.HasPrefix(s, "[") { // address literal
 		if i := strings.IndexByte(s, ']'); i >= 0 {

@@ -1,5 +1,5 @@
-// Package transport makes the HTTP calls of the adapters and records what became of
-// them: the answer, or how far the request got without one.
+// Package transport makes the HTTP calls of the adapters. It records the answer of a
+// call or, without one, how much of the request was sent.
 package transport
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// maxAnswer bounds what is read of an answer. Providers answer a send with a
-// few hundred bytes; whatever sends more is not one.
+// maxAnswer bounds the bytes that are read of an answer. Providers answer a send with a few
+// hundred bytes.
 const maxAnswer = 1 << 20
 
 // A Client is the HTTP client of one provider.
@@ -24,16 +24,15 @@ type Client struct {
 	transport *http.Transport
 }
 
-// NewClient returns a client with connections of its own, conns of which are
-// kept open while idle.
+// NewClient returns a client with its own connections. It keeps conns of them open while
+// idle.
 //
-// It speaks HTTP/1.1 only: with HTTP/2 all calls of a provider share one
-// connection, and when that breaks the outcome of every one of them is unknown.
+// It uses only HTTP/1.1. With HTTP/2 all calls of a provider would share one connection,
+// and the outcomes of all of them would be unknown when it breaks.
 //
-// Idle connections are closed after 20 seconds, well before the load balancers
-// of the providers do (60 to 75 seconds). A request that is written while the
-// other side closes has an unknown outcome, which costs hours; a new connection
-// costs milliseconds.
+// Idle connections are closed after 20 seconds, well before the providers' load balancers
+// close them (60 to 75 seconds). A request that is written while the peer closes has an
+// unknown outcome, which costs hours. A new connection costs milliseconds.
 func NewClient(conns int) *Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	t := &http.Transport{
@@ -52,7 +51,7 @@ func NewClient(conns int) *Client {
 		transport: t,
 		HTTP: &http.Client{
 			Transport: &recorder{t},
-			// A redirect is an answer, and never a reason to send the mail elsewhere.
+			// A redirect is an answer. The mail is never sent to another place.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -61,9 +60,9 @@ func NewClient(conns int) *Client {
 // Close closes idle connections.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
-// Record returns a context for exactly one request through a Client, and what
-// will be known of it. Nothing of its body leaves at or after startBy, if that is
-// not zero, unless some of it left before; nor after the context's deadline.
+// Record returns a context for exactly one request through a Client, and the Exchange that
+// the request fills in. If startBy is not zero, the body begins to leave before startBy
+// or not at all. Nothing of it leaves after the context's deadline.
 func Record(ctx context.Context, startBy time.Time) (context.Context, *Exchange) {
 	x := &Exchange{startBy: startBy}
 	return context.WithValue(ctx, exchangeKey{}, x), x
@@ -71,13 +70,12 @@ func Record(ctx context.Context, startBy time.Time) (context.Context, *Exchange)
 
 type exchangeKey struct{}
 
-// A recorder is the RoundTripper that fills in the Exchange of the request's
-// context. It makes sure that a request goes out once at most:
+// A recorder is the RoundTripper that fills in the Exchange of a request's context. It
+// makes sure that a request is sent at most once:
 //
-//   - The body passes through a gate and cannot be rewound, so that Transport
-//     never repeats a request of which anything may have left.
-//   - A second request with the same Exchange is refused, so that no SDK can
-//     retry on its own.
+//   - The body passes through a gate and cannot be rewound, so that http.Transport never
+//     repeats a request that may have been sent in part.
+//   - It refuses a second request with the same Exchange, so that no SDK can retry.
 type recorder struct{ next http.RoundTripper }
 
 var (
@@ -109,7 +107,7 @@ func (t *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		x.gate = &gate{body: req.Body, left: req.ContentLength, startBy: x.startBy}
 		if x.gate.left == 0 {
-			x.gate.left = -1 // so says Transport of a body of unknown length
+			x.gate.left = -1 // http.Transport says this of a body of unknown length
 		}
 		x.gate.end, _ = req.Context().Deadline()
 		r.Body = x.gate
@@ -134,6 +132,7 @@ func (t *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
+// failing is a reader that fails.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }

@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// An Answer is what a provider said to a call. Status is 0 if it said nothing.
+// An Answer is the answer to a call. Status is 0 if there was none.
 type Answer struct {
 	Status int
 	Header http.Header
@@ -21,8 +21,7 @@ type Answer struct {
 	Cut    bool // the body broke off, or was too long
 }
 
-// An Exchange is one request and what became of it. It is filled in while the
-// request is made; read it afterwards.
+// An Exchange is one request and its answer. Read it only after the request.
 type Exchange struct {
 	Answer
 	startBy time.Time
@@ -31,32 +30,32 @@ type Exchange struct {
 	gate    *gate
 }
 
-// NoAnswer classifies a call that ended with err and without an answer, and says
-// so in words. The class is Unavailable if the request certainly did not leave
-// completely, and Unknown otherwise. After this call nothing of the request can
-// leave any more.
+// NoAnswer classifies a call that ended with err and without an answer, and describes it.
+// The class is Unavailable if the request certainly was not sent completely, and Unknown
+// otherwise. After NoAnswer nothing of the request can be sent any more.
 //
-// httptrace alone cannot tell: the last byte may be on its way before
-// WroteRequest was called and after the context ended. So the gate in front of
-// the body decides: a provider cannot act on a request whose last byte was never
-// handed out. Where it was handed out, an error reported by WroteRequest still
-// proves that the system did not take all of it.
+// httptrace cannot tell by itself: the last byte may be sent before WroteRequest is called
+// and after the context ended. So the gate in front of the body decides: a provider cannot
+// act on a request whose last byte never passed. If it passed, an error that WroteRequest
+// reports still proves that the system did not take all of it.
 func (x *Exchange) NoAnswer(err error) (models.Class, models.Reason, string) {
 	text := words(err)
 	switch left := x.gate != nil && x.gate.shut(); {
 	case x.gate != nil && x.gate.late:
-		return models.Unavailable, models.StartByPassed, "the worker was held up until the call might no longer begin"
+		return models.Unavailable, models.StartByPassed,
+			"the worker was delayed until the call was no longer allowed to start"
 	case !left || x.broken.Load():
 		return models.Unavailable, "", "the request could not be sent: " + text
 	}
 	return models.Unknown, "", "the request was sent, and no answer came: " + text
 }
 
+// words describes an error without the URL.
 func words(err error) string {
 	var u *url.Error
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "the call took longer than it may"
+		return "the call timed out"
 	case errors.Is(err, context.Canceled):
 		return "the call was cancelled"
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
@@ -69,24 +68,24 @@ func words(err error) string {
 	return err.Error()
 }
 
-// A gate lets a request's body through until it is shut, and knows whether the
-// last byte passed. It cannot be rewound.
+// A gate passes the body of a request on until it is shut, and knows whether the last byte
+// passed. It cannot be rewound.
 //
-// It looks at the clock whenever bytes are fetched, which is right before they
-// leave: a process that is stopped while a connection is made, or in the middle of
-// a body, must not go on with the call when it wakes. When Transport looks for the end
-// of a body, its last byte has left, so that this is no failure at any time: one would
-// be taken for proof that the request is not complete.
+// It checks the time whenever bytes are read, right before they are sent: a process that
+// was stopped while it connected, or in the middle of a body, must not continue the call
+// when it wakes. When http.Transport reads the end of a body, the last byte has been sent.
+// That read never fails, because an error would be taken as proof that the request was not
+// complete.
 type gate struct {
-	startBy time.Time // the first byte passes before this; zero: whenever
-	end     time.Time // every byte passes before this; zero: whenever
+	startBy time.Time // the first byte passes before this; zero: no limit
+	end     time.Time // every byte passes before this; zero: no limit
 
 	mu     sync.Mutex
 	body   io.ReadCloser
 	left   int64 // bytes that have not passed; negative: the length is not known
 	begun  bool
-	late   bool // it never began, because of startBy
-	spent  bool
+	late   bool // nothing passed, because of startBy
+	spent  bool // the last byte passed
 	closed bool
 }
 
@@ -124,8 +123,8 @@ func (g *gate) Read(p []byte) (int, error) {
 
 func past(t time.Time) bool { return !t.IsZero() && models.Passed(t) }
 
-// Close implements io.Closer. It returns no error: Transport would report one as
-// a failed write.
+// Close implements io.Closer. It returns no error, because http.Transport would report it
+// as a failed write.
 func (g *gate) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -134,7 +133,7 @@ func (g *gate) Close() error {
 	return nil
 }
 
-// shut ends all reading and reports whether the last byte had passed.
+// shut ends all reads and reports whether the last byte had passed.
 func (g *gate) shut() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// haltingConn is a connection whose writer is held up when a body has left.
+// haltingConn is a connection that blocks its writer after the whole body was sent.
 type haltingConn struct {
 	net.Conn
 	begun bool // the header has left
@@ -36,10 +36,9 @@ func (c *haltingConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// A worker is held up between the last byte of a request and the look for its end,
-// until the call has lasted as long as it may. The provider has all of it, so nobody
-// may believe that it did not leave.
-func TestHeldUpAtTheEnd(t *testing.T) {
+// A worker is stopped between the last byte of a request and the read of its end, until the
+// call times out. The provider has all of it, so the outcome must be unknown.
+func TestTimeOutAfterLastByteIsUnknown(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, 1 << 10, 100 << 10, 1 << 20} {
 		arrived := make(chan int64, 1)
