@@ -31,7 +31,6 @@ var allowed = map[string][]string{
 	"cassandra/...":       {"models", "models/...", "cassandra/..."},
 	"sqlite/...":          {"models", "models/...", "sqlite/..."},
 	"inproc/...":          {"models", "models/...", "inproc/..."},
-	"embedded/...":        {"models", "models/...", "embedded/..."},
 	"rabbit/...":          {"models", "models/...", "rabbit/..."},
 	"providers/...":       {"models", "models/...", "providers/..."},
 	"simulator/...":       {"simulator/..."},
@@ -57,7 +56,9 @@ var allowed = map[string][]string{
 
 // testAllowed lists what the tests of every room may import besides: the simulator and
 // the backends that need nothing but Go.
-var testAllowed = []string{"simulator/...", "embedded/...", "sqlite/...", "inproc/...", "providers/...", "models/...", "internal/tcpproxy"}
+var testAllowed = []string{
+	"simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...", "internal/tcpproxy",
+}
 
 // covers reports whether a name of the table stands for a room.
 func covers(name, room string) bool {
@@ -85,7 +86,7 @@ func mayImport(room string) (names []string, ok bool) {
 var homes = map[string]string{
 	"github.com/gocql/gocql":          "cassandra",
 	"github.com/rabbitmq/amqp091-go":  "rabbit",
-	"modernc.org/sqlite":              "embedded",
+	"modernc.org/sqlite":              "sqlite",
 	"github.com/sendgrid/sendgrid-go": "providers",
 	"github.com/mailgun/mailgun-go":   "providers",
 	"github.com/spf13/cobra":          "cmd",

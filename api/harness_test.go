@@ -16,10 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -204,7 +205,7 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	for _, c := range change {
 		c(&st)
 	}
-	real, eb := embeddedtest.Open(t, "sg", "mg")
+	real, eb := sqlitetest.Open(t), inproctest.New(t, "sg", "mg")
 	f := &fixture{
 		T:      t,
 		store:  &spyStore{Store: real, fail: map[string]func(int) error{}, counts: map[string]int{}},

@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/cassandra"
-	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // What the pieces agree on. The key pair is the one that the simulator command
@@ -51,7 +51,7 @@ func backends() []*backend {
 		name: "embedded", title: "embedded",
 		env: func(dir, _ string) []string { return []string{"SAFEDELIVR_DATA_DIR=" + dir} },
 		openStore: func(_ context.Context, dir, _ string) (models.Store, error) {
-			return embedded.OpenStore(dir, embedded.StoreOptions{})
+			return sqlite.Open(dir, sqlite.Options{})
 		},
 		clear: func(context.Context, string) error { return nil },
 	}}

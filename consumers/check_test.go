@@ -97,12 +97,12 @@ func TestCheck(t *testing.T) {
 }
 
 // scorched is a store in which the sum of a chunk cannot be read until one of a
-// higher rank replaces it, as where the newest of equal writes wins.
+// higher version replaces it, as where the newest of equal writes wins.
 type scorched struct {
 	models.Store
-	chunk models.ID
-	rank  int64
-	holds bool // no rank is high enough
+	chunk   models.ID
+	version int64
+	holds   bool // no version is high enough
 }
 
 func (s *scorched) Summaries(
@@ -119,14 +119,14 @@ func (s *scorched) Summaries(
 
 func (s *scorched) PutSummaries(ctx context.Context, sums ...models.ChunkSummary) error {
 	for i := range sums {
-		if sums[i].Chunk == s.chunk && sums[i].Summary.Order() > s.rank && !s.holds {
+		if sums[i].Chunk == s.chunk && sums[i].Summary.FullVersion() > s.version && !s.holds {
 			s.chunk = models.ID{}
 		}
 	}
 	return s.Store.PutSummaries(ctx, sums...)
 }
 
-// A sum that cannot be read is replaced by one that outranks it, and counts as
+// A sum that cannot be read is replaced by one that has a higher version, and counts as
 // repaired only when it is read again.
 func TestRepairOfTheUnreadable(t *testing.T) {
 	t.Parallel()
@@ -140,7 +140,7 @@ func TestRepairOfTheUnreadable(t *testing.T) {
 	r.done(b)
 	require.Eventually(t, func() bool { return r.idle() && r.engine.Pending() == 0 }, patience, 5*time.Millisecond)
 	r.stop()
-	rank := func(s models.Summary) int64 { return s.Order() }
+	version := func(s models.Summary) int64 { return s.FullVersion() }
 	check := func() (telemetry.Recount, int) {
 		found := 0
 		out, err := r.engine.Check(
@@ -150,7 +150,7 @@ func TestRepairOfTheUnreadable(t *testing.T) {
 		require.NoError(t, err)
 		return out, found
 	}
-	s.chunk, s.rank, s.holds = b.ID, rank(storedIn(t, r.store, b)), true
+	s.chunk, s.version, s.holds = b.ID, version(storedIn(t, r.store, b)), true
 	out, found := check()
 	require.NotZero(t, found)
 	require.Zero(t, out.Repaired, "it cannot be read still")

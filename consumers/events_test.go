@@ -14,14 +14,15 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // idle is an engine that does nothing by itself, on an embedded store.
 func idle(t *testing.T) (*Engine, models.Store) {
 	t.Helper()
-	store, broker := embeddedtest.Open(t, "sg")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	e, err := New(
 		store,
 		broker,

@@ -8,8 +8,9 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // TestOverTheLimitGoesElsewhere: what one provider refused, and could go on through
@@ -64,7 +65,7 @@ func TestOverTheLimitGoesElsewhere(t *testing.T) {
 // comes after those that never were.
 func TestNeverTriedComesFirst(t *testing.T) {
 	t.Parallel()
-	store, broker := embeddedtest.Open(t, "a", "b", "c")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "a", "b", "c")
 	var providers []provider.Spec
 	for _, name := range []string{"a", "b", "c"} {
 		providers = append(

@@ -14,8 +14,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // TestPromises drives an engine on the embedded backends at random: batches,
@@ -65,8 +66,8 @@ type modelled struct {
 
 // promises is the model, and what it is held against.
 type promises struct {
-	store  *embedded.Store
-	broker *embedded.Broker
+	store  *sqlite.Store
+	broker *inproc.Broker
 	end    func()
 	engine *Engine
 	user   string
@@ -95,7 +96,7 @@ func newPromises(t *rapid.T) *promises {
 		taken:     map[models.ID]int{},
 		doubtful:  map[models.ID]bool{},
 	}
-	m.store, err = embedded.OpenStore(dir, embedded.StoreOptions{})
+	m.store, err = sqlite.Open(dir, sqlite.Options{})
 	must(t, err)
 	m.begin(t)
 	t.Cleanup(func() {
@@ -116,7 +117,7 @@ func must(t *rapid.T, err error) {
 // begin starts an engine with a broker that holds nothing.
 func (m *promises) begin(t *rapid.T) {
 	var err error
-	m.broker, err = embedded.NewBroker(modelProviders, nil)
+	m.broker, err = inproc.New(modelProviders, nil)
 	must(t, err)
 	var providers []provider.Spec
 	for _, name := range modelProviders {

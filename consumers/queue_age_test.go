@@ -12,9 +12,10 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/agenda"
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // A queue that nobody empties grows older, also when the worker that knew it is
@@ -22,7 +23,7 @@ import (
 func TestQueueAges(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	store, broker := embeddedtest.Open(t, "sg")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	queue := models.Queue{Kind: models.ProviderMessage, Provider: "sg", Lane: models.Bulk}
 	message := func(ago time.Duration) models.Message {
 		return models.Message{

@@ -13,9 +13,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/embedded"
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -117,7 +118,7 @@ func newRig(t *testing.T, cfg Config, wrap func(models.Store) models.Store, prov
 // emptyRig is a rig without an engine.
 func emptyRig(t *testing.T, wrap func(models.Store) models.Store, names ...string) *rig {
 	t.Helper()
-	store, broker := embeddedtest.Open(t, names...)
+	store, broker := sqlitetest.Open(t), inproctest.New(t, names...)
 	r := &rig{t: t, store: store, broker: broker, user: models.NewUserID()}
 	if wrap != nil {
 		r.store = wrap(store)
@@ -244,7 +245,7 @@ func (r *rig) taken(b *models.Batch) {
 
 // newBrokerFor gives the rig a broker with other providers.
 func newBrokerFor(r *rig, names ...string) (models.Broker, error) {
-	b, err := embedded.NewBroker(names, nil)
+	b, err := inproc.New(names, nil)
 	if err == nil {
 		r.t.Cleanup(func() { _ = b.Close() })
 	}

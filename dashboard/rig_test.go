@@ -16,11 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -81,10 +82,10 @@ func newRig(t testing.TB, gh *GitHub, users ...simulator.GitHubUser) *rig {
 func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...simulator.GitHubUser) *rig {
 	t.Helper()
 	cfg.SpoolDir, cfg.Sole = t.TempDir(), true
-	real, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	real, err := sqlite.Open(t.TempDir(), sqlite.Options{})
 	require.NoError(t, err)
 	store := &countingStore{Store: real}
-	broker, err := embedded.NewBroker([]string{"mg", "sg"}, nil)
+	broker, err := inproc.New([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
 	now := time.Now().UTC()
 	f := &rig{TB: t, store: store, seen: []telemetry.ProviderState{

@@ -10,9 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // TestStopStandsEverywhere: when a stop was answered, a worker in another process,
@@ -20,7 +21,7 @@ import (
 func TestStopStandsEverywhere(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	store, broker := embeddedtest.Open(t, "sg")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	s := New(
 		Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}},
 	)
@@ -133,7 +134,7 @@ type orderRig struct {
 
 func newOrderRig(t testing.TB) *orderRig {
 	t.Helper()
-	real, broker := embeddedtest.Open(t, "sg")
+	real, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	f := &orderRig{TB: t, store: &orderStore{Store: real}, who: Caller{User: "aaaa", By: "aaaa"},
 		worker: control.NewFollower(real), early: make(chan models.ID, 100), heard: make(chan models.ID, 100)}
 	f.Service = New(Deps{Store: f.store, Providers: []models.Provider{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()},

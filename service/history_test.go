@@ -8,9 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // reportReads counts how often reports are read.
@@ -26,9 +27,9 @@ func (s *reportReads) Transients(ctx context.Context, kind string) (map[string][
 
 func newReports(t *testing.T) (*Service, *reportReads, models.Broker) {
 	t.Helper()
-	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	store, err := sqlite.Open(t.TempDir(), sqlite.Options{})
 	require.NoError(t, err)
-	broker, err := embedded.NewBroker([]string{"mg", "sg"}, nil)
+	broker, err := inproc.New([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
 	reads := &reportReads{Store: store}
 	s := New(Deps{Store: reads, Broker: broker, Providers: []models.Provider{{Name: "mg"}, {Name: "sg"}}})

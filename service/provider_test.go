@@ -7,16 +7,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // TestProvidersOfSeveralWorkers: what the workers did adds up, and of their views
 // the worst is told; a worker that has left is told of no more.
 func TestProvidersOfSeveralWorkers(t *testing.T) {
 	t.Parallel()
-	store, broker := embeddedtest.Open(t, "sg", "mg")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg", "mg")
 	s := New(Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}, {Name: "mg"}}})
 	t.Cleanup(s.Close)
 	began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)

@@ -8,8 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // printsStore has more fingerprints in every hour than one search reads.
@@ -51,7 +52,7 @@ func (s *printsStore) AddressIndexes(
 // holds more than one page reads.
 func TestSearchFullHours(t *testing.T) {
 	t.Parallel()
-	real, broker := embeddedtest.Open(t, "sg")
+	real, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	now := time.Now().UTC().Truncate(time.Hour)
 	store := &printsStore{Store: real, hours: []time.Time{now, now.Add(-time.Hour), now.Add(-5 * time.Hour)}}
 	s := New(Deps{Store: store, Broker: broker, Config: Config{SpoolDir: t.TempDir()}})

@@ -7,15 +7,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // TestSenders: as whom a user may send is kept to, from the next batch on.
 func TestSenders(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	store, broker := embeddedtest.Open(t, "sg")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	s := New(
 		Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}},
 	)

@@ -29,10 +29,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/safedelivr/safedelivr/embedded"
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
+	"github.com/safedelivr/safedelivr/sqlite"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,7 +57,7 @@ func refusing(status int, code string) *fakeProvider {
 
 // spyInbox is a real store that can be told to fail, or to wait.
 type spyInbox struct {
-	*embedded.Store
+	*sqlite.Store
 	before func() error
 	ids    []models.ID
 	mu     sync.Mutex
@@ -89,7 +91,7 @@ func (s *spyInbox) stored(t *testing.T) []models.Inbox {
 
 type fixture struct {
 	inbox  *spyInbox
-	broker *embedded.Broker
+	broker *inproc.Broker
 	server *Server
 	url    string
 	client *http.Client
@@ -97,7 +99,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, providers ...Provider) *fixture {
 	t.Helper()
-	store, broker := embeddedtest.Open(t, "sg", "mg")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg", "mg")
 	f := &fixture{inbox: &spyInbox{Store: store}, broker: broker}
 	f.server = New(f.inbox, broker, providers, nil)
 	t.Cleanup(f.server.Close)

@@ -19,12 +19,13 @@ import (
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/dashboard"
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/rabbit"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/sqlite"
 	"github.com/safedelivr/safedelivr/webhooks"
 )
 
@@ -49,7 +50,7 @@ type app struct {
 // openStore opens the store the configuration names.
 func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (models.Store, error) {
 	if len(cfg.Cassandra.Hosts) == 0 {
-		return orNil[models.Store](embedded.OpenStore(cfg.DataDir, embedded.StoreOptions{}))
+		return orNil[models.Store](sqlite.Open(cfg.DataDir, sqlite.Options{}))
 	}
 	return orNil[models.Store](cassandra.Open(ctx, cassandraConfig(cfg, log)))
 }
@@ -57,7 +58,7 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (model
 // openBroker opens the broker the configuration names.
 func openBroker(ctx context.Context, cfg *config.Config, log *slog.Logger) (models.Broker, error) {
 	if cfg.AMQP.URL == "" {
-		return orNil[models.Broker](embedded.NewBroker(cfg.ProviderNames(), log))
+		return orNil[models.Broker](inproc.New(cfg.ProviderNames(), log))
 	}
 	return orNil[models.Broker](rabbit.Open(ctx, rabbit.Config{URL: cfg.AMQP.URL, Prefix: cfg.AMQP.Prefix, Providers: cfg.ProviderNames(), Logger: log}))
 }
@@ -273,7 +274,7 @@ func (a *app) serve(ctx context.Context) error {
 
 // sweep clears what has outlived its use, once a minute.
 func (a *app) sweep(ctx context.Context) {
-	store, ok := a.store.(*embedded.Store)
+	store, ok := a.store.(*sqlite.Store)
 	if !ok {
 		return // Cassandra lets things end by themselves
 	}
@@ -282,7 +283,7 @@ func (a *app) sweep(ctx context.Context) {
 	for {
 		select {
 		case <-t.C:
-			if err := store.Sweep(models.WithBackground(ctx), time.Now(), embedded.RetentionOptions{Inbox: a.cfg.Times.InboxKeep}); err != nil && ctx.Err() == nil {
+			if err := store.Sweep(models.WithBackground(ctx), time.Now(), sqlite.RetentionOptions{Inbox: a.cfg.Times.InboxKeep}); err != nil && ctx.Err() == nil {
 				a.log.Warn("old data not cleared away", "err", err)
 			}
 		case <-ctx.Done():

@@ -10,9 +10,9 @@ import (
 
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/consumers"
-	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // Commands work on the store and broker of the configuration. Where a process
@@ -40,7 +40,7 @@ func (c *cli) onStore(ctx context.Context, looks bool, f func(context.Context, *
 	}
 	o := &opened{cfg: &cfg, log: c.logger(&cfg)}
 	o.store, err = openStore(ctx, o.cfg, o.log)
-	if errors.Is(err, embedded.ErrInUse) {
+	if errors.Is(err, sqlite.ErrInUse) {
 		return c.handOver(ctx, o.cfg)
 	}
 	if err != nil {

@@ -12,11 +12,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // TestOrders: a batch is stopped by command while both providers are offline, so
@@ -146,7 +147,7 @@ type desk struct {
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	store, broker := embeddedtest.Open(t, "sg")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	svc := service.New(service.Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}},
 		Config: service.Config{SpoolDir: t.TempDir(), Sole: true}})
 	t.Cleanup(svc.Close)

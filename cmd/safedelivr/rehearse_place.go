@@ -12,9 +12,9 @@ import (
 
 	"github.com/safedelivr/safedelivr/cassandra"
 	"github.com/safedelivr/safedelivr/config"
-	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/rabbit"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // setUp is what failures are rehearsed on: the services of the configuration,
@@ -89,7 +89,7 @@ func (p *place) withStore(ctx context.Context, f func(models.Store) error) error
 	err = poll(ctx, 10*time.Second, "the data folder is free", func() (bool, error) {
 		// A process that is being started holds what was open, for an instant.
 		store, err = openStore(ctx, &cfg, p.log)
-		return err == nil, unless(err, embedded.ErrInUse)
+		return err == nil, unless(err, sqlite.ErrInUse)
 	})
 	if err != nil {
 		return err

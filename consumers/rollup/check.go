@@ -320,7 +320,7 @@ func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Sum
 	}
 }
 
-// repairTries is how often a repair outranks what it replaces.
+// repairTries is how often a repair raises the version of what it replaces.
 const repairTries = 5
 
 func (c *check) shown(ctx context.Context, b *models.Batch, n int) (models.Summary, error) {

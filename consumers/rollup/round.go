@@ -52,7 +52,7 @@ type suspect struct {
 
 // moved reports whether something was worked on between two findings.
 func (s *suspect) moved(d *Difference) bool {
-	return s.Counted.Order() != d.Counted.Order() || s.Shown.Order() != d.Shown.Order()
+	return s.Counted.FullVersion() != d.Counted.FullVersion() || s.Shown.FullVersion() != d.Shown.FullVersion()
 }
 
 // RunChecks makes a round now and then, and keeps the gauges of every worker.
@@ -411,7 +411,7 @@ func (c *check) span(
 		if err != nil || same(&shown, &counted) {
 			return false, err
 		}
-		if at := [2]int64{shown.Order(), counted.Order()}; at != last {
+		if at := [2]int64{shown.FullVersion(), counted.FullVersion()}; at != last {
 			last, moved = at, time.Now()
 		}
 		switch {
