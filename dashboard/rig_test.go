@@ -19,7 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/simulator/github"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,7 +52,7 @@ type rig struct {
 	service *service.Service
 	board   *Dashboard
 	url     string
-	github  *simulator.GitHub
+	github  *github.Server
 
 	seen []models.ProviderState
 }
@@ -72,12 +72,12 @@ func (f *rig) put(kind, name string, v any) {
 	require.NoError(f, f.store.PutReport(f.Context(), kind, name, raw, time.Hour))
 }
 
-func newRig(t testing.TB, gh *GitHub, users ...simulator.GitHubUser) *rig {
+func newRig(t testing.TB, gh *GitHub, users ...github.User) *rig {
 	t.Helper()
 	return newRigOf(t, service.Config{}, gh, users...)
 }
 
-func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...simulator.GitHubUser) *rig {
+func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User) *rig {
 	t.Helper()
 	cfg.SpoolDir, cfg.Sole = t.TempDir(), true
 	real, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
@@ -96,7 +96,7 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...simulator.G
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }))
 	f.url = "http://" + server.Listener.Addr().String()
 	if gh != nil {
-		f.github = simulator.NewGitHub(simulator.GitHubApp{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"}, users...)
+		f.github = github.New(github.App{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"}, users...)
 		stand := httptest.NewServer(f.github)
 		t.Cleanup(stand.Close)
 		gh.ClientID, gh.ClientSecret, gh.BaseURL, gh.Client = "app", "secret", stand.URL, stand.Client()

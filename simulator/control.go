@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/safedelivr/safedelivr/simulator/internal/provider"
 )
 
 // controlName is the path of the control API, and so no name for an account.
@@ -189,7 +191,7 @@ func (s *Simulator) settings() []Settings {
 	list := []Settings{}
 	delay := Duration(s.eventDelay.Load())
 	for _, a := range s.accountList() {
-		url, latency := a.hookURL(), Duration(a.latency.Load())
+		url, latency := a.webhooks.URL(), Duration(a.latency.Load())
 		list = append(list, Settings{a.name, &url, &latency, &delay})
 	}
 	return list
@@ -200,7 +202,7 @@ func (s *Simulator) change(c Settings) error {
 		return badRequest{fmt.Errorf("%w: %q", errNoAccount, c.Account)}
 	}
 	if c.WebhookURL != nil {
-		if err := checkURL(*c.WebhookURL); err != nil {
+		if err := provider.CheckURL(*c.WebhookURL); err != nil {
 			return badRequest{err}
 		}
 		for _, name := range s.names() {

@@ -84,10 +84,10 @@ func (t *tally) post(status, events int) {
 	t.mu.Unlock()
 }
 
-func (t *tally) disturb(d disturbance) {
-	t.twice.Add(int64(d.twice))
-	t.overtaken.Add(int64(d.overtaken))
-	t.late.Add(int64(d.late))
+func (t *tally) addFaults(c faultCounts) {
+	t.twice.Add(int64(c.doubled))
+	t.overtaken.Add(int64(c.overtaken))
+	t.late.Add(int64(c.late))
 }
 
 func (t *tally) stats() Stats {

@@ -1,4 +1,4 @@
-package simulator
+package simulator_test
 
 import (
 	"bytes"
@@ -16,13 +16,16 @@ import (
 	"time"
 
 	"github.com/sendgrid/sendgrid-go/helpers/eventwebhook"
+
+	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/simulator/internal/simtest"
 )
 
-// A wire stands in for the network between the simulator and the receiver, so
+// A wire stands in for the network between the simulator and the Receiver, so
 // that the vendors' schedules of hours pass in a bubble of synctest.
 type wire struct {
 	mu     sync.Mutex
-	posts  []hookPost
+	posts  []simtest.Request
 	status func(n int, body []byte) int // n counts from 0; -1 = no answer
 }
 
@@ -35,7 +38,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := len(w.posts)
-	w.posts = append(w.posts, hookPost{header: r.Header, body: body, at: time.Now()})
+	w.posts = append(w.posts, simtest.Request{Header: r.Header, Body: body, At: time.Now()})
 	status := w.status(n, body)
 	if status < 0 {
 		return nil, io.ErrUnexpectedEOF
@@ -44,7 +47,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // all returns the posts so far.
-func (w *wire) all() []hookPost {
+func (w *wire) all() []simtest.Request {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.posts
@@ -57,25 +60,25 @@ func (w *wire) answer(status func(n int, body []byte) int) {
 }
 
 // in runs f in a bubble, with a simulator whose webhooks go through the wire.
-func in(t *testing.T, kind string, o Options, w *wire, f func(t *testing.T, s *Simulator, send func(addrs ...string))) {
+func in(t *testing.T, kind string, o simulator.Options, w *wire, f func(t *testing.T, s *simulator.Simulator, send func(addrs ...string))) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		o.Transport, o.Seed, o.RecipientKey = w, 42, recipientKey
-		s := New(o)
+		o.Transport, o.Seed, o.RecipientKey = w, 42, simtest.RecipientKey
+		s := simulator.New(o)
 		defer s.Close()
-		err := s.AddAccount(Account{Name: "x", Kind: kind, Key: "k", Domain: domain, WebhookURL: "http://hooks/x", SigningKey: map[string]string{Mailgun: signingKey}[kind]})
+		err := s.AddAccount(simulator.Account{Name: "x", Kind: kind, Key: "k", Domain: simtest.Domain, WebhookURL: "http://hooks/x", SigningKey: map[string]string{simulator.Mailgun: simtest.SigningKey}[kind]})
 		if err != nil {
 			t.Fatal(err)
 		}
 		f(t, s, func(addrs ...string) {
 			t.Helper()
 			var r *http.Request
-			if kind == Mailgun {
-				r = httptest.NewRequest("POST", "/x/v3/"+domain+"/messages", strings.NewReader("from=f@x.test&text=t&to="+strings.ReplaceAll(strings.Join(addrs, ","), "+", "%2B")))
+			if kind == simulator.Mailgun {
+				r = httptest.NewRequest("POST", "/x/v3/"+simtest.Domain+"/messages", strings.NewReader("from=f@x.test&text=t&to="+strings.ReplaceAll(strings.Join(addrs, ","), "+", "%2B")))
 				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 				r.SetBasicAuth("api", "k")
 			} else {
-				body, _ := json.Marshal(sgMail("r", addrs...))
+				body, _ := json.Marshal(simtest.SendGridMail("r", addrs...))
 				r = httptest.NewRequest("POST", "/x/v3/mail/send", bytes.NewReader(body))
 				r.Header.Set("Content-Type", "application/json")
 				r.Header.Set("Authorization", "Bearer k")
@@ -93,7 +96,7 @@ func in(t *testing.T, kind string, o Options, w *wire, f func(t *testing.T, s *S
 func (w *wire) gaps() (list []time.Duration) {
 	posts := w.all()
 	for i := 1; i < len(posts); i++ {
-		list = append(list, posts[i].at.Sub(posts[i-1].at))
+		list = append(list, posts[i].At.Sub(posts[i-1].At))
 	}
 	return list
 }
@@ -101,7 +104,7 @@ func (w *wire) gaps() (list []time.Duration) {
 func TestSendgridFlush(t *testing.T) {
 	t.Parallel()
 	w := &wire{status: func(int, []byte) int { return 200 }}
-	in(t, SendGrid, Options{FlushCount: 100, EventDelay: time.Second}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+	in(t, simulator.SendGrid, simulator.Options{FlushCount: 100, EventDelay: time.Second}, w, func(t *testing.T, s *simulator.Simulator, send func(...string)) {
 		begun := time.Now()
 		send("a@example.com")
 		time.Sleep(20 * time.Second)
@@ -109,18 +112,18 @@ func TestSendgridFlush(t *testing.T) {
 		time.Sleep(10*time.Second + 999*time.Millisecond)
 		synctest.Wait()
 		if len(w.all()) != 0 {
-			t.Errorf("flushed after %v", w.all()[0].at.Sub(begun))
+			t.Errorf("flushed after %v", w.all()[0].At.Sub(begun))
 		}
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		if len(w.all()) != 1 || bytes.Count(w.all()[0].body, []byte(`"event"`)) != 4 {
+		if len(w.all()) != 1 || bytes.Count(w.all()[0].Body, []byte(`"event"`)) != 4 {
 			t.Errorf("%d posts", len(w.all()))
 		}
 		time.Sleep(time.Hour)
-		send(addresses(60)...) // 120 events: 100 at once, the rest by the timer
+		send(simtest.Addresses(60)...) // 120 events: 100 at once, the rest by the timer
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(w.all()) != 2 || bytes.Count(w.all()[1].body, []byte(`"event"`)) != 100 {
+		if len(w.all()) != 2 || bytes.Count(w.all()[1].Body, []byte(`"event"`)) != 100 {
 			t.Errorf("%d posts", len(w.all()))
 		}
 		time.Sleep(31 * time.Second)
@@ -134,9 +137,9 @@ func TestSendgridFlush(t *testing.T) {
 func TestSendgridFraming(t *testing.T) {
 	t.Parallel()
 	w := &wire{status: func(int, []byte) int { return 202 }}
-	in(t, SendGrid, Options{FlushCount: 1 << 20}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+	in(t, simulator.SendGrid, simulator.Options{FlushCount: 1 << 20}, w, func(t *testing.T, s *simulator.Simulator, send func(...string)) {
 		for range 2 {
-			send(addresses(1000)...)
+			send(simtest.Addresses(1000)...)
 		}
 		if err := s.Settle(t.Context()); err != nil {
 			t.Fatal(err)
@@ -147,18 +150,18 @@ func TestSendgridFraming(t *testing.T) {
 		}
 		total := 0
 		for _, p := range w.all() {
-			var list []event
-			if err := json.Unmarshal(p.body, &list); err != nil {
+			var list []simtest.Event
+			if err := json.Unmarshal(p.Body, &list); err != nil {
 				t.Fatal(err)
 			}
 			total += len(list)
-			if n := len(p.body); n > sgBatchBytes || !bytes.HasSuffix(p.body, []byte("}]\r\n")) || bytes.Count(p.body, []byte("},\r\n{")) != len(list)-1 {
-				t.Errorf("post of %d bytes: ... %q", n, p.body[n-20:])
+			if n := len(p.Body); n > 768<<10 || !bytes.HasSuffix(p.Body, []byte("}]\r\n")) || bytes.Count(p.Body, []byte("},\r\n{")) != len(list)-1 {
+				t.Errorf("post of %d bytes: ... %q", n, p.Body[n-20:])
 			}
-			ts := p.header.Get(eventwebhook.TimestampHTTPHeader)
-			ok, err := eventwebhook.VerifySignature(key, p.body, p.header.Get(eventwebhook.VerificationHTTPHeader), ts)
-			if !ok || err != nil || ts != strconv.FormatInt(p.at.Unix(), 10) || p.header.Get("Content-Type") != "application/json" {
-				t.Errorf("signature %v %v, header %v", ok, err, p.header)
+			ts := p.Header.Get(eventwebhook.TimestampHTTPHeader)
+			ok, err := eventwebhook.VerifySignature(key, p.Body, p.Header.Get(eventwebhook.VerificationHTTPHeader), ts)
+			if !ok || err != nil || ts != strconv.FormatInt(p.At.Unix(), 10) || p.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("signature %v %v, header %v", ok, err, p.Header)
 			}
 		}
 		if total != 4000 || len(w.all()) < 2 {
@@ -171,7 +174,7 @@ func TestSendgridRetries(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{500, 302, 406, 410, -1} {
 		w := &wire{status: func(int, []byte) int { return status }}
-		in(t, SendGrid, Options{FlushEvery: 1}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+		in(t, simulator.SendGrid, simulator.Options{FlushEvery: 1}, w, func(t *testing.T, s *simulator.Simulator, send func(...string)) {
 			send("a@example.com")
 			if err := s.Settle(t.Context()); err != nil {
 				t.Fatal(err)
@@ -180,12 +183,12 @@ func TestSendgridRetries(t *testing.T) {
 			if fmt.Sprint(gaps[:7]) != "[1m0s 2m0s 4m0s 8m0s 16m0s 32m0s 1h0m0s]" || gaps[len(gaps)-1] != time.Hour {
 				t.Errorf("%d: %v", status, gaps)
 			}
-			if total := w.all()[len(w.all())-1].at.Sub(w.all()[0].at); total > 24*time.Hour || total < 22*time.Hour {
+			if total := w.all()[len(w.all())-1].At.Sub(w.all()[0].At); total > 24*time.Hour || total < 22*time.Hour {
 				t.Errorf("%d: retried for %v", status, total)
 			}
 			for _, p := range w.all() {
-				if !bytes.Equal(p.body, w.all()[0].body) || fmt.Sprint(p.header) != fmt.Sprint(w.all()[0].header) {
-					t.Errorf("the repeated post differs: %v", p.header)
+				if !bytes.Equal(p.Body, w.all()[0].Body) || fmt.Sprint(p.Header) != fmt.Sprint(w.all()[0].Header) {
+					t.Errorf("the repeated post differs: %v", p.Header)
 				}
 			}
 			if st := s.Stats("x"); st.EventsGivenUp != 2 || st.EventsOK != 0 || st.EventsSent != 2*int64(len(w.all())) || st.EventsPending != 0 {
@@ -198,13 +201,13 @@ func TestSendgridRetries(t *testing.T) {
 func TestSendgridRetrySwitches(t *testing.T) {
 	t.Parallel()
 	w := &wire{status: func(n int, _ []byte) int { return []int{500, 200}[n] }}
-	in(t, SendGrid, Options{ResignRetries: true, NewEventIDOnRetry: true}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+	in(t, simulator.SendGrid, simulator.Options{ResignRetries: true, NewEventIDOnRetry: true}, w, func(t *testing.T, s *simulator.Simulator, send func(...string)) {
 		send("a@example.com")
 		if err := s.Settle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		stamp := func(i int) string { return w.all()[i].header.Get(eventwebhook.TimestampHTTPHeader) }
-		if stamp(0) == stamp(1) || bytes.Equal(w.all()[0].body, w.all()[1].body) || s.Stats("x").EventsOK != 2 {
+		stamp := func(i int) string { return w.all()[i].Header.Get(eventwebhook.TimestampHTTPHeader) }
+		if stamp(0) == stamp(1) || bytes.Equal(w.all()[0].Body, w.all()[1].Body) || s.Stats("x").EventsOK != 2 {
 			t.Errorf("%s %s", stamp(0), stamp(1))
 		}
 	})
@@ -215,29 +218,29 @@ func TestMailgunRetries(t *testing.T) {
 	isDelivered := func(body []byte) bool { return bytes.Contains(body, []byte(`"event":"delivered"`)) }
 	for _, c := range []struct {
 		status int
-		o      Options
+		o      simulator.Options
 		addr   string
 		posts  int // of the first kind of event: accepted
 		final  int // of delivered
 	}{
-		{500, Options{}, "a@example.com", 7, 1},
-		{204, Options{}, "a@example.com", 7, 1}, // only 200 is success
-		{301, Options{}, "a@example.com", 7, 1},
-		{-1, Options{}, "a@example.com", 7, 1},
-		{406, Options{}, "a@example.com", 1, 1},
-		{406, Options{RetryDelivered: true}, "a@example.com", 1, 1},
-		{500, Options{RetryDelivered: true}, "a@example.com", 7, 7},
+		{500, simulator.Options{}, "a@example.com", 7, 1},
+		{204, simulator.Options{}, "a@example.com", 7, 1}, // only 200 is success
+		{301, simulator.Options{}, "a@example.com", 7, 1},
+		{-1, simulator.Options{}, "a@example.com", 7, 1},
+		{406, simulator.Options{}, "a@example.com", 1, 1},
+		{406, simulator.Options{RetryDelivered: true}, "a@example.com", 1, 1},
+		{500, simulator.Options{RetryDelivered: true}, "a@example.com", 7, 7},
 	} {
 		w := &wire{status: func(int, []byte) int { return c.status }}
 		c.o.WebhookWorkers = 1
-		in(t, Mailgun, c.o, w, func(t *testing.T, s *Simulator, send func(...string)) {
+		in(t, simulator.Mailgun, c.o, w, func(t *testing.T, s *simulator.Simulator, send func(...string)) {
 			send(c.addr)
 			if err := s.Settle(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			var accepted, delivered []hookPost
+			var accepted, delivered []simtest.Request
 			for _, p := range w.all() {
-				if isDelivered(p.body) {
+				if isDelivered(p.Body) {
 					delivered = append(delivered, p)
 				} else {
 					accepted = append(accepted, p)
@@ -250,7 +253,7 @@ func TestMailgunRetries(t *testing.T) {
 				t.Errorf("gaps %v", gaps)
 			}
 			for _, p := range accepted {
-				if !bytes.Equal(p.body, accepted[0].body) {
+				if !bytes.Equal(p.Body, accepted[0].Body) {
 					t.Error("the repeated post differs")
 				}
 			}
@@ -264,19 +267,19 @@ func TestMailgunRetries(t *testing.T) {
 func TestMailgunResign(t *testing.T) {
 	t.Parallel()
 	w := &wire{status: func(n int, _ []byte) int { return []int{500, 200, 200, 200}[n] }}
-	in(t, Mailgun, Options{ResignRetries: true, RetryDelivered: true, WebhookWorkers: 1}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+	in(t, simulator.Mailgun, simulator.Options{ResignRetries: true, RetryDelivered: true, WebhookWorkers: 1}, w, func(t *testing.T, s *simulator.Simulator, send func(...string)) {
 		send("a@example.com")
 		if err := s.Settle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		type signed struct {
 			Signature struct{ Timestamp, Token string }
-			Data      event `json:"event-data"`
+			Data      simtest.Event `json:"event-data"`
 		}
 		var first, last signed
-		json.Unmarshal(w.all()[0].body, &first)
-		json.Unmarshal(w.all()[2].body, &last)
-		if first.Signature.Token == last.Signature.Token || first.Signature.Timestamp == last.Signature.Timestamp || first.Data.str("id") != last.Data.str("id") {
+		json.Unmarshal(w.all()[0].Body, &first)
+		json.Unmarshal(w.all()[2].Body, &last)
+		if first.Signature.Token == last.Signature.Token || first.Signature.Timestamp == last.Signature.Timestamp || first.Data.Text("id") != last.Data.Text("id") {
 			t.Errorf("%+v %+v", first, last)
 		}
 	})
@@ -286,15 +289,15 @@ func TestMailgunResign(t *testing.T) {
 func TestStages(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, addr, want string }{
-		{SendGrid, "softbounce@sim.test", "[0s processed 0s deferred 15m0s delivered]"},
-		{SendGrid, "expire@sim.test", "[0s processed 0s deferred 1h0m0s deferred 12h0m0s deferred 72h0m0s bounce]"},
-		{SendGrid, "async@sim.test", "[0s processed 0s delivered 10m0s bounce]"},
-		{Mailgun, "softbounce@sim.test", "[0s accepted 0s failed 10m0s delivered]"},
-		{Mailgun, "expire@sim.test", "[0s accepted 0s failed 10m0s failed 25m0s failed 55m0s failed 1h55m0s failed 3h55m0s failed 7h55m0s failed]"},
-		{Mailgun, "click@sim.test", "[0s accepted 0s delivered 1m0s opened 2m0s clicked]"},
+		{simulator.SendGrid, "softbounce@sim.test", "[0s processed 0s deferred 15m0s delivered]"},
+		{simulator.SendGrid, "expire@sim.test", "[0s processed 0s deferred 1h0m0s deferred 12h0m0s deferred 72h0m0s bounce]"},
+		{simulator.SendGrid, "async@sim.test", "[0s processed 0s delivered 10m0s bounce]"},
+		{simulator.Mailgun, "softbounce@sim.test", "[0s accepted 0s failed 10m0s delivered]"},
+		{simulator.Mailgun, "expire@sim.test", "[0s accepted 0s failed 10m0s failed 25m0s failed 55m0s failed 1h55m0s failed 3h55m0s failed 7h55m0s failed]"},
+		{simulator.Mailgun, "click@sim.test", "[0s accepted 0s delivered 1m0s opened 2m0s clicked]"},
 	} {
 		w := &wire{status: func(int, []byte) int { return 200 }}
-		in(t, c.kind, Options{FlushCount: 1, WebhookWorkers: 1}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+		in(t, c.kind, simulator.Options{FlushCount: 1, WebhookWorkers: 1}, w, func(t *testing.T, s *simulator.Simulator, send func(...string)) {
 			begun := time.Now()
 			send(c.addr)
 			if err := s.Settle(t.Context()); err != nil {
@@ -302,21 +305,21 @@ func TestStages(t *testing.T) {
 			}
 			var have []string
 			for _, p := range w.all() {
-				var e event
-				if c.kind == SendGrid {
-					var list []event
-					json.Unmarshal(p.body, &list)
+				var e simtest.Event
+				if c.kind == simulator.SendGrid {
+					var list []simtest.Event
+					json.Unmarshal(p.Body, &list)
 					e = list[0]
 				} else {
 					var body struct {
-						Data event `json:"event-data"`
+						Data simtest.Event `json:"event-data"`
 					}
-					json.Unmarshal(p.body, &body)
+					json.Unmarshal(p.Body, &body)
 					e = body.Data
 				}
-				have = append(have, p.at.Sub(begun).Round(time.Second).String()+" "+e.str("event"))
-				if at := time.Unix(int64(e["timestamp"].(float64)), 0); p.at.Sub(at).Abs() > time.Second {
-					t.Errorf("%s at %v says %v", e.str("event"), p.at, at)
+				have = append(have, p.At.Sub(begun).Round(time.Second).String()+" "+e.Text("event"))
+				if at := time.Unix(int64(e["timestamp"].(float64)), 0); p.At.Sub(at).Abs() > time.Second {
+					t.Errorf("%s at %v says %v", e.Text("event"), p.At, at)
 				}
 			}
 			if fmt.Sprint(have) != c.want {
@@ -330,7 +333,7 @@ func TestStages(t *testing.T) {
 func TestFlush(t *testing.T) {
 	t.Parallel()
 	w := &wire{status: func(n int, _ []byte) int { return []int{500, 500, 200, 200, 200}[n] }}
-	in(t, SendGrid, Options{EventDelay: time.Minute}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+	in(t, simulator.SendGrid, simulator.Options{EventDelay: time.Minute}, w, func(t *testing.T, s *simulator.Simulator, send func(...string)) {
 		send("a@example.com")
 		begun := time.Now()
 		if err := s.Flush(t.Context()); err != nil || time.Since(begun) != 0 {
@@ -362,10 +365,10 @@ func TestFlush(t *testing.T) {
 // TestReset: nothing is left, and what was pending is not sent.
 func TestReset(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{SendGrid, Mailgun} {
+	for _, kind := range []string{simulator.SendGrid, simulator.Mailgun} {
 		w := &wire{status: func(int, []byte) int { return 500 }}
-		in(t, kind, Options{}, w, func(t *testing.T, s *Simulator, send func(...string)) {
-			s.Inject(Fault{Mode: ModeEventsDelay, Delay: time.Hour, Pattern: "late@*"})
+		in(t, kind, simulator.Options{}, w, func(t *testing.T, s *simulator.Simulator, send func(...string)) {
+			s.Inject(simulator.Fault{Mode: simulator.ModeEventsDelay, Delay: time.Hour, Pattern: "late@*"})
 			send("a@example.com", "late@example.com")
 			time.Sleep(time.Minute)
 			synctest.Wait()
@@ -393,9 +396,9 @@ func TestReset(t *testing.T) {
 // block, order of members.
 func TestPayloads(t *testing.T) {
 	t.Parallel()
-	for kind, name := range map[string]string{SendGrid: "sg-post.txt", Mailgun: "mg-post.txt"} {
+	for kind, name := range map[string]string{simulator.SendGrid: "sg-post.txt", simulator.Mailgun: "mg-post.txt"} {
 		w := &wire{status: func(int, []byte) int { return 200 }}
-		in(t, kind, Options{WebhookWorkers: 1}, w, func(t *testing.T, s *Simulator, send func(...string)) {
+		in(t, kind, simulator.Options{WebhookWorkers: 1}, w, func(t *testing.T, s *simulator.Simulator, send func(...string)) {
 			time.Sleep(27 * 365 * 24 * time.Hour) // the bubble begins in 2000, when Unix times had nine digits
 			send("a@example.com", "blocked-x+1@sim.test")
 			if err := s.Settle(t.Context()); err != nil {
@@ -403,7 +406,7 @@ func TestPayloads(t *testing.T) {
 			}
 			var out bytes.Buffer
 			for _, p := range w.all() {
-				fmt.Fprintf(&out, "%s\n%s\n", p.header.Get("User-Agent"), p.body)
+				fmt.Fprintf(&out, "%s\n%s\n", p.Header.Get("User-Agent"), p.Body)
 			}
 			golden(t, name, out.Bytes())
 		})
