@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// A Client scripts a Simulator in another process through its control API. It is
-// safe for concurrent use. Errors carry what the simulator said.
+// A Client controls a Simulator in another process through its control API. It is
+// safe for concurrent use. Errors hold the simulator's own error text.
 type Client struct {
-	URL  string       // of the simulator, http://host:port
+	URL  string       // base URL of the simulator, http://host:port
 	HTTP *http.Client // nil = http.DefaultClient
 }
 
@@ -84,49 +84,49 @@ func (c *Client) Accounts(ctx context.Context) (list []AccountInfo, err error) {
 	return list, err
 }
 
-// AddAccount is Simulator.AddAccount. It returns the account with its public
+// AddAccount calls Simulator.AddAccount. It returns the account with its public
 // key.
 func (c *Client) AddAccount(ctx context.Context, a Account) (info AccountInfo, err error) {
 	err = c.call(ctx, "POST", "/accounts", nil, a, &info)
 	return info, err
 }
 
-// Faults is Simulator.Faults.
+// Faults calls Simulator.Faults.
 func (c *Client) Faults(ctx context.Context) (list []Fault, err error) {
 	err = c.call(ctx, "GET", "/faults", nil, nil, &list)
 	return list, err
 }
 
-// Inject is Simulator.Inject; a fault that is not valid is an error.
+// Inject calls Simulator.Inject; a fault that is not valid is an error.
 func (c *Client) Inject(ctx context.Context, f Fault) (id string, err error) {
 	var out struct{ ID string }
 	err = c.call(ctx, "POST", "/faults", nil, f, &out)
 	return out.ID, err
 }
 
-// Clear is Simulator.Clear.
+// Clear calls Simulator.Clear.
 func (c *Client) Clear(ctx context.Context, id string) error {
 	return c.call(ctx, "DELETE", "/faults/"+url.PathEscape(id), nil, nil, nil)
 }
 
-// ClearAll is Simulator.ClearAll.
+// ClearAll calls Simulator.ClearAll.
 func (c *Client) ClearAll(ctx context.Context, account string) error {
 	return c.call(ctx, "DELETE", "/faults", param("account", account), nil, nil)
 }
 
-// Stats is Simulator.Stats; an unknown account is an error.
+// Stats calls Simulator.Stats; an unknown account is an error.
 func (c *Client) Stats(ctx context.Context, account string) (st Stats, err error) {
 	err = c.call(ctx, "GET", "/stats", param("account", account), nil, &st)
 	return st, err
 }
 
-// CallLog is Simulator.CallLog; an unknown account is an error.
+// CallLog calls Simulator.CallLog; an unknown account is an error.
 func (c *Client) CallLog(ctx context.Context, account string) (list []Call, err error) {
 	err = c.call(ctx, "GET", "/calls", param("account", account), nil, &list)
 	return list, err
 }
 
-// Copies is Simulator.Copies.
+// Copies calls Simulator.Copies.
 func (c *Client) Copies(ctx context.Context, id string) (list []Copy, err error) {
 	if id == "" {
 		return nil, nil
@@ -135,8 +135,8 @@ func (c *Client) Copies(ctx context.Context, id string) (list []Copy, err error)
 	return list, err
 }
 
-// EachCopy is Simulator.EachCopy, for the ids with at least min copies; each
-// call of f gets a new map. The listing is streamed.
+// EachCopy calls f like Simulator.EachCopy, for the ids with at least min copies.
+// Each call of f gets a new map. The simulator streams the list.
 func (c *Client) EachCopy(ctx context.Context, min int, f func(id string, perAccount map[string]int)) error {
 	resp, err := c.do(ctx, "GET", "/copies", url.Values{"min": {fmt.Sprint(min)}}, nil)
 	if err != nil {
@@ -168,28 +168,29 @@ func (c *Client) Change(ctx context.Context, set Settings) error {
 	return c.call(ctx, "POST", "/settings", nil, set, nil)
 }
 
-// SetWebhookURL is Simulator.SetWebhookURL; what that ignores is an error.
+// SetWebhookURL calls Simulator.SetWebhookURL; an unknown account and a URL that is not
+// valid are errors.
 func (c *Client) SetWebhookURL(ctx context.Context, account, url string) error {
 	return c.Change(ctx, Settings{Account: account, WebhookURL: &url})
 }
 
-// SetLatency is Simulator.SetLatency.
+// SetLatency calls Simulator.SetLatency.
 func (c *Client) SetLatency(ctx context.Context, account string, d time.Duration) error {
 	latency := Duration(d)
 	return c.Change(ctx, Settings{Account: account, Latency: &latency})
 }
 
-// Flush is Simulator.Flush. It waits as long as ctx, or an hour.
+// Flush calls Simulator.Flush. It waits until ctx is done, at most an hour.
 func (c *Client) Flush(ctx context.Context) error {
 	return c.call(ctx, "POST", "/flush", param("timeout", "1h"), nil, nil)
 }
 
-// Settle is Simulator.Settle. It waits as long as ctx, or an hour.
+// Settle calls Simulator.Settle. It waits until ctx is done, at most an hour.
 func (c *Client) Settle(ctx context.Context) error {
 	return c.call(ctx, "POST", "/flush", url.Values{"timeout": {"1h"}, "settle": {"true"}}, nil, nil)
 }
 
-// Reset is Simulator.Reset.
+// Reset calls Simulator.Reset.
 func (c *Client) Reset(ctx context.Context) error {
 	return c.call(ctx, "POST", "/reset", nil, nil, nil)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/simulator/internal/provider"
 )
 
-// controlName is the path of the control API, and so no name for an account.
+// controlName is the path of the control API. No account can have this name.
 //
 //	GET    /control/accounts               accounts, with public keys
 //	POST   /control/accounts               add one: an Account
@@ -23,10 +23,10 @@ import (
 //	POST   /control/faults                 inject one: a Fault; answers {"id":"f1"}
 //	DELETE /control/faults/{id}            clear one
 //	DELETE /control/faults?account=sg      clear those of an account; without account all
-//	GET    /control/stats?account=sg       Stats; without account of all together
+//	GET    /control/stats?account=sg       Stats; without account those of all together
 //	GET    /control/calls?account=sg       the call log
 //	GET    /control/copies?id=x            the copies of an id or address
-//	GET    /control/copies?min=2           one line of JSON per id that has at least so many (default 1)
+//	GET    /control/copies?min=2           one line of JSON per id with that many copies or more (default 1)
 //	GET    /control/settings               Settings of all accounts
 //	POST   /control/settings               change some: Settings
 //	POST   /control/flush?timeout=30s      see Simulator.Flush; with settle=true Simulator.Settle
@@ -37,8 +37,8 @@ const controlName = "control"
 
 const maxControlBody = 1 << 20
 
-// Settings are what can be changed of an account while it runs. A nil field
-// stays as it is.
+// Settings are what can be changed of an account while it is in use. A nil field is
+// left unchanged.
 type Settings struct {
 	Account    string    `json:"account,omitempty"` // empty = all accounts
 	WebhookURL *string   `json:"webhook_url,omitempty"`
@@ -52,13 +52,13 @@ type AccountInfo struct {
 	PublicKey string `json:"public_key,omitempty"` // see Simulator.PublicKey
 }
 
-// CopyCount is a line of the listing of copies: how many an id has by account.
+// CopyCount is a line of the list of copies: how many an id has at each account.
 type CopyCount struct {
 	ID       string         `json:"id"`
 	Accounts map[string]int `json:"accounts"`
 }
 
-// badRequest is an error of the caller; its text is shown.
+// A badRequest is a mistake of the caller. Its text is shown.
 type badRequest struct{ error }
 
 func (s *Simulator) control(w http.ResponseWriter, r *http.Request, path []string) {
@@ -236,13 +236,13 @@ func (s *Simulator) controlFlush(ctx context.Context, timeout, settle string) er
 	return s.Flush(ctx)
 }
 
-// streamCopies writes a line for each id with at least so many copies. It does
-// not hold them in memory.
-func (s *Simulator) streamCopies(w http.ResponseWriter, least string) {
+// streamCopies writes a line for each id with at least the given number of copies. It
+// does not hold them in memory.
+func (s *Simulator) streamCopies(w http.ResponseWriter, minimum string) {
 	floor := 1
-	if least != "" {
+	if minimum != "" {
 		var err error
-		if floor, err = strconv.Atoi(least); err != nil {
+		if floor, err = strconv.Atoi(minimum); err != nil {
 			reply(w, 400, nil, fmt.Errorf("min: %w", err))
 			return
 		}
@@ -260,8 +260,8 @@ func (s *Simulator) streamCopies(w http.ResponseWriter, least string) {
 	})
 }
 
-// A Duration is a time.Duration that is a string like "1m30s" in JSON. A number
-// is taken as nanoseconds.
+// A Duration is a time.Duration that is a string like "1m30s" in JSON. A number is
+// read as nanoseconds.
 type Duration time.Duration
 
 // MarshalJSON implements json.Marshaler.
@@ -296,8 +296,8 @@ func (f Fault) MarshalJSON() ([]byte, error) {
 	}{plainFault(f), text(f.Delay), text(f.RetryAfter)})
 }
 
-// UnmarshalJSON reads durations as text, and refuses members that it does not
-// know: a misspelt one would make a fault that does nothing.
+// UnmarshalJSON reads durations as text. It refuses unknown members: a misspelt one
+// would make a fault that does nothing.
 func (f *Fault) UnmarshalJSON(b []byte) error {
 	var v struct {
 		*plainFault

@@ -46,6 +46,7 @@ func (ob *outbox) settle(ctx context.Context) error {
 	}
 }
 
+// interrupted returns why a wait has to end, or nil.
 func (ob *outbox) interrupted(ctx context.Context) error {
 	if ob.s.ctx.Err() != nil {
 		return errClosed
@@ -53,6 +54,8 @@ func (ob *outbox) interrupted(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// openUpTo returns the number of open events of the generations up to gen. The outbox
+// is locked.
 func (ob *outbox) openUpTo(gen uint32) (n int) {
 	for g, open := range ob.open {
 		if g <= gen {
@@ -62,6 +65,7 @@ func (ob *outbox) openUpTo(gen uint32) (n int) {
 	return n
 }
 
+// pending returns the number of open events.
 func (ob *outbox) pending() (n int64) {
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
@@ -71,12 +75,14 @@ func (ob *outbox) pending() (n int64) {
 	return n
 }
 
+// wakeWaiters wakes flush, so that it notices the end of its context.
 func (ob *outbox) wakeWaiters() {
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
 	ob.done.Broadcast()
 }
 
+// reset drops all events.
 func (ob *outbox) reset() {
 	ob.mu.Lock()
 	defer ob.mu.Unlock()

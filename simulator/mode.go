@@ -25,7 +25,7 @@ const (
 	ModeCredits     = "credits"           // SendGrid 401 Maximum credits exceeded; Mailgun 402
 	ModeUnverified  = "unverified"        // SendGrid 403 sender identity; Mailgun 400 not allowed to send: unverified
 	ModeBlocked     = "blocked"           // SendGrid 403 access forbidden; Mailgun 403 IP
-	ModeRate        = "rate"              // 429; with RetryAfter SendGrid sends X-RateLimit-Reset. Mailgun always names a time
+	ModeRate        = "rate"              // 429; SendGrid sends X-RateLimit-Reset if there is a RetryAfter
 	ModeNotAllowed  = "not-allowed"       // SendGrid 401 not authorized to send mail; Mailgun 400 not allowed to send
 	ModeLargeBatch  = "large-batch"       // Mailgun 403 not allowed to send large batches yet
 	ModeTooLarge    = "too-large"         // 413
