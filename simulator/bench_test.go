@@ -38,7 +38,8 @@ func bulkForm() (kind string, body []byte) {
 	for i := range 1000 {
 		addr := fmt.Sprintf("recipient%06d@example.com", i)
 		w.WriteField("to", addr)
-		vars[addr] = map[string]any{simtest.RecipientKey: fmt.Sprintf("AAAAAAAAAAAA%06d", i), "name": fmt.Sprint("Name ", i), "code": "123456"}
+		vars[addr] = map[string]any{simtest.RecipientKey: fmt.Sprintf("AAAAAAAAAAAA%06d", i),
+			"name": fmt.Sprint("Name ", i), "code": "123456"}
 	}
 	w.WriteField("subject", "Hello %recipient.name%")
 	w.WriteField("text", strings.Repeat("Dear %recipient.name%, ", 50))
@@ -75,12 +76,14 @@ func benchmark(b *testing.B, path, kind string, body []byte, a simulator.Account
 // BenchmarkSendgrid accepts 1,000 recipients in one call; every call but the
 // first doubles all ids, which is the slower case.
 func BenchmarkSendgrid(b *testing.B) {
-	benchmark(b, "/x/v3/mail/send", "application/json", bulk(""), simulator.Account{Name: "x", Kind: simulator.SendGrid, Key: "k"})
+	benchmark(b, "/x/v3/mail/send", "application/json", bulk(""),
+		simulator.Account{Name: "x", Kind: simulator.SendGrid, Key: "k"})
 }
 
 func BenchmarkMailgun(b *testing.B) {
 	kind, body := bulkForm()
-	benchmark(b, "/x/v3/"+simtest.Domain+"/messages", kind, body, simulator.Account{Name: "x", Kind: simulator.Mailgun, Key: "k", Domain: simtest.Domain})
+	benchmark(b, "/x/v3/"+simtest.Domain+"/messages", kind, body,
+		simulator.Account{Name: "x", Kind: simulator.Mailgun, Key: "k", Domain: simtest.Domain})
 }
 
 // BenchmarkSendgridFresh accepts calls whose ids are all new, with their events,
@@ -90,7 +93,8 @@ func BenchmarkSendgridFresh(b *testing.B) {
 		b.Run("hook="+fmt.Sprint(hook != ""), func(b *testing.B) {
 			s := simulator.New(simulator.Options{RecipientKey: simtest.RecipientKey, Transport: discard{}})
 			defer s.Close()
-			if err := s.AddAccount(simulator.Account{Name: "x", Kind: simulator.SendGrid, Key: "k", WebhookURL: hook}); err != nil {
+			if err := s.AddAccount(simulator.Account{Name: "x", Kind: simulator.SendGrid, Key: "k",
+				WebhookURL: hook}); err != nil {
 				b.Fatal(err)
 			}
 			before := heapBytes()

@@ -26,8 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestClient does everything through the control API.
-func TestClient(t *testing.T) {
+func TestClientControlsEverything(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	c := &simulator.Client{URL: r.URL + "/", HTTP: r.HTTP}
@@ -38,14 +37,20 @@ func TestClient(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	info, err := c.AddAccount(ctx, simulator.Account{Name: "sg-eu", Kind: simulator.SendGrid, Key: "SG.key", WebhookURL: r.Accounts()[0].WebhookURL + "-eu"})
+	info, err := c.AddAccount(ctx, simulator.Account{
+		Name:       "sg-eu",
+		Kind:       simulator.SendGrid,
+		Key:        simtest.SendGridKey,
+		WebhookURL: r.Accounts()[0].WebhookURL + "-eu",
+	})
 	must(err)
 	if len(info.PublicKey) != 124 {
 		t.Errorf("account %+v", info)
 	}
 	list, err := c.Accounts(ctx)
 	must(err)
-	if len(list) != 3 || list[2].PublicKey != info.PublicKey || list[1].Domain != simtest.Domain || list[1].SigningKey != simtest.SigningKey || list[1].PublicKey != "" {
+	if len(list) != 3 || list[2].PublicKey != info.PublicKey || list[1].Domain != simtest.Domain ||
+		list[1].SigningKey != simtest.SigningKey || list[1].PublicKey != "" {
 		t.Errorf("accounts %+v", list)
 	}
 
@@ -70,7 +75,8 @@ func TestClient(t *testing.T) {
 	}
 	copies, err := c.Copies(ctx, "r0")
 	must(err)
-	if len(copies) != 2 || copies[0].Account != "sg-eu" || copies[0].Metadata["sd_a"] != "attempt-1" || copies[0].At.IsZero() {
+	if len(copies) != 2 || copies[0].Account != "sg-eu" || copies[0].Metadata["sd_a"] != "attempt-1" ||
+		copies[0].At.IsZero() {
 		t.Errorf("copies %+v", copies)
 	}
 	seen := map[string]int{}
@@ -95,7 +101,8 @@ func TestClient(t *testing.T) {
 	must(c.Change(ctx, simulator.Settings{EventDelay: &delay}))
 	settings, err := c.Settings(ctx)
 	must(err)
-	if len(settings) != 3 || time.Duration(*settings[0].Latency) != time.Minute || *settings[1].WebhookURL != "http://elsewhere/" || *settings[2].EventDelay != delay || *settings[1].Latency != 0 {
+	if len(settings) != 3 || time.Duration(*settings[0].Latency) != time.Minute ||
+		*settings[1].WebhookURL != "http://elsewhere/" || *settings[2].EventDelay != delay || *settings[1].Latency != 0 {
 		t.Errorf("settings %+v", settings)
 	}
 
@@ -120,25 +127,25 @@ func TestClient(t *testing.T) {
 
 	for name, err := range map[string]error{
 		"bad fault":       second(c.Inject(ctx, simulator.Fault{Mode: "nonsense"})),
-		"no such account": second(c.Inject(ctx, simulator.Fault{Mode: simulator.ModeHang, Account: "nobody"})),
-		"stats":           second(c.Stats(ctx, "nobody")),
+		"no such account": second(c.Inject(ctx, simulator.Fault{Mode: simulator.ModeHang, Account: "unknown"})),
+		"stats":           second(c.Stats(ctx, "unknown")),
 		"url":             c.SetWebhookURL(ctx, "mg", "ftp://x"),
-		"latency":         c.SetLatency(ctx, "nobody", 1),
+		"latency":         c.SetLatency(ctx, "unknown", 1),
 		"account":         second(c.AddAccount(ctx, simulator.Account{Name: "sg", Kind: simulator.SendGrid, Key: "k"})),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "simulator: ") || strings.HasSuffix(err.Error(), ": ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if copies, err := c.Copies(ctx, "nobody"); err != nil || len(copies) != 0 {
+	if copies, err := c.Copies(ctx, "unknown"); err != nil || len(copies) != 0 {
 		t.Errorf("%v %v", copies, err)
 	}
 }
 
 func second[T any](_ T, err error) error { return err }
 
-// TestControlHTTP: what a person with curl gets.
-func TestControlHTTP(t *testing.T) {
+// TestControlAPI sends the requests that a person sends with curl.
+func TestControlAPI(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	for _, c := range []struct {
@@ -161,7 +168,7 @@ func TestControlHTTP(t *testing.T) {
 		{"GET", "/control/calls", "", 200, `[]`},
 		{"GET", "/control/nothing", "", 404, `no GET /control/nothing`},
 		{"GET", "/control", "", 404, `error`},
-		{"GET", "/control/stats?account=nobody", "", 404, `no such account`},
+		{"GET", "/control/stats?account=unknown", "", 404, `no such account`},
 		{"POST", "/control/accounts", `{"name":"control","kind":"sendgrid","key":"k"}`, 400, `account name`},
 	} {
 		req, _ := http.NewRequest(c.method, r.URL+c.path, strings.NewReader(c.body))
@@ -191,7 +198,7 @@ func TestControlHTTP(t *testing.T) {
 	resp.Body.Close()
 }
 
-func TestAddAccount(t *testing.T) {
+func TestAddAccountRefusesInvalidAccounts(t *testing.T) {
 	t.Parallel()
 	s := simulator.New(simulator.Options{})
 	key := simulator.Account{Name: "a", Kind: simulator.SendGrid, Key: "k"}
@@ -224,8 +231,8 @@ func TestAddAccount(t *testing.T) {
 			t.Errorf("%s: added", name)
 		}
 	}
-	if s.PublicKey("nobody") != "" || s.CallLog("nobody") != nil || s.Stats("nobody").Calls != 0 {
-		t.Error("there is an account nobody")
+	if s.PublicKey("unknown") != "" || s.CallLog("unknown") != nil || s.Stats("unknown").Calls != 0 {
+		t.Error("an unknown account has state")
 	}
 	s.Close()
 	s.Close()

@@ -9,9 +9,9 @@ import (
 	"github.com/safedelivr/safedelivr/simulator/internal/simtest"
 )
 
-// TestCountingConcurrently sends overlapping sets of recipients through both
+// TestCountsAreExactUnderConcurrency sends overlapping sets of recipients through both
 // accounts at once; the counts must be exact.
-func TestCountingConcurrently(t *testing.T) {
+func TestCountsAreExactUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	// Worker i sends the ids r0 to r(50*i-1), alternately through sg and mg.
@@ -72,7 +72,8 @@ func TestCountingConcurrently(t *testing.T) {
 		}
 		st := r.Stats(account)
 		stats[account] = st
-		if st.Copies != copies || st.Accepted != copies || st.Distinct != distinct || st.Doubled != doubled || st.EventsOK != 2*copies || st.EventsPending != 0 {
+		if st.Copies != copies || st.Accepted != copies || st.Distinct != distinct || st.Doubled != doubled ||
+			st.EventsOK != 2*copies || st.EventsPending != 0 {
 			t.Errorf("%q: %+v, want %d copies, %d distinct, %d doubled", account, st, copies, distinct, doubled)
 		}
 	}
@@ -81,8 +82,7 @@ func TestCountingConcurrently(t *testing.T) {
 	}
 }
 
-// TestManyKeys: metadata with more keys than are kept in a list.
-func TestManyKeys(t *testing.T) {
+func TestMetadataWithManyKeys(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	m := simtest.SendGridMail("r", "a@example.com", "b@example.com")
@@ -93,7 +93,8 @@ func TestManyKeys(t *testing.T) {
 		t.Fatalf("%v %+v", err, resp)
 	}
 	r.SettleAll(t)
-	if c := r.Copies("r1"); len(c) != 1 || len(c[0].Metadata) != 22 || c[0].Metadata["key39"] != "39" || c[0].Metadata["key38"] != "" {
+	if c := r.Copies("r1"); len(c) != 1 || len(c[0].Metadata) != 22 || c[0].Metadata["key39"] != "39" ||
+		c[0].Metadata["key38"] != "" {
 		t.Errorf("copies %+v", c)
 	}
 	for _, e := range r.Hooks.Events("sg") {

@@ -12,7 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/simulator/internal/simtest"
 )
 
-func TestAnswerFaults(t *testing.T) {
+func TestFaultReplacesAnswer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		fault  simulator.Fault
@@ -21,7 +21,8 @@ func TestAnswerFaults(t *testing.T) {
 		mgText string
 		stored bool
 	}{
-		{simulator.Fault{Mode: "status:500"}, "500", "500", `{"errors":[{"message":"Internal Server Error"}]}`, `{"message":"Internal Server Error"}`, false},
+		{simulator.Fault{Mode: "status:500"}, "500", "500", `{"errors":[{"message":"Internal Server Error"}]}`,
+			`{"message":"Internal Server Error"}`, false},
 		{simulator.Fault{Mode: "status:500", Store: true}, "500", "500", "", "", true},
 		{simulator.Fault{Mode: "status", Status: 502}, "502", "502", "<html>", "<html>", false},
 		{simulator.Fault{Mode: "status:503"}, "503", "503", "Service Unavailable", "Service Temporarily Unavailable", false},
@@ -30,13 +31,19 @@ func TestAnswerFaults(t *testing.T) {
 		{simulator.Fault{Mode: "status:429"}, "429", "429", "too many requests", "try again after", false},
 		{simulator.Fault{Mode: "status", Status: 400, Body: `{"message":"mine"}`}, "400", "400", "mine", "mine", false},
 		{simulator.Fault{Mode: simulator.ModeCredits}, "401", "402", "Maximum credits exceeded", "Payment Required", false},
-		{simulator.Fault{Mode: simulator.ModeUnverified}, "403", "400", "does not match a verified Sender Identity", "is not allowed to send: ", false},
-		{simulator.Fault{Mode: simulator.ModeBlocked}, "403", "403", "access forbidden", "can't be used to send the message", false},
-		{simulator.Fault{Mode: simulator.ModeNotAllowed}, "401", "400", "not authorized to send mail", "is not allowed to send: ", false},
-		{simulator.Fault{Mode: simulator.ModeLargeBatch}, "403", "403", "", "is not allowed to send large batches yet", false},
+		{simulator.Fault{Mode: simulator.ModeUnverified}, "403", "400", "does not match a verified Sender Identity",
+			"is not allowed to send: ", false},
+		{simulator.Fault{Mode: simulator.ModeBlocked}, "403", "403", "access forbidden",
+			"can't be used to send the message", false},
+		{simulator.Fault{Mode: simulator.ModeNotAllowed}, "401", "400", "not authorized to send mail",
+			"is not allowed to send: ", false},
+		{simulator.Fault{Mode: simulator.ModeLargeBatch}, "403", "403", "", "is not allowed to send large batches yet",
+			false},
 		{simulator.Fault{Mode: simulator.ModeTooLarge}, "413", "413", "30 MB", "request size exceeds 52.4MiB limit", false},
-		{simulator.Fault{Mode: simulator.ModeRate}, "429", "429", `{"errors":[{"field":null,"message":"too many requests"}]}`, "request limit exceeded, try again after ", false},
-		{simulator.Fault{Mode: simulator.ModeRefuse}, "400", "400", "personalizations.0.to.0.email", "to parameter is not a valid address", false},
+		{simulator.Fault{Mode: simulator.ModeRate}, "429", "429",
+			`{"errors":[{"field":null,"message":"too many requests"}]}`, "request limit exceeded, try again after ", false},
+		{simulator.Fault{Mode: simulator.ModeRefuse}, "400", "400", "personalizations.0.to.0.email",
+			"to parameter is not a valid address", false},
 		{simulator.Fault{Mode: simulator.ModeGarbage}, "200", "200 no JSON", "It works!", "", false},
 		{simulator.Fault{Mode: simulator.ModeGarbage, Store: true}, "200", "200 no JSON", "", "", true},
 		{simulator.Fault{Mode: simulator.ModeHang}, "hang", "hang", "", "", false},
@@ -89,8 +96,7 @@ func TestAnswerFaults(t *testing.T) {
 	}
 }
 
-// TestHangEnds: a hanging call ends when its client leaves, and on Close.
-func TestHangEnds(t *testing.T) {
+func TestHangingCallEndsWithClientAndClose(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	r.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeHangAfterBody})
@@ -125,17 +131,20 @@ func TestHangEnds(t *testing.T) {
 	}
 }
 
-func TestRateHeaders(t *testing.T) {
+func TestRateLimitNamesRetryTime(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{TimeScale: 60})
-	r.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeRate, Times: 1, RetryAfter: time.Hour, Header: map[string]string{"X-Own": "yes"}})
+	r.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeRate, Times: 1, RetryAfter: time.Hour,
+		Header: map[string]string{"X-Own": "yes"}})
 	r.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeRate, Times: 1})
 	_, _, header := r.Attempt(t, "sg", "r", "a@example.com")
 	reset, _ := strconv.ParseInt(header.Get("X-RateLimit-Reset"), 10, 64)
-	if until := time.Until(time.Unix(reset, 0)); until < 59*time.Minute || until > time.Hour || header.Get("X-Own") != "yes" {
+	if until := time.Until(time.Unix(reset, 0)); until < 59*time.Minute || until > time.Hour ||
+		header.Get("X-Own") != "yes" {
 		t.Errorf("headers %v", header)
 	}
-	if result, _, header := r.Attempt(t, "sg", "r", "a@example.com"); result != "429" || header.Get("X-RateLimit-Reset") != "" {
+	if result, _, header := r.Attempt(t, "sg", "r", "a@example.com"); result != "429" ||
+		header.Get("X-RateLimit-Reset") != "" {
 		t.Errorf("%s, headers %v", result, header)
 	}
 	for after, want := range map[time.Duration]time.Duration{0: time.Second, time.Minute: time.Minute} {
@@ -143,13 +152,14 @@ func TestRateHeaders(t *testing.T) {
 		_, body, _ := r.Attempt(t, "mg", "r", "a@example.com")
 		_, text, _ := strings.Cut(strings.TrimSuffix(body, `"}`), "try again after ")
 		at, err := time.Parse(time.RFC1123, text)
-		if d := time.Until(at); err != nil || d < want-2*time.Second || d > want+2*time.Second || !strings.HasSuffix(text, "UTC") {
+		if d := time.Until(at); err != nil || d < want-2*time.Second || d > want+2*time.Second ||
+			!strings.HasSuffix(text, "UTC") {
 			t.Errorf("after %v: %q %v %v", after, text, d, err)
 		}
 	}
 }
 
-func TestFaultSelection(t *testing.T) {
+func TestFaultAppliesByAccountPatternTimesAndShare(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	expect := func(account, addr, want string) {
@@ -200,18 +210,20 @@ func TestFaultSelection(t *testing.T) {
 	}
 }
 
-func TestFaultValidate(t *testing.T) {
+func TestInvalidFaultIsRefused(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	for _, f := range []simulator.Fault{
-		{}, {Mode: "nonsense"}, {Mode: "status"}, {Mode: "status:99"}, {Mode: "status:x"}, {Mode: "delay:x"}, {Mode: "hang:1"},
-		{Mode: "outcome"}, {Mode: "outcome:x"}, {Mode: simulator.ModeHang, Pattern: "/(/"}, {Mode: simulator.ModeHang, Share: 2}, {Mode: simulator.ModeHang, Times: -1},
+		{}, {Mode: "nonsense"}, {Mode: "status"}, {Mode: "status:99"}, {Mode: "status:x"}, {Mode: "delay:x"},
+		{Mode: "hang:1"},
+		{Mode: "outcome"}, {Mode: "outcome:x"}, {Mode: simulator.ModeHang, Pattern: "/(/"}, {Mode: simulator.ModeHang,
+			Share: 2}, {Mode: simulator.ModeHang, Times: -1},
 	} {
 		if f.Validate() == nil {
 			t.Errorf("%+v is valid", f)
 		}
 	}
-	for _, f := range []simulator.Fault{{Mode: "nonsense"}, {Mode: simulator.ModeHang, Account: "nobody"}} {
+	for _, f := range []simulator.Fault{{Mode: "nonsense"}, {Mode: simulator.ModeHang, Account: "unknown"}} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -223,8 +235,7 @@ func TestFaultValidate(t *testing.T) {
 	}
 }
 
-// TestMailFaults: what becomes of mail that is accepted while a fault stands.
-func TestMailFaults(t *testing.T) {
+func TestFaultOfAcceptedMailChangesItsEvents(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fault simulator.Fault
@@ -232,15 +243,21 @@ func TestMailFaults(t *testing.T) {
 		mg    string
 		log   string // what the Events API tells of a@
 	}{
-		"suspend":          {simulator.Fault{Mode: simulator.ModeSuspend}, "", "", ""},
-		"suspended":        {simulator.Fault{Mode: simulator.ModeSuspended}, "", "", ""},
-		"suspend released": {simulator.Fault{Mode: simulator.ModeSuspend, Release: true}, "processed delivered", "accepted delivered", "accepted delivered"},
-		"suspend final":    {simulator.Fault{Mode: simulator.ModeSuspend, Events: "delivered"}, "processed", "accepted", "accepted"},
-		"events-off":       {simulator.Fault{Mode: simulator.ModeEventsOff}, "", "", "accepted delivered"},
-		"delivered off":    {simulator.Fault{Mode: simulator.ModeEventsOff, Events: "delivered"}, "processed", "accepted", "accepted delivered"},
-		"delay":            {simulator.Fault{Mode: "events-delay:1ms"}, "processed delivered", "accepted delivered", "accepted delivered"},
-		"async":            {simulator.Fault{Mode: simulator.ModeAsyncBounce}, "processed delivered bounce", "accepted delivered failed", "accepted delivered failed"},
-		"outcome":          {simulator.Fault{Mode: "outcome:blocked"}, "processed bounce", "accepted failed", "accepted failed"},
+		"suspend":   {simulator.Fault{Mode: simulator.ModeSuspend}, "", "", ""},
+		"suspended": {simulator.Fault{Mode: simulator.ModeSuspended}, "", "", ""},
+		"suspend released": {simulator.Fault{Mode: simulator.ModeSuspend, Release: true}, "processed delivered",
+			"accepted delivered", "accepted delivered"},
+		"suspend final": {simulator.Fault{Mode: simulator.ModeSuspend, Events: "delivered"}, "processed", "accepted",
+			"accepted"},
+		"events-off": {simulator.Fault{Mode: simulator.ModeEventsOff}, "", "", "accepted delivered"},
+		"delivered off": {simulator.Fault{Mode: simulator.ModeEventsOff, Events: "delivered"}, "processed", "accepted",
+			"accepted delivered"},
+		"delay": {simulator.Fault{Mode: "events-delay:1ms"}, "processed delivered", "accepted delivered",
+			"accepted delivered"},
+		"async": {simulator.Fault{Mode: simulator.ModeAsyncBounce}, "processed delivered bounce",
+			"accepted delivered failed", "accepted delivered failed"},
+		"outcome": {simulator.Fault{Mode: "outcome:blocked"}, "processed bounce", "accepted failed",
+			"accepted failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -268,10 +285,12 @@ func TestMailFaults(t *testing.T) {
 				}
 				return strings.Join(out, " ")
 			}
-			if a, b := of(r.Hooks.Events("sg"), "a@example.com"), of(r.Hooks.Events("sg"), "b@example.com"); a != c.sg || b != "processed processed delivered delivered" && b != "processed delivered processed delivered" {
+			if a, b := of(r.Hooks.Events("sg"), "a@example.com"), of(r.Hooks.Events("sg"), "b@example.com"); a != c.sg ||
+				b != "processed processed delivered delivered" && b != "processed delivered processed delivered" {
 				t.Errorf("sg: %q %q", a, b)
 			}
-			if a, b := of(r.Hooks.Events("mg"), "a@example.com"), of(r.Hooks.Events("mg"), "b@example.com"); a != c.mg || strings.Count(b, "accepted") != 2 || strings.Count(b, "delivered") != 2 {
+			if a, b := of(r.Hooks.Events("mg"), "a@example.com"), of(r.Hooks.Events("mg"), "b@example.com"); a != c.mg ||
+				strings.Count(b, "accepted") != 2 || strings.Count(b, "delivered") != 2 {
 				t.Errorf("mg: %q %q", a, b)
 			}
 			if list := strings.Join(r.LookUp(t, map[string]string{"recipient": "a@example.com"}), " "); list != c.log {
@@ -289,8 +308,7 @@ func TestMailFaults(t *testing.T) {
 	}
 }
 
-// TestSuspendStanding: mail that was accepted before a suspension is parked too.
-func TestSuspendStanding(t *testing.T) {
+func TestSuspensionParksMailAcceptedBefore(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{EventDelay: 50 * time.Millisecond})
 	r.Send(t, "sg", "r", "a@example.com")
@@ -304,7 +322,8 @@ func TestSuspendStanding(t *testing.T) {
 	}
 	r.Clear(id)
 	r.SettleAll(t)
-	if list := simtest.Summaries(r.Hooks.Events("sg")); fmt.Sprint(list) != "[a@example.com processed a@example.com delivered]" {
+	list := simtest.Summaries(r.Hooks.Events("sg"))
+	if fmt.Sprint(list) != "[a@example.com processed a@example.com delivered]" {
 		t.Errorf("events %v", list)
 	}
 	r.Send(t, "sg", "s", "a@example.com")
@@ -320,8 +339,7 @@ func TestSuspendStanding(t *testing.T) {
 	}
 }
 
-// TestCallLog: every call is logged with its size and what became of it.
-func TestCallLog(t *testing.T) {
+func TestCallLogKeepsSizeAndResult(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{CallLogSize: 3, Latency: time.Millisecond})
 	begun := time.Now()

@@ -11,7 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/simulator/internal/simtest"
 )
 
-func TestHookFaults(t *testing.T) {
+func TestWebhookFaults(t *testing.T) {
 	t.Parallel()
 	addrs := simtest.Addresses(50)
 	for _, account := range []string{"sg", "mg"} {
@@ -69,11 +69,12 @@ func TestHookFaults(t *testing.T) {
 				t.Errorf("%d out of order, stats %+v", early, st)
 			}
 		})
-		t.Run("nobody "+account, func(t *testing.T) {
+		t.Run("no match "+account, func(t *testing.T) {
 			t.Parallel()
 			r := simtest.New(t, simulator.Options{WebhookWorkers: 1})
-			for _, mode := range []string{simulator.ModeEventsShuffle, simulator.ModeEventsDuplicate, simulator.ModeEventsDelay + ":1ms"} {
-				r.Inject(simulator.Fault{Account: account, Mode: mode, Pattern: "nobody@*"})
+			for _, mode := range []string{simulator.ModeEventsShuffle, simulator.ModeEventsDuplicate,
+				simulator.ModeEventsDelay + ":1ms"} {
+				r.Inject(simulator.Fault{Account: account, Mode: mode, Pattern: "other@*"})
 			}
 			r.Send(t, account, "r", addrs...)
 			r.SettleAll(t)
@@ -92,9 +93,13 @@ func TestHookFaults(t *testing.T) {
 		t.Run("late "+account, func(t *testing.T) {
 			t.Parallel()
 			r := simtest.New(t, simulator.Options{TimeScale: 6000})
-			r.Inject(simulator.Fault{Account: account, Mode: simulator.ModeEventsDelay, Delay: 50 * time.Millisecond, Pattern: "user000?@*"})
+			r.Inject(simulator.Fault{Account: account, Mode: simulator.ModeEventsDelay, Delay: 50 * time.Millisecond,
+				Pattern: "user000?@*"})
 			r.Inject(simulator.Fault{Account: account, Mode: simulator.ModeEventsOff, Times: 1, Pattern: "user0009@*"})
-			r.Hooks.Status = func(*http.Request, []byte) int { return 200 + 300*int(1-min(1, r.Stats(account).Posts)) } // the first is repeated
+			r.Hooks.Status = func(*http.Request, []byte) int {
+				return 200 + 300*int(1-min(1,
+					r.Stats(account).Posts))
+			} // the first is repeated
 			r.Send(t, account, "r", addrs...)
 			r.SettleAll(t)
 			if st := r.Stats(account); st.EventsLate != 18 {

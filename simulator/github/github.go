@@ -101,7 +101,8 @@ var page = template.Must(template.New("authorize").Parse(`<!doctype html>
 <title>Simulated GitHub</title>
 <main><h1>Simulated GitHub</h1>
 <p>{{.Query.Get "client_id"}} asks who you are{{with .Query.Get "scope"}} (scopes: {{.}}){{end}}. Log in as:</p>
-<form method="post">{{range $name, $values := .Query}}{{range $values}}<input type="hidden" name="{{$name}}" value="{{.}}">{{end}}{{end}}
+<form method="post">
+{{range $name, $values := .Query}}{{range $values}}<input type="hidden" name="{{$name}}" value="{{.}}">{{end}}{{end}}
 {{range .Users}}<p><button name="login" value="{{.Login}}">{{.Login}}</button></p>{{end}}
 <p><button name="deny" value="yes">Cancel</button></p></form></main></html>
 `))

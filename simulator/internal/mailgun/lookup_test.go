@@ -22,7 +22,7 @@ func ids(page []mgsdk.Event) (list []string) {
 	return list
 }
 
-func TestEventsPaging(t *testing.T) {
+func TestPagesHoldEachEventOnce(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{TimeScale: 1e6})
 	begun := time.Now().Add(-time.Second)
@@ -42,7 +42,8 @@ func TestEventsPaging(t *testing.T) {
 				t.Errorf("page of %d", len(page))
 			}
 			for _, e := range page {
-				if at := e.GetTimestamp(); !last.IsZero() && (o.ForceAscending && at.Before(last) || o.ForceDescending && at.After(last)) {
+				if at := e.GetTimestamp(); !last.IsZero() && (o.ForceAscending && at.Before(last) ||
+					o.ForceDescending && at.After(last)) {
 					t.Errorf("out of order: %v after %v", at, last)
 				}
 				last = e.GetTimestamp()
@@ -92,7 +93,7 @@ func TestEventsPaging(t *testing.T) {
 	}
 }
 
-func TestEventsFilter(t *testing.T) {
+func TestEventFilters(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{TimeScale: 1e6})
 	m := simtest.MailgunMail(t, "r", "hardbounce@sim.test", "softbounce@sim.test", "a@example.com", "lostevent@sim.test")
@@ -126,17 +127,18 @@ func TestEventsFilter(t *testing.T) {
 			t.Errorf("%s: %v", filter, have)
 		}
 	}
-	it := r.MailgunClient().ListEvents(&mgsdk.ListEventOptions{Filter: map[string]string{"event": "failed", "severity": "permanent"}})
+	it := r.MailgunClient().ListEvents(&mgsdk.ListEventOptions{Filter: map[string]string{"event": "failed",
+		"severity": "permanent"}})
 	var page []mgsdk.Event
 	it.Next(t.Context(), &page)
-	if f, ok := page[0].(*events.Failed); !ok || f.DeliveryStatus.Code != 550 || f.DeliveryStatus.EnhancedCode != "5.1.1" || f.Reason != "bounce" {
+	if f, ok := page[0].(*events.Failed); !ok || f.DeliveryStatus.Code != 550 ||
+		f.DeliveryStatus.EnhancedCode != "5.1.1" || f.Reason != "bounce" {
 		t.Errorf("failed %+v", page[0])
 	}
 }
 
-// TestEventsLag: events show late, and a reader that polls the last page finds
-// them.
-func TestEventsLag(t *testing.T) {
+// TestPollingFindsLateEvents polls for events that show after the lag.
+func TestPollingFindsLateEvents(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{LookupLag: 3 * time.Second})
 	r.Send(t, "mg", "r", "a@example.com")
@@ -144,14 +146,15 @@ func TestEventsLag(t *testing.T) {
 	if list := r.LookUp(t, nil); len(list) != 0 || len(r.Hooks.Events("mg")) != 2 {
 		t.Errorf("visible at once: %v", list)
 	}
-	poll := r.MailgunClient().PollEvents(&mgsdk.ListEventOptions{Begin: time.Now().Add(-time.Minute), PollInterval: 20 * time.Millisecond})
+	poll := r.MailgunClient().PollEvents(&mgsdk.ListEventOptions{Begin: time.Now().Add(-time.Minute),
+		PollInterval: 20 * time.Millisecond})
 	var page []mgsdk.Event
 	if !poll.Poll(t.Context(), &page) || len(page) != 2 {
 		t.Errorf("%v %v", page, poll.Err())
 	}
 }
 
-func TestEventsErrors(t *testing.T) {
+func TestInvalidQueriesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	for path, want := range map[string]int{

@@ -19,7 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/simulator/internal/simtest"
 )
 
-func TestMailgunThousandRecipients(t *testing.T) {
+func TestThousandRecipients(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{KeepContent: true})
 	id, err := r.Mailgun(t.Context(), simtest.MailgunMail(t, "r", simtest.Addresses(1000)...))
@@ -35,13 +35,15 @@ func TestMailgunThousandRecipients(t *testing.T) {
 			t.Errorf("%s has %v", id, per)
 		}
 	})
-	if st := r.Stats("mg"); ids != 1000 || st.Copies != 1000 || st.Distinct != 1000 || st.Doubled != 0 || st.EventsOK != 2000 {
+	if st := r.Stats("mg"); ids != 1000 || st.Copies != 1000 || st.Distinct != 1000 || st.Doubled != 0 ||
+		st.EventsOK != 2000 {
 		t.Errorf("ids %d, stats %+v", ids, st)
 	}
 	seen := map[string][]string{}
 	for _, e := range r.Hooks.Events("mg") {
 		vars := e["user-variables"].(map[string]any)
-		if have := e["message"].(map[string]any)["headers"].(map[string]any)["message-id"]; "<"+have.(string)+">" != id || vars["sd_a"] != "attempt-1" {
+		if have := e["message"].(map[string]any)["headers"].(map[string]any)["message-id"]; "<"+have.(string)+">" != id ||
+			vars["sd_a"] != "attempt-1" {
 			t.Fatalf("event %v", e)
 		}
 		key := vars["sd_r"].(string)
@@ -64,16 +66,15 @@ func TestMailgunThousandRecipients(t *testing.T) {
 	}
 }
 
-// TestMailgunWithoutVariables: without recipient-variables everybody sees
-// everybody.
-func TestMailgunWithoutVariables(t *testing.T) {
+func TestRecipientsSeeEachOtherWithoutVariables(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{KeepContent: true})
 	m := mgsdk.NewMessage("from@"+simtest.Domain, "s", "%recipient.x%", "a@example.com", "Bob <b@example.com>")
 	if _, err := r.Mailgun(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	if c := r.Copies("b@example.com"); len(c) != 1 || !slices.Equal(c[0].Visible, []string{"a@example.com"}) || c[0].Text != "%recipient.x%" {
+	if c := r.Copies("b@example.com"); len(c) != 1 || !slices.Equal(c[0].Visible, []string{"a@example.com"}) ||
+		c[0].Text != "%recipient.x%" {
 		t.Errorf("copies %+v", c)
 	}
 }
@@ -105,13 +106,14 @@ func postForm(t *testing.T, r *simtest.Rig, path, user, key string, fields ...st
 	return resp.StatusCode, string(text)
 }
 
-func TestMailgunValidation(t *testing.T) {
+func TestInvalidMessagesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	valid := []string{"from=f@mg.sim.test", "to=a@example.com", "subject=s", "text=t"}
 	with := func(more ...string) []string { return append(slices.Clone(valid), more...) }
 	without := func(name string, more ...string) []string {
-		return append(slices.DeleteFunc(slices.Clone(valid), func(f string) bool { return strings.HasPrefix(f, name+"=") }), more...)
+		return append(slices.DeleteFunc(slices.Clone(valid), func(f string) bool { return strings.HasPrefix(f, name+"=") }),
+			more...)
 	}
 	var many []string
 	for _, addr := range simtest.Addresses(1000) {
@@ -122,19 +124,21 @@ func TestMailgunValidation(t *testing.T) {
 		status int
 		text   string
 	}{
-		"valid":                {valid, 200, "Queued. Thank you."},
-		"comma separated":      {with("to=Doe <b@example.com>, c@example.com"), 200, ""},
-		"template":             {without("text", "template=x"), 200, ""},
-		"no from":              {without("from"), 400, "from parameter is missing"},
-		"no to":                {without("to"), 400, "to parameter is missing"},
-		"bad from":             {without("from", "from=nobody"), 400, "from parameter is not a valid address. please check documentation"},
-		"non-ASCII from":       {without("from", "from=frö@example.com"), 400, "from parameter is not a valid address"},
-		"bad to":               {with("to=nobody"), 400, "to parameter is not a valid address. please check documentation"},
-		"bad cc":               {with("cc=nobody"), 400, "cc parameter is not a valid address"},
-		"no body":              {without("text"), 400, "Need at least one of 'text' or 'html'"},
-		"variables no object":  {with("recipient-variables=[]"), 400, "'recipient-variables' parameter is not a valid JSON"},
-		"variables not JSON":   {with("recipient-variables={"), 400, "'recipient-variables' parameter is not a valid JSON"},
-		"variables flat":       {with(`recipient-variables={"a@example.com":1}`), 400, "'recipient-variables' parameter is not a valid JSON"},
+		"valid":           {valid, 200, "Queued. Thank you."},
+		"comma separated": {with("to=Doe <b@example.com>, c@example.com"), 200, ""},
+		"template":        {without("text", "template=x"), 200, ""},
+		"no from":         {without("from"), 400, "from parameter is missing"},
+		"no to":           {without("to"), 400, "to parameter is missing"},
+		"bad from": {without("from", "from=no-domain"), 400,
+			"from parameter is not a valid address. please check documentation"},
+		"non-ASCII from":      {without("from", "from=frö@example.com"), 400, "from parameter is not a valid address"},
+		"bad to":              {with("to=no-domain"), 400, "to parameter is not a valid address. please check documentation"},
+		"bad cc":              {with("cc=no-domain"), 400, "cc parameter is not a valid address"},
+		"no body":             {without("text"), 400, "Need at least one of 'text' or 'html'"},
+		"variables no object": {with("recipient-variables=[]"), 400, "'recipient-variables' parameter is not a valid JSON"},
+		"variables not JSON":  {with("recipient-variables={"), 400, "'recipient-variables' parameter is not a valid JSON"},
+		"variables flat": {with(`recipient-variables={"a@example.com":1}`), 400,
+			"'recipient-variables' parameter is not a valid JSON"},
 		"1001 recipients":      {with(many...), 400, "Too many recipients, max is 1000"},
 		"options too long":     {with("v:a=" + strings.Repeat("x", 16<<10)), 400, "limited to 16 kB total"},
 		"header name":          {with("h:X-Ä=1"), 400, "ASCII"},
@@ -145,7 +149,7 @@ func TestMailgunValidation(t *testing.T) {
 		"refused":              {with("to=refused+3@sim.test"), 400, "to parameter is not a valid address"},
 		"refused by sendgrid":  {with("to=refused-sg+3@sim.test"), 200, ""},
 		"address named twice":  {with("to=A@Example.com", "cc=a@example.com"), 200, ""},
-		"first problem counts": {[]string{"to=nobody"}, 400, "from parameter is missing"},
+		"first problem counts": {[]string{"to=no-domain"}, 400, "from parameter is missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := r.Stats("mg").Copies
@@ -153,14 +157,15 @@ func TestMailgunValidation(t *testing.T) {
 			if status != c.status || !strings.Contains(body, c.text) {
 				t.Errorf("%d %s", status, body)
 			}
-			if stored := r.Stats("mg").Copies - before; (stored > 0) != (status == 200) || name == "address named twice" && stored != 1 {
+			if stored := r.Stats("mg").Copies - before; (stored > 0) != (status == 200) ||
+				name == "address named twice" && stored != 1 {
 				t.Errorf("stored %d", stored)
 			}
 		})
 	}
 }
 
-func TestMailgunTransport(t *testing.T) {
+func TestRoutesAndForms(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{KeepContent: true})
 	valid := []string{"from=f@mg.sim.test", "to=a@example.com", "subject=s", "text=t"}
@@ -177,12 +182,14 @@ func TestMailgunTransport(t *testing.T) {
 		{"/mg/v3/" + simtest.Domain + "/nothing", "api", "mg-key", 404, "404 page not found"},
 		{"/mg/v4/" + simtest.Domain + "/messages", "api", "mg-key", 404, "404 page not found"},
 	} {
-		if status, body := postForm(t, r, c.path, c.user, c.key, valid...); status != c.status || !strings.Contains(body, c.body) {
+		if status, body := postForm(t, r, c.path, c.user, c.key, valid...); status != c.status ||
+			!strings.Contains(body, c.body) {
 			t.Errorf("%s %s: %d %s", c.path, c.key, status, body)
 		}
 	}
 
-	form := url.Values{"from": {"f@mg.sim.test"}, "to": {"form@example.com"}, "text": {"t %recipient%"}, "recipient-variables": {`{"form@example.com":{}}`}}
+	form := url.Values{"from": {"f@mg.sim.test"}, "to": {"form@example.com"}, "text": {"t %recipient%"},
+		"recipient-variables": {`{"form@example.com":{}}`}}
 	post := func(kind, body string) (int, string) {
 		req, _ := http.NewRequest("POST", r.URL+"/mg/v3/"+simtest.Domain+"/messages", strings.NewReader(body))
 		req.Header.Set("Content-Type", kind)
@@ -201,17 +208,21 @@ func TestMailgunTransport(t *testing.T) {
 	if c := r.Copies("form@example.com"); len(c) != 1 || c[0].Text != "t form@example.com" {
 		t.Errorf("copies %+v", c)
 	}
-	for _, c := range [][2]string{{"multipart/form-data; boundary=x", "--x\r\nnothing"}, {"multipart/form-data", "--x--"}, {"text/plain", "hello"}} {
+	for _, c := range [][2]string{{"multipart/form-data; boundary=x", "--x\r\nnothing"},
+		{"multipart/form-data", "--x--"}, {"text/plain", "hello"}} {
 		if status, body := post(c[0], c[1]); status != 400 {
 			t.Errorf("%v: %d %s", c, status, body)
 		}
 	}
-	if status, body := post("multipart/form-data; boundary=x", strings.Repeat("x", 54_945_382+1)); status != 413 || !strings.Contains(body, "52.4MiB") {
+	if status, body := post("multipart/form-data; boundary=x", strings.Repeat("x", 54_945_382+1)); status != 413 ||
+		!strings.Contains(body, "52.4MiB") {
 		t.Errorf("large: %d %s", status, body)
 	}
 
-	status, body := postForm(t, r, "/mg/v3/"+simtest.Domain+"/messages.mime", "api", "mg-key", "to=mime@example.com", "message=From: A <f@mg.sim.test>\r\nSubject: MIME\r\n\r\nbody")
-	if c := r.Copies("mime@example.com"); status != 200 || len(c) != 1 || c[0].Subject != "MIME" || c[0].From != "f@mg.sim.test" {
+	status, body := postForm(t, r, "/mg/v3/"+simtest.Domain+"/messages.mime", "api", "mg-key", "to=mime@example.com",
+		"message=From: A <f@mg.sim.test>\r\nSubject: MIME\r\n\r\nbody")
+	if c := r.Copies("mime@example.com"); status != 200 || len(c) != 1 || c[0].Subject != "MIME" ||
+		c[0].From != "f@mg.sim.test" {
 		t.Errorf("mime: %d %s %+v", status, body, c)
 	}
 
@@ -219,7 +230,8 @@ func TestMailgunTransport(t *testing.T) {
 	mg := mgsdk.NewMailgun("other.test", "mg-key")
 	mg.SetAPIBase(r.URL + "/mg/v3")
 	mg.SetClient(r.HTTP)
-	if _, _, err := mg.Send(t.Context(), mgsdk.NewMessage("f@other.test", "s", "t", "a@example.com")); !errors.As(err, &unexpected) || unexpected.Actual != 404 {
+	if _, _, err := mg.Send(t.Context(), mgsdk.NewMessage("f@other.test", "s", "t", "a@example.com")); !errors.As(err,
+		&unexpected) || unexpected.Actual != 404 {
 		t.Errorf("other domain: %v", err)
 	}
 	if d, err := r.MailgunClient().GetDomain(t.Context(), simtest.Domain); err != nil || d.Domain.State != "active" {
@@ -227,18 +239,21 @@ func TestMailgunTransport(t *testing.T) {
 	}
 }
 
-// TestMailgunVariables: placeholders that cannot be filled stay.
-func TestMailgunVariables(t *testing.T) {
+func TestUnknownPlaceholdersAreKept(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{KeepContent: true})
-	status, body := postForm(t, r, "/mg/v3/"+simtest.Domain+"/messages", "api", "mg-key", "from=f@mg.sim.test", "to=a@example.com", "to=Name <B@example.com>",
-		"subject=%recipient.s%", "text=100% %recipient.n% %recipient.deep% %recipient.none% %recipient.two words% %recipient%",
-		"v:sd_r=%recipient.id%", "v:const=c", "v:json={\"a\":1}", `recipient-variables={"a@example.com":{"s":"S\u00e4\n","n":1.5,"deep":{"x":1},"id":"A"},"b@example.com":{}}`)
+	const kept = "100% %recipient.n% %recipient.deep% %recipient.none% %recipient.two words%"
+	status, body := postForm(t, r, "/mg/v3/"+simtest.Domain+"/messages", "api", "mg-key", "from=f@mg.sim.test",
+		"to=a@example.com", "to=Name <B@example.com>",
+		"subject=%recipient.s%", "text="+kept+" %recipient%",
+		"v:sd_r=%recipient.id%", "v:const=c", "v:json={\"a\":1}",
+		`recipient-variables={"a@example.com":{"s":"S\u00e4\n","n":1.5,"deep":{"x":1},"id":"A"},"b@example.com":{}}`)
 	if status != 200 {
 		t.Fatalf("%d %s", status, body)
 	}
 	a := r.Copies("A")
-	if len(a) != 1 || a[0].Subject != "Sä\n" || a[0].Text != "100% 1.5 %recipient.deep% %recipient.none% %recipient.two words% a@example.com" ||
+	if len(a) != 1 || a[0].Subject != "Sä\n" ||
+		a[0].Text != strings.Replace(kept, "%recipient.n%", "1.5", 1)+" a@example.com" ||
 		fmt.Sprint(a[0].Metadata) != `map[const:c json:{"a":1} sd_r:A]` {
 		t.Errorf("a: %+v", a)
 	}
@@ -247,8 +262,7 @@ func TestMailgunVariables(t *testing.T) {
 	}
 }
 
-// TestMailgunTestMode: there are events, but no mail.
-func TestMailgunTestMode(t *testing.T) {
+func TestTestModeHasEventsButNoCopies(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	m := simtest.MailgunMail(t, "t", "a@example.com")
@@ -258,13 +272,13 @@ func TestMailgunTestMode(t *testing.T) {
 	}
 	r.SettleAll(t)
 	list := r.Hooks.Events("mg")
-	if len(list) != 2 || list[0]["flags"].(map[string]any)["is-test-mode"] != true || r.Stats("mg").Copies != 0 || r.Copies("t0") != nil {
+	if len(list) != 2 || list[0]["flags"].(map[string]any)["is-test-mode"] != true || r.Stats("mg").Copies != 0 ||
+		r.Copies("t0") != nil {
 		t.Errorf("events %v, stats %+v", list, r.Stats("mg"))
 	}
 }
 
-// TestMailgunHooks: URLs can be set by type, up to three.
-func TestMailgunHooks(t *testing.T) {
+func TestWebhookURLsByType(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	mg, ctx := r.MailgunClient(), context.Background()
@@ -285,12 +299,14 @@ func TestMailgunHooks(t *testing.T) {
 	if _, err := mg.GetWebhook(ctx, "accepted"); err == nil {
 		t.Error("deleted webhook is still there")
 	}
-	if mg.CreateWebhook(ctx, "nonsense", []string{base}) == nil || mg.CreateWebhook(ctx, "opened", []string{"no url"}) == nil {
+	if mg.CreateWebhook(ctx, "nonsense", []string{base}) == nil ||
+		mg.CreateWebhook(ctx, "opened", []string{"no url"}) == nil {
 		t.Error("created a webhook that is not valid")
 	}
 	r.Send(t, "mg", "r", "a@example.com")
 	r.SettleAll(t)
-	if a, b := simtest.Summaries(r.Hooks.Events("mg")), simtest.Summaries(r.Hooks.Events("mg2")); fmt.Sprint(a, b) != "[a@example.com delivered] [a@example.com delivered]" {
+	if a, b := simtest.Summaries(r.Hooks.Events("mg")), simtest.Summaries(r.Hooks.Events("mg2")); fmt.Sprint(a,
+		b) != "[a@example.com delivered] [a@example.com delivered]" {
 		t.Errorf("%v %v", a, b)
 	}
 	if st := r.Stats("mg"); st.EventsOK != 2 || st.EventsPending != 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/simulator/internal/simtest"
 )
 
-func TestSendgridThousandRecipients(t *testing.T) {
+func TestThousandRecipients(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{KeepContent: true})
 	resp, err := r.SendGrid(t.Context(), "sg", simtest.SendGridMail("r", simtest.Addresses(1000)...))
@@ -25,7 +25,8 @@ func TestSendgridThousandRecipients(t *testing.T) {
 		t.Fatalf("%v %+v", err, resp)
 	}
 	id := resp.Headers["X-Message-Id"]
-	if len(id) != 1 || len(id[0]) != 22 || resp.Headers["Server"][0] != "nginx" || resp.Headers["X-Frame-Options"][0] != "DENY" {
+	if len(id) != 1 || len(id[0]) != 22 || resp.Headers["Server"][0] != "nginx" ||
+		resp.Headers["X-Frame-Options"][0] != "DENY" {
 		t.Errorf("headers %v", resp.Headers)
 	}
 	r.SettleAll(t)
@@ -65,8 +66,10 @@ func TestSendgridThousandRecipients(t *testing.T) {
 		t.Errorf("by address: %+v", byAddr)
 	}
 	want := simulator.Content{Subject: "Hello Name 17", Text: `Dear Name 17, code "<&>"`, HTML: "<p>Dear Name 17</p>"}
-	if c[0].Content != want || c[0].Address != "user0017@example.com" || c[0].Metadata["sd_a"] != "attempt-1" || c[0].Metadata["sd_r"] != "r17" ||
-		c[0].ProviderID != id[0] || c[0].Visible != nil || c[0].From != "from@example.com" || time.Since(c[0].At) > time.Minute {
+	if c[0].Content != want || c[0].Address != "user0017@example.com" || c[0].Metadata["sd_a"] != "attempt-1" ||
+		c[0].Metadata["sd_r"] != "r17" ||
+		c[0].ProviderID != id[0] || c[0].Visible != nil || c[0].From != "from@example.com" ||
+		time.Since(c[0].At) > time.Minute {
 		t.Errorf("copy %+v", c[0])
 	}
 }
@@ -88,7 +91,7 @@ func document(t *testing.T, change func(m map[string]any)) []byte {
 	return body
 }
 
-func TestSendgridValidation(t *testing.T) {
+func TestInvalidMailIsRefused(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	type m = map[string]any
@@ -110,40 +113,57 @@ func TestSendgridValidation(t *testing.T) {
 		"valid":               {func(m) {}, 202, "", ""},
 		"no personalizations": {func(d m) { delete(d, "personalizations") }, 400, "personalizations", "required"},
 		"no to":               {func(d m) { person(d)["to"] = []any{} }, 400, "personalizations.0.to", "required"},
-		"bad address":         {func(d m) { person(d)["to"] = to("a@example.com", "nobody") }, 400, "personalizations.0.to.1.email", "Does not contain a valid address."},
-		"bad cc":              {func(d m) { person(d)["cc"] = to("x y@example.com") }, 400, "personalizations.0.cc.0.email", "valid address"},
-		"1001 recipients":     {func(d m) { person(d)["to"] = to(simtest.Addresses(1001)...) }, 400, "personalizations", "1000"},
-		"1000 in one":         {func(d m) { person(d)["to"] = to(simtest.Addresses(1000)...) }, 202, "", ""},
-		"duplicate":           {func(d m) { person(d)["bcc"] = to("A@example.com") }, 400, "personalizations.0", "duplicate"},
-		"no from":             {func(d m) { delete(d, "from") }, 400, "from.email", "from object must be provided"},
-		"non-ASCII from":      {func(d m) { d["from"] = m{"email": "frö@example.com"} }, 400, "from.email", "valid address"},
-		"no subject":          {func(d m) { delete(d, "subject") }, 400, "subject", "subject is required"},
-		"subject in person":   {func(d m) { delete(d, "subject"); person(d)["subject"] = "s" }, 202, "", ""},
-		"template":            {func(d m) { delete(d, "subject"); delete(d, "content"); d["template_id"] = "d-1" }, 202, "", ""},
-		"no content":          {func(d m) { delete(d, "content") }, 400, "content", "content parameter is required"},
-		"empty content":       {func(d m) { d["content"] = []any{m{"type": "text/plain", "value": ""}} }, 400, "content.0.value", "at least one character"},
+		"bad address": {func(d m) { person(d)["to"] = to("a@example.com", "no-domain") }, 400,
+			"personalizations.0.to.1.email", "Does not contain a valid address."},
+		"bad cc": {func(d m) { person(d)["cc"] = to("x y@example.com") }, 400, "personalizations.0.cc.0.email",
+			"valid address"},
+		"1001 recipients": {func(d m) { person(d)["to"] = to(simtest.Addresses(1001)...) }, 400, "personalizations",
+			"1000"},
+		"1000 in one":       {func(d m) { person(d)["to"] = to(simtest.Addresses(1000)...) }, 202, "", ""},
+		"duplicate":         {func(d m) { person(d)["bcc"] = to("A@example.com") }, 400, "personalizations.0", "duplicate"},
+		"no from":           {func(d m) { delete(d, "from") }, 400, "from.email", "from object must be provided"},
+		"non-ASCII from":    {func(d m) { d["from"] = m{"email": "frö@example.com"} }, 400, "from.email", "valid address"},
+		"no subject":        {func(d m) { delete(d, "subject") }, 400, "subject", "subject is required"},
+		"subject in person": {func(d m) { delete(d, "subject"); person(d)["subject"] = "s" }, 202, "", ""},
+		"template": {func(d m) { delete(d, "subject"); delete(d, "content"); d["template_id"] = "d-1" }, 202, "",
+			""},
+		"no content": {func(d m) { delete(d, "content") }, 400, "content", "content parameter is required"},
+		"empty content": {func(d m) { d["content"] = []any{m{"type": "text/plain", "value": ""}} }, 400,
+			"content.0.value", "at least one character"},
 		"html first": {func(d m) {
 			d["content"] = []any{m{"type": "text/html", "value": "h"}, m{"type": "text/plain", "value": "t"}}
 		}, 400, "content", "must be first"},
-		"arg is a number":      {func(d m) { person(d)["custom_args"] = m{"a": 1} }, 400, "null", "Bad Request"},
-		"sub is a number":      {func(d m) { person(d)["substitutions"] = m{"a": 1} }, 400, "null", "Bad Request"},
-		"args too long":        {func(d m) { person(d)["custom_args"] = m{"a": long} }, 400, "personalizations.0.custom_args", "10000"},
-		"message args":         {func(d m) { d["custom_args"] = m{"a": long} }, 400, "custom_args", "10000"},
-		"subs too long":        {func(d m) { person(d)["substitutions"] = m{"a": long} }, 400, "personalizations.0.substitutions", "10000"},
-		"subs with dynamic":    {func(d m) { d["template_id"] = "d-1"; person(d)["substitutions"] = m{"a": "b"} }, 400, "personalizations.0.substitutions", "dynamic"},
-		"escapes count once":   {func(d m) { person(d)["custom_args"] = m{"a": strings.Repeat("<", 9_000)} }, 202, "", ""},
-		"11 categories":        {func(d m) { d["categories"] = strings.Split("a,b,c,d,e,f,g,h,i,j,k", ",") }, 400, "categories", "10"},
-		"same category":        {func(d m) { d["categories"] = []string{"a", "a"} }, 400, "categories", "unique"},
-		"long category":        {func(d m) { d["categories"] = []string{long[:256]} }, 400, "categories.0", "255"},
-		"send_at":              {func(d m) { d["send_at"] = time.Now().Add(73 * time.Hour).Unix() }, 400, "send_at", "72 hours"},
-		"send_at in person":    {func(d m) { person(d)["send_at"] = time.Now().Add(73 * time.Hour).Unix() }, 400, "personalizations.0.send_at", "72 hours"},
-		"both reply_to":        {func(d m) { d["reply_to"] = m{"email": "a@b.cd"}; d["reply_to_list"] = to("a@b.cd") }, 400, "reply_to", "together"},
-		"comma in name":        {func(d m) { person(d)["to"] = []any{m{"email": "a@example.com", "name": "Doe, J"}} }, 400, "personalizations.0.to.0.name", "comma"},
-		"quoted comma in name": {func(d m) { person(d)["to"] = []any{m{"email": "a@example.com", "name": `"Doe, J"`}} }, 202, "", ""},
-		"nulls":                {func(d m) { d["template_id"] = nil; person(d)["cc"] = nil; d["custom_args"] = nil }, 202, "", ""},
-		"refused":              {func(d m) { person(d)["to"] = to("a@example.com", "refused+1@sim.test") }, 400, "personalizations.0.to.1.email", "valid address"},
-		"refused elsewhere":    {func(d m) { person(d)["to"] = to("refused-mg+1@sim.test") }, 202, "", ""},
-		"refused here":         {func(d m) { person(d)["to"] = to("refused-sg.1@sim.test") }, 400, "personalizations.0.to.0.email", "valid address"},
+		"arg is a number": {func(d m) { person(d)["custom_args"] = m{"a": 1} }, 400, "null", "Bad Request"},
+		"sub is a number": {func(d m) { person(d)["substitutions"] = m{"a": 1} }, 400, "null", "Bad Request"},
+		"args too long": {func(d m) { person(d)["custom_args"] = m{"a": long} }, 400,
+			"personalizations.0.custom_args", "10000"},
+		"message args": {func(d m) { d["custom_args"] = m{"a": long} }, 400, "custom_args", "10000"},
+		"subs too long": {func(d m) { person(d)["substitutions"] = m{"a": long} }, 400,
+			"personalizations.0.substitutions", "10000"},
+		"subs with dynamic": {func(d m) { d["template_id"] = "d-1"; person(d)["substitutions"] = m{"a": "b"} }, 400,
+			"personalizations.0.substitutions", "dynamic"},
+		"escapes count once": {func(d m) { person(d)["custom_args"] = m{"a": strings.Repeat("<", 9_000)} }, 202, "", ""},
+		"11 categories": {func(d m) { d["categories"] = strings.Split("a,b,c,d,e,f,g,h,i,j,k", ",") }, 400,
+			"categories", "10"},
+		"same category": {func(d m) { d["categories"] = []string{"a", "a"} }, 400, "categories", "unique"},
+		"long category": {func(d m) { d["categories"] = []string{long[:256]} }, 400, "categories.0", "255"},
+		"send_at": {func(d m) { d["send_at"] = time.Now().Add(73 * time.Hour).Unix() }, 400, "send_at",
+			"72 hours"},
+		"send_at in person": {func(d m) { person(d)["send_at"] = time.Now().Add(73 * time.Hour).Unix() }, 400,
+			"personalizations.0.send_at", "72 hours"},
+		"both reply_to": {func(d m) { d["reply_to"] = m{"email": "a@b.cd"}; d["reply_to_list"] = to("a@b.cd") }, 400,
+			"reply_to", "together"},
+		"comma in name": {func(d m) { person(d)["to"] = []any{m{"email": "a@example.com", "name": "Doe, J"}} }, 400,
+			"personalizations.0.to.0.name", "comma"},
+		"quoted comma in name": {func(d m) { person(d)["to"] = []any{m{"email": "a@example.com", "name": `"Doe, J"`}} },
+			202, "", ""},
+		"nulls": {func(d m) { d["template_id"] = nil; person(d)["cc"] = nil; d["custom_args"] = nil }, 202,
+			"", ""},
+		"refused": {func(d m) { person(d)["to"] = to("a@example.com", "refused+1@sim.test") }, 400,
+			"personalizations.0.to.1.email", "valid address"},
+		"refused elsewhere": {func(d m) { person(d)["to"] = to("refused-mg+1@sim.test") }, 202, "", ""},
+		"refused here": {func(d m) { person(d)["to"] = to("refused-sg.1@sim.test") }, 400,
+			"personalizations.0.to.0.email", "valid address"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp, err := r.SendGridRaw(t.Context(), "sg", "SG.key", document(t, c.change))
@@ -177,16 +197,18 @@ func TestSendgridValidation(t *testing.T) {
 	}
 }
 
-func TestSendgridTransport(t *testing.T) {
+func TestRoutesAndEncodings(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	valid := document(t, func(map[string]any) {})
 
 	resp, err := r.SendGridRaw(t.Context(), "sg", "wrong", valid)
-	if err != nil || resp.StatusCode != 401 || !strings.Contains(resp.Body, "authorization grant is invalid, expired, or revoked") {
+	if err != nil || resp.StatusCode != 401 || !strings.Contains(resp.Body,
+		"authorization grant is invalid, expired, or revoked") {
 		t.Errorf("wrong key: %v %+v", err, resp)
 	}
-	for name, body := range map[string]string{"empty": "", "text": "hello", "cut": string(valid[:len(valid)-1]), "more": string(valid) + "x", "list": "[]"} {
+	for name, body := range map[string]string{"empty": "", "text": "hello", "cut": string(valid[:len(valid)-1]),
+		"more": string(valid) + "x", "list": "[]"} {
 		resp, err := r.SendGridRaw(t.Context(), "sg", "SG.key", []byte(body))
 		want := 400
 		if body == "" {
@@ -199,7 +221,8 @@ func TestSendgridTransport(t *testing.T) {
 	sandbox := document(t, func(m map[string]any) {
 		m["mail_settings"] = map[string]any{"sandbox_mode": map[string]any{"enable": true}}
 	})
-	if resp, err := r.SendGridRaw(t.Context(), "sg", "SG.key", sandbox); err != nil || resp.StatusCode != 200 || resp.Body != "" {
+	if resp, err := r.SendGridRaw(t.Context(), "sg", "SG.key", sandbox); err != nil || resp.StatusCode != 200 ||
+		resp.Body != "" {
 		t.Errorf("sandbox: %v %+v", err, resp)
 	}
 	big := document(t, func(m map[string]any) {
@@ -221,7 +244,8 @@ func TestSendgridTransport(t *testing.T) {
 		status int
 	}{{zipped.Bytes(), 202}, {zipped.Bytes()[:20], 400}, {valid, 400}} {
 		req, _ := http.NewRequest("POST", r.URL+"//sg//v3/mail/send", bytes.NewReader(c.body))
-		req.Header = http.Header{"Authorization": {"Bearer SG.key"}, "Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}
+		req.Header = http.Header{"Authorization": {"Bearer SG.key"}, "Content-Type": {"application/json"},
+			"Content-Encoding": {"gzip"}}
 		resp, err := r.HTTP.Do(req)
 		if err != nil || resp.StatusCode != c.status {
 			t.Fatalf("gzip: %v %v", err, resp)
@@ -241,7 +265,8 @@ func TestSendgridTransport(t *testing.T) {
 		b.ReadFrom(resp.Body)
 		return resp.StatusCode, b.String()
 	}
-	if status, body := get("GET", "/sg/v3/user/webhooks/event/settings/signed", "SG.key"); status != 200 || !strings.Contains(body, r.PublicKey("sg")) || len(r.PublicKey("sg")) != 124 {
+	if status, body := get("GET", "/sg/v3/user/webhooks/event/settings/signed", "SG.key"); status != 200 ||
+		!strings.Contains(body, r.PublicKey("sg")) || len(r.PublicKey("sg")) != 124 {
 		t.Errorf("public key: %d %s", status, body)
 	}
 	for path, want := range map[string]int{
@@ -258,13 +283,13 @@ func TestSendgridTransport(t *testing.T) {
 	}
 }
 
-// TestSendgridPersonalization checks metadata of both levels and who sees whom.
-func TestSendgridPersonalization(t *testing.T) {
+// TestPersonalizations checks metadata of both levels and the visible recipients.
+func TestPersonalizations(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{KeepContent: true})
 	m := simtest.SendGridMail("x")
 	m.SetCustomArg("both", "message")
-	m.SetCustomArg("email", "not the vendor's")
+	m.SetCustomArg("email", "not SendGrid's")
 	m.AddCategories("one", "two")
 	p := mail.NewPersonalization()
 	p.AddTos(mail.NewEmail("", "to1@example.com"), mail.NewEmail("", "to2@example.com"))
@@ -291,16 +316,18 @@ func TestSendgridPersonalization(t *testing.T) {
 			t.Fatalf("%s: %v", addr, list)
 		}
 		c := list[0]
-		if c.ID != addr || c.Metadata["both"] != want.both || c.Subject != want.subject || strings.Join(c.Visible, " ") != want.visible {
+		if c.ID != addr || c.Metadata["both"] != want.both || c.Subject != want.subject ||
+			strings.Join(c.Visible, " ") != want.visible {
 			t.Errorf("%s: %+v", addr, c)
 		}
 	}
 	for _, e := range r.Hooks.Events("sg") {
-		if strings.HasPrefix(e.Text("email"), "to1") && (e.Text("both") != "person" || fmt.Sprint(e["category"]) != "[one two]") {
+		if strings.HasPrefix(e.Text("email"), "to1") && (e.Text("both") != "person" ||
+			fmt.Sprint(e["category"]) != "[one two]") {
 			t.Errorf("event %v", e)
 		}
 		if !strings.Contains(e.Text("email"), "@") {
-			t.Errorf("custom arg won over the vendor's field: %v", e)
+			t.Errorf("custom arg replaced SendGrid's field: %v", e)
 		}
 	}
 }
