@@ -11,9 +11,9 @@ import (
 
 // A Batch is one stored call: what its copies have in common, and the copies
 // themselves packed into one byte slice. A copy costs its address, the metadata
-// that differs from copy to copy, and about six bytes. With maps and structs a
-// batch would cost several times as much. A Batch never changes after it was
-// stored, so it is read without a lock.
+// that differs from copy to copy, and about six bytes; as structs and slices it would
+// cost 88 bytes more. A Batch never changes after it was stored, so it is read without
+// a lock.
 //
 // Layout of blob: the shared metadata, then for each copy: outcome, group, flags
 // (a byte each), address, metadata. Metadata is a list of (number of the key,

@@ -77,7 +77,7 @@ func (c *checker) checkRecipients() {
 func (c *checker) checkPerson(i int) {
 	const help = "message.personalizations."
 	p := &c.people[i]
-	path := fmt.Sprintf("personalizations.%d", i)
+	path := func(rest string) string { return fmt.Sprintf("personalizations.%d%s", i, rest) }
 	addrs := c.addrs[p.addrs[0]:p.addrs[1]]
 	for _, a := range addrs {
 		if !message.ValidAddress(c.Text(a.addr)) {
@@ -86,31 +86,31 @@ func (c *checker) checkPerson(i int) {
 		// SendGrid splits or rejects names with these characters unless they are quoted.
 		if name := c.Text(a.name); len(name) > 0 && name[0] != '"' && bytes.ContainsAny(name, ",;") {
 			role := roles[a.flags]
-			c.report(fmt.Sprintf("%s.%s.%d.name", path, role, a.i), help+role,
+			c.report(path(fmt.Sprintf(".%s.%d.name", role, a.i)), help+role,
 				"The name may not contain a comma or semicolon unless it is quoted.")
 		}
 	}
 	if !slices.ContainsFunc(addrs, func(a address) bool { return a.flags == 0 }) {
-		c.report(path+".to", help+"to", toMissing)
+		c.report(path(".to"), help+"to", toMissing)
 	}
 	if addr := c.repeated(addrs); addr != "" {
-		c.report(path, "message.recipient-errors", "Each email address in the personalization block should be unique "+
-			"between to, cc, and bcc. We found the first duplicate instance of [%s] in the %s field.", addr, path)
+		c.report(path(""), "message.recipient-errors", "Each email address in the personalization block should be unique "+
+			"between to, cc, and bcc. We found the first duplicate instance of [%s] in the %s field.", addr, path(""))
 	}
 	if c.pairBytes(c.pairs[p.args[0]:p.args[1]]) > maxArgs {
-		c.report(path+".custom_args", help+"custom_args",
+		c.report(path(".custom_args"), help+"custom_args",
 			"The total length of custom arguments may not exceed %d bytes.", maxArgs)
 	}
 	subs := c.pairs[p.subs[0]:p.subs[1]]
 	if c.pairBytes(subs) > maxArgs {
-		c.report(path+".substitutions", help+"substitutions",
+		c.report(path(".substitutions"), help+"substitutions",
 			"The total length of substitutions may not exceed %d bytes.", maxArgs)
 	}
 	if len(subs) > 0 && strings.HasPrefix(string(c.Text(c.template)), "d-") {
-		c.report(path+".substitutions", help+"substitutions", "Substitutions may not be used with dynamic templating")
+		c.report(path(".substitutions"), help+"substitutions", "Substitutions may not be used with dynamic templating")
 	}
 	if c.tooLate(p.sendAt) {
-		c.report(path+".send_at", "message.send_at", tooFarAhead)
+		c.report(path(".send_at"), "message.send_at", tooFarAhead)
 	}
 }
 
