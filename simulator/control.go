@@ -61,72 +61,77 @@ type CopyCount struct {
 // A badRequest is a mistake of the caller. Its text is shown.
 type badRequest struct{ error }
 
+// errNoRoute is the result for a path or method that the control API does not have.
+var errNoRoute = errors.New("no such path or method")
+
+// control answers a request to the control API. The path begins after its name.
 func (s *Simulator) control(w http.ResponseWriter, r *http.Request, path []string) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxControlBody)
-	name, rest := "", ""
-	if len(path) > 0 {
-		name = path[0]
-	}
-	if len(path) > 1 {
-		rest = path[1]
-	}
+	path = append(path, "", "") // the name, and the rest
 	query := r.URL.Query()
-	account := query.Get("account")
-	if account != "" && s.account(account) == nil {
-		reply(w, 404, nil, fmt.Errorf("%w: %q", errNoAccount, account))
+	if account := query.Get("account"); account != "" && s.account(account) == nil {
+		reply(w, http.StatusNotFound, nil, fmt.Errorf("%w: %q", errNoAccount, account))
 		return
 	}
-	var v any
-	var err error
-	switch r.Method + " " + name {
-	case "GET accounts":
-		v = s.infos()
-	case "POST accounts":
-		v, err = s.controlAdd(r.Body)
-	case "GET faults":
-		v = s.Faults()
-	case "POST faults":
-		v, err = s.controlInject(r.Body)
-	case "DELETE faults":
-		v = map[string]int{"cleared": s.clear(func(f *fault) bool {
-			return (rest == "" || f.ID == rest) && (account == "" || f.Account == account)
-		})}
-	case "GET stats":
-		v = s.Stats(account)
-	case "GET calls":
-		v = nonNil(s.CallLog(account))
-	case "GET copies":
-		if id := query.Get("id"); id != "" {
-			v = nonNil(s.Copies(id))
-			break
-		}
+	if r.Method == http.MethodGet && path[0] == "copies" && query.Get("id") == "" {
 		s.streamCopies(w, query.Get("min"))
 		return
-	case "GET settings":
-		v = s.settings()
-	case "POST settings":
-		var c Settings
-		if err = decode(r.Body, &c); err == nil {
-			err = s.change(c)
-		}
-	case "POST flush":
-		err = s.controlFlush(r.Context(), query.Get("timeout"), query.Get("settle"))
-	case "POST reset":
-		s.Reset()
-	default:
-		reply(w, 404, nil, fmt.Errorf("no %s /%s/%s", r.Method, controlName, name))
-		return
 	}
-	status := 200
+	v, err := s.controlResult(r, path[0], path[1])
+	status := http.StatusOK
 	switch {
+	case errors.Is(err, errNoRoute):
+		status = http.StatusNotFound
+		err = fmt.Errorf("no %s /%s/%s", r.Method, controlName, path[0])
 	case errors.As(err, new(badRequest)):
-		status = 400
+		status = http.StatusBadRequest
 	case errors.Is(err, context.DeadlineExceeded):
-		status = 504
+		status = http.StatusGatewayTimeout
 	case err != nil:
-		status = 503
+		status = http.StatusServiceUnavailable
 	}
 	reply(w, status, v, err)
+}
+
+// controlResult carries out a request to the control API and returns what is answered.
+func (s *Simulator) controlResult(r *http.Request, name, rest string) (any, error) {
+	query := r.URL.Query()
+	account := query.Get("account")
+	switch r.Method + " " + name {
+	case "GET accounts":
+		return s.infos(), nil
+	case "POST accounts":
+		return s.controlAdd(r.Body)
+	case "GET faults":
+		return s.Faults(), nil
+	case "POST faults":
+		return s.controlInject(r.Body)
+	case "DELETE faults":
+		n := s.clear(func(f *fault) bool {
+			return (rest == "" || f.ID == rest) && (account == "" || f.Account == account)
+		})
+		return map[string]int{"cleared": n}, nil
+	case "GET stats":
+		return s.Stats(account), nil
+	case "GET calls":
+		return nonNil(s.CallLog(account)), nil
+	case "GET copies":
+		return nonNil(s.Copies(query.Get("id"))), nil
+	case "GET settings":
+		return s.settings(), nil
+	case "POST settings":
+		var c Settings
+		if err := decode(r.Body, &c); err != nil {
+			return nil, err
+		}
+		return nil, s.change(c)
+	case "POST flush":
+		return nil, s.controlFlush(r.Context(), query.Get("timeout"), query.Get("settle"))
+	case "POST reset":
+		s.Reset()
+		return nil, nil
+	}
+	return nil, errNoRoute
 }
 
 func nonNil[T any](list []T) []T {

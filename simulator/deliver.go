@@ -237,20 +237,16 @@ func (ob *outbox) render(p *post) (r rendering) {
 		quiet, late := s.quiet(), s.group().delay > 0 && !p.repeat
 		var done int32
 		s.each(func(c message.Copy, after message.Position) bool {
-			times := 1
-			switch t := p.treatment(at); {
-			case quiet || t == mute:
-				muted++
+			times := p.treatment(at).times()
+			if quiet {
 				times = 0
-			case t == sendTwice:
-				times = 2
-				r.faults.doubled++
 			}
 			at++
 			done++
-			if times > 0 && late {
-				r.faults.late++
+			if times == 0 {
+				muted++
 			}
+			r.faults.count(times, late)
 			for ; times > 0; times-- {
 				if r.sent++; r.sent > 1 {
 					r.body = append(r.body, b.Separator...)

@@ -46,7 +46,7 @@ func Example() {
 	_, err := send()
 	fmt.Println("answered:", err == nil, "copies:", len(sim.Copies("7")))
 
-	status, _ := send() // who sends again without evidence sends twice
+	status, _ := send() // sending again without evidence doubles the mail
 	fmt.Println(status, "copies:", len(sim.Copies("7")), "doubled:", sim.Stats("").Doubled)
 	// Output:
 	// answered: false copies: 1

@@ -192,7 +192,7 @@ func (fs *faults) remove(i int) {
 	fs.count.Store(int32(len(fs.list)))
 }
 
-func (f *fault) suspends() bool { return f.Mode == ModeSuspend || f.Mode == ModeSuspended }
+func (f *fault) suspends() bool { return f.Mode == ModeSuspend }
 
 // swallows reports whether nothing ever happens to the mail that f suspends.
 func (f *fault) swallows() bool { return f.suspends() && !f.Release && len(f.events) == 0 }

@@ -243,8 +243,7 @@ func TestFaultOfAcceptedMailChangesItsEvents(t *testing.T) {
 		mg    string
 		log   string // what the Events API tells of a@
 	}{
-		"suspend":   {simulator.Fault{Mode: simulator.ModeSuspend}, "", "", ""},
-		"suspended": {simulator.Fault{Mode: simulator.ModeSuspended}, "", "", ""},
+		"suspend": {simulator.Fault{Mode: simulator.ModeSuspend}, "", "", ""},
 		"suspend released": {simulator.Fault{Mode: simulator.ModeSuspend, Release: true}, "processed delivered",
 			"accepted delivered", "accepted delivered"},
 		"suspend final": {simulator.Fault{Mode: simulator.ModeSuspend, Events: "delivered"}, "processed", "accepted",

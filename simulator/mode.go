@@ -41,7 +41,6 @@ const (
 	// What happens to mail that is accepted while the fault is in force.
 
 	ModeSuspend     = "suspend"      // it is parked: no events, but see Fault.Release
-	ModeSuspended   = "suspended"    // the same
 	ModeEventsOff   = "events-off"   // its events happen, and look-ups show them, but no webhook is sent
 	ModeEventsDelay = "events-delay" // its events happen Fault.Delay later (real time)
 	ModeAsyncBounce = "async-bounce" // it is delivered and bounces afterwards
@@ -91,7 +90,6 @@ var modes = map[string]struct {
 	ModeTruncate:        {class: classSpoil},
 
 	ModeSuspend:     {class: classMail},
-	ModeSuspended:   {class: classMail},
 	ModeEventsOff:   {class: classMail},
 	ModeEventsDelay: {class: classMail},
 	ModeAsyncBounce: {class: classMail},

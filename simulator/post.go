@@ -101,6 +101,17 @@ const (
 	sendTwice
 )
 
+// times returns how often the event is sent.
+func (t treatment) times() int {
+	switch t {
+	case mute:
+		return 0
+	case sendTwice:
+		return 2
+	}
+	return 1
+}
+
 // segments calls f for each segment.
 func (p *post) segments(f func(s segment)) {
 	f(p.segment)

@@ -143,7 +143,13 @@ func New(o Options) *Simulator {
 	o.FlushCount = orDefault(o.FlushCount, defaultFlushCount)
 	o.CallLogSize = orDefault(o.CallLogSize, defaultCallLogSize)
 
-	s := &Simulator{opts: o, seed: provider.Seed(o.Seed), log: o.Logger, accounts: map[string]*account{}, idle: func() {}}
+	s := &Simulator{
+		opts:     o,
+		seed:     provider.Seed(o.Seed),
+		log:      o.Logger,
+		accounts: map[string]*account{},
+		idle:     func() {},
+	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

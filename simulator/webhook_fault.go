@@ -15,6 +15,16 @@ const maxMixUp = 128
 // late.
 type faultCounts struct{ doubled, overtaken, late int }
 
+// count adds an event that is sent the given number of times.
+func (c *faultCounts) count(times int, late bool) {
+	if times > 1 {
+		c.doubled++
+	}
+	if times > 0 && late {
+		c.late++
+	}
+}
+
 // faultCounts returns what faults did to a post of one event.
 func (p *post) faultCounts() (c faultCounts) {
 	if p.repeat {

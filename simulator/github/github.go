@@ -22,7 +22,7 @@ import (
 type User struct {
 	ID    int64
 	Login string
-	Orgs  []string // organisations of which the user is an active member
+	Orgs  []string // organisations that the user is an active member of
 }
 
 // An App is the OAuth app that a Server knows.
@@ -241,7 +241,12 @@ func reply(w http.ResponseWriter, status int, v any) {
 
 func (g *Server) user(w http.ResponseWriter, r *http.Request) {
 	if u, _, ok := g.caller(w, r); ok {
-		reply(w, http.StatusOK, map[string]any{"id": u.ID, "login": u.Login, "type": "User", "name": u.Login})
+		reply(w, http.StatusOK, map[string]any{
+			"id":    u.ID,
+			"login": u.Login,
+			"type":  "User",
+			"name":  u.Login,
+		})
 	}
 }
 

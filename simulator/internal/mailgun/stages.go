@@ -65,7 +65,12 @@ func (f failure) stage() message.Stage {
 
 // bounced returns the event of mail that the mail server refused.
 func bounced(reason string, code int, enhanced, text string) message.Stage {
-	return failure{reason: reason, code: code, enhanced: enhanced, message: enhanced + " " + text}.stage()
+	return failure{
+		reason:   reason,
+		code:     code,
+		enhanced: enhanced,
+		message:  enhanced + " " + text,
+	}.stage()
 }
 
 // suppressed returns the event of mail that Mailgun did not try to deliver.

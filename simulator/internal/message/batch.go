@@ -84,7 +84,12 @@ func (b *Batch) Next(p Position) (c Copy, after Position, ok bool) {
 		return Copy{}, p, false
 	}
 	data := b.blob[p.Offset:]
-	c = Copy{Index: p.Index, Outcome: Outcome(data[0]), Group: data[1], Flags: data[2]}
+	c = Copy{
+		Index:   p.Index,
+		Outcome: Outcome(data[0]),
+		Group:   data[1],
+		Flags:   data[2],
+	}
 	n := 3
 	c.Addr, n = bytesAt(data, n)
 	end := pairsEnd(data, n)

@@ -25,7 +25,7 @@ func TestOutcomeOf(t *testing.T) {
 		"sg@sim.test":                      Deliver,
 		"refused-sg.7@sim.test":            Refused,
 		"no address":                       Deliver,
-		"somebody.hardbounce@sim.test":     Deliver,
+		"anyone.hardbounce@sim.test":       Deliver,
 		"defer-then-deliver-sg+9@sim.test": Defer,
 	} {
 		if have := OutcomeOf([]byte(addr), "sg"); have != want {

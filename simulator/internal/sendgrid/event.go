@@ -52,7 +52,13 @@ type writer struct {
 
 // Writer implements provider.WebhookSender.
 func (g *SendGrid) Writer(e *message.Event, tries int) func(dst []byte, c message.Copy) []byte {
-	w := writer{g: g, event: e, stage: &stages[e.Outcome][e.Stage], id: g.ID(e.Batch), tries: tries}
+	w := writer{
+		g:     g,
+		event: e,
+		stage: &stages[e.Outcome][e.Stage],
+		id:    g.ID(e.Batch),
+		tries: tries,
+	}
 	b := strconv.AppendInt([]byte(`,"timestamp":`), e.At().Unix(), 10)
 	b = jsontext.AppendField(b, "event", w.stage.Event)
 	if !w.stage.Bare {

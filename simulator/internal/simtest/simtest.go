@@ -30,7 +30,7 @@ const (
 )
 
 const (
-	settleTime  = 10 * time.Second
+	settleTime  = time.Minute
 	attemptTime = 300 * time.Millisecond
 )
 
