@@ -16,7 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/simulator/internal/simtest"
 )
 
-// bulk is a SendGrid call for 1,000 recipients; its ids begin with prefix.
+// bulk returns a SendGrid call for 1,000 recipients. Their ids begin with the prefix.
 func bulk(prefix string) []byte {
 	var addrs []string
 	for i := range 1000 {
@@ -29,7 +29,7 @@ func bulk(prefix string) []byte {
 	return body
 }
 
-// bulkForm is the same for Mailgun, as mailgun-go writes it.
+// bulkForm returns a Mailgun call for 1,000 recipients, as mailgun-go writes it.
 func bulkForm() (kind string, body []byte) {
 	var buf bytes.Buffer
 	w := multipart.NewWriter(&buf)
@@ -73,8 +73,8 @@ func benchmark(b *testing.B, path, kind string, body []byte, a simulator.Account
 	}
 }
 
-// BenchmarkSendgrid accepts 1,000 recipients in one call; every call but the
-// first doubles all ids, which is the slower case.
+// BenchmarkSendgrid accepts 1,000 recipients in one call. Every call but the first
+// doubles all ids, which is the slower case.
 func BenchmarkSendgrid(b *testing.B) {
 	benchmark(b, "/x/v3/mail/send", "application/json", bulk(""),
 		simulator.Account{Name: "x", Kind: simulator.SendGrid, Key: "k"})
@@ -86,8 +86,8 @@ func BenchmarkMailgun(b *testing.B) {
 		simulator.Account{Name: "x", Kind: simulator.Mailgun, Key: "k", Domain: simtest.Domain})
 }
 
-// BenchmarkSendgridFresh accepts calls whose ids are all new, with their events,
-// and reports the memory that a copy keeps.
+// BenchmarkSendgridFresh accepts calls with new ids, with and without their events.
+// It reports the memory that a copy keeps.
 func BenchmarkSendgridFresh(b *testing.B) {
 	for _, hook := range []string{"", "http://hooks/x"} {
 		b.Run("hook="+fmt.Sprint(hook != ""), func(b *testing.B) {

@@ -183,7 +183,7 @@ func TestControlAPI(t *testing.T) {
 		}
 	}
 
-	// A flush that cannot end says so.
+	// A flush that cannot end is an error.
 	r.Hooks.Status = func(*http.Request, []byte) int { return 500 }
 	r.Send(t, "mg", "r", "a@example.com")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

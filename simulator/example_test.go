@@ -12,8 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// A blackout: the provider takes the mail, but its answer never comes. The copy
-// is there all the same.
+// The provider takes the mail, but its answer never comes. There is a copy
+// nevertheless.
 func Example() {
 	sim := simulator.New(simulator.Options{RecipientKey: "id"})
 	server := httptest.NewServer(sim)

@@ -16,10 +16,10 @@ import (
 	"github.com/safedelivr/safedelivr/simulator/internal/simtest"
 )
 
-// TestOutcomes sends to every magic address at both providers and compares all
-// webhooks with Golden files. Ids, times and signatures follow from seed and
-// clock; what follows from the clock is replaced.
-func TestOutcomes(t *testing.T) {
+// TestOutcomeEvents sends to an address of each outcome at both providers and compares
+// all webhooks with golden files. It replaces what follows from the clock; everything
+// else follows from the seed.
+func TestOutcomeEvents(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{TimeScale: 1e6, WebhookWorkers: 1})
 	var addrs []string

@@ -79,8 +79,16 @@ func TestRecipientsSeeEachOtherWithoutVariables(t *testing.T) {
 	}
 }
 
-// form posts fields to the messages endpoint; every value is "name=value".
-func postForm(t *testing.T, r *simtest.Rig, path, user, key string, fields ...string) (status int, body string) {
+// A target is a path with the credentials for it.
+type target struct{ path, user, key string }
+
+// messages returns the endpoint of the account mg that takes messages.
+func messages(suffix string) target {
+	return target{"/mg/v3/" + simtest.Domain + "/messages" + suffix, "api", simtest.MailgunKey}
+}
+
+// postForm posts a form. Each field is "name=value".
+func postForm(t *testing.T, r *simtest.Rig, to target, fields ...string) (status int, body string) {
 	t.Helper()
 	var buf bytes.Buffer
 	w := multipart.NewWriter(&buf)
@@ -94,9 +102,9 @@ func postForm(t *testing.T, r *simtest.Rig, path, user, key string, fields ...st
 		w.WriteField(name, value)
 	}
 	w.Close()
-	req, _ := http.NewRequest("POST", r.URL+path, &buf)
+	req, _ := http.NewRequest("POST", r.URL+to.path, &buf)
 	req.Header.Set("Content-Type", w.FormDataContentType())
-	req.SetBasicAuth(user, key)
+	req.SetBasicAuth(to.user, to.key)
 	resp, err := r.HTTP.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +161,7 @@ func TestInvalidMessagesAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := r.Stats("mg").Copies
-			status, body := postForm(t, r, "/mg/v3/"+simtest.Domain+"/messages", "api", "mg-key", c.fields...)
+			status, body := postForm(t, r, messages(""), c.fields...)
 			if status != c.status || !strings.Contains(body, c.text) {
 				t.Errorf("%d %s", status, body)
 			}
@@ -182,7 +190,7 @@ func TestRoutesAndForms(t *testing.T) {
 		{"/mg/v3/" + simtest.Domain + "/nothing", "api", "mg-key", 404, "404 page not found"},
 		{"/mg/v4/" + simtest.Domain + "/messages", "api", "mg-key", 404, "404 page not found"},
 	} {
-		if status, body := postForm(t, r, c.path, c.user, c.key, valid...); status != c.status ||
+		if status, body := postForm(t, r, target{c.path, c.user, c.key}, valid...); status != c.status ||
 			!strings.Contains(body, c.body) {
 			t.Errorf("%s %s: %d %s", c.path, c.key, status, body)
 		}
@@ -219,7 +227,7 @@ func TestRoutesAndForms(t *testing.T) {
 		t.Errorf("large: %d %s", status, body)
 	}
 
-	status, body := postForm(t, r, "/mg/v3/"+simtest.Domain+"/messages.mime", "api", "mg-key", "to=mime@example.com",
+	status, body := postForm(t, r, messages(".mime"), "to=mime@example.com",
 		"message=From: A <f@mg.sim.test>\r\nSubject: MIME\r\n\r\nbody")
 	if c := r.Copies("mime@example.com"); status != 200 || len(c) != 1 || c[0].Subject != "MIME" ||
 		c[0].From != "f@mg.sim.test" {
@@ -243,7 +251,7 @@ func TestUnknownPlaceholdersAreKept(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{KeepContent: true})
 	const kept = "100% %recipient.n% %recipient.deep% %recipient.none% %recipient.two words%"
-	status, body := postForm(t, r, "/mg/v3/"+simtest.Domain+"/messages", "api", "mg-key", "from=f@mg.sim.test",
+	status, body := postForm(t, r, messages(""), "from=f@mg.sim.test",
 		"to=a@example.com", "to=Name <B@example.com>",
 		"subject=%recipient.s%", "text="+kept+" %recipient%",
 		"v:sd_r=%recipient.id%", "v:const=c", "v:json={\"a\":1}",
