@@ -251,8 +251,8 @@ func TestErrorsAreDocumented(t *testing.T) {
 		files = append(files, some...)
 	}
 	uses := map[string]*regexp.Regexp{
-		"problem": regexp.MustCompile(`Fail\((?:service\.)?([A-Z]\w+),\s*"([a-z_]+)"`),
-		"field":   regexp.MustCompile(`\.Wrong\([^\n]*?,\s*"([a-z_]+)",\s*"|Code: "([a-z_]+)"`),
+		"problem": regexp.MustCompile(`Fail\(\s*(?:service\.)?([A-Z]\w+),\s*"([a-z_]+)"`),
+		"field":   regexp.MustCompile(`\.Wrong\([^)]*?,\s*"([a-z_]+)",\s*"|Code: "([a-z_]+)"`),
 	}
 	used := map[string]map[string]bool{"problem": {}, "field": {}}
 	for _, file := range files {

@@ -20,7 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/simulator/github"
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
@@ -54,7 +54,7 @@ type rig struct {
 	service *service.Service
 	board   *Dashboard
 	url     string
-	github  *simulator.GitHub
+	github  *github.Server
 
 	seen []telemetry.ProviderState
 }
@@ -74,12 +74,12 @@ func (f *rig) put(kind, name string, v any) {
 	require.NoError(f, f.store.PutTransient(f.Context(), kind, name, raw, time.Hour))
 }
 
-func newRig(t testing.TB, gh *GitHub, users ...simulator.GitHubUser) *rig {
+func newRig(t testing.TB, gh *GitHub, users ...github.User) *rig {
 	t.Helper()
 	return newRigOf(t, service.Config{}, gh, users...)
 }
 
-func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...simulator.GitHubUser) *rig {
+func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User) *rig {
 	t.Helper()
 	cfg.SpoolDir, cfg.Sole = t.TempDir(), true
 	real, err := sqlite.Open(t.TempDir(), sqlite.Options{})
@@ -100,9 +100,7 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...simulator.G
 	)
 	f.url = "http://" + server.Listener.Addr().String()
 	if gh != nil {
-		f.github = simulator.NewGitHub(
-			simulator.GitHubApp{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"},
-			users...)
+		f.github = github.New(github.App{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"}, users...)
 		stand := httptest.NewServer(f.github)
 		t.Cleanup(stand.Close)
 		gh.ClientID, gh.ClientSecret, gh.BaseURL, gh.Client = "app", "secret", stand.URL, stand.Client()
