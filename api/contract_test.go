@@ -252,7 +252,7 @@ func TestErrorsAreDocumented(t *testing.T) {
 	}
 	uses := map[string]*regexp.Regexp{
 		"problem": regexp.MustCompile(`Fail\(\s*(?:service\.)?([A-Z]\w+),\s*"([a-z_]+)"`),
-		"field":   regexp.MustCompile(`\.Wrong\([^)]*?,\s*"([a-z_]+)",\s*"|Code: "([a-z_]+)"`),
+		"field":   regexp.MustCompile(`\.Wrong\(\s*[^\n]*?,\s*"([a-z_]+)",\s*"|Code: "([a-z_]+)"`),
 	}
 	used := map[string]map[string]bool{"problem": {}, "field": {}}
 	for _, file := range files {
