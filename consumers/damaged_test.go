@@ -11,6 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/agenda"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -98,7 +101,11 @@ func TestPartAwayHoldsUpNothingElse(t *testing.T) {
 	good := r.batch(1, false, inShard)
 	r.withEvents(fast(), p)
 	r.taken(good)
-	body, err := json.Marshal([]models.ParsedEvent{{Log: good.ID.Log(1), Event: models.Event{ID: "e", Attempt: 1, Kind: models.Delivered, At: time.Now()}}})
+	body, err := json.Marshal(
+		[]models.ParsedEvent{
+			{Log: good.ID.Log(1), Event: models.Event{ID: "e", Attempt: 1, Kind: models.Delivered, At: time.Now()}},
+		},
+	)
 	require.NoError(t, err)
 	in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: body}}}
 	for in.ID.Shard(r.store.Shards()) != 0 {
@@ -133,22 +140,25 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 			b.ID = models.NewBatchID(time.Now())
 		}
 	}
-	for range 2 * agendaAtOnce {
+	for range 2 * agenda.AgendaAtOnce {
 		bad = r.batch(1, false, func(b *models.Batch, rs []models.Recipient) {
 			inShard(b, rs)
 			s.spoil(b.ID)
 		})
 	}
 	good := r.batch(2, false, inShard)
-	r.engine = r.start(fast(), []Provider{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
-		Timeout: time.Second, Events: models.EventsWebhook}}})
+	r.engine = r.start(
+		fast(),
+		[]provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+			Timeout: time.Second, Events: models.EventsWebhook}}},
+	)
 	r.taken(good)
 
 	// Its message is parked with the reason. An agenda that is far behind announces the
 	// others, too, without a look.
 	r.announce(bad)
 	require.Eventually(t, func() bool {
-		parked, err := r.broker.Parked(t.Context(), 10*agendaAtOnce)
+		parked, err := r.broker.Parked(t.Context(), 10*agenda.AgendaAtOnce)
 		require.NoError(t, err)
 		for _, m := range parked {
 			require.True(t, s.these[m.Message.ID])
@@ -164,7 +174,10 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 		return received(t, r.store, body)
 	}
 	delivered := func(log models.ID) models.ParsedEvent {
-		return models.ParsedEvent{Log: log, Event: models.Event{ID: "e" + log.String(), Attempt: 1, Kind: models.Delivered, At: time.Now()}}
+		return models.ParsedEvent{
+			Log:   log,
+			Event: models.Event{ID: "e" + log.String(), Attempt: 1, Kind: models.Delivered, At: time.Now()},
+		}
 	}
 	unread := post(delivered(good.ID.Log(2)))
 	s.spoil(unread)
@@ -187,16 +200,19 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 	}
 
 	// The recount names it, and counts the others.
-	var found []Difference
-	out, err := r.engine.Check(t.Context(), CheckOptions{Settle: time.Second, Found: func(d Difference) { found = append(found, d) }})
+	var found []rollup.Difference
+	out, err := r.engine.Check(
+		t.Context(),
+		rollup.CheckOptions{Settle: time.Second, Found: func(d rollup.Difference) { found = append(found, d) }},
+	)
 	require.NoError(t, err)
-	require.Equal(t, 2*agendaAtOnce+1, out.Batches)
-	require.Len(t, found, 2*agendaAtOnce+1)
-	for _, d := range found[:2*agendaAtOnce] {
+	require.Equal(t, 2*agenda.AgendaAtOnce+1, out.Batches)
+	require.Len(t, found, 2*agenda.AgendaAtOnce+1)
+	for _, d := range found[:2*agenda.AgendaAtOnce] {
 		require.Equal(t, "chunk", d.What)
 		require.Contains(t, d.String(), models.ErrDamaged.Error())
 	}
-	require.Equal(t, "day", found[2*agendaAtOnce].What, "they were never counted")
+	require.Equal(t, "day", found[2*agenda.AgendaAtOnce].What, "they were never counted")
 }
 
 // mortal is a provider whose parser dies of some posts.
@@ -215,12 +231,17 @@ func TestDeadlyPost(t *testing.T) {
 	t.Parallel()
 	p := &mortal{newScripted("sg", always(models.Accepted))}
 	r := emptyRig(t, nil, "sg")
-	r.engine = r.start(fast(), []Provider{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
-		Timeout: time.Second, Events: models.EventsWebhook}}})
+	r.engine = r.start(
+		fast(),
+		[]provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+			Timeout: time.Second, Events: models.EventsWebhook}}},
+	)
 	b := r.batch(1, true, nil)
 	r.taken(b)
-	id := r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: []byte("deadly")},
-		postOf(t, "", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: time.Now()})}})
+	id := r.inbox(
+		models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: []byte("deadly")},
+			postOf(t, "", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: time.Now()})}},
+	)
 	require.EqualValues(t, 1, r.done(b).Summary().Success)
 	all, err := r.store.Inbox(t.Context(), id)
 	require.NoError(t, err)

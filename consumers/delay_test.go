@@ -6,22 +6,34 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
 // What waits for the same time does not come back in one instant.
 func TestJitter(t *testing.T) {
 	t.Parallel()
-	e, err := New(&entries{}, nil, []Provider{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, DefaultConfig())
+	e, err := New(
+		&entries{},
+		nil,
+		[]provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}},
+		DefaultConfig(),
+	)
 	require.NoError(t, err)
 	now := time.Now()
 	const wait = 10 * time.Minute
 	seen := map[time.Time]bool{}
 	for range 100 {
-		var told notices
-		st := &policy.Step{Do: policy.Call, Who: models.SetOf(1), Retry: 3, Options: []policy.Option{{Provider: "sg", NotBefore: now.Add(wait)}}}
-		e.passOn(&chunk{id: models.NewBatchID(now)}, st, now, "", &told)
+		var told dispatch.Outgoing
+		st := &policy.Step{
+			Do:      policy.Call,
+			Who:     models.SetOf(1),
+			Retry:   3,
+			Options: []policy.Option{{Provider: "sg", NotBefore: now.Add(wait)}},
+		}
+		e.dispatch.Requeue(&dispatch.Chunk{Id: models.NewBatchID(now)}, st, now, "", &told)
 		require.Len(t, told, 1)
 		require.Equal(t, models.BatchMessage, told[0].Kind, "the provider is chosen anew then")
 		require.False(t, told[0].NotBefore.Before(now.Add(wait)))

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/events"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
@@ -21,7 +23,12 @@ import (
 func idle(t *testing.T) (*Engine, models.Store) {
 	t.Helper()
 	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
-	e, err := New(store, broker, []Provider{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg"}}}, fast())
+	e, err := New(
+		store,
+		broker,
+		[]provider.Spec{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg"}}},
+		fast(),
+	)
 	require.NoError(t, err)
 	return e, store
 }
@@ -30,7 +37,10 @@ func idle(t *testing.T) (*Engine, models.Store) {
 func received(t *testing.T, store models.Store, body []byte) models.ID {
 	t.Helper()
 	id := models.NewInboxID(time.Now())
-	require.NoError(t, store.PutInbox(context.Background(), models.Inbox{ID: id, Provider: "sg", Posts: []models.Post{{Body: body}}}))
+	require.NoError(
+		t,
+		store.PutInbox(context.Background(), models.Inbox{ID: id, Provider: "sg", Posts: []models.Post{{Body: body}}}),
+	)
 	return id
 }
 
@@ -45,10 +55,10 @@ func TestPostsAreReadByBytes(t *testing.T) {
 	}{
 		"small ones together":          {sizes: slicesOf(64, kib), least: 64},
 		"large ones a few at a time":   {sizes: slicesOf(20, 300*kib), least: 3},
-		"one larger than the bound":    {sizes: []int{3 * inboxBytes, 3 * inboxBytes, kib}, least: 1},
+		"one larger than the bound":    {sizes: []int{3 * events.InboxBytes, 3 * events.InboxBytes, kib}, least: 1},
 		"large ones behind small":      {sizes: append(slicesOf(20, kib), slicesOf(44, 700*kib)...), least: 20},
 		"a small one behind each":      {sizes: []int{700 * kib, kib, 700 * kib, kib, 700 * kib, kib}, least: 1},
-		"just as many as there may be": {sizes: slicesOf(9, inboxBytes/4), least: 4},
+		"just as many as there may be": {sizes: slicesOf(9, events.InboxBytes/4), least: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +69,7 @@ func TestPostsAreReadByBytes(t *testing.T) {
 			}
 			rest, first := ids, true
 			for len(rest) > 0 {
-				posts, n, err := e.readInbox(context.Background(), rest)
+				posts, n, err := e.events.ReadInbox(context.Background(), rest)
 				require.NoError(t, err)
 				require.Positive(t, n)
 				require.Len(t, posts, n)
@@ -73,7 +83,7 @@ func TestPostsAreReadByBytes(t *testing.T) {
 					size += posts[i].Size()
 				}
 				if n > 1 {
-					require.LessOrEqual(t, size, inboxBytes)
+					require.LessOrEqual(t, size, events.InboxBytes)
 				}
 				rest = rest[n:]
 			}
@@ -96,14 +106,45 @@ func TestMarkedChunksHoldNoEvents(t *testing.T) {
 	e, store := idle(t)
 	ctx := context.Background()
 	now := time.Now()
-	b := models.Batch{ID: models.NewBatchID(now), User: models.NewUserID(), Lane: models.Bulk, OnUnknown: models.Hold, Recipients: size, Chunks: 1, Deadline: now.Add(time.Hour)}
+	b := models.Batch{
+		ID:         models.NewBatchID(now),
+		User:       models.NewUserID(),
+		Lane:       models.Bulk,
+		OnUnknown:  models.Hold,
+		Recipients: size,
+		Chunks:     1,
+		Deadline:   now.Add(time.Hour),
+	}
 	require.NoError(t, store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: make([]models.Recipient, size)}))
-	require.NoError(t, store.Append(ctx, b.ID, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, Provider: "sg", Recipients: models.SetTo(size), At: now}))
+	require.NoError(
+		t,
+		store.Append(
+			ctx,
+			b.ID,
+			models.Entry{
+				Number:     1,
+				Token:      models.NewToken(),
+				Kind:       models.Attempt,
+				Provider:   "sg",
+				Recipients: models.SetTo(size),
+				At:         now,
+			},
+		),
+	)
 	var ids []models.ID
 	for p := range posts {
 		events := make([]models.ParsedEvent, size)
 		for i := range events {
-			events[i] = models.ParsedEvent{Log: b.ID.Log(i + 1), Event: models.Event{ID: fmt.Sprint(p, "-", i), Attempt: 1, Kind: models.Deferred, At: now, Text: strings.Repeat("x", 200)}}
+			events[i] = models.ParsedEvent{
+				Log: b.ID.Log(i + 1),
+				Event: models.Event{
+					ID:      fmt.Sprint(p, "-", i),
+					Attempt: 1,
+					Kind:    models.Deferred,
+					At:      now,
+					Text:    strings.Repeat("x", 200),
+				},
+			}
 		}
 		body, err := json.Marshal(events)
 		require.NoError(t, err)
@@ -111,15 +152,15 @@ func TestMarkedChunksHoldNoEvents(t *testing.T) {
 	}
 	before := inUse()
 	for rest := ids; len(rest) > 0; {
-		n, err := e.workOff(ctx, rest)
+		n, err := e.events.Process(ctx, rest)
 		require.NoError(t, err)
 		rest = rest[n:]
 	}
 	require.Equal(t, 1, e.Pending(), "the chunk is marked, its summary is not stored")
-	require.EqualValues(t, size*posts, e.counts.eventsTaken.Load())
+	require.EqualValues(t, size*posts, func() int64 { n, _, _, _ := e.events.Counts(); return n }())
 	require.Less(t, inUse()-before, int64(4<<20), "%d events take 16 MB", size*posts)
 	require.NoError(t, e.Flush(ctx))
-	e.background.Wait()
+	e.dispatch.Background.Wait()
 	for shard := range store.Shards() {
 		for in, err := range store.Pending(ctx, shard, now.Add(-time.Hour), now.Add(time.Hour)) {
 			require.NoError(t, err)
@@ -142,15 +183,29 @@ func TestBelieved(t *testing.T) {
 	t.Parallel()
 	attempt := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	posted := attempt.Add(2 * time.Hour)
-	for _, at := range []time.Time{attempt, attempt.Add(-mostSkew), attempt.Add(time.Hour), posted, posted.Add(mostSkew)} {
-		require.Equal(t, at, believed(at, attempt, posted))
+	for _, at := range []time.Time{attempt, attempt.Add(-events.MaxSkew), attempt.Add(time.Hour), posted, posted.Add(events.MaxSkew)} {
+		require.Equal(t, at, events.PlausibleTime(at, attempt, posted))
 	}
-	for _, at := range []time.Time{{}, time.Unix(0, 0), attempt.Add(-mostSkew - 1), posted.Add(mostSkew + 1), posted.AddDate(3000, 0, 0)} {
-		require.Equal(t, posted, believed(at, attempt, posted))
+	for _, at := range []time.Time{{}, time.Unix(0, 0), attempt.Add(-events.MaxSkew - 1), posted.Add(events.MaxSkew + 1), posted.AddDate(3000, 0, 0)} {
+		require.Equal(t, posted, events.PlausibleTime(at, attempt, posted))
 	}
 	r, b := unsettled(t, 1)
-	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: r.view(b).Entries[0].Number, Kind: models.Processed, At: time.Date(5138, 1, 1, 0, 0, 0, 0, time.UTC)})
-	require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictAccepted }, patience, time.Millisecond)
+	r.event(
+		"sg",
+		b.ID.Log(1),
+		models.Event{
+			ID:      "1",
+			Attempt: r.view(b).Entries[0].Number,
+			Kind:    models.Processed,
+			At:      time.Date(5138, 1, 1, 0, 0, 0, 0, time.UTC),
+		},
+	)
+	require.Eventually(
+		t,
+		func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictAccepted },
+		patience,
+		time.Millisecond,
+	)
 	require.WithinDuration(t, time.Now(), r.view(b).Status(1).Last.At, time.Minute)
 }
 
@@ -159,27 +214,66 @@ func TestEvents(t *testing.T) {
 	sg := newScripted("sg", always(models.Accepted))
 	mg := newScripted("mg", always(models.Accepted))
 	r := newRig(t, fast(), nil)
-	providers := make([]Provider, 0, 2)
+	providers := make([]provider.Spec, 0, 2)
 	b2, err := newBrokerFor(r, "sg", "mg")
 	require.NoError(t, err)
 	r.broker = b2
 	for _, p := range []*scripted{sg, mg} {
-		providers = append(providers, Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
+		providers = append(
+			providers,
+			provider.Spec{
+				Adapter: p,
+				Provider: models.Provider{
+					Name:        p.name,
+					Weight:      1,
+					Concurrency: 4,
+					ChunkLimit:  1000,
+					Timeout:     time.Second,
+					Events:      models.EventsWebhook,
+				},
+			},
+		)
 	}
 	r.engine = r.start(fast(), providers)
 	b := r.batch(5, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
-	require.Eventually(t, func() bool { return r.view(b).Summary().Providers["sg"].Waiting == 5 }, patience, time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return r.view(b).Summary().Providers["sg"].Waiting == 5 },
+		patience,
+		time.Millisecond,
+	)
 	at := time.Now()
 	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: at})
-	r.event("sg", b.ID.Log(2), models.Event{ID: "2", Attempt: 1, Kind: models.Bounced, Reason: models.MailboxInvalid, At: at})
-	r.event("sg", b.ID.Log(3), models.Event{ID: "3", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: at})
-	r.event("mg", b.ID.Log(4), models.Event{ID: "4", Attempt: 1, Kind: models.Bounced, Reason: models.MailboxInvalid, At: at}) // not mg's attempt
-	r.event("sg", models.NewBatchID(at).Log(1), models.Event{ID: "5", Attempt: 1, Kind: models.Delivered, At: at})             // of nobody
-	r.event("sg", b.ID.Log(900), models.Event{ID: "6", Attempt: 1, Kind: models.Delivered, At: at})                            // no such recipient
+	r.event(
+		"sg",
+		b.ID.Log(2),
+		models.Event{ID: "2", Attempt: 1, Kind: models.Bounced, Reason: models.MailboxInvalid, At: at},
+	)
+	r.event(
+		"sg",
+		b.ID.Log(3),
+		models.Event{ID: "3", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: at},
+	)
+	r.event(
+		"mg",
+		b.ID.Log(4),
+		models.Event{ID: "4", Attempt: 1, Kind: models.Bounced, Reason: models.MailboxInvalid, At: at},
+	) // not mg's attempt
+	r.event(
+		"sg",
+		models.NewBatchID(at).Log(1),
+		models.Event{ID: "5", Attempt: 1, Kind: models.Delivered, At: at},
+	) // of nobody
+	r.event(
+		"sg",
+		b.ID.Log(900),
+		models.Event{ID: "6", Attempt: 1, Kind: models.Delivered, At: at},
+	) // no such recipient
 	require.Eventually(t, func() bool {
 		_, forged, _, _ := r.engine.EventCounts()
 		v := r.view(b) // posts are worked off in any order
-		return forged == 3 && mg.copiesOf(b.ID.Log(3)) == 1 && v.Status(1).State == models.Success && v.Status(2).State == models.Failed
+		return forged == 3 && mg.copiesOf(b.ID.Log(3)) == 1 && v.Status(1).State == models.Success &&
+			v.Status(2).State == models.Failed
 	}, patience, 2*time.Millisecond)
 	r.taken(b)
 	v := r.view(b)
@@ -206,7 +300,13 @@ func TestPostThatNobodyAnnounced(t *testing.T) {
 	t.Parallel()
 	r, b := unsettled(t, 1)
 	p := postOf(t, "", b.ID.Log(1), models.Event{ID: "x", Attempt: 1, Kind: models.Delivered, At: time.Now()})
-	require.NoError(t, r.store.PutInbox(context.Background(), models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{p}}))
+	require.NoError(
+		t,
+		r.store.PutInbox(
+			context.Background(),
+			models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{p}},
+		),
+	)
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
 }
 
@@ -215,7 +315,12 @@ func TestReplayedToken(t *testing.T) {
 	r, b := unsettled(t, 2)
 	at := time.Now()
 	post := func(log int, kind models.EventKind) {
-		p := postOf(t, "one token", b.ID.Log(log), models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at})
+		p := postOf(
+			t,
+			"one token",
+			b.ID.Log(log),
+			models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at},
+		)
 		r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{p}})
 	}
 	post(1, models.Delivered)
@@ -236,10 +341,19 @@ func TestReplayedTokenInOneEntry(t *testing.T) {
 	r, b := unsettled(t, 3)
 	at := time.Now()
 	post := func(log int, kind models.EventKind, token string) models.Post {
-		return postOf(t, token, b.ID.Log(log), models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at})
+		return postOf(
+			t,
+			token,
+			b.ID.Log(log),
+			models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at},
+		)
 	}
 	r.inbox(models.Inbox{ID: models.NewInboxID(at), Provider: "sg", Posts: []models.Post{
-		post(1, models.Delivered, "1.a"), post(2, models.Bounced, "1.a"), post(1, models.Delivered, "1.a"), post(3, models.Delivered, "1.b")}})
+		post(
+			1,
+			models.Delivered,
+			"1.a",
+		), post(2, models.Bounced, "1.a"), post(1, models.Delivered, "1.a"), post(3, models.Delivered, "1.b")}})
 	require.Eventually(t, func() bool {
 		return r.view(b).Status(1).State == models.Success && r.view(b).Status(3).State == models.Success
 	}, patience, time.Millisecond)

@@ -7,6 +7,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/consumers/retention"
+	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -30,33 +34,66 @@ type metrics struct {
 // seconds are the bounds of histograms: from a call to a provider that defers.
 var seconds = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 43200}
 
-func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
+func newMetrics(ps *provider.Set) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "safedelivr", Name: name, Help: help}, labels)
 	}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "safedelivr", Name: name, Help: help, Buckets: seconds}, labels)
+		return prometheus.NewHistogramVec(
+			prometheus.HistogramOpts{Namespace: "safedelivr", Name: name, Help: help, Buckets: seconds},
+			labels,
+		)
 	}
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "safedelivr", Name: name, Help: help})
 	}
 	m := &metrics{
-		attempts:   counter("attempts_total", "Provider calls that were made, by their answer: accepted, if it took somebody. Its rate(), summed over the classes, is what is used of the limit of calls.", "provider", "class"),
-		recipients: counter("attempt_recipients_total", "Recipients of provider calls, by what the answer said of them; its rate(), summed over the classes, is what is used of the limit of recipients.", "provider", "class"),
-		calls:      histogram("call_duration_seconds", "How long provider calls took.", "provider"),
-		handed:     histogram("accept_to_provider_seconds", "From the acceptance of a batch to the first call that was made for its recipients, by call.", "provider", "lane"),
-		delivered:  histogram("accept_to_delivered_seconds", "From the acceptance of a batch to the delivery that its provider reports.", "provider"),
-		changes:    counter("log_state_changes_total", "Logs that reached a final state, by the reason. What a provider repeats is not counted again, unless that is long after.", "state", "reason"),
-		events:     counter("events_total", "Events of providers that were taken; repeats as above.", "provider", "event"),
-		refused:    counter("events_refused_total", "Events that were refused or skipped.", "provider", "why"),
+		attempts: counter(
+			"attempts_total",
+			"Provider calls that were made, by their answer: accepted, if it took somebody. Its rate(), summed over the classes, is what is used of the limit of calls.",
+			"provider",
+			"class",
+		),
+		recipients: counter(
+			"attempt_recipients_total",
+			"Recipients of provider calls, by what the answer said of them; its rate(), summed over the classes, is what is used of the limit of recipients.",
+			"provider",
+			"class",
+		),
+		calls: histogram("call_duration_seconds", "How long provider calls took.", "provider"),
+		handed: histogram(
+			"accept_to_provider_seconds",
+			"From the acceptance of a batch to the first call that was made for its recipients, by call.",
+			"provider",
+			"lane",
+		),
+		delivered: histogram(
+			"accept_to_delivered_seconds",
+			"From the acceptance of a batch to the delivery that its provider reports.",
+			"provider",
+		),
+		changes: counter(
+			"log_state_changes_total",
+			"Logs that reached a final state, by the reason. What a provider repeats is not counted again, unless that is long after.",
+			"state",
+			"reason",
+		),
+		events:  counter("events_total", "Events of providers that were taken; repeats as above.", "provider", "event"),
+		refused: counter("events_refused_total", "Events that were refused or skipped.", "provider", "why"),
 		doubles: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "safedelivr", Name: "possible_duplicates_total",
 			Help: "Recipients that were sent to again while an earlier outcome was not known."}),
-		doubled:    gauge("doubled_deliveries", "Recipients of the last 100 days that are known to have got more than one copy."),
-		difference: gauge("conservation_difference", "Sums that have not been what a recount says for a minute, among those that are recounted all the time. It must be 0."),
+		doubled: gauge(
+			"doubled_deliveries",
+			"Recipients of the last 100 days that are known to have got more than one copy.",
+		),
+		difference: gauge(
+			"conservation_difference",
+			"Sums that have not been what a recount says for a minute, among those that are recounted all the time. It must be 0.",
+		),
 		unknown: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "safedelivr", Name: "unknown_outcomes",
 			Help: "Recipients of the last 100 days of whom it is not known whether a provider took them: waiting for evidence (or being handed over), or held for a decision."}, []string{"state"}),
 	}
-	for _, a := range e.providers { // else the first of each is no increase
+	for _, a := range ps.All() { // else the first of each is no increase
 		for _, class := range models.Classes {
 			m.attempts.WithLabelValues(a.Name, string(class))
 			m.recipients.WithLabelValues(a.Name, string(class))
@@ -66,21 +103,55 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 		}
 	}
 	m.changes.WithLabelValues(string(models.Success), "")
-	if reg != nil {
-		reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.doubles,
-			m.unknown, m.doubled, m.difference, &scrape{e: e})
-	}
 	return m
 }
 
-// called counts a call that was made, and its answer. first: nobody was called for its
-// recipients before.
-func (m *metrics) called(a *provider, c *chunk, entry *models.Entry, first bool, took time.Duration, parts []models.Part) {
-	m.attempts.WithLabelValues(a.Name, cmp.Or(refusal(parts), string(models.Accepted))).Inc()
-	m.calls.WithLabelValues(a.Name).Observe(took.Seconds())
+// register publishes the metrics, with s for those that are read when they are asked for.
+func (m *metrics) register(reg prometheus.Registerer, s *scrape) {
+	reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.doubles,
+		m.unknown, m.doubled, m.difference, s)
+}
+
+// observer tells metrics, history and flows of calls and events.
+type observer struct {
+	metrics *metrics
+	history *retention.History
+	flows   *provider.Flows
+}
+
+// Called implements dispatch.Observer.
+func (o *observer) Called(p *provider.Provider, c *dispatch.Chunk, call dispatch.Call) {
+	o.metrics.called(p.Name, c.Batch, call)
+	o.history.Called(p.Name, call.Took, call.Parts)
+	for i := range call.Parts {
+		if call.Parts[i].Class == models.Accepted && !call.Parts[i].Final {
+			o.flows.Add(p.Name, call.Entry.At, int64(call.Parts[i].Recipients.Len()), 0)
+		}
+	}
+}
+
+// Ended implements dispatch.Observer.
+func (o *observer) Ended(entry *models.Entry) { o.metrics.ended(entry) }
+
+// EventTaken implements events.Observer.
+func (o *observer) EventTaken(ev *models.Event, of *models.Entry, accepted time.Time) {
+	o.metrics.event(ev, accepted)
+	o.history.Event(ev, of)
+}
+
+// EventRefused implements events.Observer.
+func (o *observer) EventRefused(provider, why string) {
+	o.metrics.refused.WithLabelValues(provider, why).Inc()
+}
+
+// called counts a call that was made, and its answer.
+func (m *metrics) called(name string, b *models.Batch, call dispatch.Call) {
+	entry, parts := call.Entry, call.Parts
+	m.attempts.WithLabelValues(name, cmp.Or(dispatch.Refusal(parts), string(models.Accepted))).Inc()
+	m.calls.WithLabelValues(name).Observe(call.Took.Seconds())
 	for i := range parts {
 		n := float64(parts[i].Recipients.Len())
-		m.recipients.WithLabelValues(a.Name, string(parts[i].Class)).Add(n)
+		m.recipients.WithLabelValues(name, string(parts[i].Class)).Add(n)
 		if parts[i].Final {
 			m.changes.WithLabelValues(string(models.Success), string(models.Unconfirmed)).Add(n)
 		}
@@ -91,18 +162,18 @@ func (m *metrics) called(a *provider, c *chunk, entry *models.Entry, first bool,
 	if entry.MayDouble {
 		m.doubles.Add(float64(entry.Recipients.Len()))
 	}
-	if first {
-		m.handed.WithLabelValues(a.Name, string(c.batch.Lane)).Observe(entry.At.Sub(c.batch.Created()).Seconds())
+	if call.First {
+		m.handed.WithLabelValues(name, string(b.Lane)).Observe(entry.At.Sub(b.Created()).Seconds())
 	}
 }
 
-// FromEvent counts an event that was taken.
+// event counts an event that was taken.
 func (m *metrics) event(ev *models.Event, accepted time.Time) {
 	m.events.WithLabelValues(ev.Provider, string(ev.Kind)).Inc()
 	switch {
 	case ev.Kind == models.Delivered:
 		m.changes.WithLabelValues(string(models.Success), "").Inc()
-		m.delivered.WithLabelValues(ev.Provider).Observe(deliveryTime(ev.At, accepted, time.Now()).Seconds())
+		m.delivered.WithLabelValues(ev.Provider).Observe(telemetry.DeliveryTime(ev.At, accepted, time.Now()).Seconds())
 	case ev.Kind.Failure() && ev.Reason.Hard():
 		m.changes.WithLabelValues(string(models.Failed), string(ev.Reason)).Inc()
 	}
@@ -121,17 +192,67 @@ func (m *metrics) ended(entry *models.Entry) {
 type scrape struct{ e *Engine }
 
 var (
-	depthDesc  = prometheus.NewDesc("safedelivr_queue_messages", "Messages in a queue.", []string{"kind", "provider", "lane", "state"}, nil)
-	oldDesc    = prometheus.NewDesc("safedelivr_queue_oldest_seconds", "How long the oldest message in a queue has waited at most, as all workers know; 0: none waits; absent: no worker has seen it move yet.", []string{"kind", "provider", "lane"}, nil)
-	stateDesc  = prometheus.NewDesc("safedelivr_provider_state", "1 for the state that a provider is in.", []string{"provider", "state"}, nil)
-	refuseDesc = prometheus.NewDesc("safedelivr_provider_refused_senders", "Domains of senders that a provider has not verified and refuses mail from, at present.", []string{"provider"}, nil)
-	limitDesc  = prometheus.NewDesc("safedelivr_rate_limit_recipients_per_second", "The rate of recipients of a provider for all workers together; absent: no limit.", []string{"provider"}, nil)
-	shareDesc  = prometheus.NewDesc("safedelivr_rate_share_recipients_per_second", "This worker's share of the rate of recipients of a provider.", []string{"provider"}, nil)
-	callsDesc  = prometheus.NewDesc("safedelivr_rate_limit_calls_per_second", "The rate of calls of a provider for all workers together; absent: no limit.", []string{"provider"}, nil)
-	mineDesc   = prometheus.NewDesc("safedelivr_rate_share_calls_per_second", "This worker's share of the rate of calls of a provider.", []string{"provider"}, nil)
-	workDesc   = prometheus.NewDesc("safedelivr_workers", "Workers that share the limits, as this one sees it.", nil, nil)
-	inboxDesc  = prometheus.NewDesc("safedelivr_inbox_lag_seconds", "Age of the oldest webhook post that is not worked off, in the shards of this worker.", nil, nil)
-	lateDesc   = prometheus.NewDesc("safedelivr_agenda_lag_seconds", "How far the agenda's reading is behind, in the shards of this worker.", nil, nil)
+	depthDesc = prometheus.NewDesc(
+		"safedelivr_queue_messages",
+		"Messages in a queue.",
+		[]string{"kind", "provider", "lane", "state"},
+		nil,
+	)
+	oldDesc = prometheus.NewDesc(
+		"safedelivr_queue_oldest_seconds",
+		"How long the oldest message in a queue has waited at most, as all workers know; 0: none waits; absent: no worker has seen it move yet.",
+		[]string{"kind", "provider", "lane"},
+		nil,
+	)
+	stateDesc = prometheus.NewDesc(
+		"safedelivr_provider_state",
+		"1 for the state that a provider is in.",
+		[]string{"provider", "state"},
+		nil,
+	)
+	refuseDesc = prometheus.NewDesc(
+		"safedelivr_provider_refused_senders",
+		"Domains of senders that a provider has not verified and refuses mail from, at present.",
+		[]string{"provider"},
+		nil,
+	)
+	limitDesc = prometheus.NewDesc(
+		"safedelivr_rate_limit_recipients_per_second",
+		"The rate of recipients of a provider for all workers together; absent: no limit.",
+		[]string{"provider"},
+		nil,
+	)
+	shareDesc = prometheus.NewDesc(
+		"safedelivr_rate_share_recipients_per_second",
+		"This worker's share of the rate of recipients of a provider.",
+		[]string{"provider"},
+		nil,
+	)
+	callsDesc = prometheus.NewDesc(
+		"safedelivr_rate_limit_calls_per_second",
+		"The rate of calls of a provider for all workers together; absent: no limit.",
+		[]string{"provider"},
+		nil,
+	)
+	mineDesc = prometheus.NewDesc(
+		"safedelivr_rate_share_calls_per_second",
+		"This worker's share of the rate of calls of a provider.",
+		[]string{"provider"},
+		nil,
+	)
+	workDesc  = prometheus.NewDesc("safedelivr_workers", "Workers that share the limits, as this one sees it.", nil, nil)
+	inboxDesc = prometheus.NewDesc(
+		"safedelivr_inbox_lag_seconds",
+		"Age of the oldest webhook post that is not worked off, in the shards of this worker.",
+		nil,
+		nil,
+	)
+	lateDesc = prometheus.NewDesc(
+		"safedelivr_agenda_lag_seconds",
+		"How far the agenda's reading is behind, in the shards of this worker.",
+		nil,
+		nil,
+	)
 )
 
 // Describe implements prometheus.Collector.
@@ -151,7 +272,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	if depths, err := e.broker.Depths(ctx); err == nil {
 		for _, d := range depths {
-			if age, known := e.ages.oldest(&d, time.Now()); known {
+			if age, known := e.ages.Oldest(&d, time.Now()); known {
 				put(oldDesc, age.Seconds(), string(d.Queue.Kind), d.Queue.Provider, string(d.Queue.Lane))
 			}
 			put(depthDesc, float64(d.Ready), string(d.Queue.Kind), d.Queue.Provider, string(d.Queue.Lane), "ready")
@@ -160,10 +281,10 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	part, ok := e.crew.share()
-	put(workDesc, float64(part.size))
-	for _, a := range e.providers {
-		now := e.state(a)
+	part, ok := e.cluster.Share()
+	put(workDesc, float64(part.Size))
+	for _, a := range e.providers.All() {
+		now := e.reporter.HealthOf(a)
 		for _, state := range telemetry.HealthStates {
 			v := 0.0
 			if now.State == state {
@@ -179,51 +300,20 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 			put(whole, rate, a.Name)
 			share := 0.0
 			if ok {
-				share = rate / float64(part.size)
+				share = rate / float64(part.Size)
 			}
 			put(mine, share, a.Name)
 		}
 		limit(limitDesc, shareDesc, a.Rate)
 		limit(callsDesc, mineDesc, a.CallRate)
 	}
-	inbox, agenda := e.lags(time.Now())
+	inbox, agenda := e.agenda.Lags(time.Now())
 	put(inboxDesc, inbox.Seconds())
 	put(lateDesc, agenda.Seconds())
 }
 
-// state is a provider's health, or what operators switched it to.
-func (e *Engine) state(a *provider) telemetry.Health {
-	h := a.health.report()
-	s := e.journal.Rules().Provider(a.Name)
-	switch s.Mode { //nolint:exhaustive // of providers
-	case models.ProviderOffline:
-		return telemetry.Health{State: telemetry.Offline, Since: s.Since, Why: s.Why, Senders: h.Senders}
-	case models.ProviderDrain:
-		if h.State == telemetry.Healthy {
-			return telemetry.Health{State: telemetry.Draining, Since: s.Since, Why: s.Why, Senders: h.Senders}
-		}
-	}
-	return h
-}
-
-// lags are how far inbox and agenda are behind.
-func (e *Engine) lags(now time.Time) (inbox, agenda time.Duration) {
-	for _, s := range e.shards {
-		if !s.held.Load() {
-			continue
-		}
-		if at := s.oldestPost.Load(); at > 0 {
-			inbox = max(inbox, now.Sub(time.UnixMilli(at)))
-		}
-		if at := s.readTo.Load(); at > 0 {
-			agenda = max(agenda, now.Sub(time.UnixMilli(at)))
-		}
-	}
-	return inbox, agenda
-}
-
-// watched sets what the newest round over the sums says.
-func (m *metrics) watched(w *watched) {
+// sumsRound sets what the newest round over the sums says.
+func (m *metrics) watched(w *rollup.Round) {
 	m.difference.Set(float64(w.Differences))
 	m.doubled.Set(float64(w.Doubled))
 	m.unknown.WithLabelValues("waiting").Set(float64(w.Waiting))

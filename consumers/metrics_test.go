@@ -14,6 +14,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -33,11 +34,14 @@ func TestMetrics(t *testing.T) {
 		return part(models.Accepted, c)
 	})
 	r := emptyRig(t, nil, "sg", "mg")
-	provider := func(p *scripted, rate, calls float64) Provider {
-		return Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second,
-			Events: models.EventsNone, Rate: rate, CallRate: calls}}
+	spec := func(p *scripted, rate, calls float64) provider.Spec {
+		return provider.Spec{
+			Adapter: p,
+			Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second,
+				Events: models.EventsNone, Rate: rate, CallRate: calls},
+		}
 	}
-	r.engine = r.start(cfg, []Provider{provider(sg, 0, 0), provider(mg, 2000, 300)})
+	r.engine = r.start(cfg, []provider.Spec{spec(sg, 0, 0), spec(mg, 2000, 300)})
 	r.known()
 	refused := r.batch(1, true, func(b *models.Batch, rs []models.Recipient) {
 		b.Providers, rs[0].Email = []string{"mg"}, "nobody@x.test"
@@ -53,7 +57,8 @@ func TestMetrics(t *testing.T) {
 			families[f.GetName()] = f
 		}
 		_, err = r.store.Transient(t.Context(), telemetry.RecountReport, telemetry.NewestRecount)
-		return err == nil && value(families, "safedelivr_workers") == 1 && value(families, "safedelivr_unknown_outcomes", "held") == 0
+		return err == nil && value(families, "safedelivr_workers") == 1 &&
+			value(families, "safedelivr_unknown_outcomes", "held") == 0
 	}, patience, 10*time.Millisecond)
 	require.InDelta(t, 20, value(families, "safedelivr_attempt_recipients_total", "mg", "accepted"), 0)
 	require.InDelta(t, 20, value(families, "safedelivr_attempt_recipients_total", "sg", "unavailable"), 0)
@@ -62,7 +67,13 @@ func TestMetrics(t *testing.T) {
 	require.InDelta(t, 1, value(families, "safedelivr_attempts_total", "mg", "accepted"), 0)
 	require.InDelta(t, 1, value(families, "safedelivr_provider_state", "mg", telemetry.Healthy), 0)
 	require.InDelta(t, 20, value(families, "safedelivr_log_state_changes_total", "success", "unconfirmed"), 0)
-	require.InDelta(t, 1, value(families, "safedelivr_log_state_changes_total", "failed", "mailbox_invalid"), 0, "the answer was the end of it")
+	require.InDelta(
+		t,
+		1,
+		value(families, "safedelivr_log_state_changes_total", "failed", "mailbox_invalid"),
+		0,
+		"the answer was the end of it",
+	)
 	require.InDelta(t, 2000, value(families, "safedelivr_rate_limit_recipients_per_second", "mg"), 0)
 	require.InDelta(t, 300, value(families, "safedelivr_rate_limit_calls_per_second", "mg"), 0)
 	require.InDelta(t, 300, value(families, "safedelivr_rate_share_calls_per_second", "mg"), 0)
@@ -152,30 +163,41 @@ func TestLags(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
 	r.broker = crowded{r.broker}
-	e, err := New(r.store, r.broker, []Provider{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
+	e, err := New(
+		r.store,
+		r.broker,
+		[]provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}},
+		fast(),
+	)
 	require.NoError(t, err)
-	t.Cleanup(e.kill)
+	t.Cleanup(e.dispatch.Stop)
 	now := time.Now()
 	for _, ago := range []time.Duration{10 * time.Minute, time.Minute} {
 		in := models.Inbox{ID: models.NewInboxID(now.Add(-ago)), Provider: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
 		require.NoError(t, r.store.PutInbox(t.Context(), in))
 	}
-	for _, s := range e.shards {
-		require.NoError(t, r.store.SetAgendaMark(t.Context(), s.n, now.Add(-time.Hour)))
-		require.NoError(t, e.takeShard(t.Context(), s))
+	for _, s := range e.agenda.Shards {
+		require.NoError(t, r.store.SetAgendaMark(t.Context(), s.N, now.Add(-time.Hour)))
+		require.NoError(t, e.agenda.AcquireShard(t.Context(), s))
 	}
 	sweep := func() time.Duration {
-		for _, s := range e.shards {
-			require.NoError(t, e.sweepInbox(t.Context(), s, now))
+		for _, s := range e.agenda.Shards {
+			next, oldest, err := e.events.Sweep(t.Context(), s.N, s.InboxFrom, now)
+			require.NoError(t, err)
+			s.InboxFrom = next
+			s.OldestPost.Store(0)
+			if !oldest.IsZero() {
+				s.OldestPost.Store(oldest.UnixMilli())
+			}
 		}
-		inbox, agenda := e.lags(now)
+		inbox, agenda := e.agenda.Lags(now)
 		require.InDelta(t, time.Hour, agenda, float64(time.Second))
 		return inbox
 	}
 	require.InDelta(t, 10*time.Minute, sweep(), float64(time.Second))
 	done := func(ago time.Duration) {
-		for _, s := range e.shards {
-			for in, err := range r.store.Pending(t.Context(), s.n, time.Time{}, now.Add(-ago)) {
+		for _, s := range e.agenda.Shards {
+			for in, err := range r.store.Pending(t.Context(), s.N, time.Time{}, now.Add(-ago)) {
 				require.NoError(t, err)
 				require.NoError(t, r.store.InboxDone(t.Context(), in.ID))
 			}
@@ -204,7 +226,11 @@ func TestRefusedProviderIsAnAlert(t *testing.T) {
 	all := gathered(t, reg)
 	require.InDelta(t, 1, value(all, "safedelivr_provider_state", "sg", telemetry.Shut), 0)
 	require.InDelta(t, 0, value(all, "safedelivr_provider_state", "sg", telemetry.Healthy), 0)
-	require.Regexp(t, `"level":"ERROR","msg":"provider refused by its provider","provider":"sg","why":"the key was revoked"`, out.String())
+	require.Regexp(
+		t,
+		`"level":"ERROR","msg":"provider refused by its provider","provider":"sg","why":"the key was revoked"`,
+		out.String(),
+	)
 }
 
 // lockedBuffer is written by several.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
@@ -99,7 +100,7 @@ type rig struct {
 
 func fast() Config {
 	return Config{MaxRetries: 10, StartBy: 5 * time.Second, EvidenceWindow: time.Hour, Recheck: 200 * time.Millisecond,
-		Renewal: 20 * time.Millisecond, AgendaPoll: 20 * time.Millisecond, InboxAge: 200 * time.Millisecond, BreakerOpen: 50 * time.Millisecond, Beat: 50 * time.Millisecond, LookUpPause: 100 * time.Millisecond,
+		Renewal: 20 * time.Millisecond, AgendaPoll: 20 * time.Millisecond, InboxAge: 200 * time.Millisecond, BreakerOpen: 50 * time.Millisecond, Heartbeat: 50 * time.Millisecond, LookUpPause: 100 * time.Millisecond,
 		Hold: 100 * time.Millisecond, Delays: []time.Duration{10 * time.Millisecond}}
 }
 
@@ -128,15 +129,18 @@ func emptyRig(t *testing.T, wrap func(models.Store) models.Store, names ...strin
 // worker starts an engine on the rig's store and broker.
 func (r *rig) worker(cfg Config, adapters ...*scripted) *Engine {
 	r.t.Helper()
-	providers := make([]Provider, len(adapters))
+	providers := make([]provider.Spec, len(adapters))
 	for i, p := range adapters {
-		providers[i] = Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
-			Timeout: time.Second, Events: models.EventsNone}}
+		providers[i] = provider.Spec{
+			Adapter: p,
+			Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+				Timeout: time.Second, Events: models.EventsNone},
+		}
 	}
 	return r.start(cfg, providers)
 }
 
-func (r *rig) start(cfg Config, providers []Provider) *Engine {
+func (r *rig) start(cfg Config, providers []provider.Spec) *Engine {
 	r.t.Helper()
 	e, err := New(r.store, r.broker, providers, cfg)
 	require.NoError(r.t, err)
@@ -156,8 +160,16 @@ func (r *rig) batch(n int, announce bool, change func(*models.Batch, []models.Re
 	r.t.Helper()
 	ctx := context.Background()
 	now := time.Now()
-	b := models.Batch{ID: models.NewBatchID(now), User: r.user, Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
-		Lane: models.Bulk, OnUnknown: models.Hold, Recipients: n, Chunks: 1, Deadline: now.Add(time.Hour)}
+	b := models.Batch{
+		ID:         models.NewBatchID(now),
+		User:       r.user,
+		Content:    models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
+		Lane:       models.Bulk,
+		OnUnknown:  models.Hold,
+		Recipients: n,
+		Chunks:     1,
+		Deadline:   now.Add(time.Hour),
+	}
 	rs := make([]models.Recipient, n)
 	for i := range rs {
 		rs[i].Email = fmt.Sprintf("u%d@x.test", i+1)
@@ -165,7 +177,19 @@ func (r *rig) batch(n int, announce bool, change func(*models.Batch, []models.Re
 	if change != nil {
 		change(&b, rs)
 	}
-	require.NoError(r.t, r.store.Schedule(ctx, models.AgendaEntry{Due: now.Add(200 * time.Millisecond), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1}))
+	require.NoError(
+		r.t,
+		r.store.Schedule(
+			ctx,
+			models.AgendaEntry{
+				Due:    now.Add(200 * time.Millisecond),
+				Kind:   models.LookAtBatch,
+				ID:     b.ID,
+				User:   b.User,
+				Chunks: 1,
+			},
+		),
+	)
 	require.NoError(r.t, r.store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: rs}))
 	if announce {
 		require.NoError(r.t, r.broker.Publish(ctx, models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
@@ -192,23 +216,31 @@ func (r *rig) done(b *models.Batch) *models.View {
 }
 
 // inLine reports whether mail of a lane waits until it may call a provider.
-func (r *rig) inLine(provider string, lane models.Lane) bool {
-	slots := r.engine.byName[provider].slots
-	slots.mu.Lock()
-	defer slots.mu.Unlock()
-	return slots.wait[laneNumber(lane)] > 0
+func (r *rig) inLine(name string, lane models.Lane) bool {
+	return r.engine.providers.Get(name).Slots.Waiting(lane) > 0
 }
 
 // known stores the rig's user, for what goes through all users.
 func (r *rig) known() {
 	r.t.Helper()
-	require.NoError(r.t, r.store.CreateUser(r.t.Context(), models.User{ID: r.user, Name: "u", Created: time.Now().UTC().Truncate(time.Millisecond)}))
+	require.NoError(
+		r.t,
+		r.store.CreateUser(
+			r.t.Context(),
+			models.User{ID: r.user, Name: "u", Created: time.Now().UTC().Truncate(time.Millisecond)},
+		),
+	)
 }
 
 // taken waits until a provider has the last recipient of a batch.
 func (r *rig) taken(b *models.Batch) {
 	r.t.Helper()
-	require.Eventually(r.t, func() bool { return r.view(b).Status(b.Recipients).Last.Verdict == models.VerdictAccepted }, patience, 5*time.Millisecond)
+	require.Eventually(
+		r.t,
+		func() bool { return r.view(b).Status(b.Recipients).Last.Verdict == models.VerdictAccepted },
+		patience,
+		5*time.Millisecond,
+	)
 }
 
 // newBrokerFor gives the rig a broker with other providers.

@@ -54,7 +54,11 @@ func TestLoginByLink(t *testing.T) {
 		require.Equal(t, 1, n)
 	})
 	t.Run("a made-up one", func(t *testing.T) {
-		require.Equal(t, http.StatusForbidden, f.browser().post("/login/link", url.Values{"secret": {newSecret()}}).StatusCode)
+		require.Equal(
+			t,
+			http.StatusForbidden,
+			f.browser().post("/login/link", url.Values{"secret": {newSecret()}}).StatusCode,
+		)
 	})
 }
 

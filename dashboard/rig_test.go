@@ -95,16 +95,23 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...simulator.G
 	f.put(telemetry.RecountReport, telemetry.NewestRecount, telemetry.Recount{At: now, Differences: 1})
 	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: cfg,
 		Providers: []models.Provider{{Name: "mg", Kind: "mailgun", Weight: 1}, {Name: "sg", Kind: "sendgrid", Weight: 1}}})
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }))
+	server := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }),
+	)
 	f.url = "http://" + server.Listener.Addr().String()
 	if gh != nil {
-		f.github = simulator.NewGitHub(simulator.GitHubApp{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"}, users...)
+		f.github = simulator.NewGitHub(
+			simulator.GitHubApp{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"},
+			users...)
 		stand := httptest.NewServer(f.github)
 		t.Cleanup(stand.Close)
 		gh.ClientID, gh.ClientSecret, gh.BaseURL, gh.Client = "app", "secret", stand.URL, stand.Client()
 	}
 	f.board, err = New(Deps{Store: store, Service: f.service, PublicURL: f.url, GitHub: gh,
-		Providers: []ProviderInfo{{Name: "mg", Title: "Mailgun", Webhooks: true}, {Name: "sg", Title: "SendGrid", Webhooks: true, Verified: true}}})
+		Providers: []ProviderInfo{
+			{Name: "mg", Title: "Mailgun", Webhooks: true},
+			{Name: "sg", Title: "SendGrid", Webhooks: true, Verified: true},
+		}})
 	require.NoError(t, err)
 	server.Start()
 	t.Cleanup(func() {

@@ -23,7 +23,13 @@ func TestProvidersOfSeveralWorkers(t *testing.T) {
 	began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	tell := func(worker, state string, share float64, accepted int64) {
 		raw, err := json.Marshal(telemetry.WorkerState{Started: began, Share: share, Providers: []telemetry.ProviderState{
-			{Name: "sg", Health: telemetry.Health{State: state, Senders: []string{"unverified.test"}}, Counters: telemetry.Counters{Accepted: accepted}, Rate: 2, Answers: time.Duration(accepted) * time.Millisecond},
+			{
+				Name:     "sg",
+				Health:   telemetry.Health{State: state, Senders: []string{"unverified.test"}},
+				Counters: telemetry.Counters{Accepted: accepted},
+				Rate:     2,
+				Answers:  time.Duration(accepted) * time.Millisecond,
+			},
 			{Name: "gone", Health: telemetry.Health{State: telemetry.Shut}}}})
 		require.NoError(t, err)
 		require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, worker, raw, time.Hour))

@@ -20,7 +20,12 @@ type printsStore struct {
 	read  []time.Time
 }
 
-func (s *printsStore) AddressIndexHours(_ context.Context, _ string, before time.Time, limit int) (out []time.Time, err error) {
+func (s *printsStore) AddressIndexHours(
+	_ context.Context,
+	_ string,
+	before time.Time,
+	limit int,
+) (out []time.Time, err error) {
 	for _, h := range s.hours {
 		if h.Before(before) && len(out) < limit {
 			out = append(out, h)
@@ -29,10 +34,17 @@ func (s *printsStore) AddressIndexHours(_ context.Context, _ string, before time
 	return out, nil
 }
 
-func (s *printsStore) AddressIndexes(_ context.Context, _ string, hour time.Time) iter.Seq2[models.AddressIndex, error] {
+func (s *printsStore) AddressIndexes(
+	_ context.Context,
+	_ string,
+	hour time.Time,
+) iter.Seq2[models.AddressIndex, error] {
 	s.read = append(s.read, hour)
 	return func(yield func(models.AddressIndex, error) bool) {
-		yield(models.AddressIndex{Chunk: models.MinID(hour.Add(time.Minute)), Fingerprints: make([]byte, searchPrints+1)}, nil)
+		yield(
+			models.AddressIndex{Chunk: models.MinID(hour.Add(time.Minute)), Fingerprints: make([]byte, searchPrints+1)},
+			nil,
+		)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/cassandra"
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
@@ -36,7 +37,7 @@ type app struct {
 	broker models.Broker
 
 	journal   *control.Follower // of orders; one follower for all rooms
-	providers []consumers.Provider
+	providers []provider.Spec
 	engine    *consumers.Engine // nil without the role worker
 	service   *service.Service
 	api       *api.Server
@@ -79,8 +80,8 @@ func cassandraConfig(cfg *config.Config, log *slog.Logger) cassandra.Config {
 }
 
 // openProviders builds the adapters; every mistake is reported together.
-func openProviders(cfg *config.Config, log *slog.Logger) ([]consumers.Provider, error) {
-	var out []consumers.Provider
+func openProviders(cfg *config.Config, log *slog.Logger) ([]provider.Spec, error) {
+	var out []provider.Spec
 	var mistakes []error
 	for _, name := range cfg.ProviderNames() {
 		a := cfg.Providers[name]
@@ -97,14 +98,14 @@ func openProviders(cfg *config.Config, log *slog.Logger) ([]consumers.Provider, 
 		if a.Events == string(models.EventsWebhook) && a.WebhookKey == "" {
 			log.Warn("provider has no webhook_key: its webhooks are answered 503 and its mail stays without a final event; set events: none if it reports none", "provider", name)
 		}
-		out = append(out, consumers.Provider{Adapter: p, Provider: models.Provider{Name: name, Kind: a.Kind, Weight: a.Weight,
+		out = append(out, provider.Spec{Adapter: p, Provider: models.Provider{Name: name, Kind: a.Kind, Weight: a.Weight,
 			Concurrency: a.Concurrency, Rate: a.Rate, CallRate: a.CallRate, ChunkLimit: min(a.ChunkLimit, p.MaxRecipients()), Timeout: a.Timeout,
 			Events: models.EventSource(a.Events), EvidenceWindow: evidenceWindow(cfg, a, p)}})
 	}
 	return out, errors.Join(mistakes...)
 }
 
-func closeProviders(providers []consumers.Provider) {
+func closeProviders(providers []provider.Spec) {
 	for i := range providers {
 		providers[i].Adapter.Close()
 	}
@@ -141,7 +142,7 @@ func newApp(ctx context.Context, cfg *config.Config, log *slog.Logger) (a *app, 
 	registry := newRegistry()
 	if cfg.Has("worker") {
 		c := engineConfig(cfg, log)
-		c.Journal, c.Metrics = a.journal, registry
+		c.Follower, c.Metrics = a.journal, registry
 		if a.engine, err = consumers.New(a.store, a.broker, a.providers, c); err != nil {
 			return a, err
 		}

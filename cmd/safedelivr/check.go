@@ -10,13 +10,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/consumers/events"
+	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
 func (c *cli) checkCommand() *cobra.Command {
-	var o consumers.CheckOptions
+	var o rollup.CheckOptions
 	var asJSON bool
 	var since, user string
 	cmd := &cobra.Command{
@@ -65,8 +67,8 @@ func (c *cli) checkCommand() *cobra.Command {
 }
 
 // checkInLines checks, and prints a line for each difference and one for the counts.
-func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o consumers.CheckOptions) (telemetry.Recount, error) {
-	o.Found = func(d consumers.Difference) { fmt.Fprintln(c.out, d) }
+func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o rollup.CheckOptions) (telemetry.Recount, error) {
+	o.Found = func(d rollup.Difference) { fmt.Fprintln(c.out, d) }
 	out, err := e.Check(ctx, o)
 	if err == nil {
 		fmt.Fprintf(c.out, "%d users, %d batches, %d recipients, %d days: %d differences, %d repaired\n",
@@ -77,7 +79,7 @@ func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o consumers
 
 // checkAsJSON checks, and prints one JSON object, each difference when it is found:
 // memory does not grow with their number.
-func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o consumers.CheckOptions) (telemetry.Recount, error) {
+func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o rollup.CheckOptions) (telemetry.Recount, error) {
 	type sum struct {
 		service.Counts
 		MadeFrom int64 `json:"made_from"` // entries and facts
@@ -93,7 +95,7 @@ func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o consumers.
 	}
 	fmt.Fprint(c.out, `{"found":[`)
 	comma := ""
-	o.Found = func(d consumers.Difference) {
+	o.Found = func(d rollup.Difference) {
 		v := difference{What: d.What, User: d.User, ID: d.ID, Damaged: d.Damaged}
 		if d.Damaged == "" {
 			v.Shown, v.Counted = sumOf(&d.Shown), sumOf(&d.Counted)
@@ -141,7 +143,7 @@ func (c *cli) replayCommand() *cobra.Command {
 				}
 			}
 			return c.withEngine(cmd.Context(), func(ctx context.Context, e *consumers.Engine) error {
-				out, err := e.Replay(ctx, from, to, progress(c, func(n consumers.Replayed) string { return fmt.Sprintf("read %d posts again", n.Posts) }))
+				out, err := e.Replay(ctx, from, to, progress(c, func(n events.Replayed) string { return fmt.Sprintf("read %d posts again", n.Posts) }))
 				if err != nil {
 					return err
 				}
