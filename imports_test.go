@@ -18,6 +18,7 @@ const module = "github.com/safedelivr/safedelivr/"
 // allowed is the law of who may import whom, by top-level room. Rooms never
 // import each other; only cmd knows all of them.
 var allowed = map[string][]string{
+	"client":    {},
 	"models":    {"models"},
 	"config":    {"models"},
 	"cassandra": {"models"},
