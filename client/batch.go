@@ -183,6 +183,14 @@ func (c *Client) StreamBatch(
 	return out, err
 }
 
+// CreateBatchJSON is CreateBatch for a batch that is encoded as JSON already, as api/openapi.yaml describes it.
+func (c *Client) CreateBatchJSON(ctx context.Context, body io.Reader, options ...CallOption) (Accepted, error) {
+	call := newCall(http.MethodPost, route("batches"), options)
+	call.body = body
+	var out Accepted
+	return out, c.do(ctx, call, &out)
+}
+
 // writeRecipients writes the batch whose other members are in head.
 func writeRecipients(to io.Writer, head []byte, recipients iter.Seq[Recipient]) error {
 	w := bufio.NewWriter(to)

@@ -248,6 +248,9 @@ func TestStreamedBatchIsTheSame(t *testing.T) {
 	_, err = c.CreateBatch(t.Context(), b)
 	require.NoError(t, err)
 	require.JSONEq(t, bodies[1], bodies[0])
+	_, err = c.CreateBatchJSON(t.Context(), strings.NewReader(bodies[0]))
+	require.NoError(t, err)
+	require.Equal(t, bodies[0], bodies[2])
 	_, err = c.StreamBatch(t.Context(), b, slices.Values(to))
 	require.Error(t, err, "recipients in both places")
 }
