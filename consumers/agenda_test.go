@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/agenda"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -58,18 +60,18 @@ func agendaOf(t *testing.T) (*rig, *Engine, *costly) {
 	}, "sg")
 	cfg := fast()
 	cfg.Sole, cfg.Recheck, cfg.InboxAge = true, time.Hour, time.Hour
-	e, err := New(r.store, r.broker, []Provider{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg", Concurrency: 1}}}, cfg)
+	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg", Concurrency: 1}}}, cfg)
 	require.NoError(t, err)
-	t.Cleanup(e.kill)
-	e.takeShards(t.Context())
+	t.Cleanup(e.dispatch.Stop)
+	e.agenda.AcquireShards(t.Context())
 	require.Equal(t, r.store.Shards(), e.heldShards())
 	return r, e, s
 }
 
 func (e *Engine) workShards(t *testing.T) {
 	t.Helper()
-	for _, s := range e.shards {
-		require.NoError(t, e.workShard(t.Context(), s))
+	for _, s := range e.agenda.Shards {
+		require.NoError(t, e.agenda.WorkShard(t.Context(), s))
 	}
 }
 
@@ -90,7 +92,7 @@ func TestThousandDueAreNoBurst(t *testing.T) {
 		e.workShards(t)
 	}
 	require.EqualValues(t, n, s.looks.Load(), "each once")
-	require.LessOrEqual(t, s.most.Load(), int64(agendaAtOnce))
+	require.LessOrEqual(t, s.most.Load(), int64(agenda.AgendaAtOnce))
 	depths, err := r.broker.Depths(t.Context())
 	require.NoError(t, err)
 	ready := 0
@@ -105,7 +107,7 @@ func TestThousandDueAreNoBurst(t *testing.T) {
 func TestIdleAgendaIsCheap(t *testing.T) {
 	t.Parallel()
 	_, e, s := agendaOf(t)
-	shards := int64(len(e.shards))
+	shards := int64(len(e.agenda.Shards))
 	e.workShards(t) // reads again what slow writers may have written
 	s.agendas.Store(0)
 	s.pending.Store(0)

@@ -10,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/events"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -29,9 +32,9 @@ func TestCheck(t *testing.T) {
 	for _, b := range batches {
 		r.done(b)
 	}
-	run := func(repair bool) (telemetry.Recount, []Difference) {
-		var list []Difference
-		out, err := r.engine.Check(ctx, CheckOptions{Repair: repair, Settle: 200 * time.Millisecond, Found: func(d Difference) { list = append(list, d) }})
+	run := func(repair bool) (telemetry.Recount, []rollup.Difference) {
+		var list []rollup.Difference
+		out, err := r.engine.Check(ctx, rollup.CheckOptions{Repair: repair, Settle: 200 * time.Millisecond, Found: func(d rollup.Difference) { list = append(list, d) }})
 		require.NoError(t, err)
 		return out, list
 	}
@@ -128,7 +131,7 @@ func TestRepairOfTheUnreadable(t *testing.T) {
 	rank := func(s models.Summary) int64 { return s.Order() }
 	check := func() (telemetry.Recount, int) {
 		found := 0
-		out, err := r.engine.Check(t.Context(), CheckOptions{Repair: true, Settle: 50 * time.Millisecond, Found: func(Difference) { found++ }})
+		out, err := r.engine.Check(t.Context(), rollup.CheckOptions{Repair: true, Settle: 50 * time.Millisecond, Found: func(rollup.Difference) { found++ }})
 		require.NoError(t, err)
 		return out, found
 	}
@@ -182,8 +185,8 @@ func TestReplay(t *testing.T) {
 	t.Parallel()
 	p := &mended{scripted: newScripted("mg", always(models.Accepted))}
 	r := emptyRig(t, nil, "mg")
-	provider := Provider{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
-	r.engine = r.start(fast(), []Provider{provider})
+	spec := provider.Spec{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
+	r.engine = r.start(fast(), []provider.Spec{spec})
 	ctx := t.Context()
 	b := r.batch(6, true, nil)
 	r.taken(b)
@@ -200,8 +203,8 @@ func TestReplay(t *testing.T) {
 	}
 	require.EqualValues(t, 6, r.done(b).Summary().Success, "as it was read at first")
 	before := r.view(b)
-	replay := func() Replayed {
-		out, err := r.engine.Replay(context.Background(), b.Created().Add(-time.Minute), time.Now().Add(time.Minute), func(Replayed) {})
+	replay := func() events.Replayed {
+		out, err := r.engine.Replay(context.Background(), b.Created().Add(-time.Minute), time.Now().Add(time.Minute), func(events.Replayed) {})
 		require.NoError(t, err)
 		require.Equal(t, 6, out.Posts)
 		return out
@@ -223,7 +226,7 @@ func TestReplay(t *testing.T) {
 // A difference says what differs, also where the sums that everybody sees are right.
 func TestDifferenceInWords(t *testing.T) {
 	t.Parallel()
-	d := Difference{What: "chunk", User: "u", ID: "x", Shown: models.Summary{Accepted: 2, Failed: 2, Reasons: map[models.Reason]int64{models.Expired: 2}, Rerouted: 1},
+	d := rollup.Difference{What: "chunk", User: "u", ID: "x", Shown: models.Summary{Accepted: 2, Failed: 2, Reasons: map[models.Reason]int64{models.Expired: 2}, Rerouted: 1},
 		Counted: models.Summary{Accepted: 2, Failed: 2, Reasons: map[models.Reason]int64{models.Virus: 2}}}
 	require.Equal(t, "chunk x of user u: shown accepted 2 = queued 0 + success 0 + failed 2 + cancelled 0, rerouted 1, reasons map[expired:2]; "+
 		"counted accepted 2 = queued 0 + success 0 + failed 2 + cancelled 0, rerouted 0, reasons map[virus:2]", d.String())
@@ -258,8 +261,8 @@ func TestCheckOfRecipients(t *testing.T) {
 	r.known()
 	b := r.batch(4, true, nil)
 	r.done(b)
-	check := func() (list []Difference) {
-		_, err := r.engine.Check(t.Context(), CheckOptions{Settle: 100 * time.Millisecond, Found: func(d Difference) { list = append(list, d) }})
+	check := func() (list []rollup.Difference) {
+		_, err := r.engine.Check(t.Context(), rollup.CheckOptions{Settle: 100 * time.Millisecond, Found: func(d rollup.Difference) { list = append(list, d) }})
 		require.NoError(t, err)
 		return list
 	}
@@ -271,7 +274,7 @@ func TestCheckOfRecipients(t *testing.T) {
 	require.Equal(t, b.ID.String(), list[0].ID)
 	s.left = []models.Recipient{{Email: "u1@x.test"}}
 	require.Len(t, check(), 1)
-	r.engine.cfg.KeepContent = time.Nanosecond
+	r.engine.rollup.Cfg.KeepContent = time.Nanosecond
 	require.Empty(t, check())
 }
 
@@ -287,8 +290,8 @@ func TestRepairOfWhatIsAhead(t *testing.T) {
 	b := r.batch(2, true, nil)
 	r.taken(b)
 	require.Eventually(t, func() bool { return r.engine.Pending() == 0 && r.idle() }, patience, time.Millisecond)
-	check := func(repair bool) (list []Difference) {
-		_, err := r.engine.Check(t.Context(), CheckOptions{Repair: repair, Settle: 200 * time.Millisecond, Found: func(d Difference) { list = append(list, d) }})
+	check := func(repair bool) (list []rollup.Difference) {
+		_, err := r.engine.Check(t.Context(), rollup.CheckOptions{Repair: repair, Settle: 200 * time.Millisecond, Found: func(d rollup.Difference) { list = append(list, d) }})
 		require.NoError(t, err)
 		return list
 	}

@@ -6,6 +6,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/safedelivr/safedelivr/consumers/agenda"
+	"github.com/safedelivr/safedelivr/consumers/cluster"
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/events"
+	"github.com/safedelivr/safedelivr/consumers/evidence"
+	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/consumers/retention"
+	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -13,7 +22,7 @@ import (
 // Config holds the times and limits of the consumers. Zero fields take the
 // defaults of DefaultConfig.
 type Config struct {
-	Worker string // name of this process in ledger entries; unique among workers
+	Worker string // Name of this process in ledger entries; unique among workers
 
 	MaxRetries     int           // retries of one recipient; the first attempt is none
 	StartBy        time.Duration // a call begins within this of the moment before its append, or never
@@ -27,7 +36,7 @@ type Config struct {
 	InboxAge       time.Duration // after which a post that was not worked off is announced again
 	Hold           time.Duration // how long a provider stays shut after an answer of class provider
 	BreakerOpen    time.Duration // how long a breaker stays open before it probes
-	Beat           time.Duration // how often workers that share the limits hear of each other
+	Heartbeat      time.Duration // how often workers that share the limits hear of each other
 	Sole           bool          // no other process works on the store: the limits are this worker's alone
 	SlowCall       time.Duration // an answer that takes longer, and much longer than elsewhere, counts as a failure
 	SilenceLeast   time.Duration // how long a provider may at least be silent about what it took
@@ -40,7 +49,7 @@ type Config struct {
 	Delays         []time.Duration
 	Metrics        prometheus.Registerer // nil: nothing is published
 	Logger         *slog.Logger
-	Journal        *control.Follower // the process's follower of orders; nil: one of its own
+	Follower       *control.Follower // the process's follower of orders; nil: one of its own
 
 	life    string // of this start
 	started time.Time
@@ -61,7 +70,7 @@ func DefaultConfig() Config {
 		InboxAge:       30 * time.Second,
 		Hold:           5 * time.Minute,
 		BreakerOpen:    5 * time.Second,
-		Beat:           time.Second,
+		Heartbeat:      time.Second,
 		SlowCall:       10 * time.Second,
 		SilenceLeast:   time.Minute,
 		SilencePoll:    5 * time.Second,
@@ -93,7 +102,7 @@ func (c Config) withDefaults() Config {
 	set(&c.InboxAge, d.InboxAge)
 	set(&c.Hold, d.Hold)
 	set(&c.BreakerOpen, d.BreakerOpen)
-	set(&c.Beat, d.Beat)
+	set(&c.Heartbeat, d.Heartbeat)
 	set(&c.SlowCall, d.SlowCall)
 	set(&c.SilenceLeast, d.SilenceLeast)
 	set(&c.SilencePoll, d.SilencePoll)
@@ -118,7 +127,113 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// delay is the wait before retry n (from 1) of the same provider, before jitter.
-func (c *Config) delay(n int) time.Duration {
-	return c.Delays[min(max(n-1, 0), len(c.Delays)-1)]
+// policy returns the numbers of the decision table.
+func (c *Config) policy() policy.Config {
+	return policy.Config{
+		MaxRetries:     c.MaxRetries,
+		Recheck:        c.Recheck,
+		EvidenceWindow: c.EvidenceWindow,
+		FinalEventWait: c.FinalEventWait,
+		Delays:         c.Delays,
+	}
+}
+
+// provider returns the times by which the health of providers is judged.
+func (c *Config) provider() *provider.Config {
+	return &provider.Config{
+		Hold:         c.Hold,
+		BreakerOpen:  c.BreakerOpen,
+		FirstDelay:   c.Delays[0],
+		Heartbeat:    c.Heartbeat,
+		SlowCall:     c.SlowCall,
+		SilenceLeast: c.SilenceLeast,
+		SilencePoll:  c.SilencePoll,
+		InboxAge:     c.InboxAge,
+		Logger:       c.Logger,
+	}
+}
+
+// cluster returns how this worker takes part in the cluster.
+func (c *Config) cluster() cluster.Config {
+	return cluster.Config{
+		Worker:    c.Worker,
+		Life:      c.life,
+		Started:   c.started,
+		Heartbeat: c.Heartbeat,
+		Sole:      c.Sole,
+		Logger:    c.Logger,
+	}
+}
+
+// newPolicyFor returns the decision table for providers.
+func newPolicyFor(specs []provider.Spec, cfg *Config) *policy.Policy {
+	names, windows := make([]string, 0, len(specs)), map[string]time.Duration{}
+	for i := range specs {
+		names = append(names, specs[i].Name)
+		windows[specs[i].Name] = specs[i].EvidenceWindow
+	}
+	return policy.New(cfg.policy(), names, windows)
+}
+
+// dispatch returns the times of the dispatcher.
+func (c *Config) dispatch() dispatch.Config {
+	return dispatch.Config{
+		Worker:      c.Worker,
+		StartBy:     c.StartBy,
+		Recheck:     c.Recheck,
+		LookUpPause: c.LookUpPause,
+		KeepContent: c.KeepContent,
+		Logger:      c.Logger,
+	}
+}
+
+// agenda returns the times of the agenda.
+func (c *Config) agenda() agenda.Config {
+	return agenda.Config{
+		Worker:      c.Worker,
+		Recheck:     c.Recheck,
+		IntakeGrace: c.IntakeGrace,
+		Poll:        c.AgendaPoll,
+		Lease:       c.Lease,
+		InboxAge:    c.InboxAge,
+		Logger:      c.Logger,
+	}
+}
+
+// events returns how events are processed.
+func (c *Config) events() events.Config {
+	return events.Config{InboxAge: c.InboxAge, Sole: c.Sole, Logger: c.Logger}
+}
+
+// evidence returns the times of look-ups.
+func (c *Config) evidence() evidence.Config {
+	return evidence.Config{
+		Worker:         c.Worker,
+		Poll:           c.AgendaPoll,
+		FinalEventWait: c.FinalEventWait,
+		LookUpPause:    c.LookUpPause,
+		Logger:         c.Logger,
+	}
+}
+
+// rollup returns the times of the rollup.
+func (c *Config) rollup() rollup.Config {
+	return rollup.Config{
+		Worker:      c.Worker,
+		Renewal:     c.Renewal,
+		SumsPoll:    c.SumsPoll,
+		KeepContent: c.KeepContent,
+		Sole:        c.Sole,
+		Logger:      c.Logger,
+	}
+}
+
+// retention returns how long things are kept.
+func (c *Config) retention() retention.Config {
+	return retention.Config{
+		Worker:         c.Worker,
+		KeepContent:    c.KeepContent,
+		FinalEventWait: c.FinalEventWait,
+		Logger:         c.Logger,
+	}
 }

@@ -11,6 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/agenda"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -133,14 +136,14 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 			b.ID = models.NewBatchID(time.Now())
 		}
 	}
-	for range 2 * agendaAtOnce {
+	for range 2 * agenda.AgendaAtOnce {
 		bad = r.batch(1, false, func(b *models.Batch, rs []models.Recipient) {
 			inShard(b, rs)
 			s.spoil(b.ID)
 		})
 	}
 	good := r.batch(2, false, inShard)
-	r.engine = r.start(fast(), []Provider{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+	r.engine = r.start(fast(), []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
 		Timeout: time.Second, Events: models.EventsWebhook}}})
 	r.taken(good)
 
@@ -148,7 +151,7 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 	// others, too, without a look.
 	r.announce(bad)
 	require.Eventually(t, func() bool {
-		parked, err := r.broker.Parked(t.Context(), 10*agendaAtOnce)
+		parked, err := r.broker.Parked(t.Context(), 10*agenda.AgendaAtOnce)
 		require.NoError(t, err)
 		for _, m := range parked {
 			require.True(t, s.these[m.Message.ID])
@@ -187,16 +190,16 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 	}
 
 	// The recount names it, and counts the others.
-	var found []Difference
-	out, err := r.engine.Check(t.Context(), CheckOptions{Settle: time.Second, Found: func(d Difference) { found = append(found, d) }})
+	var found []rollup.Difference
+	out, err := r.engine.Check(t.Context(), rollup.CheckOptions{Settle: time.Second, Found: func(d rollup.Difference) { found = append(found, d) }})
 	require.NoError(t, err)
-	require.Equal(t, 2*agendaAtOnce+1, out.Batches)
-	require.Len(t, found, 2*agendaAtOnce+1)
-	for _, d := range found[:2*agendaAtOnce] {
+	require.Equal(t, 2*agenda.AgendaAtOnce+1, out.Batches)
+	require.Len(t, found, 2*agenda.AgendaAtOnce+1)
+	for _, d := range found[:2*agenda.AgendaAtOnce] {
 		require.Equal(t, "chunk", d.What)
 		require.Contains(t, d.String(), models.ErrDamaged.Error())
 	}
-	require.Equal(t, "day", found[2*agendaAtOnce].What, "they were never counted")
+	require.Equal(t, "day", found[2*agenda.AgendaAtOnce].What, "they were never counted")
 }
 
 // mortal is a provider whose parser dies of some posts.
@@ -215,7 +218,7 @@ func TestDeadlyPost(t *testing.T) {
 	t.Parallel()
 	p := &mortal{newScripted("sg", always(models.Accepted))}
 	r := emptyRig(t, nil, "sg")
-	r.engine = r.start(fast(), []Provider{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+	r.engine = r.start(fast(), []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
 		Timeout: time.Second, Events: models.EventsWebhook}}})
 	b := r.batch(1, true, nil)
 	r.taken(b)

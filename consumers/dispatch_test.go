@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -34,9 +35,9 @@ func TestChunkOfManyCallsMoves(t *testing.T) {
 	r.broker = b
 	cfg := fast()
 	cfg.Recheck, cfg.AgendaPoll = time.Hour, time.Hour // nobody else reads
-	var providers []Provider
+	var providers []provider.Spec
 	for _, p := range []*scripted{sg, mg} {
-		providers = append(providers, Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 32, ChunkLimit: 10,
+		providers = append(providers, provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 32, ChunkLimit: 10,
 			Timeout: time.Second, Events: models.EventsNone}})
 	}
 	r.engine = r.start(cfg, providers)

@@ -1,19 +1,32 @@
-// Package consumers changes state after acceptance: it dispatches chunks to
-// providers, reroutes what was refused, works off the providers' events, keeps
-// the sums and the agenda. Nothing else in the program does.
+// Package consumers builds, starts and stops the rooms that change state after
+// acceptance: they dispatch chunks to providers, reroute what was refused, process the
+// providers' events, and keep sums and agenda. Nothing else in the program does.
 package consumers
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/agenda"
+	"github.com/safedelivr/safedelivr/consumers/cluster"
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/events"
+	"github.com/safedelivr/safedelivr/consumers/evidence"
+	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/consumers/retention"
+	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
+
+// Provider is a configured provider with its adapter.
+type Provider = provider.Spec
 
 // Engine runs the consumers of one process.
 type Engine struct {
@@ -21,86 +34,176 @@ type Engine struct {
 	log    *slog.Logger
 	store  models.Store
 	broker models.Broker
-	policy policy
 
-	journal   *control.Follower
-	crew      *crew
-	providers []*provider // in order of configuration
-	byName    map[string]*provider
-
-	batches   *cache[models.ID, *models.Batch] // of ordinary size
-	large     *cache[models.ID, *models.Batch]
-	fresh     *fresh
-	ledgers   *cache[models.ID, []models.Entry]
-	worked    *cache[models.ID, struct{}] // posts worked off lately
-	counted   *cache[uint64, struct{}]    // events that were counted lately, by hash
-	summaries *summaries
-	filed     *cache[filed, bool] // events that were looked up lately
-	lookups   *lookups
-	underway  *underway
-	flows     *flows
-	history   *providerHistory
-	ages      *ages
+	follower  *control.Follower
+	cluster   *cluster.Cluster
+	providers *provider.Set
+	flows     *provider.Flows
+	silence   *provider.SilenceDetector
+	reporter  *cluster.Reporter
+	dispatch  *dispatch.Dispatcher
+	rollup    *rollup.Rollup
+	events    *events.Processor
+	evidence  *evidence.Lookups
+	agenda    *agenda.Agenda
+	retention *retention.Retention
+	history   *retention.History
+	ages      *agenda.QueueAges
 	metrics   *metrics
-	events    *eventQueue
-	shards    []*shard
-	changed   chan struct{} // wakes tell
-	outage    outage
-	someGone  atomic.Int64 // unix ms: when a worker was last found gone, or this one began
-
-	urgentFirst barrier // shut while urgent mail that was missed is being announced
-
-	background sync.WaitGroup // settling of appends and outcomes
-	finished   finished
-	hard       context.Context // ends when waiting for running calls is over
-	kill       context.CancelFunc
-	counts     counts
-	cleared    atomic.Int64 // incomplete batches cleared away
-}
-
-// counts of what the engine refused or put right, for tests and reports.
-type counts struct {
-	eventsTaken, eventsForged, eventsReplayed, eventsSkipped atomic.Int64
 }
 
 // New builds an engine. Every provider name must be valid and distinct.
-func New(store models.Store, broker models.Broker, providers []Provider, cfg Config) (*Engine, error) {
+func New(store models.Store, broker models.Broker, specs []Provider, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
-	e := &Engine{changed: make(chan struct{}, 1), cfg: cfg, log: cfg.Logger, store: store, broker: broker, byName: map[string]*provider{},
-		batches: newCache[models.ID, *models.Batch](512), large: newCache[models.ID, *models.Batch](8),
-		fresh: newCache[models.ID, []models.Recipient](freshBatches), ledgers: newCache[models.ID, []models.Entry](4096), worked: newCache[models.ID, struct{}](100_000),
-		counted: newCache[uint64, struct{}](200_000)}
-	e.policy.cfg, e.policy.windows = &e.cfg, map[string]time.Duration{}
-	if e.journal = cfg.Journal; e.journal == nil {
-		e.journal = control.NewFollower(store)
+	e := &Engine{cfg: cfg, log: cfg.Logger, store: store, broker: broker, follower: cfg.Follower}
+	if e.follower == nil {
+		e.follower = control.NewFollower(store)
 	}
-	e.crew, e.flows = newCrew(store, &e.cfg), newFlows()
-	for _, a := range providers {
-		if !models.ValidProviderName(a.Name) || e.byName[a.Name] != nil {
-			return nil, errors.New("consumers: provider name " + a.Name + " is not valid or not unique")
-		}
-		acc := newProvider(a, &e.cfg, e.crew)
-		acc.health.changes, acc.health.slowCall = e.healthChanged, func(took time.Duration) bool { return e.slowBesideOthers(acc, took) }
-		e.providers = append(e.providers, acc)
-		e.byName[a.Name] = acc
-		e.policy.providers = append(e.policy.providers, a.Name)
-		e.policy.windows[a.Name] = a.EvidenceWindow
+	e.cluster, e.flows = cluster.New(store, cfg.cluster()), provider.NewFlows()
+	var err error
+	if e.providers, err = provider.NewSet(specs, cfg.provider(), e.cluster); err != nil {
+		return nil, err
 	}
-	e.crew.health, e.crew.hear, e.crew.lost = e.ailments, e.hear, e.lost
-	e.crew.flow, e.crew.hearFlow = e.flows.told, e.flows.hear
-	e.crew.running = e.running
-	e.crew.gone = func() { e.someGone.Store(time.Now().UnixMilli()) }
-	e.history, e.ages = newProviderHistory(store, &e.cfg), newAges(store, broker, e.cfg.Worker)
-	e.summaries = newSummaries(e)
-	e.events = newEventQueue(e)
-	e.lookups, e.filed, e.underway = newLookups(e), newCache[filed, bool](100_000), newUnderway()
-	e.shards = make([]*shard, store.Shards())
-	for i := range e.shards {
-		e.shards[i] = &shard{n: i}
+	e.cluster.Carry(e.providers, e.flows)
+	e.history = retention.NewHistory(store, cfg.Worker+"/"+cfg.life)
+	e.ages = agenda.NewQueueAges(store, broker, cfg.Worker)
+	e.metrics = newMetrics(e.providers)
+	decisions := newPolicyFor(specs, &cfg)
+	e.buildRooms(decisions)
+	e.reporter = cluster.NewReporter(cluster.ReporterDeps{
+		Store:     store,
+		Cluster:   e.cluster,
+		Follower:  e.follower,
+		Providers: e.providers,
+		Flows:     e.flows,
+		Worker:    cfg.Worker,
+		Started:   cfg.started,
+		Logger:    cfg.Logger,
+	})
+	e.providers.OnChange(func() {
+		e.cluster.Wake()
+		e.reporter.Wake()
+	})
+	if cfg.Metrics != nil {
+		e.metrics.register(cfg.Metrics, &scrape{e: e})
 	}
-	e.metrics = newMetrics(e, cfg.Metrics)
-	e.hard, e.kill = context.WithCancel(context.Background())
 	return e, nil
+}
+
+// buildRooms builds the rooms that work on chunks, in the order of their imports.
+func (e *Engine) buildRooms(decisions *policy.Policy) {
+	cfg, seen := &e.cfg, &observer{metrics: e.metrics, history: e.history, flows: e.flows}
+	e.dispatch = dispatch.New(cfg.dispatch(), dispatch.Deps{
+		Store:     e.store,
+		Broker:    e.broker,
+		Follower:  e.follower,
+		Policy:    decisions,
+		Providers: e.providers,
+		Observer:  seen,
+	})
+	e.rollup = rollup.New(cfg.rollup(), e.store, e.dispatch, e.metrics.watched)
+	e.evidence = evidence.New(cfg.evidence(), evidence.Deps{
+		Store:     e.store,
+		Policy:    decisions,
+		Providers: e.providers,
+		Dispatch:  e.dispatch,
+	})
+	e.dispatch.Connect(e.evidence, e.rollup)
+	e.events = events.New(cfg.events(), events.Deps{
+		Store:     e.store,
+		Broker:    e.broker,
+		Providers: e.providers,
+		Flows:     e.flows,
+		Dispatch:  e.dispatch,
+		Summaries: e.rollup,
+		Observer:  seen,
+	})
+	e.agenda = agenda.New(cfg.agenda(), agenda.Deps{
+		Store:     e.store,
+		Broker:    e.broker,
+		Follower:  e.follower,
+		Providers: e.providers,
+		Members:   e.cluster,
+		Dispatch:  e.dispatch,
+		Inbox:     e.events,
+		Summaries: e.rollup,
+		Ages:      e.ages,
+	})
+	e.events.Connect(e.agenda)
+	e.silence = provider.NewSilenceDetector(cfg.provider(), e.store, e.providers, e.flows, e.events.EventsWaiting)
+	e.retention = retention.New(cfg.retention(), e.store, e.follower)
+}
+
+// A loop runs until ctx ends.
+type loop interface{ Run(ctx context.Context) }
+
+// loopFunc is a function as a loop.
+type loopFunc func(ctx context.Context)
+
+// Run implements loop.
+func (f loopFunc) Run(ctx context.Context) { f(ctx) }
+
+// inLowPriority has a loop let other work go first.
+func inLowPriority(f func(ctx context.Context)) loop {
+	return loopFunc(func(ctx context.Context) { f(models.WithBackground(ctx)) })
+}
+
+// supportLoops are what the workers and the other loops rely on. They start first and
+// stop last.
+func (e *Engine) supportLoops() []loop {
+	loops := []loop{
+		loopFunc(func(ctx context.Context) {
+			e.follower.Follow(ctx, rulePoll, func(err error) { e.log.Warn("cannot read the command log, will retry", "err", err) })
+		}),
+		loopFunc(e.followProbes),
+		e.cluster,
+		e.reporter,
+		inLowPriority(func(ctx context.Context) { e.ages.Run(ctx, e.cfg.QueuePoll, e.log) }),
+		inLowPriority(func(ctx context.Context) { e.history.Run(ctx, e.cfg.HistoryPoll, e.log) }),
+		inLowPriority(e.rollup.Run),
+	}
+	for range e.events.Runners() {
+		loops = append(loops, inLowPriority(e.events.Run))
+	}
+	return loops
+}
+
+// workLoops find and do work. empty: no message waited when the engine started.
+func (e *Engine) workLoops(empty bool) []loop {
+	return []loop{
+		e.agenda,
+		loopFunc(e.agenda.RunResumed),
+		loopFunc(e.agenda.RunLeases),
+		loopFunc(func(ctx context.Context) { e.agenda.RunBacklog(ctx, empty) }),
+		inLowPriority(e.evidence.Run),
+		e.silence,
+		inLowPriority(e.retention.Run),
+		inLowPriority(e.rollup.RunChecks),
+	}
+}
+
+// start runs loops in order until stop is called, which waits for them.
+func start(ctx context.Context, loops []loop) (stop func()) {
+	type running struct {
+		cancel context.CancelFunc
+		done   chan struct{}
+	}
+	var all []running
+	for _, l := range loops {
+		ctx, cancel := context.WithCancel(ctx)
+		r := running{cancel: cancel, done: make(chan struct{})}
+		go func() {
+			defer close(r.done)
+			l.Run(ctx)
+		}()
+		all = append(all, r)
+	}
+	return func() {
+		for _, r := range slices.Backward(all) {
+			r.cancel()
+			<-r.done
+		}
+	}
 }
 
 // Run works until ctx ends, then finishes softly: no new message is begun, calls
@@ -108,11 +211,67 @@ func New(store models.Store, broker models.Broker, providers []Provider, cfg Con
 func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var wg sync.WaitGroup
+	empty := e.catchUpWithPeers(ctx)
+	stopSupport := start(context.WithoutCancel(ctx), e.supportLoops())
+	var work sync.WaitGroup
+	failed := e.subscribe(ctx, &work)
+	for _, l := range e.workLoops(empty) {
+		work.Go(func() { l.Run(ctx) })
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	stop()
+	soft := time.AfterFunc(grace, e.dispatch.Stop)
+	work.Wait()
+	stopSupport()
+	e.history.Finish(e.log)
+	// What is not resolved by now, the agenda of the next worker resolves.
+	last := time.AfterFunc(2*time.Second, e.dispatch.Stop)
+	e.dispatch.Wait()
+	last.Stop()
+	soft.Stop()
+	e.dispatch.Stop()
+	return err
+}
+
+// rulePoll is how often the command log is read.
+const rulePoll = 250 * time.Millisecond
+
+// catchUpWithPeers learns what the others know before the first call, for a moment at
+// most. It reports whether no message waits in the broker.
+func (e *Engine) catchUpWithPeers(ctx context.Context) (empty bool) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	err := e.follower.Sync(ctx)
+	e.providers.Probe(e.follower.Rules().Probe) // findings from before a probe are not restored
+	if err := errors.Join(err, e.cluster.Join(ctx), e.cluster.Restore(ctx)); err != nil {
+		e.log.Warn("cannot read commands, peers and findings at the start", "err", err)
+	}
+	return e.agenda.Idle(ctx)
+}
+
+// followProbes obeys commands to probe providers, as they come, until ctx ends.
+func (e *Engine) followProbes(ctx context.Context) {
+	for {
+		changed := e.follower.Changed()
+		e.providers.Probe(e.follower.Rules().Probe)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// subscribe subscribes to all queues until ctx ends. The first error comes from failed.
+func (e *Engine) subscribe(ctx context.Context, all *sync.WaitGroup) (failed <-chan error) {
 	fail := make(chan error, 1)
-	subscribe := func(q models.Queue, n int, h models.Handler) {
-		wg.Go(func() {
-			if err := e.broker.Subscribe(ctx, q, n, e.ages.watch(q, h)); err != nil && ctx.Err() == nil {
+	to := func(q models.Queue, n int, h models.Handler) {
+		all.Go(func() {
+			if err := e.broker.Subscribe(ctx, q, n, e.ages.Watch(q, h)); err != nil && ctx.Err() == nil {
 				select {
 				case fail <- err:
 				default:
@@ -120,192 +279,57 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 			}
 		})
 	}
-	// What the others know is known before the first call.
-	first, cancelFirst := context.WithTimeout(ctx, 3*time.Second)
-	unread := e.journal.Sync(first)
-	e.obeyProbes() // what was found out before them is not believed
-	if err := errors.Join(unread, e.crew.first(first), e.recall(first)); err != nil {
-		e.log.Warn("orders, other workers and providers that were ill could not be read at the start", "err", err)
-	}
-	empty := e.idle(first)
-	cancelFirst()
-	// Generic workers never wait for a provider: as many as all providers can
-	// keep busy, and some to spare.
+	// Generic workers never wait for a provider: as many as all providers can keep busy,
+	// and some to spare.
 	generic := 4
-	for _, a := range e.providers {
-		generic += a.Concurrency
+	for _, p := range e.providers.All() {
+		generic += p.Concurrency
 	}
 	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
-		subscribe(models.Queue{Kind: models.BatchMessage, Lane: lane}, generic, e.generic)
-		for _, a := range e.providers {
-			n := max(1, a.Concurrency)
-			subscribe(models.Queue{Kind: models.ProviderMessage, Provider: a.Name, Lane: lane}, n, e.exclusive)
-			subscribe(models.Queue{Kind: models.LogMessage, Provider: a.Name, Lane: lane}, n, e.logRetry)
+		to(models.Queue{Kind: models.BatchMessage, Lane: lane}, generic, e.dispatch.HandleBatch)
+		for _, p := range e.providers.All() {
+			n := max(1, p.Concurrency)
+			to(models.Queue{Kind: models.ProviderMessage, Provider: p.Name, Lane: lane}, n, e.dispatch.HandleProvider)
+			to(models.Queue{Kind: models.LogMessage, Provider: p.Name, Lane: lane}, n, e.dispatch.HandleLog)
 		}
 	}
-	subscribe(models.Queue{Kind: models.EventMessage}, e.events.runners()*eventsAtOnce, e.events.handle)
-
-	inner, stopInner := context.WithCancel(context.WithoutCancel(ctx))
-	patient := models.WithBackground(inner)
-	var helpers sync.WaitGroup
-	helpers.Go(func() {
-		e.journal.Follow(inner, orderPoll, func(err error) { e.log.Warn("orders could not be read", "err", err) })
-	})
-	helpers.Go(func() { e.keepProbes(inner) })
-	helpers.Go(func() { e.crew.run(inner) })
-	helpers.Go(func() { e.tell(inner) })
-	helpers.Go(func() { e.ages.run(patient, e.cfg.QueuePoll, e.log) })
-	helpers.Go(func() { e.history.run(patient, e.cfg.HistoryPoll, e.log) })
-	helpers.Go(func() { e.summaries.run(patient) })
-	for range e.events.runners() {
-		helpers.Go(func() { e.events.run(patient) })
-	}
-	wg.Go(func() { e.agenda(ctx) })
-	wg.Go(func() { e.keepAhead(ctx) })
-	wg.Go(func() { e.keepShards(ctx) })
-	wg.Go(func() { e.catchUp(ctx, empty) })
-	wg.Go(func() { e.lookups.run(models.WithBackground(ctx)) })
-	wg.Go(func() { e.listen(ctx) })
-	wg.Go(func() { e.retain(models.WithBackground(ctx)) })
-	wg.Go(func() { e.watchSums(models.WithBackground(ctx)) })
-
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-fail:
-	}
-	stop()
-	soft := time.AfterFunc(grace, e.kill)
-	wg.Wait()
-	stopInner()
-	helpers.Wait()
-	e.history.finish(e.log)
-	// What could not be settled by now is settled by the agenda of whoever
-	// works next.
-	last := time.AfterFunc(2*time.Second, e.kill)
-	e.background.Wait()
-	last.Stop()
-	soft.Stop()
-	e.kill()
-	return err
+	to(models.Queue{Kind: models.EventMessage}, e.events.Concurrency(), e.events.Handle)
+	return fail
 }
 
-// ailments is what the other workers should know of the providers.
-func (e *Engine) ailments() map[string]Ailment {
-	out := map[string]Ailment{}
-	for _, a := range e.providers {
-		if ail := a.health.ailment(); ail != nil {
-			out[a.Name] = *ail
-		}
-	}
-	return out
-}
-
-// hear takes in what another worker says of the providers.
-func (e *Engine) hear(worker string, ails map[string]Ailment) {
-	for _, a := range e.providers {
-		if ail, ok := ails[a.Name]; ok {
-			a.health.hear(worker, &ail)
-		} else {
-			a.health.hear(worker, nil)
-		}
-	}
-}
-
-// keepProbes obeys orders to try providers again, as they come, until ctx ends.
-func (e *Engine) keepProbes(ctx context.Context) {
-	for {
-		moved := e.journal.Changed()
-		e.obeyProbes()
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// obeyProbes obeys the newest orders to try providers again.
-func (e *Engine) obeyProbes() {
-	rules := e.journal.Rules()
-	for _, a := range e.providers {
-		if n := rules.Probe(a.Name); n > 0 {
-			a.health.tryAgain(n)
-		}
-	}
-}
-
-// running is how many calls of this worker run, by provider.
-func (e *Engine) running() map[string]int {
-	out := make(map[string]int, len(e.providers))
-	for _, a := range e.providers {
-		out[a.Name] = a.slots.running()
-	}
-	return out
-}
-
-// lost notes that nothing more is heard of another worker.
-func (e *Engine) lost(worker string) {
-	for _, a := range e.providers {
-		a.health.lost(worker)
-	}
-}
-
-// slowBesideOthers reports whether a call took so long that mail is better off
-// elsewhere: when all providers are slow, nothing is changed.
-func (e *Engine) slowBesideOthers(mine *provider, took time.Duration) bool {
-	if took < e.cfg.SlowCall {
-		return false
-	}
-	for _, a := range e.providers {
-		if ok, _ := a.health.usable(time.Now()); a != mine && ok && a.usual() > 0 && a.usual() < took/4 {
-			return true
-		}
-	}
-	return false
-}
+// Accepted tells the engine of a batch that this process has just stored, with its first
+// chunk.
+func (e *Engine) Accepted(b *models.Batch, first models.Chunk) { e.dispatch.Accepted(b, first) }
 
 // Flush renews every summary that is marked. It is for tests and for commands
 // that want exact sums now.
-func (e *Engine) Flush(ctx context.Context) error { return e.summaries.flush(ctx) }
+func (e *Engine) Flush(ctx context.Context) error { return e.rollup.Flush(ctx) }
+
+// Pending returns how many chunks are marked for a new summary.
+func (e *Engine) Pending() int { return e.rollup.Pending() }
+
+// EventCounts returns how many events were taken, and how many were refused: because
+// they belong to no attempt through that provider, because they came under a token that
+// was used for other content, or because they are no events of ours.
+func (e *Engine) EventCounts() (taken, forged, replayed, skipped int64) { return e.events.Counts() }
+
+// Check recounts sums from the ledgers. See CheckOptions.
+func (e *Engine) Check(ctx context.Context, o rollup.CheckOptions) (telemetry.Recount, error) {
+	return e.rollup.Check(ctx, o)
+}
+
+// Replay processes again what arrived in the inbox in [from, to).
+func (e *Engine) Replay(ctx context.Context, from, to time.Time, progress func(events.Replayed)) (events.Replayed, error) {
+	return e.events.Replay(ctx, from, to, progress)
+}
+
+// Purge removes content and recipients whose time is over.
+func (e *Engine) Purge(ctx context.Context, now time.Time) error { return e.retention.Purge(ctx, now) }
+
+// State returns what this worker reports of itself.
+func (e *Engine) State() telemetry.WorkerState { return e.reporter.State() }
 
 // UserByName finds a user. Errors: models.ErrNotFound.
 func (e *Engine) UserByName(ctx context.Context, name string) (models.User, error) {
 	return e.store.UserByName(ctx, name)
 }
-
-// Pending is how many chunks are marked for a new summary.
-func (e *Engine) Pending() int { return e.summaries.pending() }
-
-// EventCounts says how many events were taken, and how many were refused
-// because they belong to no attempt of ours through that provider, because they
-// came under a token that was used for other content, or because they are no
-// events of ours.
-func (e *Engine) EventCounts() (taken, forged, replayed, skipped int64) {
-	return e.counts.eventsTaken.Load(), e.counts.eventsForged.Load(), e.counts.eventsReplayed.Load(), e.counts.eventsSkipped.Load()
-}
-
-// batch reads a batch through a cache: it never changes until the time of its
-// content is over.
-func (e *Engine) batch(ctx context.Context, id models.ID) (*models.Batch, error) {
-	old := time.Since(id.Time()) > e.cfg.KeepContent
-	if b, ok := e.batches.get(id); ok && !old {
-		return b, nil
-	}
-	if b, ok := e.large.get(id); ok && !old {
-		return b, nil
-	}
-	b, err := e.store.Batch(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if len(b.Content.HTML)+len(b.Content.Text) > largeContent {
-		e.large.put(id, &b)
-	} else {
-		e.batches.put(id, &b)
-	}
-	return &b, nil
-}
-
-// largeContent is the size of a body from which few batches are cached.
-const largeContent = 64 << 10

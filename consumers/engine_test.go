@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -122,7 +123,7 @@ func TestDeadlineWhileItWaits(t *testing.T) {
 		return part(models.Accepted, c)
 	})
 	r := emptyRig(t, nil, "sg")
-	r.engine = r.start(fast(), []Provider{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: patience, Events: models.EventsNone}}})
+	r.engine = r.start(fast(), []provider.Spec{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: patience, Events: models.EventsNone}}})
 	first := r.batch(1, true, nil)
 	require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
 	// On a machine that is held up the deadline may pass before the mail is in line: then
@@ -390,7 +391,7 @@ func TestIncompleteBatchIsClearedAway(t *testing.T) {
 	// a second one, stored and completed, shows that age alone decides.
 	whole := r.batch(1, true, nil)
 	require.Equal(t, models.Success, r.done(whole).Status(1).State)
-	require.Eventually(t, func() bool { return r.engine.cleared.Load() == 1 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return r.engine.agenda.Cleared.Load() == 1 }, patience, 5*time.Millisecond)
 	err := r.store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "a@b.c"}}})
 	require.ErrorIs(t, err, models.ErrNotFound, "it can never exist any more")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -45,7 +46,7 @@ func TestPostsAnnouncedTwiceOrGone(t *testing.T) {
 	r := newRig(t, cfg, func(s models.Store) models.Store { slow.Store = s; return slow }, newScripted("sg", always(models.Accepted)))
 	a, b, gone := received(t, r.store, []byte("[]")), received(t, r.store, []byte("[]")), models.NewInboxID(time.Now())
 	handle := func(id models.ID) models.Disposition {
-		return r.engine.events.handle(context.Background(), models.Message{Kind: models.EventMessage, Provider: "sg", ID: id})
+		return r.engine.events.Handle(context.Background(), models.Message{Kind: models.EventMessage, Provider: "sg", ID: id})
 	}
 	first := make(chan models.Disposition, 1)
 	go func() { first <- handle(a) }()
@@ -57,7 +58,7 @@ func TestPostsAnnouncedTwiceOrGone(t *testing.T) {
 		require.Equal(t, models.Done(), handle(id))
 	}
 	require.Equal(t, map[models.ID]int{a: 1, b: 1, gone: 2}, slow.read)
-	require.Empty(t, r.engine.events.working)
+	require.Empty(t, r.engine.events.Working)
 }
 
 // slowAndEmpty is an inbox that takes its time to say that nothing is in it.
@@ -75,19 +76,19 @@ func TestEventsGiveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(72 * time.Hour) // no other test's clock gets here: what follows is told to the whole program
 		ctx, cancel := context.WithCancel(t.Context())
-		q := newEventQueue(&Engine{store: slowAndEmpty{}, worked: newCache[models.ID, struct{}](10)})
+		q := events.New(events.Config{}, events.Deps{Store: slowAndEmpty{}})
 		var running sync.WaitGroup
-		running.Go(func() { q.run(ctx) })
+		running.Go(func() { q.Run(ctx) })
 		group := func(received time.Time) time.Duration {
 			began := time.Now()
-			require.Equal(t, models.Done(), q.handle(ctx, models.Message{Kind: models.EventMessage, ID: models.NewInboxID(received)}))
+			require.Equal(t, models.Done(), q.Handle(ctx, models.Message{Kind: models.EventMessage, ID: models.NewInboxID(received)}))
 			return time.Since(began)
 		}
-		const work = eventsLinger + 100*time.Millisecond
+		const work = events.EventsWait + 100*time.Millisecond
 		require.Equal(t, work, group(time.Now()))
 		require.Equal(t, work, group(time.Now()), "nobody is in a hurry")
 		models.OnItsWay(models.Urgent)
-		require.Equal(t, work, group(time.Now().Add(-eventsLate)))
+		require.Equal(t, work, group(time.Now().Add(-events.EventsLate)))
 		require.Equal(t, work, group(time.Now()), "the last one was late")
 		require.Equal(t, 300*time.Millisecond+work, group(time.Now()))
 		cancel()

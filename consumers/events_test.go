@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/events"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -20,7 +22,7 @@ import (
 func idle(t *testing.T) (*Engine, models.Store) {
 	t.Helper()
 	store, broker := embeddedtest.Open(t, "sg")
-	e, err := New(store, broker, []Provider{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg"}}}, fast())
+	e, err := New(store, broker, []provider.Spec{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg"}}}, fast())
 	require.NoError(t, err)
 	return e, store
 }
@@ -44,10 +46,10 @@ func TestPostsAreReadByBytes(t *testing.T) {
 	}{
 		"small ones together":          {sizes: slicesOf(64, kib), least: 64},
 		"large ones a few at a time":   {sizes: slicesOf(20, 300*kib), least: 3},
-		"one larger than the bound":    {sizes: []int{3 * inboxBytes, 3 * inboxBytes, kib}, least: 1},
+		"one larger than the bound":    {sizes: []int{3 * events.InboxBytes, 3 * events.InboxBytes, kib}, least: 1},
 		"large ones behind small":      {sizes: append(slicesOf(20, kib), slicesOf(44, 700*kib)...), least: 20},
 		"a small one behind each":      {sizes: []int{700 * kib, kib, 700 * kib, kib, 700 * kib, kib}, least: 1},
-		"just as many as there may be": {sizes: slicesOf(9, inboxBytes/4), least: 4},
+		"just as many as there may be": {sizes: slicesOf(9, events.InboxBytes/4), least: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -58,7 +60,7 @@ func TestPostsAreReadByBytes(t *testing.T) {
 			}
 			rest, first := ids, true
 			for len(rest) > 0 {
-				posts, n, err := e.readInbox(context.Background(), rest)
+				posts, n, err := e.events.ReadInbox(context.Background(), rest)
 				require.NoError(t, err)
 				require.Positive(t, n)
 				require.Len(t, posts, n)
@@ -72,7 +74,7 @@ func TestPostsAreReadByBytes(t *testing.T) {
 					size += posts[i].Size()
 				}
 				if n > 1 {
-					require.LessOrEqual(t, size, inboxBytes)
+					require.LessOrEqual(t, size, events.InboxBytes)
 				}
 				rest = rest[n:]
 			}
@@ -110,15 +112,15 @@ func TestMarkedChunksHoldNoEvents(t *testing.T) {
 	}
 	before := inUse()
 	for rest := ids; len(rest) > 0; {
-		n, err := e.workOff(ctx, rest)
+		n, err := e.events.Process(ctx, rest)
 		require.NoError(t, err)
 		rest = rest[n:]
 	}
 	require.Equal(t, 1, e.Pending(), "the chunk is marked, its summary is not stored")
-	require.EqualValues(t, size*posts, e.counts.eventsTaken.Load())
+	require.EqualValues(t, size*posts, func() int64 { n, _, _, _ := e.events.Counts(); return n }())
 	require.Less(t, inUse()-before, int64(4<<20), "%d events take 16 MB", size*posts)
 	require.NoError(t, e.Flush(ctx))
-	e.background.Wait()
+	e.dispatch.Background.Wait()
 	for shard := range store.Shards() {
 		for in, err := range store.Pending(ctx, shard, now.Add(-time.Hour), now.Add(time.Hour)) {
 			require.NoError(t, err)
@@ -141,11 +143,11 @@ func TestBelieved(t *testing.T) {
 	t.Parallel()
 	attempt := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	posted := attempt.Add(2 * time.Hour)
-	for _, at := range []time.Time{attempt, attempt.Add(-mostSkew), attempt.Add(time.Hour), posted, posted.Add(mostSkew)} {
-		require.Equal(t, at, believed(at, attempt, posted))
+	for _, at := range []time.Time{attempt, attempt.Add(-events.MaxSkew), attempt.Add(time.Hour), posted, posted.Add(events.MaxSkew)} {
+		require.Equal(t, at, events.PlausibleTime(at, attempt, posted))
 	}
-	for _, at := range []time.Time{{}, time.Unix(0, 0), attempt.Add(-mostSkew - 1), posted.Add(mostSkew + 1), posted.AddDate(3000, 0, 0)} {
-		require.Equal(t, posted, believed(at, attempt, posted))
+	for _, at := range []time.Time{{}, time.Unix(0, 0), attempt.Add(-events.MaxSkew - 1), posted.Add(events.MaxSkew + 1), posted.AddDate(3000, 0, 0)} {
+		require.Equal(t, posted, events.PlausibleTime(at, attempt, posted))
 	}
 	r, b := unsettled(t, 1)
 	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: r.view(b).Entries[0].Number, Kind: models.Processed, At: time.Date(5138, 1, 1, 0, 0, 0, 0, time.UTC)})
@@ -158,12 +160,12 @@ func TestEvents(t *testing.T) {
 	sg := newScripted("sg", always(models.Accepted))
 	mg := newScripted("mg", always(models.Accepted))
 	r := newRig(t, fast(), nil)
-	providers := make([]Provider, 0, 2)
+	providers := make([]provider.Spec, 0, 2)
 	b2, err := newBrokerFor(r, "sg", "mg")
 	require.NoError(t, err)
 	r.broker = b2
 	for _, p := range []*scripted{sg, mg} {
-		providers = append(providers, Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
+		providers = append(providers, provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
 	}
 	r.engine = r.start(fast(), providers)
 	b := r.batch(5, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })

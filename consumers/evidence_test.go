@@ -12,11 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/evidence"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// told is a scripted provider that can be asked for its events.
+// Snapshot is a scripted provider that can be asked for its events.
 type told struct {
 	*scripted
 	mu     sync.Mutex
@@ -86,7 +88,7 @@ func lookUpRig(t *testing.T, cfg Config, p *told) *rig {
 // lookUpWorker starts an engine whose one provider can be asked for its events.
 func (r *rig) lookUpWorker(cfg Config, p *told) *Engine {
 	r.t.Helper()
-	return r.start(cfg, []Provider{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+	return r.start(cfg, []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
 		Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}})
 }
 
@@ -107,13 +109,13 @@ func TestUnknownIsLookedUp(t *testing.T) {
 	p.mu.Lock()
 	p.away = false
 	p.mu.Unlock()
-	// The next question would come after askAfter; an inquiry is made due.
+	// The next question would come after queryDelays; an inquiry is made due.
 	require.Eventually(t, func() bool {
-		r.engine.lookups.mu.Lock()
-		for _, in := range r.engine.lookups.open {
-			in.next = time.Now()
+		r.engine.evidence.Mu.Lock()
+		for _, in := range r.engine.evidence.Open {
+			in.Next = time.Now()
 		}
-		r.engine.lookups.mu.Unlock()
+		r.engine.evidence.Mu.Unlock()
 		s := r.view(b).Summary()
 		return s.Success == 1 && s.Failed == 1
 	}, patience, 20*time.Millisecond)
@@ -131,10 +133,10 @@ func TestResendWaitsForTheAnswer(t *testing.T) {
 	cfg.StartBy, cfg.EvidenceWindow, cfg.LookUpPause = 200*time.Millisecond, 400*time.Millisecond, 50*time.Millisecond
 	p, other := &told{scripted: newScripted("mg", always(models.Unknown)), away: true}, newScripted("sg", always(models.Accepted))
 	r := emptyRig(t, nil, "mg", "sg")
-	provider := func(p models.Adapter, name string) Provider {
-		return Provider{Adapter: p, Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
+	spec := func(p models.Adapter, name string) provider.Spec {
+		return provider.Spec{Adapter: p, Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
 	}
-	r.engine = r.start(cfg, []Provider{provider(p, "mg"), provider(other, "sg")})
+	r.engine = r.start(cfg, []provider.Spec{spec(p, "mg"), spec(other, "sg")})
 	b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) {
 		b.Providers, b.OnUnknown = []string{"mg", "sg"}, models.Resend
 	})
@@ -146,11 +148,11 @@ func TestResendWaitsForTheAnswer(t *testing.T) {
 	p.away = false
 	p.mu.Unlock()
 	require.Eventually(t, func() bool {
-		r.engine.lookups.mu.Lock()
-		for _, in := range r.engine.lookups.open {
-			in.next = time.Now()
+		r.engine.evidence.Mu.Lock()
+		for _, in := range r.engine.evidence.Open {
+			in.Next = time.Now()
 		}
-		r.engine.lookups.mu.Unlock()
+		r.engine.evidence.Mu.Unlock()
 		return r.view(b).Status(1).State == models.Success && other.copiesOf(b.ID.Log(2)) == 1
 	}, patience, 20*time.Millisecond)
 	require.Zero(t, other.copiesOf(b.ID.Log(1)), "the provider had it")
@@ -169,9 +171,9 @@ func TestFoundAfterItWasHeld(t *testing.T) {
 	require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
 	at := time.Now()
 	p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, at)
-	found := findings{}
-	require.NoError(t, r.engine.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
-	require.Equal(t, findings{b.ID: {news: 1}}, found)
+	found := evidence.Findings{}
+	require.NoError(t, r.engine.evidence.LookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
+	require.Equal(t, evidence.Findings{b.ID: {News: 1}}, found)
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
 	require.Equal(t, models.OutcomeUnknown, r.view(b).Status(2).Reason)
 }
@@ -207,10 +209,10 @@ func TestOneHangsTheOthersAreAsked(t *testing.T) {
 	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 600*time.Millisecond
 	hangs, good := &told{scripted: newScripted("mg", always(models.Unknown)), hangs: true}, &told{scripted: newScripted("mg-eu", always(models.Unknown))}
 	r := emptyRig(t, nil, "mg", "mg-eu")
-	provider := func(p *told) Provider {
-		return Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
+	spec := func(p *told) provider.Spec {
+		return provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
 	}
-	r.engine = r.start(cfg, []Provider{provider(hangs), provider(good)})
+	r.engine = r.start(cfg, []provider.Spec{spec(hangs), spec(good)})
 	through := func(name string) func(*models.Batch, []models.Recipient) {
 		return func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{name} }
 	}
@@ -257,9 +259,9 @@ func TestFoundAgain(t *testing.T) {
 	r.stop() // nobody works anything off
 	at := time.Now()
 	find := func() int {
-		found := findings{}
-		require.NoError(t, r.engine.lookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
-		return found.total()
+		found := evidence.Findings{}
+		require.NoError(t, r.engine.evidence.LookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
+		return found.Total()
 	}
 	posts := func() (n int) {
 		for shard := range r.store.Shards() {
@@ -285,7 +287,7 @@ func TestFoundAgain(t *testing.T) {
 	r.stop()
 	require.Zero(t, find())
 	for n := 1; n <= 2; n++ {
-		worked, ok := r.engine.filed.get(filed{"mg", b.ID.Log(n).String() + string(models.Delivered)})
+		worked, ok := r.engine.evidence.Filed.Get(evidence.FiledEvent{Provider: "mg", ID: b.ID.Log(n).String() + string(models.Delivered)})
 		require.True(t, ok && worked)
 	}
 	require.Zero(t, find())
@@ -304,10 +306,10 @@ func TestGapsAreLookedUpTogether(t *testing.T) {
 		require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, fmt.Sprint("g", i), raw, time.Hour))
 	}
 	// Due for the third time, and not for the fourth: else it is asked about again soon.
-	raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Hour), To: at.Add(-askAfter[2]), Asked: 2})
+	raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Hour), To: at.Add(-evidence.QueryDelays[2]), Asked: 2})
 	require.NoError(t, err)
 	require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, "before", raw, time.Hour))
-	r.start(fast(), []Provider{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}})
+	r.start(fast(), []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}})
 	require.Eventually(t, func() bool {
 		rows, err := r.store.Transients(t.Context(), telemetry.OutageRecord)
 		require.NoError(t, err)
@@ -373,10 +375,10 @@ func TestLongLookUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := &paged{scripted: newScripted("mg", nil), pages: 100}
-		e, err := New(&entries{}, nil, []Provider{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1}}}, fast())
+		e, err := New(&entries{}, nil, []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1}}}, fast())
 		require.NoError(t, err)
 		lookUp := func() error {
-			return e.lookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil, findings{})
+			return e.evidence.LookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil, evidence.Findings{})
 		}
 		require.NoError(t, lookUp())
 		p.hangs = true

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/consumers/retention"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -45,7 +47,7 @@ func TestHistoryOutlivesWorkers(t *testing.T) {
 	cfg.Worker = "one"
 	for life := int64(1); life <= 2; life++ {
 		ctx, cancel := context.WithCancel(t.Context())
-		e, err := New(r.store, r.broker, []Provider{
+		e, err := New(r.store, r.broker, []provider.Spec{
 			{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone}},
 			{Adapter: mg, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone}}}, cfg)
 		require.NoError(t, err)
@@ -84,12 +86,11 @@ func TestHistoryByTheTimeOfEvents(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
 	store := &failing{Store: r.store}
-	cfg := fast().withDefaults()
-	h := newProviderHistory(store, &cfg)
+	h := retention.NewHistory(store, "w/1")
 	now := time.Now().UTC()
 	attempt := &models.Entry{At: now.Add(-3 * time.Hour)}
 	event := func(kind models.EventKind, at time.Time) {
-		h.event(&models.Event{Provider: "sg", Kind: kind, At: at}, attempt)
+		h.Event(&models.Event{Provider: "sg", Kind: kind, At: at}, attempt)
 	}
 	event(models.Delivered, now.Add(-2*time.Hour))
 	event(models.Delivered, now.Add(time.Hour)) // a clock that is ahead
@@ -97,12 +98,11 @@ func TestHistoryByTheTimeOfEvents(t *testing.T) {
 	event(models.Deferred, now)
 	event(models.Opened, now)
 	event(models.Delivered, now.Add(-telemetry.HistoryLate-time.Hour))
-	h.called("sg", time.Second, []models.Part{notCalled(models.SetOf(1), "late")})
 	store.down.Store(true)
-	require.Error(t, h.flush(t.Context()))
+	require.Error(t, h.Flush(t.Context()))
 	store.down.Store(false)
 	for range 2 {
-		require.NoError(t, h.flush(t.Context()))
+		require.NoError(t, h.Flush(t.Context()))
 		sum, writers := historyOf(t, r.store, "sg")
 		require.Equal(t, 2, writers, "an hour each")
 		require.Equal(t, []int64{2, 1, 1, 0}, []int64{sum.Delivered, sum.Failed, sum.Deferred, sum.Calls})
@@ -110,7 +110,7 @@ func TestHistoryByTheTimeOfEvents(t *testing.T) {
 	}
 	then, err := r.store.Transients(t.Context(), telemetry.HistoryKind(now.Add(-2*time.Hour)))
 	require.NoError(t, err)
-	hour, err := telemetry.DecodeHistory(then[h.name])
+	hour, err := telemetry.DecodeHistory(then[h.Name])
 	require.NoError(t, err)
 	require.EqualValues(t, 1, hour["sg"][now.Minute()].Delivered)
 }
@@ -130,6 +130,6 @@ func TestDeliveryTime(t *testing.T) {
 		"by a clock that is ahead":    {at(time.Hour + 1), at(2 * time.Second), 2 * time.Second},
 		"by a clock that lags behind": {at(-time.Hour + 1), at(2 * time.Second), 0},
 	} {
-		require.Equal(t, c.want, deliveryTime(c.event, call, c.heard), name)
+		require.Equal(t, c.want, telemetry.DeliveryTime(c.event, call, c.heard), name)
 	}
 }

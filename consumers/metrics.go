@@ -7,6 +7,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/consumers/retention"
+	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -30,7 +34,7 @@ type metrics struct {
 // seconds are the bounds of histograms: from a call to a provider that defers.
 var seconds = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 43200}
 
-func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
+func newMetrics(ps *provider.Set) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "safedelivr", Name: name, Help: help}, labels)
 	}
@@ -56,7 +60,7 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 		unknown: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "safedelivr", Name: "unknown_outcomes",
 			Help: "Recipients of the last 100 days of whom it is not known whether a provider took them: waiting for evidence (or being handed over), or held for a decision."}, []string{"state"}),
 	}
-	for _, a := range e.providers { // else the first of each is no increase
+	for _, a := range ps.All() { // else the first of each is no increase
 		for _, class := range models.Classes {
 			m.attempts.WithLabelValues(a.Name, string(class))
 			m.recipients.WithLabelValues(a.Name, string(class))
@@ -66,21 +70,55 @@ func newMetrics(e *Engine, reg prometheus.Registerer) *metrics {
 		}
 	}
 	m.changes.WithLabelValues(string(models.Success), "")
-	if reg != nil {
-		reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.doubles,
-			m.unknown, m.doubled, m.difference, &scrape{e: e})
-	}
 	return m
 }
 
-// called counts a call that was made, and its answer. first: nobody was called for its
-// recipients before.
-func (m *metrics) called(a *provider, c *chunk, entry *models.Entry, first bool, took time.Duration, parts []models.Part) {
-	m.attempts.WithLabelValues(a.Name, cmp.Or(refusal(parts), string(models.Accepted))).Inc()
-	m.calls.WithLabelValues(a.Name).Observe(took.Seconds())
+// register publishes the metrics, with s for those that are read when they are asked for.
+func (m *metrics) register(reg prometheus.Registerer, s *scrape) {
+	reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.doubles,
+		m.unknown, m.doubled, m.difference, s)
+}
+
+// observer tells metrics, history and flows of calls and events.
+type observer struct {
+	metrics *metrics
+	history *retention.History
+	flows   *provider.Flows
+}
+
+// Called implements dispatch.Observer.
+func (o *observer) Called(p *provider.Provider, c *dispatch.Chunk, call dispatch.Call) {
+	o.metrics.called(p.Name, c.Batch, call)
+	o.history.Called(p.Name, call.Took, call.Parts)
+	for i := range call.Parts {
+		if call.Parts[i].Class == models.Accepted && !call.Parts[i].Final {
+			o.flows.Add(p.Name, call.Entry.At, int64(call.Parts[i].Recipients.Len()), 0)
+		}
+	}
+}
+
+// Ended implements dispatch.Observer.
+func (o *observer) Ended(entry *models.Entry) { o.metrics.ended(entry) }
+
+// EventTaken implements events.Observer.
+func (o *observer) EventTaken(ev *models.Event, of *models.Entry, accepted time.Time) {
+	o.metrics.event(ev, accepted)
+	o.history.Event(ev, of)
+}
+
+// EventRefused implements events.Observer.
+func (o *observer) EventRefused(provider, why string) {
+	o.metrics.refused.WithLabelValues(provider, why).Inc()
+}
+
+// called counts a call that was made, and its answer.
+func (m *metrics) called(name string, b *models.Batch, call dispatch.Call) {
+	entry, parts := call.Entry, call.Parts
+	m.attempts.WithLabelValues(name, cmp.Or(dispatch.Refusal(parts), string(models.Accepted))).Inc()
+	m.calls.WithLabelValues(name).Observe(call.Took.Seconds())
 	for i := range parts {
 		n := float64(parts[i].Recipients.Len())
-		m.recipients.WithLabelValues(a.Name, string(parts[i].Class)).Add(n)
+		m.recipients.WithLabelValues(name, string(parts[i].Class)).Add(n)
 		if parts[i].Final {
 			m.changes.WithLabelValues(string(models.Success), string(models.Unconfirmed)).Add(n)
 		}
@@ -91,8 +129,8 @@ func (m *metrics) called(a *provider, c *chunk, entry *models.Entry, first bool,
 	if entry.MayDouble {
 		m.doubles.Add(float64(entry.Recipients.Len()))
 	}
-	if first {
-		m.handed.WithLabelValues(a.Name, string(c.batch.Lane)).Observe(entry.At.Sub(c.batch.Created()).Seconds())
+	if call.First {
+		m.handed.WithLabelValues(name, string(b.Lane)).Observe(entry.At.Sub(b.Created()).Seconds())
 	}
 }
 
@@ -102,7 +140,7 @@ func (m *metrics) event(ev *models.Event, accepted time.Time) {
 	switch {
 	case ev.Kind == models.Delivered:
 		m.changes.WithLabelValues(string(models.Success), "").Inc()
-		m.delivered.WithLabelValues(ev.Provider).Observe(deliveryTime(ev.At, accepted, time.Now()).Seconds())
+		m.delivered.WithLabelValues(ev.Provider).Observe(telemetry.DeliveryTime(ev.At, accepted, time.Now()).Seconds())
 	case ev.Kind.Failure() && ev.Reason.Hard():
 		m.changes.WithLabelValues(string(models.Failed), string(ev.Reason)).Inc()
 	}
@@ -151,7 +189,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	if depths, err := e.broker.Depths(ctx); err == nil {
 		for _, d := range depths {
-			if age, known := e.ages.oldest(&d, time.Now()); known {
+			if age, known := e.ages.Oldest(&d, time.Now()); known {
 				put(oldDesc, age.Seconds(), string(d.Queue.Kind), d.Queue.Provider, string(d.Queue.Lane))
 			}
 			put(depthDesc, float64(d.Ready), string(d.Queue.Kind), d.Queue.Provider, string(d.Queue.Lane), "ready")
@@ -160,10 +198,10 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	part, ok := e.crew.share()
-	put(workDesc, float64(part.size))
-	for _, a := range e.providers {
-		now := e.state(a)
+	part, ok := e.cluster.Share()
+	put(workDesc, float64(part.Size))
+	for _, a := range e.providers.All() {
+		now := e.reporter.HealthOf(a)
 		for _, state := range telemetry.HealthStates {
 			v := 0.0
 			if now.State == state {
@@ -179,51 +217,20 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 			put(whole, rate, a.Name)
 			share := 0.0
 			if ok {
-				share = rate / float64(part.size)
+				share = rate / float64(part.Size)
 			}
 			put(mine, share, a.Name)
 		}
 		limit(limitDesc, shareDesc, a.Rate)
 		limit(callsDesc, mineDesc, a.CallRate)
 	}
-	inbox, agenda := e.lags(time.Now())
+	inbox, agenda := e.agenda.Lags(time.Now())
 	put(inboxDesc, inbox.Seconds())
 	put(lateDesc, agenda.Seconds())
 }
 
-// state is a provider's health, or what operators switched it to.
-func (e *Engine) state(a *provider) telemetry.Health {
-	h := a.health.report()
-	s := e.journal.Rules().Provider(a.Name)
-	switch s.Mode { //nolint:exhaustive // of providers
-	case models.ProviderOffline:
-		return telemetry.Health{State: telemetry.Offline, Since: s.Since, Why: s.Why, Senders: h.Senders}
-	case models.ProviderDrain:
-		if h.State == telemetry.Healthy {
-			return telemetry.Health{State: telemetry.Draining, Since: s.Since, Why: s.Why, Senders: h.Senders}
-		}
-	}
-	return h
-}
-
-// lags are how far inbox and agenda are behind.
-func (e *Engine) lags(now time.Time) (inbox, agenda time.Duration) {
-	for _, s := range e.shards {
-		if !s.held.Load() {
-			continue
-		}
-		if at := s.oldestPost.Load(); at > 0 {
-			inbox = max(inbox, now.Sub(time.UnixMilli(at)))
-		}
-		if at := s.readTo.Load(); at > 0 {
-			agenda = max(agenda, now.Sub(time.UnixMilli(at)))
-		}
-	}
-	return inbox, agenda
-}
-
-// watched sets what the newest round over the sums says.
-func (m *metrics) watched(w *watched) {
+// sumsRound sets what the newest round over the sums says.
+func (m *metrics) watched(w *rollup.Round) {
 	m.difference.Set(float64(w.Differences))
 	m.doubled.Set(float64(w.Doubled))
 	m.unknown.WithLabelValues("waiting").Set(float64(w.Waiting))

@@ -14,6 +14,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -33,11 +34,11 @@ func TestMetrics(t *testing.T) {
 		return part(models.Accepted, c)
 	})
 	r := emptyRig(t, nil, "sg", "mg")
-	provider := func(p *scripted, rate, calls float64) Provider {
-		return Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second,
+	spec := func(p *scripted, rate, calls float64) provider.Spec {
+		return provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second,
 			Events: models.EventsNone, Rate: rate, CallRate: calls}}
 	}
-	r.engine = r.start(cfg, []Provider{provider(sg, 0, 0), provider(mg, 2000, 300)})
+	r.engine = r.start(cfg, []provider.Spec{spec(sg, 0, 0), spec(mg, 2000, 300)})
 	r.known()
 	refused := r.batch(1, true, func(b *models.Batch, rs []models.Recipient) {
 		b.Providers, rs[0].Email = []string{"mg"}, "nobody@x.test"
@@ -152,30 +153,36 @@ func TestLags(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
 	r.broker = crowded{r.broker}
-	e, err := New(r.store, r.broker, []Provider{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
+	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
 	require.NoError(t, err)
-	t.Cleanup(e.kill)
+	t.Cleanup(e.dispatch.Stop)
 	now := time.Now()
 	for _, ago := range []time.Duration{10 * time.Minute, time.Minute} {
 		in := models.Inbox{ID: models.NewInboxID(now.Add(-ago)), Provider: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
 		require.NoError(t, r.store.PutInbox(t.Context(), in))
 	}
-	for _, s := range e.shards {
-		require.NoError(t, r.store.SetAgendaMark(t.Context(), s.n, now.Add(-time.Hour)))
-		require.NoError(t, e.takeShard(t.Context(), s))
+	for _, s := range e.agenda.Shards {
+		require.NoError(t, r.store.SetAgendaMark(t.Context(), s.N, now.Add(-time.Hour)))
+		require.NoError(t, e.agenda.AcquireShard(t.Context(), s))
 	}
 	sweep := func() time.Duration {
-		for _, s := range e.shards {
-			require.NoError(t, e.sweepInbox(t.Context(), s, now))
+		for _, s := range e.agenda.Shards {
+			next, oldest, err := e.events.Sweep(t.Context(), s.N, s.InboxFrom, now)
+			require.NoError(t, err)
+			s.InboxFrom = next
+			s.OldestPost.Store(0)
+			if !oldest.IsZero() {
+				s.OldestPost.Store(oldest.UnixMilli())
+			}
 		}
-		inbox, agenda := e.lags(now)
+		inbox, agenda := e.agenda.Lags(now)
 		require.InDelta(t, time.Hour, agenda, float64(time.Second))
 		return inbox
 	}
 	require.InDelta(t, 10*time.Minute, sweep(), float64(time.Second))
 	done := func(ago time.Duration) {
-		for _, s := range e.shards {
-			for in, err := range r.store.Pending(t.Context(), s.n, time.Time{}, now.Add(-ago)) {
+		for _, s := range e.agenda.Shards {
+			for in, err := range r.store.Pending(t.Context(), s.N, time.Time{}, now.Add(-ago)) {
 				require.NoError(t, err)
 				require.NoError(t, r.store.InboxDone(t.Context(), in.ID))
 			}

@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -103,9 +104,9 @@ func (m *promises) begin(t *rapid.T) {
 	var err error
 	m.broker, err = embedded.NewBroker(modelProviders, nil)
 	must(t, err)
-	var providers []Provider
+	var providers []provider.Spec
 	for _, name := range modelProviders {
-		providers = append(providers, Provider{Adapter: newScripted(name, func(ctx context.Context, c *models.Call) []models.Part { return m.answer(name, c) }),
+		providers = append(providers, provider.Spec{Adapter: newScripted(name, func(ctx context.Context, c *models.Call) []models.Part { return m.answer(name, c) }),
 			Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 7, Timeout: time.Second, Events: models.EventsWebhook}})
 	}
 	cfg := fast()
@@ -240,7 +241,7 @@ func (m *promises) any(t *rapid.T) *modelled {
 
 func (m *promises) order(t *rapid.T, c models.Command) {
 	c.By = "model"
-	_, err := m.engine.journal.Append(context.Background(), &c, nil)
+	_, err := m.engine.follower.Append(context.Background(), &c, nil)
 	must(t, err)
 }
 
@@ -271,7 +272,7 @@ func (m *promises) kill(t *rapid.T) {
 	m.begin(t)
 }
 
-// work waits until a call was made, or there is nothing to do.
+// inflightKey waits until a call was made, or there is nothing to do.
 func (m *promises) work(*rapid.T) {
 	calls := func() (n int) {
 		m.mu.Lock()

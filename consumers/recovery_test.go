@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -41,8 +42,8 @@ func TestUrgentFirstWhenProvidersComeBack(t *testing.T) {
 	for range 5 {
 		urgent[r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Lane = models.Urgent }).ID] = true
 	}
-	tripped := func(a *provider) bool { return a.health.own(time.Now()).State != telemetry.Healthy }
-	require.Eventually(t, func() bool { return tripped(r.engine.providers[0]) && tripped(r.engine.providers[1]) }, patience, time.Millisecond)
+	tripped := func(a *provider.Provider) bool { return a.Health.Own(time.Now()).State != telemetry.Healthy }
+	require.Eventually(t, func() bool { return tripped(r.engine.providers.All()[0]) && tripped(r.engine.providers.All()[1]) }, patience, time.Millisecond)
 	up.Store(true)
 	for _, b := range bulk {
 		r.done(b)

@@ -9,15 +9,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/events"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
 // withEvents starts a worker whose providers report events.
 func (r *rig) withEvents(cfg Config, adapters ...*scripted) {
 	r.t.Helper()
-	providers := make([]Provider, len(adapters))
+	providers := make([]provider.Spec, len(adapters))
 	for i, p := range adapters {
-		providers[i] = Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+		providers[i] = provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
 			Timeout: time.Second, Events: models.EventsWebhook}}
 	}
 	r.engine = r.start(cfg, providers)
@@ -100,7 +102,7 @@ func TestEndingThatHangs(t *testing.T) {
 	r.withEvents(cfg, sg)
 	b := r.batch(1, true, nil)
 	r.taken(b)
-	for i := range 2 * eventRunners { // nobody can take these: they are to end
+	for i := range 2 * events.EventRunners { // nobody can take these: they are to end
 		other := r.batch(1, true, nil)
 		r.taken(other)
 		r.event("sg", other.ID.Log(1), models.Event{ID: strconv.Itoa(i), Attempt: 1, Kind: models.Dropped, Reason: models.PolicyReputation, At: time.Now()})

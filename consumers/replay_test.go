@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/events"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -38,10 +40,10 @@ func TestReplayBrokenOff(t *testing.T) {
 		return s
 	}, "mg", "sg")
 	r.known()
-	provider := func(p models.Adapter, name string) Provider {
-		return Provider{Adapter: p, Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
+	spec := func(p models.Adapter, name string) provider.Spec {
+		return provider.Spec{Adapter: p, Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
 	}
-	providers := []Provider{provider(p, "mg"), provider(other, "sg")}
+	providers := []provider.Spec{spec(p, "mg"), spec(other, "sg")}
 	r.engine = r.start(fast(), providers)
 	b := r.batch(4, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"mg", "sg"} })
 	r.taken(b)
@@ -65,9 +67,9 @@ func TestReplayBrokenOff(t *testing.T) {
 	p.fixed = true
 	e, err := New(r.store, r.broker, providers, fast()) // as the command's, which nobody runs
 	require.NoError(t, err)
-	t.Cleanup(e.kill)
-	replay := func() (Replayed, error) {
-		return e.Replay(t.Context(), b.Created().Add(-time.Minute), time.Now().Add(time.Minute), func(Replayed) {})
+	t.Cleanup(e.dispatch.Stop)
+	replay := func() (events.Replayed, error) {
+		return e.Replay(t.Context(), b.Created().Add(-time.Minute), time.Now().Add(time.Minute), func(events.Replayed) {})
 	}
 	s.next.Store(true)
 	_, err = replay()

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
 	"github.com/safedelivr/safedelivr/models"
@@ -98,7 +99,7 @@ type rig struct {
 
 func fast() Config {
 	return Config{MaxRetries: 10, StartBy: 5 * time.Second, EvidenceWindow: time.Hour, Recheck: 200 * time.Millisecond,
-		Renewal: 20 * time.Millisecond, AgendaPoll: 20 * time.Millisecond, InboxAge: 200 * time.Millisecond, BreakerOpen: 50 * time.Millisecond, Beat: 50 * time.Millisecond, LookUpPause: 100 * time.Millisecond,
+		Renewal: 20 * time.Millisecond, AgendaPoll: 20 * time.Millisecond, InboxAge: 200 * time.Millisecond, BreakerOpen: 50 * time.Millisecond, Heartbeat: 50 * time.Millisecond, LookUpPause: 100 * time.Millisecond,
 		Hold: 100 * time.Millisecond, Delays: []time.Duration{10 * time.Millisecond}}
 }
 
@@ -127,15 +128,15 @@ func emptyRig(t *testing.T, wrap func(models.Store) models.Store, names ...strin
 // worker starts an engine on the rig's store and broker.
 func (r *rig) worker(cfg Config, adapters ...*scripted) *Engine {
 	r.t.Helper()
-	providers := make([]Provider, len(adapters))
+	providers := make([]provider.Spec, len(adapters))
 	for i, p := range adapters {
-		providers[i] = Provider{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+		providers[i] = provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
 			Timeout: time.Second, Events: models.EventsNone}}
 	}
 	return r.start(cfg, providers)
 }
 
-func (r *rig) start(cfg Config, providers []Provider) *Engine {
+func (r *rig) start(cfg Config, providers []provider.Spec) *Engine {
 	r.t.Helper()
 	e, err := New(r.store, r.broker, providers, cfg)
 	require.NoError(r.t, err)
@@ -191,11 +192,8 @@ func (r *rig) done(b *models.Batch) *models.View {
 }
 
 // inLine reports whether mail of a lane waits until it may call a provider.
-func (r *rig) inLine(provider string, lane models.Lane) bool {
-	slots := r.engine.byName[provider].slots
-	slots.mu.Lock()
-	defer slots.mu.Unlock()
-	return slots.wait[laneNumber(lane)] > 0
+func (r *rig) inLine(name string, lane models.Lane) bool {
+	return r.engine.providers.Get(name).Slots.Waiting(lane) > 0
 }
 
 // known stores the rig's user, for what goes through all users.

@@ -12,12 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/consumers/cluster"
 	"github.com/safedelivr/safedelivr/models"
 )
 
 func (e *Engine) heldShards() (n int) {
-	for _, s := range e.shards {
-		if s.held.Load() {
+	for _, s := range e.agenda.Shards {
+		if s.Held.Load() {
 			n++
 		}
 	}
@@ -36,8 +37,8 @@ func TestShardsAreShared(t *testing.T) {
 	second := r.worker(fast())
 	stop := r.stop
 	require.Eventually(t, func() bool { return first.heldShards() == (all+1)/2 && second.heldShards() == all/2 }, patience, time.Millisecond)
-	for i := range first.shards {
-		require.NotEqual(t, first.shards[i].held.Load(), second.shards[i].held.Load(), "shard %d is held by one of them", i)
+	for i := range first.agenda.Shards {
+		require.NotEqual(t, first.agenda.Shards[i].Held.Load(), second.agenda.Shards[i].Held.Load(), "shard %d is held by one of them", i)
 	}
 
 	stop()
@@ -49,17 +50,20 @@ func TestShardsAreShared(t *testing.T) {
 func TestShardsStayWhileCatchingUp(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil)
-	e, err := New(r.store, r.broker, nil, Config{Beat: time.Hour})
+	e, err := New(r.store, r.broker, nil, Config{Heartbeat: time.Hour})
 	require.NoError(t, err)
-	e.takeShards(t.Context())
+	e.agenda.AcquireShards(t.Context())
 	all := r.store.Shards()
 	require.Equal(t, all, e.heldShards())
-	e.crew.size, e.crew.good = 2, time.Now() // one came
-	e.outage.suspect(time.Now())
-	e.leaveShards(t.Context())
+	require.NoError(t, e.cluster.Join(t.Context()))
+	other := Config{Heartbeat: time.Hour}.withDefaults()
+	require.NoError(t, cluster.New(r.store, other.cluster()).Join(t.Context())) // one came
+	require.NoError(t, e.cluster.Join(t.Context()))
+	e.dispatch.Outage.MarkUnannounced(time.Now())
+	e.agenda.ReleaseSurplus(t.Context())
 	require.Equal(t, all, e.heldShards())
-	e.outage.madeUp(time.Now())
-	e.leaveShards(t.Context())
+	e.dispatch.Outage.CaughtUp(time.Now())
+	e.agenda.ReleaseSurplus(t.Context())
 	require.Equal(t, all/2, e.heldShards())
 }
 
@@ -102,7 +106,7 @@ func TestLongWorkKeepsItsShards(t *testing.T) {
 	b := r.stored(models.Bulk, time.Now())
 	r.engine = r.worker(cfg, p)
 	<-s.reading
-	began, all := s.asked.Load(), int64(len(r.engine.shards))
+	began, all := s.asked.Load(), int64(len(r.engine.agenda.Shards))
 	require.Eventually(t, func() bool { return s.asked.Load() >= began+10*all }, patience, time.Millisecond)
 	close(s.free)
 	r.done(b)
@@ -145,15 +149,15 @@ func TestLooksWaitForUrgentMail(t *testing.T) {
 		}
 		e, err := New(s, nil, nil, fast())
 		require.NoError(t, err)
-		e.shards[0].held.Store(true)
+		e.agenda.Shards[0].Held.Store(true)
 		look := func(ctx context.Context) <-chan error {
 			done := make(chan error, 1)
-			go func() { done <- e.handleDue(ctx, e.shards[0], time.Time{}, time.Now()) }()
+			go func() { done <- e.agenda.ReconcileDue(ctx, e.agenda.Shards[0], time.Time{}, time.Now()) }()
 			synctest.Wait()
 			return done
 		}
 
-		open := e.urgentFirst.shut()
+		open := e.agenda.UrgentFirst.Shut()
 		done := look(t.Context())
 		require.Zero(t, s.looked.Load())
 		open()
@@ -161,9 +165,9 @@ func TestLooksWaitForUrgentMail(t *testing.T) {
 		require.EqualValues(t, 10, s.looked.Load())
 		open() // once more does nothing
 
-		defer e.urgentFirst.shut()()
+		defer e.agenda.UrgentFirst.Shut()()
 		ctx, cancel := context.WithCancel(t.Context())
-		e.shards[0].handled.forget(time.Now().Add(time.Hour))
+		e.agenda.Shards[0].Handled.Forget(time.Now().Add(time.Hour))
 		done = look(ctx)
 		cancel()
 		require.ErrorIs(t, <-done, context.Canceled)

@@ -10,13 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
 func (c *cli) checkCommand() *cobra.Command {
-	var o consumers.CheckOptions
+	var o rollup.CheckOptions
 	var asJSON bool
 	var since, user string
 	cmd := &cobra.Command{
@@ -68,8 +69,8 @@ differences and repaired ones. If the check breaks off, the object ends with "er
 }
 
 // checkInLines checks, and prints a line for each difference and one for the counts.
-func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o consumers.CheckOptions) (telemetry.Recount, error) {
-	o.Found = func(d consumers.Difference) { fmt.Fprintln(c.out, d) }
+func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o rollup.CheckOptions) (telemetry.Recount, error) {
+	o.Found = func(d rollup.Difference) { fmt.Fprintln(c.out, d) }
 	out, err := e.Check(ctx, o)
 	if err == nil {
 		fmt.Fprintf(c.out, "%d users, %d batches, %d recipients, %d days: %d differences, %d repaired\n",
@@ -80,7 +81,7 @@ func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o consumers
 
 // checkAsJSON checks, and prints one JSON object, each difference when it is found:
 // memory does not grow with their number.
-func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o consumers.CheckOptions) (telemetry.Recount, error) {
+func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o rollup.CheckOptions) (telemetry.Recount, error) {
 	type sum struct {
 		service.Counts
 		MadeFrom int64 `json:"made_from"` // entries and facts
@@ -96,7 +97,7 @@ func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o consumers.
 	}
 	fmt.Fprint(c.out, `{"found":[`)
 	comma := ""
-	o.Found = func(d consumers.Difference) {
+	o.Found = func(d rollup.Difference) {
 		v := difference{What: d.What, User: d.User, ID: d.ID, Damaged: d.Damaged}
 		if d.Damaged == "" {
 			v.Shown, v.Counted = sumOf(&d.Shown), sumOf(&d.Counted)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -77,7 +78,7 @@ func TestCheckAsJSON(t *testing.T) {
 		t.Helper()
 		var printed bytes.Buffer
 		c := &cli{streams: streams{out: &printed, err: io.Discard}}
-		sum, err := c.checkAsJSON(ctx, engine, consumers.CheckOptions{Settle: time.Millisecond})
+		sum, err := c.checkAsJSON(ctx, engine, rollup.CheckOptions{Settle: time.Millisecond})
 		require.Equal(t, ctx.Err() != nil, err != nil)
 		require.NoError(t, json.Unmarshal(printed.Bytes(), &out), printed.String())
 		require.Equal(t, sum.Differences, out.Differences)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/consumers/events"
 )
 
 func (c *cli) replayCommand() *cobra.Command {
@@ -30,7 +31,7 @@ the same parsers change nothing. Posts are kept for SAFEDELIVR_TIMES_INBOX_KEEP.
 				}
 			}
 			return c.withEngine(cmd.Context(), func(ctx context.Context, e *consumers.Engine) error {
-				tell := func(n consumers.Replayed) string { return fmt.Sprintf("read %d posts again", n.Posts) }
+				tell := func(n events.Replayed) string { return fmt.Sprintf("read %d posts again", n.Posts) }
 				out, err := e.Replay(ctx, from, to, progress(c, tell))
 				if err != nil {
 					return err

@@ -16,6 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/api"
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -29,7 +30,7 @@ type App struct {
 	log      *slog.Logger
 	commands Commands
 
-	providers []consumers.Provider
+	providers []provider.Spec
 	store     models.Store
 	broker    models.Broker
 	follower  *control.Follower // of the command log, for all parts
@@ -94,7 +95,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 		return nil
 	}
 	c := EngineConfig(a.cfg, a.log)
-	c.Journal, c.Metrics = a.follower, a.metrics
+	c.Follower, c.Metrics = a.follower, a.metrics
 	a.engine, err = consumers.New(a.store, a.broker, a.providers, c)
 	return err
 }

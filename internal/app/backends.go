@@ -10,6 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/cassandra"
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
@@ -67,8 +68,8 @@ func CassandraConfig(cfg *config.Config, log *slog.Logger) cassandra.Config {
 }
 
 // OpenProviders opens the adapters of the configured providers. Its error joins all mistakes.
-func OpenProviders(cfg *config.Config, log *slog.Logger) ([]consumers.Provider, error) {
-	var out []consumers.Provider
+func OpenProviders(cfg *config.Config, log *slog.Logger) ([]provider.Spec, error) {
+	var out []provider.Spec
 	var mistakes []error
 	for _, name := range cfg.ProviderNames() {
 		p, err := openProvider(cfg, name, log)
@@ -81,7 +82,7 @@ func OpenProviders(cfg *config.Config, log *slog.Logger) ([]consumers.Provider, 
 	return out, errors.Join(mistakes...)
 }
 
-func openProvider(cfg *config.Config, name string, log *slog.Logger) (consumers.Provider, error) {
+func openProvider(cfg *config.Config, name string, log *slog.Logger) (provider.Spec, error) {
 	c := cfg.Providers[name]
 	events := models.EventSource(c.Events)
 	if c.WebhookKey == "" {
@@ -99,13 +100,13 @@ func openProvider(cfg *config.Config, name string, log *slog.Logger) (consumers.
 		MaxConns:   c.Concurrency,
 	})
 	if err != nil {
-		return consumers.Provider{}, err
+		return provider.Spec{}, err
 	}
 	if c.Events == string(models.EventsWebhook) && c.WebhookKey == "" {
 		log.Warn("provider has no webhook_key: its webhooks are answered 503 and its mail gets no final event; "+
 			"set events: none if it sends no webhooks", "provider", name)
 	}
-	return consumers.Provider{Adapter: adapter, Provider: models.Provider{
+	return provider.Spec{Adapter: adapter, Provider: models.Provider{
 		Name:           name,
 		Kind:           c.Kind,
 		Weight:         c.Weight,
@@ -120,7 +121,7 @@ func openProvider(cfg *config.Config, name string, log *slog.Logger) (consumers.
 }
 
 // CloseProviders closes the adapters.
-func CloseProviders(providers []consumers.Provider) {
+func CloseProviders(providers []provider.Spec) {
 	for i := range providers {
 		providers[i].Adapter.Close()
 	}

@@ -179,3 +179,16 @@ func (s *Spread) UnmarshalJSON(raw []byte) error {
 	}
 	return nil
 }
+
+// DeliveryTime is how long a delivery took from its call. It was not before the
+// call and not after it was heard of. Several providers cut the times of events
+// off to seconds: then it is the middle of what that leaves.
+func DeliveryTime(event, call, heard time.Time) time.Duration {
+	first, last := max(0, event.Sub(call)), event.Sub(call)
+	if event.Nanosecond() == 0 {
+		last += time.Second
+	}
+	last = min(max(first, last), max(0, heard.Sub(call)))
+	first = min(first, last)
+	return (first + last) / 2
+}

@@ -1,0 +1,133 @@
+// Package agenda finds everything unfinished again: batches that were never announced,
+// messages that the broker lost, attempts of workers that died, evidence windows and
+// deadlines that ended, posts that were not processed.
+package agenda
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+)
+
+// agendaConfig has the times of the agenda.
+type Config struct {
+	Worker      string
+	Recheck     time.Duration // how soon something unfinished is reconciled again
+	IntakeGrace time.Duration // after which an incomplete batch is cleared away
+	Poll        time.Duration // how often the agenda is read
+	Lease       time.Duration // how long a shard stays with a worker that is silent
+	InboxAge    time.Duration // after which a post that was not processed is announced again
+	Logger      *slog.Logger
+}
+
+// Store is the part of models.Store that the agenda needs.
+type Store interface {
+	Schedule(ctx context.Context, es ...models.AgendaEntry) error
+	Agenda(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.AgendaEntry, error]
+	AgendaMark(ctx context.Context, shard int) (time.Time, error)
+	SetAgendaMark(ctx context.Context, shard int, t time.Time) error
+	Shards() int
+	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
+	AbandonBatch(ctx context.Context, batch models.ID, chunks int) (bool, error)
+	Summaries(ctx context.Context, user string, batch models.ID, from int) iter.Seq2[models.ChunkSummary, error]
+}
+
+// Broker is the part of models.Broker that the agenda needs.
+type Broker interface {
+	Ping(ctx context.Context) error
+	Depths(ctx context.Context) ([]models.Depth, error)
+}
+
+// Members is what the agenda asks about the other workers.
+type Members interface {
+	Share() (provider.Share, bool)
+	NoteGone(now time.Time)
+	GoneSince() time.Time
+}
+
+// InboxSweeper announces posts again that were not processed in time. It returns from
+// when on posts of the shard may be unprocessed, and when the oldest of them came; zero:
+// there is none.
+type InboxSweeper interface {
+	Sweep(ctx context.Context, shard int, from, now time.Time) (next, oldest time.Time, err error)
+}
+
+// agendaDeps are what an agenda needs. All are required.
+type Deps struct {
+	Store     Store
+	Broker    Broker
+	Follower  *control.Follower
+	Providers *provider.Set
+	Members   Members
+	Dispatch  *dispatch.Dispatcher
+	Inbox     InboxSweeper
+	Summaries dispatch.SummaryMarks
+	Ages      *QueueAges
+}
+
+// Agenda finds everything unfinished again.
+type Agenda struct {
+	Cfg       Config
+	log       *slog.Logger
+	store     Store
+	broker    Broker
+	follower  *control.Follower
+	providers *provider.Set
+	members   Members
+	dispatch  *dispatch.Dispatcher
+	inbox     InboxSweeper
+	summaries dispatch.SummaryMarks
+	ages      *QueueAges
+
+	Shards      []*shard
+	UrgentFirst barrier      // shut while urgent mail that was missed is being announced
+	Cleared     atomic.Int64 // incomplete batches cleared away
+}
+
+// newAgenda returns an agenda that holds no shard yet.
+func New(cfg Config, deps Deps) *Agenda {
+	a := &Agenda{
+		Cfg:       cfg,
+		log:       cfg.Logger,
+		store:     deps.Store,
+		broker:    deps.Broker,
+		follower:  deps.Follower,
+		providers: deps.Providers,
+		members:   deps.Members,
+		dispatch:  deps.Dispatch,
+		inbox:     deps.Inbox,
+		summaries: deps.Summaries,
+		ages:      deps.Ages,
+		Shards:    make([]*shard, deps.Store.Shards()),
+	}
+	for i := range a.Shards {
+		a.Shards[i] = &shard{N: i}
+	}
+	return a
+}
+
+// probe obeys the newest commands to probe providers.
+func (a *Agenda) probe() { a.providers.Probe(a.follower.Rules().Probe) }
+
+// Lags returns how far the inbox and the agenda are behind in the shards of this worker.
+func (a *Agenda) Lags(now time.Time) (inbox, agenda time.Duration) {
+	for _, s := range a.Shards {
+		if !s.Held.Load() {
+			continue
+		}
+		if at := s.OldestPost.Load(); at > 0 {
+			inbox = max(inbox, now.Sub(time.UnixMilli(at)))
+		}
+		if at := s.readTo.Load(); at > 0 {
+			agenda = max(agenda, now.Sub(time.UnixMilli(at)))
+		}
+	}
+	return inbox, agenda
+}

@@ -1,0 +1,134 @@
+package agenda
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+// transients is the part of models.Store that is needed here.
+type transients interface {
+	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
+	Transients(ctx context.Context, kind string) (map[string][]byte, error)
+}
+
+// QueueAges finds out how long the oldest message of every queue can have waited,
+// which brokers do not tell: see telemetry.QueueTimes. All workers together know
+// best; each tells the others what it knows.
+type QueueAges struct {
+	store  transients
+	broker models.Broker
+	worker string
+
+	mu      sync.Mutex
+	Own     telemetry.QueueTimes
+	all     telemetry.QueueTimes // of all workers, as they were read last
+	written telemetry.QueueTimes // what was written last
+}
+
+func NewQueueAges(store transients, broker models.Broker, worker string) *QueueAges {
+	return &QueueAges{store: store, broker: broker, worker: worker, Own: telemetry.QueueTimes{}}
+}
+
+// checkSums notes what a handler takes from its queue.
+func (a *QueueAges) Watch(q models.Queue, h models.Handler) models.Handler {
+	name := q.Name()
+	return func(ctx context.Context, m models.Message) models.Disposition {
+		a.mu.Lock()
+		at := m.At
+		if now := time.Now(); at.After(now) {
+			at = now // another's clock
+		}
+		if at.After(a.Own[name]) {
+			a.Own[name] = at
+		}
+		a.mu.Unlock()
+		return h(ctx, m)
+	}
+}
+
+// load asks the broker which queues are empty, tells the others, and hears what
+// they know.
+func (a *QueueAges) Poll(ctx context.Context) error {
+	began := time.Now().UTC().Round(0)
+	depths, err := a.broker.Depths(ctx)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	for _, d := range depths {
+		if d.Ready == 0 {
+			a.Own.Take(telemetry.QueueTimes{d.Queue.Name(): began})
+		}
+	}
+	mine := maps.Clone(a.Own)
+	same := maps.EqualFunc(mine, a.written, time.Time.Equal)
+	a.mu.Unlock()
+	if !same {
+		raw, err := json.Marshal(mine)
+		if err != nil {
+			return err
+		}
+		if err := a.store.PutTransient(ctx, telemetry.QueuesReport, a.worker, raw, telemetry.QueuesKept); err != nil {
+			return err
+		}
+	}
+	others, err := a.store.Transients(ctx, telemetry.QueuesReport)
+	if err != nil {
+		return err
+	}
+	all := telemetry.QueueTimes{}
+	for _, raw := range others {
+		var o telemetry.QueueTimes
+		if json.Unmarshal(raw, &o) == nil {
+			all.Take(o)
+		}
+	}
+	a.mu.Lock()
+	a.written, a.all = mine, all
+	a.mu.Unlock()
+	return nil
+}
+
+// Oldest is how long the oldest message of a queue has waited at most; false: it
+// is not known.
+func (a *QueueAges) Oldest(d *models.Depth, now time.Time) (time.Duration, bool) {
+	if d.Ready == 0 {
+		return 0, true
+	}
+	return a.waits(d.Queue, now)
+}
+
+// waits is how long messages of a queue wait at most; false: it is not known.
+func (a *QueueAges) waits(q models.Queue, now time.Time) (time.Duration, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	name := q.Name()
+	since := models.LaterOf(a.Own[name], a.all[name])
+	return max(0, now.Sub(since)), !since.IsZero()
+}
+
+// Run looks every few seconds until ctx ends, and once more then.
+func (a *QueueAges) Run(ctx context.Context, every time.Duration, log *slog.Logger) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		if err := a.Poll(ctx); err != nil && ctx.Err() == nil {
+			log.Warn("it is not known how old the queues are", "err", err)
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			_ = a.Poll(last) // others know less well otherwise
+			return
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package agenda
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+)
+
+// reconcile handles one agenda entry, and writes it again for later as long as
+// something is unfinished. When it is written for is derived from the batch's
+// own time, so that an entry handled twice is written again once.
+func (a *Agenda) reconcile(ctx context.Context, entry models.AgendaEntry) error {
+	b, err := a.dispatch.Batch(ctx, entry.ID.Batch())
+	if errors.Is(err, models.ErrNotFound) {
+		return a.reconcileIntake(ctx, entry)
+	}
+	var found dispatch.Result
+	switch {
+	case err != nil:
+		found, err = a.dispatch.SkipCorrupt(entry.ID, err)
+	case entry.Kind == models.LookAtChunk:
+		entry.Lane = b.Lane
+		found, err = a.dispatch.Reconcile(ctx, entry.ID)
+	default:
+		entry.Lane = b.Lane
+		found, err = a.reconcileChunks(ctx, b, entry)
+	}
+	if err != nil {
+		return err
+	}
+	return a.Requeue(ctx, entry, found)
+}
+
+// Requeue writes an entry for when what was found open is to be looked at again,
+// if anything was.
+func (a *Agenda) Requeue(ctx context.Context, entry models.AgendaEntry, found dispatch.Result) error {
+	now := time.Now()
+	rounds := 1
+	if a.LongQueues(entry.Lane, now) { // what waits in them is announced ever more rarely
+		rounds = min(entry.Round+1, MaxRecheckFactor)
+	}
+	next := found.RequeueAfter(a.RecheckAt(&entry, rounds, now))
+	if next.IsZero() {
+		return nil
+	}
+	entry.Round++
+	entry.Due, entry.Missed = a.Align(entry.ID.Batch().Time(), next), found.PublishFailed
+	return a.store.Schedule(ctx, entry)
+}
+
+// RecheckAt is when to look whether what was announced at the look at an entry has
+// come to something: so many rechecks after that was due, or after now where that
+// is long past.
+func (a *Agenda) RecheckAt(entry *models.AgendaEntry, rounds int, now time.Time) time.Time {
+	from := now
+	if late := now.Sub(entry.Due); late >= 0 && late < a.Cfg.Recheck {
+		from = entry.Due
+	}
+	created := entry.ID.Batch().Time()
+	// The first entry of a batch is due a moment after the grid's time.
+	at := a.Align(created, from.Add(time.Duration(rounds)*a.Cfg.Recheck-a.Cfg.Recheck/4))
+	if !at.After(now) {
+		at = a.Align(created, now.Add(a.Cfg.Recheck))
+	}
+	return at
+}
+
+// LongQueues reports whether messages of a lane may wait in some queue for longer
+// than a recheck.
+func (a *Agenda) LongQueues(lane models.Lane, now time.Time) bool {
+	if lane == "" {
+		lane = models.Bulk
+	}
+	long := func(q models.Queue) bool {
+		waited, known := a.ages.waits(q, now)
+		return !known || waited >= a.Cfg.Recheck
+	}
+	return long(models.Queue{Kind: models.BatchMessage, Lane: lane}) || slices.ContainsFunc(a.providers.All(), func(a *provider.Provider) bool {
+		return long(models.Queue{Kind: models.ProviderMessage, Provider: a.Name, Lane: lane}) ||
+			long(models.Queue{Kind: models.LogMessage, Provider: a.Name, Lane: lane})
+	})
+}
+
+// Align is the first time not before t that is whole multiples of Recheck away from
+// created, which lies after t where it was set by a clock that is ahead.
+func (a *Agenda) Align(created, t time.Time) time.Time {
+	if created.After(t) {
+		return created.Add(-(created.Sub(t) / a.Cfg.Recheck * a.Cfg.Recheck))
+	}
+	steps := (t.Sub(created) + a.Cfg.Recheck - 1) / a.Cfg.Recheck
+	return created.Add(steps * a.Cfg.Recheck)
+}
+
+// reconcileIntake handles a batch that does not exist: it is being stored, or its
+// client or our process went away in the middle.
+func (a *Agenda) reconcileIntake(ctx context.Context, entry models.AgendaEntry) error {
+	created := entry.ID.Batch().Time()
+	if time.Since(created) < a.Cfg.IntakeGrace {
+		entry.Due = a.Align(created, time.Now().Add(a.Cfg.Recheck))
+		return a.store.Schedule(ctx, entry)
+	}
+	gone, err := a.store.AbandonBatch(ctx, entry.ID.Batch(), entry.Chunks)
+	if err != nil {
+		return err
+	}
+	if gone {
+		a.Cleared.Add(1)
+		a.log.Info("incomplete batch cleared away", "batch_id", entry.ID.Batch().String(), "chunks", entry.Chunks)
+		return nil
+	}
+	return a.reconcile(ctx, entry)
+}
+
+// reconcileChunks looks at every chunk of a batch that is not finished.
+func (a *Agenda) reconcileChunks(ctx context.Context, b *models.Batch, entry models.AgendaEntry) (dispatch.Result, error) {
+	if err := a.follower.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
+		return dispatch.Result{}, err // an order may let go what has ended
+	}
+	rule := a.follower.Rules().Batch(b)
+	// Of what an order keeps back, that is looked at which was handed over: waits
+	// for evidence end all the same.
+	waits := rule.Waits != "" && rule.Cancel == nil && time.Now().Add(a.Cfg.Recheck).Before(b.Deadline)
+	finished := make([]bool, b.Chunks)
+	var all dispatch.Result
+	for s, err := range a.store.Summaries(ctx, b.User, b.ID, 0) {
+		if err != nil {
+			if _, err = a.dispatch.SkipCorrupt(b.ID, err); err != nil {
+				return dispatch.Result{}, err
+			}
+			break // the chunks tell for themselves
+		}
+		n := s.Chunk.ChunkNumber()
+		if n >= len(finished) {
+			continue
+		}
+		finished[n] = s.Summary.Queued == 0
+		if waits && !finished[n] {
+			finished[n] = s.Summary.Queued == s.Summary.Untried && !a.recentCrash()
+			all.RequeueAt = time.Now().Add(a.Cfg.Recheck)
+		}
+	}
+	switch {
+	case len(rule.Releases) == 0:
+	case waits: // what has ended may be let go again, when it goes on
+		all.RequeueAt = time.Now().Add(a.Cfg.Recheck)
+	default:
+		clear(finished)
+	}
+	if finished[0] && a.recentCrash() {
+		a.summaries.Mark(b.User, b.ID) // the sums above may not have been renewed
+	}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for n, ok := range finished {
+		if ok {
+			continue
+		}
+		g.Go(func() error {
+			o, err := a.dispatch.Reconcile(ctx, b.ID.Chunk(n))
+			mu.Lock()
+			all = all.Or(o)
+			mu.Unlock()
+			return err
+		})
+	}
+	return all, g.Wait()
+}
+
+// recentCrash reports whether a worker, this one or another, stopped so recently
+// that sums of finished batches may be stale: no entry about one of these has been
+// looked at since, however rarely that is done.
+func (a *Agenda) recentCrash() bool {
+	return time.Since(a.members.GoneSince()) < (MaxRecheckFactor+2)*a.Cfg.Recheck+time.Minute
+}

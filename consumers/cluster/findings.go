@@ -1,0 +1,97 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/consumers/provider"
+)
+
+// What a worker found out about a provider outlives it: a worker that starts does not
+// find it out once more with the mail that it costs.
+
+const (
+	FindingKind = "finding"
+	// findingTTL is how long a finding is kept after the provider may be tried again: that
+	// is done with a probe.
+	findingTTL = 10 * time.Minute
+)
+
+// SavedFinding is a stored finding about a provider.
+type SavedFinding struct {
+	provider.Finding
+	At time.Time `json:"at"`
+}
+
+// Persisted holds what this member wrote last, by provider.
+type Persisted map[string]SavedFinding
+
+// findingName returns the name of this member's stored finding about a provider. No
+// other member writes there.
+func (c *Cluster) findingName(name string) string { return name + " " + c.Name() }
+
+// Persist writes the findings that changed since they were last written.
+func (c *Cluster) Persist(ctx context.Context, written Persisted) error {
+	now, findings := time.Now().UTC(), c.providers.Findings()
+	for _, p := range c.providers.All() {
+		last, wrote := written[p.Name]
+		found, any := findings[p.Name]
+		var err error
+		switch {
+		case !any && wrote:
+			err = c.store.PutTransient(ctx, FindingKind, c.findingName(p.Name), nil, 0)
+			delete(written, p.Name)
+		case any && (!wrote || changed(&last, &found, now)):
+			saved := SavedFinding{found, now}
+			var raw []byte
+			if raw, err = json.Marshal(saved); err == nil {
+				err = c.store.PutTransient(ctx, FindingKind, c.findingName(p.Name), raw, found.Longest()+findingTTL)
+			}
+			written[p.Name] = saved
+		}
+		if err != nil {
+			delete(written, p.Name)
+			return err
+		}
+	}
+	return nil
+}
+
+// changed reports whether a finding differs from the one that was written, or lasts
+// longer.
+func changed(last *SavedFinding, now *provider.Finding, at time.Time) bool {
+	longer := func(left, before time.Duration) bool { return left > max(0, before-at.Sub(last.At))+time.Second }
+	if now.State != last.State || now.Silent != last.Silent || now.Probe != last.Probe ||
+		longer(now.Left, last.Left) || len(now.Senders) != len(last.Senders) {
+		return true
+	}
+	for domain, left := range now.Senders {
+		if before, ok := last.Senders[domain]; !ok || longer(left, before) {
+			return true
+		}
+	}
+	return false
+}
+
+// Restore takes in what earlier workers found, for as much of its time as is left.
+func (c *Cluster) Restore(ctx context.Context) error {
+	saved, err := c.store.Transients(ctx, FindingKind)
+	now := time.Now()
+	for key, raw := range saved {
+		var s SavedFinding
+		name, worker, _ := strings.Cut(key, " ")
+		p := c.providers.Get(name)
+		if p == nil || json.Unmarshal(raw, &s) != nil {
+			continue
+		}
+		gone := max(0, now.Sub(s.At)) // not longer, whatever the clocks say
+		s.Left = max(0, s.Left-gone)
+		for domain, left := range s.Senders {
+			s.Senders[domain] = left - gone
+		}
+		p.Health.Restore(worker, &s.Finding)
+	}
+	return err
+}

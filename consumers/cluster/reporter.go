@@ -1,0 +1,113 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+const (
+	reportPoll = time.Second
+	reportTTL  = 15 * time.Second
+)
+
+// ReporterDeps are what a reporter needs. All are required.
+type ReporterDeps struct {
+	Store     TransientStore
+	Cluster   *Cluster
+	Follower  *control.Follower
+	Providers *provider.Set
+	Flows     *provider.Flows
+	Worker    string
+	Started   time.Time
+	Logger    *slog.Logger
+}
+
+// Reporter writes what this worker knows of itself and its providers into the store,
+// for the API and the dashboard, wherever they run, and for workers that start later.
+type Reporter struct {
+	ReporterDeps
+	wake chan struct{}
+}
+
+// NewReporter returns a reporter that is not running.
+func NewReporter(deps ReporterDeps) *Reporter {
+	return &Reporter{ReporterDeps: deps, wake: make(chan struct{}, 1)}
+}
+
+// Wake has the state written now.
+func (r *Reporter) Wake() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// State returns what this worker knows of itself and its providers.
+func (r *Reporter) State() telemetry.WorkerState {
+	out := telemetry.WorkerState{Started: r.Started, Providers: make([]telemetry.ProviderState, 0, len(r.Providers.All()))}
+	if part, ok := r.Cluster.Share(); ok {
+		out.Share = 1 / float64(part.Size)
+	}
+	for _, p := range r.Providers.All() {
+		s := p.State(time.Now())
+		s.Health, s.Reported = r.HealthOf(p), r.Flows.ReportTime(p.Name)
+		out.Providers = append(out.Providers, s)
+	}
+	return out
+}
+
+// HealthOf returns a provider's health, or what operators switched it to.
+func (r *Reporter) HealthOf(p *provider.Provider) telemetry.Health {
+	h := p.Health.Report()
+	s := r.Follower.Rules().Provider(p.Name)
+	switch s.Mode { //nolint:exhaustive // of providers
+	case models.ProviderOffline:
+		return telemetry.Health{State: telemetry.Offline, Since: s.Since, Why: s.Why, Senders: h.Senders}
+	case models.ProviderDrain:
+		if h.State == telemetry.Healthy {
+			return telemetry.Health{State: telemetry.Draining, Since: s.Since, Why: s.Why, Senders: h.Senders}
+		}
+	}
+	return h
+}
+
+// Run writes the state whenever it has changed, until ctx ends, and removes it then.
+func (r *Reporter) Run(ctx context.Context) {
+	t := time.NewTicker(reportPoll)
+	defer t.Stop()
+	var last []byte
+	var written time.Time
+	findings := Persisted{}
+	for {
+		if err := r.Cluster.Persist(ctx, findings); err != nil && ctx.Err() == nil {
+			r.Logger.Warn("cannot store findings about providers, will retry", "err", err)
+		}
+		raw, err := json.Marshal(r.State())
+		if err == nil && (!bytes.Equal(raw, last) || time.Since(written) > reportTTL/3) {
+			if err = r.Store.PutTransient(ctx, telemetry.WorkerReport, r.Worker, raw, reportTTL); err == nil {
+				last, written = raw, time.Now()
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			r.Logger.Warn("cannot store this worker's state, will retry", "err", err)
+		}
+		select {
+		case <-t.C:
+		case <-r.wake:
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			_ = r.Cluster.Persist(last, findings)
+			_ = r.Store.PutTransient(last, telemetry.WorkerReport, r.Worker, nil, 0) // it expires otherwise
+			return
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package cluster
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+// A worker whose beats are written and cannot be read, as when its clock was set back,
+// sends nothing: the others take its part.
+func TestBeatThatIsNotRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		board, seen := newReportBoard(), &sends{}
+		a := startHand(ctx, "a", board, 10, seen)
+		time.Sleep(3 * time.Second)
+		_, ok := a.crew.Share()
+		require.True(t, ok)
+		board.mu.Lock()
+		board.shadowed = true
+		board.mu.Unlock()
+		time.Sleep((fenceBeats + 1) * a.crew.cfg.Heartbeat)
+		_, ok = a.crew.Share()
+		require.False(t, ok)
+		board.mu.Lock()
+		board.shadowed = false
+		board.mu.Unlock()
+		time.Sleep((joinBeats + 2) * a.crew.cfg.Heartbeat)
+		_, ok = a.crew.Share()
+		require.True(t, ok)
+		stop()
+		seen.all.Wait()
+	})
+}
+
+// Two workers that were given one name are two all the same: each has half.
+func TestTwoOfOneName(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		board, seen := newReportBoard(), &sends{}
+		a, b := startHand(ctx, "w", board, 10, seen), startHand(ctx, "w", board, 10, seen)
+		time.Sleep(10 * time.Second)
+		one, ok := a.crew.Share()
+		require.True(t, ok)
+		two, ok := b.crew.Share()
+		require.True(t, ok)
+		require.Equal(t, 2, one.Size)
+		require.Equal(t, 2, two.Size)
+		require.NotEqual(t, one.Rank, two.Rank)
+		stop()
+		seen.all.Wait()
+	})
+}
+
+// calls makes a worker call a provider every so often, for so long, with answers of
+// this class, and returns how many calls it was allowed to make.
+func (h *hand) calls(ctx context.Context, every, during time.Duration, class models.Class) (made int) {
+	for begun := time.Now(); time.Since(begun) < during && ctx.Err() == nil; time.Sleep(every) {
+		if done, ok := h.acc.Health.Begin("a.test", 1); ok {
+			made++
+			done([]models.Part{{Class: class, Recipients: models.SetOf(1), Text: string(class)}}, time.Millisecond)
+		}
+	}
+	return made
+}
+
+// One worker that cannot reach a provider, or whose key is an old one, keeps the
+// others from it for a moment only: they find out for themselves.
+func TestOneSickWorker(t *testing.T) {
+	t.Parallel()
+	for _, class := range []models.Class{models.Unavailable, models.Unknown, models.AccountClass} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			board, seen := newReportBoard(), &sends{}
+			sick, well := startHand(ctx, "sick", board, 10, seen), []*hand{startHand(ctx, "a", board, 10, seen), startHand(ctx, "b", board, 10, seen)}
+			time.Sleep(10 * time.Second)
+			made := make(chan int, len(well))
+			go sick.calls(ctx, 100*time.Millisecond, 20*time.Minute, class)
+			for _, h := range well {
+				go func() { made <- h.calls(ctx, 100*time.Millisecond, 20*time.Minute, models.Accepted) }()
+			}
+			for range well {
+				require.Greater(t, <-made, 12_000*97/100, class)
+			}
+			stop()
+			seen.all.Wait()
+		})
+	}
+}
+
+// A store that hangs for a while holds up many appends at once: the calls that follow
+// still keep the limit. One that is slow all the time costs nothing of it.
+func TestSlowAppendsKeepTheLimit(t *testing.T) {
+	t.Parallel()
+	const limit, perCall = 100.0, 10
+	hangs := func(begun, now time.Time) time.Duration {
+		if since := now.Sub(begun); since > 10*time.Second && since < 16*time.Second {
+			return 16*time.Second - since
+		}
+		return time.Millisecond
+	}
+	steady := func(takes time.Duration) func(begun, now time.Time) time.Duration {
+		return func(time.Time, time.Time) time.Duration { return takes + rand.N(takes/4) }
+	}
+	for name, c := range map[string]struct {
+		takes func(begun, now time.Time) time.Duration
+		late  bool // some calls may not be made any more
+	}{
+		"quick": {steady(4 * time.Millisecond), false}, "slow": {steady(300 * time.Millisecond), false}, "very slow": {steady(2 * time.Second), false}, "hangs": {hangs, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				cfg := memberConfig("w")
+				cfg.Sole = true
+				info := models.Provider{Name: "sg", Rate: limit, Concurrency: 64, ChunkLimit: perCall}
+				a := provider.NewProvider(provider.Spec{Adapter: idleAdapter{}, Provider: info}, &health, New(nil, cfg))
+				var seen sends
+				begun, late := time.Now(), 0
+				ctx, stop := context.WithCancel(t.Context())
+				for range 64 {
+					seen.all.Go(func() {
+						for ctx.Err() == nil {
+							if wait := a.Take(models.Bulk, perCall); wait > 0 {
+								time.Sleep(wait)
+								continue
+							}
+							began := time.Now()
+							time.Sleep(c.takes(begun, began)) // the append
+							ok := a.Pass(ctx, perCall, began.Add(10*time.Second))
+							seen.mu.Lock()
+							if ok {
+								seen.at, seen.n = append(seen.at, time.Now()), append(seen.n, perCall)
+							} else if ctx.Err() == nil {
+								late++
+							}
+							seen.mu.Unlock()
+						}
+					})
+				}
+				time.Sleep(time.Minute)
+				stop()
+				seen.all.Wait()
+				require.LessOrEqual(t, seen.most(limit, limit), 1e-6)
+				require.Equal(t, c.late, late > 0, "%d calls were not made", late)
+				used := float64(seen.between(begun.Add(30*time.Second), begun.Add(time.Minute))) / (limit * 30)
+				require.Greater(t, used, 0.95)
+			})
+		})
+	}
+}
+
+// What one worker finds out about a sender the others know with the next beat,
+// and nobody keeps it known by telling it again.
+func TestRefusedSendersAreShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		board, seen := newReportBoard(), &sends{}
+		a, b := startHand(ctx, "a", board, 10, seen), startHand(ctx, "b", board, 10, seen)
+		time.Sleep(3 * time.Second)
+		usable := func(h *hand, domain string) bool {
+			ok, _ := h.acc.Health.UsableFor(domain, time.Now(), false)
+			return ok
+		}
+		require.True(t, usable(b, "bad.test"))
+		settle, ok := a.acc.Health.Begin("bad.test", 1)
+		require.True(t, ok)
+		settle([]models.Part{{Class: models.AccountClass, Reason: models.SenderNotVerified}}, time.Millisecond)
+		hold := health.Hold
+		time.Sleep(1200 * time.Millisecond)
+		for _, h := range []*hand{a, b} {
+			require.False(t, usable(h, "bad.test"))
+			require.True(t, usable(h, "good.test"))
+			require.Equal(t, telemetry.Healthy, h.acc.Health.Report().State)
+			require.Equal(t, []string{"bad.test"}, h.acc.Health.Report().Senders)
+			require.Equal(t, 1000, h.acc.Health.CallSize(1000, time.Now()), "no slow return: the provider was never away")
+		}
+		time.Sleep(hold + time.Second)
+		for _, h := range []*hand{a, b} {
+			require.True(t, usable(h, "bad.test"), "tried again")
+			require.Empty(t, h.acc.Health.Report().Senders)
+		}
+		stop()
+		seen.all.Wait()
+	})
+}

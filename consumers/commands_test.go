@@ -1,0 +1,357 @@
+package consumers
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/consumers/agenda"
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+)
+
+// order appends to the journal of the rig's engine.
+func (r *rig) order(c models.Command) {
+	r.t.Helper()
+	c.By = "test"
+	done, err := r.engine.follower.Append(context.Background(), &c, nil)
+	require.NoError(r.t, err)
+	require.True(r.t, done)
+}
+
+func (r *rig) announce(b *models.Batch) {
+	r.t.Helper()
+	require.NoError(r.t, r.broker.Publish(context.Background(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
+}
+
+// looked waits until the agenda has looked at a batch again.
+func (r *rig) looked(b *models.Batch) {
+	r.t.Helper()
+	from := time.Now()
+	require.Eventually(r.t, func() bool {
+		for shard := range r.store.Shards() {
+			for e, err := range r.store.Agenda(context.Background(), shard, from.Add(r.engine.cfg.Recheck), from.Add(time.Hour)) {
+				require.NoError(r.t, err)
+				if e.ID == b.ID {
+					return true
+				}
+			}
+		}
+		return false
+	}, patience, 5*time.Millisecond)
+}
+
+func TestStopAndResume(t *testing.T) {
+	t.Parallel()
+	p := newScripted("sg", always(models.Accepted))
+	r := newRig(t, fast(), nil, p)
+	b := r.batch(10, false, nil)
+	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
+	r.announce(b)
+	r.looked(b)
+	require.Zero(t, p.count())
+	require.EqualValues(t, 10, r.view(b).Summary().Untried)
+	r.order(models.Command{Kind: models.ResumeBatch, Batch: b.ID})
+	r.announce(b)
+	require.EqualValues(t, 10, r.done(b).Summary().Success)
+	require.Equal(t, 1, p.count())
+}
+
+// TestResumeIsAnnounced: an announcement that comes before this worker has read
+// that the batch goes on is enough; nobody waits for the agenda.
+func TestResumeIsAnnounced(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.Recheck = time.Hour
+	p := newScripted("sg", always(models.Accepted))
+	r := newRig(t, cfg, nil, p)
+	b := r.batch(10, false, nil)
+	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
+	elsewhere := control.NewFollower(r.store)
+	done, err := elsewhere.Append(context.Background(), &models.Command{Kind: models.ResumeBatch, Batch: b.ID, By: "test"}, nil)
+	require.NoError(t, err)
+	require.True(t, done)
+	r.announce(b)
+	require.EqualValues(t, 10, r.done(b).Summary().Success)
+}
+
+// TestGrid: what comes next comes soon, also where the batch was stamped by a
+// clock that is ahead.
+func TestGrid(t *testing.T) {
+	t.Parallel()
+	a := &agenda.Agenda{Cfg: agenda.Config{Recheck: time.Minute}}
+	created := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for at, want := range map[time.Duration]time.Duration{
+		time.Second: time.Minute, time.Minute: time.Minute, 61 * time.Second: 2 * time.Minute,
+		-time.Second: 0, -10 * time.Minute: -10 * time.Minute, -10*time.Minute - time.Second: -10 * time.Minute,
+	} {
+		require.Equal(t, want, a.Align(created, created.Add(at)).Sub(created), "%s", at)
+	}
+}
+
+// TestStopBetweenAppendAndCall: an order that comes while the ledger is written
+// still keeps the call from being made.
+func TestStopBetweenAppendAndCall(t *testing.T) {
+	t.Parallel()
+	p := newScripted("sg", always(models.Accepted))
+	slow := &slowAppends{}
+	r := newRig(t, fast(), func(s models.Store) models.Store { slow.Store = s; return slow }, p)
+	b := r.batch(3, false, nil)
+	slow.during = func() { // the ledger's write takes longer than the rules may be old
+		r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
+	}
+	r.announce(b)
+	require.Eventually(t, func() bool {
+		return len(r.view(b).Tries(1)) == 1 && r.view(b).Status(1).Last.Verdict == models.VerdictRefused
+	}, patience, 5*time.Millisecond)
+	require.Zero(t, p.count())
+	r.order(models.Command{Kind: models.ResumeBatch, Batch: b.ID})
+	r.announce(b)
+	require.EqualValues(t, 3, r.done(b).Summary().Success)
+	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)))
+}
+
+type slowAppends struct {
+	models.Store
+	during func()
+}
+
+func (s *slowAppends) Append(ctx context.Context, chunk models.ID, e models.Entry) error {
+	if f := s.during; f != nil && e.Kind == models.Attempt {
+		s.during = nil
+		f()
+	}
+	return s.Store.Append(ctx, chunk, e)
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	// The first half is taken, then the provider is down.
+	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		var taken, not models.Set
+		for r := range c.Numbers().All() {
+			if r <= 5 {
+				taken.Add(r)
+			} else {
+				not.Add(r)
+			}
+		}
+		return []models.Part{{Class: models.Accepted, Recipients: taken}, {Class: models.Throttled, Recipients: not, RetryAt: time.Now().Add(time.Hour)}}
+	})
+	r := newRig(t, fast(), nil, p)
+	b := r.batch(10, true, nil)
+	require.Eventually(t, func() bool { return r.view(b).Summary().Success == 5 }, patience, 5*time.Millisecond)
+	r.order(models.Command{Kind: models.CancelBatch, Batch: b.ID, Why: "wrong list"})
+	r.announce(b)
+	sum := r.done(b).Summary()
+	require.EqualValues(t, 5, sum.Success)
+	require.EqualValues(t, 5, sum.Cancelled)
+	require.Equal(t, "wrong list", r.view(b).Status(6).Detail)
+	require.Equal(t, 1, p.count())
+}
+
+func TestRetryFailedAndRelease(t *testing.T) {
+	t.Parallel()
+	answer := models.RejectedHereClass
+	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		var bad, soft models.Set
+		for r := range c.Numbers().All() {
+			if r == 1 {
+				bad.Add(r)
+			} else {
+				soft.Add(r)
+			}
+		}
+		return []models.Part{{Class: models.RejectedRecipient, Recipients: bad}, {Class: answer, Recipients: soft}}
+	})
+	r := newRig(t, fast(), nil, p)
+	b := r.batch(3, true, nil)
+	require.EqualValues(t, 3, r.done(b).Summary().Failed)
+
+	answer = models.Accepted
+	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID}) // Nothing is held: nobody goes
+	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID, Why: "fixed"})
+	r.announce(b)
+	require.Eventually(t, func() bool { return r.view(b).Summary().Success == 2 }, patience, 5*time.Millisecond)
+	v := r.done(b)
+	require.Equal(t, models.MailboxInvalid, v.Status(1).Reason, "hard failures stay")
+	require.False(t, v.Status(2).MayDouble)
+	require.Equal(t, 2, p.count())
+
+	// An order is obeyed once: what fails later is not let go by it.
+	r.announce(b)
+	r.announce(b)
+	require.EqualValues(t, 2, r.done(b).Summary().Success)
+	require.Equal(t, 2, p.count())
+}
+
+func TestReleaseHeld(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.EvidenceWindow, cfg.StartBy = time.Millisecond, 300*time.Millisecond
+	p := newScripted("sg", always(models.Unknown))
+	r := newRig(t, cfg, nil, p)
+	b := r.batch(4, true, nil)
+	v := r.done(b)
+	require.Equal(t, models.OutcomeUnknown, v.Status(2).Reason)
+	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID}) // not safe: nobody goes
+	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(2)})
+	p.mu.Lock()
+	p.answer = always(models.Accepted)
+	p.mu.Unlock()
+	r.announce(b)
+	require.Eventually(t, func() bool { return r.view(b).Summary().Success == 1 }, patience, 5*time.Millisecond)
+	v = r.done(b)
+	require.True(t, v.Status(2).MayDouble, "marked for ever")
+	require.EqualValues(t, 3, v.Summary().Failed)
+	require.Equal(t, 2, p.count())
+}
+
+func TestBlocksAndSwitches(t *testing.T) {
+	t.Parallel()
+	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
+	r := newRig(t, fast(), nil, sg, mg)
+	r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"})
+	r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "fail", Domain: "bad.test", Fail: true}})
+	r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "wait", Domain: "wait.test"}})
+	b := r.batch(30, true, func(_ *models.Batch, rs []models.Recipient) {
+		rs[0].Email, rs[1].Email = "a@bad.test", "b@wait.test"
+	})
+	require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 1 }, patience, 5*time.Millisecond)
+	v := r.view(b)
+	require.Equal(t, models.BlockedByRule, v.Status(1).Reason)
+	require.Equal(t, models.Queued, v.Status(2).State)
+	require.Zero(t, sg.count())
+	require.Zero(t, mg.copiesOf(b.ID.Log(1)))
+
+	r.order(models.Command{Kind: models.RemoveBlock, Block: &models.Block{ID: "wait"}})
+	require.EqualValues(t, 29, r.done(b).Summary().Success, "the agenda finds it")
+	require.Zero(t, sg.count())
+
+	// Everything offline: mail waits. Drained: only what no other may take.
+	r.order(models.Command{Kind: models.ProviderOffline, Provider: "mg"})
+	b = r.batch(5, true, nil)
+	r.looked(b)
+	require.EqualValues(t, 5, r.view(b).Summary().Untried)
+	r.order(models.Command{Kind: models.ProviderDrain, Provider: "mg"})
+	require.EqualValues(t, 5, r.done(b).Summary().Success)
+	r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
+	before := mg.count()
+	for range 4 {
+		b = r.batch(5, true, nil)
+		require.EqualValues(t, 5, r.done(b).Summary().Success)
+	}
+	require.Equal(t, before, mg.count())
+}
+
+// A block, or a provider that is drained, is obeyed by mail that was planned before
+// and waits for a slot.
+func TestBlockedWhileItWaits(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]models.Command{
+		"by domain":   {Kind: models.AddBlock, Block: &models.Block{ID: "1", Domain: "x.test"}},
+		"by user":     {Kind: models.AddBlock, Block: &models.Block{ID: "1", Fail: true}},
+		"by provider": {Kind: models.AddBlock, Block: &models.Block{ID: "1", Provider: "sg"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, p, b, open := waiting(t)
+			if name == "by user" {
+				c.Block.User = r.user
+			}
+			r.order(c)
+			open()
+			if c.Block.Fail {
+				require.Equal(t, models.BlockedByRule, r.done(b).Status(1).Reason)
+			} else {
+				r.looked(b)
+				r.looked(b) // and again: somebody has planned it
+				require.EqualValues(t, 3, r.view(b).Summary().Untried)
+			}
+			require.Zero(t, p.copiesOf(b.ID.Log(1)))
+			r.order(models.Command{Kind: models.RemoveBlock, Block: c.Block})
+			r.done(b)
+		})
+	}
+}
+
+// TestAfterRestore: mail from before a restore waits until an operator lifts the
+// hold; what comes later goes out.
+func TestAfterRestore(t *testing.T) {
+	t.Parallel()
+	p := newScripted("sg", always(models.Accepted))
+	r := newRig(t, fast(), nil, p)
+	old := r.batch(5, false, nil)
+	r.order(models.Command{Kind: models.HoldOld, Before: old.Created().Add(time.Millisecond)})
+	r.announce(old)
+	r.looked(old)
+	require.Eventually(t, func() bool { return time.Now().After(old.Created().Add(2 * time.Millisecond)) }, patience, time.Millisecond)
+	later := r.batch(5, true, nil)
+	require.EqualValues(t, 5, r.done(later).Summary().Success)
+	require.EqualValues(t, 5, r.view(old).Summary().Untried)
+	r.order(models.Command{Kind: models.LiftHolds})
+	require.EqualValues(t, 5, r.done(old).Summary().Success)
+}
+
+// What an order kept waiting goes out at once when it is lifted, and not when the
+// agenda would have looked again.
+func TestLiftedIsLookedForAtOnce(t *testing.T) {
+	t.Parallel()
+	block := &models.Block{ID: "1", Domain: "x.test"}
+	for name, c := range map[string][2]models.Command{
+		"block":    {{Kind: models.AddBlock, Block: block}, {Kind: models.RemoveBlock, Block: block}},
+		"provider": {{Kind: models.ProviderOffline, Provider: "sg"}, {Kind: models.ProviderOnline, Provider: "sg"}},
+		"drained":  {{Kind: models.ProviderOffline, Provider: "sg"}, {Kind: models.ProviderDrain, Provider: "sg"}},
+		"user":     {{Kind: models.PauseUser}, {Kind: models.ResumeUser}},
+		"holds":    {{Kind: models.HoldOld, Before: time.Now().Add(time.Hour)}, {Kind: models.LiftHolds}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := fast()
+			cfg.Recheck = time.Hour
+			r := newRig(t, cfg, nil, newScripted("sg", always(models.Accepted)))
+			c[0].User, c[1].User = r.user, r.user
+			r.order(c[0])
+			b := r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(100 * time.Hour) })
+			require.Eventually(t, func() bool {
+				return len(r.dueWithin(b, time.Now().Add(cfg.Recheck/2), time.Now().Add(3*cfg.Recheck))) > 0
+			}, patience, time.Millisecond)
+			require.EqualValues(t, 3, r.view(b).Summary().Untried)
+			r.order(c[1])
+			require.EqualValues(t, 3, r.done(b).Summary().Success)
+		})
+	}
+}
+
+// While messages do not wait long, what was announced is looked at in every round:
+// its message may be lost. Where they do, ever more rarely.
+func TestWhenToLookAgain(t *testing.T) {
+	t.Parallel()
+	r := emptyRig(t, nil, "sg")
+	e, err := New(r.store, r.broker, nil, Config{})
+	require.NoError(t, err)
+	created := time.Now().UTC().Add(-time.Hour).Truncate(time.Millisecond)
+	minutes := func(n int, more time.Duration) time.Time { return created.Add(time.Duration(n)*time.Minute + more) }
+	next := func(round int, due, now time.Time) time.Time {
+		entry := models.AgendaEntry{Due: due, ID: models.NewBatchID(created), Kind: models.LookAtBatch, Round: round, Lane: models.Bulk}
+		require.NoError(t, e.agenda.Requeue(t.Context(), entry, dispatch.Result{Announced: true}))
+		return e.agenda.RecheckAt(&entry, 1, now)
+	}
+	require.Equal(t, minutes(2, 0), next(0, minutes(1, 5*time.Millisecond), minutes(1, time.Second)).Round(time.Millisecond), "the first entry is a moment late")
+	require.Equal(t, minutes(6, 0), next(4, minutes(5, 0), minutes(5, 2*time.Second)).Round(time.Millisecond))
+	require.Equal(t, minutes(6, 0), next(4, minutes(5, 0), minutes(5, 59*time.Second)).Round(time.Millisecond))
+	require.Equal(t, minutes(21, 0), next(4, minutes(5, 0), minutes(20, 10*time.Second)).Round(time.Millisecond), "it waited for its turn")
+
+	now := time.Now()
+	require.True(t, e.agenda.LongQueues(models.Bulk, now), "it is not known yet")
+	name := (&models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}).Name()
+	e.ages.Own[name] = now.Add(-5 * time.Second)
+	require.False(t, e.agenda.LongQueues(models.Bulk, now))
+	require.False(t, e.agenda.LongQueues("", now), "entries of old builds have no lane")
+	require.True(t, e.agenda.LongQueues(models.Urgent, now))
+	e.ages.Own[name] = now.Add(-2 * time.Minute)
+	require.True(t, e.agenda.LongQueues(models.Bulk, now))
+}

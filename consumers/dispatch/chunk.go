@@ -1,0 +1,199 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Chunk is a chunk being worked on.
+type Chunk struct {
+	Id            models.ID
+	Batch         *models.Batch
+	Lane          models.Lane
+	Size          int
+	Recipients    []models.Recipient // only while they are needed: see addressed
+	requeued      models.Set         // Recipients whose step was announced elsewhere
+	publishFailed bool               // an announcement about it failed
+	planned       planned            // by which orders its next steps were decided
+	Entries       []models.Entry
+	facts         []models.Fact
+	Read          time.Time // before entries and facts were read
+	View          *models.View
+}
+
+func (c *Chunk) resolve() {
+	now := func() { c.View = models.Resolve(c.Size, c.Entries, c.facts) }
+	if c.Lane == models.Urgent {
+		now()
+	} else {
+		models.InBackground(now)
+	}
+}
+
+// message completes a message about the chunk.
+func (c *Chunk) message(m models.Message) models.Message {
+	if m.ID.IsZero() {
+		m.ID = c.Id
+	}
+	m.Lane = c.Lane
+	if m.Lane == "" {
+		m.Lane = c.Batch.Lane
+	}
+	return m
+}
+
+// LoadRecipients reads the recipients of a chunk, if it does not have them. They are
+// most of its memory, so they are let go of whenever the chunk waits.
+func (d *Dispatcher) LoadRecipients(ctx context.Context, c *Chunk) error {
+	if c.Recipients != nil {
+		return nil
+	}
+	rs, err := d.store.Recipients(ctx, c.Id)
+	if err != nil {
+		return err
+	}
+	if len(rs) != c.Size {
+		return fmt.Errorf("%w: chunk of %d recipients holds %d", models.ErrInvalid, c.Size, len(rs))
+	}
+	c.Recipients = rs
+	return nil
+}
+
+// Load reads what is known of a chunk, without its recipients.
+func (d *Dispatcher) Load(ctx context.Context, id models.ID) (*Chunk, error) {
+	b, err := d.Batch(ctx, id.Batch())
+	if err != nil {
+		return nil, err
+	}
+	c := &Chunk{Id: id, Batch: b, Lane: b.Lane, Size: b.ChunkSize(id.ChunkNumber())}
+	if c.Size == 0 {
+		return nil, fmt.Errorf("%w: the batch has no chunk %d", models.ErrNotFound, id.ChunkNumber())
+	}
+	return c, d.Reload(ctx, c)
+}
+
+func (d *Dispatcher) Reload(ctx context.Context, c *Chunk) (err error) {
+	c.Read = time.Now()
+	if c.Entries, c.facts, err = d.store.Record(ctx, c.Id); err != nil {
+		return err
+	}
+	c.resolve()
+	return nil
+}
+
+// appendEndings appends the endings that are due. It reports whether it changed the
+// ledger.
+func (d *Dispatcher) appendEndings(ctx context.Context, c *Chunk, steps []policy.Step) (bool, error) {
+	changed := false
+	for i := range steps {
+		st := &steps[i]
+		if st.Do != policy.End || !d.confirmed(c, st, time.Now()) {
+			continue
+		}
+		entry := models.Entry{Kind: models.Ending, At: time.Now().UTC(), Recipients: st.Who, Reason: st.Reason, Detail: models.Clip(st.Detail)}
+		if o := st.Cancel; o != nil {
+			entry.Kind, entry.Reason, entry.Detail, entry.Order = models.Cancel, models.CancelledByRq, models.Clip(o.Why), o.Number
+		}
+		err := d.appendEntry(ctx, c, entry)
+		if Conflict(err) {
+			return true, d.Reload(ctx, c)
+		}
+		if err != nil {
+			return changed, err
+		}
+		changed = true
+		d.observer.Ended(&entry)
+		d.log.Debug("gave up", "chunk", c.Id.String(), "recipients", st.Who.Len(), "reason", string(st.Reason))
+	}
+	return changed, nil
+}
+
+// appendEntry adds an entry that no call follows from to the ledger and to the chunk at
+// hand. Should it not be known whether it stands, the next look tells.
+func (d *Dispatcher) appendEntry(ctx context.Context, c *Chunk, entry models.Entry) error {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartBy)
+	defer cancel()
+	entry.Number = c.View.NextNumber()
+	entry.Token = models.NewToken()
+	if err := d.store.Append(ctx, c.Id, entry); err != nil {
+		return err
+	}
+	c.Entries = append(c.Entries, entry)
+	c.resolve()
+	return nil
+}
+
+// wasCalled reports whether the answer to some call is known. A worker that has
+// called has kept the chunk's fingerprints before.
+func (c *Chunk) wasCalled() bool {
+	return slices.ContainsFunc(c.facts, func(f models.Fact) bool {
+		return f.Outcome != nil && slices.ContainsFunc(f.Outcome.Parts, func(p models.Part) bool { return p.Reason != models.StartByPassed })
+	})
+}
+
+func Conflict(err error) bool {
+	var ce *models.ConflictError
+	return errors.As(err, &ce)
+}
+
+// Batch reads a batch through a cache: it never changes until the time of its
+// content is over.
+func (d *Dispatcher) Batch(ctx context.Context, id models.ID) (*models.Batch, error) {
+	old := time.Since(id.Time()) > d.cfg.KeepContent
+	if b, ok := d.batches.Get(id); ok && !old {
+		return b, nil
+	}
+	if b, ok := d.large.Get(id); ok && !old {
+		return b, nil
+	}
+	b, err := d.store.Batch(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if len(b.Content.HTML)+len(b.Content.Text) > largeContent {
+		d.large.Add(id, &b)
+	} else {
+		d.batches.Add(id, &b)
+	}
+	return &b, nil
+}
+
+// largeContent is the size of a body from which few batches are cached.
+const largeContent = 64 << 10
+
+// confirmed says whether a wait for evidence that is over may end a log: not before
+// a provider that can be asked has been asked late enough. Its answer is waited
+// for, for a day at most.
+func (d *Dispatcher) confirmed(c *Chunk, st *policy.Step, now time.Time) bool {
+	if st.Reason != models.OutcomeUnknown && st.Reason != models.NoFinalEvent || !c.View.Status(st.Who.First()).Unsettled() {
+		return true // no wait for evidence ends by it
+	}
+	return d.evidence.Answered(c, st, now)
+}
+
+// EventIDs are the ids of the events that are known of a chunk.
+func (c *Chunk) EventIDs() map[string]bool {
+	out := map[string]bool{}
+	for i := range c.facts {
+		for k := range c.facts[i].Events {
+			out[c.facts[i].Events[k].ID] = true
+		}
+	}
+	return out
+}
+
+// MayHave reports whether it is not known what became of an attempt (0: of any) for a
+// recipient through a provider, whatever was decided about that meanwhile: a late
+// event may prove that a held mail arrived, or that one was doubled.
+func (c *Chunk) MayHave(provider string, recipient, attempt int) (open bool) {
+	c.View.EachTry(recipient, func(t *models.Try) {
+		open = open || t.Provider == provider && !t.Verdict.Settled() && (attempt == 0 || t.Attempt == attempt)
+	})
+	return open
+}

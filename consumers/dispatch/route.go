@@ -1,0 +1,253 @@
+package dispatch
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Job is one provider call to be made.
+type Job struct {
+	Provider *provider.Provider
+	Who      models.Set
+	Step     *policy.Step
+	release  func() // gives the slot back; nil: not taken yet, the handler may wait for it
+}
+
+// selectCall finds the next call that this handler makes itself, if there is one, and
+// passes every other due step on: to another provider's exclusive consumer, or
+// into a delay. What it can do itself it comes to in a later round.
+func (d *Dispatcher) selectCall(ctx context.Context, c *Chunk, steps []policy.Step, mine *provider.Provider, only models.Set) (chosen *Job, err error) {
+	now := time.Now()
+	var told Outgoing
+	for i := range steps {
+		st := &steps[i]
+		if !st.Calls(only) || chosen != nil && mine != nil && d.mayUse(st, mine, now) {
+			continue
+		}
+		if chosen == nil {
+			if chosen, err = d.choose(ctx, c, st, now, mine); err != nil {
+				return nil, err
+			}
+			if chosen != nil {
+				continue
+			}
+		}
+		d.Requeue(c, st, now, "", &told)
+	}
+	d.announce(d.hard, c, told...)
+	return chosen, nil
+}
+
+// requeueAll passes on every due step: the provider is busy.
+func (d *Dispatcher) requeueAll(c *Chunk, steps []policy.Step, only models.Set, busy string) {
+	now := time.Now()
+	var told Outgoing
+	for i := range steps {
+		if steps[i].Calls(only) {
+			d.Requeue(c, &steps[i], now, busy, &told)
+		}
+	}
+	d.announce(d.hard, c, told...)
+}
+
+// mayUse reports whether a step may be done through a provider now.
+func (d *Dispatcher) mayUse(s *policy.Step, a *provider.Provider, now time.Time) bool {
+	for _, o := range s.Options {
+		if o.Provider == a.Name && !o.NotBefore.After(now) {
+			ok, _ := d.usable(s, a, now)
+			return ok
+		}
+	}
+	return false
+}
+
+// usable reports whether a provider takes the mail of a step, and if not, when to ask
+// again: sooner where no other provider takes it now.
+func (d *Dispatcher) usable(s *policy.Step, a *provider.Provider, now time.Time) (bool, time.Time) {
+	ok, until := a.Health.UsableFor(s.SenderDomain, now, false)
+	if ok || slices.ContainsFunc(s.Options, func(o policy.Option) bool {
+		b := d.providers.Get(o.Provider)
+		if b == nil || b == a || o.NotBefore.After(now) {
+			return false
+		}
+		well, _ := b.Health.UsableFor(s.SenderDomain, now, false)
+		return well
+	}) {
+		return ok, until
+	}
+	return a.Health.UsableFor(s.SenderDomain, now, true)
+}
+
+// choose finds a provider for a step that can take it here and now; nil: there
+// is none. Recipients are read only for one that is found.
+func (d *Dispatcher) choose(ctx context.Context, c *Chunk, st *policy.Step, now time.Time, mine *provider.Provider) (*Job, error) {
+	if mine != nil {
+		if !d.mayUse(st, mine, now) {
+			return nil, nil
+		}
+		if err := d.LoadRecipients(ctx, c); err != nil {
+			return nil, err
+		}
+		return &Job{Provider: mine, Who: d.cut(c, st, mine), Step: st}, nil
+	}
+	if st.Retry > 0 || st.Split > 0 {
+		return nil, nil // retries belong to the exclusive consumers
+	}
+	for _, a := range d.Order(st, now) {
+		if !a.Ready() {
+			continue
+		}
+		release, ok := a.Slots.Try(c.Lane)
+		if !ok {
+			continue
+		}
+		if err := d.LoadRecipients(ctx, c); err != nil {
+			release()
+			return nil, err
+		}
+		who := d.cut(c, st, a)
+		if a.Take(c.Lane, who.Len()) > 0 {
+			release()
+			continue
+		}
+		return &Job{Provider: a, Who: who, Step: st, release: release}, nil
+	}
+	return nil, nil
+}
+
+// Order lists the providers of a step that are due, best first: in the batch's own
+// order if it has one; else by smooth weighted round robin.
+func (d *Dispatcher) Order(st *policy.Step, now time.Time) []*provider.Provider {
+	due := d.due(st, now)
+	if len(due) < 2 || st.Fixed {
+		return due
+	}
+	best := provider.RoundRobin(due)
+	out := append(make([]*provider.Provider, 0, len(due)), best)
+	for _, a := range due {
+		if a != best {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// due lists the usable providers of a step that may be tried now: those that never
+// were, or else the first that was.
+func (d *Dispatcher) due(st *policy.Step, now time.Time) (due []*provider.Provider) {
+	for _, o := range st.Options { // those that were tried come last
+		tried := !o.NotBefore.IsZero()
+		if tried && len(due) > 0 {
+			break
+		}
+		a := d.providers.Get(o.Provider)
+		if a == nil || o.NotBefore.After(now) {
+			continue
+		}
+		if ok, _ := d.usable(st, a, now); ok {
+			due = append(due, a)
+		}
+	}
+	return due
+}
+
+// cut takes from a step what goes into one call: not more than the provider
+// takes, half of it while a bad recipient is looked for, and no address twice.
+func (d *Dispatcher) cut(c *Chunk, st *policy.Step, a *provider.Provider) models.Set {
+	who := st.Who
+	if st.Split > 0 && who.Len() > 1 {
+		who, _ = who.Halves()
+	}
+	var out models.Set
+	n := 0
+	most := a.CallSize(time.Now())
+	seen := make(map[string]bool, min(who.Len(), most))
+	for r := range who.All() {
+		if n == most {
+			break
+		}
+		if address := strings.ToLower(c.Recipients[r-1].Email); !seen[address] {
+			seen[address] = true
+			out.Add(r)
+			n++
+		}
+	}
+	return out
+}
+
+// Outgoing are messages about one chunk, none of which asks for the same as
+// another.
+type Outgoing []models.Message
+
+// add adds a message, or lets the one that asks for the same come as early.
+func (n *Outgoing) add(m models.Message) {
+	for i := range *n {
+		if o := &(*n)[i]; o.Kind == m.Kind && o.Provider == m.Provider && o.ID == m.ID && o.Retry == m.Retry {
+			o.NotBefore = models.EarlierOf(o.NotBefore, m.NotBefore)
+			return
+		}
+	}
+	*n = append(*n, m)
+}
+
+// Requeue notes who is to be told of a step that is not done here and now, if
+// nobody was: the exclusive consumer of the provider it should go through, or,
+// while no provider is usable, the generic one after a delay. The provider busy is
+// left alone for a second.
+func (d *Dispatcher) Requeue(c *Chunk, st *policy.Step, now time.Time, busy string, told *Outgoing) {
+	if st.Who.Minus(c.requeued).Empty() {
+		return
+	}
+	c.requeued = c.requeued.Or(st.Who)
+	m := models.Message{Kind: models.BatchMessage, Retry: st.Retry}
+	var first time.Time
+	for _, o := range st.Options {
+		a := d.providers.Get(o.Provider)
+		if a == nil {
+			continue
+		}
+		at := o.NotBefore
+		if ok, until := d.usable(st, a, models.LaterOf(now, at)); !ok {
+			at = models.LaterOf(at, until)
+		}
+		if o.Provider == busy {
+			at = models.LaterOf(at, now.Add(time.Second))
+		}
+		if m.Provider == "" || at.Before(first) && first.After(now) {
+			m.Provider, first = a.Name, at
+		}
+	}
+	switch {
+	case m.Provider == "": // none of the allowed providers is configured here
+		m.NotBefore = now.Add(time.Minute)
+	case first.After(now):
+		// Nothing is usable yet: the generic consumer chooses anew then.
+		m.NotBefore, m.Provider = first.Add(jitter(first.Sub(now))), ""
+	default:
+		m.Kind = models.ProviderMessage
+		m.Provider = d.preferred(c, st, now, busy, m.Provider)
+	}
+	if st.FromEvent && m.Kind == models.ProviderMessage {
+		m.Kind, m.ID = models.LogMessage, c.Id.Log(st.Who.First())
+	}
+	told.add(m)
+}
+
+// preferred chooses whose queue a step joins when several providers may take it: of
+// the first that is idle, or else of the first. The one that is busy is left out.
+func (d *Dispatcher) preferred(c *Chunk, st *policy.Step, now time.Time, busy, fallback string) string {
+	due := slices.DeleteFunc(d.Order(st, now), func(a *provider.Provider) bool { return a.Name == busy })
+	if len(due) == 0 {
+		return fallback
+	}
+	if i := slices.IndexFunc(due, func(a *provider.Provider) bool { return a.Idle(c.Lane, st.Who.Len()) }); i > 0 {
+		return due[i].Name
+	}
+	return due[0].Name
+}

@@ -1,0 +1,80 @@
+package consumers
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestUnderway: the same work has one handler at a time, which learns that it was
+// asked for meanwhile.
+func TestUnderway(t *testing.T) {
+	t.Parallel()
+	u := dispatch.NewInflight()
+	w := dispatch.InflightKey{Chunk: models.NewBatchID(time.Now()), Provider: "sg"}
+	first := u.Begin(w)
+	require.NotNil(t, first)
+	require.NotNil(t, u.Begin(dispatch.InflightKey{Chunk: w.Chunk, Provider: "mg"}), "another provider is other work")
+	require.Nil(t, u.Begin(w))
+	require.Nil(t, u.Begin(w))
+	require.True(t, u.Rerun(w, first))
+	require.Nil(t, u.Begin(w), "it is still under way")
+	require.True(t, u.Rerun(w, first))
+	require.False(t, u.Rerun(w, first))
+
+	second := u.Begin(w)
+	require.NotNil(t, second, "the first turn is over")
+	require.False(t, u.End(w, first), "which ends no other")
+	require.Nil(t, u.Begin(w))
+	require.True(t, u.End(w, second))
+	require.NotNil(t, u.Begin(w))
+}
+
+// TestAskedForWhileUnderWay: what is asked for while a handler works on a chunk is
+// done by it, or announced again if it stops.
+func TestAskedForWhileUnderWay(t *testing.T) {
+	t.Parallel()
+	for _, stops := range []bool{false, true} {
+		calling, let := make(chan struct{}, 2), make(chan struct{})
+		sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+			calling <- struct{}{}
+			<-let
+			return part(models.Accepted, c)
+		})
+		r := emptyRig(t, nil, "sg")
+		cfg := fast()
+		cfg.Recheck, cfg.AgendaPoll = time.Hour, time.Hour // nobody else asks
+		r.engine = r.start(cfg, []provider.Spec{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1,
+			Timeout: time.Second, Events: models.EventsNone}}})
+		b := r.batch(2, false, nil)
+		handle := func(ctx context.Context, log int) models.Disposition {
+			return r.engine.dispatch.HandleLog(ctx, models.Message{Kind: models.LogMessage, Provider: "sg", Lane: b.Lane, ID: b.ID.Log(log)})
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		said := make(chan models.Disposition, 1)
+		go func() { said <- handle(ctx, 1) }()
+		<-calling
+		require.Equal(t, models.Done(), handle(t.Context(), 2), "it does not wait for the first")
+		want := models.Done()
+		if stops {
+			stop()
+			want = models.Later(0)
+		}
+		close(let)
+		require.Equal(t, want, <-said)
+		if !stops {
+			require.Equal(t, 2, sg.count())
+		}
+		require.Equal(t, models.Success, r.done(b).Status(2).State)
+		require.Equal(t, 2, sg.count())
+		require.Eventually(t, r.idle, patience, time.Millisecond)
+		require.Empty(t, r.engine.dispatch.Inflight.By)
+		stop()
+	}
+}

@@ -1,0 +1,230 @@
+package provider
+
+import (
+	"maps"
+	"math/bits"
+	"sync"
+	"time"
+)
+
+// A provider that takes mail and never says what became of it is down, too.
+// Every worker counts, by the time of the attempt, what a provider took and what
+// it reported; the counts of all workers together are judged against the time
+// that the provider usually takes to report.
+
+const (
+	flowBucket   = 10 * time.Second
+	flowKept     = 400             // buckets: more than the longest wait, and what is judged after it
+	silenceOver  = 5 * time.Minute // of mail is judged, or less if that is clear
+	silenceLeast = 20              // Recipients that must have been taken before silence means anything
+	silenceSteps = 3               // in so many buckets, unless they are silenceMany or nothing was heard before
+	silenceMany  = 1000
+	learnLeast   = 50 // reports before a provider's usual time is known
+)
+
+// Flow is what a provider took in a bucket of time and how much of it was
+// reported on.
+type Flow struct {
+	Accepted int64 `json:"t"`
+	Reported int64 `json:"h"`
+}
+
+// Flows counts what this worker saw, by provider and bucket, and knows what the
+// others say.
+type Flows struct {
+	mu     sync.Mutex
+	mine   map[string]map[int64]Flow
+	others map[string]map[string]map[int64]Flow // by worker
+	delays map[string]*delays
+	before map[string]time.Duration // how long providers took to report before this worker began
+	held   map[string]int           // how often in a row a provider was shut for silence
+}
+
+func NewFlows() *Flows {
+	return &Flows{mine: map[string]map[int64]Flow{}, others: map[string]map[string]map[int64]Flow{}, delays: map[string]*delays{}, before: map[string]time.Duration{}, held: map[string]int{}}
+}
+
+func Bucket(t time.Time) int64 { return t.Unix() / int64(flowBucket/time.Second) }
+
+func (f *Flows) Add(provider string, at time.Time, taken, heard int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.mine[provider]
+	if m == nil {
+		m = map[int64]Flow{}
+		f.mine[provider] = m
+	}
+	b := Bucket(at)
+	now := Bucket(time.Now())
+	if b < now-flowKept {
+		return
+	}
+	v := m[b]
+	v.Accepted += taken
+	v.Reported += heard
+	m[b] = v
+	if len(m) > flowKept+1 {
+		maps.DeleteFunc(m, func(k int64, _ Flow) bool { return k < now-flowKept })
+	}
+}
+
+// Report says that a report about an attempt came, of what happened then.
+func (f *Flows) Report(provider string, attempt, happened, came time.Time) {
+	f.Add(provider, attempt, 0, 1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.delays[provider]
+	if d == nil {
+		d = &delays{}
+		f.delays[provider] = d
+	}
+	d.add(reportTime(attempt, happened, came))
+}
+
+// lateReport is how long after it happened a report comes that was not posted in its
+// time: our door was shut, or it was looked up. That says nothing of how long the
+// provider usually takes.
+const lateReport = 10 * time.Minute
+
+// reportTime is how long after an attempt its provider reported.
+func reportTime(attempt, happened, came time.Time) time.Duration {
+	if came.Sub(happened) > lateReport {
+		came = happened
+	}
+	return max(0, came.Sub(attempt))
+}
+
+// Snapshot is what the other workers are told.
+func (f *Flows) Snapshot() map[string]map[int64]Flow {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make(map[string]map[int64]Flow, len(f.mine))
+	for provider, m := range f.mine {
+		out[provider] = maps.Clone(m)
+	}
+	return out
+}
+
+func (f *Flows) Merge(worker string, said map[string]map[int64]Flow) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if said != nil {
+		f.others[worker] = said
+		return
+	}
+	// What a worker that is gone heard counts as long as what the others gave.
+	from := Bucket(time.Now()) - flowKept
+	maps.DeleteFunc(f.others, func(_ string, said map[string]map[int64]Flow) bool {
+		for _, m := range said {
+			for b := range m {
+				if b >= from {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// Between sums the buckets from first to last of all workers.
+func (f *Flows) Between(provider string, first, last int64) (sum Flow) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	count := func(m map[int64]Flow) {
+		for b, v := range m {
+			if b >= first && b <= last {
+				sum.Accepted += v.Accepted
+				sum.Reported += v.Reported
+			}
+		}
+	}
+	count(f.mine[provider])
+	for _, said := range f.others {
+		count(said[provider])
+	}
+	return sum
+}
+
+// silent reports whether there was enough mail, and next to nothing was heard of it.
+func (f Flow) silent() bool { return f.Accepted >= silenceLeast && !f.talks() }
+
+// talks reports whether more than next to nothing was heard of it.
+func (f Flow) talks() bool { return f.Reported > 0 && f.Reported*50 >= f.Accepted }
+
+// newest is what a provider took between two buckets, or the newest part of it if that
+// is silent: mail that was reported on before does not speak for a provider that has
+// gone silent since. One batch alone may be slow mail, as to a domain that is away, so
+// that a part must be much mail, or of several buckets.
+func (f *Flows) newest(provider string, first, last int64) Flow {
+	var sum Flow
+	steps := 0
+	for b := last; b >= first; b-- {
+		v := f.Between(provider, b, b)
+		if v.Accepted > 0 {
+			steps++
+		}
+		sum.Accepted += v.Accepted
+		sum.Reported += v.Reported
+		if sum.silent() && (steps >= silenceSteps || sum.Accepted >= silenceMany) {
+			return sum
+		}
+	}
+	return sum
+}
+
+// Latency is how long a provider takes for nine of ten reports; 0: not known.
+func (f *Flows) ReportTime(provider string) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if d := f.delays[provider]; d != nil && d.most() > 0 {
+		return d.most()
+	}
+	return f.before[provider]
+}
+
+// delays is a histogram of times, by powers of two of a millisecond, that slowly
+// forgets.
+type delays struct {
+	n     [40]float64
+	total float64
+	seen  int
+}
+
+func (d *delays) add(t time.Duration) {
+	d.n[min(bits.Len64(uint64(max(0, t.Milliseconds()))), len(d.n)-1)]++
+	d.total++
+	d.seen++
+	if d.total > 20_000 {
+		for i := range d.n {
+			d.n[i] /= 2
+		}
+		d.total /= 2
+	}
+}
+
+// most is the upper bound of the time that nine of ten take; 0: not known.
+func (d *delays) most() time.Duration {
+	if d.seen < learnLeast {
+		return 0
+	}
+	sum := 0.0
+	for i, n := range d.n {
+		if sum += n; sum >= 0.9*d.total {
+			return time.Duration(1<<i) * time.Millisecond
+		}
+	}
+	return 0
+}
+
+func (f *Flows) hold(provider string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held[provider]++
+	return f.held[provider] - 1
+}
+
+func (f *Flows) forgive(provider string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.held, provider)
+}

@@ -1,0 +1,100 @@
+package provider
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// A call that was let through and not made, because another worker was quicker or
+// the store was away, is no answer: it closes no breaker, and keeps none closed.
+func TestWhatWasNotCalledTellsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig()
+		h := NewHealth("sg", time.Second, cfg)
+		call := func(parts ...models.Part) {
+			done, ok := h.Begin("a.test", 1)
+			require.True(t, ok)
+			done(parts, time.Millisecond)
+		}
+		down, up := models.Part{Class: models.Unavailable, Recipients: models.SetOf(1)}, models.Part{Class: models.Accepted, Recipients: models.SetOf(1)}
+		for range 4 {
+			call(down)
+			call()
+			call(notCalled())
+		}
+		call(down)
+		ok, _ := h.Usable(time.Now())
+		require.False(t, ok, "five in a row")
+
+		time.Sleep(cfg.BreakerOpen + time.Millisecond)
+		for range 10 {
+			call()
+			call(notCalled())
+		}
+		require.Equal(t, breakerProving, h.breaker.state(time.Now(), false))
+		call(up)
+		require.Equal(t, breakerClosed, h.breaker.state(time.Now(), false))
+	})
+}
+
+// A provider that hangs is left alone also where a call may take longer than the
+// breaker looks back for quick ones: each call counts when it ends.
+func TestHangingForLongOpensTheBreaker(t *testing.T) {
+	t.Parallel()
+	for _, timeout := range []time.Duration{2 * time.Second, 30 * time.Second, 5 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := testConfig()
+			h := NewHealth("sg", timeout, cfg)
+			for range 5 {
+				done, ok := h.Begin("a.test", 1)
+				require.True(t, ok)
+				time.AfterFunc(timeout, func() { done([]models.Part{{Class: models.Unknown, Recipients: models.SetOf(1)}}, timeout) })
+			}
+			time.Sleep(timeout + time.Millisecond)
+			ok, _ := h.Usable(time.Now())
+			require.False(t, ok, timeout)
+		})
+	}
+}
+
+// What was shut for its silence comes back with a few mails at a time, also at
+// workers that only heard of it, until something is heard of it.
+func TestSilentComesBackOnTrial(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig()
+		found, heard := NewHealth("sg", time.Second, cfg), NewHealth("sg", time.Second, cfg)
+		found.SuspendSilent(time.Now().Add(time.Minute), "it reported nothing")
+		heard.Merge("w", found.Finding())
+		time.Sleep(time.Minute + time.Millisecond)
+		heard.Merge("w", found.Finding())
+		for _, h := range []*Health{found, heard} {
+			taken := func(n int) (sum int) {
+				for sum < 10_000 {
+					done, ok := h.Begin("a.test", n)
+					if !ok {
+						return sum
+					}
+					sum += n
+					done([]models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}}, time.Millisecond)
+				}
+				return sum
+			}
+			require.Zero(t, taken(1_000), "a call of that size waits")
+			require.Equal(t, probationSize, taken(probeSize))
+			ok, until := h.Usable(time.Now())
+			require.False(t, ok)
+			time.Sleep(time.Until(until))
+			require.Equal(t, probationSize, taken(probeSize), "as much again")
+			require.Equal(t, probeSize, h.CallSize(1000, time.Now()))
+			h.EndProbation()
+			require.Equal(t, 10_000, taken(1_000))
+		}
+	})
+}

@@ -1,0 +1,253 @@
+// Package provider says whether a provider may take mail now: by its limits, its calls at
+// once, its health and what it reports.
+package provider
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+// Spec is a provider with its adapter.
+type Spec struct {
+	models.Provider
+	Adapter models.Adapter
+}
+
+// Spec is an Provider at work in this process: its slots, rates and health.
+type Provider struct {
+	Spec
+	Health *Health
+	Slots  *slots
+	shares Shares
+
+	recipients, calls *limit // nil: none
+	waiters           [2]waiters
+	perCall           int // Recipients per call, as the provider and the configuration have it
+
+	mu       sync.Mutex
+	part     Share // of the limits, as they were set last
+	credit   int   // of the smooth weighted round robin
+	counters telemetry.Counters
+	latency  time.Duration // of calls, as they usually are; 0: not known
+	pace     pace
+}
+
+// RecordLatency notes how long a call took.
+func (a *Provider) RecordLatency(took time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.latency == 0 {
+		a.latency = took
+	}
+	a.latency += (took - a.latency) / 8
+}
+
+// Latency is how long calls usually take.
+func (a *Provider) Latency() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.latency
+}
+
+// pace counts the recipients that were accepted in each of the last seconds.
+type pace [paceOver + 1]struct{ second, n int64 }
+
+// paceOver is how many seconds a rate is taken over.
+const paceOver = 5
+
+func (p *pace) add(now time.Time, n int64) {
+	s := &p[now.Unix()%int64(len(p))]
+	if s.second != now.Unix() {
+		s.second, s.n = now.Unix(), 0
+	}
+	s.n += n
+}
+
+// rate is recipients per second, over the last whole seconds.
+func (p *pace) rate(now time.Time) float64 {
+	sum := int64(0)
+	for _, s := range p {
+		if ago := now.Unix() - s.second; ago >= 1 && ago <= paceOver {
+			sum += s.n
+		}
+	}
+	return float64(sum) / paceOver
+}
+
+func NewProvider(a Spec, cfg *Config, s Shares) *Provider {
+	perCall := a.Adapter.MaxRecipients()
+	if a.ChunkLimit > 0 {
+		perCall = min(perCall, a.ChunkLimit)
+	}
+	acc := &Provider{Spec: a, Health: NewHealth(a.Name, a.Timeout, cfg), Slots: newSlots(max(1, a.Concurrency)), shares: s, perCall: max(1, perCall)}
+	acc.recipients, acc.calls = newLimit(a.Rate), newLimit(a.CallRate)
+	return acc
+}
+
+// probeSize is how many recipients a call has when a provider comes back, at first.
+const probeSize = 10
+
+// CallSize is how many recipients the next call may have: fewer while the provider
+// comes back from trouble, and not more than the rate gives in half a second.
+func (a *Provider) CallSize(now time.Time) int {
+	n := a.Health.CallSize(a.perCall, now)
+	if a.recipients != nil {
+		n = min(n, max(1, a.recipients.whole.Burst()/2)) // a full bucket would run over while a call is made ready
+	}
+	return n
+}
+
+func (a *Provider) Count(f func(*telemetry.Counters)) {
+	a.mu.Lock()
+	f(&a.counters)
+	a.mu.Unlock()
+}
+
+// CountAnswer counts a call that was made, by what its answer says of the recipients.
+func (a *Provider) CountAnswer(parts []models.Part) {
+	a.Count(func(n *telemetry.Counters) {
+		n.Calls++
+		for i := range parts {
+			k := int64(parts[i].Recipients.Len())
+			switch parts[i].Class { //nolint:exhaustive // all others took nothing
+			case models.Accepted:
+				n.Accepted += k
+				a.pace.add(time.Now(), k)
+			case models.Unknown:
+				n.Unknown += k
+			default:
+				n.Refused += k
+			}
+		}
+	})
+}
+
+// State returns what this worker knows of the provider, but its health.
+func (a *Provider) State(now time.Time) telemetry.ProviderState {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return telemetry.ProviderState{Name: a.Name, Counters: a.counters, Rate: a.pace.rate(now), Answers: a.latency}
+}
+
+// RoundRobin chooses one of the providers by their weights, as nginx's smooth weighted
+// round robin does. It remembers its choices.
+func RoundRobin(among []*Provider) *Provider {
+	total := 0
+	var best *Provider
+	bestCredit := 0
+	for _, a := range among {
+		w := max(1, a.Weight)
+		total += w
+		a.mu.Lock()
+		a.credit += w
+		if best == nil || a.credit > bestCredit {
+			best, bestCredit = a, a.credit
+		}
+		a.mu.Unlock()
+	}
+	best.mu.Lock()
+	best.credit -= total
+	best.mu.Unlock()
+	return best
+}
+
+// Set are the providers of this process, in order of configuration.
+type Set struct {
+	list   []*Provider
+	byName map[string]*Provider
+}
+
+// NewSet builds the providers. Errors: a name is not valid or not unique.
+func NewSet(specs []Spec, cfg *Config, s Shares) (*Set, error) {
+	set := &Set{byName: map[string]*Provider{}}
+	for _, spec := range specs {
+		if !models.ValidProviderName(spec.Name) || set.byName[spec.Name] != nil {
+			return nil, errors.New("consumers: provider name " + spec.Name + " is not valid or not unique")
+		}
+		a := NewProvider(spec, cfg, s)
+		a.Health.isSlow = func(took time.Duration) bool { return set.slowBesideOthers(a, cfg.SlowCall, took) }
+		set.list = append(set.list, a)
+		set.byName[spec.Name] = a
+	}
+	return set, nil
+}
+
+// slowBesideOthers reports whether a call took so long that mail is better off
+// elsewhere. When all providers are slow, nothing is changed.
+func (ps *Set) slowBesideOthers(mine *Provider, least, took time.Duration) bool {
+	if took < least {
+		return false
+	}
+	for _, a := range ps.list {
+		if ok, _ := a.Health.Usable(time.Now()); a != mine && ok && a.Latency() > 0 && a.Latency() < took/4 {
+			return true
+		}
+	}
+	return false
+}
+
+// All lists the providers in order of configuration.
+func (ps *Set) All() []*Provider { return ps.list }
+
+// Get returns the provider of a name; nil: there is none.
+func (ps *Set) Get(name string) *Provider { return ps.byName[name] }
+
+// Findings returns what keeps this worker from using providers, by name: what its
+// peers should know.
+func (ps *Set) Findings() map[string]Finding {
+	out := map[string]Finding{}
+	for _, a := range ps.list {
+		if f := a.Health.Finding(); f != nil {
+			out[a.Name] = *f
+		}
+	}
+	return out
+}
+
+// Merge takes in what a peer found of the providers.
+func (ps *Set) Merge(peer string, found map[string]Finding) {
+	for _, a := range ps.list {
+		if f, ok := found[a.Name]; ok {
+			a.Health.Merge(peer, &f)
+		} else {
+			a.Health.Merge(peer, nil)
+		}
+	}
+}
+
+// Forget drops what a peer that is gone has found by itself alone.
+func (ps *Set) Forget(peer string) {
+	for _, a := range ps.list {
+		a.Health.Forget(peer)
+	}
+}
+
+// Running returns how many calls of this worker run, by provider.
+func (ps *Set) Running() map[string]int {
+	out := make(map[string]int, len(ps.list))
+	for _, a := range ps.list {
+		out[a.Name] = a.Slots.Running()
+	}
+	return out
+}
+
+// OnChange has f called when this worker's view of a provider's health changes.
+func (ps *Set) OnChange(f func()) {
+	for _, a := range ps.list {
+		a.Health.onChange = f
+	}
+}
+
+// Probe obeys the newest commands to probe providers. newest returns the number of the
+// newest such command for a provider; 0: there is none.
+func (ps *Set) Probe(newest func(provider string) int) {
+	for _, a := range ps.list {
+		if n := newest(a.Name); n > 0 {
+			a.Health.Probe(n)
+		}
+	}
+}

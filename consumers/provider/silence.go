@@ -1,0 +1,211 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+// receiverFresh is for how long after its last heartbeat the webhook receiver counts as alive.
+const receiverFresh = 25 * time.Second
+
+// SilenceStore is the part of models.Store that the detector reads.
+type SilenceStore interface {
+	Transients(ctx context.Context, kind string) (map[string][]byte, error)
+	Shards() int
+	Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.Inbox, error]
+}
+
+// SilenceDetector suspends providers that take mail and report nothing about it, as
+// long as another provider does better.
+type SilenceDetector struct {
+	cfg       *Config
+	store     SilenceStore
+	providers *Set
+	flows     *Flows
+
+	eventsWaiting func(context.Context) bool // whether announced posts wait for a worker
+}
+
+// NewSilenceDetector returns a detector; Run starts it. eventsWaiting reports whether
+// announced posts wait for a worker.
+func NewSilenceDetector(
+	cfg *Config, store SilenceStore, ps *Set, flows *Flows, eventsWaiting func(context.Context) bool,
+) *SilenceDetector {
+	return &SilenceDetector{cfg: cfg, store: store, providers: ps, flows: flows, eventsWaiting: eventsWaiting}
+}
+
+// learnHours is how far back a worker reads how long providers took to report.
+const learnHours = 7 * 24
+
+// learn reads from the history how long nine of ten deliveries took, so that an
+// provider that is silent when a worker starts is not taken for one that has
+// never reported.
+func (d *SilenceDetector) learn(ctx context.Context, now time.Time) error {
+	all := map[string]*telemetry.ProviderTally{}
+	unknown := 0
+	for _, a := range d.providers.list {
+		if a.Events == models.EventsWebhook {
+			all[a.Name] = &telemetry.ProviderTally{}
+			unknown++
+		}
+	}
+	for back := 0; back < learnHours && unknown > 0; back++ {
+		reports, err := d.store.Transients(ctx, telemetry.HistoryKind(now.Add(-time.Duration(back)*time.Hour)))
+		if err != nil {
+			return err
+		}
+		for _, raw := range reports {
+			hour, err := telemetry.DecodeHistory(raw)
+			if err != nil {
+				continue // the others say enough
+			}
+			for name, minutes := range hour {
+				sum := all[name]
+				if sum == nil || sum.Delivered >= learnLeast {
+					continue
+				}
+				for _, m := range minutes {
+					sum.Add(m)
+				}
+				if sum.Delivered >= learnLeast {
+					unknown--
+				}
+			}
+		}
+	}
+	d.flows.mu.Lock()
+	defer d.flows.mu.Unlock()
+	for name, sum := range all {
+		if sum.Delivered >= learnLeast {
+			d.flows.before[name] = max(time.Millisecond, sum.Delivery.Within(0.9))
+		}
+	}
+	return nil
+}
+
+// receiverLiveness knows since when some door for webhooks is open without a break, as
+// far as this worker saw it.
+type receiverLiveness struct {
+	seen  map[string]string
+	fresh map[string]time.Time
+	since time.Time
+}
+
+func (w *receiverLiveness) look(reports map[string][]byte, now time.Time) {
+	if w.seen == nil {
+		w.seen, w.fresh = map[string]string{}, map[string]time.Time{}
+	}
+	open := false
+	for name, raw := range reports {
+		if was, ok := w.seen[name]; ok && was != string(raw) {
+			w.fresh[name] = now
+		}
+		w.seen[name] = string(raw)
+		open = open || now.Sub(w.fresh[name]) < receiverFresh
+	}
+	switch {
+	case !open:
+		w.since = time.Time{}
+	case w.since.IsZero():
+		w.since = now
+	}
+}
+
+// Run judges the providers every few seconds until ctx ends.
+func (d *SilenceDetector) Run(ctx context.Context) {
+	t := time.NewTicker(d.cfg.SilencePoll)
+	defer t.Stop()
+	var door receiverLiveness
+	learned := false
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		if !learned {
+			learned = d.learn(ctx, time.Now()) == nil // or at the next look
+		}
+		reports, err := d.store.Transients(ctx, telemetry.ReceiverLiveness)
+		if err != nil {
+			door.since = time.Time{}
+			continue
+		}
+		now := time.Now()
+		door.look(reports, now)
+		if door.since.IsZero() || d.eventsWaiting(ctx) {
+			continue // what is silent may be our own door, or our own queue
+		}
+		for _, a := range d.providers.list {
+			d.judgeSilence(ctx, a, now, door.since)
+		}
+	}
+}
+
+// silence says whether a provider has been silent about what it took, in the
+// time in which it should have reported.
+func (d *SilenceDetector) silence(a *Provider, now, doorSince time.Time) (silent, heard bool, about Flow, wait time.Duration) {
+	usual := d.flows.ReportTime(a.Name)
+	if usual == 0 || a.Events != models.EventsWebhook {
+		return false, false, about, 0
+	}
+	wait = min(max(d.cfg.SilenceLeast, 6*usual), time.Hour)
+	last := Bucket(now.Add(-wait)) - 1
+	// Nobody is judged twice by the same mail.
+	first := max(Bucket(now.Add(-wait-silenceOver)), Bucket(doorSince)+1, Bucket(a.Health.SilentUntil())+1)
+	about = d.flows.newest(a.Name, first, last)
+	// What is reported on later mail shows that it talks again.
+	later := d.flows.Between(a.Name, last+1, Bucket(now)+1)
+	silent = about.silent() && !later.talks()
+	return silent, about.talks() || later.talks(), about, wait
+}
+
+// judgeSilence shuts a provider that has gone silent, if mail is better off
+// elsewhere. When all are silent, nothing is changed.
+func (d *SilenceDetector) judgeSilence(ctx context.Context, a *Provider, now, doorSince time.Time) {
+	silent, heard, about, wait := d.silence(a, now, doorSince)
+	if heard {
+		d.flows.forgive(a.Name)
+		a.Health.EndProbation()
+	}
+	if ok, _ := a.Health.Usable(now); !silent || !ok {
+		return
+	}
+	elsewhere := false
+	for _, b := range d.providers.list {
+		if b == a {
+			continue
+		}
+		alsoSilent, _, _, _ := d.silence(b, now, doorSince)
+		ok, _ := b.Health.Usable(now)
+		elsewhere = elsewhere || ok && !alsoSilent
+	}
+	why := fmt.Sprintf("it took %d recipients and reported nothing about them in %s", about.Accepted, wait.Round(time.Second))
+	if !elsewhere {
+		d.cfg.Logger.Warn("a provider is silent, and no other is better", "provider", a.Name, "why", why)
+		return
+	}
+	if behind, err := d.postsBehind(ctx, now); err != nil || behind {
+		return // what is silent may be ourselves
+	}
+	hold := min(d.cfg.Hold<<min(d.flows.hold(a.Name), 4), time.Hour)
+	a.Health.SuspendSilent(now.Add(hold), why)
+}
+
+// postsBehind reports whether a post waits in the inbox that should have been worked
+// off, in whosever part of it.
+func (d *SilenceDetector) postsBehind(ctx context.Context, now time.Time) (bool, error) {
+	for shard := range d.store.Shards() {
+		for in, err := range d.store.Pending(ctx, shard, now.Add(-silenceOver-time.Hour), now.Add(-d.cfg.InboxAge)) {
+			if err != nil || d.providers.byName[in.Provider] != nil { // nobody works off those of other providers
+				return err == nil, err
+			}
+		}
+	}
+	return false, nil
+}

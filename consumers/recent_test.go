@@ -1,0 +1,144 @@
+package consumers
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// reads counts what is read of batches and chunks.
+type reads struct {
+	models.Store
+	n atomic.Int64
+}
+
+func (r *reads) Batch(ctx context.Context, id models.ID) (models.Batch, error) {
+	r.n.Add(1)
+	return r.Store.Batch(ctx, id)
+}
+
+func (r *reads) Recipients(ctx context.Context, id models.ID) ([]models.Recipient, error) {
+	r.n.Add(1)
+	return r.Store.Recipients(ctx, id)
+}
+
+func (r *reads) Record(ctx context.Context, id models.ID) ([]models.Entry, []models.Fact, error) {
+	r.n.Add(1)
+	return r.Store.Record(ctx, id)
+}
+
+// accepted stores a batch, tells the engine of it, and announces it.
+func (r *rig) accepted(n int) *models.Batch {
+	b := r.batch(n, false, nil)
+	to, err := r.store.Recipients(r.t.Context(), b.ID)
+	require.NoError(r.t, err)
+	r.engine.Accepted(b, models.Chunk{ID: b.ID, Recipients: to})
+	return b
+}
+
+// TestFreshBatchIsNotRead: what this process has just accepted goes out without a
+// read of the store.
+func TestFreshBatchIsNotRead(t *testing.T) {
+	t.Parallel()
+	counted := &reads{}
+	before := make(chan int64, 1)
+	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		before <- counted.n.Load()
+		return part(models.Accepted, c)
+	})
+	cfg := fast()
+	cfg.Recheck, cfg.Renewal = time.Minute, time.Minute // Nothing but the dispatch reads
+	r := newRig(t, cfg, func(s models.Store) models.Store { counted.Store = s; return counted }, p)
+	b := r.accepted(2)
+	counted.n.Store(0)
+	require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
+	require.Zero(t, <-before)
+	r.done(b)
+
+	unknown := r.batch(2, true, nil)
+	require.NotZero(t, <-before, "this one had to be read")
+	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)))
+	require.Eventually(t, func() bool { return p.copiesOf(unknown.ID.Log(2)) == 1 }, patience, 5*time.Millisecond)
+}
+
+// conflicts counts the appends to ledgers that others had won.
+type conflicts struct {
+	models.Store
+	n atomic.Int64
+}
+
+func (s *conflicts) Append(ctx context.Context, chunk models.ID, entry models.Entry) error {
+	err := s.Store.Append(ctx, chunk, entry)
+	if dispatch.Conflict(err) {
+		s.n.Add(1)
+	}
+	return err
+}
+
+// TestFreshBatchOfAnother: another worker was quicker with a batch that this
+// process believes to be untouched.
+func TestFreshBatchOfAnother(t *testing.T) {
+	t.Parallel()
+	p, lost := newScripted("sg", always(models.Accepted)), &conflicts{}
+	r := emptyRig(t, func(s models.Store) models.Store { lost.Store = s; return lost }, "sg")
+	cfg := fast()
+	cfg.Sole = true // each has all slots at once
+	one := func() *Engine {
+		e, err := New(r.store, r.broker, []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+			Timeout: time.Second, Events: models.EventsNone}}}, cfg)
+		require.NoError(t, err)
+		return e
+	}
+	other := one()
+	r.engine = one()
+	b := r.accepted(1)
+	m := models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}
+	require.Equal(t, models.Done(), other.dispatch.HandleBatch(t.Context(), m))
+	require.NoError(t, other.Flush(t.Context()))
+	sent := stored(t, r, b)
+	require.EqualValues(t, 1, sent.Success, "%+v", sent)
+
+	require.Equal(t, models.Done(), r.engine.dispatch.HandleBatch(t.Context(), m))
+	require.EqualValues(t, 1, lost.n.Load(), "it was believed to be untouched")
+	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)), "not sent again")
+	require.NoError(t, r.engine.Flush(t.Context()))
+	require.Equal(t, sent, stored(t, r, b))
+}
+
+// TestSumOfUntouched: the sum of a batch that only waits is stored without a
+// read, and never stands above what is known.
+func TestSumOfUntouched(t *testing.T) {
+	t.Parallel()
+	counted := &reads{}
+	r := emptyRig(t, func(s models.Store) models.Store { counted.Store = s; return counted }, "sg")
+	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1}}}, fast())
+	require.NoError(t, err)
+	b := r.batch(3, false, nil)
+	untouched, err := e.dispatch.Load(t.Context(), b.ID)
+	require.NoError(t, err)
+	counted.n.Store(0)
+	e.rollup.MarkChunk(untouched)
+	require.NoError(t, e.Flush(t.Context()))
+	require.Zero(t, counted.n.Load())
+	first := stored(t, r, b)
+	require.Equal(t, models.Summary{Accepted: 3, Queued: 3, Untried: 3}, first)
+
+	entry := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Ending, At: time.Now().UTC(), Recipients: models.SetOf(2), Reason: models.Expired}
+	require.NoError(t, r.store.Append(t.Context(), b.ID, entry))
+	e.rollup.MarkChunk(untouched) // looked at before
+	e.rollup.Mark(b.User, b.ID)
+	e.rollup.MarkChunk(untouched)
+	require.NoError(t, e.Flush(t.Context()))
+	ended := stored(t, r, b)
+	require.EqualValues(t, 1, ended.Failed)
+	e.rollup.MarkChunk(untouched)
+	require.NoError(t, e.Flush(t.Context()))
+	require.Equal(t, ended, stored(t, r, b), "what is newer stands")
+}

@@ -1,0 +1,92 @@
+package rollup
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// repairChunk replaces a summary that is wrong, whatever version it has, and
+// renews the sums above it. Where it was made from more than there is, what is
+// counted from now on is lifted above it.
+func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *models.Summary) (models.Summary, error) {
+	id := b.ID.Chunk(n)
+	k, err := c.s.dispatch.Load(ctx, id)
+	if err != nil {
+		return models.Summary{}, err
+	}
+	if by := wrong.Version - k.View.Version; by > 0 {
+		f := models.Fact{Key: models.VersionFloorKey(wrong.Version), VersionFloor: by}
+		if err := c.s.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err != nil {
+			return models.Summary{}, err
+		}
+		if err := c.s.dispatch.Reload(ctx, k); err != nil {
+			return models.Summary{}, err
+		}
+	}
+	counted := k.View.Summary()
+	fresh := counted
+	if wrong.Order() >= fresh.Order() {
+		fresh.Version, fresh.Repairs = wrong.Version, wrong.Repairs+1
+	}
+	for range repairTries {
+		if err := c.s.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: id, Summary: fresh}); err != nil {
+			return counted, err
+		}
+		shown, err := c.shown(ctx, b, n)
+		if err != nil {
+			return counted, err
+		}
+		if same(&shown, &counted) {
+			c.out.Repaired++
+			break
+		}
+		fresh.Repairs++ // what cannot be read has a rank that is not known
+	}
+	c.s.Mark(b.User, id)
+	return counted, c.s.Flush(ctx)
+}
+
+// repairDay renews the sums of a day from the chunk summaries upwards. In each
+// second one summary gets a higher rank, so that those above it give way.
+func (c *check) repairDay(ctx context.Context, user string, day time.Time) error {
+	spans := map[models.Level]map[time.Time]bool{}
+	err := c.batchesOf(ctx, user, day, day.AddDate(0, 0, 1), func(b *models.Batch) error {
+		for _, level := range models.Levels {
+			if spans[level] == nil {
+				spans[level] = map[time.Time]bool{}
+			}
+			start := models.SpanOf(user, level, b.Created()).Start
+			if level == models.Second && !spans[level][start] {
+				if err := c.raise(ctx, b); err != nil {
+					return err
+				}
+			}
+			spans[level][start] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, level := range models.Levels {
+		for start := range maps.Keys(spans[level]) {
+			if _, err := c.s.store.RollUp(ctx, models.Span{User: user, Level: level, Start: start}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// raise gives the summary of a batch's first chunk a higher rank.
+func (c *check) raise(ctx context.Context, b *models.Batch) error {
+	s, err := c.shown(ctx, b, 0)
+	if err != nil {
+		return err
+	}
+	s.Repairs++
+	return c.s.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: s})
+}

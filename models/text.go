@@ -1,0 +1,30 @@
+package models
+
+import (
+	"strings"
+	"time"
+)
+
+// Clip returns s cut to MaxText bytes. It never cuts a character in two.
+func Clip(s string) string {
+	if len(s) <= MaxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:MaxText], "")
+}
+
+// EarlierOf returns the earlier of two times.
+func EarlierOf(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// LaterOf returns the later of two times.
+func LaterOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
