@@ -41,7 +41,8 @@ func TestLimitsHold(t *testing.T) {
 			atOnce = 3
 			n      = 200_000 // more than can be sent meanwhile
 		)
-		r := newRig(t, b, simulator.Options{CallLogSize: 100_000, Latency: 200 * time.Millisecond}, "SAFEDELIVR_PROVIDERS_SG_RATE="+strconv.Itoa(limit),
+		r := newRig(t, b, simulator.Options{CallLogSize: 100_000, Latency: 200 * time.Millisecond},
+			"SAFEDELIVR_PROVIDERS_SG_RATE="+strconv.Itoa(limit),
 			"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY="+strconv.Itoa(atOnce))
 		hooks := freeAddr(t)
 		for _, a := range []string{"sg", "mg"} {
@@ -87,7 +88,11 @@ func TestLimitsHold(t *testing.T) {
 		t.Logf("%d calls; the worst window is %.0f recipients below limit x window + burst", len(calls), -over)
 		// One call of each worker may have passed the limiter before the worker froze or was slow.
 		require.LessOrEqual(t, over, float64(limit), "more than limit x window + burst")
-		for name, w := range map[string][2]time.Time{"one": {oneFrom, oneTo}, "four": {fourFrom, fourTo}, "two": {twoFrom, twoTo}} {
+		for name, w := range map[string][2]time.Time{
+			"one":  {oneFrom, oneTo},
+			"four": {fourFrom, fourTo},
+			"two":  {twoFrom, twoTo},
+		} {
 			require.Greater(t, best(calls, limit, w[0], w[1], 4*time.Second), 0.8, "of the limit, with %s workers", name)
 		}
 		require.LessOrEqual(t, r.sim.Stats("sg").MaxInFlight, int64(atOnce), "calls at once")

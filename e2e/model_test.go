@@ -360,7 +360,8 @@ func (m *model) forge(t *rapid.T) {
 	b := m.any(t)
 	body := fmt.Sprintf(`[{"event":"bounce","type":"bounce","status":"5.1.1","email":"x@model.test","timestamp":%d,`+
 		`"sg_event_id":"forged","sd_log":%q,"sd_attempt":"1"}]`, time.Now().Unix(), b.id.Log(1))
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, m.client.URL("/webhooks/sg"), strings.NewReader(body))
+	to := m.client.URL("/webhooks/sg")
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, to, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

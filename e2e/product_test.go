@@ -84,7 +84,11 @@ func TestProviderFailsAndRecovers(t *testing.T) {
 		r := newRig(t, b, simulator.Options{Latency: 10 * time.Millisecond},
 			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=100", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=100")
 		r.serveHere()
-		down := r.sim.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
+		down := r.sim.Inject(simulator.Fault{
+			Account: "sg",
+			Mode:    simulator.ModeStatus,
+			Status:  http.StatusServiceUnavailable,
+		})
 		one := r.post(mail{n: n})
 		done := r.done(one)
 		require.EqualValues(t, n, done.Counts.Success)
@@ -207,9 +211,11 @@ func (r *rig) forge(id models.ID) int {
 		token := fmt.Sprintf("forged-%048d", i)
 		mac := hmac.New(sha256.New, []byte(key))
 		mac.Write([]byte(now + token))
-		body := fmt.Sprintf(`{"signature":{"timestamp":%q,"token":%q,"signature":%q},"event-data":{"event":"failed","severity":"permanent",`+
-			`"reason":"bounce","id":"forged%d","timestamp":%s.5,"recipient":"x@demo.test","user-variables":{"sd_log":%q,"sd_attempt":"%d"},`+
-			`"delivery-status":{"code":550,"message":"5.1.1 no such user"}}}`, now, token, hex.EncodeToString(mac.Sum(nil)), i, now, log, attempt)
+		signature := hex.EncodeToString(mac.Sum(nil))
+		body := fmt.Sprintf(`{"signature":{"timestamp":%q,"token":%q,"signature":%q},`+
+			`"event-data":{"event":"failed","severity":"permanent","reason":"bounce","id":"forged%d","timestamp":%s.5,`+
+			`"recipient":"x@demo.test","user-variables":{"sd_log":%q,"sd_attempt":"%d"},`+
+			`"delivery-status":{"code":550,"message":"5.1.1 no such user"}}}`, now, token, signature, i, now, log, attempt)
 		resp, err := http.Post("http://"+r.addr+"/webhooks/mg", "application/json", strings.NewReader(body))
 		if err != nil {
 			continue
@@ -329,7 +335,8 @@ func TestRolesApart(t *testing.T) {
 	b := testkit.Servers()
 	t.Run(b.Name, func(t *testing.T) {
 		const n = 20_000
-		r := newRig(t, b, simulator.Options{Latency: 50 * time.Millisecond}, "SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=200", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=200",
+		r := newRig(t, b, simulator.Options{Latency: 50 * time.Millisecond},
+			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=200", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=200",
 			"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=2", "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=2")
 		hooks := freeAddr(t)
 		for _, a := range []string{"sg", "mg"} {

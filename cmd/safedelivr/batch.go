@@ -24,8 +24,9 @@ in calls to a provider that have begun and have no answer. Commands are idempote
 		{
 			verb:  "stop",
 			short: "Start no new call for it, until it is resumed",
-			long: `Start no new call to a provider for this batch. When the command ends, no worker starts one any more; calls that
-have begun cannot be stopped. Commands given here are an operator's, so the owner of the batch cannot resume it.`,
+			long: `Start no new call to a provider for this batch. When the command ends, no worker starts one any more;
+calls that have begun cannot be stopped. Commands given here are an operator's, so the owner of the batch
+cannot resume it.`,
 			kind: models.StopBatch,
 		},
 		{
@@ -44,8 +45,8 @@ accepted.`,
 		{
 			verb:  "retry",
 			short: "Send again what failed, if that is safe",
-			long: `Send again what failed if nothing can arrive twice: every attempt has ended, and nothing final is known about the
-recipient.`,
+			long: `Send again what failed if nothing can arrive twice: every attempt has ended, and nothing final is known
+about the recipient.`,
 			kind: models.RetryBatch,
 		},
 		{

@@ -18,9 +18,9 @@ func (c *cli) blockCommand() *cobra.Command {
 		Use:   "add",
 		Short: "Block mail that meets all of the flags; it waits, or fails with --fail",
 		Args:  takes(0, 0),
-		Long: `Keep mail from being sent that meets all of the flags; at least one of --provider, --user, --sender and --domain.
-The mail waits until the rule is removed, or with --fail it fails with the reason blocked. Prints the id of the
-rule, which is that of an existing rule if the same was added before.`,
+		Long: `Keep mail from being sent that meets all of the flags; at least one of --provider, --user, --sender and
+--domain. The mail waits until the rule is removed, or with --fail it fails with the reason blocked.
+Prints the id of the rule, which is that of an existing rule if the same was added before.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				v, _, err := svc.AddBlock(ctx, c.operator(), b, why, service.Repeat{})

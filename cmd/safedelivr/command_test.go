@@ -57,10 +57,20 @@ func (d *desk) heldBatch() models.ID {
 	require.NoError(d, in.Add(&service.Recipient{Email: "x@y.example"}))
 	a, _, err := d.server.service.Accept(d.Context(), service.Caller{User: "aaaa"}, in, service.Repeat{})
 	require.NoError(d, err)
-	require.NoError(d, d.store.Append(d.Context(), a.ID, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Ending, At: time.Now(),
-		Recipients: models.SetOf(1), Reason: models.OutcomeUnknown}))
-	require.NoError(d, d.store.PutSummaries(d.Context(), models.ChunkSummary{User: "aaaa", Chunk: a.ID,
-		Summary: models.Summary{Version: 1, Accepted: 1, Failed: 1, Reasons: map[models.Reason]int64{models.OutcomeUnknown: 1}}}))
+	require.NoError(d, d.store.Append(d.Context(), a.ID, models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Ending,
+		At:         time.Now(),
+		Recipients: models.SetOf(1),
+		Reason:     models.OutcomeUnknown,
+	}))
+	reasons := map[models.Reason]int64{models.OutcomeUnknown: 1}
+	require.NoError(d, d.store.PutSummaries(d.Context(), models.ChunkSummary{
+		User:    "aaaa",
+		Chunk:   a.ID,
+		Summary: models.Summary{Version: 1, Accepted: 1, Failed: 1, Reasons: reasons},
+	}))
 	return a.ID
 }
 
@@ -76,7 +86,8 @@ func TestReleaseWarns(t *testing.T) {
 	require.Equal(t, "released in 1 batches\n", out)
 	require.Contains(t, errs, "may arrive twice")
 	d.run("batch stop " + id)
-	for _, line := range []string{"batch release " + id, "log release " + d.heldBatch().Log(1).String(), "release --from 1h"} {
+	log := d.heldBatch().Log(1).String()
+	for _, line := range []string{"batch release " + id, "log release " + log, "release --from 1h"} {
 		_, errs = d.run(line)
 		require.Contains(t, errs, "may arrive twice", line)
 	}
@@ -94,7 +105,8 @@ func TestCommandsAreIdempotent(t *testing.T) {
 	require.NoError(t, d.broker.Publish(t.Context(), m, m))
 	ctx, cancel := context.WithCancel(t.Context())
 	taken := 0
-	require.NoError(t, d.broker.Subscribe(ctx, models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, 1, func(context.Context, models.Message) models.Disposition {
+	queue := models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}
+	require.NoError(t, d.broker.Subscribe(ctx, queue, 1, func(context.Context, models.Message) models.Disposition {
 		if taken++; taken == 2 {
 			cancel()
 		}
@@ -121,10 +133,22 @@ func TestAuditAll(t *testing.T) {
 	const all = 1203
 	d := newDesk(t)
 	for n := range all {
-		require.NoError(t, d.store.AppendCommand(t.Context(), models.Command{Number: n + 1, Token: models.NewToken(), At: time.Now(), By: "cli:zoe",
-			Kind: models.RevokedKey, Subject: fmt.Sprintf("key-%d-", n)}))
+		require.NoError(t, d.store.AppendCommand(t.Context(), models.Command{
+			Number:  n + 1,
+			Token:   models.NewToken(),
+			At:      time.Now(),
+			By:      "cli:zoe",
+			Kind:    models.RevokedKey,
+			Subject: fmt.Sprintf("key-%d-", n),
+		}))
 	}
-	for line, want := range map[string]int{"audit": 50, "audit --limit 3": 3, "audit --limit 700": 700, "audit --limit 5000": all, "audit --all": all} {
+	for line, want := range map[string]int{
+		"audit":              50,
+		"audit --limit 3":    3,
+		"audit --limit 700":  700,
+		"audit --limit 5000": all,
+		"audit --all":        all,
+	} {
 		out, errs := d.run(line)
 		require.Equal(t, want, strings.Count(out, "key.revoke"), line)
 		require.Equal(t, want < all, strings.Contains(errs, "There are more"), line)
@@ -138,7 +162,8 @@ func TestAuditAll(t *testing.T) {
 func TestHoldCommands(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	require.NoError(t, d.server.service.HoldOld(t.Context(), service.Caller{By: "cli:ann", Operator: true}, "restored from a backup"))
+	ann := service.Caller{By: "cli:ann", Operator: true}
+	require.NoError(t, d.server.service.HoldOld(t.Context(), ann, "restored from a backup"))
 	out, _ := d.run("hold list")
 	require.Regexp(t, `^mail accepted before .* is held since .*, by cli:ann: restored from a backup\n$`, out)
 	out, _ = d.run("hold lift --why checked")
@@ -150,7 +175,7 @@ func TestHoldCommands(t *testing.T) {
 // TestUsage requires that a wrong command line ends with code 1 and says what is wrong.
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	env := []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_SG_API_KEY=k"}
+	env := testEnv(t)
 	for line, want := range map[string]string{
 		"help batch":                            "",
 		"completion bash":                       "",
@@ -202,7 +227,8 @@ func TestNoDataFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "elsewhere")
 	for _, line := range []string{"batch stop x", "audit", "check", "hold list", "user list", "login"} {
 		var out, errs strings.Builder
-		require.Equal(t, 1, run(t.Context(), strings.Fields(line), streams{out: &out, err: &errs}, []string{"SAFEDELIVR_DATA_DIR=" + dir}), line)
+		env := []string{"SAFEDELIVR_DATA_DIR=" + dir}
+		require.Equal(t, 1, run(t.Context(), strings.Fields(line), streams{out: &out, err: &errs}, env), line)
 		require.Contains(t, errs.String(), "there is no data folder "+dir)
 		require.NoDirExists(t, dir)
 	}

@@ -14,9 +14,9 @@ func (c *cli) demoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "See a failover: everything on this machine, with simulated providers",
 		Args:  cobra.NoArgs,
-		Long: `Start Safedelivr with a simulated SendGrid and a simulated Mailgun on this machine, send a batch through the API,
-break SendGrid in the middle and heal it, and count at the simulated providers what arrived. It needs no credentials,
-no broker and no database.`,
+		Long: `Start Safedelivr with a simulated SendGrid and a simulated Mailgun on this machine, send a batch through
+the API, break SendGrid in the middle and heal it, and count at the simulated providers what arrived. It
+needs no credentials, no broker and no database.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := demo.Run(cmd.Context(), o)
 			if errors.Is(err, demo.ErrWrong) {

@@ -16,8 +16,8 @@ func (c *cli) holdCommand() *cobra.Command {
 		Use:   "lift",
 		Short: "Send everything that is held",
 		Args:  takes(0, 0),
-		Long: `Send everything that is held since a restore. What was sent after the backup was made arrives twice: cancel such
-batches first.`,
+		Long: `Send everything that is held since a restore. What was sent after the backup was made arrives twice:
+cancel such batches first.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				v, _, err := svc.LiftHolds(ctx, c.operator(), why, service.Repeat{})
@@ -37,8 +37,9 @@ batches first.`,
 	cmd := &cobra.Command{
 		Use:   "hold",
 		Short: "What is held after a restore from a backup",
-		Long: `After a restore from a backup, "serve --after-restore" holds all mail that was accepted before: the backup does not
-know what was sent since it was made. Look at it, cancel what must not be sent, and lift the hold.`,
+		Long: `After a restore from a backup, "serve --after-restore" holds all mail that was accepted before: the
+backup does not know what was sent since it was made. Look at it, cancel what must not be sent, and lift
+the hold.`,
 	}
 	cmd.AddCommand(lift, &cobra.Command{
 		Use:   "list",

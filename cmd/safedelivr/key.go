@@ -41,8 +41,10 @@ func (c *cli) keyCommand() *cobra.Command {
 	}
 	add.Flags().StringVar(&name, "name", "", "what the key is for")
 	add.Flags().StringSliceVar(&scopes, "scope", nil, "what it may do: send, read, operate (default: send and read)")
-	add.Flags().StringVar(&expires, "expires", "", "until when it may be used: a day like 2026-12-31, a time, or a span like 720h")
-	add.Flags().StringSliceVar(&networks, "from-network", nil, "networks from which it may be used, like 192.0.2.0/24 (default: anywhere)")
+	add.Flags().StringVar(&expires, "expires", "",
+		"until when it may be used: a day like 2026-12-31, a time, or a span like 720h")
+	add.Flags().StringSliceVar(&networks, "from-network", nil,
+		"networks from which it may be used, like 192.0.2.0/24 (default: anywhere)")
 	cmd.AddCommand(add,
 		&cobra.Command{
 			Use:   "list USER",

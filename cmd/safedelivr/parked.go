@@ -13,8 +13,8 @@ func (c *cli) parkedCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "parked",
 		Short: "Messages that no worker could handle",
-		Long: `Messages that no worker could handle. A message only wakes a worker: the mail that it is about is in the store, and
-the agenda finds it even if the message is discarded.`,
+		Long: `Messages that no worker could handle. A message only wakes a worker: the mail that it is about is in the
+store, and the agenda finds it even if the message is discarded.`,
 	}
 	cmd.AddCommand(
 		c.pagesCommand(listing{

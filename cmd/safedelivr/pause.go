@@ -13,8 +13,8 @@ func (c *cli) pauseUserCommand() *cobra.Command {
 	return c.switchUser(models.PauseUser, about{
 		use:   "pause-user USER",
 		short: "Start no new call for any batch of a user",
-		long: `Start no new call to a provider for any batch of a user, named by name or id. New batches are accepted and wait.
-Only an operator can resume the user.`,
+		long: `Start no new call to a provider for any batch of a user, named by name or id. New batches are accepted
+and wait. Only an operator can resume the user.`,
 		what: "user",
 	})
 }

@@ -21,11 +21,12 @@ func (c *cli) rehearseCommand() *cobra.Command {
 		Use:   "rehearse",
 		Short: "Rehearse faults: providers, workers, broker and store break, and every mail is counted",
 		Args:  cobra.NoArgs,
-		Long: `Rehearse faults on this set-up: on the embedded one or, if they are configured, on your own RabbitMQ and Cassandra,
-in keyspaces and under names that are created for it and removed again. Providers are simulated: configured ones are
-not used, and no mail is sent. In each scenario a batch is posted to a server of its own, something breaks while it
-is sent and is healed again, and in the end the copies at the providers are compared with the logs. The exit code is
-not 0 if anything was lost, doubled or does not add up.`,
+		Long: `Rehearse faults on this set-up: on the embedded one or, if they are configured, on your own RabbitMQ and
+Cassandra, in keyspaces and under names that are created for it and removed again. Providers are
+simulated: configured ones are not used, and no mail is sent. In each scenario a batch is posted to a
+server of its own, something breaks while it is sent and is healed again, and in the end the copies at
+the providers are compared with the logs. The exit code is not 0 if anything was lost, doubled or does
+not add up.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := c.load()
 			if err != nil {
@@ -42,7 +43,8 @@ not 0 if anything was lost, doubled or does not add up.`,
 	f.BoolVar(&list, "list", false, "list the scenarios, and which are not possible on this set-up")
 	f.StringArrayVar(&o.Only, "only", nil, "rehearse only this scenario; may be given several times")
 	f.BoolVar(&asJSON, "json", false, "print the results, or the list, as one JSON object; progress goes to stderr")
-	f.IntVar(&o.Recipients, "recipients", 2_000, "recipients of the batches that each scenario begins with, 100 to 100,000")
+	f.IntVar(&o.Recipients, "recipients", 2_000,
+		"recipients of the batches that each scenario begins with, 100 to 100,000")
 	f.IntVar(&o.Parallel, "parallel", 4, "scenarios at a time, 1 to 16")
 	f.Uint64Var(&o.Seed, "seed", 0, "seed of the moments at which things break; 0: a new one")
 	return cmd

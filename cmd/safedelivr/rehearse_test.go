@@ -23,7 +23,8 @@ func TestRehearse(t *testing.T) {
 		env := b.Env(t)
 		t.Setenv("TMPDIR", t.TempDir())
 		var out, said strings.Builder
-		args := []string{"rehearse", "--json", "--seed", "7", "--recipients", "400", "--only", "provider-down", "--only", "store-gone"}
+		args := []string{"rehearse", "--json", "--seed", "7", "--recipients", "400",
+			"--only", "provider-down", "--only", "store-gone"}
 		code := run(context.Background(), args, streams{out: &out, err: &said}, env)
 		require.Zero(t, code, "%s%s", out.String(), said.String())
 		require.Contains(t, said.String(), "SendGrid answers 503")
@@ -55,7 +56,8 @@ func TestRehearseInterrupted(t *testing.T) {
 	go func() {
 		ended <- run(ctx, []string{"rehearse", "--only", "black-hole"}, streams{out: said, err: said}, []string{})
 	}()
-	require.Eventually(t, func() bool { return strings.Contains(said.String(), "✗") }, testkit.Patience, 10*time.Millisecond)
+	broken := func() bool { return strings.Contains(said.String(), "✗") }
+	require.Eventually(t, broken, testkit.Patience, 10*time.Millisecond)
 	cancel()
 	require.NotZero(t, <-ended)
 	require.Contains(t, said.String(), "context canceled")
@@ -71,7 +73,8 @@ func TestRehearseMistakes(t *testing.T) {
 		require.Contains(t, out.String(), args[0])
 	}
 	var none strings.Builder
-	require.NotZero(t, run(t.Context(), []string{"rehearse", "--only", "store-gone"}, streams{out: &none, err: &none}, []string{}))
+	args := []string{"rehearse", "--only", "store-gone"}
+	require.NotZero(t, run(t.Context(), args, streams{out: &none, err: &none}, []string{}))
 	require.Contains(t, none.String(), "nothing was rehearsed")
 	var out strings.Builder
 	require.Zero(t, run(t.Context(), []string{"rehearse", "--list"}, streams{out: &out, err: &out}, []string{}))
@@ -79,7 +82,8 @@ func TestRehearseMistakes(t *testing.T) {
 	require.Equal(t, len(want), strings.Count(out.String(), "\n"))
 	require.Contains(t, out.String(), "n/a here: the store is part of the process")
 	var printed strings.Builder
-	require.Zero(t, run(t.Context(), []string{"rehearse", "--list", "--json"}, streams{out: &printed, err: &printed}, []string{}))
+	args = []string{"rehearse", "--list", "--json"}
+	require.Zero(t, run(t.Context(), args, streams{out: &printed, err: &printed}, []string{}))
 	var list drill.Listing
 	require.NoError(t, json.Unmarshal([]byte(printed.String()), &list))
 	require.Equal(t, "sqlite", list.Store)

@@ -17,8 +17,8 @@ func (c *cli) replayCommand() *cobra.Command {
 		Use:   "replay",
 		Short: "Read webhook posts again, after a parser was fixed",
 		Args:  takes(0, 0),
-		Long: `Read the posts of the inbox again with the parsers of this program. Results that differ replace those from before;
-the same parsers change nothing. Posts are kept for SAFEDELIVR_TIMES_INBOX_KEEP.`,
+		Long: `Read the posts of the inbox again with the parsers of this program. Results that differ replace those
+from before; the same parsers change nothing. Posts are kept for SAFEDELIVR_TIMES_INBOX_KEEP.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from, err := parseSince(since)
 			if err != nil {

@@ -34,7 +34,8 @@ http://HOST/<provider>. The control API is under /control/.
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&listen, "listen", "127.0.0.1:8025", "address to listen on; there is no access control, so keep it on loopback")
+	f.StringVar(&listen, "listen", "127.0.0.1:8025",
+		"address to listen on; there is no access control, so keep it on loopback")
 	f.StringArrayVar(&specs, "provider", nil, "a provider; may be given several times")
 	f.Float64Var(&o.TimeScale, "time-scale", 60, "how much faster than real retries and delays run")
 	f.DurationVar(&latency, "latency", 0, "answer time of every call")

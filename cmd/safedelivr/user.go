@@ -24,8 +24,8 @@ func (c *cli) sendersCommand() *cobra.Command {
 		Use:   "senders NAME [ADDRESS|@DOMAIN …]",
 		Short: "Show or set the senders that a user may use",
 		Args:  takes(1, -1),
-		Long: `Show or set the senders that a user may use: addresses, or @domain for all of a domain. By default, users that were
-added here may use any sender, and users that logged in through GitHub none.`,
+		Long: `Show or set the senders that a user may use: addresses, or @domain for all of a domain. By default, users
+that were added here may use any sender, and users that logged in through GitHub none.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				var v service.Sending

@@ -33,12 +33,32 @@ func wrongClocks(t *testing.T, environ []string) {
 	t.Helper()
 	exe := wrongClock(t)
 	for _, s := range []*scenario{
-		{name: "clock-ahead", story: "the clock of a worker is ten minutes ahead", inject: workerClock(exe, clockOff)},
-		{name: "clock-behind", story: "the clock of a worker is ten minutes behind", inject: workerClock(exe, -clockOff)},
-		{name: "clock-past-window", story: "the clock of a worker is further ahead than an evidence window is long", inject: windowClock(exe, clockOff),
-			settings: []string{"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=" + shortWindow.String()}},
-		{name: "entrance-clock-ahead", story: "the clock of API and webhooks is ten minutes ahead", inject: entranceClock(exe, clockOff)},
-		{name: "entrance-clock-behind", story: "the clock of API and webhooks is ten minutes behind", inject: entranceClock(exe, -clockOff)},
+		{
+			name:   "clock-ahead",
+			story:  "the clock of a worker is ten minutes ahead",
+			inject: workerClock(exe, clockOff),
+		},
+		{
+			name:   "clock-behind",
+			story:  "the clock of a worker is ten minutes behind",
+			inject: workerClock(exe, -clockOff),
+		},
+		{
+			name:     "clock-past-window",
+			story:    "the clock of a worker is further ahead than an evidence window is long",
+			inject:   windowClock(exe, clockOff),
+			settings: []string{"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=" + shortWindow.String()},
+		},
+		{
+			name:   "entrance-clock-ahead",
+			story:  "the clock of API and webhooks is ten minutes ahead",
+			inject: entranceClock(exe, clockOff),
+		},
+		{
+			name:   "entrance-clock-behind",
+			story:  "the clock of API and webhooks is ten minutes behind",
+			inject: entranceClock(exe, -clockOff),
+		},
 	} {
 		if !chosen(s.name) {
 			continue
@@ -65,8 +85,9 @@ func wrongClock(t *testing.T) string {
 	source, err := os.ReadFile(path)
 	require.NoError(t, err)
 	text := string(source)
+	const reading = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
 	for old, changed := range map[string]string{
-		"func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n": "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n\tsec += wallOffset\n",
+		reading:      reading + "\tsec += wallOffset\n",
 		"import (\n": "import (\n\t\"syscall\"\n",
 	} {
 		require.Equal(t, 1, strings.Count(text, old), "time.go has other words than %q", old)
@@ -87,13 +108,15 @@ var wallOffset = func() (n int64) {
 }()
 `
 	dir := t.TempDir()
-	changed, overlay, exe := filepath.Join(dir, "time.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "safedelivr")
+	changed, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "overlay.json")
+	exe := filepath.Join(dir, "safedelivr")
 	require.NoError(t, os.WriteFile(changed, []byte(text), 0o600))
 	list, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(overlay, list, 0o600))
 	began := time.Now()
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", exe, "../../cmd/safedelivr").CombinedOutput()
+	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", exe, "../../cmd/safedelivr")
+	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	t.Logf("built in %.1f s", time.Since(began).Seconds())
 	return exe
@@ -255,7 +278,8 @@ func entranceClock(exe string, off time.Duration) func(context.Context, *drill) 
 		if got := last.id.Time().Sub(last.at); got-off < -time.Minute || got-off > time.Minute {
 			return fmt.Errorf("a batch accepted by the wrong clock is %s off", got)
 		}
-		d.say("after %.1f s a batch is stamped %s off", time.Since(began).Seconds(), last.id.Time().Sub(last.at).Round(time.Second))
+		wrong := last.id.Time().Sub(last.at).Round(time.Second)
+		d.say("after %.1f s a batch is stamped %s off", time.Since(began).Seconds(), wrong)
 		entrance := d.others[0]
 		entrance.stop()
 		var err error
@@ -279,7 +303,9 @@ func (d *drill) roughTimes(ctx context.Context) error {
 		d.sim.Inject(f)
 		began := time.Now()
 		goal := d.taken("mg") + int64(d.recipients/30)
-		err := d.until(ctx, "mail is sent through the other provider", func() bool { return d.taken("mg") >= goal || len(d.sim.Faults()) == 0 })
+		err := d.until(ctx, "mail is sent through the other provider", func() bool {
+			return d.taken("mg") >= goal || len(d.sim.Faults()) == 0
+		})
 		if err != nil {
 			return err
 		}

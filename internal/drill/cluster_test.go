@@ -82,9 +82,14 @@ func (c *cluster) start(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	}
-	c.environ = append(os.Environ(), "SAFEDELIVR_SERVICES_ENGINE=packages", "SAFEDELIVR_SERVICES_DIR="+dir, "SAFEDELIVR_CASSANDRA_HEAP=384M")
+	c.environ = append(os.Environ(),
+		"SAFEDELIVR_SERVICES_ENGINE=packages",
+		"SAFEDELIVR_SERVICES_DIR="+dir,
+		"SAFEDELIVR_CASSANDRA_HEAP=384M")
 	c.ports = map[string]int{}
-	for _, name := range []string{"RABBIT_PORT", "RABBIT_API_PORT", "RABBIT_DIST_PORT", "RABBIT_EPMD_PORT", "CQL_PORT", "CASSANDRA_STORAGE_PORT"} {
+	for _, name := range []string{
+		"RABBIT_PORT", "RABBIT_API_PORT", "RABBIT_DIST_PORT", "RABBIT_EPMD_PORT", "CQL_PORT", "CASSANDRA_STORAGE_PORT",
+	} {
 		c.ports[name] = freePorts(t, slices.Collect(maps.Values(c.ports)))
 		c.environ = append(c.environ, "SAFEDELIVR_"+name+"="+strconv.Itoa(c.ports[name]))
 	}
@@ -107,7 +112,8 @@ func (c *cluster) start(t *testing.T) {
 	c.settings = []string{"SAFEDELIVR_AMQP_URL=" + strings.Join(list, ",")}
 	if c.server == "cassandra" {
 		c.settings = []string{"SAFEDELIVR_CASSANDRA_HOSTS=" + strings.Join(list, ","),
-			"SAFEDELIVR_CASSANDRA_REPLICATION={'class': 'NetworkTopologyStrategy', 'datacenter1': " + strconv.Itoa(clusterNodes) + "}"}
+			fmt.Sprintf("SAFEDELIVR_CASSANDRA_REPLICATION="+
+				"{'class': 'NetworkTopologyStrategy', 'datacenter1': %d}", clusterNodes)}
 	}
 }
 
@@ -181,7 +187,8 @@ func (c *cluster) without(ctx context.Context, d *drill, i int, holds func() err
 	d.say("%s is down", c.name(i))
 	before, unanswered := d.taken(""), d.unanswered.Load()
 	if err := d.flows(ctx, killed, before+int64(d.recipients/10)); err != nil {
-		return fmt.Errorf("without %s: %w: %d mails were sent, %d requests had no answer", c.name(i), err, d.taken("")-before, d.unanswered.Load()-unanswered)
+		return fmt.Errorf("without %s: %w: %d mails were sent, %d requests had no answer",
+			c.name(i), err, d.taken("")-before, d.unanswered.Load()-unanswered)
 	}
 	flowing := time.Since(killed)
 	// A worker that starts now must work without the node, too.
@@ -198,8 +205,8 @@ func (c *cluster) without(ctx context.Context, d *drill, i int, holds func() err
 	if !c.down(ctx, i) {
 		return fmt.Errorf("%s was meant to be down all the time", c.name(i))
 	}
-	d.say("%d mails were sent without %s, new ones were delivered after %.1f s, %d requests had no answer at first", d.taken("")-before, c.name(i),
-		flowing.Seconds(), d.unanswered.Load()-unanswered)
+	d.say("%d mails were sent without %s, new ones were delivered after %.1f s, %d requests had no answer at first",
+		d.taken("")-before, c.name(i), flowing.Seconds(), d.unanswered.Load()-unanswered)
 	_, err := c.services(ctx, "start", c.name(i))
 	return err
 }
@@ -288,7 +295,8 @@ type rabbitQueue struct {
 
 // rabbit asks node i with rabbitmqctl.
 func (c *cluster) rabbit(ctx context.Context, i int, out any, args ...string) error {
-	text, err := c.services(ctx, append([]string{"rabbitmqctl", "-q", "-n", rabbitNode(i), "--formatter", "json"}, args...)...)
+	args = append([]string{"rabbitmqctl", "-q", "-n", rabbitNode(i), "--formatter", "json"}, args...)
+	text, err := c.services(ctx, args...)
 	if err != nil {
 		return err
 	}
@@ -323,7 +331,8 @@ func (c *cluster) replicated(ctx context.Context, d *drill, asked, online int) e
 			wrong = fmt.Errorf("there are %d queues", len(list))
 		}
 		for _, q := range list {
-			if q.Type != "quorum" || len(q.Members) != clusterNodes || len(q.Online) != online || !slices.Contains(q.Online, q.Leader) {
+			whole := q.Type == "quorum" && len(q.Members) == clusterNodes && len(q.Online) == online
+			if !whole || !slices.Contains(q.Online, q.Leader) {
 				wrong = fmt.Errorf("%+v", q)
 			}
 		}

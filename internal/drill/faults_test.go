@@ -274,12 +274,16 @@ func providerFaults() []simulator.Fault {
 		simulator.Fault{Mode: simulator.ModeRate, RetryAfter: time.Second},
 		simulator.Fault{Mode: simulator.ModeDelay, Delay: time.Second},
 		simulator.Fault{Mode: simulator.ModeEventsDelay, Delay: 2 * time.Second},
-		simulator.Fault{Mode: simulator.ModeOutcome + ":blocked"}, simulator.Fault{Mode: simulator.ModeOutcome + ":defer-then-deliver"},
+		simulator.Fault{Mode: simulator.ModeOutcome + ":blocked"},
+		simulator.Fault{Mode: simulator.ModeOutcome + ":defer-then-deliver"},
 		simulator.Fault{Mode: simulator.ModeSuspend, Release: true})
-	for _, mode := range []string{simulator.ModeGarbage, simulator.ModeHang, simulator.ModeRefuse, simulator.ModeCredits, simulator.ModeUnverified,
-		simulator.ModeBlocked, simulator.ModeNotAllowed, simulator.ModeLargeBatch, simulator.ModeTooLarge, simulator.ModeCloseUnread,
-		simulator.ModeHangAfterBody, simulator.ModeAcceptThenClose, simulator.ModeTruncate, simulator.ModeEventsOff, simulator.ModeAsyncBounce,
-		simulator.ModeEventsDuplicate, simulator.ModeEventsShuffle, simulator.ModeBadSignature} {
+	for _, mode := range []string{
+		simulator.ModeGarbage, simulator.ModeHang, simulator.ModeRefuse, simulator.ModeCredits, simulator.ModeUnverified,
+		simulator.ModeBlocked, simulator.ModeNotAllowed, simulator.ModeLargeBatch, simulator.ModeTooLarge,
+		simulator.ModeCloseUnread, simulator.ModeHangAfterBody, simulator.ModeAcceptThenClose, simulator.ModeTruncate,
+		simulator.ModeEventsOff, simulator.ModeAsyncBounce, simulator.ModeEventsDuplicate, simulator.ModeEventsShuffle,
+		simulator.ModeBadSignature,
+	} {
 		out = append(out, simulator.Fault{Mode: mode})
 	}
 	return out
@@ -338,7 +342,10 @@ func (d *drill) faults(ctx context.Context, list ...simulator.Fault) error {
 			return fmt.Errorf("%s: %w", names, err)
 		}
 		met := d.sim.Stats("").Calls + faultMails/callSize
-		if err := d.until(ctx, "the mail meets"+names, func() bool { return d.sim.Stats("").Calls >= met || len(d.sim.Faults()) == 0 }); err != nil {
+		err := d.until(ctx, "the mail meets"+names, func() bool {
+			return d.sim.Stats("").Calls >= met || len(d.sim.Faults()) == 0
+		})
+		if err != nil {
 			return err
 		}
 		// A suspended provider gets one mail now and then, however much is posted.
@@ -398,7 +405,9 @@ func webhookChaos(ctx context.Context, d *drill) error {
 }
 
 // swallowed loses what is sent to or by a server until that was noticed.
-func swallowed(proxy func(*drill) *tcpproxy.Proxy, l tcpproxy.Loss, noticed noticed) func(context.Context, *drill) error {
+func swallowed(
+	proxy func(*drill) *tcpproxy.Proxy, l tcpproxy.Loss, noticed noticed,
+) func(context.Context, *drill) error {
 	return func(ctx context.Context, d *drill) error {
 		p := proxy(d)
 		p.Lose(l)
@@ -440,7 +449,10 @@ func storeFrozen(ctx context.Context, d *drill) error {
 	if err != nil {
 		return err
 	}
-	return serverStopped(func(context.Context) error { return freeze(server) }, func(context.Context) error { return wake(server) }, storeUnavailable)(ctx, d)
+	return serverStopped(
+		func(context.Context) error { return freeze(server) },
+		func(context.Context) error { return wake(server) },
+		storeUnavailable)(ctx, d)
 }
 
 // controlServices returns a function that runs scripts/services.

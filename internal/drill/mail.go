@@ -224,7 +224,8 @@ func forgedBounces(log models.ID, n int) map[string]string {
 
 // postForged reports whether a forged post was not refused.
 func (d *drill) postForged(ctx context.Context, provider, body string) (taken bool, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.client.URL("/webhooks/"+provider), strings.NewReader(body))
+	to := d.client.URL("/webhooks/" + provider)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, strings.NewReader(body))
 	if err != nil {
 		return false, err
 	}
