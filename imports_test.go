@@ -49,9 +49,18 @@ var allowed = map[string][]string{
 	"api":                 {"models", "models/...", "service/..."},
 	"dashboard/...":       {"models", "models/...", "service/..."},
 	"client":              {},
-	"internal/...":        {"..."},
-	"cmd/...":             {"..."},
-	"bench":               {"..."},
+	"internal/app":        {"..."},
+	"internal/tcpproxy":   {},
+	"internal/simulated":  {"simulator/..."},
+	"internal/testkit":    {"models"},
+	"internal/demo":       {"client", "config", "models", "simulator/...", "internal/app", "internal/simulated"},
+	"internal/drill": {"client", "config", "models", "cassandra", "rabbit", "sqlite", "inproc", "simulator/...", "internal/app",
+		"internal/simulated", "internal/tcpproxy", "internal/testkit"},
+	"internal/...": {"..."},
+	"cmd/...":      {"..."},
+	"bench": {"client", "models", "models/...", "cassandra", "sqlite", "inproc", "providers/...", "simulator/...",
+		"internal/simulated"},
+	"e2e": {"..."},
 }
 
 // testAllowed lists what the tests of every room may import besides: the simulator and

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 )
@@ -108,8 +109,21 @@ func (b *bench) rawSend(be *backend, latency time.Duration) (float64, error) {
 	defer r.close()
 	var adapters [2]models.Adapter
 	for i, s := range []providers.Settings{
-		{Name: "sg", Kind: "sendgrid", APIKey: providerKey, BaseURL: r.simURL + "/sg", WebhookKey: sendgridPub},
-		{Name: "mg", Kind: "mailgun", APIKey: providerKey, BaseURL: r.simURL + "/mg", Domain: domain, WebhookKey: mailgunKey},
+		{
+			Name:       "sg",
+			Kind:       "sendgrid",
+			APIKey:     simulated.APIKey,
+			BaseURL:    r.simURL + "/sg",
+			WebhookKey: simulated.SendGridPublicKey,
+		},
+		{
+			Name:       "mg",
+			Kind:       "mailgun",
+			APIKey:     simulated.APIKey,
+			BaseURL:    r.simURL + "/mg",
+			Domain:     simulated.Domain,
+			WebhookKey: simulated.MailgunKey,
+		},
 	} {
 		s.Timeout, s.MaxConns = 30*time.Second, atOnce
 		if adapters[i], err = providers.New(s); err != nil {

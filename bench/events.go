@@ -19,6 +19,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/safedelivr/safedelivr/internal/simulated"
 )
 
 const (
@@ -152,7 +154,7 @@ type hook struct {
 }
 
 func signed(events []json.RawMessage, perPost int) ([]hook, error) {
-	der, err := base64.StdEncoding.DecodeString(sendgridKey)
+	der, err := base64.StdEncoding.DecodeString(simulated.SendGridKey)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +190,7 @@ func signed(events []json.RawMessage, perPost int) ([]hook, error) {
 // rawEvents is what the cryptography and the JSON of these posts cost, on all
 // processors, without HTTP and without keeping anything.
 func rawEvents(posts []hook, count int) (float64, error) {
-	der, err := base64.StdEncoding.DecodeString(sendgridPub)
+	der, err := base64.StdEncoding.DecodeString(simulated.SendGridPublicKey)
 	if err != nil {
 		return 0, err
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/simulator"
 )
@@ -93,38 +94,26 @@ func (b *bench) failover(be *backend, f simulator.Fault, refused bool) (time.Dur
 	return first.Sub(moment), nil
 }
 
-// elsewhere lists the logs of a batch that went through the second provider; if
-// refused, those that the first one had refused.
-func (r *rig) elsewhere(id models.ID, refused bool) (out []models.ID, err error) {
-	for cursor := ""; ; {
-		var page struct {
-			Logs []struct {
-				ID        models.ID
-				Providers map[string]bool
-			}
-			Next string `json:"next_cursor"`
-		}
-		path := fmt.Sprintf("/v1/batches/%s/logs?limit=500&cursor=%s", id, cursor)
-		if err := r.call(http.MethodGet, path, nil, http.StatusOK, &page); err != nil {
+// elsewhere returns the logs of a batch that went through the second provider; if refused, those of them that the first
+// one had refused.
+func (r *rig) elsewhere(id models.ID, refused bool) (out []string, err error) {
+	for l, err := range r.client.Logs(r.b.ctx, id.String(), client.LogOptions{}) {
+		if err != nil {
 			return nil, err
 		}
-		for _, l := range page.Logs {
-			_, first := l.Providers["sg"]
-			if _, second := l.Providers["mg"]; second && (first || !refused) {
-				out = append(out, l.ID)
-			}
-		}
-		if cursor = page.Next; cursor == "" {
-			return out, nil
+		_, first := l.Providers["sg"]
+		if _, second := l.Providers["mg"]; second && (first || !refused) {
+			out = append(out, l.ID)
 		}
 	}
+	return out, nil
 }
 
-// firstAt finds when the first of the mails came to a provider after a moment.
-func (r *rig) firstAt(provider string, logs []models.ID, after time.Time) (first time.Time, err error) {
+// firstAt returns when a provider got the first of the mails after a moment.
+func (r *rig) firstAt(provider string, logs []string, after time.Time) (first time.Time, err error) {
 	var mu sync.Mutex
 	_, err = each(len(logs), 8, func(i int) error {
-		copies, err := r.sim.Copies(r.b.ctx, logs[i].String())
+		copies, err := r.sim.Copies(r.b.ctx, logs[i])
 		mu.Lock()
 		defer mu.Unlock()
 		for _, c := range copies {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,23 +17,15 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/cassandra"
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/simulator"
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
-// What the pieces agree on. The key pair is the one that the simulator command
-// takes when none is given.
-const (
-	providerKey = "bench-key"
-	domain      = "mail.bench.test"
-	mailgunKey  = "bench-signing-key"
-	sendgridKey = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgvItwxXPD4RZPNv1nfN8wANLJrjQpKpDYGbxNlj7QGzuhRANCAAQ39MPiABZmeyXhiYOZGsvwNYuhJ1WNM65cOSUaleSiYQsnEn3WQXiQdElufwA8jYrNQrsysL1Kv715M6wyMLW7"
-	sendgridPub = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEN/TD4gAWZnsl4YmDmRrL8DWLoSdVjTOuXDklGpXkomELJxJ91kF4kHRJbn8API2KzUK7MrC9Sr+9eTOsMjC1uw=="
-)
-
-// patience bounds every wait. A million recipients with all their events take
-// Cassandra half an hour on two cores.
+// patience bounds every wait. A million recipients with all their events take half an hour on Cassandra and two
+// processors.
 const patience = time.Hour
 
 // backend is a set of services. place is a name that nothing else has there.
@@ -62,8 +53,13 @@ func backends() []*backend {
 	return append(list, &backend{
 		name: "real", title: "RabbitMQ + Cassandra",
 		env: func(dir, place string) []string {
-			return []string{"SAFEDELIVR_DATA_DIR=" + dir, "SAFEDELIVR_AMQP_URL=" + amqp, "SAFEDELIVR_AMQP_PREFIX=" + place,
-				"SAFEDELIVR_CASSANDRA_HOSTS=" + hosts, "SAFEDELIVR_CASSANDRA_KEYSPACE=" + place}
+			return []string{
+				"SAFEDELIVR_DATA_DIR=" + dir,
+				"SAFEDELIVR_AMQP_URL=" + amqp,
+				"SAFEDELIVR_AMQP_PREFIX=" + place,
+				"SAFEDELIVR_CASSANDRA_HOSTS=" + hosts,
+				"SAFEDELIVR_CASSANDRA_KEYSPACE=" + place,
+			}
 		},
 		openStore: func(ctx context.Context, _, place string) (models.Store, error) {
 			return cassandra.Open(ctx, cassandra.Config{Hosts: strings.Split(hosts, ","), Keyspace: place, Migrate: true})
@@ -95,7 +91,7 @@ type rig struct {
 	place   string
 	env     []string
 	addr    string
-	key     string
+	client  *client.Client
 	began   time.Time // of the product
 	sim     *simulator.Client
 	simURL  string
@@ -213,9 +209,12 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 	if o.eventDelay == 0 {
 		o.eventDelay = 200 * time.Millisecond
 	}
-	if r.provide, err = b.start(nil, "simulator", "--listen", simAddr, "--latency", o.latency.String(), "--event-delay", o.eventDelay.String(),
-		"--provider", "name=sg,kind=sendgrid,key="+providerKey+hook("sg"),
-		"--provider", "name=mg,kind=mailgun,key="+providerKey+",domain="+domain+",signing="+mailgunKey+hook("mg")); err != nil {
+	args := []string{"simulator", "--listen", simAddr, "--latency", o.latency.String(), "--event-delay", o.eventDelay.String()}
+	for _, a := range simulated.Accounts("") {
+		args = append(args, "--provider", fmt.Sprintf("name=%s,kind=%s,key=%s,domain=%s,signing=%s%s",
+			a.Name, a.Kind, a.Key, a.Domain, a.SigningKey, hook(a.Name)))
+	}
+	if r.provide, err = b.start(nil, args...); err != nil {
 		return r, err
 	}
 	r.simURL = "http://" + simAddr
@@ -224,36 +223,18 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 	if o.perCall == 0 {
 		o.perCall = 1000
 	}
-	for _, name := range []string{"sg", "mg"} {
-		if len(o.providers) > 0 && o.providers[0] != name {
-			continue
-		}
-		p := "SAFEDELIVR_PROVIDERS_" + strings.ToUpper(name) + "_"
-		r.env = append(r.env, p+"API_KEY="+providerKey, p+"BASE_URL="+r.simURL+"/"+name, p+"CONCURRENCY="+strconv.Itoa(o.concurrency), p+"CHUNK_LIMIT="+strconv.Itoa(o.perCall))
-		if o.timeout > 0 {
-			r.env = append(r.env, p+"TIMEOUT="+o.timeout.String())
-		}
-		if name == "sg" {
-			r.env = append(r.env, p+"KIND=sendgrid", p+"WEBHOOK_KEY="+sendgridPub)
-		} else {
-			r.env = append(r.env, p+"KIND=mailgun", p+"DOMAIN="+domain, p+"WEBHOOK_KEY="+mailgunKey)
+	more := []string{"CONCURRENCY=" + strconv.Itoa(o.concurrency), "CHUNK_LIMIT=" + strconv.Itoa(o.perCall)}
+	if o.timeout > 0 {
+		more = append(more, "TIMEOUT="+o.timeout.String())
+	}
+	for _, v := range simulated.Settings(r.simURL, more...) {
+		provider, _, _ := strings.Cut(strings.TrimPrefix(v, "SAFEDELIVR_PROVIDERS_"), "_")
+		if len(o.providers) == 0 || strings.EqualFold(provider, o.providers[0]) {
+			r.env = append(r.env, v)
 		}
 	}
-	for _, args := range [][]string{{"migrate"}, {"user", "add", "bench"}, {"key", "add", "bench"}} {
-		cmd := exec.CommandContext(b.ctx, b.product, args...)
-		cmd.Env = append(cleanEnv(), r.env...)
-		var errs bytes.Buffer
-		cmd.Stderr = &errs
-		out, err := cmd.Output()
-		if err != nil {
-			return r, fmt.Errorf("%v: %w: %s", args, err, errs.String())
-		}
-		r.key = strings.TrimSpace(string(out)) // the last one prints the key
-	}
-	if o.seed != nil {
-		if err := r.seed(dir, o.seed); err != nil {
-			return r, err
-		}
+	if err := r.setUp(o, dir); err != nil {
+		return r, err
 	}
 	r.began = time.Now()
 	if r.serve, err = b.start(r.env, "serve"); err != nil {
@@ -263,6 +244,29 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 		_, err := r.sim.Accounts(b.ctx)
 		return err == nil && r.ready(), b.ctx.Err()
 	})
+}
+
+// setUp creates the schema, a user with a key, and what is stored before the product starts.
+func (r *rig) setUp(o *rigOptions, dir string) error {
+	key := ""
+	for _, args := range [][]string{{"migrate"}, {"user", "add", "bench"}, {"key", "add", "bench"}} {
+		cmd := exec.CommandContext(r.b.ctx, r.b.product, args...)
+		cmd.Env = append(cleanEnv(), r.env...)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("%v: %w: %s", args, err, errs.String())
+		}
+		key = strings.TrimSpace(string(out)) // the last one prints it
+	}
+	if o.seed != nil {
+		if err := r.seed(dir, o.seed); err != nil {
+			return err
+		}
+	}
+	r.client = client.New("http://"+r.addr, key, client.HTTPClient(r.http))
+	return nil
 }
 
 // newPlace is a name for a keyspace, and for exchange and queues.
@@ -277,18 +281,10 @@ func (r *rig) seed(dir string, put func(models.Store) error) error {
 	return errors.Join(put(store), store.Close())
 }
 
-// ready reports whether the product answers that it is.
+// ready reports whether the product says that it is ready.
 func (r *rig) ready() bool {
-	q, err := http.NewRequestWithContext(r.b.ctx, http.MethodGet, "http://"+r.addr+"/readyz", nil)
-	if err != nil {
-		return false
-	}
-	resp, err := r.http.Do(q)
-	if err != nil {
-		return false // not listening yet
-	}
-	defer resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
+	ready, err := r.client.Readiness(r.b.ctx)
+	return err == nil && ready.Ready()
 }
 
 func (r *rig) output() string {
@@ -343,46 +339,19 @@ func (r *rig) wait(done func() (bool, error)) error {
 	}
 }
 
-// post sends one batch.
+// post sends one batch, which is encoded already so that the driver costs little.
 func (r *rig) post(body io.Reader) (models.ID, error) {
-	var accepted struct {
-		ID models.ID `json:"id"`
+	accepted, err := r.client.CreateBatchJSON(r.b.ctx, body)
+	if err != nil {
+		return models.ID{}, fmt.Errorf("%w\n%s", err, r.output())
 	}
-	err := r.call(http.MethodPost, "/v1/batches", body, http.StatusAccepted, &accepted)
-	return accepted.ID, err
+	return models.ParseBatchID(accepted.ID)
 }
 
-func (r *rig) call(method, path string, body io.Reader, want int, out any) error {
-	q, err := http.NewRequestWithContext(r.b.ctx, method, "http://"+r.addr+path, body)
-	if err != nil {
-		return err
-	}
-	q.Header.Set("Authorization", "Bearer "+r.key)
-	q.Header.Set("Content-Type", "application/json")
-	resp, err := r.http.Do(q)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != want {
-		return fmt.Errorf("%s %s answered %d: %.500s\n%s", method, path, resp.StatusCode, text, r.output())
-	}
-	return json.Unmarshal(text, out)
-}
-
-// totals are the sums of the user's days.
-type totals struct {
-	Accepted, Queued, Success, Failed int64
-}
-
-func (r *rig) totals() (totals, error) {
-	var out struct{ Totals totals }
-	err := r.call(http.MethodGet, "/v1/stats", nil, http.StatusOK, &out)
-	return out.Totals, err
+// totals returns the sums of the user's days.
+func (r *rig) totals() (client.Counts, error) {
+	stats, err := r.client.Stats(r.b.ctx, time.Time{}, time.Time{})
+	return stats.Totals, err
 }
 
 // taken waits until the providers took n mails, and answers when that was seen.

@@ -11,28 +11,32 @@ import (
 )
 
 func (c *cli) auditCommand() *cobra.Command {
-	return c.pages("audit", "Who ordered what, when and why; newest first", "AT\tBY\tORDER\tABOUT\tWHY", func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
+	return c.pagesCommand(listing{
+		use:   "audit",
+		short: "Who gave which command, when and why; newest first",
+		head:  "AT\tBY\tCOMMAND\tABOUT\tWHY",
+	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
 		page, err := svc.Audit(ctx, c.operator(), p)
 		for i := range page.Orders {
-			o := &page.Orders[i]
-			row(o.At.UTC().Format(time.RFC3339), o.By, o.Order, aboutOf(o), o.Why)
+			e := &page.Orders[i]
+			row(e.At.UTC().Format(time.RFC3339), e.By, e.Order, subjects(e), e.Why)
 		}
 		return page.Next, err
 	})
 }
 
-// aboutOf names what an order is about.
-func aboutOf(o *service.AuditEntry) string {
+// subjects names what a command was about.
+func subjects(e *service.AuditEntry) string {
 	var out []string
-	if !o.LogID.IsZero() {
-		out = append(out, o.LogID.String())
-	} else if !o.BatchID.IsZero() {
-		out = append(out, o.BatchID.String())
+	if !e.LogID.IsZero() {
+		out = append(out, e.LogID.String())
+	} else if !e.BatchID.IsZero() {
+		out = append(out, e.BatchID.String())
 	}
-	if o.Block != nil {
-		out = append(out, o.Block.ID)
+	if e.Block != nil {
+		out = append(out, e.Block.ID)
 	}
-	for _, s := range []string{o.User, o.Provider, o.Subject, strings.Join(o.Senders, ",")} {
+	for _, s := range []string{e.User, e.Provider, e.Subject, strings.Join(e.Senders, ",")} {
 		if s != "" {
 			out = append(out, s)
 		}

@@ -11,14 +11,16 @@ import (
 )
 
 func (c *cli) blockCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "block", Short: "Rules that keep mail from going out"}
+	cmd := &cobra.Command{Use: "block", Short: "Rules that keep mail from being sent"}
 	var b models.Block
 	var why string
 	add := &cobra.Command{
-		Use: "add", Short: "Block mail that meets all of the flags; it waits, or with --fail fails", Args: takes(0, 0),
-		Long: "Keep mail from going out that meets all of the flags; at least one of --provider, --user, --sender and --domain. It\n" +
-			"waits until the rule is removed, or with --fail ends as failed, with the reason blocked. Prints the id of the rule: that\n" +
-			"of the one that stands where the same was ordered before.",
+		Use:   "add",
+		Short: "Block mail that meets all of the flags; it waits, or fails with --fail",
+		Args:  takes(0, 0),
+		Long: `Keep mail from being sent that meets all of the flags; at least one of --provider, --user, --sender and
+--domain. The mail waits until the rule is removed, or with --fail it fails with the reason blocked.
+Prints the id of the rule, which is that of an existing rule if the same was added before.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				v, _, err := svc.AddBlock(ctx, c.operator(), b, why, service.Repeat{})
@@ -37,15 +39,23 @@ func (c *cli) blockCommand() *cobra.Command {
 	f.BoolVar(&b.Fail, "fail", false, "it fails instead of waiting")
 	whyFlag(add, &why)
 	cmd.AddCommand(add,
-		c.order("remove ID", "block rule", "End a rule", "End a rule, by the id that block list shows. What waited for it goes out.",
-			func(ctx context.Context, svc *service.Service, id, why string) error {
-				changed, err := svc.RemoveBlock(ctx, c.operator(), id, why)
-				if err == nil {
-					c.ordered(models.RemoveBlock, id, changed)
-				}
-				return err
-			}),
-		c.table("list", "List the rules", "ID\tPROVIDER\tUSER\tSENDER\tDOMAIN\tMAIL\tBY\tWHY", func(ctx context.Context, svc *service.Service, row func(...any)) error {
+		c.commandAbout(about{
+			use:   "remove ID",
+			short: "Remove a rule",
+			long:  "Remove a rule, by the id that block list shows. Mail that waited for it is sent.",
+			what:  "block rule",
+		}, func(ctx context.Context, svc *service.Service, id, why string) error {
+			changed, err := svc.RemoveBlock(ctx, c.operator(), id, why)
+			if err == nil {
+				c.sayDone(models.RemoveBlock, id, changed)
+			}
+			return err
+		}),
+		c.listCommand(listing{
+			use:   "list",
+			short: "List the rules",
+			head:  "ID\tPROVIDER\tUSER\tSENDER\tDOMAIN\tMAIL\tBY\tWHY",
+		}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
 			blocks, err := svc.Blocks(ctx, c.operator())
 			for _, b := range blocks {
 				mail := "waits"

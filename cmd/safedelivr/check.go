@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/consumers"
-	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -22,14 +21,17 @@ func (c *cli) checkCommand() *cobra.Command {
 	var asJSON bool
 	var since, user string
 	cmd := &cobra.Command{
-		Use: "check", Short: "Recount every batch, user and day, and compare with what is shown", Args: takes(0, 0),
-		Long: "Recount every batch, user and day from recipients, ledger and facts, and compare with summaries and stats.\n" +
-			"Prints each difference as it is found, then the counts, and ends with code 1 if there is a difference. It may run\n" +
-			"while mail flows: a sum that is being renewed gets a quarter of a minute.\n\n" +
-			"With --json all of it is one JSON object: first found, an array with an object for each difference on a line of its\n" +
-			"own (what: chunk, batch, day or a span below; user; id; the sums shown and counted, as the API has them; or damaged:\n" +
-			"what cannot be read), then users, batches, chunks, recipients, days, differences and repaired: how many. Should the\n" +
-			"check break off, the object ends with error, which says why, and with the counts up to there.",
+		Use:   "check",
+		Short: "Recount every batch, user and day, and compare with what is shown",
+		Args:  takes(0, 0),
+		Long: `Recount every batch, user and day from recipients, ledger and facts, and compare with summaries and stats.
+Prints each difference when it is found, then the counts, and ends with code 1 if there is a difference. It may
+run while mail flows: a sum that is being renewed gets a quarter of a minute.
+
+With --json all of it is one JSON object. "found" is an array with an object for each difference on a line of its
+own: "what" (chunk, batch, day, or a span), "user", "id", and the sums "shown" and "counted" as the API has them, or
+"damaged" if something cannot be read. Then come the numbers of users, batches, chunks, recipients, days,
+differences and repaired ones. If the check breaks off, the object ends with "error" and the counts up to there.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from, err := parseSince(since)
 			if err != nil {
@@ -60,7 +62,8 @@ func (c *cli) checkCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&o.Repair, "repair", false, "renew the sums that are wrong")
-	cmd.Flags().StringVar(&since, "since", "", "only batches accepted since: a duration like 24h, a day, or a time (default: all)")
+	cmd.Flags().StringVar(&since, "since", "",
+		"only batches accepted since: a duration like 24h, a day, or a time (default: all)")
 	cmd.Flags().StringVar(&user, "user", "", "only this user's, by name")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print differences and counts as one JSON object")
 	return cmd
@@ -125,39 +128,7 @@ func (c *cli) engineUser(ctx context.Context, e *consumers.Engine, name string) 
 	return u, err
 }
 
-func (c *cli) replayCommand() *cobra.Command {
-	var since, until string
-	cmd := &cobra.Command{
-		Use: "replay", Short: "Read webhook posts again, after a parser was mended", Args: takes(0, 0),
-		Long: "Work the inbox off again with the parsers of this program. What they read otherwise than before replaces what\n" +
-			"was read then; the same parsers change nothing. Posts are kept for SAFEDELIVR_TIMES_INBOX_KEEP.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			from, err := parseSince(since)
-			if err != nil {
-				return err
-			}
-			to := time.Now()
-			if until != "" {
-				if to, err = parseSince(until); err != nil {
-					return err
-				}
-			}
-			return c.withEngine(cmd.Context(), func(ctx context.Context, e *consumers.Engine) error {
-				out, err := e.Replay(ctx, from, to, progress(c, func(n events.Replayed) string { return fmt.Sprintf("read %d posts again", n.Posts) }))
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(c.out, "%d posts read again; %d events are read otherwise than before\n", out.Posts, out.Events)
-				return nil
-			})
-		},
-	}
-	cmd.Flags().StringVar(&since, "since", "24h", "posts that arrived since: a duration, a day, or a time")
-	cmd.Flags().StringVar(&until, "until", "", "posts that arrived before (default: now)")
-	return cmd
-}
-
-// progress tells how far long work is, on stderr, every few seconds.
+// progress returns a function that prints how far long work is, on stderr, every few seconds.
 func progress[T any](c *cli, say func(T) string) func(T) {
 	last := time.Now()
 	return func(n T) {
@@ -168,8 +139,8 @@ func progress[T any](c *cli, say func(T) string) func(T) {
 	}
 }
 
-// parseSince reads a moment in the past: a duration before now, a day in UTC, or
-// a time with its zone; empty is the beginning of all.
+// parseSince reads a time in the past: a duration before now, a day in UTC, or a time with its zone. An empty string is
+// the zero time.
 func parseSince(s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
@@ -182,5 +153,6 @@ func parseSince(s string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%q is no time: want a duration like 24h, a day like 2026-01-31, or a time like 2026-01-31T12:00:00Z", s)
+	return time.Time{}, fmt.Errorf(
+		"%q is no time: want a duration like 24h, a day like 2026-01-31, or a time like 2026-01-31T12:00:00Z", s)
 }

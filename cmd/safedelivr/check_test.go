@@ -36,11 +36,21 @@ func TestParseSince(t *testing.T) {
 	}
 }
 
-// TestCheckCommands: check, replay and hold work on a fresh data folder, and say
-// what is wrong with their arguments.
+// testEnv returns the settings of a new data folder with a provider.
+func testEnv(t *testing.T) []string {
+	t.Helper()
+	return []string{
+		"SAFEDELIVR_DATA_DIR=" + t.TempDir(),
+		"SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid",
+		"SAFEDELIVR_PROVIDERS_SG_API_KEY=k",
+	}
+}
+
+// TestCheckCommands requires that check, replay and hold work on a new data folder and say what is wrong with their
+// arguments.
 func TestCheckCommands(t *testing.T) {
 	t.Parallel()
-	env := []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_SG_API_KEY=k"}
+	env := testEnv(t)
 	command := func(want int, args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer
@@ -57,8 +67,7 @@ func TestCheckCommands(t *testing.T) {
 	require.Contains(t, command(0, "hold", "lift"), "nothing is held")
 }
 
-// TestCheckAsJSON: the differences and the counts are one JSON object, also where
-// the check breaks off.
+// TestCheckAsJSON requires that the differences and the counts are one JSON object, also if the check breaks off.
 func TestCheckAsJSON(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

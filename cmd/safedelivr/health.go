@@ -1,27 +1,32 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/client"
 )
 
-// healthCommand asks a running process whether it is ready. It is there for
-// images that hold nothing else that could ask.
+// healthTime is how long a server may take to answer.
+const healthTime = 4 * time.Second
+
+// healthCommand is the health check of container images, which contain no other HTTP client.
 func (c *cli) healthCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "health [URL]", Short: "Ask a running Safedelivr whether it is ready; the exit code says", Args: cobra.MaximumNArgs(1),
-		Long: "Ask /readyz of the Safedelivr at URL, or at the configured listen address, and exit 0 if it is ready, else 1.",
+		Use:   "health [URL]",
+		Short: "Ask a running Safedelivr whether it is ready; the exit code says",
+		Args:  cobra.MaximumNArgs(1),
+		Long: `Ask the Safedelivr at URL, or at the configured listen address, whether it accepts batches.
+Exit with 0 if it does and with 1 if it does not.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var base string
 			if len(args) > 0 {
-				base = strings.TrimSuffix(args[0], "/")
+				base = args[0]
 			} else {
 				cfg, err := c.load()
 				if err != nil {
@@ -29,18 +34,14 @@ func (c *cli) healthCommand() *cobra.Command {
 				}
 				base = "http://" + reachable(cfg.Listen)
 			}
-			r, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, base+"/readyz", nil)
+			ctx, cancel := context.WithTimeout(cmd.Context(), healthTime)
+			defer cancel()
+			r, err := client.New(base, "").Readiness(ctx)
 			if err != nil {
 				return err
 			}
-			resp, err := (&http.Client{Timeout: 4 * time.Second}).Do(r)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = resp.Body.Close() }()
-			text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // the status decides
-			if resp.StatusCode != http.StatusOK {
-				return errors.New(strings.TrimSpace(fmt.Sprintf("not ready (%d): %s", resp.StatusCode, text)))
+			if !r.Ready() {
+				return fmt.Errorf("not ready: %s", missing(&r))
 			}
 			fmt.Fprintln(c.out, "ready")
 			return nil
@@ -48,8 +49,16 @@ func (c *cli) healthCommand() *cobra.Command {
 	}
 }
 
-// reachable turns an address to listen on into one to ask: one that means all
-// addresses of this machine becomes loopback.
+// missing lists the parts that a server lacks, and why.
+func missing(r *client.Readiness) string {
+	var out []string
+	for _, part := range r.Missing {
+		out = append(out, part+": "+r.Checks[part])
+	}
+	return strings.Join(out, "; ")
+}
+
+// reachable turns an address to listen on into one to call: all addresses of this machine become loopback.
 func reachable(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {

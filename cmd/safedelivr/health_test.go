@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -12,10 +13,13 @@ import (
 
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	status := http.StatusOK
+	status, body := http.StatusOK, `{"status":"ready","missing":[],"checks":{}}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		require.Equal(t, "/readyz", r.URL.Path)
+		if r.URL.Path != "/readyz" {
+			t.Error(r.URL.Path)
+		}
 		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
 	}))
 	defer server.Close()
 	ask := func(args ...string) (int, string) {
@@ -29,10 +33,13 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, "ready\n", text)
 	code, _ = ask(server.URL + "/")
 	require.Zero(t, code)
-	status = http.StatusServiceUnavailable
+	status, body = http.StatusServiceUnavailable, `{"status":"not ready","missing":["store"],"checks":{"store":"gone"}}`
 	code, text = ask()
 	require.Equal(t, 1, code)
-	require.Contains(t, text, "503")
+	require.Contains(t, text, "not ready: store: gone")
+	status, body = http.StatusBadGateway, "a proxy"
+	code, _ = ask()
+	require.Equal(t, 1, code)
 	server.Close()
 	code, _ = ask()
 	require.Equal(t, 1, code)
@@ -40,8 +47,13 @@ func TestHealth(t *testing.T) {
 
 func TestReachable(t *testing.T) {
 	t.Parallel()
-	for listen, want := range map[string]string{":8080": "127.0.0.1:8080", "0.0.0.0:8080": "127.0.0.1:8080", "[::]:8080": "[::1]:8080",
-		"10.1.2.3:80": "10.1.2.3:80", "localhost:1": "localhost:1"} {
+	for listen, want := range map[string]string{
+		":8080":        "127.0.0.1:8080",
+		"0.0.0.0:8080": "127.0.0.1:8080",
+		"[::]:8080":    "[::1]:8080",
+		"10.1.2.3:80":  "10.1.2.3:80",
+		"localhost:1":  "localhost:1",
+	} {
 		require.Equal(t, want, reachable(listen))
 	}
 }

@@ -1,5 +1,5 @@
-// Command safedelivr is the whole product in one binary: serve, migrate,
-// simulator, demo, and the commands for users and keys.
+// Command safedelivr is an email gateway in one binary: the server, its commands, a demonstration, a drill of faults
+// and simulated providers.
 package main
 
 import (

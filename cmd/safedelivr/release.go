@@ -15,13 +15,16 @@ func (c *cli) releaseCommand() *cobra.Command {
 	var rel service.Release
 	var from, to string
 	cmd := &cobra.Command{
-		Use: "release --from TIME", Short: "Release all that is held, of batches accepted in a time range; it may arrive twice", Args: takes(0, 0),
-		Long: "Send again what failed because nobody knows whether a provider took it, of all users' batches that were accepted in a\n" +
-			"time range of at most 31 days. It may arrive twice. Times are a duration before now like 24h, a day like 2026-01-31\n" +
-			"(its beginning, UTC), or a time like 2026-01-31T12:00:00Z.",
+		Use:   "release --from TIME",
+		Short: "Release all that is held, of batches accepted in a time range; it may arrive twice",
+		Args:  takes(0, 0),
+		Long: `Send again what failed because it is unknown whether a provider accepted it, of all users' batches that were
+accepted in a time range of at most 31 days. It may arrive twice. Times are a duration before now like 24h, a day
+like 2026-01-31 (its beginning, UTC), or a time like 2026-01-31T12:00:00Z.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if from == "" {
-				return errors.New("--from is missing: since when the batches were accepted, a duration like 24h, a day, or a time")
+				return errors.New("--from is missing: when the batches were accepted at the earliest, " +
+					"as a duration like 24h, a day or a time")
 			}
 			var err error
 			if rel.From, err = parseSince(from); err != nil {

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"runtime/debug"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/internal/app"
 )
 
 // streams are where commands write.
@@ -20,19 +21,18 @@ type streams struct{ out, err io.Writer }
 // cli is what all commands share.
 type cli struct {
 	streams
-	environ    []string // nil: the process's own
+	environ    []string // nil: that of the process
 	args       []string
-	app        *app   // the process that runs a handed-over command; else nil
-	ranBy      string // who handed it over
+	server     *server // the process that runs a handed-over command; nil in the process of the user
+	ranBy      string  // who handed it over
 	configFile string
 }
 
-// run executes a command line and returns the exit code.
+// run executes a command line and returns its exit code.
 func run(ctx context.Context, args []string, s streams, environ []string) int {
 	return (&cli{streams: s, environ: environ, args: args}).run(ctx)
 }
 
-// run executes the command line of c.
 func (c *cli) run(ctx context.Context) int {
 	root := &cobra.Command{
 		Use:           "safedelivr",
@@ -43,11 +43,16 @@ func (c *cli) run(ctx context.Context) int {
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	root.SetArgs(c.args)
-	root.PersistentFlags().StringVarP(&c.configFile, "config", "c", "", "configuration file (YAML); the environment goes over it")
-	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.simulatorCommand(), c.demoCommand(), c.userCommand(), c.keyCommand(), c.loginCommand(), c.healthCommand(), c.versionCommand())
-	root.AddCommand(c.batchCommand(), c.logCommand(), c.releaseCommand(), c.providerCommand(), c.blockCommand(), c.queuesCommand(), c.parkedCommand(), c.workersCommand(), c.auditCommand())
-	root.AddCommand(c.pauseCommands()...)
-	root.AddCommand(c.checkCommand(), c.replayCommand(), c.holdCommand(), c.rehearseCommand(), c.rehearsedCommand())
+	root.PersistentFlags().StringVarP(&c.configFile, "config", "c", "",
+		"configuration file (YAML); the environment takes precedence")
+	root.AddCommand(
+		c.serveCommand(), c.migrateCommand(), c.versionCommand(), c.healthCommand(),
+		c.simulatorCommand(), c.demoCommand(), c.rehearseCommand(), c.rehearsedCommand(),
+		c.userCommand(), c.keyCommand(), c.loginCommand(),
+		c.batchCommand(), c.logCommand(), c.releaseCommand(), c.holdCommand(), c.blockCommand(),
+		c.pauseUserCommand(), c.resumeUserCommand(), c.providerCommand(),
+		c.queuesCommand(), c.parkedCommand(), c.workersCommand(), c.auditCommand(), c.checkCommand(), c.replayCommand(),
+	)
 	err := unknownCommand(root, c.args)
 	if err == nil {
 		err = root.ExecuteContext(ctx)
@@ -63,18 +68,34 @@ func (c *cli) run(ctx context.Context) int {
 	return 0
 }
 
-// unknownCommand is an error where the arguments name a group of commands and then
-// none of it: cobra would show the group's help, and call that a success.
+// handedOver are the commands that another process may hand over to the server.
+func handedOver() app.Commands {
+	return app.Commands{
+		Names: []string{"user", "key", "login", "batch", "log", "release", "pause-user", "resume-user", "provider", "block",
+			"queues", "parked", "workers", "audit", "check", "replay", "hold"},
+		Run: func(ctx context.Context, a *app.App, cmd app.Command) int {
+			c := &cli{
+				streams: streams{out: cmd.Out, err: cmd.Err},
+				args:    cmd.Args,
+				server:  serverOf(a),
+				ranBy:   cmd.RanBy,
+			}
+			return c.run(ctx)
+		},
+	}
+}
+
+// unknownCommand returns an error if the arguments name a group of commands and then none of the group. Cobra would
+// show the group's help and call that a success.
 func unknownCommand(root *cobra.Command, args []string) error {
 	cmd, rest, err := root.Find(args)
 	if err == nil && !cmd.Runnable() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		return fmt.Errorf("unknown command %q for %q; see %s --help", rest[0], cmd.CommandPath(), cmd.CommandPath())
 	}
-	return nil // whatever else is wrong cobra finds, who knows more commands than are there yet
+	return nil // cobra finds other mistakes; it adds commands of its own when it executes
 }
 
-// takes checks how many arguments a command has: least to most of them, any number
-// from least on where most is negative.
+// takes requires from least to most arguments. A negative most is no limit.
 func takes(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || most >= 0 && len(args) > most {
@@ -84,18 +105,23 @@ func takes(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// exitCode ends the program without another word.
+// exitCode ends the program without a message.
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// load reads the configuration. That of a command that was handed over is the
-// server's own, with the address at which it really listens.
+// env returns the environment of the command.
+func (c *cli) env() []string {
+	if c.environ != nil {
+		return c.environ
+	}
+	return os.Environ()
+}
+
+// load reads the configuration. A handed-over command has that of the server, with the address that it listens on.
 func (c *cli) load() (config.Config, error) {
-	if c.app != nil {
-		cfg := *c.app.cfg
-		cfg.Listen = c.app.addr()
-		return cfg, nil
+	if c.server != nil {
+		return c.server.cfg, nil
 	}
 	cfg, err := config.Load(c.configFile, c.environ)
 	if err != nil {
@@ -106,7 +132,7 @@ func (c *cli) load() (config.Config, error) {
 
 func (c *cli) logger(cfg *config.Config) *slog.Logger {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(cfg.Log)) // checked by config
+	_ = level.UnmarshalText([]byte(cfg.Log)) // config has checked it
 	o := &slog.HandlerOptions{Level: level}
 	if cfg.LogJSON {
 		return slog.New(slog.NewJSONHandler(c.err, o))
@@ -116,25 +142,9 @@ func (c *cli) logger(cfg *config.Config) *slog.Logger {
 
 func (c *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: takes(0, 0),
-		Run: func(*cobra.Command, []string) { fmt.Fprintln(c.out, version()) },
+		Use:   "version",
+		Short: "Print the version",
+		Args:  takes(0, 0),
+		Run:   func(*cobra.Command, []string) { fmt.Fprintln(c.out, app.Version()) },
 	}
-}
-
-// version is the module's version, or the commit it was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	v := info.Main.Version
-	if v == "" || v == "(devel)" {
-		v = "devel"
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-				v += "-" + s.Value[:12]
-			}
-		}
-	}
-	return "safedelivr " + v + " " + info.GoVersion
 }

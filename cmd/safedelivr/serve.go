@@ -3,14 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/safedelivr/safedelivr/cassandra"
+	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
@@ -18,89 +19,74 @@ func (c *cli) serveCommand() *cobra.Command {
 	var roles string
 	var restored bool
 	cmd := &cobra.Command{
-		Use: "serve", Short: "Run Safedelivr: API, webhooks and workers", Args: cobra.NoArgs,
-		Long: "Run Safedelivr. Without any service configured everything runs in this process on SQLite and an in-process broker;\n" +
-			"SAFEDELIVR_CASSANDRA_HOSTS and SAFEDELIVR_AMQP_URL switch to Cassandra and RabbitMQ, and roles can then run apart.",
+		Use:   "serve",
+		Short: "Run Safedelivr: API, webhooks and workers",
+		Args:  cobra.NoArgs,
+		Long: `Run Safedelivr. By default everything runs in this process, on SQLite and an in-process broker.
+SAFEDELIVR_CASSANDRA_HOSTS and SAFEDELIVR_AMQP_URL switch to Cassandra and RabbitMQ; roles can then run apart.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			environ := c.environ
-			if roles != "" {
-				environ = append(slices.Clone(c.env()), "SAFEDELIVR_ROLES="+roles)
-			}
 			with := *c
-			with.environ = environ
+			if roles != "" {
+				with.environ = append(slices.Clone(c.env()), "SAFEDELIVR_ROLES="+roles)
+			}
 			cfg, err := with.load()
 			if err != nil {
 				return err
 			}
-			log := c.logger(&cfg)
-			if len(cfg.Providers) == 0 {
-				log.Warn("no provider is configured: batches are kept, and nothing can be sent")
-			}
-			limitMemory(&cfg)
-			if cfg.Traces.Endpoint != "" {
-				end, err := tracing.Setup(cmd.Context(), cfg.Traces.Endpoint, cfg.Traces.Ratio, version())
-				if err != nil {
-					return err
-				}
-				defer func() {
-					last, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 5*time.Second)
-					defer cancel()
-					if err := end(last); err != nil {
-						log.Warn("the last traces were not sent", "err", err)
-					}
-				}()
-			}
-			a, err := newApp(cmd.Context(), &cfg, log)
-			if err != nil {
-				return err
-			}
-			if restored {
-				if err := told(a.service.HoldOld(cmd.Context(), c.operator(), "restored from a backup")); err != nil {
-					a.close()
-					return fmt.Errorf("nothing was started: what was accepted before could not be held: %w", err)
-				}
-				log.Warn("mail that was accepted before now is held: look at it, cancel what went out already, then: safedelivr hold lift")
-			}
-			if link, err := a.loginLink(cmd.Context(), dashboard.LocalUser()); err != nil {
-				log.Warn("no link to log in to the dashboard", "err", err)
-			} else if link != "" {
-				fmt.Fprintln(c.out, "dashboard, for a quarter of an hour and once:", link)
-			}
-			return a.serve(cmd.Context())
+			return c.serve(cmd.Context(), &cfg, restored)
 		},
 	}
-	cmd.Flags().StringVar(&roles, "roles", "", "what this process does, separated by commas: api, webhooks, worker (default: all)")
-	cmd.Flags().BoolVar(&restored, "after-restore", false, "hold all mail that was accepted before now: the backup does not know what went out since")
+	cmd.Flags().StringVar(&roles, "roles", "",
+		"what this process does, separated by commas: api, webhooks, worker (default: all)")
+	cmd.Flags().BoolVar(&restored, "after-restore", false,
+		"hold all mail that was accepted before now: the backup does not know what was sent since")
 	return cmd
 }
 
-func (c *cli) migrateCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "migrate", Short: "Bring the schema of the store up to date", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := c.load()
-			if err != nil {
-				return err
-			}
-			log := c.logger(&cfg)
-			if len(cfg.Cassandra.Hosts) > 0 {
-				applied, err := cassandra.Migrate(cmd.Context(), cassandraConfig(&cfg, log))
-				if err != nil {
-					return err
-				}
-				if len(applied) == 0 {
-					fmt.Fprintln(c.out, "the schema is up to date")
-				} else {
-					fmt.Fprintln(c.out, "applied:", strings.Join(applied, ", "))
-				}
-				return nil
-			}
-			store, err := openStore(cmd.Context(), &cfg, log) // brings its own schema up to date
-			if err != nil {
-				return err
-			}
-			fmt.Fprintln(c.out, "the schema is up to date")
-			return store.Close()
-		},
+func (c *cli) serve(ctx context.Context, cfg *config.Config, restored bool) error {
+	log := c.logger(cfg)
+	if len(cfg.Providers) == 0 {
+		log.Warn("no provider is configured: batches are accepted and nothing can be sent")
 	}
+	app.LimitMemory(cfg)
+	endTraces, err := startTraces(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
+	a, err := app.New(ctx, cfg, log, handedOver())
+	if err != nil {
+		return err
+	}
+	if restored {
+		if err := explain(a.Service().HoldOld(ctx, c.operator(), "restored from a backup")); err != nil {
+			a.Close()
+			return fmt.Errorf("nothing was started: cannot hold the mail that was accepted before: %w", err)
+		}
+		log.Warn("mail that was accepted before now is held: cancel what was sent already, then run safedelivr hold lift")
+	}
+	if link, err := a.LoginLink(ctx, dashboard.LocalUser()); err != nil {
+		log.Warn("cannot make a link to log in to the dashboard", "err", err)
+	} else if link != "" {
+		fmt.Fprintln(c.out, "dashboard, for a quarter of an hour and once:", link)
+	}
+	return a.Serve(ctx)
+}
+
+// startTraces exports traces if that is configured. The function that it returns sends the last ones.
+func startTraces(ctx context.Context, cfg *config.Config, log *slog.Logger) (func(), error) {
+	if cfg.Traces.Endpoint == "" {
+		return func() {}, nil
+	}
+	end, err := tracing.Setup(ctx, cfg.Traces.Endpoint, cfg.Traces.Ratio, app.Version())
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := end(ctx); err != nil {
+			log.Warn("cannot send the last traces", "err", err)
+		}
+	}, nil
 }

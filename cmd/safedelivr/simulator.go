@@ -5,24 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/simulator"
-)
-
-// recipientKey is the metadata that names a recipient in what the adapters send.
-const recipientKey = "sd_log"
-
-// simulatorKey signs the simulated SendGrid's webhooks unless another key is
-// given. It protects nothing: it is here so that the pieces of a demonstration
-// fit together without any set-up.
-const (
-	simulatorKey       = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgvItwxXPD4RZPNv1nfN8wANLJrjQpKpDYGbxNlj7QGzuhRANCAAQ39MPiABZmeyXhiYOZGsvwNYuhJ1WNM65cOSUaleSiYQsnEn3WQXiQdElufwA8jYrNQrsysL1Kv715M6wyMLW7"
-	simulatorPublicKey = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEN/TD4gAWZnsl4YmDmRrL8DWLoSdVjTOuXDklGpXkomELJxJ91kF4kHRJbn8API2KzUK7MrC9Sr+9eTOsMjC1uw=="
 )
 
 func (c *cli) simulatorCommand() *cobra.Command {
@@ -31,18 +20,22 @@ func (c *cli) simulatorCommand() *cobra.Command {
 	var o simulator.Options
 	var latency, delay time.Duration
 	cmd := &cobra.Command{
-		Use: "simulator", Short: "Run stand-ins for the providers' HTTP APIs", Args: cobra.NoArgs,
-		Long: "Run stand-ins for SendGrid and Mailgun, with faults and signed webhooks. Each provider lives under its own path:\n" +
-			"base_url http://HOST/<provider>. The control API is under /control/.\n\n" +
-			"  --provider name=sg,kind=sendgrid,key=K,webhook=http://127.0.0.1:8080/webhooks/sg\n" +
-			"  --provider name=mg,kind=mailgun,key=K,domain=mail.example.com,signing=S,webhook=http://127.0.0.1:8080/webhooks/mg",
+		Use:   "simulator",
+		Short: "Simulate the providers' HTTP APIs",
+		Args:  cobra.NoArgs,
+		Long: `Simulate SendGrid and Mailgun, with faults and signed webhooks. Each provider has a path of its own: base_url
+http://HOST/<provider>. The control API is under /control/.
+
+  --provider name=sg,kind=sendgrid,key=K,webhook=http://127.0.0.1:8080/webhooks/sg
+  --provider name=mg,kind=mailgun,key=K,domain=mail.example.com,signing=S,webhook=http://127.0.0.1:8080/webhooks/mg`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.RecipientKey, o.Latency, o.EventDelay = recipientKey, latency, delay
+			o.RecipientKey, o.Latency, o.EventDelay = simulated.RecipientKey, latency, delay
 			return c.simulate(cmd.Context(), listen, specs, o)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&listen, "listen", "127.0.0.1:8025", "address to listen on; there is no access control, so keep it on loopback")
+	f.StringVar(&listen, "listen", "127.0.0.1:8025",
+		"address to listen on; there is no access control, so keep it on loopback")
 	f.StringArrayVar(&specs, "provider", nil, "a provider; may be given several times")
 	f.Float64Var(&o.TimeScale, "time-scale", 60, "how much faster than real retries and delays run")
 	f.DurationVar(&latency, "latency", 0, "answer time of every call")
@@ -80,33 +73,20 @@ func (c *cli) simulate(ctx context.Context, listen string, specs []string, o sim
 		}
 		fmt.Fprintln(c.out, line)
 	}
-	return serveUntil(ctx, l, sim, sim.Close)
-}
-
-// serveUntil serves h until ctx ends; before is run first on the way out.
-func serveUntil(ctx context.Context, l net.Listener, h http.Handler, before func()) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(l) }()
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
-	}
-	before()
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if err := server.Shutdown(stop); err != nil {
-		_ = server.Close() // requests that would not end
-	}
-	<-failed
-	return nil
+	return simulated.Serve(ctx, l, sim, sim.Close)
 }
 
 // parseSimulated reads name=…,kind=…,key=…,domain=…,signing=…,webhook=….
 func parseSimulated(spec string) (simulator.Account, error) {
 	a := simulator.Account{}
-	fields := map[string]*string{"name": &a.Name, "kind": &a.Kind, "key": &a.Key, "domain": &a.Domain, "signing": &a.SigningKey, "webhook": &a.WebhookURL}
+	fields := map[string]*string{
+		"name":    &a.Name,
+		"kind":    &a.Kind,
+		"key":     &a.Key,
+		"domain":  &a.Domain,
+		"signing": &a.SigningKey,
+		"webhook": &a.WebhookURL,
+	}
 	for part := range strings.SplitSeq(spec, ",") {
 		k, v, _ := strings.Cut(part, "=")
 		if fields[k] == nil {
@@ -115,7 +95,7 @@ func parseSimulated(spec string) (simulator.Account, error) {
 		*fields[k] = v
 	}
 	if a.Kind == simulator.SendGrid && a.SigningKey == "" {
-		a.SigningKey = simulatorKey
+		a.SigningKey = simulated.SendGridKey
 	}
 	return a, nil
 }

@@ -1,0 +1,224 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"time"
+)
+
+// Lane is how urgent a batch is. The server chooses [Urgent] for small batches and [Bulk] for others.
+type Lane string
+
+// The lanes.
+const (
+	Urgent Lane = "urgent"
+	Bulk   Lane = "bulk"
+)
+
+// OnUnknown says what happens if nobody can say whether a provider took a mail.
+type OnUnknown string
+
+// The choices for an unknown outcome.
+const (
+	// Hold fails the mail with the reason outcome_unknown.
+	Hold OnUnknown = "hold"
+	// Resend sends the mail again, so that it may arrive twice.
+	Resend OnUnknown = "resend"
+)
+
+// NewBatch is one mail to each of many recipients.
+type NewBatch struct {
+	// From is an address by RFC 5322, with or without a name.
+	From    string `json:"from"`
+	ReplyTo string `json:"reply_to,omitempty"`
+	// Subject is one line of at most 998 bytes. Subject, Text and HTML may have {{placeholders}}.
+	Subject string `json:"subject"`
+	// Text and HTML are the bodies; one of them must be set.
+	Text string `json:"text,omitempty"`
+	HTML string `json:"html,omitempty"`
+	// To are the recipients. Repeated addresses are dropped unless AllowDuplicates is set.
+	To              []Recipient `json:"to,omitempty"`
+	AllowDuplicates bool        `json:"allow_duplicates,omitempty"`
+	// Providers are the names of the providers that may be used, in the order in which they are tried. The default is
+	// all, by weight.
+	Providers []string  `json:"providers,omitempty"`
+	Lane      Lane      `json:"lane,omitempty"`
+	OnUnknown OnUnknown `json:"on_unknown,omitempty"`
+	// Deadline is when the mail expires: what no provider has taken by then fails. It is at most 30 days from now; the
+	// default is 7 days.
+	Deadline time.Time `json:"deadline,omitzero"`
+}
+
+// Recipient is whom a mail goes to.
+type Recipient struct {
+	// Email is an address by RFC 5322, with or without a name.
+	Email string `json:"email"`
+	Name  string `json:"name,omitempty"`
+	// Vars are the values of placeholders: strings, numbers and booleans. The placeholders name and email have a value
+	// without them.
+	Vars map[string]any `json:"vars,omitempty"`
+}
+
+// Accepted is a batch that is stored and will be sent.
+type Accepted struct {
+	ID         string     `json:"id"`
+	State      BatchState `json:"state"`
+	Recipients int        `json:"recipients"`
+	// Duplicates counts the repeated addresses that were dropped.
+	Duplicates int       `json:"duplicates"`
+	Lane       Lane      `json:"lane"`
+	Created    time.Time `json:"created_at"`
+	Deadline   time.Time `json:"deadline"`
+}
+
+// BatchState says how far a batch is.
+type BatchState string
+
+// The states of a batch.
+const (
+	BatchQueued  BatchState = "queued"
+	BatchSending BatchState = "sending"
+	BatchDone    BatchState = "done"
+	// BatchDamaged is the state of a batch in a list whose stored form cannot be read.
+	BatchDamaged BatchState = "damaged"
+)
+
+// Batch is a batch with its counts.
+type Batch struct {
+	ID string `json:"id"`
+	// User is the id of the batch's user if that is not the caller.
+	User  string     `json:"user,omitempty"`
+	State BatchState `json:"state"`
+	// Stopped reports whether nothing more is sent until the batch is resumed. StoppedBy is a user's id, or "cli:" and a
+	// name.
+	Stopped   bool   `json:"stopped,omitempty"`
+	StoppedBy string `json:"stopped_by,omitempty"`
+	Cancelled bool   `json:"cancelled,omitempty"`
+	// Waits says which command keeps the batch from being sent.
+	Waits      string    `json:"waits,omitempty"`
+	Subject    string    `json:"subject"`
+	From       Address   `json:"from"`
+	ReplyTo    *Address  `json:"reply_to,omitempty"`
+	Lane       Lane      `json:"lane,omitempty"`
+	OnUnknown  OnUnknown `json:"on_unknown,omitempty"`
+	Providers  []string  `json:"providers,omitempty"`
+	Recipients int       `json:"recipients"`
+	Duplicates int       `json:"duplicates"`
+	Counts     Counts    `json:"counts"`
+	Created    time.Time `json:"created_at"`
+	Deadline   time.Time `json:"deadline,omitzero"`
+}
+
+// Address is an address with an optional name.
+type Address struct {
+	Email string `json:"email"`
+	Name  string `json:"name,omitempty"`
+}
+
+// Counts are numbers of recipients. Accepted is always the sum of Queued, Success, Failed and Cancelled.
+type Counts struct {
+	Accepted  int64 `json:"accepted"`
+	Queued    int64 `json:"queued"`
+	Success   int64 `json:"success"`
+	Failed    int64 `json:"failed"`
+	Cancelled int64 `json:"cancelled"`
+	// Unconfirmed counts successes through providers that report no deliveries.
+	Unconfirmed int64 `json:"unconfirmed"`
+	// Rerouted counts recipients that were tried at more than one provider.
+	Rerouted int64 `json:"rerouted"`
+	// PossibleDuplicates counts recipients that were sent to again while an outcome was unknown.
+	PossibleDuplicates int64 `json:"possible_duplicates"`
+	// Doubled counts recipients that are known to have received the mail more than once.
+	Doubled       int64                     `json:"doubled"`
+	FailedReasons map[string]int64          `json:"failed_reasons"`
+	Providers     map[string]ProviderCounts `json:"providers"`
+}
+
+// ProviderCounts are numbers of recipients at one provider.
+type ProviderCounts struct {
+	Tried     int64 `json:"tried"`
+	Delivered int64 `json:"delivered"`
+	Refused   int64 `json:"refused"`
+	Failed    int64 `json:"failed"`
+	Waiting   int64 `json:"waiting"`
+	Unknown   int64 `json:"unknown"`
+}
+
+// CreateBatch sends a mail to many recipients. The server stores the whole batch before it answers. After an error with
+// any code but acceptance_unknown, nothing of it will be sent.
+func (c *Client) CreateBatch(ctx context.Context, b NewBatch, options ...CallOption) (Accepted, error) {
+	var out Accepted
+	return out, c.post(ctx, route("batches"), b, &out, options)
+}
+
+// StreamBatch is CreateBatch for recipients that are too many to hold in memory: b.To must be empty, and each element
+// of to is sent when it is produced. It stops to early if the request ends.
+func (c *Client) StreamBatch(
+	ctx context.Context, b NewBatch, to iter.Seq[Recipient], options ...CallOption,
+) (Accepted, error) {
+	var out Accepted
+	if len(b.To) > 0 {
+		return out, fmt.Errorf("StreamBatch: the batch itself has %d recipients", len(b.To))
+	}
+	head, err := json.Marshal(b)
+	if err != nil {
+		return out, err
+	}
+	r, w := io.Pipe()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		_ = w.CloseWithError(writeRecipients(w, head, to)) // the reader of the pipe gets the error
+	}()
+	call := newCall(http.MethodPost, route("batches"), options)
+	call.body = r
+	err = c.do(ctx, call, &out)
+	_ = r.Close() // the writer stops if the answer came early
+	<-written
+	return out, err
+}
+
+// CreateBatchJSON is CreateBatch for a batch that is encoded as JSON already, as api/openapi.yaml describes it.
+func (c *Client) CreateBatchJSON(ctx context.Context, body io.Reader, options ...CallOption) (Accepted, error) {
+	call := newCall(http.MethodPost, route("batches"), options)
+	call.body = body
+	var out Accepted
+	return out, c.do(ctx, call, &out)
+}
+
+// writeRecipients writes the batch whose other members are in head.
+func writeRecipients(to io.Writer, head []byte, recipients iter.Seq[Recipient]) error {
+	w := bufio.NewWriter(to)
+	_, _ = w.Write(head[:len(head)-1]) // errors of the buffer stay until Flush
+	_, _ = w.WriteString(`,"to":[`)
+	comma := ""
+	for r := range recipients {
+		raw, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		_, _ = w.WriteString(comma)
+		if _, err := w.Write(raw); err != nil {
+			return err
+		}
+		comma = ","
+	}
+	_, _ = w.WriteString("]}")
+	return w.Flush()
+}
+
+// Batch returns one batch.
+func (c *Client) Batch(ctx context.Context, id string, options ...CallOption) (Batch, error) {
+	var out Batch
+	return out, c.get(ctx, route("batches", id), nil, &out, options)
+}
+
+// Batches returns the caller's batches, newest first.
+func (c *Client) Batches(ctx context.Context, o ListOptions) iter.Seq2[Batch, error] {
+	return list[Batch](ctx, c, listing{path: route("batches"), name: "batches"}, o)
+}

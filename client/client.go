@@ -1,0 +1,180 @@
+// Package client calls the HTTP API of Safedelivr, a self-hosted email gateway.
+//
+// A [Client] holds the address of a server and an API key. Every method is one request, or one request for each page
+// of a list, and may be called from several goroutines. Answers that are not a success are returned as an [*Error].
+//
+// A request that changes something can be repeated safely: name it with [IdempotencyKey] and send it again, unchanged
+// and with the same key, while [Repeatable] reports true for its error. Only the first one is carried out. The client
+// itself never repeats a request.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Client calls one server with one API key.
+type Client struct {
+	base string
+	key  string
+	http *http.Client
+}
+
+// Option sets up a Client.
+type Option func(*Client)
+
+// HTTPClient has requests sent by h instead of [http.DefaultClient]. Set timeouts and proxies there.
+func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
+
+// New returns a client of the server at baseURL, such as https://mail.example.com. The key is an API key as
+// "safedelivr key add" prints it; methods that need none work with an empty one.
+func New(baseURL, key string, options ...Option) *Client {
+	c := &Client{
+		base: strings.TrimSuffix(baseURL, "/"),
+		key:  key,
+		http: http.DefaultClient,
+	}
+	for _, o := range options {
+		o(c)
+	}
+	return c
+}
+
+// URL returns the address of a path of the server.
+func (c *Client) URL(path string) string { return c.base + path }
+
+// CallOption sets up one request.
+type CallOption func(*call)
+
+// IdempotencyKey names a request, so that it can be repeated without being carried out twice. A key is 1 to 255 visible
+// ASCII characters, for example a UUID. Keys belong to a user and a path and are kept for 24 hours by default.
+func IdempotencyKey(key string) CallOption {
+	return func(c *call) { c.header.Set("Idempotency-Key", key) }
+}
+
+// RequestID names a request in errors and in the server's log. An id is at most 64 letters, digits, dashes,
+// underscores and dots. The server chooses one by default.
+func RequestID(id string) CallOption {
+	return func(c *call) { c.header.Set("X-Request-Id", id) }
+}
+
+// Into stores what the answer says about itself in r, whether or not the request succeeds. It leaves r as it is if no
+// answer arrives.
+func Into(r *Response) CallOption { return func(c *call) { c.response = r } }
+
+// Response is what an answer says about itself.
+type Response struct {
+	Status    int
+	RequestID string
+	// Replayed reports whether this is the answer to an earlier request with the same idempotency key.
+	Replayed bool
+	Header   http.Header
+}
+
+// call is one request.
+type call struct {
+	method   string
+	path     string
+	query    url.Values
+	body     io.Reader
+	header   http.Header
+	response *Response
+	accept   int // a status that is an answer besides the successes
+}
+
+func newCall(method, path string, options []CallOption) *call {
+	c := &call{method: method, path: path, header: http.Header{}}
+	for _, o := range options {
+		o(c)
+	}
+	return c
+}
+
+// get reads path into out.
+func (c *Client) get(ctx context.Context, path string, query url.Values, out any, options []CallOption) error {
+	call := newCall(http.MethodGet, path, options)
+	call.query = query
+	return c.do(ctx, call, out)
+}
+
+// post sends in to path as JSON and reads the answer into out, which may be nil.
+func (c *Client) post(ctx context.Context, path string, in, out any, options []CallOption) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("POST %s: %w", path, err)
+	}
+	call := newCall(http.MethodPost, path, options)
+	call.body = bytes.NewReader(body)
+	return c.do(ctx, call, out)
+}
+
+// remove deletes path; why is for the audit trail.
+func (c *Client) remove(ctx context.Context, path, why string, options []CallOption) error {
+	call := newCall(http.MethodDelete, path, options)
+	if why != "" {
+		call.query = url.Values{"why": {why}}
+	}
+	return c.do(ctx, call, nil)
+}
+
+// do sends the request and reads the answer into out, which may be nil.
+func (c *Client) do(ctx context.Context, call *call, out any) error {
+	target := c.base + call.path
+	if len(call.query) > 0 {
+		target += "?" + call.query.Encode()
+	}
+	r, err := http.NewRequestWithContext(ctx, call.method, target, call.body)
+	if err != nil {
+		return err
+	}
+	r.Header = call.header
+	if c.key != "" {
+		r.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	if call.body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // it was only read
+	if call.response != nil {
+		*call.response = Response{
+			Status:    resp.StatusCode,
+			RequestID: resp.Header.Get("X-Request-Id"),
+			Replayed:  resp.Header.Get("Idempotency-Replayed") == "true",
+			Header:    resp.Header,
+		}
+	}
+	if resp.StatusCode >= http.StatusMultipleChoices && resp.StatusCode != call.accept {
+		return readError(call, resp)
+	}
+	if raw, ok := out.(*[]byte); ok {
+		*raw, err = io.ReadAll(resp.Body)
+		return err
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fmt.Errorf("%s %s: the answer cannot be read: %w", call.method, call.path, err)
+	}
+	return nil
+}
+
+// route joins the parts of a path, each escaped.
+func route(parts ...string) string {
+	var out strings.Builder
+	out.WriteString("/v1")
+	for _, p := range parts {
+		out.WriteString("/" + url.PathEscape(p))
+	}
+	return out.String()
+}

@@ -1,0 +1,195 @@
+package client
+
+import (
+	"context"
+	"time"
+)
+
+// Commands take effect within a second at every worker and are written into the audit trail, with the reason that the
+// caller gives as why. They are idempotent.
+
+// commandBody is the body of a command.
+type commandBody struct {
+	Why string `json:"why,omitempty"`
+}
+
+// BatchCommand is what became of a command about a batch or a log.
+type BatchCommand struct {
+	BatchID string `json:"batch_id"`
+	LogID   string `json:"log_id,omitempty"`
+	// Command names it, such as batch.stop.
+	Command string `json:"order"`
+	// Changed reports whether the command was not in effect before.
+	Changed   bool `json:"changed"`
+	Stopped   bool `json:"stopped"`
+	Cancelled bool `json:"cancelled"`
+	// InFlight counts the recipients of calls that have begun and have no answer; nil if they could not be counted.
+	InFlight *int `json:"in_flight"`
+	// Warning says what the caller should know, such as that mail may arrive twice.
+	Warning string `json:"warning,omitempty"`
+}
+
+// Switched is what became of a command about a user or a provider.
+type Switched struct {
+	Name    string `json:"name"`
+	Command string `json:"order"`
+	// Changed reports whether the command was not in effect before.
+	Changed bool `json:"changed"`
+}
+
+// StopBatch keeps a batch from being sent until ResumeBatch. No new call to a provider begins after it returns.
+func (c *Client) StopBatch(ctx context.Context, id, why string, options ...CallOption) (BatchCommand, error) {
+	return c.commandBatch(ctx, id, "stop", why, options)
+}
+
+// ResumeBatch sends what a stopped batch has left. A batch that an operator stopped needs the scope operate
+// (stopped_by_operator).
+func (c *Client) ResumeBatch(ctx context.Context, id, why string, options ...CallOption) (BatchCommand, error) {
+	return c.commandBatch(ctx, id, "resume", why, options)
+}
+
+// CancelBatch cancels, for ever, what no provider has taken yet.
+func (c *Client) CancelBatch(ctx context.Context, id, why string, options ...CallOption) (BatchCommand, error) {
+	return c.commandBatch(ctx, id, "cancel", why, options)
+}
+
+// RetryBatch sends again what failed if nothing can arrive twice: every attempt has ended, and nothing final is known
+// about the recipient.
+func (c *Client) RetryBatch(ctx context.Context, id, why string, options ...CallOption) (BatchCommand, error) {
+	return c.commandBatch(ctx, id, "retry", why, options)
+}
+
+// ReleaseBatch sends again what is held because its outcome is unknown. It may arrive twice.
+func (c *Client) ReleaseBatch(ctx context.Context, id, why string, options ...CallOption) (BatchCommand, error) {
+	return c.commandBatch(ctx, id, "release", why, options)
+}
+
+// ReleaseLog sends to one recipient again. The log must have failed, and not because the recipient was refused for
+// good. It may arrive twice.
+func (c *Client) ReleaseLog(ctx context.Context, id, why string, options ...CallOption) (BatchCommand, error) {
+	var out BatchCommand
+	return out, c.post(ctx, route("logs", id, "release"), commandBody{why}, &out, options)
+}
+
+func (c *Client) commandBatch(
+	ctx context.Context, id, verb, why string, options []CallOption,
+) (out BatchCommand, err error) {
+	return out, c.post(ctx, route("batches", id, verb), commandBody{why}, &out, options)
+}
+
+// Release chooses held mail by time and provider.
+type Release struct {
+	// Provider limits it to what is held at one provider.
+	Provider string `json:"provider,omitempty"`
+	// From and To are the range of times of acceptance, at most 31 days.
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	Why  string    `json:"why,omitempty"`
+}
+
+// Released is what became of a Release.
+type Released struct {
+	// Batches counts the batches that had held mail.
+	Batches int    `json:"batches"`
+	Warning string `json:"warning"`
+}
+
+// Release sends again what is held at a provider in a range of times. It covers the caller's batches, and all users'
+// batches with the scope operate. It may arrive twice.
+func (c *Client) Release(ctx context.Context, r Release, options ...CallOption) (Released, error) {
+	var out Released
+	return out, c.post(ctx, route("release"), r, &out, options)
+}
+
+// PauseUser keeps all batches of a user from being sent until ResumeUser. The user is an id or a name. Another user
+// than the caller needs the scope operate.
+func (c *Client) PauseUser(ctx context.Context, user, why string, options ...CallOption) (Switched, error) {
+	return c.commandSwitch(ctx, route("users", user, "pause"), why, options)
+}
+
+// ResumeUser sends what the batches of a paused user have left.
+func (c *Client) ResumeUser(ctx context.Context, user, why string, options ...CallOption) (Switched, error) {
+	return c.commandSwitch(ctx, route("users", user, "resume"), why, options)
+}
+
+func (c *Client) commandSwitch(ctx context.Context, path, why string, options []CallOption) (out Switched, err error) {
+	return out, c.post(ctx, path, commandBody{why}, &out, options)
+}
+
+// Block is a rule that keeps mail from being sent if the mail meets all fields that are set.
+type Block struct {
+	ID       string    `json:"id"`
+	Provider string    `json:"provider,omitempty"`
+	User     string    `json:"user,omitempty"`
+	Sender   string    `json:"sender,omitempty"`
+	Domain   string    `json:"domain,omitempty"`
+	Fail     bool      `json:"fail,omitempty"`
+	By       string    `json:"by,omitempty"`
+	Why      string    `json:"why,omitempty"`
+	At       time.Time `json:"at,omitzero"`
+}
+
+// NewBlock is a Block to add. At least one of the first four fields must be set.
+type NewBlock struct {
+	Provider string `json:"provider,omitempty"`
+	// User is an id or a name.
+	User string `json:"user,omitempty"`
+	// Sender is an address, or @domain for all of a domain.
+	Sender string `json:"sender,omitempty"`
+	// Domain is that of the recipient.
+	Domain string `json:"domain,omitempty"`
+	// Fail makes mail fail with the reason blocked instead of waiting.
+	Fail bool   `json:"fail,omitempty"`
+	Why  string `json:"why,omitempty"`
+}
+
+// Blocks returns all rules, oldest first. It needs the scope operate.
+func (c *Client) Blocks(ctx context.Context, options ...CallOption) ([]Block, error) {
+	var out struct {
+		Blocks []Block `json:"blocks"`
+	}
+	err := c.get(ctx, route("blocks"), nil, &out, options)
+	return out.Blocks, err
+}
+
+// AddBlock adds a rule, or returns the rule that says the same. It needs the scope operate.
+func (c *Client) AddBlock(ctx context.Context, b NewBlock, options ...CallOption) (Block, error) {
+	var out Block
+	return out, c.post(ctx, route("blocks"), b, &out, options)
+}
+
+// RemoveBlock removes a rule; mail that waited for it is sent. It needs the scope operate.
+func (c *Client) RemoveBlock(ctx context.Context, id, why string, options ...CallOption) error {
+	return c.remove(ctx, route("blocks", id), why, options)
+}
+
+// RestoreHold holds all mail that was accepted before a restore from a backup.
+type RestoreHold struct {
+	Before time.Time `json:"before"`
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Why    string    `json:"why,omitempty"`
+}
+
+// Lifted is what became of LiftHolds.
+type Lifted struct {
+	Command string `json:"order"`
+	// Changed reports whether anything was held.
+	Changed bool `json:"changed"`
+}
+
+// Holds returns the holds since restores from a backup, oldest first. It needs the scope operate.
+func (c *Client) Holds(ctx context.Context, options ...CallOption) ([]RestoreHold, error) {
+	var out struct {
+		Holds []RestoreHold `json:"holds"`
+	}
+	err := c.get(ctx, route("holds"), nil, &out, options)
+	return out.Holds, err
+}
+
+// LiftHolds sends everything that is held since a restore. What was sent after the backup was made arrives twice, so
+// cancel such batches first. It needs the scope operate.
+func (c *Client) LiftHolds(ctx context.Context, why string, options ...CallOption) (Lifted, error) {
+	var out Lifted
+	return out, c.post(ctx, route("holds", "lift"), commandBody{why}, &out, options)
+}

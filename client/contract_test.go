@@ -1,0 +1,358 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers/legacy"
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/client"
+)
+
+func description(t *testing.T) *openapi3.T {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromFile("../api/openapi.yaml")
+	require.NoError(t, err)
+	return doc
+}
+
+// properties returns the names of a schema's members, those of the schemas it is composed of included.
+func properties(s *openapi3.Schema) map[string]bool {
+	out := map[string]bool{}
+	for name := range s.Properties {
+		out[name] = true
+	}
+	for _, part := range s.AllOf {
+		maps.Copy(out, properties(part.Value))
+	}
+	return out
+}
+
+// members returns the names under which encoding/json knows the fields of a struct.
+func members(of reflect.Type) map[string]bool {
+	out := map[string]bool{}
+	for f := range of.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			maps.Copy(out, members(f.Type))
+		case name != "" && name != "-":
+			out[name] = true
+		}
+	}
+	return out
+}
+
+// TestFieldsOfTheDescription compares every type with the schema that it is read from or written as.
+func TestFieldsOfTheDescription(t *testing.T) {
+	schemas := description(t).Components.Schemas
+	for name, v := range map[string]any{
+		"Accepted":      client.Accepted{},
+		"Address":       client.Address{},
+		"Batch":         client.Batch{},
+		"Block":         client.Block{},
+		"Check":         client.Check{},
+		"Counts":        client.Counts{},
+		"FieldError":    client.FieldError{},
+		"History":       client.History{},
+		"HistoryCounts": client.HistoryCounts{},
+		"Hold":          client.RestoreHold{},
+		"Lifted":        client.Lifted{},
+		"Log":           client.Log{},
+		"Moment":        client.Moment{},
+		"NewBlock":      client.NewBlock{},
+		"Order":         client.AuditEntry{},
+		"Parked":        client.ParkedMessage{},
+		"Problem":       client.Error{},
+		"Provider":      client.Provider{},
+		"Queue":         client.Queue{},
+		"Readiness":     client.Readiness{},
+		"Release":       client.Release{},
+		"Released":      client.Released{},
+		"Steered":       client.BatchCommand{},
+		"Switched":      client.Switched{},
+		"Worker":        client.Worker{},
+	} {
+		require.Contains(t, schemas, name)
+		require.Equal(t, properties(schemas[name].Value), members(reflect.TypeOf(v)), name)
+	}
+	batch := properties(schemas["NewBatch"].Value)
+	delete(batch, "body") // another name of html
+	require.Equal(t, batch, members(reflect.TypeFor[client.NewBatch]()))
+	provider := schemas["Provider"].Value.Properties
+	require.Equal(t, properties(provider["health"].Value), members(reflect.TypeFor[client.Health]()))
+	require.Equal(t, properties(provider["worker"].Value), members(reflect.TypeFor[client.WorkerCounts]()))
+	counts := schemas["CountFields"].Value.Properties["providers"].Value.AdditionalProperties.Schema.Value
+	require.Equal(t, properties(counts), members(reflect.TypeFor[client.ProviderCounts]()))
+}
+
+// recorder is a server that checks requests against the description and answers with an empty object.
+type recorder struct {
+	t      *testing.T
+	mu     sync.Mutex
+	called map[string]bool // operations
+}
+
+// lists has the name under which each operation with pages returns its list.
+var lists = map[string]string{
+	"listBatches": "batches",
+	"listLogs":    "logs",
+	"searchLogs":  "logs",
+	"audit":       "orders",
+	"listParked":  "parked",
+}
+
+func newRecorder(t *testing.T) (*recorder, *client.Client) {
+	t.Helper()
+	doc := description(t)
+	router, err := legacy.NewRouter(doc)
+	require.NoError(t, err)
+	rec := &recorder{t: t, called: map[string]bool{}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		target, _ := url.Parse(r.URL.RequestURI())
+		r.URL = target
+		found, params, err := router.FindRoute(r)
+		if err != nil {
+			rec.t.Errorf("%s %s: %v", r.Method, r.URL, err)
+			return
+		}
+		in := &openapi3filter.RequestValidationInput{
+			Request:    r,
+			PathParams: params,
+			Route:      found,
+			Options:    &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
+		}
+		if err := openapi3filter.ValidateRequest(r.Context(), in); err != nil {
+			rec.t.Errorf("%s %s with %s: %v", r.Method, r.URL, body, err)
+		}
+		rec.mu.Lock()
+		rec.called[found.Operation.OperationID] = true
+		rec.mu.Unlock()
+		answer := map[string]any{"next_cursor": "", "status": "ready"}
+		if name := lists[found.Operation.OperationID]; name != "" {
+			answer[name] = []any{}
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	t.Cleanup(server.Close)
+	return rec, client.New(server.URL, "key")
+}
+
+// TestEveryOperationHasAMethod calls every method; the requests must be those of the description, and none may be
+// missing.
+func TestEveryOperationHasAMethod(t *testing.T) {
+	rec, c := newRecorder(t)
+	ctx := t.Context()
+	now := time.Now()
+	err := func(_ any, err error) error { return err }
+	batch := client.NewBatch{
+		From:      "a@example.com",
+		Subject:   "s",
+		Text:      "t",
+		To:        []client.Recipient{{Email: "b@example.com", Name: "B", Vars: map[string]any{"n": 1, "x": "y", "z": true}}},
+		Providers: []string{"sg"},
+		Lane:      client.Urgent,
+		OnUnknown: client.Resend,
+		Deadline:  now.Add(time.Hour),
+	}
+	require.NoError(t, err(c.CreateBatch(ctx, batch, client.IdempotencyKey("k"))))
+	require.NoError(t, err(c.Batch(ctx, "id")))
+	require.NoError(t, err(c.Log(ctx, "id")))
+	require.NoError(t, err(c.Stats(ctx, now.AddDate(0, 0, -1), now)))
+	require.NoError(t, err(c.Providers(ctx)))
+	require.NoError(t, err(c.ProviderHistory(ctx, client.Week)))
+	for _, command := range []func(context.Context, string, string, ...client.CallOption) (client.BatchCommand, error){
+		c.StopBatch, c.ResumeBatch, c.CancelBatch, c.RetryBatch, c.ReleaseBatch, c.ReleaseLog,
+	} {
+		require.NoError(t, err(command(ctx, "id", "why", client.IdempotencyKey("k"))))
+	}
+	for _, command := range []func(context.Context, string, string, ...client.CallOption) (client.Switched, error){
+		c.PauseUser, c.ResumeUser, c.ProviderOffline, c.ProviderOnline, c.DrainProvider, c.ProbeProvider,
+	} {
+		require.NoError(t, err(command(ctx, "name with/slash", "")))
+	}
+	require.NoError(t, err(c.Release(ctx, client.Release{From: now.Add(-time.Hour), To: now})))
+	require.NoError(t, err(c.Blocks(ctx)))
+	require.NoError(t, err(c.AddBlock(ctx, client.NewBlock{Domain: "example.com", Fail: true})))
+	require.NoError(t, c.RemoveBlock(ctx, "id", "why"))
+	require.NoError(t, err(c.Holds(ctx)))
+	require.NoError(t, err(c.LiftHolds(ctx, "why")))
+	require.NoError(t, err(c.Queues(ctx)))
+	require.NoError(t, c.RequeueParked(ctx, "id", "why"))
+	require.NoError(t, c.DiscardParked(ctx, "id", ""))
+	require.NoError(t, err(c.Workers(ctx)))
+	require.NoError(t, err(c.Check(ctx)))
+	require.NoError(t, err(c.OpenAPI(ctx)))
+	require.NoError(t, c.Health(ctx))
+	require.NoError(t, err(c.Readiness(ctx)))
+	for _, err := range c.Batches(ctx, client.ListOptions{PageSize: 10}) {
+		require.NoError(t, err)
+	}
+	for _, err := range c.Logs(ctx, "id", client.LogOptions{State: client.Failed}) {
+		require.NoError(t, err)
+	}
+	for _, err := range c.SearchLogs(ctx, "a@example.com", client.ListOptions{}) {
+		require.NoError(t, err)
+	}
+	for _, err := range c.Audit(ctx, client.ListOptions{}) {
+		require.NoError(t, err)
+	}
+	for _, err := range c.Parked(ctx, client.ListOptions{}) {
+		require.NoError(t, err)
+	}
+	var all []string
+	for _, item := range description(t).Paths.Map() {
+		for _, op := range item.Operations() {
+			all = append(all, op.OperationID)
+		}
+	}
+	slices.Sort(all)
+	require.Equal(t, all, slices.Sorted(maps.Keys(rec.called)))
+}
+
+// TestStreamedBatchIsTheSame streams a batch and compares it with the same batch sent at once.
+func TestStreamedBatchIsTheSame(t *testing.T) {
+	var bodies []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		bodies = append(bodies, string(body))
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = w.Write([]byte(`{"id":"x"}`))
+	}))
+	defer server.Close()
+	c := client.New(server.URL, "key")
+	to := []client.Recipient{{Email: "a@example.com", Vars: map[string]any{"n": 1}}, {Email: "b@example.com"}}
+	b := client.NewBatch{From: "me@example.com", Subject: "Hi", HTML: "<p>Hi</p>"}
+	_, err := c.StreamBatch(t.Context(), b, slices.Values(to))
+	require.NoError(t, err)
+	b.To = to
+	_, err = c.CreateBatch(t.Context(), b)
+	require.NoError(t, err)
+	require.JSONEq(t, bodies[1], bodies[0])
+	_, err = c.CreateBatchJSON(t.Context(), strings.NewReader(bodies[0]))
+	require.NoError(t, err)
+	require.Equal(t, bodies[0], bodies[2])
+	_, err = c.StreamBatch(t.Context(), b, slices.Values(to))
+	require.Error(t, err, "recipients in both places")
+}
+
+// TestStreamStopsWithTheRequest stops to read recipients when the server has refused the batch.
+func TestStreamStopsWithTheRequest(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no", http.StatusForbidden)
+	}))
+	defer server.Close()
+	endless := func(yield func(client.Recipient) bool) {
+		for yield(client.Recipient{Email: "a@example.com"}) {
+		}
+	}
+	_, err := client.New(server.URL, "key").StreamBatch(t.Context(), client.NewBatch{}, endless)
+	require.Error(t, err)
+}
+
+func TestPagesAreReadUntilTheLast(t *testing.T) {
+	var queries []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		queries = append(queries, r.URL.RawQuery)
+		switch r.URL.Query().Get("cursor") {
+		case "":
+			_, _ = w.Write([]byte(`{"logs":[{"id":"1"},{"id":"2"}],"next_cursor":"two"}`))
+		case "two":
+			_, _ = w.Write([]byte(`{"logs":[],"next_cursor":"three"}`)) // a page may be empty
+		case "three":
+			_, _ = w.Write([]byte(`{"logs":[{"id":"3"}],"next_cursor":""}`))
+		}
+	}))
+	defer server.Close()
+	c := client.New(server.URL, "key")
+	logs := c.Logs(t.Context(), "b", client.LogOptions{State: client.Failed, ListOptions: client.ListOptions{PageSize: 2}})
+	for range 2 { // an iterator begins anew each time
+		var ids []string
+		queries = nil
+		for l, err := range logs {
+			require.NoError(t, err)
+			ids = append(ids, l.ID)
+		}
+		require.Equal(t, []string{"1", "2", "3"}, ids)
+		require.Equal(t, []string{"limit=2&state=failed", "cursor=two&limit=2&state=failed",
+			"cursor=three&limit=2&state=failed"}, queries)
+	}
+	for range logs {
+		break
+	}
+	require.Len(t, queries, 4, "a loop that ends early reads no further page")
+}
+
+func TestErrors(t *testing.T) {
+	var status int
+	var body string
+	header := http.Header{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		maps.Copy(w.Header(), header)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}))
+	defer server.Close()
+	c := client.New(server.URL+"/", "key")
+
+	status, body = http.StatusUnprocessableEntity, `{"status":422,"code":"invalid_request","detail":"Wrong.",
+		"request_id":"r1","errors":[{"pointer":"/to/17/email","code":"invalid_address","detail":"no address"}]}`
+	var r client.Response
+	_, err := c.CreateBatch(t.Context(), client.NewBatch{}, client.Into(&r))
+	var e *client.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, "POST /v1/batches: 422 invalid_request: Wrong.; /to/17/email: no address (request r1)", err.Error())
+	require.Equal(t, "/to/17/email", e.Fields[0].Pointer)
+	require.Equal(t, http.StatusUnprocessableEntity, r.Status)
+	require.False(t, client.Repeatable(err))
+
+	header.Set("Retry-After", "3")
+	header.Set("X-Request-Id", "r2")
+	status, body = http.StatusServiceUnavailable, `{"status":503,"code":"acceptance_unknown","batch_id":"b1"}`
+	_, err = c.CreateBatch(t.Context(), client.NewBatch{})
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, "b1", e.BatchID)
+	require.Equal(t, 3*time.Second, e.RetryAfter)
+	require.Equal(t, "r2", e.RequestID)
+	require.True(t, client.Repeatable(err))
+	require.Equal(t, "acceptance_unknown", client.ErrorCode(err))
+
+	status, body = http.StatusConflict, `{"status":409,"code":"request_running"}`
+	_, err = c.CreateBatch(t.Context(), client.NewBatch{})
+	require.True(t, client.Repeatable(err))
+
+	status, body = http.StatusBadGateway, "<html>a proxy\n"
+	err = c.RemoveBlock(t.Context(), "x", "")
+	require.ErrorAs(t, err, &e)
+	require.Empty(t, e.Code)
+	require.Contains(t, err.Error(), "Bad Gateway: <html>a proxy")
+
+	status, body = http.StatusServiceUnavailable, `{"status":"not ready","missing":["store"],"checks":{"store":"gone"}}`
+	ready, err := c.Readiness(t.Context())
+	require.NoError(t, err)
+	require.False(t, ready.Ready())
+	require.Equal(t, "gone", ready.Checks["store"])
+
+	server.Close()
+	require.True(t, client.Repeatable(c.Health(t.Context())), "no answer arrived")
+	require.False(t, client.Repeatable(nil))
+}

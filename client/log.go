@@ -1,0 +1,93 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/url"
+	"time"
+)
+
+// State says what became of the mail to one recipient.
+type State string
+
+// The states of a log.
+const (
+	Queued    State = "queued"
+	Success   State = "success"
+	Failed    State = "failed"
+	Cancelled State = "cancelled"
+)
+
+// Log is what is known of the mail to one recipient. Lists leave out Timeline, and lists of one batch also BatchID,
+// Subject and Created.
+type Log struct {
+	ID    string `json:"id"`
+	Email string `json:"email"`
+	Name  string `json:"name,omitempty"`
+	State State  `json:"state"`
+	// Reason says in one stable word why the mail failed, and ReasonText in a sentence.
+	Reason     string `json:"reason,omitempty"`
+	ReasonText string `json:"reason_text,omitempty"`
+	// Detail is what the provider said.
+	Detail string `json:"detail,omitempty"`
+	// Providers has the providers that were tried, and whether each one delivered.
+	Providers         map[string]bool `json:"providers"`
+	Attempts          int             `json:"attempts"`
+	Unconfirmed       bool            `json:"unconfirmed,omitempty"`
+	PossibleDuplicate bool            `json:"possible_duplicate,omitempty"`
+	// Copies counts the copies that are known to be delivered.
+	Copies   int       `json:"copies"`
+	BatchID  string    `json:"batch_id,omitempty"`
+	Subject  string    `json:"subject,omitempty"`
+	Created  time.Time `json:"created_at,omitzero"`
+	Timeline []Moment  `json:"timeline,omitempty"`
+}
+
+// Moment is one thing that happened to a mail.
+type Moment struct {
+	At time.Time `json:"at"`
+	// What is accepted, attempt, answer, event, end, cancel or release.
+	What     string `json:"what"`
+	Attempt  int    `json:"attempt,omitempty"`
+	Provider string `json:"provider,omitempty"`
+	Class    string `json:"class,omitempty"`
+	Event    string `json:"event,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+	// Status is that of HTTP or SMTP.
+	Status         int     `json:"status,omitempty"`
+	EnhancedStatus string  `json:"enhanced_status,omitempty"`
+	BounceClass    string  `json:"bounce_class,omitempty"`
+	TookMS         float64 `json:"took_ms,omitempty"`
+	Text           string  `json:"text,omitempty"`
+	// Because says why this was decided.
+	Because string `json:"because,omitempty"`
+	Async   bool   `json:"async,omitempty"`
+}
+
+// LogOptions choose the logs of a batch.
+type LogOptions struct {
+	ListOptions
+	// State leaves out all logs in other states.
+	State State
+}
+
+// Log returns the whole story of one recipient.
+func (c *Client) Log(ctx context.Context, id string, options ...CallOption) (Log, error) {
+	var out Log
+	return out, c.get(ctx, route("logs", id), nil, &out, options)
+}
+
+// Logs returns the logs of a batch, in the order of its recipients.
+func (c *Client) Logs(ctx context.Context, batchID string, o LogOptions) iter.Seq2[Log, error] {
+	query := url.Values{}
+	if o.State != "" {
+		query.Set("state", string(o.State))
+	}
+	return list[Log](ctx, c, listing{path: route("batches", batchID, "logs"), name: "logs", query: query}, o.ListOptions)
+}
+
+// SearchLogs returns the logs of a whole address in any case, newest first. A log is found from its first attempt on,
+// until its address is removed.
+func (c *Client) SearchLogs(ctx context.Context, email string, o ListOptions) iter.Seq2[Log, error] {
+	return list[Log](ctx, c, listing{path: route("logs"), name: "logs", query: url.Values{"email": {email}}}, o)
+}

@@ -1,0 +1,179 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Stats are sums per day. A recipient counts on the UTC day on which its batch was accepted.
+type Stats struct {
+	From     string      `json:"from"`
+	To       string      `json:"to"`
+	TimeZone string      `json:"time_zone"`
+	Days     []DayCounts `json:"days"`
+	Totals   Counts      `json:"totals"`
+}
+
+// DayCounts are the counts of one day.
+type DayCounts struct {
+	Date string `json:"date"`
+	Counts
+}
+
+// Stats returns the caller's sums from one day to another, both included and at most 400. A zero to is today, and a
+// zero from is 29 days before to.
+func (c *Client) Stats(ctx context.Context, from, to time.Time, options ...CallOption) (Stats, error) {
+	query := url.Values{}
+	for name, day := range map[string]time.Time{"from": from, "to": to} {
+		if !day.IsZero() {
+			query.Set(name, day.UTC().Format(time.DateOnly))
+		}
+	}
+	var out Stats
+	return out, c.get(ctx, route("stats"), query, &out, options)
+}
+
+// AuditEntry is a command that somebody gave.
+type AuditEntry struct {
+	Number int64     `json:"number"`
+	At     time.Time `json:"at"`
+	// By is a user's id, or "cli:" and a name.
+	By       string    `json:"by"`
+	Command  string    `json:"order"`
+	Why      string    `json:"why,omitempty"`
+	BatchID  string    `json:"batch_id,omitempty"`
+	LogID    string    `json:"log_id,omitempty"`
+	User     string    `json:"user,omitempty"`
+	Provider string    `json:"provider,omitempty"`
+	Senders  []string  `json:"senders,omitempty"`
+	Block    *Block    `json:"block,omitempty"`
+	Before   time.Time `json:"before,omitzero"`
+	// Subject names anything else that the command was about.
+	Subject string `json:"subject,omitempty"`
+}
+
+// Audit returns all commands, newest first. It needs the scope operate.
+func (c *Client) Audit(ctx context.Context, o ListOptions) iter.Seq2[AuditEntry, error] {
+	return list[AuditEntry](ctx, c, listing{path: route("audit"), name: "orders"}, o)
+}
+
+// Queue says how full a queue is.
+type Queue struct {
+	Name     string `json:"name"`
+	Provider string `json:"provider,omitempty"`
+	// Lane is empty for a queue that is not about mail.
+	Lane  Lane `json:"lane,omitempty"`
+	Ready int  `json:"ready"`
+	// Working counts the messages that workers have; -1 if the broker does not say.
+	Working int `json:"working"`
+	// OldestSeconds is an upper bound of how long the oldest message has waited; nil if none waits or if it is unknown.
+	OldestSeconds *float64 `json:"oldest_seconds"`
+}
+
+// Queues returns all queues. It needs the scope operate.
+func (c *Client) Queues(ctx context.Context, options ...CallOption) ([]Queue, error) {
+	var out struct {
+		Queues []Queue `json:"queues"`
+	}
+	err := c.get(ctx, route("queues"), nil, &out, options)
+	return out.Queues, err
+}
+
+// ParkedMessage is a message that no worker could handle.
+type ParkedMessage struct {
+	ID  string    `json:"id"`
+	Key string    `json:"key"`
+	Why string    `json:"why"`
+	At  time.Time `json:"at,omitzero"`
+}
+
+// Parked returns all parked messages, oldest first if the broker knows. It needs the scope operate.
+func (c *Client) Parked(ctx context.Context, o ListOptions) iter.Seq2[ParkedMessage, error] {
+	return list[ParkedMessage](ctx, c, listing{path: route("parked"), name: "parked"}, o)
+}
+
+// RequeueParked publishes a parked message again. It needs the scope operate.
+func (c *Client) RequeueParked(ctx context.Context, id, why string, options ...CallOption) error {
+	return c.post(ctx, route("parked", id, "requeue"), commandBody{why}, nil, options)
+}
+
+// DiscardParked drops a parked message. It needs the scope operate.
+func (c *Client) DiscardParked(ctx context.Context, id, why string, options ...CallOption) error {
+	return c.remove(ctx, route("parked", id), why, options)
+}
+
+// Worker is a worker that reported lately.
+type Worker struct {
+	Name    string    `json:"name"`
+	Started time.Time `json:"started,omitzero"`
+	// Share is the part of every provider's rate and concurrency that the worker may use, up to 1.
+	Share float64 `json:"share"`
+}
+
+// Workers returns all workers that reported lately. It needs the scope operate.
+func (c *Client) Workers(ctx context.Context, options ...CallOption) ([]Worker, error) {
+	var out struct {
+		Workers []Worker `json:"workers"`
+	}
+	err := c.get(ctx, route("workers"), nil, &out, options)
+	return out.Workers, err
+}
+
+// Check is the result of a recount of sums from the ledgers.
+type Check struct {
+	At         time.Time `json:"at"`
+	Users      int64     `json:"users"`
+	Batches    int64     `json:"batches"`
+	Chunks     int64     `json:"chunks"`
+	Recipients int64     `json:"recipients"`
+	Days       int64     `json:"days"`
+	// Differences counts the sums that were wrong, and Repaired those of them that were repaired.
+	Differences int64 `json:"differences"`
+	Repaired    int64 `json:"repaired"`
+}
+
+// Check returns the newest recount that the workers made; not_found if there was none in the last week. It needs the
+// scope operate.
+func (c *Client) Check(ctx context.Context, options ...CallOption) (Check, error) {
+	var out Check
+	return out, c.get(ctx, route("check"), nil, &out, options)
+}
+
+// OpenAPI returns the description of the API that the server has, in YAML. It needs no key.
+func (c *Client) OpenAPI(ctx context.Context, options ...CallOption) ([]byte, error) {
+	var out []byte
+	return out, c.get(ctx, route("openapi.yaml"), nil, &out, options)
+}
+
+// Health returns nil if the server answers. It needs no key.
+func (c *Client) Health(ctx context.Context, options ...CallOption) error {
+	return c.get(ctx, "/healthz", nil, nil, options)
+}
+
+// Readiness says whether a server accepts batches.
+type Readiness struct {
+	Status string `json:"status"`
+	// Missing lists the parts that cannot be reached: store, broker, providers.
+	Missing []string `json:"missing"`
+	// Checks has "ok", or what is wrong, for each part.
+	Checks map[string]string `json:"checks"`
+}
+
+// Ready reports whether the server accepts batches.
+func (r *Readiness) Ready() bool { return r.Status == "ready" }
+
+// Readiness returns what a server says of its parts, also if it is not ready. It needs no key.
+func (c *Client) Readiness(ctx context.Context, options ...CallOption) (Readiness, error) {
+	call := newCall(http.MethodGet, "/readyz", options)
+	call.accept = http.StatusServiceUnavailable
+	var out Readiness
+	err := c.do(ctx, call, &out)
+	if err == nil && out.Status == "" {
+		err = errors.New("GET /readyz: the answer is not from Safedelivr")
+	}
+	return out, err
+}

@@ -1,0 +1,139 @@
+package client
+
+import (
+	"context"
+	"net/url"
+	"time"
+)
+
+// Provider is a configured set of credentials and its present health.
+type Provider struct {
+	Name string `json:"name"`
+	// Kind is whose API it is, such as sendgrid.
+	Kind          string  `json:"kind"`
+	Weight        int     `json:"weight"`
+	Concurrency   int     `json:"concurrency"`
+	RatePerSecond float64 `json:"rate_per_second,omitempty"`
+	ChunkLimit    int     `json:"chunk_limit"`
+	// Events is webhook or none.
+	Events string `json:"events"`
+	// Health is nil if no worker has reported.
+	Health *Health `json:"health"`
+	// RateUsed is the number of recipients accepted per second over the last seconds, by all workers.
+	RateUsed float64 `json:"rate_used"`
+	// AnswerMS is how long calls usually take; zero if it is unknown.
+	AnswerMS float64 `json:"answer_ms,omitempty"`
+	// ReportedWithinMS is an upper bound of the time within which nine of ten mails are reported on; zero if it is
+	// unknown.
+	ReportedWithinMS float64 `json:"reported_within_ms,omitempty"`
+	// LastWebhook is when the last verified webhook arrived, to ten seconds.
+	LastWebhook time.Time     `json:"last_webhook_at,omitzero"`
+	Worker      *WorkerCounts `json:"worker,omitempty"`
+}
+
+// Health says whether a provider may take mail.
+type Health struct {
+	State string    `json:"state"`
+	Since time.Time `json:"since"`
+	Why   string    `json:"why,omitempty"`
+	Until time.Time `json:"until,omitzero"`
+	// RefusedSenders are domains of senders that the provider has not verified; for operators.
+	RefusedSenders []string `json:"refused_senders,omitempty"`
+}
+
+// WorkerCounts is what the worker that reported has done since it started.
+type WorkerCounts struct {
+	Calls     int64 `json:"calls"`
+	Accepted  int64 `json:"accepted"`
+	Refused   int64 `json:"refused"`
+	Unknown   int64 `json:"unknown"`
+	Delivered int64 `json:"delivered"`
+	Failures  int64 `json:"failures"`
+	InFlight  int64 `json:"inflight"`
+}
+
+// Providers returns all providers.
+func (c *Client) Providers(ctx context.Context, options ...CallOption) ([]Provider, error) {
+	var out struct {
+		Providers []Provider `json:"providers"`
+	}
+	err := c.get(ctx, route("providers"), nil, &out, options)
+	return out.Providers, err
+}
+
+// ProviderOffline keeps all calls from a provider until ProviderOnline. It needs the scope operate.
+func (c *Client) ProviderOffline(ctx context.Context, name, why string, options ...CallOption) (Switched, error) {
+	return c.commandSwitch(ctx, route("providers", name, "offline"), why, options)
+}
+
+// ProviderOnline uses a provider again. It needs the scope operate.
+func (c *Client) ProviderOnline(ctx context.Context, name, why string, options ...CallOption) (Switched, error) {
+	return c.commandSwitch(ctx, route("providers", name, "online"), why, options)
+}
+
+// DrainProvider gives a provider only mail that no other provider may take. It needs the scope operate.
+func (c *Client) DrainProvider(ctx context.Context, name, why string, options ...CallOption) (Switched, error) {
+	return c.commandSwitch(ctx, route("providers", name, "drain"), why, options)
+}
+
+// ProbeProvider ends the suspension of a provider early, for example after its key was renewed; one mail shows
+// whether it works. A provider that is offline answers provider_offline. It needs the scope operate.
+func (c *Client) ProbeProvider(ctx context.Context, name, why string, options ...CallOption) (Switched, error) {
+	return c.commandSwitch(ctx, route("providers", name, "probe"), why, options)
+}
+
+// HistoryRange is how far back a History goes.
+type HistoryRange string
+
+// The ranges of a History. Their steps are a minute, 15 minutes, 2 hours and 6 hours.
+const (
+	Hour  HistoryRange = "hour"
+	Day   HistoryRange = "day"
+	Week  HistoryRange = "week"
+	Month HistoryRange = "month"
+)
+
+// History is what happened at the providers over time, for all users together. It is approximate; exact sums are in
+// [Stats].
+type History struct {
+	Range       HistoryRange      `json:"range"`
+	From        time.Time         `json:"from"`
+	To          time.Time         `json:"to"`
+	StepSeconds int               `json:"step_seconds"`
+	Providers   []ProviderHistory `json:"providers"`
+}
+
+// ProviderHistory is what happened at one provider.
+type ProviderHistory struct {
+	Provider string        `json:"provider"`
+	Totals   HistoryCounts `json:"totals"`
+	Steps    []HistoryStep `json:"steps"`
+}
+
+// HistoryStep is what happened in one step, which begins at At.
+type HistoryStep struct {
+	At time.Time `json:"at"`
+	HistoryCounts
+}
+
+// HistoryCounts are calls, recipients and events. The times are medians and ninetieth percentiles in milliseconds; zero
+// if nothing was measured.
+type HistoryCounts struct {
+	Calls        int64   `json:"calls"`
+	Accepted     int64   `json:"accepted"`
+	Refused      int64   `json:"refused"`
+	Unknown      int64   `json:"unknown"`
+	Delivered    int64   `json:"delivered"`
+	Failed       int64   `json:"failed"`
+	Deferred     int64   `json:"deferred"`
+	AnswerMS     float64 `json:"answer_ms,omitempty"`
+	Answer90MS   float64 `json:"answer_90_ms,omitempty"`
+	DeliveryMS   float64 `json:"delivery_ms,omitempty"`
+	Delivery90MS float64 `json:"delivery_90_ms,omitempty"`
+}
+
+// ProviderHistory returns what happened at the providers over time.
+func (c *Client) ProviderHistory(ctx context.Context, r HistoryRange, options ...CallOption) (History, error) {
+	var out History
+	return out, c.get(ctx, route("providers", "history"), url.Values{"range": {string(r)}}, &out, options)
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+func (c *cli) batchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "batch",
+		Short: "Stop, resume, cancel, retry or release a batch",
+		Long: `Give a command about a batch, by its id. Each command prints its result and how many recipients are in flight:
+in calls to a provider that have begun and have no answer. Commands are idempotent.`,
+	}
+	for _, b := range []struct {
+		verb, short, long string
+		kind              models.CommandKind
+	}{
+		{
+			verb:  "stop",
+			short: "Start no new call for it, until it is resumed",
+			long: `Start no new call to a provider for this batch. When the command ends, no worker starts one any more;
+calls that have begun cannot be stopped. Commands given here are an operator's, so the owner of the batch
+cannot resume it.`,
+			kind: models.StopBatch,
+		},
+		{
+			verb:  "resume",
+			short: "Resume a stopped batch",
+			long:  "Resume a stopped batch: what was not handed over to a provider yet is sent.",
+			kind:  models.ResumeBatch,
+		},
+		{
+			verb:  "cancel",
+			short: "Cancel, for ever, what was not handed over yet",
+			long: `Cancel, for ever, what was not handed over to a provider yet. Safedelivr still follows what a provider has
+accepted.`,
+			kind: models.CancelBatch,
+		},
+		{
+			verb:  "retry",
+			short: "Send again what failed, if that is safe",
+			long: `Send again what failed if nothing can arrive twice: every attempt has ended, and nothing final is known
+about the recipient.`,
+			kind: models.RetryBatch,
+		},
+		{
+			verb:  "release",
+			short: "Send again what is held for an unknown outcome; it may arrive twice",
+			long: `Send again what failed because it is unknown whether a provider accepted it (outcome_unknown, no_final_event).
+It may arrive twice.`,
+			kind: models.ReleaseBatch,
+		},
+	} {
+		a := about{use: b.verb + " ID", short: b.short, long: b.long, what: "batch"}
+		cmd.AddCommand(c.commandAbout(a, func(ctx context.Context, svc *service.Service, id, why string) error {
+			v, _, err := svc.Steer(ctx, c.operator(), b.kind, id, why, service.Repeat{})
+			if err == nil {
+				c.sayBatch(&v)
+			}
+			return err
+		}))
+	}
+	return cmd
+}
+
+func (c *cli) logCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "log", Short: "Release the mail to one recipient"}
+	cmd.AddCommand(c.commandAbout(about{
+		use:   "release ID",
+		short: "Send to one recipient again; it may arrive twice",
+		long: `Send to one recipient again, by the id of the log. The mail must have failed, and not because the recipient was
+refused for good. If it is unknown whether a provider accepted it before, it may arrive twice.`,
+		what: "log",
+	}, func(ctx context.Context, svc *service.Service, id, why string) error {
+		v, _, err := svc.ReleaseLog(ctx, c.operator(), id, why, service.Repeat{})
+		if err == nil {
+			c.sayBatch(&v)
+		}
+		return err
+	}))
+	return cmd
+}
+
+// sayBatch prints the result of a command about a batch or a log.
+func (c *cli) sayBatch(v *service.Steered) {
+	changed, id, inFlight := "done", v.BatchID, "unknown"
+	if !v.Changed {
+		changed = "nothing changed, it was so before"
+	}
+	if !v.LogID.IsZero() {
+		id = v.LogID
+	}
+	if v.InFlight != nil {
+		inFlight = fmt.Sprint(*v.InFlight)
+	}
+	fmt.Fprintf(c.out, "%s %s: %s; in flight: %s\n", v.Order, id, changed, inFlight)
+	c.warn(v.Warning)
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/user"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// explain turns an error of a use case into what a person reads on the command line: a pointer into a request becomes a
+// flag.
+func explain(err error) error {
+	var e *service.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	text := e.Detail
+	if len(e.Fields) > 0 {
+		text = strings.Replace(text, ": see errors.", ":", 1)
+	}
+	for _, f := range e.Fields {
+		text += "\n  " + flagOf(f.Pointer) + f.Detail
+	}
+	return errors.New(text)
+}
+
+// flagOf names the flag that sets what a pointer points to, as the beginning of a sentence. It returns "" for an
+// argument and for the whole request.
+func flagOf(pointer string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(pointer, "/"), "/")
+	switch name {
+	case "", "senders":
+		return ""
+	case "scopes":
+		name = "scope"
+	case "networks":
+		name = "from-network"
+	}
+	return "--" + name + ": "
+}
+
+// orMissing replaces a "not found" by an error that names what was not found.
+func orMissing(err error, what, name string) error {
+	var e *service.Error
+	if errors.As(err, &e) && e.Kind == service.NotFound {
+		return fmt.Errorf("there is no %s %s", what, name)
+	}
+	return err
+}
+
+// operator returns the caller of commands. Anyone who can open the store may do everything.
+func (c *cli) operator() service.Caller {
+	return service.Caller{By: "cli:" + c.person(), Operator: true}
+}
+
+// person returns the name of the user who runs the command.
+func (c *cli) person() string {
+	if c.ranBy != "" {
+		return c.ranBy
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return "unknown"
+}
+
+// whyFlag adds the flag that every command has that is in the audit trail.
+func whyFlag(cmd *cobra.Command, why *string) {
+	cmd.Flags().StringVar(why, "why", "", "reason, for the audit trail")
+}
+
+// about is a command about one thing, which its argument names.
+type about struct {
+	use, short, long string
+	what             string // the thing; "there is no what NAME" is the error if it does not exist
+}
+
+// commandAbout returns a command that runs do with its argument and the reason.
+func (c *cli) commandAbout(
+	a about, do func(ctx context.Context, svc *service.Service, name, why string) error,
+) *cobra.Command {
+	var why string
+	cmd := &cobra.Command{
+		Use:   a.use,
+		Short: a.short,
+		Long:  a.long,
+		Args:  takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				return orMissing(do(ctx, svc, args[0], why), a.what, args[0])
+			})
+		},
+	}
+	whyFlag(cmd, &why)
+	return cmd
+}
+
+// switchCommand returns a command that changes how a user or a provider is switched.
+func (c *cli) switchCommand(
+	a about, do func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error),
+) *cobra.Command {
+	return c.commandAbout(a, func(ctx context.Context, svc *service.Service, name, why string) error {
+		v, _, err := do(ctx, svc, name, why)
+		if err == nil {
+			c.sayDone(v.Order, v.Name, v.Changed)
+		}
+		return err
+	})
+}
+
+// sayDone prints which command was carried out, and whether it changed anything.
+func (c *cli) sayDone(kind models.CommandKind, name string, changed bool) {
+	before := ""
+	if !changed {
+		before = " (it was so before)"
+	}
+	fmt.Fprintf(c.out, "%s %s%s\n", kind, name, before)
+}
+
+// warn prints what the user should know about a command that succeeded.
+func (c *cli) warn(text string) {
+	if text != "" {
+		fmt.Fprintln(c.err, text)
+	}
+}

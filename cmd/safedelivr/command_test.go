@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
+	"github.com/safedelivr/safedelivr/internal/app"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+// desk runs commands on a store and a broker of its own, as a server runs commands that were handed over.
+type desk struct {
+	*testing.T
+	server *server
+	store  models.Store
+	broker models.Broker
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+	svc := service.New(service.Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}},
+		Config: service.Config{SpoolDir: t.TempDir(), Sole: true}})
+	t.Cleanup(svc.Close)
+	require.NoError(t, store.CreateUser(t.Context(), models.User{ID: "aaaa", Name: "ada", Created: time.Now().UTC()}))
+	return &desk{T: t, server: &server{service: svc, store: store}, store: store, broker: broker}
+}
+
+// run runs a command, which must succeed.
+func (d *desk) run(line string) (out, errs string) {
+	d.Helper()
+	var o, e strings.Builder
+	c := &cli{streams: streams{out: &o, err: &e}, args: strings.Fields(line), server: d.server, ranBy: "zoe"}
+	require.Zero(d, c.run(d.Context()), "%s: %s", line, e.String())
+	return o.String(), e.String()
+}
+
+// heldBatch accepts a batch of one mail, of which it is unknown whether it was sent.
+func (d *desk) heldBatch() models.ID {
+	d.Helper()
+	in := d.server.service.NewIntake()
+	defer in.Close()
+	in.SetText("from", "a@one.example")
+	in.SetText("subject", "s")
+	in.SetText("text", "t")
+	require.NoError(d, in.Add(&service.Recipient{Email: "x@y.example"}))
+	a, _, err := d.server.service.Accept(d.Context(), service.Caller{User: "aaaa"}, in, service.Repeat{})
+	require.NoError(d, err)
+	require.NoError(d, d.store.Append(d.Context(), a.ID, models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Ending,
+		At:         time.Now(),
+		Recipients: models.SetOf(1),
+		Reason:     models.OutcomeUnknown,
+	}))
+	reasons := map[models.Reason]int64{models.OutcomeUnknown: 1}
+	require.NoError(d, d.store.PutSummaries(d.Context(), models.ChunkSummary{
+		User:    "aaaa",
+		Chunk:   a.ID,
+		Summary: models.Summary{Version: 1, Accepted: 1, Failed: 1, Reasons: reasons},
+	}))
+	return a.ID
+}
+
+// TestReleaseWarns requires that every release says that mail may arrive twice, and what it waits for.
+func TestReleaseWarns(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	out, errs := d.run("release --from 1h")
+	require.Equal(t, "released in 0 batches\n", out)
+	require.Empty(t, errs, "nothing may arrive twice")
+	id := d.heldBatch().String()
+	out, errs = d.run("release --from 1h")
+	require.Equal(t, "released in 1 batches\n", out)
+	require.Contains(t, errs, "may arrive twice")
+	d.run("batch stop " + id)
+	log := d.heldBatch().Log(1).String()
+	for _, line := range []string{"batch release " + id, "log release " + log, "release --from 1h"} {
+		_, errs = d.run(line)
+		require.Contains(t, errs, "may arrive twice", line)
+	}
+	require.Contains(t, errs, "Of 1 of the batches nothing goes out yet")
+	_, errs = d.run("batch retry " + id)
+	require.Contains(t, errs, "when the batch is resumed")
+}
+
+// TestCommandsAreIdempotent requires that a command that is already in effect succeeds and says so.
+func TestCommandsAreIdempotent(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	block, _ := d.run("block add --domain example.com")
+	m := models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}
+	require.NoError(t, d.broker.Publish(t.Context(), m, m))
+	ctx, cancel := context.WithCancel(t.Context())
+	taken := 0
+	queue := models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}
+	require.NoError(t, d.broker.Subscribe(ctx, queue, 1, func(context.Context, models.Message) models.Disposition {
+		if taken++; taken == 2 {
+			cancel()
+		}
+		return models.Park("cannot be read")
+	}))
+	list, _ := d.run("parked list")
+	require.Regexp(t, `(?m)^1 .* cannot be read$`, list)
+	for _, line := range []string{"block remove " + block, "parked requeue 1", "parked discard 2"} {
+		words := strings.Fields(line)
+		want := words[0] + "." + words[1] + " " + words[2]
+		out, _ := d.run(line)
+		require.Equal(t, want+"\n", out)
+		out, _ = d.run(line)
+		require.Equal(t, want+" (it was so before)\n", out)
+	}
+	audit, _ := d.run("audit")
+	require.Equal(t, 1, strings.Count(audit, "block.remove"))
+	require.Equal(t, 1, strings.Count(audit, "parked.requeue"))
+}
+
+// TestAuditAll requires that the whole trail can be read, and that a part of it says that there is more.
+func TestAuditAll(t *testing.T) {
+	t.Parallel()
+	const all = 1203
+	d := newDesk(t)
+	for n := range all {
+		require.NoError(t, d.store.AppendCommand(t.Context(), models.Command{
+			Number:  n + 1,
+			Token:   models.NewToken(),
+			At:      time.Now(),
+			By:      "cli:zoe",
+			Kind:    models.RevokedKey,
+			Subject: fmt.Sprintf("key-%d-", n),
+		}))
+	}
+	for line, want := range map[string]int{
+		"audit":              50,
+		"audit --limit 3":    3,
+		"audit --limit 700":  700,
+		"audit --limit 5000": all,
+		"audit --all":        all,
+	} {
+		out, errs := d.run(line)
+		require.Equal(t, want, strings.Count(out, "key.revoke"), line)
+		require.Equal(t, want < all, strings.Contains(errs, "There are more"), line)
+		for n := all - want; n < all; n++ {
+			require.Contains(t, out, fmt.Sprintf("key-%d-", n))
+		}
+	}
+}
+
+// TestHoldCommands requires that a hold says since when, by whom and why, and is lifted once.
+func TestHoldCommands(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ann := service.Caller{By: "cli:ann", Operator: true}
+	require.NoError(t, d.server.service.HoldOld(t.Context(), ann, "restored from a backup"))
+	out, _ := d.run("hold list")
+	require.Regexp(t, `^mail accepted before .* is held since .*, by cli:ann: restored from a backup\n$`, out)
+	out, _ = d.run("hold lift --why checked")
+	require.Contains(t, out, "lifted")
+	out, _ = d.run("hold lift")
+	require.Contains(t, out, "nothing is held")
+}
+
+// TestUsage requires that a wrong command line ends with code 1 and says what is wrong.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	env := testEnv(t)
+	for line, want := range map[string]string{
+		"help batch":                            "",
+		"completion bash":                       "",
+		"batch":                                 "",
+		"batch frobnicate x":                    `unknown command "frobnicate" for "safedelivr batch"`,
+		"frobnicate":                            `unknown command "frobnicate"`,
+		"batch stop":                            "usage: safedelivr batch stop ID",
+		"batch stop x":                          "there is no batch x",
+		"log release x y":                       "usage: safedelivr log release ID",
+		"log release x":                         "there is no log x",
+		"pause-user eve":                        "there is no user eve",
+		"user senders eve":                      "there is no user eve",
+		"user senders eve --none a@example.com": "--none takes no addresses",
+		"key list eve":                          "there is no user eve",
+		"provider offline xx":                   "there is no provider xx",
+		"block remove x":                        "there is no block rule x",
+		"block add":                             "Give at least one of provider, user, sender and domain.",
+		"block add --user eve":                  `--user: There is no user "eve".`,
+		"parked discard x":                      "there is no parked message x",
+		"parked requeue x":                      "there is no parked message x",
+		"release":                               "--from is missing",
+		"release --from soon":                   `--from: "soon" is no time`,
+		"release --from 24h --to soon":          `--to: "soon" is no time`,
+		"release --from 24h --provider xx":      `--provider: No provider is called "xx".`,
+		"release --from 24h":                    "",
+		"release --from 2026-01-01 --to 2026-01-02": "",
+		"audit --limit 0":          "--limit 0: at least 1",
+		"audit --all --limit 3":    "none of the others can be",
+		"audit --all":              "",
+		"parked list --limit 1000": "",
+		"check --since soon":       `--since: "soon" is no time`,
+	} {
+		var out, errs strings.Builder
+		code := run(t.Context(), strings.Fields(line), streams{out: &out, err: &errs}, env)
+		if want == "" {
+			require.Zero(t, code, "%s: %s", line, errs.String())
+			continue
+		}
+		require.Equal(t, 1, code, line)
+		require.Contains(t, errs.String(), want, line)
+		require.NotContains(t, errs.String(), "see errors", line)
+		require.Empty(t, out.String(), line)
+	}
+}
+
+// TestNoDataFolder requires that a command in the wrong folder says so and creates nothing there.
+func TestNoDataFolder(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "elsewhere")
+	for _, line := range []string{"batch stop x", "audit", "check", "hold list", "user list", "login"} {
+		var out, errs strings.Builder
+		env := []string{"SAFEDELIVR_DATA_DIR=" + dir}
+		require.Equal(t, 1, run(t.Context(), strings.Fields(line), streams{out: &out, err: &errs}, env), line)
+		require.Contains(t, errs.String(), "there is no data folder "+dir)
+		require.NoDirExists(t, dir)
+	}
+}
+
+// TestHandedOver requires that a command that a server runs for a user is in the audit trail under that user's name,
+// and that a login link leads to where the server listens.
+func TestHandedOver(t *testing.T) {
+	t.Parallel()
+	env := []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_LISTEN=127.0.0.1:0"}
+	cfg, err := config.Load("", env)
+	require.NoError(t, err)
+	a, err := app.New(t.Context(), &cfg, slog.New(slog.DiscardHandler), handedOver())
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- a.Serve(ctx) }()
+	command := func(line string) string {
+		t.Helper()
+		var out strings.Builder
+		c := &cli{streams: streams{out: &out, err: io.Discard}, environ: env, args: strings.Fields(line), ranBy: "zoe"}
+		require.Zero(t, c.run(t.Context()), line)
+		return out.String()
+	}
+	command("user add ann")
+	command("pause-user ann --why holidays")
+	require.Regexp(t, `cli:zoe +user.pause .*holidays`, command("audit"))
+	require.Contains(t, command("login"), "http://"+a.Addr()+"/login/link?secret=")
+	stop()
+	require.NoError(t, <-served)
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/internal/app"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+func (c *cli) loginCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "login",
+		Short: "Print a link that logs in to the dashboard as an operator, once, on this machine",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := c.load()
+			if err != nil {
+				return err
+			}
+			if cfg.GitHub.ClientID != "" {
+				return fmt.Errorf("people log in through GitHub here: open %s", cfg.PublicURL)
+			}
+			return c.withStore(cmd.Context(), true, func(ctx context.Context, s models.Store) error {
+				link, err := dashboard.NewLoginLink(ctx, s, app.LocalURL(cfg.Listen), dashboard.LocalUser())
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(c.out, link)
+				return nil
+			})
+		},
+	}
+}

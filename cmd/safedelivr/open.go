@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/internal/app"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/sqlite"
+)
+
+// Commands work on the store and the broker of the configuration. If another process holds the embedded ones, it runs
+// the command.
+
+// server is what a handed-over command uses of the process that runs it.
+type server struct {
+	cfg     config.Config
+	store   models.Store
+	service *service.Service
+	engine  *consumers.Engine // nil without the role worker
+}
+
+func serverOf(a *app.App) *server {
+	return &server{cfg: a.Config(), store: a.Store(), service: a.Service(), engine: a.Engine()}
+}
+
+// opened is what a command has opened.
+type opened struct {
+	cfg   *config.Config
+	log   *slog.Logger
+	store models.Store
+}
+
+// onStore opens the store, runs f and closes the store, or hands the command over. A command that looks for something
+// fails if there is no data folder; it would otherwise create an empty one in the wrong place.
+func (c *cli) onStore(ctx context.Context, looks bool, f func(context.Context, *opened) error) error {
+	cfg, err := c.load()
+	if err != nil {
+		return err
+	}
+	if looks && app.StoreName(&cfg) == "sqlite" {
+		if _, err := os.Stat(cfg.DataDir); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("there is no data folder %s: say where it is with SAFEDELIVR_DATA_DIR, "+
+				"or with -c and the server's configuration", cfg.DataDir)
+		}
+	}
+	o := &opened{cfg: &cfg, log: c.logger(&cfg)}
+	o.store, err = app.OpenStore(ctx, o.cfg, o.log)
+	if errors.Is(err, sqlite.ErrInUse) {
+		return c.handOver(ctx, o.cfg)
+	}
+	if err != nil {
+		return err
+	}
+	err = f(ctx, o)
+	return errors.Join(err, o.store.Close())
+}
+
+// handOver has the process that holds the data folder run the command.
+func (c *cli) handOver(ctx context.Context, cfg *config.Config) error {
+	code, err := app.HandOver(ctx, cfg.DataDir, app.Command{
+		Args:  withoutConfig(c.args),
+		RanBy: c.person(),
+		Out:   c.out,
+		Err:   c.err,
+	})
+	if err == nil && code != 0 {
+		err = exitCode(code)
+	}
+	return err
+}
+
+// withoutConfig drops the flag that names the configuration: the server has read its own.
+func withoutConfig(args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		switch a := args[i]; {
+		case a == "-c" || a == "--config":
+			i++
+		case strings.HasPrefix(a, "--config=") || strings.HasPrefix(a, "-c="):
+		default:
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// withBroker runs f on the configured broker.
+func (o *opened) withBroker(ctx context.Context, f func(models.Broker) error) error {
+	broker, err := app.OpenBroker(ctx, o.cfg, o.log)
+	if err != nil {
+		return err
+	}
+	err = f(broker)
+	return errors.Join(err, broker.Close())
+}
+
+// withStore runs f on the store. See onStore for looks.
+func (c *cli) withStore(ctx context.Context, looks bool, f func(context.Context, models.Store) error) error {
+	if c.server != nil {
+		return f(ctx, c.server.store)
+	}
+	return c.onStore(ctx, looks, func(ctx context.Context, o *opened) error { return f(ctx, o.store) })
+}
+
+// withService runs f on the use cases.
+func (c *cli) withService(ctx context.Context, f func(context.Context, *service.Service) error) error {
+	if c.server != nil {
+		return explain(f(ctx, c.server.service))
+	}
+	return c.onStore(ctx, true, func(ctx context.Context, o *opened) error {
+		return o.withBroker(ctx, func(broker models.Broker) error {
+			deps := service.Deps{
+				Store:  o.store,
+				Broker: broker,
+				Config: service.Config{Recheck: o.cfg.Times.Recheck, Sole: app.SoleProcess(o.cfg)},
+			}
+			for _, name := range o.cfg.ProviderNames() {
+				deps.Providers = append(deps.Providers, models.Provider{Name: name, Kind: o.cfg.Providers[name].Kind})
+			}
+			svc := service.New(deps)
+			defer svc.Close()
+			return explain(f(ctx, svc))
+		})
+	})
+}
+
+// withEngine runs f on the engine of the server, or on one that is not started.
+func (c *cli) withEngine(ctx context.Context, f func(context.Context, *consumers.Engine) error) error {
+	if c.server != nil {
+		if c.server.engine == nil {
+			return errors.New("the process that holds the data folder does not have the role worker")
+		}
+		return f(ctx, c.server.engine)
+	}
+	return c.onStore(ctx, true, func(ctx context.Context, o *opened) error {
+		providers, err := app.OpenProviders(o.cfg, o.log)
+		defer app.CloseProviders(providers)
+		if err != nil {
+			return err
+		}
+		return o.withBroker(ctx, func(broker models.Broker) error {
+			engine, err := consumers.New(o.store, broker, providers, app.EngineConfig(o.cfg, o.log))
+			if err != nil {
+				return err
+			}
+			return f(ctx, engine)
+		})
+	})
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+func (c *cli) queuesCommand() *cobra.Command {
+	return c.listCommand(listing{
+		use:   "queues",
+		short: "How full the queues are, and how long the oldest message in each has waited at most",
+		head:  "QUEUE\tREADY\tWORKING\tOLDEST",
+	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
+		queues, err := svc.Queues(ctx, c.operator())
+		for _, q := range queues {
+			row(q.Name, q.Ready, q.Working, oldest(&q))
+		}
+		return err
+	})
+}
+
+// oldest says how long the oldest message of a queue has waited at most.
+func oldest(q *service.QueueView) string {
+	switch {
+	case q.Ready == 0:
+		return ""
+	case q.Oldest == nil:
+		return "not known"
+	}
+	return q.Age().Round(time.Second).String()
+}

@@ -1,0 +1,504 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+// TestModel drives the whole product at random, as its users, its operators and its providers do: requests of the
+// API, also repeated and broken off; faults of the simulated providers, through the real SDKs; commands; forged
+// posts; kill -9. A model that knows only what the documentation promises compares the logs with the copies.
+func TestModel(t *testing.T) {
+	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
+		checks := flag.Lookup("rapid.checks")
+		if before := checks.Value.String(); before == checks.DefValue { // each takes ten seconds and more
+			n := 3
+			if b.Real {
+				n = 2
+			}
+			if testkit.Long() {
+				n *= 10
+			}
+			require.NoError(t, checks.Value.Set(strconv.Itoa(n)))
+			t.Cleanup(func() { _ = checks.Value.Set(before) })
+		}
+		rapid.Check(t, func(rt *rapid.T) {
+			m := newModel(t, rt, b)
+			rt.Repeat(map[string]func(*rapid.T){
+				"post":      m.post,
+				"repeat":    m.repeat,
+				"break off": m.breakOff,
+				"fault":     m.fault,
+				"heal":      m.heal,
+				"control":   m.control,
+				"retry":     m.retry,
+				"block":     m.block,
+				"unblock":   m.unblock,
+				"switch":    m.switchProvider,
+				"forge":     m.forge,
+				"kill":      m.kill,
+				"":          m.checkSums,
+			})
+			m.finish(rt)
+		})
+	})
+}
+
+// asked is a batch as its sender knows it.
+type asked struct {
+	id       models.ID
+	key      string
+	batch    client.NewBatch
+	n        int
+	hold     bool
+	released bool // what was in doubt may arrive twice
+
+	stopped, cancelled bool
+}
+
+type model struct {
+	*rig
+	server  *process
+	batches []*asked
+	blocks  []string
+	keys    int
+}
+
+func newModel(t *testing.T, rt *rapid.T, b testkit.Backend) *model {
+	m := &model{rig: newRig(t, b, simulator.Options{Seed: rapid.Uint64().Draw(rt, "seed")},
+		"SAFEDELIVR_TIMES_START_BY=1s",
+		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=2s",
+		"SAFEDELIVR_TIMES_HOLD=500ms",
+		"SAFEDELIVR_PROVIDERS_SG_TIMEOUT=1s",
+		"SAFEDELIVR_PROVIDERS_MG_TIMEOUT=1s",
+		"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=7",
+		"SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=7")}
+	m.client = m.clientWith(strings.TrimSpace(m.command("key", "add", "tester", "--scope", "send,read,operate")))
+	m.server = m.start(m.addr, nil, "serve")
+	rt.Cleanup(func() {
+		m.server.kill()
+		m.sim.Close()
+	})
+	return m
+}
+
+// request makes one request with options.
+type request func(ctx context.Context, options ...client.CallOption) error
+
+// ask makes a request, which has a key unless it is empty. The status of the answer is 0 if none arrived.
+func (m *model) ask(key string, do request) client.Response {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var r client.Response
+	options := []client.CallOption{client.Into(&r)}
+	if key != "" {
+		options = append(options, client.IdempotencyKey(key))
+	}
+	err := do(ctx, options...)
+	var refused *client.Error
+	if err != nil && !errors.As(err, &refused) {
+		return client.Response{} // it may have been cut off
+	}
+	return r
+}
+
+// must makes a request that must be answered with one of some statuses.
+func (m *model) must(t *rapid.T, key string, do request, statuses ...int) client.Response {
+	r := m.ask(key, do)
+	if !slices.Contains(statuses, r.Status) {
+		t.Fatalf("a request was answered %d, not %v", r.Status, statuses)
+	}
+	return r
+}
+
+// create returns the request that has b accepted, and notes its answer.
+func (m *model) create(t *rapid.T, b *asked) request {
+	return func(ctx context.Context, options ...client.CallOption) error {
+		accepted, err := m.client.CreateBatch(ctx, b.batch, options...)
+		if err == nil {
+			b.accepted(t, &accepted)
+		}
+		return err
+	}
+}
+
+// kinds are what becomes of the mail to a recipient.
+var kinds = []string{"deliver", "deliver", "deliver", "hardbounce", "blocked-sg", "blocked-mg", "open"}
+
+func (m *model) newBatch(t *rapid.T) *asked {
+	b := &asked{
+		n:    rapid.IntRange(1, 20).Draw(t, "recipients"),
+		hold: rapid.IntRange(0, 3).Draw(t, "on unknown") > 0,
+	}
+	m.keys++
+	b.key = fmt.Sprintf("request-%d", m.keys)
+	b.batch = client.NewBatch{From: "a@model.test", Subject: "s", Text: "t", OnUnknown: client.Resend}
+	if b.hold {
+		b.batch.OnUnknown = client.Hold
+	}
+	if rapid.Bool().Draw(t, "in order") {
+		b.batch.Providers = rapid.Permutation([]string{"sg", "mg"}).Draw(t, "providers")
+	}
+	for i := range b.n {
+		email := fmt.Sprintf("%s+%d@model.test", rapid.SampledFrom(kinds).Draw(t, "kind"), i)
+		b.batch.To = append(b.batch.To, client.Recipient{Email: email})
+	}
+	return b
+}
+
+func (b *asked) accepted(t *rapid.T, a *client.Accepted) {
+	id, err := models.ParseBatchID(a.ID)
+	if err != nil || a.Recipients != b.n {
+		t.Fatalf("a batch of %d was accepted as %+v", b.n, a)
+	}
+	if !b.id.IsZero() && b.id != id {
+		t.Fatalf("one request, and two batches: %s and %s", b.id, id)
+	}
+	b.id = id
+}
+
+func (m *model) post(t *rapid.T) {
+	b := m.newBatch(t)
+	if m.must(t, b.key, m.create(t, b), http.StatusAccepted).Replayed {
+		t.Fatal("a first answer says that it is repeated")
+	}
+	m.batches = append(m.batches, b)
+}
+
+func (m *model) any(t *rapid.T) *asked {
+	if len(m.batches) == 0 {
+		t.Skip("no batch yet")
+	}
+	return rapid.SampledFrom(m.batches).Draw(t, "batch")
+}
+
+// repeat repeats a request, or sends another one with its key.
+func (m *model) repeat(t *rapid.T) {
+	b := m.any(t)
+	if rapid.Bool().Draw(t, "another") {
+		another := b.batch
+		another.Subject = "another"
+		m.must(t, b.key, func(ctx context.Context, options ...client.CallOption) error {
+			_, err := m.client.CreateBatch(ctx, another, options...)
+			return err
+		}, http.StatusUnprocessableEntity)
+		return
+	}
+	if !m.must(t, b.key, m.create(t, b), http.StatusAccepted).Replayed {
+		t.Fatal("a repeated answer does not say so")
+	}
+}
+
+// breakOff kills the process while it handles a request, which is then repeated until it is answered.
+func (m *model) breakOff(t *rapid.T) {
+	b := m.newBatch(t)
+	after := time.Duration(rapid.IntRange(0, 20).Draw(t, "after ms")) * time.Millisecond
+	kill := time.AfterFunc(after, func() { _ = m.server.cmd.Process.Kill() })
+	m.ask(b.key, m.create(t, b))
+	kill.Stop()
+	m.kill(t)
+	for end := time.Now().Add(testkit.Patience); ; time.Sleep(50 * time.Millisecond) { // between requests
+		status := m.ask(b.key, m.create(t, b)).Status
+		if status == http.StatusAccepted {
+			break
+		}
+		again := status == 0 || status == http.StatusConflict || status >= 500
+		if !again || time.Now().After(end) {
+			t.Fatalf("a request that was broken off is answered %d", status)
+		}
+	}
+	m.batches = append(m.batches, b)
+}
+
+// kill kills the process as kill -9 does, and starts it again.
+func (m *model) kill(*rapid.T) {
+	m.server.kill()
+	m.server = m.start(m.addr, nil, "serve")
+}
+
+// faults are those of the providers.
+var faults = []simulator.Fault{
+	{Mode: simulator.ModeStatus, Status: 503},
+	{Mode: simulator.ModeStatus, Status: 500},
+	{Mode: simulator.ModeStatus, Status: 502, Store: true},
+	{Mode: simulator.ModeHang},
+	{Mode: simulator.ModeHangAfterBody},
+	{Mode: simulator.ModeAcceptThenClose},
+	{Mode: simulator.ModeTruncate},
+	{Mode: simulator.ModeRate, RetryAfter: 300 * time.Millisecond},
+	{Mode: simulator.ModeCredits},
+	{Mode: simulator.ModeUnverified},
+	{Mode: simulator.ModeTooLarge},
+	{Mode: simulator.ModeCloseUnread},
+	{Mode: simulator.ModeGarbage},
+	{Mode: simulator.ModeEventsDuplicate},
+	{Mode: simulator.ModeEventsShuffle},
+	{Mode: simulator.ModeEventsDelay, Delay: 500 * time.Millisecond},
+}
+
+func (m *model) fault(t *rapid.T) {
+	f := rapid.SampledFrom(faults).Draw(t, "fault")
+	f.Account = rapid.SampledFrom([]string{"sg", "mg", ""}).Draw(t, "provider")
+	f.Times = rapid.IntRange(0, 4).Draw(t, "times")
+	m.sim.Inject(f)
+}
+
+func (m *model) heal(*rapid.T) { m.sim.ClearAll("") }
+
+// control stops, resumes or cancels a batch, with one request or the same twice.
+func (m *model) control(t *rapid.T) {
+	b, verb := m.any(t), rapid.SampledFrom([]string{"stop", "stop", "resume", "resume", "cancel"}).Draw(t, "command")
+	m.keys++
+	key := fmt.Sprintf("command-%d", m.keys)
+	for range rapid.IntRange(1, 2).Draw(t, "times") {
+		status := m.must(t, key, m.commandBatch(verb, b.id), http.StatusOK, http.StatusConflict).Status
+		if status == http.StatusConflict { // only of a batch that was cancelled
+			if !b.cancelled || verb == "cancel" {
+				t.Fatalf("%s was refused", verb)
+			}
+			return
+		}
+	}
+	switch verb {
+	case "cancel":
+		b.cancelled = true
+	default:
+		b.stopped = verb == "stop"
+	}
+}
+
+// commandBatch returns the request of a command about a batch.
+func (m *model) commandBatch(verb string, id models.ID) request {
+	command := map[string]func(context.Context, string, string, ...client.CallOption) (client.BatchCommand, error){
+		"stop":    m.client.StopBatch,
+		"resume":  m.client.ResumeBatch,
+		"cancel":  m.client.CancelBatch,
+		"retry":   m.client.RetryBatch,
+		"release": m.client.ReleaseBatch,
+	}[verb]
+	return func(ctx context.Context, options ...client.CallOption) error {
+		_, err := command(ctx, id.String(), "the model", options...)
+		return err
+	}
+}
+
+// retry sends again what failed or is held.
+func (m *model) retry(t *rapid.T) {
+	b, verb := m.any(t), rapid.SampledFrom([]string{"retry", "release"}).Draw(t, "how")
+	status := m.must(t, "", m.commandBatch(verb, b.id), http.StatusOK, http.StatusConflict).Status
+	b.released = b.released || verb == "release" && status == http.StatusOK
+}
+
+func (m *model) block(t *rapid.T) {
+	rule := rapid.SampledFrom([]client.NewBlock{
+		{Provider: "sg"},
+		{Sender: "@model.test"},
+		{Domain: "model.test"},
+	}).Draw(t, "rule")
+	m.must(t, "", func(ctx context.Context, options ...client.CallOption) error {
+		b, err := m.client.AddBlock(ctx, rule, options...)
+		if err == nil {
+			m.blocks = append(m.blocks, b.ID)
+		}
+		return err
+	}, http.StatusOK)
+}
+
+func (m *model) unblock(t *rapid.T) {
+	for _, id := range m.blocks {
+		m.must(t, "", func(ctx context.Context, options ...client.CallOption) error {
+			return m.client.RemoveBlock(ctx, id, "", options...)
+		}, http.StatusNoContent, http.StatusNotFound)
+	}
+	m.blocks = nil
+}
+
+func (m *model) switchProvider(t *rapid.T) {
+	name := rapid.SampledFrom([]string{"sg", "mg"}).Draw(t, "provider")
+	verb := rapid.SampledFrom([]string{"offline", "online", "drain", "probe"}).Draw(t, "command")
+	allowed := []int{http.StatusOK}
+	if verb == "probe" {
+		allowed = append(allowed, http.StatusConflict) // it is offline
+	}
+	m.must(t, "", m.commandProvider(verb, name), allowed...)
+}
+
+// commandProvider returns the request of a command about a provider.
+func (m *model) commandProvider(verb, name string) request {
+	command := map[string]func(context.Context, string, string, ...client.CallOption) (client.Switched, error){
+		"offline": m.client.ProviderOffline,
+		"online":  m.client.ProviderOnline,
+		"drain":   m.client.DrainProvider,
+		"probe":   m.client.ProbeProvider,
+	}[verb]
+	return func(ctx context.Context, options ...client.CallOption) error {
+		_, err := command(ctx, name, "", options...)
+		return err
+	}
+}
+
+// forge posts a bounce with a wrong signature.
+func (m *model) forge(t *rapid.T) {
+	b := m.any(t)
+	body := fmt.Sprintf(`[{"event":"bounce","type":"bounce","status":"5.1.1","email":"x@model.test","timestamp":%d,`+
+		`"sg_event_id":"forged","sd_log":%q,"sd_attempt":"1"}]`, time.Now().Unix(), b.id.Log(1))
+	to := m.client.URL("/webhooks/sg")
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, to, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Twilio-Email-Event-Webhook-Timestamp", strconv.FormatInt(time.Now().Unix(), 10))
+	r.Header.Set("X-Twilio-Email-Event-Webhook-Signature", "MEUCIQDforged")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode < 400 {
+		t.Fatalf("a forged post was answered %d", resp.StatusCode)
+	}
+}
+
+// checkSums requires that the sums of every batch add up at every moment.
+func (m *model) checkSums(t *rapid.T) {
+	for _, b := range m.batches {
+		if v := m.read(t, b); !balanced(&v.Counts) || v.Counts.Accepted != int64(b.n) {
+			t.Fatalf("the sums of a batch of %d do not add up: %+v", b.n, v.Counts)
+		}
+	}
+}
+
+func (m *model) read(t *rapid.T, b *asked) client.Batch {
+	v, err := m.client.Batch(context.Background(), b.id.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// finish ends all faults and commands, waits until every log has its final state, and compares all of them with the
+// copies.
+func (m *model) finish(t *rapid.T) {
+	m.sim.ClearAll("")
+	m.unblock(t)
+	for _, provider := range []string{"sg", "mg"} {
+		m.must(t, "", m.commandProvider("online", provider), http.StatusOK)
+	}
+	for _, b := range m.batches {
+		if b.stopped && !b.cancelled {
+			m.must(t, "", m.commandBatch("resume", b.id), http.StatusOK)
+		}
+	}
+	listed := 0
+	for _, err := range m.client.Batches(context.Background(), client.ListOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed++
+	}
+	if listed != len(m.batches) {
+		t.Fatalf("%d requests were accepted, and there are %d batches", len(m.batches), listed)
+	}
+	var wrong error
+	for end := time.Now().Add(testkit.Patience / 2); ; time.Sleep(50 * time.Millisecond) { // between requests
+		if wrong = m.held(t); wrong == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(wrong)
+		}
+	}
+	ids := make([]models.ID, len(m.batches))
+	for i, b := range m.batches {
+		ids[i] = b.id
+	}
+	m.statsAgree(ids...)
+	m.server.kill()
+	var check telemetry.Recount
+	out := m.command("check", "--json")
+	if json.Unmarshal([]byte(out), &check) != nil || check.Differences > 0 || check.Batches != len(m.batches) {
+		t.Fatalf("a check says %s", out)
+	}
+}
+
+// held compares every log with what is promised. What has not happened yet is an error, too: the caller waits.
+func (m *model) held(t *rapid.T) error {
+	if err := m.sim.Settle(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range m.batches {
+		v := m.read(t, b)
+		if v.State != client.BatchDone {
+			return fmt.Errorf("batch %s does not end: %+v", b.id, v.Counts)
+		}
+		logs := m.logs(b.id, "")
+		if len(logs) != b.n {
+			return fmt.Errorf("a batch of %d has %d logs", b.n, len(logs))
+		}
+		for i := range logs {
+			if err := m.log(b, &logs[i]); err != nil {
+				return fmt.Errorf("%w: %+v of %+v, copies %+v", err, logs[i], *b, m.sim.Copies(logs[i].ID))
+			}
+		}
+	}
+	return nil
+}
+
+// log compares one log with the copies of its mail.
+func (m *model) log(b *asked, l *client.Log) error {
+	copies, delivered, bounced := m.sim.Copies(l.ID), 0, strings.HasPrefix(l.Email, "hardbounce")
+	for i := range copies {
+		if o := copies[i].Outcome; o == "deliver" || o == "open" {
+			delivered++
+		}
+	}
+	// It was in doubt, and its sender or an operator wanted it to be sent again.
+	wanted := l.PossibleDuplicate && (b.released || !b.hold)
+	switch {
+	case delivered > 1 && !wanted:
+		return errors.New("doubled")
+	case bounced && len(copies) > 1 && !wanted:
+		return errors.New("a hard bounce was sent again")
+	case delivered > 0 && l.State != client.Success:
+		return errors.New("delivered, and it does not say so")
+	}
+	switch l.State {
+	case client.Success:
+		if delivered == 0 {
+			return errors.New("success, and nothing was delivered")
+		}
+	case client.Cancelled:
+		if !b.cancelled {
+			return errors.New("cancelled, and no command did it")
+		}
+	case client.Failed:
+		if l.Reason == "" {
+			return errors.New("failed without a reason")
+		}
+		switch models.Reason(l.Reason) { //nolint:exhaustive // the others have a cause
+		case models.Expired, models.NoFinalEvent, models.BlockedByRule:
+			return errors.New("ended by a cause that there was not")
+		}
+	case client.Queued:
+		return errors.New("queued in a batch that is done")
+	}
+	return nil
+}

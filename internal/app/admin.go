@@ -1,0 +1,223 @@
+package app
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// The embedded store belongs to one process. While that process serves, commands are handed over to it through a socket
+// in the data folder, which only the folder's owner can open.
+
+// AdminSocket is the name of the socket in the data folder.
+const AdminSocket = "admin.sock"
+
+// Commands are the commands that other processes may hand over to this one.
+type Commands struct {
+	// Names are the first words of commands that may be handed over.
+	Names []string
+	// Run runs a command of the App and returns its exit code.
+	Run func(context.Context, *App, Command) int
+}
+
+// Command is a command line that was handed over.
+type Command struct {
+	Args []string
+	// RanBy is who ran it, as the owner of the socket says.
+	RanBy    string
+	Out, Err io.Writer
+}
+
+type adminRequest struct {
+	Args  []string `json:"args"`
+	RanBy string   `json:"ran_by"`
+}
+
+// adminPart is a part of what a command printed. The answer is a sequence of them, sent while the command runs, so that
+// neither end holds all of a long list. The last part has the exit code.
+type adminPart struct {
+	Out  []byte `json:"out,omitempty"` // bytes: a part may end within a character
+	Err  []byte `json:"err,omitempty"`
+	Code *int   `json:"code,omitempty"`
+}
+
+// serveAdmin runs handed-over commands until ctx ends.
+func (a *App) serveAdmin(ctx context.Context) {
+	if StoreName(a.cfg) != "sqlite" {
+		return // every process can open Cassandra itself
+	}
+	path := filepath.Join(a.cfg.DataDir, AdminSocket)
+	_ = os.Remove(path) // of a process that was killed: this one has locked the folder
+	short, done, err := socketPath(path)
+	if err != nil {
+		a.log.Warn("commands will not work while this process runs: cannot open the admin socket", "err", err)
+		return
+	}
+	defer done()
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", short)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		a.log.Warn("commands will not work while this process runs: cannot open the admin socket", "err", err)
+		return
+	}
+	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(a.runCommand)}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		a.log.Warn("admin socket closed", "err", err)
+	}
+}
+
+// maxCommand bounds a command line, in bytes.
+const maxCommand = 1 << 16
+
+func (a *App) runCommand(w http.ResponseWriter, r *http.Request) {
+	var q adminRequest
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommand)).Decode(&q)
+	if err != nil || len(q.Args) == 0 || !slices.Contains(a.commands.Names, q.Args[0]) {
+		http.Error(w, "this command cannot be handed over", http.StatusBadRequest)
+		return
+	}
+	answer := newAnswer(w)
+	code := a.commands.Run(r.Context(), a, Command{Args: q.Args, RanBy: q.RanBy, Out: answer.out, Err: answer})
+	answer.write(adminPart{Code: &code})
+}
+
+// answer sends what a command prints. Output is buffered until the buffer is full or something else is sent; errors and
+// progress, which are written to the answer itself, are sent at once.
+type answer struct {
+	out   *bufio.Writer
+	parts *json.Encoder
+	flush func() error
+}
+
+// outputBuffer is the size of the buffer of output, in bytes.
+const outputBuffer = 16 << 10
+
+func newAnswer(w http.ResponseWriter) *answer {
+	a := &answer{parts: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
+	a.out = bufio.NewWriterSize(answerOutput{a}, outputBuffer)
+	return a
+}
+
+// answerOutput gets what the buffer has collected.
+type answerOutput struct{ *answer }
+
+func (a answerOutput) Write(p []byte) (int, error) { return len(p), a.send(adminPart{Out: p}) }
+
+// Write implements io.Writer, for the command's stderr.
+func (a *answer) Write(p []byte) (int, error) {
+	a.write(adminPart{Err: p})
+	return len(p), nil
+}
+
+// write sends a part after all output that came before it. Errors are ignored: the caller may have gone.
+func (a *answer) write(p adminPart) {
+	_ = a.out.Flush()
+	_ = a.send(p)
+}
+
+func (a *answer) send(p adminPart) error {
+	if err := a.parts.Encode(p); err != nil {
+		return err
+	}
+	return a.flush()
+}
+
+// maxSocketPath is how long the path of a socket may be on every system.
+const maxSocketPath = 103
+
+// socketPath returns a path that leads to path and is short enough for a socket. A path that is too long leads through
+// its open folder until done is called; only Linux has such paths.
+func socketPath(path string) (short string, done func(), err error) {
+	if len(path) <= maxSocketPath {
+		return path, func() {}, nil
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return "", nil, err
+	}
+	short = fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
+	return short, func() { _ = dir.Close() }, nil
+}
+
+// HandOver has the process that holds the data folder run a command, copies what it prints and returns its exit code.
+func HandOver(ctx context.Context, dataDir string, cmd Command) (code int, err error) {
+	path, done, err := socketPath(filepath.Join(dataDir, AdminSocket))
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return dialAdmin(ctx, path) }
+	client := http.Client{Transport: &http.Transport{DialContext: dial}}
+	defer client.CloseIdleConnections()
+	body, err := json.Marshal(adminRequest{Args: cmd.Args, RanBy: cmd.RanBy})
+	if err != nil {
+		return 0, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://admin/", bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return 0, fmt.Errorf("the data folder %s is in use by a process that does not answer: %w", dataDir, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("the process that holds the data folder answered %s: is it of another version?", resp.Status)
+	}
+	return copyAnswer(resp.Body, cmd)
+}
+
+// copyAnswer prints what a handed-over command printed and returns its exit code.
+func copyAnswer(answer io.Reader, cmd Command) (code int, err error) {
+	parts := json.NewDecoder(answer)
+	for {
+		var p adminPart
+		if err := parts.Decode(&p); err != nil {
+			return 0, fmt.Errorf("the answer of the process that holds the data folder broke off, "+
+				"and the command may have been carried out: %w", err)
+		}
+		if _, err := cmd.Out.Write(p.Out); err != nil {
+			return 0, err
+		}
+		if _, err := cmd.Err.Write(p.Err); err != nil {
+			return 0, err
+		}
+		if p.Code != nil {
+			return *p.Code, nil
+		}
+	}
+}
+
+// dialTime is how long dialAdmin waits for a process that has only begun.
+const dialTime = 3 * time.Second
+
+func dialAdmin(ctx context.Context, path string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	for {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err == nil {
+			return conn, nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// Package app builds, serves and stops one process of Safedelivr.
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/safedelivr/safedelivr/api"
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/webhooks"
+)
+
+// App is one process with the roles of its configuration. Parts that belong to a role are nil without it.
+type App struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	commands Commands
+
+	providers []provider.Spec
+	store     models.Store
+	broker    models.Broker
+	follower  *control.Follower // of the command log, for all parts
+	metrics   *prometheus.Registry
+	engine    *consumers.Engine // of the role worker
+	service   *service.Service
+	hooks     *webhooks.Server // of the role webhooks
+	api       *api.Server
+	dashboard *dashboard.Dashboard // of the role api
+	http      *http.Server
+	listener  net.Listener
+}
+
+// New opens everything that the configuration names and listens, but serves nothing yet. It closes what it opened if it
+// returns an error. The commands are those that other processes may hand over; see [HandOver].
+func New(ctx context.Context, cfg *config.Config, log *slog.Logger, commands Commands) (*App, error) {
+	a := &App{cfg: cfg, log: log, commands: commands, metrics: newRegistry()}
+	for _, step := range []func(context.Context) error{
+		a.openProviders,
+		a.openStore,
+		a.openBroker,
+		a.followCommands,
+		a.buildEngine,
+		a.buildService,
+		a.buildWebhooks,
+		a.listen,
+		a.buildDashboard,
+		a.route,
+	} {
+		if err := step(ctx); err != nil {
+			a.Close()
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+func (a *App) openProviders(context.Context) (err error) {
+	if a.providers, err = OpenProviders(a.cfg, a.log); err != nil {
+		return fmt.Errorf("the configuration has mistakes:\n%w", err)
+	}
+	return nil
+}
+
+func (a *App) openStore(ctx context.Context) (err error) {
+	a.store, err = OpenStore(ctx, a.cfg, a.log)
+	return err
+}
+
+func (a *App) openBroker(ctx context.Context) (err error) {
+	a.broker, err = OpenBroker(ctx, a.cfg, a.log)
+	return err
+}
+
+func (a *App) followCommands(context.Context) error {
+	a.follower = control.NewFollower(a.store)
+	return nil
+}
+
+func (a *App) buildEngine(context.Context) (err error) {
+	if !a.cfg.Has("worker") {
+		return nil
+	}
+	c := EngineConfig(a.cfg, a.log)
+	c.Follower, c.Metrics = a.follower, a.metrics
+	a.engine, err = consumers.New(a.store, a.broker, a.providers, c)
+	return err
+}
+
+func (a *App) buildService(context.Context) error {
+	deps := service.Deps{
+		Store:   a.store,
+		Broker:  a.broker,
+		Journal: a.follower,
+		Config:  a.serviceConfig(),
+	}
+	for i := range a.providers {
+		deps.Providers = append(deps.Providers, a.providers[i].Provider)
+	}
+	if a.engine != nil {
+		deps.Accepted = a.engine.Accepted
+	}
+	a.service = service.New(deps)
+	return nil
+}
+
+func (a *App) serviceConfig() service.Config {
+	limits, t := &a.cfg.Limits, &a.cfg.Times
+	return service.Config{
+		MaxRecipients:   limits.Recipients,
+		MaxContent:      limits.Content,
+		SpoolDir:        a.spoolDir(),
+		Deadline:        t.Deadline,
+		Recheck:         t.Recheck,
+		IntakeTime:      t.IntakeGrace / 4,
+		UrgentUpTo:      limits.UrgentUpTo,
+		IdempotencyTime: t.Idempotency,
+		Sole:            SoleProcess(a.cfg),
+		Logger:          a.log,
+	}
+}
+
+// spoolDir returns the folder that keeps large requests while they are checked; "" is the system's temporary folder.
+func (a *App) spoolDir() string {
+	dir := filepath.Join(a.cfg.DataDir, "spool")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		a.log.Warn("cannot create the spool folder; using the system's temporary folder", "err", err)
+		return ""
+	}
+	return dir
+}
+
+func (a *App) buildWebhooks(context.Context) error {
+	if !a.cfg.Has("webhooks") {
+		return nil
+	}
+	var hooks []webhooks.Provider
+	for _, p := range a.providers {
+		if p.Events == models.EventsWebhook {
+			hooks = append(hooks, webhooks.Provider{Name: p.Name, Adapter: p.Adapter})
+		}
+	}
+	a.hooks = webhooks.New(a.store, a.broker, hooks, a.log)
+	return nil
+}
+
+func (a *App) listen(ctx context.Context) (err error) {
+	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", a.cfg.Listen)
+	return err
+}
+
+// route gives every path the part that answers it. Health and metrics are served by every role.
+func (a *App) route(context.Context) error {
+	a.api = api.New(a.service, api.Config{MaxBody: a.cfg.Limits.Body, Logger: a.log})
+	a.metrics.MustRegister(&intake{a.hooks, a.service})
+	mux := http.NewServeMux()
+	mux.Handle("/healthz", a.api)
+	mux.Handle("/readyz", a.api)
+	mux.Handle("/metrics", metricsHandler(a.metrics))
+	if a.hooks != nil {
+		mux.Handle("/webhooks/", a.hooks)
+	}
+	if a.dashboard != nil {
+		mux.Handle("/v1/", a.api)
+		mux.Handle("/", a.dashboard)
+	}
+	a.http = &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+	return nil
+}
+
+// Addr returns the address that the process listens on.
+func (a *App) Addr() string { return a.listener.Addr().String() }
+
+// Store returns the store of the process.
+func (a *App) Store() models.Store { return a.store }
+
+// Broker returns the broker of the process.
+func (a *App) Broker() models.Broker { return a.broker }
+
+// Service returns the use cases.
+func (a *App) Service() *service.Service { return a.service }
+
+// Engine returns the worker; nil without the role worker.
+func (a *App) Engine() *consumers.Engine { return a.engine }
+
+// Webhooks returns the webhook receiver; nil without the role webhooks.
+func (a *App) Webhooks() *webhooks.Server { return a.hooks }
+
+// Dashboard returns the dashboard; nil without the role api.
+func (a *App) Dashboard() *dashboard.Dashboard { return a.dashboard }
+
+// Config returns the configuration of the process, with the address that it listens on.
+func (a *App) Config() config.Config {
+	cfg := *a.cfg
+	cfg.Listen = a.Addr()
+	return cfg
+}

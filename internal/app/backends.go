@@ -1,0 +1,173 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/safedelivr/safedelivr/cassandra"
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/inproc"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers"
+	"github.com/safedelivr/safedelivr/rabbit"
+	"github.com/safedelivr/safedelivr/sqlite"
+)
+
+// OpenStore opens the store that the configuration names. It returns sqlite.ErrInUse if another process has the data
+// folder.
+func OpenStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (models.Store, error) {
+	if len(cfg.Cassandra.Hosts) == 0 {
+		return orNil[models.Store](sqlite.Open(cfg.DataDir, sqlite.Options{}))
+	}
+	return orNil[models.Store](cassandra.Open(ctx, CassandraConfig(cfg, log)))
+}
+
+// OpenBroker opens the broker that the configuration names.
+func OpenBroker(ctx context.Context, cfg *config.Config, log *slog.Logger) (models.Broker, error) {
+	if cfg.AMQP.URL == "" {
+		return orNil[models.Broker](inproc.New(cfg.ProviderNames(), log))
+	}
+	return orNil[models.Broker](rabbit.Open(ctx, rabbit.Config{
+		URL:       cfg.AMQP.URL,
+		Prefix:    cfg.AMQP.Prefix,
+		Providers: cfg.ProviderNames(),
+		Logger:    log,
+	}))
+}
+
+// orNil returns what a constructor returned as an interface, which is nil if there was an error. A nil pointer in an
+// interface would not be nil.
+func orNil[I any, T any](v T, err error) (out I, _ error) {
+	if err != nil {
+		return out, err
+	}
+	out, _ = any(v).(I) // the packages of the constructors assert it
+	return out, nil
+}
+
+// CassandraConfig returns the settings of Cassandra.
+func CassandraConfig(cfg *config.Config, log *slog.Logger) cassandra.Config {
+	c := &cfg.Cassandra
+	return cassandra.Config{
+		Hosts:       c.Hosts,
+		Keyspace:    c.Keyspace,
+		Username:    c.Username,
+		Password:    c.Password,
+		LocalDC:     c.LocalDC,
+		Replication: c.Replication,
+		Consistency: c.Consistency,
+		Serial:      c.Serial,
+		Timeout:     c.Timeout,
+		Migrate:     c.Migrate,
+		Logger:      log,
+	}
+}
+
+// OpenProviders opens the adapters of the configured providers. Its error joins all mistakes.
+func OpenProviders(cfg *config.Config, log *slog.Logger) ([]provider.Spec, error) {
+	var out []provider.Spec
+	var mistakes []error
+	for _, name := range cfg.ProviderNames() {
+		p, err := openProvider(cfg, name, log)
+		if err != nil {
+			mistakes = append(mistakes, fmt.Errorf("providers.%s: %w", name, err))
+			continue
+		}
+		out = append(out, p)
+	}
+	return out, errors.Join(mistakes...)
+}
+
+func openProvider(cfg *config.Config, name string, log *slog.Logger) (provider.Spec, error) {
+	c := cfg.Providers[name]
+	events := models.EventSource(c.Events)
+	if c.WebhookKey == "" {
+		events = models.EventsNone // posts that cannot be verified are answered 503
+	}
+	adapter, err := providers.New(providers.Settings{
+		Name:       name,
+		Kind:       c.Kind,
+		APIKey:     c.APIKey,
+		Domain:     c.Domain,
+		BaseURL:    c.BaseURL,
+		WebhookKey: c.WebhookKey,
+		Events:     events,
+		Timeout:    c.Timeout,
+		MaxConns:   c.Concurrency,
+	})
+	if err != nil {
+		return provider.Spec{}, err
+	}
+	if c.Events == string(models.EventsWebhook) && c.WebhookKey == "" {
+		log.Warn("provider has no webhook_key: its webhooks are answered 503 and its mail gets no final event; "+
+			"set events: none if it sends no webhooks", "provider", name)
+	}
+	return provider.Spec{Adapter: adapter, Provider: models.Provider{
+		Name:           name,
+		Kind:           c.Kind,
+		Weight:         c.Weight,
+		Concurrency:    c.Concurrency,
+		Rate:           c.Rate,
+		CallRate:       c.CallRate,
+		ChunkLimit:     min(c.ChunkLimit, adapter.MaxRecipients()),
+		Timeout:        c.Timeout,
+		Events:         models.EventSource(c.Events),
+		EvidenceWindow: evidenceWindow(cfg, c, adapter),
+	}}, nil
+}
+
+// CloseProviders closes the adapters.
+func CloseProviders(providers []provider.Spec) {
+	for i := range providers {
+		providers[i].Adapter.Close()
+	}
+}
+
+// evidenceWindow returns how long an unknown outcome at a provider waits for evidence; 0 is the window of all
+// providers. If nothing is configured, a provider whose events can be looked up also gets the time until it knows
+// them.
+func evidenceWindow(cfg *config.Config, c config.Provider, adapter models.Adapter) time.Duration {
+	l, ok := adapter.(models.EventLookup)
+	if ok && c.Evidence == 0 && cfg.Times.EvidenceWindow == config.DefaultEvidence {
+		return config.DefaultEvidence + l.LookupLag()
+	}
+	return c.Evidence
+}
+
+// EngineConfig returns the settings of a worker.
+func EngineConfig(cfg *config.Config, log *slog.Logger) consumers.Config {
+	c := consumers.DefaultConfig()
+	c.Worker, c.Logger, c.MaxRetries = cfg.Worker, log, cfg.Limits.Retries
+	t := &cfg.Times
+	c.StartBy, c.EvidenceWindow, c.FinalEventWait, c.Recheck = t.StartBy, t.EvidenceWindow, t.FinalEvent, t.Recheck
+	c.KeepContent, c.SilenceLeast = t.KeepContent, t.Silence
+	c.IntakeGrace, c.Hold, c.BreakerOpen = t.IntakeGrace, t.Hold, t.BreakerOpen
+	c.InboxAge = min(c.InboxAge, t.Recheck)
+	c.Sole = SoleProcess(cfg)
+	return c
+}
+
+// SoleProcess reports whether no other process can use the store. Only one process can open the data folder of the
+// embedded store.
+func SoleProcess(cfg *config.Config) bool { return StoreName(cfg) == "sqlite" }
+
+// StoreName returns sqlite or cassandra.
+func StoreName(cfg *config.Config) string {
+	if len(cfg.Cassandra.Hosts) > 0 {
+		return "cassandra"
+	}
+	return "sqlite"
+}
+
+// BrokerName returns in-process or rabbitmq.
+func BrokerName(cfg *config.Config) string {
+	if cfg.AMQP.URL != "" {
+		return "rabbitmq"
+	}
+	return "in-process"
+}

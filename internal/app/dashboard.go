@@ -1,0 +1,74 @@
+package app
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers"
+)
+
+// buildDashboard needs the listener, whose address is in links.
+func (a *App) buildDashboard(context.Context) (err error) {
+	if !a.cfg.Has("api") {
+		return nil
+	}
+	d := dashboard.Deps{
+		Store:     a.store,
+		Service:   a.service,
+		PublicURL: a.cfg.PublicURL,
+		LocalURL:  LocalURL(a.Addr()),
+		Logger:    a.log,
+	}
+	if d.PublicURL == "" {
+		d.PublicURL = d.LocalURL
+	}
+	if g := &a.cfg.GitHub; g.ClientID != "" {
+		d.GitHub = &dashboard.GitHub{
+			ClientID:     g.ClientID,
+			ClientSecret: g.ClientSecret,
+			BaseURL:      g.BaseURL,
+			APIURL:       g.APIURL,
+			Operators:    g.Operators,
+			Logins:       g.Logins,
+			Orgs:         g.Orgs,
+		}
+	}
+	for _, p := range a.providers {
+		info := dashboard.ProviderInfo{
+			Name:     p.Name,
+			Title:    p.Kind,
+			Webhooks: p.Events == models.EventsWebhook,
+			Verified: a.cfg.Providers[p.Name].WebhookKey != "",
+		}
+		if k, ok := providers.Find(p.Kind); ok {
+			info.Title = k.Title
+		}
+		d.Providers = append(d.Providers, info)
+	}
+	a.dashboard, err = dashboard.New(d)
+	return err
+}
+
+// LoginLink makes a one-time link that logs u in to the dashboard. It returns "" without the role api, and if people
+// log in through GitHub.
+func (a *App) LoginLink(ctx context.Context, u models.User) (string, error) {
+	if a.dashboard == nil || a.cfg.GitHub.ClientID != "" {
+		return "", nil
+	}
+	return a.dashboard.LoginLink(ctx, u)
+}
+
+// LocalURL returns where this machine reaches a server that listens on addr.
+func LocalURL(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "http://" + addr
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && !ip.IsUnspecified() {
+		return "http://" + addr
+	}
+	return "http://" + net.JoinHostPort("127.0.0.1", port)
+}

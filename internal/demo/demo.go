@@ -1,0 +1,269 @@
+// Package demo shows a failover: it starts Safedelivr with simulated providers, sends a batch through the API, breaks
+// one provider in the middle and counts at the providers what arrived.
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/internal/app"
+	"github.com/safedelivr/safedelivr/internal/simulated"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+// Options set up a demonstration.
+type Options struct {
+	// Recipients is the size of the batch.
+	Recipients int
+	// Exit ends the demonstration after the summary instead of when the context ends.
+	Exit bool
+	// JSON prints the summary as a JSON object, too; with Exit it is the last line.
+	JSON bool
+	// Dir is the data folder. If it is empty, a temporary folder is used and removed.
+	Dir string
+	// Listen is the address of the API. Another port is taken if it is in use.
+	Listen string
+	// Commands are those that other processes may hand over to the server.
+	Commands app.Commands
+	// Out is where the demonstration is told, and Err is where the server logs.
+	Out, Err io.Writer
+}
+
+// The fewest and the most recipients.
+const (
+	MinRecipients = 100
+	MaxRecipients = 1_000_000
+)
+
+// ErrWrong is returned by Run if anything was lost or doubled, or if sums do not add up.
+var ErrWrong = errors.New("the demonstration found mistakes")
+
+// demo is one run of the demonstration.
+type demo struct {
+	o      Options
+	sim    *simulator.Simulator
+	simURL string
+	app    *app.App
+	client *client.Client
+	key    string // of the API
+	user   models.User
+	link   string // logs in to the dashboard
+	began  time.Time
+	broken time.Time
+	healed time.Time
+	batch  models.ID
+}
+
+// Run runs the demonstration and returns ErrWrong if anything was lost, doubled or does not add up.
+func Run(ctx context.Context, o Options) (err error) {
+	if o.Recipients < MinRecipients || o.Recipients > MaxRecipients {
+		return fmt.Errorf("%d recipients: from %d to %d", o.Recipients, MinRecipients, MaxRecipients)
+	}
+	d := &demo{o: o}
+	if d.o.Dir == "" {
+		if d.o.Dir, err = os.MkdirTemp("", "safedelivr-demo-"); err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(d.o.Dir) }()
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	simulated, err := d.startSimulator(ctx)
+	if err != nil {
+		return err
+	}
+	served, err := d.startServer(ctx)
+	if err != nil {
+		stop()
+		<-simulated
+		return err
+	}
+	sum, err := d.show(ctx)
+	if err == nil && !o.Exit {
+		d.printHints()
+		<-ctx.Done()
+		fmt.Fprintln(o.Out, "\nstopping")
+	}
+	stop()
+	if serr := <-served; err == nil {
+		err = serr
+	}
+	<-simulated
+	if err == nil && o.Exit && o.JSON {
+		d.printJSON(&sum) // after anything that the server printed when it stopped
+	}
+	if err == nil && !sum.good() {
+		err = ErrWrong
+	}
+	return err
+}
+
+// show sends the batch and prints what came of it.
+func (d *demo) show(ctx context.Context) (Summary, error) {
+	if err := d.run(ctx); err != nil {
+		return Summary{}, err
+	}
+	sum, err := d.summary(ctx)
+	if err != nil {
+		return sum, err
+	}
+	d.print(&sum)
+	if d.o.JSON && !d.o.Exit {
+		d.printJSON(&sum)
+	}
+	return sum, nil
+}
+
+// say prints a line.
+func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.o.Out, format+"\n", args...) }
+
+func (d *demo) printJSON(s *Summary) {
+	_ = json.NewEncoder(d.o.Out).Encode(s) // nobody may be reading any more
+}
+
+// listenNear listens on an address, or on a free port of the same host.
+func listenNear(ctx context.Context, addr string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err == nil {
+		return l, nil
+	}
+	host, _, serr := net.SplitHostPort(addr)
+	if serr != nil {
+		return nil, err
+	}
+	return (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+}
+
+// latency is how long the providers take to answer.
+const latency = 120 * time.Millisecond
+
+// simulatorAddr is where the simulator listens if the address is free.
+const simulatorAddr = "127.0.0.1:8025"
+
+// startSimulator starts the providers. The channel is closed when they have stopped.
+func (d *demo) startSimulator(ctx context.Context) (<-chan struct{}, error) {
+	l, err := listenNear(ctx, simulatorAddr)
+	if err != nil {
+		return nil, err
+	}
+	d.simURL = "http://" + l.Addr().String()
+	d.sim = simulator.New(simulator.Options{
+		RecipientKey: simulated.RecipientKey,
+		TimeScale:    60, // SendGrid posts its events every half second instead of every 30 seconds
+		EventDelay:   150 * time.Millisecond,
+		Latency:      latency,
+	})
+	for _, a := range simulated.Accounts("") {
+		if err := d.sim.AddAccount(a); err != nil {
+			return nil, err
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := simulated.Serve(ctx, l, d.sim, d.sim.Close); err != nil {
+			d.say("simulator: %v", err)
+		}
+	}()
+	return done, nil
+}
+
+// shape returns how many recipients a call has and how many calls run at once, so that there are about a hundred calls,
+// which take a few seconds.
+func (d *demo) shape() (perCall, atOnce int) {
+	perCall = min(max(d.o.Recipients/100, 1), 1000)
+	calls := d.o.Recipients / perCall
+	return perCall, max(2, calls*int(latency.Milliseconds())/8000)
+}
+
+// settings returns the environment of the server.
+func (d *demo) settings(addr string) []string {
+	perCall, atOnce := d.shape()
+	env := []string{
+		"SAFEDELIVR_LISTEN=" + addr,
+		"SAFEDELIVR_DATA_DIR=" + filepath.Clean(d.o.Dir),
+		"SAFEDELIVR_LOG=error",
+		"SAFEDELIVR_TIMES_RECHECK=5s",
+		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=20s",
+		"SAFEDELIVR_TIMES_BREAKER_OPEN=1s",
+	}
+	return append(env, simulated.Settings(d.simURL,
+		"CHUNK_LIMIT="+strconv.Itoa(perCall), "CONCURRENCY="+strconv.Itoa(atOnce), "TIMEOUT=5s")...)
+}
+
+// startServer starts Safedelivr with a user and a key. The channel has its result when it has stopped.
+func (d *demo) startServer(ctx context.Context) (<-chan error, error) {
+	l, err := listenNear(ctx, d.o.Listen)
+	if err != nil {
+		return nil, err
+	}
+	addr := l.Addr().String()
+	_ = l.Close() // the server listens there in a moment
+	cfg, err := config.Load("", d.settings(addr))
+	if err != nil {
+		return nil, err
+	}
+	silent := &slog.HandlerOptions{Level: slog.LevelError + 4} // the demonstration says what matters
+	if d.app, err = app.New(ctx, &cfg, slog.New(slog.NewTextHandler(d.o.Err, silent)), d.o.Commands); err != nil {
+		return nil, err
+	}
+	base := "http://" + d.app.Addr()
+	for _, name := range simulated.Names {
+		d.sim.SetWebhookURL(name, base+"/webhooks/"+name)
+	}
+	if err := d.addUser(ctx); err != nil {
+		d.app.Close()
+		return nil, err
+	}
+	d.client = client.New(base, d.key)
+	served := make(chan error, 1)
+	go func() { served <- d.app.Serve(ctx) }()
+	return served, nil
+}
+
+// addUser creates a user with a key, and a link that logs in as that user.
+func (d *demo) addUser(ctx context.Context) (err error) {
+	id := models.NewUserID()
+	d.user = models.User{ID: id, Name: "demo-" + id, Created: time.Now().UTC()}
+	if err := d.app.Store().CreateUser(ctx, d.user); err != nil {
+		return err
+	}
+	key, secret := models.NewKey(id, "demo", time.Now())
+	if err := d.app.Store().CreateKey(ctx, key); err != nil {
+		return err
+	}
+	d.key = secret
+	d.link, err = d.app.LoginLink(ctx, d.user)
+	return err
+}
+
+// breakSendGrid has SendGrid answer 503 to everything until healSendGrid.
+func (d *demo) breakSendGrid() (fault string) {
+	fault = d.sim.Inject(simulator.Fault{
+		Account: "sg",
+		Mode:    simulator.ModeStatus,
+		Status:  http.StatusServiceUnavailable,
+	})
+	d.broken = time.Now()
+	d.say("%6.1fs  ✗ SendGrid breaks: it answers 503 to everything", d.seconds())
+	return fault
+}
+
+func (d *demo) healSendGrid(fault string) {
+	d.sim.Clear(fault)
+	d.healed = time.Now()
+	d.say("%6.1fs  ✓ SendGrid is back", d.seconds())
+}

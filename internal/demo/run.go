@@ -1,0 +1,149 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// address returns the address of recipient i. Most are delivered. Some bounce at every provider, and some are blocked
+// by SendGrid only, so that Mailgun delivers them.
+func address(i int) string {
+	switch {
+	case i%100 == 50:
+		return fmt.Sprintf("hardbounce+%d@demo.test", i)
+	case i%100 == 25:
+		return fmt.Sprintf("blocked-sg+%d@demo.test", i)
+	}
+	return fmt.Sprintf("user%d@demo.test", i)
+}
+
+func (d *demo) recipients() iter.Seq[client.Recipient] {
+	return func(yield func(client.Recipient) bool) {
+		for i := range d.o.Recipients {
+			r := client.Recipient{
+				Email: address(i),
+				Vars:  map[string]any{"first": fmt.Sprintf("Person %d", i), "n": i},
+			}
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// breakTime is how long SendGrid stays broken.
+const breakTime = 2 * time.Second
+
+// run sends the batch, breaks SendGrid when a quarter of it has been sent, heals it a while later and waits for the
+// end.
+func (d *demo) run(ctx context.Context) error {
+	d.say("dashboard    %s", d.link)
+	d.say("Safedelivr   %s   (data in %s)", d.client.URL(""), d.o.Dir)
+	d.say("providers    simulated SendGrid (sg) and Mailgun (mg) on %s\n", d.simURL)
+	d.awaitViewer(ctx)
+	d.began = time.Now()
+	accepted, err := d.client.StreamBatch(ctx, client.NewBatch{
+		From:    "Safedelivr demo <hello@demo.test>",
+		Subject: "Hello {{first}}",
+		Text:    "Dear {{first}}, this is mail {{n}}.",
+		HTML:    "<p>Dear <b>{{first}}</b>, this is mail {{n}}.</p>",
+	}, d.recipients())
+	if err != nil {
+		return err
+	}
+	if d.batch, err = models.ParseBatchID(accepted.ID); err != nil {
+		return err
+	}
+	d.say("%6.1fs  batch %s accepted and stored: %d recipients", d.seconds(), d.batch, d.o.Recipients)
+	return d.follow(ctx)
+}
+
+// follow breaks and heals SendGrid and prints progress until the batch is done.
+func (d *demo) follow(ctx context.Context) error {
+	fault, printed := "", time.Time{}
+	t := time.NewTicker(100 * time.Millisecond)
+	defer t.Stop()
+	limit := time.NewTimer(5*time.Minute + time.Duration(d.o.Recipients)*time.Millisecond)
+	defer limit.Stop()
+	for {
+		b, err := d.client.Batch(ctx, d.batch.String())
+		if err != nil {
+			return err
+		}
+		sg, mg := d.sim.Stats("sg"), d.sim.Stats("mg")
+		done := b.State == client.BatchDone
+		if d.broken.IsZero() && (sg.Accepted+mg.Accepted)*4 >= int64(d.o.Recipients) {
+			fault = d.breakSendGrid()
+		}
+		if d.healed.IsZero() && !d.broken.IsZero() && (time.Since(d.broken) > breakTime || done) {
+			d.healSendGrid(fault)
+		}
+		if time.Since(printed) > 500*time.Millisecond || done {
+			printed = time.Now()
+			d.progress(&b.Counts)
+		}
+		if done {
+			return nil
+		}
+		select {
+		case <-t.C:
+		case <-limit.C:
+			return fmt.Errorf("the batch is not done in time: %+v", b.Counts)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (d *demo) progress(c *client.Counts) {
+	sg, mg, down := d.sim.Stats("sg"), d.sim.Stats("mg"), ""
+	if !d.broken.IsZero() && d.healed.IsZero() {
+		down = fmt.Sprintf(" ✗ down, %d calls refused", sg.Refused)
+	}
+	d.say("%6.1fs  %s %3d %%   sg %6d mails%s   mg %6d mails   queued %d  success %d  failed %d  rerouted %d",
+		d.seconds(), bar(c), percent(c), sg.Accepted, down, mg.Accepted, c.Queued, c.Success, c.Failed, c.Rerouted)
+}
+
+// viewerWait is how long the batch waits for somebody to open the dashboard.
+const viewerWait = 10 * time.Second
+
+// awaitViewer waits a while until the dashboard is open, so that the failover can be watched there.
+func (d *demo) awaitViewer(ctx context.Context) {
+	if d.o.Exit || d.o.JSON {
+		return
+	}
+	d.say("open the dashboard to watch: the batch is sent when you are there, or in %.0f s\n", viewerWait.Seconds())
+	ctx, cancel := context.WithTimeout(ctx, viewerWait)
+	defer cancel()
+	t := time.NewTicker(200 * time.Millisecond)
+	defer t.Stop()
+	for !d.app.Dashboard().Arrived(ctx, d.user.ID) {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (d *demo) seconds() float64 { return time.Since(d.began).Seconds() }
+
+func percent(c *client.Counts) int64 {
+	if c.Accepted == 0 {
+		return 0
+	}
+	return (c.Accepted - c.Queued) * 100 / c.Accepted
+}
+
+func bar(c *client.Counts) string {
+	out := []rune("····················")
+	for i := range int(percent(c)) / 5 {
+		out[i] = '█'
+	}
+	return string(out)
+}

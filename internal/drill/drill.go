@@ -1,0 +1,189 @@
+package drill
+
+import (
+	"context"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/internal/simulated"
+	"github.com/safedelivr/safedelivr/internal/tcpproxy"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+const (
+	startBy         = 3 * time.Second
+	patience        = 90 * time.Second // for one state, with few recipients: see bound
+	scenarioLimit   = 4 * time.Minute
+	fewRecipients   = 3_000
+	latency         = 60 * time.Millisecond
+	callTimeout     = 2 * time.Second
+	callSize        = 10 // recipients per call, so that there are many calls
+	backgroundPause = 300 * time.Millisecond
+	backgroundSize  = 20
+)
+
+// drill is one run of a scenario.
+type drill struct {
+	*scenario
+	environment *environment
+	recipients  int
+	rnd         *rand.Rand
+	say         func(format string, args ...any)
+
+	sim     *simulator.Simulator
+	simURL  string
+	addr    string // of API and webhooks
+	env     []string
+	proxies map[need]*tcpproxy.Proxy
+	victim  *victim  // between the next one and the providers
+	worker  *process // the one that is killed or frozen
+	others  []*process
+	user    models.User
+	client  *client.Client
+	res     Result
+	killed  int         // processes, while they worked
+	woken   []time.Time // when a frozen worker was woken
+
+	unanswered        atomic.Int64 // requests that may or may not have been accepted
+	unansweredAtBreak int64
+
+	mu       sync.Mutex
+	batches  []posted
+	brokenAt time.Time
+	healedAt time.Time
+	before   map[string]int64 // mails that each provider had accepted when it was healed
+}
+
+func newDrill(env *environment, s *scenario, o Options) *drill {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s.name))
+	return &drill{
+		scenario:    s,
+		environment: env,
+		recipients:  o.Recipients,
+		rnd:         rand.New(rand.NewPCG(o.Seed, h.Sum64())), //nolint:gosec // it chooses moments
+		proxies:     map[need]*tcpproxy.Proxy{},
+		res:         Result{Name: s.name},
+	}
+}
+
+// play runs the scenario and counts what came of it.
+func (d *drill) play(ctx context.Context) Result {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, d.bound(scenarioLimit)+d.longer)
+	defer cancel()
+	if err := d.run(ctx); err != nil {
+		d.res.wrong("%v", err)
+		for _, p := range d.processes() {
+			d.res.wrong("the server printed: %s", p.out)
+		}
+	}
+	d.res.Seconds = round(time.Since(began))
+	d.say("%s", &d.res)
+	return d.res
+}
+
+func (d *drill) run(ctx context.Context) error {
+	simulated, stopSimulator := context.WithCancel(context.WithoutCancel(ctx))
+	ended, err := d.simulate(simulated)
+	if err != nil {
+		stopSimulator()
+		return err
+	}
+	defer func() {
+		stopSimulator()
+		<-ended
+	}()
+	defer func() {
+		for _, p := range d.proxies {
+			p.Close()
+		}
+	}()
+	defer d.stopServers()
+	if err := d.startServers(ctx); err != nil {
+		return err
+	}
+	if err := d.rehearse(ctx); err != nil {
+		return err
+	}
+	return d.count(ctx)
+}
+
+// rehearse sends mail, injects the fault while mail is being sent, and waits until every log has its final state.
+func (d *drill) rehearse(ctx context.Context) error {
+	size := min(max(d.recipients/8, 25), 1000)
+	for left := d.recipients; left > 0; left -= size {
+		if err := d.post(ctx, min(size, left)); err != nil {
+			return err
+		}
+	}
+	moment := int64(float64(d.recipients) * (0.1 + 0.5*d.rnd.Float64()))
+	if err := d.until(ctx, "mail is sent", func() bool { return d.taken("") >= moment }); err != nil {
+		return err
+	}
+	enough, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- d.sendBackground(ctx, enough) }()
+	err := d.inject(ctx, d)
+	if err == nil {
+		err = d.normal(ctx)
+	}
+	close(enough)
+	if berr := <-ended; err == nil {
+		err = berr
+	}
+	if err != nil {
+		return err
+	}
+	return d.settled(ctx)
+}
+
+// until waits for a state.
+func (d *drill) until(ctx context.Context, what string, f func() bool) error {
+	return poll(ctx, d.bound(patience), what, func() (bool, error) { return f(), nil })
+}
+
+// bound scales a time limit for few recipients to the recipients of the drill: new mail and its events wait behind
+// theirs.
+func (d *drill) bound(t time.Duration) time.Duration {
+	return t * time.Duration(max(d.recipients, d.posted(), fewRecipients)) / fewRecipients
+}
+
+// posted returns how many mails were accepted.
+func (d *drill) posted() (n int) {
+	for _, b := range d.all() {
+		n += b.n
+	}
+	return n
+}
+
+// broken notes that the fault has been injected.
+func (d *drill) broken() {
+	d.mu.Lock()
+	d.brokenAt = time.Now()
+	d.mu.Unlock()
+	d.unansweredAtBreak = d.unanswered.Load()
+	d.say("✗ %s", d.story)
+}
+
+// healed notes that the fault has ended.
+func (d *drill) healed() {
+	d.mu.Lock()
+	d.healedAt = time.Now()
+	d.before = map[string]int64{}
+	for _, a := range simulated.Names {
+		d.before[a] = d.taken(a)
+	}
+	d.mu.Unlock()
+	d.say("✓ healed after %.1f s", time.Since(d.brokenAt).Seconds())
+}
+
+// taken returns how many mails a provider has accepted; all of them for "".
+func (d *drill) taken(provider string) int64 { return d.sim.Stats(provider).Accepted }
+
+// quiet reports whether the providers have everything that was posted.
+func (d *drill) quiet() bool { return d.taken("") >= int64(d.posted()) }

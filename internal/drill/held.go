@@ -1,0 +1,162 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// held reports whether a log says that it is unknown what became of its mail.
+func held(l *client.Log) bool {
+	reason := models.Reason(l.Reason)
+	return l.State == client.Failed && (reason == models.OutcomeUnknown || reason == models.NoFinalEvent)
+}
+
+// evidenced waits until no log is held whose outcome the providers have reported or would report to a look-up. The
+// count finds the logs that stay held.
+func (d *drill) evidenced(ctx context.Context) error {
+	left, end := d.all(), time.Now().Add(d.bound(patience))
+	return poll(ctx, 2*d.bound(patience), "held logs are read", func() (bool, error) {
+		for len(left) > 0 {
+			against, err := d.heldAgainst(ctx, left[0].id)
+			if err != nil || against && time.Now().Before(end) {
+				return false, err
+			}
+			left = left[1:]
+		}
+		return true, nil
+	})
+}
+
+// heldAgainst reports whether a log of the batch is held against evidence.
+func (d *drill) heldAgainst(ctx context.Context, batch models.ID) (bool, error) {
+	b, err := d.batch(ctx, batch)
+	reasons := b.Counts.FailedReasons
+	if err != nil || reasons[string(models.OutcomeUnknown)]+reasons[string(models.NoFinalEvent)] == 0 {
+		return false, err
+	}
+	logs, err := d.logs(ctx, batch)
+	return slices.ContainsFunc(logs, func(l client.Log) bool {
+		if !held(&l) {
+			return false
+		}
+		o := d.outcomeOf(l.ID)
+		return o.final > 0
+	}), err
+}
+
+// doubts are what may hide the outcome of some mail, so that it may be held in the end.
+type doubts uint8
+
+const (
+	answersWithheld doubts = 1 << iota // calls have no answer, or one that does not say whether the mail was accepted
+	eventsWithheld                     // the provider accepts mail and never reports what became of it
+	callsCutOff                        // workers are killed or frozen during calls
+	appendsLost                        // it is unknown until the end of an attempt's window whether it is stored
+)
+
+// heldWrongly says why a log may not be held; "" if it may.
+func (d *drill) heldWrongly(ctx context.Context, l *client.Log, o *outcome) (string, error) {
+	switch {
+	case o.final > 0:
+		return "the provider reported what became of its mail", nil
+	case o.hidden > 0 && d.holds&eventsWithheld != 0:
+		return "", nil
+	case models.Reason(l.Reason) == models.NoFinalEvent:
+		return "no provider accepted its mail without a report", nil
+	case d.holds&^eventsWithheld == 0:
+		return "nothing hid whether its mail was accepted", nil
+	}
+	story, err := d.timeline(ctx, l.ID)
+	if err != nil {
+		return "", err
+	}
+	call, answer := lastCall(story)
+	switch {
+	case call == nil:
+		return "no call was made for its mail", nil
+	case call.At.Before(d.brokenAt.Add(-startBy-callTimeout)) || call.At.After(d.healedAt.Add(startBy)):
+		return fmt.Sprintf("its last call began at %s, when nothing was broken", call.At.Format(time.RFC3339Nano)), nil
+	case d.inDoubt(answer, answer != nil && d.metFault(answer) != ""):
+		return "", nil
+	case answer == nil:
+		return "there is no answer to its last call, and no reason why", nil
+	}
+	return fmt.Sprintf("its last call was answered %d %s %s", answer.Status, answer.Class, answer.Reason), nil
+}
+
+// ambiguous are the statuses of answers that do not say whether the provider accepted the mail: none, one that is not
+// of the provider's API, and errors that have been followed by deliveries.
+var ambiguous = []int{
+	0,
+	http.StatusOK,
+	http.StatusInternalServerError,
+	http.StatusBadGateway,
+	http.StatusGatewayTimeout,
+}
+
+// inDoubt reports whether the fault hides the result of a call with this answer, which is nil if there is none. met
+// says that a fault of the provider gave the answer.
+func (d *drill) inDoubt(answer *client.Moment, met bool) bool {
+	unknown := answer != nil && answer.Class == string(models.Unknown) && slices.Contains(ambiguous, answer.Status)
+	uncalled := answer != nil && answer.Reason == string(models.StartByPassed)
+	killed, frozen := d.killed > 0, len(d.woken) > 0
+	switch {
+	case d.holds&answersWithheld != 0 && unknown && met:
+	case d.holds&callsCutOff != 0 && killed && answer == nil:
+	case d.holds&callsCutOff != 0 && frozen && (uncalled || unknown && answer.Status == 0):
+	case d.holds&appendsLost != 0 && (answer == nil || uncalled):
+	default:
+		return false
+	}
+	return true
+}
+
+// metFault finds the call with an answer in the provider's own log, and returns the mode of the fault that answered it;
+// "" if there is none.
+func (d *drill) metFault(answer *client.Moment) string {
+	began := answer.At.Add(-time.Duration(answer.TookMS * float64(time.Millisecond)))
+	for _, c := range d.sim.CallLog(answer.Provider) {
+		if c.Fault != "" && c.Status == answer.Status && !c.At.Before(began) && !c.At.After(answer.At) {
+			return c.Fault
+		}
+	}
+	return ""
+}
+
+// lastCall returns the newest attempt in a timeline and its answer; nil if there is none.
+func lastCall(story []client.Moment) (call, answer *client.Moment) {
+	for i := range story {
+		switch m := &story[i]; {
+		case m.What == "attempt" && (call == nil || m.Attempt > call.Attempt):
+			call, answer = m, nil
+		case m.What == "answer" && call != nil && m.Attempt == call.Attempt:
+			answer = m
+		}
+	}
+	return call, answer
+}
+
+// failedWrongly says why a log may not have failed; "" if it may.
+func (d *drill) failedWrongly(ctx context.Context, l *client.Log, o *outcome) (string, error) {
+	hardBounce := strings.HasPrefix(l.Email, bouncing) && l.Reason == string(models.MailboxInvalid)
+	switch {
+	case o.arrived > o.swallowed:
+		return "the mail was delivered", nil
+	case hardBounce && o.bounced > 0:
+		return "", nil
+	case d.mayFail == nil:
+		return "nothing kept the mail from being delivered", nil
+	}
+	story, err := d.timeline(ctx, l.ID)
+	if err != nil || d.mayFail(d, l, story, o) {
+		return "", err
+	}
+	return "no fault that its mail met leads to that", nil
+}

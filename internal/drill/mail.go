@@ -1,0 +1,242 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// posted is a batch that was accepted.
+type posted struct {
+	id models.ID
+	n  int
+	at time.Time // when it was first sent to the API
+}
+
+func (d *drill) all() []posted {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.batches)
+}
+
+// post has a batch of n recipients accepted.
+func (d *drill) post(ctx context.Context, n int) error {
+	_, err := d.accept(ctx, d.newBatch(n))
+	return err
+}
+
+// acceptTime is how long one request may take.
+const acceptTime = 10 * time.Second
+
+// accept has a batch accepted. It repeats the request with one idempotency key until it is answered.
+func (d *drill) accept(ctx context.Context, batch client.NewBatch) (posted, error) {
+	b := posted{n: len(batch.To), at: time.Now()}
+	key := models.NewUserID()
+	t := time.NewTicker(100 * time.Millisecond)
+	defer t.Stop()
+	for {
+		within, cancel := context.WithTimeout(ctx, acceptTime)
+		accepted, err := d.client.CreateBatch(within, batch, client.IdempotencyKey(key))
+		cancel()
+		switch {
+		case err == nil:
+			return d.accepted(b, &accepted)
+		case !repeatable(err):
+			return b, err
+		}
+		d.unanswered.Add(1)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return b, ctx.Err()
+		}
+	}
+}
+
+// repeatable reports whether a batch may be accepted if it is sent again. Keys cannot be checked while the store is
+// unavailable.
+func repeatable(err error) bool {
+	e, ok := err.(*client.Error) //nolint:errorlint // the client does not wrap it
+	return client.Repeatable(err) || ok && (e.Status == http.StatusConflict || e.Status == http.StatusUnauthorized)
+}
+
+func (d *drill) accepted(b posted, a *client.Accepted) (posted, error) {
+	if a.Recipients != b.n {
+		return b, fmt.Errorf("a batch of %d recipients was accepted with %d", b.n, a.Recipients)
+	}
+	var err error
+	if b.id, err = models.ParseBatchID(a.ID); err != nil {
+		return b, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.batches = append(d.batches, b)
+	return b, nil
+}
+
+// bouncing begins the addresses that no provider can deliver to.
+const bouncing = "hardbounce"
+
+// newBatch returns a batch of n recipients at the domains in turn. One address in a hundred bounces.
+func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
+	if len(domains) == 0 {
+		domains = []string{"rehearse.test"}
+	}
+	to := make([]client.Recipient, n)
+	for i := range to {
+		name := "user"
+		if i%100 == 50 {
+			name = bouncing + "+"
+		}
+		to[i].Email = fmt.Sprintf("%s%d@%s", name, i, domains[i%len(domains)])
+	}
+	return client.NewBatch{
+		From:      "Rehearsal <drill@rehearse.test>",
+		Subject:   "This is a drill",
+		Text:      "Nothing to do.",
+		To:        to,
+		Providers: d.prefer,
+	}
+}
+
+// sendBackground posts small batches until there is enough mail. It finishes the batch that it is posting.
+func (d *drill) sendBackground(ctx context.Context, enough <-chan struct{}) error {
+	t := time.NewTicker(backgroundPause)
+	defer t.Stop()
+	for {
+		if err := d.post(ctx, backgroundSize); err != nil {
+			return err
+		}
+		select {
+		case <-t.C:
+		case <-enough:
+			return nil
+		}
+	}
+}
+
+// normal waits until every provider that was broken accepts mail again and new mail is delivered.
+func (d *drill) normal(ctx context.Context) error {
+	err := d.until(ctx, "all is normal again", func() bool {
+		for _, a := range d.breaks {
+			if d.taken(a) <= d.before[a] {
+				return false
+			}
+		}
+		for _, b := range d.all() {
+			if b.at.After(d.healedAt) { // the first one since
+				got, err := d.batch(ctx, b.id)
+				return err == nil && got.State == client.BatchDone && got.Counts.Success > 0
+			}
+		}
+		return false
+	})
+	d.res.Normal = round(time.Since(d.healedAt))
+	return err
+}
+
+// settled waits until every log has its final state and the providers have sent all events.
+func (d *drill) settled(ctx context.Context) error {
+	left := d.all()
+	err := poll(ctx, d.bound(scenarioLimit)+d.longer, "every log has a final state", func() (bool, error) {
+		for len(left) > 0 {
+			b, err := d.batch(ctx, left[0].id)
+			if err != nil {
+				return false, err
+			}
+			if b.State != client.BatchDone {
+				return false, nil
+			}
+			left = left[1:]
+		}
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := d.sim.Settle(ctx); err != nil {
+		return err
+	}
+	return d.evidenced(ctx)
+}
+
+func (d *drill) batch(ctx context.Context, id models.ID) (client.Batch, error) {
+	return d.client.Batch(ctx, id.String())
+}
+
+// logs returns all logs of a batch.
+func (d *drill) logs(ctx context.Context, id models.ID) (out []client.Log, err error) {
+	for l, err := range d.client.Logs(ctx, id.String(), client.LogOptions{}) {
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// timeline returns what happened to a mail.
+func (d *drill) timeline(ctx context.Context, log string) ([]client.Moment, error) {
+	l, err := d.client.Log(ctx, log)
+	return l.Timeline, err
+}
+
+// forge posts a bounce of every tenth mail with a wrong signature, in the name of both providers. It returns how many
+// posts were refused and how many were not.
+func (d *drill) forge(ctx context.Context) (refused, taken int, err error) {
+	for _, b := range d.all() {
+		for i := 0; i < b.n; i += 10 {
+			for provider, body := range forgedBounces(b.id.Log(i%models.MaxChunkRecipients+1), i) {
+				ok, err := d.postForged(ctx, provider, body)
+				switch {
+				case err != nil:
+					return refused, taken, err
+				case ok:
+					taken++
+				default:
+					refused++
+				}
+			}
+		}
+	}
+	return refused, taken, nil
+}
+
+// forgedBounces returns a bounce of a mail as each provider writes it.
+func forgedBounces(log models.ID, n int) map[string]string {
+	now := time.Now().Unix()
+	return map[string]string{
+		"mg": fmt.Sprintf(`{"signature":{"timestamp":"%d","token":"%050d","signature":%q},`+
+			`"event-data":{"event":"failed","severity":"permanent","reason":"bounce","id":"forged%d","timestamp":%d.5,`+
+			`"recipient":"x@rehearse.test","user-variables":{"sd_log":%q,"sd_attempt":"1"},`+
+			`"delivery-status":{"code":550,"message":"5.1.1 no such user"}}}`, now, n, strings.Repeat("0", 64), n, now, log),
+		"sg": fmt.Sprintf(`[{"event":"bounce","type":"bounce","status":"5.1.1","email":"x@rehearse.test","timestamp":%d,`+
+			`"sg_event_id":"forged%d","sd_log":%q,"sd_attempt":"1"}]`, now, n, log),
+	}
+}
+
+// postForged reports whether a forged post was not refused.
+func (d *drill) postForged(ctx context.Context, provider, body string) (taken bool, err error) {
+	to := d.client.URL("/webhooks/" + provider)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, strings.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Twilio-Email-Event-Webhook-Timestamp", fmt.Sprint(time.Now().Unix()))
+	r.Header.Set("X-Twilio-Email-Event-Webhook-Signature", "MEUCIQDforged")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode < http.StatusBadRequest || resp.StatusCode >= http.StatusInternalServerError, nil
+}

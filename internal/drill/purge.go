@@ -1,0 +1,105 @@
+package drill
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/rabbit"
+)
+
+// fewCalls lets providers take so few calls at once that messages wait in the queues. No purge reaches the messages
+// that consumers hold, which are as many as they work on.
+var fewCalls = []string{"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=2", "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=2"}
+
+// brokerPurged empties all queues, three times, while mail waits in them. The in-process broker is emptied by the end
+// of its process.
+func brokerPurged(ctx context.Context, d *drill) error {
+	lose := d.purge
+	if d.environment.ownBroker() {
+		lose = d.loseProcess
+	}
+	sum := 0
+	for i := range 3 {
+		lost, err := d.waitingLost(ctx, lose)
+		if err != nil {
+			return err
+		}
+		sum += lost
+		if i == 0 {
+			d.broken()
+		}
+		all := d.taken("")
+		if err := d.until(ctx, "some mail is sent", func() bool { return d.taken("") > all || d.quiet() }); err != nil {
+			return err
+		}
+	}
+	d.healed()
+	d.say("%d messages about mail were lost", sum)
+	return nil
+}
+
+// waitingLost has messages about mail wait in the queues and loses the queues, again until messages were lost. It
+// returns how many.
+func (d *drill) waitingLost(ctx context.Context, lose func(context.Context) (int, error)) (int, error) {
+	d.sim.SetLatency("", slowAnswer)
+	defer d.sim.SetLatency("", latency)
+	for range injectTries {
+		if err := d.postSome(ctx); err != nil {
+			return 0, err
+		}
+		if err := d.until(ctx, "mail waits in the queues", func() bool { return d.waiting(ctx) > 0 }); err != nil {
+			return 0, err
+		}
+		if lost, err := lose(ctx); lost > 0 || err != nil {
+			return lost, err
+		}
+	}
+	return 0, errors.New("no message about mail was lost")
+}
+
+// postSome posts small batches, each of which has messages of its own.
+func (d *drill) postSome(ctx context.Context) error {
+	for range 4 {
+		if err := d.post(ctx, max(d.recipients/16, backgroundSize)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waiting counts the messages about mail that no consumer holds; 0 if that is unknown.
+func (d *drill) waiting(ctx context.Context) (n int) {
+	queues, err := d.client.Queues(ctx)
+	if err != nil {
+		return 0
+	}
+	for _, q := range queues {
+		if q.Lane != "" { // it is about mail
+			n += q.Ready
+		}
+	}
+	return n
+}
+
+// purge empties all queues of RabbitMQ and returns how many messages about mail were lost.
+func (d *drill) purge(ctx context.Context) (lost int, err error) {
+	err = d.environment.withBroker(ctx, func(b *rabbit.Broker) error {
+		counts, err := b.PurgeCounted(ctx)
+		for name, n := range counts {
+			if name != "q.event" && !strings.HasPrefix(name, "delay.") {
+				lost += n
+			}
+		}
+		return err
+	})
+	return lost, err
+}
+
+// loseProcess kills the process that the broker is part of and starts it again. It returns how many messages about mail
+// waited in it.
+func (d *drill) loseProcess(ctx context.Context) (lost int, err error) {
+	lost = d.waiting(ctx)
+	d.kill(d.worker)
+	return lost, d.restart(ctx)
+}

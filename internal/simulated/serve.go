@@ -1,0 +1,28 @@
+package simulated
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Serve serves h until ctx ends. It then calls before and waits a few seconds for requests that are running.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, before func()) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	before()
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := server.Shutdown(stop); err != nil {
+		_ = server.Close() // breaks the requests that did not end
+	}
+	<-failed
+	return nil
+}

@@ -1,0 +1,121 @@
+// Package testkit has what the tests of whole programs share: the backends that they run on and the built program.
+package testkit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Patience bounds the wait for a state.
+const Patience = 4 * time.Minute
+
+// Long reports whether tests run at full size: scripts/test --long.
+func Long() bool { return os.Getenv("SAFEDELIVR_TEST_LONG") != "" }
+
+// Backend is a store and a broker.
+type Backend struct {
+	Name string
+	// Env returns settings with names that no other test uses. It skips the test if the servers are not there.
+	Env func(t *testing.T) []string
+	// Real reports whether they are servers.
+	Real bool
+}
+
+// Embedded is the embedded store and the in-process broker.
+func Embedded() Backend {
+	return Backend{
+		Name: "embedded",
+		Env:  func(t *testing.T) []string { return []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir()} },
+	}
+}
+
+// Servers is RabbitMQ and Cassandra. Tests skip if they are not started; scripts/test starts them and counts a skip
+// as a failure.
+func Servers() Backend {
+	return Backend{Name: "rabbitmq+cassandra", Real: true, Env: func(t *testing.T) []string {
+		amqp, hosts := os.Getenv("SAFEDELIVR_TEST_AMQP_URL"), os.Getenv("SAFEDELIVR_TEST_CASSANDRA_HOSTS")
+		if amqp == "" || hosts == "" {
+			t.Skip("needs RabbitMQ and Cassandra: start them with scripts/services up and load the environment it prints")
+		}
+		id := models.NewUserID()
+		return []string{
+			"SAFEDELIVR_DATA_DIR=" + t.TempDir(),
+			"SAFEDELIVR_AMQP_URL=" + amqp,
+			"SAFEDELIVR_AMQP_PREFIX=t" + id,
+			"SAFEDELIVR_CASSANDRA_HOSTS=" + hosts,
+			"SAFEDELIVR_CASSANDRA_KEYSPACE=t" + id,
+		}
+	}}
+}
+
+// OnBackends runs a test on every backend, one after the other: they share the processors.
+func OnBackends(t *testing.T, f func(t *testing.T, b Backend)) {
+	t.Helper()
+	for _, b := range []Backend{Embedded(), Servers()} {
+		t.Run(b.Name, func(t *testing.T) { f(t, b) })
+	}
+}
+
+// Main builds the program, runs the tests with its path and returns their exit code, for TestMain. The folder root is
+// that of the module.
+func Main(m *testing.M, root string, program *string) int {
+	dir, err := os.MkdirTemp("", "safedelivr-program-")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(dir) }()
+		*program = filepath.Join(dir, "safedelivr")
+		err = build(root, *program)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+func build(root, program string) error {
+	cmd := exec.Command("go", "build", "-o", program, "./cmd/safedelivr") //nolint:gosec,noctx // before all tests
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(err, errors.New(string(out)))
+	}
+	return nil
+}
+
+// Log writes to the log of a test.
+type Log struct{ T *testing.T }
+
+// Write implements io.Writer.
+func (l Log) Write(p []byte) (int, error) {
+	l.T.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+// Output collects what a process prints while a test reads it.
+type Output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+// String returns what was printed.
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
