@@ -31,7 +31,6 @@ var allowed = map[string][]string{
 	"cassandra/...":       {"models", "models/...", "cassandra/..."},
 	"sqlite/...":          {"models", "models/...", "sqlite/..."},
 	"inproc/...":          {"models", "models/...", "inproc/..."},
-	"embedded/...":        {"models", "models/...", "embedded/..."},
 	"rabbit/...":          {"models", "models/...", "rabbit/..."},
 	"providers/...":       {"models", "models/...", "providers/..."},
 	"simulator/...":       {"simulator/..."},
@@ -55,18 +54,20 @@ var allowed = map[string][]string{
 	"internal/simulated":  {"simulator/..."},
 	"internal/testkit":    {"models"},
 	"internal/demo":       {"client", "config", "models", "simulator/...", "internal/app", "internal/simulated"},
-	"internal/drill": {"client", "config", "models", "cassandra", "rabbit", "embedded", "simulator/...", "internal/app",
+	"internal/drill": {"client", "config", "models", "cassandra", "rabbit", "sqlite", "simulator/...", "internal/app",
 		"internal/simulated", "internal/tcpproxy", "internal/testkit"},
 	"internal/...": {"..."},
 	"cmd/...":      {"..."},
-	"bench": {"client", "models", "models/...", "cassandra", "embedded", "providers/...", "simulator/...",
+	"bench": {"client", "models", "models/...", "cassandra", "sqlite", "providers/...", "simulator/...",
 		"internal/simulated"},
 	"e2e": {"..."},
 }
 
 // testAllowed lists what the tests of every room may import besides: the simulator and
 // the backends that need nothing but Go.
-var testAllowed = []string{"simulator/...", "embedded/...", "sqlite/...", "inproc/...", "providers/...", "models/...", "internal/tcpproxy"}
+var testAllowed = []string{
+	"simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...", "internal/tcpproxy",
+}
 
 // covers reports whether a name of the table stands for a room.
 func covers(name, room string) bool {
@@ -94,7 +95,7 @@ func mayImport(room string) (names []string, ok bool) {
 var homes = map[string]string{
 	"github.com/gocql/gocql":          "cassandra",
 	"github.com/rabbitmq/amqp091-go":  "rabbit",
-	"modernc.org/sqlite":              "embedded",
+	"modernc.org/sqlite":              "sqlite",
 	"github.com/sendgrid/sendgrid-go": "providers",
 	"github.com/mailgun/mailgun-go":   "providers",
 	"github.com/spf13/cobra":          "cmd",
@@ -147,7 +148,8 @@ func checkLibrary(t *testing.T, path, room, name string) {
 	for lib, home := range homes {
 		if (name == lib || strings.HasPrefix(name, lib+"/")) && !slices.Contains(strings.Fields(home), room) {
 			// The simulator's tests drive it with the providers' real SDKs.
-			if room == "simulator" && strings.HasSuffix(path, "_test.go") && home == "providers" {
+			if room == "simulator" && home == "providers" &&
+				(strings.HasSuffix(path, "_test.go") || strings.Contains(filepath.ToSlash(path), "/simtest/")) {
 				continue
 			}
 			t.Errorf("%s imports %s, which stays in %s", path, name, home)

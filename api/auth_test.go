@@ -13,10 +13,21 @@ import (
 )
 
 // routes are all routes that want a key. %s is the id of a batch, %l of a log.
-var routes = []string{"POST /v1/batches", "GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/stats", "GET /v1/providers"}
+var routes = []string{
+	"POST /v1/batches",
+	"GET /v1/batches",
+	"GET /v1/batches/%s",
+	"GET /v1/batches/%s/logs",
+	"GET /v1/logs/%l",
+	"GET /v1/stats",
+	"GET /v1/providers",
+}
 
 func fill(route string, batch models.ID) (method, path string) {
-	method, path, _ = strings.Cut(strings.NewReplacer("%s", batch.String(), "%l", batch.Log(1).String()).Replace(route), " ")
+	method, path, _ = strings.Cut(
+		strings.NewReplacer("%s", batch.String(), "%l", batch.Log(1).String()).Replace(route),
+		" ",
+	)
 	return method, path
 }
 

@@ -40,12 +40,19 @@ func (c *contract) check(method, path, contentType, body string, status int, hea
 	route, params, err := c.router.FindRoute(req)
 	require.NoError(c, err, path)
 	in := &openapi3filter.RequestValidationInput{Request: req, PathParams: params, Route: route,
-		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true, AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}}
+		Options: &openapi3filter.Options{
+			IncludeResponseStatus: true,
+			MultiError:            true,
+			AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc,
+		}}
 	if status < 300 {
 		require.NoError(c, openapi3filter.ValidateRequest(c.Context(), in), "%s %s: the request", method, path)
 	}
-	err = openapi3filter.ValidateResponse(c.Context(), &openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: r.Status, Header: r.Header,
-		Body: io.NopCloser(bytes.NewReader(r.Body)), Options: in.Options})
+	err = openapi3filter.ValidateResponse(
+		c.Context(),
+		&openapi3filter.ResponseValidationInput{RequestValidationInput: in, Status: r.Status, Header: r.Header,
+			Body: io.NopCloser(bytes.NewReader(r.Body)), Options: in.Options},
+	)
 	require.NoError(c, err, "%s %s %d: %s", method, path, status, r.Body)
 	c.seen[route.Operation.OperationID+" "+http.StatusText(status)] = true
 }
@@ -73,7 +80,13 @@ func (c *contract) checkTorn(b *models.Batch) {
 	require.GreaterOrEqual(c, i, 0)
 	require.Equal(c, models.BatchDamaged, list[i].State)
 	require.EqualValues(c, b.Recipients, list[i].Counts.Accepted, "what was counted is known")
-	c.check("POST", "/v1/release", "application/json", `{"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`, 200)
+	c.check(
+		"POST",
+		"/v1/release",
+		"application/json",
+		`{"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`,
+		200,
+	)
 }
 
 // checkControl tries everything that steers.
@@ -92,7 +105,13 @@ func (c *contract) checkControl(b *models.Batch) {
 	c.story(other)
 	c.check("POST", "/v1/logs/"+other.ID.Log(3).String()+"/release", js, `{}`, 200)
 	c.check("POST", "/v1/logs/"+other.ID.Log(1).String()+"/release", js, `{}`, 409)
-	c.check("POST", "/v1/release", js, `{"provider": "sg", "from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`, 200)
+	c.check(
+		"POST",
+		"/v1/release",
+		js,
+		`{"provider": "sg", "from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`,
+		200,
+	)
 	c.check("POST", "/v1/release", js, `{}`, 422)
 	for _, path := range []string{"/v1/users/bob/pause", "/v1/users/bob/resume", "/v1/providers/sg/offline", "/v1/providers/sg/drain", "/v1/providers/sg/online", "/v1/providers/sg/probe"} {
 		c.check("POST", path, js, `{"why": "a test"}`, 200)
@@ -106,7 +125,10 @@ func (c *contract) checkControl(b *models.Batch) {
 	c.check("DELETE", "/v1/blocks/"+id, "", "", 204)
 	c.check("DELETE", "/v1/blocks/"+id, "", "", 204)
 	c.check("DELETE", "/v1/blocks/nothing", "", "", 404)
-	require.NoError(c, c.serve(Config{}).HoldOld(c.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored from a backup"))
+	require.NoError(
+		c,
+		c.serve(Config{}).HoldOld(c.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored from a backup"),
+	)
 	c.check("GET", "/v1/holds", "", "", 200)
 	for range 2 {
 		c.check("POST", "/v1/holds/lift", js, `{"why": "looked at"}`, 200)
@@ -117,7 +139,13 @@ func (c *contract) checkControl(b *models.Batch) {
 		c.check("GET", path, "", "", 403, "Authorization", "Bearer "+own)
 	}
 	for _, verb := range []string{"POST requeue", "DELETE "} {
-		require.NoError(c, c.broker.Publish(c.Context(), models.Message{Kind: models.LogMessage, Provider: "sg", ID: b.ID.Log(1), Lane: models.Bulk}))
+		require.NoError(
+			c,
+			c.broker.Publish(
+				c.Context(),
+				models.Message{Kind: models.LogMessage, Provider: "sg", ID: b.ID.Log(1), Lane: models.Bulk},
+			),
+		)
 		c.takeOne(models.Queue{Kind: models.LogMessage, Provider: "sg", Lane: models.Bulk}, models.Park("a test"))
 		parked, err := c.broker.Parked(c.Context(), 1)
 		require.NoError(c, err)
@@ -150,7 +178,16 @@ func TestContract(t *testing.T) {
 	b := f.four()
 	f.story(b)
 	batch, log := "/v1/batches/"+b.ID.String(), "/v1/logs/"+b.ID.Log(1).String()
-	c.check("POST", "/v1/batches", js, batchOf(t, `{"reply_to": "Ann <ann@example.com>", "to": [{"email": "ann@example.com", "name": null, "vars": {"a": 1, "b": "x", "c": true}}], "lane": "bulk", "on_unknown": "resend", "providers": ["sg"]}`), 202)
+	c.check(
+		"POST",
+		"/v1/batches",
+		js,
+		batchOf(
+			t,
+			`{"reply_to": "Ann <ann@example.com>", "to": [{"email": "ann@example.com", "name": null, "vars": {"a": 1, "b": "x", "c": true}}], "lane": "bulk", "on_unknown": "resend", "providers": ["sg"]}`,
+		),
+		202,
+	)
 	c.check("POST", "/v1/batches", form, "from=a@b.de&subject=s&body=b&to=a@b.de", 202)
 	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 202, "Idempotency-Key", "k")
 	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 202, "Idempotency-Key", "k")
@@ -190,7 +227,9 @@ func TestContract(t *testing.T) {
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			described[method+" "+strings.ReplaceAll(path, "{id}", ":id")] = true
-			ok := c.seen[op.OperationID+" "+http.StatusText(http.StatusOK)] || c.seen[op.OperationID+" "+http.StatusText(http.StatusNoContent)] || c.seen[op.OperationID+" "+http.StatusText(http.StatusAccepted)]
+			ok := c.seen[op.OperationID+" "+http.StatusText(http.StatusOK)] ||
+				c.seen[op.OperationID+" "+http.StatusText(http.StatusNoContent)] ||
+				c.seen[op.OperationID+" "+http.StatusText(http.StatusAccepted)]
 			require.True(t, ok, "%s was tried", op.OperationID)
 		}
 	}
@@ -212,8 +251,8 @@ func TestErrorsAreDocumented(t *testing.T) {
 		files = append(files, some...)
 	}
 	uses := map[string]*regexp.Regexp{
-		"problem": regexp.MustCompile(`Fail\((?:service\.)?([A-Z]\w+),\s*"([a-z_]+)"`),
-		"field":   regexp.MustCompile(`\.Wrong\([^\n]*?,\s*"([a-z_]+)",\s*"|Code: "([a-z_]+)"`),
+		"problem": regexp.MustCompile(`Fail\(\s*(?:service\.)?([A-Z]\w+),\s*"([a-z_]+)"`),
+		"field":   regexp.MustCompile(`\.Wrong\(\s*[^\n]*?,\s*"([a-z_]+)",\s*"|Code: "([a-z_]+)"`),
 	}
 	used := map[string]map[string]bool{"problem": {}, "field": {}}
 	for _, file := range files {
@@ -232,8 +271,19 @@ func TestErrorsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../docs/errors.md")
 	require.NoError(t, err)
 	documented := map[string]map[string]bool{"problem": {}, "field": {}}
-	byNumber := map[string]string{"400": "Malformed", "401": "Unauthorized", "403": "Forbidden", "404": "NotFound", "405": "NotAllowed", "409": "Conflict", "413": "TooLarge",
-		"415": "Unsupported", "422": "Invalid", "500": "Internal", "503": "Unavailable"}
+	byNumber := map[string]string{
+		"400": "Malformed",
+		"401": "Unauthorized",
+		"403": "Forbidden",
+		"404": "NotFound",
+		"405": "NotAllowed",
+		"409": "Conflict",
+		"413": "TooLarge",
+		"415": "Unsupported",
+		"422": "Invalid",
+		"500": "Internal",
+		"503": "Unavailable",
+	}
 	for _, m := range regexp.MustCompile("(?m)^\\| <a id=\"([a-z_]+)\"></a>`([a-z_]+)` \\| (\\d+) \\|").FindAllStringSubmatch(string(doc), -1) {
 		require.Equal(t, m[1], m[2], "the anchor is the code")
 		documented["problem"][byNumber[m[3]]+" "+m[2]] = true

@@ -86,7 +86,17 @@ func (s *Server) listBlocks(c *gin.Context) {
 func (s *Server) addBlock(c *gin.Context) {
 	var b models.Block
 	var why string
-	repeat, err := s.small(c, map[string]any{"provider": &b.Provider, "user": &b.User, "sender": &b.Sender, "domain": &b.Domain, "fail": &b.Fail, "why": &why})
+	repeat, err := s.small(
+		c,
+		map[string]any{
+			"provider": &b.Provider,
+			"user":     &b.User,
+			"sender":   &b.Sender,
+			"domain":   &b.Domain,
+			"fail":     &b.Fail,
+			"why":      &why,
+		},
+	)
 	if err != nil {
 		s.fail(c, err)
 		return

@@ -60,7 +60,11 @@ func TestSteer(t *testing.T) {
 	b := f.four()
 	path := "/v1/batches/" + b.ID.String()
 	s := order[service.Steered](f, path+"/stop", `{"why": "wrong subject"}`)
-	require.Equal(t, service.Steered{BatchID: b.ID, Order: models.StopBatch, Changed: true, Stopped: true, InFlight: new(0)}, s)
+	require.Equal(
+		t,
+		service.Steered{BatchID: b.ID, Order: models.StopBatch, Changed: true, Stopped: true, InFlight: new(0)},
+		s,
+	)
 	require.True(t, read[service.BatchView](f, path).Stopped)
 	require.NotEmpty(t, read[service.BatchView](f, path).Waits)
 	s = order[service.Steered](f, path+"/stop", ``)
@@ -80,7 +84,11 @@ func TestSteer(t *testing.T) {
 		require.Equal(t, http.StatusConflict, r.Status)
 		require.Equal(t, "batch_cancelled", r.problem(t).Code)
 	}
-	require.Equal(t, []string{"batch.stop wrong subject", "batch.resume", "batch.release", "batch.retry", "batch.cancel all wrong"}, f.journal())
+	require.Equal(
+		t,
+		[]string{"batch.stop wrong subject", "batch.resume", "batch.release", "batch.retry", "batch.cancel all wrong"},
+		f.journal(),
+	)
 	lines, err := f.store.Commands(t.Context(), 0, 1)
 	require.NoError(t, err)
 	require.Equal(t, f.user, lines[0].By)
@@ -122,14 +130,28 @@ func TestInFlight(t *testing.T) {
 	now := time.Now()
 	attempt := func(n int, set models.Set, ends time.Time) {
 		t.Helper()
-		require.NoError(t, f.store.Append(t.Context(), b.ID, models.Entry{Number: n, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: set, Provider: "sg",
-			StartBy: now, CallEnds: ends}))
+		require.NoError(
+			t,
+			f.store.Append(
+				t.Context(),
+				b.ID,
+				models.Entry{Number: n, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: set, Provider: "sg",
+					StartBy: now, CallEnds: ends},
+			),
+		)
 	}
 	attempt(1, models.SetOf(1), now.Add(time.Hour))
 	attempt(2, models.SetOf(2, 3), now.Add(time.Hour))
 	attempt(3, models.SetOf(4), now.Add(-time.Minute))
-	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: models.Fact{Key: models.OutcomeKey(1),
-		Outcome: &models.Outcome{Attempt: 1, At: now, Parts: []models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}}}}}))
+	require.NoError(
+		t,
+		f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: models.Fact{Key: models.OutcomeKey(1),
+			Outcome: &models.Outcome{
+				Attempt: 1,
+				At:      now,
+				Parts:   []models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}},
+			}}}),
+	)
 	s := order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/stop", ``)
 	require.Equal(t, new(2), s.InFlight)
 	require.NotEmpty(t, s.Warning)
@@ -142,14 +164,43 @@ func TestInFlightAfterRelease(t *testing.T) {
 	f := newFixture(t)
 	b := f.four()
 	now := time.Now()
-	entry := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Ending, At: now, Recipients: models.SetOf(1, 2, 3, 4), Reason: models.OutcomeUnknown}
+	entry := models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Ending,
+		At:         now,
+		Recipients: models.SetOf(1, 2, 3, 4),
+		Reason:     models.OutcomeUnknown,
+	}
 	require.NoError(t, f.store.Append(t.Context(), b.ID, entry))
 	require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: b.User, Chunk: b.ID,
-		Summary: models.Summary{Version: 1, Accepted: 4, Failed: 4, Reasons: map[models.Reason]int64{models.OutcomeUnknown: 4}}}))
+		Summary: models.Summary{
+			Version:  1,
+			Accepted: 4,
+			Failed:   4,
+			Reasons:  map[models.Reason]int64{models.OutcomeUnknown: 4},
+		}}))
 	require.Equal(t, new(0), order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/release", ``).InFlight)
-	entry = models.Entry{Number: 2, Token: models.NewToken(), Kind: models.Release, At: now, Recipients: entry.Recipients, MayDouble: true, Order: 1}
+	entry = models.Entry{
+		Number:     2,
+		Token:      models.NewToken(),
+		Kind:       models.Release,
+		At:         now,
+		Recipients: entry.Recipients,
+		MayDouble:  true,
+		Order:      1,
+	}
 	require.NoError(t, f.store.Append(t.Context(), b.ID, entry))
-	entry = models.Entry{Number: 3, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: entry.Recipients, Provider: "sg", StartBy: now, CallEnds: now.Add(time.Hour)}
+	entry = models.Entry{
+		Number:     3,
+		Token:      models.NewToken(),
+		Kind:       models.Attempt,
+		At:         now,
+		Recipients: entry.Recipients,
+		Provider:   "sg",
+		StartBy:    now,
+		CallEnds:   now.Add(time.Hour),
+	}
 	require.NoError(t, f.store.Append(t.Context(), b.ID, entry))
 	require.Equal(t, new(4), order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/stop", ``).InFlight)
 }
@@ -167,7 +218,11 @@ func TestReleaseLog(t *testing.T) {
 	s := order[service.Steered](f, path(3), `{"why": "asked for"}`)
 	require.True(t, s.Changed)
 	require.Equal(t, b.ID.Log(3), s.LogID)
-	require.False(t, order[service.Steered](f, path(3), `{"why": "asked for again"}`).Changed, "ordered, and not obeyed yet")
+	require.False(
+		t,
+		order[service.Steered](f, path(3), `{"why": "asked for again"}`).Changed,
+		"ordered, and not obeyed yet",
+	)
 	require.False(t, order[service.Steered](f, path(4), ``).Changed, "it is on its way")
 	lines, err := f.store.Commands(t.Context(), 0, 10)
 	require.NoError(t, err)
@@ -183,8 +238,13 @@ func TestReleaseRange(t *testing.T) {
 	f := newFixture(t)
 	hold := func(b *models.Batch) {
 		t.Helper()
-		sum := models.Summary{Version: 1, Accepted: 4, Failed: 4, Reasons: map[models.Reason]int64{models.OutcomeUnknown: 1, models.Expired: 3},
-			Providers: map[string]models.ProviderCounts{"sg": {Tried: 1}}}
+		sum := models.Summary{
+			Version:   1,
+			Accepted:  4,
+			Failed:    4,
+			Reasons:   map[models.Reason]int64{models.OutcomeUnknown: 1, models.Expired: 3},
+			Providers: map[string]models.ProviderCounts{"sg": {Tried: 1}},
+		}
 		require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: sum}))
 	}
 	held := f.four()
@@ -196,17 +256,36 @@ func TestReleaseRange(t *testing.T) {
 	hold(foreign)
 	body := func(provider string, from, to time.Duration) string {
 		now := time.Now()
-		return fmt.Sprintf(`{"provider": %q, "from": %q, "to": %q}`, provider, now.Add(from).Format(time.RFC3339), now.Add(to).Format(time.RFC3339))
+		return fmt.Sprintf(
+			`{"provider": %q, "from": %q, "to": %q}`,
+			provider,
+			now.Add(from).Format(time.RFC3339),
+			now.Add(to).Format(time.RFC3339),
+		)
 	}
 	require.Zero(t, order[service.Released](f, "/v1/release", body("mg", -time.Hour, time.Hour)).Batches, "nothing there")
 	require.Zero(t, order[service.Released](f, "/v1/release", body("sg", -2*time.Hour, -time.Hour)).Batches, "before them")
 	require.Equal(t, 1, order[service.Released](f, "/v1/release", body("sg", -time.Hour, time.Hour)).Batches)
 	require.Equal(t, 2, order[service.Released](f.operator(), "/v1/release", body("", -time.Hour, time.Hour)).Batches)
-	p := f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"provider": "x", "fro": 1}`)).problem(t)
+	p := f.do(
+		http.MethodPost,
+		"/v1/release",
+		"application/json",
+		strings.NewReader(`{"provider": "x", "fro": 1}`),
+	).problem(
+		t,
+	)
 	require.Equal(t, []string{"/fro unknown_field"}, p.pointers())
 	p = f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"provider": "x"}`)).problem(t)
 	require.Equal(t, []string{"/provider unknown_provider", "/from required", "/to required"}, p.pointers())
-	p = f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(`{"provider": 1, "from": "yesterday", "to": 5}`)).problem(t)
+	p = f.do(
+		http.MethodPost,
+		"/v1/release",
+		"application/json",
+		strings.NewReader(`{"provider": 1, "from": "yesterday", "to": 5}`),
+	).problem(
+		t,
+	)
 	require.Equal(t, []string{"/provider wrong_type", "/from invalid_value", "/to wrong_type"}, p.pointers())
 	require.Equal(t, "provider is a string.", p.Errors[0].Detail)
 }
@@ -222,7 +301,11 @@ func TestForeignOrders(t *testing.T) {
 	for _, path := range []string{"/v1/batches/%s/stop", "/v1/batches/%s/resume", "/v1/batches/%s/cancel", "/v1/batches/%s/retry", "/v1/batches/%s/release"} {
 		require.Equal(t, http.StatusNotFound, f.do(http.MethodPost, fmt.Sprintf(path, b.ID), "", nil).Status)
 	}
-	require.Equal(t, http.StatusNotFound, f.do(http.MethodPost, "/v1/logs/"+b.ID.Log(1).String()+"/release", "", nil).Status)
+	require.Equal(
+		t,
+		http.StatusNotFound,
+		f.do(http.MethodPost, "/v1/logs/"+b.ID.Log(1).String()+"/release", "", nil).Status,
+	)
 	require.Empty(t, f.journal())
 	require.Equal(t, http.StatusNotFound, f.get("/v1/batches/"+b.ID.String()).Status)
 	read := f.operator().get("/v1/batches/" + b.ID.String())
@@ -236,12 +319,46 @@ func TestScopes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	b := f.four()
-	send := []string{"POST /v1/batches", "POST /v1/batches/%s/stop", "POST /v1/batches/%s/resume", "POST /v1/batches/%s/cancel", "POST /v1/batches/%s/retry",
-		"POST /v1/batches/%s/release", "POST /v1/logs/%l/release", "POST /v1/release"}
-	see := []string{"GET /v1/batches", "GET /v1/batches/%s", "GET /v1/batches/%s/logs", "GET /v1/logs/%l", "GET /v1/logs?email=a@b.de", "GET /v1/stats", "GET /v1/providers", "GET /v1/providers/history"}
-	operate := []string{"POST /v1/users/bob/pause", "POST /v1/users/bob/resume", "POST /v1/providers/sg/offline", "POST /v1/providers/sg/online",
-		"POST /v1/providers/sg/drain", "POST /v1/providers/sg/probe", "GET /v1/blocks", "POST /v1/blocks", "DELETE /v1/blocks/x", "GET /v1/holds", "POST /v1/holds/lift", "GET /v1/audit", "GET /v1/queues", "GET /v1/parked",
-		"POST /v1/parked/x/requeue", "DELETE /v1/parked/x", "GET /v1/workers", "GET /v1/check"}
+	send := []string{
+		"POST /v1/batches",
+		"POST /v1/batches/%s/stop",
+		"POST /v1/batches/%s/resume",
+		"POST /v1/batches/%s/cancel",
+		"POST /v1/batches/%s/retry",
+		"POST /v1/batches/%s/release",
+		"POST /v1/logs/%l/release",
+		"POST /v1/release",
+	}
+	see := []string{
+		"GET /v1/batches",
+		"GET /v1/batches/%s",
+		"GET /v1/batches/%s/logs",
+		"GET /v1/logs/%l",
+		"GET /v1/logs?email=a@b.de",
+		"GET /v1/stats",
+		"GET /v1/providers",
+		"GET /v1/providers/history",
+	}
+	operate := []string{
+		"POST /v1/users/bob/pause",
+		"POST /v1/users/bob/resume",
+		"POST /v1/providers/sg/offline",
+		"POST /v1/providers/sg/online",
+		"POST /v1/providers/sg/drain",
+		"POST /v1/providers/sg/probe",
+		"GET /v1/blocks",
+		"POST /v1/blocks",
+		"DELETE /v1/blocks/x",
+		"GET /v1/holds",
+		"POST /v1/holds/lift",
+		"GET /v1/audit",
+		"GET /v1/queues",
+		"GET /v1/parked",
+		"POST /v1/parked/x/requeue",
+		"DELETE /v1/parked/x",
+		"GET /v1/workers",
+		"GET /v1/check",
+	}
 	require.Len(t, f.server.engine.Routes(), len(send)+len(see)+len(operate)+3)
 	try := func(secret string, routes []string, refused bool) {
 		t.Helper()
@@ -313,7 +430,11 @@ func TestPauseOneself(t *testing.T) {
 	require.True(t, changed(ask("/v1/users/bob/resume")))
 	require.True(t, changed(ask("/v1/users/bob/pause")))
 
-	require.True(t, order[service.Switched](boss, "/v1/users/bob/pause", `{"why": "spam"}`).Changed, "an operator confirms it")
+	require.True(
+		t,
+		order[service.Switched](boss, "/v1/users/bob/pause", `{"why": "spam"}`).Changed,
+		"an operator confirms it",
+	)
 	require.False(t, changed(ask("/v1/users/bob/pause")))
 	require.Equal(t, "paused_by_operator", ask("/v1/users/bob/resume").problem(t).Code)
 	require.True(t, order[service.Switched](boss, "/v1/users/bob/resume", ``).Changed)
@@ -350,15 +471,34 @@ func TestResumeOfOperatorsStop(t *testing.T) {
 	require.True(t, order[service.Steered](boss, path+"/resume", ``).Changed)
 
 	own := f.four() // the operator's
-	require.NoError(t, f.store.AppendCommand(t.Context(), models.Command{Number: len(f.journal()) + 1, Token: models.NewToken(), At: time.Now(), By: "cli:zoe",
-		Kind: models.StopBatch, Batch: own.ID}))
+	require.NoError(
+		t,
+		f.store.AppendCommand(
+			t.Context(),
+			models.Command{Number: len(f.journal()) + 1, Token: models.NewToken(), At: time.Now(), By: "cli:zoe",
+				Kind: models.StopBatch, Batch: own.ID},
+		),
+	)
 	path = "/v1/batches/" + own.ID.String() + "/resume"
-	require.Equal(t, "stopped_by_operator", f.do(http.MethodPost, path, "", nil).problem(t).Code, "a key without the scope is no operator's")
+	require.Equal(
+		t,
+		"stopped_by_operator",
+		f.do(http.MethodPost, path, "", nil).problem(t).Code,
+		"a key without the scope is no operator's",
+	)
 	require.True(t, order[service.Steered](boss, path, ``).Changed, "an operator who owns it")
 
 	require.True(t, order[service.Steered](boss, "/v1/batches/"+b.ID.String()+"/stop", ``).Changed)
-	require.True(t, order[service.Steered](&g, "/v1/batches/"+b.ID.String()+"/cancel", ``).Cancelled, "to give it up is the owner's right")
-	require.Equal(t, "batch_cancelled", g.do(http.MethodPost, "/v1/batches/"+b.ID.String()+"/resume", "", nil).problem(t).Code)
+	require.True(
+		t,
+		order[service.Steered](&g, "/v1/batches/"+b.ID.String()+"/cancel", ``).Cancelled,
+		"to give it up is the owner's right",
+	)
+	require.Equal(
+		t,
+		"batch_cancelled",
+		g.do(http.MethodPost, "/v1/batches/"+b.ID.String()+"/resume", "", nil).problem(t).Code,
+	)
 }
 
 // TestOperate: users, providers and blocks, each order once, and all of it in the
@@ -366,7 +506,11 @@ func TestResumeOfOperatorsStop(t *testing.T) {
 func TestOperate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t).operator()
-	require.Equal(t, service.Switched{Name: "bob", Order: models.PauseUser, Changed: true}, order[service.Switched](f, "/v1/users/bob/pause", `{"why": "spam"}`))
+	require.Equal(
+		t,
+		service.Switched{Name: "bob", Order: models.PauseUser, Changed: true},
+		order[service.Switched](f, "/v1/users/bob/pause", `{"why": "spam"}`),
+	)
 	require.False(t, order[service.Switched](f, "/v1/users/"+f.other+"/pause", ``).Changed)
 	require.True(t, order[service.Switched](f, "/v1/users/bob/resume", ``).Changed)
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/users/eve/pause", "", nil).problem(t).Code)
@@ -377,27 +521,74 @@ func TestOperate(t *testing.T) {
 	require.True(t, order[service.Switched](f, "/v1/providers/sg/online", ``).Changed)
 	require.False(t, order[service.Switched](f, "/v1/providers/mg/online", ``).Changed, "it always was")
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/providers/xx/offline", "", nil).problem(t).Code)
-	require.Equal(t, service.Switched{Name: "sg", Order: models.ProviderProbe, Changed: true}, order[service.Switched](f, "/v1/providers/sg/probe", `{"why": "new key"}`))
+	require.Equal(
+		t,
+		service.Switched{Name: "sg", Order: models.ProviderProbe, Changed: true},
+		order[service.Switched](f, "/v1/providers/sg/probe", `{"why": "new key"}`),
+	)
 	require.True(t, order[service.Switched](f, "/v1/providers/sg/probe", ``).Changed, "each time")
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/providers/xx/probe", "", nil).problem(t).Code)
 
-	p := f.do(http.MethodPost, "/v1/blocks", "application/json", strings.NewReader(`{"provider": "xx", "user": "eve", "sender": "x", "domain": "a b"}`)).problem(t)
-	require.Equal(t, []string{"/provider unknown_provider", "/user invalid_value", "/sender invalid_address", "/domain invalid_value"}, p.pointers())
+	p := f.do(
+		http.MethodPost,
+		"/v1/blocks",
+		"application/json",
+		strings.NewReader(`{"provider": "xx", "user": "eve", "sender": "x", "domain": "a b"}`),
+	).problem(
+		t,
+	)
+	require.Equal(
+		t,
+		[]string{"/provider unknown_provider", "/user invalid_value", "/sender invalid_address", "/domain invalid_value"},
+		p.pointers(),
+	)
 	require.Equal(t, []string{" required"}, func() []string {
 		p := f.do(http.MethodPost, "/v1/blocks", "application/json", strings.NewReader(`{"fail": true}`)).problem(t)
 		return p.pointers()
 	}())
-	one := order[models.Block](f, "/v1/blocks", `{"user": "bob", "sender": "@Bücher.example", "domain": "EXAMPLE.com", "fail": true, "why": "phishing"}`)
-	require.Equal(t, []any{f.other, "@xn--bcher-kva.example", "example.com", true, "phishing", f.user}, []any{one.User, one.Sender, one.Domain, one.Fail, one.Why, one.By})
-	require.Equal(t, one, order[models.Block](f, "/v1/blocks", `{"user": "bob", "sender": "@bücher.example", "domain": "example.com", "fail": true}`), "it is there already")
+	one := order[models.Block](
+		f,
+		"/v1/blocks",
+		`{"user": "bob", "sender": "@Bücher.example", "domain": "EXAMPLE.com", "fail": true, "why": "phishing"}`,
+	)
+	require.Equal(
+		t,
+		[]any{f.other, "@xn--bcher-kva.example", "example.com", true, "phishing", f.user},
+		[]any{one.User, one.Sender, one.Domain, one.Fail, one.Why, one.By},
+	)
+	require.Equal(
+		t,
+		one,
+		order[models.Block](
+			f,
+			"/v1/blocks",
+			`{"user": "bob", "sender": "@bücher.example", "domain": "example.com", "fail": true}`,
+		),
+		"it is there already",
+	)
 	type list struct{ Blocks []models.Block }
 	require.Equal(t, []models.Block{one}, read[list](f, "/v1/blocks").Blocks)
 	require.Equal(t, http.StatusNoContent, f.do(http.MethodDelete, "/v1/blocks/"+one.ID+"?why=over", "", nil).Status)
-	require.Equal(t, http.StatusNoContent, f.do(http.MethodDelete, "/v1/blocks/"+one.ID, "", nil).Status, "a repeat changes nothing")
+	require.Equal(
+		t,
+		http.StatusNoContent,
+		f.do(http.MethodDelete, "/v1/blocks/"+one.ID, "", nil).Status,
+		"a repeat changes nothing",
+	)
 	require.Equal(t, http.StatusNotFound, f.do(http.MethodDelete, "/v1/blocks/nothing", "", nil).Status)
 	require.Empty(t, read[list](f, "/v1/blocks").Blocks)
 
-	want := []string{"user.pause spam", "user.resume", "provider.offline", "provider.drain", "provider.online", "provider.probe new key", "provider.probe", "block.add phishing", "block.remove over"}
+	want := []string{
+		"user.pause spam",
+		"user.resume",
+		"provider.offline",
+		"provider.drain",
+		"provider.online",
+		"provider.probe new key",
+		"provider.probe",
+		"block.add phishing",
+		"block.remove over",
+	}
 	require.Equal(t, want, f.journal())
 	var got []string
 	for cursor := ""; ; {
@@ -411,7 +602,14 @@ func TestOperate(t *testing.T) {
 		require.Len(t, page.Orders, 3)
 	}
 	require.Equal(t, want, got, "newest first, page by page")
-	p = f.do(http.MethodPost, "/v1/users/bob/pause", "application/json", strings.NewReader(`{"why": "`+strings.Repeat("x", 501)+`"}`)).problem(t)
+	p = f.do(
+		http.MethodPost,
+		"/v1/users/bob/pause",
+		"application/json",
+		strings.NewReader(`{"why": "`+strings.Repeat("x", 501)+`"}`),
+	).problem(
+		t,
+	)
 	require.Equal(t, []string{"/why too_long"}, p.pointers())
 }
 
@@ -428,7 +626,11 @@ func TestHolds(t *testing.T) {
 	require.Equal(t, []any{"cli:zoe", "restored"}, []any{list[0].By, list[0].Why})
 	require.True(t, list[0].Before.After(b.Created()))
 	require.Contains(t, read[service.BatchView](f, "/v1/batches/"+b.ID.String()).Waits, "held after a restore")
-	require.Equal(t, service.Lifted{Order: models.LiftHolds, Changed: true}, order[service.Lifted](f, "/v1/holds/lift", `{"why": "looked at"}`))
+	require.Equal(
+		t,
+		service.Lifted{Order: models.LiftHolds, Changed: true},
+		order[service.Lifted](f, "/v1/holds/lift", `{"why": "looked at"}`),
+	)
 	require.False(t, order[service.Lifted](f, "/v1/holds/lift", ``).Changed, "nothing is held")
 	require.Empty(t, read[holds](f, "/v1/holds").Holds)
 	require.Equal(t, []string{"hold.add restored", "hold.lift looked at"}, f.journal())

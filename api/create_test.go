@@ -30,7 +30,10 @@ func TestCreateJSON(t *testing.T) {
 			f := f.with(t)
 			a, b, rs := f.accepted(f.post(body))
 			require.Equal(t, models.Content{From: models.Address{Email: "shop@example.com", Name: "Shop"},
-				ReplyTo: models.Address{Email: "help@xn--bcher-kva.example", Name: "Lee, Ann"}, Subject: "Hi {{name}}", Text: "T {{ code }}",
+				ReplyTo: models.Address{
+					Email: "help@xn--bcher-kva.example",
+					Name:  "Lee, Ann",
+				}, Subject: "Hi {{name}}", Text: "T {{ code }}",
 				HTML: "<b>{{code}}</b> {{email}} {{not closed"}, b.Content)
 			require.Equal(t, []models.Recipient{{Email: "ann@example.com", Name: "Ann", Vars: map[string]string{"code": "a\nb"}},
 				{Email: "bob@example.com", Name: "Bob ë", Vars: map[string]string{"code": "12.50", "paid": "true"}}}, rs)
@@ -59,8 +62,14 @@ func TestDeadlineOfARequest(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, repeat.Status)
 	require.JSONEq(t, string(first.Body), string(repeat.Body))
 
-	_, b, _ = f.accepted(f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded",
-		strings.NewReader("from=a@b.de&to=c@d.de&subject=s&text=t&deadline="+url.QueryEscape(time.Now().Add(time.Hour).Format(time.RFC3339)))))
+	_, b, _ = f.accepted(f.do(
+		http.MethodPost,
+		"/v1/batches",
+		"application/x-www-form-urlencoded",
+		strings.NewReader(
+			"from=a@b.de&to=c@d.de&subject=s&text=t&deadline="+url.QueryEscape(time.Now().Add(time.Hour).Format(time.RFC3339)),
+		),
+	))
 	require.WithinDuration(t, time.Now().Add(time.Hour), b.Deadline, time.Minute)
 }
 
@@ -68,16 +77,40 @@ func TestDeadlineOfARequest(t *testing.T) {
 func TestCreateForm(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	fields := [][2]string{{"to", `ann@example.com, "Lee, Bob" <bob@example.com>, eve@example.com (a, comment)`}, {"from", "shop@example.com"},
-		{"subject", "Größe & more + 100%"}, {"body", "<p>a=b&c</p>\r\n"}, {"reply_to", "help@example.com"}, {"to", "<dan@example.com>,, ANN@example.com"},
-		{"lane", ""}, {"providers", " sg , mg"}, {"allow_duplicates", "true"}}
+	fields := [][2]string{
+		{"to", `ann@example.com, "Lee, Bob" <bob@example.com>, eve@example.com (a, comment)`},
+		{"from", "shop@example.com"},
+		{
+			"subject",
+			"Größe & more + 100%",
+		},
+		{"body", "<p>a=b&c</p>\r\n"},
+		{"reply_to", "help@example.com"},
+		{"to", "<dan@example.com>,, ANN@example.com"},
+		{"lane", ""},
+		{"providers", " sg , mg"},
+		{"allow_duplicates", "true"},
+	}
 	check := func(t *testing.T, r *reply) {
 		t.Helper()
 		a, b, rs := f.with(t).accepted(r)
-		require.Equal(t, models.Content{From: models.Address{Email: "shop@example.com"}, ReplyTo: models.Address{Email: "help@example.com"},
-			Subject: "Größe & more + 100%", HTML: "<p>a=b&c</p>\r\n"}, b.Content)
-		require.Equal(t, []models.Recipient{{Email: "ann@example.com"}, {Email: "bob@example.com", Name: "Lee, Bob"}, {Email: "eve@example.com", Name: "a, comment"},
-			{Email: "dan@example.com"}, {Email: "ANN@example.com"}}, rs)
+		require.Equal(
+			t,
+			models.Content{From: models.Address{Email: "shop@example.com"}, ReplyTo: models.Address{Email: "help@example.com"},
+				Subject: "Größe & more + 100%", HTML: "<p>a=b&c</p>\r\n"},
+			b.Content,
+		)
+		require.Equal(
+			t,
+			[]models.Recipient{
+				{Email: "ann@example.com"},
+				{Email: "bob@example.com", Name: "Lee, Bob"},
+				{Email: "eve@example.com", Name: "a, comment"},
+				{Email: "dan@example.com"},
+				{Email: "ANN@example.com"},
+			},
+			rs,
+		)
 		require.Equal(t, accepted{ID: a.ID, State: models.BatchQueued, Recipients: 5, Lane: models.Urgent}, a)
 		require.Equal(t, []string{"sg", "mg"}, b.Providers)
 		require.Equal(t, models.Hold, b.OnUnknown)
@@ -89,7 +122,17 @@ func TestCreateForm(t *testing.T) {
 			pairs = append(pairs, kv[0]+"="+url.QueryEscape(kv[1]))
 		}
 		body := "&" + strings.Join(pairs, "&") + "&"
-		check(t, f.with(t).do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded; charset=UTF-8", strings.NewReader(body)))
+		check(
+			t,
+			f.with(
+				t,
+			).do(
+				http.MethodPost,
+				"/v1/batches",
+				"application/x-www-form-urlencoded; charset=UTF-8",
+				strings.NewReader(body),
+			),
+		)
 	})
 	t.Run("multipart", func(t *testing.T) {
 		t.Parallel()
@@ -165,7 +208,12 @@ func TestDuplicates(t *testing.T) {
 	const to = `"to": ["ann@example.com", "Bob <bob@bücher.example>", {"email": "ANN@Example.com"}, "bob@xn--bcher-kva.example", "ann@example.com"]`
 	a, _, rs := f.accepted(f.post(batchOf(t, `{`+to+`}`)))
 	require.Equal(t, 3, a.Duplicates)
-	require.Equal(t, []models.Recipient{{Email: "ann@example.com"}, {Email: "bob@xn--bcher-kva.example", Name: "Bob"}}, rs, "the first one counts")
+	require.Equal(
+		t,
+		[]models.Recipient{{Email: "ann@example.com"}, {Email: "bob@xn--bcher-kva.example", Name: "Bob"}},
+		rs,
+		"the first one counts",
+	)
 	a, _, rs = f.accepted(f.post(batchOf(t, `{`+to+`, "allow_duplicates": true}`)))
 	require.Zero(t, a.Duplicates)
 	require.Len(t, rs, 5)
@@ -191,7 +239,13 @@ func TestAcceptOrder(t *testing.T) {
 			due = append(due, e)
 		}
 	}
-	require.Equal(t, []models.AgendaEntry{{Due: b.Created().Add(time.Minute), Kind: models.LookAtBatch, ID: a.ID, User: f.user, Chunks: 3, Lane: models.Bulk}}, due)
+	require.Equal(
+		t,
+		[]models.AgendaEntry{
+			{Due: b.Created().Add(time.Minute), Kind: models.LookAtBatch, ID: a.ID, User: f.user, Chunks: 3, Lane: models.Bulk},
+		},
+		due,
+	)
 }
 
 // TestAnswerWaitsForCommit holds the deciding write back and sees no answer.
@@ -221,7 +275,10 @@ func TestChunksByBytes(t *testing.T) {
 	var to []string
 	value := strings.Repeat("v", 50_000)
 	for i := range 45 {
-		to = append(to, `{"email": "r`+string(rune('a'+i%26))+string(rune('a'+i/26))+`@example.com", "vars": {"a": "`+value+`"}}`)
+		to = append(
+			to,
+			`{"email": "r`+string(rune('a'+i%26))+string(rune('a'+i/26))+`@example.com", "vars": {"a": "`+value+`"}}`,
+		)
 	}
 	_, b, rs := f.accepted(f.post(batchOf(t, `{"to": [`+strings.Join(to, ",")+`]}`)))
 	require.Equal(t, []int{20, 20, 5}, b.Sizes)

@@ -152,7 +152,10 @@ func (d *decoder) notedPart(part *multipart.Part) (value io.Reader, noted func()
 		return part, func() {}
 	}
 	h := sha256.New()
-	return io.TeeReader(part, h), func() { _, _ = fmt.Fprintf(d.hash, "%q %x\n", part.FormName(), h.Sum(nil)) } // a hash takes everything
+	return io.TeeReader(
+		part,
+		h,
+	), func() { _, _ = fmt.Fprintf(d.hash, "%q %x\n", part.FormName(), h.Sum(nil)) } // a hash takes everything
 }
 
 func badForm(err error) error {
@@ -160,7 +163,11 @@ func badForm(err error) error {
 	if errors.As(err, &tooLarge) {
 		return bodyTooLarge(tooLarge.Limit)
 	}
-	return service.Fail(service.Malformed, "bad_form", "The form could not be read: it is cut off or not encoded correctly.")
+	return service.Fail(
+		service.Malformed,
+		"bad_form",
+		"The form could not be read: it is cut off or not encoded correctly.",
+	)
 }
 
 // formField takes one field, as the first Safedelivr's form had them. An empty

@@ -16,10 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -148,7 +149,12 @@ func (s *spyStore) Recipients(ctx context.Context, id models.ID) ([]models.Recip
 	return s.Store.Recipients(ctx, id)
 }
 
-func (s *spyStore) Summaries(ctx context.Context, user string, batch models.ID, from int) iter.Seq2[models.ChunkSummary, error] {
+func (s *spyStore) Summaries(
+	ctx context.Context,
+	user string,
+	batch models.ID,
+	from int,
+) iter.Seq2[models.ChunkSummary, error] {
 	if err := s.enter("Summaries"); err != nil {
 		return func(yield func(models.ChunkSummary, error) bool) { yield(models.ChunkSummary{}, err) }
 	}
@@ -192,18 +198,35 @@ type setup struct {
 
 func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	t.Helper()
-	st := setup{names: []string{"sg", "mg"}, service: service.Config{SpoolDir: t.TempDir(), SettleTime: time.Minute, Sole: true}}
+	st := setup{
+		names:   []string{"sg", "mg"},
+		service: service.Config{SpoolDir: t.TempDir(), SettleTime: time.Minute, Sole: true},
+	}
 	for _, c := range change {
 		c(&st)
 	}
-	real, eb := embeddedtest.Open(t, "sg", "mg")
-	f := &fixture{T: t, store: &spyStore{Store: real, fail: map[string]func(int) error{}, counts: map[string]int{}}, broker: eb}
+	real, eb := sqlitetest.Open(t), inproctest.New(t, "sg", "mg")
+	f := &fixture{
+		T:      t,
+		store:  &spyStore{Store: real, fail: map[string]func(int) error{}, counts: map[string]int{}},
+		broker: eb,
+	}
 	if st.broker != nil {
 		f.broker = st.broker(eb)
 	}
 	f.deps = service.Deps{Store: f.store, Broker: f.broker, Config: st.service}
 	for _, name := range st.names {
-		f.deps.Providers = append(f.deps.Providers, models.Provider{Name: name, Kind: "sendgrid", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Events: models.EventsWebhook})
+		f.deps.Providers = append(
+			f.deps.Providers,
+			models.Provider{
+				Name:        name,
+				Kind:        "sendgrid",
+				Weight:      1,
+				Concurrency: 4,
+				ChunkLimit:  1000,
+				Events:      models.EventsWebhook,
+			},
+		)
 	}
 	f.tell()
 	f.serve(st.cfg)
@@ -222,9 +245,18 @@ func (f *fixture) tell() {
 	}
 	put(telemetry.RecountReport, telemetry.NewestRecount, telemetry.Recount{At: now, Batches: 2, Recipients: 8})
 	put(telemetry.LastReceived, "sg", now)
-	put(telemetry.WorkerReport, "w", telemetry.WorkerState{Started: now, Share: 1, Providers: []telemetry.ProviderState{{Name: "sg",
-		Health: telemetry.Health{State: telemetry.Tripped, Since: now, Why: "five calls failed", Until: now}, Counters: telemetry.Counters{Calls: 7},
-		Rate: 1.5, Answers: 80 * time.Millisecond, Reported: 2048 * time.Millisecond}}})
+	put(
+		telemetry.WorkerReport,
+		"w",
+		telemetry.WorkerState{Started: now, Share: 1, Providers: []telemetry.ProviderState{{Name: "sg",
+			Health: telemetry.Health{
+				State: telemetry.Tripped,
+				Since: now,
+				Why:   "five calls failed",
+				Until: now,
+			}, Counters: telemetry.Counters{Calls: 7},
+			Rate: 1.5, Answers: 80 * time.Millisecond, Reported: 2048 * time.Millisecond}}},
+	)
 }
 
 // serve starts an API over the fixture's store and broker, as another process

@@ -118,7 +118,18 @@ func TestManySetsOfVars(t *testing.T) {
 	f := newFixture(t)
 	var to []string
 	for i := range 1050 {
-		to = append(to, `{"email": "same@example.com", "vars": {"x": 1, "v`+strings.Repeat("i", i/26%60)+string(rune('a'+i%26))+strings.Repeat("j", i/1560)+`": 1}}`)
+		to = append(
+			to,
+			`{"email": "same@example.com", "vars": {"x": 1, "v`+strings.Repeat(
+				"i",
+				i/26%60,
+			)+string(
+				rune('a'+i%26),
+			)+strings.Repeat(
+				"j",
+				i/1560,
+			)+`": 1}}`,
+		)
 	}
 	list := strings.Join(to, ",")
 	f.accepted(f.post(batchOf(t, `{"text": "{{x}}", "to": [`+list+`]}`)))
@@ -134,7 +145,11 @@ func TestManyMistakes(t *testing.T) {
 	require.Len(t, p.Errors, 100)
 	require.Equal(t, 250, p.Total)
 	require.Equal(t, "/to/99", p.Errors[99].Pointer)
-	p = f.post(batchOf(t, `{"text": "{{x}}", "to": [`+numbered(0, 300)+`, {"email": "a@b.de", "vars": {"x": 1}}]}`)).problem(t)
+	p = f.post(
+		batchOf(t, `{"text": "{{x}}", "to": [`+numbered(0, 300)+`, {"email": "a@b.de", "vars": {"x": 1}}]}`),
+	).problem(
+		t,
+	)
 	require.Len(t, p.Errors, 100)
 	require.Equal(t, 300, p.Total)
 	require.Equal(t, "/to/99/vars/x", p.Errors[99].Pointer)

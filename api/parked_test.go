@@ -17,7 +17,13 @@ import (
 // park has a message put aside.
 func (f *fixture) park() service.ParkedView {
 	f.Helper()
-	require.NoError(f, f.broker.Publish(f.Context(), models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}))
+	require.NoError(
+		f,
+		f.broker.Publish(
+			f.Context(),
+			models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk},
+		),
+	)
 	f.takeOne(models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, models.Park("cannot be read"))
 	list := read[struct{ Parked []service.ParkedView }](f, "/v1/parked").Parked
 	require.Len(f, list, 1)
@@ -35,7 +41,10 @@ func (b dumbBroker) Unpark(ctx context.Context, id string) error {
 // it is done, and a repeat under the same key does not ask for what was done.
 func TestParkedInTheDark(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(s *setup) { s.broker = func(b models.Broker) models.Broker { return dumbBroker{b} } }).operator()
+	f := newFixture(
+		t,
+		func(s *setup) { s.broker = func(b models.Broker) models.Broker { return dumbBroker{b} } },
+	).operator()
 	requeue := func(id string) *reply {
 		return f.do(http.MethodPost, "/v1/parked/"+id+"/requeue", "", nil, "Idempotency-Key", "k-"+id)
 	}
@@ -72,8 +81,23 @@ func TestParked(t *testing.T) {
 	type queues struct{ Queues []service.QueueView }
 	require.Len(t, read[queues](f, "/v1/queues").Queues, len(models.Queues([]string{"sg", "mg"})))
 	require.Contains(t, string(f.get("/v1/queues").Body), `"oldest_seconds":null`, "nothing waits")
-	require.NoError(t, f.broker.Publish(t.Context(), models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}))
-	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.QueuesReport, "w", []byte(`{"batch.bulk": "`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`"}`), time.Hour))
+	require.NoError(
+		t,
+		f.broker.Publish(
+			t.Context(),
+			models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk},
+		),
+	)
+	require.NoError(
+		t,
+		f.store.PutTransient(
+			t.Context(),
+			telemetry.QueuesReport,
+			"w",
+			[]byte(`{"batch.bulk": "`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`"}`),
+			time.Hour,
+		),
+	)
 	for _, q := range read[queues](f, "/v1/queues").Queues {
 		if q.Name == "batch.bulk" {
 			require.InDelta(t, time.Hour, q.Age(), float64(10*time.Minute))

@@ -67,8 +67,12 @@ func (s *Server) fail(c *gin.Context, err error) {
 	c.Writer.WriteHeader(status)
 	enc := json.NewEncoder(c.Writer)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(Problem{Type: problemBase + e.Code, Title: http.StatusText(status), Status: status, Code: e.Code, Detail: e.Detail,
-		RequestID: requestID(c), BatchID: e.BatchID, Position: e.Position, Errors: e.Fields, Total: e.Total}) // the client may be gone
+	_ = enc.Encode(
+		Problem{Type: problemBase + e.Code, Title: http.StatusText(status), Status: status, Code: e.Code, Detail: e.Detail,
+			RequestID: requestID(
+				c,
+			), BatchID: e.BatchID, Position: e.Position, Errors: e.Fields, Total: e.Total},
+	) // the client may be gone
 	c.Abort()
 }
 
@@ -92,6 +96,12 @@ func bodyTooLarge(limit int64) error {
 // valueTooLarge is the error of something that is far beyond what it may be.
 func valueTooLarge(pointer string) *service.Error {
 	e := service.Fail(service.TooLarge, "value_too_large", "A part of the request is far too large.")
-	e.Fields = []service.FieldError{{Pointer: pointer, Code: "too_long", Detail: fmt.Sprintf("A recipient has at most %d bytes; names and space between values less.", maxRecipientJSON)}}
+	e.Fields = []service.FieldError{
+		{
+			Pointer: pointer,
+			Code:    "too_long",
+			Detail:  fmt.Sprintf("A recipient has at most %d bytes; names and space between values less.", maxRecipientJSON),
+		},
+	}
 	return e
 }

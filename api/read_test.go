@@ -119,19 +119,74 @@ func TestBadQueries(t *testing.T) {
 func (f *fixture) story(b *models.Batch) time.Time {
 	f.Helper()
 	ctx, at := f.Context(), b.Created()
-	first := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: at.Add(time.Second), Recipients: models.SetTo(4), Provider: "sg", Because: "first in the round robin"}
-	second := models.Entry{Number: 2, Token: models.NewToken(), Kind: models.Attempt, At: at.Add(3 * time.Second), Recipients: models.SetOf(1), Provider: "mg", Retry: 1, Because: "sg refused"}
-	end := models.Entry{Number: 3, Token: models.NewToken(), Kind: models.Ending, At: at.Add(6 * time.Second), Recipients: models.SetOf(3), Reason: models.RetriesUsedUp}
+	first := models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Attempt,
+		At:         at.Add(time.Second),
+		Recipients: models.SetTo(4),
+		Provider:   "sg",
+		Because:    "first in the round robin",
+	}
+	second := models.Entry{
+		Number:     2,
+		Token:      models.NewToken(),
+		Kind:       models.Attempt,
+		At:         at.Add(3 * time.Second),
+		Recipients: models.SetOf(1),
+		Provider:   "mg",
+		Retry:      1,
+		Because:    "sg refused",
+	}
+	end := models.Entry{
+		Number:     3,
+		Token:      models.NewToken(),
+		Kind:       models.Ending,
+		At:         at.Add(6 * time.Second),
+		Recipients: models.SetOf(3),
+		Reason:     models.RetriesUsedUp,
+	}
 	for _, e := range []models.Entry{first, second, end} {
 		require.NoError(f, f.store.Append(ctx, b.ID, e))
 	}
-	out := models.Fact{Key: models.OutcomeKey(1), Outcome: &models.Outcome{Attempt: 1, At: at.Add(2 * time.Second), Took: 1500 * time.Microsecond, Parts: []models.Part{
-		{Class: models.Unavailable, Recipients: models.SetOf(1, 3), Status: 503, Text: "come back later"},
-		{Class: models.Accepted, Recipients: models.SetOf(2, 4), Status: 202}}}}
-	out2 := models.Fact{Key: models.OutcomeKey(2), Outcome: &models.Outcome{Attempt: 2, At: at.Add(4 * time.Second), Parts: []models.Part{{Class: models.Accepted, Recipients: models.SetOf(1), Status: 200}}}}
+	out := models.Fact{
+		Key: models.OutcomeKey(1),
+		Outcome: &models.Outcome{Attempt: 1, At: at.Add(2 * time.Second), Took: 1500 * time.Microsecond, Parts: []models.Part{
+			{Class: models.Unavailable, Recipients: models.SetOf(1, 3), Status: 503, Text: "come back later"},
+			{Class: models.Accepted, Recipients: models.SetOf(2, 4), Status: 202}}},
+	}
+	out2 := models.Fact{
+		Key: models.OutcomeKey(2),
+		Outcome: &models.Outcome{
+			Attempt: 2,
+			At:      at.Add(4 * time.Second),
+			Parts:   []models.Part{{Class: models.Accepted, Recipients: models.SetOf(1), Status: 200}},
+		},
+	}
 	events := models.Fact{Key: models.EventsKey(models.NewInboxID(at)), Events: []models.Event{
-		{ID: "1", Recipient: 1, Attempt: 2, Provider: "mg", Kind: models.Delivered, At: at.Add(5 * time.Second), Status: 250, Text: "OK"},
-		{ID: "2", Recipient: 2, Attempt: 1, Provider: "sg", Kind: models.Bounced, At: at.Add(5 * time.Second), Reason: models.MailboxInvalid, Status: 550, Enhanced: "5.1.1", BounceClass: "Invalid Address", Text: "no such user"}}}
+		{
+			ID:        "1",
+			Recipient: 1,
+			Attempt:   2,
+			Provider:  "mg",
+			Kind:      models.Delivered,
+			At:        at.Add(5 * time.Second),
+			Status:    250,
+			Text:      "OK",
+		},
+		{
+			ID:          "2",
+			Recipient:   2,
+			Attempt:     1,
+			Provider:    "sg",
+			Kind:        models.Bounced,
+			At:          at.Add(5 * time.Second),
+			Reason:      models.MailboxInvalid,
+			Status:      550,
+			Enhanced:    "5.1.1",
+			BounceClass: "Invalid Address",
+			Text:        "no such user",
+		}}}
 	for _, fact := range []models.Fact{out, out2, events} {
 		require.NoError(f, f.store.PutFacts(ctx, models.ChunkFact{Chunk: b.ID, Fact: fact}))
 	}
@@ -156,7 +211,9 @@ type oneLog struct {
 
 func (f *fixture) four() *models.Batch {
 	f.Helper()
-	_, b, _ := f.accepted(f.post(batchOf(f, `{"to": ["a@b.de", "Bea <b@b.de>", "c@b.de", "d@b.de"], "providers": ["sg", "mg"]}`)))
+	_, b, _ := f.accepted(
+		f.post(batchOf(f, `{"to": ["a@b.de", "Bea <b@b.de>", "c@b.de", "d@b.de"], "providers": ["sg", "mg"]}`)),
+	)
 	return &b
 }
 
@@ -180,10 +237,32 @@ func TestLog(t *testing.T) {
 	require.Equal(t, "Hello", l.Subject)
 	var story []string
 	for _, m := range l.Timeline {
-		story = append(story, fmt.Sprintf("%ds %s %s %s%s %d %s", int(m.At.Sub(at).Seconds()), m.What, m.Provider, m.Class, m.Event, m.Status, m.Because))
+		story = append(
+			story,
+			fmt.Sprintf(
+				"%ds %s %s %s%s %d %s",
+				int(m.At.Sub(at).Seconds()),
+				m.What,
+				m.Provider,
+				m.Class,
+				m.Event,
+				m.Status,
+				m.Because,
+			),
+		)
 	}
-	require.Equal(t, []string{"0s accepted   0 ", "1s attempt sg  0 first in the round robin", "2s answer sg unavailable 503 ", "3s attempt mg  0 sg refused",
-		"4s answer mg accepted 200 ", "5s event mg delivered 250 "}, story)
+	require.Equal(
+		t,
+		[]string{
+			"0s accepted   0 ",
+			"1s attempt sg  0 first in the round robin",
+			"2s answer sg unavailable 503 ",
+			"3s attempt mg  0 sg refused",
+			"4s answer mg accepted 200 ",
+			"5s event mg delivered 250 ",
+		},
+		story,
+	)
 	require.InDelta(t, 1.5, l.Timeline[2].TookMS, 0.001)
 
 	l = read[oneLog](f, "/v1/logs/"+b.ID.Log(2).String())
@@ -193,7 +272,11 @@ func TestLog(t *testing.T) {
 	require.Equal(t, models.MailboxInvalid.Words(), l.ReasonText)
 	require.Equal(t, "no such user", l.Detail)
 	last := l.Timeline[len(l.Timeline)-1]
-	require.Equal(t, []any{models.Bounced, 550, "5.1.1", "Invalid Address"}, []any{last.Event, last.Status, last.Enhanced, last.Bounce})
+	require.Equal(
+		t,
+		[]any{models.Bounced, 550, "5.1.1", "Invalid Address"},
+		[]any{last.Event, last.Status, last.Enhanced, last.Bounce},
+	)
 
 	l = read[oneLog](f, "/v1/logs/"+b.ID.Log(3).String())
 	require.Equal(t, models.RetriesUsedUp, l.Reason)
@@ -255,10 +338,27 @@ func TestListLogsOfManyChunks(t *testing.T) {
 
 	// One failed recipient in the last chunk; every other chunk says that it has none.
 	last := b.ID.Chunk(b.Chunks - 1)
-	require.NoError(t, f.store.Append(t.Context(), last, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Ending, At: b.Created(), Recipients: models.SetOf(500), Reason: models.Expired}))
+	require.NoError(
+		t,
+		f.store.Append(
+			t.Context(),
+			last,
+			models.Entry{
+				Number:     1,
+				Token:      models.NewToken(),
+				Kind:       models.Ending,
+				At:         b.Created(),
+				Recipients: models.SetOf(500),
+				Reason:     models.Expired,
+			},
+		),
+	)
 	for k := range b.Chunks - 1 {
 		sum := models.Summary{Version: 1, Accepted: 1000, Queued: 1000, Untried: 1000}
-		require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: f.user, Chunk: b.ID.Chunk(k), Summary: sum}))
+		require.NoError(
+			t,
+			f.store.PutSummaries(t.Context(), models.ChunkSummary{User: f.user, Chunk: b.ID.Chunk(k), Summary: sum}),
+		)
 	}
 	reads := 0
 	f.store.before("Recipients", func() { reads++ })
@@ -282,14 +382,29 @@ func TestBatchCounts(t *testing.T) {
 	path := "/v1/batches/" + b.ID.String()
 	v := read[service.BatchView](f, path)
 	require.Equal(t, models.BatchQueued, v.State)
-	require.Equal(t, []int64{4, 4, 0, 0, 0}, []int64{v.Counts.Accepted, v.Counts.Queued, v.Counts.Success, v.Counts.Failed, v.Counts.Cancelled})
+	require.Equal(
+		t,
+		[]int64{4, 4, 0, 0, 0},
+		[]int64{v.Counts.Accepted, v.Counts.Queued, v.Counts.Success, v.Counts.Failed, v.Counts.Cancelled},
+	)
 	f.story(b)
 	v = read[service.BatchView](f, path)
 	require.Equal(t, models.BatchSending, v.State)
-	require.Equal(t, []int64{4, 1, 1, 2, 0}, []int64{v.Counts.Accepted, v.Counts.Queued, v.Counts.Success, v.Counts.Failed, v.Counts.Cancelled})
+	require.Equal(
+		t,
+		[]int64{4, 1, 1, 2, 0},
+		[]int64{v.Counts.Accepted, v.Counts.Queued, v.Counts.Success, v.Counts.Failed, v.Counts.Cancelled},
+	)
 	require.Equal(t, int64(1), v.Counts.Rerouted)
 	require.Equal(t, map[models.Reason]int64{models.MailboxInvalid: 1, models.RetriesUsedUp: 1}, v.Counts.Reasons)
-	require.Equal(t, map[string]service.ProviderCounts{"sg": {Tried: 4, Refused: 2, Failed: 1, Waiting: 1}, "mg": {Tried: 1, Delivered: 1}}, v.Counts.Providers)
+	require.Equal(
+		t,
+		map[string]service.ProviderCounts{
+			"sg": {Tried: 4, Refused: 2, Failed: 1, Waiting: 1},
+			"mg": {Tried: 1, Delivered: 1},
+		},
+		v.Counts.Providers,
+	)
 	require.Equal(t, []string{"sg", "mg"}, v.Providers)
 	require.Equal(t, v, read[batchList](f, "/v1/batches").Batches[0], "the list says the same")
 	require.WithinDuration(t, b.Created(), v.CreatedAt, 0)
@@ -316,7 +431,11 @@ func TestStats(t *testing.T) {
 	s := read[stats](f, "/v1/stats?from="+yesterday+"&to="+tomorrow)
 	require.Equal(t, []string{yesterday, today, tomorrow}, []string{s.Days[0].Date, s.Days[1].Date, s.Days[2].Date})
 	for _, empty := range []int{0, 2} {
-		require.Equal(t, service.Counts{Reasons: map[models.Reason]int64{}, Providers: map[string]service.ProviderCounts{}}, s.Days[empty].Counts)
+		require.Equal(
+			t,
+			service.Counts{Reasons: map[models.Reason]int64{}, Providers: map[string]service.ProviderCounts{}},
+			s.Days[empty].Counts,
+		)
 	}
 	require.Equal(t, []int64{4, 1, 1, 2}, []int64{s.Totals.Accepted, s.Totals.Queued, s.Totals.Success, s.Totals.Failed})
 	require.Equal(t, s.Totals, s.Days[1].Counts)
@@ -377,11 +496,19 @@ func TestHealth(t *testing.T) {
 	}
 	f := newFixture(t)
 	require.JSONEq(t, `{"status": "ok"}`, string(f.get("/healthz", "Authorization", "").Body))
-	require.Equal(t, ready{"ready", []string{}, map[string]string{"store": "ok", "broker": "ok", "providers": "ok"}}, read[ready](f, "/readyz"))
+	require.Equal(
+		t,
+		ready{"ready", []string{}, map[string]string{"store": "ok", "broker": "ok", "providers": "ok"}},
+		read[ready](f, "/readyz"),
+	)
 	f.store.setDown(true)
 	r := f.get("/readyz", "Authorization", "")
 	require.Equal(t, http.StatusServiceUnavailable, r.Status)
-	require.JSONEq(t, `{"status": "not ready", "missing": ["store"], "checks": {"store": "unavailable", "broker": "ok", "providers": "ok"}}`, string(r.Body))
+	require.JSONEq(
+		t,
+		`{"status": "not ready", "missing": ["store"], "checks": {"store": "unavailable", "broker": "ok", "providers": "ok"}}`,
+		string(r.Body),
+	)
 
 	f = newFixture(t, func(s *setup) { s.broker = func(b models.Broker) models.Broker { return awayBroker{b} } })
 	got := read[ready](f, "/readyz")

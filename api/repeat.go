@@ -23,7 +23,11 @@ func repeatOf(c *gin.Context) (service.Repeat, error) {
 		return service.Repeat{}, nil
 	}
 	if len(values) > 1 || !validRepeatKey(values[0]) {
-		return service.Repeat{}, service.Fail(service.Malformed, "invalid_idempotency_key", "An Idempotency-Key is 1 to 255 visible ASCII characters.")
+		return service.Repeat{}, service.Fail(
+			service.Malformed,
+			"invalid_idempotency_key",
+			"An Idempotency-Key is 1 to 255 visible ASCII characters.",
+		)
 	}
 	return service.Repeat{Key: values[0], Route: c.Request.Method + " " + c.FullPath()}, nil
 }

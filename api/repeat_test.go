@@ -18,7 +18,12 @@ import (
 // again posts a batch with an idempotency key.
 func (f *fixture) again(key, body string, header ...string) *reply {
 	f.Helper()
-	return f.do(http.MethodPost, "/v1/batches", "application/json", strings.NewReader(body), append([]string{"Idempotency-Key", key}, header...)...)
+	return f.do(
+		http.MethodPost,
+		"/v1/batches",
+		"application/json",
+		strings.NewReader(body),
+		append([]string{"Idempotency-Key", key}, header...)...)
 }
 
 // TestRepeat: the same request under the same key is one batch, and gets the
@@ -36,11 +41,25 @@ func TestRepeat(t *testing.T) {
 		"another boundary": {{"multipart/form-data; boundary=X", fmt.Sprintf(multi, "X")},
 			{"multipart/form-data; boundary=YY", fmt.Sprintf(multi, "YY")}},
 	} {
-		first := f.do(http.MethodPost, "/v1/batches", c[0][0], strings.NewReader(c[0][1]), "Idempotency-Key", strings.ReplaceAll(name, " ", "-"))
+		first := f.do(
+			http.MethodPost,
+			"/v1/batches",
+			c[0][0],
+			strings.NewReader(c[0][1]),
+			"Idempotency-Key",
+			strings.ReplaceAll(name, " ", "-"),
+		)
 		a, _, _ := f.accepted(first)
 		require.Empty(t, first.Header.Get("Idempotency-Replayed"))
 		for range 2 {
-			second := f.do(http.MethodPost, "/v1/batches", c[1][0], strings.NewReader(c[1][1]), "Idempotency-Key", strings.ReplaceAll(name, " ", "-"))
+			second := f.do(
+				http.MethodPost,
+				"/v1/batches",
+				c[1][0],
+				strings.NewReader(c[1][1]),
+				"Idempotency-Key",
+				strings.ReplaceAll(name, " ", "-"),
+			)
 			b, _, _ := f.accepted(second)
 			require.Equal(t, a.ID, b.ID, name)
 			require.JSONEq(t, string(first.Body), string(second.Body))
@@ -51,7 +70,14 @@ func TestRepeat(t *testing.T) {
 	require.Len(t, read[batchList](f, "/v1/batches").Batches, batches)
 
 	require.Equal(t, "idempotency_key_reused", f.again("JSON", batchOf(t, `{"subject": "another"}`)).problem(t).Code)
-	r := f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded", strings.NewReader("from=a@b.de&subject=s&body=b&to=x@b.de"), "Idempotency-Key", "JSON")
+	r := f.do(
+		http.MethodPost,
+		"/v1/batches",
+		"application/x-www-form-urlencoded",
+		strings.NewReader("from=a@b.de&subject=s&body=b&to=x@b.de"),
+		"Idempotency-Key",
+		"JSON",
+	)
 	require.Equal(t, http.StatusUnprocessableEntity, r.Status)
 	require.Len(t, read[batchList](f, "/v1/batches").Batches, batches)
 	f.secret = f.foreign
@@ -66,9 +92,18 @@ func TestRepeatKeys(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, r.Status, name)
 		require.Equal(t, "invalid_idempotency_key", r.problem(t).Code, name)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/v1/batches", strings.NewReader(batchOf(t, `{}`)))
+	req, err := http.NewRequestWithContext(
+		t.Context(),
+		http.MethodPost,
+		f.url+"/v1/batches",
+		strings.NewReader(batchOf(t, `{}`)),
+	)
 	require.NoError(t, err)
-	req.Header = http.Header{"Authorization": {"Bearer " + f.secret}, "Content-Type": {"application/json"}, "Idempotency-Key": {""}}
+	req.Header = http.Header{
+		"Authorization":   {"Bearer " + f.secret},
+		"Content-Type":    {"application/json"},
+		"Idempotency-Key": {""},
+	}
 	res, err := f.client.Do(req)
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
@@ -210,7 +245,14 @@ func TestRepeatThatIsRefusedByNow(t *testing.T) {
 	t.Parallel()
 	forbid := func(f *fixture) {
 		svc := f.serve(Config{})
-		_, _, err := svc.SetSenders(f.Context(), service.Caller{By: "boss", Operator: true}, f.user, []string{"other@example.com"}, "", service.Repeat{})
+		_, _, err := svc.SetSenders(
+			f.Context(),
+			service.Caller{By: "boss", Operator: true},
+			f.user,
+			[]string{"other@example.com"},
+			"",
+			service.Repeat{},
+		)
 		require.NoError(f, err)
 		require.Equal(f, "sender_not_allowed", f.again("another", batchOf(t, `{}`)).problem(t).Errors[0].Code)
 	}

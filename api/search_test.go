@@ -31,7 +31,10 @@ func TestSearch(t *testing.T) {
 		a, _, _ := f.accepted(f.post(batchOf(t, fmt.Sprintf(`{"to": ["other%d@b.de", "Ann+%d@b.de", "ann@b.de"]}`, n, n))))
 		rs, err := f.store.Recipients(ctx, a.ID)
 		require.NoError(t, err)
-		require.NoError(t, f.store.PutAddressIndex(ctx, f.user, models.NewAddressIndex(a.ID, rs))) // as the first attempt does
+		require.NoError(
+			t,
+			f.store.PutAddressIndex(ctx, f.user, models.NewAddressIndex(a.ID, rs)),
+		) // as the first attempt does
 		want = append([]models.ID{a.ID.Log(3)}, want...)
 	}
 	search := func(address string) (got []models.ID) {

@@ -37,7 +37,13 @@ func TestStream100k(t *testing.T) {
 		w := bufio.NewWriter(pw)
 		size, _ = w.WriteString(`{"to": [`)
 		for i := range n {
-			k, _ := fmt.Fprintf(w, `{"email": "recipient-%d@customers.example.com", "name": "Recipient %d", "vars": {"code": "%060d"}},`, i, i, i)
+			k, _ := fmt.Fprintf(
+				w,
+				`{"email": "recipient-%d@customers.example.com", "name": "Recipient %d", "vars": {"code": "%060d"}},`,
+				i,
+				i,
+				i,
+			)
 			if size += k; i%10_000 == 0 {
 				peak = max(peak, heap())
 			}
@@ -52,7 +58,15 @@ func TestStream100k(t *testing.T) {
 	a, b, rs := f.accepted(r)
 	require.Equal(t, n+1, a.Recipients)
 	require.Equal(t, 101, b.Chunks)
-	require.Equal(t, models.Recipient{Email: "recipient-99999@customers.example.com", Name: "Recipient 99999", Vars: map[string]string{"code": fmt.Sprintf("%060d", 99_999)}}, rs[n-1])
+	require.Equal(
+		t,
+		models.Recipient{
+			Email: "recipient-99999@customers.example.com",
+			Name:  "Recipient 99999",
+			Vars:  map[string]string{"code": fmt.Sprintf("%060d", 99_999)},
+		},
+		rs[n-1],
+	)
 	require.Greater(t, size, 12_000_000)
 	t.Logf("%d kB more heap in use at most", (int64(peak)-int64(before))>>10)
 	require.Less(t, int64(peak)-int64(before), int64(25<<20), "bytes of heap in use above the start")
@@ -88,7 +102,11 @@ func TestSpoolFolder(t *testing.T) {
 		f := newFixture(t, func(s *setup) { s.service.SpoolDir = used })
 		_, b, _ := f.accepted(f.post(large))
 		require.Equal(t, 20, b.Chunks)
-		require.Equal(t, http.StatusUnprocessableEntity, f.post(batchOf(t, `{"lane": "x", "to": [`+numbered(0, 20_000)+`]}`)).Status)
+		require.Equal(
+			t,
+			http.StatusUnprocessableEntity,
+			f.post(batchOf(t, `{"lane": "x", "to": [`+numbered(0, 20_000)+`]}`)).Status,
+		)
 		left, err := os.ReadDir(used)
 		require.NoError(t, err)
 		require.Empty(t, left)
@@ -111,8 +129,14 @@ func TestDisconnect(t *testing.T) {
 			for _, part := range []int{1, len(kind[1]) / 2, len(kind[1]) - 1} {
 				c, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
 				require.NoError(t, err)
-				_, err = fmt.Fprintf(c, "POST /v1/batches HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
-					f.secret, kind[0], len(kind[1]), kind[1][:part])
+				_, err = fmt.Fprintf(
+					c,
+					"POST /v1/batches HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+					f.secret,
+					kind[0],
+					len(kind[1]),
+					kind[1][:part],
+				)
 				require.NoError(t, err)
 				require.NoError(t, c.(*net.TCPConn).CloseWrite())
 				_, err = io.Copy(io.Discard, c) // until the server has ended it
@@ -142,7 +166,12 @@ func TestDisconnect(t *testing.T) {
 		srv := &http.Server{Handler: ts, ReadHeaderTimeout: time.Minute}
 		go func() { _ = srv.Serve(l) }()
 		defer func() { _ = srv.Close() }()
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+l.Addr().String()+"/v1/batches", strings.NewReader(body))
+		req, err := http.NewRequestWithContext(
+			ctx,
+			http.MethodPost,
+			"http://"+l.Addr().String()+"/v1/batches",
+			strings.NewReader(body),
+		)
 		require.NoError(t, err)
 		req.Header.Set("Authorization", "Bearer "+f.secret)
 		req.Header.Set("Content-Type", "application/json")
@@ -194,14 +223,22 @@ func TestAnnounced(t *testing.T) {
 	for lane, n := range map[models.Lane]int{models.Bulk: 3, models.Urgent: 1} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
-		require.NoError(t, f.broker.Subscribe(ctx, models.Queue{Kind: models.BatchMessage, Lane: lane}, 1, func(_ context.Context, m models.Message) models.Disposition {
-			mu.Lock()
-			defer mu.Unlock()
-			if got[lane] = append(got[lane], m.ID); len(got[lane]) == n {
-				cancel()
-			}
-			return models.Done()
-		}))
+		require.NoError(
+			t,
+			f.broker.Subscribe(
+				ctx,
+				models.Queue{Kind: models.BatchMessage, Lane: lane},
+				1,
+				func(_ context.Context, m models.Message) models.Disposition {
+					mu.Lock()
+					defer mu.Unlock()
+					if got[lane] = append(got[lane], m.ID); len(got[lane]) == n {
+						cancel()
+					}
+					return models.Done()
+				},
+			),
+		)
 		cancel()
 	}
 	require.ElementsMatch(t, []models.ID{a.ID, a.ID.Chunk(1), a.ID.Chunk(2)}, got[models.Bulk])

@@ -18,10 +18,10 @@ import (
 
 	"github.com/safedelivr/safedelivr/cassandra"
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // patience bounds every wait. A million recipients with all their events take half an hour on Cassandra and two
@@ -42,7 +42,7 @@ func backends() []*backend {
 		name: "embedded", title: "embedded",
 		env: func(dir, _ string) []string { return []string{"SAFEDELIVR_DATA_DIR=" + dir} },
 		openStore: func(_ context.Context, dir, _ string) (models.Store, error) {
-			return embedded.OpenStore(dir, embedded.StoreOptions{})
+			return sqlite.Open(dir, sqlite.Options{})
 		},
 		clear: func(context.Context, string) error { return nil },
 	}}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"iter"
 	"time"
 
@@ -11,28 +12,29 @@ import (
 )
 
 const (
-	// timeBucket is the time that one partition of agenda and arrivals covers,
-	// in milliseconds; it is recorded with the keyspace.
+	// timeBucket is the time that one partition of agenda and inbox_arrivals
+	// covers, in milliseconds. It is recorded with the keyspace.
 	timeBucket = 5 * 60 * 1000
-	// agendaKeep is how long an entry is kept after it was due: how long all
-	// workers may be away before something unfinished is forgotten.
+	// agendaKeep is how long an entry is kept after it was due. All workers may be
+	// down that long before unfinished work is lost from the agenda.
 	agendaKeep = 30 * 24 * time.Hour
-	// entryRows is how many entries a page has: they are small, and a million may be
-	// due at once.
+	// entryRows is how many entries a page has. They are small, and a million may
+	// be due at once.
 	entryRows = 5000
-	// longestTTL is a little less than the server takes.
+	// longestTTL is a little less than the server's limit.
 	longestTTL = 19 * 365 * 24 * time.Hour
 )
 
-// seconds is the TTL for d, rounded up; one more because the server counts in
-// whole seconds and the one it is in counts.
+// seconds returns the TTL for d, rounded up. It adds one because the server counts
+// whole seconds, and counts the current one.
 func seconds(d time.Duration) int64 {
 	return int64((min(d, longestTTL)+time.Second-1)/time.Second) + 1
 }
 
-// Schedule implements models.Store. Of two entries with the same Due, Kind and
-// ID the later one's other fields are kept. What is due is said by the clock of
-// the process, which reads the agenda by it, too; when it ends, by the servers'.
+// Schedule implements models.Store. An entry replaces an earlier one with the same
+// Due, Kind and ID. The clock of the process decides what is due, because the
+// process reads the agenda by it, too. The servers' clocks decide when an entry
+// ends.
 func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 	if len(es) == 0 {
 		return nil
@@ -57,71 +59,68 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 			ahead := time.Duration(min(max(due-server.UnixMilli(), 0), longestTTL.Milliseconds())) * time.Millisecond
 			parts[i] = partition{e.ID.Shard(shards), due / timeBucket}
 			rows[i] = row{`INSERT INTO agenda (shard, bucket, due, kind, id, value) VALUES (?, ?, ?, ?, ?, ?) USING TTL ?`,
-				[]any{parts[i].shard, parts[i].bucket, due, string(e.Kind), e.ID[:], encodeEntry(e), seconds(ahead + agendaKeep)}, 100}
+				[]any{parts[i].shard, parts[i].bucket, due, string(e.Kind), e.ID[:], encodeEntry(e), seconds(ahead + agendaKeep)},
+				100}
 		}
 		return put(ctx, s, parts, rows)
 	}, "schedule %d entries", len(es))
 }
 
-// encodeEntry packs the fields that are not part of the key into one cell, so
-// that of two entries one is kept whole: chunks, negative and less one to tell it
-// from entries that had no lane, round, a byte of marks, the user.
+// encodeEntry packs the fields that are not part of the key into one cell, so that an
+// entry replaces another as a whole: chunks, round, a byte of flags, the user.
 func encodeEntry(e *models.AgendaEntry) []byte {
-	b := binary.AppendVarint(make([]byte, 0, 32), -1-int64(e.Chunks))
+	b := binary.AppendVarint(make([]byte, 0, 32), int64(e.Chunks))
 	b = binary.AppendVarint(b, int64(e.Round))
-	marks := byte(0)
+	flags := byte(0)
 	if e.Missed {
-		marks |= markMissed
+		flags |= flagMissed
 	}
 	switch e.Lane {
 	case models.Urgent:
-		marks |= markUrgent
+		flags |= flagUrgent
 	case models.Bulk:
-		marks |= markBulk
+		flags |= flagBulk
 	}
-	return append(append(b, marks), e.User...)
+	return append(append(b, flags), e.User...)
 }
 
 const (
-	markMissed = 1 << iota
-	markUrgent
-	markBulk
+	flagMissed = 1 << iota
+	flagUrgent
+	flagBulk
 )
 
+// decodeEntry reverses encodeEntry.
 func decodeEntry(b []byte, e *models.AgendaEntry) error {
 	chunks, n := binary.Varint(b)
 	round, m := int64(0), 0
 	if n > 0 {
 		round, m = binary.Varint(b[n:])
 	}
-	if n <= 0 || m <= 0 || chunks < 0 && len(b) == n+m {
+	if n <= 0 || m <= 0 || len(b) == n+m {
 		return damaged(errors.New("an agenda entry is cut off"))
 	}
-	rest := b[n+m:]
-	if chunks < 0 {
-		chunks = -1 - chunks
-		e.Missed = rest[0]&markMissed != 0
-		switch {
-		case rest[0]&markUrgent != 0:
-			e.Lane = models.Urgent
-		case rest[0]&markBulk != 0:
-			e.Lane = models.Bulk
-		}
-		rest = rest[1:]
+	flags, user := b[n+m], b[n+m+1:]
+	e.Chunks, e.Round, e.User = int(chunks), int(round), string(user)
+	e.Missed = flags&flagMissed != 0
+	switch {
+	case flags&flagUrgent != 0:
+		e.Lane = models.Urgent
+	case flags&flagBulk != 0:
+		e.Lane = models.Bulk
 	}
-	e.Chunks, e.Round, e.User = int(chunks), int(round), string(rest)
 	return nil
 }
 
-// Agenda implements models.Store. Buckets whose entries have all ended are not
-// looked at, so a range that begins in the dark past costs no more.
+// Agenda implements models.Store. It does not read buckets whose entries have all
+// ended, so a range that begins long ago costs no more.
 func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.AgendaEntry, error] {
 	first, end := max(ceilMilli(from), s.clock.about().Add(-agendaKeep-time.Hour).UnixMilli()), ceilMilli(to)
 	if first >= end {
 		return empty[models.AgendaEntry](ctx, s, "agenda of shard %d", shard)
 	}
 	find := func(ctx context.Context, bucket int64, state []byte) ([]models.AgendaEntry, []byte, error) {
-		return page(ctx, &s.runner, entryRows, state, func(scan scanner) (e models.AgendaEntry, err error) {
+		return page(ctx, pageRequest{&s.runner, entryRows, state}, func(scan scanner) (e models.AgendaEntry, err error) {
 			var (
 				due     int64
 				kind    string
@@ -134,13 +133,15 @@ func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.
 			if e.ID, err = idOf(id); err != nil {
 				return e, err
 			}
-			if bad := decodeEntry(raw, &e); bad != nil { // what is to be looked at stands in the key
-				s.log.Error("an agenda entry is damaged; what it is about is looked at all the same", "id", e.ID.String(), "err", bad)
+			if bad := decodeEntry(raw, &e); bad != nil { // kind and ID are in the key
+				s.log.Error("an agenda entry is damaged and handled by its ID alone", "id", e.ID.String(), "err", bad)
 			}
 			return e, nil
-		}, `SELECT due, kind, id, value FROM agenda WHERE shard = ? AND bucket = ? AND due >= ? AND due < ?`, shard, bucket, first, end)
+		}, `SELECT due, kind, id, value FROM agenda WHERE shard = ? AND bucket = ? AND due >= ? AND due < ?`, shard, bucket,
+			first, end)
 	}
-	return cursor(ctx, s, first/timeBucket, (end-1)/timeBucket, find, "agenda of shard %d", shard)
+	return cursor(ctx, s, partitions{first / timeBucket, (end - 1) / timeBucket}, find,
+		fmt.Sprintf("agenda of shard %d", shard))
 }
 
 // AgendaMark implements models.Store.
@@ -157,7 +158,7 @@ func (s *Store) AgendaMark(ctx context.Context, shard int) (mark time.Time, err 
 	return mark, err
 }
 
-// mark reads the mark of a shard as it is stored; 0: there is none.
+// mark returns the stored mark of a shard, or 0 if there is none.
 func (s *Store) mark(ctx context.Context, shard int) (int64, error) {
 	ms, err := single(ctx, &s.runner, column[int64], `SELECT mark FROM agenda_marks WHERE shard = ?`, shard)
 	if errors.Is(err, models.ErrNotFound) {
@@ -166,9 +167,9 @@ func (s *Store) mark(ctx context.Context, shard int) (int64, error) {
 	return ms, err
 }
 
-// SetAgendaMark implements models.Store. Marks are exchanged by compare-and-set
-// and bounded by the servers' time, so that one which lies in the future all the
-// same, by an earlier build or a server that was ahead, can be taken back.
+// SetAgendaMark implements models.Store. It sets marks by compare-and-set and bounds
+// them by the servers' time. A mark that lies in the future nevertheless, because a
+// server's clock was ahead, can be moved back.
 func (s *Store) SetAgendaMark(ctx context.Context, shard int, t time.Time) error {
 	return s.call(ctx, func() error {
 		now, err := s.clock.time(ctx)
@@ -184,7 +185,8 @@ func (s *Store) SetAgendaMark(ctx context.Context, shard int, t time.Time) error
 			if there == 0 {
 				was = nil
 			}
-			applied, row, err := s.cas(ctx, plain, `UPDATE agenda_marks SET mark = ? WHERE shard = ? IF mark = ?`, next, shard, was)
+			applied, row, err := s.cas(ctx, plain, `UPDATE agenda_marks SET mark = ? WHERE shard = ? IF mark = ?`, next, shard,
+				was)
 			if err != nil || applied {
 				return err
 			}

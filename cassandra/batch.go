@@ -9,20 +9,19 @@ import (
 	"github.com/safedelivr/safedelivr/models/codec"
 )
 
-// Whether a batch exists.
+// How it is decided whether a batch exists:
 //
-// A batch of several chunks exists once batch_commits says so; PutBatch and
-// AbandonBatch decide it there by compare-and-set.
+// A batch of several chunks exists when batch_commits says so. PutBatch and
+// AbandonBatch decide there by compare-and-set.
 //
-// A batch of one chunk, the commonest, exists with its row; no compare-and-set
-// is spent on it unless there is doubt. AbandonBatch first casts doubt on the
-// row and then looks for the head; PutBatch first writes the head and then
-// looks for doubt. Each reads after its own write, so at least one of them sees
-// the other, and who does decides by compare-and-set: PutBatch and readers that
-// it exists, AbandonBatch that it is abandoned where it saw no head, or that it
-// exists where it did. So the accept of one recipient costs a read more, and
-// a head that comes after its batch was abandoned, even hours later, does not
-// count.
+// A batch of one chunk, the most common, exists with its row. It needs no
+// compare-and-set unless doubt is set. AbandonBatch sets doubt and then reads the
+// head. PutBatch writes the head and then reads doubt. Each reads after its own
+// write, so at least one of them sees the other, and then decides by
+// compare-and-set. PutBatch and readers decide that the batch exists. AbandonBatch
+// decides that it is abandoned if it saw no head, and that it exists otherwise.
+// So accepting one recipient costs only one read more, and a head that is written
+// after its batch was abandoned, even hours later, does not count.
 
 // The states of batch_commits.
 const (
@@ -30,9 +29,11 @@ const (
 	abandoned = "abandoned"
 )
 
-// decide lets one of the states stand, for ever, and returns which.
+// decide records a state for ever, unless another is recorded. It returns the
+// recorded state.
 func (s *Store) decide(ctx context.Context, batch models.ID, state string) (string, error) {
-	applied, row, err := s.cas(ctx, deciding, `INSERT INTO batch_commits (batch_id, state) VALUES (?, ?) IF NOT EXISTS`, batch[:], state)
+	applied, row, err := s.cas(ctx, deciding, `INSERT INTO batch_commits (batch_id, state) VALUES (?, ?) IF NOT EXISTS`,
+		batch[:], state)
 	if err != nil {
 		return "", err
 	}
@@ -45,8 +46,8 @@ func (s *Store) decide(ctx context.Context, batch models.ID, state string) (stri
 	return state, nil
 }
 
-// PutChunk implements models.Store. Of a chunk that comes after its batch was
-// abandoned nothing is seen.
+// PutChunk implements models.Store. A chunk that is written after its batch was
+// abandoned is never visible.
 func (s *Store) PutChunk(ctx context.Context, c models.Chunk) error {
 	return s.call(ctx, func() error {
 		if c.ID.ChunkNumber() == 0 {
@@ -57,8 +58,11 @@ func (s *Store) PutChunk(ctx context.Context, c models.Chunk) error {
 	}, "put chunk %s", c.ID)
 }
 
-// PutBatch implements models.Store. The batch is in the list before it exists;
-// readers of the list look whether it does.
+// insertHead writes the row of the first chunk.
+const insertHead = `INSERT INTO chunks (chunk_id, chunks, head, recipients) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`
+
+// PutBatch implements models.Store. The batch is in the list before it exists, so
+// readers of the list check whether it does.
 func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {
 	return s.call(ctx, func() error {
 		if first.ID != b.ID || b.ID != b.ID.Batch() {
@@ -67,11 +71,11 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 		if err := s.list(ctx, b.User, b.ID); err != nil {
 			return err
 		}
-		weight := deciding
+		effort := deciding
 		if b.Chunks > 1 {
-			weight = plain // it does not exist by this
+			effort = plain // this write does not make it exist
 		}
-		err := s.exec(ctx, weight, `INSERT INTO chunks (chunk_id, chunks, head, recipients) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`,
+		err := s.exec(ctx, effort, insertHead,
 			b.ID[:], b.Chunks, codec.EncodeBatch(&b), codec.EncodeRecipients(first.Recipients))
 		if err != nil {
 			return err
@@ -79,7 +83,7 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 		if b.Chunks <= 1 {
 			doubt, err := single(ctx, &s.runner, column[bool], `SELECT doubt FROM chunks WHERE chunk_id = ?`, b.ID[:])
 			switch {
-			case errors.Is(err, models.ErrNotFound): // removed: it was abandoned
+			case errors.Is(err, models.ErrNotFound): // the row was removed: it was abandoned
 				doubt = true
 			case err != nil:
 				return fmt.Errorf("%w: %w", models.ErrOutcomeUnknown, err)
@@ -90,7 +94,7 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 		}
 		state, err := s.decide(ctx, b.ID, committed)
 		if b.Chunks <= 1 && errors.Is(err, models.ErrUnavailable) {
-			return fmt.Errorf("%w: %w", models.ErrOutcomeUnknown, err) // who clears away may decide for it
+			return fmt.Errorf("%w: %w", models.ErrOutcomeUnknown, err) // AbandonBatch may decide that it exists
 		}
 		if err == nil && state != committed {
 			s.unlist(ctx, b.User, b.ID)
@@ -103,11 +107,12 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 	}, "put batch %s", b.ID)
 }
 
-// AbandonBatch implements models.Store. How many chunks the batch has is known
-// from its head alone: the caller may be wrong.
+// AbandonBatch implements models.Store. Only the head tells how many chunks the batch
+// has: the caller may be wrong.
 func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, chunks int) (gone bool, err error) {
 	err = s.call(ctx, func() error {
-		if err := s.exec(ctx, plain, `UPDATE chunks USING TIMESTAMP 1 SET doubt = true WHERE chunk_id = ?`, batch[:]); err != nil {
+		if err := s.exec(ctx, plain, `UPDATE chunks USING TIMESTAMP 1 SET doubt = true WHERE chunk_id = ?`,
+			batch[:]); err != nil {
 			return err
 		}
 		h, err := s.head(ctx, batch)
@@ -130,8 +135,8 @@ func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, chunks int) (
 	return gone && err == nil, err
 }
 
-// clear removes what was stored of an abandoned batch. The doubt stays, and so
-// does what hides a chunk that is written later.
+// clear removes the rows of an abandoned batch. Doubt stays, and the tombstones hide
+// chunks that are written later.
 func (s *Store) clear(ctx context.Context, batch models.ID, chunks int) error {
 	return each(ctx, max(chunks, 1), func(ctx context.Context, n int) error {
 		id := batch.Chunk(n)
@@ -146,7 +151,7 @@ type head struct {
 	raw    []byte // of the batch
 }
 
-// head reads the row of a batch, which may not exist yet. Errors:
+// head reads the row of a batch. The batch may not exist yet. Errors:
 // models.ErrNotFound.
 func (s *Store) head(ctx context.Context, batch models.ID) (head, error) {
 	h, err := single(ctx, &s.runner, func(scan scanner) (h head, err error) {
@@ -159,7 +164,7 @@ func (s *Store) head(ctx context.Context, batch models.ID) (head, error) {
 	return h, err
 }
 
-// exist reports whether a batch whose head was read exists.
+// exist returns nil if a batch whose head was read exists. Errors: models.ErrNotFound.
 func (s *Store) exist(ctx context.Context, batch models.ID, chunks int, doubt bool) error {
 	switch {
 	case chunks > 1:
@@ -169,7 +174,7 @@ func (s *Store) exist(ctx context.Context, batch models.ID, chunks int, doubt bo
 	}
 	state, err := s.decide(ctx, batch, committed)
 	if errors.Is(err, models.ErrOutcomeUnknown) {
-		return fmt.Errorf("%w: %w", models.ErrUnavailable, err) // of a read nothing but that is known
+		return fmt.Errorf("%w: %w", models.ErrUnavailable, err) // a read has no outcome
 	}
 	if err == nil && state != committed {
 		err = models.ErrNotFound
@@ -177,8 +182,8 @@ func (s *Store) exist(ctx context.Context, batch models.ID, chunks int, doubt bo
 	return err
 }
 
-// isCommitted looks up a commit. A plain read sees every commit that somebody
-// was told of.
+// isCommitted returns nil if batch_commits says that a batch exists. A plain read sees
+// every commit whose caller was told. Errors: models.ErrNotFound.
 func (s *Store) isCommitted(ctx context.Context, batch models.ID) error {
 	if s.exists.has(batch) {
 		return nil
@@ -193,6 +198,7 @@ func (s *Store) isCommitted(ctx context.Context, batch models.ID) error {
 	return err
 }
 
+// batch reads a batch that exists. Errors: models.ErrNotFound.
 func (s *Store) batch(ctx context.Context, id models.ID) (b models.Batch, err error) {
 	h, err := s.head(ctx, id)
 	if err == nil {
@@ -244,4 +250,25 @@ func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Re
 		return damaged(err)
 	}, "recipients of %s", chunk)
 	return rs, err
+}
+
+// Redact implements models.Store. The removal has timestamp 2, as every removal
+// of chunks, and so has the head that is written after it.
+func (s *Store) Redact(ctx context.Context, batch models.ID) error {
+	return s.call(ctx, func() error {
+		b, err := s.batch(ctx, batch)
+		if err != nil {
+			return err
+		}
+		err = each(ctx, b.Chunks, func(ctx context.Context, n int) error {
+			id := batch.Chunk(n)
+			return s.exec(ctx, plain, `DELETE recipients FROM chunks USING TIMESTAMP 2 WHERE chunk_id = ?`, id[:])
+		})
+		if err != nil {
+			return err
+		}
+		b.Redact()
+		return s.exec(ctx, plain, `UPDATE chunks USING TIMESTAMP 2 SET head = ? WHERE chunk_id = ?`,
+			codec.EncodeBatch(&b), batch[:])
+	}, "redact %s", batch)
 }

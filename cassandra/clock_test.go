@@ -13,8 +13,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// A clock goes on by itself, from the quickest of its readings, and is read again
-// after a while and where the wall clock was set.
+// A clock must continue from the quickest of its readings, and be read again after a
+// while and when the wall clock was set.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	var (
@@ -43,12 +43,12 @@ func TestClock(t *testing.T) {
 		require.Equal(t, want*clockReadings, reads)
 	}
 	tells(1)
-	pass(clockKept / 2)
+	pass(readingKeep / 2)
 	tells(1)
-	pass(clockKept)
+	pass(readingKeep)
 	tells(2)
 
-	wall = wall.Add(-time.Hour) // it was set
+	wall = wall.Add(-time.Hour) // the wall clock was set
 	tells(3)
 	tells(3)
 	wall, server = wall.Add(time.Hour), server.Add(time.Hour) // the machine slept
@@ -56,32 +56,34 @@ func TestClock(t *testing.T) {
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	c.turn <- struct{}{} // somebody reads it, and has no answer
-	pass(2 * clockKept)
+	c.lock <- struct{}{} // another caller is reading it without an answer
+	pass(2 * readingKeep)
 	_, err := c.time(ended)
 	require.ErrorIs(t, err, models.ErrUnavailable)
-	<-c.turn
+	<-c.lock
 	c.read = func(context.Context) (time.Time, error) { return time.Time{}, models.ErrUnavailable }
 	_, err = c.time(t.Context())
 	require.ErrorIs(t, err, models.ErrUnavailable)
 }
 
-// An entry that is due by a clock that is ahead is there when it is due by the others.
-func TestEntryOfAClockThatIsAhead(t *testing.T) {
+// An entry that is due by a clock that is ahead must still exist when it is due by the
+// other clocks.
+func TestEntryScheduledByClockAhead(t *testing.T) {
 	const ahead = 2 * agendaKeep
 	c := newConfig(t)
 	c.now = func() time.Time { return time.Now().Add(ahead) }
 	s := open(t, c)
 	e := models.AgendaEntry{Due: c.now(), Kind: models.LookAtBatch, ID: models.NewBatchID(time.Now())}
 	require.NoError(t, s.Schedule(t.Context(), e))
-	left, err := single(t.Context(), &s.runner, column[int64], `SELECT TTL(value) FROM agenda WHERE shard = ? AND bucket = ?`,
+	left, err := single(t.Context(), &s.runner, column[int64],
+		`SELECT TTL(value) FROM agenda WHERE shard = ? AND bucket = ?`,
 		e.ID.Shard(shards), e.Due.UnixMilli()/timeBucket)
 	require.NoError(t, err)
 	require.InDelta(t, (ahead + agendaKeep).Seconds(), left, 60)
 }
 
-// While no server answers, nobody waits for more than one reading; who gave up
-// himself decides nothing for the others.
+// While no server answers, no caller may wait for more than one reading. A caller that
+// gave up must not make the others fail.
 func TestClockWithoutServers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,6 +117,6 @@ func TestClockWithoutServers(t *testing.T) {
 		require.Equal(t, 2, reads)
 		_, err := c.time(t.Context())
 		require.ErrorIs(t, err, models.ErrUnavailable)
-		require.Equal(t, 3, reads, "who comes later asks again")
+		require.Equal(t, 3, reads, "a later caller asks again")
 	})
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Config says where the cluster is and how it is used. Empty fields take the
-// defaults that are named; Hosts has none.
+// Config says where the cluster is and how it is used. Empty fields have the defaults
+// that are named in their comments. Hosts has none.
 type Config struct {
-	Hosts       []string // names or addresses, each with a port or not
+	Hosts       []string // names or addresses, with or without a port
 	Keyspace    string   // safedelivr
 	Username    string   // none
 	Password    string
-	LocalDC     string        // none: all nodes are used alike
-	Replication string        // {'class': 'SimpleStrategy', 'replication_factor': 1}; used when the keyspace is made
+	LocalDC     string        // none: all nodes are used equally
+	Replication string        // {'class': 'SimpleStrategy', 'replication_factor': 1}; for a new keyspace
 	Consistency string        // LOCAL_QUORUM, of reads and writes
 	Serial      string        // LOCAL_SERIAL, of compare-and-set
-	Timeout     time.Duration // 10 s: how long a call tries
-	Migrate     bool          // Open applies what is missing of the schema
+	Timeout     time.Duration // 10 s; how long a call tries
+	Migrate     bool          // whether Open applies missing schema files
 	Logger      *slog.Logger  // none
 
 	// For tests.
@@ -46,7 +46,7 @@ type levels struct {
 	serial gocql.SerialConsistency
 }
 
-// complete fills in defaults and reports what can never work.
+// complete fills in defaults and checks the fields. Errors: models.ErrInvalid.
 func (c Config) complete() (Config, levels, error) {
 	var l levels
 	def := func(v *string, to string) {
@@ -97,11 +97,11 @@ func (c Config) complete() (Config, levels, error) {
 	return c, l, nil
 }
 
-// contacts returns the hosts that have the port of the first one, and that
-// port. The driver takes it for the port of the node it asks for the others,
-// whose own ports it is told then; so contacts with different ports would be
-// confused, and without discovery the driver does not recover from an outage
-// (its refresh of the ring removes the only node).
+// contacts returns the hosts that have the port of the first one, and that port. The
+// driver uses one port for all contacts and learns the ports of other nodes from
+// them, so contacts with other ports would be confused. Discovery must stay on:
+// without it the driver does not recover from an outage, because its refresh of the
+// ring removes the only node.
 func (c *Config) contacts() (hosts []string, port int, err error) {
 	for i, h := range c.Hosts {
 		p := 9042

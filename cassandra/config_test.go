@@ -46,7 +46,8 @@ func TestConfig(t *testing.T) {
 
 func TestReplication(t *testing.T) {
 	t.Parallel()
-	const network, simple = "org.apache.cassandra.locator.NetworkTopologyStrategy", "org.apache.cassandra.locator.SimpleStrategy"
+	const network = "org.apache.cassandra.locator.NetworkTopologyStrategy"
+	const simple = "org.apache.cassandra.locator.SimpleStrategy"
 	one := map[string]string{"class": simple, "replication_factor": "1"}
 	three := map[string]string{"class": network, "dc1": "3", "dc2": "0"}
 	both := map[string]string{"class": network, "dc1": "3", "dc2": "3"}
@@ -57,7 +58,7 @@ func TestReplication(t *testing.T) {
 	}{
 		{one, "ONE", "LOCAL_SERIAL", true},
 		{one, "LOCAL_QUORUM", "LOCAL_SERIAL", true},
-		{one, "TWO", "SERIAL", true}, // no node answers, but nothing is missed
+		{one, "TWO", "SERIAL", true}, // no node answers, but no write is missed
 		{three, "LOCAL_QUORUM", "LOCAL_SERIAL", true},
 		{three, "QUORUM", "SERIAL", true},
 		{three, "TWO", "SERIAL", true},
@@ -83,7 +84,8 @@ func TestReplication(t *testing.T) {
 	rep, err := parseReplication(three)
 	require.NoError(t, err)
 	require.NoError(t, rep.overlaps("ONE", "ALL"))
-	require.ErrorIs(t, rep.overlaps("ONE", "LOCAL_QUORUM"), models.ErrInvalid, "what was written before with another level is missed")
+	require.ErrorIs(t, rep.overlaps("ONE", "LOCAL_QUORUM"), models.ErrInvalid,
+		"what was written before with another level is missed")
 	for _, bad := range []map[string]string{{"class": simple, "replication_factor": "x"}, {"class": network}} {
 		_, err := parseReplication(bad)
 		require.ErrorIs(t, err, models.ErrInvalid)

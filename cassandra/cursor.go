@@ -7,31 +7,34 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// ahead is how many partitions a cursor reads at the same time.
-const ahead = 8
+// readAhead is how many partitions a cursor reads at the same time.
+const readAhead = 8
 
-// cursor walks partitions in order and yields their rows, from first to last
-// as find reads them page by page. The first pages of the next partitions are
-// read together. Between reads it holds nothing: who reads it may call the
-// store, stop whenever it likes, and the store may be closed meanwhile.
+// partitions is a range of partitions, both ends included.
+type partitions struct{ first, last int64 }
+
+// cursor yields the rows of partitions in order, from the first to the last. find reads a
+// partition page by page. The first pages of the next partitions are read together.
+// Between reads the cursor holds nothing, so its reader may call the store or stop,
+// and the store may be closed meanwhile.
 func cursor[T any](
-	ctx context.Context, s *Store, first, last int64,
+	ctx context.Context, s *Store, parts partitions,
 	find func(ctx context.Context, partition int64, state []byte) (rows []T, next []byte, err error),
-	what string, args ...any,
+	what string,
 ) iter.Seq2[T, error] {
 	type head struct {
 		rows []T
 		next []byte
 	}
 	walk := func(yield func(T, error) bool) error {
-		for from := first; from <= last; from += ahead {
-			heads := make([]head, min(ahead, last-from+1))
+		for from := parts.first; from <= parts.last; from += readAhead {
+			heads := make([]head, min(readAhead, parts.last-from+1))
 			err := s.call(ctx, func() error {
 				return each(ctx, len(heads), func(ctx context.Context, i int) (err error) {
 					heads[i].rows, heads[i].next, err = find(ctx, from+int64(i), nil)
 					return err
 				})
-			}, what, args...)
+			}, "%s", what)
 			if err != nil {
 				return err
 			}
@@ -48,7 +51,7 @@ func cursor[T any](
 					err := s.call(ctx, func() (err error) {
 						h.rows, h.next, err = find(ctx, from+int64(i), h.next)
 						return err
-					}, what, args...)
+					}, "%s", what)
 					if err != nil {
 						return err
 					}
@@ -66,7 +69,8 @@ func cursor[T any](
 	}
 }
 
-// empty is a cursor over nothing, which still says whether it could be read.
+// empty returns a cursor without rows. It still yields the error of a closed store or an
+// ended context.
 func empty[T any](ctx context.Context, s *Store, what string, args ...any) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err := s.call(ctx, func() error { return nil }, what, args...); err != nil {
@@ -76,7 +80,7 @@ func empty[T any](ctx context.Context, s *Store, what string, args ...any) iter.
 	}
 }
 
-// idFrom is the least id that carries a time of the millisecond ms.
+// idFrom returns the least ID that carries the millisecond ms.
 func idFrom(ms int64) []byte {
 	id := models.MinID(timeOf(max(ms, 1)))
 	return id[:]

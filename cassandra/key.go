@@ -14,17 +14,19 @@ import (
 func (s *Store) CreateKey(ctx context.Context, k models.Key) error {
 	return s.call(ctx, func() error {
 		created := k.Created.UnixMilli()
-		err := s.exec(ctx, plain, `INSERT INTO keys_by_user (owner, id, hash, name, created, options) VALUES (?, ?, ?, ?, ?, ?)`,
+		err := s.exec(ctx, plain, `INSERT INTO keys_by_user (owner, id, hash, name, created, options)
+			VALUES (?, ?, ?, ?, ?, ?)`,
 			k.User, k.ID, k.Hash, k.Name, created, k.KeyOptions.Encode())
 		if err != nil {
 			return err
 		}
-		if !k.Revoked.IsZero() { // before it can be found by its hash
+		if !k.Revoked.IsZero() { // before anybody finds it by its hash
 			if err := s.revoke(ctx, k.User, k.ID, k.Hash, k.Revoked); err != nil {
 				return err
 			}
 		}
-		return s.exec(ctx, plain, `INSERT INTO keys_by_hash (hash, owner, id, name, created, options) VALUES (?, ?, ?, ?, ?, ?)`,
+		return s.exec(ctx, plain, `INSERT INTO keys_by_hash (hash, owner, id, name, created, options)
+			VALUES (?, ?, ?, ?, ?, ?)`,
 			k.Hash, k.User, k.ID, k.Name, created, k.KeyOptions.Encode())
 	}, "create key %s", k.ID)
 }
@@ -45,8 +47,9 @@ func readKey(scan scanner) (k models.Key, err error) {
 // KeyByHash implements models.Store.
 func (s *Store) KeyByHash(ctx context.Context, hash string) (k models.Key, err error) {
 	err = s.call(ctx, func() (err error) {
-		k, err = single(ctx, &s.runner, readKey, `SELECT hash, owner, id, name, created, revoked, options FROM keys_by_hash WHERE hash = ?`, hash)
-		if err == nil && k.ID == "" { // revoked, and never created
+		k, err = single(ctx, &s.runner, readKey,
+			`SELECT hash, owner, id, name, created, revoked, options FROM keys_by_hash WHERE hash = ?`, hash)
+		if err == nil && k.ID == "" { // it was revoked and never created
 			err = models.ErrNotFound
 		}
 		return err
@@ -57,7 +60,8 @@ func (s *Store) KeyByHash(ctx context.Context, hash string) (k models.Key, err e
 // Keys implements models.Store.
 func (s *Store) Keys(ctx context.Context, user string) (ks []models.Key, err error) {
 	err = s.call(ctx, func() (err error) {
-		ks, err = query(ctx, &s.runner, readKey, `SELECT hash, owner, id, name, created, revoked, options FROM keys_by_user WHERE owner = ?`, user)
+		ks, err = query(ctx, &s.runner, readKey,
+			`SELECT hash, owner, id, name, created, revoked, options FROM keys_by_user WHERE owner = ?`, user)
 		slices.SortFunc(ks, func(a, b models.Key) int {
 			return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
 		})
@@ -69,7 +73,8 @@ func (s *Store) Keys(ctx context.Context, user string) (ks []models.Key, err err
 // RevokeKey implements models.Store.
 func (s *Store) RevokeKey(ctx context.Context, user, key string, at time.Time) error {
 	return s.call(ctx, func() error {
-		hash, err := single(ctx, &s.runner, column[string], `SELECT hash FROM keys_by_user WHERE owner = ? AND id = ?`, user, key)
+		hash, err := single(ctx, &s.runner, column[string], `SELECT hash FROM keys_by_user WHERE owner = ? AND id = ?`, user,
+			key)
 		if err != nil {
 			return err
 		}
@@ -77,11 +82,12 @@ func (s *Store) RevokeKey(ctx context.Context, user, key string, at time.Time) e
 	}, "revoke key %s", key)
 }
 
-// revoke decides when a key was revoked and writes it beside the key. Whoever
-// comes later writes the same.
+// revoke decides when a key was revoked and writes that beside the key. Later calls
+// write the same time.
 func (s *Store) revoke(ctx context.Context, user, key, hash string, at time.Time) error {
 	revoked := at.UnixMilli()
-	applied, row, err := s.cas(ctx, plain, `INSERT INTO key_revocations (owner, id, revoked) VALUES (?, ?, ?) IF NOT EXISTS`, user, key, revoked)
+	applied, row, err := s.cas(ctx, plain,
+		`INSERT INTO key_revocations (owner, id, revoked) VALUES (?, ?, ?) IF NOT EXISTS`, user, key, revoked)
 	if err != nil {
 		return err
 	}
@@ -92,5 +98,6 @@ func (s *Store) revoke(ctx context.Context, user, key, hash string, at time.Time
 	if err != nil {
 		return err
 	}
-	return s.exec(ctx, plain, `UPDATE keys_by_user USING TIMESTAMP 1 SET revoked = ? WHERE owner = ? AND id = ?`, revoked, user, key)
+	return s.exec(ctx, plain, `UPDATE keys_by_user USING TIMESTAMP 1 SET revoked = ? WHERE owner = ? AND id = ?`, revoked,
+		user, key)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// listBucket is the time, by the ids of batches, that one partition of a
-// user's list covers, in milliseconds. It is recorded with the keyspace. At
-// 1,000 batches a second a partition has 600,000 rows of an id each.
+// listBucket is the time, by the IDs of batches, that one partition of a user's list
+// covers, in milliseconds. It is recorded with the keyspace. At 1,000 batches a
+// second a partition has 600,000 rows, each of which is an ID.
 const listBucket = 10 * 60 * 1000
 
 // ownerBucket is one partition of a user's list.
@@ -21,30 +21,33 @@ type ownerBucket struct {
 
 func listBucketOf(id models.ID) int64 { return id.Time().UnixMilli() / listBucket }
 
-// list puts a batch into its user's list. That its bucket is not empty is
-// written once per process and bucket.
+// list adds a batch to its user's list. That a bucket is not empty is written once per
+// process.
 func (s *Store) list(ctx context.Context, user string, id models.ID) error {
 	in := ownerBucket{user, listBucketOf(id)}
 	if !s.listed.has(in) {
-		if err := s.exec(ctx, plain, `INSERT INTO owner_buckets (owner, bucket) VALUES (?, ?) USING TIMESTAMP 1`, in.owner, in.bucket); err != nil {
+		if err := s.exec(ctx, plain, `INSERT INTO owner_buckets (owner, bucket) VALUES (?, ?) USING TIMESTAMP 1`, in.owner,
+			in.bucket); err != nil {
 			return err
 		}
 		s.listed.add(in)
 	}
-	return s.exec(ctx, plain, `INSERT INTO batches_by_owner (owner, bucket, batch_id) VALUES (?, ?, ?) USING TIMESTAMP 1`, in.owner, in.bucket, id[:])
+	return s.exec(ctx, plain, `INSERT INTO batches_by_owner (owner, bucket, batch_id) VALUES (?, ?, ?) USING TIMESTAMP 1`,
+		in.owner, in.bucket, id[:])
 }
 
-// unlist takes an abandoned batch out again. Nobody minds one that stays: what
-// does not exist is left out of lists.
+// unlist removes an abandoned batch from the list. A failure does no harm, because
+// readers leave out batches that do not exist.
 func (s *Store) unlist(ctx context.Context, user string, id models.ID) {
-	err := s.exec(ctx, plain, `DELETE FROM batches_by_owner USING TIMESTAMP 2 WHERE owner = ? AND bucket = ? AND batch_id = ?`, user, listBucketOf(id), id[:])
+	err := s.exec(ctx, plain, `DELETE FROM batches_by_owner USING TIMESTAMP 2
+		WHERE owner = ? AND bucket = ? AND batch_id = ?`, user, listBucketOf(id), id[:])
 	if err != nil {
-		s.log.Warn("an abandoned batch stays in its user's list", "batch_id", id.String(), "error", err)
+		s.log.Warn("cannot remove an abandoned batch from its user's list", "batch_id", id.String(), "error", err)
 	}
 }
 
-// Batches implements models.Store. What it reads grows with limit and not with
-// the time between batches: buckets without any are not looked at.
+// Batches implements models.Store. Its cost grows with limit and not with the time
+// between batches, because it does not read empty buckets.
 func (s *Store) Batches(ctx context.Context, user string, before models.ID, limit int) (out []models.Batch, err error) {
 	if before.IsZero() {
 		copy(before[:], bytes.Repeat([]byte{0xff}, len(before)))
@@ -59,7 +62,7 @@ func (s *Store) Batches(ctx context.Context, user string, before models.ID, limi
 			err = each(ctx, len(ids), func(ctx context.Context, i int) error {
 				b, err := s.batch(ctx, ids[i])
 				switch {
-				case errors.Is(err, models.ErrNotFound): // being stored, or abandoned
+				case errors.Is(err, models.ErrNotFound): // it is being stored, or was abandoned
 					return nil
 				case errors.Is(err, models.ErrDamaged):
 					b, err = models.Batch{ID: ids[i], User: user, Damaged: true}, nil
@@ -85,7 +88,7 @@ func (s *Store) Batches(ctx context.Context, user string, before models.ID, limi
 	return out, nil
 }
 
-// listedBefore reads up to n ids of a user's list, newest first.
+// listedBefore returns up to n IDs of a user's list, newest first.
 func (s *Store) listedBefore(ctx context.Context, user string, before models.ID, n int) (ids []models.ID, err error) {
 	const some = 64 // buckets at a time
 	for bucket := listBucketOf(before); len(ids) < n; {
@@ -97,7 +100,8 @@ func (s *Store) listedBefore(ctx context.Context, user string, before models.ID,
 		found := make([][]models.ID, len(buckets))
 		err = each(ctx, len(buckets), func(ctx context.Context, i int) (err error) {
 			found[i], err = query(ctx, &s.runner, readID,
-				`SELECT batch_id FROM batches_by_owner WHERE owner = ? AND bucket = ? AND batch_id < ? LIMIT ?`, user, buckets[i], before[:], n-len(ids))
+				`SELECT batch_id FROM batches_by_owner WHERE owner = ? AND bucket = ? AND batch_id < ? LIMIT ?`, user, buckets[i],
+				before[:], n-len(ids))
 			return err
 		})
 		if err != nil {
@@ -111,7 +115,7 @@ func (s *Store) listedBefore(ctx context.Context, user string, before models.ID,
 	return ids[:n], nil
 }
 
-// readID reads the id of a row that has nothing else.
+// readID reads a row that has only an ID.
 func readID(scan scanner) (id models.ID, err error) {
 	var raw []byte
 	if err := scan(&raw); err != nil {
@@ -120,9 +124,10 @@ func readID(scan scanner) (id models.ID, err error) {
 	return idOf(raw)
 }
 
+// idOf reads a column that holds an ID. Errors: models.ErrDamaged.
 func idOf(raw []byte) (id models.ID, err error) {
 	if len(raw) != len(id) {
-		return id, damaged(errors.New("it is not the length of an id"))
+		return id, damaged(errors.New("an id has the wrong length"))
 	}
 	return models.ID(raw), nil
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// errLockLost ends the work of who no longer holds the lock.
-var errLockLost = errors.New("the lock of migrations was lost")
+// errLockLost is the cause of the end of a context whose lock was lost.
+var errLockLost = errors.New("the migration lock was lost")
 
-// lock takes the lock of migrations; release is nil when somebody else has it.
-// It is renewed until release is called, and ends by itself when its holder
-// dies. The context it returns ends when the lock is lost.
+// lock takes the migration lock. release is nil if another process has it. The lock is
+// renewed until release is called, and ends by its TTL if this process dies. The
+// returned context ends when the lock is lost.
 func (m *migrator) lock(ctx context.Context) (_ context.Context, release func(), err error) {
 	const name = "migrate"
 	holder := models.NewUserID()
 	ttl := m.config.lockTTL
-	held, err := lease(ctx, &m.runner, "schema_lock", name, holder, ttl)
+	held, err := lease(ctx, &m.runner, leaseID{"schema_lock", name, holder}, ttl)
 	if err != nil || !held {
 		return ctx, nil, err
 	}
@@ -38,7 +38,7 @@ func (m *migrator) lock(ctx context.Context) (_ context.Context, release func(),
 			case <-ticks.C:
 			}
 			begun := time.Now()
-			held, err := lease(work, &m.runner, "schema_lock", name, holder, ttl)
+			held, err := lease(work, &m.runner, leaseID{"schema_lock", name, holder}, ttl)
 			switch {
 			case err == nil && held:
 				until = begun.Add(ttl)
@@ -53,13 +53,13 @@ func (m *migrator) lock(ctx context.Context) (_ context.Context, release func(),
 		<-renewed
 		give, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.timeout)
 		defer cancel()
-		if _, err := lease(give, &m.runner, "schema_lock", name, holder, 0); err != nil {
-			m.config.Logger.Warn("the lock of migrations was not given up and ends by itself", "error", err)
+		if _, err := lease(give, &m.runner, leaseID{"schema_lock", name, holder}, 0); err != nil {
+			m.config.Logger.Warn("cannot release the migration lock; it will end by itself", "error", err)
 		}
 	}, nil
 }
 
-// tableID is a UUID that follows from a name.
+// tableID returns a UUID made from a name.
 func tableID(name string) string {
 	h := sha256.Sum256([]byte("safedelivr " + name))
 	h[6], h[8] = 0x80|h[6]&0x0f, 0x80|h[8]&0x3f // version 8: our own

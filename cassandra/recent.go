@@ -2,8 +2,8 @@ package cassandra
 
 import "sync"
 
-// recent remembers at least the last n keys it was told and forgets older
-// ones. What it remembers must stay true for ever.
+// recent is a set of the last n keys that were added, and up to n older ones. It is for
+// facts that stay true for ever.
 type recent[K comparable] struct {
 	mu       sync.Mutex
 	n        int

@@ -12,9 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/codec"
 )
 
-// The deciding write of the ledger. last, which all entries of a chunk share,
-// makes sure that no number is left out; holder and value are compared so that
-// they are answered when the append is refused.
+// The deciding writes of the ledger. All entries of a chunk share last, which prevents
+// gaps. holder and value are compared so that a refusal returns them.
 const (
 	appendEntry = `UPDATE ledger SET last = ?, holder = ?, value = ? WHERE chunk_id = ? AND number = ?
 		IF last = ? AND holder = null AND value = null`
@@ -22,9 +21,8 @@ const (
 		IF last = null AND holder = null AND value = null`
 )
 
-// Append implements models.Store. A number that leaves a gap is ErrInvalid:
-// the caller made it up. A time-out is settled by asking again with the same
-// token; what stands there then says who won.
+// Append implements models.Store. After a time-out it asks again with the same token.
+// The entry that is there then tells who won.
 func (s *Store) Append(ctx context.Context, chunk models.ID, e models.Entry) error {
 	return s.call(ctx, func() error {
 		if e.Number < 1 {
@@ -54,9 +52,8 @@ func (s *Store) Append(ctx context.Context, chunk models.ID, e models.Entry) err
 	}, "append entry %d to %s", e.Number, chunk)
 }
 
-// How much is written by one request: of one partition, where all of it is one
-// mutation, and of several, where the server warns of more than 10 partitions or
-// 5 KiB and refuses 50.
+// The limits of one request. Rows of one partition are one mutation. For several
+// partitions the server warns above 10 partitions or 5 KiB and refuses 50 KiB.
 const (
 	groupRows  = 100
 	groupBytes = 1 << 20
@@ -64,25 +61,25 @@ const (
 	fewBytes   = 4 << 10
 )
 
-// row is the plain write of a row, and how large its values are.
+// row is the plain write of a row and the size of its values in bytes.
 type row struct {
 	cql  string
 	args []any
 	size int
 }
 
-// put writes rows, those of one partition together.
+// put writes rows. Rows of one partition share a request.
 func put[P comparable](ctx context.Context, s *Store, partitions []P, rows []row) error {
 	return s.send(ctx, grouped(partitions, rows, groupRows, groupBytes))
 }
 
-// few writes small rows of any partitions together, because a request costs a
-// node more than what it does for such a row.
+// few writes small rows of any partitions with few requests, because a request costs a
+// node more than such a row.
 func (s *Store) few(ctx context.Context, rows []row) error {
 	return s.send(ctx, grouped(make([]struct{}, len(rows)), rows, fewRows, fewBytes))
 }
 
-// grouped puts rows of the same key together, up to a limit.
+// grouped groups rows with the same key, up to a number of rows and bytes per group.
 func grouped[K comparable](keys []K, rows []row, most, bytes int) [][]row {
 	var groups [][]row
 	open := map[K]int{}
@@ -100,8 +97,8 @@ func grouped[K comparable](keys []K, rows []row, most, bytes int) [][]row {
 	return groups
 }
 
-// send writes each group with one request, some at a time. Each row of it takes
-// effect or not for itself, unless all are of one partition.
+// send writes each group with one request, some at a time. The rows of a group are
+// written independently, unless all are of one partition.
 func (s *Store) send(ctx context.Context, groups [][]row) error {
 	return each(ctx, len(groups), func(ctx context.Context, i int) error {
 		g := groups[i]
@@ -118,8 +115,8 @@ func (s *Store) send(ctx context.Context, groups [][]row) error {
 	})
 }
 
-// PutFacts implements models.Store. Timestamps that fall with the servers' time
-// let the first write of a fact stand, also against one of the same call.
+// PutFacts implements models.Store. Timestamps fall with the servers' time, so the first
+// write of a fact stays, even against another of the same call.
 func (s *Store) PutFacts(ctx context.Context, facts ...models.ChunkFact) error {
 	if len(facts) == 0 {
 		return nil
@@ -165,9 +162,8 @@ func (s *Store) facts(ctx context.Context, chunk models.ID) ([]models.Fact, erro
 	}, `SELECT key, value FROM facts WHERE chunk_id = ?`, chunk[:])
 }
 
-// Record implements models.Store. Ledger and facts are read at the same time
-// and may be of slightly different moments: each holds all that was written
-// before the call.
+// Record implements models.Store. It reads ledger and facts concurrently, so they may be
+// of slightly different moments. Each has all that was written before the call.
 func (s *Store) Record(ctx context.Context, chunk models.ID) (es []models.Entry, fs []models.Fact, err error) {
 	err = s.call(ctx, func() error {
 		g, ctx := errgroup.WithContext(ctx)

@@ -13,36 +13,37 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Pauses between tries.
+// The pauses between tries double from firstPause to mostPause.
 const (
 	firstPause = 50 * time.Millisecond
 	mostPause  = time.Second
 )
 
-// runner repeats statements. Everything the store sends may be repeated: plain
-// writes are idempotent, and a compare-and-set is asked again with the same
-// values, which is how its outcome is found out.
+// runner runs statements and repeats them. All of them may be repeated: plain writes
+// are idempotent, and repeating a compare-and-set with the same values finds out its
+// outcome.
 type runner struct {
 	session *gocql.Session
 	timeout time.Duration   // how long a call tries
-	closing <-chan struct{} // ends tries that have no other end
-	turns   *turns          // nil: everything is sent at once
+	closing <-chan struct{} // closed to end tries that have no other end
+	limit   *semaphore      // nil: no limit
 }
 
-// effort is how an operation is tried.
+// effort says how an operation is tried.
 type effort int
 
 const (
 	// plain: a failure means that nothing is known to have been done.
 	plain effort = iota
-	// deciding: a try that may have taken effect makes a failure ErrOutcomeUnknown.
+	// deciding: after a try that may have had an effect, a failure is
+	// ErrOutcomeUnknown.
 	deciding
-	// settling is deciding, and once an outcome is unknown it is tried until
-	// the context ends.
+	// settling: deciding, and while the outcome is unknown it is tried until the
+	// context ends.
 	settling
 )
 
-// try calls f until it succeeds, fails for good, or the time is over.
+// try calls f until it succeeds, fails permanently, or the time is over.
 func (r *runner) try(ctx context.Context, e effort, f func() error) error {
 	var (
 		deadline = time.Now().Add(r.timeout)
@@ -57,12 +58,12 @@ func (r *runner) try(ctx context.Context, e effort, f func() error) error {
 		return fmt.Errorf("%w: %w", models.ErrUnavailable, err)
 	}
 	for {
-		end, err := r.turns.begin(ctx)
+		release, err := r.limit.acquire(ctx)
 		if err != nil {
 			return failed(err)
 		}
 		err = f()
-		end()
+		release()
 		switch classify(err) {
 		case done:
 			return err
@@ -93,7 +94,7 @@ func (r *runner) try(ctx context.Context, e effort, f func() error) error {
 	}
 }
 
-// verdict is what an error says of a try.
+// verdict says what an error means for a try.
 type verdict int
 
 const (
@@ -102,7 +103,8 @@ const (
 	maybe                  // it may have had its effect; try again
 )
 
-// classify sorts the driver's errors. What it does not know may have been done.
+// classify returns the verdict on an error of the driver. After an unknown error the
+// statement may have had its effect.
 func classify(err error) verdict {
 	if err == nil {
 		return done
@@ -116,7 +118,8 @@ func classify(err error) verdict {
 	case errors.Is(err, models.ErrDamaged), errors.Is(err, gocql.ErrNotFound), errors.Is(err, gocql.ErrQueryArgLength),
 		errors.As(err, &marshal), errors.As(err, &unmarshal):
 		return done
-	case errors.Is(err, gocql.ErrNoConnections), errors.Is(err, gocql.ErrNoStreams), errors.Is(err, gocql.ErrSessionClosed):
+	case errors.Is(err, gocql.ErrNoConnections), errors.Is(err, gocql.ErrNoStreams),
+		errors.Is(err, gocql.ErrSessionClosed):
 		return nothing
 	case errors.As(err, &request):
 		switch request.Code() {
@@ -130,8 +133,8 @@ func classify(err error) verdict {
 	return maybe
 }
 
-// damaged marks a stored value that cannot be read. It is nothing a caller did,
-// so it is not ErrInvalid.
+// damaged turns an error in reading a stored value into models.ErrDamaged. It is not
+// the caller's mistake, so it is not ErrInvalid.
 func damaged(err error) error {
 	if err == nil {
 		return nil
@@ -144,9 +147,11 @@ func (r *runner) exec(ctx context.Context, e effort, cql string, args ...any) er
 	return r.try(ctx, e, func() error { return r.session.Query(cql, args...).WithContext(ctx).Exec() })
 }
 
-// cas runs a compare-and-set. row holds what stood there when it was not
-// applied; it may be empty.
-func (r *runner) cas(ctx context.Context, e effort, cql string, args ...any) (applied bool, row map[string]any, err error) {
+// cas runs a compare-and-set. If it was not applied, row holds the current values. It
+// may be empty.
+func (r *runner) cas(
+	ctx context.Context, e effort, cql string, args ...any,
+) (applied bool, row map[string]any, err error) {
 	err = r.try(ctx, e, func() (err error) {
 		row = map[string]any{} // the driver fills what it finds in it
 		applied, err = r.session.Query(cql, args...).WithContext(ctx).MapScanCAS(row)
@@ -155,13 +160,13 @@ func (r *runner) cas(ctx context.Context, e effort, cql string, args ...any) (ap
 	return applied, row, err
 }
 
-// undecided is an error of a compare-and-set as it is to be classified. That replicas
-// are away may be found when the others have agreed already, and only writing down
-// what was agreed is left: so it may have had its effect.
+// undecided prepares an error of a compare-and-set for classify. Replicas may turn out to
+// be unavailable after the others have agreed, when only the commit is left. So the
+// compare-and-set may have had its effect.
 func undecided(err error) error {
 	var request gocql.RequestError
 	if errors.As(err, &request) && request.Code() == gocql.ErrCodeUnavailable {
-		return fmt.Errorf("compare-and-set: %v", err) //nolint:errorlint // else it would be classified as without effect
+		return fmt.Errorf("compare-and-set: %v", err) //nolint:errorlint // otherwise classify would say that it had no effect
 	}
 	return err
 }
@@ -169,8 +174,10 @@ func undecided(err error) error {
 // scanner reads the columns of a row.
 type scanner func(dest ...any) error
 
-// query reads all rows.
-func query[T any](ctx context.Context, r *runner, row func(scan scanner) (T, error), cql string, args ...any) (out []T, err error) {
+// query returns all rows.
+func query[T any](
+	ctx context.Context, r *runner, row func(scan scanner) (T, error), cql string, args ...any,
+) (out []T, err error) {
 	err = r.try(ctx, plain, func() error {
 		out = nil
 		return scan(r.session.Query(cql, args...).WithContext(ctx).Iter(), row, &out)
@@ -178,11 +185,21 @@ func query[T any](ctx context.Context, r *runner, row func(scan scanner) (T, err
 	return out, err
 }
 
-// page reads a page of that many rows; next is empty after the last.
-func page[T any](ctx context.Context, r *runner, rows int, state []byte, row func(scan scanner) (T, error), cql string, args ...any) (out []T, next []byte, err error) {
-	err = r.try(ctx, plain, func() error {
+// pageRequest asks for a page of rows; state says where it begins, nil: at the first row.
+type pageRequest struct {
+	*runner
+	rows  int
+	state []byte
+}
+
+// page returns a page of rows and the state for the next page, which is empty after the
+// last.
+func page[T any](
+	ctx context.Context, p pageRequest, row func(scan scanner) (T, error), cql string, args ...any,
+) (out []T, next []byte, err error) {
+	err = p.try(ctx, plain, func() error {
 		out = nil
-		it := r.session.Query(cql, args...).WithContext(ctx).PageSize(rows).PageState(state).Iter()
+		it := p.session.Query(cql, args...).WithContext(ctx).PageSize(p.rows).PageState(p.state).Iter()
 		next = it.PageState()
 		return scan(it, row, &out)
 	})
@@ -192,8 +209,10 @@ func page[T any](ctx context.Context, r *runner, rows int, state []byte, row fun
 // keysAtOnce is how many partitions one statement reads.
 const keysAtOnce = 16
 
-// queryKeys reads the rows of many keys, in no order. cql takes a list of keys.
-func queryKeys[K, T any](ctx context.Context, s *Store, row func(scan scanner) (T, error), cql string, keys []K) ([]T, error) {
+// queryKeys returns the rows of many keys, in no order. cql takes a list of keys.
+func queryKeys[K, T any](
+	ctx context.Context, s *Store, row func(scan scanner) (T, error), cql string, keys []K,
+) ([]T, error) {
 	parts := slices.Collect(slices.Chunk(keys, keysAtOnce))
 	found := make([][]T, len(parts))
 	err := each(ctx, len(parts), func(ctx context.Context, i int) (err error) {
@@ -209,6 +228,7 @@ func column[T any](scan scanner) (v T, err error) {
 	return v, err
 }
 
+// scan appends the rows of an iterator to out.
 func scan[T any](it *gocql.Iter, row func(scan scanner) (T, error), out *[]T) error {
 	rows := it.Scanner()
 	for rows.Next() {
@@ -222,8 +242,10 @@ func scan[T any](it *gocql.Iter, row func(scan scanner) (T, error), out *[]T) er
 	return rows.Err()
 }
 
-// single reads the only row. Errors: models.ErrNotFound.
-func single[T any](ctx context.Context, r *runner, row func(scan scanner) (T, error), cql string, args ...any) (v T, err error) {
+// single returns the only row. Errors: models.ErrNotFound.
+func single[T any](
+	ctx context.Context, r *runner, row func(scan scanner) (T, error), cql string, args ...any,
+) (v T, err error) {
 	rows, err := query(ctx, r, row, cql, args...)
 	if err == nil && len(rows) == 0 {
 		err = models.ErrNotFound

@@ -16,9 +16,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// schemaFiles are named NNN_what.cql, from 001 without gaps. Every statement
-// in them can be applied again (IF NOT EXISTS), because who applies one may die
-// before it is recorded.
+// schemaFiles are named NNN_name.cql, from 001 without gaps. All statements can be
+// applied again (IF NOT EXISTS), because a process may die before it records a file.
 //
 //go:embed schema/*.cql
 var schemaFiles embed.FS
@@ -51,8 +50,7 @@ func migrations() ([]migration, error) {
 	return out, nil
 }
 
-// statements splits a file at the semicolons, which stand nowhere else in it
-// but in comments.
+// statements splits a file at its semicolons. Only comments may contain others.
 func statements(text string) []string {
 	var code strings.Builder
 	for line := range strings.Lines(text) {
@@ -69,18 +67,18 @@ func statements(text string) []string {
 	return out
 }
 
-// Migrate makes the keyspace where it is missing, applies the schema files
-// that were not applied yet, and records how the keyspace is used. It returns
-// the names of the files that this call applied. Any number of processes may
-// call it at once: one works, under a lock that ends when its holder dies, and
-// the others wait for it. Errors: models.ErrUnavailable, models.ErrInvalid, a
-// schema newer than the program, and settings other than the recorded ones.
+// Migrate creates the keyspace if necessary, applies the schema files that are not
+// applied yet, and records how the keyspace is used. It returns the names of the files
+// that this call applied. Any number of processes may call it at once: one applies the
+// files under a lock that ends when its holder dies, and the others wait. Errors:
+// models.ErrUnavailable, models.ErrInvalid, a schema newer than the program, and
+// settings that differ from the recorded ones.
 func Migrate(ctx context.Context, c Config) (applied []string, err error) {
 	c, l, err := c.complete()
 	if err != nil {
 		return nil, fmt.Errorf("cassandra: %w", err)
 	}
-	c.minTries = max(c.minTries, 10*time.Second) // changes of the schema take their time
+	c.minTries = max(c.minTries, 10*time.Second) // schema changes are slow
 	c.Timeout = max(c.Timeout, 2*c.minTries)
 	applied, err = migrate(ctx, &c, l)
 	if err != nil {
@@ -99,25 +97,26 @@ func migrate(ctx context.Context, c *Config, l levels) (applied []string, err er
 		if !tooEarly(err) || time.Now().After(deadline) {
 			return applied, err
 		}
-		if err := somewhat(ctx); err != nil {
+		if err := pause(ctx); err != nil {
 			return applied, err
 		}
 	}
 }
 
-// tooEarly recognises a keyspace or table that somebody else is making: a node
-// lists it a moment before it knows it.
+// tooEarly recognises a keyspace or table that another process is creating: a node lists
+// it a moment before it can use it.
 func tooEarly(err error) bool {
 	var request gocql.RequestError
 	if errors.As(err, &request) {
 		text := request.Message()
-		return request.Code() == gocql.ErrCodeInvalid && (strings.Contains(text, "does not exist") || strings.Contains(text, "unconfigured table"))
+		return request.Code() == gocql.ErrCodeInvalid &&
+			(strings.Contains(text, "does not exist") || strings.Contains(text, "unconfigured table"))
 	}
 	return errors.Is(err, gocql.ErrNoConnectionsStarted)
 }
 
-// somewhat waits a moment that differs between those who wait.
-func somewhat(ctx context.Context) error {
+// pause waits for a random moment, so that processes do not poll in step.
+func pause(ctx context.Context) error {
 	select {
 	case <-time.After(100*time.Millisecond + rand.N(200*time.Millisecond)): //nolint:gosec // spreads polls
 		return nil
@@ -126,7 +125,7 @@ func somewhat(ctx context.Context) error {
 	}
 }
 
-// migrateTables applies the files to a keyspace that is there.
+// migrateTables applies the files to a keyspace that exists.
 func migrateTables(ctx context.Context, c *Config, l levels) ([]string, error) {
 	session, err := c.connect(ctx, l, c.Keyspace)
 	if err != nil {
@@ -159,19 +158,19 @@ func migrateTables(ctx context.Context, c *Config, l levels) ([]string, error) {
 		if err != nil || held {
 			return applied, err
 		}
-		if err := somewhat(ctx); err != nil { // somebody else is at it
+		if err := pause(ctx); err != nil { // another process is migrating
 			return nil, err
 		}
 	}
 }
 
-// makeKeyspace makes the keyspace where it is missing. The same statement from
-// several processes at once is one.
+// makeKeyspace creates the keyspace if necessary. Several processes may do so at once.
 func makeKeyspace(ctx context.Context, c *Config, l levels) error {
 	return c.once(ctx, l, "", func(r *runner) error {
 		rep, err := readReplication(ctx, r, c.Keyspace)
 		if errors.Is(err, models.ErrNotFound) {
-			if err := r.change(ctx, `CREATE KEYSPACE IF NOT EXISTS `+c.Keyspace+` WITH replication = `+c.Replication); err != nil {
+			if err := r.change(ctx, `CREATE KEYSPACE IF NOT EXISTS `+c.Keyspace+` WITH replication = `+
+				c.Replication); err != nil {
 				return err
 			}
 			rep, err = readReplication(ctx, r, c.Keyspace)
@@ -183,7 +182,7 @@ func makeKeyspace(ctx context.Context, c *Config, l levels) error {
 	})
 }
 
-// change applies a change of the schema and waits until all nodes know it.
+// change applies a schema change and waits until all nodes know it.
 func (r *runner) change(ctx context.Context, ddl string) error {
 	if err := r.exec(ctx, plain, ddl); err != nil {
 		first, _, _ := strings.Cut(ddl, "(")
@@ -203,20 +202,22 @@ type migrator struct {
 	all    []migration
 }
 
-// bootstrap makes the lock, before there is a lock: its id follows from the
-// keyspace, so that two who make it on two nodes make the same table. The rest
-// is made under the lock.
+// bootstrap creates the table of the lock. There is no lock yet, so the ID of the table
+// is made from the keyspace: two processes that create it on two nodes create the same
+// table. Everything else is created under the lock.
 func (m *migrator) bootstrap(ctx context.Context) error {
 	found, err := m.tables(ctx)
 	if err != nil || found["schema_lock"] {
 		return err
 	}
-	return m.change(ctx, `CREATE TABLE IF NOT EXISTS schema_lock (name text PRIMARY KEY, holder text) WITH id = '`+tableID(m.config.Keyspace+".schema_lock")+`'`)
+	return m.change(ctx, `CREATE TABLE IF NOT EXISTS schema_lock (name text PRIMARY KEY, holder text) WITH id = '`+
+		tableID(m.config.Keyspace+".schema_lock")+`'`)
 }
 
 // tables lists the tables of the keyspace.
 func (m *migrator) tables(ctx context.Context) (map[string]bool, error) {
-	names, err := query(ctx, &m.runner, column[string], `SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?`, m.config.Keyspace)
+	names, err := query(ctx, &m.runner, column[string],
+		`SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?`, m.config.Keyspace)
 	found := map[string]bool{}
 	for _, n := range names {
 		found[n] = true
@@ -224,7 +225,7 @@ func (m *migrator) tables(ctx context.Context) (map[string]bool, error) {
 	return found, err
 }
 
-// version is the number of the newest file that is applied.
+// version returns the number of the newest applied file.
 func (m *migrator) version(ctx context.Context) (int, error) {
 	found, err := m.tables(ctx)
 	if err != nil || !found["schema_versions"] {
@@ -238,15 +239,16 @@ func (m *migrator) version(ctx context.Context) (int, error) {
 	return newest, err
 }
 
-// known refuses a schema that a newer program made.
+// known returns an error for a schema of a newer program.
 func (m *migrator) known(version int) error {
 	if version > len(m.all) {
-		return fmt.Errorf("it has schema %d and this program knows %d: it is used by a newer version of safedelivr", version, len(m.all))
+		return fmt.Errorf("it has schema %d and this program knows %d: a newer version of safedelivr uses it", version,
+			len(m.all))
 	}
 	return nil
 }
 
-// underLock applies what is missing if nobody else is doing so.
+// underLock applies the missing files if no other process is doing so.
 func (m *migrator) underLock(ctx context.Context) (held bool, applied []string, err error) {
 	ctx, release, err := m.lock(ctx)
 	if err != nil || release == nil {
@@ -254,12 +256,13 @@ func (m *migrator) underLock(ctx context.Context) (held bool, applied []string, 
 	}
 	defer release()
 	defer func() {
-		if errors.Is(context.Cause(ctx), errLockLost) { // somebody else may be at it now
+		if errors.Is(context.Cause(ctx), errLockLost) { // another process may be migrating now
 			held, err = false, nil
 		}
 	}()
 	for _, ddl := range []string{
-		`CREATE TABLE IF NOT EXISTS schema_versions (part int, version int, name text, applied bigint, PRIMARY KEY ((part), version))`,
+		`CREATE TABLE IF NOT EXISTS schema_versions (part int, version int, name text, applied bigint,
+			PRIMARY KEY ((part), version))`,
 		`CREATE TABLE IF NOT EXISTS settings (name text PRIMARY KEY, value text)`,
 	} {
 		if err := m.change(ctx, ddl); err != nil {
@@ -282,7 +285,8 @@ func (m *migrator) underLock(ctx context.Context) (held bool, applied []string, 
 				return true, applied, fmt.Errorf("%s: %w", f.name, err)
 			}
 		}
-		err := m.exec(ctx, plain, `INSERT INTO schema_versions (part, version, name, applied) VALUES (0, ?, ?, ?)`, f.version, f.name, time.Now().UnixMilli())
+		err := m.exec(ctx, plain, `INSERT INTO schema_versions (part, version, name, applied) VALUES (0, ?, ?, ?)`, f.version,
+			f.name, time.Now().UnixMilli())
 		if err != nil {
 			return true, applied, err
 		}
@@ -292,8 +296,8 @@ func (m *migrator) underLock(ctx context.Context) (held bool, applied []string, 
 	return true, applied, nil
 }
 
-// check refuses a keyspace that is not, or not yet, to be used by this program
-// with this configuration.
+// check returns an error if this program must not use the keyspace, or not yet, with
+// this configuration.
 func check(ctx context.Context, c *Config, l levels) error {
 	var rep replication
 	err := c.once(ctx, l, "", func(r *runner) (err error) {
@@ -301,7 +305,7 @@ func check(ctx context.Context, c *Config, l levels) error {
 		return err
 	})
 	if errors.Is(err, models.ErrNotFound) {
-		return fmt.Errorf("there is none; safedelivr migrate makes it: %w", err)
+		return fmt.Errorf("it does not exist; run safedelivr migrate: %w", err)
 	} else if err != nil {
 		return err
 	}
@@ -311,6 +315,7 @@ func check(ctx context.Context, c *Config, l levels) error {
 	return c.once(ctx, l, c.Keyspace, func(r *runner) error { return checkSchema(ctx, c, l, r, rep) })
 }
 
+// checkSchema checks schema and recorded settings.
 func checkSchema(ctx context.Context, c *Config, l levels, r *runner, rep replication) (err error) {
 	m := migrator{runner: *r, config: c, levels: l}
 	if m.all, err = migrations(); err != nil {
@@ -336,9 +341,8 @@ func checkSchema(ctx context.Context, c *Config, l levels, r *runner, rep replic
 	return rep.overlaps(recorded["consistency"], c.Consistency)
 }
 
-// Drop removes the keyspace with everything in it: for drills that made one of
-// their own. It takes its time, because nodes may take snapshots first: minutes, where
-// they have much else to do.
+// Drop removes the keyspace with everything in it. It is for drills that use their own.
+// It may take minutes on busy nodes, because they may take snapshots first.
 func Drop(ctx context.Context, c Config) error {
 	c.Timeout, c.minTries = max(c.Timeout, 5*time.Minute), max(c.Timeout, 4*time.Minute)
 	c, l, err := c.complete()

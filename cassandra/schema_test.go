@@ -21,9 +21,8 @@ func names(t *testing.T) (out []string) {
 	return out
 }
 
-// Ten processes that start together all succeed, and each file is applied by
-// one of them.
-func TestMigrateAtOnce(t *testing.T) {
+// Ten processes migrate at once. All must succeed, and one of them must apply each file.
+func TestMigrateConcurrently(t *testing.T) {
 	c := newConfig(t)
 	var (
 		all     sync.WaitGroup
@@ -47,7 +46,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	open(t, c)
 }
 
-// withMigrator calls f with a migrator on a keyspace that has the lock alone.
+// withMigrator calls f with a migrator on a keyspace that has only the lock.
 func withMigrator(t *testing.T, c Config, f func(m *migrator)) {
 	t.Helper()
 	c, l, err := c.complete()
@@ -63,13 +62,13 @@ func withMigrator(t *testing.T, c Config, f func(m *migrator)) {
 	f(m)
 }
 
-// Who holds the lock dies in the middle of a file: another one waits until the
-// lock ends and does the rest.
-func TestMigrateTakesOver(t *testing.T) {
+// The holder of the lock dies in the middle of a file. Another process must wait until
+// the lock ends and apply the rest.
+func TestMigrateAfterCrash(t *testing.T) {
 	c := newConfig(t)
 	c.lockTTL = 2 * time.Second
 	withMigrator(t, c, func(m *migrator) {
-		held, err := lease(t.Context(), &m.runner, "schema_lock", "migrate", "dead", c.lockTTL)
+		held, err := lease(t.Context(), &m.runner, leaseID{"schema_lock", "migrate", "dead"}, c.lockTTL)
 		require.NoError(t, err)
 		require.True(t, held)
 		require.NoError(t, m.change(t.Context(), m.all[0].statements[0]))
@@ -81,11 +80,11 @@ func TestMigrateTakesOver(t *testing.T) {
 	require.Greater(t, time.Since(start), time.Second, "it waited for the lock")
 }
 
-// Who waits for the lock stops when its context ends.
-func TestMigrateWaits(t *testing.T) {
+// A process that waits for the lock must stop when its context ends.
+func TestMigrateStopsWithContext(t *testing.T) {
 	c := newConfig(t)
 	withMigrator(t, c, func(m *migrator) {
-		held, err := lease(t.Context(), &m.runner, "schema_lock", "migrate", "busy", time.Minute)
+		held, err := lease(t.Context(), &m.runner, leaseID{"schema_lock", "migrate", "busy"}, time.Minute)
 		require.NoError(t, err)
 		require.True(t, held)
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -96,8 +95,8 @@ func TestMigrateWaits(t *testing.T) {
 	})
 }
 
-// Who loses the lock stops working.
-func TestLockLost(t *testing.T) {
+// The context of a lock must end when another process takes the lock.
+func TestMigrationLockLost(t *testing.T) {
 	c := newConfig(t)
 	c.lockTTL = time.Second
 	withMigrator(t, c, func(m *migrator) {
@@ -106,8 +105,9 @@ func TestLockLost(t *testing.T) {
 		require.NotNil(t, release)
 		_, none, err := m.lock(t.Context())
 		require.NoError(t, err)
-		require.Nil(t, none, "somebody has it")
-		applied, _, err := m.cas(t.Context(), plain, `UPDATE schema_lock SET holder = 'thief' WHERE name = 'migrate' IF EXISTS`)
+		require.Nil(t, none, "it is taken")
+		applied, _, err := m.cas(t.Context(), plain,
+			`UPDATE schema_lock SET holder = 'thief' WHERE name = 'migrate' IF EXISTS`)
 		require.NoError(t, err)
 		require.True(t, applied)
 		<-work.Done()
@@ -115,11 +115,11 @@ func TestLockLost(t *testing.T) {
 		release()
 		_, none, err = m.lock(t.Context())
 		require.NoError(t, err)
-		require.Nil(t, none, "the thief's was not given up")
+		require.Nil(t, none, "the lock of the thief was not released")
 	})
 }
 
-// Open refuses what does not fit, and says what to do.
+// Open must refuse a keyspace that does not fit and say what to do.
 func TestOpenRefuses(t *testing.T) {
 	c := newConfig(t)
 	c.Migrate = false

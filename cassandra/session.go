@@ -16,8 +16,8 @@ import (
 // pageRows is how many rows a page of a cursor has.
 const pageRows = 500
 
-// cluster translates the configuration for the driver. The driver itself
-// repeats nothing: this version repeats what is not idempotent too.
+// cluster translates the configuration for the driver. The driver must not retry: this
+// version would also retry what is not idempotent.
 func (c *Config) cluster(l levels, keyspace string) (*gocql.ClusterConfig, error) {
 	contacts, port, err := c.contacts()
 	if err != nil {
@@ -32,7 +32,7 @@ func (c *Config) cluster(l levels, keyspace string) (*gocql.ClusterConfig, error
 	g.ConnectTimeout = c.minTries
 	g.SocketKeepalive = 15 * time.Second
 	g.NumConns = 4
-	g.DefaultTimestamp = false // it would be this process's clock; where an order is needed, the statement gives it
+	g.DefaultTimestamp = false // it would come from the clock of this process
 	g.PageSize = pageRows
 	g.ReconnectInterval = 5 * time.Second
 	g.RetryPolicy = nil
@@ -48,8 +48,8 @@ func (c *Config) cluster(l levels, keyspace string) (*gocql.ClusterConfig, error
 	return g, nil
 }
 
-// connect makes a session. The driver does not look at contexts while it
-// connects, so it is left alone when ctx ends first.
+// connect opens a session. The driver takes no context while it connects, so connect
+// abandons it if ctx ends first.
 func (c *Config) connect(ctx context.Context, l levels, keyspace string) (*gocql.Session, error) {
 	g, err := c.cluster(l, keyspace)
 	if err != nil {
@@ -70,7 +70,8 @@ func (c *Config) connect(ctx context.Context, l levels, keyspace string) (*gocql
 	select {
 	case r := <-made:
 		if r.err != nil {
-			return nil, fmt.Errorf("connect to Cassandra at %s: %w: %w", strings.Join(c.Hosts, ", "), models.ErrUnavailable, r.err)
+			return nil, fmt.Errorf("connect to Cassandra at %s: %w: %w", strings.Join(c.Hosts, ", "), models.ErrUnavailable,
+				r.err)
 		}
 		return r.session, nil
 	case <-ctx.Done():
@@ -79,11 +80,12 @@ func (c *Config) connect(ctx context.Context, l levels, keyspace string) (*gocql
 				r.session.Close()
 			}
 		}()
-		return nil, fmt.Errorf("connect to Cassandra at %s: %w", strings.Join(c.Hosts, ", "), errors.Join(models.ErrUnavailable, ctx.Err()))
+		return nil, fmt.Errorf("connect to Cassandra at %s: %w", strings.Join(c.Hosts, ", "),
+			errors.Join(models.ErrUnavailable, ctx.Err()))
 	}
 }
 
-// once runs f on a session of its own.
+// once runs f on a new session.
 func (c *Config) once(ctx context.Context, l levels, keyspace string, f func(*runner) error) error {
 	session, err := c.connect(ctx, l, keyspace)
 	if err != nil {
@@ -93,8 +95,7 @@ func (c *Config) once(ctx context.Context, l levels, keyspace string, f func(*ru
 	return f(&runner{session: session, timeout: c.Timeout})
 }
 
-// driverLog hands the driver's messages on. They are of interest only where
-// something is to be found out.
+// driverLog logs the driver's messages at the debug level.
 type driverLog struct{ log *slog.Logger }
 
 func (d driverLog) Print(v ...any) {

@@ -11,24 +11,25 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// settings are recorded with the keyspace when it is made.
+// settings returns the settings that are recorded with the keyspace when it is created.
 func settings(c *Config) map[string]string {
 	return map[string]string{
 		"replication":  c.Replication,
 		"consistency":  c.Consistency,
 		"serial":       c.Serial,
 		"shards":       strconv.Itoa(shards),
-		"control_part": strconv.Itoa(controlPart),
+		"command_part": strconv.Itoa(commandPart),
 		"name_parts":   strconv.Itoa(nameParts),
 		"list_bucket":  strconv.Itoa(listBucket),
 		"time_bucket":  strconv.Itoa(timeBucket),
-		"witness_span": strconv.Itoa(witnessSpan),
-		"sum_buckets":  fmt.Sprint(spanBucket(models.Second), spanBucket(models.Minute), spanBucket(models.Hour), spanBucket(models.Day)),
+		"replay_span":  strconv.Itoa(replaySpan),
+		"sum_buckets": fmt.Sprint(spanBucket(models.Second), spanBucket(models.Minute), spanBucket(models.Hour),
+			spanBucket(models.Day)),
 	}
 }
 
-// agree refuses to use a keyspace otherwise than it was made for. Replication
-// and consistency may change, as long as reads see what was written.
+// agree returns an error if recorded and current settings differ. Replication and
+// consistency may change as long as reads see what was written.
 func agree(recorded, now map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		switch was := recorded[name]; {
@@ -39,17 +40,18 @@ func agree(recorded, now map[string]string) error {
 			return fmt.Errorf("%w: it is used with serial consistency %s and cannot be used with %s: "+
 				"the two do not see each other's decisions", models.ErrInvalid, was, now[name])
 		default:
-			return fmt.Errorf("%w: it was made with %s %s and this program has %s", models.ErrInvalid, name, was, now[name])
+			return fmt.Errorf("%w: it was created with %s %s and this program has %s", models.ErrInvalid, name, was, now[name])
 		}
 	}
 	return nil
 }
 
-// record lets the first settings stand and refuses others.
+// record records the settings if there are none, and compares them otherwise.
 func (m *migrator) record(ctx context.Context) error {
 	now := settings(m.config)
 	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if _, _, err := m.cas(ctx, plain, `INSERT INTO settings (name, value) VALUES (?, ?) IF NOT EXISTS`, name, now[name]); err != nil {
+		if _, _, err := m.cas(ctx, plain, `INSERT INTO settings (name, value) VALUES (?, ?) IF NOT EXISTS`, name,
+			now[name]); err != nil {
 			return err
 		}
 	}
@@ -60,7 +62,7 @@ func (m *migrator) record(ctx context.Context) error {
 	return agree(recorded, now)
 }
 
-// recorded reads the settings; there are none before the first migration.
+// recorded returns the recorded settings. There are none before the first migration.
 func (m *migrator) recorded(ctx context.Context) (map[string]string, error) {
 	found, err := m.tables(ctx)
 	if err != nil || !found["settings"] {
@@ -83,10 +85,10 @@ type replication struct {
 	total   int
 }
 
-// readReplication reads how a keyspace is replicated. Errors:
-// models.ErrNotFound.
+// readReplication returns how a keyspace is replicated. Errors: models.ErrNotFound.
 func readReplication(ctx context.Context, r *runner, keyspace string) (replication, error) {
-	m, err := single(ctx, r, column[map[string]string], `SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?`, keyspace)
+	m, err := single(ctx, r, column[map[string]string],
+		`SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?`, keyspace)
 	if err != nil {
 		return replication{}, err
 	}
@@ -102,7 +104,7 @@ func parseReplication(m map[string]string) (replication, error) {
 		if k == "replication_factor" {
 			k = ""
 		}
-		full, _, _ := strings.Cut(v, "/") // transient replicas take no part in quorums of their own
+		full, _, _ := strings.Cut(v, "/") // transient replicas do not count in quorums
 		n, err := strconv.Atoi(full)
 		if err != nil {
 			return rep, fmt.Errorf("%w: replication %v", models.ErrInvalid, m)
@@ -118,10 +120,11 @@ func parseReplication(m map[string]string) (replication, error) {
 	return rep, nil
 }
 
-// serves refuses levels with which a promise cannot be kept on this replication.
+// serves returns an error for levels that cannot keep the contract on this replication.
 func (rep replication) serves(consistency, serial string) error {
 	if serial == "LOCAL_SERIAL" && len(rep.factors) > 1 {
-		return fmt.Errorf("%w: LOCAL_SERIAL with %d data centres (%s): each would decide for itself and mail would go out twice; "+
+		return fmt.Errorf("%w: LOCAL_SERIAL with %d data centres (%s): each would decide for itself "+
+			"and mail would go out twice; "+
 			"use SERIAL, or replicate in one data centre", models.ErrInvalid, len(rep.factors), rep.names())
 	}
 	return rep.overlaps(consistency, consistency)
@@ -131,22 +134,22 @@ func (rep replication) names() string {
 	return strings.Join(slices.Sorted(maps.Keys(rep.factors)), ", ")
 }
 
-// overlaps refuses two levels of which a read at the one does not see every
-// write at the other.
+// overlaps returns an error if a read at one level may miss a write at the other.
 func (rep replication) overlaps(a, b string) error {
 	for dc, n := range rep.factors {
 		if rep.in(a, dc)+rep.in(b, dc) > n && rep.everywhere(a, b) {
-			return nil // they meet in this data centre, wherever they come from
+			return nil // they meet in this data centre
 		}
 	}
 	if rep.least(a)+rep.least(b) > rep.total {
 		return nil
 	}
-	return fmt.Errorf("%w: consistency %s and %s with %d replicas (%s): what is written with the one need not be seen with the other; use %s",
+	return fmt.Errorf("%w: consistency %s and %s with %d replicas (%s): "+
+		"a read with one may miss a write with the other; use %s",
 		models.ErrInvalid, a, b, rep.total, rep.names(), rep.advice())
 }
 
-// everywhere reports whether both levels ask every data centre.
+// everywhere reports whether both levels need answers from every data centre.
 func (rep replication) everywhere(a, b string) bool {
 	all := func(l string) bool {
 		return l == "EACH_QUORUM" || l == "ALL" || l == "LOCAL_QUORUM" && len(rep.factors) == 1
@@ -154,7 +157,8 @@ func (rep replication) everywhere(a, b string) bool {
 	return all(a) && all(b)
 }
 
-// in is how many replicas of a data centre a level that asks all of them waits for.
+// in returns how many replicas of a data centre must answer at a level that asks all
+// data centres.
 func (rep replication) in(level, dc string) int {
 	if level == "ALL" {
 		return rep.factors[dc]
@@ -162,7 +166,7 @@ func (rep replication) in(level, dc string) int {
 	return rep.factors[dc]/2 + 1
 }
 
-// least is the number of replicas that have answered at a level, wherever they are.
+// least returns the least number of replicas that answer at a level, wherever they are.
 func (rep replication) least(level string) int {
 	quorums, smallest := 0, rep.total
 	for _, n := range rep.factors {
@@ -188,6 +192,7 @@ func (rep replication) least(level string) int {
 	return 0
 }
 
+// advice returns a level that works.
 func (rep replication) advice() string {
 	if len(rep.factors) > 1 {
 		return "QUORUM"

@@ -1,14 +1,15 @@
-// Package cassandra is the Store on Apache Cassandra 4.1 or newer, shared by
-// any number of processes.
+// Package cassandra implements the Store on Apache Cassandra 4.1 or newer. Any number
+// of processes can share it.
 //
-// Two kinds of write are kept apart and never meet in a table's columns:
-// compare-and-set (the ledger, the commit of batches, names, revocations,
-// leases, marks), whose outcome is found out by asking again and never by a plain
-// read; and plain writes, each of which may be repeated. No write brings the
-// clock of its process along. Where the order of plain writes matters, their
-// timestamps are a version, rise above what is there, or fall with the servers'
-// time, so that the newest, the first or the oldest stays; the others get theirs
-// from the server.
+// There are two kinds of write, which never meet in a column. The outcome of a
+// compare-and-set (ledger, commands, commits of batches, names, revocations, leases,
+// marks, claims) is found out by repeating it and never by a plain read. Plain writes
+// may be repeated.
+//
+// No write has a timestamp from the clock of its process. If the order of plain writes
+// matters, their timestamps are a version, rise above the stored timestamp, or fall
+// with the servers' time, so that the newest, the first or the oldest write stays.
+// Otherwise the server sets the timestamp.
 package cassandra
 
 import (
@@ -26,24 +27,23 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// shards is recorded with the keyspace: agenda entries and posts are stored by
-// it.
+// shards is recorded with the keyspace: agenda entries and posts are stored by shard.
 const shards = 8
 
-// atOnce bounds the statements that one call has under way.
+// atOnce bounds the statements that one call runs at the same time.
 const atOnce = 16
 
-// Store keeps everything in one keyspace. It implements models.Store.
+// Store implements models.Store in one keyspace.
 type Store struct {
 	runner
 
-	log     *slog.Logger
-	now     func() time.Time     // the clock of this process
-	clock   *clock               // of the servers
-	exists  *recent[models.ID]   // batches that are known to be committed
-	listed  *recent[ownerBucket] // buckets that are known to be in the index
-	printed *recent[ownerBucket] // hours known to be in the index of prints; they leave it when nothing comes to them any more
-	falling atomic.Int64         // the last falling timestamp
+	log          *slog.Logger
+	now          func() time.Time     // clock of this process
+	clock        *clock               // clock of the servers
+	exists       *recent[models.ID]   // batches that are known to exist
+	listed       *recent[ownerBucket] // buckets that are known to be in owner_buckets
+	indexedHours *recent[ownerBucket] // hours known to be in address_index_hours; an hour is dropped long after it ended
+	falling      atomic.Int64         // the last falling timestamp
 
 	gate    sync.RWMutex
 	closed  bool
@@ -54,11 +54,11 @@ type Store struct {
 
 var _ models.Store = (*Store)(nil)
 
-// Open connects to the keyspace and checks that it is used as it was made: its
-// schema, the serial level, the constants that rows are stored by, and that
-// what is written is seen by who reads. With Config.Migrate it first applies
-// what is missing. Errors: models.ErrUnavailable, models.ErrInvalid (the
-// configuration), and what speaks against using the keyspace.
+// Open connects to the keyspace and checks that it can be used: its schema, its serial
+// level, the constants that rows are stored by, and that reads see what is written.
+// With Config.Migrate it first applies missing schema files. Errors:
+// models.ErrUnavailable, models.ErrInvalid (the configuration), and reasons why the
+// keyspace cannot be used.
 func Open(ctx context.Context, c Config) (*Store, error) {
 	c, l, err := c.complete()
 	if err != nil {
@@ -86,15 +86,26 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 
 func newStore(c *Config, session *gocql.Session) *Store {
 	ending := make(chan struct{})
-	clocked := runner{session: session, timeout: c.Timeout, closing: ending} // nothing waits in front of it
+	clocked := runner{session: session, timeout: c.Timeout,
+		closing: ending} // the clock must not wait for statements with low priority
 	return &Store{
-		runner: runner{session: session, timeout: c.Timeout, closing: ending, turns: &turns{}},
-		log:    c.Logger, ending: ending, now: c.now, clock: newClock(c.now, clocked.serverTime),
-		exists: newRecent[models.ID](50_000), listed: newRecent[ownerBucket](10_000), printed: newRecent[ownerBucket](10_000),
+		runner: runner{
+			session: session,
+			timeout: c.Timeout,
+			closing: ending,
+			limit:   &semaphore{},
+		},
+		log:          c.Logger,
+		ending:       ending,
+		now:          c.now,
+		clock:        newClock(c.now, clocked.serverTime),
+		exists:       newRecent[models.ID](50_000),
+		listed:       newRecent[ownerBucket](10_000),
+		indexedHours: newRecent[ownerBucket](10_000),
 	}
 }
 
-// Close implements models.Store. Appends whose outcome is unknown give up.
+// Close implements models.Store. Appends whose outcome is unknown stop trying.
 func (s *Store) Close() error {
 	s.gate.Lock()
 	if !s.closed {
@@ -121,11 +132,10 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// ended says that nothing was done because ctx has ended.
+// ended returns the error for a call that did nothing because ctx has ended.
 func ended(ctx context.Context) error { return errors.Join(models.ErrUnavailable, ctx.Err()) }
 
-// call runs f as a call that Close waits for. Errors are wrapped with what was
-// being done.
+// call runs f as a call that Close waits for. It wraps errors with what and args.
 func (s *Store) call(ctx context.Context, f func() error, what string, args ...any) error {
 	err := s.enter(ctx)
 	if err == nil {
@@ -138,8 +148,8 @@ func (s *Store) call(ctx context.Context, f func() error, what string, args ...a
 	return nil
 }
 
-// wrapped names what the server refused as the caller's mistake: a value that
-// is too large for it.
+// wrapped turns a value that the server refuses, because it is too large, into
+// models.ErrInvalid.
 func wrapped(err error) error {
 	var request gocql.RequestError
 	if errors.As(err, &request) && request.Code() == gocql.ErrCodeInvalid && !errors.Is(err, models.ErrInvalid) {
@@ -148,7 +158,7 @@ func wrapped(err error) error {
 	return err
 }
 
-// each runs f for 0 to n-1, some at once, and returns the first error.
+// each runs f for 0 to n-1, some at a time, and returns the first error.
 func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	if n == 1 {
 		return f(ctx, 0)
@@ -164,8 +174,8 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 // Shards implements models.Store.
 func (s *Store) Shards() int { return shards }
 
-// Ping implements models.Store. It asks one node for its own state and does
-// not insist.
+// Ping implements models.Store. It asks one node for its own state and tries only
+// briefly.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.call(ctx, func() error {
 		once := runner{session: s.session, timeout: min(s.timeout, 2*time.Second)}
@@ -174,14 +184,13 @@ func (s *Store) Ping(ctx context.Context) error {
 	}, "ping")
 }
 
-// fallFrom less the microseconds since 1970 is a timestamp that falls with
-// time. It lies in the past, so that a removal with a plain timestamp wins,
-// above zero until 2061, and below those of earlier builds, which began at
-// 3.4e15.
+// fallFrom minus the microseconds since 1970 is a timestamp that falls with time. It
+// lies in the past, so that a removal with the server's timestamp wins, and is above
+// zero until 2061.
 const fallFrom = 2_900_000_000_000_000
 
-// fall returns a timestamp lower than all that this process got before: of
-// writes with them the first stays. now is the servers' time.
+// fall returns a timestamp that is lower than all that it returned before, so that the
+// first of several writes stays. now is the servers' time.
 func (s *Store) fall(now time.Time) int64 {
 	for {
 		last, next := s.falling.Load(), fallFrom-now.UnixMicro()

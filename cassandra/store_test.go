@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// The driver closes these without waiting for them.
+		// The driver closes these and does not wait for them.
 		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*Conn).heartBeat"),
 		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*Conn).serve"),
 		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*writeCoalescer).writeFlusher"),
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// hosts are those of the cluster for tests; without one the test is skipped.
+// hosts returns the nodes of the test cluster. Without one it skips the test.
 func hosts(t testing.TB) []string {
 	t.Helper()
 	h := os.Getenv("SAFEDELIVR_TEST_CASSANDRA_HOSTS")
@@ -42,13 +42,15 @@ func hosts(t testing.TB) []string {
 
 var keyspaceNumber atomic.Int64
 
-// newConfig names a keyspace of its own that is dropped after the test. It
-// does not exist yet.
+// newConfig returns a configuration with a new keyspace, which does not exist yet and is
+// dropped after the test.
 func newConfig(t testing.TB) Config {
 	t.Helper()
 	c := Config{
-		Hosts: hosts(t), Keyspace: fmt.Sprintf("sd_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), keyspaceNumber.Add(1)),
-		Migrate: true, Timeout: 20 * time.Second,
+		Hosts:    hosts(t),
+		Keyspace: fmt.Sprintf("sd_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), keyspaceNumber.Add(1)),
+		Migrate:  true,
+		Timeout:  20 * time.Second,
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -58,7 +60,7 @@ func newConfig(t testing.TB) Config {
 	return c
 }
 
-// admin runs statements beside the store.
+// admin runs schema changes on a session of its own.
 func admin(ctx context.Context, c Config, statements ...string) error {
 	c, l, err := c.complete()
 	if err != nil {
@@ -75,7 +77,7 @@ func admin(ctx context.Context, c Config, statements ...string) error {
 	})
 }
 
-// open opens a store that is closed with the test.
+// open opens a store that is closed after the test.
 func open(t testing.TB, c Config) *Store {
 	t.Helper()
 	s, err := Open(context.Background(), c)
@@ -86,15 +88,15 @@ func open(t testing.TB, c Config) *Store {
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) models.Store { return open(t, newConfig(t)) })
-	storetest.RunApart(t, apart)
+	storetest.RunProcesses(t, processes)
 }
 
-// apart is a store for each clock, and one beside.
-func apart(t *testing.T) storetest.Apart {
+// processes returns a store for each clock.
+func processes(t *testing.T) storetest.Processes {
 	c := newConfig(t)
 	stores := map[time.Duration]models.Store{}
-	return storetest.Apart{
-		By: func(off time.Duration) models.Store {
+	return storetest.Processes{
+		WithClock: func(off time.Duration) models.Store {
 			if stores[off] == nil {
 				by := c
 				by.now = func() time.Time { return time.Now().Add(off) }
@@ -102,8 +104,8 @@ func apart(t *testing.T) storetest.Apart {
 			}
 			return stores[off]
 		},
-		Beside: func() models.Store { return open(t, c) },
-		Sweep:  func(context.Context, time.Time) error { return nil },
+		Other: func() models.Store { return open(t, c) },
+		Sweep: func(context.Context, time.Time) error { return nil },
 	}
 }
 

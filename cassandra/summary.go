@@ -11,12 +11,13 @@ import (
 	"github.com/safedelivr/safedelivr/models/codec"
 )
 
-// Sums are written with their rank as the timestamp, one higher because 0 is
-// none. Of two with the same rank the greater value stands, and a stored
-// sum begins with how many logs it counts: so the one that counted more stands,
-// whoever came first.
-func rankOf(s *models.Summary) int64 { return s.Order() + 1 }
+// versionStamp returns the timestamp that a sum is written with: its version, one
+// higher because 0 is none. Of two sums with the same version the greater value
+// stays. A stored sum begins with the number of logs that it counts, so the one
+// that counted more stays, whichever came first.
+func versionStamp(s *models.Summary) int64 { return s.FullVersion() + 1 }
 
+// encodeSum returns the stored form of a sum, which begins with Accepted.
 func encodeSum(s *models.Summary) []byte {
 	raw := binary.BigEndian.AppendUint64(nil, uint64(max(s.Accepted, 0)))
 	return append(raw, codec.EncodeSummary(s)...)
@@ -46,21 +47,23 @@ func (s *Store) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) err
 			raw := encodeSum(&c.Summary)
 			parts[i] = partition{c.User, c.Chunk.Time().Unix()}
 			rows[i] = row{`INSERT INTO summaries (owner, second, chunk_id, value) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`,
-				[]any{c.User, parts[i].second, c.Chunk[:], raw, rankOf(&c.Summary)}, len(raw)}
+				[]any{c.User, parts[i].second, c.Chunk[:], raw, versionStamp(&c.Summary)}, len(raw)}
 		}
 		return put(ctx, s, parts, rows)
 	}, "put %d summaries of %s", len(ss), ss[0].Chunk)
 }
 
-// Summaries implements models.Store. All chunks of a batch carry its time, so
-// they are in one partition.
-func (s *Store) Summaries(ctx context.Context, user string, batch models.ID, from int) iter.Seq2[models.ChunkSummary, error] {
+// Summaries implements models.Store. The IDs of all chunks carry the time of their
+// batch, so they are in one partition.
+func (s *Store) Summaries(
+	ctx context.Context, user string, batch models.ID, from int,
+) iter.Seq2[models.ChunkSummary, error] {
 	if from >= models.MaxChunks {
 		return empty[models.ChunkSummary](ctx, s, "summaries of %s", batch)
 	}
 	second, first, last := batch.Time().Unix(), batch.Chunk(max(from, 0)), batch.Chunk(models.MaxChunks-1)
 	find := func(ctx context.Context, _ int64, state []byte) ([]models.ChunkSummary, []byte, error) {
-		return page(ctx, &s.runner, pageRows, state, func(scan scanner) (c models.ChunkSummary, err error) {
+		return page(ctx, pageRequest{&s.runner, pageRows, state}, func(scan scanner) (c models.ChunkSummary, err error) {
 			var id, raw []byte
 			if err := scan(&id, &raw); err != nil {
 				return c, err
@@ -70,13 +73,14 @@ func (s *Store) Summaries(ctx context.Context, user string, batch models.ID, fro
 				c.Summary, err = decodeSum(raw)
 			}
 			return c, err
-		}, `SELECT chunk_id, value FROM summaries WHERE owner = ? AND second = ? AND chunk_id >= ? AND chunk_id <= ?`, user, second, first[:], last[:])
+		}, `SELECT chunk_id, value FROM summaries WHERE owner = ? AND second = ? AND chunk_id >= ? AND chunk_id <= ?`, user,
+			second, first[:], last[:])
 	}
-	return cursor(ctx, s, 0, 0, find, "summaries of %s", batch)
+	return cursor(ctx, s, partitions{}, find, "summaries of "+batch.String())
 }
 
-// spanBucket is how much of a level one partition holds, in milliseconds; it
-// is recorded with the keyspace. Each holds whole spans of the level above.
+// spanBucket returns the time that a partition of a level covers, in milliseconds. It is
+// recorded with the keyspace. A partition holds whole spans of the level above.
 func spanBucket(l models.Level) int64 {
 	const day = 24 * time.Hour
 	switch l {
@@ -92,7 +96,7 @@ func spanBucket(l models.Level) int64 {
 	return 0
 }
 
-// nodes reads the sums of a level that begin in [from, to), in milliseconds.
+// nodes returns the sums of a level that begin in [from, to), in milliseconds.
 func (s *Store) nodes(ctx context.Context, user string, level models.Level, from, to int64) ([]models.Node, error) {
 	from = max(from, 0)
 	length := spanBucket(level)
@@ -111,7 +115,8 @@ func (s *Store) nodes(ctx context.Context, user string, level models.Level, from
 				return models.Node{}, err
 			}
 			sum, err := decodeSum(raw)
-			return models.Node{Span: models.Span{User: user, Level: level, Start: time.UnixMilli(start).UTC()}, Summary: sum}, err
+			return models.Node{Span: models.Span{User: user, Level: level, Start: time.UnixMilli(start).UTC()}, Summary: sum},
+				err
 		}, `SELECT start, value FROM sums WHERE owner = ? AND level = ? AND bucket = ? AND start >= ? AND start < ?`,
 			user, string(level), first+int64(i), from, to)
 		return err
@@ -123,11 +128,13 @@ func (s *Store) nodes(ctx context.Context, user string, level models.Level, from
 	return all, err
 }
 
-// latest bounds the spans that are looked for: no id carries a later time.
+// latest bounds the spans that are read: no ID carries a later time.
 var latest = models.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}.Time().UnixMilli()
 
 // Nodes implements models.Store.
-func (s *Store) Nodes(ctx context.Context, user string, level models.Level, from, to time.Time) (nodes []models.Node, err error) {
+func (s *Store) Nodes(
+	ctx context.Context, user string, level models.Level, from, to time.Time,
+) (nodes []models.Node, err error) {
 	err = s.call(ctx, func() (err error) {
 		nodes, err = s.nodes(ctx, user, level, ceilMilli(from), min(ceilMilli(to), latest))
 		return err
@@ -148,8 +155,9 @@ func (s *Store) RollUp(ctx context.Context, span models.Span) (sum models.Summar
 		}
 		start := span.Start.UnixMilli()
 		if children > 0 {
-			err := s.exec(ctx, plain, `INSERT INTO sums (owner, level, bucket, start, value) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?`,
-				span.User, string(span.Level), start/spanBucket(span.Level), start, encodeSum(&counted), rankOf(&counted))
+			err := s.exec(ctx, plain, `INSERT INTO sums (owner, level, bucket, start, value)
+				VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?`,
+				span.User, string(span.Level), start/spanBucket(span.Level), start, encodeSum(&counted), versionStamp(&counted))
 			if err != nil {
 				return err
 			}
@@ -166,7 +174,7 @@ func (s *Store) RollUp(ctx context.Context, span models.Span) (sum models.Summar
 	return sum, nil
 }
 
-// count adds up the children of a span.
+// count adds up the children of a span and returns their number, too.
 func (s *Store) count(ctx context.Context, span models.Span) (sum models.Summary, children int, err error) {
 	if child := span.Level.Child(); child != "" {
 		start := span.Start.UnixMilli()

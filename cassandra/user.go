@@ -15,14 +15,15 @@ import (
 // nameParts is how many partitions the names of users are spread over.
 const nameParts = 16
 
+// namePart returns the partition of a name.
 func namePart(name string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name)) // never fails
 	return int(h.Sum32() % nameParts)
 }
 
-// CreateUser implements models.Store. The id is written first and counts only
-// once the name is its.
+// CreateUser implements models.Store. The ID is written first and counts only when it
+// has got the name.
 func (s *Store) CreateUser(ctx context.Context, u models.User) error {
 	return s.call(ctx, func() error {
 		if u.ID == "" || u.Name == "" {
@@ -31,7 +32,8 @@ func (s *Store) CreateUser(ctx context.Context, u models.User) error {
 		if err := s.name(ctx, u); err != nil {
 			return err
 		}
-		applied, row, err := s.cas(ctx, plain, `INSERT INTO users_by_name (part, name, id, created) VALUES (?, ?, ?, ?) IF NOT EXISTS`,
+		applied, row, err := s.cas(ctx, plain,
+			`INSERT INTO users_by_name (part, name, id, created) VALUES (?, ?, ?, ?) IF NOT EXISTS`,
 			namePart(u.Name), u.Name, u.ID, u.Created.UnixMilli())
 		if err == nil && !applied && row["id"] != u.ID {
 			err = models.ErrExists
@@ -40,9 +42,9 @@ func (s *Store) CreateUser(ctx context.Context, u models.User) error {
 	}, "create user %s", u.Name)
 }
 
-// name writes what the id of a user leads to, above another name which that
-// tried to get and did not: the timestamp counts names. Errors: models.ErrExists
-// (it has another name).
+// name writes the name of a user's ID. It replaces a name that the ID tried to get and
+// did not: the timestamp counts the names. Errors: models.ErrExists (the ID has
+// another name).
 func (s *Store) name(ctx context.Context, u models.User) error {
 	type try struct {
 		name  string
@@ -77,7 +79,8 @@ func readUser(scan scanner) (u models.User, err error) {
 }
 
 func (s *Store) userByName(ctx context.Context, name string) (models.User, error) {
-	return single(ctx, &s.runner, readUser, `SELECT id, name, created FROM users_by_name WHERE part = ? AND name = ?`, namePart(name), name)
+	return single(ctx, &s.runner, readUser, `SELECT id, name, created FROM users_by_name WHERE part = ? AND name = ?`,
+		namePart(name), name)
 }
 
 func (s *Store) user(ctx context.Context, id string) (models.User, error) {
@@ -86,7 +89,7 @@ func (s *Store) user(ctx context.Context, id string) (models.User, error) {
 		return models.User{}, err
 	}
 	u, err := s.userByName(ctx, name)
-	if err == nil && u.ID != id { // did not get the name
+	if err == nil && u.ID != id { // it did not get the name
 		return models.User{}, models.ErrNotFound
 	}
 	return u, err
@@ -125,7 +128,7 @@ func (s *Store) Users(ctx context.Context) (us []models.User, err error) {
 	return us, err
 }
 
-// timeOf reverses time.Time.UnixMilli; 0 is the zero time.
+// timeOf reverses time.Time.UnixMilli. 0 is the zero time.
 func timeOf(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}
@@ -133,7 +136,7 @@ func timeOf(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// ceilMilli is the first millisecond that is not before t.
+// ceilMilli returns the first millisecond that is not before t.
 func ceilMilli(t time.Time) int64 {
 	ms := t.UnixMilli()
 	if t.After(time.UnixMilli(ms)) {

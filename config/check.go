@@ -108,7 +108,10 @@ func (c *Config) check() []error {
 	return out
 }
 
-func (c *Config) checkServices(wrong func(key, format string, args ...any), oneOf func(key, value string, allowed []string)) {
+func (c *Config) checkServices(
+	wrong func(key, format string, args ...any),
+	oneOf func(key, value string, allowed []string),
+) {
 	if len(c.Cassandra.Hosts) > 0 {
 		oneOf("cassandra.consistency", c.Cassandra.Consistency, consistency)
 		oneOf("cassandra.serial_consistency", c.Cassandra.Serial, serialLevels)
@@ -118,7 +121,8 @@ func (c *Config) checkServices(wrong func(key, format string, args ...any), oneO
 	}
 	if c.AMQP.URL != "" {
 		for _, one := range strings.Split(c.AMQP.URL, ",") {
-			if u, err := url.Parse(strings.TrimSpace(one)); err != nil || u.Scheme != "amqp" && u.Scheme != "amqps" || u.Host == "" {
+			if u, err := url.Parse(strings.TrimSpace(one)); err != nil || u.Scheme != "amqp" && u.Scheme != "amqps" ||
+				u.Host == "" {
 				wrong("amqp.url", "not an amqp:// or amqps:// URL, or several, separated by commas")
 				break
 			}
@@ -128,8 +132,12 @@ func (c *Config) checkServices(wrong func(key, format string, args ...any), oneO
 		}
 	}
 	embedded := len(c.Cassandra.Hosts) == 0 || c.AMQP.URL == ""
-	if embedded && len(c.Roles) > 0 && !(slices.Contains(c.Roles, "api") && slices.Contains(c.Roles, "webhooks") && slices.Contains(c.Roles, "worker")) {
-		wrong("roles", "running roles apart needs Cassandra (SAFEDELIVR_CASSANDRA_HOSTS) and RabbitMQ (SAFEDELIVR_AMQP_URL); the embedded store and broker live in one process")
+	if embedded && len(c.Roles) > 0 &&
+		!(slices.Contains(c.Roles, "api") && slices.Contains(c.Roles, "webhooks") && slices.Contains(c.Roles, "worker")) {
+		wrong(
+			"roles",
+			"running roles apart needs Cassandra (SAFEDELIVR_CASSANDRA_HOSTS) and RabbitMQ (SAFEDELIVR_AMQP_URL); the embedded store and broker live in one process",
+		)
 	}
 }
 
@@ -169,7 +177,10 @@ func (g *GitHub) check(public string, wrong func(key, format string, args ...any
 }
 
 func checkURL(key, value string, wrong func(key, format string, args ...any)) {
-	if u, err := url.Parse(value); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+	if u, err := url.Parse(value); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+		u.RawQuery != "" ||
+		u.Fragment != "" ||
+		u.User != nil {
 		wrong(key, "not an http:// or https:// URL")
 	}
 }

@@ -139,10 +139,21 @@ func defaults() Config {
 		AMQP:   AMQP{Prefix: "sd"},
 		Traces: Traces{Ratio: 1},
 		Limits: Limits{Recipients: 1_000_000, Content: 5 << 20, Body: 1 << 30, Retries: 10, UrgentUpTo: 100},
-		Times: Times{Deadline: 7 * 24 * time.Hour, EvidenceWindow: DefaultEvidence, FinalEvent: 100 * time.Hour, Recheck: time.Minute,
-			StartBy: 10 * time.Second, IntakeGrace: time.Hour, Hold: 5 * time.Minute, BreakerOpen: 5 * time.Second, Silence: time.Minute,
-			InboxKeep: 7 * 24 * time.Hour, StopGrace: 35 * time.Second, Idempotency: 24 * time.Hour,
-			KeepContent: 90 * 24 * time.Hour},
+		Times: Times{
+			Deadline:       7 * 24 * time.Hour,
+			EvidenceWindow: DefaultEvidence,
+			FinalEvent:     100 * time.Hour,
+			Recheck:        time.Minute,
+			StartBy:        10 * time.Second,
+			IntakeGrace:    time.Hour,
+			Hold:           5 * time.Minute,
+			BreakerOpen:    5 * time.Second,
+			Silence:        time.Minute,
+			InboxKeep:      7 * 24 * time.Hour,
+			StopGrace:      35 * time.Second,
+			Idempotency:    24 * time.Hour,
+			KeepContent:    90 * 24 * time.Hour,
+		},
 	}
 }
 

@@ -28,14 +28,21 @@ func TestEnvironment(t *testing.T) {
 	require.Equal(t, 90*time.Second, c.Times.EvidenceWindow)
 	require.Equal(t, 10, c.Limits.Recipients)
 	a := c.Providers["sg-eu"]
-	require.Equal(t, Provider{Kind: "sendgrid", APIKey: "k", WebhookKey: "w", CallRate: 2.5, Rate: 7, Timeout: 4 * time.Second,
-		Events: "webhook", Weight: 1, Concurrency: 16, ChunkLimit: 1000}, a)
+	require.Equal(
+		t,
+		Provider{Kind: "sendgrid", APIKey: "k", WebhookKey: "w", CallRate: 2.5, Rate: 7, Timeout: 4 * time.Second,
+			Events: "webhook", Weight: 1, Concurrency: 16, ChunkLimit: 1000},
+		a,
+	)
 }
 
 func TestFileUnderEnvironment(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("listen: ':1'\nlog: debug\nproviders:\n  sg:\n    kind: sendgrid\n    weight: 3\n"), 0o600))
+	require.NoError(
+		t,
+		os.WriteFile(path, []byte("listen: ':1'\nlog: debug\nproviders:\n  sg:\n    kind: sendgrid\n    weight: 3\n"), 0o600),
+	)
 	c, err := Load(path, []string{"SAFEDELIVR_LISTEN=:2"})
 	require.NoError(t, err)
 	require.Equal(t, ":2", c.Listen)
@@ -61,13 +68,40 @@ func TestAllMistakesAtOnce(t *testing.T) {
 
 func TestGitHub(t *testing.T) {
 	t.Parallel()
-	c, err := Load("", []string{"SAFEDELIVR_PUBLIC_URL=https://mail.example.com", "SAFEDELIVR_GITHUB_CLIENT_ID=id", "SAFEDELIVR_GITHUB_CLIENT_SECRET=s",
-		"SAFEDELIVR_GITHUB_OPERATORS=ann, bob", "SAFEDELIVR_GITHUB_ORGS=crew", "SAFEDELIVR_GITHUB_BASE_URL=https://ghe.example.com"})
+	c, err := Load(
+		"",
+		[]string{
+			"SAFEDELIVR_PUBLIC_URL=https://mail.example.com",
+			"SAFEDELIVR_GITHUB_CLIENT_ID=id",
+			"SAFEDELIVR_GITHUB_CLIENT_SECRET=s",
+			"SAFEDELIVR_GITHUB_OPERATORS=ann, bob",
+			"SAFEDELIVR_GITHUB_ORGS=crew",
+			"SAFEDELIVR_GITHUB_BASE_URL=https://ghe.example.com",
+		},
+	)
 	require.NoError(t, err)
-	require.Equal(t, GitHub{ClientID: "id", ClientSecret: "s", Operators: []string{"ann", "bob"}, Orgs: []string{"crew"}, BaseURL: "https://ghe.example.com"}, c.GitHub)
+	require.Equal(
+		t,
+		GitHub{
+			ClientID:     "id",
+			ClientSecret: "s",
+			Operators:    []string{"ann", "bob"},
+			Orgs:         []string{"crew"},
+			BaseURL:      "https://ghe.example.com",
+		},
+		c.GitHub,
+	)
 	require.Equal(t, "https://mail.example.com", c.PublicURL)
 
-	_, err = Load("", []string{"SAFEDELIVR_GITHUB_CLIENT_ID=id", "SAFEDELIVR_GITHUB_BASE_URL=ftp://x", "SAFEDELIVR_GITHUB_LOGINS=a b", "SAFEDELIVR_GITHUB_API_URL=https://u:p@h"})
+	_, err = Load(
+		"",
+		[]string{
+			"SAFEDELIVR_GITHUB_CLIENT_ID=id",
+			"SAFEDELIVR_GITHUB_BASE_URL=ftp://x",
+			"SAFEDELIVR_GITHUB_LOGINS=a b",
+			"SAFEDELIVR_GITHUB_API_URL=https://u:p@h",
+		},
+	)
 	for _, want := range []string{"github.client_secret", "public_url", "github.base_url", "github.api_url", `"a b" is not a name`} {
 		require.ErrorContains(t, err, want)
 	}

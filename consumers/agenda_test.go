@@ -60,7 +60,14 @@ func agendaOf(t *testing.T) (*rig, *Engine, *costly) {
 	}, "sg")
 	cfg := fast()
 	cfg.Sole, cfg.Recheck, cfg.InboxAge = true, time.Hour, time.Hour
-	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg", Concurrency: 1}}}, cfg)
+	e, err := New(
+		r.store,
+		r.broker,
+		[]provider.Spec{
+			{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg", Concurrency: 1}},
+		},
+		cfg,
+	)
 	require.NoError(t, err)
 	t.Cleanup(e.dispatch.Stop)
 	e.agenda.AcquireShards(t.Context())
@@ -83,10 +90,26 @@ func TestThousandDueAreNoBurst(t *testing.T) {
 	r, e, s := agendaOf(t)
 	due := time.Now().Add(-time.Second)
 	for range n {
-		b := models.Batch{ID: models.NewBatchID(due), User: r.user, Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
-			Lane: models.Bulk, Recipients: 1, Chunks: 1, Deadline: due.Add(time.Hour)}
-		require.NoError(t, r.store.Schedule(t.Context(), models.AgendaEntry{Due: due, Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1}))
-		require.NoError(t, r.store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "u@x.test"}}}))
+		b := models.Batch{
+			ID:         models.NewBatchID(due),
+			User:       r.user,
+			Content:    models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
+			Lane:       models.Bulk,
+			Recipients: 1,
+			Chunks:     1,
+			Deadline:   due.Add(time.Hour),
+		}
+		require.NoError(
+			t,
+			r.store.Schedule(
+				t.Context(),
+				models.AgendaEntry{Due: due, Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1},
+			),
+		)
+		require.NoError(
+			t,
+			r.store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "u@x.test"}}}),
+		)
 	}
 	for range 3 {
 		e.workShards(t)

@@ -39,10 +39,27 @@ func (b *leaving) Ping(ctx context.Context) error {
 func (r *rig) stored(lane models.Lane, due time.Time) *models.Batch {
 	r.t.Helper()
 	now := time.Now()
-	b := models.Batch{ID: models.NewBatchID(now), User: r.user, Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
-		Lane: lane, OnUnknown: models.Hold, Recipients: 1, Chunks: 1, Deadline: now.Add(100 * time.Hour)}
-	require.NoError(r.t, r.store.Schedule(r.t.Context(), models.AgendaEntry{Due: due, Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Lane: lane}))
-	require.NoError(r.t, r.store.PutBatch(r.t.Context(), b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "u@x.test"}}}))
+	b := models.Batch{
+		ID:         models.NewBatchID(now),
+		User:       r.user,
+		Content:    models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
+		Lane:       lane,
+		OnUnknown:  models.Hold,
+		Recipients: 1,
+		Chunks:     1,
+		Deadline:   now.Add(100 * time.Hour),
+	}
+	require.NoError(
+		r.t,
+		r.store.Schedule(
+			r.t.Context(),
+			models.AgendaEntry{Due: due, Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Lane: lane},
+		),
+	)
+	require.NoError(
+		r.t,
+		r.store.PutBatch(r.t.Context(), b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "u@x.test"}}}),
+	)
 	return &b
 }
 
@@ -56,12 +73,23 @@ func TestMissedIsAnnounced(t *testing.T) {
 	cfg := fast()
 	cfg.Recheck = time.Hour
 	r.engine = r.worker(cfg, p)
-	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return !ok }, patience, 10*time.Millisecond, "the start is made up for")
+	require.Eventually(
+		t,
+		func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return !ok },
+		patience,
+		10*time.Millisecond,
+		"the start is made up for",
+	)
 
 	b.away.Store(true)
 	var all []*models.Batch
 	all = append(all, r.stored(models.Bulk, time.Now().Add(50*time.Millisecond))) // looked at while the broker is away
-	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return ok }, patience, 10*time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return ok },
+		patience,
+		10*time.Millisecond,
+	)
 	for i := range 50 {
 		all = append(all, r.stored([]models.Lane{models.Urgent, models.Bulk}[i%2], time.Now().Add(cfg.Recheck)))
 	}
@@ -71,7 +99,12 @@ func TestMissedIsAnnounced(t *testing.T) {
 		r.done(batch)
 		require.Equal(t, 1, p.copiesOf(batch.ID.Log(1)))
 	}
-	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return !ok }, patience, 10*time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return !ok },
+		patience,
+		10*time.Millisecond,
+	)
 }
 
 // A retry that cannot be announced is not forgotten: its message comes again.
@@ -88,7 +121,12 @@ func TestRetryWhileTheBrokerIsAway(t *testing.T) {
 	taking := newScripted("mg", always(models.Accepted))
 	r.engine = r.worker(cfg, refusing, taking)
 	batch := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
-	require.Eventually(t, func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return ok && refusing.count() > 0 }, patience, time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return ok && refusing.count() > 0 },
+		patience,
+		time.Millisecond,
+	)
 	b.away.Store(false)
 	r.done(batch)
 	require.Equal(t, 1, taking.copiesOf(batch.ID.Log(1)))
@@ -109,7 +147,15 @@ func TestMissedUrgentFirst(t *testing.T) {
 		now = now.Add(time.Millisecond) // so that no two are due at once
 		r.stored(lane, now.Add(e.cfg.Recheck))
 	}
-	old := models.AgendaEntry{Due: now.Add(e.cfg.Recheck), Kind: models.LookAtBatch, ID: models.NewBatchID(now), User: r.user, Chunks: 1, Lane: models.Bulk, Round: 3}
+	old := models.AgendaEntry{
+		Due:    now.Add(e.cfg.Recheck),
+		Kind:   models.LookAtBatch,
+		ID:     models.NewBatchID(now),
+		User:   r.user,
+		Chunks: 1,
+		Lane:   models.Bulk,
+		Round:  3,
+	}
 	require.NoError(t, r.store.Schedule(t.Context(), old)) // it was announced
 	for _, s := range e.agenda.Shards {
 		s.Held.Store(true)

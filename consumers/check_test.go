@@ -34,7 +34,14 @@ func TestCheck(t *testing.T) {
 	}
 	run := func(repair bool) (telemetry.Recount, []rollup.Difference) {
 		var list []rollup.Difference
-		out, err := r.engine.Check(ctx, rollup.CheckOptions{Repair: repair, Settle: 200 * time.Millisecond, Found: func(d rollup.Difference) { list = append(list, d) }})
+		out, err := r.engine.Check(
+			ctx,
+			rollup.CheckOptions{
+				Repair: repair,
+				Settle: 200 * time.Millisecond,
+				Found:  func(d rollup.Difference) { list = append(list, d) },
+			},
+		)
 		require.NoError(t, err)
 		return out, list
 	}
@@ -90,15 +97,20 @@ func TestCheck(t *testing.T) {
 }
 
 // scorched is a store in which the sum of a chunk cannot be read until one of a
-// higher rank replaces it, as where the newest of equal writes wins.
+// higher version replaces it, as where the newest of equal writes wins.
 type scorched struct {
 	models.Store
-	chunk models.ID
-	rank  int64
-	holds bool // no rank is high enough
+	chunk   models.ID
+	version int64
+	holds   bool // no version is high enough
 }
 
-func (s *scorched) Summaries(ctx context.Context, user string, batch models.ID, from int) iter.Seq2[models.ChunkSummary, error] {
+func (s *scorched) Summaries(
+	ctx context.Context,
+	user string,
+	batch models.ID,
+	from int,
+) iter.Seq2[models.ChunkSummary, error] {
 	if s.chunk == batch {
 		return func(yield func(models.ChunkSummary, error) bool) { yield(models.ChunkSummary{}, models.ErrDamaged) }
 	}
@@ -107,14 +119,14 @@ func (s *scorched) Summaries(ctx context.Context, user string, batch models.ID, 
 
 func (s *scorched) PutSummaries(ctx context.Context, sums ...models.ChunkSummary) error {
 	for i := range sums {
-		if sums[i].Chunk == s.chunk && sums[i].Summary.Order() > s.rank && !s.holds {
+		if sums[i].Chunk == s.chunk && sums[i].Summary.FullVersion() > s.version && !s.holds {
 			s.chunk = models.ID{}
 		}
 	}
 	return s.Store.PutSummaries(ctx, sums...)
 }
 
-// A sum that cannot be read is replaced by one that outranks it, and counts as
+// A sum that cannot be read is replaced by one that has a higher version, and counts as
 // repaired only when it is read again.
 func TestRepairOfTheUnreadable(t *testing.T) {
 	t.Parallel()
@@ -128,14 +140,17 @@ func TestRepairOfTheUnreadable(t *testing.T) {
 	r.done(b)
 	require.Eventually(t, func() bool { return r.idle() && r.engine.Pending() == 0 }, patience, 5*time.Millisecond)
 	r.stop()
-	rank := func(s models.Summary) int64 { return s.Order() }
+	version := func(s models.Summary) int64 { return s.FullVersion() }
 	check := func() (telemetry.Recount, int) {
 		found := 0
-		out, err := r.engine.Check(t.Context(), rollup.CheckOptions{Repair: true, Settle: 50 * time.Millisecond, Found: func(rollup.Difference) { found++ }})
+		out, err := r.engine.Check(
+			t.Context(),
+			rollup.CheckOptions{Repair: true, Settle: 50 * time.Millisecond, Found: func(rollup.Difference) { found++ }},
+		)
 		require.NoError(t, err)
 		return out, found
 	}
-	s.chunk, s.rank, s.holds = b.ID, rank(storedIn(t, r.store, b)), true
+	s.chunk, s.version, s.holds = b.ID, version(storedIn(t, r.store, b)), true
 	out, found := check()
 	require.NotZero(t, found)
 	require.Zero(t, out.Repaired, "it cannot be read still")
@@ -185,13 +200,26 @@ func TestReplay(t *testing.T) {
 	t.Parallel()
 	p := &mended{scripted: newScripted("mg", always(models.Accepted))}
 	r := emptyRig(t, nil, "mg")
-	spec := provider.Spec{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
+	spec := provider.Spec{
+		Adapter: p,
+		Provider: models.Provider{
+			Name:        "mg",
+			Weight:      1,
+			Concurrency: 4,
+			ChunkLimit:  1000,
+			Timeout:     time.Second,
+			Events:      models.EventsWebhook,
+		},
+	}
 	r.engine = r.start(fast(), []provider.Spec{spec})
 	ctx := t.Context()
 	b := r.batch(6, true, nil)
 	r.taken(b)
 	for n := 1; n <= 6; n++ {
-		ev := models.ParsedEvent{Log: b.ID.Log(n), Event: models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Delivered, At: time.Now()}}
+		ev := models.ParsedEvent{
+			Log:   b.ID.Log(n),
+			Event: models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Delivered, At: time.Now()},
+		}
 		if n%2 == 0 {
 			ev.Event.Kind, ev.Event.Reason, ev.Event.Text = models.Bounced, models.MailboxInvalid, "no such user"
 		}
@@ -204,7 +232,12 @@ func TestReplay(t *testing.T) {
 	require.EqualValues(t, 6, r.done(b).Summary().Success, "as it was read at first")
 	before := r.view(b)
 	replay := func() events.Replayed {
-		out, err := r.engine.Replay(context.Background(), b.Created().Add(-time.Minute), time.Now().Add(time.Minute), func(events.Replayed) {})
+		out, err := r.engine.Replay(
+			context.Background(),
+			b.Created().Add(-time.Minute),
+			time.Now().Add(time.Minute),
+			func(events.Replayed) {},
+		)
 		require.NoError(t, err)
 		require.Equal(t, 6, out.Posts)
 		return out
@@ -226,10 +259,19 @@ func TestReplay(t *testing.T) {
 // A difference says what differs, also where the sums that everybody sees are right.
 func TestDifferenceInWords(t *testing.T) {
 	t.Parallel()
-	d := rollup.Difference{What: "chunk", User: "u", ID: "x", Shown: models.Summary{Accepted: 2, Failed: 2, Reasons: map[models.Reason]int64{models.Expired: 2}, Rerouted: 1},
-		Counted: models.Summary{Accepted: 2, Failed: 2, Reasons: map[models.Reason]int64{models.Virus: 2}}}
-	require.Equal(t, "chunk x of user u: shown accepted 2 = queued 0 + success 0 + failed 2 + cancelled 0, rerouted 1, reasons map[expired:2]; "+
-		"counted accepted 2 = queued 0 + success 0 + failed 2 + cancelled 0, rerouted 0, reasons map[virus:2]", d.String())
+	d := rollup.Difference{
+		What:    "chunk",
+		User:    "u",
+		ID:      "x",
+		Shown:   models.Summary{Accepted: 2, Failed: 2, Reasons: map[models.Reason]int64{models.Expired: 2}, Rerouted: 1},
+		Counted: models.Summary{Accepted: 2, Failed: 2, Reasons: map[models.Reason]int64{models.Virus: 2}},
+	}
+	require.Equal(
+		t,
+		"chunk x of user u: shown accepted 2 = queued 0 + success 0 + failed 2 + cancelled 0, rerouted 1, reasons map[expired:2]; "+
+			"counted accepted 2 = queued 0 + success 0 + failed 2 + cancelled 0, rerouted 0, reasons map[virus:2]",
+		d.String(),
+	)
 }
 
 // bereft is a store that has lost the recipients of a chunk.
@@ -262,7 +304,10 @@ func TestCheckOfRecipients(t *testing.T) {
 	b := r.batch(4, true, nil)
 	r.done(b)
 	check := func() (list []rollup.Difference) {
-		_, err := r.engine.Check(t.Context(), rollup.CheckOptions{Settle: 100 * time.Millisecond, Found: func(d rollup.Difference) { list = append(list, d) }})
+		_, err := r.engine.Check(
+			t.Context(),
+			rollup.CheckOptions{Settle: 100 * time.Millisecond, Found: func(d rollup.Difference) { list = append(list, d) }},
+		)
 		require.NoError(t, err)
 		return list
 	}
@@ -291,7 +336,14 @@ func TestRepairOfWhatIsAhead(t *testing.T) {
 	r.taken(b)
 	require.Eventually(t, func() bool { return r.engine.Pending() == 0 && r.idle() }, patience, time.Millisecond)
 	check := func(repair bool) (list []rollup.Difference) {
-		_, err := r.engine.Check(t.Context(), rollup.CheckOptions{Repair: repair, Settle: 200 * time.Millisecond, Found: func(d rollup.Difference) { list = append(list, d) }})
+		_, err := r.engine.Check(
+			t.Context(),
+			rollup.CheckOptions{
+				Repair: repair,
+				Settle: 200 * time.Millisecond,
+				Found:  func(d rollup.Difference) { list = append(list, d) },
+			},
+		)
 		require.NoError(t, err)
 		return list
 	}
@@ -304,7 +356,11 @@ func TestRepairOfWhatIsAhead(t *testing.T) {
 		require.NoError(t, r.store.PutSummaries(t.Context(), models.ChunkSummary{User: r.user, Chunk: b.ID, Summary: lie}))
 		list := check(true)
 		require.NotEmpty(t, list)
-		require.Contains(t, list[0].String(), fmt.Sprintf("made from %d entries and facts, of which %d are there", lie.Version, lie.Version-50))
+		require.Contains(
+			t,
+			list[0].String(),
+			fmt.Sprintf("made from %d entries and facts, of which %d are there", lie.Version, lie.Version-50),
+		)
 		require.Empty(t, check(false))
 	}
 	for n := range 2 {

@@ -24,7 +24,10 @@ func (r *rig) order(c models.Command) {
 
 func (r *rig) announce(b *models.Batch) {
 	r.t.Helper()
-	require.NoError(r.t, r.broker.Publish(context.Background(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
+	require.NoError(
+		r.t,
+		r.broker.Publish(context.Background(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}),
+	)
 }
 
 // looked waits until the agenda has looked at a batch again.
@@ -71,7 +74,11 @@ func TestResumeIsAnnounced(t *testing.T) {
 	b := r.batch(10, false, nil)
 	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
 	elsewhere := control.NewFollower(r.store)
-	done, err := elsewhere.Append(context.Background(), &models.Command{Kind: models.ResumeBatch, Batch: b.ID, By: "test"}, nil)
+	done, err := elsewhere.Append(
+		context.Background(),
+		&models.Command{Kind: models.ResumeBatch, Batch: b.ID, By: "test"},
+		nil,
+	)
 	require.NoError(t, err)
 	require.True(t, done)
 	r.announce(b)
@@ -139,7 +146,10 @@ func TestCancel(t *testing.T) {
 				not.Add(r)
 			}
 		}
-		return []models.Part{{Class: models.Accepted, Recipients: taken}, {Class: models.Throttled, Recipients: not, RetryAt: time.Now().Add(time.Hour)}}
+		return []models.Part{
+			{Class: models.Accepted, Recipients: taken},
+			{Class: models.Throttled, Recipients: not, RetryAt: time.Now().Add(time.Hour)},
+		}
 	})
 	r := newRig(t, fast(), nil, p)
 	b := r.batch(10, true, nil)
@@ -288,7 +298,12 @@ func TestAfterRestore(t *testing.T) {
 	r.order(models.Command{Kind: models.HoldOld, Before: old.Created().Add(time.Millisecond)})
 	r.announce(old)
 	r.looked(old)
-	require.Eventually(t, func() bool { return time.Now().After(old.Created().Add(2 * time.Millisecond)) }, patience, time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return time.Now().After(old.Created().Add(2 * time.Millisecond)) },
+		patience,
+		time.Millisecond,
+	)
 	later := r.batch(5, true, nil)
 	require.EqualValues(t, 5, r.done(later).Summary().Success)
 	require.EqualValues(t, 5, r.view(old).Summary().Untried)
@@ -336,14 +351,30 @@ func TestWhenToLookAgain(t *testing.T) {
 	created := time.Now().UTC().Add(-time.Hour).Truncate(time.Millisecond)
 	minutes := func(n int, more time.Duration) time.Time { return created.Add(time.Duration(n)*time.Minute + more) }
 	next := func(round int, due, now time.Time) time.Time {
-		entry := models.AgendaEntry{Due: due, ID: models.NewBatchID(created), Kind: models.LookAtBatch, Round: round, Lane: models.Bulk}
+		entry := models.AgendaEntry{
+			Due:   due,
+			ID:    models.NewBatchID(created),
+			Kind:  models.LookAtBatch,
+			Round: round,
+			Lane:  models.Bulk,
+		}
 		require.NoError(t, e.agenda.Requeue(t.Context(), entry, dispatch.Result{Announced: true}))
 		return e.agenda.RecheckAt(&entry, 1, now)
 	}
-	require.Equal(t, minutes(2, 0), next(0, minutes(1, 5*time.Millisecond), minutes(1, time.Second)).Round(time.Millisecond), "the first entry is a moment late")
+	require.Equal(
+		t,
+		minutes(2, 0),
+		next(0, minutes(1, 5*time.Millisecond), minutes(1, time.Second)).Round(time.Millisecond),
+		"the first entry is a moment late",
+	)
 	require.Equal(t, minutes(6, 0), next(4, minutes(5, 0), minutes(5, 2*time.Second)).Round(time.Millisecond))
 	require.Equal(t, minutes(6, 0), next(4, minutes(5, 0), minutes(5, 59*time.Second)).Round(time.Millisecond))
-	require.Equal(t, minutes(21, 0), next(4, minutes(5, 0), minutes(20, 10*time.Second)).Round(time.Millisecond), "it waited for its turn")
+	require.Equal(
+		t,
+		minutes(21, 0),
+		next(4, minutes(5, 0), minutes(20, 10*time.Second)).Round(time.Millisecond),
+		"it waited for its turn",
+	)
 
 	now := time.Now()
 	require.True(t, e.agenda.LongQueues(models.Bulk, now), "it is not known yet")

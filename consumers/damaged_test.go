@@ -101,7 +101,11 @@ func TestPartAwayHoldsUpNothingElse(t *testing.T) {
 	good := r.batch(1, false, inShard)
 	r.withEvents(fast(), p)
 	r.taken(good)
-	body, err := json.Marshal([]models.ParsedEvent{{Log: good.ID.Log(1), Event: models.Event{ID: "e", Attempt: 1, Kind: models.Delivered, At: time.Now()}}})
+	body, err := json.Marshal(
+		[]models.ParsedEvent{
+			{Log: good.ID.Log(1), Event: models.Event{ID: "e", Attempt: 1, Kind: models.Delivered, At: time.Now()}},
+		},
+	)
 	require.NoError(t, err)
 	in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: body}}}
 	for in.ID.Shard(r.store.Shards()) != 0 {
@@ -143,8 +147,11 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 		})
 	}
 	good := r.batch(2, false, inShard)
-	r.engine = r.start(fast(), []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
-		Timeout: time.Second, Events: models.EventsWebhook}}})
+	r.engine = r.start(
+		fast(),
+		[]provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+			Timeout: time.Second, Events: models.EventsWebhook}}},
+	)
 	r.taken(good)
 
 	// Its message is parked with the reason. An agenda that is far behind announces the
@@ -167,7 +174,10 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 		return received(t, r.store, body)
 	}
 	delivered := func(log models.ID) models.ParsedEvent {
-		return models.ParsedEvent{Log: log, Event: models.Event{ID: "e" + log.String(), Attempt: 1, Kind: models.Delivered, At: time.Now()}}
+		return models.ParsedEvent{
+			Log:   log,
+			Event: models.Event{ID: "e" + log.String(), Attempt: 1, Kind: models.Delivered, At: time.Now()},
+		}
 	}
 	unread := post(delivered(good.ID.Log(2)))
 	s.spoil(unread)
@@ -191,7 +201,10 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 
 	// The recount names it, and counts the others.
 	var found []rollup.Difference
-	out, err := r.engine.Check(t.Context(), rollup.CheckOptions{Settle: time.Second, Found: func(d rollup.Difference) { found = append(found, d) }})
+	out, err := r.engine.Check(
+		t.Context(),
+		rollup.CheckOptions{Settle: time.Second, Found: func(d rollup.Difference) { found = append(found, d) }},
+	)
 	require.NoError(t, err)
 	require.Equal(t, 2*agenda.AgendaAtOnce+1, out.Batches)
 	require.Len(t, found, 2*agenda.AgendaAtOnce+1)
@@ -218,12 +231,17 @@ func TestDeadlyPost(t *testing.T) {
 	t.Parallel()
 	p := &mortal{newScripted("sg", always(models.Accepted))}
 	r := emptyRig(t, nil, "sg")
-	r.engine = r.start(fast(), []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
-		Timeout: time.Second, Events: models.EventsWebhook}}})
+	r.engine = r.start(
+		fast(),
+		[]provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+			Timeout: time.Second, Events: models.EventsWebhook}}},
+	)
 	b := r.batch(1, true, nil)
 	r.taken(b)
-	id := r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: []byte("deadly")},
-		postOf(t, "", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: time.Now()})}})
+	id := r.inbox(
+		models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: []byte("deadly")},
+			postOf(t, "", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: time.Now()})}},
+	)
 	require.EqualValues(t, 1, r.done(b).Summary().Success)
 	all, err := r.store.Inbox(t.Context(), id)
 	require.NoError(t, err)

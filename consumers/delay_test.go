@@ -15,14 +15,24 @@ import (
 // What waits for the same time does not come back in one instant.
 func TestJitter(t *testing.T) {
 	t.Parallel()
-	e, err := New(&entries{}, nil, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, DefaultConfig())
+	e, err := New(
+		&entries{},
+		nil,
+		[]provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}},
+		DefaultConfig(),
+	)
 	require.NoError(t, err)
 	now := time.Now()
 	const wait = 10 * time.Minute
 	seen := map[time.Time]bool{}
 	for range 100 {
 		var told dispatch.Outgoing
-		st := &policy.Step{Do: policy.Call, Who: models.SetOf(1), Retry: 3, Options: []policy.Option{{Provider: "sg", NotBefore: now.Add(wait)}}}
+		st := &policy.Step{
+			Do:      policy.Call,
+			Who:     models.SetOf(1),
+			Retry:   3,
+			Options: []policy.Option{{Provider: "sg", NotBefore: now.Add(wait)}},
+		}
 		e.dispatch.Requeue(&dispatch.Chunk{Id: models.NewBatchID(now)}, st, now, "", &told)
 		require.Len(t, told, 1)
 		require.Equal(t, models.BatchMessage, told[0].Kind, "the provider is chosen anew then")

@@ -37,8 +37,11 @@ func TestChunkOfManyCallsMoves(t *testing.T) {
 	cfg.Recheck, cfg.AgendaPoll = time.Hour, time.Hour // nobody else reads
 	var providers []provider.Spec
 	for _, p := range []*scripted{sg, mg} {
-		providers = append(providers, provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 32, ChunkLimit: 10,
-			Timeout: time.Second, Events: models.EventsNone}})
+		providers = append(
+			providers,
+			provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 32, ChunkLimit: 10,
+				Timeout: time.Second, Events: models.EventsNone}},
+		)
 	}
 	r.engine = r.start(cfg, providers)
 	batch := r.batch(400, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })

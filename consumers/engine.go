@@ -153,7 +153,11 @@ func inLowPriority(f func(ctx context.Context)) loop {
 func (e *Engine) supportLoops() []loop {
 	loops := []loop{
 		loopFunc(func(ctx context.Context) {
-			e.follower.Follow(ctx, rulePoll, func(err error) { e.log.Warn("cannot read the command log, will retry", "err", err) })
+			e.follower.Follow(
+				ctx,
+				rulePoll,
+				func(err error) { e.log.Warn("cannot read the command log, will retry", "err", err) },
+			)
 		}),
 		loopFunc(e.followProbes),
 		e.cluster,
@@ -319,7 +323,11 @@ func (e *Engine) Check(ctx context.Context, o rollup.CheckOptions) (telemetry.Re
 }
 
 // Replay processes again what arrived in the inbox in [from, to).
-func (e *Engine) Replay(ctx context.Context, from, to time.Time, progress func(events.Replayed)) (events.Replayed, error) {
+func (e *Engine) Replay(
+	ctx context.Context,
+	from, to time.Time,
+	progress func(events.Replayed),
+) (events.Replayed, error) {
 	return e.events.Replay(ctx, from, to, progress)
 }
 

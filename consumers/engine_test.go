@@ -44,7 +44,13 @@ func TestThreeEndsOfRetrying(t *testing.T) {
 	t.Parallel()
 	t.Run("no provider left", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, fast(), nil, newScripted("sg", always(models.RejectedHereClass)), newScripted("mg", always(models.RejectedHereClass)))
+		r := newRig(
+			t,
+			fast(),
+			nil,
+			newScripted("sg", always(models.RejectedHereClass)),
+			newScripted("mg", always(models.RejectedHereClass)),
+		)
 		v := r.done(r.batch(3, true, nil))
 		require.Equal(t, models.NoProviderLeft, v.Status(3).Reason)
 		require.Equal(t, 2, v.Status(3).Attempts)
@@ -76,7 +82,12 @@ func TestThreeEndsOfRetrying(t *testing.T) {
 		one, two := away(models.Unavailable), away(models.Throttled)
 		r := newRig(t, cfg, nil, one, two)
 		b := r.batch(3, true, nil)
-		require.Eventually(t, func() bool { return r.view(b).Status(1).Attempts > 2*cfg.MaxRetries }, patience, time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { return r.view(b).Status(1).Attempts > 2*cfg.MaxRetries },
+			patience,
+			time.Millisecond,
+		)
 		require.EqualValues(t, 3, r.view(b).Summary().Queued)
 		back.Store(true)
 		require.EqualValues(t, 3, r.done(b).Summary().Success)
@@ -106,7 +117,9 @@ func TestThreeEndsOfRetrying(t *testing.T) {
 func TestDeadlineEnds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, fast(), nil, newScripted("sg", always(models.AccountClass)))
-	v := r.done(r.batch(2, true, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(400 * time.Millisecond) }))
+	v := r.done(
+		r.batch(2, true, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(400 * time.Millisecond) }),
+	)
 	require.Equal(t, models.Expired, v.Status(1).Reason)
 }
 
@@ -123,7 +136,22 @@ func TestDeadlineWhileItWaits(t *testing.T) {
 		return part(models.Accepted, c)
 	})
 	r := emptyRig(t, nil, "sg")
-	r.engine = r.start(fast(), []provider.Spec{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: patience, Events: models.EventsNone}}})
+	r.engine = r.start(
+		fast(),
+		[]provider.Spec{
+			{
+				Adapter: sg,
+				Provider: models.Provider{
+					Name:        "sg",
+					Weight:      1,
+					Concurrency: 1,
+					ChunkLimit:  1000,
+					Timeout:     patience,
+					Events:      models.EventsNone,
+				},
+			},
+		},
+	)
 	first := r.batch(1, true, nil)
 	require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
 	// On a machine that is held up the deadline may pass before the mail is in line: then
@@ -132,7 +160,13 @@ func TestDeadlineWhileItWaits(t *testing.T) {
 	for soon := 500 * time.Millisecond; ; soon *= 2 {
 		late = r.batch(2, false, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(soon) })
 		require.Equal(t, models.Bulk, late.Lane)
-		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.ProviderMessage, Provider: "sg", ID: late.ID, Lane: late.Lane}))
+		require.NoError(
+			t,
+			r.broker.Publish(
+				t.Context(),
+				models.Message{Kind: models.ProviderMessage, Provider: "sg", ID: late.ID, Lane: late.Lane},
+			),
+		)
 		waits := false
 		require.Eventually(t, func() bool {
 			waits = waits || r.inLine("sg", models.Bulk)
@@ -254,7 +288,9 @@ func TestUnknownOutcome(t *testing.T) {
 // event puts a provider's post into the inbox and announces it.
 func (r *rig) event(provider string, log models.ID, ev models.Event) models.ID {
 	r.t.Helper()
-	return r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider, Posts: []models.Post{postOf(r.t, "", log, ev)}})
+	return r.inbox(
+		models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider, Posts: []models.Post{postOf(r.t, "", log, ev)}},
+	)
 }
 
 // postOf is a post that reports an event under a token.
@@ -278,7 +314,10 @@ func unsettled(t *testing.T, n int) (*rig, *models.Batch) {
 func (r *rig) inbox(in models.Inbox) models.ID {
 	r.t.Helper()
 	require.NoError(r.t, r.store.PutInbox(context.Background(), in))
-	require.NoError(r.t, r.broker.Publish(context.Background(), models.Message{Kind: models.EventMessage, Provider: in.Provider, ID: in.ID}))
+	require.NoError(
+		r.t,
+		r.broker.Publish(context.Background(), models.Message{Kind: models.EventMessage, Provider: in.Provider, ID: in.ID}),
+	)
 	return in.ID
 }
 
@@ -357,8 +396,11 @@ func TestManyWorkersOneLedger(t *testing.T) {
 	for range 60 {
 		b := r.batch(20, true, nil)
 		for range 4 { // everything is announced many times
-			require.NoError(t, r.broker.Publish(context.Background(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane},
-				models.Message{Kind: models.ProviderMessage, Provider: "mg", ID: b.ID, Lane: b.Lane}))
+			require.NoError(
+				t,
+				r.broker.Publish(context.Background(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane},
+					models.Message{Kind: models.ProviderMessage, Provider: "mg", ID: b.ID, Lane: b.Lane}),
+			)
 		}
 		bs = append(bs, b)
 	}
@@ -384,9 +426,25 @@ func TestIncompleteBatchIsClearedAway(t *testing.T) {
 	r := newRig(t, cfg, nil, newScripted("sg", always(models.Accepted)))
 	ctx := context.Background()
 	now := time.Now()
-	b := models.Batch{ID: models.NewBatchID(now), User: r.user, Recipients: 2000, Chunks: 2, Lane: models.Bulk, OnUnknown: models.Hold}
-	require.NoError(t, r.store.Schedule(ctx, models.AgendaEntry{Due: now.Add(50 * time.Millisecond), Kind: models.LookAtBatch, ID: b.ID, User: r.user, Chunks: 2}))
-	require.NoError(t, r.store.PutChunk(ctx, models.Chunk{ID: b.ID.Chunk(1), Recipients: []models.Recipient{{Email: "a@b.c"}}}))
+	b := models.Batch{
+		ID:         models.NewBatchID(now),
+		User:       r.user,
+		Recipients: 2000,
+		Chunks:     2,
+		Lane:       models.Bulk,
+		OnUnknown:  models.Hold,
+	}
+	require.NoError(
+		t,
+		r.store.Schedule(
+			ctx,
+			models.AgendaEntry{Due: now.Add(50 * time.Millisecond), Kind: models.LookAtBatch, ID: b.ID, User: r.user, Chunks: 2},
+		),
+	)
+	require.NoError(
+		t,
+		r.store.PutChunk(ctx, models.Chunk{ID: b.ID.Chunk(1), Recipients: []models.Recipient{{Email: "a@b.c"}}}),
+	)
 	// Until it is cleared away, the chunk would be there for a batch that comes:
 	// a second one, stored and completed, shows that age alone decides.
 	whole := r.batch(1, true, nil)

@@ -43,7 +43,12 @@ func TestPostsAnnouncedTwiceOrGone(t *testing.T) {
 	slow := &slowInbox{first: make(chan struct{}), free: make(chan struct{}), read: map[models.ID]int{}}
 	cfg := fast()
 	cfg.InboxAge = time.Hour // nobody else announces them
-	r := newRig(t, cfg, func(s models.Store) models.Store { slow.Store = s; return slow }, newScripted("sg", always(models.Accepted)))
+	r := newRig(
+		t,
+		cfg,
+		func(s models.Store) models.Store { slow.Store = s; return slow },
+		newScripted("sg", always(models.Accepted)),
+	)
 	a, b, gone := received(t, r.store, []byte("[]")), received(t, r.store, []byte("[]")), models.NewInboxID(time.Now())
 	handle := func(id models.ID) models.Disposition {
 		return r.engine.events.Handle(context.Background(), models.Message{Kind: models.EventMessage, Provider: "sg", ID: id})
@@ -81,7 +86,11 @@ func TestEventsGiveWay(t *testing.T) {
 		running.Go(func() { q.Run(ctx) })
 		group := func(received time.Time) time.Duration {
 			began := time.Now()
-			require.Equal(t, models.Done(), q.Handle(ctx, models.Message{Kind: models.EventMessage, ID: models.NewInboxID(received)}))
+			require.Equal(
+				t,
+				models.Done(),
+				q.Handle(ctx, models.Message{Kind: models.EventMessage, ID: models.NewInboxID(received)}),
+			)
 			return time.Since(began)
 		}
 		const work = events.EventsWait + 100*time.Millisecond

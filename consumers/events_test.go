@@ -14,15 +14,21 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // idle is an engine that does nothing by itself, on an embedded store.
 func idle(t *testing.T) (*Engine, models.Store) {
 	t.Helper()
-	store, broker := embeddedtest.Open(t, "sg")
-	e, err := New(store, broker, []provider.Spec{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg"}}}, fast())
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+	e, err := New(
+		store,
+		broker,
+		[]provider.Spec{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg"}}},
+		fast(),
+	)
 	require.NoError(t, err)
 	return e, store
 }
@@ -31,7 +37,10 @@ func idle(t *testing.T) (*Engine, models.Store) {
 func received(t *testing.T, store models.Store, body []byte) models.ID {
 	t.Helper()
 	id := models.NewInboxID(time.Now())
-	require.NoError(t, store.PutInbox(context.Background(), models.Inbox{ID: id, Provider: "sg", Posts: []models.Post{{Body: body}}}))
+	require.NoError(
+		t,
+		store.PutInbox(context.Background(), models.Inbox{ID: id, Provider: "sg", Posts: []models.Post{{Body: body}}}),
+	)
 	return id
 }
 
@@ -97,14 +106,45 @@ func TestMarkedChunksHoldNoEvents(t *testing.T) {
 	e, store := idle(t)
 	ctx := context.Background()
 	now := time.Now()
-	b := models.Batch{ID: models.NewBatchID(now), User: models.NewUserID(), Lane: models.Bulk, OnUnknown: models.Hold, Recipients: size, Chunks: 1, Deadline: now.Add(time.Hour)}
+	b := models.Batch{
+		ID:         models.NewBatchID(now),
+		User:       models.NewUserID(),
+		Lane:       models.Bulk,
+		OnUnknown:  models.Hold,
+		Recipients: size,
+		Chunks:     1,
+		Deadline:   now.Add(time.Hour),
+	}
 	require.NoError(t, store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: make([]models.Recipient, size)}))
-	require.NoError(t, store.Append(ctx, b.ID, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, Provider: "sg", Recipients: models.SetTo(size), At: now}))
+	require.NoError(
+		t,
+		store.Append(
+			ctx,
+			b.ID,
+			models.Entry{
+				Number:     1,
+				Token:      models.NewToken(),
+				Kind:       models.Attempt,
+				Provider:   "sg",
+				Recipients: models.SetTo(size),
+				At:         now,
+			},
+		),
+	)
 	var ids []models.ID
 	for p := range posts {
 		events := make([]models.ParsedEvent, size)
 		for i := range events {
-			events[i] = models.ParsedEvent{Log: b.ID.Log(i + 1), Event: models.Event{ID: fmt.Sprint(p, "-", i), Attempt: 1, Kind: models.Deferred, At: now, Text: strings.Repeat("x", 200)}}
+			events[i] = models.ParsedEvent{
+				Log: b.ID.Log(i + 1),
+				Event: models.Event{
+					ID:      fmt.Sprint(p, "-", i),
+					Attempt: 1,
+					Kind:    models.Deferred,
+					At:      now,
+					Text:    strings.Repeat("x", 200),
+				},
+			}
 		}
 		body, err := json.Marshal(events)
 		require.NoError(t, err)
@@ -150,8 +190,22 @@ func TestBelieved(t *testing.T) {
 		require.Equal(t, posted, events.PlausibleTime(at, attempt, posted))
 	}
 	r, b := unsettled(t, 1)
-	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: r.view(b).Entries[0].Number, Kind: models.Processed, At: time.Date(5138, 1, 1, 0, 0, 0, 0, time.UTC)})
-	require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictAccepted }, patience, time.Millisecond)
+	r.event(
+		"sg",
+		b.ID.Log(1),
+		models.Event{
+			ID:      "1",
+			Attempt: r.view(b).Entries[0].Number,
+			Kind:    models.Processed,
+			At:      time.Date(5138, 1, 1, 0, 0, 0, 0, time.UTC),
+		},
+	)
+	require.Eventually(
+		t,
+		func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictAccepted },
+		patience,
+		time.Millisecond,
+	)
 	require.WithinDuration(t, time.Now(), r.view(b).Status(1).Last.At, time.Minute)
 }
 
@@ -165,22 +219,61 @@ func TestEvents(t *testing.T) {
 	require.NoError(t, err)
 	r.broker = b2
 	for _, p := range []*scripted{sg, mg} {
-		providers = append(providers, provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
+		providers = append(
+			providers,
+			provider.Spec{
+				Adapter: p,
+				Provider: models.Provider{
+					Name:        p.name,
+					Weight:      1,
+					Concurrency: 4,
+					ChunkLimit:  1000,
+					Timeout:     time.Second,
+					Events:      models.EventsWebhook,
+				},
+			},
+		)
 	}
 	r.engine = r.start(fast(), providers)
 	b := r.batch(5, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
-	require.Eventually(t, func() bool { return r.view(b).Summary().Providers["sg"].Waiting == 5 }, patience, time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return r.view(b).Summary().Providers["sg"].Waiting == 5 },
+		patience,
+		time.Millisecond,
+	)
 	at := time.Now()
 	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: at})
-	r.event("sg", b.ID.Log(2), models.Event{ID: "2", Attempt: 1, Kind: models.Bounced, Reason: models.MailboxInvalid, At: at})
-	r.event("sg", b.ID.Log(3), models.Event{ID: "3", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: at})
-	r.event("mg", b.ID.Log(4), models.Event{ID: "4", Attempt: 1, Kind: models.Bounced, Reason: models.MailboxInvalid, At: at}) // not mg's attempt
-	r.event("sg", models.NewBatchID(at).Log(1), models.Event{ID: "5", Attempt: 1, Kind: models.Delivered, At: at})             // of nobody
-	r.event("sg", b.ID.Log(900), models.Event{ID: "6", Attempt: 1, Kind: models.Delivered, At: at})                            // no such recipient
+	r.event(
+		"sg",
+		b.ID.Log(2),
+		models.Event{ID: "2", Attempt: 1, Kind: models.Bounced, Reason: models.MailboxInvalid, At: at},
+	)
+	r.event(
+		"sg",
+		b.ID.Log(3),
+		models.Event{ID: "3", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: at},
+	)
+	r.event(
+		"mg",
+		b.ID.Log(4),
+		models.Event{ID: "4", Attempt: 1, Kind: models.Bounced, Reason: models.MailboxInvalid, At: at},
+	) // not mg's attempt
+	r.event(
+		"sg",
+		models.NewBatchID(at).Log(1),
+		models.Event{ID: "5", Attempt: 1, Kind: models.Delivered, At: at},
+	) // of nobody
+	r.event(
+		"sg",
+		b.ID.Log(900),
+		models.Event{ID: "6", Attempt: 1, Kind: models.Delivered, At: at},
+	) // no such recipient
 	require.Eventually(t, func() bool {
 		_, forged, _, _ := r.engine.EventCounts()
 		v := r.view(b) // posts are worked off in any order
-		return forged == 3 && mg.copiesOf(b.ID.Log(3)) == 1 && v.Status(1).State == models.Success && v.Status(2).State == models.Failed
+		return forged == 3 && mg.copiesOf(b.ID.Log(3)) == 1 && v.Status(1).State == models.Success &&
+			v.Status(2).State == models.Failed
 	}, patience, 2*time.Millisecond)
 	r.taken(b)
 	v := r.view(b)
@@ -207,7 +300,13 @@ func TestPostThatNobodyAnnounced(t *testing.T) {
 	t.Parallel()
 	r, b := unsettled(t, 1)
 	p := postOf(t, "", b.ID.Log(1), models.Event{ID: "x", Attempt: 1, Kind: models.Delivered, At: time.Now()})
-	require.NoError(t, r.store.PutInbox(context.Background(), models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{p}}))
+	require.NoError(
+		t,
+		r.store.PutInbox(
+			context.Background(),
+			models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{p}},
+		),
+	)
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
 }
 
@@ -216,7 +315,12 @@ func TestReplayedToken(t *testing.T) {
 	r, b := unsettled(t, 2)
 	at := time.Now()
 	post := func(log int, kind models.EventKind) {
-		p := postOf(t, "one token", b.ID.Log(log), models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at})
+		p := postOf(
+			t,
+			"one token",
+			b.ID.Log(log),
+			models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at},
+		)
 		r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{p}})
 	}
 	post(1, models.Delivered)
@@ -237,10 +341,19 @@ func TestReplayedTokenInOneEntry(t *testing.T) {
 	r, b := unsettled(t, 3)
 	at := time.Now()
 	post := func(log int, kind models.EventKind, token string) models.Post {
-		return postOf(t, token, b.ID.Log(log), models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at})
+		return postOf(
+			t,
+			token,
+			b.ID.Log(log),
+			models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: models.MailboxInvalid, At: at},
+		)
 	}
 	r.inbox(models.Inbox{ID: models.NewInboxID(at), Provider: "sg", Posts: []models.Post{
-		post(1, models.Delivered, "1.a"), post(2, models.Bounced, "1.a"), post(1, models.Delivered, "1.a"), post(3, models.Delivered, "1.b")}})
+		post(
+			1,
+			models.Delivered,
+			"1.a",
+		), post(2, models.Bounced, "1.a"), post(1, models.Delivered, "1.a"), post(3, models.Delivered, "1.b")}})
 	require.Eventually(t, func() bool {
 		return r.view(b).Status(1).State == models.Success && r.view(b).Status(3).State == models.Success
 	}, patience, time.Millisecond)

@@ -69,7 +69,13 @@ func (p *told) address(log models.ID) string {
 func (p *told) tell(log models.ID, attempt int, kind models.EventKind, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.events = append(p.events, models.ParsedEvent{Log: log, Event: models.Event{ID: log.String() + string(kind), Attempt: attempt, Kind: kind, At: at}})
+	p.events = append(
+		p.events,
+		models.ParsedEvent{
+			Log:   log,
+			Event: models.Event{ID: log.String() + string(kind), Attempt: attempt, Kind: kind, At: at},
+		},
+	)
 }
 
 func (p *told) questions() int {
@@ -88,8 +94,11 @@ func lookUpRig(t *testing.T, cfg Config, p *told) *rig {
 // lookUpWorker starts an engine whose one provider can be asked for its events.
 func (r *rig) lookUpWorker(cfg Config, p *told) *Engine {
 	r.t.Helper()
-	return r.start(cfg, []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
-		Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}})
+	return r.start(
+		cfg,
+		[]provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+			Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}},
+	)
 }
 
 // TestUnknownIsLookedUp: what a provider can tell of a call whose outcome is not
@@ -101,7 +110,13 @@ func TestUnknownIsLookedUp(t *testing.T) {
 	p := &told{scripted: newScripted("mg", always(models.Unknown)), away: true}
 	r := lookUpRig(t, cfg, p)
 	b := r.batch(3, true, nil)
-	require.Eventually(t, func() bool { return p.questions() > 0 }, patience, 5*time.Millisecond, "asked when the window closes")
+	require.Eventually(
+		t,
+		func() bool { return p.questions() > 0 },
+		patience,
+		5*time.Millisecond,
+		"asked when the window closes",
+	)
 	require.EqualValues(t, 3, r.view(b).Summary().Queued, "while the provider cannot be asked, nothing is ended")
 	made := r.view(b).Status(1).Last.Attempt // a busy machine may have missed a start-by before
 	p.tell(b.ID.Log(1), made, models.Delivered, time.Now())
@@ -131,16 +146,38 @@ func TestResendWaitsForTheAnswer(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
 	cfg.StartBy, cfg.EvidenceWindow, cfg.LookUpPause = 200*time.Millisecond, 400*time.Millisecond, 50*time.Millisecond
-	p, other := &told{scripted: newScripted("mg", always(models.Unknown)), away: true}, newScripted("sg", always(models.Accepted))
+	p, other := &told{
+		scripted: newScripted("mg", always(models.Unknown)),
+		away:     true,
+	}, newScripted(
+		"sg",
+		always(models.Accepted),
+	)
 	r := emptyRig(t, nil, "mg", "sg")
 	spec := func(p models.Adapter, name string) provider.Spec {
-		return provider.Spec{Adapter: p, Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
+		return provider.Spec{
+			Adapter: p,
+			Provider: models.Provider{
+				Name:        name,
+				Weight:      1,
+				Concurrency: 4,
+				ChunkLimit:  1000,
+				Timeout:     100 * time.Millisecond,
+				Events:      models.EventsWebhook,
+			},
+		}
 	}
 	r.engine = r.start(cfg, []provider.Spec{spec(p, "mg"), spec(other, "sg")})
 	b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) {
 		b.Providers, b.OnUnknown = []string{"mg", "sg"}, models.Resend
 	})
-	require.Eventually(t, func() bool { return p.questions() > 0 }, patience, 5*time.Millisecond, "asked when the window closes")
+	require.Eventually(
+		t,
+		func() bool { return p.questions() > 0 },
+		patience,
+		5*time.Millisecond,
+		"asked when the window closes",
+	)
 	r.looked(b)
 	require.Zero(t, other.count(), "while it cannot be asked, nothing is sent again")
 	p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, time.Now())
@@ -172,7 +209,10 @@ func TestFoundAfterItWasHeld(t *testing.T) {
 	at := time.Now()
 	p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, at)
 	found := evidence.Findings{}
-	require.NoError(t, r.engine.evidence.LookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
+	require.NoError(
+		t,
+		r.engine.evidence.LookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found),
+	)
 	require.Equal(t, evidence.Findings{b.ID: {News: 1}}, found)
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
 	require.Equal(t, models.OutcomeUnknown, r.view(b).Status(2).Reason)
@@ -207,10 +247,25 @@ func TestOneHangsTheOthersAreAsked(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
 	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 600*time.Millisecond
-	hangs, good := &told{scripted: newScripted("mg", always(models.Unknown)), hangs: true}, &told{scripted: newScripted("mg-eu", always(models.Unknown))}
+	hangs, good := &told{
+		scripted: newScripted("mg", always(models.Unknown)),
+		hangs:    true,
+	}, &told{
+		scripted: newScripted("mg-eu", always(models.Unknown)),
+	}
 	r := emptyRig(t, nil, "mg", "mg-eu")
 	spec := func(p *told) provider.Spec {
-		return provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook}}
+		return provider.Spec{
+			Adapter: p,
+			Provider: models.Provider{
+				Name:        p.name,
+				Weight:      1,
+				Concurrency: 4,
+				ChunkLimit:  1000,
+				Timeout:     100 * time.Millisecond,
+				Events:      models.EventsWebhook,
+			},
+		}
 	}
 	r.engine = r.start(cfg, []provider.Spec{spec(hangs), spec(good)})
 	through := func(name string) func(*models.Batch, []models.Recipient) {
@@ -239,7 +294,12 @@ func TestOneHangsTheOthersAreAsked(t *testing.T) {
 		}
 		return out
 	}
-	require.Eventually(t, func() bool { return gaps()["g"].Asked == 1 && gaps()["g@mg"].Provider == "mg" }, patience, 5*time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return gaps()["g"].Asked == 1 && gaps()["g@mg"].Provider == "mg" },
+		patience,
+		5*time.Millisecond,
+	)
 	require.Zero(t, gaps()["g@mg"].Asked)
 	hangs.mu.Lock()
 	hangs.away = false
@@ -260,7 +320,10 @@ func TestFoundAgain(t *testing.T) {
 	at := time.Now()
 	find := func() int {
 		found := evidence.Findings{}
-		require.NoError(t, r.engine.evidence.LookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found))
+		require.NoError(
+			t,
+			r.engine.evidence.LookUp(t.Context(), "mg", p, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found),
+		)
 		return found.Total()
 	}
 	posts := func() (n int) {
@@ -287,7 +350,9 @@ func TestFoundAgain(t *testing.T) {
 	r.stop()
 	require.Zero(t, find())
 	for n := 1; n <= 2; n++ {
-		worked, ok := r.engine.evidence.Filed.Get(evidence.FiledEvent{Provider: "mg", ID: b.ID.Log(n).String() + string(models.Delivered)})
+		worked, ok := r.engine.evidence.Filed.Get(
+			evidence.FiledEvent{Provider: "mg", ID: b.ID.Log(n).String() + string(models.Delivered)},
+		)
 		require.True(t, ok && worked)
 	}
 	require.Zero(t, find())
@@ -309,7 +374,22 @@ func TestGapsAreLookedUpTogether(t *testing.T) {
 	raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Hour), To: at.Add(-evidence.QueryDelays[2]), Asked: 2})
 	require.NoError(t, err)
 	require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, "before", raw, time.Hour))
-	r.start(fast(), []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}})
+	r.start(
+		fast(),
+		[]provider.Spec{
+			{
+				Adapter: p,
+				Provider: models.Provider{
+					Name:        "mg",
+					Weight:      1,
+					Concurrency: 4,
+					ChunkLimit:  1000,
+					Timeout:     time.Second,
+					Events:      models.EventsWebhook,
+				},
+			},
+		},
+	)
 	require.Eventually(t, func() bool {
 		rows, err := r.store.Transients(t.Context(), telemetry.OutageRecord)
 		require.NoError(t, err)
@@ -375,7 +455,12 @@ func TestLongLookUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := &paged{scripted: newScripted("mg", nil), pages: 100}
-		e, err := New(&entries{}, nil, []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1}}}, fast())
+		e, err := New(
+			&entries{},
+			nil,
+			[]provider.Spec{{Adapter: p, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1}}},
+			fast(),
+		)
 		require.NoError(t, err)
 		lookUp := func() error {
 			return e.evidence.LookUp(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil, evidence.Findings{})

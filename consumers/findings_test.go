@@ -77,10 +77,19 @@ func TestRemembered(t *testing.T) {
 		t.Parallel()
 		r := emptyRig(t, nil, "sg")
 		r.engine = r.worker(fast(), newScripted("sg", always(models.Accepted)))
-		answer(r.engine.providers.Get("sg").Health, "b.c", models.Part{Class: models.AccountClass, Reason: models.SenderNotVerified})
+		answer(
+			r.engine.providers.Get("sg").Health,
+			"b.c",
+			models.Part{Class: models.AccountClass, Reason: models.SenderNotVerified},
+		)
 		r.stop()
 		r.engine = r.worker(fast(), newScripted("sg", always(models.Accepted)))
-		require.Eventually(t, func() bool { return len(r.engine.providers.Get("sg").Health.Report().Senders) == 1 }, patience, time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { return len(r.engine.providers.Get("sg").Health.Report().Senders) == 1 },
+			patience,
+			time.Millisecond,
+		)
 		require.Equal(t, []string{"b.c"}, r.engine.providers.Get("sg").Health.Report().Senders)
 	})
 }
@@ -107,18 +116,41 @@ func TestRememberedOnce(t *testing.T) {
 	r := emptyRig(t, nil, "sg")
 	writes := &countedReports{Store: r.store}
 	r.store = writes
-	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
+	e, err := New(
+		r.store,
+		r.broker,
+		[]provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}},
+		fast(),
+	)
 	require.NoError(t, err)
 	t.Cleanup(e.dispatch.Stop)
 	known := cluster.Persisted{}
 	h := e.providers.Get("sg").Health
 	h.Suspend(time.Now().Add(-time.Minute), "it is to prove itself")
 	for range 10 {
-		known["sg"] = cluster.SavedFinding{Finding: known["sg"].Finding, At: known["sg"].At.Add(-time.Minute)} // it was a while ago
+		known["sg"] = cluster.SavedFinding{
+			Finding: known["sg"].Finding,
+			At:      known["sg"].At.Add(-time.Minute),
+		} // it was a while ago
 		require.NoError(t, e.cluster.Persist(t.Context(), known))
 	}
 	require.Equal(t, 1, writes.n)
-	require.NoError(t, e.store.PutTransient(t.Context(), cluster.FindingKind, "sg other", packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Tripped, Silent: true, Left: time.Hour}, At: time.Now()}), time.Hour))
+	require.NoError(
+		t,
+		e.store.PutTransient(
+			t.Context(),
+			cluster.FindingKind,
+			"sg other",
+			packed(
+				t,
+				cluster.SavedFinding{
+					Finding: provider.Finding{State: telemetry.Tripped, Silent: true, Left: time.Hour},
+					At:      time.Now(),
+				},
+			),
+			time.Hour,
+		),
+	)
 	answer(h, "a.test", models.Part{Class: models.Accepted}) // it is healthy again
 	require.NoError(t, e.cluster.Persist(t.Context(), known))
 	all, err := e.store.Transients(t.Context(), cluster.FindingKind)
@@ -150,8 +182,29 @@ func TestRecall(t *testing.T) {
 	for _, at := range []time.Time{time.Now().Add(-2 * time.Hour), time.Now().Add(24 * time.Hour)} {
 		h := provider.NewHealth("sg", time.Second, e.cfg.provider())
 		e.providers.Get("sg").Health = h
-		require.NoError(t, e.store.PutTransient(t.Context(), cluster.FindingKind, "sg w", packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Slowed, Left: time.Hour, Why: "too fast"}, At: at}), time.Hour))
-		require.NoError(t, e.store.PutTransient(t.Context(), cluster.FindingKind, "gone w", packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Shut, Left: time.Hour}, At: at}), time.Hour))
+		require.NoError(
+			t,
+			e.store.PutTransient(
+				t.Context(),
+				cluster.FindingKind,
+				"sg w",
+				packed(
+					t,
+					cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Slowed, Left: time.Hour, Why: "too fast"}, At: at},
+				),
+				time.Hour,
+			),
+		)
+		require.NoError(
+			t,
+			e.store.PutTransient(
+				t.Context(),
+				cluster.FindingKind,
+				"gone w",
+				packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Shut, Left: time.Hour}, At: at}),
+				time.Hour,
+			),
+		)
 		require.NoError(t, e.cluster.Restore(t.Context()))
 		_, until := h.Usable(time.Now())
 		require.LessOrEqual(t, time.Until(until), time.Hour)

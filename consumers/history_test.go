@@ -48,8 +48,28 @@ func TestHistoryOutlivesWorkers(t *testing.T) {
 	for life := int64(1); life <= 2; life++ {
 		ctx, cancel := context.WithCancel(t.Context())
 		e, err := New(r.store, r.broker, []provider.Spec{
-			{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone}},
-			{Adapter: mg, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsNone}}}, cfg)
+			{
+				Adapter: sg,
+				Provider: models.Provider{
+					Name:        "sg",
+					Weight:      1,
+					Concurrency: 4,
+					ChunkLimit:  1000,
+					Timeout:     time.Second,
+					Events:      models.EventsNone,
+				},
+			},
+			{
+				Adapter: mg,
+				Provider: models.Provider{
+					Name:        "mg",
+					Weight:      1,
+					Concurrency: 4,
+					ChunkLimit:  1000,
+					Timeout:     time.Second,
+					Events:      models.EventsNone,
+				},
+			}}, cfg)
 		require.NoError(t, err)
 		done := make(chan error, 1)
 		go func() { done <- e.Run(ctx, time.Second) }()

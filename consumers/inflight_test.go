@@ -50,11 +50,17 @@ func TestAskedForWhileUnderWay(t *testing.T) {
 		r := emptyRig(t, nil, "sg")
 		cfg := fast()
 		cfg.Recheck, cfg.AgendaPoll = time.Hour, time.Hour // nobody else asks
-		r.engine = r.start(cfg, []provider.Spec{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1,
-			Timeout: time.Second, Events: models.EventsNone}}})
+		r.engine = r.start(
+			cfg,
+			[]provider.Spec{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1,
+				Timeout: time.Second, Events: models.EventsNone}}},
+		)
 		b := r.batch(2, false, nil)
 		handle := func(ctx context.Context, log int) models.Disposition {
-			return r.engine.dispatch.HandleLog(ctx, models.Message{Kind: models.LogMessage, Provider: "sg", Lane: b.Lane, ID: b.ID.Log(log)})
+			return r.engine.dispatch.HandleLog(
+				ctx,
+				models.Message{Kind: models.LogMessage, Provider: "sg", Lane: b.Lane, ID: b.ID.Log(log)},
+			)
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		said := make(chan models.Disposition, 1)

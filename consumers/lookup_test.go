@@ -18,7 +18,12 @@ func TestNewsOfAnotherChunk(t *testing.T) {
 	r := lookUpRig(t, fast(), p)
 	quiet, loud := r.batch(1, true, nil), r.batch(1, true, nil)
 	for _, b := range []*models.Batch{quiet, loud} {
-		require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictUnknown }, patience, time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictUnknown },
+			patience,
+			time.Millisecond,
+		)
 	}
 	r.stop()
 	now := time.Now()
@@ -36,7 +41,11 @@ func TestNewsOfAnotherChunk(t *testing.T) {
 	require.Len(t, groups, 1)
 	l.Query(t.Context(), "mg", groups[0])
 	require.False(t, l.Open[evidence.Query{Provider: "mg", Chunk: quiet.ID}].Answered.IsZero())
-	require.True(t, l.Open[evidence.Query{Provider: "mg", Chunk: loud.ID}].Answered.IsZero(), "what was found has yet to be worked off")
+	require.True(
+		t,
+		l.Open[evidence.Query{Provider: "mg", Chunk: loud.ID}].Answered.IsZero(),
+		"what was found has yet to be worked off",
+	)
 }
 
 // A question is answered when what was found is worked off, however much news there
@@ -65,7 +74,13 @@ func TestClusters(t *testing.T) {
 	var qs []evidence.DueQuery
 	for k := range 60 { // each five minutes after the one before
 		begin := from.Add(time.Duration(k) * evidence.Nearby / 2)
-		qs = append(qs, evidence.DueQuery{Query: evidence.Query{Provider: "mg", Chunk: models.NewBatchID(begin)}, Lookup: evidence.Lookup{From: begin, To: begin.Add(time.Minute)}})
+		qs = append(
+			qs,
+			evidence.DueQuery{
+				Query:  evidence.Query{Provider: "mg", Chunk: models.NewBatchID(begin)},
+				Lookup: evidence.Lookup{From: begin, To: begin.Add(time.Minute)},
+			},
+		)
 	}
 	groups := evidence.GroupByTime(qs)
 	n := 0

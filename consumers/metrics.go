@@ -39,24 +39,57 @@ func newMetrics(ps *provider.Set) *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "safedelivr", Name: name, Help: help}, labels)
 	}
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "safedelivr", Name: name, Help: help, Buckets: seconds}, labels)
+		return prometheus.NewHistogramVec(
+			prometheus.HistogramOpts{Namespace: "safedelivr", Name: name, Help: help, Buckets: seconds},
+			labels,
+		)
 	}
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "safedelivr", Name: name, Help: help})
 	}
 	m := &metrics{
-		attempts:   counter("attempts_total", "Provider calls that were made, by their answer: accepted, if it took somebody. Its rate(), summed over the classes, is what is used of the limit of calls.", "provider", "class"),
-		recipients: counter("attempt_recipients_total", "Recipients of provider calls, by what the answer said of them; its rate(), summed over the classes, is what is used of the limit of recipients.", "provider", "class"),
-		calls:      histogram("call_duration_seconds", "How long provider calls took.", "provider"),
-		handed:     histogram("accept_to_provider_seconds", "From the acceptance of a batch to the first call that was made for its recipients, by call.", "provider", "lane"),
-		delivered:  histogram("accept_to_delivered_seconds", "From the acceptance of a batch to the delivery that its provider reports.", "provider"),
-		changes:    counter("log_state_changes_total", "Logs that reached a final state, by the reason. What a provider repeats is not counted again, unless that is long after.", "state", "reason"),
-		events:     counter("events_total", "Events of providers that were taken; repeats as above.", "provider", "event"),
-		refused:    counter("events_refused_total", "Events that were refused or skipped.", "provider", "why"),
+		attempts: counter(
+			"attempts_total",
+			"Provider calls that were made, by their answer: accepted, if it took somebody. Its rate(), summed over the classes, is what is used of the limit of calls.",
+			"provider",
+			"class",
+		),
+		recipients: counter(
+			"attempt_recipients_total",
+			"Recipients of provider calls, by what the answer said of them; its rate(), summed over the classes, is what is used of the limit of recipients.",
+			"provider",
+			"class",
+		),
+		calls: histogram("call_duration_seconds", "How long provider calls took.", "provider"),
+		handed: histogram(
+			"accept_to_provider_seconds",
+			"From the acceptance of a batch to the first call that was made for its recipients, by call.",
+			"provider",
+			"lane",
+		),
+		delivered: histogram(
+			"accept_to_delivered_seconds",
+			"From the acceptance of a batch to the delivery that its provider reports.",
+			"provider",
+		),
+		changes: counter(
+			"log_state_changes_total",
+			"Logs that reached a final state, by the reason. What a provider repeats is not counted again, unless that is long after.",
+			"state",
+			"reason",
+		),
+		events:  counter("events_total", "Events of providers that were taken; repeats as above.", "provider", "event"),
+		refused: counter("events_refused_total", "Events that were refused or skipped.", "provider", "why"),
 		doubles: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "safedelivr", Name: "possible_duplicates_total",
 			Help: "Recipients that were sent to again while an earlier outcome was not known."}),
-		doubled:    gauge("doubled_deliveries", "Recipients of the last 100 days that are known to have got more than one copy."),
-		difference: gauge("conservation_difference", "Sums that have not been what a recount says for a minute, among those that are recounted all the time. It must be 0."),
+		doubled: gauge(
+			"doubled_deliveries",
+			"Recipients of the last 100 days that are known to have got more than one copy.",
+		),
+		difference: gauge(
+			"conservation_difference",
+			"Sums that have not been what a recount says for a minute, among those that are recounted all the time. It must be 0.",
+		),
 		unknown: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "safedelivr", Name: "unknown_outcomes",
 			Help: "Recipients of the last 100 days of whom it is not known whether a provider took them: waiting for evidence (or being handed over), or held for a decision."}, []string{"state"}),
 	}
@@ -159,17 +192,67 @@ func (m *metrics) ended(entry *models.Entry) {
 type scrape struct{ e *Engine }
 
 var (
-	depthDesc  = prometheus.NewDesc("safedelivr_queue_messages", "Messages in a queue.", []string{"kind", "provider", "lane", "state"}, nil)
-	oldDesc    = prometheus.NewDesc("safedelivr_queue_oldest_seconds", "How long the oldest message in a queue has waited at most, as all workers know; 0: none waits; absent: no worker has seen it move yet.", []string{"kind", "provider", "lane"}, nil)
-	stateDesc  = prometheus.NewDesc("safedelivr_provider_state", "1 for the state that a provider is in.", []string{"provider", "state"}, nil)
-	refuseDesc = prometheus.NewDesc("safedelivr_provider_refused_senders", "Domains of senders that a provider has not verified and refuses mail from, at present.", []string{"provider"}, nil)
-	limitDesc  = prometheus.NewDesc("safedelivr_rate_limit_recipients_per_second", "The rate of recipients of a provider for all workers together; absent: no limit.", []string{"provider"}, nil)
-	shareDesc  = prometheus.NewDesc("safedelivr_rate_share_recipients_per_second", "This worker's share of the rate of recipients of a provider.", []string{"provider"}, nil)
-	callsDesc  = prometheus.NewDesc("safedelivr_rate_limit_calls_per_second", "The rate of calls of a provider for all workers together; absent: no limit.", []string{"provider"}, nil)
-	mineDesc   = prometheus.NewDesc("safedelivr_rate_share_calls_per_second", "This worker's share of the rate of calls of a provider.", []string{"provider"}, nil)
-	workDesc   = prometheus.NewDesc("safedelivr_workers", "Workers that share the limits, as this one sees it.", nil, nil)
-	inboxDesc  = prometheus.NewDesc("safedelivr_inbox_lag_seconds", "Age of the oldest webhook post that is not worked off, in the shards of this worker.", nil, nil)
-	lateDesc   = prometheus.NewDesc("safedelivr_agenda_lag_seconds", "How far the agenda's reading is behind, in the shards of this worker.", nil, nil)
+	depthDesc = prometheus.NewDesc(
+		"safedelivr_queue_messages",
+		"Messages in a queue.",
+		[]string{"kind", "provider", "lane", "state"},
+		nil,
+	)
+	oldDesc = prometheus.NewDesc(
+		"safedelivr_queue_oldest_seconds",
+		"How long the oldest message in a queue has waited at most, as all workers know; 0: none waits; absent: no worker has seen it move yet.",
+		[]string{"kind", "provider", "lane"},
+		nil,
+	)
+	stateDesc = prometheus.NewDesc(
+		"safedelivr_provider_state",
+		"1 for the state that a provider is in.",
+		[]string{"provider", "state"},
+		nil,
+	)
+	refuseDesc = prometheus.NewDesc(
+		"safedelivr_provider_refused_senders",
+		"Domains of senders that a provider has not verified and refuses mail from, at present.",
+		[]string{"provider"},
+		nil,
+	)
+	limitDesc = prometheus.NewDesc(
+		"safedelivr_rate_limit_recipients_per_second",
+		"The rate of recipients of a provider for all workers together; absent: no limit.",
+		[]string{"provider"},
+		nil,
+	)
+	shareDesc = prometheus.NewDesc(
+		"safedelivr_rate_share_recipients_per_second",
+		"This worker's share of the rate of recipients of a provider.",
+		[]string{"provider"},
+		nil,
+	)
+	callsDesc = prometheus.NewDesc(
+		"safedelivr_rate_limit_calls_per_second",
+		"The rate of calls of a provider for all workers together; absent: no limit.",
+		[]string{"provider"},
+		nil,
+	)
+	mineDesc = prometheus.NewDesc(
+		"safedelivr_rate_share_calls_per_second",
+		"This worker's share of the rate of calls of a provider.",
+		[]string{"provider"},
+		nil,
+	)
+	workDesc  = prometheus.NewDesc("safedelivr_workers", "Workers that share the limits, as this one sees it.", nil, nil)
+	inboxDesc = prometheus.NewDesc(
+		"safedelivr_inbox_lag_seconds",
+		"Age of the oldest webhook post that is not worked off, in the shards of this worker.",
+		nil,
+		nil,
+	)
+	lateDesc = prometheus.NewDesc(
+		"safedelivr_agenda_lag_seconds",
+		"How far the agenda's reading is behind, in the shards of this worker.",
+		nil,
+		nil,
+	)
 )
 
 // Describe implements prometheus.Collector.

@@ -35,8 +35,11 @@ func TestMetrics(t *testing.T) {
 	})
 	r := emptyRig(t, nil, "sg", "mg")
 	spec := func(p *scripted, rate, calls float64) provider.Spec {
-		return provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second,
-			Events: models.EventsNone, Rate: rate, CallRate: calls}}
+		return provider.Spec{
+			Adapter: p,
+			Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second,
+				Events: models.EventsNone, Rate: rate, CallRate: calls},
+		}
 	}
 	r.engine = r.start(cfg, []provider.Spec{spec(sg, 0, 0), spec(mg, 2000, 300)})
 	r.known()
@@ -54,7 +57,8 @@ func TestMetrics(t *testing.T) {
 			families[f.GetName()] = f
 		}
 		_, err = r.store.Transient(t.Context(), telemetry.RecountReport, telemetry.NewestRecount)
-		return err == nil && value(families, "safedelivr_workers") == 1 && value(families, "safedelivr_unknown_outcomes", "held") == 0
+		return err == nil && value(families, "safedelivr_workers") == 1 &&
+			value(families, "safedelivr_unknown_outcomes", "held") == 0
 	}, patience, 10*time.Millisecond)
 	require.InDelta(t, 20, value(families, "safedelivr_attempt_recipients_total", "mg", "accepted"), 0)
 	require.InDelta(t, 20, value(families, "safedelivr_attempt_recipients_total", "sg", "unavailable"), 0)
@@ -63,7 +67,13 @@ func TestMetrics(t *testing.T) {
 	require.InDelta(t, 1, value(families, "safedelivr_attempts_total", "mg", "accepted"), 0)
 	require.InDelta(t, 1, value(families, "safedelivr_provider_state", "mg", telemetry.Healthy), 0)
 	require.InDelta(t, 20, value(families, "safedelivr_log_state_changes_total", "success", "unconfirmed"), 0)
-	require.InDelta(t, 1, value(families, "safedelivr_log_state_changes_total", "failed", "mailbox_invalid"), 0, "the answer was the end of it")
+	require.InDelta(
+		t,
+		1,
+		value(families, "safedelivr_log_state_changes_total", "failed", "mailbox_invalid"),
+		0,
+		"the answer was the end of it",
+	)
 	require.InDelta(t, 2000, value(families, "safedelivr_rate_limit_recipients_per_second", "mg"), 0)
 	require.InDelta(t, 300, value(families, "safedelivr_rate_limit_calls_per_second", "mg"), 0)
 	require.InDelta(t, 300, value(families, "safedelivr_rate_share_calls_per_second", "mg"), 0)
@@ -153,7 +163,12 @@ func TestLags(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
 	r.broker = crowded{r.broker}
-	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}}, fast())
+	e, err := New(
+		r.store,
+		r.broker,
+		[]provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}},
+		fast(),
+	)
 	require.NoError(t, err)
 	t.Cleanup(e.dispatch.Stop)
 	now := time.Now()
@@ -211,7 +226,11 @@ func TestRefusedProviderIsAnAlert(t *testing.T) {
 	all := gathered(t, reg)
 	require.InDelta(t, 1, value(all, "safedelivr_provider_state", "sg", telemetry.Shut), 0)
 	require.InDelta(t, 0, value(all, "safedelivr_provider_state", "sg", telemetry.Healthy), 0)
-	require.Regexp(t, `"level":"ERROR","msg":"provider refused by its provider","provider":"sg","why":"the key was revoked"`, out.String())
+	require.Regexp(
+		t,
+		`"level":"ERROR","msg":"provider refused by its provider","provider":"sg","why":"the key was revoked"`,
+		out.String(),
+	)
 }
 
 // lockedBuffer is written by several.

@@ -27,7 +27,12 @@ func TestFoundByAddress(t *testing.T) {
 	delivered := func(n int64) func(*testing.T, *rig, *models.Batch) {
 		return func(t *testing.T, r *rig, b *models.Batch) {
 			t.Helper()
-			require.Eventually(t, func() bool { return r.view(b).Summary().Success == n && r.idle() }, patience, time.Millisecond)
+			require.Eventually(
+				t,
+				func() bool { return r.view(b).Summary().Success == n && r.idle() },
+				patience,
+				time.Millisecond,
+			)
 			require.Equal(t, 1, r.found("u3@x.test"))
 		}
 	}

@@ -55,7 +55,16 @@ func TestProbeOrdered(t *testing.T) {
 		require.Eventually(t, func() bool { return usable(e) }, patience, time.Millisecond)
 	}
 
-	require.NoError(t, r.store.PutTransient(t.Context(), cluster.FindingKind, "sg dead", packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Slowed, Left: time.Hour}, At: time.Now()}), time.Hour))
+	require.NoError(
+		t,
+		r.store.PutTransient(
+			t.Context(),
+			cluster.FindingKind,
+			"sg dead",
+			packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Slowed, Left: time.Hour}, At: time.Now()}),
+			time.Hour,
+		),
+	)
 	for _, stop := range stops {
 		stop()
 	}

@@ -14,8 +14,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // TestPromises drives an engine on the embedded backends at random: batches,
@@ -40,8 +41,17 @@ func TestPromises(t *testing.T) {
 }
 
 // behaviours of a simulated provider.
-var behaviours = []string{"takes", "takes", "refuses", "throttles", "is away", "refuses the provider", "takes and does not say", "takes and does not say",
-	"neither takes nor says"}
+var behaviours = []string{
+	"takes",
+	"takes",
+	"refuses",
+	"throttles",
+	"is away",
+	"refuses the provider",
+	"takes and does not say",
+	"takes and does not say",
+	"neither takes nor says",
+}
 
 // happening is an event that a provider has yet to report.
 type happening struct {
@@ -56,8 +66,8 @@ type modelled struct {
 
 // promises is the model, and what it is held against.
 type promises struct {
-	store  *embedded.Store
-	broker *embedded.Broker
+	store  *sqlite.Store
+	broker *inproc.Broker
 	end    func()
 	engine *Engine
 	user   string
@@ -79,9 +89,14 @@ var modelProviders = []string{"sg", "mg"}
 func newPromises(t *rapid.T) *promises {
 	dir, err := os.MkdirTemp("", "promises-")
 	must(t, err)
-	m := &promises{user: models.NewUserID(), behaviour: map[string]string{"sg": "takes", "mg": "takes"}, delivered: map[models.ID]int{},
-		taken: map[models.ID]int{}, doubtful: map[models.ID]bool{}}
-	m.store, err = embedded.OpenStore(dir, embedded.StoreOptions{})
+	m := &promises{
+		user:      models.NewUserID(),
+		behaviour: map[string]string{"sg": "takes", "mg": "takes"},
+		delivered: map[models.ID]int{},
+		taken:     map[models.ID]int{},
+		doubtful:  map[models.ID]bool{},
+	}
+	m.store, err = sqlite.Open(dir, sqlite.Options{})
 	must(t, err)
 	m.begin(t)
 	t.Cleanup(func() {
@@ -102,12 +117,24 @@ func must(t *rapid.T, err error) {
 // begin starts an engine with a broker that holds nothing.
 func (m *promises) begin(t *rapid.T) {
 	var err error
-	m.broker, err = embedded.NewBroker(modelProviders, nil)
+	m.broker, err = inproc.New(modelProviders, nil)
 	must(t, err)
 	var providers []provider.Spec
 	for _, name := range modelProviders {
-		providers = append(providers, provider.Spec{Adapter: newScripted(name, func(ctx context.Context, c *models.Call) []models.Part { return m.answer(name, c) }),
-			Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 7, Timeout: time.Second, Events: models.EventsWebhook}})
+		providers = append(
+			providers,
+			provider.Spec{
+				Adapter: newScripted(name, func(ctx context.Context, c *models.Call) []models.Part { return m.answer(name, c) }),
+				Provider: models.Provider{
+					Name:        name,
+					Weight:      1,
+					Concurrency: 4,
+					ChunkLimit:  7,
+					Timeout:     time.Second,
+					Events:      models.EventsWebhook,
+				},
+			},
+		)
 	}
 	cfg := fast()
 	cfg.Sole, cfg.EvidenceWindow, cfg.StartBy = true, 100*time.Millisecond, 200*time.Millisecond
@@ -173,15 +200,39 @@ func (m *promises) answer(name string, c *models.Call) []models.Part {
 func (m *promises) post(t *rapid.T) {
 	now := time.Now()
 	n := rapid.IntRange(1, 30).Draw(t, "recipients")
-	b := &models.Batch{ID: models.NewBatchID(now), User: m.user, Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
-		Lane: rapid.SampledFrom([]models.Lane{models.Bulk, models.Urgent}).Draw(t, "lane"), Recipients: n, Chunks: 1, Deadline: now.Add(time.Hour),
-		OnUnknown: rapid.SampledFrom([]models.UnknownPolicy{models.Hold, models.Hold, models.Resend}).Draw(t, "on unknown")}
+	b := &models.Batch{
+		ID:      models.NewBatchID(now),
+		User:    m.user,
+		Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
+		Lane: rapid.SampledFrom(
+			[]models.Lane{models.Bulk, models.Urgent},
+		).Draw(
+			t,
+			"lane",
+		),
+		Recipients: n,
+		Chunks:     1,
+		Deadline:   now.Add(time.Hour),
+		OnUnknown:  rapid.SampledFrom([]models.UnknownPolicy{models.Hold, models.Hold, models.Resend}).Draw(t, "on unknown"),
+	}
 	rs := make([]models.Recipient, n)
 	for i := range rs {
 		rs[i].Email = fmt.Sprintf("u%d@x.test", i+1)
 	}
 	ctx := context.Background()
-	must(t, m.store.Schedule(ctx, models.AgendaEntry{Due: now.Add(100 * time.Millisecond), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1}))
+	must(
+		t,
+		m.store.Schedule(
+			ctx,
+			models.AgendaEntry{
+				Due:    now.Add(100 * time.Millisecond),
+				Kind:   models.LookAtBatch,
+				ID:     b.ID,
+				User:   b.User,
+				Chunks: 1,
+			},
+		),
+	)
 	must(t, m.store.PutBatch(ctx, *b, models.Chunk{ID: b.ID, Recipients: rs}))
 	m.batches = append(m.batches, &modelled{Batch: b})
 	if rapid.Bool().Draw(t, "announced") {
@@ -229,7 +280,22 @@ func (m *promises) file(t *rapid.T, ev happening) {
 // forge reports a bounce of an attempt that never was.
 func (m *promises) forge(t *rapid.T) {
 	b := m.any(t)
-	m.file(t, happening{"sg", models.ParsedEvent{Log: b.ID.Log(1), Event: models.Event{ID: "forged", Attempt: 999, Kind: models.Bounced, Reason: models.MailboxInvalid, At: time.Now()}}})
+	m.file(
+		t,
+		happening{
+			"sg",
+			models.ParsedEvent{
+				Log: b.ID.Log(1),
+				Event: models.Event{
+					ID:      "forged",
+					Attempt: 999,
+					Kind:    models.Bounced,
+					Reason:  models.MailboxInvalid,
+					At:      time.Now(),
+				},
+			},
+		},
+	)
 }
 
 func (m *promises) any(t *rapid.T) *modelled {
@@ -361,7 +427,16 @@ func (m *promises) kept(t *rapid.T, b *modelled, log models.ID, s *models.Status
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	wrong := func(what string) {
-		t.Fatalf("%s: %s is %s %s, with %d copies, %d delivered, kills %d", what, log, s.State, s.Reason, m.taken[log], m.delivered[log], m.kills)
+		t.Fatalf(
+			"%s: %s is %s %s, with %d copies, %d delivered, kills %d",
+			what,
+			log,
+			s.State,
+			s.Reason,
+			m.taken[log],
+			m.delivered[log],
+			m.kills,
+		)
 	}
 	doubt := m.doubtful[log] || m.kills > 0
 	switch {

@@ -12,9 +12,10 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/agenda"
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // A queue that nobody empties grows older, also when the worker that knew it is
@@ -22,10 +23,16 @@ import (
 func TestQueueAges(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	store, broker := embeddedtest.Open(t, "sg")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	queue := models.Queue{Kind: models.ProviderMessage, Provider: "sg", Lane: models.Bulk}
 	message := func(ago time.Duration) models.Message {
-		return models.Message{Kind: models.ProviderMessage, Provider: "sg", Lane: models.Bulk, ID: models.NewBatchID(time.Now()), At: time.Now().Add(-ago).UTC()}
+		return models.Message{
+			Kind:     models.ProviderMessage,
+			Provider: "sg",
+			Lane:     models.Bulk,
+			ID:       models.NewBatchID(time.Now()),
+			At:       time.Now().Add(-ago).UTC(),
+		}
 	}
 	depth := func() *models.Depth {
 		ds, err := broker.Depths(ctx)
@@ -49,12 +56,15 @@ func TestQueueAges(t *testing.T) {
 		within, cancel := context.WithCancel(ctx)
 		defer cancel()
 		taken := 0
-		require.NoError(t, broker.Subscribe(within, queue, 1, first.Watch(queue, func(context.Context, models.Message) models.Disposition {
-			if taken++; taken == n {
-				cancel()
-			}
-			return models.Done()
-		})))
+		require.NoError(
+			t,
+			broker.Subscribe(within, queue, 1, first.Watch(queue, func(context.Context, models.Message) models.Disposition {
+				if taken++; taken == n {
+					cancel()
+				}
+				return models.Done()
+			})),
+		)
 	}
 	take(1)
 	require.NoError(t, first.Poll(ctx))
@@ -101,7 +111,19 @@ func TestQueueAgeOfAStuckQueue(t *testing.T) {
 	cfg := fast()
 	reg := prometheus.NewPedanticRegistry()
 	cfg.QueuePoll, cfg.Metrics = 10*time.Millisecond, reg
-	providers := []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000, Timeout: time.Minute, Events: models.EventsNone}}}
+	providers := []provider.Spec{
+		{
+			Adapter: p,
+			Provider: models.Provider{
+				Name:        "sg",
+				Weight:      1,
+				Concurrency: 1,
+				ChunkLimit:  1000,
+				Timeout:     time.Minute,
+				Events:      models.EventsNone,
+			},
+		},
+	}
 	e := r.start(cfg, providers)
 	t.Cleanup(let) // before the worker is waited for
 	var batches []*models.Batch
@@ -128,7 +150,13 @@ func TestQueueAgeOfAStuckQueue(t *testing.T) {
 		}
 		return value(families, "safedelivr_queue_oldest_seconds", "provider", "sg", lane)
 	}
-	require.Eventually(t, func() bool { return waits() > 300*time.Millisecond && shown("bulk") > .3 }, patience, 5*time.Millisecond, "it grows")
+	require.Eventually(
+		t,
+		func() bool { return waits() > 300*time.Millisecond && shown("bulk") > .3 },
+		patience,
+		5*time.Millisecond,
+		"it grows",
+	)
 	require.Zero(t, shown("urgent"))
 	let()
 	for _, b := range batches {

@@ -91,8 +91,13 @@ func TestFreshBatchOfAnother(t *testing.T) {
 	cfg := fast()
 	cfg.Sole = true // each has all slots at once
 	one := func() *Engine {
-		e, err := New(r.store, r.broker, []provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
-			Timeout: time.Second, Events: models.EventsNone}}}, cfg)
+		e, err := New(
+			r.store,
+			r.broker,
+			[]provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+				Timeout: time.Second, Events: models.EventsNone}}},
+			cfg,
+		)
 		require.NoError(t, err)
 		return e
 	}
@@ -118,7 +123,12 @@ func TestSumOfUntouched(t *testing.T) {
 	t.Parallel()
 	counted := &reads{}
 	r := emptyRig(t, func(s models.Store) models.Store { counted.Store = s; return counted }, "sg")
-	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1}}}, fast())
+	e, err := New(
+		r.store,
+		r.broker,
+		[]provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1}}},
+		fast(),
+	)
 	require.NoError(t, err)
 	b := r.batch(3, false, nil)
 	untouched, err := e.dispatch.Load(t.Context(), b.ID)
@@ -130,7 +140,14 @@ func TestSumOfUntouched(t *testing.T) {
 	first := stored(t, r, b)
 	require.Equal(t, models.Summary{Accepted: 3, Queued: 3, Untried: 3}, first)
 
-	entry := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Ending, At: time.Now().UTC(), Recipients: models.SetOf(2), Reason: models.Expired}
+	entry := models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Ending,
+		At:         time.Now().UTC(),
+		Recipients: models.SetOf(2),
+		Reason:     models.Expired,
+	}
 	require.NoError(t, r.store.Append(t.Context(), b.ID, entry))
 	e.rollup.MarkChunk(untouched) // looked at before
 	e.rollup.Mark(b.User, b.ID)

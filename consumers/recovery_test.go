@@ -43,7 +43,12 @@ func TestUrgentFirstWhenProvidersComeBack(t *testing.T) {
 		urgent[r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Lane = models.Urgent }).ID] = true
 	}
 	tripped := func(a *provider.Provider) bool { return a.Health.Own(time.Now()).State != telemetry.Healthy }
-	require.Eventually(t, func() bool { return tripped(r.engine.providers.All()[0]) && tripped(r.engine.providers.All()[1]) }, patience, time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return tripped(r.engine.providers.All()[0]) && tripped(r.engine.providers.All()[1]) },
+		patience,
+		time.Millisecond,
+	)
 	up.Store(true)
 	for _, b := range bulk {
 		r.done(b)

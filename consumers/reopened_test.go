@@ -19,8 +19,11 @@ func (r *rig) withEvents(cfg Config, adapters ...*scripted) {
 	r.t.Helper()
 	providers := make([]provider.Spec, len(adapters))
 	for i, p := range adapters {
-		providers[i] = provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
-			Timeout: time.Second, Events: models.EventsWebhook}}
+		providers[i] = provider.Spec{
+			Adapter: p,
+			Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+				Timeout: time.Second, Events: models.EventsWebhook},
+		}
 	}
 	r.engine = r.start(cfg, providers)
 }
@@ -47,11 +50,20 @@ func TestEventReopensWhatNobodyTakes(t *testing.T) {
 	r := emptyRig(t, nil, "sg", "mg")
 	r.withEvents(fast(), sg, mg)
 	b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
-	require.Eventually(t, func() bool { return len(r.dueWithin(b, time.Now().Add(time.Hour), time.Now().Add(200*time.Hour))) == 1 }, patience,
-		time.Millisecond, "the batch is looked at again when the wait for final events is over")
+	require.Eventually(
+		t,
+		func() bool { return len(r.dueWithin(b, time.Now().Add(time.Hour), time.Now().Add(200*time.Hour))) == 1 },
+		patience,
+		time.Millisecond,
+		"the batch is looked at again when the wait for final events is over",
+	)
 	r.lookedAtLately(b)
 	r.order(models.Command{Kind: models.ProviderOffline, Provider: "mg"})
-	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: time.Now()})
+	r.event(
+		"sg",
+		b.ID.Log(1),
+		models.Event{ID: "1", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: time.Now()},
+	)
 	r.workedOff()
 	require.Zero(t, mg.count())
 	r.order(models.Command{Kind: models.ProviderOnline, Provider: "mg"})
@@ -73,7 +85,11 @@ func TestReopenedEndsAgain(t *testing.T) {
 	require.EqualValues(t, 1, r.done(b).Summary().Success)
 	r.lookedAtLately(b)
 
-	r.event("sg", b.ID.Log(1), models.Event{ID: "2", Attempt: 1, Kind: models.Bounced, Reason: models.PolicyReputation, At: time.Now()})
+	r.event(
+		"sg",
+		b.ID.Log(1),
+		models.Event{ID: "2", Attempt: 1, Kind: models.Bounced, Reason: models.PolicyReputation, At: time.Now()},
+	)
 	require.Eventually(t, func() bool { return mg.count() == 1 }, patience, time.Millisecond)
 	v := r.done(b)
 	require.Equal(t, models.Failed, v.Status(1).State)
@@ -105,7 +121,11 @@ func TestEndingThatHangs(t *testing.T) {
 	for i := range 2 * events.EventRunners { // nobody can take these: they are to end
 		other := r.batch(1, true, nil)
 		r.taken(other)
-		r.event("sg", other.ID.Log(1), models.Event{ID: strconv.Itoa(i), Attempt: 1, Kind: models.Dropped, Reason: models.PolicyReputation, At: time.Now()})
+		r.event(
+			"sg",
+			other.ID.Log(1),
+			models.Event{ID: strconv.Itoa(i), Attempt: 1, Kind: models.Dropped, Reason: models.PolicyReputation, At: time.Now()},
+		)
 	}
 	r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: time.Now()})
 	require.EqualValues(t, 1, r.done(b).Summary().Success)
@@ -125,7 +145,14 @@ func TestSumsOfWhoDied(t *testing.T) {
 	r := emptyRig(t, nil, "sg")
 	ctx := t.Context()
 	b := r.stored(models.Bulk, time.Now().Add(time.Hour))
-	entry := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Ending, At: time.Now().UTC(), Recipients: models.SetOf(1), Reason: models.NoProviderLeft}
+	entry := models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Ending,
+		At:         time.Now().UTC(),
+		Recipients: models.SetOf(1),
+		Reason:     models.NoProviderLeft,
+	}
 	queued := models.Resolve(1, nil, nil).Summary()
 	put := func(s models.Summary) {
 		t.Helper()
@@ -138,7 +165,13 @@ func TestSumsOfWhoDied(t *testing.T) {
 	}
 	require.NoError(t, r.store.Append(ctx, b.ID, entry))
 	put(r.view(b).Summary()) // and here it died
-	require.NoError(t, r.store.Schedule(ctx, models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Round: 5}))
+	require.NoError(
+		t,
+		r.store.Schedule(
+			ctx,
+			models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Round: 5},
+		),
+	)
 	r.withEvents(fast(), newScripted("sg", always(models.Accepted)))
 	require.Eventually(t, func() bool {
 		days, err := r.store.Nodes(ctx, b.User, models.Day, b.Created().Add(-48*time.Hour), b.Created().Add(48*time.Hour))
@@ -150,7 +183,12 @@ func TestSumsOfWhoDied(t *testing.T) {
 // lookedAtLately waits until the agenda is to look at a batch in days, or never.
 func (r *rig) lookedAtLately(b *models.Batch) {
 	r.t.Helper()
-	require.Eventually(r.t, func() bool { return len(r.dueWithin(b, time.Now(), time.Now().Add(time.Hour))) == 0 }, patience, time.Millisecond)
+	require.Eventually(
+		r.t,
+		func() bool { return len(r.dueWithin(b, time.Now(), time.Now().Add(time.Hour))) == 0 },
+		patience,
+		time.Millisecond,
+	)
 }
 
 // workedOff waits until every post is.

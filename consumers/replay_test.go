@@ -41,19 +41,34 @@ func TestReplayBrokenOff(t *testing.T) {
 	}, "mg", "sg")
 	r.known()
 	spec := func(p models.Adapter, name string) provider.Spec {
-		return provider.Spec{Adapter: p, Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}}
+		return provider.Spec{
+			Adapter: p,
+			Provider: models.Provider{
+				Name:        name,
+				Weight:      1,
+				Concurrency: 4,
+				ChunkLimit:  1000,
+				Timeout:     time.Second,
+				Events:      models.EventsWebhook,
+			},
+		}
 	}
 	providers := []provider.Spec{spec(p, "mg"), spec(other, "sg")}
 	r.engine = r.start(fast(), providers)
 	b := r.batch(4, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"mg", "sg"} })
 	r.taken(b)
 	for n := 1; n <= 4; n++ {
-		body, err := json.Marshal([]models.ParsedEvent{{Log: b.ID.Log(n), Event: models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Blocked,
-			Reason: models.PolicyReputation, Text: "no such user", At: time.Now()}}})
+		body, err := json.Marshal(
+			[]models.ParsedEvent{{Log: b.ID.Log(n), Event: models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Blocked,
+				Reason: models.PolicyReputation, Text: "no such user", At: time.Now()}}},
+		)
 		require.NoError(t, err)
 		in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "mg", Posts: []models.Post{{Body: body}}}
 		require.NoError(t, r.store.PutInbox(t.Context(), in))
-		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Provider: "mg", ID: in.ID}))
+		require.NoError(
+			t,
+			r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Provider: "mg", ID: in.ID}),
+		)
 	}
 	require.EqualValues(t, 4, r.done(b).Summary().Success, "as it was read at first")
 	require.Eventually(t, func() bool {
@@ -79,8 +94,17 @@ func TestReplayBrokenOff(t *testing.T) {
 	require.Zero(t, out.Events, "it was read before")
 	require.Equal(t, r.view(b).Summary().Queued, stored(t, r, b).Queued)
 	require.EqualValues(t, 4, stored(t, r, b).Queued)
-	require.NotEmpty(t, r.dueWithin(b, time.Now().Add(-time.Minute), time.Now().Add(time.Hour)), "what is open again is looked at again")
+	require.NotEmpty(
+		t,
+		r.dueWithin(b, time.Now().Add(-time.Minute), time.Now().Add(time.Hour)),
+		"what is open again is looked at again",
+	)
 
 	r.engine = r.start(fast(), providers)
-	require.Eventually(t, func() bool { return other.copiesOf(b.ID.Log(1)) == 1 && other.copiesOf(b.ID.Log(4)) == 1 }, patience, time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return other.copiesOf(b.ID.Log(1)) == 1 && other.copiesOf(b.ID.Log(4)) == 1 },
+		patience,
+		time.Millisecond,
+	)
 }

@@ -39,7 +39,12 @@ func (f *forgetful) Publish(ctx context.Context, ms ...models.Message) error {
 func (r *rig) caughtUp() {
 	r.t.Helper()
 	r.engine.dispatch.Outage.MarkUnannounced(time.Now())
-	require.Eventually(r.t, func() bool { _, open := r.engine.dispatch.Outage.UnannouncedSince(); return !open && r.idle() }, patience, time.Millisecond)
+	require.Eventually(
+		r.t,
+		func() bool { _, open := r.engine.dispatch.Outage.UnannouncedSince(); return !open && r.idle() },
+		patience,
+		time.Millisecond,
+	)
 }
 
 // The agenda looks while a call runs, and what follows on its answer is lost: it is
@@ -92,8 +97,13 @@ func TestDisownedGoesOn(t *testing.T) {
 	cfg.AgendaPoll, cfg.Recheck = time.Hour, time.Hour // nobody else finds it
 	r.withEvents(cfg, sg)
 	b := r.batch(2, true, nil)
-	require.Eventually(t, func() bool { return appends.Load() == 2 && reads.Load() >= 2 && r.idle() }, patience, time.Millisecond,
-		"the message has come back, and ended because a call seems to run")
+	require.Eventually(
+		t,
+		func() bool { return appends.Load() == 2 && reads.Load() >= 2 && r.idle() },
+		patience,
+		time.Millisecond,
+		"the message has come back, and ended because a call seems to run",
+	)
 	close(said)
 	require.Eventually(t, func() bool { return sg.copiesOf(b.ID.Log(2)) == 1 }, patience, time.Millisecond)
 }
@@ -120,10 +130,16 @@ func TestPassedOnAgain(t *testing.T) {
 	cfg := fast()
 	cfg.AgendaPoll, cfg.Recheck, cfg.Delays = time.Hour, time.Hour, []time.Duration{time.Second}
 	r := emptyRig(t, nil, "mg")
-	r.engine = r.start(cfg, []provider.Spec{{Adapter: mg, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 2, ChunkLimit: 1,
-		Timeout: 2 * time.Second, Events: models.EventsNone}}})
+	r.engine = r.start(
+		cfg,
+		[]provider.Spec{{Adapter: mg, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 2, ChunkLimit: 1,
+			Timeout: 2 * time.Second, Events: models.EventsNone}}},
+	)
 	b := r.batch(2, false, nil)
-	require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.ProviderMessage, Provider: "mg", ID: b.ID, Lane: b.Lane}))
+	require.NoError(
+		t,
+		r.broker.Publish(t.Context(), models.Message{Kind: models.ProviderMessage, Provider: "mg", ID: b.ID, Lane: b.Lane}),
+	)
 	require.EqualValues(t, 2, r.done(b).Summary().Success)
 }
 
@@ -159,11 +175,35 @@ func TestLiftedFarAhead(t *testing.T) {
 	r.caughtUp()
 	r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"})
 	now := time.Now()
-	b := models.Batch{ID: models.NewBatchID(now), User: r.user, Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
-		Lane: models.Bulk, OnUnknown: models.Hold, Recipients: 1, Chunks: 1, Deadline: now.Add(100 * time.Hour)}
-	require.NoError(t, r.store.Schedule(t.Context(), models.AgendaEntry{Due: now.Add(agenda.MaxRecheckFactor * cfg.Recheck), Kind: models.LookAtBatch, ID: b.ID, User: b.User,
-		Chunks: 1, Round: agenda.MaxRecheckFactor, Lane: models.Bulk}))
-	require.NoError(t, r.store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "u@x.test"}}}))
+	b := models.Batch{
+		ID:         models.NewBatchID(now),
+		User:       r.user,
+		Content:    models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
+		Lane:       models.Bulk,
+		OnUnknown:  models.Hold,
+		Recipients: 1,
+		Chunks:     1,
+		Deadline:   now.Add(100 * time.Hour),
+	}
+	require.NoError(
+		t,
+		r.store.Schedule(
+			t.Context(),
+			models.AgendaEntry{
+				Due:    now.Add(agenda.MaxRecheckFactor * cfg.Recheck),
+				Kind:   models.LookAtBatch,
+				ID:     b.ID,
+				User:   b.User,
+				Chunks: 1,
+				Round:  agenda.MaxRecheckFactor,
+				Lane:   models.Bulk,
+			},
+		),
+	)
+	require.NoError(
+		t,
+		r.store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "u@x.test"}}}),
+	)
 	r.announce(&b)
 	require.Eventually(t, r.idle, patience, time.Millisecond)
 	require.Zero(t, sg.count())

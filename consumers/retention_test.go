@@ -109,7 +109,10 @@ func TestRetentionPassesWhatIsDamaged(t *testing.T) {
 	cfg.KeepContent = time.Hour
 	var all []*models.Batch
 	for range 3 {
-		all = append(all, r.batch(1, false, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(time.Hour) }))
+		all = append(
+			all,
+			r.batch(1, false, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(time.Hour) }),
+		)
 	}
 	e, err := New(r.store, r.broker, nil, cfg)
 	require.NoError(t, err)
@@ -152,7 +155,13 @@ func TestReleasedTooLate(t *testing.T) {
 	r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"})
 	r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "b", Domain: "elsewhere.test"}})
 	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
-	require.NoError(t, r.store.Schedule(ctx, models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1}))
+	require.NoError(
+		t,
+		r.store.Schedule(
+			ctx,
+			models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1},
+		),
+	)
 	require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 3 }, patience, 5*time.Millisecond)
 	r.looked(b)
 	require.NoError(t, r.store.Redact(ctx, b.ID))

@@ -13,9 +13,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/embedded"
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -117,7 +118,7 @@ func newRig(t *testing.T, cfg Config, wrap func(models.Store) models.Store, prov
 // emptyRig is a rig without an engine.
 func emptyRig(t *testing.T, wrap func(models.Store) models.Store, names ...string) *rig {
 	t.Helper()
-	store, broker := embeddedtest.Open(t, names...)
+	store, broker := sqlitetest.Open(t), inproctest.New(t, names...)
 	r := &rig{t: t, store: store, broker: broker, user: models.NewUserID()}
 	if wrap != nil {
 		r.store = wrap(store)
@@ -130,8 +131,11 @@ func (r *rig) worker(cfg Config, adapters ...*scripted) *Engine {
 	r.t.Helper()
 	providers := make([]provider.Spec, len(adapters))
 	for i, p := range adapters {
-		providers[i] = provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
-			Timeout: time.Second, Events: models.EventsNone}}
+		providers[i] = provider.Spec{
+			Adapter: p,
+			Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+				Timeout: time.Second, Events: models.EventsNone},
+		}
 	}
 	return r.start(cfg, providers)
 }
@@ -156,8 +160,16 @@ func (r *rig) batch(n int, announce bool, change func(*models.Batch, []models.Re
 	r.t.Helper()
 	ctx := context.Background()
 	now := time.Now()
-	b := models.Batch{ID: models.NewBatchID(now), User: r.user, Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
-		Lane: models.Bulk, OnUnknown: models.Hold, Recipients: n, Chunks: 1, Deadline: now.Add(time.Hour)}
+	b := models.Batch{
+		ID:         models.NewBatchID(now),
+		User:       r.user,
+		Content:    models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
+		Lane:       models.Bulk,
+		OnUnknown:  models.Hold,
+		Recipients: n,
+		Chunks:     1,
+		Deadline:   now.Add(time.Hour),
+	}
 	rs := make([]models.Recipient, n)
 	for i := range rs {
 		rs[i].Email = fmt.Sprintf("u%d@x.test", i+1)
@@ -165,7 +177,19 @@ func (r *rig) batch(n int, announce bool, change func(*models.Batch, []models.Re
 	if change != nil {
 		change(&b, rs)
 	}
-	require.NoError(r.t, r.store.Schedule(ctx, models.AgendaEntry{Due: now.Add(200 * time.Millisecond), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1}))
+	require.NoError(
+		r.t,
+		r.store.Schedule(
+			ctx,
+			models.AgendaEntry{
+				Due:    now.Add(200 * time.Millisecond),
+				Kind:   models.LookAtBatch,
+				ID:     b.ID,
+				User:   b.User,
+				Chunks: 1,
+			},
+		),
+	)
 	require.NoError(r.t, r.store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: rs}))
 	if announce {
 		require.NoError(r.t, r.broker.Publish(ctx, models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
@@ -199,18 +223,29 @@ func (r *rig) inLine(name string, lane models.Lane) bool {
 // known stores the rig's user, for what goes through all users.
 func (r *rig) known() {
 	r.t.Helper()
-	require.NoError(r.t, r.store.CreateUser(r.t.Context(), models.User{ID: r.user, Name: "u", Created: time.Now().UTC().Truncate(time.Millisecond)}))
+	require.NoError(
+		r.t,
+		r.store.CreateUser(
+			r.t.Context(),
+			models.User{ID: r.user, Name: "u", Created: time.Now().UTC().Truncate(time.Millisecond)},
+		),
+	)
 }
 
 // taken waits until a provider has the last recipient of a batch.
 func (r *rig) taken(b *models.Batch) {
 	r.t.Helper()
-	require.Eventually(r.t, func() bool { return r.view(b).Status(b.Recipients).Last.Verdict == models.VerdictAccepted }, patience, 5*time.Millisecond)
+	require.Eventually(
+		r.t,
+		func() bool { return r.view(b).Status(b.Recipients).Last.Verdict == models.VerdictAccepted },
+		patience,
+		5*time.Millisecond,
+	)
 }
 
 // newBrokerFor gives the rig a broker with other providers.
 func newBrokerFor(r *rig, names ...string) (models.Broker, error) {
-	b, err := embedded.NewBroker(names, nil)
+	b, err := inproc.New(names, nil)
 	if err == nil {
 		r.t.Cleanup(func() { _ = b.Close() })
 	}

@@ -80,7 +80,15 @@ func TestSumsAreWatched(t *testing.T) {
 	require.Zero(t, w.Differences, "it may be on its way")
 	require.Contains(t, what(round()), "chunk", "it is not")
 	var err error
-	e, err = New(r.store, r.broker, []provider.Spec{{Adapter: sg, Provider: models.Provider{Name: "sg"}}, {Adapter: mg, Provider: models.Provider{Name: "mg"}}}, cfg)
+	e, err = New(
+		r.store,
+		r.broker,
+		[]provider.Spec{
+			{Adapter: sg, Provider: models.Provider{Name: "sg"}},
+			{Adapter: mg, Provider: models.Provider{Name: "mg"}},
+		},
+		cfg,
+	)
 	require.NoError(t, err)
 	t.Cleanup(e.dispatch.Stop)
 	w = round()
@@ -107,7 +115,14 @@ func TestSumsAreWatched(t *testing.T) {
 		require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[3].ID, Summary: truth}))
 		rollUp(batches[3], models.Levels[:i]...)
 		var found []string
-		out, err := e.Check(ctx, rollup.CheckOptions{Repair: true, Settle: 100 * time.Millisecond, Found: func(d rollup.Difference) { found = append(found, d.What) }})
+		out, err := e.Check(
+			ctx,
+			rollup.CheckOptions{
+				Repair: true,
+				Settle: 100 * time.Millisecond,
+				Found:  func(d rollup.Difference) { found = append(found, d.What) },
+			},
+		)
 		require.NoError(t, err)
 		require.Contains(t, found, string(level))
 		require.Equal(t, 1, out.Repaired)
@@ -128,7 +143,12 @@ type unreadable struct {
 	lists bool
 }
 
-func (s *unreadable) Nodes(ctx context.Context, user string, level models.Level, from, to time.Time) ([]models.Node, error) {
+func (s *unreadable) Nodes(
+	ctx context.Context,
+	user string,
+	level models.Level,
+	from, to time.Time,
+) ([]models.Node, error) {
 	if level == s.level {
 		return nil, models.ErrDamaged
 	}
@@ -162,11 +182,14 @@ func TestDamagedSumsAreNamed(t *testing.T) {
 	for i, c := range []unreadable{{level: models.Second}, {level: models.Minute}, {level: models.Hour}, {level: models.Day}, {lists: true}} {
 		s.level, s.lists = c.level, c.lists
 		damaged := 0
-		_, err := r.engine.Check(t.Context(), rollup.CheckOptions{Settle: 50 * time.Millisecond, Found: func(d rollup.Difference) {
-			if d.Damaged != "" {
-				damaged++
-			}
-		}})
+		_, err := r.engine.Check(
+			t.Context(),
+			rollup.CheckOptions{Settle: 50 * time.Millisecond, Found: func(d rollup.Difference) {
+				if d.Damaged != "" {
+					damaged++
+				}
+			}},
+		)
 		require.NoError(t, err, c.level)
 		require.NotZero(t, damaged, c.level)
 		now := time.Now().Add(time.Duration(i+1) * 10 * time.Minute)
@@ -196,7 +219,10 @@ func TestCheckWhileMailFlows(t *testing.T) {
 			}
 		}
 	}()
-	out, err := r.engine.Check(t.Context(), rollup.CheckOptions{Settle: 300 * time.Millisecond, Found: func(d rollup.Difference) { t.Error(d) }})
+	out, err := r.engine.Check(
+		t.Context(),
+		rollup.CheckOptions{Settle: 300 * time.Millisecond, Found: func(d rollup.Difference) { t.Error(d) }},
+	)
 	close(flows)
 	<-over
 	require.NoError(t, err)
@@ -210,7 +236,9 @@ func TestSumsThatMoveAreNotTold(t *testing.T) {
 	sums, now := &rollup.Rollup{Log: cfg.withDefaults().Logger}, time.Now()
 	var w rollup.Round
 	late := func(version int64) []rollup.Difference {
-		return []rollup.Difference{{What: "chunk", ID: "a", Shown: models.Summary{Version: 1}, Counted: models.Summary{Version: version}}}
+		return []rollup.Difference{
+			{What: "chunk", ID: "a", Shown: models.Summary{Version: 1}, Counted: models.Summary{Version: version}},
+		}
 	}
 	for version := range int64(5) {
 		sums.Judge(&w, late(2+version), now)

@@ -15,7 +15,9 @@ import (
 // verified.
 func verifiedOnly(_ context.Context, c *models.Call) []models.Part {
 	if c.Content.From.Email == "a@bad.test" {
-		return []models.Part{{Class: models.AccountClass, Reason: models.SenderNotVerified, Status: 403, Recipients: c.Numbers()}}
+		return []models.Part{
+			{Class: models.AccountClass, Reason: models.SenderNotVerified, Status: 403, Recipients: c.Numbers()},
+		}
 	}
 	return part(models.Accepted, c)
 }

@@ -36,9 +36,20 @@ func TestShardsAreShared(t *testing.T) {
 
 	second := r.worker(fast())
 	stop := r.stop
-	require.Eventually(t, func() bool { return first.heldShards() == (all+1)/2 && second.heldShards() == all/2 }, patience, time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return first.heldShards() == (all+1)/2 && second.heldShards() == all/2 },
+		patience,
+		time.Millisecond,
+	)
 	for i := range first.agenda.Shards {
-		require.NotEqual(t, first.agenda.Shards[i].Held.Load(), second.agenda.Shards[i].Held.Load(), "shard %d is held by one of them", i)
+		require.NotEqual(
+			t,
+			first.agenda.Shards[i].Held.Load(),
+			second.agenda.Shards[i].Held.Load(),
+			"shard %d is held by one of them",
+			i,
+		)
 	}
 
 	stop()
@@ -145,7 +156,10 @@ func TestLooksWaitForUrgentMail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &entries{}
 		for range 10 {
-			s.all = append(s.all, models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: models.NewBatchID(time.Now()), Chunks: 1})
+			s.all = append(
+				s.all,
+				models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: models.NewBatchID(time.Now()), Chunks: 1},
+			)
 		}
 		e, err := New(s, nil, nil, fast())
 		require.NoError(t, err)

@@ -40,7 +40,13 @@ func TestReportsAreHeard(t *testing.T) {
 	r.taken(b)
 	var events []models.ParsedEvent
 	for n := 1; n <= 3; n++ {
-		events = append(events, models.ParsedEvent{Log: b.ID.Log(n), Event: models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Delivered, At: time.Now()}})
+		events = append(
+			events,
+			models.ParsedEvent{
+				Log:   b.ID.Log(n),
+				Event: models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Delivered, At: time.Now()},
+			},
+		)
 	}
 	body, err := json.Marshal(events)
 	require.NoError(t, err)

@@ -23,10 +23,38 @@ func TestReadAhead(t *testing.T) {
 	cfg.InboxAge = time.Second
 	p := newScripted("sg", always(models.Accepted))
 	r := emptyRig(t, nil, "sg")
-	b := models.Batch{ID: models.NewBatchID(time.Now()), User: r.user, Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
-		Lane: models.Bulk, OnUnknown: models.Hold, Recipients: 2, Chunks: 1, Deadline: time.Now().Add(time.Hour)}
-	require.NoError(t, r.store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "a@x.test"}, {Email: "b@x.test"}}}))
-	require.NoError(t, r.store.Schedule(t.Context(), models.AgendaEntry{Due: time.Now().Add(9 * cfg.Recheck), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Round: 9}))
+	b := models.Batch{
+		ID:         models.NewBatchID(time.Now()),
+		User:       r.user,
+		Content:    models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
+		Lane:       models.Bulk,
+		OnUnknown:  models.Hold,
+		Recipients: 2,
+		Chunks:     1,
+		Deadline:   time.Now().Add(time.Hour),
+	}
+	require.NoError(
+		t,
+		r.store.PutBatch(
+			t.Context(),
+			b,
+			models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "a@x.test"}, {Email: "b@x.test"}}},
+		),
+	)
+	require.NoError(
+		t,
+		r.store.Schedule(
+			t.Context(),
+			models.AgendaEntry{
+				Due:    time.Now().Add(9 * cfg.Recheck),
+				Kind:   models.LookAtBatch,
+				ID:     b.ID,
+				User:   b.User,
+				Chunks: 1,
+				Round:  9,
+			},
+		),
+	)
 	r.engine = r.worker(cfg, p)
 	require.EqualValues(t, 2, r.done(&b).Summary().Success)
 }
@@ -45,8 +73,11 @@ func TestWorkerWithoutSlots(t *testing.T) {
 	r := emptyRig(t, nil, "sg")
 	engines := make([]*Engine, 3)
 	for i := range engines {
-		engines[i] = r.start(cfg, []provider.Spec{{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 1, ChunkLimit: 1000,
-			Timeout: time.Second, Events: models.EventsNone}}})
+		engines[i] = r.start(
+			cfg,
+			[]provider.Spec{{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+				Timeout: time.Second, Events: models.EventsNone}}},
+		)
 	}
 	open := sync.OnceFunc(func() { close(free) })
 	t.Cleanup(open)
@@ -54,7 +85,8 @@ func TestWorkerWithoutSlots(t *testing.T) {
 		none := 0
 		for _, e := range engines {
 			part, ok := e.cluster.Share()
-			if _, behind := e.dispatch.Outage.UnannouncedSince(); ok && !behind && part.Size == len(engines) && provider.Portion(1, part) == 0 {
+			if _, behind := e.dispatch.Outage.UnannouncedSince(); ok && !behind && part.Size == len(engines) &&
+				provider.Portion(1, part) == 0 {
 				none++
 			}
 		}
@@ -63,7 +95,10 @@ func TestWorkerWithoutSlots(t *testing.T) {
 	all := make([]*models.Batch, 0, 30)
 	for range cap(all) {
 		b := r.stored(models.Bulk, time.Now().Add(time.Hour)) // the agenda does not help
-		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.ProviderMessage, Provider: "sg", ID: b.ID, Lane: b.Lane}))
+		require.NoError(
+			t,
+			r.broker.Publish(t.Context(), models.Message{Kind: models.ProviderMessage, Provider: "sg", ID: b.ID, Lane: b.Lane}),
+		)
 		all = append(all, b)
 	}
 	require.Eventually(t, func() bool {
@@ -87,12 +122,21 @@ func TestWorkerWithoutSlots(t *testing.T) {
 func TestNoSlotBeforeTheShareIsKnown(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
-	e, err := New(r.store, r.broker, []provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4}}}, fast())
+	e, err := New(
+		r.store,
+		r.broker,
+		[]provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4}}},
+		fast(),
+	)
 	require.NoError(t, err)
 	a := e.providers.Get("sg")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	wait, err := e.dispatch.Acquire(ctx, &dispatch.Chunk{Lane: models.Bulk}, &dispatch.Job{Provider: a, Who: models.SetOf(1), Step: &policy.Step{}})
+	wait, err := e.dispatch.Acquire(
+		ctx,
+		&dispatch.Chunk{Lane: models.Bulk},
+		&dispatch.Job{Provider: a, Who: models.SetOf(1), Step: &policy.Step{}},
+	)
 	require.NoError(t, err)
 	require.Positive(t, wait)
 	require.Zero(t, a.Slots.Running())

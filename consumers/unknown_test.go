@@ -21,7 +21,11 @@ import (
 // them is at it when the window of the first two closes. Before it closes, events of
 // the given kinds come in, the first for the first mail. On a machine that is held up
 // at the wrong moment all of it begins again.
-func oneByOne(t *testing.T, policy models.UnknownPolicy, kinds ...models.EventKind) (r *rig, b *models.Batch, mg *scripted) {
+func oneByOne(
+	t *testing.T,
+	policy models.UnknownPolicy,
+	kinds ...models.EventKind,
+) (r *rig, b *models.Batch, mg *scripted) {
 	t.Helper()
 	for began := time.Now(); ; {
 		require.Less(t, time.Since(began), patience)
@@ -41,18 +45,36 @@ func oneByOne(t *testing.T, policy models.UnknownPolicy, kinds ...models.EventKi
 		cfg := fast()
 		cfg.StartBy, cfg.EvidenceWindow, cfg.Recheck = time.Second, time.Second, time.Hour
 		spec := func(p *scripted, perCall int, events models.EventSource) provider.Spec {
-			return provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 2, ChunkLimit: perCall, Timeout: 300 * time.Millisecond, Events: events}}
+			return provider.Spec{
+				Adapter: p,
+				Provider: models.Provider{
+					Name:        p.name,
+					Weight:      1,
+					Concurrency: 2,
+					ChunkLimit:  perCall,
+					Timeout:     300 * time.Millisecond,
+					Events:      events,
+				},
+			}
 		}
 		r = emptyRig(t, nil, "sg", "mg")
 		r.engine = r.start(cfg, []provider.Spec{spec(sg, 2, models.EventsWebhook), spec(mg, 1, models.EventsNone)})
-		b = r.batch(30, true, func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy })
+		b = r.batch(
+			30,
+			true,
+			func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy },
+		)
 		require.Eventually(t, func() bool { return mg.count() >= 2 }, patience, time.Millisecond)
 		if r.view(b).Tries(1)[0].Verdict != models.VerdictUnknown {
 			r.stop()
 			continue // the call began too late to be made
 		}
 		for i, kind := range kinds {
-			r.event("sg", b.ID.Log(i+1), models.Event{ID: fmt.Sprint("e", i), Attempt: r.view(b).Tries(i + 1)[0].Attempt, Kind: kind, At: time.Now()})
+			r.event(
+				"sg",
+				b.ID.Log(i+1),
+				models.Event{ID: fmt.Sprint("e", i), Attempt: r.view(b).Tries(i + 1)[0].Attempt, Kind: kind, At: time.Now()},
+			)
 		}
 		require.Eventually(t, func() bool {
 			for i := range kinds {
@@ -98,14 +120,31 @@ func TestReadBeforeADecision(t *testing.T) {
 		cfg := fast()
 		cfg.StartBy, cfg.EvidenceWindow, cfg.Recheck, cfg.AgendaPoll = 300*time.Millisecond, time.Millisecond, time.Hour, time.Hour
 		r := newRig(t, cfg, nil, newScripted("sg", always(models.Unknown)), newScripted("mg", always(models.Accepted)))
-		b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy })
-		require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictUnknown && r.idle() }, patience, time.Millisecond)
+		b := r.batch(
+			1,
+			true,
+			func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy },
+		)
+		require.Eventually(
+			t,
+			func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictUnknown && r.idle() },
+			patience,
+			time.Millisecond,
+		)
 		attempt := r.view(b).Entries[0]
 		time.Sleep(time.Until(attempt.CallEnds.Add(cfg.EvidenceWindow)))
 		c, err := r.engine.dispatch.Load(t.Context(), b.ID)
 		require.NoError(t, err)
-		require.NoError(t, r.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: models.Fact{Key: models.EventsKey(models.NewInboxID(time.Now())),
-			Events: []models.Event{{ID: "1", Recipient: 1, Attempt: attempt.Number, Provider: "sg", Kind: models.Delivered, At: time.Now()}}}}))
+		require.NoError(
+			t,
+			r.store.PutFacts(
+				t.Context(),
+				models.ChunkFact{Chunk: b.ID, Fact: models.Fact{Key: models.EventsKey(models.NewInboxID(time.Now())),
+					Events: []models.Event{
+						{ID: "1", Recipient: 1, Attempt: attempt.Number, Provider: "sg", Kind: models.Delivered, At: time.Now()},
+					}}},
+			),
+		)
 		now := time.Now()
 		c.Read = now.Add(-dispatch.MaxStale / 2)
 		steps, err := r.engine.dispatch.Decide(t.Context(), c, now)
@@ -121,7 +160,16 @@ func TestReadBeforeADecision(t *testing.T) {
 // it, though it is not known whether the newest took it, too.
 func TestTakenAndUnknownGoesNowhereElse(t *testing.T) {
 	t.Parallel()
-	aa, bb, cc := newScripted("aa", always(models.Unknown)), newScripted("bb", always(models.Unknown)), newScripted("cc", always(models.Accepted))
+	aa, bb, cc := newScripted(
+		"aa",
+		always(models.Unknown),
+	), newScripted(
+		"bb",
+		always(models.Unknown),
+	), newScripted(
+		"cc",
+		always(models.Accepted),
+	)
 	r := emptyRig(t, nil, "aa", "bb", "cc")
 	cfg := fast()
 	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 300*time.Millisecond
@@ -130,7 +178,11 @@ func TestTakenAndUnknownGoesNowhereElse(t *testing.T) {
 		b.Providers, b.OnUnknown = []string{"aa", "bb", "cc"}, models.Resend
 	})
 	require.Eventually(t, func() bool { return bb.count() == 1 }, patience, time.Millisecond)
-	r.event("aa", b.ID.Log(1), models.Event{ID: "1", Attempt: r.view(b).Tries(1)[0].Attempt, Kind: models.Processed, At: time.Now()})
+	r.event(
+		"aa",
+		b.ID.Log(1),
+		models.Event{ID: "1", Attempt: r.view(b).Tries(1)[0].Attempt, Kind: models.Processed, At: time.Now()},
+	)
 	require.Eventually(t, func() bool {
 		return len(r.dueWithin(b, time.Now().Add(time.Hour), time.Now().Add(200*time.Hour))) > 0 || cc.count() > 0
 	}, patience,
@@ -183,7 +235,12 @@ func TestRetryThatIsNoLongerSafe(t *testing.T) {
 	r.announce(b)
 	require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 2 }, patience, time.Millisecond)
 	r.event("mg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Deferred, At: time.Now()})
-	require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictAccepted }, patience, time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictAccepted },
+		patience,
+		time.Millisecond,
+	)
 	r.order(models.Command{Kind: models.ResumeBatch, Batch: b.ID})
 	r.announce(b)
 	require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(2)) == 1 }, patience, time.Millisecond)
@@ -290,7 +347,11 @@ func TestOrdersTellNoLies(t *testing.T) {
 		cfg := fast()
 		cfg.EvidenceWindow, cfg.StartBy = time.Millisecond, 300*time.Millisecond
 		r := newRig(t, cfg, nil, sg, mg)
-		b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy })
+		b := r.batch(
+			2,
+			true,
+			func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy },
+		)
 		require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
 		return r, b, mg
 	}
@@ -326,8 +387,17 @@ func TestOrdersTellNoLies(t *testing.T) {
 		r.order(models.Command{Kind: models.ProviderOffline, Provider: "mg"})
 		b := r.batch(1, true, nil)
 		r.taken(b)
-		r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: time.Now()})
-		require.Eventually(t, func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictFailed }, patience, time.Millisecond)
+		r.event(
+			"sg",
+			b.ID.Log(1),
+			models.Event{ID: "1", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: time.Now()},
+		)
+		require.Eventually(
+			t,
+			func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictFailed },
+			patience,
+			time.Millisecond,
+		)
 		r.order(models.Command{Kind: models.CancelBatch, Batch: b.ID})
 		r.announce(b)
 		v := r.done(b)
@@ -369,9 +439,18 @@ func TestDuplicatesAreCounted(t *testing.T) {
 	require.InDelta(t, 2, value(gathered(t, reg), "safedelivr_possible_duplicates_total"), 0)
 	tries := r.view(b).Tries(1)
 	for _, try := range []models.Try{tries[len(tries)-1], tries[0]} { // whichever comes first
-		r.event(try.Provider, b.ID.Log(1), models.Event{ID: try.Provider, Attempt: try.Attempt, Kind: models.Delivered, At: time.Now()})
+		r.event(
+			try.Provider,
+			b.ID.Log(1),
+			models.Event{ID: try.Provider, Attempt: try.Attempt, Kind: models.Delivered, At: time.Now()},
+		)
 	}
-	require.Eventually(t, func() bool { return value(gathered(t, reg), "safedelivr_doubled_deliveries") == 1 }, patience, 10*time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return value(gathered(t, reg), "safedelivr_doubled_deliveries") == 1 },
+		patience,
+		10*time.Millisecond,
+	)
 	require.Equal(t, 2, r.view(b).Status(1).Copies)
 	require.True(t, r.view(b).Status(1).MayDouble)
 }
@@ -394,7 +473,11 @@ func TestCancelledAfterItsReleaseAtOnce(t *testing.T) {
 		return r.view(b).Status(1).Reason == models.OutcomeUnknown
 	}, patience, 10*time.Millisecond)
 	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
-	r.event("mg", b.ID.Log(1), models.Event{ID: "1", Attempt: r.view(b).Entries[0].Number, Kind: models.Processed, At: time.Now()})
+	r.event(
+		"mg",
+		b.ID.Log(1),
+		models.Event{ID: "1", Attempt: r.view(b).Entries[0].Number, Kind: models.Processed, At: time.Now()},
+	)
 	require.Eventually(t, func() bool { return r.view(b).Status(1).Accepted != nil }, patience, time.Millisecond)
 	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(1)})
 	r.announce(b)
@@ -408,15 +491,52 @@ func TestCancelledAfterItsReleaseAtOnce(t *testing.T) {
 // next minute that waits for the final event of an earlier one.
 func TestTakenAndUnknownIsCheap(t *testing.T) {
 	t.Parallel()
-	e, err := New(&entries{}, nil, []provider.Spec{{Adapter: &told{scripted: newScripted("mg", nil)}, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1, Events: models.EventsWebhook}}}, fast())
+	e, err := New(
+		&entries{},
+		nil,
+		[]provider.Spec{
+			{
+				Adapter:  &told{scripted: newScripted("mg", nil)},
+				Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1, Events: models.EventsWebhook},
+			},
+		},
+		fast(),
+	)
 	require.NoError(t, err)
 	at := time.Now()
 	for _, class := range []models.Class{models.Unknown, ""} { // answered so, or still open
-		entries := []models.Entry{{Number: 1, Kind: models.Attempt, At: at, Recipients: models.SetOf(1), Provider: "mg", CallEnds: at.Add(time.Minute)},
-			{Number: 2, Kind: models.Attempt, At: at, Recipients: models.SetOf(1), Provider: "mg", CallEnds: at.Add(time.Minute)}}
-		facts := []models.Fact{{Key: "e1", Events: []models.Event{{ID: "1", Recipient: 1, Attempt: 1, Provider: "mg", Kind: models.Processed, At: at}}}}
+		entries := []models.Entry{
+			{
+				Number:     1,
+				Kind:       models.Attempt,
+				At:         at,
+				Recipients: models.SetOf(1),
+				Provider:   "mg",
+				CallEnds:   at.Add(time.Minute),
+			},
+			{
+				Number:     2,
+				Kind:       models.Attempt,
+				At:         at,
+				Recipients: models.SetOf(1),
+				Provider:   "mg",
+				CallEnds:   at.Add(time.Minute),
+			},
+		}
+		facts := []models.Fact{
+			{
+				Key:    "e1",
+				Events: []models.Event{{ID: "1", Recipient: 1, Attempt: 1, Provider: "mg", Kind: models.Processed, At: at}},
+			},
+		}
 		if class != "" {
-			facts = append(facts, models.Fact{Key: models.OutcomeKey(2), Outcome: &models.Outcome{Attempt: 2, At: at, Parts: []models.Part{{Class: class, Recipients: models.SetOf(1)}}}})
+			facts = append(
+				facts,
+				models.Fact{
+					Key:     models.OutcomeKey(2),
+					Outcome: &models.Outcome{Attempt: 2, At: at, Parts: []models.Part{{Class: class, Recipients: models.SetOf(1)}}},
+				},
+			)
 		}
 		c := &dispatch.Chunk{Id: models.NewBatchID(at), View: models.Resolve(1, entries, facts)}
 		st := &policy.Step{Do: policy.Wait, Who: models.SetOf(1), Until: at.Add(100 * time.Hour)}
@@ -441,11 +561,29 @@ func TestReleasedWhilePaused(t *testing.T) {
 	r := newRig(t, cfg, nil, sg)
 	b := r.batch(2, true, nil)
 	require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
-	require.Eventually(t, func() bool { return r.engine.Pending() == 0 && stored(t, r, b).Failed == 2 }, patience, time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return r.engine.Pending() == 0 && stored(t, r, b).Failed == 2 },
+		patience,
+		time.Millisecond,
+	)
 	up.Store(true)
 	r.order(models.Command{Kind: models.PauseUser, User: r.user})
 	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID})
-	require.NoError(t, r.store.Schedule(t.Context(), models.AgendaEntry{Due: time.Now().Add(100 * time.Millisecond), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Lane: b.Lane}))
+	require.NoError(
+		t,
+		r.store.Schedule(
+			t.Context(),
+			models.AgendaEntry{
+				Due:    time.Now().Add(100 * time.Millisecond),
+				Kind:   models.LookAtBatch,
+				ID:     b.ID,
+				User:   b.User,
+				Chunks: 1,
+				Lane:   b.Lane,
+			},
+		),
+	)
 	require.Eventually(t, func() bool {
 		due := r.dueWithin(b, time.Now(), time.Now().Add(time.Hour))
 		return len(due) > 0 && due[len(due)-1].Round > 1

@@ -24,7 +24,12 @@ func TestOrders(t *testing.T) {
 	require.Contains(t, b.get(path).text, path+"/stop")
 	question := b.get(path + "/stop")
 	require.Contains(t, question.text, "2 mails are not finished yet")
-	require.NotContains(t, b.do(http.MethodGet, path+"/stop", nil, "HX-Request", "true").text, "<html", "the dialog gets the question alone")
+	require.NotContains(
+		t,
+		b.do(http.MethodGet, path+"/stop", nil, "HX-Request", "true").text,
+		"<html",
+		"the dialog gets the question alone",
+	)
 	once := onceField.FindStringSubmatch(question.text)[1]
 	a := b.post(path+"/stop", url.Values{"once": {once}, "why": {"wrong price"}})
 	require.Equal(t, path, a.Request.URL.Path)
@@ -56,7 +61,10 @@ func TestOrders(t *testing.T) {
 	require.Contains(t, a.text, `id="senders-wrong"`)
 	a = b.post("/operations/users", url.Values{"do": {"pause"}, "name": {"nobody-here"}})
 	require.Contains(t, a.text, `id="name-wrong"`)
-	a = b.post("/operations/users", url.Values{"do": {"senders"}, "name": {"local"}, "senders": {"@example.org shop@example.com"}})
+	a = b.post(
+		"/operations/users",
+		url.Values{"do": {"senders"}, "name": {"local"}, "senders": {"@example.org shop@example.com"}},
+	)
 	require.Contains(t, a.text, "set who a user may send as")
 	require.Contains(t, b.get("/compose").text, "You may send as @example.org, shop@example.com")
 	a = b.post("/operations/blocks", url.Values{"domain": {"example.org"}})
@@ -99,7 +107,10 @@ func TestKeys(t *testing.T) {
 	require.Contains(t, a.text, `value="nowhere"`)
 	a = b.post("/settings/keys", url.Values{"name": {"shop"}, "scope": {"send"}, "networks": {"nowhere"}})
 	require.Contains(t, a.text, `id="networks-wrong"`)
-	a = b.post("/settings/keys", url.Values{"name": {"shop"}, "scope": {"send"}, "networks": {"203.0.113.0/24"}, "life": {"30"}})
+	a = b.post(
+		"/settings/keys",
+		url.Values{"name": {"shop"}, "scope": {"send"}, "networks": {"203.0.113.0/24"}, "life": {"30"}},
+	)
 	secret := regexp.MustCompile(`sd_[A-Za-z0-9_-]{43}`).FindString(a.text)
 	require.NotEmpty(t, secret)
 	require.NotContains(t, b.get("/settings").text, secret, "it is shown once")
@@ -125,8 +136,15 @@ func TestLogOutEverywhere(t *testing.T) {
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "0123456789abcdef", Name: "ann", Created: time.Now()}))
-	id := f.batchOf("0123456789abcdef", map[string]string{"subject": "Ann's own"}, service.Recipient{Email: "a@example.com"})
+	require.NoError(
+		t,
+		f.store.CreateUser(t.Context(), models.User{ID: "0123456789abcdef", Name: "ann", Created: time.Now()}),
+	)
+	id := f.batchOf(
+		"0123456789abcdef",
+		map[string]string{"subject": "Ann's own"},
+		service.Recipient{Email: "a@example.com"},
+	)
 	b := f.byLink(LocalUser())
 
 	a := b.get("/operations")
@@ -148,7 +166,12 @@ func TestOperations(t *testing.T) {
 	order := models.Command{Kind: models.HoldOld, By: "cli:root", Before: time.Now().Add(time.Minute), Why: "restored"}
 	_, err := control.NewFollower(f.store).Append(t.Context(), &order, nil)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return strings.Contains(b.get("/operations").text, "Held since a restore") }, time.Minute, 20*time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return strings.Contains(b.get("/operations").text, "Held since a restore") },
+		time.Minute,
+		20*time.Millisecond,
+	)
 	a = b.get("/operations/holds/lift")
 	require.Contains(t, a.text, "such mail may arrive twice")
 	b.post("/operations/holds/lift", url.Values{"once": {onceField.FindStringSubmatch(a.text)[1]}, "why": {"looked at"}})
@@ -159,7 +182,11 @@ func TestOperations(t *testing.T) {
 	require.Error(t, err, "who is no operator reads one's own alone")
 	_, err = f.service.FindBatches(t.Context(), local, service.BatchFilter{User: "0123456789abcdef"}, service.Page{})
 	require.Error(t, err)
-	_, err = f.service.Batch(t.Context(), service.Caller{User: "local", Operator: true, Scopes: []models.Scope{models.ScopeRead}}, id.String())
+	_, err = f.service.Batch(
+		t.Context(),
+		service.Caller{User: "local", Operator: true, Scopes: []models.Scope{models.ScopeRead}},
+		id.String(),
+	)
 	require.Error(t, err, "a key without the scope operate is no operator's")
 }
 
@@ -168,7 +195,9 @@ func TestManyParked(t *testing.T) {
 	t.Parallel()
 	pages, err := loadPages()
 	require.NoError(t, err)
-	view := &operationsView{Parked: service.ParkedPage{Parked: []service.ParkedView{{ID: "7", Key: "batch.x", Why: "cannot be read"}}}}
+	view := &operationsView{
+		Parked: service.ParkedPage{Parked: []service.ParkedView{{ID: "7", Key: "batch.x", Why: "cannot be read"}}},
+	}
 	shown, err := pages.parts("operations", view, "parked", "sums")
 	require.NoError(t, err)
 	require.NotContains(t, string(shown["parked"])+string(shown["sums"]), "more")

@@ -51,8 +51,13 @@ func answered(w http.ResponseWriter, r *http.Request) (why string, repeat servic
 }
 
 // batchActions are the orders about a batch by their word in addresses.
-var batchActions = map[string]models.CommandKind{"stop": models.StopBatch, "resume": models.ResumeBatch, "cancel": models.CancelBatch,
-	"retry": models.RetryBatch, "release": models.ReleaseBatch}
+var batchActions = map[string]models.CommandKind{
+	"stop":    models.StopBatch,
+	"resume":  models.ResumeBatch,
+	"cancel":  models.CancelBatch,
+	"retry":   models.RetryBatch,
+	"release": models.ReleaseBatch,
+}
 
 // retryable counts the failed mails that can go out again without risk, and held
 // those of which nobody knows whether they went out.
@@ -132,22 +137,38 @@ func questionOf(do string, b *service.BatchView) *askView {
 	switch do {
 	case "stop":
 		return &askView{Title: "Stop this batch?", Do: "Stop", Text: []string{
-			fmt.Sprintf("%s not finished yet. One second from now no new call to a provider starts for them; they wait until you resume the batch.", are(b.Counts.Queued)),
+			fmt.Sprintf(
+				"%s not finished yet. One second from now no new call to a provider starts for them; they wait until you resume the batch.",
+				are(b.Counts.Queued),
+			),
 			"Calls that have begun cannot be called back. What providers have taken already is still delivered."}}
 	case "resume":
 		return &askView{Title: "Resume this batch?", Do: "Resume", Text: []string{
-			fmt.Sprintf("%s not finished yet. Those that were not handed over go out now; nothing goes out a second time.", are(b.Counts.Queued))}}
+			fmt.Sprintf(
+				"%s not finished yet. Those that were not handed over go out now; nothing goes out a second time.",
+				are(b.Counts.Queued),
+			)}}
 	case "cancel":
 		return &askView{Title: "Cancel this batch for ever?", Do: "Cancel the batch", Grave: true, Text: []string{
-			fmt.Sprintf("%s not finished yet. All of them that no provider has taken are cancelled. This cannot be undone.", are(b.Counts.Queued)),
+			fmt.Sprintf(
+				"%s not finished yet. All of them that no provider has taken are cancelled. This cannot be undone.",
+				are(b.Counts.Queued),
+			),
 			fmt.Sprintf("The %s delivered already stay delivered.", num(b.Counts.Success))}}
 	case "retry":
 		return &askView{Title: "Retry what failed?", Do: "Retry " + mails(free), Text: []string{
-			fmt.Sprintf("%s of %s failed ones go out again, through any provider that may take them.", mails(free), num(b.Counts.Failed)),
+			fmt.Sprintf(
+				"%s of %s failed ones go out again, through any provider that may take them.",
+				mails(free),
+				num(b.Counts.Failed),
+			),
 			"Left out are addresses that were refused for good, and mail of which nobody knows whether it went out: nothing arrives twice."}}
 	case "release":
 		return &askView{Title: "Release what is held?", Do: "Release " + mails(held), Grave: true, Text: []string{
-			fmt.Sprintf("Of %s nobody knows whether a provider took them. They go out again, and may arrive twice.", mails(held))}}
+			fmt.Sprintf(
+				"Of %s nobody knows whether a provider took them. They go out again, and may arrive twice.",
+				mails(held),
+			)}}
 	}
 	return nil
 }
@@ -212,7 +233,11 @@ func (d *Dashboard) releaseLog(w http.ResponseWriter, r *http.Request, v *visito
 }
 
 // providerActions are the switches of a provider by their word in addresses.
-var providerActions = map[string]models.CommandKind{"offline": models.ProviderOffline, "drain": models.ProviderDrain, "online": models.ProviderOnline}
+var providerActions = map[string]models.CommandKind{
+	"offline": models.ProviderOffline,
+	"drain":   models.ProviderDrain,
+	"online":  models.ProviderOnline,
+}
 
 // askProvider is GET /providers/{name}/{do}, for operators.
 func (d *Dashboard) askProvider(w http.ResponseWriter, r *http.Request, v *visitor) error {
@@ -224,7 +249,11 @@ func (d *Dashboard) askProvider(w http.ResponseWriter, r *http.Request, v *visit
 			"Mail that may go through this provider alone waits until it is online again, or until its deadline."}},
 		"drain": {Title: "Drain " + provider + "?", Do: "Drain", Text: []string{
 			"New mail goes through the other providers. Only mail that no other provider may take still goes through this one."}},
-		"online": {Title: "Bring " + provider + " online?", Do: "Bring online", Text: []string{"It takes its share of all mail again."}},
+		"online": {
+			Title: "Bring " + provider + " online?",
+			Do:    "Bring online",
+			Text:  []string{"It takes its share of all mail again."},
+		},
 		"probe": {Title: "Try " + provider + " now?", Do: "Try it now", Text: []string{
 			"What is held against it is forgotten, as after its key was renewed. One mail shows how it is: if that fails, mail keeps away again.",
 			"Where nobody knows what became of such a mail, it may be held."}},
@@ -255,9 +284,23 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor)
 	if len(holds) == 0 {
 		return service.Fail(service.Conflict, "nothing_held", "Nothing is held any more.")
 	}
-	return d.ask(w, r, v, "operations", &askView{Title: "Let go of what is held since the restore?", Do: "Let it go", Grave: true, Back: "/operations#holds", Text: []string{
-		"All mail that was accepted before " + holds[len(holds)-1].Before.UTC().Format("2 Jan 2006, 15:04:05 UTC") + " and is not finished goes out.",
-		"The backup does not know what went out after it was made: such mail may arrive twice. Cancel the batches that must not go out before."}})
+	return d.ask(
+		w,
+		r,
+		v,
+		"operations",
+		&askView{
+			Title: "Let go of what is held since the restore?",
+			Do:    "Let it go",
+			Grave: true,
+			Back:  "/operations#holds",
+			Text: []string{
+				"All mail that was accepted before " + holds[len(holds)-1].Before.UTC().Format(
+					"2 Jan 2006, 15:04:05 UTC",
+				) + " and is not finished goes out.",
+				"The backup does not know what went out after it was made: such mail may arrive twice. Cancel the batches that must not go out before."},
+		},
+	)
 }
 
 // liftHolds is POST /operations/holds/lift, for operators.

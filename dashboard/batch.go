@@ -125,7 +125,13 @@ func didWords(did, flying, kept string) string {
 }
 
 // readBatch reads all that the page of a batch shows.
-func (d *Dashboard) readBatch(ctx context.Context, who service.Caller, id string, state models.State, cursor string) (*batchView, error) {
+func (d *Dashboard) readBatch(
+	ctx context.Context,
+	who service.Caller,
+	id string,
+	state models.State,
+	cursor string,
+) (*batchView, error) {
 	b, err := d.service.Batch(ctx, who, id)
 	if err != nil {
 		return nil, err
@@ -138,9 +144,21 @@ func (d *Dashboard) readBatch(ctx context.Context, who service.Caller, id string
 }
 
 // batchOf is a batch without its logs and its flow.
-func (d *Dashboard) batchOf(ctx context.Context, who service.Caller, b *service.BatchView, state models.State) *batchView {
-	return &batchView{batchRow: d.rowOf(b), Providers: d.sharesOf(&b.Counts), Reasons: reasonsOf(&b.Counts), Tabs: logTabs(b, state), State: state,
-		Actions: actionsOf(b, who), Kept: d.keptBy(ctx, who, b)}
+func (d *Dashboard) batchOf(
+	ctx context.Context,
+	who service.Caller,
+	b *service.BatchView,
+	state models.State,
+) *batchView {
+	return &batchView{
+		batchRow:  d.rowOf(b),
+		Providers: d.sharesOf(&b.Counts),
+		Reasons:   reasonsOf(&b.Counts),
+		Tabs:      logTabs(b, state),
+		State:     state,
+		Actions:   actionsOf(b, who),
+		Kept:      d.keptBy(ctx, who, b),
+	}
 }
 
 // keptBy says what keeps a batch from going on, and who ordered it; empty: nothing.
@@ -207,7 +225,10 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 func (d *Dashboard) sharesOf(c *service.Counts) []providerShare {
 	var out []providerShare
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
-		out = append(out, providerShare{ProviderCounts: c.Providers[name], Name: name, Title: d.info(name).Title, Hue: d.hue(name)})
+		out = append(
+			out,
+			providerShare{ProviderCounts: c.Providers[name], Name: name, Title: d.info(name).Title, Hue: d.hue(name)},
+		)
 	}
 	return out
 }
@@ -231,7 +252,10 @@ func logTabs(b *service.BatchView, state models.State) []tab {
 		text  string
 		n     int64
 	}{{models.Success, "Delivered", b.Counts.Success}, {models.Failed, "Failed", b.Counts.Failed}, {models.Queued, "Queued", b.Counts.Queued}, {models.Cancelled, "Cancelled", b.Counts.Cancelled}} {
-		out = append(out, tab{To: to + "?state=" + string(t.state) + "#logs", Text: t.text, Here: t.state == state, Count: t.n, Counted: true})
+		out = append(
+			out,
+			tab{To: to + "?state=" + string(t.state) + "#logs", Text: t.text, Here: t.state == state, Count: t.n, Counted: true},
+		)
 	}
 	return out
 }
@@ -247,7 +271,11 @@ func (d *Dashboard) addLogs(ctx context.Context, who service.Caller, v *batchVie
 		v.Logs = append(v.Logs, logRow{LogView: logs.Logs[i], Via: viaOf(&logs.Logs[i])})
 	}
 	if logs.Next != "" {
-		v.Older = "/batches/" + id + "?state=" + url.QueryEscape(string(v.State)) + "&cursor=" + url.QueryEscape(logs.Next) + "#logs"
+		v.Older = "/batches/" + id + "?state=" + url.QueryEscape(
+			string(v.State),
+		) + "&cursor=" + url.QueryEscape(
+			logs.Next,
+		) + "#logs"
 	}
 	return nil
 }
@@ -281,7 +309,10 @@ func (d *Dashboard) addFlow(ctx context.Context, who service.Caller, v *batchVie
 	for i := range f.Providers {
 		a := &f.Providers[i]
 		steps = len(a.Taken)
-		v.Flow.Chart.Series = append(v.Flow.Chart.Series, series{Label: a.Provider, Color: d.colour(a.Provider), Values: rounded(a.Taken)})
+		v.Flow.Chart.Series = append(
+			v.Flow.Chart.Series,
+			series{Label: a.Provider, Color: d.colour(a.Provider), Values: rounded(a.Taken)},
+		)
 	}
 	if steps == 0 {
 		return nil
@@ -297,7 +328,14 @@ func (d *Dashboard) addFlow(ctx context.Context, who service.Caller, v *batchVie
 		t := &f.Troubles[i]
 		title := d.info(t.Provider).Title
 		v.Flow.Troubles = append(v.Flow.Troubles, troubleView{Trouble: *t, Title: title, Took: t.To.Sub(t.From)})
-		v.Flow.Chart.Marks = append(v.Flow.Chart.Marks, mark{From: seconds(t.From), To: max(seconds(t.To), seconds(t.From)+f.Step.Seconds()), Label: t.Provider + " took nothing"})
+		v.Flow.Chart.Marks = append(
+			v.Flow.Chart.Marks,
+			mark{
+				From:  seconds(t.From),
+				To:    max(seconds(t.To), seconds(t.From)+f.Step.Seconds()),
+				Label: t.Provider + " took nothing",
+			},
+		)
 	}
 	return nil
 }
@@ -323,7 +361,13 @@ func (d *Dashboard) previewBatch(w http.ResponseWriter, r *http.Request, v *visi
 }
 
 // mailPage shows a mail's text as it is.
-var mailPage = template.Must(template.New("text").Parse(`<!doctype html><meta charset="utf-8"><title>Text</title><style>body{margin:1rem;font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere;color:#1b1c1a;background:#fff}</style>{{.}}`))
+var mailPage = template.Must(
+	template.New(
+		"text",
+	).Parse(
+		`<!doctype html><meta charset="utf-8"><title>Text</title><style>body{margin:1rem;font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere;color:#1b1c1a;background:#fff}</style>{{.}}`,
+	),
+)
 
 // showMail writes a mail's content as a page that can load and run nothing.
 func showMail(w http.ResponseWriter, c *models.Content, text bool) {
@@ -354,7 +398,21 @@ func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visit
 	h.Set("Content-Type", "text/csv; charset=utf-8")
 	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename=%q`, name+".csv"))
 	out := csv.NewWriter(w)
-	_ = out.Write([]string{"id", "email", "name", "state", "reason", "reason_text", "detail", "providers_tried", "delivered_by", "attempts", "copies"})
+	_ = out.Write(
+		[]string{
+			"id",
+			"email",
+			"name",
+			"state",
+			"reason",
+			"reason_text",
+			"detail",
+			"providers_tried",
+			"delivered_by",
+			"attempts",
+			"copies",
+		},
+	)
 	for {
 		for i := range logs.Logs {
 			l := &logs.Logs[i]
@@ -365,7 +423,10 @@ func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visit
 				}
 			}
 			row := []string{l.ID.String(), l.Email, l.Name, string(l.State), string(l.Reason), l.ReasonText, l.Detail,
-				strings.Join(slices.Sorted(maps.Keys(l.Providers)), " "), delivered, strconv.Itoa(l.Attempts), strconv.Itoa(l.Copies)}
+				strings.Join(
+					slices.Sorted(maps.Keys(l.Providers)),
+					" ",
+				), delivered, strconv.Itoa(l.Attempts), strconv.Itoa(l.Copies)}
 			for k := range row {
 				row[k] = harmlessCell(row[k])
 			}

@@ -49,7 +49,12 @@ func (b *batchRow) Title() string {
 }
 
 func (d *Dashboard) rowOf(b *service.BatchView) *batchRow {
-	return &batchRow{BatchView: *b, Done: b.Counts.Accepted - b.Counts.Queued, Bar: barOf(&b.Counts), Split: d.splitOf(&b.Counts)}
+	return &batchRow{
+		BatchView: *b,
+		Done:      b.Counts.Accepted - b.Counts.Queued,
+		Bar:       barOf(&b.Counts),
+		Split:     d.splitOf(&b.Counts),
+	}
 }
 
 // splitOf says who took the mails, without providers that took none.
@@ -119,7 +124,12 @@ func (d *Dashboard) batchesEvents(w http.ResponseWriter, r *http.Request, v *vis
 	})
 }
 
-func (d *Dashboard) readBatches(ctx context.Context, who service.Caller, f service.BatchFilter, cursor string) (*batchesView, error) {
+func (d *Dashboard) readBatches(
+	ctx context.Context,
+	who service.Caller,
+	f service.BatchFilter,
+	cursor string,
+) (*batchesView, error) {
 	list, err := d.service.FindBatches(ctx, who, f, service.Page{Limit: batchesPage, Cursor: cursor})
 	if err != nil {
 		return nil, err

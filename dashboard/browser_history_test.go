@@ -44,7 +44,10 @@ func (f *rig) seedHistory(now time.Time) {
 				}
 			}
 		}
-		require.NoError(f, f.store.PutTransient(f.Context(), telemetry.HistoryKind(start), "w/1", h.Encode(), telemetry.HistoryKept))
+		require.NoError(
+			f,
+			f.store.PutTransient(f.Context(), telemetry.HistoryKind(start), "w/1", h.Encode(), telemetry.HistoryKept),
+		)
 	}
 }
 
@@ -87,13 +90,22 @@ func TestBrowserHistory(t *testing.T) {
 	b.at("/providers?range=week")
 	b.until(charts)
 	b.press("As a table")
-	b.until(`document.querySelector("#history details").open && document.querySelectorAll("#history tbody tr").length > 10`)
+	b.until(
+		`document.querySelector("#history details").open && document.querySelectorAll("#history tbody tr").length > 10`,
+	)
 	eval[bool](b, `(window.untouched = true)`)
 	h := telemetry.HistoryHour{}
 	h.At("mg", time.Now().UTC().Minute()).Unknown = 31337 // of which it has no others
-	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.HistoryKind(time.Now()), "w/2", h.Encode(), telemetry.HistoryKept))
+	require.NoError(
+		t,
+		f.store.PutTransient(t.Context(), telemetry.HistoryKind(time.Now()), "w/2", h.Encode(), telemetry.HistoryKept),
+	)
 	b.until(`[...document.querySelectorAll("#history td")].some((e) => e.innerText.replace(/\s/g, "").includes("31337"))`)
 	b.until(charts)
-	require.True(t, eval[bool](b, `window.untouched && document.querySelector("#history details").open`), "the page was not loaded again, and stays as it was left")
+	require.True(
+		t,
+		eval[bool](b, `window.untouched && document.querySelector("#history details").open`),
+		"the page was not loaded again, and stays as it was left",
+	)
 	require.Empty(t, b.complaints())
 }

@@ -72,7 +72,8 @@ func openTab(t testing.TB, base string) *browserTab {
 			if err != nil {
 				return
 			}
-			if m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleException || strings.Contains(m.Text, "Content Security Policy") {
+			if m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleException ||
+				strings.Contains(m.Text, "Content Security Policy") {
 				b.mu.Lock()
 				b.troubles = append(b.troubles, m.Text)
 				b.mu.Unlock()
@@ -141,7 +142,9 @@ func (b *browserTab) sees(text string) {
 
 func (b *browserTab) at(path string) {
 	b.Helper()
-	b.until("document.readyState === 'complete' && (location.pathname + location.search).startsWith(" + quoteJS(path) + ")")
+	b.until(
+		"document.readyState === 'complete' && (location.pathname + location.search).startsWith(" + quoteJS(path) + ")",
+	)
 }
 
 func quoteJS(s string) string {
@@ -152,7 +155,9 @@ func quoteJS(s string) string {
 // press clicks on what has a text, as a person would find it.
 func (b *browserTab) press(text string) {
 	b.Helper()
-	find := `[...document.querySelectorAll("button, a, summary")].find((e) => e.checkVisibility() && e.innerText.trim().startsWith(` + quoteJS(text) + `))`
+	find := `[...document.querySelectorAll("button, a, summary")].find((e) => e.checkVisibility() && e.innerText.trim().startsWith(` + quoteJS(
+		text,
+	) + `))`
 	b.until(find)
 	eval[bool](b, "("+find+".click(), true)")
 }
@@ -171,7 +176,17 @@ func startDemo(t testing.TB, recipients int) *product {
 	t.Helper()
 	bin := buildProduct(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, bin, "demo", "--recipients", fmt.Sprint(recipients), "--listen", "127.0.0.1:0", "--data-dir", t.TempDir())
+	cmd := exec.CommandContext(
+		ctx,
+		bin,
+		"demo",
+		"--recipients",
+		fmt.Sprint(recipients),
+		"--listen",
+		"127.0.0.1:0",
+		"--data-dir",
+		t.TempDir(),
+	)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second
 	out, err := cmd.StdoutPipe()
@@ -219,7 +234,8 @@ func TestBrowser(t *testing.T) {
 		rows := eval[string](b, `fetch("/batches/`+p.batch+`/export.csv").then((r) => r.text())`)
 		log := ""
 		for line := range strings.SplitSeq(rows, "\n") {
-			if f := strings.Split(line, ","); len(f) > 8 && strings.Contains(line, ",mg sg,mg,") && !strings.Contains(line, "blocked") {
+			if f := strings.Split(line, ","); len(f) > 8 && strings.Contains(line, ",mg sg,mg,") &&
+				!strings.Contains(line, "blocked") {
 				log = f[0]
 			}
 		}
@@ -261,13 +277,29 @@ func TestBrowser(t *testing.T) {
 		b := b.in(t)
 		b.open("/")
 		b.until(`document.querySelector("[sse-connect]")["htmx-internal-data"]?.sseEventSource?.readyState === 1`)
-		eval[bool](b, `(window.first = document.querySelector("[sse-connect]")["htmx-internal-data"].sseEventSource, first.close(), first.onerror(new Event("error")), true)`)
-		b.until(`document.querySelector("[sse-connect]")["htmx-internal-data"].sseEventSource !== first && document.querySelector("[sse-connect]")["htmx-internal-data"].sseEventSource.readyState === 1 && document.getElementById("lost").hidden`)
+		eval[bool](
+			b,
+			`(window.first = document.querySelector("[sse-connect]")["htmx-internal-data"].sseEventSource, first.close(), first.onerror(new Event("error")), true)`,
+		)
+		b.until(
+			`document.querySelector("[sse-connect]")["htmx-internal-data"].sseEventSource !== first && document.querySelector("[sse-connect]")["htmx-internal-data"].sseEventSource.readyState === 1 && document.getElementById("lost").hidden`,
+		)
 	})
 	b.complaints()
 
-	pages := map[string]string{"overview": "/", "batches": "/batches", "batch": "/batches/" + p.batch, "log": "/logs/" + logOf(p.batch), "compose": "/compose",
-		"providers": "/providers", "operations": "/operations", "settings": "/settings", "docs": "/docs", "ask": "/providers/sg/offline", "found": "/batches?q=user1@demo.test"}
+	pages := map[string]string{
+		"overview":   "/",
+		"batches":    "/batches",
+		"batch":      "/batches/" + p.batch,
+		"log":        "/logs/" + logOf(p.batch),
+		"compose":    "/compose",
+		"providers":  "/providers",
+		"operations": "/operations",
+		"settings":   "/settings",
+		"docs":       "/docs",
+		"ask":        "/providers/sg/offline",
+		"found":      "/batches?q=user1@demo.test",
+	}
 	for _, width := range []int64{1280, 390, 360} {
 		for _, scheme := range []string{"light", "dark"} {
 			for name, path := range pages {
@@ -296,16 +328,30 @@ func logOf(batch string) string { return batch[:35] + "1" }
 
 // look opens a page and checks what can be checked of its looks.
 func (b *browserTab) look(name, path string, width int64, scheme string) {
-	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
-		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}})
+	_, err := chromedp.Call(
+		b.ctx,
+		emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}},
+	)
 	require.NoError(b, err)
 	b.do(chromedp.EmulateViewport(width, 900))
 	b.open(path)
-	b.until(`document.readyState === "complete" && !(document.querySelector("[data-chart] data") && !document.querySelector("[data-chart] canvas"))`)
-	require.LessOrEqual(b, eval[int64](b, "document.documentElement.scrollWidth"), width, "nothing has to be scrolled sideways")
+	b.until(
+		`document.readyState === "complete" && !(document.querySelector("[data-chart] data") && !document.querySelector("[data-chart] canvas"))`,
+	)
+	require.LessOrEqual(
+		b,
+		eval[int64](b, "document.documentElement.scrollWidth"),
+		width,
+		"nothing has to be scrolled sideways",
+	)
 	eval[bool](b, b.axe+";true")
-	found := eval[[]string](b, `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then((r) =>
-		r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html.slice(0, 160) + " — " + (n.any[0] ?? n.all[0] ?? n.none[0])?.message)))`)
+	found := eval[[]string](
+		b,
+		`axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then((r) =>
+		r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html.slice(0, 160) + " — " + (n.any[0] ?? n.all[0] ?? n.none[0])?.message)))`,
+	)
 	require.Empty(b, found)
 	if folder := os.Getenv("SAFEDELIVR_TEST_SHOTS"); folder != "" && width != 360 {
 		shot, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
@@ -316,7 +362,10 @@ func (b *browserTab) look(name, path string, width int64, scheme string) {
 
 func composeWithFile(b *browserTab) {
 	file := filepath.Join(b.TempDir(), "people.csv")
-	require.NoError(b, os.WriteFile(file, []byte("\ufeffemail,first\r\nann@demo.test,Ann\r\nbob@demo.test,Bob\r\n"), 0o600))
+	require.NoError(
+		b,
+		os.WriteFile(file, []byte("\ufeffemail,first\r\nann@demo.test,Ann\r\nbob@demo.test,Bob\r\n"), 0o600),
+	)
 	b.open("/compose")
 	b.fill("from", "Shop <shop@demo.test>")
 	b.fill("subject", "Hello {{first}} from the browser")

@@ -35,7 +35,14 @@ func TestBrowserMainWay(t *testing.T) {
 			t.Skip("needs RabbitMQ and Cassandra: start them with scripts/services up and load the environment it prints")
 		}
 		id := models.NewUserID()
-		mainWay(t, bin, "SAFEDELIVR_AMQP_URL="+amqp, "SAFEDELIVR_AMQP_PREFIX=t"+id, "SAFEDELIVR_CASSANDRA_HOSTS="+hosts, "SAFEDELIVR_CASSANDRA_KEYSPACE=t"+id)
+		mainWay(
+			t,
+			bin,
+			"SAFEDELIVR_AMQP_URL="+amqp,
+			"SAFEDELIVR_AMQP_PREFIX=t"+id,
+			"SAFEDELIVR_CASSANDRA_HOSTS="+hosts,
+			"SAFEDELIVR_CASSANDRA_KEYSPACE=t"+id,
+		)
 	})
 }
 
@@ -59,14 +66,48 @@ func mainWay(t *testing.T, bin string, settings ...string) {
 	addr := l.Addr().String()
 	require.NoError(t, l.Close())
 	base := "http://" + addr
-	require.NoError(t, sim.AddAccount(simulator.Account{Name: "sg", Kind: simulator.SendGrid, Key: "k", WebhookURL: base + "/webhooks/sg"}))
-	require.NoError(t, sim.AddAccount(simulator.Account{Name: "mg", Kind: simulator.Mailgun, Key: "k", Domain: "mail.demo.test", SigningKey: "s", WebhookURL: base + "/webhooks/mg"}))
-	env := append([]string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_LISTEN=" + addr, "SAFEDELIVR_LOG=error", "SAFEDELIVR_TIMES_BREAKER_OPEN=1s",
-		"SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_SG_API_KEY=k", "SAFEDELIVR_PROVIDERS_SG_BASE_URL=" + providers.URL + "/sg",
-		"SAFEDELIVR_PROVIDERS_SG_WEBHOOK_KEY=" + sim.PublicKey("sg"), "SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=2", "SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=10",
-		"SAFEDELIVR_PROVIDERS_MG_KIND=mailgun", "SAFEDELIVR_PROVIDERS_MG_API_KEY=k", "SAFEDELIVR_PROVIDERS_MG_BASE_URL=" + providers.URL + "/mg/v3",
-		"SAFEDELIVR_PROVIDERS_MG_DOMAIN=mail.demo.test", "SAFEDELIVR_PROVIDERS_MG_WEBHOOK_KEY=s", "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=2",
-		"SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=10", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, settings...)
+	require.NoError(
+		t,
+		sim.AddAccount(simulator.Account{Name: "sg", Kind: simulator.SendGrid, Key: "k", WebhookURL: base + "/webhooks/sg"}),
+	)
+	require.NoError(
+		t,
+		sim.AddAccount(
+			simulator.Account{
+				Name:       "mg",
+				Kind:       simulator.Mailgun,
+				Key:        "k",
+				Domain:     "mail.demo.test",
+				SigningKey: "s",
+				WebhookURL: base + "/webhooks/mg",
+			},
+		),
+	)
+	env := append(
+		[]string{
+			"SAFEDELIVR_DATA_DIR=" + t.TempDir(),
+			"SAFEDELIVR_LISTEN=" + addr,
+			"SAFEDELIVR_LOG=error",
+			"SAFEDELIVR_TIMES_BREAKER_OPEN=1s",
+			"SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid",
+			"SAFEDELIVR_PROVIDERS_SG_API_KEY=k",
+			"SAFEDELIVR_PROVIDERS_SG_BASE_URL=" + providers.URL + "/sg",
+			"SAFEDELIVR_PROVIDERS_SG_WEBHOOK_KEY=" + sim.PublicKey(
+				"sg",
+			),
+			"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=2",
+			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=10",
+			"SAFEDELIVR_PROVIDERS_MG_KIND=mailgun",
+			"SAFEDELIVR_PROVIDERS_MG_API_KEY=k",
+			"SAFEDELIVR_PROVIDERS_MG_BASE_URL=" + providers.URL + "/mg/v3",
+			"SAFEDELIVR_PROVIDERS_MG_DOMAIN=mail.demo.test",
+			"SAFEDELIVR_PROVIDERS_MG_WEBHOOK_KEY=s",
+			"SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=2",
+			"SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=10",
+			"PATH=" + os.Getenv("PATH"),
+			"HOME=" + t.TempDir(),
+		},
+		settings...)
 	for _, v := range os.Environ() {
 		if strings.HasPrefix(v, "SAFEDELIVR_TEST_RUN=") {
 			env = append(env, v) // scripts/test finds leftovers by it
@@ -119,7 +160,13 @@ func mainWay(t *testing.T, bin string, settings ...string) {
 	b.at("/batches/")
 	batch := strings.TrimPrefix(eval[string](b, "location.pathname"), "/batches/")
 	eval[bool](b, `(window.untouched = true)`)
-	require.Eventually(t, func() bool { return sim.Stats("sg").Accepted > 0 }, tabWait, 5*time.Millisecond, "SendGrid takes mail")
+	require.Eventually(
+		t,
+		func() bool { return sim.Stats("sg").Accepted > 0 },
+		tabWait,
+		5*time.Millisecond,
+		"SendGrid takes mail",
+	)
 	broken := sim.Inject(simulator.Fault{Account: "sg", Mode: "status:503"})
 	b.sees("SendGrid (sg) took nothing for")
 	sim.Clear(broken)

@@ -43,7 +43,15 @@ type barPart struct {
 
 // barOf draws success, failed and cancelled; what is queued stays empty.
 func barOf(c *service.Counts) bar {
-	b := bar{Label: fmt.Sprintf("%s delivered, %s failed, %s cancelled, %s queued", num(c.Success), num(c.Failed), num(c.Cancelled), num(c.Queued))}
+	b := bar{
+		Label: fmt.Sprintf(
+			"%s delivered, %s failed, %s cancelled, %s queued",
+			num(c.Success),
+			num(c.Failed),
+			num(c.Cancelled),
+			num(c.Queued),
+		),
+	}
 	at := int64(0)
 	for _, p := range []struct {
 		class string

@@ -46,9 +46,22 @@ func TestOpenLogsShareAReader(t *testing.T) {
 	before := f.store.records.Load()
 	for n := range int64(changes) {
 		// What a second of a batch in motion is: an attempt, and new counts.
-		require.NoError(t, f.store.Append(t.Context(), batch, models.Entry{Number: int(n) + 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(),
-			Recipients: models.SetOf(int(n) + 1), Provider: "sg"}))
-		sum := models.Summary{Version: n + 1, Accepted: open, Queued: open, Untried: open - n - 1, Providers: map[string]models.ProviderCounts{"sg": {Tried: n + 1}}}
+		require.NoError(
+			t,
+			f.store.Append(
+				t.Context(),
+				batch,
+				models.Entry{Number: int(n) + 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(),
+					Recipients: models.SetOf(int(n) + 1), Provider: "sg"},
+			),
+		)
+		sum := models.Summary{
+			Version:   n + 1,
+			Accepted:  open,
+			Queued:    open,
+			Untried:   open - n - 1,
+			Providers: map[string]models.ProviderCounts{"sg": {Tried: n + 1}},
+		}
 		require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: who.User, Chunk: batch, Summary: sum}))
 		r := f.board.chunks.of(who, batch.Log(1))
 		r.mu.Lock()

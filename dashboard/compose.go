@@ -36,7 +36,13 @@ func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *visitor) 
 	return d.showCompose(w, r, v, http.StatusOK, &composeView{Row: 1, Part: "html", Once: newSecret()})
 }
 
-func (d *Dashboard) showCompose(w http.ResponseWriter, r *http.Request, v *visitor, status int, view *composeView) (err error) {
+func (d *Dashboard) showCompose(
+	w http.ResponseWriter,
+	r *http.Request,
+	v *visitor,
+	status int,
+	view *composeView,
+) (err error) {
 	if view.May, err = d.service.Sending(r.Context(), v.caller()); err != nil {
 		return err
 	}
@@ -49,16 +55,31 @@ func (d *Dashboard) showCompose(w http.ResponseWriter, r *http.Request, v *visit
 // recipients.
 func readCompose(w http.ResponseWriter, r *http.Request) (*composeView, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxCompose)
-	if err := r.ParseMultipartForm(maxCompose); err != nil && !errors.Is(err, http.ErrNotMultipart) { //nolint:gosec // bounded in the line above
+	if err := r.ParseMultipartForm(maxCompose); err != nil &&
+		!errors.Is(err, http.ErrNotMultipart) { //nolint:gosec // bounded in the line above
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
-			return nil, service.Fail(service.TooLarge, "too_large", "This form takes 16 MiB. Send larger batches through the API: it takes them as a stream.")
+			return nil, service.Fail(
+				service.TooLarge,
+				"too_large",
+				"This form takes 16 MiB. Send larger batches through the API: it takes them as a stream.",
+			)
 		}
 		return nil, service.Fail(service.Malformed, "bad_form", "The form cannot be read.").Because(err)
 	}
 	f := r.PostFormValue
-	c := &composeView{From: f("from"), ReplyTo: f("reply_to"), Subject: f("subject"), HTML: lines(f("html")), Text: lines(f("text")), To: lines(f("to")),
-		Test: strings.TrimSpace(f("test")), Part: f("part"), Once: f("once"), Wrong: map[string]string{}}
+	c := &composeView{
+		From:    f("from"),
+		ReplyTo: f("reply_to"),
+		Subject: f("subject"),
+		HTML:    lines(f("html")),
+		Text:    lines(f("text")),
+		To:      lines(f("to")),
+		Test:    strings.TrimSpace(f("test")),
+		Part:    f("part"),
+		Once:    f("once"),
+		Wrong:   map[string]string{},
+	}
 	c.Row, _ = strconv.Atoi(f("row")) // what is no number becomes the first
 	c.Row = max(1, c.Row)
 	if c.Part != "text" {
@@ -155,7 +176,12 @@ func (d *Dashboard) accept(r *http.Request, v *visitor, c *composeView, list *ad
 		row = strconv.Itoa(c.Row) // its variables fill the mail
 	}
 	hash := hashOf(strings.Join([]string{do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.Test}, "\x00"))
-	a, _, err := d.service.Accept(r.Context(), v.caller(), in, service.Repeat{Key: c.Once + hash, Route: "compose", Hash: hash})
+	a, _, err := d.service.Accept(
+		r.Context(),
+		v.caller(),
+		in,
+		service.Repeat{Key: c.Once + hash, Route: "compose", Hash: hash},
+	)
 	return a, err
 }
 
@@ -193,12 +219,14 @@ func (c *composeView) wrong(e *service.Error, list *addressList, test bool) {
 }
 
 // previewPage is what the frame beside the form shows.
-var previewPage = template.Must(template.New("preview").Parse(`<!doctype html><html lang="en"><meta charset="utf-8"><title>Preview</title>
+var previewPage = template.Must(
+	template.New("preview").Parse(`<!doctype html><html lang="en"><meta charset="utf-8"><title>Preview</title>
 <style>.sd{font:14px/1.5 system-ui,sans-serif;color:#1b1c1a;background:#f3f3ef;border-bottom:1px solid #ddd;padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}
 .sd b{font-weight:600}.sd .m{color:#565853}.sd .w{color:#b42318}.t{font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere}html{background:#fff;color:#1b1c1a}</style>
 <div class="sd"><div><b>{{.Subject}}</b></div><div class="m">{{if .To}}to {{.To}}{{else}}nobody yet{{end}}{{if .Count}} · {{.Row}} of {{.Count}}{{end}}</div>
 {{range .Missing}}<div class="w">{{"{{"}}{{.}}{{"}}"}} has no value here</div>{{end}}{{if .Missing}}{{with .Columns}}<div class="m">the columns are {{range $i, $c := .}}{{if $i}}, {{end}}{{"{{"}}{{$c}}{{"}}"}}{{end}}</div>{{end}}{{end}}{{with .Problem}}<div class="w">{{.}}</div>{{end}}</div>
-{{if .Text}}<div class="t">{{.Text}}</div>{{else}}{{.HTML}}{{end}}</html>`))
+{{if .Text}}<div class="t">{{.Text}}</div>{{else}}{{.HTML}}{{end}}</html>`),
+)
 
 // preview is POST /compose/preview: the mail as one recipient gets it, for the
 // sandboxed frame beside the form.
@@ -212,7 +240,13 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, _ *visitor) 
 	if row := list.at(c.Row); row != nil {
 		to = row.recipient()
 	}
-	view := map[string]any{"Row": min(c.Row, max(1, len(list.Rows))), "Count": len(list.Rows), "Columns": list.Columns, "Problem": list.Problem, "To": to.Email}
+	view := map[string]any{
+		"Row":     min(c.Row, max(1, len(list.Rows))),
+		"Count":   len(list.Rows),
+		"Columns": list.Columns,
+		"Problem": list.Problem,
+		"To":      to.Email,
+	}
 	var missing []string
 	fill := func(s string, escape func(string) string) string {
 		return models.Rewrite(s, func(name string) string {

@@ -18,8 +18,16 @@ func TestCompose(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
-	form := url.Values{"from": {"Shop <shop@example.com>"}, "subject": {"Hi {{first}}"}, "text": {"Dear {{first}}"}, "do": {"send"},
-		"to": {"E-Mail;Name;first\r\nann@example.com;Ann Lee;Ann\r\n\"bob@example.com\";;Bob\r\n"}, "once": {onceField.FindStringSubmatch(b.get("/compose").text)[1]}}
+	form := url.Values{
+		"from":    {"Shop <shop@example.com>"},
+		"subject": {"Hi {{first}}"},
+		"text":    {"Dear {{first}}"},
+		"do":      {"send"},
+		"to": {
+			"E-Mail;Name;first\r\nann@example.com;Ann Lee;Ann\r\n\"bob@example.com\";;Bob\r\n",
+		},
+		"once": {onceField.FindStringSubmatch(b.get("/compose").text)[1]},
+	}
 	t.Run("send", func(t *testing.T) {
 		a := b.post("/compose", form)
 		require.Equal(t, http.StatusOK, a.StatusCode)
@@ -43,7 +51,13 @@ func TestCompose(t *testing.T) {
 		require.Equal(t, "me@example.com", logs.Logs[0].Email)
 	})
 	t.Run("bad input", func(t *testing.T) {
-		bad := url.Values{"from": {"nobody"}, "subject": {""}, "text": {"typed {{first}}"}, "do": {"send"}, "to": {"ann@example.com\nb@d\n<x>"}}
+		bad := url.Values{
+			"from":    {"nobody"},
+			"subject": {""},
+			"text":    {"typed {{first}}"},
+			"do":      {"send"},
+			"to":      {"ann@example.com\nb@d\n<x>"},
+		}
 		a := b.post("/compose", bad)
 		require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
 		for _, want := range []string{`id="from-wrong"`, `id="subject-wrong"`, `id="to-wrong"`, `value="nobody"`, "typed {{first}}", "Line 2:", "Line 3:", `aria-invalid="true"`} {
@@ -88,7 +102,13 @@ func sentBy(t *testing.T, form url.Values, page answer) url.Values {
 // the form that came back sends the same batch and no second one.
 func TestComposeAgain(t *testing.T) {
 	t.Parallel()
-	form := url.Values{"from": {"shop@example.com"}, "subject": {"s"}, "text": {"t"}, "do": {"send"}, "to": {"ann@example.com"}}
+	form := url.Values{
+		"from":    {"shop@example.com"},
+		"subject": {"s"},
+		"text":    {"t"},
+		"do":      {"send"},
+		"to":      {"ann@example.com"},
+	}
 	t.Run("acceptance unknown", func(t *testing.T) {
 		t.Parallel()
 		f := newRigOf(t, service.Config{SettleTime: time.Second}, nil)
@@ -151,7 +171,13 @@ func TestComposeAgain(t *testing.T) {
 		f := newRig(t, nil)
 		b := f.byLink(LocalUser())
 		test := sentBy(t, form, b.get("/compose"))
-		test["do"], test["test"], test["to"] = []string{"test"}, []string{"me@example.com"}, []string{"email,first\nann@example.com,Ann\nbob@example.com,Bob"}
+		test["do"], test["test"], test["to"] = []string{
+			"test",
+		}, []string{
+			"me@example.com",
+		}, []string{
+			"email,first\nann@example.com,Ann\nbob@example.com,Bob",
+		}
 		for _, row := range []string{"1", "2", "2"} {
 			test.Set("row", row)
 			a := b.post("/compose", test)

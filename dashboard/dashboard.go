@@ -86,11 +86,20 @@ func New(d Deps) (*Dashboard, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Dashboard{store: d.Store, service: d.Service, log: d.Logger, public: public, local: strings.TrimSuffix(d.LocalURL, "/"),
-		configured: d.Providers, sessions: sessions{store: d.Store}, pages: pages, live: newHub(d.Logger),
-		chunks:    chunks{service: d.Service, readers: map[string]*chunkReader{}},
-		histories: histories{kept: map[service.HistoryRange]*keptHistory{}},
-		tracker:   &tracker{service: d.Service, history: map[string][]sample{}}}
+	b := &Dashboard{
+		store:      d.Store,
+		service:    d.Service,
+		log:        d.Logger,
+		public:     public,
+		local:      strings.TrimSuffix(d.LocalURL, "/"),
+		configured: d.Providers,
+		sessions:   sessions{store: d.Store},
+		pages:      pages,
+		live:       newHub(d.Logger),
+		chunks:     chunks{service: d.Service, readers: map[string]*chunkReader{}},
+		histories:  histories{kept: map[service.HistoryRange]*keptHistory{}},
+		tracker:    &tracker{service: d.Service, history: map[string][]sample{}},
+	}
 	if d.GitHub != nil {
 		b.github = newGitHubLogin(*d.GitHub, public)
 	}
@@ -192,7 +201,12 @@ func (d *Dashboard) forUsers(h handler) http.Handler {
 		case errors.Is(err, models.ErrNotFound) && r.Method == http.MethodGet && r.Header.Get("Accept") != "text/event-stream":
 			seeOther(w, r, "/login?to="+url.QueryEscape(r.URL.RequestURI()))
 		case errors.Is(err, models.ErrNotFound):
-			d.fail(w, r, nil, service.Fail(service.Unauthorized, "no_session", "You are not logged in, or your session has ended. Log in again."))
+			d.fail(
+				w,
+				r,
+				nil,
+				service.Fail(service.Unauthorized, "no_session", "You are not logged in, or your session has ended. Log in again."),
+			)
 		case err != nil:
 			d.fail(w, r, nil, err)
 		default:

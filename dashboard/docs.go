@@ -30,17 +30,51 @@ type call struct {
 }
 
 var calls = []call{
-	{"send", "Send a batch", "The answer is 202 with the batch's id once everything is stored. Repeat it with the same Idempotency-Key as often as you like: it is sent once.",
-		http.MethodPost, "/v1/batches", `{
+	{
+		"send",
+		"Send a batch",
+		"The answer is 202 with the batch's id once everything is stored. Repeat it with the same Idempotency-Key as often as you like: it is sent once.",
+		http.MethodPost,
+		"/v1/batches",
+		`{
   "from": "Shop <shop@example.com>",
   "subject": "Your order, {{first}}",
   "text": "Dear {{first}}, it is on its way.",
   "to": [{"email": "ann@example.com", "vars": {"first": "Ann"}}]
-}`},
-	{"batch", "See how a batch is doing", "Its state, and counts by state, reason and provider. They add up at every moment.", http.MethodGet, "/v1/batches/BATCH_ID", ""},
-	{"logs", "List its recipients", "One log per recipient, with its state and the reason in words. next_cursor of the answer, given as cursor, is the next page.", http.MethodGet, "/v1/batches/BATCH_ID/logs?state=failed", ""},
-	{"log", "Tell the story of one recipient", "Each attempt, answer, event and decision, in order.", http.MethodGet, "/v1/logs/LOG_ID", ""},
-	{"stats", "Count by day", "Success, failed and queued per UTC day.", http.MethodGet, "/v1/stats?from=2026-01-01&to=2026-01-31", ""},
+}`,
+	},
+	{
+		"batch",
+		"See how a batch is doing",
+		"Its state, and counts by state, reason and provider. They add up at every moment.",
+		http.MethodGet,
+		"/v1/batches/BATCH_ID",
+		"",
+	},
+	{
+		"logs",
+		"List its recipients",
+		"One log per recipient, with its state and the reason in words. next_cursor of the answer, given as cursor, is the next page.",
+		http.MethodGet,
+		"/v1/batches/BATCH_ID/logs?state=failed",
+		"",
+	},
+	{
+		"log",
+		"Tell the story of one recipient",
+		"Each attempt, answer, event and decision, in order.",
+		http.MethodGet,
+		"/v1/logs/LOG_ID",
+		"",
+	},
+	{
+		"stats",
+		"Count by day",
+		"Success, failed and queued per UTC day.",
+		http.MethodGet,
+		"/v1/stats?from=2026-01-01&to=2026-01-31",
+		"",
+	},
 }
 
 // languages are how examples are written. They are text, not HTML: the page
@@ -54,7 +88,13 @@ var languages = []struct {
   -H "Idempotency-Key: order-4711" \
   -H "Content-Type: application/json" \
   -d '{{.Body}}'{{end}}`))},
-	{"Go", template.Must(template.New("go").Parse("{{if .Body}}body := strings.NewReader(`{{.Body}}`)\nreq, err := http.NewRequest(\"{{.Method}}\", \"{{.URL}}\", body){{else}}req, err := http.NewRequest(\"{{.Method}}\", \"{{.URL}}\", nil){{end}}" + `
+	{
+		"Go",
+		template.Must(
+			template.New(
+				"go",
+			).Parse(
+				"{{if .Body}}body := strings.NewReader(`{{.Body}}`)\nreq, err := http.NewRequest(\"{{.Method}}\", \"{{.URL}}\", body){{else}}req, err := http.NewRequest(\"{{.Method}}\", \"{{.URL}}\", nil){{end}}" + `
 if err != nil {
 	return err
 }
@@ -66,7 +106,10 @@ if err != nil {
 	return err
 }
 defer resp.Body.Close()
-answer, err := io.ReadAll(resp.Body)`))},
+answer, err := io.ReadAll(resp.Body)`,
+			),
+		),
+	},
 	{"Python", template.Must(template.New("python").Parse(`import os, requests
 
 answer = requests.{{.Lower}}(
@@ -94,8 +137,13 @@ func (d *Dashboard) docs(w http.ResponseWriter, r *http.Request, v *visitor) err
 		for _, l := range languages {
 			var b bytes.Buffer
 			indented := strings.ReplaceAll(c.body, "\n", "\n    ")
-			err := l.code.Execute(&b, map[string]any{"URL": view.Base + c.path, "Query": strings.Contains(c.path, "?"), "Method": c.method,
-				"Lower": strings.ToLower(c.method), "Body": c.body, "Python": indented, "Script": strings.ReplaceAll(c.body, "\n", "\n  ")})
+			err := l.code.Execute(
+				&b,
+				map[string]any{"URL": view.Base + c.path, "Query": strings.Contains(c.path, "?"), "Method": c.method,
+					"Lower": strings.ToLower(
+						c.method,
+					), "Body": c.body, "Python": indented, "Script": strings.ReplaceAll(c.body, "\n", "\n  ")},
+			)
 			if err != nil {
 				return fmt.Errorf("example %s in %s: %w", c.id, l.name, err)
 			}

@@ -47,7 +47,11 @@ func (d *Dashboard) findAddress(w http.ResponseWriter, r *http.Request, v *visit
 	if err != nil {
 		return err
 	}
-	view := &foundView{Search: address, First: cursor == "", None: "No mail of yours to this address was found. Mail is found from its first attempt on, until its address is removed."}
+	view := &foundView{
+		Search: address,
+		First:  cursor == "",
+		None:   "No mail of yours to this address was found. Mail is found from its first attempt on, until its address is removed.",
+	}
 	for i := range found.Logs {
 		view.Logs = append(view.Logs, foundRow{found.Logs[i], viaOf(&found.Logs[i].LogView)})
 	}

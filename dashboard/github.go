@@ -60,8 +60,11 @@ func newGitHubLogin(g GitHub, public *url.URL) *githubLogin {
 	}
 	l := &githubLogin{GitHub: g, oauth: oauth2.Config{ClientID: g.ClientID, ClientSecret: g.ClientSecret,
 		RedirectURL: public.String() + "/login/github/callback",
-		Endpoint: oauth2.Endpoint{AuthURL: g.BaseURL + "/login/oauth/authorize", TokenURL: g.BaseURL + "/login/oauth/access_token",
-			AuthStyle: oauth2.AuthStyleInParams}}}
+		Endpoint: oauth2.Endpoint{
+			AuthURL:   g.BaseURL + "/login/oauth/authorize",
+			TokenURL:  g.BaseURL + "/login/oauth/access_token",
+			AuthStyle: oauth2.AuthStyleInParams,
+		}}}
 	if len(g.Orgs) > 0 {
 		l.oauth.Scopes = []string{"read:org"}
 	}
@@ -72,7 +75,11 @@ func newGitHubLogin(g GitHub, public *url.URL) *githubLogin {
 }
 
 func (g *githubLogin) authURL(state, verifier string) string {
-	return g.oauth.AuthCodeURL(state, oauth2.S256ChallengeOption(verifier), oauth2.SetAuthURLParam("allow_signup", "false"))
+	return g.oauth.AuthCodeURL(
+		state,
+		oauth2.S256ChallengeOption(verifier),
+		oauth2.SetAuthURLParam("allow_signup", "false"),
+	)
 }
 
 func (g *githubLogin) operator(login string) bool { return contains(g.Operators, login) }

@@ -117,7 +117,12 @@ func (d *Dashboard) history(ctx context.Context, back service.HistoryRange) (*hi
 // viewOfHistory draws a history. Providers have the same scale, so that they can
 // be compared.
 func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
-	v := &historyView{Range: h.Range, Words: historyWords[h.Range].words, Empty: true, Step: time.Duration(h.Step) * time.Second}
+	v := &historyView{
+		Range: h.Range,
+		Words: historyWords[h.Range].words,
+		Empty: true,
+		Step:  time.Duration(h.Step) * time.Second,
+	}
 	most := func(pick func(*service.HistoryCounts) int64) (n int64) {
 		for i := range h.Providers {
 			for k := range h.Providers[i].Steps {
@@ -136,10 +141,20 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 		info := d.info(a.Provider)
 		colour := d.colour(a.Provider)
 		out := historyProvider{Name: a.Provider, Title: info.Title, Hue: d.hue(a.Provider), Totals: a.Totals,
-			Calls: chart{Kind: "steps", Step: h.Step, Max: calls, Series: []series{{Label: "accepted", Color: colour}, {Label: "unknown", Color: "--warn-fill"},
-				{Label: "refused", Color: "--bad-fill"}}},
-			Reports: chart{Kind: "steps", Step: h.Step, Max: told, Series: []series{{Label: "delivered", Color: "--ok-fill"}, {Label: "deferred", Color: "--wait-fill"},
-				{Label: "failed", Color: "--bad-fill"}}}}
+			Calls: chart{
+				Kind: "steps",
+				Step: h.Step,
+				Max:  calls,
+				Series: []series{{Label: "accepted", Color: colour}, {Label: "unknown", Color: "--warn-fill"},
+					{Label: "refused", Color: "--bad-fill"}},
+			},
+			Reports: chart{
+				Kind: "steps",
+				Step: h.Step,
+				Max:  told,
+				Series: []series{{Label: "delivered", Color: "--ok-fill"}, {Label: "deferred", Color: "--wait-fill"},
+					{Label: "failed", Color: "--bad-fill"}},
+			}}
 		label := fmt.Sprintf("%s %s", info.Title, a.Provider)
 		answers, delivery := series{Label: label, Color: colour}, series{Label: label, Color: colour}
 		for k := range a.Steps {
@@ -182,7 +197,10 @@ func historyRows(h *service.History, providers []historyProvider) []historyRow {
 				continue
 			}
 			a := &providers[i]
-			out = append(out, historyRow{At: h.Providers[i].Steps[first].At, Name: a.Name, Title: a.Title, Hue: a.Hue, HistoryCounts: c})
+			out = append(
+				out,
+				historyRow{At: h.Providers[i].Steps[first].At, Name: a.Name, Title: a.Title, Hue: a.Hue, HistoryCounts: c},
+			)
 		}
 	}
 	return out

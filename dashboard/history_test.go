@@ -17,7 +17,10 @@ func (f *rig) happened(worker string, ago time.Duration, provider string, change
 	at := time.Now().UTC().Add(-ago)
 	h := telemetry.HistoryHour{}
 	change(h.At(provider, at.Minute()))
-	require.NoError(f, f.store.PutTransient(f.Context(), telemetry.HistoryKind(at), worker, h.Encode(), telemetry.HistoryKept))
+	require.NoError(
+		f,
+		f.store.PutTransient(f.Context(), telemetry.HistoryKind(at), worker, h.Encode(), telemetry.HistoryKept),
+	)
 }
 
 // TestHistoryWithoutScript: the range is a link, and every figure stands in a
@@ -34,7 +37,13 @@ func TestHistoryWithoutScript(t *testing.T) {
 	})
 	f.happened("two", 5*time.Hour, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Unknown = 1, 3333, 44 })
 	for back, others := range map[string]bool{"": false, "hour": false, "nonsense": false, "day": true, "week": true, "month": true} {
-		require.Eventually(t, func() bool { return strings.Contains(b.get("/providers?range="+back).text, num(1111)) }, time.Minute, 50*time.Millisecond, back)
+		require.Eventually(
+			t,
+			func() bool { return strings.Contains(b.get("/providers?range="+back).text, num(1111)) },
+			time.Minute,
+			50*time.Millisecond,
+			back,
+		)
 		text := b.get("/providers?range=" + back).text
 		require.Contains(t, text, num(222), back)
 		require.Contains(t, text, num(1010), back)
@@ -74,7 +83,12 @@ func TestQueuesAreOld(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
-	require.Eventually(t, func() bool { return strings.Contains(b.get("/operations").text, "not known") }, time.Minute, 20*time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return strings.Contains(b.get("/operations").text, "not known") },
+		time.Minute,
+		20*time.Millisecond,
+	)
 	f.put(telemetry.QueuesReport, "w", telemetry.QueueTimes{"batch.urgent": time.Now().Add(-3 * time.Hour)})
 	require.Contains(t, b.get("/operations").text, "≤ 3 h")
 }

@@ -110,7 +110,11 @@ func (f *feed) run(ctx context.Context, src source, log *slog.Logger) {
 			return
 		case err != nil:
 			log.Debug("live page not read", "err", err)
-			f.set(parts{"trouble": []byte(`<p class="notice bad">What is shown is not up to date: the store cannot be read just now.</p>`)})
+			f.set(
+				parts{
+					"trouble": []byte(`<p class="notice bad">What is shown is not up to date: the store cannot be read just now.</p>`),
+				},
+			)
 		case !reflect.DeepEqual(now, last):
 			ps, err := src.render(now)
 			if err != nil {

@@ -40,7 +40,14 @@ func TestLive(t *testing.T) {
 		t.Fatalf("the stream ended before %q", want)
 	}
 	until("is-queued")
-	_, _, err = f.service.Steer(t.Context(), service.Caller{User: "local"}, models.StopBatch, id.String(), "", service.Repeat{})
+	_, _, err = f.service.Steer(
+		t.Context(),
+		service.Caller{User: "local"},
+		models.StopBatch,
+		id.String(),
+		"",
+		service.Repeat{},
+	)
 	require.NoError(t, err)
 	until("Stopped")
 	cancel()
@@ -59,7 +66,10 @@ func TestSharedFeeds(t *testing.T) {
 	reads := 0
 	open := func() source {
 		reads++
-		return source{read: func(context.Context) (any, error) { return 1, nil }, render: func(any) (parts, error) { return parts{"n": []byte("1")}, nil }}
+		return source{
+			read:   func(context.Context) (any, error) { return 1, nil },
+			render: func(any) (parts, error) { return parts{"n": []byte("1")}, nil },
+		}
 	}
 	var leaves []func()
 	for range 200 {

@@ -40,7 +40,14 @@ func (d *Dashboard) logPage(w http.ResponseWriter, r *http.Request, v *visitor) 
 	if err != nil {
 		return err
 	}
-	d.render(w, r, v, http.StatusOK, "log", page{Title: cmp.Or(view.Email, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view})
+	d.render(
+		w,
+		r,
+		v,
+		http.StatusOK,
+		"log",
+		page{Title: cmp.Or(view.Email, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view},
+	)
 	return nil
 }
 
@@ -54,7 +61,13 @@ func (d *Dashboard) logEvents(w http.ResponseWriter, r *http.Request, v *visitor
 	if _, err := d.service.Log(r.Context(), who, id); err != nil {
 		return err
 	}
-	return d.stream(w, r, v, eventsKey("log ", who.User, " ", who.Operator, " ", id), func() source { return d.logSource(who, log) })
+	return d.stream(
+		w,
+		r,
+		v,
+		eventsKey("log ", who.User, " ", who.Operator, " ", id),
+		func() source { return d.logSource(who, log) },
+	)
 }
 
 // logSource reads one log. One that has a final state is looked at now and then.

@@ -16,7 +16,12 @@ func TestInOrder(t *testing.T) {
 	second := time.Date(2026, 1, 31, 12, 0, 10, 0, time.UTC)
 	at := func(ms int) time.Time { return second.Add(time.Duration(ms) * time.Millisecond) }
 	story := []models.Moment{{What: "accepted", At: at(100)}, {What: "attempt", Attempt: 1, At: at(300)},
-		{What: "event", Event: models.Delivered, Attempt: 1, At: second}, {What: "event", Event: models.Processed, Attempt: 1, At: second},
+		{
+			What:    "event",
+			Event:   models.Delivered,
+			Attempt: 1,
+			At:      second,
+		}, {What: "event", Event: models.Processed, Attempt: 1, At: second},
 		{What: "answer", Attempt: 1, At: at(400)}, {What: "event", Event: models.Opened, Attempt: 1, At: at(60_000)}}
 	inOrder(story)
 	var got []string

@@ -191,7 +191,13 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if q.Get("error") != "" {
-		d.showLogin(w, r, http.StatusForbidden, localPath(flow.Get("to")), "GitHub did not log you in: the request was cancelled or refused there.")
+		d.showLogin(
+			w,
+			r,
+			http.StatusForbidden,
+			localPath(flow.Get("to")),
+			"GitHub did not log you in: the request was cancelled or refused there.",
+		)
 		return
 	}
 	who, err := d.github.identify(r.Context(), q.Get("code"), flow.Get("verifier"))
@@ -202,7 +208,13 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		d.log.Error("login through GitHub failed", "err", err)
-		d.showLogin(w, r, http.StatusBadGateway, localPath(flow.Get("to")), "GitHub could not be asked who you are. Try again in a moment.")
+		d.showLogin(
+			w,
+			r,
+			http.StatusBadGateway,
+			localPath(flow.Get("to")),
+			"GitHub could not be asked who you are. Try again in a moment.",
+		)
 		return
 	}
 	u := models.User{ID: fmt.Sprintf("gh%d", who.ID), Name: strings.ToLower(who.Login), Created: time.Now().UTC()}
@@ -240,7 +252,8 @@ func hashOf(s string) string {
 func localPath(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
-		strings.ContainsAny(to, "\\\r\n\t") || strings.HasPrefix(u.Path, "/login") || strings.HasPrefix(u.Path, "/live/") {
+		strings.ContainsAny(to, "\\\r\n\t") || strings.HasPrefix(u.Path, "/login") ||
+		strings.HasPrefix(u.Path, "/live/") {
 		return "/"
 	}
 	return to

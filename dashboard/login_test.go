@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/simulator/github"
 )
 
 var (
-	ann = simulator.GitHubUser{ID: 7, Login: "Ann", Orgs: []string{"crew"}}
-	bob = simulator.GitHubUser{ID: 8, Login: "bob"}
-	eve = simulator.GitHubUser{ID: 9, Login: "eve"}
+	ann = github.User{ID: 7, Login: "Ann", Orgs: []string{"crew"}}
+	bob = github.User{ID: 8, Login: "bob"}
+	eve = github.User{ID: 9, Login: "eve"}
 )
 
 func TestLoginByLink(t *testing.T) {
@@ -54,7 +54,11 @@ func TestLoginByLink(t *testing.T) {
 		require.Equal(t, 1, n)
 	})
 	t.Run("a made-up one", func(t *testing.T) {
-		require.Equal(t, http.StatusForbidden, f.browser().post("/login/link", url.Values{"secret": {newSecret()}}).StatusCode)
+		require.Equal(
+			t,
+			http.StatusForbidden,
+			f.browser().post("/login/link", url.Values{"secret": {newSecret()}}).StatusCode,
+		)
 	})
 }
 

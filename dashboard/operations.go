@@ -64,7 +64,14 @@ func (d *Dashboard) operations(w http.ResponseWriter, r *http.Request, v *visito
 	return d.showOperations(w, r, v, http.StatusOK, blockForm{}, userForm{})
 }
 
-func (d *Dashboard) showOperations(w http.ResponseWriter, r *http.Request, v *visitor, status int, form blockForm, user userForm) error {
+func (d *Dashboard) showOperations(
+	w http.ResponseWriter,
+	r *http.Request,
+	v *visitor,
+	status int,
+	form blockForm,
+	user userForm,
+) error {
 	cursor := r.URL.Query().Get("cursor")
 	view, err := d.readOperations(r.Context(), v.caller(), cursor)
 	if err != nil {
@@ -181,7 +188,12 @@ func (d *Dashboard) nameOf(ctx context.Context, id string) string {
 }
 
 func rowOfOrder(e *service.AuditEntry, who string) auditRow {
-	row := auditRow{AuditEntry: *e, Who: who, Words: orderWords[e.Order], About: strings.TrimSpace(e.Provider + " " + e.User + " " + e.Subject)}
+	row := auditRow{
+		AuditEntry: *e,
+		Who:        who,
+		Words:      orderWords[e.Order],
+		About:      strings.TrimSpace(e.Provider + " " + e.User + " " + e.Subject),
+	}
 	if row.Words == "" {
 		row.Words = string(e.Order)
 	}
@@ -211,9 +223,21 @@ func blockWords(b *models.Block) string {
 func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
-	form := blockForm{Provider: f("provider"), User: f("user"), Sender: f("sender"), Domain: f("domain"), Why: f("why"), Fail: f("fail") != ""}
-	_, _, err := d.service.AddBlock(r.Context(), v.caller(), models.Block{Provider: form.Provider, User: form.User, Sender: form.Sender, Domain: form.Domain, Fail: form.Fail},
-		form.Why, service.Repeat{})
+	form := blockForm{
+		Provider: f("provider"),
+		User:     f("user"),
+		Sender:   f("sender"),
+		Domain:   f("domain"),
+		Why:      f("why"),
+		Fail:     f("fail") != "",
+	}
+	_, _, err := d.service.AddBlock(
+		r.Context(),
+		v.caller(),
+		models.Block{Provider: form.Provider, User: form.User, Sender: form.Sender, Domain: form.Domain, Fail: form.Fail},
+		form.Why,
+		service.Repeat{},
+	)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		form.Wrong = wrongFields(refused)

@@ -44,7 +44,14 @@ func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	d.render(w, r, v, http.StatusOK, "overview", page{Title: "Overview", Active: "overview", Live: "/live/overview", Charts: true, Data: view})
+	d.render(
+		w,
+		r,
+		v,
+		http.StatusOK,
+		"overview",
+		page{Title: "Overview", Active: "overview", Live: "/live/overview", Charts: true, Data: view},
+	)
 	return nil
 }
 
@@ -74,8 +81,16 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 	if err != nil {
 		return nil, err
 	}
-	v := &overviewView{Base: d.public.String(), Empty: len(batches.Batches) == 0, Today: stats.Days[len(stats.Days)-1].Counts, Totals: stats.Totals,
-		Days: stats.Days, Chart: daysChart(stats.Days), Providers: providers, Attention: attend(providers, batches.Batches)}
+	v := &overviewView{
+		Base:      d.public.String(),
+		Empty:     len(batches.Batches) == 0,
+		Today:     stats.Days[len(stats.Days)-1].Counts,
+		Totals:    stats.Totals,
+		Days:      stats.Days,
+		Chart:     daysChart(stats.Days),
+		Providers: providers,
+		Attention: attend(providers, batches.Batches),
+	}
 	for i := range batches.Batches[:min(overviewBatches, len(batches.Batches))] {
 		v.Batches = append(v.Batches, d.rowOf(&batches.Batches[i]))
 	}
@@ -84,8 +99,11 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 
 // daysChart shows how every day ended.
 func daysChart(days []service.DayCounts) chart {
-	c := chart{Kind: "bars", Series: []series{{Label: "delivered", Color: "--ok-fill"}, {Label: "failed", Color: "--bad-fill"},
-		{Label: "queued", Color: "--wait-fill"}, {Label: "cancelled", Color: "--off-fill"}}}
+	c := chart{
+		Kind: "bars",
+		Series: []series{{Label: "delivered", Color: "--ok-fill"}, {Label: "failed", Color: "--bad-fill"},
+			{Label: "queued", Color: "--wait-fill"}, {Label: "cancelled", Color: "--off-fill"}},
+	}
 	for i := range days {
 		at, err := time.Parse(time.DateOnly, days[i].Date)
 		if err != nil {
@@ -106,30 +124,59 @@ func attend(providers []providerNow, batches []service.BatchView) []attention {
 	for i := range providers {
 		a := &providers[i]
 		if a.Unheard {
-			out = append(out, attention{Grave: true, Title: "No webhook of " + a.Info.Title + " (" + a.Name + ") has arrived yet", Text: "It took mail, and nobody tells what became of it.",
-				To: "/settings#webhooks", Do: "Check its address and key"})
+			out = append(
+				out,
+				attention{
+					Grave: true,
+					Title: "No webhook of " + a.Info.Title + " (" + a.Name + ") has arrived yet",
+					Text:  "It took mail, and nobody tells what became of it.",
+					To:    "/settings#webhooks",
+					Do:    "Check its address and key",
+				},
+			)
 		}
 		switch {
 		case a.Health == nil:
-			out = append(out, attention{Title: a.Info.Title + " (" + a.Name + ") is not reported on", Text: "No worker has said anything about it for a while.",
-				To: "/providers#" + a.Name, Do: "See the provider"})
+			out = append(
+				out,
+				attention{
+					Title: a.Info.Title + " (" + a.Name + ") is not reported on",
+					Text:  "No worker has said anything about it for a while.",
+					To:    "/providers#" + a.Name,
+					Do:    "See the provider",
+				},
+			)
 		case a.Health.State != healthy:
-			out = append(out, attention{Grave: true, Title: a.Info.Title + " (" + a.Name + ") " + healthWords(a.Health.State), Text: sentence(a.Health.Why),
-				To: "/providers#" + a.Name, Do: "See the provider"})
+			out = append(
+				out,
+				attention{
+					Grave: true,
+					Title: a.Info.Title + " (" + a.Name + ") " + healthWords(a.Health.State),
+					Text:  sentence(a.Health.Why),
+					To:    "/providers#" + a.Name,
+					Do:    "See the provider",
+				},
+			)
 		}
 	}
 	for i := range batches {
 		b := &batches[i]
 		to := "/batches/" + b.ID.String() + "?state=failed"
 		if n := b.Counts.Reasons[models.OutcomeUnknown]; n > 0 {
-			out = append(out, attention{Title: fmt.Sprintf("%s %s of “%s” ended unknown", num(n), plural(n, "mail", "mails"), b.Subject),
-				Text: "Nobody can say whether the provider took them, so they were not sent again.", To: to, Do: "Decide"})
+			out = append(
+				out,
+				attention{Title: fmt.Sprintf("%s %s of “%s” ended unknown", num(n), plural(n, "mail", "mails"), b.Subject),
+					Text: "Nobody can say whether the provider took them, so they were not sent again.", To: to, Do: "Decide"},
+			)
 		}
 		done := b.Counts.Success + b.Counts.Failed
 		if b.Counts.Failed >= 10 && b.Counts.Failed*5 >= done {
 			reason, n := mostOf(b.Counts.Reasons)
-			out = append(out, attention{Grave: true, Title: fmt.Sprintf("%s of “%s” failed", share(b.Counts.Failed, done), b.Subject),
-				Text: fmt.Sprintf("Most often (%s): %s.", num(n), reason.Words()), To: to, Do: "See the failures"})
+			out = append(
+				out,
+				attention{Grave: true, Title: fmt.Sprintf("%s of “%s” failed", share(b.Counts.Failed, done), b.Subject),
+					Text: fmt.Sprintf("Most often (%s): %s.", num(n), reason.Words()), To: to, Do: "See the failures"},
+			)
 		}
 	}
 	return out

@@ -24,7 +24,14 @@ import (
 func (f *rig) batchOf(user string, fields map[string]string, to ...service.Recipient) models.ID {
 	f.Helper()
 	if strings.HasPrefix(user, service.GitHubUser) {
-		_, _, err := f.service.SetSenders(f.Context(), service.Caller{By: "test", Operator: true}, user, []string{"shop@example.com"}, "", service.Repeat{})
+		_, _, err := f.service.SetSenders(
+			f.Context(),
+			service.Caller{By: "test", Operator: true},
+			user,
+			[]string{"shop@example.com"},
+			"",
+			service.Repeat{},
+		)
 		require.NoError(f, err)
 	}
 	in := f.service.NewIntake()
@@ -163,18 +170,72 @@ func TestStrangersText(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
-	batch := f.batchOf("local", map[string]string{"from": `"` + strings.ReplaceAll(evil, `"`, `\"`) + `" <shop@example.com>`, "subject": evil + " {{first}}", "html": "<p>" + evil + "</p>"},
-		service.Recipient{Email: "a@example.com", Name: evil, Vars: map[string]string{"first": evil}})
+	batch := f.batchOf(
+		"local",
+		map[string]string{
+			"from":    `"` + strings.ReplaceAll(evil, `"`, `\"`) + `" <shop@example.com>`,
+			"subject": evil + " {{first}}",
+			"html":    "<p>" + evil + "</p>",
+		},
+		service.Recipient{Email: "a@example.com", Name: evil, Vars: map[string]string{"first": evil}},
+	)
 	now := time.Now()
-	require.NoError(t, f.store.Append(t.Context(), batch, models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: models.SetOf(1), Provider: "sg", Worker: evil}))
-	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: batch, Fact: models.Fact{Key: models.OutcomeKey(1),
-		Outcome: &models.Outcome{Attempt: 1, At: now, Parts: []models.Part{{Class: models.Unavailable, Recipients: models.SetOf(1), Status: 503, Text: evil}}}}}))
-	require.NoError(t, f.store.Append(t.Context(), batch, models.Entry{Number: 2, Token: models.NewToken(), Kind: models.Attempt, At: now.Add(time.Second), Recipients: models.SetOf(1), Provider: "mg", Because: evil}))
+	require.NoError(
+		t,
+		f.store.Append(
+			t.Context(),
+			batch,
+			models.Entry{
+				Number:     1,
+				Token:      models.NewToken(),
+				Kind:       models.Attempt,
+				At:         now,
+				Recipients: models.SetOf(1),
+				Provider:   "sg",
+				Worker:     evil,
+			},
+		),
+	)
+	require.NoError(
+		t,
+		f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: batch, Fact: models.Fact{Key: models.OutcomeKey(1),
+			Outcome: &models.Outcome{
+				Attempt: 1,
+				At:      now,
+				Parts:   []models.Part{{Class: models.Unavailable, Recipients: models.SetOf(1), Status: 503, Text: evil}},
+			}}}),
+	)
+	require.NoError(
+		t,
+		f.store.Append(
+			t.Context(),
+			batch,
+			models.Entry{
+				Number:     2,
+				Token:      models.NewToken(),
+				Kind:       models.Attempt,
+				At:         now.Add(time.Second),
+				Recipients: models.SetOf(1),
+				Provider:   "mg",
+				Because:    evil,
+			},
+		),
+	)
 	_, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "local"}, evil, models.KeyOptions{})
 	require.NoError(t, err)
-	_, _, err = f.service.Steer(t.Context(), service.Caller{User: "local"}, models.StopBatch, batch.String(), evil, service.Repeat{})
+	_, _, err = f.service.Steer(
+		t.Context(),
+		service.Caller{User: "local"},
+		models.StopBatch,
+		batch.String(),
+		evil,
+		service.Repeat{},
+	)
 	require.NoError(t, err)
-	_, err = f.board.sessions.begin(t.Context(), session{User: "local", Name: "local", Began: now, Browser: evil, Address: evil})
+	_, err = f.board.sessions.begin(
+		t.Context(),
+		session{User: "local", Name: "local", Began: now, Browser: evil, Address: evil},
+	)
 	require.NoError(t, err)
 	for _, path := range []string{"/", "/batches", "/batches?q=" + url.QueryEscape(evil), "/batches?q=" + url.QueryEscape(evil+"@x.de"), "/batches?day=" + url.QueryEscape(evil), "/batches/" + batch.String(),
 		"/batches/" + batch.String() + "/resume", "/logs/" + batch.Log(1).String(), "/providers", "/settings", "/operations", "/login?to=" + url.QueryEscape("/"+evil),
@@ -187,7 +248,11 @@ func TestStrangersText(t *testing.T) {
 
 	a := b.get("/batches/" + batch.String() + "/preview")
 	require.Contains(t, a.text, "<script>", "the content is shown as it is")
-	require.True(t, strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "sandbox; default-src 'none'"), "in a frame that runs and loads nothing")
+	require.True(
+		t,
+		strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "sandbox; default-src 'none'"),
+		"in a frame that runs and loads nothing",
+	)
 	a = b.get("/batches/" + batch.String() + "/preview?part=text")
 	require.NotContains(t, a.text, "<script>")
 }
@@ -256,7 +321,11 @@ func TestFirstPage(t *testing.T) {
 		require.NoError(t, err)
 		_, err = io.Copy(io.Discard, z) //nolint:gosec // our own file
 		require.NoError(t, err)
-		require.Equal(t, http.StatusNotModified, b.do(http.MethodGet, m, nil, "If-None-Match", a.Header.Get("ETag")).StatusCode)
+		require.Equal(
+			t,
+			http.StatusNotModified,
+			b.do(http.MethodGet, m, nil, "If-None-Match", a.Header.Get("ETag")).StatusCode,
+		)
 	}
 	require.Less(t, sum, 100_000)
 	t.Logf("%d bytes", sum)

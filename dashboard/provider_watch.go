@@ -133,7 +133,13 @@ func (d *Dashboard) providersNow() ([]providerNow, error) {
 	for i := range t.providers {
 		a := t.providers[i]
 		h := t.history[a.Name]
-		out[i] = providerNow{Provider: a, Info: d.info(a.Name), Rate: a.RateUsed, Hue: d.hue(a.Name), Hook: d.public.String() + "/webhooks/" + a.Name}
+		out[i] = providerNow{
+			Provider: a,
+			Info:     d.info(a.Name),
+			Rate:     a.RateUsed,
+			Hue:      d.hue(a.Name),
+			Hook:     d.public.String() + "/webhooks/" + a.Name,
+		}
 		out[i].Unheard = unheard(&a, &out[i].Info, h)
 	}
 	return out, nil

@@ -37,7 +37,20 @@ func (d *Dashboard) providers(w http.ResponseWriter, r *http.Request, v *visitor
 	if err != nil {
 		return err
 	}
-	d.render(w, r, v, http.StatusOK, "providers", page{Title: "Providers", Active: "providers", Live: "/live/providers?range=" + string(view.History.Range), Charts: true, Data: view})
+	d.render(
+		w,
+		r,
+		v,
+		http.StatusOK,
+		"providers",
+		page{
+			Title:  "Providers",
+			Active: "providers",
+			Live:   "/live/providers?range=" + string(view.History.Range),
+			Charts: true,
+			Data:   view,
+		},
+	)
 	return nil
 }
 
@@ -62,13 +75,22 @@ func (d *Dashboard) providersEvents(w http.ResponseWriter, r *http.Request, v *v
 	})
 }
 
-func (d *Dashboard) readProviders(ctx context.Context, who service.Caller, back service.HistoryRange) (*providersView, error) {
+func (d *Dashboard) readProviders(
+	ctx context.Context,
+	who service.Caller,
+	back service.HistoryRange,
+) (*providersView, error) {
 	providers, err := d.providersNow()
 	if err != nil {
 		return nil, err
 	}
 	today := time.Now().UTC()
-	stats, err := d.service.Stats(ctx, who, today.AddDate(0, 0, 1-overviewDays).Format(time.DateOnly), today.Format(time.DateOnly))
+	stats, err := d.service.Stats(
+		ctx,
+		who,
+		today.AddDate(0, 0, 1-overviewDays).Format(time.DateOnly),
+		today.Format(time.DateOnly),
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +106,11 @@ func (d *Dashboard) readProviders(ctx context.Context, who service.Caller, back 
 	var names []string
 	for i := range providers {
 		names = append(names, providers[i].Name)
-		p := providerView{providerNow: providers[i], Mine: stats.Totals.Providers[providers[i].Name], Switch: switches[providers[i].Name]}
+		p := providerView{
+			providerNow: providers[i],
+			Mine:        stats.Totals.Providers[providers[i].Name],
+			Switch:      switches[providers[i].Name],
+		}
 		if who.Operator {
 			p.Steer = switchesOf(p.Switch.Mode)
 			if keptAway(p.Health) {
@@ -100,7 +126,8 @@ func (d *Dashboard) readProviders(ctx context.Context, who service.Caller, back 
 // keptAway reports whether mail, or that of some senders, keeps away from a provider for
 // what it did.
 func keptAway(h *telemetry.Health) bool {
-	return h != nil && (h.State == telemetry.Slowed || h.State == telemetry.Tripped || h.State == telemetry.Shut || len(h.Senders) > 0 && h.State != telemetry.Offline)
+	return h != nil &&
+		(h.State == telemetry.Slowed || h.State == telemetry.Tripped || h.State == telemetry.Shut || len(h.Senders) > 0 && h.State != telemetry.Offline)
 }
 
 // switchesOf lists the positions that a provider can be brought into.

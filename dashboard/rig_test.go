@@ -16,11 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/simulator/github"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,7 +54,7 @@ type rig struct {
 	service *service.Service
 	board   *Dashboard
 	url     string
-	github  *simulator.GitHub
+	github  *github.Server
 
 	seen []telemetry.ProviderState
 }
@@ -73,18 +74,18 @@ func (f *rig) put(kind, name string, v any) {
 	require.NoError(f, f.store.PutTransient(f.Context(), kind, name, raw, time.Hour))
 }
 
-func newRig(t testing.TB, gh *GitHub, users ...simulator.GitHubUser) *rig {
+func newRig(t testing.TB, gh *GitHub, users ...github.User) *rig {
 	t.Helper()
 	return newRigOf(t, service.Config{}, gh, users...)
 }
 
-func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...simulator.GitHubUser) *rig {
+func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User) *rig {
 	t.Helper()
 	cfg.SpoolDir, cfg.Sole = t.TempDir(), true
-	real, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	real, err := sqlite.Open(t.TempDir(), sqlite.Options{})
 	require.NoError(t, err)
 	store := &countingStore{Store: real}
-	broker, err := embedded.NewBroker([]string{"mg", "sg"}, nil)
+	broker, err := inproc.New([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
 	now := time.Now().UTC()
 	f := &rig{TB: t, store: store, seen: []telemetry.ProviderState{
@@ -94,16 +95,21 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...simulator.G
 	f.put(telemetry.RecountReport, telemetry.NewestRecount, telemetry.Recount{At: now, Differences: 1})
 	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: cfg,
 		Providers: []models.Provider{{Name: "mg", Kind: "mailgun", Weight: 1}, {Name: "sg", Kind: "sendgrid", Weight: 1}}})
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }))
+	server := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }),
+	)
 	f.url = "http://" + server.Listener.Addr().String()
 	if gh != nil {
-		f.github = simulator.NewGitHub(simulator.GitHubApp{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"}, users...)
+		f.github = github.New(github.App{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"}, users...)
 		stand := httptest.NewServer(f.github)
 		t.Cleanup(stand.Close)
 		gh.ClientID, gh.ClientSecret, gh.BaseURL, gh.Client = "app", "secret", stand.URL, stand.Client()
 	}
 	f.board, err = New(Deps{Store: store, Service: f.service, PublicURL: f.url, GitHub: gh,
-		Providers: []ProviderInfo{{Name: "mg", Title: "Mailgun", Webhooks: true}, {Name: "sg", Title: "SendGrid", Webhooks: true, Verified: true}}})
+		Providers: []ProviderInfo{
+			{Name: "mg", Title: "Mailgun", Webhooks: true},
+			{Name: "sg", Title: "SendGrid", Webhooks: true, Verified: true},
+		}})
 	require.NoError(t, err)
 	server.Start()
 	t.Cleanup(func() {

@@ -173,7 +173,18 @@ func (d *Dashboard) setCookie(w http.ResponseWriter, r *http.Request, name, valu
 	if life <= 0 {
 		age = -1
 	}
-	http.SetCookie(w, &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: d.secure(r), SameSite: http.SameSiteLaxMode}) //nolint:gosec // Secure wherever the way is TLS
+	http.SetCookie(
+		w,
+		&http.Cookie{
+			Name:     name,
+			Value:    value,
+			Path:     "/",
+			MaxAge:   age,
+			HttpOnly: true,
+			Secure:   d.secure(r),
+			SameSite: http.SameSiteLaxMode,
+		},
+	) //nolint:gosec // Secure wherever the way is TLS
 }
 
 // visitor finds who is there. Errors: models.ErrNotFound (nobody).
@@ -187,7 +198,13 @@ func (d *Dashboard) visitor(r *http.Request) (*visitor, error) {
 		if errors.Is(err, models.ErrNotFound) {
 			return nil, models.ErrNotFound
 		}
-		return nil, service.Fail(service.Unavailable, "store_unavailable", "The store cannot be reached. Try again in a moment.").Because(err)
+		return nil, service.Fail(
+			service.Unavailable,
+			"store_unavailable",
+			"The store cannot be reached. Try again in a moment.",
+		).Because(
+			err,
+		)
 	}
 	return &visitor{session: s, ID: hash, Operator: d.operator(&s)}, nil
 }
@@ -208,8 +225,11 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request, u models.User,
 			return err
 		}
 	}
-	value, err := d.sessions.begin(r.Context(), session{User: u.ID, Name: u.Name, Login: githubLogin, Began: time.Now().UTC(),
-		Browser: browserName(r.UserAgent()), Address: clientAddr(r)})
+	value, err := d.sessions.begin(
+		r.Context(),
+		session{User: u.ID, Name: u.Name, Login: githubLogin, Began: time.Now().UTC(),
+			Browser: browserName(r.UserAgent()), Address: clientAddr(r)},
+	)
 	if err != nil {
 		return err
 	}
@@ -243,8 +263,25 @@ func browserName(agent string) string {
 		}
 		return ""
 	}
-	browser := find([][2]string{{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"Chrome/", "Chrome"}, {"Safari/", "Safari"}})
-	system := find([][2]string{{"Android", "Android"}, {"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Mac OS X", "macOS"}, {"Windows", "Windows"}, {"Linux", "Linux"}})
+	browser := find(
+		[][2]string{
+			{"Edg/", "Edge"},
+			{"OPR/", "Opera"},
+			{"Firefox/", "Firefox"},
+			{"Chrome/", "Chrome"},
+			{"Safari/", "Safari"},
+		},
+	)
+	system := find(
+		[][2]string{
+			{"Android", "Android"},
+			{"iPhone", "iPhone"},
+			{"iPad", "iPad"},
+			{"Mac OS X", "macOS"},
+			{"Windows", "Windows"},
+			{"Linux", "Linux"},
+		},
+	)
 	switch {
 	case browser != "" && system != "":
 		return browser + " on " + system

@@ -41,14 +41,24 @@ func newKeyForm() keyForm {
 }
 
 // keyLives are the choices for how long a key lasts.
-var keyLives = map[string]time.Duration{"30": 30 * 24 * time.Hour, "90": 90 * 24 * time.Hour, "365": 365 * 24 * time.Hour}
+var keyLives = map[string]time.Duration{
+	"30":  30 * 24 * time.Hour,
+	"90":  90 * 24 * time.Hour,
+	"365": 365 * 24 * time.Hour,
+}
 
 // settings is GET /settings.
 func (d *Dashboard) settings(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	return d.showSettings(w, r, v, http.StatusOK, &settingsView{Form: newKeyForm()})
 }
 
-func (d *Dashboard) showSettings(w http.ResponseWriter, r *http.Request, v *visitor, status int, view *settingsView) error {
+func (d *Dashboard) showSettings(
+	w http.ResponseWriter,
+	r *http.Request,
+	v *visitor,
+	status int,
+	view *settingsView,
+) error {
 	keys, err := d.service.Keys(r.Context(), v.caller())
 	if err != nil {
 		return err
@@ -86,8 +96,12 @@ func (d *Dashboard) createKey(w http.ResponseWriter, r *http.Request, v *visitor
 	if err := r.ParseForm(); err != nil {
 		return service.Fail(service.Malformed, "bad_form", "The form cannot be read.").Because(err)
 	}
-	f := keyForm{Name: strings.TrimSpace(r.PostForm.Get("name")), Life: r.PostForm.Get("life"), Networks: strings.TrimSpace(r.PostForm.Get("networks")),
-		Scopes: map[string]bool{}}
+	f := keyForm{
+		Name:     strings.TrimSpace(r.PostForm.Get("name")),
+		Life:     r.PostForm.Get("life"),
+		Networks: strings.TrimSpace(r.PostForm.Get("networks")),
+		Scopes:   map[string]bool{},
+	}
 	var o models.KeyOptions
 	for _, s := range r.PostForm["scope"] {
 		f.Scopes[s] = true

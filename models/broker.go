@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// Queue names one queue of the broker. Every provider has four (its own and its
-// log retries, urgent and bulk); the generic consumer has two, events one.
+// Queue names one queue of the broker. Every provider has four: its own and its log
+// retries, urgent and bulk each. Batches have two, events one.
 type Queue struct {
 	Kind     MessageKind
-	Provider string // of provider and log queues
-	Lane     Lane   // not of events
+	Provider string // of provider and log queues only
+	Lane     Lane   // empty for events
 }
 
-// Name is the queue's name without the broker's prefix: "batch.urgent",
+// Name returns the queue's name without the broker's prefix: "batch.urgent",
 // "sg.bulk", "log.sg.bulk", "event".
 func (q Queue) Name() string {
 	switch q.Kind {
@@ -31,7 +31,7 @@ func (q Queue) Name() string {
 	return q.Provider + "." + string(q.Lane)
 }
 
-// Binding is the topic pattern of the routing keys that the queue takes.
+// Binding returns the topic pattern of the routing keys that the queue takes.
 func (q Queue) Binding() string {
 	switch q.Kind {
 	case EventMessage:
@@ -45,19 +45,20 @@ func (q Queue) Binding() string {
 	return q.Provider + ".#"
 }
 
-// Queues lists all queues for the given providers.
+// Queues returns all queues for the given providers.
 func Queues(providers []string) []Queue {
 	out := []Queue{{Kind: EventMessage}}
 	for _, lane := range []Lane{Urgent, Bulk} {
 		out = append(out, Queue{Kind: BatchMessage, Lane: lane})
-		for _, a := range providers {
-			out = append(out, Queue{Kind: ProviderMessage, Provider: a, Lane: lane}, Queue{Kind: LogMessage, Provider: a, Lane: lane})
+		for _, p := range providers {
+			out = append(out, Queue{Kind: ProviderMessage, Provider: p, Lane: lane},
+				Queue{Kind: LogMessage, Provider: p, Lane: lane})
 		}
 	}
 	return out
 }
 
-// Disposition is what becomes of a message after its handler.
+// Disposition says what becomes of a message after its handler.
 type Disposition struct {
 	kind  int
 	delay time.Duration
@@ -67,61 +68,61 @@ type Disposition struct {
 // Done ends the message.
 func Done() Disposition { return Disposition{} }
 
-// Later brings the message back after about d, without holding a worker.
+// Later delivers the message again after about d. No worker waits for it.
 func Later(d time.Duration) Disposition { return Disposition{kind: 1, delay: d} }
 
-// Park puts the message aside for a person, with the reason, cut by ParkedWhy.
+// Park puts the message into the parking lot, for a person to look at. The reason is
+// cut by ParkedWhy.
 func Park(why string) Disposition { return Disposition{kind: 2, why: ParkedWhy(why)} }
 
-// IsDone reports whether the message is over. IsDone, IsLater and IsPark tell
-// implementations what the handler said.
+// IsDone reports whether the message is done. IsDone, IsLater and IsPark are for
+// implementations of Broker.
 func (d Disposition) IsDone() bool { return d.kind == 0 }
 
-// IsLater reports whether the message is to come back, and after how long.
+// IsLater reports whether the message is to be delivered again, and after how long.
 func (d Disposition) IsLater() (time.Duration, bool) { return d.delay, d.kind == 1 }
 
-// IsPark reports whether the message is to be put aside, and why.
+// IsPark reports whether the message is to be parked, and why.
 func (d Disposition) IsPark() (string, bool) { return d.why, d.kind == 2 }
 
-// Handler works off one message. Its return value decides the message's fate;
-// nothing else acknowledges. A panic is a failed delivery: the message comes
-// back after a delay, and is parked after MaxDeliveries.
+// Handler processes one message. Its return value decides what becomes of the message;
+// nothing else acknowledges. A panic is a failed delivery: the message is delivered
+// again after a delay, and is parked after MaxDeliveries.
 type Handler func(ctx context.Context, m Message) Disposition
 
-// Run calls the handler. A panic is told by its text, cut by ParkedWhy, which is
-// never empty.
-func (h Handler) Run(ctx context.Context, m Message) (said Disposition, died string) {
+// Run calls the handler. If it panics, panicked is the text of the panic, cut by
+// ParkedWhy, and never empty.
+func (h Handler) Run(ctx context.Context, m Message) (disposition Disposition, panicked string) {
 	defer func() {
 		if v := recover(); v != nil {
-			if died = ParkedWhy(fmt.Sprint(v)); died == "" {
-				died = "panic"
+			if panicked = ParkedWhy(fmt.Sprint(v)); panicked == "" {
+				panicked = "panic"
 			}
 		}
 	}()
 	return h(ctx, m), ""
 }
 
-// MaxDeliveries bounds how often a message whose handler dies is delivered
-// before it is parked.
+// MaxDeliveries bounds how often a message whose handler panics is delivered before
+// it is parked.
 const MaxDeliveries = 20
 
-// Parked is a message that was put aside.
+// Parked is a message in the parking lot.
 type Parked struct {
 	ID      string // opaque, for Unpark and Discard
 	Message Message
-	Raw     []byte // the body, where it is not a Message
-	Key     string
-	Why     string
-	At      time.Time
+	Raw     []byte    // the body, if it is not a Message
+	Key     string    // routing key
+	Why     string    // why it was parked; empty: it is not known
+	At      time.Time // when it was parked; zero: it is not known
 }
 
-// MaxParkedWhy bounds, in bytes, why a message was parked. What a handler says or
-// dies of may be of any length, and what goes along with a message must fit into
-// one frame of the broker.
+// MaxParkedWhy bounds the reason why a message was parked, in bytes. The text of a
+// handler or of a panic may have any length, and must fit into one frame of the broker.
 const MaxParkedWhy = 1024
 
-// ParkedWhy is a text as the reason for which a message is parked: valid UTF-8 of at
-// most MaxParkedWhy bytes, the beginning of what is longer.
+// ParkedWhy returns text as the reason why a message is parked: valid UTF-8, cut to
+// MaxParkedWhy bytes.
 func ParkedWhy(text string) string {
 	text = strings.ToValidUTF8(text[:min(len(text), 2*MaxParkedWhy)], "\uFFFD")
 	if len(text) <= MaxParkedWhy {
@@ -135,62 +136,60 @@ func ParkedWhy(text string) string {
 	return text[:end] + more
 }
 
-// Depth is how full a queue is.
+// Depth says how full a queue is.
 type Depth struct {
 	Queue   Queue
 	Ready   int // waiting
-	Unacked int // with a handler; -1 where the broker cannot tell
+	Unacked int // with a handler; -1 if the broker cannot tell
 }
 
-// Broker wakes consumers. It promises little, because the store is the truth:
+// Broker wakes consumers. It promises little, because the store holds the truth:
 // messages may be lost in a crash, doubled, late or out of order.
 //
 // All methods may be called by many goroutines at once. After Close they return
 // ErrClosed.
 type Broker interface {
-	// Publish hands messages to the broker, in order. It returns nil only when
-	// every one is in the queue that its key and lane lead to (or, with
-	// NotBefore in the future, in a delay that leads there). A message without
-	// an At gets one (Message.Stamp), and is handed over with it; the messages
-	// of the caller are left as they are. Errors:
-	// ErrUnroutable (no such queue; the others may have been taken),
-	// ErrUnavailable (broker away, blocked or full: some may have been taken),
-	// ErrInvalid (nothing was sent). It never blocks longer than ctx, and
-	// without a deadline in ctx not longer than a few seconds.
+	// Publish hands messages to the broker, in order. It returns nil only if every
+	// message is in the queue that its key and lane lead to or, with NotBefore in
+	// the future, in a delay that leads there. A message without an At gets one
+	// (Message.Stamp); the caller's messages are not changed. It never blocks
+	// longer than ctx or, without a deadline in ctx, a few seconds. Errors:
+	// ErrUnroutable (no such queue; the other messages may have been taken),
+	// ErrUnavailable (the broker is away, blocked or full; some messages may have
+	// been taken), ErrInvalid (nothing was sent).
 	Publish(ctx context.Context, ms ...Message) error
 
-	// Subscribe runs h for messages of q, at most concurrency at once, until
-	// ctx ends; then no new message is started, running handlers are waited
-	// for, and Subscribe returns nil. It survives the loss of the broker and
-	// goes on when that is back. A message whose handler did not return
-	// (crash, lost connection) is delivered again, possibly elsewhere and at
-	// the same time. NotBefore is kept: a message is never handed over early
-	// by more than 50 ms. Errors: ErrInvalid, ErrClosed.
+	// Subscribe runs h for messages of q, at most concurrency at once, until ctx
+	// ends. Then it starts no handler any more, waits for the running ones, and
+	// returns nil. It survives the loss of the broker and continues when that is
+	// back. A message whose handler did not return (crash, lost connection) is
+	// delivered again, possibly elsewhere and at the same time. A message is
+	// delivered at most 50 ms before its NotBefore. Errors: ErrInvalid, ErrClosed.
 	Subscribe(ctx context.Context, q Queue, concurrency int, h Handler) error
 
-	// Depths tells how full the queues are. How old the oldest message is, no
-	// broker has to know: workers find it out (QueueTimes). Errors:
-	// ErrUnavailable.
+	// Depths returns how full the queues are. A broker need not know how old the
+	// oldest message is: workers find out. Errors: ErrUnavailable.
 	Depths(ctx context.Context) ([]Depth, error)
 
-	// Parked lists up to limit parked messages, oldest first where the broker
-	// can tell. A broker that has them in memory alone keeps some thousands, the
-	// newest. Errors: ErrUnavailable.
+	// Parked returns up to limit parked messages, oldest first if the broker knows
+	// their times. A broker that keeps them in memory keeps only the newest
+	// thousands. Errors: ErrUnavailable.
 	Parked(ctx context.Context, limit int) ([]Parked, error)
 
-	// Unpark publishes a parked message again; Discard drops it. Of several who do
-	// that to one message at once, in whatever process, one succeeds, and the others
-	// get ErrNotFound. Errors: ErrNotFound, ErrUnavailable.
+	// Unpark publishes a parked message again; Discard drops it. If several callers
+	// in any processes do that to one message at once, one of them succeeds and the
+	// others get ErrNotFound. Errors: ErrNotFound, ErrUnavailable.
 	Unpark(ctx context.Context, id string) error
 	Discard(ctx context.Context, id string) error
 
-	// Purge empties every queue and delay, the parking lot excepted.
+	// Purge empties every queue and delay, but not the parking lot.
 	Purge(ctx context.Context) error
 
-	// Ping reports whether messages can be published right now. Errors:
-	// ErrUnavailable with the reason.
+	// Ping returns nil if messages can be published now. Errors: ErrUnavailable with
+	// the reason.
 	Ping(ctx context.Context) error
 
-	// Close ends publishing and subscriptions; running handlers are waited for.
+	// Close ends publishing and subscriptions and waits for running handlers.
+	// Calling it again does nothing.
 	Close() error
 }

@@ -28,7 +28,17 @@ const (
 )
 
 // Classes lists the classes.
-var Classes = []Class{Accepted, RejectedRecipient, RejectedRequest, RejectedHereClass, AccountClass, Throttled, Unavailable, Unknown, Split}
+var Classes = []Class{
+	Accepted,
+	RejectedRecipient,
+	RejectedRequest,
+	RejectedHereClass,
+	AccountClass,
+	Throttled,
+	Unavailable,
+	Unknown,
+	Split,
+}
 
 // Valid reports whether c is one of the classes.
 func (c Class) Valid() bool { return slices.Contains(Classes, c) }
@@ -78,7 +88,19 @@ const (
 )
 
 // EventKinds lists the kinds.
-var EventKinds = []EventKind{Processed, Delivered, Deferred, Bounced, Dropped, Blocked, Rejected, Complained, Unsubscribed, Opened, Clicked}
+var EventKinds = []EventKind{
+	Processed,
+	Delivered,
+	Deferred,
+	Bounced,
+	Dropped,
+	Blocked,
+	Rejected,
+	Complained,
+	Unsubscribed,
+	Opened,
+	Clicked,
+}
 
 // Valid reports whether k is one of the kinds.
 func (k EventKind) Valid() bool { return slices.Contains(EventKinds, k) }

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// ID is the UUID (version 7, RFC 9562) of a batch, a chunk, a log or an inbox
-// entry. Its 74 free bits are used as follows:
+// ID is the UUID (version 7, RFC 9562) of a batch, a chunk, a log or an inbox entry.
+// Its 74 free bits are used as follows:
 //
 //	44 random | 20 chunk number | 10 recipient number
 //
-// A batch's ID has zero in the low 30 bits, a chunk's in the low 10. Chunk 0
-// therefore has its batch's ID, and every ID leads to its partition without a
-// look-up.
+// The ID of a batch has zero in its low 30 bits, the ID of a chunk in its low 10.
+// Therefore chunk 0 has the ID of its batch, and every ID leads to its partition
+// without a look-up.
 type ID [16]byte
 
 // Limits that follow from the layout of an ID.
@@ -31,7 +31,7 @@ const (
 	chunkMask     = 1<<chunkBits - 1
 )
 
-// NewBatchID returns a fresh batch ID that carries t in milliseconds.
+// NewBatchID returns a new batch ID that carries t in milliseconds.
 func NewBatchID(t time.Time) ID {
 	var id ID
 	if _, err := rand.Read(id[6:]); err != nil {
@@ -42,8 +42,8 @@ func NewBatchID(t time.Time) ID {
 	return id
 }
 
-// NewInboxID returns a fresh time-ordered ID for an inbox entry; all of its
-// free bits are random.
+// NewInboxID returns a new ID for an inbox entry that carries t in milliseconds. All
+// other free bits are random.
 func NewInboxID(t time.Time) ID {
 	var id ID
 	if _, err := rand.Read(id[6:]); err != nil {
@@ -53,14 +53,14 @@ func NewInboxID(t time.Time) ID {
 	return id
 }
 
-// MinID and MaxID bound the IDs that carry a time of the millisecond t.
+// MinID returns the least ID that carries the millisecond t.
 func MinID(t time.Time) ID {
 	var id ID
 	id.setTime(t)
 	return id
 }
 
-// MaxID is the greatest ID that carries the millisecond t.
+// MaxID returns the greatest ID that carries the millisecond t.
 func MaxID(t time.Time) ID {
 	id := ID{6: 0xff, 7: 0xff, 8: 0xff, 9: 0xff, 10: 0xff, 11: 0xff, 12: 0xff, 13: 0xff, 14: 0xff, 15: 0xff}
 	id.setTime(t)
@@ -95,23 +95,23 @@ func (id ID) Chunk(n int) ID {
 	return id
 }
 
-// ChunkNumber is the number of the chunk that id belongs to, from 0.
+// ChunkNumber returns the number of the chunk that id belongs to, from 0.
 func (id ID) ChunkNumber() int { return int(id.low() >> recipientBits) }
 
-// ChunkID returns the ID of the chunk that a log belongs to.
+// ChunkID returns the ID of the chunk that id belongs to.
 func (id ID) ChunkID() ID { return id.Chunk(id.ChunkNumber()) }
 
-// Log returns the ID of recipient r (from 1) of the chunk id.
+// Log returns the ID of the log of recipient r (from 1) of the chunk id.
 func (id ID) Log(r int) ID {
 	id.setLow(id.low()&^recipientMask | uint32(r&recipientMask))
 	return id
 }
 
-// Recipient is the recipient's number in its chunk: 1 to 1,000, or 0 where id
-// names a chunk or a batch.
+// Recipient returns the recipient's number in its chunk: 1 to 1,000, or 0 if id names
+// a chunk or a batch.
 func (id ID) Recipient() int { return int(id.low() & recipientMask) }
 
-// Time is the moment the ID was made, in UTC with millisecond precision.
+// Time returns the time that the ID carries, in UTC with millisecond precision.
 func (id ID) Time() time.Time {
 	ms := int64(id[0])<<40 | int64(id[1])<<32 | int64(id[2])<<24 | int64(id[3])<<16 | int64(id[4])<<8 | int64(id[5])
 	return time.UnixMilli(ms).UTC()
@@ -145,8 +145,8 @@ func (id *ID) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// ParseID reads the canonical form: 36 characters, lower-case, version 7,
-// variant 10. Anything else is an error that wraps ErrInvalid.
+// ParseID reads the canonical form: 36 characters, lower case, version 7, variant 10.
+// Anything else is an error that wraps ErrInvalid.
 func ParseID(s string) (ID, error) {
 	var id ID
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
@@ -177,6 +177,7 @@ func ParseID(s string) (ID, error) {
 	return id, nil
 }
 
+// unhex returns the value of a hexadecimal digit.
 func unhex(c byte) (byte, bool) {
 	switch {
 	case c >= '0' && c <= '9':
@@ -205,7 +206,7 @@ func ParseChunkID(s string) (ID, error) {
 	return id, err
 }
 
-// ParseLogID reads an ID that names a log, i.e. one recipient of one batch.
+// ParseLogID reads an ID that names a log: one recipient of one batch.
 func ParseLogID(s string) (ID, error) {
 	id, err := ParseID(s)
 	if err == nil && (id.Recipient() < 1 || id.Recipient() > MaxChunkRecipients) {

@@ -12,7 +12,14 @@ import (
 func TestCutPosts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		sizes := rapid.SliceOfN(rapid.OneOf(rapid.IntRange(0, 1000), rapid.IntRange(0, maxPostsBytes), rapid.Just(2*maxPostsBytes)), 0, 500).Draw(t, "sizes")
+		sizes := rapid.SliceOfN(
+			rapid.OneOf(rapid.IntRange(0, 1000), rapid.IntRange(0, maxPostsBytes), rapid.Just(2*maxPostsBytes)),
+			0,
+			500,
+		).Draw(
+			t,
+			"sizes",
+		)
 		all := make([]Post, len(sizes))
 		for i, n := range sizes {
 			all[i] = Post{Body: make([]byte, n), Replay: strconv.Itoa(i)}

@@ -106,7 +106,8 @@ func distinctEvents(facts []Fact) []*Event {
 	}
 	slices.SortFunc(out, inOrder)
 	return slices.CompactFunc(out, func(a, b *Event) bool {
-		return a.ID == b.ID && a.Kind == b.Kind && a.Provider == b.Provider && a.Attempt == b.Attempt && a.Recipient == b.Recipient
+		return a.ID == b.ID && a.Kind == b.Kind && a.Provider == b.Provider && a.Attempt == b.Attempt &&
+			a.Recipient == b.Recipient
 	})
 }
 
@@ -119,7 +120,13 @@ func inOrder(a, b *Event) int {
 	if n := a.At.Compare(b.At); n != 0 {
 		return n
 	}
-	return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
+	return cmp.Or(
+		cmp.Compare(a.Provider, b.Provider),
+		cmp.Compare(a.ID, b.ID),
+		cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.Reason, b.Reason),
+		cmp.Compare(a.Text, b.Text),
+	)
 }
 
 // newestReadings drops events of which a newer reading is there.

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Set is a set of recipient numbers (1 to 1,000) of one chunk. The zero value
-// is empty. It is a value: copying it copies the set.
-type Set struct{ w [16]uint64 }
+// Set is a set of recipient numbers (1 to 1,000) of one chunk. The zero value is
+// empty. Copying a Set copies its members.
+type Set struct{ words [16]uint64 }
 
 // SetOf returns the set of the given numbers.
 func SetOf(numbers ...int) Set {
@@ -30,40 +30,40 @@ func SetTo(n int) Set {
 	return s
 }
 
-// Add puts n into the set; numbers outside 1 to 1,000 are ignored.
+// Add adds n to the set. It ignores numbers outside 1 to 1,000.
 func (s *Set) Add(n int) {
 	if n >= 1 && n <= MaxChunkRecipients {
-		s.w[n>>6] |= 1 << (n & 63)
+		s.words[n>>6] |= 1 << (n & 63)
 	}
 }
 
-// Remove takes n out of the set.
+// Remove removes n from the set.
 func (s *Set) Remove(n int) {
 	if n >= 1 && n <= MaxChunkRecipients {
-		s.w[n>>6] &^= 1 << (n & 63)
+		s.words[n>>6] &^= 1 << (n & 63)
 	}
 }
 
 // Has reports whether n is in the set.
 func (s Set) Has(n int) bool {
-	return n >= 1 && n <= MaxChunkRecipients && s.w[n>>6]&(1<<(n&63)) != 0
+	return n >= 1 && n <= MaxChunkRecipients && s.words[n>>6]&(1<<(n&63)) != 0
 }
 
-// Len is the number of members.
+// Len returns the number of members.
 func (s Set) Len() int {
 	n := 0
-	for _, w := range s.w {
+	for _, w := range s.words {
 		n += bits.OnesCount64(w)
 	}
 	return n
 }
 
 // Empty reports whether the set has no member.
-func (s Set) Empty() bool { return s.w == [16]uint64{} }
+func (s Set) Empty() bool { return s.words == [16]uint64{} }
 
-// First is the smallest member, or 0.
+// First returns the smallest member, or 0.
 func (s Set) First() int {
-	for i, w := range s.w {
+	for i, w := range s.words {
 		if w != 0 {
 			return i<<6 + bits.TrailingZeros64(w)
 		}
@@ -73,24 +73,24 @@ func (s Set) First() int {
 
 // And returns the members of both sets.
 func (s Set) And(o Set) Set {
-	for i := range s.w {
-		s.w[i] &= o.w[i]
+	for i := range s.words {
+		s.words[i] &= o.words[i]
 	}
 	return s
 }
 
 // Or returns the members of either set.
 func (s Set) Or(o Set) Set {
-	for i := range s.w {
-		s.w[i] |= o.w[i]
+	for i := range s.words {
+		s.words[i] |= o.words[i]
 	}
 	return s
 }
 
 // Minus returns the members of s that are not in o.
 func (s Set) Minus(o Set) Set {
-	for i := range s.w {
-		s.w[i] &^= o.w[i]
+	for i := range s.words {
+		s.words[i] &^= o.words[i]
 	}
 	return s
 }
@@ -98,7 +98,7 @@ func (s Set) Minus(o Set) Set {
 // All yields the members in ascending order.
 func (s Set) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
-		for i, w := range s.w {
+		for i, w := range s.words {
 			for w != 0 {
 				if !yield(i<<6 + bits.TrailingZeros64(w)) {
 					return
@@ -109,8 +109,8 @@ func (s Set) All() iter.Seq[int] {
 	}
 }
 
-// Halves splits the set into its lower and upper half; the first is never the
-// smaller one.
+// Halves splits the set into its lower and its upper half. The lower half is never
+// the smaller one.
 func (s Set) Halves() (lower, upper Set) {
 	half, k := (s.Len()+1)/2, 0
 	for n := range s.All() {
@@ -124,7 +124,7 @@ func (s Set) Halves() (lower, upper Set) {
 	return lower, upper
 }
 
-// String writes the set as ranges: "1-500,502".
+// String returns the set as ranges: "1-500,502".
 func (s Set) String() string {
 	var b strings.Builder
 	from, to := 0, 0
@@ -153,8 +153,8 @@ func (s Set) String() string {
 	return b.String()
 }
 
-// ParseSet reads what String wrote. Numbers outside 1 to 1,000 and malformed
-// ranges are errors that wrap ErrInvalid.
+// ParseSet reverses String. Numbers outside 1 to 1,000 and malformed ranges are errors
+// that wrap ErrInvalid.
 func ParseSet(text string) (Set, error) {
 	var s Set
 	if text == "" {

@@ -14,21 +14,44 @@ import (
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func attempt(n int, provider string, who ...int) Entry {
-	return Entry{Number: n, Kind: Attempt, Provider: provider, Recipients: SetOf(who...), At: t0.Add(time.Duration(n) * time.Second)}
+	return Entry{
+		Number:     n,
+		Kind:       Attempt,
+		Provider:   provider,
+		Recipients: SetOf(who...),
+		At:         t0.Add(time.Duration(n) * time.Second),
+	}
 }
 
 func answer(n int, class Class, who ...int) Fact {
-	return Fact{Key: OutcomeKey(n), Outcome: &Outcome{Attempt: n, At: t0.Add(time.Duration(n)*time.Second + 500*time.Millisecond),
-		Parts: []Part{{Class: class, Recipients: SetOf(who...)}}}}
+	return Fact{
+		Key: OutcomeKey(n),
+		Outcome: &Outcome{Attempt: n, At: t0.Add(time.Duration(n)*time.Second + 500*time.Millisecond),
+			Parts: []Part{{Class: class, Recipients: SetOf(who...)}}},
+	}
 }
 
 func event(n int, provider string, kind EventKind, reason Reason, r int) Fact {
-	e := Event{ID: fmt.Sprint(n, provider, kind, reason, r), Attempt: n, Provider: provider, Kind: kind, Reason: reason, Recipient: r, At: t0.Add(time.Minute)}
+	e := Event{
+		ID:        fmt.Sprint(n, provider, kind, reason, r),
+		Attempt:   n,
+		Provider:  provider,
+		Kind:      kind,
+		Reason:    reason,
+		Recipient: r,
+		At:        t0.Add(time.Minute),
+	}
 	return Fact{Key: "e" + e.ID, Events: []Event{e}}
 }
 
 func ending(n int, reason Reason, who ...int) Entry {
-	return Entry{Number: n, Kind: Ending, Reason: reason, Recipients: SetOf(who...), At: t0.Add(time.Duration(n) * time.Second)}
+	return Entry{
+		Number:     n,
+		Kind:       Ending,
+		Reason:     reason,
+		Recipients: SetOf(who...),
+		At:         t0.Add(time.Duration(n) * time.Second),
+	}
 }
 
 func TestStateOfOne(t *testing.T) {
@@ -93,7 +116,11 @@ func TestDoubledIsCounted(t *testing.T) {
 	t.Parallel()
 	again := attempt(2, "mg", 1)
 	again.MayDouble = true
-	v := Resolve(1, []Entry{attempt(1, "sg", 1), again}, []Fact{event(1, "sg", Delivered, "", 1), event(2, "mg", Delivered, "", 1)})
+	v := Resolve(
+		1,
+		[]Entry{attempt(1, "sg", 1), again},
+		[]Fact{event(1, "sg", Delivered, "", 1), event(2, "mg", Delivered, "", 1)},
+	)
 	require.Equal(t, 2, v.Status(1).Copies)
 	require.True(t, v.Status(1).MayDouble)
 	require.EqualValues(t, 1, v.Summary().Doubled)
@@ -114,8 +141,26 @@ func drawHistory(t *rapid.T) randomHistory {
 	who := rapid.Custom(func(t *rapid.T) Set {
 		return SetOf(rapid.SliceOfN(rapid.IntRange(1, h.size), 1, h.size).Draw(t, "who")...)
 	})
-	reasons := []Reason{MailboxInvalid, MailboxFull, PolicyReputation, SuppressedComplaint, DNSOrConnect, BounceUnknown, ""}
-	classes := []Class{Accepted, RejectedRecipient, RejectedRequest, RejectedHereClass, AccountClass, Throttled, Unavailable, Unknown, Split}
+	reasons := []Reason{
+		MailboxInvalid,
+		MailboxFull,
+		PolicyReputation,
+		SuppressedComplaint,
+		DNSOrConnect,
+		BounceUnknown,
+		"",
+	}
+	classes := []Class{
+		Accepted,
+		RejectedRecipient,
+		RejectedRequest,
+		RejectedHereClass,
+		AccountClass,
+		Throttled,
+		Unavailable,
+		Unknown,
+		Split,
+	}
 	kinds := append([]EventKind{Delivered, Bounced, Dropped, Blocked, Rejected}, softKinds...)
 	for n := 1; n <= rapid.IntRange(0, 6).Draw(t, "entries"); n++ {
 		e := Entry{Number: n, At: t0.Add(time.Duration(n) * time.Minute), Recipients: who.Draw(t, "set"),
@@ -124,8 +169,15 @@ func drawHistory(t *rapid.T) randomHistory {
 		case Attempt:
 			e.Provider = rapid.SampledFrom(providers).Draw(t, "provider")
 			if rapid.Bool().Draw(t, "answered") {
-				h.facts = append(h.facts, Fact{Key: OutcomeKey(n), Outcome: &Outcome{Attempt: n, At: e.At.Add(time.Second), Parts: []Part{
-					{Class: rapid.SampledFrom(classes).Draw(t, "class"), Recipients: who.Draw(t, "part"), Final: rapid.Bool().Draw(t, "final")}}}})
+				h.facts = append(
+					h.facts,
+					Fact{Key: OutcomeKey(n), Outcome: &Outcome{Attempt: n, At: e.At.Add(time.Second), Parts: []Part{
+						{
+							Class:      rapid.SampledFrom(classes).Draw(t, "class"),
+							Recipients: who.Draw(t, "part"),
+							Final:      rapid.Bool().Draw(t, "final"),
+						}}}},
+				)
 			}
 		case Ending:
 			e.Reason = NoProviderLeft
@@ -138,7 +190,12 @@ func drawHistory(t *rapid.T) randomHistory {
 		h.facts = append(h.facts, Fact{Key: fmt.Sprint("e", i), Events: []Event{{
 			ID: fmt.Sprint("id", rapid.IntRange(0, 8).Draw(t, "id")), Attempt: rapid.IntRange(1, 7).Draw(t, "attempt"), Kind: k,
 			Provider: rapid.SampledFrom(providers).Draw(t, "by"), Recipient: rapid.IntRange(1, h.size).Draw(t, "recipient"),
-			Reason: rapid.SampledFrom(reasons).Draw(t, "reason"), At: t0.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "at")) * time.Second)}}})
+			Reason: rapid.SampledFrom(
+				reasons,
+			).Draw(
+				t,
+				"reason",
+			), At: t0.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "at")) * time.Second)}}})
 	}
 	return h
 }
@@ -192,8 +249,20 @@ func TestSoftFactsOverturnNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := drawHistory(t)
 		before := states(Resolve(h.size, h.entries, h.facts))
-		soft := Event{ID: "soft", Attempt: rapid.IntRange(1, 7).Draw(t, "soft attempt"), Provider: rapid.SampledFrom([]string{"sg", "mg"}).Draw(t, "soft by"),
-			Recipient: rapid.IntRange(1, h.size).Draw(t, "soft recipient"), Kind: rapid.SampledFrom(softKinds).Draw(t, "soft kind"), At: t0}
+		soft := Event{
+			ID:       "soft",
+			Attempt:  rapid.IntRange(1, 7).Draw(t, "soft attempt"),
+			Provider: rapid.SampledFrom([]string{"sg", "mg"}).Draw(t, "soft by"),
+			Recipient: rapid.IntRange(
+				1,
+				h.size,
+			).Draw(
+				t,
+				"soft recipient",
+			),
+			Kind: rapid.SampledFrom(softKinds).Draw(t, "soft kind"),
+			At:   t0,
+		}
 		after := states(Resolve(h.size, h.entries, append(slices.Clone(h.facts), Fact{Key: "soft", Events: []Event{soft}})))
 		require.Equal(t, before, after)
 	})
@@ -240,8 +309,15 @@ func TestAttemptsAreApart(t *testing.T) {
 		kind := rapid.SampledFrom([]EventKind{Delivered, Bounced, Dropped}).Draw(t, "kind")
 		r := rapid.IntRange(1, h.size).Draw(t, "r")
 		v := Resolve(h.size, h.entries, h.facts)
-		w := Resolve(h.size, h.entries, append(slices.Clone(h.facts),
-			Fact{Key: "x", Events: []Event{{ID: "x", Attempt: n, Provider: v.Entry(n).Provider, Recipient: r, Kind: kind, Reason: MailboxInvalid, At: t0}}}))
+		w := Resolve(h.size, h.entries, append(
+			slices.Clone(h.facts),
+			Fact{
+				Key: "x",
+				Events: []Event{
+					{ID: "x", Attempt: n, Provider: v.Entry(n).Provider, Recipient: r, Kind: kind, Reason: MailboxInvalid, At: t0},
+				},
+			},
+		))
 		before, after := v.Tries(r), w.Tries(r)
 		for i := range before {
 			if before[i].Attempt != n {
@@ -306,7 +382,12 @@ func TestResolvedWithoutEventsIsSmall(t *testing.T) {
 
 func BenchmarkResolveWithoutEvents(b *testing.B) {
 	e := []Entry{{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetTo(1000), At: t0}}
-	facts := []Fact{{Key: OutcomeKey(1), Outcome: &Outcome{Attempt: 1, At: t0, Parts: []Part{{Class: Accepted, Recipients: SetTo(1000)}}}}}
+	facts := []Fact{
+		{
+			Key:     OutcomeKey(1),
+			Outcome: &Outcome{Attempt: 1, At: t0, Parts: []Part{{Class: Accepted, Recipients: SetTo(1000)}}},
+		},
+	}
 	b.ReportAllocs()
 	for b.Loop() {
 		if v := Resolve(1000, e, facts); v.Size != 1000 {
@@ -317,7 +398,12 @@ func BenchmarkResolveWithoutEvents(b *testing.B) {
 
 func BenchmarkResolve1000(b *testing.B) {
 	e := []Entry{{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetTo(1000), At: t0}}
-	facts := []Fact{{Key: OutcomeKey(1), Outcome: &Outcome{Attempt: 1, At: t0, Parts: []Part{{Class: Accepted, Recipients: SetTo(1000)}}}}}
+	facts := []Fact{
+		{
+			Key:     OutcomeKey(1),
+			Outcome: &Outcome{Attempt: 1, At: t0, Parts: []Part{{Class: Accepted, Recipients: SetTo(1000)}}},
+		},
+	}
 	for r := 1; r <= 1000; r++ {
 		facts = append(facts, event(1, "sg", Delivered, "", r))
 	}
@@ -370,6 +456,13 @@ func TestUncalledIsNoRetry(t *testing.T) {
 		want := max(0, n-uncalledFree-1)
 		require.Equal(t, want, Resolve(1, entries, facts).Status(1).Retries, n)
 	}
-	entries, facts = []Entry{attempt(1, "sg", 1), attempt(2, "sg", 1), attempt(3, "mg", 1)}, []Fact{uncalled(1), answer(2, Unavailable, 1)}
+	entries, facts = []Entry{
+		attempt(1, "sg", 1),
+		attempt(2, "sg", 1),
+		attempt(3, "mg", 1),
+	}, []Fact{
+		uncalled(1),
+		answer(2, Unavailable, 1),
+	}
 	require.Equal(t, 1, Resolve(1, entries, facts).Status(1).Retries, "the second call is the first retry")
 }

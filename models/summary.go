@@ -9,9 +9,9 @@ import (
 // user's time. It is always the result of counting, overwritten and never added
 // to. Accepted = Queued + Success + Failed + Cancelled.
 type Summary struct {
-	// Version counts the entries and facts the summary was made from, Repairs how
-	// often it was found wrong at that version and counted anew. They only grow;
-	// a summary never replaces one of a higher rank.
+	// Version counts the entries and facts that the summary was made from. Repairs
+	// counts how often it was found wrong at that version and counted anew. Both
+	// only grow. A summary never replaces one with a higher FullVersion.
 	Version int64 `json:"v"`
 	Repairs int64 `json:"rp,omitempty"`
 
@@ -51,12 +51,12 @@ func (s *Summary) Balanced() bool {
 	return s.Accepted == s.Queued+s.Success+s.Failed+s.Cancelled
 }
 
-// repairBits is the room that Repairs have in a rank.
+// repairBits is the room that Repairs have in a full version.
 const repairBits = 16
 
-// Order orders what was counted of the same logs: by version, then by repairs. It
-// is not negative.
-func (s *Summary) Order() int64 {
+// FullVersion returns a number that orders summaries of the same logs: by Version,
+// then by Repairs. It is not negative.
+func (s *Summary) FullVersion() int64 {
 	return max(s.Version, 0)<<repairBits | min(max(s.Repairs, 0), 1<<repairBits-1)
 }
 

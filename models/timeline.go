@@ -36,7 +36,14 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 		if !e.Recipients.Has(r) {
 			continue
 		}
-		m := Moment{At: e.At, What: string(e.Kind), Provider: e.Provider, Reason: e.Reason, Text: e.Detail, Because: e.Because}
+		m := Moment{
+			At:       e.At,
+			What:     string(e.Kind),
+			Provider: e.Provider,
+			Reason:   e.Reason,
+			Text:     e.Detail,
+			Because:  e.Because,
+		}
 		if e.Kind == Attempt {
 			m.Attempt = e.Number
 			mine[e.Number], began[e.Number] = e.Provider, e.At
@@ -59,8 +66,11 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 	}
 	for _, e := range distinctEvents(facts) {
 		if e.Recipient == r && mine[e.Attempt] == e.Provider {
-			out = append(out, Moment{At: e.At, What: "event", Attempt: e.Attempt, Provider: e.Provider, Event: e.Kind, Reason: e.Reason,
-				Status: e.Status, Enhanced: e.Enhanced, Bounce: e.BounceClass, Text: e.Text, Async: e.Async})
+			out = append(
+				out,
+				Moment{At: e.At, What: "event", Attempt: e.Attempt, Provider: e.Provider, Event: e.Kind, Reason: e.Reason,
+					Status: e.Status, Enhanced: e.Enhanced, Bounce: e.BounceClass, Text: e.Text, Async: e.Async},
+			)
 		}
 	}
 	// Providers stamp events in whole seconds: what belongs to an attempt is

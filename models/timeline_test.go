@@ -16,7 +16,10 @@ func TestEventsAreToldOnce(t *testing.T) {
 	delivered := Event{ID: "e1", Attempt: 1, Provider: "sg", Recipient: 1, Kind: Delivered, At: t0.Add(time.Second)}
 	opened := Event{ID: "e2", Attempt: 1, Provider: "sg", Recipient: 1, Kind: Opened, At: t0.Add(time.Minute)}
 	facts := []Fact{
-		{Key: "post one", Events: []Event{delivered}}, {Key: "post two", Events: []Event{opened, delivered}}, {Key: "post three", Events: []Event{delivered, delivered}},
+		{
+			Key:    "post one",
+			Events: []Event{delivered},
+		}, {Key: "post two", Events: []Event{opened, delivered}}, {Key: "post three", Events: []Event{delivered, delivered}},
 	}
 	require.Len(t, Events(facts), 2)
 	var told []EventKind

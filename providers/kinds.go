@@ -1,5 +1,5 @@
-// Package providers is the table of email providers. Each has a folder with its
-// adapter and a line in Kinds; nothing else in the program names one.
+// Package providers is the table of the kinds of provider. Each has a folder with
+// its adapter and a line in Kinds. Nothing else in the program names one.
 package providers
 
 import (
@@ -13,40 +13,31 @@ import (
 	"github.com/safedelivr/safedelivr/providers/sendgrid"
 )
 
-// Settings configure one provider at one provider.
+// Settings configure one provider.
 type Settings = settings.Settings
 
-// A Kind is a provider that providers can be opened at.
+// A Kind is a kind of provider, with the constructor of its adapter.
 type Kind struct {
-	Name          string // as in Settings.Kind and models.Provider
-	Title         string // for people
-	MaxRecipients int    // of one call
-	New           func(Settings) (models.Adapter, error)
-	Check         func(Settings) []error // all mistakes in the settings, in words, without secrets
-	Door          Door
+	Name  string // as in Settings.Kind
+	Title string // for people
+	New   func(Settings) (models.Adapter, error)
+	Check func(Settings) []error // all mistakes in the settings, in words, without secrets
 }
 
-// Door says what a provider's webhooks make of our answers.
-type Door struct {
-	OK      int // the post is stored
-	Failed  int // it is not, through a fault of ours: the provider is to repeat it
-	MaxBody int // bytes that a post may have
-}
-
-// Kinds lists the providers: one line each.
+// Kinds lists the kinds of provider, one line each.
 func Kinds() []Kind {
 	return []Kind{
-		{"sendgrid", "SendGrid", sendgrid.MaxRecipients, adapt(sendgrid.New), sendgrid.Check, Door{OK: 200, Failed: 503, MaxBody: 5 << 20}},
-		{"mailgun", "Mailgun", mailgun.MaxRecipients, adapt(mailgun.New), mailgun.Check, Door{OK: 200, Failed: 503, MaxBody: 5 << 20}},
+		{"sendgrid", "SendGrid", adapt(sendgrid.New), sendgrid.Check},
+		{"mailgun", "Mailgun", adapt(mailgun.New), mailgun.Check},
 	}
 }
 
-// adapt makes a constructor one of models.Adapter.
-func adapt[P models.Adapter](make func(Settings) (P, error)) func(Settings) (models.Adapter, error) {
+// adapt turns the constructor of an adapter into one that returns models.Adapter.
+func adapt[P models.Adapter](open func(Settings) (P, error)) func(Settings) (models.Adapter, error) {
 	return func(s Settings) (models.Adapter, error) {
-		p, err := make(s)
+		p, err := open(s)
 		if err != nil {
-			return nil, err // a nil P within the interface would not be nil
+			return nil, err // a nil P in the interface would not be nil
 		}
 		return p, nil
 	}
@@ -79,8 +70,8 @@ func Check(s Settings) []error {
 	return errs
 }
 
-// New returns the adapter for a provider. The error names everything that is
-// wrong with its settings.
+// New returns the adapter for a provider. The error names all mistakes in its
+// settings.
 func New(s Settings) (models.Adapter, error) {
 	if err := errors.Join(Check(s)...); err != nil {
 		return nil, err

@@ -36,19 +36,25 @@ func TestKinds(t *testing.T) {
 	var names []string
 	for _, k := range providers.Kinds() {
 		names = append(names, k.Name)
-		if k.Title == "" || k.MaxRecipients < 1 || k.MaxRecipients > models.MaxChunkRecipients || k.Door.OK != 200 || k.Door.Failed < 400 {
-			t.Errorf("kind %+v", k)
+		if k.Title == "" {
+			t.Errorf("kind %+v has no title", k)
 		}
 		p, err := k.New(providers.Settings{})
 		if err == nil || p != nil {
 			t.Errorf("%s: New without settings gave %v, %v", k.Name, p, err)
 		}
-		p, err = providers.New(providers.Settings{Name: "acc", Kind: k.Name, APIKey: "k", Domain: "mg.example.com", WebhookKey: publicKey(t)})
+		p, err = providers.New(providers.Settings{
+			Name:       "acc",
+			Kind:       k.Name,
+			APIKey:     "k",
+			Domain:     "mg.example.com",
+			WebhookKey: publicKey(t),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.MaxRecipients() != k.MaxRecipients {
-			t.Errorf("%s: the table says %d recipients, the adapter %d", k.Name, k.MaxRecipients, p.MaxRecipients())
+		if n := p.MaxRecipients(); n < 1 || n > models.MaxChunkRecipients {
+			t.Errorf("%s: %d recipients for one call", k.Name, n)
 		}
 		p.Close()
 	}
@@ -57,14 +63,23 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-func TestCheckTellsEverythingAndNoSecrets(t *testing.T) {
+func TestCheckReportsEveryMistakeAndNoSecret(t *testing.T) {
 	for _, k := range providers.Kinds() {
-		errs := providers.Check(providers.Settings{Name: "No Name", Kind: k.Name, APIKey: "se cret", Domain: "x", BaseURL: "https://u:secret@h", WebhookKey: " secret ", Timeout: -1})
+		errs := providers.Check(providers.Settings{
+			Name:       "No Name",
+			Kind:       k.Name,
+			APIKey:     "se cret",
+			Domain:     "x",
+			BaseURL:    "https://u:secret@h",
+			WebhookKey: " secret ",
+			Timeout:    -1,
+		})
 		if len(errs) < 4 || strings.Contains(errors.Join(errs...).Error(), "cret") {
 			t.Errorf("%s: %v", k.Name, errs)
 		}
 	}
-	if errs := providers.Check(providers.Settings{Name: "x", Kind: "pigeon"}); len(errs) != 1 || !strings.Contains(errs[0].Error(), "sendgrid") {
+	if errs := providers.Check(providers.Settings{Name: "x", Kind: "pigeon"}); len(errs) != 1 ||
+		!strings.Contains(errs[0].Error(), "sendgrid") {
 		t.Error(errs)
 	}
 }

@@ -8,9 +8,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestSimulatedLookUp: what an events API finds are the events that webhooks
-// carry, with the same ids, all of them over many pages, and within the time
-// asked for only.
+// LookUp must find the events that webhooks carry, with the same IDs, over many pages, and
+// only those within the time range.
 func TestSimulatedLookUp(t *testing.T) {
 	s := newStage(t, "mailgun")
 	looker, ok := s.adapter.(models.EventLookup)
@@ -61,19 +60,22 @@ func TestSimulatedLookUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := 0
-	err = looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), "deliver+7@sim.test", func(body []byte) error {
-		for _, e := range s.adapter.Parse(body).Events {
-			if one++; e.Log != c.Recipients[7].Log {
-				t.Errorf("an event of another recipient: %s", body)
+	err = looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), "deliver+7@sim.test",
+		func(body []byte) error {
+			for _, e := range s.adapter.Parse(body).Events {
+				if one++; e.Log != c.Recipients[7].Log {
+					t.Errorf("an event of another recipient: %s", body)
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 	if err != nil || one == 0 {
 		t.Fatal(one, err)
 	}
 	stop := fmt.Errorf("enough")
-	if err := looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), "", func([]byte) error { return stop }); err != stop { //nolint:errorlint // it is passed through
+	if err := looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), "", func([]byte) error {
+		return stop
+	}); err != stop { //nolint:errorlint // it is passed through
 		t.Errorf("error of the caller: %v", err)
 	}
 	s.adapter.Close()

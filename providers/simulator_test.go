@@ -15,10 +15,10 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-const logKey = "sd_log" // what the adapters call a recipient's id
+const logKey = "sd_log" // the adapters' name for the log of a recipient
 
-// A stage is an adapter, its simulated provider, and a door for webhooks that
-// verifies and reads as the real one does.
+// A stage is an adapter, its simulated provider, and a webhook receiver that verifies and
+// parses posts as the real one does.
 type stage struct {
 	sim     *simulator.Simulator
 	adapter models.Adapter
@@ -31,10 +31,22 @@ type stage struct {
 
 func newStage(t *testing.T, kind string) *stage {
 	t.Helper()
-	s := &stage{sim: simulator.New(simulator.Options{RecipientKey: logKey, TimeScale: 1e6, KeepContent: true, Seed: 7})}
+	s := &stage{sim: simulator.New(simulator.Options{
+		RecipientKey: logKey,
+		TimeScale:    1e6,
+		KeepContent:  true,
+		Seed:         7,
+	})}
 	hook := httptest.NewServer(s)
 	api := httptest.NewServer(s.sim)
-	err := s.sim.AddAccount(simulator.Account{Name: "acc", Kind: kind, Key: "k", Domain: "mg.sim.test", WebhookURL: hook.URL, SigningKey: map[string]string{simulator.Mailgun: "sign"}[kind]})
+	err := s.sim.AddAccount(simulator.Account{
+		Name:       "acc",
+		Kind:       kind,
+		Key:        "k",
+		Domain:     "mg.sim.test",
+		WebhookURL: hook.URL,
+		SigningKey: map[string]string{simulator.Mailgun: "sign"}[kind],
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +54,14 @@ func newStage(t *testing.T, kind string) *stage {
 	if public := s.sim.PublicKey("acc"); public != "" {
 		webhookKey = public
 	}
-	s.adapter, err = providers.New(providers.Settings{Name: "acc", Kind: kind, APIKey: "k", Domain: "mg.sim.test", BaseURL: api.URL + "/acc", WebhookKey: webhookKey})
+	s.adapter, err = providers.New(providers.Settings{
+		Name:       "acc",
+		Kind:       kind,
+		APIKey:     "k",
+		Domain:     "mg.sim.test",
+		BaseURL:    api.URL + "/acc",
+		WebhookKey: webhookKey,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +83,16 @@ func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *stage) call(batch models.ID, chunk int, addresses ...string) *models.Call {
-	c := &models.Call{Batch: batch, Attempt: 1, Content: &models.Content{From: models.Address{Email: "shop@sender.test", Name: "Shop"},
-		Subject: "For {{name}}", Text: "Hello {{name}}", HTML: "<p>{{name}}</p>"}}
+	c := &models.Call{Batch: batch, Attempt: 1, Content: &models.Content{
+		From:    models.Address{Email: "shop@sender.test", Name: "Shop"},
+		Subject: "For {{name}}",
+		Text:    "Hello {{name}}",
+		HTML:    "<p>{{name}}</p>",
+	}}
 	for i, a := range addresses {
-		c.Recipients = append(c.Recipients, models.CallRecipient{Log: batch.Chunk(chunk).Log(i + 1), Recipient: models.Recipient{Email: a, Name: fmt.Sprintf("<N%d>", i)}})
+		c.Recipients = append(c.Recipients,
+			models.CallRecipient{Log: batch.Chunk(chunk).Log(i + 1),
+				Recipient: models.Recipient{Email: a, Name: fmt.Sprintf("<N%d>", i)}})
 	}
 	return c
 }
@@ -92,8 +117,8 @@ func eachKind(t *testing.T, test func(*testing.T, *stage)) {
 	}
 }
 
-// TestSimulatedThousand sends 1,000 recipients through the real SDK; each has one
-// mail with its own content, and a delivered event under its own id.
+// TestSimulatedThousand sends to 1,000 recipients with the real SDK. Each must get one mail
+// with its own content, and a delivered event with its own ID.
 func TestSimulatedThousand(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *stage) {
 		batch := models.NewBatchID(time.Now())
@@ -103,7 +128,8 @@ func TestSimulatedThousand(t *testing.T) {
 		}
 		c := s.call(batch, 2, addresses...)
 		parts := s.adapter.Send(t.Context(), c)
-		if len(parts) != 1 || parts[0].Class != models.Accepted || parts[0].Recipients != models.SetTo(1000) || parts[0].MessageID == "" {
+		if len(parts) != 1 || parts[0].Class != models.Accepted || parts[0].Recipients != models.SetTo(1000) ||
+			parts[0].MessageID == "" {
 			t.Fatalf("parts %+v", parts)
 		}
 		s.settle(t)
@@ -112,7 +138,8 @@ func TestSimulatedThousand(t *testing.T) {
 			if len(copies) != 1 || len(copies[0].Visible) != 0 || copies[0].Metadata["sd_attempt"] != "1" {
 				t.Fatalf("recipient %d: copies %+v", i, copies)
 			}
-			if m := copies[0]; m.Subject != fmt.Sprintf("For <N%d>", i) || m.Text != fmt.Sprintf("Hello <N%d>", i) || m.HTML != fmt.Sprintf("<p>&lt;N%d&gt;</p>", i) {
+			if m := copies[0]; m.Subject != fmt.Sprintf("For <N%d>", i) || m.Text != fmt.Sprintf("Hello <N%d>", i) ||
+				m.HTML != fmt.Sprintf("<p>&lt;N%d&gt;</p>", i) {
 				t.Fatalf("recipient %d: %+v", i, m.Content)
 			}
 		}
@@ -128,7 +155,7 @@ func TestSimulatedThousand(t *testing.T) {
 	})
 }
 
-// TestSimulatedParallel has 64 goroutines at once; nothing is lost or doubled.
+// TestSimulatedParallel sends from 64 goroutines at once. Nothing may be lost or doubled.
 func TestSimulatedParallel(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *stage) {
 		batch := models.NewBatchID(time.Now())
@@ -136,7 +163,8 @@ func TestSimulatedParallel(t *testing.T) {
 		for w := range 64 {
 			wg.Go(func() {
 				for k := range 4 {
-					c := s.call(batch, w*4+k, fmt.Sprintf("deliver+%d.%d@sim.test", w, k), fmt.Sprintf("deliver+%d.%d.b@sim.test", w, k))
+					c := s.call(batch, w*4+k, fmt.Sprintf("deliver+%d.%d@sim.test", w, k),
+						fmt.Sprintf("deliver+%d.%d.b@sim.test", w, k))
 					if parts := s.adapter.Send(t.Context(), c); len(parts) != 1 || parts[0].Class != models.Accepted {
 						t.Errorf("parts %+v", parts)
 					}
@@ -150,8 +178,8 @@ func TestSimulatedParallel(t *testing.T) {
 	})
 }
 
-// TestSimulatedOutcomes has every fate that a mail can have. All that both
-// providers tell comes out in the same words.
+// TestSimulatedOutcomes sends mails with every outcome. Both providers must report them with
+// the same words.
 func TestSimulatedOutcomes(t *testing.T) {
 	want := map[string]struct {
 		kind   models.EventKind
@@ -159,7 +187,8 @@ func TestSimulatedOutcomes(t *testing.T) {
 	}{
 		"hardbounce": {models.Bounced, models.MailboxInvalid}, "blocked": {models.Blocked, models.PolicyReputation},
 		"mailboxfull": {models.Bounced, models.MailboxFull}, "suppressed-bounce": {models.Dropped, models.SuppressedBounce},
-		"suppressed-spam": {models.Dropped, models.SuppressedComplaint}, "suppressed-unsub": {models.Dropped, models.SuppressedUnsubscribe},
+		"suppressed-spam":    {models.Dropped, models.SuppressedComplaint},
+		"suppressed-unsub":   {models.Dropped, models.SuppressedUnsubscribe},
 		"defer-then-deliver": {models.Delivered, ""}, "deliver": {models.Delivered, ""},
 	}
 	eachKind(t, func(t *testing.T, s *stage) {
@@ -185,14 +214,18 @@ func TestSimulatedOutcomes(t *testing.T) {
 	})
 }
 
-// TestSimulatedFaults checks the classes of what goes wrong on the line.
+// TestSimulatedFaults checks the classes of network and server faults.
 func TestSimulatedFaults(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *stage) {
 		for mode, want := range map[string]models.Class{
-			simulator.ModeHangAfterBody: models.Unknown, simulator.ModeAcceptThenClose: models.Unknown, simulator.ModeTruncate: models.Accepted,
-			simulator.ModeCredits: models.AccountClass, simulator.ModeUnverified: models.AccountClass, simulator.ModeBlocked: models.AccountClass,
-			simulator.ModeRate: models.Throttled, simulator.ModeNotAllowed: models.AccountClass, simulator.ModeTooLarge: models.RejectedHereClass,
-			"status:500": models.Unknown, "status:502": models.Unknown, "status:503": models.Unavailable, "status:504": models.Unknown,
+			simulator.ModeHangAfterBody: models.Unknown, simulator.ModeAcceptThenClose: models.Unknown,
+			simulator.ModeTruncate: models.Accepted,
+			simulator.ModeCredits:  models.AccountClass, simulator.ModeUnverified: models.AccountClass,
+			simulator.ModeBlocked: models.AccountClass,
+			simulator.ModeRate:    models.Throttled, simulator.ModeNotAllowed: models.AccountClass,
+			simulator.ModeTooLarge: models.RejectedHereClass,
+			"status:500":           models.Unknown, "status:502": models.Unknown, "status:503": models.Unavailable,
+			"status:504": models.Unknown,
 		} {
 			id := s.sim.Inject(simulator.Fault{Mode: mode})
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -207,7 +240,8 @@ func TestSimulatedFaults(t *testing.T) {
 		c := s.call(models.NewBatchID(time.Now()), 0, "deliver@sim.test", "refused@sim.test", "deliver+2@sim.test")
 		parts := s.adapter.Send(t.Context(), c)
 		for _, p := range parts {
-			if p.Class != models.Split && p.Class != models.RejectedRecipient || p.Class == models.RejectedRecipient && p.Recipients != models.SetOf(2) {
+			if p.Class != models.Split && p.Class != models.RejectedRecipient ||
+				p.Class == models.RejectedRecipient && p.Recipients != models.SetOf(2) {
 				t.Errorf("a refused recipient among others: %+v", parts)
 			}
 		}

@@ -1,4 +1,4 @@
-// Package rabbit is the Broker on RabbitMQ.
+// Package rabbit implements the Broker on RabbitMQ.
 package rabbit
 
 import (
@@ -18,16 +18,16 @@ import (
 
 var _ models.Broker = (*Broker)(nil)
 
-// Config says where the broker is and what is declared there.
+// Config says where RabbitMQ is and what is declared there.
 type Config struct {
-	URL       string   // amqp:// or amqps://; of a cluster one for each node, separated by commas
-	Prefix    string   // of all names; default "sd"
-	Providers []string // whose queues are declared
-	Logger    *slog.Logger
+	URL       string       // amqp:// or amqps://; of a cluster one for each node, separated by commas
+	Prefix    string       // of all names; "sd" if empty
+	Providers []string     // whose queues are declared
+	Logger    *slog.Logger // nil: no log
 }
 
-// Broker publishes and consumes over two connections, so that a broker that
-// blocks publishers still hands out messages. Both are made anew for ever.
+// Broker publishes and consumes over two connections, so that a RabbitMQ that
+// blocks publishers still delivers messages. Both reconnect forever.
 type Broker struct {
 	log       *slog.Logger
 	topology  topology
@@ -38,14 +38,15 @@ type Broker struct {
 	cancel    context.CancelFunc
 	tags      atomic.Uint64
 	subs      sync.WaitGroup
-	looking   sync.Mutex // one look into the parking lot at a time
+	browsing  sync.Mutex // one browse of the parking lot at a time
 
 	mu     sync.Mutex
 	closed bool
 }
 
-// Open starts connecting and waits a few seconds for it. A broker that is away
-// is no error: batches are stored meanwhile, and announced later.
+// Open starts connecting and waits a few seconds for a connection. It is no error
+// if RabbitMQ cannot be reached: batches are stored meanwhile and announced later.
+// Errors: models.ErrInvalid.
 func Open(ctx context.Context, c Config) (*Broker, error) {
 	urls := strings.Split(c.URL, ",")
 	for i := range urls {
@@ -69,14 +70,14 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 	b.stop, b.cancel = context.WithCancel(context.Background())
 	b.restorer = newRestorer(b.topology, c.Logger)
 	b.publisher = newPublisher(urls, b.topology, b.restorer, c.Logger)
-	// Either connection may be up before the other.
+	// Either connection may be up first, so both declare.
 	b.consume = connect(urls, "safedelivr consume", c.Logger, b.topology.onto)
 	b.subs.Go(b.watch)
 	wait, cancel := context.WithTimeout(ctx, publishWait)
 	defer cancel()
 	for _, conn := range []*connection{b.publisher.conn, b.consume} {
 		if _, err := conn.wait(wait); err != nil && ctx.Err() == nil {
-			b.log.Warn("RabbitMQ is away; going on without it for now", "err", err)
+			b.log.Warn("RabbitMQ cannot be reached; starting without it", "err", err)
 			break
 		}
 	}
@@ -90,7 +91,7 @@ func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
 		if err := ms[i].Validate(); err != nil {
 			return err
 		}
-		o, err := b.topology.outgoing(&ms[i], past{})
+		o, err := b.topology.outgoing(&ms[i], history{})
 		if err != nil {
 			return err
 		}
@@ -102,7 +103,7 @@ func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
 	if len(out) == 0 {
 		return nil
 	}
-	// A delay takes everything; whether a queue waits behind it is known here.
+	// A delay takes every message, so whether a queue follows it is checked here.
 	for i := range ms {
 		if !b.routable(&ms[i]) {
 			return fmt.Errorf("%w: %s", models.ErrUnroutable, ms[i].Key())
@@ -111,9 +112,10 @@ func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
 	return b.publisher.publish(ctx, out)
 }
 
+// routable reports whether a delayed message leads to a queue.
 func (b *Broker) routable(m *models.Message) bool {
 	if m.NotBefore.IsZero() {
-		return true // the broker itself says
+		return true // RabbitMQ returns what it cannot route
 	}
 	return b.topology.has(models.Queue{Kind: m.Kind, Provider: queueProvider(m), Lane: queueLane(m)})
 }
@@ -132,6 +134,7 @@ func queueLane(m *models.Message) models.Lane {
 	return m.Lane
 }
 
+// open returns models.ErrClosed after Close.
 func (b *Broker) open() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -141,8 +144,8 @@ func (b *Broker) open() error {
 	return nil
 }
 
-// Depths implements models.Broker. RabbitMQ tells how many messages wait, not
-// how many are with a handler.
+// Depths implements models.Broker. RabbitMQ counts the messages that wait, not the
+// ones that a handler has.
 func (b *Broker) Depths(ctx context.Context) ([]models.Depth, error) {
 	var out []models.Depth
 	err := b.channel(ctx, func(ch *amqp.Channel) error {
@@ -168,9 +171,8 @@ func (b *Broker) Purge(ctx context.Context) error {
 	return err
 }
 
-// PurgeCounted is Purge, and tells how many messages were lost by it, by the name
-// of their queue without the prefix. Those that are with a handler are not among
-// them.
+// PurgeCounted is Purge, and returns how many messages were lost, by the name of
+// their queue without the prefix. Messages that a handler has are not counted.
 func (b *Broker) PurgeCounted(ctx context.Context) (map[string]int, error) {
 	lost := map[string]int{}
 	err := b.channel(ctx, func(ch *amqp.Channel) error {
@@ -191,8 +193,8 @@ func (b *Broker) PurgeCounted(ctx context.Context) (map[string]int, error) {
 	return lost, nil
 }
 
-// Remove deletes every queue and exchange of this prefix: for tests and drills
-// that made names of their own.
+// Remove deletes every queue and exchange of this prefix. It is for tests and
+// drills that use a prefix of their own.
 func (b *Broker) Remove(ctx context.Context) error {
 	return b.channel(ctx, func(ch *amqp.Channel) error {
 		for _, name := range append(b.topology.names(), b.topology.parked()) {

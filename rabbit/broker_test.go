@@ -45,7 +45,7 @@ func openAt(t *testing.T, u string, providers ...string) *Broker {
 	t.Cleanup(func() {
 		require.NoError(t, b.Close())
 		c.URL = testURL(t)
-		again, err := Open(context.Background(), c) // some tests close it
+		again, err := Open(context.Background(), c) // some tests have closed b
 		require.NoError(t, err)
 		require.NoError(t, again.Remove(context.Background()))
 		require.NoError(t, again.Close())
@@ -53,7 +53,7 @@ func openAt(t *testing.T, u string, providers ...string) *Broker {
 	return b
 }
 
-// remote is a broker behind a proxy, as the suite wants it.
+// remote is a broker behind a proxy. It implements brokertest.Remote.
 type remote struct {
 	*Broker
 	proxy  *proxy
@@ -80,12 +80,14 @@ func TestBroker(t *testing.T) {
 	})
 }
 
-// One node of several is enough, whichever a connection begins with.
-func TestOneNodeIsEnough(t *testing.T) {
+// Only one of three nodes can be reached. Every connection must find it, whichever
+// node it starts with.
+func TestConnectToAnyNode(t *testing.T) {
 	t.Parallel()
 	good, _, _ := strings.Cut(testURL(t), ",")
 	for range 4 {
-		c := Config{URL: "amqp://guest:guest@127.0.0.1:1/, " + good + ",amqp://guest:guest@127.0.0.1:2/", Prefix: "t" + models.NewUserID()}
+		c := Config{URL: "amqp://guest:guest@127.0.0.1:1/, " + good + ",amqp://guest:guest@127.0.0.1:2/",
+			Prefix: "t" + models.NewUserID()}
 		b, err := Open(t.Context(), c)
 		require.NoError(t, err)
 		require.NoError(t, b.Ping(t.Context()))
@@ -98,12 +100,17 @@ func TestOneNodeIsEnough(t *testing.T) {
 	require.ErrorIs(t, err, models.ErrInvalid)
 }
 
-// TestClockAhead: a message that was delayed by a publisher whose clock is ahead
-// does not wait for that clock.
-func TestClockAhead(t *testing.T) {
+// A message that was delayed by a publisher whose clock is ahead must not wait for
+// that clock.
+func TestDelayIgnoresPublishersClock(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(10 * time.Minute).UTC().Round(0)
-	body, err := json.Marshal(models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(at), Lane: models.Bulk, NotBefore: at})
+	body, err := json.Marshal(models.Message{
+		Kind:      models.BatchMessage,
+		ID:        models.NewBatchID(at),
+		Lane:      models.Bulk,
+		NotBefore: at,
+	})
 	require.NoError(t, err)
 	m, _, err := incoming(&amqp.Delivery{Body: body})
 	require.NoError(t, err)
@@ -117,20 +124,37 @@ func TestClockAhead(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, m.NotBefore.Equal(at), "never longer than the message says")
 
-	o, err := newTopology("t", nil).outgoing(&models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(at), Lane: models.Bulk, NotBefore: time.Now().Add(7 * time.Second)}, past{})
+	o, err := newTopology("t", nil).outgoing(&models.Message{
+		Kind:      models.BatchMessage,
+		ID:        models.NewBatchID(at),
+		Lane:      models.Bulk,
+		NotBefore: time.Now().Add(7 * time.Second),
+	}, history{})
 	require.NoError(t, err)
 	require.Equal(t, "t.delay.5s", o.exchange)
 	require.InDelta(t, 2000, o.msg.Headers[leftHeader], 500)
 }
 
-// FuzzIncoming reads deliveries that anybody may have put into the queues: what is
-// taken for a message is one, leads to one queue, and is read as the same again.
+// FuzzIncoming reads deliveries that anybody may have published. What is accepted must
+// be valid, lead to one queue, and survive a round trip.
 func FuzzIncoming(f *testing.F) {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	id := models.NewBatchID(at)
 	for _, m := range []models.Message{{Kind: models.BatchMessage, ID: id, Lane: models.Urgent},
-		{Kind: models.ProviderMessage, Provider: "sg", ID: id, Lane: models.Bulk, Retry: 3, NotBefore: at},
-		{Kind: models.LogMessage, Provider: "sg", ID: id.Log(7), Lane: models.Bulk}, {Kind: models.EventMessage, Provider: "sg", ID: id}} {
+		{
+			Kind:      models.ProviderMessage,
+			Provider:  "sg",
+			ID:        id,
+			Lane:      models.Bulk,
+			Retry:     3,
+			NotBefore: at,
+		},
+		{
+			Kind:     models.LogMessage,
+			Provider: "sg",
+			ID:       id.Log(7),
+			Lane:     models.Bulk,
+		}, {Kind: models.EventMessage, Provider: "sg", ID: id}} {
 		body, err := json.Marshal(&m)
 		require.NoError(f, err)
 		f.Add(body, int32(1), int64(2000))
@@ -138,8 +162,8 @@ func FuzzIncoming(f *testing.F) {
 	f.Add([]byte(`{"k":"batch","id":"x"}`), int32(-1), int64(-1))
 	f.Add([]byte(`[]`), int32(0), int64(1)<<62)
 	top := newTopology("t", []string{"sg"})
-	f.Fuzz(func(t *testing.T, body []byte, died int32, left int64) {
-		d := &amqp.Delivery{Body: body, Headers: amqp.Table{diedHeader: died, leftHeader: left}}
+	f.Fuzz(func(t *testing.T, body []byte, panics int32, left int64) {
+		d := &amqp.Delivery{Body: body, Headers: amqp.Table{panicsHeader: panics, leftHeader: left}}
 		m, was, err := incoming(d)
 		p := fromParked(d)
 		if err != nil {
@@ -147,7 +171,7 @@ func FuzzIncoming(f *testing.F) {
 			require.Equal(t, body, p.Raw, "what is no message is shown as it is")
 			return
 		}
-		require.GreaterOrEqual(t, was.died, 0)
+		require.GreaterOrEqual(t, was.panics, 0)
 		require.NoError(t, m.Validate())
 		queues := 0
 		for _, q := range models.Queues([]string{m.Provider}) {
@@ -168,16 +192,16 @@ func FuzzIncoming(f *testing.F) {
 	})
 }
 
-func TestNamesAreOurs(t *testing.T) {
+func TestQueueNamesHavePrefix(t *testing.T) {
 	t.Parallel()
 	for _, q := range newTopology("sd", []string{"sg"}).names() {
 		require.True(t, strings.HasPrefix(q, "sd."))
 	}
 }
 
-// A peer that does not answer holds nobody for longer than the context says: not who
-// asks, not the begin of a subscription, and not its end.
-func TestSilentPeerHoldsNobody(t *testing.T) {
+// A peer that does not answer must block no call for longer than its context, and
+// neither the start nor the end of a subscription.
+func TestSilentPeerBlocksNoCall(t *testing.T) {
 	t.Parallel()
 	b, p := openProxied(t)
 	none := func(context.Context, models.Message) models.Disposition { return models.Done() }
@@ -208,14 +232,15 @@ func TestSilentPeerHoldsNobody(t *testing.T) {
 	for range cap(subscribed) {
 		require.NoError(t, <-subscribed)
 	}
-	require.Less(t, time.Since(began), 5*time.Second, "heartbeats fail later than that")
+	require.Less(t, time.Since(began), 5*time.Second, "the heartbeat would have ended it later")
 }
 
-// consumers counts those of the queue of events.
+// consumers counts the consumers of the event queue.
 func consumers(t *testing.T, b *Broker) (n int) {
 	t.Helper()
 	require.NoError(t, b.channel(t.Context(), func(ch *amqp.Channel) error {
-		q, err := ch.QueueDeclarePassive(b.topology.queue(models.Queue{Kind: models.EventMessage}), true, false, false, false, nil)
+		q, err := ch.QueueDeclarePassive(b.topology.queue(models.Queue{Kind: models.EventMessage}), true, false, false, false,
+			nil)
 		n = q.Consumers
 		return err
 	}))

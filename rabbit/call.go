@@ -10,10 +10,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// within runs f, and returns when ctx ends if f has not returned by then: calls of
-// the library know no context, and hang until the heartbeat fails where the peer
-// does not answer. What f does later is for nobody, so that the caller reads
-// nothing of f's when within returns an error.
+// within runs f and returns when f returns or ctx ends. Calls of the library take no
+// context and hang until the heartbeat fails if the peer does not answer. f may go
+// on after within returned an error, so the caller must not read what f writes then.
 func within(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -25,11 +24,12 @@ func within(ctx context.Context, f func() error) error {
 	}
 }
 
+// silent returns the error for a peer that did not answer before ctx ended.
 func silent(ctx context.Context) error {
 	return fmt.Errorf("%w: RabbitMQ does not answer: %w", models.ErrUnavailable, ctx.Err())
 }
 
-// openChannel opens a channel. One that comes after ctx has ended is closed.
+// openChannel opens a channel. A channel that opens after ctx has ended is closed.
 func openChannel(ctx context.Context, conn *amqp.Connection) (*amqp.Channel, error) {
 	type opened struct {
 		ch  *amqp.Channel
@@ -54,10 +54,10 @@ func openChannel(ctx context.Context, conn *amqp.Connection) (*amqp.Channel, err
 	}
 }
 
-// channel runs f on a channel of its own on the consuming connection. It returns
-// when ctx ends; without a deadline in ctx it waits for a connection for as long as
-// Publish would. Where something is missing on the broker it is declared again, and
-// f runs once more.
+// channel runs f on a new channel of the consuming connection. It returns when ctx
+// ends. Without a deadline in ctx it waits for a connection for as long as Publish
+// would. If something is missing on RabbitMQ, it declares everything again and runs
+// f once more.
 func (b *Broker) channel(ctx context.Context, f func(*amqp.Channel) error) error {
 	conn, err := b.connected(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *Broker) connected(ctx context.Context) (*amqp.Connection, error) {
 	return b.consume.wait(ctx)
 }
 
-// unavailable makes an error of the library one of the contract.
+// unavailable turns an error of the library into one of the contract.
 func unavailable(err error) error {
 	for _, known := range []error{models.ErrNotFound, models.ErrUnavailable, models.ErrUnroutable, models.ErrClosed} {
 		if errors.Is(err, known) {

@@ -20,34 +20,43 @@ const (
 	dialTimeout = 5 * time.Second
 )
 
-// connection keeps one connection to the broker, for ever: when it breaks, it is
-// made anew with fresh objects, so that an acknowledgement of the old one can
-// never reach the new one. Of the nodes of a cluster each connection begins with
-// any and goes on to the next when that is away. up prepares each new connection
-// for use.
+// connection keeps one connection to RabbitMQ open. When it breaks, it is replaced
+// by a new object, so that an acknowledgement for the old one can never reach the
+// new one. In a cluster it starts with a random node and goes on to the next when
+// that one cannot be reached. up prepares each new connection for use.
 type connection struct {
 	urls []string // of the nodes
 	name string
 	log  *slog.Logger
 	up   func(*amqp.Connection) error
-	node int // the one that is used or tried next; only keep touches it
+	node int // index of the node that is used or tried next; only keep touches it
 
 	mu      sync.Mutex
 	conn    *amqp.Connection // nil while broken
 	changed chan struct{}    // closed when conn changes
-	last    error
+	last    error            // why conn is nil
 	stop    context.CancelFunc
 	done    chan struct{}
 }
 
 func connect(urls []string, name string, log *slog.Logger, up func(*amqp.Connection) error) *connection {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &connection{urls: urls, name: name, log: log, up: up, changed: make(chan struct{}), stop: cancel, done: make(chan struct{}),
-		last: errors.New("not connected yet"), node: rand.IntN(len(urls))} //nolint:gosec // spreads processes over the nodes
+	c := &connection{
+		urls:    urls,
+		name:    name,
+		log:     log,
+		up:      up,
+		changed: make(chan struct{}),
+		stop:    cancel,
+		done:    make(chan struct{}),
+		last:    errors.New("not connected yet"),
+		node:    rand.IntN(len(urls)),
+	} //nolint:gosec // spreads processes over the nodes
 	go c.keep(ctx)
 	return c
 }
 
+// keep connects and reconnects until ctx ends.
 func (c *connection) keep(ctx context.Context) {
 	defer close(c.done)
 	wait := backoff.NewExponentialBackOff()
@@ -71,7 +80,8 @@ func (c *connection) keep(ctx context.Context) {
 		}
 		c.set(nil, err)
 		pause := wait.NextBackOff()
-		c.log.Warn("no connection to RabbitMQ", "connection", c.name, "err", err, "again_in", pause.Round(time.Millisecond).String())
+		c.log.Warn("no connection to RabbitMQ", "connection", c.name, "err", err, "again_in",
+			pause.Round(time.Millisecond).String())
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -118,7 +128,8 @@ func (c *connection) dial(ctx context.Context, url string) (*amqp.Connection, er
 	return conn, nil
 }
 
-// closeConn closes without waiting for ever for a peer that does not answer.
+// closeConn closes a connection. It waits a few seconds for a peer that does not
+// answer.
 func closeConn(conn *amqp.Connection) {
 	go func() { _ = conn.CloseDeadline(time.Now().Add(2 * time.Second)) }()
 	select {
@@ -138,9 +149,10 @@ func (c *connection) set(conn *amqp.Connection, err error) {
 	c.changed = make(chan struct{})
 }
 
-// now returns the connection, or why there is none, and a channel that closes
-// when that changes.
-func (c *connection) now() (*amqp.Connection, error, <-chan struct{}) { //nolint:revive,staticcheck // the error belongs to the first
+// now returns the connection, or the reason why there is none, and a channel that
+// is closed when either changes.
+func (c *connection) now() (*amqp.Connection, error,
+	<-chan struct{}) { //nolint:revive,staticcheck // the error is about the first result
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conn == nil {

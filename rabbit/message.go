@@ -11,41 +11,45 @@ import (
 )
 
 const (
-	diedHeader     = "sd-died"     // handlers that died over the message
-	returnedHeader = "sd-returned" // times that it came back without an end before it was renewed
+	panicsHeader   = "sd-panics"   // number of handlers that panicked
+	returnedHeader = "sd-returned" // times that it was redelivered before it was renewed
 	whyHeader      = "sd-why"      // why it was parked
-	atHeader       = "sd-at"       // when, in Unix microseconds
-	leftHeader     = "sd-left"     // ms that are left to wait after the delay it is in
+	atHeader       = "sd-at"       // when it was parked, in Unix microseconds
+	leftHeader     = "sd-left"     // ms left to wait after the delay that it is in
 )
 
-// past is what a message has been through that a new one of the same content has
-// not.
-type past struct{ died, returned int }
+// history counts the failed deliveries of a message, which a new message with the
+// same content would not have.
+type history struct{ panics, returned int }
 
 const (
-	renewedAt   = queueLimit / 2 // times that a message comes back before it is published anew
-	maxReturned = 10 * models.MaxDeliveries
+	renewAt     = queueLimit / 2            // redeliveries after which a message is published anew
+	maxReturned = 10 * models.MaxDeliveries // redeliveries after which it is parked
 )
 
 // early is how much too soon a message may be handed over.
 const early = 50 * time.Millisecond
 
-// outgoing makes a message ready to publish: to the main exchange, or into a
-// delay while its time has not come.
-func (t topology) outgoing(m *models.Message, was past) (*outgoing, error) {
+// outgoing prepares a message for publishing: to the main exchange, or into a delay
+// if its NotBefore lies in the future.
+func (t topology) outgoing(m *models.Message, was history) (*outgoing, error) {
 	stamped := *m
 	stamped.Stamp(time.Now())
 	body, err := json.Marshal(&stamped)
 	if err != nil {
 		return nil, fmt.Errorf("%w: message: %w", models.ErrInvalid, err)
 	}
-	o := &outgoing{exchange: t.main(), key: m.Key(), msg: amqp.Publishing{ContentType: "application/json", Body: body, Headers: amqp.Table{}},
-		ours: t.has(models.Queue{Kind: m.Kind, Provider: queueProvider(m), Lane: queueLane(m)})}
+	o := &outgoing{
+		exchange: t.main(),
+		key:      m.Key(),
+		msg:      amqp.Publishing{ContentType: "application/json", Body: body, Headers: amqp.Table{}},
+		ours:     t.has(models.Queue{Kind: m.Kind, Provider: queueProvider(m), Lane: queueLane(m)}),
+	}
 	if m.Lane != "" {
 		o.msg.Headers[laneHeader] = string(m.Lane)
 	}
-	if was.died > 0 {
-		o.msg.Headers[diedHeader] = int32(was.died) //nolint:gosec // bounded by MaxDeliveries
+	if was.panics > 0 {
+		o.msg.Headers[panicsHeader] = int32(was.panics) //nolint:gosec // bounded by MaxDeliveries
 	}
 	if was.returned > 0 {
 		o.msg.Headers[returnedHeader] = int32(was.returned) //nolint:gosec // bounded by maxReturned
@@ -58,11 +62,16 @@ func (t topology) outgoing(m *models.Message, was past) (*outgoing, error) {
 	return o, nil
 }
 
-// parkedMessage makes a message ready for the parking lot, into which it came at a
-// time; zero when nobody knows.
+// parkedMessage prepares a message for the parking lot. at is when it was parked;
+// zero: it is not known.
 func (t topology) parkedMessage(d *amqp.Delivery, why string, at time.Time) *outgoing {
-	o := &outgoing{exchange: t.parking(), key: d.RoutingKey, msg: amqp.Publishing{ContentType: d.ContentType, Body: d.Body,
-		Headers: amqp.Table{whyHeader: models.ParkedWhy(why)}}, ours: true}
+	o := &outgoing{
+		exchange: t.parking(),
+		key:      d.RoutingKey,
+		msg: amqp.Publishing{ContentType: d.ContentType, Body: d.Body,
+			Headers: amqp.Table{whyHeader: models.ParkedWhy(why)}},
+		ours: true,
+	}
 	if !at.IsZero() {
 		o.msg.Timestamp = at.UTC()
 		o.msg.Headers[atHeader] = at.UnixMicro()
@@ -70,17 +79,17 @@ func (t topology) parkedMessage(d *amqp.Delivery, why string, at time.Time) *out
 	return o
 }
 
-// incoming reads a delivery. What is left to wait is told by the broker's time,
-// too: the clock of who published it may be ahead.
-func incoming(d *amqp.Delivery) (m models.Message, was past, err error) {
+// incoming reads a delivery. The clock of its publisher may be ahead, so NotBefore is
+// limited by the time that is left to wait after a delay. Errors: models.ErrInvalid.
+func incoming(d *amqp.Delivery) (m models.Message, was history, err error) {
 	if err := json.Unmarshal(d.Body, &m); err != nil {
 		return m, was, fmt.Errorf("%w: body is no message: %w", models.ErrInvalid, err)
 	}
 	if err := m.Validate(); err != nil {
 		return m, was, err
 	}
-	if n, ok := d.Headers[diedHeader].(int32); ok {
-		was.died = min(max(0, int(n)), models.MaxDeliveries)
+	if n, ok := d.Headers[panicsHeader].(int32); ok {
+		was.panics = min(max(0, int(n)), models.MaxDeliveries)
 	}
 	if n, ok := d.Headers[returnedHeader].(int32); ok {
 		was.returned = min(max(0, int(n)), maxReturned)
@@ -93,10 +102,15 @@ func incoming(d *amqp.Delivery) (m models.Message, was past, err error) {
 	return m, was, nil
 }
 
-// returned is how often the queue had the message back without an end.
+// returned returns how often the queue delivered the message again.
 func returned(d *amqp.Delivery) int {
 	n, _ := d.Headers["x-delivery-count"].(int64)
 	return int(min(max(0, n), maxReturned))
+}
+
+// redeliveredText is why a message that was redelivered n times is parked.
+func redeliveredText(n int) string {
+	return fmt.Sprintf("redelivered %d times: workers crashed, were stopped or lost their connection", n)
 }
 
 // fromParked reads a parked delivery.
@@ -108,9 +122,9 @@ func fromParked(d *amqp.Delivery) models.Parked {
 			p.At = time.UnixMicro(at)
 		}
 	} else if reason, at := death(d); reason != "" {
-		p.Why, p.At = "put aside by RabbitMQ ("+reason+")", at
+		p.Why, p.At = "dead-lettered by RabbitMQ ("+reason+")", at
 		if reason == "delivery_limit" {
-			p.Why = fmt.Sprintf("came back %d times without an end: workers died over it, were stopped or lost their connection", queueLimit)
+			p.Why = redeliveredText(queueLimit)
 		}
 	}
 	if !p.At.IsZero() {
@@ -122,7 +136,8 @@ func fromParked(d *amqp.Delivery) models.Parked {
 	return p
 }
 
-// death is why and when a queue let go of a message last; "" when none did.
+// death returns why and when a queue last dead-lettered a message. reason is empty
+// if none did.
 func death(d *amqp.Delivery) (reason string, at time.Time) {
 	all, _ := d.Headers["x-death"].([]any)
 	if len(all) == 0 {

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	maxLook   = 100_000 // how far into the parking lot one message is looked for
-	lookAgain = 20 * time.Millisecond
+	maxBrowse = 100_000 // how many parked messages are searched for one
+	lockRetry = 20 * time.Millisecond
 )
 
-// errLooking says that another process looks into the parking lot.
-var errLooking = errors.New("another process has the parking lot")
+// errLocked says that another process browses the parking lot.
+var errLocked = errors.New("another process browses the parking lot")
 
-// look fetches up to limit parked messages, until f says stop, and puts back what f
-// did not acknowledge. One process at a time does: what is fetched nobody else sees,
-// and would take for gone.
-func (b *Broker) look(ctx context.Context, limit int, f func(*amqp.Delivery) (stop bool, err error)) error {
+// browse fetches up to limit parked messages until f returns true, and puts back
+// what f did not acknowledge. One process browses at a time, because no other sees
+// what is fetched, and would take it for gone.
+func (b *Broker) browse(ctx context.Context, limit int, f func(*amqp.Delivery) (stop bool, err error)) error {
 	wait := ctx
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -30,21 +30,23 @@ func (b *Broker) look(ctx context.Context, limit int, f func(*amqp.Delivery) (st
 		defer cancel()
 	}
 	for {
-		err := b.channel(ctx, func(ch *amqp.Channel) error { return b.lookNow(ctx, ch, limit, f) })
-		if !errors.Is(err, errLooking) {
+		err := b.channel(ctx, func(ch *amqp.Channel) error { return b.browseLocked(ctx, ch, limit, f) })
+		if !errors.Is(err, errLocked) {
 			return err
 		}
 		select {
-		case <-time.After(lookAgain):
+		case <-time.After(lockRetry):
 		case <-wait.Done():
 			return err
 		}
 	}
 }
 
-func (b *Broker) lookNow(ctx context.Context, ch *amqp.Channel, limit int, f func(*amqp.Delivery) (stop bool, err error)) error {
-	b.looking.Lock()
-	defer b.looking.Unlock()
+// browseLocked is browse under the lock. Errors: errLocked.
+func (b *Broker) browseLocked(ctx context.Context, ch *amqp.Channel, limit int,
+	f func(*amqp.Delivery) (stop bool, err error)) error {
+	b.browsing.Lock()
+	defer b.browsing.Unlock()
 	if err := b.lock(ch); err != nil {
 		return err
 	}
@@ -52,38 +54,38 @@ func (b *Broker) lookNow(ctx context.Context, ch *amqp.Channel, limit int, f fun
 	if err == nil {
 		err = b.fetch(ctx, ch, limit, f)
 	}
-	// The broker obeys in order: with the answer to the last of these it has heard what
-	// was acknowledged, and who has the lock next sees the rest.
+	// RabbitMQ handles commands in order. When it has answered the last of these, it has
+	// the acknowledgements, and the next holder of the lock sees the rest.
 	if back := ch.Nack(0, true, true); err == nil {
 		err = back
 	}
-	if _, unlocked := ch.QueueDelete(b.topology.looking(), false, false, false); err == nil {
+	if _, unlocked := ch.QueueDelete(b.topology.parkedLock(), false, false, false); err == nil {
 		err = unlocked
 	}
 	return err
 }
 
-// lock takes the lock of the parking lot: a queue that one connection alone may
-// have. It goes with its consumer, which ends with the channel whatever happens.
+// lock takes the lock of the parking lot: an exclusive queue, which is deleted with
+// its consumer. That ends with the channel, whatever happens. Errors: errLocked.
 func (b *Broker) lock(ch *amqp.Channel) error {
-	name := b.topology.looking()
+	name := b.topology.parkedLock()
 	_, err := ch.QueueDeclare(name, false, true, true, false, nil)
 	if err == nil {
 		_, err = ch.Consume(name, "", false, true, false, false, nil)
 	}
 	var e *amqp.Error
 	if errors.As(err, &e) && (e.Code == amqp.ResourceLocked || e.Code == amqp.NotFound) {
-		return fmt.Errorf("%w: %w", models.ErrUnavailable, errLooking)
+		return fmt.Errorf("%w: %w", models.ErrUnavailable, errLocked)
 	}
 	return err
 }
 
-// gatherAtOnce is how many messages are moved into the parking lot together.
+// gatherAtOnce is how many messages are moved into the parking lot at once.
 const gatherAtOnce = 100
 
-// gather moves what came back from a delay and found no queue into the parking lot,
-// up to limit: what is looked at where it is would count as delivered too often. What
-// cannot be moved now stays for the next look.
+// gather moves up to limit messages that left a delay and found no queue into the
+// parking lot. If they were browsed where they are, that would count as deliveries.
+// What cannot be moved now stays for the next browse.
 func (b *Broker) gather(ctx context.Context, ch *amqp.Channel, limit int) error {
 	for limit > 0 {
 		var out []*outgoing
@@ -103,19 +105,21 @@ func (b *Broker) gather(ctx context.Context, ch *amqp.Channel, limit int) error 
 			return nil
 		}
 		if err := b.publisher.publish(ctx, out); err != nil {
-			b.log.Warn("messages that no queue takes are not among the parked ones yet", "err", err)
+			b.log.Warn("unroutable messages cannot be parked now", "err", err)
 			return nil
 		}
 		if err := last.Ack(true); err != nil {
 			return err
 		}
-		b.log.Warn("messages parked that no queue takes", "queue", last.RoutingKey, "messages", len(out))
+		b.log.Warn("unroutable messages parked", "queue", last.RoutingKey, "messages", len(out))
 		limit -= len(out)
 	}
 	return nil
 }
 
-func (b *Broker) fetch(ctx context.Context, ch *amqp.Channel, limit int, f func(*amqp.Delivery) (stop bool, err error)) error {
+// fetch calls f for up to limit parked messages until it returns true.
+func (b *Broker) fetch(ctx context.Context, ch *amqp.Channel, limit int,
+	f func(*amqp.Delivery) (stop bool, err error)) error {
 	for range limit {
 		if ctx.Err() != nil {
 			return silent(ctx)
@@ -134,7 +138,7 @@ func (b *Broker) fetch(ctx context.Context, ch *amqp.Channel, limit int, f func(
 // Parked implements models.Broker.
 func (b *Broker) Parked(ctx context.Context, limit int) ([]models.Parked, error) {
 	var out []models.Parked
-	err := b.look(ctx, limit, func(d *amqp.Delivery) (bool, error) {
+	err := b.browse(ctx, limit, func(d *amqp.Delivery) (bool, error) {
 		out = append(out, fromParked(d))
 		return false, nil
 	})
@@ -144,9 +148,11 @@ func (b *Broker) Parked(ctx context.Context, limit int) ([]models.Parked, error)
 	return out, nil
 }
 
-func (b *Broker) take(ctx context.Context, id string, then func(*amqp.Delivery) error) error {
+// takeParked finds a parked message, calls then, and removes the message if then
+// succeeds. Errors: models.ErrNotFound.
+func (b *Broker) takeParked(ctx context.Context, id string, then func(*amqp.Delivery) error) error {
 	found := false
-	err := b.look(ctx, maxLook, func(d *amqp.Delivery) (bool, error) {
+	err := b.browse(ctx, maxBrowse, func(d *amqp.Delivery) (bool, error) {
 		if d.MessageId != id {
 			return false, nil
 		}
@@ -164,7 +170,7 @@ func (b *Broker) take(ctx context.Context, id string, then func(*amqp.Delivery) 
 
 // Unpark implements models.Broker.
 func (b *Broker) Unpark(ctx context.Context, id string) error {
-	return b.take(ctx, id, func(d *amqp.Delivery) error {
+	return b.takeParked(ctx, id, func(d *amqp.Delivery) error {
 		m, _, err := incoming(d)
 		if err != nil {
 			return fmt.Errorf("%w: this message can only be discarded: %w", models.ErrUnroutable, err)
@@ -176,5 +182,5 @@ func (b *Broker) Unpark(ctx context.Context, id string) error {
 
 // Discard implements models.Broker.
 func (b *Broker) Discard(ctx context.Context, id string) error {
-	return b.take(ctx, id, func(*amqp.Delivery) error { return nil })
+	return b.takeParked(ctx, id, func(*amqp.Delivery) error { return nil })
 }

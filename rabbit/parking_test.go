@@ -11,13 +11,14 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestLookerDies: while another looks into the parking lot nobody is told that it is
-// empty; when that one is gone, however it went, all is there.
-func TestLookerDies(t *testing.T) {
+// While another process browses the parking lot, nobody may be told that it is empty.
+// When that process is gone, all messages are there.
+func TestParkingLotLocked(t *testing.T) {
 	t.Parallel()
 	b, other := openTest(t), raw(t)
-	require.NoError(t, b.publisher.publish(t.Context(), []*outgoing{b.topology.parkedMessage(&amqp.Delivery{RoutingKey: "k"}, "why", time.Now())}))
-	parkedOnes(t, b, 1)
+	require.NoError(t, b.publisher.publish(t.Context(),
+		[]*outgoing{b.topology.parkedMessage(&amqp.Delivery{RoutingKey: "k"}, "why", time.Now())}))
+	waitParked(t, b, 1)
 	holder := &Broker{topology: b.topology}
 	require.NoError(t, holder.lock(other))
 	_, ok, err := other.Get(b.topology.parked(), false)
@@ -27,23 +28,31 @@ func TestLookerDies(t *testing.T) {
 	defer cancel()
 	_, err = b.Parked(ctx, 1)
 	require.ErrorIs(t, err, models.ErrUnavailable)
-	require.ErrorIs(t, b.Discard(ctx, "id"), models.ErrUnavailable, "not that there is none")
+	require.ErrorIs(t, b.Discard(ctx, "id"), models.ErrUnavailable, "not ErrNotFound")
 	require.NoError(t, other.Close())
-	parkedOnes(t, b, 1)
+	waitParked(t, b, 1)
 }
 
-// TestNoQueueAfterADelay: what comes back from a delay when no queue takes it any
-// more is among the parked messages, and goes out when there is a queue again.
-func TestNoQueueAfterADelay(t *testing.T) {
+// A message that leaves a delay and finds no queue must be parked. It can be unparked
+// when there is a queue again.
+func TestUnroutableAfterDelayIsParked(t *testing.T) {
 	t.Parallel()
 	b, ch := openTest(t), raw(t)
 	began := time.Now()
-	m := models.Message{Kind: models.ProviderMessage, Provider: "gone", ID: models.NewBatchID(began), Lane: models.Bulk, Retry: 2, NotBefore: began.Add(tiers[0])}
-	o, err := b.topology.outgoing(&m, past{})
+	m := models.Message{
+		Kind:      models.ProviderMessage,
+		Provider:  "gone",
+		ID:        models.NewBatchID(began),
+		Lane:      models.Bulk,
+		Retry:     2,
+		NotBefore: began.Add(tiers[0]),
+	}
+	o, err := b.topology.outgoing(&m, history{})
 	require.NoError(t, err)
 	out := []*outgoing{o}
 	for range gatherAtOnce + 2 { // not all at once
-		out = append(out, &outgoing{exchange: b.topology.back(), key: "nobody.knows", msg: amqp.Publishing{Body: []byte("this")}})
+		out = append(out, &outgoing{exchange: b.topology.back(), key: "nobody.knows",
+			msg: amqp.Publishing{Body: []byte("this")}})
 	}
 	require.NoError(t, b.publisher.publish(t.Context(), out))
 	one, err := b.Parked(t.Context(), 1)
@@ -51,7 +60,7 @@ func TestNoQueueAfterADelay(t *testing.T) {
 	require.Len(t, one, 1)
 	ids := map[string]bool{}
 	var id string
-	for _, p := range parkedOnes(t, b, 100) { // as many as are asked for
+	for _, p := range waitParked(t, b, 100) { // as many as are asked for
 		ids[p.ID] = true
 	}
 	require.Len(t, ids, 100)

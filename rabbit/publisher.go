@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	publishWait   = 5 * time.Second // where the caller set no deadline
+	publishWait   = 5 * time.Second // if the caller set no deadline
 	returnsBuffer = 4096
 )
 
-// publisher publishes with confirms over one channel of its own connection. One
-// goroutine writes, so that a broker that stops reading can hold nobody but it.
+// publisher publishes with confirms over one channel of its own connection. Only one
+// goroutine writes, so that a peer that stops reading blocks no caller.
 type publisher struct {
 	topology topology
 	restorer *restorer
@@ -31,12 +31,12 @@ type publisher struct {
 	ids      atomic.Uint64
 }
 
-// publishing is the publisher on one connection.
+// publishing is the state of a publisher on one connection.
 type publishing struct {
 	ch      *amqp.Channel
 	in      chan *writing
 	over    chan struct{} // closed when the channel is
-	why     *amqp.Error   // the channel was closed, when over is
+	why     *amqp.Error   // why the channel was closed; set before over is closed
 	blocked atomic.Bool
 
 	mu       sync.Mutex
@@ -44,16 +44,16 @@ type publishing struct {
 	returned map[string]bool
 }
 
-// outgoing is one message to publish. Nobody changes it: what is tried again may
-// still be written by the try before.
+// outgoing is one message to publish. It is never changed, because an earlier try may
+// still be writing it.
 type outgoing struct {
 	exchange, key string
 	msg           amqp.Publishing
-	ours          bool // it leads to a queue that we declare
+	ours          bool // it leads to a queue that this process declares
 }
 
-// writing is one try to publish a message. It has a copy and a channel of its own,
-// since it may hang in the socket long after its caller gave up.
+// writing is one try to publish a message. It has its own copy and its own channel,
+// because it may hang in the socket long after its caller gave up.
 type writing struct {
 	outgoing
 	confirm chan *amqp.DeferredConfirmation // nil when it could not be written
@@ -72,7 +72,8 @@ func newPublisher(urls []string, t topology, r *restorer, log *slog.Logger) *pub
 	return p
 }
 
-// up prepares a new connection: topology, confirms, returns.
+// up prepares a new connection: it declares the topology and asks for confirms and
+// returns.
 func (p *publisher) up(conn *amqp.Connection) error {
 	ch, err := conn.Channel()
 	if err != nil {
@@ -84,8 +85,13 @@ func (p *publisher) up(conn *amqp.Connection) error {
 	if err := ch.Confirm(false); err != nil {
 		return err
 	}
-	s := &publishing{ch: ch, in: make(chan *writing), over: make(chan struct{}), returned: map[string]bool{},
-		returns: ch.NotifyReturn(make(chan amqp.Return, returnsBuffer))}
+	s := &publishing{
+		ch:       ch,
+		in:       make(chan *writing),
+		over:     make(chan struct{}),
+		returned: map[string]bool{},
+		returns:  ch.NotifyReturn(make(chan amqp.Return, returnsBuffer)),
+	}
 	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
 	blocked := conn.NotifyBlocked(make(chan amqp.Blocking, 8))
 	p.now.Store(s)
@@ -107,7 +113,7 @@ func (p *publisher) up(conn *amqp.Connection) error {
 			case s.why = <-closed:
 				p.now.CompareAndSwap(s, nil)
 				close(s.over)
-				if !conn.IsClosed() { // the channel alone was closed: start over
+				if !conn.IsClosed() { // only the channel was closed: start over
 					go closeConn(conn)
 				}
 				return
@@ -117,8 +123,8 @@ func (p *publisher) up(conn *amqp.Connection) error {
 	return nil
 }
 
-// write publishes what comes, in order. It may hang in the socket while the
-// broker does not read; the connection then ends by its heartbeat.
+// write publishes messages in order. It may hang in the socket while RabbitMQ does not
+// read. The heartbeat then ends the connection.
 func (s *publishing) write() {
 	for {
 		select {
@@ -134,9 +140,8 @@ func (s *publishing) write() {
 	}
 }
 
-// wasReturned takes in what the broker returned so far, and reports whether the
-// message is among it. The library hands over a return before the confirm of the
-// same message.
+// wasReturned collects what RabbitMQ has returned and reports whether a message is
+// among it. The library delivers a return before the confirm of the same message.
 func (s *publishing) wasReturned(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,9 +185,9 @@ func (p *publisher) session(ctx context.Context) (*publishing, error) {
 	}
 }
 
-// publish writes messages and waits until the broker has all of them. What had no
-// way, since somebody removed a queue or an exchange, is tried once more when these
-// are declared again.
+// publish writes messages and waits until RabbitMQ has confirmed all of them. If some
+// were unroutable because a queue or an exchange was removed, it declares everything
+// again and tries those once more.
 func (p *publisher) publish(ctx context.Context, out []*outgoing) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -193,18 +198,18 @@ func (p *publisher) publish(ctx context.Context, out []*outgoing) error {
 	if len(left) == 0 {
 		return err
 	}
-	p.log.Warn("messages found no way; everything is declared again", "err", err)
+	p.log.Warn("messages were unroutable; declaring queues and exchanges again", "err", err)
 	if errors.Is(err, models.ErrUnroutable) { // else a new connection declares it
 		if failed := p.restorer.restore(ctx, p.conn); failed != nil {
-			return fmt.Errorf("%w; to declare it again failed: %w", err, failed)
+			return fmt.Errorf("%w; declaring it again failed: %w", err, failed)
 		}
 	}
 	_, err = p.try(ctx, left)
 	return err
 }
 
-// try publishes once. With an error it tells which messages had no way though they
-// should have one.
+// try publishes once. With an error it returns the messages that were unroutable
+// although this process declares their queue.
 func (p *publisher) try(ctx context.Context, out []*outgoing) (left []*outgoing, err error) {
 	s, err := p.session(ctx)
 	if err != nil {
@@ -254,9 +259,11 @@ func (p *publisher) try(ctx context.Context, out []*outgoing) (left []*outgoing,
 	return left, err
 }
 
-// unsure is what the broker may not have taken, of a channel that it closed since
-// an exchange is missing; nothing where that was not the reason.
-func (s *publishing) unsure(ctx context.Context, out []*outgoing, confirms []*amqp.DeferredConfirmation) (left []*outgoing) {
+// unsure returns the messages that RabbitMQ may not have taken, if it closed the
+// channel because an exchange is missing. Otherwise it returns none.
+func (s *publishing) unsure(
+	ctx context.Context, out []*outgoing, confirms []*amqp.DeferredConfirmation,
+) (left []*outgoing) {
 	if !s.ch.IsClosed() {
 		return nil
 	}

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	declareEvery = 30 * time.Second // also what nobody stumbled over
-	declareSoon  = 2 * time.Second  // while that fails
-	checkedFor   = time.Second
+	declareEvery = 30 * time.Second // how often everything is declared, missing or not
+	declareSoon  = 2 * time.Second  // the same while it fails
+	checkEvery   = time.Second      // the shortest time between two checks
 
-	// RabbitMQ ends the consumers of a queue that is removed only where no other has its
-	// name when they hear of it. Else it moves them there, where they get nothing, and hold
-	// what they do not get.
-	mourned = 500 * time.Millisecond
+	// consumersEnd is how long RabbitMQ needs to end the consumers of a removed queue. If
+	// a new queue has the name by then, it moves them there instead, where they get
+	// nothing and hold messages back.
+	consumersEnd = 500 * time.Millisecond
 )
 
 // restorer declares the topology again when somebody removed a part of it.
@@ -29,32 +29,37 @@ type restorer struct {
 	topology topology
 	log      *slog.Logger
 	hint     chan struct{} // holds a token when something is known to be missing
-	turn     chan struct{} // holds a token while one declares
-	began    time.Time     // when that was done last; of who has the turn
+	lock     chan struct{} // holds a token while somebody declares
+	began    time.Time     // when that was last begun; guarded by lock
 
 	mu      sync.Mutex
-	failed  error // why it failed last
+	failed  error // of the last declaration
 	checked time.Time
-	missing error // what was missing then
+	missing error // what the last check missed
 }
 
 func newRestorer(t topology, log *slog.Logger) *restorer {
-	return &restorer{topology: t, log: log, hint: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+	return &restorer{
+		topology: t,
+		log:      log,
+		hint:     make(chan struct{}, 1),
+		lock:     make(chan struct{}, 1),
+	}
 }
 
-// missing reports whether the broker said that something is not there.
+// missing reports whether RabbitMQ said that a queue or an exchange does not exist.
 func missing(err error) bool {
 	var e *amqp.Error
 	return errors.As(err, &e) && e.Code == amqp.NotFound
 }
 
-// restore declares everything, once for all who ask meanwhile. It fails where the
-// connection is away: a new one declares it.
+// restore declares everything, once for all concurrent callers. It fails if there is
+// no connection: a new one declares everything anyway.
 func (r *restorer) restore(ctx context.Context, c *connection) error {
 	asked := time.Now()
 	select {
-	case r.turn <- struct{}{}:
-		defer func() { <-r.turn }()
+	case r.lock <- struct{}{}:
+		defer func() { <-r.lock }()
 	case <-ctx.Done():
 		return silent(ctx)
 	}
@@ -67,7 +72,7 @@ func (r *restorer) restore(ctx context.Context, c *connection) error {
 	}
 	if missing(within(ctx, func() error { return r.topology.check(conn) })) {
 		select {
-		case <-time.After(mourned):
+		case <-time.After(consumersEnd):
 		case <-ctx.Done():
 			return silent(ctx)
 		}
@@ -75,14 +80,14 @@ func (r *restorer) restore(ctx context.Context, c *connection) error {
 	began := time.Now()
 	err = unavailable(within(ctx, func() error { return r.topology.onto(conn) }))
 	if err != nil && (ctx.Err() != nil || conn.IsClosed()) {
-		return err // nobody knows
+		return err // the outcome is not known
 	}
 	r.began = began
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failed, r.missing, r.checked = err, nil, time.Time{}
 	if err != nil {
-		r.log.Warn("RabbitMQ refuses what is declared", "err", err)
+		r.log.Warn("RabbitMQ refuses a declaration", "err", err)
 	}
 	return err
 }
@@ -93,12 +98,12 @@ func (r *restorer) failure() error {
 	return r.failed
 }
 
-// whole fails when something is known to be missing, and has it declared again. It
-// asks the broker at most once a second; one that is too busy to answer is not one
-// that misses something.
+// whole returns an error if something is known to be missing, and has it declared
+// again. It asks RabbitMQ at most once a second. A RabbitMQ that is too busy to answer
+// is not missing anything.
 func (r *restorer) whole(ctx context.Context, c *connection) error {
 	r.mu.Lock()
-	known, ask := errors.Join(r.failed, r.missing), time.Since(r.checked) >= checkedFor
+	known, ask := errors.Join(r.failed, r.missing), time.Since(r.checked) >= checkEvery
 	if ask {
 		r.checked = time.Now()
 	}
@@ -124,9 +129,8 @@ func (r *restorer) whole(ctx context.Context, c *connection) error {
 	return errors.Join(r.failed, r.missing)
 }
 
-// watch declares everything from time to time, and soon where something is missing.
-// What is removed and nobody stumbles over, as the way back from the delays, would
-// be missing for ever.
+// watch declares everything from time to time, and soon if something is missing. No
+// error shows that the way back from the delays was removed, for example.
 func (b *Broker) watch() {
 	for {
 		wait := declareEvery
@@ -140,7 +144,7 @@ func (b *Broker) watch() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(b.stop, publishWait)
-		_ = b.restorer.restore(ctx, b.publisher.conn) // which logs it, and Ping tells
+		_ = b.restorer.restore(ctx, b.publisher.conn) // it logs errors, and Ping reports them
 		cancel()
 	}
 }

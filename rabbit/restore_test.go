@@ -18,7 +18,7 @@ func bulkMessage() models.Message {
 	return models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}
 }
 
-// taken collects the ids of what a subscription gets.
+// taken returns the IDs of the messages that a subscription gets.
 func taken(t *testing.T, b *Broker, q models.Queue) (got <-chan models.ID) {
 	t.Helper()
 	c := make(chan models.ID, 1000)
@@ -37,7 +37,7 @@ func taken(t *testing.T, b *Broker, q models.Queue) (got <-chan models.ID) {
 	return c
 }
 
-// arrives waits for one message among those that come.
+// arrives waits until a message is among those of got.
 func arrives(t *testing.T, got <-chan models.ID, id models.ID) {
 	t.Helper()
 	for {
@@ -52,9 +52,9 @@ func arrives(t *testing.T, got <-chan models.ID, id models.ID) {
 	}
 }
 
-// TestRemovedIsDeclaredAgain: whatever somebody removes while a broker runs, what is
-// published from then on is taken and comes to who subscribed before.
-func TestRemovedIsDeclaredAgain(t *testing.T) {
+// Somebody removes a part of the topology while a broker runs. Messages that are
+// published later must reach the subscription that began before.
+func TestRestoreRemovedParts(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(top topology, ch *amqp.Channel) error{
 		"queue": func(top topology, ch *amqp.Channel) error {
@@ -97,32 +97,33 @@ func TestRemovedIsDeclaredAgain(t *testing.T) {
 	}
 }
 
-// TestRemovedParkingLot: nothing that is parked is lost since the parking lot was.
-func TestRemovedParkingLot(t *testing.T) {
+// Messages that are parked after the parking lot was removed must not be lost.
+func TestRestoreParkingLot(t *testing.T) {
 	t.Parallel()
 	b, ch := openTest(t), raw(t)
 	park := func(wait time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), wait)
 		defer cancel()
-		return b.publisher.publish(ctx, []*outgoing{b.topology.parkedMessage(&amqp.Delivery{RoutingKey: "k", Body: []byte("x")}, "why", time.Now())})
+		return b.publisher.publish(ctx, []*outgoing{b.topology.parkedMessage(&amqp.Delivery{RoutingKey: "k",
+			Body: []byte("x")}, "why", time.Now())})
 	}
 	for range 2 {
 		_, err := ch.QueueDelete(b.topology.parked(), false, false, false)
 		require.NoError(t, err)
 		require.NoError(t, park(time.Minute))
-		parkedOnes(t, b, 1)
+		waitParked(t, b, 1)
 		_, err = ch.QueueDelete(b.topology.parked(), false, false, false)
 		require.NoError(t, err)
-		parkedOnes(t, b, 0)
+		waitParked(t, b, 0)
 		require.NoError(t, ch.ExchangeDelete(b.topology.parking(), false, false))
 		require.NoError(t, park(time.Minute))
-		parkedOnes(t, b, 1)
+		waitParked(t, b, 1)
 	}
 }
 
-// TestSubscribersComeBack: who waits at a queue that was removed waits at the new
-// one, also when nobody here publishes.
-func TestSubscribersComeBack(t *testing.T) {
+// A subscription to a queue that was removed must continue on the new queue, even if
+// this process publishes nothing.
+func TestSubscriptionSurvivesRemovedQueue(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
 	got := taken(t, b, models.Queue{Kind: models.EventMessage})
@@ -135,9 +136,8 @@ func TestSubscribersComeBack(t *testing.T) {
 	arrives(t, got, m.ID)
 }
 
-// TestPingMissesWhatIsRemoved: a part that nobody stumbles over is told of by Ping,
-// and declared again for that.
-func TestPingMissesWhatIsRemoved(t *testing.T) {
+// Ping must report a removed part that no publish misses, and have it declared again.
+func TestPingReportsRemovedParts(t *testing.T) {
 	t.Parallel()
 	b, ch := openTest(t), raw(t)
 	require.NoError(t, b.Ping(t.Context()))
@@ -154,9 +154,9 @@ func TestPingMissesWhatIsRemoved(t *testing.T) {
 	arrives(t, got, m.ID)
 }
 
-// TestAnotherQueueInstead: while something else has the name of a queue, who
-// publishes to it gets an error, Ping says why, and all is well when it is gone.
-func TestAnotherQueueInstead(t *testing.T) {
+// While another kind of queue has the name of a queue, publishing to it must fail and
+// Ping must say why. Both work again when it is gone.
+func TestConflictingQueue(t *testing.T) {
 	t.Parallel()
 	b, ch := openTest(t), raw(t)
 	name := b.topology.queue(bulkBatches)
@@ -174,9 +174,9 @@ func TestAnotherQueueInstead(t *testing.T) {
 	require.NoError(t, b.Publish(t.Context(), bulkMessage()))
 }
 
-// TestRemovedAmongMany: many publish at once when a queue goes; each of them hears
-// of what came of it, and all goes on.
-func TestRemovedAmongMany(t *testing.T) {
+// A queue is removed while many goroutines publish. Each call must return the right
+// error, and publishing must work again.
+func TestQueueRemovedWhilePublishing(t *testing.T) {
 	t.Parallel()
 	b, ch := openTest(t, "sg"), raw(t)
 	var publishers sync.WaitGroup
@@ -199,8 +199,15 @@ func TestRemovedAmongMany(t *testing.T) {
 		err := <-wrong
 		require.True(t, errors.Is(err, models.ErrUnroutable) || errors.Is(err, models.ErrUnavailable), err)
 	}
-	// RabbitMQ takes up to some 10 s to see that what was on its way is lost with the queue.
-	require.Eventually(t, func() bool { return b.Publish(t.Context(), bulkMessage()) == nil }, time.Minute, 10*time.Millisecond)
-	foreign := models.Message{Kind: models.ProviderMessage, Provider: "nobody", ID: models.NewBatchID(time.Now()), Lane: models.Bulk}
+	// RabbitMQ takes up to 10 s to notice that messages were lost with the queue.
+	require.Eventually(t, func() bool {
+		return b.Publish(t.Context(), bulkMessage()) == nil
+	}, time.Minute, 10*time.Millisecond)
+	foreign := models.Message{
+		Kind:     models.ProviderMessage,
+		Provider: "nobody",
+		ID:       models.NewBatchID(time.Now()),
+		Lane:     models.Bulk,
+	}
 	require.ErrorIs(t, b.Publish(t.Context(), bulkMessage(), foreign), models.ErrUnroutable)
 }

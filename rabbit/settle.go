@@ -17,56 +17,55 @@ func (b *Broker) handle(ctx context.Context, d *amqp.Delivery, h models.Handler)
 		b.park(ctx, d, err.Error())
 		return
 	}
-	if n := returned(d); n >= renewedAt {
+	if n := returned(d); n >= renewAt {
 		b.renew(ctx, d, m, was, n)
 		return
 	}
 	if time.Until(m.NotBefore) > early {
-		b.again(ctx, d, m, was)
+		b.requeue(ctx, d, m, was)
 		return
 	}
-	said, panicked := h.Run(ctx, m)
+	disposition, panicked := h.Run(ctx, m)
 	if panicked != "" {
-		was.died++
-		b.log.Error("handler died", "queue", d.RoutingKey, "err", panicked)
-		if was.died >= models.MaxDeliveries {
-			b.park(ctx, d, fmt.Sprintf("its handler died %d times: %s", was.died, panicked))
+		was.panics++
+		b.log.Error("handler panicked", "queue", d.RoutingKey, "err", panicked)
+		if was.panics >= models.MaxDeliveries {
+			b.park(ctx, d, fmt.Sprintf("its handler panicked %d times: %s", was.panics, panicked))
 			return
 		}
-		m.NotBefore = time.Now().Add(min(time.Duration(was.died)*100*time.Millisecond, time.Second))
-		b.again(ctx, d, m, past{died: was.died})
+		m.NotBefore = time.Now().Add(min(time.Duration(was.panics)*100*time.Millisecond, time.Second))
+		b.requeue(ctx, d, m, history{panics: was.panics})
 		return
 	}
-	if why, ok := said.IsPark(); ok {
+	if why, ok := disposition.IsPark(); ok {
 		b.park(ctx, d, why)
 		return
 	}
-	if wait, ok := said.IsLater(); ok {
+	if wait, ok := disposition.IsLater(); ok {
 		m.NotBefore, m.At = time.Time{}, time.Time{}
 		if wait > 0 {
 			m.NotBefore = time.Now().Add(wait)
 		}
-		b.again(ctx, d, m, past{})
+		b.requeue(ctx, d, m, history{})
 		return
 	}
 	_ = d.Ack(false) // if the channel is gone, the message comes again
 }
 
-// renew publishes a message anew before its queue would put it aside, which counts
-// every time that it came back without an end: not only workers that died over it,
-// but also each stop and each lost connection while it was with one. What has come
-// back far more often than that is parked.
-func (b *Broker) renew(ctx context.Context, d *amqp.Delivery, m models.Message, was past, n int) {
+// renew publishes a message anew before it reaches the delivery limit of its queue.
+// The queue counts each redelivery: not only after a crash, but also after each stop
+// and each lost connection. A message with far more redeliveries is parked.
+func (b *Broker) renew(ctx context.Context, d *amqp.Delivery, m models.Message, was history, n int) {
 	was.returned += n
 	if was.returned >= maxReturned {
-		b.park(ctx, d, fmt.Sprintf("came back %d times without an end: workers died over it, were stopped or lost their connection", was.returned))
+		b.park(ctx, d, redeliveredText(was.returned))
 		return
 	}
-	b.again(ctx, d, m, was)
+	b.requeue(ctx, d, m, was)
 }
 
-// again sends a message round, through a delay where it is to wait.
-func (b *Broker) again(ctx context.Context, d *amqp.Delivery, m models.Message, was past) {
+// requeue publishes a message again, through a delay if it has to wait.
+func (b *Broker) requeue(ctx context.Context, d *amqp.Delivery, m models.Message, was history) {
 	o, err := b.topology.outgoing(&m, was)
 	if err != nil {
 		b.park(ctx, d, err.Error())
@@ -75,14 +74,15 @@ func (b *Broker) again(ctx context.Context, d *amqp.Delivery, m models.Message, 
 	b.settle(ctx, d, o)
 }
 
+// park moves a delivery to the parking lot.
 func (b *Broker) park(ctx context.Context, d *amqp.Delivery, why string) {
 	b.log.Warn("message parked", "queue", d.RoutingKey, "err", models.ParkedWhy(why))
 	b.settle(ctx, d, b.topology.parkedMessage(d, why, time.Now()))
 }
 
-// settle publishes what follows from a delivery and acknowledges it after that.
-// While nothing can be published, as under a memory alarm, it keeps the delivery
-// and tries again: the queue counts each time that it is given back.
+// settle publishes the message that follows from a delivery and then acknowledges the
+// delivery. While nothing can be published, as under a memory alarm, it keeps the
+// delivery and tries again, because the queue counts each redelivery.
 func (b *Broker) settle(ctx context.Context, d *amqp.Delivery, follows *outgoing) {
 	for first := true; ; first = false {
 		wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishWait)
@@ -93,7 +93,7 @@ func (b *Broker) settle(ctx context.Context, d *amqp.Delivery, follows *outgoing
 			return
 		}
 		if first {
-			b.log.Warn("message waits with its worker until something can be published", "queue", d.RoutingKey, "err", err)
+			b.log.Warn("message is kept until publishing is possible", "queue", d.RoutingKey, "err", err)
 		}
 		select {
 		case <-time.After(time.Second):

@@ -14,7 +14,7 @@ import (
 
 var bulkBatches = models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}
 
-// raw is a channel of somebody else.
+// raw opens a channel that no Broker knows of.
 func raw(t *testing.T) *amqp.Channel {
 	t.Helper()
 	first, _, _ := strings.Cut(testURL(t), ",")
@@ -26,7 +26,7 @@ func raw(t *testing.T) *amqp.Channel {
 	return ch
 }
 
-// giveBack takes the first message of a queue and gives it back, so often.
+// giveBack takes the first message of a queue and gives it back, a number of times.
 func giveBack(t *testing.T, queue string, times int) {
 	t.Helper()
 	ch := raw(t)
@@ -39,7 +39,8 @@ func giveBack(t *testing.T, queue string, times int) {
 	}
 }
 
-func parkedOnes(t *testing.T, b *Broker, n int) (got []models.Parked) {
+// waitParked waits until n messages are parked and returns them.
+func waitParked(t *testing.T, b *Broker, n int) (got []models.Parked) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var err error
@@ -49,9 +50,9 @@ func parkedOnes(t *testing.T, b *Broker, n int) (got []models.Parked) {
 	return got
 }
 
-// TestRenewal: before its queue puts a message aside that came back too often, it is
-// published anew, and only after many times of that parked.
-func TestRenewal(t *testing.T) {
+// A message must be published anew before it reaches the delivery limit of its queue,
+// and be parked only after many redeliveries.
+func TestRenewBeforeDeliveryLimit(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
 	ch, q := raw(t), b.topology.queue(bulkBatches)
@@ -72,69 +73,72 @@ func TestRenewal(t *testing.T) {
 			return models.Later(0)
 		})
 	}
-	giveBack(t, q, renewedAt-1)
+	giveBack(t, q, renewAt-1)
 	work()
 	require.Equal(t, 1, handled)
 	for came := 0; came < maxReturned; came += queueLimit {
-		require.Empty(t, parkedOnes(t, b, 0))
+		require.Empty(t, waitParked(t, b, 0))
 		giveBack(t, q, queueLimit)
 		work()
 	}
 	require.Equal(t, 1, handled)
-	p := parkedOnes(t, b, 1)[0]
+	p := waitParked(t, b, 1)[0]
 	require.Equal(t, m.ID, p.Message.ID)
-	require.Contains(t, p.Why, "came back 200 times")
+	require.Contains(t, p.Why, "redelivered 200 times")
 	require.WithinRange(t, p.At, began, time.Now())
 }
 
-// TestParkedByWhomever: a parked message tells why and since when, whoever parked
-// it; of one that somebody else put there nobody knows.
-func TestParkedByWhomever(t *testing.T) {
+// A parked message must tell why and when it was parked, whether a handler or RabbitMQ
+// did it. Neither is known of a message that somebody else published there.
+func TestParkedReasonAndTime(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
 	ch, q := raw(t), b.topology.queue(bulkBatches)
 	began := time.Now()
 	put := func(exchange, key, body string) {
-		require.NoError(t, ch.Publish(exchange, key, true, false, amqp.Publishing{MessageId: models.NewUserID(), Body: []byte(body)})) //nolint:staticcheck // the context does nothing
+		require.NoError(t, ch.Publish(exchange, key, true, false,
+			amqp.Publishing{MessageId: models.NewUserID(), Body: []byte(body)})) //nolint:staticcheck // the context does nothing
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() {
-		over <- b.Subscribe(ctx, bulkBatches, 1, func(context.Context, models.Message) models.Disposition { return models.Done() })
+		over <- b.Subscribe(ctx, bulkBatches, 1, func(context.Context, models.Message) models.Disposition {
+			return models.Done()
+		})
 	}()
 	put("", q, "no message")
 	unreadable := `{"k":"` + strings.Repeat("ü", 200_000) + `"}`
 	put("", q, unreadable)
-	parkedOnes(t, b, 2)
+	waitParked(t, b, 2)
 	stop()
 	require.NoError(t, <-over)
 	m := models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(began), Lane: models.Bulk}
 	require.NoError(t, b.Publish(t.Context(), m))
 	giveBack(t, q, queueLimit+1)
-	parkedOnes(t, b, 3)
-	put(b.topology.parking(), "by.hand", "by hand")
-	for _, p := range parkedOnes(t, b, 4) {
+	waitParked(t, b, 3)
+	put(b.topology.parking(), "manual", "manually")
+	for _, p := range waitParked(t, b, 4) {
 		switch {
 		case p.Message.ID == m.ID:
-			require.Contains(t, p.Why, "came back 20 times")
+			require.Contains(t, p.Why, "redelivered 20 times")
 		case string(p.Raw) == "no message":
 			require.Contains(t, p.Why, "body is no message")
 		case string(p.Raw) == unreadable:
 			require.Contains(t, p.Why, "üüü")
 			require.LessOrEqual(t, len(p.Why), models.MaxParkedWhy)
 		default:
-			require.Equal(t, "by hand", string(p.Raw))
+			require.Equal(t, "manually", string(p.Raw))
 			require.Empty(t, p.Why)
-			require.Zero(t, p.At, "nobody knows")
+			require.Zero(t, p.At, "it is not known")
 			continue
 		}
 		require.WithinRange(t, p.At, began.Truncate(time.Second), time.Now())
 	}
 }
 
-// TestOldQueues: a broker refuses to declare a queue with other arguments than it has,
-// so that these never change.
-func TestOldQueues(t *testing.T) {
+// RabbitMQ refuses to declare a queue with other arguments than it has, so the
+// arguments must never change.
+func TestQueueArgumentsNeverChange(t *testing.T) {
 	t.Parallel()
 	ch, prefix := raw(t), "t"+models.NewUserID()
 	for name, args := range map[string]amqp.Table{

@@ -14,15 +14,15 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// subscription is one Subscribe. It outlives its sessions, one per channel, which
-// share its slots: a handler that hangs over the loss of a connection keeps its own,
-// and the others go on.
+// subscription is one call of Subscribe. It outlives its sessions, one per channel,
+// which share its slots. A handler that still runs after its connection was lost
+// keeps its slot, and the others go on.
 type subscription struct {
 	b       *Broker
 	queue   models.Queue
 	handler models.Handler
 	free    chan struct{}  // holds a token for each slot that no session has
-	left    sync.WaitGroup // sessions that are over, until their handlers are
+	ending  sync.WaitGroup // sessions that are over and whose handlers are not
 	pause   *backoff.ExponentialBackOff
 }
 
@@ -43,18 +43,24 @@ func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int,
 	defer cancel()
 	defer context.AfterFunc(b.stop, cancel)()
 
-	s := &subscription{b: b, queue: q, handler: h, free: make(chan struct{}, concurrency), pause: backoff.NewExponentialBackOff()}
+	s := &subscription{
+		b:       b,
+		queue:   q,
+		handler: h,
+		free:    make(chan struct{}, concurrency),
+		pause:   backoff.NewExponentialBackOff(),
+	}
 	s.pause.InitialInterval, s.pause.MaxInterval = 200*time.Millisecond, 5*time.Second
 	for range concurrency {
 		s.free <- struct{}{}
 	}
-	defer s.left.Wait()
+	defer s.ending.Wait()
 	s.run(ctx)
 	return nil
 }
 
-// run has one session after the other until ctx ends. It waits the longer the more
-// of them do not come to consume.
+// run starts one session after the other until ctx ends. The pause between them grows
+// while they fail before they consume.
 func (s *subscription) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		conn, err := s.b.consume.wait(ctx)
@@ -79,7 +85,7 @@ func (s *subscription) run(ctx context.Context) {
 type session struct {
 	*subscription
 	ch    *amqp.Channel
-	in    chan amqp.Delivery // what all its consumers get
+	in    chan amqp.Delivery // deliveries of all its consumers
 	idle  chan struct{}      // holds a token for each of its slots without a handler
 	slots int
 	tags  []string      // of its consumers
@@ -87,18 +93,24 @@ type session struct {
 	over  chan struct{} // closed with the session
 }
 
-// session consumes over one channel until it breaks or ctx ends. It asks for as many
-// messages at once as slots are free, so that none waits here that others could
-// take; slots that handlers of former sessions give back get a consumer of their
-// own.
+// session consumes over one channel until it breaks or ctx ends. It prefetches as many
+// messages as slots are free, so that no message waits here while another process
+// could take it. Slots that handlers of earlier sessions give back get a consumer of
+// their own.
 func (s *subscription) session(ctx context.Context, conn *amqp.Connection) error {
 	ch, err := openChannel(ctx, conn)
 	if err != nil {
 		return err
 	}
-	on := &session{subscription: s, ch: ch, in: make(chan amqp.Delivery), idle: make(chan struct{}, cap(s.free)),
-		ended: make(chan struct{}, 1), over: make(chan struct{})}
-	defer on.leave()
+	on := &session{
+		subscription: s,
+		ch:           ch,
+		in:           make(chan amqp.Delivery),
+		idle:         make(chan struct{}, cap(s.free)),
+		ended:        make(chan struct{}, 1),
+		over:         make(chan struct{}),
+	}
+	defer on.release()
 	closed := ch.NotifyClose(make(chan *amqp.Error, 1))
 	for {
 		select {
@@ -125,8 +137,8 @@ func (s *subscription) session(ctx context.Context, conn *amqp.Connection) error
 	}
 }
 
-// consume takes over the slot that was free, and all others that are, and asks for
-// as many messages.
+// consume takes the slot that became free and all other free slots, and starts a
+// consumer for as many messages.
 func (s *session) consume(ctx context.Context) error {
 	n := 1
 	for more := true; more; {
@@ -144,7 +156,7 @@ func (s *session) consume(ctx context.Context) error {
 	tag := "sd-" + strconv.FormatUint(s.b.tags.Add(1), 36)
 	s.tags = append(s.tags, tag)
 	return within(ctx, func() error {
-		if err := s.ch.Qos(n, 0, false); err != nil { // of each consumer that begins from now on
+		if err := s.ch.Qos(n, 0, false); err != nil { // applies to each consumer that begins from now on
 			return err
 		}
 		deliveries, err := s.ch.Consume(s.b.topology.queue(s.queue), tag, false, false, false, false, nil)
@@ -156,8 +168,8 @@ func (s *session) consume(ctx context.Context) error {
 	})
 }
 
-// collect hands on what a consumer gets. What comes after the session goes back
-// with the channel.
+// collect forwards the deliveries of a consumer. What arrives after the session goes
+// back to its queue when the channel closes.
 func (s *session) collect(deliveries <-chan amqp.Delivery) {
 	for d := range deliveries {
 		select {
@@ -171,8 +183,8 @@ func (s *session) collect(deliveries <-chan amqp.Delivery) {
 	}
 }
 
-// begin starts the handler of a delivery. There are as many slots as deliveries:
-// it waits at most for the end of a handler that has acknowledged already.
+// begin starts the handler of a delivery. There are as many slots as deliveries, so it
+// waits at most for the end of a handler that has already acknowledged.
 func (s *session) begin(ctx context.Context, d *amqp.Delivery) {
 	<-s.idle
 	if ctx.Err() != nil {
@@ -185,10 +197,10 @@ func (s *session) begin(ctx context.Context, d *amqp.Delivery) {
 	}()
 }
 
-// endWait bounds the goodbyes to a broker that may not listen.
+// endWait bounds the last commands to a RabbitMQ that may not answer.
 const endWait = 2 * time.Second
 
-// cancel asks for no more deliveries.
+// cancel ends the consumers.
 func (s *session) cancel() {
 	ctx, done := context.WithTimeout(context.Background(), endWait)
 	defer done()
@@ -200,17 +212,17 @@ func (s *session) cancel() {
 	})
 }
 
-// leave gives the slots back as their handlers end, and closes the channel after the
-// last, whose acknowledgement belongs to it: what was fetched and not begun goes
-// back.
-func (s *session) leave() {
+// release gives the slots back as their handlers end, and closes the channel after the
+// last one, which acknowledges over it. What was prefetched and not begun goes back to
+// its queue.
+func (s *session) release() {
 	close(s.over)
-	s.left.Go(func() {
+	s.ending.Go(func() {
 		for range s.slots {
 			s.free <- <-s.idle
 		}
 		ctx, done := context.WithTimeout(context.Background(), endWait)
 		defer done()
-		_ = within(ctx, s.ch.Close) // closed already when the connection is gone
+		_ = within(ctx, s.ch.Close) // an error says that it is closed already
 	})
 }

@@ -11,34 +11,34 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// topology names and declares everything on the broker.
+// topology names and declares all queues and exchanges on RabbitMQ.
 //
-//	prefix.main    topic; publishers publish here, mandatory: no queue is an error
-//	prefix.return  topic; what comes back from a delay; its alternate is prefix.unrouted,
-//	               so that nothing unroutable can block a delay queue; a look into the
-//	               parking lot moves it there
+//	prefix.main    topic; publishers publish here, mandatory: a message without a queue is an error
+//	prefix.return  topic; messages that leave a delay; its alternate exchange is
+//	               prefix.unrouted, so that nothing unroutable can block a delay queue;
+//	               whoever browses the parking lot moves them there
 //	prefix.<group> headers; splits the messages of one consumer by lane. Groups:
 //	               batch, <provider>, log.<provider>
 //	prefix.delay.* one exchange and queue per tier: message TTL, dead-lettered to
 //	               prefix.return under the key they came with
-//	prefix.parking fanout; messages put aside, by us or by the delivery limit
-//	prefix.parked.looking
-//	               queue of the one connection that looks into the parking lot, as long as it does
+//	prefix.parking fanout; parked messages, by a handler or by the delivery limit
+//	prefix.parked.lock
+//	               exclusive queue of the connection that browses the parking lot
 type topology struct {
 	prefix string
 	queues []models.Queue
 }
 
-// tiers are the delays. A message that must wait for some other time goes round
-// in several of them.
-var tiers = []time.Duration{250 * time.Millisecond, time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute,
+// tiers are the delays. A message that must wait for another time passes several of
+// them.
+var tiers = []time.Duration{250 * time.Millisecond, time.Second, 5 * time.Second, 15 * time.Second, time.Minute,
+	5 * time.Minute,
 	15 * time.Minute, time.Hour, 4 * time.Hour}
 
 const laneHeader = "sd-lane"
 
-// queueLimit is how often a queue has a message back before it puts it aside by
-// itself. Brokers hold queues that were declared with it, and refuse another value
-// for these: renew keeps messages below it.
+// queueLimit is the delivery limit of a queue. RabbitMQ refuses another value for a
+// queue that exists, so it never changes. renew keeps messages below it.
 const queueLimit = 20
 
 func newTopology(prefix string, providers []string) topology {
@@ -51,11 +51,11 @@ func (t topology) back() string                 { return t.name("return") }
 func (t topology) unrouted() string             { return t.name("unrouted") }
 func (t topology) parking() string              { return t.name("parking") }
 func (t topology) parked() string               { return t.name("parked") }
-func (t topology) looking() string              { return t.name("parked.looking") }
+func (t topology) parkedLock() string           { return t.name("parked.lock") }
 func (t topology) delay(d time.Duration) string { return t.name("delay." + d.String()) }
 func (t topology) queue(q models.Queue) string  { return t.name("q." + q.Name()) }
 
-// group is the headers exchange that a queue with a lane is bound to.
+// group returns the name of the headers exchange that a queue with a lane is bound to.
 func (t topology) group(q models.Queue) string {
 	switch q.Kind {
 	case models.BatchMessage:
@@ -67,7 +67,7 @@ func (t topology) group(q models.Queue) string {
 	return t.name("group." + q.Provider)
 }
 
-// tier is the longest delay that is not longer than d, or the shortest there is.
+// tier returns the longest delay that is not longer than d, or the shortest delay.
 func tier(d time.Duration) time.Duration {
 	best := tiers[0]
 	for _, t := range tiers {
@@ -80,7 +80,7 @@ func tier(d time.Duration) time.Duration {
 
 func (t topology) has(q models.Queue) bool { return slices.Contains(t.queues, q) }
 
-// onto declares everything on a connection.
+// onto declares everything over a connection.
 func (t topology) onto(conn *amqp.Connection) error {
 	ch, err := conn.Channel()
 	if err != nil {
@@ -93,8 +93,8 @@ func (t topology) onto(conn *amqp.Connection) error {
 	return ch.Close()
 }
 
-// check fails with amqp.NotFound when an exchange or a queue is missing. Bindings
-// cannot be asked for.
+// check returns amqp.NotFound if an exchange or a queue is missing. AMQP has no way to
+// check bindings.
 func (t topology) check(conn *amqp.Connection) error {
 	ch, err := conn.Channel()
 	if err != nil {
@@ -114,16 +114,17 @@ func (t topology) check(conn *amqp.Connection) error {
 	return nil
 }
 
-// declare makes everything that is not there yet. It is idempotent; a broker
-// that holds something else under one of the names refuses it.
+// declare creates what does not exist yet. It is idempotent. RabbitMQ refuses it if
+// something else has one of the names.
 func (t topology) declare(ch *amqp.Channel) error {
 	d := declarer{ch: ch}
 	d.exchange(t.unrouted(), amqp.ExchangeFanout, nil)
 	d.queue(t.unrouted(), amqp.Table{"x-queue-type": "quorum", "x-max-length": int32(100_000)})
 	d.bind(t.unrouted(), "", t.unrouted(), nil)
 	d.exchange(t.parking(), amqp.ExchangeFanout, nil)
-	// Not classic: the node of a classic queue takes it with it, and then nobody else could declare
-	// it. A look counts as a delivery, so that the limit, 20 where none is given, is out of reach.
+	// It is a quorum queue because a classic one goes down with its node and cannot be
+	// declared elsewhere then. Browsing counts as a delivery, so the delivery limit,
+	// which is 20 by default, is out of reach.
 	d.queue(t.parked(), amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int32(math.MaxInt32)})
 	d.bind(t.parked(), "", t.parking(), nil)
 	d.exchange(t.main(), amqp.ExchangeTopic, nil)
@@ -134,14 +135,16 @@ func (t topology) declare(ch *amqp.Channel) error {
 	for _, ttl := range tiers {
 		name := t.delay(ttl)
 		d.exchange(name, amqp.ExchangeFanout, nil) // a fanout keeps the routing key
-		d.queue(name, amqp.Table{"x-queue-type": "quorum", "x-message-ttl": ttl.Milliseconds(), "x-dead-letter-exchange": t.back()})
+		d.queue(name, amqp.Table{"x-queue-type": "quorum", "x-message-ttl": ttl.Milliseconds(),
+			"x-dead-letter-exchange": t.back()})
 		d.bind(name, "", name, nil)
 	}
 	return d.err
 }
 
 func (t topology) declareQueue(d *declarer, q models.Queue) {
-	d.queue(t.queue(q), amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int32(queueLimit), "x-dead-letter-exchange": t.parking()})
+	d.queue(t.queue(q), amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int32(queueLimit),
+		"x-dead-letter-exchange": t.parking()})
 	if q.Lane == "" {
 		d.bind(t.queue(q), q.Binding(), t.main(), nil)
 		d.bind(t.queue(q), q.Binding(), t.back(), nil)
@@ -154,8 +157,7 @@ func (t topology) declareQueue(d *declarer, q models.Queue) {
 	d.bind(t.queue(q), "", group, amqp.Table{"x-match": "all", laneHeader: string(q.Lane)})
 }
 
-// names lists the queues that Purge empties: those first from which messages come
-// into others.
+// names lists the queues that Purge empties. Queues that feed others come first.
 func (t topology) names() []string {
 	var out []string
 	for _, ttl := range slices.Backward(tiers) {
@@ -167,7 +169,7 @@ func (t topology) names() []string {
 	return append(out, t.unrouted())
 }
 
-// exchanges lists all exchanges, for removal.
+// exchanges lists all exchanges.
 func (t topology) exchanges() []string {
 	out := []string{t.main(), t.back(), t.unrouted(), t.parking()}
 	for _, ttl := range tiers {
@@ -181,7 +183,7 @@ func (t topology) exchanges() []string {
 	return out
 }
 
-// declarer remembers the first error.
+// declarer declares until the first error.
 type declarer struct {
 	ch  *amqp.Channel
 	err error

@@ -60,7 +60,17 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 		if wrong != nil {
 			return Accepted{}, wrong
 		}
-		span := tracing.Start(b.ID, "accept", time.Now(), "recipients", strconv.Itoa(b.Recipients), "chunks", strconv.Itoa(b.Chunks), "lane", string(b.Lane))
+		span := tracing.Start(
+			b.ID,
+			"accept",
+			time.Now(),
+			"recipients",
+			strconv.Itoa(b.Recipients),
+			"chunks",
+			strconv.Itoa(b.Chunks),
+			"lane",
+			string(b.Lane),
+		)
 		if err := s.accept(ctx, &b, in.spool); err != nil {
 			span.End("not stored")
 			return Accepted{}, refused(&b, err)
@@ -92,7 +102,17 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 	s.announce[b.Lane].add(b)
 	s.tallies[b.Lane].batches.Add(1)
 	s.tallies[b.Lane].recipients.Add(int64(b.Recipients))
-	s.log.Info("batch accepted", "batch_id", b.ID.String(), "user_id", b.User, "recipients", b.Recipients, "lane", string(b.Lane))
+	s.log.Info(
+		"batch accepted",
+		"batch_id",
+		b.ID.String(),
+		"user_id",
+		b.User,
+		"recipients",
+		b.Recipients,
+		"lane",
+		string(b.Lane),
+	)
 	return Accepted{ID: b.ID, State: models.BatchQueued, Recipients: b.Recipients, Duplicates: b.Duplicates, Lane: b.Lane,
 		CreatedAt: b.Created(), Deadline: b.Deadline}
 }
@@ -105,7 +125,14 @@ func (s *Service) accept(ctx context.Context, b *models.Batch, sp *spool) error 
 	models.OnItsWay(b.Lane)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.IntakeTime)
 	defer cancel()
-	entry := models.AgendaEntry{Due: b.Created().Add(s.cfg.Recheck), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks, Lane: b.Lane}
+	entry := models.AgendaEntry{
+		Due:    b.Created().Add(s.cfg.Recheck),
+		Kind:   models.LookAtBatch,
+		ID:     b.ID,
+		User:   b.User,
+		Chunks: b.Chunks,
+		Lane:   b.Lane,
+	}
 	if err := s.store.Schedule(ctx, entry); err != nil {
 		return err
 	}
@@ -195,9 +222,21 @@ func refused(b *models.Batch, err error) error {
 	case errors.Is(err, errSpool):
 		return spoolError(err)
 	case errors.Is(err, models.ErrNotFound):
-		e = Fail(Unavailable, "intake_too_slow", "Storing took so long that the batch was cleared away. Nothing will be sent; repeat the request.").After(30)
+		e = Fail(
+			Unavailable,
+			"intake_too_slow",
+			"Storing took so long that the batch was cleared away. Nothing will be sent; repeat the request.",
+		).After(
+			30,
+		)
 	default:
-		e = Fail(Unavailable, "store_unavailable", "The store cannot be reached. Nothing will be sent; repeat the request.").After(5)
+		e = Fail(
+			Unavailable,
+			"store_unavailable",
+			"The store cannot be reached. Nothing will be sent; repeat the request.",
+		).After(
+			5,
+		)
 	}
 	return e.Because(fmt.Errorf("batch %s: %w", b.ID, err))
 }

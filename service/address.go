@@ -13,16 +13,23 @@ import (
 )
 
 var (
-	errAddress      = errors.New("is not an e-mail address (RFC 5322), like ann@example.com or Ann <ann@example.com>")
-	errDomain       = errors.New("has no valid domain")
-	errLocalPart    = errors.New("has a part before the @ that the providers do not take (letters, digits and !#$%&'*+-/=?^_`{|}~. only)")
+	errAddress   = errors.New("is not an e-mail address (RFC 5322), like ann@example.com or Ann <ann@example.com>")
+	errDomain    = errors.New("has no valid domain")
+	errLocalPart = errors.New(
+		"has a part before the @ that the providers do not take (letters, digits and !#$%&'*+-/=?^_`{|}~. only)",
+	)
 	errLocalLong    = errors.New("has more than 64 characters before the @")
 	errAddressLong  = errors.New("is longer than 254 characters")
 	errNameControls = errors.New("has a control character in the name")
 )
 
 // domains follows UTS #46 for look-ups: international names become punycode.
-var domains = idna.New(idna.MapForLookup(), idna.Transitional(false), idna.StrictDomainName(true), idna.VerifyDNSLength(true))
+var domains = idna.New(
+	idna.MapForLookup(),
+	idna.Transitional(false),
+	idna.StrictDomainName(true),
+	idna.VerifyDNSLength(true),
+)
 
 // ParseAddress reads one mailbox: an addr-spec, or a name and an addr-spec in
 // angle brackets. The domain is returned in ASCII and lower case.

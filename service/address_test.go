@@ -95,7 +95,9 @@ func FuzzParseAddress(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if strings.Count(a.Email, "@") != 1 || strings.ContainsFunc(a.Email, func(r rune) bool { return r <= ' ' || r > '~' }) || hasControls(a.Name) {
+		if strings.Count(a.Email, "@") != 1 ||
+			strings.ContainsFunc(a.Email, func(r rune) bool { return r <= ' ' || r > '~' }) ||
+			hasControls(a.Name) {
 			t.Fatalf("%q became %q %q", s, a.Email, a.Name)
 		}
 		again, err := ParseAddress(a.Email)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -28,7 +28,7 @@ func (hangingBroker) Publish(ctx context.Context, _ ...models.Message) error {
 func TestAnnouncerCloses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, err := embedded.NewBroker(nil, nil)
+		b, err := inproc.New(nil, nil)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, b.Close()) }()
 		a := newAnnouncer(hangingBroker{b}, (&Config{}).withDefaults().Logger)

@@ -57,8 +57,11 @@ func (s *Service) Audit(ctx context.Context, who Caller, p Page) (AuditPage, err
 	out := AuditPage{Orders: []AuditEntry{}}
 	for i := len(lines) - 1; i >= 0; i-- {
 		c := &lines[i]
-		out.Orders = append(out.Orders, AuditEntry{Number: c.Number, At: c.At, By: c.By, Order: c.Kind, Why: c.Why, BatchID: c.Batch, LogID: c.Log,
-			User: c.User, Provider: c.Provider, Senders: c.Senders, Block: c.Block, Before: c.Before, Subject: c.Subject})
+		out.Orders = append(
+			out.Orders,
+			AuditEntry{Number: c.Number, At: c.At, By: c.By, Order: c.Kind, Why: c.Why, BatchID: c.Batch, LogID: c.Log,
+				User: c.User, Provider: c.Provider, Senders: c.Senders, Block: c.Block, Before: c.Before, Subject: c.Subject},
+		)
 	}
 	if first > 0 {
 		var at models.ID

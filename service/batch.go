@@ -59,9 +59,22 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, error) 
 		return BatchView{}, err
 	}
 	rules := s.journal.Rules()
-	v := BatchView{ID: b.ID, State: b.StateOf(sum), Subject: b.Content.Subject, From: b.Content.From, ReplyTo: b.Content.ReplyTo,
-		Lane: b.Lane, OnUnknown: b.OnUnknown, Providers: b.Providers, Recipients: b.Recipients, Duplicates: b.Duplicates,
-		Counts: CountsOf(&sum), CreatedAt: b.Created(), Deadline: b.Deadline, Waits: rules.Batch(b).Waits}
+	v := BatchView{
+		ID:         b.ID,
+		State:      b.StateOf(sum),
+		Subject:    b.Content.Subject,
+		From:       b.Content.From,
+		ReplyTo:    b.Content.ReplyTo,
+		Lane:       b.Lane,
+		OnUnknown:  b.OnUnknown,
+		Providers:  b.Providers,
+		Recipients: b.Recipients,
+		Duplicates: b.Duplicates,
+		Counts:     CountsOf(&sum),
+		CreatedAt:  b.Created(),
+		Deadline:   b.Deadline,
+		Waits:      rules.Batch(b).Waits,
+	}
 	v.Stopped, v.Cancelled = rules.Stopped(b.ID)
 	v.StoppedBy = rules.StoppedBy(b.ID)
 	return v, nil

@@ -53,7 +53,12 @@ func (s *Service) rules(ctx context.Context) (*control.Rules, error) {
 // order writes an order into the journal, unless what it asks for stands
 // already; it tells whether it was written. When an order that withholds mail
 // returns, no worker begins a call against it any more.
-func (s *Service) order(ctx context.Context, who Caller, c *models.Command, wanted func(*control.Rules) bool) (bool, error) {
+func (s *Service) order(
+	ctx context.Context,
+	who Caller,
+	c *models.Command,
+	wanted func(*control.Rules) bool,
+) (bool, error) {
 	if len(c.Why) > maxWhy || hasControls(c.Why) {
 		var f Form
 		f.Wrong("/why", "too_long", "why is one line of at most %d bytes.", maxWhy)
@@ -67,7 +72,19 @@ func (s *Service) order(ctx context.Context, who Caller, c *models.Command, want
 		switch {
 		case err == nil:
 			if done {
-				s.log.Info("ordered", "order", string(c.Kind), "by", c.By, "batch_id", c.Batch.String(), "user_id", c.User, "provider", c.Provider)
+				s.log.Info(
+					"ordered",
+					"order",
+					string(c.Kind),
+					"by",
+					c.By,
+					"batch_id",
+					c.Batch.String(),
+					"user_id",
+					c.User,
+					"provider",
+					c.Provider,
+				)
 			}
 			if c.Kind.Withholds() {
 				s.heardOf(ctx)
@@ -76,7 +93,15 @@ func (s *Service) order(ctx context.Context, who Caller, c *models.Command, want
 		case errors.Is(err, models.ErrOutcomeUnknown) && ctx.Err() == nil && wanted != nil:
 			continue // if it stands, it is not wanted any more
 		}
-		return false, Fail(Unavailable, "store_unavailable", "The store cannot be reached, and it is not known whether the order stands; repeat it.").After(5).Because(err)
+		return false, Fail(
+			Unavailable,
+			"store_unavailable",
+			"The store cannot be reached, and it is not known whether the order stands; repeat it.",
+		).After(
+			5,
+		).Because(
+			err,
+		)
 	}
 }
 
@@ -94,7 +119,13 @@ func (s *Service) heardOf(ctx context.Context) {
 
 // Steer stops, resumes, cancels, retries or releases a batch. What an operator
 // stopped, an operator resumes.
-func (s *Service) Steer(ctx context.Context, who Caller, do models.CommandKind, batch, why string, r Repeat) (Steered, bool, error) {
+func (s *Service) Steer(
+	ctx context.Context,
+	who Caller,
+	do models.CommandKind,
+	batch, why string,
+	r Repeat,
+) (Steered, bool, error) {
 	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (Steered, error) {
 		id, err := models.ParseBatchID(batch)
 		if err != nil {
@@ -143,9 +174,18 @@ func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r
 			return out, nil
 		}
 		if st.State != models.Failed || st.Reason.Hard() {
-			return Steered{}, Fail(Conflict, "not_releasable", "Only a log that failed can be released, and not where the recipient or the mail itself was refused for good.")
+			return Steered{}, Fail(
+				Conflict,
+				"not_releasable",
+				"Only a log that failed can be released, and not where the recipient or the mail itself was refused for good.",
+			)
 		}
-		return s.steer(ctx, who, b, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: id, Why: why, Request: claim.ID})
+		return s.steer(
+			ctx,
+			who,
+			b,
+			&models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: id, Why: why, Request: claim.ID},
+		)
 	})
 }
 
@@ -193,14 +233,22 @@ func (s *Service) steer(ctx context.Context, who Caller, b *models.Batch, c *mod
 
 // StoppedByOperator is the error of an owner who may not resume a batch.
 func StoppedByOperator() *Error {
-	return Fail(Forbidden, "stopped_by_operator", "An operator has stopped this batch, and only an operator can resume it.")
+	return Fail(
+		Forbidden,
+		"stopped_by_operator",
+		"An operator has stopped this batch, and only an operator can resume it.",
+	)
 }
 
 // place writes an order about a batch into the journal. What lets mail go on is
 // put on the agenda before, so that it goes on even if this process ends then.
 func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *models.Command) (changed bool, err error) {
 	if b.Redacted && (c.Kind == models.RetryBatch || c.Kind == models.ReleaseBatch) {
-		return false, Fail(Conflict, "content_removed", "The content and the addresses of this batch were removed after their time; it cannot go out again.")
+		return false, Fail(
+			Conflict,
+			"content_removed",
+			"The content and the addresses of this batch were removed after their time; it cannot go out again.",
+		)
 	}
 	if goesOn(c.Kind) {
 		late := goingOn(b) // the order stands by then, if ever
@@ -216,13 +264,17 @@ func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *mod
 		switch c.Kind { //nolint:exhaustive // of batches
 		case models.StopBatch:
 			by := rules.StoppedBy(b.ID)
-			return !cancelled && (by == "" || by == b.User && who.by() != b.User) // nobody takes back by himself what an operator confirms
+			return !cancelled &&
+				(by == "" || by == b.User && who.by() != b.User) // nobody takes back by himself what an operator confirms
 		case models.ResumeBatch:
 			mine = cancelled || who.mayLetGo(rules.StoppedBy(b.ID), b.User)
 			return stopped && !cancelled && mine
 		}
 		// To let the same mail go twice for one request would be once too often.
-		stands = slices.ContainsFunc(rules.Batch(b).Releases, func(r models.Command) bool { return r.Request == c.Request && !c.Request.IsZero() })
+		stands = slices.ContainsFunc(
+			rules.Batch(b).Releases,
+			func(r models.Command) bool { return r.Request == c.Request && !c.Request.IsZero() },
+		)
 		return !cancelled && !stands
 	})
 	if err == nil && over {
@@ -246,7 +298,14 @@ const (
 
 // goingOn is the entry by which the agenda looks at a batch that goes on.
 func goingOn(b *models.Batch) models.AgendaEntry {
-	return models.AgendaEntry{Due: time.Now().Add(goOnAfter), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks, Lane: b.Lane}
+	return models.AgendaEntry{
+		Due:    time.Now().Add(goOnAfter),
+		Kind:   models.LookAtBatch,
+		ID:     b.ID,
+		User:   b.User,
+		Chunks: b.Chunks,
+		Lane:   b.Lane,
+	}
 }
 
 // goOn announces batches that go on, and puts them on the agenda once more. Every
@@ -262,7 +321,15 @@ func (s *Service) goOn(ctx context.Context, batches ...models.AgendaEntry) bool 
 			s.announce[e.Lane].add(&models.Batch{ID: e.ID, Chunks: e.Chunks, Lane: e.Lane})
 		}
 		if err := s.scheduleInTime(ctx, some); err != nil {
-			s.log.Warn("ordered, and not on the agenda after it", "batch_id", some[0].ID.String(), "batches", len(some), "err", err)
+			s.log.Warn(
+				"ordered, and not on the agenda after it",
+				"batch_id",
+				some[0].ID.String(),
+				"batches",
+				len(some),
+				"err",
+				err,
+			)
 			all = false
 		}
 	}

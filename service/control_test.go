@@ -10,9 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // TestStopStandsEverywhere: when a stop was answered, a worker in another process,
@@ -20,8 +21,10 @@ import (
 func TestStopStandsEverywhere(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	store, broker := embeddedtest.Open(t, "sg")
-	s := New(Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}})
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+	s := New(
+		Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}},
+	)
 	t.Cleanup(s.Close)
 	require.NoError(t, store.CreateUser(ctx, models.User{ID: "aaaa", Name: "ada", Created: time.Now().UTC()}))
 	in := s.NewIntake()
@@ -131,7 +134,7 @@ type orderRig struct {
 
 func newOrderRig(t testing.TB) *orderRig {
 	t.Helper()
-	real, broker := embeddedtest.Open(t, "sg")
+	real, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	f := &orderRig{TB: t, store: &orderStore{Store: real}, who: Caller{User: "aaaa", By: "aaaa"},
 		worker: control.NewFollower(real), early: make(chan models.ID, 100), heard: make(chan models.ID, 100)}
 	f.Service = New(Deps{Store: f.store, Providers: []models.Provider{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()},
@@ -216,9 +219,19 @@ func TestReleaseRangeEverywhere(t *testing.T) {
 	want := []models.ID{f.batch(), f.batch()}
 	for _, id := range want {
 		require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: "aaaa", Chunk: id,
-			Summary: models.Summary{Version: 1, Accepted: 1, Failed: 1, Reasons: map[models.Reason]int64{models.OutcomeUnknown: 1}}}))
+			Summary: models.Summary{
+				Version:  1,
+				Accepted: 1,
+				Failed:   1,
+				Reasons:  map[models.Reason]int64{models.OutcomeUnknown: 1},
+			}}))
 	}
-	out, _, err := f.ReleaseRange(t.Context(), f.who, Release{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)}, Repeat{})
+	out, _, err := f.ReleaseRange(
+		t.Context(),
+		f.who,
+		Release{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)},
+		Repeat{},
+	)
 	require.NoError(t, err)
 	require.Equal(t, Released{Batches: 2, Warning: mayDoubleWarning}, out)
 	require.ElementsMatch(t, want, []models.ID{<-f.heard, <-f.heard})
@@ -271,6 +284,10 @@ func TestOrderStands(t *testing.T) {
 	out, _, err = f.Steer(t.Context(), f.who, models.ReleaseBatch, id.String(), "", Repeat{})
 	require.NoError(t, err)
 	require.Equal(t, new(0), out.InFlight)
-	require.Equal(t, lateWarning+" "+mayDoubleWarning+" Nothing goes out yet: it does when the batch is resumed.", out.Warning)
+	require.Equal(
+		t,
+		lateWarning+" "+mayDoubleWarning+" Nothing goes out yet: it does when the batch is resumed.",
+		out.Warning,
+	)
 	require.Equal(t, id, <-f.heard, "it is announced all the same")
 }

@@ -84,11 +84,25 @@ func storeError(doing string, err error) error {
 		return notFound("thing")
 	}
 	if errors.Is(err, models.ErrDamaged) {
-		return Fail(Internal, "stored_value_damaged", "What is stored of it cannot be read. To repeat the request is of no use: tell the operator, with the request id.").
-			Because(fmt.Errorf("%s: %w", doing, err))
+		return Fail(
+			Internal,
+			"stored_value_damaged",
+			"What is stored of it cannot be read. To repeat the request is of no use: tell the operator, with the request id.",
+		).
+			Because(
+				fmt.Errorf("%s: %w", doing, err),
+			)
 	}
-	return Fail(Unavailable, "store_unavailable", "The store cannot be reached. Nothing was changed; repeat the request.").After(5).
-		Because(fmt.Errorf("%s: %w", doing, err))
+	return Fail(
+		Unavailable,
+		"store_unavailable",
+		"The store cannot be reached. Nothing was changed; repeat the request.",
+	).After(
+		5,
+	).
+		Because(
+			fmt.Errorf("%s: %w", doing, err),
+		)
 }
 
 // notFound is the error of what belongs to somebody: whether it is there is not

@@ -158,7 +158,10 @@ func (f *Flow) fill(all []handed, scale float64) {
 	for _, t := range open {
 		f.Troubles = append(f.Troubles, *t)
 	}
-	slices.SortFunc(f.Troubles, func(a, b Trouble) int { return cmp.Or(a.From.Compare(b.From), cmp.Compare(a.Provider, b.Provider)) })
+	slices.SortFunc(
+		f.Troubles,
+		func(a, b Trouble) int { return cmp.Or(a.From.Compare(b.From), cmp.Compare(a.Provider, b.Provider)) },
+	)
 	for _, name := range slices.Sorted(maps.Keys(providers)) {
 		f.Providers = append(f.Providers, *providers[name])
 	}

@@ -11,7 +11,14 @@ import (
 
 // attemptAt is an attempt in a ledger, so many milliseconds after the begin.
 func attemptAt(n int, ms int, provider string, recipients models.Set, because string) models.Entry {
-	return models.Entry{Number: n, Kind: models.Attempt, At: flowBegin.Add(time.Duration(ms) * time.Millisecond), Provider: provider, Recipients: recipients, Because: because}
+	return models.Entry{
+		Number:     n,
+		Kind:       models.Attempt,
+		At:         flowBegin.Add(time.Duration(ms) * time.Millisecond),
+		Provider:   provider,
+		Recipients: recipients,
+		Because:    because,
+	}
 }
 
 var flowBegin = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -39,8 +46,14 @@ func TestFlow(t *testing.T) {
 	require.InDelta(t, 10*2*4, sg.Taken[0], 0.01, "ten mails, scaled, within a quarter of a second")
 	require.InDelta(t, 2*2*4, sg.Refused[4], 0.01)
 	require.InDelta(t, 2*2*4, mg.Taken[4], 0.01)
-	require.Equal(t, []Trouble{{Provider: "sg", From: flowBegin.Add(time.Second), To: flowBegin.Add(1500 * time.Millisecond), Refused: 8, Moved: 4,
-		Failover: 200 * time.Millisecond, Through: []string{"mg"}, Because: "sg answered 503", Over: true}}, f.Troubles)
+	require.Equal(
+		t,
+		[]Trouble{
+			{Provider: "sg", From: flowBegin.Add(time.Second), To: flowBegin.Add(1500 * time.Millisecond), Refused: 8, Moved: 4,
+				Failover: 200 * time.Millisecond, Through: []string{"mg"}, Because: "sg answered 503", Over: true},
+		},
+		f.Troubles,
+	)
 }
 
 func TestFlowOfNothing(t *testing.T) {

@@ -88,8 +88,19 @@ func HistoryCountsOf(t *telemetry.ProviderTally) HistoryCounts {
 	ms := func(s *telemetry.Spread, part float64) float64 {
 		return float64(s.Within(part).Round(100*time.Microsecond)) / float64(time.Millisecond)
 	}
-	return HistoryCounts{Calls: t.Calls, Accepted: t.Accepted, Refused: t.Refused, Unknown: t.Unknown, Delivered: t.Delivered, Failed: t.Failed,
-		Deferred: t.Deferred, Answer: ms(&t.Answers, .5), AnswerMost: ms(&t.Answers, .9), Deliver: ms(&t.Delivery, .5), DeliverMost: ms(&t.Delivery, .9)}
+	return HistoryCounts{
+		Calls:       t.Calls,
+		Accepted:    t.Accepted,
+		Refused:     t.Refused,
+		Unknown:     t.Unknown,
+		Delivered:   t.Delivered,
+		Failed:      t.Failed,
+		Deferred:    t.Deferred,
+		Answer:      ms(&t.Answers, .5),
+		AnswerMost:  ms(&t.Answers, .9),
+		Deliver:     ms(&t.Delivery, .5),
+		DeliverMost: ms(&t.Delivery, .9),
+	}
 }
 
 // History tells what happened at the providers. An empty range is the last hour.
@@ -113,7 +124,13 @@ func (s *Service) historyAt(ctx context.Context, back HistoryRange, now time.Tim
 	if err != nil {
 		return History{}, storeError("read the history of the providers", err)
 	}
-	out := History{Range: back, From: from, To: to, Step: int(g.step / time.Second), Providers: make([]ProviderHistory, 0, len(s.providers))}
+	out := History{
+		Range:     back,
+		From:      from,
+		To:        to,
+		Step:      int(g.step / time.Second),
+		Providers: make([]ProviderHistory, 0, len(s.providers)),
+	}
 	for i := range s.providers {
 		out.Providers = append(out.Providers, historyOf(s.providers[i].Name, hours, from, g))
 	}
@@ -136,7 +153,11 @@ func historyOf(provider string, hours map[time.Time]historyParts, from time.Time
 	}
 	out := ProviderHistory{Provider: provider, Totals: HistoryCountsOf(&all), Steps: make([]HistoryPoint, g.steps)}
 	for i := range steps {
-		out.Steps[i] = HistoryPoint{At: from.Add(time.Duration(i) * g.step), HistoryCounts: HistoryCountsOf(&steps[i]), Tally: steps[i]}
+		out.Steps[i] = HistoryPoint{
+			At:            from.Add(time.Duration(i) * g.step),
+			HistoryCounts: HistoryCountsOf(&steps[i]),
+			Tally:         steps[i],
+		}
 	}
 	return out
 }
@@ -181,8 +202,12 @@ func (k *hourKey) fresh(read time.Time) time.Duration {
 }
 
 // read returns the hours that lie between from and to, at least in part.
-func (h *historyHours) read(ctx context.Context, readHour func(context.Context, hourKey) (historyParts, error), from, to time.Time,
-	part time.Duration) (map[time.Time]historyParts, error) {
+func (h *historyHours) read(
+	ctx context.Context,
+	readHour func(context.Context, hourKey) (historyParts, error),
+	from, to time.Time,
+	part time.Duration,
+) (map[time.Time]historyParts, error) {
 	h.mu.Lock() // who asks for the same at the same time waits for one answer
 	defer h.mu.Unlock()
 	if h.kept == nil {

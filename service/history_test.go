@@ -8,9 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // reportReads counts how often reports are read.
@@ -26,9 +27,9 @@ func (s *reportReads) Transients(ctx context.Context, kind string) (map[string][
 
 func newReports(t *testing.T) (*Service, *reportReads, models.Broker) {
 	t.Helper()
-	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	store, err := sqlite.Open(t.TempDir(), sqlite.Options{})
 	require.NoError(t, err)
-	broker, err := embedded.NewBroker([]string{"mg", "sg"}, nil)
+	broker, err := inproc.New([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
 	reads := &reportReads{Store: store}
 	s := New(Deps{Store: reads, Broker: broker, Providers: []models.Provider{{Name: "mg"}, {Name: "sg"}}})
@@ -41,7 +42,14 @@ func newReports(t *testing.T) (*Service, *reportReads, models.Broker) {
 }
 
 // put writes down a tally of one worker for one minute.
-func putHistory(t *testing.T, store models.Store, worker string, at time.Time, provider string, change func(*telemetry.ProviderTally)) {
+func putHistory(
+	t *testing.T,
+	store models.Store,
+	worker string,
+	at time.Time,
+	provider string,
+	change func(*telemetry.ProviderTally),
+) {
 	t.Helper()
 	h := telemetry.HistoryHour{}
 	change(h.At(provider, at.UTC().Minute()))
@@ -55,7 +63,17 @@ func TestHistory(t *testing.T) {
 	s, store, _ := newReports(t)
 	now := time.Now().UTC()
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	moments := []time.Duration{0, 30 * time.Minute, 61 * time.Minute, 20 * time.Hour, 26 * time.Hour, 6 * 24 * time.Hour, 8 * 24 * time.Hour, 29 * 24 * time.Hour, 32 * 24 * time.Hour}
+	moments := []time.Duration{
+		0,
+		30 * time.Minute,
+		61 * time.Minute,
+		20 * time.Hour,
+		26 * time.Hour,
+		6 * 24 * time.Hour,
+		8 * 24 * time.Hour,
+		29 * 24 * time.Hour,
+		32 * 24 * time.Hour,
+	}
 	for i, d := range moments {
 		for _, worker := range []string{"one", "two"} {
 			putHistory(t, store, worker+string(rune('a'+i)), ago(d), "sg", func(t *telemetry.ProviderTally) {
@@ -122,10 +140,30 @@ func TestQueueAges(t *testing.T) {
 	s, store, broker := newReports(t)
 	ctx := t.Context()
 	for _, provider := range []string{"mg", "sg"} {
-		require.NoError(t, broker.Publish(ctx, models.Message{Kind: models.ProviderMessage, Provider: provider, Lane: models.Bulk, ID: models.NewBatchID(time.Now())}))
+		require.NoError(
+			t,
+			broker.Publish(
+				ctx,
+				models.Message{
+					Kind:     models.ProviderMessage,
+					Provider: provider,
+					Lane:     models.Bulk,
+					ID:       models.NewBatchID(time.Now()),
+				},
+			),
+		)
 	}
 	for worker, ago := range map[string]string{"one": time.Now().Add(-time.Minute).Format(time.RFC3339Nano), "two": time.Now().Add(-time.Hour).Format(time.RFC3339Nano)} {
-		require.NoError(t, store.PutTransient(ctx, telemetry.QueuesReport, worker, []byte(`{"sg.bulk": "`+ago+`", "sg.urgent": "`+ago+`"}`), time.Hour))
+		require.NoError(
+			t,
+			store.PutTransient(
+				ctx,
+				telemetry.QueuesReport,
+				worker,
+				[]byte(`{"sg.bulk": "`+ago+`", "sg.urgent": "`+ago+`"}`),
+				time.Hour,
+			),
+		)
 	}
 	require.NoError(t, store.PutTransient(ctx, telemetry.QueuesReport, "odd", []byte(`?`), time.Hour))
 	queues, err := s.Queues(ctx, Caller{Operator: true})

@@ -53,7 +53,14 @@ type Named struct {
 
 // NewIntake begins a batch. Close frees what it holds.
 func (s *Service) NewIntake() *Intake {
-	return &Intake{cfg: &s.cfg, known: s.known, spool: newSpool(s.cfg.SpoolDir), texts: map[string]string{}, set: map[string]bool{}, bad: map[string]bool{}}
+	return &Intake{
+		cfg:   &s.cfg,
+		known: s.known,
+		spool: newSpool(s.cfg.SpoolDir),
+		texts: map[string]string{},
+		set:   map[string]bool{},
+		bad:   map[string]bool{},
+	}
 }
 
 // Close frees what the intake holds.
@@ -109,7 +116,12 @@ func (in *Intake) AddContent(n int) error {
 
 // ContentTooLarge is the error of more content than is taken.
 func (in *Intake) ContentTooLarge() *Error {
-	return Fail(TooLarge, "content_too_large", "Subject, text, HTML and the other fields but to have at most %d bytes together.", in.cfg.MaxContent)
+	return Fail(
+		TooLarge,
+		"content_too_large",
+		"Subject, text, HTML and the other fields but to have at most %d bytes together.",
+		in.cfg.MaxContent,
+	)
 }
 
 // Err is the error that lists what was found wrong so far, or nil.
@@ -179,7 +191,11 @@ func (in *Intake) checkVars(here string, vars map[string]string) {
 		}
 		for _, k := range slices.Sorted(maps.Keys(vars)) { // the same request always gets the same answer
 			if !models.ValidVar(k) {
-				in.Wrong(here+Pointer("vars", k), "invalid_name", "A variable's name is a letter or _ followed by letters, digits, _ - or ., at most 64.")
+				in.Wrong(
+					here+Pointer("vars", k),
+					"invalid_name",
+					"A variable's name is a letter or _ followed by letters, digits, _ - or ., at most 64.",
+				)
 			}
 			if len(vars[k]) > maxVarValue {
 				in.Wrong(here+Pointer("vars", k), "too_long", "A value has at most %d bytes.", maxVarValue)
@@ -194,7 +210,15 @@ func spoolError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return Fail(Unavailable, "spool_unavailable", "The request could not be kept while it was checked. Nothing was stored; repeat it.").After(10).Because(err)
+	return Fail(
+		Unavailable,
+		"spool_unavailable",
+		"The request could not be kept while it was checked. Nothing was stored; repeat it.",
+	).After(
+		10,
+	).Because(
+		err,
+	)
 }
 
 // Quote shows a short piece of what was sent.
@@ -232,7 +256,9 @@ func (in *Intake) batch() models.Batch {
 		}
 		b.Content.HTML = in.texts["body"]
 	}
-	if strings.TrimSpace(b.Content.Text) == "" && strings.TrimSpace(b.Content.HTML) == "" && !in.bad["text"] && !in.bad["html"] && !in.bad["body"] {
+	if strings.TrimSpace(b.Content.Text) == "" && strings.TrimSpace(b.Content.HTML) == "" && !in.bad["text"] &&
+		!in.bad["html"] &&
+		!in.bad["body"] {
 		in.Wrong("/html", "required", "Give text, html (or body), or both.")
 	}
 	if in.index == 0 && !in.bad["to"] {
@@ -271,7 +297,12 @@ func (in *Intake) Dated(b *models.Batch, asked time.Time) error {
 		return nil
 	}
 	if most := max(maxDeadline, in.cfg.Deadline); !b.Deadline.After(asked) || b.Deadline.Sub(asked) > most {
-		in.Wrong("/deadline", "invalid_value", "deadline lies in the future, at most %d days from now.", int(most/(24*time.Hour)))
+		in.Wrong(
+			"/deadline",
+			"invalid_value",
+			"deadline lies in the future, at most %d days from now.",
+			int(most/(24*time.Hour)),
+		)
 	}
 	return in.Err()
 }
@@ -371,7 +402,12 @@ func (in *Intake) placeholders(c *models.Content) error {
 		}
 		for _, n := range lines {
 			if hasControls(r.Vars[n]) {
-				in.Wrong(here+Pointer("vars", n), "invalid_header", "{{%s}} stands in the subject, which is one line without control characters.", n)
+				in.Wrong(
+					here+Pointer("vars", n),
+					"invalid_header",
+					"{{%s}} stands in the subject, which is one line without control characters.",
+					n,
+				)
 			}
 		}
 		return nil

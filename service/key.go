@@ -102,7 +102,12 @@ const maxKeyName = 100
 
 // CreateKey makes an API key of the caller. The secret is returned here and
 // nowhere else.
-func (s *Service) CreateKey(ctx context.Context, who Caller, name string, o models.KeyOptions) (key models.Key, secret string, err error) {
+func (s *Service) CreateKey(
+	ctx context.Context,
+	who Caller,
+	name string,
+	o models.KeyOptions,
+) (key models.Key, secret string, err error) {
 	if err := checkKey(who, name, &o); err != nil {
 		return key, "", err
 	}
@@ -140,7 +145,12 @@ func checkKey(who Caller, name string, o *models.KeyOptions) error {
 			p, err = netip.PrefixFrom(a, a.BitLen()), nil
 		}
 		if err != nil {
-			f.Wrong("/networks/"+strconv.Itoa(i), "invalid_value", "%s is not a network like 192.0.2.0/24, or an address.", Quote(n))
+			f.Wrong(
+				"/networks/"+strconv.Itoa(i),
+				"invalid_value",
+				"%s is not a network like 192.0.2.0/24, or an address.",
+				Quote(n),
+			)
 			continue
 		}
 		o.Networks[i] = p.Masked().String()

@@ -26,8 +26,19 @@ type LogView struct {
 
 func viewLog(id models.ID, r *models.Recipient, v *models.View) LogView {
 	st := v.Status(id.Recipient())
-	out := LogView{ID: id, Email: r.Email, Name: r.Name, State: st.State, Reason: st.Reason, Detail: st.Detail, Providers: map[string]bool{},
-		Attempts: st.Attempts, Unconfirmed: st.Reason == models.Unconfirmed, MayDouble: st.MayDouble, Copies: st.Copies}
+	out := LogView{
+		ID:          id,
+		Email:       r.Email,
+		Name:        r.Name,
+		State:       st.State,
+		Reason:      st.Reason,
+		Detail:      st.Detail,
+		Providers:   map[string]bool{},
+		Attempts:    st.Attempts,
+		Unconfirmed: st.Reason == models.Unconfirmed,
+		MayDouble:   st.MayDouble,
+		Copies:      st.Copies,
+	}
 	for _, t := range v.Tries(id.Recipient()) {
 		out.Providers[t.Provider] = out.Providers[t.Provider] || t.Verdict == models.VerdictDelivered
 	}
@@ -96,7 +107,13 @@ const maxChunksPerPage = 50
 
 // collectLogs walks the chunks from a log on. Chunks whose summary counts none
 // of the state are passed over.
-func (s *Service) collectLogs(ctx context.Context, b *models.Batch, from models.ID, state models.State, n int) ([]LogView, models.ID, error) {
+func (s *Service) collectLogs(
+	ctx context.Context,
+	b *models.Batch,
+	from models.ID,
+	state models.State,
+	n int,
+) ([]LogView, models.ID, error) {
 	logs := make([]LogView, 0, min(n, b.Recipients))
 	skip := map[int]bool{}
 	if state != "" && b.Chunks > 1 {
@@ -153,7 +170,11 @@ func countOf(s *models.Summary, state models.State) int64 {
 
 // chunk reads a chunk of a batch. When the time of its addresses is over, the
 // recipients are blank.
-func (s *Service) chunk(ctx context.Context, b *models.Batch, id models.ID) ([]models.Recipient, *models.View, []models.Fact, error) {
+func (s *Service) chunk(
+	ctx context.Context,
+	b *models.Batch,
+	id models.ID,
+) ([]models.Recipient, *models.View, []models.Fact, error) {
 	recipients, err := s.store.Recipients(ctx, id)
 	if errors.Is(err, models.ErrNotFound) && b.Redacted {
 		recipients, err = make([]models.Recipient, b.ChunkSize(id.ChunkNumber())), nil
@@ -221,5 +242,11 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 	if n := log.Recipient(); n < 1 || n > len(c.recipients) {
 		return LogStory{}, notFound("log")
 	}
-	return LogStory{viewLog(log, &c.recipients[log.Recipient()-1], c.view), c.batch.ID, c.batch.Content.Subject, c.batch.Created(), c.view.Timeline(log, c.facts)}, nil
+	return LogStory{
+		viewLog(log, &c.recipients[log.Recipient()-1], c.view),
+		c.batch.ID,
+		c.batch.Content.Subject,
+		c.batch.Created(),
+		c.view.Timeline(log, c.facts),
+	}, nil
 }

@@ -30,7 +30,13 @@ const (
 // succeeded: later ones get the first one's result, and replayed is true. do is
 // given the claim to work under. Its ID and time are those of the first try, so
 // that a repeat finishes what that began; older reports whether there was one.
-func once[T any](ctx context.Context, s *Service, who Caller, r Repeat, do func(ctx context.Context, c models.Claim, older bool) (T, error)) (v T, replayed bool, err error) {
+func once[T any](
+	ctx context.Context,
+	s *Service,
+	who Caller,
+	r Repeat,
+	do func(ctx context.Context, c models.Claim, older bool) (T, error),
+) (v T, replayed bool, err error) {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	mine := models.Claim{ID: models.NewBatchID(now), Hash: r.Hash, At: now}
 	if r.Key == "" {
@@ -45,7 +51,13 @@ func once[T any](ctx context.Context, s *Service, who Caller, r Repeat, do func(
 	if claim.Answer == nil {
 		release, held := s.holdOnce(ctx, "once "+key)
 		if !held {
-			return v, false, Fail(Conflict, "request_running", "The same request is being worked off; repeat it to get its answer.").After(1)
+			return v, false, Fail(
+				Conflict,
+				"request_running",
+				"The same request is being worked off; repeat it to get its answer.",
+			).After(
+				1,
+			)
 		}
 		defer release()
 		if claim.ID != mine.ID { // it may have been answered meanwhile
@@ -56,7 +68,13 @@ func once[T any](ctx context.Context, s *Service, who Caller, r Repeat, do func(
 	}
 	if claim.Answer != nil {
 		if err := json.Unmarshal(claim.Answer, &v); err != nil {
-			return v, false, Fail(Internal, "internal", "Something went wrong here. The request id helps to find it.").Because(err)
+			return v, false, Fail(
+				Internal,
+				"internal",
+				"Something went wrong here. The request id helps to find it.",
+			).Because(
+				err,
+			)
 		}
 		return v, true, nil
 	}

@@ -19,7 +19,13 @@ type Switched struct {
 
 // SwitchUser pauses or resumes all batches of a user, named by id or name: one's
 // own, or for an operator anybody's. What an operator paused, an operator resumes.
-func (s *Service) SwitchUser(ctx context.Context, who Caller, do models.CommandKind, user, why string, r Repeat) (Switched, bool, error) {
+func (s *Service) SwitchUser(
+	ctx context.Context,
+	who Caller,
+	do models.CommandKind,
+	user, why string,
+	r Repeat,
+) (Switched, bool, error) {
 	if who.operates() != nil {
 		if err := s.oneself(ctx, who, user); err != nil {
 			return Switched{}, false, err
@@ -40,7 +46,11 @@ func (s *Service) SwitchUser(ctx context.Context, who Caller, do models.CommandK
 			return by != "" && mine
 		})
 		if err == nil && !mine {
-			return Switched{}, Fail(Forbidden, "paused_by_operator", "An operator has paused this user, and only an operator can resume it.")
+			return Switched{}, Fail(
+				Forbidden,
+				"paused_by_operator",
+				"An operator has paused this user, and only an operator can resume it.",
+			)
 		}
 		if err == nil && do == models.ResumeUser {
 			s.heardOf(ctx) // who does not know it yet lets the announcements pass
@@ -103,7 +113,13 @@ func (s *Service) user(ctx context.Context, name string) (models.User, error) {
 }
 
 // SwitchProvider takes a provider offline, online, or drains it.
-func (s *Service) SwitchProvider(ctx context.Context, who Caller, do models.CommandKind, provider, why string, r Repeat) (Switched, bool, error) {
+func (s *Service) SwitchProvider(
+	ctx context.Context,
+	who Caller,
+	do models.CommandKind,
+	provider, why string,
+	r Repeat,
+) (Switched, bool, error) {
 	if err := who.operates(); err != nil {
 		return Switched{}, false, err
 	}
@@ -111,9 +127,14 @@ func (s *Service) SwitchProvider(ctx context.Context, who Caller, do models.Comm
 		if !s.known[provider] {
 			return Switched{}, noSuch("provider")
 		}
-		changed, err := s.order(ctx, who, &models.Command{Kind: do, Provider: provider, Why: why}, func(rules *control.Rules) bool {
-			return rules.Provider(provider).Mode != do
-		})
+		changed, err := s.order(
+			ctx,
+			who,
+			&models.Command{Kind: do, Provider: provider, Why: why},
+			func(rules *control.Rules) bool {
+				return rules.Provider(provider).Mode != do
+			},
+		)
 		return Switched{Name: provider, Order: do, Changed: changed}, err
 	})
 }
@@ -121,7 +142,12 @@ func (s *Service) SwitchProvider(ctx context.Context, who Caller, do models.Comm
 // ProbeProvider has a provider tried at once that mail keeps away from because it was
 // refused, slow, silent or down: what is held against it is forgotten, and one mail
 // shows how it is. It says for which provider, and does so each time.
-func (s *Service) ProbeProvider(ctx context.Context, who Caller, provider, why string, r Repeat) (Switched, bool, error) {
+func (s *Service) ProbeProvider(
+	ctx context.Context,
+	who Caller,
+	provider, why string,
+	r Repeat,
+) (Switched, bool, error) {
 	if err := who.operates(); err != nil {
 		return Switched{}, false, err
 	}
@@ -130,12 +156,21 @@ func (s *Service) ProbeProvider(ctx context.Context, who Caller, provider, why s
 			return Switched{}, noSuch("provider")
 		}
 		offline := false
-		changed, err := s.order(ctx, who, &models.Command{Kind: models.ProviderProbe, Provider: provider, Why: why}, func(rules *control.Rules) bool {
-			offline = rules.Provider(provider).Mode == models.ProviderOffline
-			return !offline
-		})
+		changed, err := s.order(
+			ctx,
+			who,
+			&models.Command{Kind: models.ProviderProbe, Provider: provider, Why: why},
+			func(rules *control.Rules) bool {
+				offline = rules.Provider(provider).Mode == models.ProviderOffline
+				return !offline
+			},
+		)
 		if err == nil && offline {
-			return Switched{}, Fail(Conflict, "provider_offline", "The provider is offline, so that nothing can show how it is: bring it online first.")
+			return Switched{}, Fail(
+				Conflict,
+				"provider_offline",
+				"The provider is offline, so that nothing can show how it is: bring it online first.",
+			)
 		}
 		return Switched{Name: provider, Order: models.ProviderProbe, Changed: changed}, err
 	})
@@ -168,7 +203,13 @@ func (s *Service) Blocks(ctx context.Context, who Caller) ([]models.Block, error
 
 // AddBlock sets up a block rule. One that is there already, with the same words
 // in all fields that choose mail, is returned instead.
-func (s *Service) AddBlock(ctx context.Context, who Caller, b models.Block, why string, r Repeat) (models.Block, bool, error) {
+func (s *Service) AddBlock(
+	ctx context.Context,
+	who Caller,
+	b models.Block,
+	why string,
+	r Repeat,
+) (models.Block, bool, error) {
 	if err := who.operates(); err != nil {
 		return b, false, err
 	}
@@ -177,10 +218,15 @@ func (s *Service) AddBlock(ctx context.Context, who Caller, b models.Block, why 
 			return b, err
 		}
 		b.ID = c.ID.String()
-		_, err := s.order(ctx, who, &models.Command{Kind: models.AddBlock, Block: &b, Why: why}, func(rules *control.Rules) bool {
-			_, there := sameBlock(rules, &b)
-			return !there
-		})
+		_, err := s.order(
+			ctx,
+			who,
+			&models.Command{Kind: models.AddBlock, Block: &b, Why: why},
+			func(rules *control.Rules) bool {
+				_, there := sameBlock(rules, &b)
+				return !there
+			},
+		)
 		if there, ok := sameBlock(s.journal.Rules(), &b); ok && err == nil {
 			b = there
 		}
@@ -241,11 +287,16 @@ func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) (
 		return false, err
 	}
 	found := false
-	_, err = s.order(ctx, who, &models.Command{Kind: models.RemoveBlock, Block: &models.Block{ID: id}, Why: why}, func(rules *control.Rules) bool {
-		there := slices.ContainsFunc(rules.Blocks(), func(b models.Block) bool { return b.ID == id })
-		found = found || there
-		return there
-	})
+	_, err = s.order(
+		ctx,
+		who,
+		&models.Command{Kind: models.RemoveBlock, Block: &models.Block{ID: id}, Why: why},
+		func(rules *control.Rules) bool {
+			there := slices.ContainsFunc(rules.Blocks(), func(b models.Block) bool { return b.ID == id })
+			found = found || there
+			return there
+		},
+	)
 	if err == nil && !found {
 		err = s.orderedBefore(ctx, "block rule", 0, func(c *models.Command) bool {
 			return c.Kind == models.RemoveBlock && c.Block != nil && c.Block.ID == id

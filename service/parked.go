@@ -88,7 +88,12 @@ func afterPlace(parked []models.Parked, place models.ID) int {
 
 // Requeue publishes a parked message again. It tells whether that changed
 // something: one that was put back by an earlier order stays so.
-func (s *Service) Requeue(ctx context.Context, who Caller, id, why string, r Repeat) (changed, replayed bool, err error) {
+func (s *Service) Requeue(
+	ctx context.Context,
+	who Caller,
+	id, why string,
+	r Repeat,
+) (changed, replayed bool, err error) {
 	return s.unpark(ctx, who, models.Requeued, id, why, r, s.broker.Unpark)
 }
 
@@ -100,7 +105,14 @@ func (s *Service) Discard(ctx context.Context, who Caller, id, why string) (chan
 	return changed, err
 }
 
-func (s *Service) unpark(ctx context.Context, who Caller, do models.CommandKind, id, why string, r Repeat, f func(context.Context, string) error) (changed, replayed bool, err error) {
+func (s *Service) unpark(
+	ctx context.Context,
+	who Caller,
+	do models.CommandKind,
+	id, why string,
+	r Repeat,
+	f func(context.Context, string) error,
+) (changed, replayed bool, err error) {
 	if err := who.operates(); err != nil {
 		return false, false, err
 	}
@@ -134,12 +146,25 @@ func (s *Service) unpark(ctx context.Context, who Caller, do models.CommandKind,
 // parked message; else there never was such a message, or something else was done
 // with it: not found.
 func (s *Service) unparkedBefore(ctx context.Context, do models.CommandKind, id string, below int) error {
-	return s.orderedBefore(ctx, "parked message", below, func(c *models.Command) bool { return c.Kind == do && c.Subject == id })
+	return s.orderedBefore(
+		ctx,
+		"parked message",
+		below,
+		func(c *models.Command) bool { return c.Kind == do && c.Subject == id },
+	)
 }
 
 func brokerError(err error) error {
 	if errors.Is(err, models.ErrNotFound) {
 		return noSuch("parked message")
 	}
-	return Fail(Unavailable, "broker_unavailable", "The broker cannot be reached; repeat the request.").After(5).Because(err)
+	return Fail(
+		Unavailable,
+		"broker_unavailable",
+		"The broker cannot be reached; repeat the request.",
+	).After(
+		5,
+	).Because(
+		err,
+	)
 }

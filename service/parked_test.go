@@ -42,7 +42,10 @@ func TestParkedPages(t *testing.T) {
 			f.broker = b
 			began := time.Now()
 			for i := range all {
-				b.lot = append(b.lot, models.Parked{ID: fmt.Sprint("m", i), Key: "k", At: began.Add(time.Duration(i/10) * time.Millisecond)}) // some at once
+				b.lot = append(
+					b.lot,
+					models.Parked{ID: fmt.Sprint("m", i), Key: "k", At: began.Add(time.Duration(i/10) * time.Millisecond)},
+				) // some at once
 			}
 			seen := map[string]bool{}
 			p := Page{Limit: 500}

@@ -36,7 +36,18 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 	byName := map[string]*Provider{}
 	for i := range s.providers {
 		a := &s.providers[i]
-		out = append(out, Provider{Name: a.Name, Kind: a.Kind, Weight: a.Weight, Concurrency: a.Concurrency, Rate: a.Rate, ChunkLimit: a.ChunkLimit, Events: a.Events})
+		out = append(
+			out,
+			Provider{
+				Name:        a.Name,
+				Kind:        a.Kind,
+				Weight:      a.Weight,
+				Concurrency: a.Concurrency,
+				Rate:        a.Rate,
+				ChunkLimit:  a.ChunkLimit,
+				Events:      a.Events,
+			},
+		)
 		byName[a.Name] = &out[i] // it has room for all
 	}
 	workers, err := reportsOf[telemetry.WorkerState](ctx, s, telemetry.WorkerReport)
@@ -69,7 +80,8 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 
 // see takes in what a worker says of the provider.
 func (a *Provider) see(w *telemetry.ProviderState) {
-	if a.Health == nil || slices.Index(telemetry.HealthStates, w.Health.State) > slices.Index(telemetry.HealthStates, a.Health.State) {
+	if a.Health == nil ||
+		slices.Index(telemetry.HealthStates, w.Health.State) > slices.Index(telemetry.HealthStates, a.Health.State) {
 		a.Health = &w.Health
 	}
 	if a.Worker == nil {

@@ -7,22 +7,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // TestProvidersOfSeveralWorkers: what the workers did adds up, and of their views
 // the worst is told; a worker that has left is told of no more.
 func TestProvidersOfSeveralWorkers(t *testing.T) {
 	t.Parallel()
-	store, broker := embeddedtest.Open(t, "sg", "mg")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg", "mg")
 	s := New(Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}, {Name: "mg"}}})
 	t.Cleanup(s.Close)
 	began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	tell := func(worker, state string, share float64, accepted int64) {
 		raw, err := json.Marshal(telemetry.WorkerState{Started: began, Share: share, Providers: []telemetry.ProviderState{
-			{Name: "sg", Health: telemetry.Health{State: state, Senders: []string{"unverified.test"}}, Counters: telemetry.Counters{Accepted: accepted}, Rate: 2, Answers: time.Duration(accepted) * time.Millisecond},
+			{
+				Name:     "sg",
+				Health:   telemetry.Health{State: state, Senders: []string{"unverified.test"}},
+				Counters: telemetry.Counters{Accepted: accepted},
+				Rate:     2,
+				Answers:  time.Duration(accepted) * time.Millisecond,
+			},
 			{Name: "gone", Health: telemetry.Health{State: telemetry.Shut}}}})
 		require.NoError(t, err)
 		require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, worker, raw, time.Hour))

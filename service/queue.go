@@ -49,7 +49,13 @@ func (s *Service) Queues(ctx context.Context, who Caller) ([]QueueView, error) {
 	now := time.Now()
 	out := make([]QueueView, 0, len(depths))
 	for _, d := range depths {
-		q := QueueView{Name: d.Queue.Name(), Provider: d.Queue.Provider, Lane: d.Queue.Lane, Ready: d.Ready, Working: d.Unacked}
+		q := QueueView{
+			Name:     d.Queue.Name(),
+			Provider: d.Queue.Provider,
+			Lane:     d.Queue.Lane,
+			Ready:    d.Ready,
+			Working:  d.Unacked,
+		}
 		if at := since[q.Name]; d.Ready > 0 && !at.IsZero() {
 			age := math.Round(max(0, now.Sub(at).Seconds())*10) / 10
 			q.Oldest = &age

@@ -60,11 +60,17 @@ func (s *Service) ReleaseRange(ctx context.Context, who Caller, rel Release, r R
 			out.Warning += " " + lateWarning
 		}
 		if rel.waiting > 0 {
-			out.Warning += fmt.Sprintf(" Of %d of the batches nothing goes out yet: another order keeps them (a stop, a pause, a hold, a block rule, providers offline).", rel.waiting)
+			out.Warning += fmt.Sprintf(
+				" Of %d of the batches nothing goes out yet: another order keeps them (a stop, a pause, a hold, a block rule, providers offline).",
+				rel.waiting,
+			)
 		}
 		var e *Error
 		if len(batches) > 0 && errors.As(err, &e) && e.Code == "store_unavailable" {
-			e.Detail = fmt.Sprintf("%d batches were released; then the store could not be reached. Repeat the request for the rest.", len(batches))
+			e.Detail = fmt.Sprintf(
+				"%d batches were released; then the store could not be reached. Repeat the request for the rest.",
+				len(batches),
+			)
 		}
 		return out, err
 	})
@@ -94,7 +100,13 @@ func (s *Service) checkRelease(who Caller, rel *Release) error {
 
 // releaseUser orders the release of a user's batches. It adds those whose order
 // stands, also where it fails later.
-func (s *Service) releaseUser(ctx context.Context, who Caller, user string, rel *Release, ordered []models.AgendaEntry) ([]models.AgendaEntry, error) {
+func (s *Service) releaseUser(
+	ctx context.Context,
+	who Caller,
+	user string,
+	rel *Release,
+	ordered []models.AgendaEntry,
+) ([]models.AgendaEntry, error) {
 	const page = 100
 	before, last := models.MaxID(rel.To), models.MinID(rel.From).Time()
 	for {
@@ -117,7 +129,12 @@ func (s *Service) releaseUser(ctx context.Context, who Caller, user string, rel 
 			if !held {
 				continue
 			}
-			_, err = s.place(ctx, who, b, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: rel.Provider, Why: rel.Why, Request: rel.request})
+			_, err = s.place(
+				ctx,
+				who,
+				b,
+				&models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: rel.Provider, Why: rel.Why, Request: rel.request},
+			)
 			var e *Error
 			if errors.As(err, &e) && e.Kind == Conflict { // cancelled
 				continue

@@ -62,7 +62,12 @@ func (s *Service) Search(ctx context.Context, who Caller, address string, p Page
 
 // search walks the hours from the newest, and in each the chunks whose
 // fingerprints match. It returns from where to go on.
-func (s *Service) search(ctx context.Context, user, address string, before models.ID, n int) ([]FoundLog, models.ID, error) {
+func (s *Service) search(
+	ctx context.Context,
+	user, address string,
+	before models.ID,
+	n int,
+) ([]FoundLog, models.ID, error) {
 	logs := []FoundLog{}
 	mark := models.Fingerprint(address)
 	limit := time.Now().Add(48 * time.Hour) // clocks differ

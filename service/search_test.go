@@ -8,8 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // printsStore has more fingerprints in every hour than one search reads.
@@ -19,7 +20,12 @@ type printsStore struct {
 	read  []time.Time
 }
 
-func (s *printsStore) AddressIndexHours(_ context.Context, _ string, before time.Time, limit int) (out []time.Time, err error) {
+func (s *printsStore) AddressIndexHours(
+	_ context.Context,
+	_ string,
+	before time.Time,
+	limit int,
+) (out []time.Time, err error) {
 	for _, h := range s.hours {
 		if h.Before(before) && len(out) < limit {
 			out = append(out, h)
@@ -28,10 +34,17 @@ func (s *printsStore) AddressIndexHours(_ context.Context, _ string, before time
 	return out, nil
 }
 
-func (s *printsStore) AddressIndexes(_ context.Context, _ string, hour time.Time) iter.Seq2[models.AddressIndex, error] {
+func (s *printsStore) AddressIndexes(
+	_ context.Context,
+	_ string,
+	hour time.Time,
+) iter.Seq2[models.AddressIndex, error] {
 	s.read = append(s.read, hour)
 	return func(yield func(models.AddressIndex, error) bool) {
-		yield(models.AddressIndex{Chunk: models.MinID(hour.Add(time.Minute)), Fingerprints: make([]byte, searchPrints+1)}, nil)
+		yield(
+			models.AddressIndex{Chunk: models.MinID(hour.Add(time.Minute)), Fingerprints: make([]byte, searchPrints+1)},
+			nil,
+		)
 	}
 }
 
@@ -39,7 +52,7 @@ func (s *printsStore) AddressIndexes(_ context.Context, _ string, hour time.Time
 // holds more than one page reads.
 func TestSearchFullHours(t *testing.T) {
 	t.Parallel()
-	real, broker := embeddedtest.Open(t, "sg")
+	real, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	now := time.Now().UTC().Truncate(time.Hour)
 	store := &printsStore{Store: real, hours: []time.Time{now, now.Add(-time.Hour), now.Add(-5 * time.Hour)}}
 	s := New(Deps{Store: store, Broker: broker, Config: Config{SpoolDir: t.TempDir()}})

@@ -64,7 +64,14 @@ func (s *Service) SendingOf(ctx context.Context, who Caller, user string) (Sendi
 
 // SetSenders sets as whom a user may send: addresses, or @domain for all of a
 // domain; an empty list means as nobody.
-func (s *Service) SetSenders(ctx context.Context, who Caller, user string, senders []string, why string, r Repeat) (Sending, bool, error) {
+func (s *Service) SetSenders(
+	ctx context.Context,
+	who Caller,
+	user string,
+	senders []string,
+	why string,
+	r Repeat,
+) (Sending, bool, error) {
 	if err := who.operates(); err != nil {
 		return Sending{}, false, err
 	}
@@ -89,10 +96,15 @@ func (s *Service) SetSenders(ctx context.Context, who Caller, user string, sende
 		if err != nil {
 			return Sending{}, err
 		}
-		changed, err := s.order(ctx, who, &models.Command{Kind: models.SetSenders, User: u.ID, Senders: clean, Why: why}, func(rules *control.Rules) bool {
-			list, set := rules.Senders(u.ID)
-			return !set || !slices.Equal(list, clean)
-		})
+		changed, err := s.order(
+			ctx,
+			who,
+			&models.Command{Kind: models.SetSenders, User: u.ID, Senders: clean, Why: why},
+			func(rules *control.Rules) bool {
+				list, set := rules.Senders(u.ID)
+				return !set || !slices.Equal(list, clean)
+			},
+		)
 		return Sending{User: u.ID, Set: true, Senders: clean, Changed: changed}, err
 	})
 }

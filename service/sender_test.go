@@ -7,16 +7,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // TestSenders: as whom a user may send is kept to, from the next batch on.
 func TestSenders(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	store, broker := embeddedtest.Open(t, "sg")
-	s := New(Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}})
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+	s := New(
+		Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}},
+	)
 	t.Cleanup(s.Close)
 	for _, u := range []models.User{{ID: "aaaa", Name: "ada"}, {ID: "gh7", Name: "octo"}} {
 		u.Created = time.Now().UTC()
@@ -39,7 +42,12 @@ func TestSenders(t *testing.T) {
 	}
 	boss := Caller{By: "test", Operator: true}
 	require.Empty(t, post("aaaa", "any@one.example"))
-	require.Equal(t, "/from sender_not_allowed", post("gh7", "any@one.example"), "anybody could have come in through GitHub")
+	require.Equal(
+		t,
+		"/from sender_not_allowed",
+		post("gh7", "any@one.example"),
+		"anybody could have come in through GitHub",
+	)
 
 	_, _, err := s.SetSenders(ctx, Caller{User: "aaaa"}, "octo", []string{"@one.example"}, "", Repeat{})
 	require.Error(t, err, "operators only")
@@ -48,15 +56,33 @@ func TestSenders(t *testing.T) {
 	require.ErrorAs(t, err, &e)
 	require.Len(t, e.Fields, 2)
 
-	v, _, err := s.SetSenders(ctx, boss, "octo", []string{"@One.example", "me@two.example", "@one.example"}, "asked", Repeat{})
+	v, _, err := s.SetSenders(
+		ctx,
+		boss,
+		"octo",
+		[]string{"@One.example", "me@two.example", "@one.example"},
+		"asked",
+		Repeat{},
+	)
 	require.NoError(t, err)
-	require.Equal(t, Sending{User: "gh7", Set: true, Senders: []string{"@one.example", "me@two.example"}, Changed: true}, v)
+	require.Equal(
+		t,
+		Sending{User: "gh7", Set: true, Senders: []string{"@one.example", "me@two.example"}, Changed: true},
+		v,
+	)
 	require.Empty(t, post("gh7", "Any@ONE.example"))
 	require.Empty(t, post("gh7", "me@two.example"))
 	require.NotEmpty(t, post("gh7", "you@two.example"))
 	require.NotEmpty(t, post("gh7", "me@evilone.example"))
 
-	v, _, err = s.SetSenders(ctx, boss, "octo", []string{"@Bücher.example", "<ann@two.example>", "ann@two.example", "me@bücher.example"}, "", Repeat{})
+	v, _, err = s.SetSenders(
+		ctx,
+		boss,
+		"octo",
+		[]string{"@Bücher.example", "<ann@two.example>", "ann@two.example", "me@bücher.example"},
+		"",
+		Repeat{},
+	)
 	require.NoError(t, err)
 	require.Equal(t, []string{"@xn--bcher-kva.example", "ann@two.example", "me@xn--bcher-kva.example"}, v.Senders)
 	require.Empty(t, post("gh7", "shop@bücher.example"), "as they are compared")

@@ -102,8 +102,18 @@ type Service struct {
 // New builds the service; Close ends it.
 func New(d Deps) *Service {
 	cfg := d.Config.withDefaults()
-	s := &Service{cfg: cfg, log: cfg.Logger, store: d.Store, broker: d.Broker, providers: d.Providers, known: map[string]bool{},
-		announce: map[models.Lane]*announcer{}, tallies: map[models.Lane]*tally{}, journal: d.Journal, told: d.Accepted}
+	s := &Service{
+		cfg:       cfg,
+		log:       cfg.Logger,
+		store:     d.Store,
+		broker:    d.Broker,
+		providers: d.Providers,
+		known:     map[string]bool{},
+		announce:  map[models.Lane]*announcer{},
+		tallies:   map[models.Lane]*tally{},
+		journal:   d.Journal,
+		told:      d.Accepted,
+	}
 	if s.told == nil {
 		s.told = func(*models.Batch, models.Chunk) {}
 	}

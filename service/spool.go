@@ -148,7 +148,10 @@ func (s *spool) add(index int, r *models.Recipient) error {
 	if again {
 		flag = 1
 	}
-	rec := codec.AppendRecipient(binary.AppendUvarint([]byte{flag}, uint64(index)), r) //nolint:gosec // an index is not negative
+	rec := codec.AppendRecipient(
+		binary.AppendUvarint([]byte{flag}, uint64(index)),
+		r,
+	) //nolint:gosec // an index is not negative
 	head := binary.AppendUvarint(nil, uint64(len(rec)))
 	if s.file == nil && len(s.buf)+len(head)+len(rec) > spoolMemory {
 		if err := s.spill(); err != nil {

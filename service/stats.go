@@ -86,7 +86,13 @@ func (s *Service) Stats(ctx context.Context, who Caller, from, to string) (Stats
 		byDay[nodes[i].Span.Start.UTC().Format(time.DateOnly)] = &nodes[i].Summary
 		total.Add(&nodes[i].Summary)
 	}
-	out := Stats{From: first.Format(time.DateOnly), To: last.Format(time.DateOnly), TimeZone: "UTC", Days: []DayCounts{}, Totals: CountsOf(&total)}
+	out := Stats{
+		From:     first.Format(time.DateOnly),
+		To:       last.Format(time.DateOnly),
+		TimeZone: "UTC",
+		Days:     []DayCounts{},
+		Totals:   CountsOf(&total),
+	}
 	for d := first; !d.After(last); d = d.AddDate(0, 0, 1) {
 		date := d.Format(time.DateOnly)
 		sum := byDay[date]

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // TestUses: a use is noted once a minute, and only of keys that were let in.
@@ -22,7 +22,7 @@ func TestUses(t *testing.T) {
 	require.True(t, u.due("b", now.Add(1)))
 	require.True(t, u.due("a", now.Add(useNote)))
 
-	store, err := embedded.OpenStore(t.TempDir(), embedded.StoreOptions{})
+	store, err := sqlite.Open(t.TempDir(), sqlite.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	s := New(Deps{Store: store})

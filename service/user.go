@@ -34,7 +34,10 @@ func (s *Service) Users(ctx context.Context, who Caller) (list []UserView, all i
 	}
 	sorted := slices.SortedFunc(slices.Values(users), func(a, b models.User) int { return cmp.Compare(a.Name, b.Name) })
 	for _, u := range sorted[:min(len(sorted), maxUsers)] {
-		list = append(list, UserView{ID: u.ID, Name: u.Name, Created: u.Created, Paused: rules.Paused(u.ID), Sending: sending(rules, u.ID)})
+		list = append(
+			list,
+			UserView{ID: u.ID, Name: u.Name, Created: u.Created, Paused: rules.Paused(u.ID), Sending: sending(rules, u.ID)},
+		)
 	}
 	return list, len(users), nil
 }

@@ -35,7 +35,8 @@ func (s *Service) waitsFor(rules *control.Rules, b *models.Batch) []string {
 func (s *Service) allOffline(rules *control.Rules, b *models.Batch) bool {
 	for i := range s.providers {
 		name := s.providers[i].Name
-		if (len(b.Providers) == 0 || slices.Contains(b.Providers, name)) && rules.Provider(name).Mode != models.ProviderOffline {
+		if (len(b.Providers) == 0 || slices.Contains(b.Providers, name)) &&
+			rules.Provider(name).Mode != models.ProviderOffline {
 			return false
 		}
 	}

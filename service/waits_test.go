@@ -44,10 +44,22 @@ func TestReleasedAndWaiting(t *testing.T) {
 			f := newOrderRig(t)
 			f.cfg.Sole = true
 			id := f.batch()
-			end := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Ending, At: time.Now(), Recipients: models.SetOf(1), Reason: models.OutcomeUnknown}
+			end := models.Entry{
+				Number:     1,
+				Token:      models.NewToken(),
+				Kind:       models.Ending,
+				At:         time.Now(),
+				Recipients: models.SetOf(1),
+				Reason:     models.OutcomeUnknown,
+			}
 			require.NoError(t, f.store.Append(t.Context(), id, end))
 			require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: "aaaa", Chunk: id,
-				Summary: models.Summary{Version: 1, Accepted: 1, Failed: 1, Reasons: map[models.Reason]int64{models.OutcomeUnknown: 1}}}))
+				Summary: models.Summary{
+					Version:  1,
+					Accepted: 1,
+					Failed:   1,
+					Reasons:  map[models.Reason]int64{models.OutcomeUnknown: 1},
+				}}))
 			orders := map[string]func() (string, error){
 				"retry": func() (string, error) {
 					v, _, err := f.Steer(t.Context(), f.who, models.RetryBatch, id.String(), "", Repeat{})
@@ -62,7 +74,12 @@ func TestReleasedAndWaiting(t *testing.T) {
 					return v.Warning, err
 				},
 				"range": func() (string, error) {
-					v, _, err := f.ReleaseRange(t.Context(), f.who, Release{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)}, Repeat{})
+					v, _, err := f.ReleaseRange(
+						t.Context(),
+						f.who,
+						Release{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)},
+						Repeat{},
+					)
 					return v.Warning, err
 				},
 			}
@@ -82,7 +99,21 @@ func TestReleasedAndWaiting(t *testing.T) {
 				require.Contains(t, warning, waiting, what)
 				require.Contains(t, warning, c.want, what)
 			}
-			require.NoError(t, f.store.Append(t.Context(), id, models.Entry{Number: 2, Token: models.NewToken(), Kind: models.Release, At: time.Now(), Recipients: models.SetOf(1), Order: 2}))
+			require.NoError(
+				t,
+				f.store.Append(
+					t.Context(),
+					id,
+					models.Entry{
+						Number:     2,
+						Token:      models.NewToken(),
+						Kind:       models.Release,
+						At:         time.Now(),
+						Recipients: models.SetOf(1),
+						Order:      2,
+					},
+				),
+			)
 			warning, err := orders["log"]()
 			require.NoError(t, err)
 			require.Contains(t, warning, c.want, "released already, and queued")

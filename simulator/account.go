@@ -2,14 +2,14 @@ package simulator
 
 import (
 	"fmt"
-	"hash/fnv"
-	"net/http"
-	"net/url"
 	"regexp"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/safedelivr/safedelivr/simulator/internal/mailgun"
+	"github.com/safedelivr/safedelivr/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/simulator/internal/provider"
+	"github.com/safedelivr/safedelivr/simulator/internal/sendgrid"
 )
 
 // Kind names a provider.
@@ -21,63 +21,42 @@ const (
 	Mailgun  = "mailgun"
 )
 
-// An Account is one set of credentials at a simulated provider.
+// providers holds the constructor of each kind.
+var providers = map[Kind]func(provider.Account) (provider.Provider, error){
+	SendGrid: sendgrid.New,
+	Mailgun:  mailgun.New,
+}
+
+// An Account is a customer account at a simulated provider.
 type Account struct {
 	Name       string `json:"name"` // path prefix; a-z 0-9 - _
 	Kind       string `json:"kind"`
 	Key        string `json:"key"`                   // API key; requests with another one get 401
 	Domain     string `json:"domain,omitempty"`      // Mailgun: sending domain; another one gets 404
 	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
-	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required
-	// if there is a WebhookURL. SendGrid: an ECDSA P-256 private key, PEM or
-	// base64 of PKCS#8; empty = one is generated, see Simulator.PublicKey.
+	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if
+	// there is a WebhookURL. SendGrid: an ECDSA P-256 private key, PEM or base64 of
+	// PKCS#8; empty = AddAccount generates one, see Simulator.PublicKey.
 	SigningKey string `json:"signing_key,omitempty"`
 }
 
-// A provider is the part of an account that differs from vendor to vendor.
-type provider interface {
-	// serve answers a request; path is what follows the account's name.
-	serve(w http.ResponseWriter, r *http.Request, path []string)
-	// id is what the API answered as the id of the mailing.
-	id(m *mailing) string
-	// describe fills in the vendor's own fields of c.
-	describe(c *Account)
-	// publicKey verifies webhooks; "" if they are signed with a shared secret.
-	publicKey() string
-	// reserved tells the names that metadata may not take in an event.
-	reserved(key string) bool
-	// answer is what the vendor says in the situation of the fault.
-	answer(f *fault) answer
-	// accepted is the answer to a call that was stored.
-	accepted(m *mailing) answer
-	courier
-}
-
-// providers makes the provider of an account, by kind.
-var providers = map[string]func(*account, Account) (provider, error){
-	SendGrid: newSendgrid,
-	Mailgun:  newMailgun,
-}
-
-// An account is an Account at work.
+// An account is an Account in use.
 type account struct {
 	s        *Simulator
 	name     string
 	kind     string
 	key      string
-	salt     uint64 // part of all its ids
-	provider provider
+	ids      provider.IDs
+	provider provider.Provider
+	about    provider.Description
+	webhooks *provider.Webhooks
 	outbox   *outbox
 
 	latency  atomic.Int64
-	serial   atomic.Uint64 // number of the last mailing
-	lastHead atomic.Pointer[head]
+	serial   atomic.Uint64 // number of the last batch
+	lastHead atomic.Pointer[message.Head]
 	tally    atomic.Pointer[tally]
 	calls    callLog
-
-	mu    sync.Mutex
-	hook  string
-	hooks map[string][]string // Mailgun: by webhook type, where it differs from hook
 }
 
 var accountName = regexp.MustCompile(`^[a-z0-9_-]{1,40}$`)
@@ -87,28 +66,10 @@ func (s *Simulator) AddAccount(c Account) error {
 	if !accountName.MatchString(c.Name) || c.Name == controlName {
 		return fmt.Errorf("account name %q: want 1 to 40 of a-z 0-9 - _, and not %q", c.Name, controlName)
 	}
-	make := providers[c.Kind]
-	if make == nil {
-		return fmt.Errorf("account %s: unknown kind %q", c.Name, c.Kind)
-	}
-	if c.Key == "" {
-		return fmt.Errorf("account %s: key is empty", c.Name)
-	}
-	if err := checkURL(c.WebhookURL); err != nil {
+	a, err := s.newAccount(c)
+	if err != nil {
 		return fmt.Errorf("account %s: %w", c.Name, err)
 	}
-	hash := fnv.New64a()
-	hash.Write([]byte(c.Name))
-	a := &account{s: s, name: c.Name, kind: c.Kind, key: c.Key, salt: hash.Sum64(), hook: c.WebhookURL,
-		calls: callLog{size: s.opts.CallLogSize}}
-	a.latency.Store(int64(s.opts.Latency))
-	a.tally.Store(newTally())
-	var err error
-	if a.provider, err = make(a, c); err != nil {
-		return fmt.Errorf("account %s: %w", c.Name, err)
-	}
-	a.outbox = newOutbox(a)
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -124,57 +85,97 @@ func (s *Simulator) AddAccount(c Account) error {
 	return nil
 }
 
-func checkURL(text string) error {
-	if text == "" {
-		return nil
+func (s *Simulator) newAccount(c Account) (*account, error) {
+	open := providers[c.Kind]
+	if open == nil {
+		return nil, fmt.Errorf("unknown kind %q", c.Kind)
 	}
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("webhook URL %q: want http or https with a host", text)
+	if c.Key == "" {
+		return nil, errKeyEmpty
 	}
-	return nil
+	if err := provider.CheckURL(c.WebhookURL); err != nil {
+		return nil, err
+	}
+	a := &account{
+		s:        s,
+		name:     c.Name,
+		kind:     c.Kind,
+		key:      c.Key,
+		ids:      provider.NewIDs(s.seed, c.Name),
+		webhooks: provider.NewWebhooks(c.WebhookURL),
+		calls:    callLog{size: s.opts.CallLogSize},
+	}
+	a.latency.Store(int64(s.opts.Latency))
+	a.tally.Store(newTally())
+	var err error
+	a.provider, err = open(provider.Account{
+		Name:       c.Name,
+		Key:        c.Key,
+		Domain:     c.Domain,
+		SigningKey: c.SigningKey,
+		IDs:        a.ids,
+		Webhooks:   a.webhooks,
+		Options: provider.Options{
+			LookupLag:         s.opts.LookupLag,
+			FlushEvery:        s.opts.FlushEvery,
+			FlushCount:        s.opts.FlushCount,
+			NewEventIDOnRetry: s.opts.NewEventIDOnRetry,
+			RetryDelivered:    s.opts.RetryDelivered,
+		},
+		Scale: s.scaled,
+		Log:   func(until time.Time) []message.Event { return a.outbox.happened(until) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.about = a.provider.Describe()
+	a.outbox = newOutbox(a)
+	return a, nil
 }
 
-// Accounts returns the accounts as they are now, in the order in which they were
-// added.
+// Accounts returns the accounts in the order in which they were added.
 func (s *Simulator) Accounts() []Account {
 	list := []Account{}
 	for _, a := range s.accountList() {
-		c := Account{Name: a.name, Kind: a.kind, Key: a.key, WebhookURL: a.hookURL()}
-		a.provider.describe(&c)
-		list = append(list, c)
+		list = append(list, Account{
+			Name:       a.name,
+			Kind:       a.kind,
+			Key:        a.key,
+			Domain:     a.about.Domain,
+			WebhookURL: a.webhooks.URL(),
+			SigningKey: a.about.SigningKey,
+		})
 	}
 	return list
 }
 
-// PublicKey returns what verifies the webhooks of a SendGrid account, as the
-// vendor shows it: base64 of a DER SubjectPublicKeyInfo. It is empty for other
+// PublicKey returns the key that verifies the webhooks of a SendGrid account, as
+// SendGrid shows it: base64 of a DER SubjectPublicKeyInfo. It is empty for other
 // accounts.
 func (s *Simulator) PublicKey(account string) string {
 	if a := s.account(account); a != nil {
-		return a.provider.publicKey()
+		return a.about.PublicKey
 	}
 	return ""
 }
 
-// SetWebhookURL sends the events of the account elsewhere from now on, pending
-// ones included; empty = nowhere. Unknown accounts and URLs that cannot be used
-// are ignored, the latter logged.
+// SetWebhookURL sends the events of the account to another URL from now on,
+// including pending ones. An empty URL means nowhere. SetWebhookURL ignores an
+// unknown account, and logs and ignores a URL that is not valid.
 func (s *Simulator) SetWebhookURL(account, url string) {
 	a := s.account(account)
 	if a == nil {
 		return
 	}
-	if err := checkURL(url); err != nil {
+	if err := provider.CheckURL(url); err != nil {
 		s.log.Error("simulator: webhook URL not set", "account", account, "err", err)
 		return
 	}
-	a.mu.Lock()
-	a.hook, a.hooks = url, nil
-	a.mu.Unlock()
+	a.webhooks.SetURL(url)
 }
 
-// SetLatency replaces Options.Latency for the account; for the name "" for all.
+// SetLatency replaces Options.Latency for the account, or for all if the name is
+// empty.
 func (s *Simulator) SetLatency(account string, d time.Duration) {
 	for _, a := range s.accountList() {
 		if account == "" || a.name == account {
@@ -183,21 +184,8 @@ func (s *Simulator) SetLatency(account string, d time.Duration) {
 	}
 }
 
-func (a *account) hookURL() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.hook
-}
-
-// hookURLs returns where events of this webhook type go.
-func (a *account) hookURLs(kind string) []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if list, ok := a.hooks[kind]; ok {
-		return slices.Clone(list)
-	}
-	if a.hook == "" {
-		return nil
-	}
-	return []string{a.hook}
+// count changes the counters of the account and those of all accounts.
+func (a *account) count(change func(*tally)) {
+	change(a.tally.Load())
+	change(a.s.total.Load())
 }

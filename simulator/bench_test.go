@@ -1,4 +1,4 @@
-package simulator
+package simulator_test
 
 import (
 	"bytes"
@@ -11,43 +11,47 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/simulator/internal/simtest"
 )
 
-// bulk is a SendGrid call for 1,000 recipients; its ids begin with prefix.
+// bulk returns a SendGrid call for 1,000 recipients. Their ids begin with the prefix.
 func bulk(prefix string) []byte {
 	var addrs []string
 	for i := range 1000 {
 		addrs = append(addrs, fmt.Sprintf("recipient%s%03d@example.com", prefix, i))
 	}
-	body, err := json.Marshal(sgMail("AAAAAAAAAAAA"+prefix, addrs...))
+	body, err := json.Marshal(simtest.SendGridMail("AAAAAAAAAAAA"+prefix, addrs...))
 	if err != nil {
 		panic(err)
 	}
 	return body
 }
 
-// bulkForm is the same for Mailgun, as mailgun-go writes it.
+// bulkForm returns a Mailgun call for 1,000 recipients, as mailgun-go writes it.
 func bulkForm() (kind string, body []byte) {
 	var buf bytes.Buffer
 	w := multipart.NewWriter(&buf)
-	w.WriteField("from", "f@"+domain)
+	w.WriteField("from", "f@"+simtest.Domain)
 	vars := map[string]any{}
 	for i := range 1000 {
 		addr := fmt.Sprintf("recipient%06d@example.com", i)
 		w.WriteField("to", addr)
-		vars[addr] = map[string]any{recipientKey: fmt.Sprintf("AAAAAAAAAAAA%06d", i), "name": fmt.Sprint("Name ", i), "code": "123456"}
+		vars[addr] = map[string]any{simtest.RecipientKey: fmt.Sprintf("AAAAAAAAAAAA%06d", i),
+			"name": fmt.Sprint("Name ", i), "code": "123456"}
 	}
 	w.WriteField("subject", "Hello %recipient.name%")
 	w.WriteField("text", strings.Repeat("Dear %recipient.name%, ", 50))
-	w.WriteField("v:"+recipientKey, "%recipient."+recipientKey+"%")
+	w.WriteField("v:"+simtest.RecipientKey, "%recipient."+simtest.RecipientKey+"%")
 	text, _ := json.Marshal(vars)
 	w.WriteField("recipient-variables", string(text))
 	w.Close()
 	return w.FormDataContentType(), buf.Bytes()
 }
 
-func benchmark(b *testing.B, path, kind string, body []byte, a Account) {
-	s := New(Options{RecipientKey: recipientKey})
+func benchmark(b *testing.B, path, kind string, body []byte, a simulator.Account) {
+	s := simulator.New(simulator.Options{RecipientKey: simtest.RecipientKey})
 	defer s.Close()
 	if err := s.AddAccount(a); err != nil {
 		b.Fatal(err)
@@ -58,7 +62,7 @@ func benchmark(b *testing.B, path, kind string, body []byte, a Account) {
 		r := httptest.NewRequest("POST", path, bytes.NewReader(body))
 		r.Header.Set("Content-Type", kind)
 		r.Header.Set("Authorization", "Bearer k")
-		if a.Kind == Mailgun {
+		if a.Kind == simulator.Mailgun {
 			r.SetBasicAuth("api", "k")
 		}
 		w := httptest.NewRecorder()
@@ -69,25 +73,28 @@ func benchmark(b *testing.B, path, kind string, body []byte, a Account) {
 	}
 }
 
-// BenchmarkSendgrid accepts 1,000 recipients in one call; every call but the
-// first doubles all ids, which is the slower case.
+// BenchmarkSendgrid accepts 1,000 recipients in one call. Every call but the first
+// doubles all ids, which is the slower case.
 func BenchmarkSendgrid(b *testing.B) {
-	benchmark(b, "/x/v3/mail/send", sgJSON, bulk(""), Account{Name: "x", Kind: SendGrid, Key: "k"})
+	benchmark(b, "/x/v3/mail/send", "application/json", bulk(""),
+		simulator.Account{Name: "x", Kind: simulator.SendGrid, Key: "k"})
 }
 
 func BenchmarkMailgun(b *testing.B) {
 	kind, body := bulkForm()
-	benchmark(b, "/x/v3/"+domain+"/messages", kind, body, Account{Name: "x", Kind: Mailgun, Key: "k", Domain: domain})
+	benchmark(b, "/x/v3/"+simtest.Domain+"/messages", kind, body,
+		simulator.Account{Name: "x", Kind: simulator.Mailgun, Key: "k", Domain: simtest.Domain})
 }
 
-// BenchmarkSendgridFresh accepts calls whose ids are all new, with their events,
-// and reports the memory that a copy keeps.
+// BenchmarkSendgridFresh accepts calls with new ids, with and without their events.
+// It reports the memory that a copy keeps.
 func BenchmarkSendgridFresh(b *testing.B) {
 	for _, hook := range []string{"", "http://hooks/x"} {
 		b.Run("hook="+fmt.Sprint(hook != ""), func(b *testing.B) {
-			s := New(Options{RecipientKey: recipientKey, Transport: discard{}})
+			s := simulator.New(simulator.Options{RecipientKey: simtest.RecipientKey, Transport: discard{}})
 			defer s.Close()
-			if err := s.AddAccount(Account{Name: "x", Kind: SendGrid, Key: "k", WebhookURL: hook}); err != nil {
+			if err := s.AddAccount(simulator.Account{Name: "x", Kind: simulator.SendGrid, Key: "k",
+				WebhookURL: hook}); err != nil {
 				b.Fatal(err)
 			}
 			before := heapBytes()
@@ -98,7 +105,7 @@ func BenchmarkSendgridFresh(b *testing.B) {
 				n++
 				b.StartTimer()
 				r := httptest.NewRequest("POST", "/x/v3/mail/send", bytes.NewReader(body))
-				r.Header.Set("Content-Type", sgJSON)
+				r.Header.Set("Content-Type", "application/json")
 				r.Header.Set("Authorization", "Bearer k")
 				s.ServeHTTP(httptest.NewRecorder(), r)
 			}

@@ -13,27 +13,35 @@ import (
 	"time"
 )
 
-// A Client scripts a Simulator in another process through its control API. It is
-// safe for concurrent use. Errors carry what the simulator said.
+// A Client controls a Simulator in another process through its control API. It is
+// safe for concurrent use. Errors hold the simulator's own error text.
 type Client struct {
-	URL  string       // of the simulator, http://host:port
+	URL  string       // base URL of the simulator, http://host:port
 	HTTP *http.Client // nil = http.DefaultClient
 }
 
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, in any) (*http.Response, error) {
+// A request is a request to the control API.
+type request struct {
+	method, path string
+	query        url.Values
+	body         any // nil = none
+}
+
+// do makes the request. An answer other than 200 is an error.
+func (c *Client) do(ctx context.Context, q request) (*http.Response, error) {
 	var body io.Reader
-	if in != nil {
-		text, err := json.Marshal(in)
+	if q.body != nil {
+		text, err := json.Marshal(q.body)
 		if err != nil {
 			return nil, fmt.Errorf("simulator: %w", err)
 		}
 		body = bytes.NewReader(text)
 	}
-	target := strings.TrimSuffix(c.URL, "/") + "/" + controlName + path
-	if len(query) > 0 {
-		target += "?" + query.Encode()
+	target := strings.TrimSuffix(c.URL, "/") + "/" + controlName + q.path
+	if len(q.query) > 0 {
+		target += "?" + q.query.Encode()
 	}
-	r, err := http.NewRequestWithContext(ctx, method, target, body)
+	r, err := http.NewRequestWithContext(ctx, q.method, target, body)
 	if err != nil {
 		return nil, fmt.Errorf("simulator: %w", err)
 	}
@@ -49,13 +57,14 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		defer resp.Body.Close()
 		var problem struct{ Error string }
 		json.NewDecoder(io.LimitReader(resp.Body, maxControlBody)).Decode(&problem)
-		return nil, fmt.Errorf("simulator: %s %s: %s: %s", method, path, resp.Status, problem.Error)
+		return nil, fmt.Errorf("simulator: %s %s: %s: %s", q.method, q.path, resp.Status, problem.Error)
 	}
 	return resp, nil
 }
 
-func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
-	resp, err := c.do(ctx, method, path, query, in)
+// call makes the request and decodes the answer into out unless out is nil.
+func (c *Client) call(ctx context.Context, q request, out any) error {
+	resp, err := c.do(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -66,7 +75,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		err = json.NewDecoder(resp.Body).Decode(out)
 	}
 	if err != nil {
-		return fmt.Errorf("simulator: %s %s: %w", method, path, err)
+		return fmt.Errorf("simulator: %s %s: %w", q.method, q.path, err)
 	}
 	return nil
 }
@@ -80,65 +89,65 @@ func param(name, value string) url.Values {
 
 // Accounts returns the accounts with their public keys.
 func (c *Client) Accounts(ctx context.Context) (list []AccountInfo, err error) {
-	err = c.call(ctx, "GET", "/accounts", nil, nil, &list)
+	err = c.call(ctx, request{method: "GET", path: "/accounts"}, &list)
 	return list, err
 }
 
-// AddAccount is Simulator.AddAccount. It returns the account with its public
+// AddAccount calls Simulator.AddAccount. It returns the account with its public
 // key.
 func (c *Client) AddAccount(ctx context.Context, a Account) (info AccountInfo, err error) {
-	err = c.call(ctx, "POST", "/accounts", nil, a, &info)
+	err = c.call(ctx, request{method: "POST", path: "/accounts", body: a}, &info)
 	return info, err
 }
 
-// Faults is Simulator.Faults.
+// Faults calls Simulator.Faults.
 func (c *Client) Faults(ctx context.Context) (list []Fault, err error) {
-	err = c.call(ctx, "GET", "/faults", nil, nil, &list)
+	err = c.call(ctx, request{method: "GET", path: "/faults"}, &list)
 	return list, err
 }
 
-// Inject is Simulator.Inject; a fault that is not valid is an error.
+// Inject calls Simulator.Inject; a fault that is not valid is an error.
 func (c *Client) Inject(ctx context.Context, f Fault) (id string, err error) {
 	var out struct{ ID string }
-	err = c.call(ctx, "POST", "/faults", nil, f, &out)
+	err = c.call(ctx, request{method: "POST", path: "/faults", body: f}, &out)
 	return out.ID, err
 }
 
-// Clear is Simulator.Clear.
+// Clear calls Simulator.Clear.
 func (c *Client) Clear(ctx context.Context, id string) error {
-	return c.call(ctx, "DELETE", "/faults/"+url.PathEscape(id), nil, nil, nil)
+	return c.call(ctx, request{method: "DELETE", path: "/faults/" + url.PathEscape(id)}, nil)
 }
 
-// ClearAll is Simulator.ClearAll.
+// ClearAll calls Simulator.ClearAll.
 func (c *Client) ClearAll(ctx context.Context, account string) error {
-	return c.call(ctx, "DELETE", "/faults", param("account", account), nil, nil)
+	return c.call(ctx, request{method: "DELETE", path: "/faults", query: param("account", account)}, nil)
 }
 
-// Stats is Simulator.Stats; an unknown account is an error.
+// Stats calls Simulator.Stats; an unknown account is an error.
 func (c *Client) Stats(ctx context.Context, account string) (st Stats, err error) {
-	err = c.call(ctx, "GET", "/stats", param("account", account), nil, &st)
+	err = c.call(ctx, request{method: "GET", path: "/stats", query: param("account", account)}, &st)
 	return st, err
 }
 
-// CallLog is Simulator.CallLog; an unknown account is an error.
+// CallLog calls Simulator.CallLog; an unknown account is an error.
 func (c *Client) CallLog(ctx context.Context, account string) (list []Call, err error) {
-	err = c.call(ctx, "GET", "/calls", param("account", account), nil, &list)
+	err = c.call(ctx, request{method: "GET", path: "/calls", query: param("account", account)}, &list)
 	return list, err
 }
 
-// Copies is Simulator.Copies.
+// Copies calls Simulator.Copies.
 func (c *Client) Copies(ctx context.Context, id string) (list []Copy, err error) {
 	if id == "" {
 		return nil, nil
 	}
-	err = c.call(ctx, "GET", "/copies", param("id", id), nil, &list)
+	err = c.call(ctx, request{method: "GET", path: "/copies", query: param("id", id)}, &list)
 	return list, err
 }
 
-// EachCopy is Simulator.EachCopy, for the ids with at least min copies; each
-// call of f gets a new map. The listing is streamed.
+// EachCopy calls f like Simulator.EachCopy, for the ids with at least min copies.
+// Each call of f gets a new map. The simulator streams the list.
 func (c *Client) EachCopy(ctx context.Context, min int, f func(id string, perAccount map[string]int)) error {
-	resp, err := c.do(ctx, "GET", "/copies", url.Values{"min": {fmt.Sprint(min)}}, nil)
+	resp, err := c.do(ctx, request{method: "GET", path: "/copies", query: url.Values{"min": {fmt.Sprint(min)}}})
 	if err != nil {
 		return err
 	}
@@ -159,37 +168,39 @@ func (c *Client) EachCopy(ctx context.Context, min int, f func(id string, perAcc
 
 // Settings returns the settings of all accounts.
 func (c *Client) Settings(ctx context.Context) (list []Settings, err error) {
-	err = c.call(ctx, "GET", "/settings", nil, nil, &list)
+	err = c.call(ctx, request{method: "GET", path: "/settings"}, &list)
 	return list, err
 }
 
 // Change changes the settings that are not nil.
 func (c *Client) Change(ctx context.Context, set Settings) error {
-	return c.call(ctx, "POST", "/settings", nil, set, nil)
+	return c.call(ctx, request{method: "POST", path: "/settings", body: set}, nil)
 }
 
-// SetWebhookURL is Simulator.SetWebhookURL; what that ignores is an error.
+// SetWebhookURL calls Simulator.SetWebhookURL; an unknown account and a URL that is not
+// valid are errors.
 func (c *Client) SetWebhookURL(ctx context.Context, account, url string) error {
 	return c.Change(ctx, Settings{Account: account, WebhookURL: &url})
 }
 
-// SetLatency is Simulator.SetLatency.
+// SetLatency calls Simulator.SetLatency.
 func (c *Client) SetLatency(ctx context.Context, account string, d time.Duration) error {
 	latency := Duration(d)
 	return c.Change(ctx, Settings{Account: account, Latency: &latency})
 }
 
-// Flush is Simulator.Flush. It waits as long as ctx, or an hour.
+// Flush calls Simulator.Flush. It waits until ctx is done, at most an hour.
 func (c *Client) Flush(ctx context.Context) error {
-	return c.call(ctx, "POST", "/flush", param("timeout", "1h"), nil, nil)
+	return c.call(ctx, request{method: "POST", path: "/flush", query: param("timeout", "1h")}, nil)
 }
 
-// Settle is Simulator.Settle. It waits as long as ctx, or an hour.
+// Settle calls Simulator.Settle. It waits until ctx is done, at most an hour.
 func (c *Client) Settle(ctx context.Context) error {
-	return c.call(ctx, "POST", "/flush", url.Values{"timeout": {"1h"}, "settle": {"true"}}, nil, nil)
+	query := url.Values{"timeout": {"1h"}, "settle": {"true"}}
+	return c.call(ctx, request{method: "POST", path: "/flush", query: query}, nil)
 }
 
-// Reset is Simulator.Reset.
+// Reset calls Simulator.Reset.
 func (c *Client) Reset(ctx context.Context) error {
-	return c.call(ctx, "POST", "/reset", nil, nil, nil)
+	return c.call(ctx, request{method: "POST", path: "/reset"}, nil)
 }

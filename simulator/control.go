@@ -11,9 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/safedelivr/safedelivr/simulator/internal/provider"
 )
 
-// controlName is the path of the control API, and so no name for an account.
+// controlName is the path of the control API. No account can have this name.
 //
 //	GET    /control/accounts               accounts, with public keys
 //	POST   /control/accounts               add one: an Account
@@ -21,10 +23,10 @@ import (
 //	POST   /control/faults                 inject one: a Fault; answers {"id":"f1"}
 //	DELETE /control/faults/{id}            clear one
 //	DELETE /control/faults?account=sg      clear those of an account; without account all
-//	GET    /control/stats?account=sg       Stats; without account of all together
+//	GET    /control/stats?account=sg       Stats; without account those of all together
 //	GET    /control/calls?account=sg       the call log
 //	GET    /control/copies?id=x            the copies of an id or address
-//	GET    /control/copies?min=2           one line of JSON per id that has at least so many (default 1)
+//	GET    /control/copies?min=2           one line of JSON per id with that many copies or more (default 1)
 //	GET    /control/settings               Settings of all accounts
 //	POST   /control/settings               change some: Settings
 //	POST   /control/flush?timeout=30s      see Simulator.Flush; with settle=true Simulator.Settle
@@ -35,8 +37,8 @@ const controlName = "control"
 
 const maxControlBody = 1 << 20
 
-// Settings are what can be changed of an account while it runs. A nil field
-// stays as it is.
+// Settings are what can be changed of an account while it is in use. A nil field is
+// left unchanged.
 type Settings struct {
 	Account    string    `json:"account,omitempty"` // empty = all accounts
 	WebhookURL *string   `json:"webhook_url,omitempty"`
@@ -50,81 +52,86 @@ type AccountInfo struct {
 	PublicKey string `json:"public_key,omitempty"` // see Simulator.PublicKey
 }
 
-// CopyCount is a line of the listing of copies: how many an id has by account.
+// CopyCount is a line of the list of copies: how many an id has at each account.
 type CopyCount struct {
 	ID       string         `json:"id"`
 	Accounts map[string]int `json:"accounts"`
 }
 
-// badRequest is an error of the caller; its text is shown.
+// A badRequest is a mistake of the caller. Its text is shown.
 type badRequest struct{ error }
 
+// errNoRoute is the result for a path or method that the control API does not have.
+var errNoRoute = errors.New("no such path or method")
+
+// control answers a request to the control API. The path begins after its name.
 func (s *Simulator) control(w http.ResponseWriter, r *http.Request, path []string) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxControlBody)
-	name, rest := "", ""
-	if len(path) > 0 {
-		name = path[0]
-	}
-	if len(path) > 1 {
-		rest = path[1]
-	}
+	path = append(path, "", "") // the name, and the rest
 	query := r.URL.Query()
-	account := query.Get("account")
-	if account != "" && s.account(account) == nil {
-		reply(w, 404, nil, fmt.Errorf("%w: %q", errNoAccount, account))
+	if account := query.Get("account"); account != "" && s.account(account) == nil {
+		reply(w, http.StatusNotFound, nil, fmt.Errorf("%w: %q", errNoAccount, account))
 		return
 	}
-	var v any
-	var err error
-	switch r.Method + " " + name {
-	case "GET accounts":
-		v = s.infos()
-	case "POST accounts":
-		v, err = s.controlAdd(r.Body)
-	case "GET faults":
-		v = s.Faults()
-	case "POST faults":
-		v, err = s.controlInject(r.Body)
-	case "DELETE faults":
-		v = map[string]int{"cleared": s.clear(func(f *fault) bool {
-			return (rest == "" || f.ID == rest) && (account == "" || f.Account == account)
-		})}
-	case "GET stats":
-		v = s.Stats(account)
-	case "GET calls":
-		v = nonNil(s.CallLog(account))
-	case "GET copies":
-		if id := query.Get("id"); id != "" {
-			v = nonNil(s.Copies(id))
-			break
-		}
+	if r.Method == http.MethodGet && path[0] == "copies" && query.Get("id") == "" {
 		s.streamCopies(w, query.Get("min"))
 		return
-	case "GET settings":
-		v = s.settings()
-	case "POST settings":
-		var c Settings
-		if err = decode(r.Body, &c); err == nil {
-			err = s.change(c)
-		}
-	case "POST flush":
-		err = s.controlFlush(r.Context(), query.Get("timeout"), query.Get("settle"))
-	case "POST reset":
-		s.Reset()
-	default:
-		reply(w, 404, nil, fmt.Errorf("no %s /%s/%s", r.Method, controlName, name))
-		return
 	}
-	status := 200
+	v, err := s.controlResult(r, path[0], path[1])
+	status := http.StatusOK
 	switch {
+	case errors.Is(err, errNoRoute):
+		status = http.StatusNotFound
+		err = fmt.Errorf("no %s /%s/%s", r.Method, controlName, path[0])
 	case errors.As(err, new(badRequest)):
-		status = 400
+		status = http.StatusBadRequest
 	case errors.Is(err, context.DeadlineExceeded):
-		status = 504
+		status = http.StatusGatewayTimeout
 	case err != nil:
-		status = 503
+		status = http.StatusServiceUnavailable
 	}
 	reply(w, status, v, err)
+}
+
+// controlResult carries out a request to the control API and returns what is answered.
+func (s *Simulator) controlResult(r *http.Request, name, rest string) (any, error) {
+	query := r.URL.Query()
+	account := query.Get("account")
+	switch r.Method + " " + name {
+	case "GET accounts":
+		return s.infos(), nil
+	case "POST accounts":
+		return s.controlAdd(r.Body)
+	case "GET faults":
+		return s.Faults(), nil
+	case "POST faults":
+		return s.controlInject(r.Body)
+	case "DELETE faults":
+		n := s.clear(func(f *fault) bool {
+			return (rest == "" || f.ID == rest) && (account == "" || f.Account == account)
+		})
+		return map[string]int{"cleared": n}, nil
+	case "GET stats":
+		return s.Stats(account), nil
+	case "GET calls":
+		return nonNil(s.CallLog(account)), nil
+	case "GET copies":
+		return nonNil(s.Copies(query.Get("id"))), nil
+	case "GET settings":
+		return s.settings(), nil
+	case "POST settings":
+		var c Settings
+		if err := decode(r.Body, &c); err != nil {
+			return nil, err
+		}
+		return nil, s.change(c)
+	case "POST flush":
+		return nil, s.controlFlush(r.Context(), query.Get("timeout"), query.Get("settle"))
+	case "POST reset":
+		s.Reset()
+		return nil, nil
+	}
+	return nil, errNoRoute
 }
 
 func nonNil[T any](list []T) []T {
@@ -189,7 +196,7 @@ func (s *Simulator) settings() []Settings {
 	list := []Settings{}
 	delay := Duration(s.eventDelay.Load())
 	for _, a := range s.accountList() {
-		url, latency := a.hookURL(), Duration(a.latency.Load())
+		url, latency := a.webhooks.URL(), Duration(a.latency.Load())
 		list = append(list, Settings{a.name, &url, &latency, &delay})
 	}
 	return list
@@ -200,7 +207,7 @@ func (s *Simulator) change(c Settings) error {
 		return badRequest{fmt.Errorf("%w: %q", errNoAccount, c.Account)}
 	}
 	if c.WebhookURL != nil {
-		if err := checkURL(*c.WebhookURL); err != nil {
+		if err := provider.CheckURL(*c.WebhookURL); err != nil {
 			return badRequest{err}
 		}
 		for _, name := range s.names() {
@@ -234,13 +241,13 @@ func (s *Simulator) controlFlush(ctx context.Context, timeout, settle string) er
 	return s.Flush(ctx)
 }
 
-// streamCopies writes a line for each id with at least so many copies. It does
-// not hold them in memory.
-func (s *Simulator) streamCopies(w http.ResponseWriter, least string) {
+// streamCopies writes a line for each id with at least the given number of copies. It
+// does not hold them in memory.
+func (s *Simulator) streamCopies(w http.ResponseWriter, minimum string) {
 	floor := 1
-	if least != "" {
+	if minimum != "" {
 		var err error
-		if floor, err = strconv.Atoi(least); err != nil {
+		if floor, err = strconv.Atoi(minimum); err != nil {
 			reply(w, 400, nil, fmt.Errorf("min: %w", err))
 			return
 		}
@@ -258,8 +265,8 @@ func (s *Simulator) streamCopies(w http.ResponseWriter, least string) {
 	})
 }
 
-// A Duration is a time.Duration that is a string like "1m30s" in JSON. A number
-// is taken as nanoseconds.
+// A Duration is a time.Duration that is a string like "1m30s" in JSON. A number is
+// read as nanoseconds.
 type Duration time.Duration
 
 // MarshalJSON implements json.Marshaler.
@@ -294,8 +301,8 @@ func (f Fault) MarshalJSON() ([]byte, error) {
 	}{plainFault(f), text(f.Delay), text(f.RetryAfter)})
 }
 
-// UnmarshalJSON reads durations as text, and refuses members that it does not
-// know: a misspelt one would make a fault that does nothing.
+// UnmarshalJSON reads durations as text. It refuses unknown members: a misspelt one
+// would make a fault that does nothing.
 func (f *Fault) UnmarshalJSON(b []byte) error {
 	var v struct {
 		*plainFault

@@ -1,19 +1,35 @@
-package simulator
+package simulator_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/simulator/internal/simtest"
+	"go.uber.org/goleak"
 )
 
-// TestClient does everything through the control API.
-func TestClient(t *testing.T) {
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func TestClientControlsEverything(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Options{})
-	c := &Client{URL: r.url + "/", HTTP: r.client}
+	r := simtest.New(t, simulator.Options{})
+	c := &simulator.Client{URL: r.URL + "/", HTTP: r.HTTP}
 	ctx := t.Context()
 	must := func(err error) {
 		t.Helper()
@@ -21,29 +37,35 @@ func TestClient(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	info, err := c.AddAccount(ctx, Account{Name: "sg-eu", Kind: SendGrid, Key: "SG.key", WebhookURL: r.Accounts()[0].WebhookURL + "-eu"})
+	info, err := c.AddAccount(ctx, simulator.Account{
+		Name:       "sg-eu",
+		Kind:       simulator.SendGrid,
+		Key:        simtest.SendGridKey,
+		WebhookURL: r.Accounts()[0].WebhookURL + "-eu",
+	})
 	must(err)
 	if len(info.PublicKey) != 124 {
 		t.Errorf("account %+v", info)
 	}
 	list, err := c.Accounts(ctx)
 	must(err)
-	if len(list) != 3 || list[2].PublicKey != info.PublicKey || list[1].Domain != domain || list[1].SigningKey != signingKey || list[1].PublicKey != "" {
+	if len(list) != 3 || list[2].PublicKey != info.PublicKey || list[1].Domain != simtest.Domain ||
+		list[1].SigningKey != simtest.SigningKey || list[1].PublicKey != "" {
 		t.Errorf("accounts %+v", list)
 	}
 
-	id, err := c.Inject(ctx, Fault{Account: "sg-eu", Mode: "status:503", Times: 1, Delay: time.Millisecond})
+	id, err := c.Inject(ctx, simulator.Fault{Account: "sg-eu", Mode: "status:503", Times: 1, Delay: time.Millisecond})
 	must(err)
 	faults, err := c.Faults(ctx)
 	must(err)
 	if len(faults) != 1 || faults[0].ID != id || faults[0].Delay != time.Millisecond || faults[0].Times != 1 {
 		t.Errorf("faults %+v", faults)
 	}
-	if result, _, _ := r.attempt(t, "sg-eu", "r", "a@example.com"); result != "503" {
+	if result, _, _ := r.Attempt(t, "sg-eu", "r", "a@example.com"); result != "503" {
 		t.Error(result)
 	}
-	r.send(t, "sg-eu", "r", "a@example.com", "b@example.com")
-	r.send(t, "sg", "r", "a@example.com")
+	r.Send(t, "sg-eu", "r", "a@example.com", "b@example.com")
+	r.Send(t, "sg", "r", "a@example.com")
 	must(c.Flush(ctx))
 	must(c.Settle(ctx))
 	st, err := c.Stats(ctx, "sg-eu")
@@ -53,7 +75,8 @@ func TestClient(t *testing.T) {
 	}
 	copies, err := c.Copies(ctx, "r0")
 	must(err)
-	if len(copies) != 2 || copies[0].Account != "sg-eu" || copies[0].Metadata["sd_a"] != "attempt-1" || copies[0].At.IsZero() {
+	if len(copies) != 2 || copies[0].Account != "sg-eu" || copies[0].Metadata["sd_a"] != "attempt-1" ||
+		copies[0].At.IsZero() {
 		t.Errorf("copies %+v", copies)
 	}
 	seen := map[string]int{}
@@ -74,19 +97,20 @@ func TestClient(t *testing.T) {
 
 	must(c.SetLatency(ctx, "sg", time.Minute))
 	must(c.SetWebhookURL(ctx, "mg", "http://elsewhere/"))
-	delay := Duration(time.Hour)
-	must(c.Change(ctx, Settings{EventDelay: &delay}))
+	delay := simulator.Duration(time.Hour)
+	must(c.Change(ctx, simulator.Settings{EventDelay: &delay}))
 	settings, err := c.Settings(ctx)
 	must(err)
-	if len(settings) != 3 || time.Duration(*settings[0].Latency) != time.Minute || *settings[1].WebhookURL != "http://elsewhere/" || *settings[2].EventDelay != delay || *settings[1].Latency != 0 {
+	if len(settings) != 3 || time.Duration(*settings[0].Latency) != time.Minute ||
+		*settings[1].WebhookURL != "http://elsewhere/" || *settings[2].EventDelay != delay || *settings[1].Latency != 0 {
 		t.Errorf("settings %+v", settings)
 	}
 
-	for _, mode := range []string{ModeHang, ModeTruncate} {
-		_, err := c.Inject(ctx, Fault{Account: "mg", Mode: mode})
+	for _, mode := range []string{simulator.ModeHang, simulator.ModeTruncate} {
+		_, err := c.Inject(ctx, simulator.Fault{Account: "mg", Mode: mode})
 		must(err)
 	}
-	id, err = c.Inject(ctx, Fault{Mode: ModeHang})
+	id, err = c.Inject(ctx, simulator.Fault{Mode: simulator.ModeHang})
 	must(err)
 	must(c.ClearAll(ctx, "mg"))
 	if n := len(r.Faults()); n != 1 {
@@ -102,28 +126,28 @@ func TestClient(t *testing.T) {
 	}
 
 	for name, err := range map[string]error{
-		"bad fault":       second(c.Inject(ctx, Fault{Mode: "nonsense"})),
-		"no such account": second(c.Inject(ctx, Fault{Mode: ModeHang, Account: "nobody"})),
-		"stats":           second(c.Stats(ctx, "nobody")),
+		"bad fault":       second(c.Inject(ctx, simulator.Fault{Mode: "nonsense"})),
+		"no such account": second(c.Inject(ctx, simulator.Fault{Mode: simulator.ModeHang, Account: "unknown"})),
+		"stats":           second(c.Stats(ctx, "unknown")),
 		"url":             c.SetWebhookURL(ctx, "mg", "ftp://x"),
-		"latency":         c.SetLatency(ctx, "nobody", 1),
-		"account":         second(c.AddAccount(ctx, Account{Name: "sg", Kind: SendGrid, Key: "k"})),
+		"latency":         c.SetLatency(ctx, "unknown", 1),
+		"account":         second(c.AddAccount(ctx, simulator.Account{Name: "sg", Kind: simulator.SendGrid, Key: "k"})),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "simulator: ") || strings.HasSuffix(err.Error(), ": ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if copies, err := c.Copies(ctx, "nobody"); err != nil || len(copies) != 0 {
+	if copies, err := c.Copies(ctx, "unknown"); err != nil || len(copies) != 0 {
 		t.Errorf("%v %v", copies, err)
 	}
 }
 
 func second[T any](_ T, err error) error { return err }
 
-// TestControlHTTP: what a person with curl gets.
-func TestControlHTTP(t *testing.T) {
+// TestControlAPI sends the requests that a person sends with curl.
+func TestControlAPI(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Options{})
+	r := simtest.New(t, simulator.Options{})
 	for _, c := range []struct {
 		method, path, body string
 		status             int
@@ -144,11 +168,11 @@ func TestControlHTTP(t *testing.T) {
 		{"GET", "/control/calls", "", 200, `[]`},
 		{"GET", "/control/nothing", "", 404, `no GET /control/nothing`},
 		{"GET", "/control", "", 404, `error`},
-		{"GET", "/control/stats?account=nobody", "", 404, `no such account`},
+		{"GET", "/control/stats?account=unknown", "", 404, `no such account`},
 		{"POST", "/control/accounts", `{"name":"control","kind":"sendgrid","key":"k"}`, 400, `account name`},
 	} {
-		req, _ := http.NewRequest(c.method, r.url+c.path, strings.NewReader(c.body))
-		resp, err := r.client.Do(req)
+		req, _ := http.NewRequest(c.method, r.URL+c.path, strings.NewReader(c.body))
+		resp, err := r.HTTP.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,25 +183,25 @@ func TestControlHTTP(t *testing.T) {
 		}
 	}
 
-	// A flush that cannot end says so.
-	r.hooks.status = func(*http.Request, []byte) int { return 500 }
-	r.send(t, "mg", "r", "a@example.com")
+	// A flush that cannot end is an error.
+	r.Hooks.Status = func(*http.Request, []byte) int { return 500 }
+	r.Send(t, "mg", "r", "a@example.com")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := (&Client{URL: r.url, HTTP: r.client}).Flush(ctx); err == nil {
+	if err := (&simulator.Client{URL: r.URL, HTTP: r.HTTP}).Flush(ctx); err == nil {
 		t.Error("flush ended")
 	}
-	resp, err := r.client.Post(r.url+"/control/flush?timeout=10ms", "", nil)
+	resp, err := r.HTTP.Post(r.URL+"/control/flush?timeout=10ms", "", nil)
 	if err != nil || resp.StatusCode != 504 {
 		t.Errorf("%v %v", resp, err)
 	}
 	resp.Body.Close()
 }
 
-func TestAddAccount(t *testing.T) {
+func TestAddAccountRefusesInvalidAccounts(t *testing.T) {
 	t.Parallel()
-	s := New(Options{})
-	key := Account{Name: "a", Kind: SendGrid, Key: "k"}
+	s := simulator.New(simulator.Options{})
+	key := simulator.Account{Name: "a", Kind: simulator.SendGrid, Key: "k"}
 	if err := s.AddAccount(key); err != nil {
 		t.Fatal(err)
 	}
@@ -190,29 +214,29 @@ func TestAddAccount(t *testing.T) {
 	if err := s.AddAccount(key); err != nil || s.PublicKey("a") != s.PublicKey("c") {
 		t.Error(err)
 	}
-	for name, a := range map[string]Account{
-		"no name":     {Kind: SendGrid, Key: "k"},
-		"odd name":    {Name: "A b", Kind: SendGrid, Key: "k"},
-		"control":     {Name: "control", Kind: SendGrid, Key: "k"},
-		"exists":      {Name: "a", Kind: SendGrid, Key: "k"},
+	for name, a := range map[string]simulator.Account{
+		"no name":     {Kind: simulator.SendGrid, Key: "k"},
+		"odd name":    {Name: "A b", Kind: simulator.SendGrid, Key: "k"},
+		"control":     {Name: "control", Kind: simulator.SendGrid, Key: "k"},
+		"exists":      {Name: "a", Kind: simulator.SendGrid, Key: "k"},
 		"no kind":     {Name: "x", Key: "k"},
-		"no key":      {Name: "x", Kind: SendGrid},
-		"url":         {Name: "x", Kind: SendGrid, Key: "k", WebhookURL: "x"},
-		"signing key": {Name: "x", Kind: SendGrid, Key: "k", SigningKey: "x"},
-		"not a key":   {Name: "x", Kind: SendGrid, Key: "k", SigningKey: "AAAA"},
-		"no domain":   {Name: "x", Kind: Mailgun, Key: "k"},
-		"no signing":  {Name: "x", Kind: Mailgun, Key: "k", Domain: "d", WebhookURL: "http://x"},
+		"no key":      {Name: "x", Kind: simulator.SendGrid},
+		"url":         {Name: "x", Kind: simulator.SendGrid, Key: "k", WebhookURL: "x"},
+		"signing key": {Name: "x", Kind: simulator.SendGrid, Key: "k", SigningKey: "x"},
+		"not a key":   {Name: "x", Kind: simulator.SendGrid, Key: "k", SigningKey: "AAAA"},
+		"no domain":   {Name: "x", Kind: simulator.Mailgun, Key: "k"},
+		"no signing":  {Name: "x", Kind: simulator.Mailgun, Key: "k", Domain: "d", WebhookURL: "http://x"},
 	} {
 		if s.AddAccount(a) == nil {
 			t.Errorf("%s: added", name)
 		}
 	}
-	if s.PublicKey("nobody") != "" || s.CallLog("nobody") != nil || s.Stats("nobody").Calls != 0 {
-		t.Error("there is an account nobody")
+	if s.PublicKey("unknown") != "" || s.CallLog("unknown") != nil || s.Stats("unknown").Calls != 0 {
+		t.Error("an unknown account has state")
 	}
 	s.Close()
 	s.Close()
-	if s.AddAccount(Account{Name: "late", Kind: SendGrid, Key: "k"}) == nil {
+	if s.AddAccount(simulator.Account{Name: "late", Kind: simulator.SendGrid, Key: "k"}) == nil {
 		t.Error("added after Close")
 	}
 }

@@ -3,7 +3,12 @@ package simulator
 import (
 	"bytes"
 	"time"
+
+	"github.com/safedelivr/safedelivr/simulator/internal/message"
 )
+
+// Content is what a recipient would read, after substitution.
+type Content = message.Content
 
 // A Copy is one accepted mail to one address.
 type Copy struct {
@@ -11,81 +16,85 @@ type Copy struct {
 	Account    string            `json:"account"`
 	Address    string            `json:"address"`
 	At         time.Time         `json:"at"`
-	ProviderID string            `json:"provider_id"` // as answered to the call; the same for all copies of a call
+	ProviderID string            `json:"provider_id"` // answered to the call; the same for all copies of a call
 	From       string            `json:"from,omitempty"`
 	Tags       []string          `json:"tags,omitempty"` // SendGrid: categories
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	Outcome    string            `json:"outcome"` // see Outcomes
-	// Swallowed: a suspension without Fault.Release keeps it for ever, whatever
-	// its outcome would have been; also one that came between its acceptance and
+	// Swallowed reports that a suspension without Fault.Release keeps the copy for
+	// ever, whatever its outcome. The suspension may have begun at any time before
 	// its last event.
 	Swallowed bool `json:"swallowed,omitempty"`
-	// Muted: a fault that stood when it was accepted keeps all its webhooks back.
-	// Look-ups show its events.
+	// Muted reports that a fault at the time of acceptance suppresses all its
+	// webhooks. Look-ups show its events.
 	Muted bool `json:"muted,omitempty"`
-	// Visible lists the other recipients that this copy names in To and Cc. It
-	// is empty for an individual message; anything else is a leak in a batch.
+	// Visible lists the other recipients that this copy names in To and Cc. It is
+	// empty for an individual message; in a batch anything else is a leak.
 	Visible []string `json:"visible,omitempty"`
 	Content          // empty unless Options.KeepContent
 }
 
-// copy returns the copy r for the outside.
-func (m *mailing) copy(r record) Copy {
-	c := Copy{
-		ID: string(m.id(r)), Account: m.account.name, Address: string(r.addr), At: m.accepted(),
-		ProviderID: m.account.provider.id(m), From: m.head.from, Tags: m.head.tags,
-		Outcome: r.outcome.String(), Visible: m.visible(r),
+// export returns the copy c as users see it.
+func (b *stored) export(c message.Copy) Copy {
+	x := Copy{
+		ID:         string(b.ID(c)),
+		Account:    b.account.name,
+		Address:    string(c.Addr),
+		At:         b.Accepted(),
+		ProviderID: b.account.provider.ID(&b.Batch),
+		From:       b.Head.From,
+		Tags:       b.Head.Tags,
+		Outcome:    c.Outcome.String(),
+		Visible:    b.visible(c),
 	}
-	g := m.group(r.group)
-	c.Swallowed = g.park != nil && g.park.swallows() || m.swallowed.Load()&(1<<r.outcome) != 0
-	c.Muted = g.mute != nil && len(g.mute.events) == 0
-	m.metadata(r, func(key int, value []byte) {
-		if c.Metadata == nil {
-			c.Metadata = map[string]string{}
+	g := b.group(c.Group)
+	x.Swallowed = g.park != nil && g.park.swallows() || b.swallowed.Load()&(1<<c.Outcome) != 0
+	x.Muted = g.mute != nil && len(g.mute.events) == 0
+	b.Metadata(c, func(key int, value []byte) {
+		if x.Metadata == nil {
+			x.Metadata = map[string]string{}
 		}
-		c.Metadata[m.head.keys[key-1]] = string(value)
+		x.Metadata[b.Head.Keys[key-1]] = string(value)
 	})
-	if m.extra != nil && m.extra.content != nil {
-		c.Content = m.extra.content[r.i]
+	if b.Batch.Content != nil {
+		x.Content = b.Batch.Content[c.Index]
 	}
-	return c
+	return x
 }
 
-// visible returns who else is named in the message of which r is a copy.
-func (m *mailing) visible(r record) []string {
-	var run []record
-	for c := m.cursor(); ; {
-		x, ok := c.next()
-		if !ok || x.flags&flagJoint == 0 && x.i > r.i {
-			break
+// visible returns the other recipients that the message of c names.
+func (b *stored) visible(c message.Copy) []string {
+	var same []message.Copy // of the same message
+	for x := range b.Copies() {
+		if x.Flags&message.Joint == 0 {
+			if x.Index > c.Index {
+				break
+			}
+			same = same[:0]
 		}
-		if x.flags&flagJoint == 0 {
-			run = run[:0]
-		}
-		run = append(run, x)
+		same = append(same, x)
 	}
 	var list []string
-	for _, x := range run {
-		if x.i != r.i && x.flags&flagBCC == 0 {
-			list = append(list, string(x.addr))
+	for _, x := range same {
+		if x.Index != c.Index && x.Flags&message.BCC == 0 {
+			list = append(list, string(x.Addr))
 		}
 	}
 	return list
 }
 
 // Copies returns the copies with the given id: the value of the recipient key,
-// or an address. Looking by an address that is not the id reads through
-// everything kept.
+// or an address. An address that is not the id is searched in all copies.
 func (s *Simulator) Copies(id string) []Copy {
 	st := s.store.Load()
 	var list []Copy
-	for _, ref := range st.index.refs(st, []byte(id)) {
-		m := st.mailing(ref)
-		if r, ok := m.record(ref - m.first); ok {
-			list = append(list, m.copy(r))
+	for _, number := range st.index.Numbers([]byte(id)) {
+		b := st.batch(number)
+		if c, ok := b.Copy(number - b.first); ok {
+			list = append(list, b.export(c))
 		}
 	}
-	addr := lower([]byte(id))
+	addr := message.Lower([]byte(id))
 	if bytes.IndexByte(addr, '@') < 0 {
 		return list
 	}
@@ -95,39 +104,30 @@ func (s *Simulator) Copies(id string) []Copy {
 		}
 		return list
 	}
-	for _, m := range st.all() {
-		for c := m.cursor(); ; {
-			r, ok := c.next()
-			if !ok {
-				break
-			}
-			if bytes.Equal(lower(r.addr), addr) && string(m.id(r)) != id {
-				list = append(list, m.copy(r))
+	for _, b := range st.all() {
+		for c := range b.Copies() {
+			if bytes.Equal(message.Lower(c.Addr), addr) && string(b.ID(c)) != id {
+				list = append(list, b.export(c))
 			}
 		}
 	}
 	return list
 }
 
-// EachCopy calls f once for each id that has a copy, with the number of its
-// copies at each account that has any, in the order of the first copies. The map
-// is reused: it is valid until f returns. Copies accepted meanwhile may or may
-// not be seen.
+// EachCopy calls f once for each id that has a copy, in the order of the first
+// copies, with the number of its copies at each account that has any. The map is
+// reused: it is valid until f returns. Copies accepted meanwhile may be missed.
 func (s *Simulator) EachCopy(f func(id string, perAccount map[string]int)) {
-	s.eachCopy(func(id string, per map[string]int) bool { f(id, per); return true })
+	s.eachCopy(func(id string, counts map[string]int) bool { f(id, counts); return true })
 }
 
 func (s *Simulator) eachCopy(f func(id string, perAccount map[string]int) bool) {
 	st := s.store.Load()
-	per := map[string]int{}
-	for _, m := range st.all() {
-		for c := m.cursor(); ; {
-			r, ok := c.next()
-			if !ok {
-				break
-			}
-			id := m.id(r)
-			if st.index.counts(st, id, m.first+r.i, per) && !f(string(id), per) {
+	counts := map[string]int{}
+	for _, b := range st.all() {
+		for c := range b.Copies() {
+			id := b.ID(c)
+			if st.index.Counts(id, b.first+c.Index, counts) && !f(string(id), counts) {
 				return
 			}
 		}

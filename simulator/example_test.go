@@ -12,8 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// A blackout: the provider takes the mail, but its answer never comes. The copy
-// is there all the same.
+// The provider takes the mail, but its answer never comes. There is a copy
+// nevertheless.
 func Example() {
 	sim := simulator.New(simulator.Options{RecipientKey: "id"})
 	server := httptest.NewServer(sim)
@@ -46,7 +46,7 @@ func Example() {
 	_, err := send()
 	fmt.Println("answered:", err == nil, "copies:", len(sim.Copies("7")))
 
-	status, _ := send() // who sends again without evidence sends twice
+	status, _ := send() // sending again without evidence doubles the mail
 	fmt.Println(status, "copies:", len(sim.Copies("7")), "doubled:", sim.Stats("").Doubled)
 	// Output:
 	// answered: false copies: 1

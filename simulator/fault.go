@@ -1,23 +1,26 @@
 package simulator
 
 import (
-	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/safedelivr/safedelivr/simulator/internal/match"
+	"github.com/safedelivr/safedelivr/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/simulator/internal/provider"
 )
 
 // A Fault makes accounts misbehave until it is cleared, or for the next Times
-// requests. Faults are asked in the order in which they were injected; the first
-// that decides the answer to a call wins, while those that concern accepted mail
-// add up.
+// requests. Faults apply in the order in which they were injected. The first one
+// that decides the answer to a call wins; faults of accepted mail add up.
 //
-// Pattern restricts a fault to calls that hold a matching recipient and, where
-// accepted mail or webhooks are concerned, to the copies and events of matching
+// A Pattern restricts a fault to calls that hold a matching recipient. A fault of
+// accepted mail or of webhooks applies only to the copies and events of matching
 // recipients.
 type Fault struct {
 	ID      string `json:"id,omitempty"`      // set by Inject
@@ -25,49 +28,79 @@ type Fault struct {
 	Mode    string `json:"mode"`              // one of the Mode constants
 
 	Status int               `json:"status,omitempty"` // for status
-	Body   string            `json:"body,omitempty"`   // for answers; empty = the vendor's
+	Body   string            `json:"body,omitempty"`   // for answers; empty = the provider's
 	Header map[string]string `json:"header,omitempty"` // added to the answer
 
-	Delay      time.Duration `json:"delay,omitempty"`       // for delay and events-delay; otherwise before the answer. Real time
-	RetryAfter time.Duration `json:"retry_after,omitempty"` // for rate; real time. Mailgun: 0 = one minute of simulated time
-	Times      int           `json:"times,omitempty"`       // for the next N requests that it applies to; 0 = until cleared
-	Share      float64       `json:"share,omitempty"`       // portion of the requests that it applies to, by the seed; 0 = all
-	Pattern    string        `json:"pattern,omitempty"`     // recipients: glob, or regexp if it begins with ^ or stands between slashes; empty = all
-	Events     string        `json:"events,omitempty"`      // for suspend and events-off: names of the events, separated by commas; empty = all
-	Store      bool          `json:"store,omitempty"`       // the mail is stored although the answer says otherwise
-	Release    bool          `json:"release,omitempty"`     // for suspend: when it is cleared, the parked events happen
+	// Delay is the time for the modes delay and events-delay. For all others it is
+	// the time before the answer. It is real time.
+	Delay time.Duration `json:"delay,omitempty"`
+	// RetryAfter is the time that the mode rate names. It is real time. At Mailgun 0
+	// means one minute of simulated time.
+	RetryAfter time.Duration `json:"retry_after,omitempty"`
+	// Times is how many requests the fault applies to. 0 means until it is cleared.
+	Times int `json:"times,omitempty"`
+	// Share is the portion of requests that the fault applies to, by the seed. 0
+	// means all.
+	Share float64 `json:"share,omitempty"`
+	// Pattern selects recipients: a glob, or a regular expression if it begins with ^
+	// or is between slashes. Empty means all.
+	Pattern string `json:"pattern,omitempty"`
+	// Events names the events that suspend and events-off apply to, separated by
+	// commas. Empty means all.
+	Events string `json:"events,omitempty"`
+	// Store stores the mail although the answer says otherwise.
+	Store bool `json:"store,omitempty"`
+	// Release makes the parked events happen when a suspension is cleared.
+	Release bool `json:"release,omitempty"`
 }
 
-// Validate reports what is wrong with f.
+// Validate returns an error if f is not valid.
 func (f Fault) Validate() error {
 	_, err := f.compile()
 	return err
 }
 
-// A fault is a Fault in use. Only left, seen and met change, guarded by the set.
+// A fault is a Fault in use. Only left, seen, met and cleared change; faults.mu
+// guards the first three.
 type fault struct {
 	Fault
-	class   modeClass
-	pattern *pattern
-	events  names
-	outcome outcome
-	number  uint64
-	cleared atomic.Bool
-	left    int
-	seen    uint64
-	met     int
+	class     modeClass
+	condition provider.ConditionKind
+	pattern   *match.Pattern
+	events    match.Names
+	outcome   message.Outcome
+	number    uint64
+	cleared   atomic.Bool
+	left      int
+	seen      uint64
+	met       int
+}
+
+// answer returns what the provider answers because of the fault.
+func (f *fault) answer(p provider.Provider) provider.Answer {
+	a := p.Refused(provider.Condition{Kind: f.condition, Status: f.Status, RetryAfter: f.RetryAfter})
+	if f.Body != "" {
+		a.Body = f.Body
+	}
+	header := maps.Clone(a.Header)
+	if header == nil {
+		header = map[string]string{}
+	}
+	maps.Copy(header, f.Header)
+	a.Header = header
+	return a
 }
 
 // faults are all faults in use.
 type faults struct {
-	s     *Simulator
+	seed  provider.Seed
 	mu    sync.Mutex
 	list  []*fault
 	count atomic.Int32
 	last  uint64
 }
 
-// A verdict is what the faults say of one call.
+// A verdict is what the faults do to one call.
 type verdict struct {
 	delay  time.Duration
 	answer *fault   // of class answer, spoil or unread; nil = answer as usual
@@ -81,8 +114,8 @@ func (v verdict) mode() string {
 	return v.answer.Mode
 }
 
-// judge asks the faults about a call of the account with the given recipients,
-// and uses them up. Only those of the classes are asked.
+// judge applies the faults of the given classes to a call of the account with the
+// given recipients, and uses them up.
 func (fs *faults) judge(account string, recipients iter.Seq[[]byte], classes ...modeClass) (v verdict) {
 	if fs.count.Load() == 0 {
 		return verdict{}
@@ -114,6 +147,7 @@ func (fs *faults) judge(account string, recipients iter.Seq[[]byte], classes ...
 	return v
 }
 
+// concerns reports whether f applies to a call with the recipients.
 func (f *fault) concerns(recipients iter.Seq[[]byte]) bool {
 	if f.pattern == nil {
 		return true
@@ -122,19 +156,20 @@ func (f *fault) concerns(recipients iter.Seq[[]byte]) bool {
 		return false
 	}
 	for addr := range recipients {
-		if f.pattern.match(addr) {
+		if f.pattern.Match(addr) {
 			return true
 		}
 	}
 	return false
 }
 
-// use takes one of the times that f has left, unless its share says no.
+// use takes one of the times that f has left. It reports false if there is none, or
+// if the share excludes the request.
 func (fs *faults) use(f *fault) bool {
 	if f.Times > 0 && f.left == 0 {
 		return false
 	}
-	if f.seen++; f.Share > 0 && float64(fs.s.mix(saltShare, f.number, f.seen)>>11)/(1<<53) >= f.Share {
+	if f.seen++; f.Share > 0 && float64(fs.seed.Mix(uint64(provider.ForShare), f.number, f.seen)>>11)/(1<<53) >= f.Share {
 		return false
 	}
 	f.left--
@@ -142,8 +177,8 @@ func (fs *faults) use(f *fault) bool {
 	return true
 }
 
-// drop removes f if it is used up. A suspension stays until it is cleared,
-// because parked mail depends on it.
+// drop removes f if it is used up, and reports whether it did. A suspension stays
+// until it is cleared, because parked mail depends on it.
 func (fs *faults) drop(f *fault) bool {
 	if f.Times == 0 || f.left > 0 || f.suspends() {
 		return false
@@ -157,14 +192,18 @@ func (fs *faults) remove(i int) {
 	fs.count.Store(int32(len(fs.list)))
 }
 
-func (f *fault) suspends() bool { return f.Mode == ModeSuspend || f.Mode == ModeSuspended }
+func (f *fault) suspends() bool { return f.Mode == ModeSuspend }
 
 // swallows reports whether nothing ever happens to the mail that f suspends.
 func (f *fault) swallows() bool { return f.suspends() && !f.Release && len(f.events) == 0 }
 
-// standing returns the faults of the account that satisfy want. They are not
-// used up.
-func (fs *faults) standing(account string, want func(*fault) bool) (list []*fault) {
+// mutesStanding reports whether f suppresses webhooks of mail that was accepted
+// before it.
+func (f *fault) mutesStanding() bool { return f.Mode == ModeEventsOff && f.Times == 0 }
+
+// inForce returns the faults of the account that satisfy want. It does not use
+// them up.
+func (fs *faults) inForce(account string, want func(*fault) bool) (list []*fault) {
 	if fs.count.Load() == 0 {
 		return nil
 	}
@@ -178,7 +217,7 @@ func (fs *faults) standing(account string, want func(*fault) bool) (list []*faul
 	return list
 }
 
-// take uses up one time of f; false if it has none left.
+// take uses up one time of f. It reports false if there is none left.
 func (fs *faults) take(f *fault) bool {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -189,8 +228,8 @@ func (fs *faults) take(f *fault) bool {
 	return true
 }
 
-// Inject puts the fault f in force and returns its id. It panics if f is not
-// valid, see Fault.Validate.
+// Inject puts the fault f in force and returns its id. It panics if f is not valid;
+// see Fault.Validate.
 func (s *Simulator) Inject(f Fault) (id string) {
 	id, err := s.inject(f)
 	if err != nil {
@@ -218,10 +257,8 @@ func (s *Simulator) inject(f Fault) (id string, err error) {
 	return c.ID, nil
 }
 
-var errNoAccount = errors.New("no such account")
-
-// Faults returns the faults in force, in the order in which they are asked.
-// Times is what is left of it.
+// Faults returns the faults in force, in the order in which they apply. Times is
+// how many are left.
 func (s *Simulator) Faults() []Fault {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -238,9 +275,9 @@ func (s *Simulator) Faults() []Fault {
 	return list
 }
 
-// Met returns how many requests the fault with this id has applied to. It is 0
-// for one that is cleared or used up, and does not count what a fault without
-// Times keeps back of mail that was accepted before it.
+// Met returns how many requests the fault with this id has applied to. It returns 0
+// for a fault that is cleared or used up. It does not count webhooks that a fault
+// without Times suppresses for mail that was accepted before it.
 func (s *Simulator) Met(id string) int {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -252,12 +289,12 @@ func (s *Simulator) Met(id string) int {
 	return 0
 }
 
-// Clear ends the fault with this id. Mail that it parked has its events now if
-// Fault.Release is set, and otherwise never. Calls that hang because of it keep
-// hanging until their client leaves.
+// Clear ends the fault with this id. If Fault.Release is set, the events that it
+// parked happen now, otherwise never. Calls that hang because of it continue to hang
+// until their client leaves.
 func (s *Simulator) Clear(id string) { s.clear(func(f *fault) bool { return f.ID == id }) }
 
-// ClearAll ends all faults of the account; for the name "" all faults there are.
+// ClearAll ends all faults of the account, or every fault if the name is empty.
 func (s *Simulator) ClearAll(account string) {
 	s.clear(func(f *fault) bool { return account == "" || f.Account == account })
 }
@@ -274,7 +311,7 @@ func (s *Simulator) clear(which func(*fault) bool) (n int) {
 	}
 	s.faults.mu.Unlock()
 	for _, f := range gone {
-		f.cleared.Store(true) // first, so that nothing is parked any more afterwards
+		f.cleared.Store(true) // before unpark, so that nothing is parked afterwards
 		if f.suspends() {
 			for _, a := range s.accountList() {
 				a.outbox.unpark(f)

@@ -1,88 +1,59 @@
-package simulator
+package simulator_test
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	mgsdk "github.com/mailgun/mailgun-go/v4"
+	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/simulator/internal/simtest"
 )
 
-// attempt sends one mail and says what came of it: the status, or "cut" if the
-// connection ended early, or "hang" if there was no answer in time.
-func (r *rig) attempt(t *testing.T, account, id, addr string) (result, body string, header http.Header) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if account == "mg" {
-		_, err := r.mg(ctx, mgMail(t, id, addr))
-		var unexpected *mgsdk.UnexpectedResponseError
-		var syntax *json.SyntaxError
-		switch {
-		case err == nil:
-			return "200", "", nil
-		case errors.As(err, &unexpected):
-			return strconv.Itoa(unexpected.Actual), string(unexpected.Data), nil
-		case errors.As(err, &syntax):
-			return "200 no JSON", "", nil
-		case ctx.Err() != nil:
-			return "hang", "", nil
-		}
-		return "cut", err.Error(), nil
-	}
-	resp, err := r.sg(ctx, account, sgMail(id, addr))
-	switch {
-	case err == nil:
-		return strconv.Itoa(resp.StatusCode), resp.Body, resp.Headers
-	case ctx.Err() != nil:
-		return "hang", "", nil
-	case resp != nil:
-		return strconv.Itoa(resp.StatusCode) + " cut", resp.Body, resp.Headers
-	}
-	return "cut", err.Error(), nil
-}
-
-func TestAnswerFaults(t *testing.T) {
+func TestFaultReplacesAnswer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		fault  Fault
+		fault  simulator.Fault
 		sg, mg string // result
 		sgText string
 		mgText string
 		stored bool
 	}{
-		{Fault{Mode: "status:500"}, "500", "500", `{"errors":[{"message":"Internal Server Error"}]}`, `{"message":"Internal Server Error"}`, false},
-		{Fault{Mode: "status:500", Store: true}, "500", "500", "", "", true},
-		{Fault{Mode: "status", Status: 502}, "502", "502", "<html>", "<html>", false},
-		{Fault{Mode: "status:503"}, "503", "503", "Service Unavailable", "Service Temporarily Unavailable", false},
-		{Fault{Mode: "status:504"}, "504", "504", "", "", false},
-		{Fault{Mode: "status:418"}, "418", "418", "teapot", "teapot", false},
-		{Fault{Mode: "status:429"}, "429", "429", "too many requests", "try again after", false},
-		{Fault{Mode: "status", Status: 400, Body: `{"message":"mine"}`}, "400", "400", "mine", "mine", false},
-		{Fault{Mode: ModeCredits}, "401", "402", "Maximum credits exceeded", "Payment Required", false},
-		{Fault{Mode: ModeUnverified}, "403", "400", "does not match a verified Sender Identity", "is not allowed to send: ", false},
-		{Fault{Mode: ModeBlocked}, "403", "403", "access forbidden", "can't be used to send the message", false},
-		{Fault{Mode: ModeNotAllowed}, "401", "400", "not authorized to send mail", "is not allowed to send: ", false},
-		{Fault{Mode: ModeLargeBatch}, "403", "403", "", "is not allowed to send large batches yet", false},
-		{Fault{Mode: ModeTooLarge}, "413", "413", "30 MB", "request size exceeds 52.4MiB limit", false},
-		{Fault{Mode: ModeRate}, "429", "429", `{"errors":[{"field":null,"message":"too many requests"}]}`, "request limit exceeded, try again after ", false},
-		{Fault{Mode: ModeRefuse}, "400", "400", "personalizations.0.to.0.email", "to parameter is not a valid address", false},
-		{Fault{Mode: ModeGarbage}, "200", "200 no JSON", "It works!", "", false},
-		{Fault{Mode: ModeGarbage, Store: true}, "200", "200 no JSON", "", "", true},
-		{Fault{Mode: ModeHang}, "hang", "hang", "", "", false},
-		{Fault{Mode: ModeHangAfterBody}, "hang", "hang", "", "", true},
-		{Fault{Mode: ModeAcceptThenClose}, "cut", "cut", "", "", true},
-		{Fault{Mode: ModeCloseUnread}, "cut", "cut", "", "", false},
-		{Fault{Mode: ModeCloseUnread, Pattern: "a@*"}, "cut", "cut", "", "", false},
-		{Fault{Mode: ModeTruncate}, "202 cut", "cut", "", "unexpected EOF", true},
-		{Fault{Mode: "delay:10s"}, "hang", "hang", "", "", true},
-		{Fault{Mode: "delay:1ms"}, "202", "200", "", "", true},
+		{simulator.Fault{Mode: "status:500"}, "500", "500", `{"errors":[{"message":"Internal Server Error"}]}`,
+			`{"message":"Internal Server Error"}`, false},
+		{simulator.Fault{Mode: "status:500", Store: true}, "500", "500", "", "", true},
+		{simulator.Fault{Mode: "status", Status: 502}, "502", "502", "<html>", "<html>", false},
+		{simulator.Fault{Mode: "status:503"}, "503", "503", "Service Unavailable", "Service Temporarily Unavailable", false},
+		{simulator.Fault{Mode: "status:504"}, "504", "504", "", "", false},
+		{simulator.Fault{Mode: "status:418"}, "418", "418", "teapot", "teapot", false},
+		{simulator.Fault{Mode: "status:429"}, "429", "429", "too many requests", "try again after", false},
+		{simulator.Fault{Mode: "status", Status: 400, Body: `{"message":"mine"}`}, "400", "400", "mine", "mine", false},
+		{simulator.Fault{Mode: simulator.ModeCredits}, "401", "402", "Maximum credits exceeded", "Payment Required", false},
+		{simulator.Fault{Mode: simulator.ModeUnverified}, "403", "400", "does not match a verified Sender Identity",
+			"is not allowed to send: ", false},
+		{simulator.Fault{Mode: simulator.ModeBlocked}, "403", "403", "access forbidden",
+			"can't be used to send the message", false},
+		{simulator.Fault{Mode: simulator.ModeNotAllowed}, "401", "400", "not authorized to send mail",
+			"is not allowed to send: ", false},
+		{simulator.Fault{Mode: simulator.ModeLargeBatch}, "403", "403", "", "is not allowed to send large batches yet",
+			false},
+		{simulator.Fault{Mode: simulator.ModeTooLarge}, "413", "413", "30 MB", "request size exceeds 52.4MiB limit", false},
+		{simulator.Fault{Mode: simulator.ModeRate}, "429", "429",
+			`{"errors":[{"field":null,"message":"too many requests"}]}`, "request limit exceeded, try again after ", false},
+		{simulator.Fault{Mode: simulator.ModeRefuse}, "400", "400", "personalizations.0.to.0.email",
+			"to parameter is not a valid address", false},
+		{simulator.Fault{Mode: simulator.ModeGarbage}, "200", "200 no JSON", "It works!", "", false},
+		{simulator.Fault{Mode: simulator.ModeGarbage, Store: true}, "200", "200 no JSON", "", "", true},
+		{simulator.Fault{Mode: simulator.ModeHang}, "hang", "hang", "", "", false},
+		{simulator.Fault{Mode: simulator.ModeHangAfterBody}, "hang", "hang", "", "", true},
+		{simulator.Fault{Mode: simulator.ModeAcceptThenClose}, "cut", "cut", "", "", true},
+		{simulator.Fault{Mode: simulator.ModeCloseUnread}, "cut", "cut", "", "", false},
+		{simulator.Fault{Mode: simulator.ModeCloseUnread, Pattern: "a@*"}, "cut", "cut", "", "", false},
+		{simulator.Fault{Mode: simulator.ModeTruncate}, "202 cut", "cut", "", "unexpected EOF", true},
+		{simulator.Fault{Mode: "delay:10s"}, "hang", "hang", "", "", true},
+		{simulator.Fault{Mode: "delay:1ms"}, "202", "200", "", "", true},
 	} {
 		c.fault.Times = 1
 		name := c.fault.Mode + strconv.Itoa(c.fault.Status) + c.fault.Body + c.fault.Pattern
@@ -91,11 +62,11 @@ func TestAnswerFaults(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, Options{})
+			r := simtest.New(t, simulator.Options{})
 			for account, want := range map[string][2]string{"sg": {c.sg, c.sgText}, "mg": {c.mg, c.mgText}} {
 				c.fault.Account = account
 				r.Inject(c.fault)
-				result, body, header := r.attempt(t, account, account, "a@example.com")
+				result, body, header := r.Attempt(t, account, account, "a@example.com")
 				if result != want[0] || !strings.Contains(body, want[1]) {
 					t.Errorf("%s: %s %s", account, result, body)
 				}
@@ -107,42 +78,41 @@ func TestAnswerFaults(t *testing.T) {
 					t.Errorf("%s: stored %v", account, stored)
 				}
 				// The fault was for one call only.
-				if result, _, _ := r.attempt(t, account, "again", "a@example.com"); result != "202" && result != "200" {
+				if result, _, _ := r.Attempt(t, account, "again", "a@example.com"); result != "202" && result != "200" {
 					t.Errorf("%s: second call: %s", account, result)
 				}
 			}
-			r.flush(t)
+			r.SettleAll(t)
 			for _, account := range []string{"sg", "mg"} {
 				want := 2
 				if c.stored {
 					want = 4 // what was stored has events, whatever was answered
 				}
-				if have := r.hooks.of(account); len(have) != want {
-					t.Errorf("%s: events %v", account, told(have))
+				if have := r.Hooks.Events(account); len(have) != want {
+					t.Errorf("%s: events %v", account, simtest.Summaries(have))
 				}
 			}
 		})
 	}
 }
 
-// TestHangEnds: a hanging call ends when its client leaves, and on Close.
-func TestHangEnds(t *testing.T) {
+func TestHangingCallEndsWithClientAndClose(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Options{})
-	r.Inject(Fault{Account: "sg", Mode: ModeHangAfterBody})
-	if result, _, _ := r.attempt(t, "sg", "r", "a@example.com"); result != "hang" {
+	r := simtest.New(t, simulator.Options{})
+	r.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeHangAfterBody})
+	if result, _, _ := r.Attempt(t, "sg", "r", "a@example.com"); result != "hang" {
 		t.Fatal(result)
 	}
-	r.flush(t)
+	r.SettleAll(t)
 	done := make(chan error)
 	go func() {
-		_, err := r.sg(context.Background(), "sg", sgMail("x", "b@example.com"))
+		_, err := r.SendGrid(context.Background(), "sg", simtest.SendGridMail("x", "b@example.com"))
 		done <- err
 	}()
-	r.hooks.until(t, "the second call hangs", func() bool { return r.Stats("sg").Hung == 2 })
-	r.flush(t)
-	if list := r.hooks.of("sg"); len(list) != 4 {
-		t.Errorf("events %v", told(list))
+	r.Hooks.Wait(t, "the second call hangs", func() bool { return r.Stats("sg").Hung == 2 })
+	r.SettleAll(t)
+	if list := r.Hooks.Events("sg"); len(list) != 4 {
+		t.Errorf("events %v", simtest.Summaries(list))
 	}
 	if st := r.Stats("sg"); st.Hung != 2 || st.Copies != 2 {
 		t.Errorf("stats %+v", st)
@@ -151,7 +121,7 @@ func TestHangEnds(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("the call was answered")
 	}
-	if resp, err := r.client.Get(r.url + "/sg/v3/scopes"); err != nil || resp.StatusCode != 503 {
+	if resp, err := r.HTTP.Get(r.URL + "/sg/v3/scopes"); err != nil || resp.StatusCode != 503 {
 		t.Errorf("after Close: %v %v", resp, err)
 	} else {
 		resp.Body.Close()
@@ -161,41 +131,45 @@ func TestHangEnds(t *testing.T) {
 	}
 }
 
-func TestRateHeaders(t *testing.T) {
+func TestRateLimitNamesRetryTime(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Options{TimeScale: 60})
-	r.Inject(Fault{Account: "sg", Mode: ModeRate, Times: 1, RetryAfter: time.Hour, Header: map[string]string{"X-Own": "yes"}})
-	r.Inject(Fault{Account: "sg", Mode: ModeRate, Times: 1})
-	_, _, header := r.attempt(t, "sg", "r", "a@example.com")
+	r := simtest.New(t, simulator.Options{TimeScale: 60})
+	r.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeRate, Times: 1, RetryAfter: time.Hour,
+		Header: map[string]string{"X-Own": "yes"}})
+	r.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeRate, Times: 1})
+	_, _, header := r.Attempt(t, "sg", "r", "a@example.com")
 	reset, _ := strconv.ParseInt(header.Get("X-RateLimit-Reset"), 10, 64)
-	if until := time.Until(time.Unix(reset, 0)); until < 59*time.Minute || until > time.Hour || header.Get("X-Own") != "yes" {
+	if until := time.Until(time.Unix(reset, 0)); until < 59*time.Minute || until > time.Hour ||
+		header.Get("X-Own") != "yes" {
 		t.Errorf("headers %v", header)
 	}
-	if result, _, header := r.attempt(t, "sg", "r", "a@example.com"); result != "429" || header.Get("X-RateLimit-Reset") != "" {
+	if result, _, header := r.Attempt(t, "sg", "r", "a@example.com"); result != "429" ||
+		header.Get("X-RateLimit-Reset") != "" {
 		t.Errorf("%s, headers %v", result, header)
 	}
 	for after, want := range map[time.Duration]time.Duration{0: time.Second, time.Minute: time.Minute} {
-		r.Inject(Fault{Account: "mg", Mode: ModeRate, Times: 1, RetryAfter: after})
-		_, body, _ := r.attempt(t, "mg", "r", "a@example.com")
+		r.Inject(simulator.Fault{Account: "mg", Mode: simulator.ModeRate, Times: 1, RetryAfter: after})
+		_, body, _ := r.Attempt(t, "mg", "r", "a@example.com")
 		_, text, _ := strings.Cut(strings.TrimSuffix(body, `"}`), "try again after ")
 		at, err := time.Parse(time.RFC1123, text)
-		if d := time.Until(at); err != nil || d < want-2*time.Second || d > want+2*time.Second || !strings.HasSuffix(text, "UTC") {
+		if d := time.Until(at); err != nil || d < want-2*time.Second || d > want+2*time.Second ||
+			!strings.HasSuffix(text, "UTC") {
 			t.Errorf("after %v: %q %v %v", after, text, d, err)
 		}
 	}
 }
 
-func TestFaultSelection(t *testing.T) {
+func TestFaultAppliesByAccountPatternTimesAndShare(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Options{})
+	r := simtest.New(t, simulator.Options{})
 	expect := func(account, addr, want string) {
 		t.Helper()
-		if have, _, _ := r.attempt(t, account, "r", addr); have != want {
+		if have, _, _ := r.Attempt(t, account, "r", addr); have != want {
 			t.Errorf("%s %s: %s, want %s", account, addr, have, want)
 		}
 	}
-	glob := r.Inject(Fault{Mode: "status:500", Pattern: "*@Bad.example.com"})
-	expr := r.Inject(Fault{Account: "sg", Mode: "status:501", Pattern: `/^x\d+@/`, Times: 2})
+	glob := r.Inject(simulator.Fault{Mode: "status:500", Pattern: "*@Bad.example.com"})
+	expr := r.Inject(simulator.Fault{Account: "sg", Mode: "status:501", Pattern: `/^x\d+@/`, Times: 2})
 	expect("sg", "a@bad.example.com", "500")
 	expect("mg", "a@bad.example.com", "500")
 	expect("sg", "a@good.example.com", "202")
@@ -216,18 +190,18 @@ func TestFaultSelection(t *testing.T) {
 		t.Errorf("faults %+v", list)
 	}
 
-	r.Inject(Fault{Account: "sg", Mode: "status:500"})
-	r.Inject(Fault{Account: "mg", Mode: "status:500"})
+	r.Inject(simulator.Fault{Account: "sg", Mode: "status:500"})
+	r.Inject(simulator.Fault{Account: "mg", Mode: "status:500"})
 	r.ClearAll("sg")
 	expect("sg", "a@b.cd", "202")
 	expect("mg", "a@b.cd", "500")
 	r.ClearAll("")
 	expect("mg", "a@b.cd", "200")
 
-	half := r.Inject(Fault{Account: "sg", Mode: "status:500", Share: 0.5})
+	half := r.Inject(simulator.Fault{Account: "sg", Mode: "status:500", Share: 0.5})
 	failed := 0
 	for range 100 {
-		if result, _, _ := r.attempt(t, "sg", "r", "a@b.cd"); result == "500" {
+		if result, _, _ := r.Attempt(t, "sg", "r", "a@b.cd"); result == "500" {
 			failed++
 		}
 	}
@@ -236,18 +210,20 @@ func TestFaultSelection(t *testing.T) {
 	}
 }
 
-func TestFaultValidate(t *testing.T) {
+func TestInvalidFaultIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Options{})
-	for _, f := range []Fault{
-		{}, {Mode: "nonsense"}, {Mode: "status"}, {Mode: "status:99"}, {Mode: "status:x"}, {Mode: "delay:x"}, {Mode: "hang:1"},
-		{Mode: "outcome"}, {Mode: "outcome:x"}, {Mode: ModeHang, Pattern: "/(/"}, {Mode: ModeHang, Share: 2}, {Mode: ModeHang, Times: -1},
+	r := simtest.New(t, simulator.Options{})
+	for _, f := range []simulator.Fault{
+		{}, {Mode: "nonsense"}, {Mode: "status"}, {Mode: "status:99"}, {Mode: "status:x"}, {Mode: "delay:x"},
+		{Mode: "hang:1"},
+		{Mode: "outcome"}, {Mode: "outcome:x"}, {Mode: simulator.ModeHang, Pattern: "/(/"}, {Mode: simulator.ModeHang,
+			Share: 2}, {Mode: simulator.ModeHang, Times: -1},
 	} {
 		if f.Validate() == nil {
 			t.Errorf("%+v is valid", f)
 		}
 	}
-	for _, f := range []Fault{{Mode: "nonsense"}, {Mode: ModeHang, Account: "nobody"}} {
+	for _, f := range []simulator.Fault{{Mode: "nonsense"}, {Mode: simulator.ModeHang, Account: "unknown"}} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -257,77 +233,66 @@ func TestFaultValidate(t *testing.T) {
 			r.Inject(f)
 		}()
 	}
-	for mode := range modeClasses {
-		f := Fault{Mode: mode, Status: 500}
-		if mode == ModeOutcome {
-			f.Mode += ":blocked"
-		}
-		if err := f.Validate(); err != nil {
-			t.Error(err)
-		}
-		text, err := json.Marshal(Fault{Mode: f.Mode, Delay: time.Second, RetryAfter: time.Minute, Status: 500})
-		var back Fault
-		if err == nil {
-			err = json.Unmarshal(text, &back)
-		}
-		if err != nil || back.Delay != time.Second || back.RetryAfter != time.Minute || back.Mode != f.Mode {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
 }
 
-// TestMailFaults: what becomes of mail that is accepted while a fault stands.
-func TestMailFaults(t *testing.T) {
+func TestFaultOfAcceptedMailChangesItsEvents(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		fault Fault
+		fault simulator.Fault
 		sg    string // events of a@, b@ has the usual ones
 		mg    string
 		log   string // what the Events API tells of a@
 	}{
-		"suspend":          {Fault{Mode: ModeSuspend}, "", "", ""},
-		"suspended":        {Fault{Mode: ModeSuspended}, "", "", ""},
-		"suspend released": {Fault{Mode: ModeSuspend, Release: true}, "processed delivered", "accepted delivered", "accepted delivered"},
-		"suspend final":    {Fault{Mode: ModeSuspend, Events: "delivered"}, "processed", "accepted", "accepted"},
-		"events-off":       {Fault{Mode: ModeEventsOff}, "", "", "accepted delivered"},
-		"delivered off":    {Fault{Mode: ModeEventsOff, Events: "delivered"}, "processed", "accepted", "accepted delivered"},
-		"delay":            {Fault{Mode: "events-delay:1ms"}, "processed delivered", "accepted delivered", "accepted delivered"},
-		"async":            {Fault{Mode: ModeAsyncBounce}, "processed delivered bounce", "accepted delivered failed", "accepted delivered failed"},
-		"outcome":          {Fault{Mode: "outcome:blocked"}, "processed bounce", "accepted failed", "accepted failed"},
+		"suspend": {simulator.Fault{Mode: simulator.ModeSuspend}, "", "", ""},
+		"suspend released": {simulator.Fault{Mode: simulator.ModeSuspend, Release: true}, "processed delivered",
+			"accepted delivered", "accepted delivered"},
+		"suspend final": {simulator.Fault{Mode: simulator.ModeSuspend, Events: "delivered"}, "processed", "accepted",
+			"accepted"},
+		"events-off": {simulator.Fault{Mode: simulator.ModeEventsOff}, "", "", "accepted delivered"},
+		"delivered off": {simulator.Fault{Mode: simulator.ModeEventsOff, Events: "delivered"}, "processed", "accepted",
+			"accepted delivered"},
+		"delay": {simulator.Fault{Mode: "events-delay:1ms"}, "processed delivered", "accepted delivered",
+			"accepted delivered"},
+		"async": {simulator.Fault{Mode: simulator.ModeAsyncBounce}, "processed delivered bounce",
+			"accepted delivered failed", "accepted delivered failed"},
+		"outcome": {simulator.Fault{Mode: "outcome:blocked"}, "processed bounce", "accepted failed",
+			"accepted failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, Options{TimeScale: 1e6, WebhookWorkers: 1})
+			r := simtest.New(t, simulator.Options{TimeScale: 1e6, WebhookWorkers: 1})
 			c.fault.Pattern, c.fault.Times = "a@*", 2
 			id := r.Inject(c.fault)
 			for _, account := range []string{"sg", "mg"} {
-				r.send(t, account, "r", "a@example.com", "b@example.com")
-				r.send(t, account, "s", "b@example.com") // not concerned
+				r.Send(t, account, "r", "a@example.com", "b@example.com")
+				r.Send(t, account, "s", "b@example.com") // not concerned
 			}
-			r.flush(t)
+			r.SettleAll(t)
 			if c.fault.Release {
-				if list := r.hooks.of("sg"); len(list) != 4 {
-					t.Errorf("before the release: %v", told(list))
+				if list := r.Hooks.Events("sg"); len(list) != 4 {
+					t.Errorf("before the release: %v", simtest.Summaries(list))
 				}
 				r.Clear(id)
-				r.flush(t)
+				r.SettleAll(t)
 			}
-			of := func(list []event, addr string) string {
+			of := func(list []simtest.Event, addr string) string {
 				var out []string
 				for _, e := range list {
-					if e.str("email")+e.str("recipient") == addr {
-						out = append(out, e.str("event"))
+					if e.Text("email")+e.Text("recipient") == addr {
+						out = append(out, e.Text("event"))
 					}
 				}
 				return strings.Join(out, " ")
 			}
-			if a, b := of(r.hooks.of("sg"), "a@example.com"), of(r.hooks.of("sg"), "b@example.com"); a != c.sg || b != "processed processed delivered delivered" && b != "processed delivered processed delivered" {
+			if a, b := of(r.Hooks.Events("sg"), "a@example.com"), of(r.Hooks.Events("sg"), "b@example.com"); a != c.sg ||
+				b != "processed processed delivered delivered" && b != "processed delivered processed delivered" {
 				t.Errorf("sg: %q %q", a, b)
 			}
-			if a, b := of(r.hooks.of("mg"), "a@example.com"), of(r.hooks.of("mg"), "b@example.com"); a != c.mg || strings.Count(b, "accepted") != 2 || strings.Count(b, "delivered") != 2 {
+			if a, b := of(r.Hooks.Events("mg"), "a@example.com"), of(r.Hooks.Events("mg"), "b@example.com"); a != c.mg ||
+				strings.Count(b, "accepted") != 2 || strings.Count(b, "delivered") != 2 {
 				t.Errorf("mg: %q %q", a, b)
 			}
-			if list := strings.Join(r.lookedUp(t, map[string]string{"recipient": "a@example.com"}), " "); list != c.log {
+			if list := strings.Join(r.LookUp(t, map[string]string{"recipient": "a@example.com"}), " "); list != c.log {
 				t.Errorf("log %q", list)
 			}
 			for _, c2 := range r.Copies("a@example.com") {
@@ -342,30 +307,30 @@ func TestMailFaults(t *testing.T) {
 	}
 }
 
-// TestSuspendStanding: mail that was accepted before a suspension is parked too.
-func TestSuspendStanding(t *testing.T) {
+func TestSuspensionParksMailAcceptedBefore(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Options{EventDelay: 50 * time.Millisecond})
-	r.send(t, "sg", "r", "a@example.com")
-	id := r.Inject(Fault{Account: "sg", Mode: ModeSuspend, Release: true})
-	r.flush(t)
-	if list := r.hooks.of("sg"); len(list) != 0 {
-		t.Errorf("events %v", told(list))
+	r := simtest.New(t, simulator.Options{EventDelay: 50 * time.Millisecond})
+	r.Send(t, "sg", "r", "a@example.com")
+	id := r.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeSuspend, Release: true})
+	r.SettleAll(t)
+	if list := r.Hooks.Events("sg"); len(list) != 0 {
+		t.Errorf("events %v", simtest.Summaries(list))
 	}
 	if c := r.Copies("r0"); len(c) != 1 || c[0].Swallowed {
 		t.Errorf("copies %+v", c)
 	}
 	r.Clear(id)
-	r.flush(t)
-	if list := told(r.hooks.of("sg")); fmt.Sprint(list) != "[a@example.com processed a@example.com delivered]" {
+	r.SettleAll(t)
+	list := simtest.Summaries(r.Hooks.Events("sg"))
+	if fmt.Sprint(list) != "[a@example.com processed a@example.com delivered]" {
 		t.Errorf("events %v", list)
 	}
-	r.send(t, "sg", "s", "a@example.com")
-	r.Clear(r.Inject(Fault{Account: "sg", Mode: ModeSuspend})) // nothing was due meanwhile
-	r.flush(t)
-	r.send(t, "sg", "t", "a@example.com")
-	r.Inject(Fault{Account: "sg", Mode: ModeSuspend})
-	r.flush(t)
+	r.Send(t, "sg", "s", "a@example.com")
+	r.Clear(r.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeSuspend})) // nothing was due meanwhile
+	r.SettleAll(t)
+	r.Send(t, "sg", "t", "a@example.com")
+	r.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeSuspend})
+	r.SettleAll(t)
 	for id, want := range map[string]bool{"s0": false, "t0": true} {
 		if c := r.Copies(id); len(c) != 1 || c[0].Swallowed != want {
 			t.Errorf("copies %+v", c)
@@ -373,18 +338,17 @@ func TestSuspendStanding(t *testing.T) {
 	}
 }
 
-// TestCallLog: every call is logged with its size and what became of it.
-func TestCallLog(t *testing.T) {
+func TestCallLogKeepsSizeAndResult(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Options{CallLogSize: 3, Latency: time.Millisecond})
+	r := simtest.New(t, simulator.Options{CallLogSize: 3, Latency: time.Millisecond})
 	begun := time.Now()
-	r.send(t, "sg", "a", "a@example.com")
-	r.send(t, "sg", "b", addresses(20)...)
-	r.Inject(Fault{Mode: ModeHangAfterBody, Times: 1})
-	r.attempt(t, "sg", "c", "a@example.com")
-	r.hooks.until(t, "the server saw the client leave", func() bool { return r.Stats("sg").InFlight == 0 })
-	r.Inject(Fault{Mode: "status:500", Times: 1})
-	r.attempt(t, "sg", "d", "a@example.com")
+	r.Send(t, "sg", "a", "a@example.com")
+	r.Send(t, "sg", "b", simtest.Addresses(20)...)
+	r.Inject(simulator.Fault{Mode: simulator.ModeHangAfterBody, Times: 1})
+	r.Attempt(t, "sg", "c", "a@example.com")
+	r.Hooks.Wait(t, "the server saw the client leave", func() bool { return r.Stats("sg").InFlight == 0 })
+	r.Inject(simulator.Fault{Mode: "status:500", Times: 1})
+	r.Attempt(t, "sg", "d", "a@example.com")
 	log := r.CallLog("sg")
 	if len(log) != 3 {
 		t.Fatalf("log %+v", log)

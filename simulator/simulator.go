@@ -1,71 +1,111 @@
+// Package simulator imitates the HTTP APIs of email providers: SendGrid and
+// Mailgun. The providers' real SDKs talk to it, and it sends webhooks that are
+// signed like the real ones.
+//
+// A [Simulator] is an [http.Handler]. Each account has its own path prefix: the
+// base URL of the SendGrid account "sg" is http://host/sg, that of the Mailgun
+// account "mg" is http://host/mg/v3. Under /control/ is a JSON API that controls
+// all of it from outside; [Client] speaks it.
+//
+//	sim := simulator.New(simulator.Options{RecipientKey: "sd_r"})
+//	defer sim.Close()
+//	sim.AddAccount(simulator.Account{Name: "sg", Kind: simulator.SendGrid, Key: "k", WebhookURL: hook})
+//	server := httptest.NewServer(sim)
+//
+// A [Fault] sets the answer to calls and what happens to accepted mail: for an
+// account, for the next N calls, or for addresses that match a pattern. An address
+// sets what happens to one recipient: hardbounce@sim.test bounces, and
+// blocked-sg+7@sim.test is blocked by the account sg alone (see [Outcomes]). Mail to
+// any other address is delivered.
+//
+// The Simulator keeps what it accepted, a few dozen bytes for each copy, so that a
+// test can prove that each recipient got exactly one: see [Simulator.Copies],
+// [Simulator.EachCopy] and [Stats].
+//
+// The package knows nothing of the product that it is used to test. It has no access
+// control on /control/: bind it to loopback.
+//
+// Each provider has a folder under internal, which holds what is its own: routes,
+// checks, texts, ids, events and the form of webhooks. Package internal/provider is
+// their contract with this package. To add a provider, implement its
+// Provider and add a line to the table in account.go.
 package simulator
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/safedelivr/safedelivr/simulator/internal/provider"
 )
 
 // Options configure a Simulator. The zero value is usable.
 type Options struct {
-	// RecipientKey is the metadata key (SendGrid custom arg, Mailgun v:
-	// variable) whose value identifies a copy. If it is empty or a message
-	// lacks it, the address in lower case does.
+	// RecipientKey is the metadata key (SendGrid custom arg, Mailgun v: variable)
+	// whose value identifies a copy. If it is empty or a message lacks it, the address
+	// in lower case identifies the copy.
 	RecipientKey string
 
 	// TimeScale is how many simulated seconds pass in a real one; 0 means 1. It
-	// applies to everything the vendors give as a time of their own: flush
-	// timers, deferral, retry schedules. It does not apply to Latency,
-	// EventDelay, LookupLag, a fault's Delay, nor to timestamps in events, which
-	// are the real time.
+	// applies to every time that the providers define: flush timers, deferral, retry
+	// schedules. It does not apply to Latency, EventDelay, LookupLag, the Delay of a
+	// fault, and the timestamps of events.
 	TimeScale float64
 
-	// EventDelay is the time from acceptance (plus Latency) to the first event,
-	// real time. With 0 an event can overtake the answer to its call.
+	// EventDelay is the real time from acceptance (plus Latency) to the first event.
+	// With 0 an event can overtake the answer to its call.
 	EventDelay time.Duration
 
-	Latency     time.Duration // answer time of every send, real time; a mail is stored at its beginning
-	LookupLag   time.Duration // how long after it happened an event shows in Mailgun's Events API, real time
+	Latency     time.Duration // real time until a call is answered; mail is stored at its beginning
+	LookupLag   time.Duration // real time until an event shows in Mailgun's Events API
 	KeepContent bool          // keep rendered subject and bodies of copies; off for large runs
 
 	Logger *slog.Logger // nil = none
-	Seed   uint64       // of all that is random; 0 = a new one each time
+	Seed   uint64       // of everything random; 0 = a new one each time
 
 	WebhookWorkers int               // parallel webhook requests per account; 0 = 8
 	WebhookTimeout time.Duration     // 0 = 10s
-	Transport      http.RoundTripper // for webhooks; nil = an own one
+	Transport      http.RoundTripper // for webhooks; nil = a new one
 
-	FlushEvery time.Duration // SendGrid: events are collected for so long, simulated time; 0 = 30s
-	FlushCount int           // SendGrid: or until there are so many; 0 = 2000
+	FlushEvery time.Duration // SendGrid: how long events are collected, simulated time; 0 = 30s
+	FlushCount int           // SendGrid: how many events are collected at most; 0 = 2000
 
-	// Switches for what the vendors leave open.
+	// The providers' documentation leaves these open.
 
-	ResignRetries     bool // a repeated webhook is signed anew, with a new timestamp
+	ResignRetries     bool // a repeated webhook has a new timestamp and signature
 	NewEventIDOnRetry bool // SendGrid: a repeated event has another sg_event_id
 	RetryDelivered    bool // Mailgun: delivered is retried like other events
 
 	CallLogSize int // calls kept per account; 0 = 100,000
 }
 
-// A Simulator is the stand-in for any number of provider accounts. It is safe
-// for concurrent use.
+// Defaults of Options.
+const (
+	defaultWebhookWorkers = 8
+	defaultWebhookTimeout = 10 * time.Second
+	defaultFlushEvery     = 30 * time.Second
+	defaultFlushCount     = 2000
+	defaultCallLogSize    = 100_000
+)
+
+// A Simulator imitates any number of provider accounts. It is safe for concurrent
+// use.
 //
 // Faults that close a connection or leave it without an answer panic with
-// http.ErrAbortHandler, as net/http asks for: they need a real server
-// (httptest.NewServer), not a recorder. Do not put the Simulator behind an
-// http.ServeMux: that redirects paths with // in them, which Mailgun tolerates.
+// http.ErrAbortHandler. They need a real server (httptest.NewServer), not a
+// recorder. Do not put the Simulator behind an http.ServeMux: a ServeMux redirects
+// paths with //, which Mailgun accepts.
 type Simulator struct {
 	opts Options
-	seed uint64
+	seed provider.Seed
 	log  *slog.Logger
 
 	faults faults
@@ -80,35 +120,43 @@ type Simulator struct {
 	closed   bool
 
 	client *http.Client
-	idle   func() // closes idle connections of the own transport
+	idle   func() // closes idle connections
 	ctx    context.Context
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // pumps and webhook workers
+	wg     sync.WaitGroup // outboxes and webhook workers
 }
 
-var errClosed = errors.New("simulator is closed")
+var (
+	errClosed    = errors.New("simulator is closed")
+	errKeyEmpty  = errors.New("key is empty")
+	errNoAccount = errors.New("no such account")
+)
 
-// New returns a Simulator without accounts. Close it to end its goroutines.
+// New returns a Simulator without accounts. Call Close to end its goroutines.
 func New(o Options) *Simulator {
 	if o.TimeScale <= 0 {
 		o.TimeScale = 1
 	}
-	o.WebhookWorkers = orDefault(o.WebhookWorkers, 8)
-	o.WebhookTimeout = orDefault(o.WebhookTimeout, 10*time.Second)
-	o.FlushEvery = orDefault(o.FlushEvery, 30*time.Second)
-	o.FlushCount = orDefault(o.FlushCount, 2000)
-	o.CallLogSize = orDefault(o.CallLogSize, 100_000)
+	o.WebhookWorkers = orDefault(o.WebhookWorkers, defaultWebhookWorkers)
+	o.WebhookTimeout = orDefault(o.WebhookTimeout, defaultWebhookTimeout)
+	o.FlushEvery = orDefault(o.FlushEvery, defaultFlushEvery)
+	o.FlushCount = orDefault(o.FlushCount, defaultFlushCount)
+	o.CallLogSize = orDefault(o.CallLogSize, defaultCallLogSize)
 
-	s := &Simulator{opts: o, seed: o.Seed, log: o.Logger, accounts: map[string]*account{}, idle: func() {}}
+	s := &Simulator{
+		opts:     o,
+		seed:     provider.Seed(o.Seed),
+		log:      o.Logger,
+		accounts: map[string]*account{},
+		idle:     func() {},
+	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	for s.seed == 0 {
-		var b [8]byte
-		rand.Read(b[:])
-		s.seed = binary.BigEndian.Uint64(b[:])
+		s.seed = provider.Seed(rand.Uint64())
 	}
-	s.faults.s = s
+	s.faults.seed = s.seed
 	s.store.Store(newStore())
 	s.total.Store(newTally())
 	s.eventDelay.Store(int64(o.EventDelay))
@@ -127,7 +175,7 @@ func New(o Options) *Simulator {
 	s.client = &http.Client{
 		Transport: transport,
 		Timeout:   o.WebhookTimeout,
-		// Neither vendor follows redirects of a webhook.
+		// Neither provider follows redirects of a webhook.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s
@@ -140,10 +188,9 @@ func orDefault[T int | time.Duration](v, otherwise T) T {
 	return v
 }
 
-// Close ends everything that runs: hanging calls are cut off, webhooks in flight
-// are broken off and pending events are dropped. It waits for the Simulator's
-// goroutines. Calls that come later are answered with 503. What was counted can
-// still be read.
+// Close cuts off hanging calls and webhooks in flight, drops pending events and
+// waits for the Simulator's goroutines. Later calls are answered with 503. Counters
+// and copies can still be read.
 func (s *Simulator) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -167,8 +214,8 @@ func (s *Simulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, errClosed.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	// Empty elements are left out: mailgun-go makes // of a base with a slash at
-	// its end.
+	// Empty elements are ignored: mailgun-go makes // of a base URL that ends with a
+	// slash.
 	path := strings.FieldsFunc(r.URL.Path, func(c rune) bool { return c == '/' })
 	if len(path) == 0 {
 		fmt.Fprintln(w, "safedelivr simulator, accounts:", strings.Join(s.names(), " "))
@@ -183,7 +230,11 @@ func (s *Simulator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%s: %q", errNoAccount, path[0]), http.StatusNotFound)
 		return
 	}
-	a.provider.serve(w, r, path[1:])
+	if e := a.provider.Endpoint(r, path[1:]); e != nil {
+		a.exchange(w, r, e)
+		return
+	}
+	a.provider.Serve(w, r, path[1:])
 }
 
 func (s *Simulator) account(name string) *account {
@@ -208,8 +259,8 @@ func (s *Simulator) names() (list []string) {
 
 // Flush waits until all events that were due when it was called have been
 // acknowledged or given up, retries included. Events that SendGrid is still
-// collecting are sent at once. Events that are not due yet (EventDelay,
-// deferral) are not waited for, see Settle.
+// collecting are sent at once. Flush does not wait for events that are not due yet
+// (EventDelay, deferral); see Settle.
 func (s *Simulator) Flush(ctx context.Context) error {
 	for _, a := range s.accountList() {
 		if err := a.outbox.flush(ctx); err != nil {
@@ -219,9 +270,9 @@ func (s *Simulator) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Settle waits until no event is to come any more: it waits for those that are
-// not due yet and flushes them. Parked events are not waited for. While mail
-// keeps being accepted it may not end.
+// Settle waits until there are no more events: it waits for those that are not due
+// yet and flushes them. It does not wait for parked events. It may not return while
+// mail is being accepted.
 func (s *Simulator) Settle(ctx context.Context) error {
 	for _, a := range s.accountList() {
 		if err := a.outbox.settle(ctx); err != nil {
@@ -231,8 +282,8 @@ func (s *Simulator) Settle(ctx context.Context) error {
 	return nil
 }
 
-// Stats returns the counters of the account, for the name "" of all together. An
-// unknown name has zero counters.
+// Stats returns the counters of the account, or those of all accounts together if
+// the name is empty. An unknown account has zero counters.
 func (s *Simulator) Stats(account string) Stats {
 	t := s.total.Load()
 	var pending int64
@@ -252,8 +303,8 @@ func (s *Simulator) Stats(account string) Stats {
 	return st
 }
 
-// CallLog returns the last calls of the account (Options.CallLogSize), oldest
-// first. A call is entered when it ends.
+// CallLog returns the last calls of the account (see Options.CallLogSize), oldest
+// first. A call is logged when it ends.
 func (s *Simulator) CallLog(account string) []Call {
 	if a := s.account(account); a != nil {
 		return a.calls.list()
@@ -261,11 +312,11 @@ func (s *Simulator) CallLog(account string) []Call {
 	return nil
 }
 
-// SetEventDelay replaces Options.EventDelay for mail accepted from now on.
+// SetEventDelay replaces Options.EventDelay for mail that is accepted from now on.
 func (s *Simulator) SetEventDelay(d time.Duration) { s.eventDelay.Store(int64(d)) }
 
-// Reset forgets all copies, counters, logged calls, events and faults. Accounts
-// and settings stay. Calls in flight may still count.
+// Reset removes all copies, counters, logged calls, events and faults. Accounts and
+// settings stay. Calls in flight may still be counted.
 func (s *Simulator) Reset() {
 	s.ClearAll("")
 	s.store.Store(newStore())

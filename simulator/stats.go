@@ -7,45 +7,48 @@ import (
 	"time"
 )
 
-// Stats counts what an account did since it was added or since Reset; for the
-// name "" all accounts together. Calls are requests to send mail, others are not
+// Stats counts what an account did since it was added or since Reset, or what all
+// accounts together did. Calls are requests to send mail; other requests are not
 // counted.
 type Stats struct {
 	Calls    int64 `json:"calls"`
 	Accepted int64 `json:"accepted"` // recipients of stored calls
 	Refused  int64 `json:"refused"`  // calls that were answered with 4xx or 5xx
-	Hung     int64 `json:"hung"`     // calls that a fault kept without an answer
+	Hung     int64 `json:"hung"`     // calls that a fault left without an answer
 
-	ByStatus    map[int]int64 `json:"by_status"` // calls by status; 0 = no whole answer: hung, closed, truncated or the client left
+	// ByStatus counts calls by status. Status 0 means no whole answer: hung, closed,
+	// truncated or the client left.
+	ByStatus    map[int]int64 `json:"by_status"`
 	InFlight    int64         `json:"in_flight"`
 	MaxInFlight int64         `json:"max_in_flight"`
 
 	Copies   int64 `json:"copies"`
 	Distinct int64 `json:"distinct"` // ids with at least one copy
-	Doubled  int64 `json:"doubled"`  // ids with more than one; for the name "" also one each at two accounts
+	Doubled  int64 `json:"doubled"`  // ids with more than one, at one account or at several
 
 	Posts         int64         `json:"posts"` // webhook requests, repeats included
 	PostsByStatus map[int]int64 `json:"posts_by_status"`
-	EventsSent    int64         `json:"events_sent"`     // events within them
+	EventsSent    int64         `json:"events_sent"`     // events in those requests
 	EventsOK      int64         `json:"events_ok"`       // events that were acknowledged
 	EventsGivenUp int64         `json:"events_given_up"` // events whose retries ended, or that are not retried
-	EventsMuted   int64         `json:"events_muted"`    // events that a fault or their address kept back
+	EventsMuted   int64         `json:"events_muted"`    // events without a webhook because of a fault or their address
 	EventsPending int64         `json:"events_pending"`  // due and neither acknowledged nor given up
 
-	// What faults did to events that were sent, each counted when it was sent first.
+	// These count what faults did to events that were sent. An event is counted when
+	// it is sent first.
 
 	EventsDoubled   int64 `json:"events_doubled"`   // sent twice
-	EventsOvertaken int64 `json:"events_overtaken"` // put out of order, after a later one of the same copy
-	EventsLate      int64 `json:"events_late"`      // that happened later
+	EventsOvertaken int64 `json:"events_overtaken"` // sent after a later event of the same copy
+	EventsLate      int64 `json:"events_late"`      // delayed
 }
 
-// A tally is Stats in the making.
+// A tally holds the counters of Stats.
 type tally struct {
 	calls, accepted, refused, hung  atomic.Int64
 	inFlight, maxInFlight           atomic.Int64
 	copies, distinct, doubled       atomic.Int64
 	posts, sent, ok, givenUp, muted atomic.Int64
-	twice, overtaken, late          atomic.Int64
+	eventsDoubled, overtaken, late  atomic.Int64
 
 	mu            sync.Mutex
 	byStatus      map[int]int64
@@ -54,6 +57,7 @@ type tally struct {
 
 func newTally() *tally { return &tally{byStatus: map[int]int64{}, postsByStatus: map[int]int64{}} }
 
+// enter counts the beginning of a call.
 func (t *tally) enter() {
 	t.calls.Add(1)
 	n := t.inFlight.Add(1)
@@ -65,7 +69,8 @@ func (t *tally) enter() {
 	}
 }
 
-// leave counts a call's end. Whoever sees it no longer in flight sees its status counted.
+// leave counts the end of a call. It counts the status before the call leaves the calls
+// in flight.
 func (t *tally) leave(status int) {
 	if status >= 400 {
 		t.refused.Add(1)
@@ -76,6 +81,7 @@ func (t *tally) leave(status int) {
 	t.inFlight.Add(-1)
 }
 
+// post counts a webhook request.
 func (t *tally) post(status, events int) {
 	t.posts.Add(1)
 	t.sent.Add(int64(events))
@@ -84,30 +90,45 @@ func (t *tally) post(status, events int) {
 	t.mu.Unlock()
 }
 
-func (t *tally) disturb(d disturbance) {
-	t.twice.Add(int64(d.twice))
-	t.overtaken.Add(int64(d.overtaken))
-	t.late.Add(int64(d.late))
+// addFaults counts what faults did to events.
+func (t *tally) addFaults(c faultCounts) {
+	t.eventsDoubled.Add(int64(c.doubled))
+	t.overtaken.Add(int64(c.overtaken))
+	t.late.Add(int64(c.late))
 }
 
+// stats returns the counters now.
 func (t *tally) stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return Stats{
-		Calls: t.calls.Load(), Accepted: t.accepted.Load(), Refused: t.refused.Load(), Hung: t.hung.Load(),
-		ByStatus: maps.Clone(t.byStatus), InFlight: t.inFlight.Load(), MaxInFlight: t.maxInFlight.Load(),
-		Copies: t.copies.Load(), Distinct: t.distinct.Load(), Doubled: t.doubled.Load(),
-		Posts: t.posts.Load(), PostsByStatus: maps.Clone(t.postsByStatus),
-		EventsSent: t.sent.Load(), EventsOK: t.ok.Load(), EventsGivenUp: t.givenUp.Load(), EventsMuted: t.muted.Load(),
-		EventsDoubled: t.twice.Load(), EventsOvertaken: t.overtaken.Load(), EventsLate: t.late.Load(),
+		Calls:           t.calls.Load(),
+		Accepted:        t.accepted.Load(),
+		Refused:         t.refused.Load(),
+		Hung:            t.hung.Load(),
+		ByStatus:        maps.Clone(t.byStatus),
+		InFlight:        t.inFlight.Load(),
+		MaxInFlight:     t.maxInFlight.Load(),
+		Copies:          t.copies.Load(),
+		Distinct:        t.distinct.Load(),
+		Doubled:         t.doubled.Load(),
+		Posts:           t.posts.Load(),
+		PostsByStatus:   maps.Clone(t.postsByStatus),
+		EventsSent:      t.sent.Load(),
+		EventsOK:        t.ok.Load(),
+		EventsGivenUp:   t.givenUp.Load(),
+		EventsMuted:     t.muted.Load(),
+		EventsDoubled:   t.eventsDoubled.Load(),
+		EventsOvertaken: t.overtaken.Load(),
+		EventsLate:      t.late.Load(),
 	}
 }
 
-// A Call is one request to send mail, whatever became of it.
+// A Call is one request to send mail, accepted or not.
 type Call struct {
 	At         time.Time     `json:"at"` // when the simulator saw its header
 	Took       time.Duration `json:"took_ns"`
-	Recipients int           `json:"recipients"` // as far as they could be read
+	Recipients int           `json:"recipients"` // those that could be read
 	Bytes      int           `json:"bytes"`      // of the body
 	Status     int           `json:"status"`     // 0 = no whole answer
 	Stored     bool          `json:"stored"`

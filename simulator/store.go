@@ -5,79 +5,128 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/safedelivr/safedelivr/simulator/internal/index"
+	"github.com/safedelivr/safedelivr/simulator/internal/message"
 )
 
-// A store keeps every accepted copy. It only grows; Reset puts a new one in its
-// place.
-type store struct {
-	index *index
+// A stored batch is a message.Batch with what only the simulator knows of it.
+type stored struct {
+	message.Batch
+	account *account
+	groups  []group // by number of the group; empty = the zero group only
+	first   uint32  // number of its first copy in the store
 
-	mu       sync.RWMutex
-	mailings []*mailing // by number of the first copy
-	next     uint32     // number of the next copy
+	swallowed atomic.Uint32 // outcomes whose events a later suspension swallows, by bit
 }
 
-func newStore() *store { return &store{index: newIndex()} }
+// A group says how faults change the events of some copies of a batch.
+type group struct {
+	delay time.Duration
+	mute  *fault // its events get no webhook
+	park  *fault // its events do not happen
+}
 
-// add enters the mailing m and counts its copies in the tallies, exactly also
-// under concurrency. The mailing may be read by others as soon as add begins.
-func (st *store) add(m *mailing, tallies ...*tally) {
+// maxGroups is the most groups of a batch. The number of a group is a byte.
+const maxGroups = 255
+
+// addGroup returns the number of g in list, which it may extend. When there are
+// too many groups, g joins the last one.
+func addGroup(list []group, g group) ([]group, uint8) {
+	if g == (group{}) {
+		return list, 0
+	}
+	if len(list) == 0 {
+		list = append(list, group{})
+	}
+	if i := slices.Index(list, g); i >= 0 {
+		return list, uint8(i)
+	}
+	if len(list) < maxGroups {
+		list = append(list, g)
+	}
+	return list, uint8(len(list) - 1)
+}
+
+func (b *stored) group(number uint8) group {
+	if number == 0 {
+		return group{}
+	}
+	return b.groups[number]
+}
+
+// A store keeps every accepted copy. It only grows; Reset replaces it.
+type store struct {
+	index *index.Index
+
+	mu      sync.RWMutex
+	batches []*stored // by number of the first copy
+	next    uint32    // number of the next copy
+}
+
+func newStore() *store {
+	st := &store{}
+	st.index = index.New(st)
+	return st
+}
+
+// add enters the batch and counts its copies in the tallies of its account and of
+// all accounts. The counts are exact under concurrency. Others may read the batch
+// as soon as add begins.
+func (st *store) add(b *stored, own, total *tally) {
 	st.mu.Lock()
-	m.first = st.next
-	st.next += m.n
-	st.mailings = append(st.mailings, m)
+	b.first = st.next
+	st.next += b.Len
+	st.batches = append(st.batches, b)
 	st.mu.Unlock()
 
 	var distinctHere, doubledHere, distinct, doubled int64
-	for c := m.cursor(); ; {
-		r, ok := c.next()
-		if !ok {
-			break
-		}
-		switch here, all := st.index.add(st, m.id(r), m.first+r.i, m.account); {
-		case all == 0:
+	for c := range b.Copies() {
+		here, all := st.index.Add(b.ID(c), b.first+c.Index, b.account.name)
+		switch all {
+		case 0:
 			distinct++
-			distinctHere++
-		case all == 1:
+		case 1:
 			doubled++
-			fallthrough
-		default:
-			switch here {
-			case 0:
-				distinctHere++
-			case 1:
-				doubledHere++
-			}
+		}
+		switch here {
+		case 0:
+			distinctHere++
+		case 1:
+			doubledHere++
 		}
 	}
-	own, total := tallies[0], tallies[1]
-	own.copies.Add(int64(m.n))
+	own.copies.Add(int64(b.Len))
 	own.distinct.Add(distinctHere)
 	own.doubled.Add(doubledHere)
-	total.copies.Add(int64(m.n))
+	total.copies.Add(int64(b.Len))
 	total.distinct.Add(distinct)
 	total.doubled.Add(doubled)
 }
 
-// mailing returns the mailing that holds the copy with the number ref.
-func (st *store) mailing(ref uint32) *mailing {
+// batch returns the batch that holds the copy with the given number.
+func (st *store) batch(number uint32) *stored {
 	st.mu.RLock()
 	defer st.mu.RUnlock()
-	i := sort.Search(len(st.mailings), func(i int) bool { return st.mailings[i].first > ref })
-	return st.mailings[i-1]
+	i := sort.Search(len(st.batches), func(i int) bool { return st.batches[i].first > number })
+	return st.batches[i-1]
 }
 
-func (st *store) accountOf(ref uint32) *account { return st.mailing(ref).account }
+// AccountOf implements index.Owner.
+func (st *store) AccountOf(number uint32) string { return st.batch(number).account.name }
 
-func (st *store) keyIs(ref uint32, key []byte) bool {
-	m := st.mailing(ref)
-	r, ok := m.record(ref - m.first)
-	return ok && bytes.Equal(m.id(r), key)
+// IDIs implements index.Owner.
+func (st *store) IDIs(number uint32, id []byte) bool {
+	b := st.batch(number)
+	c, ok := b.Copy(number - b.first)
+	return ok && bytes.Equal(b.ID(c), id)
 }
 
-// all returns the mailings up to now.
-func (st *store) all() []*mailing {
+// all returns the batches up to now.
+func (st *store) all() []*stored {
 	st.mu.RLock()
 	defer st.mu.RUnlock()
-	return slices.Clip(st.mailings)
+	return slices.Clip(st.batches)
 }

@@ -53,8 +53,13 @@ func Setup(ctx context.Context, endpoint string, ratio float64, version string) 
 
 // With hands spans to a processor.
 func With(p trace.SpanProcessor, ratio float64, version string) func(context.Context) error {
-	provider := trace.NewTracerProvider(trace.WithSpanProcessor(p), trace.WithSampler(trace.ParentBased(trace.NeverSample())),
-		trace.WithResource(resource.NewSchemaless(attribute.String("service.name", "safedelivr"), attribute.String("service.version", version))))
+	provider := trace.NewTracerProvider(
+		trace.WithSpanProcessor(p),
+		trace.WithSampler(trace.ParentBased(trace.NeverSample())),
+		trace.WithResource(
+			resource.NewSchemaless(attribute.String("service.name", "safedelivr"), attribute.String("service.version", version)),
+		),
+	)
 	tracer.Store(&setup{provider.Tracer("github.com/safedelivr/safedelivr"), ratio})
 	return func(ctx context.Context) error {
 		tracer.Store(nil)
@@ -83,7 +88,9 @@ func Start(batch models.ID, name string, at time.Time, pairs ...string) Span {
 	for i := range root {
 		root[i] = byte(sum >> (8 * i)) //nolint:gosec // the lowest byte is meant
 	}
-	parent := otrace.NewSpanContext(otrace.SpanContextConfig{TraceID: otrace.TraceID(batch), SpanID: root, TraceFlags: otrace.FlagsSampled, Remote: true})
+	parent := otrace.NewSpanContext(
+		otrace.SpanContextConfig{TraceID: otrace.TraceID(batch), SpanID: root, TraceFlags: otrace.FlagsSampled, Remote: true},
+	)
 	options := []otrace.SpanStartOption{otrace.WithAttributes(attributes(pairs)...)}
 	if !at.IsZero() {
 		options = append(options, otrace.WithTimestamp(at))

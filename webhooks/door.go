@@ -184,7 +184,13 @@ func (w *watch) gapOf(ctx context.Context, name string, from, to time.Time) bool
 	if !w.write(ctx, telemetry.OutageRecord, name, g, telemetry.OutageTTL) {
 		return false
 	}
-	w.log.Info("webhooks could not be taken for a while; what providers can tell of it is looked up", "from", g.From, "to", g.To)
+	w.log.Info(
+		"webhooks could not be taken for a while; what providers can tell of it is looked up",
+		"from",
+		g.From,
+		"to",
+		g.To,
+	)
 	return true
 }
 

@@ -156,7 +156,10 @@ func TestGapsOfTheDoor(t *testing.T) {
 
 		// Killed: the last beat is all there is.
 		b2 := newBoard()
-		require.NoError(t, b2.PutTransient(t.Context(), telemetry.ReceiverLiveness, "old", []byte(`"1999-02-03T04:05:06Z"`), 0))
+		require.NoError(
+			t,
+			b2.PutTransient(t.Context(), telemetry.ReceiverLiveness, "old", []byte(`"1999-02-03T04:05:06Z"`), 0),
+		)
 		b = b2
 		_, shut = open("new")
 		time.Sleep(time.Second)

@@ -90,7 +90,10 @@ func New(inbox Inbox, broker Publisher, providers []Provider, log *slog.Logger) 
 		log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{log: log, inbox: inbox, broker: broker, providers: map[string]*provider{}, codes: map[string]int64{},
-		announce: make(chan models.Message, 10_000), stop: make(chan struct{}), large: make(chan struct{}, largeAtOnce), beat: doorBeat, heard: newHeard()}
+		announce: make(
+			chan models.Message,
+			10_000,
+		), stop: make(chan struct{}), large: make(chan struct{}, largeAtOnce), beat: doorBeat, heard: newHeard()}
 	for _, a := range providers {
 		write := func(posts []models.Post) error { return s.put(a.Name, posts) }
 		s.providers[a.Name] = &provider{a.Adapter, gather{write: write}}
@@ -171,7 +174,15 @@ func (s *Server) post(c *gin.Context) {
 	a := s.providers[name]
 	if a == nil {
 		// Perhaps a mistake of ours that is mended soon: let it be repeated.
-		s.refuse(c, "", &models.WebhookError{Status: http.StatusNotFound, Code: "no_such_provider", Detail: "no provider of this name reports events"})
+		s.refuse(
+			c,
+			"",
+			&models.WebhookError{
+				Status: http.StatusNotFound,
+				Code:   "no_such_provider",
+				Detail: "no provider of this name reports events",
+			},
+		)
 		return
 	}
 	body, release, err := s.read(c)
@@ -185,7 +196,11 @@ func (s *Server) post(c *gin.Context) {
 	if err != nil {
 		var refused *models.WebhookError
 		if !errors.As(err, &refused) {
-			refused = &models.WebhookError{Status: http.StatusServiceUnavailable, Code: "not_verified", Detail: "the post could not be verified"}
+			refused = &models.WebhookError{
+				Status: http.StatusServiceUnavailable,
+				Code:   "not_verified",
+				Detail: "the post could not be verified",
+			}
 		}
 		s.refuse(c, name, refused)
 		return
@@ -232,7 +247,11 @@ func unreadable(c *gin.Context, err error) *models.WebhookError {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return &models.WebhookError{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Detail: "post larger than 32 MiB"}
+		return &models.WebhookError{
+			Status: http.StatusRequestEntityTooLarge,
+			Code:   "too_large",
+			Detail: "post larger than 32 MiB",
+		}
 	case errors.Is(err, errBusy):
 		c.Header("Retry-After", "10")
 		return &models.WebhookError{Status: http.StatusServiceUnavailable, Code: "busy", Detail: err.Error()}

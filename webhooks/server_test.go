@@ -29,10 +29,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/safedelivr/safedelivr/embedded"
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
+	"github.com/safedelivr/safedelivr/sqlite"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,7 +57,7 @@ func refusing(status int, code string) *fakeProvider {
 
 // spyInbox is a real store that can be told to fail, or to wait.
 type spyInbox struct {
-	*embedded.Store
+	*sqlite.Store
 	before func() error
 	ids    []models.ID
 	mu     sync.Mutex
@@ -89,7 +91,7 @@ func (s *spyInbox) stored(t *testing.T) []models.Inbox {
 
 type fixture struct {
 	inbox  *spyInbox
-	broker *embedded.Broker
+	broker *inproc.Broker
 	server *Server
 	url    string
 	client *http.Client
@@ -97,7 +99,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, providers ...Provider) *fixture {
 	t.Helper()
-	store, broker := embeddedtest.Open(t, "sg", "mg")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg", "mg")
 	f := &fixture{inbox: &spyInbox{Store: store}, broker: broker}
 	f.server = New(f.inbox, broker, providers, nil)
 	t.Cleanup(f.server.Close)
@@ -149,7 +151,11 @@ func TestStoredThenAnswered(t *testing.T) {
 	require.Equal(t, http.StatusOK, <-answered)
 	stored := f.inbox.stored(t)
 	require.Len(t, stored, 1)
-	require.Equal(t, models.Inbox{ID: stored[0].ID, Provider: "sg", Posts: []models.Post{{Body: []byte(body), Replay: "once"}}}, stored[0])
+	require.Equal(
+		t,
+		models.Inbox{ID: stored[0].ID, Provider: "sg", Posts: []models.Post{{Body: []byte(body), Replay: "once"}}},
+		stored[0],
+	)
 	require.WithinDuration(t, time.Now(), stored[0].Received(), time.Minute)
 	require.Equal(t, []models.Message{{Kind: models.EventMessage, Provider: "sg", ID: stored[0].ID}}, f.announced(t, 1))
 	taken, refused := f.server.Counts()
@@ -164,24 +170,40 @@ func (f *fixture) announced(t *testing.T, n int) []models.Message {
 	defer cancel()
 	var mu sync.Mutex
 	var got []models.Message
-	require.NoError(t, f.broker.Subscribe(ctx, models.Queue{Kind: models.EventMessage}, 1, func(_ context.Context, m models.Message) models.Disposition {
-		mu.Lock()
-		defer mu.Unlock()
-		m.At = time.Time{}
-		if got = append(got, m); len(got) == n {
-			cancel()
-		}
-		return models.Done()
-	}))
+	require.NoError(
+		t,
+		f.broker.Subscribe(
+			ctx,
+			models.Queue{Kind: models.EventMessage},
+			1,
+			func(_ context.Context, m models.Message) models.Disposition {
+				mu.Lock()
+				defer mu.Unlock()
+				m.At = time.Time{}
+				if got = append(got, m); len(got) == n {
+					cancel()
+				}
+				return models.Done()
+			},
+		),
+	)
 	return got
 }
 
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, Provider{"off", refusing(503, "not_configured")}, Provider{"never", refusing(406, "bad_signature")},
-		Provider{"again", refusing(401, "bad_signature")}, Provider{"old", refusing(403, "stale")},
-		Provider{"odd", &fakeProvider{verify: func(http.Header, []byte) (string, error) { return "", errors.New("secret words") }}},
-		Provider{"bug", &fakeProvider{verify: func(http.Header, []byte) (string, error) { panic("secret words") }}})
+	f := newFixture(
+		t,
+		Provider{"off", refusing(503, "not_configured")},
+		Provider{"never", refusing(406, "bad_signature")},
+		Provider{"again", refusing(401, "bad_signature")},
+		Provider{"old", refusing(403, "stale")},
+		Provider{
+			"odd",
+			&fakeProvider{verify: func(http.Header, []byte) (string, error) { return "", errors.New("secret words") }},
+		},
+		Provider{"bug", &fakeProvider{verify: func(http.Header, []byte) (string, error) { panic("secret words") }}},
+	)
 	for provider, want := range map[string]struct {
 		status int
 		code   string
@@ -194,7 +216,18 @@ func TestRefused(t *testing.T) {
 	require.Empty(t, f.inbox.stored(t))
 	taken, refused := f.server.Counts()
 	require.Zero(t, taken)
-	require.Equal(t, map[string]int64{"not_configured": 1, "bad_signature": 2, "stale": 1, "not_verified": 1, "internal": 1, "no_such_provider": 2}, refused)
+	require.Equal(
+		t,
+		map[string]int64{
+			"not_configured":   1,
+			"bad_signature":    2,
+			"stale":            1,
+			"not_verified":     1,
+			"internal":         1,
+			"no_such_provider": 2,
+		},
+		refused,
+	)
 
 	res, err := f.client.Get(f.url + "/webhooks/off") //nolint:noctx // a test
 	require.NoError(t, err)
@@ -324,7 +357,15 @@ func TestConcurrentPosts(t *testing.T) {
 		wg.Go(func() {
 			provider := []string{"sg", "mg"}[i%2]
 			rec := httptest.NewRecorder()
-			f.server.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/"+provider, strings.NewReader(strconv.Itoa(i))))
+			f.server.ServeHTTP(
+				rec,
+				httptest.NewRequestWithContext(
+					t.Context(),
+					http.MethodPost,
+					"/webhooks/"+provider,
+					strings.NewReader(strconv.Itoa(i)),
+				),
+			)
 			if rec.Code != http.StatusOK {
 				t.Errorf("post %d: %d", i, rec.Code)
 			}
@@ -372,7 +413,10 @@ func TestBrokerHangs(t *testing.T) {
 		began := time.Now()
 		for range cap(s.announce) + 1000 {
 			rec := httptest.NewRecorder()
-			s.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg", strings.NewReader("[]")))
+			s.ServeHTTP(
+				rec,
+				httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg", strings.NewReader("[]")),
+			)
 			require.Equal(t, http.StatusOK, rec.Code)
 		}
 		require.Zero(t, time.Since(began), "nobody waited")
@@ -390,7 +434,9 @@ func TestSendGrid(t *testing.T) {
 	require.NoError(t, err)
 	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	require.NoError(t, err)
-	p, err := providers.New(providers.Settings{Name: "sg", Kind: "sendgrid", APIKey: "k", WebhookKey: base64.StdEncoding.EncodeToString(der)})
+	p, err := providers.New(
+		providers.Settings{Name: "sg", Kind: "sendgrid", APIKey: "k", WebhookKey: base64.StdEncoding.EncodeToString(der)},
+	)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
 	off, err := providers.New(providers.Settings{Name: "sg-off", Kind: "sendgrid", APIKey: "k", Events: models.EventsNone})
@@ -441,10 +487,14 @@ func TestSendGrid(t *testing.T) {
 // TestMailgun posts through the real adapter with HMAC signatures.
 func TestMailgun(t *testing.T) {
 	t.Parallel()
-	p, err := providers.New(providers.Settings{Name: "mg", Kind: "mailgun", APIKey: "k", Domain: "mg.example.com", WebhookKey: "secret"})
+	p, err := providers.New(
+		providers.Settings{Name: "mg", Kind: "mailgun", APIKey: "k", Domain: "mg.example.com", WebhookKey: "secret"},
+	)
 	require.NoError(t, err)
 	t.Cleanup(p.Close)
-	off, err := providers.New(providers.Settings{Name: "mg-off", Kind: "mailgun", APIKey: "k", Domain: "mg.example.com", Events: models.EventsNone})
+	off, err := providers.New(
+		providers.Settings{Name: "mg-off", Kind: "mailgun", APIKey: "k", Domain: "mg.example.com", Events: models.EventsNone},
+	)
 	require.NoError(t, err)
 	t.Cleanup(off.Close)
 	f := newFixture(t, Provider{"mg", p}, Provider{"mg-off", off})
@@ -452,7 +502,12 @@ func TestMailgun(t *testing.T) {
 		ts, token := strconv.FormatInt(at.Unix(), 10), strings.Repeat("0a1b2c3d4e", 5)
 		mac := hmac.New(sha256.New, []byte(key))
 		mac.Write([]byte(ts + token))
-		return fmt.Sprintf(`{"signature":{"timestamp":"%s","token":"%s","signature":"%s"},"event-data":{"event":"a new kind"}}`, ts, token, hex.EncodeToString(mac.Sum(nil)))
+		return fmt.Sprintf(
+			`{"signature":{"timestamp":"%s","token":"%s","signature":"%s"},"event-data":{"event":"a new kind"}}`,
+			ts,
+			token,
+			hex.EncodeToString(mac.Sum(nil)),
+		)
 	}
 	good := sign("secret", time.Now())
 	for _, c := range []struct {

@@ -13,10 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/config"
-	"github.com/safedelivr/safedelivr/embedded/embeddedtest"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // desk runs commands on a store and a broker of its own, as a server runs commands that were handed over.
@@ -29,7 +30,7 @@ type desk struct {
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	store, broker := embeddedtest.Open(t, "sg")
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	svc := service.New(service.Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}},
 		Config: service.Config{SpoolDir: t.TempDir(), Sole: true}})
 	t.Cleanup(svc.Close)

@@ -11,10 +11,10 @@ import (
 
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/consumers"
-	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // Commands work on the store and the broker of the configuration. If another process holds the embedded ones, it runs
@@ -54,7 +54,7 @@ func (c *cli) onStore(ctx context.Context, looks bool, f func(context.Context, *
 	}
 	o := &opened{cfg: &cfg, log: c.logger(&cfg)}
 	o.store, err = app.OpenStore(ctx, o.cfg, o.log)
-	if errors.Is(err, embedded.ErrInUse) {
+	if errors.Is(err, sqlite.ErrInUse) {
 		return c.handOver(ctx, o.cfg)
 	}
 	if err != nil {

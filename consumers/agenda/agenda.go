@@ -111,7 +111,14 @@ func (a *Agenda) WorkShard(ctx context.Context, s *shard) error {
 		}
 	}
 	// What is read again is remembered, however long a part of the store is away.
-	s.Handled.Forget(models.EarlierOf(models.EarlierOf(s.upTo, now.Add(-models.LateWriters)), models.EarlierOf(s.reread[0], s.reread[1])).Add(-2 * time.Minute))
+	s.Handled.Forget(
+		models.EarlierOf(
+			models.EarlierOf(s.upTo, now.Add(-models.LateWriters)),
+			models.EarlierOf(s.reread[0], s.reread[1]),
+		).Add(
+			-2 * time.Minute,
+		),
+	)
 	// What waits in a long queue is looked at rarely. When the queues have become
 	// empty it may have been lost with them, and is looked at before its time.
 	if now.Sub(s.ahead) >= a.Cfg.Recheck/2 {

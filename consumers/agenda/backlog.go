@@ -185,7 +185,14 @@ func (a *Agenda) bulkRoom(ctx context.Context) (int, error) {
 
 // republishLane announces a lane of a shard from a due date on, as much as there
 // is room for. upTo is how far it came; zero: to the end.
-func (a *Agenda) republishLane(ctx context.Context, c *backlog, s *shard, lane models.Lane, from time.Time, room int) (announced int, upTo time.Time, err error) {
+func (a *Agenda) republishLane(
+	ctx context.Context,
+	c *backlog,
+	s *shard,
+	lane models.Lane,
+	from time.Time,
+	room int,
+) (announced int, upTo time.Time, err error) {
 	upTo = from
 	var group []models.Message
 	flush := func(next time.Time) error {

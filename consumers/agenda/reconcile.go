@@ -84,10 +84,11 @@ func (a *Agenda) LongQueues(lane models.Lane, now time.Time) bool {
 		waited, known := a.ages.waits(q, now)
 		return !known || waited >= a.Cfg.Recheck
 	}
-	return long(models.Queue{Kind: models.BatchMessage, Lane: lane}) || slices.ContainsFunc(a.providers.All(), func(a *provider.Provider) bool {
-		return long(models.Queue{Kind: models.ProviderMessage, Provider: a.Name, Lane: lane}) ||
-			long(models.Queue{Kind: models.LogMessage, Provider: a.Name, Lane: lane})
-	})
+	return long(models.Queue{Kind: models.BatchMessage, Lane: lane}) ||
+		slices.ContainsFunc(a.providers.All(), func(a *provider.Provider) bool {
+			return long(models.Queue{Kind: models.ProviderMessage, Provider: a.Name, Lane: lane}) ||
+				long(models.Queue{Kind: models.LogMessage, Provider: a.Name, Lane: lane})
+		})
 }
 
 // Align is the first time not before t that is whole multiples of Recheck away from
@@ -121,7 +122,11 @@ func (a *Agenda) reconcileIntake(ctx context.Context, entry models.AgendaEntry) 
 }
 
 // reconcileChunks looks at every chunk of a batch that is not finished.
-func (a *Agenda) reconcileChunks(ctx context.Context, b *models.Batch, entry models.AgendaEntry) (dispatch.Result, error) {
+func (a *Agenda) reconcileChunks(
+	ctx context.Context,
+	b *models.Batch,
+	entry models.AgendaEntry,
+) (dispatch.Result, error) {
 	if err := a.follower.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
 		return dispatch.Result{}, err // an order may let go what has ended
 	}

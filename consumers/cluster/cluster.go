@@ -171,7 +171,14 @@ func (c *Cluster) round(ctx context.Context) error {
 	began := time.Now()
 	c.mu.Lock()
 	c.beat++
-	mine := heartbeat{Beat: c.beat, Life: c.cfg.Life, Started: c.cfg.Started, Findings: c.providers.Findings(), Size: c.size, Running: c.providers.Running()}
+	mine := heartbeat{
+		Beat:     c.beat,
+		Life:     c.cfg.Life,
+		Started:  c.cfg.Started,
+		Findings: c.providers.Findings(),
+		Size:     c.size,
+		Running:  c.providers.Running(),
+	}
 	c.mu.Unlock()
 	if mine.Beat%flowBeats == 0 {
 		mine.Flow = c.flows.Snapshot()
@@ -219,7 +226,11 @@ func (c *Cluster) see(all map[string][]byte) {
 		m := c.others[name]
 		if m == nil || m.beat.Beat != b.Beat || m.beat.Life != b.Life {
 			if m != nil && strings.HasPrefix(name, c.cfg.Worker+"/") {
-				c.cfg.Logger.Error("two workers that run have one name: give each its own SAFEDELIVR_WORKER", "worker", c.cfg.Worker)
+				c.cfg.Logger.Error(
+					"two workers that run have one name: give each its own SAFEDELIVR_WORKER",
+					"worker",
+					c.cfg.Worker,
+				)
 			}
 			c.others[name] = &member{b, now}
 			c.providers.Merge(name, b.Findings)

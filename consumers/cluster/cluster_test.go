@@ -195,7 +195,25 @@ func TestSharesHold(t *testing.T) {
 			a := startHand(ctx, "a", board, limit, seen)
 			time.Sleep(30 * time.Second)
 			steady1 := time.Now()
-			b, c, d := startHand(ctx, "b", board, limit, seen), startHand(ctx, "c", board, limit, seen), startHand(ctx, "d", board, limit, seen)
+			b, c, d := startHand(
+				ctx,
+				"b",
+				board,
+				limit,
+				seen,
+			), startHand(
+				ctx,
+				"c",
+				board,
+				limit,
+				seen,
+			), startHand(
+				ctx,
+				"d",
+				board,
+				limit,
+				seen,
+			)
 			time.Sleep(30 * time.Second)
 			steady4 := time.Now()
 			b.set(frozen) // for longer than it counts as a member

@@ -82,7 +82,16 @@ func TestOneSickWorker(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			board, seen := newReportBoard(), &sends{}
-			sick, well := startHand(ctx, "sick", board, 10, seen), []*hand{startHand(ctx, "a", board, 10, seen), startHand(ctx, "b", board, 10, seen)}
+			sick, well := startHand(
+				ctx,
+				"sick",
+				board,
+				10,
+				seen,
+			), []*hand{
+				startHand(ctx, "a", board, 10, seen),
+				startHand(ctx, "b", board, 10, seen),
+			}
 			time.Sleep(10 * time.Second)
 			made := make(chan int, len(well))
 			go sick.calls(ctx, 100*time.Millisecond, 20*time.Minute, class)

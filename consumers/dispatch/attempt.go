@@ -26,7 +26,12 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *Job) error {
 			return err
 		}
 		if wait > 0 { // limited for longer than a worker may be kept
-			m := models.Message{Kind: models.ProviderMessage, Provider: j.Provider.Name, Retry: j.Step.Retry, NotBefore: time.Now().Add(wait)}
+			m := models.Message{
+				Kind:      models.ProviderMessage,
+				Provider:  j.Provider.Name,
+				Retry:     j.Step.Retry,
+				NotBefore: time.Now().Add(wait),
+			}
 			d.announce(ctx, c, m)
 			return errRequeued
 		}
@@ -54,8 +59,21 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *Job) error {
 		return err
 	}
 	sent := time.Now()
-	span := tracing.Start(c.Id, "provider call", sent, "provider", j.Provider.Name, "chunk", c.Id.String(), "attempt", strconv.Itoa(entry.Number),
-		"recipients", strconv.Itoa(entry.Recipients.Len()), "because", entry.Because)
+	span := tracing.Start(
+		c.Id,
+		"provider call",
+		sent,
+		"provider",
+		j.Provider.Name,
+		"chunk",
+		c.Id.String(),
+		"attempt",
+		strconv.Itoa(entry.Number),
+		"recipients",
+		strconv.Itoa(entry.Recipients.Len()),
+		"because",
+		entry.Because,
+	)
 	parts := d.call(c, j, entry, began)
 	took := time.Since(sent)
 	for i := range parts {
@@ -67,7 +85,11 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *Job) error {
 		j.Provider.RecordLatency(took)
 		d.observer.Called(j.Provider, c, Call{Entry: &entry, First: first, Took: took, Parts: parts})
 	}
-	return d.saveOutcome(c, j.Provider, models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts})
+	return d.saveOutcome(
+		c,
+		j.Provider,
+		models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts},
+	)
 }
 
 // Refusal is the class of an answer that took nothing; empty: it took somebody.
@@ -137,7 +159,10 @@ func (d *Dispatcher) Acquire(ctx context.Context, c *Chunk, j *Job) (time.Durati
 
 // idleElsewhere reports whether another provider could take a job at once.
 func (d *Dispatcher) idleElsewhere(c *Chunk, j *Job) bool {
-	return slices.ContainsFunc(d.due(j.Step, time.Now()), func(a *provider.Provider) bool { return a != j.Provider && a.Idle(c.Lane, j.Who.Len()) })
+	return slices.ContainsFunc(
+		d.due(j.Step, time.Now()),
+		func(a *provider.Provider) bool { return a != j.Provider && a.Idle(c.Lane, j.Who.Len()) },
+	)
 }
 
 // appendAttempt appends the attempt to the ledger. From the moment it returns nil, this
@@ -180,11 +205,17 @@ func (d *Dispatcher) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 				return
 			}
 			if err == nil {
-				f := models.Fact{Key: models.OutcomeKey(entry.Number), Outcome: &models.Outcome{Attempt: entry.Number, At: time.Now().UTC(),
-					Parts: []models.Part{NotCalled(entry.Recipients, "the ledger entry was not known to be stored in time")}}}
+				f := models.Fact{
+					Key: models.OutcomeKey(entry.Number),
+					Outcome: &models.Outcome{Attempt: entry.Number, At: time.Now().UTC(),
+						Parts: []models.Part{NotCalled(entry.Recipients, "the ledger entry was not known to be stored in time")}},
+				}
 				if err = d.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err == nil {
 					d.summaries.Mark(user, id)
-					d.Publish(ctx, models.Message{Kind: models.BatchMessage, ID: id, Lane: lane}) // others may have taken it for a call that runs
+					d.Publish(
+						ctx,
+						models.Message{Kind: models.BatchMessage, ID: id, Lane: lane},
+					) // others may have taken it for a call that runs
 					return
 				}
 			}
@@ -210,15 +241,22 @@ func uncalled(parts []models.Part) bool {
 // call makes the call, unless its start-by has passed: then somebody else may
 // already count the evidence window, and no call is made.
 func (d *Dispatcher) call(c *Chunk, j *Job, entry models.Entry, began time.Time) []models.Part {
-	call := &models.Call{Batch: c.Batch.ID, Attempt: entry.Number, Content: &c.Batch.Content, StartBy: began.Add(d.cfg.StartBy),
-		Recipients: make([]models.CallRecipient, 0, j.Who.Len())}
+	call := &models.Call{
+		Batch:      c.Batch.ID,
+		Attempt:    entry.Number,
+		Content:    &c.Batch.Content,
+		StartBy:    began.Add(d.cfg.StartBy),
+		Recipients: make([]models.CallRecipient, 0, j.Who.Len()),
+	}
 	for r := range j.Who.All() {
 		call.Recipients = append(call.Recipients, models.CallRecipient{Log: c.Id.Log(r), Recipient: c.Recipients[r-1]})
 	}
 	c.Recipients = nil // the call has what it needs
 	a := j.Provider
 	if !a.Pass(d.hard, j.Who.Len(), call.StartBy) {
-		return []models.Part{NotCalled(j.Who, "no call was made: the ledger was slow, and the provider's limit allowed no call any more")}
+		return []models.Part{
+			NotCalled(j.Who, "no call was made: the ledger was slow, and the provider's limit allowed no call any more"),
+		}
 	}
 	ctx, cancel := context.WithTimeout(d.hard, a.Timeout)
 	defer cancel()
@@ -253,7 +291,10 @@ func (d *Dispatcher) complete(a *provider.Provider, who models.Set, parts []mode
 		out = append(out, p)
 	}
 	if !rest.Empty() {
-		out = append(out, models.Part{Class: models.Unknown, Recipients: rest, Reason: models.OutcomeUnknown, Text: "the adapter did not say"})
+		out = append(
+			out,
+			models.Part{Class: models.Unknown, Recipients: rest, Reason: models.OutcomeUnknown, Text: "the adapter did not say"},
+		)
 	}
 	if uncalled(out) {
 		return out
@@ -274,7 +315,17 @@ func (d *Dispatcher) saveOutcome(c *Chunk, a *provider.Provider, o models.Outcom
 		if err == nil {
 			return nil
 		}
-		d.log.Warn("outcome could not be stored yet", "chunk", c.Id.String(), "provider", a.Name, "attempt_id", o.Attempt, "err", err)
+		d.log.Warn(
+			"outcome could not be stored yet",
+			"chunk",
+			c.Id.String(),
+			"provider",
+			a.Name,
+			"attempt_id",
+			o.Attempt,
+			"err",
+			err,
+		)
 		select {
 		case <-time.After(pause):
 		case <-d.hard.Done():

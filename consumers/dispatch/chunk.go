@@ -96,9 +96,17 @@ func (d *Dispatcher) appendEndings(ctx context.Context, c *Chunk, steps []policy
 		if st.Do != policy.End || !d.confirmed(c, st, time.Now()) {
 			continue
 		}
-		entry := models.Entry{Kind: models.Ending, At: time.Now().UTC(), Recipients: st.Who, Reason: st.Reason, Detail: models.Clip(st.Detail)}
+		entry := models.Entry{
+			Kind:       models.Ending,
+			At:         time.Now().UTC(),
+			Recipients: st.Who,
+			Reason:     st.Reason,
+			Detail:     models.Clip(st.Detail),
+		}
 		if o := st.Cancel; o != nil {
-			entry.Kind, entry.Reason, entry.Detail, entry.Order = models.Cancel, models.CancelledByRq, models.Clip(o.Why), o.Number
+			entry.Kind, entry.Reason, entry.Detail, entry.Order = models.Cancel, models.CancelledByRq, models.Clip(
+				o.Why,
+			), o.Number
 		}
 		err := d.appendEntry(ctx, c, entry)
 		if Conflict(err) {
@@ -133,7 +141,8 @@ func (d *Dispatcher) appendEntry(ctx context.Context, c *Chunk, entry models.Ent
 // called has kept the chunk's fingerprints before.
 func (c *Chunk) wasCalled() bool {
 	return slices.ContainsFunc(c.facts, func(f models.Fact) bool {
-		return f.Outcome != nil && slices.ContainsFunc(f.Outcome.Parts, func(p models.Part) bool { return p.Reason != models.StartByPassed })
+		return f.Outcome != nil &&
+			slices.ContainsFunc(f.Outcome.Parts, func(p models.Part) bool { return p.Reason != models.StartByPassed })
 	})
 }
 
@@ -171,7 +180,8 @@ const largeContent = 64 << 10
 // a provider that can be asked has been asked late enough. Its answer is waited
 // for, for a day at most.
 func (d *Dispatcher) confirmed(c *Chunk, st *policy.Step, now time.Time) bool {
-	if st.Reason != models.OutcomeUnknown && st.Reason != models.NoFinalEvent || !c.View.Status(st.Who.First()).Unsettled() {
+	if st.Reason != models.OutcomeUnknown && st.Reason != models.NoFinalEvent ||
+		!c.View.Status(st.Who.First()).Unsettled() {
 		return true // no wait for evidence ends by it
 	}
 	return d.evidence.Answered(c, st, now)

@@ -85,12 +85,17 @@ func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
 			return nil
 		}
 		order := releases[i]
-		if !order.Log.IsZero() && order.Log.ChunkID() != c.Id || slices.ContainsFunc(c.Entries, func(en models.Entry) bool { return en.Order == order.Number }) {
+		if !order.Log.IsZero() && order.Log.ChunkID() != c.Id ||
+			slices.ContainsFunc(c.Entries, func(en models.Entry) bool { return en.Order == order.Number }) {
 			continue
 		}
 		who := policy.Released(c.View, &order)
-		err := d.appendEntry(ctx, c, models.Entry{Kind: models.Release, At: time.Now().UTC(), Recipients: who, Order: order.Number,
-			MayDouble: order.Kind == models.ReleaseBatch && !who.Empty(), Detail: models.Clip(order.Why)})
+		err := d.appendEntry(
+			ctx,
+			c,
+			models.Entry{Kind: models.Release, At: time.Now().UTC(), Recipients: who, Order: order.Number,
+				MayDouble: order.Kind == models.ReleaseBatch && !who.Empty(), Detail: models.Clip(order.Why)},
+		)
 		if Conflict(err) {
 			if err = d.Reload(ctx, c); err == nil {
 				i-- // again, by what stands there now
@@ -115,7 +120,8 @@ func (d *Dispatcher) mayCall(ctx context.Context, c *Chunk, j *Job, age time.Dur
 		return err
 	}
 	rules := d.follower.Rules()
-	if r := rules.Batch(c.Batch); r.Waits != "" || r.Cancel != nil || rules.Provider(j.Provider.Name).Mode == models.ProviderOffline {
+	if r := rules.Batch(c.Batch); r.Waits != "" || r.Cancel != nil ||
+		rules.Provider(j.Provider.Name).Mode == models.ProviderOffline {
 		return fmt.Errorf("%w by an order", errHeldBack)
 	}
 	if d.rulesChanged(c, j.Provider.Name) {

@@ -47,7 +47,12 @@ const maxRounds = 64
 
 // dispatch brings a chunk forward, unless another handler of this process does
 // so: that one will look once more.
-func (d *Dispatcher) dispatch(ctx context.Context, m models.Message, mine *provider.Provider, only models.Set) models.Disposition {
+func (d *Dispatcher) dispatch(
+	ctx context.Context,
+	m models.Message,
+	mine *provider.Provider,
+	only models.Set,
+) models.Disposition {
 	models.OnItsWay(m.Lane)
 	w := InflightKey{m.ID, m.Provider}
 	t := d.Inflight.Begin(w)
@@ -77,14 +82,31 @@ func (d *Dispatcher) dispatch(ctx context.Context, m models.Message, mine *provi
 // runRounds decides, calls, and passes on what is to be done elsewhere or later,
 // for so many rounds. The message only woke it; what is done follows from the
 // store. It reports whether there is more to do here and now.
-func (d *Dispatcher) runRounds(ctx context.Context, m models.Message, mine *provider.Provider, only models.Set) (said models.Disposition, more bool) {
+func (d *Dispatcher) runRounds(
+	ctx context.Context,
+	m models.Message,
+	mine *provider.Provider,
+	only models.Set,
+) (said models.Disposition, more bool) {
 	c, err := d.start(ctx, m)
 	if err != nil {
 		return d.failed(err, "load", m), false
 	}
 	c.Lane = m.Lane
 	defer d.summaries.MarkChunk(c)
-	span := tracing.Start(c.Id, "dispatch", time.Time{}, "queue", string(m.Kind), "provider", m.Provider, "lane", string(m.Lane), "chunk", c.Id.String())
+	span := tracing.Start(
+		c.Id,
+		"dispatch",
+		time.Time{},
+		"queue",
+		string(m.Kind),
+		"provider",
+		m.Provider,
+		"lane",
+		string(m.Lane),
+		"chunk",
+		c.Id.String(),
+	)
 	defer span.End("")
 	for range maxRounds {
 		if ctx.Err() != nil {

@@ -24,7 +24,8 @@ const (
 
 // Accepted tells the engine of a batch that was stored, with its first chunk.
 func (d *Dispatcher) Accepted(b *models.Batch, first models.Chunk) {
-	if b.Chunks != 1 || len(first.Recipients) > recentRecipients || len(b.Content.HTML)+len(b.Content.Text) > recentContent {
+	if b.Chunks != 1 || len(first.Recipients) > recentRecipients ||
+		len(b.Content.HTML)+len(b.Content.Text) > recentContent {
 		return
 	}
 	own := *b

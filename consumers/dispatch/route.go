@@ -22,7 +22,13 @@ type Job struct {
 // selectCall finds the next call that this handler makes itself, if there is one, and
 // passes every other due step on: to another provider's exclusive consumer, or
 // into a delay. What it can do itself it comes to in a later round.
-func (d *Dispatcher) selectCall(ctx context.Context, c *Chunk, steps []policy.Step, mine *provider.Provider, only models.Set) (chosen *Job, err error) {
+func (d *Dispatcher) selectCall(
+	ctx context.Context,
+	c *Chunk,
+	steps []policy.Step,
+	mine *provider.Provider,
+	only models.Set,
+) (chosen *Job, err error) {
 	now := time.Now()
 	var told Outgoing
 	for i := range steps {
@@ -86,7 +92,13 @@ func (d *Dispatcher) usable(s *policy.Step, a *provider.Provider, now time.Time)
 
 // choose finds a provider for a step that can take it here and now; nil: there
 // is none. Recipients are read only for one that is found.
-func (d *Dispatcher) choose(ctx context.Context, c *Chunk, st *policy.Step, now time.Time, mine *provider.Provider) (*Job, error) {
+func (d *Dispatcher) choose(
+	ctx context.Context,
+	c *Chunk,
+	st *policy.Step,
+	now time.Time,
+	mine *provider.Provider,
+) (*Job, error) {
 	if mine != nil {
 		if !d.mayUse(st, mine, now) {
 			return nil, nil

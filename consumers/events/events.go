@@ -138,7 +138,15 @@ func (q *Processor) parse(in *models.Inbox, work *eventGroup) {
 func (q *Processor) parsePost(a *provider.Provider, id models.ID, body []byte) (out models.Parsed) {
 	defer func() {
 		if v := recover(); v != nil {
-			q.log.Error("a post cannot be parsed; it stays in the inbox, and can be replayed by a version that can", "provider", a.Name, "post", id.String(), "err", v)
+			q.log.Error(
+				"a post cannot be parsed; it stays in the inbox, and can be replayed by a version that can",
+				"provider",
+				a.Name,
+				"post",
+				id.String(),
+				"err",
+				v,
+			)
 			out = models.Parsed{Skipped: []string{"the parser died of it"}}
 		}
 	}()
@@ -162,7 +170,9 @@ func (w *eventGroup) add(in *models.Inbox, events []models.ParsedEvent) {
 		list := c.of(in.ID, n)
 		for i := range events[:n] {
 			ev := events[i].Event
-			ev.Recipient, ev.Provider, ev.Text, ev.ParseRevision = events[i].Log.Recipient(), in.Provider, models.Clip(ev.Text), w.parseRevision
+			ev.Recipient, ev.Provider, ev.Text, ev.ParseRevision = events[i].Log.Recipient(), in.Provider, models.Clip(
+				ev.Text,
+			), w.parseRevision
 			*list = append(*list, ev)
 		}
 		events = events[n:]
@@ -250,7 +260,19 @@ func (q *Processor) attributeChunk(ctx context.Context, work *eventGroup, id mod
 		}
 	}
 	if len(ours) > 0 {
-		tracing.Start(id, "events", time.Time{}, "chunk", id.String(), "provider", ours[0].Provider, "events", strconv.Itoa(len(ours))).End("")
+		tracing.Start(
+			id,
+			"events",
+			time.Time{},
+			"chunk",
+			id.String(),
+			"provider",
+			ours[0].Provider,
+			"events",
+			strconv.Itoa(len(ours)),
+		).End(
+			"",
+		)
 	}
 	c.posts = nil // the fact holds what counts
 	if len(ours) > 0 {
@@ -317,7 +339,15 @@ func (q *Processor) refuseAll(c *chunkEvents, id models.ID) {
 func (q *Processor) refuse(id models.ID, ev *models.Event) {
 	q.counts.eventsForged.Add(1)
 	q.observer.EventRefused(ev.Provider, "no_attempt")
-	q.log.Warn("event refused: it belongs to no attempt of ours", "provider", ev.Provider, "chunk", id.String(), "attempt_id", ev.Attempt)
+	q.log.Warn(
+		"event refused: it belongs to no attempt of ours",
+		"provider",
+		ev.Provider,
+		"chunk",
+		id.String(),
+		"attempt_id",
+		ev.Attempt,
+	)
 }
 
 // eventKey identifies an event. Repeats of an event have the same key.
@@ -371,7 +401,11 @@ func (q *Processor) reconcileAfter(ctx context.Context, work *eventGroup) error 
 			if err != nil {
 				return err
 			}
-			return q.requeuer.Requeue(ctx, models.AgendaEntry{Kind: models.LookAtChunk, ID: id, User: b.User, Lane: b.Lane}, found)
+			return q.requeuer.Requeue(
+				ctx,
+				models.AgendaEntry{Kind: models.LookAtChunk, ID: id, User: b.User, Lane: b.Lane},
+				found,
+			)
 		})
 	}
 	return g.Wait()

@@ -64,7 +64,13 @@ func (q *Processor) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox,
 		one, err := q.store.Inbox(ctx, id)
 		if errors.Is(err, models.ErrDamaged) {
 			q.counts.eventsSkipped.Add(1)
-			q.log.Error("a post cannot be read; it stays in the inbox, and can be replayed by a version that can", "post", id.String(), "err", err)
+			q.log.Error(
+				"a post cannot be read; it stays in the inbox, and can be replayed by a version that can",
+				"post",
+				id.String(),
+				"err",
+				err,
+			)
 			one, err = nil, q.store.InboxDone(ctx, id)
 		}
 		if err != nil {
@@ -100,7 +106,15 @@ func (q *Processor) dropReplayed(ctx context.Context, entries []models.Inbox) er
 			}
 			first[of] = digest(p.Body)
 			group, _, _ := strings.Cut(p.Replay, ".")
-			ws = append(ws, models.ReplayMark{Group: in.Provider + "/" + group, Key: in.Provider + "/" + p.Replay, Digest: first[of], Entry: in.ID})
+			ws = append(
+				ws,
+				models.ReplayMark{
+					Group:  in.Provider + "/" + group,
+					Key:    in.Provider + "/" + p.Replay,
+					Digest: first[of],
+					Entry:  in.ID,
+				},
+			)
 			asked = append(asked, of)
 		}
 	}

@@ -37,7 +37,13 @@ const (
 
 // QueryDelays is when a question is asked, after the time it is about; the last is
 // repeated, twice as late each time.
-var QueryDelays = []time.Duration{30 * time.Second, 2 * time.Minute, 5 * time.Minute, 15 * time.Minute, 32 * time.Minute}
+var QueryDelays = []time.Duration{
+	30 * time.Second,
+	2 * time.Minute,
+	5 * time.Minute,
+	15 * time.Minute,
+	32 * time.Minute,
+}
 
 // Lookups asks providers about chunks whose recipients are unsettled.
 //
@@ -185,7 +191,8 @@ func GroupByTime(qs []DueQuery) [][]DueQuery {
 	var out [][]DueQuery
 	var end time.Time
 	for _, q := range qs {
-		if len(out) == 0 || q.From.After(end.Add(Nearby)) || q.To.Sub(out[len(out)-1][0].From) > LongSpan || out[len(out)-1][0].long() {
+		if len(out) == 0 || q.From.After(end.Add(Nearby)) || q.To.Sub(out[len(out)-1][0].From) > LongSpan ||
+			out[len(out)-1][0].long() {
 			out = append(out, nil)
 			end = q.To
 		}
@@ -261,7 +268,15 @@ func (f Findings) Total() (n int) {
 
 // LookUp asks a provider for its events and files those that are news of somebody unsettled;
 // of these chunks only, if any are named. It adds them to found.
-func (l *Lookups) LookUp(ctx context.Context, provider string, looker models.EventLookup, from, to time.Time, recipient string, only map[models.ID]bool, found Findings) error {
+func (l *Lookups) LookUp(
+	ctx context.Context,
+	provider string,
+	looker models.EventLookup,
+	from, to time.Time,
+	recipient string,
+	only map[models.ID]bool,
+	found Findings,
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	hangs := time.AfterFunc(lookUpTime, cancel) // not while pages come: there may be very many
@@ -301,7 +316,14 @@ func (l *Lookups) LookUp(ctx context.Context, provider string, looker models.Eve
 
 // lookUpEach asks for the unsettled recipients of a chunk one by one, or for all
 // together where they are many.
-func (l *Lookups) lookUpEach(ctx context.Context, provider string, looker models.EventLookup, from, to time.Time, chunk models.ID, found Findings) error {
+func (l *Lookups) lookUpEach(
+	ctx context.Context,
+	provider string,
+	looker models.EventLookup,
+	from, to time.Time,
+	chunk models.ID,
+	found Findings,
+) error {
 	only := map[models.ID]bool{chunk: true}
 	c, err := l.dispatch.Load(ctx, chunk)
 	if err == nil {
@@ -314,7 +336,9 @@ func (l *Lookups) lookUpEach(ctx context.Context, provider string, looker models
 	if err != nil { // its addresses are gone
 		return l.LookUp(ctx, provider, looker, from, to, "", only, found)
 	}
-	who := c.View.Where(func(r int, s *models.Status) bool { return s.State != models.Success && c.MayHave(provider, r, 0) })
+	who := c.View.Where(
+		func(r int, s *models.Status) bool { return s.State != models.Success && c.MayHave(provider, r, 0) },
+	)
 	if who.Len() > fewLogs {
 		return l.LookUp(ctx, provider, looker, from, to, "", only, found)
 	}

@@ -100,7 +100,10 @@ func (l *Lookups) dueOutages(ctx context.Context, raw map[string][]byte) ([]name
 			due = append(due, g)
 		}
 	}
-	slices.SortFunc(due, func(a, b namedOutage) int { return cmp.Or(cmp.Compare(a.Provider, b.Provider), a.From.Compare(b.From)) })
+	slices.SortFunc(
+		due,
+		func(a, b namedOutage) int { return cmp.Or(cmp.Compare(a.Provider, b.Provider), a.From.Compare(b.From)) },
+	)
 	return due, nil
 }
 

@@ -66,7 +66,10 @@ func (o *Commands) apply(p *Policy, st *Step, blocks []*models.Block, now time.T
 			!slices.ContainsFunc(blocks, func(bl *models.Block) bool { return bl.Provider == provider })
 	}
 	left := slices.DeleteFunc(slices.Clone(st.Options), func(op Option) bool { return !open(op.Provider) })
-	flowing := slices.DeleteFunc(slices.Clone(left), func(op Option) bool { return o.Rules.Provider(op.Provider).Mode == models.ProviderDrain })
+	flowing := slices.DeleteFunc(
+		slices.Clone(left),
+		func(op Option) bool { return o.Rules.Provider(op.Provider).Mode == models.ProviderDrain },
+	)
 	switch {
 	case len(flowing) > 0:
 		st.Options = flowing
@@ -102,7 +105,8 @@ func (s *Step) refuse(why string) {
 // Released lists the recipients that an order lets go.
 func Released(v *models.View, order *models.Command) models.Set {
 	return v.Where(func(r int, s *models.Status) bool {
-		if s.State != models.Failed || !order.Log.IsZero() && order.Log.Recipient() != r || order.Provider != "" && !heldAt(s, order.Provider) {
+		if s.State != models.Failed || !order.Log.IsZero() && order.Log.Recipient() != r ||
+			order.Provider != "" && !heldAt(s, order.Provider) {
 			return false
 		}
 		if order.Kind == models.RetryBatch {
@@ -122,7 +126,8 @@ func heldAt(s *models.Status, provider string) bool {
 // nothing final was said about the recipient.
 func RetrySafe(v *models.View, r int) bool {
 	s := v.Status(r)
-	if s.State != models.Failed || s.Reason.Hard() || s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent {
+	if s.State != models.Failed || s.Reason.Hard() || s.Reason == models.OutcomeUnknown ||
+		s.Reason == models.NoFinalEvent {
 		return false
 	}
 	safe := true

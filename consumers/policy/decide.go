@@ -106,7 +106,14 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, o *Commands, now time.Tim
 }
 
 // next is the decision table: (what is known) x (providers, retries, time left).
-func (p *Policy) next(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, rule *control.BatchRule, now time.Time) Step {
+func (p *Policy) next(
+	v *models.View,
+	b *models.Batch,
+	s *models.Status,
+	tries []models.Try,
+	rule *control.BatchRule,
+	now time.Time,
+) Step {
 	last := &s.Last
 	switch {
 	case s.Unsettled():
@@ -131,7 +138,16 @@ func (p *Policy) next(v *models.View, b *models.Batch, s *models.Status, tries [
 		return p.hold(b, now)
 	case s.Released:
 		doubt := doubtOf(tries)
-		return Step{Do: Call, Options: p.fresh(b), Fixed: len(b.Providers) > 0, Retry: s.Retries + 1, MayDouble: doubt != "", Doubt: doubt, Released: true, Because: "released by hand"}
+		return Step{
+			Do:        Call,
+			Options:   p.fresh(b),
+			Fixed:     len(b.Providers) > 0,
+			Retry:     s.Retries + 1,
+			MayDouble: doubt != "",
+			Doubt:     doubt,
+			Released:  true,
+			Because:   "released by hand",
+		}
 	case s.Attempts == 0:
 		return Step{Do: Call, Options: p.fresh(b), Fixed: len(b.Providers) > 0}
 	case last.Class == models.Split && last.Verdict == models.VerdictRefused:
@@ -213,7 +229,14 @@ func (p *Policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 // again sends to another provider, or to the same one later, or ends.
 func (p *Policy) again(b *models.Batch, s *models.Status, tries []models.Try, mayDouble bool) Step {
 	last := &s.Last
-	st := Step{Do: Call, Retry: s.Retries + 1, MayDouble: mayDouble, Doubt: doubtOf(tries), Because: because(last), FromEvent: last.Verdict == models.VerdictFailed}
+	st := Step{
+		Do:        Call,
+		Retry:     s.Retries + 1,
+		MayDouble: mayDouble,
+		Doubt:     doubtOf(tries),
+		Because:   because(last),
+		FromEvent: last.Verdict == models.VerdictFailed,
+	}
 	options := p.left(b, tries, s.Retries+1)
 	switch {
 	case len(options) == 0:
@@ -234,7 +257,10 @@ func (p *Policy) allAway(b *models.Batch, s *models.Status, tries []models.Try, 
 		return false
 	}
 	return !slices.ContainsFunc(options, func(o Option) bool { return o.NotBefore.IsZero() }) &&
-		slices.ContainsFunc(options, func(o Option) bool { return newestAt(tries, o.Provider).Reason != models.SenderNotVerified })
+		slices.ContainsFunc(
+			options,
+			func(o Option) bool { return newestAt(tries, o.Provider).Reason != models.SenderNotVerified },
+		)
 }
 
 // split sends the recipients of a call that was refused as a whole again, in
@@ -243,8 +269,14 @@ func (p *Policy) split(s *models.Status) Step {
 	if s.Splits >= maxSplits {
 		return Step{Do: End, Reason: models.InvalidRequest, Detail: lastWords(&s.Last)}
 	}
-	return Step{Do: Call, Options: []Option{{Provider: s.Last.Provider}}, Fixed: true, Retry: s.Retries, Split: s.Splits + 1,
-		Because: "looking for the recipient that " + s.Last.Provider + " refuses"}
+	return Step{
+		Do:      Call,
+		Options: []Option{{Provider: s.Last.Provider}},
+		Fixed:   true,
+		Retry:   s.Retries,
+		Split:   s.Splits + 1,
+		Because: "looking for the recipient that " + s.Last.Provider + " refuses",
+	}
 }
 
 // fresh lists the providers of a first attempt.
@@ -321,8 +353,16 @@ func curable(t *models.Try) bool {
 		}
 	}
 	switch t.Reason {
-	case models.SuppressedBounce, models.PolicyReputation, models.PolicyContent, models.ProviderAccount, models.DeliveryTimeout,
-		models.DNSOrConnect, models.RateLimited, models.Greylisted, models.RejectedHere, models.ProviderUnavailable:
+	case models.SuppressedBounce,
+		models.PolicyReputation,
+		models.PolicyContent,
+		models.ProviderAccount,
+		models.DeliveryTimeout,
+		models.DNSOrConnect,
+		models.RateLimited,
+		models.Greylisted,
+		models.RejectedHere,
+		models.ProviderUnavailable:
 		return true
 	}
 	return false

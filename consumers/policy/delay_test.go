@@ -17,7 +17,9 @@ func TestDelays(t *testing.T) {
 	p := &Policy{cfg: cfg, providers: []string{"sg"}}
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	again := func(retry int, class models.Class, named time.Time) time.Duration {
-		tries := []models.Try{{Attempt: 1, Provider: "sg", Verdict: models.VerdictRefused, Class: class, At: at, RetryAt: named}}
+		tries := []models.Try{
+			{Attempt: 1, Provider: "sg", Verdict: models.VerdictRefused, Class: class, At: at, RetryAt: named},
+		}
 		options := p.left(&models.Batch{}, tries, retry)
 		require.Len(t, options, 1)
 		return options[0].NotBefore.Sub(at)
@@ -29,8 +31,25 @@ func TestDelays(t *testing.T) {
 		require.Equal(t, cfg.Delays[len(cfg.Delays)-1], again(100, class, time.Time{}))
 	}
 	require.Equal(t, time.Hour, again(1, models.Throttled, at.Add(time.Hour)))
-	require.Equal(t, 200*time.Millisecond, again(4, models.Throttled, at.Add(200*time.Millisecond)), "who throttles knows when to come back")
+	require.Equal(
+		t,
+		200*time.Millisecond,
+		again(4, models.Throttled, at.Add(200*time.Millisecond)),
+		"who throttles knows when to come back",
+	)
 	require.Equal(t, time.Hour, again(1, models.Unavailable, at.Add(time.Hour)))
-	require.Equal(t, time.Minute, again(4, models.Unavailable, at.Add(200*time.Millisecond)), "who is down may still be then")
-	require.Empty(t, p.left(&models.Batch{}, []models.Try{{Attempt: 1, Provider: "sg", Verdict: models.VerdictRefused, Class: models.RejectedHereClass, At: at}}, 1))
+	require.Equal(
+		t,
+		time.Minute,
+		again(4, models.Unavailable, at.Add(200*time.Millisecond)),
+		"who is down may still be then",
+	)
+	require.Empty(
+		t,
+		p.left(
+			&models.Batch{},
+			[]models.Try{{Attempt: 1, Provider: "sg", Verdict: models.VerdictRefused, Class: models.RejectedHereClass, At: at}},
+			1,
+		),
+	)
 }

@@ -15,20 +15,48 @@ import (
 // event shows that a provider has both, only the first may be sent again.
 func TestReleaseAppliesToOneRecipient(t *testing.T) {
 	t.Parallel()
-	p := &Policy{cfg: Config{MaxRetries: 10, FinalEventWait: time.Hour, Delays: []time.Duration{time.Second}, Recheck: time.Minute}, providers: []string{"sg", "mg"}}
+	p := &Policy{
+		cfg: Config{
+			MaxRetries:     10,
+			FinalEventWait: time.Hour,
+			Delays:         []time.Duration{time.Second},
+			Recheck:        time.Minute,
+		},
+		providers: []string{"sg", "mg"},
+	}
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	both, entry := models.SetTo(2), func(n int, k models.EntryKind, who models.Set) models.Entry {
 		return models.Entry{Number: n, Kind: k, At: at, Recipients: who, Provider: "sg", CallEnds: at}
 	}
 	release := entry(3, models.Release, models.SetOf(1))
 	release.MayDouble = true
-	entries := []models.Entry{entry(1, models.Attempt, both), entry(2, models.Ending, both), release, entry(4, models.Release, models.SetOf(2)), entry(5, models.Attempt, both)}
-	refused := func(n int) models.Fact {
-		return models.Fact{Key: models.OutcomeKey(n), Outcome: &models.Outcome{Attempt: n, At: at, Parts: []models.Part{{Class: models.Unavailable, Recipients: both}}}}
+	entries := []models.Entry{
+		entry(1, models.Attempt, both),
+		entry(2, models.Ending, both),
+		release,
+		entry(4, models.Release, models.SetOf(2)),
+		entry(5, models.Attempt, both),
 	}
-	late := models.Fact{Key: "e1", Events: []models.Event{{ID: "1", Recipient: 1, Attempt: 1, Provider: "sg", Kind: models.Processed, At: at}, {ID: "2", Recipient: 2, Attempt: 1, Provider: "sg", Kind: models.Processed, At: at}}}
+	refused := func(n int) models.Fact {
+		return models.Fact{
+			Key:     models.OutcomeKey(n),
+			Outcome: &models.Outcome{Attempt: n, At: at, Parts: []models.Part{{Class: models.Unavailable, Recipients: both}}},
+		}
+	}
+	late := models.Fact{
+		Key: "e1",
+		Events: []models.Event{
+			{ID: "1", Recipient: 1, Attempt: 1, Provider: "sg", Kind: models.Processed, At: at},
+			{ID: "2", Recipient: 2, Attempt: 1, Provider: "sg", Kind: models.Processed, At: at},
+		},
+	}
 	v := models.Resolve(2, entries, []models.Fact{refused(1), refused(5), late})
-	steps := p.Plan(v, &models.Batch{Content: models.Content{From: models.Address{Email: "a@b.c"}}}, &Commands{Rules: control.NewFollower(nil).Rules()}, at.Add(time.Minute))
+	steps := p.Plan(
+		v,
+		&models.Batch{Content: models.Content{From: models.Address{Email: "a@b.c"}}},
+		&Commands{Rules: control.NewFollower(nil).Rules()},
+		at.Add(time.Minute),
+	)
 	require.Len(t, steps, 2)
 	require.Equal(t, Call, steps[0].Do)
 	require.Equal(t, models.SetOf(1), steps[0].Who)

@@ -41,8 +41,20 @@ func TestHangingGetsLittle(t *testing.T) {
 			n -= int(30 * time.Second / every) // that were on their way when the first failed
 		}
 		require.LessOrEqual(t, n, 30, "a mail every %s", every)
-		require.LessOrEqual(t, given(every, outage, 30*time.Second, failedUnknown, true), int(outage/time.Minute)+int(time.Minute/every), "alone, a mail every %s", every)
-		require.Less(t, given(every, outage, time.Second, failedWhole, false), int(outage/every)/3+int(outage/(15*time.Second)), "refused, a mail every %s", every)
+		require.LessOrEqual(
+			t,
+			given(every, outage, 30*time.Second, failedUnknown, true),
+			int(outage/time.Minute)+int(time.Minute/every),
+			"alone, a mail every %s",
+			every,
+		)
+		require.Less(
+			t,
+			given(every, outage, time.Second, failedWhole, false),
+			int(outage/every)/3+int(outage/(15*time.Second)),
+			"refused, a mail every %s",
+			every,
+		)
 	}
 }
 
@@ -59,7 +71,19 @@ func TestBreaker(t *testing.T) {
 	t.Run("five refusals in a row", func(t *testing.T) {
 		t.Parallel()
 		b := start()
-		says(b, failedWhole, failedWhole, failedWhole, failedWhole, answered, failedWhole, failedWhole, saysNothing, failedWhole, failedWhole)
+		says(
+			b,
+			failedWhole,
+			failedWhole,
+			failedWhole,
+			failedWhole,
+			answered,
+			failedWhole,
+			failedWhole,
+			saysNothing,
+			failedWhole,
+			failedWhole,
+		)
 		require.False(t, open(b))
 		says(b, failedWhole)
 		require.True(t, open(b))

@@ -47,5 +47,10 @@ func (alone) MaxCalls(_ string, n int, _ Share) int { return n }
 
 // notCalled is the outcome of a call that was not made.
 func notCalled() models.Part {
-	return models.Part{Class: models.Unavailable, Recipients: models.SetOf(1), Reason: models.StartByPassed, Text: "too late"}
+	return models.Part{
+		Class:      models.Unavailable,
+		Recipients: models.SetOf(1),
+		Reason:     models.StartByPassed,
+		Text:       "too late",
+	}
 }

@@ -41,7 +41,13 @@ type Flows struct {
 }
 
 func NewFlows() *Flows {
-	return &Flows{mine: map[string]map[int64]Flow{}, others: map[string]map[string]map[int64]Flow{}, delays: map[string]*delays{}, before: map[string]time.Duration{}, held: map[string]int{}}
+	return &Flows{
+		mine:   map[string]map[int64]Flow{},
+		others: map[string]map[string]map[int64]Flow{},
+		delays: map[string]*delays{},
+		before: map[string]time.Duration{},
+		held:   map[string]int{},
+	}
 }
 
 func Bucket(t time.Time) int64 { return t.Unix() / int64(flowBucket/time.Second) }

@@ -44,7 +44,13 @@ func (a *suspension) from(now, until time.Time) {
 // NewHealth judges a provider whose calls take at most timeout. Its breaker looks
 // back further than the longest call takes.
 func NewHealth(name string, timeout time.Duration, cfg *Config) *Health {
-	h := &Health{name: name, cfg: cfg, peers: map[string]*peerReport{}, onChange: func() {}, isSlow: func(time.Duration) bool { return false }}
+	h := &Health{
+		name:     name,
+		cfg:      cfg,
+		peers:    map[string]*peerReport{},
+		onChange: func() {},
+		isSlow:   func(time.Duration) bool { return false },
+	}
 	h.breaker = breaker{first: cfg.BreakerOpen, lookBack: max(20*time.Second, 3*timeout), since: time.Now()}
 	return h
 }
@@ -242,7 +248,17 @@ func (h *Health) settle(turn int, says callSays, why string) {
 	}
 	h.onChange()
 	if opened {
-		h.cfg.Logger.Warn("provider is left alone: its calls fail", "provider", h.name, "why", why, "until", until.UTC(), "probe", probe)
+		h.cfg.Logger.Warn(
+			"provider is left alone: its calls fail",
+			"provider",
+			h.name,
+			"why",
+			why,
+			"until",
+			until.UTC(),
+			"probe",
+			probe,
+		)
 	} else {
 		h.cfg.Logger.Info("provider takes mail again", "provider", h.name)
 	}
@@ -329,7 +345,17 @@ func (h *Health) refuse(domain string, until time.Time, why string) {
 		return
 	}
 	h.onChange()
-	h.cfg.Logger.Error("sender refused by a provider", "provider", h.name, "domain", domain, "why", why, "until", until.UTC())
+	h.cfg.Logger.Error(
+		"sender refused by a provider",
+		"provider",
+		h.name,
+		"domain",
+		domain,
+		"why",
+		why,
+		"until",
+		until.UTC(),
+	)
 }
 
 // slowDown keeps mail away until the provider wants more.
@@ -376,11 +402,23 @@ func (h *Health) Own(now time.Time) telemetry.Health {
 	case now.Before(h.slow.until):
 		return telemetry.Health{State: telemetry.Slowed, Since: h.slow.since.UTC(), Why: h.why, Until: h.slow.until.UTC()}
 	case now.Before(h.breaker.until):
-		return telemetry.Health{State: telemetry.Tripped, Since: h.breaker.since.UTC(), Why: h.why, Until: h.breaker.until.UTC()}
+		return telemetry.Health{
+			State: telemetry.Tripped,
+			Since: h.breaker.since.UTC(),
+			Why:   h.why,
+			Until: h.breaker.until.UTC(),
+		}
 	case h.breaker.proving && h.mine:
-		return telemetry.Health{State: telemetry.HalfOpen, Since: models.LaterOf(h.breaker.until, h.suspended.until).UTC(), Why: h.why}
+		return telemetry.Health{
+			State: telemetry.HalfOpen,
+			Since: models.LaterOf(h.breaker.until, h.suspended.until).UTC(),
+			Why:   h.why,
+		}
 	}
-	return telemetry.Health{State: telemetry.Healthy, Since: models.LaterOf(h.breaker.since, models.LaterOf(h.suspended.until, h.slow.until)).UTC()}
+	return telemetry.Health{
+		State: telemetry.Healthy,
+		Since: models.LaterOf(h.breaker.since, models.LaterOf(h.suspended.until, h.slow.until)).UTC(),
+	}
 }
 
 // FailuresInRow returns how many calls of this worker have failed in a row.

@@ -22,7 +22,13 @@ func TestWhatWasNotCalledTellsNothing(t *testing.T) {
 			require.True(t, ok)
 			done(parts, time.Millisecond)
 		}
-		down, up := models.Part{Class: models.Unavailable, Recipients: models.SetOf(1)}, models.Part{Class: models.Accepted, Recipients: models.SetOf(1)}
+		down, up := models.Part{
+			Class:      models.Unavailable,
+			Recipients: models.SetOf(1),
+		}, models.Part{
+			Class:      models.Accepted,
+			Recipients: models.SetOf(1),
+		}
 		for range 4 {
 			call(down)
 			call()
@@ -54,7 +60,10 @@ func TestHangingForLongOpensTheBreaker(t *testing.T) {
 			for range 5 {
 				done, ok := h.Begin("a.test", 1)
 				require.True(t, ok)
-				time.AfterFunc(timeout, func() { done([]models.Part{{Class: models.Unknown, Recipients: models.SetOf(1)}}, timeout) })
+				time.AfterFunc(
+					timeout,
+					func() { done([]models.Part{{Class: models.Unknown, Recipients: models.SetOf(1)}}, timeout) },
+				)
 			}
 			time.Sleep(timeout + time.Millisecond)
 			ok, _ := h.Usable(time.Now())

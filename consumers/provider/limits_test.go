@@ -79,7 +79,14 @@ func TestLanesShareSlots(t *testing.T) {
 			all.Wait()
 			require.Positive(t, done[0])
 			require.GreaterOrEqual(t, done[1]*bulkPart*10, (done[0]+done[1])*9, "bulk has its share of %d slots: %v", n, done)
-			require.GreaterOrEqual(t, done[0]*urgentPart*10, (done[0]+done[1])*9, "urgent has its share of %d slots: %v", n, done)
+			require.GreaterOrEqual(
+				t,
+				done[0]*urgentPart*10,
+				(done[0]+done[1])*9,
+				"urgent has its share of %d slots: %v",
+				n,
+				done,
+			)
 		})
 	}
 }

@@ -149,12 +149,20 @@ func (h *Health) trustFor(a *Finding) time.Duration {
 func (h *Health) Finding() *Finding {
 	now := time.Now()
 	h.mu.Lock()
-	probe, silent := h.probe, h.silent && now.Before(h.suspended.until) // before what is told: at most it is told once more
+	probe, silent := h.probe, h.silent &&
+		now.Before(h.suspended.until) // before what is told: at most it is told once more
 	h.mu.Unlock()
 	r := h.Own(now)
 	refused := h.senders.left(now)
 	if r.State != telemetry.Healthy {
-		return &Finding{State: r.State, Why: r.Why, Left: max(0, r.Until.Sub(now)), Silent: silent, Senders: refused, Probe: probe}
+		return &Finding{
+			State:   r.State,
+			Why:     r.Why,
+			Left:    max(0, r.Until.Sub(now)),
+			Silent:  silent,
+			Senders: refused,
+			Probe:   probe,
+		}
 	}
 	if len(refused) > 0 {
 		return &Finding{State: telemetry.Healthy, Senders: refused, Probe: probe}

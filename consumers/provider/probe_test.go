@@ -39,7 +39,10 @@ var troubles = map[string]func(h *Health){
 	},
 	"a sender refused": func(h *Health) { h.refuse("a.test", time.Now().Add(time.Hour), "not verified") },
 	"heard": func(h *Health) {
-		h.Merge("w", &Finding{State: telemetry.Slowed, Left: time.Hour, Senders: map[string]time.Duration{"a.test": time.Hour}})
+		h.Merge(
+			"w",
+			&Finding{State: telemetry.Slowed, Left: time.Hour, Senders: map[string]time.Duration{"a.test": time.Hour}},
+		)
 	},
 }
 

@@ -83,7 +83,13 @@ func NewProvider(a Spec, cfg *Config, s Shares) *Provider {
 	if a.ChunkLimit > 0 {
 		perCall = min(perCall, a.ChunkLimit)
 	}
-	acc := &Provider{Spec: a, Health: NewHealth(a.Name, a.Timeout, cfg), Slots: newSlots(max(1, a.Concurrency)), shares: s, perCall: max(1, perCall)}
+	acc := &Provider{
+		Spec:    a,
+		Health:  NewHealth(a.Name, a.Timeout, cfg),
+		Slots:   newSlots(max(1, a.Concurrency)),
+		shares:  s,
+		perCall: max(1, perCall),
+	}
 	acc.recipients, acc.calls = newLimit(a.Rate), newLimit(a.CallRate)
 	return acc
 }

@@ -149,7 +149,10 @@ func (d *SilenceDetector) Run(ctx context.Context) {
 
 // silence says whether a provider has been silent about what it took, in the
 // time in which it should have reported.
-func (d *SilenceDetector) silence(a *Provider, now, doorSince time.Time) (silent, heard bool, about Flow, wait time.Duration) {
+func (d *SilenceDetector) silence(
+	a *Provider,
+	now, doorSince time.Time,
+) (silent, heard bool, about Flow, wait time.Duration) {
 	usual := d.flows.ReportTime(a.Name)
 	if usual == 0 || a.Events != models.EventsWebhook {
 		return false, false, about, 0
@@ -185,7 +188,11 @@ func (d *SilenceDetector) judgeSilence(ctx context.Context, a *Provider, now, do
 		ok, _ := b.Health.Usable(now)
 		elsewhere = elsewhere || ok && !alsoSilent
 	}
-	why := fmt.Sprintf("it took %d recipients and reported nothing about them in %s", about.Accepted, wait.Round(time.Second))
+	why := fmt.Sprintf(
+		"it took %d recipients and reported nothing about them in %s",
+		about.Accepted,
+		wait.Round(time.Second),
+	)
 	if !elsewhere {
 		d.cfg.Logger.Warn("a provider is silent, and no other is better", "provider", a.Name, "why", why)
 		return

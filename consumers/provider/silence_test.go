@@ -202,7 +202,11 @@ func newSilenceFixture(names ...string) *silenceFixture {
 	if err != nil {
 		panic(err)
 	}
-	f := &silenceFixture{flows: NewFlows(), providers: set, store: &silenceStore{transients: map[string]map[string][]byte{}}}
+	f := &silenceFixture{
+		flows:     NewFlows(),
+		providers: set,
+		store:     &silenceStore{transients: map[string]map[string][]byte{}},
+	}
 	f.silence = NewSilenceDetector(cfg, f.store, set, f.flows, func(context.Context) bool { return false })
 	return f
 }

@@ -45,16 +45,34 @@ func (d Difference) String() string {
 	if d.Damaged != "" {
 		return fmt.Sprintf("%s %s of user %s: %s", d.What, d.ID, d.User, d.Damaged)
 	}
-	text := fmt.Sprintf("%s %s of user %s: shown %s; counted %s", d.What, d.ID, d.User, d.said(&d.Shown), d.said(&d.Counted))
+	text := fmt.Sprintf(
+		"%s %s of user %s: shown %s; counted %s",
+		d.What,
+		d.ID,
+		d.User,
+		d.said(&d.Shown),
+		d.said(&d.Counted),
+	)
 	if ahead(&d.Shown, &d.Counted) && d.What == "chunk" {
-		text += fmt.Sprintf("; shown was made from %d entries and facts, of which %d are there", d.Shown.Version, d.Counted.Version)
+		text += fmt.Sprintf(
+			"; shown was made from %d entries and facts, of which %d are there",
+			d.Shown.Version,
+			d.Counted.Version,
+		)
 	}
 	return text
 }
 
 // said says a sum, with those of its parts that are not the same in the other.
 func (d *Difference) said(s *models.Summary) string {
-	text := fmt.Sprintf("accepted %d = queued %d + success %d + failed %d + cancelled %d", s.Accepted, s.Queued, s.Success, s.Failed, s.Cancelled)
+	text := fmt.Sprintf(
+		"accepted %d = queued %d + success %d + failed %d + cancelled %d",
+		s.Accepted,
+		s.Queued,
+		s.Success,
+		s.Failed,
+		s.Cancelled,
+	)
 	part := func(name string, n, shown, counted int64) {
 		if shown != counted {
 			text += fmt.Sprintf(", %s %d", name, n)
@@ -126,7 +144,8 @@ func (c *check) user(ctx context.Context, user string) error {
 	var seconds map[time.Time]models.Summary // of the day alone: there may be many
 	var partly bool                          // a batch of the day cannot be read
 	counted := func() error {
-		if seconds == nil || partly || day.Before(c.o.From) || day.AddDate(0, 0, 1).After(c.o.To) && !c.o.To.After(time.Now()) {
+		if seconds == nil || partly || day.Before(c.o.From) ||
+			day.AddDate(0, 0, 1).After(c.o.To) && !c.o.To.After(time.Now()) {
 			return nil // only a part of it was counted
 		}
 		c.out.Days++
@@ -211,7 +230,11 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 	for n := range counted {
 		shown := stored[n]
 		if shown.Accepted == 0 { // Nothing was stored yet: it counts as queued
-			shown = models.Summary{Accepted: int64(b.ChunkSize(n)), Queued: int64(b.ChunkSize(n)), Untried: int64(b.ChunkSize(n))}
+			shown = models.Summary{
+				Accepted: int64(b.ChunkSize(n)),
+				Queued:   int64(b.ChunkSize(n)),
+				Untried:  int64(b.ChunkSize(n)),
+			}
 		}
 		if unread[n] != nil {
 			c.damaged("chunk", b, b.ID.Chunk(n), unread[n])
@@ -233,7 +256,15 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 	c.out.Chunks += b.Chunks
 	c.out.Recipients += int64(b.Recipients)
 	if total.Accepted != int64(b.Recipients) || !total.Balanced() {
-		c.found(Difference{What: "batch", User: b.User, ID: b.ID.String(), Shown: models.Summary{Accepted: int64(b.Recipients)}, Counted: total})
+		c.found(
+			Difference{
+				What:    "batch",
+				User:    b.User,
+				ID:      b.ID.String(),
+				Shown:   models.Summary{Accepted: int64(b.Recipients)},
+				Counted: total,
+			},
+		)
 	}
 	return total, nil
 }
@@ -289,7 +320,7 @@ func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Sum
 	}
 }
 
-// repairTries is how often a repair outranks what it replaces.
+// repairTries is how often a repair raises the version of what it replaces.
 const repairTries = 5
 
 func (c *check) shown(ctx context.Context, b *models.Batch, n int) (models.Summary, error) {
@@ -311,7 +342,13 @@ func (c *check) shown(ctx context.Context, b *models.Batch, n int) (models.Summa
 
 // day compares the sum of a user's day with a recount, and those below it: where
 // one of them is wrong, the next renewal of the day would be.
-func (c *check) day(ctx context.Context, user string, day time.Time, counted models.Summary, seconds map[time.Time]models.Summary) error {
+func (c *check) day(
+	ctx context.Context,
+	user string,
+	day time.Time,
+	counted models.Summary,
+	seconds map[time.Time]models.Summary,
+) error {
 	recount := func(ctx context.Context, s models.Span) (models.Summary, error) {
 		return c.recountBatches(ctx, user, s.Start, s.Start.Add(s.Level.Length()))
 	}
@@ -418,6 +455,8 @@ func (c *check) found(d Difference) {
 // same compares what people see of two sums.
 func same(a, b *models.Summary) bool {
 	return a.Accepted == b.Accepted && a.Queued == b.Queued && a.Success == b.Success && a.Failed == b.Failed && a.Cancelled == b.Cancelled &&
-		a.Unconfirmed == b.Unconfirmed && a.Rerouted == b.Rerouted && a.MayDouble == b.MayDouble && a.Doubled == b.Doubled &&
-		maps.Equal(a.Reasons, b.Reasons) && maps.Equal(a.Providers, b.Providers)
+		a.Unconfirmed == b.Unconfirmed && a.Rerouted == b.Rerouted && a.MayDouble == b.MayDouble &&
+		a.Doubled == b.Doubled &&
+		maps.Equal(a.Reasons, b.Reasons) &&
+		maps.Equal(a.Providers, b.Providers)
 }

@@ -11,7 +11,12 @@ import (
 // repairChunk replaces a summary that is wrong, whatever version it has, and
 // renews the sums above it. Where it was made from more than there is, what is
 // counted from now on is lifted above it.
-func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *models.Summary) (models.Summary, error) {
+func (c *check) repairChunk(
+	ctx context.Context,
+	b *models.Batch,
+	n int,
+	wrong *models.Summary,
+) (models.Summary, error) {
 	id := b.ID.Chunk(n)
 	k, err := c.s.dispatch.Load(ctx, id)
 	if err != nil {
@@ -28,7 +33,7 @@ func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *
 	}
 	counted := k.View.Summary()
 	fresh := counted
-	if wrong.Order() >= fresh.Order() {
+	if wrong.FullVersion() >= fresh.FullVersion() {
 		fresh.Version, fresh.Repairs = wrong.Version, wrong.Repairs+1
 	}
 	for range repairTries {
@@ -43,14 +48,14 @@ func (c *check) repairChunk(ctx context.Context, b *models.Batch, n int, wrong *
 			c.out.Repaired++
 			break
 		}
-		fresh.Repairs++ // what cannot be read has a rank that is not known
+		fresh.Repairs++ // what cannot be read has a version that is not known
 	}
 	c.s.Mark(b.User, id)
 	return counted, c.s.Flush(ctx)
 }
 
 // repairDay renews the sums of a day from the chunk summaries upwards. In each
-// second one summary gets a higher rank, so that those above it give way.
+// second one summary gets a higher version, so that those above it give way.
 func (c *check) repairDay(ctx context.Context, user string, day time.Time) error {
 	spans := map[models.Level]map[time.Time]bool{}
 	err := c.batchesOf(ctx, user, day, day.AddDate(0, 0, 1), func(b *models.Batch) error {
@@ -81,7 +86,7 @@ func (c *check) repairDay(ctx context.Context, user string, day time.Time) error
 	return nil
 }
 
-// raise gives the summary of a batch's first chunk a higher rank.
+// raise gives the summary of a batch's first chunk a higher version.
 func (c *check) raise(ctx context.Context, b *models.Batch) error {
 	s, err := c.shown(ctx, b, 0)
 	if err != nil {

@@ -52,7 +52,7 @@ type suspect struct {
 
 // moved reports whether something was worked on between two findings.
 func (s *suspect) moved(d *Difference) bool {
-	return s.Counted.Order() != d.Counted.Order() || s.Shown.Order() != d.Shown.Order()
+	return s.Counted.FullVersion() != d.Counted.FullVersion() || s.Shown.FullVersion() != d.Shown.FullVersion()
 }
 
 // RunChecks makes a round now and then, and keeps the gauges of every worker.
@@ -126,7 +126,13 @@ func (s *Rollup) CheckSums(ctx context.Context, now time.Time) error {
 	}
 	w.Waiting, w.Held, w.Doubled = 0, 0, 0
 	for i := range users {
-		nodes, err := s.store.Nodes(ctx, users[i].ID, models.Day, models.DayOf(now).AddDate(0, 0, -unknownDays), models.DayOf(now).AddDate(0, 0, 2))
+		nodes, err := s.store.Nodes(
+			ctx,
+			users[i].ID,
+			models.Day,
+			models.DayOf(now).AddDate(0, 0, -unknownDays),
+			models.DayOf(now).AddDate(0, 0, 2),
+		)
 		if errors.Is(err, models.ErrDamaged) {
 			c.found(Difference{What: string(models.Day), User: users[i].ID, ID: "one of the last", Damaged: err.Error()})
 			err = nil
@@ -247,7 +253,11 @@ func (c *check) older(ctx context.Context, users []models.User, w *Round, since 
 		if left <= 0 {
 			return nil
 		}
-		i, _ := slices.BinarySearchFunc(users, w.User, func(u models.User, id string) int { return strings.Compare(u.ID, id) })
+		i, _ := slices.BinarySearchFunc(
+			users,
+			w.User,
+			func(u models.User, id string) int { return strings.Compare(u.ID, id) },
+		)
 		if i == len(users) {
 			i = 0
 		}
@@ -277,7 +287,13 @@ func (c *check) older(ctx context.Context, users []models.User, w *Round, since 
 // slice checks the batches of a user that were accepted before one and not before
 // from, newest first, until it has checked most chunks; and the seconds that were
 // seen whole. It returns before which batch to go on, and whether there is more.
-func (c *check) slice(ctx context.Context, user string, before models.ID, from time.Time, most int) (models.ID, bool, error) {
+func (c *check) slice(
+	ctx context.Context,
+	user string,
+	before models.ID,
+	from time.Time,
+	most int,
+) (models.ID, bool, error) {
 	if most <= 0 {
 		return before, true, nil
 	}
@@ -374,7 +390,12 @@ func (c *check) tree(ctx context.Context, user string, day time.Time) (wrong boo
 // span compares a stored sum with what was counted of it. While mail flows the two
 // are read at different moments, so a difference must last although nothing moves,
 // for as long as Settle; where something moves all the time, nobody can tell.
-func (c *check) span(ctx context.Context, s models.Span, counted models.Summary, recount func(context.Context, models.Span) (models.Summary, error)) (wrong bool, err error) {
+func (c *check) span(
+	ctx context.Context,
+	s models.Span,
+	counted models.Summary,
+	recount func(context.Context, models.Span) (models.Summary, error),
+) (wrong bool, err error) {
 	began := time.Now()
 	moved, last := began, [2]int64{-1, -1}
 	id := s.Start.UTC().Format(time.RFC3339)
@@ -390,7 +411,7 @@ func (c *check) span(ctx context.Context, s models.Span, counted models.Summary,
 		if err != nil || same(&shown, &counted) {
 			return false, err
 		}
-		if at := [2]int64{shown.Order(), counted.Order()}; at != last {
+		if at := [2]int64{shown.FullVersion(), counted.FullVersion()}; at != last {
 			last, moved = at, time.Now()
 		}
 		switch {

@@ -11,17 +11,18 @@ import (
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/embedded"
+	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/rabbit"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
-// OpenStore opens the store that the configuration names. It returns embedded.ErrInUse if another process has the data
+// OpenStore opens the store that the configuration names. It returns sqlite.ErrInUse if another process has the data
 // folder.
 func OpenStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (models.Store, error) {
 	if len(cfg.Cassandra.Hosts) == 0 {
-		return orNil[models.Store](embedded.OpenStore(cfg.DataDir, embedded.StoreOptions{}))
+		return orNil[models.Store](sqlite.Open(cfg.DataDir, sqlite.Options{}))
 	}
 	return orNil[models.Store](cassandra.Open(ctx, CassandraConfig(cfg, log)))
 }
@@ -29,7 +30,7 @@ func OpenStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (model
 // OpenBroker opens the broker that the configuration names.
 func OpenBroker(ctx context.Context, cfg *config.Config, log *slog.Logger) (models.Broker, error) {
 	if cfg.AMQP.URL == "" {
-		return orNil[models.Broker](embedded.NewBroker(cfg.ProviderNames(), log))
+		return orNil[models.Broker](inproc.New(cfg.ProviderNames(), log))
 	}
 	return orNil[models.Broker](rabbit.Open(ctx, rabbit.Config{
 		URL:       cfg.AMQP.URL,

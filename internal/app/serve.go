@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // shutdownTime is how long requests have to end when the process stops.
@@ -84,11 +84,11 @@ func (a *App) stopRequests(ctx context.Context) {
 
 // sweep removes expired rows from an embedded store, once a minute. Cassandra removes them itself.
 func (a *App) sweep(ctx context.Context) {
-	store, ok := a.store.(*embedded.Store)
+	store, ok := a.store.(*sqlite.Store)
 	if !ok {
 		return
 	}
-	retention := embedded.RetentionOptions{Inbox: a.cfg.Times.InboxKeep}
+	retention := sqlite.RetentionOptions{Inbox: a.cfg.Times.InboxKeep}
 	t := time.NewTicker(time.Minute)
 	defer t.Stop()
 	for {

@@ -12,11 +12,11 @@ import (
 
 	"github.com/safedelivr/safedelivr/cassandra"
 	"github.com/safedelivr/safedelivr/config"
-	"github.com/safedelivr/safedelivr/embedded"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/rabbit"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // setup is what a run uses: the broker and the store of the configuration, and a program.
@@ -94,7 +94,7 @@ func (e *environment) withStore(ctx context.Context, f func(models.Store) error)
 	var store models.Store
 	err = poll(ctx, 10*time.Second, "the data folder is free", func() (bool, error) {
 		store, err = app.OpenStore(ctx, &cfg, e.log)
-		if errors.Is(err, embedded.ErrInUse) {
+		if errors.Is(err, sqlite.ErrInUse) {
 			return false, nil
 		}
 		return err == nil, err

@@ -1,5 +1,5 @@
-// Package brokertest is the conformance suite of models.Broker. Every
-// implementation runs all of it.
+// Package brokertest is the conformance suite of models.Broker. Every implementation
+// runs all of it.
 package brokertest
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Open returns a broker with empty queues for the given providers, that the test
-// may close and that is cleaned up after it.
+// Open returns a broker with empty queues for the given providers. The test may close
+// it. It is cleaned up after the test.
 type Open func(t *testing.T, providers ...string) models.Broker
 
-// patience is how long a state is waited for. It bounds a failure, not a test.
+// patience bounds the wait for a state. Only a failing test waits that long.
 const patience = 60 * time.Second
 
 // Run runs the suite.
@@ -31,25 +31,25 @@ func Run(t *testing.T, open Open) {
 		{"OrderWithinAQueue", order},
 		{"UnroutableIsAnError", unroutable},
 		{"InvalidIsAnError", invalid},
-		{"LaneOfItsOwn", lanes},
+		{"UrgentPassesBulk", lanes},
 		{"NotBefore", notBefore},
-		{"TimeInTheQueueIsTold", stamped},
+		{"EnqueueTime", enqueueTime},
 		{"ShortDelayPassesLongDelay", shortPassesLong},
 		{"Later", later},
 		{"LaterNowComesBackAtOnce", laterNow},
-		{"LaterOften", laterOften},
-		{"StopsOften", stopsOften},
-		{"LostConnectionsOften", lossesOften},
-		{"DeadHandlerGetsItAgain", deadHandler},
-		{"DeadlyMessageIsParked", deadly},
+		{"ManyLatersDoNotPark", manyLaters},
+		{"ManyStopsDoNotPark", manyStops},
+		{"ManyLostConnectionsDoNotPark", manyLosses},
+		{"PanicIsRedelivered", panicRedelivered},
+		{"ParkedAfterManyPanics", panicParks},
 		{"ParkUnparkDiscard", parking},
-		{"ParkingLotOfTwo", parkingOfTwo},
+		{"ParkingLotOfTwoProcesses", parkingOfTwo},
 		{"FailedUnparkChangesNothing", failedUnpark},
 		{"LongReasons", longReasons},
-		{"ConcurrencyIsABound", concurrency},
+		{"ConcurrencyIsBounded", concurrency},
 		{"StopWaitsForRunningHandlers", stopWaits},
-		{"UnbegunMessagesStayForOthers", handOver},
-		{"HandlerHangsOverALostConnection", hangsOverLoss},
+		{"PrefetchedMessagesGoBack", prefetchedGoBack},
+		{"HandlerOutlivesConnection", handlerOutlivesConnection},
 		{"SubscribersShare", share},
 		{"Depths", depths},
 		{"Purge", purge},
@@ -65,14 +65,15 @@ func Run(t *testing.T, open Open) {
 	}
 }
 
-// inbox collects what handlers get.
+// inbox collects the messages that handlers get.
 type inbox struct {
 	mu  sync.Mutex
 	all []models.Message
-	at  []time.Time
-	in  []time.Time // what they say of when they came into their queue
+	at  []time.Time // when handlers got them
+	in  []time.Time // their At: when they were enqueued
 }
 
+// add records a message and returns the number of messages so far.
 func (i *inbox) add(m models.Message) int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -94,13 +95,14 @@ func (i *inbox) list() []models.Message {
 	return append([]models.Message(nil), i.all...)
 }
 
+// wait waits until there are n messages and returns all.
 func (i *inbox) wait(t *testing.T, n int) []models.Message {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(i.list()) >= n }, patience, 5*time.Millisecond, "%d messages", n)
 	return i.list()
 }
 
-// gauge counts what is under way, and remembers the most.
+// gauge counts running handlers and keeps the maximum.
 type gauge struct {
 	mu        sync.Mutex
 	now, most int
@@ -120,8 +122,8 @@ func (g *gauge) highest() int {
 	return g.most
 }
 
-// subscribe runs a subscription until the test ends or stop is called, which
-// waits for its end.
+// subscribe runs a subscription until the test ends or stop is called. stop waits for
+// the end of the subscription.
 func subscribe(t *testing.T, b models.Broker, q models.Queue, n int, h models.Handler) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -156,7 +158,7 @@ func publish(t *testing.T, b models.Broker, ms ...models.Message) {
 	require.NoError(t, b.Publish(context.Background(), ms...))
 }
 
-// same compares messages as what they mean: times may lose their zone.
+// same compares two messages but for the zone of their times and their At.
 func same(t *testing.T, want, got models.Message) {
 	t.Helper()
 	require.True(t, want.NotBefore.Equal(got.NotBefore) || want.NotBefore.IsZero())

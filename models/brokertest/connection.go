@@ -12,20 +12,22 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Remote is a broker that is reached over a network. One that is none has no
-// connection to lose, and no other process uses it.
+// Remote is a broker that is reached over a network. Other brokers have no connection
+// to lose, and no other process uses them.
 type Remote interface {
 	models.Broker
-	Lose()                           // breaks every connection that there is
-	Peer(t *testing.T) models.Broker // opens what another process would
+	Lose()                           // breaks all connections
+	Peer(t *testing.T) models.Broker // opens the broker of another process
 }
 
+// lose breaks the connections of a remote broker.
 func lose(b models.Broker) {
 	if r, ok := b.(Remote); ok {
 		r.Lose()
 	}
 }
 
+// peer returns the broker of another process, or b itself if there is none.
 func peer(t *testing.T, b models.Broker) models.Broker {
 	t.Helper()
 	if r, ok := b.(Remote); ok {
@@ -34,15 +36,17 @@ func peer(t *testing.T, b models.Broker) models.Broker {
 	return b
 }
 
-// publishAnyway publishes until it succeeds: a connection may be gone.
+// publishAnyway repeats Publish until it succeeds, because the connection may be gone.
 func publishAnyway(t *testing.T, b models.Broker, ms ...models.Message) {
 	t.Helper()
-	require.Eventually(t, func() bool { return b.Publish(context.Background(), ms...) == nil }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return b.Publish(context.Background(), ms...) == nil
+	}, patience, 5*time.Millisecond)
 }
 
-// hangsOverLoss: a handler that hangs while the connection is lost keeps its own
-// slot and no other, and gives it back when it ends.
-func hangsOverLoss(t *testing.T, open Open) {
+// handlerOutlivesConnection loses the connection while a handler hangs. The handler must
+// keep only its own slot, and give it back when it ends.
+func handlerOutlivesConnection(t *testing.T, open Open) {
 	b := open(t, "sg")
 	hung, release := make(chan struct{}), make(chan struct{})
 	var first, met, meet atomic.Int64
@@ -73,7 +77,9 @@ func hangsOverLoss(t *testing.T, open Open) {
 		for range 5 {
 			m := batch(models.Bulk)
 			publishAnyway(t, b, m)
-			require.Eventually(t, func() bool { return has(box.list(), m.ID) }, patience, 5*time.Millisecond, "while the first hangs")
+			require.Eventually(t, func() bool {
+				return has(box.list(), m.ID)
+			}, patience, 5*time.Millisecond, "while the first hangs")
 		}
 	}
 	released()

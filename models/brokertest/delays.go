@@ -16,7 +16,8 @@ func notBefore(t *testing.T, open Open) {
 	var box inbox
 	subscribe(t, b, bulk(), 4, box.handler)
 	var ms []models.Message
-	for _, wait := range []time.Duration{300 * time.Millisecond, 700 * time.Millisecond, 1300 * time.Millisecond, -time.Second} {
+	for _, wait := range []time.Duration{300 * time.Millisecond, 700 * time.Millisecond, 1300 * time.Millisecond,
+		-time.Second} {
 		m := batch(models.Bulk)
 		m.NotBefore = time.Now().Add(wait)
 		ms = append(ms, m)
@@ -29,36 +30,42 @@ func notBefore(t *testing.T, open Open) {
 		box.mu.Unlock()
 		require.GreaterOrEqual(t, at.Sub(m.NotBefore), -55*time.Millisecond, "too early")
 	}
-	m := models.Message{Kind: models.ProviderMessage, Provider: "nobody", ID: models.NewBatchID(time.Now()), Lane: models.Bulk, NotBefore: time.Now().Add(time.Second)}
+	m := models.Message{
+		Kind:      models.ProviderMessage,
+		Provider:  "nobody",
+		ID:        models.NewBatchID(time.Now()),
+		Lane:      models.Bulk,
+		NotBefore: time.Now().Add(time.Second),
+	}
 	require.ErrorIs(t, b.Publish(context.Background(), m), models.ErrUnroutable, "delayed or not")
 }
 
-// stamped: who takes a message learns when it came into its queue, however it
-// came there.
-func stamped(t *testing.T, open Open) {
+// enqueueTime checks that a handler learns when its message was enqueued, by whichever
+// way that happened.
+func enqueueTime(t *testing.T, open Open) {
 	b := open(t, "sg")
 	ctx := context.Background()
 	began := time.Now().Round(0)
-	first, delayed, told := batch(models.Bulk), batch(models.Bulk), batch(models.Bulk)
+	first, delayed, given := batch(models.Bulk), batch(models.Bulk), batch(models.Bulk)
 	delayed.NotBefore = began.Add(400 * time.Millisecond)
-	told.At = began.Add(-time.Hour).UTC()
-	ms := []models.Message{first, delayed, told}
+	given.At = began.Add(-time.Hour).UTC()
+	ms := []models.Message{first, delayed, given}
 	require.NoError(t, b.Publish(ctx, ms...))
-	require.Equal(t, []models.Message{first, delayed, told}, ms, "the caller's messages stay as they are")
+	require.Equal(t, []models.Message{first, delayed, given}, ms, "the caller's messages stay as they are")
 	published := time.Now().Round(0)
 
 	var box inbox
 	var later, park sync.Once
 	subscribe(t, b, bulk(), 1, func(_ context.Context, m models.Message) models.Disposition {
 		box.add(m)
-		said := models.Done()
+		disposition := models.Done()
 		switch m.ID {
 		case first.ID:
-			later.Do(func() { said = models.Later(300 * time.Millisecond) })
+			later.Do(func() { disposition = models.Later(300 * time.Millisecond) })
 		case delayed.ID:
-			park.Do(func() { said = models.Park("for a while") })
+			park.Do(func() { disposition = models.Park("for a while") })
 		}
-		return said
+		return disposition
 	})
 	parked := waitParked(t, b, 1)[0]
 	unparked := time.Now().Round(0)
@@ -75,10 +82,10 @@ func stamped(t *testing.T, open Open) {
 		require.False(t, at.Before(from) || at.After(to), "%v is not between %v and %v", at, from, to)
 	}
 	between(seen[first.ID][0], began, published)
-	require.GreaterOrEqual(t, seen[first.ID][1].Sub(seen[first.ID][0]), 300*time.Millisecond, "it came anew")
+	require.GreaterOrEqual(t, seen[first.ID][1].Sub(seen[first.ID][0]), 300*time.Millisecond, "it was enqueued again")
 	require.True(t, seen[delayed.ID][0].Equal(delayed.NotBefore), "it was not in its queue before")
 	between(seen[delayed.ID][1], unparked, time.Now())
-	require.True(t, seen[told.ID][0].Equal(told.At), "who publishes may know better")
+	require.True(t, seen[given.ID][0].Equal(given.At), "the publisher's At is kept")
 }
 
 func shortPassesLong(t *testing.T, open Open) {

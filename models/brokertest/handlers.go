@@ -12,7 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-func deadHandler(t *testing.T, open Open) {
+func panicRedelivered(t *testing.T, open Open) {
 	b := open(t, "sg")
 	var box inbox
 	subscribe(t, b, bulk(), 1, func(_ context.Context, m models.Message) models.Disposition {
@@ -26,7 +26,7 @@ func deadHandler(t *testing.T, open Open) {
 	same(t, m, box.wait(t, 3)[2])
 }
 
-func deadly(t *testing.T, open Open) {
+func panicParks(t *testing.T, open Open) {
 	b := open(t, "sg")
 	var box inbox
 	subscribe(t, b, bulk(), 1, func(_ context.Context, m models.Message) models.Disposition {
@@ -54,7 +54,7 @@ func concurrency(t *testing.T, open Open) {
 		if running.add(1) == 3 {
 			once.Do(func() { close(both) })
 		}
-		<-both // the first three meet: so it is reached
+		<-both // the first three wait for each other, so the bound is reached
 		running.add(-1)
 		return box.handler(context.Background(), m)
 	})
@@ -79,7 +79,7 @@ func stopWaits(t *testing.T, open Open) {
 	go close(release)
 	stop()
 	require.True(t, ended.Load(), "Subscribe returned while a handler ran")
-	// It was acknowledged: nobody gets it again.
+	// The message was acknowledged, so nobody gets it again.
 	var again inbox
 	subscribe(t, b, bulk(), 1, again.handler)
 	m := batch(models.Bulk)
@@ -88,7 +88,7 @@ func stopWaits(t *testing.T, open Open) {
 	require.Len(t, again.list(), 1)
 }
 
-func handOver(t *testing.T, open Open) {
+func prefetchedGoBack(t *testing.T, open Open) {
 	b := open(t, "sg")
 	began, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -112,7 +112,9 @@ func handOver(t *testing.T, open Open) {
 	close(release)
 	<-stopped
 	subscribe(t, b, bulk(), 4, box.handler)
-	require.Eventually(t, func() bool { return len(handled.list())+len(box.list()) == len(ms) }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return len(handled.list())+len(box.list()) == len(ms)
+	}, patience, 5*time.Millisecond)
 	require.ElementsMatch(t, ms, append(handled.list(), box.list()...), "each handled once, by the first or by the others")
 }
 

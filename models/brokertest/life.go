@@ -60,7 +60,9 @@ func endedContext(t *testing.T, open Open) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.ErrorIs(t, b.Publish(ctx, batch(models.Bulk)), models.ErrUnavailable)
-	require.NoError(t, b.Subscribe(ctx, bulk(), 1, func(context.Context, models.Message) models.Disposition { return models.Done() }))
+	require.NoError(t, b.Subscribe(ctx, bulk(), 1, func(context.Context, models.Message) models.Disposition {
+		return models.Done()
+	}))
 	require.NoError(t, b.Ping(context.Background()))
 }
 
@@ -86,7 +88,9 @@ func afterClose(t *testing.T, open Open) {
 	require.NoError(t, b.Close())
 	ctx := context.Background()
 	require.ErrorIs(t, b.Publish(ctx, batch(models.Bulk)), models.ErrClosed)
-	require.ErrorIs(t, b.Subscribe(ctx, bulk(), 1, func(context.Context, models.Message) models.Disposition { return models.Done() }), models.ErrClosed)
+	require.ErrorIs(t, b.Subscribe(ctx, bulk(), 1, func(context.Context, models.Message) models.Disposition {
+		return models.Done()
+	}), models.ErrClosed)
 	_, err := b.Depths(ctx)
 	require.ErrorIs(t, err, models.ErrClosed)
 	_, err = b.Parked(ctx, 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
+// waitParked waits until n messages are parked and returns them.
 func waitParked(t *testing.T, b models.Broker, n int) []models.Parked {
 	t.Helper()
 	var got []models.Parked
@@ -26,7 +27,8 @@ func waitParked(t *testing.T, b models.Broker, n int) []models.Parked {
 	return got
 }
 
-// parksFirst has everything parked until the switch is off, and taken in after that.
+// parksFirst subscribes a handler that parks messages while the returned switch is on,
+// and puts them into the returned inbox after that.
 func parksFirst(t *testing.T, b models.Broker, concurrency int, why string) (*inbox, *atomic.Bool) {
 	box, parkIt := new(inbox), new(atomic.Bool)
 	parkIt.Store(true)
@@ -51,7 +53,7 @@ func parking(t *testing.T, open Open) {
 		require.WithinDuration(t, time.Now(), p.At, time.Minute)
 		require.Nil(t, p.Raw)
 	}
-	require.NoError(t, b.Purge(ctx), "which leaves the parking lot alone")
+	require.NoError(t, b.Purge(ctx), "Purge keeps the parking lot")
 	waitParked(t, b, 2)
 	one, err := b.Parked(ctx, 1)
 	require.NoError(t, err)
@@ -70,8 +72,9 @@ func parking(t *testing.T, open Open) {
 	waitParked(t, b, 0)
 }
 
-// parkingOfTwo: of two who put back or drop the same message at once one does, and
-// the other finds no such message; who looks meanwhile hides nothing from anybody.
+// parkingOfTwo lets two processes unpark or discard the same message at once. One of
+// them must succeed and the other get ErrNotFound. Calls of Parked meanwhile must not
+// hide messages.
 func parkingOfTwo(t *testing.T, open Open) {
 	b := open(t, "sg")
 	two := []models.Broker{b, peer(t, b)}
@@ -84,16 +87,16 @@ func parkingOfTwo(t *testing.T, open Open) {
 	lot := waitParked(t, b, n)
 	parkIt.Store(false)
 
-	var looks sync.WaitGroup
+	var lists sync.WaitGroup
 	for i := range 10 {
-		looks.Go(func() {
+		lists.Go(func() {
 			got, err := two[i%2].Parked(ctx, 100)
 			if err != nil || len(got) != n {
-				t.Errorf("a look beside others saw %d of %d messages: %v", len(got), n, err)
+				t.Errorf("a concurrent call of Parked saw %d of %d messages: %v", len(got), n, err)
 			}
 		})
 	}
-	looks.Wait()
+	lists.Wait()
 
 	var back []models.Message
 	for i, p := range lot {
@@ -112,7 +115,7 @@ func parkingOfTwo(t *testing.T, open Open) {
 		both.Go(func() {
 			got, err := two[i%2].Parked(ctx, 100)
 			if err != nil || len(got) < n-i-1 {
-				t.Errorf("a look beside others saw %d messages: %v", len(got), err)
+				t.Errorf("a concurrent call of Parked saw %d messages: %v", len(got), err)
 			}
 		})
 		both.Wait()
@@ -136,11 +139,11 @@ func parkingOfTwo(t *testing.T, open Open) {
 			got = append(got, m.ID)
 		}
 	}
-	require.ElementsMatch(t, want, got, "put back once, or dropped")
+	require.ElementsMatch(t, want, got, "each was unparked once or discarded")
 }
 
-// failedUnpark: a message that could not be put back stays parked as it was, in its
-// place.
+// failedUnpark checks that a message stays parked, unchanged and in its place, if it
+// cannot be unparked.
 func failedUnpark(t *testing.T, open Open) {
 	b := open(t, "sg")
 	subscribe(t, b, bulk(), 1, func(context.Context, models.Message) models.Disposition { return models.Park("for now") })
@@ -157,28 +160,28 @@ func failedUnpark(t *testing.T, open Open) {
 	}
 }
 
-// longReasons: what a handler says or dies of may be of any length and no text at
-// all; the message is parked with its beginning, and everything else goes on.
+// longReasons parks messages for a reason, and after panics, whose text is very long and
+// no valid UTF-8. The reason must be cut, and the broker must go on.
 func longReasons(t *testing.T, open Open) {
 	b := open(t, "sg")
 	began := time.Now()
 	long := strings.Repeat("ä", 200_000) + "\xff"
-	said, died, after := batch(models.Bulk), batch(models.Bulk), batch(models.Bulk)
+	said, panicked, after := batch(models.Bulk), batch(models.Bulk), batch(models.Bulk)
 	var box inbox
 	subscribe(t, b, bulk(), 2, func(ctx context.Context, m models.Message) models.Disposition {
 		switch m.ID {
 		case said.ID:
 			return models.Park("said " + long)
-		case died.ID:
+		case panicked.ID:
 			panic("died " + long)
 		}
 		return box.handler(ctx, m)
 	})
-	publish(t, b, said, died)
+	publish(t, b, said, panicked)
 	for _, p := range waitParked(t, b, 2) {
 		require.True(t, utf8.ValidString(p.Why))
 		require.LessOrEqual(t, len(p.Why), models.MaxParkedWhy)
-		what := map[models.ID]string{said.ID: "said ää", died.ID: "died ää"}[p.Message.ID]
+		what := map[models.ID]string{said.ID: "said ää", panicked.ID: "died ää"}[p.Message.ID]
 		require.NotEmpty(t, what)
 		require.Contains(t, p.Why, what)
 		require.WithinRange(t, p.At, began.Truncate(time.Second), time.Now(), "when it was parked, by whichever way")

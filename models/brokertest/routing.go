@@ -28,11 +28,33 @@ func everyKey(t *testing.T, open Open) {
 	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
 		id := models.NewBatchID(time.Now())
 		send("batch."+string(lane), models.Message{Kind: models.BatchMessage, ID: id.Chunk(7), Lane: lane})
-		send("batch."+string(lane), models.Message{Kind: models.BatchMessage, ID: id, Lane: lane, Retry: 2})
+		send("batch."+string(lane), models.Message{
+			Kind:  models.BatchMessage,
+			ID:    id,
+			Lane:  lane,
+			Retry: 2,
+		})
 		for _, a := range providers {
-			send(a+"."+string(lane), models.Message{Kind: models.ProviderMessage, Provider: a, ID: id, Lane: lane})
-			send(a+"."+string(lane), models.Message{Kind: models.ProviderMessage, Provider: a, ID: id, Lane: lane, Retry: 3})
-			send("log."+a+"."+string(lane), models.Message{Kind: models.LogMessage, Provider: a, ID: id.Log(9), Lane: lane, Retry: 1})
+			send(a+"."+string(lane), models.Message{
+				Kind:     models.ProviderMessage,
+				Provider: a,
+				ID:       id,
+				Lane:     lane,
+			})
+			send(a+"."+string(lane), models.Message{
+				Kind:     models.ProviderMessage,
+				Provider: a,
+				ID:       id,
+				Lane:     lane,
+				Retry:    3,
+			})
+			send("log."+a+"."+string(lane), models.Message{
+				Kind:     models.LogMessage,
+				Provider: a,
+				ID:       id.Log(9),
+				Lane:     lane,
+				Retry:    1,
+			})
 		}
 	}
 	for _, a := range providers {
@@ -63,7 +85,12 @@ func order(t *testing.T, open Open) {
 
 func unroutable(t *testing.T, open Open) {
 	b := open(t, "sg")
-	m := models.Message{Kind: models.ProviderMessage, Provider: "nobody", ID: models.NewBatchID(time.Now()), Lane: models.Bulk}
+	m := models.Message{
+		Kind:     models.ProviderMessage,
+		Provider: "nobody",
+		ID:       models.NewBatchID(time.Now()),
+		Lane:     models.Bulk,
+	}
 	require.ErrorIs(t, b.Publish(context.Background(), m), models.ErrUnroutable)
 	m.Kind, m.ID = models.LogMessage, m.ID.Log(1)
 	require.ErrorIs(t, b.Publish(context.Background(), batch(models.Urgent), m), models.ErrUnroutable)
@@ -76,13 +103,25 @@ func invalid(t *testing.T, open Open) {
 	good := batch(models.Bulk)
 	for _, m := range []models.Message{
 		{}, {Kind: "other", ID: good.ID, Lane: models.Bulk}, {Kind: models.BatchMessage, Lane: models.Bulk},
-		{Kind: models.BatchMessage, ID: good.ID, Lane: "middle"}, {Kind: models.ProviderMessage, ID: good.ID, Lane: models.Bulk},
-		{Kind: models.ProviderMessage, Provider: "a.b", ID: good.ID, Lane: models.Bulk}, {Kind: models.BatchMessage, ID: good.ID, Lane: models.Bulk, Retry: -1},
+		{Kind: models.BatchMessage, ID: good.ID, Lane: "middle"},
+		{Kind: models.ProviderMessage, ID: good.ID, Lane: models.Bulk},
+		{
+			Kind:     models.ProviderMessage,
+			Provider: "a.b",
+			ID:       good.ID,
+			Lane:     models.Bulk,
+		}, {
+			Kind:  models.BatchMessage,
+			ID:    good.ID,
+			Lane:  models.Bulk,
+			Retry: -1,
+		},
 	} {
 		require.ErrorIs(t, b.Publish(ctx, m), models.ErrInvalid, "%+v", m)
 	}
 	h := func(context.Context, models.Message) models.Disposition { return models.Done() }
-	require.ErrorIs(t, b.Subscribe(ctx, models.Queue{Kind: models.ProviderMessage, Provider: "nobody", Lane: models.Bulk}, 1, h), models.ErrInvalid)
+	require.ErrorIs(t, b.Subscribe(ctx, models.Queue{Kind: models.ProviderMessage, Provider: "nobody", Lane: models.Bulk},
+		1, h), models.ErrInvalid)
 	require.ErrorIs(t, b.Subscribe(ctx, bulk(), 0, h), models.ErrInvalid)
 }
 
@@ -109,7 +148,12 @@ func depths(t *testing.T, open Open) {
 	for range 5 {
 		publish(t, b, batch(models.Bulk))
 	}
-	publish(t, b, models.Message{Kind: models.ProviderMessage, Provider: "sg", ID: models.NewBatchID(time.Now()), Lane: models.Urgent})
+	publish(t, b, models.Message{
+		Kind:     models.ProviderMessage,
+		Provider: "sg",
+		ID:       models.NewBatchID(time.Now()),
+		Lane:     models.Urgent,
+	})
 	require.Eventually(t, func() bool {
 		ds, err := b.Depths(context.Background())
 		if err != nil || len(ds) != len(models.Queues([]string{"sg"})) {

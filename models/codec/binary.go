@@ -157,7 +157,8 @@ func (r *binaryReader) set() (s models.Set) {
 	end := uint64(0)
 	for range r.count() {
 		gap, more := r.uint(), r.uint()
-		if gap == 0 || gap > models.MaxChunkRecipients || more > models.MaxChunkRecipients || end+gap+more > models.MaxChunkRecipients {
+		if gap == 0 || gap > models.MaxChunkRecipients || more > models.MaxChunkRecipients ||
+			end+gap+more > models.MaxChunkRecipients {
 			r.bad = true
 			return models.Set{}
 		}

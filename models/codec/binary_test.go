@@ -17,7 +17,10 @@ var (
 		if rapid.Bool().Draw(t, "zero") {
 			return time.Time{}
 		}
-		return time.Unix(rapid.Int64Range(-1<<35, 1<<37).Draw(t, "seconds"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanoseconds")).UTC()
+		return time.Unix(
+			rapid.Int64Range(-1<<35, 1<<37).Draw(t, "seconds"),
+			rapid.Int64Range(0, 999_999_999).Draw(t, "nanoseconds"),
+		).UTC()
 	})
 	someSet = rapid.Custom(func(t *rapid.T) (s models.Set) {
 		for range rapid.IntRange(0, 5).Draw(t, "runs") {
@@ -32,26 +35,79 @@ var (
 	someInt  = rapid.OneOf(rapid.IntRange(0, 1000), rapid.Int())
 
 	someEntry = rapid.Custom(func(t *rapid.T) models.Entry {
-		e := models.Entry{Number: someInt.Draw(t, "number"), Kind: models.EntryKind(someWord.Draw(t, "kind")), At: someTime.Draw(t, "at"), Recipients: someSet.Draw(t, "recipients"),
-			Provider: someWord.Draw(t, "provider"), Worker: someWord.Draw(t, "worker"), StartBy: someTime.Draw(t, "start by"), CallEnds: someTime.Draw(t, "call ends"),
-			Retry: someInt.Draw(t, "retry"), Split: someInt.Draw(t, "split"), MayDouble: rapid.Bool().Draw(t, "may double"), Because: rapid.String().Draw(t, "because"),
-			Reason: models.Reason(someWord.Draw(t, "reason")), Detail: rapid.String().Draw(t, "detail"), Order: someInt.Draw(t, "order")}
+		e := models.Entry{
+			Number:     someInt.Draw(t, "number"),
+			Kind:       models.EntryKind(someWord.Draw(t, "kind")),
+			At:         someTime.Draw(t, "at"),
+			Recipients: someSet.Draw(t, "recipients"),
+			Provider: someWord.Draw(
+				t,
+				"provider",
+			),
+			Worker:   someWord.Draw(t, "worker"),
+			StartBy:  someTime.Draw(t, "start by"),
+			CallEnds: someTime.Draw(t, "call ends"),
+			Retry: someInt.Draw(
+				t,
+				"retry",
+			),
+			Split:     someInt.Draw(t, "split"),
+			MayDouble: rapid.Bool().Draw(t, "may double"),
+			Because:   rapid.String().Draw(t, "because"),
+			Reason: models.Reason(
+				someWord.Draw(t, "reason"),
+			),
+			Detail: rapid.String().Draw(t, "detail"),
+			Order:  someInt.Draw(t, "order"),
+		}
 		copy(e.Token[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "token"))
 		return e
 	})
 	somePart = rapid.Custom(func(t *rapid.T) models.Part {
-		return models.Part{Class: models.Class(someWord.Draw(t, "class")), Recipients: someSet.Draw(t, "recipients"), Reason: models.Reason(someWord.Draw(t, "reason")), Status: someInt.Draw(t, "status"),
-			Text: rapid.String().Draw(t, "text"), MessageID: rapid.String().Draw(t, "message"), RetryAt: someTime.Draw(t, "retry at"), Final: rapid.Bool().Draw(t, "final")}
+		return models.Part{
+			Class:      models.Class(someWord.Draw(t, "class")),
+			Recipients: someSet.Draw(t, "recipients"),
+			Reason:     models.Reason(someWord.Draw(t, "reason")),
+			Status:     someInt.Draw(t, "status"),
+			Text: rapid.String().Draw(
+				t,
+				"text",
+			),
+			MessageID: rapid.String().Draw(t, "message"),
+			RetryAt:   someTime.Draw(t, "retry at"),
+			Final:     rapid.Bool().Draw(t, "final"),
+		}
 	})
 	someEvent = rapid.Custom(func(t *rapid.T) models.Event {
-		return models.Event{ID: rapid.String().Draw(t, "id"), Recipient: someInt.Draw(t, "recipient"), Attempt: someInt.Draw(t, "attempt"), Provider: someWord.Draw(t, "provider"),
-			Kind: models.EventKind(someWord.Draw(t, "kind")), At: someTime.Draw(t, "at"), Reason: models.Reason(someWord.Draw(t, "reason")), BounceClass: someWord.Draw(t, "bounce class"),
-			Status: someInt.Draw(t, "status"), Enhanced: someWord.Draw(t, "enhanced"), Text: someWord.Draw(t, "text"), Async: rapid.Bool().Draw(t, "async"), ParseRevision: rapid.Int64().Draw(t, "reading")}
+		return models.Event{
+			ID:        rapid.String().Draw(t, "id"),
+			Recipient: someInt.Draw(t, "recipient"),
+			Attempt:   someInt.Draw(t, "attempt"),
+			Provider:  someWord.Draw(t, "provider"),
+			Kind: models.EventKind(
+				someWord.Draw(t, "kind"),
+			),
+			At:          someTime.Draw(t, "at"),
+			Reason:      models.Reason(someWord.Draw(t, "reason")),
+			BounceClass: someWord.Draw(t, "bounce class"),
+			Status: someInt.Draw(
+				t,
+				"status",
+			),
+			Enhanced:      someWord.Draw(t, "enhanced"),
+			Text:          someWord.Draw(t, "text"),
+			Async:         rapid.Bool().Draw(t, "async"),
+			ParseRevision: rapid.Int64().Draw(t, "reading"),
+		}
 	})
 	someFact = rapid.Custom(func(t *rapid.T) models.Fact {
 		f := models.Fact{Key: "k"}
 		if rapid.Bool().Draw(t, "outcome") {
-			f.Outcome = &models.Outcome{Attempt: someInt.Draw(t, "attempt"), At: someTime.Draw(t, "at"), Took: time.Duration(rapid.Int64().Draw(t, "took"))}
+			f.Outcome = &models.Outcome{
+				Attempt: someInt.Draw(t, "attempt"),
+				At:      someTime.Draw(t, "at"),
+				Took:    time.Duration(rapid.Int64().Draw(t, "took")),
+			}
 			if parts := rapid.SliceOfN(somePart, 0, 4).Draw(t, "parts"); len(parts) > 0 {
 				f.Outcome.Parts = parts
 			}
@@ -102,11 +158,41 @@ func TestBinaryForms(t *testing.T) {
 // changed: another one gets another letter.
 func TestBinaryFormsStand(t *testing.T) {
 	t.Parallel()
-	e := models.Entry{Number: 3, Token: models.Token{1, 2, 15: 16}, Kind: models.Attempt, At: t0, Recipients: models.SetOf(1, 2, 9), Provider: "sg", Worker: "w", StartBy: t0.Add(time.Second), CallEnds: t0.Add(time.Minute),
-		Retry: 2, Split: 1, MayDouble: true, Because: "why", Reason: models.Expired, Detail: "d", Order: 7}
-	f := models.Fact{Key: "k", Outcome: &models.Outcome{Attempt: 3, At: t0, Took: time.Millisecond, Parts: []models.Part{{Class: models.Throttled, Recipients: models.SetTo(1000), Reason: models.RateLimited, Status: 429,
-		Text: "slow", MessageID: "m", RetryAt: t0.Add(time.Hour), Final: true}}}, Events: []models.Event{{ID: "1", Recipient: 7, Attempt: 3, Provider: "sg", Kind: models.Bounced, At: t0.Add(time.Nanosecond),
-		Reason: models.MailboxInvalid, BounceClass: "bc", Status: 550, Enhanced: "5.1.1", Text: "no", Async: true, ParseRevision: 5}, {ID: "2", Recipient: 8, Attempt: 3, Provider: "sg", Kind: models.Delivered, At: t0}}}
+	e := models.Entry{
+		Number:     3,
+		Token:      models.Token{1, 2, 15: 16},
+		Kind:       models.Attempt,
+		At:         t0,
+		Recipients: models.SetOf(1, 2, 9),
+		Provider:   "sg",
+		Worker:     "w",
+		StartBy:    t0.Add(time.Second),
+		CallEnds:   t0.Add(time.Minute),
+		Retry:      2,
+		Split:      1,
+		MayDouble:  true,
+		Because:    "why",
+		Reason:     models.Expired,
+		Detail:     "d",
+		Order:      7,
+	}
+	f := models.Fact{
+		Key: "k",
+		Outcome: &models.Outcome{
+			Attempt: 3,
+			At:      t0,
+			Took:    time.Millisecond,
+			Parts: []models.Part{
+				{Class: models.Throttled, Recipients: models.SetTo(1000), Reason: models.RateLimited, Status: 429,
+					Text: "slow", MessageID: "m", RetryAt: t0.Add(time.Hour), Final: true},
+			},
+		},
+		Events: []models.Event{
+			{ID: "1", Recipient: 7, Attempt: 3, Provider: "sg", Kind: models.Bounced, At: t0.Add(time.Nanosecond),
+				Reason: models.MailboxInvalid, BounceClass: "bc", Status: 550, Enhanced: "5.1.1", Text: "no", Async: true, ParseRevision: 5},
+			{ID: "2", Recipient: 8, Attempt: 3, Provider: "sg", Kind: models.Delivered, At: t0},
+		},
+	}
 	require.Equal(t, entryForm, hex.EncodeToString(EncodeEntry(&e)))
 	require.Equal(t, factForm, hex.EncodeToString(EncodeFact(&f)))
 }
@@ -121,11 +207,43 @@ func BenchmarkRecord(b *testing.B) {
 		var who models.Set
 		for r := 10*n - 9; r <= 10*n; r++ {
 			who.Add(r)
-			facts = append(facts, models.Fact{Key: models.EventsKey(models.NewInboxID(at)), Events: []models.Event{{ID: fmt.Sprintf("some-id-of-a-provider-%d", r), Recipient: r, Attempt: n, Provider: "mg", Kind: models.Delivered,
-				At: at, Status: 250, Text: "250 2.0.0 OK queued as 1234567890"}}})
+			facts = append(
+				facts,
+				models.Fact{
+					Key: models.EventsKey(models.NewInboxID(at)),
+					Events: []models.Event{
+						{ID: fmt.Sprintf("some-id-of-a-provider-%d", r), Recipient: r, Attempt: n, Provider: "mg", Kind: models.Delivered,
+							At: at, Status: 250, Text: "250 2.0.0 OK queued as 1234567890"},
+					},
+				},
+			)
 		}
-		entries = append(entries, models.Entry{Number: n, Token: models.NewToken(), Kind: models.Attempt, At: at, Recipients: who, Provider: "mg", Worker: "host-1234", StartBy: at, CallEnds: at})
-		facts = append(facts, models.Fact{Key: models.OutcomeKey(n), Outcome: &models.Outcome{Attempt: n, At: at, Took: time.Second, Parts: []models.Part{{Class: models.Accepted, Recipients: who, Status: 200, MessageID: "<message@id>"}}}})
+		entries = append(
+			entries,
+			models.Entry{
+				Number:     n,
+				Token:      models.NewToken(),
+				Kind:       models.Attempt,
+				At:         at,
+				Recipients: who,
+				Provider:   "mg",
+				Worker:     "host-1234",
+				StartBy:    at,
+				CallEnds:   at,
+			},
+		)
+		facts = append(
+			facts,
+			models.Fact{
+				Key: models.OutcomeKey(n),
+				Outcome: &models.Outcome{
+					Attempt: n,
+					At:      at,
+					Took:    time.Second,
+					Parts:   []models.Part{{Class: models.Accepted, Recipients: who, Status: 200, MessageID: "<message@id>"}},
+				},
+			},
+		)
 	}
 	var es, fs [][]byte
 	size := 0

@@ -35,8 +35,20 @@ func TestRecipientsRoundTrip(t *testing.T) {
 
 func TestNounsRoundTrip(t *testing.T) {
 	t.Parallel()
-	e := models.Entry{Number: 3, Token: models.NewToken(), Kind: models.Attempt, At: t0, Recipients: models.SetOf(1, 2, 9), Provider: "sg", Worker: "w", StartBy: t0, CallEnds: t0,
-		Retry: 2, MayDouble: true, Because: "why"}
+	e := models.Entry{
+		Number:     3,
+		Token:      models.NewToken(),
+		Kind:       models.Attempt,
+		At:         t0,
+		Recipients: models.SetOf(1, 2, 9),
+		Provider:   "sg",
+		Worker:     "w",
+		StartBy:    t0,
+		CallEnds:   t0,
+		Retry:      2,
+		MayDouble:  true,
+		Because:    "why",
+	}
 	gotE, err := DecodeEntry(EncodeEntry(&e))
 	require.NoError(t, err)
 	require.Equal(t, e, gotE)
@@ -45,14 +57,26 @@ func TestNounsRoundTrip(t *testing.T) {
 	gotF, err := DecodeFact(f.Key, EncodeFact(&f))
 	require.NoError(t, err)
 	require.Equal(t, f, gotF)
-	b := models.Batch{ID: models.NewBatchID(t0), User: "u", Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", HTML: strings.Repeat("x", 1<<20)},
-		Lane: models.Bulk, OnUnknown: models.Hold, Recipients: 5, Chunks: 1, Deadline: t0}
+	b := models.Batch{
+		ID:         models.NewBatchID(t0),
+		User:       "u",
+		Content:    models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", HTML: strings.Repeat("x", 1<<20)},
+		Lane:       models.Bulk,
+		OnUnknown:  models.Hold,
+		Recipients: 5,
+		Chunks:     1,
+		Deadline:   t0,
+	}
 	raw := EncodeBatch(&b)
 	require.Less(t, len(raw), 10_000)
 	gotB, err := DecodeBatch(raw)
 	require.NoError(t, err)
 	require.Equal(t, b, gotB)
-	s := models.Resolve(1, []models.Entry{attempt(1, "sg", 1)}, []models.Fact{answer(1, models.RejectedRecipient, 1)}).Summary()
+	s := models.Resolve(
+		1,
+		[]models.Entry{attempt(1, "sg", 1)},
+		[]models.Fact{answer(1, models.RejectedRecipient, 1)},
+	).Summary()
 	gotS, err := DecodeSummary(EncodeSummary(&s))
 	require.NoError(t, err)
 	require.Equal(t, s, gotS)
@@ -100,8 +124,16 @@ func FuzzDecode(f *testing.F) {
 
 func TestPlaceholders(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []string{"name", "a.b-c"}, models.Placeholders("Hi {{name}} {{ a.b-c }} {{name}} {{1x}} {{}} {{a b}} {{open"))
-	require.Equal(t, "Hi <name>{{ 9 }}{{", models.Rewrite("Hi {{name}}{{ 9 }}{{", func(n string) string { return "<" + n + ">" }))
+	require.Equal(
+		t,
+		[]string{"name", "a.b-c"},
+		models.Placeholders("Hi {{name}} {{ a.b-c }} {{name}} {{1x}} {{}} {{a b}} {{open"),
+	)
+	require.Equal(
+		t,
+		"Hi <name>{{ 9 }}{{",
+		models.Rewrite("Hi {{name}}{{ 9 }}{{", func(n string) string { return "<" + n + ">" }),
+	)
 	require.Equal(t, "{{<x>", models.Rewrite("{{{{x}}", func(n string) string { return "<" + n + ">" }))
 	r := models.Recipient{Email: "a@b.c", Name: "Ann", Vars: map[string]string{"name": "Other"}}
 	v, ok := r.Value("name")

@@ -53,7 +53,12 @@ type userOrders struct {
 
 // NewRules returns the rules of an empty journal.
 func NewRules() *Rules {
-	return &Rules{batches: map[models.ID]*batchOrders{}, users: map[string]*userOrders{}, providers: map[string]ProviderSwitch{}, probes: map[string]int{}}
+	return &Rules{
+		batches:   map[models.ID]*batchOrders{},
+		users:     map[string]*userOrders{},
+		providers: map[string]ProviderSwitch{},
+		probes:    map[string]int{},
+	}
 }
 
 // UpTo is the number of the last line that was applied.
@@ -85,7 +90,12 @@ func (r *Rules) Apply(c models.Command) bool {
 	}
 	r.upTo = c.Number
 	switch c.Kind { //nolint:exhaustive // what lets mail go on
-	case models.ProviderOnline, models.ProviderDrain, models.ProviderProbe, models.RemoveBlock, models.ResumeUser, models.LiftHolds:
+	case models.ProviderOnline,
+		models.ProviderDrain,
+		models.ProviderProbe,
+		models.RemoveBlock,
+		models.ResumeUser,
+		models.LiftHolds:
 		r.lifted = c.Number
 	}
 	switch c.Kind {

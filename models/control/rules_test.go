@@ -26,13 +26,26 @@ func applied(t *testing.T, orders ...models.Command) *Rules {
 func TestRulesOfBatches(t *testing.T) {
 	t.Parallel()
 	b := models.Batch{ID: models.NewBatchID(time.Now()), User: "u"}
-	stop, resume := models.Command{Kind: models.StopBatch, Batch: b.ID, By: "me"}, models.Command{Kind: models.ResumeBatch, Batch: b.ID}
+	stop, resume := models.Command{
+		Kind:  models.StopBatch,
+		Batch: b.ID,
+		By:    "me",
+	}, models.Command{
+		Kind:  models.ResumeBatch,
+		Batch: b.ID,
+	}
 	require.Equal(t, BatchRule{}, applied(t).Batch(&b))
 	require.Equal(t, "stopped by me", applied(t, resume, stop).Batch(&b).Waits)
 	require.Equal(t, "me", applied(t, resume, stop).StoppedBy(b.ID))
 	require.Empty(t, applied(t, stop, resume).StoppedBy(b.ID))
 	require.Equal(t, BatchRule{}, applied(t, stop, resume).Batch(&b))
-	r := applied(t, stop, models.Command{Kind: models.CancelBatch, Batch: b.ID, Why: "first"}, models.Command{Kind: models.CancelBatch, Batch: b.ID}, resume)
+	r := applied(
+		t,
+		stop,
+		models.Command{Kind: models.CancelBatch, Batch: b.ID, Why: "first"},
+		models.Command{Kind: models.CancelBatch, Batch: b.ID},
+		resume,
+	)
 	require.Equal(t, "first", r.Batch(&b).Cancel.Why, "a cancellation stands for ever")
 	stopped, cancelled := r.Stopped(b.ID)
 	require.False(t, stopped)
@@ -42,16 +55,34 @@ func TestRulesOfBatches(t *testing.T) {
 	require.True(t, r.Paused("u"))
 	require.NotEmpty(t, r.Batch(&b).Waits)
 	require.Empty(t, r.Batch(&models.Batch{ID: b.ID, User: "v"}).Waits)
-	require.Empty(t, applied(t, models.Command{Kind: models.PauseUser, User: "u"}, models.Command{Kind: models.ResumeUser, User: "u"}).Batch(&b).Waits)
+	require.Empty(
+		t,
+		applied(
+			t,
+			models.Command{Kind: models.PauseUser, User: "u"},
+			models.Command{Kind: models.ResumeUser, User: "u"},
+		).Batch(
+			&b,
+		).Waits,
+	)
 
 	hold := models.Command{Kind: models.HoldOld, Before: b.Created().Add(time.Millisecond)}
 	require.NotEmpty(t, applied(t, hold).Batch(&b).Waits)
 	require.Empty(t, applied(t, hold, models.Command{Kind: models.LiftHolds}).Batch(&b).Waits)
-	require.Empty(t, applied(t, models.Command{Kind: models.HoldOld, Before: b.Created()}).Batch(&b).Waits, "what came after the restore goes out")
+	require.Empty(
+		t,
+		applied(t, models.Command{Kind: models.HoldOld, Before: b.Created()}).Batch(&b).Waits,
+		"what came after the restore goes out",
+	)
 
 	other := models.Batch{ID: models.NewBatchID(time.Now()), User: "u"}
-	r = applied(t, models.Command{Kind: models.RetryBatch, Batch: b.ID}, models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(1)},
-		models.Command{Kind: models.RetryBatch, Batch: other.ID}, models.Command{Kind: models.CancelBatch, Batch: other.ID})
+	r = applied(
+		t,
+		models.Command{Kind: models.RetryBatch, Batch: b.ID},
+		models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(1)},
+		models.Command{Kind: models.RetryBatch, Batch: other.ID},
+		models.Command{Kind: models.CancelBatch, Batch: other.ID},
+	)
 	require.Len(t, r.Batch(&b).Releases, 2)
 	r.Forget(b.Created())
 	require.Len(t, r.Batch(&b).Releases, 2)
@@ -65,20 +96,34 @@ func TestRulesOfBatches(t *testing.T) {
 func TestRulesOfProvidersAndBlocks(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, models.ProviderOnline, applied(t).Provider("sg").Mode)
-	r := applied(t, models.Command{Kind: models.ProviderDrain, Provider: "sg"}, models.Command{Kind: models.ProviderOffline, Provider: "sg", Why: "w"})
+	r := applied(
+		t,
+		models.Command{Kind: models.ProviderDrain, Provider: "sg"},
+		models.Command{Kind: models.ProviderOffline, Provider: "sg", Why: "w"},
+	)
 	require.Equal(t, models.ProviderOffline, r.Provider("sg").Mode)
 	require.Equal(t, "w", r.Provider("sg").Why)
 
 	list, set := applied(t).Senders("u")
 	require.False(t, set)
 	require.Empty(t, list)
-	list, set = applied(t, models.Command{Kind: models.SetSenders, User: "u", Senders: []string{"@x.example"}}).Senders("u")
+	list, set = applied(
+		t,
+		models.Command{Kind: models.SetSenders, User: "u", Senders: []string{"@x.example"}},
+	).Senders(
+		"u",
+	)
 	require.True(t, set)
 	require.Equal(t, []string{"@x.example"}, list)
 
 	add := func(b models.Block) models.Command { return models.Command{Kind: models.AddBlock, Block: &b} }
-	r = applied(t, add(models.Block{ID: "1", Domain: "a.example"}), add(models.Block{ID: "2"}), add(models.Block{ID: "1", Domain: "b.example"}),
-		models.Command{Kind: models.RemoveBlock, Block: &models.Block{ID: "2"}})
+	r = applied(
+		t,
+		add(models.Block{ID: "1", Domain: "a.example"}),
+		add(models.Block{ID: "2"}),
+		add(models.Block{ID: "1", Domain: "b.example"}),
+		models.Command{Kind: models.RemoveBlock, Block: &models.Block{ID: "2"}},
+	)
 	require.Len(t, r.Blocks(), 1)
 	require.Equal(t, "b.example", r.Blocks()[0].Domain)
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write golden files anew")
+var update = flag.Bool("update", false, "write golden files")
 
 // Golden compares got with testdata/name. With -update it writes the file.
 func Golden(t testing.TB, name string, got []byte) {

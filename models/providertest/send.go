@@ -76,7 +76,8 @@ func testParallel(t *testing.T, s Suite) {
 	arrived(t, rec.copies, calls...)
 }
 
-// arrived checks that every recipient has one mail, its own and as it was meant.
+// arrived checks that every recipient of the calls has exactly one mail, with its own
+// content.
 func arrived(t *testing.T, copies []Copy, calls ...*models.Call) {
 	t.Helper()
 	got := map[string]Copy{}
@@ -100,8 +101,16 @@ func arrived(t *testing.T, copies []Copy, calls ...*models.Call) {
 				return models.Rewrite(text, func(name string) string { v, _ := r.Value(name); return how(v) })
 			}
 			plain := func(v string) string { return v }
-			want := Copy{To: r.Email, Log: r.Log.String(), Attempt: fmt.Sprint(c.Attempt), Subject: fill(c.Content.Subject, plain),
-				Text: fill(c.Content.Text, plain), HTML: fill(c.Content.HTML, html.EscapeString), From: m.From, ReplyTo: m.ReplyTo}
+			want := Copy{
+				To:      r.Email,
+				Log:     r.Log.String(),
+				Attempt: fmt.Sprint(c.Attempt),
+				Subject: fill(c.Content.Subject, plain),
+				Text:    fill(c.Content.Text, plain),
+				HTML:    fill(c.Content.HTML, html.EscapeString),
+				From:    m.From,
+				ReplyTo: m.ReplyTo,
+			}
 			if len(m.Visible) > 0 {
 				t.Errorf("%s sees other recipients: %v", r.Email, m.Visible)
 			}
@@ -139,7 +148,8 @@ func testPlaceholders(t *testing.T, s Suite) {
 	}
 	for i := range c.Recipients {
 		c.Recipients[i].Vars = map[string]string{
-			"a": fmt.Sprintf(`<b>"%d" & 'x'</b>`, i), "A": "{{a}}", "a-b": "line one\nline two", "a.b": `\"%40`, "a_b": "日本語 — ü",
+			"a": fmt.Sprintf(`<b>"%d" & 'x'</b>`, i), "A": "{{a}}", "a-b": "line one\nline two", "a.b": `\"%40`,
+			"a_b": "日本語 — ü",
 		}
 		if i == 1 {
 			c.Recipients[i].Vars["a"] = ""
@@ -169,14 +179,19 @@ func testPlaceholders(t *testing.T, s Suite) {
 
 func testHeaderInjection(t *testing.T, s Suite) {
 	for _, evil := range []string{
-		"a\r\nBcc: evil@evil.test", "a\nX-Evil: 1", "a\rX-Evil: 1", "a\x00b", "a\u2028Bcc: evil@evil.test", "a\u0085b\u2029c\vd",
+		"a\r\nBcc: evil@evil.test", "a\nX-Evil: 1", "a\rX-Evil: 1", "a\x00b", "a\u2028Bcc: evil@evil.test",
+		"a\u0085b\u2029c\vd",
 		`evil" <evil@evil.test>, "x`, "Doe, Jane; Inc.", "<evil@evil.test>", "bad \xff\xfe utf-8", strings.Repeat("\r\n", 50),
 	} {
 		p, rec := serve(t, s)
 		c := call(2)
-		c.Content = &models.Content{From: models.Address{Email: "shop@sender.test", Name: evil},
+		c.Content = &models.Content{
+			From:    models.Address{Email: "shop@sender.test", Name: evil},
 			ReplyTo: models.Address{Email: "help@sender.test", Name: evil},
-			Subject: "S " + evil + "{{v}}", Text: "t", HTML: "h"}
+			Subject: "S " + evil + "{{v}}",
+			Text:    "t",
+			HTML:    "h",
+		}
 		for i := range c.Recipients {
 			c.Recipients[i].Name, c.Recipients[i].Vars = evil, map[string]string{"v": evil}
 		}
@@ -187,7 +202,9 @@ func testHeaderInjection(t *testing.T, s Suite) {
 		}
 		for _, m := range rec.copies {
 			for _, header := range []string{m.From, m.ReplyTo, m.Subject} {
-				if strings.IndexFunc(header, func(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }) >= 0 {
+				if strings.IndexFunc(header, func(r rune) bool {
+					return unicode.IsControl(r) || r == '\u2028' || r == '\u2029'
+				}) >= 0 {
 					t.Errorf("%q went into the header field %q", evil, header)
 				}
 			}
@@ -197,7 +214,8 @@ func testHeaderInjection(t *testing.T, s Suite) {
 	}
 	// Addresses hold nothing but one address, or nothing is sent to them.
 	for _, evil := range []string{
-		"a@b.test\r\nBcc: evil@evil.test", "a@b.test, evil@evil.test", "a@b.test;evil@evil.test", "Evil <evil@evil.test>", "a@b.test\x00",
+		"a@b.test\r\nBcc: evil@evil.test", "a@b.test, evil@evil.test", "a@b.test;evil@evil.test", "Evil <evil@evil.test>",
+		"a@b.test\x00",
 		"a\u2028@b.test", "a@b.test\n", " a@b.test", "a b@c.test", "a@", "@b.test", "", "a", "a@b@c.test", "<a@b.test>",
 	} {
 		p, rec := serve(t, s)
@@ -237,15 +255,17 @@ func testRefusals(t *testing.T, s Suite) {
 	big := call(1)
 	big.Content.HTML = strings.Repeat("x", 60_000_000)
 	many := call(p.MaxRecipients())
-	many.Recipients = append(many.Recipients, models.CallRecipient{Log: batch.Chunk(1).Log(1), Recipient: models.Recipient{Email: "more@x.test"}})
+	many.Recipients = append(many.Recipients,
+		models.CallRecipient{Log: batch.Chunk(1).Log(1), Recipient: models.Recipient{Email: "more@x.test"}})
 	again := call(3)
 	again.Recipients[2].Email = strings.ToUpper(again.Recipients[0].Email)
 	same := call(3)
 	same.Recipients[2].Email = same.Recipients[0].Email
 	twice := call(3)
 	twice.Recipients[2].Log = twice.Recipients[0].Log
-	for name, c := range map[string]*models.Call{"size": big, "one recipient too many": many, "an address twice, by case": again,
-		"an address twice": same, "a log twice": twice} {
+	for name, c := range map[string]*models.Call{"size": big, "one recipient too many": many,
+		"an address twice, by case": again,
+		"an address twice":          same, "a log twice": twice} {
 		parts := p.Send(t.Context(), c)
 		check(t, c, parts)
 		if len(parts) != 1 || parts[0].Class != models.RejectedHereClass || parts[0].Text == "" {
@@ -316,8 +336,8 @@ func (a Answer) write(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(a.Body))
 }
 
-// testGarbage gives every status with every kind of body. Nothing may panic, and
-// no answer of a proxy may refuse a mail for good.
+// testGarbage answers with every status and every kind of body. Nothing may panic, and no
+// answer of a proxy may refuse a mail permanently.
 func testGarbage(t *testing.T, s Suite) {
 	var status int
 	var body string
@@ -329,13 +349,15 @@ func testGarbage(t *testing.T, s Suite) {
 	})
 	c := call(3)
 	for _, body = range []string{
-		"", "null", "[]", "{}", "{", `"text"`, "42", "\x00\xff\xfe", "<html><body>Bad Gateway for User.2@rcpt2.test</body></html>",
+		"", "null", "[]", "{}", "{", `"text"`, "42", "\x00\xff\xfe",
+		"<html><body>Bad Gateway for User.2@rcpt2.test</body></html>",
 		`{"errors":null,"message":null}`, `{"errors":[null,1,"x",{"field":7,"message":{}}],"message":[]}`,
 		`{"errors":[{"field":"personalizations.99999999999.to","message":"x"}],"message":"User.1@rcpt1.test said no"}`,
 		`{"errors":{"field":"personalizations.1"},"id":{},"message":{"a":1}}`,
 		strings.Repeat("x <User.1@rcpt1.test> ", 100_000), strings.Repeat("[", 20_000), strings.Repeat(`{"a":`, 20_000),
 	} {
-		for _, status = range []int{200, 201, 202, 204, 206, 300, 302, 304, 400, 401, 402, 403, 404, 405, 406, 408, 409, 413, 418, 422, 429, 451, 499,
+		for _, status = range []int{200, 201, 202, 204, 206, 300, 302, 304, 400, 401, 402, 403, 404, 405, 406, 408, 409, 413,
+			418, 422, 429, 451, 499,
 			500, 501, 502, 503, 504, 520, 599, 600, 999} {
 			parts := p.Send(t.Context(), c)
 			check(t, c, parts)
@@ -358,8 +380,8 @@ func testGarbage(t *testing.T, s Suite) {
 	}
 }
 
-// testRedirect sends the adapter elsewhere, where nothing may arrive: neither the
-// mail nor the key.
+// testRedirect redirects the adapter to another server. Neither the mail nor the key may
+// arrive there.
 func testRedirect(t *testing.T, s Suite) {
 	var strays atomic.Int32
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { strays.Add(1) }))

@@ -12,7 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// A recorder is a provider that takes everything.
+// A recorder is a provider that accepts everything.
 type recorder struct {
 	t      testing.TB
 	s      Suite
@@ -21,7 +21,7 @@ type recorder struct {
 	copies []Copy
 }
 
-// serve starts a provider that takes everything, and an adapter for it.
+// serve starts a provider that accepts everything, and returns an adapter for it.
 func serve(t testing.TB, s Suite) (models.Adapter, *recorder) {
 	t.Helper()
 	rec := &recorder{t: t, s: s}
@@ -54,7 +54,7 @@ func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec.s.Accept(w)
 }
 
-// answering starts a provider that gives one answer to everything.
+// answering starts a provider that always gives the same answer.
 func answering(t testing.TB, s Suite, answer http.HandlerFunc) models.Adapter {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -65,8 +65,8 @@ func answering(t testing.TB, s Suite, answer http.HandlerFunc) models.Adapter {
 	return adapter(t, s, server.URL)
 }
 
-// raw starts a TCP server. handle is called for every connection and closes it
-// by returning. It returns the base URL.
+// raw starts a TCP server and returns its base URL. It calls handle for every connection
+// and closes the connection when handle returns.
 func raw(t testing.TB, handle func(*net.TCPConn)) string {
 	t.Helper()
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -90,7 +90,7 @@ func raw(t testing.TB, handle func(*net.TCPConn)) string {
 	return "http://" + l.Addr().String()
 }
 
-// readRequest reads a whole request.
+// readRequest reads a whole request and reports whether it succeeded.
 func readRequest(c net.Conn) bool {
 	r, err := http.ReadRequest(bufio.NewReader(c))
 	if err != nil {
@@ -100,7 +100,7 @@ func readRequest(c net.Conn) bool {
 	return err == nil
 }
 
-// untilClosed waits until the other side closes c.
+// untilClosed waits until the peer closes c.
 func untilClosed(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
 // reset makes closing c an abort (RST).

@@ -1,11 +1,10 @@
-// Package providertest is the contract of models.Adapter as tests. Every
-// adapter runs all of it, against servers of the suite's own:
+// Package providertest is the conformance suite of models.Adapter. Every adapter runs
+// all of it, against servers of the suite:
 //
 //	func TestContract(t *testing.T) { providertest.Run(t, suite) }
 //
-// The suite knows no provider. What differs from one to the other (how a call is
-// read, what acceptance looks like, how a post is signed) the adapter's test
-// gives it in a Suite.
+// The suite knows no kind of provider. The test of an adapter describes the differences
+// in a Suite: how a call is read, how an acceptance looks, how a post is signed.
 package providertest
 
 import (
@@ -19,62 +18,61 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// A Suite describes an adapter and its provider.
+// A Suite describes an adapter and its kind of provider.
 type Suite struct {
-	// New makes an adapter that calls baseURL and is configured for webhooks.
-	// Its time-out is at least 20 s. The suite closes it.
+	// New returns an adapter that calls baseURL and is configured for webhooks. Its
+	// time-out is at least 20 s. The suite closes it.
 	New func(t testing.TB, baseURL string) models.Adapter
 
-	// Read tells which mails the provider would send for a request, with
-	// everything filled in. It fails for requests that the provider would refuse.
+	// Read returns the mails that the provider would send for a request, with all
+	// placeholders replaced. It fails if the provider would refuse the request.
 	Read func(r *http.Request, body []byte) ([]Copy, error)
 
-	// Accept answers a call as the provider does when it takes the mail. Its
-	// answer must have a body or, if it has none, say all in the header.
+	// Accept answers a call as the provider does when it accepts the mail. If its
+	// answer has no body, the header must say everything.
 	Accept func(w http.ResponseWriter)
 
-	// Answers are answers of the provider and what they mean.
+	// Answers lists answers of the provider and their meaning.
 	Answers []Answer
 
-	// Sign signs a post at a time; Forge does so with a key that is not the
-	// provider's. Shift changes a signed post so that the signed bytes stay the
-	// same while their parts do not.
+	// Sign signs a post at a time. Forge does so with a wrong key. Shift changes a
+	// signed post so that the signed bytes stay the same but their parts do not.
 	Sign, Forge func(body []byte, at time.Time) (http.Header, []byte)
 	Shift       func(h http.Header, body []byte) (http.Header, []byte)
 
-	// Post is the body of a post that says that a log's mail was delivered.
+	// Post returns the body of a post that says that the mail of a log was delivered.
 	Post func(log models.ID, attempt int) []byte
 
-	// Mixed is a post with good events among broken, foreign and unknown ones, as
-	// far as the provider can send such, and the number of the good ones.
+	// Mixed is a post with good events among broken, foreign and unknown ones, if the
+	// provider can send such a post. MixedGood is the number of good events.
 	Mixed     []byte
 	MixedGood int
 }
 
-// A Copy is one mail to one recipient, as it would arrive.
+// A Copy is a mail as it would arrive at one recipient.
 type Copy struct {
 	To                  string
-	Visible             []string // other recipients that it shows
-	Log, Attempt        string   // our ids, as they come back with its events
+	Visible             []string // other recipients that the mail shows
+	Log, Attempt        string   // as they come back with its events
 	From                string   // with its display name
 	ReplyTo             string
 	Subject, Text, HTML string
 }
 
-// An Answer is one of a provider, and what it means for a call of three
-// recipients and for a call of one.
+// An Answer is an answer of a provider and its meaning for a call with three recipients
+// and for a call with one.
 type Answer struct {
 	Name       string
 	Status     int
 	Header     map[string]string
 	Body       string
 	Three, One models.Class  // Three: of the second recipient; see Others
-	Others     models.Class  // of the first and the third, where it differs
+	Others     models.Class  // of the first and the third, if it differs
 	Reason     models.Reason // of the second, if it matters
-	RetryIn    time.Duration // of throttled and unavailable, give or take half a minute; 0: RetryAt is not set
+	RetryIn    time.Duration // of throttled and unavailable, within half a minute; 0: RetryAt is not set
 }
 
-// Run tests the whole contract.
+// Run runs the suite.
 func Run(t *testing.T, s Suite) {
 	t.Helper()
 	for _, test := range []struct {
@@ -91,10 +89,10 @@ func Run(t *testing.T, s Suite) {
 		{"GarbageAnswers", testGarbage},
 		{"Redirect", testRedirect},
 		{"Unavailable", testUnavailable},
-		{"Late", testLate},
+		{"StartByPassed", testStartByPassed},
 		{"Unknown", testUnknown},
 		{"Truncated", testTruncated},
-		{"Once", testOnce},
+		{"NeverRepeats", testNeverRepeats},
 		{"Verify", testVerify},
 		{"Parse", testParse},
 		{"ParseMixed", testMixed},
@@ -113,11 +111,14 @@ var batch = func() models.ID {
 	return id
 }()
 
-// call makes a call for n recipients of chunk 0.
+// call returns a call for n recipients of chunk 0.
 func call(n int) *models.Call {
 	c := &models.Call{Batch: batch, Attempt: 3, Content: &models.Content{
-		From: models.Address{Email: "shop@sender.test", Name: "The Shop"}, ReplyTo: models.Address{Email: "help@sender.test"},
-		Subject: "Order {{order}}", Text: "Hello {{name}}, order {{order}}.", HTML: "<p>Hello {{ name }}, order {{order}}.</p>",
+		From:    models.Address{Email: "shop@sender.test", Name: "The Shop"},
+		ReplyTo: models.Address{Email: "help@sender.test"},
+		Subject: "Order {{order}}",
+		Text:    "Hello {{name}}, order {{order}}.",
+		HTML:    "<p>Hello {{ name }}, order {{order}}.</p>",
 	}}
 	for i := 1; i <= n; i++ {
 		c.Recipients = append(c.Recipients, models.CallRecipient{Log: batch.Log(i), Recipient: models.Recipient{
@@ -127,7 +128,7 @@ func call(n int) *models.Call {
 	return c
 }
 
-// chunk is call(n) for chunk number k.
+// chunk returns call(n) for chunk number k.
 func chunk(k, n int) *models.Call {
 	c := call(n)
 	for i := range c.Recipients {
@@ -137,7 +138,7 @@ func chunk(k, n int) *models.Call {
 	return c
 }
 
-// check asks of parts what is true of every answer to c.
+// check checks what must be true of all results for c.
 func check(t testing.TB, c *models.Call, parts []models.Part) {
 	t.Helper()
 	var seen models.Set
@@ -179,7 +180,7 @@ func only(t testing.TB, c *models.Call, parts []models.Part, want ...models.Clas
 	}
 }
 
-// classOf is the class of recipient n.
+// classOf returns the part of recipient n.
 func classOf(parts []models.Part, n int) (models.Part, bool) {
 	for _, p := range parts {
 		if p.Recipients.Has(n) {

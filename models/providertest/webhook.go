@@ -49,7 +49,8 @@ func testVerify(t *testing.T, s Suite) {
 	for _, age := range []time.Duration{26 * time.Hour, -2 * time.Hour, 30 * 24 * time.Hour} {
 		h, signed := s.Sign(body, now.Add(-age))
 		if e := refused("stale", h, signed); e.Code != "stale" || e.Status == http.StatusNotAcceptable {
-			t.Errorf("signed %v ago: code %q, status %d; it may be our clock, so the provider must repeat", age, e.Code, e.Status)
+			t.Errorf("signed %v ago: code %q, status %d; it may be our clock, so the provider must repeat", age, e.Code,
+				e.Status)
 		}
 	}
 	for _, age := range []time.Duration{23 * time.Hour, 5 * time.Minute, -30 * time.Minute} {
@@ -58,7 +59,7 @@ func testVerify(t *testing.T, s Suite) {
 			t.Errorf("signed %v ago: %v", age, err)
 		}
 	}
-	// Whatever is changed is either refused or can be told by what it replays.
+	// A changed post must be refused or have a replay key.
 	for i := range signed {
 		changed := bytes.Clone(signed)
 		changed[i] ^= 1
@@ -77,7 +78,7 @@ func testVerify(t *testing.T, s Suite) {
 			}
 		}
 	}
-	// A replay carries the same thing again, however it is written.
+	// A repeat has the same replay key.
 	h, signed = s.Sign(body, now)
 	first, _ := p.Verify(h, signed, now)
 	if again, _ := p.Verify(h, signed, now.Add(time.Hour)); again != first {
@@ -97,17 +98,19 @@ func testParse(t *testing.T, s Suite) {
 			t.Fatalf("%d events, skipped %q", len(got.Events), got.Skipped)
 		}
 		e := got.Events[0]
-		if e.Log != batch.Chunk(3).Log(n) || e.Event.Attempt != 7 || e.Event.Kind != models.Delivered || e.Event.ID == "" || e.Event.At.IsZero() {
+		if e.Log != batch.Chunk(3).Log(n) || e.Event.Attempt != 7 || e.Event.Kind != models.Delivered || e.Event.ID == "" ||
+			e.Event.At.IsZero() {
 			t.Errorf("got %+v", e)
 		}
 		if again := p.Parse(body); again.Events[0] != e {
 			t.Errorf("the same post says %+v and %+v", e, again.Events[0])
 		}
 	}
-	// Events that are not ours are told, and are none.
+	// Events of other mails must be skipped.
 	ours := s.Post(batch.Log(1), 7)
 	id := []byte(batch.Log(1).String())
-	for _, foreign := range []string{"", "01930000-0000-7000-8abc-def000000000", strings.ToUpper(string(id)), "01930000-0000-4000-8abc-def000000001", "null", "x"} {
+	for _, foreign := range []string{"", "01930000-0000-7000-8abc-def000000000", strings.ToUpper(string(id)),
+		"01930000-0000-4000-8abc-def000000001", "null", "x"} {
 		got := p.Parse(bytes.ReplaceAll(ours, id, []byte(foreign)))
 		if len(got.Events) != 0 || len(got.Skipped) != 1 {
 			t.Errorf("log %q: %d events, skipped %q", foreign, len(got.Events), got.Skipped)
@@ -129,12 +132,13 @@ func testMixed(t *testing.T, s Suite) {
 	sound(t, got)
 }
 
-// sound checks what is true of whatever Parse returns.
+// sound checks what must be true of all results of Parse.
 func sound(t testing.TB, got models.Parsed) {
 	t.Helper()
 	for _, e := range got.Events {
 		v := e.Event
-		if !v.Kind.Valid() || v.ID == "" || v.Attempt < 1 || e.Log.Recipient() < 1 || len(v.Text) > models.MaxText || strings.Contains(v.Text, "@") ||
+		if !v.Kind.Valid() || v.ID == "" || v.Attempt < 1 || e.Log.Recipient() < 1 || len(v.Text) > models.MaxText ||
+			strings.Contains(v.Text, "@") ||
 			v.Reason != "" && !v.Reason.Known() || v.Kind.Failure() && v.Reason == "" {
 			t.Errorf("event %+v", e)
 		}
@@ -146,7 +150,7 @@ func sound(t testing.TB, got models.Parsed) {
 	}
 }
 
-// Sound checks of a result of Parse what is true of every one; for fuzz tests.
+// Sound checks what must be true of all results of Parse. It is for fuzz tests.
 func Sound(t testing.TB, got models.Parsed) { t.Helper(); sound(t, got) }
 
 func testParseGarbage(t *testing.T, s Suite) {
@@ -156,8 +160,10 @@ func testParseGarbage(t *testing.T, s Suite) {
 		sound(t, p.Parse(body))
 		_, _ = p.Verify(http.Header{}, body, now)
 	}
-	for _, text := range []string{"", " ", "null", "[]", "{}", "[null]", "[1,2]", "[[[]]]", `["a"]`, "[{}]", "[,]", "]", "}", `{"event-data":7}`, `{"event-data":[]}`,
-		`{"signature":7,"event-data":null}`, "\x00", "\xff\xfe", strings.Repeat("[", 1<<20), strings.Repeat(`{"a":`, 1<<18), strings.Repeat("[{", 1<<18), `[{"event":`} {
+	for _, text := range []string{"", " ", "null", "[]", "{}", "[null]", "[1,2]", "[[[]]]", `["a"]`, "[{}]", "[,]", "]",
+		"}", `{"event-data":7}`, `{"event-data":[]}`,
+		`{"signature":7,"event-data":null}`, "\x00", "\xff\xfe", strings.Repeat("[", 1<<20), strings.Repeat(`{"a":`, 1<<18),
+		strings.Repeat("[{", 1<<18), `[{"event":`} {
 		feed([]byte(text))
 	}
 	for _, seed := range [][]byte{s.Post(batch.Log(1), 1), s.Mixed} {

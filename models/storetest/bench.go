@@ -13,8 +13,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Benchmark measures the calls that mail costs. open returns a store on fresh,
-// empty data and closes it in b.Cleanup; it is called for each of them.
+// Benchmark measures the calls that a mail needs. open returns a store on new, empty data
+// and closes it in b.Cleanup. It is called for each benchmark.
 func Benchmark(b *testing.B, open func(b *testing.B) models.Store) {
 	for _, c := range []struct {
 		name string
@@ -70,14 +70,17 @@ func Benchmark(b *testing.B, open func(b *testing.B) models.Store) {
 			})
 		}},
 		{"Inbox", func(b *testing.B, s models.Store) {
-			body := []byte(`[{"event":"delivered","email":"user@example.com","sg_event_id":"` + strings.Repeat("abcdef", 60) + `"}]`)
+			body := []byte(`[{"event":"delivered","email":"user@example.com","sg_event_id":"` + strings.Repeat("abcdef", 60) +
+				`"}]`)
 			inParallel(b, func(int) error {
-				return s.PutInbox(b.Context(), models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: body}}})
+				return s.PutInbox(b.Context(), models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg",
+					Posts: []models.Post{{Body: body}}})
 			})
 		}},
 		{"PutSummaries", func(b *testing.B, s models.Store) {
 			inParallel(b, func(int) error {
-				return s.PutSummaries(b.Context(), models.ChunkSummary{User: "0123456789abcdef", Chunk: models.NewBatchID(time.Now()), Summary: summary(3, 1, 0)})
+				return s.PutSummaries(b.Context(),
+					models.ChunkSummary{User: "0123456789abcdef", Chunk: models.NewBatchID(time.Now()), Summary: summary(3, 1, 0)})
 			})
 		}},
 	} {
@@ -85,8 +88,7 @@ func Benchmark(b *testing.B, open func(b *testing.B) models.Store) {
 	}
 }
 
-// inParallel runs f b.N times from 64 goroutines, as many as requests come in
-// at the same time on a busy machine.
+// inParallel runs f b.N times from 64 goroutines, like the requests on a busy machine.
 func inParallel(b *testing.B, f func(i int) error) {
 	b.Helper()
 	b.ReportAllocs()
@@ -104,35 +106,48 @@ func inParallel(b *testing.B, f func(i int) error) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 }
 
-// SampleBatch is a batch of one chunk as they are commonly posted.
+// SampleBatch returns a typical batch of one chunk.
 func SampleBatch(recipients int) (models.Batch, models.Chunk) {
 	b := models.Batch{
-		ID: models.NewBatchID(time.Now()), User: "0123456789abcdef", Lane: models.Urgent, OnUnknown: models.Hold,
+		ID:        models.NewBatchID(time.Now()),
+		User:      "0123456789abcdef",
+		Lane:      models.Urgent,
+		OnUnknown: models.Hold,
 		Content: models.Content{
 			From: models.Address{Email: "shop@example.com", Name: "Shop"}, Subject: "Your order {{n}}",
 			Text: "Dear {{name}}, your order is on its way.",
 		},
-		Recipients: recipients, Chunks: 1, Deadline: time.Now().UTC().Add(72 * time.Hour),
+		Recipients: recipients,
+		Chunks:     1,
+		Deadline:   time.Now().UTC().Add(72 * time.Hour),
 	}
 	ch := models.Chunk{ID: b.ID}
 	for i := range recipients {
 		ch.Recipients = append(ch.Recipients, models.Recipient{
-			Email: fmt.Sprintf("user%d.%x@example.com", i, b.ID[9:12]), Name: fmt.Sprint("User ", i*7919%10007), Vars: map[string]string{"n": fmt.Sprint(i * 104729)},
+			Email: fmt.Sprintf("user%d.%x@example.com", i, b.ID[9:12]), Name: fmt.Sprint("User ", i*7919%10007),
+			Vars: map[string]string{"n": fmt.Sprint(i * 104729)},
 		})
 	}
 	return b, ch
 }
 
-// acceptOne is what the contract asks of who accepts a batch of one chunk.
+// acceptOne accepts a batch of one chunk as the contract requires.
 func acceptOne(ctx context.Context, s models.Store, batch models.Batch, ch models.Chunk) error {
-	err := s.Schedule(ctx, models.AgendaEntry{Due: time.Now().Add(time.Minute), Kind: models.LookAtBatch, ID: batch.ID, User: batch.User, Chunks: 1, Lane: batch.Lane})
+	err := s.Schedule(ctx, models.AgendaEntry{
+		Due:    time.Now().Add(time.Minute),
+		Kind:   models.LookAtBatch,
+		ID:     batch.ID,
+		User:   batch.User,
+		Chunks: 1,
+		Lane:   batch.Lane,
+	})
 	if err != nil {
 		return err
 	}
 	return s.PutBatch(ctx, batch, ch)
 }
 
-// attempted writes an attempt for one recipient and its answer.
+// attempted stores an attempt for one recipient and its outcome.
 func attempted(ctx context.Context, s models.Store, chunk models.ID) error {
 	if err := s.Append(ctx, chunk, SampleEntry(1)); err != nil {
 		return err
@@ -140,19 +155,33 @@ func attempted(ctx context.Context, s models.Store, chunk models.ID) error {
 	return s.PutFacts(ctx, models.ChunkFact{Chunk: chunk, Fact: SampleFact(1)})
 }
 
-// SampleEntry is entry n of a ledger: an attempt for one recipient.
+// SampleEntry returns entry n of a ledger: an attempt for one recipient.
 func SampleEntry(n int) models.Entry {
 	now := time.Now().UTC()
 	return models.Entry{
-		Number: n, Token: models.NewToken(), Kind: models.Attempt, At: now, Recipients: models.SetOf(1),
-		Provider: "sg", Worker: "worker-1", StartBy: now.Add(time.Second), CallEnds: now.Add(time.Minute),
+		Number:     n,
+		Token:      models.NewToken(),
+		Kind:       models.Attempt,
+		At:         now,
+		Recipients: models.SetOf(1),
+		Provider:   "sg",
+		Worker:     "worker-1",
+		StartBy:    now.Add(time.Second),
+		CallEnds:   now.Add(time.Minute),
 	}
 }
 
-// SampleFact is the answer to attempt n: accepted.
+// SampleFact returns the outcome of attempt n: accepted.
 func SampleFact(n int) models.Fact {
 	return models.Fact{Key: models.OutcomeKey(n), Outcome: &models.Outcome{
-		Attempt: n, At: time.Now().UTC(), Took: time.Second,
-		Parts: []models.Part{{Class: models.Accepted, Recipients: models.SetOf(1), Status: 202, MessageID: "14c5d75ce93.dfd.64b469"}},
+		Attempt: n,
+		At:      time.Now().UTC(),
+		Took:    time.Second,
+		Parts: []models.Part{{
+			Class:      models.Accepted,
+			Recipients: models.SetOf(1),
+			Status:     202,
+			MessageID:  "14c5d75ce93.dfd.64b469",
+		}},
 	}}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// testClose closes a store while it is used.
+// testClose closes a store while goroutines call it.
 func testClose(t *testing.T, s models.Store) {
 	var (
 		ctx     = t.Context()
@@ -48,7 +48,7 @@ func testClose(t *testing.T, s models.Store) {
 	all.Wait()
 	close(wrong)
 	for err := range wrong {
-		require.NoError(t, err, "a call during Close finishes, or returns ErrClosed")
+		require.NoError(t, err, "a call during Close must finish or return ErrClosed")
 	}
 
 	require.NoError(t, s.Close(), "calling it again does nothing")
@@ -57,9 +57,10 @@ func testClose(t *testing.T, s models.Store) {
 	}
 }
 
-// fineWhileClosing tells the answers that calls with shared arguments get from
-// each other from those that only a store in trouble gives.
+// fineWhileClosing reports whether err is nil or an answer that concurrent calls with the
+// same arguments may get.
 func fineWhileClosing(err error) bool {
 	var conflict *models.ConflictError
-	return err == nil || errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrOutcomeUnknown) || errors.As(err, &conflict)
+	return err == nil || errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrOutcomeUnknown) ||
+		errors.As(err, &conflict)
 }

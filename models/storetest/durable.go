@@ -11,10 +11,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// RunDurable checks that what was written is there when the store is closed
-// and opened again. openAt makes a place for data, fresh and empty, that it
-// removes in t.Cleanup; the function it returns opens a store there each time.
-// The suite closes one store before it opens the next.
+// RunDurable checks that what was written is there after the store is closed and opened
+// again. openAt makes a new, empty place for data and removes it in t.Cleanup. The function
+// that it returns opens a store there. The suite closes one store before it opens the next.
 func RunDurable(t *testing.T, openAt func(t *testing.T) (open func() models.Store)) {
 	t.Helper()
 	open := openAt(t)
@@ -57,7 +56,12 @@ func testReopen(t *testing.T, open func() models.Store) {
 	}
 	require.NoError(t, s.InboxDone(ctx, posts[0].ID))
 	oldest := models.NewInboxID(now())
-	_, err = s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: u.Name, Digest: "first", Entry: oldest})
+	_, err = s.GuardReplays(ctx, models.ReplayMark{
+		Group:  "g",
+		Key:    u.Name,
+		Digest: "first",
+		Entry:  oldest,
+	})
 	require.NoError(t, err)
 	held, err := s.Lease(ctx, u.Name, "me", time.Hour)
 	require.NoError(t, err)
@@ -91,7 +95,12 @@ func testReopen(t *testing.T, open func() models.Store) {
 		require.NoError(t, err)
 		require.Equal(t, posts, in)
 		require.Equal(t, ids(posts[1:]), pendingOf(t, s, now().Add(-time.Hour), now().Add(time.Hour), posts))
-		first, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: u.Name, Digest: "second", Entry: models.NewInboxID(now().Add(time.Second))})
+		first, err := s.GuardReplays(ctx, models.ReplayMark{
+			Group:  "g",
+			Key:    u.Name,
+			Digest: "second",
+			Entry:  models.NewInboxID(now().Add(time.Second)),
+		})
 		require.NoError(t, err)
 		require.Equal(t, []string{"first"}, first)
 		held, err := s.Lease(ctx, u.Name, "me", time.Hour)
@@ -103,8 +112,8 @@ func testReopen(t *testing.T, open func() models.Store) {
 	require.NoError(t, s.Close())
 }
 
-// testAcknowledged closes a store under writers: what they were told is true
-// afterwards.
+// testAcknowledged closes a store while goroutines write. All writes that returned nil must
+// be there afterwards.
 func testAcknowledged(t *testing.T, open func() models.Store) {
 	ctx := t.Context()
 	s := open()

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,17 +20,12 @@ func inboxCases() []testCase {
 		{"Inbox/PendingRanges", testInboxPending},
 		{"Inbox/Concurrent", testInboxConcurrent},
 		{"Inbox/AllPosts", testInboxPosts},
-		{"Witness/OldestWins", testWitness},
-		{"Witness/Concurrent", testWitnessConcurrent},
-		{"Witness/Many", testWitnessMany},
-		{"Witness/FarApart", testWitnessFarApart},
-		{"Witness/SameMillisecond", testWitnessSameMillisecond},
-		{"Witness/OneEntryTwoDigests", testWitnessTwoDigests},
 	}
 }
 
 func post(at time.Time, body string) models.Inbox {
-	return models.Inbox{ID: models.NewInboxID(at), Provider: "sg-eu", Posts: []models.Post{{Body: []byte(body), Replay: "token-" + models.NewUserID()}}}
+	return models.Inbox{ID: models.NewInboxID(at), Provider: "sg-eu",
+		Posts: []models.Post{{Body: []byte(body), Replay: "token-" + models.NewUserID()}}}
 }
 
 func testInbox(t *testing.T, s models.Store) {
@@ -56,7 +50,7 @@ func testInbox(t *testing.T, s models.Store) {
 	missing := models.NewInboxID(now())
 	got, err := s.Inbox(ctx, posts[2].ID, missing, posts[0].ID, posts[4].ID, posts[3].ID, posts[1].ID)
 	require.NoError(t, err)
-	require.Equal(t, []models.Inbox{posts[2], posts[0], posts[4], posts[3], posts[1]}, got, "in the order that was asked for")
+	require.Equal(t, []models.Inbox{posts[2], posts[0], posts[4], posts[3], posts[1]}, got, "in the order of the IDs")
 	got, err = s.Inbox(ctx, missing)
 	require.NoError(t, err)
 	require.Empty(t, got)
@@ -83,10 +77,10 @@ func testInboxPosts(t *testing.T, s models.Store) {
 			got = append(got, p.ID)
 		}
 	}
-	require.ElementsMatch(t, want, got, "worked off or not")
+	require.ElementsMatch(t, want, got, "processed or not")
 }
 
-// pendingOf reads the pending posts of all shards that are among own.
+// pendingOf returns the IDs of the pending posts of all shards that are among own.
 func pendingOf(t *testing.T, s models.Store, from, to time.Time, own []models.Inbox) []models.ID {
 	t.Helper()
 	var out []models.ID
@@ -130,13 +124,13 @@ func testInboxDone(t *testing.T, s models.Store) {
 	require.ElementsMatch(t, ids(posts[12:]), pendingOf(t, s, from, to, posts))
 	got, err := s.Inbox(ctx, ids(posts)...)
 	require.NoError(t, err)
-	require.Equal(t, posts, got, "posts end by age, not by being worked off")
+	require.Equal(t, posts, got, "posts are removed by age, not because they were processed")
 }
 
 func testInboxPending(t *testing.T, s models.Store) {
 	base := now().Truncate(time.Hour).Add(-3 * time.Hour)
 	var posts []models.Inbox
-	for i := range 120 { // across the borders of minutes and of an hour
+	for i := range 120 { // across minutes and hours
 		p := post(base.Add(time.Duration(i-60)*2*time.Second), "x")
 		posts = append(posts, p)
 		require.NoError(t, s.PutInbox(t.Context(), p))
@@ -182,147 +176,4 @@ func testInboxConcurrent(t *testing.T, s models.Store) {
 		}
 	}
 	require.ElementsMatch(t, ids(want), pendingOf(t, s, now().Add(-10*time.Minute), now().Add(time.Minute), posts))
-}
-
-func testWitness(t *testing.T, s models.Store) {
-	ctx := t.Context()
-	key := "signature “" + models.NewUserID() + "”"
-	var in []models.ID
-	for i := range 4 {
-		in = append(in, models.NewInboxID(now().Add(time.Duration(i-4)*time.Minute)))
-	}
-	for _, c := range []struct {
-		digest string
-		in     models.ID
-		want   string
-	}{
-		{"c", in[2], "c"},
-		{"d", in[3], "c"},
-		{"b", in[1], "b"}, // older, though it was recorded later
-		{"c", in[2], "b"},
-		{"b", in[1], "b"},
-		{"a", in[0], "a"},
-		{"d", in[3], "a"},
-	} {
-		first, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: key, Digest: c.digest, Entry: c.in})
-		require.NoError(t, err)
-		require.Equal(t, []string{c.want}, first, "after %q", c.digest)
-	}
-	first, err := s.GuardReplays(ctx, models.ReplayMark{Group: "g", Key: key + "x", Digest: "z", Entry: in[3]})
-	require.NoError(t, err)
-	require.Equal(t, []string{"z"}, first, "another key")
-	none, err := s.GuardReplays(ctx)
-	require.NoError(t, err)
-	require.Empty(t, none)
-}
-
-// testWitnessMany: what comes together is told as what comes one by one.
-func testWitnessMany(t *testing.T, s models.Store) {
-	prefix := models.NewUserID()
-	var ws []models.ReplayMark
-	var want []string
-	for i := range 50 {
-		w := models.ReplayMark{Group: prefix + strconv.Itoa(i%4), Key: fmt.Sprint(prefix, i), Digest: fmt.Sprint("digest ", i), Entry: models.NewInboxID(now().Add(time.Duration(i) * time.Second))}
-		ws, want = append(ws, w), append(want, w.Digest)
-		if i%5 == 0 { // once more, later
-			later := w
-			later.Digest, later.Entry = "other", models.NewInboxID(now().Add(time.Hour))
-			ws, want = append(ws, later), append(want, w.Digest)
-		}
-	}
-	for range 2 {
-		firsts, err := s.GuardReplays(t.Context(), ws...)
-		require.NoError(t, err)
-		require.Equal(t, want, firsts)
-	}
-}
-
-func testWitnessConcurrent(t *testing.T, s models.Store) {
-	key := models.NewUserID()
-	in := make([]models.ID, 16)
-	for i := range in {
-		in[i] = models.NewInboxID(now().Add(time.Duration(i) * time.Millisecond))
-	}
-	of := func(i int) models.ReplayMark {
-		return models.ReplayMark{Group: key, Key: key, Digest: fmt.Sprintf("digest-%02d", i), Entry: in[i]}
-	}
-	witness := func(i int) error {
-		first, err := s.GuardReplays(t.Context(), of(i))
-		if err == nil && first[0] > of(i).Digest {
-			err = fmt.Errorf("post %d was told that %s came first", i, first)
-		}
-		return err
-	}
-	allNil(t, together(len(in), witness))
-	for i := range in {
-		first, err := s.GuardReplays(t.Context(), of(i))
-		require.NoError(t, err)
-		require.Equal(t, []string{"digest-00"}, first)
-	}
-}
-
-// A post that is worked off when it is nearly as old as posts get is known to
-// whoever comes under its key now.
-func testWitnessFarApart(t *testing.T, s models.Store) {
-	key := models.NewUserID()
-	old := models.ReplayMark{Group: key, Key: key, Digest: "old", Entry: models.NewInboxID(now().Add(-7*24*time.Hour + time.Minute))}
-	fresh := models.ReplayMark{Group: key, Key: key, Digest: "fresh", Entry: models.NewInboxID(now())}
-	for _, w := range []models.ReplayMark{old, fresh, old} {
-		firsts, err := s.GuardReplays(t.Context(), w)
-		require.NoError(t, err)
-		require.Equal(t, []string{"old"}, firsts)
-	}
-}
-
-// secondsLong calls f again and again for a little more than two seconds: a store
-// may count the time until something ends in whole ones.
-func secondsLong(f func()) {
-	for start := time.Now(); time.Since(start) < 2200*time.Millisecond; {
-		f()
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
-// Of entries of one millisecond the one with the lowest ID is the oldest, in
-// whatever order they are recorded, and for as long.
-func testWitnessSameMillisecond(t *testing.T, s models.Store) {
-	at := now()
-	in := make([]models.ID, 6)
-	for i := range in {
-		in[i] = models.NewInboxID(at)
-	}
-	slices.SortFunc(in, func(a, b models.ID) int { return slices.Compare(a[:], b[:]) })
-	of := func(key string, i int) models.ReplayMark {
-		return models.ReplayMark{Group: "g", Key: key, Digest: strconv.Itoa(9 - i), Entry: in[i]}
-	}
-	up, down := models.NewUserID(), models.NewUserID()
-	for i := range in {
-		firsts, err := s.GuardReplays(t.Context(), of(up, i), of(down, len(in)-1-i))
-		require.NoError(t, err)
-		require.Equal(t, []string{"9", strconv.Itoa(9 - (len(in) - 1 - i))}, firsts)
-	}
-	secondsLong(func() {
-		firsts, err := s.GuardReplays(t.Context(), of(up, 5), of(up, 3), of(down, 2))
-		require.NoError(t, err)
-		require.Equal(t, []string{"9", "9", "9"}, firsts)
-	})
-}
-
-func testWitnessTwoDigests(t *testing.T, s models.Store) {
-	key, in := models.NewUserID(), models.NewInboxID(now())
-	ws := []models.ReplayMark{
-		{Group: "g", Key: key, Digest: "one", Entry: in}, {Group: "g", Key: key, Digest: "two", Entry: in}, {Group: "g", Key: key, Digest: "three", Entry: in},
-	}
-	firsts, err := s.GuardReplays(t.Context(), ws...)
-	require.NoError(t, err)
-	first := firsts[0]
-	require.Contains(t, []string{"one", "two", "three"}, first)
-	require.Equal(t, []string{first, first, first}, firsts)
-	for next := 0; next < len(ws); next++ {
-		secondsLong(func() {
-			firsts, err := s.GuardReplays(t.Context(), ws[next])
-			require.NoError(t, err)
-			require.Equal(t, []string{first}, firsts, "after %q alone", ws[next].Digest)
-		})
-	}
 }

@@ -35,7 +35,7 @@ func recordCases() []testCase {
 	}
 }
 
-// requireRecord checks the whole record of a chunk, deeply.
+// requireRecord checks the whole record of a chunk.
 func requireRecord(t *testing.T, s models.Store, chunk models.ID, entries []models.Entry, facts []models.Fact) {
 	t.Helper()
 	gotEntries, gotFacts, err := s.Record(t.Context(), chunk)
@@ -67,11 +67,32 @@ func testAppend(t *testing.T, s models.Store) {
 	requireRecord(t, s, id, nil, nil)
 	entries := []models.Entry{
 		attempt(1, "sg"),
-		{Number: 2, Token: models.NewToken(), Kind: models.Cancel, At: now(), Recipients: models.SetOf(2), Reason: models.CancelledByRq, Detail: "by “Zoë”"},
-		{Number: 3, Token: models.NewToken(), Kind: models.Ending, At: now(), Recipients: models.SetTo(1000), Reason: models.CancelledByRq},
-		{Number: 4, Token: models.NewToken(), Kind: models.Release, At: now(), Recipients: models.SetOf(1000)},
+		{
+			Number:     2,
+			Token:      models.NewToken(),
+			Kind:       models.Cancel,
+			At:         now(),
+			Recipients: models.SetOf(2),
+			Reason:     models.CancelledByRq,
+			Detail:     "by “Zoë”",
+		},
+		{
+			Number:     3,
+			Token:      models.NewToken(),
+			Kind:       models.Ending,
+			At:         now(),
+			Recipients: models.SetTo(1000),
+			Reason:     models.CancelledByRq,
+		},
+		{
+			Number:     4,
+			Token:      models.NewToken(),
+			Kind:       models.Release,
+			At:         now(),
+			Recipients: models.SetOf(1000),
+		},
 	}
-	for i := 5; i <= 12; i++ { // two digits sort by number
+	for i := 5; i <= 12; i++ { // numbers with two digits must sort as numbers
 		entries = append(entries, attempt(i, "mg"))
 	}
 	for i, e := range entries {
@@ -85,8 +106,7 @@ func testAppend(t *testing.T, s models.Store) {
 	requireRecord(t, s, id, entries, nil)
 }
 
-// testAppendGap: a number that leaves a gap is the caller's mistake, and is
-// refused by the deciding write itself.
+// testAppendGap appends a number that leaves a gap. That must be ErrInvalid.
 func testAppendGap(t *testing.T, s models.Store) {
 	ctx := t.Context()
 	id := models.NewBatchID(now())
@@ -98,7 +118,7 @@ func testAppendGap(t *testing.T, s models.Store) {
 	requireRecord(t, s, id, []models.Entry{first}, nil)
 }
 
-// race lets n callers append entry number of a chunk and returns the winner's.
+// race lets n callers append the same number to a chunk and returns the winner's entry.
 func race(t *testing.T, s models.Store, chunk models.ID, number, n int) models.Entry {
 	t.Helper()
 	mine := make([]models.Entry, n)
@@ -115,7 +135,7 @@ func race(t *testing.T, s models.Store, chunk models.ID, number, n int) models.E
 			continue
 		}
 		var conflict *models.ConflictError
-		require.ErrorAs(t, err, &conflict, "two winners, or a loser who does not know")
+		require.ErrorAs(t, err, &conflict, "two winners, or a loser that does not know")
 		require.Equal(t, mine[winner], conflict.Winner)
 	}
 	return mine[winner]
@@ -151,7 +171,7 @@ func testAppendAgain(t *testing.T, s models.Store) {
 	require.NoError(t, s.Append(ctx, id, first))
 	require.NoError(t, s.Append(ctx, id, first))
 	require.NoError(t, s.Append(ctx, id, second))
-	require.NoError(t, s.Append(ctx, id, first), "also when the ledger has grown since")
+	require.NoError(t, s.Append(ctx, id, first), "even if the ledger has grown since")
 	requireRecord(t, s, id, []models.Entry{first, second}, nil)
 
 	third := attempt(3, "sg")
@@ -181,7 +201,7 @@ func testAppendManyChunks(t *testing.T, s models.Store) {
 	}
 }
 
-// typical measures an append, so that time-outs hit the middle of one.
+// typical returns the duration of an append, so that time-outs can end one in the middle.
 func typical(t *testing.T, s models.Store) time.Duration {
 	t.Helper()
 	id := models.NewBatchID(now())
@@ -192,7 +212,7 @@ func typical(t *testing.T, s models.Store) time.Duration {
 	return time.Since(start) / 5
 }
 
-// requireTimedOut checks that an append ended in time, or by its time-out.
+// requireTimedOut checks that an append succeeded or timed out.
 func requireTimedOut(t *testing.T, err error) {
 	t.Helper()
 	if err == nil || errors.Is(err, models.ErrOutcomeUnknown) || errors.Is(err, models.ErrUnavailable) {
@@ -202,7 +222,7 @@ func requireTimedOut(t *testing.T, err error) {
 	require.ErrorAs(t, err, &conflict, "an append that timed out")
 }
 
-// An append that timed out is settled by repeating it.
+// testAppendTimeOut repeats appends that timed out. The repeat must succeed.
 func testAppendTimeOut(t *testing.T, s models.Store) {
 	most := 2 * typical(t, s)
 	for range 40 {
@@ -216,7 +236,7 @@ func testAppendTimeOut(t *testing.T, s models.Store) {
 	}
 }
 
-// The same with a rival for the number, who may time out too.
+// testAppendTimeOutRival is testAppendTimeOut with a rival that may time out, too.
 func testAppendTimeOutRival(t *testing.T, s models.Store) {
 	most := 2 * typical(t, s)
 	for range 25 {
@@ -241,7 +261,8 @@ func testAppendTimeOutRival(t *testing.T, s models.Store) {
 	}
 }
 
-// The ledger's order is that of its numbers, whatever the clocks said.
+// testAppendWrongClocks appends entries with wrong times. The order must be that of the
+// numbers.
 func testAppendWrongClocks(t *testing.T, s models.Store) {
 	id := models.NewBatchID(now().Add(time.Hour))
 	var entries []models.Entry
@@ -254,12 +275,22 @@ func testAppendWrongClocks(t *testing.T, s models.Store) {
 	requireRecord(t, s, id, entries, nil)
 }
 
+// eventFact returns a fact with a number of events of an inbox entry.
 func eventFact(inbox models.ID, events int) models.Fact {
 	f := models.Fact{Key: models.EventsKey(inbox)}
 	for i := range events {
 		f.Events = append(f.Events, models.Event{
-			ID: fmt.Sprint(inbox, i), Recipient: i + 1, Attempt: 1, Provider: "sg", Kind: models.Bounced, At: now(),
-			BounceClass: "hard", Status: 550, Enhanced: "5.1.1", Text: "no such user “" + strings.Repeat("x", i%200) + "”", Async: i%2 == 0,
+			ID:          fmt.Sprint(inbox, i),
+			Recipient:   i + 1,
+			Attempt:     1,
+			Provider:    "sg",
+			Kind:        models.Bounced,
+			At:          now(),
+			BounceClass: "hard",
+			Status:      550,
+			Enhanced:    "5.1.1",
+			Text:        "no such user “" + strings.Repeat("x", i%200) + "”",
+			Async:       i%2 == 0,
 		})
 	}
 	return f
@@ -269,7 +300,8 @@ func testFacts(t *testing.T, s models.Store) {
 	ctx := t.Context()
 	id := models.NewBatchID(now())
 	e := attempt(1, "sg")
-	facts := []models.Fact{outcome(1), outcome(2), eventFact(models.NewInboxID(now()), 3), {Key: models.EvidenceKey(1, "messages: “à”"), Outcome: outcome(1).Outcome}}
+	facts := []models.Fact{outcome(1), outcome(2), eventFact(models.NewInboxID(now()), 3),
+		{Key: models.EvidenceKey(1, "messages: “à”"), Outcome: outcome(1).Outcome}}
 	require.NoError(t, s.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: facts[2]}), "a fact may come before the ledger")
 	requireRecord(t, s, id, nil, facts[2:3])
 	require.NoError(t, s.Append(ctx, id, e))
@@ -291,7 +323,8 @@ func testFactsFirstStays(t *testing.T, s models.Store) {
 		later := outcome(1)
 		later.Outcome.Parts[1].Text = text
 		later.Outcome.At = first.Outcome.At.Add(-time.Hour)
-		require.NoError(t, s.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: later}, models.ChunkFact{Chunk: id.Chunk(1), Fact: later}))
+		require.NoError(t, s.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: later},
+			models.ChunkFact{Chunk: id.Chunk(1), Fact: later}))
 		requireRecord(t, s, id, nil, []models.Fact{first})
 	}
 }
@@ -315,7 +348,12 @@ func testFactsLarge(t *testing.T, s models.Store) {
 	o := outcome(1)
 	o.Outcome.Parts = nil
 	for r := range models.MaxChunkRecipients {
-		o.Outcome.Parts = append(o.Outcome.Parts, models.Part{Class: models.RejectedRecipient, Recipients: models.SetOf(r + 1), Status: 400, Text: strings.Repeat("é", 100)})
+		o.Outcome.Parts = append(o.Outcome.Parts, models.Part{
+			Class:      models.RejectedRecipient,
+			Recipients: models.SetOf(r + 1),
+			Status:     400,
+			Text:       strings.Repeat("é", 100),
+		})
 	}
 	require.NoError(t, s.PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: f}, models.ChunkFact{Chunk: id, Fact: o}))
 	requireRecord(t, s, id, nil, []models.Fact{f, o})

@@ -1,6 +1,6 @@
-// Package storetest is the conformance suite of models.Store: what a sentence
-// of the contract promises, a case here checks. Every implementation runs all
-// cases; there is no list of exceptions.
+// Package storetest is the conformance suite of models.Store. For each promise of the
+// contract there is a case. Every implementation runs all cases; there are no
+// exceptions.
 package storetest
 
 import (
@@ -17,22 +17,21 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// testCase is one promise. Cases share a store, so each uses fresh users, IDs
-// and names and ignores what is not its own.
+// testCase checks one promise. Cases share a store, so each uses new users, IDs and names
+// and ignores the rows of others.
 type testCase struct {
 	name string
 	run  func(t *testing.T, s models.Store)
 }
 
-// Run checks every promise that can be seen without closing and reopening.
-// open returns a store on fresh, empty data and closes it in t.Cleanup; it is
-// called twice.
+// Run checks every promise that can be checked without closing and reopening. open returns
+// a store on new, empty data and closes it in t.Cleanup. It is called twice.
 func Run(t *testing.T, open func(t *testing.T) models.Store) {
 	t.Helper()
 	s := open(t)
 	t.Run("Empty", func(t *testing.T) { testEmpty(t, s) })
 	t.Run("Shared", func(t *testing.T) {
-		for _, c := range slices.Concat(userCases(), batchCases(), recordCases(), summaryCases(), agendaCases(), inboxCases(), lifeCases(), controlCases()) {
+		for _, c := range allCases() {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				c.run(t, s)
@@ -42,7 +41,14 @@ func Run(t *testing.T, open func(t *testing.T) models.Store) {
 	t.Run("Close", func(t *testing.T) { testClose(t, open(t)) })
 }
 
-// testEmpty sees the store before anybody wrote to it.
+// allCases lists the cases that share a store.
+func allCases() []testCase {
+	return slices.Concat(userCases(), batchCases(), redactCases(), recordCases(), summaryCases(), agendaCases(),
+		inboxCases(), replayGuardCases(), leaseCases(), transientCases(), commandCases(), claimCases(),
+		addressIndexCases(), lifeCases())
+}
+
+// testEmpty checks an empty store.
 func testEmpty(t *testing.T, s models.Store) {
 	ctx := t.Context()
 	require.NoError(t, s.Ping(ctx))
@@ -53,11 +59,11 @@ func testEmpty(t *testing.T, s models.Store) {
 	for shard := range s.Shards() {
 		mark, err := s.AgendaMark(ctx, shard)
 		require.NoError(t, err)
-		require.True(t, mark.IsZero(), "shard %d was never worked off, but its mark is %v", shard, mark)
+		require.True(t, mark.IsZero(), "shard %d was never processed, but its mark is %v", shard, mark)
 		require.Empty(t, collect(t, s.Agenda(ctx, shard, now().Add(-time.Hour), now().Add(time.Hour))))
 		require.Empty(t, collect(t, s.Pending(ctx, shard, now().Add(-time.Hour), now().Add(time.Hour))))
 	}
-	// Calls with nothing to do do nothing.
+	// Calls without arguments do nothing.
 	require.NoError(t, s.PutFacts(ctx))
 	require.NoError(t, s.PutSummaries(ctx))
 	require.NoError(t, s.Schedule(ctx))
@@ -67,10 +73,10 @@ func testEmpty(t *testing.T, s models.Store) {
 	require.Empty(t, posts)
 }
 
-// now is the present in the precision that every store keeps.
+// now returns the time with the precision that every store keeps.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// together calls f(0) to f(n-1) at the same moment and returns their results.
+// together calls f(0) to f(n-1) at the same time and returns their results.
 func together(n int, f func(i int) error) []error {
 	var (
 		errs  = make([]error, n)
@@ -104,6 +110,7 @@ func collect[T any](t *testing.T, seq iter.Seq2[T, error]) []T {
 	return out
 }
 
+// drain reads a cursor to its end or its first error.
 func drain[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	var out []T
 	for v, err := range seq {
@@ -145,18 +152,23 @@ func newBatch(user string, at time.Time, chunks int) models.Batch {
 func chunkOf(b models.Batch, n int) models.Chunk {
 	id := b.ID.Chunk(n)
 	return models.Chunk{ID: id, Recipients: []models.Recipient{
-		{Email: fmt.Sprintf("a%d@example.com", n), Name: "Ana", Vars: map[string]string{"chunk": id.String(), "city": "São Paulo"}},
+		{Email: fmt.Sprintf("a%d@example.com", n), Name: "Ana",
+			Vars: map[string]string{"chunk": id.String(), "city": "São Paulo"}},
 		{Email: fmt.Sprintf("b%d@example.com", n)},
 		{Email: fmt.Sprintf("c%d@xn--bcher-kva.example", n), Name: "Bücher 📚", Vars: map[string]string{"empty": ""}},
 	}}
 }
 
-// accept takes b in, in the order the contract asks for.
+// accept stores b in the order that the contract requires.
 func accept(t *testing.T, s models.Store, b models.Batch) {
 	t.Helper()
 	ctx := t.Context()
 	require.NoError(t, s.Schedule(ctx, models.AgendaEntry{
-		Due: now().Add(30 * time.Minute), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: b.Chunks,
+		Due:    now().Add(30 * time.Minute),
+		Kind:   models.LookAtBatch,
+		ID:     b.ID,
+		User:   b.User,
+		Chunks: b.Chunks,
 	}))
 	for n := 1; n < b.Chunks; n++ {
 		require.NoError(t, s.PutChunk(ctx, chunkOf(b, n)))
@@ -168,27 +180,54 @@ func accept(t *testing.T, s models.Store, b models.Batch) {
 func attempt(n int, provider string) models.Entry {
 	at := time.Now().UTC().Round(0)
 	return models.Entry{
-		Number: n, Token: models.NewToken(), Kind: models.Attempt, At: at, Recipients: models.SetOf(1, 3, 1000),
-		Provider: provider, Worker: "worker-1", StartBy: at.Add(time.Second), CallEnds: at.Add(time.Minute),
-		Retry: 2, Split: 1, MayDouble: true, Because: "throttled: “slow down”",
+		Number:     n,
+		Token:      models.NewToken(),
+		Kind:       models.Attempt,
+		At:         at,
+		Recipients: models.SetOf(1, 3, 1000),
+		Provider:   provider,
+		Worker:     "worker-1",
+		StartBy:    at.Add(time.Second),
+		CallEnds:   at.Add(time.Minute),
+		Retry:      2,
+		Split:      1,
+		MayDouble:  true,
+		Because:    "throttled: “slow down”",
 	}
 }
 
 // outcome returns the fact that attempt n was accepted.
 func outcome(n int) models.Fact {
 	return models.Fact{Key: models.OutcomeKey(n), Outcome: &models.Outcome{
-		Attempt: n, At: time.Now().UTC().Round(0), Took: 1234567 * time.Nanosecond,
+		Attempt: n,
+		At:      time.Now().UTC().Round(0),
+		Took:    1234567 * time.Nanosecond,
 		Parts: []models.Part{
-			{Class: models.Accepted, Recipients: models.SetOf(1, 3), Status: 202, MessageID: "m-1"},
-			{Class: models.Throttled, Recipients: models.SetOf(1000), Status: 429, Text: "too fast", RetryAt: now().Add(time.Second)},
+			{
+				Class:      models.Accepted,
+				Recipients: models.SetOf(1, 3),
+				Status:     202,
+				MessageID:  "m-1",
+			},
+			{
+				Class:      models.Throttled,
+				Recipients: models.SetOf(1000),
+				Status:     429,
+				Text:       "too fast",
+				RetryAt:    now().Add(time.Second),
+			},
 		},
 	}}
 }
 
-// summary returns a balanced summary of some version.
+// summary returns a balanced summary with a version.
 func summary(version, success, queued int64) models.Summary {
 	s := models.Summary{
-		Version: version, Accepted: success + queued, Queued: queued, Success: success, Untried: queued,
+		Version:   version,
+		Accepted:  success + queued,
+		Queued:    queued,
+		Success:   success,
+		Untried:   queued,
 		Providers: map[string]models.ProviderCounts{"sg": {Tried: success, Delivered: success}},
 	}
 	if success == 0 {

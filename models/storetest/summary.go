@@ -25,7 +25,7 @@ func summaryCases() []testCase {
 	}
 }
 
-// summariesOf reads all stored summaries of a batch.
+// summariesOf returns the stored summaries of a batch from a chunk on.
 func summariesOf(t *testing.T, s models.Store, user string, batch models.ID, from int) []models.ChunkSummary {
 	t.Helper()
 	return collect(t, s.Summaries(t.Context(), user, batch, from))
@@ -35,9 +35,26 @@ func testSummary(t *testing.T, s models.Store) {
 	user, id := models.NewUserID(), models.NewBatchID(now())
 	require.Empty(t, summariesOf(t, s, user, id, 0))
 	sum := models.Summary{
-		Version: 1 << 40, Accepted: 10, Queued: 1, Success: 2, Failed: 3, Cancelled: 4, Untried: 1, Unconfirmed: 1, Rerouted: 2, MayDouble: 3, Doubled: 1,
-		Reasons:   map[models.Reason]int64{models.CancelledByRq: 3},
-		Providers: map[string]models.ProviderCounts{"sg": {Tried: 6, Delivered: 1, Refused: 2, Failed: 1, Waiting: 1, Unknown: 1}, "mg": {Tried: 1}},
+		Version:     1 << 40,
+		Accepted:    10,
+		Queued:      1,
+		Success:     2,
+		Failed:      3,
+		Cancelled:   4,
+		Untried:     1,
+		Unconfirmed: 1,
+		Rerouted:    2,
+		MayDouble:   3,
+		Doubled:     1,
+		Reasons:     map[models.Reason]int64{models.CancelledByRq: 3},
+		Providers: map[string]models.ProviderCounts{"sg": {
+			Tried:     6,
+			Delivered: 1,
+			Refused:   2,
+			Failed:    1,
+			Waiting:   1,
+			Unknown:   1,
+		}, "mg": {Tried: 1}},
 	}
 	want := models.ChunkSummary{User: user, Chunk: id, Summary: sum}
 	for range 2 {
@@ -54,13 +71,15 @@ func testSummaryVersions(t *testing.T, s models.Store) {
 	high := int64(0)
 	for _, v := range []int64{3, 1, 2, 3, 9, 4, 8, 10, 1} {
 		high = max(high, v)
-		require.NoError(t, s.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: id, Summary: summary(v, v, 100-v)}))
-		require.Equal(t, []models.ChunkSummary{{User: user, Chunk: id, Summary: summary(high, high, 100-high)}}, summariesOf(t, s, user, id, 0))
+		require.NoError(t, s.PutSummaries(t.Context(),
+			models.ChunkSummary{User: user, Chunk: id, Summary: summary(v, v, 100-v)}))
+		require.Equal(t, []models.ChunkSummary{{User: user, Chunk: id, Summary: summary(high, high, 100-high)}},
+			summariesOf(t, s, user, id, 0))
 	}
 }
 
-// A sum that was found wrong is replaced under its version, by one that counts
-// less, too, and so are those above it; the wrong one does not come back.
+// testSummaryRepairs replaces a wrong sum by a repaired one with the same version, which may
+// count less. The sums above it must change, too, and the wrong sum must not come back.
 func testSummaryRepairs(t *testing.T, s models.Store) {
 	user, id := models.NewUserID(), models.NewBatchID(now())
 	put := func(version, repairs, success int64) models.Summary {
@@ -73,7 +92,7 @@ func testSummaryRepairs(t *testing.T, s models.Store) {
 		}
 		return sum
 	}
-	stands := func(want models.Summary) {
+	requireStored := func(want models.Summary) {
 		t.Helper()
 		require.Equal(t, []models.ChunkSummary{{User: user, Chunk: id, Summary: want}}, summariesOf(t, s, user, id, 0))
 		for _, level := range models.Levels {
@@ -84,16 +103,16 @@ func testSummaryRepairs(t *testing.T, s models.Store) {
 			require.Equal(t, want.Repairs, nodes[0].Summary.Repairs, level)
 		}
 	}
-	stands(put(3, 0, 9))
+	requireStored(put(3, 0, 9))
 	first := put(3, 1, 2)
-	stands(first)
+	requireStored(first)
 	put(3, 0, 9)
-	stands(first)
+	requireStored(first)
 	second := put(3, 2, 1)
-	stands(second)
+	requireStored(second)
 	put(2, 7, 5)
-	stands(second)
-	stands(put(4, 0, 6))
+	requireStored(second)
+	requireStored(put(4, 0, 6))
 }
 
 func testSummaryVersionsConcurrent(t *testing.T, s models.Store) {
@@ -101,7 +120,8 @@ func testSummaryVersionsConcurrent(t *testing.T, s models.Store) {
 	allNil(t, together(16, func(i int) error {
 		for k := range 5 {
 			v := int64((i*7+k*11)%80 + 1)
-			if err := s.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: id, Summary: summary(v, v, 100-v)}); err != nil {
+			if err := s.PutSummaries(t.Context(),
+				models.ChunkSummary{User: user, Chunk: id, Summary: summary(v, v, 100-v)}); err != nil {
 				return err
 			}
 			got, err := drain(s.Summaries(t.Context(), user, id, 0))
@@ -120,7 +140,8 @@ func testSummaryVersionsConcurrent(t *testing.T, s models.Store) {
 			top = max(top, int64((i*7+k*11)%80+1))
 		}
 	}
-	require.Equal(t, []models.ChunkSummary{{User: user, Chunk: id, Summary: summary(top, top, 100-top)}}, summariesOf(t, s, user, id, 0))
+	require.Equal(t, []models.ChunkSummary{{User: user, Chunk: id, Summary: summary(top, top, 100-top)}},
+		summariesOf(t, s, user, id, 0))
 }
 
 func testSummaryOrder(t *testing.T, s models.Store) {
@@ -134,7 +155,7 @@ func testSummaryOrder(t *testing.T, s models.Store) {
 	backwards := []models.ChunkSummary{neighbour}
 	var want []models.ChunkSummary
 	for n := range all {
-		if n%10 != 9 { // some have none yet
+		if n%10 != 9 { // some chunks have no summary
 			want = append(want, all[n])
 		}
 		if k := chunks - 1 - n; k%10 != 9 {
@@ -148,7 +169,7 @@ func testSummaryOrder(t *testing.T, s models.Store) {
 	require.Empty(t, summariesOf(t, s, user, id, chunks))
 	require.Equal(t, []models.ChunkSummary{neighbour}, summariesOf(t, s, user, neighbour.Chunk, 0))
 	seen := 0
-	for _, err := range s.Summaries(t.Context(), user, id, 0) { // who has enough stops
+	for _, err := range s.Summaries(t.Context(), user, id, 0) { // a reader may stop early
 		require.NoError(t, err)
 		if seen++; seen == 3 {
 			break
@@ -156,7 +177,8 @@ func testSummaryOrder(t *testing.T, s models.Store) {
 	}
 }
 
-// rollUp counts the spans of every level that hold t, from the leaves up.
+// rollUp rolls up the spans of every level that hold a time, from the leaves up, and returns
+// the sum of the day.
 func rollUp(t *testing.T, s models.Store, user string, at time.Time) models.Summary {
 	t.Helper()
 	var sum models.Summary
@@ -168,8 +190,7 @@ func rollUp(t *testing.T, s models.Store, user string, at time.Time) models.Summ
 	return sum
 }
 
-// noon is a moment far from the borders of a day, so that cases can spread
-// batches over it.
+// noon returns a time in the middle of a day, so that cases can spread batches over the day.
 func noon() time.Time { return now().Truncate(24 * time.Hour).Add(-12 * time.Hour) }
 
 func testRollUpTree(t *testing.T, s models.Store) {
@@ -177,7 +198,7 @@ func testRollUpTree(t *testing.T, s models.Store) {
 	user, stranger := models.NewUserID(), models.NewUserID()
 	got, err := s.RollUp(ctx, models.SpanOf(user, models.Second, noon()))
 	require.NoError(t, err)
-	require.Equal(t, models.Summary{}, got, "nothing is the sum of nothing")
+	require.Equal(t, models.Summary{}, got, "the sum of no children")
 
 	var total models.Summary
 	hours := map[time.Time]*models.Summary{}
@@ -235,7 +256,8 @@ func testRollUpConcurrent(t *testing.T, s models.Store) {
 	errs := together(batches, func(i int) error {
 		id := models.NewBatchID(noon().Add(time.Duration(i) * time.Millisecond))
 		for v := int64(1); v <= 5; v++ {
-			if err := s.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: id, Summary: summary(v, v, 5-v)}); err != nil {
+			if err := s.PutSummaries(t.Context(),
+				models.ChunkSummary{User: user, Chunk: id, Summary: summary(v, v, 5-v)}); err != nil {
 				return err
 			}
 			for _, level := range models.Levels {
@@ -254,11 +276,12 @@ func testRollUpConcurrent(t *testing.T, s models.Store) {
 	require.Equal(t, summary(5*batches, 5*batches, 0), rollUp(t, s, user, noon()))
 	nodes, err := s.Nodes(t.Context(), user, models.Minute, noon(), noon().Add(time.Minute))
 	require.NoError(t, err)
-	require.Equal(t, []models.Node{{Span: models.SpanOf(user, models.Minute, noon()), Summary: summary(5*batches, 5*batches, 0)}}, nodes)
+	require.Equal(t, []models.Node{{Span: models.SpanOf(user, models.Minute, noon()),
+		Summary: summary(5*batches, 5*batches, 0)}}, nodes)
 }
 
-// Of several who put a summary and then count, one counted after the last
-// summary was put. However late the others are stored, its sum stays.
+// testRollUpLate lets several callers put a summary and then roll up. One of them counts all
+// summaries. Its sum must stay, however late the others store theirs.
 func testRollUpLate(t *testing.T, s models.Store) {
 	const writers = 12
 	user := models.NewUserID()
@@ -266,7 +289,8 @@ func testRollUpLate(t *testing.T, s models.Store) {
 		span := models.SpanOf(user, models.Second, noon().Add(time.Duration(round)*time.Second))
 		allNil(t, together(writers, func(i int) error {
 			id := models.NewBatchID(span.Start.Add(time.Duration(i) * time.Millisecond))
-			if err := s.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: id, Summary: summary(1, 1, 1)}); err != nil {
+			if err := s.PutSummaries(t.Context(),
+				models.ChunkSummary{User: user, Chunk: id, Summary: summary(1, 1, 1)}); err != nil {
 				return err
 			}
 			sum, err := s.RollUp(t.Context(), span)
@@ -286,7 +310,8 @@ func testNodes(t *testing.T, s models.Store) {
 	starts := []time.Time{noon(), noon().Add(time.Minute), noon().Add(3 * time.Minute), noon().Add(2 * time.Hour)}
 	for i := range starts {
 		at := starts[len(starts)-1-i] // not in order
-		require.NoError(t, s.PutSummaries(t.Context(), models.ChunkSummary{User: user, Chunk: models.NewBatchID(at), Summary: summary(1, 1, 0)}))
+		require.NoError(t, s.PutSummaries(t.Context(),
+			models.ChunkSummary{User: user, Chunk: models.NewBatchID(at), Summary: summary(1, 1, 0)}))
 		rollUp(t, s, user, at)
 	}
 	in := func(level models.Level, from, to time.Time) []time.Time {
@@ -302,7 +327,8 @@ func testNodes(t *testing.T, s models.Store) {
 	}
 	require.Equal(t, starts, in(models.Minute, noon(), noon().Add(3*time.Hour)))
 	require.Equal(t, starts[:2], in(models.Minute, noon(), starts[2]), "to is not in the range")
-	require.Equal(t, starts[1:3], in(models.Minute, noon().Add(time.Millisecond), starts[3]), "a span that began before from")
+	require.Equal(t, starts[1:3], in(models.Minute, noon().Add(time.Millisecond), starts[3]),
+		"a span that began before from")
 	require.Equal(t, starts, in(models.Second, noon(), noon().Add(3*time.Hour)))
 	require.Empty(t, in(models.Minute, noon(), noon()))
 	require.Empty(t, in(models.Hour, noon().Add(time.Hour), noon().Add(2*time.Hour)))

@@ -45,11 +45,11 @@ func testUser(t *testing.T, s models.Store) {
 	require.NoError(t, err)
 	require.Equal(t, u, got)
 
-	require.NoError(t, s.CreateUser(ctx, u), "the same write again is the same write")
+	require.NoError(t, s.CreateUser(ctx, u), "a repeat changes nothing")
 	other := models.User{ID: models.NewUserID(), Name: u.Name, Created: now()}
 	require.ErrorIs(t, s.CreateUser(ctx, other), models.ErrExists)
 	_, err = s.User(ctx, other.ID)
-	require.ErrorIs(t, err, models.ErrNotFound, "who did not get the name does not exist")
+	require.ErrorIs(t, err, models.ErrNotFound, "a user without the name does not exist")
 	got, err = s.UserByName(ctx, u.Name)
 	require.NoError(t, err)
 	require.Equal(t, u, got)
@@ -120,11 +120,12 @@ func testKey(t *testing.T, s models.Store) {
 		_, err := s.KeyByHash(ctx, models.HashSecret(secret))
 		require.ErrorIs(t, err, models.ErrNotFound)
 		if i == 1 {
-			k.KeyOptions = models.KeyOptions{Scopes: []models.Scope{models.ScopeRead}, Expires: now(), Networks: []string{"10.0.0.0/8", "::1/128"}}
+			k.KeyOptions = models.KeyOptions{Scopes: []models.Scope{models.ScopeRead}, Expires: now(),
+				Networks: []string{"10.0.0.0/8", "::1/128"}}
 		}
 		want = append(want, k)
 	}
-	for _, k := range []models.Key{want[2], want[0], want[1], want[0]} { // not in order, and one twice
+	for _, k := range []models.Key{want[2], want[0], want[1], want[0]} { // out of order, and one twice
 		require.NoError(t, s.CreateKey(ctx, k))
 	}
 	foreign, _ := models.NewKey(stranger, "other", now())
@@ -153,7 +154,7 @@ func testKeyRevoke(t *testing.T, s models.Store) {
 	first := now()
 	require.NoError(t, s.RevokeKey(ctx, user, k.ID, first))
 	require.NoError(t, s.RevokeKey(ctx, user, k.ID, first.Add(time.Hour)))
-	require.NoError(t, s.RevokeKey(ctx, user, k.ID, first.Add(-time.Hour)), "the first call stands, not the lowest time")
+	require.NoError(t, s.RevokeKey(ctx, user, k.ID, first.Add(-time.Hour)), "the first call counts, not the lowest time")
 	require.NoError(t, s.CreateKey(ctx, k), "a late repeat does not make a revoked key valid")
 	revoked := k
 	revoked.Revoked = first
@@ -186,7 +187,7 @@ func testKeyRevokeRace(t *testing.T, s models.Store) {
 	require.Equal(t, seen, revokedAt(ctx, t, s, k))
 }
 
-// revokedAt reads when k was revoked and that both look-ups agree.
+// revokedAt returns when k was revoked, and checks that both look-ups agree.
 func revokedAt(ctx context.Context, t *testing.T, s models.Store, k models.Key) time.Time {
 	t.Helper()
 	got, err := s.KeyByHash(ctx, k.Hash)

@@ -10,26 +10,26 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/report"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// classes says what a status means, whatever the body says. Those that are not
-// listed: see classify. 404 is a wrong domain, region or URL, so is a redirect.
-// 5xx answers have been followed by deliveries, but for 503.
+// classes maps statuses whose body does not matter. For the others see classify. 404 and
+// redirects mean a wrong domain, region or URL. Mail was delivered after 5xx answers, except
+// 503.
 var classes = map[int]models.Class{
 	http.StatusUnauthorized:          models.AccountClass,
 	http.StatusPaymentRequired:       models.AccountClass,
 	http.StatusNotFound:              models.AccountClass,
 	http.StatusMethodNotAllowed:      models.AccountClass,
-	http.StatusRequestTimeout:        models.Unavailable, // it says that the request did not arrive whole
+	http.StatusRequestTimeout:        models.Unavailable, // the request did not arrive completely
 	http.StatusRequestEntityTooLarge: models.RejectedHereClass,
-	http.StatusTooManyRequests:       models.Throttled, // before any look at the text, which says "not allowed to send" too
+	http.StatusTooManyRequests:       models.Throttled, // before the text is read, which says "not allowed to send", too
 	http.StatusServiceUnavailable:    models.Unavailable,
 }
 
-// refusals reads the texts of 400 and 403, in order: the first that fits counts.
-// A 400 that is in no line refuses the message itself.
+// refusals maps the texts of 400 and 403. The first entry that matches counts. A 400
+// without an entry refuses the message itself.
 var refusals = []struct {
 	status int
 	text   *regexp.Regexp
@@ -39,23 +39,24 @@ var refusals = []struct {
 	{403, regexp.MustCompile(``), models.AccountClass},
 	{400, regexp.MustCompile(`(?i)is not allowed to send`), models.AccountClass},
 	{400, regexp.MustCompile(`(?i)(^|[^a-z-])(to|cc|bcc)['"]? parameter is not a valid address`), models.Split},
-	{400, regexp.MustCompile(`(?i)send options|limited to|too many recipients|header name|too large|exceeds`), models.RejectedHereClass},
+	{400, regexp.MustCompile(`(?i)send options|limited to|too many recipients|header name|too large|exceeds`),
+		models.RejectedHereClass},
 }
 
-// magnificent is what Mailgun's root answers, with status 200, when the URL of a
-// call is not one of its API (a slash in the domain, a wrong base URL).
+// magnificent is the answer of Mailgun's root, with status 200, to a URL outside of its API
+// (a slash in the domain, a wrong base URL).
 const magnificent = "Mailgun Magnificent API"
 
-// classify says what an answer means for the recipients of the call.
-func (p *Adapter) classify(c *models.Call, a wire.Answer, now time.Time) []models.Part {
-	said, structured := message(a)
+// classify returns what an answer means for the recipients of the call.
+func (p *Adapter) classify(c *models.Call, a transport.Answer, now time.Time) []models.Part {
+	said, structured := answerText(a)
 	text := p.words(said)
 	if class, ok := classes[a.Status]; ok {
 		parts := whole(c, class, "", a.Status, text)
 		switch {
 		case class == models.Throttled || class == models.Unavailable:
 			if parts[0].RetryAt = tryAgain(said, now); parts[0].RetryAt.IsZero() {
-				parts[0].RetryAt = report.RetryAt(a.Header, now)
+				parts[0].RetryAt = parse.RetryAt(a.Header, now)
 			}
 		case a.Status == http.StatusRequestEntityTooLarge:
 			parts[0].Reason = models.TooLarge
@@ -70,27 +71,26 @@ func (p *Adapter) classify(c *models.Call, a wire.Answer, now time.Time) []model
 	case a.Status == 400 || a.Status == 403:
 		return refused(c, a.Status, said, text, structured)
 	case a.Status > 400 && a.Status < 500:
-		// Refused for a reason that is not in Mailgun's list: another provider
-		// may know better.
+		// Mailgun does not document this status, so another provider may take the mail.
 		return whole(c, models.RejectedHereClass, "", a.Status, text)
 	}
 	return whole(c, models.Unknown, "", a.Status, text)
 }
 
-// accepted reads a 2xx. The Messages API answers with a JSON object; so:
+// accepted reads a 2xx. The Messages API answers with a JSON object, so the body decides:
 //
 //	a JSON object                              accepted, with its id
-//	the beginning of one, then it broke off    accepted in fact, the id is lost
-//	"Mailgun Magnificent API"                  provider: the URL is wrong, nothing was taken
-//	anything else                              unknown: something that is not the Messages API
-//	                                           spoke, perhaps in front of it
+//	the beginning of one, then it broke off    accepted, its id is lost
+//	"Mailgun Magnificent API"                  provider: the URL is wrong, nothing was accepted
+//	anything else                              unknown: it is not from the Messages API, but
+//	                                           perhaps from a proxy in front of it
 //
-// The last is not accepted: nothing says that the mail was taken. And it is not
-// provider: nothing says that it was not, and it could arrive twice.
-func accepted(c *models.Call, a wire.Answer, text string) []models.Part {
+// The last one is not accepted, because nothing says that the mail was accepted. It is not
+// provider, because nothing says that it was not, and it could arrive twice.
+func accepted(c *models.Call, a transport.Answer, text string) []models.Part {
 	body := bytes.TrimSpace(a.Body)
 	var answer struct {
-		ID report.Str `json:"id"`
+		ID parse.Str `json:"id"`
 	}
 	kind, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type"))
 	switch {
@@ -109,6 +109,7 @@ func accepted(c *models.Call, a wire.Answer, text string) []models.Part {
 	return whole(c, models.Unknown, "", a.Status, text)
 }
 
+// refused reads a 400 or a 403.
 func refused(c *models.Call, status int, said, text string, structured bool) []models.Part {
 	for _, r := range refusals {
 		if r.status != status || !r.text.MatchString(said) {
@@ -123,19 +124,19 @@ func refused(c *models.Call, status int, said, text string, structured bool) []m
 		return whole(c, models.Split, models.InvalidRequest, status, text)
 	}
 	if !structured {
-		// Not Mailgun's words: nothing can be concluded about the message, only
-		// that it was refused here.
+		// This is not an answer of Mailgun's API. It says nothing about the message,
+		// only that it was refused here.
 		return whole(c, models.RejectedHereClass, "", status, text)
 	}
 	return whole(c, models.RejectedRequest, models.InvalidRequest, status, text)
 }
 
-// message is what the answer says, and whether it said so as the API does.
-func message(a wire.Answer) (text string, structured bool) {
+// answerText returns the text of an answer and whether it has the form of the API.
+func answerText(a transport.Answer) (text string, structured bool) {
 	var m struct {
-		Message report.Str `json:"message"`
+		Message parse.Str `json:"message"`
 	}
-	report.Into(a.Body, &m)
+	parse.Into(a.Body, &m)
 	if m.Message != "" {
 		return string(m.Message), true
 	}
@@ -155,13 +156,19 @@ func tryAgain(text string, now time.Time) time.Time {
 	if !ok || err != nil {
 		return time.Time{}
 	}
-	return report.Believable(t, now)
+	return parse.Believable(t, now)
 }
 
+// whole returns one part with all recipients of the call.
 func whole(c *models.Call, class models.Class, reason models.Reason, status int, text string) []models.Part {
-	return []models.Part{{Class: class, Recipients: c.Numbers(), Reason: reason, Status: status, Text: text}}
+	return []models.Part{{
+		Class:      class,
+		Recipients: c.Numbers(),
+		Reason:     reason,
+		Status:     status,
+		Text:       text,
+	}}
 }
 
-// words makes a text fit to be kept: no addresses, and not our key, should the
-// provider repeat it.
-func (p *Adapter) words(text string) string { return report.Text(text, p.key) }
+// words returns a text for storing: without addresses and without the API key.
+func (p *Adapter) words(text string) string { return parse.Text(text, p.key) }

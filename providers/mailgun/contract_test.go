@@ -24,7 +24,14 @@ import (
 )
 
 func testSettings(base string) settings.Settings {
-	return settings.Settings{Name: "mg", Kind: "mailgun", APIKey: "key-test", Domain: "mg.sender.test", BaseURL: base, WebhookKey: "signing-key"}
+	return settings.Settings{
+		Name:       "mg",
+		Kind:       "mailgun",
+		APIKey:     "key-test",
+		Domain:     "mg.sender.test",
+		BaseURL:    base,
+		WebhookKey: "signing-key",
+	}
 }
 
 func adapter(t testing.TB, base string) *Adapter {
@@ -54,21 +61,26 @@ func TestContract(t *testing.T) {
 		Sign:    func(body []byte, at time.Time) (http.Header, []byte) { return sign("signing-key", body, at) },
 		Forge:   func(body []byte, at time.Time) (http.Header, []byte) { return sign("", body, at) },
 		Shift: func(h http.Header, body []byte) (http.Header, []byte) {
-			return h, regexp.MustCompile(`"timestamp":"(\d{9})(\d)","token":"`).ReplaceAll(body, []byte(`"timestamp":"$1","token":"$2`))
+			return h, regexp.MustCompile(`"timestamp":"(\d{9})(\d)","token":"`).ReplaceAll(body,
+				[]byte(`"timestamp":"$1","token":"$2`))
 		},
 		Post: func(log models.ID, attempt int) []byte {
-			return fmt.Appendf(nil, `{"event-data":{"event":"delivered","id":"hTWCTD81RtiDN-qqGCZvvw","timestamp":1795262400.9081,"recipient":"a@b.test","user-variables":{"sd_log":"%s","sd_attempt":"%d"},"delivery-status":{"code":250,"message":"OK"}}}`, log, attempt)
+			return fmt.Appendf(nil, `{"event-data":{"event":"delivered","id":"hTWCTD81RtiDN-qqGCZvvw",`+
+				`"timestamp":1795262400.9081,"recipient":"a@b.test","user-variables":{"sd_log":"%s","sd_attempt":"%d"},`+
+				`"delivery-status":{"code":250,"message":"OK"}}}`, log, attempt)
 		},
-		Mixed: mixed, MixedGood: 1, // a post holds one event
+		Mixed:     mixed,
+		MixedGood: 1, // a post holds one event
 	})
 }
 
-// sign puts the signature block in front of the other members of body.
+// sign adds the signature before the other members of body.
 func sign(key string, body []byte, at time.Time) (http.Header, []byte) {
 	ts, token := strconv.FormatInt(at.Unix(), 10), strings.Repeat("0a1b2c3d4e", 5)
 	mac := hmac.New(sha256.New, []byte(key))
 	mac.Write([]byte(ts + token))
-	signed := fmt.Appendf(nil, `{"signature":{"timestamp":"%s","token":"%s","signature":"%s"},`, ts, token, hex.EncodeToString(mac.Sum(nil)))
+	signed := fmt.Appendf(nil, `{"signature":{"timestamp":"%s","token":"%s","signature":"%s"},`, ts, token,
+		hex.EncodeToString(mac.Sum(nil)))
 	h := http.Header{}
 	h.Set("Content-Type", "application/json")
 	return h, append(signed, body[1:]...)
@@ -76,7 +88,7 @@ func sign(key string, body []byte, at time.Time) (http.Header, []byte) {
 
 var hole = regexp.MustCompile(`%recipient\.([^%\s]+)%`)
 
-// read is Mailgun's side of a call: what is valid, and what each recipient gets.
+// read checks a call as Mailgun would and returns what each recipient gets.
 func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 	user, key, _ := r.BasicAuth()
 	switch {
@@ -124,8 +136,16 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 		}
 		// A browser shows the entity as a percent sign.
 		show := func(s string) string { return strings.ReplaceAll(s, "&#37;", "%") }
-		out = append(out, providertest.Copy{To: addr, Log: fill(one["v:sd_log"]), Attempt: one["v:sd_attempt"], From: one["from"],
-			ReplyTo: one["h:Reply-To"], Subject: fill(one["subject"]), Text: fill(one["text"]), HTML: show(fill(one["html"]))})
+		out = append(out, providertest.Copy{
+			To:      addr,
+			Log:     fill(one["v:sd_log"]),
+			Attempt: one["v:sd_attempt"],
+			From:    one["from"],
+			ReplyTo: one["h:Reply-To"],
+			Subject: fill(one["subject"]),
+			Text:    fill(one["text"]),
+			HTML:    show(fill(one["html"])),
+		})
 	}
 	return out, nil
 }
@@ -154,11 +174,18 @@ func parts(contentType string, body []byte) ([]field, error) {
 	}
 }
 
-// answers are those of providers.md 2.3 and 2.4, with times from now on.
+// answers returns the answers of providers.md 2.3 and 2.4, with times relative to now.
 func answers() []providertest.Answer {
 	var list []providertest.Answer
 	add := func(name string, status int, body string, class models.Class, reason models.Reason) *providertest.Answer {
-		list = append(list, providertest.Answer{Name: name, Status: status, Body: body, Three: class, One: class, Reason: reason})
+		list = append(list, providertest.Answer{
+			Name:   name,
+			Status: status,
+			Body:   body,
+			Three:  class,
+			One:    class,
+			Reason: reason,
+		})
 		return &list[len(list)-1]
 	}
 	says := func(text string) string { b, _ := json.Marshal(map[string]string{"message": text}); return string(b) }
@@ -168,42 +195,54 @@ func answers() []providertest.Answer {
 	add("200 of somebody else", 200, "<html>Welcome</html>", models.Unknown, "")
 	add("200 without a body", 200, "", models.Unknown, "")
 	add("from missing", 400, says("from parameter is missing"), models.RejectedRequest, models.InvalidRequest)
-	add("no content", 400, says("Need at least one of 'text' or 'html' parameters specified"), models.RejectedRequest, models.InvalidRequest)
-	add("variables", 400, says("'recipient-variables' parameter is not a valid JSON"), models.RejectedRequest, models.InvalidRequest)
-	add("from address", 400, says("from parameter is not a valid address. please check documentation"), models.RejectedRequest, models.InvalidRequest)
-	for _, text := range []string{"to parameter is not a valid address. please check documentation", "'to' parameter is not a valid address. please check documentation"} {
+	add("no content", 400, says("Need at least one of 'text' or 'html' parameters specified"), models.RejectedRequest,
+		models.InvalidRequest)
+	add("variables", 400, says("'recipient-variables' parameter is not a valid JSON"), models.RejectedRequest,
+		models.InvalidRequest)
+	add("from address", 400, says("from parameter is not a valid address. please check documentation"),
+		models.RejectedRequest, models.InvalidRequest)
+	for _, text := range []string{"to parameter is not a valid address. please check documentation",
+		"'to' parameter is not a valid address. please check documentation"} {
 		a := add("to address", 400, says(text), models.Split, "")
 		a.One = models.RejectedRecipient
 	}
-	add("options", 400, says("Send options (parameters starting with o:, h:, or v:) are limited to 16 kB total"), models.RejectedHereClass, "")
+	add("options", 400, says("Send options (parameters starting with o:, h:, or v:) are limited to 16 kB total"),
+		models.RejectedHereClass, "")
 	add("too many", 400, says("Too many recipients, max is 1000"), models.RejectedHereClass, "")
 	add("400 of a proxy", 400, "<html>Bad Request</html>", models.RejectedHereClass, "")
-	add("not allowed", 400, says("Domain mg.sender.test is not allowed to send: Please activate your Mailgun provider."), models.AccountClass, "")
-	add("not allowed, named", 400, says("Domain mg.sender.test is not allowed to send: add a@b.test to authorized recipients"), models.AccountClass, "")
+	add("not allowed", 400, says("Domain mg.sender.test is not allowed to send: Please activate your Mailgun account."),
+		models.AccountClass, "")
+	add("not allowed, named", 400,
+		says("Domain mg.sender.test is not allowed to send: add a@b.test to authorized recipients"), models.AccountClass, "")
 	add("key", 401, "Forbidden", models.AccountClass, "")
 	add("payment", 402, says("Request failed"), models.AccountClass, "")
-	add("large batch", 403, says("Domain mg.sender.test is not allowed to send large batches yet"), models.RejectedHereClass, "")
+	add("large batch", 403, says("Domain mg.sender.test is not allowed to send large batches yet"),
+		models.RejectedHereClass, "")
 	add("IP", 403, says("Rejected: IP 192.0.2.1 can't be used to send the message"), models.AccountClass, "")
 	add("forbidden", 403, "", models.AccountClass, "")
 	add("domain", 404, says("Domain not found: mg.sender.test"), models.AccountClass, "")
 	add("not found", 404, "404 page not found", models.AccountClass, "")
 	add("too large", 413, says("request size exceeds 52.4MiB limit"), models.RejectedHereClass, models.TooLarge)
 	at := time.Now().Add(10 * time.Minute).UTC()
-	a := add("rate", 429, says("Domain mg.sender.test is not allowed to send: recipient limit exceeded, try again after "+at.Format(time.RFC1123)), models.Throttled, "")
+	a := add("rate", 429, says("Domain mg.sender.test is not allowed to send: recipient limit exceeded, try again after "+
+		at.Format(time.RFC1123)), models.Throttled, "")
 	a.RetryIn = 10 * time.Minute
 	a = add("rate by header", 429, says("too many"), models.Throttled, "")
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "300"}, 5*time.Minute
-	add("rate in the past", 429, says("is not allowed to send: limit exceeded, try again after Mon, 02 Jan 2006 15:04:05 UTC"), models.Throttled, "")
+	add("rate in the past", 429,
+		says("is not allowed to send: limit exceeded, try again after Mon, 02 Jan 2006 15:04:05 UTC"), models.Throttled, "")
 	add("internal", 500, says("Internal Server Error"), models.Unknown, "")
 	add("bad gateway", 502, "<html>", models.Unknown, "")
 	add("unavailable", 503, "<html>", models.Unavailable, "")
 	a = add("unavailable for a while", 503, "<html>", models.Unavailable, "")
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "600"}, 10*time.Minute
-	a = add("unavailable until a time", 503, says("Down for maintenance, try again after "+at.Format(time.RFC1123)), models.Unavailable, "")
+	a = add("unavailable until a time", 503, says("Down for maintenance, try again after "+at.Format(time.RFC1123)),
+		models.Unavailable, "")
 	a.RetryIn = 10 * time.Minute
 	a = add("time-out of the server for a while", 408, "", models.Unavailable, "")
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "120"}, 2*time.Minute
-	add("unavailable for a year", 503, "<html>", models.Unavailable, "").Header = map[string]string{"Retry-After": "31536000"}
+	add("unavailable for a year", 503, "<html>", models.Unavailable,
+		"").Header = map[string]string{"Retry-After": "31536000"}
 	add("bad gateway, with a time", 502, "<html>", models.Unknown, "").Header = map[string]string{"Retry-After": "600"}
 	add("gateway time-out", 504, "", models.Unknown, "")
 	return list

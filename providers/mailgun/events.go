@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/report"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
-// kinds maps Mailgun's events to ours; failed is refined by failure. stored
-// (inbound mail) and the list_ kinds concern no log: they are skipped.
+// kinds maps Mailgun's events. failed is refined by failure. stored (inbound mail) and the
+// list_ kinds do not concern a log and are skipped.
 var kinds = map[string]models.EventKind{
 	"accepted":     models.Processed,
 	"delivered":    models.Delivered,
@@ -22,8 +22,8 @@ var kinds = map[string]models.EventKind{
 	"complained":   models.Complained,
 }
 
-// suppressions maps the reasons of a failure that Mailgun decided without trying,
-// and their codes, should the reason be another word.
+// suppressions maps the reasons of failures that Mailgun decides without an attempt, and their
+// codes, in case the reason is another word.
 var suppressions = map[string]models.Reason{
 	"suppress-bounce":      models.SuppressedBounce,
 	"suppress-complaint":   models.SuppressedComplaint,
@@ -33,22 +33,21 @@ var suppressions = map[string]models.Reason{
 	"607":                  models.SuppressedComplaint,
 }
 
-// The codes that Mailgun gives when it could not reach a server: no MX record,
-// no connection.
+// The codes of Mailgun for a server that it cannot reach: no MX record, no connection.
 const (
 	codeNoMX      = "498"
 	codeNoConnect = "499"
 )
 
-// An event is what is read of event-data. Nothing but event and timestamp is
-// there always, and types are not to be relied on.
+// An event is the event-data of a post. Any field but event and timestamp may be missing, and
+// types vary.
 type event struct {
-	Event     report.Str      `json:"event"`
-	ID        report.Str      `json:"id"` // unique within a day
-	Timestamp report.Str      `json:"timestamp"`
-	Severity  report.Str      `json:"severity"`
-	Reason    report.Str      `json:"reason"`
-	URL       report.Str      `json:"url"`
+	Event     parse.Str       `json:"event"`
+	ID        parse.Str       `json:"id"` // unique within a day
+	Timestamp parse.Str       `json:"timestamp"`
+	Severity  parse.Str       `json:"severity"`
+	Reason    parse.Str       `json:"reason"`
+	URL       parse.Str       `json:"url"`
 	Variables json.RawMessage `json:"user-variables"`  // an object; also [], null or a sentence
 	Status    json.RawMessage `json:"delivery-status"` // an object or null
 	Flags     json.RawMessage `json:"flags"`
@@ -56,12 +55,12 @@ type event struct {
 }
 
 type status struct {
-	Code        report.Str `json:"code"`
-	Message     report.Str `json:"message"`     // the receiving server's words
-	Description report.Str `json:"description"` // Mailgun's
-	Attempt     report.Str `json:"attempt-no"`
-	Enhanced    report.Str `json:"enhanced-code"`
-	Bounce      report.Str `json:"bounce-code"`
+	Code        parse.Str `json:"code"`
+	Message     parse.Str `json:"message"`     // the receiving server's words
+	Description parse.Str `json:"description"` // Mailgun's
+	Attempt     parse.Str `json:"attempt-no"`
+	Enhanced    parse.Str `json:"enhanced-code"`
+	Bounce      parse.Str `json:"bounce-code"`
 }
 
 // Parse implements models.Adapter. A post holds one event.
@@ -75,17 +74,17 @@ func (p *Adapter) Parse(body []byte) models.Parsed {
 		return skipped("event 1: there is no event-data that can be read")
 	}
 	var s signature
-	report.Into(in.Signature, &s)
+	parse.Into(in.Signature, &s)
 	ev, why := e.normalise(s)
 	if why != "" {
-		return skipped("event 1: " + report.Word(e.Event) + ": " + why)
+		return skipped("event 1: " + parse.Word(e.Event) + ": " + why)
 	}
 	return models.Parsed{Events: []models.ParsedEvent{ev}}
 }
 
 func skipped(line string) models.Parsed { return models.Parsed{Skipped: []string{line}} }
 
-// normalise translates e, or says why it is no event of ours.
+// normalise translates e. why is not empty if e is not an event of a log.
 func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
 	name := strings.ToLower(string(e.Event))
 	kind, ok := kinds[name]
@@ -93,26 +92,27 @@ func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
 		return models.ParsedEvent{}, "not a kind of event that concerns a log"
 	}
 	var vars struct {
-		Log     report.Str `json:"sd_log"`
-		Attempt report.Str `json:"sd_attempt"`
+		Log     parse.Str `json:"sd_log"`
+		Attempt parse.Str `json:"sd_attempt"`
 	}
-	report.Into(e.Variables, &vars)
-	log, attempt, why := report.Ours(vars.Log, vars.Attempt)
+	parse.Into(e.Variables, &vars)
+	log, attempt, why := parse.Ours(vars.Log, vars.Attempt)
 	if why != "" {
 		return models.ParsedEvent{}, why
 	}
 	ev := models.Event{Attempt: attempt, Kind: kind}
-	if ev.At, ok = report.Time(e.Timestamp); !ok {
-		if ev.At, ok = report.Time(sig.Timestamp); !ok {
-			ev.At = log.Time() // never later than what happened
+	if ev.At, ok = parse.Time(e.Timestamp); !ok {
+		if ev.At, ok = parse.Time(sig.Timestamp); !ok {
+			ev.At = log.Time() // never later than the event
 		}
 	}
 	var st status
-	report.Into(e.Status, &st)
+	parse.Into(e.Status, &st)
 	if e.ID != "" && len(e.ID) <= 100 {
 		ev.ID = string(e.ID) + "@" + ev.At.Format(time.DateOnly)
 	} else {
-		ev.ID = report.Hash(string(vars.Log), string(vars.Attempt), name, string(e.Timestamp), string(e.Severity), string(e.Reason),
+		ev.ID = parse.Hash(string(vars.Log), string(vars.Attempt), name, string(e.Timestamp), string(e.Severity),
+			string(e.Reason),
 			string(e.URL), string(st.Code), string(st.Attempt), string(st.Message), string(st.Description))
 	}
 	switch kind {
@@ -122,12 +122,12 @@ func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
 		e.rejection(&ev)
 	case models.Delivered:
 		reply := st.reply()
-		ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, report.Text(reply.Text)
+		ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, parse.Text(reply.Text)
 	}
 	return models.ParsedEvent{Log: log, Event: ev}, ""
 }
 
-func (s *status) reply() report.Reply {
+func (s *status) reply() parse.Reply {
 	enhanced, text := string(s.Enhanced), string(s.Message)
 	if enhanced == "" {
 		enhanced = string(s.Bounce)
@@ -135,29 +135,29 @@ func (s *status) reply() report.Reply {
 	if text == "" {
 		text = string(s.Description)
 	}
-	return report.NewReply(string(s.Code), enhanced, text)
+	return parse.NewReply(string(s.Code), enhanced, text)
 }
 
-// failure fills in what kind of failure it is.
+// failure sets kind and reason of a failure.
 //
 //	reason       severity   kind      reason
 //	suppress-*   any        dropped   provider_suppressed_*
 //	old          any        bounced   codes 498 and 499: dns_or_connect; else delivery_timeout
 //	bounce       permanent  bounced   by reply; else mailbox_invalid
 //	generic      permanent  bounced   by reply; else bounce_unknown
-//	             permanent  blocked   where the reply speaks of policy
+//	             permanent  blocked   if the reply is about policy
 //	any          temporary  deferred  by reply
 //
-// The last event of a mail that Mailgun gave up was seen with severity
-// temporary, so "old" counts whatever the severity. A delayed bounce is final.
+// The last event of a mail that Mailgun gave up was seen with severity temporary, so "old"
+// counts with any severity. A delayed bounce is final.
 func (e *event) failure(ev *models.Event, st status) {
 	var flags struct {
-		Delayed report.Flag `json:"is-delayed-bounce"`
+		Delayed parse.Flag `json:"is-delayed-bounce"`
 	}
-	report.Into(e.Flags, &flags)
+	parse.Into(e.Flags, &flags)
 	reply := st.reply()
-	ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, report.Text(reply.Text)
-	ev.BounceClass, ev.Async = report.Text(string(e.Reason)), bool(flags.Delayed)
+	ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, parse.Text(reply.Text)
+	ev.BounceClass, ev.Async = parse.Text(string(e.Reason)), bool(flags.Delayed)
 	why, severity := strings.ToLower(string(e.Reason)), strings.ToLower(string(e.Severity))
 	reason, suppressed := suppressions[why]
 	if !suppressed {
@@ -172,7 +172,8 @@ func (e *event) failure(ev *models.Event, st status) {
 		if st.Code == codeNoMX || st.Code == codeNoConnect {
 			ev.Reason = models.DNSOrConnect
 		}
-	case severity == "temporary" && !ev.Async || severity != "permanent" && !ev.Async && !reply.Permanent() && why != "bounce":
+	case severity == "temporary" && !ev.Async ||
+		severity != "permanent" && !ev.Async && !reply.Permanent() && why != "bounce":
 		ev.Kind, ev.Reason = models.Deferred, said
 		switch {
 		case why == "greylisted":
@@ -191,20 +192,20 @@ func (e *event) failure(ev *models.Event, st status) {
 	}
 }
 
-// rejection reads a message that Mailgun refused after it had accepted it: a
-// matter of the provider, unless it speaks of the content.
+// rejection sets the reason of a message that Mailgun refused after it had accepted it. It is
+// about the provider's account, unless it mentions the content.
 func (e *event) rejection(ev *models.Event) {
 	var reject struct {
-		Reason      report.Str `json:"reason"`
-		Description report.Str `json:"description"`
+		Reason      parse.Str `json:"reason"`
+		Description parse.Str `json:"description"`
 	}
-	report.Into(e.Reject, &reject)
+	parse.Into(e.Reject, &reject)
 	text := strings.TrimSpace(string(reject.Reason) + " " + string(reject.Description))
 	if text == "" {
 		text = string(e.Reason)
 	}
-	ev.Text, ev.Reason = report.Text(text), models.ProviderAccount
-	reply := report.Reply{Code: 550, Text: text}
+	ev.Text, ev.Reason = parse.Text(text), models.ProviderAccount
+	reply := parse.Reply{Code: 550, Text: text}
 	if said := reply.Reason(); said == models.PolicyContent || said == models.Virus {
 		ev.Reason = said
 	}

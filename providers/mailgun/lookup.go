@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// Of the Events API (docs: "Events", "Event polling"): pages of at most 300 events,
-// to be read with a lag of half an hour, because events become visible late. A
-// page of 100 stays far below the answer that is read at most.
+// The Events API (docs: "Events", "Event polling") has pages of at most 300 events. It must be
+// read with a lag of half an hour, because events become visible late. A page of 100 events is
+// far smaller than the longest answer that is read.
 const (
 	lookupPage = 100
 	lookupLag  = 30 * time.Minute
@@ -25,12 +25,14 @@ const (
 
 var _ models.EventLookup = (*Adapter)(nil)
 
-// LookupLag implements models.Looker.
+// LookupLag implements models.EventLookup.
 func (p *Adapter) LookupLag() time.Duration { return lookupLag }
 
-// LookUp implements models.Looker. Pages are read with types of our own: the SDK
-// gives up a page for one odd field.
-func (p *Adapter) LookUp(ctx context.Context, from, to time.Time, recipient string, post func(body []byte) error) error {
+// LookUp implements models.EventLookup. It reads pages with its own types: the
+// SDK drops a page with one odd field.
+func (p *Adapter) LookUp(
+	ctx context.Context, from, to time.Time, recipient string, post func(body []byte) error,
+) error {
 	first, err := url.Parse(p.api.APIBase() + "/" + p.api.Domain() + "/events")
 	if err != nil {
 		return fmt.Errorf("look up events: %w", err)
@@ -59,7 +61,7 @@ func (p *Adapter) LookUp(ctx context.Context, from, to time.Time, recipient stri
 		}
 		following, err := url.Parse(next)
 		if err != nil || following.Host != first.Host || following.Scheme != first.Scheme {
-			return errors.New("look up events: the next page is not at the API") // the key goes nowhere else
+			return errors.New("look up events: the next page is not at the API") // the key must not go elsewhere
 		}
 		page = following
 	}
@@ -69,13 +71,13 @@ func (p *Adapter) LookUp(ctx context.Context, from, to time.Time, recipient stri
 func (p *Adapter) eventsPage(ctx context.Context, page *url.URL) ([]json.RawMessage, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	ctx, x := wire.Record(ctx, time.Time{})
+	ctx, x := transport.Record(ctx, time.Time{})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page.String(), nil)
 	if err != nil {
 		return nil, "", err
 	}
 	req.SetBasicAuth("api", p.key)
-	resp, err := p.wire.HTTP.Do(req)
+	resp, err := p.client.HTTP.Do(req)
 	if err != nil {
 		return nil, "", err
 	}

@@ -1,9 +1,9 @@
-// Package mailgun is the adapter for Mailgun: Messages v3 and its webhooks.
+// Package mailgun is the adapter for Mailgun: Messages v3, webhooks and the Events API.
 //
-// It uses mailgun-go v4 for messages, with an HTTP client of its own that keeps
-// status and headers: the SDK's errors have no headers, and lose the status
-// where an answer cannot be read. Webhooks are read with types of our own: the
-// SDK gives up an event for one odd field, and verifies with an empty key.
+// It uses mailgun-go v4 for messages, with its own HTTP client that keeps status and
+// headers: the SDK's errors have no headers, and no status if an answer cannot be read.
+// It reads webhooks with its own types: the SDK drops an event with one odd field, and
+// verifies with an empty key.
 package mailgun
 
 import (
@@ -15,12 +15,12 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// What Mailgun allows (Messages API, "Sending").
+// The limits of Mailgun (Messages API, "Sending").
 const (
-	MaxRecipients = sdk.MaxNumberOfRecipients
+	maxRecipients = sdk.MaxNumberOfRecipients
 	maxMessage    = 25_000_000 // bytes of a message
 	maxRequest    = 52_400_000 // bytes of a request (documented: 52.4 MiB)
 	maxOptions    = 16_000     // bytes of all o:, h: and v: parameters together
@@ -31,33 +31,34 @@ const (
 	version     = "/v3" // the SDK wants it in the base URL
 )
 
-// The names of our ids: as recipient variable and as v: parameter, so that they
-// come back in the user-variables of every event. Recipients can see them in the
-// header X-Mailgun-Variables; they tell nothing.
+// The names of the log and of the attempt, as recipient variable and as v: parameter, so
+// that the user-variables of every event have them. Recipients can see them in the header
+// X-Mailgun-Variables, where they reveal nothing.
 const (
 	logKey     = "sd_log"
 	attemptKey = "sd_attempt"
 )
 
-// A Adapter is one provider at Mailgun, for one domain.
+// An Adapter is one provider of the kind Mailgun, for one domain. It implements
+// models.Adapter and models.EventLookup.
 type Adapter struct {
 	key     string
 	timeout time.Duration
-	wire    *wire.Client
+	client  *transport.Client
 	api     *sdk.MailgunImpl
 	webhook []byte // empty: the provider gets no webhooks
 }
 
 var _ models.Adapter = (*Adapter)(nil)
 
-// Check reports all mistakes in the settings, in words and without secrets.
+// Check returns all mistakes in the settings. Their texts have no secrets.
 func Check(s settings.Settings) []error {
 	errs := s.Check()
 	switch {
 	case s.Domain == "":
 		errs = append(errs, errors.New("domain is missing: Mailgun sends for one domain"))
 	case !validDomain(s.Domain):
-		// A slash in it is answered with 200 and nothing is sent.
+		// Mailgun answers a domain with a slash with 200 and sends nothing.
 		errs = append(errs, errors.New("domain: want a name like mg.example.com, of letters, digits, '-' and '.'"))
 	}
 	if s.WebhookKey != "" && strings.TrimSpace(s.WebhookKey) != s.WebhookKey {
@@ -78,7 +79,7 @@ func validDomain(s string) bool {
 	return true
 }
 
-// New returns the adapter for a provider.
+// New returns the adapter for a provider. The error names all mistakes in its settings.
 func New(s settings.Settings) (*Adapter, error) {
 	if err := errors.Join(Check(s)...); err != nil {
 		return nil, err
@@ -88,15 +89,20 @@ func New(s settings.Settings) (*Adapter, error) {
 	if s.BaseURL != "" {
 		base, _ = settings.Base(s.BaseURL)
 	}
-	p := &Adapter{key: s.APIKey, timeout: s.Timeout, wire: wire.NewClient(s.MaxConns), webhook: []byte(s.WebhookKey)}
+	p := &Adapter{
+		key:     s.APIKey,
+		timeout: s.Timeout,
+		client:  transport.NewClient(s.MaxConns),
+		webhook: []byte(s.WebhookKey),
+	}
 	p.api = sdk.NewMailgun(s.Domain, s.APIKey)
 	p.api.SetAPIBase(base + version)
-	p.api.SetClient(p.wire.HTTP)
+	p.api.SetClient(p.client.HTTP)
 	return p, nil
 }
 
 // MaxRecipients implements models.Adapter.
-func (p *Adapter) MaxRecipients() int { return MaxRecipients }
+func (p *Adapter) MaxRecipients() int { return maxRecipients }
 
 // Close implements models.Adapter.
-func (p *Adapter) Close() { p.wire.Close() }
+func (p *Adapter) Close() { p.client.Close() }

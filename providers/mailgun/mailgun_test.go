@@ -16,24 +16,26 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
-	"github.com/safedelivr/safedelivr/providers/internal/letter"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/message"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// TestRequests keeps the shape of requests in testdata/request: the parts as they
-// are sent, those of equal prefix (h:, v:) sorted, for the SDK keeps them in maps.
+// TestRequests compares requests with testdata/request. Parts with a prefix (h:, v:) are
+// sorted, because the SDK keeps them in maps.
 func TestRequests(t *testing.T) {
 	plain := providertest.SampleCall(1)
 	plain.Content = &models.Content{From: models.Address{Email: "a@s.test"}, Subject: "Hi", Text: "plain"}
 	plain.Recipients[0].Recipient = models.Recipient{Email: "one@rcpt.test"}
 	html := providertest.SampleCall(2)
-	html.Content = &models.Content{From: models.Address{Email: "a@s.test", Name: "Ü"}, Subject: "Hi", HTML: `<a href="{{u}}">{{U}}{{u}}</a>%recipient.x%`}
+	html.Content = &models.Content{From: models.Address{Email: "a@s.test", Name: "Ü"}, Subject: "Hi",
+		HTML: `<a href="{{u}}">{{U}}{{u}}</a>%recipient.x%`}
 	for i := range html.Recipients {
 		html.Recipients[i].Vars = map[string]string{"u": "https://x.test/?a=1&b=<2>%recipient%", "U": "日本\u2028語\x01"}
 	}
 	literal := providertest.SampleCall(1)
 	literal.Content.Text, literal.Content.Subject = "100% %recipient.sd_log% {{order}} %unsubscribe_url%", "%recipient%"
-	for name, c := range map[string]*models.Call{"text": plain, "html": html, "both": providertest.SampleCall(3), "literal": literal} {
+	for name, c := range map[string]*models.Call{"text": plain, "html": html, "both": providertest.SampleCall(3),
+		"literal": literal} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,14 +65,15 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestWebhooks keeps what is made of every kind of post in testdata/webhook.
+// TestWebhooks parses every post of testdata/webhook.
 func TestWebhooks(t *testing.T) { providertest.Posts(t, adapter(t, ""), 10) }
 
 func TestKeysDiffer(t *testing.T) {
 	seen := map[string]string{logKey: "ours", percentKey: "ours", attemptKey: "ours"}
-	for _, name := range []string{"a", "A", "_a", "a_", "a-", "a.", "a_2d", "a_2D", "_2d", "aB", "Ab", "_41", "x_61", "sd_log", "sd_pct"} {
-		for _, form := range []letter.Form{letter.HTMLForm, letter.TextForm, letter.SubjectForm} {
-			k := key(letter.Var{Name: name, Form: form})
+	for _, name := range []string{"a", "A", "_a", "a_", "a-", "a.", "a_2d", "a_2D", "_2d", "aB", "Ab", "_41", "x_61",
+		"sd_log", "sd_pct"} {
+		for _, form := range []message.Form{message.HTMLForm, message.TextForm, message.SubjectForm} {
+			k := key(message.Var{Name: name, Form: form})
 			if seen[k] != "" {
 				t.Errorf("%s and %s are both %s", name, seen[k], k)
 			}
@@ -86,7 +89,8 @@ func TestLimits(t *testing.T) {
 	c := providertest.SampleCall(3)
 	c.Recipients[1].Vars["order"] = strings.Repeat("x", 9_000_000)
 	_, got := compose(c)
-	if len(got) != 2 || got[0].Class != models.RejectedHereClass || got[0].Recipients != models.SetOf(2) || got[1].Class != models.Split {
+	if len(got) != 2 || got[0].Class != models.RejectedHereClass || got[0].Recipients != models.SetOf(2) ||
+		got[1].Class != models.Split {
 		t.Errorf("one recipient's values too long: %+v", got)
 	}
 	c = providertest.SampleCall(1)
@@ -104,9 +108,11 @@ func TestLimits(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	for _, base := range []string{"", "https://api.eu.mailgun.net", "https://api.eu.mailgun.net/", "https://api.eu.mailgun.net/v3", "http://127.0.0.1:1/mg/v3/"} {
+	for _, base := range []string{"", "https://api.eu.mailgun.net", "https://api.eu.mailgun.net/",
+		"https://api.eu.mailgun.net/v3", "http://127.0.0.1:1/mg/v3/"} {
 		p := adapter(t, base)
-		if got := p.api.APIBase(); !strings.HasSuffix(got, "/v3") || strings.Contains(got, "/v3/v3") || strings.Contains(got[8:], "//") {
+		if got := p.api.APIBase(); !strings.HasSuffix(got, "/v3") || strings.Contains(got, "/v3/v3") ||
+			strings.Contains(got[8:], "//") {
 			t.Errorf("base %q became %q", base, got)
 		}
 	}
@@ -129,7 +135,8 @@ func TestCheck(t *testing.T) {
 	}
 	_, forged := sign("", []byte(`{"event-data":{}}`), time.Now())
 	var refusal *models.WebhookError
-	if _, err := p.Verify(http.Header{}, forged, time.Now()); !errors.As(err, &refusal) || refusal.Status != 503 || refusal.Code != "not_configured" {
+	if _, err := p.Verify(http.Header{}, forged, time.Now()); !errors.As(err, &refusal) || refusal.Status != 503 ||
+		refusal.Code != "not_configured" {
 		t.Errorf("without a key: %v", err)
 	}
 }
@@ -176,10 +183,11 @@ func TestVerifyStatuses(t *testing.T) {
 	}
 }
 
-// TestLargePost has 30 MB around one event.
+// TestLargePost parses a post of 30 MB with one event.
 func TestLargePost(t *testing.T) {
 	p := adapter(t, "")
-	body := []byte(`{"event-data":{"event":"delivered","id":"x","timestamp":1795262400,"user-variables":{"sd_log":"` + providertest.SampleBatch().Log(1).String() +
+	body := []byte(`{"event-data":{"event":"delivered","id":"x","timestamp":1795262400,"user-variables":{"sd_log":"` +
+		providertest.SampleBatch().Log(1).String() +
 		`","sd_attempt":"1"},"delivery-status":{"message":"` + strings.Repeat("x ", 15_000_000) + `"}}}`)
 	_, body = sign("signing-key", body, time.Now())
 	if _, err := p.Verify(http.Header{}, body, time.Now()); err != nil {
@@ -230,8 +238,14 @@ func FuzzClassify(f *testing.F) {
 		h.Set("Retry-After", header)
 		h.Set("Content-Type", header)
 		var seen models.Set
-		for _, part := range p.classify(c, wire.Answer{Status: status, Header: h, Body: body, Cut: cut}, time.Now()) {
-			if !part.Class.Valid() || part.Recipients.Empty() || !seen.And(part.Recipients).Empty() || len(part.Text) > models.MaxText {
+		for _, part := range p.classify(c, transport.Answer{
+			Status: status,
+			Header: h,
+			Body:   body,
+			Cut:    cut,
+		}, time.Now()) {
+			if !part.Class.Valid() || part.Recipients.Empty() || !seen.And(part.Recipients).Empty() ||
+				len(part.Text) > models.MaxText {
 				t.Errorf("part %+v", part)
 			}
 			seen = seen.Or(part.Recipients)
@@ -242,7 +256,7 @@ func FuzzClassify(f *testing.F) {
 	})
 }
 
-// BenchmarkSend1000 is a whole call to a server in the same process.
+// BenchmarkSend1000 measures a whole call to a server in the same process.
 func BenchmarkSend1000(b *testing.B) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -11,14 +11,13 @@ import (
 	sdk "github.com/mailgun/mailgun-go/v4"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/letter"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/message"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// Send implements models.Adapter: one request, with variables for every
-// recipient. Those are what makes Mailgun send each a copy of its own; without
-// them all recipients would see each other. It ends with ctx or after the
-// provider's time-out.
+// Send implements models.Adapter with one request that has variables for every recipient.
+// They make Mailgun send a separate copy to each; without them all recipients would see each
+// other. Send ends with ctx or after the provider's time-out.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	if len(c.Recipients) == 0 {
 		return nil
@@ -29,7 +28,7 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	ctx, x := wire.Record(ctx, c.StartBy)
+	ctx, x := transport.Record(ctx, c.StartBy)
 	_, _, err := p.api.Send(ctx, m)
 	if x.Status == 0 {
 		class, reason, text := x.NoAnswer(err)
@@ -38,23 +37,22 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	return p.classify(c, x.Answer, time.Now())
 }
 
-// compose makes the message, or says why there can be none.
+// compose returns the message, or the parts of a call that cannot be made.
 //
-// Recipients are named by their bare address, as the keys of the variables must
-// be; their display names are not sent. The SDK would key the variables by
-// "Name <address>".
+// Recipients are named by their bare address, as the keys of the variables must be. Their
+// display names are not sent: the SDK would key the variables by "Name <address>".
 func compose(c *models.Call) (*sdk.Message, []models.Part) {
-	if refused := letter.Check(c, MaxRecipients); refused != nil {
+	if refused := message.Check(c, maxRecipients); refused != nil {
 		return nil, refused
 	}
 	all := c.Numbers()
-	if !letter.ASCII(c.Content.From.Email) {
-		return nil, letter.Refuse(all, "", "Mailgun takes no sender addresses beyond ASCII")
+	if !message.ASCII(c.Content.From.Email) {
+		return nil, message.Refuse(all, "", "Mailgun takes no sender addresses beyond ASCII")
 	}
 	escaped := false
-	f := letter.Fill(c.Content, func(_ int, v letter.Var) string {
+	f := message.Fill(c.Content, func(_ int, v message.Var) string {
 		return "%recipient." + key(v) + "%"
-	}, func(form letter.Form, s string) string { return literal(form, s, &escaped) })
+	}, func(form message.Form, s string) string { return literal(form, s, &escaped) })
 
 	m := sdk.NewMessage(address(c.Content.From), f.Subject, f.Text)
 	if f.HTML != "" {
@@ -67,17 +65,18 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 		options += len("h:Reply-To") + len(reply)
 	}
 	if options > maxOptions {
-		return nil, letter.Refuse(all, models.TooLarge, "the options of the message are longer than the 16 kB that Mailgun takes")
+		return nil, message.Refuse(all, models.TooLarge,
+			"the options of the message are longer than the 16 kB that Mailgun takes")
 	}
-	// Neither can fail: both values are strings.
+	// These cannot fail, because both values are strings.
 	_ = m.AddVariable(logKey, "%recipient."+logKey+"%")
 	_ = m.AddVariable(attemptKey, strconv.Itoa(c.Attempt))
 	return m, addRecipients(m, c, all, f, escaped)
 }
 
-// addRecipients gives every recipient all variables: where one is missing, the
-// raw placeholder would stay in the mail.
-func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f letter.Filled, escaped bool) []models.Part {
+// addRecipients adds the recipients with all their variables. A placeholder without a
+// variable would stay in the mail.
+func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Filled, escaped bool) []models.Part {
 	keys := make([]string, len(f.Vars))
 	for i, v := range f.Vars {
 		keys[i] = key(v)
@@ -100,8 +99,8 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f letter.Fill
 				lacking.Add(r.Log.Recipient())
 				lacks = v.Name
 			}
-			if v.Form == letter.HTMLForm {
-				value = literal(letter.HTMLForm, value, nil)
+			if v.Form == message.HTMLForm {
+				value = literal(message.HTMLForm, value, nil)
 			}
 			vars[keys[k]] = value
 			own += len(keys[k]) + len(value) + 8
@@ -110,38 +109,42 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f letter.Fill
 			tooLong.Add(r.Log.Recipient())
 		}
 		request += own + 2*len(r.Email) + 256
-		// It fails for the recipient after the last allowed; that was checked.
+		// It fails only for too many recipients, which compose has checked.
 		_ = m.AddRecipientAndVariables(r.Email, vars)
 	}
 	switch {
 	case !lacking.Empty():
-		return letter.Missing(all, lacking, lacks)
+		return message.Missing(all, lacking, lacks)
 	case content > maxMessage:
-		return letter.Refuse(all, models.TooLarge, "the message is larger than the 25 MB that Mailgun takes")
+		return message.Refuse(all, models.TooLarge, "the message is larger than the 25 MB that Mailgun takes")
 	case request > maxRequest:
-		return letter.Refuse(all, models.TooLarge, "the request would be larger than the 52.4 MB that Mailgun takes")
+		return message.Refuse(all, models.TooLarge, "the request would be larger than the 52.4 MB that Mailgun takes")
 	case !tooLong.Empty():
-		return letter.Without(all, models.Part{Class: models.RejectedHereClass, Recipients: tooLong, Reason: models.TooLarge,
-			Text: "the recipient's values make the message larger than the 25 MB that Mailgun takes"})
+		return message.Without(all, models.Part{
+			Class:      models.RejectedHereClass,
+			Recipients: tooLong,
+			Reason:     models.TooLarge,
+			Text:       "the recipient's values make the message larger than the 25 MB that Mailgun takes",
+		})
 	}
 	return nil
 }
 
-// address writes an address for a header field: a name with special characters
-// is quoted, one beyond ASCII is encoded (RFC 2047).
+// address returns an address for a header field. A name with special characters is quoted,
+// a name that is not ASCII is encoded (RFC 2047).
 func address(a models.Address) string {
-	name := letter.Name(a.Name)
+	name := message.Name(a.Name)
 	if name == "" {
 		return a.Email
 	}
 	return (&mail.Address{Name: name, Address: a.Email}).String()
 }
 
-// key is the name of a recipient variable: the form, '_' and the placeholder's
-// name, of which only a-z and 0-9 stay; every other byte becomes '_' and two hex
-// digits. So different placeholders have different keys, whether Mailgun minds
-// case or not, and none is one of ours.
-func key(v letter.Var) string {
+// key returns the name of a recipient variable: the form, '_' and the placeholder's name, in
+// which every byte but a-z and 0-9 becomes '_' and two hex digits. So different placeholders
+// have different keys, whether Mailgun ignores case or not, and none is logKey, attemptKey
+// or percentKey.
+func key(v message.Var) string {
 	const hexDigits = "0123456789abcdef"
 	b := make([]byte, 0, len(v.Name)+8)
 	b = append(b, byte(v.Form), '_')
@@ -158,24 +161,21 @@ func key(v letter.Var) string {
 // percentKey names a recipient variable that stands for a percent sign.
 const percentKey = "sd_pct"
 
-// theirs is what Mailgun replaces by itself: %recipient%, %recipient.x%,
+// theirs matches what Mailgun replaces by itself: %recipient%, %recipient.x%,
 // %recipient_email%, %unsubscribe_url%, %tag_unsubscribe_url% and the like.
 var theirs = regexp.MustCompile(`%(recipient|unsubscribe_|tag_unsubscribe_|mailing_list_unsubscribe_)`)
 
-// literal protects text that looks like a placeholder of Mailgun's. There is no
-// documented way to escape one. In HTML the percent sign is written as an entity,
-// which is safe. In text and subject a variable takes its place, which holds as
-// long as Mailgun replaces in one pass, as it is observed to do; if it did not,
-// the text would be what it is without this: %recipient.x% stays as it is,
-// because nobody has a variable x.
+// literal protects text that looks like a placeholder of Mailgun's. There is no documented way
+// to escape one. In HTML the percent sign becomes an entity, which is safe. In text and subject
+// it becomes a variable. That works as long as Mailgun replaces in one pass, as it does now.
 //
-// Values in text and subject are not protected: within a value a variable would
-// not be replaced. HTML values are.
-func literal(form letter.Form, s string, escaped *bool) string {
+// Values in text and subject are not protected, because a variable in a value would not be
+// replaced. Values in HTML are protected.
+func literal(form message.Form, s string, escaped *bool) string {
 	if !strings.Contains(s, "%") || !theirs.MatchString(s) {
 		return s
 	}
-	if form == letter.HTMLForm {
+	if form == message.HTMLForm {
 		return theirs.ReplaceAllString(s, "&#37;$1")
 	}
 	*escaped = true

@@ -9,43 +9,43 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/report"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
-// A post is the body of a webhook: one event and a signature, which covers
-// timestamp and token alone.
+// A post is the body of a webhook: one event and a signature, which covers only timestamp and
+// token.
 type post struct {
 	Signature json.RawMessage `json:"signature"`
 	Event     json.RawMessage `json:"event-data"`
 }
 
 type signature struct {
-	Timestamp report.Str `json:"timestamp"` // a string in practice, a number in the documentation
-	Token     report.Str `json:"token"`
-	Signature report.Str `json:"signature"`
+	Timestamp parse.Str `json:"timestamp"` // a string in practice, a number in the documentation
+	Token     parse.Str `json:"token"`
+	Signature parse.Str `json:"signature"`
 }
 
 // Verify implements models.Adapter: HMAC-SHA256 with the webhook signing key
 // over timestamp and token.
 //
-// The body is not covered. Who has seen one post can send another body with its
-// signature, so that is returned as what a replay would carry again, behind the
-// timestamp that it belongs to. Not the token: there is no separator between it and the timestamp, and digits moved
-// from one to the other would make a token that is new. (They could make a
-// timestamp of another length only, which is refused.)
+// The signature does not cover the body, so whoever has seen a post can send another body with
+// its signature. Therefore Verify returns timestamp and signature as the replay key. It does
+// not return the token: there is no separator between token and timestamp, and digits moved
+// from one to the other would make a new token. (They would also change the length of the
+// timestamp, which is refused.)
 //
-// 406 tells Mailgun never to repeat. It is answered to a signature that is
-// wrong, and to nothing that could be a mistake of ours.
+// 406 tells Mailgun never to repeat a post. It is the answer only to a wrong signature, and to
+// nothing that could be our mistake.
 func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, error) {
 	if len(p.webhook) == 0 {
-		return "", report.NotConfigured()
+		return "", parse.NotConfigured()
 	}
 	var in post
 	var s signature
 	if err := json.Unmarshal(body, &in); err != nil {
 		return "", malformed("the body is not a JSON object")
 	}
-	report.Into(in.Signature, &s)
+	parse.Into(in.Signature, &s)
 	if s.Timestamp == "" || s.Token == "" || s.Signature == "" {
 		return "", malformed("the post is not signed")
 	}
@@ -59,16 +59,19 @@ func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, err
 	if !hmac.Equal(mac.Sum(nil), got) {
 		return "", forged()
 	}
-	if err := report.Fresh(string(s.Timestamp), now); err != nil {
+	if err := parse.Fresh(string(s.Timestamp), now); err != nil {
 		return "", err
 	}
 	return string(s.Timestamp) + "." + hex.EncodeToString(got), nil
 }
 
+// malformed returns the error for a post that cannot be read.
 func malformed(detail string) error {
 	return &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed", Detail: detail}
 }
 
+// forged returns the error for a post whose signature is wrong.
 func forged() error {
-	return &models.WebhookError{Status: http.StatusNotAcceptable, Code: "bad_signature", Detail: "the signature does not fit"}
+	return &models.WebhookError{Status: http.StatusNotAcceptable, Code: "bad_signature",
+		Detail: "the signature does not fit"}
 }

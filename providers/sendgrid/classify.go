@@ -9,17 +9,16 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/letter"
-	"github.com/safedelivr/safedelivr/providers/internal/report"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/message"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// classes says what a status means, whatever the body says. Those that are not
-// listed: see classify.
+// classes maps statuses whose body does not matter. For the others see classify.
 //
-// 404, 405 and 406 mean that our URL or headers are wrong, as 3xx does: a matter
-// of configuration, which the class provider makes known. 451 is data residency.
-// 500, 502 and 504 may come after the mail was taken.
+// 404, 405 and 406 mean that URL or headers are wrong, as 3xx does. That is a mistake in
+// the configuration, which the class provider reports. 451 is about data residency. 500,
+// 502 and 504 may come after the mail was accepted.
 var classes = map[int]models.Class{
 	http.StatusUnauthorized:               models.AccountClass,
 	http.StatusPaymentRequired:            models.AccountClass,
@@ -27,17 +26,17 @@ var classes = map[int]models.Class{
 	http.StatusNotFound:                   models.AccountClass,
 	http.StatusMethodNotAllowed:           models.AccountClass,
 	http.StatusNotAcceptable:              models.AccountClass,
-	http.StatusRequestTimeout:             models.Unavailable, // it says that the request did not arrive whole
+	http.StatusRequestTimeout:             models.Unavailable, // the request did not arrive completely
 	http.StatusRequestEntityTooLarge:      models.RejectedHereClass,
 	http.StatusTooManyRequests:            models.Throttled,
 	http.StatusUnavailableForLegalReasons: models.AccountClass,
 	http.StatusServiceUnavailable:         models.Unavailable,
 }
 
-// An apiError is one element of {"errors":[…]}. There are no machine codes.
+// An apiError is one element of {"errors":[…]}. It has no machine-readable code.
 type apiError struct {
-	Message report.Str `json:"message"`
-	Field   report.Str `json:"field"`
+	Message parse.Str `json:"message"`
+	Field   parse.Str `json:"field"`
 }
 
 var (
@@ -47,18 +46,18 @@ var (
 	badAddress         = regexp.MustCompile(`(?i)valid (e-?mail|address)|e-?mail address|address is (in|not )valid`)
 )
 
-// classify says what an answer means for the recipients of the call.
-func (p *Adapter) classify(c *models.Call, a wire.Answer, now time.Time) []models.Part {
+// classify returns what an answer means for the recipients of the call.
+func (p *Adapter) classify(c *models.Call, a transport.Answer, now time.Time) []models.Part {
 	var errs []apiError
 	if a.Status >= 300 {
 		errs = readErrors(a.Body)
 	}
-	text := p.words(says(errs, a))
+	text := p.words(answerText(errs, a))
 	if class, ok := classes[a.Status]; ok {
 		parts := whole(c, class, "", a.Status, text)
 		switch {
 		case class == models.Throttled || class == models.Unavailable:
-			parts[0].RetryAt = report.RetryAt(a.Header, now)
+			parts[0].RetryAt = parse.RetryAt(a.Header, now)
 		case class == models.AccountClass && notVerified.MatchString(text):
 			parts[0].Reason = models.SenderNotVerified
 		case a.Status == http.StatusRequestEntityTooLarge:
@@ -74,19 +73,18 @@ func (p *Adapter) classify(c *models.Call, a wire.Answer, now time.Time) []model
 	case a.Status == http.StatusBadRequest:
 		return badRequest(c, errs, text)
 	case a.Status > 400 && a.Status < 500:
-		// Refused for a reason that is not in SendGrid's list: another provider
-		// may know better.
+		// SendGrid does not document this status, so another provider may take the mail.
 		return whole(c, models.RejectedHereClass, "", a.Status, text)
 	}
 	return whole(c, models.Unknown, "", a.Status, text)
 }
 
-// accepted reads a 2xx. The body of a 202 is empty and means nothing, and the id
-// is in the header: nothing is lost if the body breaks off. Any other 2xx counts
-// if it carries the id; without one it is not SendGrid that spoke (a proxy, a
-// captive portal), and whether the call reached it is not known.
-func accepted(c *models.Call, a wire.Answer, text string) []models.Part {
-	id := report.Text(a.Header.Get("X-Message-Id"))
+// accepted reads a 2xx. The body of a 202 is empty and its ID is in the header, so a body
+// that breaks off does not matter. Any other 2xx counts if it has the ID. Without one it is
+// not from SendGrid (but from a proxy or a captive portal), and it is not known whether the
+// call reached SendGrid.
+func accepted(c *models.Call, a transport.Answer, text string) []models.Part {
+	id := parse.Text(a.Header.Get("X-Message-Id"))
 	if a.Status != http.StatusAccepted && id == "" {
 		return whole(c, models.Unknown, "", a.Status, text)
 	}
@@ -95,24 +93,24 @@ func accepted(c *models.Call, a wire.Answer, text string) []models.Part {
 	return parts
 }
 
-// badRequest reads a 400. An error that names a personalization concerns that
-// recipient, and the others go again; one about an address that names none
-// concerns somebody; the rest is about the message.
+// badRequest reads a 400. An error that names a personalization is about that recipient,
+// and the others are tried again. An error about an address without a personalization is
+// about some recipient. All others are about the message.
 func badRequest(c *models.Call, errs []apiError, text string) []models.Part {
 	if len(errs) == 0 {
-		// Not SendGrid's words: nothing can be concluded about the message, only
-		// that it was refused here.
+		// This is not an answer of SendGrid's API. It says nothing about the message,
+		// only that it was refused here.
 		return whole(c, models.RejectedHereClass, "", 400, text)
 	}
 	var address, other models.Set
-	somebody := false
+	unnamed := false
 	for _, e := range errs {
 		field := string(e.Field)
 		if m := onePersonalization.FindStringSubmatch(field); m != nil {
 			i, _ := strconv.Atoi(m[1])
 			switch {
 			case i >= len(c.Recipients):
-				somebody = true
+				unnamed = true
 			case ofAddress.MatchString(field):
 				address.Add(c.Recipients[i].Log.Recipient())
 			default:
@@ -121,42 +119,62 @@ func badRequest(c *models.Call, errs []apiError, text string) []models.Part {
 			continue
 		}
 		general := field == "" || strings.HasPrefix(field, "personalizations")
-		somebody = somebody || general && (field != "" || badAddress.MatchString(string(e.Message)))
+		unnamed = unnamed || general && (field != "" || badAddress.MatchString(string(e.Message)))
 	}
 	var bad []models.Part
 	if !address.Empty() {
-		bad = append(bad, models.Part{Class: models.RejectedRecipient, Recipients: address, Reason: models.MailboxInvalid, Status: 400, Text: text})
+		bad = append(bad, models.Part{
+			Class:      models.RejectedRecipient,
+			Recipients: address,
+			Reason:     models.MailboxInvalid,
+			Status:     400,
+			Text:       text,
+		})
 	}
 	if other = other.Minus(address); !other.Empty() {
-		// Its values, not its address: another provider may take them.
-		bad = append(bad, models.Part{Class: models.RejectedHereClass, Recipients: other, Reason: models.RejectedHere, Status: 400, Text: text})
+		// The values, not the address, were refused. Another provider may take them.
+		bad = append(bad, models.Part{
+			Class:      models.RejectedHereClass,
+			Recipients: other,
+			Reason:     models.RejectedHere,
+			Status:     400,
+			Text:       text,
+		})
 	}
 	switch {
 	case bad != nil:
-		return letter.Without(c.Numbers(), bad...)
-	case somebody && len(c.Recipients) > 1:
+		return message.Without(c.Numbers(), bad...)
+	case unnamed && len(c.Recipients) > 1:
 		return whole(c, models.Split, models.InvalidRequest, 400, text)
-	case somebody:
+	case unnamed:
 		return whole(c, models.RejectedRecipient, models.MailboxInvalid, 400, text)
 	}
 	return whole(c, models.RejectedRequest, models.InvalidRequest, 400, text)
 }
 
+// whole returns one part with all recipients of the call.
 func whole(c *models.Call, class models.Class, reason models.Reason, status int, text string) []models.Part {
-	return []models.Part{{Class: class, Recipients: c.Numbers(), Reason: reason, Status: status, Text: text}}
+	return []models.Part{{
+		Class:      class,
+		Recipients: c.Numbers(),
+		Reason:     reason,
+		Status:     status,
+		Text:       text,
+	}}
 }
 
+// readErrors returns the errors of a body, at most maxRecipients.
 func readErrors(body []byte) []apiError {
 	var e struct {
 		Errors json.RawMessage `json:"errors"`
 	}
 	var list []json.RawMessage
-	report.Into(body, &e)
-	report.Into(e.Errors, &list)
-	out := make([]apiError, 0, min(len(list), MaxRecipients))
-	for _, raw := range list[:min(len(list), MaxRecipients)] {
+	parse.Into(body, &e)
+	parse.Into(e.Errors, &list)
+	out := make([]apiError, 0, min(len(list), maxRecipients))
+	for _, raw := range list[:min(len(list), maxRecipients)] {
 		var one apiError
-		report.Into(raw, &one)
+		parse.Into(raw, &one)
 		if one != (apiError{}) {
 			out = append(out, one)
 		}
@@ -164,8 +182,8 @@ func readErrors(body []byte) []apiError {
 	return out
 }
 
-// says is what the answer says, for people.
-func says(errs []apiError, a wire.Answer) string {
+// answerText returns the text of an answer.
+func answerText(errs []apiError, a transport.Answer) string {
 	if len(errs) == 0 {
 		if text := strings.TrimSpace(string(a.Body)); text != "" {
 			return text
@@ -188,6 +206,5 @@ func says(errs []apiError, a wire.Answer) string {
 	return b.String()
 }
 
-// words makes a text fit to be kept: no addresses, and not our key, should the
-// provider repeat it.
-func (p *Adapter) words(text string) string { return report.Text(text, p.key) }
+// words returns a text for storing: without addresses and without the API key.
+func (p *Adapter) words(text string) string { return parse.Text(text, p.key) }

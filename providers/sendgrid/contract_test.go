@@ -42,7 +42,13 @@ func publicText(k any) string {
 }
 
 func testSettings(base string) settings.Settings {
-	return settings.Settings{Name: "sg", Kind: "sendgrid", APIKey: "SG.test-key", BaseURL: base, WebhookKey: publicText(&ownKey.PublicKey)}
+	return settings.Settings{
+		Name:       "sg",
+		Kind:       "sendgrid",
+		APIKey:     "SG.test-key",
+		BaseURL:    base,
+		WebhookKey: publicText(&ownKey.PublicKey),
+	}
 }
 
 func adapter(t testing.TB, base string) *Adapter {
@@ -76,9 +82,11 @@ func TestContract(t *testing.T) {
 			return h, append([]byte(ts[9:]), body...)
 		},
 		Post: func(log models.ID, attempt int) []byte {
-			return fmt.Appendf(nil, `[{"email":"a@b.test","timestamp":1795262400,"event":"delivered","sg_event_id":"ZGVsaXZlcmVk","response":"250 OK","sd_log":"%s","sd_attempt":"%d"}]`+"\r\n", log, attempt)
+			return fmt.Appendf(nil, `[{"email":"a@b.test","timestamp":1795262400,"event":"delivered",`+
+				`"sg_event_id":"ZGVsaXZlcmVk","response":"250 OK","sd_log":"%s","sd_attempt":"%d"}]`+"\r\n", log, attempt)
 		},
-		Mixed: mixed, MixedGood: 4,
+		Mixed:     mixed,
+		MixedGood: 4,
 	})
 }
 
@@ -95,7 +103,7 @@ func sign(key *ecdsa.PrivateKey, body []byte, at time.Time) (http.Header, []byte
 	return h, body
 }
 
-// read is SendGrid's side of a call: what is valid, and what each recipient gets.
+// read checks a call as SendGrid would and returns what each recipient gets.
 func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 	type person struct{ Email, Name string }
 	var m struct {
@@ -113,7 +121,8 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 	switch {
 	case r.Method != "POST" || r.URL.Path != "/v3/mail/send":
 		return nil, fmt.Errorf("%s %s", r.Method, r.URL)
-	case r.Header.Get("Authorization") != "Bearer SG.test-key" || r.Header.Get("Content-Type") != "application/json" || r.Header.Get("Accept") == "":
+	case r.Header.Get("Authorization") != "Bearer SG.test-key" || r.Header.Get("Content-Type") != "application/json" ||
+		r.Header.Get("Accept") == "":
 		return nil, fmt.Errorf("headers %v", r.Header)
 	case r.Header.Get("Idempotency-Key") != "":
 		return nil, errors.New("there is an Idempotency-Key")
@@ -137,15 +146,20 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 			return nil, fmt.Errorf("name %q", p.To[0].Name)
 		}
 		fill := func(s string) string {
-			for range 2 { // in any order and again: no value may hold a token
+			for range 2 { // twice and in any order, because no value may contain a token
 				for k, v := range p.Substitutions {
 					s = strings.ReplaceAll(s, k, v)
 				}
 			}
 			return s
 		}
-		c := providertest.Copy{To: p.To[0].Email, Log: p.CustomArgs["sd_log"], Attempt: m.CustomArgs["sd_attempt"], Subject: fill(m.Subject),
-			From: (&mail.Address{Name: m.From.Name, Address: m.From.Email}).String()}
+		c := providertest.Copy{
+			To:      p.To[0].Email,
+			Log:     p.CustomArgs["sd_log"],
+			Attempt: m.CustomArgs["sd_attempt"],
+			Subject: fill(m.Subject),
+			From:    (&mail.Address{Name: m.From.Name, Address: m.From.Email}).String(),
+		}
 		if strings.Contains(strings.Join([]string{m.From.Name, p.To[0].Name}, ""), "\n") {
 			return nil, errors.New("a line break in a name")
 		}
@@ -180,12 +194,19 @@ func errorOf(message, field string) string {
 
 func same(c models.Class) (three, one models.Class) { return c, c }
 
-// answers are those of providers.md 1.3 and 1.4, with times from now on.
+// answers returns the answers of providers.md 1.3 and 1.4, with times relative to now.
 func answers() []providertest.Answer {
 	var list []providertest.Answer
 	add := func(name string, status int, body string, class models.Class, reason models.Reason) *providertest.Answer {
 		three, one := same(class)
-		list = append(list, providertest.Answer{Name: name, Status: status, Body: body, Three: three, One: one, Reason: reason})
+		list = append(list, providertest.Answer{
+			Name:   name,
+			Status: status,
+			Body:   body,
+			Three:  three,
+			One:    one,
+			Reason: reason,
+		})
 		return &list[len(list)-1]
 	}
 	add("accepted", 202, "", models.Accepted, "").Header = map[string]string{"X-Message-Id": "abc"}
@@ -193,20 +214,27 @@ func answers() []providertest.Answer {
 	add("accepted with garbage", 202, "<html>", models.Accepted, "")
 	add("200 with id", 200, "", models.Accepted, "").Header = map[string]string{"X-Message-Id": "abc"}
 	add("200 of somebody else", 200, "<html>Welcome</html>", models.Unknown, "")
-	a := add("named recipient", 400, errorOf("Does not contain a valid address.", "personalizations.1.to.0.email"), models.RejectedRecipient, models.MailboxInvalid)
+	a := add("named recipient", 400, errorOf("Does not contain a valid address.", "personalizations.1.to.0.email"),
+		models.RejectedRecipient, models.MailboxInvalid)
 	a.Others = models.Split
 	a = add("unnamed recipient", 400, errorOf("Does not contain a valid address.", "null"), models.Split, "")
 	a.One = models.RejectedRecipient
-	a = add("unnamed personalization", 400, errorOf("The personalizations field is wrong for a@b.test", "personalizations"), models.Split, "")
+	a = add("unnamed personalization", 400,
+		errorOf("The personalizations field is wrong for a@b.test", "personalizations"), models.Split, "")
 	a.One = models.RejectedRecipient
 	add("bad request", 400, errorOf("Bad Request", "null"), models.RejectedRequest, models.InvalidRequest)
-	add("from", 400, errorOf("Does not contain a valid address.", "from.email"), models.RejectedRequest, models.InvalidRequest)
-	add("content", 400, errorOf("The content value must be a string", "content.0.value"), models.RejectedRequest, models.InvalidRequest)
+	add("from", 400, errorOf("Does not contain a valid address.", "from.email"), models.RejectedRequest,
+		models.InvalidRequest)
+	add("content", 400, errorOf("The content value must be a string", "content.0.value"), models.RejectedRequest,
+		models.InvalidRequest)
 	add("400 of a proxy", 400, "<html>Bad Request</html>", models.RejectedHereClass, "")
-	add("key", 401, errorOf("The provided authorization grant is invalid, expired, or revoked", "null"), models.AccountClass, "")
+	add("key", 401, errorOf("The provided authorization grant is invalid, expired, or revoked", "null"),
+		models.AccountClass, "")
 	add("credits", 401, errorOf("Maximum credits exceeded", "null"), models.AccountClass, "")
-	add("not authorized", 401, errorOf("Authenticated user is not authorized to send mail", "null"), models.AccountClass, "")
-	add("identity", 403, errorOf("The from address does not match a verified Sender Identity.", "from"), models.AccountClass, models.SenderNotVerified)
+	add("not authorized", 401, errorOf("Authenticated user is not authorized to send mail", "null"), models.AccountClass,
+		"")
+	add("identity", 403, errorOf("The from address does not match a verified Sender Identity.", "from"),
+		models.AccountClass, models.SenderNotVerified)
 	add("forbidden", 403, errorOf("access forbidden", "null"), models.AccountClass, "")
 	add("not found", 404, "404 page not found", models.AccountClass, "")
 	add("method", 405, errorOf("method not allowed", "null"), models.AccountClass, "")
@@ -219,8 +247,10 @@ func answers() []providertest.Answer {
 	a = add("rate with seconds", 429, errorOf("too many requests", "null"), models.Throttled, "")
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "90"}, 90*time.Second
 	a = add("rate with reset", 429, errorOf("too many requests", "null"), models.Throttled, "")
-	a.Header, a.RetryIn = map[string]string{"X-RateLimit-Reset": strconv.FormatInt(time.Now().Add(20*time.Minute).Unix(), 10)}, 20*time.Minute
-	add("rate with reset in the past", 429, "", models.Throttled, "").Header = map[string]string{"X-RateLimit-Reset": "1500000000"}
+	a.Header, a.RetryIn = map[string]string{"X-RateLimit-Reset": strconv.FormatInt(time.Now().Add(20*time.Minute).Unix(),
+		10)}, 20*time.Minute
+	add("rate with reset in the past", 429, "", models.Throttled,
+		"").Header = map[string]string{"X-RateLimit-Reset": "1500000000"}
 	add("residency", 451, errorOf("unavailable", "null"), models.AccountClass, "")
 	add("internal", 500, `{"errors":[{"message":"An internal server error occurred"}]}`, models.Unknown, "")
 	add("bad gateway", 502, "<html>", models.Unknown, "")
@@ -228,7 +258,8 @@ func answers() []providertest.Answer {
 	a = add("unavailable for a while", 503, "no", models.Unavailable, "")
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "600"}, 10*time.Minute
 	a = add("unavailable until a reset", 503, "no", models.Unavailable, "")
-	a.Header, a.RetryIn = map[string]string{"X-RateLimit-Reset": strconv.FormatInt(time.Now().Add(20*time.Minute).Unix(), 10)}, 20*time.Minute
+	a.Header, a.RetryIn = map[string]string{"X-RateLimit-Reset": strconv.FormatInt(time.Now().Add(20*time.Minute).Unix(),
+		10)}, 20*time.Minute
 	add("unavailable for a year", 503, "no", models.Unavailable, "").Header = map[string]string{"Retry-After": "31536000"}
 	add("internal, with a time", 500, "no", models.Unknown, "").Header = map[string]string{"Retry-After": "600"}
 	add("gateway time-out", 504, "", models.Unknown, "")

@@ -7,11 +7,11 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/report"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
-// kinds maps SendGrid's events to ours; bounce is refined by its type.
-// group_resubscribe and provider events change no log: they are skipped.
+// kinds maps SendGrid's events. bounce is refined by its type. group_resubscribe and account
+// events do not concern a log and are skipped.
 var kinds = map[string]models.EventKind{
 	"processed":         models.Processed,
 	"delivered":         models.Delivered,
@@ -26,8 +26,8 @@ var kinds = map[string]models.EventKind{
 	"group_unsubscribe": models.Unsubscribed,
 }
 
-// dropReasons maps the reason of a dropped event, in lower case; the first that
-// the text begins with counts. The text may stand in reason or in type.
+// dropReasons maps the reason of a dropped event, in lower case. The first prefix of the
+// text counts. The text may be in reason or in type.
 var dropReasons = []struct {
 	prefix string
 	reason models.Reason
@@ -41,8 +41,8 @@ var dropReasons = []struct {
 	{"recipient list over package quota", models.ProviderAccount},
 }
 
-// bounceReasons maps SendGrid's bounce classification, in lower case. Technical
-// Failure, Unclassified and unknown ones: the server's reply decides.
+// bounceReasons maps SendGrid's bounce classification, in lower case. For Technical Failure,
+// Unclassified and unknown ones the server's reply decides.
 var bounceReasons = map[string]models.Reason{
 	"invalid address":              models.MailboxInvalid,
 	"mailbox unavailable":          models.MailboxFull,
@@ -51,33 +51,33 @@ var bounceReasons = map[string]models.Reason{
 	"frequency or volume too high": models.RateLimited,
 }
 
-// expired is what SendGrid gives as the reason when it gave up after 72 hours.
+// expired matches the reason of a mail that SendGrid gave up after 72 hours.
 var expired = regexp.MustCompile(`(?i)^\s*bounced\W+expired`)
 
-// An event is what is read of an element of a post. Any field but email,
-// timestamp and event may be missing, and types are not to be relied on.
+// An event is an element of a post. Any field but email, timestamp and event may be missing,
+// and types vary.
 type event struct {
-	Event          report.Str `json:"event"`
-	Timestamp      report.Str `json:"timestamp"`
-	ID             report.Str `json:"sg_event_id"`
-	MessageID      report.Str `json:"sg_message_id"`
-	SMTPID         report.Str `json:"smtp-id"`
-	Reason         report.Str `json:"reason"`
-	Response       report.Str `json:"response"`
-	Status         report.Str `json:"status"`
-	Type           report.Str `json:"type"`
-	Classification report.Str `json:"bounce_classification"`
-	Attempt        report.Str `json:"attempt"`
-	URL            report.Str `json:"url"`
-	Log            report.Str `json:"sd_log"`
-	SDAttempt      report.Str `json:"sd_attempt"`
+	Event          parse.Str `json:"event"`
+	Timestamp      parse.Str `json:"timestamp"`
+	ID             parse.Str `json:"sg_event_id"`
+	MessageID      parse.Str `json:"sg_message_id"`
+	SMTPID         parse.Str `json:"smtp-id"`
+	Reason         parse.Str `json:"reason"`
+	Response       parse.Str `json:"response"`
+	Status         parse.Str `json:"status"`
+	Type           parse.Str `json:"type"`
+	Classification parse.Str `json:"bounce_classification"`
+	Attempt        parse.Str `json:"attempt"`
+	URL            parse.Str `json:"url"`
+	Log            parse.Str `json:"sd_log"`
+	SDAttempt      parse.Str `json:"sd_attempt"`
 }
 
-// Parse implements models.Adapter. The array is taken apart before its elements
-// are read, so that a broken element costs itself alone.
+// Parse implements models.Adapter. It splits the array before it reads the elements, so that
+// a broken element loses only itself.
 //
-// An asynchronous bounce may come without our ids (sendgrid/docs #5177): it is
-// skipped, for nothing but the address says whom it concerns.
+// An asynchronous bounce may come without custom arguments (sendgrid/docs #5177). It is
+// skipped, because only its address says which mail it is about.
 func (p *Adapter) Parse(body []byte) models.Parsed {
 	var out models.Parsed
 	i := 0
@@ -93,7 +93,7 @@ func (p *Adapter) Parse(body []byte) models.Parsed {
 		}
 		ev, why := e.normalise()
 		if why != "" {
-			skip("%s: %s", report.Word(e.Event), why)
+			skip("%s: %s", parse.Word(e.Event), why)
 			return
 		}
 		out.Events = append(out.Events, ev)
@@ -105,9 +105,9 @@ func (p *Adapter) Parse(body []byte) models.Parsed {
 	return out
 }
 
-// elements calls each for every element of a JSON array, as far as there are
-// any, and reports whether the array was whole. It looks at brackets and quotes
-// alone, so that an element that is no JSON does not hide the next.
+// elements calls each for every element of a JSON array and reports whether the array was
+// complete. It looks only at brackets and quotes, so that an element that is no JSON does not
+// hide the next one.
 func elements(body []byte, each func([]byte)) (whole bool) {
 	n := 0
 	for n < len(body) && space(body[n]) {
@@ -156,34 +156,40 @@ func trim(b []byte) []byte {
 	return b
 }
 
-// normalise translates e, or says why it is no event of ours.
+// normalise translates e. why is not empty if e is not an event of a log.
 func (e *event) normalise() (models.ParsedEvent, string) {
 	kind, ok := kinds[strings.ToLower(string(e.Event))]
 	if !ok {
 		return models.ParsedEvent{}, "not a kind of event that concerns a log"
 	}
-	log, attempt, why := report.Ours(e.Log, e.SDAttempt)
+	log, attempt, why := parse.Ours(e.Log, e.SDAttempt)
 	if why != "" {
 		return models.ParsedEvent{}, why
 	}
-	at, ok := report.Time(e.Timestamp)
+	at, ok := parse.Time(e.Timestamp)
 	if !ok {
-		at = log.Time() // never later than what happened
+		at = log.Time() // never later than the event
 	}
-	ev := models.Event{ID: string(e.ID), Attempt: attempt, Kind: kind, At: at}
+	ev := models.Event{
+		ID:      string(e.ID),
+		Attempt: attempt,
+		Kind:    kind,
+		At:      at,
+	}
 	if ev.ID == "" || len(ev.ID) > 100 {
-		ev.ID = report.Hash(string(e.Log), string(e.SDAttempt), string(e.Event), string(e.Timestamp), string(e.Attempt), string(e.URL),
+		ev.ID = parse.Hash(string(e.Log), string(e.SDAttempt), string(e.Event), string(e.Timestamp), string(e.Attempt),
+			string(e.URL),
 			string(e.Reason), string(e.Response), string(e.Status))
 	}
 	text := string(e.Reason)
 	if text == "" {
 		text = string(e.Response)
 	}
-	ev.Text = report.Text(text)
+	ev.Text = parse.Text(text)
 	if kind == models.Opened || kind == models.Clicked || kind == models.Processed {
 		return models.ParsedEvent{Log: log, Event: ev}, ""
 	}
-	reply := report.NewReply("", string(e.Status), text)
+	reply := parse.NewReply("", string(e.Status), text)
 	ev.Status, ev.Enhanced = reply.Code, reply.Enhanced
 	switch kind {
 	case models.Bounced, models.Blocked:
@@ -196,14 +202,14 @@ func (e *event) normalise() (models.ParsedEvent, string) {
 	return models.ParsedEvent{Log: log, Event: ev}, ""
 }
 
-// bounce fills in what kind of bounce it is.
+// bounce sets kind and reason of a bounce.
 //
 //	type     kind     reason
 //	bounce   bounced  5.1.x: mailbox_invalid; by classification; by reply
 //	blocked  blocked  by classification, by reply; never mailbox_invalid: the address is not on SendGrid's list
 //	expired  bounced  delivery_timeout
-func (e *event) bounce(ev *models.Event, reply report.Reply) {
-	ev.BounceClass = report.Text(string(e.Classification))
+func (e *event) bounce(ev *models.Event, reply parse.Reply) {
+	ev.BounceClass = parse.Text(string(e.Classification))
 	ev.Async = e.MessageID == "" && e.SMTPID == ""
 	kind := strings.ToLower(string(e.Type))
 	said := reply.Reason()
@@ -232,20 +238,21 @@ func (e *event) bounce(ev *models.Event, reply report.Reply) {
 	}
 }
 
+// dropped returns the reason of a dropped event and sets its text.
 func (e *event) dropped(ev *models.Event) models.Reason {
-	for _, s := range [2]report.Str{e.Reason, e.Type} {
+	for _, s := range [2]parse.Str{e.Reason, e.Type} {
 		text := strings.ToLower(strings.TrimSpace(string(s)))
 		for _, d := range dropReasons {
 			if strings.HasPrefix(text, d.prefix) {
 				if ev.Text == "" {
-					ev.Text = report.Text(string(s))
+					ev.Text = parse.Text(string(s))
 				}
 				return d.reason
 			}
 		}
 	}
 	if ev.Text == "" {
-		ev.Text = report.Text(string(e.Type))
+		ev.Text = parse.Text(string(e.Type))
 	}
 	return models.BounceUnknown
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/sendgrid/sendgrid-go/helpers/mail"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/letter"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/message"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// Send implements models.Adapter: one request, one personalization for each
+// Send implements models.Adapter with one request that has a personalization for each
 // recipient. It ends with ctx or after the provider's time-out.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	if len(c.Recipients) == 0 {
@@ -30,7 +30,7 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	ctx, x := wire.Record(ctx, c.StartBy)
+	ctx, x := transport.Record(ctx, c.StartBy)
 
 	req := sg.GetRequest(p.key, endpoint, p.base)
 	req.Method, req.Body = "POST", body
@@ -42,25 +42,25 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	return p.classify(c, x.Answer, time.Now())
 }
 
-// compose writes the request's body, or says why there can be none.
+// compose returns the body of the request, or the parts of a call that cannot be made.
 //
-// The head of the message is the SDK's mail.SGMailV3. The personalizations are
-// written by hand after its marshalling: the SDK's type has two maps for each
-// recipient, which makes a call of 1,000 recipients three times as expensive.
+// The head of the message is the SDK's mail.SGMailV3. The personalizations are encoded here:
+// the SDK's type has two maps for each recipient, which makes a call of 1,000 recipients
+// three times as expensive.
 func compose(c *models.Call) ([]byte, []models.Part) {
-	if refused := letter.Check(c, MaxRecipients); refused != nil {
+	if refused := message.Check(c, maxRecipients); refused != nil {
 		return nil, refused
 	}
 	all := c.Numbers()
-	if !letter.ASCII(c.Content.From.Email) {
-		return nil, letter.Refuse(all, "", "SendGrid takes no sender addresses beyond ASCII")
+	if !message.ASCII(c.Content.From.Email) {
+		return nil, message.Refuse(all, "", "SendGrid takes no sender addresses beyond ASCII")
 	}
 	prefix := tokenPrefix(c)
-	f := letter.Fill(c.Content, func(i int, v letter.Var) string {
+	f := message.Fill(c.Content, func(i int, v message.Var) string {
 		return prefix + string(v.Form) + strconv.Itoa(i) + "-"
 	}, nil)
 	if f.Subject == "" {
-		return nil, letter.Refuse(all, "", "SendGrid takes no message without a subject")
+		return nil, message.Refuse(all, "", "SendGrid takes no message without a subject")
 	}
 	m := &mail.SGMailV3{
 		From:       mail.NewEmail(name(c.Content.From.Name), c.Content.From.Email),
@@ -78,20 +78,20 @@ func compose(c *models.Call) ([]byte, []models.Part) {
 	}
 	head, err := encode(m)
 	if err != nil {
-		return nil, letter.Refuse(all, "", "the message cannot be written as JSON")
+		return nil, message.Refuse(all, "", "the message cannot be written as JSON")
 	}
 	body, refused := personalize(head, c, all, prefix, f.Vars)
 	if refused != nil {
 		return nil, refused
 	}
 	if len(body) > maxBody {
-		return nil, letter.Refuse(all, models.TooLarge, "the request would be larger than the 30 MB that SendGrid takes")
+		return nil, message.Refuse(all, models.TooLarge, "the request would be larger than the 30 MB that SendGrid takes")
 	}
 	return body, nil
 }
 
-// encode is json.Marshal without the escaping of <, > and &, which would make
-// HTML a good deal longer.
+// encode is json.Marshal without the escaping of <, > and &, which would make HTML much
+// longer.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -101,7 +101,9 @@ func encode(v any) ([]byte, error) {
 }
 
 // personalize adds a personalization for each recipient to the JSON object head.
-func personalize(head []byte, c *models.Call, all models.Set, prefix string, vars []letter.Var) ([]byte, []models.Part) {
+func personalize(
+	head []byte, c *models.Call, all models.Set, prefix string, vars []message.Var,
+) ([]byte, []models.Part) {
 	b := make([]byte, 0, len(head)+len(c.Recipients)*(192+96*len(vars)))
 	b = append(b, head[:len(head)-1]...)
 	b = append(b, `,"personalizations":[`...)
@@ -126,21 +128,13 @@ func personalize(head []byte, c *models.Call, all models.Set, prefix string, var
 		b = append(b, r.Log.String()...)
 		b = append(b, `"}`...)
 		if len(vars) > 0 {
-			b = append(b, `,"substitutions":{`...)
 			start := len(b)
-			for k, v := range vars {
-				value, ok := v.Value(&r.Recipient)
-				if !ok {
-					lacking.Add(r.Log.Recipient())
-					lacks = v.Name
-				}
-				if k > 0 {
-					b = append(b, ',')
-				}
-				b = append(b, keys[k]...)
-				b = appendString(b, value)
+			var missing []string
+			if b, missing = appendSubstitutions(b, &r.Recipient, vars, keys); len(missing) > 0 {
+				lacking.Add(r.Log.Recipient())
+				lacks = missing[len(missing)-1]
 			}
-			if len(b)-start > maxSubstitutions {
+			if len(b)-start > len(substitutions)+maxSubstitutions {
 				tooLong.Add(r.Log.Recipient())
 			}
 			b = append(b, '}')
@@ -149,20 +143,45 @@ func personalize(head []byte, c *models.Call, all models.Set, prefix string, var
 	}
 	switch {
 	case !lacking.Empty():
-		return nil, letter.Missing(all, lacking, lacks)
+		return nil, message.Missing(all, lacking, lacks)
 	case !tooLong.Empty():
-		return nil, letter.Without(all, models.Part{Class: models.RejectedHereClass, Recipients: tooLong, Reason: models.TooLarge,
-			Text: "the recipient's values are longer than the 10,000 bytes that SendGrid takes"})
+		return nil, message.Without(all, models.Part{
+			Class:      models.RejectedHereClass,
+			Recipients: tooLong,
+			Reason:     models.TooLarge,
+			Text:       "the recipient's values are longer than the 10,000 bytes that SendGrid takes",
+		})
 	}
 	return append(b, ']', '}'), nil
 }
 
-// tokenPrefix begins the tokens that stand for placeholders in this call:
-// "-sd<nonce>", then form, number and "-". SendGrid searches and replaces them
-// literally, one after the other, so a value must never hold a token: it would be
-// replaced in turn, and an unescaped value could get into HTML. The nonce is made
-// from the batch's ID, which nobody knows when values are handed in, and another
-// one is taken if any value or the content holds it all the same.
+const substitutions = `,"substitutions":{`
+
+// appendSubstitutions appends the values of a recipient, without the closing brace. missing
+// names the placeholders without a value.
+func appendSubstitutions(
+	b []byte, r *models.Recipient, vars []message.Var, keys [][]byte,
+) (_ []byte, missing []string) {
+	b = append(b, substitutions...)
+	for k, v := range vars {
+		value, ok := v.Value(r)
+		if !ok {
+			missing = append(missing, v.Name)
+		}
+		if k > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, keys[k]...)
+		b = appendString(b, value)
+	}
+	return b, missing
+}
+
+// tokenPrefix returns the prefix of the tokens that replace placeholders in this call:
+// "-sd<nonce>", then form, number and "-". SendGrid replaces them literally, one after the
+// other, so no value may contain a token: it would be replaced in turn, and an unescaped
+// value could get into HTML. The nonce is made from the batch's ID, which nobody knows when
+// values are submitted. If a value or the content contains it anyway, another one is used.
 func tokenPrefix(c *models.Call) string {
 	for n := 0; ; n++ {
 		h := sha256.Sum256([]byte(c.Batch.String() + "/" + strconv.Itoa(n)))
@@ -173,8 +192,10 @@ func tokenPrefix(c *models.Call) string {
 	}
 }
 
+// holds reports whether the content or a value contains s.
 func holds(c *models.Call, s string) bool {
-	if strings.Contains(c.Content.Subject, s) || strings.Contains(c.Content.Text, s) || strings.Contains(c.Content.HTML, s) {
+	if strings.Contains(c.Content.Subject, s) || strings.Contains(c.Content.Text, s) ||
+		strings.Contains(c.Content.HTML, s) {
 		return true
 	}
 	for i := range c.Recipients {
@@ -191,11 +212,11 @@ func holds(c *models.Call, s string) bool {
 	return false
 }
 
-// name returns a display name as SendGrid takes it. It rejects or misreads ';'
-// and ',' (sendgrid-python #291), so they become spaces: quoting them helps in
-// "to", but shows the quotes in "from" and "reply_to".
+// name returns a display name that SendGrid accepts. It rejects or misreads ';' and ','
+// (sendgrid-python #291), so they become spaces. Quotes would help in "to", but would be
+// shown in "from" and "reply_to".
 func name(s string) string {
-	s = letter.Name(s)
+	s = message.Name(s)
 	if strings.ContainsAny(s, ";,") {
 		s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ';' || r == ',' || r == ' ' }), " ")
 	}

@@ -1,10 +1,9 @@
-// Package sendgrid is the adapter for Twilio SendGrid: Mail Send v3 and the
-// Event Webhook.
+// Package sendgrid is the adapter for Twilio SendGrid: Mail Send v3 and the Event Webhook.
 //
-// It uses the SDK's message types (helpers/mail), its request (GetRequest) and
-// rest.Client, with an HTTP client of its own. It does not use sendgrid.Client:
-// that writes the body of each call into one shared struct, and concurrent calls
-// lose mails and double others (sendgrid-go #474).
+// It uses the SDK's message types (helpers/mail), its GetRequest and rest.Client, with its
+// own HTTP client. It does not use sendgrid.Client, which writes the body of each call into
+// one shared struct, so that concurrent calls lose mails and double others
+// (sendgrid-go #474).
 package sendgrid
 
 import (
@@ -17,12 +16,12 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// What SendGrid allows (Mail Send v3, "Limitations").
+// The limits of SendGrid (Mail Send v3, "Limitations").
 const (
-	MaxRecipients    = 1000
+	maxRecipients    = 1000
 	maxBody          = 30_000_000 // bytes of a request
 	maxSubstitutions = 10_000     // bytes per personalization
 )
@@ -32,26 +31,26 @@ const (
 	endpoint    = "/v3/mail/send"
 )
 
-// The keys under which our ids travel. They come back as top-level fields of
-// every event, where SendGrid's own names win: hence the prefix.
+// The custom arguments of a mail. Every event has them as top-level fields, where
+// SendGrid's own names win: hence the prefix.
 const (
 	logKey     = "sd_log"
 	attemptKey = "sd_attempt"
 )
 
-// A Adapter is one provider at SendGrid.
+// An Adapter is one provider of the kind SendGrid. It implements models.Adapter.
 type Adapter struct {
 	key     string
 	base    string
 	timeout time.Duration
-	wire    *wire.Client
+	client  *transport.Client
 	rest    *rest.Client
 	webhook *ecdsa.PublicKey // nil: the provider gets no webhooks
 }
 
 var _ models.Adapter = (*Adapter)(nil)
 
-// Check reports all mistakes in the settings, in words and without secrets.
+// Check returns all mistakes in the settings. Their texts have no secrets.
 func Check(s settings.Settings) []error {
 	errs := s.Check()
 	if s.WebhookKey != "" {
@@ -62,14 +61,19 @@ func Check(s settings.Settings) []error {
 	return errs
 }
 
-// New returns the adapter for a provider.
+// New returns the adapter for a provider. The error names all mistakes in its settings.
 func New(s settings.Settings) (*Adapter, error) {
 	if err := errors.Join(Check(s)...); err != nil {
 		return nil, err
 	}
 	s = s.WithDefaults()
-	p := &Adapter{key: s.APIKey, base: defaultBase, timeout: s.Timeout, wire: wire.NewClient(s.MaxConns)}
-	p.rest = &rest.Client{HTTPClient: p.wire.HTTP}
+	p := &Adapter{
+		key:     s.APIKey,
+		base:    defaultBase,
+		timeout: s.Timeout,
+		client:  transport.NewClient(s.MaxConns),
+	}
+	p.rest = &rest.Client{HTTPClient: p.client.HTTP}
 	if s.BaseURL != "" {
 		p.base, _ = settings.Base(s.BaseURL)
 	}
@@ -80,7 +84,7 @@ func New(s settings.Settings) (*Adapter, error) {
 }
 
 // MaxRecipients implements models.Adapter.
-func (p *Adapter) MaxRecipients() int { return MaxRecipients }
+func (p *Adapter) MaxRecipients() int { return maxRecipients }
 
 // Close implements models.Adapter.
-func (p *Adapter) Close() { p.wire.Close() }
+func (p *Adapter) Close() { p.client.Close() }

@@ -18,16 +18,17 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
-	"github.com/safedelivr/safedelivr/providers/internal/wire"
+	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
 
-// TestRequests keeps the shape of requests in testdata/request.
+// TestRequests compares requests with testdata/request.
 func TestRequests(t *testing.T) {
 	plain := providertest.SampleCall(1)
 	plain.Content = &models.Content{From: models.Address{Email: "a@s.test"}, Subject: "Hi", Text: "plain"}
 	plain.Recipients[0].Recipient = models.Recipient{Email: "one@rcpt.test"}
 	html := providertest.SampleCall(2)
-	html.Content = &models.Content{From: models.Address{Email: "a@s.test", Name: "Ü"}, Subject: "Hi", HTML: `<a href="{{u}}">{{U}}{{u}}</a>`}
+	html.Content = &models.Content{From: models.Address{Email: "a@s.test", Name: "Ü"}, Subject: "Hi",
+		HTML: `<a href="{{u}}">{{U}}{{u}}</a>`}
 	for i := range html.Recipients {
 		html.Recipients[i].Vars = map[string]string{"u": "https://x.test/?a=1&b=<2>", "U": "日本\u2028語\x01"}
 	}
@@ -47,7 +48,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestWebhooks keeps what is made of every kind of post in testdata/webhook.
+// TestWebhooks parses every post of testdata/webhook.
 func TestWebhooks(t *testing.T) { providertest.Posts(t, adapter(t, ""), 3) }
 
 func TestBadRequest(t *testing.T) {
@@ -59,10 +60,12 @@ func TestBadRequest(t *testing.T) {
 	}{
 		{3, []string{"personalizations.1.to.0.email"}, "rejected_recipient:2 split:1,3"},
 		{3, []string{"personalizations.0.to.0.email", "personalizations.2.to"}, "rejected_recipient:1,3 split:2"},
-		{3, []string{"personalizations.0.to.0.email", "personalizations.1.to.0.email", "personalizations.2.to.0.email"}, "rejected_recipient:1-3"},
+		{3, []string{"personalizations.0.to.0.email", "personalizations.1.to.0.email", "personalizations.2.to.0.email"},
+			"rejected_recipient:1-3"},
 		{1, []string{"personalizations.0.to.0.email"}, "rejected_recipient:1"},
 		{3, []string{"personalizations.1.substitutions"}, "rejected_here:2 split:1,3"},
-		{3, []string{"personalizations.0.to.0.email", "personalizations.1.substitutions", "personalizations.0.custom_args"}, "rejected_recipient:1 rejected_here:2 split:3"},
+		{3, []string{"personalizations.0.to.0.email", "personalizations.1.substitutions", "personalizations.0.custom_args"},
+			"rejected_recipient:1 rejected_here:2 split:3"},
 		{3, []string{"personalizations.7.to.0.email"}, "split:1-3"},
 		{3, []string{"subject", "personalizations.1.to.0.email"}, "rejected_recipient:2 split:1,3"},
 		{3, []string{"subject"}, "rejected_request:1-3"},
@@ -71,7 +74,8 @@ func TestBadRequest(t *testing.T) {
 		for _, f := range test.fields {
 			errs = append(errs, fmt.Sprintf(`{"message":"Does not contain a valid address: user2@rcpt.test.","field":%q}`, f))
 		}
-		parts := p.classify(providertest.SampleCall(test.n), wire.Answer{Status: 400, Body: []byte(`{"errors":[` + strings.Join(errs, ",") + `]}`)}, time.Now())
+		parts := p.classify(providertest.SampleCall(test.n),
+			transport.Answer{Status: 400, Body: []byte(`{"errors":[` + strings.Join(errs, ",") + `]}`)}, time.Now())
 		var got []string
 		for _, part := range parts {
 			got = append(got, string(part.Class)+":"+part.Recipients.String())
@@ -89,7 +93,8 @@ func TestLimits(t *testing.T) {
 	c := providertest.SampleCall(3)
 	c.Recipients[1].Vars["order"] = strings.Repeat("x", 5000) // subject, text and HTML: three times
 	_, parts := compose(c)
-	if len(parts) != 2 || parts[0].Class != models.RejectedHereClass || parts[0].Recipients != models.SetOf(2) || parts[1].Class != models.Split {
+	if len(parts) != 2 || parts[0].Class != models.RejectedHereClass || parts[0].Recipients != models.SetOf(2) ||
+		parts[1].Class != models.Split {
 		t.Errorf("substitutions too long: %+v", parts)
 	}
 	c = providertest.SampleCall(1)
@@ -108,7 +113,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A value that holds the token of another placeholder makes the call use others.
+// A value that contains the token of another placeholder must make the call use other tokens.
 func TestTokensAreNotInValues(t *testing.T) {
 	c := providertest.SampleCall(2)
 	first := tokenPrefix(c)
@@ -128,7 +133,8 @@ func TestCheck(t *testing.T) {
 	}
 	p384, _ := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	ed, _, _ := ed25519.GenerateKey(rand.Reader)
-	for name, key := range map[string]string{"not base64": "!!!", "no key": "aGVsbG8=", "wrong curve": publicText(&p384.PublicKey), "no ECDSA": publicText(ed), "missing": ""} {
+	for name, key := range map[string]string{"not base64": "!!!", "no key": "aGVsbG8=",
+		"wrong curve": publicText(&p384.PublicKey), "no ECDSA": publicText(ed), "missing": ""} {
 		s := testSettings("")
 		s.WebhookKey = key
 		if len(Check(s)) != 1 {
@@ -151,12 +157,13 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refusal *models.WebhookError
-	if _, err := p.Verify(http.Header{}, []byte("[]"), time.Now()); !errors.As(err, &refusal) || refusal.Status != 503 || refusal.Code != "not_configured" {
+	if _, err := p.Verify(http.Header{}, []byte("[]"), time.Now()); !errors.As(err, &refusal) || refusal.Status != 503 ||
+		refusal.Code != "not_configured" {
 		t.Errorf("without a key: %v", err)
 	}
 }
 
-// TestManyEvents parses the largest posts: 10,000 events and 30 MB.
+// TestManyEvents parses very large posts: 10,000 events and 30 MB.
 func TestManyEvents(t *testing.T) {
 	p := adapter(t, "")
 	for _, n := range []int{10_000, 120_000} {
@@ -166,7 +173,9 @@ func TestManyEvents(t *testing.T) {
 			if i > 0 {
 				b.WriteString(",\r\n")
 			}
-			fmt.Fprintf(&b, `{"email":"user%d@rcpt.test","timestamp":1795262400,"event":"delivered","sg_event_id":"e%d","sg_message_id":"x.y.%d.0","response":"250 2.0.0 OK","smtp-id":"<x@y>","ip":"203.0.113.25","tls":1,"sd_log":"%s","sd_attempt":"1"}`,
+			fmt.Fprintf(&b, `{"email":"user%d@rcpt.test","timestamp":1795262400,"event":"delivered","sg_event_id":"e%d",`+
+				`"sg_message_id":"x.y.%d.0","response":"250 2.0.0 OK","smtp-id":"<x@y>","ip":"203.0.113.25","tls":1,`+
+				`"sd_log":"%s","sd_attempt":"1"}`,
 				i, i, i, providertest.SampleBatch().Chunk(i/1000).Log(i%1000+1))
 		}
 		b.WriteString("]\r\n")
@@ -185,7 +194,8 @@ func FuzzParse(f *testing.F) {
 		body, _ := os.ReadFile(file)
 		f.Add(body)
 	}
-	f.Add([]byte(`[{"event":"bounce","sd_log":"01930000-0000-7000-8abc-def000000001","sd_attempt":"1","reason":"550 5.1.1 <a@b.test>"},{]`))
+	f.Add([]byte(`[{"event":"bounce","sd_log":"01930000-0000-7000-8abc-def000000001","sd_attempt":"1",` +
+		`"reason":"550 5.1.1 <a@b.test>"},{]`))
 	p := adapter(f, "")
 	f.Fuzz(func(t *testing.T, body []byte) { providertest.Sound(t, p.Parse(body)) })
 }
@@ -221,8 +231,14 @@ func FuzzClassify(f *testing.F) {
 		h.Set("X-Ratelimit-Reset", header)
 		h.Set("Retry-After", header)
 		var seen models.Set
-		for _, part := range p.classify(c, wire.Answer{Status: status, Header: h, Body: body, Cut: cut}, time.Now()) {
-			if !part.Class.Valid() || part.Recipients.Empty() || !seen.And(part.Recipients).Empty() || len(part.Text) > models.MaxText {
+		for _, part := range p.classify(c, transport.Answer{
+			Status: status,
+			Header: h,
+			Body:   body,
+			Cut:    cut,
+		}, time.Now()) {
+			if !part.Class.Valid() || part.Recipients.Empty() || !seen.And(part.Recipients).Empty() ||
+				len(part.Text) > models.MaxText {
 				t.Errorf("part %+v", part)
 			}
 			seen = seen.Or(part.Recipients)
@@ -243,5 +259,5 @@ func BenchmarkCompose1000(b *testing.B) {
 	}
 }
 
-// BenchmarkSend1000 is a whole call to a server in the same process.
+// BenchmarkSend1000 measures a whole call to a server in the same process.
 func BenchmarkSend1000(b *testing.B) { benchmarkSend(b, providertest.SampleCall(1000)) }

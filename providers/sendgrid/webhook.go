@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/providers/internal/report"
+	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
 // The headers of a signed post.
@@ -22,29 +22,30 @@ const (
 	timestampHeader = "X-Twilio-Email-Event-Webhook-Timestamp"
 )
 
-// Verify implements models.Adapter: ECDSA P-256 with SHA-256 over the timestamp
-// and the body.
+// Verify implements models.Adapter: ECDSA P-256 with SHA-256 over the timestamp and the
+// body.
 //
-// There is no separator between the two, so digits could be moved from one to
-// the other: the timestamp must be ten digits and the body begin with '['. The
-// signature is no replay key (from one of them others can be made that are valid
-// too), so nothing is returned; events are told apart by what they say.
+// There is no separator between the two, so digits could be moved from one to the other.
+// Therefore the timestamp must have ten digits and the body must begin with '['. The
+// signature is no replay key, because other valid signatures can be made from it. So
+// Verify returns none, and events are distinguished by their content.
 //
-// SendGrid repeats after every answer but 2xx, for up to 24 hours. So a refusal
-// by mistake loses nothing.
+// SendGrid repeats a post after every answer but 2xx for up to 24 hours, so a wrong refusal
+// loses nothing.
 func (p *Adapter) Verify(h http.Header, body []byte, now time.Time) (string, error) {
 	if p.webhook == nil {
-		return "", report.NotConfigured()
+		return "", parse.NotConfigured()
 	}
 	signature, timestamp := h.Get(signatureHeader), h.Get(timestampHeader)
 	if signature == "" || timestamp == "" {
 		return "", forged("the post is not signed")
 	}
 	if len(body) == 0 || body[0] != '[' {
-		return "", &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed", Detail: "the body is not a JSON array"}
+		return "", &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed",
+			Detail: "the body is not a JSON array"}
 	}
-	if !report.TenDigits(timestamp) {
-		return "", report.Fresh(timestamp, now)
+	if !parse.TenDigits(timestamp) {
+		return "", parse.Fresh(timestamp, now)
 	}
 	der, err := base64.StdEncoding.Strict().DecodeString(signature)
 	if err != nil {
@@ -53,20 +54,21 @@ func (p *Adapter) Verify(h http.Header, body []byte, now time.Time) (string, err
 	hash := sha256.New()
 	hash.Write([]byte(timestamp))
 	hash.Write(body)
-	// VerifyASN1 refuses bytes after the signature, the SDK's helper does not.
+	// VerifyASN1 refuses bytes after the signature; the SDK's helper does not.
 	if !ecdsa.VerifyASN1(p.webhook, hash.Sum(nil), der) {
 		return "", forged("the signature does not fit")
 	}
-	return "", report.Fresh(timestamp, now)
+	return "", parse.Fresh(timestamp, now)
 }
 
+// forged returns the error for a post whose signature is wrong.
 func forged(detail string) error {
 	return &models.WebhookError{Status: http.StatusUnauthorized, Code: "bad_signature", Detail: detail}
 }
 
-// parseKey reads the public key of a webhook as SendGrid shows it: base64 of a
-// DER SubjectPublicKeyInfo; PEM will do, too. The SDK's helper panics if the key
-// is not an ECDSA one, and takes any curve.
+// parseKey reads the public key of a webhook as SendGrid shows it, base64 of a DER
+// SubjectPublicKeyInfo, or as PEM. The SDK's helper panics if the key is not an ECDSA key,
+// and accepts any curve.
 func parseKey(text string) (*ecdsa.PublicKey, error) {
 	var der []byte
 	if block, _ := pem.Decode([]byte(text)); block != nil {

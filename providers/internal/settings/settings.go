@@ -1,5 +1,5 @@
-// Package provider holds what every adapter is configured with, and the checks
-// that are the same for all of them.
+// Package settings holds the settings of a provider and the checks that are the same
+// for all adapters.
 package settings
 
 import (
@@ -12,17 +12,17 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Settings configure one provider at one provider.
+// Settings configure one provider.
 type Settings struct {
-	Name       string             // the provider's name: its namespace in routing keys
-	Kind       string             // a Kind's Name
+	Name       string             // of the provider; used in routing keys
+	Kind       string             // name of its kind
 	APIKey     string             // secret
-	Domain     string             // sending domain, where the provider wants one
-	BaseURL    string             // of the API, with or without the version path; empty: the provider's own
-	WebhookKey string             // what webhooks are verified with: a public key (SendGrid) or a secret (Mailgun)
+	Domain     string             // sending domain, if the kind needs one
+	BaseURL    string             // of the API, with or without the version path; empty: the default of the kind
+	WebhookKey string             // verifies webhooks: a public key (SendGrid) or a secret (Mailgun)
 	Events     models.EventSource // empty: EventsWebhook, and then WebhookKey must be set
 	Timeout    time.Duration      // of one call; 0: DefaultTimeout
-	MaxConns   int                // idle connections kept; 0: DefaultMaxConns. Give it the provider's concurrency
+	MaxConns   int                // idle connections that are kept; 0: DefaultMaxConns. Set it to the concurrency
 }
 
 // The defaults of Settings.
@@ -31,7 +31,7 @@ const (
 	DefaultMaxConns = 64
 )
 
-// WithDefaults fills in what may be left out.
+// WithDefaults returns s with defaults for empty fields.
 func (s Settings) WithDefaults() Settings {
 	if s.Events == "" {
 		s.Events = models.EventsWebhook
@@ -45,8 +45,8 @@ func (s Settings) WithDefaults() Settings {
 	return s
 }
 
-// Check reports the mistakes that do not depend on the provider. The words hold
-// no secrets, so they can be logged.
+// Check returns the mistakes that do not depend on the kind. Their texts have no
+// secrets, so they can be logged.
 func (s Settings) Check() []error {
 	s = s.WithDefaults()
 	var errs []error
@@ -69,7 +69,8 @@ func (s Settings) Check() []error {
 	case s.Events != models.EventsWebhook && s.Events != models.EventsNone:
 		wrong("events %q: want webhook or none", s.Events)
 	case s.Events == models.EventsWebhook && s.WebhookKey == "":
-		wrong("webhook key is missing; without one nothing that is posted can be trusted (set events to none if this provider gets no webhooks)")
+		wrong("webhook key is missing; without it webhooks cannot be verified " +
+			"(set events to none if this provider gets no webhooks)")
 	}
 	if s.Timeout < 0 {
 		wrong("timeout %s is negative", s.Timeout)
@@ -80,9 +81,9 @@ func (s Settings) Check() []error {
 	return errs
 }
 
-// Base checks the base URL of an API and returns it without the version path
-// and without a slash at its end. The error does not repeat a URL that may hold
-// a password.
+// Base checks the base URL of an API and returns it without the version path and
+// without a slash at its end. The error does not show the URL, which may have a
+// password.
 func Base(text string) (string, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -99,7 +100,7 @@ func Base(text string) (string, error) {
 	return u.String(), nil
 }
 
-// visible reports whether s consists of ASCII characters that can be seen.
+// visible reports whether s consists of printable ASCII characters without spaces.
 func visible(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if s[i] <= ' ' || s[i] > '~' {

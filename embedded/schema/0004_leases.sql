@@ -1,2 +1,0 @@
--- Leases are in memory.
-DROP TABLE leases;

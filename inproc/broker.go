@@ -1,0 +1,317 @@
+// Package inproc implements the Broker in the memory of one process. No other
+// service is needed.
+package inproc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+var _ models.Broker = (*Broker)(nil)
+
+// maxQueue bounds the messages that one queue holds in memory. Beyond it Publish
+// fails, and the agenda announces them later.
+const maxQueue = 2_000_000
+
+// maxParked bounds the parked messages, because each may hold a long reason.
+const maxParked = 10_000
+
+// Broker is a topic exchange with its queues, in memory. A crash loses all messages.
+// The agenda announces the work again.
+type Broker struct {
+	log    *slog.Logger
+	queues []*queue
+	byName map[string]*queue
+	delay  *delays
+	stop   context.Context
+	cancel context.CancelFunc
+	subs   sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	parked []models.Parked // oldest first, at most maxParked
+	nextID int
+}
+
+// New returns a broker with the queues of the given providers. A nil logger logs
+// nothing. Errors: models.ErrInvalid.
+func New(providers []string, log *slog.Logger) (*Broker, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	b := &Broker{log: log, byName: map[string]*queue{}}
+	for _, a := range providers {
+		if !models.ValidProviderName(a) {
+			return nil, fmt.Errorf("%w: provider name %q", models.ErrInvalid, a)
+		}
+	}
+	for _, q := range models.Queues(providers) {
+		if b.byName[q.Name()] == nil {
+			n := newQueue(q)
+			b.queues = append(b.queues, n)
+			b.byName[q.Name()] = n
+		}
+	}
+	b.stop, b.cancel = context.WithCancel(context.Background())
+	b.delay = newDelays(b.enqueue)
+	return b, nil
+}
+
+// route returns the queue that a message leads to, or nil.
+func (b *Broker) route(m *models.Message) *queue {
+	key := m.Key()
+	for _, q := range b.queues {
+		if (q.Lane == "" || q.Lane == m.Lane) && models.MatchKey(q.binding, key) {
+			return q
+		}
+	}
+	return nil
+}
+
+// Publish implements models.Broker.
+func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
+	for i := range ms {
+		if err := ms[i].Validate(); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: publish: %w", models.ErrUnavailable, err)
+	}
+	b.mu.Lock()
+	closed := b.closed
+	b.mu.Unlock()
+	if closed {
+		return models.ErrClosed
+	}
+	unroutable, now := 0, time.Now()
+	for i := range ms {
+		q := b.route(&ms[i])
+		if q == nil {
+			unroutable++
+			continue
+		}
+		if q.len() >= maxQueue {
+			return fmt.Errorf("%w: queue %s is full", models.ErrUnavailable, q.Name())
+		}
+		d := &delivery{m: ms[i], q: q}
+		d.m.Stamp(now)
+		b.enqueue(d)
+	}
+	if unroutable > 0 {
+		return fmt.Errorf("%w: %d of %d", models.ErrUnroutable, unroutable, len(ms))
+	}
+	return nil
+}
+
+// enqueue puts a delivery into its queue, or into the delay until it is due.
+func (b *Broker) enqueue(d *delivery) {
+	if wait := time.Until(d.m.NotBefore); !d.m.NotBefore.IsZero() && wait > 0 {
+		b.delay.add(d, d.m.NotBefore)
+		return
+	}
+	d.q.push(d)
+}
+
+// Subscribe implements models.Broker.
+func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int, h models.Handler) error {
+	queue := b.byName[q.Name()]
+	if queue == nil || concurrency < 1 || h == nil {
+		return fmt.Errorf("%w: subscription to %s with concurrency %d", models.ErrInvalid, q.Name(), concurrency)
+	}
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return models.ErrClosed
+	}
+	b.subs.Add(1)
+	b.mu.Unlock()
+	defer b.subs.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.stop, cancel)()
+	var workers sync.WaitGroup
+	for range concurrency {
+		workers.Go(func() {
+			for {
+				d := queue.pop(ctx)
+				if d == nil {
+					return
+				}
+				b.handle(ctx, d, h)
+			}
+		})
+	}
+	workers.Wait()
+	return nil
+}
+
+// handle runs the handler for a delivery and does what it decided.
+func (b *Broker) handle(ctx context.Context, d *delivery, h models.Handler) {
+	disposition, panicked := h.Run(ctx, d.m)
+	d.q.ended()
+	if panicked != "" {
+		d.panics++
+		b.log.Error("handler panicked", "queue", d.q.Name(), "err", panicked)
+		if d.panics >= models.MaxDeliveries {
+			b.park(d.m, "its handler panicked "+strconv.Itoa(d.panics)+" times: "+panicked)
+			return
+		}
+		b.later(d, min(time.Duration(d.panics)*100*time.Millisecond, time.Second))
+		return
+	}
+	d.panics = 0
+	if why, ok := disposition.IsPark(); ok {
+		b.park(d.m, why)
+		return
+	}
+	if wait, ok := disposition.IsLater(); ok {
+		b.later(d, wait)
+	}
+}
+
+// later puts a delivery at the end of its queue after a wait.
+func (b *Broker) later(d *delivery, wait time.Duration) {
+	d.m.At = time.Now().Add(wait).UTC().Round(0)
+	if wait <= 0 {
+		d.q.push(d)
+		return
+	}
+	b.delay.add(d, d.m.At)
+}
+
+// park moves a message to the parking lot.
+func (b *Broker) park(m models.Message, why string) {
+	why = models.ParkedWhy(why)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.nextID++
+	b.keepParked(&models.Parked{
+		ID:      strconv.Itoa(b.nextID),
+		Message: m,
+		Key:     m.Key(),
+		Why:     why,
+		At:      time.Now().UTC(),
+	})
+	b.log.Warn("message parked", "queue", m.Key(), "err", why)
+}
+
+// keepParked inserts a parked message by its time and drops the oldest if there are
+// too many. Nothing is lost: the agenda knows the work. b.mu is held.
+func (b *Broker) keepParked(p *models.Parked) {
+	at := len(b.parked)
+	for at > 0 && b.parked[at-1].At.After(p.At) {
+		at--
+	}
+	b.parked = slices.Insert(b.parked, at, *p)
+	if over := len(b.parked) - maxParked; over > 0 {
+		b.log.Warn("too many parked messages: the oldest was dropped", "queue", b.parked[0].Key, "err", b.parked[0].Why)
+		b.parked = slices.Delete(b.parked, 0, over)
+	}
+}
+
+// Depths implements models.Broker.
+func (b *Broker) Depths(context.Context) ([]models.Depth, error) {
+	out := make([]models.Depth, 0, len(b.queues))
+	for _, q := range b.queues {
+		ready, unacked := q.depth()
+		out = append(out, models.Depth{Queue: q.Queue, Ready: ready, Unacked: unacked})
+	}
+	return out, b.check()
+}
+
+// check returns models.ErrClosed after Close.
+func (b *Broker) check() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return models.ErrClosed
+	}
+	return nil
+}
+
+// Parked implements models.Broker.
+func (b *Broker) Parked(_ context.Context, limit int) ([]models.Parked, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, models.ErrClosed
+	}
+	return append([]models.Parked(nil), b.parked[:min(max(limit, 0), len(b.parked))]...), nil
+}
+
+// takeParked removes a parked message and returns it. Errors: models.ErrNotFound.
+func (b *Broker) takeParked(id string) (models.Parked, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return models.Parked{}, models.ErrClosed
+	}
+	for i, p := range b.parked {
+		if p.ID == id {
+			b.parked = slices.Delete(b.parked, i, i+1)
+			return p, nil
+		}
+	}
+	return models.Parked{}, fmt.Errorf("%w: parked message %s", models.ErrNotFound, id)
+}
+
+// Unpark implements models.Broker.
+func (b *Broker) Unpark(ctx context.Context, id string) error {
+	p, err := b.takeParked(id)
+	if err != nil {
+		return err
+	}
+	m := p.Message
+	m.NotBefore, m.At = time.Time{}, time.Time{}
+	if err := b.Publish(ctx, m); err != nil {
+		b.mu.Lock()
+		b.keepParked(&p)
+		b.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+// Discard implements models.Broker.
+func (b *Broker) Discard(_ context.Context, id string) error {
+	_, err := b.takeParked(id)
+	return err
+}
+
+// Purge implements models.Broker.
+func (b *Broker) Purge(context.Context) error {
+	if err := b.check(); err != nil {
+		return err
+	}
+	b.delay.clear()
+	for _, q := range b.queues {
+		q.clear()
+	}
+	return nil
+}
+
+// Ping implements models.Broker.
+func (b *Broker) Ping(context.Context) error { return b.check() }
+
+// Close implements models.Broker.
+func (b *Broker) Close() error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil
+	}
+	b.closed = true
+	b.mu.Unlock()
+	b.cancel()
+	b.subs.Wait()
+	b.delay.close()
+	return nil
+}

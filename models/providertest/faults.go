@@ -1,0 +1,250 @@
+package providertest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// bulky returns a call that is larger than all socket buffers (Linux: at most 4 + 6 MB).
+func bulky() *models.Call {
+	c := call(1)
+	c.Content.Text, c.Content.HTML = "", strings.Repeat("0123456789abcdef", 1<<20)
+	return c
+}
+
+// soon is how long a call may continue after its context ended.
+const soon = 3 * time.Second
+
+// timed sends with a context that ends after d and checks that the call does too.
+func timed(t *testing.T, p models.Adapter, c *models.Call, d time.Duration) []models.Part {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	began := time.Now()
+	parts := p.Send(ctx, c)
+	if took := time.Since(began); took > d+soon {
+		t.Errorf("the call went on for %v after its context ended", took-d)
+	}
+	return parts
+}
+
+// testStartByPassed makes a call whose start-by passes before it is connected. Nothing of
+// it may leave, and the result must say so.
+func testStartByPassed(t *testing.T, s Suite) {
+	arrived := make(chan bool, 2) // of each connection: whether it brought a request
+	p := adapter(t, s, raw(t, func(c *net.TCPConn) { arrived <- readRequest(c) }))
+	c := call(3)
+	c.StartBy = time.Now().Add(-time.Millisecond)
+	parts := timed(t, p, c, 10*time.Second)
+	if len(parts) != 1 || parts[0].Class != models.Unavailable || parts[0].Reason != models.StartByPassed ||
+		parts[0].Recipients.Len() != 3 {
+		t.Errorf("want all unavailable for %s, got %+v", models.StartByPassed, parts)
+	}
+	if <-arrived {
+		t.Error("the request left all the same")
+	}
+	c.StartBy = time.Now().Add(time.Hour)
+	if parts = timed(t, p, c, 10*time.Second); len(parts) != 1 || parts[0].Class != models.Unknown || !<-arrived {
+		t.Errorf("a call in time leaves; got %+v", parts)
+	}
+}
+
+// testUnavailable makes requests that cannot arrive completely.
+func testUnavailable(t *testing.T, s Suite) {
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = nil
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	for _, test := range []struct {
+		name, url string
+		c         *models.Call
+		within    time.Duration
+	}{
+		{"refused", closed.URL, call(3), 10 * time.Second},
+		{"DNS", "http://no-such-host.invalid", call(3), 5 * time.Second},
+		{"no TLS there", strings.Replace(plain.URL, "http:", "https:", 1), call(3), 10 * time.Second},
+		{"unknown certificate", secure.URL, call(3), 10 * time.Second},
+		{"reset at once, half written", raw(t, func(c *net.TCPConn) { reset(c) }), bulky(), 10 * time.Second},
+		{"reset after the header", raw(t, func(c *net.TCPConn) {
+			_, _ = c.Read(make([]byte, 512))
+			reset(c)
+		}), bulky(), 10 * time.Second},
+		{"time-out, half written", raw(t, func(c *net.TCPConn) {
+			buf := make([]byte, 4096)
+			for range 8 {
+				_, _ = c.Read(buf)
+			}
+			<-t.Context().Done() // never reads on
+		}), bulky(), 300 * time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := adapter(t, s, test.url)
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			only(t, test.c, p.Send(ended, test.c), models.Unavailable)
+			parts := timed(t, p, test.c, test.within)
+			only(t, test.c, parts, models.Unavailable)
+			if parts[0].Text == "" {
+				t.Error("it comes without words")
+			}
+			if strings.Contains(parts[0].Text, "http://") {
+				t.Errorf("the text %q holds a URL", parts[0].Text)
+			}
+		})
+	}
+}
+
+// testUnknown makes requests that arrive and whose answers do not.
+func testUnknown(t *testing.T, s Suite) {
+	for _, test := range []struct {
+		name   string
+		after  func(*net.TCPConn)
+		within time.Duration
+	}{
+		{"hang", func(c *net.TCPConn) { untilClosed(c) }, 300 * time.Millisecond},
+		{"close", func(*net.TCPConn) {}, 10 * time.Second},
+		{"reset", reset, 10 * time.Second},
+		{"half a status line", func(c *net.TCPConn) { fmt.Fprint(c, "HTTP/1.1 20") }, 10 * time.Second},
+		{"half a header", func(c *net.TCPConn) {
+			fmt.Fprint(c, "HTTP/1.1 202 Accepted\r\nX-Message-Id: ")
+		}, 10 * time.Second},
+		{"no HTTP", func(c *net.TCPConn) { fmt.Fprint(c, "220 mail.test ESMTP\r\n\r\n") }, 10 * time.Second},
+		{"endless header", func(c *net.TCPConn) {
+			fmt.Fprint(c, "HTTP/1.1 200 OK\r\n")
+			for range 1 << 12 {
+				if _, err := fmt.Fprint(c, "X-Filler: ", strings.Repeat("x", 1000), "\r\n"); err != nil {
+					return
+				}
+			}
+		}, 10 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var requests atomic.Int32
+			p := adapter(t, s, raw(t, func(c *net.TCPConn) {
+				if readRequest(c) {
+					requests.Add(1)
+					test.after(c)
+				}
+			}))
+			c := call(3)
+			only(t, c, timed(t, p, c, test.within), models.Unknown)
+			if n := requests.Load(); n != 1 {
+				t.Errorf("%d requests for one call", n)
+			}
+		})
+	}
+}
+
+// testTruncated truncates an acceptance and refusals.
+func testTruncated(t *testing.T, s Suite) {
+	ok := httptest.NewRecorder()
+	s.Accept(ok)
+	body := ok.Body.String()
+	headers := ""
+	for k := range ok.Header() {
+		headers += k + ": " + ok.Header().Get(k) + "\r\n"
+	}
+	for cut := range len(body) + 1 {
+		answer := fmt.Sprintf("HTTP/1.1 %d OK\r\n%sContent-Length: %d\r\n\r\n%s", ok.Code, headers, len(body)+10, body[:cut])
+		p := adapter(t, s, raw(t, func(c *net.TCPConn) {
+			if readRequest(c) {
+				fmt.Fprint(c, answer)
+			}
+		}))
+		c := call(2)
+		only(t, c, p.Send(t.Context(), c), models.Accepted)
+	}
+	for _, test := range []struct {
+		status int
+		want   models.Class
+	}{{503, models.Unavailable}, {500, models.Unknown}, {429, models.Throttled}, {401, models.AccountClass}} {
+		p := adapter(t, s, raw(t, func(c *net.TCPConn) {
+			if readRequest(c) {
+				fmt.Fprintf(c, "HTTP/1.1 %d X\r\nContent-Length: 500\r\n\r\n{\"mess", test.status)
+			}
+		}))
+		c := call(2)
+		only(t, c, p.Send(t.Context(), c), test.want)
+	}
+}
+
+// testNeverRepeats closes kept connections when requests arrive. HTTP clients tend to send
+// such requests again.
+func testNeverRepeats(t *testing.T, s Suite) {
+	ok := httptest.NewRecorder()
+	s.Accept(ok)
+	var headers strings.Builder
+	for k := range ok.Header() {
+		headers.WriteString(k + ": " + ok.Header().Get(k) + "\r\n")
+	}
+	good := fmt.Sprintf("HTTP/1.1 %d OK\r\n%sContent-Length: %d\r\n\r\n%s", ok.Code, headers.String(), ok.Body.Len(),
+		ok.Body)
+	for _, how := range []struct {
+		name   string
+		second func(c *net.TCPConn, read func() bool)
+		class  []models.Class
+	}{
+		{"close after the second request", func(_ *net.TCPConn, read func() bool) { read() }, []models.Class{models.Unknown}},
+		{"reset after the second request", func(c *net.TCPConn, read func() bool) {
+			read()
+			reset(c)
+		}, []models.Class{models.Unknown}},
+		{"close while idle", func(*net.TCPConn, func() bool) {}, []models.Class{models.Unknown, models.Unavailable}},
+		{"reset while idle", func(c *net.TCPConn, _ func() bool) {
+			reset(c)
+		}, []models.Class{models.Unknown, models.Unavailable}},
+	} {
+		t.Run(how.name, func(t *testing.T) {
+			var requests, answered atomic.Int32
+			p := adapter(t, s, raw(t, func(c *net.TCPConn) {
+				in := bufio.NewReader(c)
+				read := func() bool {
+					r, err := http.ReadRequest(in)
+					if err != nil {
+						return false
+					}
+					requests.Add(1)
+					_, err = io.Copy(io.Discard, r.Body)
+					return err == nil
+				}
+				if read() {
+					answered.Add(1)
+					fmt.Fprint(c, good)
+					how.second(c, read)
+				}
+			}))
+			const calls = 40
+			var accepted int32
+			for k := range int32(calls) {
+				c := chunk(int(k), 2)
+				parts := p.Send(t.Context(), c)
+				// A call that finds the connection closed may open another one.
+				only(t, c, parts, append(how.class, models.Accepted)...)
+				if parts[0].Class == models.Accepted {
+					accepted++
+				}
+			}
+			if n := requests.Load(); n > calls {
+				t.Errorf("%d requests for %d calls", n, calls)
+			}
+			if n := answered.Load(); n != accepted {
+				t.Errorf("%d calls were answered, %d accepted", n, accepted)
+			}
+		})
+	}
+}

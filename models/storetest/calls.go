@@ -1,0 +1,110 @@
+package storetest
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// call is one method with arguments that a new store accepts.
+type call struct {
+	name string
+	do   func(ctx context.Context, s models.Store) error
+}
+
+// cursor returns the error of a cursor.
+func cursor[T any](seq iter.Seq2[T, error]) error {
+	_, err := drain(seq)
+	return err
+}
+
+// calls returns every method that can fail.
+func calls() []call {
+	b := newBatch(models.NewUserID(), now(), 2)
+	u := newUser("calls")
+	k, _ := models.NewKey(u.ID, "k", now())
+	span := models.SpanOf(u.ID, models.Second, now())
+	p := post(now(), "x")
+	return []call{
+		{"CreateUser", func(ctx context.Context, s models.Store) error { return s.CreateUser(ctx, u) }},
+		{"UserByName", func(ctx context.Context, s models.Store) error { _, err := s.UserByName(ctx, u.Name); return err }},
+		{"User", func(ctx context.Context, s models.Store) error { _, err := s.User(ctx, u.ID); return err }},
+		{"Users", func(ctx context.Context, s models.Store) error { _, err := s.Users(ctx); return err }},
+		{"CreateKey", func(ctx context.Context, s models.Store) error { return s.CreateKey(ctx, k) }},
+		{"KeyByHash", func(ctx context.Context, s models.Store) error { _, err := s.KeyByHash(ctx, k.Hash); return err }},
+		{"Keys", func(ctx context.Context, s models.Store) error { _, err := s.Keys(ctx, u.ID); return err }},
+		{"RevokeKey", func(ctx context.Context, s models.Store) error { return s.RevokeKey(ctx, u.ID, k.ID, now()) }},
+		{"PutChunk", func(ctx context.Context, s models.Store) error { return s.PutChunk(ctx, chunkOf(b, 1)) }},
+		{"PutBatch", func(ctx context.Context, s models.Store) error { return s.PutBatch(ctx, b, chunkOf(b, 0)) }},
+		{"Batch", func(ctx context.Context, s models.Store) error { _, err := s.Batch(ctx, b.ID); return err }},
+		{"Batches", func(ctx context.Context, s models.Store) error {
+			_, err := s.Batches(ctx, b.User, models.ID{}, 5)
+			return err
+		}},
+		{"Recipients", func(ctx context.Context, s models.Store) error { _, err := s.Recipients(ctx, b.ID); return err }},
+		{"AbandonBatch", func(ctx context.Context, s models.Store) error {
+			_, err := s.AbandonBatch(ctx, b.ID, 2)
+			return err
+		}},
+		{"Append", func(ctx context.Context, s models.Store) error { return s.Append(ctx, b.ID, attempt(1, "sg")) }},
+		{"PutFacts", func(ctx context.Context, s models.Store) error {
+			return s.PutFacts(ctx, models.ChunkFact{Chunk: b.ID, Fact: outcome(1)})
+		}},
+		{"Record", func(ctx context.Context, s models.Store) error { _, _, err := s.Record(ctx, b.ID); return err }},
+		{"Ledger", func(ctx context.Context, s models.Store) error { _, err := s.Ledger(ctx, b.ID); return err }},
+		{"PutSummaries", func(ctx context.Context, s models.Store) error {
+			return s.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: summary(1, 1, 0)})
+		}},
+		{"Summaries", func(ctx context.Context, s models.Store) error { return cursor(s.Summaries(ctx, b.User, b.ID, 0)) }},
+		{"RollUp", func(ctx context.Context, s models.Store) error { _, err := s.RollUp(ctx, span); return err }},
+		{"Nodes", func(ctx context.Context, s models.Store) error {
+			_, err := s.Nodes(ctx, u.ID, models.Second, now().Add(-time.Hour), now())
+			return err
+		}},
+		{"Schedule", func(ctx context.Context, s models.Store) error {
+			return s.Schedule(ctx, models.AgendaEntry{
+				Due:    now(),
+				Kind:   models.LookAtBatch,
+				ID:     b.ID,
+				User:   b.User,
+				Chunks: 2,
+			})
+		}},
+		{"Agenda", func(ctx context.Context, s models.Store) error {
+			return cursor(s.Agenda(ctx, 0, now().Add(-time.Minute), now()))
+		}},
+		{"AgendaMark", func(ctx context.Context, s models.Store) error { _, err := s.AgendaMark(ctx, 0); return err }},
+		{"SetAgendaMark", func(ctx context.Context, s models.Store) error {
+			return s.SetAgendaMark(ctx, 0, now().Add(-9*time.Hour))
+		}},
+		{"PutInbox", func(ctx context.Context, s models.Store) error { return s.PutInbox(ctx, p) }},
+		{"Inbox", func(ctx context.Context, s models.Store) error { _, err := s.Inbox(ctx, p.ID); return err }},
+		{"InboxDone", func(ctx context.Context, s models.Store) error { return s.InboxDone(ctx, p.ID) }},
+		{"Pending", func(ctx context.Context, s models.Store) error {
+			return cursor(s.Pending(ctx, 0, now().Add(-time.Minute), now()))
+		}},
+		{"GuardReplays", func(ctx context.Context, s models.Store) error {
+			_, err := s.GuardReplays(ctx, models.ReplayMark{
+				Group:  "g",
+				Key:    p.Posts[0].Replay,
+				Digest: "d",
+				Entry:  p.ID,
+			})
+			return err
+		}},
+		{"PutTransient", func(ctx context.Context, s models.Store) error {
+			return s.PutTransient(ctx, "k", "n", []byte("v"), time.Minute)
+		}},
+		{"Lease", func(ctx context.Context, s models.Store) error {
+			_, err := s.Lease(ctx, p.Posts[0].Replay, "h", time.Second)
+			return err
+		}},
+		{"Transients", func(ctx context.Context, s models.Store) error {
+			_, err := s.Transients(ctx, "k")
+			return err
+		}},
+		{"Ping", func(ctx context.Context, s models.Store) error { return s.Ping(ctx) }},
+	}
+}

@@ -1,0 +1,93 @@
+package message
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Check returns the parts of a call that cannot be made, or nil if it can be made.
+// Mistakes of the caller (an address or a log twice, too many recipients) refuse the
+// whole call as rejected_here, so that they are noticed and lose no mail.
+func Check(c *models.Call, limit int) []models.Part {
+	all := c.Numbers()
+	here := func(format string, args ...any) []models.Part { return Refuse(all, "", fmt.Sprintf(format, args...)) }
+	from, reply := c.Content.From.Email, c.Content.ReplyTo.Email
+	switch {
+	case len(c.Recipients) > limit:
+		return here("%d recipients in one call, at most %d are possible", len(c.Recipients), limit)
+	case all.Len() != len(c.Recipients):
+		return here("a log is named twice in the call, or an id is not that of a log")
+	case c.Attempt < 1:
+		return here("the call has no attempt number")
+	case !Mailbox(from):
+		return request(all, "the sender's address is not valid")
+	case reply != "" && !Mailbox(reply):
+		return request(all, "the reply-to address is not valid")
+	case c.Content.Text == "" && c.Content.HTML == "":
+		return request(all, "the message has neither text nor HTML")
+	}
+	seen := make(map[string]struct{}, len(c.Recipients))
+	var bad models.Set
+	for i := range c.Recipients {
+		r := &c.Recipients[i]
+		if !Mailbox(r.Email) {
+			bad.Add(r.Log.Recipient())
+			continue
+		}
+		seen[strings.ToLower(r.Email)] = struct{}{}
+	}
+	if len(seen)+bad.Len() != len(c.Recipients) {
+		return here("an address is named twice in the call")
+	}
+	if !bad.Empty() {
+		return Without(all, models.Part{
+			Class:      models.RejectedRecipient,
+			Recipients: bad,
+			Reason:     models.MailboxInvalid,
+			Text:       "the address is not valid; the provider was not asked",
+		})
+	}
+	return nil
+}
+
+// Refuse returns the parts of a call that this provider cannot take.
+func Refuse(all models.Set, reason models.Reason, text string) []models.Part {
+	return []models.Part{{
+		Class:      models.RejectedHereClass,
+		Recipients: all,
+		Reason:     reason,
+		Text:       text,
+	}}
+}
+
+// request returns the parts of a call that no provider can take.
+func request(all models.Set, text string) []models.Part {
+	return []models.Part{{
+		Class:      models.RejectedRequest,
+		Recipients: all,
+		Reason:     models.InvalidRequest,
+		Text:       text,
+	}}
+}
+
+// Without returns the parts of a call that would be possible without the recipients of
+// bad. The other recipients are split off and tried again.
+func Without(all models.Set, bad ...models.Part) []models.Part {
+	rest := all
+	for i := range bad {
+		rest = rest.Minus(bad[i].Recipients)
+	}
+	if rest.Empty() {
+		return bad
+	}
+	first := &bad[0]
+	return append(bad, models.Part{
+		Class:      models.Split,
+		Recipients: rest,
+		Reason:     first.Reason,
+		Status:     first.Status,
+		Text:       "refused because of another recipient of the call",
+	})
+}

@@ -1,0 +1,109 @@
+// Package message prepares calls for all adapters: it checks what no provider can take,
+// removes control characters from header fields and replaces placeholders.
+package message
+
+import (
+	"net/mail"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Line returns s for a header field: each run of line breaks and control characters,
+// including U+0085, U+2028 and U+2029, becomes one space, and invalid UTF-8 becomes
+// U+FFFD.
+func Line(s string) string {
+	if plain(s) {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	gap := false
+	for _, r := range s {
+		if breaks(r) {
+			gap = true
+			continue
+		}
+		if gap {
+			b.WriteByte(' ')
+			gap = false
+		}
+		b.WriteRune(r)
+	}
+	if gap {
+		b.WriteByte(' ')
+	}
+	return b.String()
+}
+
+// Name returns a display name for a header field.
+func Name(s string) string { return strings.TrimSpace(Line(s)) }
+
+// Body returns s for a body: NUL is removed and invalid UTF-8 becomes U+FFFD. Line breaks
+// stay.
+func Body(s string) string {
+	if strings.IndexByte(s, 0) >= 0 {
+		s = strings.ReplaceAll(s, "\x00", "")
+	}
+	return strings.ToValidUTF8(s, "\ufffd")
+}
+
+func breaks(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }
+
+func plain(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c >= 0x7f {
+			return c >= 0x80 && utf8.ValidString(s) && strings.IndexFunc(s, breaks) < 0
+		}
+	}
+	return true
+}
+
+// atext tells the bytes of an unquoted local part and of a domain (RFC 5322, 3.2.3).
+var atext = func() (t [256]bool) {
+	for c := range 256 {
+		t[c] = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.IndexByte("!#$%&'*+-/=?^_`{|}~.", byte(c)) >= 0 && c != 0
+	}
+	return t
+}()
+
+// Mailbox reports whether s is exactly one addr-spec. A provider that takes address
+// lists in a string would read "a@x, b@y" as two recipients, so addresses are checked
+// here again although they were checked when they were accepted.
+func Mailbox(s string) bool {
+	if len(s) < 3 || len(s) > 320 {
+		return false
+	}
+	at, odd := -1, false
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '@' && at < 0:
+			at = i
+		case !atext[s[i]]:
+			odd = true
+		}
+	}
+	if at < 1 || at == len(s)-1 {
+		return false
+	}
+	if !odd && s[0] != '.' && s[at-1] != '.' && s[at+1] != '.' && s[len(s)-1] != '.' && !strings.Contains(s, "..") {
+		return true
+	}
+	// Quoted local parts, address literals, letters beyond ASCII.
+	if !utf8.ValidString(s) || strings.IndexFunc(s, func(r rune) bool { return breaks(r) || unicode.IsSpace(r) }) >= 0 {
+		return false
+	}
+	a, err := mail.ParseAddress(s)
+	return err == nil && a.Name == "" && (a.Address == s || strings.Contains(s, `"`) && !strings.ContainsAny(s, "<>(),;"))
+}
+
+// ASCII reports whether s is ASCII.
+func ASCII(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
+}

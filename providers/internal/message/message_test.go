@@ -1,0 +1,48 @@
+package message
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestMailbox(t *testing.T) {
+	for _, s := range []string{"a@b", "User.Name+tag@example.com", `"a b"@example.com`, "josé@example.com",
+		"o'neil@example.com", "a@[192.0.2.1]"} {
+		want := !strings.Contains(s, `"a b"`) // white space is refused, quoted or not
+		if Mailbox(s) != want {
+			t.Errorf("%q: %v", s, !want)
+		}
+	}
+	for _, s := range []string{"", "a", "@", "a@", "@b", "a@b@c", ".a@b", "a.@b", "a..b@c", "a@.b", "a@b.", "a@b, c@d",
+		"a@b;c@d", "N <a@b>", "<a@b>", "a b@c",
+		"a@b c", "a@b\n", "a@b\x00", "a\u2028b@c", "a@b\u2029", "a@b(x)", `"a`, "a\xff@b", strings.Repeat("a", 400) + "@b"} {
+		if Mailbox(s) {
+			t.Errorf("%q was taken", s)
+		}
+	}
+}
+
+func FuzzMailbox(f *testing.F) {
+	f.Add("a@b.test, c@d.test")
+	f.Add(`"a,b"@c`)
+	f.Fuzz(func(t *testing.T, s string) {
+		if Mailbox(s) && (Line(s) != s || strings.ContainsAny(s, " \t\r\n<>") || !strings.Contains(s, "@")) {
+			t.Errorf("%q", s)
+		}
+	})
+}
+
+func TestLine(t *testing.T) {
+	for in, want := range map[string]string{"": "", "plain": "plain", "a\r\n b": "a  b", "a\r\n\r\nb": "a b", "\na": " a",
+		"a\x7f": "a ", "ü\u2028ü": "ü ü", "\xff": "\ufffd", "a\u0085b": "a b"} {
+		if got := Line(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+	if Name(" \r\nx\t") != "x" {
+		t.Error("a name keeps its margins")
+	}
+	if Body("a\x00b\r\n\xff") != "ab\r\n\ufffd" {
+		t.Errorf("%q", Body("a\x00b\r\n\xff"))
+	}
+}

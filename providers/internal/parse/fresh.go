@@ -1,0 +1,89 @@
+package parse
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Providers repeat a post for up to 24 hours and may send the first signature again, so
+// younger posts are accepted. Repeats are recognised by other means. The skew allows
+// for clocks that are wrong, ours or theirs.
+const (
+	maxAge  = 24 * time.Hour
+	maxSkew = time.Hour
+)
+
+// Fresh checks the time that a signature covers: Unix seconds of exactly ten digits. The
+// length matters: providers sign the time and what follows without a separator, so
+// digits could be moved from one to the other.
+//
+// Errors: *models.WebhookError, with a status after which the provider repeats, because
+// our clock may be wrong.
+func Fresh(timestamp string, now time.Time) error {
+	if !TenDigits(timestamp) {
+		return &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed",
+			Detail: "the timestamp is not ten digits"}
+	}
+	sec, _ := strconv.ParseInt(timestamp, 10, 64)
+	switch age := now.Sub(time.Unix(sec, 0)); {
+	case age > maxAge+maxSkew:
+		return &models.WebhookError{Status: http.StatusForbidden, Code: "stale",
+			Detail: "it was signed " + age.Round(time.Minute).String() + " ago"}
+	case age < -maxSkew:
+		return &models.WebhookError{Status: http.StatusForbidden, Code: "stale",
+			Detail: "it was signed " + (-age).Round(time.Minute).String() + " in the future"}
+	}
+	return nil
+}
+
+// TenDigits reports whether s is ten decimal digits.
+func TenDigits(s string) bool {
+	if len(s) != 10 {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// NotConfigured returns the error for posts to a provider without a webhook key. They are
+// repeated until it has one.
+func NotConfigured() error {
+	return &models.WebhookError{Status: http.StatusServiceUnavailable, Code: "not_configured",
+		Detail: "this provider has no webhook key"}
+}
+
+// RetryAt returns when a provider wants to be called again: the later of
+// X-RateLimit-Reset (Unix seconds) and Retry-After (seconds or an HTTP date). It ignores
+// times in the past and more than a day ahead.
+func RetryAt(h http.Header, now time.Time) (at time.Time) {
+	for _, name := range [...]string{"X-Ratelimit-Reset", "Retry-After"} {
+		s := h.Get(name)
+		var t time.Time
+		if n, err := strconv.ParseInt(s, 10, 64); err == nil && n > 0 {
+			if t = time.Unix(n, 0); n < 1e8 { // too small for a date: seconds from now
+				t = now.Add(time.Duration(n) * time.Second)
+			}
+		} else if d, err := http.ParseTime(s); err == nil {
+			t = d
+		}
+		if t = Believable(t, now); t.After(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// Believable returns t, or the zero time if t is in the past or more than a day ahead.
+func Believable(t, now time.Time) time.Time {
+	if !t.After(now) || t.Sub(now) > 24*time.Hour {
+		return time.Time{}
+	}
+	return t.UTC()
+}

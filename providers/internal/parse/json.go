@@ -1,0 +1,114 @@
+package parse
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// A Str is a JSON string, number or boolean, as text. Anything else becomes the empty
+// string, so that one odd field does not lose the event.
+type Str string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *Str) UnmarshalJSON(b []byte) error {
+	*s = ""
+	switch {
+	case len(b) == 0 || b[0] == '{' || b[0] == '[' || b[0] == 'n':
+	case b[0] == '"':
+		if !bytes.ContainsRune(b, '\\') && utf8.Valid(b) { // as nearly all strings are
+			*s = Str(b[1 : len(b)-1])
+			return nil
+		}
+		var text string
+		if json.Unmarshal(b, &text) == nil {
+			*s = Str(text)
+		}
+	default:
+		*s = Str(b)
+	}
+	return nil
+}
+
+// A Flag is a JSON boolean, which may be written as a string or a number.
+type Flag bool
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (f *Flag) UnmarshalJSON(b []byte) error {
+	switch strings.ToLower(strings.Trim(string(b), `"`)) {
+	case "true", "yes", "1":
+		*f = true
+	default:
+		*f = false
+	}
+	return nil
+}
+
+// Into decodes raw into v as far as the types fit.
+func Into(raw json.RawMessage, v any) {
+	if len(raw) > 0 {
+		_ = json.Unmarshal(raw, v)
+	}
+}
+
+// Time reads Unix seconds, with or without a fraction. ok is false for anything else.
+func Time(s Str) (t time.Time, ok bool) {
+	f, err := strconv.ParseFloat(strings.TrimSpace(string(s)), 64)
+	if err != nil || !(f >= 1e8 && f < 1e11) { // 1973 to 5138, so that milliseconds are not taken for seconds
+		return time.Time{}, false
+	}
+	whole, part := math.Modf(f)
+	return time.Unix(int64(whole), int64(math.Round(part*1e6))*1000).UTC(), true
+}
+
+// MaxAttempt is the highest number of an attempt that Ours accepts.
+const MaxAttempt = 1_000_000
+
+// Ours reads the log and the number of the attempt that an adapter gave a mail. why is not
+// empty if they are not valid.
+func Ours(log, attempt Str) (id models.ID, n int, why string) {
+	if log == "" {
+		return id, 0, "not a mail of ours (no sd_log)"
+	}
+	id, err := models.ParseLogID(string(log))
+	if err != nil {
+		return id, 0, "sd_log is not the id of a log"
+	}
+	n, err = strconv.Atoi(string(attempt))
+	if err != nil || n < 1 || n > MaxAttempt {
+		return id, 0, "sd_attempt is not the number of an attempt"
+	}
+	return id, n, ""
+}
+
+// Hash returns an event ID made from the fields of an event that has none.
+func Hash(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write([]byte(strconv.Itoa(len(p))))
+		h.Write([]byte{':'})
+		h.Write([]byte(p))
+	}
+	return "h-" + hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// Word returns s if it is a short name, and "?" otherwise.
+func Word(s Str) string {
+	if s == "" || len(s) > 40 {
+		return "?"
+	}
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') {
+			return "?"
+		}
+	}
+	return string(s)
+}

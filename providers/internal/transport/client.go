@@ -1,0 +1,138 @@
+// Package transport makes the HTTP calls of the adapters. It records the answer of a
+// call or, without one, how much of the request was sent.
+package transport
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"time"
+)
+
+// maxAnswer bounds the bytes that are read of an answer. Providers answer a send with a few
+// hundred bytes.
+const maxAnswer = 1 << 20
+
+// A Client is the HTTP client of one provider.
+type Client struct {
+	HTTP      *http.Client
+	transport *http.Transport
+}
+
+// NewClient returns a client with its own connections. It keeps conns of them open while
+// idle.
+//
+// It uses only HTTP/1.1. With HTTP/2 all calls of a provider would share one connection,
+// and the outcomes of all of them would be unknown when it breaks.
+//
+// Idle connections are closed after 20 seconds, well before the providers' load balancers
+// close them (60 to 75 seconds). A request that is written while the peer closes has an
+// unknown outcome, which costs hours. A new connection costs milliseconds.
+func NewClient(conns int) *Client {
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+	t := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    10 * time.Second,
+		TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{},
+		MaxIdleConnsPerHost:    conns,
+		IdleConnTimeout:        20 * time.Second,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+		WriteBufferSize:        64 << 10,
+	}
+	return &Client{
+		transport: t,
+		HTTP: &http.Client{
+			Transport: &recorder{t},
+			// A redirect is an answer. The mail is never sent to another place.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
+
+// Record returns a context for exactly one request through a Client, and the Exchange that
+// the request fills in. If startBy is not zero, the body begins to leave before startBy
+// or not at all. Nothing of it leaves after the context's deadline.
+func Record(ctx context.Context, startBy time.Time) (context.Context, *Exchange) {
+	x := &Exchange{startBy: startBy}
+	return context.WithValue(ctx, exchangeKey{}, x), x
+}
+
+type exchangeKey struct{}
+
+// A recorder is the RoundTripper that fills in the Exchange of a request's context. It
+// makes sure that a request is sent at most once:
+//
+//   - The body passes through a gate and cannot be rewound, so that http.Transport never
+//     repeats a request that may have been sent in part.
+//   - It refuses a second request with the same Exchange, so that no SDK can retry.
+type recorder struct{ next http.RoundTripper }
+
+var (
+	errUnrecorded = errors.New("transport: request without an exchange")
+	errTwice      = errors.New("transport: second request in one exchange")
+	errTooLong    = errors.New("the answer is too long")
+)
+
+// RoundTrip implements http.RoundTripper.
+func (t *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
+	x, _ := req.Context().Value(exchangeKey{}).(*Exchange)
+	if x == nil || x.used.Swap(true) {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		if x == nil {
+			return nil, errUnrecorded
+		}
+		return nil, errTwice
+	}
+	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		WroteRequest: func(i httptrace.WroteRequestInfo) {
+			if i.Err != nil {
+				x.broken.Store(true)
+			}
+		},
+	})
+	r := req.WithContext(ctx)
+	if req.Body != nil {
+		x.gate = &gate{body: req.Body, left: req.ContentLength, startBy: x.startBy}
+		if x.gate.left == 0 {
+			x.gate.left = -1 // http.Transport says this of a body of unknown length
+		}
+		x.gate.end, _ = req.Context().Deadline()
+		r.Body = x.gate
+	}
+	r.GetBody = nil
+
+	res, err := t.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	x.Status, x.Header = res.StatusCode, res.Header
+	x.Body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	if err == nil && len(x.Body) > maxAnswer {
+		x.Body, err = x.Body[:maxAnswer], errTooLong
+	}
+	_ = res.Body.Close()
+	x.Cut = err != nil
+	res.Body = io.NopCloser(bytes.NewReader(x.Body))
+	if err != nil {
+		res.Body = io.NopCloser(io.MultiReader(bytes.NewReader(x.Body), failing{err}))
+	}
+	return res, nil
+}
+
+// failing is a reader that fails.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }

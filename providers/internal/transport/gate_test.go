@@ -1,0 +1,81 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// haltingConn is a connection that blocks its writer after the whole body was sent.
+type haltingConn struct {
+	net.Conn
+	begun bool // the header has left
+	left  int
+	held  <-chan struct{}
+}
+
+func (c *haltingConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if !c.begun {
+		i := bytes.Index(p, []byte("\r\n\r\n"))
+		c.begun, c.left = i >= 0, c.left+i+len("\r\n\r\n")
+	}
+	if c.left -= n; c.begun && c.left <= 0 {
+		<-c.held
+	}
+	return n, err
+}
+
+// A worker is stopped between the last byte of a request and the read of its end, until the
+// call times out. The provider has all of it, so the outcome must be unknown.
+func TestTimeOutAfterLastByteIsUnknown(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{1, 1 << 10, 100 << 10, 1 << 20} {
+		arrived := make(chan int64, 1)
+		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			n, _ := io.Copy(io.Discard, r.Body)
+			arrived <- n
+			<-r.Context().Done()
+		}))
+		held, wrote := make(chan struct{}), make(chan error, 1)
+		c := NewClient(1)
+		c.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return &haltingConn{Conn: conn, left: size, held: held}, err
+		}
+		ctx, cancel := context.WithTimeout(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+			WroteRequest: func(i httptrace.WroteRequestInfo) { wrote <- i.Err },
+		}), time.Minute)
+		ctx, x := Record(ctx, time.Time{})
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, bytes.NewReader(make([]byte, size)))
+		require.NoError(t, err)
+		done := make(chan error, 1)
+		go func() {
+			_, err := c.HTTP.Do(req) //nolint:bodyclose // there is no answer
+			done <- err
+		}()
+		require.EqualValues(t, size, <-arrived)
+		x.gate.mu.Lock()
+		x.gate.end = time.Now().Add(-time.Second)
+		x.gate.mu.Unlock()
+		cancel()
+		close(held)
+		<-wrote
+		err = <-done
+		require.Error(t, err)
+		class, _, text := x.NoAnswer(err)
+		require.Equal(t, models.Unknown, class, "%d bytes: %s", size, text)
+		c.Close()
+		server.Close()
+	}
+}

@@ -1,0 +1,111 @@
+package message
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// An Outcome is what happens to one copy. The local part of its address or a fault
+// chooses it. It indexes the tables of stages of the providers.
+type Outcome uint8
+
+// The outcomes. OutcomeCount is their number.
+const (
+	Deliver Outcome = iota
+	HardBounce
+	Blocked
+	Defer
+	Expire
+	MailboxFull
+	SuppressedBounce
+	SuppressedSpam
+	SuppressedUnsub
+	Invalid
+	Rejected
+	OverQuota
+	Complain
+	Unsubscribe
+	Open
+	Click
+	Async
+	LostEvent
+	Silent
+	Refused
+	OutcomeCount
+)
+
+// outcomeNames holds the local parts that choose each outcome. The first is the
+// name of the outcome.
+var outcomeNames = [OutcomeCount][]string{
+	Deliver:          {"deliver"},
+	HardBounce:       {"hardbounce"},
+	Blocked:          {"blocked"},
+	Defer:            {"defer-then-deliver", "softbounce"},
+	Expire:           {"expire"},
+	MailboxFull:      {"mailboxfull"},
+	SuppressedBounce: {"suppressed-bounce"},
+	SuppressedSpam:   {"suppressed-spam"},
+	SuppressedUnsub:  {"suppressed-unsub"},
+	Invalid:          {"invalid"},
+	Rejected:         {"rejected"},
+	OverQuota:        {"overquota"},
+	Complain:         {"complain"},
+	Unsubscribe:      {"unsubscribe"},
+	Open:             {"open"},
+	Click:            {"click"},
+	Async:            {"async"},
+	LostEvent:        {"lostevent"},
+	Silent:           {"silent"},
+	Refused:          {"refused"},
+}
+
+// outcomes maps each name to its outcome.
+var outcomes = func() map[string]Outcome {
+	m := map[string]Outcome{}
+	for o, list := range outcomeNames {
+		for _, name := range list {
+			m[name] = Outcome(o)
+		}
+	}
+	return m
+}()
+
+// String returns the first name of the outcome.
+func (o Outcome) String() string { return outcomeNames[o][0] }
+
+// OutcomeNames returns the names of all outcomes, sorted.
+func OutcomeNames() []string { return slices.Sorted(maps.Keys(outcomes)) }
+
+// OutcomeNamed returns the outcome with the given name.
+func OutcomeNamed(name string) (o Outcome, ok bool) {
+	o, ok = outcomes[name]
+	return o, ok
+}
+
+// OutcomeOf returns the outcome that the address chooses at the given account.
+func OutcomeOf(addr []byte, account string) Outcome {
+	at := bytes.LastIndexByte(addr, '@')
+	if at < 0 || !testDomain(addr[at+1:]) {
+		return Deliver
+	}
+	name := addr[:at]
+	if i := bytes.IndexAny(name, "+."); i >= 0 {
+		name = name[:i]
+	}
+	name = Lower(name)
+	if o, ok := outcomes[string(name)]; ok {
+		return o
+	}
+	if cut := len(name) - len(account) - 1; cut > 0 && name[cut] == '-' && string(name[cut+1:]) == account {
+		return outcomes[string(name[:cut])] // an unknown name is Deliver
+	}
+	return Deliver
+}
+
+func testDomain(domain []byte) bool {
+	const suffix = ".test"
+	n := len(domain) - len(suffix)
+	return n > 0 && domain[n] == '.' && strings.EqualFold(string(domain[n:]), suffix)
+}

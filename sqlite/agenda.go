@@ -1,0 +1,103 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Schedule implements models.Store. An entry replaces an earlier one with the same
+// Due, Kind and ID.
+func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
+	if len(es) == 0 {
+		return nil
+	}
+	now := s.now().UnixMilli()
+	rows := make([][9]any, len(es))
+	for i, e := range es {
+		due := e.Due.UnixMilli()
+		if due < now-time.Minute.Milliseconds() {
+			due = now
+		}
+		rows[i] = [9]any{e.ID.Shard(shards), due, string(e.Kind), e.ID, e.User, e.Chunks, e.Round, string(e.Lane), e.Missed}
+	}
+	err := s.write(ctx, 100*len(es), func(c *conn) error {
+		for i := range rows {
+			_, err := c.exec(`INSERT INTO agenda (shard, due, kind, id, user, chunks, round, lane, missed)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+				ON CONFLICT DO UPDATE SET user = excluded.user,
+				chunks = excluded.chunks, round = excluded.round, lane = excluded.lane, missed = excluded.missed`, rows[i][:]...)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("schedule %d entries: %w", len(es), err)
+	}
+	return nil
+}
+
+// Agenda implements models.Store.
+func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.AgendaEntry, error] {
+	next := func(c *conn, last *models.AgendaEntry) (page []models.AgendaEntry, err error) {
+		due, kind, id := ceilMilli(from), "", []byte{} // no entry has an empty kind, so this comes before all entries of from
+		if last != nil {
+			due, kind, id = last.Due.UnixMilli(), string(last.Kind), last.ID[:]
+		}
+		err = c.query(`SELECT due, kind, id, user, chunks, round, lane, missed FROM agenda
+			WHERE shard = ? AND (due, kind, id) > (?, ?, ?) AND due < ? ORDER BY due, kind, id LIMIT ?`,
+			func(row []driver.Value) error {
+				page = append(page, models.AgendaEntry{
+					Due:    timeOf(row[0]),
+					Kind:   models.AgendaKind(row[1].(string)),
+					ID:     idOf(row[2]),
+					User:   row[3].(string),
+					Chunks: int(row[4].(int64)),
+					Round:  int(row[5].(int64)),
+					Lane:   models.Lane(row[6].(string)),
+					Missed: row[7].(int64) != 0,
+				})
+				return nil
+			}, shard, due, kind, id, ceilMilli(to), pageRows)
+		return page, err
+	}
+	return pages(ctx, s, fmt.Sprintf("agenda of shard %d", shard), next)
+}
+
+// AgendaMark implements models.Store.
+func (s *Store) AgendaMark(ctx context.Context, shard int) (mark time.Time, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		return c.query(`SELECT mark FROM agenda_marks WHERE shard = ?`, func(row []driver.Value) error {
+			mark = timeOf(row[0])
+			return nil
+		}, shard)
+	})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("agenda mark %d: %w", shard, err)
+	}
+	if now := s.now().UTC().Truncate(time.Millisecond); mark.After(now) {
+		mark = now // the clock was ahead when it was set
+	}
+	return mark, nil
+}
+
+// SetAgendaMark implements models.Store.
+func (s *Store) SetAgendaMark(ctx context.Context, shard int, t time.Time) error {
+	now := s.now().UnixMilli()
+	err := s.write(ctx, 50, func(c *conn) error {
+		_, err := c.exec(`INSERT INTO agenda_marks (shard, mark) VALUES (?, ?)
+			ON CONFLICT DO UPDATE SET mark = iif(mark > ?, excluded.mark, max(mark, excluded.mark))`, shard,
+			min(t.UnixMilli(), now), now)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("set agenda mark %d: %w", shard, err)
+	}
+	return nil
+}

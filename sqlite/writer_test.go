@@ -1,0 +1,425 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/storetest"
+)
+
+// hold keeps the writer busy until the returned function is called.
+func hold(t *testing.T, s *Store) (release func()) {
+	t.Helper()
+	busy, free := make(chan struct{}), make(chan struct{})
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		_ = s.write(context.Background(), 0, func(*conn) error {
+			select {
+			case <-busy:
+			default:
+				close(busy)
+			}
+			<-free
+			return nil
+		})
+	})
+	<-busy
+	return sync.OnceFunc(func() {
+		close(free)
+		ended.Wait()
+	})
+}
+
+// queued waits until n requests wait for the writer.
+func queued(t *testing.T, s *Store, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		s.writer.mu.Lock()
+		defer s.writer.mu.Unlock()
+		return len(s.writer.urgent) == n
+	}, 10*time.Second, time.Millisecond)
+}
+
+func chunkExists(t *testing.T, s *Store, id models.ID) bool {
+	t.Helper()
+	err := s.read(t.Context(), func(c *conn) error {
+		return c.exists(models.ErrNotFound, `SELECT 1 FROM chunks WHERE id = ?`, id)
+	})
+	if !errors.Is(err, models.ErrNotFound) {
+		require.NoError(t, err)
+	}
+	return err == nil
+}
+
+// A request of a group that cannot be written must fail alone, and nothing of it may
+// be written.
+func TestFailedRequestOfGroup(t *testing.T) {
+	s := newStore(t)
+	id := models.NewBatchID(time.Now())
+	answer := errors.New("an answer")
+	requests := []func(c *conn) error{
+		func(c *conn) error {
+			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(1), []byte("a"))
+			return err
+		},
+		func(c *conn) error {
+			if _, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(2), []byte("b")); err != nil {
+				return err
+			}
+			_, err := c.exec(`INSERT INTO chunks VALUES (?, NULL)`, id.Chunk(3))
+			return err
+		},
+		func(c *conn) error {
+			if _, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(4), []byte("c")); err != nil {
+				return err
+			}
+			return answer
+		},
+	}
+	release := hold(t, s)
+	errs := make([]error, len(requests))
+	var all sync.WaitGroup
+	for i, do := range requests {
+		all.Go(func() { errs[i] = s.write(t.Context(), 10, do) })
+	}
+	queued(t, s, len(requests))
+	release()
+	all.Wait()
+	require.NoError(t, errs[0])
+	require.ErrorIs(t, errs[1], models.ErrUnavailable)
+	require.ErrorIs(t, errs[2], answer)
+	require.True(t, chunkExists(t, s, id.Chunk(1)))
+	require.False(t, chunkExists(t, s, id.Chunk(2)), "half of a failed request was written")
+	require.True(t, chunkExists(t, s, id.Chunk(4)), "an answer is no failure")
+}
+
+// failCommits returns a write that makes the commit of its transaction fail, as a
+// failed sync would: by a constraint that is checked at the end.
+func failCommits(t *testing.T, s *Store) (failCommit func(c *conn) error) {
+	t.Helper()
+	require.NoError(t, s.write(t.Context(), 0, func(c *conn) error {
+		return c.script(`CREATE TABLE failures (id INTEGER PRIMARY KEY,
+			of INTEGER REFERENCES failures (id) DEFERRABLE INITIALLY DEFERRED)`)
+	}))
+	require.NoError(t, s.writer.conn.script("PRAGMA foreign_keys = 1")) // the writer is idle
+	return func(c *conn) error {
+		_, err := c.exec(`INSERT INTO failures (of) VALUES (-1)`)
+		return err
+	}
+}
+
+// The commit of a group fails with an unknown outcome, and an exclusive request of it
+// fails alone, too. It must get ErrOutcomeUnknown.
+func TestGroupWithUnknownOutcome(t *testing.T) {
+	s := newStore(t)
+	failCommit := failCommits(t, s)
+	runs := [4]int{}
+	broken := func(c *conn) error { _, err := c.exec(`INSERT INTO chunks VALUES (NULL, NULL)`); return err }
+	requests := []struct {
+		exclusive bool
+		do        func(c *conn) error
+	}{
+		{false, failCommit},
+		{true, func(c *conn) error { // fails only when it runs alone
+			if runs[1]++; runs[1] > 1 {
+				return broken(c)
+			}
+			return nil
+		}},
+		{true, func(*conn) error { runs[2]++; return nil }},
+		{false, func(c *conn) error {
+			if runs[3]++; runs[3] > 1 {
+				return broken(c)
+			}
+			return nil
+		}},
+	}
+	release := hold(t, s)
+	defer release()
+	errs := make([]error, len(requests))
+	var all sync.WaitGroup
+	for i, r := range requests {
+		all.Go(func() { errs[i] = s.submit(t.Context(), &request{do: r.do, exclusive: r.exclusive}) })
+	}
+	queued(t, s, len(requests))
+	release()
+	all.Wait()
+	require.Equal(t, [4]int{0, 2, 2, 2}, runs, "once together, once alone")
+	require.ErrorIs(t, errs[1], models.ErrOutcomeUnknown)
+	require.NoError(t, errs[2], "what is written alone is known")
+	for _, i := range []int{0, 3} {
+		require.ErrorIs(t, errs[i], models.ErrUnavailable)
+		require.NotErrorIs(t, errs[i], models.ErrOutcomeUnknown, "it may be repeated in any case")
+	}
+	require.ErrorIs(t, s.decide(t.Context(), 0, failCommit), models.ErrOutcomeUnknown, "alone from the beginning")
+}
+
+// A request whose caller gives up before the write begins must not be written.
+func TestCallerGivesUpBeforeWrite(t *testing.T) {
+	s := newStore(t)
+	release := hold(t, s)
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	id := models.NewBatchID(time.Now())
+	appended := make(chan error, 1)
+	go func() { appended <- s.Append(ctx, id, storetest.SampleEntry(1)) }()
+	queued(t, s, 1)
+	cancel()
+	err := <-appended
+	require.ErrorIs(t, err, models.ErrUnavailable, "it certainly was not done")
+	require.ErrorIs(t, err, context.Canceled)
+	release()
+	es, err := s.Ledger(t.Context(), id)
+	require.NoError(t, err)
+	require.Empty(t, es)
+}
+
+// A caller gives up after the write began. Only an exclusive request has an unknown
+// outcome then.
+func TestCallerGivesUpDuringWrite(t *testing.T) {
+	for _, exclusive := range []bool{true, false} {
+		s := newStore(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		began, proceed := make(chan struct{}), make(chan struct{})
+		id := models.NewBatchID(time.Now()).Chunk(1)
+		r := &request{exclusive: exclusive, do: func(c *conn) error {
+			close(began)
+			<-proceed
+			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id, []byte("a"))
+			return err
+		}}
+		wrote := make(chan error, 1)
+		go func() { wrote <- s.submit(ctx, r) }()
+		<-began
+		cancel()
+		err := <-wrote
+		require.ErrorIs(t, err, context.Canceled)
+		if exclusive {
+			require.ErrorIs(t, err, models.ErrOutcomeUnknown)
+			require.NotErrorIs(t, err, models.ErrUnavailable)
+		} else {
+			require.ErrorIs(t, err, models.ErrUnavailable)
+		}
+		close(proceed)
+		require.NoError(t, s.write(t.Context(), 0, func(*conn) error { return nil })) // comes after it
+		require.True(t, chunkExists(t, s, id))
+	}
+}
+
+// While the disk is full, nothing may be written in part, and Ping must fail. When there
+// is room again, writes must succeed.
+func TestDiskFull(t *testing.T) {
+	s := newStore(t)
+	ctx := t.Context()
+	limit := func(pragma string) {
+		require.NoError(t, s.write(ctx, 0, func(c *conn) error { return c.script(pragma) }))
+	}
+	limit("PRAGMA max_page_count = 60")
+	var kept []models.ID
+	var failed models.Batch
+	var failedChunk models.Chunk
+	for range 1000 {
+		b, ch := storetest.SampleBatch(50)
+		err := s.PutBatch(ctx, b, ch)
+		if err != nil {
+			require.ErrorIs(t, err, models.ErrUnavailable)
+			failed, failedChunk = b, ch
+			break
+		}
+		kept = append(kept, b.ID)
+	}
+	require.False(t, failed.ID.IsZero(), "the disk was never full")
+	require.True(t, s.writer.failing.Load())
+	_, err := s.Batch(ctx, failed.ID)
+	require.ErrorIs(t, err, models.ErrNotFound)
+	list, err := s.Batches(ctx, failed.User, models.ID{}, 2000)
+	require.NoError(t, err)
+	require.Len(t, list, len(kept))
+
+	limit("PRAGMA max_page_count = 100000")
+	require.NoError(t, s.Ping(ctx))
+	require.NoError(t, s.PutBatch(ctx, failed, failedChunk))
+	require.False(t, s.writer.failing.Load())
+	_, err = s.Batch(ctx, failed.ID)
+	require.NoError(t, err)
+}
+
+// A sum that was counted earlier and is stored later must change nothing, even if the
+// sums differ only by a chunk that nothing has happened to.
+func TestLateSumChangesNothing(t *testing.T) {
+	s := newStore(t)
+	span := models.SpanOf("user", models.Second, time.Now())
+	sums := []models.Summary{{Accepted: 1, Queued: 1}, {Accepted: 3, Queued: 3}, {
+		Version:  2,
+		Accepted: 3,
+		Queued:   2,
+		Success:  1,
+	}}
+	for newest := range sums {
+		for _, late := range sums[:newest+1] {
+			_, err := s.putNode(t.Context(), span, sums[newest])
+			require.NoError(t, err)
+			got, err := s.putNode(t.Context(), span, late)
+			require.NoError(t, err)
+			require.Equal(t, sums[newest], got)
+			nodes, err := s.Nodes(t.Context(), span.User, models.Second, span.Start, span.Start.Add(time.Second))
+			require.NoError(t, err)
+			require.Equal(t, []models.Node{{Span: span, Summary: sums[newest]}}, nodes)
+		}
+	}
+}
+
+// An urgent write must not wait behind many writes with low priority, whether they are
+// queued or being written. All of them must be written, too.
+func TestUrgentWritePassesLowPriority(t *testing.T) {
+	for _, begun := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Begun=%t", begun), func(t *testing.T) {
+			s := newStore(t)
+			release := hold(t, s)
+			defer release()
+			var all sync.WaitGroup
+			queued := func(low, urgent int) { // also called by the writer
+				assert.Eventually(t, func() bool {
+					s.writer.mu.Lock()
+					defer s.writer.mu.Unlock()
+					return len(s.writer.low) == low && len(s.writer.urgent) == urgent
+				}, 10*time.Second, time.Millisecond)
+			}
+			var order []string // only the writer touches it until all is written
+			writeUrgent := func(low int) {
+				all.Go(func() {
+					assert.NoError(t, s.write(context.Background(), 100, func(*conn) error {
+						order = append(order, "urgent")
+						return nil
+					}))
+				})
+				queued(low, 1)
+			}
+			const flood = 500
+			for range flood {
+				all.Go(func() {
+					assert.NoError(t, s.write(models.WithBackground(context.Background()), 100, func(*conn) error {
+						if begun && len(order) == 0 {
+							writeUrgent(0)
+						}
+						order = append(order, "flood")
+						return nil
+					}))
+				})
+			}
+			queued(flood, 0)
+			if !begun {
+				writeUrgent(flood)
+			}
+			release()
+			all.Wait()
+			require.Len(t, order, flood+1)
+			if begun {
+				require.Equal(t, lowBeside, slices.Index(order, "urgent"))
+			} else {
+				require.Equal(t, "urgent", order[0])
+			}
+		})
+	}
+}
+
+// The write-ahead log must stay small although reads overlap all the time, and neither
+// reads nor writes may fail.
+func TestWriteAheadLogIsBounded(t *testing.T) {
+	const limit, size, rows = 1 << 20, 128 << 10, 100
+	value := make([]byte, size)
+	s, err := Open(t.TempDir(), Options{walLimit: limit})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, s.writer.conn.script("PRAGMA wal_autocheckpoint = 100")) // the writer is idle
+	var (
+		all   sync.WaitGroup
+		reads atomic.Int64
+		done  = make(chan struct{})
+	)
+	for range cap(s.readers) - 1 {
+		all.Go(func() {
+			for {
+				assert.NoError(t, s.read(t.Context(), func(c *conn) error {
+					return c.query(`SELECT count(*) FROM users`, func([]driver.Value) error {
+						time.Sleep(5 * time.Millisecond) // long, so that others begin before it ends
+						return nil
+					})
+				}))
+				reads.Add(1)
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	largest := int64(0)
+	for i := range rows {
+		require.NoError(t, s.write(t.Context(), size, func(c *conn) error {
+			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, models.NewBatchID(time.Now()).Chunk(i+1), value)
+			return err
+		}))
+		log, err := os.Stat(s.writer.log)
+		require.NoError(t, err)
+		largest = max(largest, log.Size())
+	}
+	close(done)
+	all.Wait()
+	t.Logf("%d reads; of %d kB the log had %d kB at once", reads.Load(), rows*size>>10, largest>>10)
+	require.Less(t, largest, int64(3*limit))
+}
+
+// While another process reads the database, the log cannot be truncated. The writer
+// must not try again and again, and must truncate it when that process is done.
+func TestWriteAheadLogWithAnotherReader(t *testing.T) {
+	const limit = 1 << 20
+	dir := t.TempDir()
+	s, err := Open(dir, Options{walLimit: limit})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	other, err := connect(filepath.Join(dir, databaseFile))
+	require.NoError(t, err)
+	require.NoError(t, other.script("BEGIN; SELECT count(*) FROM users"))
+	var tried time.Time
+	size := func(write int, again bool) int64 {
+		require.NoError(t, s.write(t.Context(), write, func(c *conn) error {
+			if again {
+				s.writer.truncateFailed = tried.Add(-checkpointPause)
+			}
+			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, models.NewBatchID(time.Now()).Chunk(1), make([]byte, write))
+			return err
+		}))
+		require.NoError(t, s.write(t.Context(), 0, func(*conn) error { // after what the writer does besides
+			tried = s.writer.truncateFailed
+			return nil
+		}))
+		log, err := os.Stat(s.writer.log)
+		require.NoError(t, err)
+		return log.Size()
+	}
+	start := time.Now()
+	require.Greater(t, size(2*limit, false), int64(limit))
+	first := tried
+	require.False(t, first.IsZero(), "it was tried")
+	require.Greater(t, size(limit, false), int64(2*limit))
+	require.Equal(t, first, tried, "and not again so soon")
+	require.Less(t, time.Since(start), checkpointPause/2)
+	require.NoError(t, other.script("COMMIT"))
+	require.NoError(t, other.close())
+	require.Less(t, size(100, true), int64(limit))
+}
