@@ -54,11 +54,11 @@ var allowed = map[string][]string{
 	"internal/simulated":  {"simulator/..."},
 	"internal/testkit":    {"models"},
 	"internal/demo":       {"client", "config", "models", "simulator/...", "internal/app", "internal/simulated"},
-	"internal/drill": {"client", "config", "models", "cassandra", "rabbit", "sqlite", "inproc", "simulator/...", "internal/app",
+	"internal/drill": {"client", "config", "models", "cassandra", "rabbit", "sqlite", "simulator/...", "internal/app",
 		"internal/simulated", "internal/tcpproxy", "internal/testkit"},
 	"internal/...": {"..."},
 	"cmd/...":      {"..."},
-	"bench": {"client", "models", "models/...", "cassandra", "sqlite", "inproc", "providers/...", "simulator/...",
+	"bench": {"client", "models", "models/...", "cassandra", "sqlite", "providers/...", "simulator/...",
 		"internal/simulated"},
 	"e2e": {"..."},
 }

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,7 +18,6 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
@@ -392,113 +390,4 @@ func (m *model) read(t *rapid.T, b *asked) client.Batch {
 		t.Fatal(err)
 	}
 	return v
-}
-
-// finish ends all faults and commands, waits until every log has its final state, and compares all of them with the
-// copies.
-func (m *model) finish(t *rapid.T) {
-	m.sim.ClearAll("")
-	m.unblock(t)
-	for _, provider := range []string{"sg", "mg"} {
-		m.must(t, "", m.commandProvider("online", provider), http.StatusOK)
-	}
-	for _, b := range m.batches {
-		if b.stopped && !b.cancelled {
-			m.must(t, "", m.commandBatch("resume", b.id), http.StatusOK)
-		}
-	}
-	listed := 0
-	for _, err := range m.client.Batches(context.Background(), client.ListOptions{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		listed++
-	}
-	if listed != len(m.batches) {
-		t.Fatalf("%d requests were accepted, and there are %d batches", len(m.batches), listed)
-	}
-	var wrong error
-	for end := time.Now().Add(testkit.Patience / 2); ; time.Sleep(50 * time.Millisecond) { // between requests
-		if wrong = m.held(t); wrong == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal(wrong)
-		}
-	}
-	ids := make([]models.ID, len(m.batches))
-	for i, b := range m.batches {
-		ids[i] = b.id
-	}
-	m.statsAgree(ids...)
-	m.server.kill()
-	var check telemetry.Recount
-	out := m.command("check", "--json")
-	if json.Unmarshal([]byte(out), &check) != nil || check.Differences > 0 || check.Batches != len(m.batches) {
-		t.Fatalf("a check says %s", out)
-	}
-}
-
-// held compares every log with what is promised. What has not happened yet is an error, too: the caller waits.
-func (m *model) held(t *rapid.T) error {
-	if err := m.sim.Settle(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range m.batches {
-		v := m.read(t, b)
-		if v.State != client.BatchDone {
-			return fmt.Errorf("batch %s does not end: %+v", b.id, v.Counts)
-		}
-		logs := m.logs(b.id, "")
-		if len(logs) != b.n {
-			return fmt.Errorf("a batch of %d has %d logs", b.n, len(logs))
-		}
-		for i := range logs {
-			if err := m.log(b, &logs[i]); err != nil {
-				return fmt.Errorf("%w: %+v of %+v, copies %+v", err, logs[i], *b, m.sim.Copies(logs[i].ID))
-			}
-		}
-	}
-	return nil
-}
-
-// log compares one log with the copies of its mail.
-func (m *model) log(b *asked, l *client.Log) error {
-	copies, delivered, bounced := m.sim.Copies(l.ID), 0, strings.HasPrefix(l.Email, "hardbounce")
-	for i := range copies {
-		if o := copies[i].Outcome; o == "deliver" || o == "open" {
-			delivered++
-		}
-	}
-	// It was in doubt, and its sender or an operator wanted it to be sent again.
-	wanted := l.PossibleDuplicate && (b.released || !b.hold)
-	switch {
-	case delivered > 1 && !wanted:
-		return errors.New("doubled")
-	case bounced && len(copies) > 1 && !wanted:
-		return errors.New("a hard bounce was sent again")
-	case delivered > 0 && l.State != client.Success:
-		return errors.New("delivered, and it does not say so")
-	}
-	switch l.State {
-	case client.Success:
-		if delivered == 0 {
-			return errors.New("success, and nothing was delivered")
-		}
-	case client.Cancelled:
-		if !b.cancelled {
-			return errors.New("cancelled, and no command did it")
-		}
-	case client.Failed:
-		if l.Reason == "" {
-			return errors.New("failed without a reason")
-		}
-		switch models.Reason(l.Reason) { //nolint:exhaustive // the others have a cause
-		case models.Expired, models.NoFinalEvent, models.BlockedByRule:
-			return errors.New("ended by a cause that there was not")
-		}
-	case client.Queued:
-		return errors.New("queued in a batch that is done")
-	}
-	return nil
 }
