@@ -52,7 +52,7 @@ func (b *bench) agendaAll(be *backend) error {
 	return nil
 }
 
-// unfinished stores batches of one recipient that nobody announces: so many of
+// unfinished stores batches of one recipient that no message announces: so many of
 // bulk, then the urgent ones, which it returns.
 func (b *bench) unfinished(store models.Store, bulk int) ([]models.ID, error) {
 	const group = 100

@@ -100,7 +100,7 @@ func (b *bench) deliverRun(be *backend, latency time.Duration, perPost int) (rat
 }
 
 // rawSend makes the same calls through the same adapters, with nothing before or
-// after them: no HTTP door, no store, no broker.
+// after them: no HTTP server, no store, no broker.
 func (b *bench) rawSend(be *backend, latency time.Duration) (float64, error) {
 	r, err := b.newRig(be, &rigOptions{latency: latency, concurrency: 1})
 	if err != nil {

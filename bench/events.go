@@ -28,7 +28,7 @@ const (
 	timestampHeader = "X-Twilio-Email-Event-Webhook-Timestamp"
 )
 
-// events measures the other door: signed posts of a provider's events, from the
+// events measures the webhook receiver: signed posts of a provider's events, from the
 // first post until the stats show every mail's end. The events are those that
 // the simulator made of real calls of the product, kept back, cut to size and
 // signed anew.
@@ -41,9 +41,9 @@ func (b *bench) events(be *backend) error {
 
 // eventsRun is what one run saw.
 type eventsRun struct {
-	door float64 // events/s that were answered, which is: stored
-	l    load
-	raw  float64
+	answered float64 // events/s that were answered, which is: stored
+	l        load
+	raw      float64
 }
 
 func (b *bench) eventsOne(be *backend, title string, perPost, count int) error {
@@ -52,12 +52,12 @@ func (b *bench) eventsOne(be *backend, title string, perPost, count int) error {
 	if err != nil {
 		return err
 	}
-	detail := fmt.Sprintf("answered %s/s, p50 %s, p99 %s of a post, %d connections", thousands(int64(run.door)), short(run.l.quantile(0.5)), short(run.l.quantile(0.99)), b.conns)
+	detail := fmt.Sprintf("answered %s/s, p50 %s, p99 %s of a post, %d connections", thousands(int64(run.answered)), short(run.l.quantile(0.5)), short(run.l.quantile(0.99)), b.conns)
 	b.report.add(be, title, rate, "events/s", detail, base{"verify and decode alone", run.raw})
 	return nil
 }
 
-// recorder stands where the product's door for webhooks is and keeps events.
+// recorder takes the place of the product's webhook receiver and keeps events.
 type recorder struct {
 	mu     sync.Mutex
 	events []json.RawMessage
@@ -129,7 +129,7 @@ func (b *bench) eventsRun(be *backend, perPost, count int) (float64, eventsRun, 
 	}); err != nil {
 		return 0, run, err
 	}
-	run.door = run.l.rate(count)
+	run.answered = run.l.rate(count)
 	if err := r.wait(func() (bool, error) {
 		t, err := r.totals()
 		if t.Success > int64(count) || t.Failed > 0 {

@@ -28,7 +28,7 @@ type clock struct {
 	now  func() time.Time                             // time of this process, with a monotonic reading
 	wall func() time.Time                             // the same without one
 
-	lock     chan struct{} // holds a token while somebody reads; it guards the next two
+	lock     chan struct{} // holds a token while a caller reads; it guards the next two
 	failure  error         // of the last reading that failed
 	failedAt time.Time
 

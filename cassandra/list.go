@@ -10,7 +10,7 @@ import (
 
 // listBucket is the time, by the IDs of batches, that one partition of a user's list
 // covers, in milliseconds. It is recorded with the keyspace. At 1,000 batches a
-// second a partition has 600,000 rows, each of which is an ID.
+// second a partition has 600,000 rows, each an ID.
 const listBucket = 10 * 60 * 1000
 
 // ownerBucket is one partition of a user's list.

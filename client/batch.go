@@ -20,7 +20,7 @@ const (
 	Bulk   Lane = "bulk"
 )
 
-// OnUnknown says what happens if nobody can say whether a provider took a mail.
+// OnUnknown says what happens if it is unknown whether a provider took a mail.
 type OnUnknown string
 
 // The choices for an unknown outcome.

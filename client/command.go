@@ -187,7 +187,7 @@ func (c *Client) Holds(ctx context.Context, options ...CallOption) ([]RestoreHol
 	return out.Holds, err
 }
 
-// LiftHolds sends everything that is held since a restore. What was sent after the backup was made arrives twice, so
+// LiftHolds sends everything that is held since a restore. Mail sent after the backup was made arrives twice, so
 // cancel such batches first. It needs the scope operate.
 func (c *Client) LiftHolds(ctx context.Context, why string, options ...CallOption) (Lifted, error) {
 	var out Lifted

@@ -37,7 +37,7 @@ func (c *Client) Stats(ctx context.Context, from, to time.Time, options ...CallO
 	return out, c.get(ctx, route("stats"), query, &out, options)
 }
 
-// AuditEntry is a command that somebody gave.
+// AuditEntry is a command and who gave it.
 type AuditEntry struct {
 	Number int64     `json:"number"`
 	At     time.Time `json:"at"`

@@ -36,7 +36,7 @@ func TestKilledDuringABatch(t *testing.T) {
 		first.kill()
 		r.start(r.addr, nil, "serve")
 		r.waitAccepted(n / 2)
-		// Mailgun never repeats a delivered event: what it posted while nobody
+		// Mailgun never repeats a delivered event: what it posted while no process
 		// listened is looked up.
 		end := r.done(id)
 		unknown := r.exactlyOnce(id, n)

@@ -14,7 +14,7 @@ var background = make(chan struct{}, Background)
 
 // InBackground runs f, which computes for milliseconds and waits for nothing, on
 // behalf of work that can wait. Such work never keeps all processors busy, so
-// that what somebody waits for does not stand in line behind it.
+// that work which a user waits for is not queued behind it.
 func InBackground(f func()) {
 	background <- struct{}{}
 	defer func() { <-background }()
@@ -24,8 +24,7 @@ func InBackground(f func()) {
 type backgroundKey struct{}
 
 // WithBackground marks all that is done under the context as work that can
-// wait, so that in a store what somebody waits for does not stand in line behind
-// it.
+// wait, so that in a store work which a user waits for is not queued behind it.
 func WithBackground(ctx context.Context) context.Context {
 	return context.WithValue(ctx, backgroundKey{}, true)
 }

@@ -58,7 +58,7 @@ func TestRest(t *testing.T) {
 		}
 		time.Sleep(48 * time.Hour) // no other test's clock gets here: what follows is told to the whole program
 		require.False(t, UrgentLately())
-		require.Zero(t, rest(ctx, time.Second), "nobody is in a hurry")
+		require.Zero(t, rest(ctx, time.Second), "no urgent mail passes")
 
 		OnItsWay(Bulk)
 		require.False(t, UrgentLately())

@@ -24,7 +24,7 @@ const (
 	ProviderOffline CommandKind = "provider.offline" // no call through the provider
 	ProviderDrain   CommandKind = "provider.drain"   // only mail that no other provider may take
 	ProviderOnline  CommandKind = "provider.online"  // ends both
-	ProviderProbe   CommandKind = "provider.probe"   // forgets why mail keeps away from it: it is tried at once
+	ProviderProbe   CommandKind = "provider.probe"   // forgets all findings about it: it is tried at once
 
 	AddBlock    CommandKind = "block.add"
 	RemoveBlock CommandKind = "block.remove"

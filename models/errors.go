@@ -17,7 +17,7 @@ var (
 	// ErrUnavailable: the store or broker cannot be reached or is overloaded;
 	// nothing was done, the same call may succeed later.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrOutcomeUnknown: a write was sent and nobody can say whether it took.
+	// ErrOutcomeUnknown: a write was sent and it is not known whether it took effect.
 	// Repeating the same call settles it.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrClosed: the store or broker was closed.
@@ -27,7 +27,7 @@ var (
 )
 
 // ConflictError is returned by Store.Append to who lost the race for a ledger
-// number. Winner is the entry that stands there.
+// number. Winner is the entry that has the number.
 type ConflictError struct{ Winner Entry }
 
 // Error implements error.

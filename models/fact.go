@@ -126,7 +126,7 @@ type Event struct {
 	Async       bool      `json:"as,omitempty"` // a bounce after an acceptance by the receiving server
 
 	// ParseRevision is 0 when the post was read for the first time, and higher when it
-	// was read again, by a parser that was mended: the newest reading of an event
+	// was read again, by a fixed parser: the newest reading of an event
 	// counts.
 	ParseRevision int64 `json:"rd,omitempty"`
 }

@@ -54,7 +54,7 @@ func (i *Inbox) Size() int {
 }
 
 // ReplayMark says that something came under a key, by its digest, and in which
-// entry of the inbox. A key has one group for ever; keys that are witnessed
+// entry of the inbox. A key has one group for ever; keys that are guarded
 // together mostly have the same, and are stored together then.
 type ReplayMark struct {
 	Group, Key, Digest string

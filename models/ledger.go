@@ -11,7 +11,7 @@ type EntryKind string
 
 // The kinds of ledger entry.
 const (
-	Attempt EntryKind = "attempt" // somebody calls a provider for these recipients
+	Attempt EntryKind = "attempt" // a worker calls a provider for these recipients
 	Cancel  EntryKind = "cancel"  // these recipients are not to be handed over any more
 	Release EntryKind = "release" // a person lets these ended recipients go out again
 	Ending  EntryKind = "end"     // nothing more is tried for these recipients

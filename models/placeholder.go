@@ -80,7 +80,7 @@ func ValidVar(s string) bool {
 	return true
 }
 
-// Value is what placeholder name stands for at this recipient. The names
+// Value is the value of placeholder name for this recipient. The names
 // "email" and "name" always have a value: the recipient's own, unless Vars
 // says otherwise.
 func (r *Recipient) Value(name string) (string, bool) {

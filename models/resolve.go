@@ -347,7 +347,7 @@ func (v *View) alike(r, other int) bool {
 	return true
 }
 
-// uncalledFree is how many attempts of which nobody was called are no retries: a
+// uncalledFree is how many attempts without a call are no retries: a
 // worker was held up, or an order came in between.
 const uncalledFree = 10
 
@@ -356,7 +356,7 @@ func (v *View) settle(r int, s *Standing) {
 	s.State = Queued
 	var closing *Entry               // the newest entry that covers r, if it closes
 	var hard, best, last, taken *Try // the newest hard failure, the first delivery, the newest, the newest that a provider has
-	var byHand bool                  // the newest release was by hand, though it may double
+	var byHand bool                  // the newest release was manual, although it may double
 	k, uncalled := 0, 0
 	for i := range v.Entries {
 		e := &v.Entries[i]
@@ -403,7 +403,7 @@ func (v *View) settle(r int, s *Standing) {
 		}
 	}
 	if s.Released && !byHand && taken != nil {
-		s.Released = false // it was let go because that was safe, and turned out later not to be
+		s.Released = false // it was released as safe, and later facts show that it is not
 	}
 	if s.Called = s.Retries > 0; s.Called {
 		s.Retries-- // the first attempt is no retry

@@ -26,7 +26,7 @@ type Verdict string
 // The verdicts.
 const (
 	VerdictPending   Verdict = "open"      // no answer is known (yet)
-	VerdictUnknown   Verdict = "unknown"   // the answer itself is that nobody knows
+	VerdictUnknown   Verdict = "unknown"   // the answer itself leaves the outcome unknown
 	VerdictAccepted  Verdict = "accepted"  // the provider has it; no final event yet
 	VerdictRefused   Verdict = "refused"   // the provider did not take it
 	VerdictFailed    Verdict = "failed"    // the provider took it and reported a failure
@@ -70,8 +70,8 @@ type Standing struct {
 	Splits    int    // attempts that were made to find a bad recipient
 	Called    bool   // some attempt counts: a provider was asked, or may have been
 	Last      Try    // the newest attempt; where that was refused, the newest one that a provider has
-	Accepted  *Try   // the newest attempt that a provider has, without a final event; nil: none, or let go by hand since
-	Released  bool   // let go by hand, and no attempt since
+	Accepted  *Try   // the newest attempt that a provider has, without a final event; nil: none, or released manually since
+	Released  bool   // released manually, and no attempt since
 }
 
 // Tried reports whether any attempt covered the recipient.
@@ -104,7 +104,7 @@ type attempted struct {
 	entry *Entry
 	first int    // recipient that tries[0] is about
 	tries []*Try // nil where the attempt does not cover the recipient; otherwise shared until the recipient has events
-	own   Set    // recipients that share their try with nobody
+	own   Set    // recipients that share their try with no other
 }
 
 // of returns the try of recipient r, nil if the attempt does not cover r.

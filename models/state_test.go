@@ -327,7 +327,7 @@ func TestAttemptsAreApart(t *testing.T) {
 	})
 }
 
-// Recipients share what is the same about them: nobody may notice.
+// Recipients share what is the same about them: it must not be noticeable.
 func TestEveryRecipientAsIfAlone(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -441,7 +441,7 @@ func TestNewestReadingCounts(t *testing.T) {
 	}
 }
 
-// An attempt by which nobody was called is no retry, unless there is no end of them.
+// An attempt without a call is no retry, unless there is no end of them.
 func TestUncalledIsNoRetry(t *testing.T) {
 	t.Parallel()
 	uncalled := func(n int) Fact {

@@ -80,7 +80,7 @@ type UserStore interface {
 // with the first chunk. The batch exists only after that last write.
 type BatchStore interface {
 	// PutChunk stores the recipients of a chunk. A repeat must have the same
-	// recipients. Nobody sees them before PutBatch. If the batch exists already or
+	// recipients. They are not visible before PutBatch. If the batch exists already or
 	// was abandoned, PutChunk changes nothing: abandoned and redacted recipients
 	// never come back.
 	PutChunk(ctx context.Context, c Chunk) error
@@ -94,7 +94,7 @@ type BatchStore interface {
 	// completed. The batch can never exist after that. If the batch exists,
 	// AbandonBatch returns false and removes nothing. A wrong number of chunks does
 	// not change the decision; one that is too low may leave recipients behind,
-	// which nobody can read. Errors: ErrOutcomeUnknown (a repeat finds out).
+	// which no call can read. Errors: ErrOutcomeUnknown (a repeat finds out).
 	AbandonBatch(ctx context.Context, batch ID, chunks int) (bool, error)
 
 	// Batch returns a batch. Errors: ErrNotFound.

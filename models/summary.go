@@ -60,7 +60,7 @@ func (s *Summary) FullVersion() int64 {
 	return max(s.Version, 0)<<repairBits | min(max(s.Repairs, 0), 1<<repairBits-1)
 }
 
-// Unknown counts the mails of which nobody knows whether a provider took them.
+// Unknown counts the mails of unknown outcome.
 func (s *Summary) Unknown() (n int64) {
 	for _, a := range s.Providers {
 		n += a.Unknown

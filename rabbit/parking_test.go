@@ -11,7 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// While another process browses the parking lot, nobody may be told that it is empty.
+// While another process browses the parking lot, no other is told that it is empty.
 // When that process is gone, all messages are there.
 func TestParkingLotLocked(t *testing.T) {
 	t.Parallel()
@@ -51,7 +51,7 @@ func TestUnroutableAfterDelayIsParked(t *testing.T) {
 	require.NoError(t, err)
 	out := []*outgoing{o}
 	for range gatherAtOnce + 2 { // not all at once
-		out = append(out, &outgoing{exchange: b.topology.back(), key: "nobody.knows",
+		out = append(out, &outgoing{exchange: b.topology.back(), key: "unknown.key",
 			msg: amqp.Publishing{Body: []byte("this")}})
 	}
 	require.NoError(t, b.publisher.publish(t.Context(), out))

@@ -24,12 +24,12 @@ const (
 	consumersEnd = 500 * time.Millisecond
 )
 
-// restorer declares the topology again when somebody removed a part of it.
+// restorer declares the topology again when a part of it was removed.
 type restorer struct {
 	topology topology
 	log      *slog.Logger
 	hint     chan struct{} // holds a token when something is known to be missing
-	lock     chan struct{} // holds a token while somebody declares
+	lock     chan struct{} // holds a token while a caller declares
 	began    time.Time     // when that was last begun; guarded by lock
 
 	mu      sync.Mutex

@@ -52,7 +52,7 @@ func arrives(t *testing.T, got <-chan models.ID, id models.ID) {
 	}
 }
 
-// Somebody removes a part of the topology while a broker runs. Messages that are
+// A part of the topology is removed while a broker runs. Messages that are
 // published later must reach the subscription that began before.
 func TestRestoreRemovedParts(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,7 @@ import (
 	"github.com/safedelivr/safedelivr/simulator/internal/message"
 )
 
-// A scheduled event is a message.Event in an outbox. It stands for up to a
+// A scheduled event is a message.Event in an outbox. It represents up to a
 // thousand webhook events, which are written one by one only when a request for
 // them is about to be made. A receiver that is slow or down costs no memory.
 type scheduled struct {

@@ -28,7 +28,7 @@ const pageRows = 500
 
 // Options configures a store. The program uses the zero value.
 type Options struct {
-	// Readers is the number of connections for reads, each of which takes up to
+	// Readers is the number of connections for reads, each up to
 	// 2 MB. 0: 4.
 	Readers int
 	// Now is the clock. nil: time.Now.

@@ -11,7 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// A commit is limited, so that nobody waits long for it.
+// A commit is limited, so that no caller waits long for it.
 const (
 	groupRequests = 1024
 	groupBytes    = 8 << 20

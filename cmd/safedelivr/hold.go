@@ -16,7 +16,7 @@ func (c *cli) holdCommand() *cobra.Command {
 		Use:   "lift",
 		Short: "Send everything that is held",
 		Args:  takes(0, 0),
-		Long: `Send everything that is held since a restore. What was sent after the backup was made arrives twice:
+		Long: `Send everything that is held since a restore. Mail sent after the backup was made arrives twice:
 cancel such batches first.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {

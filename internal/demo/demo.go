@@ -131,7 +131,7 @@ func (d *demo) show(ctx context.Context) (Summary, error) {
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.o.Out, format+"\n", args...) }
 
 func (d *demo) printJSON(s *Summary) {
-	_ = json.NewEncoder(d.o.Out).Encode(s) // nobody may be reading any more
+	_ = json.NewEncoder(d.o.Out).Encode(s) // the reader may be gone
 }
 
 // listenNear listens on an address, or on a free port of the same host.

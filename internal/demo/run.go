@@ -109,7 +109,7 @@ func (d *demo) progress(c *client.Counts) {
 		d.seconds(), bar(c), percent(c), sg.Accepted, down, mg.Accepted, c.Queued, c.Success, c.Failed, c.Rerouted)
 }
 
-// viewerWait is how long the batch waits for somebody to open the dashboard.
+// viewerWait is how long the batch waits for a visitor to open the dashboard.
 const viewerWait = 10 * time.Second
 
 // awaitViewer waits a while until the dashboard is open, so that the failover can be watched there.

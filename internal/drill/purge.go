@@ -58,7 +58,7 @@ func (d *drill) waitingLost(ctx context.Context, lose func(context.Context) (int
 	return 0, errors.New("no message about mail was lost")
 }
 
-// postSome posts small batches, each of which has messages of its own.
+// postSome posts small batches, each with messages of its own.
 func (d *drill) postSome(ctx context.Context) error {
 	for range 4 {
 		if err := d.post(ctx, max(d.recipients/16, backgroundSize)); err != nil {

@@ -79,7 +79,7 @@ func stopWaits(t *testing.T, open Open) {
 	go close(release)
 	stop()
 	require.True(t, ended.Load(), "Subscribe returned while a handler ran")
-	// The message was acknowledged, so nobody gets it again.
+	// The message was acknowledged, so it is not delivered again.
 	var again inbox
 	subscribe(t, b, bulk(), 1, again.handler)
 	m := batch(models.Bulk)

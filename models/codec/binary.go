@@ -13,7 +13,7 @@ import (
 // whose mail takes a hundred calls, and whose events come one by one, is read
 // hundreds of times; as JSON that was most of what a worker computed.
 //
-// Fields stand in a fixed order, without names. Words that come again, such as
+// Fields have a fixed order, without names. Words that come again, such as
 // the name of a provider, are written once. A form is never changed: another one
 // gets a letter of its own.
 
@@ -95,7 +95,7 @@ func (w *binaryWriter) flags(marks ...bool) {
 	w.b = append(w.b, b)
 }
 
-// binaryReader reads what a binaryWriter wrote. What is not there reads as zero,
+// binaryReader reads what a binaryWriter wrote. A missing field reads as zero,
 // and bad is set.
 type binaryReader struct {
 	textDecoder

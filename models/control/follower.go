@@ -89,7 +89,7 @@ func (j *Follower) EnsureFresh(ctx context.Context, age time.Duration) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.within(age) { // somebody else has read meanwhile
+	if j.within(age) { // another caller has read meanwhile
 		return nil
 	}
 	return j.read(ctx)

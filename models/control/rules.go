@@ -13,7 +13,7 @@ import (
 
 // ProviderSwitch is a provider's position as operators set it.
 type ProviderSwitch struct {
-	Mode  models.CommandKind `json:"mode"` // ProviderOnline where nobody set it
+	Mode  models.CommandKind `json:"mode"` // ProviderOnline unless an operator set it
 	Since time.Time          `json:"since,omitzero"`
 	By    string             `json:"by,omitempty"`
 	Why   string             `json:"why,omitempty"`
@@ -69,7 +69,7 @@ func (r *Rules) UpTo() int {
 }
 
 // Resumptions is the number of the last line that let mail of many batches go on, which
-// nobody announces: a provider back online or tried again, a block removed, a user
+// no message announces: a provider back online or tried again, a block removed, a user
 // resumed, the holds lifted.
 func (r *Rules) Resumptions() int {
 	r.mu.RLock()
@@ -197,12 +197,12 @@ func (r *Rules) Stopped(batch models.ID) (stopped, cancelled bool) {
 	return o != nil && o.stop != nil, o != nil && o.cancel != nil
 }
 
-// StoppedBy is who stopped a batch; empty: nobody, or it was resumed.
+// StoppedBy is who stopped a batch; empty: it is not stopped.
 func (r *Rules) StoppedBy(batch models.ID) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if o := r.batches[batch]; o != nil && o.stop != nil {
-		return cmp.Or(o.stop.By, "somebody")
+		return cmp.Or(o.stop.By, "unknown")
 	}
 	return ""
 }
@@ -210,17 +210,17 @@ func (r *Rules) StoppedBy(batch models.ID) string {
 // Paused reports whether a user is paused.
 func (r *Rules) Paused(user string) bool { return r.PausedBy(user) != "" }
 
-// PausedBy is who paused a user; empty: nobody.
+// PausedBy is who paused a user; empty: the user is not paused.
 func (r *Rules) PausedBy(user string) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if u := r.users[user]; u != nil && u.pause != nil {
-		return cmp.Or(u.pause.By, "somebody")
+		return cmp.Or(u.pause.By, "unknown")
 	}
 	return ""
 }
 
-// Senders lists the senders that a user may use; set is false where nobody
+// Senders lists the senders that a user may use; set is false if no operator
 // has said so.
 func (r *Rules) Senders(user string) (list []string, set bool) {
 	r.mu.RLock()
@@ -263,7 +263,7 @@ func (r *Rules) Holds() []models.Command {
 }
 
 // Forget drops the releases of batches that were accepted before a time, by when
-// their content is gone: nobody of them can be let go any more. That one was
+// their content is gone: none of them can be released any more. That one was
 // stopped or cancelled is kept.
 func (r *Rules) Forget(before time.Time) {
 	r.mu.Lock()

@@ -46,7 +46,7 @@ func TestRulesOfBatches(t *testing.T) {
 		models.Command{Kind: models.CancelBatch, Batch: b.ID},
 		resume,
 	)
-	require.Equal(t, "first", r.Batch(&b).Cancel.Why, "a cancellation stands for ever")
+	require.Equal(t, "first", r.Batch(&b).Cancel.Why, "a cancellation is permanent")
 	stopped, cancelled := r.Stopped(b.ID)
 	require.False(t, stopped)
 	require.True(t, cancelled)

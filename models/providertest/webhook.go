@@ -74,7 +74,7 @@ func testVerify(t *testing.T, s Suite) {
 			v[i] ^= 1
 			changed.Set(name, string(v))
 			if _, err := p.Verify(changed, signed, now); err == nil && !strings.EqualFold(name, "Content-Type") {
-				t.Fatalf("byte %d of %s was changed and nobody minds", i, name)
+				t.Fatalf("byte %d of %s was changed and the post is still verified", i, name)
 			}
 		}
 	}

@@ -129,7 +129,7 @@ func race(t *testing.T, s models.Store, chunk models.ID, number, n int) models.E
 		return settled(t.Context(), func() error { return s.Append(t.Context(), chunk, mine[i]) })
 	})
 	winner := slices.Index(errs, nil)
-	require.NotEqual(t, -1, winner, "nobody won")
+	require.NotEqual(t, -1, winner, "no caller won")
 	for i, err := range errs {
 		if i == winner {
 			continue
@@ -253,7 +253,7 @@ func testAppendTimeOutRival(t *testing.T, s models.Store) {
 			return again
 		})
 		winner := slices.Index(errs, nil)
-		require.NotEqual(t, -1, winner, "nobody won: %v", errs)
+		require.NotEqual(t, -1, winner, "no caller won: %v", errs)
 		var conflict *models.ConflictError
 		require.ErrorAs(t, errs[1-winner], &conflict)
 		require.Equal(t, mine[winner], conflict.Winner)

@@ -74,7 +74,7 @@ func testUserNameRace(t *testing.T, s models.Store) {
 		}
 		require.ErrorIs(t, err, models.ErrExists)
 	}
-	require.NotEqual(t, -1, winner, "nobody got the name")
+	require.NotEqual(t, -1, winner, "no caller got the name")
 	got, err := s.UserByName(ctx, name)
 	require.NoError(t, err)
 	require.Equal(t, users[winner], got)

@@ -13,11 +13,11 @@ const (
 	// NewestRecount.
 	RecountReport = "recount"
 	NewestRecount = "newest"
-	// ReceiverLiveness is when the door for webhooks was open last, a time, by process.
-	ReceiverLiveness = "door"
+	// ReceiverLiveness is when the webhook receiver was last up, a time, by process.
+	ReceiverLiveness = "receiver"
 	// LastReceived is when a verified post came last, a time, by provider.
 	LastReceived = "heard"
-	// OutageRecord is a Gap: when the door for webhooks was shut, so that what was
+	// OutageRecord is an Outage of the webhook receiver, so that what was
 	// reported meanwhile is looked up.
 	OutageRecord = "gap"
 )

@@ -192,7 +192,7 @@ func answers() []providertest.Answer {
 	add("accepted", 200, acceptance, models.Accepted, "")
 	add("accepted without id", 200, says("Queued. Thank you."), models.Accepted, "")
 	add("magnificent", 200, "Mailgun Magnificent API", models.AccountClass, "")
-	add("200 of somebody else", 200, "<html>Welcome</html>", models.Unknown, "")
+	add("200 of another server", 200, "<html>Welcome</html>", models.Unknown, "")
 	add("200 without a body", 200, "", models.Unknown, "")
 	add("from missing", 400, says("from parameter is missing"), models.RejectedRequest, models.InvalidRequest)
 	add("no content", 400, says("Need at least one of 'text' or 'html' parameters specified"), models.RejectedRequest,

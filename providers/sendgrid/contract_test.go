@@ -213,7 +213,7 @@ func answers() []providertest.Answer {
 	add("accepted without id", 202, "", models.Accepted, "")
 	add("accepted with garbage", 202, "<html>", models.Accepted, "")
 	add("200 with id", 200, "", models.Accepted, "").Header = map[string]string{"X-Message-Id": "abc"}
-	add("200 of somebody else", 200, "<html>Welcome</html>", models.Unknown, "")
+	add("200 of another server", 200, "<html>Welcome</html>", models.Unknown, "")
 	a := add("named recipient", 400, errorOf("Does not contain a valid address.", "personalizations.1.to.0.email"),
 		models.RejectedRecipient, models.MailboxInvalid)
 	a.Others = models.Split

@@ -180,7 +180,7 @@ func appendSubstitutions(
 // tokenPrefix returns the prefix of the tokens that replace placeholders in this call:
 // "-sd<nonce>", then form, number and "-". SendGrid replaces them literally, one after the
 // other, so no value may contain a token: it would be replaced in turn, and an unescaped
-// value could get into HTML. The nonce is made from the batch's ID, which nobody knows when
+// value could get into HTML. The nonce is made from the batch's ID, which is not known when
 // values are submitted. If a value or the content contains it anyway, another one is used.
 func tokenPrefix(c *models.Call) string {
 	for n := 0; ; n++ {

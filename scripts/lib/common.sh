@@ -99,7 +99,7 @@ since() { # in seconds with one decimal
 
 # --- processes -----------------------------------------------------------------------------
 # Every process started here carries a mark in its environment. That finds all of them, also
-# those that left their session (epmd, erl_child_setup), and never somebody else's.
+# those that left their session (epmd, erl_child_setup), and no other processes.
 
 mark() { printf 'SAFEDELIVR_SERVICE=%s:%s' "$1" "$DIR"; }
 
@@ -208,7 +208,7 @@ wait_until_gone() {
 
 # --- ports ---------------------------------------------------------------------------------
 
-# listening PORT: somebody listens there, on an address that stands in our way.
+# listening PORT: a process listens there, on an address that is needed.
 listening() {
 	local hex
 	hex=$(printf '%04X' "$1")
