@@ -132,11 +132,30 @@ func (b *bench) rawStore(be *backend, recipients, posts int) (load, error) {
 			Vars: map[string]string{"first": fmt.Sprintf("P%d", i), "order": fmt.Sprintf("%08d", i)}}
 	}
 	user := models.NewUserID()
-	content := models.Content{From: models.Address{Email: "shop@bench.test"}, Subject: "Your order {{order}}", Text: "Dear {{first}}"}
+	content := models.Content{
+		From:    models.Address{Email: "shop@bench.test"},
+		Subject: "Your order {{order}}",
+		Text:    "Dear {{first}}",
+	}
 	return each(posts, b.conns, func(int) error {
-		batch := models.Batch{ID: models.NewBatchID(time.Now()), User: user, Content: content, Lane: models.Bulk, OnUnknown: models.Hold,
-			Recipients: recipients, Chunks: 1, Deadline: time.Now().Add(time.Hour)}
-		entry := models.AgendaEntry{Due: time.Now().Add(time.Minute), Kind: models.LookAtBatch, ID: batch.ID, User: user, Chunks: 1, Lane: batch.Lane}
+		batch := models.Batch{
+			ID:         models.NewBatchID(time.Now()),
+			User:       user,
+			Content:    content,
+			Lane:       models.Bulk,
+			OnUnknown:  models.Hold,
+			Recipients: recipients,
+			Chunks:     1,
+			Deadline:   time.Now().Add(time.Hour),
+		}
+		entry := models.AgendaEntry{
+			Due:    time.Now().Add(time.Minute),
+			Kind:   models.LookAtBatch,
+			ID:     batch.ID,
+			User:   user,
+			Chunks: 1,
+			Lane:   batch.Lane,
+		}
 		if err := store.Schedule(b.ctx, entry); err != nil {
 			return err
 		}

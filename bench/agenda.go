@@ -20,7 +20,11 @@ func (b *bench) agendaAll(be *backend) error {
 	if be.name != "embedded" {
 		n = b.dueReal
 	}
-	title := fmt.Sprintf("%s entries due and no message left, to the last of %d urgent mails behind them", thousands(int64(n)), lastUrgent)
+	title := fmt.Sprintf(
+		"%s entries due and no message left, to the last of %d urgent mails behind them",
+		thousands(int64(n)),
+		lastUrgent,
+	)
 	fmt.Fprintln(os.Stderr, be.title+":", title)
 	var urgent []models.ID
 	r, err := b.newRig(be, &rigOptions{concurrency: atOnce, seed: func(store models.Store) (err error) {
@@ -47,7 +51,10 @@ func (b *bench) agendaAll(be *backend) error {
 	if err != nil {
 		return err
 	}
-	detail := fmt.Sprintf("from the start of the program; %s mails had gone out by then; aim: under 60 s", thousands(st.Accepted))
+	detail := fmt.Sprintf(
+		"from the start of the program; %s mails had gone out by then; aim: under 60 s",
+		thousands(st.Accepted),
+	)
 	b.report.add(be, title, took.Seconds(), "s", detail)
 	return nil
 }
@@ -80,8 +87,20 @@ func putUnfinished(ctx context.Context, store models.Store, user string, lane mo
 		return nil, err
 	}
 	for i, id := range ids {
-		batch := models.Batch{ID: id, User: user, Lane: lane, OnUnknown: models.Hold, Recipients: 1, Chunks: 1, Deadline: now.Add(24 * time.Hour),
-			Content: models.Content{From: models.Address{Email: "shop@bench.test"}, Subject: "Your order", Text: "It is on its way."}}
+		batch := models.Batch{
+			ID:         id,
+			User:       user,
+			Lane:       lane,
+			OnUnknown:  models.Hold,
+			Recipients: 1,
+			Chunks:     1,
+			Deadline:   now.Add(24 * time.Hour),
+			Content: models.Content{
+				From:    models.Address{Email: "shop@bench.test"},
+				Subject: "Your order",
+				Text:    "It is on its way.",
+			},
+		}
 		if err := store.PutBatch(ctx, batch, models.Chunk{ID: id, Recipients: []models.Recipient{{Email: fmt.Sprintf("%s%d@bench.test", lane, i)}}}); err != nil {
 			return nil, err
 		}

@@ -35,9 +35,17 @@ func (b *bench) deliverOne(be *backend, latency time.Duration, perPost int) erro
 	if perPost != 1000 {
 		how = "one post"
 	}
-	title := fmt.Sprintf("accept to provider, %s answer time, %s recipients in %s", latency, thousands(int64(b.deliver)), how)
+	title := fmt.Sprintf(
+		"accept to provider, %s answer time, %s recipients in %s",
+		latency,
+		thousands(int64(b.deliver)),
+		how,
+	)
 	fmt.Fprintln(os.Stderr, be.title+":", title)
-	rate, cpu, err := median(b.runs, func() (float64, [2]time.Duration, error) { return b.deliverRun(be, latency, perPost) })
+	rate, cpu, err := median(
+		b.runs,
+		func() (float64, [2]time.Duration, error) { return b.deliverRun(be, latency, perPost) },
+	)
 	if err != nil {
 		return err
 	}
@@ -49,12 +57,21 @@ func (b *bench) deliverOne(be *backend, latency time.Duration, perPost int) erro
 		return err
 	}
 	per := func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()*1e6/float64(b.deliver)) }
-	detail := fmt.Sprintf("%d calls at once per provider; processor time per recipient: product %s us, simulator %s us", atOnce, per(cpu[0]), per(cpu[1]))
+	detail := fmt.Sprintf(
+		"%d calls at once per provider; processor time per recipient: product %s us, simulator %s us",
+		atOnce,
+		per(cpu[0]),
+		per(cpu[1]),
+	)
 	b.report.add(be, title, rate, "recipients/s", detail, base{"adapters alone, same calls", raw})
 	return nil
 }
 
-func (b *bench) deliverRun(be *backend, latency time.Duration, perPost int) (rate float64, cpu [2]time.Duration, err error) {
+func (b *bench) deliverRun(
+	be *backend,
+	latency time.Duration,
+	perPost int,
+) (rate float64, cpu [2]time.Duration, err error) {
 	r, err := b.newRig(be, &rigOptions{latency: latency, concurrency: atOnce})
 	if err != nil {
 		return 0, cpu, err
@@ -131,8 +148,12 @@ func (b *bench) rawSend(be *backend, latency time.Duration) (float64, error) {
 		}
 		defer adapters[i].Close()
 	}
-	content := models.Content{From: models.Address{Email: "shop@bench.test", Name: "Shop"}, Subject: "Your order {{order}}",
-		Text: "Dear {{first}}, order {{order}} is on its way.", HTML: "<p>Dear <b>{{first}}</b>, order {{order}} is on its way.</p>"}
+	content := models.Content{
+		From:    models.Address{Email: "shop@bench.test", Name: "Shop"},
+		Subject: "Your order {{order}}",
+		Text:    "Dear {{first}}, order {{order}} is on its way.",
+		HTML:    "<p>Dear <b>{{first}}</b>, order {{order}} is on its way.</p>",
+	}
 	calls := b.deliver / 1000
 	batch := models.NewBatchID(time.Now())
 	var refused atomic.Int64

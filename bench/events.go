@@ -52,7 +52,13 @@ func (b *bench) eventsOne(be *backend, title string, perPost, count int) error {
 	if err != nil {
 		return err
 	}
-	detail := fmt.Sprintf("answered %s/s, p50 %s, p99 %s of a post, %d connections", thousands(int64(run.answered)), short(run.l.quantile(0.5)), short(run.l.quantile(0.99)), b.conns)
+	detail := fmt.Sprintf(
+		"answered %s/s, p50 %s, p99 %s of a post, %d connections",
+		thousands(int64(run.answered)),
+		short(run.l.quantile(0.5)),
+		short(run.l.quantile(0.99)),
+		b.conns,
+	)
 	b.report.add(be, title, rate, "events/s", detail, base{"verify and decode alone", run.raw})
 	return nil
 }
@@ -89,7 +95,10 @@ func (b *bench) eventsRun(be *backend, perPost, count int) (float64, eventsRun, 
 	rec := &recorder{}
 	server := httptest.NewServer(rec)
 	defer server.Close()
-	r, err := b.newRig(be, &rigOptions{concurrency: atOnce, hooksTo: server.URL, providers: []string{"sg"}, eventDelay: time.Millisecond})
+	r, err := b.newRig(
+		be,
+		&rigOptions{concurrency: atOnce, hooksTo: server.URL, providers: []string{"sg"}, eventDelay: time.Millisecond},
+	)
 	if err != nil {
 		return 0, run, err
 	}

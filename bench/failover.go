@@ -33,7 +33,13 @@ func (b *bench) failoverAll(be *backend) error {
 	}
 	hangs := simulator.Fault{Account: "sg", Mode: simulator.ModeHangAfterBody}
 	aim := fmt.Sprintf("under 1 s after the time-out of %s", failoverTimeout)
-	return b.failoverOne(be, "failover, hanging after the body from a moment on, to the first mail elsewhere", aim, hangs, false)
+	return b.failoverOne(
+		be,
+		"failover, hanging after the body from a moment on, to the first mail elsewhere",
+		aim,
+		hangs,
+		false,
+	)
 }
 
 func (b *bench) failoverOne(be *backend, title, aim string, f simulator.Fault, refused bool) error {
@@ -51,7 +57,14 @@ func (b *bench) failoverOne(be *backend, title, aim string, f simulator.Fault, r
 		l.times = append(l.times, took)
 	}
 	slices.Sort(l.times)
-	detail := fmt.Sprintf("%d times, %s to %s; answer time %s; aim: %s", len(l.times), short(l.times[0]), short(l.quantile(1)), failoverLatency, aim)
+	detail := fmt.Sprintf(
+		"%d times, %s to %s; answer time %s; aim: %s",
+		len(l.times),
+		short(l.times[0]),
+		short(l.quantile(1)),
+		failoverLatency,
+		aim,
+	)
 	b.report.add(be, title, ms(l.quantile(0.5)), "ms", detail)
 	return nil
 }
@@ -61,7 +74,16 @@ func (b *bench) failoverOne(be *backend, title, aim string, f simulator.Fault, r
 // all, since mail that it may have is not sent again. The product begins anew
 // each time: a provider that has just failed would come back slowly.
 func (b *bench) failover(be *backend, f simulator.Fault, refused bool) (time.Duration, error) {
-	r, err := b.newRig(be, &rigOptions{latency: failoverLatency, concurrency: atOnce, perCall: failoverCall, timeout: failoverTimeout, webhooks: true})
+	r, err := b.newRig(
+		be,
+		&rigOptions{
+			latency:     failoverLatency,
+			concurrency: atOnce,
+			perCall:     failoverCall,
+			timeout:     failoverTimeout,
+			webhooks:    true,
+		},
+	)
 	if err != nil {
 		return 0, err
 	}

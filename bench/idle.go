@@ -35,7 +35,13 @@ func (b *bench) idle(be *backend) error {
 		return err
 	}
 	took := time.Since(begin)
-	b.report.add(be, title, float64((r.serve.cpu()-before).Microseconds())/1e3/took.Seconds(), "ms/s", fmt.Sprintf("over %.0f s, after a batch of %s was done", took.Seconds(), thousands(mails)))
+	b.report.add(
+		be,
+		title,
+		float64((r.serve.cpu()-before).Microseconds())/1e3/took.Seconds(),
+		"ms/s",
+		fmt.Sprintf("over %.0f s, after a batch of %s was done", took.Seconds(), thousands(mails)),
+	)
 	return nil
 }
 

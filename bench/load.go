@@ -14,8 +14,12 @@ import (
 // with a name and two variables.
 func writeBatch(w io.Writer, first, n int, fields string) error {
 	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, `{"from":"Shop <shop@bench.test>","subject":"Your order {{order}}","text":"Dear {{first}}, order {{order}} is on its way.",`+
-		`"html":"<p>Dear <b>{{first}}</b>, order {{order}} is on its way.</p>"%s,"to":[`, fields)
+	fmt.Fprintf(
+		b,
+		`{"from":"Shop <shop@bench.test>","subject":"Your order {{order}}","text":"Dear {{first}}, order {{order}} is on its way.",`+
+			`"html":"<p>Dear <b>{{first}}</b>, order {{order}} is on its way.</p>"%s,"to":[`,
+		fields,
+	)
 	for i := first; i < first+n; i++ {
 		if i > first {
 			_ = b.WriteByte(',')

@@ -38,10 +38,31 @@ type sizes struct {
 }
 
 var (
-	full = sizes{runs: 3, bulkPosts: 400, singles: 1500, conns: 16, deliver: 300_000, oneEvents: 20_000, manyEvents: 300_000,
-		memory: []int{10_000, 100_000, 1_000_000}, urgents: 200, bulk: 1_000_000, failovers: 9, due: 1_000_000, dueReal: 100_000, idleFor: 2 * time.Minute}
+	full = sizes{
+		runs:       3,
+		bulkPosts:  400,
+		singles:    1500,
+		conns:      16,
+		deliver:    300_000,
+		oneEvents:  20_000,
+		manyEvents: 300_000,
+		memory: []int{
+			10_000,
+			100_000,
+			1_000_000,
+		},
+		urgents:   200,
+		bulk:      1_000_000,
+		failovers: 9,
+		due:       1_000_000,
+		dueReal:   100_000,
+		idleFor:   2 * time.Minute,
+	}
 	quick = sizes{runs: 1, bulkPosts: 100, singles: 200, conns: 16, deliver: 50_000, oneEvents: 2_000, manyEvents: 50_000,
-		memory: []int{10_000, 100_000}, urgents: 50, bulk: 200_000, failovers: 3, due: 100_000, dueReal: 10_000, idleFor: 20 * time.Second}
+		memory: []int{
+			10_000,
+			100_000,
+		}, urgents: 50, bulk: 200_000, failovers: 3, due: 100_000, dueReal: 10_000, idleFor: 20 * time.Second}
 )
 
 // bench is one run of the driver.
@@ -67,7 +88,11 @@ func run(ctx context.Context) error {
 	b := &bench{ctx: ctx}
 	small := flag.Bool("quick", false, "small sizes, one run each")
 	out := flag.String("out", "", "write the table as Markdown to this file")
-	only := flag.String("only", "", "run those of: accept, deliver, events, urgent, failover, agenda, idle, memory; separated by commas")
+	only := flag.String(
+		"only",
+		"",
+		"run those of: accept, deliver, events, urgent, failover, agenda, idle, memory; separated by commas",
+	)
 	on := flag.String("backends", "", "run on those of: embedded, real; separated by commas (default: what can be had)")
 	versions := flag.String("versions", "", "versions of the servers, for the table")
 	due := flag.Int("due", 0, "so many entries of the agenda are due at once (default: by size and backend)")

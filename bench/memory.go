@@ -16,7 +16,13 @@ func (b *bench) memoryAll(be *backend) error {
 		if err != nil {
 			return err
 		}
-		b.report.add(be, title, peak, "MB", fmt.Sprintf("with all events, done after %.1f s; aim: under 150 MB", took.Seconds()))
+		b.report.add(
+			be,
+			title,
+			peak,
+			"MB",
+			fmt.Sprintf("with all events, done after %.1f s; aim: under 150 MB", took.Seconds()),
+		)
 	}
 	return nil
 }

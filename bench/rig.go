@@ -183,7 +183,12 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r = &rig{b: b, be: be, place: newPlace(), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: patience}}
+	r = &rig{
+		b:     b,
+		be:    be,
+		place: newPlace(),
+		http:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: patience},
+	}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%w\n%s", err, r.output())
@@ -209,7 +214,15 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 	if o.eventDelay == 0 {
 		o.eventDelay = 200 * time.Millisecond
 	}
-	args := []string{"simulator", "--listen", simAddr, "--latency", o.latency.String(), "--event-delay", o.eventDelay.String()}
+	args := []string{
+		"simulator",
+		"--listen",
+		simAddr,
+		"--latency",
+		o.latency.String(),
+		"--event-delay",
+		o.eventDelay.String(),
+	}
 	for _, a := range simulated.Accounts("") {
 		args = append(args, "--provider", fmt.Sprintf("name=%s,kind=%s,key=%s,domain=%s,signing=%s%s",
 			a.Name, a.Kind, a.Key, a.Domain, a.SigningKey, hook(a.Name)))

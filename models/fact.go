@@ -18,7 +18,7 @@ const (
 	RejectedRecipient Class = "rejected_recipient" // this address is refused everywhere
 	RejectedRequest   Class = "rejected_request"   // our payload is wrong everywhere
 	RejectedHereClass Class = "rejected_here"      // a limit of this provider
-	AccountClass      Class = "provider"           // key, quota, suspension; with SenderNotVerified, of one sender's domain
+	AccountClass      Class = "account"            // key, quota, suspension, or one unverified sender
 	Throttled         Class = "throttled"          // too fast; RetryAt says when, if known
 	Unavailable       Class = "unavailable"        // definitely not taken; RetryAt as of throttled
 	Unknown           Class = "unknown"            // may have been taken

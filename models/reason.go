@@ -49,7 +49,7 @@ var reasonWords = map[Reason]string{
 	SuppressedBounce:      "the provider refused: the address bounced there before",
 	SuppressedComplaint:   "the provider refused: the recipient complained about earlier mail",
 	SuppressedUnsubscribe: "the provider refused: the recipient unsubscribed",
-	ProviderAccount:       "the provider refused the provider (key, quota or suspension)",
+	ProviderAccount:       "the provider rejected the key, the quota or the account",
 	SenderNotVerified:     "the sender is not verified at the provider",
 	DeliveryTimeout:       "the provider gave up after trying to deliver for its full time",
 	DNSOrConnect:          "the receiving server could not be reached",

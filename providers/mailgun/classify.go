@@ -81,12 +81,12 @@ func (p *Adapter) classify(c *models.Call, a transport.Answer, now time.Time) []
 //
 //	a JSON object                              accepted, with its id
 //	the beginning of one, then it broke off    accepted, its id is lost
-//	"Mailgun Magnificent API"                  provider: the URL is wrong, nothing was accepted
+//	"Mailgun Magnificent API"                  account: the URL is wrong, nothing was accepted
 //	anything else                              unknown: it is not from the Messages API, but
 //	                                           perhaps from a proxy in front of it
 //
 // The last one is not accepted, because nothing says that the mail was accepted. It is not
-// provider, because nothing says that it was not, and it could arrive twice.
+// account, because nothing says that it was not, and it could arrive twice.
 func accepted(c *models.Call, a transport.Answer, text string) []models.Part {
 	body := bytes.TrimSpace(a.Body)
 	var answer struct {

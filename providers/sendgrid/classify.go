@@ -17,7 +17,7 @@ import (
 // classes maps statuses whose body does not matter. For the others see classify.
 //
 // 404, 405 and 406 mean that URL or headers are wrong, as 3xx does. That is a mistake in
-// the configuration, which the class provider reports. 451 is about data residency. 500,
+// the configuration, which the class account reports. 451 is about data residency. 500,
 // 502 and 504 may come after the mail was accepted.
 var classes = map[int]models.Class{
 	http.StatusUnauthorized:               models.AccountClass,
