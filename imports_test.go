@@ -28,18 +28,18 @@ var allowed = map[string][]string{
 	"models/providertest": {"models", "models/...", "simulator/..."},
 	"config":              {"models"},
 	"tracing":             {"models"},
-	"cassandra/...":       {"models", "models/...", "cassandra/..."},
-	"sqlite/...":          {"models", "models/...", "sqlite/..."},
+	"cassandra/...":       {"internal/priority", "models", "models/...", "cassandra/..."},
+	"sqlite/...":          {"internal/priority", "models", "models/...", "sqlite/..."},
 	"inproc/...":          {"models", "models/...", "inproc/..."},
 	"rabbit/...":          {"models", "models/...", "rabbit/..."},
 	"providers/...":       {"models", "models/...", "providers/..."},
 	"simulator/...":       {"simulator/..."},
-	"service/...":         {"models", "models/...", "service/...", "tracing"},
-	"webhooks":            {"models", "models/..."},
+	"service/...":         {"internal/priority", "models", "models/...", "service/...", "tracing"},
+	"webhooks":            {"internal/priority", "models", "models/..."},
 	"consumers/policy":    {"models", "models/control"},
 	"consumers/provider":  {"models", "models/telemetry"},
 	"consumers/cluster":   {"models", "models/control", "models/telemetry", "consumers/provider"},
-	"consumers/dispatch": {
+	"consumers/dispatch": {"internal/priority",
 		"models/telemetry",
 		"models",
 		"models/control",
@@ -47,7 +47,7 @@ var allowed = map[string][]string{
 		"consumers/policy",
 		"consumers/provider",
 	},
-	"consumers/agenda": {
+	"consumers/agenda": {"internal/priority",
 		"models",
 		"models/control",
 		"models/telemetry",
@@ -55,16 +55,17 @@ var allowed = map[string][]string{
 		"consumers/policy",
 		"consumers/provider",
 	},
-	"consumers/events":    {"models", "models/telemetry", "tracing", "consumers/dispatch", "consumers/provider"},
+	"consumers/events":    {"internal/priority", "models", "models/telemetry", "tracing", "consumers/dispatch", "consumers/provider"},
 	"consumers/evidence":  {"models", "models/telemetry", "consumers/dispatch", "consumers/policy", "consumers/provider"},
-	"consumers/rollup":    {"models", "models/telemetry", "consumers/dispatch"},
+	"consumers/rollup":    {"internal/priority", "models", "models/telemetry", "consumers/dispatch"},
 	"consumers/retention": {"models", "models/control", "models/telemetry"},
-	"consumers":           {"models", "models/...", "consumers/..."},
+	"consumers":           {"internal/priority", "models", "models/...", "consumers/..."},
 	"api":                 {"models", "models/...", "service/..."},
 	"dashboard/...":       {"models", "models/...", "service/..."},
 	"client":              {},
 	"internal/app":        {"..."},
 	"internal/tcpproxy":   {},
+	"internal/priority":   {},
 	"internal/simulated":  {"simulator/..."},
 	"internal/testkit":    {"models"},
 	"internal/demo":       {"client", "config", "models", "simulator/...", "internal/app", "internal/simulated"},
@@ -80,7 +81,7 @@ var allowed = map[string][]string{
 // testAllowed lists what the tests of every room may import besides: the simulator and
 // the backends that need nothing but Go.
 var testAllowed = []string{
-	"simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...", "internal/tcpproxy",
+	"simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...", "internal/tcpproxy", "internal/priority",
 }
 
 // covers reports whether a name of the table stands for a room.

@@ -193,12 +193,13 @@ func TestLanes(t *testing.T) {
 // TestUrgentMailIsTold runs alone: others would tell of theirs.
 func TestUrgentMailIsTold(t *testing.T) { //nolint:paralleltest // see above
 	f := newFixture(t)
-	require.Eventually(t, func() bool { return !models.UrgentLately() }, time.Minute, time.Millisecond)
+	sched := f.deps.Config.Priority
+	require.Eventually(t, func() bool { return !sched.UrgentLately() }, time.Minute, time.Millisecond)
 	f.accepted(f.post(batchOf(t, `{"lane": "bulk"}`)))
-	require.False(t, models.UrgentLately())
+	require.False(t, sched.UrgentLately())
 	require.Eventually(t, func() bool {
 		f.accepted(f.post(batchOf(t, `{"lane": "urgent"}`)))
-		return models.UrgentLately()
+		return sched.UrgentLately()
 	}, time.Minute, time.Millisecond)
 }
 

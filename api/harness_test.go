@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -214,6 +215,7 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	if st.broker != nil {
 		f.broker = st.broker(eb)
 	}
+	st.service.Priority = priority.New()
 	f.deps = service.Deps{Store: f.store, Broker: f.broker, Config: st.service}
 	for _, name := range st.names {
 		f.deps.Providers = append(

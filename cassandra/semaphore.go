@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/internal/priority"
 )
 
 // The most statements with low priority that a process runs at once.
@@ -14,7 +14,7 @@ const (
 	lowBeside = 8 // while others run
 )
 
-// semaphore limits the statements with low priority (models.WithBackground), so that
+// semaphore limits the statements with low priority (priority.WithLow), so that
 // they do not delay others: a node runs statements in the order of their arrival.
 type semaphore struct {
 	mu      sync.Mutex
@@ -30,7 +30,7 @@ func (t *semaphore) acquire(ctx context.Context) (release func(), err error) {
 		return func() {}, nil
 	}
 	t.mu.Lock()
-	if !models.IsBackground(ctx) {
+	if !priority.IsLow(ctx) {
 		t.others++
 		t.mu.Unlock()
 		return t.releaseOther, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestLowPriorityIsLimited(t *testing.T) {
 	t.Parallel()
 	r := &runner{timeout: time.Minute, limit: &semaphore{}}
-	ctx := models.WithBackground(t.Context())
+	ctx := priority.WithLow(t.Context())
 	for _, beside := range []bool{true, false} {
 		most, over := lowAlone, make(chan struct{})
 		var all, others sync.WaitGroup
@@ -77,7 +78,7 @@ func TestLowPriorityUsesIdleCapacity(t *testing.T) {
 	s := &semaphore{}
 	end, err := s.acquire(t.Context())
 	require.NoError(t, err)
-	ctx := models.WithBackground(t.Context())
+	ctx := priority.WithLow(t.Context())
 	ends := make(chan func(), lowAlone+1)
 	for range lowAlone + 1 {
 		go func() {

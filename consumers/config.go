@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/consumers/retention"
 	"github.com/safedelivr/safedelivr/consumers/rollup"
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -48,6 +49,7 @@ type Config struct {
 	QueuePoll      time.Duration // how often the age of the queues is looked at
 	Delays         []time.Duration
 	Metrics        prometheus.Registerer // nil: nothing is published
+	Priority       *priority.Scheduler   // of the process; nil: one of its own
 	Logger         *slog.Logger
 	Follower       *control.Follower // the process's follower of orders; nil: one of its own
 
@@ -121,6 +123,9 @@ func (c Config) withDefaults() Config {
 	if c.Worker == "" {
 		c.Worker = models.NewUserID()
 	}
+	if c.Priority == nil {
+		c.Priority = priority.New()
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -183,6 +188,7 @@ func (c *Config) dispatch() dispatch.Config {
 		Recheck:     c.Recheck,
 		LookUpPause: c.LookUpPause,
 		KeepContent: c.KeepContent,
+		Priority:    c.Priority,
 		Logger:      c.Logger,
 	}
 }
@@ -202,7 +208,12 @@ func (c *Config) agenda() agenda.Config {
 
 // events returns how events are processed.
 func (c *Config) events() events.Config {
-	return events.Config{InboxAge: c.InboxAge, Sole: c.Sole, Logger: c.Logger}
+	return events.Config{
+		InboxAge: c.InboxAge,
+		Sole:     c.Sole,
+		Priority: c.Priority,
+		Logger:   c.Logger,
+	}
 }
 
 // evidence returns the times of look-ups.

@@ -20,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/consumers/retention"
 	"github.com/safedelivr/safedelivr/consumers/rollup"
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -145,7 +146,7 @@ func (f loopFunc) Run(ctx context.Context) { f(ctx) }
 
 // inLowPriority has a loop let other work go first.
 func inLowPriority(f func(ctx context.Context)) loop {
-	return loopFunc(func(ctx context.Context) { f(models.WithBackground(ctx)) })
+	return loopFunc(func(ctx context.Context) { f(priority.WithLow(ctx)) })
 }
 
 // supportLoops are what the workers and the other loops rely on. They start first and

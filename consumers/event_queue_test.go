@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/events"
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -79,9 +80,9 @@ func (slowAndEmpty) Inbox(context.Context, ...models.ID) ([]models.Inbox, error)
 func TestEventsGiveWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(72 * time.Hour) // no other test's clock gets here: what follows is told to the whole program
 		ctx, cancel := context.WithCancel(t.Context())
-		q := events.New(events.Config{}, events.Deps{Store: slowAndEmpty{}})
+		sched := priority.New()
+		q := events.New(events.Config{Priority: sched}, events.Deps{Store: slowAndEmpty{}})
 		var running sync.WaitGroup
 		running.Go(func() { q.Run(ctx) })
 		group := func(received time.Time) time.Duration {
@@ -96,7 +97,7 @@ func TestEventsGiveWay(t *testing.T) {
 		const work = events.EventsWait + 100*time.Millisecond
 		require.Equal(t, work, group(time.Now()))
 		require.Equal(t, work, group(time.Now()), "nobody is in a hurry")
-		models.OnItsWay(models.Urgent)
+		sched.NoteUrgent()
 		require.Equal(t, work, group(time.Now().Add(-events.EventsLate)))
 		require.Equal(t, work, group(time.Now()), "the last one was late")
 		require.Equal(t, 300*time.Millisecond+work, group(time.Now()))
@@ -111,11 +112,11 @@ func TestWorkersTellOfUrgentMail(t *testing.T) { //nolint:paralleltest // see ab
 	send := func(lane models.Lane) {
 		r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Lane = lane }))
 	}
-	require.Eventually(t, func() bool { return !models.UrgentLately() }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return !r.engine.cfg.Priority.UrgentLately() }, patience, time.Millisecond)
 	send(models.Bulk)
-	require.False(t, models.UrgentLately())
+	require.False(t, r.engine.cfg.Priority.UrgentLately())
 	require.Eventually(t, func() bool {
 		send(models.Urgent)
-		return models.UrgentLately()
+		return r.engine.cfg.Priority.UrgentLately()
 	}, patience, time.Millisecond)
 }

@@ -122,7 +122,9 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 // first chunk. Until that last write nothing exists; the client going away
 // before it ends the request, after it does not matter.
 func (s *Service) accept(ctx context.Context, b *models.Batch, sp *spool) error {
-	models.OnItsWay(b.Lane)
+	if b.Lane == models.Urgent {
+		s.cfg.Priority.NoteUrgent()
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.IntakeTime)
 	defer cancel()
 	entry := models.AgendaEntry{

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -26,7 +27,8 @@ type Config struct {
 	UrgentUpTo    int           // batches of at most so many recipients are urgent by default; default 100
 	// IdempotencyTime is how long idempotency keys are kept; default 24 hours.
 	IdempotencyTime time.Duration
-	Sole            bool // no other process works on the store, so that workers know an order at once
+	Sole            bool                // no other process works on the store, so that workers know an order at once
+	Priority        *priority.Scheduler // of the process; nil: one of its own
 	Logger          *slog.Logger
 }
 
@@ -57,6 +59,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.IdempotencyTime <= 0 {
 		c.IdempotencyTime = 24 * time.Hour
+	}
+	if c.Priority == nil {
+		c.Priority = priority.New()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -30,7 +31,7 @@ type writer struct {
 
 	mu     sync.Mutex
 	urgent []*request
-	low    []*request    // low priority: see models.WithBackground
+	low    []*request    // low priority: see priority.WithLow
 	last   time.Time     // when some of low were taken last
 	more   chan struct{} // holds a token when something was queued
 	closed bool
@@ -295,7 +296,7 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 		return err
 	}
 	defer s.running.Done()
-	r.done, r.low = make(chan struct{}), models.IsBackground(ctx)
+	r.done, r.low = make(chan struct{}), priority.IsLow(ctx)
 	s.writer.push(r)
 	select {
 	case <-r.done:

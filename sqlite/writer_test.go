@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/storetest"
 )
@@ -311,7 +312,7 @@ func TestUrgentWritePassesLowPriority(t *testing.T) {
 			const flood = 500
 			for range flood {
 				all.Go(func() {
-					assert.NoError(t, s.write(models.WithBackground(context.Background()), 100, func(*conn) error {
+					assert.NoError(t, s.write(priority.WithLow(context.Background()), 100, func(*conn) error {
 						if begun && len(order) == 0 {
 							writeUrgent(0)
 						}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -72,7 +73,7 @@ func TestHeard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
-		s := New(nil, nil, nil, nil)
+		s := New(nil, nil, nil, priority.New(), nil)
 		defer s.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -114,7 +115,7 @@ func TestGapsOfTheDoor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
 		open := func(name string) (s *Server, shut func()) {
-			s = New(nil, nil, nil, nil)
+			s = New(nil, nil, nil, priority.New(), nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { s.Watch(ctx, b, name); close(done) }()
@@ -179,7 +180,7 @@ func TestDoorWithAWrongClock(t *testing.T) {
 		require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, "ahead", raw, 0))
 		stopped := time.Now()
 		time.Sleep(3 * time.Second)
-		s := New(nil, nil, nil, nil)
+		s := New(nil, nil, nil, priority.New(), nil)
 		defer s.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -204,7 +205,7 @@ func TestDoorOfAnotherDies(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, "dead before", long, 0))
 		open := func(name string) (stop func()) {
-			s := New(nil, nil, nil, nil)
+			s := New(nil, nil, nil, priority.New(), nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { s.Watch(ctx, b, name); close(done) }()

@@ -27,7 +27,8 @@ const (
 // gather writes the posts of a provider into the inbox: at once when nothing is
 // being written, and those that come meanwhile, and just after, together.
 type gather struct {
-	write func(posts []models.Post) error
+	write  func(posts []models.Post) error
+	urgent func() bool // whether urgent mail passes
 
 	mu      sync.Mutex
 	posts   []models.Post
@@ -72,7 +73,7 @@ func (g *gather) run() {
 			w.done <- err
 		}
 		switch {
-		case models.UrgentLately():
+		case g.urgent():
 			time.Sleep(againLater)
 		case len(posts) > 1:
 			time.Sleep(again)

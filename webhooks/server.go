@@ -17,6 +17,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -85,7 +86,7 @@ type provider struct {
 }
 
 // New builds the door. A nil logger is silent.
-func New(inbox Inbox, broker Publisher, providers []Provider, log *slog.Logger) *Server {
+func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Scheduler, log *slog.Logger) *Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -96,7 +97,7 @@ func New(inbox Inbox, broker Publisher, providers []Provider, log *slog.Logger) 
 		), stop: make(chan struct{}), large: make(chan struct{}, largeAtOnce), beat: doorBeat, heard: newHeard()}
 	for _, a := range providers {
 		write := func(posts []models.Post) error { return s.put(a.Name, posts) }
-		s.providers[a.Name] = &provider{a.Adapter, gather{write: write}}
+		s.providers[a.Name] = &provider{a.Adapter, gather{write: write, urgent: sched.UrgentLately}}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	gin.SetMode(gin.ReleaseMode)
@@ -263,7 +264,7 @@ func unreadable(c *gin.Context, err error) *models.WebhookError {
 // The provider going away does not undo what it said.
 func (s *Server) put(provider string, posts []models.Post) error {
 	in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider, Posts: posts}
-	ctx, cancel := context.WithTimeout(models.WithBackground(context.Background()), storeTime)
+	ctx, cancel := context.WithTimeout(priority.WithLow(context.Background()), storeTime)
 	defer cancel()
 	if err := s.inbox.PutInbox(ctx, in); err != nil {
 		return err

@@ -31,6 +31,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/sqlite"
@@ -101,7 +102,7 @@ func newFixture(t *testing.T, providers ...Provider) *fixture {
 	t.Helper()
 	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg", "mg")
 	f := &fixture{inbox: &spyInbox{Store: store}, broker: broker}
-	f.server = New(f.inbox, broker, providers, nil)
+	f.server = New(f.inbox, broker, providers, priority.New(), nil)
 	t.Cleanup(f.server.Close)
 	ts := httptest.NewServer(f.server)
 	t.Cleanup(ts.Close)
@@ -409,7 +410,7 @@ func TestBrokerHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &hangingBroker{}
-		s := New(nothing{}, h, []Provider{{"sg", taking("")}}, nil)
+		s := New(nothing{}, h, []Provider{{"sg", taking("")}}, priority.New(), nil)
 		began := time.Now()
 		for range cap(s.announce) + 1000 {
 			rec := httptest.NewRecorder()

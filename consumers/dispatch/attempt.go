@@ -309,7 +309,7 @@ func (d *Dispatcher) complete(a *provider.Provider, who models.Set, parts []mode
 func (d *Dispatcher) saveOutcome(c *Chunk, a *provider.Provider, o models.Outcome) error {
 	f := models.Fact{Key: models.OutcomeKey(o.Attempt), Outcome: &o}
 	c.facts = append(c.facts, f)
-	c.resolve()
+	d.resolve(c)
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
 		err := d.store.PutFacts(d.hard, models.ChunkFact{Chunk: c.Id, Fact: f})
 		if err == nil {

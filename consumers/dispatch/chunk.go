@@ -27,12 +27,12 @@ type Chunk struct {
 	View          *models.View
 }
 
-func (c *Chunk) resolve() {
+func (d *Dispatcher) resolve(c *Chunk) {
 	now := func() { c.View = models.Resolve(c.Size, c.Entries, c.facts) }
 	if c.Lane == models.Urgent {
 		now()
 	} else {
-		models.InBackground(now)
+		d.priority.Compute(now)
 	}
 }
 
@@ -83,7 +83,7 @@ func (d *Dispatcher) Reload(ctx context.Context, c *Chunk) (err error) {
 	if c.Entries, c.facts, err = d.store.Record(ctx, c.Id); err != nil {
 		return err
 	}
-	c.resolve()
+	d.resolve(c)
 	return nil
 }
 
@@ -133,7 +133,7 @@ func (d *Dispatcher) appendEntry(ctx context.Context, c *Chunk, entry models.Ent
 		return err
 	}
 	c.Entries = append(c.Entries, entry)
-	c.resolve()
+	d.resolve(c)
 	return nil
 }
 

@@ -53,7 +53,9 @@ func (d *Dispatcher) dispatch(
 	mine *provider.Provider,
 	only models.Set,
 ) models.Disposition {
-	models.OnItsWay(m.Lane)
+	if m.Lane == models.Urgent {
+		d.priority.NoteUrgent()
+	}
 	w := InflightKey{m.ID, m.Provider}
 	t := d.Inflight.Begin(w)
 	if t == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -23,6 +24,7 @@ type Config struct {
 	Recheck     time.Duration // how soon something unfinished is reconciled again
 	LookUpPause time.Duration // how soon a provider is asked again
 	KeepContent time.Duration // how long content and recipients are kept after acceptance
+	Priority    *priority.Scheduler
 	Logger      *slog.Logger
 }
 
@@ -94,6 +96,7 @@ type Dispatcher struct {
 	broker    Publisher
 	follower  *control.Follower
 	Policy    *policy.Policy
+	priority  *priority.Scheduler
 	providers *provider.Set
 	observer  Observer
 	evidence  Evidence
@@ -115,6 +118,7 @@ func New(cfg Config, deps Deps) *Dispatcher {
 	d := &Dispatcher{
 		cfg:       cfg,
 		log:       cfg.Logger,
+		priority:  cfg.Priority,
 		store:     deps.Store,
 		broker:    deps.Broker,
 		follower:  deps.Follower,

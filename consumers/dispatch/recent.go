@@ -45,6 +45,6 @@ func (d *Dispatcher) start(ctx context.Context, m models.Message) (*Chunk, error
 		return d.Load(ctx, m.ID)
 	}
 	c := &Chunk{Id: m.ID, Batch: b, Lane: b.Lane, Size: len(to), Recipients: to, Read: time.Now()}
-	c.resolve()
+	d.resolve(c)
 	return c, nil
 }

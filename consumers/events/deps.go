@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -16,6 +17,7 @@ import (
 type Config struct {
 	InboxAge time.Duration // after which a post that was not processed is announced again
 	Sole     bool          // no other process works on the store
+	Priority *priority.Scheduler
 	Logger   *slog.Logger
 }
 

@@ -114,7 +114,7 @@ func (q *Processor) parse(in *models.Inbox, work *eventGroup) {
 		return
 	}
 	parsed := make([]models.Parsed, len(in.Posts))
-	models.InBackground(func() {
+	q.cfg.Priority.Compute(func() {
 		for i := range in.Posts {
 			parsed[i] = q.parsePost(a, in.ID, in.Posts[i].Body)
 		}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -201,7 +202,7 @@ func (q *Processor) markDone(ids []models.ID) {
 	q.dispatch.GoBackground(func() {
 		for ids := f.take(); len(ids) > 0; ids = f.take() {
 			for {
-				err := q.store.InboxDone(models.WithBackground(q.dispatch.CallContext()), ids...)
+				err := q.store.InboxDone(priority.WithLow(q.dispatch.CallContext()), ids...)
 				if err == nil {
 					break
 				}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -115,7 +116,7 @@ func (q *Processor) end(id models.ID) {
 // not to wait for the store, they leave a processor to others.
 func (q *Processor) Runners() int {
 	if q.cfg.Sole {
-		return min(EventRunners, models.Background)
+		return min(EventRunners, priority.Parallelism())
 	}
 	return EventRunners
 }
@@ -158,7 +159,7 @@ func (q *Processor) Run(ctx context.Context) {
 		began := time.Now()
 		q.work(ctx, posts)
 		if began.Sub(posts[0].id.Time()) < EventsLate {
-			models.Rest(ctx, time.Since(began))
+			q.cfg.Priority.Backoff(ctx, time.Since(began))
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -25,7 +26,7 @@ const (
 //
 // It may be broken off and repeated: sums are renewed for what was read until then.
 func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress func(Replayed)) (out Replayed, err error) {
-	ctx = models.WithBackground(ctx)
+	ctx = priority.WithLow(ctx)
 	defer func() {
 		if err != nil {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastFlush)

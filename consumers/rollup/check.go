@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -107,7 +108,7 @@ type check struct {
 
 // Check runs through everything and reports each difference.
 func (s *Rollup) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, error) {
-	ctx = models.WithBackground(ctx)
+	ctx = priority.WithLow(ctx)
 	if o.Found == nil {
 		o.Found = func(Difference) {}
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -46,7 +47,7 @@ const recountAtOnce = 4
 
 func (s *Rollup) atOnce() int {
 	if s.Cfg.Sole {
-		return models.Background
+		return priority.Parallelism()
 	}
 	return max(recountAtOnce, runtime.GOMAXPROCS(0))
 }

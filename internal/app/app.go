@@ -18,6 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service"
@@ -29,6 +30,7 @@ type App struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	commands Commands
+	priority *priority.Scheduler // of low-priority work, for all parts
 
 	providers []provider.Spec
 	store     models.Store
@@ -47,7 +49,13 @@ type App struct {
 // New opens everything that the configuration names and listens, but serves nothing yet. It closes what it opened if it
 // returns an error. The commands are those that other processes may hand over; see [HandOver].
 func New(ctx context.Context, cfg *config.Config, log *slog.Logger, commands Commands) (*App, error) {
-	a := &App{cfg: cfg, log: log, commands: commands, metrics: newRegistry()}
+	a := &App{
+		cfg:      cfg,
+		log:      log,
+		commands: commands,
+		priority: priority.New(),
+		metrics:  newRegistry(),
+	}
 	for _, step := range []func(context.Context) error{
 		a.openProviders,
 		a.openStore,
@@ -95,6 +103,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 		return nil
 	}
 	c := EngineConfig(a.cfg, a.log)
+	c.Priority = a.priority
 	c.Follower, c.Metrics = a.follower, a.metrics
 	a.engine, err = consumers.New(a.store, a.broker, a.providers, c)
 	return err
@@ -129,6 +138,7 @@ func (a *App) serviceConfig() service.Config {
 		UrgentUpTo:      limits.UrgentUpTo,
 		IdempotencyTime: t.Idempotency,
 		Sole:            SoleProcess(a.cfg),
+		Priority:        a.priority,
 		Logger:          a.log,
 	}
 }
@@ -153,7 +163,7 @@ func (a *App) buildWebhooks(context.Context) error {
 			hooks = append(hooks, webhooks.Provider{Name: p.Name, Adapter: p.Adapter})
 		}
 	}
-	a.hooks = webhooks.New(a.store, a.broker, hooks, a.log)
+	a.hooks = webhooks.New(a.store, a.broker, hooks, a.priority, a.log)
 	return nil
 }
 

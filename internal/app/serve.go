@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
@@ -94,7 +94,7 @@ func (a *App) sweep(ctx context.Context) {
 	for {
 		select {
 		case <-t.C:
-			err := store.Sweep(models.WithBackground(ctx), time.Now(), retention)
+			err := store.Sweep(priority.WithLow(ctx), time.Now(), retention)
 			if err != nil && ctx.Err() == nil {
 				a.log.Warn("cannot remove expired data", "err", err)
 			}

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"context"
 	"strings"
 	"time"
 )
@@ -27,4 +28,14 @@ func LaterOf(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// Pause waits for so long, or until ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }

@@ -1,0 +1,71 @@
+// Package priority lets work that can wait give way to work that a user waits for: on
+// the processors, in the stores, and while urgent mail passes.
+package priority
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// Scheduler is the process's view of low-priority work and urgent mail. Its methods may
+// be called by many goroutines at once.
+type Scheduler struct {
+	cpu      chan struct{} // holds a token for each piece of low-priority work that computes
+	urgentAt atomic.Int64  // when urgent mail passed last, in nanoseconds since 1970; 0: never
+}
+
+// New returns a scheduler that leaves one processor to other work.
+func New() *Scheduler { return &Scheduler{cpu: make(chan struct{}, Parallelism())} }
+
+// Parallelism returns how many processors low-priority work may keep busy: all but one,
+// and at least one.
+func Parallelism() int { return max(1, runtime.GOMAXPROCS(0)-1) }
+
+// Compute runs f, which computes for milliseconds and waits for nothing, as low-priority
+// work. It waits until a processor may be used for it.
+func (s *Scheduler) Compute(f func()) {
+	s.cpu <- struct{}{}
+	defer func() { <-s.cpu }()
+	f()
+}
+
+// urgentLately is for how long after urgent mail passed more of it is expected.
+const urgentLately = time.Second
+
+// NoteUrgent notes that urgent mail passes through this process.
+func (s *Scheduler) NoteUrgent() { s.urgentAt.Store(time.Now().UnixNano()) }
+
+// UrgentLately reports whether urgent mail passed within the last second.
+func (s *Scheduler) UrgentLately() bool {
+	since := time.Now().UnixNano() - s.urgentAt.Load()
+	return since >= 0 && since < int64(urgentLately) // less than 0: the clock was set back
+}
+
+// maxBackoff is the longest backoff, for work that took long because it waited itself.
+const maxBackoff = 500 * time.Millisecond
+
+// Backoff pauses low-priority work after a piece of it that took so long, while urgent
+// mail passes: three times as long as that took, and half a second at most. Without
+// urgent mail it returns at once. It ends with ctx.
+func (s *Scheduler) Backoff(ctx context.Context, took time.Duration) {
+	if !s.UrgentLately() {
+		return
+	}
+	t := time.NewTimer(min(3*took, maxBackoff))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+type lowKey struct{}
+
+// WithLow marks all that is done under the context as low-priority work, so that a store
+// serves other requests first.
+func WithLow(ctx context.Context) context.Context { return context.WithValue(ctx, lowKey{}, true) }
+
+// IsLow reports whether what is done under the context is low-priority work.
+func IsLow(ctx context.Context) bool { return ctx.Value(lowKey{}) != nil }

@@ -1,0 +1,80 @@
+package priority
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestComputeLeavesAProcessor checks that one processor at least is left, and that a panic
+// gives its place back.
+func TestComputeLeavesAProcessor(t *testing.T) {
+	s := New()
+	var at, seen atomic.Int64
+	var all sync.WaitGroup
+	for range 200 {
+		all.Go(func() {
+			defer func() { _ = recover() }()
+			s.Compute(func() {
+				now := at.Add(1)
+				defer at.Add(-1)
+				for {
+					before := seen.Load()
+					if now <= before || seen.CompareAndSwap(before, now) {
+						break
+					}
+				}
+				runtime.Gosched()
+				panic("of f")
+			})
+		})
+	}
+	all.Wait()
+	require.LessOrEqual(t, seen.Load(), int64(Parallelism()))
+	require.Empty(t, s.cpu)
+}
+
+func TestWithLow(t *testing.T) {
+	t.Parallel()
+	require.False(t, IsLow(t.Context()))
+	ctx, cancel := context.WithCancel(WithLow(t.Context()))
+	defer cancel()
+	require.True(t, IsLow(context.WithoutCancel(ctx)), "what is done on its behalf can wait, too")
+}
+
+// TestBackoffWhileUrgentMailPasses checks that low-priority work pauses then, and only then.
+func TestBackoffWhileUrgentMailPasses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, ctx := New(), t.Context()
+		rest := func(ctx context.Context, took time.Duration) time.Duration {
+			began := time.Now()
+			s.Backoff(ctx, took)
+			return time.Since(began)
+		}
+		require.False(t, s.UrgentLately())
+		require.Zero(t, rest(ctx, time.Second), "no urgent mail passes")
+
+		require.False(t, s.UrgentLately())
+		s.NoteUrgent()
+		require.True(t, s.UrgentLately())
+		require.Equal(t, 30*time.Millisecond, rest(ctx, 10*time.Millisecond))
+		require.Equal(t, maxBackoff, rest(ctx, time.Minute))
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		require.Zero(t, rest(over, time.Minute))
+
+		time.Sleep(urgentLately)
+		require.False(t, s.UrgentLately())
+		require.Zero(t, rest(ctx, time.Second))
+
+		s.urgentAt.Store(time.Now().Add(time.Hour).UnixNano())
+		require.False(t, s.UrgentLately(), "the clock was set back")
+	})
+}
