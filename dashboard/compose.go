@@ -55,8 +55,8 @@ func (d *Dashboard) showCompose(
 // recipients.
 func readCompose(w http.ResponseWriter, r *http.Request) (*composeView, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxCompose)
-	if err := r.ParseMultipartForm(maxCompose); err != nil &&
-		!errors.Is(err, http.ErrNotMultipart) { //nolint:gosec // bounded in the line above
+	err := r.ParseMultipartForm(maxCompose) //nolint:gosec // bounded in the line above
+	if err != nil && !errors.Is(err, http.ErrNotMultipart) {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
 			return nil, service.Fail(

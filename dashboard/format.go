@@ -79,10 +79,9 @@ func timeTag(t time.Time, layout, how string) template.HTML {
 		return "never"
 	}
 	t = t.UTC()
-	return template.HTML(
-		fmt.Sprintf(`<time datetime="%s" title="%s" data-time="%s">%s</time>`, //nolint:gosec // numbers and our own words
-			t.Format("2006-01-02T15:04:05.000Z"), t.Format("2 Jan 2006, 15:04:05.000 UTC"), how, t.Format(layout)),
-	)
+	text := fmt.Sprintf(`<time datetime="%s" title="%s" data-time="%s">%s</time>`,
+		t.Format("2006-01-02T15:04:05.000Z"), t.Format("2 Jan 2006, 15:04:05.000 UTC"), how, t.Format(layout))
+	return template.HTML(text) //nolint:gosec // numbers and our own words
 }
 
 // dayWords writes a day like 2026-01-31 for people.

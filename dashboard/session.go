@@ -173,18 +173,15 @@ func (d *Dashboard) setCookie(w http.ResponseWriter, r *http.Request, name, valu
 	if life <= 0 {
 		age = -1
 	}
-	http.SetCookie(
-		w,
-		&http.Cookie{
-			Name:     name,
-			Value:    value,
-			Path:     "/",
-			MaxAge:   age,
-			HttpOnly: true,
-			Secure:   d.secure(r),
-			SameSite: http.SameSiteLaxMode,
-		},
-	) //nolint:gosec // Secure wherever the way is TLS
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure if the request came by TLS
+		Name:     name,
+		Value:    value,
+		Path:     "/",
+		MaxAge:   age,
+		HttpOnly: true,
+		Secure:   d.secure(r),
+		SameSite: http.SameSiteLaxMode,
+	})
 }
 
 // visitor finds who is there. Errors: models.ErrNotFound (nobody).

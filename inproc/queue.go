@@ -69,10 +69,10 @@ func (q *queue) pack(d *delivery) item {
 	it := item{
 		id:     d.m.ID,
 		at:     d.m.At.UnixNano(),
-		retry:  int32(min(d.m.Retry, math.MaxInt32)),
-		shape:  uint16(n),
-		panics: uint16(d.panics),
-	} //nolint:gosec // few providers, MaxDeliveries
+		retry:  int32(min(d.m.Retry, math.MaxInt32)), //nolint:gosec // bounded here
+		shape:  uint16(n),                            //nolint:gosec // few providers
+		panics: uint16(d.panics),                     //nolint:gosec // at most MaxDeliveries
+	}
 	if !d.m.NotBefore.IsZero() {
 		it.notBefore = d.m.NotBefore.UnixNano()
 	}

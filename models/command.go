@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Kind is what a control orders. The words are part of the API: the audit
+// CommandKind is what a command asks for. The words are part of the API: the audit
 // trail shows them.
 type CommandKind string
 

@@ -43,7 +43,7 @@ var Classes = []Class{
 // Valid reports whether c is one of the classes.
 func (c Class) Valid() bool { return slices.Contains(Classes, c) }
 
-// VerdictRefused reports whether c means that the provider certainly did not take the
+// Refused reports whether c means that the provider certainly did not take the
 // mail.
 func (c Class) Refused() bool { return c.Valid() && c != Accepted && c != Unknown }
 

@@ -50,7 +50,7 @@ const (
 // Valid reports whether s is a scope.
 func (s Scope) Valid() bool { return s == ScopeSend || s == ScopeRead || s == ScopeOperate }
 
-// MayContain reports whether the key has a scope.
+// May reports whether the key has a scope.
 func (o *KeyOptions) May(s Scope) bool {
 	if len(o.Scopes) == 0 {
 		return s == ScopeSend || s == ScopeRead

@@ -50,8 +50,8 @@ func connect(urls []string, name string, log *slog.Logger, up func(*amqp.Connect
 		stop:    cancel,
 		done:    make(chan struct{}),
 		last:    errors.New("not connected yet"),
-		node:    rand.IntN(len(urls)),
-	} //nolint:gosec // spreads processes over the nodes
+		node:    rand.IntN(len(urls)), //nolint:gosec // spreads processes over the nodes
+	}
 	go c.keep(ctx)
 	return c
 }
@@ -151,8 +151,9 @@ func (c *connection) set(conn *amqp.Connection, err error) {
 
 // now returns the connection, or the reason why there is none, and a channel that
 // is closed when either changes.
-func (c *connection) now() (*amqp.Connection, error,
-	<-chan struct{}) { //nolint:revive,staticcheck // the error is about the first result
+//
+//nolint:revive,staticcheck // the error is about the first result
+func (c *connection) now() (*amqp.Connection, error, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conn == nil {

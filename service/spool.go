@@ -148,10 +148,8 @@ func (s *spool) add(index int, r *models.Recipient) error {
 	if again {
 		flag = 1
 	}
-	rec := codec.AppendRecipient(
-		binary.AppendUvarint([]byte{flag}, uint64(index)),
-		r,
-	) //nolint:gosec // an index is not negative
+	place := binary.AppendUvarint([]byte{flag}, uint64(index)) //nolint:gosec // an index is not negative
+	rec := codec.AppendRecipient(place, r)
 	head := binary.AppendUvarint(nil, uint64(len(rec)))
 	if s.file == nil && len(s.buf)+len(head)+len(rec) > spoolMemory {
 		if err := s.spill(); err != nil {

@@ -57,7 +57,7 @@ func (s *setup) command(ctx context.Context, env []string, args ...string) (stri
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, exe, args...)
+	cmd := exec.CommandContext(ctx, exe, args...) //nolint:gosec // it is this program
 	cmd.Env = append(cleanEnv(), env...)
 	out, err := cmd.CombinedOutput()
 	return string(bytes.TrimSpace(out)), err

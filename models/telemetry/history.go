@@ -133,7 +133,7 @@ func (s *Spread) Merge(o *Spread) {
 // IsZero reports whether it is empty.
 func (s Spread) IsZero() bool { return len(s.n) == 0 }
 
-// EnsureFresh is the time within which the given part (0 to 1) of all stayed, to 10 %
+// Within returns the time within which the given part (0 to 1) of all stayed, to 10 %
 // or so; 0: there are none.
 func (s *Spread) Within(part float64) time.Duration {
 	total := 0.0
