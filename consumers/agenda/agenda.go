@@ -13,41 +13,40 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// The agenda finds everything unfinished again: batches that were never
-// announced, messages that the broker lost, attempts of workers that died,
-// evidence windows and deadlines that ended, posts that nobody worked off.
+// The agenda finds all unfinished work: batches that were never announced, messages that
+// the broker lost, attempts of workers that died, evidence windows and deadlines that
+// expired, and posts that were not processed.
 
 const (
-	overlap          = 3 * time.Second // read again at every look: writes take a moment to be seen
-	AgendaAtOnce     = 16              // chunks or batches looked at together
+	overlap          = 3 * time.Second // read again each time, because writes take a moment to become visible
+	AgendaAtOnce     = 16              // chunks or batches reconciled at once
 	firstRead        = 24 * time.Hour
-	firstBacklog     = time.Hour // how much of that is announced without a look
-	MaxRecheckFactor = 10        // in rechecks: how rarely something that waits is looked at
+	firstBacklog     = time.Hour // how much of that is announced without a reconcile
+	MaxRecheckFactor = 10        // in rechecks: the longest pause between two reconciles of a waiting entry
 )
 
-// shard is what this process remembers of one shard of the agenda.
+// shard is this process's state of one shard of the agenda.
 type shard struct {
 	N    int
 	Held atomic.Bool
 
-	lease   sync.Mutex // for who takes, renews or gives up the lease
+	lease   sync.Mutex // held while the lease is acquired, renewed or released
 	renewed time.Time
 
-	marked    time.Time    // when it was written down how far this worker is
+	marked    time.Time    // when the mark was last saved
 	upTo      time.Time    // entries due before it were handled
 	reread    [2]time.Time // entries due before it were read again, each with a lag of its own
 	Handled   handled
-	InboxFrom time.Time // posts before it are worked off
+	InboxFrom time.Time // posts before it are processed
 	swept     time.Time
-	ahead     time.Time // when it was asked last whether messages wait
-	idle      bool      // and none did
+	ahead     time.Time // when the broker was last asked whether messages wait
+	idle      bool      // whether none did
 
 	OldestPost, readTo atomic.Int64 // unix ms, for the metrics; 0: none, or not held
-	mark               atomic.Int64 // unix ms: up to where it was read when it was taken over
+	mark               atomic.Int64 // unix ms: up to where it was read when it was acquired
 }
 
-// Run works the shards that no other worker holds, its part of all, until ctx
-// ends.
+// Run works on the shards that this worker holds, up to its share of all, until ctx ends.
 func (a *Agenda) Run(ctx context.Context) {
 	t := time.NewTicker(a.Cfg.Poll)
 	defer t.Stop()
@@ -55,12 +54,12 @@ func (a *Agenda) Run(ctx context.Context) {
 		moved := a.follower.Changed()
 		a.AcquireShards(ctx)
 		for _, s := range a.Shards {
-			a.ReleaseSurplus(ctx) // the work on each may take long
+			a.ReleaseSurplus(ctx) // the work on each shard may take long
 			if ctx.Err() != nil {
 				break
 			}
 			if err := a.WorkShard(ctx, s); err != nil && ctx.Err() == nil {
-				a.log.Warn("agenda will be read again", "shard", s.N, "err", err)
+				a.log.Warn("agenda not read completely; will retry", "shard", s.N, "err", err)
 			}
 		}
 		select {
@@ -77,11 +76,11 @@ func (a *Agenda) Run(ctx context.Context) {
 	}
 }
 
-// WorkShard reads a shard once: what is due, what slow clocks wrote late, and
-// the posts that were not worked off.
+// WorkShard reads a shard once: entries that are due, entries that slow clocks wrote
+// late, and posts that were not processed.
 func (a *Agenda) WorkShard(ctx context.Context, s *shard) error {
 	if !s.Held.Load() {
-		return nil // somebody else's; it was just asked for
+		return nil // another worker's: it was just asked for
 	}
 	now := time.Now()
 	if now.Sub(s.marked) >= a.Cfg.Lease/3 {
@@ -110,7 +109,7 @@ func (a *Agenda) WorkShard(ctx context.Context, s *shard) error {
 			}
 		}
 	}
-	// What is read again is remembered, however long a part of the store is away.
+	// Entries that are read again are kept in mind, even if a part of the store is down.
 	s.Handled.Forget(
 		models.EarlierOf(
 			models.EarlierOf(s.upTo, now.Add(-models.LateWriters)),
@@ -119,8 +118,8 @@ func (a *Agenda) WorkShard(ctx context.Context, s *shard) error {
 			-2 * time.Minute,
 		),
 	)
-	// What waits in a long queue is looked at rarely. When the queues have become
-	// empty it may have been lost with them, and is looked at before its time.
+	// An entry whose message waits in a long queue is reconciled rarely. If the queues
+	// are empty, the message may be lost, so the entry is requeued early.
 	if now.Sub(s.ahead) >= a.Cfg.Recheck/2 {
 		s.ahead = now
 		idle := a.Idle(ctx)
@@ -146,22 +145,22 @@ func (a *Agenda) WorkShard(ctx context.Context, s *shard) error {
 	return err
 }
 
-// errInPart: some entries could not be looked at, as where a part of the store is
-// away. They are found again; what else is there to do need not wait for them.
-var errInPart = errors.New("some entries could not be looked at")
+// errInPart reports that some entries were not reconciled, for example because a part of
+// the store is down. They are found again, and other work need not wait for them.
+var errInPart = errors.New("some entries were not reconciled")
 
-// rereadLags are the lags with which everything is read again, for writers whose
-// write came late or whose clock is slow.
+// rereadLags are the lags with which everything is read again, for writes that arrived
+// late or have the time of a slow clock.
 var rereadLags = [2]time.Duration{30 * time.Second, models.LateWriters}
 
-// ReconcileDue looks at the entries of a shard that are due in [from, to) and were
-// not handled before.
+// ReconcileDue reconciles the entries of a shard that are due in [from, to) and were not
+// handled before.
 func (a *Agenda) ReconcileDue(ctx context.Context, s *shard, from, to time.Time) error {
 	return a.reconcileEntries(ctx, s, from, to, anyRound)
 }
 
-// RunResumed looks ahead whenever an order lets something go on, until ctx ends: beside
-// the agenda's other work, for very much may have waited.
+// RunResumed requeues entries early whenever a command resumes mail, until ctx ends. It
+// runs beside the agenda's other work, because very much mail may have waited.
 func (a *Agenda) RunResumed(ctx context.Context) {
 	lifted := a.follower.Rules().Resumptions()
 	for {
@@ -170,7 +169,7 @@ func (a *Agenda) RunResumed(ctx context.Context) {
 			lifted = n
 			a.probe()
 			if err := a.requeueEarly(ctx); err != nil && ctx.Err() == nil {
-				a.log.Warn("what was let go on is found within minutes", "err", err)
+				a.log.Warn("resumed mail is delayed by minutes", "err", err)
 			}
 			continue
 		}
@@ -182,9 +181,8 @@ func (a *Agenda) RunResumed(ctx context.Context) {
 	}
 }
 
-// requeueEarly looks before its time at what an order may have kept waiting: that is
-// looked at again within two rechecks, or, where it was in a long queue, at the
-// most after maxRecheckFactor.
+// requeueEarly reconciles entries that a command may have held back. Their next reconcile
+// is due within two rechecks, or within MaxRecheckFactor if a long queue held them.
 func (a *Agenda) requeueEarly(ctx context.Context) error {
 	now := time.Now()
 	for _, s := range a.Shards {
@@ -198,7 +196,7 @@ func (a *Agenda) requeueEarly(ctx context.Context) error {
 	return nil
 }
 
-// Idle reports whether no message about mail waits in the broker.
+// Idle reports whether the broker holds no messages about mail.
 func (a *Agenda) Idle(ctx context.Context) bool {
 	depths, err := a.broker.Depths(ctx)
 	if err != nil {
@@ -212,12 +210,12 @@ func (a *Agenda) Idle(ctx context.Context) bool {
 	return true
 }
 
-// anyRound is for entries that are due.
+// anyRound selects entries of any round.
 const anyRound = -1
 
-// reconcileEntries looks at entries that were looked at so often before, at least. Those that
-// are looked at before their time are not remembered: at their time they are looked
-// at again.
+// reconcileEntries reconciles the entries that are due in [from, to) and whose round is
+// at least rounds. Entries that are not due yet are not marked as handled: they are
+// reconciled again when they are.
 func (a *Agenda) reconcileEntries(ctx context.Context, s *shard, from, to time.Time, rounds int) error {
 	remember := rounds == anyRound
 	var g errgroup.Group
@@ -253,14 +251,14 @@ func (a *Agenda) reconcileEntries(ctx context.Context, s *shard, from, to time.T
 			return nil
 		})
 	}
-	_ = g.Wait() // failed has the errors
+	_ = g.Wait() // the tally has the errors
 	if err := failed.err(); err != nil {
 		return err
 	}
 	return ctx.Err()
 }
 
-// tally counts what became of looking at entries.
+// tally counts the results of reconciling entries.
 type tally struct {
 	mu           sync.Mutex
 	good, failed int
@@ -279,7 +277,7 @@ func (l *tally) end(err error) {
 	}
 }
 
-// all reports whether so much failed that the store is away, and not a part of it.
+// all reports whether so many entries failed that the whole store must be down.
 func (l *tally) all() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

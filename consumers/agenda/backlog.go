@@ -12,25 +12,25 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// While the broker is away, nothing can be announced. The agenda finds all of it
-// again, with several reads each, which takes long when a million entries are
-// due. So what was missed is announced first, without a look, as soon as the
-// broker is back: all urgent mail, and as much bulk as its queue may hold.
+// While the broker is down, nothing can be announced. The agenda finds all of it again,
+// but needs several reads for each entry, which takes long for a million of them. So as
+// soon as the broker is back, the backlog is published without a reconcile: all urgent
+// mail, and as much bulk mail as its queue may hold.
 
 const (
 	backlogPoll     = time.Second
-	backlogGroup    = 500              // messages published together
-	maxBulkQueued   = 100_000          // messages of bulk that may wait in the queue while more are announced
-	unnoticedOutage = 10 * time.Second // the broker may have been away so long before a worker noticed
+	backlogGroup    = 500              // messages published at once
+	maxBulkQueued   = 100_000          // bulk messages that may wait in the queue while more are published
+	unnoticedOutage = 10 * time.Second // how long the broker may have been down before a worker noticed
 )
 
-// barrier holds others back while it is shut.
+// barrier makes others wait while it is shut.
 type barrier struct {
 	mu   sync.Mutex
-	open chan struct{} // nil: it is open; closed when it opens again
+	open chan struct{} // nil: open; closed when the barrier opens
 }
 
-// Shut shuts the barrier; who calls what it returns, once or more often, opens it.
+// Shut shuts the barrier until the returned function is called. Further calls do nothing.
 func (b *barrier) Shut() (open func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,23 +57,23 @@ func (b *barrier) pass(ctx context.Context) {
 	}
 }
 
-// errUnannounced: an announcement failed.
-var errUnannounced = errors.New("announcements fail")
+// errUnannounced reports that messages could not be published.
+var errUnannounced = errors.New("messages cannot be published")
 
-// backlog is the work of catching up after one outage.
+// backlog is the work of republishing after one outage.
 type backlog struct {
 	since, Begun time.Time
-	all          bool                    // whatever is unfinished may have been missed
-	Left         [2]map[*shard]time.Time // by lane: the shards that are not done, and up to where they are
+	all          bool                    // any unfinished entry may be unannounced
+	Left         [2]map[*shard]time.Time // by lane: the shards that are not done, and up to where each is
 }
 
-// RunBacklog announces what was missed, whenever the broker has come back. empty:
-// no message waited when this worker started; all may have been lost with the
-// process, as those of the embedded broker are.
+// RunBacklog republishes the backlog whenever the broker has come back. empty says that
+// no message waited when this worker started: all may have been lost with the process,
+// as those of the in-process broker are.
 func (a *Agenda) RunBacklog(ctx context.Context, empty bool) {
 	t := time.NewTicker(backlogPoll)
 	defer t.Stop()
-	a.dispatch.OutgoingOutage().MarkUnannounced(time.Now()) // somebody may have died while the broker was away
+	a.dispatch.OutgoingOutage().MarkUnannounced(time.Now()) // a worker may have died during an outage
 	var c *backlog
 	for {
 		select {
@@ -87,13 +87,13 @@ func (a *Agenda) RunBacklog(ctx context.Context, empty bool) {
 		}
 		room, err := a.bulkRoom(ctx)
 		if err != nil {
-			continue // still away
+			continue // still down
 		}
 		if c == nil {
 			c, empty = a.NewBacklog(since, empty), false
 		}
 		if err := a.Republish(ctx, c, room); err != nil {
-			a.log.Debug("what was missed is announced later", "err", err)
+			a.log.Debug("backlog is republished later", "err", err)
 			continue
 		}
 		if len(c.Left[0])+len(c.Left[1]) == 0 {
@@ -114,14 +114,13 @@ func (a *Agenda) NewBacklog(since time.Time, all bool) *backlog {
 	return c
 }
 
-// Republish announces the urgent mail of all shards, and then as much bulk as
-// there is room for. Shards that nobody gives to this worker are caught up with
-// by others.
+// Republish publishes the urgent mail of all shards, and then as much bulk mail as there
+// is room for. Other workers do the same for shards that this worker does not hold.
 func (a *Agenda) Republish(ctx context.Context, c *backlog, room int) error {
 	announced := 0
 	defer func() {
 		if announced > 0 {
-			a.log.Info("announced what may have been missed", "messages", announced)
+			a.log.Info("republished backlog", "messages", announced)
 		}
 	}()
 	open := a.UrgentFirst.Shut()
@@ -162,8 +161,8 @@ func (a *Agenda) Republish(ctx context.Context, c *backlog, room int) error {
 	return nil
 }
 
-// bulkRoom is how many more messages of bulk may wait in its queue. It fails
-// while nothing can be announced.
+// bulkRoom returns how many more bulk messages may wait in the queue. It fails while
+// messages cannot be published.
 func (a *Agenda) bulkRoom(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -183,8 +182,8 @@ func (a *Agenda) bulkRoom(ctx context.Context) (int, error) {
 	return room, nil
 }
 
-// republishLane announces a lane of a shard from a due date on, as much as there
-// is room for. upTo is how far it came; zero: to the end.
+// republishLane publishes a lane of a shard from a due date on, as much as there is room
+// for. upTo is where it stopped; zero: at the end.
 func (a *Agenda) republishLane(
 	ctx context.Context,
 	c *backlog,
@@ -196,7 +195,7 @@ func (a *Agenda) republishLane(
 	upTo = from
 	var group []models.Message
 	flush := func(next time.Time) error {
-		for some := range slices.Chunk(group, backlogGroup) { // a batch alone may have thousands of chunks
+		for some := range slices.Chunk(group, backlogGroup) { // a single batch may have thousands of chunks
 			if !a.dispatch.Publish(ctx, some...) {
 				return errUnannounced
 			}
@@ -223,9 +222,8 @@ func (a *Agenda) republishLane(
 	return announced, upTo, err
 }
 
-// publishFailed reports whether an entry may be about something that was not announced:
-// it says so, or nobody has looked at it yet and its batch was stored while the
-// broker was away.
+// missed reports whether an entry may be about a message that was not published: the
+// entry says so, or it was never reconciled and its batch was stored during the outage.
 func (c *backlog) missed(entry *models.AgendaEntry, recheck time.Duration) bool {
 	switch {
 	case entry.Missed, c.all:

@@ -1,6 +1,6 @@
-// Package agenda finds everything unfinished again: batches that were never announced,
-// messages that the broker lost, attempts of workers that died, evidence windows and
-// deadlines that ended, posts that were not processed.
+// Package agenda finds all unfinished work: batches that were never announced, messages
+// that the broker lost, attempts of workers that died, evidence windows and deadlines that
+// expired, and posts that were not processed.
 package agenda
 
 import (
@@ -16,13 +16,13 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-// agendaConfig has the times of the agenda.
+// Config configures an Agenda.
 type Config struct {
 	Worker      string
 	Recheck     time.Duration // how soon something unfinished is reconciled again
-	IntakeGrace time.Duration // after which an incomplete batch is cleared away
+	IntakeGrace time.Duration // after which an incomplete batch is removed
 	Poll        time.Duration // how often the agenda is read
-	Lease       time.Duration // how long a shard stays with a worker that is silent
+	Lease       time.Duration // how long a worker keeps a shard without renewing its lease
 	InboxAge    time.Duration // after which a post that was not processed is announced again
 	Logger      *slog.Logger
 }
@@ -45,7 +45,7 @@ type Broker interface {
 	Depths(ctx context.Context) ([]models.Depth, error)
 }
 
-// Members is what the agenda asks about the other workers.
+// Members says what the agenda needs to know of the cluster.
 type Members interface {
 	Share() (provider.Share, bool)
 	NoteGone(now time.Time)
@@ -53,13 +53,13 @@ type Members interface {
 }
 
 // InboxSweeper announces posts again that were not processed in time. It returns from
-// when on posts of the shard may be unprocessed, and when the oldest of them came; zero:
-// there is none.
+// which time on posts of the shard may be unprocessed, and when the oldest of them
+// arrived; zero: there is none.
 type InboxSweeper interface {
 	Sweep(ctx context.Context, shard int, from, now time.Time) (next, oldest time.Time, err error)
 }
 
-// agendaDeps are what an agenda needs. All are required.
+// Deps holds the dependencies of an Agenda. All are required.
 type Deps struct {
 	Store     Store
 	Broker    Broker
@@ -72,7 +72,7 @@ type Deps struct {
 	Ages      *QueueAges
 }
 
-// Agenda finds everything unfinished again.
+// Agenda finds all unfinished work and has it done.
 type Agenda struct {
 	Cfg       Config
 	log       *slog.Logger
@@ -87,11 +87,11 @@ type Agenda struct {
 	ages      *QueueAges
 
 	Shards      []*shard
-	UrgentFirst barrier      // shut while urgent mail that was missed is being announced
-	Cleared     atomic.Int64 // incomplete batches cleared away
+	UrgentFirst barrier      // shut while missed urgent mail is being published
+	Cleared     atomic.Int64 // incomplete batches removed
 }
 
-// newAgenda returns an agenda that holds no shard yet.
+// New returns an agenda that holds no shard yet.
 func New(cfg Config, deps Deps) *Agenda {
 	a := &Agenda{
 		Cfg:       cfg,
@@ -113,7 +113,7 @@ func New(cfg Config, deps Deps) *Agenda {
 	return a
 }
 
-// probe obeys the newest commands to probe providers.
+// probe carries out the newest commands to probe providers.
 func (a *Agenda) probe() { a.providers.Probe(a.follower.Rules().Probe) }
 
 // Lags returns how far the inbox and the agenda are behind in the shards of this worker.

@@ -8,14 +8,14 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// handled remembers entries, by the minute they were due. It only spares work:
-// an entry that it forgot is handled again.
+// handled holds entries that were handled, by the minute they were due. It only saves
+// work: an entry that it has dropped is handled again.
 type handled struct {
 	mu      sync.Mutex
 	minutes map[int64]map[uint64]struct{}
 }
 
-// maxHandled bounds what is remembered of a minute.
+// maxHandled bounds the entries held for a minute.
 const maxHandled = 100_000
 
 func (h *handled) key(entry *models.AgendaEntry) (minute int64, key uint64) {

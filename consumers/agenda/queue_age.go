@@ -12,15 +12,15 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// transients is the part of models.Store that is needed here.
+// transients is the part of models.Store that QueueAges needs.
 type transients interface {
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
 	Transients(ctx context.Context, kind string) (map[string][]byte, error)
 }
 
-// QueueAges finds out how long the oldest message of every queue can have waited,
-// which brokers do not tell: see telemetry.QueueTimes. All workers together know
-// best; each tells the others what it knows.
+// QueueAges computes how long the oldest message of each queue can have waited, which
+// brokers do not report; see telemetry.QueueTimes. Workers combine what they know by
+// transient values in the store.
 type QueueAges struct {
 	store  transients
 	broker models.Broker
@@ -28,22 +28,22 @@ type QueueAges struct {
 
 	mu      sync.Mutex
 	Own     telemetry.QueueTimes
-	all     telemetry.QueueTimes // of all workers, as they were read last
-	written telemetry.QueueTimes // what was written last
+	all     telemetry.QueueTimes // of all workers, as last read
+	written telemetry.QueueTimes // as last written
 }
 
 func NewQueueAges(store transients, broker models.Broker, worker string) *QueueAges {
 	return &QueueAges{store: store, broker: broker, worker: worker, Own: telemetry.QueueTimes{}}
 }
 
-// checkSums notes what a handler takes from its queue.
+// Watch returns a handler that notes what h takes from its queue.
 func (a *QueueAges) Watch(q models.Queue, h models.Handler) models.Handler {
 	name := q.Name()
 	return func(ctx context.Context, m models.Message) models.Disposition {
 		a.mu.Lock()
 		at := m.At
 		if now := time.Now(); at.After(now) {
-			at = now // another's clock
+			at = now // set by another clock
 		}
 		if at.After(a.Own[name]) {
 			a.Own[name] = at
@@ -53,8 +53,8 @@ func (a *QueueAges) Watch(q models.Queue, h models.Handler) models.Handler {
 	}
 }
 
-// load asks the broker which queues are empty, tells the others, and hears what
-// they know.
+// Poll asks the broker which queues are empty, writes what this worker knows, and reads
+// what its peers know.
 func (a *QueueAges) Poll(ctx context.Context) error {
 	began := time.Now().UTC().Round(0)
 	depths, err := a.broker.Depths(ctx)
@@ -96,8 +96,8 @@ func (a *QueueAges) Poll(ctx context.Context) error {
 	return nil
 }
 
-// Oldest is how long the oldest message of a queue has waited at most; false: it
-// is not known.
+// Oldest returns the longest time that the oldest message of a queue can have waited;
+// false: it is not known.
 func (a *QueueAges) Oldest(d *models.Depth, now time.Time) (time.Duration, bool) {
 	if d.Ready == 0 {
 		return 0, true
@@ -105,7 +105,7 @@ func (a *QueueAges) Oldest(d *models.Depth, now time.Time) (time.Duration, bool)
 	return a.waits(d.Queue, now)
 }
 
-// waits is how long messages of a queue wait at most; false: it is not known.
+// waits returns the longest time that messages of a queue can wait; false: it is not known.
 func (a *QueueAges) waits(q models.Queue, now time.Time) (time.Duration, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -114,20 +114,20 @@ func (a *QueueAges) waits(q models.Queue, now time.Time) (time.Duration, bool) {
 	return max(0, now.Sub(since)), !since.IsZero()
 }
 
-// Run looks every few seconds until ctx ends, and once more then.
+// Run polls until ctx ends, and once more then.
 func (a *QueueAges) Run(ctx context.Context, every time.Duration, log *slog.Logger) {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
 		if err := a.Poll(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("it is not known how old the queues are", "err", err)
+			log.Warn("age of the queues is unknown", "err", err)
 		}
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			_ = a.Poll(last) // others know less well otherwise
+			_ = a.Poll(last) // otherwise peers know less
 			return
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-// reconcile handles one agenda entry, and writes it again for later as long as
-// something is unfinished. When it is written for is derived from the batch's
-// own time, so that an entry handled twice is written again once.
+// reconcile handles one agenda entry and writes it again for later as long as something
+// is unfinished. Its next due time is derived from the batch's own time, so that an entry
+// that is handled twice is written again once.
 func (a *Agenda) reconcile(ctx context.Context, entry models.AgendaEntry) error {
 	b, err := a.dispatch.Batch(ctx, entry.ID.Batch())
 	if errors.Is(err, models.ErrNotFound) {
@@ -40,12 +40,12 @@ func (a *Agenda) reconcile(ctx context.Context, entry models.AgendaEntry) error 
 	return a.Requeue(ctx, entry, found)
 }
 
-// Requeue writes an entry for when what was found open is to be looked at again,
-// if anything was.
+// Requeue writes an entry for the time at which what is unfinished is to be reconciled
+// again. It writes none if nothing is unfinished.
 func (a *Agenda) Requeue(ctx context.Context, entry models.AgendaEntry, found dispatch.Result) error {
 	now := time.Now()
 	rounds := 1
-	if a.LongQueues(entry.Lane, now) { // what waits in them is announced ever more rarely
+	if a.LongQueues(entry.Lane, now) { // messages that wait in long queues are repeated ever more rarely
 		rounds = min(entry.Round+1, MaxRecheckFactor)
 	}
 	next := found.RequeueAfter(a.RecheckAt(&entry, rounds, now))
@@ -57,16 +57,15 @@ func (a *Agenda) Requeue(ctx context.Context, entry models.AgendaEntry, found di
 	return a.store.Schedule(ctx, entry)
 }
 
-// RecheckAt is when to look whether what was announced at the look at an entry has
-// come to something: so many rechecks after that was due, or after now where that
-// is long past.
+// RecheckAt returns when to check whether the messages published for an entry led to
+// anything: so many rechecks after the entry was due, or after now if that is long past.
 func (a *Agenda) RecheckAt(entry *models.AgendaEntry, rounds int, now time.Time) time.Time {
 	from := now
 	if late := now.Sub(entry.Due); late >= 0 && late < a.Cfg.Recheck {
 		from = entry.Due
 	}
 	created := entry.ID.Batch().Time()
-	// The first entry of a batch is due a moment after the grid's time.
+	// The first entry of a batch is due a moment after the aligned time.
 	at := a.Align(created, from.Add(time.Duration(rounds)*a.Cfg.Recheck-a.Cfg.Recheck/4))
 	if !at.After(now) {
 		at = a.Align(created, now.Add(a.Cfg.Recheck))
@@ -91,8 +90,8 @@ func (a *Agenda) LongQueues(lane models.Lane, now time.Time) bool {
 		})
 }
 
-// Align is the first time not before t that is whole multiples of Recheck away from
-// created, which lies after t where it was set by a clock that is ahead.
+// Align returns the first time, not before t, that is a whole number of rechecks away from
+// created. If a fast clock set created, that may be before created.
 func (a *Agenda) Align(created, t time.Time) time.Time {
 	if created.After(t) {
 		return created.Add(-(created.Sub(t) / a.Cfg.Recheck * a.Cfg.Recheck))
@@ -101,8 +100,8 @@ func (a *Agenda) Align(created, t time.Time) time.Time {
 	return created.Add(steps * a.Cfg.Recheck)
 }
 
-// reconcileIntake handles a batch that does not exist: it is being stored, or its
-// client or our process went away in the middle.
+// reconcileIntake handles a batch that does not exist: it is being stored, or its client
+// or this process stopped in the middle.
 func (a *Agenda) reconcileIntake(ctx context.Context, entry models.AgendaEntry) error {
 	created := entry.ID.Batch().Time()
 	if time.Since(created) < a.Cfg.IntakeGrace {
@@ -115,24 +114,24 @@ func (a *Agenda) reconcileIntake(ctx context.Context, entry models.AgendaEntry) 
 	}
 	if gone {
 		a.Cleared.Add(1)
-		a.log.Info("incomplete batch cleared away", "batch_id", entry.ID.Batch().String(), "chunks", entry.Chunks)
+		a.log.Info("incomplete batch removed", "batch_id", entry.ID.Batch().String(), "chunks", entry.Chunks)
 		return nil
 	}
 	return a.reconcile(ctx, entry)
 }
 
-// reconcileChunks looks at every chunk of a batch that is not finished.
+// reconcileChunks reconciles every chunk of a batch that is not finished.
 func (a *Agenda) reconcileChunks(
 	ctx context.Context,
 	b *models.Batch,
 	entry models.AgendaEntry,
 ) (dispatch.Result, error) {
 	if err := a.follower.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
-		return dispatch.Result{}, err // an order may let go what has ended
+		return dispatch.Result{}, err // a command may release what has ended
 	}
 	rule := a.follower.Rules().Batch(b)
-	// Of what an order keeps back, that is looked at which was handed over: waits
-	// for evidence end all the same.
+	// A held batch still reconciles chunks that reached a provider: their evidence windows
+	// expire regardless.
 	waits := rule.Waits != "" && rule.Cancel == nil && time.Now().Add(a.Cfg.Recheck).Before(b.Deadline)
 	finished := make([]bool, b.Chunks)
 	var all dispatch.Result
@@ -141,7 +140,7 @@ func (a *Agenda) reconcileChunks(
 			if _, err = a.dispatch.SkipCorrupt(b.ID, err); err != nil {
 				return dispatch.Result{}, err
 			}
-			break // the chunks tell for themselves
+			break // the chunks decide
 		}
 		n := s.Chunk.ChunkNumber()
 		if n >= len(finished) {
@@ -155,13 +154,13 @@ func (a *Agenda) reconcileChunks(
 	}
 	switch {
 	case len(rule.Releases) == 0:
-	case waits: // what has ended may be let go again, when it goes on
+	case waits: // recipients that have ended may be released after a resume
 		all.RequeueAt = time.Now().Add(a.Cfg.Recheck)
 	default:
 		clear(finished)
 	}
 	if finished[0] && a.recentCrash() {
-		a.summaries.Mark(b.User, b.ID) // the sums above may not have been renewed
+		a.summaries.Mark(b.User, b.ID) // the sums above it may be stale
 	}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
@@ -181,9 +180,8 @@ func (a *Agenda) reconcileChunks(
 	return all, g.Wait()
 }
 
-// recentCrash reports whether a worker, this one or another, stopped so recently
-// that sums of finished batches may be stale: no entry about one of these has been
-// looked at since, however rarely that is done.
+// recentCrash reports whether any worker stopped so recently that sums of finished batches
+// may be stale, because no entry about them has been reconciled since.
 func (a *Agenda) recentCrash() bool {
 	return time.Since(a.members.GoneSince()) < (MaxRecheckFactor+2)*a.Cfg.Recheck+time.Minute
 }

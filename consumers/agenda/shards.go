@@ -8,11 +8,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Each shard of the agenda is worked by one worker at a time, which holds a lease
-// on it. Leases only spare work: two workers that both believe they hold a shard
-// do double work and no harm.
+// Each shard of the agenda is worked on by one worker at a time, which holds a lease on
+// it. Leases only save work: if two workers believe that they hold the same shard, the
+// work is done twice and no harm is done.
 
-// AcquireShards takes what nobody holds, as much as is this worker's part.
+// AcquireShards acquires free shards, up to this worker's share.
 func (a *Agenda) AcquireShards(ctx context.Context) {
 	free := a.maxShards()
 	for _, s := range a.Shards {
@@ -28,7 +28,7 @@ func (a *Agenda) AcquireShards(ctx context.Context) {
 			continue
 		}
 		if err := a.AcquireShard(ctx, s); err != nil && ctx.Err() == nil {
-			a.log.Warn("agenda will be asked for again", "shard", s.N, "err", err)
+			a.log.Warn("lease of an agenda shard not acquired; will retry", "shard", s.N, "err", err)
 		}
 		if s.Held.Load() {
 			free--
@@ -36,9 +36,8 @@ func (a *Agenda) AcquireShards(ctx context.Context) {
 	}
 }
 
-// ReleaseSurplus gives up what is more than this worker's part, for workers that
-// came; not while it makes up for announcements that failed, of which they do not
-// know.
+// ReleaseSurplus releases the shards beyond this worker's share, for workers that joined.
+// It does not while this worker republishes a backlog, of which the others do not know.
 func (a *Agenda) ReleaseSurplus(ctx context.Context) {
 	if _, ok := a.dispatch.OutgoingOutage().UnannouncedSince(); ok {
 		return
@@ -52,14 +51,14 @@ func (a *Agenda) ReleaseSurplus(ctx context.Context) {
 			continue
 		}
 		if err := a.saveMark(ctx, s); err != nil {
-			return // it is worked on from here, until this is known to who comes next
+			return // the next holder begins here, so it must be stored first
 		}
 		a.releaseShard(ctx, s)
 	}
 }
 
-// maxShards is how many shards are this worker's part: all, while it does not
-// know how many others there are.
+// maxShards returns this worker's share of the shards: all, while it does not know how
+// many workers there are.
 func (a *Agenda) maxShards() int {
 	part, ok := a.members.Share()
 	if !ok {
@@ -68,8 +67,8 @@ func (a *Agenda) maxShards() int {
 	return (len(a.Shards) + part.Size - 1) / part.Size
 }
 
-// RunLeases renews the leases of what this worker holds, however long the work
-// on a shard takes, until ctx ends.
+// RunLeases renews the leases of this worker's shards until ctx ends, however long the
+// work on a shard takes.
 func (a *Agenda) RunLeases(ctx context.Context) {
 	t := time.NewTicker(a.Cfg.Lease / 3)
 	defer t.Stop()
@@ -81,7 +80,7 @@ func (a *Agenda) RunLeases(ctx context.Context) {
 		}
 		for _, s := range a.Shards {
 			if err := a.renewShard(ctx, s); err != nil && ctx.Err() == nil {
-				a.log.Warn("the agenda's lease will be asked for again", "shard", s.N, "err", err)
+				a.log.Warn("lease of an agenda shard not renewed; will retry", "shard", s.N, "err", err)
 			}
 		}
 	}
@@ -89,8 +88,8 @@ func (a *Agenda) RunLeases(ctx context.Context) {
 
 func (s *shard) leaseName() string { return "agenda." + strconv.Itoa(s.N) }
 
-// AcquireShard asks for a shard that this worker does not hold, and begins where the one
-// before it was.
+// AcquireShard tries to acquire a shard that this worker does not hold. Work on it begins
+// where the previous holder stopped.
 func (a *Agenda) AcquireShard(ctx context.Context, s *shard) error {
 	s.lease.Lock()
 	defer s.lease.Unlock()
@@ -104,14 +103,14 @@ func (a *Agenda) AcquireShard(ctx context.Context, s *shard) error {
 		return err
 	}
 	a.members.NoteGone(now)
-	mark = models.EarlierOf(mark, now) // by a clock that was ahead
+	mark = models.EarlierOf(mark, now) // set by a fast clock
 	from, behind := mark.Add(-models.LateWriters), mark
 	if mark.IsZero() {
 		from, behind = now.Add(-firstRead), now
 		mark = now.Add(-firstBacklog)
 	}
 	s.mark.Store(mark.UnixMilli())
-	late := models.LaterOf(from, now.Add(-models.LateWriters)) // nobody writes entries that are due before
+	late := models.LaterOf(from, now.Add(-models.LateWriters)) // no entry is written later than that
 	s.upTo, s.reread, s.InboxFrom, s.swept = from, [2]time.Time{late, late}, from, time.Time{}
 	s.Handled.Forget(now.Add(time.Hour))
 	s.readTo.Store(behind.UnixMilli())
@@ -121,7 +120,7 @@ func (a *Agenda) AcquireShard(ctx context.Context, s *shard) error {
 	return nil
 }
 
-// renewShard keeps a shard that this worker holds.
+// renewShard renews the lease of a shard that this worker holds.
 func (a *Agenda) renewShard(ctx context.Context, s *shard) error {
 	s.lease.Lock()
 	defer s.lease.Unlock()
@@ -132,7 +131,7 @@ func (a *Agenda) renewShard(ctx context.Context, s *shard) error {
 	held, err := a.store.Lease(ctx, s.leaseName(), a.Cfg.Worker, a.Cfg.Lease)
 	switch {
 	case err != nil:
-		s.Held.Store(now.Sub(s.renewed) < a.Cfg.Lease) // it may be renewed in time yet
+		s.Held.Store(now.Sub(s.renewed) < a.Cfg.Lease) // it may still be renewed in time
 	case held:
 		s.renewed = now
 	default:
@@ -141,17 +140,17 @@ func (a *Agenda) renewShard(ctx context.Context, s *shard) error {
 	return err
 }
 
-// saveMark writes down how far this worker is. The mark waits for posts that are
-// still to be worked off.
+// saveMark stores how far this worker has read. The mark does not pass posts that are
+// not processed yet.
 func (a *Agenda) saveMark(ctx context.Context, s *shard) error {
 	return a.store.SetAgendaMark(ctx, s.N, models.EarlierOf(s.upTo, s.InboxFrom))
 }
 
-// releaseShard lets another worker have a shard.
+// releaseShard releases a shard to other workers.
 func (a *Agenda) releaseShard(ctx context.Context, s *shard) {
 	s.lease.Lock()
 	defer s.lease.Unlock()
 	if s.Held.Swap(false) {
-		_, _ = a.store.Lease(ctx, s.leaseName(), a.Cfg.Worker, 0) // it ends by itself otherwise
+		_, _ = a.store.Lease(ctx, s.leaseName(), a.Cfg.Worker, 0) // otherwise it expires
 	}
 }

@@ -1,5 +1,5 @@
-// Package cluster is the membership of workers by heartbeats: their shares of the limits
-// and what they tell one another of the providers.
+// Package cluster tracks the workers of an installation by heartbeats. It gives each its
+// share of the limits, and carries what workers report of the providers.
 package cluster
 
 import (
@@ -15,18 +15,19 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/provider"
 )
 
-// The workers of one installation are a crew: each gets its share of every
-// provider's rate and concurrency, and hears how the others find the providers.
+// Cluster is this worker's membership of the cluster: all workers of one installation.
+// Each member gets its share of every provider's rate and concurrency, and merges the
+// other members' reports on the providers.
 //
-// A worker writes a beat into the store and reads those of the others. No
-// clocks are compared: another's beat counts as long as it changes, seen by
-// one's own clock. On doubt everybody sends less:
+// A member writes a heartbeat into the store and reads those of its peers. It compares no
+// clocks: a peer's heartbeat counts as long as it changes, by the reader's own clock. If
+// in doubt, members send less:
 //
-//   - who could not write and read for fence, by its own clock, sends nothing;
-//   - who joins, or comes back after that, waits for joinWait, which is longer
-//     than fence: by then everybody else has seen it or sends nothing;
-//   - who is silent counts for memberTime, which is longer than fence: by then
-//     it sends nothing.
+//   - A member that has not written and read for fence, by its own clock, sends nothing.
+//   - A member that joins, or returns after that, waits for the join delay, which is
+//     longer than fence. By then every peer has seen it or sends nothing.
+//   - A member whose heartbeat does not change counts for memberTime, which is longer
+//     than fence. By then it sends nothing.
 //
 // So the shares in use never add up to more than the whole.
 type Cluster struct {
@@ -42,67 +43,67 @@ type Cluster struct {
 	others  map[string]*member
 	good    time.Time // when the newest round that succeeded began
 	useFrom time.Time // when the share may be used
-	joined  int64     // how often it joined
+	joined  int64     // how often this member joined
 	size    int
 	rank    int
 	members []string // sorted; rank is this worker's place
 }
 
-// member is another worker, as it was seen last.
+// member is a peer, as it was last seen.
 type member struct {
 	beat heartbeat
-	seen time.Time // when its beat changed last
+	seen time.Time // when its heartbeat last changed
 }
 
-// heartbeat is what a worker writes.
+// heartbeat is what a member writes.
 type heartbeat struct {
 	Beat     int64                       `json:"beat"`
 	Life     string                      `json:"life"` // of this start of the worker
 	Started  time.Time                   `json:"started"`
 	Findings map[string]provider.Finding `json:"ails,omitempty"`
-	Size     int                         `json:"size,omitempty"` // of the crew, as it knew
+	Size     int                         `json:"size,omitempty"` // of the cluster, as far as it knew
 	Running  map[string]int              `json:"running,omitempty"`
 
-	// By provider and bucket; only in every flowBeats-th beat.
+	// By provider and bucket; only in every flowBeats-th heartbeat.
 	Flow map[string]map[int64]provider.Flow `json:"flow,omitempty"`
 }
 
-// The times of a crew, in beats.
+// The times of the cluster, in heartbeats.
 const (
 	fenceBeats  = 4
 	joinBeats   = 5
 	memberBeats = 10
 	flowBeats   = 5
-	keepBeats   = 60 // how long the store keeps a beat
+	keepBeats   = 60 // how long the store keeps a heartbeat
 	memberKind  = "crew"
 )
 
-// TransientStore is the part of models.Store that a crew needs.
+// TransientStore is the part of models.Store that the cluster needs.
 type TransientStore interface {
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
 	Transients(ctx context.Context, kind string) (map[string][]byte, error)
 }
 
-// New returns a member of the cluster that knows no other yet.
+// New returns a member that knows no peers yet.
 func New(store TransientStore, cfg Config) *Cluster {
 	c := &Cluster{cfg: cfg, store: store, others: map[string]*member{}, size: 1, wake: make(chan struct{}, 1)}
 	c.providers, c.flows = &provider.Set{}, provider.NewFlows()
 	return c
 }
 
-// Carry has the heartbeats carry the health of the providers and what went through
-// them. It is called once, before the first heartbeat.
+// Carry makes heartbeats carry the health of the providers and the counts of f. It is
+// called once, before the first heartbeat.
 func (c *Cluster) Carry(ps *provider.Set, f *provider.Flows) {
 	c.providers, c.flows = ps, f
 }
 
-// NoteGone notes that a member is gone, or that this one takes over from one.
+// NoteGone records that a member is gone, or that this one takes over from one.
 func (c *Cluster) NoteGone(now time.Time) { c.lastGone.Store(now.UnixMilli()) }
 
-// GoneSince returns when a member was last found gone, or this one began.
+// GoneSince returns when a member was last found gone, or when this one began.
 func (c *Cluster) GoneSince() time.Time { return time.UnixMilli(c.lastGone.Load()) }
 
-// Share returns this worker's part, and false while it may not use it.
+// Share returns this member's share of the limits, and false while it may not use it.
 func (c *Cluster) Share() (provider.Share, bool) {
 	if c.cfg.Sole {
 		return provider.Share{Size: 1}, true
@@ -114,14 +115,14 @@ func (c *Cluster) Share() (provider.Share, bool) {
 	return s, !c.good.IsZero() && !c.fenced(now) && !now.Before(c.useFrom)
 }
 
-// fenced reports whether the newest round is too old to go by. Both clocks
-// count: the monotonic one does not run while the machine sleeps.
+// fenced reports whether the newest round is too old to rely on. It checks the wall
+// clock, too: the monotonic clock stops while the machine sleeps.
 func (c *Cluster) fenced(now time.Time) bool {
 	fence := fenceBeats * c.cfg.Heartbeat
 	return now.Sub(c.good) >= fence || now.Round(0).Sub(c.good.Round(0)) >= fence
 }
 
-// Run beats until ctx ends, and then leaves.
+// Run sends heartbeats until ctx ends, and then leaves the cluster.
 func (c *Cluster) Run(ctx context.Context) {
 	if c.cfg.Sole {
 		<-ctx.Done()
@@ -136,7 +137,7 @@ func (c *Cluster) Run(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			_ = c.store.PutTransient(last, memberKind, c.Name(), nil, 0) // the others wait a little longer otherwise
+			_ = c.store.PutTransient(last, memberKind, c.Name(), nil, 0) // otherwise peers wait until it expires
 			return
 		}
 		within, cancel := context.WithTimeout(ctx, fenceBeats*c.cfg.Heartbeat)
@@ -147,7 +148,7 @@ func (c *Cluster) Run(ctx context.Context) {
 	}
 }
 
-// Join is the round before anything else.
+// Join makes the first round.
 func (c *Cluster) Join(ctx context.Context) error {
 	if c.cfg.Sole {
 		return nil
@@ -155,7 +156,7 @@ func (c *Cluster) Join(ctx context.Context) error {
 	return c.round(ctx)
 }
 
-// Wake asks for a beat at once.
+// Wake asks for a heartbeat at once.
 func (c *Cluster) Wake() {
 	select {
 	case c.wake <- struct{}{}:
@@ -163,10 +164,10 @@ func (c *Cluster) Wake() {
 	}
 }
 
-// Name is that of this life of the worker: nobody else writes under it.
+// Name returns the name of this start of the worker. No other member writes under it.
 func (c *Cluster) Name() string { return c.cfg.Worker + "/" + c.cfg.Life }
 
-// round writes a beat and reads those of the others.
+// round writes a heartbeat and reads those of the peers.
 func (c *Cluster) round(ctx context.Context) error {
 	began := time.Now()
 	c.mu.Lock()
@@ -195,11 +196,11 @@ func (c *Cluster) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A write under a time that is past, as after a clock was set back, changes
-	// nothing: the others do not know of this worker then.
+	// A write with a time in the past, as after a clock was set back, changes
+	// nothing. Peers do not see this member then.
 	var read heartbeat
 	if err := json.Unmarshal(all[c.Name()], &read); err != nil || read.Beat != mine.Beat {
-		return errors.New("this worker's beat was written and cannot be read")
+		return errors.New("this worker's heartbeat was written but cannot be read")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +216,7 @@ func (c *Cluster) round(ctx context.Context) error {
 	return nil
 }
 
-// see takes in what stands in the store.
+// see updates the members from what the store holds.
 func (c *Cluster) see(all map[string][]byte) {
 	now := time.Now()
 	for name, raw := range all {
@@ -275,14 +276,14 @@ func (c *Cluster) MaxCalls(name string, n int, mine provider.Share) int {
 	for rank, peer := range c.members {
 		m := c.others[peer]
 		if m == nil {
-			continue // this worker itself
+			continue // this member
 		}
 		theirs, running := provider.Portion(n, provider.Share{Size: c.size, Rank: rank}), m.beat.Running[name]
-		if m.beat.Size > 0 && m.beat.Size < c.size { // it may begin more until it knows
+		if m.beat.Size > 0 && m.beat.Size < c.size { // it may start more calls until it knows the new size
 			running = max(running, (n+m.beat.Size-1)/m.beat.Size)
 		}
 		if over := running - theirs; over > 0 && n > theirs {
-			left -= (over*part + n - theirs - 1) / (n - theirs) // each gives way by its part
+			left -= (over*part + n - theirs - 1) / (n - theirs) // each member gives way by its share
 		}
 	}
 	return max(0, left)

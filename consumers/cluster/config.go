@@ -10,7 +10,7 @@ type Config struct {
 	Worker    string // this process's name, unique among workers
 	Life      string // of this start of the worker
 	Started   time.Time
-	Heartbeat time.Duration // how often members report
-	Sole      bool          // no other process works on the store
+	Heartbeat time.Duration // interval of heartbeats
+	Sole      bool          // no other process uses the store
 	Logger    *slog.Logger
 }

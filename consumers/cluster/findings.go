@@ -9,13 +9,13 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/provider"
 )
 
-// What a worker found out about a provider outlives it: a worker that starts does not
-// find it out once more with the mail that it costs.
+// Findings about providers are persisted, so that a worker that starts need not find
+// them out again at the cost of mail.
 
 const (
 	FindingKind = "finding"
-	// findingTTL is how long a finding is kept after the provider may be tried again: that
-	// is done with a probe.
+	// findingTTL is how long a finding is kept after the provider may be tried again.
+	// The provider is then probed.
 	findingTTL = 10 * time.Minute
 )
 
@@ -25,7 +25,7 @@ type SavedFinding struct {
 	At time.Time `json:"at"`
 }
 
-// Persisted holds what this member wrote last, by provider.
+// Persisted holds the findings that this member wrote last, by provider.
 type Persisted map[string]SavedFinding
 
 // findingName returns the name of this member's stored finding about a provider. No
@@ -75,7 +75,7 @@ func changed(last *SavedFinding, now *provider.Finding, at time.Time) bool {
 	return false
 }
 
-// Restore takes in what earlier workers found, for as much of its time as is left.
+// Restore merges the findings of earlier workers, for as long as they are still valid.
 func (c *Cluster) Restore(ctx context.Context) error {
 	saved, err := c.store.Transients(ctx, FindingKind)
 	now := time.Now()
@@ -86,7 +86,7 @@ func (c *Cluster) Restore(ctx context.Context) error {
 		if p == nil || json.Unmarshal(raw, &s) != nil {
 			continue
 		}
-		gone := max(0, now.Sub(s.At)) // not longer, whatever the clocks say
+		gone := max(0, now.Sub(s.At)) // never negative, if clocks differ
 		s.Left = max(0, s.Left-gone)
 		for domain, left := range s.Senders {
 			s.Senders[domain] = left - gone

@@ -18,7 +18,7 @@ const (
 	reportTTL  = 15 * time.Second
 )
 
-// ReporterDeps are what a reporter needs. All are required.
+// ReporterDeps holds the dependencies of a Reporter. All are required.
 type ReporterDeps struct {
 	Store     TransientStore
 	Cluster   *Cluster
@@ -30,8 +30,8 @@ type ReporterDeps struct {
 	Logger    *slog.Logger
 }
 
-// Reporter writes what this worker knows of itself and its providers into the store,
-// for the API and the dashboard, wherever they run, and for workers that start later.
+// Reporter writes the state of this worker and its providers into the store, for the API,
+// the dashboard, and workers that start later.
 type Reporter struct {
 	ReporterDeps
 	wake chan struct{}
@@ -42,7 +42,7 @@ func NewReporter(deps ReporterDeps) *Reporter {
 	return &Reporter{ReporterDeps: deps, wake: make(chan struct{}, 1)}
 }
 
-// Wake has the state written now.
+// Wake asks for the state to be written now.
 func (r *Reporter) Wake() {
 	select {
 	case r.wake <- struct{}{}:
@@ -50,7 +50,7 @@ func (r *Reporter) Wake() {
 	}
 }
 
-// State returns what this worker knows of itself and its providers.
+// State returns the state of this worker and its providers.
 func (r *Reporter) State() telemetry.WorkerState {
 	out := telemetry.WorkerState{Started: r.Started, Providers: make([]telemetry.ProviderState, 0, len(r.Providers.All()))}
 	if part, ok := r.Cluster.Share(); ok {
@@ -64,11 +64,11 @@ func (r *Reporter) State() telemetry.WorkerState {
 	return out
 }
 
-// HealthOf returns a provider's health, or what operators switched it to.
+// HealthOf returns a provider's health, or the mode that operators set.
 func (r *Reporter) HealthOf(p *provider.Provider) telemetry.Health {
 	h := p.Health.Report()
 	s := r.Follower.Rules().Provider(p.Name)
-	switch s.Mode { //nolint:exhaustive // of providers
+	switch s.Mode { //nolint:exhaustive // only modes of providers
 	case models.ProviderOffline:
 		return telemetry.Health{State: telemetry.Offline, Since: s.Since, Why: s.Why, Senders: h.Senders}
 	case models.ProviderDrain:
@@ -79,7 +79,7 @@ func (r *Reporter) HealthOf(p *provider.Provider) telemetry.Health {
 	return h
 }
 
-// Run writes the state whenever it has changed, until ctx ends, and removes it then.
+// Run writes the state whenever it has changed, until ctx ends, and then removes it.
 func (r *Reporter) Run(ctx context.Context) {
 	t := time.NewTicker(reportPoll)
 	defer t.Stop()
@@ -106,7 +106,7 @@ func (r *Reporter) Run(ctx context.Context) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
 			_ = r.Cluster.Persist(last, findings)
-			_ = r.Store.PutTransient(last, telemetry.WorkerReport, r.Worker, nil, 0) // it expires otherwise
+			_ = r.Store.PutTransient(last, telemetry.WorkerReport, r.Worker, nil, 0) // otherwise it expires
 			return
 		}
 	}

@@ -16,16 +16,16 @@ import (
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
-// attempt makes one provider call for a job: append to the ledger, check the
-// start-by, call, keep the outcome. Losing the race for the ledger number is
-// not an error: the chunk is read again and decided anew.
+// attempt makes one provider call for a job: it appends to the ledger, checks the
+// start-by, calls, and saves the outcome. Losing the race for the ledger number is
+// not an error: attempt reloads the chunk, so that the caller decides again.
 func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *Job) error {
 	if j.release == nil {
 		wait, err := d.Acquire(ctx, c, j)
 		if err != nil {
 			return err
 		}
-		if wait > 0 { // limited for longer than a worker may be kept
+		if wait > 0 { // rate limited for longer than a handler may block
 			m := models.Message{
 				Kind:      models.ProviderMessage,
 				Provider:  j.Provider.Name,
@@ -41,15 +41,15 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *Job) error {
 		return err
 	}
 	if err := d.mayCall(ctx, c, j, rulesMaxAge); errors.Is(err, errHeldBack) {
-		return nil // decided anew
+		return nil // the next round decides again
 	} else if err != nil {
 		return err
 	}
-	settle, ok := j.Provider.Health.Begin(j.Step.SenderDomain, j.Who.Len())
+	done, ok := j.Provider.Health.Begin(j.Step.SenderDomain, j.Who.Len())
 	if !ok {
 		return errBusy
 	}
-	defer settle(nil, 0)
+	defer done(nil, 0)
 	first := !c.View.Status(j.Who.First()).Called
 	entry, began, err := d.appendAttempt(ctx, c, j)
 	if err != nil {
@@ -80,7 +80,7 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *Job) error {
 		span.Add("answer."+string(parts[i].Class), strconv.Itoa(parts[i].Recipients.Len()))
 	}
 	span.End(Refusal(parts))
-	settle(parts, took)
+	done(parts, took)
 	if !uncalled(parts) {
 		j.Provider.RecordLatency(took)
 		d.observer.Called(j.Provider, c, Call{Entry: &entry, First: first, Took: took, Parts: parts})
@@ -92,7 +92,8 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *Job) error {
 	)
 }
 
-// Refusal is the class of an answer that took nothing; empty: it took somebody.
+// Refusal returns the class of an answer that accepted no recipient. It returns an
+// empty string if any recipient was accepted.
 func Refusal(parts []models.Part) string {
 	for i := range parts {
 		if parts[i].Class == models.Accepted {
@@ -105,25 +106,25 @@ func Refusal(parts []models.Part) string {
 	return string(parts[0].Class)
 }
 
-// errRequeued ends the work on a message whose steps come back when the rates
-// allow them.
-var errRequeued = errors.New("passed on")
+// errRequeued ends the handling of a message whose steps were requeued until the
+// rate limits allow them.
+var errRequeued = errors.New("requeued")
 
-// errBusy: the provider takes nothing now, and another may.
+// errBusy reports that the provider takes nothing now, although another may.
 var errBusy = errors.New("provider is busy")
 
 // slotPatience is how long mail that another provider may take waits for a slot.
 const slotPatience = 2 * time.Second
 
-// Acquire waits for a slot and for the rates of the handler's own provider. What
-// would have to wait longer than a second is passed on with a delay instead.
+// Acquire waits for a slot and for the rates of the job's provider. If the rates need
+// longer than a second, it takes nothing and returns how long to delay the job.
 func (d *Dispatcher) Acquire(ctx context.Context, c *Chunk, j *Job) (time.Duration, error) {
 	patience, cancel := ctx, context.CancelFunc(func() {})
 	if len(j.Step.Options) > 1 {
 		patience, cancel = context.WithTimeout(ctx, slotPatience)
 	}
 	defer cancel()
-	if !j.Provider.AwaitReady(ctx) { // how many slots it has is not known before
+	if !j.Provider.AwaitReady(ctx) { // the number of slots is unknown until the share is
 		return provider.ReadyPoll, ctx.Err()
 	}
 	release, ok := j.Provider.Slots.Try(c.Lane)
@@ -134,7 +135,7 @@ func (d *Dispatcher) Acquire(ctx context.Context, c *Chunk, j *Job) (time.Durati
 	}
 	switch {
 	case errors.Is(err, provider.ErrNoSlots):
-		models.Pause(ctx, provider.ReadyPoll) // so that it takes little from those that have some
+		models.Pause(ctx, provider.ReadyPoll) // leave the messages to peers that have slots
 		return time.Millisecond, ctx.Err()
 	case err != nil && ctx.Err() == nil:
 		return 0, errBusy
@@ -191,9 +192,9 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *Job) (model
 	return entry, began, err
 }
 
-// resolveUnknownAppend settles an append whose outcome is unknown: no call was made for it,
-// and if the entry stands, that is written down as a fact, so that nobody waits
-// for evidence of a call that never was.
+// resolveUnknownAppend finds out, in the background, whether an append of unknown
+// outcome succeeded. No call was made for the entry. If the entry was stored, a fact
+// records that, so that no evidence window is waited for.
 func (d *Dispatcher) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 	id, user, lane := c.Id, c.Batch.User, c.Lane
 	d.Background.Go(func() {
@@ -215,31 +216,32 @@ func (d *Dispatcher) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 					d.Publish(
 						ctx,
 						models.Message{Kind: models.BatchMessage, ID: id, Lane: lane},
-					) // others may have taken it for a call that runs
+					) // other workers may have taken the entry for a running call
 					return
 				}
 			}
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
-				d.log.Error("an append could not be settled; its window decides", "chunk", id.String(), "err", err)
+				d.log.Error("outcome of an append is still unknown; its evidence window decides", "chunk", id.String(), "err", err)
 				return
 			}
 		}
 	})
 }
 
+// NotCalled returns the part of an outcome that says that no call was made for who.
 func NotCalled(who models.Set, why string) models.Part {
 	return models.Part{Class: models.Unavailable, Recipients: who, Reason: models.StartByPassed, Text: why}
 }
 
-// uncalled reports whether an outcome is that no call was made.
+// uncalled reports whether the parts of an outcome say that no call was made.
 func uncalled(parts []models.Part) bool {
 	return len(parts) == 1 && parts[0].Reason == models.StartByPassed
 }
 
-// call makes the call, unless its start-by has passed: then somebody else may
-// already count the evidence window, and no call is made.
+// call makes the call, unless its start-by has passed: another worker may then already
+// count the evidence window.
 func (d *Dispatcher) call(c *Chunk, j *Job, entry models.Entry, began time.Time) []models.Part {
 	call := &models.Call{
 		Batch:      c.Batch.ID,
@@ -265,15 +267,16 @@ func (d *Dispatcher) call(c *Chunk, j *Job, entry models.Entry, began time.Time)
 	if err := d.mayCall(ctx, c, j, control.MaxRuleAge); err != nil {
 		return []models.Part{NotCalled(j.Who, "no call was made: "+err.Error())}
 	}
-	if models.Passed(call.StartBy) { // the adapter asks again when the connection stands
+	if models.Passed(call.StartBy) { // the adapter checks again once it is connected
 		return []models.Part{NotCalled(j.Who, "the worker was held up between the ledger and the call")}
 	}
 	parts := a.Adapter.Send(ctx, call)
 	return d.complete(a, j.Who, parts)
 }
 
-// complete makes sure that every recipient of the call is in exactly one part,
-// whatever an adapter returned, and marks what a provider without events takes.
+// complete returns parts in which every recipient of the call appears exactly once,
+// whatever the adapter returned. It marks acceptance by a provider without events as
+// final.
 func (d *Dispatcher) complete(a *provider.Provider, who models.Set, parts []models.Part) []models.Part {
 	rest := who
 	out := parts[:0:0]
@@ -303,9 +306,9 @@ func (d *Dispatcher) complete(a *provider.Provider, who models.Set, parts []mode
 	return out
 }
 
-// saveOutcome stores the outcome as a fact. The call was made: while the store is away
-// it is tried again for as long as this process lives; if it dies first, the
-// attempt is one whose outcome is unknown.
+// saveOutcome stores the outcome as a fact. The call was made, so saveOutcome retries
+// for as long as this process runs. If the process dies first, the outcome of the
+// attempt is unknown.
 func (d *Dispatcher) saveOutcome(c *Chunk, a *provider.Provider, o models.Outcome) error {
 	f := models.Fact{Key: models.OutcomeKey(o.Attempt), Outcome: &o}
 	c.facts = append(c.facts, f)
@@ -316,7 +319,7 @@ func (d *Dispatcher) saveOutcome(c *Chunk, a *provider.Provider, o models.Outcom
 			return nil
 		}
 		d.log.Warn(
-			"outcome could not be stored yet",
+			"outcome not stored yet; will retry",
 			"chunk",
 			c.Id.String(),
 			"provider",
@@ -334,8 +337,8 @@ func (d *Dispatcher) saveOutcome(c *Chunk, a *provider.Provider, o models.Outcom
 	}
 }
 
-// jitter spreads what would otherwise come back in the same instant: up to a
-// tenth of the wait, at most 30 s.
+// jitter returns a random delay of up to a tenth of wait, at most 30 s. It spreads
+// messages that would otherwise return at the same instant.
 func jitter(wait time.Duration) time.Duration {
 	if wait <= 0 {
 		return 0
@@ -343,8 +346,9 @@ func jitter(wait time.Duration) time.Duration {
 	return rand.N(min(wait/10, 30*time.Second) + 1) //nolint:gosec // spreading load
 }
 
-// indexAddresses keeps the fingerprints of a chunk's addresses, by which mail to one of
-// them is found. It costs nothing but that when it fails.
+// indexAddresses stores the fingerprints of a chunk's addresses in the background and
+// returns a function that waits for it. If it fails, the chunk cannot be found by
+// address.
 func (d *Dispatcher) indexAddresses(c *Chunk) (wait func()) {
 	done := make(chan struct{})
 	go func() {
@@ -352,7 +356,7 @@ func (d *Dispatcher) indexAddresses(c *Chunk) (wait func()) {
 		ctx, cancel := context.WithTimeout(d.hard, d.cfg.StartBy)
 		defer cancel()
 		if err := d.store.PutAddressIndex(ctx, c.Batch.User, models.NewAddressIndex(c.Id, c.Recipients)); err != nil {
-			d.log.Warn("a chunk cannot be found by address", "chunk", c.Id.String(), "err", err)
+			d.log.Warn("address index not stored; the chunk cannot be found by address", "chunk", c.Id.String(), "err", err)
 		}
 	}()
 	return func() { <-done }

@@ -11,22 +11,23 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Chunk is a chunk being worked on.
+// Chunk is what a handler has read of one chunk.
 type Chunk struct {
 	Id            models.ID
 	Batch         *models.Batch
 	Lane          models.Lane
 	Size          int
-	Recipients    []models.Recipient // only while they are needed: see addressed
+	Recipients    []models.Recipient // nil unless needed; see LoadRecipients
 	requeued      models.Set         // Recipients whose step was announced elsewhere
-	publishFailed bool               // an announcement about it failed
-	planned       planned            // by which orders its next steps were decided
+	publishFailed bool               // a message about the chunk was not published
+	planned       planned            // the commands by which its next steps were decided
 	Entries       []models.Entry
 	facts         []models.Fact
-	Read          time.Time // before entries and facts were read
+	Read          time.Time // just before entries and facts were read
 	View          *models.View
 }
 
+// resolve computes the view of a chunk from its entries and facts.
 func (d *Dispatcher) resolve(c *Chunk) {
 	now := func() { c.View = models.Resolve(c.Size, c.Entries, c.facts) }
 	if c.Lane == models.Urgent {
@@ -36,7 +37,7 @@ func (d *Dispatcher) resolve(c *Chunk) {
 	}
 }
 
-// message completes a message about the chunk.
+// message returns m with the chunk's id and lane filled in.
 func (c *Chunk) message(m models.Message) models.Message {
 	if m.ID.IsZero() {
 		m.ID = c.Id
@@ -48,8 +49,8 @@ func (c *Chunk) message(m models.Message) models.Message {
 	return m
 }
 
-// LoadRecipients reads the recipients of a chunk, if it does not have them. They are
-// most of its memory, so they are let go of whenever the chunk waits.
+// LoadRecipients reads the recipients of a chunk unless it has them. They are most of
+// the chunk's memory, so they are dropped whenever the chunk waits.
 func (d *Dispatcher) LoadRecipients(ctx context.Context, c *Chunk) error {
 	if c.Recipients != nil {
 		return nil
@@ -65,7 +66,7 @@ func (d *Dispatcher) LoadRecipients(ctx context.Context, c *Chunk) error {
 	return nil
 }
 
-// Load reads what is known of a chunk, without its recipients.
+// Load reads the batch, entries and facts of a chunk, but not its recipients.
 func (d *Dispatcher) Load(ctx context.Context, id models.ID) (*Chunk, error) {
 	b, err := d.Batch(ctx, id.Batch())
 	if err != nil {
@@ -78,6 +79,7 @@ func (d *Dispatcher) Load(ctx context.Context, id models.ID) (*Chunk, error) {
 	return c, d.Reload(ctx, c)
 }
 
+// Reload reads the entries and facts of a chunk again.
 func (d *Dispatcher) Reload(ctx context.Context, c *Chunk) (err error) {
 	c.Read = time.Now()
 	if c.Entries, c.facts, err = d.store.Record(ctx, c.Id); err != nil {
@@ -117,13 +119,13 @@ func (d *Dispatcher) appendEndings(ctx context.Context, c *Chunk, steps []policy
 		}
 		changed = true
 		d.observer.Ended(&entry)
-		d.log.Debug("gave up", "chunk", c.Id.String(), "recipients", st.Who.Len(), "reason", string(st.Reason))
+		d.log.Debug("recipients ended", "chunk", c.Id.String(), "recipients", st.Who.Len(), "reason", string(st.Reason))
 	}
 	return changed, nil
 }
 
-// appendEntry adds an entry that no call follows from to the ledger and to the chunk at
-// hand. Should it not be known whether it stands, the next look tells.
+// appendEntry appends an entry that leads to no call to the ledger and to c. If it is
+// unknown whether the append succeeded, the next reconcile finds out.
 func (d *Dispatcher) appendEntry(ctx context.Context, c *Chunk, entry models.Entry) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartBy)
 	defer cancel()
@@ -137,8 +139,8 @@ func (d *Dispatcher) appendEntry(ctx context.Context, c *Chunk, entry models.Ent
 	return nil
 }
 
-// wasCalled reports whether the answer to some call is known. A worker that has
-// called has kept the chunk's fingerprints before.
+// wasCalled reports whether the answer to any call is known. If so, the chunk's
+// addresses are indexed already.
 func (c *Chunk) wasCalled() bool {
 	return slices.ContainsFunc(c.facts, func(f models.Fact) bool {
 		return f.Outcome != nil &&
@@ -146,13 +148,14 @@ func (c *Chunk) wasCalled() bool {
 	})
 }
 
+// Conflict reports whether err says that another worker took the ledger number.
 func Conflict(err error) bool {
 	var ce *models.ConflictError
 	return errors.As(err, &ce)
 }
 
-// Batch reads a batch through a cache: it never changes until the time of its
-// content is over.
+// Batch reads a batch through a cache. A batch does not change before its content is
+// due to be removed.
 func (d *Dispatcher) Batch(ctx context.Context, id models.ID) (*models.Batch, error) {
 	old := time.Since(id.Time()) > d.cfg.KeepContent
 	if b, ok := d.batches.Get(id); ok && !old {
@@ -173,21 +176,21 @@ func (d *Dispatcher) Batch(ctx context.Context, id models.ID) (*models.Batch, er
 	return &b, nil
 }
 
-// largeContent is the size of a body from which few batches are cached.
+// largeContent is the size in bytes above which few batches are cached.
 const largeContent = 64 << 10
 
-// confirmed says whether a wait for evidence that is over may end a log: not before
-// a provider that can be asked has been asked late enough. Its answer is waited
-// for, for a day at most.
+// confirmed reports whether an evidence window that has expired may end a log: not
+// before every provider with look-ups has been queried late enough. It waits a day at
+// most for their answers.
 func (d *Dispatcher) confirmed(c *Chunk, st *policy.Step, now time.Time) bool {
 	if st.Reason != models.OutcomeUnknown && st.Reason != models.NoFinalEvent ||
 		!c.View.Status(st.Who.First()).Unsettled() {
-		return true // no wait for evidence ends by it
+		return true // the ending does not end an evidence window
 	}
 	return d.evidence.Answered(c, st, now)
 }
 
-// EventIDs are the ids of the events that are known of a chunk.
+// EventIDs returns the ids of the chunk's known events.
 func (c *Chunk) EventIDs() map[string]bool {
 	out := map[string]bool{}
 	for i := range c.facts {
@@ -198,9 +201,9 @@ func (c *Chunk) EventIDs() map[string]bool {
 	return out
 }
 
-// MayHave reports whether it is not known what became of an attempt (0: of any) for a
-// recipient through a provider, whatever was decided about that meanwhile: a late
-// event may prove that a held mail arrived, or that one was doubled.
+// MayHave reports whether the outcome of an attempt for a recipient through a provider
+// is unknown. Attempt 0 means any. It ignores what was decided meanwhile: a late event
+// may prove that a held mail arrived, or that one was sent twice.
 func (c *Chunk) MayHave(provider string, recipient, attempt int) (open bool) {
 	c.View.EachTry(recipient, func(t *models.Try) {
 		open = open || t.Provider == provider && !t.Verdict.Settled() && (attempt == 0 || t.Attempt == attempt)

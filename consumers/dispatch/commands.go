@@ -11,15 +11,12 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// What people order, beside the facts: stops, cancellations, releases, blocks
-// and switched providers. Workers follow the journal of orders; a decision is
-// made by rules that are at most control.MaxRuleAge old, and looked at again right before
-// the call.
+// rulesMaxAge is the maximum age of the rules of commands right before a call. Other
+// decisions use rules that are at most control.MaxRuleAge old.
+const rulesMaxAge = 250 * time.Millisecond
 
-const rulesMaxAge = 250 * time.Millisecond // how often the journal is read
-
-// commandsFor gathers what the rules say about a chunk. Recipients are read only
-// if a block depends on them.
+// commandsFor returns what the rules say about a chunk. It reads recipients only if a
+// block depends on them.
 func (d *Dispatcher) commandsFor(ctx context.Context, c *Chunk) (policy.Commands, error) {
 	rules := d.follower.Rules()
 	o := policy.Commands{Rule: rules.Batch(c.Batch), Rules: rules, Blocks: policy.BlocksMeeting(rules, c.Batch)}
@@ -35,12 +32,12 @@ func (d *Dispatcher) commandsFor(ctx context.Context, c *Chunk) (policy.Commands
 	return o, nil
 }
 
-// planned is by which orders the steps of a chunk were decided: those that are not
-// looked at again as they are right before a call.
+// planned records the commands by which the steps of a chunk were decided. It holds
+// those that mayCall does not evaluate anew right before a call.
 type planned struct {
-	upTo     int             // of the journal
-	blocks   []string        // that met its sender and user
-	draining map[string]bool // providers
+	upTo     int             // number of the newest command
+	blocks   []string        // ids of blocks that match its sender and user
+	draining map[string]bool // by provider
 }
 
 func (d *Dispatcher) snapshotRules(c *Chunk) planned {
@@ -60,8 +57,8 @@ func (d *Dispatcher) snapshotRules(c *Chunk) planned {
 	return p
 }
 
-// rulesChanged reports whether an order that came since may forbid a call through an
-// provider: it is decided anew then.
+// rulesChanged reports whether a command issued since the chunk was planned may forbid
+// a call through a provider. The chunk must then be planned again.
 func (d *Dispatcher) rulesChanged(c *Chunk, provider string) bool {
 	now := d.follower.Rules()
 	if now.UpTo() == c.planned.upTo {
@@ -75,30 +72,36 @@ func (d *Dispatcher) rulesChanged(c *Chunk, provider string) bool {
 	})
 }
 
-// peersUntil writes the releases that were ordered and are not in the chunk's ledger
-// yet: one entry each, also where it lets nobody go, so that an order never
-// touches what ends after it was obeyed.
+// applyReleases appends an entry for each release command that is not in the chunk's
+// ledger yet. It appends one even if the command releases no recipient, so that a
+// command never affects recipients that end after it was applied.
 func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
 	for i := 0; ; i++ {
 		releases := d.follower.Rules().Batch(c.Batch).Releases
 		if i >= len(releases) {
 			return nil
 		}
-		order := releases[i]
-		if !order.Log.IsZero() && order.Log.ChunkID() != c.Id ||
-			slices.ContainsFunc(c.Entries, func(en models.Entry) bool { return en.Order == order.Number }) {
+		cmd := releases[i]
+		if !cmd.Log.IsZero() && cmd.Log.ChunkID() != c.Id ||
+			slices.ContainsFunc(c.Entries, func(en models.Entry) bool { return en.Order == cmd.Number }) {
 			continue
 		}
-		who := policy.Released(c.View, &order)
+		who := policy.Released(c.View, &cmd)
 		err := d.appendEntry(
 			ctx,
 			c,
-			models.Entry{Kind: models.Release, At: time.Now().UTC(), Recipients: who, Order: order.Number,
-				MayDouble: order.Kind == models.ReleaseBatch && !who.Empty(), Detail: models.Clip(order.Why)},
+			models.Entry{
+				Kind:       models.Release,
+				At:         time.Now().UTC(),
+				Recipients: who,
+				Order:      cmd.Number,
+				MayDouble:  cmd.Kind == models.ReleaseBatch && !who.Empty(),
+				Detail:     models.Clip(cmd.Why),
+			},
 		)
 		if Conflict(err) {
 			if err = d.Reload(ctx, c); err == nil {
-				i-- // again, by what stands there now
+				i-- // retry with the reloaded ledger
 			}
 		}
 		if err != nil {
@@ -107,11 +110,11 @@ func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
 	}
 }
 
-// errHeldBack: the call may not be made, or not now.
+// errHeldBack reports that the call may not be made, or not now.
 var errHeldBack = errors.New("held back")
 
-// mayCall says whether a call may be made: before the deadline, and as ordered,
-// by rules that are no older than age.
+// mayCall returns errHeldBack if the deadline or a command forbids the call. It uses
+// rules that are no older than age.
 func (d *Dispatcher) mayCall(ctx context.Context, c *Chunk, j *Job, age time.Duration) error {
 	if !j.Step.Released && policy.Over(c.Batch, time.Now()) {
 		return fmt.Errorf("%w after the deadline", errHeldBack)
@@ -122,10 +125,10 @@ func (d *Dispatcher) mayCall(ctx context.Context, c *Chunk, j *Job, age time.Dur
 	rules := d.follower.Rules()
 	if r := rules.Batch(c.Batch); r.Waits != "" || r.Cancel != nil ||
 		rules.Provider(j.Provider.Name).Mode == models.ProviderOffline {
-		return fmt.Errorf("%w by an order", errHeldBack)
+		return fmt.Errorf("%w by a command", errHeldBack)
 	}
 	if d.rulesChanged(c, j.Provider.Name) {
-		return fmt.Errorf("%w by an order that came meanwhile", errHeldBack)
+		return fmt.Errorf("%w by a command issued meanwhile", errHeldBack)
 	}
 	return nil
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
-// HandleBatch handles batch.<uuid>: a chunk through any provider. It never waits for
-// a busy, limited or broken one.
+// HandleBatch handles batch.<uuid>: it sends a chunk through any provider. It never
+// waits for one that is busy, rate limited or unhealthy.
 func (d *Dispatcher) HandleBatch(ctx context.Context, m models.Message) models.Disposition {
 	return d.dispatch(ctx, m, nil, models.Set{})
 }
 
-// HandleProvider handles <ns>.<uuid>: a chunk through this provider, whose slots and
-// rates it may wait for, because it delays nobody else.
+// HandleProvider handles <ns>.<uuid>: it sends a chunk through this provider. It may
+// wait for the provider's slots and rates, because it delays no other provider.
 func (d *Dispatcher) HandleProvider(ctx context.Context, m models.Message) models.Disposition {
 	a := d.providers.Get(m.Provider)
 	if a == nil {
@@ -29,8 +29,8 @@ func (d *Dispatcher) HandleProvider(ctx context.Context, m models.Message) model
 	return d.dispatch(ctx, m, a, models.Set{})
 }
 
-// HandleLog handles log.<ns>.<uuid>: one recipient, through this provider. Others
-// of its chunk that are due for the provider go along in the same call.
+// HandleLog handles log.<ns>.<uuid>: it sends to one recipient through this provider.
+// Recipients of the chunk that are due for the same provider join the call.
 func (d *Dispatcher) HandleLog(ctx context.Context, m models.Message) models.Disposition {
 	a := d.providers.Get(m.Provider)
 	if a == nil {
@@ -41,12 +41,12 @@ func (d *Dispatcher) HandleLog(ctx context.Context, m models.Message) models.Dis
 	return d.dispatch(ctx, m, a, only)
 }
 
-// maxRounds bounds how many calls one message makes before it is passed on, so
-// that one message cannot keep a worker for ever.
+// maxRounds bounds how many calls one message makes before it is requeued, so that one
+// message cannot occupy a handler for ever.
 const maxRounds = 64
 
-// dispatch brings a chunk forward, unless another handler of this process does
-// so: that one will look once more.
+// dispatch advances a chunk. If another handler of this process is doing so, dispatch
+// returns at once and that handler makes one more pass.
 func (d *Dispatcher) dispatch(
 	ctx context.Context,
 	m models.Message,
@@ -61,11 +61,11 @@ func (d *Dispatcher) dispatch(
 	if t == nil {
 		return models.Done()
 	}
-	defer d.Inflight.End(w, t) // a handler may die
+	defer d.Inflight.End(w, t) // a handler may panic
 	for {
 		said, more := d.runRounds(ctx, m, mine, only)
 		if said.IsDone() && !more && d.Inflight.Rerun(w, t) {
-			only = models.Set{} // whatever was asked for meanwhile
+			only = models.Set{} // the other message may be about other recipients
 			continue
 		}
 		if asked := d.Inflight.End(w, t); more || asked {
@@ -81,9 +81,9 @@ func (d *Dispatcher) dispatch(
 	}
 }
 
-// runRounds decides, calls, and passes on what is to be done elsewhere or later,
-// for so many rounds. The message only woke it; what is done follows from the
-// store. It reports whether there is more to do here and now.
+// runRounds plans, calls and requeues, for maxRounds rounds at most. The message only
+// names the chunk; the store says what there is to do. It reports whether there is
+// more to do here and now.
 func (d *Dispatcher) runRounds(
 	ctx context.Context,
 	m models.Message,
@@ -112,7 +112,7 @@ func (d *Dispatcher) runRounds(
 	defer span.End("")
 	for range maxRounds {
 		if ctx.Err() != nil {
-			return models.Later(0), false // stopping: another worker goes on
+			return models.Later(0), false // stopping: another worker resumes
 		}
 		steps, err := d.Plan(ctx, c, time.Now())
 		if err != nil {
@@ -128,10 +128,10 @@ func (d *Dispatcher) runRounds(
 			return d.failed(err, "load", m), false
 		}
 		if job == nil {
-			return c.requeuedDisposition(), false // everything left was, or waits for evidence
+			return c.requeuedDisposition(), false // all that is left was requeued or waits for evidence
 		}
 		err = d.attempt(ctx, c, job)
-		c.requeued = c.requeued.Minus(job.Who) // what follows for them is another step
+		c.requeued = c.requeued.Minus(job.Who) // their next step is a new one
 		switch {
 		case errors.Is(err, errBusy):
 			d.requeueAll(c, steps, only, job.Provider.Name)
@@ -145,8 +145,8 @@ func (d *Dispatcher) runRounds(
 	return c.requeuedDisposition(), true
 }
 
-// requeuedDisposition ends a message whose work goes on elsewhere. If that could not be
-// announced, the message itself is what brings the chunk back.
+// requeuedDisposition returns the disposition of a message whose steps were requeued.
+// If that could not be published, the message itself is redelivered.
 func (c *Chunk) requeuedDisposition() models.Disposition {
 	if c.publishFailed {
 		return models.Later(time.Second)
@@ -154,8 +154,8 @@ func (c *Chunk) requeuedDisposition() models.Disposition {
 	return models.Done()
 }
 
-// Plan obeys what was ordered and decides the next steps of a chunk, by what is
-// known of it now.
+// Plan applies pending release commands and returns the next steps of a chunk. It
+// reloads the chunk if it was read too long ago.
 func (d *Dispatcher) Plan(ctx context.Context, c *Chunk, now time.Time) ([]policy.Step, error) {
 	if now.Sub(c.Read) > MaxStale {
 		if err := d.Reload(ctx, c); err != nil {
@@ -165,7 +165,7 @@ func (d *Dispatcher) Plan(ctx context.Context, c *Chunk, now time.Time) ([]polic
 	if err := d.follower.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
 		return nil, err
 	}
-	// What announces a batch may be the order that lets it go on, which is newer than the rules.
+	// The message may follow from a resume command that is newer than the rules.
 	if d.follower.Rules().Batch(c.Batch).Waits != "" {
 		if err := d.follower.Sync(ctx); err != nil {
 			return nil, err
@@ -178,21 +178,21 @@ func (d *Dispatcher) Plan(ctx context.Context, c *Chunk, now time.Time) ([]polic
 	if err != nil || !slices.ContainsFunc(steps, policy.Step.InDoubt) || now.Sub(c.Read) < justRead {
 		return steps, err
 	}
-	// No ledger entry tells of an event that has come meanwhile.
+	// An event that arrived meanwhile causes no conflict in the ledger, so read again.
 	if err := d.Reload(ctx, c); err != nil {
 		return nil, err
 	}
 	return d.Decide(ctx, c, now)
 }
 
-// What is known of a chunk is read again when it is older than maxStale, and before
-// something is decided about mail that a provider may have, unless it was just read.
+// Plan reads a chunk again if it was read more than MaxStale ago. Before it decides
+// about mail that a provider may have, the limit is justRead.
 const (
 	MaxStale = time.Second
 	justRead = 100 * time.Millisecond
 )
 
-// Decide decides the next steps of a chunk, by what was read of it.
+// Decide returns the next steps of a chunk as it was read.
 func (d *Dispatcher) Decide(ctx context.Context, c *Chunk, now time.Time) ([]policy.Step, error) {
 	c.planned = d.snapshotRules(c)
 	o, err := d.commandsFor(ctx, c)
@@ -209,16 +209,16 @@ func (d *Dispatcher) Decide(ctx context.Context, c *Chunk, now time.Time) ([]pol
 	return steps, nil
 }
 
-// failed decides the fate of a message that could not be handled.
+// failed returns the disposition of a message whose handling failed with err.
 func (d *Dispatcher) failed(err error, doing string, m models.Message) models.Disposition {
 	if errors.Is(err, models.ErrNotFound) {
-		// The announcement of a batch that does not exist (yet): the agenda
-		// will announce it again if it does.
+		// The batch does not exist, or not yet. In the latter case the agenda
+		// announces it again.
 		return models.Done()
 	}
 	if errors.Is(err, models.ErrInvalid) || errors.Is(err, models.ErrDamaged) {
 		return models.Park(doing + ": " + err.Error())
 	}
-	d.log.Warn("consumer will try again", "doing", doing, "chunk", m.ID.String(), "queue", m.Key(), "err", err)
+	d.log.Warn("message not handled; will retry", "doing", doing, "chunk", m.ID.String(), "queue", m.Key(), "err", err)
 	return models.Later(2 * time.Second)
 }

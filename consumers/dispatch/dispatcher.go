@@ -1,5 +1,5 @@
-// Package dispatch brings chunks forward: it decides by the policy, calls providers, stores
-// what came of it, and passes on what is to be done elsewhere or later.
+// Package dispatch handles messages about chunks. It plans by the policy, calls
+// providers, stores the outcomes, and requeues steps for other handlers or for later.
 package dispatch
 
 import (
@@ -17,12 +17,12 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-// dispatchConfig has the times of the dispatcher.
+// Config configures a Dispatcher.
 type Config struct {
 	Worker      string        // this process's name in ledger entries
 	StartBy     time.Duration // a call begins within this of the moment before its append, or never
 	Recheck     time.Duration // how soon something unfinished is reconciled again
-	LookUpPause time.Duration // how soon a provider is asked again
+	LookUpPause time.Duration // pause between look-ups of the same attempt
 	KeepContent time.Duration // how long content and recipients are kept after acceptance
 	Priority    *priority.Scheduler
 	Logger      *slog.Logger
@@ -43,33 +43,32 @@ type Publisher interface {
 	Publish(ctx context.Context, ms ...models.Message) error
 }
 
-// Evidence says what is known of attempts whose outcome is not.
+// Evidence looks up attempts whose outcome is unknown.
 type Evidence interface {
-	// Answered reports whether every provider that may have what a step is about was
-	// asked late enough, or cannot be asked.
+	// Answered reports whether every provider that may have the mail of a step was
+	// queried late enough, or has no look-up.
 	Answered(c *Chunk, st *policy.Step, now time.Time) bool
-	// MayEndSoon reports whether a wait may end before its time.
+	// MayEndSoon reports whether a wait may end early.
 	MayEndSoon(c *Chunk, st *policy.Step, now time.Time) bool
 }
 
-// SummaryMarks are the chunks whose summaries are to be renewed.
+// SummaryMarks collects the chunks whose summaries have to be recomputed.
 type SummaryMarks interface {
-	// Mark asks for a new summary of a chunk; then, if given, runs after it was stored.
+	// Mark marks a chunk. If then is given, it runs after the new summary was stored.
 	Mark(user string, chunk models.ID, then ...func())
-	// MarkChunk asks for a new summary of a chunk that was just read.
+	// MarkChunk marks a chunk that was just read.
 	MarkChunk(c *Chunk)
 }
 
-// Observer is told of calls and endings.
+// Observer is notified of calls and endings.
 type Observer interface {
-	// Called is told of a call that was made and its answer. first: no call was made for
-	// its recipients before.
+	// Called is called after each provider call.
 	Called(p *provider.Provider, c *Chunk, call Call)
-	// Ended is told of an ending or a cancellation.
+	// Ended is called after an ending or a cancellation was appended.
 	Ended(entry *models.Entry)
 }
 
-// calledWith is a call that was made.
+// Call is a provider call that was made.
 type Call struct {
 	Entry *models.Entry
 	First bool // no call was made for its recipients before
@@ -77,7 +76,7 @@ type Call struct {
 	Parts []models.Part // its answer
 }
 
-// dispatchDeps are what a dispatcher needs. All are required.
+// Deps holds the dependencies of a Dispatcher. All are required.
 type Deps struct {
 	Store     Store
 	Broker    Publisher
@@ -87,8 +86,7 @@ type Deps struct {
 	Observer  Observer
 }
 
-// Dispatcher brings chunks forward: it decides by the policy, calls providers, and
-// passes on what is to be done elsewhere or later.
+// Dispatcher handles messages about chunks. Its methods may be called concurrently.
 type Dispatcher struct {
 	cfg       Config
 	log       *slog.Logger
@@ -102,18 +100,18 @@ type Dispatcher struct {
 	evidence  Evidence
 	summaries SummaryMarks
 
-	batches  *lru.Cache[models.ID, *models.Batch] // of ordinary size
+	batches  *lru.Cache[models.ID, *models.Batch] // up to largeContent
 	large    *lru.Cache[models.ID, *models.Batch]
 	recent   *recentlyAccepted
 	Inflight *inflight
 	Outage   Outage
 
 	Background sync.WaitGroup  // unknown appends being resolved, and posts being marked
-	hard       context.Context //nolint:containedctx // ends when waiting for running calls is over
+	hard       context.Context //nolint:containedctx // cancelled by Stop
 	kill       context.CancelFunc
 }
 
-// newDispatcher returns a dispatcher. Connect must be called before it is used.
+// New returns a dispatcher. Connect must be called before it is used.
 func New(cfg Config, deps Deps) *Dispatcher {
 	d := &Dispatcher{
 		cfg:       cfg,
@@ -134,27 +132,27 @@ func New(cfg Config, deps Deps) *Dispatcher {
 	return d
 }
 
-// Connect gives the dispatcher the rooms that are built upon it.
+// Connect sets the parts of the engine that are built upon the dispatcher.
 func (d *Dispatcher) Connect(evidence Evidence, summaries SummaryMarks) {
 	d.evidence, d.summaries = evidence, summaries
 }
 
-// CallContext ends when waiting for running calls is over.
+// CallContext returns the context of provider calls. Stop cancels it.
 func (d *Dispatcher) CallContext() context.Context { return d.hard }
 
 // GoBackground runs f so that Wait waits for it.
 func (d *Dispatcher) GoBackground(f func()) { d.Background.Go(f) }
 
-// Stop ends all waiting for running calls.
+// Stop cancels running calls.
 func (d *Dispatcher) Stop() { d.kill() }
 
-// Wait waits until no append is being resolved and no outcome stored any more.
+// Wait waits until all background work has ended.
 func (d *Dispatcher) Wait() { d.Background.Wait() }
 
-// OutgoingOutage is the time in which messages cannot be published.
+// OutgoingOutage returns the state of publishing.
 func (d *Dispatcher) OutgoingOutage() *Outage { return &d.Outage }
 
-// NewMemo returns a bounded memo of what was used lately.
+// NewMemo returns a cache of the size most recently used values.
 func NewMemo[K comparable, V any](size int) *lru.Cache[K, V] {
 	c, err := lru.New[K, V](size)
 	if err != nil {

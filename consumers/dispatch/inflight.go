@@ -6,29 +6,28 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// InflightKey is what a message asks for: to bring a chunk forward, through any provider
-// or through one.
+// InflightKey identifies work on a chunk: through any provider, or through one.
 type InflightKey struct {
 	Chunk    models.ID
 	Provider string // empty: any
 }
 
-// inflight is the work that handlers of this process do. Workers that did the
-// same would only race for the numbers of one ledger, and read it again after each
-// that they lost. So a message that asks for what is under way ends at once, and
-// who does it looks once more.
+// inflight deduplicates work on a chunk within this process. A message for a chunk that
+// is already being handled is acked at once; the running handler makes one more pass.
+// Without it, handlers would race for numbers of the same ledger.
 type inflight struct {
 	mu sync.Mutex
 	By map[InflightKey]*inflightRun
 }
 
-// inflightRun is the work of one handler.
+// inflightRun is one handler's run. rerun says that another message asked for the same.
 type inflightRun struct{ rerun bool }
 
+// NewInflight returns a set without running work.
 func NewInflight() *inflight { return &inflight{By: map[InflightKey]*inflightRun{}} }
 
-// Begin returns nil if the work is under way; who does it will look again. Who
-// begins must leave.
+// Begin starts a run, which must be ended with End. It returns nil if the work is
+// already running; that run is then asked for one more pass.
 func (u *inflight) Begin(w InflightKey) *inflightRun {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -41,8 +40,8 @@ func (u *inflight) Begin(w InflightKey) *inflightRun {
 	return t
 }
 
-// Rerun reports whether it was asked for the work since it began or was asked
-// last; if not, the turn is over.
+// Rerun reports whether the work was asked for since the run began or since the last
+// Rerun. If not, the run has ended.
 func (u *inflight) Rerun(w InflightKey, t *inflightRun) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -54,8 +53,8 @@ func (u *inflight) Rerun(w InflightKey, t *inflightRun) bool {
 	return again
 }
 
-// End ends a turn, if it is not over, and reports whether it was asked for the
-// work meanwhile.
+// End ends a run unless it has ended, and reports whether the work was asked for
+// meanwhile.
 func (u *inflight) End(w InflightKey, t *inflightRun) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// announceSteps announces something about a chunk, and notes if that failed.
+// announce publishes messages about a chunk, and notes in c if that failed.
 func (d *Dispatcher) announce(ctx context.Context, c *Chunk, ms ...models.Message) {
 	if len(ms) == 0 {
 		return
@@ -22,8 +22,8 @@ func (d *Dispatcher) announce(ctx context.Context, c *Chunk, ms ...models.Messag
 	}
 }
 
-// Publish publishes messages, and reports whether that worked. A message that cannot
-// be published costs time only: the agenda finds its chunk.
+// Publish publishes messages and reports whether it succeeded. A failure only costs
+// time: the agenda finds the chunk.
 func (d *Dispatcher) Publish(ctx context.Context, ms ...models.Message) bool {
 	if !d.Outage.Begin(time.Now()) {
 		return false
@@ -34,7 +34,7 @@ func (d *Dispatcher) Publish(ctx context.Context, ms ...models.Message) bool {
 	d.Outage.End(time.Now(), err)
 	if err != nil {
 		d.log.Warn(
-			"announcement failed; the agenda will repeat it",
+			"message not published; the agenda will repeat it",
 			"chunk",
 			ms[0].ID.String(),
 			"queue",
@@ -46,23 +46,23 @@ func (d *Dispatcher) Publish(ctx context.Context, ms ...models.Message) bool {
 	return err == nil
 }
 
-// Outage is the time in which announcements fail. Once one has failed, only one
-// try is made each second, and all others fail at once, so that nobody who has
-// other work waits for a broker that is away.
+// Outage tracks the time in which messages cannot be published. Once publishing has
+// failed, one try is made each second and all others fail at once, so that handlers do
+// not wait for a broker that is down.
 type Outage struct {
 	mu     sync.Mutex
-	since  time.Time // of the first failure that was not made up for; zero: none
-	last   time.Time // of the latest
-	away   bool
+	since  time.Time // first failure that CaughtUp has not cleared; zero: none
+	last   time.Time // latest failure
+	down   bool
 	trying bool
-	next   time.Time // the next try while it is away
+	next   time.Time // next try while the broker is down
 }
 
-// start reports whether a try may be made; its end is to be told.
+// Begin reports whether a try may be made. If so, End must be called.
 func (o *Outage) Begin(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.away {
+	if !o.down {
 		return true
 	}
 	if o.trying || now.Before(o.next) {
@@ -73,13 +73,13 @@ func (o *Outage) Begin(now time.Time) bool {
 	return true
 }
 
-// End takes in the outcome of a try. Only an error that is about the broker, not
-// the message, says that it is away.
+// End records the result of a try. Only models.ErrUnavailable means that the broker is
+// down; other errors are about the message.
 func (o *Outage) End(now time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.trying = false
-	if o.away = errors.Is(err, models.ErrUnavailable); !o.away {
+	if o.down = errors.Is(err, models.ErrUnavailable); !o.down {
 		return
 	}
 	if o.since.IsZero() {
@@ -88,7 +88,8 @@ func (o *Outage) End(now time.Time, err error) {
 	o.last, o.next = now, now.Add(time.Second)
 }
 
-// MarkUnannounced lets what was missed before be made up for.
+// MarkUnannounced marks messages from now on as unannounced, so that the agenda
+// publishes the backlog.
 func (o *Outage) MarkUnannounced(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -97,14 +98,14 @@ func (o *Outage) MarkUnannounced(now time.Time) {
 	}
 }
 
-// UnannouncedSince returns since when announcements failed that were not made up for.
+// UnannouncedSince returns when the first failure occurred that CaughtUp has not cleared.
 func (o *Outage) UnannouncedSince() (since time.Time, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.since, !o.since.IsZero()
 }
 
-// CaughtUp notes that everything missed until then was announced.
+// CaughtUp records that every message that failed before until was announced.
 func (o *Outage) CaughtUp(until time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -9,20 +9,19 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// recent holds small batches that this process has just accepted, until the first
-// message about them comes: what was stored a moment ago need not be read, and
-// nothing is recorded yet. If that is wrong, because another worker was quicker,
-// the first append to the ledger says so.
+// recentlyAccepted holds the recipients of small batches that this process has just
+// accepted, until the first message about them arrives. Such a batch need not be read,
+// and its ledger is empty. If another worker was quicker, the first append conflicts.
 type recentlyAccepted = lru.Cache[models.ID, []models.Recipient]
 
-// What is held, so that it costs little memory.
+// Bounds on the memory of recentlyAccepted.
 const (
 	recentBatches    = 512
 	recentRecipients = 16
 	recentContent    = 16 << 10 // bytes
 )
 
-// Accepted tells the engine of a batch that was stored, with its first chunk.
+// Accepted notes a batch that was just stored, with its first chunk.
 func (d *Dispatcher) Accepted(b *models.Batch, first models.Chunk) {
 	if b.Chunks != 1 || len(first.Recipients) > recentRecipients ||
 		len(b.Content.HTML)+len(b.Content.Text) > recentContent {
@@ -33,15 +32,15 @@ func (d *Dispatcher) Accepted(b *models.Batch, first models.Chunk) {
 	d.recent.Add(b.ID, first.Recipients)
 }
 
-// Begin looks at the chunk that a message is about.
+// start returns the chunk that a message is about.
 func (d *Dispatcher) start(ctx context.Context, m models.Message) (*Chunk, error) {
-	if m.Kind != models.BatchMessage { // not the first about it
+	if m.Kind != models.BatchMessage { // not the first message about it
 		return d.Load(ctx, m.ID)
 	}
-	to, fresh := d.recent.Get(m.ID)
+	to, recent := d.recent.Get(m.ID)
 	d.recent.Remove(m.ID)
 	b, kept := d.batches.Get(m.ID)
-	if !fresh || !kept {
+	if !recent || !kept {
 		return d.Load(ctx, m.ID)
 	}
 	c := &Chunk{Id: m.ID, Batch: b, Lane: b.Lane, Size: len(to), Recipients: to, Read: time.Now()}

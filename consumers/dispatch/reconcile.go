@@ -9,23 +9,25 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// SkipCorrupt keeps what is wrong with one batch or chunk from holding up the others:
-// it is looked at again later, in case that a later version can read it.
+// SkipCorrupt returns err unless it says that a batch or chunk is missing, damaged or
+// invalid. Such an error is logged, and the batch or chunk is reconciled again later,
+// so that it does not hold up others.
 func (d *Dispatcher) SkipCorrupt(id models.ID, err error) (Result, error) {
 	if !errors.Is(err, models.ErrDamaged) && !errors.Is(err, models.ErrInvalid) && !errors.Is(err, models.ErrNotFound) {
 		return Result{}, err
 	}
-	d.log.Error("what is stored cannot be worked on; everything else goes on", "id", id.String(), "err", err)
+	d.log.Error("skipped a corrupt batch or chunk; other mail is not affected", "id", id.String(), "err", err)
 	return Result{Announced: true}, nil
 }
 
-// Result is what is still open about a chunk or a batch.
+// Result is the result of reconciling a chunk or a batch.
 type Result struct {
-	Announced     bool      // something is to be sent, and was announced
-	PublishFailed bool      // or could not be
-	RequeueAt     time.Time // the first wait that ends; zero: none
+	Announced     bool      // there is mail to send, and messages about it were published
+	PublishFailed bool      // a message was not published
+	RequeueAt     time.Time // when the first wait ends; zero: none
 }
 
+// Or returns a result that covers both o and p.
 func (o Result) Or(p Result) Result {
 	o.Announced, o.PublishFailed = o.Announced || p.Announced, o.PublishFailed || p.PublishFailed
 	if o.RequeueAt.IsZero() || !p.RequeueAt.IsZero() && p.RequeueAt.Before(o.RequeueAt) {
@@ -34,8 +36,8 @@ func (o Result) Or(p Result) Result {
 	return o
 }
 
-// RequeueAfter is when to look again, given when to check on an announcement; zero:
-// never.
+// RequeueAfter returns when to reconcile again; zero: never. check is when to check on
+// messages that were published.
 func (o Result) RequeueAfter(check time.Time) time.Time {
 	if o.Announced && (o.RequeueAt.IsZero() || check.Before(o.RequeueAt)) {
 		return check
@@ -43,9 +45,8 @@ func (o Result) RequeueAfter(check time.Time) time.Time {
 	return o.RequeueAt
 }
 
-// Reconcile does for a chunk what needs no worker slot: it appends the endings
-// that are due, announces what is to be sent, marks the summary, and says what
-// is still open.
+// Reconcile does everything for a chunk that needs no provider call: it appends the
+// endings that are due, publishes messages about mail to send, and marks the summary.
 func (d *Dispatcher) Reconcile(ctx context.Context, id models.ID) (Result, error) {
 	for {
 		c, err := d.Load(ctx, id)
@@ -62,18 +63,18 @@ func (d *Dispatcher) Reconcile(ctx context.Context, id models.ID) (Result, error
 			return Result{}, err
 		}
 		if changed {
-			continue // the endings may have changed what follows
+			continue // the next steps may have changed
 		}
 		d.summaries.MarkChunk(c)
 		return d.announceSteps(c, steps, now), nil
 	}
 }
 
-// announceSteps passes on every step of a chunk that is due before the agenda looks
-// again.
+// announceSteps publishes messages about every step of a chunk that is due before the
+// agenda's next reconcile.
 func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time) Result {
 	var out Result
-	var told Outgoing
+	var outgoing Outgoing
 	for i := range steps {
 		st := &steps[i]
 		switch st.Do {
@@ -88,17 +89,17 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 				continue
 			}
 			if st.Retry == 0 && st.Split == 0 {
-				told.add(models.Message{Kind: models.BatchMessage})
+				outgoing.add(models.Message{Kind: models.BatchMessage})
 			} else {
-				d.Requeue(c, st, now, "", &told)
+				d.Requeue(c, st, now, "", &outgoing)
 			}
 			out.Announced = true
-		case policy.End: // not yet: evidence is being looked up
+		case policy.End: // not appended yet: a look-up is running
 			out.Announced = true
 		case policy.Nothing:
 		}
 	}
-	d.announce(d.hard, c, told...)
+	d.announce(d.hard, c, outgoing...)
 	out.PublishFailed = c.publishFailed
 	return out
 }

@@ -16,12 +16,12 @@ type Job struct {
 	Provider *provider.Provider
 	Who      models.Set
 	Step     *policy.Step
-	release  func() // gives the slot back; nil: not taken yet, the handler may wait for it
+	release  func() // releases the slot; nil: not acquired yet, the handler may wait for it
 }
 
-// selectCall finds the next call that this handler makes itself, if there is one, and
-// passes every other due step on: to another provider's exclusive consumer, or
-// into a delay. What it can do itself it comes to in a later round.
+// selectCall returns the next call for this handler; nil: there is none. It requeues
+// every other due step, for another provider's exclusive consumer or with a delay,
+// except those that this handler can do in a later round.
 func (d *Dispatcher) selectCall(
 	ctx context.Context,
 	c *Chunk,
@@ -30,7 +30,7 @@ func (d *Dispatcher) selectCall(
 	only models.Set,
 ) (chosen *Job, err error) {
 	now := time.Now()
-	var told Outgoing
+	var outgoing Outgoing
 	for i := range steps {
 		st := &steps[i]
 		if !st.Calls(only) || chosen != nil && mine != nil && d.mayUse(st, mine, now) {
@@ -44,25 +44,25 @@ func (d *Dispatcher) selectCall(
 				continue
 			}
 		}
-		d.Requeue(c, st, now, "", &told)
+		d.Requeue(c, st, now, "", &outgoing)
 	}
-	d.announce(d.hard, c, told...)
+	d.announce(d.hard, c, outgoing...)
 	return chosen, nil
 }
 
-// requeueAll passes on every due step: the provider is busy.
+// requeueAll requeues every due step, because the provider busy takes none.
 func (d *Dispatcher) requeueAll(c *Chunk, steps []policy.Step, only models.Set, busy string) {
 	now := time.Now()
-	var told Outgoing
+	var outgoing Outgoing
 	for i := range steps {
 		if steps[i].Calls(only) {
-			d.Requeue(c, &steps[i], now, busy, &told)
+			d.Requeue(c, &steps[i], now, busy, &outgoing)
 		}
 	}
-	d.announce(d.hard, c, told...)
+	d.announce(d.hard, c, outgoing...)
 }
 
-// mayUse reports whether a step may be done through a provider now.
+// mayUse reports whether the call of a step may go through a provider now.
 func (d *Dispatcher) mayUse(s *policy.Step, a *provider.Provider, now time.Time) bool {
 	for _, o := range s.Options {
 		if o.Provider == a.Name && !o.NotBefore.After(now) {
@@ -73,8 +73,8 @@ func (d *Dispatcher) mayUse(s *policy.Step, a *provider.Provider, now time.Time)
 	return false
 }
 
-// usable reports whether a provider takes the mail of a step, and if not, when to ask
-// again: sooner where no other provider takes it now.
+// usable reports whether a provider takes the mail of a step, and if not, when to try
+// again. That is sooner if no other provider takes it now.
 func (d *Dispatcher) usable(s *policy.Step, a *provider.Provider, now time.Time) (bool, time.Time) {
 	ok, until := a.Health.UsableFor(s.SenderDomain, now, false)
 	if ok || slices.ContainsFunc(s.Options, func(o policy.Option) bool {
@@ -82,16 +82,16 @@ func (d *Dispatcher) usable(s *policy.Step, a *provider.Provider, now time.Time)
 		if b == nil || b == a || o.NotBefore.After(now) {
 			return false
 		}
-		well, _ := b.Health.UsableFor(s.SenderDomain, now, false)
-		return well
+		healthy, _ := b.Health.UsableFor(s.SenderDomain, now, false)
+		return healthy
 	}) {
 		return ok, until
 	}
 	return a.Health.UsableFor(s.SenderDomain, now, true)
 }
 
-// choose finds a provider for a step that can take it here and now; nil: there
-// is none. Recipients are read only for one that is found.
+// choose returns a job for a step through a provider that can take it here and now;
+// nil: there is none. It reads recipients only if it finds a provider.
 func (d *Dispatcher) choose(
 	ctx context.Context,
 	c *Chunk,
@@ -133,8 +133,8 @@ func (d *Dispatcher) choose(
 	return nil, nil
 }
 
-// Order lists the providers of a step that are due, best first: in the batch's own
-// order if it has one; else by smooth weighted round robin.
+// Order returns the providers of a step that are due, best first: in the batch's own
+// order if it has one, else by smooth weighted round robin.
 func (d *Dispatcher) Order(st *policy.Step, now time.Time) []*provider.Provider {
 	due := d.due(st, now)
 	if len(due) < 2 || st.Fixed {
@@ -150,10 +150,10 @@ func (d *Dispatcher) Order(st *policy.Step, now time.Time) []*provider.Provider 
 	return out
 }
 
-// due lists the usable providers of a step that may be tried now: those that never
-// were, or else the first that was.
+// due returns the usable providers of a step that may be tried now: those that were not
+// tried yet, or else the first that was.
 func (d *Dispatcher) due(st *policy.Step, now time.Time) (due []*provider.Provider) {
-	for _, o := range st.Options { // those that were tried come last
+	for _, o := range st.Options { // tried ones are last
 		tried := !o.NotBefore.IsZero()
 		if tried && len(due) > 0 {
 			break
@@ -169,8 +169,8 @@ func (d *Dispatcher) due(st *policy.Step, now time.Time) (due []*provider.Provid
 	return due
 }
 
-// cut takes from a step what goes into one call: not more than the provider
-// takes, half of it while a bad recipient is looked for, and no address twice.
+// cut returns the recipients of a step that go into one call: no more than the provider
+// takes, half of them during the search for a bad recipient, and no address twice.
 func (d *Dispatcher) cut(c *Chunk, st *policy.Step, a *provider.Provider) models.Set {
 	who := st.Who
 	if st.Split > 0 && who.Len() > 1 {
@@ -193,11 +193,11 @@ func (d *Dispatcher) cut(c *Chunk, st *policy.Step, a *provider.Provider) models
 	return out
 }
 
-// Outgoing are messages about one chunk, none of which asks for the same as
-// another.
+// Outgoing is a list of distinct messages about one chunk.
 type Outgoing []models.Message
 
-// add adds a message, or lets the one that asks for the same come as early.
+// add adds a message. If the list has one that differs only in its time, the earlier
+// time counts.
 func (n *Outgoing) add(m models.Message) {
 	for i := range *n {
 		if o := &(*n)[i]; o.Kind == m.Kind && o.Provider == m.Provider && o.ID == m.ID && o.Retry == m.Retry {
@@ -208,11 +208,11 @@ func (n *Outgoing) add(m models.Message) {
 	*n = append(*n, m)
 }
 
-// Requeue notes who is to be told of a step that is not done here and now, if
-// nobody was: the exclusive consumer of the provider it should go through, or,
-// while no provider is usable, the generic one after a delay. The provider busy is
-// left alone for a second.
-func (d *Dispatcher) Requeue(c *Chunk, st *policy.Step, now time.Time, busy string, told *Outgoing) {
+// Requeue adds a message about a step to out, unless one was added for all of its
+// recipients before. The message is for the exclusive consumer of the provider that the
+// step should use, or, while no provider is usable, for the generic consumer after a
+// delay. The provider busy is skipped for a second.
+func (d *Dispatcher) Requeue(c *Chunk, st *policy.Step, now time.Time, busy string, out *Outgoing) {
 	if st.Who.Minus(c.requeued).Empty() {
 		return
 	}
@@ -239,7 +239,7 @@ func (d *Dispatcher) Requeue(c *Chunk, st *policy.Step, now time.Time, busy stri
 	case m.Provider == "": // none of the allowed providers is configured here
 		m.NotBefore = now.Add(time.Minute)
 	case first.After(now):
-		// Nothing is usable yet: the generic consumer chooses anew then.
+		// No provider is usable yet: the generic consumer chooses again then.
 		m.NotBefore, m.Provider = first.Add(jitter(first.Sub(now))), ""
 	default:
 		m.Kind = models.ProviderMessage
@@ -248,11 +248,11 @@ func (d *Dispatcher) Requeue(c *Chunk, st *policy.Step, now time.Time, busy stri
 	if st.FromEvent && m.Kind == models.ProviderMessage {
 		m.Kind, m.ID = models.LogMessage, c.Id.Log(st.Who.First())
 	}
-	told.add(m)
+	out.add(m)
 }
 
-// preferred chooses whose queue a step joins when several providers may take it: of
-// the first that is idle, or else of the first. The one that is busy is left out.
+// preferred returns the provider whose queue a step joins if several may take it: the
+// first idle one, or else the first. It ignores the provider busy.
 func (d *Dispatcher) preferred(c *Chunk, st *policy.Step, now time.Time, busy, fallback string) string {
 	due := slices.DeleteFunc(d.Order(st, now), func(a *provider.Provider) bool { return a.Name == busy })
 	if len(due) == 0 {
