@@ -312,7 +312,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	put(lateDesc, agenda.Seconds())
 }
 
-// sumsRound sets what the newest round over the sums says.
+// watched sets what the newest round over the sums says.
 func (m *metrics) watched(w *rollup.Round) {
 	m.difference.Set(float64(w.Differences))
 	m.doubled.Set(float64(w.Doubled))

@@ -17,6 +17,7 @@ import (
 // the broker lost, attempts of workers that died, evidence windows and deadlines that
 // expired, and posts that were not processed.
 
+// The sizes and times of the agenda.
 const (
 	overlap          = 3 * time.Second // read again each time, because writes take a moment to become visible
 	AgendaAtOnce     = 16              // chunks or batches reconciled at once

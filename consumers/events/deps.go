@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// eventsConfig configures the processing of events.
+// Config configures the processing of events.
 type Config struct {
 	InboxAge time.Duration // after which a post that was not processed is announced again
 	Sole     bool          // no other process works on the store

@@ -365,6 +365,7 @@ func hashOf(ev *models.Event) uint64 {
 	return maphash.Comparable(eventSeed, eventKey{ev.Provider, ev.ID, ev.Kind, ev.Recipient, ev.ParseRevision})
 }
 
+// CountEvent counts an event for its provider, which came at a time about an attempt.
 func (q *Processor) CountEvent(ev *models.Event, of *models.Entry, came time.Time) {
 	a := q.providers.Get(ev.Provider)
 	switch {

@@ -19,7 +19,7 @@ import (
 // worked off when what they came to is stored.
 
 const (
-	// inboxBytes is what the posts of the entries that are worked off together
+	// InboxBytes is what the posts of the entries that are worked off together
 	// come to at most, a single larger entry excepted: taken apart, they are
 	// several times as large.
 	InboxBytes = 1 << 20

@@ -14,6 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
+// The sizes and times of groups of posts.
 const (
 	eventsAtOnce = 64                   // posts worked off together, at most
 	EventRunners = 2                    // groups of posts worked off at once, at most
@@ -21,7 +22,7 @@ const (
 	EventsLate   = time.Minute          // how late a post is from which on urgent mail does not hold it up
 )
 
-// eventProcessor collects announced posts, so that the events of many posts about
+// Processor collects announced posts, so that the events of many posts about
 // one chunk cost one read and one write. A post that is announced again is not
 // worked off again: it would only be counted twice.
 type Processor struct {
@@ -52,7 +53,7 @@ type post struct {
 	done chan models.Disposition
 }
 
-// eventsDeps are what the processing of events needs. All are required.
+// Deps are what the processing of events needs. All are required.
 type Deps struct {
 	Store     Store
 	Broker    Depths
@@ -63,7 +64,7 @@ type Deps struct {
 	Observer  Observer
 }
 
-// newEventProcessor returns a queue that is not running. Connect must be called before it is
+// New returns a queue that is not running. Connect must be called before it is
 // used.
 func New(cfg Config, deps Deps) *Processor {
 	return &Processor{
@@ -121,7 +122,7 @@ func (q *Processor) Runners() int {
 	return EventRunners
 }
 
-// reconcileEntries is the consumer of event.<ns>.
+// Handle is the consumer of event.<ns>.
 func (q *Processor) Handle(ctx context.Context, m models.Message) models.Disposition {
 	if !q.begin(m.ID) {
 		return models.Done()
@@ -136,6 +137,7 @@ func (q *Processor) Handle(ctx context.Context, m models.Message) models.Disposi
 	return <-p.done
 }
 
+// Run processes groups of posts until ctx ends.
 func (q *Processor) Run(ctx context.Context) {
 	for {
 		var posts []post
@@ -164,7 +166,7 @@ func (q *Processor) Run(ctx context.Context) {
 	}
 }
 
-// inflightKey works posts off, as many at a time as inboxBytes allows, and answers each
+// work works posts off, as many at a time as inboxBytes allows, and answers each
 // as soon as it is done.
 func (q *Processor) work(ctx context.Context, posts []post) {
 	for len(posts) > 0 {

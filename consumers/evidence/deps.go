@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// evidenceConfig has the times of look-ups.
+// Config has the times of look-ups.
 type Config struct {
 	Worker         string
 	Poll           time.Duration // how often what is due is looked through
@@ -30,7 +30,7 @@ type Store interface {
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
 
-// evidenceDeps are what look-ups need. All are required.
+// Deps are what look-ups need. All are required.
 type Deps struct {
 	Store     Store
 	Policy    *policy.Policy
@@ -38,7 +38,7 @@ type Deps struct {
 	Dispatch  *dispatch.Dispatcher
 }
 
-// newLookups returns look-ups that are not running.
+// New returns look-ups that are not running.
 func New(cfg Config, deps Deps) *Lookups {
 	return &Lookups{
 		cfg:       cfg,

@@ -21,6 +21,7 @@ import (
 // other post, so that it is filed, counted and deduplicated in one way. That
 // nothing is found proves nothing.
 
+// The times and sizes of look-ups.
 const (
 	lookUpPoll    = 2 * time.Second // how often questions are looked through
 	lookUpTime    = 10 * time.Minute
@@ -29,8 +30,8 @@ const (
 	outagePoll    = 15 * time.Second
 	Nearby        = 10 * time.Minute // questions whose times lie so near are asked as one
 
-	// What may have happened within a longer time than longSpan is asked for
-	// recipient by recipient, if they are few.
+	// LongSpan is the longest time that is looked through as a whole. For a longer one the
+	// recipients are asked about one by one, if they are few.
 	LongSpan = 2 * time.Hour
 	fewLogs  = 200
 )
@@ -62,6 +63,7 @@ type Lookups struct {
 	Open map[Query]*Lookup
 }
 
+// Query asks a provider about a chunk.
 type Query struct {
 	Provider string
 	Chunk    models.ID
@@ -78,7 +80,7 @@ type Lookup struct {
 	expedited    time.Time
 }
 
-// peerSenders takes in the answer to a question that began then.
+// Record takes in the answer to a question that began then.
 func (in *Lookup) Record(began time.Time, f Finding) {
 	switch {
 	case f == Finding{}:
@@ -254,11 +256,13 @@ func (l *Lookups) Query(ctx context.Context, provider string, group []DueQuery) 
 // Findings is how many events were found that are no facts yet, by chunk.
 type Findings map[models.ID]Finding
 
+// Finding counts what a look-up found about a chunk.
 type Finding struct {
 	News    int // put into the inbox
 	Waiting int // that were there, and wait to be worked off
 }
 
+// Total returns how many events were found.
 func (f Findings) Total() (n int) {
 	for _, k := range f {
 		n += k.News + k.Waiting

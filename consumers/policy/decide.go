@@ -14,6 +14,7 @@ import (
 // Action is what is to be done next for some recipients.
 type Action int
 
+// The actions.
 const (
 	Nothing Action = iota
 	Call           // hand them to a provider
@@ -158,6 +159,7 @@ func (p *Policy) next(
 	return p.again(b, s, tries, false)
 }
 
+// CancelledMeanwhile is the detail of logs that end because their batch was cancelled.
 const CancelledMeanwhile = "the batch was cancelled meanwhile"
 
 // cancelled ends what is not to be sent any more. What was handed over before says

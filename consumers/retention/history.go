@@ -36,6 +36,7 @@ type historyHour struct {
 	changed, written int64
 }
 
+// NewHistory returns a history that writes under a name of this process alone.
 func NewHistory(store historyStore, name string) *History {
 	return &History{store: store, Name: name, hours: map[time.Time]*historyHour{}}
 }

@@ -25,7 +25,7 @@ const (
 	ordersKept    = 365 * 24 * time.Hour // in memory, after the time of the content
 )
 
-// retentionConfig says how long things are kept.
+// Config says how long things are kept.
 type Config struct {
 	Worker         string
 	KeepContent    time.Duration // content and recipients, after acceptance
@@ -53,7 +53,7 @@ type Retention struct {
 	follower *control.Follower
 }
 
-// newRetention returns a retention that is not running.
+// New returns a retention that is not running.
 func New(cfg Config, store Store, follower *control.Follower) *Retention {
 	return &Retention{cfg: cfg, log: cfg.Logger, store: store, follower: follower}
 }

@@ -270,7 +270,7 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 	return total, nil
 }
 
-// loadRecipients reads the recipients of a chunk, where all is checked, and says what is
+// addressed reads the recipients of a chunk, where all is checked, and says what is
 // wrong with them. Those of an old batch are removed in their time.
 func (c *check) addressed(ctx context.Context, k *dispatch.Chunk) (wrong, err error) {
 	if !c.whole || k.Batch.Redacted || time.Since(k.Batch.Created()) > c.s.Cfg.KeepContent {

@@ -58,7 +58,7 @@ const rollUpAtOnce = 16
 // maxRenewal is how long a summary may stay marked under load.
 const maxRenewal = 10 * time.Second
 
-// rollupConfig has the times of the rollup.
+// Config has the times of the rollup.
 type Config struct {
 	Worker      string
 	Renewal     time.Duration // how often summaries are renewed
@@ -80,7 +80,7 @@ type Store interface {
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
 
-// newRollup returns summaries of which none is marked. onRound is told of each round
+// New returns summaries of which none is marked. onRound is told of each round
 // over the newest sums.
 func New(cfg Config, store Store, d *dispatch.Dispatcher, onRound func(*Round)) *Rollup {
 	return &Rollup{Cfg: cfg, Log: cfg.Logger, store: store, dispatch: d, onRound: onRound, marked: map[models.ID]*mark{}}

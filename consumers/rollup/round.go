@@ -20,9 +20,10 @@ import (
 // While mail flows, sums lag behind what they are made of. So what differs is a
 // suspect only, and a difference if it lasts although nothing moves.
 
+// The times and sizes of a round.
 const (
 	recountKept = 7 * 24 * time.Hour // how long the result of a round is kept
-	LateSums    = time.Minute        // how late a sum may be before somebody is called
+	LateSums    = time.Minute        // how late a sum may be before it is reported
 	watchNewest = 2000               // chunks of a round that were accepted lately
 	watchOlder  = 300                // chunks of a round that are older; a user costs a few
 	watchUser   = 10
@@ -31,7 +32,7 @@ const (
 	unknownDays = 100 // for which logs are told of as unknown: longer than content is kept
 )
 
-// sumsRound is what a round found. The next one, maybe by another worker, goes on
+// Round is what a round found. The next one, maybe by another worker, goes on
 // from it.
 type Round struct {
 	telemetry.Recount           // Differences counts those that last
@@ -43,7 +44,7 @@ type Round struct {
 	Doubled           int64     `json:"doubled,omitempty"`
 }
 
-// markUnannounced is a sum that was not what a recount said.
+// suspect is a sum that was not what a recount said.
 type suspect struct {
 	Difference
 	Since time.Time `json:"since"` // when either moved last
@@ -76,7 +77,7 @@ func (s *Rollup) RunChecks(ctx context.Context) {
 	}
 }
 
-// sumsRound reads what the newest round found.
+// LastRound reads what the newest round found.
 func (s *Rollup) LastRound(ctx context.Context) (w Round, err error) {
 	raw, err := s.store.Transient(ctx, telemetry.RecountReport, telemetry.NewestRecount)
 	switch {
@@ -158,27 +159,27 @@ func (s *Rollup) CheckSums(ctx context.Context, now time.Time) error {
 }
 
 // Judge notes what was found in a round. What is found no more is forgotten.
-func (sums *Rollup) Judge(w *Round, found []Difference, now time.Time) {
+func (s *Rollup) Judge(w *Round, differences []Difference, now time.Time) {
 	old := w.Suspects
 	w.Suspects = nil
 	seen := map[string]bool{}
-	for i := range found {
-		d := &found[i]
+	for i := range differences {
+		d := &differences[i]
 		key := d.What + " " + d.User + " " + d.ID
 		if seen[key] || len(w.Suspects) == MaxSuspects {
 			continue
 		}
 		seen[key] = true
-		s := suspect{Difference: *d, Since: now.UTC()}
+		found := suspect{Difference: *d, Since: now.UTC()}
 		k := slices.IndexFunc(old, func(o suspect) bool { return o.What == d.What && o.User == d.User && o.ID == d.ID })
 		if k >= 0 && !old[k].moved(d) {
-			s.Since, s.Told = old[k].Since, old[k].Told
+			found.Since, found.Told = old[k].Since, old[k].Told
 		}
-		if !s.Told && s.lasts(now) {
-			s.Told = true
-			sums.Log.Error("a sum is not what a recount says; run safedelivr check --repair", "difference", d.String())
+		if !found.Told && found.lasts(now) {
+			found.Told = true
+			s.Log.Error("a sum is not what a recount says; run safedelivr check --repair", "difference", d.String())
 		}
-		w.Suspects = append(w.Suspects, s)
+		w.Suspects = append(w.Suspects, found)
 	}
 }
 
