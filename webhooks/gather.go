@@ -9,23 +9,24 @@ import (
 )
 
 const (
-	// slowWrite is how long posts wait for the write before theirs; then another
-	// begins beside it, of writesAtOnce at most.
+	// slowWrite is how long posts wait for the running write. After that another
+	// write starts beside it; at most writesAtOnce run together.
 	slowWrite    = 100 * time.Millisecond
 	writesAtOnce = 4
-	// again is how long those whose posts were written together have to post once
-	// more, so that not every other write holds the one post that came too late.
-	again = 500 * time.Microsecond
-	// againLater is the pause after every write while urgent mail comes: so they are
-	// fewer, and larger.
-	againLater = 4 * time.Millisecond
-	// smallPost is the size in bytes up to which posts wait for each other: a
-	// write costs the same for one of them and for many.
+	// pause is the time between writes of several posts. Clients that were just
+	// answered post again within it and join the next write.
+	pause = 500 * time.Microsecond
+	// urgentPause is the pause after every write while urgent mail is sent. It makes
+	// writes fewer and larger.
+	urgentPause = 4 * time.Millisecond
+	// smallPost is the size in bytes up to which posts are written together. One
+	// write of many small posts costs as much as a write of one.
 	smallPost = 16 << 10
 )
 
-// gather writes the posts of a provider into the inbox: at once when nothing is
-// being written, and those that come meanwhile, and just after, together.
+// gather batches a provider's posts into writes to the inbox. A post is written at
+// once if no write is running. Posts that arrive during a write are written together
+// after it.
 type gather struct {
 	write  func(posts []models.Post) error
 	urgent func() bool // whether urgent mail passes
@@ -34,7 +35,7 @@ type gather struct {
 	posts   []models.Post
 	waiting []waiting // for each of posts
 	writing int
-	began   time.Time // of the newest write
+	began   time.Time // start of the newest write
 }
 
 type waiting struct {
@@ -42,7 +43,7 @@ type waiting struct {
 	done  chan<- error
 }
 
-// store returns nil when the post is stored.
+// store returns once the post is stored, or with the error of its write.
 func (g *gather) store(p models.Post) error {
 	if p.Size() > smallPost {
 		return g.write([]models.Post{p})
@@ -58,7 +59,7 @@ func (g *gather) store(p models.Post) error {
 	return <-done
 }
 
-// run writes until nothing waits.
+// run writes until no post is waiting.
 func (g *gather) run() {
 	for {
 		posts, waiting := g.next()
@@ -66,7 +67,7 @@ func (g *gather) run() {
 			return
 		}
 		err := context.DeadlineExceeded
-		if time.Since(waiting[0].since) < storeTime { // else the store hangs, and providers may be gone
+		if time.Since(waiting[0].since) < storeTime { // otherwise the store hangs, and the provider may have given up
 			err = g.write(posts)
 		}
 		for _, w := range waiting {
@@ -74,14 +75,14 @@ func (g *gather) run() {
 		}
 		switch {
 		case g.urgent():
-			time.Sleep(againLater)
+			time.Sleep(urgentPause)
 		case len(posts) > 1:
-			time.Sleep(again)
+			time.Sleep(pause)
 		}
 	}
 }
 
-// next takes what is written together; nothing: who asks is done.
+// next returns the posts of the next write. It returns none if the caller is done.
 func (g *gather) next() ([]models.Post, []waiting) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -17,8 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// desk stands where a gather writes: it holds every write until it is told to
-// let one go.
+// desk records writes of a gather and blocks each until let yields its result.
 type desk struct {
 	mu    sync.Mutex
 	wrote [][]string
@@ -42,10 +41,10 @@ func (d *desk) all() [][]string {
 	return slices.Clone(d.wrote)
 }
 
-// TestTogether: a post is written at once when nothing is; those that come while
-// writes are under way are written together, in order, by one write; each is
-// answered with what became of its own.
-func TestTogether(t *testing.T) {
+// TestPostsAreWrittenTogether checks that a post is written at once if no write is
+// running, that posts during a write share the next one in order, and that each
+// gets the result of its own write.
+func TestPostsAreWrittenTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{let: make(chan error)}
@@ -59,7 +58,7 @@ func TestTogether(t *testing.T) {
 		for i := range 5 {
 			post(i)
 		}
-		require.Equal(t, [][]string{{"0"}}, d.all(), "nobody waits for company")
+		require.Equal(t, [][]string{{"0"}}, d.all(), "the first post is written at once")
 		d.let <- nil
 		synctest.Wait()
 		require.Equal(t, []string{"1", "2", "3", "4"}, d.all()[1])
@@ -70,12 +69,12 @@ func TestTogether(t *testing.T) {
 		require.Equal(t, []string{"5", "6"}, d.all()[2], "the write before takes long")
 		post(7)
 		require.Len(t, d.all(), 3)
-		away := errors.New("away")
+		away := errors.New("unavailable")
 		d.let <- away
 		d.let <- away
 		synctest.Wait()
-		require.Len(t, d.all(), 3, "who was answered may post again and come along")
-		time.Sleep(again + 1)
+		require.Len(t, d.all(), 3, "an answered client may post again and join the write")
+		time.Sleep(pause + 1)
 		synctest.Wait()
 		require.Equal(t, []string{"7"}, d.all()[3])
 		d.let <- nil
@@ -87,8 +86,8 @@ func TestTogether(t *testing.T) {
 				failed = append(failed, i)
 			}
 		}
-		require.Equal(t, []int{1, 2, 3, 4, 5, 6}, failed, "what was not stored is not answered as if it were")
-		time.Sleep(again + 1)
+		require.Equal(t, []int{1, 2, 3, 4, 5, 6}, failed, "a post that was not stored gets the error")
+		time.Sleep(pause + 1)
 		synctest.Wait()
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -96,9 +95,9 @@ func TestTogether(t *testing.T) {
 	})
 }
 
-// TestLargePostsWaitForNobody: a large post is written by itself, also while
-// small ones wait.
-func TestLargePostsWaitForNobody(t *testing.T) {
+// TestLargePostIsWrittenAlone checks that a large post is written by itself, even
+// while small ones wait.
+func TestLargePostIsWrittenAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{let: make(chan error)}
@@ -115,13 +114,13 @@ func TestLargePostsWaitForNobody(t *testing.T) {
 		}
 		all.Wait()
 		require.Equal(t, []string{"b", "c"}, d.all()[2])
-		time.Sleep(again + 1)
+		time.Sleep(pause + 1)
 	})
 }
 
-// TestStoreHangs: who has waited for its turn as long as a write may take is
-// answered, and does not make others wait for one more.
-func TestStoreHangs(t *testing.T) {
+// TestHangingStoreFailsWaitingPosts checks that a post that has waited as long as a
+// write may take fails, and starts no further write.
+func TestHangingStoreFailsWaitingPosts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int64
@@ -142,9 +141,9 @@ func TestStoreHangs(t *testing.T) {
 	})
 }
 
-// TestUrgentMailComes: meanwhile a post does not begin a write of its own just
-// after another: those of a few milliseconds are written together.
-func TestUrgentMailComes(t *testing.T) {
+// TestUrgentMailSpacesWrites checks that writes pause while urgent mail is sent, so
+// that posts of a few milliseconds are written together.
+func TestUrgentMailSpacesWrites(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sched := priority.New()
@@ -161,7 +160,7 @@ func TestUrgentMailComes(t *testing.T) {
 		sched.NoteUrgent()
 		post("a")
 		post("b")
-		time.Sleep(againLater / 2)
+		time.Sleep(urgentPause / 2)
 		post("c")
 		require.Equal(t, [][]string{{"a"}}, d.all())
 		all.Wait()

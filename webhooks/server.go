@@ -1,5 +1,6 @@
-// Package webhooks is the door for providers: it verifies a post over its raw
-// bytes, stores it in the inbox, announces it and answers. It decides nothing.
+// Package webhooks receives the webhooks of providers. It verifies a post over its
+// raw bytes, stores it in the inbox, announces it and answers. It never interprets
+// an event.
 package webhooks
 
 import (
@@ -21,18 +22,19 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// MaxBody is the largest post that is taken, in bytes. SendGrid sends at most
-// 768 kB, the others less.
+// MaxBody is the size in bytes of the largest post that is accepted. SendGrid sends
+// at most 768 kB; the other providers send less.
 const MaxBody = 32 << 20
 
-// Posts larger than usualPost bytes are read largeAtOnce at a time: whoever posts
-// is not known before all of it was read.
+// At most largeAtOnce posts of more than usualPost bytes are read at the same time.
+// A post is verified only after all of it was read, so this bounds the memory that
+// strangers can use.
 const (
 	usualPost   = 1 << 20
 	largeAtOnce = 4
 )
 
-// Times that bound one post and one call of the broker.
+// Timeouts of one post and of one call of the broker.
 const (
 	readTime     = time.Minute
 	storeTime    = 10 * time.Second
@@ -45,12 +47,12 @@ type Provider struct {
 	Adapter models.Adapter
 }
 
-// Inbox is what the door needs of the store.
+// Inbox is the part of the store that the server needs.
 type Inbox interface {
 	PutInbox(ctx context.Context, in models.Inbox) error
 }
 
-// Publisher is what the door needs of the broker.
+// Publisher is the part of the broker that the server needs.
 type Publisher interface {
 	Publish(ctx context.Context, ms ...models.Message) error
 }
@@ -67,34 +69,42 @@ type Server struct {
 	stop     chan struct{}
 	wg       sync.WaitGroup
 	closing  sync.Once
-	ctx      context.Context //nolint:containedctx // of the announcers, which live as long as the server
+	ctx      context.Context //nolint:containedctx // the announcers live as long as the server
 	cancel   context.CancelFunc
 
-	large chan struct{} // one for each large post that is worked on
-	lapse lapse
-	heard heard
-	beat  time.Duration // of Watch
-	taken atomic.Int64
-	mu    sync.Mutex
-	codes map[string]int64 // refused posts by code
+	large    chan struct{} // holds one value for each large post in progress
+	outage   outage
+	received lastReceived
+	beat     time.Duration // between heartbeats of Watch
+	taken    atomic.Int64
+	mu       sync.Mutex
+	codes    map[string]int64 // refused posts by code
 }
 
-// provider is a provider whose posts are taken.
+// provider is a provider whose posts are accepted.
 type provider struct {
 	models.Adapter
 	gather
 }
 
-// New builds the door. A nil logger is silent.
+// New returns a server for the providers' posts. sched tells whether urgent mail passes. A nil
+// logger discards all lines.
 func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Scheduler, log *slog.Logger) *Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{log: log, inbox: inbox, broker: broker, providers: map[string]*provider{}, codes: map[string]int64{},
-		announce: make(
-			chan models.Message,
-			10_000,
-		), stop: make(chan struct{}), large: make(chan struct{}, largeAtOnce), beat: doorBeat, heard: newHeard()}
+	s := &Server{
+		log:       log,
+		inbox:     inbox,
+		broker:    broker,
+		providers: map[string]*provider{},
+		codes:     map[string]int64{},
+		announce:  make(chan models.Message, 10_000),
+		stop:      make(chan struct{}),
+		large:     make(chan struct{}, largeAtOnce),
+		beat:      heartbeatEvery,
+		received:  newLastReceived(),
+	}
 	for _, a := range providers {
 		write := func(posts []models.Post) error { return s.put(a.Name, posts) }
 		s.providers[a.Name] = &provider{a.Adapter, gather{write: write, urgent: sched.UrgentLately}}
@@ -115,8 +125,8 @@ func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Sc
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.engine.ServeHTTP(w, r) }
 
-// Close announces what is still to be announced, for announceTime at most; the
-// agenda finds the rest.
+// Close publishes the pending announcements, for at most announceTime. The agenda
+// finds the posts that were not announced.
 func (s *Server) Close() {
 	s.closing.Do(func() {
 		close(s.stop)
@@ -127,7 +137,7 @@ func (s *Server) Close() {
 	})
 }
 
-// Counts says how many posts were taken, and how many were not by code.
+// Counts returns how many posts were accepted, and how many were refused by code.
 func (s *Server) Counts() (taken int64, refused map[string]int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +147,7 @@ func (s *Server) Counts() (taken int64, refused map[string]int64) {
 func (s *Server) recovered(c *gin.Context) {
 	defer func() {
 		if v := recover(); v != nil {
-			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it so, too
+			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it in the same way
 				panic(v)
 			}
 			s.log.Error("webhook panicked", "err", v, "provider", c.Param("provider"))
@@ -169,12 +179,13 @@ func (s *Server) refuse(c *gin.Context, provider string, e *models.WebhookError)
 	answer(c, e.Status, e.Code)
 }
 
-// post takes one post: verify, store, announce, answer. 200 means: stored.
+// post handles one post: verify, store, announce, answer. Status 200 means that the
+// post is stored.
 func (s *Server) post(c *gin.Context) {
 	name := c.Param("provider")
 	a := s.providers[name]
 	if a == nil {
-		// Perhaps a mistake of ours that is mended soon: let it be repeated.
+		// This may be our own mistake and fixed soon; 404 makes the provider retry.
 		s.refuse(
 			c,
 			"",
@@ -209,23 +220,23 @@ func (s *Server) post(c *gin.Context) {
 	if err := a.store(models.Post{Body: body, Replay: replay}); err != nil {
 		s.log.Error("post not stored; the provider will repeat it", "provider", name, "err", err)
 		s.count("store_unavailable")
-		s.lapse.note(now.UTC())
+		s.outage.note(now.UTC())
 		c.Header("Retry-After", "10")
 		answer(c, http.StatusServiceUnavailable, "store_unavailable")
 		return
 	}
 	s.taken.Add(1)
-	s.heard.note(name, now.UTC())
+	s.received.note(name, now.UTC())
 	c.Status(http.StatusOK)
 	c.Writer.WriteHeaderNow()
 }
 
 var errBusy = errors.New("other large posts are being read")
 
-// read reads a post. A large one takes part of what all of them may hold until
-// release is called.
+// read returns the body of a post. A large body holds one of the slots for large
+// posts until release is called.
 func (s *Server) read(c *gin.Context) (body []byte, release func(), err error) {
-	// A post that trickles in holds memory; recorders in tests have no deadline.
+	// A slow post holds memory. Recorders in tests support no deadline.
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(readTime))
 	r := http.MaxBytesReader(c.Writer, c.Request.Body, MaxBody)
 	release = func() {}
@@ -243,7 +254,7 @@ func (s *Server) read(c *gin.Context) (body []byte, release func(), err error) {
 	return b.Bytes(), func() { <-s.large }, err
 }
 
-// unreadable says why a post was not read.
+// unreadable returns the error for a post that could not be read.
 func unreadable(c *gin.Context, err error) *models.WebhookError {
 	var large *http.MaxBytesError
 	switch {
@@ -260,8 +271,8 @@ func unreadable(c *gin.Context, err error) *models.WebhookError {
 	return &models.WebhookError{Status: http.StatusBadRequest, Code: "cut_off", Detail: "the post ended too early"}
 }
 
-// put writes posts of a provider into the inbox, as one entry, and announces it.
-// The provider going away does not undo what it said.
+// put stores posts of a provider as one inbox entry and announces it. It goes on
+// if the provider closes the connection.
 func (s *Server) put(provider string, posts []models.Post) error {
 	in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider, Posts: posts}
 	ctx, cancel := context.WithTimeout(priority.WithLow(context.Background()), storeTime)
@@ -271,12 +282,12 @@ func (s *Server) put(provider string, posts []models.Post) error {
 	}
 	select {
 	case s.announce <- models.Message{Kind: models.EventMessage, Provider: provider, ID: in.ID}:
-	default: // held up: the agenda finds the entry
+	default: // the announcers are behind; the agenda finds the entry
 	}
 	return nil
 }
 
-// announcer publishes stored posts, many at a time.
+// announcer publishes messages for stored posts, up to 200 at a time.
 func (s *Server) announcer() {
 	for {
 		select {

@@ -40,7 +40,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeProvider verifies as it is told.
+// fakeProvider returns preset results from Verify.
 type fakeProvider struct {
 	models.Adapter
 	verify func(h http.Header, body []byte) (string, error)
@@ -129,8 +129,8 @@ func taking(replay string) *fakeProvider {
 	return &fakeProvider{verify: func(http.Header, []byte) (string, error) { return replay, nil }}
 }
 
-// TestStoredThenAnswered: the answer stands behind the write, and the message
-// wakes the consumer of events.
+// TestStoredThenAnswered checks that a post is answered after its write, and that a
+// message wakes the consumer of events.
 func TestStoredThenAnswered(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Provider{"sg", taking("once")})
@@ -236,8 +236,8 @@ func TestRefused(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, res.StatusCode)
 }
 
-// TestBodies: 30 MB are taken whole, more is refused, what is cut off is not
-// stored, the type says nothing.
+// TestBodies checks that 30 MB are accepted, that a larger or truncated body is not
+// stored, and that the content type is ignored.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Provider{"sg", taking("")})
@@ -275,8 +275,8 @@ func TestBodies(t *testing.T) {
 	require.Equal(t, map[string]int64{"too_large": 1, "cut_off": 1}, refused)
 }
 
-// TestLargePostsTakeTurns: strangers cannot fill the memory; posts as large as
-// providers send them are taken all the same.
+// TestLargePostsTakeTurns checks that large posts cannot fill the memory, while posts
+// of the size that providers send are accepted.
 func TestLargePostsTakeTurns(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Provider{"sg", taking("")})
@@ -306,8 +306,9 @@ func TestLargePostsTakeTurns(t *testing.T) {
 	require.Len(t, f.inbox.stored(t), largeAtOnce+2)
 }
 
-// TestStoreAway: the provider is told to come back, and then nothing is lost.
-func TestStoreAway(t *testing.T) {
+// TestStoreUnavailable checks that a provider is asked to retry while the store is
+// unavailable, and that the retried post is stored.
+func TestStoreUnavailable(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{"unavailable": models.ErrUnavailable, "unknown": models.ErrOutcomeUnknown, "closed": models.ErrClosed} {
 		t.Run(name, func(t *testing.T) {
@@ -335,9 +336,9 @@ func TestStoreAway(t *testing.T) {
 	}
 }
 
-// TestProviderLeaves: a post that arrived whole is stored, though nobody waits
-// for the answer.
-func TestProviderLeaves(t *testing.T) {
+// TestProviderDisconnects checks that a complete post is stored even if its client
+// no longer waits for the answer.
+func TestProviderDisconnects(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Provider{"sg", taking("")})
 	ctx, leave := context.WithCancel(t.Context())
@@ -348,7 +349,8 @@ func TestProviderLeaves(t *testing.T) {
 	require.Len(t, f.inbox.stored(t), 1)
 }
 
-// TestConcurrentPosts: every post that was answered 200 is stored and announced.
+// TestConcurrentPosts checks that each post that was answered 200 is stored and
+// announced.
 func TestConcurrentPosts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Provider{"sg", taking("")}, Provider{"mg", taking("")})
@@ -390,7 +392,7 @@ func TestConcurrentPosts(t *testing.T) {
 	require.Empty(t, ids)
 }
 
-// hangingBroker takes nothing and holds whoever asks until they give up.
+// hangingBroker blocks each Publish until its context ends.
 type hangingBroker struct{ asked atomic.Int32 }
 
 func (h *hangingBroker) Publish(ctx context.Context, _ ...models.Message) error {
@@ -404,8 +406,8 @@ type nothing struct{}
 
 func (nothing) PutInbox(context.Context, models.Inbox) error { return nil }
 
-// TestBrokerHangs: posts are answered at once, also when more wait than are
-// kept, and Close ends soon.
+// TestBrokerHangs checks that posts are answered at once even if more announcements
+// wait than the queue holds, and that Close returns soon.
 func TestBrokerHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

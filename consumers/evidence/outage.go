@@ -12,7 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// Gaps are times in which our door for webhooks was shut: see webhooks/door.go.
+// Gaps are times in which our door for webhooks was shut: see webhooks/receiver.go.
 // What was reported then may be gone for good, and is looked up.
 
 // lookUpOutages looks up what was reported while our door was shut.

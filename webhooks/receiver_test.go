@@ -17,7 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// board keeps reports in memory, as long as it is not told to fail.
+// board keeps transient values in memory. It returns errors while fail is set.
 type board struct {
 	mu   sync.Mutex
 	rows map[string]map[string][]byte
@@ -30,7 +30,7 @@ func (b *board) PutTransient(_ context.Context, kind, name string, value []byte,
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fail {
-		return errors.New("away")
+		return errors.New("unavailable")
 	}
 	if b.rows[kind] == nil {
 		b.rows[kind] = map[string][]byte{}
@@ -43,7 +43,7 @@ func (b *board) Transients(_ context.Context, kind string) (map[string][]byte, e
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fail {
-		return nil, errors.New("away")
+		return nil, errors.New("unavailable")
 	}
 	return maps.Clone(b.rows[kind]), nil
 }
@@ -54,7 +54,7 @@ func (b *board) failing(v bool) {
 	b.fail = v
 }
 
-func (b *board) gaps(t *testing.T) (out []telemetry.Outage) {
+func (b *board) outages(t *testing.T) (out []telemetry.Outage) {
 	t.Helper()
 	rows, err := b.Transients(context.Background(), telemetry.OutageRecord)
 	require.NoError(t, err)
@@ -67,9 +67,9 @@ func (b *board) gaps(t *testing.T) (out []telemetry.Outage) {
 	return out
 }
 
-// TestHeard: when a provider posted last is written down, soon for the first
-// time and after a trouble of the store.
-func TestHeard(t *testing.T) {
+// TestLastReceivedIsStored checks that the time of a provider's last post is stored:
+// at once for the first post, after a failure of the store, and at shutdown.
+func TestLastReceivedIsStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
@@ -89,28 +89,27 @@ func TestHeard(t *testing.T) {
 		synctest.Wait()
 		require.True(t, last().IsZero())
 		first := time.Now().UTC()
-		s.heard.note("sg", first)
+		s.received.note("sg", first)
 		synctest.Wait()
 		require.Equal(t, first, last(), "the first one at once")
 		b.failing(true)
 		second := first.Add(time.Second)
-		s.heard.note("sg", second)
+		s.received.note("sg", second)
 		time.Sleep(time.Minute)
 		b.failing(false)
 		time.Sleep(time.Minute)
 		require.Equal(t, second, last())
 		third := second.Add(time.Hour)
-		s.heard.note("sg", third)
+		s.received.note("sg", third)
 		cancel()
 		<-done
 		require.Equal(t, third, last(), "before it ends")
 	})
 }
 
-// TestGapsOfTheDoor: every time in which posts may have been lost is written
-// down: while nobody listened, while the store was away, and while the process
-// stood still.
-func TestGapsOfTheDoor(t *testing.T) {
+// TestOutageIsRecorded checks that each time in which posts may be lost is recorded:
+// while no receiver ran, while the store failed, and while the process was frozen.
+func TestOutageIsRecorded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
@@ -129,33 +128,33 @@ func TestGapsOfTheDoor(t *testing.T) {
 		}
 		_, shut := open("a")
 		time.Sleep(95 * time.Second)
-		require.Empty(t, b.gaps(t), "the first start of all")
+		require.Empty(t, b.outages(t), "the first start of all")
 		shut()
 		stopped := time.Now()
-		time.Sleep(3 * time.Second) // shorter than a beat
+		time.Sleep(3 * time.Second) // shorter than a heartbeat
 
 		s, shut := open("a2")
 		time.Sleep(time.Second)
-		require.Len(t, b.gaps(t), 1)
-		covers(b.gaps(t)[0], stopped, stopped.Add(3*time.Second))
+		require.Len(t, b.outages(t), 1)
+		covers(b.outages(t)[0], stopped, stopped.Add(3*time.Second))
 
 		time.Sleep(time.Hour)
-		require.Len(t, b.gaps(t), 1, "while it is open there is none")
+		require.Len(t, b.outages(t), 1, "no outage while the receiver is up")
 
 		lost := time.Now()
-		s.lapse.note(lost) // a post that could not be stored
+		s.outage.note(lost) // a post that could not be stored
 		b.failing(true)
 		time.Sleep(5 * time.Minute)
 		again := time.Now()
-		s.lapse.note(again)
+		s.outage.note(again)
 		b.failing(false)
 		time.Sleep(time.Minute)
-		gaps := b.gaps(t)[1:]
-		require.NotEmpty(t, gaps)
-		covers(telemetry.Outage{From: gaps[0].From, To: gaps[len(gaps)-1].To}, lost, again)
+		found := b.outages(t)[1:]
+		require.NotEmpty(t, found)
+		covers(telemetry.Outage{From: found[0].From, To: found[len(found)-1].To}, lost, again)
 		shut()
 
-		// Killed: the last beat is all there is.
+		// A killed receiver leaves only its last heartbeat.
 		b2 := newBoard()
 		require.NoError(
 			t,
@@ -164,14 +163,15 @@ func TestGapsOfTheDoor(t *testing.T) {
 		b = b2
 		_, shut = open("new")
 		time.Sleep(time.Second)
-		require.Len(t, b.gaps(t), 1)
-		require.Equal(t, 1999, b.gaps(t)[0].From.Year(), "the clock of this test begins in 2000")
+		require.Len(t, b.outages(t), 1)
+		require.Equal(t, 1999, b.outages(t)[0].From.Year(), "the clock of this test begins in 2000")
 		shut()
 	})
 }
 
-// TestDoorWithAWrongClock: a door whose clock was ahead hides no gap after it.
-func TestDoorWithAWrongClock(t *testing.T) {
+// TestClockAheadHidesNoOutage checks that a heartbeat from a clock that is ahead does
+// not hide the outage after it.
+func TestClockAheadHidesNoOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
@@ -186,18 +186,18 @@ func TestDoorWithAWrongClock(t *testing.T) {
 		done := make(chan struct{})
 		go func() { s.Watch(ctx, b, "right"); close(done) }()
 		synctest.Wait()
-		gaps := b.gaps(t)
+		found := b.outages(t)
 		cancel()
 		<-done
-		require.Len(t, gaps, 1)
-		require.False(t, gaps[0].From.After(stopped))
-		require.False(t, gaps[0].To.Before(stopped.Add(3*time.Second)))
+		require.Len(t, found, 1)
+		require.False(t, found[0].From.After(stopped))
+		require.False(t, found[0].To.Before(stopped.Add(3*time.Second)))
 	})
 }
 
-// A door that dies beside others leaves a gap, once, whoever of them writes it; one
-// that is shut in peace, and one that was dead before, leave none.
-func TestDoorOfAnotherDies(t *testing.T) {
+// TestPeerCrashIsRecordedOnce checks that the crash of a peer is recorded as one
+// outage. A clean shutdown and a peer that was down before are no outage.
+func TestPeerCrashIsRecordedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBoard()
@@ -212,8 +212,8 @@ func TestDoorOfAnotherDies(t *testing.T) {
 			synctest.Wait()
 			return func() { cancel(); <-done; s.Close() }
 		}
-		first, second, peaceful := open("first"), open("second"), open("peaceful")
-		started := len(b.gaps(t)) // since who was dead before
+		first, second, clean := open("first"), open("second"), open("clean")
+		started := len(b.outages(t)) // without the peer that was down before
 		beat := func(name string) {
 			raw, err := json.Marshal(time.Now().UTC())
 			require.NoError(t, err)
@@ -221,18 +221,18 @@ func TestDoorOfAnotherDies(t *testing.T) {
 		}
 		for range 3 {
 			beat("dies")
-			time.Sleep(doorBeat)
+			time.Sleep(heartbeatEvery)
 		}
-		died := time.Now().Add(-doorBeat)
-		peaceful()
+		died := time.Now().Add(-heartbeatEvery)
+		clean()
 		time.Sleep(time.Minute)
-		gaps := b.gaps(t)
-		require.Len(t, gaps, started+1)
-		g := gaps[len(gaps)-1]
+		found := b.outages(t)
+		require.Len(t, found, started+1)
+		g := found[len(found)-1]
 		require.False(t, g.From.After(died), "%v", g)
-		require.True(t, g.To.After(died.Add(doorAway)), "%v", g)
+		require.True(t, g.To.After(died.Add(crashOutage)), "%v", g)
 		time.Sleep(time.Hour)
-		require.Len(t, b.gaps(t), started+1)
+		require.Len(t, b.outages(t), started+1)
 		first()
 		second()
 	})

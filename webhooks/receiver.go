@@ -1,0 +1,204 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+// The receiver stores a heartbeat while it accepts posts. Missing heartbeats and
+// posts that could not be stored are outages. Events posted during an outage may
+// be lost for good (Mailgun never repeats `delivered`), so workers look them up.
+
+const (
+	heartbeatEvery = 10 * time.Second
+	heartbeatTTL   = 30 * 24 * time.Hour
+	outageSlack    = 15 * time.Second   // a soft stop takes some time between the last post and the last heartbeat
+	crashOutage    = 2 * time.Minute    // posts may still be sent to a receiver that crashed
+	cleanShutdown  = "receiver.stopped" // kind of the values that hold when a receiver shut down cleanly
+)
+
+// Reports is the part of the store that Watch needs.
+type Reports interface {
+	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
+	Transients(ctx context.Context, kind string) (map[string][]byte, error)
+}
+
+// outage is the time span in which posts could not be stored.
+type outage struct {
+	mu       sync.Mutex
+	from, to time.Time
+}
+
+// note extends the outage to at.
+func (o *outage) note(at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.from.IsZero() {
+		o.from = at
+	}
+	o.to = at
+}
+
+// take returns the outage and resets it. Both times are zero if there was none.
+func (o *outage) take() (from, to time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	from, to = o.from, o.to
+	o.from, o.to = time.Time{}, time.Time{}
+	return from, to
+}
+
+// Watch stores heartbeats of the receiver until ctx ends, and records outages of
+// this process and of its peers. name identifies this process. Call Watch just
+// before the server starts to listen.
+func (s *Server) Watch(ctx context.Context, store Reports, name string) {
+	w := watch{store: store, name: name, log: s.log}
+	t := time.NewTicker(s.beat)
+	defer t.Stop()
+	for {
+		w.beat(ctx, s, time.Now().UTC())
+		w.checkPeers(ctx, s.beat, time.Now().UTC())
+		w.saveLastReceived(ctx, &s.received)
+		select {
+		case <-t.C:
+		case <-s.received.first:
+		case <-ctx.Done():
+			// The receiver was up until about now; the outage begins here.
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			now := time.Now().UTC()
+			w.write(last, cleanShutdown, name, now, heartbeatTTL)
+			w.write(last, telemetry.ReceiverLiveness, name, now, heartbeatTTL)
+			w.saveLastReceived(last, &s.received)
+			return
+		}
+	}
+}
+
+// watch stores the heartbeats of one receiver and reads those of its peers.
+type watch struct {
+	store Reports
+	name  string
+	log   *slog.Logger
+	last  time.Time // of the last stored heartbeat
+	peers map[string]peerHeartbeat
+}
+
+// peerHeartbeat is the last heartbeat of another receiver.
+type peerHeartbeat struct {
+	at   time.Time // by the peer's clock
+	seen time.Time // when it changed, by our clock; zero if it was never seen to change
+}
+
+// checkPeers records an outage for each peer whose heartbeats stopped without a
+// clean shutdown: posts to that peer may be lost although this receiver is up.
+func (w *watch) checkPeers(ctx context.Context, beat time.Duration, now time.Time) {
+	open, err := w.store.Transients(ctx, telemetry.ReceiverLiveness)
+	if err != nil {
+		return
+	}
+	known := make(map[string]peerHeartbeat, len(open))
+	for name, raw := range open {
+		var at time.Time
+		if name == w.name || json.Unmarshal(raw, &at) != nil {
+			continue
+		}
+		s, before := w.peers[name]
+		switch {
+		case !before:
+			s = peerHeartbeat{at: at} // the peer may have stopped long ago
+		case !at.Equal(s.at):
+			s = peerHeartbeat{at, now}
+		case !s.seen.IsZero() && now.Sub(s.seen) > beat+outageSlack && w.peerStopped(ctx, name, s):
+			s.seen = time.Time{}
+		}
+		known[name] = s
+	}
+	w.peers = known
+}
+
+// peerStopped records the outage of a stopped peer, unless the peer shut down
+// cleanly. It returns false if the store could not be read or written.
+func (w *watch) peerStopped(ctx context.Context, name string, s peerHeartbeat) bool {
+	ended, err := w.store.Transients(ctx, cleanShutdown)
+	if err != nil {
+		return false
+	}
+	var at time.Time
+	if json.Unmarshal(ended[name], &at) == nil && !at.Before(s.at) {
+		return true
+	}
+	return w.recordAs(ctx, name+"/"+s.at.Format(time.RFC3339Nano), s.seen, s.seen.Add(crashOutage))
+}
+
+// beat stores a heartbeat, and first the outage before it if there was one.
+func (w *watch) beat(ctx context.Context, s *Server, now time.Time) {
+	before := w.last
+	if before.IsZero() {
+		open, err := w.store.Transients(ctx, telemetry.ReceiverLiveness)
+		if err != nil {
+			return // the next heartbeat retries; the outage lasts until then
+		}
+		ahead := false
+		for _, raw := range open {
+			var t time.Time
+			if json.Unmarshal(raw, &t) != nil {
+				continue
+			}
+			if t.After(now.Add(outageSlack)) { // written by a clock that is ahead
+				ahead = true
+			} else if t.After(before) {
+				before = t
+			}
+		}
+		if since := now.Add(-models.LateWriters); ahead && (before.IsZero() || before.After(since)) {
+			before = since
+		}
+	}
+	if !before.IsZero() && (w.last.IsZero() || now.Sub(before) > s.beat+outageSlack) { // a start, or a freeze
+		if !w.record(ctx, before, now) {
+			return
+		}
+	}
+	if from, to := s.outage.take(); !from.IsZero() && !w.record(ctx, from, to) {
+		s.outage.note(from)
+		s.outage.note(to)
+		return
+	}
+	if w.write(ctx, telemetry.ReceiverLiveness, w.name, now, heartbeatTTL) {
+		w.last = now
+	}
+}
+
+// record stores an outage of this receiver, so that workers look up its events.
+// It returns false if the outage could not be stored.
+func (w *watch) record(ctx context.Context, from, to time.Time) bool {
+	return w.recordAs(ctx, w.name+"/"+from.Format(time.RFC3339Nano), from, to)
+}
+
+// recordAs stores an outage under a name, widened by outageSlack on both sides.
+func (w *watch) recordAs(ctx context.Context, name string, from, to time.Time) bool {
+	g := telemetry.Outage{From: from.Add(-outageSlack), To: to.Add(outageSlack)}
+	if !w.write(ctx, telemetry.OutageRecord, name, g, telemetry.OutageTTL) {
+		return false
+	}
+	w.log.Info("webhook receiver was down; missed events will be looked up", "from", g.From, "to", g.To)
+	return true
+}
+
+func (w *watch) write(ctx context.Context, kind, name string, v any, keep time.Duration) bool {
+	raw, err := json.Marshal(v)
+	if err == nil {
+		err = w.store.PutTransient(ctx, kind, name, raw, keep)
+	}
+	if err != nil && ctx.Err() == nil {
+		w.log.Warn("cannot store the state of the webhook receiver", "err", err)
+	}
+	return err == nil
+}
