@@ -2,32 +2,32 @@ package provider
 
 import "time"
 
-// breaker judges a provider by the calls that one worker makes. It is open while
-// they fail, and then lets single calls through until one of them is answered.
+// breaker judges a provider by the calls of this worker. It opens when they fail, and
+// then allows single probes until one of them is answered.
 //
-// Failures in a row are counted whenever they were: a provider that gets a mail now
-// and then is left alone as soon as one that gets many. Who uses it holds a lock, and
-// tells it the time.
+// Consecutive failures count however far apart they are, so that a provider that gets
+// little mail is suspended after as few failures as one that gets much. The caller holds
+// a lock and passes the time.
 type breaker struct {
-	first    time.Duration // how long it is open at first
-	lookBack time.Duration // over which calls are counted beside each other
+	first    time.Duration // first pause
+	lookBack time.Duration // period over which calls are counted
 
 	counts  [breakerSteps]breakerStep
-	row     int // failures in a row
-	unknown int // of the newest of these, in a row, nobody knows the outcome
+	row     int // consecutive failures
+	unknown int // how many of the newest of these have an unknown outcome
 
-	since   time.Time     // when it changed last
-	until   time.Time     // it is open until then,
-	alone   time.Time     // or until then, where mail can go nowhere else
-	lasts   time.Duration // how long it was open last
-	closed  time.Time     // when a probe closed it last; zero: never
-	proving bool          // it is open, or a call must be answered before it is closed
-	probes  int           // calls that run then
-	probed  time.Time     // when the newest of them began
-	turn    int           // how often it changed: calls that began before tell nothing after
+	since   time.Time     // when the state last changed
+	until   time.Time     // open until then,
+	alone   time.Time     // or until then for mail that no other provider takes
+	lasts   time.Duration // last pause
+	closed  time.Time     // when a probe last closed it; zero: never
+	proving bool          // it is open, or a probe must be answered before it closes
+	probes  int           // running probes
+	probed  time.Time     // when the newest probe began
+	turn    int           // number of changes; results of calls begun in an earlier turn are ignored
 }
 
-// breakerStep is what was counted in a part of lookBack.
+// breakerStep counts the calls in a part of lookBack.
 type breakerStep struct {
 	n               int64
 	calls, failures int
@@ -35,30 +35,30 @@ type breakerStep struct {
 
 const (
 	breakerSteps = 10
-	tripRow      = 5  // so many failures in a row open it,
-	tripUnknown  = 3  // or so many whose outcome is unknown: each keeps mail waiting,
-	tripCalls    = 20 // or so many calls, more than half of which failed
+	tripRow      = 5  // consecutive failures that open it
+	tripUnknown  = 3  // consecutive unknown outcomes that open it: each keeps mail waiting
+	tripCalls    = 20 // calls that open it if more than half of them failed
 	probesAtOnce = 1
 
-	// Each time that a probe fails it is open for twice as long, up to so many times
-	// as long as at first. Where nobody knows the outcome, every probe is a mail that
-	// may not arrive: they are few, and very few while mail can go elsewhere.
+	// Each failed probe doubles the pause, up to these multiples of the first pause. If
+	// the outcome is unknown, every probe is a mail that may not arrive. Probes are then
+	// few, and very few while other providers take the mail.
 	mostRefused = 3
 	mostAlone   = 12
 	mostUnknown = 360
 )
 
-// callSays is what a call says of a provider.
+// callSays is what the result of a call says about a provider.
 type callSays int
 
 const (
-	saysNothing callSays = iota // it was not made, or the answer is about something else
+	saysNothing callSays = iota // no call was made, or the answer is about something else
 	answered
-	failedWhole   // and certainly took nothing
-	failedUnknown // and nobody knows whether it took something
+	failedWhole   // it certainly accepted nothing
+	failedUnknown // it may have accepted mail
 )
 
-// breakerState is how a breaker stands.
+// breakerState is the state of a breaker.
 type breakerState int
 
 const (
@@ -67,7 +67,7 @@ const (
 	breakerOpen
 )
 
-// state is how it stands for mail that can go elsewhere, or cannot.
+// state returns the state for mail that other providers take, or that none does.
 func (b *breaker) state(now time.Time, alone bool) breakerState {
 	switch {
 	case now.Before(b.alone), !alone && now.Before(b.until):
@@ -78,7 +78,7 @@ func (b *breaker) state(now time.Time, alone bool) breakerState {
 	return breakerClosed
 }
 
-// allows reports whether a call may begin, and if not, when to ask again.
+// allows reports whether a call may begin, and if not, when to try again.
 func (b *breaker) allows(now time.Time, alone bool) (bool, time.Time) {
 	switch b.state(now, alone) {
 	case breakerOpen:
@@ -87,7 +87,7 @@ func (b *breaker) allows(now time.Time, alone bool) (bool, time.Time) {
 		}
 		return false, b.until
 	case breakerProving:
-		if b.probes >= probesAtOnce { // asked ever more rarely while one hangs
+		if b.probes >= probesAtOnce { // the pause grows while a probe hangs
 			return false, now.Add(max(probePause, now.Sub(b.probed)))
 		}
 	case breakerClosed:
@@ -95,11 +95,11 @@ func (b *breaker) allows(now time.Time, alone bool) (bool, time.Time) {
 	return true, time.Time{}
 }
 
-// probePause is how soon mail asks again that waits for a probe's answer, at first.
+// probePause is the first pause of mail that waits for the answer to a probe.
 const probePause = time.Second
 
-// prove lets single calls through only, until one is answered: the provider was left
-// alone for another reason than that calls of this worker failed.
+// prove allows only single probes until one is answered. It is used after a suspension
+// for another reason than failed calls of this worker.
 func (b *breaker) prove(now time.Time) {
 	if !b.proving {
 		b.change(now)
@@ -107,8 +107,8 @@ func (b *breaker) prove(now time.Time) {
 	}
 }
 
-// again lets a call through at once, whatever was found out before: it must be answered,
-// and calls that began before tell nothing.
+// again allows a probe at once, whatever was found before. Results of calls that began
+// before are ignored.
 func (b *breaker) again(now time.Time) {
 	b.change(now)
 	b.until, b.alone, b.lasts, b.proving = now, now, 0, true
@@ -121,7 +121,7 @@ func (b *breaker) change(now time.Time) {
 	b.counts = [breakerSteps]breakerStep{}
 }
 
-// begin lets a call through that is allowed, and returns its turn.
+// begin starts a call that is allowed and returns the call's turn.
 func (b *breaker) begin(now time.Time) (turn int) {
 	if b.proving {
 		b.probes++
@@ -130,8 +130,8 @@ func (b *breaker) begin(now time.Time) (turn int) {
 	return b.turn
 }
 
-// end takes in what a call said that began in a turn. It reports whether that changed
-// the breaker.
+// end records the result of a call that began in a turn. It reports whether the state
+// changed.
 func (b *breaker) end(turn int, says callSays, now time.Time) bool {
 	if turn != b.turn {
 		return false
@@ -165,8 +165,8 @@ func (b *breaker) end(turn int, says callSays, now time.Time) bool {
 	return true
 }
 
-// open opens it, for longer than before where a probe failed, or where calls fail
-// again soon after one was answered.
+// open opens the breaker. The pause is longer than the last one if a probe failed, or if
+// calls fail again soon after one was answered.
 func (b *breaker) open(says callSays, probe bool, now time.Time) {
 	most, alone := mostRefused*b.first, mostRefused*b.first
 	if says == failedUnknown {
@@ -193,8 +193,8 @@ func (b *breaker) count(now time.Time, failures int) {
 	s.failures += failures
 }
 
-// mostFailed reports whether more than half of the newest calls failed, where they
-// are enough to say.
+// mostFailed reports whether more than half of the newest calls failed, if there are
+// enough of them.
 func (b *breaker) mostFailed(now time.Time) bool {
 	n, calls, failures := b.step(now), 0, 0
 	for _, s := range b.counts {

@@ -7,37 +7,36 @@ import (
 	"time"
 )
 
-// A provider that takes mail and never says what became of it is down, too.
-// Every worker counts, by the time of the attempt, what a provider took and what
-// it reported; the counts of all workers together are judged against the time
-// that the provider usually takes to report.
+// A provider that accepts mail and reports nothing about it is unhealthy, too. Every
+// worker counts, by the time of the attempt, what a provider accepted and what it
+// reported on. The sums of all workers are judged once the time has passed that the
+// provider usually takes to report.
 
 const (
 	flowBucket   = 10 * time.Second
-	flowKept     = 400             // buckets: more than the longest wait, and what is judged after it
-	silenceOver  = 5 * time.Minute // of mail is judged, or less if that is clear
-	silenceLeast = 20              // Recipients that must have been taken before silence means anything
-	silenceSteps = 3               // in so many buckets, unless they are silenceMany or nothing was heard before
+	flowKept     = 400             // buckets: more than the longest wait and the period that is judged
+	silenceOver  = 5 * time.Minute // period of mail that is judged; less if that is clear
+	silenceLeast = 20              // recipients that must have been accepted before silence means anything
+	silenceSteps = 3               // in at least so many buckets, unless they are silenceMany or nothing was reported before
 	silenceMany  = 1000
 	learnLeast   = 50 // reports before a provider's usual time is known
 )
 
-// Flow is what a provider took in a bucket of time and how much of it was
+// Flow counts what a provider accepted in a bucket of time, and how much of it it
 // reported on.
 type Flow struct {
 	Accepted int64 `json:"t"`
 	Reported int64 `json:"h"`
 }
 
-// Flows counts what this worker saw, by provider and bucket, and knows what the
-// others say.
+// Flows holds the counts of this worker and of its peers, by provider and bucket.
 type Flows struct {
 	mu     sync.Mutex
 	mine   map[string]map[int64]Flow
 	others map[string]map[string]map[int64]Flow // by worker
 	delays map[string]*delays
 	before map[string]time.Duration // how long providers took to report before this worker began
-	held   map[string]int           // how often in a row a provider was shut for silence
+	held   map[string]int           // consecutive suspensions of a provider for silence
 }
 
 func NewFlows() *Flows {
@@ -74,7 +73,7 @@ func (f *Flows) Add(provider string, at time.Time, taken, heard int64) {
 	}
 }
 
-// Report says that a report about an attempt came, of what happened then.
+// Report counts a report on an attempt, of an event at the time at, received at came.
 func (f *Flows) Report(provider string, attempt, happened, came time.Time) {
 	f.Add(provider, attempt, 0, 1)
 	f.mu.Lock()
@@ -87,12 +86,12 @@ func (f *Flows) Report(provider string, attempt, happened, came time.Time) {
 	d.add(reportTime(attempt, happened, came))
 }
 
-// lateReport is how long after it happened a report comes that was not posted in its
-// time: our door was shut, or it was looked up. That says nothing of how long the
-// provider usually takes.
+// lateReport is the delay from which a report was not posted in its time: webhooks were
+// down, or it was looked up. Such a report says nothing of how long the provider usually
+// takes.
 const lateReport = 10 * time.Minute
 
-// reportTime is how long after an attempt its provider reported.
+// reportTime returns how long after an attempt its provider reported.
 func reportTime(attempt, happened, came time.Time) time.Duration {
 	if came.Sub(happened) > lateReport {
 		came = happened
@@ -100,7 +99,7 @@ func reportTime(attempt, happened, came time.Time) time.Duration {
 	return max(0, came.Sub(attempt))
 }
 
-// Snapshot is what the other workers are told.
+// Snapshot returns the counts of this worker for its peers.
 func (f *Flows) Snapshot() map[string]map[int64]Flow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,7 +117,7 @@ func (f *Flows) Merge(worker string, said map[string]map[int64]Flow) {
 		f.others[worker] = said
 		return
 	}
-	// What a worker that is gone heard counts as long as what the others gave.
+	// The counts of a worker that is gone are kept as long as all others.
 	from := Bucket(time.Now()) - flowKept
 	maps.DeleteFunc(f.others, func(_ string, said map[string]map[int64]Flow) bool {
 		for _, m := range said {
@@ -132,7 +131,7 @@ func (f *Flows) Merge(worker string, said map[string]map[int64]Flow) {
 	})
 }
 
-// Between sums the buckets from first to last of all workers.
+// Between returns the sum of the buckets from first to last, over all workers.
 func (f *Flows) Between(provider string, first, last int64) (sum Flow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,16 +150,16 @@ func (f *Flows) Between(provider string, first, last int64) (sum Flow) {
 	return sum
 }
 
-// silent reports whether there was enough mail, and next to nothing was heard of it.
+// silent reports whether there was enough mail and next to no report on it.
 func (f Flow) silent() bool { return f.Accepted >= silenceLeast && !f.talks() }
 
-// talks reports whether more than next to nothing was heard of it.
+// talks reports whether there was more than next to no report.
 func (f Flow) talks() bool { return f.Reported > 0 && f.Reported*50 >= f.Accepted }
 
-// newest is what a provider took between two buckets, or the newest part of it if that
-// is silent: mail that was reported on before does not speak for a provider that has
-// gone silent since. One batch alone may be slow mail, as to a domain that is away, so
-// that a part must be much mail, or of several buckets.
+// newest returns the counts between two buckets, or those of their newest part if that is
+// silent: reports on earlier mail do not vouch for a provider that became silent later.
+// A single batch may be slow mail, for example to a domain that is down. So the part must
+// be much mail, or span several buckets.
 func (f *Flows) newest(provider string, first, last int64) Flow {
 	var sum Flow
 	steps := 0
@@ -178,7 +177,7 @@ func (f *Flows) newest(provider string, first, last int64) Flow {
 	return sum
 }
 
-// Latency is how long a provider takes for nine of ten reports; 0: not known.
+// Latency returns the time in which a provider sends nine of ten reports; 0: not known.
 func (f *Flows) ReportTime(provider string) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,8 +187,8 @@ func (f *Flows) ReportTime(provider string) time.Duration {
 	return f.before[provider]
 }
 
-// delays is a histogram of times, by powers of two of a millisecond, that slowly
-// forgets.
+// delays is a histogram of times, by powers of two of a millisecond, in which old values
+// slowly fade.
 type delays struct {
 	n     [40]float64
 	total float64
@@ -208,7 +207,7 @@ func (d *delays) add(t time.Duration) {
 	}
 }
 
-// most is the upper bound of the time that nine of ten take; 0: not known.
+// most returns an upper bound of the time that nine of ten take; 0: not known.
 func (d *delays) most() time.Duration {
 	if d.seen < learnLeast {
 		return 0

@@ -9,29 +9,29 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// Health decides from the answers of calls whether a provider is usable.
+// Health decides from the results of calls whether a provider is usable.
 type Health struct {
 	name      string
 	cfg       *Config
 	mu        sync.Mutex
 	breaker   breaker
-	mine      bool       // that the breaker is not closed is by what this worker found out itself
-	why       string     // mail keeps away
-	suspended suspension // the provider refused the provider itself, or said nothing about its mail
-	silent    bool       // the latter
-	silentTo  time.Time  // Until when it was left alone last because it was silent
+	mine      bool       // this worker found out itself that the breaker must not be closed
+	why       string     // reason of the suspension
+	suspended suspension // the provider refused its key or quota, or reported nothing about its mail
+	silent    bool       // suspended for silence
+	silentTo  time.Time  // end of the newest suspension for silence
 	slow      suspension // the provider asked to wait
 	probation probation
-	back      time.Time                // when mail was let through again last, after other trouble than the breaker's
-	peers     map[string]*peerReport   // what other workers say, while it keeps mail away
-	onChange  func()                   // tells them
-	isSlow    func(time.Duration) bool // whether a call of this length is slow beside other providers
-	probe     int                      // the newest order to try it again that was obeyed
+	back      time.Time                // when another suspension than the breaker's last ended
+	peers     map[string]*peerReport   // reports of peers, by worker, while they suspend the provider
+	onChange  func()                   // called when this worker's view changes
+	isSlow    func(time.Duration) bool // whether a call of this length is slow compared to other providers
+	probe     int                      // number of the newest probe command carried out
 
-	senders, peerSenders refusedSenders // whom it refuses, as this worker found out and as others say
+	senders, peerSenders refusedSenders // domains it refuses, as this worker found out, and as peers report
 }
 
-// suspension is a time in which mail keeps away.
+// suspension is a period without calls.
 type suspension struct{ since, until time.Time }
 
 func (a *suspension) from(now, until time.Time) {
@@ -41,8 +41,8 @@ func (a *suspension) from(now, until time.Time) {
 	a.until = until
 }
 
-// NewHealth judges a provider whose calls take at most timeout. Its breaker looks
-// back further than the longest call takes.
+// NewHealth returns the health of a provider whose calls take at most timeout. Its
+// breaker counts over a period longer than the longest call.
 func NewHealth(name string, timeout time.Duration, cfg *Config) *Health {
 	h := &Health{
 		name:     name,
@@ -55,8 +55,8 @@ func NewHealth(name string, timeout time.Duration, cfg *Config) *Health {
 	return h
 }
 
-// Usable reports whether mail that can go elsewhere may be given to the provider now,
-// and if not, when to ask again.
+// Usable reports whether mail that other providers take, too, may go to the provider now,
+// and if not, when to try again.
 func (h *Health) Usable(now time.Time) (bool, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,16 +78,16 @@ func (h *Health) allows(now time.Time, alone bool) (bool, time.Time) {
 	return h.breaker.allows(now, alone)
 }
 
-// SilentUntil is until when the provider was left alone last because it was silent, at
-// whatever worker; zero: never.
+// SilentUntil returns the end of the newest suspension for silence, by any worker; zero:
+// there was none.
 func (h *Health) SilentUntil() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.silentTo
 }
 
-// UsableFor is usable for mail from a sender's domain. Mail that can go nowhere else
-// is let through more often.
+// UsableFor is Usable for mail from a sender's domain. If alone, no other provider takes
+// the mail, and probes are more frequent.
 func (h *Health) UsableFor(domain string, now time.Time, alone bool) (bool, time.Time) {
 	h.mu.Lock()
 	ok, until := h.allows(now, alone)
@@ -98,15 +98,15 @@ func (h *Health) UsableFor(domain string, now time.Time, alone bool) (bool, time
 	return ok, until
 }
 
-// refusedUntil is until when the provider refuses mail from a sender's domain; zero: it
-// does not.
+// refusedUntil returns until when the provider refuses mail from a sender's domain; zero:
+// it does not.
 func (h *Health) refusedUntil(domain string, now time.Time) time.Time {
 	return models.LaterOf(h.senders.refused(domain, now), h.peerSenders.refused(domain, now))
 }
 
-// Probe obeys the order of a number, once: whatever keeps mail away is forgotten,
-// and the next mail shows how the provider is. What others found out before they
-// obeyed it counts no more. A provider that was silent goes on trial, as at its time.
+// Probe carries out the probe command of a number, once. It ends every suspension, so
+// that the next mail probes the provider. Reports of peers from before they carried out
+// the command are ignored from then on. A provider suspended for silence is on probation.
 func (h *Health) Probe(order int) {
 	now := time.Now()
 	h.mu.Lock()
@@ -135,16 +135,16 @@ func (h *Health) Probe(order int) {
 	}
 }
 
-// probation is what a provider that was silent may have until it reports something: a
-// few mails, renewed after a while. To find out that it swallows them still takes
-// until their reports are overdue.
+// probation limits the mail of a provider that was silent until it reports something: to
+// a few mails, renewed after a while. It takes until their reports are overdue to find out
+// that they are lost.
 type probation struct {
 	on     bool
 	left   int
 	renews time.Time
 }
 
-// probationSize is enough to tell silence by, twice.
+// probationSize is twice the mail that is needed to detect silence.
 const probationSize = 2 * silenceLeast
 
 // allows reports whether a call of n recipients may be made.
@@ -158,7 +158,7 @@ func (t *probation) allows(n int, now time.Time) bool {
 	return n <= t.left
 }
 
-// reserve takes n recipients off what is left, and reports whether it may.
+// reserve takes n recipients off what is left, and reports whether that was enough.
 func (t *probation) reserve(n int, now time.Time, renewal time.Duration) bool {
 	if !t.allows(n, now) {
 		return false
@@ -170,7 +170,7 @@ func (t *probation) reserve(n int, now time.Time, renewal time.Duration) bool {
 	return true
 }
 
-// EndProbation ends the trial: the provider reports again.
+// EndProbation ends the probation, because the provider reports again.
 func (h *Health) EndProbation() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,8 +179,8 @@ func (h *Health) EndProbation() {
 	}
 }
 
-// CallSize is how many of most recipients the next call may have: one until the
-// provider has proved that it takes mail again, then ever more.
+// CallSize returns how many recipients, up to most, the next call may have: one until a
+// probe was answered, then gradually more.
 func (h *Health) CallSize(most int, now time.Time) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,7 +190,7 @@ func (h *Health) CallSize(most int, now time.Time) int {
 	return min(most, max(probeSize, int(h.recovered(now)*float64(most))))
 }
 
-// recovered grows from 0 to 1 while a provider comes back from trouble.
+// recovered returns how far a provider has recovered from a suspension, from 0 to 1.
 func (h *Health) recovered(now time.Time) float64 {
 	if h.probation.on || h.breaker.proving {
 		return 0
@@ -202,9 +202,9 @@ func (h *Health) recovered(now time.Time) float64 {
 	return min(1, max(0, float64(now.Sub(from))/float64(2*h.cfg.BreakerOpen)))
 }
 
-// Begin asks for permission to make one call with n recipients for a sender's
-// domain. done must be called with its result and how long it took; without parts,
-// no call was made. Only the first time counts.
+// Begin asks for permission to make one call with n recipients for a sender's domain. If
+// ok, done must be called with the parts of the answer and the call's duration, or without
+// parts if no call was made. Later calls of done do nothing.
 func (h *Health) Begin(domain string, n int) (done func(parts []models.Part, took time.Duration), ok bool) {
 	now := time.Now()
 	if !h.refusedUntil(domain, now).IsZero() {
@@ -213,7 +213,7 @@ func (h *Health) Begin(domain string, n int) (done func(parts []models.Part, too
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ok, _ := h.allows(now, true); !ok || !h.probation.reserve(n, now, h.cfg.SilenceLeast) {
-		return nil, false // since the call was planned
+		return nil, false // that changed since the call was planned
 	}
 	turn, settled := h.breaker.begin(now), false
 	return func(parts []models.Part, took time.Duration) {
@@ -229,7 +229,7 @@ func (h *Health) Begin(domain string, n int) (done func(parts []models.Part, too
 	}, true
 }
 
-// settle tells the breaker what a call said.
+// settle passes the result of a call to the breaker.
 func (h *Health) settle(turn int, says callSays, why string) {
 	now := time.Now()
 	h.mu.Lock()
@@ -264,8 +264,8 @@ func (h *Health) settle(turn int, says callSays, why string) {
 	}
 }
 
-// judge notes what an answer says about the provider. Only answers that any mail
-// would have got count against it.
+// judge returns what an answer says about the provider. Only answers that any mail would
+// have got count against it.
 func (h *Health) judge(parts []models.Part, domain string) (says callSays, why string) {
 	if len(parts) == 0 {
 		return saysNothing, ""
@@ -293,9 +293,9 @@ func (h *Health) judge(parts []models.Part, domain string) (says callSays, why s
 			return saysNothing, ""
 		case models.Unavailable, models.Unknown:
 			if p.Reason == models.StartByPassed {
-				return saysNothing, "" // our own fault
+				return saysNothing, "" // a mistake of ours
 			}
-			if p.RetryAt.After(now) { // maybe said by what stands before the provider
+			if p.RetryAt.After(now) { // maybe the answer of a proxy before the provider
 				h.slowDown(models.EarlierOf(p.RetryAt, now.Add(mostDown)), why)
 			}
 			if p.Class == models.Unknown {
@@ -314,13 +314,13 @@ const (
 	mostDown = time.Hour
 )
 
-// Suspend keeps mail away because the provider refuses the provider itself.
+// Suspend suspends the provider because it refuses its key or quota.
 func (h *Health) Suspend(until time.Time, why string) {
 	h.suspend(until, why, false)
 	h.cfg.Logger.Error("provider refused by its provider", "provider", h.name, "why", why, "until", until.UTC())
 }
 
-// SuspendSilent keeps mail away from a provider that takes it and reports nothing.
+// SuspendSilent suspends a provider that accepts mail and reports nothing about it.
 func (h *Health) SuspendSilent(until time.Time, why string) {
 	h.suspend(until, why, true)
 	h.cfg.Logger.Error("provider takes mail and is silent about it", "provider", h.name, "why", why, "until", until.UTC())
@@ -339,7 +339,7 @@ func (h *Health) suspend(until time.Time, why string, silent bool) {
 	h.onChange()
 }
 
-// refuse keeps the mail of one sender's domain away.
+// refuse suspends the mail of one sender's domain.
 func (h *Health) refuse(domain string, until time.Time, why string) {
 	if !h.senders.refuse(domain, time.Now(), until) {
 		return
@@ -358,7 +358,7 @@ func (h *Health) refuse(domain string, until time.Time, why string) {
 	)
 }
 
-// slowDown keeps mail away until the provider wants more.
+// slowDown suspends the provider until the time it asked for.
 func (h *Health) slowDown(until time.Time, why string) {
 	now := time.Now()
 	h.mu.Lock()
@@ -368,7 +368,7 @@ func (h *Health) slowDown(until time.Time, why string) {
 	h.onChange()
 }
 
-// Report is the present health, as this worker and the others find it.
+// Report returns the present health, as this worker and its peers find it.
 func (h *Health) Report() telemetry.Health {
 	now := time.Now()
 	out := h.Own(now)
@@ -388,7 +388,7 @@ func (h *Health) Report() telemetry.Health {
 	return out
 }
 
-// Own is the health that this worker found out itself.
+// Own returns the health as this worker found it out itself.
 func (h *Health) Own(now time.Time) telemetry.Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -421,7 +421,7 @@ func (h *Health) Own(now time.Time) telemetry.Health {
 	}
 }
 
-// FailuresInRow returns how many calls of this worker have failed in a row.
+// FailuresInRow returns how many consecutive calls of this worker have failed.
 func (h *Health) FailuresInRow() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// limit is one rate of a provider, of recipients or of calls. While mail of both
-// lanes waits for it, each has a part of it, so that neither starves the other.
+// limit is one rate of a provider, of recipients or of calls. While mail of both lanes
+// waits, each lane has a part of it, so that neither starves the other.
 type limit struct {
 	rate  float64 // of all workers together
 	whole *rate.Limiter
@@ -20,8 +20,8 @@ type limit struct {
 	gate  *rate.Limiter    // of the same rate, for calls whose append is done
 }
 
-// newLimit makes a limit that nothing is saved up for: another process may have
-// used it. nil: there is none.
+// newLimit returns a limit without saved-up tokens, because another process may have used
+// them. It returns nil if there is no limit.
 func newLimit(perSecond float64) *limit {
 	if perSecond <= 0 {
 		return nil
@@ -30,14 +30,14 @@ func newLimit(perSecond float64) *limit {
 	return &limit{rate: perSecond, whole: none(), lanes: [2]*rate.Limiter{none(), none()}, gate: none()}
 }
 
-// set takes over a worker's part for a provider with so many slots; anew drops what
-// was saved up before.
+// set applies a worker's share for a provider with so many slots. anew drops saved-up
+// tokens.
 func (l *limit) set(part Share, slots int, anew bool) {
 	if l == nil {
 		return
 	}
 	now := time.Now()
-	part.Size = min(part.Size, slots) // the others have no slot to use theirs with
+	part.Size = min(part.Size, slots) // peers without a slot cannot use their share
 	mine := l.rate / float64(part.Size)
 	for lane, share := range [2]float64{bulkPart - 1, 1} {
 		l.lanes[lane].SetLimitAt(now, rate.Limit(mine*share/bulkPart))
@@ -52,7 +52,7 @@ func (l *limit) set(part Share, slots int, anew bool) {
 	}
 }
 
-// Portion is a worker's part of n things: those of all workers together are n.
+// Portion returns a share of n things. The portions of all workers add up to n.
 func Portion(n int, p Share) int {
 	out := n / p.Size
 	if p.Rank < n%p.Size {
@@ -61,26 +61,26 @@ func Portion(n int, p Share) int {
 	return out
 }
 
-// burst is what a worker may save up: a second's worth of its part, or one.
+// burst returns what a worker may save up: its share of a second, but at least one.
 func burst(whole float64, p Share) int { return max(1, int(whole/float64(p.Size))) }
 
-// Share is a worker's part of every provider's limits: one of size equal parts.
+// Share is a worker's share of every provider's limits: one of Size equal parts.
 type Share struct {
 	Size, Rank int
-	Epoch      int64 // onChange when the worker joined anew: nothing saved up before counts
+	Epoch      int64 // changes when the worker joins again: tokens saved up before do not count
 }
 
-// Shares tells a provider how much of its limits this worker may use.
+// Shares says how much of a provider's limits this worker may use.
 type Shares interface {
-	// Share returns this worker's part, and false while it may use none.
+	// Share returns this worker's share, and false while it may use none.
 	Share() (Share, bool)
-	// MaxCalls returns how many of a provider's n concurrent calls this worker may
-	// have running by its share.
+	// MaxCalls returns how many of a provider's n concurrent calls this worker may use
+	// by its share.
 	MaxCalls(provider string, n int, mine Share) int
 }
 
-// Ready takes over the worker's present share of the limits. It reports false
-// while none may be used.
+// Ready applies the worker's present share of the limits. It reports false while the
+// worker may use none.
 func (a *Provider) Ready() bool {
 	part, ok := a.shares.Share()
 	if !ok {
@@ -100,8 +100,8 @@ func (a *Provider) Ready() bool {
 	return true
 }
 
-// AwaitReady waits until this worker may use its share, but no longer than a worker
-// may be kept, and reports whether it may.
+// AwaitReady waits until this worker may use its share, but no longer than mostWait, and
+// reports whether it may.
 func (a *Provider) AwaitReady(ctx context.Context) bool {
 	for until := time.Now().Add(mostWait); !a.Ready(); {
 		if ctx.Err() != nil || time.Now().After(until) {
@@ -112,13 +112,13 @@ func (a *Provider) AwaitReady(ctx context.Context) bool {
 	return true
 }
 
-// waiters is who waits for the rates in a lane.
+// waiters counts what waits for the rates in a lane.
 type waiters struct {
-	here int       // workers of this process
-	away time.Time // messages that come back until then
+	here int       // handlers of this process
+	away time.Time // requeued messages are expected until then
 }
 
-// waits notes that one more, or one less, waits in a lane.
+// waits notes that n more wait in a lane.
 func (a *Provider) waits(l models.Lane, n int, away time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -127,11 +127,11 @@ func (a *Provider) waits(l models.Lane, n int, away time.Time) {
 	w.away = models.LaterOf(w.away, away)
 }
 
-// ReadyPoll is how soon to ask again while the worker may not use its share.
+// ReadyPoll is how often to check while the worker may not use its share.
 const ReadyPoll = 250 * time.Millisecond
 
-// Take asks the rates for one call of n recipients. It returns how long to wait
-// when it is not allowed yet, and then takes nothing.
+// Take takes the tokens for one call of n recipients. If the rates do not allow the call
+// yet, it takes nothing and returns how long to wait.
 func (a *Provider) Take(l models.Lane, n int) (wait time.Duration) {
 	if !a.Ready() {
 		return ReadyPoll
@@ -148,7 +148,7 @@ func (a *Provider) Take(l models.Lane, n int) (wait time.Duration) {
 	return wait
 }
 
-// asks lists what a call wants of the rates, and how long they need to have it.
+// asks returns the tokens that a call needs, and how long it takes until they are there.
 func (a *Provider) asks(l models.Lane, n int, now time.Time) (asks []ask, wait time.Duration) {
 	other := &a.waiters[1-laneNumber(l)]
 	contended := other.here > 0 || now.Before(other.away)
@@ -159,8 +159,8 @@ func (a *Provider) asks(l models.Lane, n int, now time.Time) (asks []ask, wait t
 	return asks, wait
 }
 
-// Idle reports whether a call of n recipients, or of as many as it takes, could be
-// made now, and nobody waits to make one.
+// Idle reports whether a call of n recipients, or of as many as the provider takes, could
+// begin now while no other call waits.
 func (a *Provider) Idle(l models.Lane, n int) bool {
 	if !a.Ready() || !a.Slots.idle(l) {
 		return false
@@ -178,14 +178,14 @@ func (a *Provider) Idle(l models.Lane, n int) bool {
 	return wait == 0
 }
 
-// ask is what a call wants of a limiter.
+// ask is what a call needs of a limiter.
 type ask struct {
 	of *rate.Limiter
 	n  int
 }
 
-// asks lists what a call wants of a limit: of its lane's part, too, while the
-// other lane waits.
+// asks returns what a call needs of a limit. While the other lane waits, that includes
+// the lane's own part.
 func (l *limit) asks(lane models.Lane, n int, contended bool) []ask {
 	switch {
 	case l == nil:
@@ -196,23 +196,23 @@ func (l *limit) asks(lane models.Lane, n int, contended bool) []ask {
 	return []ask{{l.whole, n}}
 }
 
-// wait is how long the limiter needs to have that much.
+// wait returns how long it takes until the limiter has the tokens.
 func (k ask) wait(now time.Time) time.Duration {
 	missing := float64(k.n) - k.of.TokensAt(now)
 	if missing <= 0 {
 		return 0
 	}
 	if k.n > k.of.Burst() || k.of.Limit() <= 0 {
-		return 2 * mostWait // the share has become smaller: the next try asks for less
+		return 2 * mostWait // the share has shrunk: the next try asks for less
 	}
 	return max(1, time.Duration(math.Ceil(missing/float64(k.of.Limit())*float64(time.Second))))
 }
 
-// mostWait is how long a worker is kept for the rates.
+// mostWait is how long a handler may block for the rates.
 const mostWait = time.Second
 
-// Await waits for the rates to allow one call of n recipients. Where that would
-// take longer than a worker may be kept, it returns how long.
+// Await waits for the rates to allow one call of n recipients. If that would take longer
+// than mostWait, it returns how long.
 func (a *Provider) Await(ctx context.Context, l models.Lane, n int) (time.Duration, error) {
 	wait := a.Take(l, n)
 	if wait == 0 {
@@ -238,9 +238,9 @@ func (a *Provider) Await(ctx context.Context, l models.Lane, n int) (time.Durati
 	}
 }
 
-// Pass lets a call through that the rates allowed before its append. Where the store
-// hung, the calls of many appends would all come at once: each waits for its turn, as
-// long as it may begin at all. Where appends take as long as ever, no call waits.
+// Pass waits until a call may begin whose tokens were taken before its append, up to
+// startBy. If the store hung, the calls of many appends would otherwise begin at once. If
+// appends take as long as usual, no call waits.
 func (a *Provider) Pass(ctx context.Context, n int, startBy time.Time) bool {
 	for {
 		wait := a.passes(n)
@@ -256,7 +256,7 @@ func (a *Provider) Pass(ctx context.Context, n int, startBy time.Time) bool {
 	}
 }
 
-// passes takes what a call needs, or says how long to wait until it is there.
+// passes takes the tokens of a call, or returns how long to wait for them.
 func (a *Provider) passes(n int) (wait time.Duration) {
 	if a.recipients == nil && a.calls == nil {
 		return 0

@@ -7,26 +7,26 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// What workers tell each other of a provider, and how far each believes it.
+// This file has what workers report to each other of a provider, and how long they trust it.
 
-// Finding is what keeps a worker from using a provider.
+// Finding is what stops a worker from using a provider.
 type Finding struct {
 	State string        `json:"state"`
 	Why   string        `json:"why,omitempty"`
 	Left  time.Duration `json:"left"` // how much longer, from when it was written
 
-	Silent bool `json:"silent,omitempty"` // it took mail and reported nothing
+	Silent bool `json:"silent,omitempty"` // it accepted mail and reported nothing
 
-	// Senders whose mail it refuses, by domain, and how much longer each is kept
-	// away; the provider may be healthy beside.
+	// Senders has the domains whose mail it refuses, and for how much longer. The
+	// provider may be healthy otherwise.
 	Senders map[string]time.Duration `json:"senders,omitempty"`
 
-	// Probe is the newest order to try the provider again that the worker obeyed
-	// before it found this out.
+	// Probe is the number of the newest probe command that the worker had carried out
+	// before.
 	Probe int `json:"probe,omitempty"`
 }
 
-// Longest is when the last of what keeps mail away ends.
+// Longest returns how long the longest suspension of the finding lasts.
 func (a *Finding) Longest() time.Duration {
 	most := a.Left
 	for _, left := range a.Senders {
@@ -35,22 +35,22 @@ func (a *Finding) Longest() time.Duration {
 	return most
 }
 
-// peerReport is another worker that finds the provider ill. It is believed for a term:
-// then this worker finds out for itself, and what the other goes on to say is of that
-// one alone, until it finds the provider healthy again.
+// peerReport is a peer's report that the provider is unhealthy. It is trusted until a
+// time. After that this worker probes the provider itself, and ignores further reports of
+// the peer until that reports the provider healthy again.
 type peerReport struct {
 	Finding
 	until time.Time
 	over  bool
-	gone  bool // Nothing more is heard of it
+	gone  bool // the peer has left
 }
 
-// aboutProvider reports whether an ailment is the provider's, whoever found it out: what the
-// provider says, and silence, which is judged by the mail of all workers.
+// aboutProvider reports whether a finding holds for every worker: the provider asked for
+// a pause, or is silent, which is judged by the mail of all workers.
 func (a *Finding) aboutProvider() bool { return a.State == telemetry.Slowed || a.Silent }
 
-// peersUntil says until when other workers keep mail away. Who was believed for as long as
-// it may be is no longer: this worker proves what it said.
+// peersUntil returns until when reports of peers suspend the provider. Reports whose trust
+// has ended no longer count; this worker then probes the provider.
 func (h *Health) peersUntil(now time.Time) (until time.Time) {
 	for worker, t := range h.peers {
 		switch {
@@ -71,13 +71,13 @@ func (h *Health) peersUntil(now time.Time) (until time.Time) {
 	return until
 }
 
-// Merge takes in what another worker says of the provider; nil: nothing bad.
+// Merge takes in a peer's finding about the provider; nil: the provider is healthy.
 func (h *Health) Merge(worker string, a *Finding) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if a != nil && a.Probe < h.probe {
-		a = nil // it found that out before
+		a = nil // the finding is older than the probe command
 	}
 	if a != nil {
 		for domain, left := range a.Senders {
@@ -104,7 +104,7 @@ func (h *Health) Merge(worker string, a *Finding) {
 	}
 }
 
-// Restore takes in what a worker said of which nothing more may be heard.
+// Restore merges the finding of a worker that may have left.
 func (h *Health) Restore(worker string, a *Finding) {
 	h.Merge(worker, a)
 	h.mu.Lock()
@@ -114,8 +114,8 @@ func (h *Health) Restore(worker string, a *Finding) {
 	}
 }
 
-// Forget forgets what a worker said of which nothing more is heard: it did not say that
-// the provider is well again.
+// Forget drops the report of a peer that has left. That peer did not report the provider
+// healthy, so this worker probes it.
 func (h *Health) Forget(worker string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,25 +132,25 @@ func (h *Health) Forget(worker string) {
 	delete(h.peers, worker)
 }
 
-// trustFor is how long another worker is believed. What is of the provider holds for as
-// long as it says; anything else may be its own trouble.
+// trustFor returns how long a peer's finding is trusted. What the provider said itself is
+// trusted for as long as it said; anything else may be the peer's own trouble.
 func (h *Health) trustFor(a *Finding) time.Duration {
 	switch {
 	case a.State == telemetry.HalfOpen:
-		return 0 // it is proving; so does who hears it first now
+		return 0 // the peer is probing, and so may this worker
 	case a.aboutProvider():
 		return a.Left
 	}
-	return min(a.Left, 2*h.cfg.BreakerOpen) + 2*h.cfg.Heartbeat // it hears late
+	return min(a.Left, 2*h.cfg.BreakerOpen) + 2*h.cfg.Heartbeat // reports arrive late
 }
 
-// Finding is what the other workers should know: nil while the provider is
-// usable as far as this worker found out itself.
+// Finding returns what peers should know, or nil while the provider is usable as far as
+// this worker found out itself.
 func (h *Health) Finding() *Finding {
 	now := time.Now()
 	h.mu.Lock()
 	probe, silent := h.probe, h.silent &&
-		now.Before(h.suspended.until) // before what is told: at most it is told once more
+		now.Before(h.suspended.until) // checked before Own: at worst it is reported once more
 	h.mu.Unlock()
 	r := h.Own(now)
 	refused := h.senders.left(now)

@@ -1,5 +1,5 @@
-// Package provider says whether a provider may take mail now: by its limits, its calls at
-// once, its health and what it reports.
+// Package provider says whether a provider may take mail now: by its rates, its
+// concurrency slots, its health, and whether it reports on its mail.
 package provider
 
 import (
@@ -17,26 +17,26 @@ type Spec struct {
 	Adapter models.Adapter
 }
 
-// Spec is an Provider at work in this process: its slots, rates and health.
+// Provider is a provider in this process: its adapter, slots, rates and health.
 type Provider struct {
 	Spec
 	Health *Health
 	Slots  *slots
 	shares Shares
 
-	recipients, calls *limit // nil: none
+	recipients, calls *limit // nil: no limit
 	waiters           [2]waiters
-	perCall           int // Recipients per call, as the provider and the configuration have it
+	perCall           int // recipients per call, by the provider and the configuration
 
 	mu       sync.Mutex
-	part     Share // of the limits, as they were set last
+	part     Share // of the limits, as last applied
 	credit   int   // of the smooth weighted round robin
 	counters telemetry.Counters
-	latency  time.Duration // of calls, as they usually are; 0: not known
+	latency  time.Duration // usual duration of calls; 0: not known
 	pace     pace
 }
 
-// RecordLatency notes how long a call took.
+// RecordLatency records how long a call took.
 func (a *Provider) RecordLatency(took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -46,17 +46,17 @@ func (a *Provider) RecordLatency(took time.Duration) {
 	a.latency += (took - a.latency) / 8
 }
 
-// Latency is how long calls usually take.
+// Latency returns how long calls usually take.
 func (a *Provider) Latency() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.latency
 }
 
-// pace counts the recipients that were accepted in each of the last seconds.
+// pace counts the recipients accepted in each of the last seconds.
 type pace [paceOver + 1]struct{ second, n int64 }
 
-// paceOver is how many seconds a rate is taken over.
+// paceOver is the number of seconds over which a rate is computed.
 const paceOver = 5
 
 func (p *pace) add(now time.Time, n int64) {
@@ -67,7 +67,7 @@ func (p *pace) add(now time.Time, n int64) {
 	s.n += n
 }
 
-// rate is recipients per second, over the last whole seconds.
+// rate returns recipients per second, over the last whole seconds.
 func (p *pace) rate(now time.Time) float64 {
 	sum := int64(0)
 	for _, s := range p {
@@ -94,15 +94,15 @@ func NewProvider(a Spec, cfg *Config, s Shares) *Provider {
 	return acc
 }
 
-// probeSize is how many recipients a call has when a provider comes back, at first.
+// probeSize is the first size of calls to a provider that recovers, in recipients.
 const probeSize = 10
 
-// CallSize is how many recipients the next call may have: fewer while the provider
-// comes back from trouble, and not more than the rate gives in half a second.
+// CallSize returns how many recipients the next call may have: fewer while the provider
+// recovers, and no more than the rate gives in half a second.
 func (a *Provider) CallSize(now time.Time) int {
 	n := a.Health.CallSize(a.perCall, now)
 	if a.recipients != nil {
-		n = min(n, max(1, a.recipients.whole.Burst()/2)) // a full bucket would run over while a call is made ready
+		n = min(n, max(1, a.recipients.whole.Burst()/2)) // a full bucket would overflow while a call is prepared
 	}
 	return n
 }
@@ -113,13 +113,13 @@ func (a *Provider) Count(f func(*telemetry.Counters)) {
 	a.mu.Unlock()
 }
 
-// CountAnswer counts a call that was made, by what its answer says of the recipients.
+// CountAnswer counts a call that was made, by the classes of its answer.
 func (a *Provider) CountAnswer(parts []models.Part) {
 	a.Count(func(n *telemetry.Counters) {
 		n.Calls++
 		for i := range parts {
 			k := int64(parts[i].Recipients.Len())
-			switch parts[i].Class { //nolint:exhaustive // all others took nothing
+			switch parts[i].Class { //nolint:exhaustive // all others accepted nothing
 			case models.Accepted:
 				n.Accepted += k
 				a.pace.add(time.Now(), k)
@@ -132,15 +132,15 @@ func (a *Provider) CountAnswer(parts []models.Part) {
 	})
 }
 
-// State returns what this worker knows of the provider, but its health.
+// State returns what this worker knows of the provider, except its health.
 func (a *Provider) State(now time.Time) telemetry.ProviderState {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return telemetry.ProviderState{Name: a.Name, Counters: a.counters, Rate: a.pace.rate(now), Answers: a.latency}
 }
 
-// RoundRobin chooses one of the providers by their weights, as nginx's smooth weighted
-// round robin does. It remembers its choices.
+// RoundRobin chooses one of the providers by their weights, by nginx's smooth weighted
+// round robin. It updates their credits.
 func RoundRobin(among []*Provider) *Provider {
 	total := 0
 	var best *Provider
@@ -161,13 +161,13 @@ func RoundRobin(among []*Provider) *Provider {
 	return best
 }
 
-// Set are the providers of this process, in order of configuration.
+// Set holds the providers of this process, in order of configuration.
 type Set struct {
 	list   []*Provider
 	byName map[string]*Provider
 }
 
-// NewSet builds the providers. Errors: a name is not valid or not unique.
+// NewSet builds the providers. It fails if a name is invalid or not unique.
 func NewSet(specs []Spec, cfg *Config, s Shares) (*Set, error) {
 	set := &Set{byName: map[string]*Provider{}}
 	for _, spec := range specs {
@@ -182,8 +182,8 @@ func NewSet(specs []Spec, cfg *Config, s Shares) (*Set, error) {
 	return set, nil
 }
 
-// slowBesideOthers reports whether a call took so long that mail is better off
-// elsewhere. When all providers are slow, nothing is changed.
+// slowBesideOthers reports whether a call took so long that other providers are better
+// for the mail. If all providers are slow, it reports false.
 func (ps *Set) slowBesideOthers(mine *Provider, least, took time.Duration) bool {
 	if took < least {
 		return false
@@ -196,14 +196,13 @@ func (ps *Set) slowBesideOthers(mine *Provider, least, took time.Duration) bool 
 	return false
 }
 
-// All lists the providers in order of configuration.
+// All returns the providers in order of configuration.
 func (ps *Set) All() []*Provider { return ps.list }
 
-// Get returns the provider of a name; nil: there is none.
+// Get returns the provider of a name, or nil if there is none.
 func (ps *Set) Get(name string) *Provider { return ps.byName[name] }
 
-// Findings returns what keeps this worker from using providers, by name: what its
-// peers should know.
+// Findings returns what stops this worker from using providers, by name.
 func (ps *Set) Findings() map[string]Finding {
 	out := map[string]Finding{}
 	for _, a := range ps.list {
@@ -214,7 +213,7 @@ func (ps *Set) Findings() map[string]Finding {
 	return out
 }
 
-// Merge takes in what a peer found of the providers.
+// Merge merges a peer's findings about the providers.
 func (ps *Set) Merge(peer string, found map[string]Finding) {
 	for _, a := range ps.list {
 		if f, ok := found[a.Name]; ok {
@@ -225,14 +224,14 @@ func (ps *Set) Merge(peer string, found map[string]Finding) {
 	}
 }
 
-// Forget drops what a peer that is gone has found by itself alone.
+// Forget drops the reports of a peer that has left.
 func (ps *Set) Forget(peer string) {
 	for _, a := range ps.list {
 		a.Health.Forget(peer)
 	}
 }
 
-// Running returns how many calls of this worker run, by provider.
+// Running returns the number of this worker's running calls, by provider.
 func (ps *Set) Running() map[string]int {
 	out := make(map[string]int, len(ps.list))
 	for _, a := range ps.list {
@@ -241,15 +240,16 @@ func (ps *Set) Running() map[string]int {
 	return out
 }
 
-// OnChange has f called when this worker's view of a provider's health changes.
+// OnChange sets a function that is called when this worker's view of a provider's health
+// changes.
 func (ps *Set) OnChange(f func()) {
 	for _, a := range ps.list {
 		a.Health.onChange = f
 	}
 }
 
-// Probe obeys the newest commands to probe providers. newest returns the number of the
-// newest such command for a provider; 0: there is none.
+// Probe carries out the newest probe commands. newest returns the number of the newest one
+// for a provider; 0: there is none.
 func (ps *Set) Probe(newest func(provider string) int) {
 	for _, a := range ps.list {
 		if n := newest(a.Name); n > 0 {

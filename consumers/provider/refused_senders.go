@@ -10,19 +10,19 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// refusedSenders are the domains that a provider refuses to send for, although the
-// provider is well: whoever else uses it is not to suffer from them.
+// refusedSenders holds the domains that a healthy provider refuses to send for. Mail from
+// other domains is not affected.
 type refusedSenders struct {
 	mu    sync.Mutex
 	until map[string]time.Time // when the domain is tried again
 }
 
-// maxSenders bounds what is remembered of a provider, as whoever may use it
-// names the domains. Those beyond cost a call each now and then.
+// maxSenders bounds the domains held for a provider, because users choose them. A domain
+// beyond the bound costs a call now and then.
 const maxSenders = 500
 
-// refuse keeps mail from a domain away until a time, and reports whether that is
-// news.
+// refuse suspends mail from a domain until a time, and reports whether that changes
+// anything.
 func (s *refusedSenders) refuse(domain string, now, until time.Time) bool {
 	domain = strings.ToLower(domain)
 	s.mu.Lock()
@@ -39,7 +39,7 @@ func (s *refusedSenders) refuse(domain string, now, until time.Time) bool {
 	return !known
 }
 
-// refused is until when mail from a domain is kept away; zero: it is not.
+// refused returns until when mail from a domain is suspended; zero: it is not.
 func (s *refusedSenders) refused(domain string, now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,14 +52,14 @@ func (s *refusedSenders) refused(domain string, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// forget has all domains tried again.
+// forget drops all domains, so that they are tried again.
 func (s *refusedSenders) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.until)
 }
 
-// left lists the domains and how much longer each is kept away.
+// left returns the domains and how much longer each is suspended.
 func (s *refusedSenders) left(now time.Time) map[string]time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,5 +75,5 @@ func (s *refusedSenders) left(now time.Time) map[string]time.Duration {
 	return out
 }
 
-// list names the domains.
+// list returns the domains.
 func (s *refusedSenders) list(now time.Time) []string { return slices.Collect(maps.Keys(s.left(now))) }

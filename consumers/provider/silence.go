@@ -20,8 +20,8 @@ type SilenceStore interface {
 	Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.Inbox, error]
 }
 
-// SilenceDetector suspends providers that take mail and report nothing about it, as
-// long as another provider does better.
+// SilenceDetector suspends providers that accept mail and report nothing about it, as long
+// as another provider does better.
 type SilenceDetector struct {
 	cfg       *Config
 	store     SilenceStore
@@ -39,12 +39,12 @@ func NewSilenceDetector(
 	return &SilenceDetector{cfg: cfg, store: store, providers: ps, flows: flows, eventsWaiting: eventsWaiting}
 }
 
-// learnHours is how far back a worker reads how long providers took to report.
+// learnHours is how many hours of history a worker reads to learn how long providers take
+// to report.
 const learnHours = 7 * 24
 
-// learn reads from the history how long nine of ten deliveries took, so that an
-// provider that is silent when a worker starts is not taken for one that has
-// never reported.
+// learn reads from the history how long nine of ten deliveries took, so that a provider
+// that is silent when a worker starts is not taken for one that never reported.
 func (d *SilenceDetector) learn(ctx context.Context, now time.Time) error {
 	all := map[string]*telemetry.ProviderTally{}
 	unknown := 0
@@ -62,7 +62,7 @@ func (d *SilenceDetector) learn(ctx context.Context, now time.Time) error {
 		for _, raw := range reports {
 			hour, err := telemetry.DecodeHistory(raw)
 			if err != nil {
-				continue // the others say enough
+				continue // the other hours are enough
 			}
 			for name, minutes := range hour {
 				sum := all[name]
@@ -88,8 +88,8 @@ func (d *SilenceDetector) learn(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// receiverLiveness knows since when some door for webhooks is open without a break, as
-// far as this worker saw it.
+// receiverLiveness records since when a webhook receiver has been live without a break, as
+// far as this worker saw.
 type receiverLiveness struct {
 	seen  map[string]string
 	fresh map[string]time.Time
@@ -129,7 +129,7 @@ func (d *SilenceDetector) Run(ctx context.Context) {
 			return
 		}
 		if !learned {
-			learned = d.learn(ctx, time.Now()) == nil // or at the next look
+			learned = d.learn(ctx, time.Now()) == nil // or the next time
 		}
 		reports, err := d.store.Transients(ctx, telemetry.ReceiverLiveness)
 		if err != nil {
@@ -139,7 +139,7 @@ func (d *SilenceDetector) Run(ctx context.Context) {
 		now := time.Now()
 		door.look(reports, now)
 		if door.since.IsZero() || d.eventsWaiting(ctx) {
-			continue // what is silent may be our own door, or our own queue
+			continue // our own receiver or queue may be the cause
 		}
 		for _, a := range d.providers.list {
 			d.judgeSilence(ctx, a, now, door.since)
@@ -147,7 +147,7 @@ func (d *SilenceDetector) Run(ctx context.Context) {
 	}
 }
 
-// silence says whether a provider has been silent about what it took, in the
+// silence reports whether a provider has been silent about the mail it accepted, in the
 // time in which it should have reported.
 func (d *SilenceDetector) silence(
 	a *Provider,
@@ -159,17 +159,17 @@ func (d *SilenceDetector) silence(
 	}
 	wait = min(max(d.cfg.SilenceLeast, 6*usual), time.Hour)
 	last := Bucket(now.Add(-wait)) - 1
-	// Nobody is judged twice by the same mail.
+	// No mail counts twice.
 	first := max(Bucket(now.Add(-wait-silenceOver)), Bucket(doorSince)+1, Bucket(a.Health.SilentUntil())+1)
 	about = d.flows.newest(a.Name, first, last)
-	// What is reported on later mail shows that it talks again.
+	// Reports on later mail show that it is not silent any more.
 	later := d.flows.Between(a.Name, last+1, Bucket(now)+1)
 	silent = about.silent() && !later.talks()
 	return silent, about.talks() || later.talks(), about, wait
 }
 
-// judgeSilence shuts a provider that has gone silent, if mail is better off
-// elsewhere. When all are silent, nothing is changed.
+// judgeSilence suspends a provider that has become silent, if another one does better. If
+// all are silent, it changes nothing.
 func (d *SilenceDetector) judgeSilence(ctx context.Context, a *Provider, now, doorSince time.Time) {
 	silent, heard, about, wait := d.silence(a, now, doorSince)
 	if heard {
@@ -198,18 +198,18 @@ func (d *SilenceDetector) judgeSilence(ctx context.Context, a *Provider, now, do
 		return
 	}
 	if behind, err := d.postsBehind(ctx, now); err != nil || behind {
-		return // what is silent may be ourselves
+		return // this worker may be the cause
 	}
 	hold := min(d.cfg.Hold<<min(d.flows.hold(a.Name), 4), time.Hour)
 	a.Health.SuspendSilent(now.Add(hold), why)
 }
 
-// postsBehind reports whether a post waits in the inbox that should have been worked
-// off, in whosever part of it.
+// postsBehind reports whether a post in any part of the inbox should have been processed
+// by now.
 func (d *SilenceDetector) postsBehind(ctx context.Context, now time.Time) (bool, error) {
 	for shard := range d.store.Shards() {
 		for in, err := range d.store.Pending(ctx, shard, now.Add(-silenceOver-time.Hour), now.Add(-d.cfg.InboxAge)) {
-			if err != nil || d.providers.byName[in.Provider] != nil { // nobody works off those of other providers
+			if err != nil || d.providers.byName[in.Provider] != nil { // posts of other providers are not processed here
 				return err == nil, err
 			}
 		}

@@ -8,9 +8,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// slots are the calls that may run at once. A few are kept for urgent mail, so
-// that bulk can never hold all of them; and while bulk waits, urgent leaves it a
-// share, so that it is never starved.
+// slots limits concurrent calls. A few slots are reserved for urgent mail, so that bulk
+// mail never holds all of them. While bulk mail waits, urgent mail leaves it a share.
 type slots struct {
 	mu    sync.Mutex
 	most  int
@@ -23,7 +22,7 @@ type slots struct {
 
 func newSlots(n int) *slots { return &slots{most: n, came: make(chan struct{})} }
 
-// limit sets how many there are. Calls that run already end in peace.
+// limit sets the number of slots. Calls that run already are not affected.
 func (s *slots) limit(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,7 +32,7 @@ func (s *slots) limit(n int) {
 	}
 }
 
-// Running is how many calls run.
+// Running returns the number of running calls.
 func (s *slots) Running() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,13 +44,13 @@ func (s *slots) wake() {
 	s.came = make(chan struct{})
 }
 
-// The parts of the slots that each lane has for itself.
+// The parts of the slots that are reserved for each lane.
 const (
-	urgentPart = 8 // one of so many is kept for urgent mail
-	bulkPart   = 4 // one of so many is left to bulk while it waits
+	urgentPart = 8 // one in so many is reserved for urgent mail
+	bulkPart   = 4 // one in so many is left to bulk mail while it waits
 )
 
-// onePart is n/of, and one at least if there are two.
+// onePart returns n/of, but at least one if n is two or more.
 func onePart(n, of int) int {
 	if n > 1 {
 		return max(1, n/of)
@@ -68,7 +67,7 @@ func laneNumber(l models.Lane) int {
 
 // free reports whether a call of a lane may begin.
 func (s *slots) free(l models.Lane) bool {
-	if s.most == 1 { // they take turns
+	if s.most == 1 { // the lanes alternate
 		due := s.turns >= bulkPart-1
 		if l != models.Urgent {
 			return s.used == 0 && (due || s.wait[0] == 0)
@@ -85,14 +84,14 @@ func (s *slots) free(l models.Lane) bool {
 	return s.used < s.most-owed
 }
 
-// idle reports whether a call of a lane may begin, and nobody waits to begin one.
+// idle reports whether a call of a lane may begin while no other waits.
 func (s *slots) idle(l models.Lane) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.free(l) && s.wait == [2]int{}
 }
 
-// Try takes a slot if one is free and returns how to give it back.
+// Try acquires a slot if one is free, and returns the function that releases it.
 func (s *slots) Try(l models.Lane) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +118,7 @@ func (s *slots) release(l models.Lane) {
 	s.wake()
 }
 
-// ErrNoSlots: this worker's part of the provider's calls is none.
+// ErrNoSlots reports that this worker's share of the provider's slots is zero.
 var ErrNoSlots = errors.New("no slots")
 
 // Acquire waits for a slot until ctx ends. Errors: ErrNoSlots, at once; ctx's.
@@ -130,7 +129,7 @@ func (s *slots) Acquire(ctx context.Context, l models.Lane) (release func(), err
 		defer s.mu.Unlock()
 		s.wait[lane] += n
 		if n < 0 {
-			s.wake() // others may have waited for this one's turn
+			s.wake() // others may have waited for this call
 		}
 	}
 	waiting(1)
