@@ -60,8 +60,8 @@ func (b *barrier) pass(ctx context.Context) {
 // errUnannounced reports that messages could not be published.
 var errUnannounced = errors.New("messages cannot be published")
 
-// backlog is the work of republishing after one outage.
-type backlog struct {
+// Backlog is the work of republishing after one outage.
+type Backlog struct {
 	since, Begun time.Time
 	all          bool                    // any unfinished entry may be unannounced
 	Left         [2]map[*shard]time.Time // by lane: the shards that are not done, and up to where each is
@@ -74,7 +74,7 @@ func (a *Agenda) RunBacklog(ctx context.Context, empty bool) {
 	t := time.NewTicker(backlogPoll)
 	defer t.Stop()
 	a.dispatch.OutgoingOutage().MarkUnannounced(time.Now()) // a worker may have died during an outage
-	var c *backlog
+	var c *Backlog
 	for {
 		select {
 		case <-t.C:
@@ -103,8 +103,10 @@ func (a *Agenda) RunBacklog(ctx context.Context, empty bool) {
 	}
 }
 
-func (a *Agenda) NewBacklog(since time.Time, all bool) *backlog {
-	c := &backlog{since: since.Add(-unnoticedOutage), Begun: time.Now(), all: all}
+// NewBacklog returns the work to be done after an outage that began then. all: whatever is
+// unfinished may have been missed.
+func (a *Agenda) NewBacklog(since time.Time, all bool) *Backlog {
+	c := &Backlog{since: since.Add(-unnoticedOutage), Begun: time.Now(), all: all}
 	for lane := range c.Left {
 		c.Left[lane] = map[*shard]time.Time{}
 		for _, s := range a.Shards {
@@ -116,7 +118,7 @@ func (a *Agenda) NewBacklog(since time.Time, all bool) *backlog {
 
 // Republish publishes the urgent mail of all shards, and then as much bulk mail as there
 // is room for. Other workers do the same for shards that this worker does not hold.
-func (a *Agenda) Republish(ctx context.Context, c *backlog, room int) error {
+func (a *Agenda) Republish(ctx context.Context, c *Backlog, room int) error {
 	announced := 0
 	defer func() {
 		if announced > 0 {
@@ -186,7 +188,7 @@ func (a *Agenda) bulkRoom(ctx context.Context) (int, error) {
 // for. upTo is where it stopped; zero: at the end.
 func (a *Agenda) republishLane(
 	ctx context.Context,
-	c *backlog,
+	c *Backlog,
 	s *shard,
 	lane models.Lane,
 	from time.Time,
@@ -224,7 +226,7 @@ func (a *Agenda) republishLane(
 
 // missed reports whether an entry may be about a message that was not published: the
 // entry says so, or it was never reconciled and its batch was stored during the outage.
-func (c *backlog) missed(entry *models.AgendaEntry, recheck time.Duration) bool {
+func (c *Backlog) missed(entry *models.AgendaEntry, recheck time.Duration) bool {
 	switch {
 	case entry.Missed, c.all:
 		return true

@@ -32,6 +32,7 @@ type QueueAges struct {
 	written telemetry.QueueTimes // as last written
 }
 
+// NewQueueAges returns ages of which nothing is known yet.
 func NewQueueAges(store transients, broker models.Broker, worker string) *QueueAges {
 	return &QueueAges{store: store, broker: broker, worker: worker, Own: telemetry.QueueTimes{}}
 }

@@ -13,6 +13,7 @@ import (
 // them out again at the cost of mail.
 
 const (
+	// FindingKind is the kind of the transient values that findings are.
 	FindingKind = "finding"
 	// findingTTL is how long a finding is kept after the provider may be tried again.
 	// The provider is then probed.

@@ -103,7 +103,7 @@ type Dispatcher struct {
 	batches  *lru.Cache[models.ID, *models.Batch] // up to largeContent
 	large    *lru.Cache[models.ID, *models.Batch]
 	recent   *recentlyAccepted
-	Inflight *inflight
+	Inflight *Inflight
 	Outage   Outage
 
 	Background sync.WaitGroup  // unknown appends being resolved, and posts being marked

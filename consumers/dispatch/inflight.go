@@ -12,37 +12,37 @@ type InflightKey struct {
 	Provider string // empty: any
 }
 
-// inflight deduplicates work on a chunk within this process. A message for a chunk that
+// Inflight deduplicates work on a chunk within this process. A message for a chunk that
 // is already being handled is acked at once; the running handler makes one more pass.
 // Without it, handlers would race for numbers of the same ledger.
-type inflight struct {
+type Inflight struct {
 	mu sync.Mutex
-	By map[InflightKey]*inflightRun
+	By map[InflightKey]*InflightRun
 }
 
-// inflightRun is one handler's run. rerun says that another message asked for the same.
-type inflightRun struct{ rerun bool }
+// InflightRun is one handler's run. rerun says that another message asked for the same.
+type InflightRun struct{ rerun bool }
 
 // NewInflight returns a set without running work.
-func NewInflight() *inflight { return &inflight{By: map[InflightKey]*inflightRun{}} }
+func NewInflight() *Inflight { return &Inflight{By: map[InflightKey]*InflightRun{}} }
 
 // Begin starts a run, which must be ended with End. It returns nil if the work is
 // already running; that run is then asked for one more pass.
-func (u *inflight) Begin(w InflightKey) *inflightRun {
+func (u *Inflight) Begin(w InflightKey) *InflightRun {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if t := u.By[w]; t != nil {
 		t.rerun = true
 		return nil
 	}
-	t := &inflightRun{}
+	t := &InflightRun{}
 	u.By[w] = t
 	return t
 }
 
 // Rerun reports whether the work was asked for since the run began or since the last
 // Rerun. If not, the run has ended.
-func (u *inflight) Rerun(w InflightKey, t *inflightRun) bool {
+func (u *Inflight) Rerun(w InflightKey, t *InflightRun) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !t.rerun {
@@ -55,7 +55,7 @@ func (u *inflight) Rerun(w InflightKey, t *inflightRun) bool {
 
 // End ends a run unless it has ended, and reports whether the work was asked for
 // meanwhile.
-func (u *inflight) End(w InflightKey, t *inflightRun) bool {
+func (u *Inflight) End(w InflightKey, t *InflightRun) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.By[w] != t {

@@ -39,6 +39,7 @@ type Flows struct {
 	held   map[string]int           // consecutive suspensions of a provider for silence
 }
 
+// NewFlows returns empty counts.
 func NewFlows() *Flows {
 	return &Flows{
 		mine:   map[string]map[int64]Flow{},
@@ -49,8 +50,10 @@ func NewFlows() *Flows {
 	}
 }
 
+// Bucket returns the number of the bucket that holds t.
 func Bucket(t time.Time) int64 { return t.Unix() / int64(flowBucket/time.Second) }
 
+// Add counts recipients that were accepted and reported on, by the time of their attempt.
 func (f *Flows) Add(provider string, at time.Time, taken, heard int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,6 +113,7 @@ func (f *Flows) Snapshot() map[string]map[int64]Flow {
 	return out
 }
 
+// Merge takes in the counts of a peer; nil: the peer is gone.
 func (f *Flows) Merge(worker string, said map[string]map[int64]Flow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,7 +181,7 @@ func (f *Flows) newest(provider string, first, last int64) Flow {
 	return sum
 }
 
-// Latency returns the time in which a provider sends nine of ten reports; 0: not known.
+// ReportTime returns the time in which a provider sends nine of ten reports; 0: not known.
 func (f *Flows) ReportTime(provider string) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -78,6 +78,7 @@ func (p *pace) rate(now time.Time) float64 {
 	return float64(sum) / paceOver
 }
 
+// NewProvider returns a provider at work, with its share of the limits.
 func NewProvider(a Spec, cfg *Config, s Shares) *Provider {
 	perCall := a.Adapter.MaxRecipients()
 	if a.ChunkLimit > 0 {
@@ -107,6 +108,7 @@ func (a *Provider) CallSize(now time.Time) int {
 	return n
 }
 
+// Count changes the counters of the provider.
 func (a *Provider) Count(f func(*telemetry.Counters)) {
 	a.mu.Lock()
 	f(&a.counters)
