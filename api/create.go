@@ -47,8 +47,8 @@ func (s *Server) createBatch(c *gin.Context) {
 // decoder fills an intake from a body.
 type decoder struct {
 	*service.Intake
-	seen map[string]bool // fields that stand in the request
-	hash hash.Hash       // of all that was read; nil where nobody asks
+	seen map[string]bool // fields that the request has
+	hash hash.Hash       // of all that was read; nil if it is not needed
 }
 
 func newDecoder(in *service.Intake) *decoder { return &decoder{Intake: in, seen: map[string]bool{}} }

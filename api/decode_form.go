@@ -181,7 +181,7 @@ func (d *decoder) formField(name string, value io.Reader) error {
 		return d.formRecipients(value) // may stand several times
 	}
 	if d.seen[name] {
-		d.Wrong(service.Pointer(name), "repeated", "%s stands twice.", name)
+		d.Wrong(service.Pointer(name), "repeated", "%s is given twice.", name)
 		return nil
 	}
 	d.seen[name] = true

@@ -81,7 +81,7 @@ func (d *decoder) readObject(j *jsonReader) error {
 		}
 		name, _ := t.(string) // inside an object a token before a value is a string
 		if d.seen[name] {
-			return j.broken(errors.New("the member " + service.Quote(name) + " stands twice"))
+			return j.broken(errors.New("the member " + service.Quote(name) + " is given twice"))
 		}
 		d.seen[name] = true
 		if err := d.readMember(j, name); err != nil {
@@ -226,7 +226,7 @@ func (d *decoder) jsonRecipient(raw []byte) error {
 		eachMember(raw, func(name string, value []byte) {
 			at := here + service.Pointer(name)
 			if given[name] {
-				d.Wrong(at, "repeated", "%s stands twice.", service.Quote(name))
+				d.Wrong(at, "repeated", "%s is given twice.", service.Quote(name))
 			}
 			given[name] = true
 			switch {
@@ -261,7 +261,7 @@ func (d *decoder) jsonVars(here string, object []byte) map[string]string {
 	vars := map[string]string{}
 	eachMember(object, func(name string, value []byte) {
 		if _, again := vars[name]; again {
-			d.Wrong(here+service.Pointer(name), "repeated", "%s stands twice.", service.Quote(name))
+			d.Wrong(here+service.Pointer(name), "repeated", "%s is given twice.", service.Quote(name))
 		}
 		switch value[0] {
 		case '"':

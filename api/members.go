@@ -23,7 +23,7 @@ func eachMember(object []byte, f func(name string, value []byte)) {
 	}
 }
 
-// unquote returns what a valid JSON string stands for.
+// unquote returns the value of a valid JSON string.
 func unquote(raw []byte) string {
 	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
 		return string(raw[1 : len(raw)-1])

@@ -93,7 +93,7 @@ func (s *Server) small(c *gin.Context, fields map[string]any) (service.Repeat, e
 		case field == nil:
 			form.Wrong(at, "unknown_field", "There is no such field.")
 		case seen[name]:
-			form.Wrong(at, "repeated", "%s stands twice.", name)
+			form.Wrong(at, "repeated", "%s is given twice.", name)
 		case json.Unmarshal(value, field) == nil:
 		case value[0] == '"' && kindOf(field) == aTime:
 			form.Wrong(at, "invalid_value", "%s is %s.", name, aTime)

@@ -159,7 +159,7 @@ func (g *GitHub) check(public string, wrong func(key, format string, args ...any
 		wrong("public_url", "needed with github: GitHub sends browsers back there")
 	}
 	if len(g.Operators)+len(g.Logins)+len(g.Orgs) == 0 {
-		wrong("github.operators", "name at least one; else nobody could log in")
+		wrong("github.operators", "name at least one; otherwise no one can log in")
 	}
 	if g.BaseURL != "" {
 		checkURL("github.base_url", g.BaseURL, wrong)

@@ -23,7 +23,7 @@ const Prefix = "SAFEDELIVR_"
 
 // Config is the whole configuration.
 type Config struct {
-	Listen  string   `koanf:"listen"`   // address of the HTTP door
+	Listen  string   `koanf:"listen"`   // address of the HTTP server
 	DataDir string   `koanf:"data_dir"` // of the embedded store, and for spooling
 	Roles   []string `koanf:"roles"`    // api, webhooks, worker
 	Log     string   `koanf:"log"`      // debug, info, warn, error
@@ -32,7 +32,7 @@ type Config struct {
 
 	Traces Traces `koanf:"traces"`
 
-	PublicURL string `koanf:"public_url"` // as browsers and providers reach us; default: http and the address of the door
+	PublicURL string `koanf:"public_url"` // as browsers and providers reach us; default: http and the listen address
 
 	Cassandra Cassandra           `koanf:"cassandra"`
 	AMQP      AMQP                `koanf:"amqp"`
@@ -123,7 +123,7 @@ type Provider struct {
 }
 
 // DefaultEvidence is how long an unknown outcome waits for evidence, where
-// nobody says otherwise.
+// nothing else is configured.
 const DefaultEvidence = 15 * time.Minute
 
 func defaults() Config {

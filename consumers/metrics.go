@@ -50,7 +50,7 @@ func newMetrics(ps *provider.Set) *metrics {
 	m := &metrics{
 		attempts: counter(
 			"attempts_total",
-			"Provider calls that were made, by their answer: accepted, if it took somebody. Its rate(), summed over the classes, is what is used of the limit of calls.",
+			"Provider calls that were made, by their answer: accepted, if it took a recipient. Its rate(), summed over the classes, is what is used of the limit of calls.",
 			"provider",
 			"class",
 		),
@@ -91,7 +91,7 @@ func newMetrics(ps *provider.Set) *metrics {
 			"Sums that have not been what a recount says for a minute, among those that are recounted all the time. It must be 0.",
 		),
 		unknown: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "safedelivr", Name: "unknown_outcomes",
-			Help: "Recipients of the last 100 days of whom it is not known whether a provider took them: waiting for evidence (or being handed over), or held for a decision."}, []string{"state"}),
+			Help: "Recipients of the last 100 days whose outcome is unknown: waiting for evidence (or being handed over), or held for a decision."}, []string{"state"}),
 	}
 	for _, a := range ps.All() { // else the first of each is no increase
 		for _, class := range models.Classes {
@@ -188,7 +188,7 @@ func (m *metrics) ended(entry *models.Entry) {
 	m.changes.WithLabelValues(string(state), string(entry.Reason)).Add(float64(entry.Recipients.Len()))
 }
 
-// scrape is what is read when somebody asks.
+// scrape collects the metrics that are read on request.
 type scrape struct{ e *Engine }
 
 var (

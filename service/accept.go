@@ -81,7 +81,7 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 }
 
 // overtaken refuses a repeat that would have been accepted when the first try was
-// made, of which nothing is stored: unless that turns out to be stored after all.
+// made, with nothing stored, unless that turns out to be stored after all.
 func (s *Service) overtaken(ctx context.Context, b *models.Batch, why error) (Accepted, error) {
 	gone, err := s.store.AbandonBatch(ctx, b.ID, max(b.Chunks, 1))
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *Service) accept(ctx context.Context, b *models.Batch, sp *spool) error 
 	return nil
 }
 
-// errAcceptanceUnknown: the deciding write was sent, and nobody can say whether
+// errAcceptanceUnknown: the deciding write was sent, and it is unknown whether
 // it took.
 var errAcceptanceUnknown = errors.New("acceptance unknown")
 

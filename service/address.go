@@ -142,7 +142,7 @@ func cleanName(s string) (string, error) {
 	return s, nil
 }
 
-// hasControls reports whether s holds anything that may not stand in a header:
+// hasControls reports whether s holds anything that a header may not contain:
 // control characters (line breaks among them) or broken UTF-8.
 func hasControls(s string) bool {
 	ascii := true

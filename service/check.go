@@ -32,7 +32,7 @@ func (s *Service) LastCheck(ctx context.Context, who Caller) (out telemetry.Reco
 	return out, nil
 }
 
-// Unknown counts the mails whose outcome nobody knows.
+// Unknown counts the mails of unknown outcome.
 type Unknown struct {
 	Mails   int64
 	Users   int  // who have some

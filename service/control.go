@@ -33,10 +33,10 @@ type Steered struct {
 
 // Warnings of orders.
 const (
-	mayDoubleWarning = "Nobody knows whether the providers took this mail: what goes out again may arrive twice."
+	mayDoubleWarning = "It is unknown whether the providers took this mail: it may arrive twice if it is sent again."
 	inFlightWarning  = "Calls that had begun cannot be called back; no new one starts."
 	uncountedWarning = "The calls that have begun could not be counted."
-	lateWarning      = "The order stands, but what it lets go may not go out by itself: give it again if nothing moves within a minute."
+	lateWarning      = "The command is in effect, but the mail may not go out by itself: repeat the command if nothing moves within a minute."
 )
 
 // warn adds to what the answer warns of.

@@ -15,9 +15,9 @@ type Kind int
 const (
 	Internal     Kind = iota // a bug
 	Malformed                // the request cannot be read
-	Unauthorized             // nobody is known by these credentials
-	Forbidden                // who asks is known and may not do this
-	NotFound                 // there is no such thing, or it belongs to somebody else
+	Unauthorized             // these credentials belong to no user
+	Forbidden                // the caller is known and may not do this
+	NotFound                 // there is no such thing, or it belongs to another user
 	NotAllowed               // no such operation on this thing
 	Conflict                 // something stands against it at present
 	TooLarge                 // beyond a limit of this server

@@ -405,7 +405,7 @@ func (in *Intake) placeholders(c *models.Content) error {
 				in.Wrong(
 					here+Pointer("vars", n),
 					"invalid_header",
-					"{{%s}} stands in the subject, which is one line without control characters.",
+					"{{%s}} is used in the subject, which is one line without control characters.",
 					n,
 				)
 			}

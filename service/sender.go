@@ -16,7 +16,7 @@ const maxSenders = 100
 // Sending says as whom a user may send.
 type Sending struct {
 	User    string   `json:"user"`
-	Set     bool     `json:"set"`     // false: nobody has said so; see Anyone
+	Set     bool     `json:"set"`     // false: no operator has set it; see Anyone
 	Anyone  bool     `json:"anyone"`  // any sender may be used
 	Senders []string `json:"senders"` // addresses, or @domain
 	Changed bool     `json:"changed,omitempty"`

@@ -60,7 +60,7 @@ type heartbeat struct {
 	Beat     int64                       `json:"beat"`
 	Life     string                      `json:"life"` // of this start of the worker
 	Started  time.Time                   `json:"started"`
-	Findings map[string]provider.Finding `json:"ails,omitempty"`
+	Findings map[string]provider.Finding `json:"findings,omitempty"`
 	Size     int                         `json:"size,omitempty"` // of the cluster, as far as it knew
 	Running  map[string]int              `json:"running,omitempty"`
 
@@ -75,7 +75,7 @@ const (
 	memberBeats = 10
 	flowBeats   = 5
 	keepBeats   = 60 // how long the store keeps a heartbeat
-	memberKind  = "crew"
+	memberKind  = "member"
 )
 
 // TransientStore is the part of models.Store that the cluster needs.

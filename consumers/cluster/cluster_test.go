@@ -17,7 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// reportBoard is the part of a store that a crew needs, on the bubble's clock.
+// reportBoard is the part of a store that a cluster needs, on the bubble's clock.
 type reportBoard struct {
 	mu    sync.Mutex
 	rows  map[string][]byte
@@ -58,12 +58,12 @@ func (b *reportBoard) Transients(context.Context, string) (map[string][]byte, er
 // hand is one worker of the test: it sends as fast as it is allowed to, until it
 // is frozen, cut off from the store, or killed.
 type hand struct {
-	board  *reportBoard
-	crew   *Cluster
-	acc    *provider.Provider
-	cancel context.CancelFunc
-	mu     sync.Mutex
-	now    handState
+	board   *reportBoard
+	cluster *Cluster
+	acc     *provider.Provider
+	cancel  context.CancelFunc
+	mu      sync.Mutex
+	now     handState
 }
 
 type handState int
@@ -124,19 +124,19 @@ type sends struct {
 
 func startHand(ctx context.Context, name string, board *reportBoard, limit float64, seen *sends) *hand {
 	h := &hand{board: board}
-	h.crew = New(h, memberConfig(name))
+	h.cluster = New(h, memberConfig(name))
 	spec := provider.Spec{Adapter: idleAdapter{}, Provider: models.Provider{Name: "sg", Rate: limit, Concurrency: 8}}
-	ps, err := provider.NewSet([]provider.Spec{spec}, &health, h.crew)
+	ps, err := provider.NewSet([]provider.Spec{spec}, &health, h.cluster)
 	if err != nil {
 		panic(err)
 	}
 	h.acc = ps.Get("sg")
-	h.crew.Carry(ps, provider.NewFlows())
-	ps.OnChange(h.crew.Wake)
+	h.cluster.Carry(ps, provider.NewFlows())
+	ps.OnChange(h.cluster.Wake)
 	ctx, h.cancel = context.WithCancel(ctx)
 	seen.all.Go(func() {
-		_ = h.crew.Join(ctx)
-		h.crew.Run(ctx)
+		_ = h.cluster.Join(ctx)
+		h.cluster.Run(ctx)
 	})
 	seen.all.Go(func() {
 		for ctx.Err() == nil {

@@ -136,7 +136,7 @@ func (l *Lookups) Run(ctx context.Context) {
 	wg.Go(func() {
 		l.every(ctx, min(outagePoll, 50*l.cfg.Poll), func() {
 			if err := l.lookUpOutages(ctx); err != nil && ctx.Err() == nil {
-				l.log.Warn("gaps of the webhooks' door could not be looked up yet", "err", err)
+				l.log.Warn("cannot look up outages of the webhook receiver yet, will retry", "err", err)
 			}
 		})
 	})

@@ -12,10 +12,10 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// Gaps are times in which our door for webhooks was shut: see webhooks/receiver.go.
-// What was reported then may be gone for good, and is looked up.
+// Outages are times in which webhooks could not be received: see webhooks/receiver.go.
+// Events that were reported then may be lost, so they are looked up.
 
-// lookUpOutages looks up what was reported while our door was shut.
+// lookUpOutages looks up what was reported during outages of the webhook receiver.
 func (l *Lookups) lookUpOutages(ctx context.Context) error {
 	raw, err := l.store.Transients(ctx, telemetry.OutageRecord)
 	if err != nil || len(raw) == 0 {
@@ -130,13 +130,13 @@ func (l *Lookups) lookUpSpan(ctx context.Context, provider string, from, to time
 			}
 			away = append(away, a.Name)
 			if ctx.Err() == nil {
-				l.log.Warn("what was reported while the door was shut could not be looked up yet", "provider", a.Name, "err", err)
+				l.log.Warn("cannot fetch missed events yet, will retry", "provider", a.Name, "err", err)
 			}
 		})
 	}
 	wg.Wait()
 	if found > 0 {
-		l.log.Info("events looked up that were reported while the door was shut", "found", found, "from", from, "to", to)
+		l.log.Info("fetched events that were missed during an outage", "found", found, "from", from, "to", to)
 	}
 	return asked, away
 }

@@ -39,7 +39,7 @@ type Step struct {
 	Split        int       // of call: >0 while a bad recipient is looked for
 	MayDouble    bool
 	Doubt        models.Reason // of call: what is not known of earlier ones
-	Released     bool          // of call: by hand, so that the deadline does not count
+	Released     bool          // of call: manually, so that the deadline does not count
 	Reason       models.Reason // of end
 	Detail       string
 	Because      string          // of call: why another attempt is made
@@ -131,7 +131,7 @@ func (p *Policy) next(
 		return st
 	case rule.Cancel != nil:
 		return cancelled(s, tries, rule.Cancel)
-	case b.Redacted: // Released by hand, and not handed over in all that time
+	case b.Redacted: // released manually, and not handed over in all that time
 		return ending(doubtOf(tries), Step{Reason: models.Expired, Detail: ContentRemoved})
 	case !s.Released && Over(b, now):
 		return ending(doubtOf(tries), Step{Reason: models.Expired, Detail: lastWords(last)})
@@ -147,7 +147,7 @@ func (p *Policy) next(
 			MayDouble: doubt != "",
 			Doubt:     doubt,
 			Released:  true,
-			Because:   "released by hand",
+			Because:   "released manually",
 		}
 	case s.Attempts == 0:
 		return Step{Do: Call, Options: p.fresh(b), Fixed: len(b.Providers) > 0}
@@ -176,7 +176,7 @@ func cancelled(s *models.Status, tries []models.Try, order *models.Command) Step
 }
 
 // ending ends what is not sent any more for a reason of ours. Where it may have been
-// sent already it says that this is not known, so that nobody takes it for not sent.
+// sent already it says that this is not known, so that it is not taken for unsent.
 func ending(doubt models.Reason, st Step) Step {
 	st.Do = End
 	if doubt != "" {
@@ -253,7 +253,7 @@ func (p *Policy) again(b *models.Batch, s *models.Status, tries []models.Try, ma
 // allAway reports whether every provider that mail may use has refused it for a
 // reason that passes. It waits then until one is back, or its deadline ends it,
 // however many retries that takes; unless none are wanted, or none of them has
-// verified the sender, of which somebody must hear.
+// verified the sender, which an operator must learn of.
 func (p *Policy) allAway(b *models.Batch, s *models.Status, tries []models.Try, options []Option) bool {
 	if p.cfg.MaxRetries == 0 || s.Released || b.Deadline.IsZero() || len(options) < len(p.fresh(b)) {
 		return false

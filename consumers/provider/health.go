@@ -249,7 +249,7 @@ func (h *Health) settle(turn int, says callSays, why string) {
 	h.onChange()
 	if opened {
 		h.cfg.Logger.Warn(
-			"provider is left alone: its calls fail",
+			"provider suspended: calls are failing",
 			"provider",
 			h.name,
 			"why",
@@ -307,7 +307,7 @@ func (h *Health) judge(parts []models.Part, domain string) (says callSays, why s
 	return answered, ""
 }
 
-// A provider is left alone at most for so long because its provider says that it is
+// A provider is suspended at most for so long because its provider says that it is
 // asked too often, and because it says that it is down: then it is asked again.
 const (
 	mostAway = 24 * time.Hour

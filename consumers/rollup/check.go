@@ -201,7 +201,7 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, err
 	for s, err := range c.s.store.Summaries(ctx, b.User, b.ID, 0) {
 		if errors.Is(err, models.ErrDamaged) {
 			c.damaged("batch", b, b.ID, err)
-			break // what was not read differs, and is mended
+			break // an unread summary differs, and is repaired
 		}
 		if err != nil {
 			return models.Summary{}, err

@@ -158,7 +158,7 @@ func (s *Rollup) CheckSums(ctx context.Context, now time.Time) error {
 	return s.store.PutTransient(ctx, telemetry.RecountReport, telemetry.NewestRecount, raw, recountKept)
 }
 
-// Judge notes what was found in a round. What is found no more is forgotten.
+// Judge notes what was found in a round. A difference that is no longer found is forgotten.
 func (s *Rollup) Judge(w *Round, differences []Difference, now time.Time) {
 	old := w.Suspects
 	w.Suspects = nil
@@ -390,7 +390,7 @@ func (c *check) tree(ctx context.Context, user string, day time.Time) (wrong boo
 
 // span compares a stored sum with what was counted of it. While mail flows the two
 // are read at different moments, so a difference must last although nothing moves,
-// for as long as Settle; where something moves all the time, nobody can tell.
+// for as long as Settle; where something moves all the time, it cannot be told.
 func (c *check) span(
 	ctx context.Context,
 	s models.Span,
