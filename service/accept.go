@@ -55,7 +55,7 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 			wrong = in.Dated(&b, c.At)
 		}
 		if wrong != nil && older {
-			return s.overtaken(ctx, &b, wrong)
+			return s.rejectStaleRetry(ctx, &b, wrong)
 		}
 		if wrong != nil {
 			return Accepted{}, wrong
@@ -80,9 +80,9 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 	})
 }
 
-// overtaken refuses a repeat that would have been accepted when the first try was
+// rejectStaleRetry refuses a repeat that would have been accepted when the first try was
 // made, with nothing stored, unless that turns out to be stored after all.
-func (s *Service) overtaken(ctx context.Context, b *models.Batch, why error) (Accepted, error) {
+func (s *Service) rejectStaleRetry(ctx context.Context, b *models.Batch, why error) (Accepted, error) {
 	gone, err := s.store.AbandonBatch(ctx, b.ID, max(b.Chunks, 1))
 	if err != nil {
 		return Accepted{}, storeError("settle batch", err)

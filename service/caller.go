@@ -35,16 +35,16 @@ func (c Caller) Need(s models.Scope) error {
 // operates returns an error where the caller is no operator.
 func (c Caller) operates() error { return c.Need(models.ScopeOperate) }
 
-// mayLetGo reports whether the caller may take back what somebody withheld from an
+// mayRelease reports whether the caller may take back what somebody withheld from an
 // owner's mail: an operator always, the owner where no operator ordered it.
-func (c Caller) mayLetGo(by, owner string) bool {
+func (c Caller) mayRelease(by, owner string) bool {
 	return by == "" || by == owner || c.May(models.ScopeOperate)
 }
 
 // MayResume reports whether the caller, who may steer a batch, may resume it: what
 // an operator stopped, only an operator resumes.
 func (c Caller) MayResume(b *BatchView) bool {
-	return c.mayLetGo(b.StoppedBy, cmp.Or(b.User, c.User))
+	return c.mayRelease(b.StoppedBy, cmp.Or(b.User, c.User))
 }
 
 // steerable reads a batch that the caller may steer: one's own, or any for an

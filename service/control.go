@@ -87,7 +87,7 @@ func (s *Service) order(
 				)
 			}
 			if c.Kind.Withholds() {
-				s.heardOf(ctx)
+				s.awaitPropagation(ctx)
 			}
 			return done, nil
 		case errors.Is(err, models.ErrOutcomeUnknown) && ctx.Err() == nil && wanted != nil:
@@ -105,9 +105,9 @@ func (s *Service) order(
 	}
 }
 
-// heardOf waits until every worker knows the orders that stand now. What stood
+// awaitPropagation waits until every worker knows the orders that stand now. What stood
 // already may have been ordered a moment ago.
-func (s *Service) heardOf(ctx context.Context) {
+func (s *Service) awaitPropagation(ctx context.Context) {
 	if s.cfg.Sole {
 		return
 	}
@@ -165,7 +165,7 @@ func (s *Service) ReleaseLog(ctx context.Context, who Caller, log, why string, r
 		if st.State == models.Queued || released(rules, b, id, entries) { // it is on its way, released before or not
 			out := Steered{BatchID: b.ID, LogID: id, Order: models.ReleaseBatch}
 			out.Stopped, out.Cancelled = rules.Stopped(b.ID)
-			if st.State != models.Queued && !s.goOn(ctx, goingOn(b)) { // whoever ordered it may have died then
+			if st.State != models.Queued && !s.resume(ctx, goingOn(b)) { // whoever ordered it may have died then
 				out.Late = true
 				out.warn(lateWarning)
 			}
@@ -208,9 +208,9 @@ func (s *Service) steer(ctx context.Context, who Caller, b *models.Batch, c *mod
 	out := Steered{BatchID: b.ID, LogID: c.Log, Order: c.Kind, Changed: changed}
 	if goesOn(c.Kind) {
 		if !c.Kind.Withholds() { // else it was waited for
-			s.heardOf(context.WithoutCancel(ctx))
+			s.awaitPropagation(context.WithoutCancel(ctx))
 		}
-		if !s.goOn(ctx, goingOn(b)) {
+		if !s.resume(ctx, goingOn(b)) {
 			out.Late = true
 			out.warn(lateWarning)
 		}
@@ -267,7 +267,7 @@ func (s *Service) place(ctx context.Context, who Caller, b *models.Batch, c *mod
 			return !cancelled &&
 				(by == "" || by == b.User && who.by() != b.User) // nobody takes back by himself what an operator confirms
 		case models.ResumeBatch:
-			mine = cancelled || who.mayLetGo(rules.StoppedBy(b.ID), b.User)
+			mine = cancelled || who.mayRelease(rules.StoppedBy(b.ID), b.User)
 			return stopped && !cancelled && mine
 		}
 		// To let the same mail go twice for one request would be once too often.
@@ -308,10 +308,10 @@ func goingOn(b *models.Batch) models.AgendaEntry {
 	}
 }
 
-// goOn announces batches that go on, and puts them on the agenda once more. Every
+// resume announces batches that go on, and puts them on the agenda once more. Every
 // worker knows the orders by now: who looks at a batch earlier may find nothing to
 // do, and nobody looks again. It tells whether the agenda took all of them.
-func (s *Service) goOn(ctx context.Context, batches ...models.AgendaEntry) bool {
+func (s *Service) resume(ctx context.Context, batches ...models.AgendaEntry) bool {
 	ctx = context.WithoutCancel(ctx) // the client going away does not matter any more
 	all := true
 	for some := range slices.Chunk(batches, goOnAtOnce) {

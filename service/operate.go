@@ -27,7 +27,7 @@ func (s *Service) SwitchUser(
 	r Repeat,
 ) (Switched, bool, error) {
 	if who.operates() != nil {
-		if err := s.oneself(ctx, who, user); err != nil {
+		if err := s.isSelf(ctx, who, user); err != nil {
 			return Switched{}, false, err
 		}
 	}
@@ -42,7 +42,7 @@ func (s *Service) SwitchUser(
 			if do == models.PauseUser {
 				return by == "" || by == u.ID && who.by() != u.ID // nobody takes back by himself what an operator confirms
 			}
-			mine = who.mayLetGo(by, u.ID)
+			mine = who.mayRelease(by, u.ID)
 			return by != "" && mine
 		})
 		if err == nil && !mine {
@@ -53,15 +53,15 @@ func (s *Service) SwitchUser(
 			)
 		}
 		if err == nil && do == models.ResumeUser {
-			s.heardOf(ctx) // who does not know it yet lets the announcements pass
+			s.awaitPropagation(ctx) // who does not know it yet lets the announcements pass
 			s.announceNewest(ctx, u.ID)
 		}
 		return Switched{Name: u.Name, Order: do, Changed: changed}, err
 	})
 }
 
-// oneself is nil where a name, or an id, is that of who asks, who may send.
-func (s *Service) oneself(ctx context.Context, who Caller, name string) error {
+// isSelf is nil where a name, or an id, is that of who asks, who may send.
+func (s *Service) isSelf(ctx context.Context, who Caller, name string) error {
 	if name != who.User {
 		u, err := s.user(ctx, name)
 		if err != nil || u.ID != who.User {

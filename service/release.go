@@ -50,13 +50,13 @@ func (s *Service) ReleaseRange(ctx context.Context, who Caller, rel Release, r R
 			batches, err = s.releaseUser(ctx, who, users[i].ID, &rel, batches)
 		}
 		if len(batches) > 0 {
-			s.heardOf(context.WithoutCancel(ctx))
+			s.awaitPropagation(context.WithoutCancel(ctx))
 		}
 		out := Released{Batches: len(batches)}
 		if len(batches) > 0 {
 			out.Warning = mayDoubleWarning
 		}
-		if !s.goOn(ctx, batches...) {
+		if !s.resume(ctx, batches...) {
 			out.Warning += " " + lateWarning
 		}
 		if rel.waiting > 0 {
