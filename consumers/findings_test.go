@@ -76,14 +76,16 @@ func TestRemembered(t *testing.T) {
 	t.Run("senders", func(t *testing.T) {
 		t.Parallel()
 		r := emptyRig(t, nil, "sg")
-		r.engine = r.worker(fast(), newScripted("sg", always(models.Accepted)))
+		cfg := fast()
+		cfg.Hold = time.Hour
+		r.engine = r.worker(cfg, newScripted("sg", always(models.Accepted)))
 		answer(
 			r.engine.providers.Get("sg").Health,
 			"b.c",
 			models.Part{Class: models.AccountClass, Reason: models.SenderNotVerified},
 		)
 		r.stop()
-		r.engine = r.worker(fast(), newScripted("sg", always(models.Accepted)))
+		r.engine = r.worker(cfg, newScripted("sg", always(models.Accepted)))
 		require.Eventually(
 			t,
 			func() bool { return len(r.engine.providers.Get("sg").Health.Report().Senders) == 1 },

@@ -55,6 +55,7 @@ func TestAskedForWhileUnderWay(t *testing.T) {
 			[]provider.Spec{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1,
 				Timeout: time.Second, Events: models.EventsNone}}},
 		)
+		r.caughtUp() // so that the backlog of the start announces nothing meanwhile
 		b := r.batch(2, false, nil)
 		handle := func(ctx context.Context, log int) models.Disposition {
 			return r.engine.dispatch.HandleLog(
