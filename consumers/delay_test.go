@@ -33,7 +33,7 @@ func TestJitter(t *testing.T) {
 			Retry:   3,
 			Options: []policy.Option{{Provider: "sg", NotBefore: now.Add(wait)}},
 		}
-		e.dispatch.Requeue(&dispatch.Chunk{Id: models.NewBatchID(now)}, st, now, "", &told)
+		e.dispatch.Requeue(&dispatch.Chunk{ID: models.NewBatchID(now)}, st, now, "", &told)
 		require.Len(t, told, 1)
 		require.Equal(t, models.BatchMessage, told[0].Kind, "the provider is chosen anew then")
 		require.False(t, told[0].NotBefore.Before(now.Add(wait)))

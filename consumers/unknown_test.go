@@ -538,7 +538,7 @@ func TestTakenAndUnknownIsCheap(t *testing.T) {
 				},
 			)
 		}
-		c := &dispatch.Chunk{Id: models.NewBatchID(at), View: models.Resolve(1, entries, facts)}
+		c := &dispatch.Chunk{ID: models.NewBatchID(at), View: models.Resolve(1, entries, facts)}
 		st := &policy.Step{Do: policy.Wait, Who: models.SetOf(1), Until: at.Add(100 * time.Hour)}
 		require.True(t, e.evidence.MayEndSoon(c, st, at))
 		require.False(t, e.evidence.MayEndSoon(c, st, at.Add(time.Minute+e.cfg.EvidenceWindow)))

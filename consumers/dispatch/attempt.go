@@ -60,13 +60,13 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *Job) error {
 	}
 	sent := time.Now()
 	span := tracing.Start(
-		c.Id,
+		c.ID,
 		"provider call",
 		sent,
 		"provider",
 		j.Provider.Name,
 		"chunk",
-		c.Id.String(),
+		c.ID.String(),
 		"attempt",
 		strconv.Itoa(entry.Number),
 		"recipients",
@@ -181,7 +181,7 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *Job) (model
 	if !c.wasCalled() {
 		defer d.indexAddresses(c)() // before the first mail leaves
 	}
-	err := d.store.Append(within, c.Id, entry)
+	err := d.store.Append(within, c.ID, entry)
 	switch {
 	case err == nil:
 		c.Entries = append(c.Entries, entry)
@@ -196,7 +196,7 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *Job) (model
 // outcome succeeded. No call was made for the entry. If the entry was stored, a fact
 // records that, so that no evidence window is waited for.
 func (d *Dispatcher) resolveUnknownAppend(c *Chunk, entry models.Entry) {
-	id, user, lane := c.Id, c.Batch.User, c.Lane
+	id, user, lane := c.ID, c.Batch.User, c.Lane
 	d.Background.Go(func() {
 		ctx, cancel := context.WithTimeout(d.hard, 10*time.Minute)
 		defer cancel()
@@ -251,7 +251,7 @@ func (d *Dispatcher) call(c *Chunk, j *Job, entry models.Entry, began time.Time)
 		Recipients: make([]models.CallRecipient, 0, j.Who.Len()),
 	}
 	for r := range j.Who.All() {
-		call.Recipients = append(call.Recipients, models.CallRecipient{Log: c.Id.Log(r), Recipient: c.Recipients[r-1]})
+		call.Recipients = append(call.Recipients, models.CallRecipient{Log: c.ID.Log(r), Recipient: c.Recipients[r-1]})
 	}
 	c.Recipients = nil // the call has what it needs
 	a := j.Provider
@@ -314,14 +314,14 @@ func (d *Dispatcher) saveOutcome(c *Chunk, a *provider.Provider, o models.Outcom
 	c.facts = append(c.facts, f)
 	d.resolve(c)
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
-		err := d.store.PutFacts(d.hard, models.ChunkFact{Chunk: c.Id, Fact: f})
+		err := d.store.PutFacts(d.hard, models.ChunkFact{Chunk: c.ID, Fact: f})
 		if err == nil {
 			return nil
 		}
 		d.log.Warn(
 			"outcome not stored yet; will retry",
 			"chunk",
-			c.Id.String(),
+			c.ID.String(),
 			"provider",
 			a.Name,
 			"attempt_id",
@@ -355,8 +355,8 @@ func (d *Dispatcher) indexAddresses(c *Chunk) (wait func()) {
 		defer close(done)
 		ctx, cancel := context.WithTimeout(d.hard, d.cfg.StartBy)
 		defer cancel()
-		if err := d.store.PutAddressIndex(ctx, c.Batch.User, models.NewAddressIndex(c.Id, c.Recipients)); err != nil {
-			d.log.Warn("address index not stored; the chunk cannot be found by address", "chunk", c.Id.String(), "err", err)
+		if err := d.store.PutAddressIndex(ctx, c.Batch.User, models.NewAddressIndex(c.ID, c.Recipients)); err != nil {
+			d.log.Warn("address index not stored; the chunk cannot be found by address", "chunk", c.ID.String(), "err", err)
 		}
 	}()
 	return func() { <-done }

@@ -13,7 +13,7 @@ import (
 
 // Chunk is what a handler has read of one chunk.
 type Chunk struct {
-	Id            models.ID
+	ID            models.ID
 	Batch         *models.Batch
 	Lane          models.Lane
 	Size          int
@@ -40,7 +40,7 @@ func (d *Dispatcher) resolve(c *Chunk) {
 // message returns m with the chunk's id and lane filled in.
 func (c *Chunk) message(m models.Message) models.Message {
 	if m.ID.IsZero() {
-		m.ID = c.Id
+		m.ID = c.ID
 	}
 	m.Lane = c.Lane
 	if m.Lane == "" {
@@ -55,7 +55,7 @@ func (d *Dispatcher) LoadRecipients(ctx context.Context, c *Chunk) error {
 	if c.Recipients != nil {
 		return nil
 	}
-	rs, err := d.store.Recipients(ctx, c.Id)
+	rs, err := d.store.Recipients(ctx, c.ID)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (d *Dispatcher) Load(ctx context.Context, id models.ID) (*Chunk, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Chunk{Id: id, Batch: b, Lane: b.Lane, Size: b.ChunkSize(id.ChunkNumber())}
+	c := &Chunk{ID: id, Batch: b, Lane: b.Lane, Size: b.ChunkSize(id.ChunkNumber())}
 	if c.Size == 0 {
 		return nil, fmt.Errorf("%w: the batch has no chunk %d", models.ErrNotFound, id.ChunkNumber())
 	}
@@ -82,7 +82,7 @@ func (d *Dispatcher) Load(ctx context.Context, id models.ID) (*Chunk, error) {
 // Reload reads the entries and facts of a chunk again.
 func (d *Dispatcher) Reload(ctx context.Context, c *Chunk) (err error) {
 	c.Read = time.Now()
-	if c.Entries, c.facts, err = d.store.Record(ctx, c.Id); err != nil {
+	if c.Entries, c.facts, err = d.store.Record(ctx, c.ID); err != nil {
 		return err
 	}
 	d.resolve(c)
@@ -119,7 +119,7 @@ func (d *Dispatcher) appendEndings(ctx context.Context, c *Chunk, steps []policy
 		}
 		changed = true
 		d.observer.Ended(&entry)
-		d.log.Debug("recipients ended", "chunk", c.Id.String(), "recipients", st.Who.Len(), "reason", string(st.Reason))
+		d.log.Debug("recipients ended", "chunk", c.ID.String(), "recipients", st.Who.Len(), "reason", string(st.Reason))
 	}
 	return changed, nil
 }
@@ -131,7 +131,7 @@ func (d *Dispatcher) appendEntry(ctx context.Context, c *Chunk, entry models.Ent
 	defer cancel()
 	entry.Number = c.View.NextNumber()
 	entry.Token = models.NewToken()
-	if err := d.store.Append(ctx, c.Id, entry); err != nil {
+	if err := d.store.Append(ctx, c.ID, entry); err != nil {
 		return err
 	}
 	c.Entries = append(c.Entries, entry)

@@ -22,7 +22,7 @@ func (d *Dispatcher) commandsFor(ctx context.Context, c *Chunk) (policy.Commands
 	o := policy.Commands{Rule: rules.Batch(c.Batch), Rules: rules, Blocks: policy.BlocksMeeting(rules, c.Batch)}
 	byRecipient := slices.ContainsFunc(o.Blocks, func(b models.Block) bool { return b.Domain != "" })
 	if byRecipient && c.Recipients == nil && !c.Batch.Redacted {
-		rs, err := d.store.Recipients(ctx, c.Id)
+		rs, err := d.store.Recipients(ctx, c.ID)
 		if err != nil {
 			return o, err
 		}
@@ -82,7 +82,7 @@ func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
 			return nil
 		}
 		cmd := releases[i]
-		if !cmd.Log.IsZero() && cmd.Log.ChunkID() != c.Id ||
+		if !cmd.Log.IsZero() && cmd.Log.ChunkID() != c.ID ||
 			slices.ContainsFunc(c.Entries, func(en models.Entry) bool { return en.Order == cmd.Number }) {
 			continue
 		}

@@ -97,7 +97,7 @@ func (d *Dispatcher) runRounds(
 	c.Lane = m.Lane
 	defer d.summaries.MarkChunk(c)
 	span := tracing.Start(
-		c.Id,
+		c.ID,
 		"dispatch",
 		time.Time{},
 		"queue",
@@ -107,7 +107,7 @@ func (d *Dispatcher) runRounds(
 		"lane",
 		string(m.Lane),
 		"chunk",
-		c.Id.String(),
+		c.ID.String(),
 	)
 	defer span.End("")
 	for range maxRounds {

@@ -246,7 +246,7 @@ func (d *Dispatcher) Requeue(c *Chunk, st *policy.Step, now time.Time, busy stri
 		m.Provider = d.preferred(c, st, now, busy, m.Provider)
 	}
 	if st.FromEvent && m.Kind == models.ProviderMessage {
-		m.Kind, m.ID = models.LogMessage, c.Id.Log(st.Who.First())
+		m.Kind, m.ID = models.LogMessage, c.ID.Log(st.Who.First())
 	}
 	out.add(m)
 }

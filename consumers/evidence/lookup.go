@@ -446,11 +446,11 @@ func (l *Lookups) answeredOf(c *dispatch.Chunk, t *models.Try, now time.Time) bo
 	if now.After(over.Add(24 * time.Hour)) {
 		return true
 	}
-	answered := l.Request(t.Provider, c.Id, begin.Add(-time.Minute), over)
+	answered := l.Request(t.Provider, c.ID, begin.Add(-time.Minute), over)
 	if !answered.Before(late) {
 		return true
 	}
-	l.expedite(t.Provider, c.Id, now)
+	l.expedite(t.Provider, c.ID, now)
 	return false
 }
 
@@ -479,6 +479,6 @@ func (l *Lookups) MayEndSoon(c *dispatch.Chunk, st *policy.Step, now time.Time) 
 	if l.eventLookup(s.Last.Provider) == nil || !now.Before(entry.CallEnds.Add(l.policy.EvidenceWindow(s.Last.Provider))) {
 		return false
 	}
-	l.Request(s.Last.Provider, c.Id, entry.At.Add(-time.Minute), entry.CallEnds)
+	l.Request(s.Last.Provider, c.ID, entry.At.Add(-time.Minute), entry.CallEnds)
 	return true
 }

@@ -105,13 +105,13 @@ func (s *Rollup) Mark(user string, chunk models.ID, then ...func()) {
 // recorded since is marked by whom it is from, and has a higher rank.
 func (s *Rollup) MarkChunk(c *dispatch.Chunk) {
 	if c.View.Version > 0 {
-		s.Mark(c.Batch.User, c.Id)
+		s.Mark(c.Batch.User, c.ID)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.marked[c.Id] == nil {
-		s.marked[c.Id] = &mark{user: c.Batch.User, empty: c.Size}
+	if s.marked[c.ID] == nil {
+		s.marked[c.ID] = &mark{user: c.Batch.User, empty: c.Size}
 	}
 }
 
