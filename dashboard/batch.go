@@ -22,18 +22,18 @@ import (
 // batchView is one batch.
 type batchView struct {
 	*batchRow
-	Providers []providerShare
-	Reasons   []reasonCount
-	Flow      flowView
-	Tabs      []tab
-	State     models.State // of the logs that are listed
-	Logs      []logRow
-	Older     string
-	First     bool
-	Actions   []actionLink
-	Kept      string // what keeps it from going on; empty: nothing
-	Did       string // what was just ordered
-	Of        string // name of the user whose it is, where it is somebody else
+	Shares  []providerShare
+	Reasons []reasonCount
+	Flow    flowView
+	Tabs    []tab
+	State   models.State // of the logs that are listed
+	Logs    []logRow
+	Older   string
+	First   bool
+	Actions []actionLink
+	Kept    string // what keeps it from going on; empty: nothing
+	Did     string // what was just ordered
+	Of      string // name of the user whose it is, where it is somebody else
 }
 
 // providerShare is how a batch fared at one provider.
@@ -151,13 +151,13 @@ func (d *Dashboard) batchOf(
 	state models.State,
 ) *batchView {
 	return &batchView{
-		batchRow:  d.rowOf(b),
-		Providers: d.sharesOf(&b.Counts),
-		Reasons:   reasonsOf(&b.Counts),
-		Tabs:      logTabs(b, state),
-		State:     state,
-		Actions:   actionsOf(b, who),
-		Kept:      d.keptBy(ctx, who, b),
+		batchRow: d.rowOf(b),
+		Shares:   d.sharesOf(&b.Counts),
+		Reasons:  reasonsOf(&b.Counts),
+		Tabs:     logTabs(b, state),
+		State:    state,
+		Actions:  actionsOf(b, who),
+		Kept:     d.keptBy(ctx, who, b),
 	}
 }
 
