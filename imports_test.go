@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 	"service/...":         {"internal/priority", "models", "models/...", "service/...", "tracing"},
 	"webhooks":            {"internal/priority", "models", "models/..."},
 	"consumers/policy":    {"models", "models/control"},
-	"consumers/provider":  {"models", "models/telemetry"},
+	"consumers/provider":  {"models", "models/control", "models/telemetry"},
 	"consumers/cluster":   {"models", "models/control", "models/telemetry", "consumers/provider"},
 	"consumers/dispatch": {"internal/priority",
 		"models/telemetry",

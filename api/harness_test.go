@@ -252,7 +252,7 @@ func (f *fixture) tell() {
 		"w",
 		telemetry.WorkerState{Started: now, Share: 1, Providers: []telemetry.ProviderState{{Name: "sg",
 			Health: telemetry.Health{
-				State: telemetry.Tripped,
+				State: telemetry.Suspended,
 				Since: now,
 				Why:   "five calls failed",
 				Until: now,

@@ -458,7 +458,7 @@ func TestProviders(t *testing.T) {
 	f := newFixture(t)
 	l := read[list](f, "/v1/providers")
 	require.Len(t, l.Providers, 2)
-	require.Equal(t, "open", l.Providers[0].Health.State)
+	require.Equal(t, "suspended", l.Providers[0].Health.State)
 	require.Equal(t, int64(7), l.Providers[0].Worker.Calls)
 	require.Nil(t, l.Providers[1].Health, "nobody has reported it")
 

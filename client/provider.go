@@ -33,9 +33,14 @@ type Provider struct {
 
 // Health says whether a provider may take mail.
 type Health struct {
-	State string    `json:"state"`
+	// State is healthy, draining, probation, probing, suspended or offline.
+	State string `json:"state"`
+	// Source is calls, rejected, retry_after, silence or operator; empty if the provider is healthy.
+	Source string `json:"source,omitempty"`
+	Why    string `json:"why,omitempty"`
+	// Peer is the worker that found it out, if that is not the one that reports it.
+	Peer  string    `json:"peer,omitempty"`
 	Since time.Time `json:"since"`
-	Why   string    `json:"why,omitempty"`
 	Until time.Time `json:"until,omitzero"`
 	// RefusedSenders are domains of senders that the provider has not verified; for operators.
 	RefusedSenders []string `json:"refused_senders,omitempty"`

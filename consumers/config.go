@@ -35,7 +35,7 @@ type Config struct {
 	AgendaPoll     time.Duration // how often the agenda is read
 	Lease          time.Duration // how long a part of the agenda stays with a worker that is silent
 	InboxAge       time.Duration // after which a post that was not worked off is announced again
-	Hold           time.Duration // how long a provider stays shut after an answer of class provider
+	Hold           time.Duration // pause after a rejected key or quota
 	BreakerOpen    time.Duration // how long a breaker stays open before it probes
 	Heartbeat      time.Duration // how often workers that share the limits hear of each other
 	Sole           bool          // no other process works on the store: the limits are this worker's alone

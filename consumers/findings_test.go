@@ -11,45 +11,49 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/cluster"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// A worker that begins knows how earlier ones found the providers, whether they stopped
-// or died: what was silent stays away for what is left of its time, and anything else
-// for a moment; then it gets one mail, until that is answered.
-func TestRemembered(t *testing.T) {
+// A worker that starts restores the findings of earlier workers, whether they stopped or
+// died. Findings about the provider itself hold for the rest of their time, others for a
+// moment.
+func TestFindingsAreRestored(t *testing.T) {
 	t.Parallel()
-	silent := func(h *provider.Health) { h.SuspendSilent(time.Now().Add(time.Hour), "nothing was heard") }
-	for name, c := range map[string]struct {
-		ill    func(h *provider.Health)
-		state  string
-		atMost time.Duration
+	suspend := func(source string) func(h *provider.Health) {
+		return func(h *provider.Health) { h.Suspend(source, time.Now().Add(time.Hour), "so it is") }
+	}
+	is := func(h *provider.Health) telemetry.Health { return h.Report(time.Now(), control.ProviderSwitch{}) }
+	for source, c := range map[string]struct {
+		trouble func(h *provider.Health)
+		atMost  time.Duration
 	}{
-		"silent": {silent, telemetry.Tripped, time.Hour},
-		"shut":   {func(h *provider.Health) { h.Suspend(time.Now().Add(time.Hour), "the key was revoked") }, telemetry.Shut, 11 * time.Second},
-		"open": {func(h *provider.Health) {
-			for h.Report().State == telemetry.Healthy {
+		telemetry.Silence:  {suspend(telemetry.Silence), time.Hour},
+		telemetry.Rejected: {suspend(telemetry.Rejected), 11 * time.Second},
+		telemetry.CallsFailed: {func(h *provider.Health) {
+			for is(h).State == telemetry.Healthy {
 				answer(h, "a.test", models.Part{Class: models.Unknown, Text: "no answer"})
 			}
-		}, telemetry.Tripped, 11 * time.Second},
-		"slow": {func(h *provider.Health) {
+		}, 11 * time.Second},
+		telemetry.RetryAfter: {func(h *provider.Health) {
 			answer(h, "a.test", models.Part{Class: models.Throttled, RetryAt: time.Now().Add(time.Hour), Text: "too fast"})
-		}, telemetry.Slowed, time.Hour},
+		}, time.Hour},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(source, func(t *testing.T) {
 			t.Parallel()
 			p, q := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 			r := emptyRig(t, nil, "sg", "mg")
 			cfg := fast()
 			cfg.BreakerOpen = 5 * time.Second
 			r.engine = r.worker(cfg, p, q)
-			c.ill(r.engine.providers.Get("sg").Health)
+			c.trouble(r.engine.providers.Get("sg").Health)
 			r.stop()
 			r.engine = r.worker(cfg, p, q)
 			h := r.engine.providers.Get("sg").Health
 			r.done(r.batch(3, true, nil)) // it runs
-			require.Equal(t, c.state, h.Report().State)
-			require.NotEmpty(t, h.Report().Why)
+			require.Equal(t, telemetry.Suspended, is(h).State)
+			require.Equal(t, source, is(h).Source)
+			require.NotEmpty(t, is(h).Why)
 			ok, until := h.Usable(time.Now())
 			require.False(t, ok)
 			require.LessOrEqual(t, time.Until(until), c.atMost)
@@ -57,20 +61,20 @@ func TestRemembered(t *testing.T) {
 			require.Equal(t, 1, q.count())
 		})
 	}
-	t.Run("it is well again", func(t *testing.T) {
+	t.Run("it is healthy again", func(t *testing.T) {
 		t.Parallel()
 		p := newScripted("sg", always(models.Accepted))
 		r := emptyRig(t, nil, "sg")
 		r.engine = r.worker(fast(), p)
 		a := r.engine.providers.Get("sg")
-		a.Health.Suspend(time.Now().Add(50*time.Millisecond), "for a moment")
+		a.Health.Suspend(telemetry.Rejected, time.Now().Add(50*time.Millisecond), "for a moment")
 		known := func() bool {
 			all, err := r.store.Transients(t.Context(), cluster.FindingKind)
 			require.NoError(t, err)
 			return len(all) == 1
 		}
 		require.Eventually(t, known, patience, time.Millisecond)
-		r.done(r.batch(1, true, nil)) // proves it
+		r.done(r.batch(1, true, nil)) // the probe
 		require.Eventually(t, func() bool { return !known() }, patience, time.Millisecond)
 	})
 	t.Run("senders", func(t *testing.T) {
@@ -88,11 +92,11 @@ func TestRemembered(t *testing.T) {
 		r.engine = r.worker(cfg, newScripted("sg", always(models.Accepted)))
 		require.Eventually(
 			t,
-			func() bool { return len(r.engine.providers.Get("sg").Health.Report().Senders) == 1 },
+			func() bool { return len(is(r.engine.providers.Get("sg").Health).Senders) == 1 },
 			patience,
 			time.Millisecond,
 		)
-		require.Equal(t, []string{"b.c"}, r.engine.providers.Get("sg").Health.Report().Senders)
+		require.Equal(t, []string{"b.c"}, is(r.engine.providers.Get("sg").Health).Senders)
 	})
 }
 
@@ -111,9 +115,9 @@ func packed(t *testing.T, v any) []byte {
 	return raw
 }
 
-// A provider that nobody has mail for is not written down again and again; and what one
-// worker finds does not hide what another found.
-func TestRememberedOnce(t *testing.T) {
+// A finding is written once, not again while it does not change. A worker does not
+// overwrite what another one found.
+func TestFindingIsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
 	writes := &countedReports{Store: r.store}
@@ -128,7 +132,7 @@ func TestRememberedOnce(t *testing.T) {
 	t.Cleanup(e.dispatch.Stop)
 	known := cluster.Persisted{}
 	h := e.providers.Get("sg").Health
-	h.Suspend(time.Now().Add(-time.Minute), "it is to prove itself")
+	h.Suspend(telemetry.Rejected, time.Now().Add(-time.Minute), "a probe is required")
 	for range 10 {
 		known["sg"] = cluster.SavedFinding{
 			Finding: known["sg"].Finding,
@@ -146,7 +150,7 @@ func TestRememberedOnce(t *testing.T) {
 			packed(
 				t,
 				cluster.SavedFinding{
-					Finding: provider.Finding{State: telemetry.Tripped, Silent: true, Left: time.Hour},
+					Finding: provider.Finding{State: telemetry.Suspended, Source: telemetry.Silence, Left: time.Hour},
 					At:      time.Now(),
 				},
 			),
@@ -161,7 +165,7 @@ func TestRememberedOnce(t *testing.T) {
 	require.Contains(t, all, "sg other")
 }
 
-// countedReports counts how often something is written about the providers.
+// countedReports counts the findings that are written.
 type countedReports struct {
 	models.Store
 	n int
@@ -174,8 +178,8 @@ func (s *countedReports) PutTransient(ctx context.Context, kind, name string, va
 	return s.Store.PutTransient(ctx, kind, name, value, ttl)
 }
 
-// What is gone by is not waited for again, whatever the clocks say.
-func TestRecall(t *testing.T) {
+// A finding whose time has passed is not restored, whatever the clocks say.
+func TestExpiredFindingIsNotRestored(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
 	r.engine = r.worker(fast(), newScripted("sg", always(models.Accepted)))
@@ -192,7 +196,10 @@ func TestRecall(t *testing.T) {
 				"sg w",
 				packed(
 					t,
-					cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Slowed, Left: time.Hour, Why: "too fast"}, At: at},
+					cluster.SavedFinding{
+						Finding: provider.Finding{State: telemetry.Suspended, Source: telemetry.RetryAfter, Left: time.Hour},
+						At:      at,
+					},
 				),
 				time.Hour,
 			),
@@ -203,7 +210,13 @@ func TestRecall(t *testing.T) {
 				t.Context(),
 				cluster.FindingKind,
 				"gone w",
-				packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Shut, Left: time.Hour}, At: at}),
+				packed(
+					t,
+					cluster.SavedFinding{
+						Finding: provider.Finding{State: telemetry.Suspended, Source: telemetry.Rejected, Left: time.Hour},
+						At:      at,
+					},
+				),
 				time.Hour,
 			),
 		)

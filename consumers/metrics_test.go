@@ -224,11 +224,11 @@ func TestRefusedProviderIsAnAlert(t *testing.T) {
 	}), newScripted("mg", always(models.Accepted)))
 	r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} }))
 	all := gathered(t, reg)
-	require.InDelta(t, 1, value(all, "safedelivr_provider_state", "sg", telemetry.Shut), 0)
+	require.InDelta(t, 1, value(all, "safedelivr_provider_state", "sg", telemetry.Suspended), 0)
 	require.InDelta(t, 0, value(all, "safedelivr_provider_state", "sg", telemetry.Healthy), 0)
 	require.Regexp(
 		t,
-		`"level":"ERROR","msg":"provider refused by its provider","provider":"sg","why":"the key was revoked"`,
+		`"level":"ERROR","msg":"provider suspended: it rejects its credentials or quota","provider":"sg","why":"the key was revoked"`,
 		out.String(),
 	)
 }

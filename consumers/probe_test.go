@@ -14,9 +14,9 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// An order reaches all workers, and mail that waited goes out; a worker that begins
-// later does not remember what was before it.
-func TestProbeOrdered(t *testing.T) {
+// A probe command reaches all workers, and mail that waited is sent. A worker that starts
+// later ignores findings from before the command.
+func TestProbeCommandReachesWorkers(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
 	cfg.Hold = time.Hour
@@ -40,7 +40,7 @@ func TestProbeOrdered(t *testing.T) {
 	usable := func(e *Engine) bool { ok, _ := e.providers.Get("sg").Health.Usable(time.Now()); return ok }
 	for _, e := range workers {
 		require.Eventually(t, func() bool { return e.State().Share == 0.5 }, patience, time.Millisecond)
-		e.providers.Get("sg").Health.Suspend(time.Now().Add(time.Hour), "the key was revoked")
+		e.providers.Get("sg").Health.Suspend(telemetry.Rejected, time.Now().Add(time.Hour), "the key was revoked")
 	}
 	b := r.batch(3, true, nil)
 	r.looked(b)
@@ -61,7 +61,7 @@ func TestProbeOrdered(t *testing.T) {
 			t.Context(),
 			cluster.FindingKind,
 			"sg dead",
-			packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Slowed, Left: time.Hour}, At: time.Now()}),
+			packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Suspended, Source: telemetry.RetryAfter, Left: time.Hour}, At: time.Now()}),
 			time.Hour,
 		),
 	)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -42,7 +43,9 @@ func TestUrgentFirstWhenProvidersComeBack(t *testing.T) {
 	for range 5 {
 		urgent[r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Lane = models.Urgent }).ID] = true
 	}
-	tripped := func(a *provider.Provider) bool { return a.Health.Own(time.Now()).State != telemetry.Healthy }
+	tripped := func(p *provider.Provider) bool {
+		return p.Health.Report(time.Now(), control.ProviderSwitch{}).State != telemetry.Healthy
+	}
 	require.Eventually(
 		t,
 		func() bool { return tripped(r.engine.providers.All()[0]) && tripped(r.engine.providers.All()[1]) },

@@ -8,10 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// verifiedOnly refuses mail from a@bad.test, as SendGrid refuses who is not
+// verifiedOnly refuses mail from a@bad.test, as SendGrid refuses a sender that is not
 // verified.
 func verifiedOnly(_ context.Context, c *models.Call) []models.Part {
 	if c.Content.From.Email == "a@bad.test" {
@@ -28,8 +29,8 @@ func from(address string, providers ...string) func(*models.Batch, []models.Reci
 	}
 }
 
-// A sender that a provider has not verified goes elsewhere, and is not tried there
-// again for a while; the provider goes on for everybody else.
+// Mail of a sender that one provider has not verified goes through another one. The
+// provider stays in use for other senders.
 func TestSenderNotVerified(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
@@ -43,16 +44,17 @@ func TestSenderNotVerified(t *testing.T) {
 	require.Equal(t, 1, sg.count())
 
 	h := r.engine.providers.Get("sg").Health
-	require.Equal(t, telemetry.Healthy, h.Report().State)
-	require.Equal(t, []string{"bad.test"}, h.Report().Senders)
+	is := h.Report(time.Now(), control.ProviderSwitch{})
+	require.Equal(t, telemetry.Healthy, is.State)
+	require.Equal(t, []string{"bad.test"}, is.Senders)
 	require.Equal(t, int64(3), r.done(r.batch(3, true, from("a@BAD.test", "sg", "mg"))).Summary().Success)
 	require.Equal(t, 1, sg.count(), "not asked again, however the domain is written")
 	require.Equal(t, int64(3), r.done(r.batch(3, true, from("a@good.test", "sg"))).Summary().Success)
 	require.Equal(t, 2, sg.count())
 }
 
-// Where no provider has verified the sender, its mail does not wait for days: it
-// fails when the retries are used up, and says why.
+// If no provider has verified the sender, its mail fails when the retries are used up, and
+// says why.
 func TestSenderVerifiedNowhere(t *testing.T) {
 	t.Parallel()
 	cfg := fast()

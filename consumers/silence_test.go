@@ -12,27 +12,25 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// What a provider drops without an attempt to deliver it is no sign of life, and what
-// was looked up later says nothing of how long it usually takes.
-func TestReports(t *testing.T) {
+// Events about mail that the provider did not try to deliver are no reports.
+func TestDropIsNoReport(t *testing.T) {
 	t.Parallel()
 	e := newRig(t, fast(), nil, newScripted("sg", always(models.Accepted))).engine
 	now := time.Now()
 	of := &models.Entry{At: now.Add(-time.Minute)}
-	heard := func() int64 { return e.flows.Between("sg", 0, provider.Bucket(now)+1).Reported }
+	reported := func() int64 { return e.flows.Between("sg", 0, provider.Bucket(now)+1).Reported }
 	for _, kind := range []models.EventKind{models.Dropped, models.Rejected, models.Processed, models.Opened} {
 		e.events.CountEvent(&models.Event{Provider: "sg", Kind: kind, At: now}, of, now)
 	}
-	require.Zero(t, heard())
+	require.Zero(t, reported())
 	for _, kind := range []models.EventKind{models.Delivered, models.Bounced, models.Blocked, models.Deferred} {
 		e.events.CountEvent(&models.Event{Provider: "sg", Kind: kind, At: now}, of, now)
 	}
-	require.EqualValues(t, 4, heard())
+	require.EqualValues(t, 4, reported())
 }
 
-// TestReportsAreHeard: what the engine sends and what it is told end up in the
-// counts by which silence is judged.
-func TestReportsAreHeard(t *testing.T) {
+// The counts by which silence is judged have what the engine sent and what was reported.
+func TestReportsAreCounted(t *testing.T) {
 	t.Parallel()
 	p := &told{scripted: newScripted("mg", always(models.Accepted))}
 	r := lookUpRig(t, fast(), p)

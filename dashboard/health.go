@@ -4,30 +4,35 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// healthy is the word of workers for a provider that takes mail.
-const healthy = "healthy"
-
-// healthWords says what a worker's word for a provider's health means.
-func healthWords(state string) string {
-	switch state {
-	case healthy:
+// healthWords returns a health as the predicate of a sentence.
+func healthWords(h *telemetry.Health) string {
+	switch h.State {
+	case telemetry.Healthy:
 		return "takes mail"
-	case "half-open":
-		return "is tried again"
-	case "open":
-		return "is down"
-	case "shut":
-		return "refuses this provider"
-	case "slowed":
-		return "asked to wait"
-	case "offline":
-		return "was taken offline"
-	case "drain":
+	case telemetry.Draining:
 		return "is being drained"
+	case telemetry.Probation:
+		return "gets little mail until it reports on it"
+	case telemetry.Probing:
+		return "is being tested with single messages"
+	case telemetry.Suspended:
+		return suspendedWords[h.Source]
+	case telemetry.Offline:
+		return "was taken offline"
 	}
-	return "is " + state
+	return "is " + h.State
+}
+
+// suspendedWords has what happened before a suspension, by its source.
+var suspendedWords = map[string]string{
+	telemetry.CallsFailed: "is down",
+	telemetry.Rejected:    "rejects its credentials or quota",
+	telemetry.RetryAfter:  "asked to wait",
+	telemetry.Silence:     "reports nothing about its mail",
 }
 
 // sentence makes a fragment a sentence.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -146,12 +147,12 @@ func attend(providers []providerNow, batches []service.BatchView) []attention {
 					Do:    "See the provider",
 				},
 			)
-		case a.Health.State != healthy:
+		case a.Health.State != telemetry.Healthy:
 			out = append(
 				out,
 				attention{
 					Grave: true,
-					Title: a.Info.Title + " (" + a.Name + ") " + healthWords(a.Health.State),
+					Title: a.Info.Title + " (" + a.Name + ") " + healthWords(a.Health),
 					Text:  sentence(a.Health.Why),
 					To:    "/providers#" + a.Name,
 					Do:    "See the provider",

@@ -127,7 +127,7 @@ func (d *Dashboard) readProviders(
 // what it did.
 func keptAway(h *telemetry.Health) bool {
 	return h != nil &&
-		(h.State == telemetry.Slowed || h.State == telemetry.Tripped || h.State == telemetry.Shut || len(h.Senders) > 0 && h.State != telemetry.Offline)
+		(h.State == telemetry.Suspended || len(h.Senders) > 0 && h.State != telemetry.Offline)
 }
 
 // switchesOf lists the positions that a provider can be brought into.

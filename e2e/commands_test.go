@@ -83,7 +83,7 @@ func TestProbeEndsSuspension(t *testing.T) {
 			require.NoError(t, err)
 			suspended := 0
 			for i := range providers {
-				if h := providers[i].Health; h != nil && h.State == string(telemetry.Shut) {
+				if h := providers[i].Health; h != nil && h.State == telemetry.Suspended {
 					suspended++
 				}
 			}

@@ -30,19 +30,19 @@ func TestProvidersOfSeveralWorkers(t *testing.T) {
 				Rate:     2,
 				Answers:  time.Duration(accepted) * time.Millisecond,
 			},
-			{Name: "gone", Health: telemetry.Health{State: telemetry.Shut}}}})
+			{Name: "gone", Health: telemetry.Health{State: telemetry.Suspended}}}})
 		require.NoError(t, err)
 		require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, worker, raw, time.Hour))
 	}
 	tell("b", telemetry.Healthy, 0.5, 7)
-	tell("a", telemetry.Tripped, 0.5, 5)
-	tell("c", telemetry.HalfOpen, 0, 1)
+	tell("a", telemetry.Suspended, 0.5, 5)
+	tell("c", telemetry.Probing, 0, 1)
 	require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, "torn", []byte(`{`), time.Hour))
 
 	providers, err := s.Providers(t.Context(), Caller{User: "somebody"})
 	require.NoError(t, err)
 	require.Len(t, providers, 2, "those that are configured")
-	require.Equal(t, telemetry.Tripped, providers[0].Health.State)
+	require.Equal(t, telemetry.Suspended, providers[0].Health.State)
 	require.EqualValues(t, 13, providers[0].Worker.Accepted)
 	require.InDelta(t, 6, providers[0].RateUsed, 0)
 	require.InDelta(t, 7, providers[0].AnswerMS, 0)
@@ -60,7 +60,7 @@ func TestProvidersOfSeveralWorkers(t *testing.T) {
 	require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, "a", nil, 0))
 	providers, err = s.Providers(t.Context(), Caller{User: "somebody"})
 	require.NoError(t, err)
-	require.Equal(t, telemetry.HalfOpen, providers[0].Health.State)
+	require.Equal(t, telemetry.Probing, providers[0].Health.State)
 	_, err = s.Workers(t.Context(), Caller{User: "somebody"})
 	require.Error(t, err)
 }

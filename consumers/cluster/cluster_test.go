@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -380,8 +381,8 @@ func TestHealthIsShared(t *testing.T) {
 		require.False(t, usable(a))
 		time.Sleep(1200 * time.Millisecond)
 		require.False(t, usable(b), "known within a beat")
-		require.Equal(t, telemetry.Tripped, b.acc.Health.Report().State)
-		require.Equal(t, "answered 503", b.acc.Health.Report().Why)
+		require.Equal(t, telemetry.Suspended, b.acc.Health.Report(time.Now(), control.ProviderSwitch{}).State)
+		require.Equal(t, "answered 503", b.acc.Health.Report(time.Now(), control.ProviderSwitch{}).Why)
 
 		time.Sleep(5 * time.Second)
 		for range 2 { // probes succeed

@@ -64,7 +64,7 @@ func (c *Cluster) Persist(ctx context.Context, written Persisted) error {
 // longer.
 func changed(last *SavedFinding, now *provider.Finding, at time.Time) bool {
 	longer := func(left, before time.Duration) bool { return left > max(0, before-at.Sub(last.At))+time.Second }
-	if now.State != last.State || now.Silent != last.Silent || now.Probe != last.Probe ||
+	if now.State != last.State || now.Source != last.Source || now.Probe != last.Probe ||
 		longer(now.Left, last.Left) || len(now.Senders) != len(last.Senders) {
 		return true
 	}

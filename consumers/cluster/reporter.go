@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -64,19 +63,9 @@ func (r *Reporter) State() telemetry.WorkerState {
 	return out
 }
 
-// HealthOf returns a provider's health, or the mode that operators set.
+// HealthOf returns a provider's health.
 func (r *Reporter) HealthOf(p *provider.Provider) telemetry.Health {
-	h := p.Health.Report()
-	s := r.Follower.Rules().Provider(p.Name)
-	switch s.Mode { //nolint:exhaustive // only modes of providers
-	case models.ProviderOffline:
-		return telemetry.Health{State: telemetry.Offline, Since: s.Since, Why: s.Why, Senders: h.Senders}
-	case models.ProviderDrain:
-		if h.State == telemetry.Healthy {
-			return telemetry.Health{State: telemetry.Draining, Since: s.Since, Why: s.Why, Senders: h.Senders}
-		}
-	}
-	return h
+	return p.Health.Report(time.Now(), r.Follower.Rules().Provider(p.Name))
 }
 
 // Run writes the state whenever it has changed, until ctx ends, and then removes it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -191,14 +192,14 @@ func TestRefusedSendersAreShared(t *testing.T) {
 		for _, h := range []*hand{a, b} {
 			require.False(t, usable(h, "bad.test"))
 			require.True(t, usable(h, "good.test"))
-			require.Equal(t, telemetry.Healthy, h.acc.Health.Report().State)
-			require.Equal(t, []string{"bad.test"}, h.acc.Health.Report().Senders)
+			require.Equal(t, telemetry.Healthy, h.acc.Health.Report(time.Now(), control.ProviderSwitch{}).State)
+			require.Equal(t, []string{"bad.test"}, h.acc.Health.Report(time.Now(), control.ProviderSwitch{}).Senders)
 			require.Equal(t, 1000, h.acc.Health.CallSize(1000, time.Now()), "no slow return: the provider was never away")
 		}
 		time.Sleep(hold + time.Second)
 		for _, h := range []*hand{a, b} {
 			require.True(t, usable(h, "bad.test"), "tried again")
-			require.Empty(t, h.acc.Health.Report().Senders)
+			require.Empty(t, h.acc.Health.Report(time.Now(), control.ProviderSwitch{}).Senders)
 		}
 		stop()
 		seen.all.Wait()

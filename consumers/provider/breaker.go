@@ -2,12 +2,11 @@ package provider
 
 import "time"
 
-// breaker judges a provider by the calls of this worker. It opens when they fail, and
-// then allows single probes until one of them is answered.
+// breaker judges a provider by the calls of this worker: it counts them, and says when
+// they fail too often and for how long the provider is then suspended.
 //
 // Consecutive failures count however far apart they are, so that a provider that gets
-// little mail is suspended after as few failures as one that gets much. The caller holds
-// a lock and passes the time.
+// little mail is suspended after as few failures as one that gets much.
 type breaker struct {
 	first    time.Duration // first pause
 	lookBack time.Duration // period over which calls are counted
@@ -16,15 +15,8 @@ type breaker struct {
 	row     int // consecutive failures
 	unknown int // how many of the newest of these have an unknown outcome
 
-	since   time.Time     // when the state last changed
-	until   time.Time     // open until then,
-	alone   time.Time     // or until then for mail that no other provider takes
-	lasts   time.Duration // last pause
-	closed  time.Time     // when a probe last closed it; zero: never
-	proving bool          // it is open, or a probe must be answered before it closes
-	probes  int           // running probes
-	probed  time.Time     // when the newest probe began
-	turn    int           // number of changes; results of calls begun in an earlier turn are ignored
+	last   time.Duration // last pause
+	closed time.Time     // when a probe was last answered; zero: never
 }
 
 // breakerStep counts the calls in a part of lookBack.
@@ -38,13 +30,12 @@ const (
 	tripRow      = 5  // consecutive failures that open it
 	tripUnknown  = 3  // consecutive unknown outcomes that open it: each keeps mail waiting
 	tripCalls    = 20 // calls that open it if more than half of them failed
-	probesAtOnce = 1
 
 	// Each failed probe doubles the pause, up to these multiples of the first pause. If
 	// the outcome is unknown, every probe is a mail that may not arrive. Probes are then
 	// few, and very few while other providers take the mail.
 	mostRefused = 3
-	mostAlone   = 12
+	mostSole    = 12
 	mostUnknown = 360
 )
 
@@ -58,127 +49,43 @@ const (
 	failedUnknown // it may have accepted mail
 )
 
-// breakerState is the state of a breaker.
-type breakerState int
-
-const (
-	breakerClosed breakerState = iota
-	breakerProving
-	breakerOpen
-)
-
-// state returns the state for mail that other providers take, or that none does.
-func (b *breaker) state(now time.Time, alone bool) breakerState {
-	switch {
-	case now.Before(b.alone), !alone && now.Before(b.until):
-		return breakerOpen
-	case b.proving:
-		return breakerProving
-	}
-	return breakerClosed
-}
-
-// allows reports whether a call may begin, and if not, when to try again.
-func (b *breaker) allows(now time.Time, alone bool) (bool, time.Time) {
-	switch b.state(now, alone) {
-	case breakerOpen:
-		if alone {
-			return false, b.alone
-		}
-		return false, b.until
-	case breakerProving:
-		if b.probes >= probesAtOnce { // the pause grows while a probe hangs
-			return false, now.Add(max(probePause, now.Sub(b.probed)))
-		}
-	case breakerClosed:
-	}
-	return true, time.Time{}
-}
-
-// probePause is the first pause of mail that waits for the answer to a probe.
-const probePause = time.Second
-
-// prove allows only single probes until one is answered. It is used after a suspension
-// for another reason than failed calls of this worker.
-func (b *breaker) prove(now time.Time) {
-	if !b.proving {
-		b.change(now)
-		b.proving = true
-	}
-}
-
-// again allows a probe at once, whatever was found before. Results of calls that began
-// before are ignored.
-func (b *breaker) again(now time.Time) {
-	b.change(now)
-	b.until, b.alone, b.lasts, b.proving = now, now, 0, true
-}
-
-func (b *breaker) change(now time.Time) {
-	b.turn++
-	b.since = now
-	b.probes, b.row, b.unknown = 0, 0, 0
+// reset forgets the calls that were counted.
+func (b *breaker) reset() {
+	b.row, b.unknown = 0, 0
 	b.counts = [breakerSteps]breakerStep{}
 }
 
-// begin starts a call that is allowed and returns the call's turn.
-func (b *breaker) begin(now time.Time) (turn int) {
-	if b.proving {
-		b.probes++
-		b.probed = now
-	}
-	return b.turn
+// answered counts a call that was answered.
+func (b *breaker) answered(now time.Time) {
+	b.row, b.unknown = 0, 0
+	b.count(now, 0)
 }
 
-// end records the result of a call that began in a turn. It reports whether the state
-// changed.
-func (b *breaker) end(turn int, says callSays, now time.Time) bool {
-	if turn != b.turn {
-		return false
-	}
-	proving := b.proving
-	if proving {
-		b.probes--
-	}
-	switch says {
-	case saysNothing:
-		return false
-	case answered:
-		b.row, b.unknown = 0, 0
-		b.count(now, 0)
-		if proving {
-			b.change(now)
-			b.proving, b.closed = false, now
-		}
-		return proving
-	case failedUnknown:
+// failed counts a call that failed, and reports whether calls fail too often.
+func (b *breaker) failed(says callSays, now time.Time) bool {
+	if b.row++; says == failedUnknown {
 		b.unknown++
-	case failedWhole:
+	} else {
 		b.unknown = 0
 	}
-	b.row++
 	b.count(now, 1)
-	if !proving && b.row < tripRow && b.unknown < tripUnknown && !b.mostFailed(now) {
-		return false
-	}
-	b.open(says, proving, now)
-	return true
+	return b.row >= tripRow || b.unknown >= tripUnknown || b.mostFailed(now)
 }
 
-// open opens the breaker. The pause is longer than the last one if a probe failed, or if
-// calls fail again soon after one was answered.
-func (b *breaker) open(says callSays, probe bool, now time.Time) {
-	most, alone := mostRefused*b.first, mostRefused*b.first
+// open returns how long the provider is suspended after a failure, and for how long if no
+// other provider takes the mail. The pause is longer than the last one if a probe failed,
+// or if calls fail again soon after one was answered.
+func (b *breaker) open(says callSays, probe bool, now time.Time) (pause, sole time.Duration) {
+	most, mostIfSole := mostRefused*b.first, mostRefused*b.first
 	if says == failedUnknown {
-		most, alone = mostUnknown*b.first, mostAlone*b.first
+		most, mostIfSole = mostUnknown*b.first, mostSole*b.first
 	}
 	if probe || now.Sub(b.closed) < b.lookBack {
-		b.lasts = min(max(2*b.lasts, b.first), most)
+		b.last = min(max(2*b.last, b.first), most)
 	} else {
-		b.lasts = b.first
+		b.last = b.first
 	}
-	b.change(now)
-	b.until, b.alone, b.proving = now.Add(b.lasts), now.Add(min(b.lasts, alone)), true
+	return b.last, min(b.last, mostIfSole)
 }
 
 func (b *breaker) step(now time.Time) int64 { return now.UnixNano() / int64(b.lookBack/breakerSteps) }

@@ -5,159 +5,167 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// given is how many of the mails that come every so often, for so long, are given to
-// a provider whose calls all fail.
-func given(every, during, call time.Duration, says callSays, alone bool) (n int) {
-	b := breaker{first: 5 * time.Second, lookBack: max(20*time.Second, 3*call)}
-	begun := time.Unix(1_700_000_000, 0)
+// testMachine returns a machine whose first pause is 5 s, at the time it starts.
+func testMachine(call time.Duration) (*machine, time.Time) {
+	now := time.Unix(1_700_000_000, 0)
+	m := newMachine(5*time.Second, max(20*time.Second, 3*call), now)
+	return &m, now
+}
+
+// results makes calls end with results.
+func (m *machine) results(t *testing.T, now time.Time, list ...callSays) {
+	t.Helper()
+	for _, says := range list {
+		round, ok := m.begin(1, time.Minute, now)
+		require.True(t, ok)
+		m.end(round, says, "it failed", now)
+	}
+}
+
+// callsDuring returns how many calls a provider gets whose calls all fail, if mail comes at
+// an interval during an outage.
+func callsDuring(outage, interval, call time.Duration, says callSays, sole bool) (n int) {
+	m, begun := testMachine(call)
 	type running struct {
-		turn int
-		ends time.Time
+		round int
+		ends  time.Time
 	}
 	var calls []running
-	for now := begun; now.Sub(begun) < during; now = now.Add(every) {
+	for now := begun; now.Sub(begun) < outage; now = now.Add(interval) {
 		for len(calls) > 0 && !calls[0].ends.After(now) {
-			b.end(calls[0].turn, says, calls[0].ends)
+			m.end(calls[0].round, says, "no answer", calls[0].ends)
 			calls = calls[1:]
 		}
-		if ok, _ := b.allows(now, alone); ok {
-			calls = append(calls, running{b.begin(now), now.Add(call)})
+		if ok, _ := m.usable(now, sole); ok {
+			round, _ := m.begin(1, time.Minute, now)
+			calls = append(calls, running{round, now.Add(call)})
 			n++
 		}
 	}
 	return n
 }
 
-// A provider that hangs gets hardly any mail while that can go elsewhere, however
-// rarely mail comes, and not much more where it cannot.
-func TestHangingGetsLittle(t *testing.T) {
+// A provider that hangs gets hardly any mail while other providers take it, however rarely
+// mail comes, and not much more if none does.
+func TestHangingProviderGetsFewCalls(t *testing.T) {
 	t.Parallel()
 	const outage = 6 * time.Hour
-	for _, every := range []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute} {
-		n := given(every, outage, 30*time.Second, failedUnknown, false)
-		if every < 30*time.Second {
-			n -= int(30 * time.Second / every) // that were on their way when the first failed
+	intervals := []time.Duration{
+		time.Second, 5 * time.Second, 15 * time.Second, 20 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute,
+	}
+	for _, interval := range intervals {
+		n := callsDuring(outage, interval, 30*time.Second, failedUnknown, false)
+		if interval < 30*time.Second {
+			n -= int(30 * time.Second / interval) // running when the first failed
 		}
-		require.LessOrEqual(t, n, 30, "a mail every %s", every)
-		require.LessOrEqual(
-			t,
-			given(every, outage, 30*time.Second, failedUnknown, true),
-			int(outage/time.Minute)+int(time.Minute/every),
-			"alone, a mail every %s",
-			every,
-		)
-		require.Less(
-			t,
-			given(every, outage, time.Second, failedWhole, false),
-			int(outage/every)/3+int(outage/(15*time.Second)),
-			"refused, a mail every %s",
-			every,
-		)
+		require.LessOrEqual(t, n, 30, "a mail every %s", interval)
+		n = callsDuring(outage, interval, 30*time.Second, failedUnknown, true)
+		require.LessOrEqual(t, n, int(outage/time.Minute)+int(time.Minute/interval), "sole, a mail every %s", interval)
+		n = callsDuring(outage, interval, time.Second, failedWhole, false)
+		require.Less(t, n, int(outage/interval)/3+int(outage/(15*time.Second)), "refused, a mail every %s", interval)
 	}
 }
 
-func TestBreaker(t *testing.T) {
+func TestBreakerOpens(t *testing.T) {
 	t.Parallel()
-	at := time.Unix(1_700_000_000, 0)
-	start := func() *breaker { return &breaker{first: 5 * time.Second, lookBack: 20 * time.Second} }
-	says := func(b *breaker, list ...callSays) {
-		for _, s := range list {
-			b.end(b.begin(at), s, at)
-		}
+	for name, c := range map[string]struct {
+		before []callSays // not suspended yet
+		then   []callSays // suspended now
+	}{
+		"five refusals in a row": {
+			[]callSays{
+				failedWhole, failedWhole, failedWhole, failedWhole, answered,
+				failedWhole, failedWhole, saysNothing, failedWhole, failedWhole,
+			},
+			[]callSays{failedWhole},
+		},
+		"three unknown outcomes in a row": {
+			[]callSays{failedUnknown, failedUnknown, failedWhole, failedUnknown, answered, failedUnknown, failedUnknown},
+			[]callSays{failedUnknown},
+		},
+		"most of twenty": {
+			[]callSays{
+				failedWhole, failedWhole, answered, failedWhole, failedWhole, answered, failedWhole, failedWhole, answered,
+				failedWhole, failedWhole, answered, failedWhole, failedWhole, answered, failedWhole, failedWhole, answered,
+			},
+			[]callSays{failedWhole, failedWhole},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, now := testMachine(time.Second)
+			m.results(t, now, c.before...)
+			require.Equal(t, telemetry.Healthy, m.health(now).State)
+			m.results(t, now, c.then...)
+			require.Equal(t, telemetry.Suspended, m.health(now).State)
+			require.Equal(t, telemetry.CallsFailed, m.health(now).Source)
+		})
 	}
-	open := func(b *breaker) bool { return b.state(at, false) == breakerOpen }
-	t.Run("five refusals in a row", func(t *testing.T) {
+}
+
+// The result of a call says nothing about the provider if the state has changed since the
+// call began.
+func TestResultOfEarlierRoundIsIgnored(t *testing.T) {
+	t.Parallel()
+	m, now := testMachine(time.Second)
+	before, ok := m.begin(1, time.Minute, now)
+	require.True(t, ok)
+	m.results(t, now, failedUnknown, failedUnknown, failedUnknown)
+	later := m.health(now).Until
+	require.False(t, m.end(before, answered, "", later))
+	require.Equal(t, telemetry.Probing, m.health(later).State)
+
+	probe, ok := m.begin(1, time.Minute, later)
+	require.True(t, ok)
+	ok, again := m.usable(later, false)
+	require.False(t, ok, "one at a time")
+	require.Equal(t, later.Add(probePause), again)
+	require.False(t, m.end(probe, saysNothing, "", later))
+	ok, _ = m.usable(later, false)
+	require.True(t, ok, "the probe was not sent")
+	m.results(t, later, answered)
+	require.Equal(t, telemetry.Healthy, m.health(later).State)
+}
+
+func TestPauseGrows(t *testing.T) {
+	t.Parallel()
+	t.Run("with each failed probe", func(t *testing.T) {
 		t.Parallel()
-		b := start()
-		says(
-			b,
-			failedWhole,
-			failedWhole,
-			failedWhole,
-			failedWhole,
-			answered,
-			failedWhole,
-			failedWhole,
-			saysNothing,
-			failedWhole,
-			failedWhole,
-		)
-		require.False(t, open(b))
-		says(b, failedWhole)
-		require.True(t, open(b))
-	})
-	t.Run("three unknown outcomes in a row", func(t *testing.T) {
-		t.Parallel()
-		b := start()
-		says(b, failedUnknown, failedUnknown, failedWhole, failedUnknown)
-		require.False(t, open(b))
-		says(b, answered, failedUnknown, failedUnknown, failedUnknown)
-		require.True(t, open(b))
-	})
-	t.Run("most of many", func(t *testing.T) {
-		t.Parallel()
-		b := start()
-		for range 6 {
-			says(b, failedWhole, failedWhole, answered)
-		}
-		require.False(t, open(b), "too few to say")
-		says(b, failedWhole, failedWhole)
-		require.True(t, open(b))
-	})
-	t.Run("what began before it changed tells nothing", func(t *testing.T) {
-		t.Parallel()
-		b := start()
-		before := b.begin(at)
-		says(b, failedUnknown, failedUnknown, failedUnknown)
-		later := at.Add(b.lasts)
-		require.False(t, b.end(before, answered, later))
-		ok, _ := b.allows(later, false)
-		require.True(t, ok)
-		probe := b.begin(later)
-		ok, again := b.allows(later, false)
-		require.False(t, ok, "one at a time")
-		require.Equal(t, later.Add(probePause), again)
-		require.False(t, b.end(probe, saysNothing, later))
-		ok, _ = b.allows(later, false)
-		require.True(t, ok, "it was not made")
-		require.True(t, b.end(b.begin(later), answered, later))
-		require.Equal(t, breakerClosed, b.state(later, false))
-	})
-	t.Run("longer each time", func(t *testing.T) {
-		t.Parallel()
-		b, now := start(), at
-		for range tripUnknown {
-			b.end(b.begin(now), failedUnknown, now)
-		}
-		var lasts []time.Duration
+		m, now := testMachine(time.Second)
+		m.results(t, now, failedUnknown, failedUnknown, failedUnknown)
+		var pauses []time.Duration
 		for range 12 {
-			lasts = append(lasts, b.lasts)
-			require.Equal(t, breakerProving, b.state(now.Add(min(b.lasts, time.Minute)), true))
-			now = now.Add(b.lasts)
-			b.end(b.begin(now), failedUnknown, now)
+			pause := m.health(now).Until.Sub(now)
+			pauses = append(pauses, pause)
+			ok, _ := m.usable(now.Add(min(pause, time.Minute)), true)
+			require.True(t, ok, "sooner if no other provider takes the mail")
+			now = now.Add(pause)
+			m.results(t, now, failedUnknown)
 		}
-		require.Equal(t, []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second}, lasts[:3])
-		require.Equal(t, 30*time.Minute, lasts[11])
-		b.end(b.begin(now), failedWhole, now.Add(time.Hour))
-		require.Equal(t, 15*time.Second, b.lasts, "a refusal costs no mail")
+		require.Equal(t, []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second}, pauses[:3])
+		require.Equal(t, 30*time.Minute, pauses[11])
+		now = now.Add(time.Hour)
+		m.results(t, now, failedWhole)
+		require.Equal(t, now.Add(15*time.Second).UTC(), m.health(now).Until, "a refusal costs no mail")
 	})
-	t.Run("again soon after", func(t *testing.T) {
+	t.Run("soon after it recovered", func(t *testing.T) {
 		t.Parallel()
-		b, now := start(), at
+		m, now := testMachine(time.Second)
+		fail := func() time.Duration {
+			m.results(t, now, failedWhole, failedWhole, failedWhole, failedWhole, failedWhole)
+			return m.health(now).Until.Sub(now)
+		}
 		for _, want := range []time.Duration{5 * time.Second, 10 * time.Second, 15 * time.Second} {
-			for range tripRow {
-				b.end(b.begin(now), failedWhole, now)
-			}
-			require.Equal(t, want, b.lasts)
-			now = now.Add(b.lasts)
-			b.end(b.begin(now), answered, now)
+			pause := fail()
+			require.Equal(t, want, pause)
+			now = now.Add(pause)
+			m.results(t, now, answered)
 		}
-		now = now.Add(b.lookBack)
-		for range tripRow {
-			b.end(b.begin(now), failedWhole, now)
-		}
-		require.Equal(t, 5*time.Second, b.lasts, "not for longer when all was well for a while")
+		now = now.Add(m.breaker.lookBack)
+		require.Equal(t, 5*time.Second, fail(), "not after a while without failures")
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // defaultConfig has the times of a production worker.
@@ -32,6 +33,9 @@ func testConfig() *Config {
 	cfg.InboxAge = 200 * time.Millisecond
 	return cfg
 }
+
+// state returns the state that this worker reports.
+func (h *Health) state() string { return h.Report(time.Now(), control.ProviderSwitch{}).State }
 
 // idleAdapter is an adapter that is never called.
 type idleAdapter struct{ models.Adapter }

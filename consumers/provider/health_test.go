@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// A call that was let through and not made, because another worker was quicker or
-// the store was away, is no answer: it closes no breaker, and keeps none closed.
-func TestWhatWasNotCalledTellsNothing(t *testing.T) {
+// A call that was allowed and not made, because another worker was faster or the store
+// failed, says nothing about the provider.
+func TestCallNotMadeSaysNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := testConfig()
@@ -43,15 +44,15 @@ func TestWhatWasNotCalledTellsNothing(t *testing.T) {
 			call()
 			call(notCalled())
 		}
-		require.Equal(t, breakerProving, h.breaker.state(time.Now(), false))
+		require.Equal(t, telemetry.Probing, h.state())
 		call(up)
-		require.Equal(t, breakerClosed, h.breaker.state(time.Now(), false))
+		require.Equal(t, telemetry.Healthy, h.state())
 	})
 }
 
-// A provider that hangs is left alone also where a call may take longer than the
-// breaker looks back for quick ones: each call counts when it ends.
-func TestHangingForLongOpensTheBreaker(t *testing.T) {
+// A provider that hangs is suspended however long its time-out is: a call counts when it
+// ends.
+func TestLongTimeoutsSuspend(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []time.Duration{2 * time.Second, 30 * time.Second, 5 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -72,18 +73,18 @@ func TestHangingForLongOpensTheBreaker(t *testing.T) {
 	}
 }
 
-// What was shut for its silence comes back with a few mails at a time, also at
-// workers that only heard of it, until something is heard of it.
-func TestSilentComesBackOnTrial(t *testing.T) {
+// After a suspension for silence a provider gets a few recipients at a time until it
+// reports something, also from workers that learned of the silence from a peer.
+func TestProbationAfterSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := testConfig()
-		found, heard := NewHealth("sg", time.Second, cfg), NewHealth("sg", time.Second, cfg)
-		found.SuspendSilent(time.Now().Add(time.Minute), "it reported nothing")
-		heard.Merge("w", found.Finding())
+		found, peer := NewHealth("sg", time.Second, cfg), NewHealth("sg", time.Second, cfg)
+		found.Suspend(telemetry.Silence, time.Now().Add(time.Minute), "it reported nothing")
+		peer.Merge("w", found.Finding())
 		time.Sleep(time.Minute + time.Millisecond)
-		heard.Merge("w", found.Finding())
-		for _, h := range []*Health{found, heard} {
+		peer.Merge("w", found.Finding())
+		for _, h := range []*Health{found, peer} {
 			taken := func(n int) (sum int) {
 				for sum < 10_000 {
 					done, ok := h.Begin("a.test", n)

@@ -81,29 +81,29 @@ type Shares interface {
 
 // Ready applies the worker's present share of the limits. It reports false while the
 // worker may use none.
-func (a *Provider) Ready() bool {
-	part, ok := a.shares.Share()
+func (p *Provider) Ready() bool {
+	part, ok := p.shares.Share()
 	if !ok {
 		return false
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	slots := max(1, a.Concurrency)
-	a.Slots.limit(a.shares.MaxCalls(a.Name, slots, part))
-	if part == a.part {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	slots := max(1, p.Concurrency)
+	p.Slots.limit(p.shares.MaxCalls(p.Name, slots, part))
+	if part == p.part {
 		return true
 	}
-	anew := part.Epoch != a.part.Epoch || a.part.Size == 0
-	a.part = part
-	a.recipients.set(part, slots, anew)
-	a.calls.set(part, slots, anew)
+	anew := part.Epoch != p.part.Epoch || p.part.Size == 0
+	p.part = part
+	p.recipients.set(part, slots, anew)
+	p.calls.set(part, slots, anew)
 	return true
 }
 
 // AwaitReady waits until this worker may use its share, but no longer than mostWait, and
 // reports whether it may.
-func (a *Provider) AwaitReady(ctx context.Context) bool {
-	for until := time.Now().Add(mostWait); !a.Ready(); {
+func (p *Provider) AwaitReady(ctx context.Context) bool {
+	for until := time.Now().Add(mostWait); !p.Ready(); {
 		if ctx.Err() != nil || time.Now().After(until) {
 			return false
 		}
@@ -119,10 +119,10 @@ type waiters struct {
 }
 
 // waits notes that n more wait in a lane.
-func (a *Provider) waits(l models.Lane, n int, away time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	w := &a.waiters[laneNumber(l)]
+func (p *Provider) waits(l models.Lane, n int, away time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := &p.waiters[laneNumber(l)]
 	w.here += n
 	w.away = models.LaterOf(w.away, away)
 }
@@ -132,14 +132,14 @@ const ReadyPoll = 250 * time.Millisecond
 
 // Take takes the tokens for one call of n recipients. If the rates do not allow the call
 // yet, it takes nothing and returns how long to wait.
-func (a *Provider) Take(l models.Lane, n int) (wait time.Duration) {
-	if !a.Ready() {
+func (p *Provider) Take(l models.Lane, n int) (wait time.Duration) {
+	if !p.Ready() {
 		return ReadyPoll
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := time.Now()
-	asks, wait := a.asks(l, n, now)
+	asks, wait := p.asks(l, n, now)
 	if wait == 0 {
 		for _, k := range asks {
 			k.of.ReserveN(now, k.n)
@@ -149,10 +149,10 @@ func (a *Provider) Take(l models.Lane, n int) (wait time.Duration) {
 }
 
 // asks returns the tokens that a call needs, and how long it takes until they are there.
-func (a *Provider) asks(l models.Lane, n int, now time.Time) (asks []ask, wait time.Duration) {
-	other := &a.waiters[1-laneNumber(l)]
+func (p *Provider) asks(l models.Lane, n int, now time.Time) (asks []ask, wait time.Duration) {
+	other := &p.waiters[1-laneNumber(l)]
 	contended := other.here > 0 || now.Before(other.away)
-	asks = append(a.recipients.asks(l, n, contended), a.calls.asks(l, 1, contended)...)
+	asks = append(p.recipients.asks(l, n, contended), p.calls.asks(l, 1, contended)...)
 	for _, k := range asks {
 		wait = max(wait, k.wait(now))
 	}
@@ -161,20 +161,20 @@ func (a *Provider) asks(l models.Lane, n int, now time.Time) (asks []ask, wait t
 
 // Idle reports whether a call of n recipients, or of as many as the provider takes, could
 // begin now while no other call waits.
-func (a *Provider) Idle(l models.Lane, n int) bool {
-	if !a.Ready() || !a.Slots.idle(l) {
+func (p *Provider) Idle(l models.Lane, n int) bool {
+	if !p.Ready() || !p.Slots.idle(l) {
 		return false
 	}
 	now := time.Now()
-	n = min(n, a.CallSize(now))
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i := range a.waiters {
-		if a.waiters[i].here > 0 || now.Before(a.waiters[i].away) {
+	n = min(n, p.CallSize(now))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.waiters {
+		if p.waiters[i].here > 0 || now.Before(p.waiters[i].away) {
 			return false
 		}
 	}
-	_, wait := a.asks(l, n, now)
+	_, wait := p.asks(l, n, now)
 	return wait == 0
 }
 
@@ -213,16 +213,16 @@ const mostWait = time.Second
 
 // Await waits for the rates to allow one call of n recipients. If that would take longer
 // than mostWait, it returns how long.
-func (a *Provider) Await(ctx context.Context, l models.Lane, n int) (time.Duration, error) {
-	wait := a.Take(l, n)
+func (p *Provider) Await(ctx context.Context, l models.Lane, n int) (time.Duration, error) {
+	wait := p.Take(l, n)
 	if wait == 0 {
 		return 0, nil
 	}
-	a.waits(l, 1, time.Time{})
-	defer a.waits(l, -1, time.Time{})
+	p.waits(l, 1, time.Time{})
+	defer p.waits(l, -1, time.Time{})
 	for {
 		if wait > mostWait {
-			a.waits(l, 0, time.Now().Add(wait+mostWait))
+			p.waits(l, 0, time.Now().Add(wait+mostWait))
 			return wait, nil
 		}
 		t := time.NewTimer(wait)
@@ -232,7 +232,7 @@ func (a *Provider) Await(ctx context.Context, l models.Lane, n int) (time.Durati
 			t.Stop()
 			return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
 		}
-		if wait = a.Take(l, n); wait == 0 {
+		if wait = p.Take(l, n); wait == 0 {
 			return 0, nil
 		}
 	}
@@ -241,9 +241,9 @@ func (a *Provider) Await(ctx context.Context, l models.Lane, n int) (time.Durati
 // Pass waits until a call may begin whose tokens were taken before its append, up to
 // startBy. If the store hung, the calls of many appends would otherwise begin at once. If
 // appends take as long as usual, no call waits.
-func (a *Provider) Pass(ctx context.Context, n int, startBy time.Time) bool {
+func (p *Provider) Pass(ctx context.Context, n int, startBy time.Time) bool {
 	for {
-		wait := a.passes(n)
+		wait := p.passes(n)
 		if wait == 0 {
 			return true
 		}
@@ -257,22 +257,22 @@ func (a *Provider) Pass(ctx context.Context, n int, startBy time.Time) bool {
 }
 
 // passes takes the tokens of a call, or returns how long to wait for them.
-func (a *Provider) passes(n int) (wait time.Duration) {
-	if a.recipients == nil && a.calls == nil {
+func (p *Provider) passes(n int) (wait time.Duration) {
+	if p.recipients == nil && p.calls == nil {
 		return 0
 	}
-	if !a.Ready() {
+	if !p.Ready() {
 		return ReadyPoll
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := time.Now()
 	var asks []ask
-	if a.recipients != nil {
-		asks = append(asks, ask{a.recipients.gate, n})
+	if p.recipients != nil {
+		asks = append(asks, ask{p.recipients.gate, n})
 	}
-	if a.calls != nil {
-		asks = append(asks, ask{a.calls.gate, 1})
+	if p.calls != nil {
+		asks = append(asks, ask{p.calls.gate, 1})
 	}
 	for _, k := range asks {
 		wait = max(wait, k.wait(now))

@@ -11,11 +11,10 @@ import (
 
 // Finding is what stops a worker from using a provider.
 type Finding struct {
-	State string        `json:"state"`
-	Why   string        `json:"why,omitempty"`
-	Left  time.Duration `json:"left"` // how much longer, from when it was written
-
-	Silent bool `json:"silent,omitempty"` // it accepted mail and reported nothing
+	State  string        `json:"state"` // healthy, probing or suspended
+	Source string        `json:"source,omitempty"`
+	Why    string        `json:"why,omitempty"`
+	Left   time.Duration `json:"left"` // how much longer it is suspended, from when it was written
 
 	// Senders has the domains whose mail it refuses, and for how much longer. The
 	// provider may be healthy otherwise.
@@ -27,145 +26,100 @@ type Finding struct {
 }
 
 // Longest returns how long the longest suspension of the finding lasts.
-func (a *Finding) Longest() time.Duration {
-	most := a.Left
-	for _, left := range a.Senders {
+func (f *Finding) Longest() time.Duration {
+	most := f.Left
+	for _, left := range f.Senders {
 		most = max(most, left)
 	}
 	return most
 }
 
-// peerReport is a peer's report that the provider is unhealthy. It is trusted until a
-// time. After that this worker probes the provider itself, and ignores further reports of
-// the peer until that reports the provider healthy again.
-type peerReport struct {
-	Finding
-	until time.Time
-	over  bool
-	gone  bool // the peer has left
-}
-
 // aboutProvider reports whether a finding holds for every worker: the provider asked for
 // a pause, or is silent, which is judged by the mail of all workers.
-func (a *Finding) aboutProvider() bool { return a.State == telemetry.Slowed || a.Silent }
-
-// peersUntil returns until when reports of peers suspend the provider. Reports whose trust
-// has ended no longer count; this worker then probes the provider.
-func (h *Health) peersUntil(now time.Time) (until time.Time) {
-	for worker, t := range h.peers {
-		switch {
-		case t.over:
-		case now.Before(t.until):
-			until = models.LaterOf(until, t.until)
-		case time.Now().Before(t.until): // it was asked about a time to come
-		default:
-			t.over = true
-			if t.State != telemetry.Slowed {
-				h.breaker.prove(now)
-			}
-			if t.gone {
-				delete(h.peers, worker)
-			}
-		}
-	}
-	return until
-}
-
-// Merge takes in a peer's finding about the provider; nil: the provider is healthy.
-func (h *Health) Merge(worker string, a *Finding) {
-	now := time.Now()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if a != nil && a.Probe < h.probe {
-		a = nil // the finding is older than the probe command
-	}
-	if a != nil {
-		for domain, left := range a.Senders {
-			h.peerSenders.refuse(domain, now, now.Add(left))
-		}
-	}
-	t := h.peers[worker]
-	if a == nil || a.State == telemetry.Healthy {
-		if delete(h.peers, worker); t != nil && !t.over {
-			h.back = now
-		}
-		return
-	}
-	switch {
-	case t == nil:
-		t = &peerReport{until: now.Add(h.trustFor(a))}
-		h.peers[worker] = t
-	case a.aboutProvider():
-		t.until, t.over = models.LaterOf(t.until, now.Add(h.trustFor(a))), false
-	}
-	t.Finding, t.gone = *a, false
-	if a.Silent {
-		h.probation.on, h.silentTo = true, models.LaterOf(h.silentTo, t.until)
-	}
-}
-
-// Restore merges the finding of a worker that may have left.
-func (h *Health) Restore(worker string, a *Finding) {
-	h.Merge(worker, a)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if t := h.peers[worker]; t != nil {
-		t.gone = true
-	}
-}
-
-// Forget drops the report of a peer that has left. That peer did not report the provider
-// healthy, so this worker probes it.
-func (h *Health) Forget(worker string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.peers[worker]
-	switch {
-	case t == nil:
-		return
-	case !t.over && t.aboutProvider(): // it does not go with who told of it
-		t.gone = true
-		return
-	case !t.over:
-		h.breaker.prove(time.Now())
-	}
-	delete(h.peers, worker)
+func (f *Finding) aboutProvider() bool {
+	return f.State == telemetry.Suspended && (f.Source == telemetry.RetryAfter || f.Source == telemetry.Silence)
 }
 
 // trustFor returns how long a peer's finding is trusted. What the provider said itself is
 // trusted for as long as it said; anything else may be the peer's own trouble.
-func (h *Health) trustFor(a *Finding) time.Duration {
+func (f *Finding) trustFor(cfg *Config) time.Duration {
 	switch {
-	case a.State == telemetry.HalfOpen:
+	case f.State == telemetry.Probing:
 		return 0 // the peer is probing, and so may this worker
-	case a.aboutProvider():
-		return a.Left
+	case f.aboutProvider():
+		return f.Left
 	}
-	return min(a.Left, 2*h.cfg.BreakerOpen) + 2*h.cfg.Heartbeat // reports arrive late
+	return min(f.Left, 2*cfg.BreakerOpen) + 2*cfg.Heartbeat // reports arrive late
 }
 
-// Finding returns what peers should know, or nil while the provider is usable as far as
-// this worker found out itself.
-func (h *Health) Finding() *Finding {
-	now := time.Now()
-	h.mu.Lock()
-	probe, silent := h.probe, h.silent &&
-		now.Before(h.suspended.until) // checked before Own: at worst it is reported once more
-	h.mu.Unlock()
-	r := h.Own(now)
-	refused := h.senders.left(now)
-	if r.State != telemetry.Healthy {
-		return &Finding{
-			State:   r.State,
-			Why:     r.Why,
-			Left:    max(0, r.Until.Sub(now)),
-			Silent:  silent,
-			Senders: refused,
-			Probe:   probe,
+// peerReport is a peer's report that the provider is unhealthy. It is trusted until a
+// time. After that this worker probes the provider itself, and ignores further reports of
+// the peer until the peer reports the provider healthy again.
+type peerReport struct {
+	Finding
+	peer         string
+	since, until time.Time
+	ended        bool // it was trusted until its end
+	gone         bool // the peer has left
+}
+
+// due reports whether the report is trusted no longer, and that was not noticed yet.
+func (r *peerReport) due(now time.Time) bool { return !r.ended && !now.Before(r.until) }
+
+func (r *peerReport) health() telemetry.Health {
+	return telemetry.Health{
+		State:  telemetry.Suspended,
+		Source: r.Source,
+		Why:    r.Why,
+		Peer:   r.peer,
+		Since:  r.since.UTC(),
+		Until:  r.until.UTC(),
+	}
+}
+
+// merge takes in a peer's finding that the provider is unhealthy, trusted for a time.
+func (m *machine) merge(peer string, f *Finding, trust time.Duration, now time.Time) {
+	m.tick(now)
+	until := now.Add(trust)
+	r := m.peers[peer]
+	switch {
+	case r == nil:
+		r = &peerReport{peer: peer, since: now, until: until}
+		m.peers[peer] = r
+	case f.aboutProvider():
+		if r.ended {
+			r.since = now
 		}
+		r.until, r.ended = models.LaterOf(r.until, until), false
 	}
-	if len(refused) > 0 {
-		return &Finding{State: telemetry.Healthy, Senders: refused, Probe: probe}
+	r.Finding, r.gone = *f, false
+	if f.Source == telemetry.Silence && f.aboutProvider() {
+		m.probation.on, m.silentUntil = true, models.LaterOf(m.silentUntil, r.until)
 	}
-	return nil
+}
+
+// retract drops the report of a peer that reports the provider healthy.
+func (m *machine) retract(peer string, now time.Time) {
+	if r := m.peers[peer]; r != nil && !r.ended {
+		m.recovered = now
+	}
+	delete(m.peers, peer)
+}
+
+// forget drops the report of a peer that has left, unless it is about the provider. That
+// peer did not report the provider healthy, so this worker probes it.
+func (m *machine) forget(peer string, now time.Time) {
+	m.tick(now)
+	r := m.peers[peer]
+	switch {
+	case r == nil:
+		return
+	case !r.ended && r.aboutProvider():
+		r.gone = true
+		return
+	case !r.ended:
+		r.until = now
+		m.requireProbe(r.health(), false, now)
+	}
+	delete(m.peers, peer)
 }

@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// What comes back from being left alone, for whatever reason, gets one mail at a time
-// until one is answered, also at workers that only heard of it.
-func TestComesBackWithAProbe(t *testing.T) {
+// After a suspension, whatever its source, a provider gets one message at a time until it
+// answers one, also from workers that learned of it from a peer.
+func TestProbeAfterSuspension(t *testing.T) {
 	t.Parallel()
 	trips := func(class models.Class, n int) func(h *Health) {
 		return func(h *Health) {
@@ -24,23 +25,25 @@ func TestComesBackWithAProbe(t *testing.T) {
 			}
 		}
 	}
-	for name, ill := range map[string]func(h *Health){
-		"hanging": trips(models.Unknown, tripUnknown), "down": trips(models.Unavailable, tripRow), "shut": trips(models.AccountClass, 1),
+	for name, suspend := range map[string]func(h *Health){
+		"hanging":  trips(models.Unknown, tripUnknown),
+		"down":     trips(models.Unavailable, tripRow),
+		"rejected": trips(models.AccountClass, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				cfg := defaultConfig()
-				found, heard := NewHealth("sg", 30*time.Second, cfg), NewHealth("sg", 30*time.Second, cfg)
-				ill(found)
-				ail := found.Finding()
-				require.NotNil(t, ail)
-				heard.Merge("w", ail)
-				_, until := heard.Usable(time.Now())
-				require.LessOrEqual(t, time.Until(until), 2*cfg.BreakerOpen+2*cfg.Heartbeat, "it is believed for a moment")
-				for _, h := range []*Health{heard, NewHealth("sg", 30*time.Second, cfg)} {
-					if h != heard {
-						ill(h)
+				found, peer := NewHealth("sg", 30*time.Second, cfg), NewHealth("sg", 30*time.Second, cfg)
+				suspend(found)
+				finding := found.Finding()
+				require.NotNil(t, finding)
+				peer.Merge("w", finding)
+				_, until := peer.Usable(time.Now())
+				require.LessOrEqual(t, time.Until(until), 2*cfg.BreakerOpen+2*cfg.Heartbeat, "it is trusted for a moment")
+				for _, h := range []*Health{peer, NewHealth("sg", 30*time.Second, cfg)} {
+					if h != peer {
+						suspend(h)
 					}
 					ok, until := h.Usable(time.Now())
 					require.False(t, ok)
@@ -48,30 +51,30 @@ func TestComesBackWithAProbe(t *testing.T) {
 					ok, _ = h.Usable(time.Now())
 					require.False(t, ok)
 					time.Sleep(2 * time.Millisecond)
-					heard.Merge("w", ail) // it goes on to say so
+					peer.Merge("w", finding) // the peer reports it again
 					probe, ok := h.Begin("a.test", 1)
 					require.True(t, ok)
 					for range 10 {
 						_, ok := h.Begin("a.test", 1)
-						require.False(t, ok, "while a probe is under way")
+						require.False(t, ok, "while a probe runs")
 					}
 					require.Equal(t, 1, h.CallSize(1000, time.Now()))
 					probe([]models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}}, time.Second)
-					heard.Merge("w", ail)
+					peer.Merge("w", finding)
 					for range 2 {
 						_, ok = h.Begin("a.test", 1)
 						require.True(t, ok)
 					}
-					require.Less(t, h.CallSize(1000, time.Now()), 100, "and it comes back slowly")
+					require.Less(t, h.CallSize(1000, time.Now()), 100, "it recovers gradually")
 				}
 			})
 		})
 	}
 }
 
-// A worker that closed its own breaker does not obey one that has no mail to find out
-// with.
-func TestIdleWorkerKeepsNobodyAway(t *testing.T) {
+// A peer that has no mail to probe with does not keep a worker from a provider that has
+// answered that worker's probe.
+func TestIdlePeerDoesNotSuspend(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := defaultConfig()
@@ -94,16 +97,16 @@ func TestIdleWorkerKeepsNobodyAway(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, time.Duration(late)*200*time.Millisecond, 2*(cfg.BreakerOpen+2*cfg.Heartbeat))
-		require.Equal(t, telemetry.HalfOpen, idle.Finding().State)
+		require.Equal(t, telemetry.Probing, idle.Finding().State)
 	})
 }
 
-// A worker that is gone did not say that the provider is well again.
-func TestTellerThatIsGone(t *testing.T) {
+// A peer that left did not report the provider healthy, so it is probed.
+func TestPeerThatLeftRequiresProbe(t *testing.T) {
 	t.Parallel()
 	cfg := defaultConfig()
 	h := NewHealth("sg", time.Second, cfg)
-	h.Merge("w", &Finding{State: telemetry.Tripped, Left: time.Minute})
+	h.Merge("w", &Finding{State: telemetry.Suspended, Source: telemetry.CallsFailed, Left: time.Minute})
 	h.Forget("w")
 	_, ok := h.Begin("a.test", 1)
 	require.True(t, ok)
@@ -111,30 +114,17 @@ func TestTellerThatIsGone(t *testing.T) {
 	require.False(t, ok, "until the first is answered")
 }
 
-// What is planned for later does not use up what other workers say now.
-func TestLookingAheadForgetsNothing(t *testing.T) {
-	t.Parallel()
-	cfg := defaultConfig()
-	for _, a := range []Finding{{State: telemetry.Tripped, Left: 5 * time.Second}, {State: telemetry.Slowed, Left: time.Hour}, {State: telemetry.Tripped, Left: time.Hour, Silent: true}} {
-		h := NewHealth("sg", time.Second, cfg)
-		h.Merge("w", &a)
-		h.probation = probation{}
-		ok, _ := h.Usable(time.Now().Add(24 * time.Hour))
-		require.True(t, ok, "by then it is over")
-		ok, _ = h.Usable(time.Now())
-		require.False(t, ok)
-		require.False(t, h.breaker.proving)
-	}
-}
-
-// What a provider said, and silence, do not go with the worker that told of it; and
-// nobody judges a provider once more by the mail for which it was left alone, however
-// it goes on with who found that out.
-func TestWhatIsOfTheProviderStays(t *testing.T) {
+// A finding about the provider itself outlives the peer that reported it. A provider is
+// not judged a second time by the mail for which it was suspended, whatever the peer
+// reports later.
+func TestFindingAboutProviderOutlivesPeer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := defaultConfig()
-		for _, a := range []Finding{{State: telemetry.Slowed, Left: time.Hour}, {State: telemetry.Tripped, Left: time.Hour, Silent: true}} {
+		for _, a := range []Finding{
+			{State: telemetry.Suspended, Source: telemetry.RetryAfter, Left: time.Hour},
+			{State: telemetry.Suspended, Source: telemetry.Silence, Left: time.Hour},
+		} {
 			h := NewHealth("sg", time.Second, cfg)
 			h.Merge("w", &a)
 			h.Forget("w")
@@ -145,24 +135,29 @@ func TestWhatIsOfTheProviderStays(t *testing.T) {
 			time.Sleep(time.Hour)
 			ok, _ = h.Usable(time.Now())
 			require.True(t, ok)
-			require.Empty(t, h.peers)
+			_, ok = h.Begin("a.test", 1)
+			require.True(t, ok)
+			require.Empty(t, h.machine.peers)
 		}
 		h := NewHealth("sg", time.Second, cfg)
-		h.Merge("w", &Finding{State: telemetry.Tripped, Left: time.Minute, Silent: true})
+		h.Merge("w", &Finding{State: telemetry.Suspended, Source: telemetry.Silence, Left: time.Minute})
 		until := time.Now().Add(time.Minute)
 		time.Sleep(time.Minute)
-		h.Merge("w", &Finding{State: telemetry.HalfOpen})
-		h.Suspend(time.Now().Add(time.Second), "something else")
+		h.Merge("w", &Finding{State: telemetry.Probing, Source: telemetry.Silence})
+		h.Suspend(telemetry.Rejected, time.Now().Add(time.Second), "something else")
 		h.Merge("w", nil)
 		require.Equal(t, until, h.SilentUntil())
 	})
 }
 
-// A provider that says when to come back is heeded with every answer that says so, for
-// as long as it says.
-func TestComeBackLater(t *testing.T) {
+// A provider that asks to wait gets no mail for as long as it asked, with any answer that
+// names a time.
+func TestRetryAfterIsHeeded(t *testing.T) {
 	t.Parallel()
-	for class, waits := range map[models.Class][]time.Duration{models.Throttled: {time.Minute, 5 * time.Hour}, models.Unavailable: {time.Minute, mostDown}} {
+	for class, waits := range map[models.Class][]time.Duration{
+		models.Throttled:   {time.Minute, 5 * time.Hour},
+		models.Unavailable: {time.Minute, mostDown},
+	} {
 		for _, wait := range waits {
 			cfg := defaultConfig()
 			h, other := NewHealth("sg", time.Second, cfg), NewHealth("sg", time.Second, cfg)
@@ -175,7 +170,7 @@ func TestComeBackLater(t *testing.T) {
 				ok, until := h.Usable(time.Now())
 				require.False(t, ok)
 				require.WithinDuration(t, at, until, time.Second)
-				require.Equal(t, telemetry.Slowed, h.Report().State)
+				require.Equal(t, telemetry.RetryAfter, h.Report(time.Now(), control.ProviderSwitch{}).Source)
 			}
 		}
 	}

@@ -11,60 +11,66 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// troubles are all that mail keeps away from a provider for.
+// troubles has each way in which a provider stops getting mail.
 var troubles = map[string]func(h *Health){
-	"refused": func(h *Health) { h.Suspend(time.Now().Add(time.Hour), "the key was revoked") },
-	"silent":  func(h *Health) { h.SuspendSilent(time.Now().Add(time.Hour), "nothing was heard") },
-	"slowed":  func(h *Health) { h.slowDown(time.Now().Add(time.Hour), "too fast") },
-	"down": func(h *Health) {
-		for range tripRow {
-			h.settle(h.breaker.begin(time.Now()), failedWhole, "it is down")
-		}
-	},
-	"probed in vain": func(h *Health) {
-		for range tripUnknown {
-			h.settle(h.breaker.begin(time.Now()), failedUnknown, "no answer")
-		}
+	"rejected": func(h *Health) { h.Suspend(telemetry.Rejected, time.Now().Add(time.Hour), "the key was revoked") },
+	"silent":   func(h *Health) { h.Suspend(telemetry.Silence, time.Now().Add(time.Hour), "it reported nothing") },
+	"waiting":  func(h *Health) { h.wait(time.Now().Add(time.Hour), "too fast") },
+	"down":     func(h *Health) { h.fail(failedWhole, tripRow) },
+	"probed without success": func(h *Health) {
+		h.fail(failedUnknown, tripUnknown)
 		for range 10 {
-			time.Sleep(time.Until(h.breaker.until))
-			h.settle(h.breaker.begin(time.Now()), failedUnknown, "no answer")
+			_, until := h.Usable(time.Now())
+			time.Sleep(time.Until(until))
+			h.fail(failedUnknown, 1)
 		}
 	},
 	"while a probe hangs": func(h *Health) {
-		for range tripRow {
-			h.settle(h.breaker.begin(time.Now()), failedWhole, "it is down")
-		}
-		time.Sleep(time.Until(h.breaker.until))
-		h.breaker.begin(time.Now())
+		h.fail(failedWhole, tripRow)
+		_, until := h.Usable(time.Now())
+		time.Sleep(time.Until(until))
+		h.Begin("b.test", 1)
 	},
 	"a sender refused": func(h *Health) { h.refuse("a.test", time.Now().Add(time.Hour), "not verified") },
-	"heard": func(h *Health) {
-		h.Merge(
-			"w",
-			&Finding{State: telemetry.Slowed, Left: time.Hour, Senders: map[string]time.Duration{"a.test": time.Hour}},
-		)
+	"reported by a peer": func(h *Health) {
+		h.Merge("w", &Finding{
+			State:   telemetry.Suspended,
+			Source:  telemetry.RetryAfter,
+			Left:    time.Hour,
+			Senders: map[string]time.Duration{"a.test": time.Hour},
+		})
 	},
 }
 
-// Whatever mail keeps away from a provider for, an order has it tried at once, with one
-// mail where it is not known how the provider is; and what is found out then holds.
-func TestTriedAgain(t *testing.T) {
+// fail makes n calls fail.
+func (h *Health) fail(says callSays, n int) {
+	for range n {
+		h.mu.Lock()
+		round, _ := h.machine.begin(1, time.Minute, time.Now())
+		h.mu.Unlock()
+		h.end(round, says, "it is down")
+	}
+}
+
+// A probe command ends every suspension at once. The provider then gets one message, and
+// what that shows holds.
+func TestProbeCommandEndsSuspension(t *testing.T) {
 	t.Parallel()
-	for name, ill := range troubles {
+	for name, trouble := range troubles {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				cfg := testConfig()
 				h := NewHealth("sg", time.Second, cfg)
 				usable := func() bool { ok, _ := h.UsableFor("a.test", time.Now(), false); return ok }
-				ill(h)
+				trouble(h)
 				require.False(t, usable())
 				h.Probe(7)
 				require.True(t, usable())
-				require.NotEqual(t, telemetry.Tripped, h.Report().State)
+				require.NotEqual(t, telemetry.Suspended, h.state())
 				if name != "a sender refused" {
 					require.Equal(t, 1, h.CallSize(1000, time.Now()))
-					require.Equal(t, telemetry.HalfOpen, h.Report().State)
+					require.Equal(t, telemetry.Probing, h.state())
 				}
 				done, ok := h.Begin("a.test", 1)
 				require.True(t, ok)
@@ -73,39 +79,43 @@ func TestTriedAgain(t *testing.T) {
 				}
 				done([]models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}}, time.Millisecond)
 				require.True(t, usable())
-				require.Equal(t, telemetry.Healthy, h.Report().State)
+				after := telemetry.Healthy
+				if name == "silent" {
+					after = telemetry.Probation
+				}
+				require.Equal(t, after, h.state())
 
-				ill(h)
+				trouble(h)
 				h.Merge("w", nil)
-				if name == "heard" {
+				if name == "reported by a peer" {
 					return
 				}
 				require.False(t, usable())
 				h.Probe(7)
 				h.Probe(6)
-				require.False(t, usable(), "each order is obeyed once")
+				require.False(t, usable(), "each command is carried out once")
 				require.Equal(t, 7, h.Finding().Probe)
 			})
 		})
 	}
-	t.Run("well", func(t *testing.T) {
+	t.Run("healthy", func(t *testing.T) {
 		t.Parallel()
 		cfg := testConfig()
 		h := NewHealth("sg", time.Second, cfg)
 		h.Probe(1)
-		require.Equal(t, telemetry.Healthy, h.Report().State)
-		require.Equal(t, 1000, h.CallSize(1000, time.Now()), "there is nothing to prove")
+		require.Equal(t, telemetry.Healthy, h.state())
+		require.Equal(t, 1000, h.CallSize(1000, time.Now()), "no probe is required")
 	})
 }
 
-// What others found out before they obeyed the order is not believed any more, though
-// they go on to say so; what they find out afterwards is.
-func TestFoundBeforeTheOrder(t *testing.T) {
+// Findings that peers made before they carried out a probe command are ignored. Later ones
+// are trusted.
+func TestFindingsBeforeProbeCommandAreIgnored(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	for name, before := range map[string]Finding{
-		"state":   {State: telemetry.Slowed, Left: time.Hour},
-		"silent":  {State: telemetry.Tripped, Left: time.Hour, Silent: true},
+		"state":   {State: telemetry.Suspended, Source: telemetry.RetryAfter, Left: time.Hour},
+		"silent":  {State: telemetry.Suspended, Source: telemetry.Silence, Left: time.Hour},
 		"senders": {State: telemetry.Healthy, Senders: map[string]time.Duration{"a.test": time.Hour}},
 	} {
 		h := NewHealth("sg", time.Second, cfg)

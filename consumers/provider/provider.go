@@ -37,20 +37,20 @@ type Provider struct {
 }
 
 // RecordLatency records how long a call took.
-func (a *Provider) RecordLatency(took time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.latency == 0 {
-		a.latency = took
+func (p *Provider) RecordLatency(took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.latency == 0 {
+		p.latency = took
 	}
-	a.latency += (took - a.latency) / 8
+	p.latency += (took - p.latency) / 8
 }
 
 // Latency returns how long calls usually take.
-func (a *Provider) Latency() time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.latency
+func (p *Provider) Latency() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.latency
 }
 
 // pace counts the recipients accepted in each of the last seconds.
@@ -79,20 +79,20 @@ func (p *pace) rate(now time.Time) float64 {
 }
 
 // NewProvider returns a provider at work, with its share of the limits.
-func NewProvider(a Spec, cfg *Config, s Shares) *Provider {
-	perCall := a.Adapter.MaxRecipients()
-	if a.ChunkLimit > 0 {
-		perCall = min(perCall, a.ChunkLimit)
+func NewProvider(spec Spec, cfg *Config, s Shares) *Provider {
+	perCall := spec.Adapter.MaxRecipients()
+	if spec.ChunkLimit > 0 {
+		perCall = min(perCall, spec.ChunkLimit)
 	}
-	acc := &Provider{
-		Spec:    a,
-		Health:  NewHealth(a.Name, a.Timeout, cfg),
-		Slots:   newSlots(max(1, a.Concurrency)),
+	p := &Provider{
+		Spec:    spec,
+		Health:  NewHealth(spec.Name, spec.Timeout, cfg),
+		Slots:   newSlots(max(1, spec.Concurrency)),
 		shares:  s,
 		perCall: max(1, perCall),
 	}
-	acc.recipients, acc.calls = newLimit(a.Rate), newLimit(a.CallRate)
-	return acc
+	p.recipients, p.calls = newLimit(spec.Rate), newLimit(spec.CallRate)
+	return p
 }
 
 // probeSize is the first size of calls to a provider that recovers, in recipients.
@@ -100,31 +100,31 @@ const probeSize = 10
 
 // CallSize returns how many recipients the next call may have: fewer while the provider
 // recovers, and no more than the rate gives in half a second.
-func (a *Provider) CallSize(now time.Time) int {
-	n := a.Health.CallSize(a.perCall, now)
-	if a.recipients != nil {
-		n = min(n, max(1, a.recipients.whole.Burst()/2)) // a full bucket would overflow while a call is prepared
+func (p *Provider) CallSize(now time.Time) int {
+	n := p.Health.CallSize(p.perCall, now)
+	if p.recipients != nil {
+		n = min(n, max(1, p.recipients.whole.Burst()/2)) // a full bucket would overflow while a call is prepared
 	}
 	return n
 }
 
 // Count changes the counters of the provider.
-func (a *Provider) Count(f func(*telemetry.Counters)) {
-	a.mu.Lock()
-	f(&a.counters)
-	a.mu.Unlock()
+func (p *Provider) Count(f func(*telemetry.Counters)) {
+	p.mu.Lock()
+	f(&p.counters)
+	p.mu.Unlock()
 }
 
 // CountAnswer counts a call that was made, by the classes of its answer.
-func (a *Provider) CountAnswer(parts []models.Part) {
-	a.Count(func(n *telemetry.Counters) {
+func (p *Provider) CountAnswer(parts []models.Part) {
+	p.Count(func(n *telemetry.Counters) {
 		n.Calls++
 		for i := range parts {
 			k := int64(parts[i].Recipients.Len())
 			switch parts[i].Class { //nolint:exhaustive // all others accepted nothing
 			case models.Accepted:
 				n.Accepted += k
-				a.pace.add(time.Now(), k)
+				p.pace.add(time.Now(), k)
 			case models.Unknown:
 				n.Unknown += k
 			default:
@@ -135,10 +135,10 @@ func (a *Provider) CountAnswer(parts []models.Part) {
 }
 
 // State returns what this worker knows of the provider, except its health.
-func (a *Provider) State(now time.Time) telemetry.ProviderState {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return telemetry.ProviderState{Name: a.Name, Counters: a.counters, Rate: a.pace.rate(now), Answers: a.latency}
+func (p *Provider) State(now time.Time) telemetry.ProviderState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return telemetry.ProviderState{Name: p.Name, Counters: p.counters, Rate: p.pace.rate(now), Answers: p.latency}
 }
 
 // RoundRobin chooses one of the providers by their weights, by nginx's smooth weighted
@@ -147,15 +147,15 @@ func RoundRobin(among []*Provider) *Provider {
 	total := 0
 	var best *Provider
 	bestCredit := 0
-	for _, a := range among {
-		w := max(1, a.Weight)
+	for _, p := range among {
+		w := max(1, p.Weight)
 		total += w
-		a.mu.Lock()
-		a.credit += w
-		if best == nil || a.credit > bestCredit {
-			best, bestCredit = a, a.credit
+		p.mu.Lock()
+		p.credit += w
+		if best == nil || p.credit > bestCredit {
+			best, bestCredit = p, p.credit
 		}
-		a.mu.Unlock()
+		p.mu.Unlock()
 	}
 	best.mu.Lock()
 	best.credit -= total
@@ -176,10 +176,10 @@ func NewSet(specs []Spec, cfg *Config, s Shares) (*Set, error) {
 		if !models.ValidProviderName(spec.Name) || set.byName[spec.Name] != nil {
 			return nil, errors.New("consumers: provider name " + spec.Name + " is not valid or not unique")
 		}
-		a := NewProvider(spec, cfg, s)
-		a.Health.isSlow = func(took time.Duration) bool { return set.slowBesideOthers(a, cfg.SlowCall, took) }
-		set.list = append(set.list, a)
-		set.byName[spec.Name] = a
+		p := NewProvider(spec, cfg, s)
+		p.Health.isSlow = func(took time.Duration) bool { return set.slowBesideOthers(p, cfg.SlowCall, took) }
+		set.list = append(set.list, p)
+		set.byName[spec.Name] = p
 	}
 	return set, nil
 }
@@ -190,8 +190,8 @@ func (ps *Set) slowBesideOthers(mine *Provider, least, took time.Duration) bool 
 	if took < least {
 		return false
 	}
-	for _, a := range ps.list {
-		if ok, _ := a.Health.Usable(time.Now()); a != mine && ok && a.Latency() > 0 && a.Latency() < took/4 {
+	for _, p := range ps.list {
+		if ok, _ := p.Health.Usable(time.Now()); p != mine && ok && p.Latency() > 0 && p.Latency() < took/4 {
 			return true
 		}
 	}
@@ -207,9 +207,9 @@ func (ps *Set) Get(name string) *Provider { return ps.byName[name] }
 // Findings returns what stops this worker from using providers, by name.
 func (ps *Set) Findings() map[string]Finding {
 	out := map[string]Finding{}
-	for _, a := range ps.list {
-		if f := a.Health.Finding(); f != nil {
-			out[a.Name] = *f
+	for _, p := range ps.list {
+		if f := p.Health.Finding(); f != nil {
+			out[p.Name] = *f
 		}
 	}
 	return out
@@ -217,27 +217,27 @@ func (ps *Set) Findings() map[string]Finding {
 
 // Merge merges a peer's findings about the providers.
 func (ps *Set) Merge(peer string, found map[string]Finding) {
-	for _, a := range ps.list {
-		if f, ok := found[a.Name]; ok {
-			a.Health.Merge(peer, &f)
+	for _, p := range ps.list {
+		if f, ok := found[p.Name]; ok {
+			p.Health.Merge(peer, &f)
 		} else {
-			a.Health.Merge(peer, nil)
+			p.Health.Merge(peer, nil)
 		}
 	}
 }
 
 // Forget drops the reports of a peer that has left.
 func (ps *Set) Forget(peer string) {
-	for _, a := range ps.list {
-		a.Health.Forget(peer)
+	for _, p := range ps.list {
+		p.Health.Forget(peer)
 	}
 }
 
 // Running returns the number of this worker's running calls, by provider.
 func (ps *Set) Running() map[string]int {
 	out := make(map[string]int, len(ps.list))
-	for _, a := range ps.list {
-		out[a.Name] = a.Slots.Running()
+	for _, p := range ps.list {
+		out[p.Name] = p.Slots.Running()
 	}
 	return out
 }
@@ -245,17 +245,17 @@ func (ps *Set) Running() map[string]int {
 // OnChange sets a function that is called when this worker's view of a provider's health
 // changes.
 func (ps *Set) OnChange(f func()) {
-	for _, a := range ps.list {
-		a.Health.onChange = f
+	for _, p := range ps.list {
+		p.Health.onChange = f
 	}
 }
 
 // Probe carries out the newest probe commands. newest returns the number of the newest one
 // for a provider; 0: there is none.
 func (ps *Set) Probe(newest func(provider string) int) {
-	for _, a := range ps.list {
-		if n := newest(a.Name); n > 0 {
-			a.Health.Probe(n)
+	for _, p := range ps.list {
+		if n := newest(p.Name); n > 0 {
+			p.Health.Probe(n)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever may send names the domains: no number of them makes a worker grow.
+// Users name the domains, so a worker keeps a bounded number of them.
 func TestRefusedSendersAreBounded(t *testing.T) {
 	t.Parallel()
 	var s refusedSenders
@@ -17,6 +17,6 @@ func TestRefusedSendersAreBounded(t *testing.T) {
 		s.refuse(fmt.Sprintf("d%d.test", i), now, now.Add(time.Minute))
 	}
 	require.Len(t, s.left(now), maxSenders)
-	require.True(t, s.refuse("late.test", now.Add(time.Minute), now.Add(2*time.Minute)), "what is over makes room")
+	require.True(t, s.refuse("late.test", now.Add(time.Minute), now.Add(2*time.Minute)), "expired domains make room")
 	require.Len(t, s.left(now.Add(time.Minute)), 1)
 }

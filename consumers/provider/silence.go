@@ -48,9 +48,9 @@ const learnHours = 7 * 24
 func (d *SilenceDetector) learn(ctx context.Context, now time.Time) error {
 	all := map[string]*telemetry.ProviderTally{}
 	unknown := 0
-	for _, a := range d.providers.list {
-		if a.Events == models.EventsWebhook {
-			all[a.Name] = &telemetry.ProviderTally{}
+	for _, p := range d.providers.list {
+		if p.Events == models.EventsWebhook {
+			all[p.Name] = &telemetry.ProviderTally{}
 			unknown++
 		}
 	}
@@ -96,7 +96,8 @@ type receiverLiveness struct {
 	since time.Time
 }
 
-func (w *receiverLiveness) look(reports map[string][]byte, now time.Time) {
+// observe takes in the newest heartbeats, by receiver.
+func (w *receiverLiveness) observe(reports map[string][]byte, now time.Time) {
 	if w.seen == nil {
 		w.seen, w.fresh = map[string]string{}, map[string]time.Time{}
 	}
@@ -120,7 +121,7 @@ func (w *receiverLiveness) look(reports map[string][]byte, now time.Time) {
 func (d *SilenceDetector) Run(ctx context.Context) {
 	t := time.NewTicker(d.cfg.SilencePoll)
 	defer t.Stop()
-	var door receiverLiveness
+	var receiver receiverLiveness
 	learned := false
 	for {
 		select {
@@ -133,16 +134,16 @@ func (d *SilenceDetector) Run(ctx context.Context) {
 		}
 		reports, err := d.store.Transients(ctx, telemetry.ReceiverLiveness)
 		if err != nil {
-			door.since = time.Time{}
+			receiver.since = time.Time{}
 			continue
 		}
 		now := time.Now()
-		door.look(reports, now)
-		if door.since.IsZero() || d.eventsWaiting(ctx) {
+		receiver.observe(reports, now)
+		if receiver.since.IsZero() || d.eventsWaiting(ctx) {
 			continue // our own receiver or queue may be the cause
 		}
-		for _, a := range d.providers.list {
-			d.judgeSilence(ctx, a, now, door.since)
+		for _, p := range d.providers.list {
+			d.judgeSilence(ctx, p, now, receiver.since)
 		}
 	}
 }
@@ -150,58 +151,64 @@ func (d *SilenceDetector) Run(ctx context.Context) {
 // silence reports whether a provider has been silent about the mail it accepted, in the
 // time in which it should have reported.
 func (d *SilenceDetector) silence(
-	a *Provider,
-	now, doorSince time.Time,
-) (silent, heard bool, about Flow, wait time.Duration) {
-	usual := d.flows.ReportTime(a.Name)
-	if usual == 0 || a.Events != models.EventsWebhook {
+	p *Provider,
+	now, receiverSince time.Time,
+) (silent, reports bool, about Flow, wait time.Duration) {
+	usual := d.flows.ReportTime(p.Name)
+	if usual == 0 || p.Events != models.EventsWebhook {
 		return false, false, about, 0
 	}
 	wait = min(max(d.cfg.SilenceLeast, 6*usual), time.Hour)
 	last := Bucket(now.Add(-wait)) - 1
 	// No mail counts twice.
-	first := max(Bucket(now.Add(-wait-silenceOver)), Bucket(doorSince)+1, Bucket(a.Health.SilentUntil())+1)
-	about = d.flows.newest(a.Name, first, last)
+	first := max(Bucket(now.Add(-wait-silenceOver)), Bucket(receiverSince)+1, Bucket(p.Health.SilentUntil())+1)
+	about = d.flows.newest(p.Name, first, last)
 	// Reports on later mail show that it is not silent any more.
-	later := d.flows.Between(a.Name, last+1, Bucket(now)+1)
+	later := d.flows.Between(p.Name, last+1, Bucket(now)+1)
 	silent = about.silent() && !later.talks()
 	return silent, about.talks() || later.talks(), about, wait
 }
 
 // judgeSilence suspends a provider that has become silent, if another one does better. If
 // all are silent, it changes nothing.
-func (d *SilenceDetector) judgeSilence(ctx context.Context, a *Provider, now, doorSince time.Time) {
-	silent, heard, about, wait := d.silence(a, now, doorSince)
-	if heard {
-		d.flows.forgive(a.Name)
-		a.Health.EndProbation()
+func (d *SilenceDetector) judgeSilence(ctx context.Context, p *Provider, now, receiverSince time.Time) {
+	silent, reports, about, wait := d.silence(p, now, receiverSince)
+	if reports {
+		d.flows.forgive(p.Name)
+		p.Health.EndProbation()
 	}
-	if ok, _ := a.Health.Usable(now); !silent || !ok {
+	if ok, _ := p.Health.Usable(now); !silent || !ok {
 		return
 	}
 	elsewhere := false
-	for _, b := range d.providers.list {
-		if b == a {
+	for _, other := range d.providers.list {
+		if other == p {
 			continue
 		}
-		alsoSilent, _, _, _ := d.silence(b, now, doorSince)
-		ok, _ := b.Health.Usable(now)
+		alsoSilent, _, _, _ := d.silence(other, now, receiverSince)
+		ok, _ := other.Health.Usable(now)
 		elsewhere = elsewhere || ok && !alsoSilent
 	}
 	why := fmt.Sprintf(
-		"it took %d recipients and reported nothing about them in %s",
+		"it accepted %d recipients and reported nothing about them in %s",
 		about.Accepted,
 		wait.Round(time.Second),
 	)
 	if !elsewhere {
-		d.cfg.Logger.Warn("a provider is silent, and no other is better", "provider", a.Name, "why", why)
+		d.cfg.Logger.Warn(
+			"provider reports nothing about its mail, but no other provider does better",
+			"provider",
+			p.Name,
+			"why",
+			why,
+		)
 		return
 	}
 	if behind, err := d.postsBehind(ctx, now); err != nil || behind {
 		return // this worker may be the cause
 	}
-	hold := min(d.cfg.Hold<<min(d.flows.hold(a.Name), 4), time.Hour)
-	a.Health.SuspendSilent(now.Add(hold), why)
+	hold := min(d.cfg.Hold<<min(d.flows.hold(p.Name), 4), time.Hour)
+	p.Health.Suspend(telemetry.Silence, now.Add(hold), why)
 }
 
 // postsBehind reports whether a post in any part of the inbox should have been processed

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -24,30 +25,30 @@ func TestSilence(t *testing.T) {
 		return ok
 	}
 	for _, c := range []struct {
-		name  string
-		door  time.Time
-		given func(e *silenceFixture)
-		want  bool // still usable
+		name   string
+		upTime time.Time // since when the receiver is up
+		given  func(e *silenceFixture)
+		want   bool // still usable
 	}{
-		{"talks", hour, func(e *silenceFixture) { e.flows.Add("sg", ago(2*time.Minute), 100, 100) }, true},
-		{"quiet", hour, func(*silenceFixture) {}, true},
+		{"reports", hour, func(e *silenceFixture) { e.flows.Add("sg", ago(2*time.Minute), 100, 100) }, true},
+		{"no mail", hour, func(*silenceFixture) {}, true},
 		{"little mail", hour, func(e *silenceFixture) { e.flows.Add("sg", ago(2*time.Minute), silenceLeast-1, 0) }, true},
 		{"too early to say", hour, func(e *silenceFixture) { e.flows.Add("sg", ago(30*time.Second), 100, 0) }, true},
 		{"silent", hour, func(e *silenceFixture) { e.flows.Add("sg", ago(2*time.Minute), 100, 0) }, false},
 		{"silent, as all workers saw it", hour, func(e *silenceFixture) {
 			e.flows.Merge("other", map[string]map[int64]Flow{"sg": {Bucket(ago(2 * time.Minute)): {Accepted: 100}}})
 		}, false},
-		{"another worker heard", hour, func(e *silenceFixture) {
+		{"reports to another worker", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(2*time.Minute), 100, 0)
 			e.flows.Merge("other", map[string]map[int64]Flow{"sg": {Bucket(ago(2 * time.Minute)): {Reported: 90}}})
 		}, true},
-		{"next to nothing is heard of newer mail, either", hour, func(e *silenceFixture) {
+		{"next to no report on newer mail, either", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(2*time.Minute), 1000, 0)
 			e.flows.Add("sg", ago(10*time.Second), 1000, 1)
 		}, false},
-		{"left alone since that mail", hour, func(e *silenceFixture) {
+		{"suspended since that mail", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(2*time.Minute), 1000, 0)
-			e.providers.Get("sg").Health.SuspendSilent(ago(time.Minute), "it was silent")
+			e.providers.Get("sg").Health.Suspend(telemetry.Silence, ago(time.Minute), "it was silent")
 			e.providers.Get("sg").Health.EndProbation()
 		}, true},
 		{"a post waits in our own inbox", hour, func(e *silenceFixture) {
@@ -55,43 +56,43 @@ func TestSilence(t *testing.T) {
 			in := models.Inbox{ID: models.NewInboxID(ago(90 * time.Second)), Provider: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
 			e.store.inbox = append(e.store.inbox, in)
 		}, true},
-		{"talks again", hour, func(e *silenceFixture) {
+		{"reports again", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(2*time.Minute), 100, 0)
 			e.flows.Add("sg", ago(10*time.Second), 0, 3)
 		}, true},
-		{"gone silent", hour, func(e *silenceFixture) {
+		{"became silent", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(5*time.Minute), 20_000, 19_990)
 			for k := range silenceSteps {
 				e.flows.Add("sg", ago(2*time.Minute+time.Duration(k)*flowBucket), 10, 0)
 			}
 		}, false},
-		{"much has gone silent", hour, func(e *silenceFixture) {
+		{"silent about much mail", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(5*time.Minute), 20_000, 19_990)
 			e.flows.Add("sg", ago(2*time.Minute), silenceMany, 3)
 		}, false},
-		{"gone silent with one batch", hour, func(e *silenceFixture) {
+		{"silent about one batch", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(5*time.Minute), 1000, 990)
 			e.flows.Add("sg", ago(2*time.Minute), silenceMany-1, 0)
 		}, true},
-		{"little has gone silent", hour, func(e *silenceFixture) {
+		{"silent about little mail", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(5*time.Minute), 1000, 990)
 			for k := range silenceLeast - 1 {
 				e.flows.Add("sg", ago(90*time.Second+time.Duration(k)*flowBucket), 1, 0)
 			}
 		}, true},
-		{"some of it was heard", hour, func(e *silenceFixture) {
+		{"reports on some mail", hour, func(e *silenceFixture) {
 			for k := range 12 {
 				e.flows.Add("sg", ago(90*time.Second+time.Duration(k)*flowBucket), 100, 3)
 			}
 		}, true},
-		{"the door was shut meanwhile", ago(90 * time.Second), func(e *silenceFixture) { e.flows.Add("sg", ago(2*time.Minute), 100, 0) }, true},
+		{"the receiver was down meanwhile", ago(90 * time.Second), func(e *silenceFixture) { e.flows.Add("sg", ago(2*time.Minute), 100, 0) }, true},
 		{"all are silent", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(2*time.Minute), 100, 0)
 			e.flows.Add("mg", ago(2*time.Minute), 100, 0)
 		}, true},
 		{"the other is down", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(2*time.Minute), 100, 0)
-			e.providers.Get("mg").Health.Suspend(now.Add(time.Hour), "key")
+			e.providers.Get("mg").Health.Suspend(telemetry.Rejected, now.Add(time.Hour), "key")
 		}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -103,11 +104,12 @@ func TestSilence(t *testing.T) {
 				e.flows.delays["mg"].add(time.Second)
 			}
 			c.given(e)
-			e.silence.judgeSilence(t.Context(), e.providers.Get("sg"), now, c.door)
+			e.silence.judgeSilence(t.Context(), e.providers.Get("sg"), now, c.upTime)
 			require.Equal(t, c.want, usable(e, "sg"))
 			if !c.want {
-				require.Equal(t, telemetry.Tripped, e.providers.Get("sg").Health.Report().State)
-				require.Contains(t, e.providers.Get("sg").Health.Report().Why, "reported nothing")
+				is := e.providers.Get("sg").Health.Report(now, control.ProviderSwitch{})
+				require.Equal(t, telemetry.Silence, is.Source)
+				require.Contains(t, is.Why, "reported nothing")
 			}
 		})
 	}
@@ -140,7 +142,7 @@ func TestSilence(t *testing.T) {
 		e.silence.judgeSilence(t.Context(), e.providers.Get("sg"), now, hour)
 		require.False(t, usable(e, "sg"))
 	})
-	t.Run("never heard of", func(t *testing.T) {
+	t.Run("it never reported", func(t *testing.T) {
 		t.Parallel()
 		e := newSilenceFixture("sg", "mg")
 		e.flows.Add("sg", ago(5*time.Minute), 100, 0)
@@ -149,30 +151,30 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-func TestDoorWatch(t *testing.T) {
+func TestReceiverLiveness(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	var d receiverLiveness
+	var r receiverLiveness
 	at := func(n int) map[string][]byte {
-		raw, err := json.Marshal(fmt.Sprint("beat ", n))
+		raw, err := json.Marshal(fmt.Sprint("heartbeat ", n))
 		require.NoError(t, err)
 		return map[string][]byte{"a": raw}
 	}
-	d.look(at(1), now)
-	require.True(t, d.since.IsZero(), "a report may be of long ago")
-	d.look(at(2), now.Add(10*time.Second))
-	require.Equal(t, now.Add(10*time.Second), d.since)
-	d.look(at(2), now.Add(20*time.Second))
-	d.look(at(3), now.Add(30*time.Second))
-	require.Equal(t, now.Add(10*time.Second), d.since)
-	d.look(at(3), now.Add(60*time.Second))
-	require.True(t, d.since.IsZero())
-	d.look(at(4), now.Add(70*time.Second))
-	require.Equal(t, now.Add(70*time.Second), d.since)
+	r.observe(at(1), now)
+	require.True(t, r.since.IsZero(), "the heartbeat may be old")
+	r.observe(at(2), now.Add(10*time.Second))
+	require.Equal(t, now.Add(10*time.Second), r.since)
+	r.observe(at(2), now.Add(20*time.Second))
+	r.observe(at(3), now.Add(30*time.Second))
+	require.Equal(t, now.Add(10*time.Second), r.since)
+	r.observe(at(3), now.Add(60*time.Second))
+	require.True(t, r.since.IsZero())
+	r.observe(at(4), now.Add(70*time.Second))
+	require.Equal(t, now.Add(70*time.Second), r.since)
 }
 
-// What a worker heard counts when it is gone, as long as what others gave counts.
-func TestGoneWorkersWereHeard(t *testing.T) {
+// The reports that a worker counted still count after it has left.
+func TestFlowsOutlivePeer(t *testing.T) {
 	t.Parallel()
 	f := NewFlows()
 	now := Bucket(time.Now())
@@ -180,7 +182,7 @@ func TestGoneWorkersWereHeard(t *testing.T) {
 	f.Merge("b", map[string]map[int64]Flow{"sg": {now - flowKept - 5: {Accepted: 7}}})
 	f.Merge("a", nil)
 	require.Equal(t, Flow{Accepted: 5, Reported: 300}, f.Between("sg", now-10, now))
-	require.Len(t, f.others, 1, "what is old is let go of")
+	require.Len(t, f.others, 1, "old counts are dropped")
 }
 
 // silenceFixture is a detector that is not running, with providers that report.

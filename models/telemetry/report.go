@@ -53,29 +53,39 @@ type ProviderState struct {
 	Reported time.Duration `json:"reported"` // within it nine of ten mails are delivered or otherwise reported on; 0: not known
 }
 
-// The states of a provider's health, from good to bad.
+// The states of a provider's health, from the best to the worst.
 const (
-	Healthy  = "healthy"
-	Draining = "drain"     // an operator gives it only what no other may take
-	HalfOpen = "half-open" // a few probes are let through
-	Slowed   = "slowed"    // the provider asked to wait
-	Tripped  = "open"      // calls failed; nothing goes there for the moment
-	Shut     = "shut"      // the provider refuses the provider itself
-	Offline  = "offline"   // an operator took it off
+	Healthy   = "healthy"
+	Draining  = "draining"  // an operator gives it only mail that no other provider may take
+	Probation = "probation" // it gets a few recipients at a time until it reports on its mail again
+	Probing   = "probing"   // it gets one message at a time until it answers one
+	Suspended = "suspended" // it gets no mail until a time
+	Offline   = "offline"   // an operator took it offline
 )
 
-// HealthStates lists them in that order.
-var HealthStates = []string{Healthy, Draining, HalfOpen, Slowed, Tripped, Shut, Offline}
+// HealthStates lists the states in that order.
+var HealthStates = []string{Healthy, Draining, Probation, Probing, Suspended, Offline}
+
+// The sources of a state that is not healthy.
+const (
+	CallsFailed = "calls"       // calls failed, hung, or were slow beside other providers
+	Rejected    = "rejected"    // the provider rejected the credentials or the quota
+	RetryAfter  = "retry_after" // the provider asked to wait
+	Silence     = "silence"     // the provider accepted mail and reported nothing about it
+	Operator    = "operator"    // an operator's command
+)
 
 // Health is a provider's present health.
 type Health struct {
-	State string    `json:"state"`
-	Since time.Time `json:"since"`
-	Why   string    `json:"why,omitempty"`
-	Until time.Time `json:"until,omitzero"` // when it is tried again at the earliest
+	State  string    `json:"state"`
+	Source string    `json:"source,omitempty"`
+	Why    string    `json:"why,omitempty"`
+	Peer   string    `json:"peer,omitempty"` // the worker that found it out; empty: the one that reports it
+	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until,omitzero"` // when it gets mail again at the earliest
 
-	// Domains of senders that the provider does not know as verified: their mail
-	// goes elsewhere, everybody else's goes on. They are tried again after a while.
+	// Senders has the domains for which the provider refuses to send. Their mail goes
+	// through other providers; after a while it is tried here again.
 	Senders []string `json:"refused_senders,omitempty"`
 }
 
