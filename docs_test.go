@@ -1,0 +1,39 @@
+package safedelivr_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The documents name the tests that show a promise. Each of those tests must exist.
+func TestDocsNameExistingTests(t *testing.T) {
+	t.Parallel()
+	function, name := regexp.MustCompile(`(?m)^func (Test\w+)\(`), regexp.MustCompile("`(Test\\w+)`")
+	exists, named := map[string]bool{}, map[string]string{}
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		isTest, isDoc := strings.HasSuffix(path, "_test.go"), strings.HasSuffix(path, ".md")
+		if err != nil || !isTest && !isDoc {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		for _, m := range function.FindAllSubmatch(raw, -1) {
+			exists[string(m[1])] = true
+		}
+		if isDoc {
+			for _, m := range name.FindAllSubmatch(raw, -1) {
+				named[string(m[1])] = path
+			}
+		}
+		return err
+	}))
+	require.NotEmpty(t, named)
+	for test, path := range named {
+		require.True(t, exists[test], "%s names %s, which does not exist", path, test)
+	}
+}
