@@ -2,40 +2,69 @@ package models
 
 import (
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
-// Placeholders are written {{name}}, with optional spaces inside the braces.
-// A name is a letter or underscore followed by letters, digits, '_', '-' or
-// '.', at most 64 bytes. Anything else between braces is plain text.
+// Placeholders are written {{name}}, with optional spaces inside the braces. A name is a
+// letter or underscore followed by letters and digits of any script, '_', '-' or '.', of
+// at most 64 bytes. A literal {{ is written {{{{. Anything else that begins with {{ is
+// malformed.
 
-// EachPlaceholder calls text for every stretch of plain text of s and name for
-// every placeholder, in order.
+// maxVarName is the longest name of a placeholder, in bytes.
+const maxVarName = 64
+
+// EachPlaceholder calls text for every stretch of plain text of s and name for every
+// placeholder, in order. Malformed placeholders are plain text. It takes time linear in s.
 func EachPlaceholder(s string, text, name func(string)) {
 	for s != "" {
 		i := strings.Index(s, "{{")
 		if i < 0 {
+			text(s)
+			return
+		}
+		key, n := placeholder(s[i:])
+		switch {
+		case strings.HasPrefix(s[i:], "{{{{"):
+			text(s[:i+2])
+			n = 4
+		case key == "":
+			text(s[:i+n])
+		default:
+			if i > 0 {
+				text(s[:i])
+			}
+			name(key)
+		}
+		s = s[i+n:]
+	}
+}
+
+// placeholder reads the placeholder that begins at s, and returns its name and length. If
+// it is malformed, the name is empty. The length is then that of the part that was read.
+func placeholder(s string) (name string, n int) {
+	from := 2 + len(s[2:]) - len(strings.TrimLeft(s[2:], " \t\r\n"))
+	to := from
+	for to < len(s) {
+		r, size := utf8.DecodeRuneInString(s[to:])
+		if !varRune(r, to == from) {
 			break
 		}
-		j := strings.Index(s[i+2:], "}}")
-		if j < 0 {
-			break
-		}
-		key := strings.TrimSpace(s[i+2 : i+2+j])
-		if !ValidVar(key) {
-			// "{{{{name}}" still holds a placeholder: go on one byte later.
-			text(s[:i+1])
-			s = s[i+1:]
-			continue
-		}
-		if i > 0 {
-			text(s[:i])
-		}
-		name(key)
-		s = s[i+2+j+2:]
+		to += size
 	}
-	if s != "" {
-		text(s)
+	rest := strings.TrimLeft(s[to:], " \t\r\n")
+	if to == from || to-from > maxVarName || !strings.HasPrefix(rest, "}}") {
+		return "", to
 	}
+	return s[from:to], len(s) - len(rest) + 2
+}
+
+// varRune reports whether a name may hold r, as its first character or later.
+func varRune(r rune, first bool) bool {
+	if r == '_' || r != utf8.RuneError && unicode.IsLetter(r) {
+		return true
+	}
+	return !first && (r == '-' || r == '.' || unicode.IsDigit(r) || unicode.IsMark(r))
 }
 
 // Placeholders lists the distinct names in the given texts, in order of
@@ -54,6 +83,30 @@ func Placeholders(texts ...string) []string {
 	return out
 }
 
+// MalformedPlaceholder returns the offset of the first malformed placeholder of s, in
+// bytes, and its beginning; -1: there is none.
+func MalformedPlaceholder(s string) (offset int, text string) {
+	for at := 0; ; {
+		i := strings.Index(s[at:], "{{")
+		if i < 0 {
+			return -1, ""
+		}
+		at += i
+		key, n := placeholder(s[at:])
+		switch {
+		case strings.HasPrefix(s[at:], "{{{{"):
+			n = 4
+		case key == "":
+			text, _, _ = strings.Cut(s[at:], "\n")
+			if end := strings.Index(text, "}}"); end >= 0 {
+				text = text[:end+2]
+			}
+			return at, strings.ToValidUTF8(text[:min(len(text), maxVarName)], "")
+		}
+		at += n
+	}
+}
+
 // Rewrite returns s with every placeholder replaced by what to returns for it.
 func Rewrite(s string, to func(name string) string) string {
 	if !strings.Contains(s, "{{") {
@@ -67,17 +120,12 @@ func Rewrite(s string, to func(name string) string) string {
 
 // ValidVar reports whether s may name a placeholder.
 func ValidVar(s string) bool {
-	if s == "" || len(s) > 64 {
-		return false
-	}
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
-		if !letter && (i == 0 || !(c >= '0' && c <= '9' || c == '-' || c == '.')) {
+	for i, r := range s {
+		if !varRune(r, i == 0) {
 			return false
 		}
 	}
-	return true
+	return s != "" && len(s) <= maxVarName
 }
 
 // Value is the value of placeholder name for this recipient. The names

@@ -122,39 +122,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func TestPlaceholders(t *testing.T) {
-	t.Parallel()
-	require.Equal(
-		t,
-		[]string{"name", "a.b-c"},
-		models.Placeholders("Hi {{name}} {{ a.b-c }} {{name}} {{1x}} {{}} {{a b}} {{open"),
-	)
-	require.Equal(
-		t,
-		"Hi <name>{{ 9 }}{{",
-		models.Rewrite("Hi {{name}}{{ 9 }}{{", func(n string) string { return "<" + n + ">" }),
-	)
-	require.Equal(t, "{{<x>", models.Rewrite("{{{{x}}", func(n string) string { return "<" + n + ">" }))
-	r := models.Recipient{Email: "a@b.c", Name: "Ann", Vars: map[string]string{"name": "Other"}}
-	v, ok := r.Value("name")
-	require.True(t, ok)
-	require.Equal(t, "Other", v)
-	_, ok = r.Value("none")
-	require.False(t, ok)
-}
-
-func FuzzPlaceholders(f *testing.F) {
-	f.Add("a {{b}} c {{ d }} {{")
-	f.Fuzz(func(t *testing.T, s string) {
-		var b strings.Builder
-		n := 0
-		models.EachPlaceholder(s, func(x string) { b.WriteString(x) }, func(string) { n++ })
-		if n == 0 {
-			require.Equal(t, s, b.String(), "plain text stays as it is")
-		}
-	})
-}
-
 func TestBatchTotals(t *testing.T) {
 	t.Parallel()
 	b := models.Batch{ID: models.NewBatchID(time.Now()), Recipients: 2500, Chunks: 3}
