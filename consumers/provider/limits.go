@@ -15,27 +15,42 @@ import (
 // waits, each lane has a part of it, so that neither starves the other.
 type limit struct {
 	rate  float64 // of all workers together
+	calls bool    // a call takes one token, whatever its size
 	whole *rate.Limiter
 	lanes [2]*rate.Limiter // urgent, bulk
 	gate  *rate.Limiter    // of the same rate, for calls whose append is done
 }
 
-// newLimit returns a limit without saved-up tokens, because another process may have used
-// them. It returns nil if there is no limit.
-func newLimit(perSecond float64) *limit {
-	if perSecond <= 0 {
-		return nil
+// limitsOf returns the limits of a provider.
+func limitsOf(p *models.Provider) []*limit {
+	var out []*limit
+	for _, l := range []limit{{rate: p.Rate}, {rate: p.CallRate, calls: true}} {
+		if l.rate > 0 {
+			out = append(out, newLimit(l))
+		}
 	}
+	return out
+}
+
+// newLimit returns a limit without saved-up tokens, because another process may have used
+// them.
+func newLimit(l limit) *limit {
 	none := func() *rate.Limiter { return rate.NewLimiter(0, 0) }
-	return &limit{rate: perSecond, whole: none(), lanes: [2]*rate.Limiter{none(), none()}, gate: none()}
+	l.whole, l.lanes, l.gate = none(), [2]*rate.Limiter{none(), none()}, none()
+	return &l
+}
+
+// tokens returns how many tokens a call with n recipients takes.
+func (l *limit) tokens(n int) int {
+	if l.calls {
+		return 1
+	}
+	return n
 }
 
 // set applies a worker's share for a provider with so many slots. anew drops saved-up
 // tokens.
 func (l *limit) set(part Share, slots int, anew bool) {
-	if l == nil {
-		return
-	}
 	now := time.Now()
 	part.Size = min(part.Size, slots) // peers without a slot cannot use their share
 	mine := l.rate / float64(part.Size)
@@ -95,8 +110,9 @@ func (p *Provider) Ready() bool {
 	}
 	anew := part.Epoch != p.part.Epoch || p.part.Size == 0
 	p.part = part
-	p.recipients.set(part, slots, anew)
-	p.calls.set(part, slots, anew)
+	for _, l := range p.limits {
+		l.set(part, slots, anew)
+	}
 	return true
 }
 
@@ -152,7 +168,12 @@ func (p *Provider) Take(l models.Lane, n int) (wait time.Duration) {
 func (p *Provider) asks(l models.Lane, n int, now time.Time) (asks []ask, wait time.Duration) {
 	other := &p.waiters[1-laneNumber(l)]
 	contended := other.here > 0 || now.Before(other.away)
-	asks = append(p.recipients.asks(l, n, contended), p.calls.asks(l, 1, contended)...)
+	for _, limit := range p.limits {
+		asks = append(asks, ask{limit.whole, limit.tokens(n)})
+		if contended { // the lane has a part of its own
+			asks = append(asks, ask{limit.lanes[laneNumber(l)], limit.tokens(n)})
+		}
+	}
 	for _, k := range asks {
 		wait = max(wait, k.wait(now))
 	}
@@ -182,18 +203,6 @@ func (p *Provider) Idle(l models.Lane, n int) bool {
 type ask struct {
 	of *rate.Limiter
 	n  int
-}
-
-// asks returns what a call needs of a limit. While the other lane waits, that includes
-// the lane's own part.
-func (l *limit) asks(lane models.Lane, n int, contended bool) []ask {
-	switch {
-	case l == nil:
-		return nil
-	case contended:
-		return []ask{{l.whole, n}, {l.lanes[laneNumber(lane)], n}}
-	}
-	return []ask{{l.whole, n}}
 }
 
 // wait returns how long it takes until the limiter has the tokens.
@@ -258,7 +267,7 @@ func (p *Provider) Pass(ctx context.Context, n int, startBy time.Time) bool {
 
 // passes takes the tokens of a call, or returns how long to wait for them.
 func (p *Provider) passes(n int) (wait time.Duration) {
-	if p.recipients == nil && p.calls == nil {
+	if len(p.limits) == 0 {
 		return 0
 	}
 	if !p.Ready() {
@@ -267,12 +276,9 @@ func (p *Provider) passes(n int) (wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	var asks []ask
-	if p.recipients != nil {
-		asks = append(asks, ask{p.recipients.gate, n})
-	}
-	if p.calls != nil {
-		asks = append(asks, ask{p.calls.gate, 1})
+	asks := make([]ask, 0, len(p.limits))
+	for _, l := range p.limits {
+		asks = append(asks, ask{l.gate, l.tokens(n)})
 	}
 	for _, k := range asks {
 		wait = max(wait, k.wait(now))

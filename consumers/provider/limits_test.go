@@ -18,7 +18,7 @@ import (
 func TestRatesGoWithSlots(t *testing.T) {
 	t.Parallel()
 	for workers, want := range map[int]rate.Limit{1: 90, 2: 45, 3: 45, 9: 45} {
-		l := newLimit(90)
+		l := newLimit(limit{rate: 90})
 		l.set(Share{Size: workers}, 2, false)
 		require.InDelta(t, float64(want), float64(l.whole.Limit()), 1e-9, workers)
 	}

@@ -24,9 +24,9 @@ type Provider struct {
 	Slots  *slots
 	shares Shares
 
-	recipients, calls *limit // nil: no limit
-	waiters           [2]waiters
-	perCall           int // recipients per call, by the provider and the configuration
+	limits  []*limit
+	waiters [2]waiters
+	perCall int // recipients per call, by the provider and the configuration
 
 	mu       sync.Mutex
 	part     Share // of the limits, as last applied
@@ -84,15 +84,14 @@ func NewProvider(spec Spec, cfg *Config, s Shares) *Provider {
 	if spec.ChunkLimit > 0 {
 		perCall = min(perCall, spec.ChunkLimit)
 	}
-	p := &Provider{
+	return &Provider{
 		Spec:    spec,
 		Health:  NewHealth(spec.Name, spec.Timeout, cfg),
 		Slots:   newSlots(max(1, spec.Concurrency)),
 		shares:  s,
+		limits:  limitsOf(&spec.Provider),
 		perCall: max(1, perCall),
 	}
-	p.recipients, p.calls = newLimit(spec.Rate), newLimit(spec.CallRate)
-	return p
 }
 
 // probeSize is the first size of calls to a provider that recovers, in recipients.
@@ -102,8 +101,10 @@ const probeSize = 10
 // recovers, and no more than the rate gives in half a second.
 func (p *Provider) CallSize(now time.Time) int {
 	n := p.Health.CallSize(p.perCall, now)
-	if p.recipients != nil {
-		n = min(n, max(1, p.recipients.whole.Burst()/2)) // a full bucket would overflow while a call is prepared
+	for _, l := range p.limits {
+		if !l.calls {
+			n = min(n, max(1, l.whole.Burst()/2)) // a full bucket would overflow while a call is prepared
+		}
 	}
 	return n
 }
