@@ -15,7 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-func TestOrders(t *testing.T) {
+func TestCommands(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
@@ -23,17 +23,17 @@ func TestOrders(t *testing.T) {
 	path := "/batches/" + batch.String()
 	require.Contains(t, b.get(path).text, path+"/stop")
 	question := b.get(path + "/stop")
-	require.Contains(t, question.text, "2 mails are not finished yet")
+	require.Contains(t, question.text, "2 messages are not finished yet")
 	require.NotContains(
 		t,
 		b.do(http.MethodGet, path+"/stop", nil, "HX-Request", "true").text,
 		"<html",
-		"the dialog gets the question alone",
+		"the dialog must not contain a whole page",
 	)
 	once := onceField.FindStringSubmatch(question.text)[1]
 	a := b.post(path+"/stop", url.Values{"once": {once}, "why": {"wrong price"}})
 	require.Equal(t, path, a.Request.URL.Path)
-	require.Contains(t, a.text, "Stopped: no new call")
+	require.Contains(t, a.text, "Stopped: no new provider call")
 	require.Contains(t, a.text, path+"/resume")
 	require.Contains(t, b.get("/operations").text, "“wrong price”")
 	a = b.post(path+"/resume", nil)
@@ -46,12 +46,12 @@ func TestOrders(t *testing.T) {
 	require.Contains(t, b.get("/providers").text, "/providers/sg/offline")
 	a = b.post("/providers/sg/offline", url.Values{"why": {"maintenance"}})
 	require.Contains(t, a.text, "Taken offline")
-	require.Contains(t, a.text, "/providers/mg/probe", "it is down")
+	require.Contains(t, a.text, "/providers/mg/probe", "a provider that is down can be probed")
 	require.NotContains(t, a.text, "/providers/sg/probe")
-	require.Contains(t, b.get("/providers/mg/probe").text, "Try Mailgun (mg) now?")
+	require.Contains(t, b.get("/providers/mg/probe").text, "Test Mailgun (mg) now?")
 	require.Equal(t, http.StatusConflict, b.post("/providers/sg/probe", nil).StatusCode)
 	require.Equal(t, "/providers", b.post("/providers/mg/probe", url.Values{"why": {"new key"}}).Request.URL.Path)
-	require.Contains(t, b.get("/operations").text, "had a provider tried again")
+	require.Contains(t, b.get("/operations").text, "probed a provider")
 	require.Contains(t, a.text, "maintenance")
 	a = b.post("/operations/blocks", url.Values{"domain": {"no domain"}, "why": {"typed"}})
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
@@ -59,20 +59,20 @@ func TestOrders(t *testing.T) {
 	require.Contains(t, a.text, `value="typed"`)
 	a = b.post("/operations/users", url.Values{"do": {"senders"}, "name": {"local"}, "senders": {"nothing"}})
 	require.Contains(t, a.text, `id="senders-wrong"`)
-	a = b.post("/operations/users", url.Values{"do": {"pause"}, "name": {"nobody-here"}})
+	a = b.post("/operations/users", url.Values{"do": {"pause"}, "name": {"unknown"}})
 	require.Contains(t, a.text, `id="name-wrong"`)
 	a = b.post(
 		"/operations/users",
 		url.Values{"do": {"senders"}, "name": {"local"}, "senders": {"@example.org shop@example.com"}},
 	)
-	require.Contains(t, a.text, "set who a user may send as")
+	require.Contains(t, a.text, "set the senders of a user")
 	require.Contains(t, b.get("/compose").text, "You may send as @example.org, shop@example.com")
 	a = b.post("/operations/blocks", url.Values{"domain": {"example.org"}})
 	require.Contains(t, a.text, "mail to example.org")
 }
 
-// TestStoppedByOperator: a page says who stopped the batch, and offers its owner no
-// button that would be refused; what is let go of it says that it waits.
+// TestStoppedByOperator checks that a batch's page says who stopped it, offers its user
+// no Resume after an operator's stop, and says that a retry waits.
 func TestStoppedByOperator(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, &GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
@@ -80,21 +80,21 @@ func TestStoppedByOperator(t *testing.T) {
 	owner.byGitHub("Ann")
 	boss.byGitHub("bob")
 	path := "/batches/" + f.batchOf("gh7", nil, service.Recipient{Email: "a@example.com"}).String()
-	require.Contains(t, owner.post(path+"/stop", nil).text, "stopped by ann")
-	require.Contains(t, owner.get(path).text, path+"/resume", "one's own stop")
-	require.Contains(t, boss.post(path+"/stop", url.Values{"why": {"spam"}}).text, "stopped by bob")
+	require.Contains(t, owner.post(path+"/stop", nil).text, "by ann")
+	require.Contains(t, owner.get(path).text, path+"/resume", "a user can undo their own stop")
+	require.Contains(t, boss.post(path+"/stop", url.Values{"why": {"spam"}}).text, "by bob")
 	a := owner.get(path)
-	require.Contains(t, a.text, "stopped by bob, and only an operator can resume it")
+	require.Contains(t, a.text, ">by bob, and only an operator can resume it")
 	require.NotContains(t, a.text, path+"/resume")
 	require.Contains(t, a.text, path+"/cancel")
 	require.Equal(t, http.StatusForbidden, owner.get(path+"/resume").StatusCode)
 	require.Equal(t, http.StatusForbidden, owner.post(path+"/resume", nil).StatusCode)
-	require.Contains(t, owner.get(path+"/retry").text, "Nothing of it goes out before that is over: stopped by bob")
-	require.Contains(t, owner.post(path+"/retry", nil).text, "is let go. Nothing of it goes out yet: stopped by bob")
+	require.Contains(t, owner.get(path+"/retry").text, "Nothing is sent until this is resolved: stopped by bob")
+	require.Contains(t, owner.post(path+"/retry", nil).text, "are queued again. Nothing is sent yet: stopped by bob")
 	a = boss.get(path)
 	require.Contains(t, a.text, path+"/resume")
 	require.NotContains(t, a.text, "only an operator")
-	require.Contains(t, boss.post(path+"/resume", nil).text, "Resumed: what was not handed over goes out now")
+	require.Contains(t, boss.post(path+"/resume", nil).text, "Resumed.")
 }
 
 func TestKeys(t *testing.T) {
@@ -113,7 +113,7 @@ func TestKeys(t *testing.T) {
 	)
 	secret := regexp.MustCompile(`sd_[A-Za-z0-9_-]{43}`).FindString(a.text)
 	require.NotEmpty(t, secret)
-	require.NotContains(t, b.get("/settings").text, secret, "it is shown once")
+	require.NotContains(t, b.get("/settings").text, secret, "the key is shown more than once")
 	keys, err := f.store.Keys(t.Context(), "local")
 	require.NoError(t, err)
 	require.Equal(t, []string{"203.0.113.0/24"}, keys[0].Networks)
@@ -126,13 +126,13 @@ func TestLogOutEverywhere(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	one, two := f.byLink(LocalUser()), f.byLink(LocalUser())
-	require.Contains(t, one.get("/settings").text, "this one")
+	require.Contains(t, one.get("/settings").text, "this browser")
 	require.Equal(t, "/login", one.post("/settings/sessions/all/end", nil).Request.URL.Path)
 	require.Equal(t, "/login", two.get("/").Request.URL.Path)
 }
 
-// TestOperations: an operator sees what waits for somebody, opens and steers the
-// batches of others, pauses users and lifts the holds of a restore.
+// TestOperations checks that an operator sees problems, opens batches of other users,
+// pauses users and lifts the hold after a restore.
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
@@ -148,7 +148,12 @@ func TestOperations(t *testing.T) {
 	b := f.byLink(LocalUser())
 
 	a := b.get("/operations")
-	for _, want := range []string{"1 sum is wrong", "safedelivr check --repair", "may send as anybody", `href="/batches?user=0123456789abcdef"`} {
+	for _, want := range []string{
+		"1 sum is wrong",
+		"safedelivr check --repair",
+		"may send as anyone",
+		`href="/batches?user=0123456789abcdef"`,
+	} {
 		require.Contains(t, a.text, want)
 	}
 	require.NotContains(t, b.get("/batches").text, "Ann&#39;s own")
@@ -168,18 +173,18 @@ func TestOperations(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(
 		t,
-		func() bool { return strings.Contains(b.get("/operations").text, "Held since a restore") },
+		func() bool { return strings.Contains(b.get("/operations").text, "Mail is on hold") },
 		time.Minute,
 		20*time.Millisecond,
 	)
 	a = b.get("/operations/holds/lift")
 	require.Contains(t, a.text, "such mail may arrive twice")
 	b.post("/operations/holds/lift", url.Values{"once": {onceField.FindStringSubmatch(a.text)[1]}, "why": {"looked at"}})
-	require.NotContains(t, b.get("/operations").text, "Held since a restore")
+	require.NotContains(t, b.get("/operations").text, "Mail is on hold")
 
 	local := service.Caller{User: "local"}
 	_, err = f.service.Batch(t.Context(), local, id.String())
-	require.Error(t, err, "who is no operator reads one's own alone")
+	require.Error(t, err, "a user read the batch of another user")
 	_, err = f.service.FindBatches(t.Context(), local, service.BatchFilter{User: "0123456789abcdef"}, service.Page{})
 	require.Error(t, err)
 	_, err = f.service.Batch(
@@ -187,10 +192,10 @@ func TestOperations(t *testing.T) {
 		service.Caller{User: "local", Operator: true, Scopes: []models.Scope{models.ScopeRead}},
 		id.String(),
 	)
-	require.Error(t, err, "a key without the scope operate is no operator's")
+	require.Error(t, err, "a key without the scope operate read the batch of another user")
 }
 
-// TestManyParked: what does not fit on the page is told of.
+// TestManyParked checks that the page says so if it does not list all parked messages.
 func TestManyParked(t *testing.T) {
 	t.Parallel()
 	pages, err := loadPages()

@@ -10,20 +10,20 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// askView is the question before something is done: what it will do, to how
-// many, and what cannot be undone.
+// askView is the confirmation before an action: what the action does, to how many
+// messages, and what cannot be undone.
 type askView struct {
 	Title string
 	Text  []string
 	Do    string // on the button
-	Grave bool   // it cannot be undone, or mail may arrive twice
-	To    string // where the answer is posted
+	Grave bool   // the action cannot be undone, or mail may arrive twice
+	To    string // path that the form posts to
 	Back  string
-	Once  string // so that a second press changes nothing
+	Once  string // idempotency key: a second press changes nothing
 }
 
-// ask shows a question: in the page's dialog where a script asked for it, else
-// as a page of its own.
+// ask shows a confirmation: in the page's dialog if htmx asked for it, else as a
+// page of its own.
 func (d *Dashboard) ask(w http.ResponseWriter, r *http.Request, v *visitor, active string, q *askView) error {
 	q.Once, q.To = newSecret(), r.URL.Path
 	if r.Header.Get("Hx-Request") == "" {
@@ -39,7 +39,7 @@ func (d *Dashboard) ask(w http.ResponseWriter, r *http.Request, v *visitor, acti
 	return nil
 }
 
-// answered reads the form of a question.
+// answered reads the form of a confirmation.
 func answered(w http.ResponseWriter, r *http.Request) (why string, repeat service.Repeat) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	why = strings.TrimSpace(r.PostFormValue("why"))
@@ -50,7 +50,7 @@ func answered(w http.ResponseWriter, r *http.Request) (why string, repeat servic
 	return why, repeat
 }
 
-// batchActions are the orders about a batch by their word in addresses.
+// batchActions maps the last part of a path to the command for a batch.
 var batchActions = map[string]models.CommandKind{
 	"stop":    models.StopBatch,
 	"resume":  models.ResumeBatch,
@@ -59,8 +59,8 @@ var batchActions = map[string]models.CommandKind{
 	"release": models.ReleaseBatch,
 }
 
-// retryable counts the failed mails that can go out again without risk, and held
-// those of which nobody knows whether they went out.
+// retryable counts failed messages: free can be sent again without the risk of a
+// double, held have an unknown outcome.
 func retryable(c *service.Counts) (free, held int64) {
 	for r, n := range c.Reasons {
 		switch {
@@ -73,11 +73,11 @@ func retryable(c *service.Counts) (free, held int64) {
 	return free, held
 }
 
-// actionLink is an order that makes sense now.
+// actionLink is a button for a command that can be given now.
 type actionLink struct{ Do, Text string }
 
-// actionsOf lists the orders about a batch that make sense, and that somebody may
-// give.
+// actionsOf lists the commands for a batch that have an effect now and that who
+// may give.
 func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
 	var out []actionLink
 	free, held := retryable(&b.Counts)
@@ -122,58 +122,57 @@ func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *visitor)
 	return d.ask(w, r, v, "batches", q)
 }
 
-// addKept says that what is let go does not go out yet, and what keeps it.
+// addKept adds that nothing is sent yet, and why. An empty kept adds nothing.
 func (q *askView) addKept(kept string) {
 	if kept != "" {
-		q.Text = append(q.Text, "Nothing of it goes out before that is over: "+kept+".")
+		q.Text = append(q.Text, "Nothing is sent until this is resolved: "+kept+".")
 	}
 }
 
-func mails(n int64) string { return num(n) + " " + plural(n, "mail", "mails") }
+// messages is a count of messages in words.
+func messages(n int64) string { return num(n) + " " + plural(n, "message", "messages") }
 
-// questionOf says what an order about a batch will do, and to how many.
+// questionOf returns the confirmation of a command for a batch, or nil if there is
+// no such command.
 func questionOf(do string, b *service.BatchView) *askView {
 	free, held := retryable(&b.Counts)
 	switch do {
 	case "stop":
 		return &askView{Title: "Stop this batch?", Do: "Stop", Text: []string{
 			fmt.Sprintf(
-				"%s not finished yet. One second from now no new call to a provider starts for them; they wait until you resume the batch.",
+				"%s not finished yet. Within one second no new provider call starts for them. "+
+					"They wait until you resume the batch.",
 				are(b.Counts.Queued),
 			),
-			"Calls that have begun cannot be called back. What providers have taken already is still delivered."}}
+			"Calls that have started cannot be recalled. Messages that a provider has accepted are still delivered."}}
 	case "resume":
 		return &askView{Title: "Resume this batch?", Do: "Resume", Text: []string{
 			fmt.Sprintf(
-				"%s not finished yet. Those that were not handed over go out now; nothing goes out a second time.",
+				"%s not finished yet. Those that no provider has accepted are sent now. Nothing is sent twice.",
 				are(b.Counts.Queued),
 			)}}
 	case "cancel":
-		return &askView{Title: "Cancel this batch for ever?", Do: "Cancel the batch", Grave: true, Text: []string{
+		return &askView{Title: "Cancel this batch permanently?", Do: "Cancel batch", Grave: true, Text: []string{
 			fmt.Sprintf(
-				"%s not finished yet. All of them that no provider has taken are cancelled. This cannot be undone.",
+				"%s not finished yet. Those that no provider has accepted are cancelled. This cannot be undone.",
 				are(b.Counts.Queued),
 			),
-			fmt.Sprintf("The %s delivered already stay delivered.", num(b.Counts.Success))}}
+			fmt.Sprintf("%s already delivered.", are(b.Counts.Success))}}
 	case "retry":
-		return &askView{Title: "Retry what failed?", Do: "Retry " + mails(free), Text: []string{
-			fmt.Sprintf(
-				"%s of %s failed ones go out again, through any provider that may take them.",
-				mails(free),
-				num(b.Counts.Failed),
-			),
-			"Left out are addresses that were refused for good, and mail of which nobody knows whether it went out: nothing arrives twice."}}
+		title := fmt.Sprintf("Retry %s of %s failed messages?", num(free), num(b.Counts.Failed))
+		return &askView{Title: title, Do: "Retry " + messages(free), Text: []string{
+			"They are sent again through any provider that the batch may use.",
+			"Addresses that were rejected permanently and messages with an unknown outcome are left out: " +
+				"nothing arrives twice."}}
 	case "release":
-		return &askView{Title: "Release what is held?", Do: "Release " + mails(held), Grave: true, Text: []string{
-			fmt.Sprintf(
-				"Of %s nobody knows whether a provider took them. They go out again, and may arrive twice.",
-				mails(held),
-			)}}
+		title := fmt.Sprintf("Release %s with unknown outcome?", messages(held))
+		return &askView{Title: title, Do: "Release " + messages(held), Grave: true, Text: []string{
+			"It is unknown whether a provider accepted them. They are sent again and may arrive twice."}}
 	}
 	return nil
 }
 
-func are(n int64) string { return mails(n) + " " + plural(n, "is", "are") }
+func are(n int64) string { return messages(n) + " " + plural(n, "is", "are") }
 
 // steerBatch is POST /batches/{id}/{do}.
 func (d *Dashboard) steerBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
@@ -207,11 +206,11 @@ func (d *Dashboard) askLog(w http.ResponseWriter, r *http.Request, v *visitor) e
 	if err != nil {
 		return err
 	}
-	q := &askView{Title: "Send this mail again?", Do: "Send again", Back: "/logs/" + l.ID.String(), Text: []string{
-		l.Email + " gets it through any provider that may take it."}}
+	q := &askView{Title: "Send this message again?", Do: "Send again", Back: "/logs/" + l.ID.String(), Text: []string{
+		"It goes to " + l.Email + " through any provider that the batch may use."}}
 	if l.Reason == models.OutcomeUnknown || l.Reason == models.NoFinalEvent {
 		q.Grave = true
-		q.Text = append(q.Text, "Nobody knows whether it went out before: it may arrive twice.")
+		q.Text = append(q.Text, "It is unknown whether it was sent before, so it may arrive twice.")
 	}
 	b, err := d.service.Batch(r.Context(), v.caller(), l.BatchID.String())
 	if err != nil {
@@ -232,7 +231,7 @@ func (d *Dashboard) releaseLog(w http.ResponseWriter, r *http.Request, v *visito
 	return nil
 }
 
-// providerActions are the switches of a provider by their word in addresses.
+// providerActions maps the last part of a path to the command for a provider.
 var providerActions = map[string]models.CommandKind{
 	"offline": models.ProviderOffline,
 	"drain":   models.ProviderDrain,
@@ -245,18 +244,20 @@ func (d *Dashboard) askProvider(w http.ResponseWriter, r *http.Request, v *visit
 	provider := d.named(name)
 	questions := map[string]*askView{
 		"offline": {Title: "Take " + provider + " offline?", Do: "Take offline", Grave: true, Text: []string{
-			"One second from now no new call goes to it, for anybody's mail. What it has taken is still followed.",
-			"Mail that may go through this provider alone waits until it is online again, or until its deadline."}},
+			"Within one second no new call goes to it, for any user. Messages that it has accepted are still tracked.",
+			"Mail that may use only this provider waits until the provider is online again, or until its deadline."}},
 		"drain": {Title: "Drain " + provider + "?", Do: "Drain", Text: []string{
-			"New mail goes through the other providers. Only mail that no other provider may take still goes through this one."}},
+			"New mail goes through the other providers. Only mail that no other provider may send still goes " +
+				"through this one."}},
 		"online": {
 			Title: "Bring " + provider + " online?",
 			Do:    "Bring online",
-			Text:  []string{"It takes its share of all mail again."},
+			Text:  []string{"It gets its share of all mail again."},
 		},
-		"probe": {Title: "Try " + provider + " now?", Do: "Try it now", Text: []string{
-			"What is held against it is forgotten, as after its key was renewed. One mail shows how it is: if that fails, mail keeps away again.",
-			"Where nobody knows what became of such a mail, it may be held."}},
+		"probe": {Title: "Test " + provider + " now?", Do: "Test now", Text: []string{
+			"This clears its failures, for example after you renewed its key. One message tests it. If that " +
+				"message fails, the provider is suspended again.",
+			"If the outcome of the test message is unknown, that message may be held for review."}},
 	}
 	q := questions[r.PathValue("do")]
 	if q == nil || !d.hasProvider(name) {
@@ -282,7 +283,7 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor)
 		return err
 	}
 	if len(holds) == 0 {
-		return service.Fail(service.Conflict, "nothing_held", "Nothing is held any more.")
+		return service.Fail(service.Conflict, "nothing_held", "No mail is on hold.")
 	}
 	return d.ask(
 		w,
@@ -290,15 +291,16 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor)
 		v,
 		"operations",
 		&askView{
-			Title: "Let go of what is held since the restore?",
-			Do:    "Let it go",
+			Title: "Release the mail on hold since the restore?",
+			Do:    "Release held mail",
 			Grave: true,
 			Back:  "/operations#holds",
 			Text: []string{
-				"All mail that was accepted before " + holds[len(holds)-1].Before.UTC().Format(
+				"All unfinished mail that was accepted before " + holds[len(holds)-1].Before.UTC().Format(
 					"2 Jan 2006, 15:04:05 UTC",
-				) + " and is not finished goes out.",
-				"The backup does not know what went out after it was made: such mail may arrive twice. Cancel the batches that must not go out before."},
+				) + " is sent.",
+				"The backup does not contain what was sent after it was made: such mail may arrive twice. " +
+					"First cancel the batches that must not be sent."},
 		},
 	)
 }

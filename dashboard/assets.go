@@ -17,22 +17,22 @@ import (
 //go:embed static
 var staticFiles embed.FS
 
-// types are the media types of what is served; a file of no known type is not.
+// types maps extensions to media types. Files with other extensions are not served.
 var types = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// asset is a file in memory, ready to send.
+// asset is a file in memory.
 type asset struct {
 	kind, tag     string
-	plain, packed []byte // packed: gzip
+	plain, packed []byte // packed is compressed with gzip
 }
 
-// assets serves static files under names that hold a hash of what is in them,
-// so that browsers may keep them for ever.
+// assets serves static files under names with a hash of their content, so that
+// browsers can cache them permanently.
 type assets struct {
 	files map[string]asset  // by hashed name
-	urls  map[string]string // plain name -> address
+	urls  map[string]string // plain name to path
 }
 
 func loadAssets() (*assets, error) {
@@ -68,12 +68,12 @@ func loadAssets() (*assets, error) {
 	})
 }
 
-// url is the address of a file; a name that does not exist is a mistake in a
-// template, and ends its rendering.
+// url returns the path of a file. Templates call it; an unknown name fails the
+// template.
 func (a *assets) url(name string) (string, error) {
 	u, ok := a.urls[name]
 	if !ok {
-		return "", fmt.Errorf("there is no asset %s", name)
+		return "", fmt.Errorf("no asset %s", name)
 	}
 	return u, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
-	"html/template"
 	"maps"
 	"net/http"
 	"net/url"
@@ -19,7 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// batchView is one batch.
+// batchView is the page of one batch.
 type batchView struct {
 	*batchRow
 	Shares  []providerShare
@@ -31,12 +30,12 @@ type batchView struct {
 	Older   string
 	First   bool
 	Actions []actionLink
-	Kept    string // what keeps it from going on; empty: nothing
-	Did     string // what was just ordered
-	Of      string // name of the user whose it is, where it is somebody else
+	Kept    string // what keeps it from being sent, or ""
+	Did     string // confirmation of the command that was just given
+	Of      string // name of the batch's user, if that is not the visitor
 }
 
-// providerShare is how a batch fared at one provider.
+// providerShare has the counts of a batch at one provider.
 type providerShare struct {
 	service.ProviderCounts
 	Name, Title string
@@ -48,11 +47,11 @@ type reasonCount struct {
 	Count  int64
 }
 
-// flowView is how the batch went out, as a chart and in words.
+// flowView is the send rate of a batch as a chart, and its outages in words.
 type flowView struct {
 	Chart    chart
 	Troubles []troubleView
-	Partial  bool // read from some of its chunks
+	Partial  bool // estimated from some of its chunks
 }
 
 type troubleView struct {
@@ -87,11 +86,11 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 	}
 	kept := view.Kept
 	if r.URL.Query().Get("waits") != "" {
-		kept = cmp.Or(kept, "another order keeps it, or providers that are offline")
+		kept = cmp.Or(kept, "another command holds it, or its providers are offline")
 	}
 	view.Did = didWords(r.URL.Query().Get("did"), r.URL.Query().Get("flying"), kept)
 	if view.Did != "" && r.URL.Query().Get("late") != "" {
-		view.Did += " If nothing moves within a minute, order it again: a part of the store could not be reached."
+		view.Did += " Part of the store could not be reached. If nothing changes within a minute, try again."
 	}
 	p := page{Title: cmp.Or(view.Subject, "Batch"), Active: "batches", Charts: true, Data: view}
 	if view.First {
@@ -101,30 +100,34 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 	return nil
 }
 
-// uncounted stands in an address for a number that could not be found out.
+// uncounted is the value of flying in a URL if the number is not known.
 const uncounted = "unknown"
 
-// didWords confirms an order. What lets mail go that something else keeps says so.
+// didWords confirms a command. kept is what still keeps the messages from being
+// sent, if anything.
 func didWords(did, flying, kept string) string {
-	let := map[string]string{"resume": "Resumed.", "retry": "What failed and can be sent without risk is let go.", "release": "What was held is let go."}[did]
-	if let != "" && kept != "" {
-		return let + " Nothing of it goes out yet: " + kept + "."
-	}
-	words := map[string]string{"stop": "Stopped: no new call to a provider starts.", "resume": "Resumed: what was not handed over goes out now.",
-		"cancel": "Cancelled: nothing more of it goes out.", "retry": "What failed and can be sent without risk goes out again.",
-		"release": "What was held goes out again."}[did]
+	done := map[string]string{
+		"resume":  "Resumed.",
+		"retry":   "Failed messages that can be retried are queued again.",
+		"release": "Held messages are queued again.",
+		"stop":    "Stopped: no new provider call starts.",
+		"cancel":  "Cancelled: nothing more is sent.",
+	}[did]
 	if did != "stop" && did != "cancel" {
-		return words
+		if done != "" && kept != "" {
+			done += " Nothing is sent yet: " + kept + "."
+		}
+		return done
 	}
 	if n, err := strconv.Atoi(flying); err == nil && n > 0 {
-		words += " Calls with " + mails(int64(n)) + " had begun already."
+		done += " Calls with " + messages(int64(n)) + " had already started."
 	} else if flying == uncounted {
-		words += " How many calls had begun already could not be counted."
+		done += " The calls that had already started could not be counted."
 	}
-	return words
+	return done
 }
 
-// readBatch reads all that the page of a batch shows.
+// readBatch reads everything that the page of a batch shows.
 func (d *Dashboard) readBatch(
 	ctx context.Context,
 	who service.Caller,
@@ -143,7 +146,7 @@ func (d *Dashboard) readBatch(
 	return v, d.addFlow(ctx, who, v)
 }
 
-// batchOf is a batch without its logs and its flow.
+// batchOf returns the view of a batch without its logs and its flow.
 func (d *Dashboard) batchOf(
 	ctx context.Context,
 	who service.Caller,
@@ -161,7 +164,16 @@ func (d *Dashboard) batchOf(
 	}
 }
 
-// keptBy says what keeps a batch from going on, and who ordered it; empty: nothing.
+// Note is the rest of the sentence that Word begins: who stopped the batch, or why it
+// is not sent.
+func (v *batchView) Note() string {
+	if v.Word() == "stopped" {
+		return strings.TrimPrefix(v.Kept, "stopped ")
+	}
+	return v.Kept
+}
+
+// keptBy returns what keeps a batch from being sent and who ordered that, or "".
 func (d *Dashboard) keptBy(ctx context.Context, who service.Caller, b *service.BatchView) string {
 	if b.StoppedBy == "" {
 		return b.Waits
@@ -176,8 +188,8 @@ func (d *Dashboard) keptBy(ctx context.Context, who service.Caller, b *service.B
 	return kept
 }
 
-// liveLogs is how often the logs and the flow of a batch in motion are read
-// anew; its counts are read every second.
+// liveLogs is how often the logs and the flow of an unfinished batch are read. Its
+// counts are read every second.
 const liveLogs = 2 * time.Second
 
 // batchEvents is GET /live/batches/{id}. The feed reads logs and flow only after
@@ -251,7 +263,12 @@ func logTabs(b *service.BatchView, state models.State) []tab {
 		state models.State
 		text  string
 		n     int64
-	}{{models.Success, "Delivered", b.Counts.Success}, {models.Failed, "Failed", b.Counts.Failed}, {models.Queued, "Queued", b.Counts.Queued}, {models.Cancelled, "Cancelled", b.Counts.Cancelled}} {
+	}{
+		{models.Success, "Delivered", b.Counts.Success},
+		{models.Failed, "Failed", b.Counts.Failed},
+		{models.Queued, "Queued", b.Counts.Queued},
+		{models.Cancelled, "Cancelled", b.Counts.Cancelled},
+	} {
 		out = append(
 			out,
 			tab{To: to + "?state=" + string(t.state) + "#logs", Text: t.text, Here: t.state == state, Count: t.n, Counted: true},
@@ -271,16 +288,13 @@ func (d *Dashboard) addLogs(ctx context.Context, who service.Caller, v *batchVie
 		v.Logs = append(v.Logs, logRow{LogView: logs.Logs[i], Via: viaOf(&logs.Logs[i])})
 	}
 	if logs.Next != "" {
-		v.Older = "/batches/" + id + "?state=" + url.QueryEscape(
-			string(v.State),
-		) + "&cursor=" + url.QueryEscape(
-			logs.Next,
-		) + "#logs"
+		next := url.Values{"state": {string(v.State)}, "cursor": {logs.Next}}
+		v.Older = "/batches/" + id + "?" + next.Encode() + "#logs"
 	}
 	return nil
 }
 
-// viaOf lists the providers that were tried, the one that delivered last.
+// viaOf lists the providers that were tried; the one that delivered comes last.
 func viaOf(l *service.LogView) []via {
 	var out []via
 	for _, name := range slices.Sorted(maps.Keys(l.Providers)) {
@@ -304,7 +318,7 @@ func (d *Dashboard) addFlow(ctx context.Context, who service.Caller, v *batchVie
 		return err
 	}
 	v.Flow.Partial = f.Sampled < f.Chunks
-	v.Flow.Chart = chart{Kind: "area", Unit: "mails per second", X: []float64{}}
+	v.Flow.Chart = chart{Kind: "area", Unit: "messages per second", X: []float64{}}
 	steps := 0
 	for i := range f.Providers {
 		a := &f.Providers[i]
@@ -333,7 +347,7 @@ func (d *Dashboard) addFlow(ctx context.Context, who service.Caller, v *batchVie
 			mark{
 				From:  seconds(t.From),
 				To:    max(seconds(t.To), seconds(t.From)+f.Step.Seconds()),
-				Label: t.Provider + " took nothing",
+				Label: t.Provider + " was failing",
 			},
 		)
 	}
@@ -348,39 +362,6 @@ func rounded(values []float64) []float64 {
 		out[i] = float64(int64(v + .5))
 	}
 	return out
-}
-
-// previewBatch is GET /batches/{id}/preview: the content for a sandboxed frame.
-func (d *Dashboard) previewBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	c, err := d.service.Content(r.Context(), v.caller(), r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	showMail(w, &c, r.URL.Query().Get("part") == "text")
-	return nil
-}
-
-// mailPage shows a mail's text as it is.
-var mailPage = template.Must(
-	template.New(
-		"text",
-	).Parse(
-		`<!doctype html><meta charset="utf-8"><title>Text</title><style>body{margin:1rem;font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere;color:#1b1c1a;background:#fff}</style>{{.}}`,
-	),
-)
-
-// showMail writes a mail's content as a page that can load and run nothing.
-func showMail(w http.ResponseWriter, c *models.Content, text bool) {
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", previewPolicy)
-	h.Set("X-Frame-Options", "SAMEORIGIN")
-	h.Set("Cache-Control", "no-store")
-	if !text && c.HTML != "" {
-		_, _ = w.Write([]byte(c.HTML)) //nolint:gosec // meant to be seen as what it is; the policy above takes its teeth
-		return
-	}
-	_ = mailPage.Execute(w, c.Text) // the browser may be gone
 }
 
 // exportBatch is GET /batches/{id}/export.csv, streamed page by page.
@@ -436,16 +417,17 @@ func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visit
 		if logs.Next == "" {
 			return nil
 		}
-		if logs, err = d.service.Logs(r.Context(), who, id, state, service.Page{Limit: exportPage, Cursor: logs.Next}); err != nil {
-			d.log.Warn("export broken off", "batch_id", id, "err", err)
-			panic(http.ErrAbortHandler) // so that half a file is no whole one
+		logs, err = d.service.Logs(r.Context(), who, id, state, service.Page{Limit: exportPage, Cursor: logs.Next})
+		if err != nil {
+			d.log.Warn("export aborted", "batch_id", id, "err", err)
+			panic(http.ErrAbortHandler) // the browser must not take half a file for all of it
 		}
 	}
 }
 
 const exportPage = 500
 
-// harmlessCell keeps spreadsheets from taking a cell for a formula.
+// harmlessCell quotes a cell that a spreadsheet would take for a formula.
 func harmlessCell(s string) string {
 	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
 		return "'" + s

@@ -19,14 +19,14 @@ type batchRow struct {
 	Split []splitPart
 }
 
-// splitPart is how many of a batch's mails one provider took.
+// splitPart is the number of messages of a batch that one provider accepted.
 type splitPart struct {
 	Provider string
 	Hue      int
 	Count    int64
 }
 
-// Word is the batch's state with what was ordered about it.
+// Word is the state of the batch, or the command that overrides it.
 func (b *batchRow) Word() string {
 	switch {
 	case b.Cancelled:
@@ -37,11 +37,11 @@ func (b *batchRow) Word() string {
 	return string(b.State)
 }
 
-// Title is the batch's subject, or why none is shown.
+// Title is the subject of the batch, or why there is none.
 func (b *batchRow) Title() string {
 	switch {
 	case b.State == models.BatchDamaged:
-		return "(cannot be read)"
+		return "(unreadable)"
 	case b.Subject == "":
 		return "(content removed)"
 	}
@@ -57,7 +57,8 @@ func (d *Dashboard) rowOf(b *service.BatchView) *batchRow {
 	}
 }
 
-// splitOf says who took the mails, without providers that took none.
+// splitOf counts the messages that each provider accepted. Providers without any
+// are left out.
 func (d *Dashboard) splitOf(c *service.Counts) []splitPart {
 	var out []splitPart
 	for name, n := range c.Providers {
@@ -74,10 +75,10 @@ type batchesView struct {
 	Filter  service.BatchFilter
 	Batches []*batchRow
 	Tabs    []tab
-	Older   string // address of the next page
+	Older   string // URL of the next page
 	First   bool   // this is the first page
-	Search  string // what was looked for
-	Of      string // name of the user whose they are, where it is somebody else
+	Search  string // the search term
+	Of      string // name of the user who sent them, if that is not the visitor
 }
 
 // tab is a filter that can be chosen.

@@ -13,8 +13,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// seedHistory writes a month of ordinary life of two providers, with an hour in
-// which one of them was down.
+// seedHistory stores a month of history of two providers, with an outage of one of
+// them in the last hour.
 func (f *rig) seedHistory(now time.Time) {
 	f.Helper()
 	for ago := range 30 * 24 {
@@ -51,8 +51,8 @@ func (f *rig) seedHistory(now time.Time) {
 	}
 }
 
-// TestBrowserHistory looks at the providers over time, in every range, and sees it
-// go on without touching anything.
+// TestBrowserHistory opens the history in every range and checks that it updates by
+// itself.
 func TestBrowserHistory(t *testing.T) {
 	f := newRig(t, nil)
 	now := time.Now()
@@ -95,7 +95,7 @@ func TestBrowserHistory(t *testing.T) {
 	)
 	eval[bool](b, `(window.untouched = true)`)
 	h := telemetry.HistoryHour{}
-	h.At("mg", time.Now().UTC().Minute()).Unknown = 31337 // of which it has no others
+	h.At("mg", time.Now().UTC().Minute()).Unknown = 31337 // a value that is nowhere else
 	require.NoError(
 		t,
 		f.store.PutTransient(t.Context(), telemetry.HistoryKind(time.Now()), "w/2", h.Encode(), telemetry.HistoryKept),
@@ -105,7 +105,7 @@ func TestBrowserHistory(t *testing.T) {
 	require.True(
 		t,
 		eval[bool](b, `window.untouched && document.querySelector("#history details").open`),
-		"the page was not loaded again, and stays as it was left",
+		"the page was reloaded, or the table was closed",
 	)
 	require.Empty(t, b.complaints())
 }

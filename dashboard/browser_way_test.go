@@ -22,10 +22,10 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// TestBrowserMainWay goes the way of somebody who sends: log in by the link,
-// write a mail with a file of recipients, watch the batch while a provider
-// breaks, read the story of a mail that went another way, and steer batches. On
-// the embedded backends, and on RabbitMQ and Cassandra where they are started.
+// TestBrowserMainWay logs in by link, composes a batch from a file, watches it while a
+// provider fails, reads the log of a rerouted message, and stops, resumes, cancels and
+// retries batches. It runs on the embedded backends, and on RabbitMQ and Cassandra if
+// they are running.
 func TestBrowserMainWay(t *testing.T) {
 	bin := buildProduct(t)
 	t.Run("embedded", func(t *testing.T) { mainWay(t, bin) })
@@ -54,13 +54,13 @@ func buildProduct(t testing.TB) string {
 	return bin
 }
 
-const wayMails = 1500
+const wayMessages = 1500
 
 func mainWay(t *testing.T, bin string, settings ...string) {
 	sim := simulator.New(simulator.Options{RecipientKey: "sd_log", TimeScale: 60, Latency: 120 * time.Millisecond})
 	providers := httptest.NewServer(sim)
 	t.Cleanup(providers.Close)
-	t.Cleanup(sim.Close) // before the server: it ends hanging calls
+	t.Cleanup(sim.Close) // before the server: Close ends hanging calls
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	addr := l.Addr().String()
@@ -110,7 +110,7 @@ func mainWay(t *testing.T, bin string, settings ...string) {
 		settings...)
 	for _, v := range os.Environ() {
 		if strings.HasPrefix(v, "SAFEDELIVR_TEST_RUN=") {
-			env = append(env, v) // scripts/test finds leftovers by it
+			env = append(env, v) // scripts/test finds leftover processes by it
 		}
 	}
 	command := func(args ...string) *exec.Cmd {
@@ -146,7 +146,7 @@ func mainWay(t *testing.T, bin string, settings ...string) {
 	file := filepath.Join(t.TempDir(), "people.csv")
 	var list strings.Builder
 	list.WriteString("email,first\n")
-	for i := range wayMails {
+	for i := range wayMessages {
 		fmt.Fprintf(&list, "user%d@demo.test,P%d\n", i, i)
 	}
 	require.NoError(t, os.WriteFile(file, []byte(list.String()), 0o600))
@@ -155,7 +155,7 @@ func mainWay(t *testing.T, bin string, settings ...string) {
 	b.fill("subject", "Hello {{first}}")
 	b.fill("text", "Dear {{first}}")
 	b.do(chromedp.SetUploadFiles(chromedp.ID("file"), []string{file}))
-	b.until(fmt.Sprintf(`document.getElementById("to").value.includes("user%d@demo.test")`, wayMails-1))
+	b.until(fmt.Sprintf(`document.getElementById("to").value.includes("user%d@demo.test")`, wayMessages-1))
 	b.press("Send to all")
 	b.at("/batches/")
 	batch := strings.TrimPrefix(eval[string](b, "location.pathname"), "/batches/")
@@ -165,14 +165,14 @@ func mainWay(t *testing.T, bin string, settings ...string) {
 		func() bool { return sim.Stats("sg").Accepted > 0 },
 		tabWait,
 		5*time.Millisecond,
-		"SendGrid takes mail",
+		"SendGrid accepts no mail",
 	)
-	broken := sim.Inject(simulator.Fault{Account: "sg", Mode: "status:503"})
-	b.sees("SendGrid (sg) took nothing for")
-	sim.Clear(broken)
+	fault := sim.Inject(simulator.Fault{Account: "sg", Mode: "status:503"})
+	b.sees("SendGrid (sg) was failing for")
+	sim.Clear(fault)
 	b.until(`document.querySelector(".state.is-done")`)
 	b.sees("finished · 100 %")
-	require.True(t, eval[bool](b, `window.untouched`), "the page was not loaded again")
+	require.True(t, eval[bool](b, `window.untouched`), "the page was reloaded")
 
 	log := ""
 	for line := range strings.Lines(eval[string](b, `fetch("/batches/`+batch+`/export.csv").then((r) => r.text())`)) {
@@ -183,7 +183,7 @@ func mainWay(t *testing.T, bin string, settings ...string) {
 	require.NotEmpty(t, log, "no mail went to Mailgun because SendGrid was down")
 	b.open("/logs/" + log)
 	b.sees("Routed to Mailgun (mg)")
-	b.sees("Because sg answered 503")
+	b.sees("Reason: sg answered 503")
 	b.sees("Delivered by Mailgun (mg)")
 	copies := map[string]int{}
 	sim.EachCopy(func(id string, per map[string]int) {
@@ -191,13 +191,13 @@ func mainWay(t *testing.T, bin string, settings ...string) {
 			copies[id] += n
 		}
 	})
-	require.Len(t, copies, wayMails, "nothing is lost")
+	require.Len(t, copies, wayMessages, "lost messages")
 	for id, n := range copies {
 		require.Equal(t, 1, n, "doubled: %s", id)
 	}
-	giveOrders(b)
+	giveCommands(b)
 	retryFailed(b, sim)
-	require.Empty(t, b.complaints(), "the console is quiet")
+	require.Empty(t, b.complaints(), "errors in the console")
 }
 
 // send composes a batch and sends it.
@@ -211,8 +211,8 @@ func (b *browserTab) send(subject, to string) {
 	b.at("/batches/")
 }
 
-// retryFailed sends to somebody whom all providers are blocked from, and again
-// when they are not.
+// retryFailed sends to a recipient that blocks all providers, and retries after the
+// block ends.
 func retryFailed(b *browserTab, sim *simulator.Simulator) {
 	blocked := sim.Inject(simulator.Fault{Mode: "outcome:blocked"})
 	b.send("Again", "eve@demo.test")
@@ -220,6 +220,6 @@ func retryFailed(b *browserTab, sim *simulator.Simulator) {
 	sim.Clear(blocked)
 	b.press("Retry failed")
 	b.answer()
-	b.sees("What failed and can be sent without risk goes out again.")
+	b.sees("Failed messages that can be retried are queued again.")
 	b.until(`document.querySelector(".log-row .state.is-success") && document.querySelector(".state.is-done")`)
 }

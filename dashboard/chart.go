@@ -6,12 +6,12 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// chart is what static/charts.js draws.
+// chart is the input of static/charts.js.
 type chart struct {
-	Kind   string    `json:"kind"`           // bars: a bar per UTC day; steps: a bar per step; area: over time; lines: not stacked
+	Kind   string    `json:"kind"`           // bars (one per UTC day), steps (one bar each), area (stacked) or lines
 	X      []float64 `json:"x"`              // seconds since 1970
-	Step   int       `json:"step,omitempty"` // of steps and lines, in seconds: x is where one begins
-	Max    int64     `json:"max,omitempty"`  // that there is room for, where charts share a scale
+	Step   int       `json:"step,omitempty"` // length of a step in seconds, for steps and lines; x is its beginning
+	Max    int64     `json:"max,omitempty"`  // upper end of the scale; 0: the largest value
 	Series []series  `json:"series"`
 	Marks  []mark    `json:"marks,omitempty"`
 	Unit   string    `json:"unit,omitempty"`
@@ -19,18 +19,18 @@ type chart struct {
 
 type series struct {
 	Label  string    `json:"label"`
-	Color  string    `json:"color"` // a token of the style sheet
+	Color  string    `json:"color"` // custom property of the style sheet
 	Values []float64 `json:"values"`
 }
 
-// mark shades a stretch of time.
+// mark shades a range of time.
 type mark struct {
 	From  float64 `json:"from"`
 	To    float64 `json:"to"`
 	Label string  `json:"label"`
 }
 
-// bar is a stacked bar of counts, 1000 wide.
+// bar is a stacked bar of counts, 1000 units wide.
 type bar struct {
 	Label string
 	Parts []barPart
@@ -41,7 +41,7 @@ type barPart struct {
 	X, Width int64
 }
 
-// barOf draws success, failed and cancelled; what is queued stays empty.
+// barOf stacks success, failed and cancelled. Queued is the empty rest.
 func barOf(c *service.Counts) bar {
 	b := bar{
 		Label: fmt.Sprintf(
@@ -59,7 +59,7 @@ func barOf(c *service.Counts) bar {
 	}{{"success", c.Success}, {"failed", c.Failed}, {"cancelled", c.Cancelled}} {
 		width := int64(0)
 		if p.n > 0 && c.Accepted > 0 {
-			width = max(p.n*1000/c.Accepted, 4) // what there is can be seen
+			width = max(p.n*1000/c.Accepted, 4) // wide enough to be seen
 		}
 		if at+width > 1000 {
 			width = 1000 - at

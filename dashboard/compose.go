@@ -4,31 +4,28 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"html/template"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// maxCompose bounds what the form may bring; who sends to more uses the API.
+// maxCompose is the size limit of the form in bytes. The API takes larger batches.
 const maxCompose = 16 << 20
 
-// composeView is the form, as it was typed, and what is wrong with it.
+// composeView is the form as it was entered, and its errors.
 type composeView struct {
 	From, ReplyTo, Subject, HTML, Text, To, Test string
-	Row                                          int    // whose mail is previewed, from 1
+	Row                                          int    // number of the previewed recipient, from 1
 	Part                                         string // html or text
-	Once                                         string // names this form, so that sending it twice sends once
+	Once                                         string // idempotency key: submitting the form twice sends once
 	Wrong                                        map[string]string
 	Problem                                      string
-	Batch                                        string // of the problem: the id to ask for
+	Batch                                        string // batch that the problem is about, or ""
 	Curl                                         string
 	Base                                         string
-	May                                          service.Sending // as whom the visitor may send
+	May                                          service.Sending // senders that the visitor may use
 }
 
 // compose is GET /compose.
@@ -51,8 +48,8 @@ func (d *Dashboard) showCompose(
 	return nil
 }
 
-// readCompose reads the form. An uploaded file stands for what was typed as
-// recipients.
+// readCompose reads the form. An uploaded file replaces the recipients that were
+// typed.
 func readCompose(w http.ResponseWriter, r *http.Request) (*composeView, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxCompose)
 	err := r.ParseMultipartForm(maxCompose) //nolint:gosec // bounded in the line above
@@ -62,10 +59,10 @@ func readCompose(w http.ResponseWriter, r *http.Request) (*composeView, error) {
 			return nil, service.Fail(
 				service.TooLarge,
 				"too_large",
-				"This form takes 16 MiB. Send larger batches through the API: it takes them as a stream.",
+				"This form is limited to 16 MiB. Send larger batches through the API.",
 			)
 		}
-		return nil, service.Fail(service.Malformed, "bad_form", "The form cannot be read.").Because(err)
+		return nil, badForm(err)
 	}
 	f := r.PostFormValue
 	c := &composeView{
@@ -80,7 +77,7 @@ func readCompose(w http.ResponseWriter, r *http.Request) (*composeView, error) {
 		Once:    f("once"),
 		Wrong:   map[string]string{},
 	}
-	c.Row, _ = strconv.Atoi(f("row")) // what is no number becomes the first
+	c.Row, _ = strconv.Atoi(f("row")) // 0 on error, which becomes 1 below
 	c.Row = max(1, c.Row)
 	if c.Part != "text" {
 		c.Part = "html"
@@ -92,7 +89,7 @@ func readCompose(w http.ResponseWriter, r *http.Request) (*composeView, error) {
 		defer func() { _ = file.Close() }()
 		var b bytes.Buffer
 		if _, err := b.ReadFrom(file); err != nil {
-			return nil, service.Fail(service.Malformed, "bad_form", "The file cannot be read.").Because(err)
+			return nil, service.Fail(service.Malformed, "bad_form", "The file could not be read. Choose it again.").Because(err)
 		}
 		if b.Len() > 0 {
 			c.To = lines(strings.TrimPrefix(b.String(), "\ufeff"))
@@ -101,13 +98,18 @@ func readCompose(w http.ResponseWriter, r *http.Request) (*composeView, error) {
 	return c, nil
 }
 
-// lines gives text the line ends that people's other programs expect. What comes
-// back from a page that shows it is the same again.
+// badForm is the error for a form that cannot be parsed.
+func badForm(err error) error {
+	return service.Fail(service.Malformed, "bad_form", "The form could not be read. Go back and try again.").Because(err)
+}
+
+// lines normalizes line ends to \n, and replaces NUL and invalid UTF-8. It is
+// idempotent.
 func lines(s string) string {
 	return strings.NewReplacer("\r\n", "\n", "\r", "\n", "\x00", "\ufffd").Replace(strings.ToValidUTF8(s, "\ufffd"))
 }
 
-// send is POST /compose: what is done says the button.
+// send is POST /compose. The button that was pressed says what to do.
 func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	c, err := readCompose(w, r)
 	if err != nil {
@@ -120,7 +122,7 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 		return d.showCompose(w, r, v, http.StatusOK, c)
 	case "test":
 		if c.Test == "" {
-			c.Wrong["test"] = "Give the address that the test mail goes to."
+			c.Wrong["test"] = "Enter the address for the test message."
 			return d.showCompose(w, r, v, http.StatusUnprocessableEntity, c)
 		}
 		one := listed{Email: c.Test}
@@ -134,11 +136,11 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 	if errors.As(err, &refused) && refused.Kind != service.Internal {
 		c.Problem, c.Batch = refused.Detail, refused.BatchID
 		if len(refused.Fields) > 0 {
-			c.Problem = "It was not sent. What has to be mended stands beside the fields."
+			c.Problem = "Not sent. Fix the highlighted fields and try again."
 			c.wrong(refused, list, r.PostFormValue("do") == "test")
 		}
-		// The form keeps its name: pressed again it is a repeat, which sends once also
-		// where it is not known whether this one was kept. What is mended has another hash.
+		// The form keeps its key. If the outcome of this request is unknown, the same
+		// content submitted again is a repeat; corrected content has another hash.
 		return d.showCompose(w, r, v, statuses[refused.Kind], c)
 	}
 	if err != nil {
@@ -149,11 +151,17 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 }
 
 // accept hands the form to the service. The same form with the same content is
-// sent once, however often the button is pressed.
+// sent once, no matter how often it is submitted.
 func (d *Dashboard) accept(r *http.Request, v *visitor, c *composeView, list *addressList) (service.Accepted, error) {
 	in := d.service.NewIntake()
 	defer in.Close()
-	for name, value := range map[string]string{"from": c.From, "reply_to": c.ReplyTo, "subject": c.Subject, "html": c.HTML, "text": c.Text} {
+	for name, value := range map[string]string{
+		"from":     c.From,
+		"reply_to": c.ReplyTo,
+		"subject":  c.Subject,
+		"html":     c.HTML,
+		"text":     c.Text,
+	} {
 		if value == "" {
 			continue
 		}
@@ -167,13 +175,14 @@ func (d *Dashboard) accept(r *http.Request, v *visitor, c *composeView, list *ad
 		in.Wrong("/to", "bad_list", "%s", list.Problem)
 	}
 	for i := range list.Rows {
-		if err := in.Add(&service.Recipient{Email: list.Rows[i].Email, Name: list.Rows[i].Name, Vars: list.Rows[i].Vars}); err != nil {
+		row := &list.Rows[i]
+		if err := in.Add(&service.Recipient{Email: row.Email, Name: row.Name, Vars: row.Vars}); err != nil {
 			return service.Accepted{}, err
 		}
 	}
 	do, row := r.PostFormValue("do"), ""
 	if do == "test" {
-		row = strconv.Itoa(c.Row) // its variables fill the mail
+		row = strconv.Itoa(c.Row) // its variables fill the message
 	}
 	hash := hashOf(strings.Join([]string{do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.Test}, "\x00"))
 	a, _, err := d.service.Accept(
@@ -185,8 +194,8 @@ func (d *Dashboard) accept(r *http.Request, v *visitor, c *composeView, list *ad
 	return a, err
 }
 
-// wrong puts what the service found wrong beside the fields; of recipients it
-// names the lines.
+// wrong assigns the service's errors to the fields of the form. Errors about
+// recipients name their lines.
 func (c *composeView) wrong(e *service.Error, list *addressList, test bool) {
 	to := "to"
 	if test {
@@ -214,71 +223,14 @@ func (c *composeView) wrong(e *service.Error, list *addressList, test bool) {
 		c.Wrong[field] += text
 	}
 	if told > 10 {
-		c.Wrong[to] += " And more like these."
+		c.Wrong[to] += " There are more errors like these."
 	}
 }
 
-// previewPage is what the frame beside the form shows.
-var previewPage = template.Must(
-	template.New("preview").Parse(`<!doctype html><html lang="en"><meta charset="utf-8"><title>Preview</title>
-<style>.sd{font:14px/1.5 system-ui,sans-serif;color:#1b1c1a;background:#f3f3ef;border-bottom:1px solid #ddd;padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}
-.sd b{font-weight:600}.sd .m{color:#565853}.sd .w{color:#b42318}.t{font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere}html{background:#fff;color:#1b1c1a}</style>
-<div class="sd"><div><b>{{.Subject}}</b></div><div class="m">{{if .To}}to {{.To}}{{else}}nobody yet{{end}}{{if .Count}} · {{.Row}} of {{.Count}}{{end}}</div>
-{{range .Missing}}<div class="w">{{"{{"}}{{.}}{{"}}"}} has no value here</div>{{end}}{{if .Missing}}{{with .Columns}}<div class="m">the columns are {{range $i, $c := .}}{{if $i}}, {{end}}{{"{{"}}{{$c}}{{"}}"}}{{end}}</div>{{end}}{{end}}{{with .Problem}}<div class="w">{{.}}</div>{{end}}</div>
-{{if .Text}}<div class="t">{{.Text}}</div>{{else}}{{.HTML}}{{end}}</html>`),
-)
-
-// preview is POST /compose/preview: the mail as one recipient gets it, for the
-// sandboxed frame beside the form.
-func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, _ *visitor) error {
-	c, err := readCompose(w, r)
-	if err != nil {
-		return err
-	}
-	list := parseList(c.To)
-	to := models.Recipient{}
-	if row := list.at(c.Row); row != nil {
-		to = row.recipient()
-	}
-	view := map[string]any{
-		"Row":     min(c.Row, max(1, len(list.Rows))),
-		"Count":   len(list.Rows),
-		"Columns": list.Columns,
-		"Problem": list.Problem,
-		"To":      to.Email,
-	}
-	var missing []string
-	fill := func(s string, escape func(string) string) string {
-		return models.Rewrite(s, func(name string) string {
-			value, ok := to.Value(name)
-			if !ok {
-				if !slices.Contains(missing, name) {
-					missing = append(missing, name)
-				}
-				return "{{" + name + "}}"
-			}
-			return escape(value)
-		})
-	}
-	plain := func(s string) string { return s }
-	view["Subject"] = fill(c.Subject, plain)
-	text, html := fill(c.Text, plain), fill(c.HTML, template.HTMLEscapeString)
-	if c.Part == "text" || html == "" {
-		view["Text"] = text
-	}
-	view["HTML"] = template.HTML(html) //nolint:gosec // meant to be seen as what it is; previewPolicy takes its teeth
-	view["Missing"] = missing
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", previewPolicy)
-	h.Set("X-Frame-Options", "SAMEORIGIN")
-	return previewPage.Execute(w, view)
-}
-
-// curlRecipients is how many recipients the curl line holds at most.
+// curlRecipients is the maximum number of recipients in the curl command.
 const curlRecipients = 20
 
-// curlOf writes the same batch as a line for a shell.
+// curlOf returns a curl command that sends the same batch.
 func curlOf(base string, c *composeView, list *addressList) string {
 	type to struct {
 		Email string            `json:"email"`
@@ -300,6 +252,9 @@ func curlOf(base string, c *composeView, list *addressList) string {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	_ = e.Encode(body) // our own type always encodes
-	return "curl " + base + "/v1/batches \\\n  -H \"Authorization: Bearer $KEY\" \\\n  -H 'Content-Type: application/json' \\\n  --data-binary @- <<'JSON'\n" + b.String() + "JSON"
+	_ = e.Encode(body) // strings and maps of strings always encode
+	return "curl " + base + "/v1/batches \\\n" +
+		"  -H \"Authorization: Bearer $KEY\" \\\n" +
+		"  -H 'Content-Type: application/json' \\\n" +
+		"  --data-binary @- <<'JSON'\n" + b.String() + "JSON"
 }

@@ -38,9 +38,9 @@ func TestCompose(t *testing.T) {
 		require.Len(t, logs.Logs, 2)
 		require.Equal(t, "Ann Lee", logs.Logs[0].Name)
 		again := b.post("/compose", form)
-		require.Equal(t, a.Request.URL.Path, again.Request.URL.Path, "a second press sends nothing more")
+		require.Equal(t, a.Request.URL.Path, again.Request.URL.Path, "a repeated form made a second batch")
 	})
-	t.Run("test mail", func(t *testing.T) {
+	t.Run("test message", func(t *testing.T) {
 		form := maps.Clone(form)
 		form["do"], form["test"], form["row"] = []string{"test"}, []string{"me@example.com"}, []string{"2"}
 		a := b.post("/compose", form)
@@ -52,7 +52,7 @@ func TestCompose(t *testing.T) {
 	})
 	t.Run("bad input", func(t *testing.T) {
 		bad := url.Values{
-			"from":    {"nobody"},
+			"from":    {"invalid"},
 			"subject": {""},
 			"text":    {"typed {{first}}"},
 			"do":      {"send"},
@@ -60,7 +60,10 @@ func TestCompose(t *testing.T) {
 		}
 		a := b.post("/compose", bad)
 		require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
-		for _, want := range []string{`id="from-wrong"`, `id="subject-wrong"`, `id="to-wrong"`, `value="nobody"`, "typed {{first}}", "Line 2:", "Line 3:", `aria-invalid="true"`} {
+		for _, want := range []string{
+			`id="from-wrong"`, `id="subject-wrong"`, `id="to-wrong"`, `value="invalid"`, `aria-invalid="true"`,
+			"typed {{first}}", "Line 2:", "Line 3:",
+		} {
 			require.Contains(t, a.text, want)
 		}
 	})
@@ -70,7 +73,7 @@ func TestCompose(t *testing.T) {
 		a := b.post("/compose/preview", form)
 		require.Contains(t, a.text, "Hi Bob")
 		require.Contains(t, a.text, "<p>Bob {{missing}}</p>")
-		require.Contains(t, a.text, "{{missing}} has no value here")
+		require.Contains(t, a.text, "{{missing}} has no value for this recipient")
 		require.True(t, strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "sandbox;"))
 	})
 	t.Run("curl", func(t *testing.T) {
@@ -88,7 +91,7 @@ func (f *rig) composed() []models.Batch {
 	return list
 }
 
-// sentBy is what a browser posts again from a page with the form.
+// sentBy returns the form with the idempotency key of a page.
 func sentBy(t *testing.T, form url.Values, page answer) url.Values {
 	t.Helper()
 	form = maps.Clone(form)
@@ -98,9 +101,9 @@ func sentBy(t *testing.T, form url.Values, page answer) url.Values {
 	return form
 }
 
-// TestComposeAgain: after an answer that leaves it open what became of the batch,
-// the form that came back sends the same batch and no second one.
-func TestComposeAgain(t *testing.T) {
+// TestComposeRepeat checks that the form of an answer that leaves the outcome open sends
+// the same batch again, not a second one.
+func TestComposeRepeat(t *testing.T) {
 	t.Parallel()
 	form := url.Values{
 		"from":    {"shop@example.com"},
@@ -114,7 +117,7 @@ func TestComposeAgain(t *testing.T) {
 		f := newRigOf(t, service.Config{SettleTime: time.Second}, nil)
 		b := f.byLink(LocalUser())
 		unknown := func(put func() error) error {
-			_ = put() // it is stored, and nobody says so
+			_ = put() // it is stored, but the answer is lost
 			return models.ErrOutcomeUnknown
 		}
 		f.store.putBatch.Store(&unknown)
@@ -128,7 +131,7 @@ func TestComposeAgain(t *testing.T) {
 		require.Equal(t, "/batches/"+there[0].ID.String(), again.Request.URL.Path)
 		require.Len(t, f.composed(), 1)
 		b.post("/compose", sentBy(t, form, b.get("/compose")))
-		require.Len(t, f.composed(), 2, "a new form is a new batch")
+		require.Len(t, f.composed(), 2, "a new form made no new batch")
 	})
 	t.Run("request running", func(t *testing.T) {
 		t.Parallel()
@@ -154,19 +157,19 @@ func TestComposeAgain(t *testing.T) {
 		require.Equal(t, done.Request.URL.Path, again.Request.URL.Path)
 		require.Len(t, f.composed(), 1)
 	})
-	t.Run("refused and mended", func(t *testing.T) {
+	t.Run("corrected after an error", func(t *testing.T) {
 		t.Parallel()
 		f := newRig(t, nil)
 		b := f.byLink(LocalUser())
 		bad := sentBy(t, form, b.get("/compose"))
-		bad.Set("from", "nobody")
+		bad.Set("from", "invalid")
 		a := b.post("/compose", bad)
 		require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
 		a = b.post("/compose", sentBy(t, form, a))
 		require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
 		require.Len(t, f.composed(), 1)
 	})
-	t.Run("test mail of another row", func(t *testing.T) {
+	t.Run("test message of another row", func(t *testing.T) {
 		t.Parallel()
 		f := newRig(t, nil)
 		b := f.byLink(LocalUser())
@@ -192,11 +195,11 @@ func TestLines(t *testing.T) {
 	require.Equal(t, "a\nb\n\nc\ufffd\ufffdd", lines("a\r\nb\r\rc\xff\x00d"))
 }
 
-// TestDidWords: a count that could not be made is not told as none.
+// TestDidWords checks that an unknown number of calls is not shown as none.
 func TestDidWords(t *testing.T) {
 	t.Parallel()
-	require.NotContains(t, didWords("stop", "0", ""), "begun")
-	require.Contains(t, didWords("stop", "2", ""), "Calls with 2 mails had begun")
+	require.NotContains(t, didWords("stop", "0", ""), "started")
+	require.Contains(t, didWords("stop", "2", ""), "Calls with 2 messages had already started")
 	require.Contains(t, didWords("cancel", uncounted, ""), "could not be counted")
 	require.NotContains(t, didWords("retry", uncounted, ""), "counted")
 	require.Empty(t, didWords("nothing", "2", ""))
@@ -208,10 +211,16 @@ func TestParseList(t *testing.T) {
 		in   string
 		want []listed
 	}{
-		"nothing":       {"", nil},
-		"lines":         {"a@x.de\n\n b@x.de \n", []listed{{Line: 1, Email: "a@x.de"}, {Line: 3, Email: "b@x.de"}}},
-		"commas":        {"a@x.de, \"Lee, Bob\" <b@x.de>; c@x.de", []listed{{Line: 1, Email: "a@x.de"}, {Line: 1, Email: `"Lee, Bob" <b@x.de>`}, {Line: 1, Email: "c@x.de"}}},
-		"table":         {"email,First Name\na@x.de,Ann\n", []listed{{Line: 2, Email: "a@x.de", Vars: map[string]string{"First_Name": "Ann"}}}},
+		"empty": {"", nil},
+		"lines": {"a@x.de\n\n b@x.de \n", []listed{{Line: 1, Email: "a@x.de"}, {Line: 3, Email: "b@x.de"}}},
+		"commas": {"a@x.de, \"Lee, Bob\" <b@x.de>; c@x.de", []listed{
+			{Line: 1, Email: "a@x.de"},
+			{Line: 1, Email: `"Lee, Bob" <b@x.de>`},
+			{Line: 1, Email: "c@x.de"},
+		}},
+		"table": {"email,First Name\na@x.de,Ann\n", []listed{
+			{Line: 2, Email: "a@x.de", Vars: map[string]string{"First_Name": "Ann"}},
+		}},
 		"table, tabs":   {"Name\tAddress\nAnn\ta@x.de", []listed{{Line: 2, Email: "a@x.de", Name: "Ann"}}},
 		"short row":     {"email;n;2nd\na@x.de", []listed{{Line: 2, Email: "a@x.de"}}},
 		"odd variables": {"email;2nd\na@x.de;x", []listed{{Line: 2, Email: "a@x.de", Vars: map[string]string{"_2nd": "x"}}}},

@@ -1,10 +1,9 @@
-// Package dashboard is the web pages: what a person sees of the mail, and does
-// about it. It reads and changes things through the service alone, as the API
-// does; of the store it uses the sessions and the users behind them.
+// Package dashboard serves the web pages. It reads and changes mail through package
+// service, as the API does; it uses the store only for sessions and their users.
 //
-// Pages are Go's html/template, readable without JavaScript. htmx, its
-// extension for server-sent events and uPlot are embedded, so that nothing is
-// loaded from anywhere else.
+// Pages are html/template and can be read without JavaScript. htmx, its extension
+// for server-sent events and uPlot are embedded; pages load nothing from other
+// sites.
 package dashboard
 
 import (
@@ -31,23 +30,23 @@ type Store interface {
 	Transients(ctx context.Context, kind string) (map[string][]byte, error)
 }
 
-// Deps is what a dashboard stands on.
+// Deps are the dependencies and settings of a Dashboard.
 type Deps struct {
 	Store     Store
 	Service   *service.Service
-	PublicURL string         // as browsers reach it; its scheme decides whether cookies are Secure
-	LocalURL  string         // as this machine reaches it, for one-time links
-	GitHub    *GitHub        // nil: people log in by one-time links, on this machine only
-	Providers []ProviderInfo // what is known of the providers beyond their health
+	PublicURL string         // URL for browsers; cookies are Secure if its scheme is https
+	LocalURL  string         // URL on this machine, for one-time links; default: PublicURL
+	GitHub    *GitHub        // nil: users log in by one-time links, on this machine only
+	Providers []ProviderInfo // the configured providers
 	Logger    *slog.Logger
 }
 
-// ProviderInfo is what a page tells of a provider that its health does not say.
+// ProviderInfo is what pages show of a provider besides its health.
 type ProviderInfo struct {
 	Name     string
-	Title    string // of its provider, for people
-	Webhooks bool   // it reports events to us
-	Verified bool   // its webhooks can be verified: a key is configured
+	Title    string // product name, like SendGrid
+	Webhooks bool   // it reports events by webhook
+	Verified bool   // a webhook key is configured
 }
 
 // Dashboard serves the pages.
@@ -66,18 +65,18 @@ type Dashboard struct {
 	chunks     chunks
 
 	histories histories
-	names     sync.Map // of users, by id; they never change
+	names     sync.Map // names of users by ID; they never change
 	handler   http.Handler
 }
 
-// New builds the dashboard and begins to watch the providers; Close ends that.
+// New returns a dashboard and starts to sample the providers until Close.
 func New(d Deps) (*Dashboard, error) {
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
 	}
 	public, err := url.Parse(strings.TrimSuffix(d.PublicURL, "/"))
 	if err != nil || public.Scheme != "http" && public.Scheme != "https" || public.Host == "" {
-		return nil, errors.New("dashboard: the public address is not an http:// or https:// URL")
+		return nil, errors.New("dashboard: the public URL is not an http:// or https:// URL")
 	}
 	if d.LocalURL == "" {
 		d.LocalURL = public.String()
@@ -109,14 +108,14 @@ func New(d Deps) (*Dashboard, error) {
 	return b, nil
 }
 
-// Close ends all live connections; pages say that the connection is lost, and
-// try again.
+// Close ends all live connections. Open pages say that the connection is lost and
+// reconnect.
 func (d *Dashboard) Close() { d.live.close() }
 
 // ServeHTTP implements http.Handler.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.handler.ServeHTTP(w, r) }
 
-// routes is everything there is. Whatever changes something is a POST.
+// routes returns the handler of all pages. Only POST requests change anything.
 func (d *Dashboard) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /assets/{name...}", d.pages.assets)
@@ -137,8 +136,8 @@ func (d *Dashboard) routes() http.Handler {
 	return mux
 }
 
-// handler is a page for somebody who is logged in. An error it returns is shown
-// as a page of its own.
+// handler serves a page to a visitor who is logged in. An error that it returns is
+// shown as an error page.
 type handler func(w http.ResponseWriter, r *http.Request, v *visitor) error
 
 func (d *Dashboard) userRoutes() map[string]handler {
@@ -193,20 +192,16 @@ func (d *Dashboard) operatorRoutes() map[string]handler {
 	}
 }
 
-// forUsers finds the visitor, or sends the browser to the login.
+// forUsers passes the visitor to h, or redirects to the login page.
 func (d *Dashboard) forUsers(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, err := d.visitor(r)
+		page := r.Method == http.MethodGet && r.Header.Get("Accept") != "text/event-stream"
 		switch {
-		case errors.Is(err, models.ErrNotFound) && r.Method == http.MethodGet && r.Header.Get("Accept") != "text/event-stream":
+		case errors.Is(err, models.ErrNotFound) && page:
 			seeOther(w, r, "/login?to="+url.QueryEscape(r.URL.RequestURI()))
 		case errors.Is(err, models.ErrNotFound):
-			d.fail(
-				w,
-				r,
-				nil,
-				service.Fail(service.Unauthorized, "no_session", "You are not logged in, or your session has ended. Log in again."),
-			)
+			d.fail(w, r, nil, errNoSession)
 		case err != nil:
 			d.fail(w, r, nil, err)
 		default:
@@ -221,29 +216,47 @@ func (d *Dashboard) forUsers(h handler) http.Handler {
 func operatorsOnly(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		if !v.Operator {
-			return errNoPage // it is nobody's business that there is one
+			return errNoPage // do not reveal that the page exists
 		}
 		return h(w, r, v)
 	}
 }
 
-var errNoPage = service.Fail(service.NotFound, "not_found", "There is nothing at this address, or it is not yours.")
+var (
+	errNoSession = service.Fail(
+		service.Unauthorized,
+		"no_session",
+		"You are not logged in, or your session has ended. Log in and try again.",
+	)
+	errNoPage = service.Fail(
+		service.NotFound,
+		"not_found",
+		"This page does not exist, or you do not have access to it.",
+	)
+)
 
-// statuses are the HTTP statuses of the kinds of error.
+// statuses maps kinds of error to HTTP statuses.
 var statuses = map[service.Kind]int{
-	service.Malformed: http.StatusBadRequest, service.Unauthorized: http.StatusUnauthorized, service.NotFound: http.StatusNotFound,
-	service.Forbidden: http.StatusForbidden, service.NotAllowed: http.StatusMethodNotAllowed, service.Conflict: http.StatusConflict, service.TooLarge: http.StatusRequestEntityTooLarge,
-	service.Unsupported: http.StatusUnsupportedMediaType, service.Invalid: http.StatusUnprocessableEntity, service.Unavailable: http.StatusServiceUnavailable,
+	service.Malformed:    http.StatusBadRequest,
+	service.Unauthorized: http.StatusUnauthorized,
+	service.Forbidden:    http.StatusForbidden,
+	service.NotFound:     http.StatusNotFound,
+	service.NotAllowed:   http.StatusMethodNotAllowed,
+	service.Conflict:     http.StatusConflict,
+	service.TooLarge:     http.StatusRequestEntityTooLarge,
+	service.Unsupported:  http.StatusUnsupportedMediaType,
+	service.Invalid:      http.StatusUnprocessableEntity,
+	service.Unavailable:  http.StatusServiceUnavailable,
 }
 
-// fail shows an error. What a person can do nothing about is logged.
+// fail shows an error page. Errors of the server are logged.
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, v *visitor, err error) {
 	if r.Context().Err() != nil {
-		return // nobody is there any more
+		return // the browser is gone
 	}
 	var e *service.Error
 	if !errors.As(err, &e) {
-		e = service.Fail(service.Internal, "internal", "Something went wrong here. It is in the server's log.")
+		e = service.Fail(service.Internal, "internal", "Something went wrong. The server's log has the details.")
 	}
 	status, ok := statuses[e.Kind]
 	if !ok {

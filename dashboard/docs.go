@@ -8,7 +8,7 @@ import (
 	"text/template"
 )
 
-// docsView is the API by example.
+// docsView is the page with examples of API calls.
 type docsView struct {
 	Base     string
 	Examples []example
@@ -33,7 +33,8 @@ var calls = []call{
 	{
 		"send",
 		"Send a batch",
-		"The answer is 202 with the batch's id once everything is stored. Repeat it with the same Idempotency-Key as often as you like: it is sent once.",
+		"Returns 202 with the batch's ID as soon as everything is stored. " +
+			"You can repeat the request with the same Idempotency-Key: the batch is sent once.",
 		http.MethodPost,
 		"/v1/batches",
 		`{
@@ -45,24 +46,24 @@ var calls = []call{
 	},
 	{
 		"batch",
-		"See how a batch is doing",
-		"Its state, and counts by state, reason and provider. They add up at every moment.",
+		"Get a batch",
+		"Returns its state and its counts by state, reason and provider. The counts always add up.",
 		http.MethodGet,
 		"/v1/batches/BATCH_ID",
 		"",
 	},
 	{
 		"logs",
-		"List its recipients",
-		"One log per recipient, with its state and the reason in words. next_cursor of the answer, given as cursor, is the next page.",
+		"List the logs of a batch",
+		"Returns one log per recipient, with its state and reason. For the next page, pass next_cursor as cursor.",
 		http.MethodGet,
 		"/v1/batches/BATCH_ID/logs?state=failed",
 		"",
 	},
 	{
 		"log",
-		"Tell the story of one recipient",
-		"Each attempt, answer, event and decision, in order.",
+		"Get the timeline of one recipient",
+		"Returns each attempt, answer, event and decision, in order.",
 		http.MethodGet,
 		"/v1/logs/LOG_ID",
 		"",
@@ -70,7 +71,7 @@ var calls = []call{
 	{
 		"stats",
 		"Count by day",
-		"Success, failed and queued per UTC day.",
+		"Returns success, failed and queued counts per UTC day.",
 		http.MethodGet,
 		"/v1/stats?from=2026-01-01&to=2026-01-31",
 		"",
@@ -88,13 +89,8 @@ var languages = []struct {
   -H "Idempotency-Key: order-4711" \
   -H "Content-Type: application/json" \
   -d '{{.Body}}'{{end}}`))},
-	{
-		"Go",
-		template.Must(
-			template.New(
-				"go",
-			).Parse(
-				"{{if .Body}}body := strings.NewReader(`{{.Body}}`)\nreq, err := http.NewRequest(\"{{.Method}}\", \"{{.URL}}\", body){{else}}req, err := http.NewRequest(\"{{.Method}}\", \"{{.URL}}\", nil){{end}}" + `
+	{"Go", template.Must(template.New("go").Parse("{{if .Body}}body := strings.NewReader(`{{.Body}}`)\n{{end}}" +
+		`req, err := http.NewRequest("{{.Method}}", "{{.URL}}", {{if .Body}}body{{else}}nil{{end}})
 if err != nil {
 	return err
 }
@@ -106,15 +102,15 @@ if err != nil {
 	return err
 }
 defer resp.Body.Close()
-answer, err := io.ReadAll(resp.Body)`,
-			),
-		),
-	},
+answer, err := io.ReadAll(resp.Body)`))},
 	{"Python", template.Must(template.New("python").Parse(`import os, requests
 
 answer = requests.{{.Lower}}(
     "{{.URL}}",
-    headers={"Authorization": f"Bearer {os.environ['KEY']}"{{if .Body}}, "Idempotency-Key": "order-4711"{{end}}},{{if .Body}}
+    headers={
+        "Authorization": f"Bearer {os.environ['KEY']}",{{if .Body}}
+        "Idempotency-Key": "order-4711",{{end}}
+    },{{if .Body}}
     json={{.Python}},{{end}}
     timeout=30,
 )
@@ -122,7 +118,11 @@ answer.raise_for_status()
 print(answer.json())`))},
 	{"JavaScript", template.Must(template.New("javascript").Parse(`const answer = await fetch("{{.URL}}", {
   method: "{{.Method}}",
-  headers: { Authorization: ` + "`Bearer ${process.env.KEY}`" + `{{if .Body}}, "Idempotency-Key": "order-4711", "Content-Type": "application/json"{{end}} },{{if .Body}}
+  headers: {
+    Authorization: ` + "`Bearer ${process.env.KEY}`" + `,{{if .Body}}
+    "Idempotency-Key": "order-4711",
+    "Content-Type": "application/json",{{end}}
+  },{{if .Body}}
   body: JSON.stringify({{.Script}}),{{end}}
 });
 if (!answer.ok) throw new Error(await answer.text());
@@ -137,13 +137,15 @@ func (d *Dashboard) docs(w http.ResponseWriter, r *http.Request, v *visitor) err
 		for _, l := range languages {
 			var b bytes.Buffer
 			indented := strings.ReplaceAll(c.body, "\n", "\n    ")
-			err := l.code.Execute(
-				&b,
-				map[string]any{"URL": view.Base + c.path, "Query": strings.Contains(c.path, "?"), "Method": c.method,
-					"Lower": strings.ToLower(
-						c.method,
-					), "Body": c.body, "Python": indented, "Script": strings.ReplaceAll(c.body, "\n", "\n  ")},
-			)
+			err := l.code.Execute(&b, map[string]any{
+				"URL":    view.Base + c.path,
+				"Query":  strings.Contains(c.path, "?"),
+				"Method": c.method,
+				"Lower":  strings.ToLower(c.method),
+				"Body":   c.body,
+				"Python": indented,
+				"Script": strings.ReplaceAll(c.body, "\n", "\n  "),
+			})
 			if err != nil {
 				return fmt.Errorf("example %s in %s: %w", c.id, l.name, err)
 			}

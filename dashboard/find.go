@@ -8,13 +8,13 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// foundView is mail that was found by its recipient's address.
+// foundView is a page of search results.
 type foundView struct {
 	Search string
 	Logs   []foundRow
 	Older  string
 	First  bool
-	None   string // why there is nothing
+	None   string // text to show if there are no results
 }
 
 type foundRow struct {
@@ -22,7 +22,7 @@ type foundRow struct {
 	Via []via
 }
 
-// find looks for an address, or goes to the batch or the log of an id.
+// find searches for an address, or redirects to the batch or log with an ID.
 func (d *Dashboard) find(w http.ResponseWriter, r *http.Request, v *visitor, wanted string) error {
 	if strings.Contains(wanted, "@") {
 		return d.findAddress(w, r, v, wanted)
@@ -37,10 +37,10 @@ func (d *Dashboard) find(w http.ResponseWriter, r *http.Request, v *visitor, wan
 		return nil
 	}
 	return d.showFound(w, r, v, http.StatusNotFound, &foundView{Search: wanted, First: true,
-		None: "There is no batch or log with this id, or it is not yours. Ids and addresses are found whole only."})
+		None: "No batch or log of yours has this ID. Enter a full address or ID."})
 }
 
-// findAddress lists the mail to an address, newest first.
+// findAddress lists the logs of an address, newest first.
 func (d *Dashboard) findAddress(w http.ResponseWriter, r *http.Request, v *visitor, address string) error {
 	cursor := r.URL.Query().Get("cursor")
 	found, err := d.service.Search(r.Context(), v.caller(), address, service.Page{Limit: logsPage, Cursor: cursor})
@@ -50,14 +50,15 @@ func (d *Dashboard) findAddress(w http.ResponseWriter, r *http.Request, v *visit
 	view := &foundView{
 		Search: address,
 		First:  cursor == "",
-		None:   "No mail of yours to this address was found. Mail is found from its first attempt on, until its address is removed.",
+		None: "You have sent no message to this address. " +
+			"A message is found from its first attempt until its address is removed.",
 	}
 	for i := range found.Logs {
 		view.Logs = append(view.Logs, foundRow{found.Logs[i], viaOf(&found.Logs[i].LogView)})
 	}
 	if found.Next != "" {
 		view.Older = "/batches?" + url.Values{"q": {address}, "cursor": {found.Next}}.Encode()
-		view.None = "Nothing in the newest part of your mail. There is more to look through."
+		view.None = "Not found in your newest mail. Older mail can be searched, too."
 	}
 	return d.showFound(w, r, v, http.StatusOK, view)
 }

@@ -8,19 +8,38 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// funcs are what templates may call.
+// funcs are the functions of templates.
 var funcs = template.FuncMap{
-	"num": num, "share": share, "plural": plural, "when": when, "whenShort": whenShort, "whenClock": whenClock, "whenSecond": whenSecond, "ms": ms, "day": dayWords, "took": took, "rate": rateWords,
-	"json": toJSON, "reason": func(r models.Reason) string { return r.Words() }, "short": shortID, "dict": dict,
-	"lower": strings.ToLower, "join": strings.Join, "add": func(a, b int) int { return a + b }, "initial": initial, "blocked": func(b models.Block) string { return blockWords(&b) },
-	"percent": func(share float64) string { return strconv.FormatFloat(share*100, 'f', 0, 64) + " %" },
+	"num":        num,
+	"share":      share,
+	"percent":    func(share float64) string { return strconv.FormatFloat(share*100, 'f', 0, 64) + " %" },
+	"rate":       rateWords,
+	"plural":     plural,
+	"when":       when,
+	"whenShort":  whenShort,
+	"whenClock":  whenClock,
+	"whenSecond": whenSecond,
+	"day":        dayWords,
+	"took":       took,
+	"ms":         ms,
+	"json":       toJSON,
+	"reason":     func(r models.Reason) string { return r.Words() },
+	"blocked":    func(b models.Block) string { return blockWords(&b) },
+	"short":      shortID,
+	"initial":    initial,
+	"dict":       dict,
+	"lower":      strings.ToLower,
+	"join":       strings.Join,
+	"add":        func(a, b int) int { return a + b },
 }
 
-// num writes a number with a thin space between thousands.
+// num formats a number with a thin space between thousands.
 func num(n any) string {
 	s := fmt.Sprint(n)
 	sign := ""
@@ -33,8 +52,7 @@ func num(n any) string {
 	return sign + s
 }
 
-// share is part of whole in percent: never 0 % for something, never 100 % for
-// less than all.
+// share formats part of whole in percent: 0 % only for 0, 100 % only for all.
 func share(part, whole int64) string {
 	switch {
 	case whole == 0:
@@ -61,17 +79,17 @@ func plural(n int64, one, many string) string {
 	return many
 }
 
-// when is a moment, written in UTC; a script puts it into the reader's own time
-// zone and leaves UTC to be seen on hover.
+// when formats a time in UTC. A script converts it to the reader's time zone; the
+// title keeps UTC.
 func when(t time.Time) template.HTML { return timeTag(t, "2 Jan 2006, 15:04:05 UTC", "full") }
 
-// whenShort is when without the year and the seconds.
+// whenShort is like when, without the year and the seconds.
 func whenShort(t time.Time) template.HTML { return timeTag(t, "2 Jan, 15:04 UTC", "short") }
 
-// whenClock is the time of the day, to a tenth of a second.
+// whenClock formats the time of day to a tenth of a second.
 func whenClock(t time.Time) template.HTML { return timeTag(t, "15:04:05.0 UTC", "clock") }
 
-// whenSecond is the time of the day, where no more is known than the second.
+// whenSecond formats the time of day to a second.
 func whenSecond(t time.Time) template.HTML { return timeTag(t, "15:04:05 UTC", "second") }
 
 func timeTag(t time.Time, layout, how string) template.HTML {
@@ -81,10 +99,10 @@ func timeTag(t time.Time, layout, how string) template.HTML {
 	t = t.UTC()
 	text := fmt.Sprintf(`<time datetime="%s" title="%s" data-time="%s">%s</time>`,
 		t.Format("2006-01-02T15:04:05.000Z"), t.Format("2 Jan 2006, 15:04:05.000 UTC"), how, t.Format(layout))
-	return template.HTML(text) //nolint:gosec // numbers and our own words
+	return template.HTML(text) //nolint:gosec // has only formatted times
 }
 
-// dayWords writes a day like 2026-01-31 for people.
+// dayWords formats a date like 2026-01-31 as Sat 31 Jan.
 func dayWords(date string) string {
 	t, err := time.Parse(time.DateOnly, date)
 	if err != nil {
@@ -93,7 +111,7 @@ func dayWords(date string) string {
 	return t.Format("Mon 2 Jan")
 }
 
-// took writes a duration in two digits that matter.
+// took formats a duration with about two significant digits.
 func took(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -110,7 +128,7 @@ func took(d time.Duration) string {
 	return strconv.FormatInt(int64(d.Hours()/24), 10) + " days"
 }
 
-// rateWords writes a rate per second.
+// rateWords formats a rate per second.
 func rateWords(r float64) string {
 	switch {
 	case r == 0:
@@ -126,7 +144,7 @@ func toJSON(v any) (string, error) {
 	return string(b), err
 }
 
-// shortID is the end of an id, which differs between ids of one moment.
+// shortID abbreviates an ID to its start and its end.
 func shortID(id models.ID) string {
 	s := id.String()
 	return s[:8] + "…" + s[24:]
@@ -139,18 +157,32 @@ func initial(name string) string {
 	return "?"
 }
 
-// dict makes a map of names and values, to hand several to a template.
+// dict returns a map of names and values, to pass several to a template.
 func dict(pairs ...any) (map[string]any, error) {
 	if len(pairs)%2 != 0 {
-		return nil, fmt.Errorf("dict: a value is missing")
+		return nil, fmt.Errorf("dict: missing value")
 	}
 	out := map[string]any{}
 	for i := 0; i < len(pairs); i += 2 {
 		name, ok := pairs[i].(string)
 		if !ok {
-			return nil, fmt.Errorf("dict: %v is no name", pairs[i])
+			return nil, fmt.Errorf("dict: %v is not a name", pairs[i])
 		}
 		out[name] = pairs[i+1]
 	}
 	return out, nil
+}
+
+// sentence capitalizes a fragment and ends it with a period.
+func sentence(s string) string {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return ""
+	}
+	r, n := utf8.DecodeRuneInString(s)
+	s = string(unicode.ToUpper(r)) + s[n:]
+	if !strings.ContainsAny(s[len(s)-1:], ".!?") {
+		s += "."
+	}
+	return s
 }

@@ -16,20 +16,20 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// GitHub says how people log in through GitHub, and who may.
+// GitHub configures login through GitHub.
 type GitHub struct {
 	ClientID, ClientSecret string
-	BaseURL                string   // default https://github.com; of GitHub Enterprise Server: its address
-	APIURL                 string   // default https://api.github.com; of another BaseURL: that and /api/v3
-	Operators              []string // logins of those who may do everything
-	Logins                 []string // logins of those who may log in, besides operators
-	Orgs                   []string // organisations whose members may log in
+	BaseURL                string   // default: https://github.com; for GitHub Enterprise Server: its URL
+	APIURL                 string   // default: https://api.github.com, or another BaseURL with /api/v3
+	Operators              []string // logins of operators
+	Logins                 []string // logins of users
+	Orgs                   []string // organizations whose members are users
 	Client                 *http.Client
 }
 
 const githubTimeout = 10 * time.Second
 
-// githubLogin asks GitHub who somebody is.
+// githubLogin identifies visitors at GitHub.
 type githubLogin struct {
 	GitHub
 	oauth  oauth2.Config
@@ -37,8 +37,7 @@ type githubLogin struct {
 	host   string
 }
 
-// githubUser is what GitHub says of somebody. The number stays when the login
-// changes.
+// githubUser is a user at GitHub. The ID stays the same when the login changes.
 type githubUser struct {
 	ID    int64  `json:"id"`
 	Login string `json:"login"`
@@ -88,8 +87,8 @@ func contains(logins []string, login string) bool {
 	return slices.ContainsFunc(logins, func(l string) bool { return strings.EqualFold(l, login) })
 }
 
-// identify exchanges a code for a token, asks whose it is, and whether that
-// person may log in. The token is kept nowhere.
+// identify exchanges a code for a token and returns its user, or a Forbidden error
+// if that user may not log in. The token is not stored.
 func (g *githubLogin) identify(ctx context.Context, code, verifier string) (githubUser, error) {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, g.Client), githubTimeout)
 	defer cancel()
@@ -99,7 +98,7 @@ func (g *githubLogin) identify(ctx context.Context, code, verifier string) (gith
 	}
 	var u githubUser
 	if status, err := g.get(ctx, token, "/user", &u); err != nil || status != http.StatusOK || u.ID == 0 || u.Login == "" {
-		return githubUser{}, fmt.Errorf("ask who it is: status %d: %w", status, err)
+		return githubUser{}, fmt.Errorf("read the user: status %d: %w", status, err)
 	}
 	if g.operator(u.Login) || contains(g.Logins, u.Login) {
 		return u, nil
@@ -110,17 +109,17 @@ func (g *githubLogin) identify(ctx context.Context, code, verifier string) (gith
 		}
 		status, err := g.get(ctx, token, "/user/memberships/orgs/"+url.PathEscape(org), &member)
 		if err != nil {
-			return githubUser{}, fmt.Errorf("ask for the organisation %s: %w", org, err)
+			return githubUser{}, fmt.Errorf("read the membership in %s: %w", org, err)
 		}
 		if status == http.StatusOK && member.State == "active" {
 			return u, nil
 		}
 	}
 	return githubUser{}, service.Fail(service.Forbidden, "not_allowed",
-		"You are %s at GitHub, and not on the list of those who may use this Safedelivr. Ask whoever runs it.", u.Login)
+		"The GitHub user %s may not use this Safedelivr. Ask its operator for access.", u.Login)
 }
 
-// get reads from GitHub's API; what is not 200 is told by its status.
+// get reads from GitHub's API. A response other than 200 sets only status.
 func (g *githubLogin) get(ctx context.Context, token *oauth2.Token, path string, out any) (status int, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.APIURL+path, http.NoBody)
 	if err != nil {

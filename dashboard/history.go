@@ -11,14 +11,14 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// historyView is what happened at the providers over time. It is the same for
-// everybody, and is read and rendered once for all pages that show it.
+// historyView is the history of all providers. It does not depend on the visitor,
+// and is read and rendered once for all open pages.
 type historyView struct {
 	Range     service.HistoryRange
-	Words     string // of the range
-	Empty     bool   // nothing happened
+	Words     string // the range in words
+	Empty     bool   // there were no calls and no events
 	Providers []historyProvider
-	Answers   chart // how long calls took, a line per provider
+	Answers   chart // response times, a line per provider
 	Delivery  chart
 	Rows      []historyRow
 	Step      time.Duration
@@ -26,16 +26,16 @@ type historyView struct {
 	parts parts
 }
 
-// historyProvider is one provider's part.
+// historyProvider is the history of one provider.
 type historyProvider struct {
 	Name, Title string
 	Hue         int
 	Totals      service.HistoryCounts
-	Calls       chart // what calls came to
-	Reports     chart // what events told
+	Calls       chart // outcomes of calls
+	Reports     chart // events
 }
 
-// historyRow is a line of the table: some steps of one provider.
+// historyRow is a row of the table: the sum of some steps of one provider.
 type historyRow struct {
 	At          time.Time
 	Name, Title string
@@ -43,19 +43,18 @@ type historyRow struct {
 	service.HistoryCounts
 }
 
-// historyWords are the ranges for people, and how many steps a row of the table
-// holds.
+// historyWords describes the ranges, and how many steps a row of the table sums.
 var historyWords = map[service.HistoryRange]struct {
 	tab, words string
 	row        int
 }{
-	service.LastHour:  {"Hour", "the last hour, by the minute", 5},
-	service.LastDay:   {"Day", "the last 24 hours, by the quarter of an hour", 8},
-	service.LastWeek:  {"Week", "the last 7 days, by two hours", 12},
-	service.LastMonth: {"Month", "the last 30 days, by six hours", 4},
+	service.LastHour:  {"Hour", "the last hour, by minute", 5},
+	service.LastDay:   {"Day", "the last 24 hours, by 15 minutes", 8},
+	service.LastWeek:  {"Week", "the last 7 days, by 2 hours", 12},
+	service.LastMonth: {"Month", "the last 30 days, by 6 hours", 4},
 }
 
-// historyTabs are the links that switch the range.
+// historyTabs returns the links that switch the range.
 func historyTabs(now service.HistoryRange) []tab {
 	var out []tab
 	for _, r := range service.HistoryRanges {
@@ -64,7 +63,7 @@ func historyTabs(now service.HistoryRange) []tab {
 	return out
 }
 
-// histories keeps what was read last, by range.
+// histories caches the last history of each range.
 type histories struct {
 	mu   sync.Mutex
 	kept map[service.HistoryRange]*keptHistory
@@ -77,11 +76,11 @@ type keptHistory struct {
 	view *historyView
 }
 
-// historyEvery is how often it is read while somebody looks.
+// historyEvery is how long a cached history is valid.
 const historyEvery = 2 * time.Second
 
-// history is the history of a range. What it returns stays the same pointer
-// while nothing has changed.
+// history returns the history of a range. The pointer stays the same while the
+// history does not change.
 func (d *Dashboard) history(ctx context.Context, back service.HistoryRange) (*historyView, error) {
 	if _, ok := historyWords[back]; !ok {
 		back = service.LastHour
@@ -114,8 +113,8 @@ func (d *Dashboard) history(ctx context.Context, back service.HistoryRange) (*hi
 	return view, nil
 }
 
-// viewOfHistory draws a history. Providers have the same scale, so that they can
-// be compared.
+// viewOfHistory builds the charts and rows of a history. All providers share one
+// scale.
 func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 	v := &historyView{
 		Range: h.Range,
@@ -172,7 +171,7 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 	return v
 }
 
-// add appends a step to a chart: a value for each of its series.
+// add appends a step: one value for each series.
 func (c *chart) add(at time.Time, values ...int64) {
 	c.X = append(c.X, float64(at.Unix()))
 	for i, n := range values {
@@ -180,8 +179,7 @@ func (c *chart) add(at time.Time, values ...int64) {
 	}
 }
 
-// historyRows gathers steps into the rows of a table, the newest first; what
-// nothing happened in is left out.
+// historyRows sums steps into rows, newest first. Empty rows are left out.
 func historyRows(h *service.History, providers []historyProvider) []historyRow {
 	var out []historyRow
 	size := historyWords[h.Range].row
@@ -213,10 +211,10 @@ func historySteps(h *service.History) int {
 	return len(h.Providers[0].Steps)
 }
 
-// Spans is how long a row of the table is.
+// Spans is the duration of a row of the table.
 func (v *historyView) Spans() time.Duration {
 	return time.Duration(historyWords[v.Range].row) * v.Step
 }
 
-// ms is a time that a history tells; 0: there is none.
+// ms converts milliseconds to a Duration.
 func ms(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }

@@ -11,7 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// happened writes what a worker saw at a provider some time ago.
+// happened stores the history of a worker: what happened at a provider some time ago.
 func (f *rig) happened(worker string, ago time.Duration, provider string, change func(*telemetry.ProviderTally)) {
 	f.Helper()
 	at := time.Now().UTC().Add(-ago)
@@ -23,20 +23,23 @@ func (f *rig) happened(worker string, ago time.Duration, provider string, change
 	)
 }
 
-// TestHistoryWithoutScript: the range is a link, and every figure stands in a
-// table.
+// TestHistoryWithoutScript checks that the ranges are links and that a table has every
+// figure.
 func TestHistoryWithoutScript(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
-	require.Contains(t, b.get("/providers").text, "Nothing went out in the last hour")
+	require.Contains(t, b.get("/providers").text, "No messages were sent in the last hour")
 	f.happened("one", 0, "sg", func(t *telemetry.ProviderTally) {
 		t.Calls, t.Accepted, t.Refused, t.Delivered = 3, 1111, 222, 1010
 		t.Answers.Add(250 * time.Millisecond)
 		t.Delivery.Add(8 * time.Second)
 	})
 	f.happened("two", 5*time.Hour, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Unknown = 1, 3333, 44 })
-	for back, others := range map[string]bool{"": false, "hour": false, "nonsense": false, "day": true, "week": true, "month": true} {
+	for back, others := range map[string]bool{
+		"": false, "hour": false, "nonsense": false,
+		"day": true, "week": true, "month": true,
+	} {
 		require.Eventually(
 			t,
 			func() bool { return strings.Contains(b.get("/providers?range="+back).text, num(1111)) },
@@ -58,8 +61,7 @@ func TestHistoryWithoutScript(t *testing.T) {
 	}
 }
 
-// TestHistoryIsShared: what is the same for all is read and rendered once, and
-// stays the same thing until something happens.
+// TestHistoryIsShared checks that all pages share one history until it changes.
 func TestHistoryIsShared(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
@@ -71,21 +73,21 @@ func TestHistoryIsShared(t *testing.T) {
 	first := view()
 	require.Same(t, first, view())
 	f.board.histories.kept[service.LastDay].read = time.Time{}
-	require.Same(t, first, view(), "read again, and nothing has changed")
+	require.Same(t, first, view(), "an unchanged history was rendered again")
 	f.happened("one", time.Minute, "sg", func(t *telemetry.ProviderTally) { t.Calls++ })
 	require.Eventually(t, func() bool { return view() != first }, time.Minute, 50*time.Millisecond)
 	require.NotEmpty(t, view().parts["history"])
 }
 
-// TestQueuesAreOld: operators see for how long the oldest message waits.
-func TestQueuesAreOld(t *testing.T) {
+// TestQueueAge checks that operators see the age of the oldest message of a queue.
+func TestQueueAge(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 	require.Eventually(
 		t,
-		func() bool { return strings.Contains(b.get("/operations").text, "not known") },
+		func() bool { return strings.Contains(b.get("/operations").text, ">unknown<") },
 		time.Minute,
 		20*time.Millisecond,
 	)

@@ -11,24 +11,23 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// addressList is recipients as somebody typed, pasted or uploaded them: either
-// addresses, one to a line, or a table with a heading, whose columns become
-// variables.
+// addressList is a list of recipients that was typed, pasted or uploaded: either one
+// address per line, or a table with a header row whose columns become variables.
 type addressList struct {
-	Columns []string // of a table, but for email and name
+	Columns []string // of a table, without email and name
 	Rows    []listed
-	Problem string // why it could not be read to the end
+	Problem string // why the rest could not be read, or ""
 }
 
-// listed is one recipient of the list and the line on which it stands.
+// listed is one recipient of the list and its line.
 type listed struct {
 	Line        int
 	Email, Name string
 	Vars        map[string]string
 }
 
-// at returns the n-th recipient, from 1, or the last one; nil where there is
-// none.
+// at returns the n-th recipient, from 1, or the last one if there are fewer. It
+// returns nil if the list is empty.
 func (l *addressList) at(n int) *listed {
 	if len(l.Rows) == 0 {
 		return nil
@@ -38,7 +37,7 @@ func (l *addressList) at(n int) *listed {
 
 func (l *addressList) only(one listed) *addressList { return &addressList{Rows: []listed{one}} }
 
-// recipient is how placeholders see it.
+// recipient returns the recipient as placeholders use it.
 func (l *listed) recipient() models.Recipient {
 	r := models.Recipient{Email: l.Email, Name: l.Name, Vars: l.Vars}
 	if a, err := mail.ParseAddress(l.Email); err == nil {
@@ -50,14 +49,14 @@ func (l *listed) recipient() models.Recipient {
 	return r
 }
 
-// emailColumns and nameColumns are headings that say what a column holds.
+// emailColumns and nameColumns are the headings of the address and name columns.
 var (
 	emailColumns = []string{"email", "e-mail", "mail", "address", "email address", "recipient", "to"}
 	nameColumns  = []string{"name", "full name", "fullname"}
 )
 
-// parseList reads a list. It never gives up the good part for the sake of the
-// rest: a Problem says where it ended.
+// parseList parses a list. If it cannot read all of it, it returns the part before
+// the error and sets Problem.
 func parseList(s string) *addressList {
 	first, _, _ := strings.Cut(strings.TrimLeft(s, "\n \t"), "\n")
 	separator := separatorOf(first)
@@ -75,7 +74,7 @@ func parseList(s string) *addressList {
 
 func isEmailColumn(c string) bool { return slices.Contains(emailColumns, c) }
 
-// separatorOf guesses what stands between the columns of a table.
+// separatorOf guesses the column separator of a table.
 func separatorOf(heading string) rune {
 	best, most := ',', 0
 	for _, c := range []rune{',', ';', '\t'} {
@@ -94,8 +93,8 @@ func headings(line string, separator rune) []string {
 	return out
 }
 
-// splitAddresses splits a line at commas and semicolons that stand outside of
-// quotes and angle brackets.
+// splitAddresses splits a line at commas and semicolons outside of quotes and angle
+// brackets.
 func splitAddresses(line string) []string {
 	var out []string
 	begin, quoted, angled := 0, false, false
@@ -120,7 +119,7 @@ func splitAddresses(line string) []string {
 	return out
 }
 
-// parseTable reads a table whose first line names its columns.
+// parseTable parses a table with a header row.
 func parseTable(s string, separator rune) *addressList {
 	l := &addressList{}
 	r := csv.NewReader(strings.NewReader(s))
@@ -132,7 +131,7 @@ func parseTable(s string, separator rune) *addressList {
 			return l
 		}
 		if err != nil {
-			l.Problem = "The table cannot be read: " + err.Error() + "."
+			l.Problem = "The table could not be read: " + err.Error() + "."
 			return l
 		}
 		if columns == nil {
@@ -149,7 +148,8 @@ func parseTable(s string, separator rune) *addressList {
 	}
 }
 
-// columnsOf turns headings into names of variables: "First name" is first_name.
+// columnsOf turns headings into names of variables: "First name" becomes
+// First_name.
 func columnsOf(fields []string) []string {
 	out := make([]string, len(fields))
 	for i, f := range fields {
@@ -166,7 +166,7 @@ func columnsOf(fields []string) []string {
 	return out
 }
 
-// variableName keeps what a placeholder may be called.
+// variableName replaces the characters that a placeholder must not contain.
 func variableName(s string) string {
 	s = strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' {

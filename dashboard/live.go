@@ -15,29 +15,26 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// How pages stay live: so often what they show is read, once for all pages that
-// show it; so often a quiet connection says something, and proves that its
-// session still stands.
 const (
-	liveEvery = time.Second
-	liveBeat  = 10 * time.Second
-	liveWrite = 10 * time.Second // for one event to a slow browser
+	liveEvery = time.Second      // interval between reads of a source
+	liveBeat  = 10 * time.Second // interval between session checks and comments on a quiet connection
+	liveWrite = 10 * time.Second // time limit for one event to a slow browser
 )
 
-// source is what some pages show. read is cheap and called every second while a
-// page is open; render is called only when what was read has changed.
+// source provides the content of live pages. read is cheap and called every second
+// while a page is open; render is called only if the result of read has changed.
 type source struct {
 	read   func(ctx context.Context) (any, error)
 	render func(any) (parts, error)
 }
 
-// parts are pieces of a page by the name of the event that replaces them.
+// parts maps names of events to the HTML that they replace.
 type parts map[string][]byte
 
-// hub shares one feed among all pages that show the same.
+// hub shares one feed among all pages with the same content.
 type hub struct {
 	log    *slog.Logger
-	ctx    context.Context //nolint:containedctx // of the feeds, which live as long as the hub
+	ctx    context.Context //nolint:containedctx // for the feeds, which live as long as the hub
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -56,7 +53,7 @@ type feed struct {
 	changed chan struct{} // closed and replaced by every change
 }
 
-// piece is the newest content of an event and the version it came with.
+// piece is the newest content of an event and its version.
 type piece struct {
 	data    []byte
 	version int
@@ -73,8 +70,8 @@ func (h *hub) close() {
 	h.wg.Wait()
 }
 
-// join returns the feed of a key and a function that leaves it. The first to
-// join starts it, the last to leave ends it.
+// join returns the feed of a key and a function that leaves it. The first join
+// starts the feed, the last leave stops it.
 func (h *hub) join(key string, open func() source) (*feed, func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,6 +95,10 @@ func (h *hub) join(key string, open func() source) (*feed, func()) {
 	}
 }
 
+// unreadable is the notice on pages while their source cannot be read.
+const unreadable = `<p class="notice bad">This page is out of date: the store cannot be read at the moment. ` +
+	`It updates by itself.</p>`
+
 // run reads the source until ctx ends.
 func (f *feed) run(ctx context.Context, src source, log *slog.Logger) {
 	t := time.NewTicker(liveEvery)
@@ -110,11 +111,7 @@ func (f *feed) run(ctx context.Context, src source, log *slog.Logger) {
 			return
 		case err != nil:
 			log.Debug("live page not read", "err", err)
-			f.set(
-				parts{
-					"trouble": []byte(`<p class="notice bad">What is shown is not up to date: the store cannot be read just now.</p>`),
-				},
-			)
+			f.set(parts{"trouble": []byte(unreadable)})
 		case !reflect.DeepEqual(now, last):
 			ps, err := src.render(now)
 			if err != nil {
@@ -135,7 +132,7 @@ func (f *feed) run(ctx context.Context, src source, log *slog.Logger) {
 	}
 }
 
-// set keeps what has changed and wakes the watchers.
+// set stores the parts that have changed and wakes the watchers.
 func (f *feed) set(ps parts) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -154,8 +151,8 @@ func (f *feed) set(ps parts) {
 	}
 }
 
-// since returns what has changed after a version, in a fixed order, and what to
-// wait on for more.
+// since returns the events after a version, the current version, and a channel that
+// is closed on the next change.
 func (f *feed) since(version int) (out []byte, now int, more <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,7 +164,7 @@ func (f *feed) since(version int) (out []byte, now int, more <-chan struct{}) {
 	return out, f.version, f.changed
 }
 
-// appendEvent writes a server-sent event: a line of data per line of text.
+// appendEvent appends a server-sent event.
 func appendEvent(b []byte, name string, data []byte) []byte {
 	b = append(append(append(b, "event: "...), name...), '\n')
 	for line := range bytes.SplitSeq(data, []byte("\n")) {
@@ -181,16 +178,16 @@ func appendEvent(b []byte, name string, data []byte) []byte {
 	return append(b, '\n')
 }
 
-// stream sends the feed of a key to a page until it goes away, its session ends
-// or the server stops.
+// stream sends the feed of a key to a page until the browser disconnects, its
+// session ends or the server stops.
 func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, key string, open func() source) error {
 	rc := http.NewResponseController(w)
 	if err := rc.SetWriteDeadline(time.Now().Add(liveWrite)); err != nil {
-		return service.Fail(service.Unsupported, "no_stream", "This connection cannot carry a stream.").Because(err)
+		return service.Fail(service.Unsupported, "no_stream", "This connection does not support streaming.").Because(err)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // else nginx would hold it back
+	h.Set("X-Accel-Buffering", "no") // or nginx would buffer it
 	send := func(b []byte) bool {
 		_ = rc.SetWriteDeadline(time.Now().Add(liveWrite)) // it was possible before
 		_, err := w.Write(b)
@@ -214,7 +211,7 @@ func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, k
 		case <-more:
 		case <-beat.C:
 			if _, _, err := d.sessions.read(r.Context(), v.User, v.ID); err != nil {
-				return nil // the page asks again, and is told then
+				return nil // the page reconnects and is sent to the login
 			}
 			if !send([]byte(": still here\n\n")) {
 				return nil

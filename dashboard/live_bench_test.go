@@ -18,9 +18,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// BenchmarkOpenPages tells the processor time that 200 open pages of the
-// providers cost per second while mail flows, those who read them included:
-// cores.
+// BenchmarkOpenPages measures the CPU time per second of 200 open provider pages while
+// mail is sent, including their clients, in cores.
 func BenchmarkOpenPages(b *testing.B) {
 	for _, users := range []int{1, 200} {
 		b.Run(fmt.Sprintf("users=%d", users), func(b *testing.B) { openPages(b, users) })

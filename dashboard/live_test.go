@@ -14,7 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// TestLive watches a batch while it is stopped: the page's stream tells it.
+// TestLive stops a batch and expects the new state in its stream of events.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
@@ -55,10 +55,10 @@ func TestLive(t *testing.T) {
 		f.board.live.mu.Lock()
 		defer f.board.live.mu.Unlock()
 		return len(f.board.live.feeds) == 0
-	}, 10*time.Second, 10*time.Millisecond, "nobody watches, nothing is read")
+	}, 10*time.Second, 10*time.Millisecond, "a feed without watchers still runs")
 }
 
-// TestSharedFeeds: many pages that show the same are one reader.
+// TestSharedFeeds checks that pages with the same content share one reader.
 func TestSharedFeeds(t *testing.T) {
 	t.Parallel()
 	h := newHub(nil)

@@ -5,32 +5,34 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// logView is the story of one recipient.
+// logView is the page of one recipient.
 type logView struct {
 	service.LogStory
 	Story []moment
-	Took  time.Duration // from acceptance to the last thing that is known
+	Took  time.Duration // from acceptance to the last event
 
-	CanRelease bool // a person may send it again
+	CanRelease bool // it can be sent again
 }
 
-// moment is a line of the story, in words.
+// moment is an entry of the timeline, in words.
 type moment struct {
 	At    time.Time
-	After time.Duration // since acceptance; 0 where At is rough
+	After time.Duration // since acceptance; 0 if Rough
 	Rough bool          // At is known to the second only
 	Icon  string
 	Tone  string // good, bad, turn, warn or nothing
 	Title string
 	Text  string
-	Quote string // the provider's or receiving server's own words
+	Quote string // text from the provider or the receiving server
 }
 
 // logPage is GET /logs/{id}.
@@ -70,7 +72,7 @@ func (d *Dashboard) logEvents(w http.ResponseWriter, r *http.Request, v *visitor
 	)
 }
 
-// logSource reads one log. One that has a final state is looked at now and then.
+// logSource reads one log: every second, or every quietLogs once its state is final.
 func (d *Dashboard) logSource(who service.Caller, log models.ID) source {
 	var last *logView
 	var from *service.Stories
@@ -106,7 +108,7 @@ func (d *Dashboard) readLog(ctx context.Context, who service.Caller, id string) 
 	return d.viewOf(&l), nil
 }
 
-// viewOf puts a story into words.
+// viewOf describes the timeline of a log in words.
 func (d *Dashboard) viewOf(l *service.LogStory) *logView {
 	inOrder(l.Timeline)
 	v := &logView{LogStory: *l, CanRelease: l.State == models.Failed && !l.Reason.Hard()}
@@ -121,8 +123,8 @@ func (d *Dashboard) viewOf(l *service.LogStory) *logView {
 	return v
 }
 
-// inOrder sorts a timeline as it must have happened. Some providers stamp events
-// in whole seconds, which would put them before the answer that they follow.
+// inOrder sorts a timeline by time. Some providers stamp events in whole seconds;
+// such an event comes after the answer that it follows.
 func inOrder(ms []models.Moment) {
 	answered := map[int]time.Time{} // attempt -> when
 	for i := range ms {
@@ -150,39 +152,40 @@ func inOrder(ms []models.Moment) {
 	})
 }
 
-// momentOf puts one line of a timeline into words. before is what was told
-// already.
+// momentOf describes one entry of a timeline in words. before has the entries
+// before it.
 func (d *Dashboard) momentOf(t *models.Moment, before []models.Moment) moment {
 	m := moment{At: t.At, Quote: t.Text}
 	provider := d.named(t.Provider)
 	switch t.What {
 	case "accepted":
-		m.Icon, m.Title, m.Text = "inbox", "Accepted and stored", "From here on nothing loses it."
+		m.Icon, m.Title, m.Text = "inbox", "Accepted and stored", "Stored durably."
 	case "attempt":
-		m.Icon, m.Title = "send", "Handed to "+provider
+		m.Icon, m.Title = "send", "Sent to "+provider
 		if t.Because != "" {
-			m.Icon, m.Tone, m.Title, m.Text = "turn", "turn", "Routed to "+provider, "Because "+t.Because+"."
+			m.Icon, m.Tone, m.Title, m.Text = "turn", "turn", "Routed to "+provider, "Reason: "+t.Because+"."
 		}
 		if spent := answerTime(before); t.Because != "" && spent > 0 {
-			m.Text = "Because " + t.Because + ", after " + took(spent) + "."
+			m.Text = "Reason: " + t.Because + " (after " + took(spent) + ")."
 		}
 	case "answer":
 		d.answer(&m, t, provider)
 	case "event":
 		d.event(&m, t, provider)
 	case "end":
-		m.Icon, m.Tone, m.Title, m.Text = "cross", "bad", "Ended: nothing more is tried", sentence(t.Because)
+		m.Icon, m.Tone, m.Title, m.Text = "cross", "bad", "Failed: no further attempts", sentence(t.Because)
 	case "cancel":
-		m.Icon, m.Title, m.Text = "stop", "Cancelled", "It is not handed over any more."
+		m.Icon, m.Title, m.Text = "stop", "Cancelled", "It is not sent to any further provider."
 	case "release":
-		m.Icon, m.Tone, m.Title, m.Text = "turn", "warn", "Let go by hand", "A person decided that it may be sent again, though it may arrive twice."
+		m.Icon, m.Tone, m.Title = "turn", "warn", "Released manually"
+		m.Text = "It is sent again. It may arrive twice if an earlier attempt was accepted."
 	default:
 		m.Icon, m.Title, m.Text = "info", sentence(t.What), sentence(t.Because)
 	}
 	return m
 }
 
-// answerTime is how long the newest answer took.
+// answerTime is the response time of the newest answer.
 func answerTime(before []models.Moment) time.Duration {
 	for i := len(before) - 1; i >= 0; i-- {
 		if before[i].What == "answer" {
@@ -192,7 +195,7 @@ func answerTime(before []models.Moment) time.Duration {
 	return 0
 }
 
-// answer tells what a provider said to a call.
+// answer describes the response to a call.
 func (d *Dashboard) answer(m *moment, t *models.Moment, provider string) {
 	after := ""
 	if t.TookMS > 0 {
@@ -200,20 +203,22 @@ func (d *Dashboard) answer(m *moment, t *models.Moment, provider string) {
 	}
 	status := ""
 	if t.Status > 0 {
-		status = fmt.Sprintf(" It answered %d.", t.Status)
+		status = fmt.Sprintf(" HTTP status: %d.", t.Status)
 	}
 	switch {
 	case t.Class == models.Accepted:
-		m.Icon, m.Title, m.Text = "check", provider+" took it"+after, "Now its events tell what becomes of it."
+		m.Icon, m.Title, m.Text = "check", provider+" accepted it"+after, "Waiting for delivery events."
 	case t.Class == models.Unknown:
-		m.Icon, m.Tone, m.Title = "alert", "warn", "Nobody knows whether "+provider+" took it"
-		m.Text = "The call was made and its answer is missing. It is not sent again until something proves what happened." + status
+		m.Icon, m.Tone, m.Title = "alert", "warn", "Unknown whether "+provider+" accepted it"
+		m.Text = "The call was made but no usable answer came back. " +
+			"It is not sent again until evidence shows what happened." + status
 	default:
-		m.Icon, m.Tone, m.Title, m.Text = "cross", "bad", provider+" did not take it"+after, sentence(t.Reason.Words())+status
+		m.Icon, m.Tone, m.Title = "cross", "bad", provider+" did not accept it"+after
+		m.Text = sentence(t.Reason.Words()) + status
 	}
 }
 
-// event tells what a provider reported.
+// event describes an event.
 func (d *Dashboard) event(m *moment, t *models.Moment, provider string) {
 	m.Text = sentence(t.Reason.Words())
 	if t.Enhanced != "" {
@@ -224,39 +229,116 @@ func (d *Dashboard) event(m *moment, t *models.Moment, provider string) {
 	}
 	switch t.Event {
 	case models.Processed:
-		m.Icon, m.Title = "info", provider+" began to deliver"
+		m.Icon, m.Title = "info", provider+" started delivery"
 	case models.Delivered:
-		m.Icon, m.Tone, m.Title, m.Text = "check", "good", "Delivered by "+provider, "The receiving server took it."
+		m.Icon, m.Tone, m.Title, m.Text = "check", "good", "Delivered by "+provider, "The receiving server accepted it."
 	case models.Deferred:
-		m.Icon, m.Tone, m.Title = "clock", "warn", "Deferred: "+provider+" tries again by itself"
+		m.Icon, m.Tone, m.Title = "clock", "warn", "Deferred: "+provider+" retries by itself"
 	case models.Bounced:
 		m.Icon, m.Tone, m.Title = "cross", "bad", "Bounced"
 	case models.Dropped:
-		m.Icon, m.Tone, m.Title = "cross", "bad", provider+" dropped it without trying"
+		m.Icon, m.Tone, m.Title = "cross", "bad", provider+" dropped it without an attempt"
 	case models.Blocked:
-		m.Icon, m.Tone, m.Title = "cross", "bad", "Blocked on its way through "+provider
+		m.Icon, m.Tone, m.Title = "cross", "bad", "Blocked by the receiving server (through "+provider+")"
 	case models.Rejected:
-		m.Icon, m.Tone, m.Title = "cross", "bad", provider+" rejected it afterwards"
+		m.Icon, m.Tone, m.Title = "cross", "bad", provider+" rejected it after accepting it"
 	case models.Complained:
-		m.Icon, m.Tone, m.Title, m.Text = "alert", "warn", "The recipient called it spam", ""
+		m.Icon, m.Tone, m.Title, m.Text = "alert", "warn", "Marked as spam by the recipient", ""
 	case models.Unsubscribed:
 		m.Icon, m.Title, m.Text = "info", "The recipient unsubscribed", ""
 	case models.Opened:
 		m.Icon, m.Title, m.Text = "eye", "Opened", ""
 	case models.Clicked:
-		m.Icon, m.Title, m.Text = "eye", "A link was clicked", ""
+		m.Icon, m.Title, m.Text = "eye", "Link clicked", ""
 	default:
 		m.Icon, m.Title = "info", sentence(string(t.Event))
 	}
 	if t.Async {
-		m.Text += " It came back after it had been taken."
+		m.Text += " It bounced after the receiving server had accepted it."
 	}
 }
 
-// named is a provider as a person reads it.
+// named returns the title and the name of a provider, like "SendGrid (sg)".
 func (d *Dashboard) named(provider string) string {
 	if title := d.info(provider).Title; title != provider {
 		return title + " (" + provider + ")"
 	}
 	return provider
+}
+
+// quietLogs is how often a chunk is read if its counts do not change: for opens,
+// clicks and late bounces.
+const quietLogs = 10 * time.Second
+
+// chunks has a reader for each chunk that has logs open. A timeline needs the whole
+// chunk, so all open logs of a chunk share a reader.
+type chunks struct {
+	service *service.Service
+
+	mu      sync.Mutex
+	readers map[string]*chunkReader
+}
+
+// of returns the reader for a log of a caller, and drops readers that have been
+// idle.
+func (c *chunks) of(who service.Caller, log models.ID) *chunkReader {
+	now := time.Now()
+	key := eventsKey(who.User, " ", who.Operator, " ", log.ChunkID())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, r := range c.readers {
+		if k != key && r.idle(now) {
+			delete(c.readers, k)
+		}
+	}
+	r := c.readers[key]
+	if r == nil {
+		r = &chunkReader{service: c.service, who: who, log: log}
+		c.readers[key] = r
+	}
+	return r
+}
+
+// chunkReader reads one chunk for all pages that show its logs.
+type chunkReader struct {
+	service *service.Service
+	who     service.Caller
+	log     models.ID // any log of the chunk
+
+	mu      sync.Mutex
+	asked   time.Time // when the counts were last read
+	read    time.Time // when the chunk was last read
+	counts  service.Counts
+	stories *service.Stories
+}
+
+func (r *chunkReader) idle(now time.Time) bool {
+	if !r.mu.TryLock() {
+		return false // a read is running
+	}
+	defer r.mu.Unlock()
+	return !r.asked.IsZero() && now.Sub(r.asked) > 3*quietLogs
+}
+
+// now returns the timelines of the chunk, at most liveEvery old. The pointer stays
+// the same while nothing changes.
+func (r *chunkReader) now(ctx context.Context) (*service.Stories, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.stories != nil && now.Sub(r.asked) < liveEvery {
+		return r.stories, nil
+	}
+	b, err := r.service.Batch(ctx, r.who, r.log.Batch().String())
+	if err != nil {
+		return nil, err
+	}
+	if r.stories == nil || now.Sub(r.read) >= quietLogs || !reflect.DeepEqual(b.Counts, r.counts) {
+		if r.stories, err = r.service.Stories(ctx, r.who, r.log); err != nil {
+			return nil, err
+		}
+		r.read, r.counts = now, b.Counts
+	}
+	r.asked = now
+	return r.stories, nil
 }

@@ -15,17 +15,18 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// linkLife is how long a one-time link is good.
+// linkLife is how long a one-time link is valid.
 const linkLife = 15 * time.Minute
 
-// linkKind is where links wait in the store, under the hash of their secret.
+// linkKind is the kind of transient value that holds a link, under the hash of its
+// secret.
 const linkKind = "login-links"
 
-// LocalUser is who logs in by a one-time link where no other user is named.
+// LocalUser returns the default user of one-time links.
 func LocalUser() models.User { return models.User{ID: "local", Name: "local"} }
 
-// NewLoginLink makes a link at a base address that logs in as a user, once, for
-// a quarter of an hour, and from this machine only. The user is made if need be.
+// NewLoginLink returns a link below a base URL that logs in as a user: once, within
+// 15 minutes, and only from this machine. It creates the user if there is none.
 func NewLoginLink(ctx context.Context, store Store, base string, u models.User) (string, error) {
 	if _, err := store.User(ctx, u.ID); errors.Is(err, models.ErrNotFound) {
 		if u.Created.IsZero() {
@@ -44,29 +45,29 @@ func NewLoginLink(ctx context.Context, store Store, base string, u models.User) 
 	return strings.TrimSuffix(base, "/") + "/login/link?secret=" + secret, nil
 }
 
-// createUser stores a user; where the name is taken, the id is put behind it.
+// createUser stores a user. If the name is taken, it appends the ID to the name.
 func createUser(ctx context.Context, store Store, u models.User) (models.User, error) {
 	err := store.CreateUser(ctx, u)
 	if !errors.Is(err, models.ErrExists) {
 		return u, err
 	}
 	if there, rerr := store.User(ctx, u.ID); rerr == nil {
-		return there, nil // somebody was quicker
+		return there, nil // created meanwhile
 	}
 	u.Name += "-" + u.ID
 	return u, store.CreateUser(ctx, u)
 }
 
-// LoginLink makes a one-time link for a user: see NewLoginLink. It is refused
-// where people log in through GitHub.
+// LoginLink returns a one-time link for a user: see NewLoginLink. It fails if users
+// log in through GitHub.
 func (d *Dashboard) LoginLink(ctx context.Context, u models.User) (string, error) {
 	if d.github != nil {
-		return "", errors.New("people log in through GitHub here")
+		return "", errors.New("one-time links are off: users log in through GitHub")
 	}
 	return NewLoginLink(ctx, d.store, d.local, u)
 }
 
-// Arrived reports whether somebody is logged in as a user.
+// Arrived reports whether a user has an open session.
 func (d *Dashboard) Arrived(ctx context.Context, user string) bool {
 	open, err := d.sessions.list(ctx, user)
 	return err == nil && len(open) > 0
@@ -120,8 +121,8 @@ func (d *Dashboard) showLogin(w http.ResponseWriter, r *http.Request, status int
 	d.render(w, r, nil, status, "login", page{Title: "Log in", Data: v})
 }
 
-// linkPage is GET /login/link: it changes nothing, since what looks at links in
-// messages before people do must not use them up. The page's form does.
+// linkPage is GET /login/link. It does not use up the link, because link scanners
+// open links before people do. The form on the page does.
 func (d *Dashboard) linkPage(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	d.render(w, r, nil, http.StatusOK, "link", page{Title: "Log in", Data: r.URL.Query().Get("secret")})
@@ -132,16 +133,18 @@ func (d *Dashboard) linkLogin(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	switch {
 	case d.github != nil:
-		d.showLogin(w, r, http.StatusForbidden, "/", "One-time links are off here: log in through GitHub.")
+		d.showLogin(w, r, http.StatusForbidden, "/", "One-time links are turned off. Log in through GitHub.")
 		return
 	case !onThisMachine(r):
-		d.showLogin(w, r, http.StatusForbidden, "/", "One-time links work only on the machine that Safedelivr runs on.")
+		d.showLogin(w, r, http.StatusForbidden, "/", "One-time links work only on the machine that Safedelivr runs on. "+
+			"Open the link there, or set up GitHub login.")
 		return
 	}
 	u, err := d.takeLink(r.Context(), r.PostFormValue("secret"))
 	switch {
 	case errors.Is(err, models.ErrNotFound):
-		d.showLogin(w, r, http.StatusForbidden, "/", "This link was used already, or its time is over.")
+		d.showLogin(w, r, http.StatusForbidden, "/", "This link has been used or has expired. "+
+			"Run safedelivr login to get another.")
 		return
 	case err == nil:
 		err = d.login(w, r, u, "")
@@ -153,8 +156,8 @@ func (d *Dashboard) linkLogin(w http.ResponseWriter, r *http.Request) {
 	seeOther(w, r, "/")
 }
 
-// flowCookie ties the answer of GitHub to the browser that asked: it holds the
-// state, the PKCE verifier and where to go then.
+// flowCookie ties GitHub's answer to the browser that started the login: it holds
+// the state, the PKCE verifier and the page to open afterwards.
 const (
 	flowCookie = "sd_login"
 	flowLife   = 10 * time.Minute
@@ -173,8 +176,8 @@ func (d *Dashboard) githubStart(w http.ResponseWriter, r *http.Request) {
 	seeOther(w, r, d.github.authURL(state, verifier))
 }
 
-// githubCallback is where GitHub sends the browser back. That it logs in with a
-// GET is the way of OAuth; the state makes sure that this browser asked for it.
+// githubCallback is GET /login/github/callback, which GitHub redirects to. OAuth
+// logs in with a GET; the state proves that this browser started the login.
 func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 	if d.github == nil {
 		d.fail(w, r, nil, errNoPage)
@@ -182,12 +185,12 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 	}
 	var flow url.Values
 	if c, err := r.Cookie(flowCookie); err == nil {
-		flow, _ = url.ParseQuery(c.Value) // a broken one has no state
+		flow, _ = url.ParseQuery(c.Value) // on error it has no state
 	}
 	d.setCookie(w, r, flowCookie, "", 0)
 	q, state := r.URL.Query(), flow.Get("state")
 	if len(state) != secretLength || !sameSecret(state, q.Get("state")) {
-		d.showLogin(w, r, http.StatusForbidden, "/", "This login was not begun in this browser, or took too long. Try again.")
+		d.showLogin(w, r, http.StatusForbidden, "/", "This login was started in another browser or took too long. Try again.")
 		return
 	}
 	if q.Get("error") != "" {
@@ -196,7 +199,7 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 			r,
 			http.StatusForbidden,
 			localPath(flow.Get("to")),
-			"GitHub did not log you in: the request was cancelled or refused there.",
+			"GitHub did not log you in: the request was cancelled or denied. Try again.",
 		)
 		return
 	}
@@ -213,7 +216,7 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 			r,
 			http.StatusBadGateway,
 			localPath(flow.Get("to")),
-			"GitHub could not be asked who you are. Try again in a moment.",
+			"GitHub could not be reached. Try again in a moment.",
 		)
 		return
 	}
@@ -221,7 +224,7 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 	there, err := d.store.User(r.Context(), u.ID)
 	switch {
 	case err == nil:
-		u = there // GitHub's number is who it is; names change
+		u = there // the ID identifies the user; names change
 	case errors.Is(err, models.ErrNotFound):
 		u, err = createUser(r.Context(), d.store, u)
 	}
@@ -235,7 +238,7 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 	seeOther(w, r, localPath(flow.Get("to")))
 }
 
-// seeOther sends the browser on to a path of this site.
+// seeOther redirects to a path of this site.
 func seeOther(w http.ResponseWriter, r *http.Request, path string) {
 	http.Redirect(w, r, path, http.StatusSeeOther) //nolint:gosec // callers build the path, or take it through localPath
 }
@@ -248,12 +251,12 @@ func hashOf(s string) string {
 	return hex.EncodeToString(h[:])
 }
 
-// localPath is to, if that is a path of this site; else the first page.
+// localPath returns to if it is a path of this site, else "/".
 func localPath(to string) string {
 	u, err := url.Parse(to)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
-		strings.ContainsAny(to, "\\\r\n\t") || strings.HasPrefix(u.Path, "/login") ||
-		strings.HasPrefix(u.Path, "/live/") {
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil ||
+		!strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n\t") ||
+		strings.HasPrefix(u.Path, "/login") || strings.HasPrefix(u.Path, "/live/") {
 		return "/"
 	}
 	return to

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	ann = github.User{ID: 7, Login: "Ann", Orgs: []string{"crew"}}
+	ann = github.User{ID: 7, Login: "Ann", Orgs: []string{"acme"}}
 	bob = github.User{ID: 8, Login: "bob"}
 	eve = github.User{ID: 9, Login: "eve"}
 )
@@ -29,7 +29,7 @@ func TestLoginByLink(t *testing.T) {
 	require.NoError(t, err)
 	u, err := url.Parse(link)
 	require.NoError(t, err)
-	t.Run("looking at it does not use it up", func(t *testing.T) {
+	t.Run("GET does not use it up", func(t *testing.T) {
 		for range 3 {
 			require.Contains(t, f.browser().get(link).text, u.Query().Get("secret"))
 		}
@@ -53,7 +53,7 @@ func TestLoginByLink(t *testing.T) {
 		}
 		require.Equal(t, 1, n)
 	})
-	t.Run("a made-up one", func(t *testing.T) {
+	t.Run("unknown secret", func(t *testing.T) {
 		require.Equal(
 			t,
 			http.StatusForbidden,
@@ -64,16 +64,16 @@ func TestLoginByLink(t *testing.T) {
 
 func TestLoginThroughGitHub(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Operators: []string{"bob"}, Orgs: []string{"Crew"}}, ann, bob, eve)
+	f := newRig(t, &GitHub{Operators: []string{"bob"}, Orgs: []string{"Acme"}}, ann, bob, eve)
 	a := f.browser().byGitHub("Ann")
 	require.Equal(t, http.StatusOK, a.StatusCode, a.text)
-	require.Equal(t, "/settings", a.Request.URL.Path, "one comes where one wanted to go")
+	require.Equal(t, "/settings", a.Request.URL.Path, "the login did not return to the page")
 	u, err := f.store.User(t.Context(), "gh7")
 	require.NoError(t, err)
 	require.Equal(t, "ann", u.Name)
 	require.NotContains(t, a.text, "Operator")
 
-	t.Run("another name, the same provider", func(t *testing.T) {
+	t.Run("renamed at GitHub", func(t *testing.T) {
 		f.github.Rename(7, "Anna")
 		a := f.browser().byGitHub("Anna")
 		require.Equal(t, http.StatusOK, a.StatusCode)
@@ -81,28 +81,28 @@ func TestLoginThroughGitHub(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, u, again)
 	})
-	t.Run("operators need no list", func(t *testing.T) {
+	t.Run("operator who is not in Logins", func(t *testing.T) {
 		require.Contains(t, f.browser().byGitHub("bob").text, "Operator")
 	})
-	t.Run("nobody else gets in", func(t *testing.T) {
+	t.Run("user who is not allowed", func(t *testing.T) {
 		b := f.browser()
 		a := b.byGitHub("eve")
 		require.Equal(t, http.StatusForbidden, a.StatusCode)
-		require.Contains(t, a.text, "You are eve at GitHub, and not on the list")
+		require.Contains(t, a.text, "The GitHub user eve may not use this Safedelivr")
 		require.Equal(t, "/login", b.get("/").Request.URL.Path)
 		_, err := f.store.User(t.Context(), "gh9")
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})
-	t.Run("cancelled there", func(t *testing.T) {
+	t.Run("cancelled at GitHub", func(t *testing.T) {
 		b := f.browser()
 		page := b.post("/login/github", nil)
 		form := page.Request.URL.Query()
 		form.Set("deny", "yes")
 		a := b.post(page.Request.URL.Scheme+"://"+page.Request.URL.Host+"/login/oauth/authorize", form)
 		require.Equal(t, http.StatusForbidden, a.StatusCode)
-		require.Contains(t, a.text, "cancelled or refused")
+		require.Contains(t, a.text, "cancelled or denied")
 	})
-	t.Run("an answer that this browser did not ask for", func(t *testing.T) {
+	t.Run("answer for another browser", func(t *testing.T) {
 		other := f.browser()
 		page := other.post("/login/github", nil)
 		form := page.Request.URL.Query()
@@ -113,9 +113,9 @@ func TestLoginThroughGitHub(t *testing.T) {
 		require.Contains(t, stolen, "code=")
 		a := f.browser().get(stolen)
 		require.Equal(t, http.StatusForbidden, a.StatusCode)
-		require.Contains(t, a.text, "not begun in this browser")
+		require.Contains(t, a.text, "started in another browser")
 	})
-	t.Run("no links", func(t *testing.T) {
+	t.Run("links are off", func(t *testing.T) {
 		_, err := f.board.LoginLink(t.Context(), LocalUser())
 		require.Error(t, err)
 		link, err := NewLoginLink(t.Context(), f.store, f.url, LocalUser())
@@ -138,7 +138,7 @@ func TestNameTaken(t *testing.T) {
 
 func TestScopesAsked(t *testing.T) {
 	t.Parallel()
-	for want, gh := range map[string]*GitHub{"": {Logins: []string{"ann"}}, "read:org": {Orgs: []string{"crew"}}} {
+	for want, gh := range map[string]*GitHub{"": {Logins: []string{"ann"}}, "read:org": {Orgs: []string{"acme"}}} {
 		f := newRig(t, gh, ann)
 		q := f.browser().post("/login/github", nil).Request.URL.Query()
 		require.Equal(t, want, q.Get("scope"))
@@ -224,8 +224,17 @@ func TestCookies(t *testing.T) {
 func TestLocalPath(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"/batches?state=done": "/batches?state=done", "": "/", "https://evil.example/": "/", "//evil.example": "/", "/\\evil.example": "/",
-		"javascript:alert(1)": "/", "/login?to=/": "/", "batches": "/", "/a\r\nb": "/", "/%2f%2fevil.example": "/%2f%2fevil.example", "/live/overview": "/",
+		"/batches?state=done":   "/batches?state=done",
+		"/%2f%2fevil.example":   "/%2f%2fevil.example",
+		"":                      "/",
+		"https://evil.example/": "/",
+		"//evil.example":        "/",
+		"/\\evil.example":       "/",
+		"javascript:alert(1)":   "/",
+		"/login?to=/":           "/",
+		"batches":               "/",
+		"/a\r\nb":               "/",
+		"/live/overview":        "/",
 	} {
 		require.Equal(t, want, localPath(in), in)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// operationsView is what runs, and what was ordered.
+// operationsView is the page for operators.
 type operationsView struct {
-	Check   *telemetry.Recount // the newest recount; nil: none was made lately
+	Check   *telemetry.Recount // the newest consistency check; nil: there is no recent one
 	Unknown service.Unknown
 	Holds   []service.Hold
 	Queues  []service.QueueView
@@ -21,33 +21,33 @@ type operationsView struct {
 	Workers []service.Worker
 	Blocks  []models.Block
 	Users   []service.UserView
-	Others  int // users that are not listed
+	Others  int // number of users that are not listed
 	Audit   []auditRow
-	Older   string // cursor of the audit trail's next page
+	Older   string // cursor of the next page of the audit trail
 	First   bool
-	Names   []string // of the providers
+	Names   []string // names of the providers
 	Form    blockForm
 	User    userForm
-	Problem string // the broker cannot be asked
+	Problem string // why the broker could not be read, or ""
 }
 
-// auditRow is one order in words.
+// auditRow is one command in words.
 type auditRow struct {
 	service.AuditEntry
 	Who   string
 	Words string
-	On    string // address of what it was about
+	On    string // path of the page of its object
 	About string
 }
 
-// blockForm is what was typed for a block rule, and what is wrong with it.
+// blockForm is the form of a block rule and its errors.
 type blockForm struct {
 	Provider, User, Sender, Domain, Why string
 	Fail                                bool
 	Wrong                               map[string]string
 }
 
-// userForm is what was typed about a user, and what is wrong with it.
+// userForm is the form about a user and its errors.
 type userForm struct {
 	Name, Senders, Why string
 	Wrong              map[string]string
@@ -110,7 +110,7 @@ func (d *Dashboard) readOperations(ctx context.Context, who service.Caller, curs
 	}
 	var e *service.Error
 	if errors.As(err, &e) && e.Code == "broker_unavailable" {
-		v.Problem, err = e.Detail, nil // the rest of the page can still be read
+		v.Problem, err = e.Detail, nil // show the rest of the page
 	}
 	if err != nil {
 		return nil, err
@@ -135,8 +135,7 @@ func (d *Dashboard) readOperations(ctx context.Context, who service.Caller, curs
 	return v, nil
 }
 
-// addSums reads what the recount says, what is unknown, what is held, and who
-// there is.
+// addSums reads the consistency check, the unknown outcomes, the holds and the users.
 func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operationsView) error {
 	check, err := d.service.LastCheck(ctx, who)
 	var e *service.Error
@@ -161,20 +160,31 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 	return err
 }
 
-// orderWords are the orders as people say them.
+// orderWords describes commands in words.
 var orderWords = map[models.CommandKind]string{
-	models.StopBatch: "stopped a batch", models.ResumeBatch: "resumed a batch", models.CancelBatch: "cancelled a batch",
-	models.RetryBatch: "retried what failed of a batch", models.ReleaseBatch: "released what was held of a batch",
-	models.PauseUser: "paused a user", models.ResumeUser: "resumed a user", models.SetSenders: "set who a user may send as",
-	models.ProviderOffline: "took a provider offline", models.ProviderDrain: "drained a provider", models.ProviderOnline: "brought a provider online",
-	models.ProviderProbe: "had a provider tried again",
-	models.AddBlock:      "added a block rule", models.RemoveBlock: "removed a block rule",
-	models.HoldOld: "held older batches", models.LiftHolds: "lifted all holds",
-	models.CreatedKey: "made a key", models.RevokedKey: "revoked a key",
-	models.Requeued: "put a parked message back", models.Discarded: "discarded a parked message",
+	models.StopBatch:       "stopped a batch",
+	models.ResumeBatch:     "resumed a batch",
+	models.CancelBatch:     "cancelled a batch",
+	models.RetryBatch:      "retried the failed messages of a batch",
+	models.ReleaseBatch:    "released messages of a batch",
+	models.PauseUser:       "paused a user",
+	models.ResumeUser:      "resumed a user",
+	models.SetSenders:      "set the senders of a user",
+	models.ProviderOffline: "took a provider offline",
+	models.ProviderDrain:   "drained a provider",
+	models.ProviderOnline:  "brought a provider online",
+	models.ProviderProbe:   "probed a provider",
+	models.AddBlock:        "added a block rule",
+	models.RemoveBlock:     "removed a block rule",
+	models.HoldOld:         "put older batches on hold",
+	models.LiftHolds:       "lifted all holds",
+	models.CreatedKey:      "created a key",
+	models.RevokedKey:      "revoked a key",
+	models.Requeued:        "requeued a parked message",
+	models.Discarded:       "discarded a parked message",
 }
 
-// nameOf is the name of a user; what names no user stays as it is.
+// nameOf returns the name of a user, or the ID if there is no such user.
 func (d *Dashboard) nameOf(ctx context.Context, id string) string {
 	if name, ok := d.names.Load(id); ok {
 		return name.(string)
@@ -208,10 +218,10 @@ func rowOfOrder(e *service.AuditEntry, who string) auditRow {
 	return row
 }
 
-// blockWords says which mail a block rule meets.
+// blockWords says which mail a block rule matches.
 func blockWords(b *models.Block) string {
 	var out []string
-	for _, p := range [][2]string{{"through", b.Provider}, {"of user", b.User}, {"from", b.Sender}, {"to", b.Domain}} {
+	for _, p := range [][2]string{{"through", b.Provider}, {"from user", b.User}, {"from", b.Sender}, {"to", b.Domain}} {
 		if p[1] != "" {
 			out = append(out, p[0]+" "+p[1])
 		}
@@ -250,8 +260,8 @@ func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor)
 	return nil
 }
 
-// steerUser is POST /operations/users, for operators: as whom a user may send,
-// and whether anything of the user's goes out.
+// steerUser is POST /operations/users, for operators: it sets the senders of a user,
+// or pauses or resumes the user.
 func (d *Dashboard) steerUser(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
@@ -271,7 +281,7 @@ func (d *Dashboard) steerUser(w http.ResponseWriter, r *http.Request, v *visitor
 	var refused *service.Error
 	switch {
 	case errors.As(err, &refused) && refused.Kind == service.NotFound:
-		form.Wrong = map[string]string{"name": "There is no such user."}
+		form.Wrong = map[string]string{"name": "No user has this name or ID."}
 	case errors.As(err, &refused) && len(refused.Fields) > 0:
 		form.Wrong = wrongFields(refused)
 	case err != nil:
@@ -283,8 +293,8 @@ func (d *Dashboard) steerUser(w http.ResponseWriter, r *http.Request, v *visitor
 	return d.showOperations(w, r, v, http.StatusUnprocessableEntity, blockForm{}, form)
 }
 
-// operate is POST /operations/{what}/{id}/{do}, for operators: what needs no
-// more than an id.
+// operate is POST /operations/{what}/{id}/{do}, for operators: the commands that
+// need only an ID.
 func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id, who := r.PathValue("id"), v.caller()
 	var err error

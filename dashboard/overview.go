@@ -11,10 +11,10 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// overviewView is what the first page shows.
+// overviewView is the first page.
 type overviewView struct {
-	Base      string // of the API
-	Empty     bool   // nothing was ever sent
+	Base      string // base URL of the API
+	Empty     bool   // the user has no batches
 	Today     service.Counts
 	Totals    service.Counts
 	Days      []service.DayCounts
@@ -24,7 +24,7 @@ type overviewView struct {
 	Batches   []*batchRow
 }
 
-// attention is something that a person should look at, and where.
+// attention is a notice about a problem, with a link to its page.
 type attention struct {
 	Grave bool
 	Title string
@@ -36,7 +36,7 @@ type attention struct {
 const (
 	overviewDays    = 30
 	overviewBatches = 6
-	watchedBatches  = 30 // the newest ones are looked through for what needs attention
+	watchedBatches  = 30 // number of newest batches that are checked for problems
 )
 
 // overview is GET /.
@@ -98,7 +98,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 	return v, nil
 }
 
-// daysChart shows how every day ended.
+// daysChart shows the counts of each day.
 func daysChart(days []service.DayCounts) chart {
 	c := chart{
 		Kind: "bars",
@@ -108,7 +108,7 @@ func daysChart(days []service.DayCounts) chart {
 	for i := range days {
 		at, err := time.Parse(time.DateOnly, days[i].Date)
 		if err != nil {
-			continue // the service writes them
+			continue // the service writes valid dates
 		}
 		c.X = append(c.X, float64(at.Unix()))
 		for k, n := range []int64{days[i].Success, days[i].Failed, days[i].Queued, days[i].Cancelled} {
@@ -118,71 +118,77 @@ func daysChart(days []service.DayCounts) chart {
 	return c
 }
 
-// attend finds what needs attention: providers that do not take mail, and batches
-// with outcomes that nobody knows or with many failures.
+// attend lists what needs attention: providers that do not accept mail or do not
+// report on it, and batches with unknown outcomes or many failures.
 func attend(providers []providerNow, batches []service.BatchView) []attention {
 	var out []attention
 	for i := range providers {
-		a := &providers[i]
-		if a.Unheard {
-			out = append(
-				out,
-				attention{
-					Grave: true,
-					Title: "No webhook of " + a.Info.Title + " (" + a.Name + ") has arrived yet",
-					Text:  "It took mail, and nobody tells what became of it.",
-					To:    "/settings#webhooks",
-					Do:    "Check its address and key",
-				},
-			)
-		}
-		switch {
-		case a.Health == nil:
-			out = append(
-				out,
-				attention{
-					Title: a.Info.Title + " (" + a.Name + ") is not reported on",
-					Text:  "No worker has said anything about it for a while.",
-					To:    "/providers#" + a.Name,
-					Do:    "See the provider",
-				},
-			)
-		case a.Health.State != telemetry.Healthy:
-			out = append(
-				out,
-				attention{
-					Grave: true,
-					Title: a.Info.Title + " (" + a.Name + ") " + healthWords(a.Health),
-					Text:  sentence(a.Health.Why),
-					To:    "/providers#" + a.Name,
-					Do:    "See the provider",
-				},
-			)
-		}
+		out = append(out, attendProvider(&providers[i])...)
 	}
 	for i := range batches {
-		b := &batches[i]
-		to := "/batches/" + b.ID.String() + "?state=failed"
-		if n := b.Counts.Reasons[models.OutcomeUnknown]; n > 0 {
-			out = append(
-				out,
-				attention{Title: fmt.Sprintf("%s %s of “%s” ended unknown", num(n), plural(n, "mail", "mails"), b.Subject),
-					Text: "Nobody can say whether the provider took them, so they were not sent again.", To: to, Do: "Decide"},
-			)
-		}
-		done := b.Counts.Success + b.Counts.Failed
-		if b.Counts.Failed >= 10 && b.Counts.Failed*5 >= done {
-			reason, n := mostOf(b.Counts.Reasons)
-			out = append(
-				out,
-				attention{Grave: true, Title: fmt.Sprintf("%s of “%s” failed", share(b.Counts.Failed, done), b.Subject),
-					Text: fmt.Sprintf("Most often (%s): %s.", num(n), reason.Words()), To: to, Do: "See the failures"},
-			)
-		}
+		out = append(out, attendBatch(&batches[i])...)
 	}
 	return out
 }
 
+func attendProvider(a *providerNow) []attention {
+	var out []attention
+	name := a.Info.Title + " (" + a.Name + ")"
+	if a.Unheard {
+		out = append(out, attention{
+			Grave: true,
+			Title: "No webhook received from " + name,
+			Text:  "It accepted mail but has not reported on it.",
+			To:    "/settings#webhooks",
+			Do:    "Check the webhook address and key",
+		})
+	}
+	switch {
+	case a.Health == nil:
+		out = append(out, attention{
+			Title: "No report about " + name,
+			Text:  "No worker has reported on it lately.",
+			To:    "/providers#" + a.Name,
+			Do:    "View provider",
+		})
+	case a.Health.State != telemetry.Healthy:
+		out = append(out, attention{
+			Grave: true,
+			Title: name + " " + healthWords(a.Health),
+			Text:  sentence(a.Health.Why),
+			To:    "/providers#" + a.Name,
+			Do:    "View provider",
+		})
+	}
+	return out
+}
+
+func attendBatch(b *service.BatchView) []attention {
+	var out []attention
+	to := "/batches/" + b.ID.String() + "?state=failed"
+	if n := b.Counts.Reasons[models.OutcomeUnknown]; n > 0 {
+		out = append(out, attention{
+			Title: fmt.Sprintf("%s of “%s” with unknown outcome", messages(n), b.Subject),
+			Text:  "The provider may or may not have accepted them, so they were not sent again.",
+			To:    to,
+			Do:    "Review",
+		})
+	}
+	done := b.Counts.Success + b.Counts.Failed
+	if b.Counts.Failed >= 10 && b.Counts.Failed*5 >= done {
+		reason, n := mostOf(b.Counts.Reasons)
+		out = append(out, attention{
+			Grave: true,
+			Title: fmt.Sprintf("%s of “%s” failed", share(b.Counts.Failed, done), b.Subject),
+			Text:  fmt.Sprintf("Most common reason (%s): %s.", num(n), reason.Words()),
+			To:    to,
+			Do:    "View failures",
+		})
+	}
+	return out
+}
+
+// mostOf returns the most frequent reason and its count.
 func mostOf(reasons map[models.Reason]int64) (most models.Reason, n int64) {
 	for r, k := range reasons {
 		if k > n || k == n && r < most {

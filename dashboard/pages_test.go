@@ -53,7 +53,7 @@ func (f *rig) batchOf(user string, fields map[string]string, to ...service.Recip
 	return a.ID
 }
 
-// path fills a pattern's wildcards.
+// fillPattern fills the wildcards of a route's path.
 func fillPattern(path string, batch models.ID) string {
 	switch {
 	case strings.Contains(path, "/logs/{id}"):
@@ -73,8 +73,8 @@ func fillPattern(path string, batch models.ID) string {
 	return strings.Replace(path, "{do}", "stop", 1)
 }
 
-// TestEveryRoute goes to every page and order as nobody, as another user and
-// from another site.
+// TestEveryRoute requests every route without a session, as another user and from
+// another site.
 func TestEveryRoute(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, &GitHub{Logins: []string{"ann", "eve"}}, ann, eve)
@@ -95,17 +95,17 @@ func TestEveryRoute(t *testing.T) {
 			f.TB = t
 			other := &browser{rig: &f, client: other.client}
 
-			nobody := f.browser()
-			a := nobody.do(method, path, nil)
+			anonymous := f.browser()
+			a := anonymous.do(method, path, nil)
 			if method == http.MethodGet {
-				require.Equal(t, "/login", a.Request.URL.Path, "nobody sees it")
+				require.Equal(t, "/login", a.Request.URL.Path, "shown without a login")
 			} else {
-				require.Equal(t, http.StatusUnauthorized, a.StatusCode, "nobody does it")
+				require.Equal(t, http.StatusUnauthorized, a.StatusCode, "done without a login")
 			}
 			require.Contains(t, a.Header.Get("Content-Security-Policy"), "default-src 'none'")
 			if method == http.MethodPost {
 				a = other.do(method, path, nil, "Sec-Fetch-Site", "cross-site")
-				require.Equal(t, http.StatusForbidden, a.StatusCode, "not from another site")
+				require.Equal(t, http.StatusForbidden, a.StatusCode, "accepted from another site")
 				a = other.do(http.MethodGet, path, nil)
 				require.NotContains(t, a.text, "Ann&#39;s own")
 			}
@@ -127,11 +127,11 @@ func TestEveryRoute(t *testing.T) {
 	}
 	b, err := f.service.Batch(t.Context(), service.Caller{User: "gh7"}, batch.String())
 	require.NoError(t, err)
-	require.False(t, b.Stopped, "nothing of it changed the batch")
+	require.False(t, b.Stopped, "a request changed the batch")
 }
 
-// TestNothingChangesByGet looks at everything as an operator and finds the
-// journal of orders, the keys and the sessions as they were.
+// TestNothingChangesByGet requests every GET route as an operator and compares the
+// command log, the keys and the sessions before and after.
 func TestNothingChangesByGet(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
@@ -165,8 +165,8 @@ func TestNothingChangesByGet(t *testing.T) {
 
 const evil = `<script>alert("x")</script>'"><img src=x onerror=alert(1)>`
 
-// TestStrangersText: what strangers write shows as text, wherever it comes from.
-func TestStrangersText(t *testing.T) {
+// TestEscaping checks that text from users, providers and browsers is escaped.
+func TestEscaping(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
@@ -237,9 +237,22 @@ func TestStrangersText(t *testing.T) {
 		session{User: "local", Name: "local", Began: now, Browser: evil, Address: evil},
 	)
 	require.NoError(t, err)
-	for _, path := range []string{"/", "/batches", "/batches?q=" + url.QueryEscape(evil), "/batches?q=" + url.QueryEscape(evil+"@x.de"), "/batches?day=" + url.QueryEscape(evil), "/batches/" + batch.String(),
-		"/batches/" + batch.String() + "/resume", "/logs/" + batch.Log(1).String(), "/providers", "/settings", "/operations", "/login?to=" + url.QueryEscape("/"+evil),
-		"/login/link?secret=" + url.QueryEscape(evil), "/" + url.PathEscape(evil)} {
+	for _, path := range []string{
+		"/",
+		"/batches",
+		"/batches?q=" + url.QueryEscape(evil),
+		"/batches?q=" + url.QueryEscape(evil+"@x.de"),
+		"/batches?day=" + url.QueryEscape(evil),
+		"/batches/" + batch.String(),
+		"/batches/" + batch.String() + "/resume",
+		"/logs/" + batch.Log(1).String(),
+		"/providers",
+		"/settings",
+		"/operations",
+		"/login?to=" + url.QueryEscape("/"+evil),
+		"/login/link?secret=" + url.QueryEscape(evil),
+		"/" + url.PathEscape(evil),
+	} {
 		a := b.get(path)
 		require.NotContains(t, a.text, "<script>alert", path)
 		require.NotContains(t, a.text, "<img src=x", path)
@@ -247,11 +260,11 @@ func TestStrangersText(t *testing.T) {
 	require.Contains(t, b.get("/logs/"+batch.Log(1).String()).text, "&lt;script&gt;alert")
 
 	a := b.get("/batches/" + batch.String() + "/preview")
-	require.Contains(t, a.text, "<script>", "the content is shown as it is")
+	require.Contains(t, a.text, "<script>", "the preview is not escaped")
 	require.True(
 		t,
 		strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "sandbox; default-src 'none'"),
-		"in a frame that runs and loads nothing",
+		"the preview is not sandboxed",
 	)
 	a = b.get("/batches/" + batch.String() + "/preview?part=text")
 	require.NotContains(t, a.text, "<script>")
@@ -265,7 +278,7 @@ func TestFind(t *testing.T) {
 	require.Equal(t, "/batches/"+id.String(), b.get("/batches?q=batch."+id.String()).Request.URL.Path)
 	require.Equal(t, "/logs/"+id.Log(1).String(), b.get("/batches?q="+id.Log(1).String()).Request.URL.Path)
 	require.Equal(t, http.StatusNotFound, b.get("/batches?q=01").StatusCode)
-	require.Contains(t, b.get("/batches?q=ann@example.com").text, "No mail of yours to this address")
+	require.Contains(t, b.get("/batches?q=ann@example.com").text, "You have sent no message to this address")
 	marks := models.NewAddressIndex(id, []models.Recipient{{Email: "ann@example.com"}})
 	require.NoError(t, f.store.PutAddressIndex(t.Context(), "local", marks))
 	require.Contains(t, b.get("/batches?q=Ann@example.com").text, id.Log(1).String())
@@ -302,11 +315,11 @@ func TestExport(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rows, 1204)
 	require.Equal(t, "r1202@example.com", rows[1203][1])
-	require.Equal(t, "'=1+1", rows[1][2], "a formula is no formula")
+	require.Equal(t, "'=1+1", rows[1][2], "a formula is not quoted")
 }
 
-// TestFirstPage is under 100 kB over the wire, with everything it loads.
-func TestFirstPage(t *testing.T) {
+// TestFirstPageSize checks that the first page and its assets are below 100 kB.
+func TestFirstPageSize(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
@@ -319,7 +332,7 @@ func TestFirstPage(t *testing.T) {
 		sum += len(a.text)
 		z, err := gzip.NewReader(strings.NewReader(a.text))
 		require.NoError(t, err)
-		_, err = io.Copy(io.Discard, z) //nolint:gosec // our own file
+		_, err = io.Copy(io.Discard, z) //nolint:gosec // an embedded file
 		require.NoError(t, err)
 		require.Equal(
 			t,
@@ -331,5 +344,5 @@ func TestFirstPage(t *testing.T) {
 	t.Logf("%d bytes", sum)
 	require.NotContains(t, page.text, "<style")
 	require.NotContains(t, page.text, " style=")
-	require.NotRegexp(t, `<script(?: [^>]*)?>[^<]`, page.text, "no script stands in a page")
+	require.NotRegexp(t, `<script(?: [^>]*)?>[^<]`, page.text, "a page has an inline script")
 }

@@ -7,24 +7,24 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// The providers are looked at once a second, for all pages and users, so
-// that a page that opens knows the last minutes.
 const (
-	sampleEvery = time.Second
-	sampleKeep  = 180 // samples per provider
+	sampleEvery = time.Second // interval between samples of the providers
+	sampleKeep  = 180         // samples per provider that are kept
 )
 
-// sample is what a provider had done at a moment.
+// sample is the state of a provider's counters at a time.
 type sample struct {
 	at       time.Time
 	accepted int64
 	rate     float64 // recipients accepted per second
 }
 
-// tracker remembers the last minutes of every provider.
+// tracker samples all providers, so that a page that opens can show the last
+// minutes. All pages and users share one.
 type tracker struct {
 	service *service.Service
 
@@ -63,7 +63,7 @@ func (t *tracker) sample(ctx context.Context, now time.Time) {
 		}
 		h := t.history[providers[i].Name]
 		if n := len(h); n > 0 && w.Accepted < h[n-1].accepted {
-			h = nil // a worker has left, and took its counters along
+			h = nil // the counters of a worker that stopped are gone
 		}
 		if h = append(h, sample{at: now, accepted: w.Accepted, rate: providers[i].RateUsed}); len(h) > sampleKeep {
 			h = h[len(h)-sampleKeep:]
@@ -72,24 +72,24 @@ func (t *tracker) sample(ctx context.Context, now time.Time) {
 	}
 }
 
-// providerNow is a provider and what flows through it.
+// providerNow is a provider and its current rate.
 type providerNow struct {
 	service.Provider
 	Info ProviderInfo
 	Rate float64 // recipients per second, over the last seconds
-	Hue  int     // of its colour, from 1
+	Hue  int     // number of its colour, from 1
 
-	// Hook is the address to paste at the provider; Unheard says that no
-	// verified post has come from there, although mail was taken a while ago.
+	// Hook is the webhook URL to set at the provider. Unheard reports that the
+	// provider accepted mail a while ago and has not sent a verified webhook.
 	Hook    string
 	Unheard bool
 }
 
-// unheardAfter is how long ago a provider must have taken mail before the want
-// of any post means something.
+// unheardAfter is how long after its first accepted mail a provider without any
+// webhook counts as unheard.
 const unheardAfter = time.Minute
 
-// unheard reports whether a provider should have posted by now and never did.
+// unheard reports whether a provider should have sent a webhook by now and did not.
 func unheard(a *service.Provider, info *ProviderInfo, h []sample) bool {
 	if !info.Webhooks || !a.LastWebhook.IsZero() {
 		return false
@@ -102,8 +102,8 @@ func unheard(a *service.Provider, info *ProviderInfo, h []sample) bool {
 	return false
 }
 
-// UsedShare is how much of the provider's rate is used, in percent; 0 where it
-// has no limit.
+// UsedShare is the used part of the provider's rate limit in percent, or 0 if it has
+// no limit.
 func (a *providerNow) UsedShare() int {
 	if a.Provider.Rate <= 0 {
 		return 0
@@ -111,17 +111,18 @@ func (a *providerNow) UsedShare() int {
 	return min(100, int(100*a.Rate/a.Provider.Rate+.5))
 }
 
-// Answers is how long calls usually take; Reported is how soon nine of ten mails
-// are delivered or otherwise reported on. 0: not known.
+// Answers is the usual response time of calls, or 0 if it is not known.
 func (a *providerNow) Answers() time.Duration {
 	return time.Duration(a.AnswerMS * float64(time.Millisecond))
 }
 
+// Reported is the time within which 90 % of messages are reported on, or 0 if it is
+// not known.
 func (a *providerNow) Reported() time.Duration {
 	return time.Duration(a.ReportedMS * float64(time.Millisecond))
 }
 
-// now returns all providers as they were seen last.
+// providersNow returns the newest sample of all providers.
 func (d *Dashboard) providersNow() ([]providerNow, error) {
 	t := d.tracker
 	t.mu.Lock()
@@ -145,8 +146,8 @@ func (d *Dashboard) providersNow() ([]providerNow, error) {
 	return out, nil
 }
 
-// flow returns the mails accepted per second by each provider, over the last
-// minutes.
+// flow returns a chart of the messages that each provider accepted per second in the
+// last minutes.
 func (d *Dashboard) flow(names []string) chart {
 	t := d.tracker
 	t.mu.Lock()
@@ -168,7 +169,7 @@ func (d *Dashboard) flow(names []string) chart {
 		h := t.history[name]
 		values := make([]float64, len(c.X))
 		for i := range h {
-			at := i + len(c.X) - len(h) // histories end together
+			at := i + len(c.X) - len(h) // all histories end at the same time
 			if at >= 0 {
 				values[at] = math.Round(h[i].rate)
 			}
@@ -178,7 +179,7 @@ func (d *Dashboard) flow(names []string) chart {
 	return c
 }
 
-// info is what is known of a provider beyond its health.
+// info returns the configuration of a provider.
 func (d *Dashboard) info(name string) ProviderInfo {
 	for _, a := range d.configured {
 		if a.Name == name {
@@ -188,9 +189,9 @@ func (d *Dashboard) info(name string) ProviderInfo {
 	return ProviderInfo{Name: name, Title: name}
 }
 
-const hues = 6 // of the style sheet
+const hues = 6 // number of provider colours in the style sheet
 
-// hue numbers the colour of a provider.
+// hue returns the number of a provider's colour, from 1.
 func (d *Dashboard) hue(name string) int {
 	for i, a := range d.configured {
 		if a.Name == name {
@@ -201,3 +202,28 @@ func (d *Dashboard) hue(name string) int {
 }
 
 func (d *Dashboard) colour(name string) string { return "--p" + strconv.Itoa(d.hue(name)) }
+
+// healthWords describes the health of a provider as a predicate, like "is down".
+func healthWords(h *telemetry.Health) string {
+	switch h.State {
+	case telemetry.Healthy:
+		return "accepts mail"
+	case telemetry.Draining:
+		return "is being drained"
+	case telemetry.Probation:
+		return "gets a little mail until it reports on it"
+	case telemetry.Probing:
+		return "is being tested with one message at a time"
+	case telemetry.Offline:
+		return "was taken offline"
+	}
+	switch h.Source {
+	case telemetry.Rejected:
+		return "rejects its credentials or quota"
+	case telemetry.RetryAfter:
+		return "asked to wait"
+	case telemetry.Silence:
+		return "does not report on its mail"
+	}
+	return "is down"
+}

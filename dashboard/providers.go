@@ -13,21 +13,20 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// providersView is all providers, side by side.
+// providersView is the page of all providers.
 type providersView struct {
 	Providers []providerView
 	Flow      chart
 	History   *historyView
-	Tabs      []tab // of its ranges
+	Tabs      []tab // ranges of the history
 }
 
-// providerView is one provider: how it is, and what became of the visitor's mail
-// through it.
+// providerView is one provider, and the visitor's mail through it.
 type providerView struct {
 	providerNow
-	Mine   service.ProviderCounts // of the last 30 days
+	Mine   service.ProviderCounts // the visitor's counts of the last 30 days
 	Switch control.ProviderSwitch
-	Steer  []actionLink // what the visitor may do with it now
+	Steer  []actionLink // commands that the visitor may give now
 }
 
 // providers is GET /providers.
@@ -67,7 +66,7 @@ func (d *Dashboard) providersEvents(w http.ResponseWriter, r *http.Request, v *v
 			render: func(now any) (parts, error) {
 				ps, err := d.pages.parts("providers", now, "rates", "compare", "providers")
 				if view, ok := now.(*providersView); ok && err == nil {
-					maps.Copy(ps, view.History.parts) // rendered once for all
+					maps.Copy(ps, view.History.parts) // rendered once for all pages
 				}
 				return ps, err
 			},
@@ -113,8 +112,8 @@ func (d *Dashboard) readProviders(
 		}
 		if who.Operator {
 			p.Steer = switchesOf(p.Switch.Mode)
-			if keptAway(p.Health) {
-				p.Steer = append([]actionLink{{"probe", "Try now"}}, p.Steer...)
+			if suspended(p.Health) {
+				p.Steer = append([]actionLink{{"probe", "Test now"}}, p.Steer...)
 			}
 		}
 		v.Providers = append(v.Providers, p)
@@ -123,14 +122,13 @@ func (d *Dashboard) readProviders(
 	return v, nil
 }
 
-// keptAway reports whether mail, or that of some senders, keeps away from a provider for
-// what it did.
-func keptAway(h *telemetry.Health) bool {
-	return h != nil &&
-		(h.State == telemetry.Suspended || len(h.Senders) > 0 && h.State != telemetry.Offline)
+// suspended reports whether a provider is suspended, for all mail or for some senders. A
+// probe ends that.
+func suspended(h *telemetry.Health) bool {
+	return h != nil && (h.State == telemetry.Suspended || len(h.Senders) > 0 && h.State != telemetry.Offline)
 }
 
-// switchesOf lists the positions that a provider can be brought into.
+// switchesOf lists the modes that a provider can be switched to.
 func switchesOf(mode models.CommandKind) []actionLink {
 	all := []actionLink{{"offline", "Take offline"}, {"drain", "Drain"}, {"online", "Bring online"}}
 	return slices.DeleteFunc(all, func(a actionLink) bool { return providerActions[a.Do] == mode })

@@ -10,8 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// TestUnheard: a provider that took mail a while ago and never posted has its
-// webhook set up wrongly; nothing is said before, and of no other.
+// TestUnheard checks that a provider is reported as unheard only if it accepted mail a
+// while ago and has never sent a webhook.
 func TestUnheard(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -28,26 +28,26 @@ func TestUnheard(t *testing.T) {
 		history []sample
 		want    bool
 	}{
-		"nothing is known":      {info: hook},
-		"it took nothing":       {info: hook, history: after(0)},
-		"it took mail just now": {info: hook, history: after(0, time.Second, 30*time.Second)},
-		"it took mail long ago": {info: hook, history: after(0, time.Second, 2*time.Minute), want: true},
-		"it posted":             {info: hook, history: after(0, time.Second, 2*time.Minute), last: now},
-		"it reports nothing":    {history: after(0, time.Second, 2*time.Minute)},
+		"no samples":             {info: hook},
+		"accepted nothing":       {info: hook, history: after(0)},
+		"accepted mail just now": {info: hook, history: after(0, time.Second, 30*time.Second)},
+		"accepted mail long ago": {info: hook, history: after(0, time.Second, 2*time.Minute), want: true},
+		"sent a webhook":         {info: hook, history: after(0, time.Second, 2*time.Minute), last: now},
+		"has no webhooks":        {history: after(0, time.Second, 2*time.Minute)},
 	} {
 		require.Equal(t, c.want, unheard(&service.Provider{LastWebhook: c.last}, &c.info, c.history), name)
 	}
 }
 
-// TestWebhookSetUp: the pages say whether a provider's posts arrive, and which
-// address belongs at the provider.
+// TestWebhookSetUp checks that pages show the webhook URL of a provider and whether
+// webhooks arrive.
 func TestWebhookSetUp(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	text := b.get("/settings").text
 	require.Contains(t, text, "No webhook key", "mg")
-	require.Contains(t, text, "Nothing has arrived yet", "sg")
+	require.Contains(t, text, "No webhook received yet", "sg")
 	require.Contains(t, text, f.url+"/webhooks/sg")
 
 	f.providers(func(a *telemetry.ProviderState) {
@@ -61,17 +61,17 @@ func TestWebhookSetUp(t *testing.T) {
 	require.Contains(t, text, f.url+"/webhooks/sg")
 	require.Contains(t, text, "80 ms")
 	require.Contains(t, text, "2.0 s")
-	require.Contains(t, b.get("/settings").text, "although it took mail")
+	require.Contains(t, b.get("/settings").text, "although it accepted mail")
 
 	f.put(telemetry.LastReceived, "mg", time.Now().UTC())
 	f.put(telemetry.LastReceived, "sg", time.Now().UTC())
 	f.board.tracker.sample(t.Context(), time.Now())
 	require.NotContains(t, b.get("/providers").text, "No webhook has arrived yet")
-	require.Contains(t, b.get("/settings").text, "last verified post")
+	require.Contains(t, b.get("/settings").text, "last verified webhook")
 }
 
-// TestUnverifiedSenders: operators see which senders a provider refuses, and
-// nobody else does.
+// TestUnverifiedSenders checks that only operators see which senders a provider
+// rejects.
 func TestUnverifiedSenders(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
@@ -80,7 +80,7 @@ func TestUnverifiedSenders(t *testing.T) {
 	f.providers(func(a *telemetry.ProviderState) { a.Health.Senders = []string{"shop.example", evil} })
 	f.board.tracker.sample(t.Context(), time.Now())
 	text := operator.get("/providers").text
-	require.Contains(t, text, "Not verified as senders there")
+	require.Contains(t, text, "Senders not verified at SendGrid")
 	require.Contains(t, text, "shop.example, ")
 	require.NotContains(t, text, "<script>alert")
 	visitor := f.browser()

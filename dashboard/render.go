@@ -15,22 +15,21 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// page is what every template gets. The handler sets Title, Active, Live and
-// Data; render adds the rest.
+// page is the data of every template. The handler sets the first five fields;
+// render sets the rest.
 type page struct {
 	Title  string
-	Active string // entry of the navigation
-	Live   string // address of the page's events; empty: nothing on it moves
-	Charts bool   // it draws some
+	Active string // current entry of the navigation
+	Live   string // URL of the page's events; "": the page is not live
+	Charts bool   // it needs the scripts for charts
 	Data   any
 
 	Visitor *visitor
-	Theme   string // light, dark, or empty: as the system has it
+	Theme   string // light, dark, or "": the system's
 	Path    string
 }
 
-// pages holds the templates, a set per page, each with the layout and the parts
-// that several pages share.
+// pages holds the templates: a set per page, each with the shared layout and parts.
 type pages struct {
 	assets *assets
 	sets   map[string]*template.Template
@@ -72,7 +71,7 @@ func loadPages() (*pages, error) {
 	return p, nil
 }
 
-// parts renders named parts of a page, as live events send them.
+// parts renders named parts of a page for live events.
 func (p *pages) parts(name string, data any, wanted ...string) (parts, error) {
 	out := parts{}
 	for _, part := range wanted {
@@ -85,14 +84,14 @@ func (p *pages) parts(name string, data any, wanted ...string) (parts, error) {
 	return out, nil
 }
 
-// render writes a page. It is complete before its first byte is sent, so that a
-// failing template is a clean 500.
+// render writes a page. It renders all of it first, so that a failing template is a
+// clean 500.
 func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v *visitor, status int, name string, p page) {
 	p.Visitor, p.Theme, p.Path = v, theme(r), r.URL.RequestURI()
 	var b bytes.Buffer
 	if err := d.pages.sets[name].ExecuteTemplate(&b, "layout", p); err != nil {
 		d.log.Error("page not rendered", "page", name, "err", err)
-		http.Error(w, "Something went wrong here. It is in the server's log.", http.StatusInternalServerError)
+		http.Error(w, "Something went wrong. The server's log has the details.", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -102,7 +101,7 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v *visitor, s
 
 const themeCookie = "sd_theme"
 
-// theme is what the browser's owner chose; empty: as the system has it.
+// theme returns the theme that the visitor chose, or "".
 func theme(r *http.Request) string {
 	if c, err := r.Cookie(themeCookie); err == nil && (c.Value == "light" || c.Value == "dark") {
 		return c.Value
@@ -114,7 +113,7 @@ func theme(r *http.Request) string {
 func (d *Dashboard) setTheme(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	chosen := r.PostFormValue("theme")
-	life := 400 * 24 * time.Hour // browsers keep nothing longer
+	life := 400 * 24 * time.Hour // the longest that browsers allow
 	if chosen != "light" && chosen != "dark" {
 		chosen, life = "", 0
 	}

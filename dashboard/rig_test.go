@@ -26,8 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// countingStore counts the chunks that are read, and lets a test stand between a
-// batch and its being stored.
+// countingStore counts the chunks that are read, and lets a test intercept PutBatch.
 type countingStore struct {
 	models.Store
 	records  atomic.Int64
@@ -47,7 +46,7 @@ func (s *countingStore) Record(ctx context.Context, id models.ID) ([]models.Entr
 	return s.Store.Record(ctx, id)
 }
 
-// rig is a dashboard on real stores, and GitHub's stand-in where it is wanted.
+// rig is a dashboard on real stores, with a simulated GitHub if wanted.
 type rig struct {
 	testing.TB
 	store   *countingStore
@@ -59,7 +58,7 @@ type rig struct {
 	seen []telemetry.ProviderState
 }
 
-// providers changes what a worker tells of every provider.
+// providers changes what a worker reports about every provider.
 func (f *rig) providers(change func(*telemetry.ProviderState)) {
 	for i := range f.seen {
 		change(&f.seen[i])
@@ -67,7 +66,7 @@ func (f *rig) providers(change func(*telemetry.ProviderState)) {
 	f.put(telemetry.WorkerReport, "w", telemetry.WorkerState{Started: time.Now().UTC(), Share: 1, Providers: f.seen})
 }
 
-// put writes what another room would tell.
+// put stores a transient value.
 func (f *rig) put(kind, name string, v any) {
 	raw, err := json.Marshal(v)
 	require.NoError(f, err)
@@ -100,7 +99,8 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 	)
 	f.url = "http://" + server.Listener.Addr().String()
 	if gh != nil {
-		f.github = github.New(github.App{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"}, users...)
+		app := github.App{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"}
+		f.github = github.New(app, users...)
 		stand := httptest.NewServer(f.github)
 		t.Cleanup(stand.Close)
 		gh.ClientID, gh.ClientSecret, gh.BaseURL, gh.Client = "app", "secret", stand.URL, stand.Client()
@@ -122,7 +122,7 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 	return f
 }
 
-// browser keeps cookies and goes where it is sent.
+// browser keeps cookies and follows redirects.
 type browser struct {
 	*rig
 	client *http.Client
@@ -136,7 +136,7 @@ func (f *rig) browser() *browser {
 	return &browser{rig: f, client: &http.Client{Jar: jar, Transport: tr}}
 }
 
-// answer is what a browser got in the end.
+// answer is the last response after redirects.
 type answer struct {
 	*http.Response
 	text string
@@ -183,7 +183,7 @@ func (f *rig) byLink(u models.User) *browser {
 	return b
 }
 
-// byGitHub goes through the stand-in as a browser does.
+// byGitHub logs in through the simulated GitHub.
 func (b *browser) byGitHub(login string) answer {
 	a := b.post("/login/github", url.Values{"to": {"/settings"}})
 	require.Equal(b, http.StatusOK, a.StatusCode, a.text)

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// maxForm bounds what a form may bring, Compose with its recipients aside.
+// maxForm is the size limit of forms in bytes, except for Compose.
 const maxForm = 64 << 10
 
-// secured puts what every answer has around h: headers that keep the pages to
-// themselves, and the refusal of requests that other sites made a browser send.
+// secured wraps h: it adds security headers to every response and rejects
+// cross-origin requests.
 func (d *Dashboard) secured(h http.Handler) http.Handler {
 	cross := http.NewCrossOriginProtection()
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "This request came from another site, and was refused.", http.StatusForbidden)
+		http.Error(w, "Request refused: it came from another site.", http.StatusForbidden)
 	}))
 	h = cross.Handler(h)
 	policy := d.contentPolicy()
@@ -38,24 +38,25 @@ func (d *Dashboard) secured(h http.Handler) http.Handler {
 func (d *Dashboard) contentPolicy() string {
 	forms := "'self'"
 	if d.github != nil {
-		forms += " " + d.github.origin // the login's form is redirected there
+		forms += " " + d.github.origin // the login form redirects there
 	}
-	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; frame-src 'self'; " +
-		"frame-ancestors 'none'; form-action " + forms + "; base-uri 'none'"
+	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+		"frame-src 'self'; frame-ancestors 'none'; form-action " + forms + "; base-uri 'none'"
 }
 
-// previewPolicy is for what is shown in a sandboxed frame: a mail's own looks,
-// and nothing that is loaded or run.
-const previewPolicy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
+// previewPolicy is the policy of the content of a message in a sandboxed frame: its
+// own styles apply, and nothing is loaded or run.
+const previewPolicy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; " +
+	"frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
 
-// secure reports whether the browser's way here is TLS. What this machine asks
-// of itself is not.
+// secure reports whether the browser uses TLS. Requests to a loopback address do
+// not.
 func (d *Dashboard) secure(r *http.Request) bool {
 	return d.public.Scheme == "https" && !loopbackHost(r.Host)
 }
 
-// onThisMachine reports whether a request was made on this machine and directly:
-// not through a proxy, and not by a page whose name was made to point here.
+// onThisMachine reports whether a request was made on this machine, not through a
+// proxy and not by DNS rebinding.
 func onThisMachine(r *http.Request) bool {
 	for _, forwarded := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
 		if r.Header.Get(forwarded) != "" {
@@ -78,7 +79,7 @@ func loopbackHost(host string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// clientAddr is shown beside a session.
+// clientAddr returns the client's address, for the list of sessions.
 func clientAddr(r *http.Request) string {
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		return host

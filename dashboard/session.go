@@ -16,44 +16,40 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// How long sessions last: so long without a request, and so long at most. A
-// session's use is noted no more often than sessionNote.
 const (
-	sessionIdle = 24 * time.Hour
-	sessionLife = 30 * 24 * time.Hour
-	sessionNote = 5 * time.Minute
+	sessionIdle = 24 * time.Hour      // a session ends after so long without a request
+	sessionLife = 30 * 24 * time.Hour // a session ends after so long at most
+	sessionNote = 5 * time.Minute     // minimum interval between updates of the last use
 )
 
-// session is one browser's login. It never changes; when it was used last is a
-// record of its own, so that noting that can never bring back an ended session.
+// session is one browser's login. It never changes. The time of its last use is
+// stored separately, so that updating it cannot restore a session that has ended.
 type session struct {
 	User    string    `json:"user"`
-	Name    string    `json:"name"`            // of the user
-	Login   string    `json:"login,omitempty"` // at GitHub, when it began; empty: by a one-time link
+	Name    string    `json:"name"`            // name of the user
+	Login   string    `json:"login,omitempty"` // at GitHub; "": by a one-time link
 	Began   time.Time `json:"began"`
 	Browser string    `json:"browser,omitempty"`
 	Address string    `json:"address,omitempty"`
 }
 
-// visitor is somebody who is logged in.
+// visitor is a user who is logged in.
 type visitor struct {
 	session
 	ID       string // hash of the session's secret
 	Operator bool
 }
 
-// caller is the visitor as the service sees it: everything that is the user's
-// own, and for operators everything that is everybody's.
+// caller returns the visitor as a caller of the service.
 func (v *visitor) caller() service.Caller { return service.Caller{User: v.User, Operator: v.Operator} }
 
-// sessions keeps sessions in the store: under the hash of a secret that only the
-// browser has.
+// sessions stores sessions under the hash of a secret that only the browser has.
 type sessions struct{ store Store }
 
 func sessionKind(user string) string { return "session." + user }
 func seenKind(user string) string    { return "seen." + user }
 
-// begin makes a session and returns the cookie's value.
+// begin stores a session and returns the value of its cookie.
 func (s *sessions) begin(ctx context.Context, v session) (string, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -74,7 +70,7 @@ func (s *sessions) note(ctx context.Context, user, hash string, now time.Time) e
 	return s.store.PutTransient(ctx, seenKind(user), hash, []byte(now.UTC().Format(time.RFC3339)), sessionIdle)
 }
 
-// find reads the session of a cookie. Errors: models.ErrNotFound.
+// find returns the session of a cookie and its ID, or models.ErrNotFound.
 func (s *sessions) find(ctx context.Context, cookie string, now time.Time) (session, string, error) {
 	user, secret, ok := strings.Cut(cookie, ".")
 	if !ok || user == "" || len(secret) != secretLength {
@@ -88,7 +84,8 @@ func (s *sessions) find(ctx context.Context, cookie string, now time.Time) (sess
 	return v, hash, err
 }
 
-// read reads a session by its hash. Errors: models.ErrNotFound.
+// read returns a session by its hash and the time of its last use, or
+// models.ErrNotFound.
 func (s *sessions) read(ctx context.Context, user, hash string) (v session, seen time.Time, err error) {
 	at, err := s.store.Transient(ctx, seenKind(user), hash)
 	if err != nil {
@@ -115,15 +112,15 @@ func (s *sessions) end(ctx context.Context, user, hash string) error {
 	return s.store.PutTransient(ctx, seenKind(user), hash, nil, 0)
 }
 
-// openSession is a session in the list of a user's.
+// openSession is a session in a list.
 type openSession struct {
 	session
 	ID   string
 	Seen time.Time
-	Here bool // the one that asks
+	Here bool // it is the visitor's own
 }
 
-// list reads all open sessions of a user, the newest first.
+// list returns all open sessions of a user, newest first.
 func (s *sessions) list(ctx context.Context, user string) ([]openSession, error) {
 	all, err := s.store.Transients(ctx, sessionKind(user))
 	if err != nil {
@@ -148,7 +145,7 @@ func (s *sessions) list(ctx context.Context, user string) ([]openSession, error)
 	return out, nil
 }
 
-const secretLength = 43 // of newSecret
+const secretLength = 43 // length of newSecret's result
 
 // newSecret returns 256 random bits.
 func newSecret() string {
@@ -159,8 +156,8 @@ func newSecret() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// cookieName is that of the session's cookie: with TLS one that no other host
-// and no plain connection can set.
+// cookieName returns the name of the session cookie. With TLS, no other host and no
+// plain connection can set a cookie of that name.
 func (d *Dashboard) cookieName(r *http.Request) string {
 	if d.secure(r) {
 		return "__Host-sd_session"
@@ -184,7 +181,8 @@ func (d *Dashboard) setCookie(w http.ResponseWriter, r *http.Request, name, valu
 	})
 }
 
-// visitor finds who is there. Errors: models.ErrNotFound (nobody).
+// visitor returns the visitor of a request, or models.ErrNotFound if there is no
+// session.
 func (d *Dashboard) visitor(r *http.Request) (*visitor, error) {
 	c, err := r.Cookie(d.cookieName(r))
 	if err != nil {
@@ -206,8 +204,8 @@ func (d *Dashboard) visitor(r *http.Request) (*visitor, error) {
 	return &visitor{session: s, ID: hash, Operator: d.operator(&s)}, nil
 }
 
-// operator reports whether a session is an operator's: as the configuration says
-// now, or by a link that only this machine's console shows.
+// operator reports whether a session belongs to an operator: a GitHub user in the
+// current configuration, or anyone with a one-time link if GitHub is not used.
 func (d *Dashboard) operator(s *session) bool {
 	if s.Login == "" {
 		return d.github == nil
@@ -215,7 +213,7 @@ func (d *Dashboard) operator(s *session) bool {
 	return d.github != nil && d.github.operator(s.Login)
 }
 
-// login begins a session and ends the one the browser had before.
+// login begins a session and ends the browser's previous one.
 func (d *Dashboard) login(w http.ResponseWriter, r *http.Request, u models.User, githubLogin string) error {
 	if old, err := d.visitor(r); err == nil {
 		if err := d.sessions.end(r.Context(), old.User, old.ID); err != nil {
@@ -250,7 +248,7 @@ func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
 	seeOther(w, r, "/login")
 }
 
-// browserName is a word for a browser and its system, for the list of sessions.
+// browserName names a browser and its system, for the list of sessions.
 func browserName(agent string) string {
 	find := func(names [][2]string) string {
 		for _, n := range names {

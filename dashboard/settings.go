@@ -11,12 +11,12 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// settingsView is what one user sets.
+// settingsView is the page of a user's settings.
 type settingsView struct {
 	Keys      []keyRow
 	Revoked   int
 	Form      keyForm
-	Secret    string // of the key that was just made
+	Secret    string // secret of the key that was just created
 	Sessions  []openSession
 	Providers []providerNow
 	Theme     string
@@ -26,21 +26,21 @@ type settingsView struct {
 type keyRow struct {
 	models.Key
 	Expired bool
-	Used    time.Time // last; zero: not in the last year
+	Used    time.Time // last use; zero: not in the last year
 }
 
-// keyForm is what was typed to make a key, and what is wrong with it.
+// keyForm is the form of a new key and its errors.
 type keyForm struct {
 	Name, Life, Networks string
 	Scopes               map[string]bool
-	Wrong                map[string]string // by field
+	Wrong                map[string]string // errors by field
 }
 
 func newKeyForm() keyForm {
 	return keyForm{Scopes: map[string]bool{string(models.ScopeSend): true, string(models.ScopeRead): true}}
 }
 
-// keyLives are the choices for how long a key lasts.
+// keyLives maps the choices in the form to lifetimes of a key.
 var keyLives = map[string]time.Duration{
 	"30":  30 * 24 * time.Hour,
 	"90":  90 * 24 * time.Hour,
@@ -89,12 +89,12 @@ func (d *Dashboard) showSettings(
 	return nil
 }
 
-// createKey is POST /settings/keys. The answer shows the key, once; it is no
-// redirect, since the secret may stand in no address and nowhere else.
+// createKey is POST /settings/keys. The response shows the key, once. It is not a
+// redirect, because the secret must not be in a URL or be stored.
 func (d *Dashboard) createKey(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
-		return service.Fail(service.Malformed, "bad_form", "The form cannot be read.").Because(err)
+		return badForm(err)
 	}
 	f := keyForm{
 		Name:     strings.TrimSpace(r.PostForm.Get("name")),
@@ -113,10 +113,10 @@ func (d *Dashboard) createKey(w http.ResponseWriter, r *http.Request, v *visitor
 	o.Networks = strings.FieldsFunc(f.Networks, func(c rune) bool { return strings.ContainsRune(" ,;\r\n\t", c) })
 	f.Wrong = map[string]string{}
 	if f.Name == "" {
-		f.Wrong["name"] = "Give it a name, so that you know later what it is for."
+		f.Wrong["name"] = "Enter a name that says what the key is for."
 	}
 	if len(o.Scopes) == 0 {
-		f.Wrong["scopes"] = "Choose at least one."
+		f.Wrong["scopes"] = "Choose at least one permission."
 	}
 	if len(f.Wrong) > 0 {
 		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Form: f})
@@ -133,8 +133,8 @@ func (d *Dashboard) createKey(w http.ResponseWriter, r *http.Request, v *visitor
 	return d.showSettings(w, r, v, http.StatusOK, &settingsView{Secret: secret, Form: newKeyForm()})
 }
 
-// wrongFields lists what is wrong by the first part of its pointer: the field of
-// the form.
+// wrongFields maps the fields of a form to the service's errors. The field is the
+// first part of an error's pointer.
 func wrongFields(e *service.Error) map[string]string {
 	out := map[string]string{}
 	for _, f := range e.Fields {

@@ -1,14 +1,13 @@
-// What pages do beyond links and forms. Everything here is a help; nothing on a
-// page needs it to be read.
+// Scripts of all pages. Pages can be read and used without them.
 "use strict";
 (() => {
   const root = document.documentElement;
   root.classList.add("scripted");
 
-  // Times are sent in UTC; people read their own. UTC stays in the title.
+  // Times are sent in UTC and shown in the local time zone. The title keeps UTC.
   const formats = {
-    full: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" }),
-    short: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }),
+    full: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" }),
+    short: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" }),
     second: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" }),
     clock: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 1 }),
   };
@@ -19,8 +18,8 @@
     }
   };
 
-  // Live pages say so when their connection is gone. A tab that nobody looks at
-  // gives its connection back: browsers have only six for one server.
+  // Live pages say so when their connection is lost. A hidden tab closes its
+  // connection: browsers allow only six to one server.
   const live = () => document.querySelector("[sse-connect]");
   const sourceOf = (element) => element?.["htmx-internal-data"]?.sseEventSource;
   const showLost = (lost) => { const n = document.getElementById("lost"); if (n) n.hidden = !lost; };
@@ -28,7 +27,7 @@
   const onLost = (event) => {
     if (asleep) return;
     clearTimeout(losing);
-    losing = setTimeout(() => showLost(true), 1500); // a moment's gap is no news
+    losing = setTimeout(() => showLost(true), 1500); // ignore short gaps
     if (event.detail?.source?.readyState === EventSource.CLOSED) {
       fetch(location.href, { redirect: "manual" }).then((r) => { if (r.type === "opaqueredirect") location.reload(); }, () => {});
     }
@@ -40,7 +39,7 @@
     if (document.hidden) {
       sleeping = setTimeout(() => { asleep = true; source.close(); }, 20000);
     } else if (asleep) {
-      source.onerror(new Event("error")); // the extension opens it again
+      source.onerror(new Event("error")); // the extension reconnects
       asleep = false;
     }
   };
@@ -62,7 +61,7 @@
     setTimeout(() => { button.textContent = was; }, 1500);
   };
 
-  // The preview beside a form is asked for anew a moment after the last change.
+  // The preview is reloaded shortly after the last change.
   let previewing = 0;
   const preview = (form, wait) => {
     clearTimeout(previewing);
@@ -97,7 +96,7 @@
     if (form) {
       form.addEventListener("input", (e) => { if (e.target.type !== "file") preview(form, 400); });
       preview(form, 0);
-      let sent = 0; // a second press within a moment is no wish to send again
+      let sent = 0; // ignore a double click
       form.addEventListener("submit", (e) => {
         if (e.submitter?.matches("[data-preview]")) return;
         if (Date.now() - sent < 3000) e.preventDefault();

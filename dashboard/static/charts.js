@@ -1,8 +1,8 @@
 // Charts: an element with data-chart holds a <data> whose value is
 //   {kind, x: [seconds], series: [{label, color, values}], marks: [{from, to, label}], unit, step, max}
-// bars are days (UTC), steps are bars of so many seconds, area is stacked as they
-// are; lines are not stacked, and have a gap where a value is 0. The same figures stand on the page as words or a table, so
-// the drawing is for the eye alone.
+// bars has a bar per UTC day, steps a bar per step; both are stacked, as is area.
+// lines are not stacked and have a gap where a value is 0. The page has the same
+// figures as text or as a table.
 "use strict";
 (() => {
   const plots = new Map();
@@ -21,7 +21,7 @@
   const localDays = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
   const xLabel = (utc, step) => (x) => (utc ? days : step >= 86400 ? localDays : step >= 60 ? clocks : seconds).format(x * 1000);
 
-  // spell writes a duration in milliseconds as people say it.
+  // spell formats a duration in milliseconds.
   const spell = (ms) => {
     for (const [size, unit] of [[86400000, "d"], [3600000, "h"], [60000, "min"], [1000, "s"]]) {
       if (ms >= size) return `${Math.round(ms / size * 10) / 10} ${unit}`;
@@ -30,15 +30,15 @@
   };
   const durations = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 12e5, 18e5, 36e5, 72e5, 144e5, 288e5, 864e5];
 
-  // tip shows what lies under the pointer.
+  // tip shows the values under the pointer.
   const tip = (host, spec) => {
     const box = document.createElement("div");
     box.className = "chart-tip";
     box.hidden = true;
     host.append(box);
     const day = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" });
-    const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-    const moment = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+    const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" });
+    const moment = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
     return (u) => {
       const i = u.cursor.idx;
       box.hidden = i == null || u.cursor.left < 0;
@@ -58,7 +58,7 @@
     };
   };
 
-  // marks shades stretches of time and writes what happened there.
+  // marks shades ranges of time and labels them.
   const marks = (spec) => (u) => {
     const ctx = u.ctx, ratio = devicePixelRatio;
     for (const m of spec.marks ?? []) {
@@ -87,11 +87,11 @@
     if (!spec.x?.length) return;
     const lines = spec.kind === "lines", steps = spec.kind === "steps";
     const sums = lines ? spec.series.map((s) => s.values.map((v) => v || null)) : stack(spec.series);
-    const order = spec.series.map((_, i) => i).reverse(); // the tallest is painted first
+    const order = spec.series.map((_, i) => i).reverse(); // paint the tallest first
     const axis = { stroke: token("--ink-2"), grid: { stroke: token("--line"), width: 1 }, ticks: { show: false }, font: `12px ${token("--font")}` };
     const spark = host.classList.contains("spark");
     const days = spec.kind === "bars", bars = days || steps;
-    // lone shows a value as a point where no line leads to it.
+    // lone draws a point for a value without neighbours.
     const lone = (u, k) => u.data[k].map((v, i, all) => (v != null && all[i - 1] == null && all[i + 1] == null ? i : -1)).filter((i) => i >= 0);
     const plot = new uPlot({
       width: host.clientWidth, height: host.clientHeight,
@@ -132,7 +132,7 @@
     document.body.addEventListener("htmx:sseMessage", (e) => {
       const host = e.target.closest("[data-chart]");
       if (host) draw(host);
-      else drawAll(e.target); // whole charts may have come anew
+      else drawAll(e.target); // charts may have been replaced
       for (const [gone, plot] of plots) {
         if (gone.isConnected) continue;
         plot.destroy();

@@ -1,0 +1,201 @@
+//go:build browser
+
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// tabWait limits the wait for a state. It does not assert speed.
+const tabWait = 60 * time.Second
+
+// browserTab is a browser with one page.
+type browserTab struct {
+	testing.TB
+	ctx  context.Context
+	base string
+	axe  string
+
+	mu       sync.Mutex
+	troubles []string // errors in the console and violations of the policy
+}
+
+func openTab(t testing.TB, base string) *browserTab {
+	t.Helper()
+	path := os.Getenv("SAFEDELIVR_TEST_CHROMIUM")
+	if path == "" {
+		var err error
+		if path, err = exec.LookPath("chromium"); err != nil {
+			t.Skip("needs Chromium: apt-get install chromium, or SAFEDELIVR_TEST_CHROMIUM")
+		}
+	}
+	axe, err := os.ReadFile(os.Getenv("SAFEDELIVR_TEST_AXE"))
+	if err != nil {
+		t.Skip("needs axe-core's axe.min.js: npm pack axe-core, SAFEDELIVR_TEST_AXE")
+	}
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.NoSandbox, chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()))...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // waits for the browser's end
+		cancel()
+	})
+	require.NoError(t, chromedp.Do(ctx))
+	b := &browserTab{TB: t, ctx: ctx, base: base, axe: string(axe)}
+	console := chromedp.Console(ctx)
+	go func() {
+		for m, err := range console {
+			if err != nil {
+				return
+			}
+			if m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleException ||
+				strings.Contains(m.Text, "Content Security Policy") {
+				b.mu.Lock()
+				b.troubles = append(b.troubles, m.Text)
+				b.mu.Unlock()
+			}
+		}
+	}()
+	return b
+}
+
+// complaints returns the troubles since its last call.
+func (b *browserTab) complaints() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := b.troubles
+	b.troubles = nil
+	return out
+}
+
+func (b *browserTab) in(t testing.TB) *browserTab {
+	return &browserTab{TB: t, ctx: b.ctx, base: b.base, axe: b.axe}
+}
+
+func (b *browserTab) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, tabWait)
+	defer cancel()
+	require.NoError(b, chromedp.Do(ctx, steps...))
+}
+
+func (b *browserTab) open(path string) {
+	b.Helper()
+	if strings.HasPrefix(path, "/") {
+		path = b.base + path
+	}
+	b.do(chromedp.Navigate(path))
+}
+
+func eval[T any](b *browserTab, script string) T {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, tabWait)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+	require.NoError(b, err, script)
+	return v
+}
+
+// until waits for a condition in the page. The browser may navigate meanwhile.
+func (b *browserTab) until(condition string) {
+	b.Helper()
+	for end := time.Now().Add(tabWait); ; time.Sleep(50 * time.Millisecond) {
+		ok, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("!!("+condition+")"))
+		if err == nil && ok {
+			return
+		}
+		if time.Now().After(end) {
+			text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
+			b.Fatalf("not within %v: %s\n%s", tabWait, condition, text)
+		}
+	}
+}
+
+func (b *browserTab) sees(text string) {
+	b.Helper()
+	b.until("document.body.innerText.includes(" + quoteJS(text) + ")")
+}
+
+func (b *browserTab) at(path string) {
+	b.Helper()
+	b.until(
+		"document.readyState === 'complete' && (location.pathname + location.search).startsWith(" + quoteJS(path) + ")",
+	)
+}
+
+func quoteJS(s string) string {
+	raw, _ := json.Marshal(s) // a string always encodes
+	return string(raw)
+}
+
+// press clicks the visible button or link whose label begins with text.
+func (b *browserTab) press(text string) {
+	b.Helper()
+	find := `[...document.querySelectorAll("button, a, summary")].find((e) => e.checkVisibility() &&
+		e.innerText.trim().startsWith(` + quoteJS(text) + `))`
+	b.until(find)
+	eval[bool](b, "("+find+".click(), true)")
+}
+
+func (b *browserTab) fill(id, value string) {
+	b.Helper()
+	b.do(chromedp.SetValue(chromedp.ID(id), value))
+}
+
+// look opens a page and checks its layout and its accessibility.
+func (b *browserTab) look(name, path string, width int64, scheme string) {
+	_, err := chromedp.Call(
+		b.ctx,
+		emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}},
+	)
+	require.NoError(b, err)
+	b.do(chromedp.EmulateViewport(width, 900))
+	b.open(path)
+	b.until(
+		`document.readyState === "complete" &&
+			!(document.querySelector("[data-chart] data") && !document.querySelector("[data-chart] canvas"))`,
+	)
+	require.LessOrEqual(
+		b,
+		eval[int64](b, "document.documentElement.scrollWidth"),
+		width,
+		"the page scrolls horizontally",
+	)
+	eval[bool](b, b.axe+";true")
+	found := eval[[]string](
+		b,
+		`axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then((r) =>
+		r.violations.flatMap((v) => v.nodes.map((n) =>
+			v.id + ": " + n.html.slice(0, 160) + " — " + (n.any[0] ?? n.all[0] ?? n.none[0])?.message)))`,
+	)
+	require.Empty(b, found)
+	if folder := os.Getenv("SAFEDELIVR_TEST_SHOTS"); folder != "" && width != 360 {
+		shot, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+		require.NoError(b, err)
+		require.NoError(b, os.WriteFile(filepath.Join(folder, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)), shot, 0o644))
+	}
+}
+
+// answer presses the main button of a confirmation: in the dialog, or on its own page
+// if the script was not loaded yet.
+func (b *browserTab) answer() {
+	b.Helper()
+	b.until(`[...document.querySelectorAll(".ask button.main")].find((e) => e.checkVisibility())`)
+	eval[bool](b, `(document.querySelector(".ask button.main").click(), true)`)
+}

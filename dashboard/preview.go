@@ -1,0 +1,110 @@
+package dashboard
+
+import (
+	"html/template"
+	"net/http"
+	"slices"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// previewPage is the page in the frame beside the form.
+var previewPage = template.Must(
+	template.New("preview").Parse(`<!doctype html><html lang="en"><meta charset="utf-8"><title>Preview</title>
+<style>
+.sd{font:14px/1.5 system-ui,sans-serif;color:#1b1c1a;background:#f3f3ef;border-bottom:1px solid #ddd;
+padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}
+.sd b{font-weight:600}.sd .m{color:#565853}.sd .w{color:#b42318}
+.t{font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere}
+html{background:#fff;color:#1b1c1a}
+</style>
+<div class="sd"><div><b>{{.Subject}}</b></div>
+<div class="m">{{if .To}}to {{.To}}{{else}}No recipients yet{{end}}{{if .Count}} · {{.Row}} of {{.Count}}{{end}}</div>
+{{range .Missing}}<div class="w">{{"{{"}}{{.}}{{"}}"}} has no value for this recipient</div>{{end}}
+{{if .Missing}}{{with .Columns}}<div class="m">columns:
+{{range $i, $c := .}}{{if $i}}, {{end}}{{"{{"}}{{$c}}{{"}}"}}{{end}}</div>{{end}}{{end}}
+{{with .Problem}}<div class="w">{{.}}</div>{{end}}</div>
+{{if .Text}}<div class="t">{{.Text}}</div>{{else}}{{.HTML}}{{end}}</html>`),
+)
+
+// preview is POST /compose/preview: the message as one recipient gets it, for the
+// sandboxed frame beside the form.
+func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, _ *visitor) error {
+	c, err := readCompose(w, r)
+	if err != nil {
+		return err
+	}
+	list := parseList(c.To)
+	to := models.Recipient{}
+	if row := list.at(c.Row); row != nil {
+		to = row.recipient()
+	}
+	view := map[string]any{
+		"Row":     min(c.Row, max(1, len(list.Rows))),
+		"Count":   len(list.Rows),
+		"Columns": list.Columns,
+		"Problem": list.Problem,
+		"To":      to.Email,
+	}
+	var missing []string
+	fill := func(s string, escape func(string) string) string {
+		return models.Rewrite(s, func(name string) string {
+			value, ok := to.Value(name)
+			if !ok {
+				if !slices.Contains(missing, name) {
+					missing = append(missing, name)
+				}
+				return "{{" + name + "}}"
+			}
+			return escape(value)
+		})
+	}
+	plain := func(s string) string { return s }
+	view["Subject"] = fill(c.Subject, plain)
+	text, html := fill(c.Text, plain), fill(c.HTML, template.HTMLEscapeString)
+	if c.Part == "text" || html == "" {
+		view["Text"] = text
+	}
+	view["HTML"] = template.HTML(html) //nolint:gosec // previewPolicy keeps it from running
+	view["Missing"] = missing
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", previewPolicy)
+	h.Set("X-Frame-Options", "SAMEORIGIN")
+	return previewPage.Execute(w, view)
+}
+
+// previewBatch is GET /batches/{id}/preview: the content, for a sandboxed frame.
+func (d *Dashboard) previewBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	c, err := d.service.Content(r.Context(), v.caller(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	showMail(w, &c, r.URL.Query().Get("part") == "text")
+	return nil
+}
+
+// mailPage shows the text of a message.
+var mailPage = template.Must(
+	template.New(
+		"text",
+	).Parse(
+		`<!doctype html><meta charset="utf-8"><title>Text</title><style>body{margin:1rem;font:15px/1.5 system-ui,sans-serif;` +
+			`sans-serif;white-space:pre-wrap;overflow-wrap:anywhere;color:#1b1c1a;background:#fff}</style>{{.}}`,
+	),
+)
+
+// showMail writes the content of a message as a page that cannot load or run
+// anything.
+func showMail(w http.ResponseWriter, c *models.Content, text bool) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", previewPolicy)
+	h.Set("X-Frame-Options", "SAMEORIGIN")
+	h.Set("Cache-Control", "no-store")
+	if !text && c.HTML != "" {
+		_, _ = w.Write([]byte(c.HTML)) //nolint:gosec // the policy above keeps it from running
+		return
+	}
+	_ = mailPage.Execute(w, c.Text) // the browser may be gone
+}
