@@ -159,7 +159,7 @@ func (d *Dashboard) momentOf(t *models.Moment, before []models.Moment) moment {
 	provider := d.named(t.Provider)
 	switch t.What {
 	case "accepted":
-		m.Icon, m.Title, m.Text = "inbox", "Accepted and stored", "Stored durably."
+		m.Icon, m.Title, m.Text = "inbox", "Accepted", "Stored durably."
 	case "attempt":
 		m.Icon, m.Title = "send", "Sent to "+provider
 		if t.Because != "" {

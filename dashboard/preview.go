@@ -85,14 +85,9 @@ func (d *Dashboard) previewBatch(w http.ResponseWriter, r *http.Request, v *visi
 }
 
 // mailPage shows the text of a message.
-var mailPage = template.Must(
-	template.New(
-		"text",
-	).Parse(
-		`<!doctype html><meta charset="utf-8"><title>Text</title><style>body{margin:1rem;font:15px/1.5 system-ui,sans-serif;` +
-			`sans-serif;white-space:pre-wrap;overflow-wrap:anywhere;color:#1b1c1a;background:#fff}</style>{{.}}`,
-	),
-)
+var mailPage = template.Must(template.New("text").Parse(`<!doctype html><meta charset="utf-8"><title>Text</title>` +
+	`<style>body{margin:1rem;font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere;` +
+	`color:#1b1c1a;background:#fff}</style>{{.}}`))
 
 // showMail writes the content of a message as a page that cannot load or run
 // anything.
