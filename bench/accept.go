@@ -13,8 +13,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// accept measures how fast batches are taken, durably. The providers take an
-// hour for an answer, so that next to nothing but acceptance is at work.
+// accept measures how fast batches are accepted. The providers need an hour for an
+// answer, so that the product does little else.
 func (b *bench) accept(be *backend) error {
 	if err := b.acceptOne(be, "accept, 1,000 recipients per post", 1000, b.bulkPosts); err != nil {
 		return err
@@ -23,7 +23,7 @@ func (b *bench) accept(be *backend) error {
 }
 
 func (b *bench) acceptOne(be *backend, title string, recipients, posts int) error {
-	bodies := make([]string, min(posts, 64)) // prepared, so that the driver costs little
+	bodies := make([]string, min(posts, 64)) // encoded before the measurement
 	for i := range bodies {
 		bodies[i] = batchText(i*recipients, recipients, "")
 	}
@@ -58,14 +58,14 @@ func (b *bench) acceptOne(be *backend, title string, recipients, posts int) erro
 	return nil
 }
 
-// postBatches posts to the product.
+// postBatches posts the bodies to the product.
 func (b *bench) postBatches(be *backend, bodies []string, posts int) (load, error) {
 	r, err := b.newRig(be, &rigOptions{latency: time.Hour, concurrency: 1})
 	if err != nil {
 		return load{}, err
 	}
 	defer r.kill()
-	if _, err := each(2*b.conns, b.conns, func(i int) error { // connections and caches
+	if _, err := each(2*b.conns, b.conns, func(i int) error { // opens connections and fills caches
 		_, err := r.post(strings.NewReader(bodies[i%len(bodies)]))
 		return err
 	}); err != nil {
@@ -77,8 +77,8 @@ func (b *bench) postBatches(be *backend, bodies []string, posts int) (load, erro
 	})
 }
 
-// rawDecode is the floor of any HTTP API in Go: the body is decoded, an id is
-// answered, nothing is checked or kept. Server and client share this process.
+// rawDecode measures an HTTP server that only decodes the body and answers with an ID.
+// Server and client share this process.
 func (b *bench) rawDecode(bodies []string, posts int) (load, error) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in struct {
@@ -110,8 +110,7 @@ func (b *bench) rawDecode(bodies []string, posts int) (load, error) {
 	})
 }
 
-// rawStore makes the calls of the store that accepting such a batch makes,
-// without HTTP.
+// rawStore measures the store's calls of accepting a batch, without HTTP.
 func (b *bench) rawStore(be *backend, recipients, posts int) (load, error) {
 	dir, err := os.MkdirTemp(b.dir, "store-")
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// lastUrgent is how many urgent mails stand at the end of the line.
+// lastUrgent is the number of urgent mails, which are due last.
 const lastUrgent = 20
 
-// agendaAll measures how soon mail is on its way again when nothing about it
-// waits in the broker any more and very much else is due at the same moment.
+// agendaAll measures how soon mail is sent if the broker has lost its messages and many
+// other entries are due at the same time.
 func (b *bench) agendaAll(be *backend) error {
 	n := b.due
 	if be.name != "embedded" {
@@ -38,7 +38,7 @@ func (b *bench) agendaAll(be *backend) error {
 	if err := r.wait(func() (bool, error) {
 		for i, id := range urgent {
 			if copies, err := r.sim.Copies(b.ctx, id.Log(1).String()); err != nil || len(copies) == 0 {
-				urgent = urgent[i:] // those before it have come
+				urgent = urgent[i:] // the ones before it have arrived
 				return false, err
 			}
 		}
@@ -59,8 +59,8 @@ func (b *bench) agendaAll(be *backend) error {
 	return nil
 }
 
-// unfinished stores batches of one recipient that no message announces: so many of
-// bulk, then the urgent ones, which it returns.
+// unfinished stores batches of one recipient without messages: bulk ones, then urgent
+// ones. It returns the urgent ones.
 func (b *bench) unfinished(store models.Store, bulk int) ([]models.ID, error) {
 	const group = 100
 	user := models.NewUserID()
@@ -71,11 +71,11 @@ func (b *bench) unfinished(store models.Store, bulk int) ([]models.ID, error) {
 		return nil, err
 	}
 	out, err := putUnfinished(b.ctx, store, user, models.Urgent, lastUrgent)
-	slices.Reverse(out) // the last one is asked about first
+	slices.Reverse(out) // the last one is checked first
 	return out, err
 }
 
-// putUnfinished stores n batches, with their entries in one call.
+// putUnfinished stores n batches, and their agenda entries in one call.
 func putUnfinished(ctx context.Context, store models.Store, user string, lane models.Lane, n int) ([]models.ID, error) {
 	now := time.Now()
 	ids, entries := make([]models.ID, n), make([]models.AgendaEntry, n)
@@ -101,7 +101,8 @@ func putUnfinished(ctx context.Context, store models.Store, user string, lane mo
 				Text:    "It is on its way.",
 			},
 		}
-		if err := store.PutBatch(ctx, batch, models.Chunk{ID: id, Recipients: []models.Recipient{{Email: fmt.Sprintf("%s%d@bench.test", lane, i)}}}); err != nil {
+		to := models.Recipient{Email: fmt.Sprintf("%s%d@bench.test", lane, i)}
+		if err := store.PutBatch(ctx, batch, models.Chunk{ID: id, Recipients: []models.Recipient{to}}); err != nil {
 			return nil, err
 		}
 	}

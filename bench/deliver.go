@@ -14,8 +14,8 @@ import (
 	"github.com/safedelivr/safedelivr/providers"
 )
 
-// deliverAll measures the way from the first byte of a post to the last mail
-// that a provider took. No events come back: they are measured by themselves.
+// deliverAll measures the time from the first byte of a post to the last mail that a
+// provider accepted. No events come back; events measures them.
 func (b *bench) deliverAll(be *backend) error {
 	for _, latency := range []time.Duration{0, 100 * time.Millisecond} {
 		for _, perPost := range []int{1000, b.deliver} {
@@ -116,8 +116,8 @@ func (b *bench) deliverRun(
 	return float64(posts*perPost) / last.Sub(begin).Seconds(), cpu, nil
 }
 
-// rawSend makes the same calls through the same adapters, with nothing before or
-// after them: no HTTP server, no store, no broker.
+// rawSend measures the same calls through the same adapters, without HTTP server, store
+// and broker.
 func (b *bench) rawSend(be *backend, latency time.Duration) (float64, error) {
 	r, err := b.newRig(be, &rigOptions{latency: latency, concurrency: 1})
 	if err != nil {

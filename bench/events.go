@@ -28,10 +28,9 @@ const (
 	timestampHeader = "X-Twilio-Email-Event-Webhook-Timestamp"
 )
 
-// events measures the webhook receiver: signed posts of a provider's events, from the
-// first post until the stats show every mail's end. The events are those that
-// the simulator made of real calls of the product, kept back, cut to size and
-// signed anew.
+// events measures the webhook receiver: the time from the first signed post until the
+// stats count every mail as final. The simulator makes the events from calls of the
+// product; recorder collects them, and they are split and signed again.
 func (b *bench) events(be *backend) error {
 	if err := b.eventsOne(be, "events, 1 per post, signed", 1, b.oneEvents); err != nil {
 		return err
@@ -39,9 +38,9 @@ func (b *bench) events(be *backend) error {
 	return b.eventsOne(be, "events, 1,000 per post, signed", 1000, b.manyEvents)
 }
 
-// eventsRun is what one run saw.
+// eventsRun is the result of one run.
 type eventsRun struct {
-	answered float64 // events/s that were answered, which is: stored
+	answered float64 // events/s that were answered, and so stored
 	l        load
 	raw      float64
 }
@@ -63,7 +62,7 @@ func (b *bench) eventsOne(be *backend, title string, perPost, count int) error {
 	return nil
 }
 
-// recorder takes the place of the product's webhook receiver and keeps events.
+// recorder is a webhook receiver that collects events.
 type recorder struct {
 	mu     sync.Mutex
 	events []json.RawMessage
@@ -118,7 +117,8 @@ func (b *bench) eventsRun(be *backend, perPost, count int) (float64, eventsRun, 
 	}
 	begin := time.Now()
 	if run.l, err = each(len(posts), b.conns, func(i int) error {
-		q, err := http.NewRequestWithContext(b.ctx, http.MethodPost, "http://"+r.addr+"/webhooks/sg", bytes.NewReader(posts[i].body))
+		to := "http://" + r.addr + "/webhooks/sg"
+		q, err := http.NewRequestWithContext(b.ctx, http.MethodPost, to, bytes.NewReader(posts[i].body))
 		if err != nil {
 			return err
 		}
@@ -142,10 +142,10 @@ func (b *bench) eventsRun(be *backend, perPost, count int) (float64, eventsRun, 
 	if err := r.wait(func() (bool, error) {
 		t, err := r.totals()
 		if t.Success > int64(count) || t.Failed > 0 {
-			err = errors.Join(err, fmt.Errorf("too many: %+v", t))
+			err = errors.Join(err, fmt.Errorf("more final mails than sent: %+v", t))
 		}
 		if t.Success < int64(count) {
-			time.Sleep(25 * time.Millisecond) // the questions shall not count
+			time.Sleep(25 * time.Millisecond) // keeps the cost of polling low
 		}
 		return t.Success == int64(count), err
 	}); err != nil {
@@ -196,8 +196,8 @@ func signed(events []json.RawMessage, perPost int) ([]hook, error) {
 	return posts, nil
 }
 
-// rawEvents is what the cryptography and the JSON of these posts cost, on all
-// processors, without HTTP and without keeping anything.
+// rawEvents measures signature checks and JSON decoding of the posts on all processors,
+// without HTTP and without storing.
 func rawEvents(posts []hook, count int) (float64, error) {
 	der, err := base64.StdEncoding.DecodeString(simulated.SendGridPublicKey)
 	if err != nil {
@@ -218,7 +218,7 @@ func rawEvents(posts []hook, count int) (float64, error) {
 		}
 		sum := sha256.Sum256(append([]byte(posts[i].timestamp), posts[i].body...))
 		if !ecdsa.VerifyASN1(key, sum[:], sig) {
-			return errors.New("our own signature is wrong")
+			return errors.New("the driver's own signature is invalid")
 		}
 		var events []struct {
 			Email, Event string

@@ -18,17 +18,18 @@ const (
 	failoverLatency = 100 * time.Millisecond
 	failoverTimeout = 2 * time.Second
 	failoverCall    = 100    // recipients per call
-	failoverBatch   = 10_000 // its chunks never fill the provider's slots
+	failoverBatch   = 10_000 // its chunks do not fill the provider's slots
 )
 
-// errTooLate: when the provider was broken, nothing was left to be sent.
-var errTooLate = errors.New("the batch had gone out before")
+// errTooLate says that the batch was sent before the fault was injected.
+var errTooLate = errors.New("the batch was sent before the fault")
 
-// failoverAll measures how long mail that prefers a provider takes, from the
-// moment at which that provider fails, until it arrives at the other one.
+// failoverAll measures the time from a provider's failure until mail that prefers it
+// arrives at the other provider.
 func (b *bench) failoverAll(be *backend) error {
 	answers := simulator.Fault{Account: "sg", Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable}
-	if err := b.failoverOne(be, "failover, 503 from a moment on, to the first refused mail elsewhere", "under 1 s", answers, true); err != nil {
+	const title = "failover, 503 from a moment on, to the first refused mail elsewhere"
+	if err := b.failoverOne(be, title, "under 1 s", answers, true); err != nil {
 		return err
 	}
 	hangs := simulator.Fault{Account: "sg", Mode: simulator.ModeHangAfterBody}
@@ -47,7 +48,7 @@ func (b *bench) failoverOne(be *backend, title, aim string, f simulator.Fault, r
 	var l load
 	for range b.failovers {
 		took, err := b.failover(be, f, refused)
-		for again := 0; errors.Is(err, errTooLate) && again < 3; again++ { // a machine that stood still
+		for again := 0; errors.Is(err, errTooLate) && again < 3; again++ { // the machine was stalled
 			took, err = b.failover(be, f, refused)
 		}
 		if err != nil {
@@ -69,10 +70,11 @@ func (b *bench) failoverOne(be *backend, title, aim string, f simulator.Fault, r
 	return nil
 }
 
-// failover breaks the first provider in the middle of a batch. It returns when the
-// first mail came to the other one: of those that the first one refused, or of
-// all, since mail that it may have is not sent again. The product begins anew
-// each time: a provider that has just failed would come back slowly.
+// failover injects a fault into the first provider during a batch, and returns the time
+// until the first mail came to the other one. With refused, only mail that the first
+// provider refused counts; without, all mail does, because mail with an unknown outcome
+// is not sent again. Each run starts a new product, because a provider that has failed
+// recovers slowly.
 func (b *bench) failover(be *backend, f simulator.Fault, refused bool) (time.Duration, error) {
 	r, err := b.newRig(
 		be,
@@ -116,8 +118,8 @@ func (b *bench) failover(be *backend, f simulator.Fault, refused bool) (time.Dur
 	return first.Sub(moment), nil
 }
 
-// elsewhere returns the logs of a batch that went through the second provider; if refused, those of them that the first
-// one had refused.
+// elsewhere returns the logs of a batch that were sent through the second provider. With
+// refused, only those that the first one had refused before.
 func (r *rig) elsewhere(id models.ID, refused bool) (out []string, err error) {
 	for l, err := range r.client.Logs(r.b.ctx, id.String(), client.LogOptions{}) {
 		if err != nil {
@@ -131,7 +133,7 @@ func (r *rig) elsewhere(id models.ID, refused bool) (out []string, err error) {
 	return out, nil
 }
 
-// firstAt returns when a provider got the first of the mails after a moment.
+// firstAt returns when a provider got the first of the mails after a time.
 func (r *rig) firstAt(provider string, logs []string, after time.Time) (first time.Time, err error) {
 	var mu sync.Mutex
 	_, err = each(len(logs), 8, func(i int) error {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// idle measures what the product costs while nothing is due: agenda, beats,
-// sums, journal and history all look, and find nothing.
+// idle measures the CPU time of the product while nothing is due: agenda, heartbeats,
+// sums, command log and history poll and find nothing.
 func (b *bench) idle(be *backend) error {
 	const title = "idle, nothing due: the product's processor time"
 	fmt.Fprintln(os.Stderr, be.title+":", title)
@@ -27,7 +27,7 @@ func (b *bench) idle(be *backend) error {
 	}); err != nil {
 		return err
 	}
-	if err := b.rest(10 * time.Second); err != nil { // what follows an end
+	if err := b.rest(10 * time.Second); err != nil { // work after the end of a batch
 		return err
 	}
 	before, begin := r.serve.cpu(), time.Now()
@@ -45,7 +45,7 @@ func (b *bench) idle(be *backend) error {
 	return nil
 }
 
-// rest does nothing for a while.
+// rest waits for a while.
 func (b *bench) rest(d time.Duration) error {
 	select {
 	case <-b.ctx.Done():

@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// writeBatch writes a batch of n recipients as an application posts it, each
-// with a name and two variables.
+// writeBatch writes the JSON of a batch of n recipients, each with a name and two
+// variables.
 func writeBatch(w io.Writer, first, n int, fields string) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(
 		b,
-		`{"from":"Shop <shop@bench.test>","subject":"Your order {{order}}","text":"Dear {{first}}, order {{order}} is on its way.",`+
+		`{"from":"Shop <shop@bench.test>","subject":"Your order {{order}}",`+
+			`"text":"Dear {{first}}, order {{order}} is on its way.",`+
 			`"html":"<p>Dear <b>{{first}}</b>, order {{order}} is on its way.</p>"%s,"to":[`,
 		fields,
 	)
@@ -32,18 +33,18 @@ func writeBatch(w io.Writer, first, n int, fields string) error {
 
 func batchText(first, n int, fields string) string {
 	var s strings.Builder
-	_ = writeBatch(&s, first, n, fields) // a Builder takes everything
+	_ = writeBatch(&s, first, n, fields) // a Builder never fails
 	return s.String()
 }
 
-// batchStream is the same without holding it in memory.
+// batchStream streams such a batch without holding it in memory.
 func batchStream(n int, fields string) io.Reader {
 	r, w := io.Pipe()
 	go func() { _ = w.CloseWithError(writeBatch(w, 0, n, fields)) }()
 	return r
 }
 
-// load is what many callers saw.
+// load is the result of many calls.
 type load struct {
 	took  time.Duration
 	times []time.Duration // of each call, sorted
@@ -58,8 +59,8 @@ func (l *load) quantile(q float64) time.Duration {
 	return l.times[min(len(l.times)-1, int(q*float64(len(l.times))))]
 }
 
-// each calls f n times by so many goroutines and takes the time of each. The
-// first error ends it.
+// each calls f n times from several goroutines and measures each call. It ends with the
+// first error.
 func each(n, at int, f func(i int) error) (load, error) {
 	times := make([]time.Duration, n)
 	var mu sync.Mutex
@@ -96,8 +97,7 @@ func each(n, at int, f func(i int) error) (load, error) {
 	return l, failed
 }
 
-// median runs f so often and returns the run with the median of what it
-// returns first.
+// median calls f several times and returns the result with the median value.
 func median[T any](runs int, f func() (float64, T, error)) (float64, T, error) {
 	type one struct {
 		v float64

@@ -1,9 +1,9 @@
-// Command bench measures Safedelivr as its users meet it: the product and the
-// simulated providers run as processes of their own, this one posts and counts.
-// Beside every figure of the product stands a raw one, measured in the same run
-// on the same machine: what the same bytes cost without the product's promises.
+// Command bench measures Safedelivr from outside: the product and the simulated
+// providers run as separate processes, and bench posts and counts. For most figures it
+// also measures a raw one, in the same run on the same machine: the cost of the same
+// bytes without the product's promises.
 //
-// scripts/bench starts it with the services that the real backend needs.
+// scripts/bench starts it with the services of the real backend.
 package main
 
 import (
@@ -19,22 +19,22 @@ import (
 	"time"
 )
 
-// sizes are how much is measured.
+// sizes are the sizes of the measurements.
 type sizes struct {
-	runs       int           // the median of so many is quoted
+	runs       int           // the median of this many runs is reported
 	bulkPosts  int           // posts of 1,000 recipients
 	singles    int           // posts of one recipient, per connection
 	conns      int           // connections that post
-	deliver    int           // recipients on their way to a provider
+	deliver    int           // recipients sent to a provider
 	oneEvents  int           // posts of one event
 	manyEvents int           // events in posts of 1,000
 	memory     []int         // recipients of one batch
 	urgents    int           // urgent mails, idle and under bulk
 	bulk       int           // recipients of that bulk batch
-	failovers  int           // times that a provider is broken
+	failovers  int           // number of faults
 	due        int           // entries of the agenda that are due at once
-	dueReal    int           // the same on real servers, where they take long to store
-	idleFor    time.Duration // how long nothing is due
+	dueReal    int           // the same on real servers, which store them slowly
+	idleFor    time.Duration // how long the product is idle
 }
 
 var (
@@ -91,15 +91,15 @@ func run(ctx context.Context) error {
 	only := flag.String(
 		"only",
 		"",
-		"run those of: accept, deliver, events, urgent, failover, agenda, idle, memory; separated by commas",
+		"measurements to run: accept, deliver, events, urgent, failover, agenda, idle, memory; separated by commas",
 	)
-	on := flag.String("backends", "", "run on those of: embedded, real; separated by commas (default: what can be had)")
+	on := flag.String("backends", "", "backends: embedded, real; separated by commas (default: all available)")
 	versions := flag.String("versions", "", "versions of the servers, for the table")
-	due := flag.Int("due", 0, "so many entries of the agenda are due at once (default: by size and backend)")
+	due := flag.Int("due", 0, "number of agenda entries that are due at once (default: by size and backend)")
 	flag.StringVar(&b.product, "product", "", "path of the safedelivr binary")
 	flag.Parse()
 	if b.product == "" {
-		return errors.New("name the binary with -product; scripts/bench builds it")
+		return errors.New("set -product to the path of the binary; scripts/bench builds it")
 	}
 	b.sizes = full
 	if *small {
@@ -116,7 +116,16 @@ func run(ctx context.Context) error {
 	parts := []struct {
 		name string
 		run  func(*backend) error
-	}{{"accept", b.accept}, {"deliver", b.deliverAll}, {"events", b.events}, {"urgent", b.urgentAll}, {"failover", b.failoverAll}, {"agenda", b.agendaAll}, {"idle", b.idle}, {"memory", b.memoryAll}}
+	}{
+		{"accept", b.accept},
+		{"deliver", b.deliverAll},
+		{"events", b.events},
+		{"urgent", b.urgentAll},
+		{"failover", b.failoverAll},
+		{"agenda", b.agendaAll},
+		{"idle", b.idle},
+		{"memory", b.memoryAll},
+	}
 	var failed []error
 	for _, be := range backends() {
 		if *on != "" && !slices.Contains(strings.Split(*on, ","), be.name) {
@@ -132,7 +141,7 @@ func run(ctx context.Context) error {
 					return err
 				}
 				fmt.Fprintln(os.Stderr, "bench:", err)
-				failed = append(failed, err) // what else there is takes long to measure again
+				failed = append(failed, err) // keep the results of the other measurements
 			}
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// memoryAll measures the most memory that the product ever held while one batch
-// went through all of it: upload, dispatch, and events until the end.
+// memoryAll measures the product's peak memory for one batch: upload, dispatch, and all
+// events.
 func (b *bench) memoryAll(be *backend) error {
 	for _, n := range b.memory {
 		title := fmt.Sprintf("peak memory, %s recipients in one batch", thousands(int64(n)))
@@ -39,7 +39,7 @@ func (b *bench) memoryRun(be *backend, n int) (float64, time.Duration, error) {
 	}
 	if err := r.wait(func() (bool, error) {
 		t, err := r.totals()
-		time.Sleep(25 * time.Millisecond) // the questions shall not count
+		time.Sleep(25 * time.Millisecond) // keeps the cost of polling low
 		return t.Success == int64(n), err
 	}); err != nil {
 		t, _ := r.totals()

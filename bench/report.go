@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// base is a raw figure that the product's is held against.
+// base is a raw figure for comparison.
 type base struct {
 	name  string
 	value float64
@@ -25,7 +25,7 @@ type line struct {
 	bases                        []base
 }
 
-// report gathers the lines of the table.
+// report collects the lines of the table.
 type report struct {
 	lines []line
 	small bool
@@ -37,7 +37,7 @@ func (t *report) add(be *backend, title string, value float64, unit, detail stri
 	fmt.Fprintf(os.Stderr, "  %s %s (%s); %s\n", figure(value), unit, detail, l.held())
 }
 
-// held says what the raw figures are and which part of them is reached.
+// held formats the raw figures and the part of them that the product reaches.
 func (l *line) held() string {
 	var parts []string
 	for _, b := range l.bases {
@@ -49,15 +49,16 @@ func (l *line) held() string {
 func (t *report) print(w io.Writer, versions string) {
 	fmt.Fprintf(w, "# Benchmarks\n\nWritten by `scripts/bench` on %s.", time.Now().UTC().Format(time.DateOnly))
 	if t.small {
-		fmt.Fprint(w, " **Small sizes, one run each: figures to see that it works, not to quote.**")
+		fmt.Fprint(w, " **Small sizes, one run each: not for comparisons.**")
 	}
 	fmt.Fprintf(w, "\n\nMachine: %s. %s, %s.", machine(), runtime.Version(), kernel())
 	if versions != "" {
 		fmt.Fprintf(w, " %s.", versions)
 	}
 	fmt.Fprint(w, " Product, simulated providers, servers and the driver share the processors; "+
-		"product and simulator are processes of their own. Figures are medians of several runs, those of urgent mail and failover of one run with many, memory of one. "+
-		"Each raw figure was measured in the same run: what the same bytes cost without the product's promises.\n")
+		"product and simulator are separate processes. Figures are medians of several runs; "+
+		"those of urgent mail and failover are medians of one run with many samples, those of memory are from one run. "+
+		"Each raw figure was measured in the same run: the cost of the same bytes without the product's promises.\n")
 	backend := ""
 	for i := range t.lines {
 		l := &t.lines[i]
@@ -69,8 +70,7 @@ func (t *report) print(w io.Writer, versions string) {
 	}
 }
 
-// write writes the table to a file, and keeps the sections below it that people
-// wrote.
+// write writes the table to a file. It keeps the sections below the tables.
 func (t *report) write(path, versions string) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -78,13 +78,13 @@ func (t *report) write(path, versions string) error {
 	}
 	var b bytes.Buffer
 	t.print(&b, versions)
-	b.WriteString(byHand(string(old)))
+	b.WriteString(afterTables(string(old)))
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// byHand is the part of a report that follows its tables: from the first section
-// that is not about a set of backends on.
-func byHand(text string) string {
+// afterTables returns the part of a report after its tables: from the first section that
+// is not about a backend.
+func afterTables(text string) string {
 	for at := 0; ; {
 		n := strings.Index(text[at:], "\n## ")
 		if n < 0 {
@@ -124,7 +124,7 @@ func kernel() string {
 	return "Linux " + strings.TrimSpace(string(text))
 }
 
-// figure rounds to three digits, with thousands apart.
+// figure rounds to three digits and separates thousands.
 func figure(v float64) string {
 	if v < 100 {
 		return fmt.Sprintf("%.1f", v)

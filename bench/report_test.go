@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What people wrote below the tables outlives them, however often they are made.
-func TestReportKeepsWhatPeopleWrote(t *testing.T) {
+// TestReportKeepsSections checks that writing the tables again keeps the sections below them.
+func TestReportKeepsSections(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "benchmarks.md")
 	r := &report{}
 	r.add(&backend{title: "embedded"}, "accept", 1, "batches/s", "")
-	require.NoError(t, r.write(path, ""), "there was none")
+	require.NoError(t, r.write(path, ""), "the file did not exist")
 	first, err := os.ReadFile(path)
 	require.NoError(t, err)
 	const own = "\n## The dashboard\n\nWords.\n\n## On reflection\n\nMore.\n"

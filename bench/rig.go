@@ -24,11 +24,11 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
-// patience bounds every wait. A million recipients with all their events take half an hour on Cassandra and two
+// patience limits every wait. A million recipients with all events take half an hour on Cassandra and two
 // processors.
 const patience = time.Hour
 
-// backend is a set of services. place is a name that nothing else has there.
+// backend is a set of services. place is a unique name on them.
 type backend struct {
 	name, title string
 	env         func(dir, place string) []string
@@ -36,7 +36,7 @@ type backend struct {
 	clear       func(ctx context.Context, place string) error
 }
 
-// backends lists the embedded one, and the real servers where they run.
+// backends returns the embedded backend, and the real one if its servers run.
 func backends() []*backend {
 	list := []*backend{{
 		name: "embedded", title: "embedded",
@@ -64,27 +64,27 @@ func backends() []*backend {
 		openStore: func(ctx context.Context, _, place string) (models.Store, error) {
 			return cassandra.Open(ctx, cassandra.Config{Hosts: strings.Split(hosts, ","), Keyspace: place, Migrate: true})
 		},
-		// What one measurement leaves behind shall not slow down the next.
+		// Data of one measurement must not slow down the next.
 		clear: func(ctx context.Context, place string) error {
 			return cassandra.Drop(ctx, cassandra.Config{Hosts: strings.Split(hosts, ","), Keyspace: place})
 		},
 	})
 }
 
-// rigOptions are what the measurements vary.
+// rigOptions are the settings of a measurement.
 type rigOptions struct {
 	latency     time.Duration // answer time of the providers
 	concurrency int           // calls at once per provider
 	webhooks    bool          // the simulator posts events to the product
 	hooksTo     string        // or to this URL
-	providers   []string      // that the product uses; nil = both
+	providers   []string      // providers that the product uses; nil: both
 	eventDelay  time.Duration
-	perCall     int                      // recipients; 0 = 1,000
-	timeout     time.Duration            // of a call; 0 = the product's own
-	seed        func(models.Store) error // what is stored before the product starts
+	perCall     int                      // recipients per call; 0: 1,000
+	timeout     time.Duration            // of a call; 0: the default
+	seed        func(models.Store) error // stores data before the product starts
 }
 
-// rig is the product and the providers, each a process.
+// rig is the product and the simulated providers, each a process.
 type rig struct {
 	b       *bench
 	be      *backend
@@ -100,7 +100,7 @@ type rig struct {
 	http    *http.Client
 }
 
-// child is a process of ours.
+// child is a process that bench started.
 type child struct {
 	cmd *exec.Cmd
 	out bytes.Buffer
@@ -114,7 +114,7 @@ func (b *bench) start(env []string, args ...string) (*child, error) {
 	return c, c.cmd.Start()
 }
 
-// cleanEnv is the environment without settings of a product.
+// cleanEnv returns the environment without Safedelivr's settings.
 func cleanEnv() []string {
 	var out []string
 	for _, e := range os.Environ() {
@@ -140,7 +140,7 @@ func (c *child) stop() {
 	}
 }
 
-// peak is the most memory the process ever held, in bytes (VmHWM).
+// peak returns the peak memory of the process in bytes (VmHWM).
 func (c *child) peak() (int64, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
 	if err != nil {
@@ -156,7 +156,7 @@ func (c *child) peak() (int64, error) {
 	return 0, errors.New("no VmHWM")
 }
 
-// cpu is the processor time that the process took.
+// cpu returns the CPU time of the process.
 func (c *child) cpu() time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
 	if err != nil {
@@ -259,7 +259,7 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 	})
 }
 
-// setUp creates the schema, a user with a key, and what is stored before the product starts.
+// setUp creates the schema, a user with a key, and the data of the measurement.
 func (r *rig) setUp(o *rigOptions, dir string) error {
 	key := ""
 	for _, args := range [][]string{{"migrate"}, {"user", "add", "bench"}, {"key", "add", "bench"}} {
@@ -282,10 +282,10 @@ func (r *rig) setUp(o *rigOptions, dir string) error {
 	return nil
 }
 
-// newPlace is a name for a keyspace, and for exchange and queues.
+// newPlace returns a name for a keyspace, and for an exchange and its queues.
 func newPlace() string { return "b" + models.NewUserID() }
 
-// seed stores what is there before the product starts.
+// seed stores data before the product starts.
 func (r *rig) seed(dir string, put func(models.Store) error) error {
 	store, err := r.be.openStore(r.b.ctx, dir, r.place)
 	if err != nil {
@@ -294,7 +294,7 @@ func (r *rig) seed(dir string, put func(models.Store) error) error {
 	return errors.Join(put(store), store.Close())
 }
 
-// ready reports whether the product says that it is ready.
+// ready reports whether the product is ready.
 func (r *rig) ready() bool {
 	ready, err := r.client.Readiness(r.b.ctx)
 	return err == nil && ready.Ready()
@@ -316,7 +316,7 @@ func (r *rig) close() {
 	r.gone()
 }
 
-// kill ends a rig without waiting for its work.
+// kill ends the processes without waiting for their work.
 func (r *rig) kill() {
 	for _, c := range []*child{r.serve, r.provide} {
 		if c != nil {
@@ -330,11 +330,11 @@ func (r *rig) kill() {
 func (r *rig) gone() {
 	r.http.CloseIdleConnections()
 	if err := r.be.clear(r.b.ctx, r.place); err != nil {
-		fmt.Fprintln(os.Stderr, "bench: could not clear", r.place+":", err)
+		fmt.Fprintln(os.Stderr, "bench: cannot remove", r.place+":", err)
 	}
 }
 
-// wait asks every few milliseconds.
+// wait polls every few milliseconds until the condition is true.
 func (r *rig) wait(done func() (bool, error)) error {
 	end := time.Now().Add(patience)
 	for {
@@ -352,7 +352,7 @@ func (r *rig) wait(done func() (bool, error)) error {
 	}
 }
 
-// post sends one batch, which is encoded already so that the driver costs little.
+// post posts one encoded batch.
 func (r *rig) post(body io.Reader) (models.ID, error) {
 	accepted, err := r.client.CreateBatchJSON(r.b.ctx, body)
 	if err != nil {
@@ -361,13 +361,13 @@ func (r *rig) post(body io.Reader) (models.ID, error) {
 	return models.ParseBatchID(accepted.ID)
 }
 
-// totals returns the sums of the user's days.
+// totals returns the sums of all days of the user.
 func (r *rig) totals() (client.Counts, error) {
 	stats, err := r.client.Stats(r.b.ctx, time.Time{}, time.Time{})
 	return stats.Totals, err
 }
 
-// taken waits until the providers took n mails, and answers when that was seen.
+// taken waits until the providers accepted n mails, and returns when that was seen.
 func (r *rig) taken(n int64) (time.Time, error) {
 	var at time.Time
 	err := r.wait(func() (bool, error) {

@@ -5,5 +5,5 @@ import (
 	"syscall"
 )
 
-// tie makes a process go down with this one, however that ends.
+// tie has the kernel kill the process when this one ends.
 func tie(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

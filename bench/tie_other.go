@@ -4,6 +4,6 @@ package main
 
 import "os/exec"
 
-// tie does nothing here: what this process started outlives it when it is
-// killed. The rows on memory and processor time need Linux, too (/proc).
+// tie does nothing: if this process is killed, its children continue to run. Memory and
+// CPU time are only measured on Linux, too (/proc).
 func tie(*exec.Cmd) {}

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// The providers of this measurement are the narrow place: one slot of each is
-// kept for urgent mail, and through the others both together take 40,000
-// recipients of bulk a second, so that it lasts.
+// The providers are the bottleneck of this measurement: one slot of each is reserved for
+// urgent mail, and the other slots accept 40,000 recipients of bulk mail per second, so
+// that the bulk batch lasts.
 const (
 	bulkLatency = 100 * time.Millisecond
 	bulkAtOnce  = 3
 )
 
-// urgentAll measures the way from a post of one urgent mail to its arrival at
-// the provider, by the provider's own log: first idle, then while a bulk batch
-// goes out; without its events, and with them.
+// urgentAll measures the time from the post of an urgent mail to its arrival at the
+// provider, by the provider's own log: when idle, then while a bulk batch is sent,
+// without its events and with them.
 func (b *bench) urgentAll(be *backend) error {
 	for _, webhooks := range []bool{false, true} {
 		if err := b.urgentOne(be, webhooks); err != nil {
@@ -40,7 +40,7 @@ func (b *bench) urgentOne(be *backend, webhooks bool) error {
 	}
 	defer r.close()
 	always := func() (bool, error) { return true, nil }
-	if _, err := r.urgents(10, always); err != nil { // connections and caches
+	if _, err := r.urgents(10, always); err != nil { // opens connections and fills caches
 		return err
 	}
 	idle, err := r.urgents(b.urgents, always)
@@ -67,8 +67,8 @@ func (b *bench) urgentOne(be *backend, webhooks bool) error {
 	return nil
 }
 
-// urgents posts up to n urgent mails, each after the answer to the one before,
-// while going says so, and takes the time of each until it arrived.
+// urgents posts up to n urgent mails, one after the other, while going returns true, and
+// measures the time until each arrives.
 func (r *rig) urgents(n int, going func() (bool, error)) (load, error) {
 	var l load
 	for len(l.times) < n {
@@ -92,7 +92,7 @@ func (r *rig) urgents(n int, going func() (bool, error)) (load, error) {
 		}); err != nil {
 			return l, err
 		}
-		time.Sleep(bulkLatency) // it holds its slot for so long
+		time.Sleep(bulkLatency) // the mail occupies its slot meanwhile
 	}
 	slices.Sort(l.times)
 	return l, nil
