@@ -55,7 +55,7 @@ type Batch struct {
 	Recipients int           `json:"recipients"`
 	Duplicates int           `json:"duplicates,omitempty"` // repeats that were dropped
 	Chunks     int           `json:"chunks"`
-	Sizes      []int         `json:"sizes,omitempty"`    // recipients per chunk, where some chunk but the last has not 1,000
+	Sizes      []int         `json:"sizes,omitempty"`    // recipients per chunk; empty: 1,000 in all but the last
 	Deadline   time.Time     `json:"deadline"`           // after it nothing is handed over any more
 	Redacted   bool          `json:"redacted,omitempty"` // content and recipients were removed when their time was over
 	Damaged    bool          `json:"-"`                  // in a list: it cannot be read, and only ID and User are known

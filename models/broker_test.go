@@ -11,9 +11,16 @@ import (
 func TestParkedWhy(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"empty": "", "short": "cannot be read", "exact": strings.Repeat("x", MaxParkedWhy), "one more": strings.Repeat("x", MaxParkedWhy+1),
-		"long": strings.Repeat("x", 1<<20), "runes of two bytes": strings.Repeat("ä", 1<<20), "shifted by one": "x" + strings.Repeat("ä", 1<<20),
-		"runes of four": "x" + strings.Repeat("😀", MaxParkedWhy), "not UTF-8": "a\xffb" + strings.Repeat("\xffx", 1<<20), "half a rune": "x\xc3",
+		"empty":              "",
+		"short":              "cannot be read",
+		"exact":              strings.Repeat("x", MaxParkedWhy),
+		"one more":           strings.Repeat("x", MaxParkedWhy+1),
+		"long":               strings.Repeat("x", 1<<20),
+		"runes of two bytes": strings.Repeat("ä", 1<<20),
+		"shifted by one":     "x" + strings.Repeat("ä", 1<<20),
+		"runes of four":      "x" + strings.Repeat("😀", MaxParkedWhy),
+		"not UTF-8":          "a\xffb" + strings.Repeat("\xffx", 1<<20),
+		"half a rune":        "x\xc3",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

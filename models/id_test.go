@@ -58,9 +58,16 @@ func TestIDStrict(t *testing.T) {
 	t.Parallel()
 	good := NewBatchID(time.Now()).Log(3).String()
 	for name, bad := range map[string]string{
-		"empty": "", "upper case": strings.ToUpper(good), "braces": "{" + good + "}", "urn": "urn:uuid:" + good,
-		"no hyphens": strings.ReplaceAll(good, "-", ""), "version 4": good[:14] + "4" + good[15:], "variant": good[:19] + "c" + good[20:],
-		"long": good + "0", "space": " " + good[1:], "hyphen moved": good[:7] + "-" + good[7:8] + good[9:],
+		"empty":        "",
+		"upper case":   strings.ToUpper(good),
+		"braces":       "{" + good + "}",
+		"urn":          "urn:uuid:" + good,
+		"no hyphens":   strings.ReplaceAll(good, "-", ""),
+		"version 4":    good[:14] + "4" + good[15:],
+		"variant":      good[:19] + "c" + good[20:],
+		"long":         good + "0",
+		"space":        " " + good[1:],
+		"hyphen moved": good[:7] + "-" + good[7:8] + good[9:],
 	} {
 		_, err := ParseID(bad)
 		require.ErrorIs(t, err, ErrInvalid, name)
@@ -121,18 +128,33 @@ func TestMatchKey(t *testing.T) {
 		binding, key string
 		want         bool
 	}{
-		{"sg.#", retry.Key(), true}, {"sg.*", retry.Key(), false}, {"sg.*.retry.*", retry.Key(), true}, {"batch.#", retry.Key(), false},
-		{"sg.#", log.Key(), false}, {"log.sg.#", log.Key(), true}, {"log.*.#", log.Key(), true}, {"#", "a.b", true}, {"#", "", true},
-		{"a.#.z", "a.z", true}, {"a.#.z", "a.b.c.z", true}, {"a.#.z", "a.b", false}, {"*.b", "a.b", true}, {"*", "a.b", false},
-		{"event.#", "event.sg", true}, {"#.#", "a", true},
+		{"sg.#", retry.Key(), true},
+		{"sg.*", retry.Key(), false},
+		{"sg.*.retry.*", retry.Key(), true},
+		{"batch.#", retry.Key(), false},
+		{"sg.#", log.Key(), false},
+		{"log.sg.#", log.Key(), true},
+		{"log.*.#", log.Key(), true},
+		{"event.#", "event.sg", true},
+		{"#", "a.b", true},
+		{"#", "", true},
+		{"#.#", "a", true},
+		{"a.#.z", "a.z", true},
+		{"a.#.z", "a.b.c.z", true},
+		{"a.#.z", "a.b", false},
+		{"*.b", "a.b", true},
+		{"*", "a.b", false},
 	} {
 		require.Equal(t, c.want, MatchKey(c.binding, c.key), "%s on %s", c.binding, c.key)
 	}
 }
 
-// FuzzMatchKey holds the matching of routing keys against regular expressions.
+// FuzzMatchKey compares the matching of routing keys with regular expressions.
 func FuzzMatchKey(f *testing.F) {
-	for _, s := range [][2]string{{"sg.#", "sg.0198.retry.3"}, {"log.*.#", "log.sg.x"}, {"a.#.z", "a.z"}, {"#.#", ""}, {"*", "a.b"}, {"..", "."}} {
+	for _, s := range [][2]string{
+		{"sg.#", "sg.0198.retry.3"}, {"log.*.#", "log.sg.x"}, {"a.#.z", "a.z"},
+		{"#.#", ""}, {"*", "a.b"}, {"..", "."},
+	} {
 		f.Add(s[0], s[1])
 	}
 	f.Fuzz(func(t *testing.T, binding, key string) {
@@ -171,8 +193,10 @@ func TestEveryMessageHasOneQueue(t *testing.T) {
 	queues := Queues([]string{"sg", "mg", "sg-eu"})
 	id := NewBatchID(time.Now())
 	for _, m := range []Message{
-		{Kind: BatchMessage, ID: id, Lane: Urgent}, {Kind: ProviderMessage, Provider: "sg", ID: id, Lane: Bulk, Retry: 2},
-		{Kind: ProviderMessage, Provider: "sg-eu", ID: id, Lane: Bulk}, {Kind: LogMessage, Provider: "mg", ID: id.Log(5), Lane: Urgent, Retry: 1},
+		{Kind: BatchMessage, ID: id, Lane: Urgent},
+		{Kind: ProviderMessage, Provider: "sg", ID: id, Lane: Bulk, Retry: 2},
+		{Kind: ProviderMessage, Provider: "sg-eu", ID: id, Lane: Bulk},
+		{Kind: LogMessage, Provider: "mg", ID: id.Log(5), Lane: Urgent, Retry: 1},
 		{Kind: EventMessage, Provider: "mg", ID: id},
 	} {
 		require.NoError(t, m.Validate())

@@ -354,9 +354,10 @@ const uncalledFree = 10
 // settle folds the attempts and entries of one recipient into its status.
 func (v *View) settle(r int, s *Standing) {
 	s.State = Queued
-	var closing *Entry               // the newest entry that covers r, if it closes
-	var hard, best, last, taken *Try // the newest hard failure, the first delivery, the newest, the newest that a provider has
-	var byHand bool                  // the newest release was manual, although it may double
+	var closing *Entry // the newest entry that covers r, if it closes
+	// The newest hard failure, the first delivery, the newest attempt, the newest one that a provider has.
+	var hard, best, last, taken *Try
+	var byHand bool // the newest release was manual, although it may double
 	k, uncalled := 0, 0
 	for i := range v.Entries {
 		e := &v.Entries[i]

@@ -70,7 +70,7 @@ type Standing struct {
 	Splits    int    // attempts that were made to find a bad recipient
 	Called    bool   // some attempt counts: a provider was asked, or may have been
 	Last      Try    // the newest attempt; where that was refused, the newest one that a provider has
-	Accepted  *Try   // the newest attempt that a provider has, without a final event; nil: none, or released manually since
+	Accepted  *Try   // newest accepted attempt without a final event; nil: none, or released manually since
 	Released  bool   // released manually, and no attempt since
 }
 

@@ -64,29 +64,89 @@ func TestStateOfOne(t *testing.T) {
 		reason   Reason
 		provider string
 	}{
-		"nothing yet":                   {nil, nil, Queued, "", ""},
-		"called, no answer":             {[]Entry{sg}, nil, Queued, "", ""},
-		"accepted":                      {[]Entry{sg}, []Fact{answer(1, Accepted, 1)}, Queued, "", ""},
-		"delivered":                     {[]Entry{sg}, []Fact{answer(1, Accepted, 1), event(1, "sg", Delivered, "", 1)}, Success, "", "sg"},
-		"delivered before the answer":   {[]Entry{sg}, []Fact{event(1, "sg", Delivered, "", 1)}, Success, "", "sg"},
-		"refused, not ended":            {[]Entry{sg}, []Fact{answer(1, Unavailable, 1)}, Queued, "", ""},
-		"refused, ended":                {[]Entry{sg, ending(2, NoProviderLeft, 1)}, []Fact{answer(1, Unavailable, 1)}, Failed, NoProviderLeft, "sg"},
-		"hard refusal needs no ending":  {[]Entry{sg}, []Fact{answer(1, RejectedRecipient, 1)}, Failed, MailboxInvalid, "sg"},
-		"hard bounce needs no ending":   {[]Entry{sg}, []Fact{answer(1, Accepted, 1), event(1, "sg", Bounced, MailboxInvalid, 1)}, Failed, MailboxInvalid, "sg"},
-		"soft bounce waits":             {[]Entry{sg}, []Fact{answer(1, Accepted, 1), event(1, "sg", Blocked, PolicyReputation, 1)}, Queued, "", ""},
-		"bounce beats delivered":        {[]Entry{sg}, []Fact{event(1, "sg", Delivered, "", 1), event(1, "sg", Bounced, MailboxInvalid, 1)}, Failed, MailboxInvalid, "sg"},
-		"delivered elsewhere wins":      {[]Entry{sg, mg}, []Fact{event(1, "sg", Bounced, MailboxInvalid, 1), event(2, "mg", Delivered, "", 1)}, Success, "", "mg"},
-		"late delivery after an ending": {[]Entry{sg, ending(2, OutcomeUnknown, 1)}, []Fact{event(1, "sg", Delivered, "", 1)}, Success, "", "sg"},
-		"late deferral after an ending": {[]Entry{sg, ending(2, OutcomeUnknown, 1)}, []Fact{event(1, "sg", Deferred, Greylisted, 1)}, Failed, OutcomeUnknown, "sg"},
-		"complaint changes nothing":     {[]Entry{sg}, []Fact{event(1, "sg", Delivered, "", 1), event(1, "sg", Complained, "", 1)}, Success, "", "sg"},
-		"open changes nothing":          {[]Entry{sg}, []Fact{answer(1, Accepted, 1), event(1, "sg", Opened, "", 1)}, Queued, "", ""},
-		"event of another provider":     {[]Entry{sg}, []Fact{event(1, "mg", Bounced, MailboxInvalid, 1)}, Queued, "", ""},
-		"event of no attempt":           {[]Entry{sg}, []Fact{event(7, "sg", Bounced, MailboxInvalid, 1)}, Queued, "", ""},
-		"late event of attempt 1":       {[]Entry{sg, mg}, []Fact{answer(1, Unavailable, 1), answer(2, Accepted, 1), event(1, "sg", Blocked, PolicyReputation, 1)}, Queued, "", ""},
-		"split says nothing of one":     {[]Entry{sg}, []Fact{{Key: "o1", Outcome: &Outcome{Attempt: 1, At: t0, Parts: []Part{{Class: Split, Reason: MailboxInvalid, Recipients: SetOf(1)}}}}}, Queued, "", ""},
-		"cancelled":                     {[]Entry{{Number: 1, Kind: Cancel, Recipients: SetOf(1)}}, nil, Cancelled, CancelledByRq, ""},
-		"released after an ending":      {[]Entry{sg, ending(2, OutcomeUnknown, 1), {Number: 3, Kind: Release, Recipients: SetOf(1)}}, nil, Queued, "", ""},
-		"expired before any attempt":    {[]Entry{ending(1, Expired, 1)}, nil, Failed, Expired, ""},
+		"nothing yet":       {nil, nil, Queued, "", ""},
+		"called, no answer": {[]Entry{sg}, nil, Queued, "", ""},
+		"accepted":          {[]Entry{sg}, []Fact{answer(1, Accepted, 1)}, Queued, "", ""},
+		"delivered": {
+			[]Entry{sg},
+			[]Fact{answer(1, Accepted, 1), event(1, "sg", Delivered, "", 1)},
+			Success, "", "sg",
+		},
+		"delivered before the answer": {[]Entry{sg}, []Fact{event(1, "sg", Delivered, "", 1)}, Success, "", "sg"},
+		"refused, not ended":          {[]Entry{sg}, []Fact{answer(1, Unavailable, 1)}, Queued, "", ""},
+		"refused, ended": {
+			[]Entry{sg, ending(2, NoProviderLeft, 1)},
+			[]Fact{answer(1, Unavailable, 1)},
+			Failed, NoProviderLeft, "sg",
+		},
+		"hard refusal needs no ending": {[]Entry{sg}, []Fact{answer(1, RejectedRecipient, 1)}, Failed, MailboxInvalid, "sg"},
+		"hard bounce needs no ending": {
+			[]Entry{sg},
+			[]Fact{answer(1, Accepted, 1), event(1, "sg", Bounced, MailboxInvalid, 1)},
+			Failed, MailboxInvalid, "sg",
+		},
+		"soft bounce waits": {
+			[]Entry{sg},
+			[]Fact{answer(1, Accepted, 1), event(1, "sg", Blocked, PolicyReputation, 1)},
+			Queued, "", "",
+		},
+		"bounce beats delivered": {
+			[]Entry{sg},
+			[]Fact{event(1, "sg", Delivered, "", 1), event(1, "sg", Bounced, MailboxInvalid, 1)},
+			Failed, MailboxInvalid, "sg",
+		},
+		"delivered elsewhere wins": {
+			[]Entry{sg, mg},
+			[]Fact{event(1, "sg", Bounced, MailboxInvalid, 1), event(2, "mg", Delivered, "", 1)},
+			Success, "", "mg",
+		},
+		"late delivery after an ending": {
+			[]Entry{sg, ending(2, OutcomeUnknown, 1)},
+			[]Fact{event(1, "sg", Delivered, "", 1)},
+			Success, "", "sg",
+		},
+		"late deferral after an ending": {
+			[]Entry{sg, ending(2, OutcomeUnknown, 1)},
+			[]Fact{event(1, "sg", Deferred, Greylisted, 1)},
+			Failed, OutcomeUnknown, "sg",
+		},
+		"complaint changes nothing": {
+			[]Entry{sg},
+			[]Fact{event(1, "sg", Delivered, "", 1), event(1, "sg", Complained, "", 1)},
+			Success, "", "sg",
+		},
+		"open changes nothing": {
+			[]Entry{sg},
+			[]Fact{answer(1, Accepted, 1), event(1, "sg", Opened, "", 1)},
+			Queued, "", "",
+		},
+		"event of another provider": {[]Entry{sg}, []Fact{event(1, "mg", Bounced, MailboxInvalid, 1)}, Queued, "", ""},
+		"event of no attempt":       {[]Entry{sg}, []Fact{event(7, "sg", Bounced, MailboxInvalid, 1)}, Queued, "", ""},
+		"late event of attempt 1": {
+			[]Entry{sg, mg},
+			[]Fact{answer(1, Unavailable, 1), answer(2, Accepted, 1), event(1, "sg", Blocked, PolicyReputation, 1)},
+			Queued, "", "",
+		},
+		"split says nothing of one": {
+			[]Entry{sg},
+			[]Fact{{Key: "o1", Outcome: &Outcome{
+				Attempt: 1,
+				At:      t0,
+				Parts:   []Part{{Class: Split, Reason: MailboxInvalid, Recipients: SetOf(1)}},
+			}}},
+			Queued, "", "",
+		},
+		"cancelled": {
+			[]Entry{{Number: 1, Kind: Cancel, Recipients: SetOf(1)}},
+			nil,
+			Cancelled, CancelledByRq, "",
+		},
+		"released after an ending": {
+			[]Entry{sg, ending(2, OutcomeUnknown, 1), {Number: 3, Kind: Release, Recipients: SetOf(1)}},
+			nil,
+			Queued, "", "",
+		},
+		"expired before any attempt": {[]Entry{ending(1, Expired, 1)}, nil, Failed, Expired, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -22,7 +22,7 @@ type Summary struct {
 	Cancelled int64 `json:"c,omitempty"`
 
 	Untried     int64 `json:"u,omitempty"`  // queued, and never handed to a provider
-	Awaited     int64 `json:"aw,omitempty"` // queued, and it is not known whether a provider took them, or one is being called
+	Awaited     int64 `json:"aw,omitempty"` // queued, with an unknown outcome or a running call
 	Unconfirmed int64 `json:"uc,omitempty"` // successes through providers without events
 	Rerouted    int64 `json:"rr,omitempty"` // logs that more than one provider was tried for
 	MayDouble   int64 `json:"md,omitempty"` // sent again while an outcome was not known

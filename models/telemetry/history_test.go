@@ -18,7 +18,12 @@ func TestSpread(t *testing.T) {
 	for i := 1; i <= 1000; i++ {
 		s.Add(time.Duration(i) * time.Millisecond)
 	}
-	for part, want := range map[float64]time.Duration{.1: 100 * time.Millisecond, .5: 500 * time.Millisecond, .9: 900 * time.Millisecond, 1: time.Second} {
+	for part, want := range map[float64]time.Duration{
+		.1: 100 * time.Millisecond,
+		.5: 500 * time.Millisecond,
+		.9: 900 * time.Millisecond,
+		1:  time.Second,
+	} {
 		require.InEpsilon(t, float64(want), float64(s.Within(part)), .2, "%v", part)
 	}
 	var one Spread

@@ -50,7 +50,7 @@ type ProviderState struct {
 	Counters Counters      `json:"counters"`
 	Rate     float64       `json:"rate"`     // recipients accepted per second, over the last seconds
 	Answers  time.Duration `json:"answers"`  // how long calls usually take; 0: not known
-	Reported time.Duration `json:"reported"` // within it nine of ten mails are delivered or otherwise reported on; 0: not known
+	Reported time.Duration `json:"reported"` // p90 of the time to an event; 0: not known
 }
 
 // The states of a provider's health, from the best to the worst.
