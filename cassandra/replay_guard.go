@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// replaySpan is the time, by the IDs of entries, of which the oldest entry
-	// is kept, in milliseconds. It is recorded with the keyspace.
+	// replaySpan is the length of a span of time in milliseconds, by the IDs of
+	// entries. Only the oldest entry of a span is kept. The value is recorded with
+	// the keyspace.
 	replaySpan = 12 * 60 * 60 * 1000
 	// replayKeep is how long that entry is kept. The oldest post of a span hides
 	// the later ones, even after it has ended. Later ones may be recorded until

@@ -13,8 +13,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Only few statements with low priority may run beside others, and they must delay
-// nobody.
+// Only a few statements with low priority may run beside others, and they must not delay
+// the others.
 func TestLowPriorityIsLimited(t *testing.T) {
 	t.Parallel()
 	r := &runner{timeout: time.Minute, limit: &semaphore{}}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// AgendaKind says what must be looked at.
+// AgendaKind says what an agenda entry covers.
 type AgendaKind string
 
 // The kinds of agenda entry.
@@ -13,27 +13,27 @@ const (
 	// LookAtBatch covers all chunks of a batch, from before its first chunk is
 	// stored until every log is final.
 	LookAtBatch AgendaKind = "batch"
-	// LookAtChunk covers one chunk at a moment of its own: an evidence window,
-	// a delay, a wait for a final event that ends.
+	// LookAtChunk covers one chunk at the end of a wait: an evidence window, a
+	// delay, a wait for a final event.
 	LookAtChunk AgendaKind = "chunk"
 )
 
-// AgendaEntry is one thing unfinished and when to look at it. Entries are
-// reminders: handling one twice, late, or in the wrong order does no harm.
-// Two entries with the same Due, Kind and ID are one.
+// AgendaEntry says when unfinished work is reconciled. Entries are reminders:
+// handling one twice, late or out of order does no harm. Entries with the same Due,
+// Kind and ID are one entry.
 type AgendaEntry struct {
 	Due    time.Time  `json:"due"` // millisecond precision
 	Kind   AgendaKind `json:"k"`
-	ID     ID         `json:"id"` // the batch's or the chunk's
+	ID     ID         `json:"id"` // of the batch or chunk
 	User   string     `json:"u"`
-	Chunks int        `json:"c,omitempty"` // of a batch: how many are being stored
-	Round  int        `json:"n,omitempty"` // how often it was looked at before
-	Lane   Lane       `json:"l,omitempty"` // of the batch; empty: not known
-	Missed bool       `json:"m,omitempty"` // what was to be announced at the last look could not be
+	Chunks int        `json:"c,omitempty"` // number of chunks of a batch
+	Round  int        `json:"n,omitempty"` // number of reconciliations before
+	Lane   Lane       `json:"l,omitempty"` // lane of the batch; empty: unknown
+	Missed bool       `json:"m,omitempty"` // the last reconciliation could not publish its messages
 }
 
-// Announcements are the messages that wake a consumer for everything the entry is
-// about, whatever became of it: of a batch, for each of its chunks.
+// Announcements returns messages that wake a consumer for the entry's chunk, or for
+// each chunk of its batch.
 func (e *AgendaEntry) Announcements() []Message {
 	if e.Kind == LookAtChunk {
 		return []Message{{Kind: BatchMessage, ID: e.ID, Lane: e.Lane}}
@@ -45,7 +45,7 @@ func (e *AgendaEntry) Announcements() []Message {
 	return out
 }
 
-// Shard spreads entries and inbox over n shards by their ID.
+// Shard returns the shard, out of n, of an agenda or inbox entry with this ID.
 func (id ID) Shard(n int) int {
 	if n <= 1 {
 		return 0
@@ -53,6 +53,6 @@ func (id ID) Shard(n int) int {
 	return int(binary.BigEndian.Uint32(id[8:12])&0x3fffffff) % n
 }
 
-// LateWriters is the time that agenda and inbox are read again after a bucket has closed, so
-// that a writer with a slow clock is heard.
+// LateWriters is how long agenda and inbox are read again after a bucket has closed,
+// so that entries of writers with slow clocks are found.
 const LateWriters = 15 * time.Minute

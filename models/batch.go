@@ -2,7 +2,7 @@ package models
 
 import "time"
 
-// Lane separates urgent mail from bulk: own queues, own worker slots.
+// Lane separates urgent from bulk mail. Each lane has its own queues and slots.
 type Lane string
 
 // The lanes.
@@ -14,14 +14,14 @@ const (
 // Valid reports whether l is a lane.
 func (l Lane) Valid() bool { return l == Urgent || l == Bulk }
 
-// UnknownPolicy says what happens to a recipient whose call has an outcome that
-// stays unknown until the evidence window closes.
+// UnknownPolicy says what happens to a recipient if the outcome of its call is still
+// unknown at the end of the evidence window.
 type UnknownPolicy string
 
 // The policies.
 const (
 	Hold   UnknownPolicy = "hold"   // the log fails with outcome_unknown
-	Resend UnknownPolicy = "resend" // it is sent again; it may arrive twice
+	Resend UnknownPolicy = "resend" // it is sent again and may arrive twice
 )
 
 // Valid reports whether p is a policy.
@@ -34,8 +34,8 @@ type Address struct {
 	Name  string `json:"name,omitempty"`
 }
 
-// Content is what every recipient of a batch gets, before placeholders are
-// filled. Text or HTML, or both, are set.
+// Content is the message of a batch, before placeholders are filled in. Text, HTML or
+// both are set.
 type Content struct {
 	From    Address `json:"from"`
 	ReplyTo Address `json:"reply_to,omitzero"`
@@ -44,7 +44,7 @@ type Content struct {
 	HTML    string  `json:"html,omitempty"`
 }
 
-// Batch is one email task, without its recipients. It never changes.
+// Batch is one request, without its recipients. It never changes.
 type Batch struct {
 	ID         ID            `json:"id"`
 	User       string        `json:"user"`
@@ -53,21 +53,21 @@ type Batch struct {
 	Lane       Lane          `json:"lane"`
 	OnUnknown  UnknownPolicy `json:"on_unknown"`
 	Recipients int           `json:"recipients"`
-	Duplicates int           `json:"duplicates,omitempty"` // repeats that were dropped
+	Duplicates int           `json:"duplicates,omitempty"` // removed repeats
 	Chunks     int           `json:"chunks"`
 	Sizes      []int         `json:"sizes,omitempty"`    // recipients per chunk; empty: 1,000 in all but the last
-	Deadline   time.Time     `json:"deadline"`           // after it nothing is handed over any more
-	Redacted   bool          `json:"redacted,omitempty"` // content and recipients were removed when their time was over
-	Damaged    bool          `json:"-"`                  // in a list: it cannot be read, and only ID and User are known
+	Deadline   time.Time     `json:"deadline"`           // nothing is handed over later
+	Redacted   bool          `json:"redacted,omitempty"` // content and recipients were removed by retention
+	Damaged    bool          `json:"-"`                  // the batch cannot be read; only ID and User are set
 }
 
 // Redact removes the content.
 func (b *Batch) Redact() { b.Content, b.Redacted = Content{}, true }
 
-// Created is the moment the batch was accepted.
+// Created is the time the batch was accepted.
 func (b *Batch) Created() time.Time { return b.ID.Time() }
 
-// ChunkSize is the number of recipients of chunk n.
+// ChunkSize returns the number of recipients of chunk n.
 func (b *Batch) ChunkSize(n int) int {
 	switch {
 	case n < 0 || n >= b.Chunks:
@@ -80,7 +80,7 @@ func (b *Batch) ChunkSize(n int) int {
 	return b.Recipients - n*MaxChunkRecipients
 }
 
-// BatchState is where a batch stands, as a whole.
+// BatchState is the state of a batch as a whole.
 type BatchState string
 
 // The states of a batch.
@@ -88,7 +88,7 @@ const (
 	BatchQueued  BatchState = "queued"  // nothing was handed over yet
 	BatchSending BatchState = "sending" // some recipients are not finished
 	BatchDone    BatchState = "done"    // every recipient has a final state
-	BatchDamaged BatchState = "damaged" // what is stored of it cannot be read
+	BatchDamaged BatchState = "damaged" // the stored batch cannot be read
 )
 
 // StateOf derives the state of a batch from its totals.
@@ -104,8 +104,8 @@ func (b *Batch) StateOf(total Summary) BatchState {
 	return BatchSending
 }
 
-// Total completes the sum of the chunk summaries stored so far: recipients of
-// chunks without a summary are queued. So the sums add up at every moment.
+// Total completes the sum of the stored chunk summaries: it counts recipients of
+// chunks without a summary as queued. So the sums add up at any time.
 func (b *Batch) Total(stored Summary) Summary {
 	missing := int64(b.Recipients) - stored.Accepted
 	if missing > 0 {
@@ -123,18 +123,18 @@ type Recipient struct {
 	Vars  map[string]string `json:"vars,omitempty"`
 }
 
-// Chunk is up to 1,000 recipients (or MaxChunkBytes) of one batch that are
-// stored, claimed and announced together. It never changes.
+// Chunk is up to 1,000 recipients (or MaxChunkBytes) of a batch that are stored,
+// claimed and announced together. It never changes.
 type Chunk struct {
 	ID         ID
 	Recipients []Recipient
 }
 
-// MaxChunkBytes bounds the size of a chunk's recipients before compression; a
+// MaxChunkBytes is the maximum size of a chunk's recipients before compression. A
 // single recipient may be larger.
 const MaxChunkBytes = 1 << 20
 
-// Size is an estimate of the bytes that r takes in a chunk.
+// Size estimates the bytes of r in a chunk.
 func (r *Recipient) Size() int {
 	n := len(r.Email) + len(r.Name) + 8
 	for k, v := range r.Vars {

@@ -71,8 +71,8 @@ func Done() Disposition { return Disposition{} }
 // Later delivers the message again after about d. No worker waits for it.
 func Later(d time.Duration) Disposition { return Disposition{kind: 1, delay: d} }
 
-// Park puts the message into the parking lot, for a person to look at. The reason is
-// cut by ParkedWhy.
+// Park puts the message into the parking lot, for review by an operator. ParkedWhy cuts
+// the reason.
 func Park(why string) Disposition { return Disposition{kind: 2, why: ParkedWhy(why)} }
 
 // IsDone reports whether the message is done. IsDone, IsLater and IsPark are for
@@ -113,8 +113,8 @@ type Parked struct {
 	Message Message
 	Raw     []byte    // the body, if it is not a Message
 	Key     string    // routing key
-	Why     string    // why it was parked; empty: it is not known
-	At      time.Time // when it was parked; zero: it is not known
+	Why     string    // why it was parked; empty: unknown
+	At      time.Time // when it was parked; zero: unknown
 }
 
 // MaxParkedWhy bounds the reason why a message was parked, in bytes. The text of a
@@ -160,11 +160,11 @@ type Broker interface {
 	Publish(ctx context.Context, ms ...Message) error
 
 	// Subscribe runs h for messages of q, at most concurrency at once, until ctx
-	// ends. Then it starts no handler any more, waits for the running ones, and
-	// returns nil. It survives the loss of the broker and continues when that is
-	// back. A message whose handler did not return (crash, lost connection) is
-	// delivered again, possibly elsewhere and at the same time. A message is
-	// delivered at most 50 ms before its NotBefore. Errors: ErrInvalid, ErrClosed.
+	// ends. Then it starts no more handlers, waits for the running ones, and
+	// returns nil. If the broker is lost, it continues when the broker is back. A
+	// message whose handler did not return (crash, lost connection) is delivered
+	// again, possibly elsewhere and at the same time. A message is delivered at most
+	// 50 ms before its NotBefore. Errors: ErrInvalid, ErrClosed.
 	Subscribe(ctx context.Context, q Queue, concurrency int, h Handler) error
 
 	// Depths returns how full the queues are. A broker need not know how old the

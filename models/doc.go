@@ -1,8 +1,6 @@
-// Package models holds the nouns of Safedelivr, their rules, and the
-// contracts (Store, Broker, Provider) that the rest of the program is written
-// against. It imports nothing else of the project.
+// Package models defines Safedelivr's types, their rules, and the contracts Store,
+// Broker and Adapter. It imports nothing else of the project.
 //
-// The heart is Resolve: the state of every log of a chunk is a pure function
-// of the chunk's recipients, its ledger (what was decided) and its facts (what
-// is known to have happened).
+// Resolve is the state function: the state of every log of a chunk depends only on
+// the chunk's recipients, its ledger (decisions) and its facts (what happened).
 package models

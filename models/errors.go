@@ -2,23 +2,23 @@ package models
 
 import "errors"
 
-// The errors of the contracts. Implementations wrap them once with what was
-// being done; callers test with errors.Is.
+// The errors of the contracts. Implementations wrap them once with the operation;
+// callers test with errors.Is.
 var (
-	// ErrNotFound: what was asked for does not exist (or is not the caller's).
+	// ErrNotFound: the object does not exist, or belongs to another user.
 	ErrNotFound = errors.New("not found")
 	// ErrInvalid: the argument can never be accepted.
 	ErrInvalid = errors.New("invalid")
-	// ErrExists: a thing of this name is there already.
+	// ErrExists: an object with this name exists.
 	ErrExists = errors.New("already exists")
-	// ErrDamaged: what is stored cannot be read, by this version at least. To
-	// try again is of no use, and everything else can still be read.
+	// ErrDamaged: a stored value cannot be read by this version. A retry does not
+	// help. Other values can be read.
 	ErrDamaged = errors.New("a stored value is damaged")
-	// ErrUnavailable: the store or broker cannot be reached or is overloaded;
-	// nothing was done, the same call may succeed later.
+	// ErrUnavailable: the store or broker cannot be reached or is overloaded.
+	// Nothing was done; the same call may succeed later.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrOutcomeUnknown: a write was sent and it is not known whether it took effect.
-	// Repeating the same call settles it.
+	// ErrOutcomeUnknown: a write was sent, and it is unknown whether it took effect.
+	// Repeating the same call resolves that.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrClosed: the store or broker was closed.
 	ErrClosed = errors.New("closed")
@@ -26,7 +26,7 @@ var (
 	ErrUnroutable = errors.New("no queue for this message")
 )
 
-// ConflictError is returned by Store.Append to who lost the race for a ledger
+// ConflictError is returned by Store.Append to a caller that lost the race for a
 // number. Winner is the entry that has the number.
 type ConflictError struct{ Winner Entry }
 

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// Class is what a provider's answer to a call means (providers.md, 0.2).
+// Class is the meaning of a provider's answer to a call.
 type Class string
 
 // The classes of outcome.
 const (
 	Accepted          Class = "accepted"           // the provider took responsibility
-	RejectedRecipient Class = "rejected_recipient" // this address is refused everywhere
-	RejectedRequest   Class = "rejected_request"   // our payload is wrong everywhere
+	RejectedRecipient Class = "rejected_recipient" // the address is rejected everywhere
+	RejectedRequest   Class = "rejected_request"   // the message is rejected everywhere
 	RejectedHereClass Class = "rejected_here"      // a limit of this provider
 	AccountClass      Class = "account"            // key, quota, suspension, or one unverified sender
 	Throttled         Class = "throttled"          // too fast; RetryAt says when, if known
-	Unavailable       Class = "unavailable"        // definitely not taken; RetryAt as of throttled
-	Unknown           Class = "unknown"            // may have been taken
-	// Split: the whole call was refused because of some recipient in it; nothing
-	// was taken. The recipients go again in smaller calls.
+	Unavailable       Class = "unavailable"        // certainly not accepted; RetryAt as for throttled
+	Unknown           Class = "unknown"            // may have been accepted
+	// Split: the whole call was rejected because of some recipient in it, and nothing
+	// was accepted. The recipients are sent again in smaller calls.
 	Split Class = "split"
 )
 
@@ -43,12 +43,12 @@ var Classes = []Class{
 // Valid reports whether c is one of the classes.
 func (c Class) Valid() bool { return slices.Contains(Classes, c) }
 
-// Refused reports whether c means that the provider certainly did not take the
+// Refused reports whether c means that the provider certainly did not accept the
 // mail.
 func (c Class) Refused() bool { return c.Valid() && c != Accepted && c != Unknown }
 
-// Outcome is what became of one attempt: one part per group of recipients.
-// Recipients of the attempt that no part names are unknown.
+// Outcome is the result of one attempt: one part per group of recipients. Recipients
+// of the attempt that no part names have an unknown outcome.
 type Outcome struct {
 	Attempt int           `json:"n"`
 	At      time.Time     `json:"at"`
@@ -68,11 +68,11 @@ type Part struct {
 	Final      bool      `json:"f,omitempty"` // accepted through a provider without events: counts as success, unconfirmed
 }
 
-// EventKind is what a provider reported of one recipient.
+// EventKind is the kind of a provider's event.
 type EventKind string
 
-// The kinds of event. Bounced, Dropped, Blocked and Rejected mean that the
-// provider has given up; Deferred means it goes on trying.
+// The kinds of event. Bounced, Dropped, Blocked and Rejected mean that the provider
+// gave up, Deferred that it retries.
 const (
 	Processed    EventKind = "processed"
 	Delivered    EventKind = "delivered"
@@ -105,14 +105,14 @@ var EventKinds = []EventKind{
 // Valid reports whether k is one of the kinds.
 func (k EventKind) Valid() bool { return slices.Contains(EventKinds, k) }
 
-// Failure reports whether k means that the provider has given up.
+// Failure reports whether k means that the provider gave up.
 func (k EventKind) Failure() bool {
 	return k == Bounced || k == Dropped || k == Blocked || k == Rejected
 }
 
-// Event is what a provider reported of one recipient, in our words.
+// Event is a provider's report about one recipient.
 type Event struct {
-	ID          string    `json:"id"` // the provider's, or a hash where it has none; repeats carry the same
+	ID          string    `json:"id"` // the provider's, or a hash if it has none; repeats have the same
 	Recipient   int       `json:"r"`
 	Attempt     int       `json:"n"`
 	Provider    string    `json:"a"`
@@ -125,35 +125,33 @@ type Event struct {
 	Text        string    `json:"tx,omitempty"` // the receiving server's or provider's words, at most 500 bytes
 	Async       bool      `json:"as,omitempty"` // a bounce after an acceptance by the receiving server
 
-	// ParseRevision is 0 when the post was read for the first time, and higher when it
-	// was read again, by a fixed parser: the newest reading of an event
-	// counts.
+	// ParseRevision is 0 if the webhook was parsed once, and higher if it was parsed
+	// again by a fixed parser. The highest revision of an event counts.
 	ParseRevision int64 `json:"rd,omitempty"`
 }
 
-// Fact is something that is known to have happened to recipients of a chunk.
-// Facts never change and come in any order and any number of times. Writing
-// one twice under its key is writing it once.
+// Fact is something known to have happened to recipients of a chunk. Facts never
+// change and come in any order and any number of times. Writing a fact is
+// idempotent under its key.
 type Fact struct {
 	Key     string   `json:"-"`
 	Outcome *Outcome `json:"o,omitempty"`
 	Events  []Event  `json:"e,omitempty"`
 
-	// VersionFloor raises the version of what is counted of the chunk: a summary claimed to
-	// know more than there is, and whatever is counted from now on is newer.
+	// VersionFloor raises the version of the chunk's summaries, so that they replace a
+	// stored summary whose version is too high.
 	VersionFloor int64 `json:"l,omitempty"`
 }
 
-// OutcomeKey is the key of the fact that holds the answer to attempt n.
+// OutcomeKey returns the key of the fact with the answer to attempt n.
 func OutcomeKey(n int) string { return "o" + strconv.Itoa(n) }
 
-// EvidenceKey is the key of a fact that was looked up about attempt n.
+// EvidenceKey returns the key of a fact from a look-up of attempt n.
 func EvidenceKey(n int, source string) string { return "v" + strconv.Itoa(n) + "." + source }
 
-// EventsKey is the key of a fact that holds the events of some inbox entries
-// that concern one chunk. It names exactly these entries, in any order: the same
-// events grouped otherwise are another fact, and recognised as repeats by their
-// own ids.
+// EventsKey returns the key of a fact with the events of some inbox entries about one
+// chunk. It names exactly these entries, in any order. The same events in another
+// group are another fact, and their own IDs identify them as repeats.
 func EventsKey(posts ...ID) string {
 	if len(posts) == 1 {
 		return "e" + posts[0].String()
@@ -167,13 +165,13 @@ func EventsKey(posts ...ID) string {
 	return "g" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// ParseRevisionKey is EventsKey for posts that were read again.
+// ParseRevisionKey is like EventsKey, for webhooks that were parsed again.
 func ParseRevisionKey(reading int64, posts ...ID) string {
 	return "r" + strconv.FormatInt(reading, 10) + "." + EventsKey(posts...)
 }
 
-// VersionFloorKey is the key of a fact that lifts the version above that of a summary.
+// VersionFloorKey returns the key of a fact with a VersionFloor.
 func VersionFloorKey(version int64) string { return "l" + strconv.FormatInt(version, 10) }
 
-// MaxText bounds the words of a provider that are kept with a fact.
+// MaxText is the maximum length of a provider's text in a fact, in bytes.
 const MaxText = 500

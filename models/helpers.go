@@ -30,7 +30,7 @@ func LaterOf(a, b time.Time) time.Time {
 	return b
 }
 
-// Pause waits for so long, or until ctx ends.
+// Pause waits for d, or until ctx ends.
 func Pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -53,9 +53,9 @@ func (i *Inbox) Size() int {
 	return n
 }
 
-// ReplayMark says that something came under a key, by its digest, and in which
-// entry of the inbox. A key has one group for ever; keys that are guarded
-// together mostly have the same, and are stored together then.
+// ReplayMark records that content with a digest came under a key, in an entry of the
+// inbox. A key always has the same group. Keys that are guarded together mostly share
+// a group and are then stored together.
 type ReplayMark struct {
 	Group, Key, Digest string
 	Entry              ID

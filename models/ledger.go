@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// EntryKind is what a ledger entry decides.
+// EntryKind is the kind of a ledger entry.
 type EntryKind string
 
 // The kinds of ledger entry.
 const (
 	Attempt EntryKind = "attempt" // a worker calls a provider for these recipients
-	Cancel  EntryKind = "cancel"  // these recipients are not to be handed over any more
-	Release EntryKind = "release" // a person lets these ended recipients go out again
-	Ending  EntryKind = "end"     // nothing more is tried for these recipients
+	Cancel  EntryKind = "cancel"  // these recipients are not handed over any more
+	Release EntryKind = "release" // these ended recipients may be sent again
+	Ending  EntryKind = "end"     // there are no further attempts for these recipients
 )
 
-// Entry is one line of a chunk's ledger, which only grows: numbers 1, 2, 3, ….
-// An entry is appended by compare-and-set on its number and never changes.
-// The number of an attempt's entry is the number of the attempt.
+// Entry is one entry of a chunk's ledger, which only grows: numbers 1, 2, 3, ….
+// It is appended by compare-and-set on its number and never changes. The number of
+// an attempt is the number of its entry.
 type Entry struct {
 	Number     int       `json:"n"`
-	Token      Token     `json:"t"` // who appended: settles an append whose outcome is unknown
+	Token      Token     `json:"t"` // names the append, to resolve an unknown outcome
 	Kind       EntryKind `json:"k"`
 	At         time.Time `json:"at"`
 	Recipients Set       `json:"r"`
@@ -31,22 +31,22 @@ type Entry struct {
 	Provider  string    `json:"a,omitempty"`
 	Worker    string    `json:"w,omitempty"`
 	StartBy   time.Time `json:"sb,omitzero"` // the call begins before this or never
-	CallEnds  time.Time `json:"ce,omitzero"` // start-by plus the call's time-out: from here on nothing is in flight
+	CallEnds  time.Time `json:"ce,omitzero"` // start-by plus the call's time-out: nothing is in flight later
 	Retry     int       `json:"rt,omitempty"`
-	Split     int       `json:"sp,omitempty"` // >0: made to find a bad recipient; uses up no retry
-	MayDouble bool      `json:"md,omitempty"` // an earlier attempt's outcome was not known
+	Split     int       `json:"sp,omitempty"` // > 0: made to find a bad recipient; not a retry
+	MayDouble bool      `json:"md,omitempty"` // the outcome of an earlier attempt was unknown
 	Because   string    `json:"why,omitempty"`
 
 	// Of an ending, a cancellation or a release. A release has MayDouble, too.
 	Reason Reason `json:"re,omitempty"`
 	Detail string `json:"d,omitempty"`
-	Order  int    `json:"o,omitempty"` // the line of the journal that ordered it
+	Order  int    `json:"o,omitempty"` // number of the command
 }
 
 // Token is a random name of one append.
 type Token [16]byte
 
-// NewToken returns a fresh token.
+// NewToken returns a new token.
 func NewToken() Token {
 	var t Token
 	if _, err := rand.Read(t[:]); err != nil {

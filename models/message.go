@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// MessageKind is what a message asks for.
+// MessageKind is the kind of a message.
 type MessageKind string
 
 // The kinds of message.
@@ -15,24 +15,23 @@ const (
 	BatchMessage    MessageKind = "batch"    // dispatch a chunk through any provider
 	ProviderMessage MessageKind = "provider" // dispatch a chunk through one provider
 	LogMessage      MessageKind = "log"      // dispatch one recipient through one provider
-	EventMessage    MessageKind = "event"    // work off an inbox entry
+	EventMessage    MessageKind = "event"    // process an inbox entry
 )
 
-// Message wakes a consumer. It carries ids and never content; losing,
-// doubling, delaying or reordering messages costs time and nothing else.
+// Message wakes a consumer. It carries IDs and no content. Losing, doubling, delaying
+// or reordering messages costs only time.
 type Message struct {
 	Kind      MessageKind `json:"k"`
 	Provider  string      `json:"a,omitempty"` // of provider, log and event messages: the namespace
 	ID        ID          `json:"id"`          // chunk, log or inbox entry
 	Retry     int         `json:"r,omitempty"` // #num of the routing key
 	Lane      Lane        `json:"l,omitempty"` // not of events
-	NotBefore time.Time   `json:"nb,omitzero"` // not to be delivered earlier
-	At        time.Time   `json:"at,omitzero"` // when it came into its queue; brokers set it
+	NotBefore time.Time   `json:"nb,omitzero"` // earliest delivery
+	At        time.Time   `json:"at,omitzero"` // when it was queued; the broker sets it
 }
 
-// Stamp sets when a message comes into its queue: now, or where it is not to be
-// delivered yet, then. One that was stamped before is stamped anew only where it
-// waits for longer.
+// Stamp sets At, unless it is set, to now. If NotBefore is later than At, it sets At to
+// NotBefore.
 func (m *Message) Stamp(now time.Time) {
 	if m.At.IsZero() {
 		m.At = now.UTC().Round(0)
@@ -42,7 +41,7 @@ func (m *Message) Stamp(now time.Time) {
 	}
 }
 
-// Key is the routing key: batch.<uuid>, <ns>.<uuid>, log.<ns>.<uuid>, each with
+// Key returns the routing key: batch.<uuid>, <ns>.<uuid> or log.<ns>.<uuid>, with
 // .retry.N from the first retry on, or event.<ns>.
 func (m *Message) Key() string {
 	var b strings.Builder
@@ -68,7 +67,7 @@ func (m *Message) Key() string {
 	return b.String()
 }
 
-// Validate reports what makes m impossible to publish.
+// Validate returns an error if m cannot be published.
 func (m *Message) Validate() error {
 	switch m.Kind {
 	case BatchMessage, ProviderMessage, LogMessage, EventMessage:
@@ -90,9 +89,9 @@ func (m *Message) Validate() error {
 	return nil
 }
 
-// ValidProviderName reports whether s may name a provider. The name is
-// one word of the routing keys: 1 to 32 of a-z, 0-9 and '-', beginning with a
-// letter; batch, log and event are taken.
+// ValidProviderName reports whether s can be the name of a provider. The name is one
+// word of the routing keys: 1 to 32 characters of a-z, 0-9 and '-', beginning with a
+// letter. The names batch, log and event are reserved.
 func ValidProviderName(s string) bool {
 	if s == "" || len(s) > 32 || s == "batch" || s == "log" || s == "event" {
 		return false
@@ -106,8 +105,8 @@ func ValidProviderName(s string) bool {
 	return true
 }
 
-// MatchKey reports whether a topic binding ('*' one word, '#' any number of
-// words, none included) matches a routing key.
+// MatchKey reports whether a topic binding matches a routing key. In a binding '*'
+// matches one word and '#' any number of words.
 func MatchKey(binding, key string) bool {
 	return matchWords(strings.Split(binding, "."), strings.Split(key, "."))
 }

@@ -118,7 +118,7 @@ func Rewrite(s string, to func(name string) string) string {
 	return b.String()
 }
 
-// ValidVar reports whether s may name a placeholder.
+// ValidVar reports whether s can be the name of a placeholder.
 func ValidVar(s string) bool {
 	for i, r := range s {
 		if !varRune(r, i == 0) {
@@ -128,9 +128,8 @@ func ValidVar(s string) bool {
 	return s != "" && len(s) <= maxVarName
 }
 
-// Value is the value of placeholder name for this recipient. The names
-// "email" and "name" always have a value: the recipient's own, unless Vars
-// says otherwise.
+// Value returns the value of a placeholder for this recipient. The names "email" and
+// "name" always have a value: the recipient's own, unless Vars has another.
 func (r *Recipient) Value(name string) (string, bool) {
 	if v, ok := r.Vars[name]; ok {
 		return v, true

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Fingerprint is a short hash of an address, whatever its case. Different
-// addresses may share one: who finds a match looks at the recipients.
+// Fingerprint returns a short case-insensitive hash of an address. Different addresses
+// may have the same one, so a match must be checked against the recipients.
 func Fingerprint(address string) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(strings.ToLower(address))) // never fails

@@ -7,30 +7,29 @@ import (
 	"time"
 )
 
-// Call is what an adapter needs for one provider call.
+// Call is the input of one provider call.
 type Call struct {
 	Batch      ID
-	Attempt    int // number of the attempt; travels with every recipient
+	Attempt    int // number of the attempt; sent with every recipient
 	Content    *Content
-	Recipients []CallRecipient // no address twice, whatever its case
-	StartBy    time.Time       // the request's body begins to leave before this or never; zero: whenever
+	Recipients []CallRecipient // no address twice, ignoring case
+	StartBy    time.Time       // the request's body must begin before this; zero: no limit
 }
 
-// Passed reports whether t is past by either clock: the monotonic one does not
-// run while the machine sleeps, and the other may be set.
+// Passed reports whether t is past by the monotonic or by the wall clock: the monotonic
+// clock stops while the machine sleeps, and the wall clock can be set.
 func Passed(t time.Time) bool {
 	now := time.Now()
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
-// CallRecipient is a recipient and its log's ID, whose Recipient() is its
-// number in the chunk.
+// CallRecipient is a recipient and the ID of its log.
 type CallRecipient struct {
 	Log ID
 	Recipient
 }
 
-// Numbers is the set of the recipients' numbers.
+// Numbers returns the numbers of the recipients in their chunk.
 func (c *Call) Numbers() Set {
 	var s Set
 	for i := range c.Recipients {
@@ -39,64 +38,63 @@ func (c *Call) Numbers() Set {
 	return s
 }
 
-// Adapter is an adapter for one provider at one email provider. It translates
-// and classifies; it never retries and never decides.
+// Adapter calls the API of one provider. It translates and classifies; it never retries
+// and never decides.
 //
 // All methods may be called by many goroutines at once.
 type Adapter interface {
-	// Send makes one provider call at most and says what became of it, for
-	// every recipient of the call exactly once. It sends nothing when the call
-	// cannot be expressed (RejectedHereClass or RejectedRequest). Between
-	// Unavailable and Unknown decides whether the request left completely.
-	// It returns soon after ctx ends. Recipients never see each other. It
-	// never panics on what the provider answers. Texts hold no addresses.
+	// Send makes at most one provider call and returns its result, with each
+	// recipient in exactly one part. If the call cannot be expressed, it sends
+	// nothing (RejectedHereClass or RejectedRequest). If no answer came, the result
+	// is Unknown if the whole request was sent, else Unavailable. Send returns soon
+	// after ctx ends. Recipients do not see each other. Send does not panic on any
+	// answer. Texts have no addresses.
 	Send(ctx context.Context, c *Call) []Part
 
-	// MaxRecipients is how many recipients one call may hold.
+	// MaxRecipients returns the maximum number of recipients of a call.
 	MaxRecipients() int
 
-	// Verify checks that a webhook post comes from the provider, over the raw
-	// body, and that it is fresh. A refusal is a *WebhookError. On success it
-	// returns what a replay would carry again, or "". Of posts that were signed
-	// at the same time it begins with the same group, up to a '.', if it has one.
+	// Verify checks, over the raw body, that a webhook was sent by the provider and
+	// is fresh. A refusal is a *WebhookError. On success replay is a value that a
+	// replay of the webhook would have, too, or "". If it has a '.', the part
+	// before it is the same for webhooks that were signed at the same time.
 	Verify(h http.Header, body []byte, now time.Time) (replay string, err error)
 
-	// Parse reads a verified post. It never panics and never gives up the good
-	// events of a post for the sake of a bad one.
+	// Parse parses a verified webhook. It never panics, and returns the valid events
+	// even if others are not valid.
 	Parse(body []byte) Parsed
 
 	// Close frees connections.
 	Close()
 }
 
-// EventLookup is an Adapter that can be asked for what it reported before. What is
-// found is evidence; that nothing is found proves nothing.
+// EventLookup is implemented by an Adapter that can query past events. An event that
+// is found is evidence; a query without a result proves nothing.
 type EventLookup interface {
-	// LookUp calls post for every event in [from, to), oldest first, of one
-	// recipient's address or (empty) of all, each as a body that Parse reads. The
-	// events have the ids that their webhooks have. It ends with the first error,
-	// of post too.
+	// LookUp calls post for every event in [from, to), oldest first, of a recipient's
+	// address, or of all if it is empty. Each body can be parsed by Parse, and has the
+	// IDs of the webhooks. LookUp ends with the first error, also of post.
 	LookUp(ctx context.Context, from, to time.Time, recipient string, post func(body []byte) error) error
-	// LookupLag is after how long an event is sure to be found.
+	// LookupLag returns the time after which an event is certain to be found.
 	LookupLag() time.Duration
 }
 
-// Parsed is what a webhook post holds.
+// Parsed is the content of a webhook.
 type Parsed struct {
 	Events  []ParsedEvent
-	Skipped []string // one line for everything in the post that is no event of ours, without addresses
+	Skipped []string // a line, without addresses, for everything else in the webhook
 }
 
-// ParsedEvent is an event and the log it names. Event.Recipient and
-// Event.Provider are set by the caller.
+// ParsedEvent is an event and its log. The caller sets Event.Recipient and
+// Event.Provider.
 type ParsedEvent struct {
 	Log   ID
 	Event Event
 }
 
-// WebhookError refuses a webhook post.
+// WebhookError is the refusal of a webhook.
 type WebhookError struct {
-	Status int    // the HTTP status that makes this provider stop or repeat, as meant
+	Status int    // HTTP status that makes this provider stop or repeat, as intended
 	Code   string // not_configured, bad_signature, stale, malformed
 	Detail string
 }
@@ -115,19 +113,19 @@ const (
 	EventsNone    EventSource = "none" // accepted counts as success, unconfirmed
 )
 
-// Provider is one set of credentials at one provider, without its secrets.
+// Provider is the configuration of a provider, without its secrets.
 type Provider struct {
 	Name        string        // also its namespace in routing keys
 	Kind        string        // "sendgrid", "mailgun"
-	Weight      int           // share in the round robin, 1 to 1,000
-	Concurrency int           // calls at once, of all workers together, 1 to 1,000
-	Rate        float64       // recipients/s of all workers together; 0: no limit
-	CallRate    float64       // calls/s of all workers together; 0: no limit
-	ChunkLimit  int           // recipients per call, at most the provider's
+	Weight      int           // weight in the round robin, 1 to 1,000
+	Concurrency int           // concurrent calls of all workers, 1 to 1,000
+	Rate        float64       // recipients/s of all workers; 0: no limit
+	CallRate    float64       // calls/s of all workers; 0: no limit
+	ChunkLimit  int           // recipients per call, at most the adapter's maximum
 	Timeout     time.Duration // of one call
 	Events      EventSource
 
-	// EvidenceWindow is how long an unknown outcome waits for evidence; 0: as
-	// the engine's configuration says.
+	// EvidenceWindow is how long an unknown outcome waits for evidence; 0: the
+	// engine's default.
 	EvidenceWindow time.Duration
 }

@@ -1,10 +1,10 @@
 package models
 
-// Reason says in one stable word why a log is where it is, or why an attempt
-// failed. The words are part of the API.
+// Reason is a stable word for why a log has its state, or why an attempt failed. The
+// words are part of the API.
 type Reason string
 
-// Reasons that providers give (their own words are kept beside them).
+// Reasons given by providers. The providers' own words are stored beside them.
 const (
 	MailboxInvalid        Reason = "mailbox_invalid"
 	MailboxFull           Reason = "mailbox_full"
@@ -28,7 +28,7 @@ const (
 	RefusedTogether       Reason = "refused_together"
 )
 
-// Reasons that Safedelivr gives.
+// Reasons given by Safedelivr.
 const (
 	NoProviderLeft Reason = "no_provider_left"
 	RetriesUsedUp  Reason = "retries_used_up"
@@ -44,36 +44,36 @@ const (
 var reasonWords = map[Reason]string{
 	MailboxInvalid:        "the mailbox does not exist",
 	MailboxFull:           "the mailbox is full or not available",
-	PolicyContent:         "the receiving side refused the content",
-	PolicyReputation:      "the receiving side refused this sender or its network",
-	SuppressedBounce:      "the provider refused: the address bounced there before",
-	SuppressedComplaint:   "the provider refused: the recipient complained about earlier mail",
-	SuppressedUnsubscribe: "the provider refused: the recipient unsubscribed",
+	PolicyContent:         "the receiving server rejected the content",
+	PolicyReputation:      "the receiving server rejected this sender or its network",
+	SuppressedBounce:      "the provider suppressed it: the address bounced before",
+	SuppressedComplaint:   "the provider suppressed it: the recipient complained about earlier mail",
+	SuppressedUnsubscribe: "the provider suppressed it: the recipient unsubscribed",
 	ProviderAccount:       "the provider rejected the key, the quota or the account",
 	SenderNotVerified:     "the sender is not verified at the provider",
-	DeliveryTimeout:       "the provider gave up after trying to deliver for its full time",
+	DeliveryTimeout:       "the provider gave up after its last delivery attempt",
 	DNSOrConnect:          "the receiving server could not be reached",
-	Greylisted:            "the receiving server asked to come back later",
+	Greylisted:            "the receiving server asked to retry later",
 	RateLimited:           "too many messages for the receiving server or the provider",
 	TooLarge:              "the message is too large",
-	InvalidRequest:        "the provider says the message itself is not valid",
+	InvalidRequest:        "the provider says that the message is not valid",
 	Virus:                 "the provider found a virus",
-	ProviderUnavailable:   "the provider could not be reached",
-	RejectedHere:          "the message does not fit a limit of this provider",
-	BounceUnknown:         "the receiving side refused without a usable reason",
-	RefusedTogether:       "the provider refused the call for the sake of some recipient in it",
-	NoProviderLeft:        "no provider is left to try",
-	RetriesUsedUp:         "the retries are used up",
-	OutcomeUnknown:        "it is not known whether the provider took the mail, and it was not sent again",
-	NoFinalEvent:          "the provider took the mail and never said what became of it",
-	Expired:               "the deadline of the batch passed before the mail could be handed over",
+	ProviderUnavailable:   "the provider was not available",
+	RejectedHere:          "the message exceeds a limit of this provider",
+	BounceUnknown:         "the receiving server rejected it without a usable reason",
+	RefusedTogether:       "the provider rejected the whole request because of one address in it",
+	NoProviderLeft:        "all providers that could be used have failed",
+	RetriesUsedUp:         "all retries have failed",
+	OutcomeUnknown:        "it is unknown whether the provider accepted the message, and it was not sent again",
+	NoFinalEvent:          "the provider accepted the message and never reported its outcome",
+	Expired:               "the deadline of the batch passed before the message could be sent",
 	StartByPassed:         "the worker was too late to make the call",
-	Unconfirmed:           "the provider took the mail; this provider reports no deliveries",
-	CancelledByRq:         "cancelled before it was handed over",
-	BlockedByRule:         "a block rule of the operator meets this mail",
+	Unconfirmed:           "the provider accepted the message; it does not report deliveries",
+	CancelledByRq:         "cancelled before it was sent",
+	BlockedByRule:         "stopped by a block rule",
 }
 
-// Words is the reason as a sentence fragment for people.
+// Words returns the reason as a sentence fragment for people.
 func (r Reason) Words() string {
 	if w, ok := reasonWords[r]; ok {
 		return w
@@ -84,9 +84,8 @@ func (r Reason) Words() string {
 // Known reports whether r is one of the reasons above.
 func (r Reason) Known() bool { _, ok := reasonWords[r]; return ok }
 
-// Hard reports whether r ends a log by itself: no other provider could cure it,
-// or the recipient does not want the mail. Hard reasons are never routed
-// around.
+// Hard reports whether r ends a log by itself: no other provider could deliver the mail,
+// or the recipient does not want it. Mail is never rerouted after a hard reason.
 func (r Reason) Hard() bool {
 	switch r {
 	case MailboxInvalid, SuppressedComplaint, SuppressedUnsubscribe, Virus, InvalidRequest:

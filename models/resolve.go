@@ -5,15 +5,14 @@ import (
 	"slices"
 )
 
-// Resolve derives the state of every log of a chunk of size recipients from its
-// ledger and facts. It is a pure function: no clock, no configuration, no
-// provider names. Facts may come in any order and any number of times.
+// Resolve returns the state of every log of a chunk of size recipients from its ledger
+// and facts. It is a pure function: it depends on no clock, configuration or provider
+// name. Facts may come in any order and any number of times.
 //
-// Within one attempt a bounce beats delivered, whichever came first; across
-// attempts delivered wins. Deferrals, opens, clicks, complaints and
-// unsubscribes change no state. An event counts only for the attempt and the
-// provider that it names. A soft failure leaves a log queued until an ending
-// says that nothing more will be tried; a hard one ends it.
+// Within one attempt a bounce beats delivered, whichever came first. Across attempts
+// delivered wins. Deferrals, opens, clicks, complaints and unsubscribes do not change
+// the state. An event counts only for the attempt and the provider that it names. After
+// a soft failure a log is queued until an ending; a hard failure ends it.
 func Resolve(size int, entries []Entry, facts []Fact) *View {
 	v := &View{Size: size, Entries: sortedEntries(entries), Logs: make([]Status, size)}
 	facts = distinctFacts(facts)
@@ -43,7 +42,7 @@ func Resolve(size int, entries []Entry, facts []Fact) *View {
 	return v
 }
 
-// pool makes values many at a time.
+// pool allocates values in groups.
 type pool[T any] struct{ free []T }
 
 func (p *pool[T]) new() *T {
@@ -64,15 +63,15 @@ func sortedEntries(entries []Entry) []Entry {
 	return slices.CompactFunc(slices.Clone(entries), func(a, b Entry) bool { return a.Number == b.Number })
 }
 
-// distinctFacts sorts by key and drops repeats, so that the order of arrival
-// cannot matter further on.
+// distinctFacts sorts facts by key and drops repeats, so that the order of arrival does
+// not matter.
 func distinctFacts(facts []Fact) []Fact {
 	facts = slices.Clone(facts)
 	slices.SortFunc(facts, func(a, b Fact) int { return cmp.Compare(a.Key, b.Key) })
 	return slices.CompactFunc(facts, func(a, b Fact) bool { return a.Key == b.Key })
 }
 
-// lifted is by how much facts lift the version.
+// lifted returns how much the facts raise the version.
 func lifted(facts []Fact) (by int64) {
 	for i := range facts {
 		by += max(0, facts[i].VersionFloor)
@@ -80,11 +79,10 @@ func lifted(facts []Fact) (by int64) {
 	return by
 }
 
-// Events lists the events among facts, each once, as it was read last.
+// Events lists the distinct events of facts, each in its newest parse revision.
 func Events(facts []Fact) []*Event { return distinctEvents(facts) }
 
-// distinctEvents drops repeats of an event under the provider's id and puts the
-// rest into an order of their own.
+// distinctEvents drops events with the same provider's ID and sorts the rest.
 func distinctEvents(facts []Fact) []*Event {
 	n := 0
 	for i := range facts {
@@ -111,8 +109,8 @@ func distinctEvents(facts []Fact) []*Event {
 	})
 }
 
-// inOrder compares events. What seldom decides is not looked at before: this is
-// most of what it costs to resolve a chunk with all its events.
+// inOrder compares events. It compares the fields that decide most often first, because
+// sorting is the largest part of the cost of Resolve.
 func inOrder(a, b *Event) int {
 	if n := cmp.Or(a.Attempt-b.Attempt, a.Recipient-b.Recipient); n != 0 {
 		return n
@@ -129,7 +127,7 @@ func inOrder(a, b *Event) int {
 	)
 }
 
-// newestReadings drops events of which a newer reading is there.
+// newestReadings drops events that have a newer reading.
 func newestReadings(events []*Event) []*Event {
 	type key struct {
 		provider, id       string
@@ -161,8 +159,8 @@ func openTries(e *Entry, size int) attempted {
 	return a
 }
 
-// weight orders the answers that may be known of one attempt: only a late or
-// looked-up answer makes two of them.
+// weight orders the answers to one attempt. There are two only if one came late or was
+// looked up.
 func (p *Part) weight() int {
 	switch {
 	case p.Ends() != "":
@@ -175,8 +173,7 @@ func (p *Part) weight() int {
 	return 1
 }
 
-// Ends is the reason for which the answer ends logs by itself; empty: it does
-// not.
+// Ends returns the reason if the answer ends logs by itself, else "".
 func (p *Part) Ends() Reason {
 	if reason := p.reason(); p.Class.Refused() && reason.Hard() {
 		return reason
@@ -184,10 +181,10 @@ func (p *Part) Ends() Reason {
 	return ""
 }
 
-// reason is the part's reason, or the one that its class implies.
+// reason returns the part's reason, or the one that its class implies.
 func (p *Part) reason() Reason {
 	if p.Class == Split {
-		return RefusedTogether // whatever it was, it may be about another recipient
+		return RefusedTogether // the reason may be about another recipient
 	}
 	if p.Reason != "" {
 		return p.Reason
@@ -219,7 +216,7 @@ func (a *attempted) outcome(o *Outcome) {
 		if !p.Class.Valid() {
 			continue
 		}
-		var from, to *Try // recipients that shared a try share the next
+		var from, to *Try // recipients that shared a try share its successor
 		for r := range p.Recipients.All() {
 			t := a.of(r)
 			if t == nil {
@@ -233,7 +230,7 @@ func (a *attempted) outcome(o *Outcome) {
 	}
 }
 
-// answered is the try after part p of an answer; itself if p changes nothing.
+// answered returns the try after part p of an answer, or t if p changes nothing.
 func (t *Try) answered(o *Outcome, p *Part) *Try {
 	if t.Class != "" && (&Part{Class: t.Class, Reason: t.Reason}).weight() >= p.weight() {
 		return t
@@ -275,7 +272,7 @@ func (a *attempted) event(ev *Event, made *pool[Try]) {
 			reason = BounceUnknown
 		}
 		if t.Verdict == VerdictFailed && (t.Reason.Hard() || !reason.Hard()) {
-			return // the first hard failure stands, else the first one
+			return // the first hard failure counts, else the first failure
 		}
 		t.Verdict, t.Reason, t.Text, t.Status, t.At = VerdictFailed, reason, ev.Text, ev.Status, ev.At
 		t.Unconfirmed, t.Deferred = false, false
@@ -286,7 +283,7 @@ func (a *attempted) event(ev *Event, made *pool[Try]) {
 		t.Verdict, t.Reason, t.Text, t.Status, t.At = VerdictDelivered, "", ev.Text, ev.Status, ev.At
 		t.Unconfirmed, t.Deferred = false, false
 	default:
-		// Whatever else is reported, the provider must have taken the mail.
+		// Any other event means that the provider accepted the mail.
 		if t.Verdict == VerdictPending || t.Verdict == VerdictUnknown || t.Verdict == VerdictRefused && !t.Reason.Hard() {
 			t.Verdict, t.Reason, t.At = VerdictAccepted, "", ev.At
 		}
@@ -296,7 +293,7 @@ func (a *attempted) event(ev *Event, made *pool[Try]) {
 	}
 }
 
-// settleAll derives the status of every recipient, once for those with the same
+// settleAll computes the status of every recipient, once for those with the same
 // history.
 func (v *View) settleAll() {
 	var own Set // recipients with a history of their own
@@ -304,7 +301,7 @@ func (v *View) settleAll() {
 		own = own.Or(v.attempts[i].own)
 	}
 	var made pool[Standing]
-	var lately [4]int // recipients whose histories were seen last
+	var lately [4]int // the last recipients with different histories
 	k := 0
 	for r := 1; r <= v.Size; r++ {
 		s := &v.Logs[r-1]
@@ -328,8 +325,7 @@ func (v *View) settleAll() {
 	}
 }
 
-// alike reports whether two recipients are in the same entries and share their
-// tries.
+// alike reports whether two recipients are in the same entries and share their tries.
 func (v *View) alike(r, other int) bool {
 	k := 0
 	for i := range v.Entries {
@@ -347,8 +343,8 @@ func (v *View) alike(r, other int) bool {
 	return true
 }
 
-// uncalledFree is how many attempts without a call are no retries: a
-// worker was held up, or an order came in between.
+// uncalledFree is how many attempts without a call do not count as retries. Such an
+// attempt ends because a worker was delayed or a command came in between.
 const uncalledFree = 10
 
 // settle folds the attempts and entries of one recipient into its status.
@@ -397,14 +393,14 @@ func (v *View) settle(r int, s *Standing) {
 		case Ending, Cancel:
 			closing, s.Released = e, false
 		case Release:
-			closing, s.Released, hard = nil, true, nil // what ended it before does not count any more
+			closing, s.Released, hard = nil, true, nil // earlier endings do not count any more
 			if byHand = e.MayDouble; byHand {
-				taken = nil // nor does who has it: a person sends it again all the same
+				taken = nil // nor does an acceptance: the user sends it again anyway
 			}
 		}
 	}
 	if s.Released && !byHand && taken != nil {
-		s.Released = false // it was released as safe, and later facts show that it is not
+		s.Released = false // it was released as safe, but later facts show that it is not
 	}
 	if s.Called = s.Retries > 0; s.Called {
 		s.Retries-- // the first attempt is no retry
@@ -413,7 +409,7 @@ func (v *View) settle(r int, s *Standing) {
 	switch {
 	case last == nil:
 	case taken != nil && last.Verdict.Settled() && !last.Reason.Hard():
-		s.Last = *taken // it turned out later that the provider has it: that is waited for, and nothing is sent again
+		s.Last = *taken // a later fact shows that this provider accepted it: wait for its events
 	default:
 		s.Last = *last
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// State is where a log stands.
+// State is the state of a log.
 type State string
 
 // The states of a log.
@@ -20,56 +20,56 @@ const (
 // Valid reports whether s is one of the states.
 func (s State) Valid() bool { return s == Queued || s == Success || s == Failed || s == Cancelled }
 
-// Verdict is what is known of one attempt for one recipient.
+// Verdict is the result of one attempt for one recipient, as far as it is known.
 type Verdict string
 
 // The verdicts.
 const (
-	VerdictPending   Verdict = "open"      // no answer is known (yet)
-	VerdictUnknown   Verdict = "unknown"   // the answer itself leaves the outcome unknown
-	VerdictAccepted  Verdict = "accepted"  // the provider has it; no final event yet
-	VerdictRefused   Verdict = "refused"   // the provider did not take it
-	VerdictFailed    Verdict = "failed"    // the provider took it and reported a failure
+	VerdictPending   Verdict = "open"      // no answer is known
+	VerdictUnknown   Verdict = "unknown"   // the answer leaves the outcome unknown
+	VerdictAccepted  Verdict = "accepted"  // accepted; no final event yet
+	VerdictRefused   Verdict = "refused"   // not accepted
+	VerdictFailed    Verdict = "failed"    // accepted, then reported as failed
 	VerdictDelivered Verdict = "delivered" // delivered (or accepted through a provider without events)
 )
 
-// Settled reports whether another attempt may follow without risk.
+// Settled reports whether another attempt can follow without the risk of a double.
 func (v Verdict) Settled() bool {
 	return v == VerdictRefused || v == VerdictFailed || v == VerdictDelivered
 }
 
-// Try is one attempt as one recipient sees it.
+// Try is one attempt for one recipient.
 type Try struct {
 	Attempt     int
 	Provider    string
 	Verdict     Verdict
-	Class       Class  // of the answer; empty while none is known
-	Reason      Reason // why refused or failed
+	Class       Class  // of the answer; empty: no answer is known
+	Reason      Reason // why it was refused or failed
 	Text        string // the provider's words
 	Status      int
 	At          time.Time // of the answer or the deciding event
-	RetryAt     time.Time // of an answer throttled or unavailable
+	RetryAt     time.Time // of an answer that is throttled or unavailable
 	Unconfirmed bool
 	Deferred    bool
 }
 
-// Status is the state of one log. It is only read: logs with the same history
-// share one Standing, because a thousand of them take a quarter of a megabyte.
+// Status is the state of one log. It must not be changed: logs with the same history
+// share one Standing to save memory.
 type Status struct{ *Standing }
 
-// Standing is a state and what it was derived from.
+// Standing is the state of a log and how it came about.
 type Standing struct {
 	State     State
-	Reason    Reason // why it failed or was cancelled; Unconfirmed for such a success
-	Detail    string // the provider's words, or ours
+	Reason    Reason // why it failed or was cancelled; Unconfirmed if it is an unconfirmed success
+	Detail    string // text of the provider or of an entry
 	Provider  string // the provider that decided, if one did
-	MayDouble bool   // it was sent again while an earlier outcome was not known
-	Copies    int    // attempts known to have been delivered; 2 and more is a doubled mail
+	MayDouble bool   // sent again while an earlier outcome was unknown
+	Copies    int    // attempts known to be delivered; 2 or more: doubled
 	Attempts  int    // attempts that covered the recipient
 	Retries   int    // attempts that count as retries
 	Splits    int    // attempts that were made to find a bad recipient
-	Called    bool   // some attempt counts: a provider was asked, or may have been
-	Last      Try    // the newest attempt; where that was refused, the newest one that a provider has
+	Called    bool   // a provider was called, or may have been
+	Last      Try    // the newest attempt; if it was refused, the newest accepted one
 	Accepted  *Try   // newest accepted attempt without a final event; nil: none, or released manually since
 	Released  bool   // released manually, and no attempt since
 }
@@ -77,7 +77,7 @@ type Standing struct {
 // Tried reports whether any attempt covered the recipient.
 func (s *Status) Tried() bool { return s.Attempts > 0 }
 
-// Waiting reports whether a decision is due: queued, and no attempt is
+// Waiting reports whether a decision is due: the log is queued and no attempt is
 // unsettled.
 func (s *Status) Waiting() bool {
 	return s.State == Queued && (s.Attempts == 0 || s.Released || s.Last.Verdict.Settled())
@@ -93,21 +93,21 @@ func (s *Status) Unsettled() bool {
 type View struct {
 	Size    int      // recipients
 	Entries []Entry  // the ledger, ascending
-	Version int64    // entries plus facts it was made from, and by how much these lift it
+	Version int64    // number of entries and facts, plus their version floors
 	Logs    []Status // Logs[i] is recipient i+1
 
 	attempts []attempted // ascending
 }
 
-// attempted is what is known of one attempt, by recipient.
+// attempted has the tries of one attempt by recipient.
 type attempted struct {
 	entry *Entry
-	first int    // recipient that tries[0] is about
-	tries []*Try // nil where the attempt does not cover the recipient; otherwise shared until the recipient has events
-	own   Set    // recipients that share their try with no other
+	first int    // recipient of tries[0]
+	tries []*Try // nil: not covered; shared until a recipient has events
+	own   Set    // recipients with a try of their own
 }
 
-// of returns the try of recipient r, nil if the attempt does not cover r.
+// of returns the try of recipient r, or nil if the attempt does not cover r.
 func (a *attempted) of(r int) *Try {
 	if i := r - a.first; i >= 0 && i < len(a.tries) {
 		return a.tries[i]
@@ -125,8 +125,8 @@ func (v *View) Tries(r int) []Try {
 	return out
 }
 
-// EachTry calls f for every attempt that covered recipient r, oldest first. f
-// only reads the try.
+// EachTry calls f for every attempt that covered recipient r, oldest first. f must not
+// change the try.
 func (v *View) EachTry(r int, f func(*Try)) {
 	for i := range v.attempts {
 		if t := v.attempts[i].of(r); t != nil {
@@ -146,7 +146,7 @@ func (v *View) Where(ok func(r int, s *Status) bool) Set {
 	return out
 }
 
-// Entry returns ledger entry n; the zero Entry if there is none.
+// Entry returns ledger entry n, or the zero Entry if there is none.
 func (v *View) Entry(n int) Entry {
 	i, ok := slices.BinarySearchFunc(v.Entries, n, func(e Entry, n int) int { return cmp.Compare(e.Number, n) })
 	if !ok {
@@ -155,7 +155,7 @@ func (v *View) Entry(n int) Entry {
 	return v.Entries[i]
 }
 
-// NextNumber is the number the next ledger entry must have.
+// NextNumber returns the number of the next ledger entry.
 func (v *View) NextNumber() int {
 	if n := len(v.Entries); n > 0 {
 		return v.Entries[n-1].Number + 1

@@ -126,12 +126,12 @@ type CommandStore interface {
 	Commands(ctx context.Context, after, limit int) ([]Command, error)
 }
 
-// Claim says which ID belongs to a request that its client may repeat.
+// Claim assigns an ID to a request that its client may repeat.
 type Claim struct {
 	ID     ID        `json:"id"`
 	Hash   string    `json:"h"` // of the request
 	At     time.Time `json:"at"`
-	Answer []byte    `json:"-"` // to the request; nil: there is none yet
+	Answer []byte    `json:"-"` // to the request; nil: none yet
 }
 
 // ClaimStore stores idempotency keys.
@@ -151,8 +151,8 @@ type ClaimStore interface {
 	Unclaim(ctx context.Context, key string, id ID) error
 }
 
-// AddressIndex holds the fingerprints of the addresses of a chunk. Mail to an address
-// is found by them: see Fingerprint.
+// AddressIndex has the fingerprints of a chunk's addresses, to find mail to an address:
+// see Fingerprint.
 type AddressIndex struct {
 	Chunk        ID
 	Fingerprints []byte
@@ -173,7 +173,7 @@ type AddressIndexStore interface {
 	DropAddressIndexes(ctx context.Context, user string, t time.Time) error
 }
 
-// RecordStore stores what was decided about a chunk and what happened to it.
+// RecordStore stores the ledgers and facts of chunks.
 type RecordStore interface {
 	// Append appends e to the ledger of a chunk by compare-and-set. e.Number must be
 	// one more than the highest number in the ledger. If several callers append with

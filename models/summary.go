@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Summary holds the counts of some logs: of a chunk, a batch, or a span of a
-// user's time. It is always the result of counting, overwritten and never added
-// to. Accepted = Queued + Success + Failed + Cancelled.
+// Summary has the counts of the logs of a chunk, of a batch, or of a span of a user's
+// time. It is the result of counting: it is replaced, never incremented.
+// Accepted = Queued + Success + Failed + Cancelled.
 type Summary struct {
-	// Version counts the entries and facts that the summary was made from. Repairs
-	// counts how often it was found wrong at that version and counted anew. Both
-	// only grow. A summary never replaces one with a higher FullVersion.
+	// Version is the number of entries and facts that were counted. Repairs is the
+	// number of recounts at that version. Both only grow. A summary never replaces
+	// one with a higher FullVersion.
 	Version int64 `json:"v"`
 	Repairs int64 `json:"rp,omitempty"`
 
@@ -21,37 +21,36 @@ type Summary struct {
 	Failed    int64 `json:"f,omitempty"`
 	Cancelled int64 `json:"c,omitempty"`
 
-	Untried     int64 `json:"u,omitempty"`  // queued, and never handed to a provider
+	Untried     int64 `json:"u,omitempty"`  // queued without an attempt
 	Awaited     int64 `json:"aw,omitempty"` // queued, with an unknown outcome or a running call
 	Unconfirmed int64 `json:"uc,omitempty"` // successes through providers without events
-	Rerouted    int64 `json:"rr,omitempty"` // logs that more than one provider was tried for
-	MayDouble   int64 `json:"md,omitempty"` // sent again while an outcome was not known
+	Rerouted    int64 `json:"rr,omitempty"` // sent through more than one provider
+	MayDouble   int64 `json:"md,omitempty"` // sent again while an outcome was unknown
 	Doubled     int64 `json:"db,omitempty"` // known to be delivered more than once
 
 	Reasons   map[Reason]int64          `json:"re,omitempty"` // of failed logs
 	Providers map[string]ProviderCounts `json:"a,omitempty"`
 }
 
-// ProviderCounts says how logs fared at one provider.
+// ProviderCounts has the counts of logs at one provider, by their newest try there.
 type ProviderCounts struct {
-	Tried     int64 `json:"t,omitempty"` // logs for which it was tried
+	Tried     int64 `json:"t,omitempty"` // logs with an attempt there
 	Delivered int64 `json:"d,omitempty"`
-	Refused   int64 `json:"r,omitempty"` // did not take the mail, at its newest try
-	Failed    int64 `json:"f,omitempty"` // took it and reported a failure
-	Waiting   int64 `json:"w,omitempty"` // took it; no final event yet
-	Unknown   int64 `json:"u,omitempty"` // it is not known whether it took it
+	Refused   int64 `json:"r,omitempty"` // not accepted
+	Failed    int64 `json:"f,omitempty"` // accepted, then reported as failed
+	Waiting   int64 `json:"w,omitempty"` // accepted; no final event yet
+	Unknown   int64 `json:"u,omitempty"` // unknown whether it was accepted
 }
 
-// Touched counts the logs that were handed to a provider at least once or are
-// finished.
+// Touched counts the logs that have an attempt or are finished.
 func (s *Summary) Touched() int64 { return s.Accepted - s.Untried }
 
-// Balanced reports whether the sum adds up.
+// Balanced reports whether the counts add up.
 func (s *Summary) Balanced() bool {
 	return s.Accepted == s.Queued+s.Success+s.Failed+s.Cancelled
 }
 
-// repairBits is the room that Repairs have in a full version.
+// repairBits is the number of bits of Repairs in a full version.
 const repairBits = 16
 
 // FullVersion returns a number that orders summaries of the same logs: by Version,
@@ -60,7 +59,7 @@ func (s *Summary) FullVersion() int64 {
 	return max(s.Version, 0)<<repairBits | min(max(s.Repairs, 0), 1<<repairBits-1)
 }
 
-// Unknown counts the mails of unknown outcome.
+// Unknown returns the number of unknown outcomes at all providers.
 func (s *Summary) Unknown() (n int64) {
 	for _, a := range s.Providers {
 		n += a.Unknown
@@ -68,7 +67,7 @@ func (s *Summary) Unknown() (n int64) {
 	return n
 }
 
-// Add adds o into s, versions too.
+// Add adds the counts and versions of o to s.
 func (s *Summary) Add(o *Summary) {
 	s.Version += o.Version
 	s.Repairs += o.Repairs
@@ -104,7 +103,7 @@ func (s *Summary) Add(o *Summary) {
 	}
 }
 
-// Summary counts the view.
+// Summary returns the counts of the view.
 func (v *View) Summary() Summary {
 	s := Summary{Version: v.Version, Accepted: int64(v.Size)}
 	for i := range v.Logs {
@@ -143,8 +142,7 @@ func (v *View) Summary() Summary {
 	return s
 }
 
-// countProviders adds what is known of recipient r at each provider: the newest
-// try there counts.
+// countProviders adds the newest try of recipient r at each provider.
 func (v *View) countProviders(r int, s *Summary) {
 	providers := 0
 	for i := len(v.attempts) - 1; i >= 0; i-- {
@@ -193,8 +191,8 @@ type ChunkSummary struct {
 	Summary Summary
 }
 
-// Level is the length of a span in the tree of sums: a node is the sum of its
-// children, the leaves are chunk summaries.
+// Level is a level of the tree of sums. A node is the sum of its children; the leaves
+// are chunk summaries.
 type Level string
 
 // The levels. A second's children are the chunk summaries of its batches.
@@ -208,7 +206,7 @@ const (
 // Levels lists the levels from the leaves up.
 var Levels = [...]Level{Second, Minute, Hour, Day}
 
-// Length is the length of a span of this level; 0 for an unknown one.
+// Length returns the length of a span of this level, or 0 for an unknown level.
 func (l Level) Length() time.Duration {
 	switch l {
 	case Second:
@@ -223,7 +221,7 @@ func (l Level) Length() time.Duration {
 	return 0
 }
 
-// Child is the level below; empty below Second.
+// Child returns the level below, or "" below Second.
 func (l Level) Child() Level {
 	switch l {
 	case Minute:
@@ -244,10 +242,10 @@ type Span struct {
 	Start time.Time
 }
 
-// DayOf is the beginning of the UTC day that holds t.
+// DayOf returns the beginning of the UTC day that contains t.
 func DayOf(t time.Time) time.Time { return t.UTC().Truncate(24 * time.Hour) }
 
-// SpanOf returns the span of a level that holds t.
+// SpanOf returns the span of a level that contains t.
 func SpanOf(user string, l Level, t time.Time) Span {
 	return Span{User: user, Level: l, Start: t.UTC().Truncate(l.Length())}
 }
@@ -258,7 +256,7 @@ type Node struct {
 	Summary Summary
 }
 
-// Lately sums what a user's batches of today and yesterday (UTC) came to.
+// Lately returns the sum of a user's batches of today and yesterday (UTC).
 func Lately(ctx context.Context, store SummaryStore, user string, now time.Time) (Summary, error) {
 	today := DayOf(now)
 	nodes, err := store.Nodes(ctx, user, Day, today.AddDate(0, 0, -1), today.AddDate(0, 0, 1))

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Moment is one line in the story of a log.
+// Moment is one entry of the timeline of a log.
 type Moment struct {
 	At       time.Time `json:"at"`
 	What     string    `json:"what"` // accepted, attempt, answer, event, end, cancel, release
@@ -23,8 +23,8 @@ type Moment struct {
 	Async    bool      `json:"async,omitempty"`
 }
 
-// Timeline tells the story of recipient r in order of time: its attempts, their
-// answers, the events of the attempts, and what was decided.
+// Timeline returns the timeline of a log in order of time: attempts, answers, events
+// and other ledger entries.
 func (v *View) Timeline(log ID, facts []Fact) []Moment {
 	r := log.Recipient()
 	facts = distinctFacts(facts)
@@ -73,8 +73,8 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 			)
 		}
 	}
-	// Providers stamp events in whole seconds: what belongs to an attempt is
-	// never told before it.
+	// Some providers give times in whole seconds. An event never comes before its
+	// attempt.
 	when := func(m Moment) time.Time {
 		if b := began[m.Attempt]; m.At.Before(b) {
 			return b

@@ -30,21 +30,21 @@ type Key struct {
 	KeyOptions
 }
 
-// KeyOptions bounds what a key may be used for.
+// KeyOptions restrict the use of a key.
 type KeyOptions struct {
 	Scopes   []Scope   `json:"scopes,omitempty"`   // empty: send and read
 	Expires  time.Time `json:"expires,omitzero"`   // zero: never
 	Networks []string  `json:"networks,omitempty"` // CIDR; empty: from anywhere
 }
 
-// Scope is a kind of thing that a key may do.
+// Scope is a permission of a key.
 type Scope string
 
 // The scopes.
 const (
-	ScopeSend    Scope = "send"    // post batches and steer one's own
-	ScopeRead    Scope = "read"    // read what is one's own
-	ScopeOperate Scope = "operate" // steer providers, users, blocks and queues; read the audit trail
+	ScopeSend    Scope = "send"    // post batches and control own batches
+	ScopeRead    Scope = "read"    // read own batches
+	ScopeOperate Scope = "operate" // control providers, users, blocks and queues; read the audit trail
 )
 
 // Valid reports whether s is a scope.
@@ -58,14 +58,14 @@ func (o *KeyOptions) May(s Scope) bool {
 	return slices.Contains(o.Scopes, s)
 }
 
-// Encode returns the stored form of o: JSON, empty where nothing is set.
+// Encode returns the stored form of o: JSON, or "" if no option is set.
 func (o *KeyOptions) Encode() string {
 	if len(o.Scopes) == 0 && o.Expires.IsZero() && len(o.Networks) == 0 {
 		return ""
 	}
 	b, err := json.Marshal(o)
 	if err != nil {
-		panic("models: encode: " + err.Error()) // our own type always marshals
+		panic("models: encode: " + err.Error()) // KeyOptions always marshals
 	}
 	return string(b)
 }
@@ -81,14 +81,14 @@ func DecodeKeyOptions(s string) (o KeyOptions, err error) {
 	return o, nil
 }
 
-// SecretPrefix begins every API key, so that scanners recognise a leaked one.
+// SecretPrefix begins every API key, so that scanners recognize leaked keys.
 const SecretPrefix = "sd_"
 
-// NewUserID returns a fresh user id.
+// NewUserID returns a new user ID.
 func NewUserID() string { return randomHex(8) }
 
-// NewKey makes a key for a user. The secret is returned here and nowhere else;
-// it has 256 bits of randomness.
+// NewKey returns a new key for a user, and its secret with 256 bits of randomness. The
+// secret is not stored.
 func NewKey(user, name string, now time.Time) (key Key, secret string) {
 	var b [32]byte
 	if _, err := rand.Read(b[:]); err != nil {
@@ -98,14 +98,14 @@ func NewKey(user, name string, now time.Time) (key Key, secret string) {
 	return Key{ID: randomHex(6), User: user, Name: name, Hash: HashSecret(secret), Created: now.UTC()}, secret
 }
 
-// HashSecret is what is stored of an API key. The secret is random, so a plain
-// hash is enough: there is nothing to guess.
+// HashSecret returns the stored hash of an API key. The secret is random, so a plain
+// hash is enough.
 func HashSecret(secret string) string {
 	h := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(h[:])
 }
 
-// LooksLikeSecret tells, without a look-up, whether s can be an API key.
+// LooksLikeSecret reports whether s has the form of an API key.
 func LooksLikeSecret(s string) bool {
 	return strings.HasPrefix(s, SecretPrefix) && len(s) == len(SecretPrefix)+43
 }

@@ -205,7 +205,7 @@ func TestQueueRemovedWhilePublishing(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 	foreign := models.Message{
 		Kind:     models.ProviderMessage,
-		Provider: "nobody",
+		Provider: "unknown",
 		ID:       models.NewBatchID(time.Now()),
 		Lane:     models.Bulk,
 	}

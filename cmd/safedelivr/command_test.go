@@ -47,7 +47,7 @@ func (d *desk) run(line string) (out, errs string) {
 	return o.String(), e.String()
 }
 
-// heldBatch accepts a batch of one mail, of which it is unknown whether it was sent.
+// heldBatch accepts a batch of one mail with an unknown outcome.
 func (d *desk) heldBatch() models.ID {
 	d.Helper()
 	in := d.server.service.NewIntake()

@@ -32,7 +32,7 @@ func notBefore(t *testing.T, open Open) {
 	}
 	m := models.Message{
 		Kind:      models.ProviderMessage,
-		Provider:  "nobody",
+		Provider:  "unknown",
 		ID:        models.NewBatchID(time.Now()),
 		Lane:      models.Bulk,
 		NotBefore: time.Now().Add(time.Second),

@@ -87,7 +87,7 @@ func unroutable(t *testing.T, open Open) {
 	b := open(t, "sg")
 	m := models.Message{
 		Kind:     models.ProviderMessage,
-		Provider: "nobody",
+		Provider: "unknown",
 		ID:       models.NewBatchID(time.Now()),
 		Lane:     models.Bulk,
 	}
@@ -120,7 +120,7 @@ func invalid(t *testing.T, open Open) {
 		require.ErrorIs(t, b.Publish(ctx, m), models.ErrInvalid, "%+v", m)
 	}
 	h := func(context.Context, models.Message) models.Disposition { return models.Done() }
-	require.ErrorIs(t, b.Subscribe(ctx, models.Queue{Kind: models.ProviderMessage, Provider: "nobody", Lane: models.Bulk},
+	require.ErrorIs(t, b.Subscribe(ctx, models.Queue{Kind: models.ProviderMessage, Provider: "unknown", Lane: models.Bulk},
 		1, h), models.ErrInvalid)
 	require.ErrorIs(t, b.Subscribe(ctx, bulk(), 0, h), models.ErrInvalid)
 }

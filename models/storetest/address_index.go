@@ -29,7 +29,7 @@ func testAddressIndex(t *testing.T, s models.Store) {
 			for n := range 2 {
 				p := models.NewAddressIndex(b.ID.Chunk(n), chunkOf(b, n).Recipients)
 				require.True(t, p.MayContain(models.Fingerprint("B"+fmt.Sprint(n)+"@Example.com")))
-				require.False(t, p.MayContain(models.Fingerprint("nobody@example.com")))
+				require.False(t, p.MayContain(models.Fingerprint("unknown@example.com")))
 				want[p.Chunk] = p
 				require.NoError(t, s.PutAddressIndex(ctx, u, p))
 				require.NoError(t, s.PutAddressIndex(ctx, u, p), "again is once")

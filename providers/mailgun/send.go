@@ -158,7 +158,7 @@ func key(v message.Var) string {
 	return string(b)
 }
 
-// percentKey names a recipient variable that stands for a percent sign.
+// percentKey is the name of a recipient variable whose value is a percent sign.
 const percentKey = "sd_pct"
 
 // theirs matches what Mailgun replaces by itself: %recipient%, %recipient.x%,

@@ -22,9 +22,8 @@ var (
 	wholeCode    = regexp.MustCompile(`^[245]\.\d{1,3}\.\d{1,3}$`)
 )
 
-// NewReply reads a reply from the fields that providers give: a code and an enhanced
-// code, either of which may be missing or be in the other field, and a text that may
-// begin with both.
+// NewReply reads a reply from a provider's fields: a code, an enhanced code, and a text.
+// Either code may be missing or be in the other field, and the text may begin with both.
 func NewReply(code, enhanced, text string) Reply {
 	r := Reply{Text: text}
 	for _, s := range [2]string{strings.TrimSpace(code), strings.TrimSpace(enhanced)} {
