@@ -1,0 +1,118 @@
+package app
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// A request body must arrive at bodyRate or faster, after a first bodyGrace.
+const (
+	bodyGrace = 30 * time.Second
+	bodyRate  = 4 << 10 // bytes per second
+)
+
+// limitBodies gives every request body a deadline that moves while bytes arrive. A body that next did not read to its
+// end is not waited for: the connection closes.
+func limitBodies(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body == nil || r.Body == http.NoBody {
+			next.ServeHTTP(w, r)
+			return
+		}
+		b := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w), deadline: time.Now().Add(bodyGrace)}
+		b.setDeadline(b.deadline)
+		r.Body = b
+		next.ServeHTTP(w, r)
+		if !b.ended {
+			b.setDeadline(time.Now())
+		}
+	})
+}
+
+// timedBody is a request body whose deadline moves with each byte.
+type timedBody struct {
+	io.ReadCloser
+	control  *http.ResponseController
+	deadline time.Time
+	ended    bool
+}
+
+// Read implements io.Reader.
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case err == io.EOF: //nolint:errorlint // readers return it as it is
+		b.ended = true
+		b.setDeadline(time.Time{}) // it would end the request while its handler runs
+	case n > 0:
+		b.deadline = b.deadline.Add(time.Duration(n) * time.Second / bodyRate)
+		b.setDeadline(b.deadline)
+	}
+	return n, err
+}
+
+// setDeadline sets the deadline for reading. A ResponseWriter that is no connection has none.
+func (b *timedBody) setDeadline(t time.Time) { _ = b.control.SetReadDeadline(t) }
+
+// limitConnections returns a listener with at most total open connections, and at most perAddress of one address. A
+// connection beyond perAddress is closed at once; one beyond total waits.
+func limitConnections(l net.Listener, total, perAddress int) net.Listener {
+	return netutil.LimitListener(&addressLimiter{Listener: l, most: perAddress, open: map[string]int{}}, total)
+}
+
+// addressLimiter limits the open connections of each address.
+type addressLimiter struct {
+	net.Listener
+	most int
+	mu   sync.Mutex
+	open map[string]int
+}
+
+// Accept implements net.Listener.
+func (l *addressLimiter) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		address := c.RemoteAddr().String()
+		if host, _, err := net.SplitHostPort(address); err == nil {
+			address = host
+		}
+		if l.add(address, 1) {
+			return &addressConn{Conn: c, closed: sync.OnceFunc(func() { l.add(address, -1) })}, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// add changes the number of open connections of an address, if it stays within the limit.
+func (l *addressLimiter) add(address string, n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.open[address] + n
+	if n > 0 && now > l.most {
+		return false
+	}
+	if l.open[address] = now; now == 0 {
+		delete(l.open, address)
+	}
+	return true
+}
+
+// addressConn is a counted connection.
+type addressConn struct {
+	net.Conn
+	closed func()
+}
+
+// Close implements net.Conn.
+func (c *addressConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}

@@ -1,0 +1,128 @@
+package app
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// serveHandler serves a handler with limited bodies on a loopback address.
+func serveHandler(t *testing.T, l net.Listener, h http.HandlerFunc) {
+	t.Helper()
+	server := &http.Server{Handler: limitBodies(h), ReadHeaderTimeout: time.Minute}
+	t.Cleanup(func() { _ = server.Close() })
+	go server.Serve(l) //nolint:errcheck // it ends with the test
+}
+
+func listenLocal(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func dial(t *testing.T, l net.Listener) net.Conn {
+	t.Helper()
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// A request that is answered before its body was read does not hold the connection: the client gets the answer, and
+// the connection closes although the body never comes.
+func TestUnreadBodyClosesConnection(t *testing.T) {
+	t.Parallel()
+	l := listenLocal(t)
+	serveHandler(t, l, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	c := dial(t, l)
+	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nabc")
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, nil)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+	_, err = in.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// The deadline of a body moves as far as the bytes that arrived deserve.
+func TestBodyDeadlineMoves(t *testing.T) {
+	t.Parallel()
+	l := listenLocal(t)
+	deadlines := make(chan time.Duration, 2)
+	serveHandler(t, l, func(_ http.ResponseWriter, r *http.Request) {
+		b, ok := r.Body.(*timedBody)
+		if !ok {
+			deadlines <- 0
+			return
+		}
+		begun := b.deadline
+		_, err := io.ReadFull(b, make([]byte, 10*bodyRate))
+		if err == nil {
+			deadlines <- b.deadline.Sub(begun)
+		}
+		_, _ = io.Copy(io.Discard, b)
+		if b.ended {
+			deadlines <- -1
+		}
+	})
+	c := dial(t, l)
+	body := strings.Repeat("x", 20*bodyRate)
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	require.InDelta(t, 10*time.Second, <-deadlines, float64(2*time.Second))
+	require.EqualValues(t, -1, <-deadlines)
+}
+
+// A handler that runs on after it has read its body is not cut off by the body's deadline.
+func TestDeadlineEndsWithBody(t *testing.T) {
+	t.Parallel()
+	l := listenLocal(t)
+	serveHandler(t, l, func(w http.ResponseWriter, r *http.Request) {
+		b := r.Body.(*timedBody) //nolint:forcetypeassert // as above
+		b.deadline = time.Now().Add(50 * time.Millisecond)
+		b.setDeadline(b.deadline)
+		_, _ = io.Copy(io.Discard, b)
+		select {
+		case <-r.Context().Done():
+			w.WriteHeader(http.StatusInternalServerError)
+		case <-time.After(200 * time.Millisecond): // four times the deadline
+		}
+	})
+	c := dial(t, l)
+	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+// One address cannot take all connections, and gets new ones when it closes some.
+func TestConnectionsOfOneAddress(t *testing.T) {
+	t.Parallel()
+	l := limitConnections(listenLocal(t), 100, 2)
+	serveHandler(t, l, func(http.ResponseWriter, *http.Request) {})
+	ask := func(c net.Conn) error {
+		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		return err
+	}
+	a, b := dial(t, l), dial(t, l)
+	require.NoError(t, ask(a))
+	require.NoError(t, ask(b))
+	require.Error(t, ask(dial(t, l)))
+	require.NoError(t, ask(a), "open ones stay open")
+	require.NoError(t, b.Close())
+	require.Eventually(t, func() bool { return ask(dial(t, l)) == nil }, 10*time.Second, 10*time.Millisecond)
+}
