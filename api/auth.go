@@ -12,7 +12,7 @@ import (
 
 const callerKey = "caller"
 
-// authenticate finds who calls by the API key in Authorization: Bearer.
+// authenticate sets the caller from the API key in the header Authorization: Bearer.
 func (s *Server) authenticate(c *gin.Context) {
 	scheme, secret, _ := strings.Cut(c.GetHeader("Authorization"), " ")
 	secret = strings.TrimSpace(secret)
@@ -33,7 +33,7 @@ func (s *Server) authenticate(c *gin.Context) {
 	c.Next()
 }
 
-// needs lets pass who has a scope.
+// needs refuses callers without a scope.
 func (s *Server) needs(scope models.Scope) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if err := caller(c).Need(scope); err != nil {
@@ -42,7 +42,7 @@ func (s *Server) needs(scope models.Scope) gin.HandlerFunc {
 	}
 }
 
-// caller is who calls; authenticate has set it.
+// caller returns the caller that authenticate has set.
 func caller(c *gin.Context) service.Caller {
 	who, _ := c.MustGet(callerKey).(service.Caller)
 	return who

@@ -8,7 +8,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// page reads ?limit and ?cursor.
+// page returns the page that ?limit and ?cursor select.
 func page(c *gin.Context) service.Page {
 	p := service.Page{Cursor: c.Query("cursor")}
 	if text := c.Query("limit"); text != "" {
@@ -21,7 +21,7 @@ func page(c *gin.Context) service.Page {
 	return p
 }
 
-// listBatches is GET /v1/batches: newest first.
+// listBatches is GET /v1/batches.
 func (s *Server) listBatches(c *gin.Context) {
 	v, err := s.svc.Batches(c.Request.Context(), caller(c), page(c))
 	answer(s, c, v, err)

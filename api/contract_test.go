@@ -244,14 +244,14 @@ func TestContract(t *testing.T) {
 func TestErrorsAreDocumented(t *testing.T) {
 	t.Parallel()
 	var files []string
-	for _, room := range []string{".", "../service"} {
+	for _, room := range []string{".", "../service", "../service/*"} {
 		some, err := filepath.Glob(room + "/*.go")
 		require.NoError(t, err)
 		require.NotEmpty(t, some)
 		files = append(files, some...)
 	}
 	uses := map[string]*regexp.Regexp{
-		"problem": regexp.MustCompile(`Fail\(\s*(?:service\.)?([A-Z]\w+),\s*"([a-z_]+)"`),
+		"problem": regexp.MustCompile(`(?:Fail|New)\(\s*(?:service\.|problem\.)?([A-Z]\w+),\s*"([a-z_]+)"`),
 		"field":   regexp.MustCompile(`\.Wrong\(\s*[^\n]*?,\s*"([a-z_]+)",\s*"|Code: "([a-z_]+)"`),
 	}
 	used := map[string]map[string]bool{"problem": {}, "field": {}}

@@ -9,10 +9,10 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// ordered answers a POST that orders something; its body may say why.
-func ordered[T any](s *Server, c *gin.Context, do func(why string, r service.Repeat) (T, bool, error)) {
+// command handles a POST that gives a command. Its body may have the member why.
+func command[T any](s *Server, c *gin.Context, do func(why string, r service.Repeat) (T, bool, error)) {
 	var why string
-	repeat, err := s.small(c, map[string]any{"why": &why})
+	repeat, err := s.readFields(c, map[string]any{"why": &why})
 	if err != nil {
 		s.fail(c, err)
 		return
@@ -22,18 +22,18 @@ func ordered[T any](s *Server, c *gin.Context, do func(why string, r service.Rep
 	answer(s, c, v, err)
 }
 
-// steer is POST /v1/batches/{id}/stop, resume, cancel, retry and release.
-func (s *Server) steer(do models.CommandKind) gin.HandlerFunc {
+// controlBatch is POST /v1/batches/{id}/stop, resume, cancel, retry and release.
+func (s *Server) controlBatch(do models.CommandKind) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		ordered(s, c, func(why string, r service.Repeat) (service.Steered, bool, error) {
-			return s.svc.Steer(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
+		command(s, c, func(why string, r service.Repeat) (service.BatchControlResult, bool, error) {
+			return s.svc.ControlBatch(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
 		})
 	}
 }
 
 // releaseLog is POST /v1/logs/{id}/release.
 func (s *Server) releaseLog(c *gin.Context) {
-	ordered(s, c, func(why string, r service.Repeat) (service.Steered, bool, error) {
+	command(s, c, func(why string, r service.Repeat) (service.BatchControlResult, bool, error) {
 		return s.svc.ReleaseLog(c.Request.Context(), caller(c), c.Param("id"), why, r)
 	})
 }
@@ -41,7 +41,7 @@ func (s *Server) releaseLog(c *gin.Context) {
 // releaseRange is POST /v1/release.
 func (s *Server) releaseRange(c *gin.Context) {
 	var rel service.Release
-	repeat, err := s.small(c, map[string]any{"provider": &rel.Provider, "from": &rel.From, "to": &rel.To, "why": &rel.Why})
+	repeat, err := s.readFields(c, map[string]any{"provider": &rel.Provider, "from": &rel.From, "to": &rel.To, "why": &rel.Why})
 	if err != nil {
 		s.fail(c, err)
 		return
@@ -51,27 +51,27 @@ func (s *Server) releaseRange(c *gin.Context) {
 	answer(s, c, v, err)
 }
 
-// switchUser is POST /v1/users/{id}/pause and resume.
-func (s *Server) switchUser(do models.CommandKind) gin.HandlerFunc {
+// controlUser is POST /v1/users/{id}/pause and resume.
+func (s *Server) controlUser(do models.CommandKind) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		ordered(s, c, func(why string, r service.Repeat) (service.Switched, bool, error) {
-			return s.svc.SwitchUser(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
+		command(s, c, func(why string, r service.Repeat) (service.ControlResult, bool, error) {
+			return s.svc.ControlUser(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
 		})
 	}
 }
 
-// switchProvider is POST /v1/providers/{id}/offline, online and drain.
-func (s *Server) switchProvider(do models.CommandKind) gin.HandlerFunc {
+// controlProvider is POST /v1/providers/{id}/offline, online and drain.
+func (s *Server) controlProvider(do models.CommandKind) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		ordered(s, c, func(why string, r service.Repeat) (service.Switched, bool, error) {
-			return s.svc.SwitchProvider(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
+		command(s, c, func(why string, r service.Repeat) (service.ControlResult, bool, error) {
+			return s.svc.ControlProvider(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
 		})
 	}
 }
 
 // probeProvider is POST /v1/providers/{id}/probe.
 func (s *Server) probeProvider(c *gin.Context) {
-	ordered(s, c, func(why string, r service.Repeat) (service.Switched, bool, error) {
+	command(s, c, func(why string, r service.Repeat) (service.ControlResult, bool, error) {
 		return s.svc.ProbeProvider(c.Request.Context(), caller(c), c.Param("id"), why, r)
 	})
 }
@@ -86,17 +86,14 @@ func (s *Server) listBlocks(c *gin.Context) {
 func (s *Server) addBlock(c *gin.Context) {
 	var b models.Block
 	var why string
-	repeat, err := s.small(
-		c,
-		map[string]any{
-			"provider": &b.Provider,
-			"user":     &b.User,
-			"sender":   &b.Sender,
-			"domain":   &b.Domain,
-			"fail":     &b.Fail,
-			"why":      &why,
-		},
-	)
+	repeat, err := s.readFields(c, map[string]any{
+		"provider": &b.Provider,
+		"user":     &b.User,
+		"sender":   &b.Sender,
+		"domain":   &b.Domain,
+		"fail":     &b.Fail,
+		"why":      &why,
+	})
 	if err != nil {
 		s.fail(c, err)
 		return
@@ -120,12 +117,12 @@ func (s *Server) holds(c *gin.Context) {
 
 // liftHolds is POST /v1/holds/lift.
 func (s *Server) liftHolds(c *gin.Context) {
-	ordered(s, c, func(why string, r service.Repeat) (service.Lifted, bool, error) {
+	command(s, c, func(why string, r service.Repeat) (service.LiftResult, bool, error) {
 		return s.svc.LiftHolds(c.Request.Context(), caller(c), why, r)
 	})
 }
 
-// empty ends a request that has nothing to tell.
+// empty answers a request whose answer has no body.
 func (s *Server) empty(c *gin.Context, err error) {
 	if err != nil {
 		s.fail(c, err)
@@ -155,7 +152,7 @@ func (s *Server) parked(c *gin.Context) {
 // requeue is POST /v1/parked/{id}/requeue.
 func (s *Server) requeue(c *gin.Context) {
 	var why string
-	repeat, err := s.small(c, map[string]any{"why": &why})
+	repeat, err := s.readFields(c, map[string]any{"why": &why})
 	if err == nil {
 		var replayed bool
 		_, replayed, err = s.svc.Requeue(c.Request.Context(), caller(c), c.Param("id"), why, repeat)

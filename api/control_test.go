@@ -59,25 +59,25 @@ func TestSteer(t *testing.T) {
 	f := newFixture(t)
 	b := f.four()
 	path := "/v1/batches/" + b.ID.String()
-	s := order[service.Steered](f, path+"/stop", `{"why": "wrong subject"}`)
+	s := order[service.BatchControlResult](f, path+"/stop", `{"why": "wrong subject"}`)
 	require.Equal(
 		t,
-		service.Steered{BatchID: b.ID, Order: models.StopBatch, Changed: true, Stopped: true, InFlight: new(0)},
+		service.BatchControlResult{BatchID: b.ID, Order: models.StopBatch, Changed: true, Stopped: true, InFlight: new(0)},
 		s,
 	)
 	require.True(t, read[service.BatchView](f, path).Stopped)
 	require.NotEmpty(t, read[service.BatchView](f, path).Waits)
-	s = order[service.Steered](f, path+"/stop", ``)
+	s = order[service.BatchControlResult](f, path+"/stop", ``)
 	require.False(t, s.Changed, "it is stopped")
 	require.True(t, s.Stopped)
-	s = order[service.Steered](f, path+"/resume", `{}`)
+	s = order[service.BatchControlResult](f, path+"/resume", `{}`)
 	require.True(t, s.Changed)
 	require.False(t, s.Stopped)
-	require.False(t, order[service.Steered](f, path+"/resume", `{}`).Changed)
-	require.NotEmpty(t, order[service.Steered](f, path+"/release", `{}`).Warning)
-	require.True(t, order[service.Steered](f, path+"/retry", `{}`).Changed)
-	require.True(t, order[service.Steered](f, path+"/cancel", `{"why": "all wrong"}`).Cancelled)
-	require.False(t, order[service.Steered](f, path+"/cancel", `{}`).Changed)
+	require.False(t, order[service.BatchControlResult](f, path+"/resume", `{}`).Changed)
+	require.NotEmpty(t, order[service.BatchControlResult](f, path+"/release", `{}`).Warning)
+	require.True(t, order[service.BatchControlResult](f, path+"/retry", `{}`).Changed)
+	require.True(t, order[service.BatchControlResult](f, path+"/cancel", `{"why": "all wrong"}`).Cancelled)
+	require.False(t, order[service.BatchControlResult](f, path+"/cancel", `{}`).Changed)
 	require.True(t, read[service.BatchView](f, path).Cancelled)
 	for _, verb := range []string{"resume", "retry", "release"} {
 		r := f.do(http.MethodPost, path+"/"+verb, "", nil)
@@ -107,7 +107,7 @@ func TestContentRemoved(t *testing.T) {
 		require.Equal(t, "content_removed", r.problem(t).Code)
 	}
 	require.Empty(t, f.journal())
-	require.True(t, order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/stop", ``).Stopped)
+	require.True(t, order[service.BatchControlResult](f, "/v1/batches/"+b.ID.String()+"/stop", ``).Stopped)
 }
 
 // TestSteerOrder: what goes on is on the agenda before the order stands.
@@ -119,7 +119,7 @@ func TestSteerOrder(t *testing.T) {
 	path := "/v1/batches/" + b.ID.String()
 	require.Equal(t, http.StatusServiceUnavailable, f.do(http.MethodPost, path+"/cancel", "", nil).Status)
 	require.Empty(t, f.journal())
-	require.True(t, order[service.Steered](f, path+"/stop", ``).Changed, "a stop needs no agenda")
+	require.True(t, order[service.BatchControlResult](f, path+"/stop", ``).Changed, "a stop needs no agenda")
 }
 
 // TestInFlight: a stop tells how many calls may be running.
@@ -152,7 +152,7 @@ func TestInFlight(t *testing.T) {
 				Parts:   []models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}},
 			}}}),
 	)
-	s := order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/stop", ``)
+	s := order[service.BatchControlResult](f, "/v1/batches/"+b.ID.String()+"/stop", ``)
 	require.Equal(t, new(2), s.InFlight)
 	require.NotEmpty(t, s.Warning)
 }
@@ -180,7 +180,7 @@ func TestInFlightAfterRelease(t *testing.T) {
 			Failed:   4,
 			Reasons:  map[models.Reason]int64{models.OutcomeUnknown: 4},
 		}}))
-	require.Equal(t, new(0), order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/release", ``).InFlight)
+	require.Equal(t, new(0), order[service.BatchControlResult](f, "/v1/batches/"+b.ID.String()+"/release", ``).InFlight)
 	entry = models.Entry{
 		Number:     2,
 		Token:      models.NewToken(),
@@ -202,7 +202,7 @@ func TestInFlightAfterRelease(t *testing.T) {
 		CallEnds:   now.Add(time.Hour),
 	}
 	require.NoError(t, f.store.Append(t.Context(), b.ID, entry))
-	require.Equal(t, new(4), order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/stop", ``).InFlight)
+	require.Equal(t, new(4), order[service.BatchControlResult](f, "/v1/batches/"+b.ID.String()+"/stop", ``).InFlight)
 }
 
 func TestReleaseLog(t *testing.T) {
@@ -215,15 +215,15 @@ func TestReleaseLog(t *testing.T) {
 		r := f.do(http.MethodPost, path(n), "", nil)
 		require.Equal(t, "not_releasable", r.problem(t).Code)
 	}
-	s := order[service.Steered](f, path(3), `{"why": "asked for"}`)
+	s := order[service.BatchControlResult](f, path(3), `{"why": "asked for"}`)
 	require.True(t, s.Changed)
 	require.Equal(t, b.ID.Log(3), s.LogID)
 	require.False(
 		t,
-		order[service.Steered](f, path(3), `{"why": "asked for again"}`).Changed,
+		order[service.BatchControlResult](f, path(3), `{"why": "asked for again"}`).Changed,
 		"ordered, and not obeyed yet",
 	)
-	require.False(t, order[service.Steered](f, path(4), ``).Changed, "it is on its way")
+	require.False(t, order[service.BatchControlResult](f, path(4), ``).Changed, "it is on its way")
 	lines, err := f.store.Commands(t.Context(), 0, 10)
 	require.NoError(t, err)
 	require.Len(t, lines, 1)
@@ -263,10 +263,10 @@ func TestReleaseRange(t *testing.T) {
 			now.Add(to).Format(time.RFC3339),
 		)
 	}
-	require.Zero(t, order[service.Released](f, "/v1/release", body("mg", -time.Hour, time.Hour)).Batches, "nothing there")
-	require.Zero(t, order[service.Released](f, "/v1/release", body("sg", -2*time.Hour, -time.Hour)).Batches, "before them")
-	require.Equal(t, 1, order[service.Released](f, "/v1/release", body("sg", -time.Hour, time.Hour)).Batches)
-	require.Equal(t, 2, order[service.Released](f.operator(), "/v1/release", body("", -time.Hour, time.Hour)).Batches)
+	require.Zero(t, order[service.ReleaseResult](f, "/v1/release", body("mg", -time.Hour, time.Hour)).Batches, "nothing there")
+	require.Zero(t, order[service.ReleaseResult](f, "/v1/release", body("sg", -2*time.Hour, -time.Hour)).Batches, "before them")
+	require.Equal(t, 1, order[service.ReleaseResult](f, "/v1/release", body("sg", -time.Hour, time.Hour)).Batches)
+	require.Equal(t, 2, order[service.ReleaseResult](f.operator(), "/v1/release", body("", -time.Hour, time.Hour)).Batches)
 	p := f.do(
 		http.MethodPost,
 		"/v1/release",
@@ -287,7 +287,7 @@ func TestReleaseRange(t *testing.T) {
 		t,
 	)
 	require.Equal(t, []string{"/provider wrong_type", "/from invalid_value", "/to wrong_type"}, p.pointers())
-	require.Equal(t, "provider is a string.", p.Errors[0].Detail)
+	require.Equal(t, "provider must be a string.", p.Errors[0].Detail)
 }
 
 // TestForeignOrders: nobody steers what belongs to somebody else, but an
@@ -311,7 +311,7 @@ func TestForeignOrders(t *testing.T) {
 	read := f.operator().get("/v1/batches/" + b.ID.String())
 	require.Equal(t, http.StatusOK, read.Status)
 	require.Contains(t, string(read.Body), `"user":"`+b.User+`"`, "who may operate reads it, too")
-	require.True(t, order[service.Steered](f.operator(), "/v1/batches/"+b.ID.String()+"/stop", ``).Changed)
+	require.True(t, order[service.BatchControlResult](f.operator(), "/v1/batches/"+b.ID.String()+"/stop", ``).Changed)
 }
 
 // TestScopes: every route keeps to what the key may be used for.
@@ -420,7 +420,7 @@ func TestPauseOneself(t *testing.T) {
 	}
 	changed := func(r *reply) bool {
 		require.Equal(t, http.StatusOK, r.Status, "%s", r.Body)
-		var v service.Switched
+		var v service.ControlResult
 		require.NoError(t, json.Unmarshal(r.Body, &v))
 		return v.Changed
 	}
@@ -432,12 +432,12 @@ func TestPauseOneself(t *testing.T) {
 
 	require.True(
 		t,
-		order[service.Switched](boss, "/v1/users/bob/pause", `{"why": "spam"}`).Changed,
+		order[service.ControlResult](boss, "/v1/users/bob/pause", `{"why": "spam"}`).Changed,
 		"an operator confirms it",
 	)
 	require.False(t, changed(ask("/v1/users/bob/pause")))
 	require.Equal(t, "paused_by_operator", ask("/v1/users/bob/resume").problem(t).Code)
-	require.True(t, order[service.Switched](boss, "/v1/users/bob/resume", ``).Changed)
+	require.True(t, order[service.ControlResult](boss, "/v1/users/bob/resume", ``).Changed)
 	for _, path := range []string{"/v1/users/ann/pause", "/v1/users/" + f.user + "/resume", "/v1/users/eve/pause"} {
 		require.Equal(t, "scope_missing", ask(path).problem(t).Code, "whether there is such a user is not said")
 	}
@@ -454,13 +454,13 @@ func TestResumeOfOperatorsStop(t *testing.T) {
 	g.secret = f.foreign
 	b := g.four()
 	path := "/v1/batches/" + b.ID.String()
-	require.True(t, order[service.Steered](&g, path+"/stop", ``).Changed)
+	require.True(t, order[service.BatchControlResult](&g, path+"/stop", ``).Changed)
 	require.Equal(t, f.other, read[service.BatchView](&g, path).StoppedBy)
-	require.True(t, order[service.Steered](&g, path+"/resume", ``).Changed, "his own")
-	require.True(t, order[service.Steered](&g, path+"/stop", ``).Changed)
-	require.True(t, order[service.Steered](boss, path+"/stop", `{"why": "spam"}`).Changed, "an operator confirms it")
-	require.False(t, order[service.Steered](boss, path+"/stop", ``).Changed)
-	require.False(t, order[service.Steered](&g, path+"/stop", ``).Changed, "which does not make it the owner's again")
+	require.True(t, order[service.BatchControlResult](&g, path+"/resume", ``).Changed, "his own")
+	require.True(t, order[service.BatchControlResult](&g, path+"/stop", ``).Changed)
+	require.True(t, order[service.BatchControlResult](boss, path+"/stop", `{"why": "spam"}`).Changed, "an operator confirms it")
+	require.False(t, order[service.BatchControlResult](boss, path+"/stop", ``).Changed)
+	require.False(t, order[service.BatchControlResult](&g, path+"/stop", ``).Changed, "which does not make it the owner's again")
 	require.Equal(t, f.user, read[service.BatchView](&g, path).StoppedBy)
 	for range 2 {
 		r := g.do(http.MethodPost, path+"/resume", "", nil)
@@ -468,7 +468,7 @@ func TestResumeOfOperatorsStop(t *testing.T) {
 		require.Equal(t, "stopped_by_operator", r.problem(t).Code)
 	}
 	require.True(t, read[service.BatchView](&g, path).Stopped)
-	require.True(t, order[service.Steered](boss, path+"/resume", ``).Changed)
+	require.True(t, order[service.BatchControlResult](boss, path+"/resume", ``).Changed)
 
 	own := f.four() // the operator's
 	require.NoError(
@@ -486,12 +486,12 @@ func TestResumeOfOperatorsStop(t *testing.T) {
 		f.do(http.MethodPost, path, "", nil).problem(t).Code,
 		"a key without the scope is no operator's",
 	)
-	require.True(t, order[service.Steered](boss, path, ``).Changed, "an operator who owns it")
+	require.True(t, order[service.BatchControlResult](boss, path, ``).Changed, "an operator who owns it")
 
-	require.True(t, order[service.Steered](boss, "/v1/batches/"+b.ID.String()+"/stop", ``).Changed)
+	require.True(t, order[service.BatchControlResult](boss, "/v1/batches/"+b.ID.String()+"/stop", ``).Changed)
 	require.True(
 		t,
-		order[service.Steered](&g, "/v1/batches/"+b.ID.String()+"/cancel", ``).Cancelled,
+		order[service.BatchControlResult](&g, "/v1/batches/"+b.ID.String()+"/cancel", ``).Cancelled,
 		"to give it up is the owner's right",
 	)
 	require.Equal(
@@ -508,25 +508,25 @@ func TestOperate(t *testing.T) {
 	f := newFixture(t).operator()
 	require.Equal(
 		t,
-		service.Switched{Name: "bob", Order: models.PauseUser, Changed: true},
-		order[service.Switched](f, "/v1/users/bob/pause", `{"why": "spam"}`),
+		service.ControlResult{Name: "bob", Order: models.PauseUser, Changed: true},
+		order[service.ControlResult](f, "/v1/users/bob/pause", `{"why": "spam"}`),
 	)
-	require.False(t, order[service.Switched](f, "/v1/users/"+f.other+"/pause", ``).Changed)
-	require.True(t, order[service.Switched](f, "/v1/users/bob/resume", ``).Changed)
+	require.False(t, order[service.ControlResult](f, "/v1/users/"+f.other+"/pause", ``).Changed)
+	require.True(t, order[service.ControlResult](f, "/v1/users/bob/resume", ``).Changed)
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/users/eve/pause", "", nil).problem(t).Code)
-	require.True(t, order[service.Switched](f, "/v1/providers/sg/offline", ``).Changed)
-	require.False(t, order[service.Switched](f, "/v1/providers/sg/offline", ``).Changed)
+	require.True(t, order[service.ControlResult](f, "/v1/providers/sg/offline", ``).Changed)
+	require.False(t, order[service.ControlResult](f, "/v1/providers/sg/offline", ``).Changed)
 	require.Equal(t, "provider_offline", f.do(http.MethodPost, "/v1/providers/sg/probe", "", nil).problem(t).Code)
-	require.True(t, order[service.Switched](f, "/v1/providers/sg/drain", ``).Changed)
-	require.True(t, order[service.Switched](f, "/v1/providers/sg/online", ``).Changed)
-	require.False(t, order[service.Switched](f, "/v1/providers/mg/online", ``).Changed, "it always was")
+	require.True(t, order[service.ControlResult](f, "/v1/providers/sg/drain", ``).Changed)
+	require.True(t, order[service.ControlResult](f, "/v1/providers/sg/online", ``).Changed)
+	require.False(t, order[service.ControlResult](f, "/v1/providers/mg/online", ``).Changed, "it always was")
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/providers/xx/offline", "", nil).problem(t).Code)
 	require.Equal(
 		t,
-		service.Switched{Name: "sg", Order: models.ProviderProbe, Changed: true},
-		order[service.Switched](f, "/v1/providers/sg/probe", `{"why": "new key"}`),
+		service.ControlResult{Name: "sg", Order: models.ProviderProbe, Changed: true},
+		order[service.ControlResult](f, "/v1/providers/sg/probe", `{"why": "new key"}`),
 	)
-	require.True(t, order[service.Switched](f, "/v1/providers/sg/probe", ``).Changed, "each time")
+	require.True(t, order[service.ControlResult](f, "/v1/providers/sg/probe", ``).Changed, "each time")
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/providers/xx/probe", "", nil).problem(t).Code)
 
 	p := f.do(
@@ -628,10 +628,10 @@ func TestHolds(t *testing.T) {
 	require.Contains(t, read[service.BatchView](f, "/v1/batches/"+b.ID.String()).Waits, "held after a restore")
 	require.Equal(
 		t,
-		service.Lifted{Order: models.LiftHolds, Changed: true},
-		order[service.Lifted](f, "/v1/holds/lift", `{"why": "looked at"}`),
+		service.LiftResult{Order: models.LiftHolds, Changed: true},
+		order[service.LiftResult](f, "/v1/holds/lift", `{"why": "looked at"}`),
 	)
-	require.False(t, order[service.Lifted](f, "/v1/holds/lift", ``).Changed, "nothing is held")
+	require.False(t, order[service.LiftResult](f, "/v1/holds/lift", ``).Changed, "nothing is held")
 	require.Empty(t, read[holds](f, "/v1/holds").Holds)
 	require.Equal(t, []string{"hold.add restored", "hold.lift looked at"}, f.journal())
 }
@@ -653,6 +653,6 @@ func TestLetGoOnceForOneRequest(t *testing.T) {
 		require.Equal(t, "true", post().Header.Get("Idempotency-Replayed"))
 		require.Len(t, f.journal(), i+1, path)
 	}
-	require.True(t, order[service.Steered](f, "/v1/batches/"+b.ID.String()+"/release", ``).Changed)
+	require.True(t, order[service.BatchControlResult](f, "/v1/batches/"+b.ID.String()+"/release", ``).Changed)
 	require.Len(t, f.journal(), 3, "another request")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // createBatch is POST /v1/batches.
@@ -21,9 +22,9 @@ func (s *Server) createBatch(c *gin.Context) {
 		s.fail(c, err)
 		return
 	}
-	in := s.svc.NewIntake()
-	defer in.Close()
-	d := newDecoder(in)
+	b := s.svc.NewIntake()
+	defer b.Close()
+	d := newDecoder(b)
 	if repeat.Key != "" {
 		d.hash = sha256.New()
 	}
@@ -34,7 +35,7 @@ func (s *Server) createBatch(c *gin.Context) {
 	if repeat.Key != "" {
 		repeat.Hash = hex.EncodeToString(d.hash.Sum(nil))
 	}
-	a, replayed, err := s.svc.Accept(c.Request.Context(), caller(c), in, repeat)
+	a, replayed, err := s.svc.Accept(c.Request.Context(), caller(c), b, repeat)
 	if err != nil {
 		s.fail(c, err)
 		return
@@ -44,24 +45,24 @@ func (s *Server) createBatch(c *gin.Context) {
 	c.JSON(http.StatusAccepted, a)
 }
 
-// decoder fills an intake from a body.
+// decoder fills a builder from the body of a request.
 type decoder struct {
-	*service.Intake
+	*intake.Builder
 	seen map[string]bool // fields that the request has
-	hash hash.Hash       // of all that was read; nil if it is not needed
+	hash hash.Hash       // of the request; nil if it is not needed
 }
 
-func newDecoder(in *service.Intake) *decoder { return &decoder{Intake: in, seen: map[string]bool{}} }
+func newDecoder(b *intake.Builder) *decoder { return &decoder{Builder: b, seen: map[string]bool{}} }
 
-// noted has what is read of r go into the hash, too.
-func (d *decoder) noted(r io.Reader) io.Reader {
+// hashed returns a reader that adds what it reads from r to the hash.
+func (d *decoder) hashed(r io.Reader) io.Reader {
 	if d.hash == nil {
 		return r
 	}
 	return io.TeeReader(r, d.hash)
 }
 
-// read fills the intake from whatever form the request has.
+// read decodes the body of the request, which may have any of the supported types.
 func (s *Server) read(c *gin.Context, d *decoder) error {
 	if c.Request.ContentLength > s.cfg.MaxBody {
 		return bodyTooLarge(s.cfg.MaxBody)
@@ -73,19 +74,19 @@ func (s *Server) read(c *gin.Context, d *decoder) error {
 		kind = ""
 	}
 	if e := c.GetHeader("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return service.Fail(service.Unsupported, "wrong_encoding", "Send the body as it is, without Content-Encoding.")
+		return service.Fail(service.Unsupported, "wrong_encoding", "The body must not have a Content-Encoding. Send it uncompressed.")
 	}
 	if d.hash != nil {
-		_, _ = io.WriteString(d.hash, kind+"\n") // a hash takes everything
+		_, _ = io.WriteString(d.hash, kind+"\n") // a hash never fails
 	}
 	switch kind {
 	case "application/json":
-		return d.readJSON(d.noted(body))
+		return d.readJSON(d.hashed(body))
 	case "application/x-www-form-urlencoded":
-		return d.readForm(d.noted(body))
+		return d.readForm(d.hashed(body))
 	case "multipart/form-data":
 		return d.readMultipart(c.Request)
 	}
 	return service.Fail(service.Unsupported, "wrong_type",
-		"Send application/json, application/x-www-form-urlencoded or multipart/form-data.")
+		"The Content-Type must be application/json, application/x-www-form-urlencoded or multipart/form-data.")
 }

@@ -14,9 +14,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
-// readForm reads an urlencoded form, field by field from the stream.
+// readForm decodes a URL-encoded form field by field.
 func (d *decoder) readForm(body io.Reader) error {
 	r := bufio.NewReaderSize(body, 32<<10)
 	for {
@@ -39,13 +40,14 @@ func (d *decoder) readForm(body io.Reader) error {
 	}
 }
 
-// errForm is a mistake in the encoding of a form.
+// errForm means that a form is not encoded correctly.
 var errForm = errors.New("the form is not encoded correctly")
 
-// maxFieldName is the longest name of a form field, encoded.
+// maxFieldName is the length in bytes of the longest encoded name of a field.
 const maxFieldName = 256
 
-// formName reads a field's name up to '=', '&' or the end (0).
+// formName reads the name of a field. end is the byte after it: '=', '&', or 0 at the end
+// of the form.
 func formName(r *bufio.Reader) (name string, end byte, err error) {
 	var b strings.Builder
 	for {
@@ -71,7 +73,7 @@ func formName(r *bufio.Reader) (name string, end byte, err error) {
 	}
 }
 
-// urlValue streams one decoded value.
+// urlValue reads one value of a form and decodes it.
 type urlValue struct {
 	r         *bufio.Reader
 	done, eof bool
@@ -105,7 +107,7 @@ func (v *urlValue) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// escaped reads the two digits after a '%'.
+// escaped decodes the two digits after a '%'.
 func (v *urlValue) escaped() (byte, error) {
 	var h [2]byte
 	if _, err := io.ReadFull(v.r, h[:]); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -118,17 +120,17 @@ func (v *urlValue) escaped() (byte, error) {
 	return byte(x), nil
 }
 
-// readMultipart reads a multipart form part by part.
+// readMultipart decodes a multipart form part by part.
 func (d *decoder) readMultipart(r *http.Request) error {
 	mr, err := r.MultipartReader()
 	if err != nil {
-		return service.Fail(service.Malformed, "bad_form", "The multipart form has no boundary.")
+		return service.Fail(service.Malformed, "bad_form", "The Content-Type of the multipart form has no boundary.")
 	}
 	for {
 		part, err := mr.NextPart()
 		if errors.Is(err, io.EOF) {
-			// What follows the last boundary says nothing, but only at the end
-			// of the body the server notices a client that goes away.
+			// The server notices only at the end of the body whether the client has gone
+			// away.
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				return badForm(err)
 			}
@@ -137,51 +139,48 @@ func (d *decoder) readMultipart(r *http.Request) error {
 		if err != nil {
 			return badForm(err)
 		}
-		value, noted := d.notedPart(part)
+		value, hash := d.hashedPart(part)
 		if err := d.formField(part.FormName(), value); err != nil {
 			return err
 		}
-		noted()
+		hash()
 	}
 }
 
-// notedPart has a field go into the hash as it is decoded, with noted at its
-// end: the boundary may be another one when the client sends the form again.
-func (d *decoder) notedPart(part *multipart.Part) (value io.Reader, noted func()) {
+// hashedPart returns a reader of a part. When the part was read, hash adds it to the hash of
+// the request. The raw body cannot be hashed: a client that repeats the request may choose
+// another boundary.
+func (d *decoder) hashedPart(part *multipart.Part) (value io.Reader, hash func()) {
 	if d.hash == nil {
 		return part, func() {}
 	}
 	h := sha256.New()
-	return io.TeeReader(
-		part,
-		h,
-	), func() { _, _ = fmt.Fprintf(d.hash, "%q %x\n", part.FormName(), h.Sum(nil)) } // a hash takes everything
+	return io.TeeReader(part, h), func() {
+		_, _ = fmt.Fprintf(d.hash, "%q %x\n", part.FormName(), h.Sum(nil)) // a hash never fails
+	}
 }
 
+// badForm returns the error for a form that could not be read.
 func badForm(err error) error {
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return bodyTooLarge(tooLarge.Limit)
 	}
-	return service.Fail(
-		service.Malformed,
-		"bad_form",
-		"The form could not be read: it is cut off or not encoded correctly.",
-	)
+	return service.Fail(service.Malformed, "bad_form",
+		"The form could not be read: it is truncated or not encoded correctly.")
 }
 
-// formField takes one field, as the first Safedelivr's form had them. An empty
-// one is as good as absent.
+// formField decodes one field. An empty field counts as absent.
 func (d *decoder) formField(name string, value io.Reader) error {
 	if !d.IsField(name) {
-		d.Wrong(service.Pointer(name), "unknown_field", "There is no such field.")
+		d.Wrong(service.Pointer(name), "unknown_field", "There is no field with this name.")
 		return nil
 	}
 	if name == "to" {
-		return d.formRecipients(value) // may stand several times
+		return d.formRecipients(value) // may be repeated
 	}
 	if d.seen[name] {
-		d.Wrong(service.Pointer(name), "repeated", "%s is given twice.", name)
+		d.Wrong(service.Pointer(name), "repeated", "%s is repeated.", name)
 		return nil
 	}
 	d.seen[name] = true
@@ -197,7 +196,7 @@ func (d *decoder) formField(name string, value io.Reader) error {
 	case text == "":
 	case !utf8.ValidString(text):
 		d.Unreadable(name)
-		d.Wrong(service.Pointer(name), "invalid_text", "%s is not UTF-8.", name)
+		d.Wrong(service.Pointer(name), "invalid_text", "%s is not valid UTF-8.", name)
 	default:
 		d.formValue(name, text)
 	}
@@ -212,24 +211,24 @@ func (d *decoder) formValue(name, value string) {
 	if name == "allow_duplicates" {
 		var err error
 		if d.AllowDuplicates, err = strconv.ParseBool(value); err != nil {
-			d.Wrong("/allow_duplicates", "wrong_type", "allow_duplicates is true or false.")
+			d.Wrong("/allow_duplicates", "wrong_type", "allow_duplicates must be true or false.")
 		}
 		return
 	}
-	var list []service.Named // providers
+	var list []intake.Named // providers
 	for p := range strings.SplitSeq(value, ",") {
 		if p = strings.TrimSpace(p); p != "" {
-			list = append(list, service.Named{Index: len(list), Name: p})
+			list = append(list, intake.Named{Index: len(list), Name: p})
 		}
 	}
 	d.SetProviders(list)
 }
 
-// maxFormRecipient is more than any mailbox takes, in bytes.
+// maxFormRecipient is more bytes than any valid mailbox has.
 const maxFormRecipient = 4096
 
-// formRecipients splits a comma separated list of mailboxes; commas inside
-// quotes, comments and angle brackets do not count.
+// formRecipients adds the mailboxes of a comma-separated list. Commas inside quotes,
+// comments and angle brackets do not separate.
 func (d *decoder) formRecipients(value io.Reader) error {
 	r := bufio.NewReaderSize(value, 4<<10)
 	var b strings.Builder
@@ -242,7 +241,7 @@ func (d *decoder) formRecipients(value io.Reader) error {
 		}
 		if end || l.separates(c) {
 			if s := strings.TrimSpace(b.String()); s != "" {
-				if err := d.Add(&service.Recipient{Email: s}); err != nil {
+				if err := d.Add(&intake.Recipient{Email: s}); err != nil {
 					return err
 				}
 			}
@@ -255,19 +254,18 @@ func (d *decoder) formRecipients(value io.Reader) error {
 		if b.Len() < maxFormRecipient {
 			b.WriteByte(c)
 		} else if b.Len() == maxFormRecipient && c != ' ' {
-			b.WriteByte('\x00') // what is cut off here may not pass as a whole
+			b.WriteByte('\x00') // makes the truncated mailbox invalid
 		}
 	}
 }
 
-// listSplitter knows which commas separate mailboxes (RFC 5322, 3.4).
+// listSplitter tells which commas separate mailboxes (RFC 5322, 3.4).
 type listSplitter struct {
 	escaped, quote, angle bool
 	comment               int // depth
 }
 
-// separates takes the next byte and reports whether it stands between two
-// mailboxes.
+// separates takes the next byte and reports whether it separates two mailboxes.
 func (l *listSplitter) separates(c byte) bool {
 	switch {
 	case l.escaped:

@@ -10,27 +10,28 @@ import (
 	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
-// The most that one piece of a JSON request may take, in bytes.
+// Limits of the parts of a JSON request, in bytes.
 const (
-	maxRecipientJSON = 1 << 20  // one recipient
-	maxBetween       = 64 << 10 // a member's name with the space around it
-	maxEscape        = 6        // \u0041 for one byte
+	maxRecipientJSON = 1 << 20  // of one recipient
+	maxBetween       = 64 << 10 // of a member's name with the space around it
+	maxEscape        = 6        // of one escaped byte, like \u0041
 )
 
-// jsonReader is a decoder whose memory is bounded: it buffers a value whole, so
-// it may not read further than the value that is expected next is allowed to be.
+// jsonReader is a decoder with bounded memory. A json.Decoder buffers whole values, so
+// jsonReader limits how far it may read for the next value.
 type jsonReader struct {
 	*json.Decoder
 	body      io.Reader
 	read, max int64
-	tooLarge  *service.Error // the answer when max is reached
+	tooLarge  *service.Error // error after max bytes
 }
 
 var errValueTooLarge = errors.New("value too large")
 
-// Read implements io.Reader, for the decoder.
+// Read implements io.Reader for the decoder.
 func (j *jsonReader) Read(p []byte) (int, error) {
 	left := j.max - j.read
 	if left <= 0 {
@@ -41,13 +42,13 @@ func (j *jsonReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// allow lets the next value have n bytes.
+// allow sets the limit of the next value to n bytes.
 func (j *jsonReader) allow(n int64, tooLarge *service.Error) {
 	j.max, j.tooLarge = j.InputOffset()+n, tooLarge
 }
 
-// readJSON reads a request member by member, so that a list of recipients of
-// any length takes no memory, wherever it stands.
+// readJSON decodes a request member by member. Memory does not grow with the number of
+// recipients, wherever in the request they are.
 func (d *decoder) readJSON(body io.Reader) error {
 	j := &jsonReader{body: body}
 	j.Decoder = json.NewDecoder(j)
@@ -57,7 +58,7 @@ func (d *decoder) readJSON(body io.Reader) error {
 	j.allow(maxBetween, valueTooLarge(""))
 	if _, err := j.Token(); !errors.Is(err, io.EOF) {
 		if err == nil {
-			err = errors.New("there is something after the end of the object")
+			err = errors.New("there is data after the end of the object")
 		}
 		return j.broken(err)
 	}
@@ -71,7 +72,7 @@ func (d *decoder) readObject(j *jsonReader) error {
 		return j.broken(err)
 	}
 	if t != json.Delim('{') {
-		d.Wrong("", "wrong_type", "The request is a JSON object.")
+		d.Wrong("", "wrong_type", "The request must be a JSON object.")
 		return d.Err()
 	}
 	for j.more(maxBetween, valueTooLarge("")) {
@@ -79,9 +80,9 @@ func (d *decoder) readObject(j *jsonReader) error {
 		if err != nil {
 			return j.broken(err)
 		}
-		name, _ := t.(string) // inside an object a token before a value is a string
+		name, _ := t.(string) // the name of a member is always a string
 		if d.seen[name] {
-			return j.broken(errors.New("the member " + service.Quote(name) + " is given twice"))
+			return j.broken(errors.New("the member " + service.Quote(name) + " is repeated"))
 		}
 		d.seen[name] = true
 		if err := d.readMember(j, name); err != nil {
@@ -94,8 +95,7 @@ func (d *decoder) readObject(j *jsonReader) error {
 	return nil
 }
 
-// more reports whether the object or list goes on. What comes next may have n
-// bytes.
+// more reports whether the object or list has another member, which may have n bytes.
 func (j *jsonReader) more(n int64, tooLarge *service.Error) bool {
 	j.allow(n, tooLarge)
 	return j.More()
@@ -119,10 +119,10 @@ func (d *decoder) readMember(j *jsonReader, name string) error {
 		d.jsonProviders(raw)
 	case name == "allow_duplicates":
 		if json.Unmarshal(raw, &d.AllowDuplicates) != nil {
-			d.Wrong(here, "wrong_type", "allow_duplicates is true or false.")
+			d.Wrong(here, "wrong_type", "allow_duplicates must be true or false.")
 		}
 	default:
-		d.Wrong(here, "unknown_field", "There is no such field.")
+		d.Wrong(here, "unknown_field", "There is no field with this name.")
 	}
 	return nil
 }
@@ -131,10 +131,10 @@ func (d *decoder) jsonText(name string, raw []byte) error {
 	switch {
 	case raw[0] != '"':
 		d.Unreadable(name)
-		d.Wrong(service.Pointer(name), "wrong_type", "%s is a string.", name)
+		d.Wrong(service.Pointer(name), "wrong_type", "%s must be a string.", name)
 	case !utf8.Valid(raw):
 		d.Unreadable(name)
-		d.Wrong(service.Pointer(name), "invalid_text", "%s is not UTF-8.", name)
+		d.Wrong(service.Pointer(name), "invalid_text", "%s is not valid UTF-8.", name)
 	default:
 		text := unquote(raw)
 		d.SetText(name, text)
@@ -145,18 +145,18 @@ func (d *decoder) jsonText(name string, raw []byte) error {
 
 func (d *decoder) jsonProviders(raw []byte) {
 	var list []json.RawMessage
-	var names []service.Named
+	var names []intake.Named
 	if json.Unmarshal(raw, &list) != nil {
 		d.Unreadable("providers")
-		d.Wrong("/providers", "wrong_type", "providers is a list of provider names.")
+		d.Wrong("/providers", "wrong_type", "providers must be a list of provider names.")
 	}
 	for i, p := range list {
 		if p[0] != '"' {
 			d.Unreadable("providers")
-			d.Wrong("/providers/"+strconv.Itoa(i), "wrong_type", "A provider name is a string.")
+			d.Wrong("/providers/"+strconv.Itoa(i), "wrong_type", "The name of a provider must be a string.")
 			continue
 		}
-		names = append(names, service.Named{Index: i, Name: unquote(p)})
+		names = append(names, intake.Named{Index: i, Name: unquote(p)})
 	}
 	d.SetProviders(names)
 }
@@ -168,9 +168,9 @@ func (d *decoder) readRecipients(j *jsonReader) error {
 		return j.broken(err)
 	}
 	if t != json.Delim('[') {
-		if t != nil { // null is as good as absent
+		if t != nil { // null counts as absent
 			d.Unreadable("to")
-			d.Wrong("/to", "wrong_type", "to is a list of addresses or of {email, name, vars}.")
+			d.Wrong("/to", "wrong_type", "to must be a list of addresses or of objects {email, name, vars}.")
 		}
 		return skipObject(j, t)
 	}
@@ -189,7 +189,8 @@ func (d *decoder) readRecipients(j *jsonReader) error {
 	return nil
 }
 
-// skipObject reads over the object that t begins, if it does.
+// skipObject skips the object or list that begins with t. If t is another value, there is
+// nothing to skip.
 func skipObject(j *jsonReader, t json.Token) error {
 	for depth := 0; ; {
 		switch t {
@@ -209,65 +210,70 @@ func skipObject(j *jsonReader, t json.Token) error {
 	}
 }
 
-// jsonRecipient takes "address", or {"email", "name", "vars"}. Every mistake in
-// it is listed.
+// jsonRecipient decodes a recipient: an address or an object {email, name, vars}. It
+// reports every mistake in it.
 func (d *decoder) jsonRecipient(raw []byte) error {
 	here := "/to/" + strconv.Itoa(d.Count())
 	before := d.Found()
-	var r service.Recipient
+	var r intake.Recipient
 	switch {
 	case !utf8.Valid(raw):
-		d.Wrong(here, "invalid_text", "The recipient is not UTF-8.")
+		d.Wrong(here, "invalid_text", "The recipient is not valid UTF-8.")
 	case raw[0] == '"':
 		r.Email = unquote(raw)
 	case raw[0] == '{':
 		r.Pointer = "/email"
-		given := map[string]bool{}
-		eachMember(raw, func(name string, value []byte) {
-			at := here + service.Pointer(name)
-			if given[name] {
-				d.Wrong(at, "repeated", "%s is given twice.", service.Quote(name))
-			}
-			given[name] = true
-			switch {
-			case name == "vars" && value[0] == '{':
-				r.Vars = d.jsonVars(at, value)
-			case value[0] == 'n' && (name == "vars" || name == "name"): // null is as good as absent
-			case name == "vars":
-				d.Wrong(at, "wrong_type", "vars is an object of strings, numbers and booleans.")
-			case name != "email" && name != "name":
-				d.Wrong(at, "unknown_field", "A recipient has email, name and vars.")
-			case value[0] != '"':
-				d.Wrong(at, "wrong_type", "%s is a string.", name)
-			case name == "email":
-				r.Email = unquote(value)
-			default:
-				r.Name = unquote(value)
-			}
-		})
-		if !given["email"] {
-			d.Wrong(here+"/email", "required", "A recipient has an email.")
-		}
+		d.recipientMembers(here, raw, &r)
 	default:
-		d.Wrong(here, "wrong_type", "A recipient is an address or {email, name, vars}.")
+		d.Wrong(here, "wrong_type", "A recipient must be an address or an object {email, name, vars}.")
 	}
 	r.Flawed = d.Found() > before
 	return d.Add(&r)
 }
 
-// jsonVars reads variables: strings, and numbers and booleans as they are
-// written.
+// recipientMembers decodes the members of a recipient that is an object.
+func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipient) {
+	given := map[string]bool{}
+	eachMember(object, func(name string, value []byte) {
+		at := here + service.Pointer(name)
+		if given[name] {
+			d.Wrong(at, "repeated", "%s is repeated.", service.Quote(name))
+		}
+		given[name] = true
+		switch {
+		case name == "vars" && value[0] == '{':
+			r.Vars = d.jsonVars(at, value)
+		case value[0] == 'n' && (name == "vars" || name == "name"): // null counts as absent
+		case name == "vars":
+			d.Wrong(at, "wrong_type", "vars must be an object of strings, numbers and booleans.")
+		case name != "email" && name != "name":
+			d.Wrong(at, "unknown_field", "A recipient has only the fields email, name and vars.")
+		case value[0] != '"':
+			d.Wrong(at, "wrong_type", "%s must be a string.", name)
+		case name == "email":
+			r.Email = unquote(value)
+		default:
+			r.Name = unquote(value)
+		}
+	})
+	if !given["email"] {
+		d.Wrong(here+"/email", "required", "The recipient has no email.")
+	}
+}
+
+// jsonVars decodes variables: strings, and numbers and booleans as they are written in the
+// request.
 func (d *decoder) jsonVars(here string, object []byte) map[string]string {
 	vars := map[string]string{}
 	eachMember(object, func(name string, value []byte) {
 		if _, again := vars[name]; again {
-			d.Wrong(here+service.Pointer(name), "repeated", "%s is given twice.", service.Quote(name))
+			d.Wrong(here+service.Pointer(name), "repeated", "%s is repeated.", service.Quote(name))
 		}
 		switch value[0] {
 		case '"':
 			vars[name] = unquote(value)
 		case '{', '[', 'n':
-			d.Wrong(here+service.Pointer(name), "wrong_type", "A variable is a string, a number or a boolean.")
+			d.Wrong(here+service.Pointer(name), "wrong_type", "A variable must be a string, a number or a boolean.")
 		default:
 			vars[name] = string(value)
 		}
@@ -275,9 +281,9 @@ func (d *decoder) jsonVars(here string, object []byte) map[string]string {
 	return vars
 }
 
-// broken is the answer to JSON that cannot be read on, with the position. The
-// decoder counts only the bytes of whole values, so that the broken one is read
-// once more on its own.
+// broken returns the error for JSON that cannot be decoded, with the position of the
+// mistake. The decoder counts only the bytes of complete values, so broken decodes the
+// value with the mistake once more on its own.
 func (j *jsonReader) broken(err error) error {
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -289,14 +295,14 @@ func (j *jsonReader) broken(err error) error {
 	at := j.InputOffset()
 	var syntax *json.SyntaxError
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		at, err = j.read, errors.New("the JSON ends too early")
+		at, err = j.read, errors.New("the JSON ends unexpectedly")
 	} else if errors.As(err, &syntax) {
 		var v json.RawMessage
 		if errors.As(json.NewDecoder(j.Buffered()).Decode(&v), &syntax) {
 			at += syntax.Offset - 1
 		}
 	}
-	p := service.Fail(service.Malformed, "bad_json", "After %d bytes: %s.", at, err)
+	p := service.Fail(service.Malformed, "bad_json", "The JSON is not valid after %d bytes: %s.", at, err)
 	p.Position = &at
 	return p
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // numbered is a list of n JSON strings: addresses with numbers from from on.
@@ -178,7 +179,7 @@ func FuzzReadJSON(f *testing.F) {
 					t.Fatalf("recipient %s: %v", to[i], err)
 				}
 			}
-			if a, err := service.ParseAddress(o.Email); err != nil || a.Email != r.Email || len(o.Vars) != len(r.Vars) {
+			if a, err := intake.ParseAddress(o.Email); err != nil || a.Email != r.Email || len(o.Vars) != len(r.Vars) {
 				t.Fatalf("recipient %s became %+v", to[i], r)
 			}
 			return nil
@@ -248,7 +249,7 @@ func FuzzFormRecipients(f *testing.F) {
 			t.Fatalf("%q is %q, want %v", list, got, want)
 		}
 		for i := range want {
-			if a, err := service.ParseAddress("<" + want[i].Address + ">"); err != nil || a.Email != got[i] {
+			if a, err := intake.ParseAddress("<" + want[i].Address + ">"); err != nil || a.Email != got[i] {
 				t.Fatalf("%q is %q, want %v", list, got, want)
 			}
 		}

@@ -1,3 +1,3 @@
-// Package api is the entrance for users: HTTP on Gin. It checks, stores durably and
-// answers; it changes no state of a log.
+// Package api serves the HTTP API for users. It checks requests, stores them durably and
+// answers. It never changes the state of a log.
 package api

@@ -201,7 +201,7 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	t.Helper()
 	st := setup{
 		names:   []string{"sg", "mg"},
-		service: service.Config{SpoolDir: t.TempDir(), SettleTime: time.Minute, Sole: true},
+		service: service.Config{SpoolDir: t.TempDir(), RetryTime: time.Minute, Sole: true},
 	}
 	for _, c := range change {
 		c(&st)
@@ -276,7 +276,7 @@ func (f *fixture) serve(cfg Config) *service.Service {
 
 // hasty has the API give up soon on a deciding write that says nothing.
 func (f *fixture) hasty() {
-	f.deps.Config.SettleTime = 100 * time.Millisecond
+	f.deps.Config.RetryTime = 100 * time.Millisecond
 	f.serve(Config{})
 }
 

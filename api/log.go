@@ -6,19 +6,19 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// listLogs is GET /v1/batches/{id}/logs: in order of the recipients, by state.
+// listLogs is GET /v1/batches/{id}/logs.
 func (s *Server) listLogs(c *gin.Context) {
 	v, err := s.svc.Logs(c.Request.Context(), caller(c), c.Param("id"), models.State(c.Query("state")), page(c))
 	answer(s, c, v, err)
 }
 
-// searchLogs is GET /v1/logs?email=…: the logs of an address, newest first.
+// searchLogs is GET /v1/logs.
 func (s *Server) searchLogs(c *gin.Context) {
 	v, err := s.svc.Search(c.Request.Context(), caller(c), c.Query("email"), page(c))
 	answer(s, c, v, err)
 }
 
-// getLog is GET /v1/logs/{id}: the whole story of one recipient.
+// getLog is GET /v1/logs/{id}.
 func (s *Server) getLog(c *gin.Context) {
 	v, err := s.svc.Log(c.Request.Context(), caller(c), c.Param("id"))
 	answer(s, c, v, err)

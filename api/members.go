@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// eachMember calls f for every member of a JSON object, in order. The object
-// must be valid JSON: a decoder has read it before. Unlike decoding into a
-// struct this sees repeated names, and matches names exactly.
+// eachMember calls f for each member of a JSON object, in order. The object must be valid
+// JSON. Unlike json.Unmarshal into a struct, eachMember reports repeated names and keeps
+// the case of names.
 func eachMember(object []byte, f func(name string, value []byte)) {
 	i := skipSpace(object, 1)
 	for i < len(object) && object[i] == '"' {
@@ -23,16 +23,17 @@ func eachMember(object []byte, f func(name string, value []byte)) {
 	}
 }
 
-// unquote returns the value of a valid JSON string.
+// unquote returns the value of a JSON string, which must be valid.
 func unquote(raw []byte) string {
 	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
 		return string(raw[1 : len(raw)-1])
 	}
 	var s string
-	_ = json.Unmarshal(raw, &s) // valid
+	_ = json.Unmarshal(raw, &s)
 	return s
 }
 
+// skipSpace returns the index of the first byte from i on that is not space.
 func skipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
 		i++
@@ -40,7 +41,7 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// valueEnd returns where the value that begins at i ends.
+// valueEnd returns the index after the value that begins at i.
 func valueEnd(b []byte, i int) int {
 	depth := 0
 	for ; i < len(b); i++ {
@@ -60,7 +61,7 @@ func valueEnd(b []byte, i int) int {
 			if depth--; depth == 0 {
 				return i + 1
 			} else if depth < 0 {
-				return i // of the object around it
+				return i // the end of the surrounding object
 			}
 		case ',', ' ', '\t', '\n', '\r':
 			if depth == 0 {

@@ -10,5 +10,5 @@ import (
 //go:embed openapi.yaml
 var openAPI []byte
 
-// openapi is GET /v1/openapi.yaml: the description of this API, for everybody.
+// openapi is GET /v1/openapi.yaml. It needs no key.
 func (s *Server) openapi(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", openAPI) }

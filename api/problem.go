@@ -12,8 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// Problem is an error answer as RFC 9457 describes it. Code is stable and part
-// of the API; Detail is for people.
+// Problem is an error in an answer, as RFC 9457 describes it. Code is stable. Title and
+// Detail are for people and may change.
 type Problem struct {
 	Type      string               `json:"type"`
 	Title     string               `json:"title"`
@@ -27,7 +27,7 @@ type Problem struct {
 	Total     int                  `json:"errors_total,omitempty"`
 }
 
-// statuses gives every kind of error its HTTP status.
+// statuses maps the kinds of errors to HTTP status codes.
 var statuses = map[service.Kind]int{
 	service.Internal:     http.StatusInternalServerError,
 	service.Malformed:    http.StatusBadRequest,
@@ -44,8 +44,7 @@ var statuses = map[service.Kind]int{
 
 const problemBase = "https://github.com/safedelivr/safedelivr/blob/main/docs/errors.md#"
 
-// fail ends the request with an error. What went wrong inside is logged and not
-// shown.
+// fail answers the request with an error. It logs the cause of the error.
 func (s *Server) fail(c *gin.Context, err error) {
 	var e *service.Error
 	if !errors.As(err, &e) {
@@ -67,16 +66,22 @@ func (s *Server) fail(c *gin.Context, err error) {
 	c.Writer.WriteHeader(status)
 	enc := json.NewEncoder(c.Writer)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(
-		Problem{Type: problemBase + e.Code, Title: http.StatusText(status), Status: status, Code: e.Code, Detail: e.Detail,
-			RequestID: requestID(
-				c,
-			), BatchID: e.BatchID, Position: e.Position, Errors: e.Fields, Total: e.Total},
-	) // the client may be gone
+	_ = enc.Encode(Problem{ // the client may be gone
+		Type:      problemBase + e.Code,
+		Title:     http.StatusText(status),
+		Status:    status,
+		Code:      e.Code,
+		Detail:    e.Detail,
+		RequestID: requestID(c),
+		BatchID:   e.BatchID,
+		Position:  e.Position,
+		Errors:    e.Fields,
+		Total:     e.Total,
+	})
 	c.Abort()
 }
 
-// answer ends the request with what a use case returned.
+// answer answers the request with the result of a use case.
 func answer[T any](s *Server, c *gin.Context, v T, err error) {
 	if err != nil {
 		s.fail(c, err)
@@ -86,21 +91,21 @@ func answer[T any](s *Server, c *gin.Context, v T, err error) {
 }
 
 func internal() *service.Error {
-	return service.Fail(service.Internal, "internal", "Something went wrong here. The request id helps to find it.")
+	return service.Fail(service.Internal, "internal", "An internal error occurred. Report the request ID to the operator.")
 }
 
 func bodyTooLarge(limit int64) error {
-	return service.Fail(service.TooLarge, "body_too_large", "The request has more than %d bytes.", limit)
+	return service.Fail(service.TooLarge, "body_too_large", "The request is larger than %d bytes.", limit)
 }
 
-// valueTooLarge is the error of something that is far beyond what it may be.
+// valueTooLarge returns the error for a part of the request that exceeds its limit by far.
 func valueTooLarge(pointer string) *service.Error {
-	e := service.Fail(service.TooLarge, "value_too_large", "A part of the request is far too large.")
+	e := service.Fail(service.TooLarge, "value_too_large", "A part of the request is too large: see errors.")
 	e.Fields = []service.FieldError{
 		{
 			Pointer: pointer,
 			Code:    "too_long",
-			Detail:  fmt.Sprintf("A recipient has at most %d bytes; names and space between values less.", maxRecipientJSON),
+			Detail:  fmt.Sprintf("A recipient may have at most %d bytes. Names and the space between values may have less.", maxRecipientJSON),
 		},
 	}
 	return e

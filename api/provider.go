@@ -12,7 +12,7 @@ func (s *Server) listProviders(c *gin.Context) {
 	answer(s, c, gin.H{"providers": providers}, err)
 }
 
-// history is GET /v1/providers/history?range=hour, day, week or month.
+// history is GET /v1/providers/history.
 func (s *Server) history(c *gin.Context) {
 	v, err := s.svc.History(c.Request.Context(), service.HistoryRange(c.Query("range")))
 	answer(s, c, v, err)

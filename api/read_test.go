@@ -282,7 +282,7 @@ func TestLog(t *testing.T) {
 	require.Equal(t, models.RetriesUsedUp, l.Reason)
 	l = read[oneLog](f, "/v1/logs/"+b.ID.Log(4).String())
 	require.Equal(t, models.Queued, l.State)
-	require.Equal(t, "sg has it; no final event yet", l.ReasonText)
+	require.Equal(t, "sg accepted it; no final event yet", l.ReasonText)
 
 	for _, none := range []models.ID{b.ID.Log(5), b.ID.Chunk(1).Log(1)} {
 		require.Equal(t, "not_found", f.get("/v1/logs/"+none.String()).problem(t).Code)

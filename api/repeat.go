@@ -15,19 +15,16 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// repeatOf reads the header Idempotency-Key; a request without one has an empty
-// key. The hash is left to be filled.
+// repeatOf returns the key of the header Idempotency-Key and its route. The key is empty if
+// the header is missing. The caller sets the hash.
 func repeatOf(c *gin.Context) (service.Repeat, error) {
 	values := c.Request.Header.Values("Idempotency-Key")
 	if len(values) == 0 {
 		return service.Repeat{}, nil
 	}
 	if len(values) > 1 || !validRepeatKey(values[0]) {
-		return service.Repeat{}, service.Fail(
-			service.Malformed,
-			"invalid_idempotency_key",
-			"An Idempotency-Key is 1 to 255 visible ASCII characters.",
-		)
+		return service.Repeat{}, service.Fail(service.Malformed, "invalid_idempotency_key",
+			"Send one Idempotency-Key of 1 to 255 visible ASCII characters.")
 	}
 	return service.Repeat{Key: values[0], Route: c.Request.Method + " " + c.FullPath()}, nil
 }
@@ -41,16 +38,16 @@ func validRepeatKey(s string) bool {
 	return len(s) >= 1 && len(s) <= 255
 }
 
-// markReplay tells that this is the answer to an earlier request.
+// markReplay marks the answer as that of an earlier request.
 func markReplay(c *gin.Context, replayed bool) {
 	if replayed {
 		c.Header("Idempotency-Replayed", "true")
 	}
 }
 
-const aTime = "a time by RFC 3339, with its zone: 2026-01-31T12:00:00Z"
+const aTime = "an RFC 3339 time with a zone, like 2026-01-31T12:00:00Z"
 
-// kindOf says what a field of a small request is.
+// kindOf describes the type of a field.
 func kindOf(field any) string {
 	switch field.(type) {
 	case *bool:
@@ -61,17 +58,18 @@ func kindOf(field any) string {
 	return "a string"
 }
 
-// maxSmallBody bounds a request that is no batch.
-const maxSmallBody = 64 << 10
+// maxFieldsBody is the size in bytes of the largest request that is not a batch.
+const maxFieldsBody = 64 << 10
 
-// small reads a JSON object whose members go into fields: pointers, by name. No
-// body at all is an empty object. The hash covers the path, too.
-func (s *Server) small(c *gin.Context, fields map[string]any) (service.Repeat, error) {
+// readFields decodes the JSON object in the body into fields, which maps names to pointers.
+// An empty body counts as an empty object. The hash of the returned Repeat includes the
+// path.
+func (s *Server) readFields(c *gin.Context, fields map[string]any) (service.Repeat, error) {
 	repeat, err := repeatOf(c)
 	if err != nil {
 		return repeat, err
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxSmallBody))
+	raw, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxFieldsBody))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return repeat, bodyTooLarge(tooLarge.Limit)
@@ -83,7 +81,7 @@ func (s *Server) small(c *gin.Context, fields map[string]any) (service.Repeat, e
 		return repeat, nil
 	}
 	if err != nil || !json.Valid(raw) || raw[0] != '{' {
-		return repeat, service.Fail(service.Malformed, "bad_json", "The request is not a JSON object.")
+		return repeat, service.Fail(service.Malformed, "bad_json", "The body must be a JSON object.")
 	}
 	var form service.Form
 	seen := map[string]bool{}
@@ -91,14 +89,14 @@ func (s *Server) small(c *gin.Context, fields map[string]any) (service.Repeat, e
 		at, field := service.Pointer(name), fields[name]
 		switch {
 		case field == nil:
-			form.Wrong(at, "unknown_field", "There is no such field.")
+			form.Wrong(at, "unknown_field", "There is no field with this name.")
 		case seen[name]:
-			form.Wrong(at, "repeated", "%s is given twice.", name)
+			form.Wrong(at, "repeated", "%s is repeated.", name)
 		case json.Unmarshal(value, field) == nil:
 		case value[0] == '"' && kindOf(field) == aTime:
-			form.Wrong(at, "invalid_value", "%s is %s.", name, aTime)
+			form.Wrong(at, "invalid_value", "%s must be %s.", name, aTime)
 		default:
-			form.Wrong(at, "wrong_type", "%s is %s.", name, kindOf(field))
+			form.Wrong(at, "wrong_type", "%s must be %s.", name, kindOf(field))
 		}
 		seen[name] = true
 	})

@@ -12,8 +12,8 @@ import (
 
 // Config holds the limits of the API. Zero fields take the defaults.
 type Config struct {
-	MaxBody int64 // bytes of a request; default 1 GiB
-	Logger  *slog.Logger
+	MaxBody int64        // size in bytes of the largest request; default 1 GiB
+	Logger  *slog.Logger // nil: logs are discarded
 }
 
 func (c Config) withDefaults() Config {
@@ -26,7 +26,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Server serves the API.
+// Server is the HTTP handler of the API.
 type Server struct {
 	cfg    Config
 	log    *slog.Logger
@@ -34,7 +34,7 @@ type Server struct {
 	engine *gin.Engine
 }
 
-// New builds the API over the use cases.
+// New returns the handler of the API over svc.
 func New(svc *service.Service, cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, log: cfg.Logger, svc: svc}
@@ -44,10 +44,10 @@ func New(svc *service.Service, cfg Config) *Server {
 	g.RedirectTrailingSlash = false
 	g.Use(s.identify, s.recovered)
 	g.NoRoute(func(c *gin.Context) {
-		s.fail(c, service.Fail(service.NotFound, "no_such_route", "There is nothing at this path."))
+		s.fail(c, service.Fail(service.NotFound, "no_such_route", "There is no resource at this path. See /v1/openapi.yaml."))
 	})
 	g.NoMethod(func(c *gin.Context) {
-		s.fail(c, service.Fail(service.NotAllowed, "method_not_allowed", "This path does not take %s.", c.Request.Method))
+		s.fail(c, service.Fail(service.NotAllowed, "method_not_allowed", "This path does not support the method %s.", c.Request.Method))
 	})
 	g.GET("/healthz", s.healthz)
 	g.GET("/readyz", s.readyz)
@@ -58,7 +58,7 @@ func New(svc *service.Service, cfg Config) *Server {
 	return s
 }
 
-// routes lists everything that wants a key, by the scope that it wants.
+// routes registers the routes that need a key, by the scope that they need.
 func (s *Server) routes(v1 *gin.RouterGroup) {
 	send := v1.Group("", s.needs(models.ScopeSend))
 	send.POST("/batches", s.createBatch)
@@ -73,22 +73,22 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/providers", s.listProviders)
 	read.GET("/providers/history", s.history)
 
-	// One's own needs the scope send, everybody's operate.
-	v1.POST("/batches/:id/stop", s.steer(models.StopBatch))
-	v1.POST("/batches/:id/resume", s.steer(models.ResumeBatch))
-	v1.POST("/batches/:id/cancel", s.steer(models.CancelBatch))
-	v1.POST("/batches/:id/retry", s.steer(models.RetryBatch))
-	v1.POST("/batches/:id/release", s.steer(models.ReleaseBatch))
+	// Own batches and oneself need the scope send, those of others the scope operate.
+	v1.POST("/batches/:id/stop", s.controlBatch(models.StopBatch))
+	v1.POST("/batches/:id/resume", s.controlBatch(models.ResumeBatch))
+	v1.POST("/batches/:id/cancel", s.controlBatch(models.CancelBatch))
+	v1.POST("/batches/:id/retry", s.controlBatch(models.RetryBatch))
+	v1.POST("/batches/:id/release", s.controlBatch(models.ReleaseBatch))
 	v1.POST("/logs/:id/release", s.releaseLog)
 	v1.POST("/release", s.releaseRange)
 
-	v1.POST("/users/:id/pause", s.switchUser(models.PauseUser))
-	v1.POST("/users/:id/resume", s.switchUser(models.ResumeUser))
+	v1.POST("/users/:id/pause", s.controlUser(models.PauseUser))
+	v1.POST("/users/:id/resume", s.controlUser(models.ResumeUser))
 
 	operate := v1.Group("", s.needs(models.ScopeOperate))
-	operate.POST("/providers/:id/offline", s.switchProvider(models.ProviderOffline))
-	operate.POST("/providers/:id/online", s.switchProvider(models.ProviderOnline))
-	operate.POST("/providers/:id/drain", s.switchProvider(models.ProviderDrain))
+	operate.POST("/providers/:id/offline", s.controlProvider(models.ProviderOffline))
+	operate.POST("/providers/:id/online", s.controlProvider(models.ProviderOnline))
+	operate.POST("/providers/:id/drain", s.controlProvider(models.ProviderDrain))
 	operate.POST("/providers/:id/probe", s.probeProvider)
 	operate.GET("/blocks", s.listBlocks)
 	operate.POST("/blocks", s.addBlock)
@@ -109,10 +109,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.engine.Se
 
 const requestIDKey = "request_id"
 
-// identify gives every request an id: the client's own where it is harmless.
+// identify gives each request an ID: that of the client if it is safe to log.
 func (s *Server) identify(c *gin.Context) {
 	id := c.GetHeader("X-Request-Id")
-	if !harmlessID(id) {
+	if !safeID(id) {
 		id = models.NewUserID()
 	}
 	c.Set(requestIDKey, id)
@@ -121,7 +121,7 @@ func (s *Server) identify(c *gin.Context) {
 	c.Next()
 }
 
-func harmlessID(s string) bool {
+func safeID(s string) bool {
 	if s == "" || len(s) > 64 {
 		return false
 	}
@@ -136,11 +136,11 @@ func harmlessID(s string) bool {
 
 func requestID(c *gin.Context) string { return c.GetString(requestIDKey) }
 
-// recovered turns a panic into a 500 without its text.
+// recovered answers a panic with status 500. It logs the value of the panic.
 func (s *Server) recovered(c *gin.Context) {
 	defer func() {
 		if v := recover(); v != nil {
-			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it so, too
+			if v == http.ErrAbortHandler { //nolint:errorlint // net/http compares it in the same way
 				panic(v)
 			}
 			s.log.Error("request panicked", "err", v, "request_id", requestID(c), "path", c.FullPath())
@@ -152,9 +152,10 @@ func (s *Server) recovered(c *gin.Context) {
 	c.Next()
 }
 
+// healthz is GET /healthz.
 func (s *Server) healthz(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"status": "ok"}) }
 
-// readyz names what is missing.
+// readyz is GET /readyz.
 func (s *Server) readyz(c *gin.Context) {
 	r := s.svc.Ready(c.Request.Context())
 	status, word := http.StatusOK, "ready"

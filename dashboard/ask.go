@@ -181,7 +181,7 @@ func (d *Dashboard) steerBatch(w http.ResponseWriter, r *http.Request, v *visito
 		return errNoPage
 	}
 	why, repeat := answered(w, r)
-	done, _, err := d.service.Steer(r.Context(), v.caller(), do, r.PathValue("id"), why, repeat)
+	done, _, err := d.service.ControlBatch(r.Context(), v.caller(), do, r.PathValue("id"), why, repeat)
 	if err != nil {
 		return err
 	}
@@ -325,7 +325,7 @@ func (d *Dashboard) switchProvider(w http.ResponseWriter, r *http.Request, v *vi
 	why, repeat := answered(w, r)
 	var err error
 	if ok {
-		_, _, err = d.service.SwitchProvider(r.Context(), v.caller(), do, name, why, repeat)
+		_, _, err = d.service.ControlProvider(r.Context(), v.caller(), do, name, why, repeat)
 	} else {
 		_, _, err = d.service.ProbeProvider(r.Context(), v.caller(), name, why, repeat)
 	}

@@ -114,7 +114,7 @@ func TestComposeRepeat(t *testing.T) {
 	}
 	t.Run("acceptance unknown", func(t *testing.T) {
 		t.Parallel()
-		f := newRigOf(t, service.Config{SettleTime: time.Second}, nil)
+		f := newRigOf(t, service.Config{RetryTime: time.Second}, nil)
 		b := f.byLink(LocalUser())
 		unknown := func(put func() error) error {
 			_ = put() // it is stored, but the answer is lost

@@ -40,7 +40,7 @@ func TestLive(t *testing.T) {
 		t.Fatalf("the stream ended before %q", want)
 	}
 	until("is-queued")
-	_, _, err = f.service.Steer(
+	_, _, err = f.service.ControlBatch(
 		t.Context(),
 		service.Caller{User: "local"},
 		models.StopBatch,

@@ -272,9 +272,9 @@ func (d *Dashboard) steerUser(w http.ResponseWriter, r *http.Request, v *visitor
 		senders := strings.FieldsFunc(form.Senders, func(c rune) bool { return strings.ContainsRune(" ,;\r\n\t", c) })
 		_, _, err = d.service.SetSenders(r.Context(), who, form.Name, senders, form.Why, service.Repeat{})
 	case "pause":
-		_, _, err = d.service.SwitchUser(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = d.service.ControlUser(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
 	case "resume":
-		_, _, err = d.service.SwitchUser(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = d.service.ControlUser(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
 	default:
 		return errNoPage
 	}

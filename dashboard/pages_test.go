@@ -223,7 +223,7 @@ func TestEscaping(t *testing.T) {
 	)
 	_, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "local"}, evil, models.KeyOptions{})
 	require.NoError(t, err)
-	_, _, err = f.service.Steer(
+	_, _, err = f.service.ControlBatch(
 		t.Context(),
 		service.Caller{User: "local"},
 		models.StopBatch,

@@ -93,7 +93,7 @@ func (d *Dashboard) readProviders(
 	if err != nil {
 		return nil, err
 	}
-	switches, err := d.service.Switches(ctx)
+	switches, err := d.service.ProviderModes(ctx)
 	if err != nil {
 		return nil, err
 	}

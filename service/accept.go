@@ -11,10 +11,17 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
-// Accepted is what is told of a batch that was just accepted.
+// Recipient is one recipient of a request.
+type Recipient = intake.Recipient
+
+// NewIntake returns an empty builder for a batch. The caller must close it.
+func (s *Service) NewIntake() *intake.Builder { return intake.New(&s.intake) }
+
+// Accepted is the answer to a batch that was accepted.
 type Accepted struct {
 	ID         models.ID         `json:"id"`
 	State      models.BatchState `json:"state"`
@@ -25,15 +32,19 @@ type Accepted struct {
 	Deadline   time.Time         `json:"deadline"`
 }
 
-// Accept checks a batch, stores it and has it announced. When it returns without
-// an error, all of it is stored; after any error but acceptance_unknown it is
-// certain that nothing of it will be sent. A repeat of a request that was
-// accepted gets the same answer, and replayed is true, also where it would be
-// refused by now.
-func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) (a Accepted, replayed bool, err error) {
+// Accept checks a batch, stores it and announces it. If it returns nil, the whole batch
+// is stored. After any error but acceptance_unknown nothing of the batch will be sent. A
+// repeat of a request that was accepted gets the same answer, even if it would be refused
+// now, and replayed is true.
+func (s *Service) Accept(
+	ctx context.Context,
+	who Caller,
+	in *intake.Builder,
+	r Repeat,
+) (a Accepted, replayed bool, err error) {
 	b, wrong := in.Check()
 	if wrong != nil {
-		if before, err := s.begunBefore(ctx, who, r); err != nil || !before {
+		if begun, err := s.guard.Begun(ctx, who.User, r); err != nil || !begun {
 			return Accepted{}, false, cmp.Or(err, wrong)
 		}
 	}
@@ -42,17 +53,17 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 		if older {
 			there, err := s.store.Batch(ctx, b.ID)
 			if err == nil {
-				return s.accepted(&there), nil // only the answer was not given
+				return s.accepted(&there), nil // only the answer was lost
 			}
 			if !errors.Is(err, models.ErrNotFound) {
 				return Accepted{}, storeError("read batch", err)
 			}
 		}
 		if wrong == nil {
-			wrong = s.maySend(ctx, who.User, b.Content.From)
+			wrong = s.checkSender(ctx, who.User, b.Content.From)
 		}
 		if wrong == nil {
-			wrong = in.Dated(&b, c.At)
+			wrong = in.SetDeadline(&b, c.At)
 		}
 		if wrong != nil && older {
 			return s.rejectStaleRetry(ctx, &b, wrong)
@@ -60,34 +71,25 @@ func (s *Service) Accept(ctx context.Context, who Caller, in *Intake, r Repeat) 
 		if wrong != nil {
 			return Accepted{}, wrong
 		}
-		span := tracing.Start(
-			b.ID,
-			"accept",
-			time.Now(),
-			"recipients",
-			strconv.Itoa(b.Recipients),
-			"chunks",
-			strconv.Itoa(b.Chunks),
-			"lane",
-			string(b.Lane),
-		)
-		if err := s.accept(ctx, &b, in.spool); err != nil {
+		span := tracing.Start(b.ID, "accept", time.Now(),
+			"recipients", strconv.Itoa(b.Recipients), "chunks", strconv.Itoa(b.Chunks), "lane", string(b.Lane))
+		if err := s.storeBatch(ctx, &b, in); err != nil {
 			span.End("not stored")
-			return Accepted{}, refused(&b, err)
+			return Accepted{}, acceptError(&b, err)
 		}
 		span.End("")
 		return s.accepted(&b), nil
 	})
 }
 
-// rejectStaleRetry refuses a repeat that would have been accepted when the first try was
-// made, with nothing stored, unless that turns out to be stored after all.
+// rejectStaleRetry refuses a repeat that is no longer valid, unless its first attempt
+// stored the batch after all.
 func (s *Service) rejectStaleRetry(ctx context.Context, b *models.Batch, why error) (Accepted, error) {
-	gone, err := s.store.AbandonBatch(ctx, b.ID, max(b.Chunks, 1))
+	abandoned, err := s.store.AbandonBatch(ctx, b.ID, max(b.Chunks, 1))
 	if err != nil {
-		return Accepted{}, storeError("settle batch", err)
+		return Accepted{}, storeError("abandon batch", err)
 	}
-	if gone {
+	if abandoned {
 		return Accepted{}, why
 	}
 	there, err := s.store.Batch(ctx, b.ID)
@@ -97,31 +99,28 @@ func (s *Service) rejectStaleRetry(ctx context.Context, b *models.Batch, why err
 	return s.accepted(&there), nil
 }
 
-// accepted announces a stored batch and tells of it.
+// accepted announces a stored batch and returns the answer for it.
 func (s *Service) accepted(b *models.Batch) Accepted {
-	s.announce[b.Lane].add(b)
+	s.announce[b.Lane].Add(b.ID, b.Chunks, b.Lane)
 	s.tallies[b.Lane].batches.Add(1)
 	s.tallies[b.Lane].recipients.Add(int64(b.Recipients))
-	s.log.Info(
-		"batch accepted",
-		"batch_id",
-		b.ID.String(),
-		"user_id",
-		b.User,
-		"recipients",
-		b.Recipients,
-		"lane",
-		string(b.Lane),
-	)
-	return Accepted{ID: b.ID, State: models.BatchQueued, Recipients: b.Recipients, Duplicates: b.Duplicates, Lane: b.Lane,
-		CreatedAt: b.Created(), Deadline: b.Deadline}
+	s.log.Info("batch accepted",
+		"batch_id", b.ID.String(), "user_id", b.User, "recipients", b.Recipients, "lane", string(b.Lane))
+	return Accepted{
+		ID:         b.ID,
+		State:      models.BatchQueued,
+		Recipients: b.Recipients,
+		Duplicates: b.Duplicates,
+		Lane:       b.Lane,
+		CreatedAt:  b.Created(),
+		Deadline:   b.Deadline,
+	}
 }
 
-// accept stores a batch: the agenda entry first, so that whatever follows is
-// found again, then all chunks but the first, then the batch itself with its
-// first chunk. Until that last write nothing exists; the client going away
-// before it ends the request, after it does not matter.
-func (s *Service) accept(ctx context.Context, b *models.Batch, sp *spool) error {
+// storeBatch stores a batch: first its agenda entry, so that the agenda finds whatever
+// follows, then all chunks but the first, then the batch with its first chunk. The batch
+// exists from that last write on. Until then storeBatch ends if the client goes away.
+func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Builder) error {
 	if b.Lane == models.Urgent {
 		s.cfg.Priority.NoteUrgent()
 	}
@@ -138,43 +137,35 @@ func (s *Service) accept(ctx context.Context, b *models.Batch, sp *spool) error 
 	if err := s.store.Schedule(ctx, entry); err != nil {
 		return err
 	}
-	first, err := s.putChunks(ctx, b, sp)
+	first, err := s.putChunks(ctx, b, in)
 	if err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.commit(context.WithoutCancel(ctx), b, first); err != nil {
+	if err := s.putBatch(context.WithoutCancel(ctx), b, first); err != nil {
 		return err
 	}
-	s.told(b, first)
+	s.onAccept(b, first)
 	return nil
 }
 
-// errAcceptanceUnknown: the deciding write was sent, and it is unknown whether
-// it took.
+// errAcceptanceUnknown means that the outcome of the write of the batch is unknown.
 var errAcceptanceUnknown = errors.New("acceptance unknown")
 
-// commit makes the deciding write. Once its outcome is unknown only a definite
-// answer of a later try settles it: an unavailable store says nothing of the
-// first one.
-func (s *Service) commit(ctx context.Context, b *models.Batch, first models.Chunk) error {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.SettleTime)
+// putBatch writes the batch. After an unknown outcome it retries until the store gives a
+// definite answer: that the store is unavailable now says nothing about the first write.
+func (s *Service) putBatch(ctx context.Context, b *models.Batch, first models.Chunk) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.RetryTime)
 	defer cancel()
 	unknown := false
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := s.store.PutBatch(ctx, *b, first)
-		switch {
-		case err == nil, errors.Is(err, models.ErrNotFound):
+		if err == nil || errors.Is(err, models.ErrNotFound) || !unknown && notWritten(err) {
 			return err
-		case errors.Is(err, models.ErrOutcomeUnknown):
-			unknown = true
-		case !unknown && (errors.Is(err, models.ErrUnavailable) || errors.Is(err, models.ErrInvalid) || errors.Is(err, models.ErrClosed)):
-			return err
-		default:
-			unknown = true // also an error that says nothing, like a deadline's
 		}
+		unknown = true
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", errAcceptanceUnknown, err)
@@ -183,27 +174,24 @@ func (s *Service) commit(ctx context.Context, b *models.Batch, first models.Chun
 	}
 }
 
-// putChunks stores all chunks but the first, a few at a time, and returns that.
-func (s *Service) putChunks(ctx context.Context, b *models.Batch, sp *spool) (models.Chunk, error) {
+// notWritten reports whether an error of a write means that nothing was written. An
+// expired deadline, for example, says nothing about it.
+func notWritten(err error) bool {
+	return !errors.Is(err, models.ErrOutcomeUnknown) &&
+		(errors.Is(err, models.ErrUnavailable) || errors.Is(err, models.ErrInvalid) || errors.Is(err, models.ErrClosed))
+}
+
+// putChunks stores all chunks but the first, four at a time, and returns the first.
+func (s *Service) putChunks(ctx context.Context, b *models.Batch, in *intake.Builder) (models.Chunk, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
 	var first models.Chunk
-	n := 0
-	sizes := sp.cut().sizes
-	current := make([]models.Recipient, 0, sizes[0])
-	err := sp.each(func(_ int, r models.Recipient) error {
-		current = append(current, r)
-		if len(current) < sizes[n] {
-			return nil
-		}
-		chunk := models.Chunk{ID: b.ID.Chunk(n), Recipients: current}
+	err := in.Chunks(func(n int, recipients []models.Recipient) error {
+		chunk := models.Chunk{ID: b.ID.Chunk(n), Recipients: recipients}
 		if n == 0 {
 			first = chunk
 		} else {
 			g.Go(func() error { return s.store.PutChunk(ctx, chunk) })
-		}
-		if n++; n < len(sizes) {
-			current = make([]models.Recipient, 0, sizes[n])
 		}
 		return ctx.Err()
 	})
@@ -213,32 +201,22 @@ func (s *Service) putChunks(ctx context.Context, b *models.Batch, sp *spool) (mo
 	return first, err
 }
 
-// refused says why a batch could not be stored.
-func refused(b *models.Batch, err error) error {
+// acceptError returns the Error for a batch that could not be stored.
+func acceptError(b *models.Batch, err error) error {
 	var e *Error
 	switch {
+	case errors.As(err, &e): // the intake's own
+		return e
 	case errors.Is(err, errAcceptanceUnknown):
 		e = Fail(Unavailable, "acceptance_unknown",
-			"The store did not say whether the batch was kept. Ask for it under its id before sending it again.").After(30)
+			"The store did not confirm the batch, so it may be sent. Look it up by its ID before you send it again.").After(30)
 		e.BatchID = b.ID.String()
-	case errors.Is(err, errSpool):
-		return spoolError(err)
 	case errors.Is(err, models.ErrNotFound):
-		e = Fail(
-			Unavailable,
-			"intake_too_slow",
-			"Storing took so long that the batch was cleared away. Nothing will be sent; repeat the request.",
-		).After(
-			30,
-		)
+		e = Fail(Unavailable, "intake_too_slow",
+			"The batch took too long to store and was removed. Nothing will be sent; repeat the request.").After(30)
 	default:
-		e = Fail(
-			Unavailable,
-			"store_unavailable",
-			"The store cannot be reached. Nothing will be sent; repeat the request.",
-		).After(
-			5,
-		)
+		e = Fail(Unavailable, "store_unavailable",
+			"The store cannot be reached. Nothing will be sent; repeat the request.").After(5)
 	}
 	return e.Because(fmt.Errorf("batch %s: %w", b.ID, err))
 }

@@ -8,37 +8,38 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/flow"
 )
 
-// BatchView is how a batch is shown.
+// BatchView is a batch as it is shown.
 type BatchView struct {
 	ID         models.ID            `json:"id"`
-	User       string               `json:"user,omitempty"` // whose it is, where it is not the caller's
+	User       string               `json:"user,omitempty"` // the owner, if it is not the caller
 	State      models.BatchState    `json:"state"`
-	Stopped    bool                 `json:"stopped,omitempty"`    // by an order; nothing more is handed over until a resume
-	StoppedBy  string               `json:"stopped_by,omitempty"` // a user's id, or "cli:" and a name
+	Stopped    bool                 `json:"stopped,omitempty"`    // no call begins until the batch is resumed
+	StoppedBy  string               `json:"stopped_by,omitempty"` // a user's ID, or "cli:" and a name
 	Cancelled  bool                 `json:"cancelled,omitempty"`
-	Waits      string               `json:"waits,omitempty"` // why an order keeps it from going on
+	Waits      string               `json:"waits,omitempty"` // why a command holds the batch
 	Subject    string               `json:"subject"`
 	From       models.Address       `json:"from"`
 	ReplyTo    models.Address       `json:"reply_to,omitzero"`
-	Lane       models.Lane          `json:"lane,omitempty"`       // not known of a damaged one
-	OnUnknown  models.UnknownPolicy `json:"on_unknown,omitempty"` // same
+	Lane       models.Lane          `json:"lane,omitempty"`       // empty if the batch is damaged
+	OnUnknown  models.UnknownPolicy `json:"on_unknown,omitempty"` // empty if the batch is damaged
 	Providers  []string             `json:"providers,omitempty"`
 	Recipients int                  `json:"recipients"`
 	Duplicates int                  `json:"duplicates"`
 	Counts     Counts               `json:"counts"`
 	CreatedAt  time.Time            `json:"created_at"`
-	Deadline   time.Time            `json:"deadline,omitzero"` // same
+	Deadline   time.Time            `json:"deadline,omitzero"` // zero if the batch is damaged
 }
 
-// BatchPage is a part of the list of batches; Next is empty on the last one.
+// BatchPage is a page of batches. Next is empty on the last page.
 type BatchPage struct {
 	Batches []BatchView `json:"batches"`
 	Next    string      `json:"next_cursor"`
 }
 
-// total sums the chunk summaries of a batch.
+// total returns the sum of the summaries of a batch.
 func (s *Service) total(ctx context.Context, b *models.Batch) (models.Summary, error) {
 	var sum models.Summary
 	for cs, err := range s.store.Summaries(ctx, b.User, b.ID, 0) {
@@ -55,10 +56,10 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, error) 
 	if err != nil {
 		return BatchView{}, err
 	}
-	if err := s.journal.EnsureFresh(ctx, rulesAge); err != nil {
+	if err := s.commandLog.EnsureFresh(ctx, rulesAge); err != nil {
 		return BatchView{}, err
 	}
-	rules := s.journal.Rules()
+	rules := s.commandLog.Rules()
 	v := BatchView{
 		ID:         b.ID,
 		State:      b.StateOf(sum),
@@ -80,12 +81,12 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, error) 
 	return v, nil
 }
 
-// Batches lists the caller's batches, newest first.
+// Batches returns a page of the caller's batches, newest first.
 func (s *Service) Batches(ctx context.Context, who Caller, p Page) (BatchPage, error) {
-	var q Query
+	var q query
 	list := "batches " + who.User
 	n, before := q.limit(p), q.cursor(p, list)
-	if err := q.Err(); err != nil {
+	if err := q.err(); err != nil {
 		return BatchPage{}, err
 	}
 	batches, err := s.store.Batches(ctx, who.User, before, n+1)
@@ -112,8 +113,74 @@ func (s *Service) Batches(ctx context.Context, who Caller, p Page) (BatchPage, e
 	return out, nil
 }
 
-// readable reads a batch that the caller may read: one's own, or any for an
-// operator. Everything else is not found.
+// BatchFilter selects batches. The zero value selects all of the caller.
+type BatchFilter struct {
+	State models.BatchState // empty: any
+	Day   string            // UTC day of acceptance, like 2026-01-31; empty: any
+	User  string            // ID of the owner; empty: the caller. Only operators may name others
+}
+
+// maxScan is the number of batches that one request reads. A page may be short and still
+// have a next cursor.
+const maxScan = 300
+
+// FindBatches returns a page of the batches that a filter selects, newest first.
+func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p Page) (BatchPage, error) {
+	user := who.User
+	if f.User != "" && f.User != user {
+		if err := who.operates(); err != nil {
+			return BatchPage{}, err
+		}
+		user = f.User
+	}
+	var q query
+	list := "batches " + user + " " + string(f.State) + " " + f.Day
+	n, before := q.limit(p), q.cursor(p, list)
+	if f.State != "" && f.State != models.BatchQueued && f.State != models.BatchSending && f.State != models.BatchDone {
+		q.bad("state", "state must be queued, sending or done.")
+	}
+	day := q.day("day", f.Day, time.Time{})
+	if err := q.err(); err != nil {
+		return BatchPage{}, err
+	}
+	if !day.IsZero() && before.IsZero() {
+		before = models.MinID(day.Add(24 * time.Hour))
+	}
+	out := BatchPage{Batches: []BatchView{}}
+	for scanned := 0; scanned < maxScan; {
+		batches, err := s.store.Batches(ctx, user, before, n+1)
+		if err != nil {
+			return BatchPage{}, storeError("list batches", err)
+		}
+		for i := range batches {
+			b := &batches[i]
+			if b.Created().Before(day) {
+				return out, nil // all others are older
+			}
+			v, err := s.view(ctx, b)
+			if err != nil {
+				return BatchPage{}, storeError("sum batch", err)
+			}
+			if f.State == "" || v.State == f.State {
+				if len(out.Batches) == n {
+					out.Next = cursorOf(list, before)
+					return out, nil
+				}
+				out.Batches = append(out.Batches, v)
+			}
+			before = b.ID
+		}
+		if len(batches) <= n {
+			return out, nil
+		}
+		scanned += len(batches)
+	}
+	out.Next = cursorOf(list, before)
+	return out, nil
+}
+
+// readable returns a batch that the caller may read: an own one, or any if the caller is
+// an operator. All others are not found.
 func (s *Service) readable(ctx context.Context, who Caller, id models.ID) (*models.Batch, error) {
 	b, err := s.store.Batch(ctx, id)
 	if err == nil && b.User != who.User && !who.May(models.ScopeOperate) {
@@ -128,7 +195,7 @@ func (s *Service) readable(ctx context.Context, who Caller, id models.ID) (*mode
 	return &b, nil
 }
 
-// readableBatch is readable for an id as it was sent.
+// readableBatch parses the ID of a batch and returns what readable returns for it.
 func (s *Service) readableBatch(ctx context.Context, who Caller, id string) (*models.Batch, error) {
 	batch, err := models.ParseBatchID(id)
 	if err != nil {
@@ -137,7 +204,17 @@ func (s *Service) readableBatch(ctx context.Context, who Caller, id string) (*mo
 	return s.readable(ctx, who, batch)
 }
 
-// Batch reads one batch with its counts.
+// controllable returns a batch that the caller may control: an own one, or any if the
+// caller is an operator. All others are not found.
+func (s *Service) controllable(ctx context.Context, who Caller, id models.ID) (*models.Batch, error) {
+	b, err := s.readable(ctx, who, id)
+	if err == nil && b.User == who.User {
+		err = who.Need(models.ScopeSend)
+	}
+	return b, err
+}
+
+// Batch returns one batch with its counts.
 func (s *Service) Batch(ctx context.Context, who Caller, id string) (BatchView, error) {
 	b, err := s.readableBatch(ctx, who, id)
 	if err != nil {
@@ -153,11 +230,31 @@ func (s *Service) Batch(ctx context.Context, who Caller, id string) (BatchView, 
 	return v, nil
 }
 
-// Content reads what a batch says.
+// Content returns the content of a batch.
 func (s *Service) Content(ctx context.Context, who Caller, id string) (models.Content, error) {
 	b, err := s.readableBatch(ctx, who, id)
 	if err != nil {
 		return models.Content{}, err
 	}
 	return b.Content, nil
+}
+
+// Trouble is a period in which a provider refused all calls.
+type Trouble = flow.Trouble
+
+// Flow returns how a batch was handed over to the providers.
+func (s *Service) Flow(ctx context.Context, who Caller, id string) (flow.Flow, error) {
+	b, err := s.readableBatch(ctx, who, id)
+	if err != nil {
+		return flow.Flow{}, err
+	}
+	var ledgers [][]models.Entry
+	for _, n := range flow.Sample(b.Chunks) {
+		entries, err := s.store.Ledger(ctx, b.ID.Chunk(n))
+		if err != nil {
+			return flow.Flow{}, storeError("read ledger", err)
+		}
+		ledgers = append(ledgers, entries)
+	}
+	return flow.Of(b.Chunks, ledgers), nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// LastCheck is the newest recount that workers made by themselves, of what was
-// accepted in the minutes before it. Not found where none was made lately.
+// LastCheck returns the newest recount that a worker made of recently accepted batches.
+// It returns a NotFound error if no worker has made one lately.
 func (s *Service) LastCheck(ctx context.Context, who Caller) (out telemetry.Recount, err error) {
 	if err := who.operates(); err != nil {
 		return out, err
@@ -32,23 +32,23 @@ func (s *Service) LastCheck(ctx context.Context, who Caller) (out telemetry.Reco
 	return out, nil
 }
 
-// Unknown counts the mails of unknown outcome.
+// Unknown counts the mails whose outcome is unknown.
 type Unknown struct {
 	Mails   int64
-	Users   int  // who have some
-	Partial bool // there are too many users to ask for all
+	Users   int  // number of users that have such mails
+	Partial bool // only the first maxUsers users were counted
 }
 
-// Bounds of what operators are told of users.
+// Bounds of what operators see of all users.
 const (
-	maxUsers   = 1000
-	unknownAge = 10 * time.Second // how long a count is used again
-	usersAge   = 5 * time.Second
-	usersAsked = 8 // at once
+	maxUsers    = 1000
+	unknownAge  = 10 * time.Second // how long a count is cached
+	usersAge    = 5 * time.Second  // how long the list of users is cached
+	usersAtOnce = 8                // users counted at the same time
 )
 
-// UnknownOutcomes counts, over all users, the mails accepted today and yesterday
-// (UTC) whose outcome is unknown.
+// UnknownOutcomes counts the mails of all users that were accepted today or yesterday
+// (UTC) and whose outcome is unknown.
 func (s *Service) UnknownOutcomes(ctx context.Context, who Caller) (Unknown, error) {
 	if err := who.operates(); err != nil {
 		return Unknown{}, err
@@ -68,7 +68,7 @@ func (s *Service) countUnknown(ctx context.Context, now time.Time) (Unknown, err
 	out := Unknown{Partial: len(users) > maxUsers}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(usersAsked)
+	g.SetLimit(usersAtOnce)
 	for i := range users[:min(len(users), maxUsers)] {
 		g.Go(func() error {
 			sum, err := models.Lately(ctx, s.store, users[i].ID, now)
@@ -84,24 +84,24 @@ func (s *Service) countUnknown(ctx context.Context, now time.Time) (Unknown, err
 	return out, g.Wait()
 }
 
-// kept is what was read lately.
-type kept[T any] struct {
+// cached is a value that was read from the store.
+type cached[T any] struct {
 	mu   sync.Mutex
 	read time.Time
 	v    T
 }
 
-// get returns what was read within age, or reads it anew, once for all who ask
-// at the same time.
-func (k *kept[T]) get(age time.Duration, read func() (T, error)) (T, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.read.IsZero() && time.Since(k.read) < age {
-		return k.v, nil
+// get returns the cached value if it is younger than age. Otherwise it calls read, once
+// for all concurrent callers.
+func (c *cached[T]) get(age time.Duration, read func() (T, error)) (T, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.read.IsZero() && time.Since(c.read) < age {
+		return c.v, nil
 	}
 	v, err := read()
 	if err == nil {
-		k.v, k.read = v, time.Now()
+		c.v, c.read = v, time.Now()
 	}
 	return v, err
 }

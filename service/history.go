@@ -12,7 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// HistoryRange is how far back a history goes.
+// HistoryRange is the time span of a history.
 type HistoryRange string
 
 // The ranges of a history.
@@ -23,32 +23,32 @@ const (
 	LastMonth HistoryRange = "month"
 )
 
-// HistoryRanges lists them, the shortest first.
+// HistoryRanges holds all ranges, the shortest first.
 var HistoryRanges = []HistoryRange{LastHour, LastDay, LastWeek, LastMonth}
 
-// grid is how a range is divided: so many steps, aligned to UTC.
-type grid struct {
+// resolution divides a range into steps, which are aligned to UTC.
+type resolution struct {
 	step  time.Duration
 	steps int
-	part  time.Duration // of the hours that are read: see historyHours
+	part  time.Duration // resolution of the hours read: see historyHours
 }
 
-var grids = map[HistoryRange]grid{
+var resolutions = map[HistoryRange]resolution{
 	LastHour:  {time.Minute, 60, time.Minute},
 	LastDay:   {15 * time.Minute, 96, 15 * time.Minute},
 	LastWeek:  {2 * time.Hour, 84, time.Hour},
 	LastMonth: {6 * time.Hour, 120, time.Hour},
 }
 
-// History is what happened at the providers, for all users together.
-// Workers write it down every few seconds; one that is killed takes its last
-// seconds along. The exact sums are those of Stats.
+// History counts what happened at the providers, for all users together. Workers store
+// their counts every few seconds, so a worker that crashes loses the last of them. Stats
+// has the exact sums.
 type History struct {
 	Range     HistoryRange      `json:"range"`
-	From      time.Time         `json:"from"` // of the first step
-	To        time.Time         `json:"to"`   // the end of the last, which is not over yet
+	From      time.Time         `json:"from"` // start of the first step
+	To        time.Time         `json:"to"`   // end of the last step, which is not over yet
 	Step      int               `json:"step_seconds"`
-	Providers []ProviderHistory `json:"providers"` // in order of configuration
+	Providers []ProviderHistory `json:"providers"` // in the order of the configuration
 }
 
 // ProviderHistory is the history of one provider.
@@ -58,32 +58,31 @@ type ProviderHistory struct {
 	Steps    []HistoryPoint `json:"steps"`
 }
 
-// HistoryPoint is one step.
+// HistoryPoint is one step of a history.
 type HistoryPoint struct {
-	At time.Time `json:"at"` // its begin
+	At time.Time `json:"at"` // start of the step
 	HistoryCounts
-	Tally telemetry.ProviderTally `json:"-"` // what the counts were made of; steps can be added up by it
+	Tally telemetry.ProviderTally `json:"-"` // source of the counts; tallies of steps can be added
 }
 
-// HistoryCounts counts what happened in some time: calls by when they ended,
-// events by the time that the provider tells. Times are to 10 % or so, in
-// milliseconds; 0: there were none.
+// HistoryCounts counts calls by their end and events by the time that the provider
+// reports. Durations are in milliseconds, accurate to about 10 %, and 0 if there were none.
 type HistoryCounts struct {
 	Calls     int64 `json:"calls"`
-	Accepted  int64 `json:"accepted"` // recipients of these calls, as refused and unknown
+	Accepted  int64 `json:"accepted"` // recipients of these calls, like refused and unknown
 	Refused   int64 `json:"refused"`
 	Unknown   int64 `json:"unknown"`
 	Delivered int64 `json:"delivered"`
 	Failed    int64 `json:"failed"`
 	Deferred  int64 `json:"deferred"`
 
-	Answer      float64 `json:"answer_ms,omitempty"`      // half of the calls took at most so long
-	AnswerMost  float64 `json:"answer_90_ms,omitempty"`   // nine of ten did
-	Deliver     float64 `json:"delivery_ms,omitempty"`    // half of the delivered mails took at most so long from the call
-	DeliverMost float64 `json:"delivery_90_ms,omitempty"` // nine of ten did
+	Answer      float64 `json:"answer_ms,omitempty"`      // median duration of a call
+	AnswerMost  float64 `json:"answer_90_ms,omitempty"`   // 90th percentile
+	Deliver     float64 `json:"delivery_ms,omitempty"`    // median time from the call to the delivery
+	DeliverMost float64 `json:"delivery_90_ms,omitempty"` // 90th percentile
 }
 
-// HistoryCountsOf shows a tally.
+// HistoryCountsOf returns the counts of a tally.
 func HistoryCountsOf(t *telemetry.ProviderTally) HistoryCounts {
 	ms := func(s *telemetry.Spread, part float64) float64 {
 		return float64(s.Within(part).Round(100*time.Microsecond)) / float64(time.Millisecond)
@@ -103,7 +102,7 @@ func HistoryCountsOf(t *telemetry.ProviderTally) HistoryCounts {
 	}
 }
 
-// History tells what happened at the providers. An empty range is the last hour.
+// History returns the history of the providers. An empty range means the last hour.
 func (s *Service) History(ctx context.Context, back HistoryRange) (History, error) {
 	return s.historyAt(ctx, back, time.Now())
 }
@@ -112,15 +111,15 @@ func (s *Service) historyAt(ctx context.Context, back HistoryRange, now time.Tim
 	if back == "" {
 		back = LastHour
 	}
-	g, ok := grids[back]
+	res, ok := resolutions[back]
 	if !ok {
-		var q Query
-		q.Bad("range", "range is hour, day, week or month.")
-		return History{}, q.Err()
+		var q query
+		q.bad("range", "range must be hour, day, week or month.")
+		return History{}, q.err()
 	}
-	to := now.UTC().Truncate(g.step).Add(g.step)
-	from := to.Add(-time.Duration(g.steps) * g.step)
-	hours, err := s.hours.read(ctx, s.readHour, from, now.UTC(), g.part)
+	to := now.UTC().Truncate(res.step).Add(res.step)
+	from := to.Add(-time.Duration(res.steps) * res.step)
+	hours, err := s.hours.read(ctx, s.readHour, from, now.UTC(), res.part)
 	if err != nil {
 		return History{}, storeError("read the history of the providers", err)
 	}
@@ -128,33 +127,39 @@ func (s *Service) historyAt(ctx context.Context, back HistoryRange, now time.Tim
 		Range:     back,
 		From:      from,
 		To:        to,
-		Step:      int(g.step / time.Second),
+		Step:      int(res.step / time.Second),
 		Providers: make([]ProviderHistory, 0, len(s.providers)),
 	}
 	for i := range s.providers {
-		out.Providers = append(out.Providers, historyOf(s.providers[i].Name, hours, from, g))
+		out.Providers = append(out.Providers, historyOf(s.providers[i].Name, hours, from, res))
 	}
 	return out, nil
 }
 
-// historyOf puts the parts of hours into the steps of a grid.
-func historyOf(provider string, hours map[time.Time]historyParts, from time.Time, g grid) ProviderHistory {
-	steps := make([]telemetry.ProviderTally, g.steps)
+// historyOf adds the parts of hours to the steps that they belong to.
+func historyOf(
+	provider string,
+	hours map[time.Time]historyParts,
+	from time.Time,
+	res resolution,
+) ProviderHistory {
+	steps := make([]telemetry.ProviderTally, res.steps)
 	var all telemetry.ProviderTally
 	for hour, parts := range hours {
 		for n, tally := range parts[provider] {
-			at := int(hour.Add(time.Duration(n)*g.part).Sub(from) / g.step)
-			if tally == nil || at < 0 || at >= g.steps || hour.Add(time.Duration(n)*g.part).Before(from) {
+			start := hour.Add(time.Duration(n) * res.part)
+			step := int(start.Sub(from) / res.step)
+			if tally == nil || start.Before(from) || step >= res.steps {
 				continue
 			}
-			steps[at].Add(tally)
+			steps[step].Add(tally)
 			all.Add(tally)
 		}
 	}
-	out := ProviderHistory{Provider: provider, Totals: HistoryCountsOf(&all), Steps: make([]HistoryPoint, g.steps)}
+	out := ProviderHistory{Provider: provider, Totals: HistoryCountsOf(&all), Steps: make([]HistoryPoint, res.steps)}
 	for i := range steps {
 		out.Steps[i] = HistoryPoint{
-			At:            from.Add(time.Duration(i) * g.step),
+			At:            from.Add(time.Duration(i) * res.step),
 			HistoryCounts: HistoryCountsOf(&steps[i]),
 			Tally:         steps[i],
 		}
@@ -162,16 +167,15 @@ func historyOf(provider string, hours map[time.Time]historyParts, from time.Time
 	return out
 }
 
-// historyParts is what happened in an hour, over all workers, by provider and
-// part of the hour; nil: nothing.
+// historyParts holds the tallies of all workers for an hour, by provider and part of the
+// hour. A tally is nil if nothing happened.
 type historyParts map[string][]*telemetry.ProviderTally
 
-// historyHours keeps hours that were read, in parts of the length that was asked
-// for. What changes is read again: the present hour often, one of which something
-// may still be heard rarely, an older one never.
+// historyHours caches hours that were read. It reads the newest hours again often, those
+// that late reports may change rarely, and older ones never.
 type historyHours struct {
-	mu   sync.Mutex
-	kept map[hourKey]keptHour
+	mu     sync.Mutex
+	cached map[hourKey]cachedHour
 }
 
 type hourKey struct {
@@ -179,46 +183,47 @@ type hourKey struct {
 	part  time.Duration
 }
 
-type keptHour struct {
+type cachedHour struct {
 	read  time.Time
 	parts historyParts
 }
 
 const (
-	historyFresh  = 2 * time.Second // how long the newest hours are used again
-	historySettle = 2 * time.Minute // how long those are that may change
-	hoursAtOnce   = 8
+	newHourTTL  = 2 * time.Second // of the newest hours
+	lateHourTTL = 2 * time.Minute // of hours that late reports may change
+	hoursAtOnce = 8               // hours read at the same time
 )
 
-// fresh is how long an hour that was read at a time may be used again.
-func (k *hourKey) fresh(read time.Time) time.Duration {
+// ttl returns how long an hour that was read at a time stays cached.
+func (k *hourKey) ttl(read time.Time) time.Duration {
 	switch age := read.Sub(k.start); {
-	case age < time.Hour+5*time.Minute: // what happened is heard of at once, most often
-		return historyFresh
+	case age < time.Hour+5*time.Minute: // most reports arrive at once
+		return newHourTTL
 	case age < telemetry.HistoryLate+2*time.Hour:
-		return historySettle
+		return lateHourTTL
 	}
 	return telemetry.HistoryKept
 }
 
-// read returns the hours that lie between from and to, at least in part.
+// read returns the hours that overlap the time from from to to. Concurrent calls for the
+// same hours read them once.
 func (h *historyHours) read(
 	ctx context.Context,
 	readHour func(context.Context, hourKey) (historyParts, error),
 	from, to time.Time,
 	part time.Duration,
 ) (map[time.Time]historyParts, error) {
-	h.mu.Lock() // who asks for the same at the same time waits for one answer
+	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.kept == nil {
-		h.kept = map[hourKey]keptHour{}
+	if h.cached == nil {
+		h.cached = map[hourKey]cachedHour{}
 	}
 	now := time.Now()
-	maps.DeleteFunc(h.kept, func(k hourKey, _ keptHour) bool { return now.Sub(k.start) > telemetry.HistoryKept })
+	maps.DeleteFunc(h.cached, func(k hourKey, _ cachedHour) bool { return now.Sub(k.start) > telemetry.HistoryKept })
 	var want []hourKey
 	for start := from.Truncate(time.Hour); !start.After(to); start = start.Add(time.Hour) {
 		k := hourKey{start, part}
-		if old, ok := h.kept[k]; !ok || now.Sub(old.read) >= k.fresh(old.read) {
+		if old, ok := h.cached[k]; !ok || now.Sub(old.read) >= k.ttl(old.read) {
 			want = append(want, k)
 		}
 	}
@@ -235,16 +240,16 @@ func (h *historyHours) read(
 		return nil, err
 	}
 	for i, k := range want {
-		h.kept[k] = keptHour{now, read[i]}
+		h.cached[k] = cachedHour{now, read[i]}
 	}
 	out := map[time.Time]historyParts{}
 	for start := from.Truncate(time.Hour); !start.After(to); start = start.Add(time.Hour) {
-		out[start] = h.kept[hourKey{start, part}].parts
+		out[start] = h.cached[hourKey{start, part}].parts
 	}
 	return out, nil
 }
 
-// readHour sums what all workers say of an hour.
+// readHour returns the sums of all workers for an hour.
 func (s *Service) readHour(ctx context.Context, k hourKey) (historyParts, error) {
 	reports, err := s.store.Transients(ctx, telemetry.HistoryKind(k.start))
 	if err != nil {
@@ -254,7 +259,7 @@ func (s *Service) readHour(ctx context.Context, k hourKey) (historyParts, error)
 	for _, name := range slices.Sorted(maps.Keys(reports)) {
 		hour, err := telemetry.DecodeHistory(reports[name])
 		if err != nil {
-			s.log.Warn("part of the providers' history cannot be read", "worker", name, "hour", k.start, "err", err)
+			s.log.Warn("cannot decode a worker's history of an hour", "worker", name, "hour", k.start, "err", err)
 			continue
 		}
 		for provider, minutes := range hour {

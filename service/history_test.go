@@ -14,24 +14,25 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
-// reportReads counts how often reports are read.
-type reportReads struct {
+// countingStore counts the reads of reports.
+type countingStore struct {
 	models.Store
 	n atomic.Int64
 }
 
-func (s *reportReads) Transients(ctx context.Context, kind string) (map[string][]byte, error) {
+func (s *countingStore) Transients(ctx context.Context, kind string) (map[string][]byte, error) {
 	s.n.Add(1)
 	return s.Store.Transients(ctx, kind)
 }
 
-func newReports(t *testing.T) (*Service, *reportReads, models.Broker) {
+// newReportRig returns a service with the providers mg and sg.
+func newReportRig(t *testing.T) (*Service, *countingStore, models.Broker) {
 	t.Helper()
 	store, err := sqlite.Open(t.TempDir(), sqlite.Options{})
 	require.NoError(t, err)
 	broker, err := inproc.New([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
-	reads := &reportReads{Store: store}
+	reads := &countingStore{Store: store}
 	s := New(Deps{Store: reads, Broker: broker, Providers: []models.Provider{{Name: "mg"}, {Name: "sg"}}})
 	t.Cleanup(func() {
 		s.Close()
@@ -41,7 +42,7 @@ func newReports(t *testing.T) (*Service, *reportReads, models.Broker) {
 	return s, reads, broker
 }
 
-// put writes down a tally of one worker for one minute.
+// putHistory stores the tally of a worker for one minute.
 func putHistory(
 	t *testing.T,
 	store models.Store,
@@ -56,11 +57,11 @@ func putHistory(
 	require.NoError(t, store.PutTransient(t.Context(), telemetry.HistoryKind(at), worker, h.Encode(), time.Hour))
 }
 
-// TestHistory: what several workers saw comes into the right steps of every
-// range, whole, and what is older than the range does not.
-func TestHistory(t *testing.T) {
+// TestHistorySteps: the tallies of several workers are added up in the right steps of each
+// range. Tallies before the range are not counted.
+func TestHistorySteps(t *testing.T) {
 	t.Parallel()
-	s, store, _ := newReports(t)
+	s, store, _ := newReportRig(t)
 	now := time.Now().UTC()
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	moments := []time.Duration{
@@ -88,7 +89,7 @@ func TestHistory(t *testing.T) {
 	for back, want := range map[HistoryRange]int64{LastHour: 2, LastDay: 4, LastWeek: 6, LastMonth: 8, "": 2} {
 		h, err := s.historyAt(t.Context(), back, now)
 		require.NoError(t, err)
-		require.Len(t, h.Providers, 2, "those that are configured")
+		require.Len(t, h.Providers, 2, "the configured providers")
 		require.Equal(t, "mg", h.Providers[0].Provider)
 		require.Zero(t, h.Providers[0].Totals)
 		sg := h.Providers[1]
@@ -116,11 +117,10 @@ func TestHistory(t *testing.T) {
 	require.ErrorContains(t, err, "not valid")
 }
 
-// TestHistoryIsReadOnce: hours that are over are not read again, however many
-// pages ask.
-func TestHistoryIsReadOnce(t *testing.T) {
+// TestHistoryIsCached: hours that are over are read once, however often they are requested.
+func TestHistoryIsCached(t *testing.T) {
 	t.Parallel()
-	s, store, _ := newReports(t)
+	s, store, _ := newReportRig(t)
 	now := time.Now().UTC().Truncate(time.Hour).Add(30 * time.Minute)
 	for range 50 {
 		_, err := s.historyAt(t.Context(), LastMonth, now)
@@ -130,40 +130,27 @@ func TestHistoryIsReadOnce(t *testing.T) {
 	store.n.Store(0)
 	_, err := s.historyAt(t.Context(), LastWeek, now)
 	require.NoError(t, err)
-	require.LessOrEqual(t, store.n.Load(), int64(4), "a week is part of the month")
+	require.LessOrEqual(t, store.n.Load(), int64(4), "the hours of the week are cached with those of the month")
 }
 
-// TestQueueAges: of what the workers say the newest counts; a queue in which
-// nothing waits has no age, and neither has one that nobody has seen.
-func TestQueueAges(t *testing.T) {
+// TestQueueAge: the newest report of a queue counts. A queue without waiting messages has no
+// age, nor has a queue without reports.
+func TestQueueAge(t *testing.T) {
 	t.Parallel()
-	s, store, broker := newReports(t)
+	s, store, broker := newReportRig(t)
 	ctx := t.Context()
 	for _, provider := range []string{"mg", "sg"} {
-		require.NoError(
-			t,
-			broker.Publish(
-				ctx,
-				models.Message{
-					Kind:     models.ProviderMessage,
-					Provider: provider,
-					Lane:     models.Bulk,
-					ID:       models.NewBatchID(time.Now()),
-				},
-			),
-		)
+		require.NoError(t, broker.Publish(ctx, models.Message{
+			Kind:     models.ProviderMessage,
+			Provider: provider,
+			Lane:     models.Bulk,
+			ID:       models.NewBatchID(time.Now()),
+		}))
 	}
-	for worker, ago := range map[string]string{"one": time.Now().Add(-time.Minute).Format(time.RFC3339Nano), "two": time.Now().Add(-time.Hour).Format(time.RFC3339Nano)} {
-		require.NoError(
-			t,
-			store.PutTransient(
-				ctx,
-				telemetry.QueuesReport,
-				worker,
-				[]byte(`{"sg.bulk": "`+ago+`", "sg.urgent": "`+ago+`"}`),
-				time.Hour,
-			),
-		)
+	for worker, age := range map[string]time.Duration{"one": time.Minute, "two": time.Hour} {
+		at := time.Now().Add(-age).Format(time.RFC3339Nano)
+		report := []byte(`{"sg.bulk": "` + at + `", "sg.urgent": "` + at + `"}`)
+		require.NoError(t, store.PutTransient(ctx, telemetry.QueuesReport, worker, report, time.Hour))
 	}
 	require.NoError(t, store.PutTransient(ctx, telemetry.QueuesReport, "odd", []byte(`?`), time.Hour))
 	queues, err := s.Queues(ctx, Caller{Operator: true})
@@ -173,6 +160,6 @@ func TestQueueAges(t *testing.T) {
 		ages[queues[i].Name] = queues[i].Oldest
 	}
 	require.InDelta(t, 60, *ages["sg.bulk"], 30)
-	require.Nil(t, ages["sg.urgent"], "nothing waits")
-	require.Nil(t, ages["mg.bulk"], "nobody knows")
+	require.Nil(t, ages["sg.urgent"], "no message waits")
+	require.Nil(t, ages["mg.bulk"], "no worker has reported the queue")
 }

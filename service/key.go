@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
-// keyTTL is how long a key is remembered: a revocation takes effect within it.
+// keyTTL is how long a key is cached. A revocation takes effect within it.
 const keyTTL = time.Second
 
-// keyCache spares the store a read per request of a busy key.
+// keyCache holds recently used keys by hash, so that a busy key is not read for each
+// request.
 type keyCache struct {
 	mu   sync.Mutex
 	keys map[string]cachedKey
@@ -42,7 +44,8 @@ func (k *keyCache) put(hash string, key models.Key, read time.Time) {
 	k.keys[hash] = cachedKey{key: key, read: read}
 }
 
-// Authenticate finds who calls with an API key, from an address.
+// Authenticate returns the caller that an API key belongs to. from is the address of the
+// caller.
 func (s *Service) Authenticate(ctx context.Context, secret string, from netip.Addr) (Caller, error) {
 	if !models.LooksLikeSecret(secret) {
 		return Caller{}, wrongKey()
@@ -63,13 +66,13 @@ func (s *Service) Authenticate(ctx context.Context, secret string, from netip.Ad
 	}
 	switch {
 	case !key.Revoked.IsZero():
-		return Caller{}, Fail(Unauthorized, "revoked_key", "This API key was revoked.")
+		return Caller{}, Fail(Unauthorized, "revoked_key", "This API key was revoked. Use another one.")
 	case !key.Expires.IsZero() && !time.Now().Before(key.Expires):
-		return Caller{}, Fail(Unauthorized, "expired_key", "This API key has expired.")
+		return Caller{}, Fail(Unauthorized, "expired_key", "This API key has expired. Use another one.")
 	case !allowedFrom(key.Networks, from):
 		return Caller{}, Fail(Forbidden, "address_not_allowed", "This API key may not be used from this address.")
 	}
-	s.used(ctx, &key)
+	s.noteUse(ctx, &key)
 	scopes := key.Scopes
 	if len(scopes) == 0 {
 		scopes = []models.Scope{models.ScopeSend, models.ScopeRead}
@@ -77,8 +80,8 @@ func (s *Service) Authenticate(ctx context.Context, secret string, from netip.Ad
 	return Caller{User: key.User, Operator: key.May(models.ScopeOperate), Scopes: scopes}, nil
 }
 
-// allowedFrom reports whether an address is in one of the networks, or there are
-// none.
+// allowedFrom reports whether an address is in one of the networks. It returns true if
+// there are none.
 func allowedFrom(networks []string, from netip.Addr) bool {
 	return len(networks) == 0 || slices.ContainsFunc(networks, func(n string) bool {
 		p, err := netip.ParsePrefix(n)
@@ -88,7 +91,7 @@ func allowedFrom(networks []string, from netip.Addr) bool {
 
 func wrongKey() *Error { return Fail(Unauthorized, "wrong_key", "This API key does not exist.") }
 
-// Keys lists the caller's API keys, oldest first, revoked ones too.
+// Keys returns the caller's API keys, oldest first. It includes revoked keys.
 func (s *Service) Keys(ctx context.Context, who Caller) ([]models.Key, error) {
 	keys, err := s.store.Keys(ctx, who.User)
 	if err != nil {
@@ -97,11 +100,10 @@ func (s *Service) Keys(ctx context.Context, who Caller) ([]models.Key, error) {
 	return keys, nil
 }
 
-// maxKeyName is the longest name of a key, in bytes.
+// maxKeyName is the length in bytes of the longest name of a key.
 const maxKeyName = 100
 
-// CreateKey makes an API key of the caller. The secret is returned here and
-// nowhere else.
+// CreateKey creates an API key for the caller. The secret is returned only here.
 func (s *Service) CreateKey(
 	ctx context.Context,
 	who Caller,
@@ -116,28 +118,28 @@ func (s *Service) CreateKey(
 	if err := s.store.CreateKey(ctx, key); err != nil {
 		return models.Key{}, "", storeError("create key", err)
 	}
-	s.noteKey(ctx, who, models.CreatedKey, &key)
+	s.recordKeyCommand(ctx, who, models.CreatedKey, &key)
 	return key, secret, nil
 }
 
-// checkKey checks the options of a new key and brings them into their stored
-// form.
+// checkKey checks the name and the options of a new key, and converts the options to
+// their stored form.
 func checkKey(who Caller, name string, o *models.KeyOptions) error {
 	var f Form
-	if len(name) > maxKeyName || hasControls(name) {
-		f.Wrong("/name", "too_long", "A name is one line of at most %d bytes.", maxKeyName)
+	if len(name) > maxKeyName || intake.HasControls(name) {
+		f.Wrong("/name", "too_long", "The name must be one line of at most %d bytes.", maxKeyName)
 	}
 	for i, sc := range o.Scopes {
 		at := "/scopes/" + strconv.Itoa(i)
 		switch {
 		case !sc.Valid():
-			f.Wrong(at, "invalid_value", "A scope is send, read or operate.")
+			f.Wrong(at, "invalid_value", "The scope must be send, read or operate.")
 		case !who.May(sc):
-			f.Wrong(at, "scope_not_yours", "Only who may do this can give it to a key.")
+			f.Wrong(at, "scope_not_yours", "You cannot give a key a scope that you do not have.")
 		}
 	}
 	if !o.Expires.IsZero() && !o.Expires.After(time.Now()) {
-		f.Wrong("/expires", "invalid_value", "This time is over.")
+		f.Wrong("/expires", "invalid_value", "The expiry time must be in the future.")
 	}
 	for i, n := range o.Networks {
 		p, err := netip.ParsePrefix(n)
@@ -145,12 +147,8 @@ func checkKey(who Caller, name string, o *models.KeyOptions) error {
 			p, err = netip.PrefixFrom(a, a.BitLen()), nil
 		}
 		if err != nil {
-			f.Wrong(
-				"/networks/"+strconv.Itoa(i),
-				"invalid_value",
-				"%s is not a network like 192.0.2.0/24, or an address.",
-				Quote(n),
-			)
+			f.Wrong("/networks/"+strconv.Itoa(i), "invalid_value",
+				"%s is neither a network like 192.0.2.0/24 nor an IP address.", Quote(n))
 			continue
 		}
 		o.Networks[i] = p.Masked().String()
@@ -158,18 +156,85 @@ func checkKey(who Caller, name string, o *models.KeyOptions) error {
 	return f.Err()
 }
 
-// RevokeKey ends an API key of the caller, within a second everywhere.
+// RevokeKey revokes an API key of the caller. Every process refuses the key within a
+// second.
 func (s *Service) RevokeKey(ctx context.Context, who Caller, id string) error {
 	if err := s.store.RevokeKey(ctx, who.User, id, time.Now().UTC()); err != nil {
 		return storeError("revoke key", err)
 	}
-	s.noteKey(ctx, who, models.RevokedKey, &models.Key{ID: id, User: who.User})
+	s.recordKeyCommand(ctx, who, models.RevokedKey, &models.Key{ID: id, User: who.User})
 	return nil
 }
 
-// noteKey writes down for the audit trail what was done to a key.
-func (s *Service) noteKey(ctx context.Context, who Caller, do models.CommandKind, k *models.Key) {
-	if _, err := s.order(ctx, who, &models.Command{Kind: do, User: k.User, Subject: k.ID}, nil); err != nil {
-		s.log.Error("not written down in the audit trail", "order", string(do), "by", who.by(), "user_id", k.User, "err", err)
+// recordKeyCommand adds an entry about a key to the audit trail.
+func (s *Service) recordKeyCommand(ctx context.Context, who Caller, do models.CommandKind, k *models.Key) {
+	if _, err := s.appendCommand(ctx, who, &models.Command{Kind: do, User: k.User, Subject: k.ID}, nil); err != nil {
+		s.log.Error("command missing from the audit trail",
+			"command", string(do), "by", who.by(), "user_id", k.User, "err", err)
 	}
+}
+
+// The last use of a key is a value of its own: recording it never writes the key, so it
+// cannot undo a revocation.
+const (
+	keyUseEvery   = time.Minute // a process records the use of a key at most this often
+	keyUseTTL     = 400 * 24 * time.Hour
+	keyUseTimeout = 10 * time.Second // of the write
+	maxKeyUses    = 10_000           // keys in keyUses
+)
+
+func keyUseKind(user string) string { return "key-used." + user }
+
+// keyUses holds when the use of each key was last recorded.
+type keyUses struct {
+	mu       sync.Mutex
+	recorded map[string]time.Time // by key ID
+	wg       sync.WaitGroup
+}
+
+// due reports whether a use at now must be recorded. It then takes it as recorded.
+func (u *keyUses) due(key string, now time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if at, ok := u.recorded[key]; ok && now.Sub(at) < keyUseEvery {
+		return false
+	}
+	if u.recorded == nil || len(u.recorded) >= maxKeyUses {
+		u.recorded = map[string]time.Time{}
+	}
+	u.recorded[key] = now
+	return true
+}
+
+// noteUse records in the background that a key is used now.
+func (s *Service) noteUse(ctx context.Context, k *models.Key) {
+	now := time.Now()
+	if !s.uses.due(k.ID, now) {
+		return
+	}
+	user, id := k.User, k.ID
+	s.uses.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keyUseTimeout)
+		defer cancel()
+		at := []byte(now.UTC().Format(time.RFC3339))
+		if err := s.store.PutTransient(ctx, keyUseKind(user), id, at, keyUseTTL); err != nil {
+			s.log.Warn("cannot record the use of an API key", "user_id", user, "err", err)
+		}
+	})
+}
+
+// KeyUses returns the time of the last use of each of the caller's keys by ID, to a
+// minute. It leaves out keys that were not used within keyUseTTL.
+func (s *Service) KeyUses(ctx context.Context, who Caller) (map[string]time.Time, error) {
+	raw, err := s.store.Transients(ctx, keyUseKind(who.User))
+	if err != nil {
+		return nil, storeError("read uses of keys", err)
+	}
+	out := map[string]time.Time{}
+	for id, b := range raw {
+		if at, err := time.Parse(time.RFC3339, string(b)); err == nil {
+			out[id] = at
+		}
+	}
+	return out, nil
 }

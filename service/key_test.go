@@ -10,8 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestKeyMemory: a key is read again a second after it was read at the latest.
-func TestKeyMemory(t *testing.T) {
+// TestCachedKeyExpires: a cached key is read again after keyTTL, which is at most a second.
+func TestCachedKeyExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var keys keyCache
@@ -24,13 +24,13 @@ func TestKeyMemory(t *testing.T) {
 		require.True(t, ok)
 		time.Sleep(time.Millisecond)
 		_, ok = keys.get("hash")
-		require.False(t, ok, "it is read again")
+		require.False(t, ok, "must be read again")
 		require.LessOrEqual(t, keyTTL, time.Second)
 	})
 }
 
-// TestManyKeys: the memory of keys does not grow without end.
-func TestManyKeys(t *testing.T) {
+// TestKeyCacheIsBounded: the cache of keys does not grow without limit.
+func TestKeyCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	var keys keyCache
 	for range 5000 {

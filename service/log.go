@@ -8,7 +8,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// LogView is how a log is shown in a list.
+// LogView is a log as lists show it.
 type LogView struct {
 	ID          models.ID       `json:"id"`
 	Email       string          `json:"email"`
@@ -17,11 +17,11 @@ type LogView struct {
 	Reason      models.Reason   `json:"reason,omitempty"`
 	ReasonText  string          `json:"reason_text,omitempty"`
 	Detail      string          `json:"detail,omitempty"`
-	Providers   map[string]bool `json:"providers"` // tried, and whether that one delivered
+	Providers   map[string]bool `json:"providers"` // tried providers; true if the provider delivered
 	Attempts    int             `json:"attempts"`
 	Unconfirmed bool            `json:"unconfirmed,omitempty"`
 	MayDouble   bool            `json:"possible_duplicate,omitempty"`
-	Copies      int             `json:"copies"` // known to be delivered
+	Copies      int             `json:"copies"` // known deliveries
 }
 
 func viewLog(id models.ID, r *models.Recipient, v *models.View) LogView {
@@ -43,48 +43,48 @@ func viewLog(id models.ID, r *models.Recipient, v *models.View) LogView {
 		out.Providers[t.Provider] = out.Providers[t.Provider] || t.Verdict == models.VerdictDelivered
 	}
 	if out.Reason == "" && st.State == models.Queued {
-		out.ReasonText = queuedWords(st)
+		out.ReasonText = queuedText(st)
 	} else if out.Reason != "" {
 		out.ReasonText = out.Reason.Words()
 	}
 	return out
 }
 
-// queuedWords tells what a queued log waits for.
-func queuedWords(st *models.Status) string {
+// queuedText returns what a queued log waits for.
+func queuedText(st *models.Status) string {
 	switch {
 	case st.Attempts == 0:
 		return "waiting to be handed to a provider"
 	case st.Last.Verdict == models.VerdictAccepted && st.Last.Deferred:
-		return st.Last.Provider + " has it and goes on trying to deliver"
+		return st.Last.Provider + " accepted it and is still trying to deliver"
 	case st.Last.Verdict == models.VerdictAccepted:
-		return st.Last.Provider + " has it; no final event yet"
+		return st.Last.Provider + " accepted it; no final event yet"
 	case st.Unsettled():
-		return "it is not known yet whether " + st.Last.Provider + " took it"
+		return "not known yet whether " + st.Last.Provider + " accepted it"
 	}
 	return "waiting for another attempt after " + st.Last.Provider + ": " + st.Last.Reason.Words()
 }
 
-// LogPage is a part of the logs of a batch; Next is empty on the last one.
+// LogPage is a page of the logs of a batch. Next is empty on the last page.
 type LogPage struct {
 	Logs []LogView `json:"logs"`
 	Next string    `json:"next_cursor"`
 }
 
-// Logs lists the logs of a batch in order of the recipients, of one state or
-// (empty) of all. A page may be short, and still have a next cursor.
+// Logs returns a page of the logs of a batch in the order of its recipients: those in a
+// state, or all if state is empty. A page may be short and still have a next cursor.
 func (s *Service) Logs(ctx context.Context, who Caller, batch string, state models.State, p Page) (LogPage, error) {
 	b, err := s.readableBatch(ctx, who, batch)
 	if err != nil {
 		return LogPage{}, err
 	}
-	var q Query
+	var q query
 	list := "logs " + b.ID.String() + " " + string(state)
 	n, from := q.limit(p), q.cursor(p, list)
 	if state != "" && !state.Valid() {
-		q.Bad("state", "state is queued, success, failed or cancelled.")
+		q.bad("state", "state must be queued, success, failed or cancelled.")
 	}
-	if err := q.Err(); err != nil {
+	if err := q.err(); err != nil {
 		return LogPage{}, err
 	}
 	if from.IsZero() {
@@ -101,12 +101,11 @@ func (s *Service) Logs(ctx context.Context, who Caller, batch string, state mode
 	return out, nil
 }
 
-// maxChunksPerPage bounds the work of one request: a page may be short, and
-// still have a next cursor.
+// maxChunksPerPage is the number of chunks that one request reads.
 const maxChunksPerPage = 50
 
-// collectLogs walks the chunks from a log on. Chunks whose summary counts none
-// of the state are passed over.
+// collectLogs returns up to n logs from a log on, and the log after them. It skips chunks
+// whose summary has no logs in the state.
 func (s *Service) collectLogs(
 	ctx context.Context,
 	b *models.Batch,
@@ -168,8 +167,8 @@ func countOf(s *models.Summary, state models.State) int64 {
 	return 0
 }
 
-// chunk reads a chunk of a batch. When the time of its addresses is over, the
-// recipients are blank.
+// chunk reads a chunk of a batch. The recipients are blank if their retention time is
+// over.
 func (s *Service) chunk(
 	ctx context.Context,
 	b *models.Batch,
@@ -189,7 +188,7 @@ func (s *Service) chunk(
 	return recipients, models.Resolve(len(recipients), entries, facts), facts, nil
 }
 
-// LogStory is the whole story of one recipient.
+// LogStory is everything that is known of one recipient.
 type LogStory struct {
 	LogView
 	BatchID   models.ID       `json:"batch_id"`
@@ -198,7 +197,7 @@ type LogStory struct {
 	Timeline  []models.Moment `json:"timeline"`
 }
 
-// Log tells the story of one recipient.
+// Log returns the story of one recipient.
 func (s *Service) Log(ctx context.Context, who Caller, id string) (LogStory, error) {
 	log, err := models.ParseLogID(id)
 	if err != nil {
@@ -211,8 +210,8 @@ func (s *Service) Log(ctx context.Context, who Caller, id string) (LogStory, err
 	return c.Log(log)
 }
 
-// Stories is all that is known of a chunk's recipients at a moment. It may be
-// read by many goroutines at once.
+// Stories holds everything that is known of a chunk's recipients at one moment. It is
+// safe for concurrent use.
 type Stories struct {
 	batch      *models.Batch
 	recipients []models.Recipient
@@ -220,8 +219,7 @@ type Stories struct {
 	facts      []models.Fact
 }
 
-// Stories reads the chunk of a log: the stories of many of its recipients cost
-// what that of one does.
+// Stories reads the chunk of a log. One read serves all recipients of the chunk.
 func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stories, error) {
 	b, err := s.readable(ctx, who, log.Batch())
 	if err != nil {
@@ -237,7 +235,7 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 	return &Stories{b, recipients, view, facts}, nil
 }
 
-// Log tells the story of one of the chunk's recipients.
+// Log returns the story of one of the chunk's recipients.
 func (c *Stories) Log(log models.ID) (LogStory, error) {
 	if n := log.Recipient(); n < 1 || n > len(c.recipients) {
 		return LogStory{}, notFound("log")

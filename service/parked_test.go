@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,47 +12,44 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// fullLot is a broker with a parking lot of its own, which lists from the beginning
-// alone, as brokers do.
-type fullLot struct {
+// parkingBroker is a broker with its own parked messages. Like other brokers it lists them
+// only from the beginning.
+type parkingBroker struct {
 	models.Broker
-	lot []models.Parked
+	parked []models.Parked
 }
 
-func (b *fullLot) Parked(_ context.Context, limit int) ([]models.Parked, error) {
-	return b.lot[:min(limit, len(b.lot))], nil
+func (b *parkingBroker) Parked(_ context.Context, limit int) ([]models.Parked, error) {
+	return b.parked[:min(limit, len(b.parked))], nil
 }
 
-// TestParkedPages: every parked message is listed, however many there are, and none
-// is passed over while others are put back or dropped.
+// TestParkedPages: the pages list every parked message, even if other messages are requeued
+// or discarded between two pages.
 func TestParkedPages(t *testing.T) {
 	t.Parallel()
 	const all = 1203
-	boss := Caller{By: "boss", Operator: true}
-	for name, gone := range map[string]func(lot []models.Parked, page int) []models.Parked{
-		"all stay":         func(lot []models.Parked, _ int) []models.Parked { return lot },
-		"the last goes":    func(lot []models.Parked, page int) []models.Parked { return append(lot[:page-1:page-1], lot[page:]...) },
-		"the page goes":    func(lot []models.Parked, page int) []models.Parked { return lot[page:] },
-		"its half goes":    func(lot []models.Parked, page int) []models.Parked { return lot[page/2:] },
-		"all but one goes": func(lot []models.Parked, page int) []models.Parked { return append(lot[:1:1], lot[page:]...) },
+	for name, remove := range map[string]func(all []models.Parked, page int) []models.Parked{
+		"none":              func(all []models.Parked, _ int) []models.Parked { return all },
+		"last of page":      func(all []models.Parked, page int) []models.Parked { return slices.Delete(all, page-1, page) },
+		"whole page":        func(all []models.Parked, page int) []models.Parked { return all[page:] },
+		"half of page":      func(all []models.Parked, page int) []models.Parked { return all[page/2:] },
+		"all but the first": func(all []models.Parked, page int) []models.Parked { return slices.Delete(all, 1, page) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newOrderRig(t)
-			b := &fullLot{Broker: f.broker}
+			f := newCommandRig(t)
+			b := &parkingBroker{Broker: f.broker}
 			f.broker = b
 			began := time.Now()
 			for i := range all {
-				b.lot = append(
-					b.lot,
-					models.Parked{ID: fmt.Sprint("m", i), Key: "k", At: began.Add(time.Duration(i/10) * time.Millisecond)},
-				) // some at once
+				at := began.Add(time.Duration(i/10) * time.Millisecond) // several have the same time
+				b.parked = append(b.parked, models.Parked{ID: fmt.Sprint("m", i), Key: "k", At: at})
 			}
 			seen := map[string]bool{}
 			p := Page{Limit: 500}
 			for pages := 0; ; pages++ {
 				require.Less(t, pages, 10)
-				out, err := f.Parked(t.Context(), boss, p)
+				out, err := f.Parked(t.Context(), operator, p)
 				require.NoError(t, err)
 				require.LessOrEqual(t, len(out.Parked), 500)
 				for _, m := range out.Parked {
@@ -62,7 +60,7 @@ func TestParkedPages(t *testing.T) {
 				}
 				p.Cursor = out.Next
 				if pages == 0 {
-					b.lot = gone(b.lot, len(out.Parked))
+					b.parked = remove(b.parked, len(out.Parked))
 				}
 			}
 			require.Len(t, seen, all)
@@ -70,22 +68,21 @@ func TestParkedPages(t *testing.T) {
 	}
 }
 
-// Discard implements models.Broker: another was always quicker.
-func (b *fullLot) Discard(context.Context, string) error { return models.ErrNotFound }
+// Discard implements models.Broker. It behaves as if another request were always faster.
+func (b *parkingBroker) Discard(context.Context, string) error { return models.ErrNotFound }
 
-// TestDiscardedByAnother: of two who drop one message at once, the slower changes
-// nothing, and is told so; who has nobody's order before it, is told that there is
-// no such message.
-func TestDiscardedByAnother(t *testing.T) {
+// TestConcurrentDiscard: of two concurrent requests that discard a message, the slower
+// succeeds and changes nothing. If no command removed the message, there is no such
+// message.
+func TestConcurrentDiscard(t *testing.T) {
 	t.Parallel()
-	f := newOrderRig(t)
-	f.broker = &fullLot{Broker: f.broker, lot: []models.Parked{{ID: "m", Key: "k"}}}
-	boss := Caller{By: "boss", Operator: true}
-	_, err := f.Discard(t.Context(), boss, "m", "")
+	f := newCommandRig(t)
+	f.broker = &parkingBroker{Broker: f.broker, parked: []models.Parked{{ID: "m", Key: "k"}}}
+	_, err := f.Discard(t.Context(), operator, "m", "")
 	var e *Error
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, NotFound, e.Kind)
-	changed, err := f.Discard(t.Context(), boss, "m", "")
+	changed, err := f.Discard(t.Context(), operator, "m", "")
 	require.NoError(t, err)
 	require.False(t, changed)
 }

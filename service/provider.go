@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// Provider is what is told of a provider.
+// Provider is a provider as it is shown.
 type Provider struct {
 	Name        string              `json:"name"`
 	Kind        string              `json:"kind"`
@@ -20,35 +21,32 @@ type Provider struct {
 	Rate        float64             `json:"rate_per_second,omitempty"`
 	ChunkLimit  int                 `json:"chunk_limit"`
 	Events      models.EventSource  `json:"events"`
-	Health      *telemetry.Health   `json:"health"` // null where no worker has reported
+	Health      *telemetry.Health   `json:"health"` // nil if no worker has reported
 	Worker      *telemetry.Counters `json:"worker,omitempty"`
-	RateUsed    float64             `json:"rate_used"`                    // recipients accepted per second, over the last seconds
-	AnswerMS    float64             `json:"answer_ms,omitempty"`          // how long calls usually take; 0: not known
-	ReportedMS  float64             `json:"reported_within_ms,omitempty"` // nine of ten mails are delivered, or otherwise reported on, within it; 0: not known
-	LastWebhook time.Time           `json:"last_webhook_at,omitzero"`     // when a verified post came last, to ten seconds
+	RateUsed    float64             `json:"rate_used"`                    // recipients accepted per second, lately
+	AnswerMS    float64             `json:"answer_ms,omitempty"`          // usual duration of a call; 0 if unknown
+	ReportedMS  float64             `json:"reported_within_ms,omitempty"` // 90 % of mails have a final event within it; 0 if unknown
+	LastWebhook time.Time           `json:"last_webhook_at,omitzero"`     // last verified post, to ten seconds
 }
 
-// Providers tells of all providers: how the workers find them, and when
-// each posted last. Of several workers' views the worst is told. Which senders
-// are not verified there is for operators: they are anybody's.
+// Providers returns all providers with what the workers report of them. If workers
+// disagree about the health of a provider, it returns the worst. Only operators see the
+// refused senders, because they may belong to any user.
 func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error) {
 	out := make([]Provider, 0, len(s.providers))
 	byName := map[string]*Provider{}
 	for i := range s.providers {
-		a := &s.providers[i]
-		out = append(
-			out,
-			Provider{
-				Name:        a.Name,
-				Kind:        a.Kind,
-				Weight:      a.Weight,
-				Concurrency: a.Concurrency,
-				Rate:        a.Rate,
-				ChunkLimit:  a.ChunkLimit,
-				Events:      a.Events,
-			},
-		)
-		byName[a.Name] = &out[i] // it has room for all
+		p := &s.providers[i]
+		out = append(out, Provider{
+			Name:        p.Name,
+			Kind:        p.Kind,
+			Weight:      p.Weight,
+			Concurrency: p.Concurrency,
+			Rate:        p.Rate,
+			ChunkLimit:  p.ChunkLimit,
+			Events:      p.Events,
+		})
+		byName[p.Name] = &out[i] // out never grows beyond its capacity
 	}
 	workers, err := reportsOf[telemetry.WorkerState](ctx, s, telemetry.WorkerReport)
 	if err != nil {
@@ -56,18 +54,18 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 	}
 	for _, w := range workers {
 		for i := range w.Providers {
-			if a := byName[w.Providers[i].Name]; a != nil {
-				a.see(&w.Providers[i])
+			if p := byName[w.Providers[i].Name]; p != nil {
+				p.merge(&w.Providers[i])
 			}
 		}
 	}
-	heard, err := reportsOf[time.Time](ctx, s, telemetry.LastReceived)
+	received, err := reportsOf[time.Time](ctx, s, telemetry.LastReceived)
 	if err != nil {
 		return nil, storeError("read providers", err)
 	}
-	for name, at := range heard {
-		if a := byName[name]; a != nil {
-			a.LastWebhook = at
+	for name, at := range received {
+		if p := byName[name]; p != nil {
+			p.LastWebhook = at
 		}
 	}
 	for i := range out {
@@ -78,30 +76,97 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 	return out, nil
 }
 
-// see takes in what a worker says of the provider.
-func (a *Provider) see(w *telemetry.ProviderState) {
-	if a.Health == nil ||
-		slices.Index(telemetry.HealthStates, w.Health.State) > slices.Index(telemetry.HealthStates, a.Health.State) {
-		a.Health = &w.Health
+// merge adds a worker's report of the provider.
+func (p *Provider) merge(w *telemetry.ProviderState) {
+	severity := func(h *telemetry.Health) int { return slices.Index(telemetry.HealthStates, h.State) }
+	if p.Health == nil || severity(&w.Health) > severity(p.Health) {
+		p.Health = &w.Health
 	}
-	if a.Worker == nil {
-		a.Worker = &telemetry.Counters{}
+	if p.Worker == nil {
+		p.Worker = &telemetry.Counters{}
 	}
-	a.Worker.Add(w.Counters)
-	a.RateUsed += w.Rate
-	a.AnswerMS, a.ReportedMS = max(a.AnswerMS, milliseconds(w.Answers)), max(a.ReportedMS, milliseconds(w.Reported))
+	p.Worker.Add(w.Counters)
+	p.RateUsed += w.Rate
+	p.AnswerMS, p.ReportedMS = max(p.AnswerMS, milliseconds(w.Answers)), max(p.ReportedMS, milliseconds(w.Reported))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// Worker is one process that hands mail over.
+// ControlProvider takes a provider offline, brings it online, or drains it.
+func (s *Service) ControlProvider(
+	ctx context.Context,
+	who Caller,
+	do models.CommandKind,
+	provider, why string,
+	r Repeat,
+) (ControlResult, bool, error) {
+	if err := who.operates(); err != nil {
+		return ControlResult{}, false, err
+	}
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
+		if !s.known[provider] {
+			return ControlResult{}, noSuch("provider")
+		}
+		command := models.Command{Kind: do, Provider: provider, Why: why}
+		changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+			return rules.Provider(provider).Mode != do
+		})
+		return ControlResult{Name: provider, Order: do, Changed: changed}, err
+	})
+}
+
+// ProbeProvider makes workers forget their findings about a provider that is suspended or
+// slowed, and try it with one message. Each call has an effect. It returns an error if the
+// provider is offline.
+func (s *Service) ProbeProvider(
+	ctx context.Context,
+	who Caller,
+	provider, why string,
+	r Repeat,
+) (ControlResult, bool, error) {
+	if err := who.operates(); err != nil {
+		return ControlResult{}, false, err
+	}
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
+		if !s.known[provider] {
+			return ControlResult{}, noSuch("provider")
+		}
+		offline := false
+		command := models.Command{Kind: models.ProviderProbe, Provider: provider, Why: why}
+		changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+			offline = rules.Provider(provider).Mode == models.ProviderOffline
+			return !offline
+		})
+		if err == nil && offline {
+			return ControlResult{}, Fail(Conflict, "provider_offline",
+				"The provider is offline, so it cannot be probed. Bring it online first.")
+		}
+		return ControlResult{Name: provider, Order: models.ProviderProbe, Changed: changed}, err
+	})
+}
+
+// ProviderModes returns for each provider whether it is online, draining or offline, and
+// by which command.
+func (s *Service) ProviderModes(ctx context.Context) (map[string]control.ProviderSwitch, error) {
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]control.ProviderSwitch{}
+	for name := range s.known {
+		out[name] = rules.Provider(name)
+	}
+	return out, nil
+}
+
+// Worker is a process that hands mail over to providers.
 type Worker struct {
 	Name    string    `json:"name"`
 	Started time.Time `json:"started,omitzero"`
 	Share   float64   `json:"share"` // of every provider's rate and concurrency; 0 while it may use none
 }
 
-// Workers lists the workers that reported lately, by name.
+// Workers returns the workers that reported lately, by name.
 func (s *Service) Workers(ctx context.Context, who Caller) ([]Worker, error) {
 	if err := who.operates(); err != nil {
 		return nil, err
@@ -117,8 +182,8 @@ func (s *Service) Workers(ctx context.Context, who Caller) ([]Worker, error) {
 	return out, nil
 }
 
-// reportsOf reads all reports of a kind, by name. One that cannot be read is left
-// out.
+// reportsOf returns all reports of a kind by name. It leaves out reports that it cannot
+// decode.
 func reportsOf[T any](ctx context.Context, s *Service, kind string) (map[string]T, error) {
 	reports, err := s.store.Transients(ctx, kind)
 	if err != nil {
@@ -128,7 +193,7 @@ func reportsOf[T any](ctx context.Context, s *Service, kind string) (map[string]
 	for name, raw := range reports {
 		var v T
 		if err := json.Unmarshal(raw, &v); err != nil {
-			s.log.Warn("a report cannot be read", "kind", kind, "name", name, "err", err)
+			s.log.Warn("cannot decode a report", "kind", kind, "name", name, "err", err)
 			continue
 		}
 		out[name] = v

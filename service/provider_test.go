@@ -13,15 +13,15 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
-// TestProvidersOfSeveralWorkers: what the workers did adds up, and of their views
-// the worst is told; a worker that has left is told of no more.
+// TestProvidersOfSeveralWorkers: counters of workers are added up, and the worst health
+// counts. A worker whose report has expired does not count.
 func TestProvidersOfSeveralWorkers(t *testing.T) {
 	t.Parallel()
 	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg", "mg")
 	s := New(Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}, {Name: "mg"}}})
 	t.Cleanup(s.Close)
 	began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
-	tell := func(worker, state string, share float64, accepted int64) {
+	report := func(worker, state string, share float64, accepted int64) {
 		raw, err := json.Marshal(telemetry.WorkerState{Started: began, Share: share, Providers: []telemetry.ProviderState{
 			{
 				Name:     "sg",
@@ -34,23 +34,22 @@ func TestProvidersOfSeveralWorkers(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, worker, raw, time.Hour))
 	}
-	tell("b", telemetry.Healthy, 0.5, 7)
-	tell("a", telemetry.Suspended, 0.5, 5)
-	tell("c", telemetry.Probing, 0, 1)
+	report("b", telemetry.Healthy, 0.5, 7)
+	report("a", telemetry.Suspended, 0.5, 5)
+	report("c", telemetry.Probing, 0, 1)
 	require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, "torn", []byte(`{`), time.Hour))
 
-	providers, err := s.Providers(t.Context(), Caller{User: "somebody"})
+	providers, err := s.Providers(t.Context(), Caller{User: "ann"})
 	require.NoError(t, err)
-	require.Len(t, providers, 2, "those that are configured")
+	require.Len(t, providers, 2, "the configured providers")
 	require.Equal(t, telemetry.Suspended, providers[0].Health.State)
 	require.EqualValues(t, 13, providers[0].Worker.Accepted)
 	require.InDelta(t, 6, providers[0].RateUsed, 0)
 	require.InDelta(t, 7, providers[0].AnswerMS, 0)
-	require.Nil(t, providers[1].Health, "nobody has told of it")
+	require.Nil(t, providers[1].Health, "no worker has reported")
 
-	require.Empty(t, providers[0].Health.Senders, "anybody's")
+	require.Empty(t, providers[0].Health.Senders, "for operators only")
 
-	operator := Caller{Operator: true}
 	seen, err := s.Providers(t.Context(), operator)
 	require.NoError(t, err)
 	require.Equal(t, []string{"unverified.test"}, seen[0].Health.Senders)
@@ -58,9 +57,9 @@ func TestProvidersOfSeveralWorkers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []Worker{{"a", began, 0.5}, {"b", began, 0.5}, {"c", began, 0}}, workers)
 	require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, "a", nil, 0))
-	providers, err = s.Providers(t.Context(), Caller{User: "somebody"})
+	providers, err = s.Providers(t.Context(), Caller{User: "ann"})
 	require.NoError(t, err)
 	require.Equal(t, telemetry.Probing, providers[0].Health.State)
-	_, err = s.Workers(t.Context(), Caller{User: "somebody"})
+	_, err = s.Workers(t.Context(), Caller{User: "ann"})
 	require.Error(t, err)
 }

@@ -9,19 +9,19 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// QueueView is how full a queue is.
+// QueueView is a queue as it is shown.
 type QueueView struct {
 	Name     string      `json:"name"`
 	Provider string      `json:"provider,omitempty"`
 	Lane     models.Lane `json:"lane,omitempty"`
-	Ready    int         `json:"ready"`
-	Working  int         `json:"working"` // -1 where the broker cannot tell
-	// Oldest is for how many seconds the oldest waiting message has waited at
-	// most; nil: none waits, or no worker has seen this queue move or empty.
+	Ready    int         `json:"ready"`   // waiting messages
+	Working  int         `json:"working"` // messages being handled; -1 if the broker cannot tell
+	// Oldest is an upper bound on the age of the oldest waiting message in seconds. It is
+	// nil if no message waits, or if no worker has seen the queue move or empty.
 	Oldest *float64 `json:"oldest_seconds"`
 }
 
-// Age is Oldest as a duration; 0: not known.
+// Age returns Oldest as a duration, or 0 if it is unknown.
 func (q *QueueView) Age() time.Duration {
 	if q.Oldest == nil {
 		return 0
@@ -29,7 +29,7 @@ func (q *QueueView) Age() time.Duration {
 	return time.Duration(*q.Oldest * float64(time.Second))
 }
 
-// Queues tells how full the queues are, and how old.
+// Queues returns the number and the age of the messages in each queue.
 func (s *Service) Queues(ctx context.Context, who Caller) ([]QueueView, error) {
 	if err := who.operates(); err != nil {
 		return nil, err

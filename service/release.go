@@ -9,70 +9,42 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Release is an order to let go what is held at a provider in a time range.
+// Release selects the held mail of a provider in a time range.
 type Release struct {
 	Provider string    // empty: any
 	From, To time.Time // of acceptance
 	Why      string
-
-	request models.ID
-	waiting int // batches that it reached, and that another order keeps from going out
 }
 
-// Released tells how many batches an order reached. Warning is empty where it
-// reached none.
-type Released struct {
+// ReleaseResult tells how many batches were released. Warning is empty if there are none.
+type ReleaseResult struct {
 	Batches int    `json:"batches"`
 	Warning string `json:"warning"`
 }
 
-// maxReleaseRange bounds a release by time.
+// maxReleaseRange is the longest time range of a Release.
 const maxReleaseRange = 31 * 24 * time.Hour
 
-// ReleaseRange releases everything that is held for an unknown outcome, of the
-// caller's batches or, for an operator, of all.
-func (s *Service) ReleaseRange(ctx context.Context, who Caller, rel Release, r Repeat) (Released, bool, error) {
-	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (Released, error) {
-		rel.request = claim.ID
+// ReleaseRange releases all selected mail that is held because its outcome is unknown: of
+// the caller's batches, or of all batches if the caller is an operator.
+func (s *Service) ReleaseRange(ctx context.Context, who Caller, rel Release, r Repeat) (ReleaseResult, bool, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (ReleaseResult, error) {
 		if err := s.checkRelease(who, &rel); err != nil {
-			return Released{}, err
+			return ReleaseResult{}, err
 		}
 		users := []models.User{{ID: who.User}}
 		if who.May(models.ScopeOperate) {
 			var err error
 			if users, err = s.store.Users(ctx); err != nil {
-				return Released{}, storeError("list users", err)
+				return ReleaseResult{}, storeError("list users", err)
 			}
 		}
-		var batches []models.AgendaEntry
+		run := releaseRun{Release: rel, svc: s, who: who, request: claim.ID}
 		var err error
 		for i := 0; i < len(users) && err == nil; i++ {
-			batches, err = s.releaseUser(ctx, who, users[i].ID, &rel, batches)
+			err = run.user(ctx, users[i].ID)
 		}
-		if len(batches) > 0 {
-			s.awaitPropagation(context.WithoutCancel(ctx))
-		}
-		out := Released{Batches: len(batches)}
-		if len(batches) > 0 {
-			out.Warning = mayDoubleWarning
-		}
-		if !s.resume(ctx, batches...) {
-			out.Warning += " " + lateWarning
-		}
-		if rel.waiting > 0 {
-			out.Warning += fmt.Sprintf(
-				" Of %d of the batches nothing goes out yet: another order keeps them (a stop, a pause, a hold, a block rule, providers offline).",
-				rel.waiting,
-			)
-		}
-		var e *Error
-		if len(batches) > 0 && errors.As(err, &e) && e.Code == "store_unavailable" {
-			e.Detail = fmt.Sprintf(
-				"%d batches were released; then the store could not be reached. Repeat the request for the rest.",
-				len(batches),
-			)
-		}
-		return out, err
+		return run.finish(ctx, err)
 	})
 }
 
@@ -87,75 +59,110 @@ func (s *Service) checkRelease(who Caller, rel *Release) error {
 		f.Wrong("/provider", "unknown_provider", "No provider is called %s.", Quote(rel.Provider))
 	}
 	if rel.From.IsZero() {
-		f.Wrong("/from", "required", "Give from: batches accepted at or after it.")
+		f.Wrong("/from", "required", "from is missing: the start of the time range.")
 	}
 	if rel.To.IsZero() {
-		f.Wrong("/to", "required", "Give to: batches accepted at or before it.")
+		f.Wrong("/to", "required", "to is missing: the end of the time range.")
 	}
 	if !rel.From.IsZero() && !rel.To.IsZero() && (rel.To.Before(rel.From) || rel.To.Sub(rel.From) > maxReleaseRange) {
-		f.Wrong("/to", "invalid_value", "to is not before from, and at most 31 days after it.")
+		f.Wrong("/to", "invalid_value", "to must not be before from, and at most 31 days after it.")
 	}
 	return f.Err()
 }
 
-// releaseUser orders the release of a user's batches. It adds those whose order
-// stands, also where it fails later.
-func (s *Service) releaseUser(
-	ctx context.Context,
-	who Caller,
-	user string,
-	rel *Release,
-	ordered []models.AgendaEntry,
-) ([]models.AgendaEntry, error) {
+// releaseRun is one run of ReleaseRange.
+type releaseRun struct {
+	Release
+	svc     *Service
+	who     Caller
+	request models.ID
+
+	released []models.AgendaEntry // of the released batches
+	waiting  int                  // released batches that something else withholds
+}
+
+// user releases the batches of a user. After an error, released holds the batches that
+// were released before it.
+func (r *releaseRun) user(ctx context.Context, user string) error {
 	const page = 100
-	before, last := models.MaxID(rel.To), models.MinID(rel.From).Time()
+	before, first := models.MaxID(r.To), models.MinID(r.From).Time()
 	for {
-		batches, err := s.store.Batches(ctx, user, before, page)
+		batches, err := r.svc.store.Batches(ctx, user, before, page)
 		if err != nil {
-			return ordered, storeError("list batches", err)
+			return storeError("list batches", err)
 		}
 		for i := range batches {
-			b := &batches[i]
-			if b.Created().Before(last) {
-				return ordered, nil
+			if batches[i].Created().Before(first) {
+				return nil
 			}
-			if b.Damaged { // nothing goes on with it
-				continue
-			}
-			held, err := s.holds(ctx, b, rel.Provider)
-			if err != nil {
-				return ordered, err
-			}
-			if !held {
-				continue
-			}
-			_, err = s.place(
-				ctx,
-				who,
-				b,
-				&models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: rel.Provider, Why: rel.Why, Request: rel.request},
-			)
-			var e *Error
-			if errors.As(err, &e) && e.Kind == Conflict { // cancelled
-				continue
-			}
-			if err != nil {
-				return ordered, err
-			}
-			ordered = append(ordered, goingOn(b))
-			if len(s.waitsFor(s.journal.Rules(), b)) > 0 {
-				rel.waiting++
+			if err := r.batch(ctx, &batches[i]); err != nil {
+				return err
 			}
 		}
 		if len(batches) < page {
-			return ordered, nil
+			return nil
 		}
 		before = batches[len(batches)-1].ID
 	}
 }
 
-// holds reports whether a batch may have logs that are held at a provider.
-func (s *Service) holds(ctx context.Context, b *models.Batch, provider string) (bool, error) {
+// batch releases a batch if it has held mail. It skips damaged and cancelled batches.
+func (r *releaseRun) batch(ctx context.Context, b *models.Batch) error {
+	if b.Damaged {
+		return nil
+	}
+	held, err := r.svc.hasHeld(ctx, b, r.Provider)
+	if err != nil || !held {
+		return err
+	}
+	command := models.Command{
+		Kind:     models.ReleaseBatch,
+		Batch:    b.ID,
+		Provider: r.Provider,
+		Why:      r.Why,
+		Request:  r.request,
+	}
+	_, err = r.svc.appendBatchCommand(ctx, r.who, b, &command)
+	var e *Error
+	if errors.As(err, &e) && e.Kind == Conflict { // cancelled
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.released = append(r.released, requeueEntry(b))
+	if len(r.svc.waitsFor(r.svc.commandLog.Rules(), b)) > 0 {
+		r.waiting++
+	}
+	return nil
+}
+
+// finish requeues the released batches and returns the result. err is the error that
+// ended the run, if any.
+func (r *releaseRun) finish(ctx context.Context, err error) (ReleaseResult, error) {
+	out := ReleaseResult{Batches: len(r.released)}
+	if out.Batches == 0 {
+		return out, err
+	}
+	r.svc.awaitPropagation(context.WithoutCancel(ctx))
+	out.Warning = mayDoubleWarning
+	if !r.svc.requeue(ctx, r.released...) {
+		out.Warning += " " + lateWarning
+	}
+	if r.waiting > 0 {
+		out.Warning += fmt.Sprintf(" Of %d of the batches nothing goes out yet: "+
+			"they are stopped, paused, held or blocked, or their providers are offline.", r.waiting)
+	}
+	var e *Error
+	if errors.As(err, &e) && e.Code == "store_unavailable" {
+		e.Detail = fmt.Sprintf("%d batches were released before the store became unreachable. "+
+			"Repeat the request to release the others.", out.Batches)
+	}
+	return out, err
+}
+
+// hasHeld reports whether a batch may have mail that is held at a provider.
+func (s *Service) hasHeld(ctx context.Context, b *models.Batch, provider string) (bool, error) {
 	sum, err := s.total(ctx, b)
 	if err != nil {
 		return false, storeError("sum batch", err)

@@ -11,15 +11,14 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Bounds of the work of one search: a page may be short, and still have a next
-// cursor.
+// Bounds of the work of one search. A page may be short and still have a next cursor.
 const (
 	searchHours  = 48
-	searchPrints = 64 << 20 // bytes of fingerprints
+	searchBytes  = 64 << 20 // of fingerprints
 	searchChunks = 200
 )
 
-// FoundLog is a log that was found by its address.
+// FoundLog is a log that a search found.
 type FoundLog struct {
 	LogView
 	BatchID   models.ID `json:"batch_id"`
@@ -27,23 +26,23 @@ type FoundLog struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-// FoundPage is a part of what was found; Next is empty on the last one.
+// FoundPage is a page of search results. Next is empty on the last page.
 type FoundPage struct {
 	Logs []FoundLog `json:"logs"`
 	Next string     `json:"next_cursor"`
 }
 
-// Search lists the caller's logs of an address, newest first. A log is found
-// from the first attempt on, until its address is removed.
+// Search returns a page of the caller's logs of an address, newest first. It finds a log
+// from its first attempt on, until its address is removed.
 func (s *Service) Search(ctx context.Context, who Caller, address string, p Page) (FoundPage, error) {
-	var q Query
+	var q query
 	address = strings.ToLower(strings.TrimSpace(address))
 	list := "search " + who.User + " " + address
 	n, before := q.limit(p), q.cursor(p, list)
 	if address == "" || !strings.Contains(address, "@") || len(address) > 320 {
-		q.Bad("email", "email is a whole address, like ada@example.com.")
+		q.bad("email", "email must be a complete address like ada@example.com.")
 	}
-	if err := q.Err(); err != nil {
+	if err := q.err(); err != nil {
 		return FoundPage{}, err
 	}
 	if before.IsZero() {
@@ -60,20 +59,21 @@ func (s *Service) Search(ctx context.Context, who Caller, address string, p Page
 	return page, nil
 }
 
-// search walks the hours from the newest, and in each the chunks whose
-// fingerprints match. It returns from where to go on.
+// search reads the hours from the newest to the oldest, and in each hour the chunks whose
+// address index may contain the address. next is the position of the next page, or the
+// zero ID on the last page.
 func (s *Service) search(
 	ctx context.Context,
 	user, address string,
 	before models.ID,
 	n int,
-) ([]FoundLog, models.ID, error) {
-	logs := []FoundLog{}
-	mark := models.Fingerprint(address)
-	limit := time.Now().Add(48 * time.Hour) // clocks differ
+) (logs []FoundLog, next models.ID, err error) {
+	logs = []FoundLog{}
+	fingerprint := models.Fingerprint(address)
+	limit := time.Now().Add(48 * time.Hour) // clocks of processes differ
 	if before[0] != 0xff {
 		limit = before.Time().Truncate(time.Hour)
-		if before != models.MinID(limit) { // else all of that hour was read
+		if before != models.MinID(limit) { // otherwise that whole hour was read
 			limit = limit.Add(time.Hour)
 		}
 	}
@@ -89,7 +89,7 @@ func (s *Service) search(
 				return nil, models.ID{}, err
 			}
 			read += len(p.Fingerprints)
-			if p.MayContain(mark) && bytes.Compare(p.Chunk[:], before[:]) < 0 {
+			if p.MayContain(fingerprint) && bytes.Compare(p.Chunk[:], before[:]) < 0 {
 				match = append(match, p.Chunk)
 			}
 		}
@@ -109,7 +109,7 @@ func (s *Service) search(
 			before = id
 		}
 		before = models.MinID(hour)
-		if read > searchPrints {
+		if read > searchBytes {
 			return logs, before, nil
 		}
 	}
@@ -119,7 +119,7 @@ func (s *Service) search(
 	return logs, models.ID{}, nil
 }
 
-// searchChunk lists the logs of an address in a chunk.
+// searchChunk returns the logs of an address in a chunk.
 func (s *Service) searchChunk(ctx context.Context, id models.ID, address string) ([]FoundLog, error) {
 	b, err := s.store.Batch(ctx, id.Batch())
 	if errors.Is(err, models.ErrNotFound) || err == nil && b.Redacted {

@@ -13,14 +13,14 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
-// printsStore has more fingerprints in every hour than one search reads.
-type printsStore struct {
+// fullHoursStore has more fingerprints in each hour than one search reads.
+type fullHoursStore struct {
 	models.Store
 	hours []time.Time // newest first
 	read  []time.Time
 }
 
-func (s *printsStore) AddressIndexHours(
+func (s *fullHoursStore) AddressIndexHours(
 	_ context.Context,
 	_ string,
 	before time.Time,
@@ -34,7 +34,7 @@ func (s *printsStore) AddressIndexHours(
 	return out, nil
 }
 
-func (s *printsStore) AddressIndexes(
+func (s *fullHoursStore) AddressIndexes(
 	_ context.Context,
 	_ string,
 	hour time.Time,
@@ -42,19 +42,19 @@ func (s *printsStore) AddressIndexes(
 	s.read = append(s.read, hour)
 	return func(yield func(models.AddressIndex, error) bool) {
 		yield(
-			models.AddressIndex{Chunk: models.MinID(hour.Add(time.Minute)), Fingerprints: make([]byte, searchPrints+1)},
+			models.AddressIndex{Chunk: models.MinID(hour.Add(time.Minute)), Fingerprints: make([]byte, searchBytes+1)},
 			nil,
 		)
 	}
 }
 
-// TestSearchFullHours: a search ends, and reads each hour once, also where one hour
-// holds more than one page reads.
+// TestSearchFullHours: a search ends and reads each hour once, even if an hour has more
+// fingerprints than one page reads.
 func TestSearchFullHours(t *testing.T) {
 	t.Parallel()
 	real, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	now := time.Now().UTC().Truncate(time.Hour)
-	store := &printsStore{Store: real, hours: []time.Time{now, now.Add(-time.Hour), now.Add(-5 * time.Hour)}}
+	store := &fullHoursStore{Store: real, hours: []time.Time{now, now.Add(-time.Hour), now.Add(-5 * time.Hour)}}
 	s := New(Deps{Store: store, Broker: broker, Config: Config{SpoolDir: t.TempDir()}})
 	t.Cleanup(s.Close)
 	pages, cursor := 0, ""
@@ -62,7 +62,7 @@ func TestSearchFullHours(t *testing.T) {
 		page, err := s.Search(t.Context(), Caller{User: "aaaa"}, "ann@b.example", Page{Cursor: cursor})
 		require.NoError(t, err)
 		pages++
-		require.Less(t, pages, 6, "it does not end")
+		require.Less(t, pages, 6, "the search does not end")
 		if cursor = page.Next; cursor == "" {
 			break
 		}

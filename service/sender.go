@@ -8,25 +8,26 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
-// maxSenders bounds the senders of a user.
+// maxSenders is the number of senders that a user may have.
 const maxSenders = 100
 
-// Sending says as whom a user may send.
+// Sending tells which senders a user may use.
 type Sending struct {
 	User    string   `json:"user"`
-	Set     bool     `json:"set"`     // false: no operator has set it; see Anyone
-	Anyone  bool     `json:"anyone"`  // any sender may be used
-	Senders []string `json:"senders"` // addresses, or @domain
+	Set     bool     `json:"set"`     // false if no operator has set the senders
+	Anyone  bool     `json:"anyone"`  // the user may use any sender
+	Senders []string `json:"senders"` // addresses, or @domain for a whole domain
 	Changed bool     `json:"changed,omitempty"`
 }
 
-// anyone reports whether a user of whom nobody has said as whom to send may use
-// any sender. Who came in through GitHub may use none: anybody could have.
+// anyone reports whether a user may use any sender as long as no operator has set the
+// senders. A user who logs in through GitHub may use none, because everyone can.
 func anyone(user string) bool { return !strings.HasPrefix(user, GitHubUser) }
 
-// GitHubUser begins the ids of users that came in through GitHub.
+// GitHubUser is the prefix of the IDs of users who log in through GitHub.
 const GitHubUser = "gh"
 
 func sending(rules *control.Rules, user string) Sending {
@@ -37,7 +38,7 @@ func sending(rules *control.Rules, user string) Sending {
 	return Sending{User: user, Set: set, Anyone: !set && anyone(user), Senders: list}
 }
 
-// Sending says as whom the caller may send.
+// Sending returns the senders that the caller may use.
 func (s *Service) Sending(ctx context.Context, who Caller) (Sending, error) {
 	rules, err := s.rules(ctx)
 	if err != nil {
@@ -46,7 +47,7 @@ func (s *Service) Sending(ctx context.Context, who Caller) (Sending, error) {
 	return sending(rules, who.User), nil
 }
 
-// SendingOf says as whom a user, named by id or name, may send.
+// SendingOf returns the senders that a user, given by ID or name, may use.
 func (s *Service) SendingOf(ctx context.Context, who Caller, user string) (Sending, error) {
 	if err := who.operates(); err != nil {
 		return Sending{}, err
@@ -62,8 +63,8 @@ func (s *Service) SendingOf(ctx context.Context, who Caller, user string) (Sendi
 	return sending(rules, u.ID), nil
 }
 
-// SetSenders sets as whom a user may send: addresses, or @domain for all of a
-// domain; an empty list means as nobody.
+// SetSenders sets the senders that a user may use: addresses, or @domain for a whole
+// domain. With an empty list the user may not send.
 func (s *Service) SetSenders(
 	ctx context.Context,
 	who Caller,
@@ -86,7 +87,7 @@ func (s *Service) SetSenders(
 		}
 	}
 	if len(clean) > maxSenders {
-		f.Wrong("/senders", "too_many", "At most %d senders.", maxSenders)
+		f.Wrong("/senders", "too_many", "A user may have at most %d senders.", maxSenders)
 	}
 	if err := f.Err(); err != nil {
 		return Sending{}, false, err
@@ -96,46 +97,43 @@ func (s *Service) SetSenders(
 		if err != nil {
 			return Sending{}, err
 		}
-		changed, err := s.order(
-			ctx,
-			who,
-			&models.Command{Kind: models.SetSenders, User: u.ID, Senders: clean, Why: why},
-			func(rules *control.Rules) bool {
-				list, set := rules.Senders(u.ID)
-				return !set || !slices.Equal(list, clean)
-			},
-		)
+		command := models.Command{Kind: models.SetSenders, User: u.ID, Senders: clean, Why: why}
+		changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+			list, set := rules.Senders(u.ID)
+			return !set || !slices.Equal(list, clean)
+		})
 		return Sending{User: u.ID, Set: true, Senders: clean, Changed: changed}, err
 	})
 }
 
-// parseSender reads an address, or @domain for all of a domain, and returns it in
-// the form that senders are compared in.
+// parseSender parses an address, or @domain for a whole domain. It returns the form in
+// which senders are compared.
 func parseSender(s string) (models.Address, error) {
 	local := ""
 	if strings.HasPrefix(s, "@") {
 		local = "x"
 	}
-	a, err := ParseAddress(local + s)
+	a, err := intake.ParseAddress(local + s)
 	a.Email = strings.TrimPrefix(a.Email, local)
 	return a, err
 }
 
-// maySend returns an error where the user may not use the sender of a batch.
-func (s *Service) maySend(ctx context.Context, user string, from models.Address) error {
+// checkSender returns an error if the user may not use the sender of a batch.
+func (s *Service) checkSender(ctx context.Context, user string, from models.Address) error {
 	rules, err := s.rules(ctx)
 	if err != nil {
 		return err
 	}
-	may := sending(rules, user)
-	if may.Anyone || slices.ContainsFunc(may.Senders, func(p string) bool { return models.SenderMatches(p, from.Email) }) {
+	allowed := sending(rules, user)
+	if allowed.Anyone || slices.ContainsFunc(allowed.Senders, func(p string) bool { return models.SenderMatches(p, from.Email) }) {
 		return nil
 	}
 	var f Form
-	if len(may.Senders) == 0 {
-		f.Wrong("/from", "sender_not_allowed", "You may not send yet: an operator sets which senders you may use.")
+	if len(allowed.Senders) == 0 {
+		f.Wrong("/from", "sender_not_allowed", "You may not send yet. Ask an operator to allow your senders.")
 	} else {
-		f.Wrong("/from", "sender_not_allowed", "%s is none of the senders that you may use: %s.", Quote(from.Email), strings.Join(may.Senders, ", "))
+		f.Wrong("/from", "sender_not_allowed", "You may not send as %s. You may send as %s.",
+			Quote(from.Email), strings.Join(allowed.Senders, ", "))
 	}
 	return f.Err()
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
-// TestSenders: as whom a user may send is kept to, from the next batch on.
+// TestSenders: a user can use only the allowed senders, from the next batch on.
 func TestSenders(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -40,25 +40,24 @@ func TestSenders(t *testing.T) {
 		require.NoError(t, err)
 		return ""
 	}
-	boss := Caller{By: "test", Operator: true}
 	require.Empty(t, post("aaaa", "any@one.example"))
 	require.Equal(
 		t,
 		"/from sender_not_allowed",
 		post("gh7", "any@one.example"),
-		"anybody could have come in through GitHub",
+		"everyone can log in through GitHub",
 	)
 
 	_, _, err := s.SetSenders(ctx, Caller{User: "aaaa"}, "octo", []string{"@one.example"}, "", Repeat{})
 	require.Error(t, err, "operators only")
-	_, _, err = s.SetSenders(ctx, boss, "octo", []string{"one.example", "a b@c"}, "", Repeat{})
+	_, _, err = s.SetSenders(ctx, operator, "octo", []string{"one.example", "a b@c"}, "", Repeat{})
 	var e *Error
 	require.ErrorAs(t, err, &e)
 	require.Len(t, e.Fields, 2)
 
 	v, _, err := s.SetSenders(
 		ctx,
-		boss,
+		operator,
 		"octo",
 		[]string{"@One.example", "me@two.example", "@one.example"},
 		"asked",
@@ -77,7 +76,7 @@ func TestSenders(t *testing.T) {
 
 	v, _, err = s.SetSenders(
 		ctx,
-		boss,
+		operator,
 		"octo",
 		[]string{"@Bücher.example", "<ann@two.example>", "ann@two.example", "me@bücher.example"},
 		"",
@@ -85,17 +84,17 @@ func TestSenders(t *testing.T) {
 	)
 	require.NoError(t, err)
 	require.Equal(t, []string{"@xn--bcher-kva.example", "ann@two.example", "me@xn--bcher-kva.example"}, v.Senders)
-	require.Empty(t, post("gh7", "shop@bücher.example"), "as they are compared")
+	require.Empty(t, post("gh7", "shop@bücher.example"), "compared in punycode")
 	require.Empty(t, post("gh7", "Ann <ann@two.example>"))
 	for _, bad := range []string{"@", "", "@x <ann@two.example>", "Ann <ann@two.example>", "one.example"} {
-		_, _, err = s.SetSenders(ctx, boss, "octo", []string{bad}, "", Repeat{})
+		_, _, err = s.SetSenders(ctx, operator, "octo", []string{bad}, "", Repeat{})
 		require.Error(t, err, bad)
 	}
 
-	_, _, err = s.SetSenders(ctx, boss, "ada", nil, "", Repeat{})
+	_, _, err = s.SetSenders(ctx, operator, "ada", nil, "", Repeat{})
 	require.NoError(t, err)
-	require.NotEmpty(t, post("aaaa", "any@one.example"), "as nobody")
-	got, err := s.SendingOf(ctx, boss, "ada")
+	require.NotEmpty(t, post("aaaa", "any@one.example"), "no sender is allowed")
+	got, err := s.SendingOf(ctx, operator, "ada")
 	require.NoError(t, err)
 	require.True(t, got.Set)
 	require.False(t, got.Anyone)

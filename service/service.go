@@ -1,3 +1,6 @@
+// Package service holds the use cases that the API, the dashboard and the command line
+// share: accepting batches, reading them, commands, API keys. It knows nothing of HTTP.
+// Each error that it returns is an *Error.
 package service
 
 import (
@@ -13,23 +16,26 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/announce"
+	"github.com/safedelivr/safedelivr/service/idempotency"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // Config holds limits and times. Zero fields take the defaults.
 type Config struct {
-	MaxRecipients int           // of one batch; default 1,000,000
-	MaxContent    int64         // bytes of subject, text and HTML together; default 5 MiB
-	SpoolDir      string        // for large requests; default: the system's temporary folder
-	Deadline      time.Duration // of a batch; default 7 days
-	Recheck       time.Duration // when the agenda first looks at a batch; default 1 minute
-	IntakeTime    time.Duration // how long storing a batch may take; default 10 minutes
-	SettleTime    time.Duration // how long an unknown outcome of the deciding write is repeated; default 30 seconds
-	UrgentUpTo    int           // batches of at most so many recipients are urgent by default; default 100
-	// IdempotencyTime is how long idempotency keys are kept; default 24 hours.
-	IdempotencyTime time.Duration
-	Sole            bool                // no other process works on the store, so that workers know an order at once
-	Priority        *priority.Scheduler // of the process; nil: one of its own
-	Logger          *slog.Logger
+	MaxRecipients   int           // recipients of a batch; default 1,000,000
+	MaxContent      int64         // bytes of everything in a batch but the recipients; default 5 MiB
+	SpoolDir        string        // directory for large requests; default: the system's temporary directory
+	Deadline        time.Duration // default time from the request to the deadline; default 7 days
+	Recheck         time.Duration // time until the agenda first checks a batch; default 1 minute
+	IntakeTime      time.Duration // how long a batch may take to store; default 10 minutes
+	RetryTime       time.Duration // how long a write with an unknown outcome is retried; default 30 seconds
+	UrgentUpTo      int           // batches of at most this many recipients are urgent by default; default 100
+	IdempotencyTime time.Duration // how long idempotency keys are kept; default 24 hours
+
+	Sole     bool                // no other process uses the store, so workers know commands at once
+	Priority *priority.Scheduler // of the process; nil: a new one
+	Logger   *slog.Logger        // nil: logs are discarded
 }
 
 func (c Config) withDefaults() Config {
@@ -51,8 +57,8 @@ func (c Config) withDefaults() Config {
 	if c.IntakeTime <= 0 {
 		c.IntakeTime = 10 * time.Minute
 	}
-	if c.SettleTime <= 0 {
-		c.SettleTime = 30 * time.Second
+	if c.RetryTime <= 0 {
+		c.RetryTime = 30 * time.Second
 	}
 	if c.UrgentUpTo <= 0 {
 		c.UrgentUpTo = 100
@@ -69,92 +75,109 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Deps is what a service stands on.
+// Deps holds what a Service uses.
 type Deps struct {
-	Store     models.Store
-	Broker    models.Broker
-	Providers []models.Provider // that are configured
-	Journal   *control.Follower // the process's follower of orders; nil: one of its own
-	Config    Config
+	Store      models.Store
+	Broker     models.Broker
+	Providers  []models.Provider // the configured providers
+	CommandLog *control.Follower // of the process; nil: a new one
+	Config     Config
 
-	// Accepted is told of every batch that was stored, with its first chunk, before
-	// it is announced; nil: nobody is.
+	// Accepted is called with each batch that was stored, and its first chunk, before
+	// the batch is announced. It may be nil.
 	Accepted func(*models.Batch, models.Chunk)
 }
 
-// Service is the use cases. All methods may be called by many goroutines at
-// once; every error that they return is an *Error.
+// Service implements the use cases. Its methods may be called by many goroutines at
+// once.
 type Service struct {
-	cfg       Config
-	told      func(*models.Batch, models.Chunk)
-	log       *slog.Logger
-	store     models.Store
-	broker    models.Broker
-	providers []models.Provider
-	known     map[string]bool // their names
-	keys      keyCache
-	uses      uses
-	journal   *control.Follower
-	users     kept[[]models.User]
-	unknown   kept[Unknown]
-	hours     historyHours
-	announce  map[models.Lane]*announcer // bulk never holds up urgent
-	tallies   map[models.Lane]*tally
+	cfg        Config
+	log        *slog.Logger
+	store      models.Store
+	broker     models.Broker
+	providers  []models.Provider
+	known      map[string]bool // names of the providers
+	commandLog *control.Follower
+	intake     intake.Config
+	guard      *idempotency.Guard
+	onAccept   func(*models.Batch, models.Chunk)
+	announce   map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
+	tallies    map[models.Lane]*tally
+
+	keys    keyCache
+	uses    keyUses
+	users   cached[[]models.User]
+	unknown cached[Unknown]
+	hours   historyHours
 
 	closing sync.Once
 }
 
-// New builds the service; Close ends it.
+// New returns a Service. Close stops it.
 func New(d Deps) *Service {
 	cfg := d.Config.withDefaults()
 	s := &Service{
-		cfg:       cfg,
-		log:       cfg.Logger,
-		store:     d.Store,
-		broker:    d.Broker,
-		providers: d.Providers,
-		known:     map[string]bool{},
-		announce:  map[models.Lane]*announcer{},
-		tallies:   map[models.Lane]*tally{},
-		journal:   d.Journal,
-		told:      d.Accepted,
+		cfg:        cfg,
+		log:        cfg.Logger,
+		store:      d.Store,
+		broker:     d.Broker,
+		providers:  d.Providers,
+		known:      map[string]bool{},
+		commandLog: d.CommandLog,
+		onAccept:   d.Accepted,
+		announce:   map[models.Lane]*announce.Announcer{},
+		tallies:    map[models.Lane]*tally{},
+		guard: &idempotency.Guard{
+			Store:     d.Store,
+			TTL:       cfg.IdempotencyTime,
+			RetryTime: cfg.RetryTime,
+			Log:       cfg.Logger,
+		},
 	}
-	if s.told == nil {
-		s.told = func(*models.Batch, models.Chunk) {}
+	if s.onAccept == nil {
+		s.onAccept = func(*models.Batch, models.Chunk) {}
 	}
-	if s.journal == nil {
-		s.journal = control.NewFollower(d.Store)
+	if s.commandLog == nil {
+		s.commandLog = control.NewFollower(d.Store)
 	}
 	for i := range d.Providers {
 		s.known[d.Providers[i].Name] = true
 	}
+	s.intake = intake.Config{
+		MaxRecipients: cfg.MaxRecipients,
+		MaxContent:    cfg.MaxContent,
+		UrgentUpTo:    cfg.UrgentUpTo,
+		Deadline:      cfg.Deadline,
+		SpoolDir:      cfg.SpoolDir,
+		Providers:     s.known,
+	}
 	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
-		s.announce[lane] = newAnnouncer(d.Broker, cfg.Logger)
+		s.announce[lane] = announce.New(d.Broker, cfg.Logger)
 		s.tallies[lane] = &tally{}
 	}
 	return s
 }
 
-// Close publishes what is still to be announced, for a few seconds at most.
-// Calling it again does nothing.
+// Close publishes the queued announcements, for a few seconds at most, and stops the
+// service. Further calls do nothing.
 func (s *Service) Close() {
 	s.closing.Do(func() {
 		var g errgroup.Group
 		for _, a := range s.announce {
-			g.Go(func() error { a.close(); return nil })
+			g.Go(func() error { a.Close(); return nil })
 		}
 		_ = g.Wait() // never an error
 		s.uses.wg.Wait()
 	})
 }
 
-// tally counts what was accepted.
+// tally counts accepted batches.
 type tally struct{ batches, recipients atomic.Int64 }
 
-// Tally is what was accepted since the start.
+// Tally counts what was accepted since the start of the process.
 type Tally struct{ Batches, Recipients int64 }
 
-// Tallies says what this process accepted since it started, by lane.
+// Tallies returns what this process has accepted since its start, by lane.
 func (s *Service) Tallies() map[models.Lane]Tally {
 	out := map[models.Lane]Tally{}
 	for lane, t := range s.tallies {
@@ -163,15 +186,15 @@ func (s *Service) Tallies() map[models.Lane]Tally {
 	return out
 }
 
-// Readiness says whether batches can be accepted.
+// Readiness tells whether batches can be accepted.
 type Readiness struct {
 	Ready   bool
-	Missing []string          // by name
-	Checks  map[string]string // name -> ok, or what is wrong
+	Missing []string          // names of failed checks
+	Checks  map[string]string // by name: ok, or what is wrong
 }
 
-// Ready looks for what is missing. A missing broker does not make the service
-// unready: batches are stored and announced later.
+// Ready checks the store, the broker and the providers. Without the broker the service is
+// still ready: batches are stored and announced later.
 func (s *Service) Ready(ctx context.Context) Readiness {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

@@ -2,12 +2,13 @@ package service
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Counts is how sums are shown.
+// Counts holds the sums of logs as they are shown.
 type Counts struct {
 	Accepted    int64                     `json:"accepted"`
 	Queued      int64                     `json:"queued"`
@@ -22,7 +23,7 @@ type Counts struct {
 	Providers   map[string]ProviderCounts `json:"providers"`
 }
 
-// ProviderCounts says how logs fared at one provider.
+// ProviderCounts counts the results of logs at one provider.
 type ProviderCounts struct {
 	Tried     int64 `json:"tried"`
 	Delivered int64 `json:"delivered"`
@@ -32,27 +33,35 @@ type ProviderCounts struct {
 	Unknown   int64 `json:"unknown"`
 }
 
-// CountsOf shows a summary.
+// CountsOf returns the counts of a summary.
 func CountsOf(s *models.Summary) Counts {
-	out := Counts{Accepted: s.Accepted, Queued: s.Queued, Success: s.Success, Failed: s.Failed, Cancelled: s.Cancelled,
-		Unconfirmed: s.Unconfirmed, Rerouted: s.Rerouted, MayDouble: s.MayDouble, Doubled: s.Doubled,
-		Reasons: map[models.Reason]int64{}, Providers: map[string]ProviderCounts{}}
-	for k, v := range s.Reasons {
-		out.Reasons[k] = v
+	out := Counts{
+		Accepted:    s.Accepted,
+		Queued:      s.Queued,
+		Success:     s.Success,
+		Failed:      s.Failed,
+		Cancelled:   s.Cancelled,
+		Unconfirmed: s.Unconfirmed,
+		Rerouted:    s.Rerouted,
+		MayDouble:   s.MayDouble,
+		Doubled:     s.Doubled,
+		Reasons:     map[models.Reason]int64{},
+		Providers:   map[string]ProviderCounts{},
 	}
+	maps.Copy(out.Reasons, s.Reasons)
 	for k, v := range s.Providers {
 		out.Providers[k] = ProviderCounts(v)
 	}
 	return out
 }
 
-// DayCounts is the sums of one UTC day.
+// DayCounts holds the counts of one UTC day.
 type DayCounts struct {
 	Date string `json:"date"`
 	Counts
 }
 
-// Stats is the sums of the days from From to To, both included.
+// Stats holds the counts of the days from From to To, both included.
 type Stats struct {
 	From     string      `json:"from"`
 	To       string      `json:"to"`
@@ -61,19 +70,19 @@ type Stats struct {
 	Totals   Counts      `json:"totals"`
 }
 
-// maxDays bounds a question for stats.
+// maxDays is the number of days that one request may cover.
 const maxDays = 400
 
-// Stats sums up the caller's days from from to to, both included. An empty to is
-// today, an empty from 29 days before to.
+// Stats returns the caller's counts for the days from from to to, both included. An empty
+// to means today, and an empty from means 29 days before to.
 func (s *Service) Stats(ctx context.Context, who Caller, from, to string) (Stats, error) {
-	var q Query
+	var q query
 	last := q.day("to", to, time.Now().UTC().Truncate(24*time.Hour))
 	first := q.day("from", from, last.AddDate(0, 0, -29))
-	if q.total == 0 && (last.Before(first) || last.Sub(first) >= maxDays*24*time.Hour) {
-		q.Bad("from", "from is not after to, and both and what lies between are at most %d days.", maxDays)
+	if q.Found() == 0 && (last.Before(first) || last.Sub(first) >= maxDays*24*time.Hour) {
+		q.bad("from", "from must not be after to, and the range may have at most %d days.", maxDays)
 	}
-	if err := q.Err(); err != nil {
+	if err := q.err(); err != nil {
 		return Stats{}, err
 	}
 	nodes, err := s.store.Nodes(ctx, who.User, models.Day, first, last.AddDate(0, 0, 1))
@@ -102,17 +111,4 @@ func (s *Service) Stats(ctx context.Context, who Caller, from, to string) (Stats
 		out.Days = append(out.Days, DayCounts{date, CountsOf(sum)})
 	}
 	return out, nil
-}
-
-// day reads a day in UTC; def where it is not given.
-func (q *Query) day(name, text string, def time.Time) time.Time {
-	if text == "" {
-		return def
-	}
-	t, err := time.Parse(time.DateOnly, text)
-	if err != nil {
-		q.Bad(name, "%s is a day in UTC, like 2026-01-31.", name)
-		return def
-	}
-	return t
 }

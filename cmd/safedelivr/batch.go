@@ -59,7 +59,7 @@ It may arrive twice.`,
 	} {
 		a := about{use: b.verb + " ID", short: b.short, long: b.long, what: "batch"}
 		cmd.AddCommand(c.commandAbout(a, func(ctx context.Context, svc *service.Service, id, why string) error {
-			v, _, err := svc.Steer(ctx, c.operator(), b.kind, id, why, service.Repeat{})
+			v, _, err := svc.ControlBatch(ctx, c.operator(), b.kind, id, why, service.Repeat{})
 			if err == nil {
 				c.sayBatch(&v)
 			}
@@ -88,7 +88,7 @@ refused for good. If it is unknown whether a provider accepted it before, it may
 }
 
 // sayBatch prints the result of a command about a batch or a log.
-func (c *cli) sayBatch(v *service.Steered) {
+func (c *cli) sayBatch(v *service.BatchControlResult) {
 	changed, id, inFlight := "done", v.BatchID, "unknown"
 	if !v.Changed {
 		changed = "nothing changed, it was so before"

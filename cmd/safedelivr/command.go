@@ -103,7 +103,7 @@ func (c *cli) commandAbout(
 
 // switchCommand returns a command that changes how a user or a provider is switched.
 func (c *cli) switchCommand(
-	a about, do func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error),
+	a about, do func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error),
 ) *cobra.Command {
 	return c.commandAbout(a, func(ctx context.Context, svc *service.Service, name, why string) error {
 		v, _, err := do(ctx, svc, name, why)

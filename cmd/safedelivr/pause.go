@@ -30,7 +30,7 @@ func (c *cli) resumeUserCommand() *cobra.Command {
 
 func (c *cli) switchUser(kind models.CommandKind, a about) *cobra.Command {
 	return c.switchCommand(a,
-		func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error) {
-			return svc.SwitchUser(ctx, c.operator(), kind, name, why, service.Repeat{})
+		func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
+			return svc.ControlUser(ctx, c.operator(), kind, name, why, service.Repeat{})
 		})
 }

@@ -17,7 +17,7 @@ func (c *cli) providerCommand() *cobra.Command {
 		long: `Send mail through a suspended provider at once, for example after its key was renewed or its quota raised. One
 mail shows whether it works.`,
 		what: "provider",
-	}, func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error) {
+	}, func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
 		return svc.ProbeProvider(ctx, c.operator(), name, why, service.Repeat{})
 	}))
 	for _, p := range []struct {
@@ -30,8 +30,8 @@ mail shows whether it works.`,
 	} {
 		a := about{use: p.verb + " NAME", short: p.short, what: "provider"}
 		cmd.AddCommand(c.switchCommand(a,
-			func(ctx context.Context, svc *service.Service, name, why string) (service.Switched, bool, error) {
-				return svc.SwitchProvider(ctx, c.operator(), p.kind, name, why, service.Repeat{})
+			func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
+				return svc.ControlProvider(ctx, c.operator(), p.kind, name, why, service.Repeat{})
 			}))
 	}
 	return cmd

@@ -111,10 +111,10 @@ func (a *App) buildEngine(context.Context) (err error) {
 
 func (a *App) buildService(context.Context) error {
 	deps := service.Deps{
-		Store:   a.store,
-		Broker:  a.broker,
-		Journal: a.follower,
-		Config:  a.serviceConfig(),
+		Store:      a.store,
+		Broker:     a.broker,
+		CommandLog: a.follower,
+		Config:     a.serviceConfig(),
 	}
 	for i := range a.providers {
 		deps.Providers = append(deps.Providers, a.providers[i].Provider)

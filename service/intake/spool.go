@@ -1,4 +1,4 @@
-package service
+package intake
 
 import (
 	"bufio"
@@ -15,16 +15,15 @@ import (
 	"github.com/safedelivr/safedelivr/models/codec"
 )
 
-// spoolMemory is how much of a request's recipients is kept in memory; the rest
-// goes to disk.
+// spoolMemory is the number of bytes of recipients that a spool keeps in memory. It
+// writes the rest to disk.
 const spoolMemory = 256 << 10
 
-// errSpool: the spool could not be written or read.
+// errSpool means that the spool could not be written or read.
 var errSpool = errors.New("spool")
 
-// spool keeps the recipients of a request, in order, between reading and
-// storing: nothing may be stored before everything was checked, and the content
-// may come after the recipients.
+// spool keeps the recipients of a request, in order, until they are stored. Nothing is
+// stored before everything was checked, and the content may follow the recipients.
 type spool struct {
 	dir  string
 	buf  []byte
@@ -32,31 +31,33 @@ type spool struct {
 	w    *bufio.Writer
 
 	written  int  // records
-	all      cut  // everything
-	distinct cut  // without repeated addresses
-	repeats  bool // repeated addresses are wanted
+	all      cut  // of all recipients
+	distinct cut  // of the recipients without repeated addresses
+	repeats  bool // whether repeated addresses are kept
 
 	seeds [2]maphash.Seed
-	seen  map[[2]uint64]struct{} // addresses, hashed
+	seen  map[[2]uint64]struct{} // hashes of addresses
 	vars  map[string]*varSet     // by signature
-	many  bool                   // too many different sets of variables to keep
+	many  bool                   // there are more than maxVarSets sets of variables
 
-	broken map[string]bool // variables with a value that is not fit for a header
+	broken map[string]bool // variables that have a value that no header may contain
 }
 
-// The recipients without a value for a placeholder.
+// coverage tells how many recipients have no value for a variable.
+type coverage int
+
 const (
-	none    = iota
-	perhaps // some, or it takes a second reading to know
-	all
+	missingNone coverage = iota
+	missingSome          // or unknown until the recipients are read again
+	missingAll
 )
 
-// missing tells, for every name, which recipients have no value for it.
-func (s *spool) missing(names []string) map[string]int {
-	out := map[string]int{}
+// missing returns the coverage of each variable in names.
+func (s *spool) missing(names []string) map[string]coverage {
+	out := map[string]coverage{}
 	for _, n := range names {
 		if s.many {
-			out[n] = perhaps
+			out[n] = missingSome
 			continue
 		}
 		without, count := 0, s.cut().count
@@ -71,27 +72,27 @@ func (s *spool) missing(names []string) map[string]int {
 		}
 		switch {
 		case without == 0:
-			out[n] = none
+			out[n] = missingNone
 		case without == count:
-			out[n] = all
+			out[n] = missingAll
 		default:
-			out[n] = perhaps
+			out[n] = missingSome
 		}
 	}
 	return out
 }
 
-// varSet is a set of variables that some recipients bring.
+// varSet counts the recipients that have the same variables.
 type varSet struct {
 	names    map[string]bool
 	all      int
-	distinct int
+	distinct int // without repeated addresses
 }
 
-// cut is how recipients fall into chunks.
+// cut divides recipients into chunks.
 type cut struct {
 	count int   // recipients
-	sizes []int // recipients per chunk
+	sizes []int // recipients of each chunk
 	bytes int   // of the last chunk
 }
 
@@ -105,7 +106,7 @@ func (c *cut) add(size int) {
 	c.count++
 }
 
-// cut is the one that counts.
+// cut returns the division of the recipients that are kept.
 func (s *spool) cut() *cut {
 	if s.repeats {
 		return &s.all
@@ -113,17 +114,22 @@ func (s *spool) cut() *cut {
 	return &s.distinct
 }
 
-// maxVarSets bounds how many different sets of variables are remembered; with
-// more, every recipient is checked on a second reading.
+// maxVarSets is the number of different sets of variables that a spool keeps. If a
+// request has more, each recipient is checked in a second pass.
 const maxVarSets = 1000
 
 func newSpool(dir string) *spool {
-	return &spool{dir: dir, seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		seen: map[[2]uint64]struct{}{}, vars: map[string]*varSet{}, broken: map[string]bool{}}
+	return &spool{
+		dir:    dir,
+		seeds:  [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		seen:   map[[2]uint64]struct{}{},
+		vars:   map[string]*varSet{},
+		broken: map[string]bool{},
+	}
 }
 
-// repeat reports whether the address came before, whatever its case. Addresses
-// are compared by 128 bits of a keyed hash.
+// repeat reports whether the address was added before, in any case. It compares 128
+// bits of a keyed hash.
 func (s *spool) repeat(email string) bool {
 	email = strings.ToLower(email)
 	k := [2]uint64{maphash.String(s.seeds[0], email), maphash.String(s.seeds[1], email)}
@@ -134,7 +140,7 @@ func (s *spool) repeat(email string) bool {
 	return false
 }
 
-// add appends a recipient that stood at index in the request.
+// add appends the recipient at an index of the request.
 func (s *spool) add(index int, r *models.Recipient) error {
 	again := s.repeat(r.Email)
 	s.all.add(r.Size())
@@ -142,7 +148,7 @@ func (s *spool) add(index int, r *models.Recipient) error {
 		s.distinct.add(r.Size())
 	}
 	s.written++
-	s.noteVars(r, again)
+	s.countVars(r, again)
 
 	flag := byte(0)
 	if again {
@@ -169,7 +175,8 @@ func (s *spool) add(index int, r *models.Recipient) error {
 	return nil
 }
 
-func (s *spool) noteVars(r *models.Recipient, again bool) {
+// countVars adds a recipient to the set of its variables.
+func (s *spool) countVars(r *models.Recipient, again bool) {
 	if s.many || len(s.broken) > maxVarSets {
 		s.many = true
 		return
@@ -177,7 +184,7 @@ func (s *spool) noteVars(r *models.Recipient, again bool) {
 	names := make([]string, 0, len(r.Vars))
 	for k, v := range r.Vars {
 		names = append(names, k)
-		if hasControls(v) {
+		if HasControls(v) {
 			s.broken[k] = true
 		}
 	}
@@ -201,12 +208,13 @@ func (s *spool) noteVars(r *models.Recipient, again bool) {
 	}
 }
 
+// spill moves the recipients from memory to a file.
 func (s *spool) spill() error {
 	f, err := os.CreateTemp(s.dir, "safedelivr-intake-*")
 	if err != nil {
 		return fmt.Errorf("%w: %w", errSpool, err)
 	}
-	_ = os.Remove(f.Name()) // unlinked where the system allows it: a crash leaves nothing behind
+	_ = os.Remove(f.Name()) // where the system can remove an open file, a crash leaves nothing behind
 	s.file, s.w = f, bufio.NewWriterSize(f, 64<<10)
 	if _, err := s.w.Write(s.buf); err != nil {
 		return fmt.Errorf("%w: %w", errSpool, err)
@@ -215,7 +223,7 @@ func (s *spool) spill() error {
 	return nil
 }
 
-// each reads back, in order, everything that counts.
+// each calls f for the recipients that are kept, in order.
 func (s *spool) each(f func(index int, r models.Recipient) error) error {
 	var in *bufio.Reader
 	if s.file == nil {
@@ -235,7 +243,7 @@ func (s *spool) each(f func(index int, r models.Recipient) error) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", errSpool, err)
 		}
-		rec = slices.Grow(rec[:0], int(n))[:n] //nolint:gosec // written above
+		rec = slices.Grow(rec[:0], int(n))[:n] //nolint:gosec // add wrote it
 		if _, err := io.ReadFull(in, rec); err != nil {
 			return fmt.Errorf("%w: %w", errSpool, err)
 		}
@@ -247,14 +255,14 @@ func (s *spool) each(f func(index int, r models.Recipient) error) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", errSpool, err)
 		}
-		if err := f(int(index), r); err != nil { //nolint:gosec // written above
+		if err := f(int(index), r); err != nil { //nolint:gosec // add wrote it
 			return err
 		}
 	}
 	return nil
 }
 
-// irregular returns the chunk sizes where they are not plain thousands.
+// irregular returns the sizes of the chunks, or nil if all chunks but the last are full.
 func (s *spool) irregular() []int {
 	sizes := s.cut().sizes
 	for i, n := range sizes {
@@ -269,6 +277,6 @@ func (s *spool) close() {
 	if s.file != nil {
 		name := s.file.Name()
 		_ = s.file.Close()
-		_ = os.Remove(name) // where it could not be unlinked while open
+		_ = os.Remove(name) // for systems that cannot remove an open file
 	}
 }

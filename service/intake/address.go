@@ -1,4 +1,4 @@
-package service
+package intake
 
 import (
 	"errors"
@@ -13,17 +13,17 @@ import (
 )
 
 var (
-	errAddress   = errors.New("is not an e-mail address (RFC 5322), like ann@example.com or Ann <ann@example.com>")
-	errDomain    = errors.New("has no valid domain")
+	errAddress   = errors.New("is not an email address like ann@example.com or Ann <ann@example.com> (RFC 5322)")
+	errDomain    = errors.New("does not have a valid domain")
 	errLocalPart = errors.New(
-		"has a part before the @ that the providers do not take (letters, digits and !#$%&'*+-/=?^_`{|}~. only)",
+		"has characters before the @ that providers do not accept; use letters, digits and !#$%&'*+-/=?^_`{|}~. only",
 	)
 	errLocalLong    = errors.New("has more than 64 characters before the @")
 	errAddressLong  = errors.New("is longer than 254 characters")
-	errNameControls = errors.New("has a control character in the name")
+	errNameControls = errors.New("has a control character in its name")
 )
 
-// domains follows UTS #46 for look-ups: international names become punycode.
+// domains converts international domains to punycode, as UTS #46 says for look-ups.
 var domains = idna.New(
 	idna.MapForLookup(),
 	idna.Transitional(false),
@@ -31,8 +31,8 @@ var domains = idna.New(
 	idna.VerifyDNSLength(true),
 )
 
-// ParseAddress reads one mailbox: an addr-spec, or a name and an addr-spec in
-// angle brackets. The domain is returned in ASCII and lower case.
+// ParseAddress parses one mailbox: an address, or a name and an address in angle
+// brackets. The domain of the result is in ASCII and lower case.
 func ParseAddress(s string) (models.Address, error) {
 	s = strings.TrimSpace(s)
 	if !utf8.ValidString(s) {
@@ -54,13 +54,15 @@ func ParseAddress(s string) (models.Address, error) {
 	return models.Address{Email: email, Name: name}, err
 }
 
-// simple reports whether s has the shape local@domain in plain ASCII, which
-// spares most addresses the full grammar.
+// simple reports whether s has the form local@domain, so that it needs no parser of
+// the full grammar. Most addresses do.
 func simple(s string) bool {
 	at := strings.IndexByte(s, '@')
 	return at > 0 && !strings.ContainsAny(s, " \t\r\n\"<>(),:;[]\\") && strings.IndexByte(s[at+1:], '@') < 0
 }
 
+// normalise checks an address without a name and returns it with its domain in ASCII
+// and lower case.
 func normalise(email string) (string, error) {
 	at := strings.LastIndexByte(email, '@')
 	if at <= 0 || at == len(email)-1 {
@@ -82,7 +84,7 @@ func normalise(email string) (string, error) {
 	}
 	last := domain[strings.LastIndexByte(domain, '.')+1:]
 	if len(last) == len(domain) || !plainDomain(domain) || strings.Trim(last, "0123456789") == "" {
-		return "", errDomain // no top level of only digits exists: 10.0.0.1 is no domain
+		return "", errDomain // no top-level domain consists of digits: 10.0.0.1 is an IP address
 	}
 	if len(local)+1+len(domain) > 254 {
 		return "", errAddressLong
@@ -90,7 +92,7 @@ func normalise(email string) (string, error) {
 	return local + "@" + domain, nil
 }
 
-// plainDomain reports whether d is a host name in lower-case ASCII already.
+// plainDomain reports whether d is a host name in lower-case ASCII.
 func plainDomain(d string) bool {
 	if d == "" || len(d) > 253 {
 		return false
@@ -117,6 +119,7 @@ func plainDomain(d string) bool {
 	return label > 0 && d[len(d)-1] != '-'
 }
 
+// dotAtom reports whether s is a dot-atom (RFC 5322, 3.2.3).
 func dotAtom(s string) bool {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
@@ -133,18 +136,19 @@ func dotAtom(s string) bool {
 	return s != ""
 }
 
-// cleanName trims a display name and refuses what could end a header line.
+// cleanName returns a display name without surrounding space. It returns an error if
+// the name could end a header line.
 func cleanName(s string) (string, error) {
 	s = strings.TrimSpace(s)
-	if hasControls(s) {
+	if HasControls(s) {
 		return "", errNameControls
 	}
 	return s, nil
 }
 
-// hasControls reports whether s holds anything that a header may not contain:
-// control characters (line breaks among them) or broken UTF-8.
-func hasControls(s string) bool {
+// HasControls reports whether s contains something that is not allowed in a header:
+// a control character, a line break or invalid UTF-8.
+func HasControls(s string) bool {
 	ascii := true
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < ' ' || c == 0x7f {

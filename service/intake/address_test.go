@@ -1,4 +1,4 @@
-package service
+package intake
 
 import (
 	"net/mail"
@@ -97,7 +97,7 @@ func FuzzParseAddress(f *testing.F) {
 		}
 		if strings.Count(a.Email, "@") != 1 ||
 			strings.ContainsFunc(a.Email, func(r rune) bool { return r <= ' ' || r > '~' }) ||
-			hasControls(a.Name) {
+			HasControls(a.Name) {
 			t.Fatalf("%q became %q %q", s, a.Email, a.Name)
 		}
 		again, err := ParseAddress(a.Email)

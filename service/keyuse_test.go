@@ -12,15 +12,16 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
-// TestUses: a use is noted once a minute, and only of keys that were let in.
-func TestUses(t *testing.T) {
+// TestKeyUses: the use of a key is recorded at most once a minute, and only if the key was
+// accepted.
+func TestKeyUses(t *testing.T) {
 	t.Parallel()
-	var u uses
+	var u keyUses
 	now := time.Now()
 	require.True(t, u.due("a", now))
-	require.False(t, u.due("a", now.Add(useNote-1)))
+	require.False(t, u.due("a", now.Add(keyUseEvery-1)))
 	require.True(t, u.due("b", now.Add(1)))
-	require.True(t, u.due("a", now.Add(useNote)))
+	require.True(t, u.due("a", now.Add(keyUseEvery)))
 
 	store, err := sqlite.Open(t.TempDir(), sqlite.Options{})
 	require.NoError(t, err)

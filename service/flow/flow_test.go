@@ -1,4 +1,4 @@
-package service
+package flow
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// attemptAt is an attempt in a ledger, so many milliseconds after the begin.
+// attemptAt returns an attempt that began ms milliseconds after flowBegin.
 func attemptAt(n int, ms int, provider string, recipients models.Set, because string) models.Entry {
 	return models.Entry{
 		Number:     n,
@@ -23,18 +23,18 @@ func attemptAt(n int, ms int, provider string, recipients models.Set, because st
 
 var flowBegin = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// TestFlow: a call all of whose mails had to go again was refused; one of which
-// some stayed was taken.
-func TestFlow(t *testing.T) {
+// TestRefusedCalls: a call was refused if all of its mails needed another attempt. A call
+// was accepted if some of them did not.
+func TestRefusedCalls(t *testing.T) {
 	t.Parallel()
 	var f Flow
-	f.fill(handedOver([]models.Entry{
+	f.fill(callsOf([]models.Entry{
 		attemptAt(1, 0, "sg", models.SetTo(10), ""),
-		attemptAt(2, 100, "mg", models.SetOf(3), "sg reported: blocked"), // one of ten, later
+		attemptAt(2, 100, "mg", models.SetOf(3), "sg reported: blocked"), // one of ten mails, later
 		attemptAt(3, 1000, "sg", models.SetOf(11, 12), ""),
 		attemptAt(4, 1200, "mg", models.SetOf(11, 12), "sg answered 503"),
 		attemptAt(5, 1500, "sg", models.SetOf(13, 14), ""),
-		attemptAt(6, 2500, "sg", models.SetOf(13), "sg answered 503"), // its own provider again
+		attemptAt(6, 2500, "sg", models.SetOf(13), "sg answered 503"), // the same provider again
 		attemptAt(7, 2600, "mg", models.SetOf(14), "sg answered 503"),
 		{Number: 8, Kind: models.Ending, At: flowBegin, Recipients: models.SetOf(3)},
 	}), 2)
@@ -43,7 +43,7 @@ func TestFlow(t *testing.T) {
 	require.Len(t, f.Providers, 2)
 	mg, sg := f.Providers[0], f.Providers[1]
 	require.Equal(t, "mg", mg.Provider)
-	require.InDelta(t, 10*2*4, sg.Taken[0], 0.01, "ten mails, scaled, within a quarter of a second")
+	require.InDelta(t, 10*2*4, sg.Taken[0], 0.01, "ten mails, scaled up, in a quarter of a second")
 	require.InDelta(t, 2*2*4, sg.Refused[4], 0.01)
 	require.InDelta(t, 2*2*4, mg.Taken[4], 0.01)
 	require.Equal(
@@ -56,19 +56,19 @@ func TestFlow(t *testing.T) {
 	)
 }
 
-func TestFlowOfNothing(t *testing.T) {
+func TestFlowWithoutCalls(t *testing.T) {
 	t.Parallel()
 	var f Flow
 	f.fill(nil, 1)
 	require.Equal(t, Flow{}, f)
 }
 
-// TestFlowIsBounded: however long a batch takes, its flow has few steps.
-func TestFlowIsBounded(t *testing.T) {
+// TestNumberOfSteps: a flow has at most maxSteps+1 steps, however long the batch took.
+func TestNumberOfSteps(t *testing.T) {
 	t.Parallel()
 	for _, span := range []time.Duration{0, time.Second, time.Minute, time.Hour, 7 * 24 * time.Hour} {
 		var f Flow
-		f.fill([]handed{{at: flowBegin, provider: "sg", mails: 1}, {at: flowBegin.Add(span), provider: "sg", mails: 1}}, 1)
-		require.LessOrEqual(t, len(f.Providers[0].Taken), flowSteps+1, span)
+		f.fill([]call{{at: flowBegin, provider: "sg", mails: 1}, {at: flowBegin.Add(span), provider: "sg", mails: 1}}, 1)
+		require.LessOrEqual(t, len(f.Providers[0].Taken), maxSteps+1, span)
 	}
 }

@@ -1,0 +1,121 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/intake"
+)
+
+// Blocks returns the block rules, oldest first.
+func (s *Service) Blocks(ctx context.Context, who Caller) ([]models.Block, error) {
+	if err := who.operates(); err != nil {
+		return nil, err
+	}
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append([]models.Block{}, rules.Blocks()...), nil
+}
+
+// AddBlock adds a block rule and returns it. If an equal rule exists, it returns that rule
+// instead.
+func (s *Service) AddBlock(
+	ctx context.Context,
+	who Caller,
+	b models.Block,
+	why string,
+	r Repeat,
+) (models.Block, bool, error) {
+	if err := who.operates(); err != nil {
+		return b, false, err
+	}
+	return once(ctx, s, who, r, func(ctx context.Context, c models.Claim, _ bool) (models.Block, error) {
+		if err := s.checkBlock(ctx, &b); err != nil {
+			return b, err
+		}
+		b.ID = c.ID.String()
+		command := models.Command{Kind: models.AddBlock, Block: &b, Why: why}
+		_, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+			_, there := equalBlock(rules, &b)
+			return !there
+		})
+		if there, ok := equalBlock(s.commandLog.Rules(), &b); ok && err == nil {
+			b = there
+		}
+		return b, err
+	})
+}
+
+// equalBlock returns the rule that matches the same mail as b with the same effect.
+func equalBlock(rules *control.Rules, b *models.Block) (models.Block, bool) {
+	for _, o := range rules.Blocks() {
+		if o.Provider == b.Provider && o.User == b.User && o.Sender == b.Sender && o.Domain == b.Domain && o.Fail == b.Fail {
+			return o, true
+		}
+	}
+	return models.Block{}, false
+}
+
+// checkBlock checks a rule and converts it to its stored form.
+func (s *Service) checkBlock(ctx context.Context, b *models.Block) error {
+	var f Form
+	if b.Provider == "" && b.User == "" && b.Sender == "" && b.Domain == "" {
+		f.Wrong("", "required", "Give at least one of provider, user, sender and domain.")
+	}
+	if b.Provider != "" && !s.known[b.Provider] {
+		f.Wrong("/provider", "unknown_provider", "No provider is called %s.", Quote(b.Provider))
+	}
+	if b.User != "" {
+		u, err := s.user(ctx, b.User)
+		var e *Error
+		if errors.As(err, &e) && e.Kind != NotFound {
+			return err
+		}
+		if err != nil {
+			f.Wrong("/user", "invalid_value", "There is no user %s.", Quote(b.User))
+		}
+		b.User = u.ID
+	}
+	if b.Sender != "" {
+		a, err := parseSender(b.Sender)
+		if err != nil {
+			f.Wrong("/sender", "invalid_address", "sender must be an address, or @domain for a whole domain.")
+		}
+		b.Sender = a.Email
+	}
+	if b.Domain != "" {
+		a, err := intake.ParseAddress("x@" + b.Domain)
+		if err != nil {
+			f.Wrong("/domain", "invalid_value", "%s is not a domain.", Quote(b.Domain))
+		}
+		b.Domain = strings.TrimPrefix(a.Email, "x@")
+	}
+	return f.Err()
+}
+
+// RemoveBlock removes a block rule. It reports whether that changed anything: a rule that
+// was removed before stays removed.
+func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) (changed bool, err error) {
+	if err := who.operates(); err != nil {
+		return false, err
+	}
+	found := false
+	command := models.Command{Kind: models.RemoveBlock, Block: &models.Block{ID: id}, Why: why}
+	_, err = s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+		there := slices.ContainsFunc(rules.Blocks(), func(b models.Block) bool { return b.ID == id })
+		found = found || there
+		return there
+	})
+	if err == nil && !found {
+		err = s.requireCommand(ctx, "block rule", 0, func(c *models.Command) bool {
+			return c.Kind == models.RemoveBlock && c.Block != nil && c.Block.ID == id
+		})
+	}
+	return found && err == nil, err
+}

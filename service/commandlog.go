@@ -1,0 +1,180 @@
+package service
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/intake"
+)
+
+// maxWhy is the length in bytes of the longest reason of a command.
+const maxWhy = 500
+
+// rulesAge is the maximum age of the rules that a use case reads.
+const rulesAge = 300 * time.Millisecond
+
+// rules returns the rules that the command log makes, at most rulesAge old.
+func (s *Service) rules(ctx context.Context) (*control.Rules, error) {
+	if err := s.commandLog.EnsureFresh(ctx, rulesAge); err != nil {
+		return nil, storeError("read command log", err)
+	}
+	return s.commandLog.Rules(), nil
+}
+
+// appendCommand appends a command to the command log unless wanted returns false for the
+// rules at that point. It reports whether it appended the command. When it returns after a
+// command that withholds mail, no worker starts a call against the command.
+func (s *Service) appendCommand(
+	ctx context.Context,
+	who Caller,
+	c *models.Command,
+	wanted func(*control.Rules) bool,
+) (bool, error) {
+	if len(c.Why) > maxWhy || intake.HasControls(c.Why) {
+		var f Form
+		f.Wrong("/why", "too_long", "why must be one line of at most %d bytes.", maxWhy)
+		return false, f.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.RetryTime)
+	defer cancel()
+	c.By = who.by()
+	for {
+		appended, err := s.commandLog.Append(ctx, c, wanted)
+		if errors.Is(err, models.ErrOutcomeUnknown) && ctx.Err() == nil && wanted != nil {
+			continue // if the command was appended, it is not wanted any more
+		}
+		if err != nil {
+			return false, Fail(Unavailable, "store_unavailable",
+				"The store cannot be reached, and the command may or may not be in effect. Repeat it.").After(5).Because(err)
+		}
+		if appended {
+			s.log.Info("command given", "command", string(c.Kind), "by", c.By,
+				"batch_id", c.Batch.String(), "user_id", c.User, "provider", c.Provider)
+		}
+		if c.Kind.Withholds() {
+			s.awaitPropagation(ctx)
+		}
+		return appended, nil
+	}
+}
+
+// awaitPropagation returns when every worker knows all commands of the command log. A
+// command that was already in effect may be a moment old, too.
+func (s *Service) awaitPropagation(ctx context.Context) {
+	if s.cfg.Sole {
+		return
+	}
+	select {
+	case <-time.After(control.MaxRuleAge):
+	case <-ctx.Done():
+	}
+}
+
+// AuditEntry is a command as the audit trail shows it.
+type AuditEntry struct {
+	Number   int                `json:"number"`
+	At       time.Time          `json:"at"`
+	By       string             `json:"by"` // a user's ID, or "cli:" and a name
+	Order    models.CommandKind `json:"order"`
+	Why      string             `json:"why,omitempty"`
+	BatchID  models.ID          `json:"batch_id,omitzero"`
+	LogID    models.ID          `json:"log_id,omitzero"`
+	User     string             `json:"user,omitempty"`
+	Provider string             `json:"provider,omitempty"`
+	Senders  []string           `json:"senders,omitempty"`
+	Block    *models.Block      `json:"block,omitempty"`
+	Before   time.Time          `json:"before,omitzero"`
+	Subject  string             `json:"subject,omitempty"`
+}
+
+// AuditPage is a page of the audit trail. Next is empty on the last page.
+type AuditPage struct {
+	Orders []AuditEntry `json:"orders"`
+	Next   string       `json:"next_cursor"`
+}
+
+// Audit returns a page of the command log, newest first.
+func (s *Service) Audit(ctx context.Context, who Caller, p Page) (AuditPage, error) {
+	if err := who.operates(); err != nil {
+		return AuditPage{}, err
+	}
+	var q query
+	const list = "audit"
+	n, from := q.limit(p), q.cursor(p, list)
+	if err := q.err(); err != nil {
+		return AuditPage{}, err
+	}
+	if err := s.commandLog.Sync(ctx); err != nil {
+		return AuditPage{}, storeError("read command log", err)
+	}
+	last := s.commandLog.Rules().UpTo() // number of the newest command of the page
+	if !from.IsZero() {
+		last = int(binary.BigEndian.Uint32(from[:]))
+	}
+	first := max(0, last-n)
+	commands, err := s.store.Commands(ctx, first, last-first)
+	if err != nil {
+		return AuditPage{}, storeError("read command log", err)
+	}
+	out := AuditPage{Orders: []AuditEntry{}}
+	for i := len(commands) - 1; i >= 0; i-- {
+		out.Orders = append(out.Orders, auditEntry(&commands[i]))
+	}
+	if first > 0 {
+		var at models.ID
+		binary.BigEndian.PutUint32(at[:], uint32(first)) //nolint:gosec // a log never has so many commands
+		out.Next = cursorOf(list, at)
+	}
+	return out, nil
+}
+
+func auditEntry(c *models.Command) AuditEntry {
+	return AuditEntry{
+		Number:   c.Number,
+		At:       c.At,
+		By:       c.By,
+		Order:    c.Kind,
+		Why:      c.Why,
+		BatchID:  c.Batch,
+		LogID:    c.Log,
+		User:     c.User,
+		Provider: c.Provider,
+		Senders:  c.Senders,
+		Block:    c.Block,
+		Before:   c.Before,
+		Subject:  c.Subject,
+	}
+}
+
+// commandPage is the number of commands that are read at a time.
+const commandPage = 500
+
+// requireCommand returns nil if the command log has a command that matches is, with a
+// number below the given one (0: any number). Otherwise it returns the error that there is
+// no such thing. It reads backwards from the newest command, because a command is usually
+// repeated soon.
+func (s *Service) requireCommand(ctx context.Context, thing string, below int, is func(*models.Command) bool) error {
+	if below == 0 {
+		if err := s.commandLog.Sync(ctx); err != nil {
+			return storeError("read command log", err)
+		}
+		below = s.commandLog.Rules().UpTo() + 1
+	}
+	for last := below - 1; last > 0; last -= commandPage {
+		first := max(0, last-commandPage)
+		commands, err := s.store.Commands(ctx, first, last-first)
+		if err != nil {
+			return storeError("read command log", err)
+		}
+		for i := range commands {
+			if is(&commands[i]) {
+				return nil
+			}
+		}
+	}
+	return noSuch(thing)
+}

@@ -1,0 +1,211 @@
+// Package idempotency carries out a request once, however often its client sends it.
+package idempotency
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/problem"
+)
+
+// Repeat identifies a request that its client may send again. The zero value identifies
+// none: each such request is a new one.
+type Repeat struct {
+	Key   string // chosen by the client
+	Route string // keys of different routes are independent
+	Hash  string // of the whole request
+}
+
+// Store is the part of models.Store that a Guard needs.
+type Store interface {
+	models.ClaimStore
+	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
+}
+
+// Guard keeps the answers to requests. Its fields must not change while it is used.
+type Guard struct {
+	Store     Store
+	TTL       time.Duration // how long keys and answers are kept
+	RetryTime time.Duration // how long a claim with an unknown outcome is retried
+	Log       *slog.Logger
+}
+
+// A running request holds a lease, so that repeats of it do not run beside it, and renews
+// the lease until it ends. The lease only saves work: two runs of a request have the same
+// result.
+const (
+	leaseTTL   = 10 * time.Second
+	renewEvery = leaseTTL / 3
+	storeTime  = 5 * time.Second // to store an answer or to end a lease
+)
+
+// Once calls do for a request of a user, and again for its repeats until a call succeeds.
+// Later repeats get the result of that call, and replayed is true. The ID and the time of
+// the claim that do gets are those of the first attempt, so that a repeat finishes what
+// the first attempt began. older reports whether there was an earlier attempt.
+func Once[T any](
+	ctx context.Context,
+	g *Guard,
+	user string,
+	r Repeat,
+	do func(ctx context.Context, c models.Claim, older bool) (T, error),
+) (v T, replayed bool, err error) {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	mine := models.Claim{ID: models.NewBatchID(now), Hash: r.Hash, At: now}
+	if r.Key == "" {
+		v, err = do(ctx, mine, false)
+		return v, false, err
+	}
+	key := r.storedKey(user)
+	claim, release, err := g.acquire(ctx, key, mine)
+	if err != nil {
+		return v, false, err
+	}
+	defer release()
+	if claim.Answer != nil {
+		if err := json.Unmarshal(claim.Answer, &v); err != nil {
+			return v, false, problem.New(problem.Internal, "internal",
+				"An internal error occurred. Report the request ID to the operator.").Because(err)
+		}
+		return v, true, nil
+	}
+	v, err = do(ctx, claim, claim.ID != mine.ID)
+	g.finish(context.WithoutCancel(ctx), key, claim.ID, v, err)
+	return v, false, err
+}
+
+// Begun reports whether an earlier attempt of a user's request claimed its key. It claims
+// nothing, so that a request that is refused never uses up its key. If the store cannot
+// be read, Begun returns false.
+func (g *Guard) Begun(ctx context.Context, user string, r Repeat) (bool, error) {
+	if r.Key == "" {
+		return false, nil
+	}
+	there, err := g.Store.Claimed(ctx, r.storedKey(user))
+	if err == nil && there.Hash != r.Hash {
+		return false, errKeyReused()
+	}
+	return err == nil, nil
+}
+
+// storedKey returns the key of the request in the store.
+func (r *Repeat) storedKey(user string) string {
+	sum := sha256.Sum256([]byte(user + "\n" + r.Route + "\n" + r.Key))
+	return hex.EncodeToString(sum[:])
+}
+
+func errKeyReused() error {
+	return problem.New(problem.Invalid, "idempotency_key_reused",
+		"This Idempotency-Key was used for a different request. Use a new key.")
+}
+
+// acquire claims a key and takes its lease, unless the request has an answer. release
+// ends the lease.
+func (g *Guard) acquire(ctx context.Context, key string, mine models.Claim) (c models.Claim, release func(), err error) {
+	release = func() {}
+	if c, err = g.claim(ctx, key, mine); err != nil || c.Answer != nil {
+		return c, release, err
+	}
+	end, held := g.lease(ctx, "once "+key)
+	if !held {
+		return c, release, problem.New(problem.Conflict, "request_running",
+			"The same request is still running. Repeat it to get its answer.").After(1)
+	}
+	if c.ID != mine.ID { // the request may have been answered since
+		if c, err = g.claim(ctx, key, mine); err != nil {
+			end()
+			return c, release, err
+		}
+	}
+	return c, end, nil
+}
+
+// claim claims a key, or returns its earlier claim by the same request.
+func (g *Guard) claim(ctx context.Context, key string, mine models.Claim) (models.Claim, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.RetryTime)
+	defer cancel()
+	for {
+		there, err := g.Store.Claim(ctx, key, mine, g.TTL)
+		if errors.Is(err, models.ErrOutcomeUnknown) && ctx.Err() == nil {
+			continue // the store has waited before it returned
+		}
+		if err != nil {
+			return there, problem.FromStore("claim idempotency key", err)
+		}
+		if there.Hash != mine.Hash {
+			return there, errKeyReused()
+		}
+		return there, nil
+	}
+}
+
+// finish stores the result of a claimed request. A request that was refused frees its
+// key, so that the corrected request can use it. After a failure on our side the claim
+// stays, and a repeat finishes the request.
+func (g *Guard) finish(ctx context.Context, key string, id models.ID, v any, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	switch {
+	case err == nil:
+		var raw []byte
+		if raw, err = json.Marshal(v); err == nil {
+			err = g.Store.PutAnswer(ctx, key, id, raw, g.TTL)
+		}
+	case refused(err):
+		err = g.Store.Unclaim(ctx, key, id)
+	default:
+		return
+	}
+	if err != nil {
+		g.Log.Warn("answer to an idempotent request not stored; a repeat runs again", "batch_id", id.String(), "err", err)
+	}
+}
+
+// refused reports whether a request with this error can never succeed under its claim:
+// it was refused, or its batch was removed and cannot be stored any more.
+func refused(err error) bool {
+	var e *problem.Error
+	return errors.As(err, &e) && e.Kind != problem.Internal && e.Kind != problem.Unavailable ||
+		errors.Is(err, models.ErrNotFound)
+}
+
+// lease takes a lease and renews it until release is called. It returns false if another
+// holder has it.
+func (g *Guard) lease(ctx context.Context, name string) (release func(), held bool) {
+	holder := models.NewUserID()
+	held, err := g.Store.Lease(ctx, name, holder, leaseTTL)
+	if err != nil {
+		return func() {}, true // run without the lease
+	}
+	if !held {
+		return nil, false
+	}
+	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t := time.NewTicker(renewEvery)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				_, _ = g.Store.Lease(renewing, name, holder, leaseTTL) // if it is lost, a repeat may run beside this one
+			case <-renewing.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		stop()
+		<-done
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
+		defer cancel()
+		_, _ = g.Store.Lease(ctx, name, holder, 0) // if this fails, the lease ends after leaseTTL
+	}, true
+}

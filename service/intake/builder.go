@@ -1,0 +1,263 @@
+// Package intake reads and checks the batches that users send. It stores nothing: a
+// Builder collects the fields of a request and every mistake in them, keeps the
+// recipients in a spool, and returns the checked batch.
+package intake
+
+import (
+	"errors"
+	"maps"
+	"runtime"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/problem"
+)
+
+// Limits of single fields, in bytes unless stated otherwise.
+const (
+	maxSubject  = 998 // a line (RFC 5322, 2.1.1)
+	maxVars     = 100 // variables of a recipient
+	maxVarValue = 64 << 10
+	maxNameLen  = 256
+)
+
+// maxDeadline is the latest deadline that a request may set, unless the default is
+// later.
+const maxDeadline = 30 * 24 * time.Hour
+
+// yieldAfter is the number of recipients after which Add yields the processor.
+const yieldAfter = 250
+
+// Config holds the limits and the defaults of batches.
+type Config struct {
+	MaxRecipients int             // recipients of a batch
+	MaxContent    int64           // bytes of everything but the recipients
+	UrgentUpTo    int             // batches of at most this many recipients are urgent by default
+	Deadline      time.Duration   // default time from the request to the deadline
+	SpoolDir      string          // directory for the recipients of large requests
+	Providers     map[string]bool // names of the configured providers
+}
+
+// Builder builds a batch from the fields of a request in any form, and collects the
+// mistakes in them. It is not safe for concurrent use.
+type Builder struct {
+	problem.Mistakes
+	AllowDuplicates bool // keep repeated addresses
+
+	cfg   *Config
+	spool *spool
+
+	texts     map[string]string
+	providers []Named
+	set       map[string]bool // fields that have a value
+	bad       map[string]bool // fields whose value could not be read; the mistake is listed
+
+	index   int // of the next recipient in the request
+	content int64
+}
+
+// Named is the name of a provider and its index in the request.
+type Named struct {
+	Index int
+	Name  string
+}
+
+// New returns an empty Builder. The caller must close it.
+func New(cfg *Config) *Builder {
+	return &Builder{
+		cfg:   cfg,
+		spool: newSpool(cfg.SpoolDir),
+		texts: map[string]string{},
+		set:   map[string]bool{},
+		bad:   map[string]bool{},
+	}
+}
+
+// Close releases the resources of the builder.
+func (b *Builder) Close() { b.spool.close() }
+
+// IsText reports whether a batch has a field with this name that holds one string.
+func (b *Builder) IsText(name string) bool {
+	switch name {
+	case "from", "reply_to", "subject", "text", "html", "body", "lane", "on_unknown", "deadline":
+		return true
+	}
+	return false
+}
+
+// IsField reports whether a batch has a field with this name.
+func (b *Builder) IsField(name string) bool {
+	return b.IsText(name) || name == "to" || name == "providers" || name == "allow_duplicates"
+}
+
+// SetText sets a field that holds one string.
+func (b *Builder) SetText(name, value string) {
+	b.set[name] = true
+	b.texts[name] = value
+}
+
+// Text returns the value of a field that holds one string, as SetText got it.
+func (b *Builder) Text(name string) string { return b.texts[name] }
+
+// SetProviders sets the providers that the batch may use.
+func (b *Builder) SetProviders(list []Named) {
+	b.set["providers"] = true
+	b.providers = list
+}
+
+// Unreadable marks a field as present but unreadable, so that it is not reported as
+// missing. The caller reports the mistake.
+func (b *Builder) Unreadable(name string) { b.bad[name] = true }
+
+// Count returns the number of recipients added, which is the index of the next one in
+// the request.
+func (b *Builder) Count() int { return b.index }
+
+// ContentLeft returns how many bytes of content the request may still have.
+func (b *Builder) ContentLeft() int64 { return b.cfg.MaxContent - b.content }
+
+// AddContent counts n bytes of content. It returns an error if the content exceeds its
+// limit.
+func (b *Builder) AddContent(n int) error {
+	if b.content += int64(n); b.content > b.cfg.MaxContent {
+		return b.ContentTooLarge()
+	}
+	return nil
+}
+
+// ContentTooLarge returns the error for content that exceeds its limit.
+func (b *Builder) ContentTooLarge() *problem.Error {
+	return problem.New(problem.TooLarge, "content_too_large",
+		"Subject, text, HTML and all other fields except to may have at most %d bytes together.", b.cfg.MaxContent)
+}
+
+// Err returns the error that lists the mistakes found so far, or nil if there are none.
+func (b *Builder) Err() error {
+	return b.In(problem.New(problem.Invalid, "invalid_request",
+		"The batch was not accepted and nothing was stored: see errors."))
+}
+
+// Recipient is one recipient of a request.
+type Recipient struct {
+	Email, Name string // Email may contain a name
+	Vars        map[string]string
+	Pointer     string // JSON pointer of the address, relative to the recipient
+	Flawed      bool   // the caller has reported mistakes in it
+}
+
+// Add adds the next recipient of the request. It reports mistakes in the recipient and
+// returns nil; an error means that the rest of the request need not be read.
+func (b *Builder) Add(r *Recipient) error {
+	at := b.index
+	if at%yieldAfter == yieldAfter-1 {
+		runtime.Gosched() // a large batch takes seconds to read
+	}
+	b.index++
+	if b.index > b.cfg.MaxRecipients {
+		return problem.New(problem.TooLarge, "too_many_recipients",
+			"A batch may have at most %d recipients.", b.cfg.MaxRecipients)
+	}
+	here, before := "/to/"+strconv.Itoa(at), b.Found()
+	var a models.Address
+	if r.Email != "" || !r.Flawed {
+		var err error
+		if a, err = ParseAddress(r.Email); err != nil {
+			b.Wrong(here+r.Pointer, "invalid_address", "%s %s", problem.Quote(r.Email), err)
+		}
+	}
+	if r.Name != "" {
+		var err error
+		if a.Name, err = cleanName(r.Name); err != nil {
+			b.Wrong(here+"/name", "invalid_header", "The name %s", err)
+		}
+	}
+	if len(a.Name) > maxNameLen {
+		b.Wrong(here+"/name", "too_long", "The name is longer than %d bytes.", maxNameLen)
+	}
+	b.checkVars(here, r.Vars)
+	if r.Flawed || b.Found() > before {
+		return nil
+	}
+	return spoolError(b.spool.add(at, &models.Recipient{Email: a.Email, Name: a.Name, Vars: r.Vars}))
+}
+
+// checkVars reports mistakes in the variables of a recipient, in the order of their
+// names.
+func (b *Builder) checkVars(here string, vars map[string]string) {
+	if len(vars) > maxVars {
+		b.Wrong(here+"/vars", "too_many", "A recipient may have at most %d variables.", maxVars)
+		return
+	}
+	valid := true
+	for k, v := range vars {
+		valid = valid && models.ValidVar(k) && len(v) <= maxVarValue
+	}
+	if valid {
+		return
+	}
+	for _, k := range slices.Sorted(maps.Keys(vars)) {
+		at := here + problem.Pointer("vars", k)
+		if !models.ValidVar(k) {
+			b.Wrong(at, "invalid_name",
+				"A variable's name has at most 64 characters: a letter or _, then letters, digits, _, - or a dot.")
+		}
+		if len(vars[k]) > maxVarValue {
+			b.Wrong(at, "too_long", "The value has more than %d bytes.", maxVarValue)
+		}
+	}
+}
+
+// Each calls f for each recipient in order, with its index in the request. It leaves
+// out repeated addresses unless AllowDuplicates is set. Add must not be called after it.
+func (b *Builder) Each(f func(index int, r models.Recipient) error) error {
+	b.keepRepeats()
+	return b.each(f)
+}
+
+// Chunks calls f for each chunk of the checked batch, in order. n counts from 0.
+func (b *Builder) Chunks(f func(n int, recipients []models.Recipient) error) error {
+	sizes := b.spool.cut().sizes
+	if len(sizes) == 0 {
+		return nil
+	}
+	n := 0
+	chunk := make([]models.Recipient, 0, sizes[0])
+	return b.each(func(_ int, r models.Recipient) error {
+		chunk = append(chunk, r)
+		if len(chunk) < sizes[n] {
+			return nil
+		}
+		if err := f(n, chunk); err != nil {
+			return err
+		}
+		if n++; n < len(sizes) {
+			chunk = make([]models.Recipient, 0, sizes[n])
+		}
+		return nil
+	})
+}
+
+// each calls f for each recipient of the spool.
+func (b *Builder) each(f func(index int, r models.Recipient) error) error {
+	return spoolError(b.spool.each(f))
+}
+
+// keepRepeats tells the spool whether repeated addresses are kept. It frees the hashes
+// of addresses, which only Add needs.
+func (b *Builder) keepRepeats() {
+	b.spool.repeats = b.AllowDuplicates
+	b.spool.seen = nil
+}
+
+// spoolError returns the problem for an error of the spool. It returns other errors as
+// they are.
+func spoolError(err error) error {
+	if !errors.Is(err, errSpool) {
+		return err
+	}
+	return problem.New(problem.Unavailable, "spool_unavailable",
+		"The request could not be buffered while it was checked. Nothing was stored; repeat the request.",
+	).After(10).Because(err)
+}

@@ -1,0 +1,170 @@
+// Package problem holds the errors that a user may see. The rooms of service return
+// them, and the entrances turn them into answers and pages.
+package problem
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Kind classifies an error by what it means for the caller.
+type Kind int
+
+// The kinds of errors.
+const (
+	Internal     Kind = iota // a bug
+	Malformed                // the request could not be read
+	Unauthorized             // the credentials belong to no user
+	Forbidden                // the caller is known but lacks permission
+	NotFound                 // the thing does not exist or belongs to another user
+	NotAllowed               // the thing does not support this operation
+	Conflict                 // the present state of the thing does not allow it
+	TooLarge                 // a limit of this server is exceeded
+	Unsupported              // the content type or encoding is not supported
+	Invalid                  // the request was read, but its values are not valid
+	Unavailable              // a service is down; retry after RetryAfter
+)
+
+// Error is an error for users. Code is stable. Detail is for people and may change.
+type Error struct {
+	Kind       Kind
+	Code       string
+	Detail     string
+	Fields     []FieldError
+	Total      int    // number of all field errors if Fields does not hold them all; otherwise 0
+	RetryAfter int    // in seconds; 0 if unknown
+	BatchID    string // the batch to look up after acceptance_unknown
+	Position   *int64 // number of valid bytes before bad_json
+
+	cause error
+}
+
+// FieldError is one mistake in a request. Pointer is a JSON pointer (RFC 6901).
+type FieldError struct {
+	Pointer string `json:"pointer"`
+	Code    string `json:"code"`
+	Detail  string `json:"detail"`
+}
+
+// New returns an Error. If there are args, detail is a format for them.
+func New(kind Kind, code, detail string, args ...any) *Error {
+	if len(args) > 0 {
+		detail = fmt.Sprintf(detail, args...)
+	}
+	return &Error{Kind: kind, Code: code, Detail: detail}
+}
+
+// Error implements error. The text is for logs: it contains the cause.
+func (e *Error) Error() string {
+	if e.cause != nil {
+		return e.Code + ": " + e.cause.Error()
+	}
+	return e.Code + ": " + e.Detail
+}
+
+// Unwrap returns the cause. It is for logs, not for users.
+func (e *Error) Unwrap() error { return e.cause }
+
+// After sets the seconds until a retry makes sense, and returns e.
+func (e *Error) After(seconds int) *Error {
+	e.RetryAfter = seconds
+	return e
+}
+
+// Because sets the cause and returns e.
+func (e *Error) Because(cause error) *Error {
+	e.cause = cause
+	return e
+}
+
+// FromStore returns the Error for an error of the store. doing says what failed, for
+// the log.
+func FromStore(doing string, err error) error {
+	cause := fmt.Errorf("%s: %w", doing, err)
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return NotYours("thing")
+	case errors.Is(err, models.ErrDamaged):
+		return New(Internal, "stored_value_damaged",
+			"The stored data cannot be read, and a retry does not help. Report the request ID to the operator.",
+		).Because(cause)
+	}
+	return New(Unavailable, "store_unavailable",
+		"The store cannot be reached. Nothing was changed; repeat the request.").After(5).Because(cause)
+}
+
+// NotYours returns the error for a thing of a user. It does not reveal whether the
+// thing exists.
+func NotYours(what string) *Error {
+	return New(NotFound, "not_found", "There is no such %s, or it belongs to another user.", what)
+}
+
+// NoSuch returns the error for a thing that does not exist and would have no owner.
+func NoSuch(what string) *Error { return New(NotFound, "not_found", "There is no such %s.", what) }
+
+// maxFieldErrors is the number of mistakes that one error lists.
+const maxFieldErrors = 100
+
+// Mistakes collects the mistakes in a request.
+type Mistakes struct {
+	list  []FieldError
+	total int
+}
+
+// Wrong adds a mistake. detail is a format for args.
+func (m *Mistakes) Wrong(pointer, code, detail string, args ...any) {
+	m.total++
+	if len(m.list) < maxFieldErrors {
+		m.list = append(m.list, FieldError{Pointer: pointer, Code: code, Detail: fmt.Sprintf(detail, args...)})
+	}
+}
+
+// Found returns the number of mistakes.
+func (m *Mistakes) Found() int { return m.total }
+
+// In adds the mistakes to e and returns it, or returns nil if there are none.
+func (m *Mistakes) In(e *Error) error {
+	if m.total == 0 {
+		return nil
+	}
+	e.Fields = m.list
+	if m.total > len(m.list) {
+		e.Total = m.total
+	}
+	return e
+}
+
+// Form collects the mistakes in a request that is not a batch.
+type Form struct{ Mistakes }
+
+// Err returns the error that lists the mistakes, or nil if there are none.
+func (f *Form) Err() error {
+	return f.In(New(Invalid, "invalid_request", "The request is not valid; nothing was changed. See errors."))
+}
+
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+// Pointer returns the JSON pointer of a path of member names.
+func Pointer(names ...string) string {
+	var b strings.Builder
+	for _, name := range names {
+		b.WriteByte('/')
+		if strings.ContainsAny(name, "~/") {
+			name = pointerEscapes.Replace(name)
+		}
+		b.WriteString(name)
+	}
+	return b.String()
+}
+
+// Quote returns s in quotes, for a detail. It cuts s after 60 characters.
+func Quote(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		s = string(r[:60]) + "…"
+	}
+	return strconv.Quote(s)
+}

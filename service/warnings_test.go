@@ -1,0 +1,109 @@
+package service
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestReleaseWarnsOfWaiting: a release of mail that something else withholds says what the
+// mail waits for. Without such an obstacle there is no such warning.
+func TestReleaseWarnsOfWaiting(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		withhold func(t *testing.T, f *commandRig, id models.ID) error
+		want     string
+	}{
+		"stopped": {func(t *testing.T, f *commandRig, id models.ID) error {
+			_, _, err := f.ControlBatch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
+			return err
+		}, "when the batch is resumed."},
+		"paused": {func(t *testing.T, f *commandRig, _ models.ID) error {
+			_, _, err := f.ControlUser(t.Context(), operator, models.PauseUser, "ada", "", Repeat{})
+			return err
+		}, "when the user is resumed."},
+		"held": {func(t *testing.T, f *commandRig, _ models.ID) error {
+			return f.HoldOld(t.Context(), operator, "restored")
+		}, "when an operator lifts the hold that followed a restore."},
+		"offline": {func(t *testing.T, f *commandRig, _ models.ID) error {
+			_, _, err := f.ControlProvider(t.Context(), operator, models.ProviderOffline, "sg", "", Repeat{})
+			return err
+		}, "when a provider that it may use is online."},
+		"blocked": {func(t *testing.T, f *commandRig, _ models.ID) error {
+			_, _, err := f.AddBlock(t.Context(), operator, models.Block{User: "ada"}, "", Repeat{})
+			return err
+		}, "when the block rule for it is removed."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newCommandRig(t)
+			f.cfg.Sole = true
+			id := f.batch()
+			require.NoError(t, f.store.Append(t.Context(), id, models.Entry{
+				Number:     1,
+				Token:      models.NewToken(),
+				Kind:       models.Ending,
+				At:         time.Now(),
+				Recipients: models.SetOf(1),
+				Reason:     models.OutcomeUnknown,
+			}))
+			f.putHeld(id)
+			commands := releaseCommands(f, id)
+			for what, command := range commands {
+				warning, err := command()
+				require.NoError(t, err)
+				require.NotContains(t, warning, "goes out yet", "%s without an obstacle", what)
+			}
+			require.NoError(t, c.withhold(t, f, id))
+			for what, command := range commands {
+				warning, err := command()
+				require.NoError(t, err)
+				if what == "range" {
+					require.Contains(t, warning, "Of 1 of the batches nothing goes out yet")
+					continue
+				}
+				require.Contains(t, warning, "Nothing goes out yet", what)
+				require.Contains(t, warning, c.want, what)
+			}
+			require.NoError(t, f.store.Append(t.Context(), id, models.Entry{
+				Number:     2,
+				Token:      models.NewToken(),
+				Kind:       models.Release,
+				At:         time.Now(),
+				Recipients: models.SetOf(1),
+				Order:      2,
+			}))
+			warning, err := commands["log"]()
+			require.NoError(t, err)
+			require.Contains(t, warning, c.want, "released already, and queued")
+		})
+	}
+}
+
+// releaseCommands returns the commands that send held mail of a batch again. Each returns
+// the warning of its answer.
+func releaseCommands(f *commandRig, id models.ID) map[string]func() (string, error) {
+	ctx := f.Context()
+	return map[string]func() (string, error){
+		"retry": func() (string, error) {
+			v, _, err := f.ControlBatch(ctx, f.who, models.RetryBatch, id.String(), "", Repeat{})
+			return v.Warning, err
+		},
+		"release": func() (string, error) {
+			v, _, err := f.ControlBatch(ctx, f.who, models.ReleaseBatch, id.String(), "", Repeat{})
+			return v.Warning, err
+		},
+		"log": func() (string, error) {
+			v, _, err := f.ReleaseLog(ctx, f.who, id.Log(1).String(), "", Repeat{})
+			return v.Warning, err
+		},
+		"range": func() (string, error) {
+			rel := Release{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)}
+			v, _, err := f.ReleaseRange(ctx, f.who, rel, Repeat{})
+			return v.Warning, err
+		},
+	}
+}
