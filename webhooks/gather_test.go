@@ -17,14 +17,15 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// desk records writes of a gather and blocks each until let yields its result.
-type desk struct {
-	mu    sync.Mutex
-	wrote [][]string
-	let   chan error // one value for each write
+// blockingStore records the writes of a gather. Each write blocks until results has its
+// result.
+type blockingStore struct {
+	mu      sync.Mutex
+	wrote   [][]string
+	results chan error // one value for each write
 }
 
-func (d *desk) write(posts []models.Post) error {
+func (d *blockingStore) write(posts []models.Post) error {
 	bodies := make([]string, len(posts))
 	for i := range posts {
 		bodies[i] = string(posts[i].Body)
@@ -32,10 +33,10 @@ func (d *desk) write(posts []models.Post) error {
 	d.mu.Lock()
 	d.wrote = append(d.wrote, bodies)
 	d.mu.Unlock()
-	return <-d.let
+	return <-d.results
 }
 
-func (d *desk) all() [][]string {
+func (d *blockingStore) all() [][]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.wrote)
@@ -47,8 +48,8 @@ func (d *desk) all() [][]string {
 func TestPostsAreWrittenTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{let: make(chan error)}
-		g := &gather{write: d.write, urgent: calm}
+		d := &blockingStore{results: make(chan error)}
+		g := &gather{write: d.write, urgent: noUrgentMail}
 		var answers [8]error
 		var all sync.WaitGroup
 		post := func(i int) {
@@ -59,25 +60,25 @@ func TestPostsAreWrittenTogether(t *testing.T) {
 			post(i)
 		}
 		require.Equal(t, [][]string{{"0"}}, d.all(), "the first post is written at once")
-		d.let <- nil
+		d.results <- nil
 		synctest.Wait()
 		require.Equal(t, []string{"1", "2", "3", "4"}, d.all()[1])
 		post(5)
 		require.Len(t, d.all(), 2)
 		time.Sleep(slowWrite + 1)
 		post(6)
-		require.Equal(t, []string{"5", "6"}, d.all()[2], "the write before takes long")
+		require.Equal(t, []string{"5", "6"}, d.all()[2], "the previous write is slow")
 		post(7)
 		require.Len(t, d.all(), 3)
 		away := errors.New("unavailable")
-		d.let <- away
-		d.let <- away
+		d.results <- away
+		d.results <- away
 		synctest.Wait()
 		require.Len(t, d.all(), 3, "an answered client may post again and join the write")
 		time.Sleep(pause + 1)
 		synctest.Wait()
 		require.Equal(t, []string{"7"}, d.all()[3])
-		d.let <- nil
+		d.results <- nil
 		all.Wait()
 		var failed []int
 		for i := range answers {
@@ -100,8 +101,8 @@ func TestPostsAreWrittenTogether(t *testing.T) {
 func TestLargePostIsWrittenAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{let: make(chan error)}
-		g := &gather{write: d.write, urgent: calm}
+		d := &blockingStore{results: make(chan error)}
+		g := &gather{write: d.write, urgent: noUrgentMail}
 		var all sync.WaitGroup
 		large := strings.Repeat("x", smallPost+1)
 		for _, body := range []string{"a", "b", "c", large} {
@@ -110,7 +111,7 @@ func TestLargePostIsWrittenAlone(t *testing.T) {
 		}
 		require.Equal(t, [][]string{{"a"}, {large}}, d.all())
 		for range 3 {
-			d.let <- nil
+			d.results <- nil
 		}
 		all.Wait()
 		require.Equal(t, []string{"b", "c"}, d.all()[2])
@@ -124,7 +125,7 @@ func TestHangingStoreFailsWaitingPosts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int64
-		g := &gather{urgent: calm, write: func([]models.Post) error {
+		g := &gather{urgent: noUrgentMail, write: func([]models.Post) error {
 			writes.Add(1)
 			time.Sleep(storeTime)
 			return models.ErrUnavailable
@@ -147,9 +148,9 @@ func TestUrgentMailSpacesWrites(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sched := priority.New()
-		d := &desk{let: make(chan error, 3)}
+		d := &blockingStore{results: make(chan error, 3)}
 		for range 3 {
-			d.let <- nil
+			d.results <- nil
 		}
 		g := &gather{write: d.write, urgent: sched.UrgentLately}
 		var all sync.WaitGroup
@@ -173,5 +174,5 @@ func TestUrgentMailSpacesWrites(t *testing.T) {
 	})
 }
 
-// calm says that no urgent mail passes.
-func calm() bool { return false }
+// noUrgentMail reports that no urgent mail passes.
+func noUrgentMail() bool { return false }

@@ -18,9 +18,9 @@ import (
 const (
 	heartbeatEvery = 10 * time.Second
 	heartbeatTTL   = 30 * 24 * time.Hour
-	outageSlack    = 15 * time.Second   // a soft stop takes some time between the last post and the last heartbeat
+	outageSlack    = 15 * time.Second   // a clean shutdown takes time between the last post and the last heartbeat
 	crashOutage    = 2 * time.Minute    // posts may still be sent to a receiver that crashed
-	cleanShutdown  = "receiver.stopped" // kind of the values that hold when a receiver shut down cleanly
+	cleanShutdown  = "receiver.stopped" // kind of the times of clean shutdowns
 )
 
 // Reports is the part of the store that Watch needs.
@@ -59,11 +59,11 @@ func (o *outage) take() (from, to time.Time) {
 // before the server starts to listen.
 func (s *Server) Watch(ctx context.Context, store Reports, name string) {
 	w := watch{store: store, name: name, log: s.log}
-	t := time.NewTicker(s.beat)
+	t := time.NewTicker(s.interval)
 	defer t.Stop()
 	for {
-		w.beat(ctx, s, time.Now().UTC())
-		w.checkPeers(ctx, s.beat, time.Now().UTC())
+		w.heartbeat(ctx, s, time.Now().UTC())
+		w.checkPeers(ctx, s.interval, time.Now().UTC())
 		w.saveLastReceived(ctx, &s.received)
 		select {
 		case <-t.C:
@@ -98,7 +98,7 @@ type peerHeartbeat struct {
 
 // checkPeers records an outage for each peer whose heartbeats stopped without a
 // clean shutdown: posts to that peer may be lost although this receiver is up.
-func (w *watch) checkPeers(ctx context.Context, beat time.Duration, now time.Time) {
+func (w *watch) checkPeers(ctx context.Context, interval time.Duration, now time.Time) {
 	open, err := w.store.Transients(ctx, telemetry.ReceiverLiveness)
 	if err != nil {
 		return
@@ -115,7 +115,7 @@ func (w *watch) checkPeers(ctx context.Context, beat time.Duration, now time.Tim
 			s = peerHeartbeat{at: at} // the peer may have stopped long ago
 		case !at.Equal(s.at):
 			s = peerHeartbeat{at, now}
-		case !s.seen.IsZero() && now.Sub(s.seen) > beat+outageSlack && w.peerStopped(ctx, name, s):
+		case !s.seen.IsZero() && now.Sub(s.seen) > interval+outageSlack && w.peerStopped(ctx, name, s):
 			s.seen = time.Time{}
 		}
 		known[name] = s
@@ -137,31 +137,17 @@ func (w *watch) peerStopped(ctx context.Context, name string, s peerHeartbeat) b
 	return w.recordAs(ctx, name+"/"+s.at.Format(time.RFC3339Nano), s.seen, s.seen.Add(crashOutage))
 }
 
-// beat stores a heartbeat, and first the outage before it if there was one.
-func (w *watch) beat(ctx context.Context, s *Server, now time.Time) {
+// heartbeat stores a heartbeat. If there was an outage before it, it stores the outage first.
+func (w *watch) heartbeat(ctx context.Context, s *Server, now time.Time) {
 	before := w.last
 	if before.IsZero() {
-		open, err := w.store.Transients(ctx, telemetry.ReceiverLiveness)
-		if err != nil {
+		var ok bool
+		if before, ok = w.lastOfAll(ctx, now); !ok {
 			return // the next heartbeat retries; the outage lasts until then
 		}
-		ahead := false
-		for _, raw := range open {
-			var t time.Time
-			if json.Unmarshal(raw, &t) != nil {
-				continue
-			}
-			if t.After(now.Add(outageSlack)) { // written by a clock that is ahead
-				ahead = true
-			} else if t.After(before) {
-				before = t
-			}
-		}
-		if since := now.Add(-models.LateWriters); ahead && (before.IsZero() || before.After(since)) {
-			before = since
-		}
 	}
-	if !before.IsZero() && (w.last.IsZero() || now.Sub(before) > s.beat+outageSlack) { // a start, or a freeze
+	started, frozen := w.last.IsZero(), now.Sub(before) > s.interval+outageSlack
+	if !before.IsZero() && (started || frozen) {
 		if !w.record(ctx, before, now) {
 			return
 		}
@@ -174,6 +160,32 @@ func (w *watch) beat(ctx context.Context, s *Server, now time.Time) {
 	if w.write(ctx, telemetry.ReceiverLiveness, w.name, now, heartbeatTTL) {
 		w.last = now
 	}
+}
+
+// lastOfAll returns the time of the last heartbeat of any receiver, or zero if there is
+// none. It returns false if the store cannot be read. A heartbeat from a clock that is ahead
+// counts as one at now minus models.LateWriters.
+func (w *watch) lastOfAll(ctx context.Context, now time.Time) (last time.Time, ok bool) {
+	open, err := w.store.Transients(ctx, telemetry.ReceiverLiveness)
+	if err != nil {
+		return last, false
+	}
+	ahead := false
+	for _, raw := range open {
+		var t time.Time
+		if json.Unmarshal(raw, &t) != nil {
+			continue
+		}
+		if t.After(now.Add(outageSlack)) {
+			ahead = true
+		} else if t.After(last) {
+			last = t
+		}
+	}
+	if since := now.Add(-models.LateWriters); ahead && (last.IsZero() || last.After(since)) {
+		last = since
+	}
+	return last, true
 }
 
 // record stores an outage of this receiver, so that workers look up its events.
@@ -192,6 +204,7 @@ func (w *watch) recordAs(ctx context.Context, name string, from, to time.Time) b
 	return true
 }
 
+// write stores a value. It returns false if that failed.
 func (w *watch) write(ctx context.Context, kind, name string, v any, keep time.Duration) bool {
 	raw, err := json.Marshal(v)
 	if err == nil {

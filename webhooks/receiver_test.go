@@ -17,16 +17,16 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// board keeps transient values in memory. It returns errors while fail is set.
-type board struct {
+// memoryReports keeps transient values in memory. It returns errors while fail is set.
+type memoryReports struct {
 	mu   sync.Mutex
 	rows map[string]map[string][]byte
 	fail bool
 }
 
-func newBoard() *board { return &board{rows: map[string]map[string][]byte{}} }
+func newMemoryReports() *memoryReports { return &memoryReports{rows: map[string]map[string][]byte{}} }
 
-func (b *board) PutTransient(_ context.Context, kind, name string, value []byte, _ time.Duration) error {
+func (b *memoryReports) PutTransient(_ context.Context, kind, name string, value []byte, _ time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fail {
@@ -39,7 +39,7 @@ func (b *board) PutTransient(_ context.Context, kind, name string, value []byte,
 	return nil
 }
 
-func (b *board) Transients(_ context.Context, kind string) (map[string][]byte, error) {
+func (b *memoryReports) Transients(_ context.Context, kind string) (map[string][]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fail {
@@ -48,13 +48,13 @@ func (b *board) Transients(_ context.Context, kind string) (map[string][]byte, e
 	return maps.Clone(b.rows[kind]), nil
 }
 
-func (b *board) failing(v bool) {
+func (b *memoryReports) failing(v bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fail = v
 }
 
-func (b *board) outages(t *testing.T) (out []telemetry.Outage) {
+func (b *memoryReports) outages(t *testing.T) (out []telemetry.Outage) {
 	t.Helper()
 	rows, err := b.Transients(context.Background(), telemetry.OutageRecord)
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func (b *board) outages(t *testing.T) (out []telemetry.Outage) {
 func TestLastReceivedIsStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBoard()
+		b := newMemoryReports()
 		s := New(nil, nil, nil, priority.New(), nil)
 		defer s.Close()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -91,7 +91,7 @@ func TestLastReceivedIsStored(t *testing.T) {
 		first := time.Now().UTC()
 		s.received.note("sg", first)
 		synctest.Wait()
-		require.Equal(t, first, last(), "the first one at once")
+		require.Equal(t, first, last(), "the first post is stored at once")
 		b.failing(true)
 		second := first.Add(time.Second)
 		s.received.note("sg", second)
@@ -103,7 +103,7 @@ func TestLastReceivedIsStored(t *testing.T) {
 		s.received.note("sg", third)
 		cancel()
 		<-done
-		require.Equal(t, third, last(), "before it ends")
+		require.Equal(t, third, last(), "stored at shutdown")
 	})
 }
 
@@ -112,8 +112,8 @@ func TestLastReceivedIsStored(t *testing.T) {
 func TestOutageIsRecorded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBoard()
-		open := func(name string) (s *Server, shut func()) {
+		b := newMemoryReports()
+		open := func(name string) (s *Server, stop func()) {
 			s = New(nil, nil, nil, priority.New(), nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
@@ -126,14 +126,14 @@ func TestOutageIsRecorded(t *testing.T) {
 			require.False(t, g.To.Before(to), "%v ends before %v", g, to)
 			require.Less(t, g.To.Sub(g.From), to.Sub(from)+2*time.Minute)
 		}
-		_, shut := open("a")
+		_, stop := open("a")
 		time.Sleep(95 * time.Second)
-		require.Empty(t, b.outages(t), "the first start of all")
-		shut()
+		require.Empty(t, b.outages(t), "no receiver ran before the first start")
+		stop()
 		stopped := time.Now()
 		time.Sleep(3 * time.Second) // shorter than a heartbeat
 
-		s, shut := open("a2")
+		s, stop := open("a2")
 		time.Sleep(time.Second)
 		require.Len(t, b.outages(t), 1)
 		covers(b.outages(t)[0], stopped, stopped.Add(3*time.Second))
@@ -152,20 +152,20 @@ func TestOutageIsRecorded(t *testing.T) {
 		found := b.outages(t)[1:]
 		require.NotEmpty(t, found)
 		covers(telemetry.Outage{From: found[0].From, To: found[len(found)-1].To}, lost, again)
-		shut()
+		stop()
 
 		// A killed receiver leaves only its last heartbeat.
-		b2 := newBoard()
+		b2 := newMemoryReports()
 		require.NoError(
 			t,
 			b2.PutTransient(t.Context(), telemetry.ReceiverLiveness, "old", []byte(`"1999-02-03T04:05:06Z"`), 0),
 		)
 		b = b2
-		_, shut = open("new")
+		_, stop = open("new")
 		time.Sleep(time.Second)
 		require.Len(t, b.outages(t), 1)
 		require.Equal(t, 1999, b.outages(t)[0].From.Year(), "the clock of this test begins in 2000")
-		shut()
+		stop()
 	})
 }
 
@@ -174,7 +174,7 @@ func TestOutageIsRecorded(t *testing.T) {
 func TestClockAheadHidesNoOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBoard()
+		b := newMemoryReports()
 		raw, err := json.Marshal(time.Now().UTC().Add(10 * time.Minute))
 		require.NoError(t, err)
 		require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, "ahead", raw, 0))
@@ -200,10 +200,10 @@ func TestClockAheadHidesNoOutage(t *testing.T) {
 func TestPeerCrashIsRecordedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBoard()
-		long, err := json.Marshal(time.Now().UTC())
+		b := newMemoryReports()
+		down, err := json.Marshal(time.Now().UTC())
 		require.NoError(t, err)
-		require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, "dead before", long, 0))
+		require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, "down before", down, 0))
 		open := func(name string) (stop func()) {
 			s := New(nil, nil, nil, priority.New(), nil)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -214,23 +214,23 @@ func TestPeerCrashIsRecordedOnce(t *testing.T) {
 		}
 		first, second, clean := open("first"), open("second"), open("clean")
 		started := len(b.outages(t)) // without the peer that was down before
-		beat := func(name string) {
+		heartbeat := func(name string) {
 			raw, err := json.Marshal(time.Now().UTC())
 			require.NoError(t, err)
 			require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, name, raw, 0))
 		}
 		for range 3 {
-			beat("dies")
+			heartbeat("crashes")
 			time.Sleep(heartbeatEvery)
 		}
-		died := time.Now().Add(-heartbeatEvery)
+		crashed := time.Now().Add(-heartbeatEvery)
 		clean()
 		time.Sleep(time.Minute)
 		found := b.outages(t)
 		require.Len(t, found, started+1)
 		g := found[len(found)-1]
-		require.False(t, g.From.After(died), "%v", g)
-		require.True(t, g.To.After(died.Add(crashOutage)), "%v", g)
+		require.False(t, g.From.After(crashed), "%v", g)
+		require.True(t, g.To.After(crashed.Add(crashOutage)), "%v", g)
 		time.Sleep(time.Hour)
 		require.Len(t, b.outages(t), started+1)
 		first()

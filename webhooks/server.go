@@ -75,10 +75,10 @@ type Server struct {
 	large    chan struct{} // holds one value for each large post in progress
 	outage   outage
 	received lastReceived
-	beat     time.Duration // between heartbeats of Watch
-	taken    atomic.Int64
+	interval time.Duration // between heartbeats of Watch
+	accepted atomic.Int64  // posts
 	mu       sync.Mutex
-	codes    map[string]int64 // refused posts by code
+	codes    map[string]int64 // refused posts, by code
 }
 
 // provider is a provider whose posts are accepted.
@@ -87,8 +87,8 @@ type provider struct {
 	gather
 }
 
-// New returns a server for the providers' posts. sched tells whether urgent mail passes. A nil
-// logger discards all lines.
+// New returns a server for the posts of providers. sched tells whether urgent mail passes.
+// A nil log discards all lines.
 func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Scheduler, log *slog.Logger) *Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -102,7 +102,7 @@ func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Sc
 		announce:  make(chan models.Message, 10_000),
 		stop:      make(chan struct{}),
 		large:     make(chan struct{}, largeAtOnce),
-		beat:      heartbeatEvery,
+		interval:  heartbeatEvery,
 		received:  newLastReceived(),
 	}
 	for _, a := range providers {
@@ -138,12 +138,13 @@ func (s *Server) Close() {
 }
 
 // Counts returns how many posts were accepted, and how many were refused by code.
-func (s *Server) Counts() (taken int64, refused map[string]int64) {
+func (s *Server) Counts() (accepted int64, refused map[string]int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.taken.Load(), maps.Clone(s.codes)
+	return s.accepted.Load(), maps.Clone(s.codes)
 }
 
+// recovered answers a panic with status 503, so that the provider repeats the post.
 func (s *Server) recovered(c *gin.Context) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -186,15 +187,11 @@ func (s *Server) post(c *gin.Context) {
 	a := s.providers[name]
 	if a == nil {
 		// This may be our own mistake and fixed soon; 404 makes the provider retry.
-		s.refuse(
-			c,
-			"",
-			&models.WebhookError{
-				Status: http.StatusNotFound,
-				Code:   "no_such_provider",
-				Detail: "no provider of this name reports events",
-			},
-		)
+		s.refuse(c, "", &models.WebhookError{
+			Status: http.StatusNotFound,
+			Code:   "no_such_provider",
+			Detail: "there is no provider with this name that reports events",
+		})
 		return
 	}
 	body, release, err := s.read(c)
@@ -218,14 +215,14 @@ func (s *Server) post(c *gin.Context) {
 		return
 	}
 	if err := a.store(models.Post{Body: body, Replay: replay}); err != nil {
-		s.log.Error("post not stored; the provider will repeat it", "provider", name, "err", err)
+		s.log.Error("cannot store a webhook post; the provider will repeat it", "provider", name, "err", err)
 		s.count("store_unavailable")
 		s.outage.note(now.UTC())
 		c.Header("Retry-After", "10")
 		answer(c, http.StatusServiceUnavailable, "store_unavailable")
 		return
 	}
-	s.taken.Add(1)
+	s.accepted.Add(1)
 	s.received.note(name, now.UTC())
 	c.Status(http.StatusOK)
 	c.Writer.WriteHeaderNow()
@@ -262,7 +259,7 @@ func unreadable(c *gin.Context, err error) *models.WebhookError {
 		return &models.WebhookError{
 			Status: http.StatusRequestEntityTooLarge,
 			Code:   "too_large",
-			Detail: "post larger than 32 MiB",
+			Detail: "the post is larger than 32 MiB",
 		}
 	case errors.Is(err, errBusy):
 		c.Header("Retry-After", "10")
@@ -271,8 +268,8 @@ func unreadable(c *gin.Context, err error) *models.WebhookError {
 	return &models.WebhookError{Status: http.StatusBadRequest, Code: "cut_off", Detail: "the post ended too early"}
 }
 
-// put stores posts of a provider as one inbox entry and announces it. It goes on
-// if the provider closes the connection.
+// put stores posts of a provider as one inbox entry and announces it. It does so even if the
+// provider closes the connection.
 func (s *Server) put(provider string, posts []models.Post) error {
 	in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider, Posts: posts}
 	ctx, cancel := context.WithTimeout(priority.WithLow(context.Background()), storeTime)
@@ -306,6 +303,7 @@ func (s *Server) announcer() {
 	}
 }
 
+// publish publishes a message together with those that are queued.
 func (s *Server) publish(m models.Message) {
 	ms := []models.Message{m}
 fill:
@@ -320,6 +318,6 @@ fill:
 	ctx, cancel := context.WithTimeout(s.ctx, announceTime)
 	defer cancel()
 	if err := s.broker.Publish(ctx, ms...); err != nil {
-		s.log.Warn("posts not announced; the agenda finds them", "posts", len(ms), "err", err)
+		s.log.Warn("cannot announce webhook posts; the agenda finds them", "posts", len(ms), "err", err)
 	}
 }
