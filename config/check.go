@@ -51,7 +51,7 @@ func field(t reflect.Type, name string) (reflect.Type, bool) {
 	return nil, false
 }
 
-// check lists everything that cannot work. Secrets are never shown.
+// check returns all mistakes. They contain no secrets.
 func (c *Config) check() []error {
 	var out []error
 	wrong := func(key, format string, args ...any) {
@@ -59,14 +59,14 @@ func (c *Config) check() []error {
 	}
 	oneOf := func(key, value string, allowed []string) {
 		if !slices.Contains(allowed, value) {
-			wrong(key, "%q is none of %s", value, strings.Join(allowed, ", "))
+			wrong(key, "%q must be one of %s", value, strings.Join(allowed, ", "))
 		}
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
-		wrong("listen", "%q is not host:port", c.Listen)
+		wrong("listen", "%q must have the form host:port", c.Listen)
 	}
 	if len(c.Roles) == 0 {
-		wrong("roles", "at least one of %s", strings.Join(allRoles, ", "))
+		wrong("roles", "must be at least one of %s", strings.Join(allRoles, ", "))
 	}
 	for _, r := range c.Roles {
 		oneOf("roles", r, allRoles)
@@ -79,7 +79,7 @@ func (c *Config) check() []error {
 		checkURL("traces.endpoint", c.Traces.Endpoint, wrong)
 	}
 	if c.Traces.Ratio < 0 || c.Traces.Ratio > 1 {
-		wrong("traces.ratio", "from 0 to 1")
+		wrong("traces.ratio", "must be from 0 to 1")
 	}
 	c.GitHub.check(c.PublicURL, wrong)
 	c.checkServices(wrong, oneOf)
@@ -93,10 +93,10 @@ func (c *Config) check() []error {
 	positive("limits.body", c.Limits.Body > 0)
 	positive("limits.urgent_up_to", c.Limits.UrgentUpTo > 0)
 	if c.Limits.Recipients > models.MaxChunks*models.MaxChunkRecipients {
-		wrong("limits.recipients", "a batch cannot have more than %d", models.MaxChunks*models.MaxChunkRecipients)
+		wrong("limits.recipients", "must be at most %d", models.MaxChunks*models.MaxChunkRecipients)
 	}
 	if c.Limits.Retries < 0 || c.Limits.Retries > 1000 {
-		wrong("limits.retries", "from 0 to 1000")
+		wrong("limits.retries", "must be from 0 to 1000")
 	}
 	times := reflect.ValueOf(c.Times)
 	for i := range times.NumField() {
@@ -108,6 +108,7 @@ func (c *Config) check() []error {
 	return out
 }
 
+// checkServices checks the settings of the store and the broker.
 func (c *Config) checkServices(
 	wrong func(key, format string, args ...any),
 	oneOf func(key, value string, allowed []string),
@@ -116,50 +117,48 @@ func (c *Config) checkServices(
 		oneOf("cassandra.consistency", c.Cassandra.Consistency, consistency)
 		oneOf("cassandra.serial_consistency", c.Cassandra.Serial, serialLevels)
 		if !keyspaces.MatchString(c.Cassandra.Keyspace) {
-			wrong("cassandra.keyspace", "%q is not a keyspace name (a-z, 0-9, _)", c.Cassandra.Keyspace)
+			wrong("cassandra.keyspace", "%q is not a keyspace name (a letter, then a-z, 0-9 and _)", c.Cassandra.Keyspace)
 		}
 	}
 	if c.AMQP.URL != "" {
 		for _, one := range strings.Split(c.AMQP.URL, ",") {
 			if u, err := url.Parse(strings.TrimSpace(one)); err != nil || u.Scheme != "amqp" && u.Scheme != "amqps" ||
 				u.Host == "" {
-				wrong("amqp.url", "not an amqp:// or amqps:// URL, or several, separated by commas")
+				wrong("amqp.url", "must be an amqp:// or amqps:// URL, or several, separated by commas")
 				break
 			}
 		}
 		if !prefixes.MatchString(c.AMQP.Prefix) {
-			wrong("amqp.prefix", "%q is not a prefix (letters, digits, _ and -)", c.AMQP.Prefix)
+			wrong("amqp.prefix", "%q must be 1 to 40 letters, digits, _ and -", c.AMQP.Prefix)
 		}
 	}
 	embedded := len(c.Cassandra.Hosts) == 0 || c.AMQP.URL == ""
 	if embedded && len(c.Roles) > 0 &&
 		!(slices.Contains(c.Roles, "api") && slices.Contains(c.Roles, "webhooks") && slices.Contains(c.Roles, "worker")) {
-		wrong(
-			"roles",
-			"running roles apart needs Cassandra (SAFEDELIVR_CASSANDRA_HOSTS) and RabbitMQ (SAFEDELIVR_AMQP_URL); the embedded store and broker live in one process",
-		)
+		wrong("roles", "the embedded store and broker work only if one process has all roles; to split the roles, "+
+			"set SAFEDELIVR_CASSANDRA_HOSTS (Cassandra) and SAFEDELIVR_AMQP_URL (RabbitMQ)")
 	}
 }
 
-// logins are what GitHub takes as names of users and organisations.
+// logins matches names of users and organisations at GitHub.
 var logins = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,38}$`)
 
-// check lists what is wrong with the login through GitHub.
+// check reports mistakes in the settings of the login through GitHub.
 func (g *GitHub) check(public string, wrong func(key, format string, args ...any)) {
 	if g.ClientID == "" {
 		if g.ClientSecret != "" || len(g.Operators)+len(g.Logins)+len(g.Orgs) > 0 {
-			wrong("github.client_id", "needed, since other settings of github are given")
+			wrong("github.client_id", "required if other github settings are set")
 		}
 		return
 	}
 	if g.ClientSecret == "" {
-		wrong("github.client_secret", "needed with client_id")
+		wrong("github.client_secret", "required if client_id is set")
 	}
 	if public == "" {
-		wrong("public_url", "needed with github: GitHub sends browsers back there")
+		wrong("public_url", "required for the login through GitHub, which sends browsers back to it")
 	}
 	if len(g.Operators)+len(g.Logins)+len(g.Orgs) == 0 {
-		wrong("github.operators", "name at least one; otherwise no one can log in")
+		wrong("github.operators", "name at least one operator, login or organisation; otherwise no one can log in")
 	}
 	if g.BaseURL != "" {
 		checkURL("github.base_url", g.BaseURL, wrong)
@@ -170,7 +169,7 @@ func (g *GitHub) check(public string, wrong func(key, format string, args ...any
 	for key, names := range map[string][]string{"operators": g.Operators, "logins": g.Logins, "orgs": g.Orgs} {
 		for _, n := range names {
 			if !logins.MatchString(n) {
-				wrong("github."+key, "%q is not a name at GitHub", n)
+				wrong("github."+key, "%q is not a GitHub name", n)
 			}
 		}
 	}
@@ -181,48 +180,49 @@ func checkURL(key, value string, wrong func(key, format string, args ...any)) {
 		u.RawQuery != "" ||
 		u.Fragment != "" ||
 		u.User != nil {
-		wrong(key, "not an http:// or https:// URL")
+		wrong(key, "must be an http:// or https:// URL without a query and credentials")
 	}
 }
 
 func (a *Provider) check(key, name string, wrong func(key, format string, args ...any)) {
 	if !models.ValidProviderName(name) {
-		wrong(key, "a provider's name is 1 to 32 of a-z, 0-9 and -, begins with a letter, and is not batch, log or event")
+		wrong(key, "a provider's name has 1 to 32 characters a-z, 0-9 and -, begins with a letter, "+
+			"and is not batch, log or event")
 	}
 	if a.Kind == "" {
-		wrong(key+".kind", "name the provider")
+		wrong(key+".kind", "required")
 	}
 	if a.BaseURL != "" {
 		if u, err := url.Parse(a.BaseURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			wrong(key+".base_url", "not an http:// or https:// URL")
+			wrong(key+".base_url", "must be an http:// or https:// URL")
 		}
 	}
 	if e := models.EventSource(a.Events); e != models.EventsWebhook && e != models.EventsNone {
-		wrong(key+".events", "%q is none of webhook, none", a.Events)
+		wrong(key+".events", "%q must be webhook or none", a.Events)
 	}
 	between := func(field string, v, from, to int) {
 		if v < from || v > to {
-			wrong(key+"."+field, "from %d to %d", from, to)
+			wrong(key+"."+field, "must be from %d to %d", from, to)
 		}
 	}
 	between("weight", a.Weight, 1, 1000)
 	between("concurrency", a.Concurrency, 1, 1000)
 	between("chunk_limit", a.ChunkLimit, 1, models.MaxChunkRecipients)
 	if a.Rate < 0 {
-		wrong(key+".rate", "not less than 0")
+		wrong(key+".rate", "must not be negative")
 	}
 	if a.CallRate < 0 {
-		wrong(key+".call_rate", "not less than 0")
+		wrong(key+".call_rate", "must not be negative")
 	}
 	if a.Timeout <= 0 {
 		wrong(key+".timeout", "must be more than 0")
 	}
 	if a.Evidence < 0 {
-		wrong(key+".evidence_window", "not less than 0")
+		wrong(key+".evidence_window", "must not be negative")
 	}
 }
 
-// ProviderNames lists the providers in a fixed order.
+// ProviderNames returns the sorted names of the providers.
 func (c *Config) ProviderNames() []string {
 	out := make([]string, 0, len(c.Providers))
 	for n := range c.Providers {
@@ -232,5 +232,5 @@ func (c *Config) ProviderNames() []string {
 	return out
 }
 
-// Has reports whether this process has a role.
+// Has reports whether the process has a role.
 func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }

@@ -1,5 +1,5 @@
-// Package config turns the environment and an optional file into one validated
-// struct. All mistakes are reported together.
+// Package config reads the configuration from the environment and an optional file. It
+// reports all mistakes together.
 package config
 
 import (
@@ -17,22 +17,22 @@ import (
 	"github.com/knadh/koanf/v2"
 )
 
-// Prefix begins every environment variable: SAFEDELIVR_PROVIDERS_SG_API_KEY is
-// providers.sg.api_key in the file.
+// Prefix is the prefix of all environment variables. SAFEDELIVR_PROVIDERS_SG_API_KEY sets
+// providers.sg.api_key.
 const Prefix = "SAFEDELIVR_"
 
 // Config is the whole configuration.
 type Config struct {
 	Listen  string   `koanf:"listen"`   // address of the HTTP server
-	DataDir string   `koanf:"data_dir"` // of the embedded store, and for spooling
+	DataDir string   `koanf:"data_dir"` // directory of the embedded store and of large requests
 	Roles   []string `koanf:"roles"`    // api, webhooks, worker
 	Log     string   `koanf:"log"`      // debug, info, warn, error
-	LogJSON bool     `koanf:"log_json"`
-	Worker  string   `koanf:"worker"` // name of this process; default: host and process id
+	LogJSON bool     `koanf:"log_json"` // write log lines as JSON
+	Worker  string   `koanf:"worker"`   // name of this process; default: host name and process ID
 
 	Traces Traces `koanf:"traces"`
 
-	PublicURL string `koanf:"public_url"` // as browsers and providers reach us; default: http and the listen address
+	PublicURL string `koanf:"public_url"` // URL for browsers and providers; default: http:// and the listen address
 
 	Cassandra Cassandra           `koanf:"cassandra"`
 	AMQP      AMQP                `koanf:"amqp"`
@@ -42,53 +42,53 @@ type Config struct {
 	Providers map[string]Provider `koanf:"providers"`
 }
 
-// Traces are sent when Endpoint is set.
+// Traces configures tracing. It is on if Endpoint is set.
 type Traces struct {
-	Endpoint string  `koanf:"endpoint"` // OTLP over HTTP, like http://collector:4318
+	Endpoint string  `koanf:"endpoint"` // OTLP endpoint over HTTP, like http://collector:4318
 	Ratio    float64 `koanf:"ratio"`    // share of batches that are traced, 0 to 1
 }
 
-// Cassandra is used as the store when Hosts is set.
+// Cassandra configures the store in Cassandra. It is used if Hosts is set.
 type Cassandra struct {
 	Hosts       []string      `koanf:"hosts"`
 	Keyspace    string        `koanf:"keyspace"`
 	Username    string        `koanf:"username"`
 	Password    string        `koanf:"password"`
 	LocalDC     string        `koanf:"local_dc"`
-	Replication string        `koanf:"replication"` // CQL map, used when the keyspace is made
+	Replication string        `koanf:"replication"` // CQL map; used if the keyspace is created
 	Consistency string        `koanf:"consistency"`
 	Serial      string        `koanf:"serial_consistency"`
 	Timeout     time.Duration `koanf:"timeout"`
-	Migrate     bool          `koanf:"migrate"` // apply migrations at the start of serve
+	Migrate     bool          `koanf:"migrate"` // apply migrations when serve starts
 }
 
-// AMQP is used as the broker when URL is set.
+// AMQP configures RabbitMQ as the broker. It is used if URL is set.
 type AMQP struct {
-	URL    string `koanf:"url"`    // of a cluster one for each node, separated by commas
+	URL    string `koanf:"url"`    // of each node of a cluster, separated by commas
 	Prefix string `koanf:"prefix"` // of exchange and queue names
 }
 
-// GitHub is how people log in to the dashboard when ClientID is set.
+// GitHub configures the login to the dashboard through GitHub. It is on if ClientID is set.
 type GitHub struct {
 	ClientID     string   `koanf:"client_id"`
 	ClientSecret string   `koanf:"client_secret"`
-	BaseURL      string   `koanf:"base_url"`  // default: github.com; of GitHub Enterprise Server: its address
-	APIURL       string   `koanf:"api_url"`   // default: that of base_url
-	Operators    []string `koanf:"operators"` // logins of those who may do everything
-	Logins       []string `koanf:"logins"`    // logins of those who may log in, too
+	BaseURL      string   `koanf:"base_url"`  // of a GitHub Enterprise Server; default: https://github.com
+	APIURL       string   `koanf:"api_url"`   // default: the API of base_url
+	Operators    []string `koanf:"operators"` // logins of users who may do everything
+	Logins       []string `koanf:"logins"`    // logins of other users who may log in
 	Orgs         []string `koanf:"orgs"`      // organisations whose members may log in
 }
 
-// Limits bound what one request may bring.
+// Limits bounds requests and retries.
 type Limits struct {
-	Recipients int   `koanf:"recipients"` // of a batch
-	Content    int64 `koanf:"content"`    // bytes of subject, text and HTML
-	Body       int64 `koanf:"body"`       // bytes of a request
-	Retries    int   `koanf:"retries"`    // of a recipient
-	UrgentUpTo int   `koanf:"urgent_up_to"`
+	Recipients int   `koanf:"recipients"`   // of a batch
+	Content    int64 `koanf:"content"`      // bytes of everything in a batch but the recipients
+	Body       int64 `koanf:"body"`         // bytes of a request
+	Retries    int   `koanf:"retries"`      // of a recipient
+	UrgentUpTo int   `koanf:"urgent_up_to"` // batches of at most this many recipients are urgent by default
 }
 
-// Times are the waits; each state of a log ends by one of them.
+// Times holds durations. One of them bounds each state of a log.
 type Times struct {
 	Deadline       time.Duration `koanf:"deadline"`
 	EvidenceWindow time.Duration `koanf:"evidence_window"`
@@ -98,32 +98,31 @@ type Times struct {
 	IntakeGrace    time.Duration `koanf:"intake_grace"`
 	Hold           time.Duration `koanf:"hold"`
 	BreakerOpen    time.Duration `koanf:"breaker_open"`
-	Silence        time.Duration `koanf:"silence"` // how long a provider that took mail may at least report nothing
+	Silence        time.Duration `koanf:"silence"` // shortest time without events after which a provider counts as silent
 	InboxKeep      time.Duration `koanf:"inbox_keep"`
 	StopGrace      time.Duration `koanf:"stop_grace"`
 	Idempotency    time.Duration `koanf:"idempotency"`  // how long idempotency keys are kept
-	KeepContent    time.Duration `koanf:"keep_content"` // how long content and recipients are kept after acceptance
+	KeepContent    time.Duration `koanf:"keep_content"` // how long content and addresses are kept after acceptance
 }
 
-// Provider is one set of credentials at a provider.
+// Provider configures a provider: a kind with credentials.
 type Provider struct {
 	Kind        string        `koanf:"kind"` // sendgrid, mailgun
 	APIKey      string        `koanf:"api_key"`
-	Domain      string        `koanf:"domain"`      // Mailgun's sending domain
-	BaseURL     string        `koanf:"base_url"`    // default: the provider's own
-	WebhookKey  string        `koanf:"webhook_key"` // SendGrid: public key; Mailgun: webhook signing key
+	Domain      string        `koanf:"domain"`      // of Mailgun: the sending domain
+	BaseURL     string        `koanf:"base_url"`    // default: that of the kind
+	WebhookKey  string        `koanf:"webhook_key"` // of SendGrid: public key; of Mailgun: webhook signing key
 	Events      string        `koanf:"events"`      // webhook or none
 	Weight      int           `koanf:"weight"`
 	Concurrency int           `koanf:"concurrency"`
-	Rate        float64       `koanf:"rate"`      // recipients/s of all workers, 0: no limit
-	CallRate    float64       `koanf:"call_rate"` // calls/s of all workers, 0: no limit
+	Rate        float64       `koanf:"rate"`      // recipients/s of all workers; 0: no limit
+	CallRate    float64       `koanf:"call_rate"` // calls/s of all workers; 0: no limit
 	ChunkLimit  int           `koanf:"chunk_limit"`
 	Timeout     time.Duration `koanf:"timeout"`
-	Evidence    time.Duration `koanf:"evidence_window"` // 0: as times.evidence_window, or what suits the provider
+	Evidence    time.Duration `koanf:"evidence_window"` // 0: that of the kind, or times.evidence_window
 }
 
-// DefaultEvidence is how long an unknown outcome waits for evidence, where
-// nothing else is configured.
+// DefaultEvidence is the default of times.evidence_window.
 const DefaultEvidence = 15 * time.Minute
 
 func defaults() Config {
@@ -132,13 +131,28 @@ func defaults() Config {
 		host = "worker"
 	}
 	return Config{
-		Listen: "127.0.0.1:8080", DataDir: "safedelivr-data", Roles: []string{"api", "webhooks", "worker"}, Log: "info",
-		Worker: fmt.Sprintf("%s-%d", host, os.Getpid()),
-		Cassandra: Cassandra{Keyspace: "safedelivr", Replication: "{'class': 'SimpleStrategy', 'replication_factor': 1}",
-			Consistency: "LOCAL_QUORUM", Serial: "LOCAL_SERIAL", Timeout: 10 * time.Second, Migrate: true},
+		Listen:  "127.0.0.1:8080",
+		DataDir: "safedelivr-data",
+		Roles:   []string{"api", "webhooks", "worker"},
+		Log:     "info",
+		Worker:  fmt.Sprintf("%s-%d", host, os.Getpid()),
+		Cassandra: Cassandra{
+			Keyspace:    "safedelivr",
+			Replication: "{'class': 'SimpleStrategy', 'replication_factor': 1}",
+			Consistency: "LOCAL_QUORUM",
+			Serial:      "LOCAL_SERIAL",
+			Timeout:     10 * time.Second,
+			Migrate:     true,
+		},
 		AMQP:   AMQP{Prefix: "sd"},
 		Traces: Traces{Ratio: 1},
-		Limits: Limits{Recipients: 1_000_000, Content: 5 << 20, Body: 1 << 30, Retries: 10, UrgentUpTo: 100},
+		Limits: Limits{
+			Recipients: 1_000_000,
+			Content:    5 << 20,
+			Body:       1 << 30,
+			Retries:    10,
+			UrgentUpTo: 100,
+		},
 		Times: Times{
 			Deadline:       7 * 24 * time.Hour,
 			EvidenceWindow: DefaultEvidence,
@@ -176,8 +190,8 @@ func providerDefaults(a Provider) Provider {
 	return a
 }
 
-// Load reads the file, if path is not empty, and over it the environment
-// (os.Environ where environ is nil). The error joins every mistake.
+// Load reads the file at path and then the environment, which overrides it. An empty path
+// means no file, and a nil environ means os.Environ. The error joins all mistakes.
 func Load(path string, environ []string) (Config, error) {
 	if environ == nil {
 		environ = os.Environ()
@@ -189,12 +203,13 @@ func Load(path string, environ []string) (Config, error) {
 			mistakes = append(mistakes, fmt.Errorf("configuration file %s: %w", path, err))
 		}
 	}
-	if err := k.Load(env.Provider(".", env.Opt{Prefix: Prefix, TransformFunc: fromEnv, EnvironFunc: func() []string { return environ }}), nil); err != nil {
+	opt := env.Opt{Prefix: Prefix, TransformFunc: fromEnv, EnvironFunc: func() []string { return environ }}
+	if err := k.Load(env.Provider(".", opt), nil); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("environment: %w", err))
 	}
 	for _, key := range k.Keys() {
 		if !known(key) {
-			mistakes = append(mistakes, fmt.Errorf("%s: there is no such setting", key))
+			mistakes = append(mistakes, fmt.Errorf("%s: there is no setting with this name", key))
 		}
 	}
 	c := defaults()
@@ -208,7 +223,7 @@ func Load(path string, environ []string) (Config, error) {
 	return c, errors.Join(mistakes...)
 }
 
-// lists are the settings that hold several values, separated by commas.
+// lists holds the settings that have several values, separated by commas.
 var lists = []string{"roles", "cassandra.hosts", "github.operators", "github.logins", "github.orgs"}
 
 // fromEnv maps SAFEDELIVR_LOG_JSON to log_json, SAFEDELIVR_CASSANDRA_LOCAL_DC to
@@ -217,7 +232,7 @@ var lists = []string{"roles", "cassandra.hosts", "github.operators", "github.log
 func fromEnv(name, value string) (string, any) {
 	name = strings.TrimPrefix(name, Prefix)
 	if strings.HasPrefix(name, "TEST_") || strings.HasPrefix(name, "SERVICES_") || name == "CONFIG" {
-		return "", nil // of the test scripts and of the command line
+		return "", nil // used by the test scripts and the command line
 	}
 	key := envKey(strings.ToLower(name))
 	if slices.Contains(lists, key) {
@@ -232,6 +247,8 @@ func fromEnv(name, value string) (string, any) {
 	return key, value
 }
 
+// envKey returns the setting that a variable sets, given its name in lower case without the
+// prefix.
 func envKey(name string) string {
 	if known(name) {
 		return name
@@ -250,8 +267,8 @@ func envKey(name string) string {
 	return section + "." + strings.ReplaceAll(rest, "_", "-")
 }
 
-// longer reports whether another field's name ends the variable and is longer:
-// call_rate and rate, webhook_key and key.
+// longer reports whether the variable also ends with a longer field name: call_rate ends
+// with rate, too.
 func longer(t reflect.Type, rest, than string) bool {
 	for i := range t.NumField() {
 		if f := t.Field(i).Tag.Get("koanf"); len(f) > len(than) && strings.HasSuffix(rest, "_"+f) {
@@ -261,7 +278,7 @@ func longer(t reflect.Type, rest, than string) bool {
 	return false
 }
 
-// tidy splits the decoder's joined error into one per setting.
+// tidy splits the error of the decoder into one error for each setting.
 func tidy(err error) []error {
 	var out []error
 	for line := range strings.SplitSeq(err.Error(), "\n") {

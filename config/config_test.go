@@ -36,7 +36,8 @@ func TestEnvironment(t *testing.T) {
 	)
 }
 
-func TestFileUnderEnvironment(t *testing.T) {
+// TestEnvironmentOverridesFile: a variable overrides the setting in the file.
+func TestEnvironmentOverridesFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.yaml")
 	require.NoError(
@@ -50,16 +51,17 @@ func TestFileUnderEnvironment(t *testing.T) {
 	require.Equal(t, 3, c.Providers["sg"].Weight)
 }
 
+// TestAllMistakesAtOnce: the error names every mistake and shows no secret.
 func TestAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := Load("", []string{
-		"SAFEDELIVR_LISTEN=nowhere", "SAFEDELIVR_ROLES=api,cook", "SAFEDELIVR_LOG=loud", "SAFEDELIVR_NO_SUCH=1",
+		"SAFEDELIVR_LISTEN=nowhere", "SAFEDELIVR_ROLES=api,baker", "SAFEDELIVR_LOG=loud", "SAFEDELIVR_NO_SUCH=1",
 		"SAFEDELIVR_TIMES_RECHECK=soon", "SAFEDELIVR_LIMITS_RETRIES=-1", "SAFEDELIVR_AMQP_URL=amqp://h,http://x",
 		"SAFEDELIVR_PROVIDERS_LOG_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_MG_API_KEY=topsecret", "SAFEDELIVR_PROVIDERS_SG_WEIGHT=0x",
 		"SAFEDELIVR_CASSANDRA_HOSTS=h", "SAFEDELIVR_CASSANDRA_KEYSPACE=Bad-Name", "SAFEDELIVR_CASSANDRA_SERIAL_CONSISTENCY=MAYBE",
 	})
 	require.Error(t, err)
-	for _, want := range []string{"listen", "cook", "log", "no.such", "recheck", "limits.retries", "amqp.url", "providers.log",
+	for _, want := range []string{"listen", "baker", "log", "no.such", "recheck", "limits.retries", "amqp.url", "providers.log",
 		"providers.mg.kind", "weight", "cassandra.keyspace", "cassandra.serial_consistency"} {
 		require.ErrorContains(t, err, want)
 	}
@@ -75,7 +77,7 @@ func TestGitHub(t *testing.T) {
 			"SAFEDELIVR_GITHUB_CLIENT_ID=id",
 			"SAFEDELIVR_GITHUB_CLIENT_SECRET=s",
 			"SAFEDELIVR_GITHUB_OPERATORS=ann, bob",
-			"SAFEDELIVR_GITHUB_ORGS=crew",
+			"SAFEDELIVR_GITHUB_ORGS=acme",
 			"SAFEDELIVR_GITHUB_BASE_URL=https://ghe.example.com",
 		},
 	)
@@ -86,7 +88,7 @@ func TestGitHub(t *testing.T) {
 			ClientID:     "id",
 			ClientSecret: "s",
 			Operators:    []string{"ann", "bob"},
-			Orgs:         []string{"crew"},
+			Orgs:         []string{"acme"},
 			BaseURL:      "https://ghe.example.com",
 		},
 		c.GitHub,
@@ -102,7 +104,7 @@ func TestGitHub(t *testing.T) {
 			"SAFEDELIVR_GITHUB_API_URL=https://u:p@h",
 		},
 	)
-	for _, want := range []string{"github.client_secret", "public_url", "github.base_url", "github.api_url", `"a b" is not a name`} {
+	for _, want := range []string{"github.client_secret", "public_url", "github.base_url", "github.api_url", `"a b" is not a GitHub name`} {
 		require.ErrorContains(t, err, want)
 	}
 	_, err = Load("", []string{"SAFEDELIVR_PUBLIC_URL=mail", "SAFEDELIVR_GITHUB_CLIENT_SECRET=topsecret"})
@@ -111,7 +113,8 @@ func TestGitHub(t *testing.T) {
 	require.NotContains(t, err.Error(), "topsecret")
 }
 
-func TestRolesApartNeedServices(t *testing.T) {
+// TestSplitRolesNeedServices: roles can be split only with Cassandra and RabbitMQ.
+func TestSplitRolesNeedServices(t *testing.T) {
 	t.Parallel()
 	_, err := Load("", []string{"SAFEDELIVR_ROLES=worker"})
 	require.ErrorContains(t, err, "SAFEDELIVR_CASSANDRA_HOSTS")

@@ -1,9 +1,8 @@
-// Package tracing follows a batch through the processes: from the request that
-// brought it, through the broker, to the provider calls and the events.
+// Package tracing records the path of a batch as OpenTelemetry spans: the request that
+// created it, the provider calls and the events.
 //
-// A batch's UUID is the id of its trace, so that nothing has to travel with
-// messages: whoever works on a batch knows its trace. It is off unless Setup is
-// called.
+// The ID of a batch is the ID of its trace, so messages carry no trace context: every
+// process that handles a batch knows its trace. Tracing is off unless Setup is called.
 package tracing
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// tracer is nil while tracing is off.
+// tracer holds nil while tracing is off.
 var tracer atomic.Pointer[setup]
 
 type setup struct {
@@ -33,13 +32,13 @@ type setup struct {
 	ratio  float64
 }
 
-// Setup sends spans to an OTLP endpoint over HTTP, like
-// http://collector:4318, of the given share (0 to 1) of all batches. What it
-// returns sends what is left and ends tracing.
+// Setup sends the spans of a share of all batches, from 0 to 1, to an OTLP endpoint over
+// HTTP, like http://collector:4318. The returned function sends the remaining spans and
+// turns tracing off.
 func Setup(ctx context.Context, endpoint string, ratio float64, version string) (func(context.Context) error, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("traces: %q is no URL of an OTLP endpoint", endpoint)
+		return nil, fmt.Errorf("traces: %q is not the URL of an OTLP endpoint, like http://collector:4318", endpoint)
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/v1/traces"
@@ -51,7 +50,7 @@ func Setup(ctx context.Context, endpoint string, ratio float64, version string) 
 	return With(trace.NewBatchSpanProcessor(exporter), ratio, version), nil
 }
 
-// With hands spans to a processor.
+// With is Setup for any span processor.
 func With(p trace.SpanProcessor, ratio float64, version string) func(context.Context) error {
 	provider := trace.NewTracerProvider(
 		trace.WithSpanProcessor(p),
@@ -67,11 +66,11 @@ func With(p trace.SpanProcessor, ratio float64, version string) func(context.Con
 	}
 }
 
-// Span is a piece of work. The zero Span does nothing.
+// Span is a unit of work on a batch. The methods of the zero Span do nothing.
 type Span struct{ span otrace.Span }
 
-// Start begins a piece of work on a batch, which began at a time (zero: now).
-// Attributes come in pairs; none holds an address.
+// Start begins a span of a batch. at is the start of the work; the zero time means now.
+// pairs are names and values of attributes. They must not contain addresses.
 func Start(batch models.ID, name string, at time.Time, pairs ...string) Span {
 	s := tracer.Load()
 	if s == nil {
@@ -79,7 +78,7 @@ func Start(batch models.ID, name string, at time.Time, pairs ...string) Span {
 	}
 	batch = batch.Batch()
 	h := fnv.New64a()
-	_, _ = h.Write(batch[:]) // never fails
+	_, _ = h.Write(batch[:]) // a hash never fails
 	sum := h.Sum64()
 	if float64(sum>>11)/(1<<53) >= s.ratio {
 		return Span{}
@@ -99,14 +98,14 @@ func Start(batch models.ID, name string, at time.Time, pairs ...string) Span {
 	return Span{span}
 }
 
-// Add says more about the work.
+// Add adds attributes.
 func (s Span) Add(pairs ...string) {
 	if s.span != nil {
 		s.span.SetAttributes(attributes(pairs)...)
 	}
 }
 
-// End ends the work; failed, if not empty, says why it failed.
+// End ends the span. If failed is not empty, the work failed for that reason.
 func (s Span) End(failed string) {
 	if s.span == nil {
 		return

@@ -16,11 +16,11 @@ import (
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
-// Tests share the process's tracer, so they do not run in parallel.
+// Tests do not run in parallel, because they share the tracer of the process.
 
-// TestTraceOfABatch: spans of whoever works on a batch belong to one trace, whose
-// id is the batch's; a share of batches is left out as a whole.
-func TestTraceOfABatch(t *testing.T) {
+// TestBatchIsOneTrace: all spans of a batch belong to the trace with its ID. A batch is
+// sampled with all of its spans or none.
+func TestBatchIsOneTrace(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	end := tracing.With(recorder, 0.5, "test")
 	batches := map[string]int{}
@@ -45,7 +45,7 @@ func TestTraceOfABatch(t *testing.T) {
 	}
 	traced := 0
 	for id, n := range batches {
-		require.Contains(t, []int{0, 2}, n, "a trace is whole: %s", id)
+		require.Contains(t, []int{0, 2}, n, "trace %s must have all spans or none", id)
 		traced += n / 2
 	}
 	require.InDelta(t, 100, traced, 50)
@@ -53,8 +53,8 @@ func TestTraceOfABatch(t *testing.T) {
 	require.Len(t, recorder.Ended(), 2*traced)
 }
 
-// TestSetup sends spans to an OTLP endpoint.
-func TestSetup(t *testing.T) {
+// TestSetupSendsSpans: Setup sends spans to /v1/traces of the endpoint.
+func TestSetupSendsSpans(t *testing.T) {
 	var mu sync.Mutex
 	var paths []string
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -71,5 +71,5 @@ func TestSetup(t *testing.T) {
 	defer mu.Unlock()
 	require.Equal(t, []string{"POST /v1/traces"}, paths)
 	_, err = tracing.Setup(t.Context(), "collector", 1, "test")
-	require.ErrorContains(t, err, "no URL")
+	require.ErrorContains(t, err, "not the URL")
 }
