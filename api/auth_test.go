@@ -221,7 +221,7 @@ func TestAcceptance(t *testing.T) {
 			f := newFixture(t)
 			f.store.failing("PutBatch", c.put)
 			if c.code == "acceptance_unknown" {
-				f.hasty()
+				f.giveUpSoon()
 			}
 			r := f.post(batchOf(t, `{}`))
 			if c.status == 202 {
@@ -238,7 +238,7 @@ func TestAcceptance(t *testing.T) {
 			}
 			id, err := models.ParseBatchID(p.BatchID)
 			require.NoError(t, err)
-			require.Equal(t, http.StatusNotFound, f.get("/v1/batches/"+id.String()).Status, "the id can be asked for")
+			require.Equal(t, http.StatusNotFound, f.get(batchPath(id)).Status, "the id can be asked for")
 		})
 	}
 	for name, call := range map[string]string{"the agenda": "Schedule", "a chunk": "PutChunk"} {

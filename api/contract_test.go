@@ -96,7 +96,7 @@ func (c *contract) checkControl(b *models.Batch) {
 	own := c.secret
 	c.secret = c.operator().secret
 	defer func() { c.secret = own }()
-	batch := "/v1/batches/" + b.ID.String()
+	batch := batchPath(b.ID)
 	for _, verb := range []string{"stop", "resume", "retry", "release", "cancel"} {
 		c.check("POST", batch+"/"+verb, js, `{"why": "a test"}`, 200, "Idempotency-Key", "k")
 	}
@@ -146,7 +146,7 @@ func (c *contract) checkControl(b *models.Batch) {
 				models.Message{Kind: models.LogMessage, Provider: "sg", ID: b.ID.Log(1), Lane: models.Bulk},
 			),
 		)
-		c.takeOne(models.Queue{Kind: models.LogMessage, Provider: "sg", Lane: models.Bulk}, models.Park("a test"))
+		c.handleOne(models.Queue{Kind: models.LogMessage, Provider: "sg", Lane: models.Bulk}, models.Park("a test"))
 		parked, err := c.broker.Parked(c.Context(), 1)
 		require.NoError(c, err)
 		c.check("GET", "/v1/parked", "", "", 200)
@@ -177,7 +177,7 @@ func TestContract(t *testing.T) {
 	const js, form = "application/json", "application/x-www-form-urlencoded"
 	b := f.four()
 	f.story(b)
-	batch, log := "/v1/batches/"+b.ID.String(), "/v1/logs/"+b.ID.Log(1).String()
+	batch, log := batchPath(b.ID), "/v1/logs/"+b.ID.Log(1).String()
 	c.check(
 		"POST",
 		"/v1/batches",
@@ -213,7 +213,7 @@ func TestContract(t *testing.T) {
 	c.checkControl(b)
 	c.checkTorn(b)
 	f.store.failing("PutBatch", func(int) error { return models.ErrOutcomeUnknown })
-	f.hasty()
+	f.giveUpSoon()
 	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 503)
 	f.store.before("Batches", func() { panic("a bug") })
 	c.check("GET", "/v1/batches", "", "", 500)

@@ -230,7 +230,7 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 			},
 		)
 	}
-	f.tell()
+	f.putReports()
 	f.serve(st.cfg)
 	f.user, f.secret = f.newUser("ann")
 	f.other, f.foreign = f.newUser("bob")
@@ -238,7 +238,7 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 }
 
 // tell writes what a worker, a recount and the door for webhooks would.
-func (f *fixture) tell() {
+func (f *fixture) putReports() {
 	now := time.Now().UTC()
 	put := func(kind, name string, v any) {
 		raw, err := json.Marshal(v)
@@ -275,7 +275,7 @@ func (f *fixture) serve(cfg Config) *service.Service {
 }
 
 // hasty has the API give up soon on a deciding write that says nothing.
-func (f *fixture) hasty() {
+func (f *fixture) giveUpSoon() {
 	f.deps.Config.RetryTime = 100 * time.Millisecond
 	f.serve(Config{})
 }
@@ -366,7 +366,7 @@ func (f *fixture) accepted(r *reply) (accepted, models.Batch, []models.Recipient
 	require.Equal(f, http.StatusAccepted, r.Status, string(r.Body))
 	var a accepted
 	require.NoError(f, json.Unmarshal(r.Body, &a))
-	require.Equal(f, "/v1/batches/"+a.ID.String(), r.Header.Get("Location"))
+	require.Equal(f, batchPath(a.ID), r.Header.Get("Location"))
 	b, err := f.store.Store.Batch(f.Context(), a.ID)
 	require.NoError(f, err)
 	require.Equal(f, b.Recipients, a.Recipients)
@@ -398,7 +398,7 @@ type (
 )
 
 // takeOne takes one message from a queue and says what becomes of it.
-func (f *fixture) takeOne(q models.Queue, said models.Disposition) {
+func (f *fixture) handleOne(q models.Queue, said models.Disposition) {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
 	defer cancel()

@@ -24,7 +24,7 @@ func (f *fixture) park() service.ParkedView {
 			models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk},
 		),
 	)
-	f.takeOne(models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, models.Park("cannot be read"))
+	f.handleOne(models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, models.Park("cannot be read"))
 	list := read[struct{ Parked []service.ParkedView }](f, "/v1/parked").Parked
 	require.Len(f, list, 1)
 	return list[0]
@@ -50,10 +50,10 @@ func TestParkedInTheDark(t *testing.T) {
 	}
 	p := f.park()
 	require.Equal(t, http.StatusServiceUnavailable, requeue(p.ID).Status)
-	require.Equal(t, []string{"parked.requeue"}, f.journal())
+	require.Equal(t, []string{"parked.requeue"}, f.commands())
 	require.Equal(t, http.StatusNoContent, requeue(p.ID).Status)
 	require.Equal(t, http.StatusNotFound, requeue("nothing").Status)
-	require.Equal(t, []string{"parked.requeue"}, f.journal(), "once, and nothing of what is not there")
+	require.Equal(t, []string{"parked.requeue"}, f.commands(), "once, and nothing of what is not there")
 }
 
 // TestParked: a message that was put aside is seen, put back or dropped.
@@ -70,14 +70,14 @@ func TestParked(t *testing.T) {
 	}
 	require.Equal(t, http.StatusNotFound, status(http.MethodDelete, p.ID), "it was put back, and not dropped")
 	require.Empty(t, read[parked](f, "/v1/parked").Parked)
-	f.takeOne(models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, models.Done())
+	f.handleOne(models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, models.Done())
 	p = f.park()
 	for range 2 {
 		require.Equal(t, http.StatusNoContent, status(http.MethodDelete, p.ID))
 	}
 	require.Equal(t, http.StatusNotFound, status(http.MethodPost, p.ID+"/requeue"), "it was dropped")
 	require.Equal(t, http.StatusNotFound, status(http.MethodDelete, "nothing"))
-	require.Equal(t, []string{"parked.requeue", "parked.discard"}, f.journal())
+	require.Equal(t, []string{"parked.requeue", "parked.discard"}, f.commands())
 	type queues struct{ Queues []service.QueueView }
 	require.Len(t, read[queues](f, "/v1/queues").Queues, len(models.Queues([]string{"sg", "mg"})))
 	require.Contains(t, string(f.get("/v1/queues").Body), `"oldest_seconds":null`, "nothing waits")

@@ -16,7 +16,7 @@ import (
 )
 
 // again posts a batch with an idempotency key.
-func (f *fixture) again(key, body string, header ...string) *reply {
+func (f *fixture) repeat(key, body string, header ...string) *reply {
 	f.Helper()
 	return f.do(
 		http.MethodPost,
@@ -69,7 +69,7 @@ func TestRepeat(t *testing.T) {
 	}
 	require.Len(t, read[batchList](f, "/v1/batches").Batches, batches)
 
-	require.Equal(t, "idempotency_key_reused", f.again("JSON", batchOf(t, `{"subject": "another"}`)).problem(t).Code)
+	require.Equal(t, "idempotency_key_reused", f.repeat("JSON", batchOf(t, `{"subject": "another"}`)).problem(t).Code)
 	r := f.do(
 		http.MethodPost,
 		"/v1/batches",
@@ -81,14 +81,14 @@ func TestRepeat(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, r.Status)
 	require.Len(t, read[batchList](f, "/v1/batches").Batches, batches)
 	f.secret = f.foreign
-	f.accepted(f.again("JSON", batchOf(t, `{"subject": "a key of another user"}`)))
+	f.accepted(f.repeat("JSON", batchOf(t, `{"subject": "a key of another user"}`)))
 }
 
 func TestRepeatKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for name, key := range map[string]string{"space": "a b", "long": strings.Repeat("k", 256), "not ASCII": "kë", "a tab": "a\tb"} {
-		r := f.again(key, batchOf(t, `{}`))
+		r := f.repeat(key, batchOf(t, `{}`))
 		require.Equal(t, http.StatusBadRequest, r.Status, name)
 		require.Equal(t, "invalid_idempotency_key", r.problem(t).Code, name)
 	}
@@ -109,15 +109,15 @@ func TestRepeatKeys(t *testing.T) {
 	require.NoError(t, res.Body.Close())
 	require.Equal(t, http.StatusBadRequest, res.StatusCode, "empty")
 	require.Empty(t, f.store.writes())
-	f.accepted(f.again(strings.Repeat("~", 255), batchOf(t, `{}`)))
+	f.accepted(f.repeat(strings.Repeat("~", 255), batchOf(t, `{}`)))
 }
 
 // TestRepeatOfMistakes: a refused request does not use its key up.
 func TestRepeatOfMistakes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	require.Equal(t, http.StatusUnprocessableEntity, f.again("k", batchOf(t, `{"to": []}`)).Status)
-	f.accepted(f.again("k", batchOf(t, `{}`)))
+	require.Equal(t, http.StatusUnprocessableEntity, f.repeat("k", batchOf(t, `{"to": []}`)).Status)
+	f.accepted(f.repeat("k", batchOf(t, `{}`)))
 }
 
 // TestRepeatAtTwoDoors: two processes over one store get the same request many
@@ -138,7 +138,7 @@ func TestRepeatAtTwoDoors(t *testing.T) {
 				door = &g
 			}
 			for {
-				r := door.again("k", body)
+				r := door.repeat("k", body)
 				if r.Status == http.StatusConflict || r.Status == http.StatusServiceUnavailable {
 					continue // as a client does
 				}
@@ -181,16 +181,16 @@ func TestRepeatAfterCrash(t *testing.T) {
 			f := newFixture(t)
 			var claimed models.ID
 			f.store.failing(c.call, once(c.fail))
-			require.GreaterOrEqual(t, f.again("k", body).Status, 500)
+			require.GreaterOrEqual(t, f.repeat("k", body).Status, 500)
 			if c.call != "Schedule" {
 				claimed = f.store.tried[0]
 			}
-			a, _, _ := f.accepted(f.again("k", body))
+			a, _, _ := f.accepted(f.repeat("k", body))
 			if c.call != "Schedule" {
 				require.Equal(t, claimed, a.ID)
 			}
 			require.Len(t, slices.Compact(slices.Clone(f.store.tried)), 1, "one batch was ever begun")
-			require.Equal(t, "true", f.again("k", body).Header.Get("Idempotency-Replayed"))
+			require.Equal(t, "true", f.repeat("k", body).Header.Get("Idempotency-Replayed"))
 			require.Len(t, read[batchList](f, "/v1/batches").Batches, 1)
 		})
 	}
@@ -198,7 +198,7 @@ func TestRepeatAfterCrash(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		f.store.failing("PutAnswer", once(func() error { return models.ErrUnavailable }))
-		first, second := f.again("k", body), f.again("k", body)
+		first, second := f.repeat("k", body), f.repeat("k", body)
 		a, _, _ := f.accepted(first)
 		b, _, _ := f.accepted(second)
 		require.Equal(t, a, b)
@@ -209,8 +209,8 @@ func TestRepeatAfterCrash(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		f.store.failing("PutBatch", once(func() error { return models.ErrNotFound }))
-		require.Equal(t, "intake_too_slow", f.again("k", body).problem(t).Code)
-		a, _, _ := f.accepted(f.again("k", body))
+		require.Equal(t, "intake_too_slow", f.repeat("k", body).problem(t).Code)
+		a, _, _ := f.accepted(f.repeat("k", body))
 		require.NotEqual(t, f.store.tried[0], a.ID, "that one can never be")
 	})
 }
@@ -224,17 +224,17 @@ func TestRepeatWhileRunning(t *testing.T) {
 	f.store.before("PutBatch", func() { first.Do(func() { close(began); <-goOn }) })
 	var r *reply
 	var wg sync.WaitGroup
-	wg.Go(func() { r = f.again("k", batchOf(t, `{}`)) })
+	wg.Go(func() { r = f.repeat("k", batchOf(t, `{}`)) })
 	<-began
-	busy := f.again("k", batchOf(t, `{}`))
+	busy := f.repeat("k", batchOf(t, `{}`))
 	require.Equal(t, http.StatusConflict, busy.Status)
 	require.Equal(t, "request_running", busy.problem(t).Code)
 	require.NotEmpty(t, busy.Header.Get("Retry-After"))
-	require.Equal(t, "idempotency_key_reused", f.again("k", batchOf(t, `{"subject": "x"}`)).problem(t).Code)
+	require.Equal(t, "idempotency_key_reused", f.repeat("k", batchOf(t, `{"subject": "x"}`)).problem(t).Code)
 	close(goOn)
 	wg.Wait()
 	a, _, _ := f.accepted(r)
-	b, _, _ := f.accepted(f.again("k", batchOf(t, `{}`)))
+	b, _, _ := f.accepted(f.repeat("k", batchOf(t, `{}`)))
 	require.Equal(t, a.ID, b.ID)
 }
 
@@ -254,14 +254,14 @@ func TestRepeatThatIsRefusedByNow(t *testing.T) {
 			service.Repeat{},
 		)
 		require.NoError(f, err)
-		require.Equal(f, "sender_not_allowed", f.again("another", batchOf(t, `{}`)).problem(t).Errors[0].Code)
+		require.Equal(f, "sender_not_allowed", f.repeat("another", batchOf(t, `{}`)).problem(t).Errors[0].Code)
 	}
 	t.Run("answered", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
-		a, _, _ := f.accepted(f.again("k", batchOf(t, `{}`)))
+		a, _, _ := f.accepted(f.repeat("k", batchOf(t, `{}`)))
 		forbid(f)
-		r := f.again("k", batchOf(t, `{}`))
+		r := f.repeat("k", batchOf(t, `{}`))
 		b, _, _ := f.accepted(r)
 		require.Equal(t, a.ID, b.ID)
 		require.Equal(t, "true", r.Header.Get("Idempotency-Replayed"))
@@ -270,10 +270,10 @@ func TestRepeatThatIsRefusedByNow(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		f.store.failing("PutAnswer", func(int) error { return models.ErrUnavailable })
-		a, _, _ := f.accepted(f.again("k", batchOf(t, `{}`)))
+		a, _, _ := f.accepted(f.repeat("k", batchOf(t, `{}`)))
 		f.store.failing("PutAnswer", func(int) error { return nil })
 		forbid(f)
-		b, _, _ := f.accepted(f.again("k", batchOf(t, `{}`)))
+		b, _, _ := f.accepted(f.repeat("k", batchOf(t, `{}`)))
 		require.Equal(t, a.ID, b.ID)
 	})
 	t.Run("begun", func(t *testing.T) {
@@ -286,9 +286,9 @@ func TestRepeatThatIsRefusedByNow(t *testing.T) {
 			return nil
 		})
 		body := batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)
-		require.GreaterOrEqual(t, f.again("k", body).Status, 500)
+		require.GreaterOrEqual(t, f.repeat("k", body).Status, 500)
 		forbid(f)
-		require.Equal(t, http.StatusUnprocessableEntity, f.again("k", body).Status)
+		require.Equal(t, http.StatusUnprocessableEntity, f.repeat("k", body).Status)
 		_, err := f.store.Recipients(t.Context(), f.store.tried[0].Chunk(1))
 		require.ErrorIs(t, err, models.ErrNotFound)
 		require.Empty(t, read[batchList](f, "/v1/batches").Batches)
@@ -296,7 +296,7 @@ func TestRepeatThatIsRefusedByNow(t *testing.T) {
 	t.Run("another request", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
-		f.accepted(f.again("k", batchOf(t, `{}`)))
-		require.Equal(t, "idempotency_key_reused", f.again("k", batchOf(t, `{"to": []}`)).problem(t).Code)
+		f.accepted(f.repeat("k", batchOf(t, `{}`)))
+		require.Equal(t, "idempotency_key_reused", f.repeat("k", batchOf(t, `{"to": []}`)).problem(t).Code)
 	})
 }

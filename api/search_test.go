@@ -67,7 +67,7 @@ func TestRedacted(t *testing.T) {
 	b := f.four()
 	f.story(b)
 	require.NoError(t, f.store.Redact(t.Context(), b.ID))
-	page := read[foundList](f, "/v1/batches/"+b.ID.String()+"/logs")
+	page := read[foundList](f, batchPath(b.ID)+"/logs")
 	require.Len(t, page.Logs, 4)
 	for _, l := range page.Logs {
 		require.Empty(t, l.Email)

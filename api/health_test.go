@@ -1,0 +1,82 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+func TestProviders(t *testing.T) {
+	t.Parallel()
+	type list struct{ Providers []service.Provider }
+	f := newFixture(t)
+	l := read[list](f, "/v1/providers")
+	require.Len(t, l.Providers, 2)
+	require.Equal(t, "suspended", l.Providers[0].Health.State)
+	require.Equal(t, int64(7), l.Providers[0].Worker.Calls)
+	require.Nil(t, l.Providers[1].Health, "nobody has reported it")
+
+	f = newFixture(t, func(s *setup) { s.names = nil })
+	require.JSONEq(t, `{"providers": []}`, string(f.get("/v1/providers").Body))
+	f.store.failing("Reports", func(int) error { return models.ErrUnavailable })
+	require.Equal(t, "store_unavailable", f.get("/v1/providers").problem(t).Code)
+}
+
+// TestDamaged: what cannot be read is told as that, and not as something that
+// passes.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	f.store.failing("Batch", func(int) error { return models.ErrDamaged })
+	r := f.get(batchPath(b.ID))
+	require.Equal(t, http.StatusInternalServerError, r.Status)
+	require.Equal(t, "stored_value_damaged", r.problem(t).Code)
+	require.Empty(t, r.Header.Get("Retry-After"))
+}
+
+// awayBroker cannot be reached.
+type awayBroker struct{ models.Broker }
+
+func (awayBroker) Ping(context.Context) error { return models.ErrUnavailable }
+
+func (awayBroker) Publish(context.Context, ...models.Message) error { return models.ErrUnavailable }
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	type ready struct {
+		Status  string
+		Missing []string
+		Checks  map[string]string
+	}
+	f := newFixture(t)
+	require.JSONEq(t, `{"status": "ok"}`, string(f.get("/healthz", "Authorization", "").Body))
+	require.Equal(
+		t,
+		ready{"ready", []string{}, map[string]string{"store": "ok", "broker": "ok", "providers": "ok"}},
+		read[ready](f, "/readyz"),
+	)
+	f.store.setDown(true)
+	r := f.get("/readyz", "Authorization", "")
+	require.Equal(t, http.StatusServiceUnavailable, r.Status)
+	require.JSONEq(
+		t,
+		`{"status": "not ready", "missing": ["store"], "checks": {"store": "unavailable", "broker": "ok", "providers": "ok"}}`,
+		string(r.Body),
+	)
+
+	f = newFixture(t, func(s *setup) { s.broker = func(b models.Broker) models.Broker { return awayBroker{b} } })
+	got := read[ready](f, "/readyz")
+	require.Equal(t, []string{"broker"}, got.Missing, "named, although batches are taken without it")
+	f.accepted(f.post(batchOf(t, `{}`)))
+
+	f = newFixture(t, func(s *setup) { s.names = nil })
+	r = f.get("/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, r.Status)
+	require.Contains(t, string(r.Body), `"missing":["providers"]`)
+}

@@ -1,0 +1,166 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// TestPauseOwnUser: users may pause and resume only themselves, and cannot end a pause that an
+// operator ordered or confirmed.
+func TestPauseOwnUser(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	op := f.operator()
+	post := func(path string) *reply {
+		return f.do(http.MethodPost, path, "application/json", strings.NewReader(`{}`), "Authorization", "Bearer "+f.foreign)
+	}
+	changed := func(r *reply) bool {
+		require.Equal(t, http.StatusOK, r.Status, "%s", r.Body)
+		var v service.ControlResult
+		require.NoError(t, json.Unmarshal(r.Body, &v))
+		return v.Changed
+	}
+	require.False(t, changed(post("/v1/users/bob/resume")), "the user is not paused")
+	require.True(t, changed(post("/v1/users/bob/pause")))
+	require.False(t, changed(post("/v1/users/"+f.other+"/pause")))
+	require.True(t, changed(post("/v1/users/bob/resume")))
+	require.True(t, changed(post("/v1/users/bob/pause")))
+
+	confirmed := postCommand[service.ControlResult](op, "/v1/users/bob/pause", `{"why": "spam"}`)
+	require.True(t, confirmed.Changed, "an operator confirms the pause")
+	require.False(t, changed(post("/v1/users/bob/pause")))
+	require.Equal(t, "paused_by_operator", post("/v1/users/bob/resume").problem(t).Code)
+	require.True(t, postCommand[service.ControlResult](op, "/v1/users/bob/resume", ``).Changed)
+	for _, path := range []string{"/v1/users/ann/pause", "/v1/users/" + f.user + "/resume", "/v1/users/eve/pause"} {
+		require.Equal(t, "scope_missing", post(path).problem(t).Code, "the answer does not reveal whether the user exists")
+	}
+}
+
+// TestOperatorCommands: commands about users, providers and block rules take effect once and
+// are in the audit trail.
+func TestOperatorCommands(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	require.Equal(
+		t,
+		service.ControlResult{Name: "bob", Order: models.PauseUser, Changed: true},
+		postCommand[service.ControlResult](f, "/v1/users/bob/pause", `{"why": "spam"}`),
+	)
+	require.False(t, postCommand[service.ControlResult](f, "/v1/users/"+f.other+"/pause", ``).Changed)
+	require.True(t, postCommand[service.ControlResult](f, "/v1/users/bob/resume", ``).Changed)
+	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/users/eve/pause", "", nil).problem(t).Code)
+	require.True(t, postCommand[service.ControlResult](f, "/v1/providers/sg/offline", ``).Changed)
+	require.False(t, postCommand[service.ControlResult](f, "/v1/providers/sg/offline", ``).Changed)
+	require.Equal(t, "provider_offline", f.do(http.MethodPost, "/v1/providers/sg/probe", "", nil).problem(t).Code)
+	require.True(t, postCommand[service.ControlResult](f, "/v1/providers/sg/drain", ``).Changed)
+	require.True(t, postCommand[service.ControlResult](f, "/v1/providers/sg/online", ``).Changed)
+	require.False(t, postCommand[service.ControlResult](f, "/v1/providers/mg/online", ``).Changed, "already online")
+	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/providers/xx/offline", "", nil).problem(t).Code)
+	require.Equal(
+		t,
+		service.ControlResult{Name: "sg", Order: models.ProviderProbe, Changed: true},
+		postCommand[service.ControlResult](f, "/v1/providers/sg/probe", `{"why": "new key"}`),
+	)
+	require.True(t, postCommand[service.ControlResult](f, "/v1/providers/sg/probe", ``).Changed, "a probe always has an effect")
+	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/providers/xx/probe", "", nil).problem(t).Code)
+
+	refused := func(path, body string) Problem {
+		return f.do(http.MethodPost, path, "application/json", strings.NewReader(body)).problem(t)
+	}
+	p := refused("/v1/blocks", `{"provider": "xx", "user": "eve", "sender": "x", "domain": "a b"}`)
+	require.Equal(
+		t,
+		[]string{"/provider unknown_provider", "/user invalid_value", "/sender invalid_address", "/domain invalid_value"},
+		p.pointers(),
+	)
+	p = refused("/v1/blocks", `{"fail": true}`)
+	require.Equal(t, []string{" required"}, p.pointers())
+	one := postCommand[models.Block](
+		f,
+		"/v1/blocks",
+		`{"user": "bob", "sender": "@Bücher.example", "domain": "EXAMPLE.com", "fail": true, "why": "phishing"}`,
+	)
+	require.Equal(
+		t,
+		[]any{f.other, "@xn--bcher-kva.example", "example.com", true, "phishing", f.user},
+		[]any{one.User, one.Sender, one.Domain, one.Fail, one.Why, one.By},
+	)
+	require.Equal(
+		t,
+		one,
+		postCommand[models.Block](
+			f,
+			"/v1/blocks",
+			`{"user": "bob", "sender": "@bücher.example", "domain": "example.com", "fail": true}`,
+		),
+		"the rule exists",
+	)
+	type list struct{ Blocks []models.Block }
+	require.Equal(t, []models.Block{one}, read[list](f, "/v1/blocks").Blocks)
+	require.Equal(t, http.StatusNoContent, f.do(http.MethodDelete, "/v1/blocks/"+one.ID+"?why=over", "", nil).Status)
+	require.Equal(
+		t,
+		http.StatusNoContent,
+		f.do(http.MethodDelete, "/v1/blocks/"+one.ID, "", nil).Status,
+		"removed before",
+	)
+	require.Equal(t, http.StatusNotFound, f.do(http.MethodDelete, "/v1/blocks/nothing", "", nil).Status)
+	require.Empty(t, read[list](f, "/v1/blocks").Blocks)
+
+	want := []string{
+		"user.pause spam",
+		"user.resume",
+		"provider.offline",
+		"provider.drain",
+		"provider.online",
+		"provider.probe new key",
+		"provider.probe",
+		"block.add phishing",
+		"block.remove over",
+	}
+	require.Equal(t, want, f.commands())
+	var got []string
+	for cursor := ""; ; {
+		page := read[service.AuditPage](f, "/v1/audit?limit=3&cursor="+cursor)
+		for _, o := range page.Orders {
+			got = append([]string{strings.TrimSpace(string(o.Order) + " " + o.Why)}, got...)
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+		require.Len(t, page.Orders, 3)
+	}
+	require.Equal(t, want, got, "pages are in order, newest first")
+	p = refused("/v1/users/bob/pause", `{"why": "`+strings.Repeat("x", 501)+`"}`)
+	require.Equal(t, []string{"/why too_long"}, p.pointers())
+}
+
+// TestHolds: the hold after a restore is listed until it is lifted.
+func TestHolds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	type holds struct{ Holds []service.Hold }
+	require.Contains(t, string(f.get("/v1/holds").Body), `"holds":[]`)
+	b := f.four()
+	require.NoError(t, f.serve(Config{}).HoldOld(t.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored"))
+	list := read[holds](f, "/v1/holds").Holds
+	require.Len(t, list, 1)
+	require.Equal(t, []any{"cli:zoe", "restored"}, []any{list[0].By, list[0].Why})
+	require.True(t, list[0].Before.After(b.Created()))
+	require.Contains(t, read[service.BatchView](f, batchPath(b.ID)).Waits, "held after a restore")
+	require.Equal(
+		t,
+		service.LiftResult{Order: models.LiftHolds, Changed: true},
+		postCommand[service.LiftResult](f, "/v1/holds/lift", `{"why": "looked at"}`),
+	)
+	require.False(t, postCommand[service.LiftResult](f, "/v1/holds/lift", ``).Changed, "nothing is held")
+	require.Empty(t, read[holds](f, "/v1/holds").Holds)
+	require.Equal(t, []string{"hold.add restored", "hold.lift looked at"}, f.commands())
+}

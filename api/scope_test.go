@@ -1,0 +1,144 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// key creates a key of the first user with options.
+func (f *fixture) key(o models.KeyOptions) string {
+	f.Helper()
+	k, secret := models.NewKey(f.user, "with options", time.Now())
+	k.KeyOptions = o
+	require.NoError(f, f.store.CreateKey(f.Context(), k))
+	return secret
+}
+
+// operator returns the fixture with a key that may do everything.
+func (f *fixture) operator() *fixture {
+	g := *f
+	g.secret = f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeSend, models.ScopeRead, models.ScopeOperate}})
+	return &g
+}
+
+// TestScopes: each route refuses keys without its scope.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	send := []string{
+		"POST /v1/batches",
+		"POST /v1/batches/%s/stop",
+		"POST /v1/batches/%s/resume",
+		"POST /v1/batches/%s/cancel",
+		"POST /v1/batches/%s/retry",
+		"POST /v1/batches/%s/release",
+		"POST /v1/logs/%l/release",
+		"POST /v1/release",
+	}
+	read := []string{
+		"GET /v1/batches",
+		"GET /v1/batches/%s",
+		"GET /v1/batches/%s/logs",
+		"GET /v1/logs/%l",
+		"GET /v1/logs?email=a@b.de",
+		"GET /v1/stats",
+		"GET /v1/providers",
+		"GET /v1/providers/history",
+	}
+	operate := []string{
+		"POST /v1/users/bob/pause",
+		"POST /v1/users/bob/resume",
+		"POST /v1/providers/sg/offline",
+		"POST /v1/providers/sg/online",
+		"POST /v1/providers/sg/drain",
+		"POST /v1/providers/sg/probe",
+		"GET /v1/blocks",
+		"POST /v1/blocks",
+		"DELETE /v1/blocks/x",
+		"GET /v1/holds",
+		"POST /v1/holds/lift",
+		"GET /v1/audit",
+		"GET /v1/queues",
+		"GET /v1/parked",
+		"POST /v1/parked/x/requeue",
+		"DELETE /v1/parked/x",
+		"GET /v1/workers",
+		"GET /v1/check",
+	}
+	require.Len(t, f.server.engine.Routes(), len(send)+len(read)+len(operate)+3)
+	try := func(secret string, routes []string, refused bool) {
+		t.Helper()
+		for _, route := range routes {
+			method, path := fill(route, b.ID)
+			body := `{}`
+			if route == "POST /v1/release" {
+				body = `{"from": "2026-01-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"}`
+			}
+			r := f.do(method, path, "application/json", strings.NewReader(body), "Authorization", "Bearer "+secret)
+			if refused {
+				require.Equal(t, http.StatusForbidden, r.Status, route)
+				require.Equal(t, "scope_missing", r.problem(t).Code)
+				continue
+			}
+			require.NotEqual(t, http.StatusForbidden, r.Status, "%s: %s", route, r.Body)
+		}
+	}
+	try(f.secret, operate, true)
+	reader := f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeRead}})
+	try(reader, append(send, operate...), true)
+	try(reader, read, false)
+	sender := f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeSend}})
+	try(sender, append(read, operate...), true)
+	require.Empty(t, f.commands())
+	try(sender, send, false)
+	try(f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeOperate}}), operate, false)
+}
+
+// TestKeyOptions: a key is refused after its expiry and outside its networks.
+func TestKeyOptions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for name, c := range map[string]struct {
+		o      models.KeyOptions
+		status int
+		code   string
+	}{
+		"expires later":   {models.KeyOptions{Expires: time.Now().Add(time.Hour)}, 200, ""},
+		"expired":         {models.KeyOptions{Expires: time.Now().Add(-time.Second)}, 401, "expired_key"},
+		"this network":    {models.KeyOptions{Networks: []string{"192.0.2.0/24", "127.0.0.0/8"}}, 200, ""},
+		"another network": {models.KeyOptions{Networks: []string{"192.0.2.0/24"}}, 403, "address_not_allowed"},
+	} {
+		r := f.get("/v1/batches", "Authorization", "Bearer "+f.key(c.o))
+		require.Equal(t, c.status, r.Status, name)
+		if c.code != "" {
+			require.Equal(t, c.code, r.problem(t).Code, name)
+		}
+	}
+}
+
+// TestControlOfOthersMail: only an operator can read and control the batches of other users.
+func TestControlOfOthersMail(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	g := *f
+	g.secret = f.foreign
+	b := g.four()
+	for _, verb := range []string{"stop", "resume", "cancel", "retry", "release"} {
+		require.Equal(t, http.StatusNotFound, f.do(http.MethodPost, batchPath(b.ID)+"/"+verb, "", nil).Status)
+	}
+	logPath := "/v1/logs/" + b.ID.Log(1).String()
+	require.Equal(t, http.StatusNotFound, f.do(http.MethodPost, logPath+"/release", "", nil).Status)
+	require.Empty(t, f.commands())
+	require.Equal(t, http.StatusNotFound, f.get(batchPath(b.ID)).Status)
+	read := f.operator().get(batchPath(b.ID))
+	require.Equal(t, http.StatusOK, read.Status)
+	require.Contains(t, string(read.Body), `"user":"`+b.User+`"`, "an operator can read it")
+	require.True(t, control(f.operator(), batchPath(b.ID)+"/stop", ``).Changed)
+}
