@@ -12,11 +12,11 @@ import (
 type Commands struct {
 	Rule       control.BatchRule
 	Rules      *control.Rules
-	Blocks     []models.Block     // those that meet the sender and the user
-	Recipients []models.Recipient // only where a block asks for them
+	Blocks     []models.Block     // blocks that match the batch's sender and user
+	Recipients []models.Recipient // set only if a block matches recipients
 }
 
-// BlocksMeeting lists the blocks that meet the sender and the user of a batch.
+// BlocksMeeting returns the blocks that match the sender and the user of a batch.
 func BlocksMeeting(rules *control.Rules, batch *models.Batch) (out []models.Block) {
 	for _, b := range rules.Blocks() {
 		any := b
@@ -28,14 +28,14 @@ func BlocksMeeting(rules *control.Rules, batch *models.Batch) (out []models.Bloc
 	return out
 }
 
-// blocksOf lists the blocks that meet recipient r through some provider.
-func (o *Commands) blocksOf(b *models.Batch, r int) []*models.Block {
+// blocksOf returns the blocks that match recipient r through some provider.
+func (c *Commands) blocksOf(b *models.Batch, r int) []*models.Block {
 	var out []*models.Block
-	for i := range o.Blocks {
-		bl := &o.Blocks[i]
+	for i := range c.Blocks {
+		bl := &c.Blocks[i]
 		email := ""
-		if r <= len(o.Recipients) {
-			email = o.Recipients[r-1].Email
+		if r <= len(c.Recipients) {
+			email = c.Recipients[r-1].Email
 		}
 		if bl.Meets(b, bl.Provider, email) {
 			out = append(out, bl)
@@ -44,9 +44,10 @@ func (o *Commands) blocksOf(b *models.Batch, r int) []*models.Block {
 	return out
 }
 
-// apply changes a step as ordered: nothing is sent through a provider that is
-// offline, or blocked; what no provider may take waits or fails.
-func (o *Commands) apply(p *Policy, st *Step, blocks []*models.Block, now time.Time) {
+// apply applies the commands to a step. It removes providers that are offline or blocked
+// from the options of a call. If none is left, the step waits, or ends if the blocks say
+// so.
+func (c *Commands) apply(p *Policy, st *Step, blocks []*models.Block, now time.Time) {
 	if st.Do != Call {
 		return
 	}
@@ -61,20 +62,18 @@ func (o *Commands) apply(p *Policy, st *Step, blocks []*models.Block, now time.T
 		*st = Step{Do: Wait, Until: now.Add(p.cfg.Recheck)}
 		return
 	}
-	open := func(provider string) bool {
-		return o.Rules.Provider(provider).Mode != models.ProviderOffline &&
-			!slices.ContainsFunc(blocks, func(bl *models.Block) bool { return bl.Provider == provider })
+	closed := func(op Option) bool {
+		return c.Rules.Provider(op.Provider).Mode == models.ProviderOffline ||
+			slices.ContainsFunc(blocks, func(bl *models.Block) bool { return bl.Provider == op.Provider })
 	}
-	left := slices.DeleteFunc(slices.Clone(st.Options), func(op Option) bool { return !open(op.Provider) })
-	flowing := slices.DeleteFunc(
-		slices.Clone(left),
-		func(op Option) bool { return o.Rules.Provider(op.Provider).Mode == models.ProviderDrain },
-	)
+	draining := func(op Option) bool { return c.Rules.Provider(op.Provider).Mode == models.ProviderDrain }
+	allowed := slices.DeleteFunc(slices.Clone(st.Options), closed)
+	preferred := slices.DeleteFunc(slices.Clone(allowed), draining)
 	switch {
-	case len(flowing) > 0:
-		st.Options = flowing
-	case len(left) > 0:
-		st.Options = left // a provider that is drained takes what no other may
+	case len(preferred) > 0:
+		st.Options = preferred
+	case len(allowed) > 0:
+		st.Options = allowed // a draining provider takes mail that no other provider may take
 	default:
 		if why, ok := allFail(st.Options, blocks); ok {
 			st.refuse(why)
@@ -84,8 +83,8 @@ func (o *Commands) apply(p *Policy, st *Step, blocks []*models.Block, now time.T
 	}
 }
 
-// allFail reports whether a block that fails mail meets every one of the providers,
-// and why there is one of them.
+// allFail reports whether each provider has a block that fails mail. why is the reason
+// of one of these blocks.
 func allFail(options []Option, blocks []*models.Block) (why string, ok bool) {
 	for _, op := range options {
 		i := slices.IndexFunc(blocks, func(bl *models.Block) bool { return bl.Fail && bl.Provider == op.Provider })
@@ -102,29 +101,28 @@ func (s *Step) refuse(why string) {
 	*s = ending(s.Doubt, Step{Who: s.Who, Reason: models.BlockedByRule, Detail: why})
 }
 
-// Released lists the recipients that an order lets go.
-func Released(v *models.View, order *models.Command) models.Set {
+// Released returns the recipients that a release or retry command applies to.
+func Released(v *models.View, cmd *models.Command) models.Set {
 	return v.Where(func(r int, s *models.Status) bool {
-		if s.State != models.Failed || !order.Log.IsZero() && order.Log.Recipient() != r ||
-			order.Provider != "" && !heldAt(s, order.Provider) {
+		if s.State != models.Failed || !cmd.Log.IsZero() && cmd.Log.Recipient() != r ||
+			cmd.Provider != "" && !mayBeAt(s, cmd.Provider) {
 			return false
 		}
-		if order.Kind == models.RetryBatch {
-			return RetrySafe(v, r)
+		if cmd.Kind == models.RetryBatch {
+			return retrySafe(v, r)
 		}
-		return s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent || !order.Log.IsZero() && !s.Reason.Hard()
+		return s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent || !cmd.Log.IsZero() && !s.Reason.Hard()
 	})
 }
 
-// heldAt reports whether a provider may have the mail of a log that is held.
-func heldAt(s *models.Status, provider string) bool {
+// mayBeAt reports whether a provider may have the mail of a log.
+func mayBeAt(s *models.Status, provider string) bool {
 	return s.Last.Provider == provider || s.Accepted != nil && s.Accepted.Provider == provider
 }
 
-// RetrySafe reports whether a failed recipient can be sent to again without any
-// risk of a second copy, and with some hope: every attempt is settled, and
-// nothing final was said about the recipient.
-func RetrySafe(v *models.View, r int) bool {
+// retrySafe reports whether a retry of a failed recipient may succeed and cannot cause a
+// second copy: every attempt is settled, and the recipient's failure is not permanent.
+func retrySafe(v *models.View, r int) bool {
 	s := v.Status(r)
 	if s.State != models.Failed || s.Reason.Hard() || s.Reason == models.OutcomeUnknown ||
 		s.Reason == models.NoFinalEvent {
@@ -135,8 +133,8 @@ func RetrySafe(v *models.View, r int) bool {
 	return safe
 }
 
-// doubtOf is the reason with which a log ends of which some attempt may have led to
-// a copy; empty: none may have.
+// doubtOf returns the reason with which a log ends if some attempt may have led to a
+// copy. It is empty if no attempt did.
 func doubtOf(tries []models.Try) (doubt models.Reason) {
 	for i := range tries {
 		switch tries[i].Verdict {

@@ -4,14 +4,14 @@ import "time"
 
 // Config has the numbers of the decision table.
 type Config struct {
-	MaxRetries     int             // retries of one recipient; the first attempt is none
+	MaxRetries     int             // retries of one recipient; the first attempt does not count
 	Recheck        time.Duration   // how soon a held recipient is reconciled again
 	EvidenceWindow time.Duration   // how long an unknown outcome waits for evidence after its call must have ended
 	FinalEventWait time.Duration   // how long accepted mail waits for a final event
-	Delays         []time.Duration // before retry 1, 2, ... of the same provider; the last one repeats
+	Delays         []time.Duration // before retry 1, 2, ... through the same provider; the last one repeats
 }
 
-// Delay returns the wait before retry n (from 1) of the same provider, before jitter.
+// Delay returns the wait before retry n (from 1) through the same provider, without jitter.
 func (c *Config) Delay(n int) time.Duration {
 	return c.Delays[min(max(n-1, 0), len(c.Delays)-1)]
 }

@@ -1,5 +1,5 @@
-// Package policy is the decision table: what is to be done next for each recipient of a
-// chunk. It is pure: no clock, no I/O, no state.
+// Package policy decides the next step of each recipient of a chunk. It is pure: it has
+// no clock, no I/O and no state.
 package policy
 
 import (
@@ -11,59 +11,65 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-// Action is what is to be done next for some recipients.
+// Action is the kind of a step.
 type Action int
 
 // The actions.
 const (
 	Nothing Action = iota
-	Call           // hand them to a provider
-	Wait           // look again at a time
+	Call           // hand the recipients to a provider
+	Wait           // decide again at a time
 	End            // append an ending
 )
 
-// Option is a provider that may be tried, and when at the earliest.
+// Option is a provider that may be tried from NotBefore on.
 type Option struct {
 	Provider  string
 	NotBefore time.Time
 }
 
-// Step is the next step of a group of recipients that share a history.
+// Step is the next step of recipients that share a history.
 type Step struct {
 	Do           Action
 	Who          models.Set
-	SenderDomain string    // the sender's domain
-	Options      []Option  // of call: in order of preference
-	Until        time.Time // of wait
-	Retry        int       // of call: the number of the retry
-	Split        int       // of call: >0 while a bad recipient is looked for
-	MayDouble    bool
-	Doubt        models.Reason // of call: what is not known of earlier ones
-	Released     bool          // of call: manually, so that the deadline does not count
-	Reason       models.Reason // of end
-	Detail       string
-	Because      string          // of call: why another attempt is made
-	FromEvent    bool            // of call: a provider's event, not an answer, asked for it
-	Cancel       *models.Command // of end: it was ordered, and is a cancellation
-	Fixed        bool            // of call: the order of options is the batch's wish
+	SenderDomain string
+
+	// Call
+	Options   []Option      // in order of preference
+	Fixed     bool          // the batch prescribes the order of Options
+	Retry     int           // number of the retry; 0 for the first attempt
+	Split     int           // above 0 while the call searches for a bad recipient
+	MayDouble bool          // the call may cause a second copy
+	Doubt     models.Reason // why the outcome of an earlier attempt is unknown; empty if it is known
+	Released  bool          // released manually: the deadline does not apply
+	Because   string        // why another attempt is made
+	FromEvent bool          // a provider's event, not its answer, caused the call
+
+	// Wait
+	Until time.Time
+
+	// End
+	Reason models.Reason
+	Detail string
+	Cancel *models.Command // the command that cancels the recipients; nil if they end otherwise
 }
 
-// Policy decides the next step of every recipient. It has no state: the same facts
-// at the same time give the same steps in every worker.
+// Policy decides the next step of every recipient. The same facts give the same steps at
+// the same time in every worker.
 type Policy struct {
 	cfg       Config
 	providers []string                 // all providers, in order of configuration
-	windows   map[string]time.Duration // evidence windows by provider; 0: the general one
+	windows   map[string]time.Duration // evidence windows by provider; 0 means Config.EvidenceWindow
 }
 
-// New returns a policy for providers, named in order of configuration. windows has
-// the evidence windows of those that have one of their own.
+// New returns a policy for providers, which are named in order of configuration. windows
+// maps providers to their own evidence windows.
 func New(cfg Config, providers []string, windows map[string]time.Duration) *Policy {
 	return &Policy{cfg: cfg, providers: providers, windows: windows}
 }
 
-// EvidenceWindow is how long an unknown outcome at a provider waits for evidence after
-// the call must have ended.
+// EvidenceWindow returns how long an unknown outcome at a provider waits for evidence
+// after its call must have ended.
 func (p *Policy) EvidenceWindow(provider string) time.Duration {
 	if w := p.windows[provider]; w > 0 {
 		return w
@@ -71,12 +77,12 @@ func (p *Policy) EvidenceWindow(provider string) time.Duration {
 	return p.cfg.EvidenceWindow
 }
 
-// maxSplits bounds the calls that are made per recipient to find a bad one
-// among a thousand: halving 1,000 takes 10.
+// maxSplits is how many calls of one recipient may search for a bad recipient. Halving
+// 1,000 recipients takes 10.
 const maxSplits = 14
 
-// Plan decides the next step of every recipient of a chunk, grouped.
-func (p *Policy) Plan(v *models.View, b *models.Batch, o *Commands, now time.Time) []Step {
+// Plan returns the next steps of all queued recipients of a chunk.
+func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.Time) []Step {
 	var steps []Step
 	byHistory := map[uint64]int{}
 	var blocks []*models.Block
@@ -87,18 +93,18 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, o *Commands, now time.Tim
 		}
 		r := i + 1
 		h := history(v, r)
-		if len(o.Blocks) > 0 {
-			if blocks = o.blocksOf(b, r); len(blocks) > 0 {
-				h = mixed(h, blocks)
+		if len(cmds.Blocks) > 0 {
+			if blocks = cmds.blocksOf(b, r); len(blocks) > 0 {
+				h = withBlocks(h, blocks)
 			}
 		}
 		k, ok := byHistory[h]
 		if !ok {
 			k = len(steps)
 			byHistory[h] = k
-			st := p.next(v, b, s, v.Tries(r), &o.Rule, now)
+			st := p.next(v, b, s, v.Tries(r), &cmds.Rule, now)
 			st.SenderDomain = models.DomainOf(b.Content.From.Email)
-			o.apply(p, &st, blocks, now)
+			cmds.apply(p, &st, blocks, now)
 			steps = append(steps, st)
 		}
 		steps[k].Who.Add(r)
@@ -106,7 +112,8 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, o *Commands, now time.Tim
 	return steps
 }
 
-// next is the decision table: (what is known) x (providers, retries, time left).
+// next is the decision table. It returns the next step of a recipient from its status and
+// tries, the batch's rule and the time that is left.
 func (p *Policy) next(
 	v *models.View,
 	b *models.Batch,
@@ -120,10 +127,10 @@ func (p *Policy) next(
 	case s.Unsettled():
 		st := p.unsettled(v, b, s, tries, now)
 		if st.Do == Call && rule.Cancel != nil {
-			return Step{Do: End, Reason: models.OutcomeUnknown, Detail: CancelledMeanwhile}
+			return Step{Do: End, Reason: models.OutcomeUnknown, Detail: cancelledMeanwhile}
 		}
 		if st.Do == Call && b.Redacted {
-			return Step{Do: End, Reason: models.OutcomeUnknown, Detail: ContentRemoved}
+			return Step{Do: End, Reason: models.OutcomeUnknown, Detail: contentRemoved}
 		}
 		if st.Do == Call && rule.Waits != "" {
 			return p.hold(b, now)
@@ -131,17 +138,17 @@ func (p *Policy) next(
 		return st
 	case rule.Cancel != nil:
 		return cancelled(s, tries, rule.Cancel)
-	case b.Redacted: // released manually, and not handed over in all that time
-		return ending(doubtOf(tries), Step{Reason: models.Expired, Detail: ContentRemoved})
+	case b.Redacted: // it was released, and not handed over before its content was removed
+		return ending(doubtOf(tries), Step{Reason: models.Expired, Detail: contentRemoved})
 	case !s.Released && Over(b, now):
-		return ending(doubtOf(tries), Step{Reason: models.Expired, Detail: lastWords(last)})
+		return ending(doubtOf(tries), Step{Reason: models.Expired, Detail: describe(last)})
 	case rule.Waits != "":
 		return p.hold(b, now)
 	case s.Released:
 		doubt := doubtOf(tries)
 		return Step{
 			Do:        Call,
-			Options:   p.fresh(b),
+			Options:   p.allowed(b),
 			Fixed:     len(b.Providers) > 0,
 			Retry:     s.Retries + 1,
 			MayDouble: doubt != "",
@@ -150,33 +157,33 @@ func (p *Policy) next(
 			Because:   "released manually",
 		}
 	case s.Attempts == 0:
-		return Step{Do: Call, Options: p.fresh(b), Fixed: len(b.Providers) > 0}
+		return Step{Do: Call, Options: p.allowed(b), Fixed: len(b.Providers) > 0}
 	case last.Class == models.Split && last.Verdict == models.VerdictRefused:
 		return p.split(s)
-	case !curable(last):
+	case !reroutable(last):
 		return Step{Do: End, Reason: last.Reason}
 	}
-	return p.again(b, s, tries, false)
+	return p.retry(b, s, tries, false)
 }
 
-// CancelledMeanwhile is the detail of logs that end because their batch was cancelled.
-const CancelledMeanwhile = "the batch was cancelled meanwhile"
+// cancelledMeanwhile is the detail of logs that end because their batch was cancelled.
+const cancelledMeanwhile = "the batch was cancelled meanwhile"
 
-// cancelled ends what is not to be sent any more. What was handed over before says
-// what became of it, and not that it never was.
-func cancelled(s *models.Status, tries []models.Try, order *models.Command) Step {
+// cancelled returns the ending of a cancelled recipient. If a provider may have the mail,
+// or gave it up, the ending says so.
+func cancelled(s *models.Status, tries []models.Try, cmd *models.Command) Step {
 	doubt := doubtOf(tries)
 	switch {
 	case doubt != "":
-		return Step{Do: End, Reason: doubt, Detail: CancelledMeanwhile}
+		return Step{Do: End, Reason: doubt, Detail: cancelledMeanwhile}
 	case s.Last.Verdict == models.VerdictFailed:
-		return Step{Do: End, Reason: s.Last.Reason, Detail: CancelledMeanwhile}
+		return Step{Do: End, Reason: s.Last.Reason, Detail: cancelledMeanwhile}
 	}
-	return Step{Do: End, Cancel: order}
+	return Step{Do: End, Cancel: cmd}
 }
 
-// ending ends what is not sent any more for a reason of ours. Where it may have been
-// sent already it says that this is not known, so that it is not taken for unsent.
+// ending returns st as an ending. If there is doubt whether the mail was sent, the doubt
+// becomes the reason, and the reason of st a detail.
 func ending(doubt models.Reason, st Step) Step {
 	st.Do = End
 	if doubt != "" {
@@ -185,16 +192,16 @@ func ending(doubt models.Reason, st Step) Step {
 	return st
 }
 
-// ContentRemoved is why nothing more of an old batch can be sent.
-const ContentRemoved = "its content and addresses were removed after their time"
+// contentRemoved is the detail of logs that end because their batch's content is gone.
+const contentRemoved = "its content and addresses were removed after their time"
 
 // Over reports whether the deadline of a batch has passed.
 func Over(b *models.Batch, now time.Time) bool {
 	return !b.Deadline.IsZero() && !now.Before(b.Deadline)
 }
 
-// hold waits until an order is lifted: whoever lifts it announces the batch, and
-// the agenda looks now and then.
+// hold returns the step of a recipient whose batch is stopped or paused. It waits for the
+// next reconcile; the command that resumes the batch announces it earlier.
 func (p *Policy) hold(b *models.Batch, now time.Time) Step {
 	until := now.Add(p.cfg.Recheck)
 	if !b.Deadline.IsZero() && now.Before(b.Deadline) {
@@ -203,7 +210,7 @@ func (p *Policy) hold(b *models.Batch, now time.Time) Step {
 	return Step{Do: Wait, Until: until}
 }
 
-// unsettled decides for recipients that a provider may have.
+// unsettled returns the next step of a recipient whose mail a provider may have.
 func (p *Policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, now time.Time) Step {
 	last := &s.Last
 	if last.Verdict != models.VerdictAccepted {
@@ -212,7 +219,7 @@ func (p *Policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 			return Step{Do: Wait, Until: until}
 		}
 	}
-	if s.Accepted != nil { // Nothing more is sent, whatever became of the newest attempt
+	if s.Accepted != nil { // no further attempt is made, whatever the outcome of the newest
 		until := s.Accepted.At.Add(p.cfg.FinalEventWait)
 		if now.Before(until) {
 			return Step{Do: Wait, Until: until}
@@ -225,11 +232,12 @@ func (p *Policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 	case Over(b, now):
 		return Step{Do: End, Reason: models.OutcomeUnknown, Detail: "the deadline of the batch passed meanwhile"}
 	}
-	return p.again(b, s, tries, true)
+	return p.retry(b, s, tries, true)
 }
 
-// again sends to another provider, or to the same one later, or ends.
-func (p *Policy) again(b *models.Batch, s *models.Status, tries []models.Try, mayDouble bool) Step {
+// retry returns a call through another provider, or through the same one later, or an
+// ending if none may be tried.
+func (p *Policy) retry(b *models.Batch, s *models.Status, tries []models.Try, mayDouble bool) Step {
 	last := &s.Last
 	st := Step{
 		Do:        Call,
@@ -239,37 +247,37 @@ func (p *Policy) again(b *models.Batch, s *models.Status, tries []models.Try, ma
 		Because:   because(last),
 		FromEvent: last.Verdict == models.VerdictFailed,
 	}
-	options := p.left(b, tries, s.Retries+1)
+	options := p.remaining(b, tries, s.Retries+1)
 	switch {
 	case len(options) == 0:
-		return ending(st.Doubt, Step{Reason: models.NoProviderLeft, Detail: lastWords(last)})
-	case s.Called && s.Retries >= p.cfg.MaxRetries && !p.allAway(b, s, tries, options):
-		return ending(st.Doubt, Step{Reason: models.RetriesUsedUp, Detail: lastWords(last)})
+		return ending(st.Doubt, Step{Reason: models.NoProviderLeft, Detail: describe(last)})
+	case s.Called && s.Retries >= p.cfg.MaxRetries && !p.allUnavailable(b, s, tries, options):
+		return ending(st.Doubt, Step{Reason: models.RetriesUsedUp, Detail: describe(last)})
 	}
 	st.Options, st.Fixed = options, len(b.Providers) > 0
 	return st
 }
 
-// allAway reports whether every provider that mail may use has refused it for a
-// reason that passes. It waits then until one is back, or its deadline ends it,
-// however many retries that takes; unless none are wanted, or none of them has
-// verified the sender, which an operator must learn of.
-func (p *Policy) allAway(b *models.Batch, s *models.Status, tries []models.Try, options []Option) bool {
-	if p.cfg.MaxRetries == 0 || s.Released || b.Deadline.IsZero() || len(options) < len(p.fresh(b)) {
+// allUnavailable reports whether every provider that a mail may use has refused it for a
+// temporary reason. If so, MaxRetries does not apply: the mail is retried until its
+// deadline.
+//
+// It returns false if retries are off, or if no provider has verified the sender, because
+// an operator must learn of that.
+func (p *Policy) allUnavailable(b *models.Batch, s *models.Status, tries []models.Try, options []Option) bool {
+	if p.cfg.MaxRetries == 0 || s.Released || b.Deadline.IsZero() || len(options) < len(p.allowed(b)) {
 		return false
 	}
-	return !slices.ContainsFunc(options, func(o Option) bool { return o.NotBefore.IsZero() }) &&
-		slices.ContainsFunc(
-			options,
-			func(o Option) bool { return newestAt(tries, o.Provider).Reason != models.SenderNotVerified },
-		)
+	untried := func(o Option) bool { return o.NotBefore.IsZero() }
+	verified := func(o Option) bool { return newestAt(tries, o.Provider).Reason != models.SenderNotVerified }
+	return !slices.ContainsFunc(options, untried) && slices.ContainsFunc(options, verified)
 }
 
-// split sends the recipients of a call that was refused as a whole again, in
-// halves, through the same provider. It is no retry.
+// split returns a call through the same provider with half of the recipients, because the
+// provider refused the whole call. It does not count as a retry.
 func (p *Policy) split(s *models.Status) Step {
 	if s.Splits >= maxSplits {
-		return Step{Do: End, Reason: models.InvalidRequest, Detail: lastWords(&s.Last)}
+		return Step{Do: End, Reason: models.InvalidRequest, Detail: describe(&s.Last)}
 	}
 	return Step{
 		Do:      Call,
@@ -281,8 +289,8 @@ func (p *Policy) split(s *models.Status) Step {
 	}
 }
 
-// fresh lists the providers of a first attempt.
-func (p *Policy) fresh(b *models.Batch) []Option {
+// allowed returns the providers that a batch may use, as options of a first attempt.
+func (p *Policy) allowed(b *models.Batch) []Option {
 	names := p.providers
 	if len(b.Providers) > 0 {
 		names = b.Providers
@@ -294,11 +302,11 @@ func (p *Policy) fresh(b *models.Batch) []Option {
 	return out
 }
 
-// left lists the providers that may still be tried: those never tried first, at
-// once; then those that failed for a passing reason, after a delay that grows
-// with the number of the retry.
-func (p *Policy) left(b *models.Batch, tries []models.Try, retry int) []Option {
-	var fresh, later []Option
+// remaining returns the providers that may still be tried: first those that were never
+// tried, at once, then those that refused for a temporary reason, after the delay of the
+// retry.
+func (p *Policy) remaining(b *models.Batch, tries []models.Try, retry int) []Option {
+	var untried, later []Option
 	suppressed := 0
 	for i := range tries {
 		if tries[i].Reason == models.SuppressedBounce && tries[i].Verdict.Settled() {
@@ -306,14 +314,14 @@ func (p *Policy) left(b *models.Batch, tries []models.Try, retry int) []Option {
 		}
 	}
 	if suppressed > 1 {
-		return nil // two providers know the address as bad: no third reputation is spent on it
+		return nil // two providers know the address as bad: a third would only lose reputation
 	}
-	for _, o := range p.fresh(b) {
+	for _, o := range p.allowed(b) {
 		newest := newestAt(tries, o.Provider)
 		switch {
 		case newest == nil:
-			fresh = append(fresh, o)
-		case passing(newest):
+			untried = append(untried, o)
+		case temporary(newest):
 			o.NotBefore = newest.At.Add(p.cfg.Delay(retry))
 			if newest.RetryAt.After(o.NotBefore) || newest.Class == models.Throttled && !newest.RetryAt.IsZero() {
 				o.NotBefore = newest.RetryAt
@@ -321,9 +329,10 @@ func (p *Policy) left(b *models.Batch, tries []models.Try, retry int) []Option {
 			later = append(later, o)
 		}
 	}
-	return append(fresh, later...)
+	return append(untried, later...)
 }
 
+// newestAt returns the newest try through a provider, or nil.
 func newestAt(tries []models.Try, provider string) *models.Try {
 	for i := len(tries) - 1; i >= 0; i-- {
 		if tries[i].Provider == provider {
@@ -333,8 +342,8 @@ func newestAt(tries []models.Try, provider string) *models.Try {
 	return nil
 }
 
-// passing reports whether the same provider may take the same mail later.
-func passing(t *models.Try) bool {
+// temporary reports whether the same provider may take the same mail later.
+func temporary(t *models.Try) bool {
 	if t.Verdict != models.VerdictRefused {
 		return false
 	}
@@ -345,9 +354,8 @@ func passing(t *models.Try) bool {
 	return false
 }
 
-// curable reports whether another provider could cure a failure that is not
-// hard.
-func curable(t *models.Try) bool {
+// reroutable reports whether another provider may deliver the mail of a failed try.
+func reroutable(t *models.Try) bool {
 	if t.Verdict == models.VerdictRefused {
 		switch t.Class {
 		case models.RejectedHereClass, models.AccountClass, models.Throttled, models.Unavailable:
@@ -370,6 +378,7 @@ func curable(t *models.Try) bool {
 	return false
 }
 
+// because returns the reason for an attempt that follows t.
 func because(t *models.Try) string {
 	switch {
 	case t.Verdict == models.VerdictFailed:
@@ -382,14 +391,15 @@ func because(t *models.Try) string {
 	return "nothing proved within the evidence window that " + t.Provider + " took it"
 }
 
-func lastWords(t *models.Try) string {
+// describe returns the outcome of a recipient's last try; it is empty if there is none.
+func describe(t *models.Try) string {
 	if t.Attempt == 0 {
 		return ""
 	}
 	return because(t)
 }
 
-// Earliest is when the first provider of the step may be tried.
+// Earliest returns when the first provider of the step may be tried.
 func (s *Step) Earliest() time.Time {
 	var first time.Time
 	for i, o := range s.Options {
@@ -400,8 +410,7 @@ func (s *Step) Earliest() time.Time {
 	return first
 }
 
-// InDoubt reports whether a step is about mail that some provider may have, and
-// ends it or sends it once more.
+// InDoubt reports whether a step ends mail that some provider may have, or sends it again.
 func (s Step) InDoubt() bool {
 	switch s.Do {
 	case End:
@@ -413,8 +422,8 @@ func (s Step) InDoubt() bool {
 	return false
 }
 
-// Calls reports whether a step hands mail to a provider, of one of these
-// recipients if any are named.
+// Calls reports whether a step hands mail to a provider. If only is not empty, the step
+// must include one of its recipients.
 func (s *Step) Calls(only models.Set) bool {
 	return s.Do == Call && (only.Empty() || !s.Who.And(only).Empty())
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// The same provider gets a mail again later each time, by the table of delays, and not
-// before the time that it named.
-func TestDelays(t *testing.T) {
+// The delay before a retry through the same provider follows the table of delays. It is
+// not shorter than the time that the provider named.
+func TestRetryDelays(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Delays: []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, time.Hour}}
 	p := &Policy{cfg: cfg, providers: []string{"sg"}}
@@ -20,7 +20,7 @@ func TestDelays(t *testing.T) {
 		tries := []models.Try{
 			{Attempt: 1, Provider: "sg", Verdict: models.VerdictRefused, Class: class, At: at, RetryAt: named},
 		}
-		options := p.left(&models.Batch{}, tries, retry)
+		options := p.remaining(&models.Batch{}, tries, retry)
 		require.Len(t, options, 1)
 		return options[0].NotBefore.Sub(at)
 	}
@@ -35,21 +35,21 @@ func TestDelays(t *testing.T) {
 		t,
 		200*time.Millisecond,
 		again(4, models.Throttled, at.Add(200*time.Millisecond)),
-		"who throttles knows when to come back",
+		"a provider that throttles knows when it takes mail again",
 	)
 	require.Equal(t, time.Hour, again(1, models.Unavailable, at.Add(time.Hour)))
 	require.Equal(
 		t,
 		time.Minute,
 		again(4, models.Unavailable, at.Add(200*time.Millisecond)),
-		"who is down may still be then",
+		"a provider that is down may still be down then",
 	)
-	require.Empty(
-		t,
-		p.left(
-			&models.Batch{},
-			[]models.Try{{Attempt: 1, Provider: "sg", Verdict: models.VerdictRefused, Class: models.RejectedHereClass, At: at}},
-			1,
-		),
-	)
+	rejected := models.Try{
+		Attempt:  1,
+		Provider: "sg",
+		Verdict:  models.VerdictRefused,
+		Class:    models.RejectedHereClass,
+		At:       at,
+	}
+	require.Empty(t, p.remaining(&models.Batch{}, []models.Try{rejected}, 1))
 }

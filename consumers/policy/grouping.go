@@ -2,14 +2,15 @@ package policy
 
 import "github.com/safedelivr/safedelivr/models"
 
-// history is equal for recipients whose next step is the same. It is a hash, made
-// by hand because a chunk asks for it a thousand times.
+// history returns a hash of what is known of recipient r. Recipients with the same hash
+// have the same next step. Plan computes it up to a thousand times for a chunk, so it
+// avoids allocations.
 func history(v *models.View, r int) uint64 {
-	h := mixer(14695981039346656037)
+	h := hasher(14695981039346656037)
 	if v.Status(r).Released {
 		h.number(1)
 	}
-	if v.Status(r).Accepted != nil { // Who was let go by hand may have the same tries, and none
+	if v.Status(r).Accepted != nil { // a released recipient may have the same tries without it
 		h.number(2)
 	}
 	v.EachTry(r, func(t *models.Try) {
@@ -21,7 +22,7 @@ func history(v *models.View, r int) uint64 {
 		switch t.Verdict {
 		case models.VerdictAccepted:
 			h.number(t.At.Unix() / 60)
-		case models.VerdictFailed, models.VerdictDelivered: // the time changes nothing about what follows
+		case models.VerdictFailed, models.VerdictDelivered: // the next step does not depend on the time
 		case models.VerdictPending, models.VerdictUnknown, models.VerdictRefused:
 			h.number(t.At.UnixMilli())
 		}
@@ -29,30 +30,30 @@ func history(v *models.View, r int) uint64 {
 	return uint64(h)
 }
 
-// mixed tells apart recipients that different blocks meet.
-func mixed(h uint64, blocks []*models.Block) uint64 {
-	m := mixer(h)
+// withBlocks returns a hash that also depends on the blocks that match a recipient.
+func withBlocks(h uint64, blocks []*models.Block) uint64 {
+	m := hasher(h)
 	for _, b := range blocks {
 		m.text(b.ID)
 	}
 	return uint64(m)
 }
 
-// mixer is FNV-1a.
-type mixer uint64
+// hasher is FNV-1a.
+type hasher uint64
 
-func (m *mixer) byte(b byte) { *m = (*m ^ mixer(b)) * 1099511628211 }
+func (h *hasher) byte(b byte) { *h = (*h ^ hasher(b)) * 1099511628211 }
 
-func (m *mixer) number(n int64) {
+func (h *hasher) number(n int64) {
 	for range 8 {
-		m.byte(byte(n)) //nolint:gosec // the lowest byte is meant
+		h.byte(byte(n)) //nolint:gosec // the lowest byte is meant
 		n >>= 8
 	}
 }
 
-func (m *mixer) text(s string) {
+func (h *hasher) text(s string) {
 	for i := range len(s) {
-		m.byte(s[i])
+		h.byte(s[i])
 	}
-	m.byte(0)
+	h.byte(0)
 }
