@@ -13,15 +13,15 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Config configures the processing of events.
+// Config configures a Processor.
 type Config struct {
-	InboxAge time.Duration // after which a post that was not processed is announced again
-	Sole     bool          // no other process works on the store
+	InboxAge time.Duration // age at which an unprocessed post is announced again
+	Sole     bool          // no other process uses the store
 	Priority *priority.Scheduler
 	Logger   *slog.Logger
 }
 
-// Store is the part of models.Store that the processing of events needs.
+// Store is the part of models.Store that a Processor needs.
 type Store interface {
 	Inbox(ctx context.Context, ids ...models.ID) ([]models.Inbox, error)
 	InboxDone(ctx context.Context, ids ...models.ID) error
@@ -33,33 +33,33 @@ type Store interface {
 	PutFacts(ctx context.Context, facts ...models.ChunkFact) error
 }
 
-// Depths is the part of models.Broker that the processing of events needs.
+// Depths is the part of models.Broker that a Processor needs.
 type Depths interface {
 	Depths(ctx context.Context) ([]models.Depth, error)
 }
 
-// Requeuer puts on the agenda what is still open about a chunk.
+// Requeuer puts chunks that are unfinished on the agenda.
 type Requeuer interface {
 	Requeue(ctx context.Context, entry models.AgendaEntry, found dispatch.Result) error
 }
 
-// Summaries renews the summaries of chunks that are marked.
+// Summaries renews the summaries of marked chunks.
 type Summaries interface {
 	dispatch.SummaryMarks
 	Flush(ctx context.Context) error
 	Pending() int
 }
 
-// Observer is told of events and posts.
+// Observer is notified of events and posts.
 type Observer interface {
-	// EventTaken is told of an event of an attempt, once for all its repeats. accepted is
-	// when the batch was.
+	// EventTaken is called once for each event of an attempt, and not for its repeats.
+	// accepted is when the batch was accepted.
 	EventTaken(ev *models.Event, of *models.Entry, accepted time.Time)
-	// EventRefused is told of events and posts that are not taken, and why.
+	// EventRefused is called for each event or post that is refused or skipped.
 	EventRefused(provider, why string)
 }
 
-// counts of events since the start.
+// counts holds the numbers of events since the start.
 type counts struct {
-	eventsTaken, eventsForged, eventsReplayed, eventsSkipped atomic.Int64
+	taken, forged, replayed, skipped atomic.Int64
 }

@@ -15,25 +15,20 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Posts are read from the inbox, refused where they are replays, and marked as
-// worked off when what they came to is stored.
-
 const (
-	// InboxBytes is what the posts of the entries that are worked off together
-	// come to at most, a single larger entry excepted: taken apart, they are
-	// several times as large.
-	InboxBytes = 1 << 20
-	// inboxRead is how many entries are read together at most.
+	// inboxBytes is the maximum size of the posts that are processed together, unless a
+	// single entry is larger. Parsed posts are several times as large.
+	inboxBytes = 1 << 20
+	// inboxRead is the maximum number of entries that are read together.
 	inboxRead = 16
 )
 
-// ReadInbox reads entries until their posts come to inboxBytes, and says how
-// many of ids that were. How large an entry is shows when it is read: so a few
-// are read together, the more the smaller they turn out to be, and what does not
-// fit any more is left to the next group.
-func (q *Processor) ReadInbox(ctx context.Context, ids []models.ID) (entries []models.Inbox, n int, err error) {
+// readInbox reads entries of up to inboxBytes, and at least one. It returns how many of
+// ids they are. The size of an entry is known only after it was read, so readInbox reads
+// one entry first, and then as many at once as the largest so far allows.
+func (q *Processor) readInbox(ctx context.Context, ids []models.ID) (entries []models.Inbox, n int, err error) {
 	size, largest := 0, 0
-	for k := 1; n < len(ids) && largest <= InboxBytes-size; k = min(2*k, inboxRead, (InboxBytes-size)/max(largest, 1)) {
+	for k := 1; n < len(ids) && largest <= inboxBytes-size; k = min(2*k, inboxRead, (inboxBytes-size)/max(largest, 1)) {
 		part := ids[n:min(n+k, len(ids))]
 		some, err := q.inbox(ctx, part)
 		if err != nil {
@@ -41,7 +36,7 @@ func (q *Processor) ReadInbox(ctx context.Context, ids []models.ID) (entries []m
 		}
 		for i := range some {
 			own := some[i].Size()
-			if size+own > InboxBytes && len(entries) > 0 {
+			if size+own > inboxBytes && len(entries) > 0 {
 				return entries, n + slices.Index(part, some[i].ID), nil
 			}
 			size += own
@@ -53,8 +48,8 @@ func (q *Processor) ReadInbox(ctx context.Context, ids []models.ID) (entries []m
 	return entries, n, nil
 }
 
-// inbox reads entries. One that is damaged is left out: it stays in the inbox, for
-// a later version to replay, and is not announced again.
+// inbox reads entries. It skips damaged ones and marks them as processed; they stay in
+// the inbox, so that a later version can replay them.
 func (q *Processor) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox, error) {
 	all, err := q.store.Inbox(ctx, ids...)
 	if !errors.Is(err, models.ErrDamaged) {
@@ -64,14 +59,8 @@ func (q *Processor) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox,
 	for _, id := range ids {
 		one, err := q.store.Inbox(ctx, id)
 		if errors.Is(err, models.ErrDamaged) {
-			q.counts.eventsSkipped.Add(1)
-			q.log.Error(
-				"a post cannot be read; it stays in the inbox, and can be replayed by a version that can",
-				"post",
-				id.String(),
-				"err",
-				err,
-			)
+			q.counts.skipped.Add(1)
+			q.log.Error("post cannot be read; replay it with a version that can", "post", id.String(), "err", err)
 			one, err = nil, q.store.InboxDone(ctx, id)
 		}
 		if err != nil {
@@ -82,17 +71,17 @@ func (q *Processor) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox,
 	return all, nil
 }
 
-// dropReplayed leaves out posts whose token came before with another body: in an
-// earlier entry, or earlier in the same.
+// dropReplayed removes posts whose token was used before for another body, by an earlier
+// entry or by an earlier post of the same entry.
 func (q *Processor) dropReplayed(ctx context.Context, entries []models.Inbox) error {
 	type token struct {
 		entry  models.ID
 		replay string
 	}
 	var (
-		ws    []models.ReplayMark
-		asked []token
-		first = map[token]string{} // the digest of what came first
+		marks  []models.ReplayMark
+		tokens []token              // of marks
+		first  = map[token]string{} // digest of the first body with a token
 	)
 	for i := range entries {
 		in := &entries[i]
@@ -107,26 +96,23 @@ func (q *Processor) dropReplayed(ctx context.Context, entries []models.Inbox) er
 			}
 			first[of] = digest(p.Body)
 			group, _, _ := strings.Cut(p.Replay, ".")
-			ws = append(
-				ws,
-				models.ReplayMark{
-					Group:  in.Provider + "/" + group,
-					Key:    in.Provider + "/" + p.Replay,
-					Digest: first[of],
-					Entry:  in.ID,
-				},
-			)
-			asked = append(asked, of)
+			marks = append(marks, models.ReplayMark{
+				Group:  in.Provider + "/" + group,
+				Key:    in.Provider + "/" + p.Replay,
+				Digest: first[of],
+				Entry:  in.ID,
+			})
+			tokens = append(tokens, of)
 		}
 	}
-	if len(ws) == 0 {
+	if len(marks) == 0 {
 		return nil
 	}
-	firsts, err := q.store.GuardReplays(ctx, ws...)
+	firsts, err := q.store.GuardReplays(ctx, marks...)
 	if err != nil {
 		return err
 	}
-	for i, of := range asked {
+	for i, of := range tokens {
 		first[of] = firsts[i]
 	}
 	for i := range entries {
@@ -136,35 +122,36 @@ func (q *Processor) dropReplayed(ctx context.Context, entries []models.Inbox) er
 			if !ok || was == digest(p.Body) {
 				return false
 			}
-			q.counts.eventsReplayed.Add(1)
+			q.counts.replayed.Add(1)
 			q.observer.EventRefused(in.Provider, "replayed")
-			q.log.Warn("post refused: its token came before with another body", "provider", in.Provider)
+			q.log.Warn("post refused: its token was used before for another body", "provider", in.Provider)
 			return true
 		})
 	}
 	return nil
 }
 
+// digest returns the SHA-256 of a body in hexadecimal.
 func digest(body []byte) string {
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:])
 }
 
-// markSummaries marks the chunks for a new summary; when those are stored, the posts
-// are worked off.
-func (q *Processor) markSummaries(ctx context.Context, work *eventGroup) error {
-	left := 0
-	for _, c := range work.byChunk {
+// markSummaries marks the summaries of the chunks with events. The posts are marked as
+// processed after all these summaries were stored.
+func (q *Processor) markSummaries(ctx context.Context, group *eventGroup) error {
+	chunks := 0
+	for _, c := range group.byChunk {
 		if c.taken {
-			left++
+			chunks++
 		}
 	}
-	if left == 0 {
-		return q.store.InboxDone(ctx, work.done...)
+	if chunks == 0 {
+		return q.store.InboxDone(ctx, group.done...)
 	}
-	done := work.done // alone: the countdown outlives the work by seconds
-	countdown := newCountdown(left, func() { q.markDone(done) })
-	for id, c := range work.byChunk {
+	done := group.done // the countdown lives for seconds, and must not keep the group in memory
+	countdown := newCountdown(chunks, func() { q.markDone(done) })
+	for id, c := range group.byChunk {
 		if c.taken {
 			q.summaries.Mark(c.user, id, countdown)
 		}
@@ -172,41 +159,42 @@ func (q *Processor) markSummaries(ctx context.Context, work *eventGroup) error {
 	return nil
 }
 
-// donePosts are entries of the inbox that are to be marked as worked off. Those of
-// many groups become so at the same time, when summaries were stored.
+// donePosts collects entries of the inbox that can be marked as processed. Many groups
+// add theirs at the same time, when summaries were stored.
 type donePosts struct {
 	mu      sync.Mutex
 	ids     []models.ID
 	marking bool
 }
 
-func (f *donePosts) take() (ids []models.ID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	ids, f.ids = f.ids, nil
-	f.marking = len(ids) > 0
+// take returns the collected entries and removes them.
+func (d *donePosts) take() (ids []models.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ids, d.ids = d.ids, nil
+	d.marking = len(ids) > 0
 	return ids
 }
 
-// markDone marks entries as worked off, for as long as it takes: a crash
-// before has them worked off once more.
+// markDone marks entries as processed in the background, and retries until that
+// succeeds. After a crash they are processed again.
 func (q *Processor) markDone(ids []models.ID) {
-	f := &q.finished
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ids = append(f.ids, ids...)
-	if f.marking {
+	d := &q.finished
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ids = append(d.ids, ids...)
+	if d.marking {
 		return
 	}
-	f.marking = true
+	d.marking = true
 	q.dispatch.GoBackground(func() {
-		for ids := f.take(); len(ids) > 0; ids = f.take() {
+		for ids := d.take(); len(ids) > 0; ids = d.take() {
 			for {
 				err := q.store.InboxDone(priority.WithLow(q.dispatch.CallContext()), ids...)
 				if err == nil {
 					break
 				}
-				q.log.Warn("posts not marked as worked off yet", "entries", len(ids), "err", err)
+				q.log.Warn("cannot mark posts as processed; will retry", "entries", len(ids), "err", err)
 				select {
 				case <-time.After(2 * time.Second):
 				case <-q.dispatch.CallContext().Done():
@@ -217,7 +205,7 @@ func (q *Processor) markDone(ids []models.ID) {
 	})
 }
 
-// newCountdown returns a function that runs f at its n-th call.
+// newCountdown returns a function whose n-th call runs f.
 func newCountdown(n int, f func()) func() {
 	var left atomic.Int64
 	left.Store(int64(n))

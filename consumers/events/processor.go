@@ -16,15 +16,15 @@ import (
 
 // The sizes and times of groups of posts.
 const (
-	eventsAtOnce = 64                   // posts worked off together, at most
-	EventRunners = 2                    // groups of posts worked off at once, at most
-	EventsWait   = 5 * time.Millisecond // how long the first waits for more
-	EventsLate   = time.Minute          // how late a post is from which on urgent mail does not hold it up
+	groupSize  = 64                   // maximum number of posts in a group
+	maxRunners = 2                    // maximum number of groups that are processed at once
+	linger     = 5 * time.Millisecond // how long the first post of a group waits for more
+	lateAge    = time.Minute          // age from which a post no longer yields to urgent mail
 )
 
-// Processor collects announced posts, so that the events of many posts about
-// one chunk cost one read and one write. A post that is announced again is not
-// worked off again: it would only be counted twice.
+// Processor processes announced posts in groups, so that the events of many posts about
+// one chunk cost one read and one write. It does not process a post again that it has
+// processed recently. Its methods may be called concurrently.
 type Processor struct {
 	cfg       Config
 	log       *slog.Logger
@@ -38,22 +38,23 @@ type Processor struct {
 	observer  Observer
 
 	ledgers   *lru.Cache[models.ID, []models.Entry]
-	processed *lru.Cache[models.ID, struct{}] // posts processed lately
-	counted   *recentSet                      // hashes of events counted lately
+	processed *lru.Cache[models.ID, struct{}] // recently processed posts
+	counted   *recentSet                      // hashes of recently counted events
 	finished  donePosts
 	counts    counts
 	in        chan post
 
-	mu      sync.Mutex
-	Working map[models.ID]bool // posts that are being worked off
+	mu       sync.Mutex
+	inflight map[models.ID]bool // posts that are being processed
 }
 
+// post is an announced post. Its disposition is sent to done.
 type post struct {
 	id   models.ID
 	done chan models.Disposition
 }
 
-// Deps are what the processing of events needs. All are required.
+// Deps holds the dependencies of a Processor. All are required.
 type Deps struct {
 	Store     Store
 	Broker    Depths
@@ -64,8 +65,7 @@ type Deps struct {
 	Observer  Observer
 }
 
-// New returns a queue that is not running. Connect must be called before it is
-// used.
+// New returns a Processor. Connect must be called before it is used.
 func New(cfg Config, deps Deps) *Processor {
 	return &Processor{
 		cfg:       cfg,
@@ -81,48 +81,51 @@ func New(cfg Config, deps Deps) *Processor {
 		processed: dispatch.NewMemo[models.ID, struct{}](100_000),
 		counted:   newRecentSet(100_000),
 		in:        make(chan post),
-		Working:   map[models.ID]bool{},
+		inflight:  map[models.ID]bool{},
 	}
 }
 
-// Connect gives the queue the agenda, which is built upon it.
+// Connect sets the agenda, which is built upon the Processor.
 func (q *Processor) Connect(r Requeuer) { q.requeuer = r }
 
-// Counts returns how many events were taken, and how many were refused because they
-// belong to no attempt through their provider, because they came under a token that was
-// used for other content, or because they are no events of ours.
+// Counts returns the number of events that were taken, of events that were refused because
+// they belong to no attempt through their provider, of posts that were refused because
+// their token was used for another body, and of posts and parts of posts that were
+// skipped.
 func (q *Processor) Counts() (taken, forged, replayed, skipped int64) {
-	return q.counts.eventsTaken.Load(), q.counts.eventsForged.Load(), q.counts.eventsReplayed.Load(), q.counts.eventsSkipped.Load()
+	c := &q.counts
+	return c.taken.Load(), c.forged.Load(), c.replayed.Load(), c.skipped.Load()
 }
 
-// begin reports whether a post is to be worked off: this process does not do so
-// now, and has not done so lately. Who begins must end.
+// begin reports whether a post has to be processed: this process is not doing so, and has
+// not done so recently. If it returns true, end must be called.
 func (q *Processor) begin(id models.ID) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, done := q.processed.Get(id); done || q.Working[id] {
+	if _, done := q.processed.Get(id); done || q.inflight[id] {
 		return false
 	}
-	q.Working[id] = true
+	q.inflight[id] = true
 	return true
 }
 
 func (q *Processor) end(id models.ID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.Working, id)
+	delete(q.inflight, id)
 }
 
-// Runners is how many groups are worked off at once. Where that is to compute and
-// not to wait for the store, they leave a processor to others.
+// Runners returns how many calls of Run should run at once. With an embedded store they
+// mostly compute, so they leave one CPU to other work.
 func (q *Processor) Runners() int {
 	if q.cfg.Sole {
-		return min(EventRunners, priority.Parallelism())
+		return min(maxRunners, priority.Parallelism())
 	}
-	return EventRunners
+	return maxRunners
 }
 
-// Handle is the consumer of event.<ns>.
+// Handle handles event.<ns>: it returns after the post was processed. If the post is
+// being processed already, or was recently, Handle returns at once.
 func (q *Processor) Handle(ctx context.Context, m models.Message) models.Disposition {
 	if !q.begin(m.ID) {
 		return models.Done()
@@ -147,28 +150,28 @@ func (q *Processor) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		linger := time.NewTimer(EventsWait)
+		timer := time.NewTimer(linger)
 	collect:
-		for len(posts) < eventsAtOnce {
+		for len(posts) < groupSize {
 			select {
 			case p := <-q.in:
 				posts = append(posts, p)
-			case <-linger.C:
+			case <-timer.C:
 				break collect
 			}
 		}
-		linger.Stop()
+		timer.Stop()
 		began := time.Now()
-		q.work(ctx, posts)
-		if began.Sub(posts[0].id.Time()) < EventsLate {
+		q.processPosts(ctx, posts)
+		if began.Sub(posts[0].id.Time()) < lateAge {
 			q.cfg.Priority.Backoff(ctx, time.Since(began))
 		}
 	}
 }
 
-// work works posts off, as many at a time as inboxBytes allows, and answers each
-// as soon as it is done.
-func (q *Processor) work(ctx context.Context, posts []post) {
+// processPosts processes posts, as many at once as inboxBytes allows, and sends the
+// disposition of each as soon as it is processed.
+func (q *Processor) processPosts(ctx context.Context, posts []post) {
 	for len(posts) > 0 {
 		ids := make([]models.ID, len(posts))
 		for i := range posts {
@@ -178,7 +181,7 @@ func (q *Processor) work(ctx context.Context, posts []post) {
 		verdict := models.Done()
 		if err != nil {
 			n = len(posts)
-			q.log.Warn("events could not be worked off yet", "posts", n, "err", err)
+			q.log.Warn("cannot process events; will retry", "posts", n, "err", err)
 			verdict = models.Later(2 * time.Second)
 		}
 		for i := range posts[:n] {
@@ -188,5 +191,5 @@ func (q *Processor) work(ctx context.Context, posts []post) {
 	}
 }
 
-// Concurrency returns how many event messages may be with this process at once.
-func (q *Processor) Concurrency() int { return q.Runners() * eventsAtOnce }
+// Concurrency returns how many event messages this process handles at once.
+func (q *Processor) Concurrency() int { return q.Runners() * groupSize }

@@ -2,9 +2,9 @@ package events
 
 import "sync"
 
-// recentSet remembers at least the last size hashes that were added, and at most twice
-// as many. A memo of the library that the other memos use takes two to three times the
-// memory, which counts at hundreds of thousands of hashes.
+// recentSet holds the last hashes that were added: at least size, and at most twice as
+// many. An lru.Cache of hundreds of thousands of hashes takes two to three times the
+// memory.
 type recentSet struct {
 	mu       sync.Mutex
 	size     int

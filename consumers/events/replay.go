@@ -9,22 +9,22 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Replayed is what working the inbox off again came to.
+// Replayed is the result of a replay.
 type Replayed struct {
 	Posts  int   `json:"posts"`
-	Events int64 `json:"events"` // that were read otherwise than before
+	Events int64 `json:"events"` // events that were parsed differently than before
 }
 
 const (
-	replayAtOnce = 16          // posts that are read together
-	lastFlush    = time.Minute // for the sums of a replay that breaks off
+	replayAtOnce = 16          // posts that are processed together
+	lastFlush    = time.Minute // time limit of the last flush of a replay that stops early
 )
 
-// Replay works off again what arrived in [from, to), with the parsers of this
-// program: what they read otherwise than before replaces what was read then. The
-// same parsers change nothing. progress is told now and then how far it is.
+// Replay parses the posts that arrived in [from, to) again. Events that are parsed
+// differently than before replace the old ones. The same parsers change nothing.
+// progress is called after each group of posts.
 //
-// It may be broken off and repeated: sums are renewed for what was read until then.
+// A replay that stops early can be repeated. It renews the sums of what it has parsed.
 func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress func(Replayed)) (out Replayed, err error) {
 	ctx = priority.WithLow(ctx)
 	defer func() {
@@ -34,8 +34,8 @@ func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress fun
 			err = errors.Join(err, q.summaries.Flush(last))
 		}
 	}()
-	before := q.counts.eventsTaken.Load()
-	reading := time.Now().UnixMilli()
+	before := q.counts.taken.Load()
+	revision := time.Now().UnixMilli()
 	var ids []models.ID
 	work := func() error {
 		posts, err := q.inbox(ctx, ids)
@@ -43,11 +43,11 @@ func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress fun
 			return err
 		}
 		ids = ids[:0]
-		if err := q.processEntries(ctx, posts, &eventGroup{byChunk: map[models.ID]*chunkEvents{}, parseRevision: reading}); err != nil {
+		if err := q.processEntries(ctx, posts, newEventGroup(revision)); err != nil {
 			return err
 		}
 		out.Posts += len(posts)
-		out.Events = q.counts.eventsTaken.Load() - before
+		out.Events = q.counts.taken.Load() - before
 		if q.summaries.Pending() > 1000 {
 			if err := q.summaries.Flush(ctx); err != nil {
 				return err
@@ -74,14 +74,15 @@ func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress fun
 	return out, q.summaries.Flush(ctx)
 }
 
-// asRead is what a parser made of an event, whenever it read it.
-func asRead(ev models.Event) models.Event {
+// withoutRevision returns an event in a form that compares equal for all parse revisions
+// with the same result.
+func withoutRevision(ev models.Event) models.Event {
 	ev.ParseRevision = 0
 	ev.At = ev.At.UTC().Round(0)
 	return ev
 }
 
-// knownEvents are the events of a chunk, as they were read last.
+// knownEvents returns the events of a chunk as they were parsed last.
 func (q *Processor) knownEvents(ctx context.Context, id models.ID) (map[models.Event]bool, error) {
 	_, facts, err := q.store.Record(ctx, id)
 	if err != nil {
@@ -89,7 +90,7 @@ func (q *Processor) knownEvents(ctx context.Context, id models.ID) (map[models.E
 	}
 	out := map[models.Event]bool{}
 	for _, ev := range models.Events(facts) {
-		out[asRead(*ev)] = true
+		out[withoutRevision(*ev)] = true
 	}
 	return out, nil
 }

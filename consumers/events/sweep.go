@@ -9,11 +9,11 @@ import (
 )
 
 // Sweep announces posts of a shard again that were not processed in time. It returns
-// from when on posts may be unprocessed, and when the oldest of them came; zero: there is
-// none.
+// where the next sweep begins, and when the oldest unprocessed post was received; zero:
+// there is none.
 func (q *Processor) Sweep(ctx context.Context, shard int, from, now time.Time) (next, oldest time.Time, err error) {
 	late := now.Add(-q.cfg.InboxAge)
-	waiting := q.EventsWaiting(ctx) // they were announced, and are being processed
+	waiting := q.EventsWaiting(ctx)
 	var due []models.Message
 	for in, err := range q.store.Pending(ctx, shard, from, late) {
 		if err != nil {
@@ -39,16 +39,16 @@ func (q *Processor) Sweep(ctx context.Context, shard int, from, now time.Time) (
 	return oldest, oldest, nil
 }
 
-// EventsWaiting reports whether announced posts wait for a worker: announcing
-// more would only make the queue longer.
+// EventsWaiting reports whether so many announced posts wait for a worker that announcing
+// more would only make the queue longer. It reports true if the broker does not answer.
 func (q *Processor) EventsWaiting(ctx context.Context) bool {
 	depths, err := q.broker.Depths(ctx)
 	if err != nil {
-		return true // Nothing can be announced anyway
+		return true
 	}
 	for _, d := range depths {
 		if d.Queue.Kind == models.EventMessage {
-			return d.Ready > q.Runners()*eventsAtOnce
+			return d.Ready > q.Concurrency()
 		}
 	}
 	return false
