@@ -1,5 +1,9 @@
-// Package evidence asks providers about attempts whose outcome is not known, and for what
-// they reported while webhooks could not be received.
+// Package evidence queries providers for the events of attempts whose outcome is unknown,
+// and for the events of times in which webhooks could not be received.
+//
+// Events that it finds go through the inbox like any other post, so that they are
+// attributed, counted and deduplicated in one place. If a query finds nothing, that proves
+// nothing.
 package evidence
 
 import (
@@ -13,16 +17,16 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Config has the times of look-ups.
+// Config configures Lookups.
 type Config struct {
 	Worker         string
-	Poll           time.Duration // how often what is due is looked through
+	Poll           time.Duration // how often the agenda is read, which requests look-ups
 	FinalEventWait time.Duration // how long accepted mail waits for a final event
-	LookUpPause    time.Duration // how soon a provider is asked again that could not be, or had news
+	LookUpPause    time.Duration // pause before a query that follows a failed one, or one that found events
 	Logger         *slog.Logger
 }
 
-// Store is the part of models.Store that look-ups need.
+// Store is the part of models.Store that Lookups need.
 type Store interface {
 	PutInbox(ctx context.Context, in models.Inbox) error
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
@@ -30,7 +34,7 @@ type Store interface {
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
 
-// Deps are what look-ups need. All are required.
+// Deps holds the dependencies of Lookups. All are required.
 type Deps struct {
 	Store     Store
 	Policy    *policy.Policy
@@ -38,7 +42,7 @@ type Deps struct {
 	Dispatch  *dispatch.Dispatcher
 }
 
-// New returns look-ups that are not running.
+// New returns Lookups. They query providers while Run runs.
 func New(cfg Config, deps Deps) *Lookups {
 	return &Lookups{
 		cfg:       cfg,
@@ -47,7 +51,7 @@ func New(cfg Config, deps Deps) *Lookups {
 		policy:    deps.Policy,
 		providers: deps.Providers,
 		dispatch:  deps.Dispatch,
-		Filed:     dispatch.NewMemo[FiledEvent, bool](100_000),
-		Open:      map[Query]*Lookup{},
+		filed:     dispatch.NewMemo[eventKey, bool](100_000),
+		open:      map[lookupKey]*lookup{},
 	}
 }

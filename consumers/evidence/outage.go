@@ -12,37 +12,37 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// Outages are times in which webhooks could not be received: see webhooks/receiver.go.
-// Events that were reported then may be lost, so they are looked up.
+// outageLease is the name of the lease for lookUpOutages.
+const outageLease = "outages"
 
-// lookUpOutages looks up what was reported during outages of the webhook receiver.
+// lookUpOutages looks up the events that providers reported during outages of the webhook
+// receiver, which are stored as transient values. One worker does so at a time.
 func (l *Lookups) lookUpOutages(ctx context.Context) error {
 	raw, err := l.store.Transients(ctx, telemetry.OutageRecord)
 	if err != nil || len(raw) == 0 {
 		return err
 	}
-	held, err := l.store.Lease(ctx, "gaps", l.cfg.Worker, lookUpTime)
+	held, err := l.store.Lease(ctx, outageLease, l.cfg.Worker, outageLeaseTTL)
 	if err != nil || !held {
 		return err
 	}
-	// Given up at once: a worker that is killed later must not keep others from
-	// asking.
-	defer func() { _, _ = l.store.Lease(ctx, "gaps", l.cfg.Worker, 0) }()
+	// Release the lease at once, so that it does not delay others if this worker is killed.
+	defer func() { _, _ = l.store.Lease(ctx, outageLease, l.cfg.Worker, 0) }()
 	due, err := l.dueOutages(ctx, raw)
 	if err != nil {
 		return err
 	}
-	// Gaps that overlap, as those of a process that dies again and again, are
-	// asked about as one.
+	// Outages that overlap share a query. A process that is killed again and again leaves
+	// many of them.
 	for len(due) > 0 {
 		n, to := 1, due[0].To
 		for n < len(due) && due[n].Provider == due[0].Provider && !due[n].From.After(to) {
 			to = models.LaterOf(to, due[n].To)
 			n++
 		}
-		asked, away := l.lookUpSpan(ctx, due[0].Provider, due[0].From, to)
-		for _, g := range due[:n] {
-			if err := l.recordQueried(ctx, g, asked, away); err != nil {
+		queried, failed := l.lookUpSpan(ctx, due[0].Provider, due[0].From, to)
+		for _, o := range due[:n] {
+			if err := l.recordQueried(ctx, o, queried, failed); err != nil {
 				return err
 			}
 		}
@@ -51,53 +51,54 @@ func (l *Lookups) lookUpOutages(ctx context.Context) error {
 	return nil
 }
 
-// recordQueried writes down that all providers that a gap is about were asked. Those
-// that could not be asked, beside others that could, get the gap for themselves.
-func (l *Lookups) recordQueried(ctx context.Context, g namedOutage, asked int, away []string) error {
-	if asked == 0 && len(away) > 0 {
-		return nil // they are asked again soon
+// recordQueried stores that the providers of an outage were queried. If only some could
+// be, each of the others gets an outage of its own. If none could be, the outage stays due.
+func (l *Lookups) recordQueried(ctx context.Context, o namedOutage, queried int, failed []string) error {
+	if queried == 0 && len(failed) > 0 {
+		return nil
 	}
-	put := func(name string, g telemetry.Outage) error {
-		b, err := json.Marshal(g)
+	put := func(name string, o telemetry.Outage) error {
+		b, err := json.Marshal(o)
 		if err != nil {
 			return err
 		}
 		return l.store.PutTransient(ctx, telemetry.OutageRecord, name, b, telemetry.OutageTTL)
 	}
-	for _, provider := range away {
-		own := g.Outage
+	for _, provider := range failed {
+		own := o.Outage
 		own.Provider = provider
-		if err := put(g.name+"@"+provider, own); err != nil {
+		if err := put(o.name+"@"+provider, own); err != nil {
 			return err
 		}
 	}
-	g.Asked++
-	return put(g.name, g.Outage)
+	o.Asked++
+	return put(o.name, o.Outage)
 }
 
+// namedOutage is an outage with the name that it is stored under.
 type namedOutage struct {
 	telemetry.Outage
 	name string
 }
 
-// dueOutages lists the gaps that are to be looked up now, by their beginning, and
-// forgets those that were looked up often enough.
+// dueOutages returns the outages that are due, by provider and begin. It removes those
+// that were looked up often enough.
 func (l *Lookups) dueOutages(ctx context.Context, raw map[string][]byte) ([]namedOutage, error) {
 	var due []namedOutage
 	now := time.Now()
 	for name, b := range raw {
-		g := namedOutage{name: name}
-		if err := json.Unmarshal(b, &g.Outage); err != nil {
-			l.log.Error("report of a gap cannot be read", "err", err)
+		o := namedOutage{name: name}
+		if err := json.Unmarshal(b, &o.Outage); err != nil {
+			l.log.Error("cannot read an outage of the webhook receiver", "name", name, "err", err)
 			continue
 		}
 		switch {
-		case g.Asked >= len(QueryDelays):
+		case o.Asked >= len(queryDelays):
 			if err := l.store.PutTransient(ctx, telemetry.OutageRecord, name, nil, 0); err != nil {
 				return nil, err
 			}
-		case g.Asked == 0 && !now.Before(g.To), !now.Before(g.To.Add(QueryDelays[g.Asked])):
-			due = append(due, g)
+		case o.Asked == 0 && !now.Before(o.To), !now.Before(o.To.Add(queryDelays[o.Asked])):
+			due = append(due, o)
 		}
 	}
 	slices.SortFunc(
@@ -107,36 +108,36 @@ func (l *Lookups) dueOutages(ctx context.Context, raw map[string][]byte) ([]name
 	return due, nil
 }
 
-// lookUpSpan looks up what a provider, or all of them, reported between two
-// times. It says how many could be asked, and which could not.
-func (l *Lookups) lookUpSpan(ctx context.Context, provider string, from, to time.Time) (asked int, away []string) {
+// lookUpSpan looks up the events of a provider, or of all if it is empty, in a span. It
+// returns how many providers were queried, and the names of those that could not be.
+func (l *Lookups) lookUpSpan(ctx context.Context, provider string, from, to time.Time) (queried int, failed []string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	found := 0
+	total := 0
 	for _, a := range l.providers.All() {
-		looker := l.eventLookup(a.Name)
-		if looker == nil || provider != "" && a.Name != provider {
+		api := l.eventLookup(a.Name)
+		if api == nil || provider != "" && a.Name != provider {
 			continue
 		}
 		wg.Go(func() {
-			news := Findings{}
-			err := l.LookUp(ctx, a.Name, looker, from, to.Add(time.Minute), "", nil, news)
+			found := findings{}
+			err := l.search(ctx, a.Name, api, from, to.Add(margin), "", nil, found)
 			mu.Lock()
 			defer mu.Unlock()
-			found += news.Total()
+			total += found.total()
 			if err == nil {
-				asked++
+				queried++
 				return
 			}
-			away = append(away, a.Name)
+			failed = append(failed, a.Name)
 			if ctx.Err() == nil {
-				l.log.Warn("cannot fetch missed events yet, will retry", "provider", a.Name, "err", err)
+				l.log.Warn("cannot look up missed events; will retry", "provider", a.Name, "err", err)
 			}
 		})
 	}
 	wg.Wait()
-	if found > 0 {
-		l.log.Info("fetched events that were missed during an outage", "found", found, "from", from, "to", to)
+	if total > 0 {
+		l.log.Info("looked up events that were missed during an outage", "found", total, "from", from, "to", to)
 	}
-	return asked, away
+	return queried, failed
 }

@@ -1,0 +1,206 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// The times and sizes of queries.
+const (
+	queryPoll      = 2 * time.Second // how often due look-ups are queried
+	outagePoll     = 15 * time.Second
+	pageTimeout    = 10 * time.Minute // longest wait for the next page of a query
+	fileSize       = 2000             // events that are filed together
+	backoffFactor  = 3                // pause after queries, in times of their duration
+	fewRecipients  = 200              // most recipients that are queried one by one
+	outageLeaseTTL = 10 * time.Minute
+)
+
+// Run queries providers for what is due until ctx ends. Each provider has its own loop, so
+// that one whose events API hangs does not delay the others.
+func (l *Lookups) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, a := range l.providers.All() {
+		if l.eventLookup(a.Name) == nil {
+			continue
+		}
+		wg.Go(func() {
+			l.every(ctx, min(queryPoll, 10*l.cfg.Poll), func() {
+				for _, group := range groupByTime(l.due(a.Name, time.Now())) {
+					l.query(ctx, a.Name, group)
+				}
+			})
+		})
+	}
+	wg.Go(func() {
+		l.every(ctx, min(outagePoll, 50*l.cfg.Poll), func() {
+			if err := l.lookUpOutages(ctx); err != nil && ctx.Err() == nil {
+				l.log.Warn("cannot look up outages of the webhook receiver; will retry", "err", err)
+			}
+		})
+	})
+	wg.Wait()
+}
+
+// every calls f until ctx ends, with a pause that is longer after a long call: a query
+// reads all events of its span, and look-ups that become due meanwhile share the next one.
+func (l *Lookups) every(ctx context.Context, pause time.Duration, f func()) {
+	t := time.NewTicker(pause)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		began := time.Now()
+		f()
+		models.Pause(ctx, min(backoffFactor*time.Since(began), l.cfg.LookUpPause))
+	}
+}
+
+// query queries a provider once for a group of look-ups.
+func (l *Lookups) query(ctx context.Context, provider string, group []dueLookup) {
+	api := l.eventLookup(provider)
+	if api == nil {
+		return
+	}
+	began := time.Now()
+	from, to := group[0].from, group[0].to
+	chunks := map[models.ID]bool{}
+	for _, d := range group {
+		from, to = models.EarlierOf(from, d.from), models.LaterOf(to, d.to)
+		chunks[d.chunk] = true
+	}
+	to = models.LaterOf(to, models.EarlierOf(began, to.Add(nearby)))
+	found := findings{}
+	var err error
+	if group[0].long() {
+		err = l.searchEach(ctx, provider, api, from, to, group[0].chunk, found)
+	} else {
+		err = l.search(ctx, provider, api, from, to, "", chunks, found)
+	}
+	if err != nil && ctx.Err() == nil {
+		l.log.Warn("cannot look up events; will retry", "provider", provider, "err", err)
+	} else if n := found.total(); n > 0 {
+		l.log.Info("looked up events", "provider", provider, "found", n, "chunks", len(chunks))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range group {
+		lk := l.open[d.lookupKey]
+		if lk == nil {
+			continue
+		}
+		if err == nil {
+			lk.record(began, found[d.chunk])
+		}
+		lk.schedule(began, l.cfg.LookUpPause, err != nil || found[d.chunk] != finding{})
+	}
+}
+
+// findings maps a chunk to what was found about it.
+type findings map[models.ID]finding
+
+// finding counts events that a query found and that are no facts yet.
+type finding struct {
+	filed   int // put into the inbox by this query
+	waiting int // in the inbox before this query
+}
+
+// total returns how many events were found.
+func (f findings) total() (n int) {
+	for _, k := range f {
+		n += k.filed + k.waiting
+	}
+	return n
+}
+
+// search reads the events of a provider in [from, to) and files those of attempts whose
+// outcome is unknown. recipient, if not empty, is the address of a single recipient; only,
+// if not nil, has the chunks to file. The results are added to found.
+func (l *Lookups) search(
+	ctx context.Context,
+	provider string,
+	api models.EventLookup,
+	from, to time.Time,
+	recipient string,
+	only map[models.ID]bool,
+	found findings,
+) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	timeout := time.AfterFunc(pageTimeout, cancel) // per page: there may be very many pages
+	defer timeout.Stop()
+	parse := l.providers.Get(provider).Adapter.Parse
+	unfiled := map[models.ID][]foundEvent{}
+	n := 0
+	file := func() error {
+		err := l.file(ctx, provider, unfiled, found)
+		unfiled, n = map[models.ID][]foundEvent{}, 0
+		return err
+	}
+	err := api.LookUp(ctx, from, to, recipient, func(body []byte) error {
+		timeout.Reset(pageTimeout)
+		parsed := parse(body)
+		for i := range parsed.Events {
+			log := parsed.Events[i].Log
+			if only != nil && !only[log.ChunkID()] {
+				continue
+			}
+			ev := &parsed.Events[i].Event
+			if fact, _ := l.filed.Get(eventKey{provider, ev.ID}); fact {
+				continue
+			}
+			unfiled[log.ChunkID()] = append(unfiled[log.ChunkID()], foundEvent{log.Recipient(), ev.Attempt, ev.ID, body})
+			if n++; n >= fileSize {
+				return file()
+			}
+		}
+		return nil
+	})
+	if err == nil && n > 0 {
+		err = file()
+	}
+	return err
+}
+
+// searchEach searches for the events of each recipient of a chunk with an unknown outcome.
+// If these are many, or their addresses were removed, it searches for all at once.
+func (l *Lookups) searchEach(
+	ctx context.Context,
+	provider string,
+	api models.EventLookup,
+	from, to time.Time,
+	chunk models.ID,
+	found findings,
+) error {
+	only := map[models.ID]bool{chunk: true}
+	c, err := l.dispatch.Load(ctx, chunk)
+	if err == nil {
+		err = l.dispatch.LoadRecipients(ctx, c)
+	}
+	if err != nil && !errors.Is(err, models.ErrNotFound) {
+		_, err = l.dispatch.SkipCorrupt(chunk, err)
+		return err
+	}
+	if err != nil { // the addresses were removed
+		return l.search(ctx, provider, api, from, to, "", only, found)
+	}
+	who := c.View.Where(
+		func(r int, s *models.Status) bool { return s.State != models.Success && c.MayHave(provider, r, 0) },
+	)
+	if who.Len() > fewRecipients {
+		return l.search(ctx, provider, api, from, to, "", only, found)
+	}
+	for r := range who.All() {
+		if err := l.search(ctx, provider, api, from, to, c.Recipients[r-1].Email, only, found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
