@@ -3,8 +3,6 @@ package rollup
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,81 +13,16 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// Check counts everything anew: every chunk from its recipients, ledger and facts,
-// every batch from its chunks, every day of a user from its batches; and compares it
-// with what is stored and shown.
-
-// CheckOptions say what is checked.
+// CheckOptions configure a check.
 type CheckOptions struct {
-	User   string        // only this one's; empty: all
-	From   time.Time     // batches accepted in [From, To); zero: all
+	User   string        // check only this user; empty: all
+	From   time.Time     // check batches accepted in [From, To); zero: from the first
 	To     time.Time     // zero: until now
-	Repair bool          // renew what is wrong
-	Settle time.Duration // how long a difference may last while mail flows; default 15 seconds
+	Repair bool          // repair what is wrong
+	Settle time.Duration // how long a difference must last to be reported; default 15 seconds
 
-	Found    func(Difference)
-	Progress func(telemetry.Recount)
-}
-
-// Difference is a sum that is not what a recount says.
-type Difference struct {
-	What    string         `json:"what"` // chunk, batch or day
-	User    string         `json:"user"`
-	ID      string         `json:"id"` // of the chunk or batch; the date of a day
-	Shown   models.Summary `json:"shown"`
-	Counted models.Summary `json:"counted"`
-	Damaged string         `json:"damaged,omitempty"` // what cannot be read, or is missing; then nothing was counted
-}
-
-// String says it in a line.
-func (d Difference) String() string {
-	if d.Damaged != "" {
-		return fmt.Sprintf("%s %s of user %s: %s", d.What, d.ID, d.User, d.Damaged)
-	}
-	text := fmt.Sprintf(
-		"%s %s of user %s: shown %s; counted %s",
-		d.What,
-		d.ID,
-		d.User,
-		d.said(&d.Shown),
-		d.said(&d.Counted),
-	)
-	if ahead(&d.Shown, &d.Counted) && d.What == "chunk" {
-		text += fmt.Sprintf(
-			"; shown was made from %d entries and facts, of which %d are there",
-			d.Shown.Version,
-			d.Counted.Version,
-		)
-	}
-	return text
-}
-
-// said says a sum, with those of its parts that are not the same in the other.
-func (d *Difference) said(s *models.Summary) string {
-	text := fmt.Sprintf(
-		"accepted %d = queued %d + success %d + failed %d + cancelled %d",
-		s.Accepted,
-		s.Queued,
-		s.Success,
-		s.Failed,
-		s.Cancelled,
-	)
-	part := func(name string, n, shown, counted int64) {
-		if shown != counted {
-			text += fmt.Sprintf(", %s %d", name, n)
-		}
-	}
-	part("unconfirmed", s.Unconfirmed, d.Shown.Unconfirmed, d.Counted.Unconfirmed)
-	part("rerouted", s.Rerouted, d.Shown.Rerouted, d.Counted.Rerouted)
-	part("possible duplicates", s.MayDouble, d.Shown.MayDouble, d.Counted.MayDouble)
-	part("doubled", s.Doubled, d.Shown.Doubled, d.Counted.Doubled)
-	if !maps.Equal(d.Shown.Reasons, d.Counted.Reasons) {
-		text += fmt.Sprintf(", reasons %v", s.Reasons)
-	}
-	if !maps.Equal(d.Shown.Providers, d.Counted.Providers) {
-		text += fmt.Sprintf(", providers %+v", s.Providers)
-	}
-	return text
+	Found    func(Difference)        // called for each difference
+	Progress func(telemetry.Recount) // called now and then
 }
 
 const (
@@ -98,15 +31,17 @@ const (
 	settleTime  = 15 * time.Second
 )
 
-// check is one run.
+// check is one run of Check or one round of RunChecks.
 type check struct {
-	s     *Rollup
-	o     CheckOptions
-	out   telemetry.Recount
-	whole bool // Recipients are read, too
+	s          *Rollup
+	o          CheckOptions
+	out        telemetry.Recount
+	recipients bool // recipients are read, too
 }
 
-// Check runs through everything and reports each difference.
+// Check recounts every chunk from its recipients, ledger and facts, every batch from its
+// chunks, and every day of a user from its batches. It compares the results with the
+// stored sums and reports each difference.
 func (s *Rollup) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, error) {
 	ctx = priority.WithLow(ctx)
 	if o.Found == nil {
@@ -121,7 +56,7 @@ func (s *Rollup) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, 
 	if o.To.IsZero() {
 		o.To = time.Now().Add(time.Hour)
 	}
-	c := &check{s: s, o: o, whole: true}
+	c := &check{s: s, o: o, recipients: true}
 	users, err := s.store.Users(ctx)
 	if err != nil {
 		return c.out, err
@@ -138,20 +73,30 @@ func (s *Rollup) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, 
 	return c.out, nil
 }
 
-// user checks a user's batches, newest first, and each day when it is complete.
+// dayCount is what was counted of one day of a user.
+type dayCount struct {
+	day     time.Time
+	total   models.Summary
+	seconds map[time.Time]models.Summary
+	partial bool // a batch of the day cannot be read
+}
+
+// add adds the sum of a batch that was accepted at a time.
+func (d *dayCount) add(at time.Time, sum *models.Summary) {
+	d.total.Add(sum)
+	addAt(d.seconds, at.Truncate(time.Second), sum)
+}
+
+// addAt adds s to the sum of a time.
+func addAt(sums map[time.Time]models.Summary, at time.Time, s *models.Summary) {
+	sum := sums[at]
+	sum.Add(s)
+	sums[at] = sum
+}
+
+// user checks a user's batches, newest first, and each day after its last batch.
 func (c *check) user(ctx context.Context, user string) error {
-	var day time.Time
-	var total models.Summary
-	var seconds map[time.Time]models.Summary // of the day alone: there may be many
-	var partly bool                          // a batch of the day cannot be read
-	counted := func() error {
-		if seconds == nil || partly || day.Before(c.o.From) ||
-			day.AddDate(0, 0, 1).After(c.o.To) && !c.o.To.After(time.Now()) {
-			return nil // only a part of it was counted
-		}
-		c.out.Days++
-		return c.day(ctx, user, day, total, seconds)
-	}
+	var count *dayCount // of one day only: a user may have very many seconds
 	for before := models.MinID(c.o.To); ; {
 		page, err := c.s.store.Batches(ctx, user, before, checkPage)
 		if err != nil {
@@ -163,117 +108,146 @@ func (c *check) user(ctx context.Context, user string) error {
 				page = page[:i]
 				break
 			}
-			if at := models.DayOf(b.Created()); !at.Equal(day) {
-				if err := counted(); err != nil {
+			if day := models.DayOf(b.Created()); count == nil || !day.Equal(count.day) {
+				if err := c.counted(ctx, user, count); err != nil {
 					return err
 				}
-				day, total, seconds, partly = at, models.Summary{}, map[time.Time]models.Summary{}, false
+				count = &dayCount{day: day, seconds: map[time.Time]models.Summary{}}
 			}
 			if b.Damaged {
 				c.damaged("batch", b, b.ID, models.ErrDamaged)
-				partly = true
+				count.partial = true
 				continue
 			}
 			sum, err := c.batch(ctx, b)
 			if err != nil {
 				return err
 			}
-			total.Add(&sum)
-			addAt(seconds, b.Created().Truncate(time.Second), &sum)
+			count.add(b.Created(), &sum)
 		}
 		c.o.Progress(c.out)
 		if len(page) < checkPage {
-			return counted()
+			return c.counted(ctx, user, count)
 		}
 		before = page[len(page)-1].ID
 	}
 }
 
-func addAt(sums map[time.Time]models.Summary, at time.Time, s *models.Summary) {
-	sum := sums[at]
-	sum.Add(s)
-	sums[at] = sum
+// counted checks the sums of a day that was counted as a whole.
+func (c *check) counted(ctx context.Context, user string, d *dayCount) error {
+	if d == nil || d.partial || d.day.Before(c.o.From) ||
+		d.day.AddDate(0, 0, 1).After(c.o.To) && !c.o.To.After(time.Now()) {
+		return nil
+	}
+	c.out.Days++
+	return c.day(ctx, user, d.day, d.total, d.seconds)
 }
 
-// batch recounts a batch and compares every chunk's summary.
-func (c *check) batch(ctx context.Context, b *models.Batch) (models.Summary, error) {
+// recounted is the recount of one chunk.
+type recounted struct {
+	sum        models.Summary
+	unreadable error // why the chunk cannot be read
+	recipients error // what is wrong with its recipients
+}
+
+// batch recounts a batch and compares the summaries of its chunks. It returns the sum of
+// the recounts.
+func (c *check) batch(ctx context.Context, b *models.Batch) (total models.Summary, err error) {
 	stored := map[int]models.Summary{}
 	for s, err := range c.s.store.Summaries(ctx, b.User, b.ID, 0) {
 		if errors.Is(err, models.ErrDamaged) {
 			c.damaged("batch", b, b.ID, err)
-			break // an unread summary differs, and is repaired
+			break // the missing summaries differ, and are repaired
 		}
 		if err != nil {
 			return models.Summary{}, err
 		}
 		stored[s.Chunk.ChunkNumber()] = s.Summary
 	}
-	counted, unread, missing := make([]models.Summary, b.Chunks), make([]error, b.Chunks), make([]error, b.Chunks)
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(checkAtOnce)
-	for n := range b.Chunks {
-		g.Go(func() error {
-			k, err := c.s.dispatch.Load(gctx, b.ID.Chunk(n))
-			switch {
-			case err == nil:
-				counted[n] = k.View.Summary()
-				missing[n], err = c.addressed(gctx, k)
-			case errors.Is(err, models.ErrDamaged):
-				unread[n], err = err, nil
-			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	chunks, err := c.recountChunks(ctx, b)
+	if err != nil {
 		return models.Summary{}, err
 	}
-	var total models.Summary
-	for n := range counted {
-		shown := stored[n]
-		if shown.Accepted == 0 { // Nothing was stored yet: it counts as queued
-			shown = models.Summary{
-				Accepted: int64(b.ChunkSize(n)),
-				Queued:   int64(b.ChunkSize(n)),
-				Untried:  int64(b.ChunkSize(n)),
-			}
+	for n := range chunks {
+		sum, err := c.compare(ctx, b, n, stored[n], &chunks[n])
+		if err != nil {
+			return models.Summary{}, err
 		}
-		if unread[n] != nil {
-			c.damaged("chunk", b, b.ID.Chunk(n), unread[n])
-			counted[n] = shown
-		}
-		if missing[n] != nil {
-			c.damaged("recipients", b, b.ID.Chunk(n), missing[n])
-		}
-		if !same(&shown, &counted[n]) || ahead(&shown, &counted[n]) {
-			sum, err := c.differs(ctx, b, n)
-			if err != nil {
-				return models.Summary{}, err
-			}
-			counted[n] = sum
-		}
-		total.Add(&counted[n])
+		total.Add(&sum)
 	}
 	c.out.Batches++
 	c.out.Chunks += b.Chunks
 	c.out.Recipients += int64(b.Recipients)
 	if total.Accepted != int64(b.Recipients) || !total.Balanced() {
-		c.found(
-			Difference{
-				What:    "batch",
-				User:    b.User,
-				ID:      b.ID.String(),
-				Shown:   models.Summary{Accepted: int64(b.Recipients)},
-				Counted: total,
-			},
-		)
+		c.found(Difference{
+			What:    "batch",
+			User:    b.User,
+			ID:      b.ID.String(),
+			Shown:   models.Summary{Accepted: int64(b.Recipients)},
+			Counted: total,
+		})
 	}
 	return total, nil
 }
 
-// addressed reads the recipients of a chunk, where all is checked, and says what is
-// wrong with them. Those of an old batch are removed in their time.
-func (c *check) addressed(ctx context.Context, k *dispatch.Chunk) (wrong, err error) {
-	if !c.whole || k.Batch.Redacted || time.Since(k.Batch.Created()) > c.s.Cfg.KeepContent {
+// recountChunks recounts the chunks of a batch.
+func (c *check) recountChunks(ctx context.Context, b *models.Batch) ([]recounted, error) {
+	out := make([]recounted, b.Chunks)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(checkAtOnce)
+	for n := range out {
+		g.Go(func() error {
+			k, err := c.s.dispatch.Load(ctx, b.ID.Chunk(n))
+			switch {
+			case err == nil:
+				out[n].sum = k.View.Summary()
+				out[n].recipients, err = c.checkRecipients(ctx, k)
+			case errors.Is(err, models.ErrDamaged):
+				out[n].unreadable, err = err, nil
+			}
+			return err
+		})
+	}
+	return out, g.Wait()
+}
+
+// compare compares the stored summary of a chunk with its recount and reports what is
+// wrong. It returns the newest recount.
+func (c *check) compare(
+	ctx context.Context,
+	b *models.Batch,
+	n int,
+	shown models.Summary,
+	chunk *recounted,
+) (models.Summary, error) {
+	if shown.Accepted == 0 {
+		shown = unstored(b, n)
+	}
+	counted := chunk.sum
+	if chunk.unreadable != nil {
+		c.damaged("chunk", b, b.ID.Chunk(n), chunk.unreadable)
+		counted = shown
+	}
+	if chunk.recipients != nil {
+		c.damaged("recipients", b, b.ID.Chunk(n), chunk.recipients)
+	}
+	if !same(&shown, &counted) || ahead(&shown, &counted) {
+		return c.differs(ctx, b, n)
+	}
+	return counted, nil
+}
+
+// unstored returns the sum of a chunk whose summary was not stored yet: its recipients
+// count as queued.
+func unstored(b *models.Batch, n int) models.Summary {
+	size := int64(b.ChunkSize(n))
+	return models.Summary{Accepted: size, Queued: size, Untried: size}
+}
+
+// checkRecipients reads the recipients of a chunk and returns what is wrong with them. It
+// does nothing in a round, or for a batch whose content is due to be removed.
+func (c *check) checkRecipients(ctx context.Context, k *dispatch.Chunk) (wrong, err error) {
+	if !c.recipients || k.Batch.Redacted || time.Since(k.Batch.Created()) > c.s.cfg.KeepContent {
 		return nil, nil
 	}
 	err = c.s.dispatch.LoadRecipients(ctx, k)
@@ -283,12 +257,9 @@ func (c *check) addressed(ctx context.Context, k *dispatch.Chunk) (wrong, err er
 	return nil, err
 }
 
-// ahead reports whether a summary was made from more than there is: something that
-// was known is gone.
-func ahead(shown, counted *models.Summary) bool { return shown.Version > counted.Version }
-
-// differs waits whether a chunk's summary is renewed by itself, as it is while
-// mail flows, and reports it if not. It returns the newest recount.
+// differs waits for a chunk's summary to be renewed, as it is while mail flows. If nothing
+// changes for as long as Settle, it reports and repairs the difference. It returns the
+// newest recount.
 func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Summary, error) {
 	id := b.ID.Chunk(n)
 	since := time.Now() // of the newest change of the record
@@ -321,13 +292,12 @@ func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Sum
 	}
 }
 
-// repairTries is how often a repair raises the version of what it replaces.
-const repairTries = 5
-
+// shown returns the stored summary of a chunk. It is zero, which is always wrong, if it
+// cannot be read.
 func (c *check) shown(ctx context.Context, b *models.Batch, n int) (models.Summary, error) {
 	for s, err := range c.s.store.Summaries(ctx, b.User, b.ID, n) {
 		if errors.Is(err, models.ErrDamaged) {
-			return models.Summary{}, nil // which it is not
+			return models.Summary{}, nil
 		}
 		if err != nil {
 			return models.Summary{}, err
@@ -337,127 +307,16 @@ func (c *check) shown(ctx context.Context, b *models.Batch, n int) (models.Summa
 		}
 		break
 	}
-	size := int64(b.ChunkSize(n))
-	return models.Summary{Accepted: size, Queued: size, Untried: size}, nil
+	return unstored(b, n), nil
 }
 
-// day compares the sum of a user's day with a recount, and those below it: where
-// one of them is wrong, the next renewal of the day would be.
-func (c *check) day(
-	ctx context.Context,
-	user string,
-	day time.Time,
-	counted models.Summary,
-	seconds map[time.Time]models.Summary,
-) error {
-	recount := func(ctx context.Context, s models.Span) (models.Summary, error) {
-		return c.recountBatches(ctx, user, s.Start, s.Start.Add(s.Level.Length()))
-	}
-	whole := models.Span{User: user, Level: models.Day, Start: day}
-	wrong, err := c.span(ctx, whole, counted, recount)
-	for h := day; h.Before(day.AddDate(0, 0, 1)) && !wrong && err == nil; h = h.Add(time.Hour) {
-		wrong, err = c.seconds(ctx, user, h, seconds, recount)
-	}
-	if !wrong && err == nil {
-		wrong, err = c.tree(ctx, user, day)
-	}
-	if !wrong || err != nil || !c.o.Repair {
-		return err
-	}
-	if err := c.repairDay(ctx, user, day); err != nil {
-		return err
-	}
-	if counted, err = recount(ctx, whole); err != nil {
-		return err
-	}
-	shown, err := c.node(ctx, whole)
-	if err == nil && same(&shown, &counted) {
-		c.out.Repaired++
-	}
-	return err
-}
-
-// seconds compares the sums of the seconds of an hour with a recount.
-func (c *check) seconds(ctx context.Context, user string, hour time.Time, counted map[time.Time]models.Summary,
-	recount func(context.Context, models.Span) (models.Summary, error)) (wrong bool, err error) {
-	nodes, err := c.s.store.Nodes(ctx, user, models.Second, hour, hour.Add(time.Hour))
-	if err != nil && !errors.Is(err, models.ErrDamaged) {
-		return false, err
-	}
-	shown := map[time.Time]models.Summary{} // without what cannot be read: it differs
-	for i := range nodes {
-		shown[nodes[i].Span.Start.UTC()] = nodes[i].Summary
-	}
-	for at := hour; at.Before(hour.Add(time.Hour)); at = at.Add(time.Second) {
-		sum, node := counted[at], shown[at]
-		if same(&node, &sum) {
-			continue
-		}
-		bad, err := c.span(ctx, models.Span{User: user, Level: models.Second, Start: at}, sum, recount)
-		if err != nil {
-			return wrong, err
-		}
-		wrong = wrong || bad
-	}
-	return wrong, nil
-}
-
-// batchesOf calls f for the batches of a user that were accepted in [from, to).
-func (c *check) batchesOf(ctx context.Context, user string, from, to time.Time, f func(*models.Batch) error) error {
-	for before := models.MinID(to); ; {
-		page, err := c.s.store.Batches(ctx, user, before, checkPage)
-		if err != nil {
-			return err
-		}
-		for i := range page {
-			if page[i].Created().Before(from) {
-				return nil
-			}
-			if page[i].Damaged {
-				return fmt.Errorf("batch %s: %w", page[i].ID, models.ErrDamaged)
-			}
-			if err := f(&page[i]); err != nil {
-				return err
-			}
-		}
-		if len(page) < checkPage {
-			return nil
-		}
-		before = page[len(page)-1].ID
-	}
-}
-
-// recountBatches sums the chunk summaries of the batches accepted in [from, to).
-func (c *check) recountBatches(ctx context.Context, user string, from, to time.Time) (total models.Summary, err error) {
-	err = c.batchesOf(ctx, user, from, to, func(b *models.Batch) error {
-		var sum models.Summary
-		for s, err := range c.s.store.Summaries(ctx, user, b.ID, 0) {
-			if err != nil {
-				return err
-			}
-			sum.Add(&s.Summary)
-		}
-		sum = b.Total(sum)
-		total.Add(&sum)
-		return nil
-	})
-	return total, err
-}
-
+// damaged reports a record that cannot be read.
 func (c *check) damaged(what string, b *models.Batch, id models.ID, err error) {
 	c.found(Difference{What: what, User: b.User, ID: id.String(), Damaged: err.Error()})
 }
 
+// found reports a difference.
 func (c *check) found(d Difference) {
 	c.out.Differences++
 	c.o.Found(d)
-}
-
-// same compares what people see of two sums.
-func same(a, b *models.Summary) bool {
-	return a.Accepted == b.Accepted && a.Queued == b.Queued && a.Success == b.Success && a.Failed == b.Failed && a.Cancelled == b.Cancelled &&
-		a.Unconfirmed == b.Unconfirmed && a.Rerouted == b.Rerouted && a.MayDouble == b.MayDouble &&
-		a.Doubled == b.Doubled &&
-		maps.Equal(a.Reasons, b.Reasons) &&
-		maps.Equal(a.Providers, b.Providers)
 }

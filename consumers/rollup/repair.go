@@ -8,9 +8,13 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// repairChunk replaces a summary that is wrong, whatever version it has, and
-// renews the sums above it. Where it was made from more than there is, what is
-// counted from now on is lifted above it.
+// repairTries is how often a repair raises the version of the summary that it replaces.
+const repairTries = 5
+
+// repairChunk replaces a summary that is wrong, whatever version it has, and renews the
+// sums above it. If the summary was made from more entries and facts than there are,
+// repairChunk raises the chunk's version, so that later summaries are newer. It returns
+// the recount.
 func (c *check) repairChunk(
 	ctx context.Context,
 	b *models.Batch,
@@ -32,12 +36,12 @@ func (c *check) repairChunk(
 		}
 	}
 	counted := k.View.Summary()
-	fresh := counted
-	if wrong.FullVersion() >= fresh.FullVersion() {
-		fresh.Version, fresh.Repairs = wrong.Version, wrong.Repairs+1
+	repaired := counted
+	if wrong.FullVersion() >= repaired.FullVersion() {
+		repaired.Version, repaired.Repairs = wrong.Version, wrong.Repairs+1
 	}
 	for range repairTries {
-		if err := c.s.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: id, Summary: fresh}); err != nil {
+		if err := c.s.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: id, Summary: repaired}); err != nil {
 			return counted, err
 		}
 		shown, err := c.shown(ctx, b, n)
@@ -48,17 +52,17 @@ func (c *check) repairChunk(
 			c.out.Repaired++
 			break
 		}
-		fresh.Repairs++ // what cannot be read has a version that is not known
+		repaired.Repairs++ // the version of a summary that cannot be read is unknown
 	}
 	c.s.Mark(b.User, id)
 	return counted, c.s.Flush(ctx)
 }
 
-// repairDay renews the sums of a day from the chunk summaries upwards. In each
-// second one summary gets a higher version, so that those above it give way.
+// repairDay renews the sums of a day from its chunk summaries. It raises the version of
+// one summary in each second, so that the sums above are replaced.
 func (c *check) repairDay(ctx context.Context, user string, day time.Time) error {
 	spans := map[models.Level]map[time.Time]bool{}
-	err := c.batchesOf(ctx, user, day, day.AddDate(0, 0, 1), func(b *models.Batch) error {
+	err := c.eachBatch(ctx, user, day, day.AddDate(0, 0, 1), func(b *models.Batch) error {
 		for _, level := range models.Levels {
 			if spans[level] == nil {
 				spans[level] = map[time.Time]bool{}
@@ -86,7 +90,7 @@ func (c *check) repairDay(ctx context.Context, user string, day time.Time) error
 	return nil
 }
 
-// raise gives the summary of a batch's first chunk a higher version.
+// raise raises the version of the summary of a batch's first chunk.
 func (c *check) raise(ctx context.Context, b *models.Batch) error {
 	s, err := c.shown(ctx, b, 0)
 	if err != nil {

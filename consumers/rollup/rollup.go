@@ -1,10 +1,12 @@
-// Package rollup keeps the summaries of chunks and the sums above them, and recounts them.
+// Package rollup keeps the summaries of chunks and the sums above them, and checks them by
+// recounts.
 package rollup
 
 import (
 	"context"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,60 +17,65 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Rollup renews the stored counts of chunks about which something new is
-// known, at most once per Renewal for each, and then the sums above them.
+// Rollup renews the summaries of marked chunks, each at most once per Renewal, and then
+// the sums above them. Its methods may be called concurrently.
 //
-// Marks are kept in memory. What a crash loses is found again: a dispatch by the
-// batch's agenda entry, events by their post, which is marked as worked off
-// only after the summary was stored.
+// Marks are kept in memory. After a crash, chunks are marked again: those of a dispatch by
+// the agenda entry of their batch, those of events by their post, which is marked as
+// processed only after the summary was stored.
 type Rollup struct {
-	Cfg      Config
-	Log      *slog.Logger
+	cfg      Config
+	log      *slog.Logger
 	store    Store
 	dispatch *dispatch.Dispatcher
-	onRound  func(*Round) // written of each round over the newest sums
+	onRound  func(*Round)
 
 	mu      sync.Mutex
 	marked  map[models.ID]*mark
-	running int // chunks being renewed
-	one     sync.Mutex
+	running int        // chunks that are being renewed
+	one     sync.Mutex // held by Flush
 }
 
+// mark says that the summary of a chunk has to be renewed.
 type mark struct {
 	user  string
-	then  []func() // Run when the summary is stored
-	empty int      // Recipients of a chunk of which nothing was recorded when it was looked at; 0: to be counted
+	then  []func() // called after the summary was stored
+	empty int      // size of a chunk without entries and facts; 0: the chunk has to be counted
 }
 
-// recountAtOnce is how many chunks are counted at once where that is mostly
-// waiting for the store: everything that is known of a chunk takes megabytes. To
-// read the embedded store is to compute, which leaves a processor to others.
-const recountAtOnce = 4
+// countAtOnce is how many chunks are counted at once. The record of a chunk takes
+// megabytes.
+const countAtOnce = 4
 
+// atOnce returns how many chunks are counted at once. Counting from an embedded store
+// mostly computes, so it leaves one CPU to other work.
 func (s *Rollup) atOnce() int {
-	if s.Cfg.Sole {
+	if s.cfg.Sole {
 		return priority.Parallelism()
 	}
-	return max(recountAtOnce, runtime.GOMAXPROCS(0))
+	return max(countAtOnce, runtime.GOMAXPROCS(0))
 }
+
+// putAtOnce is how many summaries are stored at once.
+const putAtOnce = 500
 
 // rollUpAtOnce is how many sums are renewed at once.
 const rollUpAtOnce = 16
 
-// maxRenewal is how long a summary may stay marked under load.
+// maxRenewal is the longest pause between renewals under load.
 const maxRenewal = 10 * time.Second
 
-// Config has the times of the rollup.
+// Config configures a Rollup.
 type Config struct {
 	Worker      string
 	Renewal     time.Duration // how often summaries are renewed
-	SumsPoll    time.Duration // how often the newest sums are recounted
+	SumsPoll    time.Duration // how often a round of checks is made
 	KeepContent time.Duration // how long recipients are kept after acceptance
-	Sole        bool          // no other process works on the store
+	Sole        bool          // no other process uses the store
 	Logger      *slog.Logger
 }
 
-// Store is the part of models.Store that the rollup needs.
+// Store is the part of models.Store that a Rollup needs.
 type Store interface {
 	models.SummaryStore
 	Users(ctx context.Context) ([]models.User, error)
@@ -80,14 +87,19 @@ type Store interface {
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
 
-// New returns summaries of which none is marked. onRound is told of each round
-// over the newest sums.
+// New returns a Rollup. RunChecks calls onRound with the result of the newest round.
 func New(cfg Config, store Store, d *dispatch.Dispatcher, onRound func(*Round)) *Rollup {
-	return &Rollup{Cfg: cfg, Log: cfg.Logger, store: store, dispatch: d, onRound: onRound, marked: map[models.ID]*mark{}}
+	return &Rollup{
+		cfg:      cfg,
+		log:      cfg.Logger,
+		store:    store,
+		dispatch: d,
+		onRound:  onRound,
+		marked:   map[models.ID]*mark{},
+	}
 }
 
-// Mark asks for a new summary of a chunk; then, if given, runs after it was
-// stored.
+// Mark implements dispatch.SummaryMarks.
 func (s *Rollup) Mark(user string, chunk models.ID, then ...func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,9 +112,9 @@ func (s *Rollup) Mark(user string, chunk models.ID, then ...func()) {
 	m.then = append(m.then, then...)
 }
 
-// MarkChunk asks for a new summary of a chunk that was looked at. One of which
-// nothing is recorded needs not be read again to be counted: whatever was
-// recorded since is marked by whom it is from, and has a higher rank.
+// MarkChunk implements dispatch.SummaryMarks. A chunk without entries and facts is not
+// read again to be counted: a handler that adds some marks the chunk, too, and its summary
+// has a higher version.
 func (s *Rollup) MarkChunk(c *dispatch.Chunk) {
 	if c.View.Version > 0 {
 		s.Mark(c.Batch.User, c.ID)
@@ -122,31 +134,31 @@ func (s *Rollup) Pending() int {
 	return len(s.marked) + s.running
 }
 
-// Run renews what is marked, again and again, until ctx ends, and once more then.
+// Run renews marked summaries until ctx ends, and once more then.
 func (s *Rollup) Run(ctx context.Context) {
-	t := time.NewTimer(s.Cfg.Renewal)
+	t := time.NewTimer(s.cfg.Renewal)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
 			began := time.Now()
 			if err := s.Flush(ctx); err != nil && ctx.Err() == nil {
-				s.Log.Warn("summaries could not be renewed; they stay marked", "err", err)
+				s.log.Warn("cannot renew summaries; will retry", "err", err)
 			}
-			// Counting may not take more than a third of the time from the mail.
-			t.Reset(max(s.Cfg.Renewal, min(2*time.Since(began), maxRenewal)))
+			// Counting takes a third of the time at most.
+			t.Reset(max(s.cfg.Renewal, min(2*time.Since(began), maxRenewal)))
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
 			if err := s.Flush(last); err != nil {
-				s.Log.Warn("summaries could not be renewed before the stop; the agenda does it later", "err", err)
+				s.log.Warn("cannot renew summaries before the stop; the agenda will do so later", "err", err)
 			}
 			return
 		}
 	}
 }
 
-// Flush renews everything that is marked when it begins.
+// Flush renews the summaries that are marked when it begins.
 func (s *Rollup) Flush(ctx context.Context) error {
 	s.one.Lock()
 	defer s.one.Unlock()
@@ -163,12 +175,12 @@ func (s *Rollup) Flush(ctx context.Context) error {
 	if len(work) == 0 {
 		return nil
 	}
-	fresh, err := s.count(ctx, work)
+	counted, err := s.count(ctx, work)
 	if err == nil {
-		err = s.write(ctx, fresh)
+		err = s.write(ctx, counted)
 	}
 	if err != nil {
-		for id, m := range work { // Nothing is forgotten
+		for id, m := range work {
 			s.Mark(m.user, id, m.then...)
 		}
 		return err
@@ -181,6 +193,7 @@ func (s *Rollup) Flush(ctx context.Context) error {
 	return nil
 }
 
+// count returns the new summaries of marked chunks.
 func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]models.ChunkSummary, error) {
 	var mu sync.Mutex
 	out := make([]models.ChunkSummary, 0, len(work))
@@ -209,19 +222,17 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]models.
 	return out, g.Wait()
 }
 
-// write stores chunk summaries and renews the sums above them, from the leaves
-// up.
-func (s *Rollup) write(ctx context.Context, fresh []models.ChunkSummary) error {
-	const atOnce = 500
-	for from := 0; from < len(fresh); from += atOnce {
-		if err := s.store.PutSummaries(ctx, fresh[from:min(from+atOnce, len(fresh))]...); err != nil {
+// write stores chunk summaries and renews the sums above them, from the lowest level up.
+func (s *Rollup) write(ctx context.Context, counted []models.ChunkSummary) error {
+	for some := range slices.Chunk(counted, putAtOnce) {
+		if err := s.store.PutSummaries(ctx, some...); err != nil {
 			return err
 		}
 	}
 	for _, level := range models.Levels {
 		spans := map[models.Span]bool{}
-		for i := range fresh {
-			spans[models.SpanOf(fresh[i].User, level, fresh[i].Chunk.Time())] = true
+		for i := range counted {
+			spans[models.SpanOf(counted[i].User, level, counted[i].Chunk.Time())] = true
 		}
 		g, ctx := errgroup.WithContext(ctx)
 		g.SetLimit(rollUpAtOnce)

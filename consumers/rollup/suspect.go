@@ -1,0 +1,120 @@
+package rollup
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+const (
+	// maxSuspects is how many suspects a round stores.
+	maxSuspects = 50
+	// settleRounds is how long a sum may differ from its recount before it is reported.
+	settleRounds = time.Minute
+)
+
+// suspect is a sum that differed from its recount. While mail flows, sums lag behind what
+// they are made of, so a suspect is reported only if it lasts while nothing changes.
+type suspect struct {
+	Difference
+	Since time.Time `json:"since"`          // when the sum or its recount changed last
+	Told  bool      `json:"told,omitempty"` // it was reported
+}
+
+// changed reports whether the sum or its recount has changed between s and d.
+func (s *suspect) changed(d *Difference) bool {
+	return s.Counted.FullVersion() != d.Counted.FullVersion() || s.Shown.FullVersion() != d.Shown.FullVersion()
+}
+
+// lasts reports whether the sum should be right by now.
+func (s *suspect) lasts(now time.Time) bool {
+	return s.Damaged != "" || now.Sub(s.Since) >= settleRounds
+}
+
+// lasting returns how many suspects were reported.
+func (w *Round) lasting() (n int) {
+	for i := range w.Suspects {
+		if w.Suspects[i].Told {
+			n++
+		}
+	}
+	return n
+}
+
+// judge makes the differences of a round its suspects, and reports those that last.
+func (s *Rollup) judge(w *Round, differences []Difference, now time.Time) {
+	old := w.Suspects
+	w.Suspects = nil
+	seen := map[string]bool{}
+	for i := range differences {
+		d := &differences[i]
+		key := d.What + " " + d.User + " " + d.ID
+		if seen[key] || len(w.Suspects) == maxSuspects {
+			continue
+		}
+		seen[key] = true
+		found := suspect{Difference: *d, Since: now.UTC()}
+		k := slices.IndexFunc(old, func(o suspect) bool { return o.What == d.What && o.User == d.User && o.ID == d.ID })
+		if k >= 0 && !old[k].changed(d) {
+			found.Since, found.Told = old[k].Since, old[k].Told
+		}
+		if !found.Told && found.lasts(now) {
+			found.Told = true
+			s.log.Error("a sum differs from its recount; run safedelivr check --repair", "difference", d.String())
+		}
+		w.Suspects = append(w.Suspects, found)
+	}
+}
+
+// recheck checks the suspects of the round before.
+func (c *check) recheck(ctx context.Context, old []suspect) error {
+	batches := map[models.ID]bool{}
+	for i := range old {
+		s := &old[i]
+		if level := models.Level(s.What); level.Length() > 0 {
+			if err := c.recheckSpan(ctx, s, level); err != nil {
+				return err
+			}
+			continue
+		}
+		id, err := models.ParseID(s.ID)
+		if err != nil || batches[id.Batch()] {
+			continue
+		}
+		batches[id.Batch()] = true
+		b, err := c.s.store.Batch(ctx, id.Batch())
+		switch {
+		case errors.Is(err, models.ErrNotFound):
+			continue
+		case errors.Is(err, models.ErrDamaged):
+			c.found(s.Difference)
+			continue
+		case err != nil:
+			return err
+		}
+		if _, err := c.batch(ctx, &b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recheckSpan checks a suspect that is a sum of a level.
+func (c *check) recheckSpan(ctx context.Context, s *suspect, level models.Level) error {
+	span, ok := parseSpan(s.User, level, s.ID)
+	if !ok { // the sums of several spans could not be read
+		return nil
+	}
+	counted, err := c.sumBelow(ctx, span)
+	if errors.Is(err, models.ErrDamaged) {
+		c.found(s.Difference)
+		return nil
+	}
+	if err == nil {
+		_, err = c.span(ctx, span, counted, c.sumBelow)
+	}
+	return err
+}
