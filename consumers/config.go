@@ -20,44 +20,44 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-// Config holds the times and limits of the consumers. Zero fields take the
-// defaults of DefaultConfig.
+// Config configures an Engine. Zero fields take the values of DefaultConfig.
 type Config struct {
-	Worker string // Name of this process in ledger entries; unique among workers
+	Worker string // name of this process in ledger entries; unique among workers
 
-	MaxRetries     int           // retries of one recipient; the first attempt is none
+	MaxRetries     int           // retries of one recipient; the first attempt does not count
 	StartBy        time.Duration // a call begins within this of the moment before its append, or never
-	EvidenceWindow time.Duration // how long an unknown outcome waits for evidence after the call must have ended
+	EvidenceWindow time.Duration // how long an unknown outcome waits for evidence after its call must have ended
 	FinalEventWait time.Duration // how long accepted mail waits for a final event
-	Recheck        time.Duration // how soon the agenda looks at something unfinished
-	IntakeGrace    time.Duration // after which an incomplete batch is cleared away
+	Recheck        time.Duration // how soon something unfinished is reconciled again
+	IntakeGrace    time.Duration // age at which an incomplete batch is removed
 	Renewal        time.Duration // how often summaries are renewed
 	AgendaPoll     time.Duration // how often the agenda is read
-	Lease          time.Duration // how long a part of the agenda stays with a worker that is silent
-	InboxAge       time.Duration // after which a post that was not worked off is announced again
-	Hold           time.Duration // pause after a rejected key or quota
+	Lease          time.Duration // how long a silent worker keeps its shards of the agenda
+	InboxAge       time.Duration // age at which an unprocessed post is announced again
+	Hold           time.Duration // how long a provider is suspended after it rejected its key or quota
 	BreakerOpen    time.Duration // how long a breaker stays open before it probes
-	Heartbeat      time.Duration // how often workers that share the limits hear of each other
-	Sole           bool          // no other process works on the store: the limits are this worker's alone
-	SlowCall       time.Duration // an answer that takes longer, and much longer than elsewhere, counts as a failure
-	SilenceLeast   time.Duration // how long a provider may at least be silent about what it took
-	SilencePoll    time.Duration // how often that is looked at
+	Heartbeat      time.Duration // how often workers write heartbeats
+	Sole           bool          // no other process uses the store: the limits are not shared
+	SlowCall       time.Duration // a longer call counts as failed if other providers answer much faster
+	SilenceLeast   time.Duration // least time that a provider may report nothing of accepted mail
+	SilencePoll    time.Duration // how often silent providers are detected
 	KeepContent    time.Duration // how long content and recipients are kept after acceptance
-	LookUpPause    time.Duration // how soon a provider is asked again that could not be, or had news
+	LookUpPause    time.Duration // pause before a look-up that follows a failed one, or one that found events
 	SumsPoll       time.Duration // how often the newest sums are recounted
-	HistoryPoll    time.Duration // how often the history of the providers is written down
-	QueuePoll      time.Duration // how often the age of the queues is looked at
-	Delays         []time.Duration
-	Metrics        prometheus.Registerer // nil: nothing is published
-	Priority       *priority.Scheduler   // of the process; nil: one of its own
-	Logger         *slog.Logger
-	Follower       *control.Follower // the process's follower of orders; nil: one of its own
+	HistoryPoll    time.Duration // how often the history of the providers is stored
+	QueuePoll      time.Duration // how often the age of the queues is read
 
-	life    string // of this start
+	Delays   []time.Duration       // before retry 1, 2, ... through the same provider; the last one repeats
+	Metrics  prometheus.Registerer // nil: no metrics are published
+	Priority *priority.Scheduler   // of the process; nil: a new one
+	Logger   *slog.Logger          // nil: nothing is logged
+	Follower *control.Follower     // of the process; nil: a new one
+
+	life    string // unique for each start
 	started time.Time
 }
 
-// DefaultConfig returns what a production worker uses.
+// DefaultConfig returns the configuration of a production worker.
 func DefaultConfig() Config {
 	return Config{
 		MaxRetries:     10,
@@ -86,6 +86,7 @@ func DefaultConfig() Config {
 	}
 }
 
+// withDefaults returns c with defaults for its zero fields, and a life of its own.
 func (c Config) withDefaults() Config {
 	d := DefaultConfig()
 	set := func(v *time.Duration, def time.Duration) {
@@ -132,7 +133,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// policy returns the numbers of the decision table.
+// policy returns the configuration of the decision table.
 func (c *Config) policy() policy.Config {
 	return policy.Config{
 		MaxRetries:     c.MaxRetries,
@@ -143,7 +144,7 @@ func (c *Config) policy() policy.Config {
 	}
 }
 
-// provider returns the times by which the health of providers is judged.
+// provider returns the configuration of the providers' health.
 func (c *Config) provider() *provider.Config {
 	return &provider.Config{
 		Hold:         c.Hold,
@@ -158,7 +159,7 @@ func (c *Config) provider() *provider.Config {
 	}
 }
 
-// cluster returns how this worker takes part in the cluster.
+// cluster returns the configuration of the cluster.
 func (c *Config) cluster() cluster.Config {
 	return cluster.Config{
 		Worker:    c.Worker,
@@ -170,7 +171,7 @@ func (c *Config) cluster() cluster.Config {
 	}
 }
 
-// newPolicyFor returns the decision table for providers.
+// newPolicyFor returns the policy for providers.
 func newPolicyFor(specs []provider.Spec, cfg *Config) *policy.Policy {
 	names, windows := make([]string, 0, len(specs)), map[string]time.Duration{}
 	for i := range specs {
@@ -180,7 +181,7 @@ func newPolicyFor(specs []provider.Spec, cfg *Config) *policy.Policy {
 	return policy.New(cfg.policy(), names, windows)
 }
 
-// dispatch returns the times of the dispatcher.
+// dispatch returns the configuration of the dispatcher.
 func (c *Config) dispatch() dispatch.Config {
 	return dispatch.Config{
 		Worker:      c.Worker,
@@ -193,7 +194,7 @@ func (c *Config) dispatch() dispatch.Config {
 	}
 }
 
-// agenda returns the times of the agenda.
+// agenda returns the configuration of the agenda.
 func (c *Config) agenda() agenda.Config {
 	return agenda.Config{
 		Worker:      c.Worker,
@@ -206,7 +207,7 @@ func (c *Config) agenda() agenda.Config {
 	}
 }
 
-// events returns how events are processed.
+// events returns the configuration of the processing of events.
 func (c *Config) events() events.Config {
 	return events.Config{
 		InboxAge: c.InboxAge,
@@ -216,7 +217,7 @@ func (c *Config) events() events.Config {
 	}
 }
 
-// evidence returns the times of look-ups.
+// evidence returns the configuration of look-ups.
 func (c *Config) evidence() evidence.Config {
 	return evidence.Config{
 		Worker:         c.Worker,
@@ -227,7 +228,7 @@ func (c *Config) evidence() evidence.Config {
 	}
 }
 
-// rollup returns the times of the rollup.
+// rollup returns the configuration of the rollup.
 func (c *Config) rollup() rollup.Config {
 	return rollup.Config{
 		Worker:      c.Worker,
@@ -239,7 +240,7 @@ func (c *Config) rollup() rollup.Config {
 	}
 }
 
-// retention returns how long things are kept.
+// retention returns the configuration of the retention.
 func (c *Config) retention() retention.Config {
 	return retention.Config{
 		Worker:         c.Worker,

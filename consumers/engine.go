@@ -53,7 +53,8 @@ type Engine struct {
 	metrics   *metrics
 }
 
-// New builds an engine. Every provider name must be valid and distinct.
+// New returns an engine that is not running. It returns an error if a provider name is
+// invalid or not unique.
 func New(store models.Store, broker models.Broker, specs []Provider, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{cfg: cfg, log: cfg.Logger, store: store, broker: broker, follower: cfg.Follower}
@@ -91,7 +92,7 @@ func New(store models.Store, broker models.Broker, specs []Provider, cfg Config)
 	return e, nil
 }
 
-// buildRooms builds the rooms that work on chunks, in the order of their imports.
+// buildRooms builds the rooms that handle chunks, in the order of their imports.
 func (e *Engine) buildRooms(decisions *policy.Policy) {
 	cfg, seen := &e.cfg, &observer{metrics: e.metrics, history: e.history, flows: e.flows}
 	e.dispatch = dispatch.New(cfg.dispatch(), dispatch.Deps{
@@ -144,22 +145,16 @@ type loopFunc func(ctx context.Context)
 // Run implements loop.
 func (f loopFunc) Run(ctx context.Context) { f(ctx) }
 
-// inLowPriority has a loop let other work go first.
+// inLowPriority returns a loop that runs f with low priority.
 func inLowPriority(f func(ctx context.Context)) loop {
 	return loopFunc(func(ctx context.Context) { f(priority.WithLow(ctx)) })
 }
 
-// supportLoops are what the workers and the other loops rely on. They start first and
-// stop last.
+// supportLoops returns the loops that the handlers and the other loops rely on. They start
+// first and stop last.
 func (e *Engine) supportLoops() []loop {
 	loops := []loop{
-		loopFunc(func(ctx context.Context) {
-			e.follower.Follow(
-				ctx,
-				rulePoll,
-				func(err error) { e.log.Warn("cannot read the command log, will retry", "err", err) },
-			)
-		}),
+		loopFunc(e.follow),
 		loopFunc(e.followProbes),
 		e.cluster,
 		e.reporter,
@@ -173,7 +168,8 @@ func (e *Engine) supportLoops() []loop {
 	return loops
 }
 
-// workLoops find and do work. empty: no message waited when the engine started.
+// workLoops returns the loops that find and do work. empty says that no message waited
+// when the engine started.
 func (e *Engine) workLoops(empty bool) []loop {
 	return []loop{
 		e.agenda,
@@ -187,7 +183,7 @@ func (e *Engine) workLoops(empty bool) []loop {
 	}
 }
 
-// start runs loops in order until stop is called, which waits for them.
+// start starts loops in order. stop stops them in reverse order and waits for each.
 func start(ctx context.Context, loops []loop) (stop func()) {
 	type running struct {
 		cancel context.CancelFunc
@@ -211,12 +207,12 @@ func start(ctx context.Context, loops []loop) (stop func()) {
 	}
 }
 
-// Run works until ctx ends, then finishes softly: no new message is begun, calls
-// in flight are waited for up to grace, and summaries are written.
+// Run works until ctx ends or a subscription fails. Then it handles no new message, waits
+// up to grace for running calls, and stores summaries.
 func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	empty := e.catchUpWithPeers(ctx)
+	empty := e.restore(ctx)
 	stopSupport := start(context.WithoutCancel(ctx), e.supportLoops())
 	var work sync.WaitGroup
 	failed := e.subscribe(ctx, &work)
@@ -233,7 +229,7 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	work.Wait()
 	stopSupport()
 	e.history.Finish(e.log)
-	// What is not resolved by now, the agenda of the next worker resolves.
+	// If an append is not resolved in time, another worker resolves it by its agenda.
 	last := time.AfterFunc(2*time.Second, e.dispatch.Stop)
 	e.dispatch.Wait()
 	last.Stop()
@@ -245,20 +241,27 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 // rulePoll is how often the command log is read.
 const rulePoll = 250 * time.Millisecond
 
-// catchUpWithPeers learns what the others know before the first call, for a moment at
-// most. It reports whether no message waits in the broker.
-func (e *Engine) catchUpWithPeers(ctx context.Context) (empty bool) {
+// follow reads the command log until ctx ends.
+func (e *Engine) follow(ctx context.Context) {
+	e.follower.Follow(ctx, rulePoll, func(err error) {
+		e.log.Warn("cannot read the command log; will retry", "err", err)
+	})
+}
+
+// restore reads the commands, the peers and the persisted findings before the first call,
+// for three seconds at most. It reports whether no message waits in the broker.
+func (e *Engine) restore(ctx context.Context) (empty bool) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	err := e.follower.Sync(ctx)
 	e.providers.Probe(e.follower.Rules().Probe) // findings from before a probe are not restored
 	if err := errors.Join(err, e.cluster.Join(ctx), e.cluster.Restore(ctx)); err != nil {
-		e.log.Warn("cannot read commands, peers and findings at the start", "err", err)
+		e.log.Warn("cannot read commands, peers or findings at the start", "err", err)
 	}
 	return e.agenda.Idle(ctx)
 }
 
-// followProbes obeys commands to probe providers, as they come, until ctx ends.
+// followProbes carries out commands to probe providers until ctx ends.
 func (e *Engine) followProbes(ctx context.Context) {
 	for {
 		changed := e.follower.Changed()
@@ -271,7 +274,7 @@ func (e *Engine) followProbes(ctx context.Context) {
 	}
 }
 
-// subscribe subscribes to all queues until ctx ends. The first error comes from failed.
+// subscribe subscribes to all queues until ctx ends. failed receives the first error.
 func (e *Engine) subscribe(ctx context.Context, all *sync.WaitGroup) (failed <-chan error) {
 	fail := make(chan error, 1)
 	to := func(q models.Queue, n int, h models.Handler) {
@@ -284,8 +287,8 @@ func (e *Engine) subscribe(ctx context.Context, all *sync.WaitGroup) (failed <-c
 			}
 		})
 	}
-	// Generic workers never wait for a provider: as many as all providers can keep busy,
-	// and some to spare.
+	// Generic handlers never wait for a provider: as many as all providers together can keep
+	// busy, and a few more.
 	generic := 4
 	for _, p := range e.providers.All() {
 		generic += p.Concurrency
@@ -302,28 +305,25 @@ func (e *Engine) subscribe(ctx context.Context, all *sync.WaitGroup) (failed <-c
 	return fail
 }
 
-// Accepted tells the engine of a batch that this process has just stored, with its first
-// chunk.
+// Accepted notes a batch that this process has just stored, with its first chunk.
 func (e *Engine) Accepted(b *models.Batch, first models.Chunk) { e.dispatch.Accepted(b, first) }
 
-// Flush renews every summary that is marked. It is for tests and for commands
-// that want exact sums now.
+// Flush renews every marked summary. Tests call it, and commands that need exact sums.
 func (e *Engine) Flush(ctx context.Context) error { return e.rollup.Flush(ctx) }
 
 // Pending returns how many chunks are marked for a new summary.
 func (e *Engine) Pending() int { return e.rollup.Pending() }
 
-// EventCounts returns how many events were taken, and how many were refused: because
-// they belong to no attempt through that provider, because they came under a token that
-// was used for other content, or because they are no events of ours.
+// EventCounts returns the numbers of events that were taken and refused. See
+// events.Processor.Counts.
 func (e *Engine) EventCounts() (taken, forged, replayed, skipped int64) { return e.events.Counts() }
 
-// Check recounts sums from the ledgers. See CheckOptions.
+// Check recounts sums from the ledgers. See rollup.CheckOptions.
 func (e *Engine) Check(ctx context.Context, o rollup.CheckOptions) (telemetry.Recount, error) {
 	return e.rollup.Check(ctx, o)
 }
 
-// Replay processes again what arrived in the inbox in [from, to).
+// Replay parses the posts that arrived in [from, to) again. See events.Processor.Replay.
 func (e *Engine) Replay(
 	ctx context.Context,
 	from, to time.Time,
@@ -332,13 +332,13 @@ func (e *Engine) Replay(
 	return e.events.Replay(ctx, from, to, progress)
 }
 
-// Purge removes content and recipients whose time is over.
+// Purge removes the content and the recipients of old batches.
 func (e *Engine) Purge(ctx context.Context, now time.Time) error { return e.retention.Purge(ctx, now) }
 
-// State returns what this worker reports of itself.
+// State returns this worker's report.
 func (e *Engine) State() telemetry.WorkerState { return e.reporter.State() }
 
-// UserByName finds a user. Errors: models.ErrNotFound.
+// UserByName returns the user with a name. Errors: models.ErrNotFound.
 func (e *Engine) UserByName(ctx context.Context, name string) (models.User, error) {
 	return e.store.UserByName(ctx, name)
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// metrics is what this worker counts. No label holds an address or an id.
+// metrics holds the metrics that this worker counts. No label holds an address or an id.
 type metrics struct {
-	attempts   *prometheus.CounterVec   // provider
+	attempts   *prometheus.CounterVec   // provider, class
 	recipients *prometheus.CounterVec   // provider, class
 	calls      *prometheus.HistogramVec // provider
 	handed     *prometheus.HistogramVec // provider, lane
@@ -31,9 +31,12 @@ type metrics struct {
 	unknown             *prometheus.GaugeVec
 }
 
-// seconds are the bounds of histograms: from a call to a provider that defers.
+// seconds has the bounds of histograms, from a quick call to a delivery that was deferred
+// for hours.
 var seconds = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 43200}
 
+// newMetrics returns metrics with a zero for each provider, because without it the first
+// increment is no increase.
 func newMetrics(ps *provider.Set) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "safedelivr", Name: name, Help: help}, labels)
@@ -50,50 +53,64 @@ func newMetrics(ps *provider.Set) *metrics {
 	m := &metrics{
 		attempts: counter(
 			"attempts_total",
-			"Provider calls that were made, by their answer: accepted, if it took a recipient. Its rate(), summed over the classes, is what is used of the limit of calls.",
+			"Provider calls by the class of their answer; accepted if it accepts any recipient. "+
+				"The rate(), summed over the classes, is how much of the limit of calls is used.",
 			"provider",
 			"class",
 		),
 		recipients: counter(
 			"attempt_recipients_total",
-			"Recipients of provider calls, by what the answer said of them; its rate(), summed over the classes, is what is used of the limit of recipients.",
+			"Recipients of provider calls by the class of their answer. "+
+				"The rate(), summed over the classes, is how much of the limit of recipients is used.",
 			"provider",
 			"class",
 		),
-		calls: histogram("call_duration_seconds", "How long provider calls took.", "provider"),
+		calls: histogram("call_duration_seconds", "Duration of provider calls.", "provider"),
 		handed: histogram(
 			"accept_to_provider_seconds",
-			"From the acceptance of a batch to the first call that was made for its recipients, by call.",
+			"Time from the acceptance of a batch to the first call for its recipients, once per call.",
 			"provider",
 			"lane",
 		),
 		delivered: histogram(
 			"accept_to_delivered_seconds",
-			"From the acceptance of a batch to the delivery that its provider reports.",
+			"Time from the acceptance of a batch to a delivery that its provider reports.",
 			"provider",
 		),
 		changes: counter(
 			"log_state_changes_total",
-			"Logs that reached a final state, by the reason. What a provider repeats is not counted again, unless that is long after.",
+			"Logs that reached a final state, by reason. A repeated event is not counted again, unless it is very late.",
 			"state",
 			"reason",
 		),
-		events:  counter("events_total", "Events of providers that were taken; repeats as above.", "provider", "event"),
+		events: counter(
+			"events_total",
+			"Events of providers that were taken. A repeated event is not counted again, unless it is very late.",
+			"provider",
+			"event",
+		),
 		refused: counter("events_refused_total", "Events that were refused or skipped.", "provider", "why"),
-		doubles: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "safedelivr", Name: "possible_duplicates_total",
-			Help: "Recipients that were sent to again while an earlier outcome was not known."}),
+		doubles: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "safedelivr",
+			Name:      "possible_duplicates_total",
+			Help:      "Recipients that were sent to again while the outcome of an earlier attempt was unknown.",
+		}),
 		doubled: gauge(
 			"doubled_deliveries",
-			"Recipients of the last 100 days that are known to have got more than one copy.",
+			"Recipients of the last 100 days that are known to have received more than one copy.",
 		),
 		difference: gauge(
 			"conservation_difference",
-			"Sums that have not been what a recount says for a minute, among those that are recounted all the time. It must be 0.",
+			"Sums that have differed from their recount for a minute without a change. It must be 0.",
 		),
-		unknown: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "safedelivr", Name: "unknown_outcomes",
-			Help: "Recipients of the last 100 days whose outcome is unknown: waiting for evidence (or being handed over), or held for a decision."}, []string{"state"}),
+		unknown: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "safedelivr",
+			Name:      "unknown_outcomes",
+			Help: "Recipients of the last 100 days with an unknown outcome: " +
+				"waiting for an answer or for evidence, or held for a decision.",
+		}, []string{"state"}),
 	}
-	for _, a := range ps.All() { // else the first of each is no increase
+	for _, a := range ps.All() {
 		for _, class := range models.Classes {
 			m.attempts.WithLabelValues(a.Name, string(class))
 			m.recipients.WithLabelValues(a.Name, string(class))
@@ -106,13 +123,13 @@ func newMetrics(ps *provider.Set) *metrics {
 	return m
 }
 
-// register publishes the metrics, with s for those that are read when they are asked for.
+// register registers the metrics, and s for those that are read on request.
 func (m *metrics) register(reg prometheus.Registerer, s *scrape) {
 	reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.doubles,
 		m.unknown, m.doubled, m.difference, s)
 }
 
-// observer tells metrics, history and flows of calls and events.
+// observer counts calls and events in the metrics, the history and the flows.
 type observer struct {
 	metrics *metrics
 	history *retention.History
@@ -144,7 +161,7 @@ func (o *observer) EventRefused(provider, why string) {
 	o.metrics.refused.WithLabelValues(provider, why).Inc()
 }
 
-// called counts a call that was made, and its answer.
+// called counts a provider call and its answer.
 func (m *metrics) called(name string, b *models.Batch, call dispatch.Call) {
 	entry, parts := call.Entry, call.Parts
 	m.attempts.WithLabelValues(name, cmp.Or(dispatch.Refusal(parts), string(models.Accepted))).Inc()
@@ -155,7 +172,7 @@ func (m *metrics) called(name string, b *models.Batch, call dispatch.Call) {
 		if parts[i].Final {
 			m.changes.WithLabelValues(string(models.Success), string(models.Unconfirmed)).Add(n)
 		}
-		if reason := parts[i].Ends(); reason != "" { // no ending follows
+		if reason := parts[i].Ends(); reason != "" { // the answer is final: no ending is appended
 			m.changes.WithLabelValues(string(models.Failed), string(reason)).Add(n)
 		}
 	}
@@ -200,56 +217,57 @@ var (
 	)
 	oldDesc = prometheus.NewDesc(
 		"safedelivr_queue_oldest_seconds",
-		"How long the oldest message in a queue has waited at most, as all workers know; 0: none waits; absent: no worker has seen it move yet.",
+		"Upper bound on how long the oldest message in a queue has waited; 0: the queue is empty; "+
+			"absent: no worker has seen the queue move yet.",
 		[]string{"kind", "provider", "lane"},
 		nil,
 	)
 	stateDesc = prometheus.NewDesc(
 		"safedelivr_provider_state",
-		"1 for the state that a provider is in.",
+		"1 for the current state of a provider, 0 for the others.",
 		[]string{"provider", "state"},
 		nil,
 	)
 	refuseDesc = prometheus.NewDesc(
 		"safedelivr_provider_refused_senders",
-		"Domains of senders that a provider has not verified and refuses mail from, at present.",
+		"Sender domains that a provider has not verified, and whose mail it refuses now.",
 		[]string{"provider"},
 		nil,
 	)
 	limitDesc = prometheus.NewDesc(
 		"safedelivr_rate_limit_recipients_per_second",
-		"The rate of recipients of a provider for all workers together; absent: no limit.",
+		"Limit of recipients of a provider for all workers together; absent: no limit.",
 		[]string{"provider"},
 		nil,
 	)
 	shareDesc = prometheus.NewDesc(
 		"safedelivr_rate_share_recipients_per_second",
-		"This worker's share of the rate of recipients of a provider.",
+		"This worker's share of the limit of recipients of a provider.",
 		[]string{"provider"},
 		nil,
 	)
 	callsDesc = prometheus.NewDesc(
 		"safedelivr_rate_limit_calls_per_second",
-		"The rate of calls of a provider for all workers together; absent: no limit.",
+		"Limit of calls of a provider for all workers together; absent: no limit.",
 		[]string{"provider"},
 		nil,
 	)
 	mineDesc = prometheus.NewDesc(
 		"safedelivr_rate_share_calls_per_second",
-		"This worker's share of the rate of calls of a provider.",
+		"This worker's share of the limit of calls of a provider.",
 		[]string{"provider"},
 		nil,
 	)
-	workDesc  = prometheus.NewDesc("safedelivr_workers", "Workers that share the limits, as this one sees it.", nil, nil)
+	workDesc  = prometheus.NewDesc("safedelivr_workers", "Workers that share the limits, as seen by this worker.", nil, nil)
 	inboxDesc = prometheus.NewDesc(
 		"safedelivr_inbox_lag_seconds",
-		"Age of the oldest webhook post that is not worked off, in the shards of this worker.",
+		"Age of the oldest unprocessed webhook post in the shards of this worker.",
 		nil,
 		nil,
 	)
 	lateDesc = prometheus.NewDesc(
 		"safedelivr_agenda_lag_seconds",
-		"How far the agenda's reading is behind, in the shards of this worker.",
+		"How late the agenda is read in the shards of this worker.",
 		nil,
 		nil,
 	)
@@ -257,7 +275,11 @@ var (
 
 // Describe implements prometheus.Collector.
 func (s *scrape) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, oldDesc, stateDesc, refuseDesc, limitDesc, shareDesc, callsDesc, mineDesc, workDesc, inboxDesc, lateDesc} {
+	for _, d := range []*prometheus.Desc{
+		depthDesc, oldDesc, stateDesc, refuseDesc,
+		limitDesc, shareDesc, callsDesc, mineDesc,
+		workDesc, inboxDesc, lateDesc,
+	} {
 		ch <- d
 	}
 }
@@ -281,8 +303,8 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	part, ok := e.cluster.Share()
-	put(workDesc, float64(part.Size))
+	share, ok := e.cluster.Share()
+	put(workDesc, float64(share.Size))
 	for _, a := range e.providers.All() {
 		now := e.reporter.HealthOf(a)
 		for _, state := range telemetry.HealthStates {
@@ -293,16 +315,16 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 			put(stateDesc, v, a.Name, state)
 		}
 		put(refuseDesc, float64(len(now.Senders)), a.Name)
-		limit := func(whole, mine *prometheus.Desc, rate float64) {
+		limit := func(whole, own *prometheus.Desc, rate float64) {
 			if rate <= 0 {
 				return
 			}
 			put(whole, rate, a.Name)
-			share := 0.0
+			mine := 0.0
 			if ok {
-				share = rate / float64(part.Size)
+				mine = rate / float64(share.Size)
 			}
-			put(mine, share, a.Name)
+			put(own, mine, a.Name)
 		}
 		limit(limitDesc, shareDesc, a.Rate)
 		limit(callsDesc, mineDesc, a.CallRate)
@@ -312,7 +334,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	put(lateDesc, agenda.Seconds())
 }
 
-// watched sets what the newest round over the sums says.
+// watched sets the gauges to the results of the newest round of checks.
 func (m *metrics) watched(w *rollup.Round) {
 	m.difference.Set(float64(w.Differences))
 	m.doubled.Set(float64(w.Doubled))

@@ -11,42 +11,41 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// historyStore is the part of models.Store that is needed here.
+// historyStore is the part of models.Store that a History needs.
 type historyStore interface {
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
 }
 
-// History counts what this worker sees happen at the providers, by the minute in
-// which it happened, and writes every hour down as a whole whenever something
-// of it has changed.
+// History counts the calls and events of the providers that this worker sees, by the minute
+// in which they happened. It stores each hour as a whole.
 type History struct {
 	store historyStore
-	Name  string // of this life of the worker: nobody else writes under it
+	name  string
 
 	mu    sync.Mutex
-	hours map[time.Time]*historyHour // by their begin
+	hours map[time.Time]*historyHour // by begin
 
-	writing sync.Mutex // an older state never replaces a newer one
+	writing sync.Mutex // held by Flush, so that an older state never replaces a newer one
 }
 
-// historyHour is an hour and how often it was changed, and was when it was
-// written last.
+// historyHour is an hour with the number of its changes, now and when it was last stored.
 type historyHour struct {
 	counts           telemetry.HistoryHour
 	changed, written int64
 }
 
-// NewHistory returns a history that writes under a name of this process alone.
+// NewHistory returns an empty history. No other process may use its name, not even the
+// same worker after a restart.
 func NewHistory(store historyStore, name string) *History {
-	return &History{store: store, Name: name, hours: map[time.Time]*historyHour{}}
+	return &History{store: store, name: name, hours: map[time.Time]*historyHour{}}
 }
 
-// count changes the counts of the minute that holds at. What is heard of too
-// late is left out.
+// count changes the counts of the minute that includes at. It ignores what happened more
+// than HistoryLate ago.
 func (h *History) count(provider string, at time.Time, change func(*telemetry.ProviderTally)) {
 	now := time.Now().UTC()
 	if at = at.UTC(); at.After(now) {
-		at = now // the provider's clock
+		at = now // the provider's clock is fast
 	}
 	if now.Sub(at) > telemetry.HistoryLate {
 		return
@@ -70,7 +69,7 @@ func (h *History) Called(provider string, took time.Duration, parts []models.Par
 		t.Answers.Add(took)
 		for i := range parts {
 			n := int64(parts[i].Recipients.Len())
-			switch parts[i].Class { //nolint:exhaustive // all others did not take it
+			switch parts[i].Class { // all other classes are refusals
 			case models.Accepted:
 				t.Accepted += n
 			case models.Unknown:
@@ -82,7 +81,7 @@ func (h *History) Called(provider string, took time.Duration, parts []models.Par
 	})
 }
 
-// Event counts an event of the attempt that it belongs to.
+// Event counts an event of an attempt.
 func (h *History) Event(ev *models.Event, of *models.Entry) {
 	if ev.Kind != models.Delivered && ev.Kind != models.Deferred && !ev.Kind.Failure() {
 		return
@@ -100,8 +99,8 @@ func (h *History) Event(ev *models.Event, of *models.Entry) {
 	})
 }
 
-// Flush writes down what has changed, and forgets hours of which nothing more
-// is counted.
+// Flush stores the hours that have changed, and removes those that cannot change any more
+// from memory.
 func (h *History) Flush(ctx context.Context) error {
 	h.writing.Lock()
 	defer h.writing.Unlock()
@@ -124,7 +123,8 @@ func (h *History) Flush(ctx context.Context) error {
 	h.mu.Unlock()
 	var failed error
 	for _, p := range pages {
-		if err := h.store.PutTransient(ctx, telemetry.HistoryKind(p.start), h.Name, p.raw, telemetry.HistoryKept-now.Sub(p.start)); err != nil {
+		kind, ttl := telemetry.HistoryKind(p.start), telemetry.HistoryKept-now.Sub(p.start)
+		if err := h.store.PutTransient(ctx, kind, h.name, p.raw, ttl); err != nil {
 			failed = errors.Join(failed, err)
 			continue
 		}
@@ -135,7 +135,7 @@ func (h *History) Flush(ctx context.Context) error {
 	return failed
 }
 
-// Run writes every few seconds until ctx ends.
+// Run flushes at an interval until ctx ends.
 func (h *History) Run(ctx context.Context, every time.Duration, log *slog.Logger) {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -146,12 +146,12 @@ func (h *History) Run(ctx context.Context, every time.Duration, log *slog.Logger
 			return
 		}
 		if err := h.Flush(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("history of the providers not written yet", "err", err)
+			log.Warn("cannot store the history of the providers; will retry", "err", err)
 		}
 	}
 }
 
-// Finish writes what is left.
+// Finish flushes for the last time.
 func (h *History) Finish(log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -1,5 +1,4 @@
-// Package retention removes content when its time is over and keeps the history of the
-// providers.
+// Package retention removes old content and keeps the history of the providers.
 package retention
 
 import (
@@ -13,19 +12,15 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-// Retention: content and recipients are kept for a set time after acceptance.
-// Then they are removed: recipients first, so that nothing half-removed can be
-// sent again. What happened to each log stays, without addresses.
-
 const (
 	retentionPoll = time.Hour
 	purgedKind    = "purged"
 	purgedKept    = 2 * 365 * 24 * time.Hour
 	purgePage     = 100
-	ordersKept    = 365 * 24 * time.Hour // in memory, after the time of the content
+	commandsKept  = 365 * 24 * time.Hour // how long rules of a batch stay in memory after its content
 )
 
-// Config says how long things are kept.
+// Config configures Retention.
 type Config struct {
 	Worker         string
 	KeepContent    time.Duration // content and recipients, after acceptance
@@ -45,7 +40,8 @@ type Store interface {
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
 
-// Retention removes content and recipients when their time is over.
+// Retention removes the content and the recipients of batches that were accepted more than
+// KeepContent ago. What happened to each log is kept, without addresses.
 type Retention struct {
 	cfg      Config
 	log      *slog.Logger
@@ -53,24 +49,23 @@ type Retention struct {
 	follower *control.Follower
 }
 
-// New returns a retention that is not running.
+// New returns Retention for the batches of a store.
 func New(cfg Config, store Store, follower *control.Follower) *Retention {
 	return &Retention{cfg: cfg, log: cfg.Logger, store: store, follower: follower}
 }
 
-// Run removes what has outlived its time, once an hour, until ctx ends. One
-// worker does it.
+// Run purges once an hour until ctx ends. One worker at a time does so.
 func (r *Retention) Run(ctx context.Context) {
 	t := time.NewTicker(retentionPoll)
 	defer t.Stop()
 	for {
-		r.follower.Rules().Forget(time.Now().Add(-r.cfg.KeepContent - ordersKept))
+		r.follower.Rules().Forget(time.Now().Add(-r.cfg.KeepContent - commandsKept))
 		held, err := r.store.Lease(ctx, "retention", r.cfg.Worker, retentionPoll)
 		if err == nil && held {
 			err = r.Purge(ctx, time.Now())
 		}
 		if err != nil && ctx.Err() == nil {
-			r.log.Warn("old content could not be removed yet", "err", err)
+			r.log.Warn("cannot remove old content; will retry", "err", err)
 		}
 		select {
 		case <-t.C:
@@ -80,9 +75,9 @@ func (r *Retention) Run(ctx context.Context) {
 	}
 }
 
-// Purge removes content and recipients of all batches that were accepted more
-// than KeepContent before now, and the fingerprints of their addresses. What is
-// wrong with one user's does not keep the others'.
+// Purge removes the content and the recipients of all batches that were accepted more than
+// KeepContent before now, and their address indexes. An error about one user does not stop
+// the purge of the others.
 func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 	users, err := r.store.Users(ctx)
 	if err != nil {
@@ -92,7 +87,7 @@ func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 	for i := range users {
 		n, err := r.purgeUser(ctx, users[i].ID, now)
 		if n > 0 {
-			r.log.Info("content and recipients removed after their time", "user_id", users[i].ID, "batches", n)
+			r.log.Info("old content and recipients removed", "user_id", users[i].ID, "batches", n)
 		}
 		if err != nil {
 			failed = append(failed, fmt.Errorf("user %s: %w", users[i].ID, err))
@@ -101,8 +96,8 @@ func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 	return errors.Join(failed...)
 }
 
-// purgeUser goes from the newest batch that is old enough back to where the last
-// run that came to its end began, or to the first before which nothing was left.
+// purgeUser purges the batches of a user, from the newest that is old enough back to the
+// one where the last complete run began. It returns how many it has purged.
 func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (n int, err error) {
 	cutoff := now.Add(-r.cfg.KeepContent)
 	var done models.ID
@@ -113,7 +108,7 @@ func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (
 	case err != nil && !errors.Is(err, models.ErrNotFound):
 		return 0, err
 	}
-	if err := r.dropPrints(ctx, user, cutoff); err != nil {
+	if err := r.dropAddressIndexes(ctx, user, cutoff); err != nil {
 		return 0, err
 	}
 	before := models.MinID(cutoff)
@@ -137,8 +132,8 @@ func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (
 				continue
 			}
 			if !b.Deadline.Add(r.cfg.FinalEventWait).Before(now) {
-				first = models.ID{} // the next run comes back to it
-				continue            // something may still happen to it
+				first = models.ID{} // it is unfinished: the next run comes back to it
+				continue
 			}
 			if first.IsZero() {
 				first = b.ID
@@ -162,9 +157,8 @@ func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (
 	return n, errors.Join(unread...)
 }
 
-// dropPrints removes the fingerprints of old hours, also where a batch of theirs
-// cannot be read.
-func (r *Retention) dropPrints(ctx context.Context, user string, cutoff time.Time) error {
+// dropAddressIndexes removes the address indexes of old hours.
+func (r *Retention) dropAddressIndexes(ctx context.Context, user string, cutoff time.Time) error {
 	for {
 		hours, err := r.store.AddressIndexHours(ctx, user, cutoff.Add(-time.Hour), purgePage)
 		if err != nil {
