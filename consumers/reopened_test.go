@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -118,7 +117,8 @@ func TestEndingThatHangs(t *testing.T) {
 	r.withEvents(cfg, sg)
 	b := r.batch(1, true, nil)
 	r.taken(b)
-	for i := range 2 * events.EventRunners { // nobody can take these: they are to end
+	const groups = 4 // twice as many as are processed at once
+	for i := range groups { // no provider may take these, so they end
 		other := r.batch(1, true, nil)
 		r.taken(other)
 		r.event(

@@ -107,7 +107,7 @@ type Dispatcher struct {
 	Outage   Outage
 
 	Background sync.WaitGroup  // unknown appends being resolved, and posts being marked
-	hard       context.Context //nolint:containedctx // cancelled by Stop
+	hard       context.Context // cancelled by Stop
 	kill       context.CancelFunc
 }
 
