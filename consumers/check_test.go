@@ -17,8 +17,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// TestCheck finds sums that were damaged, and mends them.
-func TestCheck(t *testing.T) {
+// TestCheckRepairs: a check finds wrong sums of a chunk and of a day, and repairs them.
+func TestCheckRepairs(t *testing.T) {
 	t.Parallel()
 	sg, mg := newScripted("sg", always(models.Unavailable)), newScripted("mg", always(models.Accepted))
 	r := newRig(t, fast(), nil, sg, mg)
@@ -51,8 +51,8 @@ func TestCheck(t *testing.T) {
 	require.EqualValues(t, 10+11+12+13+14+7, out.Recipients)
 	require.Equal(t, 1, out.Days)
 
-	// A summary that lies, under the version of the truth. Nothing is worked on any
-	// more: what renews the sums of one batch would mend those of its day.
+	// A wrong summary with the version of the right one. The worker stops first, because it
+	// would repair the sums of a day when it renews those of any of its batches.
 	r.stop()
 	out, _ = run(false)
 	require.Zero(t, out.Differences)
@@ -77,7 +77,7 @@ func TestCheck(t *testing.T) {
 	require.Zero(t, out.Differences)
 	require.EqualValues(t, 1, stored(t, r, batches[1]).Repairs)
 
-	// A day that lies, under the version of the truth.
+	// A wrong sum of a day with the version of the right one.
 	lie = stored(t, r, batches[2])
 	truth := lie
 	lie.Success, lie.Failed = 0, lie.Success
@@ -96,8 +96,36 @@ func TestCheck(t *testing.T) {
 	require.Zero(t, out.Differences)
 }
 
-// scorched is a store in which the sum of a chunk cannot be read until one of a
-// higher version replaces it, as where the newest of equal writes wins.
+// TestCheckWhileMailFlows: while mail flows, sums lag behind what they are made of. A check
+// reports no difference then.
+func TestCheckWhileMailFlows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fast(), nil, newScripted("sg", always(models.Accepted)))
+	r.known()
+	flows, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			select {
+			case <-flows:
+				return
+			case <-time.After(2 * time.Millisecond):
+				r.batch(1, true, nil)
+			}
+		}
+	}()
+	out, err := r.engine.Check(
+		t.Context(),
+		rollup.CheckOptions{Settle: 300 * time.Millisecond, Found: func(d rollup.Difference) { t.Error(d) }},
+	)
+	close(flows)
+	<-over
+	require.NoError(t, err)
+	require.Zero(t, out.Differences)
+}
+
+// scorched is a store in which the summary of a chunk cannot be read until one with a
+// higher version replaces it, as in a store in which the newest write wins.
 type scorched struct {
 	models.Store
 	chunk   models.ID
@@ -126,9 +154,9 @@ func (s *scorched) PutSummaries(ctx context.Context, sums ...models.ChunkSummary
 	return s.Store.PutSummaries(ctx, sums...)
 }
 
-// A sum that cannot be read is replaced by one that has a higher version, and counts as
-// repaired only when it is read again.
-func TestRepairOfTheUnreadable(t *testing.T) {
+// TestRepairOfUnreadableSummary: a summary that cannot be read is replaced by one with a
+// higher version. It counts as repaired only if it can be read then.
+func TestRepairOfUnreadableSummary(t *testing.T) {
 	t.Parallel()
 	s := &scorched{}
 	r := newRig(t, fast(), func(store models.Store) models.Store {
@@ -153,7 +181,7 @@ func TestRepairOfTheUnreadable(t *testing.T) {
 	s.chunk, s.version, s.holds = b.ID, version(storedIn(t, r.store, b)), true
 	out, found := check()
 	require.NotZero(t, found)
-	require.Zero(t, out.Repaired, "it cannot be read still")
+	require.Zero(t, out.Repaired, "it still cannot be read")
 	s.holds = false
 	out, found = check()
 	require.NotZero(t, found)
@@ -162,29 +190,30 @@ func TestRepairOfTheUnreadable(t *testing.T) {
 	require.Zero(t, found)
 }
 
-// stored is the summary that stands for a batch of one chunk.
+// stored returns the stored summary of a batch of one chunk.
 func stored(t *testing.T, r *rig, b *models.Batch) models.Summary {
 	t.Helper()
 	return storedIn(t, r.store, b)
 }
 
+// storedIn returns the summary of a batch of one chunk that a store has.
 func storedIn(t *testing.T, store models.Store, b *models.Batch) models.Summary {
 	t.Helper()
 	for s, err := range store.Summaries(t.Context(), b.User, b.ID, 0) {
 		require.NoError(t, err)
 		return s.Summary
 	}
-	t.Fatal("there is none")
+	t.Fatal("no summary is stored")
 	return models.Summary{}
 }
 
-// mended is a provider whose parser once took a bounce for a delivery.
-type mended struct {
+// buggyParser is a provider whose parser takes a bounce for a delivery until it is fixed.
+type buggyParser struct {
 	*scripted
 	fixed bool
 }
 
-func (p *mended) Parse(body []byte) models.Parsed {
+func (p *buggyParser) Parse(body []byte) models.Parsed {
 	out := p.scripted.Parse(body)
 	for i := range out.Events {
 		if ev := &out.Events[i].Event; ev.Text == "no such user" && !p.fixed {
@@ -194,11 +223,11 @@ func (p *mended) Parse(body []byte) models.Parsed {
 	return out
 }
 
-// TestReplay: the same parser changes nothing; a mended one corrects logs and
-// sums, and the newest reading stands however often it is repeated.
+// TestReplay: a replay with the same parser changes nothing. A fixed parser corrects logs
+// and sums, however often the replay is repeated.
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	p := &mended{scripted: newScripted("mg", always(models.Accepted))}
+	p := &buggyParser{scripted: newScripted("mg", always(models.Accepted))}
 	r := emptyRig(t, nil, "mg")
 	spec := provider.Spec{
 		Adapter: p,
@@ -229,7 +258,7 @@ func TestReplay(t *testing.T) {
 		require.NoError(t, r.store.PutInbox(ctx, in))
 		require.NoError(t, r.broker.Publish(ctx, models.Message{Kind: models.EventMessage, Provider: "mg", ID: in.ID}))
 	}
-	require.EqualValues(t, 6, r.done(b).Summary().Success, "as it was read at first")
+	require.EqualValues(t, 6, r.done(b).Summary().Success, "as the buggy parser read it")
 	before := r.view(b)
 	replay := func() events.Replayed {
 		out, err := r.engine.Replay(
@@ -256,29 +285,11 @@ func TestReplay(t *testing.T) {
 	require.Equal(t, after.Logs, r.view(b).Logs)
 }
 
-// A difference says what differs, also where the sums that everybody sees are right.
-func TestDifferenceInWords(t *testing.T) {
-	t.Parallel()
-	d := rollup.Difference{
-		What:    "chunk",
-		User:    "u",
-		ID:      "x",
-		Shown:   models.Summary{Accepted: 2, Failed: 2, Reasons: map[models.Reason]int64{models.Expired: 2}, Rerouted: 1},
-		Counted: models.Summary{Accepted: 2, Failed: 2, Reasons: map[models.Reason]int64{models.Virus: 2}},
-	}
-	require.Equal(
-		t,
-		"chunk x of user u: shown accepted 2 = queued 0 + success 0 + failed 2 + cancelled 0, rerouted 1, reasons map[expired:2]; "+
-			"counted accepted 2 = queued 0 + success 0 + failed 2 + cancelled 0, rerouted 0, reasons map[virus:2]",
-		d.String(),
-	)
-}
-
-// bereft is a store that has lost the recipients of a chunk.
+// bereft is a store that has lost recipients of a chunk.
 type bereft struct {
 	models.Store
 	chunk models.ID
-	left  []models.Recipient // nil: there are none
+	left  []models.Recipient // nil: it has lost all
 }
 
 func (s *bereft) Recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error) {
@@ -291,9 +302,9 @@ func (s *bereft) Recipients(ctx context.Context, chunk models.ID) ([]models.Reci
 	return s.left, nil
 }
 
-// Mail whose recipients are gone can never go out: a check says so, unless they were
-// removed in their time.
-func TestCheckOfRecipients(t *testing.T) {
+// TestCheckFindsLostRecipients: a check reports a chunk whose recipients are lost, unless
+// they were due to be removed.
+func TestCheckFindsLostRecipients(t *testing.T) {
 	t.Parallel()
 	s := &bereft{}
 	r := newRig(t, fast(), func(store models.Store) models.Store {
@@ -303,30 +314,34 @@ func TestCheckOfRecipients(t *testing.T) {
 	r.known()
 	b := r.batch(4, true, nil)
 	r.done(b)
-	check := func() (list []rollup.Difference) {
-		_, err := r.engine.Check(
+	check := func(e *Engine) (list []rollup.Difference) {
+		_, err := e.Check(
 			t.Context(),
 			rollup.CheckOptions{Settle: 100 * time.Millisecond, Found: func(d rollup.Difference) { list = append(list, d) }},
 		)
 		require.NoError(t, err)
 		return list
 	}
-	require.Eventually(t, func() bool { return len(check()) == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(check(r.engine)) == 0 }, patience, time.Millisecond)
 	s.chunk = b.ID
-	list := check()
+	list := check(r.engine)
 	require.Len(t, list, 1)
 	require.Equal(t, "recipients", list[0].What)
 	require.Equal(t, b.ID.String(), list[0].ID)
 	s.left = []models.Recipient{{Email: "u1@x.test"}}
-	require.Len(t, check(), 1)
-	r.engine.rollup.Cfg.KeepContent = time.Nanosecond
-	require.Empty(t, check())
+	require.Len(t, check(r.engine), 1)
+	cfg := fast()
+	cfg.KeepContent = time.Nanosecond
+	later, err := New(r.store, r.broker, nil, cfg)
+	require.NoError(t, err)
+	t.Cleanup(later.dispatch.Stop)
+	require.Empty(t, check(later), "they were due to be removed")
 }
 
-// A sum that was made from more than there is, as where facts were lost, is a
-// difference also where it says the same, and what is counted after its repair is
-// newer.
-func TestRepairOfWhatIsAhead(t *testing.T) {
+// TestRepairAfterLostFacts: a summary that was made from more facts than there are is a
+// difference, even if it is equal to its recount. Summaries that are counted after its
+// repair are newer.
+func TestRepairAfterLostFacts(t *testing.T) {
 	t.Parallel()
 	mg := newScripted("mg", always(models.Accepted))
 	r := emptyRig(t, nil, "mg")

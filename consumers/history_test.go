@@ -130,7 +130,7 @@ func TestHistoryByTheTimeOfEvents(t *testing.T) {
 	}
 	then, err := r.store.Transients(t.Context(), telemetry.HistoryKind(now.Add(-2*time.Hour)))
 	require.NoError(t, err)
-	hour, err := telemetry.DecodeHistory(then[h.Name])
+	hour, err := telemetry.DecodeHistory(then["w/1"])
 	require.NoError(t, err)
 	require.EqualValues(t, 1, hour["sg"][now.Minute()].Delivered)
 }

@@ -117,7 +117,7 @@ func TestEndingThatHangs(t *testing.T) {
 	r.withEvents(cfg, sg)
 	b := r.batch(1, true, nil)
 	r.taken(b)
-	const groups = 4 // twice as many as are processed at once
+	const groups = 4        // twice as many as are processed at once
 	for i := range groups { // no provider may take these, so they end
 		other := r.batch(1, true, nil)
 		r.taken(other)

@@ -34,7 +34,7 @@ func (s *brokenOff) PutFacts(ctx context.Context, facts ...models.ChunkFact) err
 func TestReplayBrokenOff(t *testing.T) {
 	t.Parallel()
 	s := &brokenOff{}
-	p, other := &mended{scripted: newScripted("mg", always(models.Accepted))}, newScripted("sg", always(models.Accepted))
+	p, other := &buggyParser{scripted: newScripted("mg", always(models.Accepted))}, newScripted("sg", always(models.Accepted))
 	r := emptyRig(t, func(store models.Store) models.Store {
 		s.Store = store
 		return s

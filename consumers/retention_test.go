@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -167,7 +166,7 @@ func TestReleasedTooLate(t *testing.T) {
 	require.NoError(t, r.store.Redact(ctx, b.ID))
 	v := r.done(b)
 	require.Equal(t, models.Expired, v.Status(3).Reason)
-	require.Equal(t, policy.ContentRemoved, v.Status(3).Detail)
+	require.Equal(t, "its content and addresses were removed after their time", v.Status(3).Detail)
 	other := r.batch(1, false, nil)
 	r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
 	require.Equal(t, models.NoProviderLeft, r.done(other).Status(1).Reason)

@@ -206,7 +206,7 @@ func TestResendNowhereElse(t *testing.T) {
 	v := r.done(b)
 	require.Equal(t, models.OutcomeUnknown, v.Status(1).Reason)
 	require.Contains(t, v.Status(1).Detail, models.NoProviderLeft.Words())
-	require.False(t, policy.RetrySafe(v, 1))
+	require.True(t, policy.Released(v, &models.Command{Kind: models.RetryBatch, Batch: b.ID}).Empty(), "not safe")
 	require.Equal(t, 1, policy.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID}).Len())
 	require.Equal(t, 1, policy.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: "sg"}).Len())
 }
@@ -376,7 +376,7 @@ func TestOrdersTellNoLies(t *testing.T) {
 		r.announce(b)
 		v := r.done(b)
 		require.Equal(t, models.OutcomeUnknown, v.Status(1).Reason)
-		require.Equal(t, policy.CancelledMeanwhile, v.Status(1).Detail)
+		require.Equal(t, "the batch was cancelled meanwhile", v.Status(1).Detail)
 		require.Zero(t, mg.count())
 	})
 	t.Run("cancelled after a provider gave it up", func(t *testing.T) {
@@ -465,11 +465,6 @@ func TestCancelledAfterItsReleaseAtOnce(t *testing.T) {
 	r := lookUpRig(t, cfg, p)
 	b := r.batch(1, true, nil)
 	require.Eventually(t, func() bool {
-		r.engine.evidence.Mu.Lock()
-		for _, in := range r.engine.evidence.Open {
-			in.Next = time.Now()
-		}
-		r.engine.evidence.Mu.Unlock()
 		return r.view(b).Status(1).Reason == models.OutcomeUnknown
 	}, patience, 10*time.Millisecond)
 	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
@@ -485,64 +480,6 @@ func TestCancelledAfterItsReleaseAtOnce(t *testing.T) {
 	r.order(models.Command{Kind: models.CancelBatch, Batch: b.ID})
 	r.announce(b)
 	require.Equal(t, models.Failed, r.done(b).Status(1).State)
-}
-
-// Once the window of the newest call is over, nothing is written on the agenda for the
-// next minute that waits for the final event of an earlier one.
-func TestTakenAndUnknownIsCheap(t *testing.T) {
-	t.Parallel()
-	e, err := New(
-		&entries{},
-		nil,
-		[]provider.Spec{
-			{
-				Adapter:  &told{scripted: newScripted("mg", nil)},
-				Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1, Events: models.EventsWebhook},
-			},
-		},
-		fast(),
-	)
-	require.NoError(t, err)
-	at := time.Now()
-	for _, class := range []models.Class{models.Unknown, ""} { // answered so, or still open
-		entries := []models.Entry{
-			{
-				Number:     1,
-				Kind:       models.Attempt,
-				At:         at,
-				Recipients: models.SetOf(1),
-				Provider:   "mg",
-				CallEnds:   at.Add(time.Minute),
-			},
-			{
-				Number:     2,
-				Kind:       models.Attempt,
-				At:         at,
-				Recipients: models.SetOf(1),
-				Provider:   "mg",
-				CallEnds:   at.Add(time.Minute),
-			},
-		}
-		facts := []models.Fact{
-			{
-				Key:    "e1",
-				Events: []models.Event{{ID: "1", Recipient: 1, Attempt: 1, Provider: "mg", Kind: models.Processed, At: at}},
-			},
-		}
-		if class != "" {
-			facts = append(
-				facts,
-				models.Fact{
-					Key:     models.OutcomeKey(2),
-					Outcome: &models.Outcome{Attempt: 2, At: at, Parts: []models.Part{{Class: class, Recipients: models.SetOf(1)}}},
-				},
-			)
-		}
-		c := &dispatch.Chunk{ID: models.NewBatchID(at), View: models.Resolve(1, entries, facts)}
-		st := &policy.Step{Do: policy.Wait, Who: models.SetOf(1), Until: at.Add(100 * time.Hour)}
-		require.True(t, e.evidence.MayEndSoon(c, st, at))
-		require.False(t, e.evidence.MayEndSoon(c, st, at.Add(time.Minute+e.cfg.EvidenceWindow)))
-	}
 }
 
 // What was let go while its user is paused goes on when the user is resumed, also where

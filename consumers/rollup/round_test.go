@@ -1,0 +1,168 @@
+package rollup
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// clock is the time of rounds. Each round is two settleRounds after the one before.
+type clock struct{ now time.Time }
+
+// round makes a round and returns its result.
+func (c *clock) round(f *fixture) Round {
+	f.Helper()
+	require.NoError(f, f.checkSums(f.Context(), c.now))
+	w, err := f.lastRound(f.Context())
+	require.NoError(f, err)
+	c.now = c.now.Add(2 * settleRounds)
+	return w
+}
+
+// reported returns what the reported suspects of a round are.
+func reported(w Round) (out []string) {
+	for i := range w.Suspects {
+		if w.Suspects[i].Told {
+			out = append(out, w.Suspects[i].What)
+		}
+	}
+	return out
+}
+
+// TestRoundFindsWrongChunk: a round finds a wrong summary, reports it once it lasts, passes
+// it on to the next worker, and forgets it when it is right again.
+func TestRoundFindsWrongChunk(t *testing.T) {
+	t.Parallel()
+	f, c := newFixture(t, nil), &clock{now: time.Now().Add(40 * time.Minute)}
+	var batches []*models.Batch
+	for n := range 5 {
+		batches = append(batches, f.delivered(10+n))
+	}
+	w := c.round(f)
+	require.Empty(t, w.Suspects)
+	require.Equal(t, 5, w.Batches, "accepted since the last round")
+	w = c.round(f)
+	require.Empty(t, w.Suspects)
+	require.Equal(t, 5, w.Batches, "older: the walk begins again")
+
+	truth := f.lie(batches[1])
+	w = c.round(f)
+	require.NotEmpty(t, w.Suspects)
+	require.Zero(t, w.Differences, "the sum may be late")
+	require.Contains(t, reported(c.round(f)), "chunk")
+	f.restart()
+	w = c.round(f)
+	require.Equal(t, 1, w.Differences)
+	require.Equal(t, batches[1].ID.String(), w.Suspects[0].ID)
+	f.put(batches[1], truth)
+	require.Empty(t, c.round(f).Suspects)
+}
+
+// TestRoundFindsWrongSum: a round finds a sum that is wrong at any level, above a chunk that
+// is right.
+func TestRoundFindsWrongSum(t *testing.T) {
+	t.Parallel()
+	f, c := newFixture(t, nil), &clock{now: time.Now().Add(40 * time.Minute)}
+	f.delivered(10)
+	b := f.delivered(11)
+	truth := f.lie(b)
+	f.rollUp(b, models.Levels[:]...)
+	f.put(b, truth)
+	for _, level := range models.Levels {
+		c.round(f)
+		require.Equal(t, []string{string(level)}, reported(c.round(f)))
+		f.rollUp(b, level)
+	}
+	require.Empty(t, c.round(f).Suspects)
+}
+
+// TestCheckRepairsOneLevel: a check finds and repairs a sum that is wrong at one level only.
+func TestCheckRepairsOneLevel(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.delivered(10)
+	b := f.delivered(11)
+	for i, level := range models.Levels {
+		truth := f.lie(b)
+		f.rollUp(b, models.Levels[:i+1]...)
+		f.put(b, truth)
+		f.rollUp(b, models.Levels[:i]...)
+		var found []string
+		out, err := f.Check(t.Context(), CheckOptions{
+			Repair: true,
+			Settle: 100 * time.Millisecond,
+			Found:  func(d Difference) { found = append(found, d.What) },
+		})
+		require.NoError(t, err)
+		require.Contains(t, found, string(level))
+		require.Equal(t, 1, out.Repaired)
+		out, err = f.Check(t.Context(), CheckOptions{Settle: 100 * time.Millisecond})
+		require.NoError(t, err)
+		require.Zero(t, out.Differences, level)
+	}
+}
+
+// unreadable is a store in which the sums of one level, or all batches, cannot be read.
+type unreadable struct {
+	models.Store
+	level   models.Level
+	batches bool
+}
+
+func (s *unreadable) Nodes(
+	ctx context.Context,
+	user string,
+	level models.Level,
+	from, to time.Time,
+) ([]models.Node, error) {
+	if level == s.level {
+		return nil, models.ErrDamaged
+	}
+	return s.Store.Nodes(ctx, user, level, from, to)
+}
+
+func (s *unreadable) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
+	bs, err := s.Store.Batches(ctx, user, before, limit)
+	for i := range bs {
+		if s.batches {
+			bs[i] = models.Batch{ID: bs[i].ID, User: user, Damaged: true}
+		}
+	}
+	return bs, err
+}
+
+// TestUnreadableIsReported: a sum or a batch that cannot be read is reported, and stops
+// neither a check nor a round.
+func TestUnreadableIsReported(t *testing.T) {
+	t.Parallel()
+	s := &unreadable{}
+	f := newFixture(t, func(store models.Store) models.Store { s.Store = store; return s })
+	f.delivered(3)
+	for i, c := range []unreadable{
+		{level: models.Second},
+		{level: models.Minute},
+		{level: models.Hour},
+		{level: models.Day},
+		{batches: true},
+	} {
+		s.level, s.batches = c.level, c.batches
+		damaged := 0
+		_, err := f.Check(t.Context(), CheckOptions{Settle: 50 * time.Millisecond, Found: func(d Difference) {
+			if d.Damaged != "" {
+				damaged++
+			}
+		}})
+		require.NoError(t, err, c.level)
+		require.NotZero(t, damaged, c.level)
+		now := time.Now().Add(time.Duration(i+1) * 10 * time.Minute)
+		require.NoError(t, f.checkSums(t.Context(), now), c.level)
+		w, err := f.lastRound(t.Context())
+		require.NoError(t, err)
+		require.True(t, w.At.Equal(now), "the round has a result")
+		require.NotZero(t, w.Differences, c.level)
+	}
+}
