@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -130,91 +129,4 @@ func TestRetryWhileTheBrokerIsAway(t *testing.T) {
 	b.away.Store(false)
 	r.done(batch)
 	require.Equal(t, 1, taking.copiesOf(batch.ID.Log(1)))
-}
-
-// Urgent mail is announced whatever waits; bulk only as far as there is room.
-func TestMissedUrgentFirst(t *testing.T) {
-	r := emptyRig(t, nil, "sg")
-	b := &leaving{Broker: r.broker}
-	e, err := New(r.store, b, nil, fast())
-	require.NoError(t, err)
-	begin, now := time.Now(), time.Now()
-	for i := range 40 {
-		lane := models.Bulk
-		if i%4 == 3 {
-			lane = models.Urgent
-		}
-		now = now.Add(time.Millisecond) // so that no two are due at once
-		r.stored(lane, now.Add(e.cfg.Recheck))
-	}
-	old := models.AgendaEntry{
-		Due:    now.Add(e.cfg.Recheck),
-		Kind:   models.LookAtBatch,
-		ID:     models.NewBatchID(now),
-		User:   r.user,
-		Chunks: 1,
-		Lane:   models.Bulk,
-		Round:  3,
-	}
-	require.NoError(t, r.store.Schedule(t.Context(), old)) // it was announced
-	for _, s := range e.agenda.Shards {
-		s.Held.Store(true)
-	}
-	c := e.agenda.NewBacklog(begin, false)
-	c.Begun = now.Add(time.Second)
-	waiting := func() map[models.Lane]int {
-		depths, err := b.Depths(t.Context())
-		require.NoError(t, err)
-		out := map[models.Lane]int{}
-		for _, d := range depths {
-			if d.Queue.Kind == models.BatchMessage {
-				out[d.Queue.Lane] += d.Ready
-			}
-		}
-		return out
-	}
-	require.NoError(t, e.agenda.Republish(t.Context(), c, 5))
-	require.Equal(t, map[models.Lane]int{models.Urgent: 10, models.Bulk: 5}, waiting())
-	require.NoError(t, e.agenda.Republish(t.Context(), c, 0))
-	require.Equal(t, map[models.Lane]int{models.Urgent: 10, models.Bulk: 5}, waiting())
-	require.NotEmpty(t, c.Left[1])
-	require.NoError(t, e.agenda.Republish(t.Context(), c, 1000))
-	require.Equal(t, map[models.Lane]int{models.Urgent: 10, models.Bulk: 30}, waiting())
-	require.Empty(t, c.Left[0])
-	require.Empty(t, c.Left[1])
-}
-
-// While the broker is away one try is made a second, and nobody else waits.
-func TestOutage(t *testing.T) {
-	var o dispatch.Outage
-	now := time.Now()
-	require.True(t, o.Begin(now))
-	o.End(now, nil)
-	_, ok := o.UnannouncedSince()
-	require.False(t, ok)
-	require.True(t, o.Begin(now))
-	o.End(now, models.ErrUnroutable)
-	require.True(t, o.Begin(now), "it is there")
-	away := fmt.Errorf("%w: away", models.ErrUnavailable)
-	o.End(now, away)
-	since, ok := o.UnannouncedSince()
-	require.True(t, ok)
-	require.Equal(t, now, since)
-	require.False(t, o.Begin(now.Add(time.Second/2)))
-	require.True(t, o.Begin(now.Add(time.Second)))
-	require.False(t, o.Begin(now.Add(time.Second)), "one at a time")
-	o.End(now.Add(2*time.Second), away)
-	require.False(t, o.Begin(now.Add(5*time.Second/2)))
-	require.True(t, o.Begin(now.Add(3*time.Second)))
-	o.End(now.Add(3*time.Second), nil)
-	require.True(t, o.Begin(now.Add(3*time.Second)))
-	require.True(t, o.Begin(now.Add(3*time.Second)), "it is back")
-
-	o.CaughtUp(now.Add(time.Second)) // others failed later
-	since, ok = o.UnannouncedSince()
-	require.True(t, ok)
-	require.Equal(t, now.Add(time.Second), since)
-	o.CaughtUp(now.Add(4 * time.Second))
-	_, ok = o.UnannouncedSince()
-	require.False(t, ok)
 }

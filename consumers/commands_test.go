@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/agenda"
-	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -83,20 +81,6 @@ func TestResumeIsAnnounced(t *testing.T) {
 	require.True(t, done)
 	r.announce(b)
 	require.EqualValues(t, 10, r.done(b).Summary().Success)
-}
-
-// TestGrid: what comes next comes soon, also where the batch was stamped by a
-// clock that is ahead.
-func TestGrid(t *testing.T) {
-	t.Parallel()
-	a := &agenda.Agenda{Cfg: agenda.Config{Recheck: time.Minute}}
-	created := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	for at, want := range map[time.Duration]time.Duration{
-		time.Second: time.Minute, time.Minute: time.Minute, 61 * time.Second: 2 * time.Minute,
-		-time.Second: 0, -10 * time.Minute: -10 * time.Minute, -10*time.Minute - time.Second: -10 * time.Minute,
-	} {
-		require.Equal(t, want, a.Align(created, created.Add(at)).Sub(created), "%s", at)
-	}
 }
 
 // TestStopBetweenAppendAndCall: an order that comes while the ledger is written
@@ -339,50 +323,4 @@ func TestLiftedIsLookedForAtOnce(t *testing.T) {
 			require.EqualValues(t, 3, r.done(b).Summary().Success)
 		})
 	}
-}
-
-// While messages do not wait long, what was announced is looked at in every round:
-// its message may be lost. Where they do, ever more rarely.
-func TestWhenToLookAgain(t *testing.T) {
-	t.Parallel()
-	r := emptyRig(t, nil, "sg")
-	e, err := New(r.store, r.broker, nil, Config{})
-	require.NoError(t, err)
-	created := time.Now().UTC().Add(-time.Hour).Truncate(time.Millisecond)
-	minutes := func(n int, more time.Duration) time.Time { return created.Add(time.Duration(n)*time.Minute + more) }
-	next := func(round int, due, now time.Time) time.Time {
-		entry := models.AgendaEntry{
-			Due:   due,
-			ID:    models.NewBatchID(created),
-			Kind:  models.LookAtBatch,
-			Round: round,
-			Lane:  models.Bulk,
-		}
-		require.NoError(t, e.agenda.Requeue(t.Context(), entry, dispatch.Result{Announced: true}))
-		return e.agenda.RecheckAt(&entry, 1, now)
-	}
-	require.Equal(
-		t,
-		minutes(2, 0),
-		next(0, minutes(1, 5*time.Millisecond), minutes(1, time.Second)).Round(time.Millisecond),
-		"the first entry is a moment late",
-	)
-	require.Equal(t, minutes(6, 0), next(4, minutes(5, 0), minutes(5, 2*time.Second)).Round(time.Millisecond))
-	require.Equal(t, minutes(6, 0), next(4, minutes(5, 0), minutes(5, 59*time.Second)).Round(time.Millisecond))
-	require.Equal(
-		t,
-		minutes(21, 0),
-		next(4, minutes(5, 0), minutes(20, 10*time.Second)).Round(time.Millisecond),
-		"it waited for its turn",
-	)
-
-	now := time.Now()
-	require.True(t, e.agenda.LongQueues(models.Bulk, now), "it is not known yet")
-	name := (&models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}).Name()
-	e.ages.Own[name] = now.Add(-5 * time.Second)
-	require.False(t, e.agenda.LongQueues(models.Bulk, now))
-	require.False(t, e.agenda.LongQueues("", now), "entries of old builds have no lane")
-	require.True(t, e.agenda.LongQueues(models.Urgent, now))
-	e.ages.Own[name] = now.Add(-2 * time.Minute)
-	require.True(t, e.agenda.LongQueues(models.Bulk, now))
 }

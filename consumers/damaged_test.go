@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/agenda"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
@@ -133,14 +132,15 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 		return s
 	}, "sg")
 	r.known()
-	// More of them than are looked at together, all in one shard and due first.
+	// Many more than are reconciled at once, all in one shard and due first.
+	const many = 32
 	var bad *models.Batch
 	inShard := func(b *models.Batch, _ []models.Recipient) {
 		for b.ID.Shard(r.store.Shards()) != 0 {
 			b.ID = models.NewBatchID(time.Now())
 		}
 	}
-	for range 2 * agenda.AgendaAtOnce {
+	for range many {
 		bad = r.batch(1, false, func(b *models.Batch, rs []models.Recipient) {
 			inShard(b, rs)
 			s.spoil(b.ID)
@@ -158,7 +158,7 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 	// others, too, without a look.
 	r.announce(bad)
 	require.Eventually(t, func() bool {
-		parked, err := r.broker.Parked(t.Context(), 10*agenda.AgendaAtOnce)
+		parked, err := r.broker.Parked(t.Context(), 10*many)
 		require.NoError(t, err)
 		for _, m := range parked {
 			require.True(t, s.these[m.Message.ID])
@@ -206,13 +206,13 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 		rollup.CheckOptions{Settle: time.Second, Found: func(d rollup.Difference) { found = append(found, d) }},
 	)
 	require.NoError(t, err)
-	require.Equal(t, 2*agenda.AgendaAtOnce+1, out.Batches)
-	require.Len(t, found, 2*agenda.AgendaAtOnce+1)
-	for _, d := range found[:2*agenda.AgendaAtOnce] {
+	require.Equal(t, many+1, out.Batches)
+	require.Len(t, found, many+1)
+	for _, d := range found[:many] {
 		require.Equal(t, "chunk", d.What)
 		require.Contains(t, d.String(), models.ErrDamaged.Error())
 	}
-	require.Equal(t, "day", found[2*agenda.AgendaAtOnce].What, "they were never counted")
+	require.Equal(t, "day", found[many].What, "they were never counted")
 }
 
 // mortal is a provider whose parser dies of some posts.

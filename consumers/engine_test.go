@@ -3,6 +3,7 @@ package consumers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -449,7 +450,10 @@ func TestIncompleteBatchIsClearedAway(t *testing.T) {
 	// a second one, stored and completed, shows that age alone decides.
 	whole := r.batch(1, true, nil)
 	require.Equal(t, models.Success, r.done(whole).Status(1).State)
-	require.Eventually(t, func() bool { return r.engine.agenda.Cleared.Load() == 1 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		_, err := r.store.Recipients(ctx, b.ID.Chunk(1))
+		return errors.Is(err, models.ErrNotFound)
+	}, patience, 5*time.Millisecond)
 	err := r.store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "a@b.c"}}})
 	require.ErrorIs(t, err, models.ErrNotFound, "it can never exist any more")
 }

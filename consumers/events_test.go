@@ -1,7 +1,6 @@
 package consumers
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
@@ -105,7 +103,7 @@ func TestMarkedChunksHoldNoEvents(t *testing.T) {
 	require.EqualValues(t, size*posts, func() int64 { n, _, _, _ := e.events.Counts(); return n }())
 	require.Less(t, inUse()-before, int64(4<<20), "%d events take 16 MB", size*posts)
 	require.NoError(t, e.Flush(ctx))
-	e.dispatch.Background.Wait()
+	e.dispatch.Wait()
 	for shard := range store.Shards() {
 		for in, err := range store.Pending(ctx, shard, now.Add(-time.Hour), now.Add(time.Hour)) {
 			require.NoError(t, err)

@@ -7,34 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
-
-// TestUnderway: the same work has one handler at a time, which learns that it was
-// asked for meanwhile.
-func TestUnderway(t *testing.T) {
-	t.Parallel()
-	u := dispatch.NewInflight()
-	w := dispatch.InflightKey{Chunk: models.NewBatchID(time.Now()), Provider: "sg"}
-	first := u.Begin(w)
-	require.NotNil(t, first)
-	require.NotNil(t, u.Begin(dispatch.InflightKey{Chunk: w.Chunk, Provider: "mg"}), "another provider is other work")
-	require.Nil(t, u.Begin(w))
-	require.Nil(t, u.Begin(w))
-	require.True(t, u.Rerun(w, first))
-	require.Nil(t, u.Begin(w), "it is still under way")
-	require.True(t, u.Rerun(w, first))
-	require.False(t, u.Rerun(w, first))
-
-	second := u.Begin(w)
-	require.NotNil(t, second, "the first turn is over")
-	require.False(t, u.End(w, first), "which ends no other")
-	require.Nil(t, u.Begin(w))
-	require.True(t, u.End(w, second))
-	require.NotNil(t, u.Begin(w))
-}
 
 // TestAskedForWhileUnderWay: what is asked for while a handler works on a chunk is
 // done by it, or announced again if it stops.
@@ -81,7 +56,6 @@ func TestAskedForWhileUnderWay(t *testing.T) {
 		require.Equal(t, models.Success, r.done(b).Status(2).State)
 		require.Equal(t, 2, sg.count())
 		require.Eventually(t, r.idle, patience, time.Millisecond)
-		require.Empty(t, r.engine.dispatch.Inflight.By)
 		stop()
 	}
 }

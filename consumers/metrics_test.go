@@ -149,66 +149,6 @@ func TestMetricsCountOnce(t *testing.T) {
 	require.EqualValues(t, 1, r.engine.State().Providers[0].Counters.Calls)
 }
 
-// crowded is a broker in which very many posts wait for a worker.
-type crowded struct{ models.Broker }
-
-func (c crowded) Depths(context.Context) ([]models.Depth, error) {
-	return []models.Depth{{Queue: models.Queue{Kind: models.EventMessage}, Ready: 1_000_000}}, nil
-}
-
-// How far the inbox is behind is told also while its posts wait in a queue, and no
-// longer when they are worked off; and the agenda is behind from the moment on at
-// which a worker takes a part of it over.
-func TestLags(t *testing.T) {
-	t.Parallel()
-	r := emptyRig(t, nil, "sg")
-	r.broker = crowded{r.broker}
-	e, err := New(
-		r.store,
-		r.broker,
-		[]provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}},
-		fast(),
-	)
-	require.NoError(t, err)
-	t.Cleanup(e.dispatch.Stop)
-	now := time.Now()
-	for _, ago := range []time.Duration{10 * time.Minute, time.Minute} {
-		in := models.Inbox{ID: models.NewInboxID(now.Add(-ago)), Provider: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
-		require.NoError(t, r.store.PutInbox(t.Context(), in))
-	}
-	for _, s := range e.agenda.Shards {
-		require.NoError(t, r.store.SetAgendaMark(t.Context(), s.N, now.Add(-time.Hour)))
-		require.NoError(t, e.agenda.AcquireShard(t.Context(), s))
-	}
-	sweep := func() time.Duration {
-		for _, s := range e.agenda.Shards {
-			next, oldest, err := e.events.Sweep(t.Context(), s.N, s.InboxFrom, now)
-			require.NoError(t, err)
-			s.InboxFrom = next
-			s.OldestPost.Store(0)
-			if !oldest.IsZero() {
-				s.OldestPost.Store(oldest.UnixMilli())
-			}
-		}
-		inbox, agenda := e.agenda.Lags(now)
-		require.InDelta(t, time.Hour, agenda, float64(time.Second))
-		return inbox
-	}
-	require.InDelta(t, 10*time.Minute, sweep(), float64(time.Second))
-	done := func(ago time.Duration) {
-		for _, s := range e.agenda.Shards {
-			for in, err := range r.store.Pending(t.Context(), s.N, time.Time{}, now.Add(-ago)) {
-				require.NoError(t, err)
-				require.NoError(t, r.store.InboxDone(t.Context(), in.ID))
-			}
-		}
-	}
-	done(5 * time.Minute)
-	require.InDelta(t, time.Minute, sweep(), float64(time.Second))
-	done(0)
-	require.Zero(t, sweep())
-}
-
 // A provider that its provider refuses is an alert: an error in the log, and its state
 // in the metrics.
 func TestRefusedProviderIsAnAlert(t *testing.T) {

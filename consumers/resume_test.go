@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/agenda"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -174,6 +173,7 @@ func TestLiftedFarAhead(t *testing.T) {
 	r := newRig(t, cfg, nil, sg)
 	r.caughtUp()
 	r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"})
+	const maxRecheckFactor = 10 // the longest pause between reconciles while long queues wait, in rechecks
 	now := time.Now()
 	b := models.Batch{
 		ID:         models.NewBatchID(now),
@@ -190,12 +190,12 @@ func TestLiftedFarAhead(t *testing.T) {
 		r.store.Schedule(
 			t.Context(),
 			models.AgendaEntry{
-				Due:    now.Add(agenda.MaxRecheckFactor * cfg.Recheck),
+				Due:    now.Add(maxRecheckFactor * cfg.Recheck),
 				Kind:   models.LookAtBatch,
 				ID:     b.ID,
 				User:   b.User,
 				Chunks: 1,
-				Round:  agenda.MaxRecheckFactor,
+				Round:  maxRecheckFactor,
 				Lane:   models.Bulk,
 			},
 		),

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
@@ -110,50 +109,6 @@ func TestProvedMeanwhileIsNotHeld(t *testing.T) {
 	require.Equal(t, models.Queued, v.Status(1).State)
 	require.Equal(t, models.VerdictAccepted, v.Status(1).Last.Verdict)
 	require.Equal(t, models.OutcomeUnknown, v.Status(2).Reason)
-}
-
-// Before something is decided about mail that may be with a provider, what is known
-// of it is read once more.
-func TestReadBeforeADecision(t *testing.T) {
-	t.Parallel()
-	for _, policy := range []models.UnknownPolicy{models.Hold, models.Resend} {
-		cfg := fast()
-		cfg.StartBy, cfg.EvidenceWindow, cfg.Recheck, cfg.AgendaPoll = 300*time.Millisecond, time.Millisecond, time.Hour, time.Hour
-		r := newRig(t, cfg, nil, newScripted("sg", always(models.Unknown)), newScripted("mg", always(models.Accepted)))
-		b := r.batch(
-			1,
-			true,
-			func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy },
-		)
-		require.Eventually(
-			t,
-			func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictUnknown && r.idle() },
-			patience,
-			time.Millisecond,
-		)
-		attempt := r.view(b).Entries[0]
-		time.Sleep(time.Until(attempt.CallEnds.Add(cfg.EvidenceWindow)))
-		c, err := r.engine.dispatch.Load(t.Context(), b.ID)
-		require.NoError(t, err)
-		require.NoError(
-			t,
-			r.store.PutFacts(
-				t.Context(),
-				models.ChunkFact{Chunk: b.ID, Fact: models.Fact{Key: models.EventsKey(models.NewInboxID(time.Now())),
-					Events: []models.Event{
-						{ID: "1", Recipient: 1, Attempt: attempt.Number, Provider: "sg", Kind: models.Delivered, At: time.Now()},
-					}}},
-			),
-		)
-		now := time.Now()
-		c.Read = now.Add(-dispatch.MaxStale / 2)
-		steps, err := r.engine.dispatch.Decide(t.Context(), c, now)
-		require.NoError(t, err)
-		require.True(t, steps[0].InDoubt(), "by what was read")
-		steps, err = r.engine.dispatch.Plan(t.Context(), c, now)
-		require.NoError(t, err)
-		require.Empty(t, steps, policy)
-	}
 }
 
 // Where it turns out that one of several providers has the mail, no further one gets

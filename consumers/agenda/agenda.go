@@ -20,16 +20,16 @@ import (
 // The sizes and times of the agenda.
 const (
 	overlap          = 3 * time.Second // read again each time, because writes take a moment to become visible
-	AgendaAtOnce     = 16              // chunks or batches reconciled at once
+	reconcileAtOnce  = 16              // chunks or batches reconciled at once
 	firstRead        = 24 * time.Hour
 	firstBacklog     = time.Hour // how much of that is announced without a reconcile
-	MaxRecheckFactor = 10        // in rechecks: the longest pause between two reconciles of a waiting entry
+	maxRecheckFactor = 10        // in rechecks: the longest pause between two reconciles of a waiting entry
 )
 
 // shard is this process's state of one shard of the agenda.
 type shard struct {
-	N    int
-	Held atomic.Bool
+	n    int
+	held atomic.Bool
 
 	lease   sync.Mutex // held while the lease is acquired, renewed or released
 	renewed time.Time
@@ -37,30 +37,30 @@ type shard struct {
 	marked    time.Time    // when the mark was last saved
 	upTo      time.Time    // entries due before it were handled
 	reread    [2]time.Time // entries due before it were read again, each with a lag of its own
-	Handled   handled
-	InboxFrom time.Time // posts before it are processed
+	handled   handled
+	inboxFrom time.Time // posts before it are processed
 	swept     time.Time
 	ahead     time.Time // when the broker was last asked whether messages wait
 	idle      bool      // whether none did
 
-	OldestPost, readTo atomic.Int64 // unix ms, for the metrics; 0: none, or not held
+	oldestPost, readTo atomic.Int64 // unix ms, for the metrics; 0: none, or not held
 	mark               atomic.Int64 // unix ms: up to where it was read when it was acquired
 }
 
 // Run works on the shards that this worker holds, up to its share of all, until ctx ends.
 func (a *Agenda) Run(ctx context.Context) {
-	t := time.NewTicker(a.Cfg.Poll)
+	t := time.NewTicker(a.cfg.Poll)
 	defer t.Stop()
 	for {
 		moved := a.follower.Changed()
-		a.AcquireShards(ctx)
-		for _, s := range a.Shards {
-			a.ReleaseSurplus(ctx) // the work on each shard may take long
+		a.acquireShards(ctx)
+		for _, s := range a.shards {
+			a.releaseSurplus(ctx) // the work on each shard may take long
 			if ctx.Err() != nil {
 				break
 			}
-			if err := a.WorkShard(ctx, s); err != nil && ctx.Err() == nil {
-				a.log.Warn("agenda not read completely; will retry", "shard", s.N, "err", err)
+			if err := a.workShard(ctx, s); err != nil && ctx.Err() == nil {
+				a.log.Warn("agenda not read completely; will retry", "shard", s.n, "err", err)
 			}
 		}
 		select {
@@ -69,7 +69,7 @@ func (a *Agenda) Run(ctx context.Context) {
 		case <-ctx.Done():
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
-			for _, s := range a.Shards {
+			for _, s := range a.shards {
 				a.releaseShard(ctx, s)
 			}
 			return
@@ -77,20 +77,20 @@ func (a *Agenda) Run(ctx context.Context) {
 	}
 }
 
-// WorkShard reads a shard once: entries that are due, entries that slow clocks wrote
+// workShard reads a shard once: entries that are due, entries that slow clocks wrote
 // late, and posts that were not processed.
-func (a *Agenda) WorkShard(ctx context.Context, s *shard) error {
-	if !s.Held.Load() {
+func (a *Agenda) workShard(ctx context.Context, s *shard) error {
+	if !s.held.Load() {
 		return nil // another worker's: it was just asked for
 	}
 	now := time.Now()
-	if now.Sub(s.marked) >= a.Cfg.Lease/3 {
+	if now.Sub(s.marked) >= a.cfg.Lease/3 {
 		if err := a.saveMark(ctx, s); err != nil {
 			return err
 		}
 		s.marked = now
 	}
-	err := a.ReconcileDue(ctx, s, s.upTo.Add(-overlap), now)
+	err := a.reconcileDue(ctx, s, s.upTo.Add(-overlap), now)
 	switch {
 	case err == nil:
 		s.upTo = now
@@ -100,7 +100,7 @@ func (a *Agenda) WorkShard(ctx context.Context, s *shard) error {
 	}
 	for i, lag := range rereadLags {
 		if late := now.Add(-lag); late.Sub(s.reread[i]) > lag/10 {
-			switch late := a.ReconcileDue(ctx, s, s.reread[i], late); {
+			switch late := a.reconcileDue(ctx, s, s.reread[i], late); {
 			case late == nil:
 				s.reread[i] = now.Add(-lag)
 			case !errors.Is(late, errInPart):
@@ -111,7 +111,7 @@ func (a *Agenda) WorkShard(ctx context.Context, s *shard) error {
 		}
 	}
 	// Entries that are read again are kept in mind, even if a part of the store is down.
-	s.Handled.Forget(
+	s.handled.forget(
 		models.EarlierOf(
 			models.EarlierOf(s.upTo, now.Add(-models.LateWriters)),
 			models.EarlierOf(s.reread[0], s.reread[1]),
@@ -121,25 +121,25 @@ func (a *Agenda) WorkShard(ctx context.Context, s *shard) error {
 	)
 	// An entry whose message waits in a long queue is reconciled rarely. If the queues
 	// are empty, the message may be lost, so the entry is requeued early.
-	if now.Sub(s.ahead) >= a.Cfg.Recheck/2 {
+	if now.Sub(s.ahead) >= a.cfg.Recheck/2 {
 		s.ahead = now
 		idle := a.Idle(ctx)
 		if idle && !s.idle {
-			if err := a.reconcileEntries(ctx, s, now, now.Add(MaxRecheckFactor*a.Cfg.Recheck), 2); err != nil { // a young one is due soon anyway
+			if err := a.reconcileEntries(ctx, s, now, now.Add(maxRecheckFactor*a.cfg.Recheck), 2); err != nil { // a young one is due soon anyway
 				return err
 			}
 		}
 		s.idle = idle
 	}
-	if now.Sub(s.swept) >= a.Cfg.InboxAge/2 {
-		next, oldest, err := a.inbox.Sweep(ctx, s.N, s.InboxFrom, now)
+	if now.Sub(s.swept) >= a.cfg.InboxAge/2 {
+		next, oldest, err := a.inbox.Sweep(ctx, s.n, s.inboxFrom, now)
 		if err != nil {
 			return err
 		}
-		s.InboxFrom = next
-		s.OldestPost.Store(0)
+		s.inboxFrom = next
+		s.oldestPost.Store(0)
 		if !oldest.IsZero() {
-			s.OldestPost.Store(oldest.UnixMilli())
+			s.oldestPost.Store(oldest.UnixMilli())
 		}
 		s.swept = now
 	}
@@ -154,9 +154,9 @@ var errInPart = errors.New("some entries were not reconciled")
 // late or have the time of a slow clock.
 var rereadLags = [2]time.Duration{30 * time.Second, models.LateWriters}
 
-// ReconcileDue reconciles the entries of a shard that are due in [from, to) and were not
+// reconcileDue reconciles the entries of a shard that are due in [from, to) and were not
 // handled before.
-func (a *Agenda) ReconcileDue(ctx context.Context, s *shard, from, to time.Time) error {
+func (a *Agenda) reconcileDue(ctx context.Context, s *shard, from, to time.Time) error {
 	return a.reconcileEntries(ctx, s, from, to, anyRound)
 }
 
@@ -183,14 +183,14 @@ func (a *Agenda) RunResumed(ctx context.Context) {
 }
 
 // requeueEarly reconciles entries that a command may have held back. Their next reconcile
-// is due within two rechecks, or within MaxRecheckFactor if a long queue held them.
+// is due within two rechecks, or within maxRecheckFactor if a long queue held them.
 func (a *Agenda) requeueEarly(ctx context.Context) error {
 	now := time.Now()
-	for _, s := range a.Shards {
-		if !s.Held.Load() {
+	for _, s := range a.shards {
+		if !s.held.Load() {
 			continue
 		}
-		if err := a.reconcileEntries(ctx, s, now, now.Add((MaxRecheckFactor+1)*a.Cfg.Recheck), 0); err != nil {
+		if err := a.reconcileEntries(ctx, s, now, now.Add((maxRecheckFactor+1)*a.cfg.Recheck), 0); err != nil {
 			return err
 		}
 	}
@@ -220,18 +220,18 @@ const anyRound = -1
 func (a *Agenda) reconcileEntries(ctx context.Context, s *shard, from, to time.Time, rounds int) error {
 	remember := rounds == anyRound
 	var g errgroup.Group
-	g.SetLimit(AgendaAtOnce)
+	g.SetLimit(reconcileAtOnce)
 	var failed tally
 	once := map[models.ID]bool{}
-	for entry, err := range a.store.Agenda(ctx, s.N, from, to) {
+	for entry, err := range a.store.Agenda(ctx, s.n, from, to) {
 		if err != nil {
 			_ = g.Wait()
 			return err
 		}
-		if ctx.Err() != nil || !s.Held.Load() || failed.all() {
+		if ctx.Err() != nil || !s.held.Load() || failed.all() {
 			break
 		}
-		if s.Handled.has(&entry) {
+		if s.handled.has(&entry) {
 			continue
 		}
 		if !remember {
@@ -240,13 +240,13 @@ func (a *Agenda) reconcileEntries(ctx context.Context, s *shard, from, to time.T
 			}
 			once[entry.ID] = true
 		}
-		if a.UrgentFirst.pass(ctx); ctx.Err() != nil {
+		if a.urgentFirst.pass(ctx); ctx.Err() != nil {
 			break
 		}
 		g.Go(func() error {
 			err := a.reconcile(ctx, entry)
 			if err == nil && remember {
-				s.Handled.add(&entry)
+				s.handled.add(&entry)
 			}
 			failed.end(err)
 			return nil
@@ -282,7 +282,7 @@ func (l *tally) end(err error) {
 func (l *tally) all() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.failed >= AgendaAtOnce+l.good
+	return l.failed >= reconcileAtOnce+l.good
 }
 
 func (l *tally) err() error {

@@ -30,8 +30,8 @@ type barrier struct {
 	open chan struct{} // nil: open; closed when the barrier opens
 }
 
-// Shut shuts the barrier until the returned function is called. Further calls do nothing.
-func (b *barrier) Shut() (open func()) {
+// shut shuts the barrier until the returned function is called. Further calls do nothing.
+func (b *barrier) shut() (open func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.open = make(chan struct{})
@@ -60,11 +60,11 @@ func (b *barrier) pass(ctx context.Context) {
 // errUnannounced reports that messages could not be published.
 var errUnannounced = errors.New("messages cannot be published")
 
-// Backlog is the work of republishing after one outage.
-type Backlog struct {
-	since, Begun time.Time
+// backlog is the work of republishing after one outage.
+type backlog struct {
+	since, begun time.Time
 	all          bool                    // any unfinished entry may be unannounced
-	Left         [2]map[*shard]time.Time // by lane: the shards that are not done, and up to where each is
+	left         [2]map[*shard]time.Time // by lane: the shards that are not done, and up to where each is
 }
 
 // RunBacklog republishes the backlog whenever the broker has come back. empty says that
@@ -74,7 +74,7 @@ func (a *Agenda) RunBacklog(ctx context.Context, empty bool) {
 	t := time.NewTicker(backlogPoll)
 	defer t.Stop()
 	a.dispatch.OutgoingOutage().MarkUnannounced(time.Now()) // a worker may have died during an outage
-	var c *Backlog
+	var c *backlog
 	for {
 		select {
 		case <-t.C:
@@ -90,42 +90,42 @@ func (a *Agenda) RunBacklog(ctx context.Context, empty bool) {
 			continue // still down
 		}
 		if c == nil {
-			c, empty = a.NewBacklog(since, empty), false
+			c, empty = a.newBacklog(since, empty), false
 		}
-		if err := a.Republish(ctx, c, room); err != nil {
+		if err := a.republish(ctx, c, room); err != nil {
 			a.log.Debug("backlog is republished later", "err", err)
 			continue
 		}
-		if len(c.Left[0])+len(c.Left[1]) == 0 {
-			a.dispatch.OutgoingOutage().CaughtUp(c.Begun)
+		if len(c.left[0])+len(c.left[1]) == 0 {
+			a.dispatch.OutgoingOutage().CaughtUp(c.begun)
 			c = nil
 		}
 	}
 }
 
-// NewBacklog returns the work to be done after an outage that began then. all: whatever is
+// newBacklog returns the work to be done after an outage that began then. all: whatever is
 // unfinished may have been missed.
-func (a *Agenda) NewBacklog(since time.Time, all bool) *Backlog {
-	c := &Backlog{since: since.Add(-unnoticedOutage), Begun: time.Now(), all: all}
-	for lane := range c.Left {
-		c.Left[lane] = map[*shard]time.Time{}
-		for _, s := range a.Shards {
-			c.Left[lane][s] = time.Time{}
+func (a *Agenda) newBacklog(since time.Time, all bool) *backlog {
+	c := &backlog{since: since.Add(-unnoticedOutage), begun: time.Now(), all: all}
+	for lane := range c.left {
+		c.left[lane] = map[*shard]time.Time{}
+		for _, s := range a.shards {
+			c.left[lane][s] = time.Time{}
 		}
 	}
 	return c
 }
 
-// Republish publishes the urgent mail of all shards, and then as much bulk mail as there
+// republish publishes the urgent mail of all shards, and then as much bulk mail as there
 // is room for. Other workers do the same for shards that this worker does not hold.
-func (a *Agenda) Republish(ctx context.Context, c *Backlog, room int) error {
+func (a *Agenda) republish(ctx context.Context, c *backlog, room int) error {
 	announced := 0
 	defer func() {
 		if announced > 0 {
 			a.log.Info("republished backlog", "messages", announced)
 		}
 	}()
-	open := a.UrgentFirst.Shut()
+	open := a.urgentFirst.shut()
 	defer open()
 	for n, lane := range []models.Lane{models.Urgent, models.Bulk} {
 		most := math.MaxInt
@@ -133,10 +133,10 @@ func (a *Agenda) Republish(ctx context.Context, c *Backlog, room int) error {
 			open()
 			most = room
 		}
-		for s, at := range c.Left[n] {
-			if !s.Held.Load() {
-				if time.Since(c.Begun) > 2*a.Cfg.Lease {
-					delete(c.Left[n], s)
+		for s, at := range c.left[n] {
+			if !s.held.Load() {
+				if time.Since(c.begun) > 2*a.cfg.Lease {
+					delete(c.left[n], s)
 				}
 				continue
 			}
@@ -151,12 +151,12 @@ func (a *Agenda) Republish(ctx context.Context, c *Backlog, room int) error {
 			sum, upTo, err := a.republishLane(ctx, c, s, lane, at, most)
 			most -= sum
 			announced += sum
-			c.Left[n][s] = upTo
+			c.left[n][s] = upTo
 			if err != nil {
 				return err
 			}
 			if upTo.IsZero() {
-				delete(c.Left[n], s)
+				delete(c.left[n], s)
 			}
 		}
 	}
@@ -188,7 +188,7 @@ func (a *Agenda) bulkRoom(ctx context.Context) (int, error) {
 // for. upTo is where it stopped; zero: at the end.
 func (a *Agenda) republishLane(
 	ctx context.Context,
-	c *Backlog,
+	c *backlog,
 	s *shard,
 	lane models.Lane,
 	from time.Time,
@@ -206,11 +206,11 @@ func (a *Agenda) republishLane(
 		group, upTo = group[:0], next
 		return ctx.Err()
 	}
-	for entry, err := range a.store.Agenda(ctx, s.N, from, c.Begun.Add((MaxRecheckFactor+1)*a.Cfg.Recheck)) {
+	for entry, err := range a.store.Agenda(ctx, s.n, from, c.begun.Add((maxRecheckFactor+1)*a.cfg.Recheck)) {
 		if err != nil {
-			return announced, upTo, fmt.Errorf("agenda of shard %d: %w", s.N, err)
+			return announced, upTo, fmt.Errorf("agenda of shard %d: %w", s.n, err)
 		}
-		if entry.Lane != lane || !c.missed(&entry, a.Cfg.Recheck) {
+		if entry.Lane != lane || !c.missed(&entry, a.cfg.Recheck) {
 			continue
 		}
 		if full := announced+len(group) >= room; full || len(group) >= backlogGroup {
@@ -226,11 +226,11 @@ func (a *Agenda) republishLane(
 
 // missed reports whether an entry may be about a message that was not published: the
 // entry says so, or it was never reconciled and its batch was stored during the outage.
-func (c *Backlog) missed(entry *models.AgendaEntry, recheck time.Duration) bool {
+func (c *backlog) missed(entry *models.AgendaEntry, recheck time.Duration) bool {
 	switch {
 	case entry.Missed, c.all:
 		return true
 	}
 	stored := entry.Due.Add(-recheck)
-	return entry.Round == 0 && entry.Kind == models.LookAtBatch && !stored.Before(c.since) && stored.Before(c.Begun)
+	return entry.Round == 0 && entry.Kind == models.LookAtBatch && !stored.Before(c.since) && stored.Before(c.begun)
 }

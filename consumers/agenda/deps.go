@@ -7,7 +7,6 @@ import (
 	"context"
 	"iter"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
@@ -74,7 +73,7 @@ type Deps struct {
 
 // Agenda finds all unfinished work and has it done.
 type Agenda struct {
-	Cfg       Config
+	cfg       Config
 	log       *slog.Logger
 	store     Store
 	broker    Broker
@@ -86,15 +85,14 @@ type Agenda struct {
 	summaries dispatch.SummaryMarks
 	ages      *QueueAges
 
-	Shards      []*shard
-	UrgentFirst barrier      // shut while missed urgent mail is being published
-	Cleared     atomic.Int64 // incomplete batches removed
+	shards      []*shard
+	urgentFirst barrier // shut while missed urgent mail is being published
 }
 
 // New returns an agenda that holds no shard yet.
 func New(cfg Config, deps Deps) *Agenda {
 	a := &Agenda{
-		Cfg:       cfg,
+		cfg:       cfg,
 		log:       cfg.Logger,
 		store:     deps.Store,
 		broker:    deps.Broker,
@@ -105,10 +103,10 @@ func New(cfg Config, deps Deps) *Agenda {
 		inbox:     deps.Inbox,
 		summaries: deps.Summaries,
 		ages:      deps.Ages,
-		Shards:    make([]*shard, deps.Store.Shards()),
+		shards:    make([]*shard, deps.Store.Shards()),
 	}
-	for i := range a.Shards {
-		a.Shards[i] = &shard{N: i}
+	for i := range a.shards {
+		a.shards[i] = &shard{n: i}
 	}
 	return a
 }
@@ -118,11 +116,11 @@ func (a *Agenda) probe() { a.providers.Probe(a.follower.Rules().Probe) }
 
 // Lags returns how far the inbox and the agenda are behind in the shards of this worker.
 func (a *Agenda) Lags(now time.Time) (inbox, agenda time.Duration) {
-	for _, s := range a.Shards {
-		if !s.Held.Load() {
+	for _, s := range a.shards {
+		if !s.held.Load() {
 			continue
 		}
-		if at := s.OldestPost.Load(); at > 0 {
+		if at := s.oldestPost.Load(); at > 0 {
 			inbox = max(inbox, now.Sub(time.UnixMilli(at)))
 		}
 		if at := s.readTo.Load(); at > 0 {

@@ -50,7 +50,7 @@ func (h *handled) add(entry *models.AgendaEntry) {
 	}
 }
 
-func (h *handled) Forget(before time.Time) {
+func (h *handled) forget(before time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for minute := range h.minutes {

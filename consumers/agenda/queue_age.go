@@ -27,14 +27,14 @@ type QueueAges struct {
 	worker string
 
 	mu      sync.Mutex
-	Own     telemetry.QueueTimes
+	own     telemetry.QueueTimes
 	all     telemetry.QueueTimes // of all workers, as last read
 	written telemetry.QueueTimes // as last written
 }
 
-// NewQueueAges returns ages of which nothing is known yet.
+// NewQueueAges returns ages that are all unknown.
 func NewQueueAges(store transients, broker models.Broker, worker string) *QueueAges {
-	return &QueueAges{store: store, broker: broker, worker: worker, Own: telemetry.QueueTimes{}}
+	return &QueueAges{store: store, broker: broker, worker: worker, own: telemetry.QueueTimes{}}
 }
 
 // Watch returns a handler that notes what h takes from its queue.
@@ -46,17 +46,17 @@ func (a *QueueAges) Watch(q models.Queue, h models.Handler) models.Handler {
 		if now := time.Now(); at.After(now) {
 			at = now // set by another clock
 		}
-		if at.After(a.Own[name]) {
-			a.Own[name] = at
+		if at.After(a.own[name]) {
+			a.own[name] = at
 		}
 		a.mu.Unlock()
 		return h(ctx, m)
 	}
 }
 
-// Poll asks the broker which queues are empty, writes what this worker knows, and reads
+// poll asks the broker which queues are empty, writes what this worker knows, and reads
 // what its peers know.
-func (a *QueueAges) Poll(ctx context.Context) error {
+func (a *QueueAges) poll(ctx context.Context) error {
 	began := time.Now().UTC().Round(0)
 	depths, err := a.broker.Depths(ctx)
 	if err != nil {
@@ -65,10 +65,10 @@ func (a *QueueAges) Poll(ctx context.Context) error {
 	a.mu.Lock()
 	for _, d := range depths {
 		if d.Ready == 0 {
-			a.Own.Take(telemetry.QueueTimes{d.Queue.Name(): began})
+			a.own.Take(telemetry.QueueTimes{d.Queue.Name(): began})
 		}
 	}
-	mine := maps.Clone(a.Own)
+	mine := maps.Clone(a.own)
 	same := maps.EqualFunc(mine, a.written, time.Time.Equal)
 	a.mu.Unlock()
 	if !same {
@@ -111,7 +111,7 @@ func (a *QueueAges) waits(q models.Queue, now time.Time) (time.Duration, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	name := q.Name()
-	since := models.LaterOf(a.Own[name], a.all[name])
+	since := models.LaterOf(a.own[name], a.all[name])
 	return max(0, now.Sub(since)), !since.IsZero()
 }
 
@@ -120,7 +120,7 @@ func (a *QueueAges) Run(ctx context.Context, every time.Duration, log *slog.Logg
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
-		if err := a.Poll(ctx); err != nil && ctx.Err() == nil {
+		if err := a.poll(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("age of the queues is unknown", "err", err)
 		}
 		select {
@@ -128,7 +128,7 @@ func (a *QueueAges) Run(ctx context.Context, every time.Duration, log *slog.Logg
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			_ = a.Poll(last) // otherwise peers know less
+			_ = a.poll(last) // otherwise peers know less
 			return
 		}
 	}

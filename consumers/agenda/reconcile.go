@@ -45,43 +45,43 @@ func (a *Agenda) reconcile(ctx context.Context, entry models.AgendaEntry) error 
 func (a *Agenda) Requeue(ctx context.Context, entry models.AgendaEntry, found dispatch.Result) error {
 	now := time.Now()
 	rounds := 1
-	if a.LongQueues(entry.Lane, now) { // messages that wait in long queues are repeated ever more rarely
-		rounds = min(entry.Round+1, MaxRecheckFactor)
+	if a.longQueues(entry.Lane, now) { // messages that wait in long queues are repeated ever more rarely
+		rounds = min(entry.Round+1, maxRecheckFactor)
 	}
-	next := found.RequeueAfter(a.RecheckAt(&entry, rounds, now))
+	next := found.RequeueAfter(a.recheckAt(&entry, rounds, now))
 	if next.IsZero() {
 		return nil
 	}
 	entry.Round++
-	entry.Due, entry.Missed = a.Align(entry.ID.Batch().Time(), next), found.PublishFailed
+	entry.Due, entry.Missed = a.align(entry.ID.Batch().Time(), next), found.PublishFailed
 	return a.store.Schedule(ctx, entry)
 }
 
-// RecheckAt returns when to check whether the messages published for an entry led to
+// recheckAt returns when to check whether the messages published for an entry led to
 // anything: so many rechecks after the entry was due, or after now if that is long past.
-func (a *Agenda) RecheckAt(entry *models.AgendaEntry, rounds int, now time.Time) time.Time {
+func (a *Agenda) recheckAt(entry *models.AgendaEntry, rounds int, now time.Time) time.Time {
 	from := now
-	if late := now.Sub(entry.Due); late >= 0 && late < a.Cfg.Recheck {
+	if late := now.Sub(entry.Due); late >= 0 && late < a.cfg.Recheck {
 		from = entry.Due
 	}
 	created := entry.ID.Batch().Time()
 	// The first entry of a batch is due a moment after the aligned time.
-	at := a.Align(created, from.Add(time.Duration(rounds)*a.Cfg.Recheck-a.Cfg.Recheck/4))
+	at := a.align(created, from.Add(time.Duration(rounds)*a.cfg.Recheck-a.cfg.Recheck/4))
 	if !at.After(now) {
-		at = a.Align(created, now.Add(a.Cfg.Recheck))
+		at = a.align(created, now.Add(a.cfg.Recheck))
 	}
 	return at
 }
 
-// LongQueues reports whether messages of a lane may wait in some queue for longer
+// longQueues reports whether messages of a lane may wait in some queue for longer
 // than a recheck.
-func (a *Agenda) LongQueues(lane models.Lane, now time.Time) bool {
+func (a *Agenda) longQueues(lane models.Lane, now time.Time) bool {
 	if lane == "" {
 		lane = models.Bulk
 	}
 	long := func(q models.Queue) bool {
 		waited, known := a.ages.waits(q, now)
-		return !known || waited >= a.Cfg.Recheck
+		return !known || waited >= a.cfg.Recheck
 	}
 	return long(models.Queue{Kind: models.BatchMessage, Lane: lane}) ||
 		slices.ContainsFunc(a.providers.All(), func(a *provider.Provider) bool {
@@ -90,22 +90,22 @@ func (a *Agenda) LongQueues(lane models.Lane, now time.Time) bool {
 		})
 }
 
-// Align returns the first time, not before t, that is a whole number of rechecks away from
+// align returns the first time, not before t, that is a whole number of rechecks away from
 // created. If a fast clock set created, that may be before created.
-func (a *Agenda) Align(created, t time.Time) time.Time {
+func (a *Agenda) align(created, t time.Time) time.Time {
 	if created.After(t) {
-		return created.Add(-(created.Sub(t) / a.Cfg.Recheck * a.Cfg.Recheck))
+		return created.Add(-(created.Sub(t) / a.cfg.Recheck * a.cfg.Recheck))
 	}
-	steps := (t.Sub(created) + a.Cfg.Recheck - 1) / a.Cfg.Recheck
-	return created.Add(steps * a.Cfg.Recheck)
+	steps := (t.Sub(created) + a.cfg.Recheck - 1) / a.cfg.Recheck
+	return created.Add(steps * a.cfg.Recheck)
 }
 
 // reconcileIntake handles a batch that does not exist: it is being stored, or its client
 // or this process stopped in the middle.
 func (a *Agenda) reconcileIntake(ctx context.Context, entry models.AgendaEntry) error {
 	created := entry.ID.Batch().Time()
-	if time.Since(created) < a.Cfg.IntakeGrace {
-		entry.Due = a.Align(created, time.Now().Add(a.Cfg.Recheck))
+	if time.Since(created) < a.cfg.IntakeGrace {
+		entry.Due = a.align(created, time.Now().Add(a.cfg.Recheck))
 		return a.store.Schedule(ctx, entry)
 	}
 	gone, err := a.store.AbandonBatch(ctx, entry.ID.Batch(), entry.Chunks)
@@ -113,7 +113,6 @@ func (a *Agenda) reconcileIntake(ctx context.Context, entry models.AgendaEntry) 
 		return err
 	}
 	if gone {
-		a.Cleared.Add(1)
 		a.log.Info("incomplete batch removed", "batch_id", entry.ID.Batch().String(), "chunks", entry.Chunks)
 		return nil
 	}
@@ -132,7 +131,7 @@ func (a *Agenda) reconcileChunks(
 	rule := a.follower.Rules().Batch(b)
 	// A held batch still reconciles chunks that reached a provider: their evidence windows
 	// expire regardless.
-	waits := rule.Waits != "" && rule.Cancel == nil && time.Now().Add(a.Cfg.Recheck).Before(b.Deadline)
+	waits := rule.Waits != "" && rule.Cancel == nil && time.Now().Add(a.cfg.Recheck).Before(b.Deadline)
 	finished := make([]bool, b.Chunks)
 	var all dispatch.Result
 	for s, err := range a.store.Summaries(ctx, b.User, b.ID, 0) {
@@ -149,13 +148,13 @@ func (a *Agenda) reconcileChunks(
 		finished[n] = s.Summary.Queued == 0
 		if waits && !finished[n] {
 			finished[n] = s.Summary.Queued == s.Summary.Untried && !a.recentCrash()
-			all.RequeueAt = time.Now().Add(a.Cfg.Recheck)
+			all.RequeueAt = time.Now().Add(a.cfg.Recheck)
 		}
 	}
 	switch {
 	case len(rule.Releases) == 0:
 	case waits: // recipients that have ended may be released after a resume
-		all.RequeueAt = time.Now().Add(a.Cfg.Recheck)
+		all.RequeueAt = time.Now().Add(a.cfg.Recheck)
 	default:
 		clear(finished)
 	}
@@ -183,5 +182,5 @@ func (a *Agenda) reconcileChunks(
 // recentCrash reports whether any worker stopped so recently that sums of finished batches
 // may be stale, because no entry about them has been reconciled since.
 func (a *Agenda) recentCrash() bool {
-	return time.Since(a.members.GoneSince()) < (MaxRecheckFactor+2)*a.Cfg.Recheck+time.Minute
+	return time.Since(a.members.GoneSince()) < (maxRecheckFactor+2)*a.cfg.Recheck+time.Minute
 }

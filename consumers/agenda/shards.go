@@ -12,39 +12,39 @@ import (
 // it. Leases only save work: if two workers believe that they hold the same shard, the
 // work is done twice and no harm is done.
 
-// AcquireShards acquires free shards, up to this worker's share.
-func (a *Agenda) AcquireShards(ctx context.Context) {
+// acquireShards acquires free shards, up to this worker's share.
+func (a *Agenda) acquireShards(ctx context.Context) {
 	free := a.maxShards()
-	for _, s := range a.Shards {
-		if s.Held.Load() {
+	for _, s := range a.shards {
+		if s.held.Load() {
 			free--
 		}
 	}
-	for _, s := range a.Shards {
+	for _, s := range a.shards {
 		if free <= 0 || ctx.Err() != nil {
 			return
 		}
-		if s.Held.Load() {
+		if s.held.Load() {
 			continue
 		}
-		if err := a.AcquireShard(ctx, s); err != nil && ctx.Err() == nil {
-			a.log.Warn("lease of an agenda shard not acquired; will retry", "shard", s.N, "err", err)
+		if err := a.acquireShard(ctx, s); err != nil && ctx.Err() == nil {
+			a.log.Warn("lease of an agenda shard not acquired; will retry", "shard", s.n, "err", err)
 		}
-		if s.Held.Load() {
+		if s.held.Load() {
 			free--
 		}
 	}
 }
 
-// ReleaseSurplus releases the shards beyond this worker's share, for workers that joined.
-// It does not while this worker republishes a backlog, of which the others do not know.
-func (a *Agenda) ReleaseSurplus(ctx context.Context) {
+// releaseSurplus releases the shards beyond this worker's share, for workers that joined.
+// It keeps them while this worker republishes a backlog, which the others do not know.
+func (a *Agenda) releaseSurplus(ctx context.Context) {
 	if _, ok := a.dispatch.OutgoingOutage().UnannouncedSince(); ok {
 		return
 	}
 	free := a.maxShards()
-	for _, s := range a.Shards {
-		if !s.Held.Load() {
+	for _, s := range a.shards {
+		if !s.held.Load() {
 			continue
 		}
 		if free--; free >= 0 {
@@ -62,15 +62,15 @@ func (a *Agenda) ReleaseSurplus(ctx context.Context) {
 func (a *Agenda) maxShards() int {
 	part, ok := a.members.Share()
 	if !ok {
-		return len(a.Shards)
+		return len(a.shards)
 	}
-	return (len(a.Shards) + part.Size - 1) / part.Size
+	return (len(a.shards) + part.Size - 1) / part.Size
 }
 
 // RunLeases renews the leases of this worker's shards until ctx ends, however long the
 // work on a shard takes.
 func (a *Agenda) RunLeases(ctx context.Context) {
-	t := time.NewTicker(a.Cfg.Lease / 3)
+	t := time.NewTicker(a.cfg.Lease / 3)
 	defer t.Stop()
 	for {
 		select {
@@ -78,27 +78,27 @@ func (a *Agenda) RunLeases(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for _, s := range a.Shards {
+		for _, s := range a.shards {
 			if err := a.renewShard(ctx, s); err != nil && ctx.Err() == nil {
-				a.log.Warn("lease of an agenda shard not renewed; will retry", "shard", s.N, "err", err)
+				a.log.Warn("lease of an agenda shard not renewed; will retry", "shard", s.n, "err", err)
 			}
 		}
 	}
 }
 
-func (s *shard) leaseName() string { return "agenda." + strconv.Itoa(s.N) }
+func (s *shard) leaseName() string { return "agenda." + strconv.Itoa(s.n) }
 
-// AcquireShard tries to acquire a shard that this worker does not hold. Work on it begins
+// acquireShard tries to acquire a shard that this worker does not hold. Work on it begins
 // where the previous holder stopped.
-func (a *Agenda) AcquireShard(ctx context.Context, s *shard) error {
+func (a *Agenda) acquireShard(ctx context.Context, s *shard) error {
 	s.lease.Lock()
 	defer s.lease.Unlock()
 	now := time.Now()
-	held, err := a.store.Lease(ctx, s.leaseName(), a.Cfg.Worker, a.Cfg.Lease)
+	held, err := a.store.Lease(ctx, s.leaseName(), a.cfg.Worker, a.cfg.Lease)
 	if err != nil || !held {
 		return err
 	}
-	mark, err := a.store.AgendaMark(ctx, s.N)
+	mark, err := a.store.AgendaMark(ctx, s.n)
 	if err != nil {
 		return err
 	}
@@ -111,12 +111,12 @@ func (a *Agenda) AcquireShard(ctx context.Context, s *shard) error {
 	}
 	s.mark.Store(mark.UnixMilli())
 	late := models.LaterOf(from, now.Add(-models.LateWriters)) // no entry is written later than that
-	s.upTo, s.reread, s.InboxFrom, s.swept = from, [2]time.Time{late, late}, from, time.Time{}
-	s.Handled.Forget(now.Add(time.Hour))
+	s.upTo, s.reread, s.inboxFrom, s.swept = from, [2]time.Time{late, late}, from, time.Time{}
+	s.handled.forget(now.Add(time.Hour))
 	s.readTo.Store(behind.UnixMilli())
-	s.OldestPost.Store(0)
+	s.oldestPost.Store(0)
 	s.renewed, s.marked = now, now
-	s.Held.Store(true)
+	s.held.Store(true)
 	return nil
 }
 
@@ -124,18 +124,18 @@ func (a *Agenda) AcquireShard(ctx context.Context, s *shard) error {
 func (a *Agenda) renewShard(ctx context.Context, s *shard) error {
 	s.lease.Lock()
 	defer s.lease.Unlock()
-	if !s.Held.Load() {
+	if !s.held.Load() {
 		return nil
 	}
 	now := time.Now()
-	held, err := a.store.Lease(ctx, s.leaseName(), a.Cfg.Worker, a.Cfg.Lease)
+	held, err := a.store.Lease(ctx, s.leaseName(), a.cfg.Worker, a.cfg.Lease)
 	switch {
 	case err != nil:
-		s.Held.Store(now.Sub(s.renewed) < a.Cfg.Lease) // it may still be renewed in time
+		s.held.Store(now.Sub(s.renewed) < a.cfg.Lease) // it may still be renewed in time
 	case held:
 		s.renewed = now
 	default:
-		s.Held.Store(false)
+		s.held.Store(false)
 	}
 	return err
 }
@@ -143,14 +143,14 @@ func (a *Agenda) renewShard(ctx context.Context, s *shard) error {
 // saveMark stores how far this worker has read. The mark does not pass posts that are
 // not processed yet.
 func (a *Agenda) saveMark(ctx context.Context, s *shard) error {
-	return a.store.SetAgendaMark(ctx, s.N, models.EarlierOf(s.upTo, s.InboxFrom))
+	return a.store.SetAgendaMark(ctx, s.n, models.EarlierOf(s.upTo, s.inboxFrom))
 }
 
 // releaseShard releases a shard to other workers.
 func (a *Agenda) releaseShard(ctx context.Context, s *shard) {
 	s.lease.Lock()
 	defer s.lease.Unlock()
-	if s.Held.Swap(false) {
-		_, _ = a.store.Lease(ctx, s.leaseName(), a.Cfg.Worker, 0) // otherwise it expires
+	if s.held.Swap(false) {
+		_, _ = a.store.Lease(ctx, s.leaseName(), a.cfg.Worker, 0) // otherwise it expires
 	}
 }

@@ -197,7 +197,7 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *Job) (model
 // records that, so that no evidence window is waited for.
 func (d *Dispatcher) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 	id, user, lane := c.ID, c.Batch.User, c.Lane
-	d.Background.Go(func() {
+	d.background.Go(func() {
 		ctx, cancel := context.WithTimeout(d.hard, 10*time.Minute)
 		defer cancel()
 		for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
@@ -209,7 +209,7 @@ func (d *Dispatcher) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 				f := models.Fact{
 					Key: models.OutcomeKey(entry.Number),
 					Outcome: &models.Outcome{Attempt: entry.Number, At: time.Now().UTC(),
-						Parts: []models.Part{NotCalled(entry.Recipients, "the ledger entry was not known to be stored in time")}},
+						Parts: []models.Part{notCalled(entry.Recipients, "the ledger entry was not known to be stored in time")}},
 				}
 				if err = d.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err == nil {
 					d.summaries.Mark(user, id)
@@ -230,8 +230,8 @@ func (d *Dispatcher) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 	})
 }
 
-// NotCalled returns the part of an outcome that says that no call was made for who.
-func NotCalled(who models.Set, why string) models.Part {
+// notCalled returns the part of an outcome that says that no call was made for who.
+func notCalled(who models.Set, why string) models.Part {
 	return models.Part{Class: models.Unavailable, Recipients: who, Reason: models.StartByPassed, Text: why}
 }
 
@@ -257,7 +257,7 @@ func (d *Dispatcher) call(c *Chunk, j *Job, entry models.Entry, began time.Time)
 	a := j.Provider
 	if !a.Pass(d.hard, j.Who.Len(), call.StartBy) {
 		return []models.Part{
-			NotCalled(j.Who, "no call was made: the ledger was slow, and the provider's limit allowed no call any more"),
+			notCalled(j.Who, "no call was made: the ledger was slow, and the provider's limit allowed no call any more"),
 		}
 	}
 	ctx, cancel := context.WithTimeout(d.hard, a.Timeout)
@@ -265,10 +265,10 @@ func (d *Dispatcher) call(c *Chunk, j *Job, entry models.Entry, began time.Time)
 	a.Count(func(n *telemetry.Counters) { n.Inflight++ })
 	defer a.Count(func(n *telemetry.Counters) { n.Inflight-- })
 	if err := d.mayCall(ctx, c, j, control.MaxRuleAge); err != nil {
-		return []models.Part{NotCalled(j.Who, "no call was made: "+err.Error())}
+		return []models.Part{notCalled(j.Who, "no call was made: "+err.Error())}
 	}
 	if models.Passed(call.StartBy) { // the adapter checks again once it is connected
-		return []models.Part{NotCalled(j.Who, "the worker was held up between the ledger and the call")}
+		return []models.Part{notCalled(j.Who, "the worker was held up between the ledger and the call")}
 	}
 	parts := a.Adapter.Send(ctx, call)
 	return d.complete(a, j.Who, parts)

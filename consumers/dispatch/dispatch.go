@@ -56,19 +56,19 @@ func (d *Dispatcher) dispatch(
 	if m.Lane == models.Urgent {
 		d.priority.NoteUrgent()
 	}
-	w := InflightKey{m.ID, m.Provider}
-	t := d.Inflight.Begin(w)
-	if t == nil {
+	key := inflightKey{m.ID, m.Provider}
+	run := d.inflight.begin(key)
+	if run == nil {
 		return models.Done()
 	}
-	defer d.Inflight.End(w, t) // a handler may panic
+	defer d.inflight.end(key, run) // a handler may panic
 	for {
 		said, more := d.runRounds(ctx, m, mine, only)
-		if said.IsDone() && !more && d.Inflight.Rerun(w, t) {
+		if said.IsDone() && !more && d.inflight.rerun(key, run) {
 			only = models.Set{} // the other message may be about other recipients
 			continue
 		}
-		if asked := d.Inflight.End(w, t); more || asked {
+		if requested := d.inflight.end(key, run); more || requested {
 			next := models.Message{Kind: models.ProviderMessage, Provider: m.Provider, ID: m.ID, Retry: m.Retry, Lane: m.Lane}
 			if mine == nil {
 				next.Kind = models.BatchMessage
@@ -114,7 +114,7 @@ func (d *Dispatcher) runRounds(
 		if ctx.Err() != nil {
 			return models.Later(0), false // stopping: another worker resumes
 		}
-		steps, err := d.Plan(ctx, c, time.Now())
+		steps, err := d.plan(ctx, c, time.Now())
 		if err != nil {
 			return d.failed(err, "plan", m), false
 		}
@@ -154,10 +154,10 @@ func (c *Chunk) requeuedDisposition() models.Disposition {
 	return models.Done()
 }
 
-// Plan applies pending release commands and returns the next steps of a chunk. It
+// plan applies pending release commands and returns the next steps of a chunk. It
 // reloads the chunk if it was read too long ago.
-func (d *Dispatcher) Plan(ctx context.Context, c *Chunk, now time.Time) ([]policy.Step, error) {
-	if now.Sub(c.Read) > MaxStale {
+func (d *Dispatcher) plan(ctx context.Context, c *Chunk, now time.Time) ([]policy.Step, error) {
+	if now.Sub(c.Read) > maxStale {
 		if err := d.Reload(ctx, c); err != nil {
 			return nil, err
 		}
@@ -174,7 +174,7 @@ func (d *Dispatcher) Plan(ctx context.Context, c *Chunk, now time.Time) ([]polic
 	if err := d.applyReleases(ctx, c); err != nil {
 		return nil, err
 	}
-	steps, err := d.Decide(ctx, c, now)
+	steps, err := d.decide(ctx, c, now)
 	if err != nil || !slices.ContainsFunc(steps, policy.Step.InDoubt) || now.Sub(c.Read) < justRead {
 		return steps, err
 	}
@@ -182,24 +182,24 @@ func (d *Dispatcher) Plan(ctx context.Context, c *Chunk, now time.Time) ([]polic
 	if err := d.Reload(ctx, c); err != nil {
 		return nil, err
 	}
-	return d.Decide(ctx, c, now)
+	return d.decide(ctx, c, now)
 }
 
-// Plan reads a chunk again if it was read more than MaxStale ago. Before it decides
+// plan reads a chunk again if it was read more than maxStale ago. Before it decides
 // about mail that a provider may have, the limit is justRead.
 const (
-	MaxStale = time.Second
+	maxStale = time.Second
 	justRead = 100 * time.Millisecond
 )
 
-// Decide returns the next steps of a chunk as it was read.
-func (d *Dispatcher) Decide(ctx context.Context, c *Chunk, now time.Time) ([]policy.Step, error) {
+// decide returns the next steps of a chunk as it was read.
+func (d *Dispatcher) decide(ctx context.Context, c *Chunk, now time.Time) ([]policy.Step, error) {
 	c.planned = d.snapshotRules(c)
 	o, err := d.commandsFor(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	steps := d.Policy.Plan(c.View, c.Batch, &o, now)
+	steps := d.policy.Plan(c.View, c.Batch, &o, now)
 	for i := range steps {
 		st := &steps[i]
 		if st.Do == policy.Call && st.MayDouble && !st.Released && !d.evidence.Answered(c, st, now) {

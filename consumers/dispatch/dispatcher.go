@@ -93,7 +93,7 @@ type Dispatcher struct {
 	store     Store
 	broker    Publisher
 	follower  *control.Follower
-	Policy    *policy.Policy
+	policy    *policy.Policy
 	priority  *priority.Scheduler
 	providers *provider.Set
 	observer  Observer
@@ -103,10 +103,10 @@ type Dispatcher struct {
 	batches  *lru.Cache[models.ID, *models.Batch] // up to largeContent
 	large    *lru.Cache[models.ID, *models.Batch]
 	recent   *recentlyAccepted
-	Inflight *Inflight
+	inflight *inflight
 	Outage   Outage
 
-	Background sync.WaitGroup  // unknown appends being resolved, and posts being marked
+	background sync.WaitGroup  // unknown appends being resolved, and posts being marked
 	hard       context.Context // cancelled by Stop
 	kill       context.CancelFunc
 }
@@ -120,13 +120,13 @@ func New(cfg Config, deps Deps) *Dispatcher {
 		store:     deps.Store,
 		broker:    deps.Broker,
 		follower:  deps.Follower,
-		Policy:    deps.Policy,
+		policy:    deps.Policy,
 		providers: deps.Providers,
 		observer:  deps.Observer,
 		batches:   NewMemo[models.ID, *models.Batch](512),
 		large:     NewMemo[models.ID, *models.Batch](8),
 		recent:    NewMemo[models.ID, []models.Recipient](recentBatches),
-		Inflight:  NewInflight(),
+		inflight:  newInflight(),
 	}
 	d.hard, d.kill = context.WithCancel(context.Background())
 	return d
@@ -141,13 +141,13 @@ func (d *Dispatcher) Connect(evidence Evidence, summaries SummaryMarks) {
 func (d *Dispatcher) CallContext() context.Context { return d.hard }
 
 // GoBackground runs f so that Wait waits for it.
-func (d *Dispatcher) GoBackground(f func()) { d.Background.Go(f) }
+func (d *Dispatcher) GoBackground(f func()) { d.background.Go(f) }
 
 // Stop cancels running calls.
 func (d *Dispatcher) Stop() { d.kill() }
 
 // Wait waits until all background work has ended.
-func (d *Dispatcher) Wait() { d.Background.Wait() }
+func (d *Dispatcher) Wait() { d.background.Wait() }
 
 // OutgoingOutage returns the state of publishing.
 func (d *Dispatcher) OutgoingOutage() *Outage { return &d.Outage }

@@ -6,61 +6,63 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// InflightKey identifies work on a chunk: through any provider, or through one.
-type InflightKey struct {
-	Chunk    models.ID
-	Provider string // empty: any
+// inflightKey identifies work on a chunk: through any provider, or through one.
+type inflightKey struct {
+	chunk    models.ID
+	provider string // empty: any
 }
 
-// Inflight deduplicates work on a chunk within this process. A message for a chunk that
+// inflight deduplicates work on a chunk within this process. A message for a chunk that
 // is already being handled is acked at once; the running handler makes one more pass.
 // Without it, handlers would race for numbers of the same ledger.
-type Inflight struct {
-	mu sync.Mutex
-	By map[InflightKey]*InflightRun
+type inflight struct {
+	mu   sync.Mutex
+	runs map[inflightKey]*inflightRun
 }
 
-// InflightRun is one handler's run. rerun says that another message asked for the same.
-type InflightRun struct{ rerun bool }
+// inflightRun is the run of one handler.
+type inflightRun struct {
+	requested bool // another message asked for the same work
+}
 
-// NewInflight returns a set without running work.
-func NewInflight() *Inflight { return &Inflight{By: map[InflightKey]*InflightRun{}} }
+// newInflight returns an inflight without runs.
+func newInflight() *inflight { return &inflight{runs: map[inflightKey]*inflightRun{}} }
 
-// Begin starts a run, which must be ended with End. It returns nil if the work is
-// already running; that run is then asked for one more pass.
-func (u *Inflight) Begin(w InflightKey) *InflightRun {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if t := u.By[w]; t != nil {
-		t.rerun = true
+// begin starts a run, which must be ended with end. If the work is running already, begin
+// asks that run for one more pass and returns nil.
+func (f *inflight) begin(key inflightKey) *inflightRun {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if run := f.runs[key]; run != nil {
+		run.requested = true
 		return nil
 	}
-	t := &InflightRun{}
-	u.By[w] = t
-	return t
+	run := &inflightRun{}
+	f.runs[key] = run
+	return run
 }
 
-// Rerun reports whether the work was asked for since the run began or since the last
-// Rerun. If not, the run has ended.
-func (u *Inflight) Rerun(w InflightKey, t *InflightRun) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if !t.rerun {
-		delete(u.By, w)
+// rerun reports whether the work was requested since the run began or since the last
+// rerun. If not, it ends the run.
+func (f *inflight) rerun(key inflightKey, run *inflightRun) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !run.requested {
+		delete(f.runs, key)
 	}
-	again := t.rerun
-	t.rerun = false
-	return again
+	requested := run.requested
+	run.requested = false
+	return requested
 }
 
-// End ends a run unless it has ended, and reports whether the work was asked for
+// end ends a run unless it has ended, and reports whether the work was requested
 // meanwhile.
-func (u *Inflight) End(w InflightKey, t *InflightRun) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.By[w] != t {
+func (f *inflight) end(key inflightKey, run *inflightRun) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.runs[key] != run {
 		return false
 	}
-	delete(u.By, w)
-	return t.rerun
+	delete(f.runs, key)
+	return run.requested
 }

@@ -54,7 +54,7 @@ func (d *Dispatcher) Reconcile(ctx context.Context, id models.ID) (Result, error
 			return d.SkipCorrupt(id, err)
 		}
 		now := time.Now()
-		steps, err := d.Plan(ctx, c, now)
+		steps, err := d.plan(ctx, c, now)
 		if err != nil {
 			return d.SkipCorrupt(id, err)
 		}
@@ -74,7 +74,7 @@ func (d *Dispatcher) Reconcile(ctx context.Context, id models.ID) (Result, error
 // agenda's next reconcile.
 func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time) Result {
 	var out Result
-	var outgoing Outgoing
+	var outgoing messages
 	for i := range steps {
 		st := &steps[i]
 		switch st.Do {
@@ -91,7 +91,7 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 			if st.Retry == 0 && st.Split == 0 {
 				outgoing.add(models.Message{Kind: models.BatchMessage})
 			} else {
-				d.Requeue(c, st, now, "", &outgoing)
+				d.requeue(c, st, now, "", &outgoing)
 			}
 			out.Announced = true
 		case policy.End: // not appended yet: a look-up is running

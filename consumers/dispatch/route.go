@@ -30,7 +30,7 @@ func (d *Dispatcher) selectCall(
 	only models.Set,
 ) (chosen *Job, err error) {
 	now := time.Now()
-	var outgoing Outgoing
+	var outgoing messages
 	for i := range steps {
 		st := &steps[i]
 		if !st.Calls(only) || chosen != nil && mine != nil && d.mayUse(st, mine, now) {
@@ -44,7 +44,7 @@ func (d *Dispatcher) selectCall(
 				continue
 			}
 		}
-		d.Requeue(c, st, now, "", &outgoing)
+		d.requeue(c, st, now, "", &outgoing)
 	}
 	d.announce(d.hard, c, outgoing...)
 	return chosen, nil
@@ -53,10 +53,10 @@ func (d *Dispatcher) selectCall(
 // requeueAll requeues every due step, because the provider busy takes none.
 func (d *Dispatcher) requeueAll(c *Chunk, steps []policy.Step, only models.Set, busy string) {
 	now := time.Now()
-	var outgoing Outgoing
+	var outgoing messages
 	for i := range steps {
 		if steps[i].Calls(only) {
-			d.Requeue(c, &steps[i], now, busy, &outgoing)
+			d.requeue(c, &steps[i], now, busy, &outgoing)
 		}
 	}
 	d.announce(d.hard, c, outgoing...)
@@ -193,12 +193,12 @@ func (d *Dispatcher) cut(c *Chunk, st *policy.Step, a *provider.Provider) models
 	return out
 }
 
-// Outgoing is a list of distinct messages about one chunk.
-type Outgoing []models.Message
+// messages is a list of distinct messages about one chunk.
+type messages []models.Message
 
 // add adds a message. If the list has one that differs only in its time, the earlier
 // time counts.
-func (n *Outgoing) add(m models.Message) {
+func (n *messages) add(m models.Message) {
 	for i := range *n {
 		if o := &(*n)[i]; o.Kind == m.Kind && o.Provider == m.Provider && o.ID == m.ID && o.Retry == m.Retry {
 			o.NotBefore = models.EarlierOf(o.NotBefore, m.NotBefore)
@@ -208,11 +208,11 @@ func (n *Outgoing) add(m models.Message) {
 	*n = append(*n, m)
 }
 
-// Requeue adds a message about a step to out, unless one was added for all of its
+// requeue adds a message about a step to out, unless one was added for all of its
 // recipients before. The message is for the exclusive consumer of the provider that the
 // step should use, or, while no provider is usable, for the generic consumer after a
 // delay. The provider busy is skipped for a second.
-func (d *Dispatcher) Requeue(c *Chunk, st *policy.Step, now time.Time, busy string, out *Outgoing) {
+func (d *Dispatcher) requeue(c *Chunk, st *policy.Step, now time.Time, busy string, out *messages) {
 	if st.Who.Minus(c.requeued).Empty() {
 		return
 	}

@@ -1,0 +1,157 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
+	"github.com/safedelivr/safedelivr/internal/priority"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+const evidenceWindow = time.Millisecond
+
+// adapter is a provider with an answer of the test.
+type adapter struct {
+	models.Adapter
+	answer models.Class
+}
+
+func (*adapter) MaxRecipients() int { return 1000 }
+
+func (a *adapter) Send(_ context.Context, c *models.Call) []models.Part {
+	return []models.Part{{Class: a.answer, Recipients: c.Numbers(), Final: a.answer == models.Accepted}}
+}
+
+// alone is a worker without peers.
+type alone struct{}
+
+func (alone) Share() (provider.Share, bool) { return provider.Share{Size: 1}, true }
+
+func (alone) MaxCalls(_ string, n int, _ provider.Share) int { return n }
+
+// nothing stands in for the evidence, the summaries and the observer.
+type nothing struct{}
+
+func (nothing) Answered(*Chunk, *policy.Step, time.Time) bool { return true }
+
+func (nothing) MayEndSoon(*Chunk, *policy.Step, time.Time) bool { return false }
+
+func (nothing) Mark(string, models.ID, ...func()) {}
+
+func (nothing) MarkChunk(*Chunk) {}
+
+func (nothing) Called(*provider.Provider, *Chunk, Call) {}
+
+func (nothing) Ended(*models.Entry) {}
+
+// fixture is a dispatcher on the embedded backends that handles no message by itself.
+type fixture struct {
+	*Dispatcher
+	store models.Store
+}
+
+// newFixture returns a fixture with a provider for each name. They give the same answer.
+func newFixture(t *testing.T, answer models.Class, names ...string) *fixture {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	specs := make([]provider.Spec, len(names))
+	for i, name := range names {
+		specs[i] = provider.Spec{Adapter: &adapter{answer: answer}, Provider: models.Provider{
+			Name:        name,
+			Weight:      1,
+			Concurrency: 4,
+			ChunkLimit:  1000,
+			Timeout:     time.Second,
+			Events:      models.EventsNone,
+		}}
+	}
+	health := &provider.Config{
+		Hold:        time.Minute,
+		BreakerOpen: time.Second,
+		FirstDelay:  time.Second,
+		Heartbeat:   time.Second,
+		SlowCall:    time.Minute,
+		Logger:      log,
+	}
+	providers, err := provider.NewSet(specs, health, alone{})
+	require.NoError(t, err)
+	store := sqlitetest.Open(t)
+	decisions := policy.Config{
+		MaxRetries:     10,
+		Recheck:        time.Minute,
+		EvidenceWindow: evidenceWindow,
+		FinalEventWait: time.Hour,
+		Delays:         []time.Duration{time.Second},
+	}
+	d := New(
+		Config{
+			Worker:      models.NewUserID(),
+			StartBy:     5 * time.Second,
+			Recheck:     time.Minute,
+			KeepContent: time.Hour,
+			Priority:    priority.New(),
+			Logger:      log,
+		},
+		Deps{
+			Store:     store,
+			Broker:    inproctest.New(t, names...),
+			Follower:  control.NewFollower(store),
+			Policy:    policy.New(decisions, names, nil),
+			Providers: providers,
+			Observer:  nothing{},
+		},
+	)
+	d.Connect(nothing{}, nothing{})
+	t.Cleanup(func() {
+		d.Stop()
+		d.Wait()
+	})
+	return &fixture{d, store}
+}
+
+// batch stores a batch of n recipients.
+func (f *fixture) batch(t *testing.T, n int, onUnknown models.UnknownPolicy) *models.Batch {
+	t.Helper()
+	now := time.Now()
+	b := models.Batch{
+		ID:         models.NewBatchID(now),
+		User:       models.NewUserID(),
+		Content:    models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
+		Lane:       models.Bulk,
+		OnUnknown:  onUnknown,
+		Recipients: n,
+		Chunks:     1,
+		Deadline:   now.Add(time.Hour),
+	}
+	to := make([]models.Recipient, n)
+	for i := range to {
+		to[i].Email = fmt.Sprintf("u%d@x.test", i+1)
+	}
+	require.NoError(t, f.store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: to}))
+	return &b
+}
+
+// attempted appends attempt 1 at a provider, whose call has ended without an answer.
+func (f *fixture) attempted(t *testing.T, b *models.Batch, provider string) {
+	t.Helper()
+	at := time.Now().Add(-time.Second).UTC()
+	require.NoError(t, f.store.Append(t.Context(), b.ID, models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Attempt,
+		Provider:   provider,
+		Recipients: models.SetTo(b.Recipients),
+		At:         at,
+		CallEnds:   at,
+	}))
+}
