@@ -2,10 +2,7 @@ package consumers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -40,84 +37,6 @@ func received(t *testing.T, store models.Store, body []byte) models.ID {
 		store.PutInbox(context.Background(), models.Inbox{ID: id, Provider: "sg", Posts: []models.Post{{Body: body}}}),
 	)
 	return id
-}
-
-// Chunks wait for their summaries for seconds; their events must not wait in
-// memory with them.
-func TestMarkedChunksHoldNoEvents(t *testing.T) {
-	const size, posts = 1000, 40
-	e, store := idle(t)
-	ctx := context.Background()
-	now := time.Now()
-	b := models.Batch{
-		ID:         models.NewBatchID(now),
-		User:       models.NewUserID(),
-		Lane:       models.Bulk,
-		OnUnknown:  models.Hold,
-		Recipients: size,
-		Chunks:     1,
-		Deadline:   now.Add(time.Hour),
-	}
-	require.NoError(t, store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: make([]models.Recipient, size)}))
-	require.NoError(
-		t,
-		store.Append(
-			ctx,
-			b.ID,
-			models.Entry{
-				Number:     1,
-				Token:      models.NewToken(),
-				Kind:       models.Attempt,
-				Provider:   "sg",
-				Recipients: models.SetTo(size),
-				At:         now,
-			},
-		),
-	)
-	var ids []models.ID
-	for p := range posts {
-		events := make([]models.ParsedEvent, size)
-		for i := range events {
-			events[i] = models.ParsedEvent{
-				Log: b.ID.Log(i + 1),
-				Event: models.Event{
-					ID:      fmt.Sprint(p, "-", i),
-					Attempt: 1,
-					Kind:    models.Deferred,
-					At:      now,
-					Text:    strings.Repeat("x", 200),
-				},
-			}
-		}
-		body, err := json.Marshal(events)
-		require.NoError(t, err)
-		ids = append(ids, received(t, store, body))
-	}
-	before := inUse()
-	for rest := ids; len(rest) > 0; {
-		n, err := e.events.Process(ctx, rest)
-		require.NoError(t, err)
-		rest = rest[n:]
-	}
-	require.Equal(t, 1, e.Pending(), "the chunk is marked, its summary is not stored")
-	require.EqualValues(t, size*posts, func() int64 { n, _, _, _ := e.events.Counts(); return n }())
-	require.Less(t, inUse()-before, int64(4<<20), "%d events take 16 MB", size*posts)
-	require.NoError(t, e.Flush(ctx))
-	e.dispatch.Wait()
-	for shard := range store.Shards() {
-		for in, err := range store.Pending(ctx, shard, now.Add(-time.Hour), now.Add(time.Hour)) {
-			require.NoError(t, err)
-			t.Errorf("post %s is not marked as worked off", in.ID)
-		}
-	}
-}
-
-func inUse() int64 {
-	runtime.GC()
-	runtime.GC() // what has finalizers or lay in a pool
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc) //nolint:gosec // far below 2^63
 }
 
 // TestEventOfTheFuture: an event whose time is centuries ahead does not delay the end of a

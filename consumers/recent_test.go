@@ -2,13 +2,13 @@ package consumers
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -76,7 +76,7 @@ type conflicts struct {
 
 func (s *conflicts) Append(ctx context.Context, chunk models.ID, entry models.Entry) error {
 	err := s.Store.Append(ctx, chunk, entry)
-	if dispatch.Conflict(err) {
+	if lost := new(models.ConflictError); errors.As(err, &lost) {
 		s.n.Add(1)
 	}
 	return err

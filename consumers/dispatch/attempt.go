@@ -53,7 +53,7 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *Job) error {
 	first := !c.View.Status(j.Who.First()).Called
 	entry, began, err := d.appendAttempt(ctx, c, j)
 	if err != nil {
-		if Conflict(err) {
+		if conflict(err) {
 			return d.Reload(ctx, c)
 		}
 		return err
@@ -184,7 +184,7 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *Job) (model
 	err := d.store.Append(within, c.ID, entry)
 	switch {
 	case err == nil:
-		c.Entries = append(c.Entries, entry)
+		c.entries = append(c.entries, entry)
 		return entry, began, nil
 	case errors.Is(err, models.ErrOutcomeUnknown):
 		d.resolveUnknownAppend(c, entry)
@@ -202,7 +202,7 @@ func (d *Dispatcher) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 		defer cancel()
 		for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
 			err := d.store.Append(ctx, id, entry)
-			if Conflict(err) {
+			if conflict(err) {
 				return
 			}
 			if err == nil {

@@ -21,15 +21,15 @@ type Chunk struct {
 	requeued      models.Set         // Recipients whose step was announced elsewhere
 	publishFailed bool               // a message about the chunk was not published
 	planned       planned            // the commands by which its next steps were decided
-	Entries       []models.Entry
+	entries       []models.Entry
 	facts         []models.Fact
-	Read          time.Time // just before entries and facts were read
+	read          time.Time // just before entries and facts were read
 	View          *models.View
 }
 
 // resolve computes the view of a chunk from its entries and facts.
 func (d *Dispatcher) resolve(c *Chunk) {
-	now := func() { c.View = models.Resolve(c.Size, c.Entries, c.facts) }
+	now := func() { c.View = models.Resolve(c.Size, c.entries, c.facts) }
 	if c.Lane == models.Urgent {
 		now()
 	} else {
@@ -81,8 +81,8 @@ func (d *Dispatcher) Load(ctx context.Context, id models.ID) (*Chunk, error) {
 
 // Reload reads the entries and facts of a chunk again.
 func (d *Dispatcher) Reload(ctx context.Context, c *Chunk) (err error) {
-	c.Read = time.Now()
-	if c.Entries, c.facts, err = d.store.Record(ctx, c.ID); err != nil {
+	c.read = time.Now()
+	if c.entries, c.facts, err = d.store.Record(ctx, c.ID); err != nil {
 		return err
 	}
 	d.resolve(c)
@@ -111,7 +111,7 @@ func (d *Dispatcher) appendEndings(ctx context.Context, c *Chunk, steps []policy
 			), o.Number
 		}
 		err := d.appendEntry(ctx, c, entry)
-		if Conflict(err) {
+		if conflict(err) {
 			return true, d.Reload(ctx, c)
 		}
 		if err != nil {
@@ -134,7 +134,7 @@ func (d *Dispatcher) appendEntry(ctx context.Context, c *Chunk, entry models.Ent
 	if err := d.store.Append(ctx, c.ID, entry); err != nil {
 		return err
 	}
-	c.Entries = append(c.Entries, entry)
+	c.entries = append(c.entries, entry)
 	d.resolve(c)
 	return nil
 }
@@ -148,8 +148,8 @@ func (c *Chunk) wasCalled() bool {
 	})
 }
 
-// Conflict reports whether err says that another worker took the ledger number.
-func Conflict(err error) bool {
+// conflict reports whether err says that another worker took the ledger number.
+func conflict(err error) bool {
 	var ce *models.ConflictError
 	return errors.As(err, &ce)
 }

@@ -83,7 +83,7 @@ func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
 		}
 		cmd := releases[i]
 		if !cmd.Log.IsZero() && cmd.Log.ChunkID() != c.ID ||
-			slices.ContainsFunc(c.Entries, func(en models.Entry) bool { return en.Order == cmd.Number }) {
+			slices.ContainsFunc(c.entries, func(en models.Entry) bool { return en.Order == cmd.Number }) {
 			continue
 		}
 		who := policy.Released(c.View, &cmd)
@@ -99,7 +99,7 @@ func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
 				Detail:     models.Clip(cmd.Why),
 			},
 		)
-		if Conflict(err) {
+		if conflict(err) {
 			if err = d.Reload(ctx, c); err == nil {
 				i-- // retry with the reloaded ledger
 			}

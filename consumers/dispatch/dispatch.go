@@ -157,7 +157,7 @@ func (c *Chunk) requeuedDisposition() models.Disposition {
 // plan applies pending release commands and returns the next steps of a chunk. It
 // reloads the chunk if it was read too long ago.
 func (d *Dispatcher) plan(ctx context.Context, c *Chunk, now time.Time) ([]policy.Step, error) {
-	if now.Sub(c.Read) > maxStale {
+	if now.Sub(c.read) > maxStale {
 		if err := d.Reload(ctx, c); err != nil {
 			return nil, err
 		}
@@ -175,7 +175,7 @@ func (d *Dispatcher) plan(ctx context.Context, c *Chunk, now time.Time) ([]polic
 		return nil, err
 	}
 	steps, err := d.decide(ctx, c, now)
-	if err != nil || !slices.ContainsFunc(steps, policy.Step.InDoubt) || now.Sub(c.Read) < justRead {
+	if err != nil || !slices.ContainsFunc(steps, policy.Step.InDoubt) || now.Sub(c.read) < justRead {
 		return steps, err
 	}
 	// An event that arrived meanwhile causes no conflict in the ledger, so read again.

@@ -24,7 +24,7 @@ func TestChunkIsReadBeforeDoubtfulDecision(t *testing.T) {
 		fact := models.Fact{Key: models.EventsKey(models.NewInboxID(time.Now())), Events: []models.Event{ev}}
 		require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: fact}))
 		now := time.Now()
-		c.Read = now.Add(-maxStale / 2)
+		c.read = now.Add(-maxStale / 2)
 		steps, err := f.decide(t.Context(), c, now)
 		require.NoError(t, err)
 		require.True(t, steps[0].InDoubt(), "by what was read before")

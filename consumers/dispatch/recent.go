@@ -43,7 +43,7 @@ func (d *Dispatcher) start(ctx context.Context, m models.Message) (*Chunk, error
 	if !recent || !kept {
 		return d.Load(ctx, m.ID)
 	}
-	c := &Chunk{ID: m.ID, Batch: b, Lane: b.Lane, Size: len(to), Recipients: to, Read: time.Now()}
+	c := &Chunk{ID: m.ID, Batch: b, Lane: b.Lane, Size: len(to), Recipients: to, read: time.Now()}
 	d.resolve(c)
 	return c, nil
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Process turns entries of the inbox into facts: it reads them, refuses replays, parses
+// process turns entries of the inbox into facts: it reads them, refuses replays, parses
 // them, refuses events of others, stores the rest, reconciles the chunks and marks their
-// summaries. Process is idempotent.
+// summaries. It is idempotent.
 //
 // It returns how many of ids, from the first, it has processed. That is at least one, and
 // fewer than all if the entries are large.
-func (q *Processor) Process(ctx context.Context, ids []models.ID) (int, error) {
+func (q *Processor) process(ctx context.Context, ids []models.ID) (int, error) {
 	entries, n, err := q.readInbox(ctx, ids)
 	if err != nil || len(entries) == 0 {
 		return n, err

@@ -177,7 +177,7 @@ func (q *Processor) processPosts(ctx context.Context, posts []post) {
 		for i := range posts {
 			ids[i] = posts[i].id
 		}
-		n, err := q.Process(ctx, ids)
+		n, err := q.process(ctx, ids)
 		verdict := models.Done()
 		if err != nil {
 			n = len(posts)

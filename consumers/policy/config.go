@@ -11,7 +11,7 @@ type Config struct {
 	Delays         []time.Duration // before retry 1, 2, ... through the same provider; the last one repeats
 }
 
-// Delay returns the wait before retry n (from 1) through the same provider, without jitter.
-func (c *Config) Delay(n int) time.Duration {
+// delay returns the wait before retry n (from 1) through the same provider, without jitter.
+func (c *Config) delay(n int) time.Duration {
 	return c.Delays[min(max(n-1, 0), len(c.Delays)-1)]
 }

@@ -322,7 +322,7 @@ func (p *Policy) remaining(b *models.Batch, tries []models.Try, retry int) []Opt
 		case newest == nil:
 			untried = append(untried, o)
 		case temporary(newest):
-			o.NotBefore = newest.At.Add(p.cfg.Delay(retry))
+			o.NotBefore = newest.At.Add(p.cfg.delay(retry))
 			if newest.RetryAt.After(o.NotBefore) || newest.Class == models.Throttled && !newest.RetryAt.IsZero() {
 				o.NotBefore = newest.RetryAt
 			}
