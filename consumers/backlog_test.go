@@ -12,7 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// leaving is a broker that can be away for those who publish.
+// leaving is a broker to which nothing can be published while it is away.
 type leaving struct {
 	models.Broker
 	away      atomic.Bool
@@ -21,7 +21,7 @@ type leaving struct {
 
 func (b *leaving) Publish(ctx context.Context, ms ...models.Message) error {
 	if b.away.Load() {
-		return fmt.Errorf("%w: away", models.ErrUnavailable)
+		return fmt.Errorf("%w: down", models.ErrUnavailable)
 	}
 	b.published.Add(int64(len(ms)))
 	return b.Broker.Publish(ctx, ms...)
@@ -29,12 +29,12 @@ func (b *leaving) Publish(ctx context.Context, ms ...models.Message) error {
 
 func (b *leaving) Ping(ctx context.Context) error {
 	if b.away.Load() {
-		return fmt.Errorf("%w: away", models.ErrUnavailable)
+		return fmt.Errorf("%w: down", models.ErrUnavailable)
 	}
 	return b.Broker.Ping(ctx)
 }
 
-// stored keeps a batch of one recipient that nobody announces.
+// stored stores a batch of one recipient that is not announced.
 func (r *rig) stored(lane models.Lane, due time.Time) *models.Batch {
 	r.t.Helper()
 	now := time.Now()
@@ -62,9 +62,9 @@ func (r *rig) stored(lane models.Lane, due time.Time) *models.Batch {
 	return &b
 }
 
-// What could not be announced goes out when the broker is back, hours before the
-// agenda would look at it.
-func TestMissedIsAnnounced(t *testing.T) {
+// TestBacklogIsRepublished: mail that could not be announced is sent when the broker is back, hours
+// before its next reconcile.
+func TestBacklogIsRepublished(t *testing.T) {
 	p := newScripted("sg", always(models.Accepted))
 	r := emptyRig(t, nil, "sg")
 	b := &leaving{Broker: r.broker}
@@ -77,12 +77,12 @@ func TestMissedIsAnnounced(t *testing.T) {
 		func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return !ok },
 		patience,
 		10*time.Millisecond,
-		"the start is made up for",
+		"the backlog of the start is republished",
 	)
 
 	b.away.Store(true)
 	var all []*models.Batch
-	all = append(all, r.stored(models.Bulk, time.Now().Add(50*time.Millisecond))) // looked at while the broker is away
+	all = append(all, r.stored(models.Bulk, time.Now().Add(50*time.Millisecond))) // reconciled while the broker is down
 	require.Eventually(
 		t,
 		func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return ok },
@@ -106,8 +106,8 @@ func TestMissedIsAnnounced(t *testing.T) {
 	)
 }
 
-// A retry that cannot be announced is not forgotten: its message comes again.
-func TestRetryWhileTheBrokerIsAway(t *testing.T) {
+// TestRetryWhileBrokerIsDown: the message of a retry that cannot be published is redelivered.
+func TestRetryWhileBrokerIsDown(t *testing.T) {
 	r := emptyRig(t, nil, "sg", "mg")
 	b := &leaving{Broker: r.broker}
 	r.broker = b

@@ -11,7 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-// order appends to the journal of the rig's engine.
+// order appends a command to the log of the rig's engine.
 func (r *rig) order(c models.Command) {
 	r.t.Helper()
 	c.By = "test"
@@ -20,6 +20,7 @@ func (r *rig) order(c models.Command) {
 	require.True(r.t, done)
 }
 
+// announce publishes a message about a batch.
 func (r *rig) announce(b *models.Batch) {
 	r.t.Helper()
 	require.NoError(
@@ -28,7 +29,7 @@ func (r *rig) announce(b *models.Batch) {
 	)
 }
 
-// looked waits until the agenda has looked at a batch again.
+// looked waits until the agenda has reconciled a batch again.
 func (r *rig) looked(b *models.Batch) {
 	r.t.Helper()
 	from := time.Now()
@@ -45,6 +46,7 @@ func (r *rig) looked(b *models.Batch) {
 	}, patience, 5*time.Millisecond)
 }
 
+// TestStopAndResume: a stopped batch is not sent before it is resumed.
 func TestStopAndResume(t *testing.T) {
 	t.Parallel()
 	p := newScripted("sg", always(models.Accepted))
@@ -61,9 +63,9 @@ func TestStopAndResume(t *testing.T) {
 	require.Equal(t, 1, p.count())
 }
 
-// TestResumeIsAnnounced: an announcement that comes before this worker has read
-// that the batch goes on is enough; nobody waits for the agenda.
-func TestResumeIsAnnounced(t *testing.T) {
+// TestAnnouncedResume: a message that arrives before this worker has read the resume command is
+// enough to send the batch, without the agenda.
+func TestAnnouncedResume(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
 	cfg.Recheck = time.Hour
@@ -83,15 +85,15 @@ func TestResumeIsAnnounced(t *testing.T) {
 	require.EqualValues(t, 10, r.done(b).Summary().Success)
 }
 
-// TestStopBetweenAppendAndCall: an order that comes while the ledger is written
-// still keeps the call from being made.
+// TestStopBetweenAppendAndCall: a stop that arrives while the attempt is being appended prevents
+// the call.
 func TestStopBetweenAppendAndCall(t *testing.T) {
 	t.Parallel()
 	p := newScripted("sg", always(models.Accepted))
 	slow := &slowAppends{}
 	r := newRig(t, fast(), func(s models.Store) models.Store { slow.Store = s; return slow }, p)
 	b := r.batch(3, false, nil)
-	slow.during = func() { // the ledger's write takes longer than the rules may be old
+	slow.during = func() { // the append takes longer than the rules may be old
 		r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
 	}
 	r.announce(b)
@@ -105,6 +107,7 @@ func TestStopBetweenAppendAndCall(t *testing.T) {
 	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)))
 }
 
+// slowAppends is a store that calls during before the first append of an attempt.
 type slowAppends struct {
 	models.Store
 	during func()
@@ -118,9 +121,10 @@ func (s *slowAppends) Append(ctx context.Context, chunk models.ID, e models.Entr
 	return s.Store.Append(ctx, chunk, e)
 }
 
+// TestCancel: a cancellation ends what was not accepted yet.
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	// The first half is taken, then the provider is down.
+	// The provider accepts the first half and throttles the rest.
 	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
 		var taken, not models.Set
 		for r := range c.Numbers().All() {
@@ -147,7 +151,8 @@ func TestCancel(t *testing.T) {
 	require.Equal(t, 1, p.count())
 }
 
-func TestRetryFailedAndRelease(t *testing.T) {
+// TestRetryFailed: a retry sends failed mail again if that is safe, and only once.
+func TestRetryFailed(t *testing.T) {
 	t.Parallel()
 	answer := models.RejectedHereClass
 	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
@@ -166,22 +171,23 @@ func TestRetryFailedAndRelease(t *testing.T) {
 	require.EqualValues(t, 3, r.done(b).Summary().Failed)
 
 	answer = models.Accepted
-	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID}) // Nothing is held: nobody goes
+	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID}) // nothing is held, so nothing is sent
 	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID, Why: "fixed"})
 	r.announce(b)
 	require.Eventually(t, func() bool { return r.view(b).Summary().Success == 2 }, patience, 5*time.Millisecond)
 	v := r.done(b)
-	require.Equal(t, models.MailboxInvalid, v.Status(1).Reason, "hard failures stay")
+	require.Equal(t, models.MailboxInvalid, v.Status(1).Reason, "hard failures are final")
 	require.False(t, v.Status(2).MayDouble)
 	require.Equal(t, 2, p.count())
 
-	// An order is obeyed once: what fails later is not let go by it.
+	// A command applies once, and not to what fails later.
 	r.announce(b)
 	r.announce(b)
 	require.EqualValues(t, 2, r.done(b).Summary().Success)
 	require.Equal(t, 2, p.count())
 }
 
+// TestReleaseHeld: a release sends held mail again, although that may double it. A retry does not.
 func TestReleaseHeld(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
@@ -191,7 +197,7 @@ func TestReleaseHeld(t *testing.T) {
 	b := r.batch(4, true, nil)
 	v := r.done(b)
 	require.Equal(t, models.OutcomeUnknown, v.Status(2).Reason)
-	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID}) // not safe: nobody goes
+	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID}) // not safe, so nothing is sent
 	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(2)})
 	p.mu.Lock()
 	p.answer = always(models.Accepted)
@@ -199,12 +205,13 @@ func TestReleaseHeld(t *testing.T) {
 	r.announce(b)
 	require.Eventually(t, func() bool { return r.view(b).Summary().Success == 1 }, patience, 5*time.Millisecond)
 	v = r.done(b)
-	require.True(t, v.Status(2).MayDouble, "marked for ever")
+	require.True(t, v.Status(2).MayDouble, "it stays marked")
 	require.EqualValues(t, 3, v.Summary().Failed)
 	require.Equal(t, 2, p.count())
 }
 
-func TestBlocksAndSwitches(t *testing.T) {
+// TestBlocksAndModes: blocks, offline providers and draining providers take no mail.
+func TestBlocksAndModes(t *testing.T) {
 	t.Parallel()
 	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 	r := newRig(t, fast(), nil, sg, mg)
@@ -225,7 +232,7 @@ func TestBlocksAndSwitches(t *testing.T) {
 	require.EqualValues(t, 29, r.done(b).Summary().Success, "the agenda finds it")
 	require.Zero(t, sg.count())
 
-	// Everything offline: mail waits. Drained: only what no other may take.
+	// If all providers are offline, mail waits. A draining one takes mail that no other may take.
 	r.order(models.Command{Kind: models.ProviderOffline, Provider: "mg"})
 	b = r.batch(5, true, nil)
 	r.looked(b)
@@ -241,9 +248,9 @@ func TestBlocksAndSwitches(t *testing.T) {
 	require.Equal(t, before, mg.count())
 }
 
-// A block, or a provider that is drained, is obeyed by mail that was planned before
-// and waits for a slot.
-func TestBlockedWhileItWaits(t *testing.T) {
+// TestBlockWhileWaitingForSlot: a block applies to mail that was planned before it and waits for a
+// slot.
+func TestBlockWhileWaitingForSlot(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]models.Command{
 		"by domain":   {Kind: models.AddBlock, Block: &models.Block{ID: "1", Domain: "x.test"}},
@@ -262,7 +269,7 @@ func TestBlockedWhileItWaits(t *testing.T) {
 				require.Equal(t, models.BlockedByRule, r.done(b).Status(1).Reason)
 			} else {
 				r.looked(b)
-				r.looked(b) // and again: somebody has planned it
+				r.looked(b) // a second time: it has been planned again
 				require.EqualValues(t, 3, r.view(b).Summary().Untried)
 			}
 			require.Zero(t, p.copiesOf(b.ID.Log(1)))
@@ -272,8 +279,8 @@ func TestBlockedWhileItWaits(t *testing.T) {
 	}
 }
 
-// TestAfterRestore: mail from before a restore waits until an operator lifts the
-// hold; what comes later goes out.
+// TestAfterRestore: mail from before a restore waits until an operator lifts the hold. Later mail
+// is sent.
 func TestAfterRestore(t *testing.T) {
 	t.Parallel()
 	p := newScripted("sg", always(models.Accepted))
@@ -295,9 +302,9 @@ func TestAfterRestore(t *testing.T) {
 	require.EqualValues(t, 5, r.done(old).Summary().Success)
 }
 
-// What an order kept waiting goes out at once when it is lifted, and not when the
-// agenda would have looked again.
-func TestLiftedIsLookedForAtOnce(t *testing.T) {
+// TestResumedMailIsSentAtOnce: mail that a command held back is sent when the command is lifted,
+// and not at its next reconcile.
+func TestResumedMailIsSentAtOnce(t *testing.T) {
 	t.Parallel()
 	block := &models.Block{ID: "1", Domain: "x.test"}
 	for name, c := range map[string][2]models.Command{
@@ -323,4 +330,17 @@ func TestLiftedIsLookedForAtOnce(t *testing.T) {
 			require.EqualValues(t, 3, r.done(b).Summary().Success)
 		})
 	}
+}
+
+// TestAllProvidersBlocked: mail fails if each of its providers has a block that fails it.
+func TestAllProvidersBlocked(t *testing.T) {
+	t.Parallel()
+	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
+	r := newRig(t, fast(), nil, sg, mg)
+	for _, a := range []string{"sg", "mg"} {
+		r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: a, Provider: a, Domain: "x.test", Fail: true}})
+	}
+	b := r.batch(2, true, nil)
+	require.Equal(t, models.BlockedByRule, r.done(b).Status(1).Reason)
+	require.Zero(t, sg.count()+mg.count())
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// spoilt is a store in which some things cannot be read.
+// spoilt is a store that cannot read some records.
 type spoilt struct {
 	models.Store
 	mu    sync.Mutex
 	these map[models.ID]bool
-	away  bool               // they cannot be reached, and may be right
-	heads map[models.ID]bool // of batches that cannot be read
+	away  bool               // they are unavailable, and not damaged
+	heads map[models.ID]bool // batches that cannot be read
 }
 
 func (s *spoilt) spoil(id models.ID) {
@@ -76,10 +76,10 @@ func (s *spoilt) Batches(ctx context.Context, user string, before models.ID, lim
 	return bs, err
 }
 
-// TestPartAwayHoldsUpNothingElse: while a part of the store cannot be reached, what
-// the agenda has in the rest of it goes on, and so do the posts that nobody
-// announced. What could not be looked at is, when it is back.
-func TestPartAwayHoldsUpNothingElse(t *testing.T) {
+// TestUnavailablePartDelaysNoOther: while a part of the store is unavailable, the agenda
+// reconciles the other batches, and unannounced posts are processed. The rest follows when the
+// part is back.
+func TestUnavailablePartDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	s := &spoilt{these: map[models.ID]bool{}, away: true}
 	p := newScripted("sg", always(models.Accepted))
@@ -121,9 +121,9 @@ func TestPartAwayHoldsUpNothingElse(t *testing.T) {
 	}
 }
 
-// TestDamagedHoldsUpNothingElse: a chunk or a post that cannot be read is put
-// aside and told of. The agenda, the events and the sums of all others go on.
-func TestDamagedHoldsUpNothingElse(t *testing.T) {
+// TestDamagedRecordDelaysNoOther: a chunk or a post that cannot be read is skipped and reported.
+// The agenda, the events and the sums of the others are not affected.
+func TestDamagedRecordDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	s := &spoilt{these: map[models.ID]bool{}}
 	p := newScripted("sg", always(models.Accepted))
@@ -154,8 +154,8 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 	)
 	r.taken(good)
 
-	// Its message is parked with the reason. An agenda that is far behind announces the
-	// others, too, without a look.
+	// Its message is parked with the reason. If the agenda is far behind, it announces the
+	// others, too, without a reconcile.
 	r.announce(bad)
 	require.Eventually(t, func() bool {
 		parked, err := r.broker.Parked(t.Context(), 10*many)
@@ -167,7 +167,7 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 		return slices.ContainsFunc(parked, func(m models.Parked) bool { return m.Message.ID == bad.ID })
 	}, patience, 5*time.Millisecond)
 
-	// Events about it, and a post that cannot be read itself, beside good ones.
+	// Events of it, and a post that cannot be read, beside good ones.
 	post := func(events ...models.ParsedEvent) models.ID {
 		body, err := json.Marshal(events)
 		require.NoError(t, err)
@@ -193,13 +193,13 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 			}
 		}
 		return r.engine.Pending() == 0
-	}, patience, 5*time.Millisecond, "posts that wait, or sums that are marked")
+	}, patience, 5*time.Millisecond, "posts are unprocessed, or summaries are marked")
 	for sum, err := range r.store.Summaries(t.Context(), r.user, good.ID, 0) {
 		require.NoError(t, err)
 		require.EqualValues(t, 2, sum.Summary.Success)
 	}
 
-	// The recount names it, and counts the others.
+	// A check reports it, and counts the others.
 	var found []rollup.Difference
 	out, err := r.engine.Check(
 		t.Context(),
@@ -212,24 +212,24 @@ func TestDamagedHoldsUpNothingElse(t *testing.T) {
 		require.Equal(t, "chunk", d.What)
 		require.Contains(t, d.String(), models.ErrDamaged.Error())
 	}
-	require.Equal(t, "day", found[many].What, "they were never counted")
+	require.Equal(t, "day", found[many].What, "its batches were never counted")
 }
 
-// mortal is a provider whose parser dies of some posts.
-type mortal struct{ *scripted }
+// panicking is a provider whose parser panics on some posts.
+type panicking struct{ *scripted }
 
-func (p *mortal) Parse(body []byte) models.Parsed {
-	if string(body) == "deadly" {
+func (p *panicking) Parse(body []byte) models.Parsed {
+	if string(body) == "panic" {
 		panic("index out of range")
 	}
 	return p.scripted.Parse(body)
 }
 
-// A post that the parser dies of takes neither the process nor the posts beside it
-// along, and stays in the inbox.
-func TestDeadlyPost(t *testing.T) {
+// TestPostThatPanics: a post on which the parser panics stops neither the process nor the posts
+// beside it, and stays in the inbox.
+func TestPostThatPanics(t *testing.T) {
 	t.Parallel()
-	p := &mortal{newScripted("sg", always(models.Accepted))}
+	p := &panicking{newScripted("sg", always(models.Accepted))}
 	r := emptyRig(t, nil, "sg")
 	r.engine = r.start(
 		fast(),
@@ -239,12 +239,12 @@ func TestDeadlyPost(t *testing.T) {
 	b := r.batch(1, true, nil)
 	r.taken(b)
 	id := r.inbox(
-		models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: []byte("deadly")},
+		models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: []byte("panic")},
 			postOf(t, "", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: time.Now()})}},
 	)
 	require.EqualValues(t, 1, r.done(b).Summary().Success)
 	all, err := r.store.Inbox(t.Context(), id)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
-	require.Equal(t, "deadly", string(all[0].Posts[0].Body))
+	require.Equal(t, "panic", string(all[0].Posts[0].Body))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// counted counts what is published.
+// counted is a broker that counts messages.
 type counted struct {
 	models.Broker
 	n atomic.Int64
@@ -23,10 +23,9 @@ func (b *counted) Publish(ctx context.Context, ms ...models.Message) error {
 	return b.Broker.Publish(ctx, ms...)
 }
 
-// TestChunkOfManyCallsMoves: when all calls of a chunk are refused and each goes
-// elsewhere, workers do not stand in each other's way: what is read and published
-// grows with the calls and not with their square.
-func TestChunkOfManyCallsMoves(t *testing.T) {
+// TestCostOfManyCalls: if all calls of a chunk are refused and rerouted, the reads and messages
+// grow with the number of calls, and not with its square.
+func TestCostOfManyCalls(t *testing.T) {
 	t.Parallel()
 	sg, mg := newScripted("sg", always(models.RejectedHereClass)), newScripted("mg", always(models.Accepted))
 	var s reads
@@ -34,7 +33,7 @@ func TestChunkOfManyCallsMoves(t *testing.T) {
 	b := &counted{Broker: r.broker}
 	r.broker = b
 	cfg := fast()
-	cfg.Recheck, cfg.AgendaPoll = time.Hour, time.Hour // nobody else reads
+	cfg.Recheck, cfg.AgendaPoll = time.Hour, time.Hour // the agenda reads nothing
 	var providers []provider.Spec
 	for _, p := range []*scripted{sg, mg} {
 		providers = append(

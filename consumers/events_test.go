@@ -14,7 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
-// idle is an engine that does nothing by itself, on an embedded store.
+// idle returns an engine that is not running, and its store.
 func idle(t *testing.T) (*Engine, models.Store) {
 	t.Helper()
 	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
@@ -28,7 +28,7 @@ func idle(t *testing.T) (*Engine, models.Store) {
 	return e, store
 }
 
-// received stores a post and returns its id.
+// received stores a post of sg and returns its id.
 func received(t *testing.T, store models.Store, body []byte) models.ID {
 	t.Helper()
 	id := models.NewInboxID(time.Now())
@@ -63,6 +63,8 @@ func TestEventOfTheFuture(t *testing.T) {
 	require.WithinDuration(t, time.Now(), r.view(b).Status(1).Last.At, time.Minute)
 }
 
+// TestEvents: events change the logs of their attempts. Events that belong to no attempt are
+// refused.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	sg := newScripted("sg", always(models.Accepted))
@@ -117,7 +119,7 @@ func TestEvents(t *testing.T) {
 		"sg",
 		models.NewBatchID(at).Log(1),
 		models.Event{ID: "5", Attempt: 1, Kind: models.Delivered, At: at},
-	) // of nobody
+	) // no such batch
 	r.event(
 		"sg",
 		b.ID.Log(900),
@@ -125,7 +127,7 @@ func TestEvents(t *testing.T) {
 	) // no such recipient
 	require.Eventually(t, func() bool {
 		_, forged, _, _ := r.engine.EventCounts()
-		v := r.view(b) // posts are worked off in any order
+		v := r.view(b) // posts are processed in any order
 		return forged == 3 && mg.copiesOf(b.ID.Log(3)) == 1 && v.Status(1).State == models.Success &&
 			v.Status(2).State == models.Failed
 	}, patience, 2*time.Millisecond)
@@ -136,7 +138,7 @@ func TestEvents(t *testing.T) {
 	require.Equal(t, models.Queued, v.Status(4).State)
 	require.Equal(t, 1, mg.count())
 
-	// The sums follow, and every post ends as worked off.
+	// The sums follow, and every post is marked as processed.
 	require.Eventually(t, func() bool {
 		nodes, err := r.store.Nodes(context.Background(), r.user, models.Day, at.Add(-48*time.Hour), at.Add(48*time.Hour))
 		require.NoError(t, err)
@@ -150,7 +152,8 @@ func TestEvents(t *testing.T) {
 	r.workedOff()
 }
 
-func TestPostThatNobodyAnnounced(t *testing.T) {
+// TestUnannouncedPost: a post that was not announced is processed.
+func TestUnannouncedPost(t *testing.T) {
 	t.Parallel()
 	r, b := unsettled(t, 1)
 	p := postOf(t, "", b.ID.Log(1), models.Event{ID: "x", Attempt: 1, Kind: models.Delivered, At: time.Now()})
@@ -164,6 +167,7 @@ func TestPostThatNobodyAnnounced(t *testing.T) {
 	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
 }
 
+// TestReplayedToken: a post is refused if its token was used before for another body.
 func TestReplayedToken(t *testing.T) {
 	t.Parallel()
 	r, b := unsettled(t, 2)
@@ -188,8 +192,8 @@ func TestReplayedToken(t *testing.T) {
 	require.Equal(t, models.Queued, r.view(b).Status(2).State)
 }
 
-// TestReplayedTokenInOneEntry: of posts that were stored together, too, the first
-// under a token counts, and what repeats it; other tokens are no matter.
+// TestReplayedTokenInOneEntry: this holds for posts in the same entry of the inbox, too. Posts with
+// other tokens are not affected.
 func TestReplayedTokenInOneEntry(t *testing.T) {
 	t.Parallel()
 	r, b := unsettled(t, 3)

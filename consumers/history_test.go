@@ -15,7 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// historyOf sums all that is stored of a provider, and counts who wrote it.
+// historyOf returns the sum of a provider's stored history, and the number of its reports.
 func historyOf(t *testing.T, store models.Store, provider string) (sum telemetry.ProviderTally, writers int) {
 	t.Helper()
 	now := time.Now()
@@ -36,8 +36,8 @@ func historyOf(t *testing.T, store models.Store, provider string) (sum telemetry
 	return sum, writers
 }
 
-// What a worker saw is in the store when it has stopped; the next life of the
-// same worker adds to it and takes nothing away.
+// TestHistoryOutlivesWorkers: the history is in the store when a worker has stopped. After a
+// restart the worker adds to it.
 func TestHistoryOutlivesWorkers(t *testing.T) {
 	t.Parallel()
 	sg := newScripted("sg", always(models.Accepted))
@@ -84,10 +84,10 @@ func TestHistoryOutlivesWorkers(t *testing.T) {
 		require.GreaterOrEqual(t, other.Refused, int64(10))
 	}
 	_, writers := historyOf(t, r.store, "sg")
-	require.GreaterOrEqual(t, writers, 2, "a report for each life")
+	require.GreaterOrEqual(t, writers, 2, "a report for each start")
 }
 
-// failing is a store that cannot keep reports for a while.
+// failing is a store that cannot store transient values while it is down.
 type failing struct {
 	models.Store
 	down atomic.Bool
@@ -95,14 +95,14 @@ type failing struct {
 
 func (s *failing) PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
 	if s.down.Load() {
-		return errors.New("away")
+		return errors.New("down")
 	}
 	return s.Store.PutTransient(ctx, kind, name, value, ttl)
 }
 
-// Events count by the time at which something happened; what could not be
-// written is written later, and nothing twice.
-func TestHistoryByTheTimeOfEvents(t *testing.T) {
+// TestHistoryByTimeOfEvents: events count in the hour in which they happened. A history that could
+// not be stored is stored later, and nothing counts twice.
+func TestHistoryByTimeOfEvents(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
 	store := &failing{Store: r.store}
@@ -113,7 +113,7 @@ func TestHistoryByTheTimeOfEvents(t *testing.T) {
 		h.Event(&models.Event{Provider: "sg", Kind: kind, At: at}, attempt)
 	}
 	event(models.Delivered, now.Add(-2*time.Hour))
-	event(models.Delivered, now.Add(time.Hour)) // a clock that is ahead
+	event(models.Delivered, now.Add(time.Hour)) // a fast clock
 	event(models.Bounced, now)
 	event(models.Deferred, now)
 	event(models.Opened, now)
@@ -135,6 +135,8 @@ func TestHistoryByTheTimeOfEvents(t *testing.T) {
 	require.EqualValues(t, 1, hour["sg"][now.Minute()].Delivered)
 }
 
+// TestDeliveryTime: the time from a call to its delivery is as exact as the provider's clock allows,
+// and never negative.
 func TestDeliveryTime(t *testing.T) {
 	t.Parallel()
 	call := time.Date(2026, 1, 31, 12, 0, 0, 700_000_000, time.UTC)

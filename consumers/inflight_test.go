@@ -11,9 +11,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestAskedForWhileUnderWay: what is asked for while a handler works on a chunk is
-// done by it, or announced again if it stops.
-func TestAskedForWhileUnderWay(t *testing.T) {
+// TestRequestDuringHandling: work that is requested while a handler works on a chunk is done by
+// that handler, or announced again if it stops.
+func TestRequestDuringHandling(t *testing.T) {
 	t.Parallel()
 	for _, stops := range []bool{false, true} {
 		calling, let := make(chan struct{}, 2), make(chan struct{})
@@ -24,13 +24,13 @@ func TestAskedForWhileUnderWay(t *testing.T) {
 		})
 		r := emptyRig(t, nil, "sg")
 		cfg := fast()
-		cfg.Recheck, cfg.AgendaPoll = time.Hour, time.Hour // nobody else asks
+		cfg.Recheck, cfg.AgendaPoll = time.Hour, time.Hour // the agenda requests nothing
 		r.engine = r.start(
 			cfg,
 			[]provider.Spec{{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1,
 				Timeout: time.Second, Events: models.EventsNone}}},
 		)
-		r.caughtUp() // so that the backlog of the start announces nothing meanwhile
+		r.caughtUp() // the backlog of the start would announce the batch
 		b := r.batch(2, false, nil)
 		handle := func(ctx context.Context, log int) models.Disposition {
 			return r.engine.dispatch.HandleLog(

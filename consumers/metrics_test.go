@@ -19,8 +19,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// TestMetrics: what happened is counted, under names and labels that follow the
-// conventions and hold nothing of any recipient.
+// TestMetrics: calls, answers and states are counted. Names and labels follow the conventions, and
+// no label holds an address or an id.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()
@@ -28,7 +28,7 @@ func TestMetrics(t *testing.T) {
 	cfg.Metrics, cfg.SumsPoll = reg, 50*time.Millisecond
 	sg := newScripted("sg", always(models.Unavailable))
 	mg := newScripted("mg", func(_ context.Context, c *models.Call) []models.Part {
-		if c.Recipients[0].Recipient.Email == "nobody@x.test" {
+		if c.Recipients[0].Recipient.Email == "unknown@x.test" {
 			return part(models.RejectedRecipient, c)
 		}
 		return part(models.Accepted, c)
@@ -44,7 +44,7 @@ func TestMetrics(t *testing.T) {
 	r.engine = r.start(cfg, []provider.Spec{spec(sg, 0, 0), spec(mg, 2000, 300)})
 	r.known()
 	refused := r.batch(1, true, func(b *models.Batch, rs []models.Recipient) {
-		b.Providers, rs[0].Email = []string{"mg"}, "nobody@x.test"
+		b.Providers, rs[0].Email = []string{"mg"}, "unknown@x.test"
 	})
 	require.EqualValues(t, 1, r.done(refused).Summary().Failed)
 	b := r.batch(20, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
@@ -72,7 +72,7 @@ func TestMetrics(t *testing.T) {
 		1,
 		value(families, "safedelivr_log_state_changes_total", "failed", "mailbox_invalid"),
 		0,
-		"the answer was the end of it",
+		"the answer is final",
 	)
 	require.InDelta(t, 2000, value(families, "safedelivr_rate_limit_recipients_per_second", "mg"), 0)
 	require.InDelta(t, 300, value(families, "safedelivr_rate_limit_calls_per_second", "mg"), 0)
@@ -94,7 +94,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// gathered reads all that is published, by name.
+// gathered returns the published metrics by name.
 func gathered(t *testing.T, reg prometheus.Gatherer) map[string]*dto.MetricFamily {
 	t.Helper()
 	all, err := reg.Gather()
@@ -106,8 +106,8 @@ func gathered(t *testing.T, reg prometheus.Gatherer) map[string]*dto.MetricFamil
 	return families
 }
 
-// Repeats of an event, and calls that were not made, are not counted; and what is not
-// counted yet is there as 0, so that the first is an increase.
+// TestMetricsCountOnce: repeats of an event are not counted, nor are calls that were not made.
+// Counters begin at 0, so that the first increment is an increase.
 func TestMetricsCountOnce(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()
@@ -149,9 +149,8 @@ func TestMetricsCountOnce(t *testing.T) {
 	require.EqualValues(t, 1, r.engine.State().Providers[0].Counters.Calls)
 }
 
-// A provider that its provider refuses is an alert: an error in the log, and its state
-// in the metrics.
-func TestRefusedProviderIsAnAlert(t *testing.T) {
+// TestRejectedKeyIsReported: a rejected key is an error in the log, and a state in the metrics.
+func TestRejectedKeyIsReported(t *testing.T) {
 	t.Parallel()
 	var out lockedBuffer
 	reg := prometheus.NewPedanticRegistry()
@@ -173,7 +172,7 @@ func TestRefusedProviderIsAnAlert(t *testing.T) {
 	)
 }
 
-// lockedBuffer is written by several.
+// lockedBuffer is a buffer that several goroutines may use.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -191,7 +190,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// value reads the sample whose labels have these values; -1: there is none.
+// value returns the sample whose labels have these values; -1: there is none.
 func value(families map[string]*dto.MetricFamily, name string, labels ...string) float64 {
 	for _, m := range families[name].GetMetric() {
 		have := map[string]bool{}

@@ -9,7 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// found is how many chunks may hold mail to an address.
+// found returns how many chunks may hold mail to an address.
 func (r *rig) found(address string) (n int) {
 	r.t.Helper()
 	for p, err := range r.store.AddressIndexes(r.t.Context(), r.user, time.Now()) {
@@ -21,7 +21,7 @@ func (r *rig) found(address string) (n int) {
 	return n
 }
 
-// Mail is found by its address whatever its ledger begins with.
+// TestFoundByAddress: mail is found by its address, whatever the first entry of its ledger is.
 func TestFoundByAddress(t *testing.T) {
 	t.Parallel()
 	delivered := func(n int64) func(*testing.T, *rig, *models.Batch) {
@@ -45,7 +45,7 @@ func TestFoundByAddress(t *testing.T) {
 		r := start(t)
 		delivered(3)(t, r, r.batch(3, true, nil))
 	})
-	t.Run("a block that one of its recipients meets", func(t *testing.T) {
+	t.Run("the ending of a blocked recipient", func(t *testing.T) {
 		t.Parallel()
 		r := start(t)
 		r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "b", Domain: "bad.test", Fail: true}})
@@ -53,7 +53,7 @@ func TestFoundByAddress(t *testing.T) {
 		delivered(2)(t, r, b)
 		require.Equal(t, models.Ending, r.view(b).Entries[0].Kind)
 	})
-	t.Run("a retry that was ordered before anything failed", func(t *testing.T) {
+	t.Run("a retry before anything failed", func(t *testing.T) {
 		t.Parallel()
 		r := start(t)
 		b := r.batch(3, false, nil)
@@ -62,7 +62,7 @@ func TestFoundByAddress(t *testing.T) {
 		delivered(3)(t, r, b)
 		require.Equal(t, models.Release, r.view(b).Entries[0].Kind)
 	})
-	t.Run("its end, and a retry", func(t *testing.T) {
+	t.Run("an ending, and a retry", func(t *testing.T) {
 		t.Parallel()
 		r := start(t)
 		b := r.batch(3, false, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(time.Millisecond) })

@@ -5,27 +5,22 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
-	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite"
 )
 
-// TestPromises drives an engine on the embedded backends at random: batches,
-// answers of providers, their events, orders, purged queues, kills. A model that
-// knows only what was promised looks at what providers took.
+// TestPromises drives an engine on the embedded backends at random: batches, answers and events of
+// providers, commands, purged queues and kills. A model compares the logs with what the providers
+// have accepted and delivered.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	checks := flag.Lookup("rapid.checks")
-	if checks.Value.String() == checks.DefValue { // each takes a good part of a second
+	if checks.Value.String() == checks.DefValue { // each takes almost a second
 		if err := flag.Set("rapid.checks", "8"); err != nil {
 			t.Fatal(err)
 		}
@@ -40,161 +35,10 @@ func TestPromises(t *testing.T) {
 	})
 }
 
-// behaviours of a simulated provider.
-var behaviours = []string{
-	"takes",
-	"takes",
-	"refuses",
-	"throttles",
-	"is away",
-	"refuses the provider",
-	"takes and does not say",
-	"takes and does not say",
-	"neither takes nor says",
-}
-
-// happening is an event that a provider has yet to report.
-type happening struct {
+// modelEvent is an event that a provider has not reported yet.
+type modelEvent struct {
 	provider string
 	models.ParsedEvent
-}
-
-type modelled struct {
-	*models.Batch
-	stopped, cancelled bool
-}
-
-// promises is the model, and what it is held against.
-type promises struct {
-	store  *sqlite.Store
-	broker *inproc.Broker
-	end    func()
-	engine *Engine
-	user   string
-
-	batches []*modelled
-	kills   int
-
-	mu        sync.Mutex
-	behaviour map[string]string
-	delivered map[models.ID]int  // copies that reached somebody, by log
-	taken     map[models.ID]int  // copies, by log
-	doubtful  map[models.ID]bool // logs of calls that were not answered
-	outbox    []happening
-	past      []happening
-}
-
-var modelProviders = []string{"sg", "mg"}
-
-func newPromises(t *rapid.T) *promises {
-	dir, err := os.MkdirTemp("", "promises-")
-	must(t, err)
-	m := &promises{
-		user:      models.NewUserID(),
-		behaviour: map[string]string{"sg": "takes", "mg": "takes"},
-		delivered: map[models.ID]int{},
-		taken:     map[models.ID]int{},
-		doubtful:  map[models.ID]bool{},
-	}
-	m.store, err = sqlite.Open(dir, sqlite.Options{})
-	must(t, err)
-	m.begin(t)
-	t.Cleanup(func() {
-		m.end()
-		_ = m.store.Close()
-		_ = os.RemoveAll(dir)
-	})
-	return m
-}
-
-func must(t *rapid.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// begin starts an engine with a broker that holds nothing.
-func (m *promises) begin(t *rapid.T) {
-	var err error
-	m.broker, err = inproc.New(modelProviders, nil)
-	must(t, err)
-	var providers []provider.Spec
-	for _, name := range modelProviders {
-		providers = append(
-			providers,
-			provider.Spec{
-				Adapter: newScripted(name, func(ctx context.Context, c *models.Call) []models.Part { return m.answer(name, c) }),
-				Provider: models.Provider{
-					Name:        name,
-					Weight:      1,
-					Concurrency: 4,
-					ChunkLimit:  7,
-					Timeout:     time.Second,
-					Events:      models.EventsWebhook,
-				},
-			},
-		)
-	}
-	cfg := fast()
-	cfg.Sole, cfg.EvidenceWindow, cfg.StartBy = true, 100*time.Millisecond, 200*time.Millisecond
-	m.engine, err = New(m.store, m.broker, providers, cfg)
-	must(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	engine, broker := m.engine, m.broker
-	go func() { done <- engine.Run(ctx, time.Millisecond) }()
-	m.end = func() {
-		cancel()
-		<-done
-		_ = broker.Close()
-	}
-}
-
-// answer is what a provider does with a call.
-func (m *promises) answer(name string, c *models.Call) []models.Part {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	take := func() {
-		for i := range c.Recipients {
-			log := c.Recipients[i].Log
-			m.taken[log]++
-			ev := models.Event{ID: fmt.Sprint(log, name, c.Attempt), Attempt: c.Attempt, Kind: models.Delivered, At: time.Now()}
-			switch n := log.Recipient() % 9; {
-			case n == 4:
-				ev.Kind, ev.Reason = models.Bounced, models.MailboxInvalid
-			case n == 7 && name == "sg":
-				ev.Kind, ev.Reason = models.Blocked, models.PolicyReputation
-			default:
-				m.delivered[log]++
-			}
-			m.outbox = append(m.outbox, happening{name, models.ParsedEvent{Log: log, Event: ev}})
-		}
-	}
-	doubt := func() {
-		for i := range c.Recipients {
-			m.doubtful[c.Recipients[i].Log] = true
-		}
-	}
-	switch m.behaviour[name] {
-	case "refuses":
-		return part(models.RejectedHereClass, c)
-	case "throttles":
-		return part(models.Throttled, c)
-	case "is away":
-		return part(models.Unavailable, c)
-	case "refuses the provider":
-		return part(models.AccountClass, c)
-	case "takes and does not say":
-		take()
-		doubt()
-		return part(models.Unknown, c)
-	case "neither takes nor says":
-		doubt()
-		return part(models.Unknown, c)
-	}
-	take()
-	return part(models.Accepted, c)
 }
 
 func (m *promises) post(t *rapid.T) {
@@ -248,7 +92,7 @@ func (m *promises) answers(t *rapid.T) {
 	m.behaviour[name] = how
 }
 
-// report posts events that have happened, in any order, and some of them again.
+// report reports up to most events in any order, and repeats an old one.
 func (m *promises) report(t *rapid.T, most int) {
 	m.mu.Lock()
 	now := m.outbox[:min(most, len(m.outbox))]
@@ -267,8 +111,8 @@ func (m *promises) report(t *rapid.T, most int) {
 	}
 }
 
-// file is the door for webhooks.
-func (m *promises) file(t *rapid.T, ev happening) {
+// file stores and announces a post, as the webhook receiver does.
+func (m *promises) file(t *rapid.T, ev modelEvent) {
 	ctx := context.Background()
 	body, err := json.Marshal([]models.ParsedEvent{ev.ParsedEvent})
 	must(t, err)
@@ -277,12 +121,12 @@ func (m *promises) file(t *rapid.T, ev happening) {
 	must(t, m.broker.Publish(ctx, models.Message{Kind: models.EventMessage, Provider: ev.provider, ID: in.ID}))
 }
 
-// forge reports a bounce of an attempt that never was.
+// forge reports a bounce of an attempt that does not exist.
 func (m *promises) forge(t *rapid.T) {
 	b := m.any(t)
 	m.file(
 		t,
-		happening{
+		modelEvent{
 			"sg",
 			models.ParsedEvent{
 				Log: b.ID.Log(1),
@@ -298,6 +142,7 @@ func (m *promises) forge(t *rapid.T) {
 	)
 }
 
+// any returns one of the batches.
 func (m *promises) any(t *rapid.T) *modelled {
 	if len(m.batches) == 0 {
 		t.Skip("no batch yet")
@@ -331,14 +176,14 @@ func (m *promises) cancel(t *rapid.T) {
 
 func (m *promises) purge(t *rapid.T) { must(t, m.broker.Purge(context.Background())) }
 
-// kill ends the engine with its calls in the air, and starts another.
+// kill stops the engine during its calls, and starts another.
 func (m *promises) kill(t *rapid.T) {
 	m.kills++
 	m.end()
 	m.begin(t)
 }
 
-// inflightKey waits until a call was made, or there is nothing to do.
+// work waits until a call was accepted, or 30 ms.
 func (m *promises) work(*rapid.T) {
 	calls := func() (n int) {
 		m.mu.Lock()
@@ -350,17 +195,11 @@ func (m *promises) work(*rapid.T) {
 	}
 	before := calls()
 	for end := time.Now().Add(30 * time.Millisecond); calls() == before && time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // between questions
+		time.Sleep(time.Millisecond)
 	}
 }
 
-func (m *promises) view(t *rapid.T, b *modelled) *models.View {
-	entries, facts, err := m.store.Record(context.Background(), b.ID)
-	must(t, err)
-	return models.Resolve(b.Recipients, entries, facts)
-}
-
-// balanced: the sums add up at every moment.
+// balanced checks that the sums add up.
 func (m *promises) balanced(t *rapid.T) {
 	for _, b := range m.batches {
 		if s := m.view(t, b).Summary(); !s.Balanced() {
@@ -369,7 +208,7 @@ func (m *promises) balanced(t *rapid.T) {
 	}
 }
 
-// finish has everything work again and holds all logs against the model.
+// finish lets everything work again, and compares all logs with the model.
 func (m *promises) finish(t *rapid.T) {
 	m.mu.Lock()
 	for _, name := range modelProviders {
@@ -381,7 +220,7 @@ func (m *promises) finish(t *rapid.T) {
 			m.order(t, models.Command{Kind: models.ResumeBatch, Batch: b.ID})
 		}
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) { // between questions
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		m.report(t, 1_000_000)
 		if m.settled(t) {
 			break
@@ -398,8 +237,7 @@ func (m *promises) finish(t *rapid.T) {
 	}
 }
 
-// settled reports whether every log has ended and every event that happened has
-// been read.
+// settled reports whether every log is final and every event was processed.
 func (m *promises) settled(t *rapid.T) bool {
 	m.mu.Lock()
 	left := len(m.outbox)
@@ -422,7 +260,7 @@ func (m *promises) settled(t *rapid.T) bool {
 	return true
 }
 
-// kept holds one log against what was promised.
+// kept compares one log with what is promised.
 func (m *promises) kept(t *rapid.T, b *modelled, log models.ID, s *models.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -443,14 +281,14 @@ func (m *promises) kept(t *rapid.T, b *modelled, log models.ID, s *models.Status
 	case m.delivered[log] > 1 && b.OnUnknown == models.Hold:
 		wrong("doubled")
 	case m.delivered[log] > 1 && !doubt:
-		wrong("doubled without a doubt")
+		wrong("doubled although every outcome was known")
 	case s.State == models.Success && m.delivered[log] == 0:
 		wrong("lost")
 	case s.State == models.Cancelled && !b.cancelled:
-		wrong("cancelled by nobody")
+		wrong("cancelled without a command")
 	case s.State == models.Failed && s.Reason == "":
 		wrong("failed without a reason")
 	case s.Reason == models.OutcomeUnknown && s.State == models.Failed && !doubt:
-		wrong("nothing was unknown")
+		wrong("unknown although every call was answered")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// reads counts what is read of batches and chunks.
+// reads is a store that counts the reads of batches and chunks.
 type reads struct {
 	models.Store
 	n atomic.Int64
@@ -34,7 +34,7 @@ func (r *reads) Record(ctx context.Context, id models.ID) ([]models.Entry, []mod
 	return r.Store.Record(ctx, id)
 }
 
-// accepted stores a batch, tells the engine of it, and announces it.
+// accepted stores a batch that this process has just accepted.
 func (r *rig) accepted(n int) *models.Batch {
 	b := r.batch(n, false, nil)
 	to, err := r.store.Recipients(r.t.Context(), b.ID)
@@ -43,9 +43,9 @@ func (r *rig) accepted(n int) *models.Batch {
 	return b
 }
 
-// TestFreshBatchIsNotRead: what this process has just accepted goes out without a
-// read of the store.
-func TestFreshBatchIsNotRead(t *testing.T) {
+// TestAcceptedBatchIsNotRead: a batch that this process has just accepted is sent without a read
+// of the store.
+func TestAcceptedBatchIsNotRead(t *testing.T) {
 	t.Parallel()
 	counted := &reads{}
 	before := make(chan int64, 1)
@@ -54,7 +54,7 @@ func TestFreshBatchIsNotRead(t *testing.T) {
 		return part(models.Accepted, c)
 	})
 	cfg := fast()
-	cfg.Recheck, cfg.Renewal = time.Minute, time.Minute // Nothing but the dispatch reads
+	cfg.Recheck, cfg.Renewal = time.Minute, time.Minute // only the dispatcher reads
 	r := newRig(t, cfg, func(s models.Store) models.Store { counted.Store = s; return counted }, p)
 	b := r.accepted(2)
 	counted.n.Store(0)
@@ -63,12 +63,12 @@ func TestFreshBatchIsNotRead(t *testing.T) {
 	r.done(b)
 
 	unknown := r.batch(2, true, nil)
-	require.NotZero(t, <-before, "this one had to be read")
+	require.NotZero(t, <-before, "this one is not known")
 	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)))
 	require.Eventually(t, func() bool { return p.copiesOf(unknown.ID.Log(2)) == 1 }, patience, 5*time.Millisecond)
 }
 
-// conflicts counts the appends to ledgers that others had won.
+// conflicts is a store that counts the appends that conflict.
 type conflicts struct {
 	models.Store
 	n atomic.Int64
@@ -82,14 +82,14 @@ func (s *conflicts) Append(ctx context.Context, chunk models.ID, entry models.En
 	return err
 }
 
-// TestFreshBatchOfAnother: another worker was quicker with a batch that this
-// process believes to be untouched.
-func TestFreshBatchOfAnother(t *testing.T) {
+// TestAcceptedBatchOfQuickerWorker: a batch is not sent twice if another worker was quicker with it
+// than the process that has just accepted it.
+func TestAcceptedBatchOfQuickerWorker(t *testing.T) {
 	t.Parallel()
 	p, lost := newScripted("sg", always(models.Accepted)), &conflicts{}
 	r := emptyRig(t, func(s models.Store) models.Store { lost.Store = s; return lost }, "sg")
 	cfg := fast()
-	cfg.Sole = true // each has all slots at once
+	cfg.Sole = true // so that each has all slots
 	one := func() *Engine {
 		e, err := New(
 			r.store,
@@ -111,15 +111,15 @@ func TestFreshBatchOfAnother(t *testing.T) {
 	require.EqualValues(t, 1, sent.Success, "%+v", sent)
 
 	require.Equal(t, models.Done(), r.engine.dispatch.HandleBatch(t.Context(), m))
-	require.EqualValues(t, 1, lost.n.Load(), "it was believed to be untouched")
+	require.EqualValues(t, 1, lost.n.Load(), "its ledger was expected to be empty")
 	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)), "not sent again")
 	require.NoError(t, r.engine.Flush(t.Context()))
 	require.Equal(t, sent, stored(t, r, b))
 }
 
-// TestSumOfUntouched: the sum of a batch that only waits is stored without a
-// read, and never stands above what is known.
-func TestSumOfUntouched(t *testing.T) {
+// TestSummaryOfEmptyLedger: the summary of a batch without entries is stored without a read, and
+// never replaces a newer one.
+func TestSummaryOfEmptyLedger(t *testing.T) {
 	t.Parallel()
 	counted := &reads{}
 	r := emptyRig(t, func(s models.Store) models.Store { counted.Store = s; return counted }, "sg")
@@ -149,7 +149,7 @@ func TestSumOfUntouched(t *testing.T) {
 		Reason:     models.Expired,
 	}
 	require.NoError(t, r.store.Append(t.Context(), b.ID, entry))
-	e.rollup.MarkChunk(untouched) // looked at before
+	e.rollup.MarkChunk(untouched) // read before the entry
 	e.rollup.Mark(b.User, b.ID)
 	e.rollup.MarkChunk(untouched)
 	require.NoError(t, e.Flush(t.Context()))
@@ -157,5 +157,5 @@ func TestSumOfUntouched(t *testing.T) {
 	require.EqualValues(t, 1, ended.Failed)
 	e.rollup.MarkChunk(untouched)
 	require.NoError(t, e.Flush(t.Context()))
-	require.Equal(t, ended, stored(t, r, b), "what is newer stands")
+	require.Equal(t, ended, stored(t, r, b), "the newer one stays")
 }

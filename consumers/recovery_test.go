@@ -15,13 +15,13 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// When all providers were away and one comes back, what is urgent goes first, however
-// much bulk waits.
-func TestUrgentFirstWhenProvidersComeBack(t *testing.T) {
+// TestUrgentFirstAfterOutage: when a provider comes back after all were down, urgent mail is sent
+// first, however much bulk mail waits.
+func TestUrgentFirstAfterOutage(t *testing.T) {
 	t.Parallel()
 	var up atomic.Bool
 	var mu sync.Mutex
-	var order []models.ID // batches, as they were taken
+	var order []models.ID // batches in the order in which they were accepted
 	answer := func(_ context.Context, c *models.Call) []models.Part {
 		if !up.Load() {
 			return part(models.Unavailable, c)
@@ -64,5 +64,5 @@ func TestUrgentFirstWhenProvidersComeBack(t *testing.T) {
 			last = i
 		}
 	}
-	require.Less(t, last, len(order)/2, "the last of the urgent mails")
+	require.Less(t, last, len(order)/2, "the last urgent mail")
 }

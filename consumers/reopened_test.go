@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// withEvents starts a worker whose providers report events.
+// withEvents starts a worker whose providers report events by webhooks.
 func (r *rig) withEvents(cfg Config, adapters ...*scripted) {
 	r.t.Helper()
 	providers := make([]provider.Spec, len(adapters))
@@ -27,7 +27,7 @@ func (r *rig) withEvents(cfg Config, adapters ...*scripted) {
 	r.engine = r.start(cfg, providers)
 }
 
-// dueWithin lists what the agenda has about a batch and its chunks.
+// dueWithin returns the agenda entries of a batch and its chunks that are due in [from, to).
 func (r *rig) dueWithin(b *models.Batch, from, to time.Time) (out []models.AgendaEntry) {
 	r.t.Helper()
 	for shard := range r.store.Shards() {
@@ -41,9 +41,9 @@ func (r *rig) dueWithin(b *models.Batch, from, to time.Time) (out []models.Agend
 	return out
 }
 
-// What an event opens again is on the agenda, and not in a message alone: here no
-// provider could take it when the event came, and nothing announces it later.
-func TestEventReopensWhatNobodyTakes(t *testing.T) {
+// TestReopenedMailIsOnTheAgenda: mail that an event reopens is on the agenda, so that it is sent
+// later if no provider can take it when the event arrives.
+func TestReopenedMailIsOnTheAgenda(t *testing.T) {
 	t.Parallel()
 	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 	r := emptyRig(t, nil, "sg", "mg")
@@ -54,7 +54,7 @@ func TestEventReopensWhatNobodyTakes(t *testing.T) {
 		func() bool { return len(r.dueWithin(b, time.Now().Add(time.Hour), time.Now().Add(200*time.Hour))) == 1 },
 		patience,
 		time.Millisecond,
-		"the batch is looked at again when the wait for final events is over",
+		"the batch is reconciled when the wait for final events ends",
 	)
 	r.lookedAtLately(b)
 	r.order(models.Command{Kind: models.ProviderOffline, Provider: "mg"})
@@ -69,9 +69,9 @@ func TestEventReopensWhatNobodyTakes(t *testing.T) {
 	require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(1)) == 1 }, patience, time.Millisecond)
 }
 
-// A log that was final, and that an event opens again, comes to an end also where
-// nobody ever hears of what follows.
-func TestReopenedEndsAgain(t *testing.T) {
+// TestReopenedLogEnds: a final log that an event reopens becomes final again, even if nothing
+// is reported of its next attempt.
+func TestReopenedLogEnds(t *testing.T) {
 	t.Parallel()
 	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Unknown))
 	r := emptyRig(t, nil, "sg", "mg")
@@ -95,7 +95,7 @@ func TestReopenedEndsAgain(t *testing.T) {
 	require.Equal(t, models.OutcomeUnknown, v.Status(1).Reason)
 }
 
-// deaf is a store that never answers who appends something that ends a log.
+// deaf is a store in which the append of an ending hangs.
 type deaf struct{ models.Store }
 
 func (s *deaf) Append(ctx context.Context, chunk models.ID, e models.Entry) error {
@@ -106,8 +106,8 @@ func (s *deaf) Append(ctx context.Context, chunk models.ID, e models.Entry) erro
 	return s.Store.Append(ctx, chunk, e)
 }
 
-// A store that hangs holds up who appends an ending for a set time only: other
-// chunks go on, and a worker that is to stop does.
+// TestEndingThatHangs: an append of an ending that hangs is given up after a time. Other chunks
+// are not delayed, and the worker can stop.
 func TestEndingThatHangs(t *testing.T) {
 	t.Parallel()
 	sg := newScripted("sg", always(models.Accepted))
@@ -138,9 +138,9 @@ func TestEndingThatHangs(t *testing.T) {
 	}
 }
 
-// What a worker had counted and not summed up when it died is summed up by who
-// looks at the batch next, however often it was looked at before.
-func TestSumsOfWhoDied(t *testing.T) {
+// TestSumsAfterCrash: if a worker dies between storing a summary and renewing the sums above it,
+// the next reconcile of the batch renews them, in whatever round.
+func TestSumsAfterCrash(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg")
 	ctx := t.Context()
@@ -164,7 +164,7 @@ func TestSumsOfWhoDied(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, r.store.Append(ctx, b.ID, entry))
-	put(r.view(b).Summary()) // and here it died
+	put(r.view(b).Summary()) // the worker dies here
 	require.NoError(
 		t,
 		r.store.Schedule(
@@ -180,7 +180,7 @@ func TestSumsOfWhoDied(t *testing.T) {
 	}, patience, time.Millisecond)
 }
 
-// lookedAtLately waits until the agenda is to look at a batch in days, or never.
+// lookedAtLately waits until the next reconcile of a batch is due in hours, or never.
 func (r *rig) lookedAtLately(b *models.Batch) {
 	r.t.Helper()
 	require.Eventually(
@@ -191,7 +191,7 @@ func (r *rig) lookedAtLately(b *models.Batch) {
 	)
 }
 
-// workedOff waits until every post is.
+// workedOff waits until every post is processed.
 func (r *rig) workedOff() {
 	r.t.Helper()
 	require.Eventually(r.t, func() bool {
@@ -205,10 +205,9 @@ func (r *rig) workedOff() {
 	}, patience, 5*time.Millisecond)
 }
 
-// An answer said that the mail was refused, and an event says later that the
-// provider has it. Then that is waited for, and nothing more is sent, also where
-// another provider has refused it meanwhile.
-func TestRefusedAndTakenAllTheSame(t *testing.T) {
+// TestEventAfterRefusal: if an event shows that a provider has a mail that its answer refused, the
+// mail is not sent again, even if another provider has refused it meanwhile.
+func TestEventAfterRefusal(t *testing.T) {
 	t.Parallel()
 	sg := newScripted("sg", always(models.Unavailable))
 	mg := newScripted("mg", func(_ context.Context, c *models.Call) []models.Part {

@@ -15,7 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// brokenOff is a store that, once, stores facts and says that it could not.
+// brokenOff is a store that stores facts and returns an error once.
 type brokenOff struct {
 	models.Store
 	next atomic.Bool
@@ -29,9 +29,9 @@ func (s *brokenOff) PutFacts(ctx context.Context, facts ...models.ChunkFact) err
 	return err
 }
 
-// A replay that breaks off after it stored what it read is made good by the next:
-// sums and logs follow, though that one reads nothing otherwise.
-func TestReplayBrokenOff(t *testing.T) {
+// TestReplayAfterFailure: after a replay that failed when its facts were stored, the next one
+// renews logs and sums, although it parses nothing differently.
+func TestReplayAfterFailure(t *testing.T) {
 	t.Parallel()
 	s := &brokenOff{}
 	p, other := &buggyParser{scripted: newScripted("mg", always(models.Accepted))}, newScripted("sg", always(models.Accepted))
@@ -80,7 +80,7 @@ func TestReplayBrokenOff(t *testing.T) {
 	r.stop()
 
 	p.fixed = true
-	e, err := New(r.store, r.broker, providers, fast()) // as the command's, which nobody runs
+	e, err := New(r.store, r.broker, providers, fast()) // the command's engine does not run
 	require.NoError(t, err)
 	t.Cleanup(e.dispatch.Stop)
 	replay := func() (events.Replayed, error) {
@@ -91,13 +91,13 @@ func TestReplayBrokenOff(t *testing.T) {
 	require.ErrorIs(t, err, models.ErrUnavailable)
 	out, err := replay()
 	require.NoError(t, err)
-	require.Zero(t, out.Events, "it was read before")
+	require.Zero(t, out.Events, "it was parsed before")
 	require.Equal(t, r.view(b).Summary().Queued, stored(t, r, b).Queued)
 	require.EqualValues(t, 4, stored(t, r, b).Queued)
 	require.NotEmpty(
 		t,
 		r.dueWithin(b, time.Now().Add(-time.Minute), time.Now().Add(time.Hour)),
-		"what is open again is looked at again",
+		"the reopened mail is on the agenda",
 	)
 
 	r.engine = r.start(fast(), providers)

@@ -14,7 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// forgetful is a broker that loses the first message to a provider.
+// forgetful is a broker that loses the first message to a provider's queue.
 type forgetful struct {
 	models.Broker
 	lost atomic.Bool
@@ -34,7 +34,7 @@ func (f *forgetful) Publish(ctx context.Context, ms ...models.Message) error {
 	return f.Broker.Publish(ctx, kept...)
 }
 
-// caughtUp waits until the worker has announced all that earlier ones may have missed.
+// caughtUp waits until the worker has republished the backlog of earlier ones.
 func (r *rig) caughtUp() {
 	r.t.Helper()
 	r.engine.dispatch.Outage.MarkUnannounced(time.Now())
@@ -46,9 +46,9 @@ func (r *rig) caughtUp() {
 	)
 }
 
-// The agenda looks while a call runs, and what follows on its answer is lost: it is
-// found by the next look, not when the window of the call is over.
-func TestLostAfterACallThatRan(t *testing.T) {
+// TestMessageLostAfterCall: if the message that follows a call is lost, the next reconcile finds
+// the mail, even if an earlier one ran during the call.
+func TestMessageLostAfterCall(t *testing.T) {
 	t.Parallel()
 	r := emptyRig(t, nil, "sg", "mg")
 	looked := make(chan struct{})
@@ -59,21 +59,21 @@ func TestLostAfterACallThatRan(t *testing.T) {
 	})
 	mg := newScripted("mg", always(models.Accepted))
 	r.broker = &forgetful{Broker: r.broker}
-	r.withEvents(fast(), sg, mg) // its windows are an hour
+	r.withEvents(fast(), sg, mg) // evidence windows are an hour
 	b = r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 	require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
 	require.Eventually(t, func() bool {
 		due := r.dueWithin(b, time.Now(), time.Now().Add(3*time.Hour))
 		return len(due) > 0 && due[0].Round > 0
-	}, patience, time.Millisecond, "the agenda has looked")
+	}, patience, time.Millisecond, "the agenda has reconciled it")
 	close(looked)
 	require.Eventually(t, func() bool { return mg.count() == 1 }, patience, time.Millisecond)
 	require.True(t, r.broker.(*forgetful).lost.Load())
 }
 
-// An append whose outcome is unknown turns out to stand, and was not called, after
-// the agenda has looked: who finds that out tells others.
-func TestDisownedGoesOn(t *testing.T) {
+// TestUnknownAppendIsAnnounced: if an append with an unknown outcome turns out to be stored, after
+// its message was handled, the worker that finds out announces the chunk.
+func TestUnknownAppendIsAnnounced(t *testing.T) {
 	t.Parallel()
 	sg := newScripted("sg", always(models.Accepted))
 	var appends, reads atomic.Int64
@@ -87,13 +87,13 @@ func TestDisownedGoesOn(t *testing.T) {
 				}
 				return fmt.Errorf("%w: as the test wants", models.ErrOutcomeUnknown)
 			case 2:
-				<-said // the store is slow to say
+				<-said // the store answers late
 			}
 			return next()
 		}}
 	}, "sg")
 	cfg := fast()
-	cfg.AgendaPoll, cfg.Recheck = time.Hour, time.Hour // nobody else finds it
+	cfg.AgendaPoll, cfg.Recheck = time.Hour, time.Hour // the agenda does not find it
 	r.withEvents(cfg, sg)
 	b := r.batch(2, true, nil)
 	require.Eventually(
@@ -101,25 +101,25 @@ func TestDisownedGoesOn(t *testing.T) {
 		func() bool { return appends.Load() == 2 && reads.Load() >= 2 && r.idle() },
 		patience,
 		time.Millisecond,
-		"the message has come back, and ended because a call seems to run",
+		"the message came again, and was acked because a call seems to run",
 	)
 	close(said)
 	require.Eventually(t, func() bool { return sg.copiesOf(b.ID.Log(2)) == 1 }, patience, time.Millisecond)
 }
 
-// What a handler passed on with a delay, and then did itself, it passes on again
-// when it is refused again.
-func TestPassedOnAgain(t *testing.T) {
+// TestRequeueAfterOwnCall: a handler that requeued a step with a delay, and then made its call
+// itself, requeues it again if it is refused again.
+func TestRequeueAfterOwnCall(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
 	mg := newScripted("mg", func(_ context.Context, c *models.Call) []models.Part {
 		if c.Recipients[0].Log.Recipient() != 1 {
-			time.Sleep(1010 * time.Millisecond) // Until the first is due again
+			time.Sleep(1010 * time.Millisecond) // until the first is due again
 			return part(models.Accepted, c)
 		}
 		n := calls.Add(1)
 		if n > 1 {
-			time.Sleep(400 * time.Millisecond) // its message comes meanwhile, and ends
+			time.Sleep(400 * time.Millisecond) // its message arrives meanwhile, and is acked
 		}
 		if n < 3 {
 			return part(models.Unavailable, c)
@@ -142,9 +142,9 @@ func TestPassedOnAgain(t *testing.T) {
 	require.EqualValues(t, 2, r.done(b).Summary().Success)
 }
 
-// A first attempt that nobody was called for is none that retries are counted from,
-// also where none are wanted.
-func TestUncalledWithoutRetries(t *testing.T) {
+// TestUncalledAttemptIsNoRetry: an attempt without a call does not count as a retry, even if
+// retries are off.
+func TestUncalledAttemptIsNoRetry(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
 	cfg.StartBy, cfg.MaxRetries = time.Second, 0
@@ -163,9 +163,9 @@ func TestUncalledWithoutRetries(t *testing.T) {
 	require.Equal(t, models.StartByPassed, r.view(b).Tries(1)[0].Reason)
 }
 
-// What an order lets go on goes on at once also where the agenda would look at it
-// late, as while long queues wait.
-func TestLiftedFarAhead(t *testing.T) {
+// TestResumeOfRareRecheck: mail that a command resumes is sent at once, even if its next reconcile
+// is due late because long queues wait.
+func TestResumeOfRareRecheck(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
 	cfg.Recheck = time.Hour

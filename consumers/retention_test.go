@@ -9,9 +9,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestRetention: when its time is over, a batch loses its content and its
-// addresses and keeps what happened to it; it can never be sent again; what a
-// run that broke off has left is removed by the next.
+// TestRetention: the content and the addresses of an old batch are removed, and its states are
+// kept. It cannot be sent again. If a purge stops early, the next one removes the rest.
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	p := newScripted("sg", always(models.Accepted))
@@ -24,7 +23,7 @@ func TestRetention(t *testing.T) {
 	for _, b := range old {
 		require.EqualValues(t, b.Recipients, r.done(b).Summary().Success)
 	}
-	// Who lost the race for a first attempt writes its fingerprints, too.
+	// A worker that lost the race for the first attempt writes the address index, too.
 	require.Eventually(t, func() bool { return r.idle() }, patience, 5*time.Millisecond)
 	found := func(address string) (n int) {
 		for pr, err := range r.store.AddressIndexes(ctx, r.user, time.Now()) {
@@ -43,7 +42,7 @@ func TestRetention(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, b.Redacted)
 
-	require.NoError(t, r.store.Redact(ctx, old[1].ID)) // a run broke off after the newest
+	require.NoError(t, r.store.Redact(ctx, old[1].ID)) // a purge stopped after the newest
 	for range 2 {
 		require.NoError(t, r.engine.Purge(ctx, later))
 		for _, o := range old {
@@ -64,9 +63,9 @@ func TestRetention(t *testing.T) {
 	require.Equal(t, calls, p.count())
 }
 
-// TestRetentionComesBack: a batch to which something may still happen when its
-// time comes loses its content later, though newer ones lost theirs before.
-func TestRetentionComesBack(t *testing.T) {
+// TestPurgeOfUnfinishedBatch: the content of an old batch that is unfinished is removed later, even
+// if that of newer ones was removed before.
+func TestPurgeOfUnfinishedBatch(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
 	cfg.KeepContent, cfg.FinalEventWait = 24*time.Hour, time.Hour
@@ -94,9 +93,9 @@ func TestRetentionComesBack(t *testing.T) {
 	require.Equal(t, []bool{true, true, true}, redacted())
 }
 
-// TestRetentionPassesWhatIsDamaged: a batch that cannot be read is named, keeps no
-// other from losing its content, and loses its own when it was mended.
-func TestRetentionPassesWhatIsDamaged(t *testing.T) {
+// TestPurgeSkipsDamagedBatch: a batch that cannot be read is reported, and does not stop the purge of
+// others. Its content is removed when it can be read again.
+func TestPurgeSkipsDamagedBatch(t *testing.T) {
 	t.Parallel()
 	s := &spoilt{heads: map[models.ID]bool{}}
 	r := emptyRig(t, func(store models.Store) models.Store {
@@ -136,10 +135,10 @@ func TestRetentionPassesWhatIsDamaged(t *testing.T) {
 	require.Equal(t, []bool{true, true, true}, redacted())
 }
 
-// TestReleasedTooLate: what was let go by hand, and could not be handed over before
-// its content and addresses were removed, ends and says why. Nothing stays queued
-// for ever, and it holds up nothing else, whatever a rule asks about its addresses.
-func TestReleasedTooLate(t *testing.T) {
+// TestReleaseAfterPurge: released mail that was not handed over before its content and addresses
+// were removed ends with that reason. It delays no other mail, even if a block asks for its
+// addresses.
+func TestReleaseAfterPurge(t *testing.T) {
 	t.Parallel()
 	p := newScripted("sg", always(models.RejectedHereClass))
 	cfg := fast()

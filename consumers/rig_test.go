@@ -21,17 +21,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// patience is how long a test waits for something that should happen soon.
 const patience = 60 * time.Second
 
-// scripted is a provider whose answers the test decides.
+// scripted is a provider with answers of the test.
 type scripted struct {
 	name   string
 	mu     sync.Mutex
 	calls  []*models.Call
-	copies map[models.ID]int // accepted, per log
+	copies map[models.ID]int // accepted copies by log
 	answer func(ctx context.Context, c *models.Call) []models.Part
 }
 
+// newScripted returns a provider that gives answer to each call.
 func newScripted(name string, answer func(ctx context.Context, c *models.Call) []models.Part) *scripted {
 	return &scripted{name: name, copies: map[models.ID]int{}, answer: answer}
 }
@@ -58,7 +60,7 @@ func (p *scripted) Verify(http.Header, []byte, time.Time) (string, error) {
 	return "", nil
 }
 
-// Parse takes a list of events as JSON.
+// Parse parses a list of events as JSON.
 func (p *scripted) Parse(body []byte) models.Parsed {
 	var out models.Parsed
 	if err := json.Unmarshal(body, &out.Events); err != nil {
@@ -68,22 +70,26 @@ func (p *scripted) Parse(body []byte) models.Parsed {
 }
 func (p *scripted) Close() {}
 
+// count returns how many calls were made.
 func (p *scripted) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.calls)
 }
 
+// copiesOf returns how many copies of a log the provider has accepted.
 func (p *scripted) copiesOf(log models.ID) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.copies[log]
 }
 
+// part returns an answer of one class to all recipients of a call.
 func part(class models.Class, c *models.Call) []models.Part {
 	return []models.Part{{Class: class, Recipients: c.Numbers()}}
 }
 
+// always returns the function that gives the same answer to each call.
 func always(class models.Class) func(context.Context, *models.Call) []models.Part {
 	return func(_ context.Context, c *models.Call) []models.Part { return part(class, c) }
 }
@@ -95,15 +101,17 @@ type rig struct {
 	broker models.Broker
 	engine *Engine
 	user   string
-	stop   func() // stops the worker that was started last
+	stop   func() // stops the newest worker
 }
 
+// fast returns a configuration with short times.
 func fast() Config {
 	return Config{MaxRetries: 10, StartBy: 5 * time.Second, EvidenceWindow: time.Hour, Recheck: 200 * time.Millisecond,
 		Renewal: 20 * time.Millisecond, AgendaPoll: 20 * time.Millisecond, InboxAge: 200 * time.Millisecond, BreakerOpen: 50 * time.Millisecond, Heartbeat: 50 * time.Millisecond, LookUpPause: 100 * time.Millisecond,
 		Hold: 100 * time.Millisecond, Delays: []time.Duration{10 * time.Millisecond}}
 }
 
+// newRig returns a rig with a running worker. wrap, if not nil, wraps the store.
 func newRig(t *testing.T, cfg Config, wrap func(models.Store) models.Store, providers ...*scripted) *rig {
 	t.Helper()
 	names := make([]string, len(providers))
@@ -115,7 +123,7 @@ func newRig(t *testing.T, cfg Config, wrap func(models.Store) models.Store, prov
 	return r
 }
 
-// emptyRig is a rig without an engine.
+// emptyRig returns a rig without a worker, whose broker knows the providers names.
 func emptyRig(t *testing.T, wrap func(models.Store) models.Store, names ...string) *rig {
 	t.Helper()
 	store, broker := sqlitetest.Open(t), inproctest.New(t, names...)
@@ -126,7 +134,7 @@ func emptyRig(t *testing.T, wrap func(models.Store) models.Store, names ...strin
 	return r
 }
 
-// worker starts an engine on the rig's store and broker.
+// worker starts a worker whose providers report no events.
 func (r *rig) worker(cfg Config, adapters ...*scripted) *Engine {
 	r.t.Helper()
 	providers := make([]provider.Spec, len(adapters))
@@ -140,6 +148,7 @@ func (r *rig) worker(cfg Config, adapters ...*scripted) *Engine {
 	return r.start(cfg, providers)
 }
 
+// start starts a worker.
 func (r *rig) start(cfg Config, providers []provider.Spec) *Engine {
 	r.t.Helper()
 	e, err := New(r.store, r.broker, providers, cfg)
@@ -155,7 +164,7 @@ func (r *rig) start(cfg Config, providers []provider.Spec) *Engine {
 	return e
 }
 
-// batch stores a batch of n recipients and, unless told not to, announces it.
+// batch stores a batch of n recipients. change, if not nil, changes it before.
 func (r *rig) batch(n int, announce bool, change func(*models.Batch, []models.Recipient)) *models.Batch {
 	r.t.Helper()
 	ctx := context.Background()
@@ -197,6 +206,7 @@ func (r *rig) batch(n int, announce bool, change func(*models.Batch, []models.Re
 	return &b
 }
 
+// view returns what the store knows of a batch of one chunk.
 func (r *rig) view(b *models.Batch) *models.View {
 	r.t.Helper()
 	entries, facts, err := r.store.Record(context.Background(), b.ID)
@@ -204,7 +214,7 @@ func (r *rig) view(b *models.Batch) *models.View {
 	return models.Resolve(b.Recipients, entries, facts)
 }
 
-// done waits until no log of a batch is queued.
+// done waits until no log of a batch is queued, and returns its view.
 func (r *rig) done(b *models.Batch) *models.View {
 	r.t.Helper()
 	require.Eventually(r.t, func() bool {
@@ -215,12 +225,12 @@ func (r *rig) done(b *models.Batch) *models.View {
 	return r.view(b)
 }
 
-// inLine reports whether mail of a lane waits until it may call a provider.
+// inLine reports whether mail of a lane waits for a slot of a provider.
 func (r *rig) inLine(name string, lane models.Lane) bool {
 	return r.engine.providers.Get(name).Slots.Waiting(lane) > 0
 }
 
-// known stores the rig's user, for what goes through all users.
+// known stores the rig's user, for tests of what is done for each user.
 func (r *rig) known() {
 	r.t.Helper()
 	require.NoError(
@@ -232,7 +242,7 @@ func (r *rig) known() {
 	)
 }
 
-// taken waits until a provider has the last recipient of a batch.
+// taken waits until a provider has accepted the last recipient of a batch.
 func (r *rig) taken(b *models.Batch) {
 	r.t.Helper()
 	require.Eventually(
@@ -243,7 +253,7 @@ func (r *rig) taken(b *models.Batch) {
 	)
 }
 
-// newBrokerFor gives the rig a broker with other providers.
+// newBrokerFor returns a broker with other providers.
 func newBrokerFor(r *rig, names ...string) (models.Broker, error) {
 	b, err := inproc.New(names, nil)
 	if err == nil {
@@ -252,7 +262,7 @@ func newBrokerFor(r *rig, names ...string) (models.Broker, error) {
 	return b, err
 }
 
-// idle reports whether no message waits or is being worked on.
+// idle reports whether no message waits or is being handled.
 func (r *rig) idle() bool {
 	r.t.Helper()
 	depths, err := r.broker.Depths(context.Background())
@@ -262,4 +272,41 @@ func (r *rig) idle() bool {
 		n += d.Ready + d.Unacked
 	}
 	return n == 0
+}
+
+// event stores a post with one event and announces it.
+func (r *rig) event(provider string, log models.ID, ev models.Event) models.ID {
+	r.t.Helper()
+	return r.inbox(
+		models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider, Posts: []models.Post{postOf(r.t, "", log, ev)}},
+	)
+}
+
+// postOf returns a post with one event and a replay token.
+func postOf(t *testing.T, token string, log models.ID, ev models.Event) models.Post {
+	t.Helper()
+	body, err := json.Marshal([]models.ParsedEvent{{Log: log, Event: ev}})
+	require.NoError(t, err)
+	return models.Post{Body: body, Replay: token}
+}
+
+// unsettled returns a rig with a batch of n recipients that has an unknown outcome at the
+// provider sg.
+func unsettled(t *testing.T, n int) (*rig, *models.Batch) {
+	t.Helper()
+	r := newRig(t, fast(), nil, newScripted("sg", always(models.Unknown)))
+	b := r.batch(n, true, nil)
+	require.Eventually(t, func() bool { return len(r.view(b).Entries) == 1 }, patience, time.Millisecond)
+	return r, b
+}
+
+// inbox stores an entry of the inbox and announces it.
+func (r *rig) inbox(in models.Inbox) models.ID {
+	r.t.Helper()
+	require.NoError(r.t, r.store.PutInbox(context.Background(), in))
+	require.NoError(
+		r.t,
+		r.broker.Publish(context.Background(), models.Message{Kind: models.EventMessage, Provider: in.Provider, ID: in.ID}),
+	)
+	return in.ID
 }

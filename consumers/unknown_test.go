@@ -10,16 +10,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// oneByOne is a rig in which sg does not say whether it took the first two mails of
-// a chunk, and refuses the rest, which mg takes one by one: the handler that sends
-// them is at it when the window of the first two closes. Before it closes, events of
-// the given kinds come in, the first for the first mail. On a machine that is held up
-// at the wrong moment all of it begins again.
+// oneByOne returns a rig in which sg does not answer the call with the first two mails of a
+// chunk, and refuses the rest, which mg takes one by one. A handler is sending them when the
+// evidence window of the first two expires. Before that, events of the given kinds arrive, the
+// first for the first mail. If the machine is too busy for this, oneByOne starts again.
 func oneByOne(
 	t *testing.T,
 	policy models.UnknownPolicy,
@@ -66,7 +64,7 @@ func oneByOne(
 		require.Eventually(t, func() bool { return mg.count() >= 2 }, patience, time.Millisecond)
 		if r.view(b).Tries(1)[0].Verdict != models.VerdictUnknown {
 			r.stop()
-			continue // the call began too late to be made
+			continue // the start-by passed, so no call was made
 		}
 		for i, kind := range kinds {
 			r.event(
@@ -90,9 +88,9 @@ func oneByOne(
 	}
 }
 
-// What an event proves while a handler works on the chunk keeps it from sending that
-// mail again.
-func TestProvedMeanwhileIsNotSentAgain(t *testing.T) {
+// TestEventWhileSendingStopsResend: mail is not sent again if an event proves that it was
+// delivered while a handler is sending the rest of its chunk.
+func TestEventWhileSendingStopsResend(t *testing.T) {
 	t.Parallel()
 	r, b, mg := oneByOne(t, models.Resend, models.Delivered, models.Delivered)
 	require.EqualValues(t, 30, r.done(b).Summary().Success)
@@ -100,8 +98,8 @@ func TestProvedMeanwhileIsNotSentAgain(t *testing.T) {
 	require.Zero(t, mg.copiesOf(b.ID.Log(2)))
 }
 
-// Nor is it held then, as if nothing were known of it.
-func TestProvedMeanwhileIsNotHeld(t *testing.T) {
+// TestEventWhileSendingStopsHold: mail is not held in that case, either.
+func TestEventWhileSendingStopsHold(t *testing.T) {
 	t.Parallel()
 	r, b, _ := oneByOne(t, models.Hold, models.Processed)
 	require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 1 }, patience, time.Millisecond)
@@ -111,9 +109,9 @@ func TestProvedMeanwhileIsNotHeld(t *testing.T) {
 	require.Equal(t, models.OutcomeUnknown, v.Status(2).Reason)
 }
 
-// Where it turns out that one of several providers has the mail, no further one gets
-// it, though it is not known whether the newest took it, too.
-func TestTakenAndUnknownGoesNowhereElse(t *testing.T) {
+// TestAcceptedMailIsNotResent: once an event shows that a provider has accepted a mail, no further
+// provider gets it, even if the outcome of the newest attempt is unknown.
+func TestAcceptedMailIsNotResent(t *testing.T) {
 	t.Parallel()
 	aa, bb, cc := newScripted(
 		"aa",
@@ -141,99 +139,15 @@ func TestTakenAndUnknownGoesNowhereElse(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return len(r.dueWithin(b, time.Now().Add(time.Hour), time.Now().Add(200*time.Hour))) > 0 || cc.count() > 0
 	}, patience,
-		time.Millisecond, "the final event is waited for")
+		time.Millisecond, "it waits for the final event")
 	require.Zero(t, cc.count())
 	s := r.view(b).Status(1)
 	require.Equal(t, models.Queued, s.State)
 	require.Equal(t, "aa", s.Accepted.Provider)
 }
 
-// A mail that may be with a provider, and that nobody else can take, says so, and is
-// released with its batch.
-func TestResendNowhereElse(t *testing.T) {
-	t.Parallel()
-	sg := newScripted("sg", always(models.Unknown))
-	r := emptyRig(t, nil, "sg")
-	cfg := fast()
-	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 200*time.Millisecond
-	r.withEvents(cfg, sg)
-	b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.OnUnknown = models.Resend })
-	v := r.done(b)
-	require.Equal(t, models.OutcomeUnknown, v.Status(1).Reason)
-	require.Contains(t, v.Status(1).Detail, models.NoProviderLeft.Words())
-	require.True(t, policy.Released(v, &models.Command{Kind: models.RetryBatch, Batch: b.ID}).Empty(), "not safe")
-	require.Equal(t, 1, policy.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID}).Len())
-	require.Equal(t, 1, policy.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: "sg"}).Len())
-}
-
-// A retry that was safe when it was ordered does not send what turns out meanwhile
-// to be with a provider.
-func TestRetryThatIsNoLongerSafe(t *testing.T) {
-	t.Parallel()
-	var up atomic.Bool
-	mg := newScripted("mg", func(_ context.Context, c *models.Call) []models.Part {
-		if up.Load() {
-			return part(models.Accepted, c)
-		}
-		return part(models.Unavailable, c)
-	})
-	r := emptyRig(t, nil, "mg")
-	cfg := fast()
-	cfg.MaxRetries = 0
-	r.withEvents(cfg, mg)
-	b := r.batch(2, true, nil)
-	require.Equal(t, models.RetriesUsedUp, r.done(b).Status(1).Reason)
-	require.Equal(t, 1, mg.count())
-	up.Store(true)
-	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
-	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
-	r.announce(b)
-	require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 2 }, patience, time.Millisecond)
-	r.event("mg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Deferred, At: time.Now()})
-	require.Eventually(
-		t,
-		func() bool { return r.view(b).Status(1).Last.Verdict == models.VerdictAccepted },
-		patience,
-		time.Millisecond,
-	)
-	r.order(models.Command{Kind: models.ResumeBatch, Batch: b.ID})
-	r.announce(b)
-	require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(2)) == 1 }, patience, time.Millisecond)
-	require.Zero(t, mg.copiesOf(b.ID.Log(1)))
-	require.False(t, r.view(b).Status(1).MayDouble)
-}
-
-// What is released although a provider took it goes on to another provider when the
-// first refuses it: the release is not taken back.
-func TestReleasedGoesElsewhere(t *testing.T) {
-	t.Parallel()
-	for _, class := range []models.Class{models.Throttled, models.Unavailable, models.RejectedHereClass} {
-		t.Run(string(class), func(t *testing.T) {
-			t.Parallel()
-			var calls atomic.Int64
-			sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
-				if calls.Add(1) == 1 {
-					return part(models.Accepted, c)
-				}
-				return part(class, c)
-			})
-			mg := newScripted("mg", always(models.Accepted))
-			r := emptyRig(t, nil, "sg", "mg")
-			cfg := fast()
-			cfg.FinalEventWait, cfg.SilenceLeast = 300*time.Millisecond, time.Hour
-			r.withEvents(cfg, sg, mg)
-			b := r.batch(4, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
-			require.Equal(t, models.NoFinalEvent, r.done(b).Status(1).Reason)
-			r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID})
-			r.announce(b)
-			require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(4)) == 1 }, patience, time.Millisecond)
-			require.True(t, r.view(b).Status(4).MayDouble)
-		})
-	}
-}
-
-// A wait for evidence ends at its time also in a batch that is stopped.
-func TestStoppedUnknownEnds(t *testing.T) {
+// TestWindowOfStoppedBatchExpires: an evidence window expires even if the batch is stopped.
+func TestWindowOfStoppedBatchExpires(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
 	cfg.EvidenceWindow, cfg.StartBy = time.Millisecond, 300*time.Millisecond
@@ -251,9 +165,9 @@ func TestStoppedUnknownEnds(t *testing.T) {
 	require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
 }
 
-// A stopped batch is not looked through again and again: of what was never handed
-// over nothing can become known.
-func TestStoppedIsLeftAlone(t *testing.T) {
+// TestStoppedBatchIsNotRead: the chunks of a stopped batch are not read at each reconcile if no
+// recipient was handed over, because nothing new can be known of them.
+func TestStoppedBatchIsNotRead(t *testing.T) {
 	t.Parallel()
 	var reads atomic.Int64
 	sg := newScripted("sg", always(models.Accepted))
@@ -264,7 +178,7 @@ func TestStoppedIsLeftAlone(t *testing.T) {
 	require.Eventually(t, func() bool { return r.engine.Pending() == 0 }, patience, time.Millisecond)
 	require.EqualValues(t, 10, stored(t, r, b).Untried)
 	r.caughtUp()
-	r.engine.cluster.NoteGone(time.UnixMilli(1)) // a crash was long ago
+	r.engine.cluster.NoteGone(time.UnixMilli(1)) // no worker has stopped recently
 	rounds := func() (n int) {
 		for _, e := range r.dueWithin(b, time.Now(), time.Now().Add(time.Hour)) {
 			n = max(n, e.Round)
@@ -275,13 +189,13 @@ func TestStoppedIsLeftAlone(t *testing.T) {
 	require.Eventually(t, func() bool { return rounds() > begun+1 }, patience, time.Millisecond)
 	before := reads.Load()
 	require.Eventually(t, func() bool { return rounds() > begun+8 }, patience, time.Millisecond)
-	require.Less(t, reads.Load(), before+3, "not at every look")
+	require.Less(t, reads.Load(), before+3, "not at each reconcile")
 	r.order(models.Command{Kind: models.ResumeBatch, Batch: b.ID})
 	r.announce(b)
 	require.EqualValues(t, 10, r.done(b).Summary().Success)
 }
 
-// countedReads counts what is read of chunks.
+// countedReads is a store that counts the reads of records.
 type countedReads struct {
 	models.Store
 	n *atomic.Int64
@@ -292,9 +206,9 @@ func (s *countedReads) Record(ctx context.Context, chunk models.ID) ([]models.En
 	return s.Store.Record(ctx, chunk)
 }
 
-// Mail that may be with a provider is not said to be blocked or cancelled: nobody
-// knows what became of it.
-func TestOrdersTellNoLies(t *testing.T) {
+// TestCommandsKeepUnknownOutcome: a block or a cancellation does not hide that a provider may have
+// the mail.
+func TestCommandsKeepUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	held := func(t *testing.T, policy models.UnknownPolicy) (*rig, *models.Batch, *scripted) {
 		t.Helper()
@@ -361,21 +275,8 @@ func TestOrdersTellNoLies(t *testing.T) {
 	})
 }
 
-// Where every provider that a mail may use is closed to it by a rule that fails mail,
-// it fails.
-func TestEveryProviderFailsIt(t *testing.T) {
-	t.Parallel()
-	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
-	r := newRig(t, fast(), nil, sg, mg)
-	for _, a := range []string{"sg", "mg"} {
-		r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: a, Provider: a, Domain: "x.test", Fail: true}})
-	}
-	b := r.batch(2, true, nil)
-	require.Equal(t, models.BlockedByRule, r.done(b).Status(1).Reason)
-	require.Zero(t, sg.count()+mg.count())
-}
-
-// A second copy that was sent on purpose, and one that an event proves, are counted.
+// TestDuplicatesAreCounted: second copies that may have been sent are counted, and those that
+// events prove.
 func TestDuplicatesAreCounted(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()
@@ -393,7 +294,7 @@ func TestDuplicatesAreCounted(t *testing.T) {
 	require.Equal(t, "mg", r.view(b).Status(1).Last.Provider)
 	require.InDelta(t, 2, value(gathered(t, reg), "safedelivr_possible_duplicates_total"), 0)
 	tries := r.view(b).Tries(1)
-	for _, try := range []models.Try{tries[len(tries)-1], tries[0]} { // whichever comes first
+	for _, try := range []models.Try{tries[len(tries)-1], tries[0]} { // in the other order
 		r.event(
 			try.Provider,
 			b.ID.Log(1),
@@ -408,78 +309,4 @@ func TestDuplicatesAreCounted(t *testing.T) {
 	)
 	require.Equal(t, 2, r.view(b).Status(1).Copies)
 	require.True(t, r.view(b).Status(1).MayDouble)
-}
-
-// Where it is not a wait for evidence that ends, nobody is asked before it does: mail
-// that is let go by hand and cancelled is so at once.
-func TestCancelledAfterItsReleaseAtOnce(t *testing.T) {
-	t.Parallel()
-	cfg := fast()
-	cfg.StartBy, cfg.EvidenceWindow, cfg.FinalEventWait = 200*time.Millisecond, 300*time.Millisecond, 100*time.Hour
-	p := &told{scripted: newScripted("mg", always(models.Unknown))}
-	r := lookUpRig(t, cfg, p)
-	b := r.batch(1, true, nil)
-	require.Eventually(t, func() bool {
-		return r.view(b).Status(1).Reason == models.OutcomeUnknown
-	}, patience, 10*time.Millisecond)
-	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
-	r.event(
-		"mg",
-		b.ID.Log(1),
-		models.Event{ID: "1", Attempt: r.view(b).Entries[0].Number, Kind: models.Processed, At: time.Now()},
-	)
-	require.Eventually(t, func() bool { return r.view(b).Status(1).Accepted != nil }, patience, time.Millisecond)
-	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(1)})
-	r.announce(b)
-	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Queued }, patience, time.Millisecond)
-	r.order(models.Command{Kind: models.CancelBatch, Batch: b.ID})
-	r.announce(b)
-	require.Equal(t, models.Failed, r.done(b).Status(1).State)
-}
-
-// What was let go while its user is paused goes on when the user is resumed, also where
-// all of it had ended and nobody announces it.
-func TestReleasedWhilePaused(t *testing.T) {
-	t.Parallel()
-	cfg := fast()
-	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, time.Millisecond
-	var up atomic.Bool
-	sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
-		if up.Load() {
-			return part(models.Accepted, c)
-		}
-		return part(models.Unknown, c)
-	})
-	r := newRig(t, cfg, nil, sg)
-	b := r.batch(2, true, nil)
-	require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
-	require.Eventually(
-		t,
-		func() bool { return r.engine.Pending() == 0 && stored(t, r, b).Failed == 2 },
-		patience,
-		time.Millisecond,
-	)
-	up.Store(true)
-	r.order(models.Command{Kind: models.PauseUser, User: r.user})
-	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID})
-	require.NoError(
-		t,
-		r.store.Schedule(
-			t.Context(),
-			models.AgendaEntry{
-				Due:    time.Now().Add(100 * time.Millisecond),
-				Kind:   models.LookAtBatch,
-				ID:     b.ID,
-				User:   b.User,
-				Chunks: 1,
-				Lane:   b.Lane,
-			},
-		),
-	)
-	require.Eventually(t, func() bool {
-		due := r.dueWithin(b, time.Now(), time.Now().Add(time.Hour))
-		return len(due) > 0 && due[len(due)-1].Round > 1
-	}, patience, time.Millisecond, "the agenda has looked, and looks again")
-	r.order(models.Command{Kind: models.ResumeUser, User: r.user})
-	require.Eventually(t, func() bool { return sg.copiesOf(b.ID.Log(2)) == 1 }, patience, time.Millisecond)
 }

@@ -1,0 +1,176 @@
+package consumers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/inproc"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite"
+)
+
+// behaviours are what a simulated provider may do with a call.
+var behaviours = []string{
+	"takes",
+	"takes",
+	"refuses",
+	"throttles",
+	"is unavailable",
+	"refuses the provider",
+	"takes and does not say",
+	"takes and does not say",
+	"neither takes nor says",
+}
+
+// modelled is a batch with the commands that were given for it.
+type modelled struct {
+	*models.Batch
+	stopped, cancelled bool
+}
+
+// promises is the model, and the engine that it is compared with.
+type promises struct {
+	store  *sqlite.Store
+	broker *inproc.Broker
+	end    func()
+	engine *Engine
+	user   string
+
+	batches []*modelled
+	kills   int
+
+	mu        sync.Mutex
+	behaviour map[string]string
+	delivered map[models.ID]int  // delivered copies by log
+	taken     map[models.ID]int  // accepted copies by log
+	doubtful  map[models.ID]bool // logs with a call that was not answered
+	outbox    []modelEvent
+	past      []modelEvent
+}
+
+var modelProviders = []string{"sg", "mg"}
+
+// newPromises returns a model with a running engine.
+func newPromises(t *rapid.T) *promises {
+	dir, err := os.MkdirTemp("", "promises-")
+	must(t, err)
+	m := &promises{
+		user:      models.NewUserID(),
+		behaviour: map[string]string{"sg": "takes", "mg": "takes"},
+		delivered: map[models.ID]int{},
+		taken:     map[models.ID]int{},
+		doubtful:  map[models.ID]bool{},
+	}
+	m.store, err = sqlite.Open(dir, sqlite.Options{})
+	must(t, err)
+	m.begin(t)
+	t.Cleanup(func() {
+		m.end()
+		_ = m.store.Close()
+		_ = os.RemoveAll(dir)
+	})
+	return m
+}
+
+// must stops the test if err is not nil.
+func must(t *rapid.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// begin starts an engine with an empty broker.
+func (m *promises) begin(t *rapid.T) {
+	var err error
+	m.broker, err = inproc.New(modelProviders, nil)
+	must(t, err)
+	var providers []provider.Spec
+	for _, name := range modelProviders {
+		providers = append(
+			providers,
+			provider.Spec{
+				Adapter: newScripted(name, func(ctx context.Context, c *models.Call) []models.Part { return m.answer(name, c) }),
+				Provider: models.Provider{
+					Name:        name,
+					Weight:      1,
+					Concurrency: 4,
+					ChunkLimit:  7,
+					Timeout:     time.Second,
+					Events:      models.EventsWebhook,
+				},
+			},
+		)
+	}
+	cfg := fast()
+	cfg.Sole, cfg.EvidenceWindow, cfg.StartBy = true, 100*time.Millisecond, 200*time.Millisecond
+	m.engine, err = New(m.store, m.broker, providers, cfg)
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	engine, broker := m.engine, m.broker
+	go func() { done <- engine.Run(ctx, time.Millisecond) }()
+	m.end = func() {
+		cancel()
+		<-done
+		_ = broker.Close()
+	}
+}
+
+// answer returns a provider's answer to a call.
+func (m *promises) answer(name string, c *models.Call) []models.Part {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	take := func() {
+		for i := range c.Recipients {
+			log := c.Recipients[i].Log
+			m.taken[log]++
+			ev := models.Event{ID: fmt.Sprint(log, name, c.Attempt), Attempt: c.Attempt, Kind: models.Delivered, At: time.Now()}
+			switch n := log.Recipient() % 9; {
+			case n == 4:
+				ev.Kind, ev.Reason = models.Bounced, models.MailboxInvalid
+			case n == 7 && name == "sg":
+				ev.Kind, ev.Reason = models.Blocked, models.PolicyReputation
+			default:
+				m.delivered[log]++
+			}
+			m.outbox = append(m.outbox, modelEvent{name, models.ParsedEvent{Log: log, Event: ev}})
+		}
+	}
+	doubt := func() {
+		for i := range c.Recipients {
+			m.doubtful[c.Recipients[i].Log] = true
+		}
+	}
+	switch m.behaviour[name] {
+	case "refuses":
+		return part(models.RejectedHereClass, c)
+	case "throttles":
+		return part(models.Throttled, c)
+	case "is unavailable":
+		return part(models.Unavailable, c)
+	case "refuses the provider":
+		return part(models.AccountClass, c)
+	case "takes and does not say":
+		take()
+		doubt()
+		return part(models.Unknown, c)
+	case "neither takes nor says":
+		doubt()
+		return part(models.Unknown, c)
+	}
+	take()
+	return part(models.Accepted, c)
+}
+
+func (m *promises) view(t *rapid.T, b *modelled) *models.View {
+	entries, facts, err := m.store.Record(context.Background(), b.ID)
+	must(t, err)
+	return models.Resolve(b.Recipients, entries, facts)
+}
