@@ -9,24 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
-
-// idle returns an engine that is not running, and its store.
-func idle(t *testing.T) (*Engine, models.Store) {
-	t.Helper()
-	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
-	e, err := New(
-		store,
-		broker,
-		[]provider.Spec{{Adapter: newScripted("sg", always(models.Accepted)), Provider: models.Provider{Name: "sg"}}},
-		fast(),
-	)
-	require.NoError(t, err)
-	return e, store
-}
 
 // received stores a post of sg and returns its id.
 func received(t *testing.T, store models.Store, body []byte) models.ID {

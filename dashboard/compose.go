@@ -103,7 +103,7 @@ func badForm(err error) error {
 	return service.Fail(service.Malformed, "bad_form", "The form could not be read. Go back and try again.").Because(err)
 }
 
-// lines normalizes line ends to \n, and replaces NUL and invalid UTF-8. It is
+// lines normalises line ends to \n, and replaces NUL and invalid UTF-8. It is
 // idempotent.
 func lines(s string) string {
 	return strings.NewReplacer("\r\n", "\n", "\r", "\n", "\x00", "\ufffd").Replace(strings.ToValidUTF8(s, "\ufffd"))

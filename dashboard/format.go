@@ -173,7 +173,7 @@ func dict(pairs ...any) (map[string]any, error) {
 	return out, nil
 }
 
-// sentence capitalizes a fragment and ends it with a period.
+// sentence capitalises a fragment and ends it with a period.
 func sentence(s string) string {
 	s = strings.TrimSpace(s)
 	if s == "" {

@@ -23,7 +23,7 @@ type GitHub struct {
 	APIURL                 string   // default: https://api.github.com, or another BaseURL with /api/v3
 	Operators              []string // logins of operators
 	Logins                 []string // logins of users
-	Orgs                   []string // organizations whose members are users
+	Orgs                   []string // organisations whose members are users
 	Client                 *http.Client
 }
 

@@ -81,7 +81,7 @@ func DecodeKeyOptions(s string) (o KeyOptions, err error) {
 	return o, nil
 }
 
-// SecretPrefix begins every API key, so that scanners recognize leaked keys.
+// SecretPrefix begins every API key, so that scanners recognise leaked keys.
 const SecretPrefix = "sd_"
 
 // NewUserID returns a new user ID.

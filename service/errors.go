@@ -2,7 +2,7 @@ package service
 
 import "github.com/safedelivr/safedelivr/service/problem"
 
-// The errors of the use cases are those of package problem, under the names that the
+// Kind, Error, FieldError and Form are those of package problem, under the names that the
 // entrances use.
 type (
 	Kind       = problem.Kind

@@ -46,7 +46,7 @@ type timedBody struct {
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
-	case err == io.EOF: //nolint:errorlint // readers return it as it is
+	case err == io.EOF:
 		b.ended = true
 		b.setDeadline(time.Time{}) // it would end the request while its handler runs
 	case n > 0:
