@@ -2,13 +2,16 @@ package service
 
 import "github.com/safedelivr/safedelivr/service/problem"
 
-// Kind, Error, FieldError and Form are those of package problem, under the names that the
-// entrances use.
+// The errors of the use cases are those of package problem. The entrances use these names.
 type (
-	Kind       = problem.Kind
-	Error      = problem.Error
+	// Kind is problem.Kind.
+	Kind = problem.Kind
+	// Error is problem.Error.
+	Error = problem.Error
+	// FieldError is problem.FieldError.
 	FieldError = problem.FieldError
-	Form       = problem.Form
+	// Form is problem.Form.
+	Form = problem.Form
 )
 
 // The kinds of errors.
