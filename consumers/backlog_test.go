@@ -74,7 +74,7 @@ func TestBacklogIsRepublished(t *testing.T) {
 	r.engine = r.worker(cfg, p)
 	require.Eventually(
 		t,
-		func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return !ok },
+		func() bool { _, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince(); return !ok },
 		patience,
 		10*time.Millisecond,
 		"the backlog of the start is republished",
@@ -85,7 +85,7 @@ func TestBacklogIsRepublished(t *testing.T) {
 	all = append(all, r.stored(models.Bulk, time.Now().Add(50*time.Millisecond))) // reconciled while the broker is down
 	require.Eventually(
 		t,
-		func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return ok },
+		func() bool { _, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince(); return ok },
 		patience,
 		10*time.Millisecond,
 	)
@@ -100,7 +100,7 @@ func TestBacklogIsRepublished(t *testing.T) {
 	}
 	require.Eventually(
 		t,
-		func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return !ok },
+		func() bool { _, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince(); return !ok },
 		patience,
 		10*time.Millisecond,
 	)
@@ -122,7 +122,10 @@ func TestRetryWhileBrokerIsDown(t *testing.T) {
 	batch := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 	require.Eventually(
 		t,
-		func() bool { _, ok := r.engine.dispatch.Outage.UnannouncedSince(); return ok && refusing.count() > 0 },
+		func() bool {
+			_, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince()
+			return ok && refusing.count() > 0
+		},
 		patience,
 		time.Millisecond,
 	)

@@ -37,10 +37,13 @@ func (f *forgetful) Publish(ctx context.Context, ms ...models.Message) error {
 // caughtUp waits until the worker has republished the backlog of earlier ones.
 func (r *rig) caughtUp() {
 	r.t.Helper()
-	r.engine.dispatch.Outage.MarkUnannounced(time.Now())
+	r.engine.dispatch.OutgoingOutage().MarkUnannounced(time.Now())
 	require.Eventually(
 		r.t,
-		func() bool { _, open := r.engine.dispatch.Outage.UnannouncedSince(); return !open && r.idle() },
+		func() bool {
+			_, open := r.engine.dispatch.OutgoingOutage().UnannouncedSince()
+			return !open && r.idle()
+		},
 		patience,
 		time.Millisecond,
 	)

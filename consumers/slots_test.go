@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/dispatch"
-	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -85,7 +83,7 @@ func TestWorkerWithoutSlots(t *testing.T) {
 		none := 0
 		for _, e := range engines {
 			part, ok := e.cluster.Share()
-			if _, behind := e.dispatch.Outage.UnannouncedSince(); ok && !behind && part.Size == len(engines) &&
+			if _, behind := e.dispatch.OutgoingOutage().UnannouncedSince(); ok && !behind && part.Size == len(engines) &&
 				provider.Portion(1, part) == 0 {
 				none++
 			}
@@ -115,29 +113,4 @@ func TestWorkerWithoutSlots(t *testing.T) {
 		r.done(b)
 		require.Equal(t, 1, p.copiesOf(b.ID.Log(1)))
 	}
-}
-
-// How many slots a worker has is not known before it knows the others: nothing is
-// begun until then.
-func TestNoSlotBeforeTheShareIsKnown(t *testing.T) {
-	t.Parallel()
-	r := emptyRig(t, nil, "sg")
-	e, err := New(
-		r.store,
-		r.broker,
-		[]provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4}}},
-		fast(),
-	)
-	require.NoError(t, err)
-	a := e.providers.Get("sg")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	wait, err := e.dispatch.Acquire(
-		ctx,
-		&dispatch.Chunk{Lane: models.Bulk},
-		&dispatch.Job{Provider: a, Who: models.SetOf(1), Step: &policy.Step{}},
-	)
-	require.NoError(t, err)
-	require.Positive(t, wait)
-	require.Zero(t, a.Slots.Running())
 }

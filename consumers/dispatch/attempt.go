@@ -19,9 +19,9 @@ import (
 // attempt makes one provider call for a job: it appends to the ledger, checks the
 // start-by, calls, and saves the outcome. Losing the race for the ledger number is
 // not an error: attempt reloads the chunk, so that the caller decides again.
-func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *Job) error {
+func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 	if j.release == nil {
-		wait, err := d.Acquire(ctx, c, j)
+		wait, err := d.acquire(ctx, c, j)
 		if err != nil {
 			return err
 		}
@@ -116,9 +116,9 @@ var errBusy = errors.New("provider is busy")
 // slotPatience is how long mail that another provider may take waits for a slot.
 const slotPatience = 2 * time.Second
 
-// Acquire waits for a slot and for the rates of the job's provider. If the rates need
+// acquire waits for a slot and for the rates of the job's provider. If the rates need
 // longer than a second, it takes nothing and returns how long to delay the job.
-func (d *Dispatcher) Acquire(ctx context.Context, c *Chunk, j *Job) (time.Duration, error) {
+func (d *Dispatcher) acquire(ctx context.Context, c *Chunk, j *job) (time.Duration, error) {
 	patience, cancel := ctx, context.CancelFunc(func() {})
 	if len(j.Step.Options) > 1 {
 		patience, cancel = context.WithTimeout(ctx, slotPatience)
@@ -159,7 +159,7 @@ func (d *Dispatcher) Acquire(ctx context.Context, c *Chunk, j *Job) (time.Durati
 }
 
 // idleElsewhere reports whether another provider could take a job at once.
-func (d *Dispatcher) idleElsewhere(c *Chunk, j *Job) bool {
+func (d *Dispatcher) idleElsewhere(c *Chunk, j *job) bool {
 	return slices.ContainsFunc(
 		d.due(j.Step, time.Now()),
 		func(a *provider.Provider) bool { return a != j.Provider && a.Idle(c.Lane, j.Who.Len()) },
@@ -168,7 +168,7 @@ func (d *Dispatcher) idleElsewhere(c *Chunk, j *Job) bool {
 
 // appendAttempt appends the attempt to the ledger. From the moment it returns nil, this
 // worker owns the call, until began + StartBy on its own monotonic clock.
-func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *Job) (models.Entry, time.Time, error) {
+func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *job) (models.Entry, time.Time, error) {
 	began := time.Now()
 	startBy := began.Add(d.cfg.StartBy)
 	entry := models.Entry{
@@ -242,7 +242,7 @@ func uncalled(parts []models.Part) bool {
 
 // call makes the call, unless its start-by has passed: another worker may then already
 // count the evidence window.
-func (d *Dispatcher) call(c *Chunk, j *Job, entry models.Entry, began time.Time) []models.Part {
+func (d *Dispatcher) call(c *Chunk, j *job, entry models.Entry, began time.Time) []models.Part {
 	call := &models.Call{
 		Batch:      c.Batch.ID,
 		Attempt:    entry.Number,

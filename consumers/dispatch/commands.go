@@ -115,7 +115,7 @@ var errHeldBack = errors.New("held back")
 
 // mayCall returns errHeldBack if the deadline or a command forbids the call. It uses
 // rules that are no older than age.
-func (d *Dispatcher) mayCall(ctx context.Context, c *Chunk, j *Job, age time.Duration) error {
+func (d *Dispatcher) mayCall(ctx context.Context, c *Chunk, j *job, age time.Duration) error {
 	if !j.Step.Released && policy.Over(c.Batch, time.Now()) {
 		return fmt.Errorf("%w after the deadline", errHeldBack)
 	}

@@ -104,7 +104,7 @@ type Dispatcher struct {
 	large    *lru.Cache[models.ID, *models.Batch]
 	recent   *recentlyAccepted
 	inflight *inflight
-	Outage   Outage
+	outage   Outage
 
 	background sync.WaitGroup  // unknown appends being resolved, and posts being marked
 	hard       context.Context // cancelled by Stop
@@ -150,7 +150,7 @@ func (d *Dispatcher) Stop() { d.kill() }
 func (d *Dispatcher) Wait() { d.background.Wait() }
 
 // OutgoingOutage returns the state of publishing.
-func (d *Dispatcher) OutgoingOutage() *Outage { return &d.Outage }
+func (d *Dispatcher) OutgoingOutage() *Outage { return &d.outage }
 
 // NewMemo returns a cache of the size most recently used values.
 func NewMemo[K comparable, V any](size int) *lru.Cache[K, V] {

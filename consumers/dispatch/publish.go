@@ -25,13 +25,13 @@ func (d *Dispatcher) announce(ctx context.Context, c *Chunk, ms ...models.Messag
 // Publish publishes messages and reports whether it succeeded. A failure only costs
 // time: the agenda finds the chunk.
 func (d *Dispatcher) Publish(ctx context.Context, ms ...models.Message) bool {
-	if !d.Outage.Begin(time.Now()) {
+	if !d.outage.Begin(time.Now()) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err := d.broker.Publish(ctx, ms...)
-	d.Outage.End(time.Now(), err)
+	d.outage.End(time.Now(), err)
 	if err != nil {
 		d.log.Warn(
 			"message not published; the agenda will repeat it",

@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Job is one provider call to be made.
-type Job struct {
+// job is one provider call to be made.
+type job struct {
 	Provider *provider.Provider
 	Who      models.Set
 	Step     *policy.Step
@@ -28,7 +28,7 @@ func (d *Dispatcher) selectCall(
 	steps []policy.Step,
 	mine *provider.Provider,
 	only models.Set,
-) (chosen *Job, err error) {
+) (chosen *job, err error) {
 	now := time.Now()
 	var outgoing messages
 	for i := range steps {
@@ -98,7 +98,7 @@ func (d *Dispatcher) choose(
 	st *policy.Step,
 	now time.Time,
 	mine *provider.Provider,
-) (*Job, error) {
+) (*job, error) {
 	if mine != nil {
 		if !d.mayUse(st, mine, now) {
 			return nil, nil
@@ -106,12 +106,12 @@ func (d *Dispatcher) choose(
 		if err := d.LoadRecipients(ctx, c); err != nil {
 			return nil, err
 		}
-		return &Job{Provider: mine, Who: d.cut(c, st, mine), Step: st}, nil
+		return &job{Provider: mine, Who: d.cut(c, st, mine), Step: st}, nil
 	}
 	if st.Retry > 0 || st.Split > 0 {
 		return nil, nil // retries belong to the exclusive consumers
 	}
-	for _, a := range d.Order(st, now) {
+	for _, a := range d.order(st, now) {
 		if !a.Ready() {
 			continue
 		}
@@ -128,14 +128,14 @@ func (d *Dispatcher) choose(
 			release()
 			continue
 		}
-		return &Job{Provider: a, Who: who, Step: st, release: release}, nil
+		return &job{Provider: a, Who: who, Step: st, release: release}, nil
 	}
 	return nil, nil
 }
 
-// Order returns the providers of a step that are due, best first: in the batch's own
+// order returns the providers of a step that are due, best first: in the batch's own
 // order if it has one, else by smooth weighted round robin.
-func (d *Dispatcher) Order(st *policy.Step, now time.Time) []*provider.Provider {
+func (d *Dispatcher) order(st *policy.Step, now time.Time) []*provider.Provider {
 	due := d.due(st, now)
 	if len(due) < 2 || st.Fixed {
 		return due
@@ -254,7 +254,7 @@ func (d *Dispatcher) requeue(c *Chunk, st *policy.Step, now time.Time, busy stri
 // preferred returns the provider whose queue a step joins if several may take it: the
 // first idle one, or else the first. It ignores the provider busy.
 func (d *Dispatcher) preferred(c *Chunk, st *policy.Step, now time.Time, busy, fallback string) string {
-	due := slices.DeleteFunc(d.Order(st, now), func(a *provider.Provider) bool { return a.Name == busy })
+	due := slices.DeleteFunc(d.order(st, now), func(a *provider.Provider) bool { return a.Name == busy })
 	if len(due) == 0 {
 		return fallback
 	}

@@ -1,12 +1,14 @@
 package dispatch
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -34,3 +36,55 @@ func TestRequeueJitter(t *testing.T) {
 	}
 	require.Greater(t, len(seen), 50)
 }
+
+// TestUntriedProvidersComeFirst: a provider that refused the mail and may be tried again comes
+// after those that were not tried.
+func TestUntriedProvidersComeFirst(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, models.Accepted, "a", "b", "c")
+	now := time.Now()
+	before := now.Add(-time.Minute)
+	first := func(options ...policy.Option) string {
+		providers := f.order(&policy.Step{Options: options}, now)
+		require.Len(t, providers, 1)
+		return providers[0].Name
+	}
+	for range 6 {
+		require.Equal(t, "c", first(
+			policy.Option{Provider: "c"},
+			policy.Option{Provider: "a", NotBefore: before},
+			policy.Option{Provider: "b", NotBefore: before},
+		))
+	}
+	require.Equal(t, "b", first(
+		policy.Option{Provider: "a", NotBefore: now.Add(time.Minute)},
+		policy.Option{Provider: "b", NotBefore: before},
+		policy.Option{Provider: "c", NotBefore: before},
+	))
+}
+
+// TestNoSlotBeforeShareIsKnown: a worker that does not know its share of a provider's slots
+// begins no call.
+func TestNoSlotBeforeShareIsKnown(t *testing.T) {
+	t.Parallel()
+	providers, err := provider.NewSet(
+		[]provider.Spec{{Adapter: &adapter{}, Provider: models.Provider{Name: "sg", Concurrency: 4}}},
+		&provider.Config{Logger: slog.New(slog.DiscardHandler)},
+		noShare{},
+	)
+	require.NoError(t, err)
+	f := newFixture(t, models.Accepted, "sg")
+	wait, err := f.acquire(t.Context(), &Chunk{Lane: models.Bulk}, &job{
+		Provider: providers.Get("sg"),
+		Who:      models.SetOf(1),
+		Step:     &policy.Step{},
+	})
+	require.NoError(t, err)
+	require.Positive(t, wait)
+	require.Zero(t, providers.Running()["sg"])
+}
+
+// noShare is a worker that does not know its share yet.
+type noShare struct{ alone }
+
+func (noShare) Share() (provider.Share, bool) { return provider.Share{}, false }
