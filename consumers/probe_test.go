@@ -2,13 +2,13 @@ package consumers
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/cluster"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -37,7 +37,10 @@ func TestProbeCommandReachesWorkers(t *testing.T) {
 		r.engine = r.worker(cfg, sg)
 		workers, stops = append(workers, r.engine), append(stops, r.stop)
 	}
-	usable := func(e *Engine) bool { ok, _ := e.providers.Get("sg").Health.Usable(time.Now()); return ok }
+	usable := func(e *Engine) bool {
+		ok, _ := e.providers.Get("sg").Health.Usable("a.test", time.Now(), false)
+		return ok
+	}
 	for _, e := range workers {
 		require.Eventually(t, func() bool { return e.State().Share == 0.5 }, patience, time.Millisecond)
 		e.providers.Get("sg").Health.Suspend(telemetry.Rejected, time.Now().Add(time.Hour), "the key was revoked")
@@ -55,16 +58,12 @@ func TestProbeCommandReachesWorkers(t *testing.T) {
 		require.Eventually(t, func() bool { return usable(e) }, patience, time.Millisecond)
 	}
 
-	require.NoError(
-		t,
-		r.store.PutTransient(
-			t.Context(),
-			cluster.FindingKind,
-			"sg dead",
-			packed(t, cluster.SavedFinding{Finding: provider.Finding{State: telemetry.Suspended, Source: telemetry.RetryAfter, Left: time.Hour}, At: time.Now()}),
-			time.Hour,
-		),
-	)
+	raw, err := json.Marshal(struct {
+		provider.Finding
+		At time.Time `json:"at"`
+	}{provider.Finding{State: telemetry.Suspended, Source: telemetry.RetryAfter, Left: time.Hour}, time.Now()})
+	require.NoError(t, err)
+	require.NoError(t, r.store.PutTransient(t.Context(), "finding", "sg dead", raw, time.Hour))
 	for _, stop := range stops {
 		stop()
 	}

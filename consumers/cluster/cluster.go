@@ -167,6 +167,11 @@ func (c *Cluster) Wake() {
 // Name returns the name of this start of the worker. No other member writes under it.
 func (c *Cluster) Name() string { return c.cfg.Worker + "/" + c.cfg.Life }
 
+// workerOf returns the worker of a member's name.
+func workerOf(member string) string {
+	return member[:max(0, strings.LastIndexByte(member, '/'))]
+}
+
 // round writes a heartbeat and reads those of the peers.
 func (c *Cluster) round(ctx context.Context) error {
 	began := time.Now()

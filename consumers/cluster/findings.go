@@ -13,28 +13,28 @@ import (
 // them out again at the cost of mail.
 
 const (
-	// FindingKind is the kind of the transient values that findings are.
-	FindingKind = "finding"
+	// findingKind is the kind of the transient values that findings are.
+	findingKind = "finding"
 	// findingTTL is how long a finding is kept after the provider may be tried again.
 	// The provider is then probed.
 	findingTTL = 10 * time.Minute
 )
 
-// SavedFinding is a stored finding about a provider.
-type SavedFinding struct {
+// savedFinding is a stored finding about a provider.
+type savedFinding struct {
 	provider.Finding
 	At time.Time `json:"at"`
 }
 
-// Persisted holds the findings that this member wrote last, by provider.
-type Persisted map[string]SavedFinding
+// persisted holds the findings that this member wrote last, by provider.
+type persisted map[string]savedFinding
 
 // findingName returns the name of this member's stored finding about a provider. No
 // other member writes there.
 func (c *Cluster) findingName(name string) string { return name + " " + c.Name() }
 
-// Persist writes the findings that changed since they were last written.
-func (c *Cluster) Persist(ctx context.Context, written Persisted) error {
+// persist writes the findings that changed since they were last written.
+func (c *Cluster) persist(ctx context.Context, written persisted) error {
 	now, findings := time.Now().UTC(), c.providers.Findings()
 	for _, p := range c.providers.All() {
 		last, wrote := written[p.Name]
@@ -42,13 +42,13 @@ func (c *Cluster) Persist(ctx context.Context, written Persisted) error {
 		var err error
 		switch {
 		case !any && wrote:
-			err = c.store.PutTransient(ctx, FindingKind, c.findingName(p.Name), nil, 0)
+			err = c.store.PutTransient(ctx, findingKind, c.findingName(p.Name), nil, 0)
 			delete(written, p.Name)
 		case any && (!wrote || changed(&last, &found, now)):
-			saved := SavedFinding{found, now}
+			saved := savedFinding{found, now}
 			var raw []byte
 			if raw, err = json.Marshal(saved); err == nil {
-				err = c.store.PutTransient(ctx, FindingKind, c.findingName(p.Name), raw, found.Longest()+findingTTL)
+				err = c.store.PutTransient(ctx, findingKind, c.findingName(p.Name), raw, found.Longest()+findingTTL)
 			}
 			written[p.Name] = saved
 		}
@@ -62,7 +62,7 @@ func (c *Cluster) Persist(ctx context.Context, written Persisted) error {
 
 // changed reports whether a finding differs from the one that was written, or lasts
 // longer.
-func changed(last *SavedFinding, now *provider.Finding, at time.Time) bool {
+func changed(last *savedFinding, now *provider.Finding, at time.Time) bool {
 	longer := func(left, before time.Duration) bool { return left > max(0, before-at.Sub(last.At))+time.Second }
 	if now.State != last.State || now.Source != last.Source || now.Probe != last.Probe ||
 		longer(now.Left, last.Left) || len(now.Senders) != len(last.Senders) {
@@ -78,10 +78,10 @@ func changed(last *SavedFinding, now *provider.Finding, at time.Time) bool {
 
 // Restore merges the findings of earlier workers, for as long as they are still valid.
 func (c *Cluster) Restore(ctx context.Context) error {
-	saved, err := c.store.Transients(ctx, FindingKind)
+	saved, err := c.store.Transients(ctx, findingKind)
 	now := time.Now()
 	for key, raw := range saved {
-		var s SavedFinding
+		var s savedFinding
 		name, worker, _ := strings.Cut(key, " ")
 		p := c.providers.Get(name)
 		if p == nil || json.Unmarshal(raw, &s) != nil {

@@ -65,7 +65,9 @@ func (r *Reporter) State() telemetry.WorkerState {
 
 // HealthOf returns a provider's health.
 func (r *Reporter) HealthOf(p *provider.Provider) telemetry.Health {
-	return p.Health.Report(time.Now(), r.Follower.Rules().Provider(p.Name))
+	h := p.Health.Report(time.Now(), r.Follower.Rules().Provider(p.Name))
+	h.Peer = workerOf(h.Peer)
+	return h
 }
 
 // Run writes the state whenever it has changed, until ctx ends, and then removes it.
@@ -74,9 +76,9 @@ func (r *Reporter) Run(ctx context.Context) {
 	defer t.Stop()
 	var last []byte
 	var written time.Time
-	findings := Persisted{}
+	findings := persisted{}
 	for {
-		if err := r.Cluster.Persist(ctx, findings); err != nil && ctx.Err() == nil {
+		if err := r.Cluster.persist(ctx, findings); err != nil && ctx.Err() == nil {
 			r.Logger.Warn("cannot store findings about providers, will retry", "err", err)
 		}
 		raw, err := json.Marshal(r.State())
@@ -94,7 +96,7 @@ func (r *Reporter) Run(ctx context.Context) {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
-			_ = r.Cluster.Persist(last, findings)
+			_ = r.Cluster.persist(last, findings)
 			_ = r.Store.PutTransient(last, telemetry.WorkerReport, r.Worker, nil, 0) // otherwise it expires
 			return
 		}

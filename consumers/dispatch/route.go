@@ -76,18 +76,18 @@ func (d *Dispatcher) mayUse(s *policy.Step, a *provider.Provider, now time.Time)
 // usable reports whether a provider takes the mail of a step, and if not, when to try
 // again. That is sooner if no other provider takes it now.
 func (d *Dispatcher) usable(s *policy.Step, a *provider.Provider, now time.Time) (bool, time.Time) {
-	ok, until := a.Health.UsableFor(s.SenderDomain, now, false)
+	ok, until := a.Health.Usable(s.SenderDomain, now, false)
 	if ok || slices.ContainsFunc(s.Options, func(o policy.Option) bool {
 		b := d.providers.Get(o.Provider)
 		if b == nil || b == a || o.NotBefore.After(now) {
 			return false
 		}
-		healthy, _ := b.Health.UsableFor(s.SenderDomain, now, false)
+		healthy, _ := b.Health.Usable(s.SenderDomain, now, false)
 		return healthy
 	}) {
 		return ok, until
 	}
-	return a.Health.UsableFor(s.SenderDomain, now, true)
+	return a.Health.Usable(s.SenderDomain, now, true)
 }
 
 // choose returns a job for a step through a provider that can take it here and now;

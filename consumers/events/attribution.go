@@ -107,7 +107,7 @@ func (q *Processor) ownEvents(
 			}
 			q.counts.taken.Add(1)
 			if q.counted.add(hashOf(ev)) {
-				q.CountEvent(ev, of, p.post.Time())
+				q.countEvent(ev, of, p.post.Time())
 				q.observer.EventTaken(ev, of, id.Time())
 			}
 			events = append(events, *ev)
@@ -194,9 +194,9 @@ func hashOf(ev *models.Event) uint64 {
 	return maphash.Comparable(eventSeed, eventKey{ev.Provider, ev.ID, ev.Kind, ev.Recipient, ev.ParseRevision})
 }
 
-// CountEvent counts an event of an attempt for its provider. received is when its post
+// countEvent counts an event of an attempt for its provider. received is when its post
 // arrived.
-func (q *Processor) CountEvent(ev *models.Event, of *models.Entry, received time.Time) {
+func (q *Processor) countEvent(ev *models.Event, of *models.Entry, received time.Time) {
 	a := q.providers.Get(ev.Provider)
 	switch {
 	case ev.Kind == models.Delivered:

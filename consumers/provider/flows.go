@@ -50,8 +50,8 @@ func NewFlows() *Flows {
 	}
 }
 
-// Bucket returns the number of the bucket that holds t.
-func Bucket(t time.Time) int64 { return t.Unix() / int64(flowBucket/time.Second) }
+// bucket returns the number of the bucket that holds t.
+func bucket(t time.Time) int64 { return t.Unix() / int64(flowBucket/time.Second) }
 
 // Add counts recipients that were accepted and reported on, by the time of their attempt.
 func (f *Flows) Add(provider string, at time.Time, taken, heard int64) {
@@ -62,8 +62,8 @@ func (f *Flows) Add(provider string, at time.Time, taken, heard int64) {
 		m = map[int64]Flow{}
 		f.mine[provider] = m
 	}
-	b := Bucket(at)
-	now := Bucket(time.Now())
+	b := bucket(at)
+	now := bucket(time.Now())
 	if b < now-flowKept {
 		return
 	}
@@ -122,7 +122,7 @@ func (f *Flows) Merge(worker string, said map[string]map[int64]Flow) {
 		return
 	}
 	// The counts of a worker that is gone are kept as long as all others.
-	from := Bucket(time.Now()) - flowKept
+	from := bucket(time.Now()) - flowKept
 	maps.DeleteFunc(f.others, func(_ string, said map[string]map[int64]Flow) bool {
 		for _, m := range said {
 			for b := range m {
@@ -135,8 +135,8 @@ func (f *Flows) Merge(worker string, said map[string]map[int64]Flow) {
 	})
 }
 
-// Between returns the sum of the buckets from first to last, over all workers.
-func (f *Flows) Between(provider string, first, last int64) (sum Flow) {
+// between returns the sum of the buckets from first to last, over all workers.
+func (f *Flows) between(provider string, first, last int64) (sum Flow) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	count := func(m map[int64]Flow) {
@@ -168,7 +168,7 @@ func (f *Flows) newest(provider string, first, last int64) Flow {
 	var sum Flow
 	steps := 0
 	for b := last; b >= first; b-- {
-		v := f.Between(provider, b, b)
+		v := f.between(provider, b, b)
 		if v.Accepted > 0 {
 			steps++
 		}

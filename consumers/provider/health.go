@@ -24,9 +24,9 @@ type Health struct {
 	senders, peerSenders refusedSenders // domains it refuses, as this worker found out, and as peers report
 }
 
-// NewHealth returns the health of a provider whose calls take at most timeout. Calls are
+// newHealth returns the health of a provider whose calls take at most timeout. Calls are
 // counted over a period longer than the longest call.
-func NewHealth(name string, timeout time.Duration, cfg *Config) *Health {
+func newHealth(name string, timeout time.Duration, cfg *Config) *Health {
 	return &Health{
 		name:     name,
 		cfg:      cfg,
@@ -36,17 +36,10 @@ func NewHealth(name string, timeout time.Duration, cfg *Config) *Health {
 	}
 }
 
-// Usable reports whether mail that other providers take, too, may go to the provider now,
-// and if not, when to try again.
-func (h *Health) Usable(now time.Time) (bool, time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.machine.usable(now, false)
-}
-
-// UsableFor is Usable for mail from a sender's domain. If sole, no other provider takes
-// the mail, and probes are more frequent.
-func (h *Health) UsableFor(domain string, now time.Time, sole bool) (bool, time.Time) {
+// Usable reports whether mail from a sender's domain may go to the provider now, and if
+// not, when to try again. If sole, no other provider takes the mail, and probes are more
+// frequent.
+func (h *Health) Usable(domain string, now time.Time, sole bool) (bool, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ok, until := h.machine.usable(now, sole)
@@ -55,6 +48,10 @@ func (h *Health) UsableFor(domain string, now time.Time, sole bool) (bool, time.
 	}
 	return ok, until
 }
+
+// usable is Usable for mail from a domain that the provider does not refuse, and that other
+// providers take, too.
+func (h *Health) usable(now time.Time) (bool, time.Time) { return h.Usable("", now, false) }
 
 // refusedUntil returns until when the provider refuses mail from a sender's domain; zero:
 // it does not.
@@ -70,9 +67,9 @@ func (h *Health) SilentUntil() time.Time {
 	return h.machine.silentUntil
 }
 
-// CallSize returns how many recipients, up to most, the next call may have: one until a
+// callSize returns how many recipients, up to most, the next call may have: one until a
 // probe was answered, then gradually more.
-func (h *Health) CallSize(most int, now time.Time) int {
+func (h *Health) callSize(most int, now time.Time) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.machine.callSize(most, 2*h.cfg.BreakerOpen, now)

@@ -17,7 +17,7 @@ func TestCallNotMadeSaysNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := testConfig()
-		h := NewHealth("sg", time.Second, cfg)
+		h := newHealth("sg", time.Second, cfg)
 		call := func(parts ...models.Part) {
 			done, ok := h.Begin("a.test", 1)
 			require.True(t, ok)
@@ -36,7 +36,7 @@ func TestCallNotMadeSaysNothing(t *testing.T) {
 			call(notCalled())
 		}
 		call(down)
-		ok, _ := h.Usable(time.Now())
+		ok, _ := h.usable(time.Now())
 		require.False(t, ok, "five in a row")
 
 		time.Sleep(cfg.BreakerOpen + time.Millisecond)
@@ -57,7 +57,7 @@ func TestLongTimeoutsSuspend(t *testing.T) {
 	for _, timeout := range []time.Duration{2 * time.Second, 30 * time.Second, 5 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := testConfig()
-			h := NewHealth("sg", timeout, cfg)
+			h := newHealth("sg", timeout, cfg)
 			for range 5 {
 				done, ok := h.Begin("a.test", 1)
 				require.True(t, ok)
@@ -67,7 +67,7 @@ func TestLongTimeoutsSuspend(t *testing.T) {
 				)
 			}
 			time.Sleep(timeout + time.Millisecond)
-			ok, _ := h.Usable(time.Now())
+			ok, _ := h.usable(time.Now())
 			require.False(t, ok, timeout)
 		})
 	}
@@ -79,7 +79,7 @@ func TestProbationAfterSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := testConfig()
-		found, peer := NewHealth("sg", time.Second, cfg), NewHealth("sg", time.Second, cfg)
+		found, peer := newHealth("sg", time.Second, cfg), newHealth("sg", time.Second, cfg)
 		found.Suspend(telemetry.Silence, time.Now().Add(time.Minute), "it reported nothing")
 		peer.Merge("w", found.Finding())
 		time.Sleep(time.Minute + time.Millisecond)
@@ -98,11 +98,11 @@ func TestProbationAfterSilence(t *testing.T) {
 			}
 			require.Zero(t, taken(1_000), "a call of that size waits")
 			require.Equal(t, probationSize, taken(probeSize))
-			ok, until := h.Usable(time.Now())
+			ok, until := h.usable(time.Now())
 			require.False(t, ok)
 			time.Sleep(time.Until(until))
 			require.Equal(t, probationSize, taken(probeSize), "as much again")
-			require.Equal(t, probeSize, h.CallSize(1000, time.Now()))
+			require.Equal(t, probeSize, h.callSize(1000, time.Now()))
 			h.EndProbation()
 			require.Equal(t, 10_000, taken(1_000))
 		}

@@ -100,7 +100,7 @@ func TestLanesShareRates(t *testing.T) {
 		t.Helper()
 		cfg := defaultConfig()
 		a.Name, a.Concurrency = "sg", 8
-		acc := NewProvider(Spec{Adapter: idleAdapter{}, Provider: a}, cfg, alone{})
+		acc := newProvider(Spec{Adapter: idleAdapter{}, Provider: a}, cfg, alone{})
 		ctx, stop := context.WithTimeout(t.Context(), seconds*time.Second)
 		defer stop()
 		var mu sync.Mutex

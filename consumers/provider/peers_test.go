@@ -34,21 +34,21 @@ func TestProbeAfterSuspension(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				cfg := defaultConfig()
-				found, peer := NewHealth("sg", 30*time.Second, cfg), NewHealth("sg", 30*time.Second, cfg)
+				found, peer := newHealth("sg", 30*time.Second, cfg), newHealth("sg", 30*time.Second, cfg)
 				suspend(found)
 				finding := found.Finding()
 				require.NotNil(t, finding)
 				peer.Merge("w", finding)
-				_, until := peer.Usable(time.Now())
+				_, until := peer.usable(time.Now())
 				require.LessOrEqual(t, time.Until(until), 2*cfg.BreakerOpen+2*cfg.Heartbeat, "it is trusted for a moment")
-				for _, h := range []*Health{peer, NewHealth("sg", 30*time.Second, cfg)} {
+				for _, h := range []*Health{peer, newHealth("sg", 30*time.Second, cfg)} {
 					if h != peer {
 						suspend(h)
 					}
-					ok, until := h.Usable(time.Now())
+					ok, until := h.usable(time.Now())
 					require.False(t, ok)
 					time.Sleep(time.Until(until) - time.Millisecond)
-					ok, _ = h.Usable(time.Now())
+					ok, _ = h.usable(time.Now())
 					require.False(t, ok)
 					time.Sleep(2 * time.Millisecond)
 					peer.Merge("w", finding) // the peer reports it again
@@ -58,14 +58,14 @@ func TestProbeAfterSuspension(t *testing.T) {
 						_, ok := h.Begin("a.test", 1)
 						require.False(t, ok, "while a probe runs")
 					}
-					require.Equal(t, 1, h.CallSize(1000, time.Now()))
+					require.Equal(t, 1, h.callSize(1000, time.Now()))
 					probe([]models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}}, time.Second)
 					peer.Merge("w", finding)
 					for range 2 {
 						_, ok = h.Begin("a.test", 1)
 						require.True(t, ok)
 					}
-					require.Less(t, h.CallSize(1000, time.Now()), 100, "it recovers gradually")
+					require.Less(t, h.callSize(1000, time.Now()), 100, "it recovers gradually")
 				}
 			})
 		})
@@ -78,7 +78,7 @@ func TestIdlePeerDoesNotSuspend(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := defaultConfig()
-		idle, busy := NewHealth("sg", 30*time.Second, cfg), NewHealth("sg", 30*time.Second, cfg)
+		idle, busy := newHealth("sg", 30*time.Second, cfg), newHealth("sg", 30*time.Second, cfg)
 		for range tripRow {
 			for _, h := range []*Health{idle, busy} {
 				done, ok := h.Begin("a.test", 1)
@@ -105,7 +105,7 @@ func TestIdlePeerDoesNotSuspend(t *testing.T) {
 func TestPeerThatLeftRequiresProbe(t *testing.T) {
 	t.Parallel()
 	cfg := defaultConfig()
-	h := NewHealth("sg", time.Second, cfg)
+	h := newHealth("sg", time.Second, cfg)
 	h.Merge("w", &Finding{State: telemetry.Suspended, Source: telemetry.CallsFailed, Left: time.Minute})
 	h.Forget("w")
 	_, ok := h.Begin("a.test", 1)
@@ -125,21 +125,21 @@ func TestFindingAboutProviderOutlivesPeer(t *testing.T) {
 			{State: telemetry.Suspended, Source: telemetry.RetryAfter, Left: time.Hour},
 			{State: telemetry.Suspended, Source: telemetry.Silence, Left: time.Hour},
 		} {
-			h := NewHealth("sg", time.Second, cfg)
+			h := newHealth("sg", time.Second, cfg)
 			h.Merge("w", &a)
 			h.Forget("w")
 			h.Forget("w")
-			ok, until := h.Usable(time.Now())
+			ok, until := h.usable(time.Now())
 			require.False(t, ok)
 			require.Equal(t, time.Hour, time.Until(until))
 			time.Sleep(time.Hour)
-			ok, _ = h.Usable(time.Now())
+			ok, _ = h.usable(time.Now())
 			require.True(t, ok)
 			_, ok = h.Begin("a.test", 1)
 			require.True(t, ok)
 			require.Empty(t, h.machine.peers)
 		}
-		h := NewHealth("sg", time.Second, cfg)
+		h := newHealth("sg", time.Second, cfg)
 		h.Merge("w", &Finding{State: telemetry.Suspended, Source: telemetry.Silence, Left: time.Minute})
 		until := time.Now().Add(time.Minute)
 		time.Sleep(time.Minute)
@@ -160,18 +160,37 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 	} {
 		for _, wait := range waits {
 			cfg := defaultConfig()
-			h, other := NewHealth("sg", time.Second, cfg), NewHealth("sg", time.Second, cfg)
+			h, other := newHealth("sg", time.Second, cfg), newHealth("sg", time.Second, cfg)
 			done, ok := h.Begin("a.test", 1)
 			require.True(t, ok)
 			at := time.Now().Add(wait)
 			done([]models.Part{{Class: class, Recipients: models.SetOf(1), RetryAt: at}}, time.Millisecond)
 			other.Merge("w", h.Finding())
 			for _, h := range []*Health{h, other} {
-				ok, until := h.Usable(time.Now())
+				ok, until := h.usable(time.Now())
 				require.False(t, ok)
 				require.WithinDuration(t, at, until, time.Second)
 				require.Equal(t, telemetry.RetryAfter, h.Report(time.Now(), control.ProviderSwitch{}).Source)
 			}
 		}
 	}
+}
+
+// Calls to a provider grow gradually after a peer has reported it healthy again. They stay
+// large while it only refuses a sender.
+func TestCallsGrowAfterPeerReport(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := defaultConfig()
+		h := newHealth("sg", time.Second, cfg)
+		h.Merge("w", &Finding{State: telemetry.Healthy, Senders: map[string]time.Duration{"a.test": time.Hour}})
+		require.Equal(t, 1000, h.callSize(1000, time.Now()))
+		h.Merge("w", &Finding{State: telemetry.Suspended, Source: telemetry.CallsFailed, Left: time.Minute})
+		h.Merge("w", nil)
+		require.Equal(t, probeSize, h.callSize(1000, time.Now()))
+		time.Sleep(cfg.BreakerOpen)
+		require.Equal(t, 500, h.callSize(1000, time.Now()))
+		time.Sleep(cfg.BreakerOpen)
+		require.Equal(t, 1000, h.callSize(1000, time.Now()))
+	})
 }

@@ -20,14 +20,14 @@ var troubles = map[string]func(h *Health){
 	"probed without success": func(h *Health) {
 		h.fail(failedUnknown, tripUnknown)
 		for range 10 {
-			_, until := h.Usable(time.Now())
+			_, until := h.usable(time.Now())
 			time.Sleep(time.Until(until))
 			h.fail(failedUnknown, 1)
 		}
 	},
 	"while a probe hangs": func(h *Health) {
 		h.fail(failedWhole, tripRow)
-		_, until := h.Usable(time.Now())
+		_, until := h.usable(time.Now())
 		time.Sleep(time.Until(until))
 		h.Begin("b.test", 1)
 	},
@@ -61,15 +61,15 @@ func TestProbeCommandEndsSuspension(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				cfg := testConfig()
-				h := NewHealth("sg", time.Second, cfg)
-				usable := func() bool { ok, _ := h.UsableFor("a.test", time.Now(), false); return ok }
+				h := newHealth("sg", time.Second, cfg)
+				usable := func() bool { ok, _ := h.Usable("a.test", time.Now(), false); return ok }
 				trouble(h)
 				require.False(t, usable())
 				h.Probe(7)
 				require.True(t, usable())
 				require.NotEqual(t, telemetry.Suspended, h.state())
 				if name != "a sender refused" {
-					require.Equal(t, 1, h.CallSize(1000, time.Now()))
+					require.Equal(t, 1, h.callSize(1000, time.Now()))
 					require.Equal(t, telemetry.Probing, h.state())
 				}
 				done, ok := h.Begin("a.test", 1)
@@ -101,10 +101,10 @@ func TestProbeCommandEndsSuspension(t *testing.T) {
 	t.Run("healthy", func(t *testing.T) {
 		t.Parallel()
 		cfg := testConfig()
-		h := NewHealth("sg", time.Second, cfg)
+		h := newHealth("sg", time.Second, cfg)
 		h.Probe(1)
 		require.Equal(t, telemetry.Healthy, h.state())
-		require.Equal(t, 1000, h.CallSize(1000, time.Now()), "no probe is required")
+		require.Equal(t, 1000, h.callSize(1000, time.Now()), "no probe is required")
 	})
 }
 
@@ -118,8 +118,8 @@ func TestFindingsBeforeProbeCommandAreIgnored(t *testing.T) {
 		"silent":  {State: telemetry.Suspended, Source: telemetry.Silence, Left: time.Hour},
 		"senders": {State: telemetry.Healthy, Senders: map[string]time.Duration{"a.test": time.Hour}},
 	} {
-		h := NewHealth("sg", time.Second, cfg)
-		usable := func() bool { ok, _ := h.UsableFor("a.test", time.Now(), false); return ok }
+		h := newHealth("sg", time.Second, cfg)
+		usable := func() bool { ok, _ := h.Usable("a.test", time.Now(), false); return ok }
 		h.Merge("w", &before)
 		require.False(t, usable(), name)
 		h.Probe(3)

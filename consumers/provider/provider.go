@@ -78,15 +78,15 @@ func (p *pace) rate(now time.Time) float64 {
 	return float64(sum) / paceOver
 }
 
-// NewProvider returns a provider at work, with its share of the limits.
-func NewProvider(spec Spec, cfg *Config, s Shares) *Provider {
+// newProvider returns a provider at work, with its share of the limits.
+func newProvider(spec Spec, cfg *Config, s Shares) *Provider {
 	perCall := spec.Adapter.MaxRecipients()
 	if spec.ChunkLimit > 0 {
 		perCall = min(perCall, spec.ChunkLimit)
 	}
 	return &Provider{
 		Spec:    spec,
-		Health:  NewHealth(spec.Name, spec.Timeout, cfg),
+		Health:  newHealth(spec.Name, spec.Timeout, cfg),
 		Slots:   newSlots(max(1, spec.Concurrency)),
 		shares:  s,
 		limits:  limitsOf(&spec.Provider),
@@ -100,7 +100,7 @@ const probeSize = 10
 // CallSize returns how many recipients the next call may have: fewer while the provider
 // recovers, and no more than the rate gives in half a second.
 func (p *Provider) CallSize(now time.Time) int {
-	n := p.Health.CallSize(p.perCall, now)
+	n := p.Health.callSize(p.perCall, now)
 	for _, l := range p.limits {
 		if !l.calls {
 			n = min(n, max(1, l.whole.Burst()/2)) // a full bucket would overflow while a call is prepared
@@ -177,7 +177,7 @@ func NewSet(specs []Spec, cfg *Config, s Shares) (*Set, error) {
 		if !models.ValidProviderName(spec.Name) || set.byName[spec.Name] != nil {
 			return nil, errors.New("consumers: provider name " + spec.Name + " is not valid or not unique")
 		}
-		p := NewProvider(spec, cfg, s)
+		p := newProvider(spec, cfg, s)
 		p.Health.isSlow = func(took time.Duration) bool { return set.slowBesideOthers(p, cfg.SlowCall, took) }
 		set.list = append(set.list, p)
 		set.byName[spec.Name] = p
@@ -192,7 +192,7 @@ func (ps *Set) slowBesideOthers(mine *Provider, least, took time.Duration) bool 
 		return false
 	}
 	for _, p := range ps.list {
-		if ok, _ := p.Health.Usable(time.Now()); p != mine && ok && p.Latency() > 0 && p.Latency() < took/4 {
+		if ok, _ := p.Health.usable(time.Now()); p != mine && ok && p.Latency() > 0 && p.Latency() < took/4 {
 			return true
 		}
 	}

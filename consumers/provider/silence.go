@@ -159,12 +159,12 @@ func (d *SilenceDetector) silence(
 		return false, false, about, 0
 	}
 	wait = min(max(d.cfg.SilenceLeast, 6*usual), time.Hour)
-	last := Bucket(now.Add(-wait)) - 1
+	last := bucket(now.Add(-wait)) - 1
 	// No mail counts twice.
-	first := max(Bucket(now.Add(-wait-silenceOver)), Bucket(receiverSince)+1, Bucket(p.Health.SilentUntil())+1)
+	first := max(bucket(now.Add(-wait-silenceOver)), bucket(receiverSince)+1, bucket(p.Health.SilentUntil())+1)
 	about = d.flows.newest(p.Name, first, last)
 	// Reports on later mail show that it is not silent any more.
-	later := d.flows.Between(p.Name, last+1, Bucket(now)+1)
+	later := d.flows.between(p.Name, last+1, bucket(now)+1)
 	silent = about.silent() && !later.talks()
 	return silent, about.talks() || later.talks(), about, wait
 }
@@ -177,7 +177,7 @@ func (d *SilenceDetector) judgeSilence(ctx context.Context, p *Provider, now, re
 		d.flows.forgive(p.Name)
 		p.Health.EndProbation()
 	}
-	if ok, _ := p.Health.Usable(now); !silent || !ok {
+	if ok, _ := p.Health.usable(now); !silent || !ok {
 		return
 	}
 	elsewhere := false
@@ -186,7 +186,7 @@ func (d *SilenceDetector) judgeSilence(ctx context.Context, p *Provider, now, re
 			continue
 		}
 		alsoSilent, _, _, _ := d.silence(other, now, receiverSince)
-		ok, _ := other.Health.Usable(now)
+		ok, _ := other.Health.usable(now)
 		elsewhere = elsewhere || ok && !alsoSilent
 	}
 	why := fmt.Sprintf(

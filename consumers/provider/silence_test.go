@@ -21,7 +21,7 @@ func TestSilence(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	hour := ago(time.Hour)
 	usable := func(e *silenceFixture, name string) bool {
-		ok, _ := e.providers.Get(name).Health.Usable(time.Now())
+		ok, _ := e.providers.Get(name).Health.usable(time.Now())
 		return ok
 	}
 	for _, c := range []struct {
@@ -36,11 +36,11 @@ func TestSilence(t *testing.T) {
 		{"too early to say", hour, func(e *silenceFixture) { e.flows.Add("sg", ago(30*time.Second), 100, 0) }, true},
 		{"silent", hour, func(e *silenceFixture) { e.flows.Add("sg", ago(2*time.Minute), 100, 0) }, false},
 		{"silent, as all workers saw it", hour, func(e *silenceFixture) {
-			e.flows.Merge("other", map[string]map[int64]Flow{"sg": {Bucket(ago(2 * time.Minute)): {Accepted: 100}}})
+			e.flows.Merge("other", map[string]map[int64]Flow{"sg": {bucket(ago(2 * time.Minute)): {Accepted: 100}}})
 		}, false},
 		{"reports to another worker", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(2*time.Minute), 100, 0)
-			e.flows.Merge("other", map[string]map[int64]Flow{"sg": {Bucket(ago(2 * time.Minute)): {Reported: 90}}})
+			e.flows.Merge("other", map[string]map[int64]Flow{"sg": {bucket(ago(2 * time.Minute)): {Reported: 90}}})
 		}, true},
 		{"next to no report on newer mail, either", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(2*time.Minute), 1000, 0)
@@ -177,11 +177,11 @@ func TestReceiverLiveness(t *testing.T) {
 func TestFlowsOutlivePeer(t *testing.T) {
 	t.Parallel()
 	f := NewFlows()
-	now := Bucket(time.Now())
+	now := bucket(time.Now())
 	f.Merge("a", map[string]map[int64]Flow{"sg": {now - 1: {Accepted: 5, Reported: 300}}})
 	f.Merge("b", map[string]map[int64]Flow{"sg": {now - flowKept - 5: {Accepted: 7}}})
 	f.Merge("a", nil)
-	require.Equal(t, Flow{Accepted: 5, Reported: 300}, f.Between("sg", now-10, now))
+	require.Equal(t, Flow{Accepted: 5, Reported: 300}, f.between("sg", now-10, now))
 	require.Len(t, f.others, 1, "old counts are dropped")
 }
 
