@@ -374,7 +374,7 @@ func TestRepairAfterLostFacts(t *testing.T) {
 		require.Contains(
 			t,
 			list[0].String(),
-			fmt.Sprintf("made from %d entries and facts, of which %d are there", lie.Version, lie.Version-50),
+			fmt.Sprintf("made from %d entries and facts, but only %d are stored", lie.Version, lie.Version-50),
 		)
 		require.Empty(t, check(false))
 	}

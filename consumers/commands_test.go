@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,15 +35,8 @@ func (r *rig) looked(b *models.Batch) {
 	r.t.Helper()
 	from := time.Now()
 	require.Eventually(r.t, func() bool {
-		for shard := range r.store.Shards() {
-			for e, err := range r.store.Agenda(context.Background(), shard, from.Add(r.engine.cfg.Recheck), from.Add(time.Hour)) {
-				require.NoError(r.t, err)
-				if e.ID == b.ID {
-					return true
-				}
-			}
-		}
-		return false
+		due := r.dueWithin(b, from.Add(r.engine.cfg.Recheck), from.Add(time.Hour))
+		return slices.ContainsFunc(due, func(e models.AgendaEntry) bool { return e.ID == b.ID })
 	}, patience, 5*time.Millisecond)
 }
 

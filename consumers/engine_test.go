@@ -40,7 +40,7 @@ func TestHardRefusalIsNotRerouted(t *testing.T) {
 	require.Zero(t, mg.count())
 }
 
-// TestBadRecipientIsFound: a recipient because of whom a provider refuses the whole call is
+// TestBadRecipientIsFound: if a provider refuses a call because of one recipient, that recipient is
 // found by halving, and the others are sent.
 func TestBadRecipientIsFound(t *testing.T) {
 	t.Parallel()

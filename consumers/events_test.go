@@ -191,11 +191,11 @@ func TestReplayedTokenInOneEntry(t *testing.T) {
 		)
 	}
 	r.inbox(models.Inbox{ID: models.NewInboxID(at), Provider: "sg", Posts: []models.Post{
-		post(
-			1,
-			models.Delivered,
-			"1.a",
-		), post(2, models.Bounced, "1.a"), post(1, models.Delivered, "1.a"), post(3, models.Delivered, "1.b")}})
+		post(1, models.Delivered, "1.a"),
+		post(2, models.Bounced, "1.a"),
+		post(1, models.Delivered, "1.a"),
+		post(3, models.Delivered, "1.b"),
+	}})
 	require.Eventually(t, func() bool {
 		return r.view(b).Status(1).State == models.Success && r.view(b).Status(3).State == models.Success
 	}, patience, time.Millisecond)

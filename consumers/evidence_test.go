@@ -141,13 +141,8 @@ func TestResendWaitsForLookup(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
 	cfg.StartBy, cfg.EvidenceWindow, cfg.LookUpPause = 200*time.Millisecond, 400*time.Millisecond, 50*time.Millisecond
-	p, other := &told{
-		scripted: newScripted("mg", always(models.Unknown)),
-		down:     true,
-	}, newScripted(
-		"sg",
-		always(models.Accepted),
-	)
+	p := &told{scripted: newScripted("mg", always(models.Unknown)), down: true}
+	other := newScripted("sg", always(models.Accepted))
 	r := emptyRig(t, nil, "mg", "sg")
 	spec := func(p models.Adapter, name string) provider.Spec {
 		return provider.Spec{
@@ -249,12 +244,8 @@ func TestHangingEventsAPI(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
 	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 600*time.Millisecond
-	hangs, good := &told{
-		scripted: newScripted("mg", always(models.Unknown)),
-		hangs:    true,
-	}, &told{
-		scripted: newScripted("mg-eu", always(models.Unknown)),
-	}
+	hangs := &told{scripted: newScripted("mg", always(models.Unknown)), hangs: true}
+	good := &told{scripted: newScripted("mg-eu", always(models.Unknown))}
 	r := emptyRig(t, nil, "mg", "mg-eu")
 	spec := func(p *told) provider.Spec {
 		return provider.Spec{

@@ -258,7 +258,12 @@ var (
 		[]string{"provider"},
 		nil,
 	)
-	workDesc  = prometheus.NewDesc("safedelivr_workers", "Workers that share the limits, as seen by this worker.", nil, nil)
+	workDesc = prometheus.NewDesc(
+		"safedelivr_workers",
+		"Workers that share the limits, as seen by this worker.",
+		nil,
+		nil,
+	)
 	inboxDesc = prometheus.NewDesc(
 		"safedelivr_inbox_lag_seconds",
 		"Age of the oldest unprocessed webhook post in the shards of this worker.",

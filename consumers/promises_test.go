@@ -28,8 +28,17 @@ func TestPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newPromises(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"post": m.post, "answers": m.answers, "report": func(t *rapid.T) { m.report(t, rapid.IntRange(1, 30).Draw(t, "events")) }, "forge": m.forge,
-			"stop": m.stop, "resume": m.resume, "cancel": m.cancel, "purge": m.purge, "kill": m.kill, "work": m.work, "": m.balanced,
+			"post":    m.post,
+			"answers": m.answers,
+			"report":  func(t *rapid.T) { m.report(t, rapid.IntRange(1, 30).Draw(t, "events")) },
+			"forge":   m.forge,
+			"stop":    m.stop,
+			"resume":  m.resume,
+			"cancel":  m.cancel,
+			"purge":   m.purge,
+			"kill":    m.kill,
+			"work":    m.work,
+			"":        m.balanced,
 		})
 		m.finish(t)
 	})
@@ -45,15 +54,10 @@ func (m *promises) post(t *rapid.T) {
 	now := time.Now()
 	n := rapid.IntRange(1, 30).Draw(t, "recipients")
 	b := &models.Batch{
-		ID:      models.NewBatchID(now),
-		User:    m.user,
-		Content: models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
-		Lane: rapid.SampledFrom(
-			[]models.Lane{models.Bulk, models.Urgent},
-		).Draw(
-			t,
-			"lane",
-		),
+		ID:         models.NewBatchID(now),
+		User:       m.user,
+		Content:    models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
+		Lane:       rapid.SampledFrom([]models.Lane{models.Bulk, models.Urgent}).Draw(t, "lane"),
 		Recipients: n,
 		Chunks:     1,
 		Deadline:   now.Add(time.Hour),

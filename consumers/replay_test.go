@@ -34,7 +34,8 @@ func (s *brokenOff) PutFacts(ctx context.Context, facts ...models.ChunkFact) err
 func TestReplayAfterFailure(t *testing.T) {
 	t.Parallel()
 	s := &brokenOff{}
-	p, other := &buggyParser{scripted: newScripted("mg", always(models.Accepted))}, newScripted("sg", always(models.Accepted))
+	p := &buggyParser{scripted: newScripted("mg", always(models.Accepted))}
+	other := newScripted("sg", always(models.Accepted))
 	r := emptyRig(t, func(store models.Store) models.Store {
 		s.Store = store
 		return s

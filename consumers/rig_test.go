@@ -106,9 +106,20 @@ type rig struct {
 
 // fast returns a configuration with short times.
 func fast() Config {
-	return Config{MaxRetries: 10, StartBy: 5 * time.Second, EvidenceWindow: time.Hour, Recheck: 200 * time.Millisecond,
-		Renewal: 20 * time.Millisecond, AgendaPoll: 20 * time.Millisecond, InboxAge: 200 * time.Millisecond, BreakerOpen: 50 * time.Millisecond, Heartbeat: 50 * time.Millisecond, LookUpPause: 100 * time.Millisecond,
-		Hold: 100 * time.Millisecond, Delays: []time.Duration{10 * time.Millisecond}}
+	return Config{
+		MaxRetries:     10,
+		StartBy:        5 * time.Second,
+		EvidenceWindow: time.Hour,
+		Recheck:        200 * time.Millisecond,
+		Renewal:        20 * time.Millisecond,
+		AgendaPoll:     20 * time.Millisecond,
+		InboxAge:       200 * time.Millisecond,
+		BreakerOpen:    50 * time.Millisecond,
+		Heartbeat:      50 * time.Millisecond,
+		LookUpPause:    100 * time.Millisecond,
+		Hold:           100 * time.Millisecond,
+		Delays:         []time.Duration{10 * time.Millisecond},
+	}
 }
 
 // newRig returns a rig with a running worker. wrap, if not nil, wraps the store.

@@ -113,16 +113,8 @@ func TestEventWhileSendingStopsHold(t *testing.T) {
 // provider gets it, even if the outcome of the newest attempt is unknown.
 func TestAcceptedMailIsNotResent(t *testing.T) {
 	t.Parallel()
-	aa, bb, cc := newScripted(
-		"aa",
-		always(models.Unknown),
-	), newScripted(
-		"bb",
-		always(models.Unknown),
-	), newScripted(
-		"cc",
-		always(models.Accepted),
-	)
+	aa, bb := newScripted("aa", always(models.Unknown)), newScripted("bb", always(models.Unknown))
+	cc := newScripted("cc", always(models.Accepted))
 	r := emptyRig(t, nil, "aa", "bb", "cc")
 	cfg := fast()
 	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 300*time.Millisecond

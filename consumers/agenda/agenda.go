@@ -111,21 +111,17 @@ func (a *Agenda) workShard(ctx context.Context, s *shard) error {
 		}
 	}
 	// Entries that are read again are kept in mind, even if a part of the store is down.
-	s.handled.forget(
-		models.EarlierOf(
-			models.EarlierOf(s.upTo, now.Add(-models.LateWriters)),
-			models.EarlierOf(s.reread[0], s.reread[1]),
-		).Add(
-			-2 * time.Minute,
-		),
-	)
+	oldest := models.EarlierOf(s.upTo, now.Add(-models.LateWriters))
+	oldest = models.EarlierOf(oldest, models.EarlierOf(s.reread[0], s.reread[1]))
+	s.handled.forget(oldest.Add(-2 * time.Minute))
 	// An entry whose message waits in a long queue is reconciled rarely. If the queues
 	// are empty, the message may be lost, so the entry is requeued early.
 	if now.Sub(s.ahead) >= a.cfg.Recheck/2 {
 		s.ahead = now
 		idle := a.Idle(ctx)
 		if idle && !s.idle {
-			if err := a.reconcileEntries(ctx, s, now, now.Add(maxRecheckFactor*a.cfg.Recheck), 2); err != nil { // a young one is due soon anyway
+			// Entries of the first rounds are due soon anyway.
+			if err := a.reconcileEntries(ctx, s, now, now.Add(maxRecheckFactor*a.cfg.Recheck), 2); err != nil {
 				return err
 			}
 		}

@@ -46,7 +46,7 @@ func (i *inbox) Sweep(_ context.Context, _ int, from, _ time.Time) (next, oldest
 	return from, i.oldest, nil
 }
 
-// nothing stands in for the evidence and the summaries.
+// nothing implements the evidence and the summaries, and does nothing.
 type nothing struct{}
 
 func (nothing) Answered(*dispatch.Chunk, *policy.Step, time.Time) bool { return true }

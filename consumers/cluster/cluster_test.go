@@ -18,13 +18,13 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// reportBoard is the part of a store that a cluster needs, on the bubble's clock.
+// reportBoard is the part of a store that a cluster needs, on the clock of the test.
 type reportBoard struct {
 	mu    sync.Mutex
 	rows  map[string][]byte
 	until map[string]time.Time
 
-	shadowed bool // what is written changes nothing
+	shadowed bool // writes change nothing
 }
 
 func newReportBoard() *reportBoard {
@@ -56,8 +56,8 @@ func (b *reportBoard) Transients(context.Context, string) (map[string][]byte, er
 	return maps.Clone(b.rows), nil
 }
 
-// hand is one worker of the test: it sends as fast as it is allowed to, until it
-// is frozen, cut off from the store, or killed.
+// hand is one worker of the test. It sends as fast as it may, until it is frozen, cut off
+// from the store, or killed.
 type hand struct {
 	board   *reportBoard
 	cluster *Cluster
@@ -71,7 +71,7 @@ type handState int
 
 const (
 	working handState = iota
-	frozen            // Nothing runs
+	frozen            // nothing runs
 	cutOff            // it runs, without the store
 )
 
@@ -115,7 +115,7 @@ func (h *hand) Transients(ctx context.Context, kind string) (map[string][]byte, 
 	return all, err
 }
 
-// sends is what the provider sees.
+// sends records the recipients that a provider receives.
 type sends struct {
 	all sync.WaitGroup // of the workers' goroutines
 	mu  sync.Mutex
@@ -142,7 +142,7 @@ func startHand(ctx context.Context, name string, board *reportBoard, limit float
 	seen.all.Go(func() {
 		for ctx.Err() == nil {
 			h.thaw(ctx)
-			n := 1 + rand.N(min(5, h.acc.CallSize(time.Now()))) // it never saves up
+			n := 1 + rand.N(min(5, h.acc.CallSize(time.Now()))) // small calls, so that the bucket is never full
 			wait := h.acc.Take(models.Bulk, n)
 			if wait > 0 {
 				time.Sleep(min(wait, 20*time.Millisecond))
@@ -156,10 +156,10 @@ func startHand(ctx context.Context, name string, board *reportBoard, limit float
 	return h
 }
 
-// most returns by how much the worst window exceeds limit x window + burst.
+// most returns how far the worst window exceeds limit x window + burst.
 func (s *sends) most(limit, burst float64) (worst float64) {
 	// The worst window begins and ends with a call: a running maximum of
-	// (sent - limit x time) tells it in one pass.
+	// (sent - limit x time) finds it in one pass.
 	sum, low := 0.0, 0.0
 	worst = -burst
 	for i := range s.at {
@@ -182,9 +182,9 @@ func (s *sends) between(from, to time.Time) (n int) {
 	return n
 }
 
-// TestSharesHold: workers come, die, freeze for longer than they are waited for,
-// wake again and lose the store; the provider never sees more than the limit,
-// and gets most of it while the number of workers is steady.
+// TestSharesHold: workers join, die, freeze for longer than they count as members, resume, and
+// lose the store. The provider never receives more than its limit, and most of it while the
+// number of workers is steady.
 func TestSharesHold(t *testing.T) {
 	t.Parallel()
 	for range 8 {
@@ -196,25 +196,9 @@ func TestSharesHold(t *testing.T) {
 			a := startHand(ctx, "a", board, limit, seen)
 			time.Sleep(30 * time.Second)
 			steady1 := time.Now()
-			b, c, d := startHand(
-				ctx,
-				"b",
-				board,
-				limit,
-				seen,
-			), startHand(
-				ctx,
-				"c",
-				board,
-				limit,
-				seen,
-			), startHand(
-				ctx,
-				"d",
-				board,
-				limit,
-				seen,
-			)
+			b := startHand(ctx, "b", board, limit, seen)
+			c := startHand(ctx, "c", board, limit, seen)
+			d := startHand(ctx, "d", board, limit, seen)
 			time.Sleep(30 * time.Second)
 			steady4 := time.Now()
 			b.set(frozen) // for longer than it counts as a member
@@ -235,11 +219,15 @@ func TestSharesHold(t *testing.T) {
 			stop()
 			seen.all.Wait()
 
-			// Workers that send all the time save up nothing, so far less than the
-			// burst is seen on top: what two share by mistake would show.
+			// Workers that send all the time have empty buckets, so much less than the burst comes
+			// on top. A share that two workers use by mistake would exceed that.
 			require.LessOrEqual(t, seen.most(limit, limit), 1e-6, "more than limit x window + burst")
 			require.LessOrEqual(t, seen.most(limit, limit/4+20), 1e-6, "more than the shares in use")
-			for name, w := range map[string][2]time.Time{"one": {begun.Add(5 * time.Second), steady1}, "four": {steady4.Add(-15 * time.Second), steady4}, "two": {end.Add(-20 * time.Second), end}} {
+			for name, w := range map[string][2]time.Time{
+				"one":  {begun.Add(5 * time.Second), steady1},
+				"four": {steady4.Add(-15 * time.Second), steady4},
+				"two":  {end.Add(-20 * time.Second), end},
+			} {
 				used := float64(seen.between(w[0], w[1])) / (limit * w[1].Sub(w[0]).Seconds())
 				require.Greater(t, used, 0.8, "of the limit, with %s", name)
 			}
@@ -247,7 +235,7 @@ func TestSharesHold(t *testing.T) {
 	}
 }
 
-// atOnce is how many calls a provider sees at once.
+// atOnce counts the calls that run at a provider at once.
 type atOnce struct {
 	mu        sync.Mutex
 	now, most int
@@ -266,8 +254,7 @@ func (a *atOnce) call(took time.Duration) {
 	a.mu.Unlock()
 }
 
-// calling has a worker make calls as fast as it is allowed to, each of which takes
-// long.
+// calling makes a worker start long calls as fast as it may.
 func (h *hand) calling(ctx context.Context, provider *atOnce, all *sync.WaitGroup) {
 	all.Go(func() {
 		for ctx.Err() == nil {
@@ -285,9 +272,9 @@ func (h *hand) calling(ctx context.Context, provider *atOnce, all *sync.WaitGrou
 	})
 }
 
-// TestCallsAtOnce: no more calls run at once than a provider allows, though workers
-// come while others have calls running that they began when all were theirs; and
-// nearly all that may run do while the number of workers is steady.
+// TestCallsAtOnce: no more calls run at once than a provider allows, even if workers join while
+// others have calls running that they began under a larger share. While the number of workers is
+// steady, almost as many run.
 func TestCallsAtOnce(t *testing.T) {
 	t.Parallel()
 	for range 5 {
@@ -311,7 +298,7 @@ func TestCallsAtOnce(t *testing.T) {
 			}
 			start("a")
 			time.Sleep(time.Minute)
-			require.Greater(t, used(10*time.Minute), 0.6, "seven of eight, for one is kept for urgent mail")
+			require.Greater(t, used(10*time.Minute), 0.6, "seven of eight: one is kept for urgent mail")
 			b, c := start("b"), start("c")
 			time.Sleep(2 * time.Minute)
 			b.set(frozen)
@@ -330,22 +317,25 @@ func TestCallsAtOnce(t *testing.T) {
 	}
 }
 
-// What others have running beyond their parts is left free by all who have none too
-// many, and what they may yet begin before they know of a new worker, too.
-func TestCallsOfOthers(t *testing.T) {
+// TestMaxCalls: a worker leaves free the calls that others run beyond their shares, and those that
+// they may begin before they know of a new worker.
+func TestMaxCalls(t *testing.T) {
 	t.Parallel()
+	running := func(size, calls int) heartbeat {
+		return heartbeat{Size: size, Running: map[string]int{"sg": calls}}
+	}
 	for name, c := range map[string]struct {
 		n, rank int
 		others  []heartbeat // of ranks 0, 1, … without this worker's
 		want    int
 	}{
 		"alone":                         {8, 0, nil, 8},
-		"within their parts":            {8, 2, []heartbeat{{Size: 3, Running: map[string]int{"sg": 3}}, {Size: 3, Running: map[string]int{"sg": 1}}}, 2},
-		"one has all":                   {8, 1, []heartbeat{{Size: 2, Running: map[string]int{"sg": 8}}}, 0},
-		"one has some beyond its part":  {8, 1, []heartbeat{{Size: 2, Running: map[string]int{"sg": 6}}}, 2},
-		"who has too many goes on":      {8, 0, []heartbeat{{Size: 2, Running: map[string]int{"sg": 2}}}, 4},
-		"it does not know yet":          {8, 1, []heartbeat{{Size: 1, Running: map[string]int{"sg": 0}}}, 0},
-		"two share what one must leave": {9, 2, []heartbeat{{Size: 3, Running: map[string]int{"sg": 6}}, {Size: 3}}, 1},
+		"within their shares":           {8, 2, []heartbeat{running(3, 3), running(3, 1)}, 2},
+		"one has all":                   {8, 1, []heartbeat{running(2, 8)}, 0},
+		"one has some beyond its share": {8, 1, []heartbeat{running(2, 6)}, 2},
+		"it has too many itself":        {8, 0, []heartbeat{running(2, 2)}, 4},
+		"the other does not know it":    {8, 1, []heartbeat{running(1, 0)}, 0},
+		"two share what one must leave": {9, 2, []heartbeat{running(3, 6), {Size: 3}}, 1},
 	} {
 		k := New(nil, memberConfig("w"))
 		now := 0
@@ -362,8 +352,8 @@ func TestCallsOfOthers(t *testing.T) {
 	}
 }
 
-// TestHealthIsShared: what one worker finds out about a provider, the others
-// know with the next beat, and a new one before its first call.
+// TestHealthIsShared: the next heartbeat of a worker reports to the others that a provider is
+// unhealthy, or healthy again.
 func TestHealthIsShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

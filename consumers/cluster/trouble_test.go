@@ -15,9 +15,9 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// A worker whose beats are written and cannot be read, as when its clock was set back,
-// sends nothing: the others take its part.
-func TestBeatThatIsNotRead(t *testing.T) {
+// TestHeartbeatThatIsNotRead: a worker whose heartbeats are written but cannot be read, because its
+// clock was set back, sends nothing. The others use its share.
+func TestHeartbeatThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -43,8 +43,8 @@ func TestBeatThatIsNotRead(t *testing.T) {
 	})
 }
 
-// Two workers that were given one name are two all the same: each has half.
-func TestTwoOfOneName(t *testing.T) {
+// TestTwoWorkersWithOneName: two workers with the same name each have a share.
+func TestTwoWorkersWithOneName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -63,8 +63,8 @@ func TestTwoOfOneName(t *testing.T) {
 	})
 }
 
-// calls makes a worker call a provider every so often, for so long, with answers of
-// this class, and returns how many calls it was allowed to make.
+// calls makes a worker call a provider at an interval for some time. The answers have a class. It
+// returns how many calls the worker could make.
 func (h *hand) calls(ctx context.Context, every, during time.Duration, class models.Class) (made int) {
 	for begun := time.Now(); time.Since(begun) < during && ctx.Err() == nil; time.Sleep(every) {
 		if done, ok := h.acc.Health.Begin("a.test", 1); ok {
@@ -75,8 +75,8 @@ func (h *hand) calls(ctx context.Context, every, during time.Duration, class mod
 	return made
 }
 
-// One worker that cannot reach a provider, or whose key is an old one, keeps the
-// others from it for a moment only: they find out for themselves.
+// TestOneSickWorker: a worker that cannot reach a provider, or has an old key, stops the calls of
+// the others only for a moment, because they find out for themselves.
 func TestOneSickWorker(t *testing.T) {
 	t.Parallel()
 	for _, class := range []models.Class{models.Unavailable, models.Unknown, models.AccountClass} {
@@ -108,8 +108,8 @@ func TestOneSickWorker(t *testing.T) {
 	}
 }
 
-// A store that hangs for a while holds up many appends at once: the calls that follow
-// still keep the limit. One that is slow all the time costs nothing of it.
+// TestSlowAppendsKeepTheLimit: the calls that follow after the store was hanging, which delayed many
+// appends at once, keep the limit. A store that is slow all the time does not lower the rate.
 func TestSlowAppendsKeepTheLimit(t *testing.T) {
 	t.Parallel()
 	const limit, perCall = 100.0, 10
@@ -124,9 +124,12 @@ func TestSlowAppendsKeepTheLimit(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		takes func(begun, now time.Time) time.Duration
-		late  bool // some calls may not be made any more
+		late  bool // some calls pass their start-by
 	}{
-		"quick": {steady(4 * time.Millisecond), false}, "slow": {steady(300 * time.Millisecond), false}, "very slow": {steady(2 * time.Second), false}, "hangs": {hangs, true},
+		"quick":     {steady(4 * time.Millisecond), false},
+		"slow":      {steady(300 * time.Millisecond), false},
+		"very slow": {steady(2 * time.Second), false},
+		"hangs":     {hangs, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -172,8 +175,8 @@ func TestSlowAppendsKeepTheLimit(t *testing.T) {
 	}
 }
 
-// What one worker finds out about a sender the others know with the next beat,
-// and nobody keeps it known by telling it again.
+// TestRefusedSendersAreShared: the others know from the next heartbeat that a provider refuses a
+// sender, and forget it in time.
 func TestRefusedSendersAreShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -59,20 +59,12 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 		return err
 	}
 	sent := time.Now()
-	span := tracing.Start(
-		c.ID,
-		"provider call",
-		sent,
-		"provider",
-		j.Provider.Name,
-		"chunk",
-		c.ID.String(),
-		"attempt",
-		strconv.Itoa(entry.Number),
-		"recipients",
-		strconv.Itoa(entry.Recipients.Len()),
-		"because",
-		entry.Because,
+	span := tracing.Start(c.ID, "provider call", sent,
+		"provider", j.Provider.Name,
+		"chunk", c.ID.String(),
+		"attempt", strconv.Itoa(entry.Number),
+		"recipients", strconv.Itoa(entry.Recipients.Len()),
+		"because", entry.Because,
 	)
 	parts := d.call(c, j, entry, began)
 	took := time.Since(sent)
@@ -172,9 +164,19 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *job) (model
 	began := time.Now()
 	startBy := began.Add(d.cfg.StartBy)
 	entry := models.Entry{
-		Number: c.View.NextNumber(), Token: models.NewToken(), Kind: models.Attempt, At: began.UTC().Round(0), Recipients: j.Who,
-		Provider: j.Provider.Name, Worker: d.cfg.Worker, StartBy: startBy.UTC().Round(0), CallEnds: startBy.Add(j.Provider.Timeout).UTC().Round(0),
-		Retry: j.Step.Retry, Split: j.Step.Split, MayDouble: j.Step.MayDouble, Because: models.Clip(j.Step.Because),
+		Number:     c.View.NextNumber(),
+		Token:      models.NewToken(),
+		Kind:       models.Attempt,
+		At:         began.UTC().Round(0),
+		Recipients: j.Who,
+		Provider:   j.Provider.Name,
+		Worker:     d.cfg.Worker,
+		StartBy:    startBy.UTC().Round(0),
+		CallEnds:   startBy.Add(j.Provider.Timeout).UTC().Round(0),
+		Retry:      j.Step.Retry,
+		Split:      j.Step.Split,
+		MayDouble:  j.Step.MayDouble,
+		Because:    models.Clip(j.Step.Because),
 	}
 	within, cancel := context.WithTimeout(ctx, d.cfg.StartBy)
 	defer cancel()
@@ -213,10 +215,8 @@ func (d *Dispatcher) resolveUnknownAppend(c *Chunk, entry models.Entry) {
 				}
 				if err = d.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err == nil {
 					d.summaries.Mark(user, id)
-					d.Publish(
-						ctx,
-						models.Message{Kind: models.BatchMessage, ID: id, Lane: lane},
-					) // other workers may have taken the entry for a running call
+					// Other workers may have taken the entry for a running call.
+					d.Publish(ctx, models.Message{Kind: models.BatchMessage, ID: id, Lane: lane})
 					return
 				}
 			}
@@ -318,17 +318,8 @@ func (d *Dispatcher) saveOutcome(c *Chunk, a *provider.Provider, o models.Outcom
 		if err == nil {
 			return nil
 		}
-		d.log.Warn(
-			"outcome not stored yet; will retry",
-			"chunk",
-			c.ID.String(),
-			"provider",
-			a.Name,
-			"attempt_id",
-			o.Attempt,
-			"err",
-			err,
-		)
+		d.log.Warn("cannot store the outcome of a call; will retry",
+			"chunk", c.ID.String(), "provider", a.Name, "attempt_id", o.Attempt, "err", err)
 		select {
 		case <-time.After(pause):
 		case <-d.hard.Done():

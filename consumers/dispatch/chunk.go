@@ -106,9 +106,8 @@ func (d *Dispatcher) appendEndings(ctx context.Context, c *Chunk, steps []policy
 			Detail:     models.Clip(st.Detail),
 		}
 		if o := st.Cancel; o != nil {
-			entry.Kind, entry.Reason, entry.Detail, entry.Order = models.Cancel, models.CancelledByRq, models.Clip(
-				o.Why,
-			), o.Number
+			entry.Kind, entry.Reason, entry.Order = models.Cancel, models.CancelledByRq, o.Number
+			entry.Detail = models.Clip(o.Why)
 		}
 		err := d.appendEntry(ctx, c, entry)
 		if conflict(err) {

@@ -116,7 +116,7 @@ var errHeldBack = errors.New("held back")
 // mayCall returns errHeldBack if the deadline or a command forbids the call. It uses
 // rules that are no older than age.
 func (d *Dispatcher) mayCall(ctx context.Context, c *Chunk, j *job, age time.Duration) error {
-	if !j.Step.Released && policy.Over(c.Batch, time.Now()) {
+	if !j.Step.Released && policy.PastDeadline(c.Batch, time.Now()) {
 		return fmt.Errorf("%w after the deadline", errHeldBack)
 	}
 	if err := d.follower.EnsureFresh(ctx, age); err != nil {

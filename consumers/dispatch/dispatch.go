@@ -96,18 +96,11 @@ func (d *Dispatcher) runRounds(
 	}
 	c.Lane = m.Lane
 	defer d.summaries.MarkChunk(c)
-	span := tracing.Start(
-		c.ID,
-		"dispatch",
-		time.Time{},
-		"queue",
-		string(m.Kind),
-		"provider",
-		m.Provider,
-		"lane",
-		string(m.Lane),
-		"chunk",
-		c.ID.String(),
+	span := tracing.Start(c.ID, "dispatch", time.Time{},
+		"queue", string(m.Kind),
+		"provider", m.Provider,
+		"lane", string(m.Lane),
+		"chunk", c.ID.String(),
 	)
 	defer span.End("")
 	for range maxRounds {

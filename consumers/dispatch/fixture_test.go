@@ -39,7 +39,7 @@ func (alone) Share() (provider.Share, bool) { return provider.Share{Size: 1}, tr
 
 func (alone) MaxCalls(_ string, n int, _ provider.Share) int { return n }
 
-// nothing stands in for the evidence, the summaries and the observer.
+// nothing implements the evidence, the summaries and the observer, and does nothing.
 type nothing struct{}
 
 func (nothing) Answered(*Chunk, *policy.Step, time.Time) bool { return true }

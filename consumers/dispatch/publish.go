@@ -33,15 +33,8 @@ func (d *Dispatcher) Publish(ctx context.Context, ms ...models.Message) bool {
 	err := d.broker.Publish(ctx, ms...)
 	d.outage.End(time.Now(), err)
 	if err != nil {
-		d.log.Warn(
-			"message not published; the agenda will repeat it",
-			"chunk",
-			ms[0].ID.String(),
-			"queue",
-			ms[0].Key(),
-			"err",
-			err,
-		)
+		d.log.Warn("message not published; the agenda will repeat it",
+			"chunk", ms[0].ID.String(), "queue", ms[0].Key(), "err", err)
 	}
 	return err == nil
 }

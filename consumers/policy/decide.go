@@ -140,7 +140,7 @@ func (p *Policy) next(
 		return cancelled(s, tries, rule.Cancel)
 	case b.Redacted: // it was released, and not handed over before its content was removed
 		return ending(doubtOf(tries), Step{Reason: models.Expired, Detail: contentRemoved})
-	case !s.Released && Over(b, now):
+	case !s.Released && PastDeadline(b, now):
 		return ending(doubtOf(tries), Step{Reason: models.Expired, Detail: describe(last)})
 	case rule.Waits != "":
 		return p.hold(b, now)
@@ -195,8 +195,8 @@ func ending(doubt models.Reason, st Step) Step {
 // contentRemoved is the detail of logs that end because their batch's content is gone.
 const contentRemoved = "its content and addresses were removed after their time"
 
-// Over reports whether the deadline of a batch has passed.
-func Over(b *models.Batch, now time.Time) bool {
+// PastDeadline reports whether the deadline of a batch has passed.
+func PastDeadline(b *models.Batch, now time.Time) bool {
 	return !b.Deadline.IsZero() && !now.Before(b.Deadline)
 }
 
@@ -229,7 +229,7 @@ func (p *Policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 	switch {
 	case b.OnUnknown != models.Resend:
 		return Step{Do: End, Reason: models.OutcomeUnknown}
-	case Over(b, now):
+	case PastDeadline(b, now):
 		return Step{Do: End, Reason: models.OutcomeUnknown, Detail: "the deadline of the batch passed meanwhile"}
 	}
 	return p.retry(b, s, tries, true)

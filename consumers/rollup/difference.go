@@ -26,7 +26,7 @@ func (d Difference) String() string {
 	text := fmt.Sprintf("%s %s of user %s: shown %s; counted %s",
 		d.What, d.ID, d.User, d.describe(&d.Shown), d.describe(&d.Counted))
 	if ahead(&d.Shown, &d.Counted) && d.What == "chunk" {
-		text += fmt.Sprintf("; shown was made from %d entries and facts, of which %d are there",
+		text += fmt.Sprintf("; shown was made from %d entries and facts, but only %d are stored",
 			d.Shown.Version, d.Counted.Version)
 	}
 	return text

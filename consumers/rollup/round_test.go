@@ -26,7 +26,7 @@ func (c *clock) round(f *fixture) Round {
 // reported returns what the reported suspects of a round are.
 func reported(w Round) (out []string) {
 	for i := range w.Suspects {
-		if w.Suspects[i].Told {
+		if w.Suspects[i].Reported {
 			out = append(out, w.Suspects[i].What)
 		}
 	}

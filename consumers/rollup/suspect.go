@@ -20,8 +20,8 @@ const (
 // they are made of, so a suspect is reported only if it lasts while nothing changes.
 type suspect struct {
 	Difference
-	Since time.Time `json:"since"`          // when the sum or its recount changed last
-	Told  bool      `json:"told,omitempty"` // it was reported
+	Since    time.Time `json:"since"`              // when the sum or its recount changed last
+	Reported bool      `json:"reported,omitempty"` // it was reported
 }
 
 // changed reports whether the sum or its recount has changed between s and d.
@@ -37,7 +37,7 @@ func (s *suspect) lasts(now time.Time) bool {
 // lasting returns how many suspects were reported.
 func (w *Round) lasting() (n int) {
 	for i := range w.Suspects {
-		if w.Suspects[i].Told {
+		if w.Suspects[i].Reported {
 			n++
 		}
 	}
@@ -59,10 +59,10 @@ func (s *Rollup) judge(w *Round, differences []Difference, now time.Time) {
 		found := suspect{Difference: *d, Since: now.UTC()}
 		k := slices.IndexFunc(old, func(o suspect) bool { return o.What == d.What && o.User == d.User && o.ID == d.ID })
 		if k >= 0 && !old[k].changed(d) {
-			found.Since, found.Told = old[k].Since, old[k].Told
+			found.Since, found.Reported = old[k].Since, old[k].Reported
 		}
-		if !found.Told && found.lasts(now) {
-			found.Told = true
+		if !found.Reported && found.lasts(now) {
+			found.Reported = true
 			s.log.Error("a sum differs from its recount; run safedelivr check --repair", "difference", d.String())
 		}
 		w.Suspects = append(w.Suspects, found)
