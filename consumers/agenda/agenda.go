@@ -40,7 +40,7 @@ type shard struct {
 	handled   handled
 	inboxFrom time.Time // posts before it are processed
 	swept     time.Time
-	ahead     time.Time // when the broker was last asked whether messages wait
+	ahead     time.Time // when the broker last reported whether messages wait
 	idle      bool      // whether none did
 
 	oldestPost, readTo atomic.Int64 // unix ms, for the metrics; 0: none, or not held
@@ -81,7 +81,7 @@ func (a *Agenda) Run(ctx context.Context) {
 // late, and posts that were not processed.
 func (a *Agenda) workShard(ctx context.Context, s *shard) error {
 	if !s.held.Load() {
-		return nil // another worker's: it was just asked for
+		return nil // another worker holds it
 	}
 	now := time.Now()
 	if now.Sub(s.marked) >= a.cfg.Lease/3 {
@@ -98,48 +98,79 @@ func (a *Agenda) workShard(ctx context.Context, s *shard) error {
 	case !errors.Is(err, errInPart):
 		return err
 	}
-	for i, lag := range rereadLags {
-		if late := now.Add(-lag); late.Sub(s.reread[i]) > lag/10 {
-			switch late := a.reconcileDue(ctx, s, s.reread[i], late); {
-			case late == nil:
-				s.reread[i] = now.Add(-lag)
-			case !errors.Is(late, errInPart):
-				return late
-			default:
-				err = late
-			}
+	if late := a.reread(ctx, s, now); late != nil {
+		if !errors.Is(late, errInPart) {
+			return late
 		}
+		err = late
 	}
 	// Entries that are read again are kept in mind, even if a part of the store is down.
 	oldest := models.EarlierOf(s.upTo, now.Add(-models.LateWriters))
 	oldest = models.EarlierOf(oldest, models.EarlierOf(s.reread[0], s.reread[1]))
 	s.handled.forget(oldest.Add(-2 * time.Minute))
-	// An entry whose message waits in a long queue is reconciled rarely. If the queues
-	// are empty, the message may be lost, so the entry is requeued early.
-	if now.Sub(s.ahead) >= a.cfg.Recheck/2 {
-		s.ahead = now
-		idle := a.Idle(ctx)
-		if idle && !s.idle {
-			// Entries of the first rounds are due soon anyway.
-			if err := a.reconcileEntries(ctx, s, now, now.Add(maxRecheckFactor*a.cfg.Recheck), 2); err != nil {
-				return err
-			}
-		}
-		s.idle = idle
+	if err := a.requeueLost(ctx, s, now); err != nil {
+		return err
 	}
-	if now.Sub(s.swept) >= a.cfg.InboxAge/2 {
-		next, oldest, err := a.inbox.Sweep(ctx, s.n, s.inboxFrom, now)
-		if err != nil {
-			return err
-		}
-		s.inboxFrom = next
-		s.oldestPost.Store(0)
-		if !oldest.IsZero() {
-			s.oldestPost.Store(oldest.UnixMilli())
-		}
-		s.swept = now
+	if err := a.sweepInbox(ctx, s, now); err != nil {
+		return err
 	}
 	return err
+}
+
+// reread reconciles entries of a shard that were written late. It returns an errInPart only
+// after it has read everything.
+func (a *Agenda) reread(ctx context.Context, s *shard, now time.Time) (err error) {
+	for i, lag := range rereadLags {
+		upTo := now.Add(-lag)
+		if upTo.Sub(s.reread[i]) <= lag/10 {
+			continue
+		}
+		switch late := a.reconcileDue(ctx, s, s.reread[i], upTo); {
+		case late == nil:
+			s.reread[i] = upTo
+		case !errors.Is(late, errInPart):
+			return late
+		default:
+			err = late
+		}
+	}
+	return err
+}
+
+// requeueLost requeues entries early if the queues have become empty. An entry whose message
+// waits in a long queue is reconciled rarely, and its message may be lost.
+func (a *Agenda) requeueLost(ctx context.Context, s *shard, now time.Time) error {
+	if now.Sub(s.ahead) < a.cfg.Recheck/2 {
+		return nil
+	}
+	s.ahead = now
+	idle := a.Idle(ctx)
+	if idle && !s.idle {
+		// Entries of the first rounds are due soon anyway.
+		if err := a.reconcileEntries(ctx, s, now, now.Add(maxRecheckFactor*a.cfg.Recheck), 2); err != nil {
+			return err
+		}
+	}
+	s.idle = idle
+	return nil
+}
+
+// sweepInbox announces posts of a shard again that were not processed in time.
+func (a *Agenda) sweepInbox(ctx context.Context, s *shard, now time.Time) error {
+	if now.Sub(s.swept) < a.cfg.InboxAge/2 {
+		return nil
+	}
+	next, oldest, err := a.inbox.Sweep(ctx, s.n, s.inboxFrom, now)
+	if err != nil {
+		return err
+	}
+	s.inboxFrom = next
+	s.oldestPost.Store(0)
+	if !oldest.IsZero() {
+		s.oldestPost.Store(oldest.UnixMilli())
+	}
+	s.swept = now
+	return nil
 }
 
 // errInPart reports that some entries were not reconciled, for example because a part of

@@ -71,18 +71,15 @@ func (q *Processor) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox,
 	return all, nil
 }
 
-// dropReplayed removes posts whose token was used before for another body, by an earlier
-// entry or by an earlier post of the same entry.
-func (q *Processor) dropReplayed(ctx context.Context, entries []models.Inbox) error {
-	type token struct {
-		entry  models.ID
-		replay string
-	}
-	var (
-		marks  []models.ReplayMark
-		tokens []token              // of marks
-		first  = map[token]string{} // digest of the first body with a token
-	)
+// replayToken identifies a replay token of an entry.
+type replayToken struct {
+	entry models.ID
+	token string
+}
+
+// replayMarks returns a mark for the first post with each token, and the tokens of the marks.
+func (q *Processor) replayMarks(entries []models.Inbox) (marks []models.ReplayMark, tokens []replayToken) {
+	seen := map[replayToken]bool{}
 	for i := range entries {
 		in := &entries[i]
 		if q.providers.Get(in.Provider) == nil {
@@ -90,35 +87,43 @@ func (q *Processor) dropReplayed(ctx context.Context, entries []models.Inbox) er
 		}
 		for k := range in.Posts {
 			p := &in.Posts[k]
-			of := token{in.ID, p.Replay}
-			if _, ok := first[of]; ok || p.Replay == "" {
+			t := replayToken{in.ID, p.Replay}
+			if seen[t] || p.Replay == "" {
 				continue
 			}
-			first[of] = digest(p.Body)
+			seen[t] = true
 			group, _, _ := strings.Cut(p.Replay, ".")
 			marks = append(marks, models.ReplayMark{
 				Group:  in.Provider + "/" + group,
 				Key:    in.Provider + "/" + p.Replay,
-				Digest: first[of],
+				Digest: digest(p.Body),
 				Entry:  in.ID,
 			})
-			tokens = append(tokens, of)
+			tokens = append(tokens, t)
 		}
 	}
+	return marks, tokens
+}
+
+// dropReplayed removes posts whose token was used before for another body, by an earlier
+// entry or by an earlier post of the same entry.
+func (q *Processor) dropReplayed(ctx context.Context, entries []models.Inbox) error {
+	marks, tokens := q.replayMarks(entries)
 	if len(marks) == 0 {
 		return nil
 	}
-	firsts, err := q.store.GuardReplays(ctx, marks...)
+	digests, err := q.store.GuardReplays(ctx, marks...)
 	if err != nil {
 		return err
 	}
-	for i, of := range tokens {
-		first[of] = firsts[i]
+	first := make(map[replayToken]string, len(tokens)) // digest of the first body with a token
+	for i, t := range tokens {
+		first[t] = digests[i]
 	}
 	for i := range entries {
 		in := &entries[i]
 		in.Posts = slices.DeleteFunc(in.Posts, func(p models.Post) bool {
-			was, ok := first[token{in.ID, p.Replay}]
+			was, ok := first[replayToken{in.ID, p.Replay}]
 			if !ok || was == digest(p.Body) {
 				return false
 			}

@@ -100,12 +100,8 @@ func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 // one where the last complete run began. It returns how many it has purged.
 func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (n int, err error) {
 	cutoff := now.Add(-r.cfg.KeepContent)
-	var done models.ID
-	raw, err := r.store.Transient(ctx, purgedKind, user)
-	switch {
-	case err == nil && len(raw) == len(done):
-		done = models.ID(raw)
-	case err != nil && !errors.Is(err, models.ErrNotFound):
+	done, err := r.lastPurged(ctx, user)
+	if err != nil {
 		return 0, err
 	}
 	if err := r.dropAddressIndexes(ctx, user, cutoff); err != nil {
@@ -113,7 +109,7 @@ func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (
 	}
 	before := models.MinID(cutoff)
 	first := models.ID{}
-	var unread []error
+	var failed []error
 	for {
 		page, err := r.store.Batches(ctx, user, before, purgePage)
 		if err != nil {
@@ -128,7 +124,7 @@ func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (
 			}
 			if b.Damaged {
 				first = models.ID{}
-				unread = append(unread, fmt.Errorf("batch %s: %w", b.ID, models.ErrDamaged))
+				failed = append(failed, fmt.Errorf("batch %s: %w", b.ID, models.ErrDamaged))
 				continue
 			}
 			if !b.Deadline.Add(r.cfg.FinalEventWait).Before(now) {
@@ -152,9 +148,22 @@ func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (
 		before = page[len(page)-1].ID
 	}
 	if !first.IsZero() {
-		unread = append(unread, r.store.PutTransient(ctx, purgedKind, user, first[:], purgedKept))
+		failed = append(failed, r.store.PutTransient(ctx, purgedKind, user, first[:], purgedKept))
 	}
-	return n, errors.Join(unread...)
+	return n, errors.Join(failed...)
+}
+
+// lastPurged returns the batch with which the last complete run for a user began; zero: there
+// was none.
+func (r *Retention) lastPurged(ctx context.Context, user string) (id models.ID, err error) {
+	raw, err := r.store.Transient(ctx, purgedKind, user)
+	if errors.Is(err, models.ErrNotFound) {
+		return id, nil
+	}
+	if err == nil && len(raw) == len(id) {
+		id = models.ID(raw)
+	}
+	return id, err
 }
 
 // dropAddressIndexes removes the address indexes of old hours.
