@@ -142,7 +142,7 @@ func (c *Cluster) Run(ctx context.Context) {
 		}
 		within, cancel := context.WithTimeout(ctx, fenceBeats*c.cfg.Heartbeat)
 		if err := c.round(within); err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Warn("the other workers could not be asked; limits are not used up meanwhile", "err", err)
+			c.cfg.Logger.Warn("cannot exchange heartbeats; this worker stops sending if that lasts", "err", err)
 		}
 		cancel()
 	}
@@ -232,11 +232,8 @@ func (c *Cluster) see(all map[string][]byte) {
 		m := c.others[name]
 		if m == nil || m.beat.Beat != b.Beat || m.beat.Life != b.Life {
 			if m != nil && strings.HasPrefix(name, c.cfg.Worker+"/") {
-				c.cfg.Logger.Error(
-					"two workers that run have one name: give each its own SAFEDELIVR_WORKER",
-					"worker",
-					c.cfg.Worker,
-				)
+				c.cfg.Logger.Error("two running workers have the same name; give each its own SAFEDELIVR_WORKER",
+					"worker", c.cfg.Worker)
 			}
 			c.others[name] = &member{b, now}
 			c.providers.Merge(name, b.Findings)

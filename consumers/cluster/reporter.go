@@ -79,7 +79,7 @@ func (r *Reporter) Run(ctx context.Context) {
 	findings := persisted{}
 	for {
 		if err := r.Cluster.persist(ctx, findings); err != nil && ctx.Err() == nil {
-			r.Logger.Warn("cannot store findings about providers, will retry", "err", err)
+			r.Logger.Warn("cannot store findings about providers; will retry", "err", err)
 		}
 		raw, err := json.Marshal(r.State())
 		if err == nil && (!bytes.Equal(raw, last) || time.Since(written) > reportTTL/3) {
@@ -88,7 +88,7 @@ func (r *Reporter) Run(ctx context.Context) {
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			r.Logger.Warn("cannot store this worker's state, will retry", "err", err)
+			r.Logger.Warn("cannot store this worker's state; will retry", "err", err)
 		}
 		select {
 		case <-t.C:
