@@ -95,10 +95,10 @@ func TestReopenedLogEnds(t *testing.T) {
 	require.Equal(t, models.OutcomeUnknown, v.Status(1).Reason)
 }
 
-// deaf is a store in which the append of an ending hangs.
-type deaf struct{ models.Store }
+// hangingEndings is a store in which the append of an ending hangs.
+type hangingEndings struct{ models.Store }
 
-func (s *deaf) Append(ctx context.Context, chunk models.ID, e models.Entry) error {
+func (s *hangingEndings) Append(ctx context.Context, chunk models.ID, e models.Entry) error {
 	if e.Kind == models.Ending {
 		<-ctx.Done()
 		return fmt.Errorf("%w: %w", models.ErrOutcomeUnknown, ctx.Err())
@@ -111,7 +111,7 @@ func (s *deaf) Append(ctx context.Context, chunk models.ID, e models.Entry) erro
 func TestEndingThatHangs(t *testing.T) {
 	t.Parallel()
 	sg := newScripted("sg", always(models.Accepted))
-	r := emptyRig(t, func(s models.Store) models.Store { return &deaf{s} }, "sg")
+	r := emptyRig(t, func(s models.Store) models.Store { return &hangingEndings{s} }, "sg")
 	cfg := fast()
 	cfg.StartBy = 100 * time.Millisecond
 	r.withEvents(cfg, sg)

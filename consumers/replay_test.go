@@ -71,7 +71,7 @@ func TestReplayAfterFailure(t *testing.T) {
 			r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Provider: "mg", ID: in.ID}),
 		)
 	}
-	require.EqualValues(t, 4, r.done(b).Summary().Success, "as it was read at first")
+	require.EqualValues(t, 4, r.done(b).Summary().Success, "as the buggy parser read it")
 	require.Eventually(t, func() bool {
 		for sum, err := range r.store.Summaries(t.Context(), b.User, b.ID, 0) {
 			return err == nil && sum.Summary.Success == 4 && r.engine.Pending() == 0

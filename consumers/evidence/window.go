@@ -12,7 +12,7 @@ import (
 // provider.
 const giveUp = 24 * time.Hour
 
-// margin is added before the begin of an attempt, for the difference of clocks.
+// margin extends the span of a look-up, because clocks differ.
 const margin = time.Minute
 
 // Answered implements dispatch.Evidence. It requests the look-ups that are missing.
