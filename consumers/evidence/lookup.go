@@ -78,7 +78,8 @@ func (l *lookup) record(began time.Time, f finding) {
 	}
 }
 
-// schedule sets the time of the next query after one that began at a time.
+// schedule sets the time of the next query after one that began at a time. It follows the table
+// of delays, or, if again is set, comes after a pause.
 func (l *lookup) schedule(began time.Time, pause time.Duration, again bool) {
 	l.queries++
 	if again {

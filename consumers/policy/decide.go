@@ -273,8 +273,9 @@ func (p *Policy) allUnavailable(b *models.Batch, s *models.Status, tries []model
 	return !slices.ContainsFunc(options, untried) && slices.ContainsFunc(options, verified)
 }
 
-// split returns a call through the same provider with half of the recipients, because the
-// provider refused the whole call. It does not count as a retry.
+// split returns the next call of the search for a bad recipient, after a provider refused a
+// whole call. The recipients are sent again through the same provider, in halves. These calls
+// do not count as retries.
 func (p *Policy) split(s *models.Status) Step {
 	if s.Splits >= maxSplits {
 		return Step{Do: End, Reason: models.InvalidRequest, Detail: describe(&s.Last)}
