@@ -225,15 +225,15 @@ func (e *Engine) Run(ctx context.Context, grace time.Duration) error {
 	case err = <-failed:
 	}
 	stop()
-	soft := time.AfterFunc(grace, e.dispatch.Stop)
+	graceTimer := time.AfterFunc(grace, e.dispatch.Stop)
 	work.Wait()
 	stopSupport()
 	e.history.Finish(e.log)
 	// If an append is not resolved in time, another worker resolves it by its agenda.
-	last := time.AfterFunc(2*time.Second, e.dispatch.Stop)
+	lastTimer := time.AfterFunc(2*time.Second, e.dispatch.Stop)
 	e.dispatch.Wait()
-	last.Stop()
-	soft.Stop()
+	lastTimer.Stop()
+	graceTimer.Stop()
 	e.dispatch.Stop()
 	return err
 }

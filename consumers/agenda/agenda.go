@@ -52,7 +52,7 @@ func (a *Agenda) Run(ctx context.Context) {
 	t := time.NewTicker(a.cfg.Poll)
 	defer t.Stop()
 	for {
-		moved := a.follower.Changed()
+		changed := a.follower.Changed()
 		a.acquireShards(ctx)
 		for _, s := range a.shards {
 			a.releaseSurplus(ctx) // the work on each shard may take long
@@ -65,7 +65,7 @@ func (a *Agenda) Run(ctx context.Context) {
 		}
 		select {
 		case <-t.C:
-		case <-moved:
+		case <-changed:
 		case <-ctx.Done():
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
@@ -190,11 +190,11 @@ func (a *Agenda) reconcileDue(ctx context.Context, s *shard, from, to time.Time)
 // RunResumed requeues entries early whenever a command resumes mail, until ctx ends. It
 // runs beside the agenda's other work, because very much mail may have waited.
 func (a *Agenda) RunResumed(ctx context.Context) {
-	lifted := a.follower.Rules().Resumptions()
+	resumptions := a.follower.Rules().Resumptions()
 	for {
-		moved := a.follower.Changed()
-		if n := a.follower.Rules().Resumptions(); n != lifted {
-			lifted = n
+		changed := a.follower.Changed()
+		if n := a.follower.Rules().Resumptions(); n != resumptions {
+			resumptions = n
 			a.probe()
 			if err := a.requeueEarly(ctx); err != nil && ctx.Err() == nil {
 				a.log.Warn("resumed mail is delayed by minutes", "err", err)
@@ -202,7 +202,7 @@ func (a *Agenda) RunResumed(ctx context.Context) {
 			continue
 		}
 		select {
-		case <-moved:
+		case <-changed:
 		case <-ctx.Done():
 			return
 		}
@@ -245,7 +245,7 @@ const anyRound = -1
 // at least rounds. Entries that are not due yet are not marked as handled: they are
 // reconciled again when they are.
 func (a *Agenda) reconcileEntries(ctx context.Context, s *shard, from, to time.Time, rounds int) error {
-	remember := rounds == anyRound
+	due := rounds == anyRound
 	var g errgroup.Group
 	g.SetLimit(reconcileAtOnce)
 	var failed tally
@@ -261,7 +261,7 @@ func (a *Agenda) reconcileEntries(ctx context.Context, s *shard, from, to time.T
 		if s.handled.has(&entry) {
 			continue
 		}
-		if !remember {
+		if !due {
 			if entry.Round < rounds || once[entry.ID] {
 				continue
 			}
@@ -272,7 +272,7 @@ func (a *Agenda) reconcileEntries(ctx context.Context, s *shard, from, to time.T
 		}
 		g.Go(func() error {
 			err := a.reconcile(ctx, entry)
-			if err == nil && remember {
+			if err == nil && due {
 				s.handled.add(&entry)
 			}
 			failed.end(err)
@@ -313,10 +313,10 @@ func (l *tally) all() bool {
 }
 
 func (l *tally) err() error {
-	whole := l.all()
+	all := l.all()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.first == nil || whole {
+	if l.first == nil || all {
 		return l.first
 	}
 	return fmt.Errorf("%w: %w", errInPart, l.first)

@@ -52,8 +52,8 @@ func (r *Reporter) Wake() {
 // State returns the state of this worker and its providers.
 func (r *Reporter) State() telemetry.WorkerState {
 	out := telemetry.WorkerState{Started: r.Started, Providers: make([]telemetry.ProviderState, 0, len(r.Providers.All()))}
-	if part, ok := r.Cluster.Share(); ok {
-		out.Share = 1 / float64(part.Size)
+	if share, ok := r.Cluster.Share(); ok {
+		out.Share = 1 / float64(share.Size)
 	}
 	for _, p := range r.Providers.All() {
 		s := p.State(time.Now())

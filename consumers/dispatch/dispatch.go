@@ -50,7 +50,7 @@ const maxRounds = 64
 func (d *Dispatcher) dispatch(
 	ctx context.Context,
 	m models.Message,
-	mine *provider.Provider,
+	own *provider.Provider,
 	only models.Set,
 ) models.Disposition {
 	if m.Lane == models.Urgent {
@@ -63,21 +63,21 @@ func (d *Dispatcher) dispatch(
 	}
 	defer d.inflight.end(key, run) // a handler may panic
 	for {
-		said, more := d.runRounds(ctx, m, mine, only)
-		if said.IsDone() && !more && d.inflight.rerun(key, run) {
+		disposition, more := d.runRounds(ctx, m, own, only)
+		if disposition.IsDone() && !more && d.inflight.rerun(key, run) {
 			only = models.Set{} // the other message may be about other recipients
 			continue
 		}
 		if requested := d.inflight.end(key, run); more || requested {
 			next := models.Message{Kind: models.ProviderMessage, Provider: m.Provider, ID: m.ID, Retry: m.Retry, Lane: m.Lane}
-			if mine == nil {
+			if own == nil {
 				next.Kind = models.BatchMessage
 			}
-			if !d.Publish(ctx, next) && said.IsDone() {
+			if !d.Publish(ctx, next) && disposition.IsDone() {
 				return models.Later(time.Second)
 			}
 		}
-		return said
+		return disposition
 	}
 }
 
@@ -87,9 +87,9 @@ func (d *Dispatcher) dispatch(
 func (d *Dispatcher) runRounds(
 	ctx context.Context,
 	m models.Message,
-	mine *provider.Provider,
+	own *provider.Provider,
 	only models.Set,
-) (said models.Disposition, more bool) {
+) (disposition models.Disposition, more bool) {
 	c, err := d.start(ctx, m)
 	if err != nil {
 		return d.failed(err, "load", m), false
@@ -116,7 +116,7 @@ func (d *Dispatcher) runRounds(
 		} else if ended {
 			continue
 		}
-		job, err := d.selectCall(ctx, c, steps, mine, only)
+		job, err := d.selectCall(ctx, c, steps, own, only)
 		if err != nil {
 			return d.failed(err, "load", m), false
 		}

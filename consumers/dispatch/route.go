@@ -26,18 +26,18 @@ func (d *Dispatcher) selectCall(
 	ctx context.Context,
 	c *Chunk,
 	steps []policy.Step,
-	mine *provider.Provider,
+	own *provider.Provider,
 	only models.Set,
 ) (chosen *job, err error) {
 	now := time.Now()
 	var outgoing messages
 	for i := range steps {
 		st := &steps[i]
-		if !st.Calls(only) || chosen != nil && mine != nil && d.mayUse(st, mine, now) {
+		if !st.Calls(only) || chosen != nil && own != nil && d.mayUse(st, own, now) {
 			continue
 		}
 		if chosen == nil {
-			if chosen, err = d.choose(ctx, c, st, now, mine); err != nil {
+			if chosen, err = d.choose(ctx, c, st, now, own); err != nil {
 				return nil, err
 			}
 			if chosen != nil {
@@ -97,16 +97,16 @@ func (d *Dispatcher) choose(
 	c *Chunk,
 	st *policy.Step,
 	now time.Time,
-	mine *provider.Provider,
+	own *provider.Provider,
 ) (*job, error) {
-	if mine != nil {
-		if !d.mayUse(st, mine, now) {
+	if own != nil {
+		if !d.mayUse(st, own, now) {
 			return nil, nil
 		}
 		if err := d.LoadRecipients(ctx, c); err != nil {
 			return nil, err
 		}
-		return &job{Provider: mine, Who: d.cut(c, st, mine), Step: st}, nil
+		return &job{Provider: own, Who: d.cut(c, st, own), Step: st}, nil
 	}
 	if st.Retry > 0 || st.Split > 0 {
 		return nil, nil // retries belong to the exclusive consumers
