@@ -101,7 +101,7 @@ func (d *Dispatcher) appendEndings(ctx context.Context, c *Chunk, steps []policy
 		entry := models.Entry{
 			Kind:       models.Ending,
 			At:         time.Now().UTC(),
-			Recipients: st.Who,
+			Recipients: st.Recipients,
 			Reason:     st.Reason,
 			Detail:     models.Clip(st.Detail),
 		}
@@ -118,7 +118,7 @@ func (d *Dispatcher) appendEndings(ctx context.Context, c *Chunk, steps []policy
 		}
 		changed = true
 		d.observer.Ended(&entry)
-		d.log.Debug("recipients ended", "chunk", c.ID.String(), "recipients", st.Who.Len(), "reason", string(st.Reason))
+		d.log.Debug("recipients ended", "chunk", c.ID.String(), "recipients", st.Recipients.Len(), "reason", string(st.Reason))
 	}
 	return changed, nil
 }
@@ -183,7 +183,7 @@ const largeContent = 64 << 10
 // most for their answers.
 func (d *Dispatcher) confirmed(c *Chunk, st *policy.Step, now time.Time) bool {
 	if st.Reason != models.OutcomeUnknown && st.Reason != models.NoFinalEvent ||
-		!c.View.Status(st.Who.First()).Unsettled() {
+		!c.View.Status(st.Recipients.First()).Unsettled() {
 		return true // the ending does not end an evidence window
 	}
 	return d.evidence.Answered(c, st, now)

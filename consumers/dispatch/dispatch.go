@@ -196,7 +196,7 @@ func (d *Dispatcher) decide(ctx context.Context, c *Chunk, now time.Time) ([]pol
 	for i := range steps {
 		st := &steps[i]
 		if st.Do == policy.Call && st.MayDouble && !st.Released && !d.evidence.Answered(c, st, now) {
-			*st = policy.Step{Do: policy.Wait, Who: st.Who, Until: now.Add(d.cfg.LookUpPause)}
+			*st = policy.Step{Do: policy.Wait, Recipients: st.Recipients, Until: now.Add(d.cfg.LookUpPause)}
 		}
 	}
 	return steps, nil

@@ -172,7 +172,7 @@ func (d *Dispatcher) due(st *policy.Step, now time.Time) (due []*provider.Provid
 // cut returns the recipients of a step that go into one call: no more than the provider
 // takes, half of them during the search for a bad recipient, and no address twice.
 func (d *Dispatcher) cut(c *Chunk, st *policy.Step, a *provider.Provider) models.Set {
-	who := st.Who
+	who := st.Recipients
 	if st.Split > 0 && who.Len() > 1 {
 		who, _ = who.Halves()
 	}
@@ -213,10 +213,10 @@ func (n *messages) add(m models.Message) {
 // step should use, or, while no provider is usable, for the generic consumer after a
 // delay. The provider busy is skipped for a second.
 func (d *Dispatcher) requeue(c *Chunk, st *policy.Step, now time.Time, busy string, out *messages) {
-	if st.Who.Minus(c.requeued).Empty() {
+	if st.Recipients.Minus(c.requeued).Empty() {
 		return
 	}
-	c.requeued = c.requeued.Or(st.Who)
+	c.requeued = c.requeued.Or(st.Recipients)
 	m := models.Message{Kind: models.BatchMessage, Retry: st.Retry}
 	var first time.Time
 	for _, o := range st.Options {
@@ -246,7 +246,7 @@ func (d *Dispatcher) requeue(c *Chunk, st *policy.Step, now time.Time, busy stri
 		m.Provider = d.preferred(c, st, now, busy, m.Provider)
 	}
 	if st.FromEvent && m.Kind == models.ProviderMessage {
-		m.Kind, m.ID = models.LogMessage, c.ID.Log(st.Who.First())
+		m.Kind, m.ID = models.LogMessage, c.ID.Log(st.Recipients.First())
 	}
 	out.add(m)
 }
@@ -258,7 +258,7 @@ func (d *Dispatcher) preferred(c *Chunk, st *policy.Step, now time.Time, busy, f
 	if len(due) == 0 {
 		return fallback
 	}
-	if i := slices.IndexFunc(due, func(a *provider.Provider) bool { return a.Idle(c.Lane, st.Who.Len()) }); i > 0 {
+	if i := slices.IndexFunc(due, func(a *provider.Provider) bool { return a.Idle(c.Lane, st.Recipients.Len()) }); i > 0 {
 		return due[i].Name
 	}
 	return due[0].Name

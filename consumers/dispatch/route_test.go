@@ -22,10 +22,10 @@ func TestRequeueJitter(t *testing.T) {
 	for range 100 {
 		var out messages
 		st := &policy.Step{
-			Do:      policy.Call,
-			Who:     models.SetOf(1),
-			Retry:   3,
-			Options: []policy.Option{{Provider: "sg", NotBefore: now.Add(wait)}},
+			Do:         policy.Call,
+			Recipients: models.SetOf(1),
+			Retry:      3,
+			Options:    []policy.Option{{Provider: "sg", NotBefore: now.Add(wait)}},
 		}
 		f.requeue(&Chunk{ID: models.NewBatchID(now)}, st, now, "", &out)
 		require.Len(t, out, 1)

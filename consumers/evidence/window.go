@@ -18,7 +18,7 @@ const margin = time.Minute
 // Answered implements dispatch.Evidence. It requests the look-ups that are missing.
 func (l *Lookups) Answered(c *dispatch.Chunk, st *policy.Step, now time.Time) bool {
 	all := true
-	c.View.EachTry(st.Who.First(), func(t *models.Try) {
+	c.View.EachTry(st.Recipients.First(), func(t *models.Try) {
 		if !t.Verdict.Settled() && (t.Verdict == models.VerdictAccepted) == (st.Reason == models.NoFinalEvent) {
 			all = l.tryAnswered(c, t, now) && all
 		}
@@ -55,7 +55,7 @@ func (l *Lookups) tryAnswered(c *dispatch.Chunk, t *models.Try, now time.Time) b
 // that is running, which only its worker receives, or by an event that a look-up finds.
 // MayEndSoon requests that look-up.
 func (l *Lookups) MayEndSoon(c *dispatch.Chunk, st *policy.Step, now time.Time) bool {
-	s := c.View.Status(st.Who.First())
+	s := c.View.Status(st.Recipients.First())
 	if !s.Unsettled() || s.Last.Verdict == models.VerdictAccepted {
 		return false
 	}

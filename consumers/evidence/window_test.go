@@ -42,7 +42,7 @@ func TestExpiredWindowIsNotRechecked(t *testing.T) {
 		}
 		view := models.Resolve(1, []models.Entry{attempt(1), attempt(2)}, facts)
 		c := &dispatch.Chunk{ID: models.NewBatchID(at), View: view}
-		st := &policy.Step{Do: policy.Wait, Who: models.SetOf(1), Until: at.Add(100 * time.Hour)}
+		st := &policy.Step{Do: policy.Wait, Recipients: models.SetOf(1), Until: at.Add(100 * time.Hour)}
 		require.True(t, l.MayEndSoon(c, st, at))
 		require.False(t, l.MayEndSoon(c, st, at.Add(time.Minute+evidenceWindow)))
 	}

@@ -98,7 +98,7 @@ func allFail(options []Option, blocks []*models.Block) (why string, ok bool) {
 
 // refuse ends a step because of a block.
 func (s *Step) refuse(why string) {
-	*s = ending(s.Doubt, Step{Who: s.Who, Reason: models.BlockedByRule, Detail: why})
+	*s = ending(s.Doubt, Step{Recipients: s.Recipients, Reason: models.BlockedByRule, Detail: why})
 }
 
 // Released returns the recipients that a release or retry command applies to.

@@ -31,7 +31,7 @@ type Option struct {
 // Step is the next step of recipients that share a history.
 type Step struct {
 	Do           Action
-	Who          models.Set
+	Recipients   models.Set
 	SenderDomain string
 
 	// Call
@@ -107,7 +107,7 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.
 			cmds.apply(p, &st, blocks, now)
 			steps = append(steps, st)
 		}
-		steps[k].Who.Add(r)
+		steps[k].Recipients.Add(r)
 	}
 	return steps
 }
@@ -426,5 +426,5 @@ func (s Step) InDoubt() bool {
 // Calls reports whether a step hands mail to a provider. If only is not empty, the step
 // must include one of its recipients.
 func (s *Step) Calls(only models.Set) bool {
-	return s.Do == Call && (only.Empty() || !s.Who.And(only).Empty())
+	return s.Do == Call && (only.Empty() || !s.Recipients.And(only).Empty())
 }

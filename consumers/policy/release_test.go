@@ -59,6 +59,6 @@ func TestReleaseAppliesToOneRecipient(t *testing.T) {
 	)
 	require.Len(t, steps, 2)
 	require.Equal(t, Call, steps[0].Do)
-	require.Equal(t, models.SetOf(1), steps[0].Who)
+	require.Equal(t, models.SetOf(1), steps[0].Recipients)
 	require.Equal(t, Wait, steps[1].Do, "its provider has it")
 }
