@@ -12,7 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// routes are all routes that want a key. %s is the id of a batch, %l of a log.
+// routes holds a route of each kind that needs a key. %s is the ID of a batch, %l that of a
+// log.
 var routes = []string{
 	"POST /v1/batches",
 	"GET /v1/batches",
@@ -23,28 +24,28 @@ var routes = []string{
 	"GET /v1/providers",
 }
 
+// fill returns the method and the path of a route.
 func fill(route string, batch models.ID) (method, path string) {
-	method, path, _ = strings.Cut(
-		strings.NewReplacer("%s", batch.String(), "%l", batch.Log(1).String()).Replace(route),
-		" ",
-	)
+	route = strings.NewReplacer("%s", batch.String(), "%l", batch.Log(1).String()).Replace(route)
+	method, path, _ = strings.Cut(route, " ")
 	return method, path
 }
 
+// TestKeys: each route refuses a missing, an unknown and a revoked key.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	revoked, secret := models.NewKey(f.user, "old", time.Now())
 	require.NoError(t, f.store.CreateKey(t.Context(), revoked))
 	require.NoError(t, f.store.RevokeKey(t.Context(), f.user, revoked.ID, time.Now()))
-	_, nobody := models.NewKey(f.user, "not stored", time.Now())
+	_, unknown := models.NewKey(f.user, "not stored", time.Now())
 	for name, c := range map[string]struct{ header, code string }{
 		"none":           {"", "no_key"},
 		"empty":          {"Bearer ", "no_key"},
 		"another scheme": {"Basic " + f.secret, "no_key"},
 		"no scheme":      {f.secret, "no_key"},
 		"no key at all":  {"Bearer letmein", "wrong_key"},
-		"unknown":        {"Bearer " + nobody, "wrong_key"},
+		"unknown":        {"Bearer " + unknown, "wrong_key"},
 		"one off":        {"Bearer " + f.secret[:len(f.secret)-1] + "!", "wrong_key"},
 		"revoked":        {"Bearer " + secret, "revoked_key"},
 	} {
@@ -66,8 +67,7 @@ func TestKeys(t *testing.T) {
 	t.Cleanup(func() { require.Empty(t, f.store.writes()) })
 }
 
-// TestRevocation: a key that was in use is refused a second after it was
-// revoked.
+// TestRevocation: a key that is in use is refused soon after it was revoked.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -81,8 +81,9 @@ func TestRevocation(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// TestForeignThings: what belongs to another user does not exist.
-func TestForeignThings(t *testing.T) {
+// TestOthersThingsAreNotFound: a thing of another user has the same answer as one that does
+// not exist.
+func TestOthersThingsAreNotFound(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a, _, _ := f.accepted(f.post(batchOf(t, `{}`)))
@@ -99,13 +100,14 @@ func TestForeignThings(t *testing.T) {
 		p, q := foreign.problem(t), missing.problem(t)
 		require.Equal(t, "not_found", p.Code, route)
 		p.RequestID, q.RequestID = "", ""
-		require.Equal(t, q, p, "a foreign id looks like none")
+		require.Equal(t, q, p, "the answer does not reveal whether the thing exists")
 	}
 	f.secret = f.foreign
 	require.Empty(t, read[batchList](f, "/v1/batches").Batches)
 }
 
-func TestStatuses(t *testing.T) {
+// TestStatusCodes checks the status and the code of requests that are refused.
+func TestStatusCodes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *setup) { s.cfg.MaxBody, s.service.MaxContent, s.service.MaxRecipients = 2000, 500, 3 })
 	id := models.NewBatchID(time.Now())
@@ -115,24 +117,24 @@ func TestStatuses(t *testing.T) {
 		status                   int
 		code                     string
 	}{
-		"no route":                {method: "GET", path: "/v2", status: 404, code: "no_such_route"},
-		"slash behind":            {method: "GET", path: "/v1/batches/", status: 404, code: "no_such_route"},
-		"wrong method":            {method: "DELETE", path: "/v1/batches", status: 405, code: "method_not_allowed"},
-		"no batch id":             {method: "GET", path: "/v1/batches/7", status: 404, code: "not_found"},
-		"log id as batch":         {method: "GET", path: "/v1/batches/" + id.Log(1).String(), status: 404, code: "not_found"},
-		"id in upper case":        {method: "GET", path: "/v1/batches/" + strings.ToUpper(id.String()), status: 404, code: "not_found"},
-		"batch id as log":         {method: "GET", path: "/v1/logs/" + id.String(), status: 404, code: "not_found"},
-		"no type":                 {method: "POST", path: "/v1/batches", body: "{}", status: 415, code: "wrong_type"},
-		"wrong type":              {method: "POST", path: "/v1/batches", kind: "text/plain", body: "{}", status: 415, code: "wrong_type"},
-		"broken type":             {method: "POST", path: "/v1/batches", kind: "application/json; x", body: "{}", status: 415, code: "wrong_type"},
-		"encoded":                 {method: "POST", path: "/v1/batches", kind: "application/json", body: "{}", header: []string{"Content-Encoding", "gzip"}, status: 415, code: "wrong_encoding"},
-		"large by its length":     {method: "POST", path: "/v1/batches", kind: "application/json", body: strings.Repeat(" ", 2001), status: 413, code: "body_too_large"},
-		"content in JSON":         {method: "POST", path: "/v1/batches", kind: "application/json", body: `{"text": "` + strings.Repeat("x", 300) + `", "html": "` + strings.Repeat("x", 201) + `"}`, status: 413, code: "content_too_large"},
-		"content in a form":       {method: "POST", path: "/v1/batches", kind: "application/x-www-form-urlencoded", body: "text=" + strings.Repeat("x", 501), status: 413, code: "content_too_large"},
-		"recipients in JSON":      {method: "POST", path: "/v1/batches", kind: "application/json", body: batchOf(t, `{"to": ["a@b.de", "bad", 5, "d@b.de"]}`), status: 413, code: "too_many_recipients"},
-		"recipients in a form":    {method: "POST", path: "/v1/batches", kind: "application/x-www-form-urlencoded", body: "to=a@b.de,b@b.de,c@b.de,d@b.de", status: 413, code: "too_many_recipients"},
-		"bad JSON":                {method: "POST", path: "/v1/batches", kind: "application/json", body: `{"from": }`, status: 400, code: "bad_json"},
-		"escapes do not count as": {method: "POST", path: "/v1/batches", kind: "application/json", body: `{"text": "` + strings.Repeat(`\u0041`, 280) + `"}`, status: 422, code: "invalid_request"},
+		"no route":                 {method: "GET", path: "/v2", status: 404, code: "no_such_route"},
+		"trailing slash":           {method: "GET", path: "/v1/batches/", status: 404, code: "no_such_route"},
+		"wrong method":             {method: "DELETE", path: "/v1/batches", status: 405, code: "method_not_allowed"},
+		"no batch id":              {method: "GET", path: "/v1/batches/7", status: 404, code: "not_found"},
+		"log id as batch":          {method: "GET", path: "/v1/batches/" + id.Log(1).String(), status: 404, code: "not_found"},
+		"id in upper case":         {method: "GET", path: "/v1/batches/" + strings.ToUpper(id.String()), status: 404, code: "not_found"},
+		"batch id as log":          {method: "GET", path: "/v1/logs/" + id.String(), status: 404, code: "not_found"},
+		"no type":                  {method: "POST", path: "/v1/batches", body: "{}", status: 415, code: "wrong_type"},
+		"wrong type":               {method: "POST", path: "/v1/batches", kind: "text/plain", body: "{}", status: 415, code: "wrong_type"},
+		"broken type":              {method: "POST", path: "/v1/batches", kind: "application/json; x", body: "{}", status: 415, code: "wrong_type"},
+		"encoded":                  {method: "POST", path: "/v1/batches", kind: "application/json", body: "{}", header: []string{"Content-Encoding", "gzip"}, status: 415, code: "wrong_encoding"},
+		"large by its length":      {method: "POST", path: "/v1/batches", kind: "application/json", body: strings.Repeat(" ", 2001), status: 413, code: "body_too_large"},
+		"content in JSON":          {method: "POST", path: "/v1/batches", kind: "application/json", body: `{"text": "` + strings.Repeat("x", 300) + `", "html": "` + strings.Repeat("x", 201) + `"}`, status: 413, code: "content_too_large"},
+		"content in a form":        {method: "POST", path: "/v1/batches", kind: "application/x-www-form-urlencoded", body: "text=" + strings.Repeat("x", 501), status: 413, code: "content_too_large"},
+		"recipients in JSON":       {method: "POST", path: "/v1/batches", kind: "application/json", body: batchOf(t, `{"to": ["a@b.de", "bad", 5, "d@b.de"]}`), status: 413, code: "too_many_recipients"},
+		"recipients in a form":     {method: "POST", path: "/v1/batches", kind: "application/x-www-form-urlencoded", body: "to=a@b.de,b@b.de,c@b.de,d@b.de", status: 413, code: "too_many_recipients"},
+		"bad JSON":                 {method: "POST", path: "/v1/batches", kind: "application/json", body: `{"from": }`, status: 400, code: "bad_json"},
+		"escaped bytes count once": {method: "POST", path: "/v1/batches", kind: "application/json", body: `{"text": "` + strings.Repeat(`\u0041`, 280) + `"}`, status: 422, code: "invalid_request"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -149,7 +151,7 @@ func TestStatuses(t *testing.T) {
 		"multipart": {"multipart/form-data; boundary=X", "--X\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\n" + strings.Repeat(",", 2000) + "\r\n--X--\r\n"},
 		"epilogue":  {"multipart/form-data; boundary=X", "--X--\r\n" + strings.Repeat(" ", 9000)},
 	} {
-		t.Run("large without a length, "+name, func(t *testing.T) {
+		t.Run("too large, unknown length, "+name, func(t *testing.T) {
 			t.Parallel()
 			r := f.with(t).do("POST", "/v1/batches", c.kind, struct{ *strings.Reader }{strings.NewReader(c.body)})
 			require.Equal(t, "body_too_large", r.problem(t).Code, string(r.Body))
@@ -158,6 +160,7 @@ func TestStatuses(t *testing.T) {
 	t.Cleanup(func() { require.Empty(t, f.store.writes()) })
 }
 
+// TestRequestID: a request has an ID of its own, or that of the client if it is safe to log.
 func TestRequestID(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -169,16 +172,16 @@ func TestRequestID(t *testing.T) {
 	}
 }
 
-// TestStoreAway: every route answers 503 with the time to come back.
-func TestStoreAway(t *testing.T) {
+// TestStoreUnavailable: each route answers 503 with Retry-After while the store is unavailable.
+func TestStoreUnavailable(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	a, _, _ := f.accepted(f.post(batchOf(t, `{}`)))
 	f.store.setDown(true)
-	for _, forget := range []bool{false, true} { // the key is remembered, or not
+	for _, forget := range []bool{false, true} { // whether the key is cached
 		for _, route := range routes {
 			if strings.HasSuffix(route, "/providers") && !forget {
-				continue // asks the store for the key alone
+				continue // reads only the key from the store
 			}
 			if forget {
 				f.serve(Config{})
@@ -188,17 +191,17 @@ func TestStoreAway(t *testing.T) {
 			require.Equal(t, http.StatusServiceUnavailable, r.Status, route)
 			require.Equal(t, "store_unavailable", r.problem(t).Code)
 			require.NotEmpty(t, r.Header.Get("Retry-After"))
-			require.NotContains(t, string(r.Body), models.ErrUnavailable.Error()+":", "internal words stay inside")
+			require.NotContains(t, string(r.Body), models.ErrUnavailable.Error()+":", "the answer shows no internal error")
 		}
 	}
 	f.store.setDown(false)
 	require.Len(t, read[batchList](f, "/v1/batches").Batches, 1, "nothing was stored")
 }
 
-// TestAcceptance: what is answered to what the deciding write says.
-func TestAcceptance(t *testing.T) {
+// TestAnswerToFailedWrite checks the answer for each outcome of the write of a batch.
+func TestAnswerToFailedWrite(t *testing.T) {
 	t.Parallel()
-	odd := errors.New("something else")
+	other := errors.New("something else")
 	answers := func(errs ...error) func(int) error {
 		return func(n int) error { return errs[min(n, len(errs))-1] }
 	}
@@ -207,14 +210,14 @@ func TestAcceptance(t *testing.T) {
 		status int
 		code   string
 	}{
-		"unknown for ever":           {answers(models.ErrOutcomeUnknown), 503, "acceptance_unknown"},
-		"unknown, then unavailable":  {answers(models.ErrOutcomeUnknown, models.ErrUnavailable), 503, "acceptance_unknown"},
-		"an error that says nothing": {answers(odd), 503, "acceptance_unknown"},
-		"unknown, then stored":       {answers(models.ErrOutcomeUnknown, models.ErrOutcomeUnknown, nil), 202, ""},
-		"unknown, then abandoned":    {answers(models.ErrOutcomeUnknown, models.ErrNotFound), 503, "intake_too_slow"},
-		"unavailable":                {answers(models.ErrUnavailable), 503, "store_unavailable"},
-		"abandoned":                  {answers(models.ErrNotFound), 503, "intake_too_slow"},
-		"closed":                     {answers(models.ErrClosed), 503, "store_unavailable"},
+		"always unknown":            {answers(models.ErrOutcomeUnknown), 503, "acceptance_unknown"},
+		"unknown, then unavailable": {answers(models.ErrOutcomeUnknown, models.ErrUnavailable), 503, "acceptance_unknown"},
+		"undefined error":           {answers(other), 503, "acceptance_unknown"},
+		"unknown, then stored":      {answers(models.ErrOutcomeUnknown, models.ErrOutcomeUnknown, nil), 202, ""},
+		"unknown, then abandoned":   {answers(models.ErrOutcomeUnknown, models.ErrNotFound), 503, "intake_too_slow"},
+		"unavailable":               {answers(models.ErrUnavailable), 503, "store_unavailable"},
+		"abandoned":                 {answers(models.ErrNotFound), 503, "intake_too_slow"},
+		"closed":                    {answers(models.ErrClosed), 503, "store_unavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -238,11 +241,11 @@ func TestAcceptance(t *testing.T) {
 			}
 			id, err := models.ParseBatchID(p.BatchID)
 			require.NoError(t, err)
-			require.Equal(t, http.StatusNotFound, f.get(batchPath(id)).Status, "the id can be asked for")
+			require.Equal(t, http.StatusNotFound, f.get(batchPath(id)).Status, "the answer has the ID to look up")
 		})
 	}
 	for name, call := range map[string]string{"the agenda": "Schedule", "a chunk": "PutChunk"} {
-		t.Run("failed before: "+name, func(t *testing.T) {
+		t.Run("earlier write fails: "+name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			f.store.failing(call, answers(models.ErrOutcomeUnknown))
@@ -254,8 +257,8 @@ func TestAcceptance(t *testing.T) {
 	}
 }
 
-// TestPanic: a bug ends in a 500 that says nothing of it.
-func TestPanic(t *testing.T) {
+// TestPanicIsNotShown: a panic is answered with status 500 and without its value.
+func TestPanicIsNotShown(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.store.before("Batches", func() { panic("secret") })

@@ -22,7 +22,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// contract checks answers against the description of the API.
+// contract checks requests and answers against the description of the API.
 type contract struct {
 	*fixture
 	router routers.Router
@@ -30,6 +30,7 @@ type contract struct {
 	seen   map[string]bool // "operation status"
 }
 
+// check sends a request and checks its status, the request and the answer.
 func (c *contract) check(method, path, contentType, body string, status int, header ...string) {
 	c.Helper()
 	r := c.do(method, path, contentType, strings.NewReader(body), header...)
@@ -46,7 +47,7 @@ func (c *contract) check(method, path, contentType, body string, status int, hea
 			AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc,
 		}}
 	if status < 300 {
-		require.NoError(c, openapi3filter.ValidateRequest(c.Context(), in), "%s %s: the request", method, path)
+		require.NoError(c, openapi3filter.ValidateRequest(c.Context(), in), "%s %s: the request is not as described", method, path)
 	}
 	err = openapi3filter.ValidateResponse(
 		c.Context(),
@@ -57,10 +58,10 @@ func (c *contract) check(method, path, contentType, body string, status int, hea
 	c.seen[route.Operation.OperationID+" "+http.StatusText(status)] = true
 }
 
-// torn is a store in which the heads of all batches are damaged.
-type torn struct{ models.Store }
+// damagedStore is a store in which all batches are damaged.
+type damagedStore struct{ models.Store }
 
-func (s torn) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
+func (s damagedStore) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
 	bs, err := s.Store.Batches(ctx, user, before, limit)
 	for i := range bs {
 		bs[i] = models.Batch{ID: bs[i].ID, User: user, Damaged: true}
@@ -68,18 +69,18 @@ func (s torn) Batches(ctx context.Context, user string, before models.ID, limit 
 	return bs, err
 }
 
-// checkTorn lists batches that cannot be read.
-func (c *contract) checkTorn(b *models.Batch) {
+// checkDamaged lists damaged batches.
+func (c *contract) checkDamaged(b *models.Batch) {
 	c.Helper()
 	whole := c.store.Store
-	c.store.Store = torn{whole}
+	c.store.Store = damagedStore{whole}
 	defer func() { c.store.Store = whole }()
 	c.check("GET", "/v1/batches", "", "", 200)
 	list := read[batchList](c.fixture, "/v1/batches").Batches
 	i := slices.IndexFunc(list, func(v service.BatchView) bool { return v.ID == b.ID })
 	require.GreaterOrEqual(c, i, 0)
 	require.Equal(c, models.BatchDamaged, list[i].State)
-	require.EqualValues(c, b.Recipients, list[i].Counts.Accepted, "what was counted is known")
+	require.EqualValues(c, b.Recipients, list[i].Counts.Accepted, "the counts are known")
 	c.check(
 		"POST",
 		"/v1/release",
@@ -89,7 +90,7 @@ func (c *contract) checkTorn(b *models.Batch) {
 	)
 }
 
-// checkControl tries everything that steers.
+// checkControl gives all commands.
 func (c *contract) checkControl(b *models.Batch) {
 	c.Helper()
 	const js = "application/json"
@@ -113,7 +114,14 @@ func (c *contract) checkControl(b *models.Batch) {
 		200,
 	)
 	c.check("POST", "/v1/release", js, `{}`, 422)
-	for _, path := range []string{"/v1/users/bob/pause", "/v1/users/bob/resume", "/v1/providers/sg/offline", "/v1/providers/sg/drain", "/v1/providers/sg/online", "/v1/providers/sg/probe"} {
+	for _, path := range []string{
+		"/v1/users/bob/pause",
+		"/v1/users/bob/resume",
+		"/v1/providers/sg/offline",
+		"/v1/providers/sg/drain",
+		"/v1/providers/sg/online",
+		"/v1/providers/sg/probe",
+	} {
 		c.check("POST", path, js, `{"why": "a test"}`, 200)
 		c.check("POST", path, js, `{}`, 403, "Authorization", "Bearer "+own)
 		c.check("POST", path, js, `{`, 400)
@@ -156,12 +164,12 @@ func (c *contract) checkControl(b *models.Batch) {
 			c.check(method, strings.TrimSuffix("/v1/parked/"+parked[0].ID+"/"+last, "/"), js, "", 204)
 		}
 		c.check(method, strings.TrimSuffix("/v1/parked/nothing/"+last, "/"), js, "", 404)
-		_ = c.broker.Purge(c.Context()) // what was put back
+		_ = c.broker.Purge(c.Context()) // the requeued message
 	}
 }
 
-// TestContract validates answers of every route, good and bad, against the
-// OpenAPI description that is served.
+// TestContract checks successful answers and errors of each route against the OpenAPI
+// description that the API serves.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -169,7 +177,7 @@ func TestContract(t *testing.T) {
 	require.Equal(t, http.StatusOK, served.Status)
 	doc, err := openapi3.NewLoader().LoadFromData(served.Body)
 	require.NoError(t, err)
-	require.NoError(t, doc.Validate(t.Context()), "with its examples")
+	require.NoError(t, doc.Validate(t.Context()), "the description and its examples are valid")
 	router, err := legacy.NewRouter(doc)
 	require.NoError(t, err)
 	c := &contract{fixture: f, router: router, doc: doc, seen: map[string]bool{}}
@@ -178,16 +186,13 @@ func TestContract(t *testing.T) {
 	b := f.four()
 	f.story(b)
 	batch, log := batchPath(b.ID), "/v1/logs/"+b.ID.Log(1).String()
-	c.check(
-		"POST",
-		"/v1/batches",
-		js,
-		batchOf(
-			t,
-			`{"reply_to": "Ann <ann@example.com>", "to": [{"email": "ann@example.com", "name": null, "vars": {"a": 1, "b": "x", "c": true}}], "lane": "bulk", "on_unknown": "resend", "providers": ["sg"]}`,
-		),
-		202,
-	)
+	c.check("POST", "/v1/batches", js, batchOf(t, `{
+		"reply_to": "Ann <ann@example.com>",
+		"to": [{"email": "ann@example.com", "name": null, "vars": {"a": 1, "b": "x", "c": true}}],
+		"lane": "bulk",
+		"on_unknown": "resend",
+		"providers": ["sg"]
+	}`), 202)
 	c.check("POST", "/v1/batches", form, "from=a@b.de&subject=s&body=b&to=a@b.de", 202)
 	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 202, "Idempotency-Key", "k")
 	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 202, "Idempotency-Key", "k")
@@ -211,7 +216,7 @@ func TestContract(t *testing.T) {
 		c.check("GET", path, "", "", 200, "Authorization", "")
 	}
 	c.checkControl(b)
-	c.checkTorn(b)
+	c.checkDamaged(b)
 	f.store.failing("PutBatch", func(int) error { return models.ErrOutcomeUnknown })
 	f.giveUpSoon()
 	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 503)
@@ -230,17 +235,17 @@ func TestContract(t *testing.T) {
 			ok := c.seen[op.OperationID+" "+http.StatusText(http.StatusOK)] ||
 				c.seen[op.OperationID+" "+http.StatusText(http.StatusNoContent)] ||
 				c.seen[op.OperationID+" "+http.StatusText(http.StatusAccepted)]
-			require.True(t, ok, "%s was tried", op.OperationID)
+			require.True(t, ok, "%s has no successful request in this test", op.OperationID)
 		}
 	}
-	served2 := map[string]bool{}
+	routed := map[string]bool{}
 	for _, r := range f.server.engine.Routes() {
-		served2[r.Method+" "+r.Path] = true
+		routed[r.Method+" "+r.Path] = true
 	}
-	require.Equal(t, served2, described, "every route is described, and nothing else")
+	require.Equal(t, routed, described, "exactly the routes are described")
 }
 
-// TestErrorsAreDocumented compares the codes in the source with docs/errors.md.
+// TestErrorsAreDocumented: docs/errors.md lists exactly the codes in the source.
 func TestErrorsAreDocumented(t *testing.T) {
 	t.Parallel()
 	var files []string
@@ -284,7 +289,8 @@ func TestErrorsAreDocumented(t *testing.T) {
 		"500": "Internal",
 		"503": "Unavailable",
 	}
-	for _, m := range regexp.MustCompile("(?m)^\\| <a id=\"([a-z_]+)\"></a>`([a-z_]+)` \\| (\\d+) \\|").FindAllStringSubmatch(string(doc), -1) {
+	rows := regexp.MustCompile("(?m)^\\| <a id=\"([a-z_]+)\"></a>`([a-z_]+)` \\| (\\d+) \\|")
+	for _, m := range rows.FindAllStringSubmatch(string(doc), -1) {
 		require.Equal(t, m[1], m[2], "the anchor is the code")
 		documented["problem"][byNumber[m[3]]+" "+m[2]] = true
 	}

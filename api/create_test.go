@@ -15,8 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestCreateJSON posts one batch in the two orders that matter and finds the
-// same in the store.
+// TestCreateJSON: a JSON request is stored, whether the recipients come first or last.
 func TestCreateJSON(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -46,9 +45,9 @@ func TestCreateJSON(t *testing.T) {
 	}
 }
 
-// TestDeadlineOfARequest: a request may set its deadline; a repeat of it gets the
-// same batch, also when the deadline has passed meanwhile.
-func TestDeadlineOfARequest(t *testing.T) {
+// TestDeadline: a request may set its deadline. A repeat gets the same answer, even after the
+// deadline.
+func TestDeadline(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	at := time.Now().Add(time.Second).In(time.FixedZone("", 3600)).Truncate(time.Millisecond)
@@ -58,32 +57,25 @@ func TestDeadlineOfARequest(t *testing.T) {
 	require.Equal(t, at.UTC(), b.Deadline)
 	require.Eventually(t, func() bool { return time.Now().After(at) }, time.Minute, 10*time.Millisecond)
 	require.Equal(t, http.StatusUnprocessableEntity, f.post(body).Status)
-	repeat := f.repeat("k", body)
-	require.Equal(t, http.StatusAccepted, repeat.Status)
-	require.JSONEq(t, string(first.Body), string(repeat.Body))
+	second := f.repeat("k", body)
+	require.Equal(t, http.StatusAccepted, second.Status)
+	require.JSONEq(t, string(first.Body), string(second.Body))
 
-	_, b, _ = f.accepted(f.do(
-		http.MethodPost,
-		"/v1/batches",
-		"application/x-www-form-urlencoded",
-		strings.NewReader(
-			"from=a@b.de&to=c@d.de&subject=s&text=t&deadline="+url.QueryEscape(time.Now().Add(time.Hour).Format(time.RFC3339)),
-		),
-	))
+	form := "from=a@b.de&to=c@d.de&subject=s&text=t&deadline=" +
+		url.QueryEscape(time.Now().Add(time.Hour).Format(time.RFC3339))
+	_, b, _ = f.accepted(
+		f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded", strings.NewReader(form)))
 	require.WithinDuration(t, time.Now().Add(time.Hour), b.Deadline, time.Minute)
 }
 
-// TestCreateForm posts the same batch as the first Safedelivr's form.
+// TestCreateForm: a URL-encoded and a multipart form are stored alike.
 func TestCreateForm(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	fields := [][2]string{
 		{"to", `ann@example.com, "Lee, Bob" <bob@example.com>, eve@example.com (a, comment)`},
 		{"from", "shop@example.com"},
-		{
-			"subject",
-			"Größe & more + 100%",
-		},
+		{"subject", "Größe & more + 100%"},
 		{"body", "<p>a=b&c</p>\r\n"},
 		{"reply_to", "help@example.com"},
 		{"to", "<dan@example.com>,, ANN@example.com"},
@@ -122,17 +114,8 @@ func TestCreateForm(t *testing.T) {
 			pairs = append(pairs, kv[0]+"="+url.QueryEscape(kv[1]))
 		}
 		body := "&" + strings.Join(pairs, "&") + "&"
-		check(
-			t,
-			f.with(
-				t,
-			).do(
-				http.MethodPost,
-				"/v1/batches",
-				"application/x-www-form-urlencoded; charset=UTF-8",
-				strings.NewReader(body),
-			),
-		)
+		kind := "application/x-www-form-urlencoded; charset=UTF-8"
+		check(t, f.with(t).do(http.MethodPost, "/v1/batches", kind, strings.NewReader(body)))
 	})
 	t.Run("multipart", func(t *testing.T) {
 		t.Parallel()
@@ -142,43 +125,47 @@ func TestCreateForm(t *testing.T) {
 			require.NoError(t, w.WriteField(kv[0], kv[1]))
 		}
 		require.NoError(t, w.Close())
-		b.WriteString("\r\nan epilogue says nothing")
+		b.WriteString("\r\nan ignored epilogue")
 		check(t, f.with(t).do(http.MethodPost, "/v1/batches", w.FormDataContentType(), &b))
 	})
 }
 
-// with is the fixture for a subtest.
+// with returns the fixture for a subtest.
 func (f *fixture) with(t *testing.T) *fixture {
 	g := *f
 	g.T = t
 	return &g
 }
 
-// batchOf is a small valid request with some members replaced; null takes one
-// away.
+// batchOf returns a small valid request with some members replaced.
 func batchOf(t testing.TB, change string) string {
 	t.Helper()
-	m := map[string]json.RawMessage{"from": json.RawMessage(`"shop@example.com"`), "subject": json.RawMessage(`"Hello"`),
-		"text": json.RawMessage(`"Hello"`), "to": json.RawMessage(`["ann@example.com"]`)}
+	m := map[string]json.RawMessage{
+		"from":    json.RawMessage(`"shop@example.com"`),
+		"subject": json.RawMessage(`"Hello"`),
+		"text":    json.RawMessage(`"Hello"`),
+		"to":      json.RawMessage(`["ann@example.com"]`),
+	}
 	require.NoError(t, json.Unmarshal([]byte(change), &m))
 	b, err := json.Marshal(m)
 	require.NoError(t, err)
 	return string(b)
 }
 
-func TestLanes(t *testing.T) {
+// TestDefaultLane: small batches are urgent unless the request says otherwise.
+func TestDefaultLane(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *setup) { s.service.UrgentUpTo = 2 })
 	for name, c := range map[string]struct {
 		change string
 		want   models.Lane
 	}{
-		"as many as are urgent":         {`{"to": ["a@x.de", "b@x.de"]}`, models.Urgent},
-		"one more":                      {`{"to": ["a@x.de", "b@x.de", "c@x.de"]}`, models.Bulk},
-		"repeats do not count":          {`{"to": ["a@x.de", "b@x.de", "A@x.de"]}`, models.Urgent},
-		"repeats count where they stay": {`{"to": ["a@x.de", "b@x.de", "A@x.de"], "allow_duplicates": true}`, models.Bulk},
-		"bulk by wish":                  {`{"lane": "bulk"}`, models.Bulk},
-		"urgent by wish":                {`{"to": ["a@x.de", "b@x.de", "c@x.de"], "lane": "urgent"}`, models.Urgent},
+		"UrgentUpTo recipients": {`{"to": ["a@x.de", "b@x.de"]}`, models.Urgent},
+		"one more":              {`{"to": ["a@x.de", "b@x.de", "c@x.de"]}`, models.Bulk},
+		"dropped duplicates":    {`{"to": ["a@x.de", "b@x.de", "A@x.de"]}`, models.Urgent},
+		"kept duplicates":       {`{"to": ["a@x.de", "b@x.de", "A@x.de"], "allow_duplicates": true}`, models.Bulk},
+		"bulk requested":        {`{"lane": "bulk"}`, models.Bulk},
+		"urgent requested":      {`{"to": ["a@x.de", "b@x.de", "c@x.de"], "lane": "urgent"}`, models.Urgent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -190,8 +177,9 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-// TestUrgentMailIsTold runs alone: others would tell of theirs.
-func TestUrgentMailIsTold(t *testing.T) { //nolint:paralleltest // see above
+// TestUrgentMailIsNoted: the scheduler learns of urgent mail, and not of bulk mail. Other tests
+// send urgent mail, too, so it does not run in parallel.
+func TestUrgentMailIsNoted(t *testing.T) { //nolint:paralleltest // see above
 	f := newFixture(t)
 	sched := f.deps.Config.Priority
 	require.Eventually(t, func() bool { return !sched.UrgentLately() }, time.Minute, time.Millisecond)
@@ -203,6 +191,7 @@ func TestUrgentMailIsTold(t *testing.T) { //nolint:paralleltest // see above
 	}, time.Minute, time.Millisecond)
 }
 
+// TestDuplicates: repeated addresses are dropped unless the request keeps them.
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -213,15 +202,15 @@ func TestDuplicates(t *testing.T) {
 		t,
 		[]models.Recipient{{Email: "ann@example.com"}, {Email: "bob@xn--bcher-kva.example", Name: "Bob"}},
 		rs,
-		"the first one counts",
+		"the first of equal addresses is kept",
 	)
 	a, _, rs = f.accepted(f.post(batchOf(t, `{`+to+`, "allow_duplicates": true}`)))
 	require.Zero(t, a.Duplicates)
 	require.Len(t, rs, 5)
 }
 
-// TestAcceptOrder: 202 stands behind the last write, and that behind all others.
-func TestAcceptOrder(t *testing.T) {
+// TestOrderOfWrites: the agenda entry is written first and the batch last.
+func TestOrderOfWrites(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	ids := make([]string, 2500)
@@ -240,17 +229,19 @@ func TestAcceptOrder(t *testing.T) {
 			due = append(due, e)
 		}
 	}
-	require.Equal(
-		t,
-		[]models.AgendaEntry{
-			{Due: b.Created().Add(time.Minute), Kind: models.LookAtBatch, ID: a.ID, User: f.user, Chunks: 3, Lane: models.Bulk},
-		},
-		due,
-	)
+	want := models.AgendaEntry{
+		Due:    b.Created().Add(time.Minute),
+		Kind:   models.LookAtBatch,
+		ID:     a.ID,
+		User:   f.user,
+		Chunks: 3,
+		Lane:   models.Bulk,
+	}
+	require.Equal(t, []models.AgendaEntry{want}, due)
 }
 
-// TestAnswerWaitsForCommit holds the deciding write back and sees no answer.
-func TestAnswerWaitsForCommit(t *testing.T) {
+// TestAnswerWaitsForWrite: a request is not answered before its batch is written.
+func TestAnswerWaitsForWrite(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	reached, release := make(chan struct{}), make(chan struct{})
@@ -260,7 +251,7 @@ func TestAnswerWaitsForCommit(t *testing.T) {
 	<-reached
 	select {
 	case r := <-answer:
-		t.Fatalf("answered %d before the commit", r.Status)
+		t.Fatalf("answered %d before the write", r.Status)
 	default:
 	}
 	require.Empty(t, read[batchList](f, "/v1/batches").Batches)
@@ -269,8 +260,9 @@ func TestAnswerWaitsForCommit(t *testing.T) {
 	require.Equal(t, a.ID, read[batchList](f, "/v1/batches").Batches[0].ID)
 }
 
-// TestChunksByBytes: a chunk ends at 1 MiB too, and a batch tells its sizes then.
-func TestChunksByBytes(t *testing.T) {
+// TestChunksOfLargeRecipients: a chunk has at most 1 MiB, and the batch stores the sizes of
+// its chunks.
+func TestChunksOfLargeRecipients(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var to []string

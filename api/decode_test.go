@@ -17,7 +17,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
-// numbered is a list of n JSON strings: addresses with numbers from from on.
+// numbered returns n JSON strings, separated by commas: addresses with the numbers from from
+// on.
 func numbered(from, n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -29,7 +30,7 @@ func numbered(from, n int) string {
 	return b.String()
 }
 
-// decoders makes decoders of fresh intakes.
+// decoders returns a function that returns a new decoder.
 func decoders(t testing.TB, cfg service.Config, providers ...string) func() *decoder {
 	t.Helper()
 	deps := service.Deps{Config: cfg}
@@ -41,7 +42,7 @@ func decoders(t testing.TB, cfg service.Config, providers ...string) func() *dec
 	return func() *decoder { return newDecoder(svc.NewIntake()) }
 }
 
-// failed is an error as the use cases have it.
+// failed returns err as an error of the use cases.
 func failed(t testing.TB, err error) *service.Error {
 	t.Helper()
 	var e *service.Error
@@ -49,8 +50,7 @@ func failed(t testing.TB, err error) *service.Error {
 	return e
 }
 
-// TestBrokenJSON: the position is the number of bytes before the one that is
-// wrong.
+// TestBrokenJSON: the position of a mistake is the number of bytes before it.
 func TestBrokenJSON(t *testing.T) {
 	t.Parallel()
 	decoder := decoders(t, service.Config{MaxRecipients: 1000, MaxContent: 1000})
@@ -65,7 +65,7 @@ func TestBrokenJSON(t *testing.T) {
 		"half a word":               {`{"a": tru}`, 9},
 		"no colon":                  {`{"a" 1}`, 5},
 		"no comma":                  {`{"a": 1 "b": 2}`, 8},
-		"comma too many":            {`{"a": 1,}`, 8},
+		"trailing comma":            {`{"a": 1,}`, 8},
 		"single quotes":             {`{'a': 1}`, 1},
 		"cut off in a string":       {`{"subject": "abc`, 16},
 		"cut off after a member":    {`{"subject": "abc"`, 17},
@@ -75,10 +75,10 @@ func TestBrokenJSON(t *testing.T) {
 		"comma after recipients":    {`{"to": ["a@b.de",]}`, 17},
 		"after many recipients":     {`{"to": [` + numbered(1000, 500) + `, !]}`, int64(8 + 500*20 - 1 + 2)},
 		"control in a string":       {"{\"subject\": \"a\nb\"}", 14},
-		"something behind":          {`{"a": 1} {}`, 10},
-		"garbage behind":            {`{"a": 1} x`, 9},
+		"object after the end":      {`{"a": 1} {}`, 10},
+		"garbage after the end":     {`{"a": 1} x`, 9},
 		"member twice":              {`{"a": 1, "a": 2}`, 12},
-		"bracket too many":          {`{"to": []]}`, 9},
+		"extra bracket":             {`{"to": []]}`, 9},
 		"to as a broken object":     {`{"to": {"a": [}}`, 14},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestBrokenJSON(t *testing.T) {
 	}
 }
 
-// endless repeats a text for ever.
+// endless is a reader that repeats a text forever.
 type endless struct {
 	text string
 	read int
@@ -107,8 +107,8 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestHugeValues: what never ends is refused before it takes memory.
-func TestHugeValues(t *testing.T) {
+// TestEndlessValues: a value without an end is refused after a bounded number of bytes.
+func TestEndlessValues(t *testing.T) {
 	t.Parallel()
 	decoder := decoders(t, service.Config{MaxRecipients: 1000, MaxContent: 100_000})
 	for name, c := range map[string]struct{ head, fill, code string }{
@@ -122,7 +122,7 @@ func TestHugeValues(t *testing.T) {
 		"a name":           {`{"`, "xxxxxxxx", "value_too_large"},
 		"to as an object":  {`{"to": {"`, "xxxxxxxx", "value_too_large"},
 		"the first byte":   {``, "        ", "value_too_large"},
-		"behind the end":   {`{}`, "        ", "value_too_large"},
+		"after the end":    {`{}`, "        ", "value_too_large"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,8 +137,7 @@ func TestHugeValues(t *testing.T) {
 	}
 }
 
-// FuzzReadJSON: whatever is taken is valid JSON, and what is taken of it is what
-// encoding/json finds in it.
+// FuzzReadJSON: readJSON accepts only valid JSON and decodes it like encoding/json.
 func FuzzReadJSON(f *testing.F) {
 	for _, s := range []string{`{}`, `{"to":["a@b.de",{"email":"c@d.de","name":"C","vars":{"x":1.5,"y":"z","w":true}}],"html":"<b>","subject":"s","from":"a@b.de"}`,
 		`{"to":{"a":[1,{}]},"providers":["sg",1]}`, `{"to":[{"email":"a\u0040b.de","vars":{"\"}":"]"}}],"allow_duplicates":true}`, `{"to":[null,5,[],{}]}`, "{\"text\":\"\xff\"}"} {
@@ -160,7 +159,7 @@ func FuzzReadJSON(f *testing.F) {
 			To      json.RawMessage
 		}
 		if err := json.Unmarshal(body, &m); err != nil {
-			t.Fatalf("taken, but: %v", err)
+			t.Fatalf("accepted, although encoding/json refuses it: %v", err)
 		}
 		if wrong != nil {
 			return
@@ -190,7 +189,7 @@ func FuzzReadJSON(f *testing.F) {
 	})
 }
 
-// FuzzReadForm: whatever is taken of a form is what net/url finds in it.
+// FuzzReadForm: readForm decodes the forms that it accepts like net/url.
 func FuzzReadForm(f *testing.F) {
 	for _, s := range []string{"", "to=a@b.de&from=a@b.de&subject=s&body=b", "to=a%40b.de,+%22x,y%22+<c@d.de>&body=%00%ff", "a=%4", "&&=&to", "to=a@b.de&to=c@d.de&text=a+b%2b"} {
 		f.Add([]byte(s))
@@ -202,12 +201,12 @@ func FuzzReadForm(f *testing.F) {
 		if d.readForm(bytes.NewReader(body)) != nil {
 			return
 		}
-		if _, wrong := d.Check(); wrong != nil || bytes.IndexByte(body, ';') >= 0 { // net/url takes no semicolons
+		if _, wrong := d.Check(); wrong != nil || bytes.IndexByte(body, ';') >= 0 { // net/url refuses semicolons
 			return
 		}
 		v, err := url.ParseQuery(string(body))
 		if err != nil {
-			t.Fatalf("taken, but: %v", err)
+			t.Fatalf("accepted, although net/url refuses it: %v", err)
 		}
 		for _, name := range []string{"subject", "text", "html", "body"} {
 			if d.Text(name) != v.Get(name) {
@@ -217,8 +216,8 @@ func FuzzReadForm(f *testing.F) {
 	})
 }
 
-// FuzzFormRecipients: a list that net/mail can read, of addresses that are
-// taken, is split as it does.
+// FuzzFormRecipients: a list that is accepted is split like net/mail does, if net/mail can
+// parse it.
 func FuzzFormRecipients(f *testing.F) {
 	for _, s := range []string{"a@b.de,c@d.de", `"x,\"y" <a@b.de>, (c, (d)) e@f.de`, `<a@b.de>,,`, `"a`, "a@b.de (x,\")\\,y)", `\,a@b.de`, "=?utf-8?q?a=2C?= <a@b.de>,b@c.de"} {
 		f.Add(s)

@@ -26,19 +26,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// spyStore is a real store that notes the calls that write, and can be told to
-// fail them.
+// spyStore is a real store that records calls and can fail them.
 type spyStore struct {
 	models.Store
 
 	mu     sync.Mutex
 	calls  []string
-	fail   map[string]func(n int) error // called first; the call is made if it returns nil; n counts from 1
+	fail   map[string]func(n int) error // called before the n-th call, from 1; an error replaces the call
 	counts map[string]int
-	down   bool        // nothing can be reached
-	tried  []models.ID // batches whose storing began
+	down   bool        // all calls fail
+	tried  []models.ID // batches of agenda entries
 }
 
+// enter records a call and returns the error that it fails with.
 func (s *spyStore) enter(name string) error {
 	s.mu.Lock()
 	s.calls = append(s.calls, name)
@@ -62,18 +62,19 @@ func (s *spyStore) setDown(down bool) {
 	s.down = down
 }
 
+// failing makes f decide whether calls of a name fail.
 func (s *spyStore) failing(name string, f func(n int) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail[name] = f
 }
 
-// before calls f before every call of that name.
+// before makes f run before each call of a name.
 func (s *spyStore) before(name string, f func()) {
 	s.failing(name, func(int) error { f(); return nil })
 }
 
-// writes lists the calls that wrote.
+// writes returns the names of the calls that store batches.
 func (s *spyStore) writes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +110,7 @@ func (s *spyStore) PutBatch(ctx context.Context, b models.Batch, first models.Ch
 }
 
 func (s *spyStore) Transients(ctx context.Context, kind string) (map[string][]byte, error) {
-	if err := s.enter("Reports"); err != nil {
+	if err := s.enter("Transients"); err != nil {
 		return nil, err
 	}
 	return s.Store.Transients(ctx, kind)
@@ -176,7 +177,7 @@ func (s *spyStore) Ping(ctx context.Context) error {
 	return s.Store.Ping(ctx)
 }
 
-// fixture is an API over a real store and a real broker, with two users.
+// fixture is an API with a real store, a real broker and two users.
 type fixture struct {
 	*testing.T
 	store  *spyStore
@@ -194,7 +195,7 @@ type setup struct {
 	cfg     Config
 	service service.Config
 	broker  func(models.Broker) models.Broker
-	names   []string // of the providers; worker w reports on the first
+	names   []string // of the providers; worker w reports on the first of them
 }
 
 func newFixture(t *testing.T, change ...func(*setup)) *fixture {
@@ -218,17 +219,14 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	st.service.Priority = priority.New()
 	f.deps = service.Deps{Store: f.store, Broker: f.broker, Config: st.service}
 	for _, name := range st.names {
-		f.deps.Providers = append(
-			f.deps.Providers,
-			models.Provider{
-				Name:        name,
-				Kind:        "sendgrid",
-				Weight:      1,
-				Concurrency: 4,
-				ChunkLimit:  1000,
-				Events:      models.EventsWebhook,
-			},
-		)
+		f.deps.Providers = append(f.deps.Providers, models.Provider{
+			Name:        name,
+			Kind:        "sendgrid",
+			Weight:      1,
+			Concurrency: 4,
+			ChunkLimit:  1000,
+			Events:      models.EventsWebhook,
+		})
 	}
 	f.putReports()
 	f.serve(st.cfg)
@@ -237,7 +235,7 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	return f
 }
 
-// tell writes what a worker, a recount and the door for webhooks would.
+// putReports stores the reports of a worker, a recount and a webhook receiver.
 func (f *fixture) putReports() {
 	now := time.Now().UTC()
 	put := func(kind, name string, v any) {
@@ -247,22 +245,22 @@ func (f *fixture) putReports() {
 	}
 	put(telemetry.RecountReport, telemetry.NewestRecount, telemetry.Recount{At: now, Batches: 2, Recipients: 8})
 	put(telemetry.LastReceived, "sg", now)
-	put(
-		telemetry.WorkerReport,
-		"w",
-		telemetry.WorkerState{Started: now, Share: 1, Providers: []telemetry.ProviderState{{Name: "sg",
-			Health: telemetry.Health{
-				State: telemetry.Suspended,
-				Since: now,
-				Why:   "five calls failed",
-				Until: now,
-			}, Counters: telemetry.Counters{Calls: 7},
-			Rate: 1.5, Answers: 80 * time.Millisecond, Reported: 2048 * time.Millisecond}}},
-	)
+	put(telemetry.WorkerReport, "w", telemetry.WorkerState{
+		Started: now,
+		Share:   1,
+		Providers: []telemetry.ProviderState{{
+			Name:     "sg",
+			Health:   telemetry.Health{State: telemetry.Suspended, Since: now, Why: "five calls failed", Until: now},
+			Counters: telemetry.Counters{Calls: 7},
+			Rate:     1.5,
+			Answers:  80 * time.Millisecond,
+			Reported: 2048 * time.Millisecond,
+		}},
+	})
 }
 
-// serve starts an API over the fixture's store and broker, as another process
-// would; what follows goes to it. It returns the use cases below it.
+// serve starts another API with the fixture's store and broker, as another process would, and
+// sends all further requests to it. It returns its service.
 func (f *fixture) serve(cfg Config) *service.Service {
 	f.Helper()
 	svc := service.New(f.deps)
@@ -274,7 +272,7 @@ func (f *fixture) serve(cfg Config) *service.Service {
 	return svc
 }
 
-// hasty has the API give up soon on a deciding write that says nothing.
+// giveUpSoon shortens the time for which writes with an unknown outcome are retried.
 func (f *fixture) giveUpSoon() {
 	f.deps.Config.RetryTime = 100 * time.Millisecond
 	f.serve(Config{})
@@ -289,14 +287,14 @@ func (f *fixture) newUser(name string) (id, secret string) {
 	return u.ID, secret
 }
 
-// reply is an answer that was read whole.
+// reply is an answer with its whole body.
 type reply struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// problem is the answer as a problem; it must be a well-formed one.
+// problem decodes the answer as a problem and checks it.
 func (r *reply) problem(t testing.TB) Problem {
 	t.Helper()
 	var p Problem
@@ -311,7 +309,7 @@ func (r *reply) problem(t testing.TB) Problem {
 	return p
 }
 
-// pointers lists the fields that are wrong, each with its code.
+// pointers returns the pointer and the code of each mistake.
 func (p *Problem) pointers() []string {
 	out := make([]string, 0, len(p.Errors))
 	for _, e := range p.Errors {
@@ -320,7 +318,8 @@ func (p *Problem) pointers() []string {
 	return out
 }
 
-// do sends a request with the first user's key, unless the header says otherwise.
+// do sends a request with the key of the first user. header holds pairs of names and values;
+// an empty value removes a header.
 func (f *fixture) do(method, path, contentType string, body io.Reader, header ...string) *reply {
 	f.Helper()
 	req, err := http.NewRequestWithContext(f.Context(), method, f.url+path, body)
@@ -352,7 +351,7 @@ func (f *fixture) post(body string) *reply {
 	return f.do(http.MethodPost, "/v1/batches", "application/json", strings.NewReader(body))
 }
 
-// accepted is the answer to a batch.
+// accepted is the answer to a batch that was accepted.
 type accepted struct {
 	ID         models.ID         `json:"id"`
 	State      models.BatchState `json:"state"`
@@ -361,6 +360,8 @@ type accepted struct {
 	Lane       models.Lane       `json:"lane"`
 }
 
+// accepted checks the answer to a batch. It returns the answer and the stored batch with its
+// recipients.
 func (f *fixture) accepted(r *reply) (accepted, models.Batch, []models.Recipient) {
 	f.Helper()
 	require.Equal(f, http.StatusAccepted, r.Status, string(r.Body))
@@ -391,19 +392,19 @@ func read[T any](f *fixture, path string) T {
 	return v
 }
 
-// batchList and logList are pages of a list.
+// batchList and logList are pages of lists.
 type (
 	batchList = service.BatchPage
 	logList   = service.LogPage
 )
 
-// takeOne takes one message from a queue and says what becomes of it.
-func (f *fixture) handleOne(q models.Queue, said models.Disposition) {
+// handleOne receives one message of a queue and returns d for it.
+func (f *fixture) handleOne(q models.Queue, d models.Disposition) {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
 	defer cancel()
 	require.NoError(f, f.broker.Subscribe(ctx, q, 1, func(context.Context, models.Message) models.Disposition {
 		cancel()
-		return said
+		return d
 	}))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
+// TestProviders: the providers have the health that workers report.
 func TestProviders(t *testing.T) {
 	t.Parallel()
 	type list struct{ Providers []service.Provider }
@@ -19,17 +20,17 @@ func TestProviders(t *testing.T) {
 	require.Len(t, l.Providers, 2)
 	require.Equal(t, "suspended", l.Providers[0].Health.State)
 	require.Equal(t, int64(7), l.Providers[0].Worker.Calls)
-	require.Nil(t, l.Providers[1].Health, "nobody has reported it")
+	require.Nil(t, l.Providers[1].Health, "no worker has reported it")
 
 	f = newFixture(t, func(s *setup) { s.names = nil })
 	require.JSONEq(t, `{"providers": []}`, string(f.get("/v1/providers").Body))
-	f.store.failing("Reports", func(int) error { return models.ErrUnavailable })
+	f.store.failing("Transients", func(int) error { return models.ErrUnavailable })
 	require.Equal(t, "store_unavailable", f.get("/v1/providers").problem(t).Code)
 }
 
-// TestDamaged: what cannot be read is told as that, and not as something that
-// passes.
-func TestDamaged(t *testing.T) {
+// TestDamagedBatch: a damaged batch is answered with status 500 and without Retry-After, because
+// a retry does not help.
+func TestDamagedBatch(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	b := f.four()
@@ -40,14 +41,17 @@ func TestDamaged(t *testing.T) {
 	require.Empty(t, r.Header.Get("Retry-After"))
 }
 
-// awayBroker cannot be reached.
-type awayBroker struct{ models.Broker }
+// unreachableBroker fails all calls.
+type unreachableBroker struct{ models.Broker }
 
-func (awayBroker) Ping(context.Context) error { return models.ErrUnavailable }
+func (unreachableBroker) Ping(context.Context) error { return models.ErrUnavailable }
 
-func (awayBroker) Publish(context.Context, ...models.Message) error { return models.ErrUnavailable }
+func (unreachableBroker) Publish(context.Context, ...models.Message) error {
+	return models.ErrUnavailable
+}
 
-func TestHealth(t *testing.T) {
+// TestReadiness: the readiness check names what is missing. A missing broker is no obstacle.
+func TestReadiness(t *testing.T) {
 	t.Parallel()
 	type ready struct {
 		Status  string
@@ -70,9 +74,9 @@ func TestHealth(t *testing.T) {
 		string(r.Body),
 	)
 
-	f = newFixture(t, func(s *setup) { s.broker = func(b models.Broker) models.Broker { return awayBroker{b} } })
+	f = newFixture(t, func(s *setup) { s.broker = func(b models.Broker) models.Broker { return unreachableBroker{b} } })
 	got := read[ready](f, "/readyz")
-	require.Equal(t, []string{"broker"}, got.Missing, "named, although batches are taken without it")
+	require.Equal(t, []string{"broker"}, got.Missing, "named, although batches are accepted")
 	f.accepted(f.post(batchOf(t, `{}`)))
 
 	f = newFixture(t, func(s *setup) { s.names = nil })

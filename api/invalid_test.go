@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestInvalidBatch: every mistake is listed at once under its pointer, and
-// nothing is stored.
+// TestInvalidBatch: all mistakes of a request are listed with their pointers, and nothing is
+// stored.
 func TestInvalidBatch(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -64,9 +64,10 @@ func TestInvalidBatch(t *testing.T) {
 			require.Equal(t, c.want, got)
 		})
 	}
-	t.Cleanup(func() { require.Empty(t, f.store.writes(), "nothing is stored of a request with mistakes") })
+	t.Cleanup(func() { require.Empty(t, f.store.writes(), "a request with mistakes stores nothing") })
 }
 
+// manyVars returns n members of an object of variables.
 func manyVars(n int) string {
 	var out []string
 	for i := range n {
@@ -75,6 +76,7 @@ func manyVars(n int) string {
 	return strings.Join(out, ",")
 }
 
+// TestPlaceholders: each recipient needs a value for each placeholder.
 func TestPlaceholders(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -83,17 +85,17 @@ func TestPlaceholders(t *testing.T) {
 		change string
 		want   []string
 	}{
-		"name and email are always there": {`{"text": "{{name}} {{email}}"}`, nil},
-		"all have it":                     {`{"subject": "{{x}}", "text": "{{ x }}", "html": "{{x}}", ` + two + `}`, nil},
-		"nobody has it, subject":          {`{"subject": "{{z}}", ` + two + `}`, []string{"/subject unknown_placeholder"}},
-		"nobody has it, text":             {`{"text": "{{z}}", ` + two + `}`, []string{"/text unknown_placeholder"}},
-		"nobody has it, html":             {`{"html": "{{z}}", ` + two + `}`, []string{"/html unknown_placeholder"}},
-		"nobody has it, body":             {`{"body": "{{z}}", ` + two + `}`, []string{"/body unknown_placeholder"}},
-		"one has it not":                  {`{"subject": "{{y}}", "text": "{{y}} {{z}}", ` + two + `}`, []string{"/text unknown_placeholder", "/to/0/vars/y unknown_placeholder"}},
-		"a dropped repeat does not count": {`{"text": "{{x}}", "to": [{"email": "a@b.de", "vars": {"x": "1"}}, "A@b.de"]}`, nil},
-		"a repeat that stays does":        {`{"text": "{{x}}", "to": [{"email": "a@b.de", "vars": {"x": "1"}}, "A@b.de"], "allow_duplicates": true}`, []string{"/to/1/vars/x unknown_placeholder"}},
-		"no placeholder":                  {`{"text": "{{ }} {{1a}} { {x}} {{x y}} {{x"}`, nil},
-		"beside other mistakes":           {`{"lane": "x", "text": "{{z}}", "to": ["bad", "a@b.de"]}`, []string{"/to/0 invalid_address", "/lane invalid_value", "/text unknown_placeholder"}},
+		"name and email need no value": {`{"text": "{{name}} {{email}}"}`, nil},
+		"all have a value":             {`{"subject": "{{x}}", "text": "{{ x }}", "html": "{{x}}", ` + two + `}`, nil},
+		"no value at all, subject":     {`{"subject": "{{z}}", ` + two + `}`, []string{"/subject unknown_placeholder"}},
+		"no value at all, text":        {`{"text": "{{z}}", ` + two + `}`, []string{"/text unknown_placeholder"}},
+		"no value at all, html":        {`{"html": "{{z}}", ` + two + `}`, []string{"/html unknown_placeholder"}},
+		"no value at all, body":        {`{"body": "{{z}}", ` + two + `}`, []string{"/body unknown_placeholder"}},
+		"one has no value":             {`{"subject": "{{y}}", "text": "{{y}} {{z}}", ` + two + `}`, []string{"/text unknown_placeholder", "/to/0/vars/y unknown_placeholder"}},
+		"dropped duplicate":            {`{"text": "{{x}}", "to": [{"email": "a@b.de", "vars": {"x": "1"}}, "A@b.de"]}`, nil},
+		"kept duplicate":               {`{"text": "{{x}}", "to": [{"email": "a@b.de", "vars": {"x": "1"}}, "A@b.de"], "allow_duplicates": true}`, []string{"/to/1/vars/x unknown_placeholder"}},
+		"no placeholder":               {`{"text": "{{ }} {{1a}} { {x}} {{x y}} {{x"}`, nil},
+		"with other mistakes":          {`{"lane": "x", "text": "{{z}}", "to": ["bad", "a@b.de"]}`, []string{"/to/0 invalid_address", "/lane invalid_value", "/text unknown_placeholder"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -112,24 +114,15 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
-// TestManySetsOfVars: beyond what is remembered, the recipients are read twice.
+// TestManySetsOfVars: placeholders are checked even if the recipients have too many different
+// sets of variables to keep.
 func TestManySetsOfVars(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var to []string
 	for i := range 1050 {
-		to = append(
-			to,
-			`{"email": "same@example.com", "vars": {"x": 1, "v`+strings.Repeat(
-				"i",
-				i/26%60,
-			)+string(
-				rune('a'+i%26),
-			)+strings.Repeat(
-				"j",
-				i/1560,
-			)+`": 1}}`,
-		)
+		name := "v" + strings.Repeat("i", i/26%60) + string(rune('a'+i%26)) + strings.Repeat("j", i/1560)
+		to = append(to, `{"email": "same@example.com", "vars": {"x": 1, "`+name+`": 1}}`)
 	}
 	list := strings.Join(to, ",")
 	f.accepted(f.post(batchOf(t, `{"text": "{{x}}", "to": [`+list+`]}`)))
@@ -137,7 +130,7 @@ func TestManySetsOfVars(t *testing.T) {
 	require.Equal(t, []string{"/to/1050/vars/x unknown_placeholder"}, p.pointers())
 }
 
-// TestManyMistakes: a hundred are listed, all are counted.
+// TestManyMistakes: the first hundred mistakes are listed, and all are counted.
 func TestManyMistakes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -145,33 +138,38 @@ func TestManyMistakes(t *testing.T) {
 	require.Len(t, p.Errors, 100)
 	require.Equal(t, 250, p.Total)
 	require.Equal(t, "/to/99", p.Errors[99].Pointer)
-	p = f.post(
-		batchOf(t, `{"text": "{{x}}", "to": [`+numbered(0, 300)+`, {"email": "a@b.de", "vars": {"x": 1}}]}`),
-	).problem(
-		t,
-	)
+	to := numbered(0, 300) + `, {"email": "a@b.de", "vars": {"x": 1}}`
+	p = f.post(batchOf(t, `{"text": "{{x}}", "to": [`+to+`]}`)).problem(t)
 	require.Len(t, p.Errors, 100)
 	require.Equal(t, 300, p.Total)
 	require.Equal(t, "/to/99/vars/x", p.Errors[99].Pointer)
 }
 
-// TestHeaderInjection tries every field that ends in a header line.
+// TestHeaderInjection: line breaks and control characters are refused in all fields that become
+// header lines.
 func TestHeaderInjection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for name, line := range map[string]string{"CRLF": `\r\nBcc: eve@example.com`, "LF": `\nBcc: eve@example.com`, "CR": `\rBcc: eve@example.com`, "NUL": `\u0000Bcc`,
-		"NEL": `\u0085Bcc`, "line separator": `\u2028Bcc: eve@example.com`, "DEL": `\u007fBcc`} {
+	for name, line := range map[string]string{
+		"CRLF":           `\r\nBcc: eve@example.com`,
+		"LF":             `\nBcc: eve@example.com`,
+		"CR":             `\rBcc: eve@example.com`,
+		"NUL":            `\u0000Bcc`,
+		"NEL":            `\u0085Bcc`,
+		"line separator": `\u2028Bcc: eve@example.com`,
+		"DEL":            `\u007fBcc`,
+	} {
 		for field, change := range map[string]string{
-			"/from":                 `{"from": "Shop` + line + ` <shop@example.com>"}`,
-			"/from (address)":       `{"from": "shop@example.com` + line + `"}`,
-			"/reply_to":             `{"reply_to": "\"Shop` + line + `\" <shop@example.com>"}`,
-			"/subject":              `{"subject": "Hello` + line + `"}`,
-			"/to/0":                 `{"to": ["Ann` + line + ` <ann@example.com>"]}`,
-			"/to/0/name":            `{"to": [{"email": "ann@example.com", "name": "Ann` + line + `"}]}`,
-			"/to/0/email":           `{"to": [{"email": "ann@example.com` + line + `"}]}`,
-			"/to/0/vars/x":          `{"subject": "Hi {{x}}", "to": [{"email": "ann@example.com", "vars": {"x": "Ann` + line + `"}}]}`,
-			"/to/0/vars/name":       `{"subject": "Hi {{name}}", "to": [{"email": "ann@example.com", "vars": {"name": "Ann` + line + `"}}]}`,
-			"/to/0/vars/" + "email": `{"subject": "Hi {{ email }}", "to": [{"email": "ann@example.com", "vars": {"email": "Ann` + line + `"}}]}`,
+			"/from":            `{"from": "Shop` + line + ` <shop@example.com>"}`,
+			"/from (address)":  `{"from": "shop@example.com` + line + `"}`,
+			"/reply_to":        `{"reply_to": "\"Shop` + line + `\" <shop@example.com>"}`,
+			"/subject":         `{"subject": "Hello` + line + `"}`,
+			"/to/0":            `{"to": ["Ann` + line + ` <ann@example.com>"]}`,
+			"/to/0/name":       `{"to": [{"email": "ann@example.com", "name": "Ann` + line + `"}]}`,
+			"/to/0/email":      `{"to": [{"email": "ann@example.com` + line + `"}]}`,
+			"/to/0/vars/x":     `{"subject": "Hi {{x}}", "to": [{"email": "ann@example.com", "vars": {"x": "Ann` + line + `"}}]}`,
+			"/to/0/vars/name":  `{"subject": "Hi {{name}}", "to": [{"email": "ann@example.com", "vars": {"name": "Ann` + line + `"}}]}`,
+			"/to/0/vars/email": `{"subject": "Hi {{ email }}", "to": [{"email": "ann@example.com", "vars": {"email": "Ann` + line + `"}}]}`,
 		} {
 			t.Run(name+" "+field, func(t *testing.T) {
 				t.Parallel()
@@ -186,7 +184,7 @@ func TestHeaderInjection(t *testing.T) {
 	t.Cleanup(func() { require.Empty(t, f.store.writes()) })
 }
 
-// TestFormMistakes: what is wrong with forms alone.
+// TestFormMistakes checks the mistakes that only forms can have.
 func TestFormMistakes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

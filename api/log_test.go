@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// story writes what workers would: attempts, answers, events and an ending for
-// the four recipients of a batch, and the summary.
+// story stores attempts, answers, events and an ending for the four recipients of a batch, and
+// its summary, as workers do. It returns the time of acceptance.
 func (f *fixture) story(b *models.Batch) time.Time {
 	f.Helper()
 	ctx, at := f.Context(), b.Created()
@@ -106,6 +106,7 @@ type oneLog struct {
 	Timeline []models.Moment `json:"timeline"`
 }
 
+// four accepts a batch with four recipients.
 func (f *fixture) four() *models.Batch {
 	f.Helper()
 	_, b, _ := f.accepted(
@@ -114,15 +115,16 @@ func (f *fixture) four() *models.Batch {
 	return &b
 }
 
+// TestLog: a log has its state, its reason and its timeline.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	b := f.four()
-	fresh := read[oneLog](f, "/v1/logs/"+b.ID.Log(1).String())
-	require.Equal(t, models.Queued, fresh.State)
-	require.Equal(t, "waiting to be handed to a provider", fresh.ReasonText)
-	require.Equal(t, map[string]bool{}, fresh.Providers)
-	require.Len(t, fresh.Timeline, 1)
+	queued := read[oneLog](f, "/v1/logs/"+b.ID.Log(1).String())
+	require.Equal(t, models.Queued, queued.State)
+	require.Equal(t, "waiting to be handed to a provider", queued.ReasonText)
+	require.Equal(t, map[string]bool{}, queued.Providers)
+	require.Len(t, queued.Timeline, 1)
 
 	at := f.story(b)
 	l := read[oneLog](f, "/v1/logs/"+b.ID.Log(1).String())
@@ -134,19 +136,8 @@ func TestLog(t *testing.T) {
 	require.Equal(t, "Hello", l.Subject)
 	var story []string
 	for _, m := range l.Timeline {
-		story = append(
-			story,
-			fmt.Sprintf(
-				"%ds %s %s %s%s %d %s",
-				int(m.At.Sub(at).Seconds()),
-				m.What,
-				m.Provider,
-				m.Class,
-				m.Event,
-				m.Status,
-				m.Because,
-			),
-		)
+		story = append(story, fmt.Sprintf("%ds %s %s %s%s %d %s",
+			int(m.At.Sub(at).Seconds()), m.What, m.Provider, m.Class, m.Event, m.Status, m.Because))
 	}
 	require.Equal(
 		t,
@@ -186,14 +177,20 @@ func TestLog(t *testing.T) {
 	}
 }
 
+// TestListLogs: pages list the logs in a state in order.
 func TestListLogs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	b := f.four()
 	f.story(b)
 	path := batchPath(b.ID) + "/logs"
-	for state, want := range map[string][]string{"": {"a@b.de", "b@b.de", "c@b.de", "d@b.de"}, "success": {"a@b.de"}, "failed": {"b@b.de", "c@b.de"},
-		"queued": {"d@b.de"}, "cancelled": nil} {
+	for state, want := range map[string][]string{
+		"":          {"a@b.de", "b@b.de", "c@b.de", "d@b.de"},
+		"success":   {"a@b.de"},
+		"failed":    {"b@b.de", "c@b.de"},
+		"queued":    {"d@b.de"},
+		"cancelled": nil,
+	} {
 		for limit := 1; limit <= 4; limit++ {
 			var got []string
 			for cursor := ""; ; {
@@ -212,8 +209,8 @@ func TestListLogs(t *testing.T) {
 	}
 }
 
-// TestListLogsOfManyChunks: pages go over the ends of chunks, and chunks without
-// a log of the state cost no reading.
+// TestListLogsOfManyChunks: pages span chunks, and chunks without a log in the state are not
+// read.
 func TestListLogsOfManyChunks(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -233,23 +230,16 @@ func TestListLogsOfManyChunks(t *testing.T) {
 	}
 	require.Equal(t, n, got)
 
-	// One failed recipient in the last chunk; every other chunk says that it has none.
+	// The last chunk has one failed log. The summaries of the others have none.
 	last := b.ID.Chunk(b.Chunks - 1)
-	require.NoError(
-		t,
-		f.store.Append(
-			t.Context(),
-			last,
-			models.Entry{
-				Number:     1,
-				Token:      models.NewToken(),
-				Kind:       models.Ending,
-				At:         b.Created(),
-				Recipients: models.SetOf(500),
-				Reason:     models.Expired,
-			},
-		),
-	)
+	require.NoError(t, f.store.Append(t.Context(), last, models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Ending,
+		At:         b.Created(),
+		Recipients: models.SetOf(500),
+		Reason:     models.Expired,
+	}))
 	for k := range b.Chunks - 1 {
 		sum := models.Summary{Version: 1, Accepted: 1000, Queued: 1000, Untried: 1000}
 		require.NoError(
@@ -265,7 +255,7 @@ func TestListLogsOfManyChunks(t *testing.T) {
 	require.Empty(t, page.Next)
 	require.Equal(t, 1, reads)
 
-	// Where nothing is known beforehand, one request reads so many chunks at most.
+	// Without summaries one request reads a limited number of chunks.
 	reads = 0
 	page = read[logList](f, path+"&state=cancelled")
 	require.Empty(t, page.Logs)

@@ -14,8 +14,8 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// TestListBatches walks the list page by page while new batches arrive: none is
-// repeated, none that was there at the start is left out.
+// TestListBatches: while new batches arrive, the pages list each batch that existed at the start
+// exactly once.
 func TestListBatches(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -43,9 +43,10 @@ func TestListBatches(t *testing.T) {
 	}
 	require.Equal(t, want, got)
 	require.Len(t, read[batchList](f, "/v1/batches").Batches, 14)
-	require.Empty(t, read[batchList](f, "/v1/batches?limit=14").Next, "a full last page has no next one")
+	require.Empty(t, read[batchList](f, "/v1/batches?limit=14").Next, "a full last page has no next page")
 }
 
+// TestBadQueries: invalid parameters and cursors of other lists are refused.
 func TestBadQueries(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -105,13 +106,14 @@ func TestBadQueries(t *testing.T) {
 			require.Equal(t, "invalid_query", r.problem(t).Code, "byte %d", i)
 		}
 	})
-	t.Run("somebody else's cursor", func(t *testing.T) {
+	t.Run("cursor of another user", func(t *testing.T) {
 		t.Parallel()
 		r := f.with(t).get("/v1/batches?cursor="+batches, "Authorization", "Bearer "+f.foreign)
 		require.Equal(t, "invalid_query", r.problem(t).Code)
 	})
 }
 
+// TestBatchCounts: a batch and the list of batches have the same counts.
 func TestBatchCounts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -143,11 +145,12 @@ func TestBatchCounts(t *testing.T) {
 		v.Counts.Providers,
 	)
 	require.Equal(t, []string{"sg", "mg"}, v.Providers)
-	require.Equal(t, v, read[batchList](f, "/v1/batches").Batches[0], "the list says the same")
+	require.Equal(t, v, read[batchList](f, "/v1/batches").Batches[0], "the list has the same counts")
 	require.WithinDuration(t, b.Created(), v.CreatedAt, 0)
 	require.WithinDuration(t, b.Deadline, v.Deadline, 0)
 }
 
+// TestStats: the counts of a range are listed by day, days without mail included.
 func TestStats(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -186,5 +189,5 @@ func TestStats(t *testing.T) {
 		require.Zero(t, read[stats](f, "/v1/stats?from="+far+"&to="+far).Totals.Accepted)
 	}
 	f.secret = f.foreign
-	require.Zero(t, read[stats](f, "/v1/stats?to="+tomorrow).Totals.Accepted, "everybody's own")
+	require.Zero(t, read[stats](f, "/v1/stats?to="+tomorrow).Totals.Accepted, "the counts of another user")
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// again posts a batch with an idempotency key.
+// repeat posts a batch with an idempotency key.
 func (f *fixture) repeat(key, body string, header ...string) *reply {
 	f.Helper()
 	return f.do(
@@ -26,15 +26,14 @@ func (f *fixture) repeat(key, body string, header ...string) *reply {
 		append([]string{"Idempotency-Key", key}, header...)...)
 }
 
-// TestRepeat: the same request under the same key is one batch, and gets the
-// first answer again.
+// TestRepeat: the same request with the same key is one batch, and gets the first answer again.
 func TestRepeat(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const multi = "--%[1]s\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\na@b.de\r\n--%[1]s\r\nContent-Disposition: form-data; name=\"from\"\r\n\r\na@b.de" +
 		"\r\n--%[1]s\r\nContent-Disposition: form-data; name=\"subject\"\r\n\r\ns\r\n--%[1]s\r\nContent-Disposition: form-data; name=\"body\"\r\n\r\nb\r\n--%[1]s--\r\n"
 	batches := 0
-	for name, c := range map[string][2][2]string{ // the request and its repeat, each its type and body
+	for name, c := range map[string][2][2]string{ // type and body of the request and of its repeat
 		"JSON":         {{"application/json", batchOf(t, `{}`)}, {"application/json; charset=utf-8", batchOf(t, `{}`)}},
 		"many of them": {{"application/json", batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)}, {"application/json", batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)}},
 		"a form":       {{"application/x-www-form-urlencoded", "from=a@b.de&subject=s&body=b&to=a@b.de"}, {"application/x-www-form-urlencoded", "from=a@b.de&subject=s&body=b&to=a@b.de"}},
@@ -84,7 +83,8 @@ func TestRepeat(t *testing.T) {
 	f.accepted(f.repeat("JSON", batchOf(t, `{"subject": "a key of another user"}`)))
 }
 
-func TestRepeatKeys(t *testing.T) {
+// TestInvalidKeys: a key has 1 to 255 visible ASCII characters.
+func TestInvalidKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for name, key := range map[string]string{"space": "a b", "long": strings.Repeat("k", 256), "not ASCII": "kë", "a tab": "a\tb"} {
@@ -107,22 +107,22 @@ func TestRepeatKeys(t *testing.T) {
 	res, err := f.client.Do(req)
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
-	require.Equal(t, http.StatusBadRequest, res.StatusCode, "empty")
+	require.Equal(t, http.StatusBadRequest, res.StatusCode, "empty key")
 	require.Empty(t, f.store.writes())
 	f.accepted(f.repeat(strings.Repeat("~", 255), batchOf(t, `{}`)))
 }
 
-// TestRepeatOfMistakes: a refused request does not use its key up.
-func TestRepeatOfMistakes(t *testing.T) {
+// TestRefusedRequestFreesKey: a refused request does not use up its key.
+func TestRefusedRequestFreesKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	require.Equal(t, http.StatusUnprocessableEntity, f.repeat("k", batchOf(t, `{"to": []}`)).Status)
 	f.accepted(f.repeat("k", batchOf(t, `{}`)))
 }
 
-// TestRepeatAtTwoDoors: two processes over one store get the same request many
-// times at once.
-func TestRepeatAtTwoDoors(t *testing.T) {
+// TestConcurrentRepeats: two processes with one store get the same request many times at once,
+// and accept one batch.
+func TestConcurrentRepeats(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	g := *f
@@ -133,14 +133,14 @@ func TestRepeatAtTwoDoors(t *testing.T) {
 	ids := map[string]bool{}
 	for i := range 12 {
 		wg.Go(func() {
-			door := f
+			process := f
 			if i%2 == 1 {
-				door = &g
+				process = &g
 			}
 			for {
-				r := door.repeat("k", body)
+				r := process.repeat("k", body)
 				if r.Status == http.StatusConflict || r.Status == http.StatusServiceUnavailable {
-					continue // as a client does
+					continue // retry as a client does
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -154,8 +154,8 @@ func TestRepeatAtTwoDoors(t *testing.T) {
 	require.Len(t, read[batchList](f, "/v1/batches").Batches, 1)
 }
 
-// TestRepeatAfterCrash: whatever ended the first try between claim and answer,
-// the repeat finishes the same batch.
+// TestRepeatAfterCrash: wherever the first attempt ended between the claim and the answer, the
+// repeat finishes the same batch.
 func TestRepeatAfterCrash(t *testing.T) {
 	t.Parallel()
 	body := batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)
@@ -171,10 +171,10 @@ func TestRepeatAfterCrash(t *testing.T) {
 		call string
 		fail func() error
 	}{
-		"before the agenda":       {"Schedule", func() error { panic("killed") }},
-		"among the chunks":        {"PutChunk", func() error { return context.Canceled }},
-		"before the commit":       {"PutBatch", func() error { panic("killed") }},
-		"the commit says nothing": {"PutBatch", func() error { return models.ErrUnavailable }},
+		"before the agenda": {"Schedule", func() error { panic("killed") }},
+		"among the chunks":  {"PutChunk", func() error { return context.Canceled }},
+		"before the batch":  {"PutBatch", func() error { panic("killed") }},
+		"unknown outcome":   {"PutBatch", func() error { return models.ErrUnavailable }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -189,12 +189,12 @@ func TestRepeatAfterCrash(t *testing.T) {
 			if c.call != "Schedule" {
 				require.Equal(t, claimed, a.ID)
 			}
-			require.Len(t, slices.Compact(slices.Clone(f.store.tried)), 1, "one batch was ever begun")
+			require.Len(t, slices.Compact(slices.Clone(f.store.tried)), 1, "only one batch was begun")
 			require.Equal(t, "true", f.repeat("k", body).Header.Get("Idempotency-Replayed"))
 			require.Len(t, read[batchList](f, "/v1/batches").Batches, 1)
 		})
 	}
-	t.Run("the answer was not kept", func(t *testing.T) {
+	t.Run("answer not stored", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		f.store.failing("PutAnswer", once(func() error { return models.ErrUnavailable }))
@@ -205,23 +205,23 @@ func TestRepeatAfterCrash(t *testing.T) {
 		require.JSONEq(t, string(first.Body), string(second.Body))
 		require.Len(t, f.store.tried, 1, "nothing is stored twice")
 	})
-	t.Run("it was cleared away", func(t *testing.T) {
+	t.Run("batch removed", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		f.store.failing("PutBatch", once(func() error { return models.ErrNotFound }))
 		require.Equal(t, "intake_too_slow", f.repeat("k", body).problem(t).Code)
 		a, _, _ := f.accepted(f.repeat("k", body))
-		require.NotEqual(t, f.store.tried[0], a.ID, "that one can never be")
+		require.NotEqual(t, f.store.tried[0], a.ID, "the removed batch cannot be stored any more")
 	})
 }
 
-// TestRepeatWhileRunning: a repeat of what still runs is told to come back.
+// TestRepeatWhileRunning: a repeat of a running request gets 409 with Retry-After.
 func TestRepeatWhileRunning(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	began, goOn := make(chan struct{}), make(chan struct{})
+	began, proceed := make(chan struct{}), make(chan struct{})
 	var first sync.Once
-	f.store.before("PutBatch", func() { first.Do(func() { close(began); <-goOn }) })
+	f.store.before("PutBatch", func() { first.Do(func() { close(began); <-proceed }) })
 	var r *reply
 	var wg sync.WaitGroup
 	wg.Go(func() { r = f.repeat("k", batchOf(t, `{}`)) })
@@ -231,28 +231,22 @@ func TestRepeatWhileRunning(t *testing.T) {
 	require.Equal(t, "request_running", busy.problem(t).Code)
 	require.NotEmpty(t, busy.Header.Get("Retry-After"))
 	require.Equal(t, "idempotency_key_reused", f.repeat("k", batchOf(t, `{"subject": "x"}`)).problem(t).Code)
-	close(goOn)
+	close(proceed)
 	wg.Wait()
 	a, _, _ := f.accepted(r)
 	b, _, _ := f.accepted(f.repeat("k", batchOf(t, `{}`)))
 	require.Equal(t, a.ID, b.ID)
 }
 
-// TestRepeatThatIsRefusedByNow: what was accepted stays so for its repeats, whatever
-// was forbidden since; and where the first try died before it had stored anything,
-// nothing of it is sent.
-func TestRepeatThatIsRefusedByNow(t *testing.T) {
+// TestStaleRepeat: the repeat of an accepted request is accepted, even if the sender was
+// forbidden since. If the first attempt did not store the batch, the repeat is refused and
+// nothing is sent.
+func TestStaleRepeat(t *testing.T) {
 	t.Parallel()
 	forbid := func(f *fixture) {
 		svc := f.serve(Config{})
-		_, _, err := svc.SetSenders(
-			f.Context(),
-			service.Caller{By: "boss", Operator: true},
-			f.user,
-			[]string{"other@example.com"},
-			"",
-			service.Repeat{},
-		)
+		op := service.Caller{By: "boss", Operator: true}
+		_, _, err := svc.SetSenders(f.Context(), op, f.user, []string{"other@example.com"}, "", service.Repeat{})
 		require.NoError(f, err)
 		require.Equal(f, "sender_not_allowed", f.repeat("another", batchOf(t, `{}`)).problem(t).Errors[0].Code)
 	}
@@ -266,7 +260,7 @@ func TestRepeatThatIsRefusedByNow(t *testing.T) {
 		require.Equal(t, a.ID, b.ID)
 		require.Equal(t, "true", r.Header.Get("Idempotency-Replayed"))
 	})
-	t.Run("stored and not answered", func(t *testing.T) {
+	t.Run("stored, answer lost", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		f.store.failing("PutAnswer", func(int) error { return models.ErrUnavailable })
@@ -276,7 +270,7 @@ func TestRepeatThatIsRefusedByNow(t *testing.T) {
 		b, _, _ := f.accepted(f.repeat("k", batchOf(t, `{}`)))
 		require.Equal(t, a.ID, b.ID)
 	})
-	t.Run("begun", func(t *testing.T) {
+	t.Run("not stored", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		f.store.failing("PutBatch", func(n int) error {

@@ -20,8 +20,7 @@ type foundList struct {
 	Next string `json:"next_cursor"`
 }
 
-// TestSearch: the logs of an address are found page by page, newest first, over
-// batches; one's own only.
+// TestSearch: pages list the user's own logs of an address, newest first, across batches.
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -31,10 +30,8 @@ func TestSearch(t *testing.T) {
 		a, _, _ := f.accepted(f.post(batchOf(t, fmt.Sprintf(`{"to": ["other%d@b.de", "Ann+%d@b.de", "ann@b.de"]}`, n, n))))
 		rs, err := f.store.Recipients(ctx, a.ID)
 		require.NoError(t, err)
-		require.NoError(
-			t,
-			f.store.PutAddressIndex(ctx, f.user, models.NewAddressIndex(a.ID, rs)),
-		) // as the first attempt does
+		// The first attempt stores the index.
+		require.NoError(t, f.store.PutAddressIndex(ctx, f.user, models.NewAddressIndex(a.ID, rs)))
 		want = append([]models.ID{a.ID.Log(3)}, want...)
 	}
 	search := func(address string) (got []models.ID) {
@@ -51,17 +48,17 @@ func TestSearch(t *testing.T) {
 	}
 	require.Equal(t, want, search("ANN@b.de"))
 	require.Equal(t, []models.ID{want[3].ChunkID().Log(2)}, search("ann+3@b.de"))
-	require.Empty(t, search("nobody@b.de"))
+	require.Empty(t, search("unknown@b.de"))
 	f.secret = f.foreign
-	require.Empty(t, search("ann@b.de"), "of another user")
+	require.Empty(t, search("ann@b.de"), "the logs of another user")
 	for _, bad := range []string{"/v1/logs", "/v1/logs?email=ann", "/v1/logs?email=a@b.de&cursor=x", "/v1/logs?email=a@b.de&limit=0"} {
 		require.Equal(t, http.StatusBadRequest, f.get(bad).Status, bad)
 	}
 }
 
-// TestRedacted: when the time of its content is over, a batch still tells what
-// became of it.
-func TestRedacted(t *testing.T) {
+// TestLogsWithoutContent: the logs of a batch can be read after its content and addresses were
+// removed.
+func TestLogsWithoutContent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	b := f.four()

@@ -20,9 +20,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestStream100k posts 100,000 recipients in one request of 12 MB, before the
-// content, and watches the heap. It is not parallel: the heap is everybody's.
-func TestStream100k(t *testing.T) {
+// TestMemoryOfLargeRequest: a request of 12 MB with 100,000 recipients before the content needs
+// little memory. All tests share the heap, so it does not run in parallel.
+func TestMemoryOfLargeRequest(t *testing.T) {
 	f := newFixture(t)
 	const n = 100_000
 	heap := func() uint64 {
@@ -37,13 +37,8 @@ func TestStream100k(t *testing.T) {
 		w := bufio.NewWriter(pw)
 		size, _ = w.WriteString(`{"to": [`)
 		for i := range n {
-			k, _ := fmt.Fprintf(
-				w,
-				`{"email": "recipient-%d@customers.example.com", "name": "Recipient %d", "vars": {"code": "%060d"}},`,
-				i,
-				i,
-				i,
-			)
+			k, _ := fmt.Fprintf(w,
+				`{"email": "recipient-%d@customers.example.com", "name": "Recipient %d", "vars": {"code": "%060d"}},`, i, i, i)
 			if size += k; i%10_000 == 0 {
 				peak = max(peak, heap())
 			}
@@ -52,7 +47,7 @@ func TestStream100k(t *testing.T) {
 		_ = w.Flush()
 		_ = pw.Close()
 	}()
-	// While the store writes, too.
+	// Measure while the store writes, too.
 	f.store.before("PutChunk", func() { peakOf(f.store, &peak, heap) })
 	r := f.do(http.MethodPost, "/v1/batches", "application/json", pr)
 	a, b, rs := f.accepted(r)
@@ -68,11 +63,11 @@ func TestStream100k(t *testing.T) {
 		rs[n-1],
 	)
 	require.Greater(t, size, 12_000_000)
-	t.Logf("%d kB more heap in use at most", (int64(peak)-int64(before))>>10)
-	require.Less(t, int64(peak)-int64(before), int64(25<<20), "bytes of heap in use above the start")
+	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
+	require.Less(t, int64(peak)-int64(before), int64(25<<20), "growth of the heap in bytes")
 }
 
-// peakOf measures at every 20th chunk.
+// peakOf measures the heap at each 20th chunk.
 func peakOf(s *spyStore, peak *uint64, heap func() uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,12 +76,12 @@ func peakOf(s *spyStore, peak *uint64, heap func() uint64) {
 	}
 }
 
-// TestSpoolFolder: small requests need none; large ones leave nothing in it.
-func TestSpoolFolder(t *testing.T) {
+// TestSpoolDir: only large requests need the directory, and leave nothing in it.
+func TestSpoolDir(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	large := batchOf(t, `{"to": [`+numbered(0, 20_000)+`]}`)
-	t.Run("not there", func(t *testing.T) {
+	t.Run("missing", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t, func(s *setup) { s.service.SpoolDir = filepath.Join(dir, "missing") })
 		f.accepted(f.post(batchOf(t, `{}`)))
@@ -94,9 +89,9 @@ func TestSpoolFolder(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, r.Status)
 		require.Equal(t, "spool_unavailable", r.problem(t).Code)
 		require.NotEmpty(t, r.Header.Get("Retry-After"))
-		require.Len(t, f.store.writes(), 2, "of the small one alone")
+		require.Len(t, f.store.writes(), 2, "only the small request was stored")
 	})
-	t.Run("there", func(t *testing.T) {
+	t.Run("present", func(t *testing.T) {
 		t.Parallel()
 		used := t.TempDir()
 		f := newFixture(t, func(s *setup) { s.service.SpoolDir = used })
@@ -113,8 +108,7 @@ func TestSpoolFolder(t *testing.T) {
 	})
 }
 
-// TestDisconnect: a client that goes away in the middle, at any point, leaves
-// nothing that would be sent.
+// TestDisconnect: if a client disconnects during a request, nothing is sent.
 func TestDisconnect(t *testing.T) {
 	t.Parallel()
 	body := batchOf(t, `{"to": [`+numbered(0, 3000)+`]}`)
@@ -139,14 +133,14 @@ func TestDisconnect(t *testing.T) {
 				)
 				require.NoError(t, err)
 				require.NoError(t, c.(*net.TCPConn).CloseWrite())
-				_, err = io.Copy(io.Discard, c) // until the server has ended it
+				_, err = io.Copy(io.Discard, c) // until the server closes the connection
 				require.NoError(t, err)
 				require.NoError(t, c.Close())
 			}
 			require.Empty(t, f.store.writes())
 		})
 	}
-	t.Run("while it is stored", func(t *testing.T) {
+	t.Run("during the writes", func(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		ctx, leave := context.WithCancel(t.Context())
@@ -183,62 +177,55 @@ func TestDisconnect(t *testing.T) {
 	})
 }
 
-// hangingBroker takes no message and holds whoever asks until they give up, or it is over.
+// hangingBroker accepts no message and blocks until the caller gives up or the test ends.
 type hangingBroker struct {
 	models.Broker
-	over chan struct{}
+	end chan struct{}
 }
 
 func (h hangingBroker) Publish(ctx context.Context, _ ...models.Message) error {
 	select {
 	case <-ctx.Done():
-	case <-h.over:
+	case <-h.end:
 	}
 	return models.ErrUnavailable
 }
 
-// TestBrokerHangs: batches are accepted all the same.
-func TestBrokerHangs(t *testing.T) {
+// TestHangingBroker: batches are accepted although the broker hangs.
+func TestHangingBroker(t *testing.T) {
 	t.Parallel()
-	over := make(chan struct{})
+	end := make(chan struct{})
 	f := newFixture(t, func(s *setup) {
-		s.broker = func(b models.Broker) models.Broker { return hangingBroker{b, over} }
+		s.broker = func(b models.Broker) models.Broker { return hangingBroker{b, end} }
 	})
-	t.Cleanup(func() { close(over) })
+	t.Cleanup(func() { close(end) })
 	for range 12 {
 		f.accepted(f.post(batchOf(t, `{}`)))
 	}
 }
 
-// TestAnnounced: every chunk is announced once, in its lane.
-func TestAnnounced(t *testing.T) {
+// TestAnnouncements: each chunk is announced once, in its lane.
+func TestAnnouncements(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	svc := f.serve(Config{})
 	a, _, _ := f.accepted(f.post(batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)))
 	u, _, _ := f.accepted(f.post(batchOf(t, `{}`)))
-	svc.Close() // publishes what waits
+	svc.Close() // publishes the queued announcements
 	svc.Close()
 	got := map[models.Lane][]models.ID{}
 	for lane, n := range map[models.Lane]int{models.Bulk: 3, models.Urgent: 1} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
-		require.NoError(
-			t,
-			f.broker.Subscribe(
-				ctx,
-				models.Queue{Kind: models.BatchMessage, Lane: lane},
-				1,
-				func(_ context.Context, m models.Message) models.Disposition {
-					mu.Lock()
-					defer mu.Unlock()
-					if got[lane] = append(got[lane], m.ID); len(got[lane]) == n {
-						cancel()
-					}
-					return models.Done()
-				},
-			),
-		)
+		handle := func(_ context.Context, m models.Message) models.Disposition {
+			mu.Lock()
+			defer mu.Unlock()
+			if got[lane] = append(got[lane], m.ID); len(got[lane]) == n {
+				cancel()
+			}
+			return models.Done()
+		}
+		require.NoError(t, f.broker.Subscribe(ctx, models.Queue{Kind: models.BatchMessage, Lane: lane}, 1, handle))
 		cancel()
 	}
 	require.ElementsMatch(t, []models.ID{a.ID, a.ID.Chunk(1), a.ID.Chunk(2)}, got[models.Bulk])
