@@ -146,6 +146,13 @@ func (c *contract) checkControl(b *models.Batch) {
 		c.check("GET", path, "", "", 200)
 		c.check("GET", path, "", "", 403, "Authorization", "Bearer "+own)
 	}
+	c.checkParked(b)
+}
+
+// checkParked lists, requeues and discards parked messages.
+func (c *contract) checkParked(b *models.Batch) {
+	c.Helper()
+	const js = "application/json"
 	for _, verb := range []string{"POST requeue", "DELETE "} {
 		require.NoError(
 			c,

@@ -41,7 +41,12 @@ func (s *Server) releaseLog(c *gin.Context) {
 // releaseRange is POST /v1/release.
 func (s *Server) releaseRange(c *gin.Context) {
 	var rel service.Release
-	repeat, err := s.readFields(c, map[string]any{"provider": &rel.Provider, "from": &rel.From, "to": &rel.To, "why": &rel.Why})
+	repeat, err := s.readFields(c, map[string]any{
+		"provider": &rel.Provider,
+		"from":     &rel.From,
+		"to":       &rel.To,
+		"why":      &rel.Why,
+	})
 	if err != nil {
 		s.fail(c, err)
 		return

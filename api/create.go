@@ -74,7 +74,8 @@ func (s *Server) read(c *gin.Context, d *decoder) error {
 		kind = ""
 	}
 	if e := c.GetHeader("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return service.Fail(service.Unsupported, "wrong_encoding", "The body must not have a Content-Encoding. Send it uncompressed.")
+		return service.Fail(service.Unsupported, "wrong_encoding",
+			"The body must not have a Content-Encoding. Send it uncompressed.")
 	}
 	if d.hash != nil {
 		_, _ = io.WriteString(d.hash, kind+"\n") // a hash never fails

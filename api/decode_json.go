@@ -60,7 +60,7 @@ func (d *decoder) readJSON(body io.Reader) error {
 		if err == nil {
 			err = errors.New("there is data after the end of the object")
 		}
-		return j.broken(err)
+		return j.jsonError(err)
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func (d *decoder) readObject(j *jsonReader) error {
 	j.allow(maxBetween, valueTooLarge(""))
 	t, err := j.Token()
 	if err != nil {
-		return j.broken(err)
+		return j.jsonError(err)
 	}
 	if t != json.Delim('{') {
 		d.Wrong("", "wrong_type", "The request must be a JSON object.")
@@ -78,11 +78,11 @@ func (d *decoder) readObject(j *jsonReader) error {
 	for j.more(maxBetween, valueTooLarge("")) {
 		t, err := j.Token()
 		if err != nil {
-			return j.broken(err)
+			return j.jsonError(err)
 		}
 		name, _ := t.(string) // the name of a member is always a string
 		if d.seen[name] {
-			return j.broken(errors.New("the member " + service.Quote(name) + " is repeated"))
+			return j.jsonError(errors.New("the member " + service.Quote(name) + " is repeated"))
 		}
 		d.seen[name] = true
 		if err := d.readMember(j, name); err != nil {
@@ -90,7 +90,7 @@ func (d *decoder) readObject(j *jsonReader) error {
 		}
 	}
 	if _, err := j.Token(); err != nil {
-		return j.broken(err)
+		return j.jsonError(err)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (d *decoder) readMember(j *jsonReader, name string) error {
 	j.allow(maxBetween+maxEscape*d.ContentLeft(), d.ContentTooLarge())
 	var raw json.RawMessage
 	if err := j.Decode(&raw); err != nil {
-		return j.broken(err)
+		return j.jsonError(err)
 	}
 	here := service.Pointer(name)
 	switch {
@@ -165,7 +165,7 @@ func (d *decoder) readRecipients(j *jsonReader) error {
 	j.allow(maxRecipientJSON, valueTooLarge("/to"))
 	t, err := j.Token()
 	if err != nil {
-		return j.broken(err)
+		return j.jsonError(err)
 	}
 	if t != json.Delim('[') {
 		if t != nil { // null counts as absent
@@ -177,14 +177,14 @@ func (d *decoder) readRecipients(j *jsonReader) error {
 	var raw json.RawMessage
 	for j.more(maxRecipientJSON, valueTooLarge("/to/"+strconv.Itoa(d.Count()))) {
 		if err := j.Decode(&raw); err != nil {
-			return j.broken(err)
+			return j.jsonError(err)
 		}
 		if err := d.jsonRecipient(raw); err != nil {
 			return err
 		}
 	}
 	if _, err := j.Token(); err != nil {
-		return j.broken(err)
+		return j.jsonError(err)
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func skipObject(j *jsonReader, t json.Token) error {
 		j.allow(maxRecipientJSON, valueTooLarge("/to"))
 		var err error
 		if t, err = j.Token(); err != nil {
-			return j.broken(err)
+			return j.jsonError(err)
 		}
 	}
 }
@@ -281,10 +281,10 @@ func (d *decoder) jsonVars(here string, object []byte) map[string]string {
 	return vars
 }
 
-// broken returns the error for JSON that cannot be decoded, with the position of the
-// mistake. The decoder counts only the bytes of complete values, so broken decodes the
+// jsonError returns the error for JSON that cannot be decoded, with the position of the
+// mistake. The decoder counts only the bytes of complete values, so jsonError decodes the
 // value with the mistake once more on its own.
-func (j *jsonReader) broken(err error) error {
+func (j *jsonReader) jsonError(err error) error {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):

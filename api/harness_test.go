@@ -295,9 +295,9 @@ type reply struct {
 }
 
 // problem decodes the answer as a problem and checks it.
-func (r *reply) problem(t testing.TB) Problem {
+func (r *reply) problem(t testing.TB) problem {
 	t.Helper()
-	var p Problem
+	var p problem
 	require.Equal(t, "application/problem+json", r.Header.Get("Content-Type"), string(r.Body))
 	require.NoError(t, json.Unmarshal(r.Body, &p))
 	require.Equal(t, r.Status, p.Status)
@@ -310,7 +310,7 @@ func (r *reply) problem(t testing.TB) Problem {
 }
 
 // pointers returns the pointer and the code of each mistake.
-func (p *Problem) pointers() []string {
+func (p *problem) pointers() []string {
 	out := make([]string, 0, len(p.Errors))
 	for _, e := range p.Errors {
 		out = append(out, e.Pointer+" "+e.Code)

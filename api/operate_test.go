@@ -43,8 +43,14 @@ func TestPauseOwnUser(t *testing.T) {
 	}
 }
 
-// TestOperatorCommands: commands about users, providers and block rules take effect once and
-// are in the audit trail.
+// refused gives a command that is refused and returns the problem.
+func (f *fixture) refused(path, body string) problem {
+	f.Helper()
+	return f.do(http.MethodPost, path, "application/json", strings.NewReader(body)).problem(f)
+}
+
+// TestOperatorCommands: commands about users and providers take effect once and are in the
+// audit trail.
 func TestOperatorCommands(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t).operator()
@@ -71,16 +77,43 @@ func TestOperatorCommands(t *testing.T) {
 	require.True(t, postCommand[service.ControlResult](f, "/v1/providers/sg/probe", ``).Changed, "a probe always has an effect")
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/providers/xx/probe", "", nil).problem(t).Code)
 
-	refused := func(path, body string) Problem {
-		return f.do(http.MethodPost, path, "application/json", strings.NewReader(body)).problem(t)
+	want := []string{
+		"user.pause spam",
+		"user.resume",
+		"provider.offline",
+		"provider.drain",
+		"provider.online",
+		"provider.probe new key",
+		"provider.probe",
 	}
-	p := refused("/v1/blocks", `{"provider": "xx", "user": "eve", "sender": "x", "domain": "a b"}`)
+	require.Equal(t, want, f.commands())
+	var got []string
+	for cursor := ""; ; {
+		page := read[service.AuditPage](f, "/v1/audit?limit=3&cursor="+cursor)
+		for _, o := range page.Orders {
+			got = append([]string{strings.TrimSpace(string(o.Order) + " " + o.Why)}, got...)
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+		require.Len(t, page.Orders, 3)
+	}
+	require.Equal(t, want, got, "pages are in order, newest first")
+	p := f.refused("/v1/users/bob/pause", `{"why": "`+strings.Repeat("x", 501)+`"}`)
+	require.Equal(t, []string{"/why too_long"}, p.pointers())
+}
+
+// TestBlockRules: a block rule is checked, added once and removed once.
+func TestBlockRules(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	p := f.refused("/v1/blocks", `{"provider": "xx", "user": "eve", "sender": "x", "domain": "a b"}`)
 	require.Equal(
 		t,
 		[]string{"/provider unknown_provider", "/user invalid_value", "/sender invalid_address", "/domain invalid_value"},
 		p.pointers(),
 	)
-	p = refused("/v1/blocks", `{"fail": true}`)
+	p = f.refused("/v1/blocks", `{"fail": true}`)
 	require.Equal(t, []string{" required"}, p.pointers())
 	one := postCommand[models.Block](
 		f,
@@ -113,33 +146,7 @@ func TestOperatorCommands(t *testing.T) {
 	)
 	require.Equal(t, http.StatusNotFound, f.do(http.MethodDelete, "/v1/blocks/nothing", "", nil).Status)
 	require.Empty(t, read[list](f, "/v1/blocks").Blocks)
-
-	want := []string{
-		"user.pause spam",
-		"user.resume",
-		"provider.offline",
-		"provider.drain",
-		"provider.online",
-		"provider.probe new key",
-		"provider.probe",
-		"block.add phishing",
-		"block.remove over",
-	}
-	require.Equal(t, want, f.commands())
-	var got []string
-	for cursor := ""; ; {
-		page := read[service.AuditPage](f, "/v1/audit?limit=3&cursor="+cursor)
-		for _, o := range page.Orders {
-			got = append([]string{strings.TrimSpace(string(o.Order) + " " + o.Why)}, got...)
-		}
-		if cursor = page.Next; cursor == "" {
-			break
-		}
-		require.Len(t, page.Orders, 3)
-	}
-	require.Equal(t, want, got, "pages are in order, newest first")
-	p = refused("/v1/users/bob/pause", `{"why": "`+strings.Repeat("x", 501)+`"}`)
-	require.Equal(t, []string{"/why too_long"}, p.pointers())
+	require.Equal(t, []string{"block.add phishing", "block.remove over"}, f.commands())
 }
 
 // TestHolds: the hold after a restore is listed until it is lifted.

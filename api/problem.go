@@ -12,9 +12,9 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// Problem is an error in an answer, as RFC 9457 describes it. Code is stable. Title and
+// problem is an error in an answer, as RFC 9457 describes it. Code is stable. Title and
 // Detail are for people and may change.
-type Problem struct {
+type problem struct {
 	Type      string               `json:"type"`
 	Title     string               `json:"title"`
 	Status    int                  `json:"status"`
@@ -66,7 +66,7 @@ func (s *Server) fail(c *gin.Context, err error) {
 	c.Writer.WriteHeader(status)
 	enc := json.NewEncoder(c.Writer)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(Problem{ // the client may be gone
+	_ = enc.Encode(problem{ // the client may be gone
 		Type:      problemBase + e.Code,
 		Title:     http.StatusText(status),
 		Status:    status,
@@ -91,7 +91,8 @@ func answer[T any](s *Server, c *gin.Context, v T, err error) {
 }
 
 func internal() *service.Error {
-	return service.Fail(service.Internal, "internal", "An internal error occurred. Report the request ID to the operator.")
+	return service.Fail(service.Internal, "internal",
+		"An internal error occurred. Report the request ID to the operator.")
 }
 
 func bodyTooLarge(limit int64) error {
@@ -101,12 +102,11 @@ func bodyTooLarge(limit int64) error {
 // valueTooLarge returns the error for a part of the request that exceeds its limit by far.
 func valueTooLarge(pointer string) *service.Error {
 	e := service.Fail(service.TooLarge, "value_too_large", "A part of the request is too large: see errors.")
-	e.Fields = []service.FieldError{
-		{
-			Pointer: pointer,
-			Code:    "too_long",
-			Detail:  fmt.Sprintf("A recipient may have at most %d bytes. Names and the space between values may have less.", maxRecipientJSON),
-		},
-	}
+	e.Fields = []service.FieldError{{
+		Pointer: pointer,
+		Code:    "too_long",
+		Detail: fmt.Sprintf("A recipient may have at most %d bytes. Names and the space between values may have less.",
+			maxRecipientJSON),
+	}}
 	return e
 }

@@ -67,7 +67,7 @@ func TestReleaseRange(t *testing.T) {
 	release := func(f *fixture, body string) int {
 		return postCommand[service.ReleaseResult](f, "/v1/release", body).Batches
 	}
-	refused := func(body string) Problem {
+	refused := func(body string) problem {
 		return f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(body)).problem(t)
 	}
 	require.Zero(t, release(f, body("mg", -time.Hour, time.Hour)), "no held mail at mg")

@@ -47,7 +47,8 @@ func New(svc *service.Service, cfg Config) *Server {
 		s.fail(c, service.Fail(service.NotFound, "no_such_route", "There is no resource at this path. See /v1/openapi.yaml."))
 	})
 	g.NoMethod(func(c *gin.Context) {
-		s.fail(c, service.Fail(service.NotAllowed, "method_not_allowed", "This path does not support the method %s.", c.Request.Method))
+		s.fail(c, service.Fail(service.NotAllowed, "method_not_allowed",
+			"This path does not support the method %s.", c.Request.Method))
 	})
 	g.GET("/healthz", s.healthz)
 	g.GET("/readyz", s.readyz)
@@ -73,7 +74,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/providers", s.listProviders)
 	read.GET("/providers/history", s.history)
 
-	// Own batches and oneself need the scope send, those of others the scope operate.
+	// The service checks the scope: send for the caller and its mail, operate for others.
 	v1.POST("/batches/:id/stop", s.controlBatch(models.StopBatch))
 	v1.POST("/batches/:id/resume", s.controlBatch(models.ResumeBatch))
 	v1.POST("/batches/:id/cancel", s.controlBatch(models.CancelBatch))

@@ -54,7 +54,12 @@ func TestCommandReachesWorkers(t *testing.T) {
 // workers in other processes know the command that lets it go out.
 func TestRequeueAfterPropagation(t *testing.T) {
 	t.Parallel()
-	for _, do := range []models.CommandKind{models.RetryBatch, models.ReleaseBatch, models.ResumeBatch, models.CancelBatch} {
+	for _, do := range []models.CommandKind{
+		models.RetryBatch,
+		models.ReleaseBatch,
+		models.ResumeBatch,
+		models.CancelBatch,
+	} {
 		t.Run(string(do), func(t *testing.T) {
 			t.Parallel()
 			f := newCommandRig(t)

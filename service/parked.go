@@ -78,7 +78,8 @@ func afterPosition(parked []models.Parked, position models.ID) int {
 	if position.IsZero() {
 		return 0
 	}
-	if i := slices.IndexFunc(parked, func(m models.Parked) bool { return string(fingerprintOf(&m)) == string(position[4:]) }); i >= 0 {
+	same := func(m models.Parked) bool { return string(fingerprintOf(&m)) == string(position[4:]) }
+	if i := slices.IndexFunc(parked, same); i >= 0 {
 		return i + 1
 	}
 	at := int64(binary.BigEndian.Uint64(position[4:12])) //nolint:gosec // written from an int64
@@ -96,7 +97,8 @@ func (s *Service) Requeue(
 	id, why string,
 	r Repeat,
 ) (changed, replayed bool, err error) {
-	return s.unpark(ctx, who, models.Command{Kind: models.Requeued, Subject: id, Why: why}, r, s.broker.Unpark)
+	c := models.Command{Kind: models.Requeued, Subject: id, Why: why}
+	return s.unpark(ctx, who, c, r, s.broker.Unpark)
 }
 
 // Discard drops a parked message. It reports whether that changed anything: a message that

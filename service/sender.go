@@ -125,7 +125,8 @@ func (s *Service) checkSender(ctx context.Context, user string, from models.Addr
 		return err
 	}
 	allowed := sending(rules, user)
-	if allowed.Anyone || slices.ContainsFunc(allowed.Senders, func(p string) bool { return models.SenderMatches(p, from.Email) }) {
+	matches := func(sender string) bool { return models.SenderMatches(sender, from.Email) }
+	if allowed.Anyone || slices.ContainsFunc(allowed.Senders, matches) {
 		return nil
 	}
 	var f Form

@@ -17,7 +17,8 @@ const (
 	mayDoubleWarning = "It is unknown whether the providers accepted this mail, so it may arrive twice."
 	inFlightWarning  = "Calls in flight cannot be stopped, but no new call starts."
 	uncountedWarning = "The calls in flight could not be counted."
-	lateWarning      = "The command is in effect, but the mail may not go out by itself: repeat the command if nothing moves within a minute."
+	lateWarning      = "The command is in effect, but the mail may not go out by itself: " +
+		"repeat the command if nothing moves within a minute."
 )
 
 // warnOfWaiting adds a warning if mail of a batch still waits for something after a

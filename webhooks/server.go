@@ -22,9 +22,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// MaxBody is the size in bytes of the largest post that is accepted. SendGrid sends
+// maxBody is the size in bytes of the largest post that is accepted. SendGrid sends
 // at most 768 kB; the other providers send less.
-const MaxBody = 32 << 20
+const maxBody = 32 << 20
 
 // At most largeAtOnce posts of more than usualPost bytes are read at the same time.
 // A post is verified only after all of it was read, so this bounds the memory that
@@ -235,7 +235,7 @@ var errBusy = errors.New("other large posts are being read")
 func (s *Server) read(c *gin.Context) (body []byte, release func(), err error) {
 	// A slow post holds memory. Recorders in tests support no deadline.
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(readTime))
-	r := http.MaxBytesReader(c.Writer, c.Request.Body, MaxBody)
+	r := http.MaxBytesReader(c.Writer, c.Request.Body, maxBody)
 	release = func() {}
 	body, err = io.ReadAll(io.LimitReader(r, usualPost))
 	if err != nil || len(body) < usualPost {

@@ -241,7 +241,7 @@ func TestBodies(t *testing.T) {
 	stored := f.inbox.stored(t)
 	require.True(t, bytes.Equal(large, stored[0].Posts[0].Body), "stored byte for byte")
 
-	status, body := f.post(t, "sg", nil, bytes.NewReader(make([]byte, MaxBody+1)))
+	status, body := f.post(t, "sg", nil, bytes.NewReader(make([]byte, maxBody+1)))
 	require.Equal(t, http.StatusRequestEntityTooLarge, status)
 	require.JSONEq(t, `{"code": "too_large"}`, body)
 

@@ -107,7 +107,11 @@ func errKeyReused() error {
 
 // acquire claims a key and takes its lease, unless the request has an answer. release
 // ends the lease.
-func (g *Guard) acquire(ctx context.Context, key string, mine models.Claim) (c models.Claim, release func(), err error) {
+func (g *Guard) acquire(
+	ctx context.Context,
+	key string,
+	mine models.Claim,
+) (c models.Claim, release func(), err error) {
 	release = func() {}
 	if c, err = g.claim(ctx, key, mine); err != nil || c.Answer != nil {
 		return c, release, err

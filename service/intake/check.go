@@ -182,7 +182,7 @@ func (b *Builder) checkPlaceholders(c *models.Content) error {
 		}
 	}
 	for _, n := range models.Placeholders(c.Subject) {
-		if b.spool.many || b.spool.broken[n] {
+		if b.spool.many || b.spool.withControls[n] {
 			inSubject = append(inSubject, n)
 		}
 	}

@@ -40,7 +40,7 @@ type spool struct {
 	vars  map[string]*varSet     // by signature
 	many  bool                   // there are more than maxVarSets sets of variables
 
-	broken map[string]bool // variables that have a value that no header may contain
+	withControls map[string]bool // variables that have a value that no header may contain
 }
 
 // coverage tells how many recipients have no value for a variable.
@@ -120,11 +120,11 @@ const maxVarSets = 1000
 
 func newSpool(dir string) *spool {
 	return &spool{
-		dir:    dir,
-		seeds:  [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		seen:   map[[2]uint64]struct{}{},
-		vars:   map[string]*varSet{},
-		broken: map[string]bool{},
+		dir:          dir,
+		seeds:        [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		seen:         map[[2]uint64]struct{}{},
+		vars:         map[string]*varSet{},
+		withControls: map[string]bool{},
 	}
 }
 
@@ -177,7 +177,7 @@ func (s *spool) add(index int, r *models.Recipient) error {
 
 // countVars adds a recipient to the set of its variables.
 func (s *spool) countVars(r *models.Recipient, again bool) {
-	if s.many || len(s.broken) > maxVarSets {
+	if s.many || len(s.withControls) > maxVarSets {
 		s.many = true
 		return
 	}
@@ -185,7 +185,7 @@ func (s *spool) countVars(r *models.Recipient, again bool) {
 	for k, v := range r.Vars {
 		names = append(names, k)
 		if HasControls(v) {
-			s.broken[k] = true
+			s.withControls[k] = true
 		}
 	}
 	slices.Sort(names)
