@@ -41,12 +41,7 @@ func TestSenders(t *testing.T) {
 		return ""
 	}
 	require.Empty(t, post("aaaa", "any@one.example"))
-	require.Equal(
-		t,
-		"/from sender_not_allowed",
-		post("gh7", "any@one.example"),
-		"everyone can log in through GitHub",
-	)
+	require.Equal(t, "/from sender_not_allowed", post("gh7", "any@one.example"), "everyone can log in through GitHub")
 
 	_, _, err := s.SetSenders(ctx, Caller{User: "aaaa"}, "octo", []string{"@one.example"}, "", Repeat{})
 	require.Error(t, err, "operators only")

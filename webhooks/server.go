@@ -84,7 +84,7 @@ type Server struct {
 // provider is a provider whose posts are accepted.
 type provider struct {
 	models.Adapter
-	gather
+	inboxWriter
 }
 
 // New returns a server for the posts of providers. sched tells whether urgent mail passes.
@@ -107,7 +107,7 @@ func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Sc
 	}
 	for _, a := range providers {
 		write := func(posts []models.Post) error { return s.put(a.Name, posts) }
-		s.providers[a.Name] = &provider{a.Adapter, gather{write: write, urgent: sched.UrgentLately}}
+		s.providers[a.Name] = &provider{a.Adapter, inboxWriter{write: write, urgent: sched.UrgentLately}}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	gin.SetMode(gin.ReleaseMode)

@@ -24,10 +24,10 @@ const (
 	smallPost = 16 << 10
 )
 
-// gather batches a provider's posts into writes to the inbox. A post is written at
+// inboxWriter batches a provider's posts into writes to the inbox. A post is written at
 // once if no write is running. Posts that arrive during a write are written together
 // after it.
-type gather struct {
+type inboxWriter struct {
 	write  func(posts []models.Post) error
 	urgent func() bool // whether urgent mail passes
 
@@ -44,37 +44,37 @@ type waiting struct {
 }
 
 // store returns once the post is stored, or with the error of its write.
-func (g *gather) store(p models.Post) error {
+func (w *inboxWriter) store(p models.Post) error {
 	if p.Size() > smallPost {
-		return g.write([]models.Post{p})
+		return w.write([]models.Post{p})
 	}
 	done := make(chan error, 1)
-	g.mu.Lock()
-	g.posts, g.waiting = append(g.posts, p), append(g.waiting, waiting{time.Now(), done})
-	if g.writing == 0 || g.writing < writesAtOnce && time.Since(g.began) > slowWrite {
-		g.writing++
-		go g.run()
+	w.mu.Lock()
+	w.posts, w.waiting = append(w.posts, p), append(w.waiting, waiting{time.Now(), done})
+	if w.writing == 0 || w.writing < writesAtOnce && time.Since(w.began) > slowWrite {
+		w.writing++
+		go w.run()
 	}
-	g.mu.Unlock()
+	w.mu.Unlock()
 	return <-done
 }
 
 // run writes until no post is waiting.
-func (g *gather) run() {
+func (w *inboxWriter) run() {
 	for {
-		posts, waiting := g.next()
+		posts, waiting := w.next()
 		if len(posts) == 0 {
 			return
 		}
 		err := context.DeadlineExceeded
 		if time.Since(waiting[0].since) < storeTime { // otherwise the store hangs, and the provider may have given up
-			err = g.write(posts)
+			err = w.write(posts)
 		}
-		for _, w := range waiting {
-			w.done <- err
+		for _, p := range waiting {
+			p.done <- err
 		}
 		switch {
-		case g.urgent():
+		case w.urgent():
 			time.Sleep(urgentPause)
 		case len(posts) > 1:
 			time.Sleep(pause)
@@ -83,17 +83,17 @@ func (g *gather) run() {
 }
 
 // next returns the posts of the next write. It returns none if the caller is done.
-func (g *gather) next() ([]models.Post, []waiting) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.posts) == 0 {
-		g.writing--
-		g.posts, g.waiting = nil, nil // posts are large
+func (w *inboxWriter) next() ([]models.Post, []waiting) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.posts) == 0 {
+		w.writing--
+		w.posts, w.waiting = nil, nil // posts are large
 		return nil, nil
 	}
-	g.began = time.Now()
-	posts, rest := models.CutPosts(g.posts)
-	waiting := g.waiting[:len(posts):len(posts)]
-	g.posts, g.waiting = rest, g.waiting[len(posts):]
+	w.began = time.Now()
+	posts, rest := models.CutPosts(w.posts)
+	waiting := w.waiting[:len(posts):len(posts)]
+	w.posts, w.waiting = rest, w.waiting[len(posts):]
 	return posts, waiting
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// blockingStore records the writes of a gather. Each write blocks until results has its
+// blockingStore records the writes of an inboxWriter. Each write blocks until results has its
 // result.
 type blockingStore struct {
 	mu      sync.Mutex
@@ -49,7 +49,7 @@ func TestPostsAreWrittenTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &blockingStore{results: make(chan error)}
-		g := &gather{write: d.write, urgent: noUrgentMail}
+		g := &inboxWriter{write: d.write, urgent: noUrgentMail}
 		var answers [8]error
 		var all sync.WaitGroup
 		post := func(i int) {
@@ -102,7 +102,7 @@ func TestLargePostIsWrittenAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &blockingStore{results: make(chan error)}
-		g := &gather{write: d.write, urgent: noUrgentMail}
+		g := &inboxWriter{write: d.write, urgent: noUrgentMail}
 		var all sync.WaitGroup
 		large := strings.Repeat("x", smallPost+1)
 		for _, body := range []string{"a", "b", "c", large} {
@@ -125,7 +125,7 @@ func TestHangingStoreFailsWaitingPosts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int64
-		g := &gather{urgent: noUrgentMail, write: func([]models.Post) error {
+		g := &inboxWriter{urgent: noUrgentMail, write: func([]models.Post) error {
 			writes.Add(1)
 			time.Sleep(storeTime)
 			return models.ErrUnavailable
@@ -152,7 +152,7 @@ func TestUrgentMailSpacesWrites(t *testing.T) {
 		for range 3 {
 			d.results <- nil
 		}
-		g := &gather{write: d.write, urgent: sched.UrgentLately}
+		g := &inboxWriter{write: d.write, urgent: sched.UrgentLately}
 		var all sync.WaitGroup
 		post := func(body string) {
 			all.Go(func() { require.NoError(t, g.store(models.Post{Body: []byte(body)})) })
