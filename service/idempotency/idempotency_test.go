@@ -1,0 +1,107 @@
+package idempotency
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/problem"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// run is one attempt of a request: the result of do, and what do got.
+type run struct {
+	err   error
+	claim models.Claim
+	older bool
+}
+
+// once runs a request with the key k and the hash h of user u.
+func once(t *testing.T, g *Guard, u, k, h string, r *run) (answer string, replayed bool, err error) {
+	t.Helper()
+	do := func(_ context.Context, c models.Claim, older bool) (string, error) {
+		r.claim, r.older = c, older
+		return "answer of " + c.ID.String(), r.err
+	}
+	return Once(t.Context(), g, u, Repeat{Key: k, Route: "POST /", Hash: h}, do)
+}
+
+func newGuard(t *testing.T) *Guard {
+	t.Helper()
+	return &Guard{
+		Store:     sqlitetest.Open(t),
+		TTL:       time.Hour,
+		RetryTime: time.Minute,
+		Log:       slog.New(slog.DiscardHandler),
+	}
+}
+
+// TestAnswerIsReplayed: a repeat gets the answer of the first attempt and does not run.
+func TestAnswerIsReplayed(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t)
+	first, replayed, err := once(t, g, "ann", "k", "h", &run{})
+	require.NoError(t, err)
+	require.False(t, replayed)
+	var second run
+	answer, replayed, err := once(t, g, "ann", "k", "h", &second)
+	require.NoError(t, err)
+	require.True(t, replayed)
+	require.Equal(t, first, answer)
+	require.Zero(t, second.claim, "the repeat does not run")
+
+	begun, err := g.Begun(t.Context(), "ann", Repeat{Key: "k", Route: "POST /", Hash: "h"})
+	require.NoError(t, err)
+	require.True(t, begun)
+	_, replayed, err = once(t, g, "bob", "k", "h", &run{})
+	require.NoError(t, err)
+	require.False(t, replayed, "a key of another user")
+}
+
+// TestReusedKey: a key cannot be used for a different request.
+func TestReusedKey(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t)
+	_, _, err := once(t, g, "ann", "k", "h", &run{})
+	require.NoError(t, err)
+	_, _, err = once(t, g, "ann", "k", "other", &run{})
+	var e *problem.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, "idempotency_key_reused", e.Code)
+}
+
+// TestKeyAfterError: a refused request frees its key. After a failure on our side a repeat
+// continues the first attempt under its claim.
+func TestKeyAfterError(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		kind problem.Kind
+		kept bool
+	}{
+		"refused":     {problem.Invalid, false},
+		"conflict":    {problem.Conflict, false},
+		"unavailable": {problem.Unavailable, true},
+		"bug":         {problem.Internal, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGuard(t)
+			first := run{err: problem.New(c.kind, "failed", "It failed.")}
+			_, _, err := once(t, g, "ann", "k", "h", &first)
+			require.ErrorIs(t, err, first.err)
+			var second run
+			_, replayed, err := once(t, g, "ann", "k", "h", &second)
+			require.NoError(t, err)
+			require.False(t, replayed)
+			require.Equal(t, c.kept, second.older)
+			require.Equal(t, c.kept, second.claim.ID == first.claim.ID)
+		})
+	}
+}
