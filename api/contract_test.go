@@ -47,7 +47,8 @@ func (c *contract) check(method, path, contentType, body string, status int, hea
 			AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc,
 		}}
 	if status < 300 {
-		require.NoError(c, openapi3filter.ValidateRequest(c.Context(), in), "%s %s: the request is not as described", method, path)
+		err := openapi3filter.ValidateRequest(c.Context(), in)
+		require.NoError(c, err, "%s %s: the request is not as described", method, path)
 	}
 	err = openapi3filter.ValidateResponse(
 		c.Context(),
@@ -208,12 +209,28 @@ func TestContract(t *testing.T) {
 	c.check("POST", "/v1/batches", js, `{"x": "`+strings.Repeat(" ", 32<<20)+`"}`, 413)
 	c.check("POST", "/v1/batches", "text/plain", `{}`, 415)
 	c.check("POST", "/v1/batches", js, batchOf(t, `{"to": [`+strings.Repeat(`"bad",`, 150)+`"bad"]}`), 422)
-	for _, path := range []string{"/v1/batches?limit=1", batch, batch + "/logs?limit=2&state=failed", batch + "/logs", log, "/v1/logs/" + b.ID.Log(2).String(),
-		"/v1/stats", "/v1/providers", "/v1/providers/history", "/v1/providers/history?range=week", "/v1/logs?email=ann@example.com"} {
+	for _, path := range []string{
+		"/v1/batches?limit=1",
+		batch,
+		batch + "/logs?limit=2&state=failed",
+		batch + "/logs",
+		log,
+		"/v1/logs/" + b.ID.Log(2).String(),
+		"/v1/stats",
+		"/v1/providers",
+		"/v1/providers/history",
+		"/v1/providers/history?range=week",
+		"/v1/logs?email=ann@example.com",
+	} {
 		c.check("GET", path, "", "", 200)
 		c.check("GET", path, "", "", 401, "Authorization", "Bearer x")
 	}
-	for _, path := range []string{"/v1/batches?limit=x", batch + "/logs?cursor=x", "/v1/stats?from=x", "/v1/providers/history?range=year"} {
+	for _, path := range []string{
+		"/v1/batches?limit=x",
+		batch + "/logs?cursor=x",
+		"/v1/stats?from=x",
+		"/v1/providers/history?range=year",
+	} {
 		c.check("GET", path, "", "", 400)
 	}
 	for _, path := range []string{batch, batch + "/logs", log} {
@@ -230,7 +247,15 @@ func TestContract(t *testing.T) {
 	f.store.before("Batches", func() { panic("a bug") })
 	c.check("GET", "/v1/batches", "", "", 500)
 	f.store.setDown(true)
-	for _, path := range []string{batch, batch + "/logs", log, "/v1/stats", "/v1/providers", "/v1/providers/history?range=day", "/readyz"} {
+	for _, path := range []string{
+		batch,
+		batch + "/logs",
+		log,
+		"/v1/stats",
+		"/v1/providers",
+		"/v1/providers/history?range=day",
+		"/readyz",
+	} {
 		c.check("GET", path, "", "", 503)
 	}
 	f.store.setDown(false)

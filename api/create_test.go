@@ -19,11 +19,24 @@ import (
 func TestCreateJSON(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	head := `"from": "Shop <shop@example.com>", "reply_to": "\"Lee, Ann\" <help@bücher.example>", "subject": " Hi {{name}} ", "text": "T {{ code }}",
-		"html": "<b>{{code}}</b> {{email}} {{not closed", "providers": ["mg", "sg"], "lane": "bulk", "on_unknown": "resend", "allow_duplicates": null`
-	to := `"to": [{"email": "Ann <ann@example.com>", "vars": {"code": "a\nb"}}, {"email": "bob@EXAMPLE.com", "name": "Bob \u00eb", "vars": {"code": 12.50, "paid": true}},
-		{"email": "ANN@example.com", "name": null, "vars": {"code": "again"}}]`
-	for name, body := range map[string]string{"to before html": "{" + to + "," + head + "}", "to after html": "{" + head + "," + to + "}\n"} {
+	head := `"from": "Shop <shop@example.com>",
+		"reply_to": "\"Lee, Ann\" <help@bücher.example>",
+		"subject": " Hi {{name}} ",
+		"text": "T {{ code }}",
+		"html": "<b>{{code}}</b> {{email}} {{not closed",
+		"providers": ["mg", "sg"],
+		"lane": "bulk",
+		"on_unknown": "resend",
+		"allow_duplicates": null`
+	to := `"to": [
+		{"email": "Ann <ann@example.com>", "vars": {"code": "a\nb"}},
+		{"email": "bob@EXAMPLE.com", "name": "Bob \u00eb", "vars": {"code": 12.50, "paid": true}},
+		{"email": "ANN@example.com", "name": null, "vars": {"code": "again"}}
+	]`
+	for name, body := range map[string]string{
+		"to before html": "{" + to + "," + head + "}",
+		"to after html":  "{" + head + "," + to + "}\n",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := f.with(t)
@@ -195,7 +208,13 @@ func TestUrgentMailIsNoted(t *testing.T) { //nolint:paralleltest // see above
 func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	const to = `"to": ["ann@example.com", "Bob <bob@bücher.example>", {"email": "ANN@Example.com"}, "bob@xn--bcher-kva.example", "ann@example.com"]`
+	const to = `"to": [
+		"ann@example.com",
+		"Bob <bob@bücher.example>",
+		{"email": "ANN@Example.com"},
+		"bob@xn--bcher-kva.example",
+		"ann@example.com"
+	]`
 	a, _, rs := f.accepted(f.post(batchOf(t, `{`+to+`}`)))
 	require.Equal(t, 3, a.Duplicates)
 	require.Equal(

@@ -139,8 +139,14 @@ func TestEndlessValues(t *testing.T) {
 
 // FuzzReadJSON: readJSON accepts only valid JSON and decodes it like encoding/json.
 func FuzzReadJSON(f *testing.F) {
-	for _, s := range []string{`{}`, `{"to":["a@b.de",{"email":"c@d.de","name":"C","vars":{"x":1.5,"y":"z","w":true}}],"html":"<b>","subject":"s","from":"a@b.de"}`,
-		`{"to":{"a":[1,{}]},"providers":["sg",1]}`, `{"to":[{"email":"a\u0040b.de","vars":{"\"}":"]"}}],"allow_duplicates":true}`, `{"to":[null,5,[],{}]}`, "{\"text\":\"\xff\"}"} {
+	for _, s := range []string{
+		`{}`,
+		`{"to":["a@b.de",{"email":"c@d.de","name":"C","vars":{"x":1.5,"y":"z","w":true}}],"html":"<b>","subject":"s","from":"a@b.de"}`,
+		`{"to":{"a":[1,{}]},"providers":["sg",1]}`,
+		`{"to":[{"email":"a\u0040b.de","vars":{"\"}":"]"}}],"allow_duplicates":true}`,
+		`{"to":[null,5,[],{}]}`,
+		"{\"text\":\"\xff\"}",
+	} {
 		f.Add([]byte(s))
 	}
 	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
@@ -191,7 +197,14 @@ func FuzzReadJSON(f *testing.F) {
 
 // FuzzReadForm: readForm decodes the forms that it accepts like net/url.
 func FuzzReadForm(f *testing.F) {
-	for _, s := range []string{"", "to=a@b.de&from=a@b.de&subject=s&body=b", "to=a%40b.de,+%22x,y%22+<c@d.de>&body=%00%ff", "a=%4", "&&=&to", "to=a@b.de&to=c@d.de&text=a+b%2b"} {
+	for _, s := range []string{
+		"",
+		"to=a@b.de&from=a@b.de&subject=s&body=b",
+		"to=a%40b.de,+%22x,y%22+<c@d.de>&body=%00%ff",
+		"a=%4",
+		"&&=&to",
+		"to=a@b.de&to=c@d.de&text=a+b%2b",
+	} {
 		f.Add([]byte(s))
 	}
 	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
@@ -219,7 +232,15 @@ func FuzzReadForm(f *testing.F) {
 // FuzzFormRecipients: a list that is accepted is split like net/mail does, if net/mail can
 // parse it.
 func FuzzFormRecipients(f *testing.F) {
-	for _, s := range []string{"a@b.de,c@d.de", `"x,\"y" <a@b.de>, (c, (d)) e@f.de`, `<a@b.de>,,`, `"a`, "a@b.de (x,\")\\,y)", `\,a@b.de`, "=?utf-8?q?a=2C?= <a@b.de>,b@c.de"} {
+	for _, s := range []string{
+		"a@b.de,c@d.de",
+		`"x,\"y" <a@b.de>, (c, (d)) e@f.de`,
+		`<a@b.de>,,`,
+		`"a`,
+		"a@b.de (x,\")\\,y)",
+		`\,a@b.de`,
+		"=?utf-8?q?a=2C?= <a@b.de>,b@c.de",
+	} {
 		f.Add(s)
 	}
 	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()})

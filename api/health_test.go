@@ -70,7 +70,11 @@ func TestReadiness(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, r.Status)
 	require.JSONEq(
 		t,
-		`{"status": "not ready", "missing": ["store"], "checks": {"store": "unavailable", "broker": "ok", "providers": "ok"}}`,
+		`{
+			"status": "not ready",
+			"missing": ["store"],
+			"checks": {"store": "unavailable", "broker": "ok", "providers": "ok"}
+		}`,
 		string(r.Body),
 	)
 

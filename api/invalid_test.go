@@ -21,15 +21,52 @@ func TestInvalidBatch(t *testing.T) {
 		"nothing": {`{}`, []string{"/from required", "/subject required", "/html required", "/to required"}},
 		"nulls": {`{"from": null, "subject": null, "html": null, "to": null, "lane": null, "providers": null}`,
 			[]string{"/from required", "/subject required", "/html required", "/to required"}},
-		"everything of the wrong type": {`{"from": 1, "reply_to": [], "subject": {}, "text": 1, "html": false, "body": 0, "to": 7, "lane": 1, "on_unknown": 2, "deadline": 3, "providers": "sg", "allow_duplicates": "yes"}`,
-			[]string{"/from wrong_type", "/reply_to wrong_type", "/subject wrong_type", "/text wrong_type", "/html wrong_type", "/body wrong_type", "/to wrong_type",
-				"/lane wrong_type", "/on_unknown wrong_type", "/deadline wrong_type", "/providers wrong_type", "/allow_duplicates wrong_type"}},
+		"everything of the wrong type": {
+			`{
+				"from": 1,
+				"reply_to": [],
+				"subject": {},
+				"text": 1,
+				"html": false,
+				"body": 0,
+				"to": 7,
+				"lane": 1,
+				"on_unknown": 2,
+				"deadline": 3,
+				"providers": "sg",
+				"allow_duplicates": "yes"
+			}`,
+			[]string{
+				"/from wrong_type",
+				"/reply_to wrong_type",
+				"/subject wrong_type",
+				"/text wrong_type",
+				"/html wrong_type",
+				"/body wrong_type",
+				"/to wrong_type",
+				"/lane wrong_type",
+				"/on_unknown wrong_type",
+				"/deadline wrong_type",
+				"/providers wrong_type",
+				"/allow_duplicates wrong_type",
+			},
+		},
 		"to is an object": {batchOf(t, `{"to": {"email": ["a", {}]}}`), []string{"/to wrong_type"}},
 		"to is empty":     {batchOf(t, `{"to": []}`), []string{"/to required"}},
 		"no object":       {`["ann@example.com"]`, []string{" wrong_type"}},
-		"unknown fields":  {batchOf(t, `{"colour": 1, "a/b~c": null, "To": []}`), []string{"/To unknown_field", "/a~1b~0c unknown_field", "/colour unknown_field"}},
+		"unknown fields": {
+			batchOf(t, `{"colour": 1, "a/b~c": null, "To": []}`),
+			[]string{"/To unknown_field", "/a~1b~0c unknown_field", "/colour unknown_field"},
+		},
 		"addresses": {batchOf(t, `{"from": "a@b", "reply_to": "x", "to": ["ann", "", "ann@example.com", "a@b@c.de"]}`),
-			[]string{"/from invalid_address", "/reply_to invalid_address", "/to/0 invalid_address", "/to/1 invalid_address", "/to/3 invalid_address"}},
+			[]string{
+				"/from invalid_address",
+				"/reply_to invalid_address",
+				"/to/0 invalid_address",
+				"/to/1 invalid_address",
+				"/to/3 invalid_address",
+			},
+		},
 		"blank content":    {batchOf(t, `{"text": " \n"}`), []string{"/html required"}},
 		"body beside html": {batchOf(t, `{"html": "x", "body": "y"}`), []string{"/body conflict"}},
 		"choices": {batchOf(t, `{"lane": "fast", "on_unknown": "", "deadline": "2026-01-31"}`),
@@ -38,17 +75,64 @@ func TestInvalidBatch(t *testing.T) {
 		"deadline in the past":    {batchOf(t, `{"deadline": "2026-01-31T12:00:00Z"}`), []string{"/deadline invalid_value"}},
 		"deadline far away":       {batchOf(t, `{"deadline": "2099-01-31T12:00:00Z"}`), []string{"/deadline invalid_value"}},
 		"providers": {batchOf(t, `{"providers": ["sg", "ses", 5, "sg", null, ""]}`),
-			[]string{"/providers/1 unknown_provider", "/providers/2 wrong_type", "/providers/3 repeated", "/providers/4 wrong_type", "/providers/5 unknown_provider"}},
+			[]string{
+				"/providers/1 unknown_provider",
+				"/providers/2 wrong_type",
+				"/providers/3 repeated",
+				"/providers/4 wrong_type",
+				"/providers/5 unknown_provider",
+			},
+		},
 		"no providers": {batchOf(t, `{"providers": []}`), []string{"/providers required"}},
-		"long":         {batchOf(t, `{"subject": "`+strings.Repeat("s", 999)+`", "from": "`+strings.Repeat("n", 257)+` <a@b.de>"}`), []string{"/from too_long", "/subject too_long"}},
-		"recipients": {batchOf(t, `{"to": [5, null, [], {}, {"email": null, "name": 5, "vars": [], "x": 1}, {"email": "bad", "name": "a\nb", "vars": {"1a": "x", "ok": null, "b": {}}},
-			{"email": "a@b.de", "email": "c@d.de"}, {"EMAIL": "a@b.de"}, {"email": "a@b.de", "vars": {"a": 1, "a": 2}}, {"email": "a@b.de", "name": "`+strings.Repeat("n", 257)+`"}]}`),
-			[]string{"/to/0 wrong_type", "/to/1 wrong_type", "/to/2 wrong_type", "/to/3/email required", "/to/4/email wrong_type", "/to/4/name wrong_type", "/to/4/vars wrong_type",
-				"/to/4/x unknown_field", "/to/5/email invalid_address", "/to/5/name invalid_header", "/to/5/vars/1a invalid_name", "/to/5/vars/b wrong_type", "/to/5/vars/ok wrong_type",
-				"/to/6/email repeated", "/to/7/EMAIL unknown_field", "/to/7/email required", "/to/8/vars/a repeated", "/to/9/name too_long"}},
-		"variables": {batchOf(t, `{"to": [{"email": "a@b.de", "vars": {"long": "`+strings.Repeat("v", 64<<10+1)+`"}}, {"email": "b@b.de", "vars": {`+manyVars(101)+`}}]}`),
-			[]string{"/to/0/vars/long too_long", "/to/1/vars too_many"}},
-		"not UTF-8": {strings.Replace(batchOf(t, `{"to": ["a@b.de", "X"], "text": "Y"}`), "X", "\xff@b.de", 1), []string{"/to/1 invalid_text"}},
+		"long": {
+			batchOf(t, `{"subject": "`+strings.Repeat("s", 999)+`", "from": "`+strings.Repeat("n", 257)+` <a@b.de>"}`),
+			[]string{"/from too_long", "/subject too_long"},
+		},
+		"recipients": {
+			batchOf(t, `{"to": [
+				5,
+				null,
+				[],
+				{},
+				{"email": null, "name": 5, "vars": [], "x": 1},
+				{"email": "bad", "name": "a\nb", "vars": {"1a": "x", "ok": null, "b": {}}},
+				{"email": "a@b.de", "email": "c@d.de"},
+				{"EMAIL": "a@b.de"},
+				{"email": "a@b.de", "vars": {"a": 1, "a": 2}},
+				{"email": "a@b.de", "name": "`+strings.Repeat("n", 257)+`"}
+			]}`),
+			[]string{
+				"/to/0 wrong_type",
+				"/to/1 wrong_type",
+				"/to/2 wrong_type",
+				"/to/3/email required",
+				"/to/4/email wrong_type",
+				"/to/4/name wrong_type",
+				"/to/4/vars wrong_type",
+				"/to/4/x unknown_field",
+				"/to/5/email invalid_address",
+				"/to/5/name invalid_header",
+				"/to/5/vars/1a invalid_name",
+				"/to/5/vars/b wrong_type",
+				"/to/5/vars/ok wrong_type",
+				"/to/6/email repeated",
+				"/to/7/EMAIL unknown_field",
+				"/to/7/email required",
+				"/to/8/vars/a repeated",
+				"/to/9/name too_long",
+			},
+		},
+		"variables": {
+			batchOf(t, `{"to": [
+				{"email": "a@b.de", "vars": {"long": "`+strings.Repeat("v", 64<<10+1)+`"}},
+				{"email": "b@b.de", "vars": {`+manyVars(101)+`}}
+			]}`),
+			[]string{"/to/0/vars/long too_long", "/to/1/vars too_many"},
+		},
+		"not UTF-8": {
+			strings.Replace(batchOf(t, `{"to": ["a@b.de", "X"], "text": "Y"}`), "X", "\xff@b.de", 1),
+			[]string{"/to/1 invalid_text"},
+		},
 		"content not UTF-8": {strings.Replace(batchOf(t, `{"text": "Y"}`), `"Y"`, "\"\xe9\"", 1),
 			[]string{"/text invalid_text"}},
 	} {
@@ -80,7 +164,10 @@ func manyVars(n int) string {
 func TestPlaceholders(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	const two = `"to": [{"email": "a@b.de", "vars": {"x": "1"}}, {"email": "c@d.de", "name": "C", "vars": {"x": "2", "y": "3"}}]`
+	const two = `"to": [
+		{"email": "a@b.de", "vars": {"x": "1"}},
+		{"email": "c@d.de", "name": "C", "vars": {"x": "2", "y": "3"}}
+	]`
 	for name, c := range map[string]struct {
 		change string
 		want   []string
@@ -91,11 +178,20 @@ func TestPlaceholders(t *testing.T) {
 		"no value at all, text":        {`{"text": "{{z}}", ` + two + `}`, []string{"/text unknown_placeholder"}},
 		"no value at all, html":        {`{"html": "{{z}}", ` + two + `}`, []string{"/html unknown_placeholder"}},
 		"no value at all, body":        {`{"body": "{{z}}", ` + two + `}`, []string{"/body unknown_placeholder"}},
-		"one has no value":             {`{"subject": "{{y}}", "text": "{{y}} {{z}}", ` + two + `}`, []string{"/text unknown_placeholder", "/to/0/vars/y unknown_placeholder"}},
-		"dropped duplicate":            {`{"text": "{{x}}", "to": [{"email": "a@b.de", "vars": {"x": "1"}}, "A@b.de"]}`, nil},
-		"kept duplicate":               {`{"text": "{{x}}", "to": [{"email": "a@b.de", "vars": {"x": "1"}}, "A@b.de"], "allow_duplicates": true}`, []string{"/to/1/vars/x unknown_placeholder"}},
-		"no placeholder":               {`{"text": "{{ }} {{1a}} { {x}} {{x y}} {{x"}`, nil},
-		"with other mistakes":          {`{"lane": "x", "text": "{{z}}", "to": ["bad", "a@b.de"]}`, []string{"/to/0 invalid_address", "/lane invalid_value", "/text unknown_placeholder"}},
+		"one has no value": {
+			`{"subject": "{{y}}", "text": "{{y}} {{z}}", ` + two + `}`,
+			[]string{"/text unknown_placeholder", "/to/0/vars/y unknown_placeholder"},
+		},
+		"dropped duplicate": {`{"text": "{{x}}", "to": [{"email": "a@b.de", "vars": {"x": "1"}}, "A@b.de"]}`, nil},
+		"kept duplicate": {
+			`{"text": "{{x}}", "to": [{"email": "a@b.de", "vars": {"x": "1"}}, "A@b.de"], "allow_duplicates": true}`,
+			[]string{"/to/1/vars/x unknown_placeholder"},
+		},
+		"no placeholder": {`{"text": "{{ }} {{1a}} { {x}} {{x y}} {{x"}`, nil},
+		"with other mistakes": {
+			`{"lane": "x", "text": "{{z}}", "to": ["bad", "a@b.de"]}`,
+			[]string{"/to/0 invalid_address", "/lane invalid_value", "/text unknown_placeholder"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,6 +241,13 @@ func TestManyMistakes(t *testing.T) {
 	require.Equal(t, "/to/99/vars/x", p.Errors[99].Pointer)
 }
 
+// inSubject returns the change of a request whose subject has a placeholder with the value of a
+// variable.
+func inSubject(placeholder, name, value string) string {
+	return `{"subject": "Hi ` + placeholder + `", "to": [{"email": "ann@example.com", ` +
+		`"vars": {"` + name + `": "Ann` + value + `"}}]}`
+}
+
 // TestHeaderInjection: line breaks and control characters are refused in all fields that become
 // header lines.
 func TestHeaderInjection(t *testing.T) {
@@ -167,9 +270,9 @@ func TestHeaderInjection(t *testing.T) {
 			"/to/0":            `{"to": ["Ann` + line + ` <ann@example.com>"]}`,
 			"/to/0/name":       `{"to": [{"email": "ann@example.com", "name": "Ann` + line + `"}]}`,
 			"/to/0/email":      `{"to": [{"email": "ann@example.com` + line + `"}]}`,
-			"/to/0/vars/x":     `{"subject": "Hi {{x}}", "to": [{"email": "ann@example.com", "vars": {"x": "Ann` + line + `"}}]}`,
-			"/to/0/vars/name":  `{"subject": "Hi {{name}}", "to": [{"email": "ann@example.com", "vars": {"name": "Ann` + line + `"}}]}`,
-			"/to/0/vars/email": `{"subject": "Hi {{ email }}", "to": [{"email": "ann@example.com", "vars": {"email": "Ann` + line + `"}}]}`,
+			"/to/0/vars/x":     inSubject("{{x}}", "x", line),
+			"/to/0/vars/name":  inSubject("{{name}}", "name", line),
+			"/to/0/vars/email": inSubject("{{ email }}", "email", line),
 		} {
 			t.Run(name+" "+field, func(t *testing.T) {
 				t.Parallel()
@@ -196,25 +299,69 @@ func TestFormMistakes(t *testing.T) {
 		status     int
 		want       []string
 	}{
-		"empty":               {status: 422, want: []string{"/from required", "/html required", "/subject required", "/to required"}},
+		"empty": {
+			status: 422,
+			want:   []string{"/from required", "/html required", "/subject required", "/to required"},
+		},
 		"bad escape":          {body: ok + "&to=a%4", status: 400},
 		"bad digits":          {body: ok + "&to=a%+1", status: 400},
 		"bad escape in name":  {body: ok + "&t%zz=a", status: 400},
 		"name without an end": {body: strings.Repeat("n", 300), status: 400},
 		"twice":               {body: ok + "&to=a@b.de&subject=again", status: 422, want: []string{"/subject repeated"}},
-		"unknown":             {body: ok + "&to=a@b.de&=x&cc=y&flag", status: 422, want: []string{"/ unknown_field", "/cc unknown_field", "/flag unknown_field"}},
-		"one bad address":     {body: ok + "&to=a@b.de,bad,%22Lee,+Bob%22+<c@d.de>", status: 422, want: []string{"/to/1 invalid_address"}},
-		"open quote":          {body: ok + "&to=%22Ann+<a@b.de>,+c@d.de", status: 422, want: []string{"/to/0 invalid_address"}},
-		"open bracket":        {body: ok + "&to=Ann+<a@b.de,+c@d.de", status: 422, want: []string{"/to/0 invalid_address"}},
-		"long, hidden end":    {body: ok + "&to=a@b.de" + strings.Repeat("+", 5000) + "x", status: 422, want: []string{"/to/0 invalid_address"}},
-		"line break":          {body: ok + "&to=a@b.de%0d%0aBcc:+c@d.de", status: 422, want: []string{"/to/0 invalid_address"}},
-		"subject line break":  {body: "from=a@b.de&subject=s%0d%0aBcc:+c@d.de&body=b&to=a@b.de", status: 422, want: []string{"/subject invalid_header"}},
-		"latin-1":             {body: "from=a@b.de&subject=s&body=%e9&to=a@b.de", status: 422, want: []string{"/body invalid_text"}},
-		"latin-1 address":     {body: ok + "&to=%e9@b.de", status: 422, want: []string{"/to/0 invalid_address"}},
-		"no boolean":          {body: ok + "&to=a@b.de&allow_duplicates=perhaps", status: 422, want: []string{"/allow_duplicates wrong_type"}},
+		"unknown": {
+			body:   ok + "&to=a@b.de&=x&cc=y&flag",
+			status: 422,
+			want:   []string{"/ unknown_field", "/cc unknown_field", "/flag unknown_field"},
+		},
+		"one bad address": {
+			body:   ok + "&to=a@b.de,bad,%22Lee,+Bob%22+<c@d.de>",
+			status: 422,
+			want:   []string{"/to/1 invalid_address"},
+		},
+		"open quote": {
+			body:   ok + "&to=%22Ann+<a@b.de>,+c@d.de",
+			status: 422,
+			want:   []string{"/to/0 invalid_address"},
+		},
+		"open bracket": {body: ok + "&to=Ann+<a@b.de,+c@d.de", status: 422, want: []string{"/to/0 invalid_address"}},
+		"long, hidden end": {
+			body:   ok + "&to=a@b.de" + strings.Repeat("+", 5000) + "x",
+			status: 422,
+			want:   []string{"/to/0 invalid_address"},
+		},
+		"line break": {
+			body:   ok + "&to=a@b.de%0d%0aBcc:+c@d.de",
+			status: 422,
+			want:   []string{"/to/0 invalid_address"},
+		},
+		"subject line break": {
+			body:   "from=a@b.de&subject=s%0d%0aBcc:+c@d.de&body=b&to=a@b.de",
+			status: 422,
+			want:   []string{"/subject invalid_header"},
+		},
+		"latin-1": {
+			body:   "from=a@b.de&subject=s&body=%e9&to=a@b.de",
+			status: 422,
+			want:   []string{"/body invalid_text"},
+		},
+		"latin-1 address": {body: ok + "&to=%e9@b.de", status: 422, want: []string{"/to/0 invalid_address"}},
+		"no boolean": {
+			body:   ok + "&to=a@b.de&allow_duplicates=perhaps",
+			status: 422,
+			want:   []string{"/allow_duplicates wrong_type"},
+		},
 		"providers of commas": {body: ok + "&to=a@b.de&providers=,+,", status: 422, want: []string{"/providers required"}},
-		"multipart cut off":   {kind: "m", body: "--X\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\na@b.de", status: 400},
-		"multipart no name":   {kind: "m", body: "--X\r\n\r\nx\r\n--X--\r\n", status: 422, want: []string{"/ unknown_field", "/from required", "/html required", "/subject required", "/to required"}},
+		"multipart cut off": {
+			kind:   "m",
+			body:   "--X\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\na@b.de",
+			status: 400,
+		},
+		"multipart no name": {
+			kind:   "m",
+			body:   "--X\r\n\r\nx\r\n--X--\r\n",
+			status: 422,
+			want:   []string{"/ unknown_field", "/from required", "/html required", "/subject required", "/to required"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

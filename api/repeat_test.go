@@ -30,13 +30,21 @@ func (f *fixture) repeat(key, body string, header ...string) *reply {
 func TestRepeat(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	const multi = "--%[1]s\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\na@b.de\r\n--%[1]s\r\nContent-Disposition: form-data; name=\"from\"\r\n\r\na@b.de" +
-		"\r\n--%[1]s\r\nContent-Disposition: form-data; name=\"subject\"\r\n\r\ns\r\n--%[1]s\r\nContent-Disposition: form-data; name=\"body\"\r\n\r\nb\r\n--%[1]s--\r\n"
+	const multi = "--%[1]s\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\na@b.de\r\n" +
+		"--%[1]s\r\nContent-Disposition: form-data; name=\"from\"\r\n\r\na@b.de\r\n" +
+		"--%[1]s\r\nContent-Disposition: form-data; name=\"subject\"\r\n\r\ns\r\n" +
+		"--%[1]s\r\nContent-Disposition: form-data; name=\"body\"\r\n\r\nb\r\n--%[1]s--\r\n"
 	batches := 0
 	for name, c := range map[string][2][2]string{ // type and body of the request and of its repeat
-		"JSON":         {{"application/json", batchOf(t, `{}`)}, {"application/json; charset=utf-8", batchOf(t, `{}`)}},
-		"many of them": {{"application/json", batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)}, {"application/json", batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)}},
-		"a form":       {{"application/x-www-form-urlencoded", "from=a@b.de&subject=s&body=b&to=a@b.de"}, {"application/x-www-form-urlencoded", "from=a@b.de&subject=s&body=b&to=a@b.de"}},
+		"JSON": {{"application/json", batchOf(t, `{}`)}, {"application/json; charset=utf-8", batchOf(t, `{}`)}},
+		"many of them": {
+			{"application/json", batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)},
+			{"application/json", batchOf(t, `{"to": [`+numbered(0, 2500)+`]}`)},
+		},
+		"a form": {
+			{"application/x-www-form-urlencoded", "from=a@b.de&subject=s&body=b&to=a@b.de"},
+			{"application/x-www-form-urlencoded", "from=a@b.de&subject=s&body=b&to=a@b.de"},
+		},
 		"another boundary": {{"multipart/form-data; boundary=X", fmt.Sprintf(multi, "X")},
 			{"multipart/form-data; boundary=YY", fmt.Sprintf(multi, "YY")}},
 	} {
@@ -87,7 +95,12 @@ func TestRepeat(t *testing.T) {
 func TestInvalidKeys(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for name, key := range map[string]string{"space": "a b", "long": strings.Repeat("k", 256), "not ASCII": "kë", "a tab": "a\tb"} {
+	for name, key := range map[string]string{
+		"space":     "a b",
+		"long":      strings.Repeat("k", 256),
+		"not ASCII": "kë",
+		"a tab":     "a\tb",
+	} {
 		r := f.repeat(key, batchOf(t, `{}`))
 		require.Equal(t, http.StatusBadRequest, r.Status, name)
 		require.Equal(t, "invalid_idempotency_key", r.problem(t).Code, name)

@@ -51,7 +51,12 @@ func TestSearch(t *testing.T) {
 	require.Empty(t, search("unknown@b.de"))
 	f.secret = f.foreign
 	require.Empty(t, search("ann@b.de"), "the logs of another user")
-	for _, bad := range []string{"/v1/logs", "/v1/logs?email=ann", "/v1/logs?email=a@b.de&cursor=x", "/v1/logs?email=a@b.de&limit=0"} {
+	for _, bad := range []string{
+		"/v1/logs",
+		"/v1/logs?email=ann",
+		"/v1/logs?email=a@b.de&cursor=x",
+		"/v1/logs?email=a@b.de&limit=0",
+	} {
 		require.Equal(t, http.StatusBadRequest, f.get(bad).Status, bad)
 	}
 }

@@ -113,9 +113,15 @@ func TestDisconnect(t *testing.T) {
 	t.Parallel()
 	body := batchOf(t, `{"to": [`+numbered(0, 3000)+`]}`)
 	for name, kind := range map[string][2]string{
-		"JSON":      {"application/json", body},
-		"form":      {"application/x-www-form-urlencoded", "from=a@b.de&subject=s&body=b&to=" + strings.Repeat("a@b.de,", 1000)},
-		"multipart": {"multipart/form-data; boundary=X", "--X\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\n" + strings.Repeat("a@b.de,", 1000) + "\r\n--X--\r\n"},
+		"JSON": {"application/json", body},
+		"form": {
+			"application/x-www-form-urlencoded",
+			"from=a@b.de&subject=s&body=b&to=" + strings.Repeat("a@b.de,", 1000),
+		},
+		"multipart": {
+			"multipart/form-data; boundary=X",
+			"--X\r\nContent-Disposition: form-data; name=\"to\"\r\n\r\n" + strings.Repeat("a@b.de,", 1000) + "\r\n--X--\r\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -125,7 +131,8 @@ func TestDisconnect(t *testing.T) {
 				require.NoError(t, err)
 				_, err = fmt.Fprintf(
 					c,
-					"POST /v1/batches HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+					"POST /v1/batches HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
+						"Content-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
 					f.secret,
 					kind[0],
 					len(kind[1]),

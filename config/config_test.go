@@ -12,11 +12,22 @@ import (
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	c, err := Load("", []string{
-		"SAFEDELIVR_LISTEN=:9000", "SAFEDELIVR_DATA_DIR=/x", "SAFEDELIVR_LOG_JSON=true", "HOME=/root",
-		"SAFEDELIVR_CASSANDRA_HOSTS=a:9042, b", "SAFEDELIVR_CASSANDRA_LOCAL_DC=dc1", "SAFEDELIVR_AMQP_URL=amqp://u:p@h/, amqps://u:p@i/",
-		"SAFEDELIVR_ROLES=worker", "SAFEDELIVR_TIMES_EVIDENCE_WINDOW=90s", "SAFEDELIVR_LIMITS_RECIPIENTS=10",
-		"SAFEDELIVR_PROVIDERS_SG_EU_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_SG_EU_API_KEY=k", "SAFEDELIVR_PROVIDERS_SG_EU_WEBHOOK_KEY=w",
-		"SAFEDELIVR_PROVIDERS_SG_EU_CALL_RATE=2.5", "SAFEDELIVR_PROVIDERS_SG_EU_RATE=7", "SAFEDELIVR_PROVIDERS_SG_EU_TIMEOUT=4s",
+		"SAFEDELIVR_LISTEN=:9000",
+		"SAFEDELIVR_DATA_DIR=/x",
+		"SAFEDELIVR_LOG_JSON=true",
+		"HOME=/root",
+		"SAFEDELIVR_CASSANDRA_HOSTS=a:9042, b",
+		"SAFEDELIVR_CASSANDRA_LOCAL_DC=dc1",
+		"SAFEDELIVR_AMQP_URL=amqp://u:p@h/, amqps://u:p@i/",
+		"SAFEDELIVR_ROLES=worker",
+		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=90s",
+		"SAFEDELIVR_LIMITS_RECIPIENTS=10",
+		"SAFEDELIVR_PROVIDERS_SG_EU_KIND=sendgrid",
+		"SAFEDELIVR_PROVIDERS_SG_EU_API_KEY=k",
+		"SAFEDELIVR_PROVIDERS_SG_EU_WEBHOOK_KEY=w",
+		"SAFEDELIVR_PROVIDERS_SG_EU_CALL_RATE=2.5",
+		"SAFEDELIVR_PROVIDERS_SG_EU_RATE=7",
+		"SAFEDELIVR_PROVIDERS_SG_EU_TIMEOUT=4s",
 	})
 	require.NoError(t, err)
 	require.Equal(t, ":9000", c.Listen)
@@ -55,14 +66,35 @@ func TestEnvironmentOverridesFile(t *testing.T) {
 func TestAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := Load("", []string{
-		"SAFEDELIVR_LISTEN=nowhere", "SAFEDELIVR_ROLES=api,baker", "SAFEDELIVR_LOG=loud", "SAFEDELIVR_NO_SUCH=1",
-		"SAFEDELIVR_TIMES_RECHECK=soon", "SAFEDELIVR_LIMITS_RETRIES=-1", "SAFEDELIVR_AMQP_URL=amqp://h,http://x",
-		"SAFEDELIVR_PROVIDERS_LOG_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_MG_API_KEY=topsecret", "SAFEDELIVR_PROVIDERS_SG_WEIGHT=0x",
-		"SAFEDELIVR_CASSANDRA_HOSTS=h", "SAFEDELIVR_CASSANDRA_KEYSPACE=Bad-Name", "SAFEDELIVR_CASSANDRA_SERIAL_CONSISTENCY=MAYBE",
+		"SAFEDELIVR_LISTEN=nowhere",
+		"SAFEDELIVR_ROLES=api,baker",
+		"SAFEDELIVR_LOG=loud",
+		"SAFEDELIVR_NO_SUCH=1",
+		"SAFEDELIVR_TIMES_RECHECK=soon",
+		"SAFEDELIVR_LIMITS_RETRIES=-1",
+		"SAFEDELIVR_AMQP_URL=amqp://h,http://x",
+		"SAFEDELIVR_PROVIDERS_LOG_KIND=sendgrid",
+		"SAFEDELIVR_PROVIDERS_MG_API_KEY=topsecret",
+		"SAFEDELIVR_PROVIDERS_SG_WEIGHT=0x",
+		"SAFEDELIVR_CASSANDRA_HOSTS=h",
+		"SAFEDELIVR_CASSANDRA_KEYSPACE=Bad-Name",
+		"SAFEDELIVR_CASSANDRA_SERIAL_CONSISTENCY=MAYBE",
 	})
 	require.Error(t, err)
-	for _, want := range []string{"listen", "baker", "log", "no.such", "recheck", "limits.retries", "amqp.url", "providers.log",
-		"providers.mg.kind", "weight", "cassandra.keyspace", "cassandra.serial_consistency"} {
+	for _, want := range []string{
+		"listen",
+		"baker",
+		"log",
+		"no.such",
+		"recheck",
+		"limits.retries",
+		"amqp.url",
+		"providers.log",
+		"providers.mg.kind",
+		"weight",
+		"cassandra.keyspace",
+		"cassandra.serial_consistency",
+	} {
 		require.ErrorContains(t, err, want)
 	}
 	require.NotContains(t, err.Error(), "topsecret")
@@ -104,7 +136,13 @@ func TestGitHub(t *testing.T) {
 			"SAFEDELIVR_GITHUB_API_URL=https://u:p@h",
 		},
 	)
-	for _, want := range []string{"github.client_secret", "public_url", "github.base_url", "github.api_url", `"a b" is not a GitHub name`} {
+	for _, want := range []string{
+		"github.client_secret",
+		"public_url",
+		"github.base_url",
+		"github.api_url",
+		`"a b" is not a GitHub name`,
+	} {
 		require.ErrorContains(t, err, want)
 	}
 	_, err = Load("", []string{"SAFEDELIVR_PUBLIC_URL=mail", "SAFEDELIVR_GITHUB_CLIENT_SECRET=topsecret"})
