@@ -9,13 +9,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// The binary form of what is read again and again: entries and facts. A chunk
-// whose mail takes a hundred calls, and whose events come one by one, is read
-// hundreds of times; as JSON that was most of what a worker computed.
+// The binary forms of entries and facts. They are faster to read than JSON, because a
+// chunk with many calls and events is read hundreds of times.
 //
-// Fields have a fixed order, without names. Words that come again, such as
-// the name of a provider, are written once. A form is never changed: another one
-// gets a letter of its own.
+// Fields have a fixed order and no names. Repeated words, like the name of a provider,
+// are written once. A form never changes: a new one gets another letter.
 
 // The first bytes of binary forms, plain and compressed.
 const (
@@ -25,16 +23,16 @@ const (
 
 type binaryWriter struct {
 	b     []byte
-	few   [16]string // the first of the words
+	few   [16]string // the first words
 	words int
-	more  map[string]int // numbers of the others
-	sec   int64          // of the time that was written last
+	more  map[string]int // numbers of the other words
+	sec   int64          // seconds of the last time
 }
 
 func (w *binaryWriter) int(n int64)   { w.b = binary.AppendVarint(w.b, n) }
 func (w *binaryWriter) text(s string) { w.b = appendText(w.b, s) }
 
-// word writes a text that is likely to come again: its number, or 0 and itself.
+// word writes a text that is likely to be repeated: its number, or 0 and the text.
 func (w *binaryWriter) word(s string) {
 	n := 1 + slices.Index(w.few[:min(w.words, len(w.few))], s)
 	if n == 0 {
@@ -56,16 +54,16 @@ func (w *binaryWriter) word(s string) {
 	w.text(s)
 }
 
-// time writes a time as the difference to the one before, in seconds, and its
-// nanoseconds. Its zone is not kept.
+// time writes a time as the difference to the last time in seconds, and nanoseconds. It
+// drops the zone.
 func (w *binaryWriter) time(t time.Time) {
 	w.int(t.Unix() - w.sec)
 	w.sec = t.Unix()
 	w.b = binary.AppendUvarint(w.b, uint64(t.Nanosecond())) //nolint:gosec // it is not negative
 }
 
-// set writes how many runs of members there are, and of each how far it is from
-// the end of the one before, and how long.
+// set writes the number of runs of members, and for each run its distance from the end
+// of the last one and its length.
 func (w *binaryWriter) set(s models.Set) {
 	var runs [][2]int // first, last
 	for n := range s.All() {
@@ -84,7 +82,7 @@ func (w *binaryWriter) set(s models.Set) {
 	}
 }
 
-// flags writes up to eight marks as a byte.
+// flags writes up to eight bits as a byte.
 func (w *binaryWriter) flags(marks ...bool) {
 	var b byte
 	for i, m := range marks {
@@ -95,11 +93,10 @@ func (w *binaryWriter) flags(marks ...bool) {
 	w.b = append(w.b, b)
 }
 
-// binaryReader reads what a binaryWriter wrote. A missing field reads as zero,
-// and bad is set.
+// binaryReader reads the form of a binaryWriter. A missing field is zero and sets bad.
 type binaryReader struct {
 	textDecoder
-	few   [16]string // the first of the words
+	few   [16]string // the first words
 	words int
 	more  []string
 	sec   int64
@@ -179,7 +176,7 @@ func (r *binaryReader) flags() (marks byte) {
 	return marks
 }
 
-// packBinary returns the stored form of a value that takes about so many bytes.
+// packBinary returns the stored form of a value with an estimated size.
 func packBinary(room int, encode func(w *binaryWriter)) []byte {
 	w := binaryWriter{b: make([]byte, 0, room)}
 	encode(&w)
@@ -300,7 +297,7 @@ func decodeFactFields(f *models.Fact, r *binaryReader) {
 	}
 }
 
-// roomFor bounds what is made ready for n things before they are read.
+// roomFor limits the capacity that is allocated for n values before they are read.
 func roomFor(n int) int { return min(n, 4*models.MaxChunkRecipients) }
 
 func encodePartFields(p *models.Part, w *binaryWriter) {

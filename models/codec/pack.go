@@ -11,18 +11,17 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// The stored forms of the immutable values, shared by all stores. Each begins
-// with one byte that says how the rest is packed, so that forms can be added.
+// The stored forms of immutable values. The first byte says how the rest is packed, so
+// that forms can be added.
 const (
 	formPlain = 'p'
 	formZstd  = 'z'
 )
 
-// packFrom is the size from which compression pays.
+// packFrom is the smallest size that is compressed.
 const packFrom = 400
 
-// maxUnpacked bounds what a stored value may grow to; nothing larger is ever
-// written.
+// maxUnpacked is the maximum size of an unpacked value. Larger ones are never written.
 const maxUnpacked = 64 << 20
 
 var (
@@ -42,7 +41,7 @@ var (
 	})
 )
 
-// Pack compresses b where that pays.
+// Pack returns the stored form of b. It compresses b unless it is short.
 func Pack(b []byte) []byte { return pack(b, formPlain, formZstd) }
 
 func pack(b []byte, plain, packed byte) []byte {
@@ -74,7 +73,7 @@ func Unpack(b []byte) ([]byte, error) {
 func PackJSON(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic("models: encode: " + err.Error()) // our own types always marshal
+		panic("models: encode: " + err.Error()) // the types of models always marshal
 	}
 	return Pack(b)
 }

@@ -7,12 +7,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// formPosts begins the stored form of several posts; what follows is packed.
+// formPosts begins the stored form of several posts. The rest is packed.
 const formPosts = 'm'
 
-// EncodePosts returns the stored form of the posts of an inbox entry. A single
-// post is stored as it is, with its replay key beside it; several are packed in one
-// piece.
+// EncodePosts returns the stored form of the posts of an inbox entry. A single post is
+// stored as it is, with its replay key beside it; several are packed together.
 func EncodePosts(posts []models.Post) (replay string, body []byte) {
 	if len(posts) == 1 {
 		return posts[0].Replay, Pack(posts[0].Body)

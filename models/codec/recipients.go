@@ -67,8 +67,7 @@ func DecodeRecipients(raw []byte) ([]models.Recipient, error) {
 	return rs, nil
 }
 
-// ReadRecipient takes one recipient, as AppendRecipient wrote it, from the
-// front of b.
+// ReadRecipient reads a recipient, in the form of AppendRecipient, from the front of b.
 func ReadRecipient(b []byte) (r models.Recipient, rest []byte, err error) {
 	d := textDecoder{s: string(b)}
 	r = d.recipient()
@@ -78,8 +77,8 @@ func ReadRecipient(b []byte) (r models.Recipient, rest []byte, err error) {
 	return r, b[len(b)-len(d.s):], nil
 }
 
-// textDecoder reads from the front of s. What it returns are parts of s: a
-// thousand recipients are one piece of memory and not some thousands.
+// textDecoder reads from the front of s. The strings that it returns share the memory
+// of s.
 type textDecoder struct {
 	s   string
 	bad bool
@@ -100,7 +99,7 @@ func (d *textDecoder) recipient() models.Recipient {
 	return r
 }
 
-// count reads a number of things that take at least a byte each.
+// count reads a number of values of at least one byte each.
 func (d *textDecoder) count() int {
 	v, n := uvarint(d.s)
 	if n <= 0 || v > uint64(len(d.s)) {
@@ -111,7 +110,7 @@ func (d *textDecoder) count() int {
 	return int(v) //nolint:gosec // bounded by len
 }
 
-// uvarint is binary.Uvarint of a string.
+// uvarint is like binary.Uvarint, for a string.
 func uvarint(s string) (uint64, int) {
 	if s != "" && s[0] < 0x80 {
 		return uint64(s[0]), 1

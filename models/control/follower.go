@@ -9,44 +9,44 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Follower follows the journal of orders in the store: every process has one.
+// Follower reads the command log of the store and applies it to Rules. Each process has
+// one.
 type Follower struct {
 	store models.CommandStore
 	rules *Rules
 
 	mu    sync.Mutex // one reader at a time
 	state sync.Mutex
-	fresh time.Time     // when the newest read that succeeded began
-	moved chan struct{} // closed and replaced when lines were applied
+	fresh time.Time     // beginning of the last successful read
+	moved chan struct{} // closed and replaced after commands were applied
 }
 
-// NewFollower returns a follower that has read nothing yet.
+// NewFollower returns a follower with empty rules.
 func NewFollower(store models.CommandStore) *Follower {
 	return &Follower{store: store, rules: NewRules(), moved: make(chan struct{})}
 }
 
-// Rules is what the journal says, as far as it was read.
+// Rules returns the rules of the commands that were read.
 func (j *Follower) Rules() *Rules { return j.rules }
 
-// Fresh is the moment, on the monotonic clock, up to which everything that was
-// appended is known.
+// Fresh returns the time, on the monotonic clock, up to which all commands were read.
 func (j *Follower) Fresh() time.Time {
 	j.state.Lock()
 	defer j.state.Unlock()
 	return j.fresh
 }
 
-// Changed is closed when further lines were applied.
+// Changed returns a channel that is closed after more commands were applied.
 func (j *Follower) Changed() <-chan struct{} {
 	j.state.Lock()
 	defer j.state.Unlock()
 	return j.moved
 }
 
-// journalPage is how many lines are read at a time.
-const journalPage = 500
+// logPage is the number of commands that are read at a time.
+const logPage = 500
 
-// Sync reads what was appended since the last call. Errors: of the store.
+// Sync reads and applies the commands since the last call.
 func (j *Follower) Sync(ctx context.Context) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -56,16 +56,16 @@ func (j *Follower) Sync(ctx context.Context) error {
 func (j *Follower) read(ctx context.Context) error {
 	began, before := time.Now(), j.rules.UpTo()
 	for {
-		lines, err := j.store.Commands(ctx, j.rules.UpTo(), journalPage)
+		commands, err := j.store.Commands(ctx, j.rules.UpTo(), logPage)
 		if err != nil {
 			return err
 		}
-		for _, c := range lines {
+		for _, c := range commands {
 			if !j.rules.Apply(c) {
-				return errors.New("the journal of orders has a gap")
+				return errors.New("the command log has a gap")
 			}
 		}
-		if len(lines) < journalPage {
+		if len(commands) < logPage {
 			break
 		}
 	}
@@ -79,17 +79,17 @@ func (j *Follower) read(ctx context.Context) error {
 	return nil
 }
 
-// MaxRuleAge is how old the rules may be, at most, by which a worker begins a call.
+// MaxRuleAge is the maximum age of the rules when a worker begins a call.
 const MaxRuleAge = 700 * time.Millisecond
 
-// EnsureFresh makes sure that the rules are no older than age.
+// EnsureFresh reads the command log unless the rules are younger than age.
 func (j *Follower) EnsureFresh(ctx context.Context, age time.Duration) error {
 	if j.within(age) {
 		return nil
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.within(age) { // another caller has read meanwhile
+	if j.within(age) { // another caller has read it
 		return nil
 	}
 	return j.read(ctx)
@@ -100,12 +100,12 @@ func (j *Follower) within(age time.Duration) bool {
 	return !fresh.IsZero() && time.Since(fresh) < age
 }
 
-// Follow reads the journal every pause until ctx ends. failed is told of errors.
+// Follow reads the command log every pause until ctx ends. It calls failed with errors.
 func (j *Follower) Follow(ctx context.Context, pause time.Duration, failed func(error)) {
 	t := time.NewTicker(pause)
 	defer t.Stop()
 	for {
-		// Two followers of one journal share their reads.
+		// Concurrent calls share their reads.
 		if err := j.EnsureFresh(ctx, pause*3/4); err != nil && ctx.Err() == nil {
 			failed(err)
 		}
@@ -117,11 +117,10 @@ func (j *Follower) Follow(ctx context.Context, pause time.Duration, failed func(
 	}
 }
 
-// Append writes an order at the end of the journal and applies it. c gets its
-// number, token and time here; unless wanted still says so after every line
-// that came before, nothing is written and done is false. Errors:
-// ErrOutcomeUnknown (it may stand: the same order again does no harm),
-// ErrUnavailable.
+// Append appends c to the command log and applies it. It sets the number, token and
+// time of c. If wanted returns false for the rules before c, Append appends nothing and
+// done is false. Errors: ErrOutcomeUnknown (c may be in the log; giving the same
+// command again is harmless), ErrUnavailable.
 func (j *Follower) Append(ctx context.Context, c *models.Command, wanted func(*Rules) bool) (done bool, err error) {
 	c.Token, c.At = models.NewToken(), time.Now().UTC().Round(0)
 	for {

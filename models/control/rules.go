@@ -11,28 +11,28 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// ProviderSwitch is a provider's position as operators set it.
+// ProviderSwitch is the mode of a provider and who set it.
 type ProviderSwitch struct {
-	Mode  models.CommandKind `json:"mode"` // ProviderOnline unless an operator set it
+	Mode  models.CommandKind `json:"mode"` // ProviderOnline unless an operator set another
 	Since time.Time          `json:"since,omitzero"`
 	By    string             `json:"by,omitempty"`
 	Why   string             `json:"why,omitempty"`
 }
 
-// BatchRule is what the journal says about one batch. The zero value is: go on.
+// BatchRule has the commands that apply to a batch. The zero value has none.
 type BatchRule struct {
-	Waits    string           // why nothing may be sent now; empty: go on
-	Cancel   *models.Command  // it is cancelled
+	Waits    string           // why nothing may be sent; empty: sending is allowed
+	Cancel   *models.Command  // nil: not cancelled
 	Releases []models.Command // retries and releases, in order
 }
 
-// Rules is the journal of orders, folded. It may be read and applied to by many
+// Rules is the state that the command log results in. All methods may be called by many
 // goroutines at once.
 type Rules struct {
 	mu        sync.RWMutex
 	upTo      int
-	batches   map[models.ID]*batchOrders
-	users     map[string]*userOrders
+	batches   map[models.ID]*batchCommands
+	users     map[string]*userCommands
 	providers map[string]ProviderSwitch
 	probes    map[string]int
 	blocks    []models.Block
@@ -40,45 +40,45 @@ type Rules struct {
 	lifted    int
 }
 
-type batchOrders struct {
+type batchCommands struct {
 	stop, cancel *models.Command
 	releases     []models.Command
 }
 
-type userOrders struct {
+type userCommands struct {
 	pause   *models.Command
 	senders []string
 	set     bool
 }
 
-// NewRules returns the rules of an empty journal.
+// NewRules returns the rules of an empty command log.
 func NewRules() *Rules {
 	return &Rules{
-		batches:   map[models.ID]*batchOrders{},
-		users:     map[string]*userOrders{},
+		batches:   map[models.ID]*batchCommands{},
+		users:     map[string]*userCommands{},
 		providers: map[string]ProviderSwitch{},
 		probes:    map[string]int{},
 	}
 }
 
-// UpTo is the number of the last line that was applied.
+// UpTo returns the number of the last command that was applied.
 func (r *Rules) UpTo() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.upTo
 }
 
-// Resumptions is the number of the last line that let mail of many batches go on, which
-// no message announces: a provider back online or tried again, a block removed, a user
-// resumed, the holds lifted.
+// Resumptions returns the number of the last command that resumed many batches without
+// a message for each: a provider was set online or probed, a block was removed, a user
+// was resumed, or the holds were lifted.
 func (r *Rules) Resumptions() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.lifted
 }
 
-// Apply adds the next line. Lines that were applied before change nothing; it
-// reports false for one that leaves a gap.
+// Apply applies the next command. It ignores commands that were applied before, and
+// returns false if the number leaves a gap.
 func (r *Rules) Apply(c models.Command) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,7 +89,7 @@ func (r *Rules) Apply(c models.Command) bool {
 		return false
 	}
 	r.upTo = c.Number
-	switch c.Kind { //nolint:exhaustive // what lets mail go on
+	switch c.Kind { //nolint:exhaustive // the commands that resume mail
 	case models.ProviderOnline,
 		models.ProviderDrain,
 		models.ProviderProbe,
@@ -134,10 +134,10 @@ func (r *Rules) Apply(c models.Command) bool {
 func (r *Rules) applyBatch(c models.Command) {
 	o := r.batches[c.Batch]
 	if o == nil {
-		o = &batchOrders{}
+		o = &batchCommands{}
 		r.batches[c.Batch] = o
 	}
-	switch c.Kind { //nolint:exhaustive // of batches
+	switch c.Kind { //nolint:exhaustive // the commands for batches
 	case models.StopBatch:
 		o.stop = &c
 	case models.ResumeBatch:
@@ -154,10 +154,10 @@ func (r *Rules) applyBatch(c models.Command) {
 	}
 }
 
-func (r *Rules) user(id string) *userOrders {
+func (r *Rules) user(id string) *userCommands {
 	u := r.users[id]
 	if u == nil {
-		u = &userOrders{}
+		u = &userCommands{}
 		r.users[id] = u
 	}
 	return u
@@ -167,7 +167,7 @@ func (r *Rules) without(block string) []models.Block {
 	return slices.DeleteFunc(slices.Clone(r.blocks), func(b models.Block) bool { return b.ID == block })
 }
 
-// Batch says what the journal says about a batch.
+// Batch returns the commands that apply to a batch.
 func (r *Rules) Batch(b *models.Batch) BatchRule {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -183,7 +183,7 @@ func (r *Rules) Batch(b *models.Batch) BatchRule {
 	}
 	for i := range r.holds {
 		if b.Created().Before(r.holds[i].Before) {
-			out.Waits = "held after a restore, until an operator lifts it"
+			out.Waits = "held after a restore, until an operator lifts the hold"
 		}
 	}
 	return out
@@ -197,7 +197,7 @@ func (r *Rules) Stopped(batch models.ID) (stopped, cancelled bool) {
 	return o != nil && o.stop != nil, o != nil && o.cancel != nil
 }
 
-// StoppedBy is who stopped a batch; empty: it is not stopped.
+// StoppedBy returns who stopped a batch, or "" if it is not stopped.
 func (r *Rules) StoppedBy(batch models.ID) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -210,7 +210,7 @@ func (r *Rules) StoppedBy(batch models.ID) string {
 // Paused reports whether a user is paused.
 func (r *Rules) Paused(user string) bool { return r.PausedBy(user) != "" }
 
-// PausedBy is who paused a user; empty: the user is not paused.
+// PausedBy returns who paused a user, or "" if the user is not paused.
 func (r *Rules) PausedBy(user string) string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -220,8 +220,8 @@ func (r *Rules) PausedBy(user string) string {
 	return ""
 }
 
-// Senders lists the senders that a user may use; set is false if no operator
-// has said so.
+// Senders returns the senders that a user may use. If no operator has set them, set is
+// false.
 func (r *Rules) Senders(user string) (list []string, set bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -231,7 +231,7 @@ func (r *Rules) Senders(user string) (list []string, set bool) {
 	return nil, false
 }
 
-// Provider says how a provider is switched.
+// Provider returns the mode of a provider.
 func (r *Rules) Provider(name string) ProviderSwitch {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -241,7 +241,7 @@ func (r *Rules) Provider(name string) ProviderSwitch {
 	return ProviderSwitch{Mode: models.ProviderOnline}
 }
 
-// Probe is the number of the newest order to try a provider again; 0: there is none.
+// Probe returns the number of the newest command to probe a provider, or 0.
 func (r *Rules) Probe(provider string) int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -252,19 +252,19 @@ func (r *Rules) Probe(provider string) int {
 func (r *Rules) Blocks() []models.Block {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.blocks // replaced, never changed
+	return r.blocks // the slice is replaced, never changed
 }
 
-// Holds lists the holds of old batches.
+// Holds lists the holds of older batches.
 func (r *Rules) Holds() []models.Command {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.holds
 }
 
-// Forget drops the releases of batches that were accepted before a time, by when
-// their content is gone: none of them can be released any more. That one was
-// stopped or cancelled is kept.
+// Forget drops the releases of batches that were accepted before a time and whose
+// content has been removed, so that they cannot be released any more. It keeps stops
+// and cancellations.
 func (r *Rules) Forget(before time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,7 +279,7 @@ func (r *Rules) Forget(before time.Time) {
 	}
 }
 
-// idBefore is lower than the id of every batch accepted at t or later.
+// idBefore returns an ID that is lower than those of all batches accepted at t or later.
 func idBefore(t time.Time) (id models.ID) {
 	ms := max(t.UnixMilli(), 0)
 	for i := 5; i >= 0; i-- {

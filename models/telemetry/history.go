@@ -11,27 +11,23 @@ import (
 	"github.com/safedelivr/safedelivr/models/codec"
 )
 
-// The history of the providers: what happened at each of them, by the
-// minute. Every worker counts what it sees itself, and overwrites one report of
-// its own per UTC hour: so nothing is ever added to in the store, and the sum
-// over all workers is the history. It is for people to look at. A worker that is
-// killed takes what it had not written yet along, an event that is posted twice
-// is counted twice: the exact sums are those of Summary.
+// The history counts what happened at each provider by the minute. Every worker
+// replaces its own report of a UTC hour; the history is the sum over all workers. It is
+// approximate: a worker that is killed loses what it has not written, and an event that
+// is posted twice counts twice. Summary has the exact counts.
 
 const (
 	// HistoryKept is how long the history of an hour is kept.
 	HistoryKept = 31 * 24 * time.Hour
-	// HistoryLate is how long after it happened something may be heard of and
-	// still be counted.
+	// HistoryLate is the maximum delay of an event that is counted.
 	HistoryLate = 24 * time.Hour
 )
 
-// HistoryKind is the kind of the reports (Store.PutTransient) about the UTC hour
-// that holds t. Each is a HistoryHour, by worker and life of it.
+// HistoryKind returns the kind (Store.PutTransient) of the reports about the UTC hour
+// that contains t. Each is a HistoryHour, by worker and start of the worker.
 func HistoryKind(t time.Time) string { return "history/" + t.UTC().Format("2006010215") }
 
-// HistoryHour is what one worker saw in one hour: by provider and minute of the
-// hour.
+// HistoryHour has the counts of one worker in one hour, by provider and minute.
 type HistoryHour map[string]map[int]*ProviderTally
 
 // Encode returns the stored form of h.
@@ -40,7 +36,8 @@ func (h HistoryHour) Encode() []byte { return codec.PackJSON(h) }
 // DecodeHistory reverses HistoryHour.Encode.
 func DecodeHistory(raw []byte) (h HistoryHour, err error) { return h, codec.UnpackJSON(raw, &h) }
 
-// At returns the counts of a provider for a minute of the hour, to be changed.
+// At returns the counts of a provider for a minute of the hour. The caller may change
+// them.
 func (h HistoryHour) At(provider string, minute int) *ProviderTally {
 	m := h[provider]
 	if m == nil {
@@ -55,21 +52,21 @@ func (h HistoryHour) At(provider string, minute int) *ProviderTally {
 	return t
 }
 
-// ProviderTally counts what happened at one provider in some time. All but Calls
-// count recipients.
+// ProviderTally has the counts of one provider in a span of time. All except Calls count
+// recipients.
 type ProviderTally struct {
-	Calls     int64  `json:"c,omitempty"` // that ended then
-	Accepted  int64  `json:"a,omitempty"` // by these calls, as Refused and Unknown
+	Calls     int64  `json:"c,omitempty"` // calls that ended
+	Accepted  int64  `json:"a,omitempty"` // outcome of these calls, like Refused and Unknown
 	Refused   int64  `json:"r,omitempty"`
 	Unknown   int64  `json:"u,omitempty"`
-	Delivered int64  `json:"d,omitempty"` // by events, at the times that these tell
-	Failed    int64  `json:"f,omitempty"` // bounced, dropped or blocked, as events tell
+	Delivered int64  `json:"d,omitempty"` // by events, at their times
+	Failed    int64  `json:"f,omitempty"` // by events: bounced, dropped or blocked
 	Deferred  int64  `json:"w,omitempty"`
-	Answers   Spread `json:"t,omitzero"` // how long calls took
-	Delivery  Spread `json:"e,omitzero"` // from the call to the delivery, as far as the provider's times tell
+	Answers   Spread `json:"t,omitzero"` // response times
+	Delivery  Spread `json:"e,omitzero"` // times from the call to the delivery
 }
 
-// Add adds o.
+// Add adds the counts of o.
 func (t *ProviderTally) Add(o *ProviderTally) {
 	t.Calls += o.Calls
 	t.Accepted += o.Accepted
@@ -82,8 +79,8 @@ func (t *ProviderTally) Add(o *ProviderTally) {
 	t.Delivery.Merge(&o.Delivery)
 }
 
-// spreadParts is how many buckets of a Spread there are for every doubling;
-// spreadLast is the last bucket: 2^26 ms, 18 hours, and longer.
+// spreadParts is the number of buckets per doubling. spreadLast is the last bucket, for
+// 2^26 ms (18 hours) and longer.
 const (
 	spreadParts = 4
 	spreadLast  = 26 * spreadParts
@@ -92,10 +89,10 @@ const (
 // Spread is a histogram of durations, from a millisecond to hours. Its buckets
 // grow by 19 %. The zero value is empty.
 type Spread struct {
-	n []uint32 // by bucket, as far as there are any
+	n []uint32 // by bucket, up to the last one that is not 0
 }
 
-// spreadBucket finds the bucket i of 2^(i/4) ms up to 2^((i+1)/4) ms.
+// spreadBucket returns the bucket of d. Bucket i begins at 2^(i/4) ms.
 func spreadBucket(d time.Duration) int {
 	ms := float64(d) / float64(time.Millisecond)
 	if ms < 1 {
@@ -104,7 +101,7 @@ func spreadBucket(d time.Duration) int {
 	return min(int(math.Log2(ms)*spreadParts), spreadLast)
 }
 
-// spreadFrom is the lower bound of a bucket.
+// spreadFrom returns the lower bound of a bucket.
 func spreadFrom(i int) time.Duration {
 	return time.Duration(math.Exp2(float64(i)/spreadParts) * float64(time.Millisecond))
 }
@@ -121,7 +118,7 @@ func (s *Spread) add(bucket int, n uint32) {
 	}
 }
 
-// Merge adds what o holds.
+// Merge adds the durations of o.
 func (s *Spread) Merge(o *Spread) {
 	for i, n := range o.n {
 		if n > 0 {
@@ -130,11 +127,11 @@ func (s *Spread) Merge(o *Spread) {
 	}
 }
 
-// IsZero reports whether it is empty.
+// IsZero reports whether s is empty.
 func (s Spread) IsZero() bool { return len(s.n) == 0 }
 
-// Within returns the time within which the given part (0 to 1) of all stayed, to 10 %
-// or so; 0: there are none.
+// Within returns the quantile part (0 to 1) of the durations, accurate to about 10 %, or
+// 0 if there are none.
 func (s *Spread) Within(part float64) time.Duration {
 	total := 0.0
 	for _, n := range s.n {
@@ -144,7 +141,7 @@ func (s *Spread) Within(part float64) time.Duration {
 	for i, n := range s.n {
 		if left -= float64(n); n > 0 && left <= 0 {
 			from, to := spreadFrom(i), spreadFrom(i+1)
-			return to + time.Duration(left/float64(n)*float64(to-from)) // left is what lies above
+			return to + time.Duration(left/float64(n)*float64(to-from)) // left is not positive
 		}
 	}
 	return 0
@@ -180,9 +177,9 @@ func (s *Spread) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// DeliveryTime is how long a delivery took from its call. It was not before the
-// call and not after it was heard of. Several providers cut the times of events
-// off to seconds: then it is the middle of what that leaves.
+// DeliveryTime returns the time from a call to its delivery: at least 0, and at most the
+// time until the event was received. If the time of the event has only whole seconds, it
+// returns the middle of the possible range.
 func DeliveryTime(event, call, heard time.Time) time.Duration {
 	first, last := max(0, event.Sub(call)), event.Sub(call)
 	if event.Nanosecond() == 0 {

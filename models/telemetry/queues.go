@@ -2,20 +2,18 @@ package telemetry
 
 import "time"
 
-// QueuesReport is a QueueTimes, by worker: see Broker.Depths.
+// QueuesReport is the kind of a QueueTimes, by worker. See Broker.Depths.
 const QueuesReport = "queues"
 
-// QueuesKept is how long a QueueTimes is kept: it stays true when its worker is
-// gone.
+// QueuesKept is how long a QueueTimes is kept. It stays valid after its worker stops.
 const QueuesKept = 7 * 24 * time.Hour
 
-// QueueTimes says, by the name of a queue, since when at the earliest the oldest
-// message in it can have waited: since the message came that was taken last, or
-// since the queue was seen empty, whichever is later. Queues are first in, first
-// out; what a worker gives back to the head may have waited longer.
+// QueueTimes maps a queue to a lower bound on when its oldest message was enqueued: the
+// enqueue time of the last message taken, or the last time the queue was empty. Queues
+// are first in, first out; a message that a worker returned to the head may be older.
 type QueueTimes map[string]time.Time
 
-// Take takes over what another knows.
+// Take merges the later times of o into q.
 func (q QueueTimes) Take(o QueueTimes) {
 	for name, at := range o {
 		if at.After(q[name]) {

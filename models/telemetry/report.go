@@ -1,62 +1,60 @@
-// Package telemetry has what processes report of themselves: health, counters and
-// history of the providers, queue ages, and when webhooks could not be received.
+// Package telemetry defines the reports of processes: health, counters and history of
+// the providers, queue ages, and outages of the webhook receiver.
 package telemetry
 
 import "time"
 
-// What one room tells the others about itself, by the kind of report
-// (Store.PutTransient). All are JSON.
+// The kinds of report (Store.PutTransient). All are JSON.
 const (
-	// WorkerReport is a WorkerState, by worker. It ends soon after its worker.
+	// WorkerReport is a WorkerState, by worker. It ends soon after its worker stops.
 	WorkerReport = "worker"
-	// RecountReport is the newest Recount that workers made by themselves, under
-	// NewestRecount.
+	// RecountReport is the newest automatic Recount, under the name NewestRecount.
 	RecountReport = "recount"
 	NewestRecount = "newest"
-	// ReceiverLiveness is when the webhook receiver was last up, a time, by process.
+	// ReceiverLiveness is the time when the webhook receiver was last up, by process.
 	ReceiverLiveness = "receiver"
-	// LastReceived is when a verified post came last, a time, by provider.
+	// LastReceived is the time of the last verified webhook, by provider.
 	LastReceived = "heard"
-	// OutageRecord is an Outage of the webhook receiver, so that what was
-	// reported meanwhile is looked up.
+	// OutageRecord is an Outage of the webhook receiver. Events of that time are
+	// looked up.
 	OutageRecord = "gap"
 )
 
-// How long some of them are kept.
+// How long reports are kept.
 const (
 	LastReceivedTTL = 400 * 24 * time.Hour
 	OutageTTL       = 30 * 24 * time.Hour
 )
 
-// Outage is a time in which posts of providers may have been lost.
+// Outage is a span of time in which webhooks may have been lost.
 type Outage struct {
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
-	Provider string    `json:"provider,omitempty"` // of this one alone; empty: of all
-	Asked    int       `json:"asked,omitempty"`    // how often it was looked up
+	Provider string    `json:"provider,omitempty"` // empty: of all providers
+	Asked    int       `json:"asked,omitempty"`    // number of look-ups
 }
 
-// WorkerState is how a worker is and how it sees the providers.
+// WorkerState is the state of a worker and of the providers as it sees them.
 type WorkerState struct {
 	Started   time.Time       `json:"started"`
-	Share     float64         `json:"share"` // of every provider's rate and concurrency; 0 while it may use none
+	Share     float64         `json:"share"` // of each provider's rate and concurrency; 0: it may send nothing
 	Providers []ProviderState `json:"providers"`
 }
 
-// ProviderState is what a worker knows of a provider.
+// ProviderState is the state of a provider as a worker sees it.
 type ProviderState struct {
 	Name     string        `json:"name"`
 	Health   Health        `json:"health"`
 	Counters Counters      `json:"counters"`
 	Rate     float64       `json:"rate"`     // recipients accepted per second, over the last seconds
-	Answers  time.Duration `json:"answers"`  // how long calls usually take; 0: not known
-	Reported time.Duration `json:"reported"` // p90 of the time to an event; 0: not known
+	Answers  time.Duration `json:"answers"`  // usual response time; 0: unknown
+	Reported time.Duration `json:"reported"` // p90 of the time to an event; 0: unknown
 }
 
 // The states of a provider's health, from the best to the worst.
 const (
 	Healthy   = "healthy"
-	Draining  = "draining"  // an operator gives it only mail that no other provider may take
+	Draining  = "draining"  // an operator gives it only mail that no other provider may send
 	Probation = "probation" // it gets a few recipients at a time until it reports on its mail again
 	Probing   = "probing"   // it gets one message at a time until it answers one
 	Suspended = "suspended" // it gets no mail until a time
@@ -75,7 +73,7 @@ const (
 	Operator    = "operator"    // an operator's command
 )
 
-// Health is a provider's present health.
+// Health is the current health of a provider.
 type Health struct {
 	State  string    `json:"state"`
 	Source string    `json:"source,omitempty"`
@@ -100,7 +98,7 @@ type Counters struct {
 	Inflight  int64 `json:"inflight"` // calls
 }
 
-// Add adds what another worker did.
+// Add adds the counters of another worker.
 func (c *Counters) Add(o Counters) {
 	c.Calls += o.Calls
 	c.Accepted += o.Accepted
@@ -111,14 +109,14 @@ func (c *Counters) Add(o Counters) {
 	c.Inflight += o.Inflight
 }
 
-// Recount is what a recount of sums from the ledgers found, so far.
+// Recount is the result, or the progress, of a consistency check.
 type Recount struct {
-	At          time.Time `json:"at,omitzero"` // when it was made; zero while it is being made
+	At          time.Time `json:"at,omitzero"` // end of the check; zero: it is running
 	Users       int       `json:"users"`
 	Batches     int       `json:"batches"`
 	Chunks      int       `json:"chunks"`
 	Recipients  int64     `json:"recipients"`
 	Days        int       `json:"days"`
-	Differences int       `json:"differences"` // sums that are not what the recount says
+	Differences int       `json:"differences"` // wrong sums
 	Repaired    int       `json:"repaired"`
 }
