@@ -29,7 +29,7 @@ const (
 	abandoned = "abandoned"
 )
 
-// decide records a state for ever, unless another is recorded. It returns the
+// decide records a state permanently, unless another is recorded. It returns the
 // recorded state.
 func (s *Store) decide(ctx context.Context, batch models.ID, state string) (string, error) {
 	applied, row, err := s.cas(ctx, deciding, `INSERT INTO batch_commits (batch_id, state) VALUES (?, ?) IF NOT EXISTS`,

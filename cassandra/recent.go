@@ -3,7 +3,7 @@ package cassandra
 import "sync"
 
 // recent is a set of the last n keys that were added, and up to n older ones. It is for
-// facts that stay true for ever.
+// facts that stay true permanently.
 type recent[K comparable] struct {
 	mu       sync.Mutex
 	n        int

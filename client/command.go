@@ -48,7 +48,7 @@ func (c *Client) ResumeBatch(ctx context.Context, id, why string, options ...Cal
 	return c.commandBatch(ctx, id, "resume", why, options)
 }
 
-// CancelBatch cancels, for ever, what no provider has taken yet.
+// CancelBatch permanently cancels what no provider has accepted.
 func (c *Client) CancelBatch(ctx context.Context, id, why string, options ...CallOption) (BatchCommand, error) {
 	return c.commandBatch(ctx, id, "cancel", why, options)
 }

@@ -76,8 +76,8 @@ func retryable(c *service.Counts) (free, held int64) {
 // actionLink is a button for a command that can be given now.
 type actionLink struct{ Do, Text string }
 
-// actionsOf lists the commands for a batch that have an effect now and that who
-// may give.
+// actionsOf returns the commands that have an effect on the batch now and that the
+// caller may give.
 func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
 	var out []actionLink
 	free, held := retryable(&b.Counts)

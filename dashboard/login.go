@@ -73,8 +73,8 @@ func (d *Dashboard) Arrived(ctx context.Context, user string) bool {
 	return err == nil && len(open) > 0
 }
 
-// takeLink finds whose link a secret is, and uses it up: of several who try at
-// once exactly one succeeds. Errors: models.ErrNotFound.
+// takeLink returns the user of a link and uses the link up. If it is called several
+// times, one call succeeds and the others return models.ErrNotFound.
 func (d *Dashboard) takeLink(ctx context.Context, secret string) (models.User, error) {
 	hash := models.HashSecret(secret)
 	id, err := d.store.Transient(ctx, linkKind, hash)

@@ -42,7 +42,7 @@ func TestIDLayout(t *testing.T) {
 	})
 }
 
-func TestIDsDiffer(t *testing.T) {
+func TestIDsAreUnique(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	seen := map[ID]bool{}
@@ -54,7 +54,7 @@ func TestIDsDiffer(t *testing.T) {
 	}
 }
 
-func TestIDStrict(t *testing.T) {
+func TestParseIDIsStrict(t *testing.T) {
 	t.Parallel()
 	good := NewBatchID(time.Now()).Log(3).String()
 	for name, bad := range map[string]string{

@@ -54,7 +54,7 @@ func ending(n int, reason Reason, who ...int) Entry {
 	}
 }
 
-func TestStateOfOne(t *testing.T) {
+func TestStateOfRecipient(t *testing.T) {
 	t.Parallel()
 	sg, mg := attempt(1, "sg", 1), attempt(2, "mg", 1)
 	for name, c := range map[string]struct {
@@ -186,7 +186,7 @@ func TestDoubledIsCounted(t *testing.T) {
 	require.EqualValues(t, 1, v.Summary().Doubled)
 }
 
-// history is a random ledger with random facts about it.
+// history is a random ledger with random facts.
 type randomHistory struct {
 	size    int
 	entries []Entry
@@ -304,7 +304,7 @@ func TestSumsAddUpAtEveryStep(t *testing.T) {
 	})
 }
 
-func TestSoftFactsOverturnNothing(t *testing.T) {
+func TestSoftEventsKeepFinalState(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		h := drawHistory(t)
@@ -361,7 +361,7 @@ func TestPrecedence(t *testing.T) {
 	})
 }
 
-func TestAttemptsAreApart(t *testing.T) {
+func TestEventCountsForItsAttempt(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		h := drawHistory(t)
@@ -387,8 +387,8 @@ func TestAttemptsAreApart(t *testing.T) {
 	})
 }
 
-// Recipients share what is the same about them: it must not be noticeable.
-func TestEveryRecipientAsIfAlone(t *testing.T) {
+// Recipients with the same history share a status. The result must be that of each alone.
+func TestSharedHistoryResolvesAsSeparate(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		h := drawHistory(t)
@@ -402,7 +402,7 @@ func TestEveryRecipientAsIfAlone(t *testing.T) {
 	})
 }
 
-// onlyOf is what concerns one recipient of a history.
+// onlyOf returns the part of a history about one recipient.
 func onlyOf(r int, h randomHistory) ([]Entry, []Fact) {
 	entries := slices.Clone(h.entries)
 	for i := range entries {
@@ -424,9 +424,9 @@ func onlyOf(r int, h randomHistory) ([]Entry, []Fact) {
 	return entries, facts
 }
 
-// A chunk on its way to a provider is resolved again and again, many of them at
-// once: without events, its thousand logs must not take memory each.
-func TestResolvedWithoutEventsIsSmall(t *testing.T) {
+// Chunks that are being sent are resolved often and concurrently. Without events, their
+// logs must share memory.
+func TestResolveSharesStatus(t *testing.T) {
 	t.Parallel()
 	entries := []Entry{{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetTo(1000), At: t0}}
 	facts := []Fact{answer(1, Accepted, slices.Collect(SetTo(1000).All())...)}
@@ -476,9 +476,9 @@ func BenchmarkResolve1000(b *testing.B) {
 	}
 }
 
-// TestNewestReadingCounts: an event that was read again counts as it was read
-// last, in whatever order the readings come.
-func TestNewestReadingCounts(t *testing.T) {
+// TestNewestParseRevisionCounts checks that the highest parse revision of an event counts,
+// in any order of the facts.
+func TestNewestParseRevisionCounts(t *testing.T) {
 	t.Parallel()
 	entries := []Entry{{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetTo(1)}}
 	read := func(reading int64, kind EventKind) Fact {
@@ -501,8 +501,8 @@ func TestNewestReadingCounts(t *testing.T) {
 	}
 }
 
-// An attempt without a call is no retry, unless there is no end of them.
-func TestUncalledIsNoRetry(t *testing.T) {
+// An attempt without a call does not count as a retry, unless there are many.
+func TestAttemptWithoutCallIsNoRetry(t *testing.T) {
 	t.Parallel()
 	uncalled := func(n int) Fact {
 		f := answer(n, Unavailable, 1)

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An event that comes again, in another post, is one event: in the list and in
-// the story.
-func TestEventsAreToldOnce(t *testing.T) {
+// An event that is repeated in another webhook must be one event, in Events and in the
+// timeline.
+func TestRepeatedEventCountsOnce(t *testing.T) {
 	t.Parallel()
 	log := NewBatchID(t0).Log(1)
 	sg := Entry{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetOf(1), At: t0}

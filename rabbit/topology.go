@@ -16,7 +16,7 @@ import (
 //	prefix.main    topic; publishers publish here, mandatory: a message without a queue is an error
 //	prefix.return  topic; messages that leave a delay; its alternate exchange is
 //	               prefix.unrouted, so that nothing unroutable can block a delay queue;
-//	               whoever browses the parking lot moves them there
+//	               a process that browses the parking lot moves them there
 //	prefix.<group> headers; splits the messages of one consumer by lane. Groups:
 //	               batch, <provider>, log.<provider>
 //	prefix.delay.* one exchange and queue per tier: message TTL, dead-lettered to

@@ -23,9 +23,9 @@ in calls to a provider that have begun and have no answer. Commands are idempote
 	}{
 		{
 			verb:  "stop",
-			short: "Start no new call for it, until it is resumed",
+			short: "Stop a batch: start no new provider call until it is resumed",
 			long: `Start no new call to a provider for this batch. When the command ends, no worker starts one any more;
-calls that have begun cannot be stopped. Commands given here are an operator's, so the owner of the batch
+calls that have begun cannot be stopped. A command given here is an operator's, so the user of the batch
 cannot resume it.`,
 			kind: models.StopBatch,
 		},
@@ -37,8 +37,8 @@ cannot resume it.`,
 		},
 		{
 			verb:  "cancel",
-			short: "Cancel, for ever, what was not handed over yet",
-			long: `Cancel, for ever, what was not handed over to a provider yet. Safedelivr still follows what a provider has
+			short: "Cancel permanently what was not handed over yet",
+			long: `Cancel permanently what was not handed over to a provider yet. Safedelivr still follows what a provider has
 accepted.`,
 			kind: models.CancelBatch,
 		},

@@ -36,7 +36,7 @@ Prints the id of the rule, which is that of an existing rule if the same was add
 	f.StringVar(&b.User, "user", "", "of this user, by name or id")
 	f.StringVar(&b.Sender, "sender", "", "from this address, or @domain for all of a domain")
 	f.StringVar(&b.Domain, "domain", "", "to recipients at this domain")
-	f.BoolVar(&b.Fail, "fail", false, "it fails instead of waiting")
+	f.BoolVar(&b.Fail, "fail", false, "let the mail fail instead of waiting")
 	whyFlag(add, &why)
 	cmd.AddCommand(add,
 		c.commandAbout(about{

@@ -61,7 +61,7 @@ differences and repaired ones. If the check breaks off, the object ends with "er
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&o.Repair, "repair", false, "renew the sums that are wrong")
+	cmd.Flags().BoolVar(&o.Repair, "repair", false, "correct wrong sums")
 	cmd.Flags().StringVar(&since, "since", "",
 		"only batches accepted since: a duration like 24h, a day, or a time (default: all)")
 	cmd.Flags().StringVar(&user, "user", "", "only this user's, by name")

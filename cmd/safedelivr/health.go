@@ -19,7 +19,7 @@ const healthTime = 4 * time.Second
 func (c *cli) healthCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "health [URL]",
-		Short: "Ask a running Safedelivr whether it is ready; the exit code says",
+		Short: "Check whether a running Safedelivr is ready; the exit code is 0 if it is",
 		Args:  cobra.MaximumNArgs(1),
 		Long: `Ask the Safedelivr at URL, or at the configured listen address, whether it accepts batches.
 Exit with 0 if it does and with 1 if it does not.`,

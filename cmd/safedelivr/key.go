@@ -19,7 +19,7 @@ func (c *cli) keyCommand() *cobra.Command {
 	var scopes, networks []string
 	add := &cobra.Command{
 		Use:   "add USER",
-		Short: "Make an API key; it is shown once",
+		Short: "Create an API key; it is shown once",
 		Args:  takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := keyOptions(scopes, expires, networks)

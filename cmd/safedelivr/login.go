@@ -22,7 +22,7 @@ func (c *cli) loginCommand() *cobra.Command {
 				return err
 			}
 			if cfg.GitHub.ClientID != "" {
-				return fmt.Errorf("people log in through GitHub here: open %s", cfg.PublicURL)
+				return fmt.Errorf("users log in through GitHub: open %s", cfg.PublicURL)
 			}
 			return c.withStore(cmd.Context(), true, func(ctx context.Context, s models.Store) error {
 				link, err := dashboard.NewLoginLink(ctx, s, app.LocalURL(cfg.Listen), dashboard.LocalUser())

@@ -19,7 +19,7 @@ store, and the agenda finds it even if the message is discarded.`,
 	cmd.AddCommand(
 		c.pagesCommand(listing{
 			use:   "list",
-			short: "List them, oldest first if the broker knows",
+			short: "List parked messages, oldest first if the broker knows their times",
 			head:  "ID\tKEY\tAT\tWHY",
 		}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
 			parked, err := svc.Parked(ctx, c.operator(), p)
@@ -30,7 +30,7 @@ store, and the agenda finds it even if the message is discarded.`,
 		}),
 		c.commandAbout(about{
 			use:   "requeue ID",
-			short: "Publish one again",
+			short: "Publish a parked message again",
 			what:  "parked message",
 		}, func(ctx context.Context, svc *service.Service, id, why string) error {
 			changed, _, err := svc.Requeue(ctx, c.operator(), id, why, service.Repeat{})

@@ -26,7 +26,7 @@ mail shows whether it works.`,
 	}{
 		{"offline", "Make no call through it", models.ProviderOffline},
 		{"online", "Use it again", models.ProviderOnline},
-		{"drain", "Give it only mail that no other provider may take", models.ProviderDrain},
+		{"drain", "Give it only mail that no other provider may send", models.ProviderDrain},
 	} {
 		a := about{use: p.verb + " NAME", short: p.short, what: "provider"}
 		cmd.AddCommand(c.switchCommand(a,

@@ -13,7 +13,7 @@ import (
 func (c *cli) queuesCommand() *cobra.Command {
 	return c.listCommand(listing{
 		use:   "queues",
-		short: "How full the queues are, and how long the oldest message in each has waited at most",
+		short: "Show queue depths, and an upper bound of the age of the oldest message in each",
 		head:  "QUEUE\tREADY\tWORKING\tOLDEST",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
 		queues, err := svc.Queues(ctx, c.operator())

@@ -46,7 +46,7 @@ not add up.`,
 	f.IntVar(&o.Recipients, "recipients", 2_000,
 		"recipients of the batches that each scenario begins with, 100 to 100,000")
 	f.IntVar(&o.Parallel, "parallel", 4, "scenarios at a time, 1 to 16")
-	f.Uint64Var(&o.Seed, "seed", 0, "seed of the moments at which things break; 0: a new one")
+	f.Uint64Var(&o.Seed, "seed", 0, "seed of the times of the faults; 0: a new one")
 	return cmd
 }
 

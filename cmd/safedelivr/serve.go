@@ -39,7 +39,7 @@ SAFEDELIVR_CASSANDRA_HOSTS and SAFEDELIVR_AMQP_URL switch to Cassandra and Rabbi
 	cmd.Flags().StringVar(&roles, "roles", "",
 		"what this process does, separated by commas: api, webhooks, worker (default: all)")
 	cmd.Flags().BoolVar(&restored, "after-restore", false,
-		"hold all mail that was accepted before now: the backup does not know what was sent since")
+		"hold all mail that was accepted before now, because the backup does not contain what was sent since")
 	return cmd
 }
 
@@ -68,7 +68,7 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, restored bool) erro
 	if link, err := a.LoginLink(ctx, dashboard.LocalUser()); err != nil {
 		log.Warn("cannot make a link to log in to the dashboard", "err", err)
 	} else if link != "" {
-		fmt.Fprintln(c.out, "dashboard, for a quarter of an hour and once:", link)
+		fmt.Fprintln(c.out, "dashboard (log in once, within 15 minutes):", link)
 	}
 	return a.Serve(ctx)
 }

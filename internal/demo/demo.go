@@ -38,7 +38,7 @@ type Options struct {
 	Listen string
 	// Commands are those that other processes may hand over to the server.
 	Commands app.Commands
-	// Out is where the demonstration is told, and Err is where the server logs.
+	// Out gets the output of the demonstration, Err the log of the server.
 	Out, Err io.Writer
 }
 

@@ -171,7 +171,7 @@ func (d *demo) print(s *Summary) {
 	d.say("  queued     %8d", s.Queued)
 	d.say("  lost       %8d", s.Lost)
 	d.say("  doubled    %8d", s.Doubled)
-	d.say("  failover   %8.0f ms from the break to the first rerouted mail that the other provider accepted", s.FailoverMS)
+	d.say("  failover   %8.0f ms from SendGrid's outage to the first rerouted mail accepted by Mailgun", s.FailoverMS)
 	if len(s.Mistakes) == 0 {
 		d.say("  sums       add up: batch, day and copies agree")
 	}

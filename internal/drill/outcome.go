@@ -48,7 +48,7 @@ type outcome struct {
 	returned  int              // reached the recipient and bounced later
 	bounced   int              // at an address that no provider can deliver to
 	final     int              // arrived, returned or bounced, and Safedelivr can know it
-	hidden    int              // a fault hides from Safedelivr for ever what became of them
+	hidden    int              // a fault hides their outcome from Safedelivr permanently
 }
 
 // add adds a copy.

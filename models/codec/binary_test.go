@@ -119,14 +119,14 @@ var (
 	})
 )
 
-// TestBinaryForms checks that a stored value is read back whole or refused, and
-// that equal values have equal forms.
+// TestBinaryForms checks that a stored form is decoded completely or refused, and that
+// equal values have equal forms.
 func TestBinaryForms(t *testing.T) {
 	t.Parallel()
 	cutOff := func(t *rapid.T, raw []byte, decode func([]byte) error) {
 		t.Helper()
 		require.ErrorIs(t, decode(raw[:rapid.IntRange(0, len(raw)-1).Draw(t, "cut")]), models.ErrInvalid)
-		if raw[0] == formBinary { // what is compressed may go on behind
+		if raw[0] == formBinary { // a compressed form may have more after its end
 			require.ErrorIs(t, decode(append(raw, 0)), models.ErrInvalid)
 		}
 	}
@@ -154,9 +154,9 @@ func TestBinaryForms(t *testing.T) {
 	})
 }
 
-// TestBinaryFormsStand: what is stored must be read for ever, so a form is never
-// changed: another one gets another letter.
-func TestBinaryFormsStand(t *testing.T) {
+// TestBinaryFormsNeverChange checks that forms which were stored can still be read. A new
+// form needs another letter.
+func TestBinaryFormsNeverChange(t *testing.T) {
 	t.Parallel()
 	e := models.Entry{
 		Number:     3,
@@ -198,8 +198,8 @@ func TestBinaryFormsStand(t *testing.T) {
 	require.Equal(t, factForm, hex.EncodeToString(EncodeFact(&f)))
 }
 
-// BenchmarkRecord reads what is known of a chunk that took a hundred calls and
-// whose thousand events came one by one.
+// BenchmarkRecord decodes the record of a chunk with a hundred calls and a thousand
+// events that came one by one.
 func BenchmarkRecord(b *testing.B) {
 	at := t0
 	var entries []models.Entry

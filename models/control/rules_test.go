@@ -9,7 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// applied folds orders, numbered as they come.
+// applied applies commands, numbered in order.
 func applied(t *testing.T, orders ...models.Command) *Rules {
 	t.Helper()
 	r := NewRules()

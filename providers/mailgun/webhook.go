@@ -28,7 +28,7 @@ type signature struct {
 // Verify implements models.Adapter: HMAC-SHA256 with the webhook signing key
 // over timestamp and token.
 //
-// The signature does not cover the body, so whoever has seen a post can send another body with
+// The signature does not cover the body, so anyone who has seen a post can send another body with
 // its signature. Therefore Verify returns timestamp and signature as the replay key. It does
 // not return the token: there is no separator between token and timestamp, and digits moved
 // from one to the other would make a new token. (They would also change the length of the
