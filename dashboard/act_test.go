@@ -181,9 +181,15 @@ func TestOperations(t *testing.T) {
 	require.Contains(t, a.text, "such mail may arrive twice")
 	b.post("/operations/holds/lift", url.Values{"once": {onceField.FindStringSubmatch(a.text)[1]}, "why": {"looked at"}})
 	require.NotContains(t, b.get("/operations").text, "Mail is on hold")
+}
 
+// TestOthersBatches checks that only an operator reads the batches of other users.
+func TestOthersBatches(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	id := f.batchOf("0123456789abcdef", nil, service.Recipient{Email: "a@example.com"})
 	local := service.Caller{User: "local"}
-	_, err = f.service.Batch(t.Context(), local, id.String())
+	_, err := f.service.Batch(t.Context(), local, id.String())
 	require.Error(t, err, "a user read the batch of another user")
 	_, err = f.service.FindBatches(t.Context(), local, service.BatchFilter{User: "0123456789abcdef"}, service.Page{})
 	require.Error(t, err)

@@ -116,14 +116,14 @@ func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *visitor)
 	case do == "resume" && !v.caller().MayResume(&b):
 		return service.StoppedByOperator()
 	case do == "retry" || do == "release":
-		q.addKept(d.keptBy(r.Context(), v.caller(), &b))
+		q.addWaiting(d.waitingFor(r.Context(), v.caller(), &b))
 	}
 	q.Back = "/batches/" + b.ID.String()
 	return d.ask(w, r, v, "batches", q)
 }
 
-// addKept adds that nothing is sent yet, and why. An empty kept adds nothing.
-func (q *askView) addKept(kept string) {
+// addWaiting adds that nothing is sent yet, and why. An empty kept adds nothing.
+func (q *askView) addWaiting(kept string) {
 	if kept != "" {
 		q.Text = append(q.Text, "Nothing is sent until this is resolved: "+kept+".")
 	}
@@ -174,8 +174,8 @@ func questionOf(do string, b *service.BatchView) *askView {
 
 func are(n int64) string { return messages(n) + " " + plural(n, "is", "are") }
 
-// steerBatch is POST /batches/{id}/{do}.
-func (d *Dashboard) steerBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
+// controlBatch is POST /batches/{id}/{do}.
+func (d *Dashboard) controlBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	do, ok := batchActions[r.PathValue("do")]
 	if !ok {
 		return errNoPage
@@ -216,7 +216,7 @@ func (d *Dashboard) askLog(w http.ResponseWriter, r *http.Request, v *visitor) e
 	if err != nil {
 		return err
 	}
-	q.addKept(d.keptBy(r.Context(), v.caller(), &b))
+	q.addWaiting(d.waitingFor(r.Context(), v.caller(), &b))
 	return d.ask(w, r, v, "batches", q)
 }
 
@@ -285,24 +285,18 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor)
 	if len(holds) == 0 {
 		return service.Fail(service.Conflict, "nothing_held", "No mail is on hold.")
 	}
-	return d.ask(
-		w,
-		r,
-		v,
-		"operations",
-		&askView{
-			Title: "Release the mail on hold since the restore?",
-			Do:    "Release held mail",
-			Grave: true,
-			Back:  "/operations#holds",
-			Text: []string{
-				"All unfinished mail that was accepted before " + holds[len(holds)-1].Before.UTC().Format(
-					"2 Jan 2006, 15:04:05 UTC",
-				) + " is sent.",
-				"The backup does not contain what was sent after it was made: such mail may arrive twice. " +
-					"First cancel the batches that must not be sent."},
+	before := holds[len(holds)-1].Before.UTC().Format("2 Jan 2006, 15:04:05 UTC")
+	return d.ask(w, r, v, "operations", &askView{
+		Title: "Release the mail on hold since the restore?",
+		Do:    "Release held mail",
+		Grave: true,
+		Back:  "/operations#holds",
+		Text: []string{
+			"All unfinished mail that was accepted before " + before + " is sent.",
+			"The backup does not contain what was sent after it was made: such mail may arrive twice. " +
+				"First cancel the batches that must not be sent.",
 		},
-	)
+	})
 }
 
 // liftHolds is POST /operations/holds/lift, for operators.

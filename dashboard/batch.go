@@ -160,7 +160,7 @@ func (d *Dashboard) batchOf(
 		Tabs:     logTabs(b, state),
 		State:    state,
 		Actions:  actionsOf(b, who),
-		Kept:     d.keptBy(ctx, who, b),
+		Kept:     d.waitingFor(ctx, who, b),
 	}
 }
 
@@ -173,8 +173,8 @@ func (v *batchView) Note() string {
 	return v.Kept
 }
 
-// keptBy returns what keeps a batch from being sent and who ordered that, or "".
-func (d *Dashboard) keptBy(ctx context.Context, who service.Caller, b *service.BatchView) string {
+// waitingFor returns what keeps a batch from being sent and who ordered that, or "".
+func (d *Dashboard) waitingFor(ctx context.Context, who service.Caller, b *service.BatchView) string {
 	if b.StoppedBy == "" {
 		return b.Waits
 	}

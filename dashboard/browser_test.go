@@ -80,80 +80,88 @@ func TestBrowser(t *testing.T) {
 	b := openTab(t, p.base)
 	b.open(p.link)
 	b.sees("Overview")
-
-	t.Run("batch page updates during a failover", func(t *testing.T) {
-		b := b.in(t)
-		b.open("/batches")
-		b.until(`document.querySelector(".batch-row")`)
-		eval[bool](b, `(document.querySelector(".batch-row").click(), true)`)
-		b.at("/batches/" + p.batch)
-		eval[bool](b, `(window.untouched = true)`)
-		b.sees("SendGrid (sg) was failing for")
-		b.until(`document.querySelector(".state.is-done")`)
-		require.True(t, eval[bool](b, `window.untouched`), "the page was reloaded")
-	})
-
-	t.Run("log of a rerouted message", func(t *testing.T) {
-		b := b.in(t)
-		rows := eval[string](b, `fetch("/batches/`+p.batch+`/export.csv").then((r) => r.text())`)
-		log := ""
-		for line := range strings.SplitSeq(rows, "\n") {
-			if f := strings.Split(line, ","); len(f) > 8 && strings.Contains(line, ",mg sg,mg,") &&
-				!strings.Contains(line, "blocked") {
-				log = f[0]
-			}
-		}
-		require.NotEmpty(t, log, "no mail went to Mailgun because SendGrid was down")
-		b.open("/logs/" + log)
-		b.sees("Routed to Mailgun (mg)")
-		b.sees("Reason: sg answered 503")
-		b.sees("Delivered by Mailgun (mg)")
-	})
-
+	t.Run("batch page updates during a failover", func(t *testing.T) { watchFailover(b.in(t), p) })
+	t.Run("log of a rerouted message", func(t *testing.T) { readRerouted(b.in(t), p.batch) })
 	t.Run("compose with a file", func(t *testing.T) { composeWithFile(b.in(t)) })
-	t.Run("double click sends once", func(t *testing.T) {
-		b := b.in(t)
-		b.open("/compose")
-		require.Equal(t, 1, eval[int](b, `(() => {
-			let sent = 0;
-			document.addEventListener("submit", (e) => {
-				if (e.submitter?.value !== "send") return;
-				if (!e.defaultPrevented) sent++;
-				e.preventDefault();
-			});
-			for (let i = 0; i < 2; i++) document.querySelector("button[value=send]").click();
-			return sent;
-		})()`))
-	})
-	t.Run("form keeps bad input", func(t *testing.T) {
-		b := b.in(t)
-		b.open("/compose")
-		b.fill("from", "invalid")
-		b.fill("to", "ann@example.com\nbob@d")
-		b.press("Send to all")
-		b.sees("Not sent. Fix the highlighted fields and try again.")
-		b.sees("Line 2:")
-		require.Equal(t, "invalid", eval[string](b, `document.getElementById("from").value`))
-	})
+	t.Run("double click sends once", func(t *testing.T) { doubleClick(b.in(t)) })
+	t.Run("form keeps bad input", func(t *testing.T) { badInput(b.in(t)) })
 	t.Run("keys", func(t *testing.T) { useKey(b.in(t)) })
 	t.Run("probe of a provider", func(t *testing.T) { probe(b.in(t), p) })
-	t.Run("lost connection reconnects", func(t *testing.T) {
-		b := b.in(t)
-		b.open("/")
-		b.until(`document.querySelector("[sse-connect]")["htmx-internal-data"]?.sseEventSource?.readyState === 1`)
-		eval[bool](
-			b,
-			`(window.first = document.querySelector("[sse-connect]")["htmx-internal-data"].sseEventSource,
-				first.close(), first.onerror(new Event("error")), true)`,
-		)
-		b.until(
-			`document.querySelector("[sse-connect]")["htmx-internal-data"].sseEventSource !== first &&
-				document.querySelector("[sse-connect]")["htmx-internal-data"].sseEventSource.readyState === 1 &&
-				document.getElementById("lost").hidden`,
-		)
-	})
+	t.Run("lost connection reconnects", func(t *testing.T) { reconnect(b.in(t)) })
 	b.complaints()
+	lookAtAll(t, b, p)
+	t.Run("log out", func(t *testing.T) { logOut(b.in(t)) })
+}
 
+// watchFailover opens the batch of the demo and waits for the outage and the end.
+func watchFailover(b *browserTab, p *product) {
+	b.open("/batches")
+	b.until(`document.querySelector(".batch-row")`)
+	eval[bool](b, `(document.querySelector(".batch-row").click(), true)`)
+	b.at("/batches/" + p.batch)
+	eval[bool](b, `(window.untouched = true)`)
+	b.sees("SendGrid (sg) was failing for")
+	b.until(`document.querySelector(".state.is-done")`)
+	require.True(b, eval[bool](b, `window.untouched`), "the page was reloaded")
+}
+
+// readRerouted opens the log of a message that SendGrid refused and Mailgun delivered.
+func readRerouted(b *browserTab, batch string) {
+	log := ""
+	for line := range strings.Lines(eval[string](b, `fetch("/batches/`+batch+`/export.csv").then((r) => r.text())`)) {
+		if strings.Contains(line, ",mg sg,mg,") && !strings.Contains(line, "blocked") {
+			log, _, _ = strings.Cut(line, ",")
+		}
+	}
+	require.NotEmpty(b, log, "no message was rerouted to Mailgun because SendGrid was down")
+	b.open("/logs/" + log)
+	b.sees("Routed to Mailgun (mg)")
+	b.sees("Reason: sg answered 503")
+	b.sees("Delivered by Mailgun (mg)")
+}
+
+func doubleClick(b *browserTab) {
+	b.open("/compose")
+	require.Equal(b, 1, eval[int](b, `(() => {
+		let sent = 0;
+		document.addEventListener("submit", (e) => {
+			if (e.submitter?.value !== "send") return;
+			if (!e.defaultPrevented) sent++;
+			e.preventDefault();
+		});
+		for (let i = 0; i < 2; i++) document.querySelector("button[value=send]").click();
+		return sent;
+	})()`))
+}
+
+func badInput(b *browserTab) {
+	b.open("/compose")
+	b.fill("from", "invalid")
+	b.fill("to", "ann@example.com\nbob@d")
+	b.press("Send to all")
+	b.sees("Not sent. Fix the highlighted fields and try again.")
+	b.sees("Line 2:")
+	require.Equal(b, "invalid", eval[string](b, `document.getElementById("from").value`))
+}
+
+// reconnect closes the connection of a live page and waits for a new one.
+func reconnect(b *browserTab) {
+	b.open("/")
+	b.until(`document.querySelector("[sse-connect]")["htmx-internal-data"]?.sseEventSource?.readyState === 1`)
+	eval[bool](
+		b,
+		`(window.first = document.querySelector("[sse-connect]")["htmx-internal-data"].sseEventSource,
+			first.close(), first.onerror(new Event("error")), true)`,
+	)
+	b.until(
+		`document.querySelector("[sse-connect]")["htmx-internal-data"].sseEventSource !== first &&
+			document.querySelector("[sse-connect]")["htmx-internal-data"].sseEventSource.readyState === 1 &&
+			document.getElementById("lost").hidden`,
+	)
+}
+
+// lookAtAll looks at all pages at several widths, light and dark.
+func lookAtAll(t *testing.T, b *browserTab, p *product) {
 	pages := map[string]string{
 		"overview":   "/",
 		"batches":    "/batches",
@@ -171,23 +179,21 @@ func TestBrowser(t *testing.T) {
 		for _, scheme := range []string{"light", "dark"} {
 			for name, path := range pages {
 				t.Run(fmt.Sprintf("%s at %d, %s", name, width, scheme), func(t *testing.T) {
-					c := b.in(t)
-					c.look(name, path, width, scheme)
+					b.in(t).look(name, path, width, scheme)
 					require.Empty(t, b.complaints(), "errors in the console")
 				})
 			}
 		}
 	}
+}
 
-	t.Run("log out", func(t *testing.T) {
-		b := b.in(t)
-		b.do(chromedp.EmulateViewport(1280, 900))
-		b.open("/")
-		eval[bool](b, `(document.querySelector("form[action='/logout'] button").click(), true)`)
-		b.at("/login")
-		b.open("/batches")
-		b.at("/login")
-	})
+func logOut(b *browserTab) {
+	b.do(chromedp.EmulateViewport(1280, 900))
+	b.open("/")
+	eval[bool](b, `(document.querySelector("form[action='/logout'] button").click(), true)`)
+	b.at("/login")
+	b.open("/batches")
+	b.at("/login")
 }
 
 // logOf returns the ID of the first log of a batch.

@@ -23,10 +23,8 @@ func TestCompose(t *testing.T) {
 		"subject": {"Hi {{first}}"},
 		"text":    {"Dear {{first}}"},
 		"do":      {"send"},
-		"to": {
-			"E-Mail;Name;first\r\nann@example.com;Ann Lee;Ann\r\n\"bob@example.com\";;Bob\r\n",
-		},
-		"once": {onceField.FindStringSubmatch(b.get("/compose").text)[1]},
+		"to":      {"E-Mail;Name;first\r\nann@example.com;Ann Lee;Ann\r\n\"bob@example.com\";;Bob\r\n"},
+		"once":    {onceField.FindStringSubmatch(b.get("/compose").text)[1]},
 	}
 	t.Run("send", func(t *testing.T) {
 		a := b.post("/compose", form)
@@ -50,23 +48,6 @@ func TestCompose(t *testing.T) {
 		require.Len(t, logs.Logs, 1)
 		require.Equal(t, "me@example.com", logs.Logs[0].Email)
 	})
-	t.Run("bad input", func(t *testing.T) {
-		bad := url.Values{
-			"from":    {"invalid"},
-			"subject": {""},
-			"text":    {"typed {{first}}"},
-			"do":      {"send"},
-			"to":      {"ann@example.com\nb@d\n<x>"},
-		}
-		a := b.post("/compose", bad)
-		require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
-		for _, want := range []string{
-			`id="from-wrong"`, `id="subject-wrong"`, `id="to-wrong"`, `value="invalid"`, `aria-invalid="true"`,
-			"typed {{first}}", "Line 2:", "Line 3:",
-		} {
-			require.Contains(t, a.text, want)
-		}
-	})
 	t.Run("preview", func(t *testing.T) {
 		form := maps.Clone(form)
 		form["row"], form["html"] = []string{"2"}, []string{"<p>{{first}} {{missing}}</p>"}
@@ -81,6 +62,27 @@ func TestCompose(t *testing.T) {
 		form["do"] = []string{"curl"}
 		require.Contains(t, b.post("/compose", form).text, "&#34;email&#34;: &#34;ann@example.com&#34;")
 	})
+}
+
+// TestComposeErrors checks that a form with errors names them and keeps the input.
+func TestComposeErrors(t *testing.T) {
+	t.Parallel()
+	b := newRig(t, nil).byLink(LocalUser())
+	bad := url.Values{
+		"from":    {"invalid"},
+		"subject": {""},
+		"text":    {"typed {{first}}"},
+		"do":      {"send"},
+		"to":      {"ann@example.com\nb@d\n<x>"},
+	}
+	a := b.post("/compose", bad)
+	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+	for _, want := range []string{
+		`id="from-wrong"`, `id="subject-wrong"`, `id="to-wrong"`, `value="invalid"`, `aria-invalid="true"`,
+		"typed {{first}}", "Line 2:", "Line 3:",
+	} {
+		require.Contains(t, a.text, want)
+	}
 }
 
 // composed lists the batches of the local user.
@@ -101,93 +103,103 @@ func sentBy(t *testing.T, form url.Values, page answer) url.Values {
 	return form
 }
 
+// oneMessage is the form of a message to one recipient.
+var oneMessage = url.Values{
+	"from":    {"shop@example.com"},
+	"subject": {"s"},
+	"text":    {"t"},
+	"do":      {"send"},
+	"to":      {"ann@example.com"},
+}
+
 // TestComposeRepeat checks that the form of an answer that leaves the outcome open sends
 // the same batch again, not a second one.
 func TestComposeRepeat(t *testing.T) {
 	t.Parallel()
-	form := url.Values{
-		"from":    {"shop@example.com"},
-		"subject": {"s"},
-		"text":    {"t"},
-		"do":      {"send"},
-		"to":      {"ann@example.com"},
+	t.Run("acceptance unknown", acceptanceUnknown)
+	t.Run("request running", requestRunning)
+	t.Run("corrected after an error", correctedAfterError)
+	t.Run("test message of another row", testOfAnotherRow)
+}
+
+func acceptanceUnknown(t *testing.T) {
+	t.Parallel()
+	f := newRigOf(t, service.Config{RetryTime: time.Second}, nil)
+	b := f.byLink(LocalUser())
+	unknown := func(put func() error) error {
+		_ = put() // it is stored, but the answer is lost
+		return models.ErrOutcomeUnknown
 	}
-	t.Run("acceptance unknown", func(t *testing.T) {
-		t.Parallel()
-		f := newRigOf(t, service.Config{RetryTime: time.Second}, nil)
-		b := f.byLink(LocalUser())
-		unknown := func(put func() error) error {
-			_ = put() // it is stored, but the answer is lost
-			return models.ErrOutcomeUnknown
-		}
-		f.store.putBatch.Store(&unknown)
-		a := b.post("/compose", sentBy(t, form, b.get("/compose")))
-		require.Equal(t, http.StatusServiceUnavailable, a.StatusCode, a.text)
-		there := f.composed()
-		require.Len(t, there, 1)
-		require.Contains(t, a.text, `href="/batches/`+there[0].ID.String()+`"`)
-		f.store.putBatch.Store(nil)
-		again := b.post("/compose", sentBy(t, form, a))
-		require.Equal(t, "/batches/"+there[0].ID.String(), again.Request.URL.Path)
-		require.Len(t, f.composed(), 1)
-		b.post("/compose", sentBy(t, form, b.get("/compose")))
-		require.Len(t, f.composed(), 2, "a new form made no new batch")
-	})
-	t.Run("request running", func(t *testing.T) {
-		t.Parallel()
-		f := newRig(t, nil)
-		b := f.byLink(LocalUser())
-		began, end := make(chan struct{}), make(chan struct{})
-		slow := func(put func() error) error {
-			close(began)
-			<-end
-			return put()
-		}
-		f.store.putBatch.Store(&slow)
-		once := sentBy(t, form, b.get("/compose"))
-		first := make(chan answer)
-		go func() { first <- b.post("/compose", once) }()
-		<-began
-		a := b.post("/compose", once)
-		require.Equal(t, http.StatusConflict, a.StatusCode, a.text)
-		f.store.putBatch.Store(nil)
-		close(end)
-		done := <-first
-		again := b.post("/compose", sentBy(t, form, a))
-		require.Equal(t, done.Request.URL.Path, again.Request.URL.Path)
-		require.Len(t, f.composed(), 1)
-	})
-	t.Run("corrected after an error", func(t *testing.T) {
-		t.Parallel()
-		f := newRig(t, nil)
-		b := f.byLink(LocalUser())
-		bad := sentBy(t, form, b.get("/compose"))
-		bad.Set("from", "invalid")
-		a := b.post("/compose", bad)
-		require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
-		a = b.post("/compose", sentBy(t, form, a))
+	f.store.putBatch.Store(&unknown)
+	a := b.post("/compose", sentBy(t, oneMessage, b.get("/compose")))
+	require.Equal(t, http.StatusServiceUnavailable, a.StatusCode, a.text)
+	there := f.composed()
+	require.Len(t, there, 1)
+	require.Contains(t, a.text, `href="/batches/`+there[0].ID.String()+`"`)
+	f.store.putBatch.Store(nil)
+	again := b.post("/compose", sentBy(t, oneMessage, a))
+	require.Equal(t, "/batches/"+there[0].ID.String(), again.Request.URL.Path)
+	require.Len(t, f.composed(), 1)
+	b.post("/compose", sentBy(t, oneMessage, b.get("/compose")))
+	require.Len(t, f.composed(), 2, "a new form made no new batch")
+}
+
+func requestRunning(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	began, end := make(chan struct{}), make(chan struct{})
+	slow := func(put func() error) error {
+		close(began)
+		<-end
+		return put()
+	}
+	f.store.putBatch.Store(&slow)
+	once := sentBy(t, oneMessage, b.get("/compose"))
+	first := make(chan answer)
+	go func() { first <- b.post("/compose", once) }()
+	<-began
+	a := b.post("/compose", once)
+	require.Equal(t, http.StatusConflict, a.StatusCode, a.text)
+	f.store.putBatch.Store(nil)
+	close(end)
+	done := <-first
+	again := b.post("/compose", sentBy(t, oneMessage, a))
+	require.Equal(t, done.Request.URL.Path, again.Request.URL.Path)
+	require.Len(t, f.composed(), 1)
+}
+
+func correctedAfterError(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	bad := sentBy(t, oneMessage, b.get("/compose"))
+	bad.Set("from", "invalid")
+	a := b.post("/compose", bad)
+	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+	a = b.post("/compose", sentBy(t, oneMessage, a))
+	require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
+	require.Len(t, f.composed(), 1)
+}
+
+func testOfAnotherRow(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	test := sentBy(t, oneMessage, b.get("/compose"))
+	test["do"], test["test"], test["to"] = []string{
+		"test",
+	}, []string{
+		"me@example.com",
+	}, []string{
+		"email,first\nann@example.com,Ann\nbob@example.com,Bob",
+	}
+	for _, row := range []string{"1", "2", "2"} {
+		test.Set("row", row)
+		a := b.post("/compose", test)
 		require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
-		require.Len(t, f.composed(), 1)
-	})
-	t.Run("test message of another row", func(t *testing.T) {
-		t.Parallel()
-		f := newRig(t, nil)
-		b := f.byLink(LocalUser())
-		test := sentBy(t, form, b.get("/compose"))
-		test["do"], test["test"], test["to"] = []string{
-			"test",
-		}, []string{
-			"me@example.com",
-		}, []string{
-			"email,first\nann@example.com,Ann\nbob@example.com,Bob",
-		}
-		for _, row := range []string{"1", "2", "2"} {
-			test.Set("row", row)
-			a := b.post("/compose", test)
-			require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
-		}
-		require.Len(t, f.composed(), 2)
-	})
+	}
+	require.Len(t, f.composed(), 2)
 }
 
 func TestLines(t *testing.T) {

@@ -153,7 +153,7 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /batches/{id}/export.csv": d.exportBatch,
 
 		"GET /batches/{id}/{do}":  d.askBatch,
-		"POST /batches/{id}/{do}": d.steerBatch,
+		"POST /batches/{id}/{do}": d.controlBatch,
 
 		"GET /logs/{id}/release":  d.askLog,
 		"POST /logs/{id}/release": d.releaseLog,
@@ -185,7 +185,7 @@ func (d *Dashboard) operatorRoutes() map[string]handler {
 		"GET /operations":                   d.operations,
 		"GET /live/operations":              d.operationsEvents,
 		"POST /operations/blocks":           d.addBlock,
-		"POST /operations/users":            d.steerUser,
+		"POST /operations/users":            d.controlUser,
 		"GET /operations/holds/lift":        d.askHolds,
 		"POST /operations/holds/lift":       d.liftHolds,
 		"POST /operations/{what}/{id}/{do}": d.operate,

@@ -42,14 +42,8 @@ func (d *Dashboard) logPage(w http.ResponseWriter, r *http.Request, v *visitor) 
 	if err != nil {
 		return err
 	}
-	d.render(
-		w,
-		r,
-		v,
-		http.StatusOK,
-		"log",
-		page{Title: cmp.Or(view.Email, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view},
-	)
+	p := page{Title: cmp.Or(view.Email, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view}
+	d.render(w, r, v, http.StatusOK, "log", p)
 	return nil
 }
 
@@ -63,13 +57,8 @@ func (d *Dashboard) logEvents(w http.ResponseWriter, r *http.Request, v *visitor
 	if _, err := d.service.Log(r.Context(), who, id); err != nil {
 		return err
 	}
-	return d.stream(
-		w,
-		r,
-		v,
-		eventsKey("log ", who.User, " ", who.Operator, " ", id),
-		func() source { return d.logSource(who, log) },
-	)
+	key := eventsKey("log ", who.User, " ", who.Operator, " ", id)
+	return d.stream(w, r, v, key, func() source { return d.logSource(who, log) })
 }
 
 // logSource reads one log: every second, or every quietLogs once its state is final.

@@ -194,13 +194,8 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if q.Get("error") != "" {
-		d.showLogin(
-			w,
-			r,
-			http.StatusForbidden,
-			localPath(flow.Get("to")),
-			"GitHub did not log you in: the request was cancelled or denied. Try again.",
-		)
+		d.showLogin(w, r, http.StatusForbidden, localPath(flow.Get("to")),
+			"GitHub did not log you in: the request was cancelled or denied. Try again.")
 		return
 	}
 	who, err := d.github.identify(r.Context(), q.Get("code"), flow.Get("verifier"))
@@ -211,13 +206,8 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		d.log.Error("login through GitHub failed", "err", err)
-		d.showLogin(
-			w,
-			r,
-			http.StatusBadGateway,
-			localPath(flow.Get("to")),
-			"GitHub could not be reached. Try again in a moment.",
-		)
+		d.showLogin(w, r, http.StatusBadGateway, localPath(flow.Get("to")),
+			"GitHub could not be reached. Try again in a moment.")
 		return
 	}
 	u := models.User{ID: fmt.Sprintf("gh%d", who.ID), Name: strings.ToLower(who.Login), Created: time.Now().UTC()}

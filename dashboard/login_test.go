@@ -115,15 +115,19 @@ func TestLoginThroughGitHub(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, a.StatusCode)
 		require.Contains(t, a.text, "started in another browser")
 	})
-	t.Run("links are off", func(t *testing.T) {
-		_, err := f.board.LoginLink(t.Context(), LocalUser())
-		require.Error(t, err)
-		link, err := NewLoginLink(t.Context(), f.store, f.url, LocalUser())
-		require.NoError(t, err)
-		l, err := url.Parse(link)
-		require.NoError(t, err)
-		require.Equal(t, http.StatusForbidden, f.browser().post("/login/link", l.Query()).StatusCode)
-	})
+}
+
+// TestLinksWithGitHub checks that one-time links are off if users log in through GitHub.
+func TestLinksWithGitHub(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &GitHub{Operators: []string{"bob"}}, bob)
+	_, err := f.board.LoginLink(t.Context(), LocalUser())
+	require.Error(t, err)
+	link, err := NewLoginLink(t.Context(), f.store, f.url, LocalUser())
+	require.NoError(t, err)
+	l, err := url.Parse(link)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusForbidden, f.browser().post("/login/link", l.Query()).StatusCode)
 }
 
 func TestNameTaken(t *testing.T) {
@@ -166,27 +170,6 @@ func TestSessions(t *testing.T) {
 			require.NotContains(t, string(raw), secret)
 		}
 	})
-	t.Run("idle for too long", func(t *testing.T) {
-		s := sessions{f.store}
-		value, err := s.begin(t.Context(), session{User: "local", Name: "local", Began: time.Now()})
-		require.NoError(t, err)
-		_, hash, err := s.find(t.Context(), value, time.Now())
-		require.NoError(t, err)
-		require.NoError(t, f.store.PutTransient(t.Context(), seenKind("local"), hash, nil, 0))
-		_, _, err = s.find(t.Context(), value, time.Now())
-		require.ErrorIs(t, err, models.ErrNotFound)
-	})
-	t.Run("noting a use does not bring an ended one back", func(t *testing.T) {
-		s := sessions{f.store}
-		value, err := s.begin(t.Context(), session{User: "local", Name: "local", Began: time.Now()})
-		require.NoError(t, err)
-		_, hash, err := s.find(t.Context(), value, time.Now())
-		require.NoError(t, err)
-		require.NoError(t, s.end(t.Context(), "local", hash))
-		require.NoError(t, s.note(t.Context(), "local", hash, time.Now()))
-		_, _, err = s.find(t.Context(), value, time.Now())
-		require.ErrorIs(t, err, models.ErrNotFound)
-	})
 	t.Run("another user's secret under one's own name", func(t *testing.T) {
 		_, _, err := (&sessions{f.store}).find(t.Context(), "gh1."+secret, time.Now())
 		require.ErrorIs(t, err, models.ErrNotFound)
@@ -206,6 +189,33 @@ func TestSessions(t *testing.T) {
 		require.Equal(t, "/login", b.post("/logout", nil).Request.URL.Path)
 		require.Empty(t, b.client.Jar.Cookies(base))
 		_, _, err := (&sessions{f.store}).find(t.Context(), value, time.Now())
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+}
+
+// TestSessionEnds checks that a session ends when it was idle or when it is ended.
+func TestSessionEnds(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	t.Run("idle for too long", func(t *testing.T) {
+		s := sessions{f.store}
+		value, err := s.begin(t.Context(), session{User: "local", Name: "local", Began: time.Now()})
+		require.NoError(t, err)
+		_, hash, err := s.find(t.Context(), value, time.Now())
+		require.NoError(t, err)
+		require.NoError(t, f.store.PutTransient(t.Context(), seenKind("local"), hash, nil, 0))
+		_, _, err = s.find(t.Context(), value, time.Now())
+		require.ErrorIs(t, err, models.ErrNotFound)
+	})
+	t.Run("a late note of its use does not restore it", func(t *testing.T) {
+		s := sessions{f.store}
+		value, err := s.begin(t.Context(), session{User: "local", Name: "local", Began: time.Now()})
+		require.NoError(t, err)
+		_, hash, err := s.find(t.Context(), value, time.Now())
+		require.NoError(t, err)
+		require.NoError(t, s.end(t.Context(), "local", hash))
+		require.NoError(t, s.note(t.Context(), "local", hash, time.Now()))
+		_, _, err = s.find(t.Context(), value, time.Now())
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})
 }

@@ -130,7 +130,7 @@ func (d *Dashboard) readOperations(ctx context.Context, who service.Caller, curs
 	}
 	v.Older = audit.Next
 	for i := range audit.Orders {
-		v.Audit = append(v.Audit, rowOfOrder(&audit.Orders[i], d.nameOf(ctx, audit.Orders[i].By)))
+		v.Audit = append(v.Audit, auditRowOf(&audit.Orders[i], d.nameOf(ctx, audit.Orders[i].By)))
 	}
 	return v, nil
 }
@@ -160,8 +160,8 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 	return err
 }
 
-// orderWords describes commands in words.
-var orderWords = map[models.CommandKind]string{
+// commandWords describes commands in words.
+var commandWords = map[models.CommandKind]string{
 	models.StopBatch:       "stopped a batch",
 	models.ResumeBatch:     "resumed a batch",
 	models.CancelBatch:     "cancelled a batch",
@@ -197,11 +197,11 @@ func (d *Dashboard) nameOf(ctx context.Context, id string) string {
 	return u.Name
 }
 
-func rowOfOrder(e *service.AuditEntry, who string) auditRow {
+func auditRowOf(e *service.AuditEntry, who string) auditRow {
 	row := auditRow{
 		AuditEntry: *e,
 		Who:        who,
-		Words:      orderWords[e.Order],
+		Words:      commandWords[e.Order],
 		About:      strings.TrimSpace(e.Provider + " " + e.User + " " + e.Subject),
 	}
 	if row.Words == "" {
@@ -260,9 +260,9 @@ func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor)
 	return nil
 }
 
-// steerUser is POST /operations/users, for operators: it sets the senders of a user,
+// controlUser is POST /operations/users, for operators: it sets the senders of a user,
 // or pauses or resumes the user.
-func (d *Dashboard) steerUser(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) controlUser(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
 	form, who := userForm{Name: f("name"), Senders: f("senders"), Why: f("reason")}, v.caller()

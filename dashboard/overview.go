@@ -45,14 +45,8 @@ func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	d.render(
-		w,
-		r,
-		v,
-		http.StatusOK,
-		"overview",
-		page{Title: "Overview", Active: "overview", Live: "/live/overview", Charts: true, Data: view},
-	)
+	p := page{Title: "Overview", Active: "overview", Live: "/live/overview", Charts: true, Data: view}
+	d.render(w, r, v, http.StatusOK, "overview", p)
 	return nil
 }
 
@@ -134,7 +128,7 @@ func attend(providers []providerNow, batches []service.BatchView) []attention {
 func attendProvider(a *providerNow) []attention {
 	var out []attention
 	name := a.Info.Title + " (" + a.Name + ")"
-	if a.Unheard {
+	if a.LacksWebhook {
 		out = append(out, attention{
 			Grave: true,
 			Title: "No webhook received from " + name,

@@ -165,11 +165,10 @@ func TestNothingChangesByGet(t *testing.T) {
 
 const evil = `<script>alert("x")</script>'"><img src=x onerror=alert(1)>`
 
-// TestEscaping checks that text from users, providers and browsers is escaped.
-func TestEscaping(t *testing.T) {
-	t.Parallel()
-	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+// evilBatch accepts a batch and stores attempts, a key and a session with text of users,
+// providers and browsers that is HTML.
+func (f *rig) evilBatch() models.ID {
+	f.Helper()
 	batch := f.batchOf(
 		"local",
 		map[string]string{
@@ -180,63 +179,44 @@ func TestEscaping(t *testing.T) {
 		service.Recipient{Email: "a@example.com", Name: evil, Vars: map[string]string{"first": evil}},
 	)
 	now := time.Now()
-	require.NoError(
-		t,
-		f.store.Append(
-			t.Context(),
-			batch,
-			models.Entry{
-				Number:     1,
-				Token:      models.NewToken(),
-				Kind:       models.Attempt,
-				At:         now,
-				Recipients: models.SetOf(1),
-				Provider:   "sg",
-				Worker:     evil,
-			},
-		),
-	)
-	require.NoError(
-		t,
-		f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: batch, Fact: models.Fact{Key: models.OutcomeKey(1),
-			Outcome: &models.Outcome{
-				Attempt: 1,
-				At:      now,
-				Parts:   []models.Part{{Class: models.Unavailable, Recipients: models.SetOf(1), Status: 503, Text: evil}},
-			}}}),
-	)
-	require.NoError(
-		t,
-		f.store.Append(
-			t.Context(),
-			batch,
-			models.Entry{
-				Number:     2,
-				Token:      models.NewToken(),
-				Kind:       models.Attempt,
-				At:         now.Add(time.Second),
-				Recipients: models.SetOf(1),
-				Provider:   "mg",
-				Because:    evil,
-			},
-		),
-	)
-	_, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "local"}, evil, models.KeyOptions{})
-	require.NoError(t, err)
-	_, _, err = f.service.ControlBatch(
-		t.Context(),
-		service.Caller{User: "local"},
-		models.StopBatch,
-		batch.String(),
-		evil,
-		service.Repeat{},
-	)
-	require.NoError(t, err)
-	_, err = f.board.sessions.begin(
-		t.Context(),
-		session{User: "local", Name: "local", Began: now, Browser: evil, Address: evil},
-	)
-	require.NoError(t, err)
+	attempt := models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Attempt,
+		At:         now,
+		Recipients: models.SetOf(1),
+		Provider:   "sg",
+		Worker:     evil,
+	}
+	require.NoError(f, f.store.Append(f.Context(), batch, attempt))
+	refused := models.Outcome{
+		Attempt: 1,
+		At:      now,
+		Parts:   []models.Part{{Class: models.Unavailable, Recipients: models.SetOf(1), Status: 503, Text: evil}},
+	}
+	fact := models.Fact{Key: models.OutcomeKey(1), Outcome: &refused}
+	require.NoError(f, f.store.PutFacts(f.Context(), models.ChunkFact{Chunk: batch, Fact: fact}))
+	attempt.Number, attempt.Token, attempt.At = 2, models.NewToken(), now.Add(time.Second)
+	attempt.Provider, attempt.Because = "mg", evil
+	require.NoError(f, f.store.Append(f.Context(), batch, attempt))
+
+	local := service.Caller{User: "local"}
+	_, _, err := f.service.CreateKey(f.Context(), local, evil, models.KeyOptions{})
+	require.NoError(f, err)
+	_, _, err = f.service.ControlBatch(f.Context(), local, models.StopBatch, batch.String(), evil, service.Repeat{})
+	require.NoError(f, err)
+	s := session{User: "local", Name: "local", Began: now, Browser: evil, Address: evil}
+	_, err = f.board.sessions.begin(f.Context(), s)
+	require.NoError(f, err)
+	return batch
+}
+
+// TestEscaping checks that text from users, providers and browsers is escaped.
+func TestEscaping(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	batch := f.evilBatch()
 	for _, path := range []string{
 		"/",
 		"/batches",

@@ -79,24 +79,24 @@ type providerNow struct {
 	Rate float64 // recipients per second, over the last seconds
 	Hue  int     // number of its colour, from 1
 
-	// Hook is the webhook URL to set at the provider. Unheard reports that the
+	// Hook is the webhook URL to set at the provider. LacksWebhook reports that the
 	// provider accepted mail a while ago and has not sent a verified webhook.
-	Hook    string
-	Unheard bool
+	Hook         string
+	LacksWebhook bool
 }
 
-// unheardAfter is how long after its first accepted mail a provider without any
-// webhook counts as unheard.
-const unheardAfter = time.Minute
+// webhookDue is how long after its first accepted mail a provider without any
+// webhook counts as lacksWebhook.
+const webhookDue = time.Minute
 
-// unheard reports whether a provider should have sent a webhook by now and did not.
-func unheard(a *service.Provider, info *ProviderInfo, h []sample) bool {
+// lacksWebhook reports whether a provider should have sent a webhook by now and did not.
+func lacksWebhook(a *service.Provider, info *ProviderInfo, h []sample) bool {
 	if !info.Webhooks || !a.LastWebhook.IsZero() {
 		return false
 	}
 	for i := range h {
 		if h[i].accepted > 0 {
-			return h[len(h)-1].at.Sub(h[i].at) >= unheardAfter
+			return h[len(h)-1].at.Sub(h[i].at) >= webhookDue
 		}
 	}
 	return false
@@ -141,7 +141,7 @@ func (d *Dashboard) providersNow() ([]providerNow, error) {
 			Hue:      d.hue(a.Name),
 			Hook:     d.public.String() + "/webhooks/" + a.Name,
 		}
-		out[i].Unheard = unheard(&a, &out[i].Info, h)
+		out[i].LacksWebhook = lacksWebhook(&a, &out[i].Info, h)
 	}
 	return out, nil
 }

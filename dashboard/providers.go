@@ -24,9 +24,9 @@ type providersView struct {
 // providerView is one provider, and the visitor's mail through it.
 type providerView struct {
 	providerNow
-	Mine   service.ProviderCounts // the visitor's counts of the last 30 days
-	Switch control.ProviderSwitch
-	Steer  []actionLink // commands that the visitor may give now
+	Mine    service.ProviderCounts // the visitor's counts of the last 30 days
+	Switch  control.ProviderSwitch
+	Actions []actionLink // commands that the visitor may give now
 }
 
 // providers is GET /providers.
@@ -36,20 +36,13 @@ func (d *Dashboard) providers(w http.ResponseWriter, r *http.Request, v *visitor
 	if err != nil {
 		return err
 	}
-	d.render(
-		w,
-		r,
-		v,
-		http.StatusOK,
-		"providers",
-		page{
-			Title:  "Providers",
-			Active: "providers",
-			Live:   "/live/providers?range=" + string(view.History.Range),
-			Charts: true,
-			Data:   view,
-		},
-	)
+	d.render(w, r, v, http.StatusOK, "providers", page{
+		Title:  "Providers",
+		Active: "providers",
+		Live:   "/live/providers?range=" + string(view.History.Range),
+		Charts: true,
+		Data:   view,
+	})
 	return nil
 }
 
@@ -111,9 +104,9 @@ func (d *Dashboard) readProviders(
 			Switch:      switches[providers[i].Name],
 		}
 		if who.Operator {
-			p.Steer = switchesOf(p.Switch.Mode)
+			p.Actions = switchesOf(p.Switch.Mode)
 			if suspended(p.Health) {
-				p.Steer = append([]actionLink{{"probe", "Test now"}}, p.Steer...)
+				p.Actions = append([]actionLink{{"probe", "Test now"}}, p.Actions...)
 			}
 		}
 		v.Providers = append(v.Providers, p)

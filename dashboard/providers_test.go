@@ -10,9 +10,9 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// TestUnheard checks that a provider is reported as unheard only if it accepted mail a
+// TestLacksWebhook checks that a provider is reported as lacksWebhook only if it accepted mail a
 // while ago and has never sent a webhook.
-func TestUnheard(t *testing.T) {
+func TestLacksWebhook(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	after := func(ds ...time.Duration) (h []sample) {
@@ -35,7 +35,7 @@ func TestUnheard(t *testing.T) {
 		"sent a webhook":         {info: hook, history: after(0, time.Second, 2*time.Minute), last: now},
 		"has no webhooks":        {history: after(0, time.Second, 2*time.Minute)},
 	} {
-		require.Equal(t, c.want, unheard(&service.Provider{LastWebhook: c.last}, &c.info, c.history), name)
+		require.Equal(t, c.want, lacksWebhook(&service.Provider{LastWebhook: c.last}, &c.info, c.history), name)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestWebhookSetUp(t *testing.T) {
 	f.providers(func(a *telemetry.ProviderState) {
 		a.Counters.Accepted, a.Answers, a.Reported = 10, 80*time.Millisecond, 2048*time.Millisecond
 	})
-	for _, ago := range []time.Duration{2 * unheardAfter, 0} {
+	for _, ago := range []time.Duration{2 * webhookDue, 0} {
 		f.board.tracker.sample(t.Context(), time.Now().Add(-ago))
 	}
 	text = b.get("/providers").text

@@ -41,16 +41,8 @@ func loadPages() (*pages, error) {
 		return nil, err
 	}
 	p := &pages{assets: a, sets: map[string]*template.Template{}}
-	shared, err := template.New(
-		"",
-	).Funcs(
-		funcs,
-	).Funcs(
-		template.FuncMap{"asset": a.url},
-	).ParseFS(
-		templateFiles,
-		"templates/shared/*.html",
-	)
+	shared := template.New("").Funcs(funcs).Funcs(template.FuncMap{"asset": a.url})
+	shared, err = shared.ParseFS(templateFiles, "templates/shared/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
 	}

@@ -193,13 +193,8 @@ func (d *Dashboard) visitor(r *http.Request) (*visitor, error) {
 		if errors.Is(err, models.ErrNotFound) {
 			return nil, models.ErrNotFound
 		}
-		return nil, service.Fail(
-			service.Unavailable,
-			"store_unavailable",
-			"The store cannot be reached. Try again in a moment.",
-		).Because(
-			err,
-		)
+		e := service.Fail(service.Unavailable, "store_unavailable", "The store cannot be reached. Try again in a moment.")
+		return nil, e.Because(err)
 	}
 	return &visitor{session: s, ID: hash, Operator: d.operator(&s)}, nil
 }
