@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -204,7 +206,7 @@ func (c *composeView) wrong(e *service.Error, list *addressList, test bool) {
 	told := 0
 	for _, f := range e.Fields {
 		parts := strings.Split(strings.TrimPrefix(f.Pointer, "/"), "/")
-		text := sentence(f.Detail)
+		text := fieldText(&f)
 		field := parts[0]
 		if field == "to" {
 			field = to
@@ -225,6 +227,21 @@ func (c *composeView) wrong(e *service.Error, list *addressList, test bool) {
 	if told > 10 {
 		c.Wrong[to] += " There are more errors like these."
 	}
+}
+
+// placeholderName finds the placeholder that an error is about.
+var placeholderName = regexp.MustCompile(`\{\{([^{}]+)\}\}`)
+
+// fieldText returns the text of an error for the form. The service's texts name fields of
+// the API.
+func fieldText(f *service.FieldError) string {
+	switch name := placeholderName.FindStringSubmatch(f.Detail); {
+	case f.Code == "required" && f.Pointer == "/html":
+		return "Enter an HTML or text body."
+	case f.Code == "unknown_placeholder" && name != nil && !strings.HasPrefix(f.Pointer, "/to/"):
+		return fmt.Sprintf("No recipient has a value for {{%s}}. Add a column %q.", name[1], name[1])
+	}
+	return sentence(f.Detail)
 }
 
 // curlRecipients is the maximum number of recipients in the curl command.

@@ -64,6 +64,18 @@ func TestCompose(t *testing.T) {
 	})
 }
 
+// TestComposeTexts checks that errors about the form name its fields, not those of the API.
+func TestComposeTexts(t *testing.T) {
+	t.Parallel()
+	b := newRig(t, nil).byLink(LocalUser())
+	form := maps.Clone(oneMessage)
+	form["subject"], form["text"] = []string{"Your order {{order}}"}, nil
+	a := b.post("/compose", form)
+	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+	require.Contains(t, a.text, "No recipient has a value for {{order}}. Add a column &#34;order&#34;.")
+	require.Contains(t, a.text, "Enter an HTML or text body.")
+}
+
 // TestComposeErrors checks that a form with errors names them and keeps the input.
 func TestComposeErrors(t *testing.T) {
 	t.Parallel()

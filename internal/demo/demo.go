@@ -24,11 +24,11 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// Options set up a demonstration.
+// Options configure the demo.
 type Options struct {
 	// Recipients is the size of the batch.
 	Recipients int
-	// Exit ends the demonstration after the summary instead of when the context ends.
+	// Exit ends the demo after the summary instead of when the context ends.
 	Exit bool
 	// JSON prints the summary as a JSON object, too; with Exit it is the last line.
 	JSON bool
@@ -38,7 +38,7 @@ type Options struct {
 	Listen string
 	// Commands are those that other processes may hand over to the server.
 	Commands app.Commands
-	// Out gets the output of the demonstration, Err the log of the server.
+	// Out gets the output of the demo, Err the log of the server.
 	Out, Err io.Writer
 }
 
@@ -49,9 +49,9 @@ const (
 )
 
 // ErrWrong is returned by Run if anything was lost or doubled, or if sums do not add up.
-var ErrWrong = errors.New("the demonstration found mistakes")
+var ErrWrong = errors.New("the demo found lost, doubled or miscounted mail")
 
-// demo is one run of the demonstration.
+// demo is one run of the demo.
 type demo struct {
 	o      Options
 	sim    *simulator.Simulator
@@ -67,7 +67,7 @@ type demo struct {
 	batch  models.ID
 }
 
-// Run runs the demonstration and returns ErrWrong if anything was lost, doubled or does not add up.
+// Run runs the demo and returns ErrWrong if anything was lost, doubled or does not add up.
 func Run(ctx context.Context, o Options) (err error) {
 	if o.Recipients < MinRecipients || o.Recipients > MaxRecipients {
 		return fmt.Errorf("%d recipients: from %d to %d", o.Recipients, MinRecipients, MaxRecipients)
@@ -111,7 +111,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-// show sends the batch and prints what came of it.
+// show sends the batch and prints the result.
 func (d *demo) show(ctx context.Context) (Summary, error) {
 	if err := d.run(ctx); err != nil {
 		return Summary{}, err
@@ -216,7 +216,7 @@ func (d *demo) startServer(ctx context.Context) (<-chan error, error) {
 	if err != nil {
 		return nil, err
 	}
-	silent := &slog.HandlerOptions{Level: slog.LevelError + 4} // the demonstration says what matters
+	silent := &slog.HandlerOptions{Level: slog.LevelError + 4} // the demo prints what matters
 	if d.app, err = app.New(ctx, &cfg, slog.New(slog.NewTextHandler(d.o.Err, silent)), d.o.Commands); err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func (d *demo) follow(ctx context.Context) error {
 		select {
 		case <-t.C:
 		case <-limit.C:
-			return fmt.Errorf("the batch is not done in time: %+v", b.Counts)
+			return fmt.Errorf("the batch was not done in time: %+v", b.Counts)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -117,7 +117,7 @@ func (d *demo) awaitViewer(ctx context.Context) {
 	if d.o.Exit || d.o.JSON {
 		return
 	}
-	d.say("open the dashboard to watch: the batch is sent when you are there, or in %.0f s\n", viewerWait.Seconds())
+	d.say("Open the dashboard to watch. The batch is sent as soon as you have opened it, or in %.0f s.\n", viewerWait.Seconds())
 	ctx, cancel := context.WithTimeout(ctx, viewerWait)
 	defer cancel()
 	t := time.NewTicker(200 * time.Millisecond)

@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// Summary is the result of the demonstration. Everything but Accepted and Queued is counted from the simulated
-// providers' own copies, or compared with them.
+// Summary is the result of the demo. All fields except Accepted and Queued are counted from the simulated providers'
+// copies, or compared with them.
 type Summary struct {
 	Accepted   int64    `json:"accepted"`
 	Delivered  int64    `json:"delivered"`

@@ -57,9 +57,9 @@ func (r *Result) wrong(format string, args ...any) {
 
 // notes explain the columns of the table.
 const notes = `
-first mail: from the break to the first mail through another provider, or to the first mail if no provider broke
-normal: from the healing until every provider accepts mail again and new mail is delivered
-held: the outcome is unknown or the provider never reported it; the log says so, and nothing is sent again by itself
+first mail: from the fault to the first mail through another provider, or to the first mail if no provider failed
+normal: from the end of the fault until every provider accepts mail and new mail is delivered
+held: the outcome is unknown or was never reported; the log says so, and nothing is sent again automatically
 `
 
 // Print prints the results as a table.
