@@ -203,14 +203,14 @@ func (c *composeView) wrong(e *service.Error, list *addressList, test bool) {
 	if test {
 		to = "test"
 	}
-	told := 0
+	shown := 0
 	for _, f := range e.Fields {
 		parts := strings.Split(strings.TrimPrefix(f.Pointer, "/"), "/")
 		text := fieldText(&f)
 		field := parts[0]
 		if field == "to" {
 			field = to
-			if told++; told > 10 {
+			if shown++; shown > 10 {
 				continue
 			}
 			if len(parts) > 1 && !test {
@@ -224,7 +224,7 @@ func (c *composeView) wrong(e *service.Error, list *addressList, test bool) {
 		}
 		c.Wrong[field] += text
 	}
-	if told > 10 {
+	if shown > 10 {
 		c.Wrong[to] += " There are more errors like these."
 	}
 }

@@ -131,8 +131,8 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 		return n
 	}
 	calls := most(func(c *service.HistoryCounts) int64 { return c.Accepted + c.Refused + c.Unknown })
-	told := most(func(c *service.HistoryCounts) int64 { return c.Delivered + c.Failed + c.Deferred })
-	v.Empty = calls == 0 && told == 0
+	reported := most(func(c *service.HistoryCounts) int64 { return c.Delivered + c.Failed + c.Deferred })
+	v.Empty = calls == 0 && reported == 0
 	lines := func() chart { return chart{Kind: "lines", Unit: "ms", Step: h.Step} }
 	v.Answers, v.Delivery = lines(), lines()
 	for i := range h.Providers {
@@ -150,7 +150,7 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 			Reports: chart{
 				Kind: "steps",
 				Step: h.Step,
-				Max:  told,
+				Max:  reported,
 				Series: []series{{Label: "delivered", Color: "--ok-fill"}, {Label: "deferred", Color: "--wait-fill"},
 					{Label: "failed", Color: "--bad-fill"}},
 			}}

@@ -105,7 +105,7 @@ func (d *demo) progress(c *client.Counts) {
 	if !d.broken.IsZero() && d.healed.IsZero() {
 		down = fmt.Sprintf(" ✗ down, %d calls refused", sg.Refused)
 	}
-	d.say("%6.1fs  %s %3d %%   sg %6d mails%s   mg %6d mails   queued %d  success %d  failed %d  rerouted %d",
+	d.say("%6.1fs  %s %3d %%   sg %6d messages%s   mg %6d messages   queued %d  success %d  failed %d  rerouted %d",
 		d.seconds(), bar(c), percent(c), sg.Accepted, down, mg.Accepted, c.Queued, c.Success, c.Failed, c.Rerouted)
 }
 

@@ -75,7 +75,7 @@ func (d *demo) summary(ctx context.Context) (Summary, error) {
 	return s, nil
 }
 
-// copyCounts are numbers of mails.
+// copyCounts are numbers of messages.
 type copyCounts struct {
 	distinct                     int64
 	deliveredOnce, deliveredMore int64
@@ -130,7 +130,7 @@ func (d *demo) compareStats(ctx context.Context, s *Summary, batch *client.Count
 	return nil
 }
 
-// firstReroute returns when another provider accepted the first mail that SendGrid had refused, as the ledger says.
+// firstReroute returns when another provider accepted the first message that SendGrid had refused, as the ledger says.
 func (d *demo) firstReroute(ctx context.Context) (time.Time, error) {
 	b, err := d.app.Store().Batch(ctx, d.batch)
 	if err != nil {
@@ -164,14 +164,14 @@ func (d *demo) print(s *Summary) {
 	sg, mg := d.sim.Stats("sg"), d.sim.Stats("mg")
 	d.say("\nCounted from the providers' own copies after %.1f s:", s.Seconds)
 	d.say("  accepted   %8d", s.Accepted)
-	d.say("  delivered  %8d   sg and mg accepted %d and %d mails, and refused %d and %d calls",
+	d.say("  delivered  %8d   sg and mg accepted %d and %d messages, and refused %d and %d calls",
 		s.Delivered, sg.Accepted, mg.Accepted, sg.Refused, mg.Refused)
 	d.say("  bounced    %8d   (hard bounces are not sent again)", s.Failed)
 	d.say("  rerouted   %8d", s.Rerouted)
 	d.say("  queued     %8d", s.Queued)
 	d.say("  lost       %8d", s.Lost)
 	d.say("  doubled    %8d", s.Doubled)
-	d.say("  failover   %8.0f ms from SendGrid's outage to the first rerouted mail accepted by Mailgun", s.FailoverMS)
+	d.say("  failover   %8.0f ms from SendGrid's outage to the first rerouted message accepted by Mailgun", s.FailoverMS)
 	if len(s.Mistakes) == 0 {
 		d.say("  sums       add up: batch, day and copies agree")
 	}
