@@ -30,7 +30,7 @@ func description(t *testing.T) *openapi3.T {
 	return doc
 }
 
-// properties returns the names of a schema's members, those of the schemas it is composed of included.
+// properties returns the names of a schema's members, with those of the schemas that it is composed of.
 func properties(s *openapi3.Schema) map[string]bool {
 	out := map[string]bool{}
 	for name := range s.Properties {
@@ -42,7 +42,7 @@ func properties(s *openapi3.Schema) map[string]bool {
 	return out
 }
 
-// members returns the names under which encoding/json knows the fields of a struct.
+// members returns the JSON names of the fields of a struct.
 func members(of reflect.Type) map[string]bool {
 	out := map[string]bool{}
 	for f := range of.Fields() {
@@ -57,8 +57,8 @@ func members(of reflect.Type) map[string]bool {
 	return out
 }
 
-// TestFieldsOfTheDescription compares every type with the schema that it is read from or written as.
-func TestFieldsOfTheDescription(t *testing.T) {
+// TestFieldsMatchDescription compares every type with its schema in the description.
+func TestFieldsMatchDescription(t *testing.T) {
 	schemas := description(t).Components.Schemas
 	for name, v := range map[string]any{
 		"Accepted":      client.Accepted{},
@@ -154,8 +154,7 @@ func newRecorder(t *testing.T) (*recorder, *client.Client) {
 	return rec, client.New(server.URL, "key")
 }
 
-// TestEveryOperationHasAMethod calls every method; the requests must be those of the description, and none may be
-// missing.
+// TestEveryOperationHasAMethod calls every method. The requests must be those of the description, without any missing.
 func TestEveryOperationHasAMethod(t *testing.T) {
 	rec, c := newRecorder(t)
 	ctx := t.Context()
@@ -255,7 +254,7 @@ func TestStreamedBatchIsTheSame(t *testing.T) {
 	require.Error(t, err, "recipients in both places")
 }
 
-// TestStreamStopsWithTheRequest stops to read recipients when the server has refused the batch.
+// TestStreamStopsWithTheRequest requires that no more recipients are read when the server has refused the batch.
 func TestStreamStopsWithTheRequest(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no", http.StatusForbidden)

@@ -117,7 +117,7 @@ func (d *demo) awaitViewer(ctx context.Context) {
 	if d.o.Exit || d.o.JSON {
 		return
 	}
-	d.say("Open the dashboard to watch. The batch is sent as soon as you have opened it, or in %.0f s.\n", viewerWait.Seconds())
+	d.say("Open the dashboard to watch. The batch is sent when you have opened it, or in %.0f s.\n", viewerWait.Seconds())
 	ctx, cancel := context.WithTimeout(ctx, viewerWait)
 	defer cancel()
 	t := time.NewTicker(200 * time.Millisecond)

@@ -22,10 +22,10 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// clockOff is how wrong a clock is.
+// clockOff is the error of wrong clocks.
 const clockOff = 10 * time.Minute
 
-// clockRate is the limit of each provider while a clock is wrong, which the workers must share.
+// clockRate is the rate limit of each provider, which workers with different clocks must share.
 const clockRate = 400
 
 // wrongClocks runs scenarios in which the clock of a process is ten minutes off.
@@ -130,7 +130,8 @@ func (d *drill) setClock(ctx context.Context, p **process, exe string, off time.
 	return err
 }
 
-// workerClock gives a worker a wrong clock: beside a worker with the right one, alone, and then gone.
+// workerClock gives a worker a wrong clock. The worker runs beside one with the right clock, then alone, and is then
+// stopped.
 func workerClock(exe string, off time.Duration) func(context.Context, *drill) error {
 	return func(ctx context.Context, d *drill) error {
 		right := slices.Clone(d.worker.env)
@@ -172,7 +173,7 @@ func workerClock(exe string, off time.Duration) func(context.Context, *drill) er
 	}
 }
 
-// shortWindow is an evidence window that is shorter than clocks are off.
+// shortWindow is an evidence window that is shorter than the error of clocks.
 const shortWindow = 2 * time.Minute
 
 // windowClock has a worker whose clock is ahead end evidence windows too early: nothing may be sent again for it, and
@@ -229,7 +230,7 @@ func (d *drill) eventsStillCount(ctx context.Context, logs []string) error {
 	return nil
 }
 
-// heldEarly waits until mail that a provider has is held before its evidence window is over by the right time. It
+// heldEarly waits until mail that a provider accepted is held before its evidence window ends by the right clock. It
 // returns the logs.
 func (d *drill) heldEarly(ctx context.Context) (early []string, err error) {
 	err = poll(ctx, d.bound(patience), "a worker ends a window too soon", func() (bool, error) {
@@ -291,7 +292,7 @@ func entranceClock(exe string, off time.Duration) func(context.Context, *drill) 
 	}
 }
 
-// roughTimes has a provider fail in several ways, one after the other: it refuses mail, names a time to come back, and
+// roughTimes has a provider fail in several ways, one after the other: it refuses mail, asks to wait until a time, and
 // never answers.
 func (d *drill) roughTimes(ctx context.Context) error {
 	for _, f := range []simulator.Fault{

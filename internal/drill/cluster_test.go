@@ -24,11 +24,11 @@ import (
 	"github.com/safedelivr/safedelivr/internal/testkit"
 )
 
-// clusterNodes is how many nodes a cluster has.
+// clusterNodes is the number of nodes of a cluster.
 const clusterNodes = 3
 
-// TestLostNodes runs the loss of a node of RabbitMQ and, at full size, of Cassandra, whose clusters are started for it
-// and stopped again. At full size it also runs wrong clocks.
+// TestLostNodes starts a cluster of RabbitMQ and kills a node of it. At full size it does the same with Cassandra, and
+// runs the scenarios with wrong clocks.
 func TestLostNodes(t *testing.T) {
 	environ := testkit.Servers().Env(t)
 	for server, make := range map[string]func(*cluster) *scenario{
@@ -53,7 +53,7 @@ func TestLostNodes(t *testing.T) {
 	}
 }
 
-// runAlone runs a scenario while no other runs.
+// runAlone runs a scenario while no other one runs.
 func runAlone(t *testing.T, s *scenario, environ []string) {
 	t.Helper()
 	r := newTestRun(t, environ)
@@ -63,7 +63,7 @@ func runAlone(t *testing.T, s *scenario, environ []string) {
 	require.True(t, results[0].Good(), "%s: %s", s.name, &results[0])
 }
 
-// cluster is the nodes of one server, in a folder and on ports of their own.
+// cluster is a cluster of one server, with its own folder and ports.
 type cluster struct {
 	server   string   // rabbitmq, cassandra
 	environ  []string // of scripts/services
@@ -117,7 +117,7 @@ func (c *cluster) start(t *testing.T) {
 	}
 }
 
-// freePorts returns a port that is free, with those after it: one for each node.
+// freePorts returns the first of consecutive free ports, one for each node.
 func freePorts(t *testing.T, taken []int) int {
 	t.Helper()
 	for range 100 {
@@ -155,7 +155,7 @@ func (c *cluster) services(ctx context.Context, args ...string) ([]byte, error) 
 	return out, err
 }
 
-// addr is where clients find node i, from 0 on.
+// addr returns the address of node i, from 0, for clients.
 func (c *cluster) addr(i int) string {
 	if c.server == "rabbitmq" {
 		return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.ports["RABBIT_PORT"]+i))
@@ -163,7 +163,7 @@ func (c *cluster) addr(i int) string {
 	return net.JoinHostPort("127.0.0."+strconv.Itoa(i+1), strconv.Itoa(c.ports["CQL_PORT"]))
 }
 
-// name is what scripts/services calls node i.
+// name returns the name of node i for scripts/services.
 func (c *cluster) name(i int) string { return c.server + "-" + strconv.Itoa(i+1) }
 
 // down reports whether node i refuses connections.
@@ -211,7 +211,7 @@ func (c *cluster) without(ctx context.Context, d *drill, i int, holds func() err
 	return err
 }
 
-// flows waits until a number of mails were sent and a batch that was posted after a moment is done.
+// flows waits until a number of mails were sent and a batch that was posted after a time is done.
 func (d *drill) flows(ctx context.Context, after time.Time, mails int64) error {
 	return poll(ctx, 2*d.bound(patience), "mail is sent", func() (bool, error) {
 		if d.taken("") < mails && !d.quiet() {
@@ -261,8 +261,8 @@ func brokerNodeKilled(c *cluster) *scenario {
 	}
 }
 
-// storeNodeKilled kills each node of Cassandra in turn. They keep no hints for one another and nothing is repaired, so
-// that only quorums make up for what one of them missed.
+// storeNodeKilled kills each node of Cassandra in turn. Nodes keep no hints and nothing is repaired, so only quorums
+// make up for the writes that a node missed.
 func storeNodeKilled(c *cluster) *scenario {
 	return &scenario{
 		name:   "store-node-killed",
@@ -284,7 +284,7 @@ func storeNodeKilled(c *cluster) *scenario {
 	}
 }
 
-// rabbitQueue is what RabbitMQ says of a queue.
+// rabbitQueue is the state of a queue as RabbitMQ reports it.
 type rabbitQueue struct {
 	Name    string   `json:"name"`
 	Type    string   `json:"type"`
@@ -293,7 +293,7 @@ type rabbitQueue struct {
 	Online  []string `json:"online"`
 }
 
-// rabbit asks node i with rabbitmqctl.
+// rabbit runs rabbitmqctl on node i.
 func (c *cluster) rabbit(ctx context.Context, i int, out any, args ...string) error {
 	args = append([]string{"rabbitmqctl", "-q", "-n", rabbitNode(i), "--formatter", "json"}, args...)
 	text, err := c.services(ctx, args...)
@@ -386,7 +386,7 @@ func (c *cluster) busiest(ctx context.Context, d *drill) (int, error) {
 	return best, nil
 }
 
-// connected waits until all processes have both their connections to the nodes that are left.
+// connected waits until all processes have both their connections to the running nodes.
 func (c *cluster) connected(ctx context.Context, d *drill, asked int) error {
 	return poll(ctx, patience, "all processes are connected", func() (bool, error) {
 		got, err := c.connections(ctx, asked)

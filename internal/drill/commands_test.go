@@ -24,7 +24,7 @@ const (
 	blockedDomain = "held.test"
 )
 
-// slowCalls gives calls time for slow answers. Calls are large and few at once, so that mail waits for them.
+// slowCalls allows slow answers. Calls are large and few run at once, so that mail waits for them.
 var slowCalls = []string{
 	"SAFEDELIVR_PROVIDERS_SG_TIMEOUT=6s",
 	"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=1",
@@ -34,7 +34,7 @@ var slowCalls = []string{
 	"SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=25",
 }
 
-// commandsObeyed gives every command that holds mail back while mail is being sent, and undoes it.
+// commandsObeyed gives every command that withholds mail while mail is being sent, and undoes it.
 func commandsObeyed(ctx context.Context, d *drill) error {
 	d.broken()
 	for _, o := range []*command{d.stopSlow(), d.stop(), d.pauseUser(), d.offline("sg"), d.offline("mg"), d.block()} {
@@ -50,10 +50,10 @@ func commandsObeyed(ctx context.Context, d *drill) error {
 	return nil
 }
 
-// errNoneInFlight is returned if a command was answered when no call was in flight, so that its count proves nothing.
+// errNoneInFlight says that no call was in flight when a command was answered, so that its count proves nothing.
 var errNoneInFlight = errors.New("no call was in flight")
 
-// command is one that holds mail back, and the one that undoes it.
+// command is a command that withholds mail, and the one that undoes it.
 type command struct {
 	name       string
 	give, undo func(ctx context.Context, of models.ID) error
@@ -75,9 +75,9 @@ type given struct {
 	answered time.Time
 }
 
-// obeys gives a command while a batch is being sent, checks for a while what is sent against it, and undoes it. By the
-// providers' own times nothing may be sent that began a moment later than the answer, and by the ledgers nothing that
-// began after it. When the command is undone, the rest must be sent.
+// obeys gives a command while a batch is being sent, checks for a while that no mail is sent against it, and undoes it.
+// By the providers' times no call may begin later than shortly after the answer, and by the ledgers none after it. When
+// the command is undone, the rest must be sent.
 func (d *drill) obeys(ctx context.Context, o *command) error {
 	b, err := d.accept(ctx, d.newBatch(o.mails, "rehearse.test", blockedDomain))
 	if err != nil {
@@ -147,8 +147,8 @@ func (d *drill) undo(ctx context.Context, o *command, b posted, sent int) error 
 	return err
 }
 
-// inTheMiddle waits for the moment at which a command is given: soon after slow calls have begun, or when many calls
-// have been answered.
+// inTheMiddle waits until a command can be given: soon after slow calls have begun, or when many calls have been
+// answered.
 func (d *drill) inTheMiddle(ctx context.Context, o *command, g *given) error {
 	soon := commandSoon
 	if o.answers == commandSlow {
@@ -183,7 +183,7 @@ func (d *drill) against(ctx context.Context, o *command, answered time.Time, met
 	return nil
 }
 
-// copiesSince returns the copies after a moment of the mail that a command meets, by log.
+// copiesSince returns the copies after a time of the mail that a command meets, by log.
 func (d *drill) copiesSince(after time.Time, met func(*simulator.Copy) bool) map[string][]simulator.Copy {
 	out := map[string][]simulator.Copy{}
 	d.sim.EachCopy(func(id string, _ map[string]int) {
@@ -196,7 +196,7 @@ func (d *drill) copiesSince(after time.Time, met func(*simulator.Copy) bool) map
 	return out
 }
 
-// sent counts the copies of a batch's mails after a moment.
+// sent counts the copies of a batch's mails after a time.
 func (d *drill) sent(batch models.ID, after time.Time) (n int) {
 	d.sim.EachCopy(func(id string, _ map[string]int) {
 		if !isOf(id, batch) {
@@ -242,7 +242,7 @@ func (d *drill) stop() *command {
 // why is the reason of all commands.
 const why = "drill"
 
-// stopSlow is stop while calls take long.
+// stopSlow is stop with slow calls.
 func (d *drill) stopSlow() *command {
 	o := d.stop()
 	o.answers, o.mails = commandSlow, commandMore
@@ -256,9 +256,8 @@ func (d *drill) stopWithWrongClock(ctx context.Context) error {
 	return d.obeys(ctx, o)
 }
 
-// checkInFlight compares the number in flight that a stop returned with the copies: all that came before it and had
-// no answer, or came after it. It may also include calls whose answers were being stored, or which were not made in
-// the end.
+// checkInFlight compares the number in flight that a stop returned with the copies that came before it without an
+// answer, or after it. The number may also include calls whose answers were being stored, or that were not made.
 func (d *drill) checkInFlight(ctx context.Context, o *command, g *given, inFlight *int) error {
 	if inFlight == nil {
 		return errors.New("stop: the answer does not say how much is in flight")

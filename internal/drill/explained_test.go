@@ -13,11 +13,11 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// defaultRetries is how often a recipient is tried again by default.
+// defaultRetries is the default number of retries of a recipient.
 const defaultRetries = 10
 
-// explained reports whether the faults that a mail met explain why its log failed. It met them in its calls, as the
-// providers' own logs say, or after it was accepted.
+// explained reports whether the faults that a mail met explain why its log failed: faults of its calls, by the
+// providers' logs, or after it was accepted.
 func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool {
 	request, recipient, ended, attempts := false, false, map[string]bool{}, 0
 	for i := range story {
@@ -59,7 +59,7 @@ func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool 
 	return false
 }
 
-// TestFailureNeedsAFault requires that a mail may have failed only because of a fault that it met itself.
+// TestFailureNeedsAFault requires that only a fault that a mail met itself explains its failure.
 func TestFailureNeedsAFault(t *testing.T) {
 	d := &drill{scenario: &scenario{}, sim: simulator.New(simulator.Options{})}
 	defer d.sim.Close()

@@ -27,10 +27,10 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m, "../..", &program)) }
 
-// faultSeed is that of everything random in the fault suite.
+// faultSeed is the seed of the fault suite.
 const faultSeed = 20_260_101
 
-// kills returns how often processes are killed at random on each backend.
+// kills returns the number of random kills on each backend.
 func kills() int {
 	if testkit.Long() {
 		return 200
@@ -68,7 +68,7 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// chosen reports whether a scenario is to be run: SAFEDELIVR_TEST_ONLY lists some, separated by commas.
+// chosen reports whether a scenario is to be run. SAFEDELIVR_TEST_ONLY lists scenarios, separated by commas.
 func chosen(name string) bool {
 	only := os.Getenv("SAFEDELIVR_TEST_ONLY")
 	return only == "" || strings.Contains(","+only+",", ","+name+",")
@@ -100,7 +100,7 @@ func (r *run) show(t *testing.T, title string, results []Result) {
 	report(t, title+table.String()+"\n")
 }
 
-// spread puts some at equal distances among many, so that the hardest do not all run at once.
+// spread distributes some evenly among many, so that the hardest scenarios do not run at the same time.
 func spread(some, many []scenario) (out []scenario) {
 	for i := range some {
 		out = append(append(out, some[i]), many[i*len(many)/len(some):(i+1)*len(many)/len(some)]...)
@@ -175,10 +175,10 @@ func providerFaults() []simulator.Fault {
 	return out
 }
 
-// faultMails is how many mails are posted at a time until they have met a fault. More would only wait.
+// faultMails is the number of mails that are posted at a time until they have met a fault.
 const faultMails = 40
 
-// faultPause is how long nothing more is posted while mail is being sent.
+// faultPause is the pause between posts while mail is being sent.
 const faultPause = 200 * time.Millisecond
 
 // everyFault injects each fault into some requests of a provider, one after the other.
@@ -290,7 +290,7 @@ func webhookChaos(ctx context.Context, d *drill) error {
 	return err
 }
 
-// swallowed loses what is sent to or by a server until that was noticed.
+// swallowed loses all data to and from a server until that was noticed.
 func swallowed(
 	proxy func(*drill) *tcpproxy.Proxy, l tcpproxy.Loss, noticed noticed,
 ) func(context.Context, *drill) error {

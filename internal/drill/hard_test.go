@@ -68,7 +68,7 @@ func hardScenarios() []scenario {
 	}
 }
 
-// soonBack ends suspensions and the wait for final events soon: there are many faults.
+// soonBack shortens suspensions and the wait for final events, because there are many faults.
 var soonBack = []string{
 	"SAFEDELIVR_TIMES_HOLD=500ms",
 	"SAFEDELIVR_TIMES_BREAKER_OPEN=200ms",

@@ -15,8 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// TestAddressesAreGivenOnce requires that no drill gets an address that another one was given, even if nothing listens
-// there at the moment.
+// TestAddressesAreGivenOnce requires that no two drills get the same address, even if nothing listens there.
 func TestAddressesAreGivenOnce(t *testing.T) {
 	a := &addresses{given: map[string]bool{}}
 	for range 300 {

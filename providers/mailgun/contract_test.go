@@ -174,7 +174,7 @@ func parts(contentType string, body []byte) ([]field, error) {
 	}
 }
 
-// answers returns the answers of providers.md 2.3 and 2.4, with times relative to now.
+// answers returns the documented answers of Mailgun, with times relative to now.
 func answers() []providertest.Answer {
 	var list []providertest.Answer
 	add := func(name string, status int, body string, class models.Class, reason models.Reason) *providertest.Answer {

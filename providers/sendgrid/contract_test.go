@@ -194,7 +194,7 @@ func errorOf(message, field string) string {
 
 func same(c models.Class) (three, one models.Class) { return c, c }
 
-// answers returns the answers of providers.md 1.3 and 1.4, with times relative to now.
+// answers returns the documented answers of SendGrid, with times relative to now.
 func answers() []providertest.Answer {
 	var list []providertest.Answer
 	add := func(name string, status int, body string, class models.Class, reason models.Reason) *providertest.Answer {
