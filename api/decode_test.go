@@ -141,7 +141,8 @@ func TestEndlessValues(t *testing.T) {
 func FuzzReadJSON(f *testing.F) {
 	for _, s := range []string{
 		`{}`,
-		`{"to":["a@b.de",{"email":"c@d.de","name":"C","vars":{"x":1.5,"y":"z","w":true}}],"html":"<b>","subject":"s","from":"a@b.de"}`,
+		`{"to":["a@b.de",{"email":"c@d.de","name":"C","vars":{"x":1.5,"y":"z","w":true}}],"html":"<b>",` +
+			`"subject":"s","from":"a@b.de"}`,
 		`{"to":{"a":[1,{}]},"providers":["sg",1]}`,
 		`{"to":[{"email":"a\u0040b.de","vars":{"\"}":"]"}}],"allow_duplicates":true}`,
 		`{"to":[null,5,[],{}]}`,

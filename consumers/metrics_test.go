@@ -167,7 +167,8 @@ func TestRejectedKeyIsReported(t *testing.T) {
 	require.InDelta(t, 0, value(all, "safedelivr_provider_state", "sg", telemetry.Healthy), 0)
 	require.Regexp(
 		t,
-		`"level":"ERROR","msg":"provider suspended: it rejects its credentials or quota","provider":"sg","why":"the key was revoked"`,
+		`"level":"ERROR","msg":"provider suspended: it rejects its credentials or quota","provider":"sg",`+
+			`"why":"the key was revoked"`,
 		out.String(),
 	)
 }

@@ -88,7 +88,15 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 	require.NoError(t, err)
 	now := time.Now().UTC()
 	f := &rig{TB: t, store: store, seen: []telemetry.ProviderState{
-		{Name: "mg", Health: telemetry.Health{State: telemetry.Suspended, Source: telemetry.CallsFailed, Since: now, Why: `it answered <b>503</b>`}},
+		{
+			Name: "mg",
+			Health: telemetry.Health{
+				State:  telemetry.Suspended,
+				Source: telemetry.CallsFailed,
+				Since:  now,
+				Why:    `it answered <b>503</b>`,
+			},
+		},
 		{Name: "sg", Health: telemetry.Health{State: telemetry.Healthy, Since: now}}}}
 	f.providers(func(*telemetry.ProviderState) {})
 	f.put(telemetry.RecountReport, telemetry.NewestRecount, telemetry.Recount{At: now, Differences: 1})

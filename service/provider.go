@@ -25,7 +25,7 @@ type Provider struct {
 	Worker      *telemetry.Counters `json:"worker,omitempty"`
 	RateUsed    float64             `json:"rate_used"`                    // recipients accepted per second, lately
 	AnswerMS    float64             `json:"answer_ms,omitempty"`          // usual duration of a call; 0 if unknown
-	ReportedMS  float64             `json:"reported_within_ms,omitempty"` // 90 % of mails are final within it; 0 if unknown
+	ReportedMS  float64             `json:"reported_within_ms,omitempty"` // p90 of the time to an event; 0 if unknown
 	LastWebhook time.Time           `json:"last_webhook_at,omitzero"`     // last verified post, to ten seconds
 }
 

@@ -118,7 +118,15 @@ func (d *Dispatcher) appendEndings(ctx context.Context, c *Chunk, steps []policy
 		}
 		changed = true
 		d.observer.Ended(&entry)
-		d.log.Debug("recipients ended", "chunk", c.ID.String(), "recipients", st.Recipients.Len(), "reason", string(st.Reason))
+		d.log.Debug(
+			"recipients ended",
+			"chunk",
+			c.ID.String(),
+			"recipients",
+			st.Recipients.Len(),
+			"reason",
+			string(st.Reason),
+		)
 	}
 	return changed, nil
 }

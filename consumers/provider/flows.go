@@ -17,7 +17,7 @@ const (
 	flowKept     = 400             // buckets: more than the longest wait and the period that is judged
 	silenceOver  = 5 * time.Minute // period of mail that is judged; less if that is clear
 	silenceLeast = 20              // recipients that must have been accepted before silence means anything
-	silenceSteps = 3               // in at least so many buckets, unless they are silenceMany or nothing was reported before
+	silenceSteps = 3               // in at least so many buckets, unless they are silenceMany
 	silenceMany  = 1000
 	learnLeast   = 50 // reports before a provider's usual time is known
 )

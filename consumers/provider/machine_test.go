@@ -34,36 +34,50 @@ func TestTransitions(t *testing.T) {
 	probe := func(_ *testing.T, m *machine, now time.Time) { m.probeNow(m.command+1, now) }
 	wait := event(nil) // until the suspension ends
 
+	retract := func(_ *testing.T, m *machine, now time.Time) { m.retract("w", now) }
+	leave := func(_ *testing.T, m *machine, now time.Time) { m.forget("w", now) }
+	report := func(_ *testing.T, m *machine, now time.Time) { m.report(now) }
+	var (
+		rejected   = ends(telemetry.Rejected)
+		asksToWait = ends(telemetry.RetryAfter)
+		isSilent   = ends(telemetry.Silence)
+		peerFails  = peer(suspended(telemetry.CallsFailed))
+		peerWaits  = peer(suspended(telemetry.RetryAfter))
+		peerProbes = peer(Finding{State: telemetry.Probing, Source: telemetry.Rejected})
+		answers    = result(answered)
+		failsAgain = result(failedUnknown)
+	)
+
 	for name, c := range map[string]struct {
 		events []event
 		state  string
 		source string
 	}{
-		"nothing happened":                 {nil, telemetry.Healthy, ""},
-		"calls fail":                       {[]event{fails}, telemetry.Suspended, telemetry.CallsFailed},
-		"a pause ends":                     {[]event{fails, wait}, telemetry.Probing, telemetry.CallsFailed},
-		"a probe fails":                    {[]event{fails, wait, result(failedUnknown)}, telemetry.Suspended, telemetry.CallsFailed},
-		"a probe is answered":              {[]event{fails, wait, result(answered)}, telemetry.Healthy, ""},
-		"key rejected":                     {[]event{ends(telemetry.Rejected)}, telemetry.Suspended, telemetry.Rejected},
-		"key tried again":                  {[]event{ends(telemetry.Rejected), wait}, telemetry.Probing, telemetry.Rejected},
-		"asked to wait":                    {[]event{ends(telemetry.RetryAfter)}, telemetry.Suspended, telemetry.RetryAfter},
-		"waited as asked":                  {[]event{ends(telemetry.RetryAfter), wait}, telemetry.Healthy, ""},
-		"silent":                           {[]event{ends(telemetry.Silence)}, telemetry.Suspended, telemetry.Silence},
-		"silent, tried again":              {[]event{ends(telemetry.Silence), wait}, telemetry.Probing, telemetry.Silence},
-		"silent, answers again":            {[]event{ends(telemetry.Silence), wait, result(answered)}, telemetry.Probation, telemetry.Silence},
-		"a peer's calls fail":              {[]event{peer(suspended(telemetry.CallsFailed))}, telemetry.Suspended, telemetry.CallsFailed},
-		"a peer is trusted no longer":      {[]event{peer(suspended(telemetry.CallsFailed)), wait}, telemetry.Probing, telemetry.CallsFailed},
-		"a peer was asked to wait":         {[]event{peer(suspended(telemetry.RetryAfter))}, telemetry.Suspended, telemetry.RetryAfter},
-		"a peer waited as asked":           {[]event{peer(suspended(telemetry.RetryAfter)), wait}, telemetry.Healthy, ""},
-		"a peer probes":                    {[]event{peer(Finding{State: telemetry.Probing, Source: telemetry.Rejected})}, telemetry.Probing, telemetry.Rejected},
-		"a probe is commanded":             {[]event{ends(telemetry.Rejected), probe}, telemetry.Probing, telemetry.Rejected},
-		"a probe is commanded, all well":   {[]event{probe}, telemetry.Healthy, ""},
-		"the suspension that ends last":    {[]event{fails, ends(telemetry.RetryAfter)}, telemetry.Suspended, telemetry.RetryAfter},
-		"that of a peer may end last":      {[]event{fails, peer(suspended(telemetry.RetryAfter))}, telemetry.Suspended, telemetry.RetryAfter},
-		"a wait leaves probing in effect":  {[]event{fails, ends(telemetry.RetryAfter), wait}, telemetry.Probing, telemetry.CallsFailed},
-		"a peer reports it healthy":        {[]event{peer(suspended(telemetry.CallsFailed)), func(_ *testing.T, m *machine, now time.Time) { m.retract("w", now) }}, telemetry.Healthy, ""},
-		"a peer leaves":                    {[]event{peer(suspended(telemetry.CallsFailed)), func(_ *testing.T, m *machine, now time.Time) { m.forget("w", now) }}, telemetry.Probing, telemetry.CallsFailed},
-		"silent, answers and reports then": {[]event{ends(telemetry.Silence), wait, result(answered), func(_ *testing.T, m *machine, now time.Time) { m.report(now) }}, telemetry.Healthy, ""},
+		"nothing happened":              {nil, telemetry.Healthy, ""},
+		"calls fail":                    {[]event{fails}, telemetry.Suspended, telemetry.CallsFailed},
+		"a pause ends":                  {[]event{fails, wait}, telemetry.Probing, telemetry.CallsFailed},
+		"a probe fails":                 {[]event{fails, wait, failsAgain}, telemetry.Suspended, telemetry.CallsFailed},
+		"a probe is answered":           {[]event{fails, wait, answers}, telemetry.Healthy, ""},
+		"key rejected":                  {[]event{rejected}, telemetry.Suspended, telemetry.Rejected},
+		"key tried again":               {[]event{rejected, wait}, telemetry.Probing, telemetry.Rejected},
+		"asked to wait":                 {[]event{asksToWait}, telemetry.Suspended, telemetry.RetryAfter},
+		"waited as asked":               {[]event{asksToWait, wait}, telemetry.Healthy, ""},
+		"silent":                        {[]event{isSilent}, telemetry.Suspended, telemetry.Silence},
+		"silent, tried again":           {[]event{isSilent, wait}, telemetry.Probing, telemetry.Silence},
+		"silent, answers":               {[]event{isSilent, wait, answers}, telemetry.Probation, telemetry.Silence},
+		"silent, answers and reports":   {[]event{isSilent, wait, answers, report}, telemetry.Healthy, ""},
+		"a peer's calls fail":           {[]event{peerFails}, telemetry.Suspended, telemetry.CallsFailed},
+		"a peer is trusted no longer":   {[]event{peerFails, wait}, telemetry.Probing, telemetry.CallsFailed},
+		"a peer was asked to wait":      {[]event{peerWaits}, telemetry.Suspended, telemetry.RetryAfter},
+		"a peer waited as asked":        {[]event{peerWaits, wait}, telemetry.Healthy, ""},
+		"a peer probes":                 {[]event{peerProbes}, telemetry.Probing, telemetry.Rejected},
+		"a peer reports it healthy":     {[]event{peerFails, retract}, telemetry.Healthy, ""},
+		"a peer leaves":                 {[]event{peerFails, leave}, telemetry.Probing, telemetry.CallsFailed},
+		"a probe is commanded":          {[]event{rejected, probe}, telemetry.Probing, telemetry.Rejected},
+		"a probe of a healthy provider": {[]event{probe}, telemetry.Healthy, ""},
+		"the later end counts":          {[]event{fails, asksToWait}, telemetry.Suspended, telemetry.RetryAfter},
+		"the later end of a peer":       {[]event{fails, peerWaits}, telemetry.Suspended, telemetry.RetryAfter},
+		"a wait keeps the probe":        {[]event{fails, asksToWait, wait}, telemetry.Probing, telemetry.CallsFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -53,8 +53,8 @@ func TestSilence(t *testing.T) {
 		}, true},
 		{"a post waits in our own inbox", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(2*time.Minute), 1000, 0)
-			in := models.Inbox{ID: models.NewInboxID(ago(90 * time.Second)), Provider: "sg", Posts: []models.Post{{Body: []byte("[]")}}}
-			e.store.inbox = append(e.store.inbox, in)
+			id, posts := models.NewInboxID(ago(90*time.Second)), []models.Post{{Body: []byte("[]")}}
+			e.store.inbox = append(e.store.inbox, models.Inbox{ID: id, Provider: "sg", Posts: posts})
 		}, true},
 		{"reports again", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(2*time.Minute), 100, 0)
@@ -85,7 +85,9 @@ func TestSilence(t *testing.T) {
 				e.flows.Add("sg", ago(90*time.Second+time.Duration(k)*flowBucket), 100, 3)
 			}
 		}, true},
-		{"the receiver was down meanwhile", ago(90 * time.Second), func(e *silenceFixture) { e.flows.Add("sg", ago(2*time.Minute), 100, 0) }, true},
+		{"the receiver was down meanwhile", ago(90 * time.Second), func(e *silenceFixture) {
+			e.flows.Add("sg", ago(2*time.Minute), 100, 0)
+		}, true},
 		{"all are silent", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(2*time.Minute), 100, 0)
 			e.flows.Add("mg", ago(2*time.Minute), 100, 0)
