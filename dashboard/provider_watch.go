@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -36,15 +37,9 @@ type tracker struct {
 
 // run samples until ctx ends.
 func (t *tracker) run(ctx context.Context) {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for {
-		t.sample(ctx, time.Now())
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	t.sample(ctx, time.Now())
+	for now := range models.Every(ctx, sampleEvery) {
+		t.sample(ctx, now)
 	}
 }
 

@@ -2,6 +2,7 @@ package models
 
 import (
 	"context"
+	"iter"
 	"strings"
 	"time"
 )
@@ -28,6 +29,24 @@ func LaterOf(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// Every yields the time after each pause until ctx ends.
+func Every(ctx context.Context, pause time.Duration) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		t := time.NewTicker(pause)
+		defer t.Stop()
+		for {
+			select {
+			case now := <-t.C:
+				if ctx.Err() != nil || !yield(now) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
 }
 
 // Pause waits for d, or until ctx ends.

@@ -71,16 +71,9 @@ type backlog struct {
 // no message waited when this worker started: all may have been lost with the process,
 // as those of the in-process broker are.
 func (a *Agenda) RunBacklog(ctx context.Context, empty bool) {
-	t := time.NewTicker(backlogPoll)
-	defer t.Stop()
 	a.dispatch.OutgoingOutage().MarkUnannounced(time.Now()) // a worker may have died during an outage
 	var c *backlog
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
+	for range models.Every(ctx, backlogPoll) {
 		since, ok := a.dispatch.OutgoingOutage().UnannouncedSince()
 		if !ok {
 			continue

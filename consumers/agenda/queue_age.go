@@ -117,19 +117,16 @@ func (a *QueueAges) waits(q models.Queue, now time.Time) (time.Duration, bool) {
 
 // Run polls until ctx ends, and once more then.
 func (a *QueueAges) Run(ctx context.Context, every time.Duration, log *slog.Logger) {
-	t := time.NewTicker(every)
-	defer t.Stop()
-	for {
+	poll := func() {
 		if err := a.poll(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("age of the queues is unknown", "err", err)
 		}
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-			defer cancel()
-			_ = a.poll(last) // otherwise peers know less
-			return
-		}
 	}
+	poll()
+	for range models.Every(ctx, every) {
+		poll()
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_ = a.poll(last) // otherwise peers know less
 }

@@ -70,14 +70,7 @@ func (a *Agenda) maxShards() int {
 // RunLeases renews the leases of this worker's shards until ctx ends, however long the
 // work on a shard takes.
 func (a *Agenda) RunLeases(ctx context.Context) {
-	t := time.NewTicker(a.cfg.Lease / 3)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
+	for range models.Every(ctx, a.cfg.Lease/3) {
 		for _, s := range a.shards {
 			if err := a.renewShard(ctx, s); err != nil && ctx.Err() == nil {
 				a.log.Warn("lease of an agenda shard not renewed; will retry", "shard", s.n, "err", err)

@@ -49,14 +49,7 @@ func (l *Lookups) Run(ctx context.Context) {
 // every calls f until ctx ends, with a pause that is longer after a long call: a query
 // reads all events of its span, and look-ups that become due meanwhile share the next one.
 func (l *Lookups) every(ctx context.Context, pause time.Duration, f func()) {
-	t := time.NewTicker(pause)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
+	for range models.Every(ctx, pause) {
 		began := time.Now()
 		f()
 		models.Pause(ctx, min(backoffFactor*time.Since(began), l.cfg.LookUpPause))

@@ -119,16 +119,9 @@ func (w *receiverLiveness) observe(reports map[string][]byte, now time.Time) {
 
 // Run judges the providers every few seconds until ctx ends.
 func (d *SilenceDetector) Run(ctx context.Context) {
-	t := time.NewTicker(d.cfg.SilencePoll)
-	defer t.Stop()
 	var receiver receiverLiveness
 	learned := false
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
+	for range models.Every(ctx, d.cfg.SilencePoll) {
 		if !learned {
 			learned = d.learn(ctx, time.Now()) == nil // or the next time
 		}

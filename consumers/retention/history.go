@@ -137,14 +137,7 @@ func (h *History) Flush(ctx context.Context) error {
 
 // Run flushes at an interval until ctx ends.
 func (h *History) Run(ctx context.Context, every time.Duration, log *slog.Logger) {
-	t := time.NewTicker(every)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
+	for range models.Every(ctx, every) {
 		if err := h.Flush(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("cannot store the history of the providers; will retry", "err", err)
 		}

@@ -56,22 +56,21 @@ func New(cfg Config, store Store, follower *control.Follower) *Retention {
 
 // Run purges once an hour until ctx ends. One worker at a time does so.
 func (r *Retention) Run(ctx context.Context) {
-	t := time.NewTicker(retentionPoll)
-	defer t.Stop()
-	for {
-		r.follower.Rules().Forget(time.Now().Add(-r.cfg.KeepContent - commandsKept))
-		held, err := r.store.Lease(ctx, "retention", r.cfg.Worker, retentionPoll)
-		if err == nil && held {
-			err = r.Purge(ctx, time.Now())
-		}
-		if err != nil && ctx.Err() == nil {
-			r.log.Warn("cannot remove old content; will retry", "err", err)
-		}
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
+	r.round(ctx)
+	for range models.Every(ctx, retentionPoll) {
+		r.round(ctx)
+	}
+}
+
+// round purges, unless another worker does.
+func (r *Retention) round(ctx context.Context) {
+	r.follower.Rules().Forget(time.Now().Add(-r.cfg.KeepContent - commandsKept))
+	held, err := r.store.Lease(ctx, "retention", r.cfg.Worker, retentionPoll)
+	if err == nil && held {
+		err = r.Purge(ctx, time.Now())
+	}
+	if err != nil && ctx.Err() == nil {
+		r.log.Warn("cannot remove old content; will retry", "err", err)
 	}
 }
 

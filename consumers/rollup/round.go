@@ -41,14 +41,7 @@ type Round struct {
 // and the sums above them. The older batches are those of one user after the other, from
 // the newest to the oldest.
 func (s *Rollup) RunChecks(ctx context.Context) {
-	t := time.NewTicker(s.cfg.SumsPoll)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
+	for range models.Every(ctx, s.cfg.SumsPoll) {
 		if held, err := s.store.Lease(ctx, "sums", s.cfg.Worker, 2*s.cfg.SumsPoll); err == nil && held {
 			if err := s.checkSums(ctx, time.Now()); err != nil && ctx.Err() == nil {
 				s.log.Warn("cannot check sums; will retry", "err", err)

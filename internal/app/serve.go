@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/internal/priority"
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
@@ -89,17 +90,9 @@ func (a *App) sweep(ctx context.Context) {
 		return
 	}
 	retention := sqlite.RetentionOptions{Inbox: a.cfg.Times.InboxKeep}
-	t := time.NewTicker(time.Minute)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			err := store.Sweep(priority.WithLow(ctx), time.Now(), retention)
-			if err != nil && ctx.Err() == nil {
-				a.log.Warn("cannot remove expired data", "err", err)
-			}
-		case <-ctx.Done():
-			return
+	for now := range models.Every(ctx, time.Minute) {
+		if err := store.Sweep(priority.WithLow(ctx), now, retention); err != nil && ctx.Err() == nil {
+			a.log.Warn("cannot remove expired data", "err", err)
 		}
 	}
 }

@@ -120,12 +120,8 @@ func (d *demo) awaitViewer(ctx context.Context) {
 	d.say("Open the dashboard to watch. The batch is sent when you have opened it, or in %.0f s.\n", viewerWait.Seconds())
 	ctx, cancel := context.WithTimeout(ctx, viewerWait)
 	defer cancel()
-	t := time.NewTicker(200 * time.Millisecond)
-	defer t.Stop()
-	for !d.app.Dashboard().Arrived(ctx, d.user.ID) {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
+	for range models.Every(ctx, 200*time.Millisecond) {
+		if d.app.Dashboard().Arrived(ctx, d.user.ID) {
 			return
 		}
 	}

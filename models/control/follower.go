@@ -102,18 +102,14 @@ func (j *Follower) within(age time.Duration) bool {
 
 // Follow reads the command log every pause until ctx ends. It calls failed with errors.
 func (j *Follower) Follow(ctx context.Context, pause time.Duration, failed func(error)) {
-	t := time.NewTicker(pause)
-	defer t.Stop()
-	for {
-		// Concurrent calls share their reads.
+	read := func() { // concurrent calls share their reads
 		if err := j.EnsureFresh(ctx, pause*3/4); err != nil && ctx.Err() == nil {
 			failed(err)
 		}
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return
-		}
+	}
+	read()
+	for range models.Every(ctx, pause) {
+		read()
 	}
 }
 
