@@ -206,19 +206,19 @@ func healthWords(h *telemetry.Health) string {
 	case telemetry.Draining:
 		return "is being drained"
 	case telemetry.Probation:
-		return "gets a little mail until it reports on it"
+		return "is recovering: it gets few messages at a time"
 	case telemetry.Probing:
-		return "is being tested with one message at a time"
+		return "is recovering: one message tests it"
 	case telemetry.Offline:
 		return "was taken offline"
 	}
 	switch h.Source {
 	case telemetry.Rejected:
-		return "rejects its credentials or quota"
+		return "rejects its key, account or quota"
 	case telemetry.RetryAfter:
 		return "asked to wait"
 	case telemetry.Silence:
-		return "does not report on its mail"
+		return "accepts mail but sends no delivery events"
 	}
 	return "is down"
 }

@@ -87,17 +87,16 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 	broker, err := inproc.New([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
 	now := time.Now().UTC()
+	down := telemetry.Health{
+		State:  telemetry.Suspended,
+		Source: telemetry.CallsFailed,
+		Since:  now,
+		Why:    `it answered <b>503</b>`,
+	}
 	f := &rig{TB: t, store: store, seen: []telemetry.ProviderState{
-		{
-			Name: "mg",
-			Health: telemetry.Health{
-				State:  telemetry.Suspended,
-				Source: telemetry.CallsFailed,
-				Since:  now,
-				Why:    `it answered <b>503</b>`,
-			},
-		},
-		{Name: "sg", Health: telemetry.Health{State: telemetry.Healthy, Since: now}}}}
+		{Name: "mg", Health: down},
+		{Name: "sg", Health: telemetry.Health{State: telemetry.Healthy, Since: now}},
+	}}
 	f.providers(func(*telemetry.ProviderState) {})
 	f.put(telemetry.RecountReport, telemetry.NewestRecount, telemetry.Recount{At: now, Differences: 1})
 	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: cfg,
