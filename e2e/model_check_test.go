@@ -62,7 +62,8 @@ func (m *model) finish(t *rapid.T) {
 	}
 }
 
-// held compares every log with what is promised. What has not happened yet is an error, too: the caller waits.
+// held compares every log with the promises. It returns an error for a log that is not final yet, so that the caller
+// waits.
 func (m *model) held(t *rapid.T) error {
 	if err := m.sim.Settle(context.Background()); err != nil {
 		t.Fatal(err)

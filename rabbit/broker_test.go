@@ -135,8 +135,8 @@ func TestDelayIgnoresPublishersClock(t *testing.T) {
 	require.InDelta(t, 2000, o.msg.Headers[leftHeader], 500)
 }
 
-// FuzzIncoming reads deliveries that anybody may have published. What is accepted must
-// be valid, lead to one queue, and survive a round trip.
+// FuzzIncoming reads deliveries that any program may have published. A message that is
+// accepted must be valid, lead to one queue, and survive a round trip.
 func FuzzIncoming(f *testing.F) {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	id := models.NewBatchID(at)

@@ -213,8 +213,8 @@ func (s *session) cancel() {
 }
 
 // release gives the slots back as their handlers end, and closes the channel after the
-// last one, which acknowledges over it. What was prefetched and not begun goes back to
-// its queue.
+// last one, which acknowledges over it. Messages that were prefetched and not begun go back
+// to their queue.
 func (s *session) release() {
 	close(s.over)
 	s.ending.Go(func() {

@@ -15,8 +15,8 @@ import (
 // Modes of a Fault. Some take a value after a colon: status:503, delay:2s,
 // events-delay:1m, outcome:blocked.
 const (
-	// What is answered instead of taking the mail. Nothing is stored, unless
-	// Fault.Store is set.
+	// The answer instead of an acceptance. Nothing is stored, unless Fault.Store is
+	// set.
 
 	ModeStatus      = "status"            // answer Fault.Status with Fault.Body, or the body the provider has for it
 	ModeGarbage     = "garbage-200"       // answer 200 with a body that is not the provider's
@@ -32,7 +32,7 @@ const (
 	ModeCloseUnread = "close-before-read" // close the connection before the body is read; with a Pattern, after it
 	ModeDelay       = "delay"             // store at once, answer Fault.Delay later; other faults apply too
 
-	// How the answer to stored mail goes wrong.
+	// Faults of the answer to stored mail.
 
 	ModeHangAfterBody   = "hang-after-body"   // store, never answer
 	ModeAcceptThenClose = "accept-then-close" // store, close the connection
