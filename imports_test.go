@@ -16,7 +16,7 @@ import (
 const module = "github.com/safedelivr/safedelivr/"
 
 // allowed is the table of imports between the rooms of this module. A room is a folder;
-// a name that ends in "/..." stands for a folder and all below it. A file may import its
+// a name that ends in "/..." matches a folder and all below it. A file may import its
 // own room. Tests may import more: see testAllowed.
 var allowed = map[string][]string{
 	"models":              {},
@@ -96,7 +96,7 @@ var testAllowed = []string{
 	"simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...", "internal/tcpproxy", "internal/priority",
 }
 
-// covers reports whether a name of the table stands for a room.
+// covers reports whether a name of the table matches a room.
 func covers(name, room string) bool {
 	if below, ok := strings.CutSuffix(name, "..."); ok {
 		return room == strings.TrimSuffix(below, "/") || strings.HasPrefix(room, below)

@@ -44,7 +44,7 @@ func TestLanesShareSlots(t *testing.T) {
 	for _, release := range bulk {
 		release()
 	}
-	for range 16 { // nobody else waits: urgent may use all
+	for range 16 { // no bulk mail waits, so urgent mail may use all slots
 		_, ok := s.Try(models.Urgent)
 		require.True(t, ok)
 	}
