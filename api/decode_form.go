@@ -215,10 +215,10 @@ func (d *decoder) formValue(name, value string) {
 		}
 		return
 	}
-	var list []intake.Named // providers
+	var list []intake.ProviderName // providers
 	for p := range strings.SplitSeq(value, ",") {
 		if p = strings.TrimSpace(p); p != "" {
-			list = append(list, intake.Named{Index: len(list), Name: p})
+			list = append(list, intake.ProviderName{Index: len(list), Name: p})
 		}
 	}
 	d.SetProviders(list)

@@ -145,7 +145,7 @@ func (d *decoder) jsonText(name string, raw []byte) error {
 
 func (d *decoder) jsonProviders(raw []byte) {
 	var list []json.RawMessage
-	var names []intake.Named
+	var names []intake.ProviderName
 	if json.Unmarshal(raw, &list) != nil {
 		d.Unreadable("providers")
 		d.Wrong("/providers", "wrong_type", "providers must be a list of provider names.")
@@ -156,7 +156,7 @@ func (d *decoder) jsonProviders(raw []byte) {
 			d.Wrong("/providers/"+strconv.Itoa(i), "wrong_type", "The name of a provider must be a string.")
 			continue
 		}
-		names = append(names, intake.Named{Index: i, Name: unquote(p)})
+		names = append(names, intake.ProviderName{Index: i, Name: unquote(p)})
 	}
 	d.SetProviders(names)
 }

@@ -27,7 +27,7 @@ type composeView struct {
 	Batch                                        string // batch that the problem is about, or ""
 	Curl                                         string
 	Base                                         string
-	May                                          service.Sending // senders that the visitor may use
+	May                                          service.AllowedSenders // senders that the visitor may use
 }
 
 // compose is GET /compose.
@@ -42,7 +42,7 @@ func (d *Dashboard) showCompose(
 	status int,
 	view *composeView,
 ) (err error) {
-	if view.May, err = d.service.Sending(r.Context(), v.caller()); err != nil {
+	if view.May, err = d.service.AllowedSenders(r.Context(), v.caller()); err != nil {
 		return err
 	}
 	view.Base = d.public.String()

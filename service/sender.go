@@ -14,8 +14,8 @@ import (
 // maxSenders is the number of senders that a user may have.
 const maxSenders = 100
 
-// Sending tells which senders a user may use.
-type Sending struct {
+// AllowedSenders tells which senders a user may use.
+type AllowedSenders struct {
 	User    string   `json:"user"`
 	Set     bool     `json:"set"`     // false if no operator has set the senders
 	Anyone  bool     `json:"anyone"`  // the user may use any sender
@@ -30,37 +30,37 @@ func anyone(user string) bool { return !strings.HasPrefix(user, GitHubUser) }
 // GitHubUser is the prefix of the IDs of users who log in through GitHub.
 const GitHubUser = "gh"
 
-func sending(rules *control.Rules, user string) Sending {
+func allowedSenders(rules *control.Rules, user string) AllowedSenders {
 	list, set := rules.Senders(user)
 	if list == nil {
 		list = []string{}
 	}
-	return Sending{User: user, Set: set, Anyone: !set && anyone(user), Senders: list}
+	return AllowedSenders{User: user, Set: set, Anyone: !set && anyone(user), Senders: list}
 }
 
-// Sending returns the senders that the caller may use.
-func (s *Service) Sending(ctx context.Context, who Caller) (Sending, error) {
+// AllowedSenders returns the senders that the caller may use.
+func (s *Service) AllowedSenders(ctx context.Context, who Caller) (AllowedSenders, error) {
 	rules, err := s.rules(ctx)
 	if err != nil {
-		return Sending{}, err
+		return AllowedSenders{}, err
 	}
-	return sending(rules, who.User), nil
+	return allowedSenders(rules, who.User), nil
 }
 
-// SendingOf returns the senders that a user, given by ID or name, may use.
-func (s *Service) SendingOf(ctx context.Context, who Caller, user string) (Sending, error) {
+// AllowedSendersOf returns the senders that a user, given by ID or name, may use.
+func (s *Service) AllowedSendersOf(ctx context.Context, who Caller, user string) (AllowedSenders, error) {
 	if err := who.operates(); err != nil {
-		return Sending{}, err
+		return AllowedSenders{}, err
 	}
 	u, err := s.user(ctx, user)
 	if err != nil {
-		return Sending{}, err
+		return AllowedSenders{}, err
 	}
 	rules, err := s.rules(ctx)
 	if err != nil {
-		return Sending{}, err
+		return AllowedSenders{}, err
 	}
-	return sending(rules, u.ID), nil
+	return allowedSenders(rules, u.ID), nil
 }
 
 // SetSenders sets the senders that a user may use: addresses, or @domain for a whole
@@ -72,9 +72,9 @@ func (s *Service) SetSenders(
 	senders []string,
 	why string,
 	r Repeat,
-) (Sending, bool, error) {
+) (AllowedSenders, bool, error) {
 	if err := who.operates(); err != nil {
-		return Sending{}, false, err
+		return AllowedSenders{}, false, err
 	}
 	var f Form
 	clean := make([]string, 0, len(senders))
@@ -90,19 +90,19 @@ func (s *Service) SetSenders(
 		f.Wrong("/senders", "too_many", "A user may have at most %d senders.", maxSenders)
 	}
 	if err := f.Err(); err != nil {
-		return Sending{}, false, err
+		return AllowedSenders{}, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Sending, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (AllowedSenders, error) {
 		u, err := s.user(ctx, user)
 		if err != nil {
-			return Sending{}, err
+			return AllowedSenders{}, err
 		}
 		command := models.Command{Kind: models.SetSenders, User: u.ID, Senders: clean, Why: why}
 		changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
 			list, set := rules.Senders(u.ID)
 			return !set || !slices.Equal(list, clean)
 		})
-		return Sending{User: u.ID, Set: true, Senders: clean, Changed: changed}, err
+		return AllowedSenders{User: u.ID, Set: true, Senders: clean, Changed: changed}, err
 	})
 }
 
@@ -124,7 +124,7 @@ func (s *Service) checkSender(ctx context.Context, user string, from models.Addr
 	if err != nil {
 		return err
 	}
-	allowed := sending(rules, user)
+	allowed := allowedSenders(rules, user)
 	matches := func(sender string) bool { return models.SenderMatches(sender, from.Email) }
 	if allowed.Anyone || slices.ContainsFunc(allowed.Senders, matches) {
 		return nil

@@ -61,7 +61,7 @@ func TestSenders(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(
 		t,
-		Sending{User: "gh7", Set: true, Senders: []string{"@one.example", "me@two.example"}, Changed: true},
+		AllowedSenders{User: "gh7", Set: true, Senders: []string{"@one.example", "me@two.example"}, Changed: true},
 		v,
 	)
 	require.Empty(t, post("gh7", "Any@ONE.example"))
@@ -89,7 +89,7 @@ func TestSenders(t *testing.T) {
 	_, _, err = s.SetSenders(ctx, operator, "ada", nil, "", Repeat{})
 	require.NoError(t, err)
 	require.NotEmpty(t, post("aaaa", "any@one.example"), "no sender is allowed")
-	got, err := s.SendingOf(ctx, operator, "ada")
+	got, err := s.AllowedSendersOf(ctx, operator, "ada")
 	require.NoError(t, err)
 	require.True(t, got.Set)
 	require.False(t, got.Anyone)

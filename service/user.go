@@ -17,7 +17,7 @@ type UserView struct {
 	Name    string
 	Created time.Time
 	Paused  bool // none of the user's mail goes out
-	Sending Sending
+	Sending AllowedSenders
 }
 
 // Users returns the first maxUsers users by name, and the number of all users.
@@ -40,7 +40,7 @@ func (s *Service) Users(ctx context.Context, who Caller) (list []UserView, all i
 			Name:    u.Name,
 			Created: u.Created,
 			Paused:  rules.Paused(u.ID),
-			Sending: sending(rules, u.ID),
+			Sending: allowedSenders(rules, u.ID),
 		})
 	}
 	return list, len(users), nil

@@ -28,7 +28,7 @@ func (c *cli) sendersCommand() *cobra.Command {
 that were added here may use any sender, and users that logged in through GitHub none.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				var v service.Sending
+				var v service.AllowedSenders
 				var err error
 				if none && len(args) > 1 {
 					return errors.New("--none takes no addresses")
@@ -36,7 +36,7 @@ that were added here may use any sender, and users that logged in through GitHub
 				if len(args) > 1 || none {
 					v, _, err = svc.SetSenders(ctx, c.operator(), args[0], args[1:], why, service.Repeat{})
 				} else {
-					v, err = svc.SendingOf(ctx, c.operator(), args[0])
+					v, err = svc.AllowedSendersOf(ctx, c.operator(), args[0])
 				}
 				switch {
 				case err != nil:

@@ -50,7 +50,7 @@ type Builder struct {
 	spool *spool
 
 	texts     map[string]string
-	providers []Named
+	providers []ProviderName
 	set       map[string]bool // fields that have a value
 	bad       map[string]bool // fields whose value could not be read; the mistake is listed
 
@@ -58,8 +58,8 @@ type Builder struct {
 	content int64
 }
 
-// Named is the name of a provider and its index in the request.
-type Named struct {
+// ProviderName is the name of a provider and its index in the request.
+type ProviderName struct {
 	Index int
 	Name  string
 }
@@ -102,7 +102,7 @@ func (b *Builder) SetText(name, value string) {
 func (b *Builder) Text(name string) string { return b.texts[name] }
 
 // SetProviders sets the providers that the batch may use.
-func (b *Builder) SetProviders(list []Named) {
+func (b *Builder) SetProviders(list []ProviderName) {
 	b.set["providers"] = true
 	b.providers = list
 }
