@@ -259,8 +259,8 @@ func TestOrderOfWrites(t *testing.T) {
 	require.Equal(t, []models.AgendaEntry{want}, due)
 }
 
-// TestAnswerWaitsForCommit: a request is not answered before its batch is written.
-func TestAnswerWaitsForCommit(t *testing.T) {
+// TestAnswerWaitsForWrite: a request is not answered before its batch is written.
+func TestAnswerWaitsForWrite(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	reached, release := make(chan struct{}), make(chan struct{})
