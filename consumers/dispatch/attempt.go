@@ -260,7 +260,8 @@ func (d *Dispatcher) call(c *Chunk, j *job, entry models.Entry, began time.Time)
 			notCalled(j.Who, "no call was made: the ledger was slow, and the provider's limit allowed no call any more"),
 		}
 	}
-	ctx, cancel := context.WithTimeout(d.hard, a.Timeout)
+	// The adapter's time-out begins when the request is ready: composing it says nothing about the provider.
+	ctx, cancel := context.WithDeadline(d.hard, call.StartBy.Add(a.Timeout))
 	defer cancel()
 	a.Count(func(n *telemetry.Counters) { n.Inflight++ })
 	defer a.Count(func(n *telemetry.Counters) { n.Inflight-- })

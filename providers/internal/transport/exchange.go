@@ -44,6 +44,8 @@ func (x *Exchange) NoAnswer(err error) (models.Class, models.Reason, string) {
 	case x.gate != nil && x.gate.late:
 		return models.Unavailable, models.StartByPassed,
 			"the worker was delayed until the call was no longer allowed to start"
+	case x.gate == nil && errors.Is(err, context.DeadlineExceeded):
+		return models.Unavailable, models.StartByPassed, "the request was not ready in time"
 	case !left || x.broken.Load():
 		return models.Unavailable, "", "the request could not be sent: " + text
 	}
