@@ -79,3 +79,12 @@ func TestTimeOutAfterLastByteIsUnknown(t *testing.T) {
 		server.Close()
 	}
 }
+
+// A call that ended before its request was ready says nothing about the provider.
+func TestTimeOutBeforeRequestIsNoCall(t *testing.T) {
+	t.Parallel()
+	_, x := Record(t.Context(), time.Time{})
+	class, reason, _ := x.NoAnswer(context.DeadlineExceeded)
+	require.Equal(t, models.Unavailable, class)
+	require.Equal(t, models.StartByPassed, reason)
+}
