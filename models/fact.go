@@ -110,6 +110,15 @@ func (k EventKind) Failure() bool {
 	return k == Bounced || k == Dropped || k == Blocked || k == Rejected
 }
 
+// Engagement reports whether k means that the recipient has the mail, although it is no
+// report of its delivery.
+func (k EventKind) Engagement() bool {
+	return k == Opened || k == Clicked || k.OptsOut()
+}
+
+// OptsOut reports whether k means that the recipient does not want the mail.
+func (k EventKind) OptsOut() bool { return k == Complained || k == Unsubscribed }
+
 // Event is a provider's report about one recipient.
 type Event struct {
 	ID          string    `json:"id"` // the provider's, or a hash if it has none; repeats have the same

@@ -18,7 +18,10 @@ type randomHistory struct {
 	facts   []Fact
 }
 
-var softKinds = []EventKind{Processed, Deferred, Opened, Clicked, Complained, Unsubscribed}
+var (
+	softKinds  = []EventKind{Processed, Deferred}
+	engagement = []EventKind{Opened, Clicked, Complained, Unsubscribed}
+)
 
 func drawHistory(t *rapid.T) randomHistory {
 	h := randomHistory{size: rapid.IntRange(1, 8).Draw(t, "size")}
@@ -46,7 +49,7 @@ func drawHistory(t *rapid.T) randomHistory {
 		Unknown,
 		Split,
 	}
-	kinds := append([]EventKind{Delivered, Bounced, Dropped, Blocked, Rejected}, softKinds...)
+	kinds := slices.Concat([]EventKind{Delivered, Bounced, Dropped, Blocked, Rejected}, softKinds, engagement)
 	for n := 1; n <= rapid.IntRange(0, 6).Draw(t, "entries"); n++ {
 		e := Entry{Number: n, At: t0.Add(time.Duration(n) * time.Minute), Recipients: who.Draw(t, "set"),
 			Kind: rapid.SampledFrom([]EntryKind{Attempt, Attempt, Attempt, Ending, Cancel, Release}).Draw(t, "kind")}
@@ -176,6 +179,9 @@ func TestPrecedence(t *testing.T) {
 					require.Equal(t, VerdictDelivered, try.Verdict)
 				}
 				delivered = delivered || try.Verdict == VerdictDelivered
+				if try.OptedOut {
+					require.False(t, v.Status(r).Waiting(), "a recipient who opted out gets no other copy")
+				}
 			}
 			if delivered {
 				require.Equal(t, Success, v.Status(r).State, "delivered wins across attempts")

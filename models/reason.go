@@ -37,6 +37,8 @@ const (
 	Expired        Reason = "expired"
 	StartByPassed  Reason = "start_by_passed"
 	Unconfirmed    Reason = "unconfirmed"
+	Implied        Reason = "implied"
+	OptedOut       Reason = "opted_out"
 	CancelledByRq  Reason = "cancelled"
 	BlockedByRule  Reason = "blocked"
 )
@@ -69,6 +71,8 @@ var reasonWords = map[Reason]string{
 	Expired:               "the deadline of the batch passed before the message could be sent",
 	StartByPassed:         "the worker was too late to make the call",
 	Unconfirmed:           "the provider accepted the message; it does not report deliveries",
+	Implied:               "the recipient opened or answered it; the provider did not report the delivery",
+	OptedOut:              "the recipient complained or unsubscribed, so it is not sent again",
 	CancelledByRq:         "cancelled before it was sent",
 	BlockedByRule:         "stopped by a block rule",
 }
@@ -88,7 +92,7 @@ func (r Reason) Known() bool { _, ok := reasonWords[r]; return ok }
 // or the recipient does not want it. Mail is never rerouted after a hard reason.
 func (r Reason) Hard() bool {
 	switch r {
-	case MailboxInvalid, SuppressedComplaint, SuppressedUnsubscribe, Virus, InvalidRequest:
+	case MailboxInvalid, SuppressedComplaint, SuppressedUnsubscribe, Virus, InvalidRequest, OptedOut:
 		return true
 	}
 	return false

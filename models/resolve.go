@@ -10,9 +10,10 @@ import (
 // name. Facts may come in any order and any number of times.
 //
 // Within one attempt a bounce beats delivered, whichever came first. Across attempts
-// delivered wins. Deferrals, opens, clicks, complaints and unsubscribes do not change
-// the state. An event counts only for the attempt and the provider that it names. After
-// a soft failure a log is queued until an ending; a hard failure ends it.
+// delivered wins. Opens, clicks, complaints and unsubscribes imply that accepted mail was
+// delivered. Deferrals do not change the state. An event counts only for the attempt and
+// the provider that it names. After a soft failure a log is queued until an ending; a hard
+// failure ends it, and so does any failure of mail that the recipient does not want.
 func Resolve(size int, entries []Entry, facts []Fact) *View {
 	v := &View{Size: size, Entries: sortedEntries(entries), Logs: make([]Status, size)}
 	facts = distinctFacts(facts)
@@ -265,6 +266,7 @@ func (a *attempted) event(ev *Event, made *pool[Try]) {
 		a.tries[ev.Recipient-a.first] = t
 		a.own.Add(ev.Recipient)
 	}
+	t.OptedOut = t.OptedOut || ev.Kind.OptsOut()
 	switch {
 	case ev.Kind.Failure():
 		reason := ev.Reason
@@ -275,13 +277,20 @@ func (a *attempted) event(ev *Event, made *pool[Try]) {
 			return // the first hard failure counts, else the first failure
 		}
 		t.Verdict, t.Reason, t.Text, t.Status, t.At = VerdictFailed, reason, ev.Text, ev.Status, ev.At
-		t.Unconfirmed, t.Deferred = false, false
+		t.Unconfirmed, t.Implied, t.Deferred = false, false, false
 	case ev.Kind == Delivered:
-		if t.Verdict == VerdictFailed || t.Verdict == VerdictDelivered && !t.Unconfirmed {
+		if t.Verdict == VerdictFailed || t.Verdict == VerdictDelivered && !t.Unconfirmed && !t.Implied {
 			return
 		}
 		t.Verdict, t.Reason, t.Text, t.Status, t.At = VerdictDelivered, "", ev.Text, ev.Status, ev.At
-		t.Unconfirmed, t.Deferred = false, false
+		t.Unconfirmed, t.Implied, t.Deferred = false, false, false
+	case ev.Kind.Engagement():
+		if t.Verdict == VerdictFailed || t.Verdict == VerdictRefused && t.Reason.Hard() ||
+			t.Verdict == VerdictDelivered && !t.Unconfirmed {
+			return
+		}
+		t.Verdict, t.Reason, t.Text, t.Status, t.At = VerdictDelivered, "", "", 0, ev.At
+		t.Unconfirmed, t.Implied, t.Deferred = false, true, false
 	default:
 		// Any other event means that the provider accepted the mail.
 		if t.Verdict == VerdictPending || t.Verdict == VerdictUnknown || t.Verdict == VerdictRefused && !t.Reason.Hard() {
@@ -354,6 +363,7 @@ func (v *View) settle(r int, s *Standing) {
 	// The newest hard failure, the first delivery, the newest attempt, the newest one that a provider has.
 	var hard, best, last, taken *Try
 	var byHand bool // the newest release was manual, although it may double
+	var optedOut bool
 	k, uncalled := 0, 0
 	for i := range v.Entries {
 		e := &v.Entries[i]
@@ -371,6 +381,7 @@ func (v *View) settle(r int, s *Standing) {
 			last = t
 			s.Attempts++
 			s.MayDouble = s.MayDouble || e.MayDouble
+			optedOut = optedOut || t.OptedOut
 			switch {
 			case e.Split > 0:
 				s.Splits++
@@ -382,7 +393,7 @@ func (v *View) settle(r int, s *Standing) {
 			switch {
 			case t.Verdict == VerdictDelivered:
 				s.Copies++
-				if best == nil || best.Unconfirmed && !t.Unconfirmed {
+				if best == nil || best.Unconfirmed && !t.Unconfirmed || best.Implied && !t.Implied {
 					best = t
 				}
 			case t.Verdict.Settled() && t.Reason.Hard():
@@ -399,7 +410,7 @@ func (v *View) settle(r int, s *Standing) {
 			}
 		}
 	}
-	if s.Released && !byHand && taken != nil {
+	if s.Released && (optedOut || !byHand && taken != nil) {
 		s.Released = false // it was released as safe, but later facts show that it is not
 	}
 	if s.Called = s.Retries > 0; s.Called {
@@ -416,8 +427,11 @@ func (v *View) settle(r int, s *Standing) {
 	switch {
 	case best != nil:
 		s.State, s.Provider, s.Detail = Success, best.Provider, best.Text
-		if best.Unconfirmed {
+		switch {
+		case best.Unconfirmed:
 			s.Reason = Unconfirmed
+		case best.Implied:
+			s.Reason = Implied
 		}
 	case s.Released:
 	case hard != nil:
@@ -430,5 +444,7 @@ func (v *View) settle(r int, s *Standing) {
 		if s.Detail == "" {
 			s.Detail = s.Last.Text
 		}
+	case optedOut:
+		s.State, s.Reason, s.Detail, s.Provider = Failed, OptedOut, s.Last.Text, s.Last.Provider
 	}
 }

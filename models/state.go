@@ -50,6 +50,8 @@ type Try struct {
 	At          time.Time // of the answer or the deciding event
 	RetryAt     time.Time // of an answer that is throttled or unavailable
 	Unconfirmed bool
+	Implied     bool // delivered, because the recipient reacted to it
+	OptedOut    bool // the recipient complained or unsubscribed
 	Deferred    bool
 }
 
@@ -60,7 +62,7 @@ type Status struct{ *Standing }
 // Standing is the state of a log and how it came about.
 type Standing struct {
 	State     State
-	Reason    Reason // why it failed or was cancelled; Unconfirmed if it is an unconfirmed success
+	Reason    Reason // why it failed or was cancelled; Unconfirmed or Implied if no delivery was reported
 	Detail    string // text of the provider or of an entry
 	Provider  string // the provider that decided, if one did
 	MayDouble bool   // sent again while an earlier outcome was unknown

@@ -108,15 +108,40 @@ func TestStateOfRecipient(t *testing.T) {
 			[]Fact{event(1, "sg", Deferred, Greylisted, 1)},
 			Failed, OutcomeUnknown, "sg",
 		},
-		"complaint changes nothing": {
+		"complaint about delivered mail": {
 			[]Entry{sg},
 			[]Fact{event(1, "sg", Delivered, "", 1), event(1, "sg", Complained, "", 1)},
 			Success, "", "sg",
 		},
-		"open changes nothing": {
+		"an open implies the delivery": {
 			[]Entry{sg},
 			[]Fact{answer(1, Accepted, 1), event(1, "sg", Opened, "", 1)},
-			Queued, "", "",
+			Success, Implied, "sg",
+		},
+		"an unsubscribe implies the delivery of unknown mail": {
+			[]Entry{sg, ending(2, OutcomeUnknown, 1), {Number: 3, Kind: Release, Recipients: SetOf(1), MayDouble: true}},
+			[]Fact{answer(1, Unknown, 1), event(1, "sg", Unsubscribed, "", 1)},
+			Success, Implied, "sg",
+		},
+		"a delivery confirms what a click implied": {
+			[]Entry{sg},
+			[]Fact{event(1, "sg", Clicked, "", 1), event(1, "sg", Delivered, "", 1)},
+			Success, "", "sg",
+		},
+		"bounce beats an open": {
+			[]Entry{sg},
+			[]Fact{event(1, "sg", Opened, "", 1), event(1, "sg", Bounced, MailboxInvalid, 1)},
+			Failed, MailboxInvalid, "sg",
+		},
+		"no reroute after a complaint": {
+			[]Entry{sg},
+			[]Fact{event(1, "sg", Complained, "", 1), event(1, "sg", Blocked, PolicyReputation, 1)},
+			Failed, OptedOut, "sg",
+		},
+		"no release after an unsubscribe": {
+			[]Entry{sg, ending(2, NoProviderLeft, 1), {Number: 3, Kind: Release, Recipients: SetOf(1), MayDouble: true}},
+			[]Fact{event(1, "sg", Unsubscribed, "", 1), event(1, "sg", Blocked, PolicyReputation, 1)},
+			Failed, OptedOut, "sg",
 		},
 		"event of another provider": {[]Entry{sg}, []Fact{event(1, "mg", Bounced, MailboxInvalid, 1)}, Queued, "", ""},
 		"event of no attempt":       {[]Entry{sg}, []Fact{event(7, "sg", Bounced, MailboxInvalid, 1)}, Queued, "", ""},
