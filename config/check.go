@@ -65,6 +65,9 @@ func (c *Config) check() []error {
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		wrong("listen", "%q must have the form host:port", c.Listen)
 	}
+	if _, _, err := net.SplitHostPort(c.Metrics.Listen); err != nil && c.Metrics.Listen != "off" {
+		wrong("metrics.listen", "%q must have the form host:port, or be off", c.Metrics.Listen)
+	}
 	if len(c.Roles) == 0 {
 		wrong("roles", "must be at least one of %s", strings.Join(allRoles, ", "))
 	}
@@ -92,6 +95,8 @@ func (c *Config) check() []error {
 	positive("limits.content", c.Limits.Content > 0)
 	positive("limits.body", c.Limits.Body > 0)
 	positive("limits.urgent_up_to", c.Limits.UrgentUpTo > 0)
+	positive("limits.connections", c.Limits.Connections > 0)
+	positive("limits.address_connections", c.Limits.AddressConnections > 0)
 	if c.Limits.Recipients > models.MaxChunks*models.MaxChunkRecipients {
 		wrong("limits.recipients", "must be at most %d", models.MaxChunks*models.MaxChunkRecipients)
 	}

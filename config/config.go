@@ -30,7 +30,8 @@ type Config struct {
 	LogJSON bool     `koanf:"log_json"` // write log lines as JSON
 	Worker  string   `koanf:"worker"`   // name of this process; default: host name and process ID
 
-	Traces Traces `koanf:"traces"`
+	Metrics Metrics `koanf:"metrics"`
+	Traces  Traces  `koanf:"traces"`
 
 	PublicURL string `koanf:"public_url"` // URL for browsers and providers; default: http:// and the listen address
 
@@ -79,13 +80,25 @@ type GitHub struct {
 	Orgs         []string `koanf:"orgs"`      // organisations whose members may log in
 }
 
-// Limits bounds requests and retries.
+// DefaultMetrics is the default address of the metrics.
+const DefaultMetrics = "127.0.0.1:9464"
+
+// Metrics are served at an address of their own, because they tell much about all users.
+type Metrics struct {
+	Listen string `koanf:"listen"` // "off" for none
+	Pprof  bool   `koanf:"pprof"`  // serve profiles at /debug/pprof/, too
+}
+
+// Limits bounds requests, connections and retries.
 type Limits struct {
 	Recipients int   `koanf:"recipients"`   // of a batch
 	Content    int64 `koanf:"content"`      // bytes of everything in a batch but the recipients
 	Body       int64 `koanf:"body"`         // bytes of a request
 	Retries    int   `koanf:"retries"`      // of a recipient
 	UrgentUpTo int   `koanf:"urgent_up_to"` // batches of at most this many recipients are urgent by default
+
+	Connections        int `koanf:"connections"`         // open HTTP connections
+	AddressConnections int `koanf:"address_connections"` // open HTTP connections of one address
 }
 
 // Times holds durations. One of them bounds each state of a log.
@@ -144,14 +157,17 @@ func defaults() Config {
 			Timeout:     10 * time.Second,
 			Migrate:     true,
 		},
-		AMQP:   AMQP{Prefix: "sd"},
-		Traces: Traces{Ratio: 1},
+		AMQP:    AMQP{Prefix: "sd"},
+		Metrics: Metrics{Listen: DefaultMetrics},
+		Traces:  Traces{Ratio: 1},
 		Limits: Limits{
-			Recipients: 1_000_000,
-			Content:    5 << 20,
-			Body:       1 << 30,
-			Retries:    10,
-			UrgentUpTo: 100,
+			Recipients:         1_000_000,
+			Content:            5 << 20,
+			Body:               1 << 30,
+			Retries:            10,
+			UrgentUpTo:         100,
+			Connections:        4096,
+			AddressConnections: 1024,
 		},
 		Times: Times{
 			Deadline:       7 * 24 * time.Hour,

@@ -147,6 +147,7 @@ func serverEnv(t *testing.T, addr, providers, publicKey string) []string {
 	env := []string{
 		"SAFEDELIVR_DATA_DIR=" + t.TempDir(),
 		"SAFEDELIVR_LISTEN=" + addr,
+		"SAFEDELIVR_METRICS_LISTEN=off",
 		"SAFEDELIVR_LOG=error",
 		"SAFEDELIVR_TIMES_BREAKER_OPEN=1s",
 		"SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid",

@@ -57,6 +57,7 @@ func newRig(t *testing.T, b testkit.Backend, o simulator.Options, more ...string
 	}
 	r.env = append(b.Env(t),
 		"SAFEDELIVR_LISTEN="+r.addr,
+		"SAFEDELIVR_METRICS_LISTEN=off",
 		"SAFEDELIVR_LOG="+testLevel(),
 		"SAFEDELIVR_TIMES_RECHECK=1s",
 		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=4s",

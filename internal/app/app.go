@@ -44,6 +44,8 @@ type App struct {
 	dashboard *dashboard.Dashboard // of the role api
 	http      *http.Server
 	listener  net.Listener
+
+	metricsListener net.Listener // nil: metrics are not served
 }
 
 // New opens everything that the configuration names and listens, but serves nothing yet. It closes what it opened if it
@@ -65,6 +67,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, commands Com
 		a.buildService,
 		a.buildWebhooks,
 		a.listen,
+		a.listenMetrics,
 		a.buildDashboard,
 		a.route,
 	} {
@@ -167,19 +170,22 @@ func (a *App) buildWebhooks(context.Context) error {
 	return nil
 }
 
-func (a *App) listen(ctx context.Context) (err error) {
-	a.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", a.cfg.Listen)
-	return err
+func (a *App) listen(ctx context.Context) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.cfg.Listen)
+	if err != nil {
+		return err
+	}
+	a.listener = limitConnections(l, a.cfg.Limits.Connections, a.cfg.Limits.AddressConnections)
+	return nil
 }
 
-// route gives every path the part that answers it. Health and metrics are served by every role.
+// route gives every path the part that answers it. Every role serves its health.
 func (a *App) route(context.Context) error {
 	a.api = api.New(a.service, api.Config{MaxBody: a.cfg.Limits.Body, Logger: a.log})
 	a.metrics.MustRegister(&intake{a.hooks, a.service})
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", a.api)
 	mux.Handle("/readyz", a.api)
-	mux.Handle("/metrics", metricsHandler(a.metrics))
 	if a.hooks != nil {
 		mux.Handle("/webhooks/", a.hooks)
 	}
@@ -188,7 +194,7 @@ func (a *App) route(context.Context) error {
 		mux.Handle("/", a.dashboard)
 	}
 	a.http = &http.Server{
-		Handler:           mux,
+		Handler:           limitBodies(mux),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),

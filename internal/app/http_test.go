@@ -2,14 +2,17 @@ package app
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/config"
 	"github.com/stretchr/testify/require"
 )
 
@@ -125,4 +128,40 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	require.NoError(t, ask(a), "open ones stay open")
 	require.NoError(t, b.Close())
 	require.Eventually(t, func() bool { return ask(dial(t, l)) == nil }, 10*time.Second, 10*time.Millisecond)
+}
+
+// The metrics are served at their own address only, and profiles only if that is configured.
+func TestMetricsHaveTheirOwnAddress(t *testing.T) {
+	t.Parallel()
+	for _, pprof := range []string{"false", "true"} {
+		cfg, err := config.Load("", []string{
+			"SAFEDELIVR_DATA_DIR=" + t.TempDir(),
+			"SAFEDELIVR_LISTEN=127.0.0.1:0",
+			"SAFEDELIVR_METRICS_LISTEN=127.0.0.1:0",
+			"SAFEDELIVR_METRICS_PPROF=" + pprof,
+			"SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid",
+			"SAFEDELIVR_PROVIDERS_SG_API_KEY=SG.x",
+			"SAFEDELIVR_PROVIDERS_SG_EVENTS=none",
+		})
+		require.NoError(t, err)
+		a, err := New(t.Context(), &cfg, slog.New(slog.DiscardHandler), Commands{})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.Serve(ctx) }()
+		status := func(addr, path string) int {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, nil)
+			require.NoError(t, err)
+			resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			return resp.StatusCode
+		}
+		own := a.metricsListener.Addr().String()
+		require.Equal(t, http.StatusOK, status(own, "/metrics"))
+		require.NotEqual(t, http.StatusOK, status(a.Addr(), "/metrics"))
+		require.Equal(t, pprof == "true", status(own, "/debug/pprof/cmdline") == http.StatusOK)
+		stop()
+		require.NoError(t, <-done)
+	}
 }

@@ -1,12 +1,19 @@
 package app
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
 	"net/http"
+	"net/http/pprof"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/webhooks"
 )
@@ -18,8 +25,44 @@ func newRegistry() *prometheus.Registry {
 	return reg
 }
 
-func metricsHandler(reg *prometheus.Registry) http.Handler {
-	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true})
+// listenMetrics opens the listener of the metrics. If another process has the default address, this one serves none.
+func (a *App) listenMetrics(ctx context.Context) error {
+	addr := a.cfg.Metrics.Listen
+	if addr == "off" {
+		return nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	switch {
+	case err == nil:
+		a.metricsListener = l
+	case addr != config.DefaultMetrics:
+		return fmt.Errorf("metrics: %w", err)
+	default:
+		a.log.Warn("metrics are not served; set SAFEDELIVR_METRICS_LISTEN to a free address, or to off", "err", err)
+	}
+	return nil
+}
+
+// serveMetrics serves the metrics, and profiles if they are configured, until ctx ends.
+func (a *App) serveMetrics(ctx context.Context) {
+	if a.metricsListener == nil {
+		return
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(a.metrics, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	if a.cfg.Metrics.Pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(a.metricsListener); !errors.Is(err, http.ErrServerClosed) {
+		a.log.Error("metrics are no longer served", "err", err)
+	}
 }
 
 // intake counts accepted batches and received webhooks.

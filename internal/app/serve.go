@@ -28,6 +28,7 @@ func (a *App) Serve(ctx context.Context) error {
 	running.Go(func() { a.runEngine(work, failed) })
 	running.Go(func() { a.sweep(work) })
 	running.Go(func() { a.serveAdmin(work) })
+	running.Go(func() { a.serveMetrics(work) })
 	running.Go(func() { a.watchWebhooks(work) })
 	a.log.Info("serving", "listen", a.Addr(), "roles", strings.Join(a.cfg.Roles, ","),
 		"providers", strings.Join(a.cfg.ProviderNames(), ","), "store", StoreName(a.cfg), "broker", BrokerName(a.cfg),
@@ -118,5 +119,8 @@ func (a *App) Close() {
 	}
 	if a.listener != nil {
 		_ = a.listener.Close() // after Serve it is closed already
+	}
+	if a.metricsListener != nil {
+		_ = a.metricsListener.Close()
 	}
 }

@@ -84,7 +84,7 @@ func startProgram(ctx context.Context, exe, addr string, env []string, args ...s
 		out:  &tail{},
 		gone: make(chan struct{}),
 	}
-	p.cmd.Env = append(append(cleanEnv(), env...), "SAFEDELIVR_LISTEN="+addr)
+	p.cmd.Env = append(append(cleanEnv(), env...), "SAFEDELIVR_LISTEN="+addr, "SAFEDELIVR_METRICS_LISTEN=off")
 	p.cmd.Stderr = p.out
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
