@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -362,4 +363,27 @@ func TestSweepDropsEndedLeases(t *testing.T) {
 		require.NoError(t, s.Sweep(t.Context(), time.Now(), RetentionOptions{}))
 		return len(s.leases.held) == 1
 	}, 10*time.Second, time.Millisecond)
+}
+
+// Only the owner can read the database, also if an earlier process left it open to others.
+func TestDatabaseIsPrivate(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no such permissions")
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o755))                                       //nolint:gosec // the point of the test
+	require.NoError(t, os.WriteFile(filepath.Join(dir, databaseFile), nil, 0o644)) //nolint:gosec // the point of the test
+	s, err := Open(dir, Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, s.Ping(t.Context()))
+	files, err := filepath.Glob(filepath.Join(dir, databaseFile+"*"))
+	require.NoError(t, err)
+	require.Greater(t, len(files), 1)
+	for _, f := range files {
+		info, err := os.Stat(f)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), f)
+	}
 }

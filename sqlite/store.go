@@ -82,6 +82,9 @@ func Open(dir string, o Options) (_ *Store, err error) {
 		}
 	}()
 	path := filepath.Join(dir, databaseFile)
+	if err := createPrivate(path); err != nil {
+		return nil, err
+	}
 	c, err := connect(path, "cache_size = -8000", "wal_autocheckpoint = 4000",
 		fmt.Sprint("journal_size_limit = ", walLimit))
 	if err != nil {
@@ -99,6 +102,16 @@ func Open(dir string, o Options) (_ *Store, err error) {
 	}
 	s.writer = newWriter(c, path+"-wal", o.walLimit)
 	return s, nil
+}
+
+// createPrivate creates a file, unless it exists, and lets only its owner read it. SQLite
+// gives its other files the same permissions.
+func createPrivate(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(0o600), f.Close())
 }
 
 // Close implements models.Store. It also copies the write-ahead log into the database.
