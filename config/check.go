@@ -189,6 +189,16 @@ func checkURL(key, value string, wrong func(key, format string, args ...any)) {
 	}
 }
 
+// simulatedSecrets are the keys of the simulated providers. Everyone knows them, so that a
+// real provider's webhooks could be forged with them.
+var simulatedSecrets = map[string]bool{
+	"simulated":             true,
+	"simulated-key":         true,
+	"simulated-signing-key": true,
+	"MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEN/TD4gAWZnsl4YmDmRrL8DWLoSdVjTOu" +
+		"XDklGpXkomELJxJ91kF4kHRJbn8API2KzUK7MrC9Sr+9eTOsMjC1uw==": true,
+}
+
 func (a *Provider) check(key, name string, wrong func(key, format string, args ...any)) {
 	if !models.ValidProviderName(name) {
 		wrong(key, "a provider's name has 1 to 32 characters a-z, 0-9 and -, begins with a letter, "+
@@ -200,6 +210,14 @@ func (a *Provider) check(key, name string, wrong func(key, format string, args .
 	if a.BaseURL != "" {
 		if u, err := url.Parse(a.BaseURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			wrong(key+".base_url", "must be an http:// or https:// URL")
+		}
+	}
+	if a.BaseURL == "" {
+		for field, value := range map[string]string{"api_key": a.APIKey, "webhook_key": a.WebhookKey} {
+			if simulatedSecrets[value] {
+				wrong(key+"."+field, "is the published key of the simulated provider, which needs base_url; "+
+					"use your own key for the real provider")
+			}
 		}
 	}
 	if e := models.EventSource(a.Events); e != models.EventsWebhook && e != models.EventsNone {

@@ -8,11 +8,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/stretchr/testify/require"
 )
 
@@ -163,5 +165,18 @@ func TestMetricsHaveTheirOwnAddress(t *testing.T) {
 		require.Equal(t, pprof == "true", status(own, "/debug/pprof/cmdline") == http.StatusOK)
 		stop()
 		require.NoError(t, <-done)
+	}
+}
+
+// The keys of the simulated providers are known to everyone. Without the address of a simulator they are refused.
+func TestSimulatedKeysNeedSimulator(t *testing.T) {
+	t.Parallel()
+	settings := simulated.Settings("http://127.0.0.1:8025")
+	_, err := config.Load("", settings)
+	require.NoError(t, err)
+	settings = slices.DeleteFunc(settings, func(s string) bool { return strings.Contains(s, "_BASE_URL=") })
+	_, err = config.Load("", settings)
+	for _, field := range []string{"sg.api_key", "sg.webhook_key", "mg.api_key", "mg.webhook_key"} {
+		require.ErrorContains(t, err, "providers."+field+": is the published key")
 	}
 }
