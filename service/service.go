@@ -108,6 +108,7 @@ type Service struct {
 	uses    keyUses
 	users   cached[[]models.User]
 	unknown cached[Unknown]
+	ready   cached[Readiness]
 	hours   historyHours
 
 	closing sync.Once
@@ -193,10 +194,19 @@ type Readiness struct {
 	Checks  map[string]string // by name: ok, or what is wrong
 }
 
-// Ready checks the store, the broker and the providers. Without the broker the service is
-// still ready: batches are stored and announced later.
+// readyTTL is how long a check is shared: anyone may ask, and each check costs the store
+// and the broker a round trip.
+const readyTTL = time.Second
+
+// Ready checks the store, the broker and the providers, at most once a second. Without the
+// broker the service is still ready: batches are stored and announced later.
 func (s *Service) Ready(ctx context.Context) Readiness {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	r, _ := s.ready.get(readyTTL, func() (Readiness, error) { return s.checkReady(ctx), nil }) // never an error
+	return r
+}
+
+func (s *Service) checkReady(ctx context.Context) Readiness {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second) // others wait for the answer, too
 	defer cancel()
 	var store, broker error
 	var g errgroup.Group
