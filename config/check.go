@@ -146,7 +146,7 @@ func (c *Config) checkServices(
 }
 
 // logins matches names of users and organisations at GitHub.
-var logins = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,38}$`)
+var logins = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_-]{0,38}|id:[1-9][0-9]{0,18})$`)
 
 // check reports mistakes in the settings of the login through GitHub.
 func (g *GitHub) check(public string, wrong func(key, format string, args ...any)) {
@@ -174,7 +174,7 @@ func (g *GitHub) check(public string, wrong func(key, format string, args ...any
 	for key, names := range map[string][]string{"operators": g.Operators, "logins": g.Logins, "orgs": g.Orgs} {
 		for _, n := range names {
 			if !logins.MatchString(n) {
-				wrong("github."+key, "%q is not a GitHub name", n)
+				wrong("github."+key, "%q is neither a GitHub name nor id: and a number", n)
 			}
 		}
 	}

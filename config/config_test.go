@@ -141,7 +141,7 @@ func TestGitHub(t *testing.T) {
 		"public_url",
 		"github.base_url",
 		"github.api_url",
-		`"a b" is not a GitHub name`,
+		`"a b" is neither a GitHub name nor id: and a number`,
 	} {
 		require.ErrorContains(t, err, want)
 	}

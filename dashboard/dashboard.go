@@ -24,6 +24,7 @@ import (
 type Store interface {
 	CreateUser(ctx context.Context, u models.User) error
 	User(ctx context.Context, id string) (models.User, error)
+	UserByName(ctx context.Context, name string) (models.User, error)
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
 	Transient(ctx context.Context, kind, name string) ([]byte, error)

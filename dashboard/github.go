@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,7 +42,15 @@ type githubLogin struct {
 type githubUser struct {
 	ID    int64  `json:"id"`
 	Login string `json:"login"`
+
+	token string // set if the user may log in only as a member of an organisation
 }
+
+// user returns the ID of the user here.
+func (u *githubUser) user() string { return "gh" + strconv.FormatInt(u.ID, 10) }
+
+// number returns how a configuration lists the user by its ID.
+func (u *githubUser) number() string { return "id:" + strconv.FormatInt(u.ID, 10) }
 
 func newGitHubLogin(g GitHub, public *url.URL) *githubLogin {
 	g.BaseURL, g.APIURL = strings.TrimSuffix(g.BaseURL, "/"), strings.TrimSuffix(g.APIURL, "/")
@@ -81,14 +90,18 @@ func (g *githubLogin) authURL(state, verifier string) string {
 	)
 }
 
-func (g *githubLogin) operator(login string) bool { return contains(g.Operators, login) }
+// inList reports whether a configuration lists a user, given by its ID here, by login or as
+// id:<number at GitHub>.
+func inList(names []string, user, login string) bool {
+	return contains(names, login) || contains(names, "id:"+strings.TrimPrefix(user, "gh"))
+}
 
 func contains(logins []string, login string) bool {
 	return slices.ContainsFunc(logins, func(l string) bool { return strings.EqualFold(l, login) })
 }
 
 // identify exchanges a code for a token and returns its user, or a Forbidden error
-// if that user may not log in. The token is not stored.
+// if that user may not log in.
 func (g *githubLogin) identify(ctx context.Context, code, verifier string) (githubUser, error) {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, g.Client), githubTimeout)
 	defer cancel()
@@ -100,23 +113,40 @@ func (g *githubLogin) identify(ctx context.Context, code, verifier string) (gith
 	if status, err := g.get(ctx, token, "/user", &u); err != nil || status != http.StatusOK || u.ID == 0 || u.Login == "" {
 		return githubUser{}, fmt.Errorf("read the user: status %d: %w", status, err)
 	}
-	if g.operator(u.Login) || contains(g.Logins, u.Login) {
+	if inList(g.Operators, u.user(), u.Login) || inList(g.Logins, u.user(), u.Login) {
 		return u, nil
 	}
+	u.token = token.AccessToken
+	switch member, err := g.member(ctx, u.token); {
+	case err != nil:
+		return githubUser{}, err
+	case member:
+		return u, nil
+	}
+	return githubUser{}, service.Fail(service.Forbidden, "not_allowed",
+		"The GitHub user %s may not use this Safedelivr. Ask its operator for access.", u.Login)
+}
+
+// member reports whether the user of a token is an active member of an organisation whose
+// members may log in. A token that GitHub no longer accepts belongs to no member.
+func (g *githubLogin) member(ctx context.Context, token string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, githubTimeout)
+	defer cancel()
 	for _, org := range g.Orgs {
 		var member struct {
 			State string `json:"state"`
 		}
-		status, err := g.get(ctx, token, "/user/memberships/orgs/"+url.PathEscape(org), &member)
-		if err != nil {
-			return githubUser{}, fmt.Errorf("read the membership in %s: %w", org, err)
-		}
-		if status == http.StatusOK && member.State == "active" {
-			return u, nil
+		path := "/user/memberships/orgs/" + url.PathEscape(org)
+		switch status, err := g.get(ctx, &oauth2.Token{AccessToken: token}, path, &member); {
+		case err != nil:
+			return false, fmt.Errorf("read the membership in %s: %w", org, err)
+		case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:
+			return false, fmt.Errorf("read the membership in %s: status %d", org, status)
+		case status == http.StatusOK && member.State == "active":
+			return true, nil
 		}
 	}
-	return githubUser{}, service.Fail(service.Forbidden, "not_allowed",
-		"The GitHub user %s may not use this Safedelivr. Ask its operator for access.", u.Login)
+	return false, nil
 }
 
 // get reads from GitHub's API. A response other than 200 sets only status.

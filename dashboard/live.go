@@ -210,7 +210,7 @@ func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, k
 		select {
 		case <-more:
 		case <-beat.C:
-			if _, _, err := d.sessions.read(r.Context(), v.User, v.ID); err != nil {
+			if _, _, err := d.peek(r); err != nil {
 				return nil // the page reconnects and is sent to the login
 			}
 			if !send([]byte(": still here\n\n")) {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -147,7 +149,7 @@ func (d *Dashboard) linkLogin(w http.ResponseWriter, r *http.Request) {
 			"Run safedelivr login to get another.")
 		return
 	case err == nil:
-		err = d.login(w, r, u, "")
+		err = d.login(w, r, u, nil)
 	}
 	if err != nil {
 		d.fail(w, r, nil, err)
@@ -210,7 +212,17 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 			"GitHub could not be reached. Try again in a moment.")
 		return
 	}
-	u := models.User{ID: fmt.Sprintf("gh%d", who.ID), Name: strings.ToLower(who.Login), Created: time.Now().UTC()}
+	u := models.User{ID: who.user(), Name: strings.ToLower(who.Login), Created: time.Now().UTC()}
+	if taken, err := d.takenLogin(r.Context(), &who); err != nil || taken {
+		if err != nil {
+			d.fail(w, r, nil, storeTrouble(err))
+			return
+		}
+		d.log.Warn("login refused: the listed login belongs to another GitHub account here", "login", who.Login, "id", who.ID)
+		d.showLogin(w, r, http.StatusForbidden, localPath(flow.Get("to")), "The login "+who.Login+
+			" belongs to another GitHub account here. Ask the operator to list id:"+strconv.FormatInt(who.ID, 10)+" instead.")
+		return
+	}
 	there, err := d.store.User(r.Context(), u.ID)
 	switch {
 	case err == nil:
@@ -219,13 +231,27 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 		u, err = createUser(r.Context(), d.store, u)
 	}
 	if err == nil {
-		err = d.login(w, r, u, who.Login)
+		err = d.login(w, r, u, &who)
 	}
 	if err != nil {
 		d.fail(w, r, nil, err)
 		return
 	}
 	seeOther(w, r, localPath(flow.Get("to")))
+}
+
+// takenLogin reports whether a login that is listed by name was first used here by another
+// GitHub account. GitHub gives the login of a deleted account to anyone.
+func (d *Dashboard) takenLogin(ctx context.Context, who *githubUser) (bool, error) {
+	names := append(slices.Clone(d.github.Operators), d.github.Logins...)
+	if !contains(names, who.Login) || contains(names, who.number()) {
+		return false, nil
+	}
+	owner, err := d.store.UserByName(ctx, strings.ToLower(who.Login))
+	if errors.Is(err, models.ErrNotFound) {
+		return false, nil
+	}
+	return strings.HasPrefix(owner.ID, "gh") && owner.ID != who.user(), err
 }
 
 // seeOther redirects to a path of this site.

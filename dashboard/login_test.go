@@ -171,7 +171,7 @@ func TestSessions(t *testing.T) {
 		}
 	})
 	t.Run("another user's secret under one's own name", func(t *testing.T) {
-		_, _, err := (&sessions{f.store}).find(t.Context(), "gh1."+secret, time.Now())
+		_, _, _, err := (&sessions{f.store}).find(t.Context(), "gh1."+secret)
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})
 	t.Run("a new login ends the old session", func(t *testing.T) {
@@ -181,14 +181,14 @@ func TestSessions(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, b.post("/login/link", l.Query()).StatusCode)
 		require.NotEqual(t, cookie.Value, b.client.Jar.Cookies(base)[0].Value)
-		_, _, err = (&sessions{f.store}).find(t.Context(), cookie.Value, time.Now())
+		_, _, _, err = (&sessions{f.store}).find(t.Context(), cookie.Value)
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})
 	t.Run("log out", func(t *testing.T) {
 		value := b.client.Jar.Cookies(base)[0].Value
 		require.Equal(t, "/login", b.post("/logout", nil).Request.URL.Path)
 		require.Empty(t, b.client.Jar.Cookies(base))
-		_, _, err := (&sessions{f.store}).find(t.Context(), value, time.Now())
+		_, _, _, err := (&sessions{f.store}).find(t.Context(), value)
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})
 }
@@ -201,21 +201,23 @@ func TestSessionEnds(t *testing.T) {
 		s := sessions{f.store}
 		value, err := s.begin(t.Context(), session{User: "local", Name: "local", Began: time.Now()})
 		require.NoError(t, err)
-		_, hash, err := s.find(t.Context(), value, time.Now())
+		_, secret, _, err := s.find(t.Context(), value)
 		require.NoError(t, err)
+		hash := models.HashSecret(secret)
 		require.NoError(t, f.store.PutTransient(t.Context(), seenKind("local"), hash, nil, 0))
-		_, _, err = s.find(t.Context(), value, time.Now())
+		_, _, _, err = s.find(t.Context(), value)
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})
 	t.Run("a late note of its use does not restore it", func(t *testing.T) {
 		s := sessions{f.store}
 		value, err := s.begin(t.Context(), session{User: "local", Name: "local", Began: time.Now()})
 		require.NoError(t, err)
-		_, hash, err := s.find(t.Context(), value, time.Now())
+		_, secret, _, err := s.find(t.Context(), value)
 		require.NoError(t, err)
+		hash := models.HashSecret(secret)
 		require.NoError(t, s.end(t.Context(), "local", hash))
 		require.NoError(t, s.note(t.Context(), "local", hash, time.Now()))
-		_, _, err = s.find(t.Context(), value, time.Now())
+		_, _, _, err = s.find(t.Context(), value)
 		require.ErrorIs(t, err, models.ErrNotFound)
 	})
 }
@@ -248,4 +250,86 @@ func TestLocalPath(t *testing.T) {
 	} {
 		require.Equal(t, want, localPath(in), in)
 	}
+}
+
+// A session ends when its user is removed from the configuration or from the organisation.
+func TestSessionEndsWithAccess(t *testing.T) {
+	t.Parallel()
+	in := func(b *browser) bool { return b.get("/settings").Request.URL.Path == "/settings" }
+	t.Run("login no longer listed", func(t *testing.T) {
+		t.Parallel()
+		f := newRig(t, &GitHub{Logins: []string{"eve", "id:8"}}, ann, bob, eve)
+		byName, byNumber := f.browser(), f.browser()
+		byName.byGitHub("eve")
+		byNumber.byGitHub("bob")
+		require.True(t, in(byName))
+		require.True(t, in(byNumber))
+		f.board.github.Logins = []string{"id:8"}
+		require.False(t, in(byName))
+		require.True(t, in(byNumber))
+		f.board.github.Logins = []string{"eve"}
+		require.False(t, in(byName), "the session has ended")
+	})
+	t.Run("no longer a member", func(t *testing.T) {
+		t.Parallel()
+		f := newRig(t, &GitHub{Orgs: []string{"acme"}}, ann, bob)
+		b := f.browser()
+		b.byGitHub("Ann")
+		require.True(t, in(b))
+		f.github.SetOrgs(7)
+		require.True(t, in(b), "GitHub is not asked at each request")
+		open, err := f.board.sessions.list(t.Context(), "gh7")
+		require.NoError(t, err)
+		require.NoError(t, f.store.PutTransient(t.Context(), memberKind("gh7"), open[0].ID, nil, 0)) // an hour later
+		require.False(t, in(b))
+		require.False(t, f.board.Arrived(t.Context(), "gh7"))
+	})
+	t.Run("GitHub is no longer used", func(t *testing.T) {
+		t.Parallel()
+		f := newRig(t, &GitHub{Operators: []string{"bob"}}, bob)
+		b := f.browser()
+		b.byGitHub("bob")
+		require.True(t, in(b))
+		f.board.github = nil
+		require.False(t, in(b))
+	})
+	t.Run("GitHub is used now", func(t *testing.T) {
+		t.Parallel()
+		f := newRig(t, nil)
+		b := f.byLink(LocalUser())
+		require.True(t, in(b))
+		f.board.github = newGitHubLogin(GitHub{Operators: []string{"bob"}}, &url.URL{Scheme: "http", Host: "a.test"})
+		require.False(t, in(b))
+	})
+}
+
+// A listed login belongs to the account that first used it: GitHub gives the login of a
+// deleted account to anyone.
+func TestLoginBelongsToItsFirstAccount(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &GitHub{Operators: []string{"bob"}}, bob, eve)
+	require.Equal(t, http.StatusOK, f.browser().byGitHub("bob").StatusCode)
+	f.github.Rename(8, "robert")
+	f.github.Rename(9, "bob")
+	a := f.browser().byGitHub("bob")
+	require.Equal(t, http.StatusForbidden, a.StatusCode)
+	require.Contains(t, a.text, "id:9")
+	f.board.github.Operators = []string{"bob", "id:9"}
+	require.Equal(t, http.StatusOK, f.browser().byGitHub("bob").StatusCode)
+}
+
+// Only the secret of a session opens its token.
+func TestTokenIsSealed(t *testing.T) {
+	t.Parallel()
+	sealed := seal("gho_1", "secret")
+	require.NotContains(t, sealed, "gho_1")
+	text, ok := unseal(sealed, "secret")
+	require.True(t, ok)
+	require.Equal(t, "gho_1", text)
+	for _, other := range []string{sealed[:len(sealed)-2], "", "AAAA"} {
+		_, ok = unseal(other, "secret")
+		require.False(t, ok)
+	}
+	_, ok = unseal(sealed, "another")
+	require.False(t, ok)
 }

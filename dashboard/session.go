@@ -2,7 +2,10 @@ package dashboard
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -28,6 +31,7 @@ type session struct {
 	User    string    `json:"user"`
 	Name    string    `json:"name"`            // name of the user
 	Login   string    `json:"login,omitempty"` // at GitHub; "": by a one-time link
+	Token   string    `json:"token,omitempty"` // GitHub token of a member of an organisation, sealed
 	Began   time.Time `json:"began"`
 	Browser string    `json:"browser,omitempty"`
 	Address string    `json:"address,omitempty"`
@@ -49,14 +53,18 @@ type sessions struct{ store Store }
 func sessionKind(user string) string { return "session." + user }
 func seenKind(user string) string    { return "seen." + user }
 
-// begin stores a session and returns the value of its cookie.
+// begin stores a session and returns the value of its cookie. It seals the session's
+// token, so that only the browser's cookie opens it.
 func (s *sessions) begin(ctx context.Context, v session) (string, error) {
+	secret := newSecret()
+	hash := models.HashSecret(secret)
+	if v.Token != "" {
+		v.Token = seal(v.Token, secret)
+	}
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return "", err
 	}
-	secret := newSecret()
-	hash := models.HashSecret(secret)
 	if err := s.note(ctx, v.User, hash, v.Began); err != nil {
 		return "", err
 	}
@@ -70,18 +78,15 @@ func (s *sessions) note(ctx context.Context, user, hash string, now time.Time) e
 	return s.store.PutTransient(ctx, seenKind(user), hash, []byte(now.UTC().Format(time.RFC3339)), sessionIdle)
 }
 
-// find returns the session of a cookie and its ID, or models.ErrNotFound.
-func (s *sessions) find(ctx context.Context, cookie string, now time.Time) (session, string, error) {
+// find returns the session of a cookie, its secret and its last use, or
+// models.ErrNotFound.
+func (s *sessions) find(ctx context.Context, cookie string) (v session, secret string, seen time.Time, err error) {
 	user, secret, ok := strings.Cut(cookie, ".")
 	if !ok || user == "" || len(secret) != secretLength {
-		return session{}, "", models.ErrNotFound
+		return session{}, "", seen, models.ErrNotFound
 	}
-	hash := models.HashSecret(secret)
-	v, seen, err := s.read(ctx, user, hash)
-	if err == nil && now.Sub(seen) > sessionNote {
-		err = s.note(ctx, user, hash, now)
-	}
-	return v, hash, err
+	v, seen, err = s.read(ctx, user, models.HashSecret(secret))
+	return v, secret, seen, err
 }
 
 // read returns a session by its hash and the time of its last use, or
@@ -181,22 +186,49 @@ func (d *Dashboard) setCookie(w http.ResponseWriter, r *http.Request, name, valu
 	})
 }
 
-// visitor returns the visitor of a request, or models.ErrNotFound if there is no
-// session.
+// visitor returns the visitor of a request, or models.ErrNotFound if there is no session.
+// It records that the session is in use.
 func (d *Dashboard) visitor(r *http.Request) (*visitor, error) {
+	v, seen, err := d.peek(r)
+	if now := time.Now(); err == nil && now.Sub(seen) > sessionNote {
+		err = storeTrouble(d.sessions.note(r.Context(), v.User, v.ID, now))
+	}
+	return v, err
+}
+
+// peek returns the visitor of a request and the last use of the session. It ends the
+// session of a user who may no longer log in.
+func (d *Dashboard) peek(r *http.Request) (*visitor, time.Time, error) {
 	c, err := r.Cookie(d.cookieName(r))
 	if err != nil {
-		return nil, models.ErrNotFound
+		return nil, time.Time{}, models.ErrNotFound
 	}
-	s, hash, err := d.sessions.find(r.Context(), c.Value, time.Now())
+	s, secret, seen, err := d.sessions.find(r.Context(), c.Value)
 	if err != nil {
-		if errors.Is(err, models.ErrNotFound) {
-			return nil, models.ErrNotFound
-		}
-		e := service.Fail(service.Unavailable, "store_unavailable", "The store cannot be reached. Try again in a moment.")
-		return nil, e.Because(err)
+		return nil, seen, storeTrouble(err)
 	}
-	return &visitor{session: s, ID: hash, Operator: d.operator(&s)}, nil
+	v := &visitor{session: s, ID: models.HashSecret(secret), Operator: d.operator(&s)}
+	allowed, err := d.allowed(r.Context(), v, secret)
+	switch {
+	case err != nil:
+		return nil, seen, err
+	case !allowed:
+		if err := d.sessions.end(r.Context(), v.User, v.ID); err != nil {
+			return nil, seen, storeTrouble(err)
+		}
+		d.log.Info("session ended: the user may no longer log in", "user_id", v.User)
+		return nil, seen, models.ErrNotFound
+	}
+	return v, seen, nil
+}
+
+// storeTrouble returns the error for a page whose session could not be read or changed.
+func storeTrouble(err error) error {
+	if err == nil || errors.Is(err, models.ErrNotFound) {
+		return err
+	}
+	e := service.Fail(service.Unavailable, "store_unavailable", "The store cannot be reached. Try again in a moment.")
+	return e.Because(err)
 }
 
 // operator reports whether a session belongs to an operator: a GitHub user in the
@@ -205,21 +237,119 @@ func (d *Dashboard) operator(s *session) bool {
 	if s.Login == "" {
 		return d.github == nil
 	}
-	return d.github != nil && d.github.operator(s.Login)
+	return d.github != nil && inList(d.github.Operators, s.User, s.Login)
 }
 
-// login begins a session and ends the browser's previous one.
-func (d *Dashboard) login(w http.ResponseWriter, r *http.Request, u models.User, githubLogin string) error {
+// allowed reports whether the user of a session may still log in: it is listed in the
+// current configuration, or still a member of an organisation.
+func (d *Dashboard) allowed(ctx context.Context, v *visitor, secret string) (bool, error) {
+	switch {
+	case v.Login == "":
+		return d.github == nil, nil
+	case d.github == nil:
+		return false, nil
+	case inList(d.github.Operators, v.User, v.Login) || inList(d.github.Logins, v.User, v.Login):
+		return true, nil
+	case v.Token == "" || len(d.github.Orgs) == 0:
+		return false, nil
+	}
+	return d.stillMember(ctx, v, secret)
+}
+
+// memberAge is how long a membership counts without asking GitHub again. While GitHub
+// cannot be reached, it counts for memberMost.
+const (
+	memberAge  = 30 * time.Minute
+	memberMost = time.Hour
+)
+
+func memberKind(user string) string { return "member." + user }
+
+// stillMember reports whether the user of a session is a member of an organisation.
+func (d *Dashboard) stillMember(ctx context.Context, v *visitor, secret string) (bool, error) {
+	raw, err := d.store.Transient(ctx, memberKind(v.User), v.ID)
+	if err != nil && !errors.Is(err, models.ErrNotFound) {
+		return false, storeTrouble(err)
+	}
+	known := err == nil
+	if asked, err := time.Parse(time.RFC3339, string(raw)); known && err == nil && time.Since(asked) < memberAge {
+		return true, nil
+	}
+	token, ok := unseal(v.Token, secret)
+	if !ok {
+		return false, nil
+	}
+	member, err := d.github.member(ctx, token)
+	switch {
+	case err != nil && known:
+		d.log.Warn("GitHub cannot be asked for a membership; will retry", "user_id", v.User, "err", err)
+		return true, nil
+	case err != nil:
+		e := service.Fail(service.Unavailable, "github_unavailable",
+			"GitHub could not be asked whether you may use this page. Try again in a moment.")
+		return false, e.Because(err)
+	case member:
+		return true, storeTrouble(d.noteMember(ctx, v.User, v.ID))
+	}
+	return false, nil
+}
+
+// noteMember records that GitHub confirmed the membership of a session's user.
+func (d *Dashboard) noteMember(ctx context.Context, user, hash string) error {
+	return d.store.PutTransient(ctx, memberKind(user), hash, []byte(time.Now().UTC().Format(time.RFC3339)), memberMost)
+}
+
+// seal encrypts a text with a secret.
+func seal(text, secret string) string {
+	nonce := make([]byte, 12)
+	if _, err := rand.Read(nonce); err != nil {
+		panic("dashboard: no randomness: " + err.Error())
+	}
+	return base64.RawStdEncoding.EncodeToString(sealer(secret).Seal(nonce, nonce, []byte(text), nil))
+}
+
+// unseal reverses seal. ok is false if the text was sealed with another secret.
+func unseal(sealed, secret string) (text string, ok bool) {
+	raw, err := base64.RawStdEncoding.DecodeString(sealed)
+	if err != nil || len(raw) < 12 {
+		return "", false
+	}
+	out, err := sealer(secret).Open(nil, raw[:12], raw[12:], nil)
+	return string(out), err == nil
+}
+
+func sealer(secret string) cipher.AEAD {
+	key := sha256.Sum256([]byte("github token " + secret))
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		panic(err) // the key has the right size
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		panic(err) // AES has the right block size
+	}
+	return aead
+}
+
+// login begins a session and ends the browser's previous one. who is the user at GitHub;
+// nil: the user has a one-time link.
+func (d *Dashboard) login(w http.ResponseWriter, r *http.Request, u models.User, who *githubUser) error {
 	if old, err := d.visitor(r); err == nil {
 		if err := d.sessions.end(r.Context(), old.User, old.ID); err != nil {
 			return err
 		}
 	}
-	value, err := d.sessions.begin(
-		r.Context(),
-		session{User: u.ID, Name: u.Name, Login: githubLogin, Began: time.Now().UTC(),
-			Browser: browserName(r.UserAgent()), Address: clientAddr(r)},
-	)
+	s := session{
+		User:    u.ID,
+		Name:    u.Name,
+		Began:   time.Now().UTC(),
+		Browser: browserName(r.UserAgent()),
+		Address: clientAddr(r),
+	}
+	if who != nil {
+		s.Login, s.Token = who.Login, who.token
+	}
+	value, err := d.sessions.begin(r.Context(), s)
 	if err != nil {
 		return err
 	}

@@ -86,6 +86,17 @@ func (g *Server) Rename(id int64, login string) {
 	}
 }
 
+// SetOrgs changes the organisations that the user with this id is a member of.
+func (g *Server) SetOrgs(id int64, orgs ...string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i := range g.users {
+		if g.users[i].ID == id {
+			g.users[i].Orgs = orgs
+		}
+	}
+}
+
 func (g *Server) find(ok func(*User) bool) (User, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
