@@ -329,6 +329,6 @@ func TestErrorsAreDocumented(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllStringSubmatch(string(doc), -1) {
 		documented["field"][m[1]] = true
 	}
-	require.Len(t, used["problem"], 35)
+	require.Greater(t, len(used["problem"]), 30, "the search above finds them")
 	require.Equal(t, used, documented)
 }

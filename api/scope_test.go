@@ -3,12 +3,14 @@ package api
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
 )
 
 // key creates a key of the first user with options.
@@ -141,4 +143,29 @@ func TestControlOfOthersMail(t *testing.T) {
 	require.Equal(t, http.StatusOK, read.Status)
 	require.Contains(t, string(read.Body), `"user":"`+b.User+`"`, "an operator can read it")
 	require.True(t, control(f.operator(), batchPath(b.ID)+"/stop", ``).Changed)
+}
+
+// TestOperateKeyNeedsOperator: a key with the scope operate works only while its owner is an
+// operator, and expires by default.
+func TestOperateKeyNeedsOperator(t *testing.T) {
+	t.Parallel()
+	var removed atomic.Bool
+	f := newFixture(t, func(s *setup) { s.service.Operator = func(models.User) bool { return !removed.Load() } })
+	g := *f
+	g.secret = f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeOperate}})
+	require.Equal(t, http.StatusOK, g.get("/v1/audit").Status)
+	removed.Store(true)
+	r := g.get("/v1/audit")
+	require.Equal(t, http.StatusForbidden, r.Status)
+	require.Equal(t, "owner_not_operator", r.problem(t).Code)
+	require.Equal(t, http.StatusOK, f.get("/v1/batches").Status, "other keys work on")
+
+	svc := service.New(f.deps)
+	t.Cleanup(svc.Close)
+	who := service.Caller{User: "ann", Operator: true}
+	for scope, expires := range map[models.Scope]bool{models.ScopeOperate: true, models.ScopeSend: false} {
+		k, _, err := svc.CreateKey(t.Context(), who, "k", models.KeyOptions{Scopes: []models.Scope{scope}})
+		require.NoError(t, err)
+		require.Equal(t, expires, !k.Expires.IsZero(), scope)
+	}
 }

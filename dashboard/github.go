@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/oauth2"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -26,6 +27,15 @@ type GitHub struct {
 	Logins                 []string // logins of users
 	Orgs                   []string // organisations whose members are users
 	Client                 *http.Client
+}
+
+// Operator reports whether a user is an operator: a listed GitHub user, or one that was
+// created on the machine itself. If g is nil, no GitHub user is.
+func (g *GitHub) Operator(u models.User) bool {
+	if !strings.HasPrefix(u.ID, "gh") {
+		return true
+	}
+	return g != nil && inList(g.Operators, u.ID, u.Name)
 }
 
 const githubTimeout = 10 * time.Second

@@ -72,6 +72,16 @@ func (s *Service) Authenticate(ctx context.Context, secret string, from netip.Ad
 	case !allowedFrom(key.Networks, from):
 		return Caller{}, Fail(Forbidden, "address_not_allowed", "This API key may not be used from this address.")
 	}
+	if key.May(models.ScopeOperate) {
+		owner, err := s.store.User(ctx, key.User)
+		if err != nil {
+			return Caller{}, storeError("find user", err)
+		}
+		if !s.cfg.Operator(owner) {
+			return Caller{}, Fail(Forbidden, "owner_not_operator",
+				"The owner of this API key is no longer an operator. Use a key without the scope operate.")
+		}
+	}
 	s.noteUse(ctx, &key)
 	scopes := key.Scopes
 	if len(scopes) == 0 {
@@ -99,6 +109,9 @@ func (s *Service) Keys(ctx context.Context, who Caller) ([]models.Key, error) {
 	}
 	return keys, nil
 }
+
+// operateKeyTTL is how long a key with the scope operate is valid if no expiry is given.
+const operateKeyTTL = 90 * 24 * time.Hour
 
 // maxKeyName is the length in bytes of the longest name of a key.
 const maxKeyName = 100
@@ -137,6 +150,9 @@ func checkKey(who Caller, name string, o *models.KeyOptions) error {
 		case !who.May(sc):
 			f.Wrong(at, "scope_not_yours", "You cannot give a key a scope that you do not have.")
 		}
+	}
+	if o.Expires.IsZero() && slices.Contains(o.Scopes, models.ScopeOperate) {
+		o.Expires = time.Now().Add(operateKeyTTL).UTC().Truncate(time.Second)
 	}
 	if !o.Expires.IsZero() && !o.Expires.After(time.Now()) {
 		f.Wrong("/expires", "invalid_value", "The expiry time must be in the future.")

@@ -33,6 +33,10 @@ type Config struct {
 	UrgentUpTo      int           // batches of at most this many recipients are urgent by default; default 100
 	IdempotencyTime time.Duration // how long idempotency keys are kept; default 24 hours
 
+	// Operator reports whether a user is an operator. Keys with the scope operate work only
+	// while their owner is one; nil: every owner is.
+	Operator func(models.User) bool
+
 	Sole     bool                // no other process uses the store, so workers know commands at once
 	Priority *priority.Scheduler // of the process; nil: a new one
 	Logger   *slog.Logger        // nil: logs are discarded
@@ -65,6 +69,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.IdempotencyTime <= 0 {
 		c.IdempotencyTime = 24 * time.Hour
+	}
+	if c.Operator == nil {
+		c.Operator = func(models.User) bool { return true }
 	}
 	if c.Priority == nil {
 		c.Priority = priority.New()

@@ -141,6 +141,7 @@ func (a *App) serviceConfig() service.Config {
 		UrgentUpTo:      limits.UrgentUpTo,
 		IdempotencyTime: t.Idempotency,
 		Sole:            SoleProcess(a.cfg),
+		Operator:        a.github().Operator,
 		Priority:        a.priority,
 		Logger:          a.log,
 	}

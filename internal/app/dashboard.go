@@ -25,17 +25,7 @@ func (a *App) buildDashboard(context.Context) (err error) {
 	if d.PublicURL == "" {
 		d.PublicURL = d.LocalURL
 	}
-	if g := &a.cfg.GitHub; g.ClientID != "" {
-		d.GitHub = &dashboard.GitHub{
-			ClientID:     g.ClientID,
-			ClientSecret: g.ClientSecret,
-			BaseURL:      g.BaseURL,
-			APIURL:       g.APIURL,
-			Operators:    g.Operators,
-			Logins:       g.Logins,
-			Orgs:         g.Orgs,
-		}
-	}
+	d.GitHub = a.github()
 	for _, p := range a.providers {
 		info := dashboard.ProviderInfo{
 			Name:     p.Name,
@@ -50,6 +40,23 @@ func (a *App) buildDashboard(context.Context) (err error) {
 	}
 	a.dashboard, err = dashboard.New(d)
 	return err
+}
+
+// github returns the settings of the login through GitHub; nil: it is not used.
+func (a *App) github() *dashboard.GitHub {
+	g := &a.cfg.GitHub
+	if g.ClientID == "" {
+		return nil
+	}
+	return &dashboard.GitHub{
+		ClientID:     g.ClientID,
+		ClientSecret: g.ClientSecret,
+		BaseURL:      g.BaseURL,
+		APIURL:       g.APIURL,
+		Operators:    g.Operators,
+		Logins:       g.Logins,
+		Orgs:         g.Orgs,
+	}
 }
 
 // LoginLink makes a one-time link that logs u in to the dashboard. It returns "" without the role api, and if people
