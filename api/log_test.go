@@ -167,7 +167,9 @@ func TestLog(t *testing.T) {
 	)
 
 	l = read[oneLog](f, "/v1/logs/"+b.ID.Log(3).String())
-	require.Equal(t, models.RetriesUsedUp, l.Reason)
+	require.Equal(t, models.ProviderUnavailable, l.Reason)
+	require.Equal(t, models.RetriesUsedUp, l.EndedBy)
+	require.Equal(t, "the provider was not available; all retries have failed", l.ReasonText)
 	l = read[oneLog](f, "/v1/logs/"+b.ID.Log(4).String())
 	require.Equal(t, models.Queued, l.State)
 	require.Equal(t, "sg accepted it; no final event yet", l.ReasonText)

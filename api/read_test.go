@@ -135,7 +135,7 @@ func TestBatchCounts(t *testing.T) {
 		[]int64{v.Counts.Accepted, v.Counts.Queued, v.Counts.Success, v.Counts.Failed, v.Counts.Cancelled},
 	)
 	require.Equal(t, int64(1), v.Counts.Rerouted)
-	require.Equal(t, map[models.Reason]int64{models.MailboxInvalid: 1, models.RetriesUsedUp: 1}, v.Counts.Reasons)
+	require.Equal(t, map[models.Reason]int64{models.MailboxInvalid: 1, models.ProviderUnavailable: 1}, v.Counts.Reasons)
 	require.Equal(
 		t,
 		map[string]service.ProviderCounts{

@@ -28,6 +28,8 @@ type Log struct {
 	// Reason says in one stable word why the mail failed, and ReasonText in a sentence.
 	Reason     string `json:"reason,omitempty"`
 	ReasonText string `json:"reason_text,omitempty"`
+	// EndedBy is no_provider_left or retries_used_up, if one of these ended a mail that failed for Reason.
+	EndedBy string `json:"ended_by,omitempty"`
 	// Detail is what the provider said.
 	Detail string `json:"detail,omitempty"`
 	// Providers has the providers that were tried, and whether each one delivered.

@@ -46,7 +46,7 @@ func TestRetryThatIsNoLongerSafe(t *testing.T) {
 	cfg.MaxRetries = 0
 	r.withEvents(cfg, mg)
 	b := r.batch(2, true, nil)
-	require.Equal(t, models.RetriesUsedUp, r.done(b).Status(1).Reason)
+	require.Equal(t, models.RetriesUsedUp, r.done(b).Status(1).EndedBy)
 	require.Equal(t, 1, mg.count())
 	up.Store(true)
 	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})

@@ -168,6 +168,6 @@ func TestReleaseAfterPurge(t *testing.T) {
 	require.Equal(t, "its content and addresses were removed after their time", v.Status(3).Detail)
 	other := r.batch(1, false, nil)
 	r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
-	require.Equal(t, models.NoProviderLeft, r.done(other).Status(1).Reason)
+	require.Equal(t, models.NoProviderLeft, r.done(other).Status(1).EndedBy)
 	require.Equal(t, 1, p.count())
 }

@@ -26,7 +26,7 @@ func TestRetryingEnds(t *testing.T) {
 			newScripted("mg", always(models.RejectedHereClass)),
 		)
 		v := r.done(r.batch(3, true, nil))
-		require.Equal(t, models.NoProviderLeft, v.Status(3).Reason)
+		require.Equal(t, models.NoProviderLeft, v.Status(3).EndedBy)
 		require.Equal(t, 2, v.Status(3).Attempts)
 	})
 	t.Run("retries used up", func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestRetryingEnds(t *testing.T) {
 		sg, mg := newScripted("sg", always(models.RejectedHereClass)), newScripted("mg", always(models.Unavailable))
 		r := newRig(t, cfg, nil, sg, mg)
 		v := r.done(r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} }))
-		require.Equal(t, models.RetriesUsedUp, v.Status(1).Reason)
+		require.Equal(t, models.RetriesUsedUp, v.Status(1).EndedBy)
 		require.Equal(t, 4, v.Status(1).Attempts)
 		require.Equal(t, 3, mg.count())
 	})
@@ -71,7 +71,7 @@ func TestRetryingEnds(t *testing.T) {
 		cfg := fast()
 		cfg.MaxRetries = 0
 		r := newRig(t, cfg, nil, newScripted("sg", always(models.Unavailable)))
-		require.Equal(t, models.RetriesUsedUp, r.done(r.batch(3, true, nil)).Status(1).Reason)
+		require.Equal(t, models.RetriesUsedUp, r.done(r.batch(3, true, nil)).Status(1).EndedBy)
 	})
 	t.Run("success", func(t *testing.T) {
 		t.Parallel()

@@ -61,6 +61,7 @@ func TestSenderVerifiedNowhere(t *testing.T) {
 	cfg.MaxRetries = 2
 	r := newRig(t, cfg, nil, newScripted("sg", verifiedOnly))
 	s := r.done(r.batch(1, true, from("a@bad.test"))).Status(1)
-	require.Equal(t, models.RetriesUsedUp, s.Reason)
+	require.Equal(t, models.RetriesUsedUp, s.EndedBy)
+	require.Equal(t, models.SenderNotVerified, s.Reason)
 	require.Equal(t, "sg answered 403: the sender is not verified at the provider", s.Detail)
 }

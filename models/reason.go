@@ -88,6 +88,9 @@ func (r Reason) Words() string {
 // Known reports whether r is one of the reasons above.
 func (r Reason) Known() bool { _, ok := reasonWords[r]; return ok }
 
+// onlyEnds reports whether r says what ended a log, and the last attempt says why.
+func (r Reason) onlyEnds() bool { return r == NoProviderLeft || r == RetriesUsedUp }
+
 // Hard reports whether r ends a log by itself: no other provider could deliver the mail,
 // or the recipient does not want it. Mail is never rerouted after a hard reason.
 func (r Reason) Hard() bool {

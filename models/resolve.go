@@ -441,6 +441,9 @@ func (v *View) settle(r int, s *Standing) {
 		s.State, s.Reason, s.Detail = Cancelled, CancelledByRq, closing.Detail
 	case closing != nil:
 		s.State, s.Reason, s.Detail, s.Provider = Failed, closing.Reason, closing.Detail, s.Last.Provider
+		if cause := s.Last.Reason; closing.Reason.onlyEnds() && cause != "" && cause != StartByPassed {
+			s.Reason, s.EndedBy = cause, closing.Reason
+		}
 		if s.Detail == "" {
 			s.Detail = s.Last.Text
 		}

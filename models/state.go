@@ -63,6 +63,7 @@ type Status struct{ *Standing }
 type Standing struct {
 	State     State
 	Reason    Reason // why it failed or was cancelled; Unconfirmed or Implied if no delivery was reported
+	EndedBy   Reason // what ended it, if that is not the reason: no provider was left, or the retries were used up
 	Detail    string // text of the provider or of an entry
 	Provider  string // the provider that decided, if one did
 	MayDouble bool   // sent again while an earlier outcome was unknown

@@ -75,7 +75,7 @@ func TestStateOfRecipient(t *testing.T) {
 		"refused, ended": {
 			[]Entry{sg, ending(2, NoProviderLeft, 1)},
 			[]Fact{answer(1, Unavailable, 1)},
-			Failed, NoProviderLeft, "sg",
+			Failed, ProviderUnavailable, "sg",
 		},
 		"hard refusal needs no ending": {[]Entry{sg}, []Fact{answer(1, RejectedRecipient, 1)}, Failed, MailboxInvalid, "sg"},
 		"hard bounce needs no ending": {

@@ -16,6 +16,7 @@ type LogView struct {
 	State       models.State    `json:"state"`
 	Reason      models.Reason   `json:"reason,omitempty"`
 	ReasonText  string          `json:"reason_text,omitempty"`
+	EndedBy     models.Reason   `json:"ended_by,omitempty"` // no_provider_left or retries_used_up
 	Detail      string          `json:"detail,omitempty"`
 	Providers   map[string]bool `json:"providers"` // tried providers; true if the provider delivered
 	Attempts    int             `json:"attempts"`
@@ -32,6 +33,7 @@ func viewLog(id models.ID, r *models.Recipient, v *models.View) LogView {
 		Name:        r.Name,
 		State:       st.State,
 		Reason:      st.Reason,
+		EndedBy:     st.EndedBy,
 		Detail:      st.Detail,
 		Providers:   map[string]bool{},
 		Attempts:    st.Attempts,
@@ -46,6 +48,9 @@ func viewLog(id models.ID, r *models.Recipient, v *models.View) LogView {
 		out.ReasonText = queuedText(st)
 	} else if out.Reason != "" {
 		out.ReasonText = out.Reason.Words()
+	}
+	if out.EndedBy != "" {
+		out.ReasonText += "; " + out.EndedBy.Words()
 	}
 	return out
 }

@@ -46,15 +46,17 @@ func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool 
 			recipient = true
 		}
 	}
+	switch models.Reason(l.EndedBy) { //nolint:exhaustive // nothing else ends attempts
+	case models.NoProviderLeft:
+		return len(ended) == len(simulated.Names)
+	case models.RetriesUsedUp:
+		return attempts > defaultRetries
+	}
 	switch models.Reason(l.Reason) { //nolint:exhaustive // nothing leads to the others
 	case models.InvalidRequest:
 		return request
 	case models.MailboxInvalid:
 		return recipient
-	case models.NoProviderLeft:
-		return len(ended) == len(simulated.Names)
-	case models.RetriesUsedUp:
-		return attempts > defaultRetries
 	}
 	return false
 }
@@ -88,6 +90,9 @@ func TestFailureNeedsAFault(t *testing.T) {
 			{What: "answer", Attempt: 1, Provider: "sg", Status: http.StatusBadRequest, At: time.Now()},
 		}
 		l := &client.Log{Reason: string(c.reason)}
+		if c.reason == models.NoProviderLeft || c.reason == models.RetriesUsedUp {
+			l = &client.Log{Reason: string(models.ProviderUnavailable), EndedBy: string(c.reason)}
+		}
 		require.Equal(t, c.want, explained(d, l, refused, &o), "%s %v: no provider answered so", c.reason, c.copies)
 	}
 }
