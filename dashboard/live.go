@@ -40,7 +40,12 @@ type hub struct {
 
 	mu    sync.Mutex
 	feeds map[string]*feed
+	pages map[string]int // open live pages, by user
 }
+
+// livePages is how many live pages a user may have open. Each may read the store once a
+// second.
+const livePages = 50
 
 // feed reads one source for its watchers.
 type feed struct {
@@ -60,7 +65,7 @@ type piece struct {
 }
 
 func newHub(log *slog.Logger) *hub {
-	h := &hub{log: log, feeds: map[string]*feed{}}
+	h := &hub{log: log, feeds: map[string]*feed{}, pages: map[string]int{}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
@@ -68,6 +73,24 @@ func newHub(log *slog.Logger) *hub {
 func (h *hub) close() {
 	h.cancel()
 	h.wg.Wait()
+}
+
+// enter counts a page of a user until the returned function is called. It returns nil if the
+// user has too many.
+func (h *hub) enter(user string) (leave func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.pages[user] >= livePages {
+		return nil
+	}
+	h.pages[user]++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.pages[user]--; h.pages[user] == 0 {
+			delete(h.pages, user)
+		}
+	}
 }
 
 // join returns the feed of a key and a function that leaves it. The first join
@@ -181,6 +204,12 @@ func appendEvent(b []byte, name string, data []byte) []byte {
 // stream sends the feed of a key to a page until the browser disconnects, its
 // session ends or the server stops.
 func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, key string, open func() source) error {
+	exit := d.live.enter(v.User)
+	if exit == nil {
+		return service.Fail(service.Unavailable, "too_many_pages",
+			"You have %d pages open that update by themselves. Close some, or reload this one to see changes.", livePages)
+	}
+	defer exit()
 	rc := http.NewResponseController(w)
 	if err := rc.SetWriteDeadline(time.Now().Add(liveWrite)); err != nil {
 		return service.Fail(service.Unsupported, "no_stream", "This connection does not support streaming.").Because(err)

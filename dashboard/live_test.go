@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bufio"
 	"context"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -81,4 +82,25 @@ func TestSharedFeeds(t *testing.T) {
 		leave()
 	}
 	require.Empty(t, h.feeds)
+}
+
+// A user may have a bounded number of live pages, which takes none from others.
+func TestLivePagesAreBounded(t *testing.T) {
+	t.Parallel()
+	h := newHub(slog.New(slog.DiscardHandler))
+	defer h.close()
+	var leave []func()
+	for range livePages {
+		leave = append(leave, h.enter("ann"))
+	}
+	require.Nil(t, h.enter("ann"))
+	other := h.enter("bob")
+	require.NotNil(t, other)
+	leave[0]()
+	again := h.enter("ann")
+	require.NotNil(t, again)
+	for _, l := range append(leave[1:], other, again) {
+		l()
+	}
+	require.Empty(t, h.pages)
 }

@@ -298,6 +298,23 @@ func TestExport(t *testing.T) {
 	require.Equal(t, "'=1+1", rows[1][2], "a formula is not quoted")
 }
 
+// A cell of an export is no formula, whichever separator a spreadsheet uses.
+func TestCellsAreNoFormulas(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"Ann":         "Ann",
+		"a-b; c+d":    "a-b; c+d",
+		"=1+1":        "'=1+1",
+		"a;=1+1":      "a;'=1+1",
+		"a\t@SUM(A1)": "a\t'@SUM(A1)",
+		`a;"=1"`:      `a;"'=1"`,
+		"a; -1":       "a; '-1",
+		"a\n=1":       "a\n'=1",
+	} {
+		require.Equal(t, want, harmlessCell(in), in)
+	}
+}
+
 // TestFirstPageSize checks that the first page and its assets are below 100 kB.
 func TestFirstPageSize(t *testing.T) {
 	t.Parallel()
