@@ -83,6 +83,12 @@ func (a *App) openProviders(context.Context) (err error) {
 	if a.providers, err = OpenProviders(a.cfg, a.log); err != nil {
 		return fmt.Errorf("the configuration has mistakes:\n%w", err)
 	}
+	for _, p := range a.providers {
+		if a.cfg.Has("worker") && a.cfg.Times.StopGrace < p.Timeout {
+			a.log.Warn("times.stop_grace is shorter than a call may take; a stop can leave unknown outcomes",
+				"provider", p.Name, "stop_grace", a.cfg.Times.StopGrace.String(), "timeout", p.Timeout.String())
+		}
+	}
 	return nil
 }
 

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -178,5 +180,31 @@ func TestSimulatedKeysNeedSimulator(t *testing.T) {
 	_, err = config.Load("", settings)
 	for _, field := range []string{"sg.api_key", "sg.webhook_key", "mg.api_key", "mg.webhook_key"} {
 		require.ErrorContains(t, err, "providers."+field+": is the published key")
+	}
+}
+
+// The memory limit stays below that of the container.
+func TestMemoryLimitOfContainer(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "memory.max")
+	require.EqualValues(t, 100, within(100, file), "no container")
+	for content, want := range map[string]int64{"max\n": 100, "50\n": 45, "1000\n": 100, "": 100} {
+		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+		require.Equal(t, want, within(100, file), content)
+	}
+}
+
+// A stop that gives calls less time than they may take is a warning at start.
+func TestShortStopGraceIsAWarning(t *testing.T) {
+	t.Parallel()
+	for grace, warned := range map[string]bool{"35s": false, "14s": true} {
+		cfg, err := config.Load("", append(simulated.Settings("http://127.0.0.1:8025", "TIMEOUT=15s"),
+			"SAFEDELIVR_TIMES_STOP_GRACE="+grace))
+		require.NoError(t, err)
+		var out strings.Builder
+		a := &App{cfg: &cfg, log: slog.New(slog.NewTextHandler(&out, nil))}
+		require.NoError(t, a.openProviders(t.Context()))
+		CloseProviders(a.providers)
+		require.Equal(t, warned, strings.Contains(out.String(), "stop_grace is shorter"), out.String())
 	}
 }
