@@ -111,6 +111,7 @@ func TestUnknownOutcome(t *testing.T) {
 		sg, mg := newScripted("sg", always(models.Unknown)), newScripted("mg", always(models.Accepted))
 		cfg := fast()
 		cfg.EvidenceWindow = 300 * time.Millisecond
+		cfg.StartBy = time.Hour // the window begins with the answer, not with the latest end of the call
 		r := newRig(t, cfg, nil, sg, mg)
 		return r, sg, mg, r.batch(4, true, func(b *models.Batch, _ []models.Recipient) {
 			b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy
@@ -132,8 +133,8 @@ func TestUnknownOutcome(t *testing.T) {
 		require.True(t, v.Status(1).MayDouble)
 		require.Equal(t, 1, sg.count())
 		require.Equal(t, 1, mg.count())
-		first, second := v.Entries[0], v.Entries[1]
-		require.True(t, second.At.After(first.CallEnds.Add(300*time.Millisecond)), "not before the window expired")
+		answered, second := v.Tries(1)[0].At, v.Entries[1]
+		require.True(t, second.At.After(answered.Add(300*time.Millisecond)), "not before the window expired")
 	})
 	t.Run("evidence", func(t *testing.T) {
 		t.Parallel()

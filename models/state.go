@@ -158,6 +158,16 @@ func (v *View) Entry(n int) Entry {
 	return v.Entries[i]
 }
 
+// CallEnded returns when the call of an attempt had ended: at its answer, or at the latest
+// time at which it can run if none is known.
+func (v *View) CallEnded(t *Try) time.Time {
+	ends := v.Entry(t.Attempt).CallEnds
+	if t.Verdict == VerdictUnknown {
+		return EarlierOf(t.At, ends)
+	}
+	return ends
+}
+
 // NextNumber returns the number of the next ledger entry.
 func (v *View) NextNumber() int {
 	if n := len(v.Entries); n > 0 {

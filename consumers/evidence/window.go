@@ -34,8 +34,9 @@ func (l *Lookups) tryAnswered(c *dispatch.Chunk, t *models.Try, now time.Time) b
 		return true
 	}
 	entry := c.View.Entry(t.Attempt)
-	end := entry.CallEnds.Add(l.policy.EvidenceWindow(t.Provider))
-	lateEnough := models.EarlierOf(end, entry.CallEnds.Add(api.LookupLag()))
+	ended := c.View.CallEnded(t)
+	end := ended.Add(l.policy.EvidenceWindow(t.Provider))
+	lateEnough := models.EarlierOf(end, ended.Add(api.LookupLag()))
 	if t.Verdict == models.VerdictAccepted {
 		end = t.At.Add(l.cfg.FinalEventWait)
 		lateEnough = end.Add(-min(time.Hour, l.cfg.FinalEventWait/4))
@@ -63,9 +64,10 @@ func (l *Lookups) MayEndSoon(c *dispatch.Chunk, st *policy.Step, now time.Time) 
 	if s.Last.Verdict == models.VerdictPending && now.Before(entry.CallEnds) {
 		return true
 	}
-	if l.eventLookup(provider) == nil || !now.Before(entry.CallEnds.Add(l.policy.EvidenceWindow(provider))) {
+	ended := c.View.CallEnded(&s.Last)
+	if l.eventLookup(provider) == nil || !now.Before(ended.Add(l.policy.EvidenceWindow(provider))) {
 		return false
 	}
-	l.request(provider, c.ID, entry.At.Add(-margin), entry.CallEnds)
+	l.request(provider, c.ID, entry.At.Add(-margin), ended)
 	return true
 }

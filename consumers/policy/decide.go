@@ -214,7 +214,7 @@ func (p *Policy) hold(b *models.Batch, now time.Time) Step {
 func (p *Policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, now time.Time) Step {
 	last := &s.Last
 	if last.Verdict != models.VerdictAccepted {
-		until := v.Entry(last.Attempt).CallEnds.Add(p.EvidenceWindow(last.Provider))
+		until := v.CallEnded(last).Add(p.EvidenceWindow(last.Provider))
 		if now.Before(until) {
 			return Step{Do: Wait, Until: until}
 		}
