@@ -12,19 +12,22 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestUnknownWithoutOtherProvider: mail with an unknown outcome that no other provider can take
-// ends as unknown. A retry does not apply to it, a release does.
+// TestUnknownWithoutOtherProvider: mail with an unknown outcome that may be sent again goes
+// through the same provider if there is no other. When the retries are used up, it ends as
+// unknown. A retry does not apply to it then, a release does.
 func TestUnknownWithoutOtherProvider(t *testing.T) {
 	t.Parallel()
 	sg := newScripted("sg", always(models.Unknown))
 	r := emptyRig(t, nil, "sg")
 	cfg := fast()
-	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 200*time.Millisecond
+	cfg.EvidenceWindow, cfg.MaxRetries = 200*time.Millisecond, 1
 	r.withEvents(cfg, sg)
 	b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.OnUnknown = models.Resend })
 	v := r.done(b)
 	require.Equal(t, models.OutcomeUnknown, v.Status(1).Reason)
-	require.Contains(t, v.Status(1).Detail, models.NoProviderLeft.Words())
+	require.Contains(t, v.Status(1).Detail, models.RetriesUsedUp.Words())
+	require.Equal(t, 2, sg.count())
+	require.True(t, v.Status(1).MayDouble)
 	require.True(t, policy.Released(v, &models.Command{Kind: models.RetryBatch, Batch: b.ID}).Empty(), "not safe")
 	require.Equal(t, 1, policy.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID}).Len())
 	require.Equal(t, 1, policy.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: "sg"}).Len())

@@ -236,7 +236,8 @@ func (p *Policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 }
 
 // retry returns a call through another provider, or through the same one later, or an
-// ending if none may be tried.
+// ending if none may be tried. Mail that may arrive twice is sent through the same provider
+// only if the batch can use no other.
 func (p *Policy) retry(b *models.Batch, s *models.Status, tries []models.Try, mayDouble bool) Step {
 	last := &s.Last
 	st := Step{
@@ -248,10 +249,14 @@ func (p *Policy) retry(b *models.Batch, s *models.Status, tries []models.Try, ma
 		FromEvent: last.Verdict == models.VerdictFailed,
 	}
 	options := p.remaining(b, tries, s.Retries+1)
+	if only := p.allowed(b); mayDouble && len(options) == 0 && len(only) == 1 {
+		only[0].NotBefore = last.At.Add(p.cfg.delay(s.Retries + 1))
+		options = only // the batch wants the mail to be sent again, and names no other way
+	}
 	switch {
 	case len(options) == 0:
 		return ending(st.Doubt, Step{Reason: models.NoProviderLeft, Detail: describe(last)})
-	case s.Called && s.Retries >= p.cfg.MaxRetries && !p.allUnavailable(b, s, tries, options):
+	case s.Called && s.Retries >= p.cfg.MaxRetries && (mayDouble || !p.allUnavailable(b, s, tries, options)):
 		return ending(st.Doubt, Step{Reason: models.RetriesUsedUp, Detail: describe(last)})
 	}
 	st.Options, st.Fixed = options, len(b.Providers) > 0
