@@ -187,7 +187,14 @@ func TestPlaceholders(t *testing.T) {
 			`{"text": "{{x}}", "to": [{"email": "a@b.de", "vars": {"x": "1"}}, "A@b.de"], "allow_duplicates": true}`,
 			[]string{"/to/1/vars/x unknown_placeholder"},
 		},
-		"no placeholder": {`{"text": "{{ }} {{1a}} { {x}} {{x y}} {{x"}`, nil},
+		"no placeholder": {`{"text": "{ {x}} }} {"}`, nil},
+		"escaped":        {`{"subject": "{{{{ {{{{x}}", "text": "{{{{1a}}"}`, nil},
+		"any script":     {`{"text": "{{prénom}}", "to": [{"email": "a@b.de", "vars": {"prénom": "Zoé"}}]}`, nil},
+		"malformed": {
+			`{"subject": "{{ }}", "text": "{{name}} {{1a}}", "html": "{{x y}}"}`,
+			[]string{"/html unknown_placeholder", "/subject unknown_placeholder", "/text unknown_placeholder"},
+		},
+		"malformed body": {`{"body": "{{x"}`, []string{"/body unknown_placeholder"}},
 		"with other mistakes": {
 			`{"lane": "x", "text": "{{z}}", "to": ["bad", "a@b.de"]}`,
 			[]string{"/to/0 invalid_address", "/lane invalid_value", "/text unknown_placeholder"},
@@ -208,6 +215,16 @@ func TestPlaceholders(t *testing.T) {
 			require.Equal(t, c.want, got)
 		})
 	}
+}
+
+// TestMalformedPlaceholder: the error quotes the text, tells its place and how to escape it.
+func TestMalformedPlaceholder(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p := f.post(batchOf(t, `{"text": "Dear {{name}},\nélan {{first name}}\n{{}}"}`)).problem(t)
+	require.Equal(t, []string{"/text unknown_placeholder"}, p.pointers())
+	require.Contains(t, p.Errors[0].Detail, `"{{first name}}" in line 2, column 6 `)
+	require.Contains(t, p.Errors[0].Detail, "Write {{{{ for a literal {{.")
 }
 
 // TestManySetsOfVars: placeholders are checked even if the recipients have too many different

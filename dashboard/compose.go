@@ -229,8 +229,8 @@ func (c *composeView) wrong(e *service.Error, list *addressList, test bool) {
 	}
 }
 
-// placeholderName finds the placeholder that an error is about.
-var placeholderName = regexp.MustCompile(`\{\{([^{}]+)\}\}`)
+// placeholderName finds the placeholder that no recipient has a value for.
+var placeholderName = regexp.MustCompile(`^No recipient has a value for \{\{([^{}]+)\}\}`)
 
 // fieldText returns the text of an error for the form. The service's texts name fields of
 // the API.
@@ -238,7 +238,7 @@ func fieldText(f *service.FieldError) string {
 	switch name := placeholderName.FindStringSubmatch(f.Detail); {
 	case f.Code == "required" && f.Pointer == "/html":
 		return "Enter an HTML or text body."
-	case f.Code == "unknown_placeholder" && name != nil && !strings.HasPrefix(f.Pointer, "/to/"):
+	case f.Code == "unknown_placeholder" && name != nil:
 		return fmt.Sprintf("No recipient has a value for {{%s}}. Add a column %q.", name[1], name[1])
 	}
 	return sentence(f.Detail)

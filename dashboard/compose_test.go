@@ -74,6 +74,12 @@ func TestComposeTexts(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
 	require.Contains(t, a.text, "No recipient has a value for {{order}}. Add a column &#34;order&#34;.")
 	require.Contains(t, a.text, "Enter an HTML or text body.")
+
+	form["subject"], form["text"] = []string{"s"}, []string{"Dear {{a{{order}}"}
+	a = b.post("/compose", form)
+	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+	require.Contains(t, a.text, "&#34;{{a{{order}}&#34; in line 1, column 6 is not a placeholder.")
+	require.Contains(t, a.text, "Write {{{{ for a literal {{.")
 }
 
 // TestComposeErrors checks that a form with errors names them and keeps the input.
@@ -246,6 +252,7 @@ func TestParseList(t *testing.T) {
 			{Line: 2, Email: "a@x.de", Vars: map[string]string{"First_Name": "Ann"}},
 		}},
 		"table, tabs":   {"Name\tAddress\nAnn\ta@x.de", []listed{{Line: 2, Email: "a@x.de", Name: "Ann"}}},
+		"any script":    {"email;Prénom\na@x.de;Zoé", []listed{{Line: 2, Email: "a@x.de", Vars: map[string]string{"Prénom": "Zoé"}}}},
 		"short row":     {"email;n;2nd\na@x.de", []listed{{Line: 2, Email: "a@x.de"}}},
 		"odd variables": {"email;2nd\na@x.de;x", []listed{{Line: 2, Email: "a@x.de", Vars: map[string]string{"_2nd": "x"}}}},
 	} {

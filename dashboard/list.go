@@ -7,6 +7,7 @@ import (
 	"net/mail"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -169,15 +170,15 @@ func columnsOf(fields []string) []string {
 // variableName replaces the characters that a placeholder must not contain.
 func variableName(s string) string {
 	s = strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' {
+		if models.ValidVar("_" + string(c)) {
 			return c
 		}
 		return '_'
 	}, strings.TrimSpace(s))
-	if s != "" && !models.ValidVar(s) {
+	if first, _ := utf8.DecodeRuneInString(s); s != "" && !models.ValidVar(string(first)) {
 		s = "_" + s
 	}
-	return s[:min(len(s), 64)]
+	return strings.ToValidUTF8(s[:min(len(s), 64)], "")
 }
 
 func rowOf(columns, fields []string, line int) listed {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
@@ -169,6 +170,7 @@ func (b *Builder) SetDeadline(batch *models.Batch, requested time.Time) error {
 // checkPlaceholders reports recipients that have no value for a placeholder of the
 // content, or a value that the subject cannot contain.
 func (b *Builder) checkPlaceholders(c *models.Content) error {
+	b.checkSyntax()
 	names, field := b.placeholders(c)
 	missing := b.spool.missing(names)
 	var some, inSubject []string
@@ -207,15 +209,36 @@ func (b *Builder) checkPlaceholders(c *models.Content) error {
 	})
 }
 
+// checkSyntax reports the first malformed placeholder of each field.
+func (b *Builder) checkSyntax() {
+	for _, field := range []string{"subject", "text", b.htmlField()} {
+		text := b.texts[field]
+		at, found := models.MalformedPlaceholder(text)
+		if at < 0 {
+			continue
+		}
+		before := text[:at]
+		b.Wrong("/"+field, "unknown_placeholder",
+			"%s in line %d, column %d is not a placeholder. A placeholder is {{name}}: a letter or _, then letters, digits, "+
+				"_, - or dots, at most 64 bytes. Write {{{{ for a literal {{.",
+			problem.Quote(found), strings.Count(before, "\n")+1,
+			utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:])+1)
+	}
+}
+
+// htmlField returns the name of the field that holds the HTML.
+func (b *Builder) htmlField() string {
+	if b.set["body"] {
+		return "body"
+	}
+	return "html"
+}
+
 // placeholders returns the placeholders of the content that need a value, in the order
 // in which they appear, and the first field that each of them appears in.
 func (b *Builder) placeholders(c *models.Content) (names []string, field map[string]string) {
-	html := "html"
-	if b.set["body"] {
-		html = "body"
-	}
 	field = map[string]string{}
-	for _, f := range []struct{ name, text string }{{"subject", c.Subject}, {"text", c.Text}, {html, c.HTML}} {
+	for _, f := range []struct{ name, text string }{{"subject", c.Subject}, {"text", c.Text}, {b.htmlField(), c.HTML}} {
 		for _, n := range models.Placeholders(f.text) {
 			if n != "email" && n != "name" && field[n] == "" {
 				field[n] = f.name
