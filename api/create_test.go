@@ -23,7 +23,7 @@ func TestCreateJSON(t *testing.T) {
 		"reply_to": "\"Lee, Ann\" <help@bücher.example>",
 		"subject": " Hi {{name}} ",
 		"text": "T {{ code }}",
-		"html": "<b>{{code}}</b> {{email}} {{not closed",
+		"html": "<b>{{code}}</b> {{email}} {{{{not closed",
 		"providers": ["mg", "sg"],
 		"lane": "bulk",
 		"on_unknown": "resend",
@@ -46,7 +46,7 @@ func TestCreateJSON(t *testing.T) {
 					Email: "help@xn--bcher-kva.example",
 					Name:  "Lee, Ann",
 				}, Subject: "Hi {{name}}", Text: "T {{ code }}",
-				HTML: "<b>{{code}}</b> {{email}} {{not closed"}, b.Content)
+				HTML: "<b>{{code}}</b> {{email}} {{{{not closed"}, b.Content)
 			require.Equal(t, []models.Recipient{{Email: "ann@example.com", Name: "Ann", Vars: map[string]string{"code": "a\nb"}},
 				{Email: "bob@example.com", Name: "Bob ë", Vars: map[string]string{"code": "12.50", "paid": "true"}}}, rs)
 			require.Equal(t, accepted{ID: a.ID, State: models.BatchQueued, Recipients: 2, Duplicates: 1, Lane: models.Bulk}, a)

@@ -215,13 +215,18 @@ func (d *decoder) formValue(name, value string) {
 		}
 		return
 	}
-	var list []intake.ProviderName // providers
-	for p := range strings.SplitSeq(value, ",") {
-		if p = strings.TrimSpace(p); p != "" {
-			list = append(list, intake.ProviderName{Index: len(list), Name: p})
+	d.SetProviders(func(yield func(int, string) bool) {
+		n := 0
+		for name := range strings.SplitSeq(value, ",") {
+			if name = strings.TrimSpace(name); name == "" {
+				continue
+			}
+			if !yield(n, name) {
+				return
+			}
+			n++
 		}
-	}
-	d.SetProviders(list)
+	})
 }
 
 // maxFormRecipient is more bytes than any valid mailbox has.

@@ -15,10 +15,13 @@ import (
 
 // Limits of the parts of a JSON request, in bytes.
 const (
-	maxRecipientJSON = 1 << 20  // of one recipient
+	maxRecipientJSON = 1 << 20  // of one recipient, or of a member that is not text
 	maxBetween       = 64 << 10 // of a member's name with the space around it
 	maxEscape        = 6        // of one escaped byte, like \u0041
 )
+
+// maxDepth is how deep values may be nested: as deep as encoding/json reads them.
+const maxDepth = 10_000
 
 // jsonReader is a decoder with bounded memory. A json.Decoder buffers whole values, so
 // jsonReader limits how far it may read for the next value.
@@ -84,7 +87,9 @@ func (d *decoder) readObject(j *jsonReader) error {
 		if d.seen[name] {
 			return j.jsonError(errors.New("the member " + service.Quote(name) + " is repeated"))
 		}
-		d.seen[name] = true
+		if d.IsField(name) {
+			d.seen[name] = true
+		}
 		if err := d.readMember(j, name); err != nil {
 			return err
 		}
@@ -105,12 +110,16 @@ func (d *decoder) readMember(j *jsonReader, name string) error {
 	if name == "to" {
 		return d.readRecipients(j)
 	}
-	j.allow(maxBetween+maxEscape*d.ContentLeft(), d.ContentTooLarge())
+	here := service.Pointer(name)
+	if d.IsText(name) {
+		j.allow(maxBetween+maxEscape*d.ContentLeft(), d.ContentTooLarge())
+	} else {
+		j.allow(maxRecipientJSON, valueTooLarge(here))
+	}
 	var raw json.RawMessage
 	if err := j.Decode(&raw); err != nil {
 		return j.jsonError(err)
 	}
-	here := service.Pointer(name)
 	switch {
 	case bytes.Equal(raw, []byte("null")) && d.IsField(name):
 	case d.IsText(name):
@@ -144,21 +153,21 @@ func (d *decoder) jsonText(name string, raw []byte) error {
 }
 
 func (d *decoder) jsonProviders(raw []byte) {
-	var list []json.RawMessage
-	var names []intake.ProviderName
-	if json.Unmarshal(raw, &list) != nil {
+	if raw[0] != '[' {
 		d.Unreadable("providers")
 		d.Wrong("/providers", "wrong_type", "providers must be a list of provider names.")
+		return
 	}
-	for i, p := range list {
-		if p[0] != '"' {
-			d.Unreadable("providers")
-			d.Wrong("/providers/"+strconv.Itoa(i), "wrong_type", "The name of a provider must be a string.")
-			continue
+	d.SetProviders(func(yield func(int, string) bool) {
+		for i, p := range elements(raw) {
+			if p[0] != '"' {
+				d.Unreadable("providers")
+				d.Wrong("/providers/"+strconv.Itoa(i), "wrong_type", "The name of a provider must be a string.")
+			} else if !yield(i, unquote(p)) {
+				return
+			}
 		}
-		names = append(names, intake.ProviderName{Index: i, Name: unquote(p)})
-	}
-	d.SetProviders(names)
+	})
 }
 
 func (d *decoder) readRecipients(j *jsonReader) error {
@@ -202,6 +211,9 @@ func skipObject(j *jsonReader, t json.Token) error {
 		if depth == 0 {
 			return nil
 		}
+		if depth > maxDepth {
+			return j.jsonError(errors.New("the value is nested too deeply"))
+		}
 		j.allow(maxRecipientJSON, valueTooLarge("/to"))
 		var err error
 		if t, err = j.Token(); err != nil {
@@ -239,7 +251,9 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 		if given[name] {
 			d.Wrong(at, "repeated", "%s is repeated.", service.Quote(name))
 		}
-		given[name] = true
+		if name == "email" || name == "name" || name == "vars" {
+			given[name] = true // others are mistakes, and may be many
+		}
 		switch {
 		case name == "vars" && value[0] == '{':
 			r.Vars = d.jsonVars(at, value)
@@ -262,10 +276,13 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 }
 
 // jsonVars decodes variables: strings, and numbers and booleans as they are written in the
-// request.
+// request. It keeps one more than a recipient may have.
 func (d *decoder) jsonVars(here string, object []byte) map[string]string {
 	vars := map[string]string{}
 	eachMember(object, func(name string, value []byte) {
+		if len(vars) > intake.MaxVars {
+			return
+		}
 		if _, again := vars[name]; again {
 			d.Wrong(here+service.Pointer(name), "repeated", "%s is repeated.", service.Quote(name))
 		}

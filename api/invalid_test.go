@@ -76,6 +76,7 @@ func TestInvalidBatch(t *testing.T) {
 		"deadline far away":       {batchOf(t, `{"deadline": "2099-01-31T12:00:00Z"}`), []string{"/deadline invalid_value"}},
 		"providers": {batchOf(t, `{"providers": ["sg", "ses", 5, "sg", null, ""]}`),
 			[]string{
+				"/providers too_many",
 				"/providers/1 unknown_provider",
 				"/providers/2 wrong_type",
 				"/providers/3 repeated",

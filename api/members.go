@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
 	"unicode/utf8"
 )
 
@@ -19,6 +20,23 @@ func eachMember(object []byte, f func(name string, value []byte)) {
 		f(name, object[i:end])
 		if i = skipSpace(object, end); i < len(object) && object[i] == ',' {
 			i = skipSpace(object, i+1)
+		}
+	}
+}
+
+// elements returns the elements of a JSON list with their indexes. The list must be valid
+// JSON.
+func elements(list []byte) iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
+		i := skipSpace(list, 1)
+		for n := 0; i < len(list) && list[i] != ']'; n++ {
+			end := valueEnd(list, i)
+			if !yield(n, list[i:end]) {
+				return
+			}
+			if i = skipSpace(list, end); i < len(list) && list[i] == ',' {
+				i = skipSpace(list, i+1)
+			}
 		}
 	}
 }

@@ -105,8 +105,10 @@ func valueTooLarge(pointer string) *service.Error {
 	e.Fields = []service.FieldError{{
 		Pointer: pointer,
 		Code:    "too_long",
-		Detail: fmt.Sprintf("A recipient may have at most %d bytes. Names and the space between values may have less.",
-			maxRecipientJSON),
+		Detail: fmt.Sprintf(
+			"A recipient or a field may have at most %d bytes. Names and the space between values may have less.",
+			maxRecipientJSON,
+		),
 	}}
 	return e
 }

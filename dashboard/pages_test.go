@@ -34,7 +34,7 @@ func (f *rig) batchOf(user string, fields map[string]string, to ...service.Recip
 		)
 		require.NoError(f, err)
 	}
-	in := f.service.NewIntake()
+	in := f.service.NewIntake(f.Context())
 	defer in.Close()
 	for name, value := range map[string]string{"from": "shop@example.com", "subject": "Hello", "text": "Dear {{email}}"} {
 		if given, ok := fields[name]; ok {

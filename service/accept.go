@@ -18,8 +18,9 @@ import (
 // Recipient is one recipient of a request.
 type Recipient = intake.Recipient
 
-// NewIntake returns an empty builder for a batch. The caller must close it.
-func (s *Service) NewIntake() *intake.Builder { return intake.New(&s.intake) }
+// NewIntake returns an empty builder for a batch. When ctx ends, reading and checking end.
+// The caller must close the builder.
+func (s *Service) NewIntake(ctx context.Context) *intake.Builder { return intake.New(ctx, &s.intake) }
 
 // Accepted is the answer to a batch that was accepted.
 type Accepted struct {
@@ -43,6 +44,9 @@ func (s *Service) Accept(
 	r Repeat,
 ) (a Accepted, replayed bool, err error) {
 	b, wrong := in.Check()
+	if err := ctx.Err(); err != nil {
+		return Accepted{}, false, err
+	}
 	if wrong != nil {
 		if begun, err := s.guard.Begun(ctx, who.User, r); err != nil || !begun {
 			return Accepted{}, false, cmp.Or(err, wrong)

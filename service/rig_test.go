@@ -153,7 +153,7 @@ func (f *commandRig) putHeld(batch models.ID) {
 // acceptBatch accepts a batch with one recipient.
 func acceptBatch(t testing.TB, s *Service, who Caller) models.ID {
 	t.Helper()
-	in := s.NewIntake()
+	in := s.NewIntake(t.Context())
 	defer in.Close()
 	in.SetText("from", "a@one.example")
 	in.SetText("subject", "s")

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"errors"
+	"fmt"
 	"net/mail"
 	"strings"
 	"unicode"
@@ -13,6 +14,7 @@ import (
 )
 
 var (
+	errTooLong   = fmt.Errorf("has more than %d bytes", maxMailbox)
 	errAddress   = errors.New("is not an email address like ann@example.com or Ann <ann@example.com> (RFC 5322)")
 	errDomain    = errors.New("does not have a valid domain")
 	errLocalPart = errors.New(
@@ -31,10 +33,19 @@ var domains = idna.New(
 	idna.VerifyDNSLength(true),
 )
 
+// Limits of addresses, in bytes.
+const (
+	maxMailbox = 4096 // an address with its name and comments
+	maxDomain  = 253
+)
+
 // ParseAddress parses one mailbox: an address, or a name and an address in angle
 // brackets. The domain of the result is in ASCII and lower case.
 func ParseAddress(s string) (models.Address, error) {
 	s = strings.TrimSpace(s)
+	if len(s) > maxMailbox {
+		return models.Address{}, errTooLong
+	}
 	if !utf8.ValidString(s) {
 		return models.Address{}, errAddress
 	}
@@ -75,6 +86,9 @@ func normalise(email string) (string, error) {
 	if len(local) > 64 {
 		return "", errLocalLong
 	}
+	if len(domain) > maxDomain {
+		return "", errDomain // to convert a long domain takes quadratic time
+	}
 	if !plainDomain(domain) || strings.Contains(domain, "xn--") {
 		var err error
 		if domain, err = domains.ToASCII(domain); err != nil {
@@ -94,7 +108,7 @@ func normalise(email string) (string, error) {
 
 // plainDomain reports whether d is a host name in lower-case ASCII.
 func plainDomain(d string) bool {
-	if d == "" || len(d) > 253 {
+	if d == "" || len(d) > maxDomain {
 		return false
 	}
 	label := 0

@@ -4,7 +4,9 @@
 package intake
 
 import (
+	"context"
 	"errors"
+	"iter"
 	"maps"
 	"runtime"
 	"slices"
@@ -18,16 +20,20 @@ import (
 // Limits of single fields, in bytes unless stated otherwise.
 const (
 	maxSubject  = 998 // a line (RFC 5322, 2.1.1)
-	maxVars     = 100 // variables of a recipient
 	maxVarValue = 64 << 10
 	maxNameLen  = 256
 )
+
+// MaxVars is the number of variables that a recipient may have, and of placeholders that
+// need a value.
+const MaxVars = 100
 
 // maxDeadline is the latest deadline that a request may set, unless the default is
 // later.
 const maxDeadline = 30 * 24 * time.Hour
 
-// yieldAfter is the number of recipients after which Add yields the processor.
+// yieldAfter is the number of recipients after which the Builder yields the processor and
+// asks whether the client is still there.
 const yieldAfter = 250
 
 // Config holds the limits and the defaults of batches.
@@ -46,11 +52,14 @@ type Builder struct {
 	problem.Mistakes
 	AllowDuplicates bool // keep repeated addresses
 
+	ctx   context.Context //nolint:containedctx // a Builder belongs to one request
 	cfg   *Config
 	spool *spool
 
 	texts     map[string]string
-	providers []ProviderName
+	providers []string        // configured ones, without repeated names
+	chosen    map[string]bool // the same providers
+	named     int             // names in the list of providers
 	set       map[string]bool // fields that have a value
 	bad       map[string]bool // fields whose value could not be read; the mistake is listed
 
@@ -58,20 +67,17 @@ type Builder struct {
 	content int64
 }
 
-// ProviderName is the name of a provider and its index in the request.
-type ProviderName struct {
-	Index int
-	Name  string
-}
-
-// New returns an empty Builder. The caller must close it.
-func New(cfg *Config) *Builder {
+// New returns an empty Builder for a request. When ctx ends, the methods of the Builder
+// that take long return its error. The caller must close the Builder.
+func New(ctx context.Context, cfg *Config) *Builder {
 	return &Builder{
-		cfg:   cfg,
-		spool: newSpool(cfg.SpoolDir),
-		texts: map[string]string{},
-		set:   map[string]bool{},
-		bad:   map[string]bool{},
+		ctx:    ctx,
+		cfg:    cfg,
+		spool:  newSpool(cfg.SpoolDir),
+		texts:  map[string]string{},
+		chosen: map[string]bool{},
+		set:    map[string]bool{},
+		bad:    map[string]bool{},
 	}
 }
 
@@ -101,10 +107,23 @@ func (b *Builder) SetText(name, value string) {
 // Text returns the value of a field that holds one string, as SetText got it.
 func (b *Builder) Text(name string) string { return b.texts[name] }
 
-// SetProviders sets the providers that the batch may use.
-func (b *Builder) SetProviders(list []ProviderName) {
+// SetProviders sets the providers that the batch may use: their names and indexes in the
+// request. It keeps each configured provider once.
+func (b *Builder) SetProviders(names iter.Seq2[int, string]) {
 	b.set["providers"] = true
-	b.providers = list
+	for i, name := range names {
+		b.named++
+		at := "/providers/" + strconv.Itoa(i)
+		switch {
+		case !b.cfg.Providers[name]:
+			b.Wrong(at, "unknown_provider", "No provider is called %s.", problem.Quote(name))
+		case b.chosen[name]:
+			b.Wrong(at, "repeated", "%s is listed twice.", problem.Quote(name))
+		default:
+			b.chosen[name] = true
+			b.providers = append(b.providers, name)
+		}
+	}
 }
 
 // Unreadable marks a field as present but unreadable, so that it is not reported as
@@ -153,6 +172,9 @@ func (b *Builder) Add(r *Recipient) error {
 	at := b.index
 	if at%yieldAfter == yieldAfter-1 {
 		runtime.Gosched() // a large batch takes seconds to read
+		if err := b.ctx.Err(); err != nil {
+			return err
+		}
 	}
 	b.index++
 	if b.index > b.cfg.MaxRecipients {
@@ -186,8 +208,8 @@ func (b *Builder) Add(r *Recipient) error {
 // checkVars reports mistakes in the variables of a recipient, in the order of their
 // names.
 func (b *Builder) checkVars(here string, vars map[string]string) {
-	if len(vars) > maxVars {
-		b.Wrong(here+"/vars", "too_many", "A recipient may have at most %d variables.", maxVars)
+	if len(vars) > MaxVars {
+		b.Wrong(here+"/vars", "too_many", "A recipient may have at most %d variables.", MaxVars)
 		return
 	}
 	valid := true
@@ -239,9 +261,17 @@ func (b *Builder) Chunks(f func(n int, recipients []models.Recipient) error) err
 	})
 }
 
-// each calls f for each recipient of the spool.
+// each calls f for each recipient of the spool until the context ends.
 func (b *Builder) each(f func(index int, r models.Recipient) error) error {
-	return spoolError(b.spool.each(f))
+	n := 0
+	return spoolError(b.spool.each(func(index int, r models.Recipient) error {
+		if n++; n%yieldAfter == 1 {
+			if err := b.ctx.Err(); err != nil {
+				return err
+			}
+		}
+		return f(index, r)
+	}))
 }
 
 // keepRepeats tells the spool whether repeated addresses are kept. It frees the hashes

@@ -12,7 +12,7 @@ import (
 
 func newBuilder(t *testing.T) *Builder {
 	t.Helper()
-	b := New(&Config{
+	b := New(t.Context(), &Config{
 		MaxRecipients: 100_000,
 		MaxContent:    1000,
 		UrgentUpTo:    1,

@@ -1,19 +1,16 @@
 package intake
 
 import (
-	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // Check returns the batch without an ID and a user, or the error that lists all
-// mistakes. The batch has a deadline only if the request has one: see SetDeadline. Check
-// may be called once.
+// mistakes. If the context ended, the error may be the context's. The batch has a deadline
+// only if the request has one: see SetDeadline. Check may be called once.
 func (b *Builder) Check() (models.Batch, error) {
 	batch := b.batch()
 	if err := b.checkPlaceholders(&batch.Content); err != nil {
@@ -95,22 +92,14 @@ func (b *Builder) bodies() (text, html string) {
 
 // providerNames returns the providers of the request without repeated names.
 func (b *Builder) providerNames() []string {
-	if b.set["providers"] && len(b.providers) == 0 && !b.bad["providers"] {
+	switch most := len(b.cfg.Providers); {
+	case b.set["providers"] && b.named == 0 && !b.bad["providers"]:
 		b.Wrong("/providers", "required", "Name at least one provider, or leave providers out.")
+	case b.named > most:
+		b.Wrong("/providers", "too_many", "providers has %d names, but %d providers are configured. Name each once.",
+			b.named, most)
 	}
-	var out []string
-	for _, p := range b.providers {
-		at := "/providers/" + strconv.Itoa(p.Index)
-		if !b.cfg.Providers[p.Name] {
-			b.Wrong(at, "unknown_provider", "No provider is called %s.", problem.Quote(p.Name))
-		}
-		if slices.Contains(out, p.Name) {
-			b.Wrong(at, "repeated", "%s is listed twice.", problem.Quote(p.Name))
-		} else {
-			out = append(out, p.Name)
-		}
-	}
-	return out
+	return b.providers
 }
 
 // lane returns the lane of a batch with a number of recipients.
@@ -165,86 +154,4 @@ func (b *Builder) SetDeadline(batch *models.Batch, requested time.Time) error {
 			int(most/(24*time.Hour)))
 	}
 	return b.Err()
-}
-
-// checkPlaceholders reports recipients that have no value for a placeholder of the
-// content, or a value that the subject cannot contain.
-func (b *Builder) checkPlaceholders(c *models.Content) error {
-	b.checkSyntax()
-	names, field := b.placeholders(c)
-	missing := b.spool.missing(names)
-	var some, inSubject []string
-	for _, n := range names {
-		switch missing[n] {
-		case missingAll:
-			b.Wrong("/"+field[n], "unknown_placeholder", "No recipient has a value for {{%s}}; add it to vars.", n)
-		case missingSome:
-			some = append(some, n)
-		case missingNone:
-		}
-	}
-	for _, n := range models.Placeholders(c.Subject) {
-		if b.spool.many || b.spool.withControls[n] {
-			inSubject = append(inSubject, n)
-		}
-	}
-	if len(some)+len(inSubject) == 0 {
-		return nil
-	}
-	return b.each(func(index int, r models.Recipient) error {
-		here := "/to/" + strconv.Itoa(index)
-		for _, n := range some {
-			if _, ok := r.Vars[n]; !ok {
-				b.Wrong(here+problem.Pointer("vars", n), "unknown_placeholder",
-					"{{%s}} in %s has no value here.", n, field[n])
-			}
-		}
-		for _, n := range inSubject {
-			if HasControls(r.Vars[n]) {
-				b.Wrong(here+problem.Pointer("vars", n), "invalid_header",
-					"{{%s}} is used in the subject, so its value must be one line without control characters.", n)
-			}
-		}
-		return nil
-	})
-}
-
-// checkSyntax reports the first malformed placeholder of each field.
-func (b *Builder) checkSyntax() {
-	for _, field := range []string{"subject", "text", b.htmlField()} {
-		text := b.texts[field]
-		at, found := models.MalformedPlaceholder(text)
-		if at < 0 {
-			continue
-		}
-		before := text[:at]
-		b.Wrong("/"+field, "unknown_placeholder",
-			"%s in line %d, column %d is not a placeholder. A placeholder is {{name}}: a letter or _, then letters, digits, "+
-				"_, - or dots, at most 64 bytes. Write {{{{ for a literal {{.",
-			problem.Quote(found), strings.Count(before, "\n")+1,
-			utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:])+1)
-	}
-}
-
-// htmlField returns the name of the field that holds the HTML.
-func (b *Builder) htmlField() string {
-	if b.set["body"] {
-		return "body"
-	}
-	return "html"
-}
-
-// placeholders returns the placeholders of the content that need a value, in the order
-// in which they appear, and the first field that each of them appears in.
-func (b *Builder) placeholders(c *models.Content) (names []string, field map[string]string) {
-	field = map[string]string{}
-	for _, f := range []struct{ name, text string }{{"subject", c.Subject}, {"text", c.Text}, {b.htmlField(), c.HTML}} {
-		for _, n := range models.Placeholders(f.text) {
-			if n != "email" && n != "name" && field[n] == "" {
-				field[n] = f.name
-				names = append(names, n)
-			}
-		}
-	}
-	return names, field
 }

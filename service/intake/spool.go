@@ -41,6 +41,7 @@ type spool struct {
 	many  bool                   // there are more than maxVarSets sets of variables
 
 	withControls map[string]bool // variables that have a value that no header may contain
+	longest      map[string]int  // bytes of the longest value of each variable
 }
 
 // coverage tells how many recipients have no value for a variable.
@@ -118,6 +119,10 @@ func (s *spool) cut() *cut {
 // request has more, each recipient is checked in a second pass.
 const maxVarSets = 1000
 
+// maxVarNames is the number of different names of variables after which a spool stops to
+// keep sets of variables.
+const maxVarNames = 10_000
+
 func newSpool(dir string) *spool {
 	return &spool{
 		dir:          dir,
@@ -125,6 +130,7 @@ func newSpool(dir string) *spool {
 		seen:         map[[2]uint64]struct{}{},
 		vars:         map[string]*varSet{},
 		withControls: map[string]bool{},
+		longest:      map[string]int{},
 	}
 }
 
@@ -177,13 +183,14 @@ func (s *spool) add(index int, r *models.Recipient) error {
 
 // countVars adds a recipient to the set of its variables.
 func (s *spool) countVars(r *models.Recipient, again bool) {
-	if s.many || len(s.withControls) > maxVarSets {
+	if s.many || len(s.longest) > maxVarNames {
 		s.many = true
 		return
 	}
 	names := make([]string, 0, len(r.Vars))
 	for k, v := range r.Vars {
 		names = append(names, k)
+		s.longest[k] = max(s.longest[k], len(v))
 		if HasControls(v) {
 			s.withControls[k] = true
 		}

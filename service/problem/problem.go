@@ -123,6 +123,12 @@ func (m *Mistakes) Wrong(pointer, code, detail string, args ...any) {
 	}
 }
 
+// Skip counts n mistakes that are not listed.
+func (m *Mistakes) Skip(n int) { m.total += n }
+
+// Full reports whether further mistakes are only counted.
+func (m *Mistakes) Full() bool { return len(m.list) == maxFieldErrors }
+
 // Found returns the number of mistakes.
 func (m *Mistakes) Found() int { return m.total }
 
@@ -148,11 +154,18 @@ func (f *Form) Err() error {
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// Pointer returns the JSON pointer of a path of member names.
+// maxPointerName is the length in bytes of the longest name that a pointer holds whole.
+const maxPointerName = 256
+
+// Pointer returns the JSON pointer of a path of member names. It cuts longer names than
+// any valid one.
 func Pointer(names ...string) string {
 	var b strings.Builder
 	for _, name := range names {
 		b.WriteByte('/')
+		if len(name) > maxPointerName {
+			name = strings.ToValidUTF8(name[:maxPointerName], "") + "…"
+		}
 		if strings.ContainsAny(name, "~/") {
 			name = pointerEscapes.Replace(name)
 		}
@@ -163,8 +176,12 @@ func Pointer(names ...string) string {
 
 // Quote returns s in quotes, for a detail. It cuts s after 60 characters.
 func Quote(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		s = string(r[:60]) + "…"
+	n := 0
+	for i := range s {
+		if n++; n > 60 {
+			s = s[:i] + "…"
+			break
+		}
 	}
 	return strconv.Quote(s)
 }

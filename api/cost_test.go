@@ -1,0 +1,180 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// each returns n texts that format makes of the numbers from 0 on, separated by commas.
+func each(n int, format string) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		_, _ = fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}
+
+// cost returns the time that f takes if nothing disturbs it.
+func cost(f func()) time.Duration {
+	best := time.Hour
+	for range 5 {
+		start := time.Now()
+		f()
+		best = min(best, time.Since(start))
+	}
+	return best
+}
+
+// TestCostIsLinear: four times the request takes about four times as long to check, not
+// sixteen. It does not run in parallel, so that other tests do not disturb it.
+func TestCostIsLinear(t *testing.T) {
+	decoder := decoders(t, service.Config{MaxRecipients: 1_000_000, MaxContent: 100 << 20, SpoolDir: t.TempDir()}, "sg")
+	x := strings.Repeat
+	for name, c := range map[string]struct {
+		n    int
+		body func(n int) string
+	}{
+		"unknown members":       {20_000, func(n int) string { return "{" + each(n, `"m%d":1`) + "}" }},
+		"long names":            {10, func(n int) string { return "{" + each(n, `"m%d`+x("m", 60_000)+`":1`) + "}" }},
+		"providers":             {20_000, func(n int) string { return `{"providers":[` + each(n, `"p%d"`) + "]}" }},
+		"one provider":          {20_000, func(n int) string { return `{"providers":[` + x(`"sg",`, n) + `"sg"` + "]}" }},
+		"placeholders":          {20_000, func(n int) string { return `{"text":"` + each(n, `{{a%d}}`) + `"}` }},
+		"malformed":             {50_000, func(n int) string { return `{"text":"` + x("{{a", n) + `"}` }},
+		"braces":                {100_000, func(n int) string { return `{"text":"` + x("{", n) + `"}` }},
+		"escapes":               {50_000, func(n int) string { return `{"text":"` + x(`\u00e9`, n) + `"}` }},
+		"nested":                {2_000, func(n int) string { return `{"x":` + x("[", n) + x("]", n) + "}" }},
+		"to nested":             {2_000, func(n int) string { return `{"to":` + x(`{"":`, n) + "1" + x("}", n) + "}" }},
+		"address":               {20_000, func(n int) string { return `{"to":["a@` + x("ü", n) + `.de"]}` }},
+		"address with comments": {20_000, func(n int) string { return `{"to":["` + x("(", n) + `a@b.de"]}` }},
+		"members of recipients": {20_000, func(n int) string { return `{"to":[{` + each(n, `"m%d":1`) + `}]}` }},
+		"variables":             {20_000, func(n int) string { return `{"to":[{"vars":{` + each(n, `"m%d":1`) + `}}]}` }},
+		"recipients × placeholders": {5_000, func(n int) string {
+			return `{"text":"` + each(100, "{{v%d}}") + `","to":[{"email":"a@b.de","vars":{` + each(100, `"v%d":1`) + `}},` +
+				each(n, `"r%d@b.de"`) + `]}`
+		}},
+		"sets of variables": {500, func(n int) string {
+			return `{"text":"` + each(100, "{{v%d}}") + `","to":[` + each(n, `{"email":"r%d@b.de","vars":{"x%[1]d":1}}`) + `]}`
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			check := func(n int) func() {
+				body := c.body(n)
+				return func() {
+					d := decoder()
+					defer d.Close()
+					if d.readJSON(strings.NewReader(body)) == nil {
+						_, _ = d.Check()
+					}
+				}
+			}
+			once, four := cost(check(c.n)), cost(check(4*c.n))
+			require.Less(t, four, 10*once+5*time.Millisecond)
+		})
+	}
+}
+
+// TestCostOfForms: as TestCostIsLinear, for forms.
+func TestCostOfForms(t *testing.T) {
+	decoder := decoders(t, service.Config{MaxRecipients: 1_000_000, MaxContent: 100 << 20, SpoolDir: t.TempDir()}, "sg")
+	x := strings.Repeat
+	for name, c := range map[string]struct {
+		n    int
+		body func(n int) string
+	}{
+		"unknown fields": {20_000, func(n int) string { return strings.ReplaceAll(each(n, "m%d=1"), ",", "&") }},
+		"providers":      {20_000, func(n int) string { return "providers=" + each(n, "p%d") }},
+		"quotes":         {50_000, func(n int) string { return "to=" + x(`"a",`, n) }},
+		"comments":       {50_000, func(n int) string { return "to=" + x("(", n) }},
+		"addresses":      {20_000, func(n int) string { return "to=" + each(n, "r%d@b.de") }},
+		"percent":        {50_000, func(n int) string { return "text=" + x("%7B", n) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			check := func(n int) func() {
+				body := c.body(n)
+				return func() {
+					d := decoder()
+					defer d.Close()
+					if d.readForm(strings.NewReader(body)) == nil {
+						_, _ = d.Check()
+					}
+				}
+			}
+			once, four := cost(check(c.n)), cost(check(4*c.n))
+			require.Less(t, four, 10*once+5*time.Millisecond)
+		})
+	}
+}
+
+// held returns the bytes that are reachable.
+func held() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) //nolint:gosec // less than 2^63
+}
+
+// TestMistakesHoldNoMemory: what is kept of a request does not grow with the number and the
+// size of the mistakes in it. It does not run in parallel: it measures the whole heap.
+func TestMistakesHoldNoMemory(t *testing.T) {
+	decoder := decoders(t, service.Config{MaxRecipients: 1_000_000, SpoolDir: t.TempDir()}, "sg")
+	name := strings.Repeat("m", 60_000)
+	for what, body := range map[string]string{
+		"unknown members": "{" + each(1_000_000, `"m%d":1`) + "}",
+		"long names":      "{" + each(200, `"%d`+name+`":1`) + "}",
+		"providers":       `{"providers":[` + each(80_000, `"p%d"`) + "]}",
+		"variables":       `{"to":[` + each(200, `{"email":"r%d@b.de","vars":{"`+name+`":1}}`) + "]}",
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := decoder()
+			defer d.Close()
+			before := held()
+			require.NoError(t, d.readJSON(strings.NewReader(body)))
+			require.Less(t, held()-before, int64(1<<20))
+			require.Positive(t, d.Found())
+			runtime.KeepAlive(d)
+		})
+	}
+}
+
+// TestNestingIsBounded: a value that is nested without end is refused.
+func TestNestingIsBounded(t *testing.T) {
+	t.Parallel()
+	decoder := decoders(t, service.Config{MaxRecipients: 1000})
+	for _, head := range []string{`{"x":`, `{"to":[`, `{"to":{"a":`, `{"to":[{"vars":`} {
+		d := decoder()
+		e := &endless{text: "[[[["}
+		p := failed(t, d.readJSON(io.MultiReader(strings.NewReader(head), e)))
+		require.Equal(t, "bad_json", p.Code, head)
+		require.Less(t, e.read, 1<<20)
+		d.Close()
+	}
+}
+
+// TestClientLeaves: reading ends soon after the client has left, although the body goes on.
+func TestClientLeaves(t *testing.T) {
+	t.Parallel()
+	svc := service.New(service.Deps{Config: service.Config{MaxRecipients: 1_000_000, SpoolDir: t.TempDir()}})
+	t.Cleanup(svc.Close)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	d := newDecoder(svc.NewIntake(ctx))
+	defer d.Close()
+	require.ErrorIs(t, d.readJSON(strings.NewReader(`{"to":[`+numbered(0, 5000)+`]}`)), context.Canceled)
+	require.Less(t, d.Count(), 500)
+	d = newDecoder(svc.NewIntake(ctx))
+	defer d.Close()
+	require.ErrorIs(t, d.readForm(strings.NewReader("to="+each(5000, "r%d@b.de"))), context.Canceled)
+	require.Less(t, d.Count(), 500)
+}

@@ -1,0 +1,199 @@
+package intake
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/problem"
+)
+
+// checkPlaceholders reports malformed placeholders, recipients that have no value for a
+// placeholder of the content, and values that the subject cannot contain. It takes time
+// linear in the request.
+func (b *Builder) checkPlaceholders(c *models.Content) error {
+	b.checkSyntax()
+	names, field := b.placeholders(c)
+	if len(names) > MaxVars {
+		b.Wrong("/"+field[names[MaxVars]], "too_many",
+			"The message has %d different placeholders that need a value; it may have %d.", len(names), MaxVars)
+		return nil
+	}
+	missing := b.spool.missing(names)
+	some := map[string]bool{}
+	for _, n := range names {
+		switch missing[n] {
+		case missingAll:
+			b.Wrong("/"+field[n], "unknown_placeholder", "No recipient has a value for {{%s}}; add it to vars.", n)
+		case missingSome:
+			some[n] = true
+		case missingNone:
+		}
+	}
+	subject := newSubject(c.Subject)
+	fits := subject.fits(b.spool)
+	if len(some) == 0 && fits {
+		return nil
+	}
+	return b.each(func(index int, r models.Recipient) error {
+		here := "/to/" + strconv.Itoa(index)
+		if missing := len(some) - subset(r.Vars, some); missing > 0 && b.Full() {
+			b.Skip(missing)
+		} else if missing > 0 {
+			b.reportMissing(here, &r, names, some, field)
+		}
+		if !fits {
+			b.checkSubject(here, &r, subject)
+		}
+		return nil
+	})
+}
+
+// subset counts the variables whose names are in a set.
+func subset[T any](vars map[string]string, set map[string]T) (n int) {
+	for k := range vars {
+		if _, ok := set[k]; ok {
+			n++
+		}
+	}
+	return n
+}
+
+// reportMissing reports the placeholders in some for which a recipient has no value, in the
+// order of names.
+func (b *Builder) reportMissing(
+	here string,
+	r *models.Recipient,
+	names []string,
+	some map[string]bool,
+	field map[string]string,
+) {
+	for _, n := range names {
+		if _, ok := r.Vars[n]; !ok && some[n] {
+			b.Wrong(here+problem.Pointer("vars", n), "unknown_placeholder", "{{%s}} in %s has no value here.", n, field[n])
+		}
+	}
+}
+
+// subject is a subject with placeholders.
+type subject struct {
+	fixed int            // bytes outside of placeholders
+	names []string       // of the placeholders, in order of appearance
+	uses  map[string]int // how often each placeholder appears
+	long  bool           // the text itself is longer than maxSubject
+}
+
+func newSubject(text string) *subject {
+	s := &subject{uses: map[string]int{}, long: len(text) > maxSubject}
+	models.EachPlaceholder(text, func(t string) { s.fixed += len(t) }, func(n string) {
+		if s.uses[n] == 0 {
+			s.names = append(s.names, n)
+		}
+		s.uses[n]++
+	})
+	return s
+}
+
+// fits reports whether all values of the variables that the spool has seen are known to fit
+// into the subject.
+func (s *subject) fits(seen *spool) bool {
+	if len(s.names) == 0 {
+		return true
+	}
+	if seen.many {
+		return false
+	}
+	length := s.fixed
+	for _, n := range s.names {
+		if seen.withControls[n] {
+			return false
+		}
+		longest := seen.longest[n]
+		if n == "email" || n == "name" {
+			longest = max(longest, maxNameLen) // longer than any address
+		}
+		length += s.uses[n] * longest
+	}
+	return length <= maxSubject
+}
+
+// length returns the length of the subject for a recipient, in bytes.
+func (s *subject) length(r *models.Recipient) int {
+	n := s.fixed
+	for k, v := range r.Vars {
+		n += s.uses[k] * len(v)
+	}
+	if _, ok := r.Vars["email"]; !ok {
+		n += s.uses["email"] * len(r.Email)
+	}
+	if _, ok := r.Vars["name"]; !ok {
+		n += s.uses["name"] * len(r.Name)
+	}
+	return n
+}
+
+// checkSubject reports values of a recipient that the subject cannot contain.
+func (b *Builder) checkSubject(here string, r *models.Recipient, s *subject) {
+	controls := false
+	for k, v := range r.Vars {
+		controls = controls || s.uses[k] > 0 && HasControls(v)
+	}
+	if controls {
+		for _, n := range s.names {
+			if HasControls(r.Vars[n]) {
+				b.Wrong(here+problem.Pointer("vars", n), "invalid_header",
+					"{{%s}} is used in the subject, so its value must be one line without control characters.", n)
+			}
+		}
+	}
+	if n := s.length(r); n > maxSubject && !s.long {
+		b.Wrong(
+			here,
+			"too_long",
+			"With the values of this recipient the subject has %d bytes; it may have %d.",
+			n,
+			maxSubject,
+		)
+	}
+}
+
+// checkSyntax reports the first malformed placeholder of each field.
+func (b *Builder) checkSyntax() {
+	for _, field := range []string{"subject", "text", b.htmlField()} {
+		text := b.texts[field]
+		at, found := models.MalformedPlaceholder(text)
+		if at < 0 {
+			continue
+		}
+		before := text[:at]
+		b.Wrong("/"+field, "unknown_placeholder",
+			"%s in line %d, column %d is not a placeholder. A placeholder is {{name}}: a letter or _, then letters, digits, "+
+				"_, - or dots, at most 64 bytes. Write {{{{ for a literal {{.",
+			problem.Quote(found), strings.Count(before, "\n")+1,
+			utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:])+1)
+	}
+}
+
+// htmlField returns the name of the field that holds the HTML.
+func (b *Builder) htmlField() string {
+	if b.set["body"] {
+		return "body"
+	}
+	return "html"
+}
+
+// placeholders returns the placeholders of the content that need a value, in the order
+// in which they appear, and the first field that each of them appears in.
+func (b *Builder) placeholders(c *models.Content) (names []string, field map[string]string) {
+	field = map[string]string{}
+	for _, f := range []struct{ name, text string }{{"subject", c.Subject}, {"text", c.Text}, {b.htmlField(), c.HTML}} {
+		for _, n := range models.Placeholders(f.text) {
+			if n != "email" && n != "name" && field[n] == "" {
+				field[n] = f.name
+				names = append(names, n)
+			}
+		}
+	}
+	return names, field
+}
