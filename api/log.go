@@ -14,7 +14,7 @@ func (s *Server) listLogs(c *gin.Context) {
 
 // searchLogs is GET /v1/logs.
 func (s *Server) searchLogs(c *gin.Context) {
-	v, err := s.svc.Search(c.Request.Context(), caller(c), c.Query("email"), page(c))
+	v, err := s.svc.Search(c.Request.Context(), caller(c), emailOf(c), page(c))
 	answer(s, c, v, err)
 }
 

@@ -27,7 +27,7 @@ func TestSearch(t *testing.T) {
 	ctx := t.Context()
 	var want []models.ID
 	for n := range 7 {
-		a, _, _ := f.accepted(f.post(batchOf(t, fmt.Sprintf(`{"to": ["other%d@b.de", "Ann+%d@b.de", "ann@b.de"]}`, n, n))))
+		a, _, _ := f.accepted(f.post(batchOf(t, fmt.Sprintf(`{"to": ["other%d@b.de", "Ann+%d@b.de", "ann@b.de", "zoe@bücher.example"]}`, n, n))))
 		rs, err := f.store.Recipients(ctx, a.ID)
 		require.NoError(t, err)
 		// The first attempt stores the index.
@@ -49,15 +49,28 @@ func TestSearch(t *testing.T) {
 	require.Equal(t, want, search("ANN@b.de"))
 	require.Equal(t, []models.ID{want[3].ChunkID().Log(2)}, search("ann+3@b.de"))
 	require.Empty(t, search("unknown@b.de"))
+	require.Equal(t, want, search(" Ann Lee <ann@B.de> (home)"), "as a batch may give it")
+	require.Len(t, read[foundList](f, "/v1/logs?email=ann+3@b.de").Logs, 1, "a plus sign that is not encoded")
+	require.Len(t, read[foundList](f, "/v1/logs?limit=2&email=Ann+Lee+%3Cann@b.de%3E").Logs, 2, "a plus sign for a space")
+	require.Len(t, search("Zoe@BÜCHER.example"), 7)
+	require.Len(t, search("zoe@xn--bcher-kva.example"), 7)
 	f.secret = f.foreign
 	require.Empty(t, search("ann@b.de"), "the logs of another user")
-	for _, bad := range []string{
-		"/v1/logs",
-		"/v1/logs?email=ann",
-		"/v1/logs?email=a@b.de&cursor=x",
-		"/v1/logs?email=a@b.de&limit=0",
+	for bad, want := range map[string]string{
+		"/v1/logs":                         "/email required",
+		"/v1/logs?email=":                  "/email required",
+		"/v1/logs?email=ann":               "/email invalid_value",
+		"/v1/logs?email=a@b":               "/email invalid_value",
+		"/v1/logs?email=a@b.de,c@d.de":     "/email invalid_value",
+		"/v1/logs?email=a@b.de&cursor=x":   "/cursor invalid_value",
+		"/v1/logs?email=a@b.de&limit=0":    "/limit invalid_value",
+		"/v1/logs?email=a@b.de&adress=x":   "/adress unknown_field",
+		"/v1/logs?email=a@b.de&email=c@de": "/email repeated",
 	} {
-		require.Equal(t, http.StatusBadRequest, f.get(bad).Status, bad)
+		r := f.get(bad)
+		require.Equal(t, http.StatusBadRequest, r.Status, bad)
+		p := r.problem(t)
+		require.Equal(t, []string{want}, p.pointers(), bad)
 	}
 }
 

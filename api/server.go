@@ -53,7 +53,7 @@ func New(svc *service.Service, cfg Config) *Server {
 	g.GET("/healthz", s.healthz)
 	g.GET("/readyz", s.readyz)
 	g.GET("/v1/openapi.yaml", s.openapi)
-	v1 := g.Group("/v1", s.authenticate)
+	v1 := g.Group("/v1", s.authenticate, s.checkQuery)
 	s.routes(v1)
 	s.engine = g
 	return s

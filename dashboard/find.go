@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -44,6 +45,11 @@ func (d *Dashboard) find(w http.ResponseWriter, r *http.Request, v *visitor, wan
 func (d *Dashboard) findAddress(w http.ResponseWriter, r *http.Request, v *visitor, address string) error {
 	cursor := r.URL.Query().Get("cursor")
 	found, err := d.service.Search(r.Context(), v.caller(), address, service.Page{Limit: logsPage, Cursor: cursor})
+	var wrong *service.Error
+	if cursor == "" && errors.As(err, &wrong) && len(wrong.Fields) > 0 {
+		return d.showFound(w, r, v, http.StatusNotFound,
+			&foundView{Search: address, First: true, None: sentence(wrong.Fields[0].Detail)})
+	}
 	if err != nil {
 		return err
 	}

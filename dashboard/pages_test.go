@@ -262,6 +262,8 @@ func TestFind(t *testing.T) {
 	marks := models.NewAddressIndex(id, []models.Recipient{{Email: "ann@example.com"}})
 	require.NoError(t, f.store.PutAddressIndex(t.Context(), "local", marks))
 	require.Contains(t, b.get("/batches?q=Ann@example.com").text, id.Log(1).String())
+	require.Contains(t, b.get("/batches?q="+url.QueryEscape("Ann <ann@EXAMPLE.com>")).text, id.Log(1).String())
+	require.Contains(t, b.get("/batches?q=ann@b").text, "&#34;ann@b&#34; does not have a valid domain.")
 	require.Equal(t, http.StatusBadRequest, b.get("/batches?day=today").StatusCode)
 	day := time.Now().UTC().Format(time.DateOnly)
 	require.Contains(t, b.get("/batches?state=queued&day="+day).text, id.String())

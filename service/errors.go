@@ -10,6 +10,8 @@ type (
 	Error = problem.Error
 	// FieldError is problem.FieldError.
 	FieldError = problem.FieldError
+	// Mistakes is problem.Mistakes.
+	Mistakes = problem.Mistakes
 	// Form is problem.Form.
 	Form = problem.Form
 )

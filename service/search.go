@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // Bounds of the work of one search. A page may be short and still have a next cursor.
@@ -32,16 +34,14 @@ type FoundPage struct {
 	Next string     `json:"next_cursor"`
 }
 
-// Search returns a page of the caller's logs of an address, newest first. It finds a log
-// from its first attempt on, until its address is removed.
+// Search returns a page of the caller's logs of an address, newest first. The address may
+// have any form that a batch may give it. Search finds a log from its first attempt on,
+// until its address is removed.
 func (s *Service) Search(ctx context.Context, who Caller, address string, p Page) (FoundPage, error) {
 	var q query
-	address = strings.ToLower(strings.TrimSpace(address))
+	address = q.address(address)
 	list := "search " + who.User + " " + address
 	n, before := q.limit(p), q.cursor(p, list)
-	if address == "" || !strings.Contains(address, "@") || len(address) > 320 {
-		q.bad("email", "email must be a complete address like ada@example.com.")
-	}
 	if err := q.err(); err != nil {
 		return FoundPage{}, err
 	}
@@ -57,6 +57,19 @@ func (s *Service) Search(ctx context.Context, who Caller, address string, p Page
 		page.Next = cursorOf(list, next)
 	}
 	return page, nil
+}
+
+// address returns an address to search for as batches hold it, in lower case.
+func (q *query) address(text string) string {
+	if strings.TrimSpace(text) == "" {
+		q.Wrong("/email", "required", "Add email: a complete address like ada@example.com.")
+		return ""
+	}
+	a, err := intake.ParseAddress(text)
+	if err != nil {
+		q.bad("email", "%s %s.", problem.Quote(text), err)
+	}
+	return strings.ToLower(a.Email)
 }
 
 // search reads the hours from the newest to the oldest, and in each hour the chunks whose

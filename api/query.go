@@ -1,0 +1,69 @@
+package api
+
+import (
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
+)
+
+// parameters maps routes to the parameters that their queries may have. The queries of
+// other routes must be empty.
+var parameters = map[string][]string{
+	"GET /v1/batches":           {"limit", "cursor"},
+	"GET /v1/batches/:id/logs":  {"state", "limit", "cursor"},
+	"GET /v1/logs":              {"email", "limit", "cursor"},
+	"GET /v1/stats":             {"from", "to"},
+	"GET /v1/providers/history": {"range"},
+	"DELETE /v1/blocks/:id":     {"why"},
+	"GET /v1/audit":             {"limit", "cursor"},
+	"GET /v1/parked":            {"limit", "cursor"},
+	"DELETE /v1/parked/:id":     {"why"},
+}
+
+// checkQuery refuses a query that cannot be decoded, and parameters that are repeated or
+// that the route does not have.
+func (s *Server) checkQuery(c *gin.Context) {
+	raw := c.Request.URL.RawQuery
+	if raw == "" {
+		return
+	}
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		s.fail(c, service.Fail(service.Malformed, "invalid_query", "The query is not encoded correctly."))
+		return
+	}
+	known := parameters[c.Request.Method+" "+c.FullPath()]
+	var wrong service.Mistakes
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		switch at := service.Pointer(name); {
+		case !slices.Contains(known, name):
+			wrong.Wrong(at, "unknown_field", "There is no query parameter %s.", service.Quote(name))
+		case len(query[name]) > 1:
+			wrong.Wrong(at, "repeated", "The query parameter %s is repeated.", name)
+		}
+	}
+	if err := wrong.In(service.Fail(service.Malformed, "invalid_query",
+		"The parameters of the request are not valid: see errors.")); err != nil {
+		s.fail(c, err)
+	}
+}
+
+// emailOf returns the parameter email. In a query "+" means a space. Where only the plus
+// sign makes it an address, as in ?email=ann+news@example.com, it is kept.
+func emailOf(c *gin.Context) string {
+	email := c.Query("email")
+	if _, err := intake.ParseAddress(email); err == nil {
+		return email
+	}
+	kept := strings.ReplaceAll(strings.TrimSpace(email), " ", "+")
+	if _, err := intake.ParseAddress(kept); err == nil {
+		return kept
+	}
+	return email
+}
