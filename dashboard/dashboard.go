@@ -9,6 +9,7 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -133,8 +134,21 @@ func (d *Dashboard) routes() http.Handler {
 	for pattern, h := range d.operatorRoutes() {
 		mux.Handle(pattern, d.forUsers(operatorsOnly(h)))
 	}
-	mux.Handle("/", d.forUsers(func(http.ResponseWriter, *http.Request, *visitor) error { return errNoPage }))
+	mux.Handle("GET /", d.forUsers(func(http.ResponseWriter, *http.Request, *visitor) error { return errNoPage }))
+	mux.HandleFunc("/", noRoute)
 	return mux
+}
+
+// noRoute answers a request that no page makes, with a problem as the API does: a program
+// that has the path wrong must not mistake the login page for an answer.
+func noRoute(w http.ResponseWriter, _ *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNotFound)
+	_, _ = io.WriteString(w, `{"type":"https://github.com/safedelivr/safedelivr/blob/main/docs/errors.md#no_such_route",`+
+		`"title":"Not Found","status":404,"code":"no_such_route",`+
+		`"detail":"There is no resource at this path. See /v1/openapi.yaml."}`+"\n")
 }
 
 // handler serves a page to a visitor who is logged in. An error that it returns is

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"compress/gzip"
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -248,6 +249,23 @@ func TestEscaping(t *testing.T) {
 	)
 	a = b.get("/batches/" + batch.String() + "/preview?part=text")
 	require.NotContains(t, a.text, "<script>")
+}
+
+// TestNoRoute: a POST to a path without a page gets a problem, with and without a session, and
+// is not sent to the login page.
+func TestNoRoute(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	for _, b := range []*browser{f.byLink(LocalUser()), f.browser()} {
+		for _, path := range []string{"/v2/batches", "/batches", "/docs", "/x"} {
+			a := b.post(path, nil)
+			require.Equal(t, http.StatusNotFound, a.StatusCode, path)
+			require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
+			var p struct{ Code string }
+			require.NoError(t, json.Unmarshal([]byte(a.text), &p))
+			require.Equal(t, "no_such_route", p.Code)
+		}
+	}
 }
 
 func TestFind(t *testing.T) {
