@@ -29,7 +29,7 @@ func each(n int, format string) string {
 // cost returns the time that f takes if nothing disturbs it.
 func cost(f func()) time.Duration {
 	best := time.Hour
-	for range 5 {
+	for range 3 {
 		start := time.Now()
 		f()
 		best = min(best, time.Since(start))
@@ -46,20 +46,20 @@ func TestCostIsLinear(t *testing.T) {
 		n    int
 		body func(n int) string
 	}{
-		"unknown members":       {20_000, func(n int) string { return "{" + each(n, `"m%d":1`) + "}" }},
+		"unknown members":       {8_000, func(n int) string { return "{" + each(n, `"m%d":1`) + "}" }},
 		"long names":            {10, func(n int) string { return "{" + each(n, `"m%d`+x("m", 60_000)+`":1`) + "}" }},
-		"providers":             {20_000, func(n int) string { return `{"providers":[` + each(n, `"p%d"`) + "]}" }},
-		"one provider":          {20_000, func(n int) string { return `{"providers":[` + x(`"sg",`, n) + `"sg"` + "]}" }},
-		"placeholders":          {20_000, func(n int) string { return `{"text":"` + each(n, `{{a%d}}`) + `"}` }},
-		"malformed":             {50_000, func(n int) string { return `{"text":"` + x("{{a", n) + `"}` }},
+		"providers":             {8_000, func(n int) string { return `{"providers":[` + each(n, `"p%d"`) + "]}" }},
+		"one provider":          {8_000, func(n int) string { return `{"providers":[` + x(`"sg",`, n) + `"sg"` + "]}" }},
+		"placeholders":          {8_000, func(n int) string { return `{"text":"` + each(n, `{{a%d}}`) + `"}` }},
+		"malformed":             {20_000, func(n int) string { return `{"text":"` + x("{{a", n) + `"}` }},
 		"braces":                {100_000, func(n int) string { return `{"text":"` + x("{", n) + `"}` }},
-		"escapes":               {50_000, func(n int) string { return `{"text":"` + x(`\u00e9`, n) + `"}` }},
+		"escapes":               {20_000, func(n int) string { return `{"text":"` + x(`\u00e9`, n) + `"}` }},
 		"nested":                {2_000, func(n int) string { return `{"x":` + x("[", n) + x("]", n) + "}" }},
 		"to nested":             {2_000, func(n int) string { return `{"to":` + x(`{"":`, n) + "1" + x("}", n) + "}" }},
-		"address":               {20_000, func(n int) string { return `{"to":["a@` + x("ü", n) + `.de"]}` }},
-		"address with comments": {20_000, func(n int) string { return `{"to":["` + x("(", n) + `a@b.de"]}` }},
-		"members of recipients": {20_000, func(n int) string { return `{"to":[{` + each(n, `"m%d":1`) + `}]}` }},
-		"variables":             {20_000, func(n int) string { return `{"to":[{"vars":{` + each(n, `"m%d":1`) + `}}]}` }},
+		"address":               {8_000, func(n int) string { return `{"to":["a@` + x("ü", n) + `.de"]}` }},
+		"address with comments": {8_000, func(n int) string { return `{"to":["` + x("(", n) + `a@b.de"]}` }},
+		"members of recipients": {8_000, func(n int) string { return `{"to":[{` + each(n, `"m%d":1`) + `}]}` }},
+		"variables":             {8_000, func(n int) string { return `{"to":[{"vars":{` + each(n, `"m%d":1`) + `}}]}` }},
 		"recipients × placeholders": {5_000, func(n int) string {
 			return `{"text":"` + each(100, "{{v%d}}") + `","to":[{"email":"a@b.de","vars":{` + each(100, `"v%d":1`) + `}},` +
 				each(n, `"r%d@b.de"`) + `]}`
@@ -93,12 +93,12 @@ func TestCostOfForms(t *testing.T) {
 		n    int
 		body func(n int) string
 	}{
-		"unknown fields": {20_000, func(n int) string { return strings.ReplaceAll(each(n, "m%d=1"), ",", "&") }},
-		"providers":      {20_000, func(n int) string { return "providers=" + each(n, "p%d") }},
-		"quotes":         {50_000, func(n int) string { return "to=" + x(`"a",`, n) }},
-		"comments":       {50_000, func(n int) string { return "to=" + x("(", n) }},
-		"addresses":      {20_000, func(n int) string { return "to=" + each(n, "r%d@b.de") }},
-		"percent":        {50_000, func(n int) string { return "text=" + x("%7B", n) }},
+		"unknown fields": {8_000, func(n int) string { return strings.ReplaceAll(each(n, "m%d=1"), ",", "&") }},
+		"providers":      {8_000, func(n int) string { return "providers=" + each(n, "p%d") }},
+		"quotes":         {20_000, func(n int) string { return "to=" + x(`"a",`, n) }},
+		"comments":       {20_000, func(n int) string { return "to=" + x("(", n) }},
+		"addresses":      {8_000, func(n int) string { return "to=" + each(n, "r%d@b.de") }},
+		"percent":        {20_000, func(n int) string { return "text=" + x("%7B", n) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			check := func(n int) func() {
@@ -131,7 +131,7 @@ func TestMistakesHoldNoMemory(t *testing.T) {
 	decoder := decoders(t, service.Config{MaxRecipients: 1_000_000, SpoolDir: t.TempDir()}, "sg")
 	name := strings.Repeat("m", 60_000)
 	for what, body := range map[string]string{
-		"unknown members": "{" + each(1_000_000, `"m%d":1`) + "}",
+		"unknown members": "{" + each(300_000, `"m%d":1`) + "}",
 		"long names":      "{" + each(200, `"%d`+name+`":1`) + "}",
 		"providers":       `{"providers":[` + each(80_000, `"p%d"`) + "]}",
 		"variables":       `{"to":[` + each(200, `{"email":"r%d@b.de","vars":{"`+name+`":1}}`) + "]}",

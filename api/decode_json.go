@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -141,9 +140,9 @@ func (d *decoder) jsonText(name string, raw []byte) error {
 	case raw[0] != '"':
 		d.Unreadable(name)
 		d.Wrong(service.Pointer(name), "wrong_type", "%s must be a string.", name)
-	case !utf8.Valid(raw):
+	case !validText(raw):
 		d.Unreadable(name)
-		d.Wrong(service.Pointer(name), "invalid_text", "%s is not valid UTF-8.", name)
+		d.Wrong(service.Pointer(name), "invalid_text", "%s is not valid Unicode text.", name)
 	default:
 		text := unquote(raw)
 		d.SetText(name, text)
@@ -160,10 +159,15 @@ func (d *decoder) jsonProviders(raw []byte) {
 	}
 	d.SetProviders(func(yield func(int, string) bool) {
 		for i, p := range elements(raw) {
-			if p[0] != '"' {
+			at := "/providers/" + strconv.Itoa(i)
+			switch {
+			case p[0] != '"':
 				d.Unreadable("providers")
-				d.Wrong("/providers/"+strconv.Itoa(i), "wrong_type", "The name of a provider must be a string.")
-			} else if !yield(i, unquote(p)) {
+				d.Wrong(at, "wrong_type", "The name of a provider must be a string.")
+			case !validText(p):
+				d.Unreadable("providers")
+				d.Wrong(at, "invalid_text", "The name of a provider is not valid Unicode text.")
+			case !yield(i, unquote(p)):
 				return
 			}
 		}
@@ -229,8 +233,8 @@ func (d *decoder) jsonRecipient(raw []byte) error {
 	before := d.Found()
 	var r intake.Recipient
 	switch {
-	case !utf8.Valid(raw):
-		d.Wrong(here, "invalid_text", "The recipient is not valid UTF-8.")
+	case !validText(raw):
+		d.Wrong(here, "invalid_text", "The recipient is not valid Unicode text.")
 	case raw[0] == '"':
 		r.Email = unquote(raw)
 	case raw[0] == '{':

@@ -134,6 +134,23 @@ func TestInvalidBatch(t *testing.T) {
 			strings.Replace(batchOf(t, `{"to": ["a@b.de", "X"], "text": "Y"}`), "X", "\xff@b.de", 1),
 			[]string{"/to/1 invalid_text"},
 		},
+		"half of a surrogate pair": {
+			`{
+				"from": "a@b.de",
+				"subject": "\ud83d",
+				"text": "\ude00\ud83d",
+				"providers": ["\ud800"],
+				"to": ["a\udc00@b.de", {"email": "a@b.de", "name": "\ud83d\u0041"}, {"email": "c@b.de", "vars": {"\ud83d": 1}}]
+			}`,
+			[]string{
+				"/providers/0 invalid_text",
+				"/subject invalid_text",
+				"/text invalid_text",
+				"/to/0 invalid_text",
+				"/to/1 invalid_text",
+				"/to/2 invalid_text",
+			},
+		},
 		"content not UTF-8": {strings.Replace(batchOf(t, `{"text": "Y"}`), `"Y"`, "\"\xe9\"", 1),
 			[]string{"/text invalid_text"}},
 	} {
@@ -150,6 +167,59 @@ func TestInvalidBatch(t *testing.T) {
 		})
 	}
 	t.Cleanup(func() { require.Empty(t, f.store.writes(), "a request with mistakes stores nothing") })
+}
+
+// TestSurrogatePairs: whole pairs are one character, and an escaped backslash begins none.
+func TestSurrogatePairs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, b, _ := f.accepted(f.post(strings.Replace(batchOf(t, `{"text": "T"}`), `"T"`, `"\ud83d\ude00 \\ud83d"`, 1)))
+	require.Equal(t, `😀 \ud83d`, b.Content.Text)
+}
+
+// TestNameIsSaidOnce: the error about a name names it once.
+func TestNameIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	p := newFixture(t).post(batchOf(t, `{"to": [{"email": "a@b.de", "name": "a\nb"}]}`)).problem(t)
+	require.Equal(t, []string{"/to/0/name invalid_header"}, p.pointers())
+	require.Equal(t, 1, strings.Count(p.Errors[0].Detail, "name"), p.Errors[0].Detail)
+}
+
+// TestCommandBodies: the body of a command is a JSON object or empty.
+func TestCommandBodies(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.secret = f.operator().secret
+	const js, form = "application/json", "application/x-www-form-urlencoded"
+	for name, c := range map[string]struct {
+		kind, body string
+		status     int
+		code       string
+		want       []string
+	}{
+		"form":       {form, "why=x", 415, "wrong_type", nil},
+		"form, JSON": {form, `{"why": "x"}`, 415, "wrong_type", nil},
+		"no type":    {"", `{"why": "x"}`, 415, "wrong_type", nil},
+		"list":       {js, `["x"]`, 422, "invalid_request", []string{" wrong_type"}},
+		"string":     {js, `"x"`, 422, "invalid_request", []string{" wrong_type"}},
+		"surrogate":  {js, `{"why": "\ud800"}`, 422, "invalid_request", []string{"/why invalid_text"}},
+		"not UTF-8":  {js, "{\"why\": \"\xff\"}", 422, "invalid_request", []string{"/why invalid_text"}},
+		"cut off":    {js, `{"why": `, 400, "bad_json", nil},
+		"empty":      {form, "", 200, "", nil},
+		"object":     {js + "; charset=utf-8", `{"why": "x"}`, 200, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := f.with(t).do(http.MethodPost, "/v1/providers/sg/drain", c.kind, strings.NewReader(c.body))
+			require.Equal(t, c.status, r.Status, string(r.Body))
+			if c.status == 200 {
+				return
+			}
+			p := r.problem(t)
+			require.Equal(t, c.code, p.Code)
+			require.ElementsMatch(t, c.want, p.pointers())
+		})
+	}
 }
 
 // manyVars returns n members of an object of variables.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"iter"
+	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -49,6 +51,44 @@ func unquote(raw []byte) string {
 	var s string
 	_ = json.Unmarshal(raw, &s)
 	return s
+}
+
+// validText reports whether a JSON value is UTF-8 and has no escaped half of a surrogate
+// pair, which encoding/json would replace. The value must be valid JSON.
+func validText(raw []byte) bool {
+	if !utf8.Valid(raw) {
+		return false
+	}
+	for i := bytes.IndexByte(raw, '\\'); i >= 0 && i+1 < len(raw); {
+		n := 2
+		if r := escapedRune(raw[i:]); r >= 0 {
+			n = 6
+			if utf16.IsSurrogate(r) {
+				if utf16.DecodeRune(r, escapedRune(raw[i+6:])) == utf8.RuneError {
+					return false
+				}
+				n = 12
+			}
+		}
+		next := bytes.IndexByte(raw[i+n:], '\\')
+		if next < 0 {
+			break
+		}
+		i += n + next
+	}
+	return true
+}
+
+// escapedRune returns the code unit of an escape like \u0041 at the beginning of raw, or -1.
+func escapedRune(raw []byte) rune {
+	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(raw[2:6]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
 }
 
 // skipSpace returns the index of the first byte from i on that is not space.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"time"
 
@@ -62,8 +63,8 @@ func kindOf(field any) string {
 const maxFieldsBody = 64 << 10
 
 // readFields decodes the JSON object in the body into fields, which maps names to pointers.
-// An empty body counts as an empty object. The hash of the returned Repeat includes the
-// path.
+// An empty body of any type counts as an empty object. The hash of the returned Repeat
+// includes the path.
 func (s *Server) readFields(c *gin.Context, fields map[string]any) (service.Repeat, error) {
 	repeat, err := repeatOf(c)
 	if err != nil {
@@ -80,10 +81,18 @@ func (s *Server) readFields(c *gin.Context, fields map[string]any) (service.Repe
 	if err == nil && len(raw) == 0 {
 		return repeat, nil
 	}
-	if err != nil || !json.Valid(raw) || raw[0] != '{' {
+	if kind, _, _ := mime.ParseMediaType(c.GetHeader("Content-Type")); kind != "application/json" {
+		return repeat, service.Fail(service.Unsupported, "wrong_type",
+			"The Content-Type must be application/json. Send the body as a JSON object, or send none.")
+	}
+	if err != nil || !json.Valid(raw) {
 		return repeat, service.Fail(service.Malformed, "bad_json", "The body must be a JSON object.")
 	}
 	var form service.Form
+	if raw[0] != '{' {
+		form.Wrong("", "wrong_type", "The body must be a JSON object.")
+		return repeat, form.Err()
+	}
 	seen := map[string]bool{}
 	eachMember(raw, func(name string, value []byte) {
 		at, field := service.Pointer(name), fields[name]
@@ -92,6 +101,8 @@ func (s *Server) readFields(c *gin.Context, fields map[string]any) (service.Repe
 			form.Wrong(at, "unknown_field", "There is no field with this name.")
 		case seen[name]:
 			form.Wrong(at, "repeated", "%s is repeated.", name)
+		case !validText(value):
+			form.Wrong(at, "invalid_text", "%s is not valid Unicode text.", name)
 		case json.Unmarshal(value, field) == nil:
 		case value[0] == '"' && kindOf(field) == aTime:
 			form.Wrong(at, "invalid_value", "%s must be %s.", name, aTime)

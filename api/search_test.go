@@ -27,7 +27,9 @@ func TestSearch(t *testing.T) {
 	ctx := t.Context()
 	var want []models.ID
 	for n := range 7 {
-		a, _, _ := f.accepted(f.post(batchOf(t, fmt.Sprintf(`{"to": ["other%d@b.de", "Ann+%d@b.de", "ann@b.de", "zoe@bücher.example"]}`, n, n))))
+		a, _, _ := f.accepted(
+			f.post(batchOf(t, fmt.Sprintf(`{"to": ["other%d@b.de", "Ann+%d@b.de", "ann@b.de", "zoe@bücher.example"]}`, n, n))),
+		)
 		rs, err := f.store.Recipients(ctx, a.ID)
 		require.NoError(t, err)
 		// The first attempt stores the index.

@@ -54,6 +54,9 @@ func ParseAddress(s string) (models.Address, error) {
 		return models.Address{Email: email}, err
 	}
 	a, err := mail.ParseAddress(s)
+	if plain, ok := withoutComments(s); err != nil && ok {
+		a, err = mail.ParseAddress(plain)
+	}
 	if err != nil {
 		return models.Address{}, errAddress
 	}
@@ -63,6 +66,43 @@ func ParseAddress(s string) (models.Address, error) {
 	}
 	name, err := cleanName(a.Name)
 	return models.Address{Email: email, Name: name}, err
+}
+
+// withoutComments returns an address without its comments (RFC 5322, 3.2.2), which
+// net/mail does not know in all places. A comment in a name counts as a space. ok reports
+// whether there are comments, and all of them end.
+func withoutComments(s string) (plain string, ok bool) {
+	var b strings.Builder
+	depth, escaped, quoted := 0, false, false
+	inName := strings.Contains(s, "<") // a comment that contains it is rare, and harmless
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		skip := depth > 0
+		switch {
+		case escaped:
+			escaped = false
+		case c == '\\':
+			escaped = quoted || depth > 0
+		case quoted:
+			quoted = c != '"'
+		case c == '(':
+			depth++
+			skip, ok = true, true
+		case c == ')' && depth > 0:
+			if depth--; depth == 0 && inName {
+				b.WriteByte(' ')
+			}
+		case depth > 0:
+		case c == '"':
+			quoted = true
+		case c == '<':
+			inName = false
+		}
+		if !skip {
+			b.WriteByte(c)
+		}
+	}
+	return strings.TrimSpace(b.String()), ok && depth == 0
 }
 
 // simple reports whether s has the form local@domain, so that it needs no parser of

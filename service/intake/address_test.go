@@ -45,6 +45,17 @@ func TestParseAddress(t *testing.T) {
 			in:   "ann@example.com (Ann)",
 			want: models.Address{Email: "ann@example.com", Name: "Ann"},
 		},
+		"comment before":  {in: "(home) ann@example.com", want: models.Address{Email: "ann@example.com"}},
+		"comments inside": {in: "ann(home)@(at)example(dot).com", want: models.Address{Email: "ann@example.com"}},
+		"comment in brackets": {
+			in:   `Ann(x)Lee <(a (nested \) one)) ann@example.com(b)> (c)`,
+			want: models.Address{Email: "ann@example.com", Name: "Ann Lee"},
+		},
+		"comment with an address": {in: "(<x@y.de>,) ann@example.com", want: models.Address{Email: "ann@example.com"}},
+		"quoted parenthesis": {
+			in:   `"Ann (home" <ann@example.com>`,
+			want: models.Address{Email: "ann@example.com", Name: "Ann (home"},
+		},
 		"every letter of a dot-atom": {
 			in:   "!#$%&'*+-/=?^_`{|}~.9Az@example.com",
 			want: models.Address{Email: "!#$%&'*+-/=?^_`{|}~.9Az@example.com"},
@@ -64,6 +75,10 @@ func TestParseAddress(t *testing.T) {
 		"quotes that are not needed": {in: `"ann"@example.com`, want: models.Address{Email: "ann@example.com"}},
 		"longest local part":         {in: long + "@example.com", want: models.Address{Email: long + "@example.com"}},
 
+		"open comment":             {in: "(home ann@example.com", err: errAddress},
+		"comment without an end":   {in: "ann@example.com (home", err: errAddress},
+		"comment alone":            {in: "(ann@example.com)", err: errAddress},
+		"closed comment":           {in: "ann@example.com)", err: errAddress},
 		"nothing":                  {in: "", err: errAddress},
 		"space":                    {in: "  ", err: errAddress},
 		"no @":                     {in: "ann.example.com", err: errAddress},
@@ -126,6 +141,7 @@ func FuzzParseAddress(f *testing.F) {
 		"a@[1.2.3.4]",
 		"a@b.c (comment (nested))",
 		"<a@b.c>",
+		"(x)a(y)@(z\\))b.c <d@e.f>",
 		"a@b.0",
 	} {
 		f.Add(s)

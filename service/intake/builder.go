@@ -192,7 +192,7 @@ func (b *Builder) Add(r *Recipient) error {
 	if r.Name != "" {
 		var err error
 		if a.Name, err = cleanName(r.Name); err != nil {
-			b.Wrong(here+"/name", "invalid_header", "The name %s", err)
+			b.Wrong(here+"/name", "invalid_header", "The name must be one line without control characters.")
 		}
 	}
 	if len(a.Name) > maxNameLen {
