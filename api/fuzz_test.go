@@ -1,0 +1,126 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// posted returns the context of a POST.
+func posted(kind string, body []byte) *gin.Context {
+	c, _ := gin.CreateTestContext(httptest.NewRecorder())
+	c.Request = httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
+	c.Request.Header.Set("Content-Type", kind)
+	return c
+}
+
+// FuzzReadFields: readFields accepts only JSON objects and decodes them like encoding/json.
+func FuzzReadFields(f *testing.F) {
+	for _, s := range []string{
+		"", "{}", "[]", `{"why":"x","at":"2026-01-31T12:00:00Z","fail":true}`, `{"why":null}`, `{"why":"\ud83d"}`, `{"WHY":1}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var got, want struct {
+			Why  string    `json:"why"`
+			Fail bool      `json:"fail"`
+			At   time.Time `json:"at"`
+		}
+		fields := map[string]any{"why": &got.Why, "fail": &got.Fail, "at": &got.At}
+		if _, err := new(Server).readFields(posted("application/json", body), fields); err != nil {
+			if e := failed(t, err); e.Kind != service.Invalid && e.Kind != service.Malformed && e.Kind != service.TooLarge {
+				t.Fatal(err)
+			}
+			return
+		}
+		if len(bytes.TrimSpace(body)) == 0 {
+			return
+		}
+		if err := json.Unmarshal(body, &want); err != nil || got != want {
+			t.Fatalf("%s became %+v, want %+v: %v", body, got, want, err)
+		}
+	})
+}
+
+// FuzzReadMultipart: readMultipart reads the values of a form as net/http does.
+func FuzzReadMultipart(f *testing.F) {
+	part := func(name, value string) string {
+		return "--X\r\nContent-Disposition: form-data; name=\"" + name + "\"\r\n\r\n" + value + "\r\n"
+	}
+	for _, s := range []string{
+		"",
+		part("subject", "s") + part("to", "a@b.de, c@d.de") + "--X--\r\n",
+		part("to", "a@b.de") + part("to", `"x, y" <c@d.de>`) + part("providers", "sg,mg") + "--X--",
+		part("text", "a\r\n--Y") + "--X",
+	} {
+		f.Add([]byte(s))
+	}
+	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
+	const kind = "multipart/form-data; boundary=X"
+	f.Fuzz(func(t *testing.T, body []byte) {
+		d := decoder()
+		defer d.Close()
+		if err := d.readMultipart(posted(kind, body).Request); err != nil || d.Found() > 0 {
+			return
+		}
+		r := posted(kind, body).Request
+		if err := r.ParseMultipartForm(1 << 20); err != nil || len(r.MultipartForm.File) > 0 {
+			return
+		}
+		for _, name := range []string{"subject", "text", "html", "body"} {
+			if d.Text(name) != r.PostForm.Get(name) {
+				t.Fatalf("%s of %q became %q", name, body, d.Text(name))
+			}
+		}
+	})
+}
+
+// FuzzCheckQuery: checkQuery answers with a problem or not at all.
+func FuzzCheckQuery(f *testing.F) {
+	for _, s := range []string{"", "limit=1&cursor=x", "limit=1&limit=2", "%zz", "a;b", "email=a+b@c.de", "&&=&"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		w := httptest.NewRecorder()
+		c, _ := gin.CreateTestContext(w)
+		c.Request = httptest.NewRequest(http.MethodGet, "/", nil)
+		c.Request.URL.RawQuery = query
+		new(Server).checkQuery(c)
+		emailOf(c)
+		if !c.IsAborted() {
+			return
+		}
+		raw, _ := io.ReadAll(w.Body)
+		var p problem
+		if err := json.Unmarshal(raw, &p); err != nil || p.Code != "invalid_query" || w.Code != http.StatusBadRequest {
+			t.Fatalf("%q: %d %s", query, w.Code, raw)
+		}
+	})
+}
+
+// FuzzValidText: a string is not valid exactly if encoding/json replaces a part of it.
+func FuzzValidText(f *testing.F) {
+	for _, s := range []string{`"a"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\\ud83d"`, `"\ude00\ud83d"`, `"\ud83d\ud83d\ude00"`, "\"\xff\""} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if len(raw) == 0 || raw[0] != '"' || !json.Valid(raw) || bytes.Contains(bytes.ToLower(raw), []byte("fffd")) ||
+			bytes.Contains(raw, []byte("\ufffd")) {
+			return
+		}
+		raw = bytes.TrimSpace(raw)
+		if text := unquote(raw); validText(raw) == strings.Contains(text, "\ufffd") {
+			t.Fatalf("%s became %q", raw, text)
+		}
+	})
+}
