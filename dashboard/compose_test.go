@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -261,6 +262,42 @@ func TestParseList(t *testing.T) {
 			require.Equal(t, c.want, parseList(c.in).Rows)
 		})
 	}
+}
+
+// TestListIsBounded: of a list that is too long or too wide, a part is kept.
+func TestListIsBounded(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]int{
+		strings.Repeat("a\n", maxRows+1):             maxRows,
+		strings.Repeat("a,", maxRows+1):              maxRows,
+		"email\n" + strings.Repeat("a\n", maxRows+1): maxRows,
+		"email" + strings.Repeat(",a", maxColumns):   0,
+		strings.Repeat("a\n", 3):                     3,
+	} {
+		l := parseList(in)
+		require.Len(t, l.Rows, want)
+		require.Equal(t, want == 3, l.Problem == "")
+	}
+}
+
+// TestPreviewIsBounded: a preview lists some of the placeholders without a value and counts the
+// others. It shows what is not a placeholder, and the address as it will be sent.
+func TestPreviewIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newRig(t, nil).byLink(LocalUser())
+	var text strings.Builder
+	for i := range 50_000 {
+		_, _ = fmt.Fprintf(&text, "{{v%d}}", i)
+	}
+	a := b.post("/compose/preview", url.Values{
+		"text": {text.String()},
+		"html": {"{{a b}} {{email}}"},
+		"to":   {"Zoe <zoe@Bücher.example>"},
+	})
+	require.Equal(t, maxMissing, strings.Count(a.text, "has no value for this recipient"))
+	require.Contains(t, a.text, "49980 more placeholders have no value")
+	require.Contains(t, a.text, "&#34;{{a b}}&#34; in line 1, column 1 is not a placeholder.")
+	require.Contains(t, a.text, "{{a b}} zoe@xn--bcher-kva.example")
 }
 
 func FuzzParseList(f *testing.F) {

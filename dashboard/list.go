@@ -4,12 +4,12 @@ import (
 	"encoding/csv"
 	"errors"
 	"io"
-	"net/mail"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // addressList is a list of recipients that was typed, pasted or uploaded: either one
@@ -41,8 +41,8 @@ func (l *addressList) only(one listed) *addressList { return &addressList{Rows: 
 // recipient returns the recipient as placeholders use it.
 func (l *listed) recipient() models.Recipient {
 	r := models.Recipient{Email: l.Email, Name: l.Name, Vars: l.Vars}
-	if a, err := mail.ParseAddress(l.Email); err == nil {
-		r.Email = a.Address
+	if a, err := intake.ParseAddress(l.Email); err == nil {
+		r.Email = a.Email
 		if r.Name == "" {
 			r.Name = a.Name
 		}
@@ -56,6 +56,14 @@ var (
 	nameColumns  = []string{"name", "full name", "fullname"}
 )
 
+// Limits of a list. The API takes larger batches.
+const (
+	maxRows    = 500_000
+	maxColumns = 500
+)
+
+const tooManyRows = "The list has more than 500,000 recipients. Send larger batches through the API."
+
 // parseList parses a list. If it cannot read all of it, it returns the part before
 // the error and sets Problem.
 func parseList(s string) *addressList {
@@ -65,8 +73,14 @@ func parseList(s string) *addressList {
 		return parseTable(s, separator)
 	}
 	l := &addressList{}
-	for i, line := range strings.Split(s, "\n") {
+	i := -1
+	for line := range strings.SplitSeq(s, "\n") {
+		i++
 		for _, one := range splitAddresses(line) {
+			if len(l.Rows) == maxRows {
+				l.Problem = tooManyRows
+				return l
+			}
 			l.Rows = append(l.Rows, listed{Line: i + 1, Email: one})
 		}
 	}
@@ -133,6 +147,14 @@ func parseTable(s string, separator rune) *addressList {
 		}
 		if err != nil {
 			l.Problem = "The table could not be read: " + err.Error() + "."
+			return l
+		}
+		if len(fields) > maxColumns {
+			l.Problem = "The table has more than 500 columns."
+			return l
+		}
+		if len(l.Rows) == maxRows {
+			l.Problem = tooManyRows
 			return l
 		}
 		if columns == nil {

@@ -3,9 +3,9 @@ package dashboard
 import (
 	"html/template"
 	"net/http"
-	"slices"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // previewPage is the page in the frame beside the form.
@@ -23,9 +23,14 @@ html{background:#fff;color:#1b1c1a}
 {{range .Missing}}<div class="w">{{"{{"}}{{.}}{{"}}"}} has no value for this recipient</div>{{end}}
 {{if .Missing}}{{with .Columns}}<div class="m">columns:
 {{range $i, $c := .}}{{if $i}}, {{end}}{{"{{"}}{{$c}}{{"}}"}}{{end}}</div>{{end}}{{end}}
+{{with .More}}<div class="w">{{.}} more placeholders have no value</div>{{end}}
+{{range .Malformed}}<div class="w">{{.}}</div>{{end}}
 {{with .Problem}}<div class="w">{{.}}</div>{{end}}</div>
 {{if .Text}}<div class="t">{{.Text}}</div>{{else}}{{.HTML}}{{end}}</html>`),
 )
+
+// maxMissing is the number of placeholders without a value that a preview lists.
+const maxMissing = 20
 
 // preview is POST /compose/preview: the message as one recipient gets it, for the
 // sandboxed frame beside the form.
@@ -47,13 +52,15 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, _ *visitor) 
 		"To":      to.Email,
 	}
 	var missing []string
+	without := map[string]bool{}
 	fill := func(s string, escape func(string) string) string {
 		return models.Rewrite(s, func(name string) string {
 			value, ok := to.Value(name)
 			if !ok {
-				if !slices.Contains(missing, name) {
+				if !without[name] && len(missing) < maxMissing {
 					missing = append(missing, name)
 				}
+				without[name] = true
 				return "{{" + name + "}}"
 			}
 			return escape(value)
@@ -67,6 +74,14 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, _ *visitor) 
 	}
 	view["HTML"] = template.HTML(html) //nolint:gosec // previewPolicy keeps it from running
 	view["Missing"] = missing
+	view["More"] = len(without) - len(missing)
+	var malformed []string
+	for _, part := range []string{c.Subject, c.Text, c.HTML} {
+		if text := intake.MalformedPlaceholder(part); text != "" {
+			malformed = append(malformed, text)
+		}
+	}
+	view["Malformed"] = malformed
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", previewPolicy)

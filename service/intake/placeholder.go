@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -161,18 +162,23 @@ func (b *Builder) checkSubject(here string, r *models.Recipient, s *subject) {
 // checkSyntax reports the first malformed placeholder of each field.
 func (b *Builder) checkSyntax() {
 	for _, field := range []string{"subject", "text", b.htmlField()} {
-		text := b.texts[field]
-		at, found := models.MalformedPlaceholder(text)
-		if at < 0 {
-			continue
+		if text := MalformedPlaceholder(b.texts[field]); text != "" {
+			b.Wrong("/"+field, "unknown_placeholder", "%s", text)
 		}
-		before := text[:at]
-		b.Wrong("/"+field, "unknown_placeholder",
-			"%s in line %d, column %d is not a placeholder. A placeholder is {{name}}: a letter or _, then letters, digits, "+
-				"_, - or dots, at most 64 bytes. Write {{{{ for a literal {{.",
-			problem.Quote(found), strings.Count(before, "\n")+1,
-			utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:])+1)
 	}
+}
+
+// MalformedPlaceholder returns the text of the error about the first malformed placeholder
+// of a field, or "" if there is none.
+func MalformedPlaceholder(text string) string {
+	at, found := models.MalformedPlaceholder(text)
+	if at < 0 {
+		return ""
+	}
+	line := text[strings.LastIndexByte(text[:at], '\n')+1 : at]
+	return fmt.Sprintf("%s in line %d, column %d is not a placeholder. A placeholder is {{name}}: a letter or _, "+
+		"then letters, digits, _, - or dots, at most 64 bytes. Write {{{{ for a literal {{.",
+		problem.Quote(found), strings.Count(text[:at], "\n")+1, utf8.RuneCountInString(line)+1)
 }
 
 // htmlField returns the name of the field that holds the HTML.
