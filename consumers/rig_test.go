@@ -56,6 +56,11 @@ func (p *scripted) Send(ctx context.Context, c *models.Call) []models.Part {
 }
 
 func (p *scripted) MaxRecipients() int { return 1000 }
+func (p *scripted) MaxWebhook() int64  { return 1 << 20 }
+func (p *scripted) VerifyHeader(http.Header, time.Time) error {
+	return nil
+}
+
 func (p *scripted) Verify(http.Header, []byte, time.Time) (string, error) {
 	return "", nil
 }

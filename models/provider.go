@@ -54,6 +54,14 @@ type Adapter interface {
 	// MaxRecipients returns the maximum number of recipients of a call.
 	MaxRecipients() int
 
+	// MaxWebhook returns the size in bytes of the largest webhook that is accepted. It
+	// is larger than any that the provider sends.
+	MaxWebhook() int64
+
+	// VerifyHeader refuses a webhook whose header alone shows that Verify would refuse
+	// it, so that its body need not be read. A refusal is a *WebhookError.
+	VerifyHeader(h http.Header, now time.Time) error
+
 	// Verify checks, over the raw body, that a webhook was sent by the provider and
 	// is fresh. A refusal is a *WebhookError. On success replay is a value that a
 	// replay of the webhook would have, too, or "". If it has a '.', the part

@@ -4,11 +4,9 @@
 package webhooks
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -17,29 +15,21 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// maxBody is the size in bytes of the largest post that is accepted. SendGrid sends
-// at most 768 kB; the other providers send less.
-const maxBody = 32 << 20
-
-// At most largeAtOnce posts of more than usualPost bytes are read at the same time.
-// A post is verified only after all of it was read, so this bounds the memory that
-// strangers can use.
-const (
-	usualPost   = 1 << 20
-	largeAtOnce = 4
-)
-
 // Timeouts of one post and of one call of the broker.
 const (
-	readTime     = time.Minute
+	readTime     = 30 * time.Second
 	storeTime    = 10 * time.Second
 	announceTime = 5 * time.Second
 )
+
+// logEvery is the shortest time between lines in the log for refusals of one kind.
+const logEvery = 10 * time.Second
 
 // Provider is a provider that reports events.
 type Provider struct {
@@ -72,13 +62,14 @@ type Server struct {
 	ctx      context.Context //nolint:containedctx // the announcers live as long as the server
 	cancel   context.CancelFunc
 
-	large    chan struct{} // holds one value for each large post in progress
+	budget   *semaphore.Weighted // of bytes of posts
 	outage   outage
 	received lastReceived
 	interval time.Duration // between heartbeats of Watch
 	accepted atomic.Int64  // posts
 	mu       sync.Mutex
 	codes    map[string]int64 // refused posts, by code
+	unlogged map[string]refusals
 }
 
 // provider is a provider whose posts are accepted.
@@ -99,9 +90,10 @@ func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Sc
 		broker:    broker,
 		providers: map[string]*provider{},
 		codes:     map[string]int64{},
+		unlogged:  map[string]refusals{},
 		announce:  make(chan models.Message, 10_000),
 		stop:      make(chan struct{}),
-		large:     make(chan struct{}, largeAtOnce),
+		budget:    semaphore.NewWeighted(bodyBudget),
 		interval:  heartbeatEvery,
 		received:  newLastReceived(),
 	}
@@ -113,8 +105,12 @@ func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Sc
 	gin.SetMode(gin.ReleaseMode)
 	g := gin.New()
 	g.HandleMethodNotAllowed = true
+	g.RedirectTrailingSlash = false // providers do not follow redirects
 	g.Use(s.recovered)
 	g.POST("/webhooks/:provider", s.post)
+	g.POST("/webhooks/:provider/", s.post)
+	g.NoRoute(s.noSuchProvider)
+	g.NoMethod(closeConnection)
 	s.engine = g
 	for range 4 {
 		s.wg.Go(s.announcer)
@@ -176,8 +172,56 @@ func (s *Server) count(code string) {
 
 func (s *Server) refuse(c *gin.Context, provider string, e *models.WebhookError) {
 	s.count(e.Code)
-	s.log.Warn("webhook refused", "provider", provider, "code", e.Code, "err", e.Detail, "status", e.Status)
+	if n := s.refusalsToLog(provider, e.Code, time.Now()); n > 0 {
+		s.log.Warn("webhooks refused", "provider", provider, "code", e.Code, "err", e.Detail, "status", e.Status, "posts", n)
+	}
 	answer(c, e.Status, e.Code)
+}
+
+// refusals counts refused posts since the last line in the log.
+type refusals struct {
+	logged time.Time
+	n      int
+}
+
+// refusalsToLog counts a refused post. It returns how many to write to the log: 0 if the log had
+// a line for the same provider and code within logEvery, so that strangers cannot fill it.
+func (s *Server) refusalsToLog(provider, code string, now time.Time) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := provider + " " + code
+	r := s.unlogged[key]
+	r.n++
+	if now.Sub(r.logged) < logEvery {
+		s.unlogged[key] = r
+		return 0
+	}
+	s.unlogged[key] = refusals{logged: now}
+	return r.n
+}
+
+// noSuchProvider refuses a post to a name that is not configured. This may be our own mistake and
+// fixed soon; 404 makes the provider retry.
+func (s *Server) noSuchProvider(c *gin.Context) {
+	closeConnection(c)
+	s.refuse(c, "", &models.WebhookError{
+		Status: http.StatusNotFound,
+		Code:   "no_such_provider",
+		Detail: "there is no provider with this name that reports events",
+	})
+}
+
+// refusal returns err as the refusal of a post.
+func refusal(err error) *models.WebhookError {
+	var refused *models.WebhookError
+	if errors.As(err, &refused) {
+		return refused
+	}
+	return &models.WebhookError{
+		Status: http.StatusServiceUnavailable,
+		Code:   "not_verified",
+		Detail: "the post could not be verified",
+	}
 }
 
 // post handles one post: verify, store, announce, answer. Status 200 means that the
@@ -186,32 +230,25 @@ func (s *Server) post(c *gin.Context) {
 	name := c.Param("provider")
 	a := s.providers[name]
 	if a == nil {
-		// This may be our own mistake and fixed soon; 404 makes the provider retry.
-		s.refuse(c, "", &models.WebhookError{
-			Status: http.StatusNotFound,
-			Code:   "no_such_provider",
-			Detail: "there is no provider with this name that reports events",
-		})
+		s.noSuchProvider(c)
 		return
 	}
-	body, release, err := s.read(c)
+	if err := a.VerifyHeader(c.Request.Header, time.Now()); err != nil {
+		closeConnection(c)
+		s.refuse(c, name, refusal(err))
+		return
+	}
+	body, release, err := s.read(c, a.MaxWebhook())
 	defer release()
 	if err != nil {
-		s.refuse(c, name, unreadable(c, err))
+		closeConnection(c)
+		s.unreadable(c, name, err)
 		return
 	}
 	now := time.Now()
 	replay, err := a.Verify(c.Request.Header, body, now)
 	if err != nil {
-		var refused *models.WebhookError
-		if !errors.As(err, &refused) {
-			refused = &models.WebhookError{
-				Status: http.StatusServiceUnavailable,
-				Code:   "not_verified",
-				Detail: "the post could not be verified",
-			}
-		}
-		s.refuse(c, name, refused)
+		s.refuse(c, name, refusal(err))
 		return
 	}
 	if err := a.store(models.Post{Body: body, Replay: replay}); err != nil {
@@ -226,46 +263,6 @@ func (s *Server) post(c *gin.Context) {
 	s.received.note(name, now.UTC())
 	c.Status(http.StatusOK)
 	c.Writer.WriteHeaderNow()
-}
-
-var errBusy = errors.New("other large posts are being read")
-
-// read returns the body of a post. A large body holds one of the slots for large
-// posts until release is called.
-func (s *Server) read(c *gin.Context) (body []byte, release func(), err error) {
-	// A slow post holds memory. Recorders in tests support no deadline.
-	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(readTime))
-	r := http.MaxBytesReader(c.Writer, c.Request.Body, maxBody)
-	release = func() {}
-	body, err = io.ReadAll(io.LimitReader(r, usualPost))
-	if err != nil || len(body) < usualPost {
-		return body, release, err
-	}
-	select {
-	case s.large <- struct{}{}:
-	default:
-		return nil, release, errBusy
-	}
-	b := bytes.NewBuffer(body)
-	_, err = b.ReadFrom(r)
-	return b.Bytes(), func() { <-s.large }, err
-}
-
-// unreadable returns the error for a post that could not be read.
-func unreadable(c *gin.Context, err error) *models.WebhookError {
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return &models.WebhookError{
-			Status: http.StatusRequestEntityTooLarge,
-			Code:   "too_large",
-			Detail: "the post is larger than 32 MiB",
-		}
-	case errors.Is(err, errBusy):
-		c.Header("Retry-After", "10")
-		return &models.WebhookError{Status: http.StatusServiceUnavailable, Code: "busy", Detail: err.Error()}
-	}
-	return &models.WebhookError{Status: http.StatusBadRequest, Code: "cut_off", Detail: "the post ended too early"}
 }
 
 // put stores posts of a provider as one inbox entry and announces it. It does so even if the

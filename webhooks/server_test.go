@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -34,7 +35,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeProvider struct {
 	models.Adapter
 	verify func(h http.Header, body []byte) (string, error)
+	header error
 }
+
+func (f *fakeProvider) MaxWebhook() int64 { return testLimit }
+
+func (f *fakeProvider) VerifyHeader(http.Header, time.Time) error { return f.header }
 
 func (f *fakeProvider) Verify(h http.Header, body []byte, _ time.Time) (string, error) {
 	return f.verify(h, body)
@@ -230,18 +236,24 @@ func TestRefusedPosts(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, res.StatusCode)
 }
 
-// TestBodies checks that 30 MB are accepted, that a larger or truncated body is not
-// stored, and that the content type is ignored.
+// testLimit is the size of the largest post of a fakeProvider.
+const testLimit = 4 << 20
+
+// TestBodies checks that the largest post of a provider is accepted, that a larger or truncated
+// body is not stored, and that the content type is ignored.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Provider{"sg", accepting("")})
-	large := bytes.Repeat([]byte("0123456789abcde\n"), 30<<20/16)
+	large := bytes.Repeat([]byte("0123456789abcde\n"), testLimit/16)
 	status, _ := f.post(t, "sg", nil, bytes.NewReader(large))
 	require.Equal(t, http.StatusOK, status)
 	stored := f.inbox.stored(t)
 	require.True(t, bytes.Equal(large, stored[0].Posts[0].Body), "stored byte for byte")
 
-	status, body := f.post(t, "sg", nil, bytes.NewReader(make([]byte, maxBody+1)))
+	status, _ = f.post(t, "sg", nil, unsized{bytes.NewReader(large)})
+	require.Equal(t, http.StatusOK, status)
+
+	status, body := f.post(t, "sg", nil, unsized{bytes.NewReader(make([]byte, testLimit+1))})
 	require.Equal(t, http.StatusRequestEntityTooLarge, status)
 	require.JSONEq(t, `{"code": "too_large"}`, body)
 
@@ -263,42 +275,132 @@ func TestBodies(t *testing.T) {
 	require.Contains(t, string(answer), "400 Bad Request")
 	require.Contains(t, string(answer), `"cut_off"`)
 
-	require.Len(t, f.inbox.stored(t), 6)
+	require.Len(t, f.inbox.stored(t), 7)
 	accepted, refused := f.server.Counts()
-	require.Equal(t, int64(6), accepted)
+	require.Equal(t, int64(7), accepted)
 	require.Equal(t, map[string]int64{"too_large": 1, "cut_off": 1}, refused)
 }
 
-// TestLargePostsAreLimited checks that large posts cannot fill the memory, while posts
-// of the size that providers send are accepted.
-func TestLargePostsAreLimited(t *testing.T) {
+// unsized hides the size of a body.
+type unsized struct{ io.Reader }
+
+// TestRefusedUnread checks that a post is refused by its header, its length or its path before
+// its body arrives, and that the connection closes.
+func TestRefusedUnread(t *testing.T) {
+	t.Parallel()
+	unsigned := accepting("")
+	unsigned.header = &models.WebhookError{Status: 401, Code: "bad_signature", Detail: "not signed"}
+	f := newFixture(t, Provider{"sg", accepting("")}, Provider{"unsigned", unsigned})
+	for _, c := range []struct{ method, path, length, status, code string }{
+		{"POST", "/webhooks/unsigned", "100", "401", "bad_signature"},
+		{"POST", "/webhooks/sg", strconv.Itoa(testLimit + 1), "413", "too_large"},
+		{"POST", "/webhooks/nobody", "100", "404", "no_such_provider"},
+		{"POST", "/webhooks/sg/more", "100", "404", "no_such_provider"},
+		{"PUT", "/webhooks/sg", "100", "405", ""},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(readTime/2)))
+		_, err = io.WriteString(conn, c.method+" "+c.path+" HTTP/1.1\r\nHost: x\r\nContent-Length: "+c.length+"\r\n\r\n[")
+		require.NoError(t, err)
+		answer, err := io.ReadAll(conn)
+		require.NoError(t, err, "%s: the connection stays open", c.path)
+		require.NoError(t, conn.Close())
+		require.Contains(t, string(answer), "HTTP/1.1 "+c.status)
+		require.Contains(t, string(answer), c.code)
+		require.Contains(t, string(answer), "Connection: close")
+	}
+	require.Empty(t, f.inbox.stored(t))
+}
+
+// TestTrailingSlash checks that a webhook's URL may end with a slash. SendGrid follows no
+// redirect.
+func TestTrailingSlash(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Provider{"sg", accepting("")})
-	large := bytes.Repeat([]byte("x"), usualPost)
+	f.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	status, _ := f.post(t, "sg/", nil, strings.NewReader("[]"))
+	require.Equal(t, http.StatusOK, status)
+	require.Len(t, f.inbox.stored(t), 1)
+}
+
+// TestUnansweredPostsShareABudget checks that posts that were not verified hold no more memory
+// than the budget, and that a post beyond it is repeated by its provider.
+func TestUnansweredPostsShareABudget(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Provider{"sg", accepting("")})
+	part := bytes.Repeat([]byte("x"), testLimit-1)
 	var all sync.WaitGroup
 	var ends []*io.PipeWriter
-	for range largeAtOnce {
+	for range bodyBudget / testLimit {
 		r, w := io.Pipe()
 		ends = append(ends, w)
 		all.Go(func() {
-			status, _ := f.post(t, "sg", nil, io.MultiReader(bytes.NewReader(large), r))
+			status, _ := f.post(t, "sg", nil, io.MultiReader(bytes.NewReader(part), r))
 			assert.Equal(t, http.StatusOK, status)
 		})
 	}
-	require.Eventually(t, func() bool { return len(f.server.large) == largeAtOnce }, time.Minute, time.Millisecond)
-	status, body := f.post(t, "sg", nil, bytes.NewReader(large))
-	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.JSONEq(t, `{"code": "busy"}`, body)
-	status, _ = f.post(t, "sg", nil, bytes.NewReader(large[1:]))
-	require.Equal(t, http.StatusOK, status)
+	full := func() bool {
+		free := f.server.budget.TryAcquire(1)
+		if free {
+			f.server.budget.Release(1)
+		}
+		return !free
+	}
+	require.Eventually(t, full, time.Minute, time.Millisecond)
+	rec := httptest.NewRecorder()
+	f.server.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg",
+		bytes.NewReader(part)))
+	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
+	require.JSONEq(t, `{"code": "busy"}`, rec.Body.String())
+	require.NotEmpty(t, rec.Header().Get("Retry-After"))
 	for _, w := range ends {
 		require.NoError(t, w.Close())
 	}
 	all.Wait()
-	status, _ = f.post(t, "sg", nil, bytes.NewReader(large))
+	status, _ := f.post(t, "sg", nil, bytes.NewReader(part))
 	require.Equal(t, http.StatusOK, status)
-	require.Len(t, f.inbox.stored(t), largeAtOnce+2)
+	require.True(t, f.server.budget.TryAcquire(bodyBudget), "answered posts hold nothing")
 }
+
+// TestSlowPost checks that a post that does not arrive in time is refused, even if another
+// handler extends the deadline of its body.
+func TestSlowPost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(nullInbox{}, &hangingBroker{}, []Provider{{"sg", accepting("")}}, priority.New(), nil)
+		defer s.Close()
+		rec := httptest.NewRecorder()
+		began := time.Now()
+		s.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg", drip{}))
+		require.Equal(t, http.StatusBadRequest, rec.Code)
+		require.LessOrEqual(t, time.Since(began), readTime+time.Second)
+	})
+}
+
+// TestRefusalsDoNotFillTheLog checks that many refused posts make few lines, which hold their
+// number.
+func TestRefusalsDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var lines bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&lines, nil))
+		s := New(nullInbox{}, &hangingBroker{}, []Provider{{"sg", refusing(401, "bad_signature")}}, priority.New(), log)
+		defer s.Close()
+		for range 100 {
+			s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg",
+				strings.NewReader("[]")))
+			time.Sleep(logEvery / 10)
+		}
+		require.Equal(t, 10, strings.Count(lines.String(), "\n"))
+		require.Contains(t, lines.String(), "posts=10")
+	})
+}
+
+// drip is an endless body of one byte a second.
+type drip struct{}
+
+func (drip) Read(p []byte) (int, error) { time.Sleep(time.Second); p[0] = 'x'; return 1, nil }
 
 // TestStoreUnavailable checks that a provider is asked to retry while the store is
 // unavailable, and that the retried post is stored.

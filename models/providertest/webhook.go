@@ -21,6 +21,12 @@ func testVerify(t *testing.T, s Suite) {
 	if err != nil {
 		t.Fatalf("a good post is refused: %v", err)
 	}
+	if err := p.VerifyHeader(h, now); err != nil {
+		t.Errorf("the header of a good post is refused: %v", err)
+	}
+	if most := p.MaxWebhook(); most < 1<<20 || most > 16<<20 {
+		t.Errorf("the largest post has %d bytes", most)
+	}
 	h.Set("Content-Type", "application/octet-stream")
 	if _, err := p.Verify(h, signed, now); err != nil {
 		t.Errorf("another content type: %v", err)
@@ -35,6 +41,10 @@ func testVerify(t *testing.T, s Suite) {
 		}
 		if refusal.Status < 400 || refusal.Code == "" {
 			t.Errorf("%s: refused with status %d, code %q", name, refusal.Status, refusal.Code)
+		}
+		var early *models.WebhookError
+		if err := p.VerifyHeader(h, now); err != nil && (!errors.As(err, &early) || *early != *refusal) {
+			t.Errorf("%s: refused with %v by its header, with %v as a whole", name, err, refusal)
 		}
 		return refusal
 	}

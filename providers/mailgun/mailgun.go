@@ -24,6 +24,7 @@ const (
 	maxMessage    = 25_000_000 // bytes of a message
 	maxRequest    = 52_400_000 // bytes of a request (documented: 52.4 MiB)
 	maxOptions    = 16_000     // bytes of all o:, h: and v: parameters together
+	maxWebhook    = 1 << 20    // bytes of a post, which has one event without the mail's content
 )
 
 const (
@@ -103,6 +104,9 @@ func New(s settings.Settings) (*Adapter, error) {
 
 // MaxRecipients implements models.Adapter.
 func (p *Adapter) MaxRecipients() int { return maxRecipients }
+
+// MaxWebhook implements models.Adapter.
+func (p *Adapter) MaxWebhook() int64 { return maxWebhook }
 
 // Close implements models.Adapter.
 func (p *Adapter) Close() { p.client.Close() }

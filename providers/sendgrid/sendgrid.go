@@ -24,6 +24,7 @@ const (
 	maxRecipients    = 1000
 	maxBody          = 30_000_000 // bytes of a request
 	maxSubstitutions = 10_000     // bytes per personalization
+	maxWebhook       = 4 << 20    // bytes of a post; SendGrid sends events once it has 768 kB of them
 )
 
 const (
@@ -85,6 +86,9 @@ func New(s settings.Settings) (*Adapter, error) {
 
 // MaxRecipients implements models.Adapter.
 func (p *Adapter) MaxRecipients() int { return maxRecipients }
+
+// MaxWebhook implements models.Adapter.
+func (p *Adapter) MaxWebhook() int64 { return maxWebhook }
 
 // Close implements models.Adapter.
 func (p *Adapter) Close() { p.client.Close() }

@@ -163,6 +163,34 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestVerifyHeader checks that a post whose signature headers are missing or malformed is refused
+// without its body.
+func TestVerifyHeader(t *testing.T) {
+	p := adapter(t, "")
+	now := time.Unix(1795262400, 0)
+	for name, c := range map[string]struct {
+		signature, timestamp string
+		status               int
+	}{
+		"no signature":        {"", "1795262400", 401},
+		"no timestamp":        {"MAA=", "", 401},
+		"not base64":          {"%%%%", "1795262400", 401},
+		"too long":            {strings.Repeat("A", 4000), "1795262400", 401},
+		"not ten digits":      {"MAA=", "17952624001", 400},
+		"two days old":        {"MAA=", "1795089600", 403},
+		"not refused by this": {"MAA=", "1795262400", 0},
+	} {
+		h := http.Header{}
+		h.Set(signatureHeader, c.signature)
+		h.Set(timestampHeader, c.timestamp)
+		err := p.VerifyHeader(h, now)
+		var refusal *models.WebhookError
+		if c.status == 0 && err != nil || c.status != 0 && (!errors.As(err, &refusal) || refusal.Status != c.status) {
+			t.Errorf("%s: %v, want status %d", name, err, c.status)
+		}
+	}
+}
+
 // TestManyEvents parses very large posts: 10,000 events and 30 MB.
 func TestManyEvents(t *testing.T) {
 	p := adapter(t, "")

@@ -22,6 +22,9 @@ const (
 	timestampHeader = "X-Twilio-Email-Event-Webhook-Timestamp"
 )
 
+// maxSignature bounds the text of a signature. One of the curve P-256 has at most 96 bytes.
+const maxSignature = 128
+
 // Verify implements models.Adapter: ECDSA P-256 with SHA-256 over the timestamp and the
 // body.
 //
@@ -33,23 +36,13 @@ const (
 // SendGrid repeats a post after every answer but 2xx for up to 24 hours, so a wrong refusal
 // loses nothing.
 func (p *Adapter) Verify(h http.Header, body []byte, now time.Time) (string, error) {
-	if p.webhook == nil {
-		return "", parse.NotConfigured()
-	}
-	signature, timestamp := h.Get(signatureHeader), h.Get(timestampHeader)
-	if signature == "" || timestamp == "" {
-		return "", forged("the post is not signed")
+	timestamp, der, err := p.signature(h)
+	if err != nil {
+		return "", err
 	}
 	if len(body) == 0 || body[0] != '[' {
 		return "", &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed",
 			Detail: "the body is not a JSON array"}
-	}
-	if !parse.TenDigits(timestamp) {
-		return "", parse.Fresh(timestamp, now)
-	}
-	der, err := base64.StdEncoding.Strict().DecodeString(signature)
-	if err != nil {
-		return "", forged("the signature is not base64")
 	}
 	hash := sha256.New()
 	hash.Write([]byte(timestamp))
@@ -59,6 +52,36 @@ func (p *Adapter) Verify(h http.Header, body []byte, now time.Time) (string, err
 		return "", forged("the signature does not fit")
 	}
 	return "", parse.Fresh(timestamp, now)
+}
+
+// VerifyHeader implements models.Adapter: it refuses posts without a fresh timestamp and a
+// signature.
+func (p *Adapter) VerifyHeader(h http.Header, now time.Time) error {
+	timestamp, _, err := p.signature(h)
+	if err != nil {
+		return err
+	}
+	return parse.Fresh(timestamp, now)
+}
+
+// signature returns the timestamp, which has ten digits, and the signature of a post.
+func (p *Adapter) signature(h http.Header) (timestamp string, der []byte, err error) {
+	if p.webhook == nil {
+		return "", nil, parse.NotConfigured()
+	}
+	signature, timestamp := h.Get(signatureHeader), h.Get(timestampHeader)
+	switch {
+	case signature == "" || timestamp == "":
+		return "", nil, forged("the post is not signed")
+	case !parse.TenDigits(timestamp):
+		return "", nil, parse.Fresh(timestamp, time.Time{})
+	case len(signature) > maxSignature:
+		return "", nil, forged("the signature is too long")
+	}
+	if der, err = base64.StdEncoding.Strict().DecodeString(signature); err != nil {
+		return "", nil, forged("the signature is not base64")
+	}
+	return timestamp, der, nil
 }
 
 // forged returns the error for a post whose signature is wrong.

@@ -1,0 +1,106 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// A post is verified only after all of it was read. So all posts that are not answered yet hold
+// at most bodyBudget bytes together, whoever sends them. The first bytes of a post take
+// firstBytes of it, and later ones take more as they arrive.
+const (
+	bodyBudget = 64 << 20
+	firstBytes = 8 << 10
+)
+
+var (
+	errBusy     = errors.New("posts that are not answered yet hold all memory that is set aside for them")
+	errTooLarge = errors.New("the post is too large")
+)
+
+// read returns the body of a post of at most limit bytes. The body counts against the budget
+// until release is called. Errors: errTooLarge, errBusy, others if the post ended too early.
+func (s *Server) read(c *gin.Context, limit int64) (body []byte, release func(), err error) {
+	held := int64(0)
+	release = func() { s.budget.Release(held) }
+	deadline := time.Now().Add(readTime)
+	setReadDeadline(c, deadline)
+	length := c.Request.ContentLength
+	if length > limit {
+		return nil, release, errTooLarge
+	}
+	most := limit + 1 // a byte more shows that the post is too large, or where it ends
+	if length >= 0 {
+		most = length + 1
+	}
+	for {
+		if int64(len(body)) == held {
+			size := min(max(2*held, firstBytes), most)
+			if !s.budget.TryAcquire(size - held) {
+				return nil, release, errBusy
+			}
+			held = size
+			body = append(make([]byte, 0, size), body...)
+		}
+		n, err := c.Request.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case int64(len(body)) > limit:
+			return nil, release, errTooLarge
+		case errors.Is(err, io.EOF):
+			setReadDeadline(c, time.Time{}) // it would end the request while it is handled
+			return body, release, nil
+		case err != nil:
+			return nil, release, err
+		case time.Now().After(deadline):
+			return nil, release, context.DeadlineExceeded
+		}
+		setReadDeadline(c, deadline) // another handler may have moved it
+	}
+}
+
+// unreadable refuses a post that could not be read.
+func (s *Server) unreadable(c *gin.Context, provider string, err error) {
+	switch {
+	case errors.Is(err, errTooLarge):
+		s.refuse(c, provider, &models.WebhookError{
+			Status: http.StatusRequestEntityTooLarge,
+			Code:   "too_large",
+			Detail: fmt.Sprintf("the post is larger than %d bytes", s.providers[provider].MaxWebhook()),
+		})
+	case errors.Is(err, errBusy):
+		s.outage.note(time.Now().UTC())
+		c.Header("Retry-After", "10")
+		s.refuse(c, provider, &models.WebhookError{
+			Status: http.StatusServiceUnavailable,
+			Code:   "busy",
+			Detail: err.Error(),
+		})
+	default:
+		s.refuse(c, provider, &models.WebhookError{
+			Status: http.StatusBadRequest,
+			Code:   "cut_off",
+			Detail: "the post ended too early",
+		})
+	}
+}
+
+// closeConnection closes the connection once the request is answered. It keeps the server from
+// reading the rest of the body.
+func closeConnection(c *gin.Context) {
+	c.Header("Connection", "close")
+	setReadDeadline(c, time.Now())
+}
+
+// setReadDeadline sets the deadline for reading. A recorder in a test has none.
+func setReadDeadline(c *gin.Context, t time.Time) {
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(t)
+}
