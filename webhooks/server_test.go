@@ -330,38 +330,39 @@ func TestUnansweredPostsShareABudget(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Provider{"sg", accepting("")})
 	part := bytes.Repeat([]byte("x"), testLimit-1)
-	var all sync.WaitGroup
-	var ends []*io.PipeWriter
+	post := func(body io.Reader) *httptest.ResponseRecorder {
+		rec := httptest.NewRecorder()
+		f.server.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg", body))
+		return rec
+	}
+	var all, arrived sync.WaitGroup
+	end := make(chan struct{})
 	for range bodyBudget / testLimit {
-		r, w := io.Pipe()
-		ends = append(ends, w)
+		arrived.Add(1)
 		all.Go(func() {
-			status, _ := f.post(t, "sg", nil, io.MultiReader(bytes.NewReader(part), r))
-			assert.Equal(t, http.StatusOK, status)
+			rec := post(io.MultiReader(bytes.NewReader(part), readerFunc(func([]byte) (int, error) {
+				arrived.Done()
+				<-end
+				return 0, io.EOF
+			})))
+			assert.Equal(t, http.StatusOK, rec.Code)
 		})
 	}
-	full := func() bool {
-		free := f.server.budget.TryAcquire(1)
-		if free {
-			f.server.budget.Release(1)
-		}
-		return !free
-	}
-	require.Eventually(t, full, time.Minute, time.Millisecond)
-	rec := httptest.NewRecorder()
-	f.server.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg",
-		bytes.NewReader(part)))
+	arrived.Wait()
+	rec := post(strings.NewReader("[]"))
 	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
 	require.JSONEq(t, `{"code": "busy"}`, rec.Body.String())
 	require.NotEmpty(t, rec.Header().Get("Retry-After"))
-	for _, w := range ends {
-		require.NoError(t, w.Close())
-	}
+	close(end)
 	all.Wait()
-	status, _ := f.post(t, "sg", nil, bytes.NewReader(part))
-	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, http.StatusOK, post(bytes.NewReader(part)).Code)
 	require.True(t, f.server.budget.TryAcquire(bodyBudget), "answered posts hold nothing")
 }
+
+// readerFunc is an io.Reader.
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // TestSlowPost checks that a post that does not arrive in time is refused, even if another
 // handler extends the deadline of its body.
@@ -372,7 +373,8 @@ func TestSlowPost(t *testing.T) {
 		defer s.Close()
 		rec := httptest.NewRecorder()
 		began := time.Now()
-		s.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg", drip{}))
+		drip := readerFunc(func(p []byte) (int, error) { time.Sleep(time.Second); p[0] = 'x'; return 1, nil })
+		s.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg", drip))
 		require.Equal(t, http.StatusBadRequest, rec.Code)
 		require.LessOrEqual(t, time.Since(began), readTime+time.Second)
 	})
@@ -396,11 +398,6 @@ func TestRefusalsDoNotFillTheLog(t *testing.T) {
 		require.Contains(t, lines.String(), "posts=10")
 	})
 }
-
-// drip is an endless body of one byte a second.
-type drip struct{}
-
-func (drip) Read(p []byte) (int, error) { time.Sleep(time.Second); p[0] = 'x'; return 1, nil }
 
 // TestStoreUnavailable checks that a provider is asked to retry while the store is
 // unavailable, and that the retried post is stored.
