@@ -213,12 +213,19 @@ func (a *Provider) check(key, name string, wrong func(key, format string, args .
 		}
 	}
 	if a.BaseURL == "" {
-		for field, value := range map[string]string{"api_key": a.APIKey, "webhook_key": a.WebhookKey} {
+		for field, value := range map[string]string{
+			"api_key":         a.APIKey,
+			"webhook_key":     a.WebhookKey,
+			"webhook_key_old": a.WebhookKeyOld,
+		} {
 			if simulatedSecrets[value] {
 				wrong(key+"."+field, "is the published key of the simulated provider, which needs base_url; "+
 					"use your own key for the real provider")
 			}
 		}
+	}
+	if a.WebhookKeyOld != "" && a.WebhookKey == "" {
+		wrong(key+".webhook_key", "required if webhook_key_old is set")
 	}
 	if e := models.EventSource(a.Events); e != models.EventsWebhook && e != models.EventsNone {
 		wrong(key+".events", "%q must be webhook or none", a.Events)

@@ -120,19 +120,20 @@ type Times struct {
 
 // Provider configures a provider: a kind with credentials.
 type Provider struct {
-	Kind        string        `koanf:"kind"` // sendgrid, mailgun
-	APIKey      string        `koanf:"api_key"`
-	Domain      string        `koanf:"domain"`      // of Mailgun: the sending domain
-	BaseURL     string        `koanf:"base_url"`    // default: that of the kind
-	WebhookKey  string        `koanf:"webhook_key"` // of SendGrid: public key; of Mailgun: webhook signing key
-	Events      string        `koanf:"events"`      // webhook or none
-	Weight      int           `koanf:"weight"`
-	Concurrency int           `koanf:"concurrency"`
-	Rate        float64       `koanf:"rate"`      // recipients/s of all workers; 0: no limit
-	CallRate    float64       `koanf:"call_rate"` // calls/s of all workers; 0: no limit
-	ChunkLimit  int           `koanf:"chunk_limit"`
-	Timeout     time.Duration `koanf:"timeout"`
-	Evidence    time.Duration `koanf:"evidence_window"` // 0: that of the kind, or times.evidence_window
+	Kind          string        `koanf:"kind"` // sendgrid, mailgun
+	APIKey        string        `koanf:"api_key"`
+	Domain        string        `koanf:"domain"`          // of Mailgun: the sending domain
+	BaseURL       string        `koanf:"base_url"`        // default: that of the kind
+	WebhookKey    string        `koanf:"webhook_key"`     // of SendGrid: public key; of Mailgun: webhook signing key
+	WebhookKeyOld string        `koanf:"webhook_key_old"` // verifies webhooks too, while the key is changed
+	Events        string        `koanf:"events"`          // webhook or none
+	Weight        int           `koanf:"weight"`
+	Concurrency   int           `koanf:"concurrency"`
+	Rate          float64       `koanf:"rate"`      // recipients/s of all workers; 0: no limit
+	CallRate      float64       `koanf:"call_rate"` // calls/s of all workers; 0: no limit
+	ChunkLimit    int           `koanf:"chunk_limit"`
+	Timeout       time.Duration `koanf:"timeout"`
+	Evidence      time.Duration `koanf:"evidence_window"` // 0: that of the kind, or times.evidence_window
 }
 
 // DefaultEvidence is the default of times.evidence_window.

@@ -25,6 +25,7 @@ func TestEnvironment(t *testing.T) {
 		"SAFEDELIVR_PROVIDERS_SG_EU_KIND=sendgrid",
 		"SAFEDELIVR_PROVIDERS_SG_EU_API_KEY=k",
 		"SAFEDELIVR_PROVIDERS_SG_EU_WEBHOOK_KEY=w",
+		"SAFEDELIVR_PROVIDERS_SG_EU_WEBHOOK_KEY_OLD=o",
 		"SAFEDELIVR_PROVIDERS_SG_EU_CALL_RATE=2.5",
 		"SAFEDELIVR_PROVIDERS_SG_EU_RATE=7",
 		"SAFEDELIVR_PROVIDERS_SG_EU_TIMEOUT=4s",
@@ -41,8 +42,19 @@ func TestEnvironment(t *testing.T) {
 	a := c.Providers["sg-eu"]
 	require.Equal(
 		t,
-		Provider{Kind: "sendgrid", APIKey: "k", WebhookKey: "w", CallRate: 2.5, Rate: 7, Timeout: 4 * time.Second,
-			Events: "webhook", Weight: 1, Concurrency: 16, ChunkLimit: 1000},
+		Provider{
+			Kind:          "sendgrid",
+			APIKey:        "k",
+			WebhookKey:    "w",
+			WebhookKeyOld: "o",
+			CallRate:      2.5,
+			Rate:          7,
+			Timeout:       4 * time.Second,
+			Events:        "webhook",
+			Weight:        1,
+			Concurrency:   16,
+			ChunkLimit:    1000,
+		},
 		a,
 	)
 }

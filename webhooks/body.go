@@ -77,7 +77,7 @@ func (s *Server) unreadable(c *gin.Context, provider string, err error) {
 			Detail: fmt.Sprintf("the post is larger than %d bytes", s.providers[provider].MaxWebhook()),
 		})
 	case errors.Is(err, errBusy):
-		s.outage.note(time.Now().UTC())
+		s.providers[provider].lost.note(time.Now().UTC())
 		c.Header("Retry-After", "10")
 		s.refuse(c, provider, &models.WebhookError{
 			Status: http.StatusServiceUnavailable,

@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// The receiver stores a heartbeat while it accepts posts. Missing heartbeats and
-// posts that could not be stored are outages. Events posted during an outage may
+// The receiver stores a heartbeat while it accepts posts. Missing heartbeats, posts
+// that could not be stored and many refused posts in a row are outages. Events posted during an outage may
 // be lost for good (Mailgun never repeats `delivered`), so workers look them up.
 
 const (
@@ -21,6 +21,9 @@ const (
 	outageSlack    = 15 * time.Second   // a clean shutdown takes time between the last post and the last heartbeat
 	crashOutage    = 2 * time.Minute    // posts may still be sent to a receiver that crashed
 	cleanShutdown  = "receiver.stopped" // kind of the times of clean shutdowns
+
+	refusedInARow    = 10              // so many refused posts are an outage: the key or the clock may be wrong
+	refusedPostsSpan = 5 * time.Minute // longest span of refused posts that is not recorded yet
 )
 
 // Reports is the part of the store that Watch needs.
@@ -54,6 +57,43 @@ func (o *outage) take() (from, to time.Time) {
 	return from, to
 }
 
+// begin returns when the outage began; zero if there is none.
+func (o *outage) begin() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.from
+}
+
+// lostPosts is the time span in which posts of one provider may have been refused wrongly.
+type lostPosts struct {
+	outage
+	mu      sync.Mutex
+	refused int       // posts since the last one that was verified
+	last    time.Time // time of the last refused post
+}
+
+// refuse counts a post that could not be verified. Many of them without a verified one between
+// them are an outage.
+func (l *lostPosts) refuse(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refused++; l.refused == 1 {
+		l.last = at
+	}
+	if l.refused >= refusedInARow {
+		l.note(l.last)
+		l.note(at)
+		l.last = at
+	}
+}
+
+// verify ends a row of refused posts.
+func (l *lostPosts) verify() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused = 0
+}
+
 // Watch stores heartbeats of the receiver until ctx ends, and records outages of
 // this process and of its peers. name identifies this process. Call Watch just
 // before the server starts to listen.
@@ -64,6 +104,7 @@ func (s *Server) Watch(ctx context.Context, store Reports, name string) {
 	for {
 		w.heartbeat(ctx, s, time.Now().UTC())
 		w.checkPeers(ctx, s.interval, time.Now().UTC())
+		w.saveLostPosts(ctx, s, time.Now().Add(-refusedPostsSpan))
 		w.saveLastReceived(ctx, &s.received)
 		select {
 		case <-t.C:
@@ -76,6 +117,7 @@ func (s *Server) Watch(ctx context.Context, store Reports, name string) {
 			w.write(last, cleanShutdown, name, now, heartbeatTTL)
 			w.write(last, telemetry.ReceiverLiveness, name, now, heartbeatTTL)
 			w.saveLastReceived(last, &s.received)
+			w.saveLostPosts(last, s, now)
 			return
 		}
 	}
@@ -186,6 +228,24 @@ func (w *watch) lastOfAll(ctx context.Context, now time.Time) (last time.Time, o
 		last = since
 	}
 	return last, true
+}
+
+// saveLostPosts records the outages of each provider that began before a time.
+func (w *watch) saveLostPosts(ctx context.Context, s *Server, before time.Time) {
+	for name, p := range s.providers {
+		if begin := p.lost.begin(); begin.IsZero() || begin.After(before) {
+			continue
+		}
+		from, to := p.lost.take()
+		g := telemetry.Outage{From: from.Add(-outageSlack), To: to.Add(outageSlack), Provider: name}
+		if !w.write(ctx, telemetry.OutageRecord, w.name+"/"+name+"/"+from.Format(time.RFC3339Nano), g, telemetry.OutageTTL) {
+			p.lost.note(from)
+			p.lost.note(to)
+			continue
+		}
+		w.log.Warn("webhooks were refused and may be lost; missed events will be looked up",
+			"provider", name, "from", g.From, "to", g.To)
+	}
 }
 
 // record stores an outage of this receiver, so that workers look up its events.

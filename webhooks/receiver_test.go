@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/internal/priority"
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -104,6 +108,61 @@ func TestLastReceivedIsStored(t *testing.T) {
 		cancel()
 		<-done
 		require.Equal(t, third, last(), "stored at shutdown")
+	})
+}
+
+// TestRefusedPostsAreAnOutage checks that many refused posts in a row are recorded as an outage of
+// their provider, and that few, or many with verified ones between them, are not.
+func TestRefusedPostsAreAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newMemoryReports()
+		wrongKey := false
+		p := &fakeProvider{verify: func(http.Header, []byte) (string, error) {
+			if wrongKey {
+				return "", &models.WebhookError{Status: 401, Code: "bad_signature", Detail: "a reason"}
+			}
+			return "", nil
+		}}
+		s := New(nullInbox{}, &hangingBroker{}, []Provider{{"mg", p}, {"sg", accepting("")}}, priority.New(), nil)
+		defer s.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Watch(ctx, b, "a"); close(done) }()
+		post := func(n int, wrong bool) {
+			wrongKey = wrong
+			for range n {
+				s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/mg",
+					strings.NewReader("{}")))
+				time.Sleep(time.Second)
+			}
+		}
+		for range 10 {
+			post(refusedInARow-1, true)
+			post(1, false)
+		}
+		time.Sleep(time.Hour)
+		require.Empty(t, b.outages(t))
+
+		began := time.Now().UTC()
+		post(2*refusedInARow, true)
+		ended := time.Now().UTC()
+		post(1, false)
+		time.Sleep(2 * refusedPostsSpan)
+		require.Len(t, b.outages(t), 1)
+		g := b.outages(t)[0]
+		require.Equal(t, "mg", g.Provider)
+		require.False(t, g.From.After(began))
+		require.False(t, g.To.Before(ended.Add(-time.Second)))
+		require.Less(t, g.To.Sub(g.From), ended.Sub(began)+time.Minute)
+
+		b.failing(true)
+		post(refusedInARow, true)
+		time.Sleep(2 * refusedPostsSpan)
+		b.failing(false)
+		cancel()
+		<-done
+		require.Len(t, b.outages(t), 2, "it is kept while the store fails, and stored at shutdown")
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,6 +77,7 @@ type Server struct {
 type provider struct {
 	models.Adapter
 	inboxWriter
+	lost lostPosts
 }
 
 // New returns a server for the posts of providers. sched tells whether urgent mail passes.
@@ -99,7 +101,10 @@ func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Sc
 	}
 	for _, a := range providers {
 		write := func(posts []models.Post) error { return s.put(a.Name, posts) }
-		s.providers[a.Name] = &provider{a.Adapter, inboxWriter{write: write, urgent: sched.UrgentLately}}
+		s.providers[a.Name] = &provider{
+			Adapter:     a.Adapter,
+			inboxWriter: inboxWriter{write: write, urgent: sched.UrgentLately},
+		}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	gin.SetMode(gin.ReleaseMode)
@@ -224,6 +229,9 @@ func refusal(err error) *models.WebhookError {
 	}
 }
 
+// mistakesOfOurs are the codes of refusals that a wrong key or a wrong clock of ours would cause.
+var mistakesOfOurs = []string{"bad_signature", "stale", "not_verified"}
+
 // post handles one post: verify, store, announce, answer. Status 200 means that the
 // post is stored.
 func (s *Server) post(c *gin.Context) {
@@ -234,8 +242,12 @@ func (s *Server) post(c *gin.Context) {
 		return
 	}
 	if err := a.VerifyHeader(c.Request.Header, time.Now()); err != nil {
+		refused := refusal(err)
+		if refused.Code == "stale" {
+			a.lost.refuse(time.Now().UTC())
+		}
 		closeConnection(c)
-		s.refuse(c, name, refusal(err))
+		s.refuse(c, name, refused)
 		return
 	}
 	body, release, err := s.read(c, a.MaxWebhook())
@@ -248,9 +260,14 @@ func (s *Server) post(c *gin.Context) {
 	now := time.Now()
 	replay, err := a.Verify(c.Request.Header, body, now)
 	if err != nil {
-		s.refuse(c, name, refusal(err))
+		refused := refusal(err)
+		if slices.Contains(mistakesOfOurs, refused.Code) {
+			a.lost.refuse(now.UTC())
+		}
+		s.refuse(c, name, refused)
 		return
 	}
+	a.lost.verify()
 	if err := a.store(models.Post{Body: body, Replay: replay}); err != nil {
 		s.log.Error("cannot store a webhook post; the provider will repeat it", "provider", name, "err", err)
 		s.count("store_unavailable")

@@ -294,7 +294,7 @@ func TestRefusedUnread(t *testing.T) {
 	for _, c := range []struct{ method, path, length, status, code string }{
 		{"POST", "/webhooks/unsigned", "100", "401", "bad_signature"},
 		{"POST", "/webhooks/sg", strconv.Itoa(testLimit + 1), "413", "too_large"},
-		{"POST", "/webhooks/nobody", "100", "404", "no_such_provider"},
+		{"POST", "/webhooks/unknown", "100", "404", "no_such_provider"},
 		{"POST", "/webhooks/sg/more", "100", "404", "no_such_provider"},
 		{"PUT", "/webhooks/sg", "100", "405", ""},
 	} {

@@ -90,15 +90,16 @@ func openProvider(cfg *config.Config, name string, log *slog.Logger) (provider.S
 		events = models.EventsNone // posts that cannot be verified are answered 503
 	}
 	adapter, err := providers.New(providers.Settings{
-		Name:       name,
-		Kind:       c.Kind,
-		APIKey:     c.APIKey,
-		Domain:     c.Domain,
-		BaseURL:    c.BaseURL,
-		WebhookKey: c.WebhookKey,
-		Events:     events,
-		Timeout:    c.Timeout,
-		MaxConns:   c.Concurrency,
+		Name:          name,
+		Kind:          c.Kind,
+		APIKey:        c.APIKey,
+		Domain:        c.Domain,
+		BaseURL:       c.BaseURL,
+		WebhookKey:    c.WebhookKey,
+		WebhookKeyOld: c.WebhookKeyOld,
+		Events:        events,
+		Timeout:       c.Timeout,
+		MaxConns:      c.Concurrency,
 	})
 	if err != nil {
 		return provider.Spec{}, err

@@ -20,8 +20,8 @@ import (
 
 // A Suite describes an adapter and its kind of provider.
 type Suite struct {
-	// New returns an adapter that calls baseURL and is configured for webhooks. Its
-	// time-out is at least 20 s. The suite closes it.
+	// New returns an adapter that calls baseURL and is configured for webhooks,
+	// with an old key. Its time-out is at least 20 s. The suite closes it.
 	New func(t testing.TB, baseURL string) models.Adapter
 
 	// Read returns the mails that the provider would send for a request, with all
@@ -35,10 +35,10 @@ type Suite struct {
 	// Answers lists answers of the provider and their meaning.
 	Answers []Answer
 
-	// Sign signs a post at a time. Forge does so with a wrong key. Shift changes a
+	// Sign signs a post at a time with the webhook key, SignOld with the old one. Forge does so with a wrong key. Shift changes a
 	// signed post so that the signed bytes stay the same but their parts do not.
-	Sign, Forge func(body []byte, at time.Time) (http.Header, []byte)
-	Shift       func(h http.Header, body []byte) (http.Header, []byte)
+	Sign, SignOld, Forge func(body []byte, at time.Time) (http.Header, []byte)
+	Shift                func(h http.Header, body []byte) (http.Header, []byte)
 
 	// Post returns the body of a post that says that the mail of a log was delivered.
 	Post func(log models.ID, attempt int) []byte

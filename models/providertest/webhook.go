@@ -27,6 +27,10 @@ func testVerify(t *testing.T, s Suite) {
 	if most := p.MaxWebhook(); most < 1<<20 || most > 16<<20 {
 		t.Errorf("the largest post has %d bytes", most)
 	}
+	old, signedOld := s.SignOld(body, now)
+	if _, err := p.Verify(old, signedOld, now); err != nil {
+		t.Errorf("a post that is signed with the old key is refused: %v", err)
+	}
 	h.Set("Content-Type", "application/octet-stream")
 	if _, err := p.Verify(h, signed, now); err != nil {
 		t.Errorf("another content type: %v", err)

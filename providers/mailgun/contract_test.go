@@ -25,12 +25,13 @@ import (
 
 func testSettings(base string) settings.Settings {
 	return settings.Settings{
-		Name:       "mg",
-		Kind:       "mailgun",
-		APIKey:     "key-test",
-		Domain:     "mg.sender.test",
-		BaseURL:    base,
-		WebhookKey: "signing-key",
+		Name:          "mg",
+		Kind:          "mailgun",
+		APIKey:        "key-test",
+		Domain:        "mg.sender.test",
+		BaseURL:       base,
+		WebhookKey:    "signing-key",
+		WebhookKeyOld: "old-key",
 	}
 }
 
@@ -59,6 +60,7 @@ func TestContract(t *testing.T) {
 		},
 		Answers: answers(),
 		Sign:    func(body []byte, at time.Time) (http.Header, []byte) { return sign("signing-key", body, at) },
+		SignOld: func(body []byte, at time.Time) (http.Header, []byte) { return sign("old-key", body, at) },
 		Forge:   func(body []byte, at time.Time) (http.Header, []byte) { return sign("", body, at) },
 		Shift: func(h http.Header, body []byte) (http.Header, []byte) {
 			return h, regexp.MustCompile(`"timestamp":"(\d{9})(\d)","token":"`).ReplaceAll(body,

@@ -9,6 +9,7 @@ package mailgun
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	sdk "github.com/mailgun/mailgun-go/v4"
@@ -47,7 +48,9 @@ type Adapter struct {
 	timeout time.Duration
 	client  *transport.Client
 	api     *sdk.MailgunImpl
-	webhook []byte // empty: the provider gets no webhooks
+	webhook [][]byte // each verifies webhooks; empty: the provider gets none
+
+	verified atomic.Int64 // time of the last verified webhook, in Unix nanoseconds
 }
 
 var _ models.Adapter = (*Adapter)(nil)
@@ -62,8 +65,11 @@ func Check(s settings.Settings) []error {
 		// Mailgun answers a domain with a slash with 200 and sends nothing.
 		errs = append(errs, errors.New("domain: want a name like mg.example.com, of letters, digits, '-' and '.'"))
 	}
-	if s.WebhookKey != "" && strings.TrimSpace(s.WebhookKey) != s.WebhookKey {
+	if strings.TrimSpace(s.WebhookKey) != s.WebhookKey {
 		errs = append(errs, errors.New("webhook key begins or ends with white space"))
+	}
+	if strings.TrimSpace(s.WebhookKeyOld) != s.WebhookKeyOld {
+		errs = append(errs, errors.New("old webhook key begins or ends with white space"))
 	}
 	return errs
 }
@@ -94,7 +100,11 @@ func New(s settings.Settings) (*Adapter, error) {
 		key:     s.APIKey,
 		timeout: s.Timeout,
 		client:  transport.NewClient(s.MaxConns),
-		webhook: []byte(s.WebhookKey),
+	}
+	for _, key := range []string{s.WebhookKey, s.WebhookKeyOld} {
+		if key != "" {
+			p.webhook = append(p.webhook, []byte(key))
+		}
 	}
 	p.api = sdk.NewMailgun(s.Domain, s.APIKey)
 	p.api.SetAPIBase(base + version)

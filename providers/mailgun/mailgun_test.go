@@ -124,7 +124,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	s := testSettings("")
-	s.WebhookKey = ""
+	s.WebhookKey, s.WebhookKeyOld = "", ""
 	if p, err := New(s); err == nil || p != nil {
 		t.Error("an empty webhook key was taken")
 	}
@@ -180,6 +180,38 @@ func TestVerifyStatuses(t *testing.T) {
 	}
 	if _, err := p.Verify(http.Header{}, good, now.Add(100*time.Hour)); !errors.As(err, new(*models.WebhookError)) {
 		t.Errorf("stale: %v", err)
+	}
+}
+
+// TestWrongKeyIsRepeated checks that Mailgun repeats a post whose signature does not fit, unless a
+// post was verified lately.
+func TestWrongKeyIsRepeated(t *testing.T) {
+	p := adapter(t, "")
+	now := time.Unix(1795262400, 0)
+	verify := func(key string, at time.Time) int {
+		_, body := sign(key, []byte(`{"event-data":{}}`), at)
+		var refusal *models.WebhookError
+		if _, err := p.Verify(http.Header{}, body, at); errors.As(err, &refusal) {
+			return refusal.Status
+		}
+		return 0
+	}
+	for _, step := range []struct {
+		key    string
+		after  time.Duration
+		status int
+	}{
+		{"other", 0, 401},
+		{"signing-key", 0, 0},
+		{"other", time.Minute, 406},
+		{"other", time.Hour, 401},
+		{"old-key", time.Hour, 0},
+		{"other", time.Hour, 406},
+		{"other", -time.Hour, 401},
+	} {
+		if got := verify(step.key, now.Add(step.after)); got != step.status {
+			t.Errorf("%s after %v: status %d, want %d", step.key, step.after, got, step.status)
+		}
 	}
 }
 

@@ -34,8 +34,8 @@ type signature struct {
 // from one to the other would make a new token. (They would also change the length of the
 // timestamp, which is refused.)
 //
-// 406 tells Mailgun never to repeat a post. It is the answer only to a wrong signature, and to
-// nothing that could be our mistake.
+// 406 tells Mailgun never to repeat a post. It is the answer only to a wrong signature after a
+// post was verified lately. At other times our key may be wrong, so Mailgun must repeat.
 func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, error) {
 	if len(p.webhook) == 0 {
 		return "", parse.NotConfigured()
@@ -51,17 +51,15 @@ func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, err
 	}
 	got, err := hex.DecodeString(string(s.Signature))
 	if err != nil {
-		return "", forged()
+		return "", p.forged(now)
 	}
-	mac := hmac.New(sha256.New, p.webhook)
-	mac.Write([]byte(s.Timestamp))
-	mac.Write([]byte(s.Token))
-	if !hmac.Equal(mac.Sum(nil), got) {
-		return "", forged()
+	if !p.signed(s, got) {
+		return "", p.forged(now)
 	}
 	if err := parse.Fresh(string(s.Timestamp), now); err != nil {
 		return "", err
 	}
+	p.verified.Store(now.UnixNano())
 	return string(s.Timestamp) + "." + hex.EncodeToString(got), nil
 }
 
@@ -78,8 +76,27 @@ func malformed(detail string) error {
 	return &models.WebhookError{Status: http.StatusBadRequest, Code: "malformed", Detail: detail}
 }
 
+// signed reports whether mac is the signature of s by one of the keys.
+func (p *Adapter) signed(s signature, mac []byte) bool {
+	for _, key := range p.webhook {
+		own := hmac.New(sha256.New, key)
+		own.Write([]byte(s.Timestamp))
+		own.Write([]byte(s.Token))
+		if hmac.Equal(own.Sum(nil), mac) {
+			return true
+		}
+	}
+	return false
+}
+
+// lately is how long a verified post proves that our key is right.
+const lately = 5 * time.Minute
+
 // forged returns the error for a post whose signature is wrong.
-func forged() error {
-	return &models.WebhookError{Status: http.StatusNotAcceptable, Code: "bad_signature",
-		Detail: "the signature does not fit"}
+func (p *Adapter) forged(now time.Time) error {
+	status := http.StatusUnauthorized
+	if age := now.Sub(time.Unix(0, p.verified.Load())); age.Abs() < lately {
+		status = http.StatusNotAcceptable
+	}
+	return &models.WebhookError{Status: status, Code: "bad_signature", Detail: "the signature does not fit"}
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 )
 
-var ownKey, otherKey = newKey(), newKey()
+var ownKey, oldKey, otherKey = newKey(), newKey(), newKey()
 
 func newKey() *ecdsa.PrivateKey {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -43,11 +43,12 @@ func publicText(k any) string {
 
 func testSettings(base string) settings.Settings {
 	return settings.Settings{
-		Name:       "sg",
-		Kind:       "sendgrid",
-		APIKey:     "SG.test-key",
-		BaseURL:    base,
-		WebhookKey: publicText(&ownKey.PublicKey),
+		Name:          "sg",
+		Kind:          "sendgrid",
+		APIKey:        "SG.test-key",
+		BaseURL:       base,
+		WebhookKey:    publicText(&ownKey.PublicKey),
+		WebhookKeyOld: publicText(&oldKey.PublicKey),
 	}
 }
 
@@ -74,6 +75,7 @@ func TestContract(t *testing.T) {
 		},
 		Answers: answers(),
 		Sign:    func(body []byte, at time.Time) (http.Header, []byte) { return sign(ownKey, body, at) },
+		SignOld: func(body []byte, at time.Time) (http.Header, []byte) { return sign(oldKey, body, at) },
 		Forge:   func(body []byte, at time.Time) (http.Header, []byte) { return sign(otherKey, body, at) },
 		Shift: func(h http.Header, body []byte) (http.Header, []byte) {
 			h = h.Clone()

@@ -46,7 +46,7 @@ type Adapter struct {
 	timeout time.Duration
 	client  *transport.Client
 	rest    *rest.Client
-	webhook *ecdsa.PublicKey // nil: the provider gets no webhooks
+	webhook []*ecdsa.PublicKey // each verifies webhooks; empty: the provider gets none
 }
 
 var _ models.Adapter = (*Adapter)(nil)
@@ -54,10 +54,11 @@ var _ models.Adapter = (*Adapter)(nil)
 // Check returns all mistakes in the settings. Their texts have no secrets.
 func Check(s settings.Settings) []error {
 	errs := s.Check()
-	if s.WebhookKey != "" {
-		if _, err := parseKey(s.WebhookKey); err != nil {
-			errs = append(errs, fmt.Errorf("webhook key: %w", err))
-		}
+	if _, err := parseKeys(s.WebhookKey); err != nil {
+		errs = append(errs, fmt.Errorf("webhook key: %w", err))
+	}
+	if _, err := parseKeys(s.WebhookKeyOld); err != nil {
+		errs = append(errs, fmt.Errorf("old webhook key: %w", err))
 	}
 	return errs
 }
@@ -78,9 +79,7 @@ func New(s settings.Settings) (*Adapter, error) {
 	if s.BaseURL != "" {
 		p.base, _ = settings.Base(s.BaseURL)
 	}
-	if s.WebhookKey != "" {
-		p.webhook, _ = parseKey(s.WebhookKey)
-	}
+	p.webhook, _ = parseKeys(s.WebhookKey, s.WebhookKeyOld)
 	return p, nil
 }
 

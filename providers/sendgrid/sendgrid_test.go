@@ -136,7 +136,7 @@ func TestCheck(t *testing.T) {
 	for name, key := range map[string]string{"not base64": "!!!", "no key": "aGVsbG8=",
 		"wrong curve": publicText(&p384.PublicKey), "no ECDSA": publicText(ed), "missing": ""} {
 		s := testSettings("")
-		s.WebhookKey = key
+		s.WebhookKey, s.WebhookKeyOld = key, ""
 		if len(Check(s)) != 1 {
 			t.Errorf("%s: %v", name, Check(s))
 		}
@@ -145,13 +145,13 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	s := testSettings("ftp://u:secret@x")
-	s.Name, s.APIKey, s.Timeout, s.MaxConns, s.WebhookKey = "Batch", "", -1, -1, "secret"
+	s.Name, s.APIKey, s.Timeout, s.MaxConns, s.WebhookKey, s.WebhookKeyOld = "Batch", "", -1, -1, "secret", "secret"
 	errs := Check(s)
-	if len(errs) != 6 || strings.Contains(errors.Join(errs...).Error(), "secret") {
+	if len(errs) != 7 || strings.Contains(errors.Join(errs...).Error(), "secret") {
 		t.Errorf("%d mistakes: %v", len(errs), errs)
 	}
 	s = testSettings("")
-	s.WebhookKey, s.Events = "", models.EventsNone
+	s.WebhookKey, s.WebhookKeyOld, s.Events = "", "", models.EventsNone
 	p, err := New(s)
 	if err != nil {
 		t.Fatal(err)

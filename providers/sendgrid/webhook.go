@@ -48,10 +48,13 @@ func (p *Adapter) Verify(h http.Header, body []byte, now time.Time) (string, err
 	hash.Write([]byte(timestamp))
 	hash.Write(body)
 	// VerifyASN1 refuses bytes after the signature; the SDK's helper does not.
-	if !ecdsa.VerifyASN1(p.webhook, hash.Sum(nil), der) {
-		return "", forged("the signature does not fit")
+	sum := hash.Sum(nil)
+	for _, key := range p.webhook {
+		if ecdsa.VerifyASN1(key, sum, der) {
+			return "", parse.Fresh(timestamp, now)
+		}
 	}
-	return "", parse.Fresh(timestamp, now)
+	return "", forged("the signature does not fit")
 }
 
 // VerifyHeader implements models.Adapter: it refuses posts without a fresh timestamp and a
@@ -66,7 +69,7 @@ func (p *Adapter) VerifyHeader(h http.Header, now time.Time) error {
 
 // signature returns the timestamp, which has ten digits, and the signature of a post.
 func (p *Adapter) signature(h http.Header) (timestamp string, der []byte, err error) {
-	if p.webhook == nil {
+	if len(p.webhook) == 0 {
 		return "", nil, parse.NotConfigured()
 	}
 	signature, timestamp := h.Get(signatureHeader), h.Get(timestampHeader)
@@ -87,6 +90,21 @@ func (p *Adapter) signature(h http.Header) (timestamp string, der []byte, err er
 // forged returns the error for a post whose signature is wrong.
 func forged(detail string) error {
 	return &models.WebhookError{Status: http.StatusUnauthorized, Code: "bad_signature", Detail: detail}
+}
+
+// parseKeys reads the keys that are not empty.
+func parseKeys(texts ...string) (keys []*ecdsa.PublicKey, err error) {
+	for _, text := range texts {
+		if text == "" {
+			continue
+		}
+		key, err := parseKey(text)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
 }
 
 // parseKey reads the public key of a webhook as SendGrid shows it, base64 of a DER

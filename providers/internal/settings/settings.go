@@ -14,15 +14,16 @@ import (
 
 // Settings configure one provider.
 type Settings struct {
-	Name       string             // of the provider; used in routing keys
-	Kind       string             // name of its kind
-	APIKey     string             // secret
-	Domain     string             // sending domain, if the kind needs one
-	BaseURL    string             // of the API, with or without the version path; empty: the default of the kind
-	WebhookKey string             // verifies webhooks: a public key (SendGrid) or a secret (Mailgun)
-	Events     models.EventSource // empty: EventsWebhook, and then WebhookKey must be set
-	Timeout    time.Duration      // of one call; 0: DefaultTimeout
-	MaxConns   int                // idle connections that are kept; 0: DefaultMaxConns. Set it to the concurrency
+	Name          string             // of the provider; used in routing keys
+	Kind          string             // name of its kind
+	APIKey        string             // secret
+	Domain        string             // sending domain, if the kind needs one
+	BaseURL       string             // of the API, with or without the version path; empty: the default of the kind
+	WebhookKey    string             // verifies webhooks: a public key (SendGrid) or a secret (Mailgun)
+	WebhookKeyOld string             // verifies webhooks too, while the key is changed; may be empty
+	Events        models.EventSource // empty: EventsWebhook, and then WebhookKey must be set
+	Timeout       time.Duration      // of one call; 0: DefaultTimeout
+	MaxConns      int                // idle connections that are kept; 0: DefaultMaxConns. Set it to the concurrency
 }
 
 // The defaults of Settings.
@@ -71,6 +72,9 @@ func (s Settings) Check() []error {
 	case s.Events == models.EventsWebhook && s.WebhookKey == "":
 		wrong("webhook key is missing; without it webhooks cannot be verified " +
 			"(set events to none if this provider gets no webhooks)")
+	}
+	if s.WebhookKeyOld != "" && s.WebhookKey == "" {
+		wrong("old webhook key is set without a webhook key")
 	}
 	if s.Timeout < 0 {
 		wrong("timeout %s is negative", s.Timeout)
