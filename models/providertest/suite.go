@@ -35,8 +35,9 @@ type Suite struct {
 	// Answers lists answers of the provider and their meaning.
 	Answers []Answer
 
-	// Sign signs a post at a time with the webhook key, SignOld with the old one. Forge does so with a wrong key. Shift changes a
-	// signed post so that the signed bytes stay the same but their parts do not.
+	// Sign signs a post at a time with the webhook key, SignOld with the old one, and Forge
+	// with a wrong one. Shift changes a signed post so that the signed bytes stay the same
+	// but their parts do not.
 	Sign, SignOld, Forge func(body []byte, at time.Time) (http.Header, []byte)
 	Shift                func(h http.Header, body []byte) (http.Header, []byte)
 
