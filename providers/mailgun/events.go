@@ -1,6 +1,7 @@
 package mailgun
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"time"
@@ -65,10 +66,10 @@ type status struct {
 
 // Parse implements models.Adapter. A post holds one event.
 func (p *Adapter) Parse(body []byte) models.Parsed {
-	var in post
 	var e event
-	if err := json.Unmarshal(body, &in); err != nil {
-		return skipped("event 1: the post is not a JSON object that can be read")
+	in, err := readPost(body)
+	if err != nil {
+		return skipped("event 1: " + err.Error())
 	}
 	if err := json.Unmarshal(in.Event, &e); err != nil {
 		return skipped("event 1: there is no event-data that can be read")
@@ -95,7 +96,11 @@ func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
 		Log     parse.Str `json:"sd_log"`
 		Attempt parse.Str `json:"sd_attempt"`
 	}
-	parse.Into(e.Variables, &vars)
+	variables, why := e.variables()
+	parse.Into(variables, &vars)
+	if vars.Log == "" && why != "" {
+		return models.ParsedEvent{}, why
+	}
 	log, attempt, why := parse.Ours(vars.Log, vars.Attempt)
 	if why != "" {
 		return models.ParsedEvent{}, why
@@ -125,6 +130,25 @@ func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
 		ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, parse.Text(reply.Text)
 	}
 	return models.ParsedEvent{Log: log, Event: ev}, ""
+}
+
+// variables returns the user-variables as an object. They may be an object in a string. If Mailgun
+// did not send them, why says how, and the event could only be matched by its message-id.
+func (e *event) variables() (object json.RawMessage, why string) {
+	raw := bytes.TrimSpace(e.Variables)
+	if len(raw) > 0 && raw[0] == '"' {
+		var text string
+		if json.Unmarshal(raw, &text) == nil {
+			raw = bytes.TrimSpace([]byte(text))
+		}
+		if !json.Valid(raw) {
+			return nil, "Mailgun could not load its user-variables, so that its log is not known"
+		}
+	}
+	if len(raw) > 2 && raw[0] == '{' {
+		return raw, ""
+	}
+	return nil, "not a mail of ours, or Mailgun lost its user-variables (there are none)"
 }
 
 func (s *status) reply() parse.Reply {

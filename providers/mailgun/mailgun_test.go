@@ -2,14 +2,21 @@ package mailgun
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -215,6 +222,96 @@ func TestWrongKeyIsRepeated(t *testing.T) {
 	}
 }
 
+// TestLegacyPosts checks that form posts of old domains are verified and parsed like others.
+func TestLegacyPosts(t *testing.T) {
+	p := adapter(t, "")
+	now := time.Unix(1795262400, 0)
+	log := providertest.SampleBatch().Log(1)
+	ours := [][2]string{{"sd_log", log.String()}, {"sd_attempt", "2"}}
+	header := [][2]string{{"message-headers",
+		`[["To","a@b.test"],["X-Mailgun-Variables","{\"sd_log\": \"` + log.String() + `\", \"sd_attempt\": \"2\"}"]]`}}
+	for _, c := range []struct {
+		name   string
+		fields [][2]string
+		ours   [][2]string
+		kind   models.EventKind
+		reason models.Reason
+	}{
+		{"delivered", [][2]string{{"event", "delivered"}, {"Message-Id", "<1@mg.sender.test>"}}, ours, models.Delivered, ""},
+		{"delivered, by header", [][2]string{{"event", "delivered"}}, header, models.Delivered, ""},
+		{"bounced", [][2]string{{"event", "bounced"}, {"code", "550"}, {"error", "5.1.1 no such user a@b.test"}}, ours,
+			models.Bounced, models.MailboxInvalid},
+		{"dropped", [][2]string{{"event", "dropped"}, {"reason", "hardfail"}, {"code", "605"},
+			{"description", "Not delivering to previously bounced address"}}, ours, models.Dropped, models.SuppressedBounce},
+		{"dropped, old", [][2]string{{"event", "dropped"}, {"reason", "old"}, {"code", "499"}}, ours, models.Bounced,
+			models.DNSOrConnect},
+		{"complained", [][2]string{{"event", "complained"}}, ours, models.Complained, ""},
+		{"clicked, with a variable timestamp", [][2]string{{"event", "clicked"}, {"timestamp", "x"}}, ours, models.Clicked,
+			""},
+		{"inbound", [][2]string{{"sender", "a@b.test"}}, nil, "", ""},
+	} {
+		for kind, encode := range map[string]func([][2]string) []byte{"urlencoded": urlencoded, "multipart": multiparted} {
+			list := slices.Concat(c.fields, c.ours, signedFields("signing-key", now))
+			body := encode(list)
+			replay, err := p.Verify(http.Header{}, body, now)
+			if err != nil || replay == "" {
+				t.Errorf("%s, %s: %q, %v", c.name, kind, replay, err)
+			}
+			var refusal *models.WebhookError
+			forged := encode(slices.Concat(c.fields, c.ours, signedFields("other", now)))
+			if _, err := p.Verify(http.Header{}, forged, now); !errors.As(err, &refusal) || refusal.Code != "bad_signature" {
+				t.Errorf("%s, %s, forged: %v", c.name, kind, err)
+			}
+			got := p.Parse(body)
+			providertest.Sound(t, got)
+			if c.kind == "" {
+				if len(got.Events) != 0 || len(got.Skipped) != 1 {
+					t.Errorf("%s, %s: %+v", c.name, kind, got)
+				}
+				continue
+			}
+			if len(got.Events) != 1 {
+				t.Errorf("%s, %s: skipped %q", c.name, kind, got.Skipped)
+				continue
+			}
+			e := got.Events[0]
+			if e.Log != log || e.Event.Attempt != 2 || e.Event.Kind != c.kind || e.Event.Reason != c.reason ||
+				!e.Event.At.Equal(now) {
+				t.Errorf("%s, %s: %+v", c.name, kind, e)
+			}
+		}
+	}
+	many := []byte("a=1" + strings.Repeat("&a", 1<<19))
+	if _, err := p.Verify(http.Header{}, many, now); err == nil {
+		t.Error("a form of very many fields is taken")
+	}
+}
+
+func signedFields(key string, at time.Time) [][2]string {
+	ts, token := strconv.FormatInt(at.Unix(), 10), strings.Repeat("0a1b2c3d4e", 5)
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte(ts + token))
+	return [][2]string{{"timestamp", ts}, {"token", token}, {"signature", hex.EncodeToString(mac.Sum(nil))}}
+}
+
+func urlencoded(fields [][2]string) []byte {
+	var list []string
+	for _, f := range fields {
+		list = append(list, url.QueryEscape(f[0])+"="+url.QueryEscape(f[1]))
+	}
+	return []byte(strings.Join(list, "&"))
+}
+
+func multiparted(fields [][2]string) []byte {
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	for _, f := range fields {
+		_ = w.WriteField(f[0], f[1])
+	}
+	_ = w.Close()
+	return b.Bytes()
+}
+
 // TestLargePost parses a post of 30 MB with one event.
 func TestLargePost(t *testing.T) {
 	p := adapter(t, "")
@@ -238,6 +335,9 @@ func FuzzParse(f *testing.F) {
 		body, _ := os.ReadFile(file)
 		f.Add(body)
 	}
+	ours := [][2]string{{"event", "bounced"}, {"sd_log", providertest.SampleBatch().Log(1).String()}, {"sd_attempt", "1"}}
+	f.Add(urlencoded(ours))
+	f.Add(multiparted(ours))
 	p := adapter(f, "")
 	f.Fuzz(func(t *testing.T, body []byte) { providertest.Sound(t, p.Parse(body)) })
 }

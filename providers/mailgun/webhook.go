@@ -1,10 +1,12 @@
 package mailgun
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
@@ -12,7 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 )
 
-// A post is the body of a webhook: one event and a signature, which covers only timestamp and
+// A post is the content of a webhook: one event and a signature, which covers only timestamp and
 // token.
 type post struct {
 	Signature json.RawMessage `json:"signature"`
@@ -23,6 +25,21 @@ type signature struct {
 	Timestamp parse.Str `json:"timestamp"` // a string in practice, a number in the documentation
 	Token     parse.Str `json:"token"`
 	Signature parse.Str `json:"signature"`
+}
+
+// readPost reads a current or a legacy post.
+func readPost(body []byte) (in post, err error) {
+	body = bytes.TrimLeft(body, " \t\r\n")
+	if len(body) > 0 && body[0] != '{' && body[0] != '[' {
+		if in, ok := legacy(body); ok {
+			return in, nil
+		}
+		return in, errors.New("the post is no form and no JSON object that can be read")
+	}
+	if json.Unmarshal(body, &in) != nil {
+		return in, errors.New("the post is not a JSON object that can be read")
+	}
+	return in, nil
 }
 
 // Verify implements models.Adapter: HMAC-SHA256 with the webhook signing key
@@ -40,10 +57,10 @@ func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, err
 	if len(p.webhook) == 0 {
 		return "", parse.NotConfigured()
 	}
-	var in post
 	var s signature
-	if err := json.Unmarshal(body, &in); err != nil {
-		return "", malformed("the body is not a JSON object")
+	in, err := readPost(body)
+	if err != nil {
+		return "", malformed(err.Error())
 	}
 	parse.Into(in.Signature, &s)
 	if s.Timestamp == "" || s.Token == "" || s.Signature == "" {

@@ -162,6 +162,9 @@ func (e *event) normalise() (models.ParsedEvent, string) {
 	if !ok {
 		return models.ParsedEvent{}, "not a kind of event that concerns a log"
 	}
+	if e.Log == "" && (kind == models.Bounced || kind == models.Blocked) {
+		return models.ParsedEvent{}, "not a mail of ours, or an asynchronous bounce, which has only an address (no sd_log)"
+	}
 	log, attempt, why := parse.Ours(e.Log, e.SDAttempt)
 	if why != "" {
 		return models.ParsedEvent{}, why
