@@ -103,6 +103,7 @@ func arrived(t *testing.T, copies []Copy, calls ...*models.Call) {
 			plain := func(v string) string { return v }
 			want := Copy{
 				To:      r.Email,
+				Name:    r.Name,
 				Log:     r.Log.String(),
 				Attempt: fmt.Sprint(c.Attempt),
 				Subject: fill(c.Content.Subject, plain),
@@ -201,7 +202,7 @@ func testHeaderInjection(t *testing.T, s Suite) {
 			t.Fatalf("%d mails for 2 recipients", len(rec.copies))
 		}
 		for _, m := range rec.copies {
-			for _, header := range []string{m.From, m.ReplyTo, m.Subject} {
+			for _, header := range []string{m.Name, m.From, m.ReplyTo, m.Subject} {
 				if strings.IndexFunc(header, func(r rune) bool {
 					return unicode.IsControl(r) || r == '\u2028' || r == '\u2029'
 				}) >= 0 {

@@ -53,6 +53,7 @@ type Suite struct {
 // A Copy is a mail as it would arrive at one recipient.
 type Copy struct {
 	To                  string
+	Name                string   // of the recipient, as the mail shows it
 	Visible             []string // other recipients that the mail shows
 	Log, Attempt        string   // as they come back with its events
 	From                string   // with its display name

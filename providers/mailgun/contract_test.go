@@ -11,6 +11,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"net/mail"
 	"os"
 	"regexp"
 	"strconv"
@@ -123,10 +124,14 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 		return nil, errors.New("too many recipients, no sender, no content or copies")
 	}
 	var out []providertest.Copy
-	for _, addr := range to {
-		own, ok := vars[addr]
+	for _, field := range to {
+		named, err := mail.ParseAddress(field)
+		if err != nil {
+			return nil, fmt.Errorf("to parameter %q: %w", field, err)
+		}
+		own, ok := vars[named.Address]
 		if !ok {
-			return nil, fmt.Errorf("%s has no variables", addr)
+			return nil, fmt.Errorf("%s has no variables", named.Address)
 		}
 		fill := func(s string) string {
 			return hole.ReplaceAllStringFunc(s, func(h string) string {
@@ -139,7 +144,8 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 		// A browser shows the entity as a percent sign.
 		show := func(s string) string { return strings.ReplaceAll(s, "&#37;", "%") }
 		out = append(out, providertest.Copy{
-			To:      addr,
+			To:      named.Address,
+			Name:    named.Name,
 			Log:     fill(one["v:sd_log"]),
 			Attempt: one["v:sd_attempt"],
 			From:    one["from"],

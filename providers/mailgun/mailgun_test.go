@@ -75,6 +75,28 @@ func TestRequests(t *testing.T) {
 // TestWebhooks parses every post of testdata/webhook.
 func TestWebhooks(t *testing.T) { providertest.Posts(t, adapter(t, ""), 10) }
 
+// TestRecipientNames checks how the name of a recipient stands before its address.
+func TestRecipientNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"":                     "a.b@rcpt.test",
+		" \r\n":                "a.b@rcpt.test",
+		"Ann":                  `"Ann" <a.b@rcpt.test>`,
+		`Doe, "Jane" <x@y.z>`:  `"Doe, \"Jane\" <x@y.z>" <a.b@rcpt.test>`,
+		"Zoë\r\nBcc: x@y.test": "=?utf-8?b?Wm/DqyBCY2M6IHhAeS50ZXN0?= <a.b@rcpt.test>",
+		"%recipient.sd_log%":   "a.b@rcpt.test",
+		"100% Ann":             `"100% Ann" <a.b@rcpt.test>`,
+	} {
+		if got := recipient(&models.Recipient{Email: "a.b@rcpt.test", Name: name}); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+	c := providertest.SampleCall(2)
+	m, refused := compose(c)
+	if refused != nil || m.RecipientVariables()["user1@rcpt.test"] == nil || len(m.RecipientVariables()) != 2 {
+		t.Errorf("variables of %v, refused %v", m.RecipientVariables(), refused)
+	}
+}
+
 func TestKeysDiffer(t *testing.T) {
 	seen := map[string]string{logKey: "ours", percentKey: "ours", attemptKey: "ours"}
 	for _, name := range []string{"a", "A", "_a", "a_", "a-", "a.", "a_2d", "a_2D", "_2d", "aB", "Ab", "_41", "x_61",

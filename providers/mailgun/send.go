@@ -38,9 +38,6 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 }
 
 // compose returns the message, or the parts of a call that cannot be made.
-//
-// Recipients are named by their bare address, as the keys of the variables must be. Their
-// display names are not sent: the SDK would key the variables by "Name <address>".
 func compose(c *models.Call) (*sdk.Message, []models.Part) {
 	if refused := message.Check(c, maxRecipients); refused != nil {
 		return nil, refused
@@ -108,9 +105,13 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Fil
 		if content+own > maxMessage {
 			tooLong.Add(r.Log.Recipient())
 		}
-		request += own + 2*len(r.Email) + 256
-		// It fails only for too many recipients, which compose has checked.
+		// It fails only for too many recipients, which compose has checked. The variables are keyed by
+		// the bare address, and the SDK has no way to add a name to it: so the name is put into the
+		// message's own list.
 		_ = m.AddRecipientAndVariables(r.Email, vars)
+		to := recipient(&r.Recipient)
+		m.To()[i] = to
+		request += own + len(to) + len(r.Email) + 256
 	}
 	switch {
 	case !lacking.Empty():
@@ -128,6 +129,16 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Fil
 		})
 	}
 	return nil
+}
+
+// recipient returns the address of a recipient with its name. It returns only the address if
+// Mailgun could replace something in the name or read the whole as another address.
+func recipient(r *models.Recipient) string {
+	if to := address(models.Address{Name: r.Name, Email: r.Email}); strings.HasSuffix(to, "<"+r.Email+">") &&
+		!theirs.MatchString(r.Name) {
+		return to
+	}
+	return r.Email
 }
 
 // address returns an address for a header field. A name with special characters is quoted,

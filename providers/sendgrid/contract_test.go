@@ -157,6 +157,7 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 		}
 		c := providertest.Copy{
 			To:      p.To[0].Email,
+			Name:    p.To[0].Name,
 			Log:     p.CustomArgs["sd_log"],
 			Attempt: m.CustomArgs["sd_attempt"],
 			Subject: fill(m.Subject),
