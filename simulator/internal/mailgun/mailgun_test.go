@@ -79,6 +79,47 @@ func TestRecipientsSeeEachOtherWithoutVariables(t *testing.T) {
 	}
 }
 
+// TestNamedRecipients checks that recipients may have names, and that variables are keyed by the
+// bare address in any case.
+func TestNamedRecipients(t *testing.T) {
+	t.Parallel()
+	r := simtest.New(t, simulator.Options{KeepContent: true})
+	names := map[string]string{
+		`"Ann" <A@example.com>`:                   "Ann",
+		`"Doe, Jane; <x@y.test>" <b@example.com>`: "Doe, Jane; <x@y.test>",
+		`"a \"quoted\" name" <c@example.com>`:     `a "quoted" name`,
+		`=?utf-8?q?Zo=C3=AB?= <d@example.com>`:    "Zoë",
+		`Bob <e@example.com>`:                     "Bob",
+		`f@example.com`:                           "",
+	}
+	fields := []string{"from=from@" + simtest.Domain, "subject=s", "text=%recipient.x%"}
+	vars := []string{}
+	for to := range names {
+		fields = append(fields, "to="+to)
+	}
+	for _, c := range "abcdef" {
+		vars = append(vars, fmt.Sprintf(`"%c@example.com":{"x":"%c"}`, c, c))
+	}
+	fields = append(fields, "recipient-variables={"+strings.Join(vars, ",")+"}")
+	if status, body := postForm(t, r, messages(""), fields...); status != 200 {
+		t.Fatalf("status %d: %s", status, body)
+	}
+	for to, name := range names {
+		addr := strings.ToLower(strings.Trim(to[strings.LastIndexAny(to, " ")+1:], "<>"))
+		c := r.Copies(addr)
+		if len(c) != 1 || c[0].Name != name || c[0].Text != addr[:1] || c[0].Visible != nil {
+			t.Errorf("%s: %+v", to, c)
+		}
+	}
+	for _, to := range []string{`"Ann" <`, `"Ann" <>`, `"Ann <a@example.com>`, `"Ann" <a@example.com`,
+		`"A"nn" <a@example.com>`, `Doe, Jane <a@example.com>`, `"Ann" <a@example>`} {
+		status, body := postForm(t, r, messages(""), "from=from@"+simtest.Domain, "subject=s", "text=t", "to="+to)
+		if status != 400 || !strings.Contains(body, "to parameter is not a valid address") {
+			t.Errorf("%s: %d %s", to, status, body)
+		}
+	}
+}
+
 // A target is a path with the credentials for it.
 type target struct{ path, user, key string }
 

@@ -51,10 +51,13 @@ type field struct {
 
 // An address is a recipient with its recipient-variables, a JSON object.
 type address struct {
-	addr  []byte
+	mailbox
 	vars  jsontext.Span
 	flags uint8
 }
+
+// A mailbox is a bare address and its display name.
+type mailbox struct{ addr, name []byte }
 
 var requests = sync.Pool{New: func() any { return &request{index: map[string]int{}} }}
 
@@ -180,10 +183,10 @@ func (r *request) check() provider.Answer {
 		return say(400, "to parameter is missing")
 	}
 	from, ok := splitAddresses(nil, r.from)
-	if !ok || len(from) != 1 || !message.ASCII(from[0][:bytes.LastIndexByte(from[0], '@')]) {
+	if !ok || len(from) != 1 || !message.ASCII(from[0].addr[:bytes.LastIndexByte(from[0].addr, '@')]) {
 		return say(400, invalidAddress, "from")
 	}
-	r.fromAddr = from[0]
+	r.fromAddr = from[0].addr
 	if wrong != "" {
 		return say(400, invalidAddress, wrong)
 	}
@@ -214,7 +217,7 @@ func (r *request) check() provider.Answer {
 // Mailgun sends one mail to an address that is named twice. wrong names the first
 // field that is not valid.
 func (r *request) readAddresses() (n int, wrong string) {
-	var list [][]byte
+	var list []mailbox
 	for _, f := range r.fields {
 		var ok bool
 		if list, ok = splitAddresses(list[:0], f.value); !ok {
@@ -224,24 +227,28 @@ func (r *request) readAddresses() (n int, wrong string) {
 			continue
 		}
 		n += len(list)
-		for _, addr := range list {
-			key := message.Lower(addr)
+		for _, m := range list {
+			key := message.Lower(m.addr)
 			if _, ok := r.index[string(key)]; !ok {
 				r.index[string(key)] = len(r.addrs)
-				r.addrs = append(r.addrs, address{addr: addr, flags: f.flags})
+				r.addrs = append(r.addrs, address{mailbox: m, flags: f.flags})
 			}
 		}
 	}
 	return n, wrong
 }
 
-// splitAddresses appends the bare addresses of one address field: a bare address,
-// one with a name, or several separated by commas. It reports false if one of
-// them is not valid. A bare address is the usual case and is not copied.
-func splitAddresses(dst [][]byte, field []byte) ([][]byte, bool) {
+// splitAddresses appends the addresses of one address field: a bare address, one with
+// a name, or several separated by commas. It reports false if one of them is not
+// valid. A bare address and one with a plain name are the usual case and are not
+// copied.
+func splitAddresses(dst []mailbox, field []byte) ([]mailbox, bool) {
 	field = bytes.TrimSpace(field)
 	if message.ValidAddress(field) {
-		return append(dst, field), true
+		return append(dst, mailbox{addr: field}), true
+	}
+	if m, ok := plainMailbox(field); ok {
+		return append(dst, m), true
 	}
 	list, err := mail.ParseAddressList(string(field))
 	if err != nil {
@@ -251,9 +258,25 @@ func splitAddresses(dst [][]byte, field []byte) ([][]byte, bool) {
 		if !message.ValidAddress([]byte(a.Address)) {
 			return dst, false
 		}
-		dst = append(dst, []byte(a.Address))
+		dst = append(dst, mailbox{[]byte(a.Address), []byte(a.Name)})
 	}
 	return dst, true
+}
+
+// plainMailbox reads "name" <address>, where nothing in the quoted name is escaped. It
+// reports false for anything else.
+func plainMailbox(field []byte) (m mailbox, ok bool) {
+	name, addr, ok := bytes.Cut(field, []byte(`" <`))
+	if !ok || len(name) == 0 || name[0] != '"' || !bytes.HasSuffix(addr, []byte(">")) {
+		return m, false
+	}
+	m = mailbox{addr[:len(addr)-1], name[1:]}
+	for _, c := range m.name {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return m, false
+		}
+	}
+	return m, message.ValidAddress(m.addr) && !bytes.Contains(m.name, []byte("=?"))
 }
 
 // readVariables finds the recipient-variables of each address. It reports false if
@@ -344,6 +367,7 @@ func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed
 		if keep {
 			fill := func(t template) string { return string(t.fill(nil, a, &r.variables)) }
 			packed.Content = append(packed.Content, message.Content{
+				Name:    string(a.name),
 				Subject: fill(subject),
 				Text:    fill(text),
 				HTML:    fill(html),

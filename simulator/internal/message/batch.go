@@ -43,6 +43,7 @@ type Head struct {
 
 // Content is what a recipient would read, after substitution.
 type Content struct {
+	Name    string `json:"name,omitempty"` // of the recipient
 	Subject string `json:"subject,omitempty"`
 	Text    string `json:"text,omitempty"`
 	HTML    string `json:"html,omitempty"`

@@ -304,6 +304,10 @@ func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed
 			}
 			p.End()
 			if keep {
+				c.Name = ""
+				if !a.name.Empty() {
+					c.Name = string(r.Text(a.name))
+				}
 				packed.Content = append(packed.Content, c)
 			}
 		}
