@@ -353,6 +353,7 @@ func TestUnansweredPostsShareABudget(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
 	require.JSONEq(t, `{"code": "busy"}`, rec.Body.String())
 	require.NotEmpty(t, rec.Header().Get("Retry-After"))
+	require.False(t, f.server.providers["sg"].lost.begin().IsZero(), "its events will be looked up")
 	close(end)
 	all.Wait()
 	require.Equal(t, http.StatusOK, post(bytes.NewReader(part)).Code)

@@ -9,8 +9,12 @@ import (
 	"net/url"
 )
 
-// maxFields bounds the fields of a legacy post. Mailgun sends about thirty.
-const maxFields = 500
+// Bounds of a legacy post. Mailgun sends about thirty fields; a boundary has at most 70
+// characters (RFC 2046).
+const (
+	maxFields   = 500
+	maxBoundary = 70
+)
 
 // legacyKinds maps the events of legacy posts to those of current ones. The others have the same
 // name in both.
@@ -83,7 +87,7 @@ func fields(body []byte) (form map[string][]string, ok bool) {
 	}
 	line, _, _ := bytes.Cut(body, []byte("\n"))
 	boundary := string(bytes.TrimRight(line[2:], "\r \t"))
-	if boundary == "" || bytes.Count(body, []byte("--"+boundary)) > maxFields {
+	if boundary == "" || len(boundary) > maxBoundary || bytes.Count(body, []byte("--"+boundary)) > maxFields {
 		return nil, false
 	}
 	form = map[string][]string{}

@@ -303,9 +303,19 @@ func TestLegacyPosts(t *testing.T) {
 			}
 		}
 	}
-	many := []byte("a=1" + strings.Repeat("&a", 1<<19))
-	if _, err := p.Verify(http.Header{}, many, now); err == nil {
-		t.Error("a form of very many fields is taken")
+	for name, body := range map[string]string{
+		"urlencoded":      "a=1" + strings.Repeat("&a", 1<<19),
+		"multipart":       strings.Repeat("--x\r\n\r\n", 1<<17),
+		"a long boundary": strings.Repeat("-", 1<<20),
+	} {
+		var refusal *models.WebhookError
+		began := time.Now()
+		if _, err := p.Verify(http.Header{}, []byte(body), now); !errors.As(err, &refusal) || refusal.Code != "malformed" {
+			t.Errorf("%s, with very many fields: %v", name, err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("%s, with very many fields: took %v", name, took)
+		}
 	}
 }
 
