@@ -138,7 +138,8 @@ func TestSimulatedThousand(t *testing.T) {
 			if len(copies) != 1 || len(copies[0].Visible) != 0 || copies[0].Metadata["sd_attempt"] != "1" {
 				t.Fatalf("recipient %d: copies %+v", i, copies)
 			}
-			if m := copies[0]; m.Name != fmt.Sprintf("<N%d>", i) || m.Subject != fmt.Sprintf("For <N%d>", i) || m.Text != fmt.Sprintf("Hello <N%d>", i) ||
+			if m := copies[0]; m.Name != fmt.Sprintf("<N%d>", i) || m.Subject != fmt.Sprintf("For <N%d>", i) ||
+				m.Text != fmt.Sprintf("Hello <N%d>", i) ||
 				m.HTML != fmt.Sprintf("<p>&lt;N%d&gt;</p>", i) {
 				t.Fatalf("recipient %d: %+v", i, m.Content)
 			}

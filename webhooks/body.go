@@ -9,28 +9,51 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// A post is verified only after all of it was read. So all posts that are not answered yet hold
-// at most bodyBudget bytes together, whoever sends them. The first bytes of a post take
-// firstBytes of it, and later ones take more as they arrive.
+// A post is verified only after all of it was read. So the posts that are not answered yet have
+// two budgets of bytes, whoever sends them: one for the first bytes of each, and one for all
+// others. Strangers who send large posts therefore do not keep out small ones.
 const (
-	bodyBudget = 64 << 20
-	firstBytes = 8 << 10
+	firstBytes  = 16 << 10 // of a post
+	firstBudget = 16 << 20
+	otherBudget = 48 << 20
 )
+
+// budget holds what is left of both budgets.
+type budget struct{ first, other *semaphore.Weighted }
+
+func newBudget() budget {
+	return budget{semaphore.NewWeighted(firstBudget), semaphore.NewWeighted(otherBudget)}
+}
+
+// grow takes the bytes that a post needs to grow from one size to another, if they are left.
+func (b budget) grow(from, to int64) bool {
+	if from == 0 {
+		return b.first.TryAcquire(to) // to is at most firstBytes
+	}
+	return b.other.TryAcquire(to - from)
+}
+
+// release gives back the bytes of a post.
+func (b budget) release(size int64) {
+	b.first.Release(min(size, firstBytes))
+	b.other.Release(max(size-firstBytes, 0))
+}
 
 var (
 	errBusy     = errors.New("posts that are not answered yet hold all memory that is set aside for them")
 	errTooLarge = errors.New("the post is too large")
 )
 
-// read returns the body of a post of at most limit bytes. The body counts against the budget
+// read returns the body of a post of at most limit bytes. The body counts against the budgets
 // until release is called. Errors: errTooLarge, errBusy, others if the post ended too early.
 func (s *Server) read(c *gin.Context, limit int64) (body []byte, release func(), err error) {
 	held := int64(0)
-	release = func() { s.budget.Release(held) }
+	release = func() { s.budget.release(held) }
 	deadline := time.Now().Add(readTime)
 	setReadDeadline(c, deadline)
 	length := c.Request.ContentLength
@@ -44,7 +67,7 @@ func (s *Server) read(c *gin.Context, limit int64) (body []byte, release func(),
 	for {
 		if int64(len(body)) == held {
 			size := min(max(2*held, firstBytes), most)
-			if !s.budget.TryAcquire(size - held) {
+			if !s.budget.grow(held, size) {
 				return nil, release, errBusy
 			}
 			held = size

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
@@ -63,7 +62,7 @@ type Server struct {
 	ctx      context.Context //nolint:containedctx // the announcers live as long as the server
 	cancel   context.CancelFunc
 
-	budget   *semaphore.Weighted // of bytes of posts
+	budget   budget
 	outage   outage
 	received lastReceived
 	interval time.Duration // between heartbeats of Watch
@@ -95,7 +94,7 @@ func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Sc
 		unlogged:  map[string]refusals{},
 		announce:  make(chan models.Message, 10_000),
 		stop:      make(chan struct{}),
-		budget:    semaphore.NewWeighted(bodyBudget),
+		budget:    newBudget(),
 		interval:  heartbeatEvery,
 		received:  newLastReceived(),
 	}

@@ -325,39 +325,52 @@ func TestTrailingSlash(t *testing.T) {
 }
 
 // TestUnansweredPostsShareABudget checks that posts that were not verified hold no more memory
-// than the budget, and that a post beyond it is repeated by its provider.
+// than the budgets, that large posts do not keep out small ones, and that the provider repeats a
+// post that is kept out.
 func TestUnansweredPostsShareABudget(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Provider{"sg", accepting("")})
-	part := bytes.Repeat([]byte("x"), testLimit-1)
 	post := func(body io.Reader) *httptest.ResponseRecorder {
 		rec := httptest.NewRecorder()
 		f.server.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg", body))
 		return rec
 	}
-	var all, arrived sync.WaitGroup
+	var all sync.WaitGroup
 	end := make(chan struct{})
-	for range bodyBudget / testLimit {
-		arrived.Add(1)
-		all.Go(func() {
-			rec := post(io.MultiReader(bytes.NewReader(part), readerFunc(func([]byte) (int, error) {
-				arrived.Done()
-				<-end
-				return 0, io.EOF
-			})))
-			assert.Equal(t, http.StatusOK, rec.Code)
-		})
+	hold := func(n int, begin []byte) {
+		var arrived sync.WaitGroup
+		for range n {
+			arrived.Add(1)
+			all.Go(func() {
+				rec := post(io.MultiReader(bytes.NewReader(begin), readerFunc(func([]byte) (int, error) {
+					arrived.Done()
+					<-end
+					return 0, io.EOF
+				})))
+				assert.Equal(t, http.StatusOK, rec.Code)
+			})
+		}
+		arrived.Wait()
 	}
-	arrived.Wait()
-	rec := post(strings.NewReader("[]"))
-	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
-	require.JSONEq(t, `{"code": "busy"}`, rec.Body.String())
-	require.NotEmpty(t, rec.Header().Get("Retry-After"))
+	large := bytes.Repeat([]byte("x"), testLimit-1)
+	refused := func(body io.Reader) {
+		t.Helper()
+		rec := post(body)
+		require.Equal(t, http.StatusServiceUnavailable, rec.Code)
+		require.JSONEq(t, `{"code": "busy"}`, rec.Body.String())
+		require.NotEmpty(t, rec.Header().Get("Retry-After"))
+	}
+	hold(otherBudget/(testLimit-firstBytes), large)
+	refused(bytes.NewReader(large))
 	require.False(t, f.server.providers["sg"].lost.begin().IsZero(), "its events will be looked up")
+	require.Equal(t, http.StatusOK, post(strings.NewReader("[]")).Code)
+	hold(firstBudget/firstBytes-otherBudget/(testLimit-firstBytes), []byte("["))
+	refused(strings.NewReader(strings.Repeat(" ", firstBytes)))
 	close(end)
 	all.Wait()
-	require.Equal(t, http.StatusOK, post(bytes.NewReader(part)).Code)
-	require.True(t, f.server.budget.TryAcquire(bodyBudget), "answered posts hold nothing")
+	require.Equal(t, http.StatusOK, post(bytes.NewReader(large)).Code)
+	require.True(t, f.server.budget.first.TryAcquire(firstBudget), "answered posts hold nothing")
+	require.True(t, f.server.budget.other.TryAcquire(otherBudget), "answered posts hold nothing")
 }
 
 // readerFunc is an io.Reader.
