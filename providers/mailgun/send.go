@@ -134,11 +134,11 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Fil
 // recipient returns the address of a recipient with its name. It returns only the address if
 // Mailgun could replace something in the name or read the whole as another address.
 func recipient(r *models.Recipient) string {
-	if to := address(models.Address{Name: r.Name, Email: r.Email}); strings.HasSuffix(to, "<"+r.Email+">") &&
-		!theirs.MatchString(r.Name) {
-		return to
+	to := address(models.Address{Name: r.Name, Email: r.Email})
+	if !strings.HasSuffix(to, "<"+r.Email+">") || strings.Contains(r.Name, "%") && theirs.MatchString(r.Name) {
+		return r.Email
 	}
-	return r.Email
+	return to
 }
 
 // address returns an address for a header field. A name with special characters is quoted,
