@@ -54,7 +54,7 @@ func TestControlBatch(t *testing.T) {
 	s := control(f, path+"/stop", `{"why": "wrong subject"}`)
 	want := service.BatchControlResult{
 		BatchID:  b.ID,
-		Order:    models.StopBatch,
+		Command:  models.StopBatch,
 		Changed:  true,
 		Stopped:  true,
 		InFlight: new(0),
@@ -190,7 +190,7 @@ func TestInFlightAfterRelease(t *testing.T) {
 		At:         now,
 		Recipients: entry.Recipients,
 		MayDouble:  true,
-		Order:      1,
+		Command:    1,
 	}
 	require.NoError(t, f.store.Append(t.Context(), b.ID, entry))
 	entry = models.Entry{

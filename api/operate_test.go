@@ -13,7 +13,7 @@ import (
 )
 
 // TestPauseOwnUser: users may pause and resume only themselves, and cannot end a pause that an
-// operator ordered or confirmed.
+// operator commanded or confirmed.
 func TestPauseOwnUser(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -56,7 +56,7 @@ func TestOperatorCommands(t *testing.T) {
 	f := newFixture(t).operator()
 	require.Equal(
 		t,
-		service.ControlResult{Name: "bob", Order: models.PauseUser, Changed: true},
+		service.ControlResult{Name: "bob", Command: models.PauseUser, Changed: true},
 		postCommand[service.ControlResult](f, "/v1/users/bob/pause", `{"why": "spam"}`),
 	)
 	require.False(t, postCommand[service.ControlResult](f, "/v1/users/"+f.other+"/pause", ``).Changed)
@@ -71,7 +71,7 @@ func TestOperatorCommands(t *testing.T) {
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/providers/xx/offline", "", nil).problem(t).Code)
 	require.Equal(
 		t,
-		service.ControlResult{Name: "sg", Order: models.ProviderProbe, Changed: true},
+		service.ControlResult{Name: "sg", Command: models.ProviderProbe, Changed: true},
 		postCommand[service.ControlResult](f, "/v1/providers/sg/probe", `{"why": "new key"}`),
 	)
 	again := postCommand[service.ControlResult](f, "/v1/providers/sg/probe", ``)
@@ -91,13 +91,13 @@ func TestOperatorCommands(t *testing.T) {
 	var got []string
 	for cursor := ""; ; {
 		page := read[service.AuditPage](f, "/v1/audit?limit=3&cursor="+cursor)
-		for _, o := range page.Orders {
-			got = append([]string{strings.TrimSpace(string(o.Order) + " " + o.Why)}, got...)
+		for _, e := range page.Commands {
+			got = append([]string{strings.TrimSpace(string(e.Command) + " " + e.Why)}, got...)
 		}
 		if cursor = page.Next; cursor == "" {
 			break
 		}
-		require.Len(t, page.Orders, 3)
+		require.Len(t, page.Commands, 3)
 	}
 	require.Equal(t, want, got, "pages are in order, newest first")
 	p := f.refused("/v1/users/bob/pause", `{"why": "`+strings.Repeat("x", 501)+`"}`)
@@ -165,7 +165,7 @@ func TestHolds(t *testing.T) {
 	require.Contains(t, read[service.BatchView](f, batchPath(b.ID)).Waits, "held after a restore")
 	require.Equal(
 		t,
-		service.LiftResult{Order: models.LiftHolds, Changed: true},
+		service.LiftResult{Command: models.LiftHolds, Changed: true},
 		postCommand[service.LiftResult](f, "/v1/holds/lift", `{"why": "looked at"}`),
 	)
 	require.False(t, postCommand[service.LiftResult](f, "/v1/holds/lift", ``).Changed, "nothing is held")

@@ -13,12 +13,12 @@ type commandBody struct {
 	Why string `json:"why,omitempty"`
 }
 
-// BatchCommand is what became of a command about a batch or a log.
-type BatchCommand struct {
+// BatchControlResult is what became of a command about a batch or a log.
+type BatchControlResult struct {
 	BatchID string `json:"batch_id"`
 	LogID   string `json:"log_id,omitempty"`
 	// Command names it, such as batch.stop.
-	Command string `json:"order"`
+	Command string `json:"command"`
 	// Changed reports whether the command was not in effect before.
 	Changed   bool `json:"changed"`
 	Stopped   bool `json:"stopped"`
@@ -29,51 +29,51 @@ type BatchCommand struct {
 	Warning string `json:"warning,omitempty"`
 }
 
-// Switched is what became of a command about a user or a provider.
-type Switched struct {
+// ControlResult is what became of a command about a user or a provider.
+type ControlResult struct {
 	Name    string `json:"name"`
-	Command string `json:"order"`
+	Command string `json:"command"`
 	// Changed reports whether the command was not in effect before.
 	Changed bool `json:"changed"`
 }
 
 // StopBatch keeps a batch from being sent until ResumeBatch. No new call to a provider begins after it returns.
-func (c *Client) StopBatch(ctx context.Context, id, why string, options ...CallOption) (BatchCommand, error) {
-	return c.commandBatch(ctx, id, "stop", why, options)
+func (c *Client) StopBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
+	return c.controlBatch(ctx, id, "stop", why, options)
 }
 
 // ResumeBatch sends what a stopped batch has left. A batch that an operator stopped needs the scope operate
 // (stopped_by_operator).
-func (c *Client) ResumeBatch(ctx context.Context, id, why string, options ...CallOption) (BatchCommand, error) {
-	return c.commandBatch(ctx, id, "resume", why, options)
+func (c *Client) ResumeBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
+	return c.controlBatch(ctx, id, "resume", why, options)
 }
 
 // CancelBatch permanently cancels what no provider has accepted.
-func (c *Client) CancelBatch(ctx context.Context, id, why string, options ...CallOption) (BatchCommand, error) {
-	return c.commandBatch(ctx, id, "cancel", why, options)
+func (c *Client) CancelBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
+	return c.controlBatch(ctx, id, "cancel", why, options)
 }
 
 // RetryBatch sends again what failed if nothing can arrive twice: every attempt has ended, and nothing final is known
 // about the recipient.
-func (c *Client) RetryBatch(ctx context.Context, id, why string, options ...CallOption) (BatchCommand, error) {
-	return c.commandBatch(ctx, id, "retry", why, options)
+func (c *Client) RetryBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
+	return c.controlBatch(ctx, id, "retry", why, options)
 }
 
 // ReleaseBatch sends again what is held because its outcome is unknown. It may arrive twice.
-func (c *Client) ReleaseBatch(ctx context.Context, id, why string, options ...CallOption) (BatchCommand, error) {
-	return c.commandBatch(ctx, id, "release", why, options)
+func (c *Client) ReleaseBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
+	return c.controlBatch(ctx, id, "release", why, options)
 }
 
 // ReleaseLog sends to one recipient again. The log must have failed, and not because the recipient was refused for
 // good. It may arrive twice.
-func (c *Client) ReleaseLog(ctx context.Context, id, why string, options ...CallOption) (BatchCommand, error) {
-	var out BatchCommand
+func (c *Client) ReleaseLog(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
+	var out BatchControlResult
 	return out, c.post(ctx, route("logs", id, "release"), commandBody{why}, &out, options)
 }
 
-func (c *Client) commandBatch(
+func (c *Client) controlBatch(
 	ctx context.Context, id, verb, why string, options []CallOption,
-) (out BatchCommand, err error) {
+) (out BatchControlResult, err error) {
 	return out, c.post(ctx, route("batches", id, verb), commandBody{why}, &out, options)
 }
 
@@ -87,8 +87,8 @@ type Release struct {
 	Why  string    `json:"why,omitempty"`
 }
 
-// Released is what became of a Release.
-type Released struct {
+// ReleaseResult is what became of a Release.
+type ReleaseResult struct {
 	// Batches counts the batches that had held mail.
 	Batches int    `json:"batches"`
 	Warning string `json:"warning"`
@@ -96,23 +96,23 @@ type Released struct {
 
 // Release sends again what is held at a provider in a range of times. It covers the caller's batches, and all users'
 // batches with the scope operate. It may arrive twice.
-func (c *Client) Release(ctx context.Context, r Release, options ...CallOption) (Released, error) {
-	var out Released
+func (c *Client) Release(ctx context.Context, r Release, options ...CallOption) (ReleaseResult, error) {
+	var out ReleaseResult
 	return out, c.post(ctx, route("release"), r, &out, options)
 }
 
 // PauseUser keeps all batches of a user from being sent until ResumeUser. The user is an id or a name. Another user
 // than the caller needs the scope operate.
-func (c *Client) PauseUser(ctx context.Context, user, why string, options ...CallOption) (Switched, error) {
-	return c.commandSwitch(ctx, route("users", user, "pause"), why, options)
+func (c *Client) PauseUser(ctx context.Context, user, why string, options ...CallOption) (ControlResult, error) {
+	return c.control(ctx, route("users", user, "pause"), why, options)
 }
 
 // ResumeUser sends what the batches of a paused user have left.
-func (c *Client) ResumeUser(ctx context.Context, user, why string, options ...CallOption) (Switched, error) {
-	return c.commandSwitch(ctx, route("users", user, "resume"), why, options)
+func (c *Client) ResumeUser(ctx context.Context, user, why string, options ...CallOption) (ControlResult, error) {
+	return c.control(ctx, route("users", user, "resume"), why, options)
 }
 
-func (c *Client) commandSwitch(ctx context.Context, path, why string, options []CallOption) (out Switched, err error) {
+func (c *Client) control(ctx context.Context, path, why string, options []CallOption) (out ControlResult, err error) {
 	return out, c.post(ctx, path, commandBody{why}, &out, options)
 }
 
@@ -171,9 +171,9 @@ type RestoreHold struct {
 	Why    string    `json:"why,omitempty"`
 }
 
-// Lifted is what became of LiftHolds.
-type Lifted struct {
-	Command string `json:"order"`
+// LiftResult is what became of LiftHolds.
+type LiftResult struct {
+	Command string `json:"command"`
 	// Changed reports whether anything was held.
 	Changed bool `json:"changed"`
 }
@@ -189,7 +189,7 @@ func (c *Client) Holds(ctx context.Context, options ...CallOption) ([]RestoreHol
 
 // LiftHolds sends everything that is held since a restore. Mail sent after the backup was made arrives twice, so
 // cancel such batches first. It needs the scope operate.
-func (c *Client) LiftHolds(ctx context.Context, why string, options ...CallOption) (Lifted, error) {
-	var out Lifted
+func (c *Client) LiftHolds(ctx context.Context, why string, options ...CallOption) (LiftResult, error) {
+	var out LiftResult
 	return out, c.post(ctx, route("holds", "lift"), commandBody{why}, &out, options)
 }

@@ -61,31 +61,31 @@ func members(of reflect.Type) map[string]bool {
 func TestFieldsMatchDescription(t *testing.T) {
 	schemas := description(t).Components.Schemas
 	for name, v := range map[string]any{
-		"Accepted":      client.Accepted{},
-		"Address":       client.Address{},
-		"Batch":         client.Batch{},
-		"Block":         client.Block{},
-		"Check":         client.Check{},
-		"Counts":        client.Counts{},
-		"FieldError":    client.FieldError{},
-		"History":       client.History{},
-		"HistoryCounts": client.HistoryCounts{},
-		"Hold":          client.RestoreHold{},
-		"Lifted":        client.Lifted{},
-		"Log":           client.Log{},
-		"Moment":        client.Moment{},
-		"NewBlock":      client.NewBlock{},
-		"Order":         client.AuditEntry{},
-		"Parked":        client.ParkedMessage{},
-		"Problem":       client.Error{},
-		"Provider":      client.Provider{},
-		"Queue":         client.Queue{},
-		"Readiness":     client.Readiness{},
-		"Release":       client.Release{},
-		"Released":      client.Released{},
-		"Steered":       client.BatchCommand{},
-		"Switched":      client.Switched{},
-		"Worker":        client.Worker{},
+		"Accepted":           client.Accepted{},
+		"Address":            client.Address{},
+		"Batch":              client.Batch{},
+		"Block":              client.Block{},
+		"Check":              client.Check{},
+		"Counts":             client.Counts{},
+		"FieldError":         client.FieldError{},
+		"History":            client.History{},
+		"HistoryCounts":      client.HistoryCounts{},
+		"Hold":               client.RestoreHold{},
+		"LiftResult":         client.LiftResult{},
+		"Log":                client.Log{},
+		"Moment":             client.Moment{},
+		"NewBlock":           client.NewBlock{},
+		"AuditEntry":         client.AuditEntry{},
+		"Parked":             client.ParkedMessage{},
+		"Problem":            client.Error{},
+		"Provider":           client.Provider{},
+		"Queue":              client.Queue{},
+		"Readiness":          client.Readiness{},
+		"Release":            client.Release{},
+		"ReleaseResult":      client.ReleaseResult{},
+		"BatchControlResult": client.BatchControlResult{},
+		"ControlResult":      client.ControlResult{},
+		"Worker":             client.Worker{},
 	} {
 		require.Contains(t, schemas, name)
 		require.Equal(t, properties(schemas[name].Value), members(reflect.TypeOf(v)), name)
@@ -112,7 +112,7 @@ var lists = map[string]string{
 	"listBatches": "batches",
 	"listLogs":    "logs",
 	"searchLogs":  "logs",
-	"audit":       "orders",
+	"audit":       "commands",
 	"listParked":  "parked",
 }
 
@@ -176,12 +176,12 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.Stats(ctx, now.AddDate(0, 0, -1), now)))
 	require.NoError(t, err(c.Providers(ctx)))
 	require.NoError(t, err(c.ProviderHistory(ctx, client.Week)))
-	for _, command := range []func(context.Context, string, string, ...client.CallOption) (client.BatchCommand, error){
+	for _, command := range []func(context.Context, string, string, ...client.CallOption) (client.BatchControlResult, error){
 		c.StopBatch, c.ResumeBatch, c.CancelBatch, c.RetryBatch, c.ReleaseBatch, c.ReleaseLog,
 	} {
 		require.NoError(t, err(command(ctx, "id", "why", client.IdempotencyKey("k"))))
 	}
-	for _, command := range []func(context.Context, string, string, ...client.CallOption) (client.Switched, error){
+	for _, command := range []func(context.Context, string, string, ...client.CallOption) (client.ControlResult, error){
 		c.PauseUser, c.ResumeUser, c.ProviderOffline, c.ProviderOnline, c.DrainProvider, c.ProbeProvider,
 	} {
 		require.NoError(t, err(command(ctx, "name with/slash", "")))

@@ -43,7 +43,7 @@ type AuditEntry struct {
 	At     time.Time `json:"at"`
 	// By is a user's id, or "cli:" and a name.
 	By       string    `json:"by"`
-	Command  string    `json:"order"`
+	Command  string    `json:"command"`
 	Why      string    `json:"why,omitempty"`
 	BatchID  string    `json:"batch_id,omitempty"`
 	LogID    string    `json:"log_id,omitempty"`
@@ -58,7 +58,7 @@ type AuditEntry struct {
 
 // Audit returns all commands, newest first. It needs the scope operate.
 func (c *Client) Audit(ctx context.Context, o ListOptions) iter.Seq2[AuditEntry, error] {
-	return list[AuditEntry](ctx, c, listing{path: route("audit"), name: "orders"}, o)
+	return list[AuditEntry](ctx, c, listing{path: route("audit"), name: "commands"}, o)
 }
 
 // Queue says how full a queue is.

@@ -67,24 +67,24 @@ func (c *Client) Providers(ctx context.Context, options ...CallOption) ([]Provid
 }
 
 // ProviderOffline keeps all calls from a provider until ProviderOnline. It needs the scope operate.
-func (c *Client) ProviderOffline(ctx context.Context, name, why string, options ...CallOption) (Switched, error) {
-	return c.commandSwitch(ctx, route("providers", name, "offline"), why, options)
+func (c *Client) ProviderOffline(ctx context.Context, name, why string, options ...CallOption) (ControlResult, error) {
+	return c.control(ctx, route("providers", name, "offline"), why, options)
 }
 
 // ProviderOnline uses a provider again. It needs the scope operate.
-func (c *Client) ProviderOnline(ctx context.Context, name, why string, options ...CallOption) (Switched, error) {
-	return c.commandSwitch(ctx, route("providers", name, "online"), why, options)
+func (c *Client) ProviderOnline(ctx context.Context, name, why string, options ...CallOption) (ControlResult, error) {
+	return c.control(ctx, route("providers", name, "online"), why, options)
 }
 
 // DrainProvider gives a provider only mail that no other provider may take. It needs the scope operate.
-func (c *Client) DrainProvider(ctx context.Context, name, why string, options ...CallOption) (Switched, error) {
-	return c.commandSwitch(ctx, route("providers", name, "drain"), why, options)
+func (c *Client) DrainProvider(ctx context.Context, name, why string, options ...CallOption) (ControlResult, error) {
+	return c.control(ctx, route("providers", name, "drain"), why, options)
 }
 
 // ProbeProvider ends the suspension of a provider early, for example after its key was renewed; one mail shows
 // whether it works. A provider that is offline answers provider_offline. It needs the scope operate.
-func (c *Client) ProbeProvider(ctx context.Context, name, why string, options ...CallOption) (Switched, error) {
-	return c.commandSwitch(ctx, route("providers", name, "probe"), why, options)
+func (c *Client) ProbeProvider(ctx context.Context, name, why string, options ...CallOption) (ControlResult, error) {
+	return c.control(ctx, route("providers", name, "probe"), why, options)
 }
 
 // HistoryRange is how far back a History goes.

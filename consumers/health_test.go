@@ -51,7 +51,7 @@ func TestSlowStoreDoesNotSuspendProvider(t *testing.T) {
 		r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{provider} }))
 	}
 	suspended := func() bool {
-		return r.engine.providers.Get("sg").Health.Report(time.Now(), control.ProviderSwitch{}).State == telemetry.Suspended
+		return r.engine.providers.Get("sg").Health.Report(time.Now(), control.ProviderMode{}).State == telemetry.Suspended
 	}
 	for range 5 { // as many as suspend a provider
 		through("mg")

@@ -44,7 +44,7 @@ func TestUrgentFirstAfterOutage(t *testing.T) {
 		urgent[r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Lane = models.Urgent }).ID] = true
 	}
 	tripped := func(p *provider.Provider) bool {
-		return p.Health.Report(time.Now(), control.ProviderSwitch{}).State != telemetry.Healthy
+		return p.Health.Report(time.Now(), control.ProviderMode{}).State != telemetry.Healthy
 	}
 	require.Eventually(
 		t,

@@ -44,7 +44,7 @@ func TestSenderNotVerified(t *testing.T) {
 	require.Equal(t, 1, sg.count())
 
 	h := r.engine.providers.Get("sg").Health
-	is := h.Report(time.Now(), control.ProviderSwitch{})
+	is := h.Report(time.Now(), control.ProviderMode{})
 	require.Equal(t, telemetry.Healthy, is.State)
 	require.Equal(t, []string{"bad.test"}, is.Senders)
 	require.Equal(t, int64(3), r.done(r.batch(3, true, from("a@BAD.test", "sg", "mg"))).Summary().Success)

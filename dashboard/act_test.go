@@ -168,8 +168,8 @@ func TestOperations(t *testing.T) {
 	require.Contains(t, b.get("/batches/"+id.String()).text, "the user is paused")
 
 	require.Equal(t, http.StatusConflict, b.get("/operations/holds/lift").StatusCode)
-	order := models.Command{Kind: models.HoldOld, By: "cli:root", Before: time.Now().Add(time.Minute), Why: "restored"}
-	_, err := control.NewFollower(f.store).Append(t.Context(), &order, nil)
+	command := models.Command{Kind: models.HoldOld, By: "cli:root", Before: time.Now().Add(time.Minute), Why: "restored"}
+	_, err := control.NewFollower(f.store).Append(t.Context(), &command, nil)
 	require.NoError(t, err)
 	require.Eventually(
 		t,

@@ -174,7 +174,7 @@ func (v *batchView) Note() string {
 	return v.Kept
 }
 
-// waitingFor returns what keeps a batch from being sent and who ordered that, or "".
+// waitingFor returns what keeps a batch from being sent and who gave that command, or "".
 func (d *Dashboard) waitingFor(ctx context.Context, who service.Caller, b *service.BatchView) string {
 	if b.StoppedBy == "" {
 		return b.Waits

@@ -252,14 +252,14 @@ func giveCommands(b *browserTab) {
 		b.until(`!document.querySelector("a[href='/providers/` + name + `/offline']")`)
 	}
 	b.send("Orders", "ann@demo.test")
-	order := func(button, sees string) {
+	command := func(button, sees string) {
 		b.press(button)
 		b.answer()
 		b.sees(sees)
 	}
-	order("Stop", "Stopped: no new provider call")
-	order("Resume", "Resumed. Nothing is sent yet: another command holds it, or its providers are offline.")
-	order("Cancel", "Cancelled: nothing more")
+	command("Stop", "Stopped: no new provider call")
+	command("Resume", "Resumed. Nothing is sent yet: another command holds it, or its providers are offline.")
+	command("Cancel", "Cancelled: nothing more")
 	b.until(`document.querySelector(".state.is-cancelled")`)
 	for _, name := range []string{"sg", "mg"} {
 		b.open("/providers/" + name + "/online")

@@ -129,8 +129,8 @@ func (d *Dashboard) readOperations(ctx context.Context, who service.Caller, curs
 		return nil, err
 	}
 	v.Older = audit.Next
-	for i := range audit.Orders {
-		v.Audit = append(v.Audit, auditRowOf(&audit.Orders[i], d.nameOf(ctx, audit.Orders[i].By)))
+	for i := range audit.Commands {
+		v.Audit = append(v.Audit, auditRowOf(&audit.Commands[i], d.nameOf(ctx, audit.Commands[i].By)))
 	}
 	return v, nil
 }
@@ -201,11 +201,11 @@ func auditRowOf(e *service.AuditEntry, who string) auditRow {
 	row := auditRow{
 		AuditEntry: *e,
 		Who:        who,
-		Words:      commandWords[e.Order],
+		Words:      commandWords[e.Command],
 		About:      strings.TrimSpace(e.Provider + " " + e.User + " " + e.Subject),
 	}
 	if row.Words == "" {
-		row.Words = string(e.Order)
+		row.Words = string(e.Command)
 	}
 	switch {
 	case !e.LogID.IsZero():

@@ -139,13 +139,13 @@ func TestNothingChangesByGet(t *testing.T) {
 	b := f.byLink(LocalUser())
 	batch := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 	state := func() []any {
-		orders, err := f.store.Commands(t.Context(), 0, 100)
+		commands, err := f.store.Commands(t.Context(), 0, 100)
 		require.NoError(t, err)
 		keys, err := f.store.Keys(t.Context(), "local")
 		require.NoError(t, err)
 		open, err := f.store.Transients(t.Context(), sessionKind("local"))
 		require.NoError(t, err)
-		return []any{orders, keys, open}
+		return []any{commands, keys, open}
 	}
 	before := state()
 	all := maps.Clone(f.board.userRoutes())

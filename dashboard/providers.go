@@ -25,7 +25,7 @@ type providersView struct {
 type providerView struct {
 	providerNow
 	Mine    service.ProviderCounts // the visitor's counts of the last 30 days
-	Switch  control.ProviderSwitch
+	Switch  control.ProviderMode
 	Actions []actionLink // commands that the visitor may give now
 }
 

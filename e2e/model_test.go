@@ -285,7 +285,7 @@ func (m *model) control(t *rapid.T) {
 
 // commandBatch returns the request of a command about a batch.
 func (m *model) commandBatch(verb string, id models.ID) request {
-	command := map[string]func(context.Context, string, string, ...client.CallOption) (client.BatchCommand, error){
+	command := map[string]func(context.Context, string, string, ...client.CallOption) (client.BatchControlResult, error){
 		"stop":    m.client.StopBatch,
 		"resume":  m.client.ResumeBatch,
 		"cancel":  m.client.CancelBatch,
@@ -341,7 +341,7 @@ func (m *model) switchProvider(t *rapid.T) {
 
 // commandProvider returns the request of a command about a provider.
 func (m *model) commandProvider(verb, name string) request {
-	command := map[string]func(context.Context, string, string, ...client.CallOption) (client.Switched, error){
+	command := map[string]func(context.Context, string, string, ...client.CallOption) (client.ControlResult, error){
 		"offline": m.client.ProviderOffline,
 		"online":  m.client.ProviderOnline,
 		"drain":   m.client.DrainProvider,

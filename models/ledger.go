@@ -38,9 +38,9 @@ type Entry struct {
 	Because   string    `json:"why,omitempty"`
 
 	// Of an ending, a cancellation or a release. A release has MayDouble, too.
-	Reason Reason `json:"re,omitempty"`
-	Detail string `json:"d,omitempty"`
-	Order  int    `json:"o,omitempty"` // number of the command
+	Reason  Reason `json:"re,omitempty"`
+	Detail  string `json:"d,omitempty"`
+	Command int    `json:"o,omitempty"` // number of the command
 }
 
 // Token is a random name of one append.

@@ -34,7 +34,7 @@ func (c Caller) Need(s models.Scope) error {
 func (c Caller) operates() error { return c.Need(models.ScopeOperate) }
 
 // mayRelease reports whether the caller may end a stop or a pause of an owner's mail that
-// by ordered. An operator may end any; the owner only those that no operator ordered.
+// by gave. An operator may end any; the owner only those that no operator gave.
 func (c Caller) mayRelease(by, owner string) bool {
 	return by == "" || by == owner || c.May(models.ScopeOperate)
 }

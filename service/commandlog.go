@@ -79,7 +79,7 @@ type AuditEntry struct {
 	Number   int                `json:"number"`
 	At       time.Time          `json:"at"`
 	By       string             `json:"by"` // a user's ID, or "cli:" and a name
-	Order    models.CommandKind `json:"order"`
+	Command  models.CommandKind `json:"command"`
 	Why      string             `json:"why,omitempty"`
 	BatchID  models.ID          `json:"batch_id,omitzero"`
 	LogID    models.ID          `json:"log_id,omitzero"`
@@ -93,8 +93,8 @@ type AuditEntry struct {
 
 // AuditPage is a page of the audit trail. Next is empty on the last page.
 type AuditPage struct {
-	Orders []AuditEntry `json:"orders"`
-	Next   string       `json:"next_cursor"`
+	Commands []AuditEntry `json:"commands"`
+	Next     string       `json:"next_cursor"`
 }
 
 // Audit returns a page of the command log, newest first.
@@ -120,9 +120,9 @@ func (s *Service) Audit(ctx context.Context, who Caller, p Page) (AuditPage, err
 	if err != nil {
 		return AuditPage{}, storeError("read command log", err)
 	}
-	out := AuditPage{Orders: []AuditEntry{}}
+	out := AuditPage{Commands: []AuditEntry{}}
 	for i := len(commands) - 1; i >= 0; i-- {
-		out.Orders = append(out.Orders, auditEntry(&commands[i]))
+		out.Commands = append(out.Commands, auditEntry(&commands[i]))
 	}
 	if first > 0 {
 		var at models.ID
@@ -137,7 +137,7 @@ func auditEntry(c *models.Command) AuditEntry {
 		Number:   c.Number,
 		At:       c.At,
 		By:       c.By,
-		Order:    c.Kind,
+		Command:  c.Kind,
 		Why:      c.Why,
 		BatchID:  c.Batch,
 		LogID:    c.Log,

@@ -14,7 +14,7 @@ import (
 type BatchControlResult struct {
 	BatchID   models.ID          `json:"batch_id"`
 	LogID     models.ID          `json:"log_id,omitzero"` // if one log was released
-	Order     models.CommandKind `json:"order"`
+	Command   models.CommandKind `json:"command"`
 	Changed   bool               `json:"changed"`   // false if the command was already in effect
 	Stopped   bool               `json:"stopped"`   // state after the command
 	Cancelled bool               `json:"cancelled"` // state after the command
@@ -99,7 +99,7 @@ func (s *Service) alreadyReleased(
 	log models.ID,
 	queued bool,
 ) BatchControlResult {
-	out := BatchControlResult{BatchID: b.ID, LogID: log, Order: models.ReleaseBatch}
+	out := BatchControlResult{BatchID: b.ID, LogID: log, Command: models.ReleaseBatch}
 	out.Stopped, out.Cancelled = rules.Stopped(b.ID)
 	if !queued && !s.requeue(ctx, requeueEntry(b)) {
 		out.Late = true
@@ -115,7 +115,7 @@ func (s *Service) alreadyReleased(
 func releasePending(rules *control.Rules, b *models.Batch, log models.ID, entries []models.Entry) bool {
 	rule := rules.Batch(b)
 	return !b.Redacted && rule.Cancel == nil && slices.ContainsFunc(rule.Releases, func(r models.Command) bool {
-		return r.Log == log && !slices.ContainsFunc(entries, func(e models.Entry) bool { return e.Order == r.Number })
+		return r.Log == log && !slices.ContainsFunc(entries, func(e models.Entry) bool { return e.Command == r.Number })
 	})
 }
 
@@ -131,7 +131,7 @@ func (s *Service) controlBatch(
 	if err != nil {
 		return BatchControlResult{}, err
 	}
-	out := BatchControlResult{BatchID: b.ID, LogID: c.Log, Order: c.Kind, Changed: changed}
+	out := BatchControlResult{BatchID: b.ID, LogID: c.Log, Command: c.Kind, Changed: changed}
 	if needsRequeue(c.Kind) {
 		if !c.Kind.Withholds() { // otherwise appendCommand has waited
 			s.awaitPropagation(context.WithoutCancel(ctx))

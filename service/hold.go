@@ -35,7 +35,7 @@ func (s *Service) Holds(ctx context.Context, who Caller) ([]Hold, error) {
 
 // LiftResult tells what LiftHolds did.
 type LiftResult struct {
-	Order   models.CommandKind `json:"order"`
+	Command models.CommandKind `json:"command"`
 	Changed bool               `json:"changed"` // false if nothing was held
 }
 
@@ -47,7 +47,7 @@ func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repea
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (LiftResult, error) {
 		c := models.Command{Kind: models.LiftHolds, Why: why}
 		changed, err := s.appendCommand(ctx, who, &c, func(rules *control.Rules) bool { return len(rules.Holds()) > 0 })
-		return LiftResult{Order: c.Kind, Changed: changed}, err
+		return LiftResult{Command: c.Kind, Changed: changed}, err
 	})
 }
 

@@ -111,7 +111,7 @@ func (s *Service) ControlProvider(
 		changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
 			return rules.Provider(provider).Mode != do
 		})
-		return ControlResult{Name: provider, Order: do, Changed: changed}, err
+		return ControlResult{Name: provider, Command: do, Changed: changed}, err
 	})
 }
 
@@ -141,18 +141,18 @@ func (s *Service) ProbeProvider(
 			return ControlResult{}, Fail(Conflict, "provider_offline",
 				"The provider is offline, so it cannot be probed. Bring it online first.")
 		}
-		return ControlResult{Name: provider, Order: models.ProviderProbe, Changed: changed}, err
+		return ControlResult{Name: provider, Command: models.ProviderProbe, Changed: changed}, err
 	})
 }
 
 // ProviderModes returns for each provider whether it is online, draining or offline, and
 // by which command.
-func (s *Service) ProviderModes(ctx context.Context) (map[string]control.ProviderSwitch, error) {
+func (s *Service) ProviderModes(ctx context.Context) (map[string]control.ProviderMode, error) {
 	rules, err := s.rules(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]control.ProviderSwitch{}
+	out := map[string]control.ProviderMode{}
 	for name := range s.known {
 		out[name] = rules.Provider(name)
 	}

@@ -71,7 +71,7 @@ func (s *Service) user(ctx context.Context, name string) (models.User, error) {
 // ControlResult tells what a command about a user or a provider did.
 type ControlResult struct {
 	Name    string             `json:"name"`
-	Order   models.CommandKind `json:"order"`
+	Command models.CommandKind `json:"command"`
 	Changed bool               `json:"changed"` // false if the command was already in effect
 }
 
@@ -114,7 +114,7 @@ func (s *Service) ControlUser(
 			s.awaitPropagation(ctx) // a worker that does not know the command drops the announcements
 			s.announceNewest(ctx, u.ID)
 		}
-		return ControlResult{Name: u.Name, Order: do, Changed: changed}, err
+		return ControlResult{Name: u.Name, Command: do, Changed: changed}, err
 	})
 }
 

@@ -74,7 +74,7 @@ func TestReleaseWarnsOfWaiting(t *testing.T) {
 				Kind:       models.Release,
 				At:         time.Now(),
 				Recipients: models.SetOf(1),
-				Order:      2,
+				Command:    2,
 			}))
 			warning, err := commands["log"]()
 			require.NoError(t, err)

@@ -17,9 +17,9 @@ func (c *cli) auditCommand() *cobra.Command {
 		head:  "AT\tBY\tCOMMAND\tABOUT\tWHY",
 	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
 		page, err := svc.Audit(ctx, c.operator(), p)
-		for i := range page.Orders {
-			e := &page.Orders[i]
-			row(e.At.UTC().Format(time.RFC3339), e.By, e.Order, subjects(e), e.Why)
+		for i := range page.Commands {
+			e := &page.Commands[i]
+			row(e.At.UTC().Format(time.RFC3339), e.By, e.Command, subjects(e), e.Why)
 		}
 		return page.Next, err
 	})

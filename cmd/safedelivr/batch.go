@@ -99,6 +99,6 @@ func (c *cli) sayBatch(v *service.BatchControlResult) {
 	if v.InFlight != nil {
 		inFlight = fmt.Sprint(*v.InFlight)
 	}
-	fmt.Fprintf(c.out, "%s %s: %s; in flight: %s\n", v.Order, id, changed, inFlight)
+	fmt.Fprintf(c.out, "%s %s: %s; in flight: %s\n", v.Command, id, changed, inFlight)
 	c.warn(v.Warning)
 }

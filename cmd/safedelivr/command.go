@@ -101,14 +101,14 @@ func (c *cli) commandAbout(
 	return cmd
 }
 
-// switchCommand returns a command that changes how a user or a provider is switched.
-func (c *cli) switchCommand(
+// controlCommand returns a command that changes how a user or a provider is switched.
+func (c *cli) controlCommand(
 	a about, do func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error),
 ) *cobra.Command {
 	return c.commandAbout(a, func(ctx context.Context, svc *service.Service, name, why string) error {
 		v, _, err := do(ctx, svc, name, why)
 		if err == nil {
-			c.sayDone(v.Order, v.Name, v.Changed)
+			c.sayDone(v.Command, v.Name, v.Changed)
 		}
 		return err
 	})

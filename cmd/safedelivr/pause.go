@@ -29,7 +29,7 @@ func (c *cli) resumeUserCommand() *cobra.Command {
 }
 
 func (c *cli) switchUser(kind models.CommandKind, a about) *cobra.Command {
-	return c.switchCommand(a,
+	return c.controlCommand(a,
 		func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
 			return svc.ControlUser(ctx, c.operator(), kind, name, why, service.Repeat{})
 		})

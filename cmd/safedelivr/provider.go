@@ -11,7 +11,7 @@ import (
 
 func (c *cli) providerCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "provider", Short: "Take providers offline and online, drain or probe them"}
-	cmd.AddCommand(c.switchCommand(about{
+	cmd.AddCommand(c.controlCommand(about{
 		use:   "probe NAME",
 		short: "End the suspension of a provider early",
 		long: `Send mail through a suspended provider at once, for example after its key was renewed or its quota raised. One
@@ -29,7 +29,7 @@ mail shows whether it works.`,
 		{"drain", "Give it only mail that no other provider may send", models.ProviderDrain},
 	} {
 		a := about{use: p.verb + " NAME", short: p.short, what: "provider"}
-		cmd.AddCommand(c.switchCommand(a,
+		cmd.AddCommand(c.controlCommand(a,
 			func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
 				return svc.ControlProvider(ctx, c.operator(), p.kind, name, why, service.Repeat{})
 			}))

@@ -371,8 +371,8 @@ func TestHealthIsShared(t *testing.T) {
 		require.False(t, usable(a))
 		time.Sleep(1200 * time.Millisecond)
 		require.False(t, usable(b), "known within a beat")
-		require.Equal(t, telemetry.Suspended, b.acc.Health.Report(time.Now(), control.ProviderSwitch{}).State)
-		require.Equal(t, "answered 503", b.acc.Health.Report(time.Now(), control.ProviderSwitch{}).Why)
+		require.Equal(t, telemetry.Suspended, b.acc.Health.Report(time.Now(), control.ProviderMode{}).State)
+		require.Equal(t, "answered 503", b.acc.Health.Report(time.Now(), control.ProviderMode{}).Why)
 
 		time.Sleep(5 * time.Second)
 		for range 2 { // probes succeed

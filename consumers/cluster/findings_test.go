@@ -28,7 +28,7 @@ func startMember(t *testing.T, board TransientStore, worker string) (*Cluster, *
 }
 
 func healthNow(h *provider.Health) telemetry.Health {
-	return h.Report(time.Now(), control.ProviderSwitch{})
+	return h.Report(time.Now(), control.ProviderMode{})
 }
 
 // answer makes one call to a provider, with an answer of one part.

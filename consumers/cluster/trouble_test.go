@@ -197,13 +197,13 @@ func TestRefusedSendersAreShared(t *testing.T) {
 		for _, h := range []*hand{a, b} {
 			require.False(t, usable(h, "bad.test"))
 			require.True(t, usable(h, "good.test"))
-			require.Equal(t, telemetry.Healthy, h.acc.Health.Report(time.Now(), control.ProviderSwitch{}).State)
-			require.Equal(t, []string{"bad.test"}, h.acc.Health.Report(time.Now(), control.ProviderSwitch{}).Senders)
+			require.Equal(t, telemetry.Healthy, h.acc.Health.Report(time.Now(), control.ProviderMode{}).State)
+			require.Equal(t, []string{"bad.test"}, h.acc.Health.Report(time.Now(), control.ProviderMode{}).Senders)
 		}
 		time.Sleep(hold + time.Second)
 		for _, h := range []*hand{a, b} {
 			require.True(t, usable(h, "bad.test"), "tried again")
-			require.Empty(t, h.acc.Health.Report(time.Now(), control.ProviderSwitch{}).Senders)
+			require.Empty(t, h.acc.Health.Report(time.Now(), control.ProviderMode{}).Senders)
 		}
 		stop()
 		seen.all.Wait()

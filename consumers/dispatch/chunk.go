@@ -106,7 +106,7 @@ func (d *Dispatcher) appendEndings(ctx context.Context, c *Chunk, steps []policy
 			Detail:     models.Clip(st.Detail),
 		}
 		if o := st.Cancel; o != nil {
-			entry.Kind, entry.Reason, entry.Order = models.Cancel, models.CancelledByRq, o.Number
+			entry.Kind, entry.Reason, entry.Command = models.Cancel, models.CancelledByRq, o.Number
 			entry.Detail = models.Clip(o.Why)
 		}
 		err := d.appendEntry(ctx, c, entry)

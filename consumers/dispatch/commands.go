@@ -83,7 +83,7 @@ func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
 		}
 		cmd := releases[i]
 		if !cmd.Log.IsZero() && cmd.Log.ChunkID() != c.ID ||
-			slices.ContainsFunc(c.entries, func(en models.Entry) bool { return en.Order == cmd.Number }) {
+			slices.ContainsFunc(c.entries, func(en models.Entry) bool { return en.Command == cmd.Number }) {
 			continue
 		}
 		who := policy.Released(c.View, &cmd)
@@ -94,7 +94,7 @@ func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
 				Kind:       models.Release,
 				At:         time.Now().UTC(),
 				Recipients: who,
-				Order:      cmd.Number,
+				Command:    cmd.Number,
 				MayDouble:  cmd.Kind == models.ReleaseBatch && !who.Empty(),
 				Detail:     models.Clip(cmd.Why),
 			},

@@ -35,7 +35,7 @@ func testConfig() *Config {
 }
 
 // state returns the state that this worker reports.
-func (h *Health) state() string { return h.Report(time.Now(), control.ProviderSwitch{}).State }
+func (h *Health) state() string { return h.Report(time.Now(), control.ProviderMode{}).State }
 
 // idleAdapter is an adapter that is never called.
 type idleAdapter struct{ models.Adapter }

@@ -76,7 +76,7 @@ func (h *Health) callSize(most int, now time.Time) int {
 }
 
 // Report returns the present health, as this worker, its peers and operators find it.
-func (h *Health) Report(now time.Time, operator control.ProviderSwitch) telemetry.Health {
+func (h *Health) Report(now time.Time, operator control.ProviderMode) telemetry.Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	out := h.machine.health(now)

@@ -21,7 +21,7 @@ import (
 //	a peer reports it healthy        | without that peer's suspension
 //	a probe is answered              | probation after silence, else healthy
 //	the provider reports again       | without probation
-//	an operator orders a probe       | probing, if it was suspended or probing
+//	an operator commands a probe     | probing, if it was suspended or probing
 //	an operator drains it            | draining, if it was healthy
 //	an operator takes it offline     | offline
 //

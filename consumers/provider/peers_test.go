@@ -170,7 +170,7 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 				ok, until := h.usable(time.Now())
 				require.False(t, ok)
 				require.WithinDuration(t, at, until, time.Second)
-				require.Equal(t, telemetry.RetryAfter, h.Report(time.Now(), control.ProviderSwitch{}).Source)
+				require.Equal(t, telemetry.RetryAfter, h.Report(time.Now(), control.ProviderMode{}).Source)
 			}
 		}
 	}

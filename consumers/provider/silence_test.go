@@ -109,7 +109,7 @@ func TestSilence(t *testing.T) {
 			e.silence.judgeSilence(t.Context(), e.providers.Get("sg"), now, c.upTime)
 			require.Equal(t, c.want, usable(e, "sg"))
 			if !c.want {
-				is := e.providers.Get("sg").Health.Report(now, control.ProviderSwitch{})
+				is := e.providers.Get("sg").Health.Report(now, control.ProviderMode{})
 				require.Equal(t, telemetry.Silence, is.Source)
 				require.Contains(t, is.Why, "reported nothing")
 			}

@@ -219,7 +219,7 @@ func encodeEntryFields(e *models.Entry, w *binaryWriter) {
 	w.text(e.Because)
 	w.word(string(e.Reason))
 	w.text(e.Detail)
-	w.int(int64(e.Order))
+	w.int(int64(e.Command))
 }
 
 func decodeEntryFields(e *models.Entry, r *binaryReader) {
@@ -247,7 +247,7 @@ func decodeEntryFields(e *models.Entry, r *binaryReader) {
 	e.Because = r.text()
 	e.Reason = models.Reason(r.word())
 	e.Detail = r.text()
-	e.Order = r.int()
+	e.Command = r.int()
 }
 
 func encodeFactFields(f *models.Fact, w *binaryWriter) {

@@ -57,8 +57,8 @@ var (
 			Reason: models.Reason(
 				someWord.Draw(t, "reason"),
 			),
-			Detail: rapid.String().Draw(t, "detail"),
-			Order:  someInt.Draw(t, "order"),
+			Detail:  rapid.String().Draw(t, "detail"),
+			Command: someInt.Draw(t, "order"),
 		}
 		copy(e.Token[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "token"))
 		return e
@@ -174,7 +174,7 @@ func TestBinaryFormsNeverChange(t *testing.T) {
 		Because:    "why",
 		Reason:     models.Expired,
 		Detail:     "d",
-		Order:      7,
+		Command:    7,
 	}
 	f := models.Fact{
 		Key: "k",

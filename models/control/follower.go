@@ -27,41 +27,41 @@ func NewFollower(store models.CommandStore) *Follower {
 }
 
 // Rules returns the rules of the commands that were read.
-func (j *Follower) Rules() *Rules { return j.rules }
+func (f *Follower) Rules() *Rules { return f.rules }
 
 // Fresh returns the time, on the monotonic clock, up to which all commands were read.
-func (j *Follower) Fresh() time.Time {
-	j.state.Lock()
-	defer j.state.Unlock()
-	return j.fresh
+func (f *Follower) Fresh() time.Time {
+	f.state.Lock()
+	defer f.state.Unlock()
+	return f.fresh
 }
 
 // Changed returns a channel that is closed after more commands were applied.
-func (j *Follower) Changed() <-chan struct{} {
-	j.state.Lock()
-	defer j.state.Unlock()
-	return j.moved
+func (f *Follower) Changed() <-chan struct{} {
+	f.state.Lock()
+	defer f.state.Unlock()
+	return f.moved
 }
 
 // logPage is the number of commands that are read at a time.
 const logPage = 500
 
 // Sync reads and applies the commands since the last call.
-func (j *Follower) Sync(ctx context.Context) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.read(ctx)
+func (f *Follower) Sync(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.read(ctx)
 }
 
-func (j *Follower) read(ctx context.Context) error {
-	began, before := time.Now(), j.rules.UpTo()
+func (f *Follower) read(ctx context.Context) error {
+	began, before := time.Now(), f.rules.UpTo()
 	for {
-		commands, err := j.store.Commands(ctx, j.rules.UpTo(), logPage)
+		commands, err := f.store.Commands(ctx, f.rules.UpTo(), logPage)
 		if err != nil {
 			return err
 		}
 		for _, c := range commands {
-			if !j.rules.Apply(c) {
+			if !f.rules.Apply(c) {
 				return errors.New("the command log has a gap")
 			}
 		}
@@ -69,12 +69,12 @@ func (j *Follower) read(ctx context.Context) error {
 			break
 		}
 	}
-	j.state.Lock()
-	defer j.state.Unlock()
-	j.fresh = began
-	if j.rules.UpTo() > before {
-		close(j.moved)
-		j.moved = make(chan struct{})
+	f.state.Lock()
+	defer f.state.Unlock()
+	f.fresh = began
+	if f.rules.UpTo() > before {
+		close(f.moved)
+		f.moved = make(chan struct{})
 	}
 	return nil
 }
@@ -83,27 +83,27 @@ func (j *Follower) read(ctx context.Context) error {
 const MaxRuleAge = 700 * time.Millisecond
 
 // EnsureFresh reads the command log unless the rules are younger than age.
-func (j *Follower) EnsureFresh(ctx context.Context, age time.Duration) error {
-	if j.within(age) {
+func (f *Follower) EnsureFresh(ctx context.Context, age time.Duration) error {
+	if f.within(age) {
 		return nil
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.within(age) { // another caller has read it
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.within(age) { // another caller has read it
 		return nil
 	}
-	return j.read(ctx)
+	return f.read(ctx)
 }
 
-func (j *Follower) within(age time.Duration) bool {
-	fresh := j.Fresh()
+func (f *Follower) within(age time.Duration) bool {
+	fresh := f.Fresh()
 	return !fresh.IsZero() && time.Since(fresh) < age
 }
 
 // Follow reads the command log every pause until ctx ends. It calls failed with errors.
-func (j *Follower) Follow(ctx context.Context, pause time.Duration, failed func(error)) {
+func (f *Follower) Follow(ctx context.Context, pause time.Duration, failed func(error)) {
 	read := func() { // concurrent calls share their reads
-		if err := j.EnsureFresh(ctx, pause*3/4); err != nil && ctx.Err() == nil {
+		if err := f.EnsureFresh(ctx, pause*3/4); err != nil && ctx.Err() == nil {
 			failed(err)
 		}
 	}
@@ -117,17 +117,17 @@ func (j *Follower) Follow(ctx context.Context, pause time.Duration, failed func(
 // time of c. If wanted returns false for the rules before c, Append appends nothing and
 // done is false. Errors: ErrOutcomeUnknown (c may be in the log; giving the same
 // command again is harmless), ErrUnavailable.
-func (j *Follower) Append(ctx context.Context, c *models.Command, wanted func(*Rules) bool) (done bool, err error) {
+func (f *Follower) Append(ctx context.Context, c *models.Command, wanted func(*Rules) bool) (done bool, err error) {
 	c.Token, c.At = models.NewToken(), time.Now().UTC().Round(0)
 	for {
-		if err := j.Sync(ctx); err != nil {
+		if err := f.Sync(ctx); err != nil {
 			return false, err
 		}
-		if wanted != nil && !wanted(j.rules) {
+		if wanted != nil && !wanted(f.rules) {
 			return false, nil
 		}
-		c.Number = j.rules.UpTo() + 1
-		err := j.store.AppendCommand(ctx, *c)
+		c.Number = f.rules.UpTo() + 1
+		err := f.store.AppendCommand(ctx, *c)
 		var lost *models.CommandConflictError
 		if errors.As(err, &lost) {
 			continue
@@ -135,6 +135,6 @@ func (j *Follower) Append(ctx context.Context, c *models.Command, wanted func(*R
 		if err != nil {
 			return false, err
 		}
-		return true, j.Sync(ctx)
+		return true, f.Sync(ctx)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// ProviderSwitch is the mode of a provider and who set it.
-type ProviderSwitch struct {
+// ProviderMode is the mode of a provider and who set it.
+type ProviderMode struct {
 	Mode  models.CommandKind `json:"mode"` // ProviderOnline unless an operator set another
 	Since time.Time          `json:"since,omitzero"`
 	By    string             `json:"by,omitempty"`
@@ -33,11 +33,11 @@ type Rules struct {
 	upTo      int
 	batches   map[models.ID]*batchCommands
 	users     map[string]*userCommands
-	providers map[string]ProviderSwitch
+	providers map[string]ProviderMode
 	probes    map[string]int
 	blocks    []models.Block
 	holds     []models.Command
-	lifted    int
+	resumed   int
 }
 
 type batchCommands struct {
@@ -56,7 +56,7 @@ func NewRules() *Rules {
 	return &Rules{
 		batches:   map[models.ID]*batchCommands{},
 		users:     map[string]*userCommands{},
-		providers: map[string]ProviderSwitch{},
+		providers: map[string]ProviderMode{},
 		probes:    map[string]int{},
 	}
 }
@@ -74,7 +74,7 @@ func (r *Rules) UpTo() int {
 func (r *Rules) Resumptions() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.lifted
+	return r.resumed
 }
 
 // Apply applies the next command. It ignores commands that were applied before, and
@@ -96,7 +96,7 @@ func (r *Rules) Apply(c models.Command) bool {
 		models.RemoveBlock,
 		models.ResumeUser,
 		models.LiftHolds:
-		r.lifted = c.Number
+		r.resumed = c.Number
 	}
 	switch c.Kind {
 	case models.StopBatch, models.ResumeBatch, models.CancelBatch, models.RetryBatch, models.ReleaseBatch:
@@ -109,7 +109,7 @@ func (r *Rules) Apply(c models.Command) bool {
 		u := r.user(c.User)
 		u.senders, u.set = c.Senders, true
 	case models.ProviderOffline, models.ProviderDrain, models.ProviderOnline:
-		r.providers[c.Provider] = ProviderSwitch{Mode: c.Kind, Since: c.At, By: c.By, Why: c.Why}
+		r.providers[c.Provider] = ProviderMode{Mode: c.Kind, Since: c.At, By: c.By, Why: c.Why}
 	case models.ProviderProbe:
 		r.probes[c.Provider] = c.Number
 	case models.AddBlock:
@@ -232,13 +232,13 @@ func (r *Rules) Senders(user string) (list []string, set bool) {
 }
 
 // Provider returns the mode of a provider.
-func (r *Rules) Provider(name string) ProviderSwitch {
+func (r *Rules) Provider(name string) ProviderMode {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if s, ok := r.providers[name]; ok {
 		return s
 	}
-	return ProviderSwitch{Mode: models.ProviderOnline}
+	return ProviderMode{Mode: models.ProviderOnline}
 }
 
 // Probe returns the number of the newest command to probe a provider, or 0.

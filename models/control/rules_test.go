@@ -10,16 +10,16 @@ import (
 )
 
 // applied applies commands, numbered in order.
-func applied(t *testing.T, orders ...models.Command) *Rules {
+func applied(t *testing.T, commands ...models.Command) *Rules {
 	t.Helper()
 	r := NewRules()
-	for i := range orders {
-		orders[i].Number = i + 1
-		require.True(t, r.Apply(orders[i]))
-		require.True(t, r.Apply(orders[i]), "again changes nothing")
+	for i := range commands {
+		commands[i].Number = i + 1
+		require.True(t, r.Apply(commands[i]))
+		require.True(t, r.Apply(commands[i]), "again changes nothing")
 	}
-	require.Equal(t, len(orders), r.UpTo())
-	require.False(t, r.Apply(models.Command{Number: len(orders) + 2}), "a gap")
+	require.Equal(t, len(commands), r.UpTo())
+	require.False(t, r.Apply(models.Command{Number: len(commands) + 2}), "a gap")
 	return r
 }
 
