@@ -181,6 +181,29 @@ func TestRetryFailed(t *testing.T) {
 	require.Equal(t, 2, p.count())
 }
 
+// TestReleasesBecomeOneEntry: releases that are pending together become one entry of the
+// ledger. A chunk that a release does not name gets none.
+func TestReleasesBecomeOneEntry(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.EvidenceWindow, cfg.StartBy = time.Millisecond, 300*time.Millisecond
+	r := newRig(t, cfg, nil, newScripted("sg", always(models.Unknown)))
+	b := r.batch(4, true, nil)
+	require.Equal(t, models.OutcomeUnknown, r.done(b).Status(2).Reason)
+	r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
+	for n := 1; n <= 3; n++ {
+		r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(n)})
+	}
+	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Chunks: []int{1}})
+	r.announce(b)
+	require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 3 }, patience, 5*time.Millisecond)
+	r.announce(b)
+	require.Never(t, func() bool {
+		releases := slices.DeleteFunc(r.view(b).Entries, func(e models.Entry) bool { return e.Kind != models.Release })
+		return len(releases) != 1 || releases[0].Recipients != models.SetOf(1, 2, 3)
+	}, 200*time.Millisecond, 20*time.Millisecond)
+}
+
 // TestReleaseHeld: a release sends held mail again, although that may double it. A retry does not.
 func TestReleaseHeld(t *testing.T) {
 	t.Parallel()

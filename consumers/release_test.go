@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // TestUnknownWithoutOtherProvider: mail with an unknown outcome that may be sent again goes
@@ -28,9 +28,9 @@ func TestUnknownWithoutOtherProvider(t *testing.T) {
 	require.Contains(t, v.Status(1).Detail, models.RetriesUsedUp.Words())
 	require.Equal(t, 2, sg.count())
 	require.True(t, v.Status(1).MayDouble)
-	require.True(t, policy.Released(v, &models.Command{Kind: models.RetryBatch, Batch: b.ID}).Empty(), "not safe")
-	require.Equal(t, 1, policy.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID}).Len())
-	require.Equal(t, 1, policy.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: "sg"}).Len())
+	require.True(t, control.Released(v, &models.Command{Kind: models.RetryBatch, Batch: b.ID}).Empty(), "not safe")
+	require.Equal(t, 1, control.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID}).Len())
+	require.Equal(t, 1, control.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: "sg"}).Len())
 }
 
 // TestRetryThatIsNoLongerSafe: a retry does not send mail again if an event shows, after the

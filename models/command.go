@@ -1,6 +1,7 @@
 package models
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -60,7 +61,8 @@ type Command struct {
 	Kind   CommandKind `json:"do"`
 
 	Batch    ID        `json:"b,omitzero"`
-	Log      ID        `json:"l,omitzero"` // of a release: only this log
+	Log      ID        `json:"l,omitzero"`  // of a release: only this log
+	Chunks   []int     `json:"c,omitempty"` // of a retry or release: only these chunks, ascending; empty: all
 	User     string    `json:"u,omitempty"`
 	Provider string    `json:"a,omitempty"` // of provider commands; of a release: only mail held at this provider
 	Senders  []string  `json:"s,omitempty"` // of user.senders: addresses, or @domain
@@ -68,6 +70,15 @@ type Command struct {
 	Before   time.Time `json:"bf,omitzero"` // of hold.add
 	Subject  string    `json:"o,omitempty"` // of recorded actions: the key or message
 	Request  ID        `json:"q,omitzero"`  // of a retry or release: ID of the request, the same for its repeats
+}
+
+// Reaches reports whether a retry or release may apply to logs of a chunk of its batch.
+func (c *Command) Reaches(chunk ID) bool {
+	if !c.Log.IsZero() && c.Log.ChunkID() != chunk {
+		return false
+	}
+	_, named := slices.BinarySearch(c.Chunks, chunk.ChunkNumber())
+	return named || len(c.Chunks) == 0
 }
 
 // Block is a rule that withholds mail. It meets mail that matches all of its set

@@ -9,6 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // rulesMaxAge is the maximum age of the rules of commands right before a call. Other
@@ -72,21 +73,22 @@ func (d *Dispatcher) rulesChanged(c *Chunk, provider string) bool {
 	})
 }
 
-// applyReleases appends an entry for each release command that is not in the chunk's
-// ledger yet. It appends one even if the command releases no recipient, so that a
-// command never affects recipients that end after it was applied.
+// applyReleases appends the retries and releases that are not in the chunk's ledger yet,
+// as few entries as possible. It appends an entry even if the commands release no
+// recipient, so that a command never affects recipients that end after it was applied.
 func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
-	for i := 0; ; i++ {
-		releases := d.follower.Rules().Batch(c.Batch).Releases
-		if i >= len(releases) {
+	for {
+		rule := d.follower.Rules().Batch(c.Batch)
+		pending := rule.Pending(c.ID, c.entries)
+		if len(pending) == 0 {
 			return nil
 		}
-		cmd := releases[i]
-		if !cmd.Log.IsZero() && cmd.Log.ChunkID() != c.ID ||
-			slices.ContainsFunc(c.entries, func(en models.Entry) bool { return en.Command == cmd.Number }) {
-			continue
+		pending = pending[:control.OneEntry(pending)]
+		newest := &pending[len(pending)-1]
+		var who models.Set
+		for i := range pending {
+			who = who.Or(control.Released(c.View, &pending[i]))
 		}
-		who := policy.Released(c.View, &cmd)
 		err := d.appendEntry(
 			ctx,
 			c,
@@ -94,15 +96,13 @@ func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
 				Kind:       models.Release,
 				At:         time.Now().UTC(),
 				Recipients: who,
-				Command:    cmd.Number,
-				MayDouble:  cmd.Kind == models.ReleaseBatch && !who.Empty(),
-				Detail:     models.Clip(cmd.Why),
+				Command:    newest.Number,
+				MayDouble:  newest.Kind == models.ReleaseBatch && !who.Empty(),
+				Detail:     models.Clip(newest.Why),
 			},
 		)
 		if conflict(err) {
-			if err = d.Reload(ctx, c); err == nil {
-				i-- // retry with the reloaded ledger
-			}
+			err = d.Reload(ctx, c) // then retry with the reloaded ledger
 		}
 		if err != nil {
 			return err

@@ -101,38 +101,6 @@ func (s *Step) refuse(why string) {
 	*s = ending(s.Doubt, Step{Recipients: s.Recipients, Reason: models.BlockedByRule, Detail: why})
 }
 
-// Released returns the recipients that a release or retry command applies to.
-func Released(v *models.View, cmd *models.Command) models.Set {
-	return v.Where(func(r int, s *models.Status) bool {
-		if s.State != models.Failed || !cmd.Log.IsZero() && cmd.Log.Recipient() != r ||
-			cmd.Provider != "" && !mayBeAt(s, cmd.Provider) {
-			return false
-		}
-		if cmd.Kind == models.RetryBatch {
-			return retrySafe(v, r)
-		}
-		return s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent || !cmd.Log.IsZero() && !s.Reason.Hard()
-	})
-}
-
-// mayBeAt reports whether a provider may have the mail of a log.
-func mayBeAt(s *models.Status, provider string) bool {
-	return s.Last.Provider == provider || s.Accepted != nil && s.Accepted.Provider == provider
-}
-
-// retrySafe reports whether a retry of a failed recipient may succeed and cannot cause a
-// second copy: every attempt is settled, and the recipient's failure is not permanent.
-func retrySafe(v *models.View, r int) bool {
-	s := v.Status(r)
-	if s.State != models.Failed || s.Reason.Hard() || s.Reason == models.OutcomeUnknown ||
-		s.Reason == models.NoFinalEvent {
-		return false
-	}
-	safe := true
-	v.EachTry(r, func(t *models.Try) { safe = safe && t.Verdict.Settled() })
-	return safe
-}
-
 // doubtOf returns the reason with which a log ends if some attempt may have led to a
 // copy. It is empty if no attempt did.
 func doubtOf(tries []models.Try) (doubt models.Reason) {

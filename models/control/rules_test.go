@@ -93,6 +93,41 @@ func TestRulesOfBatches(t *testing.T) {
 	require.True(t, cancelled)
 }
 
+// TestPendingReleases: the releases of a chunk are pending until an entry of its ledger has
+// their number or a higher one. One entry contains those of one kind and reason.
+func TestPendingReleases(t *testing.T) {
+	t.Parallel()
+	b := models.Batch{ID: models.NewBatchID(time.Now())}
+	r := applied(
+		t,
+		models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(1)},
+		models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(2)},
+		models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Chunks: []int{1, 5}},
+		models.Command{Kind: models.RetryBatch, Batch: b.ID},
+		models.Command{Kind: models.RetryBatch, Batch: b.ID, Why: "fixed"},
+	)
+	rule := r.Batch(&b)
+	pending := func(chunk, upTo int) (numbers []int) {
+		ledger := []models.Entry{
+			{Number: 1, Kind: models.Release, Command: upTo},
+			{Number: 2, Kind: models.Cancel, Command: 100},
+		}
+		for _, c := range rule.Pending(b.ID.Chunk(chunk), ledger) {
+			numbers = append(numbers, c.Number)
+		}
+		return numbers
+	}
+	require.Equal(t, []int{1, 2, 4, 5}, pending(0, 0))
+	require.Equal(t, []int{4, 5}, pending(0, 2))
+	require.Empty(t, pending(0, 5))
+	require.Equal(t, []int{3, 4, 5}, pending(5, 0))
+	require.Equal(t, []int{4, 5}, pending(2, 0))
+	all := rule.Pending(b.ID.Chunk(0), nil)
+	require.Equal(t, 2, OneEntry(all))
+	require.Equal(t, 1, OneEntry(all[2:]))
+	require.Equal(t, 1, OneEntry(all[3:]))
+}
+
 func TestRulesOfProvidersAndBlocks(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, models.ProviderOnline, applied(t).Provider("sg").Mode)

@@ -29,6 +29,7 @@ func command(number int) models.Command {
 		Kind:     models.ReleaseBatch,
 		Batch:    id,
 		Log:      id.Log(7),
+		Chunks:   []int{0, 7, 1 << 19},
 		User:     "u",
 		Provider: "sg",
 		Senders:  []string{"a@example.com", "@example.org"},
