@@ -103,9 +103,15 @@ func (c *contract) checkControl(b *models.Batch) {
 		c.check("POST", batch+"/"+verb, js, `{"why": "a test"}`, 200, "Idempotency-Key", "k")
 	}
 	c.check("POST", batch+"/resume", js, `{}`, 409)
+	for range 11 {
+		_ = c.do("POST", batch+"/stop?dry_run=true", "", nil)
+	}
+	c.check("POST", batch+"/stop?dry_run=true", js, `{}`, 429)
 	other := c.four()
 	c.story(other)
+	c.check("POST", "/v1/logs/"+other.ID.Log(3).String()+"/release?dry_run=true", js, `{}`, 200)
 	c.check("POST", "/v1/logs/"+other.ID.Log(3).String()+"/release", js, `{}`, 200)
+	c.check("POST", batchPath(other.ID)+"/retry?dry_run=true", js, `{}`, 200)
 	c.check("POST", "/v1/logs/"+other.ID.Log(1).String()+"/release", js, `{}`, 409)
 	c.check(
 		"POST",
@@ -318,6 +324,7 @@ func TestErrorsAreDocumented(t *testing.T) {
 		"413": "TooLarge",
 		"415": "Unsupported",
 		"422": "Invalid",
+		"429": "TooMany",
 		"500": "Internal",
 		"503": "Unavailable",
 	}

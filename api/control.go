@@ -9,15 +9,43 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// command handles a POST that gives a command. Its body may have the member why.
-func command[T any](s *Server, c *gin.Context, do func(why string, r service.Repeat) (T, bool, error)) {
+// command handles a POST that gives a command. Its body may have the member why. dryRun
+// returns what the command would do; it is nil if the command has no dry run.
+func command[T any](
+	s *Server,
+	c *gin.Context,
+	do func(why string, r service.Repeat) (T, bool, error),
+	dryRun func(why string) (T, error),
+) {
 	var why string
-	repeat, err := s.readFields(c, map[string]any{"why": &why})
+	var dry func() (T, error)
+	if dryRun != nil {
+		dry = func() (T, error) { return dryRun(why) }
+	}
+	fields := map[string]any{"why": &why}
+	giveCommand(s, c, fields, func(r service.Repeat) (T, bool, error) { return do(why, r) }, dry)
+}
+
+// giveCommand decodes the body of a command into fields, gives the command, or makes a dry
+// run of it, and answers the request. dryRun is nil if the command has no dry run.
+func giveCommand[T any](
+	s *Server,
+	c *gin.Context,
+	fields map[string]any,
+	do func(r service.Repeat) (T, bool, error),
+	dryRun func() (T, error),
+) {
+	repeat, err := s.readFields(c, fields)
 	if err != nil {
 		s.fail(c, err)
 		return
 	}
-	v, replayed, err := do(why, repeat)
+	if c.Query("dry_run") == "true" { // checkQuery refuses it where there is no dry run
+		v, err := dryRun()
+		answer(s, c, v, err)
+		return
+	}
+	v, replayed, err := do(repeat)
 	markReplay(c, replayed && err == nil)
 	answer(s, c, v, err)
 }
@@ -27,6 +55,8 @@ func (s *Server) controlBatch(do models.CommandKind) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		command(s, c, func(why string, r service.Repeat) (service.BatchControlResult, bool, error) {
 			return s.svc.ControlBatch(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
+		}, func(why string) (service.BatchControlResult, error) {
+			return s.svc.DryRunBatch(c.Request.Context(), caller(c), do, c.Param("id"), why)
 		})
 	}
 }
@@ -35,25 +65,20 @@ func (s *Server) controlBatch(do models.CommandKind) gin.HandlerFunc {
 func (s *Server) releaseLog(c *gin.Context) {
 	command(s, c, func(why string, r service.Repeat) (service.BatchControlResult, bool, error) {
 		return s.svc.ReleaseLog(c.Request.Context(), caller(c), c.Param("id"), why, r)
+	}, func(why string) (service.BatchControlResult, error) {
+		return s.svc.DryRunLog(c.Request.Context(), caller(c), c.Param("id"), why)
 	})
 }
 
 // releaseRange is POST /v1/release.
 func (s *Server) releaseRange(c *gin.Context) {
 	var rel service.Release
-	repeat, err := s.readFields(c, map[string]any{
-		"provider": &rel.Provider,
-		"from":     &rel.From,
-		"to":       &rel.To,
-		"why":      &rel.Why,
+	fields := map[string]any{"provider": &rel.Provider, "from": &rel.From, "to": &rel.To, "why": &rel.Why}
+	giveCommand(s, c, fields, func(r service.Repeat) (service.ReleaseResult, bool, error) {
+		return s.svc.ReleaseRange(c.Request.Context(), caller(c), rel, r)
+	}, func() (service.ReleaseResult, error) {
+		return s.svc.DryRunRange(c.Request.Context(), caller(c), rel)
 	})
-	if err != nil {
-		s.fail(c, err)
-		return
-	}
-	v, replayed, err := s.svc.ReleaseRange(c.Request.Context(), caller(c), rel, repeat)
-	markReplay(c, replayed && err == nil)
-	answer(s, c, v, err)
 }
 
 // controlUser is POST /v1/users/{id}/pause and resume.
@@ -61,7 +86,7 @@ func (s *Server) controlUser(do models.CommandKind) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		command(s, c, func(why string, r service.Repeat) (service.ControlResult, bool, error) {
 			return s.svc.ControlUser(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
-		})
+		}, nil)
 	}
 }
 
@@ -70,7 +95,7 @@ func (s *Server) controlProvider(do models.CommandKind) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		command(s, c, func(why string, r service.Repeat) (service.ControlResult, bool, error) {
 			return s.svc.ControlProvider(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
-		})
+		}, nil)
 	}
 }
 
@@ -78,7 +103,7 @@ func (s *Server) controlProvider(do models.CommandKind) gin.HandlerFunc {
 func (s *Server) probeProvider(c *gin.Context) {
 	command(s, c, func(why string, r service.Repeat) (service.ControlResult, bool, error) {
 		return s.svc.ProbeProvider(c.Request.Context(), caller(c), c.Param("id"), why, r)
-	})
+	}, nil)
 }
 
 // listBlocks is GET /v1/blocks.
@@ -91,21 +116,17 @@ func (s *Server) listBlocks(c *gin.Context) {
 func (s *Server) addBlock(c *gin.Context) {
 	var b models.Block
 	var why string
-	repeat, err := s.readFields(c, map[string]any{
+	fields := map[string]any{
 		"provider": &b.Provider,
 		"user":     &b.User,
 		"sender":   &b.Sender,
 		"domain":   &b.Domain,
 		"fail":     &b.Fail,
 		"why":      &why,
-	})
-	if err != nil {
-		s.fail(c, err)
-		return
 	}
-	v, replayed, err := s.svc.AddBlock(c.Request.Context(), caller(c), b, why, repeat)
-	markReplay(c, replayed && err == nil)
-	answer(s, c, v, err)
+	giveCommand(s, c, fields, func(r service.Repeat) (models.Block, bool, error) {
+		return s.svc.AddBlock(c.Request.Context(), caller(c), b, why, r)
+	}, nil)
 }
 
 // removeBlock is DELETE /v1/blocks/{id}.
@@ -124,7 +145,7 @@ func (s *Server) holds(c *gin.Context) {
 func (s *Server) liftHolds(c *gin.Context) {
 	command(s, c, func(why string, r service.Repeat) (service.LiftResult, bool, error) {
 		return s.svc.LiftHolds(c.Request.Context(), caller(c), why, r)
-	})
+	}, nil)
 }
 
 // empty answers a request whose answer has no body.

@@ -2,8 +2,11 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,11 +56,12 @@ func TestControlBatch(t *testing.T) {
 	path := batchPath(b.ID)
 	s := control(f, path+"/stop", `{"why": "wrong subject"}`)
 	want := service.BatchControlResult{
-		BatchID:  b.ID,
-		Command:  models.StopBatch,
-		Changed:  true,
-		Stopped:  true,
-		InFlight: new(0),
+		BatchID:    b.ID,
+		Command:    models.StopBatch,
+		Changed:    true,
+		Recipients: new(4),
+		Stopped:    true,
+		InFlight:   new(0),
 	}
 	require.Equal(t, want, s)
 	require.True(t, read[service.BatchView](f, path).Stopped)
@@ -69,9 +73,9 @@ func TestControlBatch(t *testing.T) {
 	require.True(t, s.Changed)
 	require.False(t, s.Stopped)
 	require.False(t, control(f, path+"/resume", `{}`).Changed)
-	require.NotEmpty(t, control(f, path+"/release", `{}`).Warning)
-	require.True(t, control(f, path+"/retry", `{}`).Changed)
-	require.True(t, control(f, path+"/cancel", `{"why": "all wrong"}`).Cancelled)
+	s = control(f, path+"/cancel", `{"why": "all wrong"}`)
+	require.True(t, s.Cancelled)
+	require.Equal(t, new(4), s.Recipients)
 	require.False(t, control(f, path+"/cancel", `{}`).Changed)
 	require.True(t, read[service.BatchView](f, path).Cancelled)
 	for _, verb := range []string{"resume", "retry", "release"} {
@@ -82,13 +86,209 @@ func TestControlBatch(t *testing.T) {
 	require.Equal(t, []string{
 		"batch.stop wrong subject",
 		"batch.resume",
-		"batch.release",
-		"batch.retry",
 		"batch.cancel all wrong",
 	}, f.commands())
 	log, err := f.store.Commands(t.Context(), 0, 1)
 	require.NoError(t, err)
 	require.Equal(t, f.user, log[0].By)
+}
+
+// end appends the next entry to the ledger of a batch: an ending of recipients.
+func (f *fixture) end(b *models.Batch, reason models.Reason, recipients ...int) {
+	f.Helper()
+	f.appendEntry(b, models.Entry{Kind: models.Ending, Recipients: models.SetOf(recipients...), Reason: reason})
+}
+
+// appendEntry appends the next entry to the ledger of a batch.
+func (f *fixture) appendEntry(b *models.Batch, e models.Entry) {
+	f.Helper()
+	ledger, err := f.store.Ledger(f.Context(), b.ID)
+	require.NoError(f, err)
+	e.Number, e.Token, e.At = len(ledger)+1, models.NewToken(), time.Now()
+	require.NoError(f, f.store.Append(f.Context(), b.ID, e))
+}
+
+// TestNothingToSendAgain: a retry or a release that reaches no recipient writes nothing. If
+// many are given at once, one is recorded.
+func TestNothingToSendAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	path := batchPath(b.ID)
+	scheduled := len(f.store.tried)
+	for _, verb := range []string{"retry", "release"} {
+		s := control(f, path+"/"+verb, `{}`)
+		require.False(t, s.Changed, verb)
+		require.Equal(t, new(0), s.Recipients)
+		require.NotEmpty(t, s.Warning)
+	}
+	require.Empty(t, f.commands())
+	require.Len(t, f.store.tried, scheduled)
+
+	f.end(b, models.OutcomeUnknown, 1, 2)
+	f.end(b, models.RetriesUsedUp, 3)
+	changed := make([]bool, 4)
+	var wg sync.WaitGroup
+	for i := range changed {
+		wg.Go(func() {
+			changed[i] = control(f, path+"/release", `{}`).Changed
+		})
+	}
+	wg.Wait()
+	require.Len(t, slices.DeleteFunc(changed, func(c bool) bool { return !c }), 1)
+	require.Equal(t, []string{"batch.release"}, f.commands())
+	log, err := f.store.Commands(t.Context(), 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, []int{0}, log[0].Chunks, "chunks without such mail get no entry")
+	s := control(f, path+"/retry", `{}`)
+	require.True(t, s.Changed, "other mail")
+	require.Equal(t, new(1), s.Recipients)
+
+	f.appendEntry(b, models.Entry{
+		Kind:       models.Release,
+		Recipients: models.SetOf(1, 2),
+		Command:    2,
+		MayDouble:  true,
+	})
+	require.False(t, control(f, path+"/release", `{}`).Changed, "queued")
+	f.end(b, models.OutcomeUnknown, 1)
+	s = control(f, path+"/release", `{}`)
+	require.True(t, s.Changed, "held again")
+	require.Equal(t, new(1), s.Recipients)
+}
+
+// TestDryRun: a dry run of a command tells what it would do and writes nothing.
+func TestDryRun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	f.end(b, models.OutcomeUnknown, 1, 2)
+	f.end(b, models.RetriesUsedUp, 3)
+	path := batchPath(b.ID)
+	scheduled := len(f.store.tried)
+	for verb, want := range map[string]int{"stop": 1, "resume": 0, "cancel": 1, "retry": 1, "release": 2} {
+		s := control(f, path+"/"+verb+"?dry_run=true", `{"why": "a test"}`)
+		require.True(t, s.DryRun, verb)
+		require.Equal(t, new(want), s.Recipients, verb)
+		require.Equal(t, want > 0, s.Changed, verb)
+		require.False(t, s.Stopped || s.Cancelled, verb)
+	}
+	log := "/v1/logs/" + b.ID.Log(1).String() + "/release?dry_run=true"
+	require.Equal(t, new(1), control(f, log, ``).Recipients)
+	require.Equal(t, "not_releasable", f.refused("/v1/logs/"+b.ID.Log(4).String()+"/release?dry_run=true", ``).Code)
+	sum := models.Summary{Version: 1, Accepted: 4, Failed: 3, Reasons: map[models.Reason]int64{models.OutcomeUnknown: 2}}
+	require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: sum}))
+	day := fmt.Sprintf(`{"from": %q, "to": %q}`, time.Now().Add(-time.Hour).Format(time.RFC3339),
+		time.Now().Add(time.Hour).Format(time.RFC3339))
+	released := postCommand[service.ReleaseResult](f, "/v1/release?dry_run=true", day)
+	require.Equal(t, []any{true, 1, 2}, []any{released.DryRun, released.Batches, released.Recipients})
+	require.Empty(t, f.commands())
+	require.Len(t, f.store.tried, scheduled)
+
+	for query, want := range map[string]string{
+		"dry_run=1":                 "/dry_run invalid_value",
+		"dry_run=true&dry_run=true": "/dry_run repeated",
+		"dry-run=true":              "/dry-run unknown_field",
+	} {
+		p := f.refused(path+"/stop?"+query, ``)
+		require.Equal(t, "invalid_query", p.Code)
+		require.Equal(t, []string{want}, p.pointers())
+	}
+	require.Equal(t, "invalid_query", f.refused("/v1/users/ann/pause?dry_run=true", ``).Code)
+	require.Equal(t, "invalid_query", f.refused("/v1/batches?dry_run=true", ``).Code)
+	require.Empty(t, f.commands())
+	require.Equal(t, new(2), control(f, path+"/release?dry_run=false", ``).Recipients)
+}
+
+// TestTooManyCommands: a loop of stops and resumptions ends with 429. A stop is never refused.
+func TestTooManyCommands(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b, other := f.four(), f.four()
+	path := batchPath(b.ID)
+	for range 10 {
+		require.True(t, control(f, path+"/stop", ``).Changed)
+		require.True(t, control(f, path+"/resume", ``).Changed)
+	}
+	require.True(t, control(f, path+"/stop", ``).Changed)
+	for _, verb := range []string{"resume", "retry", "release", "stop?dry_run=true"} {
+		r := f.do(http.MethodPost, path+"/"+verb, "", nil)
+		require.Equal(t, http.StatusTooManyRequests, r.Status, verb)
+		require.Equal(t, "too_many_commands", r.problem(t).Code)
+		require.Contains(t, []string{"5", "6"}, r.Header.Get("Retry-After"))
+	}
+	require.True(t, control(f, path+"/cancel", ``).Changed)
+	require.False(t, control(f, batchPath(other.ID)+"/resume", ``).Changed, "another batch")
+	require.Len(t, f.commands(), 22)
+}
+
+// TestWhy: every command checks its reason alike.
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	b := f.four()
+	f.story(b)
+	paths := []string{
+		batchPath(b.ID) + "/stop", batchPath(b.ID) + "/resume", batchPath(b.ID) + "/cancel",
+		batchPath(b.ID) + "/retry", batchPath(b.ID) + "/release", batchPath(b.ID) + "/release?dry_run=true",
+		"/v1/logs/" + b.ID.Log(4).String() + "/release", "/v1/users/bob/pause", "/v1/users/bob/resume",
+		"/v1/providers/sg/offline", "/v1/providers/sg/online", "/v1/providers/sg/drain", "/v1/providers/sg/probe",
+		"/v1/holds/lift", "/v1/parked/x/requeue", "/v1/blocks", "/v1/release",
+	}
+	for value, want := range map[string]string{
+		`null`:                               "/why wrong_type",
+		`["x"]`:                              "/why wrong_type",
+		`"` + strings.Repeat("ü", 501) + `"`: "/why too_long",
+		`"one\ntwo"`:                         "/why invalid_value",
+		"\"\xff\"":                           "/why invalid_text",
+	} {
+		for _, path := range paths {
+			members := ""
+			switch path {
+			case "/v1/blocks":
+				members = `"domain": "example.com", `
+			case "/v1/release":
+				members = `"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z", `
+			}
+			p := f.refused(path, "{"+members+`"why": `+value+"}")
+			require.Equal(t, []string{want}, p.pointers(), path)
+		}
+	}
+	for _, path := range []string{"/v1/blocks/x", "/v1/parked/x"} {
+		p := f.do(http.MethodDelete, path+"?why=one%0Atwo", "", nil).problem(t)
+		require.Equal(t, []string{"/why invalid_value"}, p.pointers(), path)
+	}
+	require.Empty(t, f.commands())
+	require.True(t, control(f, batchPath(b.ID)+"/stop", `{"why": "`+strings.Repeat("ü", 500)+`"}`).Changed)
+}
+
+// TestCommandBody: the body of a command must be a JSON object.
+func TestCommandBody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	for _, path := range []string{batchPath(b.ID) + "/stop", "/v1/users/ann/pause", "/v1/release"} {
+		for kind, body := range map[string]string{
+			"application/x-www-form-urlencoded": "why=x",
+			"multipart/form-data; boundary=x":   "--x--",
+			"text/plain":                        `{"why": "x"}`,
+			"":                                  `{"why": "x"}`,
+		} {
+			r := f.do(http.MethodPost, path, kind, strings.NewReader(body))
+			require.Equal(t, http.StatusUnsupportedMediaType, r.Status, kind)
+			require.Equal(t, "wrong_type", r.problem(t).Code)
+		}
+		r := f.do(http.MethodPost, path, "application/json", strings.NewReader("{}"), "Content-Encoding", "gzip")
+		require.Equal(t, "wrong_encoding", r.problem(t).Code)
+		for _, body := range []string{`[]`, `["why"]`, `null`, `"why"`, `1`} {
+			p := f.refused(path, body)
+			require.Equal(t, http.StatusUnprocessableEntity, p.Status, body)
+			require.Equal(t, []string{" wrong_type"}, p.pointers(), body)
+		}
+	}
+	require.Empty(t, f.commands())
+	r := f.do(http.MethodPost, batchPath(b.ID)+"/stop", "application/json; charset=utf-8", strings.NewReader(" {} "))
+	require.Equal(t, http.StatusOK, r.Status)
 }
 
 // TestNoReleaseWithoutContent: a batch whose content was removed cannot be sent again.

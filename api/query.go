@@ -21,9 +21,17 @@ var parameters = map[string][]string{
 	"GET /v1/stats":             {"from", "to"},
 	"GET /v1/providers/history": {"range"},
 	"DELETE /v1/blocks/:id":     {"why"},
-	"GET /v1/audit":             {"limit", "cursor"},
-	"GET /v1/parked":            {"limit", "cursor"},
-	"DELETE /v1/parked/:id":     {"why"},
+
+	"POST /v1/batches/:id/stop":    {"dry_run"},
+	"POST /v1/batches/:id/resume":  {"dry_run"},
+	"POST /v1/batches/:id/cancel":  {"dry_run"},
+	"POST /v1/batches/:id/retry":   {"dry_run"},
+	"POST /v1/batches/:id/release": {"dry_run"},
+	"POST /v1/logs/:id/release":    {"dry_run"},
+	"POST /v1/release":             {"dry_run"},
+	"GET /v1/audit":                {"limit", "cursor"},
+	"GET /v1/parked":               {"limit", "cursor"},
+	"DELETE /v1/parked/:id":        {"why"},
 }
 
 // checkQuery refuses a query that cannot be decoded, and parameters that are repeated or
@@ -46,6 +54,8 @@ func (s *Server) checkQuery(c *gin.Context) {
 			wrong.Wrong(at, "unknown_field", "There is no query parameter %s.", service.Quote(name))
 		case len(query[name]) > 1:
 			wrong.Wrong(at, "repeated", "The query parameter %s is repeated.", name)
+		case name == "dry_run" && query[name][0] != "true" && query[name][0] != "false":
+			wrong.Wrong(at, "invalid_value", "dry_run must be true or false.")
 		}
 	}
 	if err := wrong.In(service.Fail(service.Malformed, "invalid_query",

@@ -28,7 +28,11 @@ func TestReleaseLog(t *testing.T) {
 	require.True(t, s.Changed)
 	require.Equal(t, b.ID.Log(3), s.LogID)
 	require.False(t, control(f, path(3), `{"why": "asked for again"}`).Changed, "the release is pending")
-	require.False(t, control(f, path(4), ``).Changed, "queued")
+	r := f.do(http.MethodPost, path(4), "", nil)
+	require.Equal(t, http.StatusConflict, r.Status, "queued, and never released")
+	require.Equal(t, "not_releasable", r.problem(t).Code)
+	f.appendEntry(b, models.Entry{Kind: models.Release, Recipients: models.SetOf(3), Command: 1, MayDouble: true})
+	require.False(t, control(f, path(3), ``).Changed, "queued, because it was released")
 	log, err := f.store.Commands(t.Context(), 0, 10)
 	require.NoError(t, err)
 	require.Len(t, log, 1)
@@ -51,6 +55,8 @@ func TestReleaseRange(t *testing.T) {
 			Providers: map[string]models.ProviderCounts{"sg": {Tried: 1}},
 		}
 		require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: sum}))
+		f.appendEntry(b, models.Entry{Kind: models.Attempt, Recipients: models.SetOf(1), Provider: "sg"})
+		f.end(b, models.OutcomeUnknown, 1)
 	}
 	held := f.four()
 	f.four()
@@ -65,7 +71,9 @@ func TestReleaseRange(t *testing.T) {
 			provider, now.Add(from).Format(time.RFC3339), now.Add(to).Format(time.RFC3339))
 	}
 	release := func(f *fixture, body string) int {
-		return postCommand[service.ReleaseResult](f, "/v1/release", body).Batches
+		v := postCommand[service.ReleaseResult](f, "/v1/release", body)
+		require.Equal(t, v.Batches, v.Recipients)
+		return v.Batches
 	}
 	refused := func(body string) problem {
 		return f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(body)).problem(t)
@@ -73,7 +81,8 @@ func TestReleaseRange(t *testing.T) {
 	require.Zero(t, release(f, body("mg", -time.Hour, time.Hour)), "no held mail at mg")
 	require.Zero(t, release(f, body("sg", -2*time.Hour, -time.Hour)), "before the batches")
 	require.Equal(t, 1, release(f, body("sg", -time.Hour, time.Hour)))
-	require.Equal(t, 2, release(f.operator(), body("", -time.Hour, time.Hour)))
+	require.Zero(t, release(f, body("sg", -time.Hour, time.Hour)), "the release is pending")
+	require.Equal(t, 1, release(f.operator(), body("", -time.Hour, time.Hour)), "the other user's")
 	p := refused(`{"provider": "x", "fro": 1}`)
 	require.Equal(t, []string{"/fro unknown_field"}, p.pointers())
 	p = refused(`{"provider": "x"}`)
@@ -89,6 +98,8 @@ func TestReleaseOncePerRequest(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	b := f.four()
+	f.end(b, models.RetriesUsedUp, 1)
+	f.end(b, models.OutcomeUnknown, 2, 3)
 	for i, path := range []string{batchPath(b.ID) + "/retry", batchPath(b.ID) + "/release"} {
 		f.store.failing("PutAnswer", func(int) error { return models.ErrUnavailable })
 		post := func() *reply { return f.do(http.MethodPost, path, "application/json", nil, "Idempotency-Key", path) }
@@ -97,9 +108,12 @@ func TestReleaseOncePerRequest(t *testing.T) {
 		second := post()
 		require.Equal(t, http.StatusOK, second.Status, string(second.Body))
 		require.Contains(t, string(second.Body), `"changed":true`)
+		require.Contains(t, string(second.Body), fmt.Sprintf(`"recipients":%d`, i+1))
 		require.Equal(t, "true", post().Header.Get("Idempotency-Replayed"))
 		require.Len(t, f.commands(), i+1, path)
 	}
+	f.appendEntry(b, models.Entry{Kind: models.Release, Recipients: models.SetOf(2, 3), Command: 2, MayDouble: true})
+	f.end(b, models.OutcomeUnknown, 2)
 	require.True(t, control(f, batchPath(b.ID)+"/release", ``).Changed)
 	require.Len(t, f.commands(), 3, "a new request")
 }

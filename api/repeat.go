@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -59,6 +60,18 @@ func kindOf(field any) string {
 	return "a string"
 }
 
+// requireJSON returns an error if the body of the request is not declared as JSON.
+func requireJSON(c *gin.Context) error {
+	if e := c.GetHeader("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return service.Fail(service.Unsupported, "wrong_encoding",
+			"The body must not have a Content-Encoding. Send it uncompressed.")
+	}
+	if kind, _, err := mime.ParseMediaType(c.GetHeader("Content-Type")); err != nil || kind != "application/json" {
+		return service.Fail(service.Unsupported, "wrong_type", "The Content-Type of a command must be application/json.")
+	}
+	return nil
+}
+
 // maxFieldsBody is the size in bytes of the largest request that is not a batch.
 const maxFieldsBody = 64 << 10
 
@@ -81,9 +94,8 @@ func (s *Server) readFields(c *gin.Context, fields map[string]any) (service.Repe
 	if err == nil && len(raw) == 0 {
 		return repeat, nil
 	}
-	if kind, _, _ := mime.ParseMediaType(c.GetHeader("Content-Type")); kind != "application/json" {
-		return repeat, service.Fail(service.Unsupported, "wrong_type",
-			"The Content-Type must be application/json. Send the body as a JSON object, or send none.")
+	if err := requireJSON(c); err != nil {
+		return repeat, err
 	}
 	if err != nil || !json.Valid(raw) {
 		return repeat, service.Fail(service.Malformed, "bad_json", "The body must be a JSON object.")
@@ -103,7 +115,7 @@ func (s *Server) readFields(c *gin.Context, fields map[string]any) (service.Repe
 			form.Wrong(at, "repeated", "%s is repeated.", name)
 		case !validText(value):
 			form.Wrong(at, "invalid_text", "%s is not valid Unicode text.", name)
-		case json.Unmarshal(value, field) == nil:
+		case string(value) != "null" && json.Unmarshal(value, field) == nil:
 		case value[0] == '"' && kindOf(field) == aTime:
 			form.Wrong(at, "invalid_value", "%s must be %s.", name, aTime)
 		default:

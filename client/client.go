@@ -58,6 +58,10 @@ func IdempotencyKey(key string) CallOption {
 	return func(c *call) { c.header.Set("Idempotency-Key", key) }
 }
 
+// DryRun asks what a command about a batch or a log, or a Release, would do. Nothing is changed. A dry run of anything
+// else is refused (invalid_query).
+func DryRun() CallOption { return func(c *call) { c.set("dry_run", "true") } }
+
 // RequestID names a request in errors and in the server's log. An id is at most 64 letters, digits, dashes,
 // underscores and dots. The server chooses one by default.
 func RequestID(id string) CallOption {
@@ -96,10 +100,20 @@ func newCall(method, path string, options []CallOption) *call {
 	return c
 }
 
+// set sets a parameter of the query.
+func (c *call) set(name, value string) {
+	if c.query == nil {
+		c.query = url.Values{}
+	}
+	c.query.Set(name, value)
+}
+
 // get reads path into out.
 func (c *Client) get(ctx context.Context, path string, query url.Values, out any, options []CallOption) error {
 	call := newCall(http.MethodGet, path, options)
-	call.query = query
+	for name, values := range query {
+		call.set(name, values[0])
+	}
 	return c.do(ctx, call, out)
 }
 
@@ -118,7 +132,7 @@ func (c *Client) post(ctx context.Context, path string, in, out any, options []C
 func (c *Client) remove(ctx context.Context, path, why string, options []CallOption) error {
 	call := newCall(http.MethodDelete, path, options)
 	if why != "" {
-		call.query = url.Values{"why": {why}}
+		call.set("why", why)
 	}
 	return c.do(ctx, call, nil)
 }

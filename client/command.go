@@ -19,10 +19,15 @@ type BatchControlResult struct {
 	LogID   string `json:"log_id,omitempty"`
 	// Command names it, such as batch.stop.
 	Command string `json:"command"`
-	// Changed reports whether the command was not in effect before.
-	Changed   bool `json:"changed"`
-	Stopped   bool `json:"stopped"`
-	Cancelled bool `json:"cancelled"`
+	// DryRun reports whether this was a dry run: Changed and Recipients say what the command would do.
+	DryRun bool `json:"dry_run,omitempty"`
+	// Changed reports whether the command had something to change.
+	Changed bool `json:"changed"`
+	// Recipients counts those that the command reaches: a stop or a cancellation withholds their mail, a resumption
+	// lets it go out, a retry or a release sends it again. It is 0 if nothing changed; nil if they could not be counted.
+	Recipients *int `json:"recipients"`
+	Stopped    bool `json:"stopped"`
+	Cancelled  bool `json:"cancelled"`
 	// InFlight counts the recipients of calls that have begun and have no answer; nil if they could not be counted.
 	InFlight *int `json:"in_flight"`
 	// Warning says what the caller should know, such as that mail may arrive twice.
@@ -54,12 +59,13 @@ func (c *Client) CancelBatch(ctx context.Context, id, why string, options ...Cal
 }
 
 // RetryBatch sends again what failed if nothing can arrive twice: every attempt has ended, and nothing final is known
-// about the recipient.
+// about the recipient. It changes nothing if there is no such mail.
 func (c *Client) RetryBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
 	return c.controlBatch(ctx, id, "retry", why, options)
 }
 
-// ReleaseBatch sends again what is held because its outcome is unknown. It may arrive twice.
+// ReleaseBatch sends again what is held because its outcome is unknown. It may arrive twice. It changes nothing if no
+// mail is held.
 func (c *Client) ReleaseBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
 	return c.controlBatch(ctx, id, "release", why, options)
 }
@@ -89,9 +95,13 @@ type Release struct {
 
 // ReleaseResult is what became of a Release.
 type ReleaseResult struct {
+	// DryRun reports whether this was a dry run: nothing was released.
+	DryRun bool `json:"dry_run,omitempty"`
 	// Batches counts the batches that had held mail.
-	Batches int    `json:"batches"`
-	Warning string `json:"warning"`
+	Batches int `json:"batches"`
+	// Recipients counts those to whom mail is sent again.
+	Recipients int    `json:"recipients"`
+	Warning    string `json:"warning"`
 }
 
 // Release sends again what is held at a provider in a range of times. It covers the caller's batches, and all users'

@@ -180,13 +180,16 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		c.StopBatch, c.ResumeBatch, c.CancelBatch, c.RetryBatch, c.ReleaseBatch, c.ReleaseLog,
 	} {
 		require.NoError(t, err(command(ctx, "id", "why", client.IdempotencyKey("k"))))
+		require.NoError(t, err(command(ctx, "id", "why", client.DryRun())))
 	}
 	for _, command := range []func(context.Context, string, string, ...client.CallOption) (client.ControlResult, error){
 		c.PauseUser, c.ResumeUser, c.ProviderOffline, c.ProviderOnline, c.DrainProvider, c.ProbeProvider,
 	} {
 		require.NoError(t, err(command(ctx, "name with/slash", "")))
 	}
-	require.NoError(t, err(c.Release(ctx, client.Release{From: now.Add(-time.Hour), To: now})))
+	for _, options := range [][]client.CallOption{nil, {client.DryRun()}} {
+		require.NoError(t, err(c.Release(ctx, client.Release{From: now.Add(-time.Hour), To: now}, options...)))
+	}
 	require.NoError(t, err(c.Blocks(ctx)))
 	require.NoError(t, err(c.AddBlock(ctx, client.NewBlock{Domain: "example.com", Fail: true})))
 	require.NoError(t, c.RemoveBlock(ctx, "id", "why"))

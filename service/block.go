@@ -36,7 +36,7 @@ func (s *Service) AddBlock(
 		return b, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, c models.Claim, _ bool) (models.Block, error) {
-		if err := s.checkBlock(ctx, &b); err != nil {
+		if err := s.checkBlock(ctx, &b, why); err != nil {
 			return b, err
 		}
 		b.ID = c.ID.String()
@@ -62,9 +62,10 @@ func equalBlock(rules *control.Rules, b *models.Block) (models.Block, bool) {
 	return models.Block{}, false
 }
 
-// checkBlock checks a rule and converts it to its stored form.
-func (s *Service) checkBlock(ctx context.Context, b *models.Block) error {
+// checkBlock checks a rule and the reason for it, and converts the rule to its stored form.
+func (s *Service) checkBlock(ctx context.Context, b *models.Block, why string) error {
 	var f Form
+	wrongWhy(&f, why)
 	if b.Provider == "" && b.User == "" && b.Sender == "" && b.Domain == "" {
 		f.Wrong("", "required", "Give at least one of provider, user, sender and domain.")
 	}
@@ -103,6 +104,9 @@ func (s *Service) checkBlock(ctx context.Context, b *models.Block) error {
 // was removed before stays removed.
 func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) (changed bool, err error) {
 	if err := who.operates(); err != nil {
+		return false, err
+	}
+	if err := checkWhy(why); err != nil {
 		return false, err
 	}
 	found := false

@@ -5,14 +5,34 @@ import (
 	"encoding/binary"
 	"errors"
 	"time"
+	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
-// maxWhy is the length in bytes of the longest reason of a command.
+// maxWhy is the number of characters of the longest reason of a command.
 const maxWhy = 500
+
+// checkWhy returns an error if the reason of a command is not valid.
+func checkWhy(why string) error {
+	var f Form
+	wrongWhy(&f, why)
+	return f.Err()
+}
+
+// wrongWhy adds the mistake in the reason of a command, if there is one.
+func wrongWhy(f *Form, why string) {
+	switch {
+	case !utf8.ValidString(why):
+		f.Wrong("/why", "invalid_text", "why is not valid UTF-8.")
+	case utf8.RuneCountInString(why) > maxWhy:
+		f.Wrong("/why", "too_long", "why must have at most %d characters.", maxWhy)
+	case intake.HasControls(why):
+		f.Wrong("/why", "invalid_value", "why must be one line without control characters.")
+	}
+}
 
 // rulesAge is the maximum age of the rules that a use case reads.
 const rulesAge = 300 * time.Millisecond
@@ -34,10 +54,8 @@ func (s *Service) appendCommand(
 	c *models.Command,
 	wanted func(*control.Rules) bool,
 ) (bool, error) {
-	if len(c.Why) > maxWhy || intake.HasControls(c.Why) {
-		var f Form
-		f.Wrong("/why", "too_long", "why must be one line of at most %d bytes.", maxWhy)
-		return false, f.Err()
+	if err := checkWhy(c.Why); err != nil {
+		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RetryTime)
 	defer cancel()

@@ -64,7 +64,12 @@ func TestRequeueAfterPropagation(t *testing.T) {
 			t.Parallel()
 			f := newCommandRig(t)
 			id := f.batch()
-			if do == models.ResumeBatch {
+			switch do { //nolint:exhaustive // the others need nothing
+			case models.RetryBatch:
+				f.end(id, models.RetriesUsedUp)
+			case models.ReleaseBatch:
+				f.end(id, models.OutcomeUnknown)
+			case models.ResumeBatch:
 				_, _, err := f.ControlBatch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
 				require.NoError(t, err)
 				f.store.written()
@@ -106,7 +111,7 @@ func TestReleaseRangeWaitsOnce(t *testing.T) {
 	rel := Release{From: now.Add(-time.Hour), To: now.Add(time.Hour)}
 	out, _, err := f.ReleaseRange(t.Context(), f.who, rel, Repeat{})
 	require.NoError(t, err)
-	require.Equal(t, ReleaseResult{Batches: 2, Warning: mayDoubleWarning}, out)
+	require.Equal(t, ReleaseResult{Batches: 2, Recipients: 2, Warning: mayDoubleWarning}, out)
 	require.ElementsMatch(t, want, []models.ID{<-f.announced, <-f.announced})
 	require.Empty(t, f.early)
 	calls, scheduled := f.store.written()
@@ -135,12 +140,14 @@ func TestFailureAfterCommand(t *testing.T) {
 	t.Parallel()
 	f := newCommandRig(t)
 	id := f.batch()
+	f.putHeld(id)
 	f.store.ledgerErr = models.ErrUnavailable
 	out, _, err := f.ControlBatch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
 	require.NoError(t, err)
 	require.True(t, out.Changed)
 	require.True(t, out.Stopped)
 	require.Nil(t, out.InFlight)
+	require.Nil(t, out.Recipients)
 	require.Equal(t, uncountedWarning+" "+inFlightWarning, out.Warning)
 	raw, err := json.Marshal(out)
 	require.NoError(t, err)

@@ -26,6 +26,7 @@ const (
 	NotAllowed   = problem.NotAllowed
 	Conflict     = problem.Conflict
 	TooLarge     = problem.TooLarge
+	TooMany      = problem.TooMany
 	Unsupported  = problem.Unsupported
 	Invalid      = problem.Invalid
 	Unavailable  = problem.Unavailable

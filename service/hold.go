@@ -44,6 +44,9 @@ func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repea
 	if err := who.operates(); err != nil {
 		return LiftResult{}, false, err
 	}
+	if err := checkWhy(why); err != nil {
+		return LiftResult{}, false, err
+	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (LiftResult, error) {
 		c := models.Command{Kind: models.LiftHolds, Why: why}
 		changed, err := s.appendCommand(ctx, who, &c, func(rules *control.Rules) bool { return len(rules.Holds()) > 0 })

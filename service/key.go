@@ -175,7 +175,11 @@ func checkKey(who Caller, name string, o *models.KeyOptions) error {
 // RevokeKey revokes an API key of the caller. Every process refuses the key within a
 // second.
 func (s *Service) RevokeKey(ctx context.Context, who Caller, id string) error {
-	if err := s.store.RevokeKey(ctx, who.User, id, time.Now().UTC()); err != nil {
+	err := s.store.RevokeKey(ctx, who.User, id, time.Now().UTC())
+	if errors.Is(err, models.ErrNotFound) {
+		return notFound("API key")
+	}
+	if err != nil {
 		return storeError("revoke key", err)
 	}
 	s.recordKeyCommand(ctx, who, models.RevokedKey, &models.Key{ID: id, User: who.User})

@@ -121,6 +121,9 @@ func (s *Service) unpark(
 	if err := who.operates(); err != nil {
 		return false, false, err
 	}
+	if err := checkWhy(c.Why); err != nil {
+		return false, false, err
+	}
 	type done struct{ Changed bool }
 	d, replayed, err := once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, older bool) (done, error) {
 		parked, err := s.broker.Parked(ctx, math.MaxInt32)

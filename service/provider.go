@@ -103,6 +103,9 @@ func (s *Service) ControlProvider(
 	if err := who.operates(); err != nil {
 		return ControlResult{}, false, err
 	}
+	if err := checkWhy(why); err != nil {
+		return ControlResult{}, false, err
+	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
 		if !s.known[provider] {
 			return ControlResult{}, noSuch("provider")
@@ -125,6 +128,9 @@ func (s *Service) ProbeProvider(
 	r Repeat,
 ) (ControlResult, bool, error) {
 	if err := who.operates(); err != nil {
+		return ControlResult{}, false, err
+	}
+	if err := checkWhy(why); err != nil {
 		return ControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {

@@ -16,10 +16,13 @@ type Release struct {
 	Why      string
 }
 
-// ReleaseResult tells how many batches were released. Warning is empty if there are none.
+// ReleaseResult tells what was released, or what a dry run would release. Warning is empty
+// if that is nothing.
 type ReleaseResult struct {
-	Batches int    `json:"batches"`
-	Warning string `json:"warning"`
+	DryRun     bool   `json:"dry_run,omitempty"`
+	Batches    int    `json:"batches"`
+	Recipients int    `json:"recipients"`
+	Warning    string `json:"warning"`
 }
 
 // maxReleaseRange is the longest time range of a Release.
@@ -29,23 +32,31 @@ const maxReleaseRange = 31 * 24 * time.Hour
 // the caller's batches, or of all batches if the caller is an operator.
 func (s *Service) ReleaseRange(ctx context.Context, who Caller, rel Release, r Repeat) (ReleaseResult, bool, error) {
 	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (ReleaseResult, error) {
-		if err := s.checkRelease(who, &rel); err != nil {
-			return ReleaseResult{}, err
-		}
-		users := []models.User{{ID: who.User}}
-		if who.May(models.ScopeOperate) {
-			var err error
-			if users, err = s.store.Users(ctx); err != nil {
-				return ReleaseResult{}, storeError("list users", err)
-			}
-		}
-		run := releaseRun{Release: rel, svc: s, who: who, request: claim.ID}
-		var err error
-		for i := 0; i < len(users) && err == nil; i++ {
-			err = run.user(ctx, users[i].ID)
-		}
-		return run.finish(ctx, err)
+		return s.releaseRange(ctx, &releaseRun{Release: rel, svc: s, who: who, request: claim.ID})
 	})
+}
+
+// DryRunRange returns what ReleaseRange would do. It writes nothing.
+func (s *Service) DryRunRange(ctx context.Context, who Caller, rel Release) (ReleaseResult, error) {
+	return s.releaseRange(ctx, &releaseRun{Release: rel, svc: s, who: who, dryRun: true})
+}
+
+func (s *Service) releaseRange(ctx context.Context, run *releaseRun) (ReleaseResult, error) {
+	if err := s.checkRelease(run.who, &run.Release); err != nil {
+		return ReleaseResult{}, err
+	}
+	users := []models.User{{ID: run.who.User}}
+	if run.who.May(models.ScopeOperate) {
+		var err error
+		if users, err = s.store.Users(ctx); err != nil {
+			return ReleaseResult{}, storeError("list users", err)
+		}
+	}
+	_, err := s.rules(ctx)
+	for i := 0; i < len(users) && err == nil; i++ {
+		err = run.user(ctx, users[i].ID)
+	}
+	return run.finish(ctx, err)
 }
 
 func (s *Service) checkRelease(who Caller, rel *Release) error {
@@ -67,21 +78,24 @@ func (s *Service) checkRelease(who Caller, rel *Release) error {
 	if !rel.From.IsZero() && !rel.To.IsZero() && (rel.To.Before(rel.From) || rel.To.Sub(rel.From) > maxReleaseRange) {
 		f.Wrong("/to", "invalid_value", "to must not be before from, and at most 31 days after it.")
 	}
+	wrongWhy(&f, rel.Why)
 	return f.Err()
 }
 
-// releaseRun is one run of ReleaseRange.
+// releaseRun is one run of ReleaseRange or DryRunRange.
 type releaseRun struct {
 	Release
 	svc     *Service
 	who     Caller
 	request models.ID
+	dryRun  bool
 
-	released []models.AgendaEntry // of the released batches
-	waiting  int                  // released batches that something else withholds
+	result  ReleaseResult        // without its warning
+	requeue []models.AgendaEntry // of the batches that workers have to look at
+	waiting int                  // released batches that something else withholds
 }
 
-// user releases the batches of a user. After an error, released holds the batches that
+// user releases the batches of a user. After an error, the result counts the batches that
 // were released before it.
 func (r *releaseRun) user(ctx context.Context, user string) error {
 	const page = 100
@@ -122,31 +136,61 @@ func (r *releaseRun) batch(ctx context.Context, b *models.Batch) error {
 		Why:      r.Why,
 		Request:  r.request,
 	}
-	_, err = r.svc.appendBatchCommand(ctx, r.who, b, &command)
+	recipients, err := r.release(ctx, b, &command)
 	var e *Error
 	if errors.As(err, &e) && e.Kind == Conflict { // cancelled
 		return nil
 	}
-	if err != nil {
+	if err != nil || recipients == 0 {
 		return err
 	}
-	r.released = append(r.released, requeueEntry(b))
+	r.result.Batches++
+	r.result.Recipients += recipients
 	if len(r.svc.waitsFor(r.svc.commandLog.Rules(), b)) > 0 {
 		r.waiting++
 	}
 	return nil
 }
 
+// release releases a batch, unless the run is a dry run. It returns how many recipients
+// that reaches.
+func (r *releaseRun) release(ctx context.Context, b *models.Batch, c *models.Command) (int, error) {
+	if r.dryRun {
+		rules := r.svc.commandLog.Rules()
+		if v := judge(rules, r.who, b, c); v.refused != nil {
+			return 0, v.refused
+		}
+		reached, err := r.svc.releaseReach(ctx, rules, b, c)
+		if err != nil {
+			return 0, storeError("count recipients", err)
+		}
+		return reached.recipients, nil
+	}
+	done, err := r.svc.appendBatchCommand(ctx, r.who, b, c)
+	if err != nil {
+		return 0, err
+	}
+	if !done.idle {
+		r.requeue = append(r.requeue, requeueEntry(b))
+	}
+	return *done.recipients, nil
+}
+
 // finish requeues the released batches and returns the result. err is the error that
 // ended the run, if any.
 func (r *releaseRun) finish(ctx context.Context, err error) (ReleaseResult, error) {
-	out := ReleaseResult{Batches: len(r.released)}
+	out := r.result
+	out.DryRun = r.dryRun
+	late := false
+	if len(r.requeue) > 0 {
+		r.svc.awaitPropagation(context.WithoutCancel(ctx))
+		late = !r.svc.requeue(ctx, r.requeue...)
+	}
 	if out.Batches == 0 {
 		return out, err
 	}
-	r.svc.awaitPropagation(context.WithoutCancel(ctx))
 	out.Warning = mayDoubleWarning
-	if !r.svc.requeue(ctx, r.released...) {
+	if late {
 		out.Warning += " " + lateWarning
 	}
 	if r.waiting > 0 {
@@ -154,7 +198,7 @@ func (r *releaseRun) finish(ctx context.Context, err error) (ReleaseResult, erro
 			"they are stopped, paused, held or blocked, or their providers are offline.", r.waiting)
 	}
 	var e *Error
-	if errors.As(err, &e) && e.Code == "store_unavailable" {
+	if errors.As(err, &e) && e.Code == "store_unavailable" && !r.dryRun {
 		e.Detail = fmt.Sprintf("%d batches were released before the store became unreachable. "+
 			"Repeat the request to release the others.", out.Batches)
 	}

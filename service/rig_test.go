@@ -138,9 +138,23 @@ func (f *commandRig) batch() models.ID {
 	return id
 }
 
-// putHeld stores the summary of a batch whose only log is held for an unknown outcome.
+// end ends the only log of a batch.
+func (f *commandRig) end(batch models.ID, reason models.Reason) {
+	f.Helper()
+	require.NoError(f, f.store.Append(f.Context(), batch, models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Ending,
+		At:         time.Now(),
+		Recipients: models.SetOf(1),
+		Reason:     reason,
+	}))
+}
+
+// putHeld ends the only log of a batch for an unknown outcome, and stores the summary.
 func (f *commandRig) putHeld(batch models.ID) {
 	f.Helper()
+	f.end(batch, models.OutcomeUnknown)
 	sum := models.Summary{
 		Version:  1,
 		Accepted: 1,

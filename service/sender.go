@@ -89,6 +89,7 @@ func (s *Service) SetSenders(
 	if len(clean) > maxSenders {
 		f.Wrong("/senders", "too_many", "A user may have at most %d senders.", maxSenders)
 	}
+	wrongWhy(&f, why)
 	if err := f.Err(); err != nil {
 		return AllowedSenders{}, false, err
 	}

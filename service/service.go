@@ -118,6 +118,8 @@ type Service struct {
 	ready   cached[Readiness]
 	hours   historyHours
 
+	commandRate commandRate
+
 	closing sync.Once
 }
 

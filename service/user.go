@@ -90,6 +90,9 @@ func (s *Service) ControlUser(
 			return ControlResult{}, false, err
 		}
 	}
+	if err := checkWhy(why); err != nil {
+		return ControlResult{}, false, err
+	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
 		u, err := s.user(ctx, user)
 		if err != nil {

@@ -4,9 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -16,7 +13,9 @@ import (
 const (
 	mayDoubleWarning = "It is unknown whether the providers accepted this mail, so it may arrive twice."
 	inFlightWarning  = "Calls in flight cannot be stopped, but no new call starts."
-	uncountedWarning = "The calls in flight could not be counted."
+	uncountedWarning = "The recipients could not be counted."
+	noneFailed       = "No mail of this batch has failed in a way that a retry can mend without the risk of a second copy."
+	noneHeld         = "No mail of this batch is held."
 	lateWarning      = "The command is in effect, but the mail may not go out by itself: " +
 		"repeat the command if nothing moves within a minute."
 )
@@ -65,71 +64,22 @@ func (s *Service) allOffline(rules *control.Rules, b *models.Batch) bool {
 }
 
 // countInFlight sets the number of recipients in flight: of the chunk if the command was
-// about a log, otherwise of the batch. If they cannot be counted, it adds a warning.
+// about a log, otherwise of the batch. For a command that changes which recipients are sent
+// for the first time, it also sets the number of those. If they cannot be counted, it adds
+// a warning.
 func (s *Service) countInFlight(ctx context.Context, b *models.Batch, out *BatchControlResult) {
-	var n int
-	var err error
-	if out.LogID.IsZero() {
-		n, err = s.inFlight(ctx, b)
-	} else {
-		n, err = s.chunkInFlight(ctx, out.LogID.ChunkID())
-	}
+	byState := !sendsAgain(out.Command)
+	n, err := s.countUnderway(ctx, b, out.LogID, byState && out.Changed)
 	if err != nil {
-		s.log.Warn("cannot count calls in flight", "batch_id", b.ID.String(), "err", err)
+		s.log.Warn("cannot count the recipients of a command", "batch_id", b.ID.String(), "err", err)
 		out.warn(uncountedWarning)
 		return
 	}
-	out.InFlight = &n
-}
-
-// inFlight returns the number of recipients of calls that may be running: of attempts
-// that have no outcome and whose time is not over. It reads the ledger of every chunk,
-// because a summary without queued logs may be older than a release.
-func (s *Service) inFlight(ctx context.Context, b *models.Batch) (int, error) {
-	counts := make([]int, b.Chunks)
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(8)
-	for n := range b.Chunks {
-		g.Go(func() (err error) {
-			counts[n], err = s.chunkInFlight(ctx, b.ID.Chunk(n))
-			return err
-		})
-	}
-	err := g.Wait()
-	sum := 0
-	for _, n := range counts {
-		sum += n
-	}
-	return sum, err
-}
-
-// chunkInFlight returns the number of recipients of a chunk's calls that may be running.
-func (s *Service) chunkInFlight(ctx context.Context, chunk models.ID) (int, error) {
-	entries, err := s.store.Ledger(ctx, chunk) // usually enough: most chunks have no running call
-	if err != nil {
-		return 0, err
-	}
-	now, running := time.Now(), map[int]int{}
-	for i := range entries {
-		if e := &entries[i]; e.Kind == models.Attempt && e.CallEnds.After(now) {
-			running[e.Number] = e.Recipients.Len()
+	out.InFlight = &n.inFlight
+	if byState {
+		out.Recipients = new(int)
+		if out.Changed {
+			*out.Recipients = n.unsent
 		}
 	}
-	if len(running) == 0 {
-		return 0, nil
-	}
-	_, facts, err := s.store.Record(ctx, chunk)
-	if err != nil {
-		return 0, err
-	}
-	for i := range facts {
-		if o := facts[i].Outcome; o != nil {
-			delete(running, o.Attempt)
-		}
-	}
-	sum := 0
-	for _, n := range running {
-		sum += n
-	}
-	return sum, nil
 }

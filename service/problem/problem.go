@@ -24,6 +24,7 @@ const (
 	NotAllowed               // the thing does not support this operation
 	Conflict                 // the present state of the thing does not allow it
 	TooLarge                 // a limit of this server is exceeded
+	TooMany                  // the caller does this too often; retry after RetryAfter
 	Unsupported              // the content type or encoding is not supported
 	Invalid                  // the request was read, but its values are not valid
 	Unavailable              // a service is down; retry after RetryAfter
