@@ -79,8 +79,19 @@ func TestStoppedByOperator(t *testing.T) {
 	owner, boss := f.browser(), f.browser()
 	owner.byGitHub("Ann")
 	boss.byGitHub("bob")
-	path := "/batches/" + f.batchOf("gh7", nil, service.Recipient{Email: "a@example.com"}).String()
-	require.Contains(t, owner.post(path+"/stop", nil).text, "by ann")
+	to := []service.Recipient{{Email: "a@example.com"}, {Email: "b@example.com"}}
+	id := f.batchOf("gh7", nil, to...)
+	require.NoError(t, f.store.Append(t.Context(), id, models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Ending,
+		At:         time.Now(),
+		Recipients: models.SetOf(2),
+		Reason:     models.RetriesUsedUp,
+	}))
+	path := "/batches/" + id.String()
+	require.Contains(t, owner.post(path+"/stop", nil).text, "1 message waits.")
+	require.Contains(t, owner.get(path).text, "by ann")
 	require.Contains(t, owner.get(path).text, path+"/resume", "a user can undo their own stop")
 	require.Contains(t, boss.post(path+"/stop", url.Values{"why": {"spam"}}).text, "by bob")
 	a := owner.get(path)
@@ -90,7 +101,8 @@ func TestStoppedByOperator(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, owner.get(path+"/resume").StatusCode)
 	require.Equal(t, http.StatusForbidden, owner.post(path+"/resume", nil).StatusCode)
 	require.Contains(t, owner.get(path+"/retry").text, "Nothing is sent until this is resolved: stopped by bob")
-	require.Contains(t, owner.post(path+"/retry", nil).text, "are queued again. Nothing is sent yet: stopped by bob")
+	require.Contains(t, owner.post(path+"/retry", nil).text, "1 failed message is queued again. Nothing is sent yet: stopped by bob")
+	require.Contains(t, owner.post(path+"/retry", nil).text, "Nothing changed: there is no message to send again.")
 	a = boss.get(path)
 	require.Contains(t, a.text, path+"/resume")
 	require.NotContains(t, a.text, "only an operator")

@@ -185,11 +185,8 @@ func (d *Dashboard) controlBatch(w http.ResponseWriter, r *http.Request, v *visi
 	if err != nil {
 		return err
 	}
-	flying := uncounted
-	if done.InFlight != nil {
-		flying = strconv.Itoa(*done.InFlight)
-	}
-	to := fmt.Sprintf("/batches/%s?did=%s&flying=%s", done.BatchID, r.PathValue("do"), flying)
+	to := fmt.Sprintf("/batches/%s?did=%s&flying=%s&reached=%s",
+		done.BatchID, r.PathValue("do"), counted(done.InFlight), counted(done.Recipients))
 	if done.Late {
 		to += "&late=yes"
 	}
@@ -198,6 +195,14 @@ func (d *Dashboard) controlBatch(w http.ResponseWriter, r *http.Request, v *visi
 	}
 	seeOther(w, r, to)
 	return nil
+}
+
+// counted returns a number for a URL.
+func counted(n *int) string {
+	if n == nil {
+		return uncounted
+	}
+	return strconv.Itoa(*n)
 }
 
 // askLog is GET /logs/{id}/release.

@@ -89,7 +89,8 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 	if r.URL.Query().Get("waits") != "" {
 		kept = cmp.Or(kept, "another command holds it, or its providers are offline")
 	}
-	view.Did = didWords(r.URL.Query().Get("did"), r.URL.Query().Get("flying"), kept)
+	query := r.URL.Query()
+	view.Did = didWords(query.Get("did"), query.Get("flying"), query.Get("reached"), kept)
 	if view.Did != "" && r.URL.Query().Get("late") != "" {
 		view.Did += " Part of the store could not be reached. If nothing changes within a minute, try again."
 	}
@@ -101,12 +102,17 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 	return nil
 }
 
-// uncounted is the value of flying in a URL if the number is not known.
+// uncounted is a number in a URL that is not known.
 const uncounted = "unknown"
 
-// didWords confirms a command. kept is what still keeps the messages from being
+// didWords confirms a command. flying and reached are the numbers of messages in flight
+// and of those that the command reaches. kept is what still keeps the messages from being
 // sent, if anything.
-func didWords(did, flying, kept string) string {
+func didWords(did, flying, reached, kept string) string {
+	n, err := strconv.ParseInt(reached, 10, 32)
+	if err == nil && n == 0 && (did == "retry" || did == "release") {
+		return "Nothing changed: there is no message to send again."
+	}
 	done := map[string]string{
 		"resume":  "Resumed.",
 		"retry":   "Failed messages that can be retried are queued again.",
@@ -114,6 +120,17 @@ func didWords(did, flying, kept string) string {
 		"stop":    "Stopped: no new provider call starts.",
 		"cancel":  "Cancelled: nothing more is sent.",
 	}[did]
+	switch {
+	case n < 1:
+	case did == "retry":
+		done = num(n) + plural(n, " failed message is", " failed messages are") + " queued again."
+	case did == "release":
+		done = num(n) + plural(n, " held message is", " held messages are") + " queued again."
+	case did == "stop":
+		done += " " + messages(n) + plural(n, " waits.", " wait.")
+	case did == "cancel":
+		done += " " + messages(n) + plural(n, " is cancelled.", " are cancelled.")
+	}
 	if did != "stop" && did != "cancel" {
 		if done != "" && kept != "" {
 			done += " Nothing is sent yet: " + kept + "."

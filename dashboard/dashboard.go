@@ -259,6 +259,7 @@ var statuses = map[service.Kind]int{
 	service.NotAllowed:   http.StatusMethodNotAllowed,
 	service.Conflict:     http.StatusConflict,
 	service.TooLarge:     http.StatusRequestEntityTooLarge,
+	service.TooMany:      http.StatusTooManyRequests,
 	service.Unsupported:  http.StatusUnsupportedMediaType,
 	service.Invalid:      http.StatusUnprocessableEntity,
 	service.Unavailable:  http.StatusServiceUnavailable,

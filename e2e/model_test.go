@@ -267,7 +267,14 @@ func (m *model) control(t *rapid.T) {
 	m.keys++
 	key := fmt.Sprintf("command-%d", m.keys)
 	for range rapid.IntRange(1, 2).Draw(t, "times") {
-		status := m.must(t, key, m.commandBatch(verb, b.id), http.StatusOK, http.StatusConflict).Status
+		status := m.must(t, key, m.commandBatch(verb, b.id),
+			http.StatusOK, http.StatusConflict, http.StatusTooManyRequests).Status
+		if status == http.StatusTooManyRequests {
+			if verb != "resume" {
+				t.Fatalf("%s was refused", verb)
+			}
+			return
+		}
 		if status == http.StatusConflict { // only of a batch that was cancelled
 			if !b.cancelled || verb == "cancel" {
 				t.Fatalf("%s was refused", verb)
@@ -301,7 +308,8 @@ func (m *model) commandBatch(verb string, id models.ID) request {
 // retry sends again what failed or is held.
 func (m *model) retry(t *rapid.T) {
 	b, verb := m.any(t), rapid.SampledFrom([]string{"retry", "release"}).Draw(t, "how")
-	status := m.must(t, "", m.commandBatch(verb, b.id), http.StatusOK, http.StatusConflict).Status
+	status := m.must(t, "", m.commandBatch(verb, b.id),
+		http.StatusOK, http.StatusConflict, http.StatusTooManyRequests).Status
 	b.released = b.released || verb == "release" && status == http.StatusOK
 }
 

@@ -14,8 +14,8 @@ func (c *cli) batchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
 		Short: "Stop, resume, cancel, retry or release a batch",
-		Long: `Give a command about a batch, by its id. Each command prints its result and how many recipients are in flight:
-in calls to a provider that have begun and have no answer. Commands are idempotent.`,
+		Long: `Give a command about a batch, by its id. Each command prints its result, how many recipients it reaches, and how
+many are in flight: in calls to a provider that have begun and have no answer. Commands are idempotent.`,
 	}
 	for _, b := range []struct {
 		verb, short, long string
@@ -57,48 +57,80 @@ It may arrive twice.`,
 			kind: models.ReleaseBatch,
 		},
 	} {
+		var dryRun bool
 		a := about{use: b.verb + " ID", short: b.short, long: b.long, what: "batch"}
-		cmd.AddCommand(c.commandAbout(a, func(ctx context.Context, svc *service.Service, id, why string) error {
-			v, _, err := svc.ControlBatch(ctx, c.operator(), b.kind, id, why, service.Repeat{})
+		sub := c.commandAbout(a, func(ctx context.Context, svc *service.Service, id, why string) (err error) {
+			var v service.BatchControlResult
+			if dryRun {
+				v, err = svc.DryRunBatch(ctx, c.operator(), b.kind, id, why)
+			} else {
+				v, _, err = svc.ControlBatch(ctx, c.operator(), b.kind, id, why, service.Repeat{})
+			}
 			if err == nil {
 				c.sayBatch(&v)
 			}
 			return err
-		}))
+		})
+		dryRunFlag(sub, &dryRun)
+		cmd.AddCommand(sub)
 	}
 	return cmd
 }
 
+// dryRunFlag adds the flag that every command about batches has.
+func dryRunFlag(cmd *cobra.Command, dryRun *bool) {
+	cmd.Flags().BoolVar(dryRun, "dry-run", false, "print what the command would do, and change nothing")
+}
+
 func (c *cli) logCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "log", Short: "Release the mail to one recipient"}
-	cmd.AddCommand(c.commandAbout(about{
+	var dryRun bool
+	release := c.commandAbout(about{
 		use:   "release ID",
 		short: "Send to one recipient again; it may arrive twice",
 		long: `Send to one recipient again, by the id of the log. The mail must have failed, and not because the recipient was
 refused for good. If it is unknown whether a provider accepted it before, it may arrive twice.`,
 		what: "log",
-	}, func(ctx context.Context, svc *service.Service, id, why string) error {
-		v, _, err := svc.ReleaseLog(ctx, c.operator(), id, why, service.Repeat{})
+	}, func(ctx context.Context, svc *service.Service, id, why string) (err error) {
+		var v service.BatchControlResult
+		if dryRun {
+			v, err = svc.DryRunLog(ctx, c.operator(), id, why)
+		} else {
+			v, _, err = svc.ReleaseLog(ctx, c.operator(), id, why, service.Repeat{})
+		}
 		if err == nil {
 			c.sayBatch(&v)
 		}
 		return err
-	}))
+	})
+	dryRunFlag(release, &dryRun)
+	cmd.AddCommand(release)
 	return cmd
 }
 
 // sayBatch prints the result of a command about a batch or a log.
 func (c *cli) sayBatch(v *service.BatchControlResult) {
-	changed, id, inFlight := "done", v.BatchID, "unknown"
-	if !v.Changed {
-		changed = "nothing changed, it was so before"
+	done, id := "done", v.BatchID
+	switch {
+	case v.DryRun && v.Changed:
+		done = "dry run, nothing was done"
+	case v.DryRun:
+		done = "dry run, it would change nothing"
+	case !v.Changed:
+		done = "nothing changed"
 	}
 	if !v.LogID.IsZero() {
 		id = v.LogID
 	}
-	if v.InFlight != nil {
-		inFlight = fmt.Sprint(*v.InFlight)
-	}
-	fmt.Fprintf(c.out, "%s %s: %s; in flight: %s\n", v.Command, id, changed, inFlight)
+	fmt.Fprintf(c.out, "%s %s: %s; recipients: %s; in flight: %s\n",
+		v.Command, id, done, orUnknown(v.Recipients), orUnknown(v.InFlight))
 	c.warn(v.Warning)
+}
+
+// orUnknown returns a number as text.
+func orUnknown(n *int) string {
+	if n == nil {
+		return "unknown"
+	}
+	return fmt.Sprint(*n)
 }

@@ -14,6 +14,7 @@ import (
 func (c *cli) releaseCommand() *cobra.Command {
 	var rel service.Release
 	var from, to string
+	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "release --from TIME",
 		Short: "Release all that is held, of batches accepted in a time range; it may arrive twice",
@@ -36,18 +37,30 @@ like 2026-01-31 (its beginning, UTC), or a time like 2026-01-31T12:00:00Z.`,
 				}
 			}
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				v, _, err := svc.ReleaseRange(ctx, c.operator(), rel, service.Repeat{})
-				if err == nil {
-					fmt.Fprintf(c.out, "released in %d batches\n", v.Batches)
-					c.warn(v.Warning)
+				var v service.ReleaseResult
+				var err error
+				if dryRun {
+					v, err = svc.DryRunRange(ctx, c.operator(), rel)
+				} else {
+					v, _, err = svc.ReleaseRange(ctx, c.operator(), rel, service.Repeat{})
 				}
-				return err
+				if err != nil {
+					return err
+				}
+				done := "released"
+				if v.DryRun {
+					done = "dry run, nothing was done; to be released"
+				}
+				fmt.Fprintf(c.out, "%s: %d recipients of %d batches\n", done, v.Recipients, v.Batches)
+				c.warn(v.Warning)
+				return nil
 			})
 		},
 	}
 	cmd.Flags().StringVar(&rel.Provider, "provider", "", "only what is held at this provider (default: at any)")
 	cmd.Flags().StringVar(&from, "from", "", "accepted at or after this time")
 	cmd.Flags().StringVar(&to, "to", "", "accepted at or before this time (default: now)")
+	dryRunFlag(cmd, &dryRun)
 	whyFlag(cmd, &rel.Why)
 	return cmd
 }
