@@ -173,13 +173,20 @@ func checkKey(who Caller, name string, o *models.KeyOptions) error {
 }
 
 // RevokeKey revokes an API key of the caller. Every process refuses the key within a
-// second.
+// second. Revoking a revoked key changes nothing.
 func (s *Service) RevokeKey(ctx context.Context, who Caller, id string) error {
-	err := s.store.RevokeKey(ctx, who.User, id, time.Now().UTC())
-	if errors.Is(err, models.ErrNotFound) {
+	keys, err := s.store.Keys(ctx, who.User)
+	if err != nil {
+		return storeError("list keys", err)
+	}
+	i := slices.IndexFunc(keys, func(k models.Key) bool { return k.ID == id })
+	if i < 0 {
 		return notFound("API key")
 	}
-	if err != nil {
+	if !keys[i].Revoked.IsZero() {
+		return nil
+	}
+	if err := s.store.RevokeKey(ctx, who.User, id, time.Now().UTC()); err != nil {
 		return storeError("revoke key", err)
 	}
 	s.recordKeyCommand(ctx, who, models.RevokedKey, &models.Key{ID: id, User: who.User})

@@ -38,3 +38,21 @@ func TestKeyCacheIsBounded(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(keys.keys), 1001)
 }
+
+// TestRevokeKey: a key is revoked and recorded once. The error for an unknown key names it.
+func TestRevokeKey(t *testing.T) {
+	t.Parallel()
+	f := newCommandRig(t)
+	k, _, err := f.CreateKey(t.Context(), f.who, "shop", models.KeyOptions{})
+	require.NoError(t, err)
+	for range 2 {
+		require.NoError(t, f.RevokeKey(t.Context(), f.who, k.ID))
+	}
+	log, err := f.store.Commands(t.Context(), 0, 10)
+	require.NoError(t, err)
+	require.Len(t, log, 2, "created and revoked")
+	var e *Error
+	require.ErrorAs(t, f.RevokeKey(t.Context(), f.who, "nothing"), &e)
+	require.Equal(t, NotFound, e.Kind)
+	require.Contains(t, e.Detail, "no such API key")
+}

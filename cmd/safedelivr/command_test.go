@@ -140,6 +140,27 @@ func TestCommandsAreIdempotent(t *testing.T) {
 	require.Equal(t, 1, strings.Count(audit, "parked.requeue"))
 }
 
+// TestMissingIsNamed requires that a command names what is missing: an argument, a user, or a key.
+func TestMissingIsNamed(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for line, want := range map[string]string{
+		"key revoke":              "USER and KEY missing; usage: safedelivr key revoke USER KEY",
+		"key revoke ada":          "KEY missing; usage: safedelivr key revoke USER KEY",
+		"key revoke ada k more":   `unexpected argument "more"; usage: safedelivr key revoke USER KEY`,
+		"key revoke bob k":        "there is no user bob",
+		"key revoke ada k":        "there is no key of ada with the id k",
+		"batch stop":              "ID missing; usage: safedelivr batch stop ID",
+		"batch stop x --dry-run":  "there is no batch x",
+		"log release x --dry-run": "there is no log x",
+	} {
+		var out, errs strings.Builder
+		c := &cli{streams: streams{out: &out, err: &errs}, args: strings.Fields(line), server: d.server, ranBy: "zoe"}
+		require.Equal(t, 1, c.run(t.Context()), line)
+		require.Contains(t, errs.String(), want, line)
+	}
+}
+
 // TestAuditAll requires that the whole trail can be read, and that a part of it says that there is more.
 func TestAuditAll(t *testing.T) {
 	t.Parallel()

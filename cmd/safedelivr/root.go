@@ -98,8 +98,15 @@ func unknownCommand(root *cobra.Command, args []string) error {
 // takes requires from least to most arguments. A negative most is no limit.
 func takes(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < least || most >= 0 && len(args) > most {
-			return fmt.Errorf("usage: %s", cmd.UseLine())
+		switch {
+		case len(args) < least:
+			missing := "an argument"
+			if names := strings.Fields(cmd.Use)[1:]; len(names) >= least {
+				missing = strings.Join(names[len(args):least], " and ")
+			}
+			return fmt.Errorf("%s missing; usage: %s", missing, cmd.UseLine())
+		case most >= 0 && len(args) > most:
+			return fmt.Errorf("unexpected argument %q; usage: %s", args[most], cmd.UseLine())
 		}
 		return nil
 	}
