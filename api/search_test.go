@@ -66,7 +66,7 @@ func TestSearch(t *testing.T) {
 		"/v1/logs?email=a@b.de,c@d.de":     "/email invalid_value",
 		"/v1/logs?email=a@b.de&cursor=x":   "/cursor invalid_value",
 		"/v1/logs?email=a@b.de&limit=0":    "/limit invalid_value",
-		"/v1/logs?email=a@b.de&mail=x":   "/mail unknown_field",
+		"/v1/logs?email=a@b.de&mail=x":     "/mail unknown_field",
 		"/v1/logs?email=a@b.de&email=c@de": "/email repeated",
 	} {
 		r := f.get(bad)

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -444,15 +443,3 @@ func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visit
 }
 
 const exportPage = 500
-
-// formulas matches the places of a cell in which a spreadsheet would begin a formula: its
-// beginning, and what follows a separator that the spreadsheet may use instead of commas.
-var formulas = regexp.MustCompile(`(^|[;\t\r\n|])[ "']*[=+\-@\t\r]`)
-
-// harmlessCell quotes a cell that a spreadsheet would take for a formula.
-func harmlessCell(s string) string {
-	return formulas.ReplaceAllStringFunc(s, func(found string) string {
-		last := len(found) - 1
-		return found[:last] + "'" + found[last:]
-	})
-}

@@ -331,9 +331,9 @@ func sealer(secret string) cipher.AEAD {
 	return aead
 }
 
-// login begins a session and ends the browser's previous one. who is the user at GitHub;
-// nil: the user has a one-time link.
-func (d *Dashboard) login(w http.ResponseWriter, r *http.Request, u models.User, who *githubUser) error {
+// login begins a session and ends the browser's previous one. The account is the user's at
+// GitHub; nil: the user has a one-time link.
+func (d *Dashboard) login(w http.ResponseWriter, r *http.Request, u models.User, account *githubUser) error {
 	if old, err := d.visitor(r); err == nil {
 		if err := d.sessions.end(r.Context(), old.User, old.ID); err != nil {
 			return err
@@ -346,8 +346,8 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request, u models.User,
 		Browser: browserName(r.UserAgent()),
 		Address: clientAddr(r),
 	}
-	if who != nil {
-		s.Login, s.Token = who.Login, who.token
+	if account != nil {
+		s.Login, s.Token = account.Login, account.token
 	}
 	value, err := d.sessions.begin(r.Context(), s)
 	if err != nil {

@@ -1,10 +1,5 @@
 package models
 
-import (
-	"cmp"
-	"slices"
-)
-
 // Resolve returns the state of every log of a chunk of size recipients from its ledger
 // and facts. It is a pure function: it depends on no clock, configuration or provider
 // name. Facts may come in any order and any number of times.
@@ -53,93 +48,6 @@ func (p *pool[T]) new() *T {
 	t := &p.free[0]
 	p.free = p.free[1:]
 	return t
-}
-
-func sortedEntries(entries []Entry) []Entry {
-	sorted := func(a, b Entry) int { return cmp.Compare(a.Number, b.Number) }
-	if !slices.IsSortedFunc(entries, sorted) {
-		entries = slices.Clone(entries)
-		slices.SortFunc(entries, sorted)
-	}
-	return slices.CompactFunc(slices.Clone(entries), func(a, b Entry) bool { return a.Number == b.Number })
-}
-
-// distinctFacts sorts facts by key and drops repeats, so that the order of arrival does
-// not matter.
-func distinctFacts(facts []Fact) []Fact {
-	facts = slices.Clone(facts)
-	slices.SortFunc(facts, func(a, b Fact) int { return cmp.Compare(a.Key, b.Key) })
-	return slices.CompactFunc(facts, func(a, b Fact) bool { return a.Key == b.Key })
-}
-
-// lifted returns how much the facts raise the version.
-func lifted(facts []Fact) (by int64) {
-	for i := range facts {
-		by += max(0, facts[i].VersionFloor)
-	}
-	return by
-}
-
-// Events lists the distinct events of facts, each in its newest parse revision.
-func Events(facts []Fact) []*Event { return distinctEvents(facts) }
-
-// distinctEvents drops events with the same provider's ID and sorts the rest.
-func distinctEvents(facts []Fact) []*Event {
-	n := 0
-	for i := range facts {
-		n += len(facts[i].Events)
-	}
-	if n == 0 {
-		return nil
-	}
-	out := make([]*Event, 0, n)
-	again := false
-	for i := range facts {
-		for k := range facts[i].Events {
-			out = append(out, &facts[i].Events[k])
-			again = again || facts[i].Events[k].ParseRevision > 0
-		}
-	}
-	if again {
-		out = newestReadings(out)
-	}
-	slices.SortFunc(out, inOrder)
-	return slices.CompactFunc(out, func(a, b *Event) bool {
-		return a.ID == b.ID && a.Kind == b.Kind && a.Provider == b.Provider && a.Attempt == b.Attempt &&
-			a.Recipient == b.Recipient
-	})
-}
-
-// inOrder compares events. It compares the fields that decide most often first, because
-// sorting is the largest part of the cost of Resolve.
-func inOrder(a, b *Event) int {
-	if n := cmp.Or(a.Attempt-b.Attempt, a.Recipient-b.Recipient); n != 0 {
-		return n
-	}
-	if n := a.At.Compare(b.At); n != 0 {
-		return n
-	}
-	return cmp.Or(
-		cmp.Compare(a.Provider, b.Provider),
-		cmp.Compare(a.ID, b.ID),
-		cmp.Compare(a.Kind, b.Kind),
-		cmp.Compare(a.Reason, b.Reason),
-		cmp.Compare(a.Text, b.Text),
-	)
-}
-
-// newestReadings drops events that have a newer reading.
-func newestReadings(events []*Event) []*Event {
-	type key struct {
-		provider, id       string
-		attempt, recipient int
-	}
-	newest := map[key]int64{}
-	of := func(e *Event) key { return key{e.Provider, e.ID, e.Attempt, e.Recipient} }
-	for _, e := range events {
-		newest[of(e)] = max(newest[of(e)], e.ParseRevision)
-	}
-	return slices.DeleteFunc(events, func(e *Event) bool { return e.ParseRevision < newest[of(e)] })
 }
 
 func openTries(e *Entry, size int) attempted {
