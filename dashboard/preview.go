@@ -3,6 +3,7 @@ package dashboard
 import (
 	"html/template"
 	"net/http"
+	"slices"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -23,7 +24,7 @@ html{background:#fff;color:#1b1c1a}
 {{range .Missing}}<div class="w">{{"{{"}}{{.}}{{"}}"}} has no value for this recipient</div>{{end}}
 {{if .Missing}}{{with .Columns}}<div class="m">columns:
 {{range $i, $c := .}}{{if $i}}, {{end}}{{"{{"}}{{$c}}{{"}}"}}{{end}}</div>{{end}}{{end}}
-{{with .More}}<div class="w">{{.}} more placeholders have no value</div>{{end}}
+{{if .More}}<div class="w">More placeholders have no value</div>{{end}}
 {{range .Malformed}}<div class="w">{{.}}</div>{{end}}
 {{with .Problem}}<div class="w">{{.}}</div>{{end}}</div>
 {{if .Text}}<div class="t">{{.Text}}</div>{{else}}{{.HTML}}{{end}}</html>`),
@@ -52,15 +53,17 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, _ *visitor) 
 		"To":      to.Email,
 	}
 	var missing []string
-	without := map[string]bool{}
+	more := false
 	fill := func(s string, escape func(string) string) string {
 		return models.Rewrite(s, func(name string) string {
 			value, ok := to.Value(name)
 			if !ok {
-				if !without[name] && len(missing) < maxMissing {
+				switch listed := slices.Contains(missing, name); {
+				case !listed && len(missing) < maxMissing:
 					missing = append(missing, name)
+				case !listed:
+					more = true
 				}
-				without[name] = true
 				return "{{" + name + "}}"
 			}
 			return escape(value)
@@ -74,7 +77,7 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, _ *visitor) 
 	}
 	view["HTML"] = template.HTML(html) //nolint:gosec // previewPolicy keeps it from running
 	view["Missing"] = missing
-	view["More"] = len(without) - len(missing)
+	view["More"] = more
 	var malformed []string
 	for _, part := range []string{c.Subject, c.Text, c.HTML} {
 		if text := intake.MalformedPlaceholder(part); text != "" {

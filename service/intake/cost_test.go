@@ -48,6 +48,18 @@ func TestTooManyPlaceholders(t *testing.T) {
 	}
 }
 
+// TestPlaceholdersTakeNoMemory: no more names are collected than a message may have.
+func TestPlaceholdersTakeNoMemory(t *testing.T) {
+	b := newBuilder(t)
+	var text strings.Builder
+	for i := range 20_000 {
+		_, _ = fmt.Fprintf(&text, "{{v%d}}", i)
+	}
+	c := models.Content{Subject: text.String(), Text: text.String()}
+	require.Less(t, testing.AllocsPerRun(3, func() { _, _ = b.placeholders(&c) }), 100.0)
+	require.Less(t, testing.AllocsPerRun(3, func() { _ = newSubject(c.Subject) }), 100.0)
+}
+
 // TestMissingValuesAreCounted: recipients without values are counted exactly, also after the
 // list of mistakes is full.
 func TestMissingValuesAreCounted(t *testing.T) {

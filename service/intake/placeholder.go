@@ -18,7 +18,7 @@ func (b *Builder) checkPlaceholders(c *models.Content) error {
 	names, field := b.placeholders(c)
 	if len(names) > MaxVars {
 		b.Wrong("/"+field[names[MaxVars]], "too_many",
-			"The message has %d different placeholders that need a value; it may have %d.", len(names), MaxVars)
+			"The message has more than %d different placeholders that need a value.", MaxVars)
 		return nil
 	}
 	missing := b.spool.missing(names)
@@ -82,11 +82,15 @@ type subject struct {
 	fixed int            // bytes outside of placeholders
 	names []string       // of the placeholders, in order of appearance
 	uses  map[string]int // how often each placeholder appears
-	long  bool           // the text itself is longer than maxSubject
 }
 
+// newSubject returns the subject with a text. A subject that is too long already has no
+// placeholders.
 func newSubject(text string) *subject {
-	s := &subject{uses: map[string]int{}, long: len(text) > maxSubject}
+	s := &subject{uses: map[string]int{}}
+	if len(text) > maxSubject {
+		return s
+	}
 	models.EachPlaceholder(text, func(t string) { s.fixed += len(t) }, func(n string) {
 		if s.uses[n] == 0 {
 			s.names = append(s.names, n)
@@ -148,7 +152,7 @@ func (b *Builder) checkSubject(here string, r *models.Recipient, s *subject) {
 			}
 		}
 	}
-	if n := s.length(r); n > maxSubject && !s.long {
+	if n := s.length(r); n > maxSubject {
 		b.Wrong(
 			here,
 			"too_long",
@@ -190,16 +194,17 @@ func (b *Builder) htmlField() string {
 }
 
 // placeholders returns the placeholders of the content that need a value, in the order
-// in which they appear, and the first field that each of them appears in.
+// in which they appear, and the first field that each of them appears in. It returns one
+// more than a message may have.
 func (b *Builder) placeholders(c *models.Content) (names []string, field map[string]string) {
 	field = map[string]string{}
 	for _, f := range []struct{ name, text string }{{"subject", c.Subject}, {"text", c.Text}, {b.htmlField(), c.HTML}} {
-		for _, n := range models.Placeholders(f.text) {
-			if n != "email" && n != "name" && field[n] == "" {
+		models.EachPlaceholder(f.text, func(string) {}, func(n string) {
+			if n != "email" && n != "name" && field[n] == "" && len(names) <= MaxVars {
 				field[n] = f.name
 				names = append(names, n)
 			}
-		}
+		})
 	}
 	return names, field
 }

@@ -190,7 +190,9 @@ func (s *spool) countVars(r *models.Recipient, again bool) {
 	names := make([]string, 0, len(r.Vars))
 	for k, v := range r.Vars {
 		names = append(names, k)
-		s.longest[k] = max(s.longest[k], len(v))
+		if n, ok := s.longest[k]; !ok || len(v) > n {
+			s.longest[k] = len(v)
+		}
 		if HasControls(v) {
 			s.withControls[k] = true
 		}
