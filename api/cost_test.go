@@ -155,7 +155,7 @@ func TestNestingIsBounded(t *testing.T) {
 	for _, head := range []string{`{"x":`, `{"to":[`, `{"to":{"a":`, `{"to":[{"vars":`} {
 		d := decoder()
 		e := &endless{text: "[[[["}
-		p := failed(t, d.readJSON(io.MultiReader(strings.NewReader(head), e)))
+		p := failed(t, d.readJSON(io.MultiReader(strings.NewReader(head), io.LimitReader(e, 4<<20))))
 		require.Equal(t, "bad_json", p.Code, head)
 		require.Less(t, e.read, 1<<20)
 		d.Close()
