@@ -253,6 +253,7 @@ func TestParseList(t *testing.T) {
 			{Line: 1, Email: `"Lee, Bob" <b@x.de>`},
 			{Line: 1, Email: "c@x.de"},
 		}},
+		"comment": {"(a, (b)) a@x.de, b@x.de", []listed{{Line: 1, Email: "(a, (b)) a@x.de"}, {Line: 1, Email: "b@x.de"}}},
 		"table": {"email,First Name\na@x.de,Ann\n", []listed{
 			{Line: 2, Email: "a@x.de", Vars: map[string]string{"First_Name": "Ann"}},
 		}},

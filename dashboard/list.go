@@ -108,11 +108,11 @@ func headings(line string, separator rune) []string {
 	return out
 }
 
-// splitAddresses splits a line at commas and semicolons outside of quotes and angle
-// brackets.
+// splitAddresses splits a line at commas and semicolons outside of quotes, comments and
+// angle brackets.
 func splitAddresses(line string) []string {
 	var out []string
-	begin, quoted, angled := 0, false, false
+	begin, comments, quoted, angled := 0, 0, false, false
 	add := func(end int) {
 		if one := strings.TrimSpace(line[begin:end]); one != "" {
 			out = append(out, one)
@@ -124,6 +124,11 @@ func splitAddresses(line string) []string {
 		case c == '"':
 			quoted = !quoted
 		case quoted:
+		case c == '(':
+			comments++
+		case c == ')' && comments > 0:
+			comments--
+		case comments > 0:
 		case c == '<' || c == '>':
 			angled = c == '<'
 		case (c == ',' || c == ';') && !angled:
