@@ -83,6 +83,9 @@ func TestControlBatch(t *testing.T) {
 		require.Equal(t, http.StatusConflict, r.Status)
 		require.Equal(t, "batch_cancelled", r.problem(t).Code)
 	}
+	r := f.do(http.MethodPost, "/v1/logs/"+b.ID.Log(1).String()+"/release", "", nil)
+	require.Equal(t, "batch_cancelled", r.problem(t).Code)
+	require.Equal(t, "batch_cancelled", f.refused(path+"/retry?dry_run=true", ``).Code)
 	require.Equal(t, []string{
 		"batch.stop wrong subject",
 		"batch.resume",
@@ -220,6 +223,13 @@ func TestTooManyCommands(t *testing.T) {
 	require.True(t, control(f, path+"/cancel", ``).Changed)
 	require.False(t, control(f, batchPath(other.ID)+"/resume", ``).Changed, "another batch")
 	require.Len(t, f.commands(), 22)
+
+	for range 10 {
+		require.True(t, postCommand[service.ControlResult](f, "/v1/users/ann/pause", ``).Changed)
+		require.True(t, postCommand[service.ControlResult](f, "/v1/users/ann/resume", ``).Changed)
+	}
+	require.True(t, postCommand[service.ControlResult](f, "/v1/users/ann/pause", ``).Changed)
+	require.Equal(t, "too_many_commands", f.refused("/v1/users/ann/resume", ``).Code)
 }
 
 // TestWhy: every command checks its reason alike.

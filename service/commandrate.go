@@ -6,41 +6,38 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/safedelivr/safedelivr/models"
 )
 
-// Limits of the commands of a user about one batch.
+// Limits of the commands of a caller about one batch or user.
 const (
 	commandBurst = 10              // commands at once
 	commandPause = 6 * time.Second // then one command in this time
-	maxLimiters  = 10_000          // batches and users that are counted at a time
+	maxLimiters  = 10_000          // callers and targets that are counted at a time
 )
 
-// commandRate limits how often a user resumes, retries or releases one batch, in this
-// process. It never limits a stop or a cancellation: without a resumption a repeat of them
-// changes nothing.
+// commandRate limits how often a caller resumes, retries or releases one batch, or resumes
+// one user, in this process. It never limits what withholds mail: without a resumption a
+// repeat changes nothing.
 type commandRate struct {
 	mu       sync.Mutex
 	limiters map[commandTarget]*rate.Limiter
 }
 
-type commandTarget struct {
-	user  string
-	batch models.ID
-}
+type commandTarget struct{ by, target string }
 
-// take counts a command. It returns an error if the user has given too many.
-func (c *commandRate) take(user string, batch models.ID) error {
+// take counts a command of a caller about a batch or a user, given by ID. It returns an
+// error if the caller has given too many.
+func (c *commandRate) take(who Caller, target string) error {
 	now := time.Now()
-	r := c.limiter(commandTarget{user, batch}, now).ReserveN(now, 1)
+	r := c.limiter(commandTarget{who.by(), target}, now).ReserveN(now, 1)
 	wait := r.DelayFrom(now)
 	if wait == 0 {
 		return nil
 	}
 	r.CancelAt(now)
 	return Fail(TooMany, "too_many_commands",
-		"You have given more than %d commands about this batch within a minute. Repeat the request later.", commandBurst).
+		"You have given more than %d commands about the same batch or user within a minute. Repeat the request later.",
+		commandBurst).
 		After(int(math.Ceil(wait.Seconds())))
 }
 

@@ -51,7 +51,7 @@ func (s *Service) ControlBatch(
 			return BatchControlResult{}, err
 		}
 		if !older && !do.Withholds() { // a repeat may only fetch its answer
-			if err := s.commandRate.take(who.User, b.ID); err != nil {
+			if err := s.commandRate.take(who, b.ID.String()); err != nil {
 				return BatchControlResult{}, err
 			}
 		}
@@ -73,7 +73,7 @@ func (s *Service) DryRunBatch(
 	if err != nil {
 		return BatchControlResult{}, err
 	}
-	if err := s.commandRate.take(who.User, b.ID); err != nil {
+	if err := s.commandRate.take(who, b.ID.String()); err != nil {
 		return BatchControlResult{}, err
 	}
 	return s.dryRunBatch(ctx, who, b, &models.Command{Kind: do, Batch: b.ID})
@@ -330,6 +330,12 @@ func (s *Service) appendBatchCommand(
 		}
 		if verdict.repeated != nil {
 			return s.releasedBefore(ctx, rules, b, verdict.repeated)
+		}
+		if !verdict.wanted {
+			if c.Kind.Withholds() {
+				s.awaitPropagation(ctx) // the command in effect may be a moment old
+			}
+			return appended{}, nil
 		}
 		var reached reach
 		if sendsAgain(c.Kind) {

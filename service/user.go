@@ -93,10 +93,15 @@ func (s *Service) ControlUser(
 	if err := checkWhy(why); err != nil {
 		return ControlResult{}, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, older bool) (ControlResult, error) {
 		u, err := s.user(ctx, user)
 		if err != nil {
 			return ControlResult{}, err
+		}
+		if do == models.ResumeUser && !older { // a repeat may only fetch its answer
+			if err := s.commandRate.take(who, u.ID); err != nil {
+				return ControlResult{}, err
+			}
 		}
 		allowed := true
 		command := models.Command{Kind: do, User: u.ID, Why: why}
