@@ -176,7 +176,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.Stats(ctx, now.AddDate(0, 0, -1), now)))
 	require.NoError(t, err(c.Providers(ctx)))
 	require.NoError(t, err(c.ProviderHistory(ctx, client.Week)))
-	for _, command := range []func(context.Context, string, string, ...client.CallOption) (client.BatchControlResult, error){
+	type aboutBatch = func(context.Context, string, string, ...client.CallOption) (client.BatchControlResult, error)
+	for _, command := range []aboutBatch{
 		c.StopBatch, c.ResumeBatch, c.CancelBatch, c.RetryBatch, c.ReleaseBatch, c.ReleaseLog,
 	} {
 		require.NoError(t, err(command(ctx, "id", "why", client.IdempotencyKey("k"))))

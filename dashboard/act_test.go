@@ -101,7 +101,11 @@ func TestStoppedByOperator(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, owner.get(path+"/resume").StatusCode)
 	require.Equal(t, http.StatusForbidden, owner.post(path+"/resume", nil).StatusCode)
 	require.Contains(t, owner.get(path+"/retry").text, "Nothing is sent until this is resolved: stopped by bob")
-	require.Contains(t, owner.post(path+"/retry", nil).text, "1 failed message is queued again. Nothing is sent yet: stopped by bob")
+	require.Contains(
+		t,
+		owner.post(path+"/retry", nil).text,
+		"1 failed message is queued again. Nothing is sent yet: stopped by bob",
+	)
 	require.Contains(t, owner.post(path+"/retry", nil).text, "Nothing changed: there is no message to send again.")
 	a = boss.get(path)
 	require.Contains(t, a.text, path+"/resume")

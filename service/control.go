@@ -19,7 +19,7 @@ type BatchControlResult struct {
 	DryRun  bool               `json:"dry_run,omitempty"` // the command was not given
 	Changed bool               `json:"changed"`           // false if the command has nothing to change
 	// Recipients is the number of recipients that the command reaches: those that a stop or
-	// a cancellation withholds, a resumption lets go out, or a retry or release sends again.
+	// a cancellation withholds, a resumption sends, or a retry or release sends again.
 	// It is 0 if nothing changed, and nil if they could not be counted.
 	Recipients *int   `json:"recipients"`
 	Stopped    bool   `json:"stopped"`   // state after the command

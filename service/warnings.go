@@ -14,7 +14,7 @@ const (
 	mayDoubleWarning = "It is unknown whether the providers accepted this mail, so it may arrive twice."
 	inFlightWarning  = "Calls in flight cannot be stopped, but no new call starts."
 	uncountedWarning = "The recipients could not be counted."
-	noneFailed       = "No mail of this batch has failed in a way that a retry can mend without the risk of a second copy."
+	noneFailed       = "No mail of this batch has failed that can be sent again without the risk of a second copy."
 	noneHeld         = "No mail of this batch is held."
 	lateWarning      = "The command is in effect, but the mail may not go out by itself: " +
 		"repeat the command if nothing moves within a minute."

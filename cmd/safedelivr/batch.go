@@ -14,8 +14,8 @@ func (c *cli) batchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
 		Short: "Stop, resume, cancel, retry or release a batch",
-		Long: `Give a command about a batch, by its id. Each command prints its result, how many recipients it reaches, and how
-many are in flight: in calls to a provider that have begun and have no answer. Commands are idempotent.`,
+		Long: `Give a command about a batch, by its id. Each command prints its result, how many recipients it reaches, and
+how many are in flight: in calls to a provider that have begun and have no answer. Commands are idempotent.`,
 	}
 	for _, b := range []struct {
 		verb, short, long string
