@@ -136,21 +136,21 @@ func (s *Service) eachChunk(
 	return g.Wait()
 }
 
-// underway counts recipients that have not ended.
-type underway struct {
+// unfinished counts recipients that have not ended.
+type unfinished struct {
 	inFlight int // of calls that may be running
 	unsent   int // of no call, or of calls that no provider accepted; cancelled ones count
 }
 
-// countUnderway counts the recipients in flight, and the unsent ones if unsent is set. If
+// countUnfinished counts the recipients in flight, and the unsent ones if unsent is set. If
 // log is set, it counts only those of its chunk. It reads the ledger of every chunk,
 // because a summary without queued logs may be older than a release.
-func (s *Service) countUnderway(
+func (s *Service) countUnfinished(
 	ctx context.Context,
 	b *models.Batch,
 	log models.ID,
 	unsent bool,
-) (underway, error) {
+) (unfinished, error) {
 	flying, waiting := make([]int, b.Chunks), make([]int, b.Chunks)
 	err := s.eachChunk(ctx, b, log, func(ctx context.Context, n int) error {
 		entries, err := s.store.Ledger(ctx, b.ID.Chunk(n)) // usually enough: most chunks have no running call
@@ -182,7 +182,7 @@ func (s *Service) countUnderway(
 		}
 		return nil
 	})
-	return underway{inFlight: total(flying), unsent: total(waiting)}, err
+	return unfinished{inFlight: total(flying), unsent: total(waiting)}, err
 }
 
 // runningCalls maps the number of each attempt whose time is not over to the number of its

@@ -69,7 +69,7 @@ func (s *Service) allOffline(rules *control.Rules, b *models.Batch) bool {
 // a warning.
 func (s *Service) countInFlight(ctx context.Context, b *models.Batch, out *BatchControlResult) {
 	byState := !sendsAgain(out.Command)
-	n, err := s.countUnderway(ctx, b, out.LogID, byState && out.Changed)
+	n, err := s.countUnfinished(ctx, b, out.LogID, byState && out.Changed)
 	if err != nil {
 		s.log.Warn("cannot count the recipients of a command", "batch_id", b.ID.String(), "err", err)
 		out.warn(uncountedWarning)
