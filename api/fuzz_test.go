@@ -26,7 +26,8 @@ func posted(kind string, body []byte) *gin.Context {
 // FuzzReadFields: readFields accepts only JSON objects and decodes them like encoding/json.
 func FuzzReadFields(f *testing.F) {
 	for _, s := range []string{
-		"", "{}", "[]", `{"why":"x","at":"2026-01-31T12:00:00Z","fail":true}`, `{"why":null}`, `{"why":"\ud83d"}`, `{"WHY":1}`,
+		"", "{}", "[]", `{"why":"x","at":"2026-01-31T12:00:00Z","fail":true}`, `{"why":null}`, `{"why":"\ud83d"}`,
+		`{"WHY":1}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -110,7 +111,8 @@ func FuzzCheckQuery(f *testing.F) {
 
 // FuzzValidText: a string is not valid exactly if encoding/json replaces a part of it.
 func FuzzValidText(f *testing.F) {
-	for _, s := range []string{`"a"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\\ud83d"`, `"\ude00\ud83d"`, `"\ud83d\ud83d\ude00"`, "\"\xff\""} {
+	for _, s := range []string{`"a"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\\ud83d"`, `"\ude00\ud83d"`, `"\ud83d\ud83d\ude00"`,
+		"\"\xff\""} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

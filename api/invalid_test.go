@@ -185,52 +185,6 @@ func TestNameIsSaidOnce(t *testing.T) {
 	require.Equal(t, 1, strings.Count(p.Errors[0].Detail, "name"), p.Errors[0].Detail)
 }
 
-// TestCommandBodies: the body of a command is a JSON object or empty.
-func TestCommandBodies(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.secret = f.operator().secret
-	const js, form = "application/json", "application/x-www-form-urlencoded"
-	for name, c := range map[string]struct {
-		kind, body string
-		status     int
-		code       string
-		want       []string
-	}{
-		"form":       {form, "why=x", 415, "wrong_type", nil},
-		"form, JSON": {form, `{"why": "x"}`, 415, "wrong_type", nil},
-		"no type":    {"", `{"why": "x"}`, 415, "wrong_type", nil},
-		"list":       {js, `["x"]`, 422, "invalid_request", []string{" wrong_type"}},
-		"string":     {js, `"x"`, 422, "invalid_request", []string{" wrong_type"}},
-		"surrogate":  {js, `{"why": "\ud800"}`, 422, "invalid_request", []string{"/why invalid_text"}},
-		"not UTF-8":  {js, "{\"why\": \"\xff\"}", 422, "invalid_request", []string{"/why invalid_text"}},
-		"cut off":    {js, `{"why": `, 400, "bad_json", nil},
-		"empty":      {form, "", 200, "", nil},
-		"object":     {js + "; charset=utf-8", `{"why": "x"}`, 200, "", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := f.with(t).do(http.MethodPost, "/v1/providers/sg/drain", c.kind, strings.NewReader(c.body))
-			require.Equal(t, c.status, r.Status, string(r.Body))
-			if c.status == 200 {
-				return
-			}
-			p := r.problem(t)
-			require.Equal(t, c.code, p.Code)
-			require.ElementsMatch(t, c.want, p.pointers())
-		})
-	}
-}
-
-// manyVars returns n members of an object of variables.
-func manyVars(n int) string {
-	var out []string
-	for i := range n {
-		out = append(out, `"v`+strings.Repeat("x", i%60)+string(rune('a'+i%26))+string(rune('a'+i/26))+`": 1`)
-	}
-	return strings.Join(out, ",")
-}
-
 // TestPlaceholders: each recipient needs a value for each placeholder.
 func TestPlaceholders(t *testing.T) {
 	t.Parallel()

@@ -232,7 +232,12 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 	}
 	r.simURL = "http://" + simAddr
 	r.sim = &simulator.Client{URL: r.simURL, HTTP: r.http}
-	r.env = append(be.env(dir, r.place), "SAFEDELIVR_LISTEN="+r.addr, "SAFEDELIVR_LOG=error", "SAFEDELIVR_METRICS_LISTEN=off")
+	r.env = append(
+		be.env(dir, r.place),
+		"SAFEDELIVR_LISTEN="+r.addr,
+		"SAFEDELIVR_LOG=error",
+		"SAFEDELIVR_METRICS_LISTEN=off",
+	)
 	if o.perCall == 0 {
 		o.perCall = 1000
 	}

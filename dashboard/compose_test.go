@@ -257,8 +257,10 @@ func TestParseList(t *testing.T) {
 		"table": {"email,First Name\na@x.de,Ann\n", []listed{
 			{Line: 2, Email: "a@x.de", Vars: map[string]string{"First_Name": "Ann"}},
 		}},
-		"table, tabs":   {"Name\tAddress\nAnn\ta@x.de", []listed{{Line: 2, Email: "a@x.de", Name: "Ann"}}},
-		"any script":    {"email;Prénom\na@x.de;Zoé", []listed{{Line: 2, Email: "a@x.de", Vars: map[string]string{"Prénom": "Zoé"}}}},
+		"table, tabs": {"Name\tAddress\nAnn\ta@x.de", []listed{{Line: 2, Email: "a@x.de", Name: "Ann"}}},
+		"any script": {"email;Prénom\na@x.de;Zoé", []listed{
+			{Line: 2, Email: "a@x.de", Vars: map[string]string{"Prénom": "Zoé"}},
+		}},
 		"short row":     {"email;n;2nd\na@x.de", []listed{{Line: 2, Email: "a@x.de"}}},
 		"odd variables": {"email;2nd\na@x.de;x", []listed{{Line: 2, Email: "a@x.de", Vars: map[string]string{"_2nd": "x"}}}},
 	} {
