@@ -267,95 +267,126 @@ const uncalledFree = 10
 // settle folds the attempts and entries of one recipient into its status.
 func (v *View) settle(r int, s *Standing) {
 	s.State = Queued
-	var closing *Entry // the newest entry that covers r, if it closes
-	// The newest hard failure, the first delivery, the newest attempt, the newest one that a provider has.
-	var hard, best, last, taken *Try
-	var byHand bool // the newest release was manual, although it may double
-	var optedOut bool
-	k, uncalled := 0, 0
+	var f fold
+	k := 0
 	for i := range v.Entries {
 		e := &v.Entries[i]
 		isAttempt := e.Kind == Attempt
 		if isAttempt {
 			k++
 		}
-		if !e.Recipients.Has(r) {
-			continue
-		}
-		switch e.Kind {
-		case Attempt:
-			t := v.attempts[k-1].of(r)
-			closing, s.Released = nil, false
-			last = t
-			s.Attempts++
-			s.MayDouble = s.MayDouble || e.MayDouble
-			optedOut = optedOut || t.OptedOut
-			switch {
-			case e.Split > 0:
-				s.Splits++
-			case t.Reason == StartByPassed && uncalled < uncalledFree:
-				uncalled++
-			default:
-				s.Retries++
-			}
-			switch {
-			case t.Verdict == VerdictDelivered:
-				s.Copies++
-				if best == nil || best.Unconfirmed && !t.Unconfirmed || best.Implied && !t.Implied {
-					best = t
-				}
-			case t.Verdict.Settled() && t.Reason.Hard():
-				hard = t
-			case t.Verdict == VerdictAccepted:
-				taken = t
-			}
-		case Ending, Cancel:
-			closing, s.Released = e, false
-		case Release:
-			closing, s.Released, hard = nil, true, nil // earlier endings do not count any more
-			if byHand = e.MayDouble; byHand {
-				taken = nil // nor does an acceptance: the user sends it again anyway
-			}
+		switch {
+		case !e.Recipients.Has(r):
+		case isAttempt:
+			f.attempt(s, e, v.attempts[k-1].of(r))
+		default:
+			f.entry(s, e)
 		}
 	}
-	if s.Released && (optedOut || !byHand && taken != nil) {
+	f.conclude(s)
+}
+
+// fold has what the entries of one recipient say, up to one of them.
+type fold struct {
+	closing  *Entry // the newest entry, if it closes the log
+	hard     *Try   // the newest hard failure
+	best     *Try   // the first delivery; one that was reported comes before others
+	last     *Try   // the newest attempt
+	accepted *Try   // the newest attempt that a provider has
+	manual   bool   // the newest release was manual, although it may double
+	optedOut bool   // the recipient complained or unsubscribed
+	uncalled int    // attempts without a call that count as no retry
+}
+
+// attempt adds an attempt.
+func (f *fold) attempt(s *Standing, e *Entry, t *Try) {
+	f.closing, s.Released = nil, false
+	f.last = t
+	s.Attempts++
+	s.MayDouble = s.MayDouble || e.MayDouble
+	f.optedOut = f.optedOut || t.OptedOut
+	switch {
+	case e.Split > 0:
+		s.Splits++
+	case t.Reason == StartByPassed && f.uncalled < uncalledFree:
+		f.uncalled++
+	default:
+		s.Retries++
+	}
+	switch {
+	case t.Verdict == VerdictDelivered:
+		s.Copies++
+		if f.best == nil || f.best.Unconfirmed && !t.Unconfirmed || f.best.Implied && !t.Implied {
+			f.best = t
+		}
+	case t.Verdict.Settled() && t.Reason.Hard():
+		f.hard = t
+	case t.Verdict == VerdictAccepted:
+		f.accepted = t
+	}
+}
+
+// entry adds an entry that is no attempt.
+func (f *fold) entry(s *Standing, e *Entry) {
+	switch e.Kind {
+	case Attempt:
+	case Ending, Cancel:
+		f.closing, s.Released = e, false
+	case Release:
+		f.closing, s.Released, f.hard = nil, true, nil // earlier endings do not count any more
+		if f.manual = e.MayDouble; f.manual {
+			f.accepted = nil // nor does an acceptance: the user sends it again anyway
+		}
+	}
+}
+
+// conclude completes the status.
+func (f *fold) conclude(s *Standing) {
+	if s.Released && (f.optedOut || !f.manual && f.accepted != nil) {
 		s.Released = false // it was released as safe, but later facts show that it is not
 	}
 	if s.Called = s.Retries > 0; s.Called {
 		s.Retries-- // the first attempt is no retry
 	}
-	s.Accepted = taken
+	s.Accepted = f.accepted
 	switch {
-	case last == nil:
-	case taken != nil && last.Verdict.Settled() && !last.Reason.Hard():
-		s.Last = *taken // a later fact shows that this provider accepted it: wait for its events
+	case f.last == nil:
+	case f.accepted != nil && f.last.Verdict.Settled() && !f.last.Reason.Hard():
+		s.Last = *f.accepted // a later fact shows that this provider accepted it: wait for its events
 	default:
-		s.Last = *last
+		s.Last = *f.last
 	}
 	switch {
-	case best != nil:
-		s.State, s.Provider, s.Detail = Success, best.Provider, best.Text
+	case f.best != nil:
+		s.State, s.Provider, s.Detail = Success, f.best.Provider, f.best.Text
 		switch {
-		case best.Unconfirmed:
+		case f.best.Unconfirmed:
 			s.Reason = Unconfirmed
-		case best.Implied:
+		case f.best.Implied:
 			s.Reason = Implied
 		}
 	case s.Released:
-	case hard != nil:
-		s.State, s.Reason, s.Detail, s.Provider = Failed, hard.Reason, hard.Text, hard.Provider
-	case closing == nil && s.Attempts > 0 && !s.Last.Verdict.Settled():
-	case closing != nil && closing.Kind == Cancel:
-		s.State, s.Reason, s.Detail = Cancelled, CancelledByRq, closing.Detail
-	case closing != nil:
-		s.State, s.Reason, s.Detail, s.Provider = Failed, closing.Reason, closing.Detail, s.Last.Provider
-		if cause := s.Last.Reason; closing.Reason.onlyEnds() && cause != "" && cause != StartByPassed {
-			s.Reason, s.EndedBy = cause, closing.Reason
-		}
-		if s.Detail == "" {
-			s.Detail = s.Last.Text
-		}
-	case optedOut:
+	case f.hard != nil:
+		s.State, s.Reason, s.Detail, s.Provider = Failed, f.hard.Reason, f.hard.Text, f.hard.Provider
+	case f.closing != nil:
+		f.close(s)
+	case s.Attempts > 0 && !s.Last.Verdict.Settled():
+	case f.optedOut:
 		s.State, s.Reason, s.Detail, s.Provider = Failed, OptedOut, s.Last.Text, s.Last.Provider
+	}
+}
+
+// close ends the log as the closing entry says.
+func (f *fold) close(s *Standing) {
+	if f.closing.Kind == Cancel {
+		s.State, s.Reason, s.Detail = Cancelled, CancelledByRq, f.closing.Detail
+		return
+	}
+	s.State, s.Reason, s.Detail, s.Provider = Failed, f.closing.Reason, f.closing.Detail, s.Last.Provider
+	if cause := s.Last.Reason; f.closing.Reason.onlyEnds() && cause != "" && cause != StartByPassed {
+		s.Reason, s.EndedBy = cause, f.closing.Reason
+	}
+	if s.Detail == "" {
+		s.Detail = s.Last.Text
 	}
 }
