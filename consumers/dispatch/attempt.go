@@ -58,20 +58,7 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 		}
 		return err
 	}
-	sent := time.Now()
-	span := tracing.Start(c.ID, "provider call", sent,
-		"provider", j.Provider.Name,
-		"chunk", c.ID.String(),
-		"attempt", strconv.Itoa(entry.Number),
-		"recipients", strconv.Itoa(entry.Recipients.Len()),
-		"because", entry.Because,
-	)
-	parts := d.call(c, j, entry, began)
-	took := time.Since(sent)
-	for i := range parts {
-		span.Add("answer."+string(parts[i].Class), strconv.Itoa(parts[i].Recipients.Len()))
-	}
-	span.End(Refusal(parts))
+	parts, took := d.tracedCall(c, j, entry, began)
 	done(parts, took)
 	if !uncalled(parts) {
 		j.Provider.RecordLatency(took)
@@ -82,6 +69,27 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 		j.Provider,
 		models.Outcome{Attempt: entry.Number, At: time.Now().UTC(), Took: time.Since(began), Parts: parts},
 	)
+}
+
+// tracedCall makes the call of an attempt within a span, and returns how long it took.
+func (d *Dispatcher) tracedCall(
+	c *Chunk, j *job, entry models.Entry, began time.Time,
+) (parts []models.Part, took time.Duration) {
+	sent := time.Now()
+	span := tracing.Start(c.ID, "provider call", sent,
+		"provider", j.Provider.Name,
+		"chunk", c.ID.String(),
+		"attempt", strconv.Itoa(entry.Number),
+		"recipients", strconv.Itoa(entry.Recipients.Len()),
+		"because", entry.Because,
+	)
+	parts = d.call(c, j, entry, began)
+	took = time.Since(sent)
+	for i := range parts {
+		span.Add("answer."+string(parts[i].Class), strconv.Itoa(parts[i].Recipients.Len()))
+	}
+	span.End(Refusal(parts))
+	return parts, took
 }
 
 // Refusal returns the class of an answer that accepted no recipient. It returns an
