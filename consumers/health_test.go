@@ -74,7 +74,9 @@ func waiting(t *testing.T) (r *rig, p *scripted, b *models.Batch, open func()) {
 		<-free
 		return part(models.Accepted, c)
 	})
-	r = newRig(t, fast(), nil, p)
+	cfg := fast()
+	cfg.Hold = time.Hour
+	r = newRig(t, cfg, nil, p)
 	open = sync.OnceFunc(func() { close(free) })
 	t.Cleanup(open)
 	for range 3 { // as many of bulk as may run
@@ -90,7 +92,7 @@ func waiting(t *testing.T) (r *rig, p *scripted, b *models.Batch, open func()) {
 func TestSuspendedWhileMailWaits(t *testing.T) {
 	t.Parallel()
 	r, p, b, open := waiting(t)
-	r.engine.providers.Get("sg").Health.Suspend(telemetry.Rejected, time.Now().Add(time.Hour), "the key was revoked")
+	rejectKey(r.engine.providers.Get("sg").Health)
 	open()
 	r.looked(b)
 	r.looked(b) // again, after it was planned

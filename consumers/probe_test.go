@@ -43,7 +43,7 @@ func TestProbeCommandReachesWorkers(t *testing.T) {
 	}
 	for _, e := range workers {
 		require.Eventually(t, func() bool { return e.State().Share == 0.5 }, patience, time.Millisecond)
-		e.providers.Get("sg").Health.Suspend(telemetry.Rejected, time.Now().Add(time.Hour), "the key was revoked")
+		rejectKey(e.providers.Get("sg").Health)
 	}
 	b := r.batch(3, true, nil)
 	r.looked(b)

@@ -326,3 +326,10 @@ func (r *rig) inbox(in models.Inbox) models.ID {
 	)
 	return in.ID
 }
+
+// rejectKey makes a call that the provider answers by rejecting the key.
+func rejectKey(h *provider.Health) {
+	if done, ok := h.Begin("a.test", 1); ok {
+		done([]models.Part{{Class: models.AccountClass, Recipients: models.SetOf(1)}}, time.Millisecond)
+	}
+}

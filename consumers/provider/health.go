@@ -187,7 +187,7 @@ func (h *Health) judge(parts []models.Part, domain string) (says callSays, why s
 				h.refuse(domain, now.Add(h.cfg.Hold), why)
 				return answered, ""
 			}
-			h.Suspend(telemetry.Rejected, now.Add(h.cfg.Hold), why)
+			h.suspend(telemetry.Rejected, now.Add(h.cfg.Hold), why)
 			return saysNothing, ""
 		case models.Throttled:
 			until := p.RetryAt
@@ -212,9 +212,9 @@ func (h *Health) judge(parts []models.Part, domain string) (says callSays, why s
 	return answered, ""
 }
 
-// Suspend suspends the provider until a time: it rejects its key or quota, or accepts mail
+// suspend suspends the provider until a time: it rejects its key or quota, or accepts mail
 // and reports nothing about it.
-func (h *Health) Suspend(source string, until time.Time, why string) {
+func (h *Health) suspend(source string, until time.Time, why string) {
 	now := time.Now()
 	h.mu.Lock()
 	h.machine.suspend(suspension{source: source, why: why, until: until}, now)

@@ -80,7 +80,7 @@ func TestProbationAfterSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := testConfig()
 		found, peer := newHealth("sg", time.Second, cfg), newHealth("sg", time.Second, cfg)
-		found.Suspend(telemetry.Silence, time.Now().Add(time.Minute), "it reported nothing")
+		found.suspend(telemetry.Silence, time.Now().Add(time.Minute), "it reported nothing")
 		peer.Merge("w", found.Finding())
 		time.Sleep(time.Minute + time.Millisecond)
 		peer.Merge("w", found.Finding())

@@ -144,7 +144,7 @@ func TestFindingAboutProviderOutlivesPeer(t *testing.T) {
 		until := time.Now().Add(time.Minute)
 		time.Sleep(time.Minute)
 		h.Merge("w", &Finding{State: telemetry.Probing, Source: telemetry.Silence})
-		h.Suspend(telemetry.Rejected, time.Now().Add(time.Second), "something else")
+		h.suspend(telemetry.Rejected, time.Now().Add(time.Second), "something else")
 		h.Merge("w", nil)
 		require.Equal(t, until, h.SilentUntil())
 	})

@@ -13,8 +13,8 @@ import (
 
 // troubles has each way in which a provider stops getting mail.
 var troubles = map[string]func(h *Health){
-	"rejected": func(h *Health) { h.Suspend(telemetry.Rejected, time.Now().Add(time.Hour), "the key was revoked") },
-	"silent":   func(h *Health) { h.Suspend(telemetry.Silence, time.Now().Add(time.Hour), "it reported nothing") },
+	"rejected": func(h *Health) { h.suspend(telemetry.Rejected, time.Now().Add(time.Hour), "the key was revoked") },
+	"silent":   func(h *Health) { h.suspend(telemetry.Silence, time.Now().Add(time.Hour), "it reported nothing") },
 	"waiting":  func(h *Health) { h.wait(time.Now().Add(time.Hour), "too fast") },
 	"down":     func(h *Health) { h.fail(failedWhole, tripRow) },
 	"probed without success": func(h *Health) {

@@ -201,7 +201,7 @@ func (d *SilenceDetector) judgeSilence(ctx context.Context, p *Provider, now, re
 		return // this worker may be the cause
 	}
 	hold := min(d.cfg.Hold<<min(d.flows.hold(p.Name), 4), time.Hour)
-	p.Health.Suspend(telemetry.Silence, now.Add(hold), why)
+	p.Health.suspend(telemetry.Silence, now.Add(hold), why)
 }
 
 // postsBehind reports whether a post in any part of the inbox should have been processed

@@ -48,7 +48,7 @@ func TestSilence(t *testing.T) {
 		}, false},
 		{"suspended since that mail", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(2*time.Minute), 1000, 0)
-			e.providers.Get("sg").Health.Suspend(telemetry.Silence, ago(time.Minute), "it was silent")
+			e.providers.Get("sg").Health.suspend(telemetry.Silence, ago(time.Minute), "it was silent")
 			e.providers.Get("sg").Health.EndProbation()
 		}, true},
 		{"a post waits in our own inbox", hour, func(e *silenceFixture) {
@@ -94,7 +94,7 @@ func TestSilence(t *testing.T) {
 		}, true},
 		{"the other is down", hour, func(e *silenceFixture) {
 			e.flows.Add("sg", ago(2*time.Minute), 100, 0)
-			e.providers.Get("mg").Health.Suspend(telemetry.Rejected, now.Add(time.Hour), "key")
+			e.providers.Get("mg").Health.suspend(telemetry.Rejected, now.Add(time.Hour), "key")
 		}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
