@@ -224,6 +224,6 @@ func retryFailed(b *browserTab, sim *simulator.Simulator) {
 	sim.Clear(blocked)
 	b.press("Retry failed")
 	b.answer()
-	b.sees("Failed messages that can be retried are queued again.")
+	b.sees("1 failed message is queued again.")
 	b.until(`document.querySelector(".log-row .state.is-success") && document.querySelector(".state.is-done")`)
 }
