@@ -23,7 +23,7 @@ func hardScenarios() []scenario {
 		{
 			name:     "every-fault",
 			story:    "every fault of the simulated providers, one after the other",
-			longer:   2 * time.Minute,
+			longer:   4 * time.Minute,
 			holds:    answersWithheld | eventsWithheld,
 			mayFail:  explained,
 			settings: soonBack,
