@@ -40,7 +40,7 @@ func cost(f func()) time.Duration {
 // TestCostIsLinear: four times the request takes about four times as long to check, not
 // sixteen. It does not run in parallel, so that other tests do not disturb it.
 func TestCostIsLinear(t *testing.T) {
-	decoder := decoders(t, service.Config{MaxRecipients: 1_000_000, MaxContent: 100 << 20, SpoolDir: t.TempDir()}, "sg")
+	open := decoders(t, service.Config{MaxRecipients: 1_000_000, MaxContent: 100 << 20, SpoolDir: t.TempDir()}, "sg")
 	x := strings.Repeat
 	for name, c := range map[string]struct {
 		n    int
@@ -69,25 +69,34 @@ func TestCostIsLinear(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			check := func(n int) func() {
-				body := c.body(n)
-				return func() {
-					d := decoder()
-					defer d.Close()
-					if d.readJSON(strings.NewReader(body)) == nil {
-						_, _ = d.Check()
-					}
-				}
-			}
-			once, four := cost(check(c.n)), cost(check(4*c.n))
-			require.Less(t, four, 10*once+5*time.Millisecond)
+			requireLinear(t, c.n, c.body, open, (*decoder).readJSON)
 		})
 	}
 }
 
+// requireLinear requires that reading and checking a body four times as large costs less
+// than ten times as much.
+func requireLinear(
+	t *testing.T, n int, body func(n int) string, open func() *decoder, read func(*decoder, io.Reader) error,
+) {
+	t.Helper()
+	check := func(n int) func() {
+		body := body(n)
+		return func() {
+			d := open()
+			defer d.Close()
+			if read(d, strings.NewReader(body)) == nil {
+				_, _ = d.Check()
+			}
+		}
+	}
+	once, four := cost(check(n)), cost(check(4*n))
+	require.Less(t, four, 10*once+5*time.Millisecond)
+}
+
 // TestCostOfForms: as TestCostIsLinear, for forms.
 func TestCostOfForms(t *testing.T) {
-	decoder := decoders(t, service.Config{MaxRecipients: 1_000_000, MaxContent: 100 << 20, SpoolDir: t.TempDir()}, "sg")
+	open := decoders(t, service.Config{MaxRecipients: 1_000_000, MaxContent: 100 << 20, SpoolDir: t.TempDir()}, "sg")
 	x := strings.Repeat
 	for name, c := range map[string]struct {
 		n    int
@@ -101,18 +110,7 @@ func TestCostOfForms(t *testing.T) {
 		"percent":        {20_000, func(n int) string { return "text=" + x("%7B", n) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			check := func(n int) func() {
-				body := c.body(n)
-				return func() {
-					d := decoder()
-					defer d.Close()
-					if d.readForm(strings.NewReader(body)) == nil {
-						_, _ = d.Check()
-					}
-				}
-			}
-			once, four := cost(check(c.n)), cost(check(4*c.n))
-			require.Less(t, four, 10*once+5*time.Millisecond)
+			requireLinear(t, c.n, c.body, open, (*decoder).readForm)
 		})
 	}
 }
@@ -128,7 +126,7 @@ func held() int64 {
 // TestMistakesHoldNoMemory: what is kept of a request does not grow with the number and the
 // size of the mistakes in it. It does not run in parallel: it measures the whole heap.
 func TestMistakesHoldNoMemory(t *testing.T) {
-	decoder := decoders(t, service.Config{MaxRecipients: 1_000_000, SpoolDir: t.TempDir()}, "sg")
+	open := decoders(t, service.Config{MaxRecipients: 1_000_000, SpoolDir: t.TempDir()}, "sg")
 	name := strings.Repeat("m", 60_000)
 	for what, body := range map[string]string{
 		"unknown members": "{" + each(300_000, `"m%d":1`) + "}",
@@ -137,7 +135,7 @@ func TestMistakesHoldNoMemory(t *testing.T) {
 		"variables":       `{"to":[` + each(200, `{"email":"r%d@b.de","vars":{"`+name+`":1}}`) + "]}",
 	} {
 		t.Run(what, func(t *testing.T) {
-			d := decoder()
+			d := open()
 			defer d.Close()
 			before := held()
 			require.NoError(t, d.readJSON(strings.NewReader(body)))
@@ -151,9 +149,9 @@ func TestMistakesHoldNoMemory(t *testing.T) {
 // TestNestingIsBounded: a value that is nested without end is refused.
 func TestNestingIsBounded(t *testing.T) {
 	t.Parallel()
-	decoder := decoders(t, service.Config{MaxRecipients: 1000})
+	open := decoders(t, service.Config{MaxRecipients: 1000})
 	for _, head := range []string{`{"x":`, `{"to":[`, `{"to":{"a":`, `{"to":[{"vars":`} {
-		d := decoder()
+		d := open()
 		e := &endless{text: "[[[["}
 		p := failed(t, d.readJSON(io.MultiReader(strings.NewReader(head), io.LimitReader(e, 4<<20))))
 		require.Equal(t, "bad_json", p.Code, head)
