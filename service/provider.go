@@ -92,6 +92,29 @@ func (p *Provider) merge(w *telemetry.ProviderState) {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
+// commandProvider checks a command about a provider and calls do, once for a repeated
+// request.
+func (s *Service) commandProvider(
+	ctx context.Context,
+	who Caller,
+	c *models.Command,
+	r Repeat,
+	do func(ctx context.Context) (ControlResult, error),
+) (ControlResult, bool, error) {
+	if err := who.operates(); err != nil {
+		return ControlResult{}, false, err
+	}
+	if err := checkWhy(c.Why); err != nil {
+		return ControlResult{}, false, err
+	}
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
+		if !s.known[c.Provider] {
+			return ControlResult{}, noSuch("provider")
+		}
+		return do(ctx)
+	})
+}
+
 // ControlProvider takes a provider offline, brings it online, or drains it.
 func (s *Service) ControlProvider(
 	ctx context.Context,
@@ -100,26 +123,17 @@ func (s *Service) ControlProvider(
 	provider, why string,
 	r Repeat,
 ) (ControlResult, bool, error) {
-	if err := who.operates(); err != nil {
-		return ControlResult{}, false, err
-	}
-	if err := checkWhy(why); err != nil {
-		return ControlResult{}, false, err
-	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
-		if !s.known[provider] {
-			return ControlResult{}, noSuch("provider")
-		}
-		command := models.Command{Kind: do, Provider: provider, Why: why}
-		changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+	c := models.Command{Kind: do, Provider: provider, Why: why}
+	return s.commandProvider(ctx, who, &c, r, func(ctx context.Context) (ControlResult, error) {
+		changed, err := s.appendCommand(ctx, who, &c, func(rules *control.Rules) bool {
 			return rules.Provider(provider).Mode != do
 		})
 		return ControlResult{Name: provider, Command: do, Changed: changed}, err
 	})
 }
 
-// ProbeProvider makes workers forget their findings about a provider that is suspended or
-// slowed, and try it with one message. Each call has an effect. It returns an error if the
+// ProbeProvider makes workers forget their findings about a provider that is suspended,
+// and try it with one message. Each call has an effect. It returns an error if the
 // provider is offline.
 func (s *Service) ProbeProvider(
 	ctx context.Context,
@@ -127,19 +141,10 @@ func (s *Service) ProbeProvider(
 	provider, why string,
 	r Repeat,
 ) (ControlResult, bool, error) {
-	if err := who.operates(); err != nil {
-		return ControlResult{}, false, err
-	}
-	if err := checkWhy(why); err != nil {
-		return ControlResult{}, false, err
-	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
-		if !s.known[provider] {
-			return ControlResult{}, noSuch("provider")
-		}
+	c := models.Command{Kind: models.ProviderProbe, Provider: provider, Why: why}
+	return s.commandProvider(ctx, who, &c, r, func(ctx context.Context) (ControlResult, error) {
 		offline := false
-		command := models.Command{Kind: models.ProviderProbe, Provider: provider, Why: why}
-		changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+		changed, err := s.appendCommand(ctx, who, &c, func(rules *control.Rules) bool {
 			offline = rules.Provider(provider).Mode == models.ProviderOffline
 			return !offline
 		})
