@@ -27,22 +27,6 @@ type problem struct {
 	Total     int                  `json:"errors_total,omitempty"`
 }
 
-// statuses maps the kinds of errors to HTTP status codes.
-var statuses = map[service.Kind]int{
-	service.Internal:     http.StatusInternalServerError,
-	service.Malformed:    http.StatusBadRequest,
-	service.Unauthorized: http.StatusUnauthorized,
-	service.Forbidden:    http.StatusForbidden,
-	service.NotFound:     http.StatusNotFound,
-	service.NotAllowed:   http.StatusMethodNotAllowed,
-	service.Conflict:     http.StatusConflict,
-	service.TooLarge:     http.StatusRequestEntityTooLarge,
-	service.TooMany:      http.StatusTooManyRequests,
-	service.Unsupported:  http.StatusUnsupportedMediaType,
-	service.Invalid:      http.StatusUnprocessableEntity,
-	service.Unavailable:  http.StatusServiceUnavailable,
-}
-
 const problemBase = "https://github.com/safedelivr/safedelivr/blob/main/docs/errors.md#"
 
 // fail answers the request with an error. It logs the cause of the error.
@@ -54,7 +38,7 @@ func (s *Server) fail(c *gin.Context, err error) {
 	if cause := e.Unwrap(); cause != nil && c.Request.Context().Err() == nil {
 		s.log.Error("request failed", "code", e.Code, "err", cause, "request_id", requestID(c), "path", c.FullPath())
 	}
-	status := statuses[e.Kind]
+	status := e.Kind.Status()
 	h := c.Writer.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")

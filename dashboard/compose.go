@@ -143,7 +143,7 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 		}
 		// The form keeps its key. If the outcome of this request is unknown, the same
 		// content submitted again is a repeat; corrected content has another hash.
-		return d.showCompose(w, r, v, statuses[refused.Kind], c)
+		return d.showCompose(w, r, v, refused.Kind.Status(), c)
 	}
 	if err != nil {
 		return err

@@ -250,21 +250,6 @@ var (
 	)
 )
 
-// statuses maps kinds of error to HTTP statuses.
-var statuses = map[service.Kind]int{
-	service.Malformed:    http.StatusBadRequest,
-	service.Unauthorized: http.StatusUnauthorized,
-	service.Forbidden:    http.StatusForbidden,
-	service.NotFound:     http.StatusNotFound,
-	service.NotAllowed:   http.StatusMethodNotAllowed,
-	service.Conflict:     http.StatusConflict,
-	service.TooLarge:     http.StatusRequestEntityTooLarge,
-	service.TooMany:      http.StatusTooManyRequests,
-	service.Unsupported:  http.StatusUnsupportedMediaType,
-	service.Invalid:      http.StatusUnprocessableEntity,
-	service.Unavailable:  http.StatusServiceUnavailable,
-}
-
 // fail shows an error page. Errors of the server are logged.
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, v *visitor, err error) {
 	if r.Context().Err() != nil {
@@ -274,10 +259,7 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, v *visitor, err
 	if !errors.As(err, &e) {
 		e = service.Fail(service.Internal, "internal", "Something went wrong. The server's log has the details.")
 	}
-	status, ok := statuses[e.Kind]
-	if !ok {
-		status = http.StatusInternalServerError
-	}
+	status := e.Kind.Status()
 	if status >= http.StatusInternalServerError {
 		d.log.Error("page failed", "path", r.URL.Path, "err", err)
 	}

@@ -204,7 +204,7 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		var refused *service.Error
 		if errors.As(err, &refused) {
-			d.showLogin(w, r, statuses[refused.Kind], localPath(flow.Get("to")), refused.Detail)
+			d.showLogin(w, r, refused.Kind.Status(), localPath(flow.Get("to")), refused.Detail)
 			return
 		}
 		d.log.Error("login through GitHub failed", "err", err)

@@ -5,6 +5,7 @@ package problem
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -29,6 +30,29 @@ const (
 	Invalid                  // the request was read, but its values are not valid
 	Unavailable              // a service is down; retry after RetryAfter
 )
+
+// statuses maps the kinds of errors to HTTP status codes.
+var statuses = map[Kind]int{
+	Malformed:    http.StatusBadRequest,
+	Unauthorized: http.StatusUnauthorized,
+	Forbidden:    http.StatusForbidden,
+	NotFound:     http.StatusNotFound,
+	NotAllowed:   http.StatusMethodNotAllowed,
+	Conflict:     http.StatusConflict,
+	TooLarge:     http.StatusRequestEntityTooLarge,
+	TooMany:      http.StatusTooManyRequests,
+	Unsupported:  http.StatusUnsupportedMediaType,
+	Invalid:      http.StatusUnprocessableEntity,
+	Unavailable:  http.StatusServiceUnavailable,
+}
+
+// Status returns the HTTP status code of the kind.
+func (k Kind) Status() int {
+	if status, ok := statuses[k]; ok {
+		return status
+	}
+	return http.StatusInternalServerError
+}
 
 // Error is an error for users. Code is stable. Detail is for people and may change.
 type Error struct {
