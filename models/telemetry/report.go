@@ -14,10 +14,10 @@ const (
 	// ReceiverLiveness is the time when the webhook receiver was last up, by process.
 	ReceiverLiveness = "receiver"
 	// LastReceived is the time of the last verified webhook, by provider.
-	LastReceived = "heard"
+	LastReceived = "last_received"
 	// OutageRecord is an Outage of the webhook receiver. Events of that time are
 	// looked up.
-	OutageRecord = "gap"
+	OutageRecord = "outage"
 )
 
 // How long reports are kept.
