@@ -294,7 +294,6 @@ type fold struct {
 	last     *Try   // the newest attempt
 	accepted *Try   // the newest attempt that a provider has
 	manual   bool   // the newest release was manual, although it may double
-	optedOut bool   // the recipient complained or unsubscribed
 	uncalled int    // attempts without a call that count as no retry
 }
 
@@ -304,7 +303,7 @@ func (f *fold) attempt(s *Standing, e *Entry, t *Try) {
 	f.last = t
 	s.Attempts++
 	s.MayDouble = s.MayDouble || e.MayDouble
-	f.optedOut = f.optedOut || t.OptedOut
+	s.OptedOut = s.OptedOut || t.OptedOut
 	switch {
 	case e.Split > 0:
 		s.Splits++
@@ -342,7 +341,7 @@ func (f *fold) entry(s *Standing, e *Entry) {
 
 // conclude completes the status.
 func (f *fold) conclude(s *Standing) {
-	if s.Released && (f.optedOut || !f.manual && f.accepted != nil) {
+	if s.Released && (s.OptedOut || !f.manual && f.accepted != nil) {
 		s.Released = false // it was released as safe, but later facts show that it is not
 	}
 	if s.Called = s.Retries > 0; s.Called {
@@ -371,7 +370,7 @@ func (f *fold) conclude(s *Standing) {
 	case f.closing != nil:
 		f.close(s)
 	case s.Attempts > 0 && !s.Last.Verdict.Settled():
-	case f.optedOut:
+	case s.OptedOut:
 		s.State, s.Reason, s.Detail, s.Provider = Failed, OptedOut, s.Last.Text, s.Last.Provider
 	}
 }

@@ -75,6 +75,7 @@ type Standing struct {
 	Last      Try    // the newest attempt; if it was refused, the newest accepted one
 	Accepted  *Try   // newest accepted attempt without a final event; nil: none, or released manually since
 	Released  bool   // released manually, and no attempt since
+	OptedOut  bool   // the recipient complained or unsubscribed: nothing is sent again
 }
 
 // Tried reports whether any attempt covered the recipient.

@@ -9,7 +9,7 @@ import (
 // Released returns the recipients of a chunk that a retry or release sends again.
 func Released(v *models.View, c *models.Command) models.Set {
 	return v.Where(func(r int, s *models.Status) bool {
-		if s.State != models.Failed || !c.Log.IsZero() && c.Log.Recipient() != r ||
+		if s.State != models.Failed || s.OptedOut || !c.Log.IsZero() && c.Log.Recipient() != r ||
 			c.Provider != "" && !mayBeAt(s, c.Provider) {
 			return false
 		}
