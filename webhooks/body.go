@@ -86,7 +86,6 @@ func (s *Server) read(c *gin.Context, limit int64) (body []byte, release func(),
 		case time.Now().After(deadline):
 			return nil, release, context.DeadlineExceeded
 		}
-		setReadDeadline(c, deadline) // another handler may have moved it
 	}
 }
 

@@ -190,18 +190,19 @@ func (a *App) listen(ctx context.Context) error {
 func (a *App) route(context.Context) error {
 	a.api = api.New(a.service, api.Config{MaxBody: a.cfg.Limits.Body, Logger: a.log})
 	a.metrics.MustRegister(&intake{a.hooks, a.service})
-	mux := http.NewServeMux()
+	all, mux := http.NewServeMux(), http.NewServeMux()
+	all.Handle("/", limitBodies(mux))
 	mux.Handle("/healthz", a.api)
 	mux.Handle("/readyz", a.api)
 	if a.hooks != nil {
-		mux.Handle("/webhooks/", a.hooks)
+		all.Handle("/webhooks/", a.hooks) // it bounds the bodies of posts itself
 	}
 	if a.dashboard != nil {
 		mux.Handle("/v1/", a.api)
 		mux.Handle("/", a.dashboard)
 	}
 	a.http = &http.Server{
-		Handler:           limitBodies(mux),
+		Handler:           all,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
