@@ -27,7 +27,7 @@ func posted(kind string, body []byte) *gin.Context {
 func FuzzReadFields(f *testing.F) {
 	for _, s := range []string{
 		"", "{}", "[]", `{"why":"x","at":"2026-01-31T12:00:00Z","fail":true}`, `{"why":null}`, `{"why":"\ud83d"}`,
-		`{"WHY":1}`,
+		`{"WHY":1}`, "\v{}", "\u00a0{}",
 	} {
 		f.Add([]byte(s))
 	}

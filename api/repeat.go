@@ -90,7 +90,7 @@ func (s *Server) readFields(c *gin.Context, fields map[string]any) (service.Repe
 	}
 	sum := sha256.Sum256(append([]byte(c.Request.URL.Path+"\n"), raw...))
 	repeat.Hash = hex.EncodeToString(sum[:])
-	raw = bytes.TrimSpace(raw)
+	raw = bytes.Trim(raw, " \t\r\n") // the white space of JSON; bytes.TrimSpace trims more
 	if err == nil && len(raw) == 0 {
 		return repeat, nil
 	}
