@@ -208,6 +208,7 @@ func TestCommandsKeepUnknownOutcome(t *testing.T) {
 		cfg := fast()
 		cfg.EvidenceWindow, cfg.StartBy = time.Millisecond, 300*time.Millisecond
 		r := newRig(t, cfg, nil, sg, mg)
+		r.order(models.Command{Kind: models.ProviderOffline, Provider: "mg"})
 		b := r.batch(
 			2,
 			true,
@@ -220,6 +221,7 @@ func TestCommandsKeepUnknownOutcome(t *testing.T) {
 		t.Parallel()
 		r, b, mg := held(t, models.Resend)
 		r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "b", Domain: "x.test", Fail: true}, Why: "no"})
+		r.order(models.Command{Kind: models.ProviderOnline, Provider: "mg"})
 		require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
 		require.Zero(t, mg.count())
 	})
@@ -227,9 +229,7 @@ func TestCommandsKeepUnknownOutcome(t *testing.T) {
 		t.Parallel()
 		r, b, mg := held(t, models.Hold)
 		r.done(b)
-		for _, a := range []string{"sg", "mg"} {
-			r.order(models.Command{Kind: models.ProviderOffline, Provider: a})
-		}
+		r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"})
 		r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID})
 		r.announce(b)
 		require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 2 }, patience, time.Millisecond)
