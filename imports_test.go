@@ -39,6 +39,7 @@ var allowed = map[string][]string{
 	"service/idempotency": {"models", "service/problem"},
 	"service/announce":    {"models"},
 	"service/flow":        {"models"},
+	"service/quota":       {"models"},
 	"service":             {"internal/priority", "models", "models/...", "service/...", "tracing"},
 	"webhooks":            {"internal/priority", "models", "models/..."},
 	"consumers/policy":    {"models", "models/control"},

@@ -121,6 +121,15 @@ func (c *contract) checkControl(b *models.Batch) {
 		200,
 	)
 	c.check("POST", "/v1/release", js, `{}`, 422)
+	keys, err := c.store.Keys(c.Context(), c.other)
+	require.NoError(c, err)
+	for _, path := range []string{"/v1/users/bob/limits", "/v1/users/bob/keys/" + keys[0].ID + "/limits"} {
+		c.check("PUT", path, js, `{"requests_per_second": 1000, "why": "a test"}`, 200)
+		c.check("PUT", path, js, `{"requests_per_second": -1}`, 422)
+		c.check("GET", path, "", "", 200)
+		c.check("GET", path, "", "", 403, "Authorization", "Bearer "+own)
+	}
+	c.check("GET", "/v1/users/eve/limits", "", "", 404)
 	for _, path := range []string{
 		"/v1/users/bob/pause",
 		"/v1/users/bob/resume",
@@ -223,6 +232,7 @@ func TestContract(t *testing.T) {
 		log,
 		"/v1/logs/" + b.ID.Log(2).String(),
 		"/v1/stats",
+		"/v1/usage",
 		"/v1/providers",
 		"/v1/providers/history",
 		"/v1/providers/history?range=week",
@@ -269,7 +279,7 @@ func TestContract(t *testing.T) {
 	described := map[string]bool{}
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
-			described[method+" "+strings.ReplaceAll(path, "{id}", ":id")] = true
+			described[method+" "+strings.NewReplacer("{", ":", "}", "").Replace(path)] = true
 			ok := c.seen[op.OperationID+" "+http.StatusText(http.StatusOK)] ||
 				c.seen[op.OperationID+" "+http.StatusText(http.StatusNoContent)] ||
 				c.seen[op.OperationID+" "+http.StatusText(http.StatusAccepted)]

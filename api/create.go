@@ -22,7 +22,7 @@ func (s *Server) createBatch(c *gin.Context) {
 		s.fail(c, err)
 		return
 	}
-	b := s.svc.NewIntake(c.Request.Context())
+	b := s.svc.NewIntake(c.Request.Context(), caller(c))
 	defer b.Close()
 	d := newDecoder(b)
 	if repeat.Key != "" {

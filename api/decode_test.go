@@ -40,7 +40,7 @@ func decoders(t testing.TB, cfg service.Config, providers ...string) func() *dec
 	}
 	svc := service.New(deps)
 	t.Cleanup(svc.Close)
-	return func() *decoder { return newDecoder(svc.NewIntake(context.Background())) }
+	return func() *decoder { return newDecoder(svc.NewIntake(context.Background(), service.Caller{})) }
 }
 
 // failed returns err as an error of the use cases.

@@ -56,6 +56,8 @@ func kindOf(field any) string {
 		return "true or false"
 	case *time.Time:
 		return aTime
+	case **int64:
+		return "a whole number"
 	}
 	return "a string"
 }

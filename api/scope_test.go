@@ -51,12 +51,17 @@ func TestScopes(t *testing.T) {
 		"GET /v1/logs/%l",
 		"GET /v1/logs?email=a@b.de",
 		"GET /v1/stats",
+		"GET /v1/usage",
 		"GET /v1/providers",
 		"GET /v1/providers/history",
 	}
 	operate := []string{
 		"POST /v1/users/bob/pause",
 		"POST /v1/users/bob/resume",
+		"GET /v1/users/bob/limits",
+		"PUT /v1/users/bob/limits",
+		"GET /v1/users/bob/keys/x/limits",
+		"PUT /v1/users/bob/keys/x/limits",
 		"POST /v1/providers/sg/offline",
 		"POST /v1/providers/sg/online",
 		"POST /v1/providers/sg/drain",

@@ -53,7 +53,7 @@ func New(svc *service.Service, cfg Config) *Server {
 	g.GET("/healthz", s.healthz)
 	g.GET("/readyz", s.readyz)
 	g.GET("/v1/openapi.yaml", s.openapi)
-	v1 := g.Group("/v1", s.authenticate, s.checkQuery)
+	v1 := g.Group("/v1", s.authenticate, s.limit, s.checkQuery)
 	s.routes(v1)
 	s.engine = g
 	return s
@@ -71,6 +71,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/logs", s.searchLogs)
 	read.GET("/logs/:id", s.getLog)
 	read.GET("/stats", s.stats)
+	read.GET("/usage", s.usage)
 	read.GET("/providers", s.listProviders)
 	read.GET("/providers/history", s.history)
 
@@ -91,6 +92,10 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	operate.POST("/providers/:id/online", s.controlProvider(models.ProviderOnline))
 	operate.POST("/providers/:id/drain", s.controlProvider(models.ProviderDrain))
 	operate.POST("/providers/:id/probe", s.probeProvider)
+	operate.GET("/users/:id/limits", s.limits)
+	operate.PUT("/users/:id/limits", s.setLimits)
+	operate.GET("/users/:id/keys/:key/limits", s.limits)
+	operate.PUT("/users/:id/keys/:key/limits", s.setLimits)
 	operate.GET("/blocks", s.listBlocks)
 	operate.POST("/blocks", s.addBlock)
 	operate.DELETE("/blocks/:id", s.removeBlock)

@@ -237,6 +237,12 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 		"SAFEDELIVR_LISTEN="+r.addr,
 		"SAFEDELIVR_LOG=error",
 		"SAFEDELIVR_METRICS_LISTEN=off",
+		// The driver is one user. Its limits are counted, and it never reaches them.
+		"SAFEDELIVR_QUOTAS_REQUESTS_PER_SECOND=1000000",
+		"SAFEDELIVR_QUOTAS_REQUESTS_AT_ONCE=1000",
+		"SAFEDELIVR_QUOTAS_RECIPIENTS_PER_HOUR=1000000000",
+		"SAFEDELIVR_QUOTAS_RECIPIENTS_PER_DAY=1000000000",
+		"SAFEDELIVR_QUOTAS_BATCHES_PER_DAY=1000000000",
 	)
 	if o.perCall == 0 {
 		o.perCall = 1000

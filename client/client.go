@@ -119,11 +119,20 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, out any
 
 // post sends in to path as JSON and reads the answer into out, which may be nil.
 func (c *Client) post(ctx context.Context, path string, in, out any, options []CallOption) error {
+	return c.send(ctx, http.MethodPost, path, in, out, options)
+}
+
+// put replaces path by in and reads the answer into out.
+func (c *Client) put(ctx context.Context, path string, in, out any, options []CallOption) error {
+	return c.send(ctx, http.MethodPut, path, in, out, options)
+}
+
+func (c *Client) send(ctx context.Context, method, path string, in, out any, options []CallOption) error {
 	body, err := json.Marshal(in)
 	if err != nil {
-		return fmt.Errorf("POST %s: %w", path, err)
+		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
-	call := newCall(http.MethodPost, path, options)
+	call := newCall(method, path, options)
 	call.body = bytes.NewReader(body)
 	return c.do(ctx, call, out)
 }

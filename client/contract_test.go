@@ -72,6 +72,7 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"HistoryCounts":      client.HistoryCounts{},
 		"Hold":               client.RestoreHold{},
 		"LiftResult":         client.LiftResult{},
+		"LimitsView":         client.Limits{},
 		"Log":                client.Log{},
 		"Moment":             client.Moment{},
 		"NewBlock":           client.NewBlock{},
@@ -174,6 +175,11 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.Batch(ctx, "id")))
 	require.NoError(t, err(c.Log(ctx, "id")))
 	require.NoError(t, err(c.Stats(ctx, now.AddDate(0, 0, -1), now)))
+	require.NoError(t, err(c.Usage(ctx)))
+	for _, key := range []string{"", "key"} {
+		require.NoError(t, err(c.UserLimits(ctx, "ann", key)))
+		require.NoError(t, err(c.SetUserLimits(ctx, "ann", key, map[string]int64{"requests_per_second": 5}, "why")))
+	}
 	require.NoError(t, err(c.Providers(ctx)))
 	require.NoError(t, err(c.ProviderHistory(ctx, client.Week)))
 	type aboutBatch = func(context.Context, string, string, ...client.CallOption) (client.BatchControlResult, error)

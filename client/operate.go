@@ -37,21 +37,80 @@ func (c *Client) Stats(ctx context.Context, from, to time.Time, options ...CallO
 	return out, c.get(ctx, route("stats"), query, &out, options)
 }
 
+// Limits are the limits of a user or an API key, and how much of them is used.
+type Limits struct {
+	// User and Key are IDs. Key is empty if the limits are those of a user.
+	User    string  `json:"user"`
+	Key     string  `json:"key,omitempty"`
+	Limits  []Limit `json:"limits"`
+	Changed bool    `json:"changed,omitempty"`
+}
+
+// Limit is one limit. A Value of 0 means no limit.
+type Limit struct {
+	Limit string `json:"limit"`
+	Value int64  `json:"value"`
+	// Set tells that an operator set the limit; otherwise it is the default.
+	Set  bool  `json:"set"`
+	Used int64 `json:"used"`
+	// Resets is when the hour or the day ends; zero for other limits.
+	Resets time.Time `json:"resets,omitzero"`
+}
+
+// Usage returns the caller's limits and how much of them is used.
+func (c *Client) Usage(ctx context.Context, options ...CallOption) (Limits, error) {
+	var out Limits
+	return out, c.get(ctx, route("usage"), nil, &out, options)
+}
+
+// UserLimits returns the limits of a user, given by ID or name, or of one of the user's keys, given by ID. It needs the
+// scope operate.
+func (c *Client) UserLimits(ctx context.Context, user, key string, options ...CallOption) (Limits, error) {
+	var out Limits
+	return out, c.get(ctx, limitsRoute(user, key), nil, &out, options)
+}
+
+// SetUserLimits replaces the limits that were set for a user or one of the user's keys. Limits that are not given take
+// their defaults. It needs the scope operate.
+func (c *Client) SetUserLimits(
+	ctx context.Context,
+	user, key string,
+	limits map[string]int64,
+	why string,
+	options ...CallOption,
+) (Limits, error) {
+	body := map[string]any{"why": why}
+	for name, value := range limits {
+		body[name] = value
+	}
+	var out Limits
+	return out, c.put(ctx, limitsRoute(user, key), body, &out, options)
+}
+
+func limitsRoute(user, key string) string {
+	if key == "" {
+		return route("users", user, "limits")
+	}
+	return route("users", user, "keys", key, "limits")
+}
+
 // AuditEntry is a command and who gave it.
 type AuditEntry struct {
 	Number int64     `json:"number"`
 	At     time.Time `json:"at"`
 	// By is a user's id, or "cli:" and a name.
-	By       string    `json:"by"`
-	Command  string    `json:"command"`
-	Why      string    `json:"why,omitempty"`
-	BatchID  string    `json:"batch_id,omitempty"`
-	LogID    string    `json:"log_id,omitempty"`
-	User     string    `json:"user,omitempty"`
-	Provider string    `json:"provider,omitempty"`
-	Senders  []string  `json:"senders,omitempty"`
-	Block    *Block    `json:"block,omitempty"`
-	Before   time.Time `json:"before,omitzero"`
+	By       string   `json:"by"`
+	Command  string   `json:"command"`
+	Why      string   `json:"why,omitempty"`
+	BatchID  string   `json:"batch_id,omitempty"`
+	LogID    string   `json:"log_id,omitempty"`
+	User     string   `json:"user,omitempty"`
+	Provider string   `json:"provider,omitempty"`
+	Senders  []string `json:"senders,omitempty"`
+	Block    *Block   `json:"block,omitempty"`
+	// Limits are those that user.limits set.
+	Limits map[string]int64 `json:"limits,omitempty"`
+	Before time.Time        `json:"before,omitzero"`
 	// Subject names anything else that the command was about.
 	Subject string `json:"subject,omitempty"`
 }

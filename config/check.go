@@ -97,6 +97,14 @@ func (c *Config) check() []error {
 	positive("limits.urgent_up_to", c.Limits.UrgentUpTo > 0)
 	positive("limits.connections", c.Limits.Connections > 0)
 	positive("limits.address_connections", c.Limits.AddressConnections > 0)
+	if c.Limits.DiskReserve < 0 {
+		wrong("limits.disk_reserve", "must be 0 or more")
+	}
+	for l, v := range c.Quotas.Limits() {
+		if v < 0 {
+			wrong("quotas."+string(l), "must be 0 (no limit) or more")
+		}
+	}
 	if c.Limits.Recipients > models.MaxChunks*models.MaxChunkRecipients {
 		wrong("limits.recipients", "must be at most %d", models.MaxChunks*models.MaxChunkRecipients)
 	}

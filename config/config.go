@@ -15,6 +15,7 @@ import (
 	"github.com/knadh/koanf/providers/env/v2"
 	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // Prefix is the prefix of all environment variables. SAFEDELIVR_PROVIDERS_SG_API_KEY sets
@@ -39,6 +40,7 @@ type Config struct {
 	AMQP      AMQP                `koanf:"amqp"`
 	GitHub    GitHub              `koanf:"github"`
 	Limits    Limits              `koanf:"limits"`
+	Quotas    Quotas              `koanf:"quotas"`
 	Times     Times               `koanf:"times"`
 	Providers map[string]Provider `koanf:"providers"`
 }
@@ -99,6 +101,30 @@ type Limits struct {
 
 	Connections        int `koanf:"connections"`         // open HTTP connections
 	AddressConnections int `koanf:"address_connections"` // open HTTP connections of one address
+
+	DiskReserve int64 `koanf:"disk_reserve"` // free bytes below which batches are refused; 0: none
+}
+
+// Quotas bounds what each user may ask for, unless an operator sets other limits for the user. 0 means no limit.
+type Quotas struct {
+	RequestsPerSecond int64 `koanf:"requests_per_second"`
+	RequestsAtOnce    int64 `koanf:"requests_at_once"`
+	RecipientsPerHour int64 `koanf:"recipients_per_hour"`
+	RecipientsPerDay  int64 `koanf:"recipients_per_day"`
+	BatchesPerDay     int64 `koanf:"batches_per_day"`
+	SpoolBytes        int64 `koanf:"spool_bytes"` // of the requests that a process is reading
+}
+
+// Limits returns the quotas by the names of the limits.
+func (q *Quotas) Limits() models.Limits {
+	return models.Limits{
+		models.RequestsPerSecond: q.RequestsPerSecond,
+		models.RequestsAtOnce:    q.RequestsAtOnce,
+		models.RecipientsPerHour: q.RecipientsPerHour,
+		models.RecipientsPerDay:  q.RecipientsPerDay,
+		models.BatchesPerDay:     q.BatchesPerDay,
+		models.SpoolBytes:        q.SpoolBytes,
+	}
 }
 
 // Times holds durations. One of them bounds each state of a log.
@@ -169,6 +195,15 @@ func defaults() Config {
 			UrgentUpTo:         100,
 			Connections:        4096,
 			AddressConnections: 1024,
+			DiskReserve:        256 << 20,
+		},
+		Quotas: Quotas{
+			RequestsPerSecond: 1000,
+			RequestsAtOnce:    128,
+			RecipientsPerHour: 5_000_000,
+			RecipientsPerDay:  20_000_000,
+			BatchesPerDay:     5_000_000,
+			SpoolBytes:        4 << 30,
 		},
 		Times: Times{
 			Deadline:       7 * 24 * time.Hour,

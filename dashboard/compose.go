@@ -155,7 +155,7 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 // accept hands the form to the service. The same form with the same content is
 // sent once, no matter how often it is submitted.
 func (d *Dashboard) accept(r *http.Request, v *visitor, c *composeView, list *addressList) (service.Accepted, error) {
-	in := d.service.NewIntake(r.Context())
+	in := d.service.NewIntake(r.Context(), v.caller())
 	defer in.Close()
 	for name, value := range map[string]string{
 		"from":     c.From,

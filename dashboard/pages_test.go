@@ -35,7 +35,7 @@ func (f *rig) batchOf(user string, fields map[string]string, to ...service.Recip
 		)
 		require.NoError(f, err)
 	}
-	in := f.service.NewIntake(f.Context())
+	in := f.service.NewIntake(f.Context(), service.Caller{User: user})
 	defer in.Close()
 	for name, value := range map[string]string{"from": "shop@example.com", "subject": "Hello", "text": "Dear {{email}}"} {
 		if given, ok := fields[name]; ok {

@@ -22,6 +22,8 @@ const (
 	ResumeUser CommandKind = "user.resume"
 	SetSenders CommandKind = "user.senders" // sets the addresses that the user may send from
 
+	SetLimits CommandKind = "user.limits" // sets the limits of the user or of one key
+
 	ProviderOffline CommandKind = "provider.offline" // no call through the provider
 	ProviderDrain   CommandKind = "provider.drain"   // only mail that no other provider may send
 	ProviderOnline  CommandKind = "provider.online"  // ends offline and drain
@@ -67,9 +69,10 @@ type Command struct {
 	Provider string    `json:"a,omitempty"` // of provider commands; of a release: only mail held at this provider
 	Senders  []string  `json:"s,omitempty"` // of user.senders: addresses, or @domain
 	Block    *Block    `json:"bl,omitempty"`
-	Before   time.Time `json:"bf,omitzero"` // of hold.add
-	Subject  string    `json:"o,omitempty"` // of recorded actions: the key or message
-	Request  ID        `json:"q,omitzero"`  // of a retry or release: ID of the request, the same for its repeats
+	Before   time.Time `json:"bf,omitzero"`  // of hold.add
+	Limits   Limits    `json:"lm,omitempty"` // of user.limits
+	Subject  string    `json:"o,omitempty"`  // of recorded actions: the key or message; of user.limits: the key, or empty
+	Request  ID        `json:"q,omitzero"`   // of a retry or release: ID of the request, the same for its repeats
 }
 
 // Reaches reports whether a retry or release may apply to logs of a chunk of its batch.

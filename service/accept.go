@@ -18,10 +18,6 @@ import (
 // Recipient is one recipient of a request.
 type Recipient = intake.Recipient
 
-// NewIntake returns an empty builder for a batch. When ctx ends, reading and checking end.
-// The caller must close the builder.
-func (s *Service) NewIntake(ctx context.Context) *intake.Builder { return intake.New(ctx, &s.intake) }
-
 // Accepted is the answer to a batch that was accepted.
 type Accepted struct {
 	ID         models.ID         `json:"id"`
@@ -43,6 +39,9 @@ func (s *Service) Accept(
 	in *intake.Builder,
 	r Repeat,
 ) (a Accepted, replayed bool, err error) {
+	if err := s.checkDisk(); err != nil {
+		return Accepted{}, false, err
+	}
 	b, wrong := in.Check()
 	if err := ctx.Err(); err != nil {
 		return Accepted{}, false, err
@@ -75,9 +74,14 @@ func (s *Service) Accept(
 		if wrong != nil {
 			return Accepted{}, wrong
 		}
+		giveBack, err := s.takeQuota(ctx, who, &b)
+		if err != nil {
+			return Accepted{}, err
+		}
 		span := tracing.Start(b.ID, "accept", time.Now(),
 			"recipients", strconv.Itoa(b.Recipients), "chunks", strconv.Itoa(b.Chunks), "lane", string(b.Lane))
 		if err := s.storeBatch(ctx, &b, in); err != nil {
+			giveBack()
 			span.End("not stored")
 			return Accepted{}, acceptError(&b, err)
 		}

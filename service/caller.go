@@ -10,6 +10,7 @@ import (
 // Caller is the user on whose behalf a use case runs.
 type Caller struct {
 	User     string         // ID
+	Key      string         // ID of the API key; empty: a session or the command line
 	By       string         // name in the command log; default: User
 	Operator bool           // may control what belongs to others
 	Scopes   []models.Scope // scopes of the API key; empty: everything that the user may do

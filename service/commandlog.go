@@ -105,6 +105,7 @@ type AuditEntry struct {
 	Provider string             `json:"provider,omitempty"`
 	Senders  []string           `json:"senders,omitempty"`
 	Block    *models.Block      `json:"block,omitempty"`
+	Limits   models.Limits      `json:"limits,omitempty"`
 	Before   time.Time          `json:"before,omitzero"`
 	Subject  string             `json:"subject,omitempty"`
 }
@@ -163,6 +164,7 @@ func auditEntry(c *models.Command) AuditEntry {
 		Provider: c.Provider,
 		Senders:  c.Senders,
 		Block:    c.Block,
+		Limits:   c.Limits,
 		Before:   c.Before,
 		Subject:  c.Subject,
 	}

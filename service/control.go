@@ -51,7 +51,7 @@ func (s *Service) ControlBatch(
 			return BatchControlResult{}, err
 		}
 		if !older && !do.Withholds() { // a repeat may only fetch its answer
-			if err := s.commandRate.take(who, b.ID.String()); err != nil {
+			if err := s.takeCommand(who, b.ID.String()); err != nil {
 				return BatchControlResult{}, err
 			}
 		}
@@ -73,7 +73,7 @@ func (s *Service) DryRunBatch(
 	if err != nil {
 		return BatchControlResult{}, err
 	}
-	if err := s.commandRate.take(who, b.ID.String()); err != nil {
+	if err := s.takeCommand(who, b.ID.String()); err != nil {
 		return BatchControlResult{}, err
 	}
 	return s.dryRunBatch(ctx, who, b, &models.Command{Kind: do, Batch: b.ID})

@@ -87,7 +87,7 @@ func (s *Service) Authenticate(ctx context.Context, secret string, from netip.Ad
 	if len(scopes) == 0 {
 		scopes = []models.Scope{models.ScopeSend, models.ScopeRead}
 	}
-	return Caller{User: key.User, Operator: key.May(models.ScopeOperate), Scopes: scopes}, nil
+	return Caller{User: key.User, Key: key.ID, Operator: key.May(models.ScopeOperate), Scopes: scopes}, nil
 }
 
 // allowedFrom reports whether an address is in one of the networks. It returns true if

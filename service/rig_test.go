@@ -167,7 +167,7 @@ func (f *commandRig) putHeld(batch models.ID) {
 // acceptBatch accepts a batch with one recipient.
 func acceptBatch(t testing.TB, s *Service, who Caller) models.ID {
 	t.Helper()
-	in := s.NewIntake(t.Context())
+	in := s.NewIntake(t.Context(), who)
 	defer in.Close()
 	in.SetText("from", "a@one.example")
 	in.SetText("subject", "s")

@@ -26,7 +26,7 @@ func TestSenders(t *testing.T) {
 		require.NoError(t, store.CreateUser(ctx, u))
 	}
 	post := func(user, from string) string {
-		in := s.NewIntake(ctx)
+		in := s.NewIntake(ctx, Caller{User: user})
 		defer in.Close()
 		in.SetText("from", from)
 		in.SetText("subject", "s")

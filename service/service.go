@@ -19,6 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/announce"
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/quota"
 )
 
 // Config holds limits and times. Zero fields take the defaults.
@@ -36,6 +37,12 @@ type Config struct {
 	// Operator reports whether a user is an operator. Keys with the scope operate work only
 	// while their owner is one; nil: every owner is.
 	Operator func(models.User) bool
+
+	Quotas models.Limits // of users for whom no operator sets others; default: no limits
+
+	// Batches are refused while DiskFree, the free space in bytes, is below DiskReserve.
+	DiskReserve int64
+	DiskFree    func() (int64, error) // nil: unknown
 
 	Sole     bool                // no other process uses the store, so workers know commands at once
 	Priority *priority.Scheduler // of the process; nil: a new one
@@ -118,7 +125,9 @@ type Service struct {
 	ready   cached[Readiness]
 	hours   historyHours
 
-	commandRate commandRate
+	commands  quota.Commands
+	processes quota.Processes
+	quotas    *quota.Guard
 
 	closing sync.Once
 }
@@ -144,6 +153,7 @@ func New(d Deps) *Service {
 			Log:       cfg.Logger,
 		},
 	}
+	s.quotas = quota.New(d.Store, &s.processes)
 	if s.onAccept == nil {
 		s.onAccept = func(*models.Batch, models.Chunk) {}
 	}

@@ -99,7 +99,7 @@ func (s *Service) ControlUser(
 			return ControlResult{}, err
 		}
 		if do == models.ResumeUser && !older { // a repeat may only fetch its answer
-			if err := s.commandRate.take(who, u.ID); err != nil {
+			if err := s.takeCommand(who, u.ID); err != nil {
 				return ControlResult{}, err
 			}
 		}

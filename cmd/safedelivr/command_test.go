@@ -50,7 +50,7 @@ func (d *desk) run(line string) (out, errs string) {
 // heldBatch accepts a batch of one mail with an unknown outcome.
 func (d *desk) heldBatch() models.ID {
 	d.Helper()
-	in := d.server.service.NewIntake(d.Context())
+	in := d.server.service.NewIntake(d.Context(), service.Caller{User: "aaaa"})
 	defer in.Close()
 	in.SetText("from", "a@one.example")
 	in.SetText("subject", "s")

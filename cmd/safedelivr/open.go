@@ -121,7 +121,11 @@ func (c *cli) withService(ctx context.Context, f func(context.Context, *service.
 			deps := service.Deps{
 				Store:  o.store,
 				Broker: broker,
-				Config: service.Config{Recheck: o.cfg.Times.Recheck, Sole: app.SoleProcess(o.cfg)},
+				Config: service.Config{
+					Recheck: o.cfg.Times.Recheck,
+					Quotas:  o.cfg.Quotas.Limits(),
+					Sole:    app.SoleProcess(o.cfg),
+				},
 			}
 			for _, name := range o.cfg.ProviderNames() {
 				deps.Providers = append(deps.Providers, models.Provider{Name: name, Kind: o.cfg.Providers[name].Kind})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -57,8 +58,83 @@ that were added here may use any sender, and users that logged in through GitHub
 	return cmd
 }
 
+func (c *cli) limitsCommand() *cobra.Command {
+	var key, why string
+	var defaults bool
+	cmd := &cobra.Command{
+		Use:   "limits NAME [LIMIT=VALUE …]",
+		Short: "Show or set the limits of a user or of one of the user's keys",
+		Args:  takes(1, -1),
+		Long: `Show the limits of a user or an API key and how much of them is used, or set some of them. 0 means no limit.
+Limits that nobody set are those of the configuration (SAFEDELIVR_QUOTAS_…) for a user, and none for a key.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				v, err := svc.LimitsOf(ctx, c.operator(), args[0], key)
+				if err != nil {
+					return err
+				}
+				if len(args) > 1 || defaults {
+					limits, err := changedLimits(&v, args[1:], defaults)
+					if err != nil {
+						return err
+					}
+					if v, err = svc.SetLimits(ctx, c.operator(), args[0], key, limits, why); err != nil {
+						return err
+					}
+				}
+				t := c.newTable("LIMIT\tVALUE\tSET\tUSED\tUNTIL")
+				for _, l := range v.Limits {
+					value, set := strconv.FormatInt(l.Value, 10), "default"
+					if l.Value == 0 {
+						value = "none"
+					}
+					if l.Set {
+						set = "set"
+					}
+					t.row(l.Limit, value, set, l.Used, timeOrDash(l.Resets))
+				}
+				return t.w.Flush()
+			})
+		},
+	}
+	cmd.Flags().StringVar(&key, "key", "", "ID of a key of the user: show or set its limits")
+	cmd.Flags().BoolVar(&defaults, "default", false, "take back all limits that were set before")
+	whyFlag(cmd, &why)
+	return cmd
+}
+
+// changedLimits returns the limits that are set, with changes like requests_per_second=10.
+func changedLimits(v *service.LimitsView, changes []string, defaults bool) (models.Limits, error) {
+	limits := models.Limits{}
+	for _, l := range v.Limits {
+		if l.Set && !defaults {
+			limits[l.Limit] = l.Value
+		}
+	}
+	for _, change := range changes {
+		name, value, _ := strings.Cut(change, "=")
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q does not have the form LIMIT=VALUE with a whole number", change)
+		}
+		if !models.Limit(name).Valid() {
+			return nil, fmt.Errorf("there is no limit %q; the limits are %s", name, strings.Join(limitNames(), ", "))
+		}
+		limits[models.Limit(name)] = n
+	}
+	return limits, nil
+}
+
+func limitNames() []string {
+	var out []string
+	for _, l := range models.AllLimits() {
+		out = append(out, string(l))
+	}
+	return out
+}
+
 func (c *cli) userCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "user", Short: "Add and list users, and set their senders"}
+	cmd := &cobra.Command{Use: "user", Short: "Add and list users, and set their senders and limits"}
 	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "add NAME",
@@ -82,6 +158,7 @@ func (c *cli) userCommand() *cobra.Command {
 			},
 		},
 		c.sendersCommand(),
+		c.limitsCommand(),
 		&cobra.Command{
 			Use:   "list",
 			Short: "List users",

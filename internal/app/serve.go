@@ -30,6 +30,7 @@ func (a *App) Serve(ctx context.Context) error {
 	running.Go(func() { a.serveAdmin(work) })
 	running.Go(func() { a.serveMetrics(work) })
 	running.Go(func() { a.watchWebhooks(work) })
+	running.Go(func() { a.countProcesses(work) })
 	a.log.Info("serving", "listen", a.Addr(), "roles", strings.Join(a.cfg.Roles, ","),
 		"providers", strings.Join(a.cfg.ProviderNames(), ","), "store", StoreName(a.cfg), "broker", BrokerName(a.cfg),
 		"version", Version())
@@ -65,6 +66,13 @@ func (a *App) runEngine(ctx context.Context, failed chan<- error) {
 func (a *App) watchWebhooks(ctx context.Context) {
 	if a.hooks != nil {
 		a.hooks.Watch(ctx, a.store, a.cfg.Worker)
+	}
+}
+
+// countProcesses counts the processes that accept batches, which share the limits of users.
+func (a *App) countProcesses(ctx context.Context) {
+	if a.cfg.Has("api") {
+		a.service.Process(ctx, a.cfg.Worker)
 	}
 }
 

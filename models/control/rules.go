@@ -33,6 +33,7 @@ type Rules struct {
 	upTo      int
 	batches   map[models.ID]*batchCommands
 	users     map[string]*userCommands
+	limits    map[string]models.Limits // by ID of the user or key
 	providers map[string]ProviderMode
 	probes    map[string]int
 	blocks    []models.Block
@@ -56,6 +57,7 @@ func NewRules() *Rules {
 	return &Rules{
 		batches:   map[models.ID]*batchCommands{},
 		users:     map[string]*userCommands{},
+		limits:    map[string]models.Limits{},
 		providers: map[string]ProviderMode{},
 		probes:    map[string]int{},
 	}
@@ -108,6 +110,8 @@ func (r *Rules) Apply(c models.Command) bool {
 	case models.SetSenders:
 		u := r.user(c.User)
 		u.senders, u.set = c.Senders, true
+	case models.SetLimits:
+		r.limits[cmp.Or(c.Subject, c.User)] = c.Limits
 	case models.ProviderOffline, models.ProviderDrain, models.ProviderOnline:
 		r.providers[c.Provider] = ProviderMode{Mode: c.Kind, Since: c.At, By: c.By, Why: c.Why}
 	case models.ProviderProbe:
@@ -218,6 +222,13 @@ func (r *Rules) PausedBy(user string) string {
 		return cmp.Or(u.pause.By, "unknown")
 	}
 	return ""
+}
+
+// Limits returns the limits that are set for a user or a key.
+func (r *Rules) Limits(id string) models.Limits {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.limits[id]
 }
 
 // Senders returns the senders that a user may use. If no operator has set them, set is

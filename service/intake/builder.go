@@ -38,12 +38,15 @@ const yieldAfter = 250
 
 // Config holds the limits and the defaults of batches.
 type Config struct {
-	MaxRecipients int             // recipients of a batch
-	MaxContent    int64           // bytes of everything but the recipients
-	UrgentUpTo    int             // batches of at most this many recipients are urgent by default
-	Deadline      time.Duration   // default time from the request to the deadline
-	SpoolDir      string          // directory for the recipients of large requests
-	Providers     map[string]bool // names of the configured providers
+	MaxRecipients int           // recipients of a batch
+	MaxContent    int64         // bytes of everything but the recipients
+	UrgentUpTo    int           // batches of at most this many recipients are urgent by default
+	Deadline      time.Duration // default time from the request to the deadline
+	SpoolDir      string        // directory for the recipients of large requests
+	// Spooling is called before n bytes are written to the spool, and with the negative
+	// number of them when the request is done. It may be nil.
+	Spooling  func(n int64) error
+	Providers map[string]bool // names of the configured providers
 }
 
 // Builder builds a batch from the fields of a request in any form, and collects the
@@ -73,7 +76,7 @@ func New(ctx context.Context, cfg *Config) *Builder {
 	return &Builder{
 		ctx:    ctx,
 		cfg:    cfg,
-		spool:  newSpool(cfg.SpoolDir),
+		spool:  newSpool(cfg.SpoolDir, cfg.Spooling),
 		texts:  map[string]string{},
 		chosen: map[string]bool{},
 		set:    map[string]bool{},

@@ -26,6 +26,9 @@ var errSpool = errors.New("spool")
 // stored before everything was checked, and the content may follow the recipients.
 type spool struct {
 	dir  string
+	grow func(n int64) error // asked before n bytes are written to the file, or nil
+	room int64               // bytes that grow has allowed
+	used int64               // bytes in the file
 	buf  []byte
 	file *os.File
 	w    *bufio.Writer
@@ -123,8 +126,12 @@ const maxVarSets = 1000
 // keep sets of variables.
 const maxVarNames = 10_000
 
-func newSpool(dir string) *spool {
+func newSpool(dir string, grow func(n int64) error) *spool {
+	if grow == nil {
+		grow = func(int64) error { return nil }
+	}
 	return &spool{
+		grow:         grow,
 		dir:          dir,
 		seeds:        [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 		seen:         map[[2]uint64]struct{}{},
@@ -172,12 +179,31 @@ func (s *spool) add(index int, r *models.Recipient) error {
 		s.buf = append(append(s.buf, head...), rec...)
 		return nil
 	}
+	if err := s.reserve(int64(len(head) + len(rec))); err != nil {
+		return err
+	}
 	if _, err := s.w.Write(head); err != nil {
 		return fmt.Errorf("%w: %w", errSpool, err)
 	}
 	if _, err := s.w.Write(rec); err != nil {
 		return fmt.Errorf("%w: %w", errSpool, err)
 	}
+	return nil
+}
+
+// spoolStep is the number of bytes for which a spool asks at a time.
+const spoolStep = 256 << 10
+
+// reserve asks for room for n more bytes in the file.
+func (s *spool) reserve(n int64) error {
+	if s.used += n; s.used <= s.room {
+		return nil
+	}
+	more := max(s.used-s.room, spoolStep)
+	if err := s.grow(more); err != nil {
+		return err
+	}
+	s.room += more
 	return nil
 }
 
@@ -219,6 +245,9 @@ func (s *spool) countVars(r *models.Recipient, again bool) {
 
 // spill moves the recipients from memory to a file.
 func (s *spool) spill() error {
+	if err := s.reserve(int64(len(s.buf))); err != nil {
+		return err
+	}
 	f, err := os.CreateTemp(s.dir, "safedelivr-intake-*")
 	if err != nil {
 		return fmt.Errorf("%w: %w", errSpool, err)
@@ -283,6 +312,9 @@ func (s *spool) irregular() []int {
 }
 
 func (s *spool) close() {
+	if s.room > 0 {
+		_ = s.grow(-s.room) // nothing refuses to take room back
+	}
 	if s.file != nil {
 		name := s.file.Name()
 		_ = s.file.Close()

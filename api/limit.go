@@ -1,0 +1,85 @@
+package api
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/quota"
+)
+
+// limit admits the request within the limits of its caller. The answer tells how much of
+// them is left.
+func (s *Server) limit(c *gin.Context) {
+	end, known, err := s.svc.Admit(c.Request.Context(), caller(c))
+	setRateLimit(c, known)
+	if err != nil {
+		s.fail(c, err)
+		return
+	}
+	defer end()
+	c.Next()
+}
+
+// setRateLimit sets the headers RateLimit-Policy and RateLimit, as
+// draft-ietf-httpapi-ratelimit-headers describes them. They list the limits that count
+// something in a time.
+func setRateLimit(c *gin.Context, known []quota.Usage) {
+	var policies, states []string
+	for i := range known {
+		u := &known[i]
+		left := u.Ends.Sub(u.Now)
+		window := 1.0
+		switch {
+		case u.Limit == models.RecipientsPerHour:
+			window = 3600
+		case !u.Ends.IsZero():
+			window = 86400
+		case u.Limit != models.RequestsPerSecond:
+			continue
+		}
+		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%.0f", u.Limit, u.Value, window))
+		states = append(states, fmt.Sprintf("%q;r=%d;t=%.0f", u.Limit, u.Left(), max(1, math.Ceil(left.Seconds()))))
+	}
+	if len(policies) > 0 {
+		c.Header("RateLimit-Policy", strings.Join(policies, ", "))
+		c.Header("RateLimit", strings.Join(states, ", "))
+	}
+}
+
+// usage is GET /v1/usage.
+func (s *Server) usage(c *gin.Context) {
+	v, err := s.svc.Usage(c.Request.Context(), caller(c))
+	answer(s, c, v, err)
+}
+
+// limits is GET /v1/users/{id}/limits and /v1/users/{id}/keys/{key}/limits.
+func (s *Server) limits(c *gin.Context) {
+	v, err := s.svc.LimitsOf(c.Request.Context(), caller(c), c.Param("id"), c.Param("key"))
+	answer(s, c, v, err)
+}
+
+// setLimits is PUT /v1/users/{id}/limits and /v1/users/{id}/keys/{key}/limits.
+func (s *Server) setLimits(c *gin.Context) {
+	var why string
+	fields := map[string]any{"why": &why}
+	values := map[models.Limit]**int64{}
+	for _, l := range models.AllLimits() {
+		values[l] = new(*int64)
+		fields[string(l)] = values[l]
+	}
+	giveCommand(s, c, fields, func(service.Repeat) (service.LimitsView, bool, error) {
+		limits := models.Limits{}
+		for l, v := range values {
+			if *v != nil {
+				limits[l] = **v
+			}
+		}
+		v, err := s.svc.SetLimits(c.Request.Context(), caller(c), c.Param("id"), c.Param("key"), limits, why)
+		return v, false, err
+	}, nil)
+}

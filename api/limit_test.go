@@ -1,0 +1,208 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// batchTo returns a batch for n recipients.
+func batchTo(n int) string {
+	var b strings.Builder
+	b.WriteString(`{"from": "a@one.example", "subject": "s", "text": "t", "to": [`)
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `"r%d@two.example"`, i)
+	}
+	b.WriteString("]}")
+	return b.String()
+}
+
+// limitsOf returns the limits of an answer by name.
+func limitsOf(t *testing.T, r *reply) (v service.LimitsView, by map[models.Limit]service.LimitView) {
+	t.Helper()
+	require.Equal(t, http.StatusOK, r.Status, "%s", r.Body)
+	require.NoError(t, json.Unmarshal(r.Body, &v))
+	by = map[models.Limit]service.LimitView{}
+	for _, l := range v.Limits {
+		by[l.Limit] = l
+	}
+	return v, by
+}
+
+// TestQuotas: a user gets as many recipients and batches as the quotas allow, whatever the
+// user's keys; other users are not affected, and a repeat is not counted.
+func TestQuotas(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) {
+		s.service.Quotas = models.Limits{models.RecipientsPerHour: 10, models.BatchesPerDay: 3}
+	})
+	send := func(n int, header ...string) *reply {
+		return f.do(http.MethodPost, "/v1/batches", "application/json", strings.NewReader(batchTo(n)), header...)
+	}
+	first := send(6, "Idempotency-Key", "one")
+	f.accepted(first)
+	require.Equal(t, "true", send(6, "Idempotency-Key", "one").Header.Get("Idempotency-Replayed"))
+
+	over := send(11)
+	require.Equal(t, http.StatusRequestEntityTooLarge, over.Status)
+	require.Equal(t, "over_limit", over.problem(t).Code)
+	full := send(5, "Idempotency-Key", "two")
+	require.Equal(t, http.StatusTooManyRequests, full.Status)
+	require.Equal(t, "limit_reached", full.problem(t).Code)
+	require.NotEmpty(t, full.Header.Get("Retry-After"))
+	require.Equal(t, "limit_reached", send(5, "Idempotency-Key", "two").problem(t).Code, "its key does not help")
+	f.accepted(send(4))
+	require.Regexp(t, `^"recipients_per_hour";r=0;t=\d+, "batches_per_day";r=1;t=\d+$`, f.get("/v1/usage").Header.Get("RateLimit"))
+	require.Equal(t, `"recipients_per_hour";q=10;w=3600, "batches_per_day";q=3;w=86400`,
+		f.get("/v1/usage").Header.Get("RateLimit-Policy"))
+	_, used := limitsOf(t, f.get("/v1/usage"))
+	require.EqualValues(t, 10, used[models.RecipientsPerHour].Used)
+	require.EqualValues(t, 2, used[models.BatchesPerDay].Used)
+	require.False(t, used[models.BatchesPerDay].Resets.IsZero())
+	require.Zero(t, used[models.RequestsPerSecond].Value)
+
+	f.accepted(send(9, "Authorization", "Bearer "+f.foreign))
+
+	f.serve(Config{}) // another process
+	require.Equal(t, "limit_reached", send(1).problem(t).Code)
+}
+
+// TestStoreFailureGivesQuotaBack: a batch that was not stored is not counted.
+func TestStoreFailureGivesQuotaBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.RecipientsPerHour: 1} })
+	f.store.failing("Schedule", func(n int) error {
+		if n == 1 {
+			return models.ErrUnavailable
+		}
+		return nil
+	})
+	require.Equal(t, "store_unavailable", f.post(batchTo(1)).problem(t).Code)
+	f.accepted(f.post(batchTo(1)))
+	require.Equal(t, "limit_reached", f.post(batchTo(1)).problem(t).Code)
+}
+
+// TestRequestsAreLimited: one user's requests do not use up another's.
+func TestRequestsAreLimited(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.RequestsPerSecond: 1} })
+	var refused *reply
+	require.Eventually(t, func() bool { // a second may end between two requests
+		refused = f.get("/v1/stats")
+		return refused.Status == http.StatusTooManyRequests
+	}, 10*time.Second, time.Millisecond)
+	require.Equal(t, "limit_reached", refused.problem(t).Code)
+	require.NotEmpty(t, refused.Header.Get("Retry-After"))
+	require.Equal(t, http.StatusOK, f.get("/v1/stats", "Authorization", "Bearer "+f.foreign).Status)
+}
+
+// TestRequestsAtOnce: a request counts until it has ended.
+func TestRequestsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.RequestsAtOnce: 1} })
+	body, w := io.Pipe()
+	done := make(chan *reply)
+	go func() { done <- f.do(http.MethodPost, "/v1/batches", "application/json", body) }()
+	whole := batchTo(1)
+	_, err := io.WriteString(w, whole[:20])
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return f.get("/v1/stats").Status == http.StatusTooManyRequests }, 10*time.Second, time.Millisecond)
+	_, err = io.WriteString(w, whole[20:])
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	f.accepted(<-done)
+	require.Eventually(t, func() bool { return f.get("/v1/stats").Status == http.StatusOK }, 10*time.Second, time.Millisecond)
+}
+
+// TestSpoolIsLimited: what a user's requests keep on disk is limited until they end.
+func TestSpoolIsLimited(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.SpoolBytes: 1 << 20} })
+	require.Equal(t, "over_limit", f.post(batchTo(100_000)).problem(t).Code)
+	f.accepted(f.post(batchTo(30_000)))
+	f.accepted(f.post(batchTo(30_000)))
+}
+
+// TestDiskReserve: below the reserve, batches are refused and everything else goes on.
+func TestDiskReserve(t *testing.T) {
+	t.Parallel()
+	var free atomic.Int64
+	f := newFixture(t, func(s *setup) {
+		s.service.DiskReserve, s.service.DiskFree = 100, func() (int64, error) { return free.Load(), nil }
+	})
+	free.Store(99)
+	r := f.post(batchTo(1))
+	require.Equal(t, http.StatusServiceUnavailable, r.Status)
+	require.Equal(t, "disk_reserve", r.problem(t).Code)
+	require.NotEmpty(t, r.Header.Get("Retry-After"))
+	require.Equal(t, "disk_reserve", f.post(batchTo(30_000)).problem(t).Code)
+	require.Equal(t, http.StatusOK, f.get("/v1/stats").Status)
+	free.Store(100)
+	f.accepted(f.post(batchTo(1)))
+}
+
+// TestSetLimits: an operator sets the limits of a user and of a key, which take effect in
+// every process.
+func TestSetLimits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.RecipientsPerDay: 100} })
+	keys, err := f.store.Keys(f.Context(), f.other)
+	require.NoError(t, err)
+	put := func(path, body string) *reply {
+		return f.do(http.MethodPut, path, "application/json", strings.NewReader(body))
+	}
+	require.Equal(t, "scope_missing", put("/v1/users/bob/limits", `{}`).problem(t).Code)
+	f = f.operator()
+	v, by := limitsOf(t, put("/v1/users/bob/limits", `{"recipients_per_day": 5, "batches_per_day": 0, "why": "trial"}`))
+	require.True(t, v.Changed)
+	require.Equal(t, f.other, v.User)
+	require.Equal(t, int64(5), by[models.RecipientsPerDay].Value)
+	require.True(t, by[models.RecipientsPerDay].Set)
+	require.True(t, by[models.BatchesPerDay].Set)
+	require.False(t, by[models.RecipientsPerHour].Set)
+	v, _ = limitsOf(t, put("/v1/users/"+f.other+"/limits", `{"recipients_per_day": 5, "batches_per_day": 0}`))
+	require.False(t, v.Changed)
+
+	p := put("/v1/users/bob/limits", `{"recipients_per_day": -1, "mails": 3, "requests_at_once": 1.5, "spool_bytes": null}`).problem(t)
+	require.ElementsMatch(t, []string{"/mails unknown_field", "/requests_at_once wrong_type", "/spool_bytes wrong_type"}, p.pointers())
+	p = put("/v1/users/bob/limits", `{"recipients_per_day": -1, "requests_at_once": 1000000000001}`).problem(t)
+	require.Equal(t, []string{"/recipients_per_day invalid_value", "/requests_at_once invalid_value"}, p.pointers())
+	require.Equal(t, "not_found", put("/v1/users/eve/limits", `{}`).problem(t).Code)
+	require.Equal(t, "not_found", put("/v1/users/ann/keys/"+keys[0].ID+"/limits", `{}`).problem(t).Code)
+
+	send := func(n int) *reply {
+		return f.do(http.MethodPost, "/v1/batches", "application/json", strings.NewReader(batchTo(n)),
+			"Authorization", "Bearer "+f.foreign)
+	}
+	require.Equal(t, "over_limit", send(6).problem(t).Code)
+	path := "/v1/users/bob/keys/" + keys[0].ID + "/limits"
+	v, _ = limitsOf(t, put(path, `{"recipients_per_day": 2}`))
+	require.Equal(t, keys[0].ID, v.Key)
+	f.serve(Config{})
+	require.Equal(t, "over_limit", send(3).problem(t).Code)
+	f.accepted(send(2))
+	require.Equal(t, "limit_reached", send(1).problem(t).Code, "the key's limit")
+	_, by = limitsOf(t, f.get("/v1/users/bob/limits"))
+	require.EqualValues(t, 2, by[models.RecipientsPerDay].Used)
+	limitsOf(t, put(path, `{}`))
+	f.accepted(send(1))
+
+	var audit service.AuditPage
+	require.NoError(t, json.Unmarshal(f.get("/v1/audit").Body, &audit))
+	require.Equal(t, models.SetLimits, audit.Commands[2].Command)
+	require.Equal(t, "trial", audit.Commands[2].Why)
+	require.Equal(t, models.Limits{models.RecipientsPerDay: 5, models.BatchesPerDay: 0}, audit.Commands[2].Limits)
+}

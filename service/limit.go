@@ -1,0 +1,278 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/problem"
+	"github.com/safedelivr/safedelivr/service/quota"
+)
+
+// takeCommand counts a command of a caller about a batch or a user, given by ID. It returns
+// an error if the caller has given too many. What withholds mail is never counted: without
+// a resumption a repeat of it changes nothing.
+func (s *Service) takeCommand(who Caller, target string) error {
+	wait := s.commands.Take(who.by(), target)
+	if wait == 0 {
+		return nil
+	}
+	return Fail(TooMany, "too_many_commands",
+		"You have given more than %d commands about the same batch or user within a minute. Repeat the request later.",
+		quota.CommandBurst).After(seconds(wait))
+}
+
+// seconds returns d in seconds, rounded up.
+func seconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
+
+// Process reports this process to the others that share the limits of users, and counts
+// them, until ctx ends. name must be unique. If no other process uses the store, it
+// returns at once.
+func (s *Service) Process(ctx context.Context, name string) {
+	if s.cfg.Sole {
+		return
+	}
+	s.processes.Run(ctx, s.store, name, func(err error) {
+		s.log.Warn("cannot count the processes that share the limits of users", "err", err)
+	})
+}
+
+// subjects returns the user and the key of a caller with their limits. A caller who is no
+// user has none.
+func (s *Service) subjects(ctx context.Context, who Caller) ([]quota.Subject, error) {
+	if who.User == "" {
+		return nil, nil
+	}
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := []quota.Subject{s.userSubject(rules, who.User)}
+	if limits := rules.Limits(who.Key); who.Key != "" && len(limits) > 0 {
+		out = append(out, quota.Subject{ID: who.Key, Limits: limits})
+	}
+	return out, nil
+}
+
+func (s *Service) userSubject(rules *control.Rules, user string) quota.Subject {
+	return quota.Subject{ID: user, Limits: rules.Limits(user).Over(s.cfg.Quotas)}
+}
+
+// Admit admits a request of a caller, who must call end when it is done. known is how much
+// of the caller's limits is used, as far as this process knows; it is not nil even if the
+// request is refused.
+func (s *Service) Admit(ctx context.Context, who Caller) (end func(), known []quota.Usage, err error) {
+	subjects, err := s.subjects(ctx, who)
+	if err != nil {
+		return nil, nil, err
+	}
+	end, err = s.quotas.Begin(subjects)
+	return end, s.quotas.Known(subjects), limitError(err)
+}
+
+// takeQuota takes a batch from the quotas of its user. If the batch is not stored after
+// all, giveBack returns it.
+func (s *Service) takeQuota(ctx context.Context, who Caller, b *models.Batch) (giveBack func(), err error) {
+	subjects, err := s.subjects(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	n := int64(b.Recipients)
+	giveBack, err = s.quotas.Take(ctx, subjects, []quota.Amount{
+		{Limit: models.RecipientsPerHour, N: n},
+		{Limit: models.RecipientsPerDay, N: n},
+		{Limit: models.BatchesPerDay, N: 1},
+	})
+	return giveBack, limitError(err)
+}
+
+// spooler returns what the intake of a caller's request asks before it writes to the spool.
+func (s *Service) spooler(ctx context.Context, who Caller) func(n int64) error {
+	var subjects []quota.Subject
+	held := int64(0)
+	return func(n int64) error {
+		if n > 0 {
+			if err := s.checkDisk(); err != nil {
+				return err
+			}
+		}
+		if subjects == nil {
+			var err error
+			if subjects, err = s.subjects(ctx, who); err != nil {
+				return err
+			}
+		}
+		if err := s.quotas.Spool(subjects, held, n); err != nil {
+			return limitError(err)
+		}
+		held += n
+		return nil
+	}
+}
+
+// checkDisk returns an error if the free space of a disk is below the reserve.
+func (s *Service) checkDisk() error {
+	if s.cfg.DiskReserve <= 0 || s.cfg.DiskFree == nil {
+		return nil
+	}
+	free, err := s.cfg.DiskFree()
+	if err != nil {
+		s.log.Warn("cannot read the free disk space", "err", err)
+		return nil
+	}
+	if free >= s.cfg.DiskReserve {
+		return nil
+	}
+	return Fail(Unavailable, "disk_reserve",
+		"The server has too little free disk space to accept batches. What it accepted goes on. Repeat the request later.",
+	).After(60)
+}
+
+// limitError returns the Error for an error of the quotas.
+func limitError(err error) error {
+	var e *quota.Exceeded
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &e):
+		return storeError("count against the limits", err)
+	case e.After == 0:
+		return Fail(TooLarge, "over_limit",
+			"The batch alone is more than your limit %s of %d allows. Split it, or ask an operator.", e.Limit, e.Value)
+	}
+	return Fail(TooMany, "limit_reached",
+		"Your limit %s of %d is reached. Nothing was stored. Repeat the request after the time in Retry-After.",
+		e.Limit, e.Value).After(seconds(e.After))
+}
+
+// LimitsView tells the limits of a user or a key, and how much of them is used.
+type LimitsView struct {
+	User    string      `json:"user"`          // ID
+	Key     string      `json:"key,omitempty"` // ID
+	Limits  []LimitView `json:"limits"`
+	Changed bool        `json:"changed,omitempty"`
+}
+
+// LimitView is one limit.
+type LimitView struct {
+	Limit  models.Limit `json:"limit"`
+	Value  int64        `json:"value"`           // 0: no limit
+	Set    bool         `json:"set"`             // by an operator; otherwise it is the default
+	Used   int64        `json:"used"`            // at most
+	Resets time.Time    `json:"resets,omitzero"` // when an hour or a day ends
+}
+
+// Usage returns the limits of the caller and how much of them is used.
+func (s *Service) Usage(ctx context.Context, who Caller) (LimitsView, error) {
+	return s.limitsOf(ctx, who.User, "")
+}
+
+// LimitsOf returns the limits of a user, given by ID or name, or of one of the user's keys,
+// given by ID, and how much of them is used.
+func (s *Service) LimitsOf(ctx context.Context, who Caller, user, key string) (LimitsView, error) {
+	u, err := s.limited(ctx, who, user, key)
+	if err != nil {
+		return LimitsView{}, err
+	}
+	return s.limitsOf(ctx, u.ID, key)
+}
+
+// limited returns the user to whom limits belong, for an operator.
+func (s *Service) limited(ctx context.Context, who Caller, user, key string) (models.User, error) {
+	u, err := s.User(ctx, who, user)
+	if err != nil || key == "" {
+		return u, err
+	}
+	keys, err := s.store.Keys(ctx, u.ID)
+	if err != nil {
+		return u, storeError("list keys", err)
+	}
+	if !slices.ContainsFunc(keys, func(k models.Key) bool { return k.ID == key }) {
+		return u, noSuch("API key of this user")
+	}
+	return u, nil
+}
+
+func (s *Service) limitsOf(ctx context.Context, user, key string) (LimitsView, error) {
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return LimitsView{}, err
+	}
+	subject := s.userSubject(rules, user)
+	set := rules.Limits(user)
+	if key != "" {
+		set = rules.Limits(key)
+		subject = quota.Subject{ID: key, Limits: set}
+	}
+	used, err := s.quotas.Usage(ctx, subject)
+	if err != nil {
+		return LimitsView{}, storeError("read usage", err)
+	}
+	v := LimitsView{User: user, Key: key}
+	for _, u := range used {
+		_, isSet := set[u.Limit]
+		v.Limits = append(v.Limits, LimitView{Limit: u.Limit, Value: u.Value, Set: isSet, Used: u.Used, Resets: u.Ends})
+	}
+	return v, nil
+}
+
+// maxLimit is the largest value of a limit.
+const maxLimit = 1_000_000_000_000
+
+// SetLimits sets the limits of a user, given by ID or name, or of one of the user's keys,
+// given by ID. Limits that are not given take their defaults; a key has none. An hour or
+// day whose limit changes begins anew.
+func (s *Service) SetLimits(
+	ctx context.Context,
+	who Caller,
+	user, key string,
+	limits models.Limits,
+	why string,
+) (LimitsView, error) {
+	var f Form
+	for _, l := range slices.Sorted(maps.Keys(limits)) {
+		at := problem.Pointer(string(l))
+		switch {
+		case !l.Valid():
+			f.Wrong(at, "unknown_limit", "There is no limit with this name.")
+		case limits[l] < 0 || limits[l] > maxLimit:
+			f.Wrong(at, "invalid_value", "The limit must be from 0 (no limit) to %d.", int64(maxLimit))
+		}
+	}
+	wrongWhy(&f, why)
+	if err := f.Err(); err != nil {
+		return LimitsView{}, err
+	}
+	u, err := s.limited(ctx, who, user, key)
+	if err != nil {
+		return LimitsView{}, err
+	}
+	id := u.ID
+	if key != "" {
+		id = key
+	}
+	command := models.Command{Kind: models.SetLimits, User: u.ID, Subject: key, Limits: limits, Why: why}
+	changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+		return !maps.Equal(rules.Limits(id), limits)
+	})
+	if err != nil {
+		return LimitsView{}, err
+	}
+	v, err := s.limitsOf(ctx, u.ID, key)
+	v.Changed = changed
+	return v, err
+}
+
+// NewIntake returns an empty builder for a batch of the caller. When ctx ends, reading and
+// checking end. The caller must close the builder.
+func (s *Service) NewIntake(ctx context.Context, who Caller) *intake.Builder {
+	c := s.intake
+	c.Spooling = s.spooler(ctx, who)
+	return intake.New(ctx, &c)
+}

@@ -1,0 +1,267 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memory is a Store in memory. Every answer to a claim is lost once if lossy is set.
+type memory struct {
+	models.ClaimStore
+	lossy bool
+
+	mu         sync.Mutex
+	claims     map[string]models.Claim
+	transients map[string]time.Time // by name, until when
+	down       bool
+}
+
+func newMemory() *memory {
+	return &memory{claims: map[string]models.Claim{}, transients: map[string]time.Time{}}
+}
+
+func (m *memory) Claim(_ context.Context, key string, c models.Claim, _ time.Duration) (models.Claim, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	there, ok := m.claims[key]
+	if !ok {
+		m.claims[key] = c
+		if m.lossy {
+			return models.Claim{}, models.ErrOutcomeUnknown
+		}
+		return c, nil
+	}
+	return there, nil
+}
+
+func (m *memory) Claimed(_ context.Context, key string) (models.Claim, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c, ok := m.claims[key]; ok {
+		return c, nil
+	}
+	return models.Claim{}, models.ErrNotFound
+}
+
+func (m *memory) PutTransient(_ context.Context, _, name string, _ []byte, ttl time.Duration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return models.ErrUnavailable
+	}
+	m.transients[name] = time.Now().Add(ttl)
+	return nil
+}
+
+func (m *memory) Transients(context.Context, string) (map[string][]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string][]byte{}
+	for name, until := range m.transients {
+		if time.Now().Before(until) {
+			out[name] = nil
+		}
+	}
+	return out, nil
+}
+
+func (m *memory) setDown() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.down = true
+}
+
+func user(limits models.Limits) []Subject { return []Subject{{ID: "ada", Limits: limits}} }
+
+// refusal returns how an error refuses a request.
+func refusal(t *testing.T, err error) *Exceeded {
+	t.Helper()
+	var e *Exceeded
+	require.ErrorAs(t, err, &e)
+	return e
+}
+
+func TestSlicesAddUp(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []int64{1, 5, 63, 64, 65, 1000, 999_999, 1_000_000_000_000} {
+		w := newWindow(user(models.Limits{models.RecipientsPerDay: limit})[0], models.RecipientsPerDay, time.Now())
+		require.Equal(t, limit, w.before(w.slices()), limit)
+		for i := range w.slices() {
+			require.Positive(t, w.size(i), "%d: %d", limit, i)
+		}
+	}
+}
+
+// Processes that share a store never admit more than the limit, even if the answers to
+// their claims are lost.
+func TestProcessesShareAWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const limit, processes, most = 10_000, 4, 30
+		store := newMemory()
+		store.lossy = true
+		subjects := user(models.Limits{models.RecipientsPerHour: limit})
+		var admitted atomic.Int64
+		var all sync.WaitGroup
+		for range processes {
+			g := New(store, &Processes{})
+			for n := range int64(most) {
+				all.Go(func() {
+					for {
+						_, err := g.Take(t.Context(), subjects, []Amount{{models.RecipientsPerHour, n + 1}})
+						if err != nil {
+							refusal(t, err)
+							return
+						}
+						admitted.Add(n + 1)
+					}
+				})
+			}
+		}
+		all.Wait()
+		require.LessOrEqual(t, admitted.Load(), int64(limit))
+		require.Equal(t, int64(limit), admitted.Load(), "requests for 1 recipient use the rest")
+	})
+}
+
+func TestWindowEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, ctx := New(newMemory(), &Processes{}), t.Context()
+		subjects := user(models.Limits{models.RecipientsPerHour: 100, models.RecipientsPerDay: 150})
+		take := func(n int64) (func(), error) {
+			return g.Take(ctx, subjects, []Amount{{models.RecipientsPerHour, n}, {models.RecipientsPerDay, n}})
+		}
+		time.Sleep(10 * time.Minute)
+		_, err := take(101)
+		require.Zero(t, refusal(t, err).After, "it never fits")
+		back, err := take(100)
+		require.NoError(t, err)
+		_, err = take(1)
+		require.Equal(t, &Exceeded{"ada", models.RecipientsPerHour, 100, 50 * time.Minute}, refusal(t, err))
+		back()
+		_, err = take(100)
+		require.NoError(t, err, "what was given back")
+		time.Sleep(50 * time.Minute)
+		_, err = take(60)
+		require.Equal(t, models.RecipientsPerDay, refusal(t, err).Limit)
+		_, err = take(50)
+		require.NoError(t, err, "the refused request gave its part of the hour back")
+		used, err := g.Usage(ctx, subjects[0])
+		require.NoError(t, err)
+		require.Equal(t, []int64{50, 150}, []int64{used[2].Used, used[3].Used})
+		other, err := New(g.store, &Processes{}).Usage(ctx, subjects[0])
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, other[2].Used, int64(50), "an upper bound")
+		require.Less(t, other[2].Used, int64(63), "what was claimed and given back counts for other processes")
+	})
+}
+
+func TestRequestsPerSecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		processes := &Processes{}
+		g := New(newMemory(), processes)
+		begin := func(limit int64) (n int) {
+			for {
+				end, err := g.Begin(user(models.Limits{models.RequestsPerSecond: limit}))
+				if err != nil {
+					require.Positive(t, refusal(t, err).After)
+					return n
+				}
+				end()
+				n++
+			}
+		}
+		require.Equal(t, 10, begin(10))
+		time.Sleep(time.Second)
+		require.Equal(t, 10, begin(10))
+		processes.live.Store(2)
+		time.Sleep(time.Second)
+		require.Equal(t, 5, begin(10), "half of it is the other process's")
+		time.Sleep(500 * time.Millisecond)
+		require.Equal(t, 2, begin(10))
+		time.Sleep(time.Second)
+		require.Equal(t, 5, begin(20), "what the old limit left")
+		time.Sleep(time.Second)
+		require.Equal(t, 10, begin(20))
+	})
+}
+
+// A request counts against its user and its key, or against none of them.
+func TestUserAndKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := New(newMemory(), &Processes{})
+		both := []Subject{
+			{ID: "ada", Limits: models.Limits{models.RequestsPerSecond: 10, models.RequestsAtOnce: 2}},
+			{ID: "key", Limits: models.Limits{models.RequestsPerSecond: 1}},
+		}
+		end, err := g.Begin(both)
+		require.NoError(t, err)
+		_, err = g.Begin(both)
+		require.Equal(t, "key", refusal(t, err).Subject)
+		known := g.Known(both)
+		require.Equal(t, models.RequestsPerSecond, known[0].Limit)
+		require.Zero(t, known[0].Left(), "of the key least is left")
+		_, err = g.Begin(both[:1])
+		require.NoError(t, err)
+		_, err = g.Begin(both[:1])
+		require.Equal(t, models.RequestsAtOnce, refusal(t, err).Limit)
+		end()
+		_, err = g.Begin(both[:1])
+		require.NoError(t, err)
+	})
+}
+
+func TestSpoolIsBounded(t *testing.T) {
+	t.Parallel()
+	g := New(newMemory(), &Processes{})
+	subjects := user(models.Limits{models.SpoolBytes: 1000})
+	require.NoError(t, g.Spool(subjects, 0, 800))
+	require.Positive(t, refusal(t, g.Spool(subjects, 0, 201)).After)
+	require.Zero(t, refusal(t, g.Spool(subjects, 800, 201)).After, "it never fits")
+	require.NoError(t, g.Spool(subjects, 800, -800))
+	require.NoError(t, g.Spool(subjects, 0, 1000))
+}
+
+func TestProcessesAreCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory()
+		var one, two Processes
+		require.EqualValues(t, 1, one.Count())
+		first, stopFirst := context.WithCancel(t.Context())
+		second, stopSecond := context.WithCancel(t.Context())
+		var failures atomic.Int64
+		fail := func(err error) {
+			require.True(t, errors.Is(err, models.ErrUnavailable))
+			failures.Add(1)
+		}
+		go one.Run(first, store, "one", fail)
+		go two.Run(second, store, "two", fail)
+		time.Sleep(heartbeat + time.Second)
+		require.EqualValues(t, 2, one.Count())
+		stopSecond()
+		time.Sleep(heartbeat)
+		require.EqualValues(t, 1, one.Count())
+		store.setDown()
+		time.Sleep(heartbeat)
+		require.EqualValues(t, 1, one.Count(), "the last count stays")
+		require.Positive(t, failures.Load())
+		stopFirst()
+		synctest.Wait()
+	})
+}
