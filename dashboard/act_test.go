@@ -199,6 +199,27 @@ func TestOperations(t *testing.T) {
 	require.NotContains(t, b.get("/operations").text, "Mail is on hold")
 }
 
+// TestLimits checks that an operator sets the limits of a user, and the user sees them.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	require.Contains(t, b.get("/settings").text, "Recipients per hour")
+	path := "/operations/users/" + LocalUser().ID + "/limits"
+	require.Contains(t, b.get("/operations").text, `href="`+path+`"`)
+	a := b.post(path, url.Values{"recipients_per_hour": {"many"}, "batches_per_day": {"7"}, "why": {"trial"}})
+	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+	require.Contains(t, a.text, "Enter a whole number")
+	require.Contains(t, a.text, `value="7"`, "what was entered is kept")
+	a = b.post(path, url.Values{"recipients_per_hour": {"-1"}})
+	require.Contains(t, a.text, "must be from 0")
+	b.post(path, url.Values{"recipients_per_hour": {"1234"}, "why": {"trial"}})
+	require.Contains(t, b.get(path).text, `value="1234"`)
+	require.Regexp(t, `Recipients per hour</th><td class="n">0</td><td class="n">1\x{202f}234</td>`, b.get("/settings").text)
+	require.Contains(t, b.get("/operations").text, "set the limits of a user")
+	require.Equal(t, http.StatusNotFound, b.get("/operations/users/nobody/limits").StatusCode)
+}
+
 // TestOthersBatches checks that only an operator reads the batches of other users.
 func TestOthersBatches(t *testing.T) {
 	t.Parallel()

@@ -162,6 +162,8 @@ func reconnect(b *browserTab) {
 
 // lookAtAll looks at all pages at several widths, light and dark.
 func lookAtAll(t *testing.T, b *browserTab, p *product) {
+	b.open("/operations")
+	limits := eval[string](b, `document.querySelector("#users a[href$='/limits']").getAttribute("href")`)
 	pages := map[string]string{
 		"overview":   "/",
 		"batches":    "/batches",
@@ -171,6 +173,7 @@ func lookAtAll(t *testing.T, b *browserTab, p *product) {
 		"providers":  "/providers",
 		"operations": "/operations",
 		"settings":   "/settings",
+		"limits":     limits,
 		"docs":       "/docs",
 		"ask":        "/providers/sg/offline",
 		"found":      "/batches?q=user1@demo.test",

@@ -197,13 +197,15 @@ func (d *Dashboard) operatorRoutes() map[string]handler {
 		"GET /providers/{name}/{do}":  d.askProvider,
 		"POST /providers/{name}/{do}": d.switchProvider,
 
-		"GET /operations":                   d.operations,
-		"GET /live/operations":              d.operationsEvents,
-		"POST /operations/blocks":           d.addBlock,
-		"POST /operations/users":            d.controlUser,
-		"GET /operations/holds/lift":        d.askHolds,
-		"POST /operations/holds/lift":       d.liftHolds,
-		"POST /operations/{what}/{id}/{do}": d.operate,
+		"GET /operations":                    d.operations,
+		"GET /live/operations":               d.operationsEvents,
+		"POST /operations/blocks":            d.addBlock,
+		"POST /operations/users":             d.controlUser,
+		"GET /operations/users/{id}/limits":  d.limits,
+		"GET /operations/holds/lift":         d.askHolds,
+		"POST /operations/holds/lift":        d.liftHolds,
+		"POST /operations/users/{id}/limits": d.setLimits,
+		"POST /operations/{what}/{id}/{do}":  d.operate,
 	}
 }
 

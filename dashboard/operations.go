@@ -170,6 +170,7 @@ var commandWords = map[models.CommandKind]string{
 	models.PauseUser:       "paused a user",
 	models.ResumeUser:      "resumed a user",
 	models.SetSenders:      "set the senders of a user",
+	models.SetLimits:       "set the limits of a user",
 	models.ProviderOffline: "took a provider offline",
 	models.ProviderDrain:   "drained a provider",
 	models.ProviderOnline:  "brought a provider online",

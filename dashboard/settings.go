@@ -19,6 +19,7 @@ type settingsView struct {
 	Secret    string // secret of the key that was just created
 	Sessions  []openSession
 	Providers []providerNow
+	Limits    []limitRow
 	Theme     string
 }
 
@@ -81,6 +82,11 @@ func (d *Dashboard) showSettings(
 	for i := range view.Sessions {
 		view.Sessions[i].Here = view.Sessions[i].ID == v.ID
 	}
+	limits, err := d.service.Usage(r.Context(), v.caller())
+	if err != nil {
+		return err
+	}
+	view.Limits = limitRows(&limits)
 	if view.Providers, err = d.providersNow(); err != nil {
 		return err
 	}

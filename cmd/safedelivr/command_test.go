@@ -206,6 +206,21 @@ func TestHoldCommands(t *testing.T) {
 	require.Contains(t, out, "nothing is held")
 }
 
+// TestLimitCommands requires that limits are shown, set one by one, and taken back.
+func TestLimitCommands(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	out, _ := d.run("user limits ada")
+	require.Regexp(t, `requests_per_second +none +default +0 +-\n`, out)
+	d.run("user limits ada requests_per_second=7 --why trial")
+	out, _ = d.run("user limits ada recipients_per_day=0")
+	require.Regexp(t, `requests_per_second +7 +set`, out)
+	require.Regexp(t, `recipients_per_day +none +set`, out)
+	out, _ = d.run("user limits ada --default batches_per_day=9")
+	require.Regexp(t, `requests_per_second +none +default`, out)
+	require.Regexp(t, `batches_per_day +9 +set +0 +20`, out)
+}
+
 // TestUsage requires that a wrong command line ends with code 1 and says what is wrong.
 func TestUsage(t *testing.T) {
 	t.Parallel()
@@ -223,6 +238,7 @@ func TestUsage(t *testing.T) {
 		"pause-user eve":                        "there is no user eve",
 		"user senders eve":                      "there is no user eve",
 		"user senders eve --none a@example.com": "--none takes no addresses",
+		"user limits eve":                       "there is no user eve",
 		"key list eve":                          "there is no user eve",
 		"provider offline xx":                   "there is no provider xx",
 		"block remove x":                        "there is no block rule x",

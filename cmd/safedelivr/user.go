@@ -70,6 +70,9 @@ Limits that nobody set are those of the configuration (SAFEDELIVR_QUOTAS_…) fo
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				v, err := svc.LimitsOf(ctx, c.operator(), args[0], key)
+				if err != nil && key == "" {
+					return orMissing(err, "user", args[0])
+				}
 				if err != nil {
 					return err
 				}
