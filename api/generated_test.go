@@ -1,0 +1,268 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/legacy"
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// generator makes requests from the description of the API. Some are valid and some are
+// not.
+type generator struct {
+	*rand.Rand
+	ids map[string]string // of things that exist, by the part of the path before the ID
+}
+
+func pick[T any](g *generator, from ...T) T { return from[g.IntN(len(from))] }
+
+func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
+
+// oddTexts are of no use anywhere, or nearly.
+var oddTexts = []string{
+	"", " ", "x", "0", "-1", "null", "true", "..", "../..", "a b", "a/b", "%00", "\x00", "\r\nX: y", "é", "\u202e", "😀",
+	"{{", "{{x}}", "'; --", "9999999999999999999999", "1e400", "2026-13-45", strings.Repeat("y", 70_000),
+}
+
+// usual has values that fields of a name may have.
+var usual = map[string][]string{
+	"from": {"a@one.example", "Ann <a@one.example>"}, "to": {"x@two.example", "y@two.example"},
+	"email": {"x@two.example", "ann@example.com"}, "reply_to": {"a@one.example"},
+	"subject": {"s", "Hello {{name}}"}, "text": {"t"}, "html": {"<p>t</p>"}, "body": {"t"}, "deadline": {"2099-01-01T00:00:00Z"},
+	"providers": {"sg", "mg"}, "provider": {"sg"}, "senders": {"@example.com"}, "sender": {"a@one.example"},
+	"domain": {"two.example"}, "user": {"bob"}, "cursor": {""},
+}
+
+// text returns a string that the schema of a field describes, most of the time.
+func (g *generator) text(name string, s *openapi3.Schema) string {
+	switch {
+	case g.chance(3):
+		return pick(g, oddTexts...)
+	case len(s.Enum) > 0:
+		return fmt.Sprint(pick(g, s.Enum...))
+	}
+	switch s.Format {
+	case "date-time":
+		return pick(g, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00+02:00", "2099-01-01T00:00:00Z")
+	case "date":
+		return pick(g, "2026-01-01", "2026-11-30")
+	case "uuid":
+		return pick(g, slices.Sorted(maps.Values(g.ids))...)
+	}
+	if values := usual[name]; len(values) > 0 {
+		return pick(g, values...)
+	}
+	return pick(g, "ann@example.com", "sg", "bob", "why", "name")
+}
+
+// value returns a value that the schema of a field describes, most of the time.
+func (g *generator) value(name string, ref *openapi3.SchemaRef, depth int) any {
+	if ref == nil || ref.Value == nil || depth > 6 {
+		return pick[any](g, nil, true, 1, "x")
+	}
+	s := ref.Value
+	if g.chance(2) {
+		return pick[any](g, nil, true, -1, 1.5, 1e300, pick(g, oddTexts...), []any{}, []any{nil}, map[string]any{}, map[string]any{"a": nil})
+	}
+	for _, alternatives := range [][]*openapi3.SchemaRef{s.OneOf, s.AnyOf} {
+		if len(alternatives) > 0 {
+			return g.value(name, pick(g, alternatives...), depth+1)
+		}
+	}
+	if s.Const != nil {
+		return s.Const
+	}
+	switch {
+	case s.Type.Includes("object") || len(s.Properties) > 0 || len(s.AllOf) > 0:
+		return g.object(s, depth)
+	case s.Type.Includes("array"):
+		list := []any{}
+		for range 1 + g.IntN(3) - g.IntN(20)/19 {
+			list = append(list, g.value(name, s.Items, depth+1))
+		}
+		return list
+	case s.Type.Includes("boolean"):
+		return g.chance(50)
+	case s.Type.Includes("integer"), s.Type.Includes("number"):
+		return pick[any](g, 0, 1, 2, 100, 1000000)
+	}
+	return g.text(name, s)
+}
+
+func (g *generator) object(s *openapi3.Schema, depth int) map[string]any {
+	out := map[string]any{}
+	for _, part := range s.AllOf {
+		if m, ok := g.value("", part, depth+1).(map[string]any); ok {
+			maps.Copy(out, m)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		if required := slices.Contains(s.Required, name); required && g.chance(97) || !required && g.chance(25) {
+			out[name] = g.value(name, s.Properties[name], depth+1)
+		}
+	}
+	if more := s.AdditionalProperties.Schema; more != nil && g.chance(50) {
+		out[pick(g, "name", "first_name", "x", "ünï")] = g.value("", more, depth+1)
+	}
+	if g.chance(4) {
+		out[pick(g, "colour", "To", "", "a/b~c")] = 1
+	}
+	return out
+}
+
+// body returns a request body and its type.
+func (g *generator) body(op *openapi3.Operation) (kind, body string) {
+	if op.RequestBody == nil || g.chance(4) {
+		return pick(g, "", "application/json"), pick(g, "", "", "{}", "x")
+	}
+	content := op.RequestBody.Value.Content
+	kind = pick(g, slices.Sorted(maps.Keys(content))...)
+	if g.chance(60) {
+		kind = "application/json"
+	}
+	v := g.value("", content[kind].Schema, 0)
+	if kind == "application/json" {
+		raw, err := json.Marshal(v)
+		switch {
+		case err != nil:
+			return kind, "{}"
+		case g.chance(3): // cut off, or followed by something
+			return kind, string(raw[:g.IntN(len(raw)+1)])
+		case g.chance(3):
+			return kind, string(raw) + pick(g, "{}", " ", "\x00", "x")
+		}
+		return pick(g, kind, kind, kind, kind, kind, kind+"; charset=utf-8", "text/plain"), string(raw)
+	}
+	form := url.Values{}
+	if m, ok := v.(map[string]any); ok {
+		for name, field := range m {
+			form.Add(name, fmt.Sprint(field))
+		}
+	}
+	return "application/x-www-form-urlencoded", form.Encode()
+}
+
+// target returns a path with its parameters, and a query.
+func (g *generator) target(path string, op *openapi3.Operation) string {
+	query := url.Values{}
+	for _, ref := range op.Parameters {
+		p := ref.Value
+		switch {
+		case p.In == "path":
+			before, _, _ := strings.Cut(path, "/{"+p.Name+"}")
+			id := g.ids[before[strings.LastIndexByte(before, '/')+1:]]
+			switch {
+			case g.chance(10):
+				id = pick(g, slices.Sorted(maps.Values(g.ids))...)
+			case g.chance(10):
+				id = pick(g, oddTexts[1:]...)
+			}
+			path = strings.ReplaceAll(path, "{"+p.Name+"}", url.PathEscape(id[:min(len(id), 500)]))
+		case p.In == "query" && g.chance(50):
+			v := fmt.Sprint(g.value(p.Name, p.Schema, 0))
+			query.Add(p.Name, v[:min(len(v), 500)])
+			if g.chance(4) {
+				query.Add(p.Name, "again")
+			}
+		}
+	}
+	if g.chance(3) {
+		query.Add("colour", "1")
+	}
+	if len(query) == 0 {
+		return path
+	}
+	return path + "?" + query.Encode()
+}
+
+// TestGeneratedRequests sends generated requests to each operation. No request may cause a
+// server error, get an answer that is not described, or be accepted although the
+// description refuses it.
+func TestGeneratedRequests(t *testing.T) {
+	t.Parallel()
+	doc, err := openapi3.NewLoader().LoadFromFile("openapi.yaml")
+	require.NoError(t, err)
+	router, err := legacy.NewRouter(doc)
+	require.NoError(t, err)
+	f := newFixture(t).operator()
+	keys, err := f.store.Keys(t.Context(), f.other)
+	require.NoError(t, err)
+	ids := map[string]string{"users": "bob", "providers": "sg", "keys": keys[0].ID}
+
+	const each = 60 // requests to an operation
+	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {
+		for method, op := range doc.Paths.Map()[path].Operations() {
+			b := f.four()
+			f.story(b)
+			ids["batches"], ids["logs"] = b.ID.String(), b.ID.Log(3).String()
+			ids["blocks"] = postCommand[models.Block](f, "/v1/blocks", `{"domain": "x.example"}`).ID
+			if strings.HasPrefix(path, "/v1/parked/") {
+				require.NoError(t, f.broker.Purge(t.Context()))
+				ids["parked"] = f.park().ID
+			}
+			accepted := 0
+			for seed := range uint64(each) {
+				g := &generator{rand.New(rand.NewPCG(seed, uint64(len(op.OperationID)))), ids} //nolint:gosec // a test
+				if f.try(g, router, method, path, op) < 300 {
+					accepted++
+				}
+			}
+			require.Positive(t, accepted, "%s %s: no generated request was accepted", method, path)
+		}
+	}
+}
+
+// try sends a generated request, checks the answer and returns its status.
+func (f *fixture) try(g *generator, router routers.Router, method, path string, op *openapi3.Operation) int {
+	f.Helper()
+	target := g.target(path, op)
+	kind, body := g.body(op)
+	var header []string
+	if g.chance(20) {
+		header = append(header, "Idempotency-Key", pick(g, "k1", "k2", "k3", "two words", strings.Repeat("k", 256)))
+	}
+	if g.chance(3) {
+		header = append(header, "Authorization", pick(g, "Bearer x", "Basic eDp5", "Bearer "+f.foreign))
+	}
+	said := fmt.Sprintf("%s %s %s %.300s", method, target, kind, body)
+	r := f.do(method, target, kind, strings.NewReader(body), header...)
+	require.Less(f, r.Status, 500, "%s: %s", said, r.Body)
+	if op.Responses.Status(r.Status) == nil {
+		require.Contains(f, []int{http.StatusNotFound, http.StatusMethodNotAllowed}, r.Status, "%s: %s", said, r.Body)
+		require.NotEmpty(f, r.problem(f).Code, said)
+		return r.Status // the path is not that of the operation
+	}
+	req, err := http.NewRequestWithContext(f.Context(), method, target, strings.NewReader(body))
+	require.NoError(f, err)
+	req.Header.Set("Content-Type", kind)
+	route, params, err := router.FindRoute(req)
+	require.NoError(f, err, said)
+	in := &openapi3filter.RequestValidationInput{Request: req, PathParams: params, Route: route,
+		Options: &openapi3filter.Options{
+			IncludeResponseStatus: true,
+			AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc,
+		}}
+	if r.Status < 300 && body != "" {
+		require.NoError(f, openapi3filter.ValidateRequest(f.Context(), in), "accepted, but not described: %s", said)
+	}
+	require.NoError(f, openapi3filter.ValidateResponse(f.Context(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: in, Status: r.Status, Header: r.Header,
+		Body: io.NopCloser(bytes.NewReader(r.Body)), Options: in.Options,
+	}), "%s: %d %s", said, r.Status, r.Body)
+	return r.Status
+}
