@@ -67,8 +67,9 @@ func (s *Server) read(c *gin.Context, d *decoder) error {
 	if c.Request.ContentLength > s.cfg.MaxBody {
 		return bodyTooLarge(s.cfg.MaxBody)
 	}
-	body := http.MaxBytesReader(c.Writer, c.Request.Body, s.cfg.MaxBody)
-	c.Request.Body = body
+	body := d.Body(http.MaxBytesReader(c.Writer, c.Request.Body, s.cfg.MaxBody))
+	defer d.Pause()
+	c.Request.Body = io.NopCloser(body)
 	kind, _, err := mime.ParseMediaType(c.GetHeader("Content-Type"))
 	if err != nil {
 		kind = ""

@@ -91,7 +91,7 @@ func run(ctx context.Context) error {
 	only := flag.String(
 		"only",
 		"",
-		"measurements to run: accept, deliver, events, urgent, failover, agenda, idle, memory; separated by commas",
+		"measurements to run: accept, deliver, events, urgent, hostile, failover, agenda, idle, memory; separated by commas",
 	)
 	on := flag.String("backends", "", "backends: embedded, real; separated by commas (default: all available)")
 	versions := flag.String("versions", "", "versions of the servers, for the table")
@@ -121,6 +121,7 @@ func run(ctx context.Context) error {
 		{"deliver", b.deliverAll},
 		{"events", b.events},
 		{"urgent", b.urgentAll},
+		{"hostile", b.hostile},
 		{"failover", b.failoverAll},
 		{"agenda", b.agendaAll},
 		{"idle", b.idle},

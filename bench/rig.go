@@ -86,18 +86,19 @@ type rigOptions struct {
 
 // rig is the product and the simulated providers, each a process.
 type rig struct {
-	b       *bench
-	be      *backend
-	place   string
-	env     []string
-	addr    string
-	client  *client.Client
-	began   time.Time // of the product
-	sim     *simulator.Client
-	simURL  string
-	serve   *child
-	provide *child
-	http    *http.Client
+	b          *bench
+	be         *backend
+	place      string
+	env        []string
+	addr       string
+	client     *client.Client
+	hostileKey string    // of another user
+	began      time.Time // of the product
+	sim        *simulator.Client
+	simURL     string
+	serve      *child
+	provide    *child
+	http       *http.Client
 }
 
 // child is a process that bench started.
@@ -237,12 +238,6 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 		"SAFEDELIVR_LISTEN="+r.addr,
 		"SAFEDELIVR_LOG=error",
 		"SAFEDELIVR_METRICS_LISTEN=off",
-		// The driver is one user. Its limits are counted, and it never reaches them.
-		"SAFEDELIVR_QUOTAS_REQUESTS_PER_SECOND=1000000",
-		"SAFEDELIVR_QUOTAS_REQUESTS_AT_ONCE=1000",
-		"SAFEDELIVR_QUOTAS_RECIPIENTS_PER_HOUR=1000000000",
-		"SAFEDELIVR_QUOTAS_RECIPIENTS_PER_DAY=1000000000",
-		"SAFEDELIVR_QUOTAS_BATCHES_PER_DAY=1000000000",
 	)
 	if o.perCall == 0 {
 		o.perCall = 1000
@@ -270,10 +265,19 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 	})
 }
 
-// setUp creates the schema, a user with a key, and the data of the measurement.
+// setUp creates the schema, a user who never reaches the limits that are counted, a hostile
+// user, and the data of the measurement.
 func (r *rig) setUp(o *rigOptions, dir string) error {
-	key := ""
-	for _, args := range [][]string{{"migrate"}, {"user", "add", "bench"}, {"key", "add", "bench"}} {
+	var printed []string
+	for _, args := range [][]string{
+		{"migrate"},
+		{"user", "add", "bench"},
+		{"user", "limits", "bench", "requests_per_second=1000000", "requests_at_once=1000", "recipients_per_hour=1000000000",
+			"recipients_per_day=1000000000", "batches_per_day=1000000000"},
+		{"key", "add", "bench"},
+		{"user", "add", "hostile"},
+		{"key", "add", "hostile"},
+	} {
 		cmd := exec.CommandContext(r.b.ctx, r.b.product, args...)
 		cmd.Env = append(cleanEnv(), r.env...)
 		var errs bytes.Buffer
@@ -282,14 +286,15 @@ func (r *rig) setUp(o *rigOptions, dir string) error {
 		if err != nil {
 			return fmt.Errorf("%v: %w: %s", args, err, errs.String())
 		}
-		key = strings.TrimSpace(string(out)) // the last one prints it
+		printed = append(printed, strings.TrimSpace(string(out)))
 	}
 	if o.seed != nil {
 		if err := r.seed(dir, o.seed); err != nil {
 			return err
 		}
 	}
-	r.client = client.New("http://"+r.addr, key, client.HTTPClient(r.http))
+	r.client = client.New("http://"+r.addr, printed[3], client.HTTPClient(r.http))
+	r.hostileKey = printed[5]
 	return nil
 }
 

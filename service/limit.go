@@ -274,5 +274,6 @@ func (s *Service) SetLimits(
 func (s *Service) NewIntake(ctx context.Context, who Caller) *intake.Builder {
 	c := s.intake
 	c.Spooling = s.spooler(ctx, who)
+	c.Enter = func() (func(), error) { return s.cfg.Priority.Enter(ctx, who.User) }
 	return intake.New(ctx, &c)
 }

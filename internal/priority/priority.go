@@ -5,6 +5,7 @@ package priority
 import (
 	"context"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -13,6 +14,7 @@ import (
 // be called by many goroutines at once.
 type Scheduler struct {
 	cpu      chan struct{} // holds a token for each piece of low-priority work that computes
+	turns    turns
 	urgentAt atomic.Int64  // when urgent mail passed last, in nanoseconds since 1970; 0: never
 }
 
@@ -29,6 +31,65 @@ func (s *Scheduler) Compute(f func()) {
 	s.cpu <- struct{}{}
 	defer func() { <-s.cpu }()
 	f()
+}
+
+// Enter waits until work of a user may compute, as low-priority work: one piece of each user
+// at a time, so that a user who asks for much delays only that user. The caller must call
+// leave, and wait for nothing meanwhile. Enter returns the error of ctx if that ends.
+func (s *Scheduler) Enter(ctx context.Context, user string) (leave func(), err error) {
+	end, err := s.turns.take(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case s.cpu <- struct{}{}:
+		return func() { <-s.cpu; end() }, nil
+	case <-ctx.Done():
+		end()
+		return nil, ctx.Err()
+	}
+}
+
+// turns gives each user one turn at a time.
+type turns struct {
+	mu    sync.Mutex
+	users map[string]*turn
+}
+
+// turn is a user's turn. taken holds a token while somebody has it.
+type turn struct {
+	taken   chan struct{}
+	holders int // those who have the turn or wait for it
+}
+
+func (t *turns) take(ctx context.Context, user string) (end func(), err error) {
+	t.mu.Lock()
+	u := t.users[user]
+	if u == nil {
+		u = &turn{taken: make(chan struct{}, 1)}
+		if t.users == nil {
+			t.users = map[string]*turn{}
+		}
+		t.users[user] = u
+	}
+	u.holders++
+	t.mu.Unlock()
+	select {
+	case u.taken <- struct{}{}:
+		return func() { <-u.taken; t.drop(user, u) }, nil
+	case <-ctx.Done():
+		t.drop(user, u)
+		return nil, ctx.Err()
+	}
+}
+
+// drop removes a user's turn when nobody wants it.
+func (t *turns) drop(user string, u *turn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if u.holders--; u.holders == 0 {
+		delete(t.users, user)
+	}
 }
 
 // urgentLately is for how long after urgent mail passed more of it is expected.

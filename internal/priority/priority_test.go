@@ -40,6 +40,42 @@ func TestComputeLeavesAProcessor(t *testing.T) {
 	require.Empty(t, s.cpu)
 }
 
+// TestEnter checks that a user who asks for much waits for itself, and that no turn is lost.
+func TestEnter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &Scheduler{cpu: make(chan struct{}, 2)}
+		leave, err := s.Enter(t.Context(), "greedy")
+		require.NoError(t, err)
+		waiting, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		for range 3 {
+			go func() {
+				_, err := s.Enter(waiting, "greedy")
+				ended <- err
+			}()
+		}
+		synctest.Wait()
+		other, err := s.Enter(t.Context(), "other")
+		require.NoError(t, err, "another user does not wait for them")
+		cancel()
+		for range 3 {
+			require.ErrorIs(t, <-ended, context.Canceled)
+		}
+		third, cancelThird := context.WithTimeout(t.Context(), time.Second)
+		defer cancelThird()
+		_, err = s.Enter(third, "third")
+		require.ErrorIs(t, err, context.DeadlineExceeded, "both processors are taken")
+		leave()
+		other()
+		again, err := s.Enter(t.Context(), "greedy")
+		require.NoError(t, err)
+		again()
+		require.Empty(t, s.cpu)
+		require.Empty(t, s.turns.users)
+	})
+}
+
 func TestWithLow(t *testing.T) {
 	t.Parallel()
 	require.False(t, IsLow(t.Context()))

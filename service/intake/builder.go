@@ -4,11 +4,11 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
 	"maps"
-	"runtime"
 	"slices"
 	"strconv"
 	"time"
@@ -43,6 +43,9 @@ type Config struct {
 	UrgentUpTo    int           // batches of at most this many recipients are urgent by default
 	Deadline      time.Duration // default time from the request to the deadline
 	SpoolDir      string        // directory for the recipients of large requests
+	// Enter waits until a long request may be computed for; see priority.Scheduler. It may be
+	// nil.
+	Enter func() (leave func(), err error)
 	// Spooling is called before n bytes are written to the spool, and with the negative
 	// number of them when the request is done. It may be nil.
 	Spooling  func(n int64) error
@@ -66,6 +69,7 @@ type Builder struct {
 	set       map[string]bool // fields that have a value
 	bad       map[string]bool // fields whose value could not be read; the mistake is listed
 
+	pace    pace
 	index   int // of the next recipient in the request
 	content int64
 }
@@ -81,6 +85,7 @@ func New(ctx context.Context, cfg *Config) *Builder {
 		chosen: map[string]bool{},
 		set:    map[string]bool{},
 		bad:    map[string]bool{},
+		pace:   pace{enter: cfg.Enter},
 	}
 }
 
@@ -174,7 +179,9 @@ type Recipient struct {
 func (b *Builder) Add(r *Recipient) error {
 	at := b.index
 	if at%yieldAfter == yieldAfter-1 {
-		runtime.Gosched() // a large batch takes seconds to read
+		if err := b.pace.yield(); err != nil { // a large batch takes seconds to read
+			return err
+		}
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}
@@ -269,7 +276,7 @@ func (b *Builder) each(f func(index int, r models.Recipient) error) error {
 	n := 0
 	return spoolError(b.spool.each(func(index int, r models.Recipient) error {
 		if n++; n%yieldAfter == 1 {
-			if err := b.ctx.Err(); err != nil {
+			if err := cmp.Or(b.pace.yield(), b.ctx.Err()); err != nil {
 				return err
 			}
 		}

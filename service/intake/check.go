@@ -12,6 +12,12 @@ import (
 // mistakes. If the context ended, the error may be the context's. The batch has a deadline
 // only if the request has one: see SetDeadline. Check may be called once.
 func (b *Builder) Check() (models.Batch, error) {
+	if b.content > longContent || b.index > longCount {
+		if err := b.pace.begin(); err != nil {
+			return models.Batch{}, err
+		}
+		defer b.pace.pause()
+	}
 	batch := b.batch()
 	if err := b.checkPlaceholders(&batch.Content); err != nil {
 		return batch, err

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// hostileAtOnce is the number of requests of each kind that the hostile user has open.
+const hostileAtOnce = 4
+
+// hostile measures the time from the post of an urgent mail to its arrival at the provider:
+// when idle, then while another user sends whatever may keep the product busy. The other
+// user has the limits of the configuration.
+func (b *bench) hostile(be *backend) error {
+	const title = "urgent mail, post to provider, while another user sends whatever takes long to refuse"
+	fmt.Fprintln(os.Stderr, be.title+":", title)
+	r, err := b.newRig(be, &rigOptions{latency: bulkLatency, concurrency: bulkAtOnce})
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	always := func() (bool, error) { return true, nil }
+	if _, err := r.urgents(10, always); err != nil { // opens connections and fills caches
+		return err
+	}
+	idle, err := r.urgents(b.urgents, always)
+	if err != nil {
+		return err
+	}
+	a := &attack{rig: r, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
+	ctx, stop := context.WithCancel(b.ctx)
+	wait := a.begin(ctx)
+	busy, err := r.urgents(b.urgents, always)
+	stop()
+	wait()
+	if err != nil {
+		return err
+	}
+	detail := fmt.Sprintf("median; p95 %s, idle %s; %d mails each; %d hostile requests answered, %d of them 429; aim: at most 1.5 of idle",
+		short(busy.quantile(0.95)), short(idle.quantile(0.95)), len(busy.times), a.answered.Load(), a.limited.Load())
+	b.report.add(be, title, ms(busy.quantile(0.5)), "ms", detail, base{"idle", ms(idle.quantile(0.5))})
+	return nil
+}
+
+// attack sends what a hostile user may send.
+type attack struct {
+	*rig
+	http              *http.Client
+	answered, limited atomic.Int64
+}
+
+// begin sends requests of all kinds until ctx ends. wait returns after the last one.
+func (a *attack) begin(ctx context.Context) (wait func()) {
+	batch := func(fields string) func() io.Reader {
+		text := `{"from":"Shop <shop@bench.test>","to":["x@bench.test"],` + fields + "}"
+		return func() io.Reader { return strings.NewReader(text) }
+	}
+	many := func(format string, n int) string {
+		var s strings.Builder
+		for i := range n {
+			if i > 0 {
+				s.WriteByte(',')
+			}
+			fmt.Fprintf(&s, format, i)
+		}
+		return s.String()
+	}
+	kinds := []func() io.Reader{
+		batch(`"subject":"s","text":"` + strings.Repeat("{", 390_001) + `"`),
+		batch(`"subject":"s","text":"t",` + many(`"m%d":1`, 500_000)),
+		batch(`"subject":"s","text":"t","providers":[` + many(`"p%d"`, 100_000) + "]"),
+		batch(`"subject":"s","text":"` + many("{{v%d}}", 100_000) + `"`),
+		batch(`"subject":"s","text":"t","vars":` + strings.Repeat("[", 1_000_000)),
+		batch(`"subject":"s","text":"t","reply_to":"a@` + strings.Repeat("ü", 29_000) + `.de"`),
+		func() io.Reader { return strings.NewReader(batchText(0, 20_000, `,"providers":["nobody"]`)) },
+		func() io.Reader { return &trickle{ctx: ctx} },
+	}
+	var all sync.WaitGroup
+	for _, body := range kinds {
+		for range hostileAtOnce {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					a.send(ctx, http.MethodPost, "/v1/batches", body())
+				}
+			})
+		}
+	}
+	junk := bytes.Repeat([]byte("x"), 1<<20)
+	for _, request := range []struct {
+		method, path string
+		body         []byte
+	}{
+		{http.MethodPost, "/webhooks/sg", junk},
+		{http.MethodGet, "/v1/logs?email=nobody@bench.test", nil},
+		{http.MethodPost, "/v1/users/hostile/pause", nil},
+		{http.MethodPost, "/v1/users/hostile/resume", nil},
+	} {
+		for range hostileAtOnce {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					a.send(ctx, request.method, request.path, bytes.NewReader(request.body))
+				}
+			})
+		}
+	}
+	return all.Wait
+}
+
+// send sends a request with the key of the hostile user and reads the answer.
+func (a *attack) send(ctx context.Context, method, path string, body io.Reader) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+a.addr+path, body)
+	if err != nil {
+		return
+	}
+	r.Header.Set("Authorization", "Bearer "+a.hostileKey)
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := a.http.Do(r)
+	if err != nil {
+		return
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, answer.Body)
+	a.answered.Add(1)
+	if answer.StatusCode == http.StatusTooManyRequests {
+		a.limited.Add(1)
+	}
+}
+
+// trickle is a body that never ends and sends a byte now and then.
+type trickle struct{ ctx context.Context } //nolint:containedctx // a body has no other way to end
+
+// Read implements io.Reader.
+func (t *trickle) Read(p []byte) (int, error) {
+	select {
+	case <-t.ctx.Done():
+		return 0, io.ErrUnexpectedEOF
+	case <-time.After(100 * time.Millisecond):
+		p[0] = ' '
+		return 1, nil
+	}
+}
