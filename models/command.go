@@ -24,6 +24,10 @@ const (
 
 	SetLimits CommandKind = "user.limits" // sets the limits of the user or of one key
 
+	DisableUser CommandKind = "user.disable"      // the user's keys are refused, and the user is logged out; accepted mail goes on
+	EnableUser  CommandKind = "user.enable"       // ends a disable; the sessions stay ended
+	EndSessions CommandKind = "user.end_sessions" // ends all sessions of the user that began before
+
 	ProviderOffline CommandKind = "provider.offline" // no call through the provider
 	ProviderDrain   CommandKind = "provider.drain"   // only mail that no other provider may send
 	ProviderOnline  CommandKind = "provider.online"  // ends offline and drain

@@ -47,9 +47,10 @@ type batchCommands struct {
 }
 
 type userCommands struct {
-	pause   *models.Command
-	senders []string
-	set     bool
+	pause, disable *models.Command
+	sessionsEnded  int // number of the last command that ended the user's sessions
+	senders        []string
+	set            bool
 }
 
 // NewRules returns the rules of an empty command log.
@@ -107,6 +108,13 @@ func (r *Rules) Apply(c models.Command) bool {
 		r.user(c.User).pause = &c
 	case models.ResumeUser:
 		r.user(c.User).pause = nil
+	case models.DisableUser:
+		u := r.user(c.User)
+		u.disable, u.sessionsEnded = &c, c.Number
+	case models.EnableUser:
+		r.user(c.User).disable = nil
+	case models.EndSessions:
+		r.user(c.User).sessionsEnded = c.Number
 	case models.SetSenders:
 		u := r.user(c.User)
 		u.senders, u.set = c.Senders, true
@@ -229,6 +237,27 @@ func (r *Rules) Limits(id string) models.Limits {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.limits[id]
+}
+
+// Disabled returns the command that disabled a user, or nil if the user is not disabled.
+func (r *Rules) Disabled(user string) *models.Command {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if u := r.users[user]; u != nil {
+		return u.disable
+	}
+	return nil
+}
+
+// SessionsEnded returns the number of the last command that ended the sessions of a user, or
+// 0. A session that began when the command log had fewer commands has ended.
+func (r *Rules) SessionsEnded(user string) int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if u := r.users[user]; u != nil {
+		return u.sessionsEnded
+	}
+	return 0
 }
 
 // Senders returns the senders that a user may use. If no operator has set them, set is

@@ -186,3 +186,24 @@ func TestRulesOfProvidersAndBlocks(t *testing.T) {
 		require.Equal(t, c.want, c.block.Meets(b, c.provider, c.to), "%+v", c)
 	}
 }
+
+// TestDisabledUser: a disabled user's mail goes on, and the sessions stay ended after the user
+// is enabled.
+func TestDisabledUser(t *testing.T) {
+	t.Parallel()
+	disable := models.Command{Kind: models.DisableUser, User: "u", Why: "left", By: "boss"}
+	r := applied(t)
+	require.Nil(t, r.Disabled("u"))
+	require.Zero(t, r.SessionsEnded("u"))
+	r = applied(t, models.Command{Kind: models.PauseUser, User: "v"}, disable)
+	require.Equal(t, "left", r.Disabled("u").Why)
+	require.Equal(t, 2, r.SessionsEnded("u"))
+	require.Empty(t, r.Batch(&models.Batch{User: "u"}).Waits)
+	require.Nil(t, r.Disabled("v"))
+	r = applied(t, disable, models.Command{Kind: models.EnableUser, User: "u"})
+	require.Nil(t, r.Disabled("u"))
+	require.Equal(t, 1, r.SessionsEnded("u"))
+	r = applied(t, disable, models.Command{Kind: models.EndSessions, User: "u"})
+	require.NotNil(t, r.Disabled("u"))
+	require.Equal(t, 2, r.SessionsEnded("u"))
+}
