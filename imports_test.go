@@ -37,6 +37,7 @@ var allowed = map[string][]string{
 	"service/problem":     {"models"},
 	"service/intake":      {"models", "models/codec", "service/problem"},
 	"service/idempotency": {"models", "service/problem"},
+	"service/accesslog":   {"models"},
 	"service/announce":    {"models"},
 	"service/flow":        {"models"},
 	"service/quota":       {"models"},

@@ -156,7 +156,7 @@ func wrongFields(e *service.Error) map[string]string {
 
 // revokeKey is POST /settings/keys/{id}/revoke.
 func (d *Dashboard) revokeKey(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	if err := d.service.RevokeKey(r.Context(), v.caller(), r.PathValue("id")); err != nil {
+	if err := d.service.RevokeKey(r.Context(), v.caller(), r.PathValue("id"), ""); err != nil {
 		return err
 	}
 	seeOther(w, r, "/settings#keys")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
@@ -45,49 +46,86 @@ func (k *keyCache) put(hash string, key models.Key, read time.Time) {
 }
 
 // Authenticate returns the caller that an API key belongs to. from is the address of the
-// caller.
+// caller. Refused keys are in the access log.
 func (s *Service) Authenticate(ctx context.Context, secret string, from netip.Addr) (Caller, error) {
-	if !models.LooksLikeSecret(secret) {
-		return Caller{}, wrongKey()
+	key, err := s.findKey(ctx, secret)
+	if err == nil {
+		err = s.checkUse(ctx, &key, from)
 	}
-	hash := models.HashSecret(secret)
-	key, ok := s.keys.get(hash)
-	if !ok {
-		read := time.Now()
-		var err error
-		key, err = s.store.KeyByHash(ctx, hash)
-		if errors.Is(err, models.ErrNotFound) {
-			return Caller{}, wrongKey()
+	if err != nil {
+		var refused *Error
+		if errors.As(err, &refused) && (refused.Kind == Unauthorized || refused.Kind == Forbidden) {
+			s.access.Add(accesslog.Event{
+				Kind:    accesslog.FailedKey,
+				Reason:  refused.Code,
+				User:    key.User,
+				Key:     key.ID,
+				Address: addressText(from),
+			})
 		}
-		if err != nil {
-			return Caller{}, storeError("find key", err)
-		}
-		s.keys.put(hash, key, read)
-	}
-	switch {
-	case !key.Revoked.IsZero():
-		return Caller{}, Fail(Unauthorized, "revoked_key", "This API key was revoked. Use another one.")
-	case !key.Expires.IsZero() && !time.Now().Before(key.Expires):
-		return Caller{}, Fail(Unauthorized, "expired_key", "This API key has expired. Use another one.")
-	case !allowedFrom(key.Networks, from):
-		return Caller{}, Fail(Forbidden, "address_not_allowed", "This API key may not be used from this address.")
-	}
-	if key.May(models.ScopeOperate) {
-		owner, err := s.store.User(ctx, key.User)
-		if err != nil {
-			return Caller{}, storeError("find user", err)
-		}
-		if !s.cfg.Operator(owner) {
-			return Caller{}, Fail(Forbidden, "owner_not_operator",
-				"The owner of this API key is no longer an operator. Use a key without the scope operate.")
-		}
+		return Caller{}, err
 	}
 	s.noteUse(ctx, &key)
-	scopes := key.Scopes
-	if len(scopes) == 0 {
-		scopes = []models.Scope{models.ScopeSend, models.ScopeRead}
+	return Caller{User: key.User, Key: key.ID, Operator: key.May(models.ScopeOperate), Scopes: scopesOf(&key)}, nil
+}
+
+func addressText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
 	}
-	return Caller{User: key.User, Key: key.ID, Operator: key.May(models.ScopeOperate), Scopes: scopes}, nil
+	return a.Unmap().String()
+}
+
+// findKey returns the API key with a secret.
+func (s *Service) findKey(ctx context.Context, secret string) (models.Key, error) {
+	if !models.LooksLikeSecret(secret) {
+		return models.Key{}, wrongKey()
+	}
+	hash := models.HashSecret(secret)
+	if key, ok := s.keys.get(hash); ok {
+		return key, nil
+	}
+	read := time.Now()
+	key, err := s.store.KeyByHash(ctx, hash)
+	if errors.Is(err, models.ErrNotFound) {
+		return models.Key{}, wrongKey()
+	}
+	if err != nil {
+		return models.Key{}, storeError("find key", err)
+	}
+	s.keys.put(hash, key, read)
+	return key, nil
+}
+
+// checkUse returns an error if an API key may not be used now and from an address.
+func (s *Service) checkUse(ctx context.Context, key *models.Key, from netip.Addr) error {
+	switch {
+	case !key.Revoked.IsZero():
+		return Fail(Unauthorized, "revoked_key", "This API key was revoked. Use another one.")
+	case !key.Expires.IsZero() && !time.Now().Before(key.Expires):
+		return Fail(Unauthorized, "expired_key", "This API key has expired. Use another one.")
+	case !allowedFrom(key.Networks, from):
+		return Fail(Forbidden, "address_not_allowed", "This API key may not be used from this address.")
+	}
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return err
+	}
+	if rules.Disabled(key.User) != nil {
+		return userDisabled()
+	}
+	if !key.May(models.ScopeOperate) {
+		return nil
+	}
+	owner, err := s.store.User(ctx, key.User)
+	if err != nil {
+		return storeError("find user", err)
+	}
+	if !s.cfg.Operator(owner) {
+		return Fail(Forbidden, "owner_not_operator",
+			"The owner of this API key is no longer an operator. Use a key without the scope operate.")
+	}
+	return nil
 }
 
 // allowedFrom reports whether an address is in one of the networks. It returns true if
@@ -131,7 +169,7 @@ func (s *Service) CreateKey(
 	if err := s.store.CreateKey(ctx, key); err != nil {
 		return models.Key{}, "", storeError("create key", err)
 	}
-	s.recordKeyCommand(ctx, who, models.CreatedKey, &key)
+	s.recordKeyCommand(ctx, who, models.CreatedKey, &key, "")
 	return key, secret, nil
 }
 
@@ -172,9 +210,132 @@ func checkKey(who Caller, name string, o *models.KeyOptions) error {
 	return f.Err()
 }
 
+// KeyView is an API key as its owner and operators see it.
+type KeyView struct {
+	ID       string         `json:"id"`
+	User     string         `json:"user"` // ID
+	UserName string         `json:"user_name"`
+	Name     string         `json:"name"`
+	Created  time.Time      `json:"created"`
+	Expires  time.Time      `json:"expires,omitzero"`
+	Revoked  time.Time      `json:"revoked,omitzero"`
+	LastUsed time.Time      `json:"last_used,omitzero"` // to a minute
+	Scopes   []models.Scope `json:"scopes"`
+	Networks []string       `json:"networks,omitempty"` // CIDR; empty: from anywhere
+}
+
+// KeyPage is a page of the list of all API keys. Next is empty on the last page.
+type KeyPage struct {
+	Keys []KeyView `json:"keys"`
+	Next string    `json:"next_cursor"`
+}
+
+// AllKeys returns a page of the API keys of all users, by user, oldest first. It includes
+// revoked keys. A page may have fewer keys than its limit.
+func (s *Service) AllKeys(ctx context.Context, who Caller, p Page) (KeyPage, error) {
+	if err := who.operates(); err != nil {
+		return KeyPage{}, err
+	}
+	var q query
+	n, from := q.limit(p), q.position(p, keysCursor)
+	if err := q.err(); err != nil {
+		return KeyPage{}, err
+	}
+	users, err := s.oldestUsers(ctx)
+	if err != nil {
+		return KeyPage{}, err
+	}
+	out := KeyPage{Keys: []KeyView{}}
+	for i := from.user; i < len(users); i++ {
+		if i == from.user+usersOfKeyPage {
+			out.Next = position{user: i}.cursor(keysCursor)
+			break
+		}
+		keys, err := s.keyViews(ctx, &users[i])
+		if err != nil {
+			return KeyPage{}, err
+		}
+		first := 0
+		if i == from.user {
+			first = min(from.key, len(keys))
+		}
+		room := n - len(out.Keys)
+		if room < len(keys)-first {
+			out.Keys = append(out.Keys, keys[first:first+room]...)
+			out.Next = position{user: i, key: first + room}.cursor(keysCursor)
+			break
+		}
+		out.Keys = append(out.Keys, keys[first:]...)
+	}
+	return out, nil
+}
+
+// usersOfKeyPage is the maximum number of users whose keys AllKeys reads for a page.
+const usersOfKeyPage = 200
+
+// KeysOf returns the API keys of a user, given by ID or name, oldest first. It includes
+// revoked keys.
+func (s *Service) KeysOf(ctx context.Context, who Caller, user string) ([]KeyView, error) {
+	u, err := s.User(ctx, who, user)
+	if err != nil {
+		return nil, err
+	}
+	return s.keyViews(ctx, &u)
+}
+
+func (s *Service) keyViews(ctx context.Context, u *models.User) ([]KeyView, error) {
+	who := Caller{User: u.ID}
+	keys, err := s.Keys(ctx, who)
+	if err != nil || len(keys) == 0 {
+		return []KeyView{}, err
+	}
+	used, err := s.KeyUses(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]KeyView, len(keys))
+	for i := range keys {
+		k := &keys[i]
+		out[i] = KeyView{
+			ID:       k.ID,
+			User:     u.ID,
+			UserName: u.Name,
+			Name:     k.Name,
+			Created:  k.Created,
+			Expires:  k.Expires,
+			Revoked:  k.Revoked,
+			LastUsed: used[k.ID],
+			Scopes:   scopesOf(k),
+			Networks: k.Networks,
+		}
+	}
+	return out, nil
+}
+
+// scopesOf returns the scopes of a key.
+func scopesOf(k *models.Key) []models.Scope {
+	if len(k.Scopes) == 0 {
+		return []models.Scope{models.ScopeSend, models.ScopeRead}
+	}
+	return k.Scopes
+}
+
+// RevokeKeyOf revokes an API key of a user, given by ID or name. See RevokeKey.
+func (s *Service) RevokeKeyOf(ctx context.Context, who Caller, user, id, why string) error {
+	u, err := s.User(ctx, who, user)
+	if err != nil {
+		return err
+	}
+	who.By, who.User = who.by(), u.ID
+	return s.RevokeKey(ctx, who, id, why)
+}
+
 // RevokeKey revokes an API key of the caller. Every process refuses the key within a
 // second. Revoking a revoked key changes nothing.
-func (s *Service) RevokeKey(ctx context.Context, who Caller, id string) error {
+func (s *Service) RevokeKey(ctx context.Context, who Caller, id, why string) error {
+	if err := checkWhy(why); err != nil {
+		return err
+	}
 	keys, err := s.store.Keys(ctx, who.User)
 	if err != nil {
 		return storeError("list keys", err)
@@ -189,13 +350,14 @@ func (s *Service) RevokeKey(ctx context.Context, who Caller, id string) error {
 	if err := s.store.RevokeKey(ctx, who.User, id, time.Now().UTC()); err != nil {
 		return storeError("revoke key", err)
 	}
-	s.recordKeyCommand(ctx, who, models.RevokedKey, &models.Key{ID: id, User: who.User})
+	s.recordKeyCommand(ctx, who, models.RevokedKey, &models.Key{ID: id, User: who.User}, why)
 	return nil
 }
 
 // recordKeyCommand adds an entry about a key to the audit trail.
-func (s *Service) recordKeyCommand(ctx context.Context, who Caller, do models.CommandKind, k *models.Key) {
-	if _, err := s.appendCommand(ctx, who, &models.Command{Kind: do, User: k.User, Subject: k.ID}, nil); err != nil {
+func (s *Service) recordKeyCommand(ctx context.Context, who Caller, do models.CommandKind, k *models.Key, why string) {
+	command := models.Command{Kind: do, User: k.User, Subject: k.ID, Why: why}
+	if _, err := s.appendCommand(ctx, who, &command, nil); err != nil {
 		s.log.Error("command missing from the audit trail",
 			"command", string(do), "by", who.by(), "user_id", k.User, "err", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/announce"
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -120,6 +121,7 @@ type Service struct {
 
 	keys    keyCache
 	uses    keyUses
+	access  *accesslog.Log
 	users   cached[[]models.User]
 	unknown cached[Unknown]
 	ready   cached[Readiness]
@@ -146,6 +148,7 @@ func New(d Deps) *Service {
 		onAccept:   d.Accepted,
 		announce:   map[models.Lane]*announce.Announcer{},
 		tallies:    map[models.Lane]*tally{},
+		access:     accesslog.New(d.Store, cfg.Logger),
 		guard: &idempotency.Guard{
 			Store:     d.Store,
 			TTL:       cfg.IdempotencyTime,
@@ -178,8 +181,8 @@ func New(d Deps) *Service {
 	return s
 }
 
-// Close publishes the queued announcements, for a few seconds at most, and stops the
-// service. Further calls do nothing.
+// Close publishes the queued announcements and writes the access log, for a few seconds at
+// most, and stops the service. Further calls do nothing.
 func (s *Service) Close() {
 	s.closing.Do(func() {
 		var g errgroup.Group
@@ -188,6 +191,7 @@ func (s *Service) Close() {
 		}
 		_ = g.Wait() // never an error
 		s.uses.wg.Wait()
+		s.access.Close()
 	})
 }
 

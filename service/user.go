@@ -13,11 +13,32 @@ import (
 
 // UserView is a user as operators see it.
 type UserView struct {
-	ID      string
-	Name    string
-	Created time.Time
-	Paused  bool // none of the user's mail goes out
-	Sending AllowedSenders
+	ID          string    `json:"id"`
+	Name        string    `json:"name"`
+	Created     time.Time `json:"created"`
+	Paused      bool      `json:"paused"`                // none of the user's mail goes out
+	Disabled    bool      `json:"disabled"`              // the user can use neither keys nor pages
+	DisabledBy  string    `json:"disabled_by,omitempty"` // a user's ID, or "cli:" and a name
+	DisabledAt  time.Time `json:"disabled_at,omitzero"`
+	DisabledWhy string    `json:"disabled_why,omitempty"`
+	AnySender   bool      `json:"any_sender"`
+	Senders     []string  `json:"senders"` // addresses, or @domain for a whole domain
+}
+
+func userView(rules *control.Rules, u *models.User) UserView {
+	allowed := allowedSenders(rules, u.ID)
+	v := UserView{
+		ID:        u.ID,
+		Name:      u.Name,
+		Created:   u.Created,
+		Paused:    rules.Paused(u.ID),
+		AnySender: allowed.Anyone,
+		Senders:   allowed.Senders,
+	}
+	if c := rules.Disabled(u.ID); c != nil {
+		v.Disabled, v.DisabledBy, v.DisabledAt, v.DisabledWhy = true, c.By, c.At, c.Why
+	}
+	return v
 }
 
 // Users returns the first maxUsers users by name, and the number of all users.
@@ -34,16 +55,71 @@ func (s *Service) Users(ctx context.Context, who Caller) (list []UserView, all i
 		return nil, 0, err
 	}
 	sorted := slices.SortedFunc(slices.Values(users), func(a, b models.User) int { return cmp.Compare(a.Name, b.Name) })
-	for _, u := range sorted[:min(len(sorted), maxUsers)] {
-		list = append(list, UserView{
-			ID:      u.ID,
-			Name:    u.Name,
-			Created: u.Created,
-			Paused:  rules.Paused(u.ID),
-			Sending: allowedSenders(rules, u.ID),
-		})
+	for i := range sorted[:min(len(sorted), maxUsers)] {
+		list = append(list, userView(rules, &sorted[i]))
 	}
 	return list, len(users), nil
+}
+
+// UserPage is a page of the list of users. Next is empty on the last page.
+type UserPage struct {
+	Users []UserView `json:"users"`
+	Next  string     `json:"next_cursor"`
+}
+
+// ListUsers returns a page of all users, oldest first.
+func (s *Service) ListUsers(ctx context.Context, who Caller, p Page) (UserPage, error) {
+	if err := who.operates(); err != nil {
+		return UserPage{}, err
+	}
+	var q query
+	n, from := q.limit(p), q.position(p, usersCursor)
+	if err := q.err(); err != nil {
+		return UserPage{}, err
+	}
+	users, err := s.oldestUsers(ctx)
+	if err != nil {
+		return UserPage{}, err
+	}
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return UserPage{}, err
+	}
+	out := UserPage{Users: []UserView{}}
+	for i := from.user; i < len(users); i++ {
+		if len(out.Users) == n {
+			out.Next = position{user: i}.cursor(usersCursor)
+			break
+		}
+		out.Users = append(out.Users, userView(rules, &users[i]))
+	}
+	return out, nil
+}
+
+// UserView returns the user with an ID or a name, as operators see it.
+func (s *Service) UserView(ctx context.Context, who Caller, name string) (UserView, error) {
+	u, err := s.User(ctx, who, name)
+	if err != nil {
+		return UserView{}, err
+	}
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return UserView{}, err
+	}
+	return userView(rules, &u), nil
+}
+
+// oldestUsers returns all users, oldest first. Users are never deleted, so a user keeps the
+// place.
+func (s *Service) oldestUsers(ctx context.Context) ([]models.User, error) {
+	users, err := s.store.Users(ctx)
+	if err != nil {
+		return nil, storeError("list users", err)
+	}
+	slices.SortFunc(users, func(a, b models.User) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+	})
+	return users, nil
 }
 
 // User returns the user with an ID or a name.
@@ -155,4 +231,131 @@ func (s *Service) announceNewest(ctx context.Context, user string) {
 			s.announce[b.Lane].Add(b.ID, b.Chunks, b.Lane)
 		}
 	}
+}
+
+// SwitchUser disables or enables a user, given by ID or name. The keys of a disabled user are
+// refused, the sessions end, and the user cannot log in. Mail that was accepted goes on;
+// models.PauseUser withholds it. When SwitchUser returns, every process knows the command.
+func (s *Service) SwitchUser(
+	ctx context.Context,
+	who Caller,
+	do models.CommandKind,
+	user, why string,
+	r Repeat,
+) (ControlResult, bool, error) {
+	if err := who.operates(); err != nil {
+		return ControlResult{}, false, err
+	}
+	if err := checkWhy(why); err != nil {
+		return ControlResult{}, false, err
+	}
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
+		u, err := s.user(ctx, user)
+		if err != nil {
+			return ControlResult{}, err
+		}
+		if do == models.DisableUser && u.ID == who.User {
+			return ControlResult{}, Fail(Conflict, "own_user", "You cannot disable yourself. Ask another operator.")
+		}
+		command := models.Command{Kind: do, User: u.ID, Why: why}
+		changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+			return (rules.Disabled(u.ID) != nil) != (do == models.DisableUser)
+		})
+		if err == nil && do == models.DisableUser {
+			s.awaitPropagation(ctx)
+			err = s.dropSessions(ctx, u.ID)
+		}
+		return ControlResult{Name: u.Name, Command: do, Changed: changed}, err
+	})
+}
+
+// EndSessions ends all sessions of a user, given by ID or name. Callers may end their own;
+// operators may end those of every user. When EndSessions returns, no process accepts a
+// session that began before.
+func (s *Service) EndSessions(
+	ctx context.Context,
+	who Caller,
+	user, why string,
+	r Repeat,
+) (ControlResult, bool, error) {
+	if who.operates() != nil {
+		if err := s.isSelf(ctx, who, user); err != nil {
+			return ControlResult{}, false, err
+		}
+	}
+	if err := checkWhy(why); err != nil {
+		return ControlResult{}, false, err
+	}
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
+		u, err := s.user(ctx, user)
+		if err != nil {
+			return ControlResult{}, err
+		}
+		out := ControlResult{Name: u.Name, Command: models.EndSessions}
+		used, err := s.store.Transients(ctx, SessionUseKind(u.ID))
+		if err != nil {
+			return out, storeError("list sessions", err)
+		}
+		if len(used) == 0 {
+			return out, nil
+		}
+		command := models.Command{Kind: models.EndSessions, User: u.ID, Why: why}
+		if out.Changed, err = s.appendCommand(ctx, who, &command, nil); err != nil {
+			return out, err
+		}
+		s.awaitPropagation(ctx)
+		return out, s.dropSessions(ctx, u.ID)
+	})
+}
+
+// SessionKind returns the kind of the transient values that hold the sessions of a user.
+func SessionKind(user string) string { return "session." + user }
+
+// SessionUseKind returns the kind of the transient values that hold the last uses of the
+// sessions of a user. A session without one has ended.
+func SessionUseKind(user string) string { return "seen." + user }
+
+// dropSessions removes the sessions of a user that a command has ended. A session that began
+// after the command may be removed, too.
+func (s *Service) dropSessions(ctx context.Context, user string) error {
+	open, err := s.store.Transients(ctx, SessionKind(user))
+	if err != nil {
+		return storeError("list sessions", err)
+	}
+	for hash := range open {
+		for _, kind := range []string{SessionKind(user), SessionUseKind(user)} {
+			if err := s.store.PutTransient(ctx, kind, hash, nil, 0); err != nil {
+				return storeError("end session", err)
+			}
+		}
+	}
+	return nil
+}
+
+// AdmitSession returns the number of the newest command, for a session of a user that begins
+// now. It returns an error if the user is disabled.
+func (s *Service) AdmitSession(ctx context.Context, user string) (upTo int, err error) {
+	if err := s.commandLog.Sync(ctx); err != nil {
+		return 0, storeError("read command log", err)
+	}
+	rules := s.commandLog.Rules()
+	upTo = rules.UpTo() // read first: a command that follows ends the session
+	if rules.Disabled(user) != nil {
+		return 0, userDisabled()
+	}
+	return upTo, nil
+}
+
+// SessionEnded reports whether a command has ended a session of a user that AdmitSession
+// admitted. It knows commands that are older than a moment.
+func (s *Service) SessionEnded(ctx context.Context, user string, upTo int) (bool, error) {
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return false, err
+	}
+	return rules.Disabled(user) != nil || rules.SessionsEnded(user) > upTo, nil
+}
+
+func userDisabled() *Error {
+	return Fail(Forbidden, "user_disabled", "An operator has disabled this user. Ask an operator for access.")
 }

@@ -81,7 +81,7 @@ func (c *cli) keyCommand() *cobra.Command {
 				return c.withKeys(cmd.Context(), args[0], func(
 					ctx context.Context, svc *service.Service, who service.Caller, u models.User,
 				) error {
-					if err := svc.RevokeKey(ctx, who, args[1]); err != nil {
+					if err := svc.RevokeKey(ctx, who, args[1], ""); err != nil {
 						return orMissing(err, "key of "+u.Name+" with the id", args[1])
 					}
 					fmt.Fprintf(c.out, "key %s revoked\n", args[1])
