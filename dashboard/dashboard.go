@@ -26,7 +26,7 @@ type Store interface {
 	CreateUser(ctx context.Context, u models.User) error
 	User(ctx context.Context, id string) (models.User, error)
 	UserByName(ctx context.Context, name string) (models.User, error)
-	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
+	Claim(ctx context.Context, key string, c models.Claim, ttl time.Duration) (models.Claim, error)
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
 	Transient(ctx context.Context, kind, name string) ([]byte, error)
 	Transients(ctx context.Context, kind string) (map[string][]byte, error)
@@ -38,7 +38,7 @@ type Deps struct {
 	Service   *service.Service
 	PublicURL string         // URL for browsers; cookies are Secure if its scheme is https
 	LocalURL  string         // URL on this machine, for one-time links; default: PublicURL
-	GitHub    *GitHub        // nil: users log in by one-time links, on this machine only
+	GitHub    *GitHub        // nil: users log in by one-time links
 	Providers []ProviderInfo // the configured providers
 	Logger    *slog.Logger
 }
@@ -197,15 +197,20 @@ func (d *Dashboard) operatorRoutes() map[string]handler {
 		"GET /providers/{name}/{do}":  d.askProvider,
 		"POST /providers/{name}/{do}": d.switchProvider,
 
-		"GET /operations":                    d.operations,
-		"GET /live/operations":               d.operationsEvents,
-		"POST /operations/blocks":            d.addBlock,
-		"POST /operations/users":             d.controlUser,
+		"GET /operations":            d.operations,
+		"GET /live/operations":       d.operationsEvents,
+		"POST /operations/blocks":    d.addBlock,
+		"POST /operations/users":     d.controlUser,
+		"GET /operations/users/{id}": d.userPage,
+
 		"GET /operations/users/{id}/limits":  d.limits,
-		"GET /operations/holds/lift":         d.askHolds,
-		"POST /operations/holds/lift":        d.liftHolds,
 		"POST /operations/users/{id}/limits": d.setLimits,
-		"POST /operations/{what}/{id}/{do}":  d.operate,
+
+		"POST /operations/users/{id}/keys/{key}/revoke": d.revokeKeyOf,
+
+		"GET /operations/holds/lift":        d.askHolds,
+		"POST /operations/holds/lift":       d.liftHolds,
+		"POST /operations/{what}/{id}/{do}": d.operate,
 	}
 }
 

@@ -110,8 +110,8 @@ func contains(logins []string, login string) bool {
 	return slices.ContainsFunc(logins, func(l string) bool { return strings.EqualFold(l, login) })
 }
 
-// identify exchanges a code for a token and returns its user, or a Forbidden error
-// if that user may not log in.
+// identify exchanges a code for a token and returns its user, with a Forbidden error if that
+// user may not log in.
 func (g *githubLogin) identify(ctx context.Context, code, verifier string) (githubUser, error) {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, g.Client), githubTimeout)
 	defer cancel()
@@ -133,7 +133,7 @@ func (g *githubLogin) identify(ctx context.Context, code, verifier string) (gith
 	case member:
 		return u, nil
 	}
-	return githubUser{}, service.Fail(service.Forbidden, "not_allowed",
+	return u, service.Fail(service.Forbidden, "not_allowed",
 		"The GitHub user %s may not use this Safedelivr. Ask its operator for access.", u.Login)
 }
 

@@ -233,8 +233,10 @@ func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, k
 	for {
 		out, now, more := f.since(version)
 		version = now
-		if len(out) > 0 && !send(out) {
-			return nil
+		if len(out) > 0 {
+			if ended, err := d.service.SessionEnded(r.Context(), v.User, v.UpTo); err != nil || ended || !send(out) {
+				return nil
+			}
 		}
 		select {
 		case <-more:

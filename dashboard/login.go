@@ -1,20 +1,22 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/accesslog"
 )
 
 // linkLife is how long a one-time link is valid.
@@ -24,12 +26,23 @@ const linkLife = 15 * time.Minute
 // secret.
 const linkKind = "login-links"
 
+// link is what the store holds of a link.
+type link struct {
+	User  string `json:"user"`
+	Local bool   `json:"local,omitempty"` // it works only on the machine that Safedelivr runs on
+}
+
 // LocalUser returns the default user of one-time links.
 func LocalUser() models.User { return models.User{ID: "local", Name: "local"} }
 
 // NewLoginLink returns a link below a base URL that logs in as a user: once, within
-// 15 minutes, and only from this machine. It creates the user if there is none.
+// 15 minutes, and from anywhere. It creates the user if there is none. Whoever can call it
+// has the store, and the store holds only a hash of the link's secret.
 func NewLoginLink(ctx context.Context, store Store, base string, u models.User) (string, error) {
+	return newLink(ctx, store, base, u, false)
+}
+
+func newLink(ctx context.Context, store Store, base string, u models.User, local bool) (string, error) {
 	if _, err := store.User(ctx, u.ID); errors.Is(err, models.ErrNotFound) {
 		if u.Created.IsZero() {
 			u.Created = time.Now().UTC()
@@ -41,7 +54,11 @@ func NewLoginLink(ctx context.Context, store Store, base string, u models.User) 
 		return "", err
 	}
 	secret := newSecret()
-	if err := store.PutTransient(ctx, linkKind, models.HashSecret(secret), []byte(u.ID), linkLife); err != nil {
+	raw, err := json.Marshal(link{User: u.ID, Local: local})
+	if err != nil {
+		return "", err
+	}
+	if err := store.PutTransient(ctx, linkKind, models.HashSecret(secret), raw, linkLife); err != nil {
 		return "", fmt.Errorf("login link: %w", err)
 	}
 	return strings.TrimSuffix(base, "/") + "/login/link?secret=" + secret, nil
@@ -60,13 +77,13 @@ func createUser(ctx context.Context, store Store, u models.User) (models.User, e
 	return u, store.CreateUser(ctx, u)
 }
 
-// LoginLink returns a one-time link for a user: see NewLoginLink. It fails if users
-// log in through GitHub.
+// LoginLink returns a one-time link for a user that works only on this machine, because it
+// ends up in logs: see NewLoginLink. It fails if users log in through GitHub.
 func (d *Dashboard) LoginLink(ctx context.Context, u models.User) (string, error) {
 	if d.github != nil {
 		return "", errors.New("one-time links are off: users log in through GitHub")
 	}
-	return NewLoginLink(ctx, d.store, d.local, u)
+	return newLink(ctx, d.store, d.local, u, true)
 }
 
 // Arrived reports whether a user has an open session.
@@ -75,25 +92,41 @@ func (d *Dashboard) Arrived(ctx context.Context, user string) bool {
 	return err == nil && len(open) > 0
 }
 
+// errLinkElsewhere is the error for a link that works only on this machine.
+var errLinkElsewhere = errors.New("the link works only on the machine that Safedelivr runs on")
+
 // takeLink returns the user of a link and uses the link up. If it is called several
-// times, one call succeeds and the others return models.ErrNotFound.
-func (d *Dashboard) takeLink(ctx context.Context, secret string) (models.User, error) {
+// times, one call succeeds and the others return models.ErrNotFound. here reports whether
+// the link was opened on this machine.
+func (d *Dashboard) takeLink(ctx context.Context, secret string, here bool) (models.User, error) {
 	hash := models.HashSecret(secret)
-	id, err := d.store.Transient(ctx, linkKind, hash)
+	raw, err := d.store.Transient(ctx, linkKind, hash)
 	if err != nil {
 		return models.User{}, err
 	}
-	mine, err := d.store.Lease(ctx, "login-link."+hash, newSecret(), linkLife+time.Minute)
+	var l link
+	if err := json.Unmarshal(raw, &l); err != nil {
+		return models.User{}, fmt.Errorf("login link: %w", err)
+	}
+	if l.Local && !here {
+		return models.User{}, errLinkElsewhere
+	}
+	now := time.Now()
+	mine := models.Claim{ID: models.NewBatchID(now), Hash: hash, At: now.UTC()}
+	won, err := d.store.Claim(ctx, "login-link."+hash, mine, linkLife+time.Minute)
+	if errors.Is(err, models.ErrOutcomeUnknown) {
+		won, err = d.store.Claim(ctx, "login-link."+hash, mine, linkLife+time.Minute)
+	}
 	if err != nil {
 		return models.User{}, err
 	}
-	if !mine {
+	if won.ID != mine.ID {
 		return models.User{}, models.ErrNotFound
 	}
 	if err := d.store.PutTransient(ctx, linkKind, hash, nil, 0); err != nil {
 		return models.User{}, err
 	}
-	return d.store.User(ctx, string(id))
+	return d.store.User(ctx, l.User)
 }
 
 // loginView is what the login page knows.
@@ -133,29 +166,69 @@ func (d *Dashboard) linkPage(w http.ResponseWriter, r *http.Request) {
 // linkLogin is POST /login/link.
 func (d *Dashboard) linkLogin(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	switch {
-	case d.github != nil:
-		d.showLogin(w, r, http.StatusForbidden, "/", "One-time links are turned off. Log in through GitHub.")
-		return
-	case !onThisMachine(r):
-		d.showLogin(w, r, http.StatusForbidden, "/", "One-time links work only on the machine that Safedelivr runs on. "+
-			"Open the link there, or set up GitHub login.")
+	if d.github != nil {
+		d.refuse(w, r, "/", refusal{
+			reason: "links_off",
+			detail: "One-time links are turned off. Log in through GitHub.",
+		})
 		return
 	}
-	u, err := d.takeLink(r.Context(), r.PostFormValue("secret"))
+	u, err := d.takeLink(r.Context(), r.PostFormValue("secret"), onThisMachine(r))
 	switch {
+	case errors.Is(err, errLinkElsewhere):
+		d.refuse(w, r, "/", refusal{
+			reason: "link_not_local",
+			detail: "This link works only on the machine that Safedelivr runs on. " +
+				"Open it there, or run safedelivr login to get one that works from anywhere.",
+		})
+		return
 	case errors.Is(err, models.ErrNotFound):
-		d.showLogin(w, r, http.StatusForbidden, "/", "This link has been used or has expired. "+
-			"Run safedelivr login to get another.")
+		d.refuse(w, r, "/", refusal{
+			reason: "link_invalid",
+			detail: "This link has been used or has expired. Run safedelivr login to get another.",
+		})
 		return
 	case err == nil:
 		err = d.login(w, r, u, nil)
+	default:
+		err = storeTrouble(err)
 	}
 	if err != nil {
-		d.fail(w, r, nil, err)
+		d.failLogin(w, r, "/", u.ID, "", err)
 		return
 	}
 	seeOther(w, r, "/")
+}
+
+// refusal says why a login is refused.
+type refusal struct {
+	status      int    // default: Forbidden
+	reason      string // in the access log
+	detail      string // on the page
+	user, login string // ID, and login at GitHub, if they are known
+}
+
+// refuse adds a refused login to the access log and shows the login page.
+func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, to string, why refusal) {
+	_ = d.service.RecordAccess(r.Context(), accesslog.Event{ // it only fails for a login that succeeded
+		Kind:    accesslog.FailedLogin,
+		Reason:  why.reason,
+		User:    why.user,
+		Login:   why.login,
+		Address: clientAddr(r),
+	})
+	d.showLogin(w, r, cmp.Or(why.status, http.StatusForbidden), to, why.detail)
+}
+
+// failLogin refuses a login if err says why the user may not log in. Otherwise it shows an
+// error page.
+func (d *Dashboard) failLogin(w http.ResponseWriter, r *http.Request, to, user, login string, err error) {
+	var e *service.Error
+	if errors.As(err, &e) && e.Kind == service.Forbidden {
+		d.refuse(w, r, to, refusal{reason: e.Code, detail: e.Detail, user: user, login: login})
+		return
+	}
+	d.fail(w, r, nil, err)
 }
 
 // flowCookie ties GitHub's answer to the browser that started the login: it holds
@@ -192,24 +265,32 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 	d.setCookie(w, r, flowCookie, "", 0)
 	q, state := r.URL.Query(), flow.Get("state")
 	if len(state) != secretLength || !sameSecret(state, q.Get("state")) {
-		d.showLogin(w, r, http.StatusForbidden, "/", "This login was started in another browser or took too long. Try again.")
+		d.refuse(w, r, "/", refusal{
+			reason: "wrong_state",
+			detail: "This login was started in another browser or took too long. Try again.",
+		})
 		return
 	}
+	to := localPath(flow.Get("to"))
 	if q.Get("error") != "" {
-		d.showLogin(w, r, http.StatusForbidden, localPath(flow.Get("to")),
-			"GitHub did not log you in: the request was cancelled or denied. Try again.")
+		d.refuse(w, r, to, refusal{
+			reason: "github_refused",
+			detail: "GitHub did not log you in: the request was cancelled or denied. Try again.",
+		})
 		return
 	}
 	who, err := d.github.identify(r.Context(), q.Get("code"), flow.Get("verifier"))
 	if err != nil {
-		var refused *service.Error
-		if errors.As(err, &refused) {
-			d.showLogin(w, r, refused.Kind.Status(), localPath(flow.Get("to")), refused.Detail)
+		if refused := new(service.Error); errors.As(err, &refused) {
+			d.failLogin(w, r, to, "", who.Login, err)
 			return
 		}
 		d.log.Error("login through GitHub failed", "err", err)
-		d.showLogin(w, r, http.StatusBadGateway, localPath(flow.Get("to")),
-			"GitHub could not be reached. Try again in a moment.")
+		d.refuse(w, r, to, refusal{
+			status: http.StatusBadGateway,
+			reason: "github_unavailable",
+			detail: "GitHub could not be reached. Try again in a moment.",
+		})
 		return
 	}
 	u := models.User{ID: who.user(), Name: strings.ToLower(who.Login), Created: time.Now().UTC()}
@@ -219,8 +300,12 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		d.log.Warn("login refused: the listed login belongs to another GitHub account here", "login", who.Login, "id", who.ID)
-		d.showLogin(w, r, http.StatusForbidden, localPath(flow.Get("to")), "The login "+who.Login+
-			" belongs to another GitHub account here. Ask the operator to list id:"+strconv.FormatInt(who.ID, 10)+" instead.")
+		d.refuse(w, r, to, refusal{
+			reason: "login_taken",
+			login:  who.Login,
+			detail: "The login " + who.Login + " belongs to another GitHub account here. Ask the operator to list " +
+				who.number() + " instead.",
+		})
 		return
 	}
 	there, err := d.store.User(r.Context(), u.ID)
@@ -234,10 +319,10 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 		err = d.login(w, r, u, &who)
 	}
 	if err != nil {
-		d.fail(w, r, nil, err)
+		d.failLogin(w, r, to, u.ID, who.Login, err)
 		return
 	}
-	seeOther(w, r, localPath(flow.Get("to")))
+	seeOther(w, r, to)
 }
 
 // takenLogin reports whether a login that is listed by name was first used here by another

@@ -1,14 +1,17 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/accesslog"
 )
 
 // operationsView is the page for operators.
@@ -23,6 +26,7 @@ type operationsView struct {
 	Users   []service.UserView
 	Others  int // number of users that are not listed
 	Audit   []auditRow
+	Access  accessView
 	Older   string // cursor of the next page of the audit trail
 	First   bool
 	Names   []string // names of the providers
@@ -38,6 +42,55 @@ type auditRow struct {
 	Words string
 	On    string // path of the page of its object
 	About string
+}
+
+// accessView is a page of the access log.
+type accessView struct {
+	Kind  accesslog.Kind // empty: all
+	Kinds []accessKind
+	Rows  []accessRow
+	Older string // cursor of the next page
+	First bool
+}
+
+// accessKind is a choice of the filter.
+type accessKind struct {
+	Kind  accesslog.Kind
+	Words string
+}
+
+var accessKinds = []accessKind{
+	{"", "All"},
+	{accesslog.Login, "Logins"},
+	{accesslog.FailedLogin, "Refused logins"},
+	{accesslog.FailedKey, "Refused keys"},
+}
+
+// accessRow is an entry of the access log in words.
+type accessRow struct {
+	service.AccessEntry
+	Who   string
+	Words string
+}
+
+// accessWords describes the reasons of entries in words.
+var accessWords = map[string]string{
+	"link":                "logged in by a one-time link",
+	"github":              "logged in through GitHub",
+	"links_off":           "login refused: one-time links are turned off",
+	"link_not_local":      "login refused: the link works only on the machine itself",
+	"link_invalid":        "login refused: the one-time link was used, has expired or is wrong",
+	"wrong_state":         "login refused: it was started in another browser or took too long",
+	"github_refused":      "login refused: cancelled or denied at GitHub",
+	"github_unavailable":  "login failed: GitHub could not be reached",
+	"login_taken":         "login refused: the name belongs to another GitHub account here",
+	"not_allowed":         "login refused: the GitHub user is not listed",
+	"wrong_key":           "API key refused: it does not exist",
+	"revoked_key":         "API key refused: it was revoked",
+	"expired_key":         "API key refused: it has expired",
+	"address_not_allowed": "API key refused: it may not be used from this address",
+	"owner_not_operator":  "API key refused: its owner is no longer an operator",
+	"user_disabled":       "refused: the user is disabled",
 }
 
 // blockForm is the form of a block rule and its errors.
@@ -77,6 +130,9 @@ func (d *Dashboard) showOperations(
 	if err != nil {
 		return err
 	}
+	if view.Access, err = d.readAccess(r, v.caller()); err != nil {
+		return err
+	}
 	view.Form, view.User = form, user
 	p := page{Title: "Operations", Active: "operations", Data: view}
 	if view.First && form.Wrong == nil && user.Wrong == nil {
@@ -84,6 +140,26 @@ func (d *Dashboard) showOperations(
 	}
 	d.render(w, r, v, status, "operations", p)
 	return nil
+}
+
+// readAccess returns the page of the access log that a request selects.
+func (d *Dashboard) readAccess(r *http.Request, who service.Caller) (accessView, error) {
+	q := r.URL.Query()
+	v := accessView{Kind: accesslog.Kind(q.Get("access")), Kinds: accessKinds, First: q.Get("older") == ""}
+	log, err := d.service.AccessLog(r.Context(), who, v.Kind, service.Page{Limit: auditPage, Cursor: q.Get("older")})
+	if err != nil {
+		return v, err
+	}
+	v.Older = log.Next
+	for i := range log.Entries {
+		e := &log.Entries[i]
+		row := accessRow{AccessEntry: *e, Who: e.Login, Words: cmp.Or(accessWords[e.Reason], e.Reason)}
+		if e.User != "" {
+			row.Who = d.nameOf(r.Context(), e.User)
+		}
+		v.Rows = append(v.Rows, row)
+	}
+	return v, nil
 }
 
 // operationsEvents is GET /live/operations, for operators.
@@ -264,8 +340,8 @@ func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor)
 	return nil
 }
 
-// controlUser is POST /operations/users, for operators: it sets the senders of a user,
-// or pauses or resumes the user.
+// controlUser is POST /operations/users, for operators: it sets the senders of a user, or
+// pauses, resumes, disables, enables or logs out the user.
 func (d *Dashboard) controlUser(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
@@ -279,6 +355,12 @@ func (d *Dashboard) controlUser(w http.ResponseWriter, r *http.Request, v *visit
 		_, _, err = d.service.ControlUser(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
 	case "resume":
 		_, _, err = d.service.ControlUser(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
+	case "disable":
+		_, _, err = d.service.SwitchUser(r.Context(), who, models.DisableUser, form.Name, form.Why, service.Repeat{})
+	case "enable":
+		_, _, err = d.service.SwitchUser(r.Context(), who, models.EnableUser, form.Name, form.Why, service.Repeat{})
+	case "end-sessions":
+		_, _, err = d.service.EndSessions(r.Context(), who, form.Name, form.Why, service.Repeat{})
 	default:
 		return errNoPage
 	}
@@ -288,11 +370,18 @@ func (d *Dashboard) controlUser(w http.ResponseWriter, r *http.Request, v *visit
 		form.Wrong = map[string]string{"name": "No user has this name or ID."}
 	case errors.As(err, &refused) && len(refused.Fields) > 0:
 		form.Wrong = wrongFields(refused)
+		form.Wrong["reason"] = form.Wrong["why"] // its name in the form
 	case err != nil:
 		return err
+	case f("page") == "user":
+		seeOther(w, r, "/operations/users/"+url.PathEscape(form.Name))
+		return nil
 	default:
 		seeOther(w, r, "/operations#audit")
 		return nil
+	}
+	if f("page") == "user" {
+		return d.showUser(w, r, v, http.StatusUnprocessableEntity, form.Name, form)
 	}
 	return d.showOperations(w, r, v, http.StatusUnprocessableEntity, blockForm{}, form)
 }

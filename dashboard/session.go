@@ -17,6 +17,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/accesslog"
 )
 
 const (
@@ -35,6 +36,7 @@ type session struct {
 	Began   time.Time `json:"began"`
 	Browser string    `json:"browser,omitempty"`
 	Address string    `json:"address,omitempty"`
+	UpTo    int       `json:"up_to,omitempty"` // commands that the session has seen: a later one may end it
 }
 
 // visitor is a user who is logged in.
@@ -50,8 +52,8 @@ func (v *visitor) caller() service.Caller { return service.Caller{User: v.User, 
 // sessions stores sessions under the hash of a secret that only the browser has.
 type sessions struct{ store Store }
 
-func sessionKind(user string) string { return "session." + user }
-func seenKind(user string) string    { return "seen." + user }
+func sessionKind(user string) string { return service.SessionKind(user) }
+func seenKind(user string) string    { return service.SessionUseKind(user) }
 
 // begin stores a session and returns the value of its cookie. It seals the session's
 // token, so that only the browser's cookie opens it.
@@ -197,7 +199,7 @@ func (d *Dashboard) visitor(r *http.Request) (*visitor, error) {
 }
 
 // peek returns the visitor of a request and the last use of the session. It ends the
-// session of a user who may no longer log in.
+// session of a user who may no longer log in, and one that a command has ended.
 func (d *Dashboard) peek(r *http.Request) (*visitor, time.Time, error) {
 	c, err := r.Cookie(d.cookieName(r))
 	if err != nil {
@@ -208,7 +210,14 @@ func (d *Dashboard) peek(r *http.Request) (*visitor, time.Time, error) {
 		return nil, seen, storeTrouble(err)
 	}
 	v := &visitor{session: s, ID: models.HashSecret(secret), Operator: d.operator(&s)}
-	allowed, err := d.allowed(r.Context(), v, secret)
+	ended, err := d.service.SessionEnded(r.Context(), v.User, v.UpTo)
+	if err != nil {
+		return nil, seen, err
+	}
+	allowed := !ended
+	if allowed {
+		allowed, err = d.allowed(r.Context(), v, secret)
+	}
 	switch {
 	case err != nil:
 		return nil, seen, err
@@ -216,7 +225,7 @@ func (d *Dashboard) peek(r *http.Request) (*visitor, time.Time, error) {
 		if err := d.sessions.end(r.Context(), v.User, v.ID); err != nil {
 			return nil, seen, storeTrouble(err)
 		}
-		d.log.Info("session ended: the user may no longer log in", "user_id", v.User)
+		d.log.Info("session ended", "user_id", v.User, "by_command", ended)
 		return nil, seen, models.ErrNotFound
 	}
 	return v, seen, nil
@@ -327,23 +336,33 @@ func sealer(secret string) cipher.AEAD {
 	return aead
 }
 
-// login begins a session and ends the browser's previous one. The account is the user's at
-// GitHub; nil: the user has a one-time link.
+// login records a login, begins a session and ends the browser's previous one. The account is
+// the user's at GitHub; nil: the user has a one-time link. It refuses a disabled user.
 func (d *Dashboard) login(w http.ResponseWriter, r *http.Request, u models.User, account *githubUser) error {
 	if old, err := d.visitor(r); err == nil {
 		if err := d.sessions.end(r.Context(), old.User, old.ID); err != nil {
 			return err
 		}
 	}
+	upTo, err := d.service.AdmitSession(r.Context(), u.ID)
+	if err != nil {
+		return err
+	}
 	s := session{
+		UpTo:    upTo,
 		User:    u.ID,
 		Name:    u.Name,
 		Began:   time.Now().UTC(),
 		Browser: browserName(r.UserAgent()),
 		Address: clientAddr(r),
 	}
+	done := accesslog.Event{Kind: accesslog.Login, Reason: "link", User: u.ID, Address: s.Address}
 	if account != nil {
 		s.Login, s.Token = account.Login, account.token
+		done.Reason, done.Login = "github", account.Login
+	}
+	if err := d.service.RecordAccess(r.Context(), done); err != nil {
+		return err
 	}
 	value, err := d.sessions.begin(r.Context(), s)
 	if err != nil {

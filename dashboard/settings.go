@@ -3,6 +3,7 @@ package dashboard
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -25,9 +26,20 @@ type settingsView struct {
 
 // keyRow is a key in the list.
 type keyRow struct {
-	models.Key
+	service.KeyView
 	Expired bool
-	Used    time.Time // last use; zero: not in the last year
+}
+
+// keyRows returns the keys that are not revoked, newest first, and the number of the others.
+func keyRows(keys []service.KeyView, now time.Time) (rows []keyRow, revoked int) {
+	for _, k := range slices.Backward(keys) {
+		if !k.Revoked.IsZero() {
+			revoked++
+			continue
+		}
+		rows = append(rows, keyRow{KeyView: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
+	}
+	return rows, revoked
 }
 
 // keyForm is the form of a new key and its errors.
@@ -60,22 +72,11 @@ func (d *Dashboard) showSettings(
 	status int,
 	view *settingsView,
 ) error {
-	keys, err := d.service.Keys(r.Context(), v.caller())
+	keys, err := d.service.OwnKeys(r.Context(), v.caller())
 	if err != nil {
 		return err
 	}
-	used, err := d.service.KeyUses(r.Context(), v.caller())
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	for _, k := range slices.Backward(keys) {
-		if !k.Revoked.IsZero() {
-			view.Revoked++
-			continue
-		}
-		view.Keys = append(view.Keys, keyRow{Key: k, Expired: !k.Expires.IsZero() && now.After(k.Expires), Used: used[k.ID]})
-	}
+	view.Keys, view.Revoked = keyRows(keys, time.Now())
 	if view.Sessions, err = d.sessions.list(r.Context(), v.User); err != nil {
 		return err
 	}
@@ -166,13 +167,20 @@ func (d *Dashboard) revokeKey(w http.ResponseWriter, r *http.Request, v *visitor
 // endSession is POST /settings/sessions/{id}/end; the id may be "all".
 func (d *Dashboard) endSession(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id := r.PathValue("id")
+	if id == "all" {
+		if _, _, err := d.service.EndSessions(r.Context(), v.caller(), v.User, "", service.Repeat{}); err != nil {
+			return err
+		}
+		seeOther(w, r, "/login")
+		return nil
+	}
 	open, err := d.sessions.list(r.Context(), v.User)
 	if err != nil {
 		return err
 	}
 	found := false
 	for i := range open {
-		if id == "all" || open[i].ID == id {
+		if open[i].ID == id {
 			found = true
 			if err := d.sessions.end(r.Context(), v.User, open[i].ID); err != nil {
 				return err
@@ -183,5 +191,67 @@ func (d *Dashboard) endSession(w http.ResponseWriter, r *http.Request, v *visito
 		return errNoPage
 	}
 	seeOther(w, r, "/settings#sessions")
+	return nil
+}
+
+// userView is the operators' page of a user.
+type userView struct {
+	service.UserView
+	DisabledBy string // name
+	Self       bool   // it is the visitor
+	Keys       []keyRow
+	Revoked    int
+	Sessions   []openSession
+	Form       userForm
+}
+
+// userPage is GET /operations/users/{id}, for operators.
+func (d *Dashboard) userPage(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	return d.showUser(w, r, v, http.StatusOK, r.PathValue("id"), userForm{})
+}
+
+func (d *Dashboard) showUser(
+	w http.ResponseWriter,
+	r *http.Request,
+	v *visitor,
+	status int,
+	name string,
+	form userForm,
+) error {
+	u, err := d.service.UserView(r.Context(), v.caller(), name)
+	if err != nil {
+		return err
+	}
+	view := &userView{UserView: u, DisabledBy: d.nameOf(r.Context(), u.DisabledBy), Self: u.ID == v.User, Form: form}
+	keys, err := d.service.KeysOf(r.Context(), v.caller(), u.ID)
+	if err != nil {
+		return err
+	}
+	view.Keys, view.Revoked = keyRows(keys, time.Now())
+	open, err := d.sessions.list(r.Context(), u.ID)
+	if err != nil {
+		return storeTrouble(err)
+	}
+	for i := range open {
+		ended, err := d.service.SessionEnded(r.Context(), u.ID, open[i].UpTo)
+		if err != nil {
+			return err
+		}
+		if !ended {
+			view.Sessions = append(view.Sessions, open[i])
+		}
+	}
+	d.render(w, r, v, status, "user", page{Title: u.Name, Active: "operations", Data: view})
+	return nil
+}
+
+// revokeKeyOf is POST /operations/users/{id}/keys/{key}/revoke, for operators.
+func (d *Dashboard) revokeKeyOf(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	id, why := r.PathValue("id"), strings.TrimSpace(r.PostFormValue("reason"))
+	if err := d.service.RevokeKeyOf(r.Context(), v.caller(), id, r.PathValue("key"), why); err != nil {
+		return err
+	}
+	seeOther(w, r, "/operations/users/"+url.PathEscape(id)+"#keys")
 	return nil
 }

@@ -273,6 +273,11 @@ func (s *Service) AllKeys(ctx context.Context, who Caller, p Page) (KeyPage, err
 // usersOfKeyPage is the maximum number of users whose keys AllKeys reads for a page.
 const usersOfKeyPage = 200
 
+// OwnKeys returns the caller's API keys, oldest first. It includes revoked keys.
+func (s *Service) OwnKeys(ctx context.Context, who Caller) ([]KeyView, error) {
+	return s.keyViews(ctx, &models.User{ID: who.User})
+}
+
 // KeysOf returns the API keys of a user, given by ID or name, oldest first. It includes
 // revoked keys.
 func (s *Service) KeysOf(ctx context.Context, who Caller, user string) ([]KeyView, error) {

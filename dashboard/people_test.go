@@ -1,0 +1,224 @@
+package dashboard
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/accesslog"
+)
+
+var console = service.Caller{By: "cli:zoe", Operator: true}
+
+// in reports whether a browser is logged in.
+func (b *browser) in() bool { return b.get("/settings").Request.URL.Path == "/settings" }
+
+// recorded returns the access log as "kind reason user login".
+func (f *rig) recorded() (out []string) {
+	page, err := f.service.AccessLog(f.Context(), console, "", service.Page{})
+	require.NoError(f, err)
+	for i := range page.Entries {
+		e := &page.Entries[i]
+		require.NotEmpty(f, e.Address)
+		out = append(out, strings.Join([]string{string(e.Kind), e.Reason, e.User, e.Login}, " "))
+	}
+	return out
+}
+
+// linkOf returns the form of a link that works from anywhere.
+func (f *rig) linkOf(u models.User) url.Values {
+	raw, err := NewLoginLink(f.Context(), f.store, "https://mail.example.com/", u)
+	require.NoError(f, err)
+	require.True(f, strings.HasPrefix(raw, "https://mail.example.com/login/link?secret="))
+	link, err := url.Parse(raw)
+	require.NoError(f, err)
+	return link.Query()
+}
+
+// TestLinkWorksBehindPortMapping: a link of the command line works from another machine, once
+// and for a quarter of an hour. The store does not hold its secret.
+func TestLinkWorksBehindPortMapping(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	elsewhere := []string{"X-Forwarded-For", "203.0.113.9"} // not from this machine
+	form := f.linkOf(LocalUser())
+	stored, err := f.store.Transients(t.Context(), linkKind)
+	require.NoError(t, err)
+	require.Len(t, stored, 1)
+	for hash, raw := range stored {
+		require.NotContains(t, hash+string(raw), form.Get("secret"))
+	}
+	won := make(chan bool, 8)
+	for range cap(won) {
+		b := f.browser()
+		go func() { won <- b.do(http.MethodPost, "/login/link", form, elsewhere...).StatusCode == http.StatusOK }()
+	}
+	n := 0
+	for range cap(won) {
+		if <-won {
+			n++
+		}
+	}
+	require.Equal(t, 1, n, "it works once")
+
+	form = f.linkOf(LocalUser())
+	require.LessOrEqual(t, linkLife, 15*time.Minute)
+	hash := models.HashSecret(form.Get("secret"))
+	require.NoError(t, f.store.PutTransient(t.Context(), linkKind, hash, nil, 0)) // its time is over
+	require.Equal(t, http.StatusForbidden, f.browser().do(http.MethodPost, "/login/link", form, elsewhere...).StatusCode)
+	require.ElementsMatch(t, []string{"login.failed link_invalid  ", "login link local "}, f.recorded())
+}
+
+// TestLinkIsUsedOnceAcrossProcesses: a link whose use another process has claimed is used up,
+// even if the link is still stored.
+func TestLinkIsUsedOnceAcrossProcesses(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	form := f.linkOf(LocalUser())
+	hash := models.HashSecret(form.Get("secret"))
+	stored, err := f.store.Transient(t.Context(), linkKind, hash)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, f.browser().post("/login/link", form).StatusCode)
+	require.NoError(t, f.store.PutTransient(t.Context(), linkKind, hash, stored, linkLife))
+	require.Equal(t, http.StatusForbidden, f.browser().post("/login/link", form).StatusCode)
+}
+
+// TestDisabledUserIsLoggedOut: the sessions of a disabled user end at the next request, and a
+// login is refused with the reason.
+func TestDisabledUserIsLoggedOut(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"eve"}}, bob, eve)
+	boss, b := f.browser(), f.browser()
+	boss.byGitHub("bob")
+	b.byGitHub("eve")
+	require.True(t, b.in())
+	form := url.Values{"name": {"gh9"}, "page": {"user"}, "do": {"disable"}, "reason": {"left the firm"}}
+	a := boss.post("/operations/users", form)
+	require.Equal(t, "/operations/users/gh9", a.Request.URL.Path)
+	require.Contains(t, a.text, "left the firm")
+	require.Contains(t, a.text, "Accepted mail still goes out")
+	require.Contains(t, a.text, "No open sessions")
+	require.False(t, b.in())
+	a = b.byGitHub("eve")
+	require.Equal(t, http.StatusForbidden, a.StatusCode)
+	require.Contains(t, a.text, "An operator has disabled this user")
+	require.ElementsMatch(t, []string{"login.failed user_disabled gh9 eve", "login github gh9 eve", "login github gh8 bob"}, f.recorded())
+	form.Set("reason", strings.Repeat("x", 501))
+	form.Set("do", "enable")
+	a = boss.post("/operations/users", form)
+	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+	require.Contains(t, a.text, "at most 500 characters")
+	form.Set("reason", "")
+	boss.post("/operations/users", form)
+	require.False(t, b.in(), "the session has ended")
+	require.Equal(t, http.StatusOK, b.byGitHub("eve").StatusCode)
+	require.True(t, b.in())
+	form.Set("name", "gh8")
+	form.Set("do", "disable")
+	require.Equal(t, http.StatusConflict, boss.post("/operations/users", form).StatusCode)
+	require.NotContains(t, boss.get("/operations/users/gh8").text, "Disable bob")
+	require.Equal(t, http.StatusNotFound, b.get("/operations/users/gh8").StatusCode, "users do not see it")
+	require.Equal(t, http.StatusNotFound, b.post("/operations/users", form).StatusCode)
+}
+
+// TestAllSessionsEnd: an operator ends the sessions of a user, and a user those of its own, in
+// browsers that are connected to any process.
+func TestAllSessionsEnd(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"eve"}}, bob, eve)
+	boss, first, second := f.browser(), f.browser(), f.browser()
+	boss.byGitHub("bob")
+	first.byGitHub("eve")
+	second.byGitHub("eve")
+	a := boss.get("/operations/users/gh9")
+	require.Equal(t, 2, strings.Count(a.text, "GitHub login eve"))
+	boss.post("/operations/users", url.Values{"name": {"gh9"}, "page": {"user"}, "do": {"end-sessions"}})
+	require.False(t, first.in())
+	require.False(t, second.in())
+	require.True(t, boss.in())
+
+	first.byGitHub("eve")
+	second.byGitHub("eve")
+	require.Equal(t, "/login", first.post("/settings/sessions/all/end", nil).Request.URL.Path)
+	require.False(t, second.in())
+	page, err := f.service.Audit(t.Context(), console, service.Page{})
+	require.NoError(t, err)
+	require.Len(t, page.Commands, 2)
+	require.Equal(t, []string{"gh9", "gh8"}, []string{page.Commands[0].By, page.Commands[1].By})
+	require.Contains(t, boss.get("/operations").text, "ended the sessions of a user")
+}
+
+// TestEndedSessionDoesNotComeBack: a session that is stored again after a command has ended it
+// stays ended.
+func TestEndedSessionDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	kept := map[string]map[string][]byte{}
+	for _, kind := range []string{sessionKind("local"), seenKind("local")} {
+		all, err := f.store.Transients(t.Context(), kind)
+		require.NoError(t, err)
+		kept[kind] = all
+	}
+	_, _, err := f.service.EndSessions(t.Context(), console, "local", "", service.Repeat{})
+	require.NoError(t, err)
+	for kind, all := range kept {
+		for hash, raw := range all {
+			require.NoError(t, f.store.PutTransient(t.Context(), kind, hash, raw, time.Hour))
+		}
+	}
+	require.False(t, b.in())
+}
+
+// TestUserPageRevokesKeys: an operator sees the keys of a user and revokes one.
+func TestUserPageRevokesKeys(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "ann", Name: "ann", Created: time.Now()}))
+	key, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "ann"}, "shop key", models.KeyOptions{})
+	require.NoError(t, err)
+	require.Contains(t, b.get("/operations").text, `href="/operations/users/ann"`)
+	require.Contains(t, b.get("/operations/users/ann").text, "shop key")
+	a := b.post("/operations/users/ann/keys/"+key.ID+"/revoke", nil)
+	require.Equal(t, "/operations/users/ann", a.Request.URL.Path)
+	require.Contains(t, a.text, "1 revoked key is not listed")
+	require.Equal(t, http.StatusNotFound, b.post("/operations/users/ann/keys/x/revoke", nil).StatusCode)
+	require.Equal(t, http.StatusNotFound, b.get("/operations/users/nobody").StatusCode)
+}
+
+// TestLoginsAreRecorded: logins and refused logins are on the audit page, which filters them.
+func TestLoginsAreRecorded(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &GitHub{Operators: []string{"bob"}}, bob, eve)
+	boss := f.browser()
+	require.Equal(t, http.StatusForbidden, boss.get("/login/github/callback?code=x&state=y").StatusCode)
+	require.Equal(t, http.StatusForbidden, boss.post("/login/link", url.Values{"secret": {newSecret()}}).StatusCode)
+	page := boss.post("/login/github", nil)
+	form := page.Request.URL.Query()
+	form.Set("deny", "yes")
+	boss.post(page.Request.URL.Scheme+"://"+page.Request.URL.Host+"/login/oauth/authorize", form)
+	boss.byGitHub("eve")
+	boss.byGitHub("bob")
+	require.ElementsMatch(t, []string{
+		"login github gh8 bob",
+		"login.failed not_allowed  eve",
+		"login.failed github_refused  ",
+		"login.failed links_off  ",
+		"login.failed wrong_state  ",
+	}, f.recorded())
+	for _, reason := range []string{"login github", "login.failed not_allowed"} {
+		_, reason, _ = strings.Cut(reason, " ")
+		require.Contains(t, boss.get("/operations").text, accessWords[reason])
+	}
+	failed := boss.get("/operations?access=" + string(accesslog.FailedLogin)).text
+	require.Contains(t, failed, accessWords["not_allowed"])
+	require.NotContains(t, failed, accessWords["github"])
+	require.Equal(t, http.StatusBadRequest, boss.get("/operations?access=x").StatusCode)
+}
