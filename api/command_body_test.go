@@ -18,6 +18,7 @@ func TestWhy(t *testing.T) {
 		batchPath(b.ID) + "/stop", batchPath(b.ID) + "/resume", batchPath(b.ID) + "/cancel",
 		batchPath(b.ID) + "/retry", batchPath(b.ID) + "/release", batchPath(b.ID) + "/release?dry_run=true",
 		"/v1/logs/" + b.ID.Log(4).String() + "/release", "/v1/users/bob/pause", "/v1/users/bob/resume",
+		"/v1/users/bob/disable", "/v1/users/bob/enable", "/v1/users/bob/end-sessions",
 		"/v1/providers/sg/offline", "/v1/providers/sg/online", "/v1/providers/sg/drain", "/v1/providers/sg/probe",
 		"/v1/holds/lift", "/v1/parked/x/requeue", "/v1/blocks", "/v1/release",
 	}
@@ -40,7 +41,7 @@ func TestWhy(t *testing.T) {
 			require.Equal(t, []string{want}, p.pointers(), path)
 		}
 	}
-	for _, path := range []string{"/v1/blocks/x", "/v1/parked/x"} {
+	for _, path := range []string{"/v1/blocks/x", "/v1/parked/x", "/v1/users/bob/keys/x"} {
 		p := f.do(http.MethodDelete, path+"?why=one%0Atwo", "", nil).problem(t)
 		require.Equal(t, []string{"/why invalid_value"}, p.pointers(), path)
 	}

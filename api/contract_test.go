@@ -133,6 +133,9 @@ func (c *contract) checkControl(b *models.Batch) {
 	for _, path := range []string{
 		"/v1/users/bob/pause",
 		"/v1/users/bob/resume",
+		"/v1/users/bob/end-sessions",
+		"/v1/users/bob/disable",
+		"/v1/users/bob/enable",
 		"/v1/providers/sg/offline",
 		"/v1/providers/sg/drain",
 		"/v1/providers/sg/online",
@@ -158,7 +161,17 @@ func (c *contract) checkControl(b *models.Batch) {
 		c.check("POST", "/v1/holds/lift", js, `{"why": "looked at"}`, 200)
 		c.check("POST", "/v1/holds/lift", js, ``, 403, "Authorization", "Bearer "+own)
 	}
-	for _, path := range []string{"/v1/holds", "/v1/audit", "/v1/queues", "/v1/parked", "/v1/workers", "/v1/check"} {
+	c.check("POST", "/v1/users/ann/disable", js, `{}`, 409)
+	c.check("POST", "/v1/users/nobody/disable", js, `{}`, 404)
+	every := read[service.KeyPage](c.fixture, "/v1/keys").Keys
+	last := every[len(every)-1]
+	for range 2 {
+		c.check("DELETE", "/v1/users/"+last.User+"/keys/"+last.ID+"?why=lost", "", "", 204)
+	}
+	c.check("DELETE", "/v1/users/bob/keys/x", "", "", 404)
+	c.check("GET", "/v1/users/nobody/keys", "", "", 404)
+	c.check("GET", "/v1/audit/access?kind=x", "", "", 400)
+	for _, path := range []string{"/v1/users", "/v1/users/bob/keys", "/v1/keys", "/v1/audit/access", "/v1/holds", "/v1/audit", "/v1/queues", "/v1/parked", "/v1/workers", "/v1/check"} {
 		c.check("GET", path, "", "", 200)
 		c.check("GET", path, "", "", 403, "Authorization", "Bearer "+own)
 	}

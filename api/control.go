@@ -81,15 +81,6 @@ func (s *Server) releaseRange(c *gin.Context) {
 	})
 }
 
-// controlUser is POST /v1/users/{id}/pause and resume.
-func (s *Server) controlUser(do models.CommandKind) gin.HandlerFunc {
-	return func(c *gin.Context) {
-		command(s, c, func(why string, r service.Repeat) (service.ControlResult, bool, error) {
-			return s.svc.ControlUser(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
-		}, nil)
-	}
-}
-
 // controlProvider is POST /v1/providers/{id}/offline, online and drain.
 func (s *Server) controlProvider(do models.CommandKind) gin.HandlerFunc {
 	return func(c *gin.Context) {

@@ -21,6 +21,11 @@ var parameters = map[string][]string{
 	"GET /v1/stats":             {"from", "to"},
 	"GET /v1/providers/history": {"range"},
 	"DELETE /v1/blocks/:id":     {"why"},
+	"GET /v1/users":             {"limit", "cursor"},
+	"GET /v1/keys":              {"limit", "cursor"},
+	"GET /v1/audit/access":      {"kind", "limit", "cursor"},
+
+	"DELETE /v1/users/:id/keys/:key": {"why"},
 
 	"POST /v1/batches/:id/stop":    {"dry_run"},
 	"POST /v1/batches/:id/resume":  {"dry_run"},

@@ -86,6 +86,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 
 	v1.POST("/users/:id/pause", s.controlUser(models.PauseUser))
 	v1.POST("/users/:id/resume", s.controlUser(models.ResumeUser))
+	v1.POST("/users/:id/end-sessions", s.endSessions)
 
 	operate := v1.Group("", s.needs(models.ScopeOperate))
 	operate.POST("/providers/:id/offline", s.controlProvider(models.ProviderOffline))
@@ -101,7 +102,14 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	operate.DELETE("/blocks/:id", s.removeBlock)
 	operate.GET("/holds", s.holds)
 	operate.POST("/holds/lift", s.liftHolds)
+	operate.GET("/users", s.listUsers)
+	operate.POST("/users/:id/disable", s.switchUser(models.DisableUser))
+	operate.POST("/users/:id/enable", s.switchUser(models.EnableUser))
+	operate.GET("/users/:id/keys", s.listUserKeys)
+	operate.DELETE("/users/:id/keys/:key", s.revokeKey)
+	operate.GET("/keys", s.listKeys)
 	operate.GET("/audit", s.audit)
+	operate.GET("/audit/access", s.accessLog)
 	operate.GET("/queues", s.queues)
 	operate.GET("/parked", s.parked)
 	operate.POST("/parked/:id/requeue", s.requeue)

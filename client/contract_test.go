@@ -62,6 +62,9 @@ func TestFieldsMatchDescription(t *testing.T) {
 	schemas := description(t).Components.Schemas
 	for name, v := range map[string]any{
 		"Accepted":           client.Accepted{},
+		"AccessEntry":        client.AccessEntry{},
+		"Key":                client.Key{},
+		"User":               client.User{},
 		"Address":            client.Address{},
 		"Batch":              client.Batch{},
 		"Block":              client.Block{},
@@ -115,6 +118,9 @@ var lists = map[string]string{
 	"searchLogs":  "logs",
 	"audit":       "commands",
 	"listParked":  "parked",
+	"listUsers":   "users",
+	"listKeys":    "keys",
+	"accessLog":   "entries",
 }
 
 func newRecorder(t *testing.T) (*recorder, *client.Client) {
@@ -190,7 +196,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		require.NoError(t, err(command(ctx, "id", "why", client.DryRun())))
 	}
 	for _, command := range []func(context.Context, string, string, ...client.CallOption) (client.ControlResult, error){
-		c.PauseUser, c.ResumeUser, c.ProviderOffline, c.ProviderOnline, c.DrainProvider, c.ProbeProvider,
+		c.PauseUser, c.ResumeUser, c.DisableUser, c.EnableUser, c.EndSessions,
+		c.ProviderOffline, c.ProviderOnline, c.DrainProvider, c.ProbeProvider,
 	} {
 		require.NoError(t, err(command(ctx, "name with/slash", "")))
 	}
@@ -200,6 +207,19 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.Blocks(ctx)))
 	require.NoError(t, err(c.AddBlock(ctx, client.NewBlock{Domain: "example.com", Fail: true})))
 	require.NoError(t, c.RemoveBlock(ctx, "id", "why"))
+	require.NoError(t, err(c.KeysOf(ctx, "name with/slash")))
+	require.NoError(t, c.RevokeKey(ctx, "user", "key", "why"))
+	for _, err := range c.Users(ctx, client.ListOptions{}) {
+		require.NoError(t, err)
+	}
+	for _, err := range c.Keys(ctx, client.ListOptions{}) {
+		require.NoError(t, err)
+	}
+	for _, kind := range []string{"", "login"} {
+		for _, err := range c.AccessLog(ctx, kind, client.ListOptions{}) {
+			require.NoError(t, err)
+		}
+	}
 	require.NoError(t, err(c.Holds(ctx)))
 	require.NoError(t, err(c.LiftHolds(ctx, "why")))
 	require.NoError(t, err(c.Queues(ctx)))
