@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -8,10 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/accesslog"
 )
 
 func (c *cli) auditCommand() *cobra.Command {
-	return c.pagesCommand(listing{
+	cmd := c.pagesCommand(listing{
 		use:   "audit",
 		short: "Who gave which command, when and why; newest first",
 		head:  "AT\tBY\tCOMMAND\tABOUT\tWHY",
@@ -23,6 +25,27 @@ func (c *cli) auditCommand() *cobra.Command {
 		}
 		return page.Next, err
 	})
+	cmd.AddCommand(c.accessCommand())
+	return cmd
+}
+
+func (c *cli) accessCommand() *cobra.Command {
+	var kind string
+	cmd := c.pagesCommand(listing{
+		use:   "access",
+		short: "Who logged in, and which logins and API keys were refused; newest first, of the last 90 days",
+		head:  "FIRST\tLAST\tTIMES\tKIND\tREASON\tUSER\tKEY\tADDRESS",
+	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
+		page, err := svc.AccessLog(ctx, c.operator(), accesslog.Kind(kind), p)
+		for i := range page.Entries {
+			e := &page.Entries[i]
+			row(timeOrDash(e.At), timeOrDash(e.LastAt), e.Count, e.Kind, e.Reason, cmp.Or(e.User, e.Login), e.Key,
+				cmp.Or(e.Address, "many"))
+		}
+		return page.Next, err
+	})
+	cmd.Flags().StringVar(&kind, "kind", "", "only login, login.failed or key.failed")
+	return cmd
 }
 
 // subjects names what a command was about.

@@ -236,6 +236,8 @@ func TestUsage(t *testing.T) {
 		"log release x y":                       "usage: safedelivr log release ID",
 		"log release x":                         "there is no log x",
 		"pause-user eve":                        "there is no user eve",
+		"user disable eve":                      "there is no user eve",
+		"audit access --kind x":                 "kind must be login, login.failed or key.failed.",
 		"user senders eve":                      "there is no user eve",
 		"user senders eve --none a@example.com": "--none takes no addresses",
 		"user limits eve":                       "there is no user eve",
@@ -307,6 +309,23 @@ func TestHandedOver(t *testing.T) {
 	command("pause-user ann --why holidays")
 	require.Regexp(t, `cli:zoe +user.pause .*holidays`, command("audit"))
 	require.Contains(t, command("login"), "http://"+a.Addr()+"/login/link?secret=")
+	require.Contains(t, command("user disable ann --why left"), "user.disable ann")
+	require.Regexp(t, `(?m)^ann .* disabled,paused +left$`, command("user list"))
+	require.Contains(t, command("user enable ann"), "user.enable ann")
+	require.Contains(t, command("user end-sessions ann"), "user.end_sessions ann (it was so before)")
+	command("key add ann --name shop")
+	require.Regexp(t, `(?m) ann +shop .* send,read +never +anywhere$`, command("key list"))
+	require.Equal(t, command("key list"), command("key list ann"))
+	require.Contains(t, command("audit access"), "ADDRESS")
 	stop()
 	require.NoError(t, <-served)
+}
+
+// TestLoginLinkIsPublic requires that a login link leads to the public address if there is one.
+func TestLoginLinkIsPublic(t *testing.T) {
+	t.Parallel()
+	env := append(testEnv(t), "SAFEDELIVR_PUBLIC_URL=https://mail.example.com")
+	var out, errs strings.Builder
+	require.Zero(t, run(t.Context(), []string{"login"}, streams{out: &out, err: &errs}, env), errs.String())
+	require.Regexp(t, `^https://mail\.example\.com/login/link\?secret=[\w-]{43}\n$`, out.String())
 }

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,48 +47,77 @@ func (c *cli) keyCommand() *cobra.Command {
 	add.Flags().StringSliceVar(&networks, "from-network", nil,
 		"networks from which it may be used, like 192.0.2.0/24 (default: anywhere)")
 	cmd.AddCommand(add,
-		&cobra.Command{
-			Use:   "list USER",
-			Short: "List the keys of a user",
-			Args:  takes(1, 1),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				return c.withKeys(cmd.Context(), args[0], func(
-					ctx context.Context, svc *service.Service, who service.Caller, _ models.User,
-				) error {
-					keys, err := svc.Keys(ctx, who)
+		c.listKeysCommand(),
+		c.revokeKeyCommand())
+	return cmd
+}
+
+func (c *cli) listKeysCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list [USER]",
+		Short: "List the keys of a user, or of all users",
+		Args:  takes(0, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				t := c.newTable("KEY\tUSER\tNAME\tCREATED\tLAST USED\tREVOKED\tSCOPES\tEXPIRES\tFROM")
+				if len(args) > 0 {
+					keys, err := svc.KeysOf(ctx, c.operator(), args[0])
+					if err != nil {
+						return orMissing(err, "user", args[0])
+					}
+					keyRows(t, keys)
+					return t.w.Flush()
+				}
+				for p := (service.Page{Limit: pageRows}); ; {
+					page, err := svc.AllKeys(ctx, c.operator(), p)
 					if err != nil {
 						return err
 					}
-					used, err := svc.KeyUses(ctx, who)
-					if err != nil {
-						return err
+					keyRows(t, page.Keys)
+					if p.Cursor = page.Next; p.Cursor == "" {
+						return t.w.Flush()
 					}
-					w := tabwriter.NewWriter(c.out, 0, 4, 2, ' ', 0)
-					fmt.Fprintln(w, "KEY\tNAME\tCREATED\tLAST USED\tREVOKED\tSCOPES\tEXPIRES\tFROM")
-					for _, k := range keys {
-						fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Name, k.Created.Format(time.RFC3339),
-							timeOrDash(used[k.ID]), timeOrDash(k.Revoked), optionCells(&k.KeyOptions))
-					}
-					return w.Flush()
-				})
-			},
+				}
+			})
 		},
-		&cobra.Command{
-			Use:   "revoke USER KEY",
-			Short: "Revoke a key, effective within a second",
-			Args:  takes(2, 2),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				return c.withKeys(cmd.Context(), args[0], func(
-					ctx context.Context, svc *service.Service, who service.Caller, u models.User,
-				) error {
-					if err := svc.RevokeKey(ctx, who, args[1], ""); err != nil {
-						return orMissing(err, "key of "+u.Name+" with the id", args[1])
-					}
-					fmt.Fprintf(c.out, "key %s revoked\n", args[1])
-					return nil
-				})
-			},
-		})
+	}
+}
+
+func keyRows(t table, keys []service.KeyView) {
+	for i := range keys {
+		k := &keys[i]
+		scopes := make([]string, len(k.Scopes))
+		for i, sc := range k.Scopes {
+			scopes[i] = string(sc)
+		}
+		expires := "never"
+		if !k.Expires.IsZero() {
+			expires = timeOrDash(k.Expires)
+		}
+		t.row(k.ID, k.UserName, k.Name, timeOrDash(k.Created), timeOrDash(k.LastUsed), timeOrDash(k.Revoked),
+			strings.Join(scopes, ","), expires, cmp.Or(strings.Join(k.Networks, ","), "anywhere"))
+	}
+}
+
+func (c *cli) revokeKeyCommand() *cobra.Command {
+	var why string
+	cmd := &cobra.Command{
+		Use:   "revoke USER KEY",
+		Short: "Revoke a key, effective within a second",
+		Args:  takes(2, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withKeys(cmd.Context(), args[0], func(
+				ctx context.Context, svc *service.Service, who service.Caller, u models.User,
+			) error {
+				if err := svc.RevokeKey(ctx, who, args[1], why); err != nil {
+					return orMissing(err, "key of "+u.Name+" with the id", args[1])
+				}
+				fmt.Fprintf(c.out, "key %s revoked\n", args[1])
+				return nil
+			})
+		},
+	}
+	whyFlag(cmd, &why)
 	return cmd
 }
 
@@ -127,23 +156,4 @@ func keyOptions(scopes []string, expires string, networks []string) (o models.Ke
 		}
 	}
 	return o, fmt.Errorf("%q is not a day like 2026-12-31, a time like 2026-12-31T12:00:00Z, or a span like 720h", expires)
-}
-
-// optionCells shows what a key may be used for, as cells of a table.
-func optionCells(o *models.KeyOptions) string {
-	scopes, expires, from := "send,read", "never", "anywhere"
-	if len(o.Scopes) > 0 {
-		words := make([]string, len(o.Scopes))
-		for i, sc := range o.Scopes {
-			words[i] = string(sc)
-		}
-		scopes = strings.Join(words, ",")
-	}
-	if !o.Expires.IsZero() {
-		expires = o.Expires.Format(time.RFC3339)
-	}
-	if len(o.Networks) > 0 {
-		from = strings.Join(o.Networks, ",")
-	}
-	return scopes + "\t" + expires + "\t" + from
 }

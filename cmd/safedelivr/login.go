@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -14,8 +15,10 @@ import (
 func (c *cli) loginCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "login",
-		Short: "Print a link that logs in to the dashboard as an operator, once, on this machine",
-		Args:  cobra.NoArgs,
+		Short: "Print a link that logs in to the dashboard as an operator, once, within 15 minutes",
+		Long: `Print a link that logs in to the dashboard as an operator, once, within 15 minutes, from anywhere. The link
+begins with SAFEDELIVR_PUBLIC_URL if that is set. In a container: docker compose exec api safedelivr login`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := c.load()
 			if err != nil {
@@ -25,7 +28,8 @@ func (c *cli) loginCommand() *cobra.Command {
 				return fmt.Errorf("users log in through GitHub: open %s", cfg.PublicURL)
 			}
 			return c.withStore(cmd.Context(), true, func(ctx context.Context, s models.Store) error {
-				link, err := dashboard.NewLoginLink(ctx, s, app.LocalURL(cfg.Listen), dashboard.LocalUser())
+				base := cmp.Or(cfg.PublicURL, app.LocalURL(cfg.Listen))
+				link, err := dashboard.NewLoginLink(ctx, s, base, dashboard.LocalUser())
 				if err != nil {
 					return err
 				}

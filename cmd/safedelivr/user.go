@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -137,7 +136,7 @@ func limitNames() []string {
 }
 
 func (c *cli) userCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "user", Short: "Add and list users, and set their senders and limits"}
+	cmd := &cobra.Command{Use: "user", Short: "Add, list, disable and enable users, set their senders and end their sessions"}
 	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "add NAME",
@@ -162,24 +161,60 @@ func (c *cli) userCommand() *cobra.Command {
 		},
 		c.sendersCommand(),
 		c.limitsCommand(),
-		&cobra.Command{
-			Use:   "list",
-			Short: "List users",
-			Args:  takes(0, 0),
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				return c.withStore(cmd.Context(), true, func(ctx context.Context, s models.Store) error {
-					users, err := s.Users(ctx)
-					if err != nil {
-						return err
-					}
-					w := tabwriter.NewWriter(c.out, 0, 4, 2, ' ', 0)
-					fmt.Fprintln(w, "NAME\tID\tCREATED")
-					for _, u := range users {
-						fmt.Fprintf(w, "%s\t%s\t%s\n", u.Name, u.ID, u.Created.Format(time.RFC3339))
-					}
-					return w.Flush()
-				})
-			},
-		})
+		c.controlCommand(about{
+			use:   "disable USER",
+			short: "Refuse all keys and end all sessions of a user",
+			long: `Refuse all API keys of a user, named by name or id, end all sessions, and keep the user from logging in.
+When the command ends, every process knows it. Mail that was accepted still goes out: see pause-user.`,
+			what: "user",
+		}, func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
+			return svc.SwitchUser(ctx, c.operator(), models.DisableUser, name, why, service.Repeat{})
+		}),
+		c.controlCommand(about{
+			use:   "enable USER",
+			short: "Accept the keys of a disabled user again",
+			long:  "Accept the API keys of a disabled user, named by name or id, again. Ended sessions do not come back.",
+			what:  "user",
+		}, func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
+			return svc.SwitchUser(ctx, c.operator(), models.EnableUser, name, why, service.Repeat{})
+		}),
+		c.controlCommand(about{
+			use:   "end-sessions USER",
+			short: "End all sessions of a user",
+			long:  "End all sessions of a user, named by name or id. The user can log in again: see user disable.",
+			what:  "user",
+		}, func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
+			return svc.EndSessions(ctx, c.operator(), name, why, service.Repeat{})
+		}),
+		c.listCommand(listing{
+			use:   "list",
+			short: "List users, oldest first",
+			head:  "NAME\tID\tCREATED\tSTATE\tWHY",
+		}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
+			for p := (service.Page{Limit: pageRows}); ; {
+				page, err := svc.ListUsers(ctx, c.operator(), p)
+				if err != nil {
+					return err
+				}
+				for i := range page.Users {
+					u := &page.Users[i]
+					row(u.Name, u.ID, u.Created.Format(time.RFC3339), userState(u), u.DisabledWhy)
+				}
+				if p.Cursor = page.Next; p.Cursor == "" {
+					return nil
+				}
+			}
+		}))
 	return cmd
+}
+
+func userState(u *service.UserView) string {
+	var words []string
+	if u.Disabled {
+		words = append(words, "disabled")
+	}
+	if u.Paused {
+		words = append(words, "paused")
+	}
+	return strings.Join(words, ",")
 }
