@@ -162,16 +162,18 @@ func (c *contract) checkControl(b *models.Batch) {
 		c.check("POST", "/v1/holds/lift", js, ``, 403, "Authorization", "Bearer "+own)
 	}
 	c.check("POST", "/v1/users/ann/disable", js, `{}`, 409)
-	c.check("POST", "/v1/users/nobody/disable", js, `{}`, 404)
+	c.check("POST", "/v1/users/eve/disable", js, `{}`, 404)
 	every := read[service.KeyPage](c.fixture, "/v1/keys").Keys
 	last := every[len(every)-1]
 	for range 2 {
 		c.check("DELETE", "/v1/users/"+last.User+"/keys/"+last.ID+"?why=lost", "", "", 204)
 	}
 	c.check("DELETE", "/v1/users/bob/keys/x", "", "", 404)
-	c.check("GET", "/v1/users/nobody/keys", "", "", 404)
+	c.check("GET", "/v1/users/eve/keys", "", "", 404)
 	c.check("GET", "/v1/audit/access?kind=x", "", "", 400)
-	for _, path := range []string{"/v1/users", "/v1/users/bob/keys", "/v1/keys", "/v1/audit/access", "/v1/holds", "/v1/audit", "/v1/queues", "/v1/parked", "/v1/workers", "/v1/check"} {
+	for _, path := range []string{
+		"/v1/users", "/v1/users/bob/keys", "/v1/keys", "/v1/audit/access", "/v1/holds", "/v1/audit",
+		"/v1/queues", "/v1/parked", "/v1/workers", "/v1/check"} {
 		c.check("GET", path, "", "", 200)
 		c.check("GET", path, "", "", 403, "Authorization", "Bearer "+own)
 	}

@@ -341,13 +341,17 @@ func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor)
 }
 
 // controlUser is POST /operations/users, for operators: it sets the senders of a user, or
-// pauses, resumes, disables, enables or logs out the user.
+// pauses, resumes, disables, enables or logs out the user, or opens the user's page.
 func (d *Dashboard) controlUser(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
 	form, who := userForm{Name: f("name"), Senders: f("senders"), Why: f("reason")}, v.caller()
 	var err error
+	page := f("page") == "user" // the form is on the user's page, or leads there
 	switch f("do") {
+	case "open":
+		page = true
+		_, err = d.service.User(r.Context(), who, form.Name)
 	case "senders":
 		senders := strings.FieldsFunc(form.Senders, func(c rune) bool { return strings.ContainsRune(" ,;\r\n\t", c) })
 		_, _, err = d.service.SetSenders(r.Context(), who, form.Name, senders, form.Why, service.Repeat{})
@@ -373,7 +377,7 @@ func (d *Dashboard) controlUser(w http.ResponseWriter, r *http.Request, v *visit
 		form.Wrong["reason"] = form.Wrong["why"] // its name in the form
 	case err != nil:
 		return err
-	case f("page") == "user":
+	case page:
 		seeOther(w, r, "/operations/users/"+url.PathEscape(form.Name))
 		return nil
 	default:

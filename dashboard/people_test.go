@@ -108,7 +108,11 @@ func TestDisabledUserIsLoggedOut(t *testing.T) {
 	a = b.byGitHub("eve")
 	require.Equal(t, http.StatusForbidden, a.StatusCode)
 	require.Contains(t, a.text, "An operator has disabled this user")
-	require.ElementsMatch(t, []string{"login.failed user_disabled gh9 eve", "login github gh9 eve", "login github gh8 bob"}, f.recorded())
+	require.ElementsMatch(
+		t,
+		[]string{"login.failed user_disabled gh9 eve", "login github gh9 eve", "login github gh8 bob"},
+		f.recorded(),
+	)
 	form.Set("reason", strings.Repeat("x", 501))
 	form.Set("do", "enable")
 	a = boss.post("/operations/users", form)
@@ -190,7 +194,11 @@ func TestUserPageRevokesKeys(t *testing.T) {
 	require.Equal(t, "/operations/users/ann", a.Request.URL.Path)
 	require.Contains(t, a.text, "1 revoked key is not listed")
 	require.Equal(t, http.StatusNotFound, b.post("/operations/users/ann/keys/x/revoke", nil).StatusCode)
-	require.Equal(t, http.StatusNotFound, b.get("/operations/users/nobody").StatusCode)
+	require.Equal(t, http.StatusNotFound, b.get("/operations/users/eve").StatusCode)
+	a = b.post("/operations/users", url.Values{"name": {"ann"}, "do": {"open"}})
+	require.Equal(t, "/operations/users/ann", a.Request.URL.Path)
+	a = b.post("/operations/users", url.Values{"name": {"eve"}, "do": {"open"}})
+	require.Contains(t, a.text, "No user has this name or ID.")
 }
 
 // TestLoginsAreRecorded: logins and refused logins are on the audit page, which filters them.

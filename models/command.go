@@ -24,7 +24,7 @@ const (
 
 	SetLimits CommandKind = "user.limits" // sets the limits of the user or of one key
 
-	DisableUser CommandKind = "user.disable"      // the user's keys are refused, and the user is logged out; accepted mail goes on
+	DisableUser CommandKind = "user.disable"      // no key, session or login; accepted mail goes on
 	EnableUser  CommandKind = "user.enable"       // ends a disable; the sessions stay ended
 	EndSessions CommandKind = "user.end_sessions" // ends all sessions of the user that began before
 

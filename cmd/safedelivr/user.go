@@ -136,7 +136,10 @@ func limitNames() []string {
 }
 
 func (c *cli) userCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "user", Short: "Add, list, disable and enable users, set their senders and end their sessions"}
+	cmd := &cobra.Command{
+		Use:   "user",
+		Short: "Add, list, disable and enable users, set their senders and end their sessions",
+	}
 	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "add NAME",

@@ -1,0 +1,64 @@
+//go:build browser
+
+package dashboard
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// TestBrowserPeople disables a user, ends sessions and revokes a key as an operator.
+func TestBrowserPeople(t *testing.T) {
+	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob, eve)
+	f.browser().byGitHub("Ann")
+	f.browser().byGitHub("eve")
+	for _, name := range []string{"shop, production", "a laptop"} {
+		_, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "gh7"}, name, models.KeyOptions{})
+		require.NoError(t, err)
+	}
+	for range 3 {
+		_, secret := models.NewKey("", "", time.Now())
+		_, err := f.service.Authenticate(t.Context(), secret, netip.MustParseAddr("2001:db8:1234:5678::9"))
+		require.Error(t, err)
+	}
+	b := openTab(t, f.url)
+	look := func(name, path string) {
+		for _, width := range []int64{1280, 390} {
+			for _, scheme := range []string{"light", "dark"} {
+				b.look(name, path, width, scheme)
+			}
+		}
+	}
+	b.open("/operations")
+	b.at("/login")
+	b.press("Continue with GitHub")
+	b.press("bob")
+	b.at("/operations")
+	b.complaints()
+	look("people", "/operations")
+	look("refused", "/operations?access=key.failed")
+	b.sees("API key refused: it does not exist")
+	b.sees("3 times")
+	look("user", "/operations/users/gh7")
+	b.press("Revoke")
+	b.press("Revoke a laptop")
+	b.sees("1 revoked key is not listed")
+	b.press("End all sessions")
+	b.sees("No open sessions")
+	b.fill("reason", "left the firm")
+	b.press("Disable")
+	b.press("Disable ann")
+	b.sees("left the firm")
+	look("disabled", "/operations/users/gh7")
+	b.press("Enable")
+	b.until(`!document.querySelector(".notice.bad")`)
+	b.press("All users")
+	b.sees("enabled a user")
+	require.Empty(t, b.complaints())
+}
