@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,8 +33,9 @@ func TestDisableUser(t *testing.T) {
 	require.Empty(t, read[service.BatchView](op, batchPath(b.ID)).Waits, "accepted mail goes on")
 	users := read[service.UserPage](op, "/v1/users").Users
 	require.Len(t, users, 2)
-	require.Equal(t, []any{"bob", true, "left", f.user},
-		[]any{users[1].Name, users[1].Disabled, users[1].DisabledWhy, users[1].DisabledBy})
+	bob := slices.IndexFunc(users, func(u service.UserView) bool { return u.Name == "bob" })
+	require.Equal(t, []any{true, "left", f.user},
+		[]any{users[bob].Disabled, users[bob].DisabledWhy, users[bob].DisabledBy})
 	require.Equal(t, "own_user", op.refused("/v1/users/ann/disable", ``).Code)
 
 	require.True(t, postCommand[service.ControlResult](op, "/v1/users/bob/enable", ``).Changed)
@@ -52,7 +54,7 @@ func TestKeysOfOthers(t *testing.T) {
 	require.Len(t, all, 3)
 	theirs := read[list](op, "/v1/users/bob/keys").Keys
 	require.Len(t, theirs, 1)
-	require.Equal(t, all[2], theirs[0])
+	require.Contains(t, all, theirs[0])
 	raw := string(op.get("/v1/keys").Body)
 	require.NotContains(t, raw, "hash")
 	require.NotContains(t, raw, models.HashSecret(f.foreign))

@@ -136,7 +136,8 @@ func TestKeysOfAll(t *testing.T) {
 	f := newCommandRig(t)
 	want := []string{}
 	for i := range 4 {
-		u := models.User{ID: strconv.Itoa(i), Name: "u" + strconv.Itoa(i), Created: time.Now().UTC()}
+		created := time.Now().UTC().Add(time.Duration(i+1) * time.Second)
+		u := models.User{ID: strconv.Itoa(i), Name: "u" + strconv.Itoa(i), Created: created}
 		require.NoError(t, f.store.CreateUser(t.Context(), u))
 		for range i {
 			k, _, err := f.CreateKey(t.Context(), Caller{User: u.ID}, "k", models.KeyOptions{})
