@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -229,4 +230,28 @@ func TestLoginsAreRecorded(t *testing.T) {
 	require.Contains(t, failed, accessWords["not_allowed"])
 	require.NotContains(t, failed, accessWords["github"])
 	require.Equal(t, http.StatusBadRequest, boss.get("/operations?access=x").StatusCode)
+}
+
+// TestLivePageOfEndedSession: a live page that is open shows nothing more after a command has
+// ended its session.
+func TestLivePageOfEndedSession(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.url+"/live/batches/"+id.String(), http.NoBody)
+	require.NoError(t, err)
+	resp, err := b.client.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	first := make([]byte, 1)
+	_, err = io.ReadFull(resp.Body, first)
+	require.NoError(t, err)
+	_, _, err = f.service.EndSessions(t.Context(), console, "local", "", service.Repeat{})
+	require.NoError(t, err)
+	_, _, err = f.service.ControlBatch(t.Context(), console, models.StopBatch, id.String(), "", service.Repeat{})
+	require.NoError(t, err)
+	rest, err := io.ReadAll(resp.Body) // the server ends it
+	require.NoError(t, err)
+	require.NotContains(t, string(rest), "Stopped")
 }

@@ -60,6 +60,7 @@ const (
 	maxUnwritten = 20_000           // entries that wait for the store
 	writeEvery   = 2 * time.Second  // interval between writes
 	writeTimeout = 10 * time.Second // of a write
+	closeTimeout = 3 * time.Second  // of the last write
 )
 
 // Store is the part of models.Store that the log needs.
@@ -216,7 +217,7 @@ func (l *Log) Close() {
 	}
 	l.mu.Unlock()
 	l.writing.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if err := l.Write(ctx); err != nil {
 		l.log.Warn("the newest entries of the access log are lost", "err", err)
