@@ -15,6 +15,8 @@ COPY --from=build /out/safedelivr /safedelivr
 COPY --from=build --chown=65532:65532 /out/data /data
 USER 65532:65532
 ENV SAFEDELIVR_DATA_DIR=/data SAFEDELIVR_LISTEN=:8080
+# So that docker exec finds it: docker compose exec api safedelivr login
+ENV PATH=/
 VOLUME /data
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["/safedelivr", "health"]
