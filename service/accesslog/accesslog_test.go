@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,15 +91,15 @@ func TestStrangersCannotGrowTheLog(t *testing.T) {
 
 // brokenStore fails its writes until it is healed.
 type brokenStore struct {
-	healed bool
-	puts   int
+	healed atomic.Bool
+	puts   atomic.Int64
 }
 
 func (s *brokenStore) PutTransient(context.Context, string, string, []byte, time.Duration) error {
-	if !s.healed {
+	if !s.healed.Load() {
 		return errors.New("down")
 	}
-	s.puts++
+	s.puts.Add(1)
 	return nil
 }
 
@@ -113,10 +114,12 @@ func TestWrittenInTheBackground(t *testing.T) {
 		l.Add(Event{Kind: Login, User: "ann"})
 		time.Sleep(3 * writeEvery)
 		synctest.Wait()
-		store.healed = true
+		store.healed.Store(true)
 		time.Sleep(writeEvery)
 		synctest.Wait()
-		require.Equal(t, 2, store.puts, "the day and the entry")
+		require.EqualValues(t, 2, store.puts.Load(), "the day and the entry")
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		require.Nil(t, l.timer)
 	})
 }
