@@ -56,6 +56,8 @@ func TestBrowserPeople(t *testing.T) {
 	b.press("Disable ann")
 	b.sees("left the firm")
 	look("disabled", "/operations/users/gh7")
+	look("keys", "/operations/keys")
+	b.open("/operations/users/gh7")
 	b.press("Enable")
 	b.until(`!document.querySelector(".notice.bad")`)
 	b.press("All users")

@@ -202,6 +202,7 @@ func (d *Dashboard) operatorRoutes() map[string]handler {
 		"POST /operations/blocks":    d.addBlock,
 		"POST /operations/users":     d.controlUser,
 		"GET /operations/users/{id}": d.userPage,
+		"GET /operations/keys":       d.keysPage,
 
 		"GET /operations/users/{id}/limits":  d.limits,
 		"POST /operations/users/{id}/limits": d.setLimits,

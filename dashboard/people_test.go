@@ -208,6 +208,30 @@ func TestUserPageRevokesKeys(t *testing.T) {
 	require.Contains(t, a.text, "No user has this name or ID.")
 }
 
+// TestKeysPageListsAll: an operator lists the keys of all users and revokes one.
+func TestKeysPageListsAll(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	require.Contains(t, b.get("/operations/keys").text, "No API keys")
+	var last models.Key
+	for _, name := range []string{"ann", "bea"} {
+		require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: name, Name: name, Created: time.Now()}))
+		var err error
+		last, _, err = f.service.CreateKey(t.Context(), service.Caller{User: name}, "shop of "+name, models.KeyOptions{})
+		require.NoError(t, err)
+	}
+	require.Contains(t, b.get("/operations").text, `href="/operations/keys"`)
+	text := b.get("/operations/keys").text
+	require.Contains(t, text, "shop of ann")
+	require.Contains(t, text, "shop of bea")
+	require.NotContains(t, text, "Revoked<")
+	a := b.post("/operations/users/bea/keys/"+last.ID+"/revoke", url.Values{"page": {"keys"}})
+	require.Equal(t, "/operations/keys", a.Request.URL.Path)
+	require.Contains(t, a.text, "Revoked<")
+	require.Equal(t, http.StatusBadRequest, b.get("/operations/keys?cursor=x").StatusCode)
+}
+
 // TestLoginsAreRecorded: logins and refused logins are on the audit page, which filters them.
 func TestLoginsAreRecorded(t *testing.T) {
 	t.Parallel()

@@ -252,6 +252,35 @@ func (d *Dashboard) revokeKeyOf(w http.ResponseWriter, r *http.Request, v *visit
 	if err := d.service.RevokeKeyOf(r.Context(), v.caller(), id, r.PathValue("key"), why); err != nil {
 		return err
 	}
-	seeOther(w, r, "/operations/users/"+url.PathEscape(id)+"#keys")
+	to := "/operations/users/" + url.PathEscape(id) + "#keys"
+	if r.PostFormValue("page") == "keys" {
+		to = "/operations/keys"
+	}
+	seeOther(w, r, to)
 	return nil
 }
+
+// keysView is the operators' page of the API keys of all users.
+type keysView struct {
+	Keys  []keyRow
+	Older string // cursor of the next page
+	First bool
+}
+
+// keysPage is GET /operations/keys, for operators.
+func (d *Dashboard) keysPage(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	cursor := r.URL.Query().Get("cursor")
+	all, err := d.service.AllKeys(r.Context(), v.caller(), service.Page{Limit: keysListed, Cursor: cursor})
+	if err != nil {
+		return err
+	}
+	view := &keysView{Older: all.Next, First: cursor == ""}
+	now := time.Now()
+	for _, k := range all.Keys {
+		view.Keys = append(view.Keys, keyRow{KeyView: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
+	}
+	d.render(w, r, v, http.StatusOK, "keys", page{Title: "API keys", Active: "operations", Data: view})
+	return nil
+}
+
+const keysListed = 100
