@@ -72,7 +72,7 @@ func (d *Dashboard) showSettings(
 	status int,
 	view *settingsView,
 ) error {
-	keys, err := d.service.OwnKeys(r.Context(), v.caller())
+	keys, err := d.service.Keys(r.Context(), v.caller())
 	if err != nil {
 		return err
 	}

@@ -139,15 +139,6 @@ func allowedFrom(networks []string, from netip.Addr) bool {
 
 func wrongKey() *Error { return Fail(Unauthorized, "wrong_key", "This API key does not exist.") }
 
-// Keys returns the caller's API keys, oldest first. It includes revoked keys.
-func (s *Service) Keys(ctx context.Context, who Caller) ([]models.Key, error) {
-	keys, err := s.store.Keys(ctx, who.User)
-	if err != nil {
-		return nil, storeError("list keys", err)
-	}
-	return keys, nil
-}
-
 // operateKeyTTL is how long a key with the scope operate is valid if no expiry is given.
 const operateKeyTTL = 90 * 24 * time.Hour
 
@@ -273,8 +264,8 @@ func (s *Service) AllKeys(ctx context.Context, who Caller, p Page) (KeyPage, err
 // usersOfKeyPage is the maximum number of users whose keys AllKeys reads for a page.
 const usersOfKeyPage = 200
 
-// OwnKeys returns the caller's API keys, oldest first. It includes revoked keys.
-func (s *Service) OwnKeys(ctx context.Context, who Caller) ([]KeyView, error) {
+// Keys returns the caller's API keys, oldest first. It includes revoked keys.
+func (s *Service) Keys(ctx context.Context, who Caller) ([]KeyView, error) {
 	return s.keyViews(ctx, &models.User{ID: who.User})
 }
 
@@ -289,12 +280,14 @@ func (s *Service) KeysOf(ctx context.Context, who Caller, user string) ([]KeyVie
 }
 
 func (s *Service) keyViews(ctx context.Context, u *models.User) ([]KeyView, error) {
-	who := Caller{User: u.ID}
-	keys, err := s.Keys(ctx, who)
-	if err != nil || len(keys) == 0 {
-		return []KeyView{}, err
+	keys, err := s.store.Keys(ctx, u.ID)
+	if err != nil {
+		return nil, storeError("list keys", err)
 	}
-	used, err := s.KeyUses(ctx, who)
+	if len(keys) == 0 {
+		return []KeyView{}, nil
+	}
+	used, err := s.lastUses(ctx, u.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -417,10 +410,10 @@ func (s *Service) noteUse(ctx context.Context, k *models.Key) {
 	})
 }
 
-// KeyUses returns the time of the last use of each of the caller's keys by ID, to a
-// minute. It leaves out keys that were not used within keyUseTTL.
-func (s *Service) KeyUses(ctx context.Context, who Caller) (map[string]time.Time, error) {
-	raw, err := s.store.Transients(ctx, keyUseKind(who.User))
+// lastUses returns the time of the last use of each of a user's keys by ID, to a minute. It
+// leaves out keys that were not used within keyUseTTL.
+func (s *Service) lastUses(ctx context.Context, user string) (map[string]time.Time, error) {
+	raw, err := s.store.Transients(ctx, keyUseKind(user))
 	if err != nil {
 		return nil, storeError("read uses of keys", err)
 	}

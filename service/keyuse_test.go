@@ -40,7 +40,7 @@ func TestKeyUses(t *testing.T) {
 		require.Error(t, err)
 	}
 	s.Close()
-	got, err := s.KeyUses(t.Context(), ann)
+	got, err := s.lastUses(t.Context(), ann.User)
 	require.NoError(t, err)
 	require.Len(t, got, 1)
 	require.WithinDuration(t, now, got[in.ID], time.Minute)
