@@ -74,7 +74,7 @@ func (a *attack) begin(ctx context.Context) (wait func()) {
 		return s.String()
 	}
 	kinds := []func() io.Reader{
-		batch(`"subject":"s","text":"` + strings.Repeat("{", 390_001) + `"`),
+		batch(`"subject":"s","text":"` + strings.Repeat("{", 390_002) + `"`),
 		batch(`"subject":"s","text":"t",` + many(`"m%d":1`, 500_000)),
 		batch(`"subject":"s","text":"t","providers":[` + many(`"p%d"`, 100_000) + "]"),
 		batch(`"subject":"s","text":"` + many("{{v%d}}", 100_000) + `"`),
