@@ -29,7 +29,9 @@ type told struct {
 
 func (p *told) LookupLag() time.Duration { return 0 }
 
-func (p *told) LookUp(ctx context.Context, from, to time.Time, recipient string, post func([]byte) error) error {
+func (p *told) Repeats() time.Duration { return 0 }
+
+func (p *told) LookUp(ctx context.Context, q models.LookupQuery, post func([]byte) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.queried++
@@ -43,10 +45,10 @@ func (p *told) LookUp(ctx context.Context, from, to time.Time, recipient string,
 		return errors.New("answered 503")
 	}
 	for _, ev := range p.events {
-		if ev.Event.At.Before(from) || !ev.Event.At.Before(to) {
+		if ev.Event.At.Before(q.From) || !ev.Event.At.Before(q.To) {
 			continue
 		}
-		if recipient != "" && recipient != p.address(ev.Log) {
+		if q.Recipient != "" && q.Recipient != p.address(ev.Log) {
 			continue
 		}
 		body, err := json.Marshal([]models.ParsedEvent{ev})

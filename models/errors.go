@@ -22,6 +22,8 @@ var (
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrClosed: the store or broker was closed.
 	ErrClosed = errors.New("closed")
+	// ErrNoLookup: the provider's key or plan allows no look-ups.
+	ErrNoLookup = errors.New("the provider allows no look-ups")
 	// ErrUnroutable: no queue takes this message.
 	ErrUnroutable = errors.New("no queue for this message")
 )

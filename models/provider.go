@@ -79,12 +79,23 @@ type Adapter interface {
 // EventLookup is implemented by an Adapter that can query past events. An event that
 // is found is evidence; a query without a result proves nothing.
 type EventLookup interface {
-	// LookUp calls post for every event in [from, to), oldest first, of a recipient's
-	// address, or of all if it is empty. Each body can be parsed by Parse, and has the
-	// IDs of the webhooks. LookUp ends with the first error, also of post.
-	LookUp(ctx context.Context, from, to time.Time, recipient string, post func(body []byte) error) error
-	// LookupLag returns the time after which an event is certain to be found.
+	// LookUp calls post for the events that q selects. Each body can be parsed by Parse,
+	// and has the IDs of the webhooks. LookUp ends with the first error, also of post.
+	// Errors: ErrNoLookup.
+	LookUp(ctx context.Context, q LookupQuery, post func(body []byte) error) error
+	// LookupLag returns the time after which an event is expected to be found.
 	LookupLag() time.Duration
+	// Repeats returns how long the provider repeats every webhook that was not received.
+	// An outage that is shorter needs no look-up. It is 0 if some are never repeated.
+	Repeats() time.Duration
+}
+
+// LookupQuery selects events. From and To bound the time of the event or, at a provider
+// that knows only that, the time at which it accepted the mail.
+type LookupQuery struct {
+	From, To  time.Time
+	Recipient string              // address, as it was sent; empty: of all recipients
+	Wants     func(chunk ID) bool // nil: of all chunks. Other events may be found, too
 }
 
 // Parsed is the content of a webhook.

@@ -1,82 +1,217 @@
 package providers_test
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// LookUp must find the events that webhooks carry, with the same IDs, over many pages, and
-// only those within the time range.
-func TestSimulatedLookUp(t *testing.T) {
-	s := newStage(t, "mailgun")
-	looker, ok := s.adapter.(models.EventLookup)
-	if !ok {
-		t.Fatal("Mailgun can be asked")
-	}
-	var addresses []string
-	for i := range 700 {
-		addresses = append(addresses, fmt.Sprintf("deliver+%d@sim.test", i))
-	}
-	begun := time.Now()
-	c := s.call(models.NewBatchID(begun), 3, addresses...)
-	s.adapter.Send(t.Context(), c)
-	s.settle(t)
-	type key struct {
-		log models.ID
-		id  string
-	}
-	posted := map[key]models.EventKind{}
+// An eventID identifies a reported event.
+type eventID struct {
+	log  models.ID
+	id   string
+	kind models.EventKind
+}
+
+// posted returns the events that the stage received.
+func (s *stage) posted() map[eventID]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[eventID]bool{}
 	for _, e := range s.events {
-		posted[key{e.Log, e.Event.ID}] = e.Event.Kind
+		out[eventID{e.Log, e.Event.ID, e.Event.Kind}] = true
 	}
-	found := map[key]models.EventKind{}
-	err := looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), "", func(body []byte) error {
+	return out
+}
+
+// lookUp returns the events that a query finds.
+func (s *stage) lookUp(t *testing.T, q models.LookupQuery) (map[eventID]bool, error) {
+	t.Helper()
+	out := map[eventID]bool{}
+	err := s.adapter.(models.EventLookup).LookUp(t.Context(), q, func(body []byte) error {
 		parsed := s.adapter.Parse(body)
-		if len(parsed.Events) != 1 {
+		if len(parsed.Skipped) > 0 {
 			t.Fatalf("%s: %+v", body, parsed)
 		}
-		found[key{parsed.Events[0].Log, parsed.Events[0].Event.ID}] = parsed.Events[0].Event.Kind
+		for _, e := range parsed.Events {
+			if e.Event.Attempt != 1 || time.Since(e.Event.At) > time.Hour {
+				t.Errorf("event %+v", e)
+			}
+			out[eventID{e.Log, e.Event.ID, e.Event.Kind}] = true
+		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
+	return out, err
+}
+
+func around(t time.Time) models.LookupQuery {
+	return models.LookupQuery{From: t.Add(-time.Hour), To: t.Add(time.Hour)}
+}
+
+func addresses(n int) (list []string) {
+	for i := range n {
+		list = append(list, fmt.Sprintf("deliver+%d@sim.test", i))
 	}
-	if len(posted) < 700 {
-		t.Fatalf("%d events posted", len(posted))
+	return list
+}
+
+// LookUp must find the events that webhooks carry, with the same IDs, over many pages, and
+// only those that the query selects.
+func TestSimulatedLookUp(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *stage) {
+		begun := time.Now()
+		c := s.call(models.NewBatchID(begun), 3, addresses(350)...)
+		other := s.call(models.NewBatchID(begun), 0, "hardbounce@sim.test", "open@sim.test", "suppressed-bounce@sim.test")
+		s.adapter.Send(t.Context(), c)
+		s.adapter.Send(t.Context(), other)
+		s.settle(t)
+		posted := s.posted()
+		if len(posted) < 700 {
+			t.Fatalf("%d events posted", len(posted))
+		}
+		found, err := s.lookUp(t, around(begun))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id := range posted {
+			if !found[id] {
+				t.Fatalf("%v was posted and not found among %d", id, len(found))
+			}
+		}
+		q := around(begun)
+		q.From, q.To = q.From.Add(-time.Hour), q.To.Add(-2*time.Hour)
+		if found, err := s.lookUp(t, q); err != nil || len(found) > 0 {
+			t.Errorf("of another time: %v %v", found, err)
+		}
+		q = around(begun)
+		q.Recipient = c.Recipients[7].Email
+		found, err = s.lookUp(t, q)
+		if err != nil || len(found) == 0 {
+			t.Error(found, err)
+		}
+		for id := range found {
+			if id.log != c.Recipients[7].Log {
+				t.Errorf("an event of another recipient: %v", id)
+			}
+		}
+		stop := errors.New("enough")
+		err = s.adapter.(models.EventLookup).LookUp(t.Context(), around(begun), func([]byte) error { return stop })
+		if !errors.Is(err, stop) {
+			t.Errorf("error of the caller: %v", err)
+		}
+	})
+}
+
+// SendGrid lists messages, and each must be read alone. LookUp reads only those of requests
+// that are wanted.
+func TestLookUpReadsOnlyWantedRequests(t *testing.T) {
+	s := newStage(t, simulator.SendGrid)
+	begun := time.Now()
+	loud, quiet := models.NewBatchID(begun), models.NewBatchID(begun)
+	s.adapter.Send(t.Context(), s.call(loud, 0, addresses(40)...))
+	s.adapter.Send(t.Context(), s.call(quiet, 0, "deliver@sim.test"))
+	s.settle(t)
+	q := around(begun)
+	q.Wants = func(chunk models.ID) bool { return chunk == quiet.Chunk(0) }
+	found, err := s.lookUp(t, q)
+	if err != nil || len(found) != 2 {
+		t.Errorf("%v %v", found, err)
 	}
-	for k, kind := range posted {
-		if found[k] != kind {
-			t.Fatalf("%v was posted as %s and found as %q", k, kind, found[k])
+}
+
+// If there are more messages than SendGrid lists, their time must be read in parts.
+func TestLookUpOfMoreThanOneList(t *testing.T) {
+	s := newStage(t, simulator.SendGrid)
+	begun := time.Now()
+	for chunk := range 2 {
+		s.adapter.Send(t.Context(), s.call(models.NewBatchID(begun), chunk, addresses(600)...))
+		next := time.Now().Truncate(time.Second).Add(time.Second)
+		for chunk == 0 && time.Now().Before(next) { // the list has whole seconds
+			time.Sleep(time.Until(next))
 		}
 	}
-	err = looker.LookUp(t.Context(), begun.Add(-2*time.Hour), begun.Add(-time.Hour), "", func(body []byte) error {
-		t.Errorf("not of that time: %s", body)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	s.settle(t)
+	found, err := s.lookUp(t, around(begun))
+	if err != nil || len(found) != 2400 {
+		t.Errorf("%d events, %v", len(found), err)
 	}
-	one := 0
-	err = looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), "deliver+7@sim.test",
-		func(body []byte) error {
-			for _, e := range s.adapter.Parse(body).Events {
-				if one++; e.Log != c.Recipients[7].Log {
-					t.Errorf("an event of another recipient: %s", body)
-				}
+}
+
+// While a provider answers 429, LookUp waits and goes on where it was.
+func TestLookUpWaitsForTheLimit(t *testing.T) {
+	for _, kind := range []string{simulator.SendGrid, simulator.Mailgun} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := newStageWith(t, kind, simulator.Options{LookupsPerSecond: 4})
+			begun := time.Now()
+			n := map[string]int{simulator.SendGrid: 6, simulator.Mailgun: 300}[kind]
+			s.adapter.Send(t.Context(), s.call(models.NewBatchID(begun), 0, addresses(n)...))
+			s.settle(t)
+			found, err := s.lookUp(t, around(begun))
+			if err != nil || len(found) != 2*n {
+				t.Errorf("%d events, %v", len(found), err)
 			}
-			return nil
 		})
-	if err != nil || one == 0 {
-		t.Fatal(one, err)
 	}
-	stop := fmt.Errorf("enough")
-	if err := looker.LookUp(t.Context(), begun.Add(-time.Hour), time.Now().Add(time.Hour), "", func([]byte) error {
-		return stop
-	}); err != stop { //nolint:errorlint // it is passed through
-		t.Errorf("error of the caller: %v", err)
+}
+
+// An event is found after the lag and until the end of the window, as at the providers.
+func TestLookUpSeesLagAndWindow(t *testing.T) {
+	for _, kind := range []string{simulator.SendGrid, simulator.Mailgun} {
+		for name, o := range map[string]simulator.Options{
+			"lag":    {LookupLag: time.Hour},
+			"window": {LookupWindow: time.Nanosecond},
+		} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				t.Parallel()
+				s := newStageWith(t, kind, o)
+				begun := time.Now()
+				s.adapter.Send(t.Context(), s.call(models.NewBatchID(begun), 0, "deliver@sim.test"))
+				s.settle(t)
+				if found, err := s.lookUp(t, around(begun)); err != nil || len(found) > 0 {
+					t.Errorf("%v %v", found, err)
+				}
+			})
+		}
 	}
-	s.adapter.Close()
+}
+
+// Where the Logs API refuses the key, Mailgun's Events API is the fall-back. SendGrid has
+// none, so that nothing may wait for a look-up.
+func TestLookUpWithoutLogs(t *testing.T) {
+	for kind, want := range map[string]error{simulator.SendGrid: models.ErrNoLookup, simulator.Mailgun: nil} {
+		s := newStageWith(t, kind, simulator.Options{NoLogs: true})
+		begun := time.Now()
+		s.adapter.Send(t.Context(), s.call(models.NewBatchID(begun), 0, addresses(120)...))
+		s.settle(t)
+		found, err := s.lookUp(t, around(begun))
+		if !errors.Is(err, want) || want == nil && len(found) != 240 {
+			t.Errorf("%s: %d events, %v", kind, len(found), err)
+		}
+	}
+}
+
+// An asynchronous bounce comes without arguments. SendGrid's log has them.
+func TestLookUpNamesTheMailOfAnAsyncBounce(t *testing.T) {
+	s := newStage(t, simulator.SendGrid)
+	begun := time.Now()
+	c := s.call(models.NewBatchID(begun), 0, "async@sim.test")
+	s.adapter.Send(t.Context(), c)
+	s.settle(t)
+	found, err := s.lookUp(t, around(begun))
+	var kinds []models.EventKind
+	for id := range found {
+		if id.log == c.Recipients[0].Log {
+			kinds = append(kinds, id.kind)
+		}
+	}
+	slices.Sort(kinds)
+	if err != nil || !slices.Equal(kinds, []models.EventKind{models.Bounced, models.Delivered, models.Processed}) {
+		t.Error(kinds, err)
+	}
 }

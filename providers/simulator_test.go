@@ -31,12 +31,13 @@ type stage struct {
 
 func newStage(t *testing.T, kind string) *stage {
 	t.Helper()
-	s := &stage{sim: simulator.New(simulator.Options{
-		RecipientKey: logKey,
-		TimeScale:    1e6,
-		KeepContent:  true,
-		Seed:         7,
-	})}
+	return newStageWith(t, kind, simulator.Options{})
+}
+
+func newStageWith(t *testing.T, kind string, o simulator.Options) *stage {
+	t.Helper()
+	o.RecipientKey, o.TimeScale, o.KeepContent, o.Seed = logKey, 1e6, true, 7
+	s := &stage{sim: simulator.New(o)}
 	hook := httptest.NewServer(s)
 	api := httptest.NewServer(s.sim)
 	err := s.sim.AddAccount(simulator.Account{

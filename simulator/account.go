@@ -117,6 +117,9 @@ func (s *Simulator) newAccount(c Account) (*account, error) {
 		Webhooks:   a.webhooks,
 		Options: provider.Options{
 			LookupLag:         s.opts.LookupLag,
+			LookupWindow:      s.opts.LookupWindow,
+			LookupsPerSecond:  s.opts.LookupsPerSecond,
+			NoLogs:            s.opts.NoLogs,
 			FlushEvery:        s.opts.FlushEvery,
 			FlushCount:        s.opts.FlushCount,
 			NewEventIDOnRetry: s.opts.NewEventIDOnRetry,

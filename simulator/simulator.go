@@ -56,7 +56,7 @@ type Options struct {
 
 	// TimeScale is how many simulated seconds pass in a real one; 0 means 1. It
 	// applies to every time that the providers define: flush timers, deferral, retry
-	// schedules. It does not apply to Latency, EventDelay, LookupLag, the Delay of a
+	// schedules. It does not apply to Latency, EventDelay, look-ups, the Delay of a
 	// fault, and the timestamps of events.
 	TimeScale float64
 
@@ -65,8 +65,12 @@ type Options struct {
 	EventDelay time.Duration
 
 	Latency     time.Duration // real time until a call is answered; mail is stored at its beginning
-	LookupLag   time.Duration // real time until an event shows in Mailgun's Events API
 	KeepContent bool          // keep rendered subject and bodies of copies; off for large runs
+
+	LookupLag        time.Duration // real time until a look-up shows an event
+	LookupWindow     time.Duration // real time for which look-ups show an event; 0 = without end
+	LookupsPerSecond int           // look-ups of an account before it gets 429; 0 = without limit
+	NoLogs           bool          // the key may not use Mailgun's and SendGrid's Logs APIs: 403
 
 	Logger *slog.Logger // nil = none
 	Seed   uint64       // of everything random; 0 = a new one each time

@@ -53,5 +53,6 @@ func New(cfg Config, deps Deps) *Lookups {
 		dispatch:  deps.Dispatch,
 		filed:     dispatch.NewMemo[eventKey, bool](100_000),
 		open:      map[lookupKey]*lookup{},
+		refused:   map[string]time.Time{},
 	}
 }

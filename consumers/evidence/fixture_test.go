@@ -33,6 +33,8 @@ func (*eventsAPI) MaxRecipients() int { return 1000 }
 
 func (*eventsAPI) LookupLag() time.Duration { return 0 }
 
+func (*eventsAPI) Repeats() time.Duration { return 0 }
+
 func (*eventsAPI) Parse(body []byte) (out models.Parsed) {
 	if err := json.Unmarshal(body, &out.Events); err != nil {
 		out.Skipped = append(out.Skipped, "not JSON")
@@ -40,11 +42,11 @@ func (*eventsAPI) Parse(body []byte) (out models.Parsed) {
 	return out
 }
 
-func (p *eventsAPI) LookUp(_ context.Context, from, to time.Time, _ string, post func([]byte) error) error {
+func (p *eventsAPI) LookUp(_ context.Context, q models.LookupQuery, post func([]byte) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, ev := range p.events {
-		if ev.Event.At.Before(from) || !ev.Event.At.Before(to) {
+		if ev.Event.At.Before(q.From) || !ev.Event.At.Before(q.To) {
 			continue
 		}
 		body, err := json.Marshal([]models.ParsedEvent{ev})

@@ -20,6 +20,8 @@ const (
 	// longSpan is the longest time that one query covers. If a look-up covers more, its
 	// recipients are queried one by one, unless they are many.
 	longSpan = 2 * time.Hour
+	// refusedPause is how long a provider counts as one without look-ups after it refused one.
+	refusedPause = 15 * time.Minute
 	// expiry is how long a look-up is kept that nothing requests any more.
 	expiry = time.Hour
 )
@@ -47,8 +49,9 @@ type Lookups struct {
 	dispatch  *dispatch.Dispatcher
 	filed     *lru.Cache[eventKey, bool] // recently found events; true: the event is a fact
 
-	mu   sync.Mutex
-	open map[lookupKey]*lookup
+	mu      sync.Mutex
+	open    map[lookupKey]*lookup
+	refused map[string]time.Time // when a provider refused look-ups
 }
 
 // lookupKey identifies a look-up.
@@ -93,14 +96,34 @@ func (l *lookup) schedule(began time.Time, pause time.Duration, again bool) {
 	l.next = models.LaterOf(l.to.Add(delay), began.Add(pause))
 }
 
-// eventLookup returns the events API of a provider; nil: it has none.
+// eventLookup returns the look-ups of a provider; nil: it has none, or refused them lately.
 func (l *Lookups) eventLookup(provider string) models.EventLookup {
+	api := l.lookupAPI(provider)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if since, ok := l.refused[provider]; api == nil || ok && time.Since(since) < refusedPause {
+		return nil
+	}
+	return api
+}
+
+// lookupAPI returns the look-ups of a provider; nil: it has none.
+func (l *Lookups) lookupAPI(provider string) models.EventLookup {
 	if a := l.providers.Get(provider); a != nil && a.Events == models.EventsWebhook {
 		if api, ok := a.Adapter.(models.EventLookup); ok {
 			return api
 		}
 	}
 	return nil
+}
+
+// refuse notes that a provider allows no look-ups, so that nothing waits for them.
+func (l *Lookups) refuse(provider string, err error) {
+	l.log.Warn("the provider allows no look-ups; outcomes are decided without them for a while",
+		"provider", provider, "err", err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused[provider] = time.Now()
 }
 
 // request asks for the events of a chunk at a provider in [from, to). It returns the begin

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +12,10 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
+
+// repeatMargin is how much shorter than the repeats of a provider an outage is that needs no
+// look-up.
+const repeatMargin = 4 * time.Hour
 
 // outageLease is the name of the lease for lookUpOutages.
 const outageLease = "outages"
@@ -116,12 +121,16 @@ func (l *Lookups) lookUpSpan(ctx context.Context, provider string, from, to time
 	total := 0
 	for _, a := range l.providers.All() {
 		api := l.eventLookup(a.Name)
-		if api == nil || provider != "" && a.Name != provider {
+		if api == nil || provider != "" && a.Name != provider || to.Sub(from)+repeatMargin < api.Repeats() {
 			continue
 		}
 		wg.Go(func() {
 			found := findings{}
-			err := l.search(ctx, a.Name, api, from, to.Add(margin), "", nil, found)
+			err := l.search(ctx, a.Name, api, models.LookupQuery{From: from, To: to.Add(margin)}, nil, found)
+			if errors.Is(err, models.ErrNoLookup) {
+				l.refuse(a.Name, err)
+				err = nil
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			total += found.total()

@@ -25,7 +25,7 @@ const (
 func (l *Lookups) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, a := range l.providers.All() {
-		if l.eventLookup(a.Name) == nil {
+		if l.lookupAPI(a.Name) == nil {
 			continue
 		}
 		wg.Go(func() {
@@ -75,11 +75,16 @@ func (l *Lookups) query(ctx context.Context, provider string, group []dueLookup)
 	if group[0].long() {
 		err = l.searchEach(ctx, provider, api, from, to, group[0].chunk, found)
 	} else {
-		err = l.search(ctx, provider, api, from, to, "", chunks, found)
+		err = l.search(ctx, provider, api, models.LookupQuery{From: from, To: to}, chunks, found)
 	}
-	if err != nil && ctx.Err() == nil {
+	refused := errors.Is(err, models.ErrNoLookup)
+	switch {
+	case refused:
+		l.refuse(provider, err)
+	case err != nil && ctx.Err() == nil:
 		l.log.Warn("cannot look up events; will retry", "provider", provider, "err", err)
-	} else if n := found.total(); n > 0 {
+	}
+	if n := found.total(); n > 0 {
 		l.log.Info("looked up events", "provider", provider, "found", n, "chunks", len(chunks))
 	}
 	l.mu.Lock()
@@ -113,18 +118,19 @@ func (f findings) total() (n int) {
 	return n
 }
 
-// search reads the events of a provider in [from, to) and files those of attempts whose
-// outcome is unknown. recipient, if not empty, is the address of a single recipient; only,
-// if not nil, has the chunks to file. The results are added to found.
+// search reads events of a provider and files those of attempts whose outcome is unknown.
+// only, if not nil, has the chunks to file. The results are added to found.
 func (l *Lookups) search(
 	ctx context.Context,
 	provider string,
 	api models.EventLookup,
-	from, to time.Time,
-	recipient string,
+	q models.LookupQuery,
 	only map[models.ID]bool,
 	found findings,
 ) error {
+	if only != nil {
+		q.Wants = func(chunk models.ID) bool { return only[chunk] }
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	timeout := time.AfterFunc(pageTimeout, cancel) // per page: there may be very many pages
@@ -137,7 +143,7 @@ func (l *Lookups) search(
 		unfiled, n = map[models.ID][]foundEvent{}, 0
 		return err
 	}
-	err := api.LookUp(ctx, from, to, recipient, func(body []byte) error {
+	err := api.LookUp(ctx, q, func(body []byte) error {
 		timeout.Reset(pageTimeout)
 		parsed := parse(body)
 		for i := range parsed.Events {
@@ -182,16 +188,17 @@ func (l *Lookups) searchEach(
 		return err
 	}
 	if err != nil { // the addresses were removed
-		return l.search(ctx, provider, api, from, to, "", only, found)
+		return l.search(ctx, provider, api, models.LookupQuery{From: from, To: to}, only, found)
 	}
 	who := c.View.Where(
 		func(r int, s *models.Status) bool { return s.State != models.Success && c.MayHave(provider, r, 0) },
 	)
 	if who.Len() > fewRecipients {
-		return l.search(ctx, provider, api, from, to, "", only, found)
+		return l.search(ctx, provider, api, models.LookupQuery{From: from, To: to}, only, found)
 	}
 	for r := range who.All() {
-		if err := l.search(ctx, provider, api, from, to, c.Recipients[r-1].Email, only, found); err != nil {
+		q := models.LookupQuery{From: from, To: to, Recipient: c.Recipients[r-1].Email}
+		if err := l.search(ctx, provider, api, q, only, found); err != nil {
 			return err
 		}
 	}

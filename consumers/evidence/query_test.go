@@ -40,7 +40,14 @@ func TestFoundEventIsFiledOnce(t *testing.T) {
 	id, at := unknownBatch(t, store, 2), time.Now()
 	find := func() int {
 		found := findings{}
-		err := l.search(t.Context(), "mg", api, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found)
+		err := l.search(
+			t.Context(),
+			"mg",
+			api,
+			models.LookupQuery{From: at.Add(-time.Minute), To: at.Add(time.Minute)},
+			nil,
+			found,
+		)
 		require.NoError(t, err)
 		return found.total()
 	}
@@ -91,7 +98,14 @@ func TestEventOfHeldMailIsFiled(t *testing.T) {
 	}))
 	api.report(id.Log(1), models.Delivered, at)
 	found := findings{}
-	err := l.search(t.Context(), "mg", api, at.Add(-time.Minute), at.Add(time.Minute), "", nil, found)
+	err := l.search(
+		t.Context(),
+		"mg",
+		api,
+		models.LookupQuery{From: at.Add(-time.Minute), To: at.Add(time.Minute)},
+		nil,
+		found,
+	)
 	require.NoError(t, err)
 	require.Equal(t, findings{id: {filed: 1}}, found)
 }
@@ -103,7 +117,7 @@ type paged struct {
 	hangs bool
 }
 
-func (p *paged) LookUp(ctx context.Context, _, _ time.Time, _ string, post func([]byte) error) error {
+func (p *paged) LookUp(ctx context.Context, _ models.LookupQuery, post func([]byte) error) error {
 	for range p.pages {
 		select {
 		case <-time.After(time.Minute):
@@ -128,7 +142,14 @@ func TestQueryTimeout(t *testing.T) {
 		p := &paged{pages: 100}
 		l := newLookups(t, nil, p)
 		search := func() error {
-			return l.search(t.Context(), "mg", p, time.Now().Add(-time.Hour), time.Now(), "", nil, findings{})
+			return l.search(
+				t.Context(),
+				"mg",
+				p,
+				models.LookupQuery{From: time.Now().Add(-time.Hour), To: time.Now()},
+				nil,
+				findings{},
+			)
 		}
 		require.NoError(t, search())
 		p.hangs = true

@@ -46,6 +46,7 @@ type event struct {
 	Event     parse.Str       `json:"event"`
 	ID        parse.Str       `json:"id"` // unique within a day
 	Timestamp parse.Str       `json:"timestamp"`
+	LoggedAt  parse.Str       `json:"@timestamp"` // RFC 3339; the Logs API has it instead of timestamp
 	Severity  parse.Str       `json:"severity"`
 	Reason    parse.Str       `json:"reason"`
 	URL       parse.Str       `json:"url"`
@@ -106,10 +107,8 @@ func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
 		return models.ParsedEvent{}, why
 	}
 	ev := models.Event{Attempt: attempt, Kind: kind}
-	if ev.At, ok = parse.Time(e.Timestamp); !ok {
-		if ev.At, ok = parse.Time(sig.Timestamp); !ok {
-			ev.At = log.Time() // never later than the event
-		}
+	if ev.At, ok = e.at(sig); !ok {
+		ev.At = log.Time() // never later than the event
 	}
 	var st status
 	parse.Into(e.Status, &st)
@@ -149,6 +148,17 @@ func (e *event) variables() (object json.RawMessage, why string) {
 		return raw, ""
 	}
 	return nil, "not a mail of ours, or Mailgun lost its user-variables (there are none)"
+}
+
+// at returns the time of an event. ok is false if neither the event nor the post has one.
+func (e *event) at(sig signature) (t time.Time, ok bool) {
+	if t, ok = parse.Time(e.Timestamp); ok {
+		return t, true
+	}
+	if t, err := time.Parse(time.RFC3339Nano, string(e.LoggedAt)); err == nil {
+		return t.UTC(), true
+	}
+	return parse.Time(sig.Timestamp)
 }
 
 func (s *status) reply() parse.Reply {

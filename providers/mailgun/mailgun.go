@@ -1,4 +1,5 @@
-// Package mailgun is the adapter for Mailgun: Messages v3, webhooks and the Events API.
+// Package mailgun is the adapter for Mailgun: Messages v3, webhooks, the Logs API and the
+// Events API.
 //
 // It uses mailgun-go v4 for messages, with its own HTTP client that keeps status and
 // headers: the SDK's errors have no headers, and no status if an answer cannot be read.
@@ -50,7 +51,8 @@ type Adapter struct {
 	api     *sdk.MailgunImpl
 	webhook [][]byte // each verifies webhooks; empty: the provider gets none
 
-	verified atomic.Int64 // time of the last verified webhook, in Unix nanoseconds
+	verified    atomic.Int64 // time of the last verified webhook, in Unix nanoseconds
+	logsRefused atomic.Int64 // time when the Logs API refused the key, in Unix nanoseconds
 }
 
 var _ models.Adapter = (*Adapter)(nil)

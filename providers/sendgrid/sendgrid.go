@@ -1,4 +1,5 @@
-// Package sendgrid is the adapter for Twilio SendGrid: Mail Send v3 and the Event Webhook.
+// Package sendgrid is the adapter for Twilio SendGrid: Mail Send v3, the Event Webhook
+// and the Email Logs API.
 //
 // It uses the SDK's message types (helpers/mail), its GetRequest and rest.Client, with its
 // own HTTP client. It does not use sendgrid.Client, which writes the body of each call into
@@ -39,7 +40,8 @@ const (
 	attemptKey = "sd_attempt"
 )
 
-// An Adapter is one provider of the kind SendGrid. It implements models.Adapter.
+// An Adapter is one provider of the kind SendGrid. It implements models.Adapter and
+// models.EventLookup.
 type Adapter struct {
 	key     string
 	base    string

@@ -64,7 +64,7 @@ func (c *Client) Close() { c.transport.CloseIdleConnections() }
 // the request fills in. If startBy is not zero, the body begins to leave before startBy
 // or not at all. Nothing of it leaves after the context's deadline.
 func Record(ctx context.Context, startBy time.Time) (context.Context, *Exchange) {
-	x := &Exchange{startBy: startBy}
+	x := &Exchange{startBy: startBy, limit: maxAnswer}
 	return context.WithValue(ctx, exchangeKey{}, x), x
 }
 
@@ -119,9 +119,9 @@ func (t *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	x.Status, x.Header = res.StatusCode, res.Header
-	x.Body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
-	if err == nil && len(x.Body) > maxAnswer {
-		x.Body, err = x.Body[:maxAnswer], errTooLong
+	x.Body, err = io.ReadAll(io.LimitReader(res.Body, x.limit+1))
+	if err == nil && int64(len(x.Body)) > x.limit {
+		x.Body, err = x.Body[:x.limit], errTooLong
 	}
 	_ = res.Body.Close()
 	x.Cut = err != nil

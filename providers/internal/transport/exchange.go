@@ -25,6 +25,7 @@ type Answer struct {
 type Exchange struct {
 	Answer
 	startBy time.Time
+	limit   int64 // bytes that are read of the answer
 	used    atomic.Bool
 	broken  atomic.Bool // writing the request failed
 	gate    *gate

@@ -48,12 +48,13 @@ type place struct {
 
 // serveEvents answers GET /v3/{domain}/events and its pages.
 func (g *Mailgun) serveEvents(w http.ResponseWriter, r *http.Request, path []string) {
-	log := g.account.Log(time.Now().Add(-g.account.Options.LookupLag))
+	log := g.visible()
 	var q query
 	var err error
 	if len(path) == 1 {
 		err = q.decode(path[0])
 	} else if q, err = newQuery(r.URL.Query()); err == nil {
+		q.Low = max(q.Low, g.account.Options.Oldest(time.Now()))
 		q.rewind(log)
 	}
 	if err != nil {
@@ -83,6 +84,11 @@ func (g *Mailgun) serveEvents(w http.ResponseWriter, r *http.Request, path []str
 			"last":     base + last.encode(),
 		},
 	}))
+}
+
+// visible returns the events that look-ups show, oldest first.
+func (g *Mailgun) visible() []message.Event {
+	return g.account.Log(time.Now().Add(-g.account.Options.LookupLag))
 }
 
 func newQuery(form url.Values) (q query, err error) {

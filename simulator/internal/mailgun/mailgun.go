@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/simulator/internal/message"
 	"github.com/safedelivr/safedelivr/simulator/internal/provider"
@@ -26,6 +27,7 @@ type Mailgun struct {
 	account    provider.Account
 	domain     string
 	signingKey string
+	lookups    provider.Limiter
 }
 
 var _ provider.Provider = (*Mailgun)(nil)
@@ -100,6 +102,12 @@ func (g *Mailgun) Endpoint(r *http.Request, path []string) *provider.Endpoint {
 
 // Serve implements provider.Provider.
 func (g *Mailgun) Serve(w http.ResponseWriter, r *http.Request, path []string) {
+	if r.Method == http.MethodPost && strings.Join(path, "/") == "v1/analytics/logs" {
+		if g.mayLookUp(w, r) {
+			g.serveLogs(w, r)
+		}
+		return
+	}
 	if len(path) < 2 || path[0] != "v3" {
 		g.reply(w, notFound)
 		return
@@ -124,10 +132,36 @@ func (g *Mailgun) Serve(w http.ResponseWriter, r *http.Request, path []string) {
 			g.reply(w, domainNotFound(path[0]))
 			return
 		}
-		g.serveEvents(w, r, path[2:])
+		if g.allowed(w) {
+			g.serveEvents(w, r, path[2:])
+		}
 	default:
 		g.reply(w, notFound)
 	}
+}
+
+// mayLookUp reports whether a request may use the Logs API. If not, it answers the request.
+func (g *Mailgun) mayLookUp(w http.ResponseWriter, r *http.Request) bool {
+	switch {
+	case !g.authorized(r):
+		g.reply(w, forbidden)
+	case g.account.Options.NoLogs:
+		g.reply(w, statuses[http.StatusForbidden])
+	default:
+		return g.allowed(w)
+	}
+	return false
+}
+
+// allowed reports whether there may be another look-up now. If not, it answers the request.
+func (g *Mailgun) allowed(w http.ResponseWriter) bool {
+	reset, ok := g.lookups.Allow(g.account.Options.LookupsPerSecond, time.Now())
+	if !ok {
+		a := say(http.StatusTooManyRequests, "Too many requests")
+		a.Header = map[string]string{"X-RateLimit-Reset": strconv.FormatInt(reset.Unix(), 10)}
+		g.reply(w, a)
+	}
+	return ok
 }
 
 func (g *Mailgun) reply(w http.ResponseWriter, a provider.Answer) {

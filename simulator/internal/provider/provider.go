@@ -32,6 +32,9 @@ type Account struct {
 // Options are the simulator's options that concern providers.
 type Options struct {
 	LookupLag         time.Duration
+	LookupWindow      time.Duration // 0 = without end
+	LookupsPerSecond  int           // 0 = without limit
+	NoLogs            bool
 	FlushEvery        time.Duration
 	FlushCount        int
 	NewEventIDOnRetry bool

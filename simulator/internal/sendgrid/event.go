@@ -48,25 +48,41 @@ type writer struct {
 	id        string // X-Message-Id
 	messageID string // sg_message_id up to the number of the copy
 	tries     int
+	logged    bool // for the Email Logs API, which has the custom args in a member
 }
 
 // Writer implements provider.WebhookSender.
 func (g *SendGrid) Writer(e *message.Event, tries int) func(dst []byte, c message.Copy) []byte {
-	w := writer{
-		g:     g,
-		event: e,
-		stage: &stages[e.Outcome][e.Stage],
-		id:    g.ID(e.Batch),
-		tries: tries,
+	return g.writer(e, tries, false).append
+}
+
+// messageID returns the sg_message_id of a copy.
+func (g *SendGrid) messageID(b *message.Batch, copy uint32) string {
+	return messagePrefix(g.ID(b), b) + strconv.FormatUint(uint64(copy), 16) + ".0"
+}
+
+// messagePrefix returns the sg_message_id up to the number of the copy.
+func messagePrefix(id string, b *message.Batch) string {
+	return id + ".filterdrecv-p3mdw1." + strconv.FormatUint(10_000+b.Serial%50_000, 10) + "." +
+		strconv.FormatInt(b.Accepted().Unix(), 16) + "-"
+}
+
+func (g *SendGrid) writer(e *message.Event, tries int, logged bool) *writer {
+	w := &writer{
+		g:      g,
+		event:  e,
+		stage:  &stages[e.Outcome][e.Stage],
+		id:     g.ID(e.Batch),
+		tries:  tries,
+		logged: logged,
 	}
 	b := strconv.AppendInt([]byte(`,"timestamp":`), e.At().Unix(), 10)
 	b = jsontext.AppendField(b, "event", w.stage.Event)
-	if !w.stage.Bare {
+	if !w.bare() {
 		b = append(b, `,"smtp-id":"<`...)
 		b = append(b, w.id...)
 		b = append(b, `@ismtpd0039p1iad1.sendgrid.net>"`...)
-		w.messageID = w.id + ".filterdrecv-p3mdw1." + strconv.FormatUint(10_000+e.Batch.Serial%50_000, 10) + "." +
-			strconv.FormatInt(e.Batch.Accepted().Unix(), 16) + "-"
+		w.messageID = messagePrefix(w.id, e.Batch)
 	}
 	// One category is a string, several are an array.
 	switch tags := e.Batch.Head.Tags; {
@@ -83,8 +99,11 @@ func (g *SendGrid) Writer(e *message.Event, tries int) func(dst []byte, c messag
 		b = append(b, ']')
 	}
 	w.common = b
-	return w.append
+	return w
 }
+
+// bare reports whether the event has no ids of its message.
+func (w *writer) bare() bool { return w.stage.Bare && !w.logged }
 
 // append appends the event of the copy c.
 func (w *writer) append(b []byte, c message.Copy) []byte {
@@ -94,7 +113,7 @@ func (w *writer) append(b []byte, c message.Copy) []byte {
 	b = append(b, `,"sg_event_id":"`...)
 	b = w.appendID(b, c)
 	b = append(b, '"')
-	if !w.stage.Bare {
+	if !w.bare() {
 		b = append(b, `,"sg_message_id":"`...)
 		b = append(b, w.messageID...)
 		b = strconv.AppendUint(b, uint64(c.Index), 16)
@@ -104,7 +123,10 @@ func (w *writer) append(b []byte, c message.Copy) []byte {
 		b = append(b, ',')
 		b = append(b, w.stage.Fields...)
 	}
-	if !w.stage.Bare {
+	switch {
+	case w.logged:
+		b = appendArgs(b, w.event.Batch, c)
+	case !w.stage.Bare:
 		head := w.event.Batch.Head
 		w.event.Batch.Metadata(c, func(key int, value []byte) {
 			if quoted := head.Quoted[key-1]; quoted != "" {

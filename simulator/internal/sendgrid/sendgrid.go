@@ -1,5 +1,5 @@
-// Package sendgrid imitates SendGrid: POST /v3/mail/send, the settings of the
-// event webhook, and the webhook itself.
+// Package sendgrid imitates SendGrid: POST /v3/mail/send, the Email Logs API, the
+// settings of the event webhook, and the webhook itself.
 package sendgrid
 
 import (
@@ -30,6 +30,7 @@ type SendGrid struct {
 	private  string // base64 PKCS#8
 	public   string // base64 SubjectPublicKeyInfo
 	number   string // of the account, within event ids
+	lookups  provider.Limiter
 }
 
 var _ provider.Provider = (*SendGrid)(nil)
@@ -61,6 +62,7 @@ func (g *SendGrid) Describe() provider.Description {
 		PublicKey:  g.public,
 		Reserved:   reserved,
 		Stages:     &stages,
+		HasLog:     true,
 		Batching: provider.Batching{
 			Events:     g.account.Options.FlushCount,
 			Every:      g.account.Options.FlushEvery,
@@ -105,6 +107,10 @@ func (g *SendGrid) Serve(w http.ResponseWriter, r *http.Request, path []string) 
 	dress(w.Header())
 	route := strings.Join(path, "/")
 	body := ""
+	if id, ok := strings.CutPrefix(route+"/", pathLogs+"/"); ok {
+		g.serveLogs(w, r, strings.TrimSuffix(id, "/"))
+		return
+	}
 	switch route {
 	case "v3/user/webhooks/event/settings/signed":
 		body = fmt.Sprintf(`{"public_key":%q}`, g.public)

@@ -1,0 +1,67 @@
+package evidence
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+// keyless is a provider whose key allows no look-ups.
+type keyless struct{ eventsAPI }
+
+func (*keyless) LookUp(context.Context, models.LookupQuery, func([]byte) error) error {
+	return fmt.Errorf("%w: it answered 403", models.ErrNoLookup)
+}
+
+// TestNothingWaitsForRefusedLookups: if a provider allows no look-ups, no log waits for one.
+// After a while the provider is queried again.
+func TestNothingWaitsForRefusedLookups(t *testing.T) {
+	t.Parallel()
+	store, p := sqlitetest.Open(t), &keyless{}
+	l := newLookups(t, store, p)
+	id, now := unknownBatch(t, store, 1), time.Now()
+	c, err := l.dispatch.Load(t.Context(), id)
+	require.NoError(t, err)
+	answered := func() bool {
+		return l.tryAnswered(c, &c.View.Tries(1)[0], now)
+	}
+	require.False(t, answered())
+	due := l.due("mg", now)
+	require.Len(t, due, 1)
+	l.query(t.Context(), "mg", due)
+	require.True(t, answered())
+	l.refused["mg"] = now.Add(-refusedPause)
+	require.False(t, answered())
+}
+
+// repeating is a provider that repeats the posts that it cannot deliver.
+type repeating struct {
+	eventsAPI
+	queries int
+}
+
+func (*repeating) Repeats() time.Duration { return 24 * time.Hour }
+
+func (p *repeating) LookUp(context.Context, models.LookupQuery, func([]byte) error) error {
+	p.queries++
+	return nil
+}
+
+// TestRepeatedPostsAreNotLookedUp: a provider that repeats its posts for a day is queried only
+// after an outage that was about as long.
+func TestRepeatedPostsAreNotLookedUp(t *testing.T) {
+	t.Parallel()
+	p := &repeating{}
+	l := newLookups(t, sqlitetest.Open(t), p)
+	now := time.Now()
+	l.lookUpSpan(t.Context(), "", now.Add(-time.Hour), now)
+	require.Zero(t, p.queries)
+	l.lookUpSpan(t.Context(), "", now.Add(-23*time.Hour), now)
+	require.Equal(t, 1, p.queries)
+}
