@@ -64,6 +64,8 @@ type Moment struct {
 	// Because says why this was decided.
 	Because string `json:"because,omitempty"`
 	Async   bool   `json:"async,omitempty"`
+	// Guess says that only the address tells which attempt the event is about.
+	Guess bool `json:"guess,omitempty"`
 }
 
 // LogOptions choose the logs of a batch.

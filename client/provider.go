@@ -54,6 +54,8 @@ type WorkerCounts struct {
 	Unknown   int64 `json:"unknown"`
 	Delivered int64 `json:"delivered"`
 	Failures  int64 `json:"failures"`
+	// Unmatched counts events that name no log and fit none.
+	Unmatched int64 `json:"unmatched"`
 	InFlight  int64 `json:"inflight"`
 }
 

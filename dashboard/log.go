@@ -245,6 +245,9 @@ func (d *Dashboard) event(m *moment, t *models.Moment, provider string) {
 	if t.Async {
 		m.Text += " It bounced after the receiving server had accepted it."
 	}
+	if t.Guess {
+		m.Text += " This is a guess: " + provider + " named only the address, and this is the only recent mail to it."
+	}
 }
 
 // named returns the title and the name of a provider, like "SendGrid (sg)".

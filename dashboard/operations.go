@@ -18,21 +18,23 @@ import (
 type operationsView struct {
 	Check   *telemetry.Recount // the newest consistency check; nil: there is no recent one
 	Unknown service.Unknown
-	Holds   []service.Hold
-	Queues  []service.QueueView
-	Parked  service.ParkedPage
-	Workers []service.Worker
-	Blocks  []models.Block
-	Users   []service.UserView
-	Others  int // number of users that are not listed
-	Audit   []auditRow
-	Access  accessView
-	Older   string // cursor of the next page of the audit trail
-	First   bool
-	Names   []string // names of the providers
-	Form    blockForm
-	User    userForm
-	Problem string // why the broker could not be read, or ""
+	// Unmatched counts the events, since the workers started, whose log was not found.
+	Unmatched int64
+	Holds     []service.Hold
+	Queues    []service.QueueView
+	Parked    service.ParkedPage
+	Workers   []service.Worker
+	Blocks    []models.Block
+	Users     []service.UserView
+	Others    int // number of users that are not listed
+	Audit     []auditRow
+	Access    accessView
+	Older     string // cursor of the next page of the audit trail
+	First     bool
+	Names     []string // names of the providers
+	Form      blockForm
+	User      userForm
+	Problem   string // why the broker could not be read, or ""
 }
 
 // auditRow is one command in words.
@@ -223,6 +225,15 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 	}
 	if v.Unknown, err = d.service.UnknownOutcomes(ctx, who); err != nil {
 		return err
+	}
+	providers, err := d.providersNow()
+	if err != nil {
+		return err
+	}
+	for i := range providers {
+		if w := providers[i].Worker; w != nil {
+			v.Unmatched += w.Unmatched
+		}
 	}
 	if v.Holds, err = d.service.Holds(ctx, who); err != nil {
 		return err

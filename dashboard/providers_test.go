@@ -39,6 +39,19 @@ func TestLacksWebhook(t *testing.T) {
 	}
 }
 
+// TestUnmatchedEventsAreShown checks that operators see how many events fitted no log.
+func TestUnmatchedEventsAreShown(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	require.NotContains(t, b.get("/operations").text, "safedelivr replay")
+	f.providers(func(a *telemetry.ProviderState) { a.Counters.Unmatched = 7 })
+	f.board.tracker.sample(t.Context(), time.Now())
+	text := b.get("/operations").text
+	require.Contains(t, text, "<dt>Unmatched events</dt><dd>14</dd>")
+	require.Contains(t, text, "safedelivr replay")
+}
+
 // TestWebhookSetUp checks that pages show the webhook URL of a provider and whether
 // webhooks arrive.
 func TestWebhookSetUp(t *testing.T) {

@@ -133,6 +133,7 @@ type Event struct {
 	Enhanced    string    `json:"e,omitempty"`  // enhanced status code, "5.1.1"
 	Text        string    `json:"tx,omitempty"` // the receiving server's or provider's words, at most 500 bytes
 	Async       bool      `json:"as,omitempty"` // a bounce after an acceptance by the receiving server
+	Guess       bool      `json:"g,omitempty"`  // only the address says which attempt it is about
 
 	// ParseRevision is 0 if the webhook was parsed once, and higher if it was parsed
 	// again by a fixed parser. The highest revision of an event counts.

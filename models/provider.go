@@ -101,7 +101,8 @@ type LookupQuery struct {
 // Parsed is the content of a webhook.
 type Parsed struct {
 	Events  []ParsedEvent
-	Skipped []string // a line, without addresses, for everything else in the webhook
+	Unnamed []UnnamedEvent // events that name no log, and may be about one of ours
+	Skipped []string       // a line, without addresses, for everything else in the webhook
 }
 
 // ParsedEvent is an event and its log. The caller sets Event.Recipient and
@@ -109,6 +110,14 @@ type Parsed struct {
 type ParsedEvent struct {
 	Log   ID
 	Event Event
+}
+
+// UnnamedEvent is an event that does not name its log, and what the provider says instead.
+// Event has no attempt.
+type UnnamedEvent struct {
+	MessageID string // as Part.MessageID of the answer to the call; empty: not known
+	Address   string // of the recipient; empty: not known
+	Event     Event
 }
 
 // WebhookError is the refusal of a webhook.

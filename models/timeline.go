@@ -21,6 +21,7 @@ type Moment struct {
 	Text     string    `json:"text,omitempty"` // the provider's words
 	Because  string    `json:"because,omitempty"`
 	Async    bool      `json:"async,omitempty"`
+	Guess    bool      `json:"guess,omitempty"` // only the address says that the event is about this attempt
 }
 
 // Timeline returns the timeline of a log in order of time: attempts, answers, events
@@ -69,7 +70,7 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 			out = append(
 				out,
 				Moment{At: e.At, What: "event", Attempt: e.Attempt, Provider: e.Provider, Event: e.Kind, Reason: e.Reason,
-					Status: e.Status, Enhanced: e.Enhanced, Bounce: e.BounceClass, Text: e.Text, Async: e.Async},
+					Status: e.Status, Enhanced: e.Enhanced, Bounce: e.BounceClass, Text: e.Text, Async: e.Async, Guess: e.Guess},
 			)
 		}
 	}

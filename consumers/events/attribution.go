@@ -44,7 +44,7 @@ func (q *Processor) attributeChunk(ctx context.Context, group *eventGroup, id mo
 	}
 	c.user = b.User
 	var known map[models.Event]bool
-	if group.parseRevision > 0 {
+	if group.parseRevision > 0 || group.again {
 		if known, err = q.knownEvents(ctx, id); err != nil {
 			return err
 		}

@@ -30,6 +30,10 @@ type Store interface {
 	GuardReplays(ctx context.Context, ws ...models.ReplayMark) (firsts []string, err error)
 	Ledger(ctx context.Context, chunk models.ID) ([]models.Entry, error)
 	Record(ctx context.Context, chunk models.ID) ([]models.Entry, []models.Fact, error)
+	Recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error)
+	Users(ctx context.Context) ([]models.User, error)
+	AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
+	AddressIndexes(ctx context.Context, user string, t time.Time) iter.Seq2[models.AddressIndex, error]
 	PutFacts(ctx context.Context, facts ...models.ChunkFact) error
 }
 
@@ -61,5 +65,5 @@ type Observer interface {
 
 // counts holds the numbers of events since the start.
 type counts struct {
-	taken, forged, replayed, skipped atomic.Int64
+	taken, forged, replayed, skipped, unmatched atomic.Int64
 }

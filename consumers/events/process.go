@@ -36,6 +36,9 @@ func (q *Processor) processEntries(ctx context.Context, entries []models.Inbox, 
 		parsing.Go(func() { q.parse(&entries[i], group) })
 	}
 	parsing.Wait()
+	if err := q.match(ctx, group); err != nil {
+		return err
+	}
 	if err := q.attribute(ctx, group); err != nil {
 		return err
 	}
@@ -67,6 +70,8 @@ type eventGroup struct {
 	done          []models.ID // entries that were parsed
 	byChunk       map[models.ID]*chunkEvents
 	facts         []models.ChunkFact
+	unnamed       []unnamedEvent
+	again         bool  // set by MatchAgain: only unnamed events are processed
 	parseRevision int64 // set by Replay: see models.Event
 }
 
@@ -133,6 +138,13 @@ func (q *Processor) parse(in *models.Inbox, group *eventGroup) {
 	defer group.mu.Unlock()
 	group.done = append(group.done, in.ID)
 	for i := range parsed {
+		for _, u := range parsed[i].Unnamed {
+			own := models.Inbox{ID: in.ID, Provider: in.Provider}
+			group.unnamed = append(group.unnamed, unnamedEvent{UnnamedEvent: u, in: own})
+		}
+		if group.again {
+			continue
+		}
 		for _, why := range parsed[i].Skipped {
 			q.counts.skipped.Add(1)
 			q.observer.EventRefused(in.Provider, "not_ours")

@@ -41,6 +41,7 @@ type Processor struct {
 	processed *lru.Cache[models.ID, struct{}] // recently processed posts
 	counted   *recentSet                      // hashes of recently counted events
 	finished  donePosts
+	matches   matches
 	counts    counts
 	in        chan post
 
@@ -84,6 +85,9 @@ func New(cfg Config, deps Deps) *Processor {
 		inflight:  map[models.ID]bool{},
 	}
 }
+
+// Unmatched returns the number of events whose log was not found.
+func (q *Processor) Unmatched() int64 { return q.counts.unmatched.Load() }
 
 // Connect sets the agenda, which is built upon the Processor.
 func (q *Processor) Connect(r Requeuer) { q.requeuer = r }

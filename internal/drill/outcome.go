@@ -34,12 +34,6 @@ var curable = map[string]bool{
 // bouncedAfter is the outcome of a copy that was delivered and bounced later.
 const bouncedAfter = "async"
 
-// unreported are the outcomes whose last event no webhook reports.
-var unreported = map[string]bool{"lostevent": true, "silent": true}
-
-// lookupProvider is the provider whose events can be looked up.
-const lookupProvider = "mg"
-
 // outcome is what became of the copies of a mail.
 type outcome struct {
 	copies    []simulator.Copy // in the order in which providers accepted them
@@ -78,8 +72,9 @@ func (o *outcome) add(c simulator.Copy) {
 }
 
 // reported reports whether Safedelivr can know what became of a copy, by webhooks or by a look-up.
+// Both providers have look-ups.
 func reported(c *simulator.Copy) bool {
-	return !c.Swallowed && (c.Account == lookupProvider || !c.Muted && !unreported[c.Outcome])
+	return !c.Swallowed
 }
 
 // doubled reports whether a copy follows on one after which none may: one that is not known to have failed for a reason

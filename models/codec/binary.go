@@ -339,7 +339,7 @@ func encodeEventFields(e *models.Event, w *binaryWriter) {
 	w.int(int64(e.Status))
 	w.word(e.Enhanced)
 	w.word(e.Text)
-	w.flags(e.Async)
+	w.flags(e.Async, e.Guess)
 	w.int(e.ParseRevision)
 }
 
@@ -354,6 +354,7 @@ func decodeEventFields(e *models.Event, r *binaryReader) {
 	e.Status = r.int()
 	e.Enhanced = r.word()
 	e.Text = r.word()
-	e.Async = r.flags()&1 != 0
+	flags := r.flags()
+	e.Async, e.Guess = flags&1 != 0, flags&2 != 0
 	e.ParseRevision = r.int64()
 }

@@ -97,6 +97,7 @@ var (
 			Enhanced:      someWord.Draw(t, "enhanced"),
 			Text:          someWord.Draw(t, "text"),
 			Async:         rapid.Bool().Draw(t, "async"),
+			Guess:         rapid.Bool().Draw(t, "guess"),
 			ParseRevision: rapid.Int64().Draw(t, "reading"),
 		}
 	})

@@ -94,8 +94,9 @@ type Counters struct {
 	Refused   int64 `json:"refused"`  // recipients
 	Unknown   int64 `json:"unknown"`  // recipients
 	Delivered int64 `json:"delivered"`
-	Failures  int64 `json:"failures"` // reported by events
-	Inflight  int64 `json:"inflight"` // calls
+	Failures  int64 `json:"failures"`  // reported by events
+	Unmatched int64 `json:"unmatched"` // events that name no log, and fit none
+	Inflight  int64 `json:"inflight"`  // calls
 }
 
 // Add adds the counters of another worker.
@@ -106,6 +107,7 @@ func (c *Counters) Add(o Counters) {
 	c.Unknown += o.Unknown
 	c.Delivered += o.Delivered
 	c.Failures += o.Failures
+	c.Unmatched += o.Unmatched
 	c.Inflight += o.Inflight
 }
 

@@ -50,6 +50,8 @@ type event struct {
 	Severity  parse.Str       `json:"severity"`
 	Reason    parse.Str       `json:"reason"`
 	URL       parse.Str       `json:"url"`
+	Recipient parse.Str       `json:"recipient"`
+	Message   json.RawMessage `json:"message"`
 	Variables json.RawMessage `json:"user-variables"`  // an object; also [], null or a sentence
 	Status    json.RawMessage `json:"delivery-status"` // an object or null
 	Flags     json.RawMessage `json:"flags"`
@@ -77,6 +79,9 @@ func (p *Adapter) Parse(body []byte) models.Parsed {
 	}
 	var s signature
 	parse.Into(in.Signature, &s)
+	if u, ok := e.unnamed(s); ok {
+		return models.Parsed{Unnamed: []models.UnnamedEvent{u}}
+	}
 	ev, why := e.normalise(s)
 	if why != "" {
 		return skipped("event 1: " + parse.Word(e.Event) + ": " + why)
@@ -88,8 +93,7 @@ func skipped(line string) models.Parsed { return models.Parsed{Skipped: []string
 
 // normalise translates e. why is not empty if e is not an event of a log.
 func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
-	name := strings.ToLower(string(e.Event))
-	kind, ok := kinds[name]
+	kind, ok := kinds[strings.ToLower(string(e.Event))]
 	if !ok {
 		return models.ParsedEvent{}, "not a kind of event that concerns a log"
 	}
@@ -106,18 +110,45 @@ func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
 	if why != "" {
 		return models.ParsedEvent{}, why
 	}
-	ev := models.Event{Attempt: attempt, Kind: kind}
-	if ev.At, ok = e.at(sig); !ok {
-		ev.At = log.Time() // never later than the event
+	at, ok := e.at(sig)
+	if !ok {
+		at = log.Time() // never later than the event
 	}
+	ev := e.translate(kind, at, string(vars.Log), string(vars.Attempt))
+	ev.Attempt = attempt
+	return models.ParsedEvent{Log: log, Event: ev}, ""
+}
+
+// unnamed translates an event whose user-variables Mailgun did not send or lost. ok is false
+// if e has variables, or no message-id or recipient.
+func (e *event) unnamed(sig signature) (u models.UnnamedEvent, ok bool) {
+	kind, known := kinds[strings.ToLower(string(e.Event))]
+	at, dated := e.at(sig)
+	if _, why := e.variables(); !known || !dated || why == "" {
+		return u, false
+	}
+	var m struct {
+		Headers struct {
+			ID parse.Str `json:"message-id"`
+		} `json:"headers"`
+	}
+	parse.Into(e.Message, &m)
+	u.MessageID, u.Address = strings.Trim(string(m.Headers.ID), "<>"), string(e.Recipient)
+	u.Event = e.translate(kind, at, u.MessageID, strings.ToLower(u.Address))
+	return u, u.MessageID != "" && u.Address != ""
+}
+
+// translate returns e without its attempt. mail says which mail it is about.
+func (e *event) translate(kind models.EventKind, at time.Time, mail ...string) models.Event {
+	ev := models.Event{Kind: kind, At: at}
 	var st status
 	parse.Into(e.Status, &st)
 	if e.ID != "" && len(e.ID) <= 100 {
 		ev.ID = string(e.ID) + "@" + ev.At.Format(time.DateOnly)
 	} else {
-		ev.ID = parse.Hash(string(vars.Log), string(vars.Attempt), name, string(e.Timestamp), string(e.Severity),
-			string(e.Reason),
-			string(e.URL), string(st.Code), string(st.Attempt), string(st.Message), string(st.Description))
+		ev.ID = parse.Hash(append(mail, strings.ToLower(string(e.Event)), string(e.Timestamp), string(e.Severity),
+			string(e.Reason), string(e.URL), string(st.Code), string(st.Attempt), string(st.Message),
+			string(st.Description))...)
 	}
 	switch kind {
 	case models.Bounced:
@@ -128,7 +159,7 @@ func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
 		reply := st.reply()
 		ev.Status, ev.Enhanced, ev.Text = reply.Code, reply.Enhanced, parse.Text(reply.Text)
 	}
-	return models.ParsedEvent{Log: log, Event: ev}, ""
+	return ev
 }
 
 // variables returns the user-variables as an object. They may be an object in a string. If Mailgun

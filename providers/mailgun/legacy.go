@@ -66,6 +66,8 @@ func legacy(body []byte) (in post, ok bool) {
 		"severity":       severity,
 		"reason":         reason,
 		"url":            first("url"),
+		"recipient":      first("recipient"),
+		"message":        map[string]any{"headers": map[string]string{"message-id": first("Message-Id", "message-id")}},
 		"user-variables": json.RawMessage(variables),
 		"delivery-status": map[string]string{
 			"code":        first("code"),

@@ -59,6 +59,7 @@ var expired = regexp.MustCompile(`(?i)^\s*bounced\W+expired`)
 type event struct {
 	Event          parse.Str `json:"event"`
 	Timestamp      parse.Str `json:"timestamp"`
+	Email          parse.Str `json:"email"`
 	ID             parse.Str `json:"sg_event_id"`
 	MessageID      parse.Str `json:"sg_message_id"`
 	SMTPID         parse.Str `json:"smtp-id"`
@@ -76,8 +77,7 @@ type event struct {
 // Parse implements models.Adapter. It splits the array before it reads the elements, so that
 // a broken element loses only itself.
 //
-// An asynchronous bounce may come without custom arguments (sendgrid/docs #5177). It is
-// skipped, because only its address says which mail it is about.
+// An asynchronous bounce may come without custom arguments (sendgrid/docs #5177).
 func (p *Adapter) Parse(body []byte) models.Parsed {
 	var out models.Parsed
 	i := 0
@@ -89,6 +89,10 @@ func (p *Adapter) Parse(body []byte) models.Parsed {
 		var e event
 		if err := json.Unmarshal(raw, &e); err != nil {
 			skip("not a JSON object that can be read")
+			return
+		}
+		if u, ok := e.unnamed(); ok {
+			out.Unnamed = append(out.Unnamed, u)
 			return
 		}
 		ev, why := e.normalise()
@@ -162,27 +166,58 @@ func (e *event) normalise() (models.ParsedEvent, string) {
 	if !ok {
 		return models.ParsedEvent{}, "not a kind of event that concerns a log"
 	}
-	if e.Log == "" && (kind == models.Bounced || kind == models.Blocked) {
-		return models.ParsedEvent{}, "not a mail of ours, or an asynchronous bounce, which has only an address (no sd_log)"
-	}
 	log, attempt, why := parse.Ours(e.Log, e.SDAttempt)
 	if why != "" {
 		return models.ParsedEvent{}, why
 	}
-	at, ok := parse.Time(e.Timestamp)
-	if !ok {
-		at = log.Time() // never later than the event
+	ev := e.translate(kind)
+	ev.Attempt = attempt
+	if ev.At.IsZero() {
+		ev.At = log.Time() // never later than the event
 	}
+	return models.ParsedEvent{Log: log, Event: ev}, ""
+}
+
+// unnamed translates an event without our custom arguments. ok is false if e has them, or
+// nothing else that says which mail it is about.
+func (e *event) unnamed() (u models.UnnamedEvent, ok bool) {
+	kind, ok := kinds[strings.ToLower(string(e.Event))]
+	if !ok || e.Log != "" || e.SDAttempt != "" {
+		return u, false
+	}
+	id := e.requestID()
+	if e.Email == "" || id == "" && kind != models.Bounced && kind != models.Blocked {
+		return u, false
+	}
+	u = models.UnnamedEvent{MessageID: id, Address: string(e.Email), Event: e.translate(kind)}
+	return u, !u.Event.At.IsZero()
+}
+
+// requestID returns the X-Message-Id of the request that a mail was sent with: sg_message_id
+// up to the first dot, or the local part of smtp-id.
+func (e *event) requestID() string {
+	if id, _, _ := strings.Cut(string(e.MessageID), "."); id != "" {
+		return id
+	}
+	id, _, _ := strings.Cut(strings.TrimPrefix(string(e.SMTPID), "<"), "@")
+	return id
+}
+
+// translate returns e without its attempt. The time is zero if e has none.
+func (e *event) translate(kind models.EventKind) models.Event {
+	at, _ := parse.Time(e.Timestamp)
 	ev := models.Event{
-		ID:      string(e.ID),
-		Attempt: attempt,
-		Kind:    kind,
-		At:      at,
+		ID:   string(e.ID),
+		Kind: kind,
+		At:   at,
 	}
 	if ev.ID == "" || len(ev.ID) > 100 {
-		ev.ID = parse.Hash(string(e.Log), string(e.SDAttempt), string(e.Event), string(e.Timestamp), string(e.Attempt),
-			string(e.URL),
-			string(e.Reason), string(e.Response), string(e.Status))
+		mail := []string{string(e.Log), string(e.SDAttempt)}
+		if e.Log == "" {
+			mail = []string{e.requestID(), strings.ToLower(string(e.Email))}
+		}
+		ev.ID = parse.Hash(append(mail, string(e.Event), string(e.Timestamp), string(e.Attempt), string(e.URL),
+			string(e.Reason), string(e.Response), string(e.Status))...)
 	}
 	text := string(e.Reason)
 	if text == "" {
@@ -190,7 +225,7 @@ func (e *event) normalise() (models.ParsedEvent, string) {
 	}
 	ev.Text = parse.Text(text)
 	if kind == models.Opened || kind == models.Clicked || kind == models.Processed {
-		return models.ParsedEvent{Log: log, Event: ev}, ""
+		return ev
 	}
 	reply := parse.NewReply("", string(e.Status), text)
 	ev.Status, ev.Enhanced = reply.Code, reply.Enhanced
@@ -202,7 +237,7 @@ func (e *event) normalise() (models.ParsedEvent, string) {
 	case models.Deferred:
 		ev.Reason = reply.Reason()
 	}
-	return models.ParsedEvent{Log: log, Event: ev}, ""
+	return ev
 }
 
 // bounce sets kind and reason of a bounce.

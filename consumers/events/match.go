@@ -1,0 +1,234 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+// The bounds of one search for the mail of unnamed events.
+const (
+	// matchAge is the greatest age of the mail. Providers try to deliver for 72 hours, and a
+	// receiving server may report a bounce days later.
+	matchAge    = 7 * 24 * time.Hour
+	matchBytes  = 64 << 20 // of fingerprints
+	matchChunks = 500
+	matchHours  = 200 // hours of one user that are read together
+)
+
+// unnamedEvent is an event that does not name its log.
+type unnamedEvent struct {
+	models.UnnamedEvent
+	in    models.Inbox // the entry that the event came in; it has only ID and Provider
+	found []models.ParsedEvent
+}
+
+// match finds the logs of the group's unnamed events and adds the events to the group.
+//
+// An event belongs to the attempt that was answered with its message id and has its address.
+// A bounce without a message id is attributed by its address alone if exactly one attempt
+// fits, and marked as a guess. Other events stay in the inbox, where a replay finds them.
+func (q *Processor) match(ctx context.Context, group *eventGroup) error {
+	if len(group.unnamed) == 0 {
+		return nil
+	}
+	last := group.again || group.parseRevision > 0
+	began := time.Now()
+	if !last && !q.matches.mayBegin(began) {
+		for i := range group.unnamed {
+			q.matchLater(&group.unnamed[i])
+		}
+		return nil
+	}
+	if err := q.findLogs(ctx, group.unnamed); err != nil {
+		return err
+	}
+	q.matches.ended(began, time.Now())
+	for i := range group.unnamed {
+		u := &group.unnamed[i]
+		switch {
+		case len(u.found) == 1:
+			group.add(&u.in, u.found)
+		case !last:
+			q.matchLater(u)
+		case group.parseRevision == 0:
+			q.countUnmatched(u)
+		}
+	}
+	group.unnamed = nil
+	return nil
+}
+
+// matchLater makes MatchAgain try again with the entry of an event: the answer to its call
+// may not be stored yet.
+func (q *Processor) matchLater(u *unnamedEvent) {
+	if !q.matches.add(u.in.ID, time.Now()) {
+		q.countUnmatched(u)
+	}
+}
+
+// countUnmatched counts an event whose log was not found.
+func (q *Processor) countUnmatched(u *unnamedEvent) {
+	why := "unmatched"
+	if len(u.found) > 1 {
+		why = "ambiguous"
+	}
+	q.counts.unmatched.Add(1)
+	q.observer.EventRefused(u.in.Provider, why)
+	q.providers.Get(u.in.Provider).Count(func(n *telemetry.Counters) { n.Unmatched++ })
+	q.log.Debug("event names no log; it stays in the inbox", "provider", u.in.Provider, "why", why,
+		"kind", string(u.Event.Kind), "post", u.in.ID.String())
+}
+
+// findLogs sets found of events. It reads the chunks of the last days whose address index may
+// contain one of the addresses, the newest hours first.
+func (q *Processor) findLogs(ctx context.Context, events []unnamedEvent) error {
+	s := search{Processor: q, byMark: map[uint32][]*unnamedEvent{}}
+	for i := range events {
+		u := &events[i]
+		mark := models.Fingerprint(u.Address)
+		s.byMark[mark] = append(s.byMark[mark], u)
+		s.from, s.to = models.EarlierOf(s.from, u.Event.At), models.LaterOf(s.to, u.Event.At)
+		if i == 0 {
+			s.from = u.Event.At
+		}
+	}
+	s.from, s.to = s.from.Add(-matchAge), s.to.Add(maxSkew)
+	users, err := q.store.Users(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range users {
+		if err := s.user(ctx, users[i].ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// search is one search for the logs of events.
+type search struct {
+	*Processor
+	byMark        map[uint32][]*unnamedEvent // by fingerprint of the address
+	from, to      time.Time                  // when their mail was accepted
+	bytes, chunks int                        // read so far
+}
+
+// full reports whether the search has read as much as it may.
+func (s *search) full() bool { return s.bytes > matchBytes || s.chunks > matchChunks }
+
+// user searches the mail of a user.
+func (s *search) user(ctx context.Context, user string) error {
+	for before := s.to.Truncate(time.Hour).Add(time.Hour); !s.full(); {
+		hours, err := s.store.AddressIndexHours(ctx, user, before, matchHours)
+		if err != nil {
+			return err
+		}
+		for _, hour := range hours {
+			if before = hour; !hour.After(s.from.Add(-time.Hour)) {
+				return nil
+			}
+			if err := s.hour(ctx, user, hour); err != nil {
+				return err
+			}
+		}
+		if len(hours) < matchHours {
+			return nil
+		}
+	}
+	return nil
+}
+
+// hour searches the mail that was accepted in an hour.
+func (s *search) hour(ctx context.Context, user string, hour time.Time) error {
+	candidates := map[models.ID][]*unnamedEvent{}
+	for index, err := range s.store.AddressIndexes(ctx, user, hour) {
+		if err != nil {
+			return err
+		}
+		s.bytes += len(index.Fingerprints)
+		for mark, events := range s.byMark {
+			if index.MayContain(mark) {
+				candidates[index.Chunk] = append(candidates[index.Chunk], events...)
+			}
+		}
+	}
+	for chunk, events := range candidates {
+		if s.chunks++; s.full() {
+			return nil
+		}
+		err := s.chunk(ctx, chunk, events)
+		if errors.Is(err, models.ErrNotFound) {
+			continue // its addresses were removed
+		}
+		if err != nil {
+			if _, err = s.dispatch.SkipCorrupt(chunk, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// chunk searches the attempts of a chunk.
+func (s *search) chunk(ctx context.Context, id models.ID, events []*unnamedEvent) error {
+	recipients, err := s.store.Recipients(ctx, id)
+	if err != nil {
+		return err
+	}
+	entries, facts, err := s.store.Record(ctx, id)
+	if err != nil {
+		return err
+	}
+	parts := answers(facts)
+	for _, u := range events {
+		for i := range recipients {
+			if !strings.EqualFold(recipients[i].Email, u.Address) {
+				continue
+			}
+			for k := range entries {
+				if en := &entries[k]; u.fits(en, i+1, parts[en.Number]) {
+					ev := u.Event
+					ev.Attempt, ev.Guess = en.Number, u.MessageID == ""
+					u.found = append(u.found, models.ParsedEvent{Log: id.Log(i + 1), Event: ev})
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// answers returns the parts of the answers to attempts, by number.
+func answers(facts []models.Fact) map[int][]models.Part {
+	out := map[int][]models.Part{}
+	for i := range facts {
+		if o := facts[i].Outcome; o != nil {
+			out[o.Attempt] = append(out[o.Attempt], o.Parts...)
+		}
+	}
+	return out
+}
+
+// fits reports whether an event may be about recipient r of an entry, which was answered with
+// parts.
+func (u *unnamedEvent) fits(en *models.Entry, r int, parts []models.Part) bool {
+	if en.Kind != models.Attempt || en.Provider != u.in.Provider || !en.Recipients.Has(r) ||
+		en.At.After(u.Event.At.Add(maxSkew)) || en.At.Before(u.Event.At.Add(-matchAge)) {
+		return false
+	}
+	refused := false
+	for i := range parts {
+		if !parts[i].Recipients.Has(r) {
+			continue
+		}
+		refused = refused || parts[i].Class.Refused()
+		if u.MessageID != "" && parts[i].MessageID == u.MessageID {
+			return true
+		}
+	}
+	return u.MessageID == "" && u.Event.Kind.Failure() && !refused
+}

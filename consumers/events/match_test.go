@@ -1,0 +1,254 @@
+package events
+
+import (
+	"encoding/json"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/internal/priority"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/sqlite"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+// parsedAdapter parses a models.Parsed as JSON.
+type parsedAdapter struct{ jsonAdapter }
+
+func (parsedAdapter) Parse(body []byte) (out models.Parsed) {
+	_ = json.Unmarshal(body, &out)
+	return out
+}
+
+// A matchRig is a Processor for the provider sg, and the mail of one user.
+type matchRig struct {
+	*testing.T
+	*Processor
+	store *sqlite.Store
+	user  models.User
+}
+
+func newMatchRig(t *testing.T) *matchRig {
+	t.Helper()
+	store := sqlitetest.Open(t)
+	q := newProcessor(t, store, nil)
+	var err error
+	q.providers, err = provider.NewSet(
+		[]provider.Spec{{Adapter: parsedAdapter{}, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}},
+		&provider.Config{Heartbeat: time.Second, Logger: slog.New(slog.DiscardHandler)},
+		nil,
+	)
+	require.NoError(t, err)
+	q.dispatch = dispatch.New(
+		dispatch.Config{KeepContent: time.Hour, Priority: priority.New(), Logger: slog.New(slog.DiscardHandler)},
+		dispatch.Deps{Store: store},
+	)
+	t.Cleanup(q.dispatch.Stop)
+	q.summaries, q.observer = &marks{marked: map[models.ID][]func(){}}, noObserver{}
+	q.flows = provider.NewFlows()
+	u := models.User{ID: models.NewUserID(), Name: "ann", Created: time.Now()}
+	require.NoError(t, store.CreateUser(t.Context(), u))
+	return &matchRig{t, q, store, u}
+}
+
+// send stores a batch to two addresses with one attempt at a time before now. It returns the
+// chunk.
+func (r *matchRig) send(ago time.Duration, name string, to ...string) models.ID {
+	r.Helper()
+	at := time.Now().Add(-ago)
+	b := models.Batch{
+		ID:         models.NewBatchID(at),
+		User:       r.user.ID,
+		Lane:       models.Bulk,
+		OnUnknown:  models.Hold,
+		Recipients: len(to),
+		Chunks:     1,
+		Deadline:   at.Add(time.Hour),
+	}
+	c := models.Chunk{ID: b.ID}
+	for _, a := range to {
+		c.Recipients = append(c.Recipients, models.Recipient{Email: a})
+	}
+	require.NoError(r, r.store.PutBatch(r.Context(), b, c))
+	require.NoError(r, r.store.PutAddressIndex(r.Context(), r.user.ID, models.NewAddressIndex(c.ID, c.Recipients)))
+	require.NoError(r, r.store.Append(r.Context(), c.ID, models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Attempt,
+		Provider:   name,
+		Recipients: models.SetTo(len(to)),
+		At:         at,
+	}))
+	return c.ID
+}
+
+// answer stores the answer to the attempt of a chunk of two recipients.
+func (r *matchRig) answer(chunk models.ID, class models.Class, id string) {
+	r.Helper()
+	o := models.Outcome{Attempt: 1, At: time.Now(), Parts: []models.Part{{
+		Class:      class,
+		Recipients: models.SetTo(2),
+		MessageID:  id,
+	}}}
+	fact := models.Fact{Key: models.OutcomeKey(1), Outcome: &o}
+	require.NoError(r, r.store.PutFacts(r.Context(), models.ChunkFact{Chunk: chunk, Fact: fact}))
+}
+
+// report processes a post with one event that names no log.
+func (r *matchRig) report(kind models.EventKind, messageID, address string) {
+	r.Helper()
+	body, err := json.Marshal(models.Parsed{Unnamed: []models.UnnamedEvent{{
+		MessageID: messageID,
+		Address:   address,
+		Event:     models.Event{ID: messageID + string(kind), Kind: kind, At: time.Now().UTC()},
+	}}})
+	require.NoError(r, err)
+	in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: body}}}
+	require.NoError(r, r.store.PutInbox(r.Context(), in))
+	entries, err := r.store.Inbox(r.Context(), in.ID)
+	require.NoError(r, err)
+	require.NoError(r, r.attributeOnly(entries, newEventGroup(0)))
+}
+
+// again tries the events again that were not matched.
+func (r *matchRig) again() {
+	r.Helper()
+	require.NoError(r, r.MatchAgain(r.Context(), time.Now().Add(matchPause)))
+}
+
+// events returns the events of a chunk.
+func (r *matchRig) events(chunk models.ID) []*models.Event {
+	r.Helper()
+	_, facts, err := r.store.Record(r.Context(), chunk)
+	require.NoError(r, err)
+	return models.Events(facts)
+}
+
+// TestEventIsMatchedByMessageID: an event without our arguments belongs to the mail with its
+// message id and address.
+func TestEventIsMatchedByMessageID(t *testing.T) {
+	t.Parallel()
+	r := newMatchRig(t)
+	mine, other := r.send(time.Hour, "sg", "a@x.test", "Ann@x.test"), r.send(time.Hour, "sg", "ann@x.test", "b@x.test")
+	r.answer(mine, models.Accepted, "m1")
+	r.answer(other, models.Accepted, "m2")
+	r.report(models.Delivered, "m1", "ann@X.test")
+	found := r.events(mine)
+	require.Len(t, found, 1)
+	require.Equal(t, 2, found[0].Recipient)
+	require.Equal(t, 1, found[0].Attempt)
+	require.False(t, found[0].Guess)
+	require.Empty(t, r.events(other))
+	require.Zero(t, r.Unmatched())
+}
+
+// TestBounceIsMatchedByAddress: a bounce of which only the address is known is attributed if
+// one recent attempt fits, and marked as a guess.
+func TestBounceIsMatchedByAddress(t *testing.T) {
+	t.Parallel()
+	r := newMatchRig(t)
+	mine := r.send(50*time.Hour, "sg", "ann@x.test", "b@x.test")
+	r.answer(mine, models.Accepted, "m1")
+	r.answer(r.send(time.Hour, "sg", "ann@x.test", "b@x.test"), models.Unavailable, "")
+	r.send(time.Hour, "mg", "ann@x.test", "b@x.test")
+	r.send(matchAge+time.Hour, "sg", "ann@x.test", "b@x.test")
+	r.report(models.Delivered, "", "ann@x.test")
+	require.Empty(t, r.events(mine), "only a bounce is guessed")
+	r.matches.next = time.Time{}
+	r.report(models.Bounced, "", "ann@x.test")
+	found := r.events(mine)
+	require.Len(t, found, 1)
+	require.True(t, found[0].Guess)
+	require.Equal(t, 1, found[0].Recipient)
+}
+
+// TestAmbiguousGuessDecidesNothing: a bounce that fits two attempts belongs to neither, and is
+// counted.
+func TestAmbiguousGuessDecidesNothing(t *testing.T) {
+	t.Parallel()
+	r := newMatchRig(t)
+	a, b := r.send(time.Hour, "sg", "ann@x.test", "b@x.test"), r.send(2*time.Hour, "sg", "ann@x.test", "b@x.test")
+	r.answer(a, models.Accepted, "m1")
+	r.answer(b, models.Accepted, "m2")
+	r.report(models.Bounced, "", "ann@x.test")
+	require.Zero(t, r.Unmatched(), "it is tried again")
+	r.again()
+	require.Empty(t, r.events(a))
+	require.Empty(t, r.events(b))
+	require.EqualValues(t, 1, r.Unmatched())
+	r.providers.Get("sg").Count(func(n *telemetry.Counters) { require.EqualValues(t, 1, n.Unmatched) })
+}
+
+// TestEventBeforeItsAnswerIsMatchedLater: an event may come in before the answer to its call
+// is stored.
+func TestEventBeforeItsAnswerIsMatchedLater(t *testing.T) {
+	t.Parallel()
+	r := newMatchRig(t)
+	mine := r.send(time.Second, "sg", "ann@x.test", "b@x.test")
+	r.report(models.Delivered, "m1", "ann@x.test")
+	require.Empty(t, r.events(mine))
+	r.answer(mine, models.Accepted, "m1")
+	r.again()
+	require.Len(t, r.events(mine), 1)
+	require.Zero(t, r.Unmatched())
+}
+
+// TestUnmatchedEventIsMatchedByReplay: an event that fitted no mail stays in the inbox, and a
+// replay attributes it if one fits now.
+func TestUnmatchedEventIsMatchedByReplay(t *testing.T) {
+	t.Parallel()
+	r := newMatchRig(t)
+	r.report(models.Delivered, "m1", "ann@x.test")
+	r.again()
+	require.EqualValues(t, 1, r.Unmatched())
+	mine := r.send(time.Second, "sg", "ann@x.test", "b@x.test")
+	r.answer(mine, models.Accepted, "m1")
+	r.matches.next = time.Now().Add(time.Hour) // a replay waits for nothing
+	now := time.Now()
+	group := newEventGroup(now.UnixMilli())
+	var entries []models.Inbox
+	for in, err := range r.store.Posts(t.Context(), now.Add(-time.Hour), now.Add(time.Hour)) {
+		require.NoError(t, err)
+		full, err := r.store.Inbox(t.Context(), in.ID)
+		require.NoError(t, err)
+		entries = append(entries, full...)
+	}
+	require.NoError(t, r.attributeOnly(entries, group))
+	require.Len(t, r.events(mine), 1)
+}
+
+// attributeOnly parses entries, matches and stores their events. It reconciles no chunk.
+func (r *matchRig) attributeOnly(entries []models.Inbox, group *eventGroup) error {
+	for i := range entries {
+		r.parse(&entries[i], group)
+	}
+	if err := r.match(r.Context(), group); err != nil {
+		return err
+	}
+	if err := r.attribute(r.Context(), group); err != nil {
+		return err
+	}
+	return r.store.PutFacts(r.Context(), group.facts...)
+}
+
+// TestSearchesAreRare: searches take a tenth of the time at most. Events that come in
+// meanwhile wait for the second try, which searches for all of them at once.
+func TestSearchesAreRare(t *testing.T) {
+	t.Parallel()
+	r := newMatchRig(t)
+	mine := r.send(time.Hour, "sg", "ann@x.test", "b@x.test")
+	r.answer(mine, models.Accepted, "m1")
+	began := time.Now()
+	r.matches.ended(began, began.Add(time.Minute))
+	require.False(t, r.matches.mayBegin(began.Add(matchShare*time.Minute)))
+	require.True(t, r.matches.mayBegin(began.Add((matchShare+1)*time.Minute)))
+	r.report(models.Delivered, "m1", "ann@x.test")
+	require.Empty(t, r.events(mine))
+	r.again()
+	require.Len(t, r.events(mine), 1)
+}
