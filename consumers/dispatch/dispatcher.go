@@ -4,6 +4,7 @@ package dispatch
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"sync"
 	"time"
@@ -36,6 +37,8 @@ type Store interface {
 	Append(ctx context.Context, chunk models.ID, e models.Entry) error
 	PutFacts(ctx context.Context, facts ...models.ChunkFact) error
 	PutAddressIndex(ctx context.Context, user string, index models.AddressIndex) error
+	AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
+	AddressIndexes(ctx context.Context, user string, t time.Time) iter.Seq2[models.AddressIndex, error]
 }
 
 // Publisher is the part of models.Broker that the dispatcher needs.
@@ -106,6 +109,9 @@ type Dispatcher struct {
 	inflight *inflight
 	outage   Outage
 
+	// confirmedBounces says of recently suppressed logs whether the user's own mail confirms it.
+	confirmedBounces *lru.Cache[models.ID, bool]
+
 	background sync.WaitGroup  // unknown appends being resolved, and posts being marked
 	hard       context.Context // cancelled by Stop
 	kill       context.CancelFunc
@@ -127,6 +133,8 @@ func New(cfg Config, deps Deps) *Dispatcher {
 		large:     NewMemo[models.ID, *models.Batch](8),
 		recent:    NewMemo[models.ID, []models.Recipient](recentBatches),
 		inflight:  newInflight(),
+
+		confirmedBounces: NewMemo[models.ID, bool](10_000),
 	}
 	d.hard, d.kill = context.WithCancel(context.Background())
 	return d
