@@ -121,6 +121,26 @@ func TestClassify(t *testing.T) {
 	require.NoError(t, undecided(nil))
 }
 
+// TestFinalErrorAfterUnknownOutcome: a try that may have had its effect is followed by one that
+// fails for good. The outcome stays unknown.
+func TestFinalErrorAfterUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	r := runner{timeout: time.Minute}
+	final := gocql.MarshalError("x")
+	for e, want := range map[effort]bool{plain: false, deciding: true, settling: true} {
+		tries := []error{gocql.ErrConnectionClosed, final}
+		err := r.try(t.Context(), e, func() error {
+			next := tries[0]
+			tries = tries[1:]
+			return next
+		})
+		require.Equal(t, want, errors.Is(err, models.ErrOutcomeUnknown), e)
+		require.ErrorIs(t, err, final)
+	}
+	err := r.try(t.Context(), deciding, func() error { return final })
+	require.NotErrorIs(t, err, models.ErrOutcomeUnknown, "nothing was done before")
+}
+
 // unavailable is an answer of a node.
 type unavailable struct {
 	gocql.RequestError

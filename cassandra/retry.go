@@ -66,6 +66,9 @@ func (r *runner) try(ctx context.Context, e effort, f func() error) error {
 		release()
 		switch classify(err) {
 		case done:
+			if err != nil && unknown && e != plain {
+				return failed(err) // the try before may have had its effect
+			}
 			return err
 		case maybe:
 			unknown = true
