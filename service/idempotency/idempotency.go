@@ -63,11 +63,11 @@ func Once[T any](
 		return v, false, err
 	}
 	key := r.storedKey(user)
-	claim, release, err := g.acquire(ctx, key, mine)
+	claim, own, err := g.acquire(ctx, key, mine)
 	if err != nil {
 		return v, false, err
 	}
-	defer release()
+	defer own.end()
 	if claim.Answer != nil {
 		if err := json.Unmarshal(claim.Answer, &v); err != nil {
 			return v, false, problem.New(problem.Internal, "internal",
@@ -76,7 +76,7 @@ func Once[T any](
 		return v, true, nil
 	}
 	v, err = do(ctx, claim, claim.ID != mine.ID)
-	g.finish(context.WithoutCancel(ctx), key, claim.ID, v, err)
+	g.finish(context.WithoutCancel(ctx), key, claim.ID, own, v, err)
 	return v, false, err
 }
 
@@ -105,29 +105,23 @@ func errKeyReused() error {
 		"This Idempotency-Key was used for a different request. Use a new key.")
 }
 
-// acquire claims a key and takes its lease, unless the request has an answer. release
-// ends the lease.
-func (g *Guard) acquire(
-	ctx context.Context,
-	key string,
-	mine models.Claim,
-) (c models.Claim, release func(), err error) {
-	release = func() {}
+// acquire claims a key and takes its lease, unless the request has an answer.
+func (g *Guard) acquire(ctx context.Context, key string, mine models.Claim) (c models.Claim, own *lease, err error) {
 	if c, err = g.claim(ctx, key, mine); err != nil || c.Answer != nil {
-		return c, release, err
+		return c, nil, err
 	}
-	end, held := g.lease(ctx, "once "+key)
+	own, held := g.lease(ctx, "once "+key)
 	if !held {
-		return c, release, problem.New(problem.Conflict, "request_running",
+		return c, nil, problem.New(problem.Conflict, "request_running",
 			"The same request is still running. Repeat it to get its answer.").After(1)
 	}
 	if c.ID != mine.ID { // the request may have been answered since
 		if c, err = g.claim(ctx, key, mine); err != nil {
-			end()
-			return c, release, err
+			own.end()
+			return c, nil, err
 		}
 	}
-	return c, end, nil
+	return c, own, nil
 }
 
 // claim claims a key, or returns its earlier claim by the same request.
@@ -152,7 +146,7 @@ func (g *Guard) claim(ctx context.Context, key string, mine models.Claim) (model
 // finish stores the result of a claimed request. A request that was refused frees its
 // key, so that the corrected request can use it. After a failure on our side the claim
 // stays, and a repeat finishes the request.
-func (g *Guard) finish(ctx context.Context, key string, id models.ID, v any, err error) {
+func (g *Guard) finish(ctx context.Context, key string, id models.ID, own *lease, v any, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	switch {
@@ -162,13 +156,26 @@ func (g *Guard) finish(ctx context.Context, key string, id models.ID, v any, err
 			err = g.Store.PutAnswer(ctx, key, id, raw, g.TTL)
 		}
 	case refused(err):
-		err = g.Store.Unclaim(ctx, key, id)
+		err = g.unclaim(ctx, key, id, own)
 	default:
 		return
 	}
 	if err != nil {
 		g.Log.Warn("answer to an idempotent request not stored; a repeat runs again", "batch_id", id.String(), "err", err)
 	}
+}
+
+// unclaim frees a key after its request was refused. If a repeat runs beside this run, because
+// the lease was lost, or has the answer already, the claim stays: it is the repeat's, too.
+func (g *Guard) unclaim(ctx context.Context, key string, id models.ID, own *lease) error {
+	if !own.held(ctx) {
+		return nil
+	}
+	there, err := g.Store.Claimed(ctx, key)
+	if err != nil || there.ID != id || there.Answer != nil {
+		return nil //nolint:nilerr // without a claim there is nothing to free, and an unread one stays
+	}
+	return g.Store.Unclaim(ctx, key, id)
 }
 
 // refused reports whether a request with this error can never succeed under its claim:
@@ -179,13 +186,20 @@ func refused(err error) bool {
 		errors.Is(err, models.ErrNotFound)
 }
 
-// lease takes a lease and renews it until release is called. It returns false if another
-// holder has it.
-func (g *Guard) lease(ctx context.Context, name string) (release func(), held bool) {
-	holder := models.NewUserID()
-	held, err := g.Store.Lease(ctx, name, holder, leaseTTL)
+// A lease is that of a running request. A nil lease is of a request that needs none.
+type lease struct {
+	store        Store
+	name, holder string
+	stop         func() // ends the renewal and waits for it
+}
+
+// lease takes a lease and renews it until it is ended. It returns false if another holder
+// has it. If the store cannot tell, the request runs without it.
+func (g *Guard) lease(ctx context.Context, name string) (*lease, bool) {
+	own := &lease{store: g.Store, name: name, holder: models.NewUserID(), stop: func() {}}
+	held, err := own.renew(ctx)
 	if err != nil {
-		return func() {}, true // run without the lease
+		return own, true
 	}
 	if !held {
 		return nil, false
@@ -194,22 +208,35 @@ func (g *Guard) lease(ctx context.Context, name string) (release func(), held bo
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		t := time.NewTicker(renewEvery)
-		defer t.Stop()
-		for {
-			select {
-			case <-t.C:
-				_, _ = g.Store.Lease(renewing, name, holder, leaseTTL) // if it is lost, a repeat may run beside this one
-			case <-renewing.Done():
-				return
-			}
+		for range models.Every(renewing, renewEvery) {
+			_, _ = own.renew(renewing) // if it is lost, a repeat may run beside this one
 		}
 	}()
-	return func() {
+	own.stop = func() {
 		stop()
 		<-done
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
-		defer cancel()
-		_, _ = g.Store.Lease(ctx, name, holder, 0) // if this fails, the lease ends after leaseTTL
-	}, true
+	}
+	return own, true
+}
+
+// renew renews the lease, or takes it. It returns false if another holder has it.
+func (l *lease) renew(ctx context.Context) (bool, error) {
+	return l.store.Lease(ctx, l.name, l.holder, leaseTTL)
+}
+
+// held reports whether nobody else has the lease.
+func (l *lease) held(ctx context.Context) bool {
+	held, err := l.renew(ctx)
+	return held && err == nil
+}
+
+// end ends the lease.
+func (l *lease) end() {
+	if l == nil {
+		return
+	}
+	l.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
+	defer cancel()
+	_, _ = l.store.Lease(ctx, l.name, l.holder, 0) // if this fails, the lease ends after leaseTTL
 }

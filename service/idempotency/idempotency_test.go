@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -102,6 +103,74 @@ func TestKeyAfterError(t *testing.T) {
 			require.False(t, replayed)
 			require.Equal(t, c.kept, second.older)
 			require.Equal(t, c.kept, second.claim.ID == first.claim.ID)
+		})
+	}
+}
+
+// lostLease is a store whose leases are held by nobody: a run loses its lease as soon as
+// another one wants it.
+type lostLease struct {
+	Store
+	mu     sync.Mutex
+	holder map[string]string // by name, the newest
+	old    map[string]bool   // holders that lost a lease
+}
+
+func (s *lostLease) Lease(_ context.Context, name, holder string, ttl time.Duration) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.holder[name]
+	switch {
+	case s.old[holder]:
+		return now == "", nil
+	case ttl == 0 && now == holder:
+		s.holder[name] = ""
+	case now != holder:
+		s.old[now], s.holder[name] = true, holder
+	}
+	return true, nil
+}
+
+// TestClaimOfRunningRepeatStays: a run loses its lease, and a repeat runs beside it. If the run is
+// refused, the claim stays for the repeat, or for its answer.
+func TestClaimOfRunningRepeatStays(t *testing.T) {
+	t.Parallel()
+	refusal := problem.New(problem.Invalid, "failed", "It failed.")
+	for name, answered := range map[string]bool{"runs": false, "answered": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGuard(t)
+			g.Store = &lostLease{Store: g.Store, holder: map[string]string{}, old: map[string]bool{}}
+			r := Repeat{Key: "k", Route: "POST /", Hash: "h"}
+			refuse, repeated := make(chan struct{}), make(chan error, 1)
+			var first models.ID
+			_, _, err := Once(t.Context(), g, "ann", r, func(ctx context.Context, c models.Claim, _ bool) (string, error) {
+				first = c.ID
+				started := make(chan struct{})
+				go func() {
+					_, _, err := Once(ctx, g, "ann", r, func(context.Context, models.Claim, bool) (string, error) {
+						close(started)
+						if !answered {
+							<-refuse
+						}
+						return "answer of the repeat", nil
+					})
+					repeated <- err
+				}()
+				<-started
+				if answered {
+					repeated <- <-repeated // it has ended
+				}
+				return "", refusal
+			})
+			require.ErrorIs(t, err, refusal)
+			close(refuse)
+			require.NoError(t, <-repeated)
+			var third run
+			answer, replayed, err := once(t, g, "ann", "k", "h", &third)
+			require.NoError(t, err)
+			require.True(t, replayed, "it ran under %s, not under %s", third.claim.ID, first)
+			require.Equal(t, "answer of the repeat", answer)
 		})
 	}
 }
