@@ -33,7 +33,8 @@ func lifted(facts []Fact) (by int64) {
 // Events lists the distinct events of facts, each in its newest parse revision.
 func Events(facts []Fact) []*Event { return distinctEvents(facts) }
 
-// distinctEvents drops events with the same provider's ID and sorts the rest.
+// distinctEvents drops repeats and sorts the rest. A repeat has the provider's ID of another
+// event, or differs from it only in the ID: SendGrid may send an event again under another.
 func distinctEvents(facts []Fact) []*Event {
 	n := 0
 	for i := range facts {
@@ -54,10 +55,30 @@ func distinctEvents(facts []Fact) []*Event {
 		out = newestReadings(out)
 	}
 	slices.SortFunc(out, inOrder)
-	return slices.CompactFunc(out, func(a, b *Event) bool {
-		return a.ID == b.ID && a.Kind == b.Kind && a.Provider == b.Provider && a.Attempt == b.Attempt &&
-			a.Recipient == b.Recipient
-	})
+	kept, run := out[:0], 0 // run is where in kept the events begin that differ only in what follows the kind
+	for _, e := range out {
+		if len(kept) == 0 || !e.together(kept[len(kept)-1]) {
+			run = len(kept)
+		}
+		if !slices.ContainsFunc(kept[run:], e.repeats) {
+			kept = append(kept, e)
+		}
+	}
+	clear(out[len(kept):])
+	return kept
+}
+
+// together reports whether two events are of one kind, and happened at one time to one
+// recipient of one attempt.
+func (e *Event) together(o *Event) bool {
+	return e.Kind == o.Kind && e.Provider == o.Provider && e.Attempt == o.Attempt && e.Recipient == o.Recipient &&
+		e.At.Equal(o.At)
+}
+
+// repeats reports whether one of two events that happened together repeats the other.
+func (e *Event) repeats(o *Event) bool {
+	return e.ID == o.ID || e.Reason == o.Reason && e.Text == o.Text && e.Status == o.Status &&
+		e.Enhanced == o.Enhanced && e.BounceClass == o.BounceClass
 }
 
 // inOrder compares events. It compares the fields that decide most often first, because
@@ -71,8 +92,8 @@ func inOrder(a, b *Event) int {
 	}
 	return cmp.Or(
 		cmp.Compare(a.Provider, b.Provider),
-		cmp.Compare(a.ID, b.ID),
 		cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.ID, b.ID),
 		cmp.Compare(a.Reason, b.Reason),
 		cmp.Compare(a.Text, b.Text),
 	)

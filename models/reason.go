@@ -25,6 +25,7 @@ const (
 	ProviderUnavailable   Reason = "provider_unavailable"
 	RejectedHere          Reason = "rejected_here"
 	BounceUnknown         Reason = "bounce_unknown"
+	ProviderDropped       Reason = "provider_dropped"
 	RefusedTogether       Reason = "refused_together"
 )
 
@@ -63,6 +64,7 @@ var reasonWords = map[Reason]string{
 	ProviderUnavailable:   "the provider was not available",
 	RejectedHere:          "the message exceeds a limit of this provider",
 	BounceUnknown:         "the receiving server rejected it without a usable reason",
+	ProviderDropped:       "the provider dropped it without an attempt, for a reason of its own",
 	RefusedTogether:       "the provider rejected the whole request because of one address in it",
 	NoProviderLeft:        "all providers that could be used have failed",
 	RetriesUsedUp:         "all retries have failed",

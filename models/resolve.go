@@ -178,7 +178,11 @@ func (a *attempted) event(ev *Event, made *pool[Try]) {
 	switch {
 	case ev.Kind.Failure():
 		reason := ev.Reason
-		if reason == "" {
+		switch {
+		case reason != "":
+		case ev.Kind == Dropped, ev.Kind == Rejected:
+			reason = ProviderDropped
+		default:
 			reason = BounceUnknown
 		}
 		if t.Verdict == VerdictFailed && (t.Reason.Hard() || !reason.Hard()) {

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -32,6 +33,7 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 	out := []Moment{{At: log.Time(), What: "accepted"}}
 	mine := map[int]string{}     // attempt -> provider
 	began := map[int]time.Time{} // attempt -> when
+	answered := map[int]time.Time{}
 	for i := range v.Entries {
 		e := &v.Entries[i]
 		if !e.Recipients.Has(r) {
@@ -60,6 +62,7 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 		}
 		for k := range o.Parts {
 			if p := &o.Parts[k]; p.Recipients.Has(r) {
+				answered[o.Attempt] = o.At
 				out = append(out, Moment{At: o.At, What: "answer", Attempt: o.Attempt, Provider: mine[o.Attempt], Class: p.Class,
 					Reason: p.reason(), Status: p.Status, Text: p.Text, TookMS: float64(o.Took.Microseconds()) / 1000})
 			}
@@ -75,13 +78,47 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 		}
 	}
 	// Some providers give times in whole seconds. An event never comes before its
-	// attempt.
-	when := func(m Moment) time.Time {
-		if b := began[m.Attempt]; m.At.Before(b) {
-			return b
+	// attempt, nor before the answer of the same second.
+	when := func(m *Moment) time.Time {
+		at := LaterOf(m.At, began[m.Attempt])
+		if a := answered[m.Attempt]; m.What == "event" && m.At.Nanosecond() == 0 && a.Sub(m.At) < time.Second {
+			at = LaterOf(at, a)
 		}
-		return m.At
+		return at
 	}
-	slices.SortStableFunc(out, func(a, b Moment) int { return when(a).Compare(when(b)) })
+	slices.SortStableFunc(out, func(a, b Moment) int {
+		return cmp.Or(when(&a).Compare(when(&b)), a.rank()-b.rank())
+	})
 	return out
+}
+
+// rank orders moments of the same time: an attempt comes before its answer, and an event
+// before those that it leads to.
+func (m *Moment) rank() int {
+	switch m.What {
+	case "accepted":
+		return 0
+	case string(Attempt):
+		return 1
+	case "answer":
+		return 2
+	case "event":
+		return 3 + eventRank[m.Event]
+	}
+	return 3 + len(EventKinds)
+}
+
+// eventRank orders events of one attempt that happened in the same second.
+var eventRank = map[EventKind]int{
+	Processed:    0,
+	Deferred:     1,
+	Delivered:    2,
+	Rejected:     3,
+	Dropped:      3,
+	Blocked:      3,
+	Bounced:      3,
+	Opened:       4,
+	Clicked:      5,
+	Unsubscribed: 6,
+	Complained:   6,
 }

@@ -30,3 +30,57 @@ func TestRepeatedEventCountsOnce(t *testing.T) {
 	}
 	require.Equal(t, []EventKind{Delivered, Opened}, told)
 }
+
+// TestEventToldUnderTwoIDs: SendGrid may repeat an event under another ID. It is one event. Two
+// bounces with different texts are two.
+func TestEventToldUnderTwoIDs(t *testing.T) {
+	t.Parallel()
+	event := func(id string, kind EventKind, text string) Event {
+		return Event{ID: id, Attempt: 1, Provider: "sg", Recipient: 1, Kind: kind, At: t0, Text: text}
+	}
+	facts := []Fact{
+		{Key: "1", Events: []Event{event("a", Opened, ""), event("b", Delivered, "250"), event("c", Opened, "")}},
+		{Key: "2", Events: []Event{event("d", Delivered, "250"), event("e", Bounced, "x"), event("f", Bounced, "y")}},
+		{Key: "3", Events: []Event{event("e", Bounced, "x"), event("g", Bounced, "x")}},
+	}
+	var told []string
+	for _, e := range Events(facts) {
+		told = append(told, e.ID)
+	}
+	require.ElementsMatch(t, []string{"a", "b", "e", "f"}, told)
+}
+
+// TestWholeSecondsAreInOrder: events whose times are whole seconds come behind the answer of the
+// same second, in the order in which they can happen.
+func TestWholeSecondsAreInOrder(t *testing.T) {
+	t.Parallel()
+	log := NewBatchID(t0).Log(1)
+	second := t0.Truncate(time.Second).Add(time.Minute)
+	sg := Entry{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetOf(1), At: second.Add(200 * time.Millisecond)}
+	answer := Outcome{Attempt: 1, At: second.Add(700 * time.Millisecond),
+		Parts: []Part{{Class: Accepted, Recipients: SetOf(1)}}}
+	facts := []Fact{{Key: "o1", Outcome: &answer}}
+	for i, kind := range []EventKind{Complained, Clicked, Opened, Bounced, Delivered, Deferred, Processed} {
+		ev := Event{ID: string(rune('a' + i)), Attempt: 1, Provider: "sg", Recipient: 1, Kind: kind, At: second}
+		facts = append(facts, Fact{Key: "e" + ev.ID, Events: []Event{ev}})
+	}
+	late := Event{ID: "z", Attempt: 1, Provider: "sg", Recipient: 1, Kind: Processed, At: second.Add(time.Second)}
+	facts = append(facts, Fact{Key: "z", Events: []Event{late}})
+	var told []string
+	for _, m := range Resolve(1, []Entry{sg}, facts).Timeline(log, facts) {
+		told = append(told, m.What+string(m.Event))
+	}
+	require.Equal(t, []string{"accepted", "attempt", "answer", "eventprocessed", "eventdeferred", "eventdelivered",
+		"eventbounced", "eventopened", "eventclicked", "eventcomplained", "eventprocessed"}, told)
+}
+
+// TestDropIsNotTheReceivers: a provider that drops mail without a known reason did not ask the
+// receiving server.
+func TestDropIsNotTheReceivers(t *testing.T) {
+	t.Parallel()
+	sg := Entry{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetOf(1), At: t0}
+	drop := Event{ID: "e", Attempt: 1, Provider: "sg", Recipient: 1, Kind: Dropped, At: t0}
+	v := Resolve(1, []Entry{sg}, []Fact{{Key: "1", Events: []Event{drop}}})
+	require.Equal(t, ProviderDropped, v.Status(1).Last.Reason)
+	require.NotContains(t, ProviderDropped.Words(), "receiving server")
+}

@@ -75,9 +75,9 @@ func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress fun
 }
 
 // withoutRevision returns an event in a form that compares equal for all parse revisions
-// with the same result.
+// with the same result, and for repeats under another ID, which models.Events drops.
 func withoutRevision(ev models.Event) models.Event {
-	ev.ParseRevision = 0
+	ev.ID, ev.ParseRevision = "", 0
 	ev.At = ev.At.UTC().Round(0)
 	return ev
 }

@@ -292,5 +292,5 @@ func (e *event) dropped(ev *models.Event) models.Reason {
 	if ev.Text == "" {
 		ev.Text = parse.Text(string(e.Type))
 	}
-	return models.BounceUnknown
+	return models.ProviderDropped
 }
