@@ -27,8 +27,10 @@ type Provider struct {
 	// unknown.
 	ReportedWithinMS float64 `json:"reported_within_ms,omitempty"`
 	// LastWebhook is when the last verified webhook arrived, to ten seconds.
-	LastWebhook time.Time     `json:"last_webhook_at,omitzero"`
-	Worker      *WorkerCounts `json:"worker,omitempty"`
+	LastWebhook time.Time `json:"last_webhook_at,omitzero"`
+	// EventsSeen is when an event of each kind came in last, to an hour. It has the kinds of the last 30 days.
+	EventsSeen map[string]time.Time `json:"events_seen_at,omitempty"`
+	Worker     *WorkerCounts        `json:"worker,omitempty"`
 }
 
 // Health says whether a provider may take mail.

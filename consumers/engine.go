@@ -162,7 +162,7 @@ func (e *Engine) supportLoops() []loop {
 		inLowPriority(func(ctx context.Context) { e.history.Run(ctx, e.cfg.HistoryPoll, e.log) }),
 		inLowPriority(e.rollup.Run),
 	}
-	loops = append(loops, inLowPriority(e.events.RunMatches))
+	loops = append(loops, inLowPriority(e.events.RunMatches), inLowPriority(e.events.RunSeen))
 	for range e.events.Runners() {
 		loops = append(loops, inLowPriority(e.events.Run))
 	}

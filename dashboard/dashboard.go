@@ -49,6 +49,7 @@ type ProviderInfo struct {
 	Title    string // product name, like SendGrid
 	Webhooks bool   // it reports events by webhook
 	Verified bool   // a webhook key is configured
+	Boxes    []models.EventBox
 }
 
 // Dashboard serves the pages.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -95,6 +96,35 @@ func lacksWebhook(a *service.Provider, info *ProviderInfo, h []sample) bool {
 		}
 	}
 	return false
+}
+
+// boxNow is a choice at a provider, and when an event that needs it came in.
+type boxNow struct {
+	Label string
+	Seen  time.Time // zero: none in the last 30 days
+}
+
+// Boxes lists the choices at the provider.
+func (a *providerNow) Boxes() []boxNow {
+	out := make([]boxNow, len(a.Info.Boxes))
+	for i, b := range a.Info.Boxes {
+		out[i].Label = b.Label
+		for _, kind := range b.Kinds {
+			out[i].Seen = models.LaterOf(out[i].Seen, a.EventsSeen[kind])
+		}
+	}
+	return out
+}
+
+// Unseen lists the choices of which no event came in, joined by commas.
+func (a *providerNow) Unseen() string {
+	var out []string
+	for _, b := range a.Boxes() {
+		if b.Seen.IsZero() {
+			out = append(out, b.Label)
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // UsedShare is the used part of the provider's rate limit in percent, or 0 if it has

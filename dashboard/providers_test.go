@@ -1,11 +1,13 @@
 package dashboard
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -37,6 +39,30 @@ func TestLacksWebhook(t *testing.T) {
 	} {
 		require.Equal(t, c.want, lacksWebhook(&service.Provider{LastWebhook: c.last}, &c.info, c.history), name)
 	}
+}
+
+// TestUnseenKindsOfEventAreShown checks that the page of the providers says which kinds of event
+// came in, and which did not.
+func TestUnseenKindsOfEventAreShown(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	at, err := json.Marshal(time.Now())
+	require.NoError(t, err)
+	for _, kind := range []models.EventKind{models.Delivered, models.Blocked} {
+		name := telemetry.SeenKind{Provider: "sg", Kind: kind}.String()
+		require.NoError(t, f.store.PutTransient(t.Context(), telemetry.EventSeen, name, at, time.Hour))
+	}
+	f.board.tracker.sample(t.Context(), time.Now())
+	text := b.get("/providers").text
+	require.Contains(t, text, "none in the last 30 days of: Spam Reports")
+	require.Contains(t, text, "Spam Reports: none")
+	require.Contains(t, text, "Bounced: <time")
+
+	name := telemetry.SeenKind{Provider: "sg", Kind: models.Complained}.String()
+	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.EventSeen, name, at, time.Hour))
+	f.board.tracker.sample(t.Context(), time.Now())
+	require.Contains(t, b.get("/providers").text, "all came in during the last 30 days")
 }
 
 // TestUnmatchedEventsAreShown checks that operators see how many events fitted no log.

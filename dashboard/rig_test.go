@@ -115,7 +115,11 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 	f.board, err = New(Deps{Store: store, Service: f.service, PublicURL: f.url, GitHub: gh,
 		Providers: []ProviderInfo{
 			{Name: "mg", Title: "Mailgun", Webhooks: true},
-			{Name: "sg", Title: "SendGrid", Webhooks: true, Verified: true},
+			{Name: "sg", Title: "SendGrid", Webhooks: true, Verified: true, Boxes: []models.EventBox{
+				{Label: "Delivered", Kinds: []models.EventKind{models.Delivered}},
+				{Label: "Bounced", Kinds: []models.EventKind{models.Bounced, models.Blocked}},
+				{Label: "Spam Reports", Kinds: []models.EventKind{models.Complained}},
+			}},
 		}})
 	require.NoError(t, err)
 	server.Start()

@@ -132,6 +132,12 @@ func (e *WebhookError) Error() string {
 	return fmt.Sprintf("webhook refused: %s: %s", e.Code, e.Detail)
 }
 
+// EventBox is a choice at a provider that decides whether it reports events of some kinds.
+type EventBox struct {
+	Label string // the provider's words
+	Kinds []EventKind
+}
+
 // EventSource says whether a provider reports events.
 type EventSource string
 

@@ -22,13 +22,14 @@ type Kind struct {
 	Title string // for people
 	New   func(Settings) (models.Adapter, error)
 	Check func(Settings) []error // all mistakes in the settings, in words, without secrets
+	Boxes []models.EventBox      // what to choose at the provider so that it reports every kind of event
 }
 
 // Kinds lists the kinds of provider, one line each.
 func Kinds() []Kind {
 	return []Kind{
-		{"sendgrid", "SendGrid", adapt(sendgrid.New), sendgrid.Check},
-		{"mailgun", "Mailgun", adapt(mailgun.New), mailgun.Check},
+		{"sendgrid", "SendGrid", adapt(sendgrid.New), sendgrid.Check, sendgrid.Boxes()},
+		{"mailgun", "Mailgun", adapt(mailgun.New), mailgun.Check, mailgun.Boxes()},
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -81,5 +83,33 @@ func TestCheckReportsEveryMistakeAndNoSecret(t *testing.T) {
 	if errs := providers.Check(providers.Settings{Name: "x", Kind: "pigeon"}); len(errs) != 1 ||
 		!strings.Contains(errs[0].Error(), "sendgrid") {
 		t.Error(errs)
+	}
+}
+
+// TestBoxes: each kind of event that Safedelivr uses needs a box at each provider, and README
+// names the boxes.
+func TestBoxes(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range providers.Kinds() {
+		row := regexp.MustCompile(`(?m)^\| ` + k.Title + ` \| [^|]* \| [^|]*/webhooks/.*$`).FindString(string(readme))
+		have := map[models.EventKind]bool{}
+		for _, b := range k.Boxes {
+			for _, kind := range b.Kinds {
+				have[kind] = true
+			}
+			for label := range strings.SplitSeq(b.Label, " and ") {
+				if !strings.Contains(row, label) {
+					t.Errorf("README names no box %q of %s", label, k.Title)
+				}
+			}
+		}
+		for _, kind := range models.EventKinds {
+			if kind != models.Rejected && !have[kind] {
+				t.Errorf("%s: no box for %s", k.Name, kind)
+			}
+		}
 	}
 }

@@ -25,6 +25,7 @@ type stage struct {
 
 	mu      sync.Mutex
 	events  []models.ParsedEvent
+	unnamed []models.UnnamedEvent
 	skipped []string
 	refused []error
 }
@@ -80,6 +81,7 @@ func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refused = append(s.refused, err)
 	}
 	s.events = append(s.events, got.Events...)
+	s.unnamed = append(s.unnamed, got.Unnamed...)
 	s.skipped = append(s.skipped, got.Skipped...)
 }
 

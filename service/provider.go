@@ -27,6 +27,9 @@ type Provider struct {
 	AnswerMS    float64             `json:"answer_ms,omitempty"`          // usual duration of a call; 0 if unknown
 	ReportedMS  float64             `json:"reported_within_ms,omitempty"` // p90 of the time to an event; 0 if unknown
 	LastWebhook time.Time           `json:"last_webhook_at,omitzero"`     // last verified post, to ten seconds
+
+	// EventsSeen has when events of each kind came in during the last 30 days, to an hour.
+	EventsSeen map[models.EventKind]time.Time `json:"events_seen_at,omitempty"`
 }
 
 // Providers returns all providers with what the workers report of them. If workers
@@ -66,6 +69,19 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 	for name, at := range received {
 		if p := byName[name]; p != nil {
 			p.LastWebhook = at
+		}
+	}
+	seen, err := reportsOf[time.Time](ctx, s, telemetry.EventSeen)
+	if err != nil {
+		return nil, storeError("read providers", err)
+	}
+	for name, at := range seen {
+		k := telemetry.ParseSeenKind(name)
+		if p := byName[k.Provider]; p != nil {
+			if p.EventsSeen == nil {
+				p.EventsSeen = map[models.EventKind]time.Time{}
+			}
+			p.EventsSeen[k.Kind] = at
 		}
 	}
 	for i := range out {

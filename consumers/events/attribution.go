@@ -108,6 +108,7 @@ func (q *Processor) ownEvents(
 			q.counts.taken.Add(1)
 			if q.counted.add(hashOf(ev)) {
 				q.countEvent(ev, of, p.post.Time())
+				q.seen.note(ev, p.post.Time())
 				q.observer.EventTaken(ev, of, id.Time())
 			}
 			events = append(events, *ev)

@@ -3,6 +3,8 @@ package events
 import (
 	"encoding/json"
 	"log/slog"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -251,4 +253,31 @@ func TestSearchesAreRare(t *testing.T) {
 	require.Empty(t, r.events(mine))
 	r.again()
 	require.Len(t, r.events(mine), 1)
+}
+
+// TestSeenKindsAreStored: the time of the newest event of each kind is stored at most once an
+// hour.
+func TestSeenKindsAreStored(t *testing.T) {
+	t.Parallel()
+	r := newMatchRig(t)
+	mine := r.send(time.Minute, "sg", "ann@x.test", "b@x.test")
+	r.answer(mine, models.Accepted, "m1")
+	stored := func() (names []string) {
+		require.NoError(t, r.SaveSeen(t.Context()))
+		all, err := r.store.Transients(t.Context(), telemetry.EventSeen)
+		require.NoError(t, err)
+		return slices.Sorted(maps.Keys(all))
+	}
+	r.report(models.Delivered, "m1", "ann@x.test")
+	require.Equal(t, []string{"sg/delivered"}, stored())
+	r.matches.next = time.Time{}
+	r.report(models.Opened, "m1", "ann@x.test")
+	require.Equal(t, []string{"sg/delivered", "sg/opened"}, stored())
+	key := telemetry.SeenKind{Provider: "sg", Kind: models.Opened}
+	require.Equal(t, key, telemetry.ParseSeenKind("sg/opened"))
+	ev := &models.Event{Provider: "sg", Kind: models.Opened}
+	r.seen.note(ev, time.Now())
+	require.Empty(t, r.seen.due(), "the stored time is recent enough")
+	r.seen.note(ev, time.Now().Add(seenSave))
+	require.Len(t, r.seen.due(), 1)
 }

@@ -42,6 +42,7 @@ type Processor struct {
 	counted   *recentSet                      // hashes of recently counted events
 	finished  donePosts
 	matches   matches
+	seen      seenKinds
 	counts    counts
 	in        chan post
 

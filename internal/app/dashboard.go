@@ -34,7 +34,7 @@ func (a *App) buildDashboard(context.Context) (err error) {
 			Verified: a.cfg.Providers[p.Name].WebhookKey != "",
 		}
 		if k, ok := providers.Find(p.Kind); ok {
-			info.Title = k.Title
+			info.Title, info.Boxes = k.Title, k.Boxes
 		}
 		d.Providers = append(d.Providers, info)
 	}

@@ -15,6 +15,8 @@ const (
 	ReceiverLiveness = "receiver"
 	// LastReceived is the time of the last verified webhook, by provider.
 	LastReceived = "last_received"
+	// EventSeen is the time when the newest event of a kind came in, by SeenKind.
+	EventSeen = "event_seen"
 	// OutageRecord is an Outage of the webhook receiver. Events of that time are
 	// looked up.
 	OutageRecord = "outage"
@@ -24,6 +26,7 @@ const (
 const (
 	LastReceivedTTL = 400 * 24 * time.Hour
 	OutageTTL       = 30 * 24 * time.Hour
+	EventSeenTTL    = 30 * 24 * time.Hour
 )
 
 // Outage is a span of time in which webhooks may have been lost.

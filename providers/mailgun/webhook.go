@@ -117,3 +117,17 @@ func (p *Adapter) forged(now time.Time) error {
 	}
 	return &models.WebhookError{Status: status, Code: "bad_signature", Detail: "the signature does not fit"}
 }
+
+// Boxes lists the types of event that need a webhook at Mailgun.
+func Boxes() []models.EventBox {
+	return []models.EventBox{
+		{Label: "Accepted", Kinds: []models.EventKind{models.Processed}},
+		{Label: "Delivered Messages", Kinds: []models.EventKind{models.Delivered}},
+		{Label: "Temporary Failure", Kinds: []models.EventKind{models.Deferred}},
+		{Label: "Permanent Failure", Kinds: []models.EventKind{models.Bounced, models.Blocked, models.Dropped}},
+		{Label: "Opened Messages", Kinds: []models.EventKind{models.Opened}},
+		{Label: "Clicks", Kinds: []models.EventKind{models.Clicked}},
+		{Label: "Spam Complaints", Kinds: []models.EventKind{models.Complained}},
+		{Label: "Unsubscribes", Kinds: []models.EventKind{models.Unsubscribed}},
+	}
+}

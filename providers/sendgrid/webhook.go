@@ -133,3 +133,18 @@ func parseKey(text string) (*ecdsa.PublicKey, error) {
 	}
 	return public, nil
 }
+
+// Boxes lists the actions of SendGrid's Event Webhook that must be ticked.
+func Boxes() []models.EventBox {
+	return []models.EventBox{
+		{Label: "Processed", Kinds: []models.EventKind{models.Processed}},
+		{Label: "Dropped", Kinds: []models.EventKind{models.Dropped}},
+		{Label: "Deferred", Kinds: []models.EventKind{models.Deferred}},
+		{Label: "Delivered", Kinds: []models.EventKind{models.Delivered}},
+		{Label: "Bounced", Kinds: []models.EventKind{models.Bounced, models.Blocked}},
+		{Label: "Opened", Kinds: []models.EventKind{models.Opened}},
+		{Label: "Clicked", Kinds: []models.EventKind{models.Clicked}},
+		{Label: "Spam Reports", Kinds: []models.EventKind{models.Complained}},
+		{Label: "Unsubscribes and Group Unsubscribes", Kinds: []models.EventKind{models.Unsubscribed}},
+	}
+}
