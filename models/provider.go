@@ -90,10 +90,11 @@ type EventLookup interface {
 	Repeats() time.Duration
 }
 
-// LookupQuery selects events. From and To bound the time of the event or, at a provider
-// that knows only that, the time at which it accepted the mail.
+// LookupQuery selects events. From and To bound the time of the event. A provider that
+// knows only when it accepted the mail finds the events of mail from From to SentBy.
 type LookupQuery struct {
 	From, To  time.Time
+	SentBy    time.Time           // when the mail was accepted at the latest; zero: To
 	Recipient string              // address, as it was sent; empty: of all recipients
 	Wants     func(chunk ID) bool // nil: of all chunks. Other events may be found, too
 }

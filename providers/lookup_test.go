@@ -215,3 +215,23 @@ func TestLookUpNamesTheMailOfAnAsyncBounce(t *testing.T) {
 		t.Error(kinds, err)
 	}
 }
+
+// SendGrid's log knows when it accepted a mail. A query need not read the mail of days to find
+// the late events of one call.
+func TestLookUpReadsOnlyMailOfItsTime(t *testing.T) {
+	for kind, want := range map[string]int{simulator.SendGrid: 0, simulator.Mailgun: 2} {
+		s := newStage(t, kind)
+		begun := time.Now()
+		s.adapter.Send(t.Context(), s.call(models.NewBatchID(begun), 0, "deliver@sim.test"))
+		s.settle(t)
+		q := around(begun)
+		q.SentBy = begun.Add(-time.Minute)
+		if found, err := s.lookUp(t, q); err != nil || len(found) != want {
+			t.Errorf("%s: %v %v", kind, found, err)
+		}
+		q.SentBy = begun.Add(time.Minute)
+		if found, err := s.lookUp(t, q); err != nil || len(found) != 2 {
+			t.Errorf("%s: %v %v", kind, found, err)
+		}
+	}
+}

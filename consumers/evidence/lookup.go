@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// nearby is how far the times of look-ups may be apart that share a query.
+	// nearby is how far the times of look-ups may be apart that share a query, and how long
+	// after a call its provider may date the acceptance of the mail.
 	nearby = 10 * time.Minute
 	// longSpan is the longest time that one query covers. If a look-up covers more, its
 	// recipients are queried one by one, unless they are many.
@@ -63,6 +64,7 @@ type lookupKey struct {
 // lookup is a look-up and the state of its queries.
 type lookup struct {
 	from, to     time.Time // span of the events
+	sent         time.Time // when the mail was sent at the latest
 	queries      int       // number of queries that were made
 	next         time.Time // when the next query is due
 	answered     time.Time // begin of the newest query whose events are all processed; zero: none
@@ -126,9 +128,9 @@ func (l *Lookups) refuse(provider string, err error) {
 	l.refused[provider] = time.Now()
 }
 
-// request asks for the events of a chunk at a provider in [from, to). It returns the begin
-// of the newest query that is answered; zero: none is.
-func (l *Lookups) request(provider string, chunk models.ID, from, to time.Time) time.Time {
+// request asks for the events of a chunk at a provider in [from, to), about mail that was
+// sent by a time. It returns the begin of the newest query that is answered; zero: none is.
+func (l *Lookups) request(provider string, chunk models.ID, from, to, sent time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := lookupKey{provider, chunk}
@@ -138,6 +140,7 @@ func (l *Lookups) request(provider string, chunk models.ID, from, to time.Time) 
 		l.open[key] = lk
 	}
 	lk.from, lk.requested = models.EarlierOf(lk.from, from), time.Now()
+	lk.sent = models.LaterOf(lk.sent, sent)
 	if to.After(lk.to) { // another attempt, or a longer wait
 		lk.to, lk.queries = to, 0
 		lk.next = models.EarlierOf(to.Add(queryDelays[0]), time.Now().Add(queryDelays[0]))

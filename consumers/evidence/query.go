@@ -63,19 +63,20 @@ func (l *Lookups) query(ctx context.Context, provider string, group []dueLookup)
 		return
 	}
 	began := time.Now()
-	from, to := group[0].from, group[0].to
+	from, to, sent := group[0].from, group[0].to, group[0].sent
 	chunks := map[models.ID]bool{}
 	for _, d := range group {
-		from, to = models.EarlierOf(from, d.from), models.LaterOf(to, d.to)
+		from, to, sent = models.EarlierOf(from, d.from), models.LaterOf(to, d.to), models.LaterOf(sent, d.sent)
 		chunks[d.chunk] = true
 	}
 	to = models.LaterOf(to, models.EarlierOf(began, to.Add(nearby)))
 	found := findings{}
 	var err error
+	q := models.LookupQuery{From: from, To: to, SentBy: sent}
 	if group[0].long() {
-		err = l.searchEach(ctx, provider, api, from, to, group[0].chunk, found)
+		err = l.searchEach(ctx, provider, api, q, group[0].chunk, found)
 	} else {
-		err = l.search(ctx, provider, api, models.LookupQuery{From: from, To: to}, chunks, found)
+		err = l.search(ctx, provider, api, q, chunks, found)
 	}
 	refused := errors.Is(err, models.ErrNoLookup)
 	switch {
@@ -174,7 +175,7 @@ func (l *Lookups) searchEach(
 	ctx context.Context,
 	provider string,
 	api models.EventLookup,
-	from, to time.Time,
+	q models.LookupQuery,
 	chunk models.ID,
 	found findings,
 ) error {
@@ -188,16 +189,16 @@ func (l *Lookups) searchEach(
 		return err
 	}
 	if err != nil { // the addresses were removed
-		return l.search(ctx, provider, api, models.LookupQuery{From: from, To: to}, only, found)
+		return l.search(ctx, provider, api, q, only, found)
 	}
 	who := c.View.Where(
 		func(r int, s *models.Status) bool { return s.State != models.Success && c.MayHave(provider, r, 0) },
 	)
 	if who.Len() > fewRecipients {
-		return l.search(ctx, provider, api, models.LookupQuery{From: from, To: to}, only, found)
+		return l.search(ctx, provider, api, q, only, found)
 	}
 	for r := range who.All() {
-		q := models.LookupQuery{From: from, To: to, Recipient: c.Recipients[r-1].Email}
+		q.Recipient = c.Recipients[r-1].Email
 		if err := l.search(ctx, provider, api, q, only, found); err != nil {
 			return err
 		}

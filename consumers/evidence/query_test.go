@@ -22,7 +22,7 @@ func TestSharedQueryAnswersEachChunk(t *testing.T) {
 	now := time.Now()
 	api.report(loud.Log(1), models.Processed, now)
 	for _, id := range []models.ID{quiet, loud} {
-		l.request("mg", id, now.Add(-time.Minute), now.Add(time.Minute))
+		l.request("mg", id, now.Add(-time.Minute), now.Add(time.Minute), time.Now())
 	}
 	groups := groupByTime(l.due("mg", now.Add(expiry)))
 	require.Len(t, groups, 1)

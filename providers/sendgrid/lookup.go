@@ -55,7 +55,11 @@ var errTooMany = errors.New("look up events: more messages in one second than Se
 // request's chunk is wanted.
 func (p *Adapter) LookUp(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
 	from := models.LaterOf(q.From, time.Now().Add(-lookupWindow)).UTC().Truncate(time.Second)
-	to := q.To.UTC().Add(time.Second - 1).Truncate(time.Second)
+	to := q.To
+	if !q.SentBy.IsZero() {
+		to = q.SentBy
+	}
+	to = to.UTC().Add(time.Second - 1).Truncate(time.Second)
 	l := lookup{Adapter: p, query: q, post: post, wanted: map[string]bool{}}
 	return l.span(ctx, from, to)
 }

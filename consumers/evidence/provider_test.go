@@ -65,3 +65,36 @@ func TestRepeatedPostsAreNotLookedUp(t *testing.T) {
 	l.lookUpSpan(t.Context(), "", now.Add(-23*time.Hour), now)
 	require.Equal(t, 1, p.queries)
 }
+
+// TestQuerySaysWhenMailWasSent: a query about mail that waits for its final event for days says
+// that the mail was sent at their beginning.
+func TestQuerySaysWhenMailWasSent(t *testing.T) {
+	t.Parallel()
+	store, p := sqlitetest.Open(t), &asked{}
+	l := newLookups(t, store, p)
+	l.cfg.FinalEventWait = 100 * time.Hour
+	id := unknownBatch(t, store, 1)
+	o := models.Outcome{Attempt: 1, At: time.Now(), Parts: []models.Part{{
+		Class:      models.Accepted,
+		Recipients: models.SetOf(1),
+	}}}
+	fact := models.Fact{Key: models.OutcomeKey(1), Outcome: &o}
+	require.NoError(t, store.PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: fact}))
+	c, err := l.dispatch.Load(t.Context(), id)
+	require.NoError(t, err)
+	require.False(t, l.tryAnswered(c, &c.View.Tries(1)[0], time.Now()))
+	l.query(t.Context(), "mg", l.due("mg", time.Now()))
+	require.Greater(t, p.query.To.Sub(p.query.From), 99*time.Hour)
+	require.Less(t, p.query.SentBy.Sub(p.query.From), time.Hour)
+}
+
+// asked is a provider that keeps the query.
+type asked struct {
+	eventsAPI
+	query models.LookupQuery
+}
+
+func (p *asked) LookUp(_ context.Context, q models.LookupQuery, _ func([]byte) error) error {
+	p.query = q
+	return nil
+}
