@@ -109,3 +109,50 @@ func TestReplayAfterFailure(t *testing.T) {
 		time.Millisecond,
 	)
 }
+
+// unnaming is a provider whose events name no log.
+type unnaming struct{ *scripted }
+
+func (p unnaming) Parse(body []byte) (out models.Parsed) {
+	_ = json.Unmarshal(body, &out)
+	return out
+}
+
+// TestReplayMatchesEvents: an event that fitted no mail when it came in is matched by a replay.
+func TestReplayMatchesEvents(t *testing.T) {
+	t.Parallel()
+	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		return []models.Part{{Class: models.Accepted, Recipients: c.Numbers(), MessageID: "m1"}}
+	})
+	r := emptyRig(t, nil, "sg")
+	r.known()
+	r.engine = r.start(fast(), []provider.Spec{{
+		Adapter: unnaming{p},
+		Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+			Timeout: time.Second, Events: models.EventsWebhook},
+	}})
+	body, err := json.Marshal(models.Parsed{Unnamed: []models.UnnamedEvent{{
+		MessageID: "m1",
+		Address:   "U2@x.test",
+		Event:     models.Event{ID: "e", Kind: models.Delivered, At: time.Now().UTC()},
+	}}})
+	require.NoError(t, err)
+	from := time.Now().Add(-time.Minute)
+	r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{{Body: body}}})
+	require.Eventually(t, r.idle, patience, 5*time.Millisecond)
+	b := r.batch(2, true, nil)
+	r.taken(b)
+	require.Eventually(t, func() bool { // the address index is stored in the background
+		hours, err := r.store.AddressIndexHours(t.Context(), r.user, time.Now().Add(time.Hour), 1)
+		return err == nil && len(hours) == 1
+	}, patience, 5*time.Millisecond)
+	require.Equal(t, models.Queued, r.view(b).Status(2).State)
+
+	for _, want := range []int64{1, 0} { // the second one changes nothing
+		out, err := r.engine.Replay(t.Context(), from, time.Now().Add(time.Minute), func(events.Replayed) {})
+		require.NoError(t, err)
+		require.Equal(t, want, out.Events)
+		require.Equal(t, models.Success, r.view(b).Status(2).State)
+	}
+	require.Equal(t, models.Queued, r.view(b).Status(1).State)
+}

@@ -189,7 +189,7 @@ func (a *attempted) event(ev *Event, made *pool[Try]) {
 			return // the first hard failure counts, else the first failure
 		}
 		t.Verdict, t.Reason, t.Text, t.Status, t.At = VerdictFailed, reason, ev.Text, ev.Status, ev.At
-		t.Unconfirmed, t.Implied, t.Deferred = false, false, false
+		t.Unconfirmed, t.Implied, t.Deferred, t.Guess = false, false, false, ev.Guess
 	case ev.Kind == Delivered:
 		if t.Verdict == VerdictFailed || t.Verdict == VerdictDelivered && !t.Unconfirmed && !t.Implied {
 			return

@@ -371,8 +371,12 @@ func temporary(t *models.Try) bool {
 	return false
 }
 
-// reroutable reports whether another provider may deliver the mail of a failed try.
+// reroutable reports whether another provider may deliver the mail of a failed try. Nothing
+// is sent again because of a guess.
 func reroutable(t *models.Try) bool {
+	if t.Guess {
+		return false
+	}
 	if t.Verdict == models.VerdictRefused {
 		switch t.Class {
 		case models.RejectedHereClass, models.AccountClass, models.Throttled, models.Unavailable:

@@ -19,6 +19,9 @@ func history(v *models.View, r int) uint64 {
 		h.text(string(t.Verdict))
 		h.text(string(t.Class))
 		h.text(string(t.Reason))
+		if t.Guess {
+			h.number(3)
+		}
 		switch t.Verdict {
 		case models.VerdictAccepted:
 			h.number(t.At.Unix() / 60)

@@ -62,3 +62,27 @@ func TestReleaseAppliesToOneRecipient(t *testing.T) {
 	require.Equal(t, models.SetOf(1), steps[0].Recipients)
 	require.Equal(t, Wait, steps[1].Do, "its provider has it")
 }
+
+// TestNothingIsSentForGuess: a bounce of which only the address is known ends a log. The same
+// bounce of a known attempt is cured by another provider.
+func TestNothingIsSentForGuess(t *testing.T) {
+	t.Parallel()
+	p := &Policy{cfg: Config{MaxRetries: 10, Delays: []time.Duration{time.Second}}, providers: []string{"sg", "mg"}}
+	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	entry := models.Entry{Number: 1, Kind: models.Attempt, At: at, Recipients: models.SetTo(2), Provider: "sg"}
+	blocked := func(r int, guess bool) models.Event {
+		return models.Event{ID: "e", Recipient: r, Attempt: 1, Provider: "sg", Kind: models.Blocked,
+			Reason: models.PolicyReputation, At: at, Guess: guess}
+	}
+	facts := []models.Fact{{Key: "e", Events: []models.Event{blocked(1, true), blocked(2, false)}}}
+	steps := p.Plan(
+		models.Resolve(2, []models.Entry{entry}, facts),
+		&models.Batch{Content: models.Content{From: models.Address{Email: "a@b.c"}}},
+		&Commands{Rules: control.NewFollower(nil).Rules()},
+		at,
+	)
+	require.Len(t, steps, 2)
+	require.Equal(t, End, steps[0].Do)
+	require.Equal(t, models.PolicyReputation, steps[0].Reason)
+	require.Equal(t, Call, steps[1].Do)
+}
