@@ -13,7 +13,7 @@ import (
 
 // TestConfirmedSuppressionEndsLog: a provider suppresses two addresses that bounced before. Earlier
 // mail of the user to the first bounced for good, so that its log ends. The other one is
-// sent through another provider, although somebody else's mail to it bounced, and the
+// sent through another provider, although another user's mail to it bounced, and the
 // user's older mail, too, before newer mail arrived.
 func TestConfirmedSuppressionEndsLog(t *testing.T) {
 	t.Parallel()

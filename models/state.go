@@ -53,7 +53,7 @@ type Try struct {
 	Implied     bool // delivered, because the recipient reacted to it
 	OptedOut    bool // the recipient complained or unsubscribed
 	Deferred    bool
-	Guess       bool // failed, by an event of which only the address is known
+	Guess       bool // failed, by an event that names only an address
 }
 
 // Status is the state of one log. It must not be changed: logs with the same history

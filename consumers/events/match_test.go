@@ -149,7 +149,7 @@ func TestEventIsMatchedByMessageID(t *testing.T) {
 	require.Zero(t, r.Unmatched())
 }
 
-// TestBounceIsMatchedByAddress: a bounce of which only the address is known is attributed if
+// TestBounceIsMatchedByAddress: a bounce with nothing but an address is attributed if
 // one recent attempt fits, and marked as a guess.
 func TestBounceIsMatchedByAddress(t *testing.T) {
 	t.Parallel()

@@ -63,7 +63,7 @@ func TestReleaseAppliesToOneRecipient(t *testing.T) {
 	require.Equal(t, Wait, steps[1].Do, "its provider has it")
 }
 
-// TestNothingIsSentForGuess: a bounce of which only the address is known ends a log. The same
+// TestNothingIsSentForGuess: a bounce with nothing but an address ends a log. The same
 // bounce of a known attempt is cured by another provider.
 func TestNothingIsSentForGuess(t *testing.T) {
 	t.Parallel()

@@ -184,7 +184,7 @@ func (p *Adapter) get(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// A logged is a message with its events. The custom arguments stand in a member of the
+// A logged is a message with its events. The custom arguments are a member of the
 // message, of each event, or of both.
 type logged struct {
 	Args   customArgs                   `json:"custom_args"`

@@ -51,12 +51,12 @@ type logged struct {
 	events []message.Event
 }
 
-// messages returns the logs of the batches, oldest first.
-func (g *SendGrid) messages(now time.Time) (list []logged) {
+// messages returns the logs of the batches that match, oldest first.
+func (g *SendGrid) messages(now time.Time, match func(*message.Batch) bool) (list []logged) {
 	o := &g.account.Options
 	at := map[*message.Batch]int{}
 	for _, e := range g.account.Log(now.Add(-o.LookupLag)) {
-		if e.Batch.Time < o.Oldest(now) {
+		if e.Batch.Time < o.Oldest(now) || !match(e.Batch) {
 			continue
 		}
 		i, ok := at[e.Batch]
@@ -125,7 +125,7 @@ func (g *SendGrid) listMessages(w http.ResponseWriter, r *http.Request, now time
 		return
 	}
 	list := []map[string]any{}
-	for _, l := range slices.Backward(g.messages(now)) {
+	for _, l := range slices.Backward(g.messages(now, func(*message.Batch) bool { return true })) {
 		for c := range l.Copies() {
 			_, status := l.of(c)
 			if len(list) == in.Limit || status == "" {
@@ -143,11 +143,16 @@ func (g *SendGrid) listMessages(w http.ResponseWriter, r *http.Request, now time
 
 // showMessage answers with a message and its events, the newest first.
 func (g *SendGrid) showMessage(w http.ResponseWriter, id string, now time.Time) {
-	request, _, _ := strings.Cut(id, ".")
-	index := strings.TrimSuffix(id[strings.LastIndexByte(id, '-')+1:], ".0")
-	number, err := strconv.ParseUint(index, 16, 32)
-	for _, l := range g.messages(now) {
-		if err != nil || g.ID(l.Batch) != request {
+	parts := strings.Split(id, ".") // see messageID
+	if len(parts) != 5 {
+		statuses[http.StatusNotFound].Write(w)
+		return
+	}
+	second, index, _ := strings.Cut(parts[3], "-")
+	at, err1 := strconv.ParseInt(second, 16, 64)
+	number, err2 := strconv.ParseUint(index, 16, 32)
+	for _, l := range g.messages(now, func(b *message.Batch) bool { return b.Accepted().Unix() == at }) {
+		if err1 != nil || err2 != nil || g.ID(l.Batch) != parts[0] {
 			continue
 		}
 		c, ok := l.Copy(uint32(number))
