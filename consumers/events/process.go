@@ -36,6 +36,15 @@ func (q *Processor) processEntries(ctx context.Context, entries []models.Inbox, 
 		parsing.Go(func() { q.parse(&entries[i], group) })
 	}
 	parsing.Wait()
+	if group.collect != nil {
+		*group.collect, group.unnamed = append(*group.collect, group.unnamed...), nil
+	}
+	return q.storeGroup(ctx, group)
+}
+
+// storeGroup attributes the events of a group, stores them as facts, and does what follows
+// from them.
+func (q *Processor) storeGroup(ctx context.Context, group *eventGroup) error {
 	if err := q.match(ctx, group); err != nil {
 		return err
 	}
@@ -71,8 +80,9 @@ type eventGroup struct {
 	byChunk       map[models.ID]*chunkEvents
 	facts         []models.ChunkFact
 	unnamed       []unnamedEvent
-	again         bool  // set by MatchAgain: only unnamed events are processed
-	parseRevision int64 // set by Replay: see models.Event
+	collect       *[]unnamedEvent // not nil: unnamed events are added to it instead of being matched
+	again         bool            // set by MatchAgain: only unnamed events are processed
+	parseRevision int64           // set by Replay: see models.Event
 }
 
 func newEventGroup(parseRevision int64) *eventGroup {

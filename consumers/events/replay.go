@@ -16,8 +16,9 @@ type Replayed struct {
 }
 
 const (
-	replayAtOnce = 16          // posts that are processed together
-	lastFlush    = time.Minute // time limit of the last flush of a replay that stops early
+	replayAtOnce  = 16          // posts that are processed together
+	matchTogether = 10_000      // events that name no log and are matched together
+	lastFlush     = time.Minute // time limit of the last flush of a replay that stops early
 )
 
 // Replay parses the posts that arrived in [from, to) again. Events that are parsed
@@ -37,14 +38,32 @@ func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress fun
 	before := q.counts.taken.Load()
 	revision := time.Now().UnixMilli()
 	var ids []models.ID
+	var unnamed []unnamedEvent // they are matched together: each search reads the mail of days
+	matchAll := func() error {
+		if len(unnamed) == 0 {
+			return nil
+		}
+		group := newEventGroup(revision)
+		group.unnamed, unnamed = unnamed, nil
+		err := q.storeGroup(ctx, group)
+		out.Events = q.counts.taken.Load() - before
+		return err
+	}
 	work := func() error {
 		posts, err := q.inbox(ctx, ids)
 		if err != nil {
 			return err
 		}
 		ids = ids[:0]
-		if err := q.processEntries(ctx, posts, newEventGroup(revision)); err != nil {
+		group := newEventGroup(revision)
+		group.collect = &unnamed
+		if err := q.processEntries(ctx, posts, group); err != nil {
 			return err
+		}
+		if len(unnamed) >= matchTogether {
+			if err := matchAll(); err != nil {
+				return err
+			}
 		}
 		out.Posts += len(posts)
 		out.Events = q.counts.taken.Load() - before
@@ -70,6 +89,9 @@ func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress fun
 		if err := work(); err != nil {
 			return out, err
 		}
+	}
+	if err := matchAll(); err != nil {
+		return out, err
 	}
 	return out, q.summaries.Flush(ctx)
 }
