@@ -1,9 +1,11 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -18,11 +20,26 @@ func (s *Server) limit(c *gin.Context) {
 	end, known, err := s.svc.Admit(c.Request.Context(), caller(c))
 	setRateLimit(c, known)
 	if err != nil {
+		pause(c.Request.Context(), refusalPause)
 		s.fail(c, err)
 		return
 	}
 	defer end()
 	c.Next()
+}
+
+// refusalPause is the time for which a request over a limit waits for its answer, so that a
+// client that repeats it at once costs little.
+const refusalPause = 250 * time.Millisecond
+
+// pause waits until d has passed or ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 // setRateLimit sets the headers RateLimit-Policy and RateLimit, as

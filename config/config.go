@@ -198,8 +198,8 @@ func defaults() Config {
 			DiskReserve:        256 << 20,
 		},
 		Quotas: Quotas{
-			RequestsPerSecond: 1000,
-			RequestsAtOnce:    128,
+			RequestsPerSecond: 200,
+			RequestsAtOnce:    32,
 			RecipientsPerHour: 5_000_000,
 			RecipientsPerDay:  20_000_000,
 			BatchesPerDay:     5_000_000,

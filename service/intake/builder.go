@@ -28,6 +28,9 @@ const (
 // need a value.
 const MaxVars = 100
 
+// maxNamed is the number of names of providers that are looked at.
+const maxNamed = 1000
+
 // maxDeadline is the latest deadline that a request may set, unless the default is
 // later.
 const maxDeadline = 30 * 24 * time.Hour
@@ -120,7 +123,9 @@ func (b *Builder) Text(name string) string { return b.texts[name] }
 func (b *Builder) SetProviders(names iter.Seq2[int, string]) {
 	b.set["providers"] = true
 	for i, name := range names {
-		b.named++
+		if b.named++; b.named > maxNamed {
+			return // Check reports that there are too many
+		}
 		at := "/providers/" + strconv.Itoa(i)
 		switch {
 		case !b.cfg.Providers[name]:

@@ -102,8 +102,8 @@ func (b *Builder) providerNames() []string {
 	case b.set["providers"] && b.named == 0 && !b.bad["providers"]:
 		b.Wrong("/providers", "required", "Name at least one provider, or leave providers out.")
 	case b.named > most:
-		b.Wrong("/providers", "too_many", "providers has %d names, but %d providers are configured. Name each once.",
-			b.named, most)
+		b.Wrong("/providers", "too_many",
+			"providers has more names than providers are configured (%d). Name each once.", most)
 	}
 	return b.providers
 }
