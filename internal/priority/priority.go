@@ -15,7 +15,7 @@ import (
 type Scheduler struct {
 	cpu      chan struct{} // holds a token for each piece of low-priority work that computes
 	turns    turns
-	urgentAt atomic.Int64  // when urgent mail passed last, in nanoseconds since 1970; 0: never
+	urgentAt atomic.Int64 // when urgent mail passed last, in nanoseconds since 1970; 0: never
 }
 
 // New returns a scheduler that leaves one processor to other work.
