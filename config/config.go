@@ -259,6 +259,7 @@ func Load(path string, environ []string) (Config, error) {
 	if err := k.Load(env.Provider(".", opt), nil); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("environment: %w", err))
 	}
+	mistakes = append(mistakes, readSecrets(k)...)
 	for _, key := range k.Keys() {
 		if !known(key) {
 			mistakes = append(mistakes, fmt.Errorf("%s: there is no setting with this name", key))
@@ -304,6 +305,9 @@ func fromEnv(name, value string) (string, any) {
 func envKey(name string) string {
 	if known(name) {
 		return name
+	}
+	if secret, ok := strings.CutSuffix(name, fileSuffix); ok && isSecret(envKey(secret)) {
+		return envKey(secret) + fileSuffix
 	}
 	section, rest, _ := strings.Cut(name, "_")
 	if section != "providers" {
