@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"reflect"
 	"regexp"
@@ -83,6 +84,11 @@ func (c *Config) check() []error {
 	}
 	if c.Traces.Ratio < 0 || c.Traces.Ratio > 1 {
 		wrong("traces.ratio", "must be from 0 to 1")
+	}
+	for _, p := range c.TrustedProxies {
+		if _, err := network(p); err != nil {
+			wrong("trusted_proxies", "%q is neither a network like 192.0.2.0/24 nor an address", p)
+		}
 	}
 	c.GitHub.check(c.PublicURL, wrong)
 	c.checkServices(wrong, oneOf)
@@ -268,6 +274,27 @@ func (c *Config) ProviderNames() []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// ProxyNetworks returns the networks of the trusted proxies.
+func (c *Config) ProxyNetworks() []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range c.TrustedProxies {
+		if p, err := network(text); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// network parses a network or an address, which is a network of one.
+func network(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	return p.Masked(), err
 }
 
 // Has reports whether the process has a role.

@@ -36,6 +36,8 @@ type Config struct {
 
 	PublicURL string `koanf:"public_url"` // URL for browsers and providers; default: http:// and the listen address
 
+	TrustedProxies []string `koanf:"trusted_proxies"` // networks or addresses; see ProxyNetworks
+
 	Cassandra Cassandra           `koanf:"cassandra"`
 	AMQP      AMQP                `koanf:"amqp"`
 	GitHub    GitHub              `koanf:"github"`
@@ -277,7 +279,7 @@ func Load(path string, environ []string) (Config, error) {
 }
 
 // lists holds the settings that have several values, separated by commas.
-var lists = []string{"roles", "cassandra.hosts", "github.operators", "github.logins", "github.orgs"}
+var lists = []string{"roles", "trusted_proxies", "cassandra.hosts", "github.operators", "github.logins", "github.orgs"}
 
 // fromEnv maps SAFEDELIVR_LOG_JSON to log_json, SAFEDELIVR_CASSANDRA_LOCAL_DC to
 // cassandra.local_dc, and SAFEDELIVR_PROVIDERS_SG_EU_API_KEY to

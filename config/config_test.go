@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -81,6 +82,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
 		"SAFEDELIVR_LISTEN=nowhere",
 		"SAFEDELIVR_ROLES=api,baker",
 		"SAFEDELIVR_LOG=loud",
+		"SAFEDELIVR_TRUSTED_PROXIES=10.0.0.0/8,proxy.example.com",
 		"SAFEDELIVR_NO_SUCH=1",
 		"SAFEDELIVR_TIMES_RECHECK=soon",
 		"SAFEDELIVR_LIMITS_RETRIES=-1",
@@ -97,6 +99,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
 		"listen",
 		"baker",
 		"log",
+		"trusted_proxies: \"proxy.example.com\"",
 		"no.such",
 		"recheck",
 		"limits.retries",
@@ -110,6 +113,18 @@ func TestAllMistakesAtOnce(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	require.NotContains(t, err.Error(), "topsecret")
+}
+
+func TestProxyNetworks(t *testing.T) {
+	t.Parallel()
+	c, err := Load("", []string{"SAFEDELIVR_TRUSTED_PROXIES=10.1.2.3/8, 192.0.2.7, 2001:db8::/32, ::ffff:192.0.2.8"})
+	require.NoError(t, err)
+	require.Equal(t, []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("192.0.2.7/32"),
+		netip.MustParsePrefix("2001:db8::/32"),
+		netip.MustParsePrefix("192.0.2.8/32"),
+	}, c.ProxyNetworks())
 }
 
 func TestGitHub(t *testing.T) {

@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"crypto/tls"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -230,6 +232,24 @@ func TestCookies(t *testing.T) {
 		r, err := http.NewRequest(http.MethodGet, "http://"+host+"/", http.NoBody)
 		require.NoError(t, err)
 		require.Equal(t, want, f.board.cookieName(r))
+	}
+}
+
+// A cookie is Secure if the request came by TLS, whatever the public URL is.
+func TestCookiesOverTLS(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	f.board.public = &url.URL{Scheme: "http", Host: "mail.example.com"}
+	for _, secure := range []bool{true, false} {
+		r := httptest.NewRequest(http.MethodGet, "http://mail.example.com/", http.NoBody)
+		if secure {
+			r.TLS = &tls.ConnectionState{}
+		}
+		w := httptest.NewRecorder()
+		f.board.setCookie(w, r, f.board.cookieName(r), "v", time.Hour)
+		require.Equal(t, secure, w.Result().Cookies()[0].Secure) //nolint:bodyclose // a recorder's
+		f.board.ServeHTTP(w, r)
+		require.Equal(t, secure, w.Header().Get("Strict-Transport-Security") != "")
 	}
 }
 

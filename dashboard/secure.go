@@ -28,7 +28,7 @@ func (d *Dashboard) secured(h http.Handler) http.Handler {
 		head.Set("Cross-Origin-Opener-Policy", "same-origin")
 		head.Set("Cross-Origin-Resource-Policy", "same-origin")
 		head.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
-		if d.secure(r) {
+		if d.secure(r) && !loopbackHost(r.Host) {
 			head.Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		h.ServeHTTP(w, r)
@@ -49,10 +49,10 @@ func (d *Dashboard) contentPolicy() string {
 const previewPolicy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; " +
 	"frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
 
-// secure reports whether the browser uses TLS. Requests to a loopback address do
-// not.
+// secure reports whether the browser uses TLS: the request came by TLS, or it came to the public URL and that is
+// https.
 func (d *Dashboard) secure(r *http.Request) bool {
-	return d.public.Scheme == "https" && !loopbackHost(r.Host)
+	return r.TLS != nil || d.public.Scheme == "https" && !loopbackHost(r.Host)
 }
 
 // onThisMachine reports whether a request was made on this machine, not through a

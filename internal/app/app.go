@@ -185,7 +185,8 @@ func (a *App) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.listener = limitConnections(l, a.cfg.Limits.Connections, a.cfg.Limits.AddressConnections)
+	limits := &a.cfg.Limits
+	a.listener = limitConnections(l, limits.Connections, limits.AddressConnections, a.cfg.ProxyNetworks())
 	return nil
 }
 
@@ -205,7 +206,7 @@ func (a *App) route(context.Context) error {
 		mux.Handle("/", a.dashboard)
 	}
 	a.http = &http.Server{
-		Handler:           all,
+		Handler:           trustProxies(a.cfg.ProxyNetworks(), all),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),

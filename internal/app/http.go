@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -59,18 +60,20 @@ func (b *timedBody) Read(p []byte) (int, error) {
 // setDeadline sets the deadline for reading. A ResponseWriter that is no connection has none.
 func (b *timedBody) setDeadline(t time.Time) { _ = b.control.SetReadDeadline(t) }
 
-// limitConnections returns a listener with at most total open connections, and at most perAddress of one address. A
-// connection beyond perAddress is closed at once; one beyond total waits.
-func limitConnections(l net.Listener, total, perAddress int) net.Listener {
-	return netutil.LimitListener(&addressLimiter{Listener: l, most: perAddress, open: map[string]int{}}, total)
+// limitConnections returns a listener with at most total open connections, and at most perAddress of one address that
+// is no trusted proxy. A connection beyond perAddress is closed at once; one beyond total waits.
+func limitConnections(l net.Listener, total, perAddress int, trusted []netip.Prefix) net.Listener {
+	limiter := &addressLimiter{Listener: l, most: perAddress, trusted: trusted, open: map[netip.Addr]int{}}
+	return netutil.LimitListener(limiter, total)
 }
 
 // addressLimiter limits the open connections of each address.
 type addressLimiter struct {
 	net.Listener
-	most int
-	mu   sync.Mutex
-	open map[string]int
+	most    int
+	trusted []netip.Prefix // whose connections are not limited
+	mu      sync.Mutex
+	open    map[netip.Addr]int
 }
 
 // Accept implements net.Listener.
@@ -80,9 +83,10 @@ func (l *addressLimiter) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		address := c.RemoteAddr().String()
-		if host, _, err := net.SplitHostPort(address); err == nil {
-			address = host
+		peer, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+		address := peer.Addr().Unmap()
+		if listed(l.trusted, address) {
+			return c, nil
 		}
 		if l.add(address, 1) {
 			return &addressConn{Conn: c, closed: sync.OnceFunc(func() { l.add(address, -1) })}, nil
@@ -92,7 +96,7 @@ func (l *addressLimiter) Accept() (net.Conn, error) {
 }
 
 // add changes the number of open connections of an address, if it stays within the limit.
-func (l *addressLimiter) add(address string, n int) bool {
+func (l *addressLimiter) add(address netip.Addr, n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.open[address] + n

@@ -115,7 +115,7 @@ func TestDeadlineEndsWithBody(t *testing.T) {
 // One address cannot take all connections, and gets new ones when it closes some.
 func TestConnectionsOfOneAddress(t *testing.T) {
 	t.Parallel()
-	l := limitConnections(listenLocal(t), 100, 2)
+	l := limitConnections(listenLocal(t), 100, 2, nil)
 	serveHandler(t, l, func(http.ResponseWriter, *http.Request) {})
 	ask := func(c net.Conn) error {
 		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
