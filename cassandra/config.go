@@ -1,6 +1,7 @@
 package cassandra
 
 import (
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -27,6 +28,7 @@ type Config struct {
 	Serial      string        // LOCAL_SERIAL, of compare-and-set
 	Timeout     time.Duration // 10 s; how long a call tries
 	Migrate     bool          // whether Open applies missing schema files
+	TLS         *tls.Config   // none; the names of nodes are checked
 	Logger      *slog.Logger  // none
 
 	// For tests.

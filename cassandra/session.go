@@ -40,6 +40,9 @@ func (c *Config) cluster(l levels, keyspace string) (*gocql.ClusterConfig, error
 	if c.Username != "" {
 		g.Authenticator = gocql.PasswordAuthenticator{Username: c.Username, Password: c.Password}
 	}
+	if c.TLS != nil {
+		g.SslOpts = &gocql.SslOptions{Config: c.TLS, EnableHostVerification: true}
+	}
 	near := gocql.RoundRobinHostPolicy()
 	if c.LocalDC != "" {
 		near = gocql.DCAwareRoundRobinPolicy(c.LocalDC)

@@ -90,8 +90,10 @@ func (c *Config) check() []error {
 			wrong("trusted_proxies", "%q is neither a network like 192.0.2.0/24 nor an address", p)
 		}
 	}
+	checkPair("tls.cert", c.TLS.Cert, "tls.key", c.TLS.Key, wrong)
 	c.GitHub.check(c.PublicURL, wrong)
 	c.checkServices(wrong, oneOf)
+	c.checkTLS(wrong)
 	positive := func(key string, ok bool) {
 		if !ok {
 			wrong(key, "must be more than 0")
@@ -125,6 +127,34 @@ func (c *Config) check() []error {
 		a.check("providers."+name, name, wrong)
 	}
 	return out
+}
+
+// checkPair checks that a certificate and its key are both set or both missing.
+func checkPair(certKey, cert, keyKey, key string, wrong func(key, format string, args ...any)) {
+	switch {
+	case cert == "" && key != "":
+		wrong(certKey, "required if %s is set", keyKey)
+	case cert != "" && key == "":
+		wrong(keyKey, "required if %s is set", certKey)
+	}
+}
+
+// checkTLS checks the files for TLS with the store and the broker.
+func (c *Config) checkTLS(wrong func(key, format string, args ...any)) {
+	checkPair("cassandra.tls_cert", c.Cassandra.TLSCert, "cassandra.tls_key", c.Cassandra.TLSKey, wrong)
+	checkPair("amqp.tls_cert", c.AMQP.TLSCert, "amqp.tls_key", c.AMQP.TLSKey, wrong)
+	if c.Cassandra.TLSCA == "" && c.Cassandra.TLSCert != "" {
+		wrong("cassandra.tls_ca", "required if cassandra.tls_cert is set")
+	}
+	if c.AMQP.TLSCA+c.AMQP.TLSCert == "" {
+		return
+	}
+	for one := range strings.SplitSeq(c.AMQP.URL, ",") {
+		if !strings.HasPrefix(strings.TrimSpace(one), "amqps:") {
+			wrong("amqp.url", "must have only amqps:// URLs if amqp.tls_ca or amqp.tls_cert is set")
+			break
+		}
+	}
 }
 
 // checkServices checks the settings of the store and the broker.

@@ -31,6 +31,7 @@ type Config struct {
 	LogJSON bool     `koanf:"log_json"` // write log lines as JSON
 	Worker  string   `koanf:"worker"`   // name of this process; default: host name and process ID
 
+	TLS     TLS     `koanf:"tls"`
 	Metrics Metrics `koanf:"metrics"`
 	Traces  Traces  `koanf:"traces"`
 
@@ -45,6 +46,12 @@ type Config struct {
 	Quotas    Quotas              `koanf:"quotas"`
 	Times     Times               `koanf:"times"`
 	Providers map[string]Provider `koanf:"providers"`
+}
+
+// TLS makes the HTTP server speak TLS. It is on if Cert is set.
+type TLS struct {
+	Cert string `koanf:"cert"` // file of the certificate, followed by those of its issuers (PEM)
+	Key  string `koanf:"key"`  // file of its key (PEM)
 }
 
 // Traces configures tracing. It is on if Endpoint is set.
@@ -65,12 +72,19 @@ type Cassandra struct {
 	Serial      string        `koanf:"serial_consistency"`
 	Timeout     time.Duration `koanf:"timeout"`
 	Migrate     bool          `koanf:"migrate"` // apply migrations when serve starts
+	TLSCA       string        `koanf:"tls_ca"`  // file of the CA that signs the nodes' certificates; "": no TLS
+	TLSCert     string        `koanf:"tls_cert"`
+	TLSKey      string        `koanf:"tls_key"`
 }
 
 // AMQP configures RabbitMQ as the broker. It is used if URL is set.
 type AMQP struct {
 	URL    string `koanf:"url"`    // of each node of a cluster, separated by commas
 	Prefix string `koanf:"prefix"` // of exchange and queue names
+
+	TLSCA   string `koanf:"tls_ca"` // for amqps:// URLs; "": the CAs of the system
+	TLSCert string `koanf:"tls_cert"`
+	TLSKey  string `koanf:"tls_key"`
 }
 
 // GitHub configures the login to the dashboard through GitHub. It is on if ClientID is set.

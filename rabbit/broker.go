@@ -3,6 +3,7 @@ package rabbit
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -23,6 +24,7 @@ type Config struct {
 	URL       string       // amqp:// or amqps://; of a cluster one for each node, separated by commas
 	Prefix    string       // of all names; "sd" if empty
 	Providers []string     // whose queues are declared
+	TLS       *tls.Config  // for amqps://; nil: the CAs of the system
 	Logger    *slog.Logger // nil: no log
 }
 
@@ -63,15 +65,19 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 	if c.Prefix == "" {
 		c.Prefix = "sd"
 	}
+	if c.TLS == nil {
+		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	b := &Broker{log: c.Logger, topology: newTopology(c.Prefix, c.Providers)}
 	b.stop, b.cancel = context.WithCancel(context.Background())
 	b.restorer = newRestorer(b.topology, c.Logger)
-	b.publisher = newPublisher(urls, b.topology, b.restorer, c.Logger)
+	n := nodes{urls: urls, tls: c.TLS}
+	b.publisher = newPublisher(n, b.topology, b.restorer, c.Logger)
 	// Either connection may be up first, so both declare.
-	b.consume = connect(urls, "safedelivr consume", c.Logger, b.topology.onto)
+	b.consume = connect(n, "safedelivr consume", c.Logger, b.topology.onto)
 	b.subs.Go(b.watch)
 	wait, cancel := context.WithTimeout(ctx, publishWait)
 	defer cancel()

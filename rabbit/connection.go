@@ -2,6 +2,7 @@ package rabbit
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,7 +26,7 @@ const (
 // new one. In a cluster it starts with a random node and goes on to the next when
 // that one cannot be reached. up prepares each new connection for use.
 type connection struct {
-	urls []string // of the nodes
+	nodes
 	name string
 	log  *slog.Logger
 	up   func(*amqp.Connection) error
@@ -39,10 +40,16 @@ type connection struct {
 	done    chan struct{}
 }
 
-func connect(urls []string, name string, log *slog.Logger, up func(*amqp.Connection) error) *connection {
+// nodes says where the nodes of RabbitMQ are.
+type nodes struct {
+	urls []string
+	tls  *tls.Config // of amqps:// URLs
+}
+
+func connect(n nodes, name string, log *slog.Logger, up func(*amqp.Connection) error) *connection {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &connection{
-		urls:    urls,
+		nodes:   n,
 		name:    name,
 		log:     log,
 		up:      up,
@@ -50,7 +57,7 @@ func connect(urls []string, name string, log *slog.Logger, up func(*amqp.Connect
 		stop:    cancel,
 		done:    make(chan struct{}),
 		last:    errors.New("not connected yet"),
-		node:    rand.IntN(len(urls)), //nolint:gosec // spreads processes over the nodes
+		node:    rand.IntN(len(n.urls)), //nolint:gosec // spreads processes over the nodes
 	}
 	go c.keep(ctx)
 	return c
@@ -116,8 +123,12 @@ func (c *connection) dialAny(ctx context.Context) (conn *amqp.Connection, err er
 }
 
 func (c *connection) dial(ctx context.Context, url string) (*amqp.Connection, error) {
-	conn, err := amqp.DialConfig(url, amqp.Config{Heartbeat: heartbeat, Dial: amqp.DefaultDial(dialTimeout),
-		Properties: amqp.Table{"connection_name": c.name, "product": "safedelivr"}})
+	conn, err := amqp.DialConfig(url, amqp.Config{
+		Heartbeat:       heartbeat,
+		Dial:            amqp.DefaultDial(dialTimeout),
+		TLSClientConfig: c.tls.Clone(), // the dialer sets the name of the node in it
+		Properties:      amqp.Table{"connection_name": c.name, "product": "safedelivr"},
+	})
 	if err != nil {
 		return nil, err
 	}

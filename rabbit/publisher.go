@@ -66,9 +66,9 @@ func (p *publisher) writing(o *outgoing) *writing {
 	return w
 }
 
-func newPublisher(urls []string, t topology, r *restorer, log *slog.Logger) *publisher {
+func newPublisher(n nodes, t topology, r *restorer, log *slog.Logger) *publisher {
 	p := &publisher{topology: t, restorer: r, log: log}
-	p.conn = connect(urls, "safedelivr publish", log, p.up)
+	p.conn = connect(n, "safedelivr publish", log, p.up)
 	return p
 }
 

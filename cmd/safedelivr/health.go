@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"time"
 
@@ -17,26 +19,25 @@ const healthTime = 4 * time.Second
 
 // healthCommand is the health check of container images, which contain no other HTTP client.
 func (c *cli) healthCommand() *cobra.Command {
-	return &cobra.Command{
+	var live bool
+	cmd := &cobra.Command{
 		Use:   "health [URL]",
 		Short: "Check whether a running Safedelivr is ready; the exit code is 0 if it is",
 		Args:  cobra.MaximumNArgs(1),
 		Long: `Ask the Safedelivr at URL, or at the configured listen address, whether it accepts batches.
-Exit with 0 if it does and with 1 if it does not.`,
+Exit with 0 if it does and with 1 if it does not. With --live ask only whether the process answers: it does while
+store and broker are away, and a restart would not help it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var base string
-			if len(args) > 0 {
-				base = args[0]
-			} else {
-				cfg, err := c.load()
-				if err != nil {
-					return err
-				}
-				base = "http://" + reachable(cfg.Listen)
+			base, caller, err := c.healthServer(args)
+			if err != nil {
+				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), healthTime)
 			defer cancel()
-			r, err := client.New(base, "").Readiness(ctx)
+			if live {
+				return c.alive(ctx, caller, base)
+			}
+			r, err := client.New(base, "", client.HTTPClient(caller)).Readiness(ctx)
 			if err != nil {
 				return err
 			}
@@ -47,6 +48,44 @@ Exit with 0 if it does and with 1 if it does not.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&live, "live", false, "check only whether the process answers")
+	return cmd
+}
+
+// healthServer returns the URL of the server that is checked, and how it is called.
+func (c *cli) healthServer(args []string) (base string, caller *http.Client, err error) {
+	if len(args) > 0 {
+		return strings.TrimSuffix(args[0], "/"), http.DefaultClient, nil
+	}
+	cfg, err := c.load()
+	if err != nil {
+		return "", nil, err
+	}
+	address := reachable(cfg.Listen)
+	if cfg.TLS.Cert == "" {
+		return "http://" + address, http.DefaultClient, nil
+	}
+	// The certificate is for the public name. A check sends no secret.
+	t := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
+	return "https://" + address, &http.Client{Transport: t}, nil
+}
+
+// alive prints that a server answers, or returns an error.
+func (c *cli) alive(ctx context.Context, caller *http.Client, base string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/healthz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := caller.Do(r)
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("not alive: %s", resp.Status)
+	}
+	fmt.Fprintln(c.out, "alive")
+	return nil
 }
 
 // missing lists the parts that a server lacks, and why.

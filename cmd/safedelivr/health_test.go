@@ -45,6 +45,33 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, 1, code)
 }
 
+// A process that is not ready is alive: restarting it would not bring back its store. The check works over TLS,
+// although the certificate has another name.
+func TestHealthLive(t *testing.T) {
+	t.Parallel()
+	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/healthz" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	plain, secure := httptest.NewServer(answer), httptest.NewTLSServer(answer)
+	defer plain.Close()
+	defer secure.Close()
+	for server, env := range map[*httptest.Server][]string{
+		plain:  nil,
+		secure: {"SAFEDELIVR_TLS_CERT=x", "SAFEDELIVR_TLS_KEY=x"},
+	} {
+		env = append(env, "SAFEDELIVR_LISTEN="+server.Listener.Addr().String())
+		var out, errs bytes.Buffer
+		code := run(context.Background(), []string{"health", "--live"}, streams{out: &out, err: &errs}, env)
+		require.Zero(t, code, errs.String())
+		require.Equal(t, "alive\n", out.String())
+		require.Equal(t, 1, run(context.Background(), []string{"health"}, streams{out: &out, err: &errs}, env))
+	}
+	code := run(context.Background(), []string{"health", "--live", plain.URL + "/nowhere"}, streams{io.Discard, io.Discard}, nil)
+	require.Equal(t, 1, code)
+}
+
 func TestReachable(t *testing.T) {
 	t.Parallel()
 	for listen, want := range map[string]string{

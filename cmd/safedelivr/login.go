@@ -28,7 +28,7 @@ begins with SAFEDELIVR_PUBLIC_URL if that is set. In a container: docker compose
 				return fmt.Errorf("users log in through GitHub: open %s", cfg.PublicURL)
 			}
 			return c.withStore(cmd.Context(), true, func(ctx context.Context, s models.Store) error {
-				base := cmp.Or(cfg.PublicURL, app.LocalURL(cfg.Listen))
+				base := cmp.Or(cfg.PublicURL, app.LocalURL(&cfg))
 				link, err := dashboard.NewLoginLink(ctx, s, base, dashboard.LocalUser())
 				if err != nil {
 					return err

@@ -22,7 +22,11 @@ func (c *cli) migrateCommand() *cobra.Command {
 			}
 			log := c.logger(&cfg)
 			if len(cfg.Cassandra.Hosts) > 0 {
-				applied, err := cassandra.Migrate(cmd.Context(), app.CassandraConfig(&cfg, log))
+				with, err := app.CassandraConfig(&cfg, log)
+				if err != nil {
+					return err
+				}
+				applied, err := cassandra.Migrate(cmd.Context(), with)
 				if err != nil {
 					return err
 				}

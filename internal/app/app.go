@@ -44,6 +44,7 @@ type App struct {
 	dashboard *dashboard.Dashboard // of the role api
 	http      *http.Server
 	listener  net.Listener
+	certs     *certificate // nil: the listener speaks no TLS
 
 	metricsListener net.Listener // nil: metrics are not served
 }
@@ -66,6 +67,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, commands Com
 		a.buildEngine,
 		a.buildService,
 		a.buildWebhooks,
+		a.loadCertificate,
 		a.listen,
 		a.listenMetrics,
 		a.buildDashboard,
@@ -210,6 +212,9 @@ func (a *App) route(context.Context) error {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+	if a.certs != nil {
+		a.http.TLSConfig = a.certs.serverConfig()
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,7 +25,11 @@ func OpenStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (model
 	if len(cfg.Cassandra.Hosts) == 0 {
 		return orNil[models.Store](sqlite.Open(cfg.DataDir, sqlite.Options{}))
 	}
-	return orNil[models.Store](cassandra.Open(ctx, CassandraConfig(cfg, log)))
+	c, err := CassandraConfig(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	return orNil[models.Store](cassandra.Open(ctx, c))
 }
 
 // OpenBroker opens the broker that the configuration names.
@@ -32,12 +37,11 @@ func OpenBroker(ctx context.Context, cfg *config.Config, log *slog.Logger) (mode
 	if cfg.AMQP.URL == "" {
 		return orNil[models.Broker](inproc.New(cfg.ProviderNames(), log))
 	}
-	return orNil[models.Broker](rabbit.Open(ctx, rabbit.Config{
-		URL:       cfg.AMQP.URL,
-		Prefix:    cfg.AMQP.Prefix,
-		Providers: cfg.ProviderNames(),
-		Logger:    log,
-	}))
+	c, err := RabbitConfig(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	return orNil[models.Broker](rabbit.Open(ctx, c))
 }
 
 // orNil returns what a constructor returned as an interface, which is nil if there was an error. A nil pointer in an
@@ -50,9 +54,29 @@ func orNil[I any, T any](v T, err error) (out I, _ error) {
 	return out, nil
 }
 
+// RabbitConfig returns the settings of RabbitMQ.
+func RabbitConfig(cfg *config.Config, log *slog.Logger) (rabbit.Config, error) {
+	c := &cfg.AMQP
+	secure, err := clientTLS("amqp", c.TLSCA, c.TLSCert, c.TLSKey)
+	return rabbit.Config{
+		URL:       c.URL,
+		Prefix:    c.Prefix,
+		Providers: cfg.ProviderNames(),
+		TLS:       secure,
+		Logger:    log,
+	}, err
+}
+
 // CassandraConfig returns the settings of Cassandra.
-func CassandraConfig(cfg *config.Config, log *slog.Logger) cassandra.Config {
+func CassandraConfig(cfg *config.Config, log *slog.Logger) (cassandra.Config, error) {
 	c := &cfg.Cassandra
+	var secure *tls.Config
+	if c.TLSCA != "" {
+		var err error
+		if secure, err = clientTLS("cassandra", c.TLSCA, c.TLSCert, c.TLSKey); err != nil {
+			return cassandra.Config{}, err
+		}
+	}
 	return cassandra.Config{
 		Hosts:       c.Hosts,
 		Keyspace:    c.Keyspace,
@@ -64,8 +88,9 @@ func CassandraConfig(cfg *config.Config, log *slog.Logger) cassandra.Config {
 		Serial:      c.Serial,
 		Timeout:     c.Timeout,
 		Migrate:     c.Migrate,
+		TLS:         secure,
 		Logger:      log,
-	}
+	}, nil
 }
 
 // OpenProviders opens the adapters of the configured providers. Its error joins all mistakes.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
@@ -19,9 +20,10 @@ func (a *App) buildDashboard(context.Context) (err error) {
 		Store:     a.store,
 		Service:   a.service,
 		PublicURL: a.cfg.PublicURL,
-		LocalURL:  LocalURL(a.Addr()),
 		Logger:    a.log,
 	}
+	cfg := a.Config()
+	d.LocalURL = LocalURL(&cfg)
 	if d.PublicURL == "" {
 		d.PublicURL = d.LocalURL
 	}
@@ -68,14 +70,18 @@ func (a *App) LoginLink(ctx context.Context, u models.User) (string, error) {
 	return a.dashboard.LoginLink(ctx, u)
 }
 
-// LocalURL returns where this machine reaches a server that listens on addr.
-func LocalURL(addr string) string {
-	host, port, err := net.SplitHostPort(addr)
+// LocalURL returns where this machine reaches a server with a configuration.
+func LocalURL(cfg *config.Config) string {
+	scheme := "http://"
+	if cfg.TLS.Cert != "" {
+		scheme = "https://"
+	}
+	host, port, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
-		return "http://" + addr
+		return scheme + cfg.Listen
 	}
 	if ip, err := netip.ParseAddr(host); err == nil && !ip.IsUnspecified() {
-		return "http://" + addr
+		return scheme + cfg.Listen
 	}
-	return "http://" + net.JoinHostPort("127.0.0.1", port)
+	return scheme + net.JoinHostPort("127.0.0.1", port)
 }

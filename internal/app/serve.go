@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -30,6 +31,7 @@ func (a *App) Serve(ctx context.Context) error {
 	running.Go(func() { a.serveAdmin(work) })
 	running.Go(func() { a.serveMetrics(work) })
 	running.Go(func() { a.watchWebhooks(work) })
+	running.Go(func() { a.watchCertificate(work) })
 	running.Go(func() { a.countProcesses(work) })
 	a.log.Info("serving", "listen", a.Addr(), "roles", strings.Join(a.cfg.Roles, ","),
 		"providers", strings.Join(a.cfg.ProviderNames(), ","), "store", StoreName(a.cfg), "broker", BrokerName(a.cfg),
@@ -49,7 +51,11 @@ func (a *App) Serve(ctx context.Context) error {
 }
 
 func (a *App) serveHTTP(failed chan<- error) {
-	if err := a.http.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+	serve := a.http.Serve
+	if a.certs != nil {
+		serve = func(l net.Listener) error { return a.http.ServeTLS(l, "", "") }
+	}
+	if err := serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
 		failed <- fmt.Errorf("http: %w", err)
 	}
 }

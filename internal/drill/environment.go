@@ -107,12 +107,12 @@ func (e *environment) withStore(ctx context.Context, f func(models.Store) error)
 
 // withBroker runs f on the queues in RabbitMQ.
 func (e *environment) withBroker(ctx context.Context, f func(*rabbit.Broker) error) error {
-	b, err := rabbit.Open(ctx, rabbit.Config{
-		URL:       e.cfg.AMQP.URL,
-		Prefix:    e.name,
-		Providers: simulated.Names,
-		Logger:    e.log,
-	})
+	c, err := app.RabbitConfig(&e.cfg, e.log)
+	if err != nil {
+		return err
+	}
+	c.Prefix, c.Providers = e.name, simulated.Names
+	b, err := rabbit.Open(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -147,13 +147,21 @@ func (e *environment) remove(ctx context.Context) error {
 		}
 	}
 	if !e.ownStore() {
-		cfg, err := e.config()
-		if err == nil {
-			err = cassandra.Drop(ctx, app.CassandraConfig(&cfg, e.log))
-		}
-		if err != nil {
+		if err := e.dropKeyspace(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("cannot remove the keyspace %s: %w", e.name, err))
 		}
 	}
 	return errors.Join(append(errs, os.RemoveAll(e.dir))...)
+}
+
+func (e *environment) dropKeyspace(ctx context.Context) error {
+	cfg, err := e.config()
+	if err != nil {
+		return err
+	}
+	c, err := app.CassandraConfig(&cfg, e.log)
+	if err != nil {
+		return err
+	}
+	return cassandra.Drop(ctx, c)
 }

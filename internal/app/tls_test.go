@@ -1,0 +1,147 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/internal/testkit"
+)
+
+// tlsClient returns a client that trusts a CA, and a function that returns the certificate of the connection that it
+// used last.
+func tlsClient(ca *testkit.Authority) (client *http.Client, seen func() *x509.Certificate) {
+	var last *x509.Certificate
+	secure := &tls.Config{
+		RootCAs:    ca.Pool,
+		MinVersion: tls.VersionTLS12,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			last = s.PeerCertificates[0]
+			return nil
+		},
+	}
+	t := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true}
+	return &http.Client{Transport: t}, func() *x509.Certificate { return last }
+}
+
+// The listener speaks TLS 1.2 and newer. A new certificate serves new connections while open ones go on; one that
+// cannot be used leaves the old one in use and is logged.
+func TestCertificateReload(t *testing.T) {
+	t.Parallel()
+	ca, dir := testkit.NewAuthority(t), t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	ca.Certificate(t, cert, key, "127.0.0.1", time.Hour)
+	log := &testkit.Output{}
+	a := serveApp(t, slog.New(slog.NewTextHandler(log, nil)), "SAFEDELIVR_TLS_CERT="+cert, "SAFEDELIVR_TLS_KEY="+key)
+	base := "https://" + a.Addr()
+
+	first, firstSeen := tlsClient(ca)
+	require.Equal(t, http.StatusOK, status(t, first, base+"/healthz", "", nil))
+	old := firstSeen()
+	// The link to log in leads to the same listener.
+	require.Equal(t, base, LocalURL(func() *config.Config { c := a.Config(); return &c }()))
+
+	ca.Certificate(t, cert, key, "127.0.0.1", 2*time.Hour)
+	a.certs.reload(a.log)
+	require.Contains(t, log.String(), "new certificate in use")
+	second, secondSeen := tlsClient(ca)
+	require.Equal(t, http.StatusOK, status(t, second, base+"/healthz", "", nil))
+	renewed := secondSeen()
+	require.False(t, renewed.Equal(old))
+	require.Equal(t, http.StatusOK, status(t, first, base+"/healthz", "", nil))
+	require.True(t, firstSeen().Equal(old), "the open connection was lost")
+
+	for _, c := range []struct {
+		said  string
+		spoil func()
+	}{
+		{"failed to find any PEM data", func() { require.NoError(t, os.WriteFile(cert, []byte("nonsense"), 0o600)) }},
+		{"the certificate expired at", func() { ca.Certificate(t, cert, key, "127.0.0.1", -time.Minute) }},
+		{"private key does not match", func() { ca.Certificate(t, filepath.Join(dir, "x"), key, "127.0.0.1", time.Hour) }},
+		{"no such file", func() { require.NoError(t, os.Remove(cert)) }},
+	} {
+		c.spoil()
+		a.certs.reload(a.log)
+		require.Contains(t, log.String(), c.said)
+		next, seen := tlsClient(ca)
+		require.Equal(t, http.StatusOK, status(t, next, base+"/healthz", "", nil), c.said)
+		require.True(t, seen().Equal(renewed), c.said)
+	}
+	require.NotContains(t, log.String(), dir)
+
+	//nolint:gosec // it must be refused
+	outdated := &tls.Config{RootCAs: ca.Pool, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
+	_, err := (&tls.Dialer{Config: outdated}).DialContext(t.Context(), "tcp", a.Addr())
+	require.ErrorContains(t, err, "protocol version")
+}
+
+// A changed file is noticed without a signal.
+func TestCertificateIsWatched(t *testing.T) {
+	t.Parallel()
+	ca, dir := testkit.NewAuthority(t), t.TempDir()
+	c := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
+	ca.Certificate(t, c.cert, c.key, "127.0.0.1", time.Hour)
+	_, err := c.load()
+	require.NoError(t, err)
+	old := c.now.Load()
+	a := &App{certs: c, log: slog.New(slog.DiscardHandler)}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.watchCertificate(ctx)
+	}()
+	ca.Certificate(t, c.cert, c.key, "127.0.0.1", time.Hour)
+	require.Eventually(t, func() bool { return c.now.Load() != old }, testkit.Patience, 10*time.Millisecond)
+	stop()
+	<-done
+}
+
+// A process does not start with a certificate that it cannot use, or with half of the settings.
+func TestCertificateMistakes(t *testing.T) {
+	t.Parallel()
+	_, err := config.Load("", []string{
+		"SAFEDELIVR_TLS_KEY=k",
+		"SAFEDELIVR_CASSANDRA_HOSTS=h",
+		"SAFEDELIVR_CASSANDRA_TLS_CERT=c",
+		"SAFEDELIVR_AMQP_URL=amqps://h/,amqp://i/",
+		"SAFEDELIVR_AMQP_TLS_CA=c",
+		"SAFEDELIVR_AMQP_TLS_KEY=k",
+	})
+	for _, want := range []string{
+		"tls.cert: required if tls.key is set",
+		"cassandra.tls_key: required if cassandra.tls_cert is set",
+		"cassandra.tls_ca: required if cassandra.tls_cert is set",
+		"amqp.tls_cert: required if amqp.tls_key is set",
+		"amqp.url: must have only amqps:// URLs",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	cfg, err := config.Load("", []string{
+		fmt.Sprintf("SAFEDELIVR_DATA_DIR=%s", t.TempDir()),
+		"SAFEDELIVR_LISTEN=127.0.0.1:0",
+		"SAFEDELIVR_TLS_CERT=" + none,
+		"SAFEDELIVR_TLS_KEY=" + none,
+	})
+	require.NoError(t, err)
+	_, err = New(t.Context(), &cfg, slog.New(slog.DiscardHandler), Commands{})
+	require.ErrorContains(t, err, "cannot use tls.cert and tls.key: no such file")
+	_, err = clientTLS("amqp", none, "", "")
+	require.ErrorContains(t, err, "cannot read amqp.tls_ca: no such file")
+	require.NoError(t, os.WriteFile(none, nil, 0o600))
+	_, err = clientTLS("amqp", none, "", "")
+	require.ErrorContains(t, err, "there is no certificate in the file")
+	_, err = clientTLS("cassandra", "", none, none)
+	require.ErrorContains(t, err, "cannot use cassandra.tls_cert and cassandra.tls_key")
+}
