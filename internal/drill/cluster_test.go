@@ -88,7 +88,8 @@ func (c *cluster) start(t *testing.T) {
 		"SAFEDELIVR_CASSANDRA_HEAP=384M")
 	c.ports = map[string]int{}
 	for _, name := range []string{
-		"RABBIT_PORT", "RABBIT_API_PORT", "RABBIT_DIST_PORT", "RABBIT_EPMD_PORT", "CQL_PORT", "CASSANDRA_STORAGE_PORT",
+		"RABBIT_PORT", "RABBIT_TLS_PORT", "RABBIT_API_PORT", "RABBIT_DIST_PORT", "RABBIT_EPMD_PORT", "CQL_PORT",
+		"CASSANDRA_STORAGE_PORT",
 	} {
 		c.ports[name] = freePorts(t, slices.Collect(maps.Values(c.ports)))
 		c.environ = append(c.environ, "SAFEDELIVR_"+name+"="+strconv.Itoa(c.ports[name]))

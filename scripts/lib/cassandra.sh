@@ -43,6 +43,7 @@ have_jars() { [ -e "$CASSANDRA_JARS/cassandra-all-$CASSANDRA_VERSION.jar" ]; }
 
 cassandra_needs() {
 	find_java >/dev/null || printf '%s\n' openjdk-17-jre-headless
+	command -v openssl >/dev/null || printf 'openssl\n'
 	have_jars || command -v mvn >/dev/null || printf 'maven\n'
 }
 
@@ -88,6 +89,7 @@ cassandra_configure() {
 	quick) tier=1 ;;
 	*) die "SAFEDELIVR_CASSANDRA_JIT is full or quick, not $JIT" ;;
 	esac
+	server_certificate "127.0.0.$NODE"
 	for file in cassandra.yaml logback.xml java.args; do
 		fill "$HERE/cassandra/$file" "$top/etc/$file" CQL_PORT="$CQL_PORT" STORAGE_PORT="$STORAGE_PORT" \
 			HEAP="$HEAP" TIER="$tier" DATA="$top/data" LOG="$top/log" ETC="$top/etc" TMP="$top/tmp" \
@@ -159,4 +161,5 @@ cassandra_env() {
 	local i hosts=''
 	for ((i = 1; i <= NODES_OF[cassandra]; i++)); do hosts+=,127.0.0.$i:$CQL_PORT; done
 	printf 'export SAFEDELIVR_TEST_CASSANDRA_HOSTS=%s\n' "${hosts#,}"
+	tls_env
 }

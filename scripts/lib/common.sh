@@ -21,6 +21,7 @@ esac
 # What save_settings keeps while a service runs, so that later commands find it.
 declare -A ENGINE=([rabbitmq]=packages [cassandra]=packages)
 RABBIT_PORT=${SAFEDELIVR_RABBIT_PORT:-5673}
+RABBIT_TLS_PORT=${SAFEDELIVR_RABBIT_TLS_PORT:-5963}
 RABBIT_API_PORT=${SAFEDELIVR_RABBIT_API_PORT:-15673}
 RABBIT_DIST_PORT=${SAFEDELIVR_RABBIT_DIST_PORT:-25673}
 RABBIT_EPMD_PORT=${SAFEDELIVR_RABBIT_EPMD_PORT:-4373}

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034
 # RabbitMQ: configuration, start, and whether it answers. Functions named rabbitmq_* are hooks.
 
-rabbitmq_settings() { printf 'RABBIT_PORT RABBIT_API_PORT RABBIT_DIST_PORT RABBIT_EPMD_PORT'; }
+rabbitmq_settings() { printf 'RABBIT_PORT RABBIT_TLS_PORT RABBIT_API_PORT RABBIT_DIST_PORT RABBIT_EPMD_PORT'; }
 rabbitmq_ports() { [ "$NODE" -gt 1 ] || rabbitmq_settings; }
 rabbitmq_process() { printf 'beam.smp'; }
 rabbitmq_where() { printf 'amqp://127.0.0.1:%s' "$((RABBIT_PORT + NODE - 1))"; }
@@ -21,7 +21,10 @@ rabbitmq_sbin() {
 	return 1
 }
 
-rabbitmq_needs() { rabbitmq_sbin >/dev/null || printf 'rabbitmq-server\n'; }
+rabbitmq_needs() {
+	rabbitmq_sbin >/dev/null || printf 'rabbitmq-server\n'
+	command -v openssl >/dev/null || printf 'openssl\n'
+}
 rabbitmq_prepare() { rabbitmq_sbin >/dev/null || die "no rabbitmq-server found"; }
 
 rabbitmq_environment() {
@@ -48,7 +51,9 @@ rabbitmq_environment() {
 
 rabbitmq_configure() {
 	local top=$TOP i
-	fill "$HERE/rabbitmq/rabbitmq.conf" "$top/etc/rabbitmq.conf" PORT="$((RABBIT_PORT + NODE - 1))" API_PORT="$((RABBIT_API_PORT + NODE - 1))"
+	server_certificate 127.0.0.1
+	fill "$HERE/rabbitmq/rabbitmq.conf" "$top/etc/rabbitmq.conf" PORT="$((RABBIT_PORT + NODE - 1))" \
+		TLS_PORT="$((RABBIT_TLS_PORT + NODE - 1))" ETC="$top/etc" API_PORT="$((RABBIT_API_PORT + NODE - 1))"
 	if [ "${NODES_OF[rabbitmq]}" -gt 1 ]; then
 		{
 			printf 'cluster_formation.peer_discovery_backend = rabbit_peer_discovery_classic_config\n'
@@ -145,8 +150,13 @@ rabbitmq_versions() {
 json_text() { sed -nE "s/.*\"$1\":\"([^\"]*)\".*/\1/p" <<<"$2" | head -n 1; }
 
 rabbitmq_env() {
-	local i urls=''
-	for ((i = 0; i < NODES_OF[rabbitmq]; i++)); do urls+=,amqp://guest:guest@127.0.0.1:$((RABBIT_PORT + i))/; done
+	local i urls='' secure=''
+	for ((i = 0; i < NODES_OF[rabbitmq]; i++)); do
+		urls+=,amqp://guest:guest@127.0.0.1:$((RABBIT_PORT + i))/
+		secure+=,amqps://guest:guest@127.0.0.1:$((RABBIT_TLS_PORT + i))/
+	done
 	printf 'export SAFEDELIVR_TEST_AMQP_URL=%s\n' "${urls#,}"
+	printf 'export SAFEDELIVR_TEST_AMQPS_URL=%s\n' "${secure#,}"
+	tls_env
 	printf 'export SAFEDELIVR_TEST_RABBIT_API=http://guest:guest@127.0.0.1:%s\n' "$RABBIT_API_PORT"
 }
