@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -38,14 +39,20 @@ func (g *GitHub) Operator(u models.User) bool {
 	return g != nil && inList(g.Operators, u.ID, u.Name)
 }
 
+// lists reports whether a user is listed as an operator or as a user.
+func (g *GitHub) lists(user, login string) bool {
+	return inList(g.Operators, user, login) || inList(g.Logins, user, login)
+}
+
 const githubTimeout = 10 * time.Second
 
 // githubLogin identifies visitors at GitHub.
 type githubLogin struct {
 	GitHub
-	oauth  oauth2.Config
-	origin string // of BaseURL
-	host   string
+	changed atomic.Pointer[GitHub] // set by SetGitHub
+	oauth   oauth2.Config
+	origin  string // of BaseURL
+	host    string
 }
 
 // githubUser is a user at GitHub. The ID stays the same when the login changes.
@@ -76,24 +83,49 @@ func newGitHubLogin(g GitHub, public *url.URL) *githubLogin {
 	if g.Client == nil {
 		g.Client = &http.Client{Timeout: githubTimeout}
 	}
-	l := &githubLogin{GitHub: g, oauth: oauth2.Config{ClientID: g.ClientID, ClientSecret: g.ClientSecret,
+	l := &githubLogin{GitHub: g, oauth: oauth2.Config{
+		ClientID:    g.ClientID,
 		RedirectURL: public.String() + "/login/github/callback",
 		Endpoint: oauth2.Endpoint{
 			AuthURL:   g.BaseURL + "/login/oauth/authorize",
 			TokenURL:  g.BaseURL + "/login/oauth/access_token",
 			AuthStyle: oauth2.AuthStyleInParams,
-		}}}
-	if len(g.Orgs) > 0 {
-		l.oauth.Scopes = []string{"read:org"}
-	}
+		},
+	}}
 	if u, err := url.Parse(g.BaseURL); err == nil {
 		l.origin, l.host = u.Scheme+"://"+u.Host, u.Host
 	}
 	return l
 }
 
+// SetGitHub replaces the client secret and the lists of operators, logins and organisations, from the next request on.
+// Nothing else changes.
+func (d *Dashboard) SetGitHub(g GitHub) {
+	if d.github != nil {
+		d.github.changed.Store(&g)
+	}
+}
+
+// listed returns the settings whose client secret and lists count now.
+func (g *githubLogin) listed() *GitHub {
+	if c := g.changed.Load(); c != nil {
+		return c
+	}
+	return &g.GitHub
+}
+
+// app returns the settings of the OAuth app.
+func (g *githubLogin) app() *oauth2.Config {
+	now, c := g.listed(), g.oauth
+	c.ClientSecret = now.ClientSecret
+	if len(now.Orgs) > 0 {
+		c.Scopes = []string{"read:org"}
+	}
+	return &c
+}
+
 func (g *githubLogin) authURL(state, verifier string) string {
-	return g.oauth.AuthCodeURL(
+	return g.app().AuthCodeURL(
 		state,
 		oauth2.S256ChallengeOption(verifier),
 		oauth2.SetAuthURLParam("allow_signup", "false"),
@@ -115,7 +147,7 @@ func contains(logins []string, login string) bool {
 func (g *githubLogin) identify(ctx context.Context, code, verifier string) (githubUser, error) {
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, oauth2.HTTPClient, g.Client), githubTimeout)
 	defer cancel()
-	token, err := g.oauth.Exchange(ctx, code, oauth2.VerifierOption(verifier))
+	token, err := g.app().Exchange(ctx, code, oauth2.VerifierOption(verifier))
 	if err != nil {
 		return githubUser{}, fmt.Errorf("exchange the code: %w", err)
 	}
@@ -123,7 +155,7 @@ func (g *githubLogin) identify(ctx context.Context, code, verifier string) (gith
 	if status, err := g.get(ctx, token, "/user", &u); err != nil || status != http.StatusOK || u.ID == 0 || u.Login == "" {
 		return githubUser{}, fmt.Errorf("read the user: status %d: %w", status, err)
 	}
-	if inList(g.Operators, u.user(), u.Login) || inList(g.Logins, u.user(), u.Login) {
+	if g.listed().lists(u.user(), u.Login) {
 		return u, nil
 	}
 	u.token = token.AccessToken
@@ -142,7 +174,7 @@ func (g *githubLogin) identify(ctx context.Context, code, verifier string) (gith
 func (g *githubLogin) member(ctx context.Context, token string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, githubTimeout)
 	defer cancel()
-	for _, org := range g.Orgs {
+	for _, org := range g.listed().Orgs {
 		var member struct {
 			State string `json:"state"`
 		}

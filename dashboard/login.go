@@ -328,7 +328,8 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 // takenLogin reports whether a login that is listed by name was first used here by another
 // GitHub account. GitHub gives the login of a deleted account to anyone.
 func (d *Dashboard) takenLogin(ctx context.Context, who *githubUser) (bool, error) {
-	names := append(slices.Clone(d.github.Operators), d.github.Logins...)
+	now := d.github.listed()
+	names := append(slices.Clone(now.Operators), now.Logins...)
 	if !contains(names, who.Login) || contains(names, who.number()) {
 		return false, nil
 	}

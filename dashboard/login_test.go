@@ -284,10 +284,10 @@ func TestSessionEndsWithAccess(t *testing.T) {
 		byNumber.byGitHub("bob")
 		require.True(t, in(byName))
 		require.True(t, in(byNumber))
-		f.board.github.Logins = []string{"id:8"}
+		f.board.SetGitHub(GitHub{Logins: []string{"id:8"}})
 		require.False(t, in(byName))
 		require.True(t, in(byNumber))
-		f.board.github.Logins = []string{"eve"}
+		f.board.SetGitHub(GitHub{Logins: []string{"eve"}})
 		require.False(t, in(byName), "the session has ended")
 	})
 	t.Run("no longer a member", func(t *testing.T) {
@@ -334,7 +334,7 @@ func TestLoginBelongsToItsFirstAccount(t *testing.T) {
 	a := f.browser().byGitHub("bob")
 	require.Equal(t, http.StatusForbidden, a.StatusCode)
 	require.Contains(t, a.text, "id:9")
-	f.board.github.Operators = []string{"bob", "id:9"}
+	f.board.SetGitHub(GitHub{ClientSecret: f.board.github.ClientSecret, Operators: []string{"bob", "id:9"}})
 	require.Equal(t, http.StatusOK, f.browser().byGitHub("bob").StatusCode)
 }
 

@@ -246,7 +246,7 @@ func (d *Dashboard) operator(s *session) bool {
 	if s.Login == "" {
 		return d.github == nil
 	}
-	return d.github != nil && inList(d.github.Operators, s.User, s.Login)
+	return d.github != nil && inList(d.github.listed().Operators, s.User, s.Login)
 }
 
 // allowed reports whether the user of a session may still log in: it is listed in the
@@ -257,9 +257,9 @@ func (d *Dashboard) allowed(ctx context.Context, v *visitor, secret string) (boo
 		return d.github == nil, nil
 	case d.github == nil:
 		return false, nil
-	case inList(d.github.Operators, v.User, v.Login) || inList(d.github.Logins, v.User, v.Login):
+	case d.github.listed().lists(v.User, v.Login):
 		return true, nil
-	case v.Token == "" || len(d.github.Orgs) == 0:
+	case v.Token == "" || len(d.github.listed().Orgs) == 0:
 		return false, nil
 	}
 	return d.stillMember(ctx, v, secret)

@@ -7,15 +7,20 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/providertest"
 	"github.com/safedelivr/safedelivr/providers"
 )
 
@@ -111,5 +116,52 @@ func TestBoxes(t *testing.T) {
 				t.Errorf("%s: no box for %s", k.Name, kind)
 			}
 		}
+	}
+}
+
+// TestSetKeys: the keys of every kind can be replaced. The next call and the next post use the new ones, and the old
+// API key, which the provider may repeat, appears in no text.
+func TestSetKeys(t *testing.T) {
+	for _, k := range providers.Kinds() {
+		got := make(chan string, 1)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got <- r.Header.Get("Authorization")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"message": "not first-key, not second-key"}`)
+		}))
+		s := providers.Settings{
+			Name:    "acc",
+			Kind:    k.Name,
+			APIKey:  "first-key",
+			Domain:  "mg.example.com",
+			BaseURL: server.URL,
+			Events:  models.EventsNone,
+		}
+		a, err := providers.New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Send(t.Context(), providertest.SampleCall(1))
+		first := <-got
+		if err := a.VerifyHeader(http.Header{}, time.Now()); err == nil {
+			t.Errorf("%s: posts are verified without a key", k.Name)
+		}
+		s.APIKey, s.WebhookKey = "second-key", publicKey(t)
+		before := a.VerifyHeader(http.Header{}, time.Now())
+		providers.SetKeys(a, s)
+		parts := a.Send(t.Context(), providertest.SampleCall(1))
+		if second := <-got; first == second || second == "" {
+			t.Errorf("%s: the new key is not used", k.Name)
+		}
+		if after := a.VerifyHeader(http.Header{}, time.Now()); after != nil && after.Error() == before.Error() {
+			t.Errorf("%s: the new webhook key is not used: %v", k.Name, after)
+		}
+		for _, p := range parts {
+			if strings.Contains(p.Text, "-key") {
+				t.Errorf("%s: %q shows a key", k.Name, p.Text)
+			}
+		}
+		a.Close()
+		server.Close()
 	}
 }

@@ -138,9 +138,16 @@ func (c *cli) load() (config.Config, error) {
 }
 
 func (c *cli) logger(cfg *config.Config) *slog.Logger {
-	var level slog.Level
+	return c.loggerWith(cfg, &slog.HandlerOptions{Level: logLevel(cfg)})
+}
+
+// logLevel returns the configured level of the log.
+func logLevel(cfg *config.Config) (level slog.Level) {
 	_ = level.UnmarshalText([]byte(cfg.Log)) // config has checked it
-	o := &slog.HandlerOptions{Level: level}
+	return level
+}
+
+func (c *cli) loggerWith(cfg *config.Config, o *slog.HandlerOptions) *slog.Logger {
 	if cfg.LogJSON {
 		return slog.New(slog.NewJSONHandler(c.err, o))
 	}

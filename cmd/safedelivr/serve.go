@@ -4,7 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"os/signal"
 	"slices"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +27,8 @@ func (c *cli) serveCommand() *cobra.Command {
 		Short: "Run Safedelivr: API, webhooks and workers",
 		Args:  cobra.NoArgs,
 		Long: `Run Safedelivr. By default everything runs in this process, on SQLite and an in-process broker.
-SAFEDELIVR_CASSANDRA_HOSTS and SAFEDELIVR_AMQP_URL switch to Cassandra and RabbitMQ; roles can then run apart.`,
+SAFEDELIVR_CASSANDRA_HOSTS and SAFEDELIVR_AMQP_URL switch to Cassandra and RabbitMQ; roles can then run apart.
+SIGHUP makes it read keys, the lists of GitHub, the log level and the certificate again.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			with := *c
 			if roles != "" {
@@ -33,7 +38,7 @@ SAFEDELIVR_CASSANDRA_HOSTS and SAFEDELIVR_AMQP_URL switch to Cassandra and Rabbi
 			if err != nil {
 				return err
 			}
-			return c.serve(cmd.Context(), &cfg, restored)
+			return with.serve(cmd.Context(), &cfg, restored)
 		},
 	}
 	cmd.Flags().StringVar(&roles, "roles", "",
@@ -44,7 +49,12 @@ SAFEDELIVR_CASSANDRA_HOSTS and SAFEDELIVR_AMQP_URL switch to Cassandra and Rabbi
 }
 
 func (c *cli) serve(ctx context.Context, cfg *config.Config, restored bool) error {
-	log := c.logger(cfg)
+	level := new(slog.LevelVar)
+	level.Set(logLevel(cfg))
+	log := c.loggerWith(cfg, &slog.HandlerOptions{Level: level})
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP) // before anything takes time: without it the signal ends the process
+	defer signal.Stop(hup)
 	if len(cfg.Providers) == 0 {
 		log.Warn("no provider is configured: batches are accepted and nothing can be sent")
 	}
@@ -70,7 +80,32 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, restored bool) erro
 	} else if link != "" {
 		fmt.Fprintln(c.out, "dashboard (log in once, within 15 minutes):", link)
 	}
+	ctx, stop := context.WithCancel(ctx)
+	var reloads sync.WaitGroup
+	reloads.Go(func() { c.reloadOn(ctx, hup, a, level, log) })
+	defer reloads.Wait()
+	defer stop()
 	return a.Serve(ctx)
+}
+
+// reloadOn reads the configuration again at each signal until ctx ends. If it has mistakes, the one in use stays.
+func (c *cli) reloadOn(ctx context.Context, signals <-chan os.Signal, a *app.App, level *slog.LevelVar, log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+		}
+		cfg, err := c.load()
+		if err == nil {
+			err = a.Reload(&cfg)
+		}
+		if err != nil {
+			log.Error("configuration not reloaded; the one before stays in use", "err", err)
+			continue
+		}
+		level.Set(logLevel(&cfg))
+	}
 }
 
 // startTraces exports traces if that is configured. The function that it returns sends the last ones.

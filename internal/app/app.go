@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,6 +47,8 @@ type App struct {
 	listener  net.Listener
 	certs     *certificate // nil: the listener speaks no TLS
 
+	github atomic.Pointer[dashboard.GitHub] // nil: the login through GitHub is not used
+
 	metricsListener net.Listener // nil: metrics are not served
 }
 
@@ -59,6 +62,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, commands Com
 		priority: priority.New(),
 		metrics:  newRegistry(),
 	}
+	a.github.Store(githubOf(cfg))
 	for _, step := range []func(context.Context) error{
 		a.openProviders,
 		a.openStore,
@@ -152,7 +156,7 @@ func (a *App) serviceConfig() service.Config {
 		DiskReserve:     limits.DiskReserve,
 		DiskFree:        func() (int64, error) { return freeSpace(a.cfg.DataDir) },
 		Sole:            SoleProcess(a.cfg),
-		Operator:        a.github().Operator,
+		Operator:        func(u models.User) bool { return a.github.Load().Operator(u) },
 		Priority:        a.priority,
 		Logger:          a.log,
 	}

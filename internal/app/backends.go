@@ -110,22 +110,7 @@ func OpenProviders(cfg *config.Config, log *slog.Logger) ([]provider.Spec, error
 
 func openProvider(cfg *config.Config, name string, log *slog.Logger) (provider.Spec, error) {
 	c := cfg.Providers[name]
-	events := models.EventSource(c.Events)
-	if c.WebhookKey == "" {
-		events = models.EventsNone // posts that cannot be verified are answered 503
-	}
-	adapter, err := providers.New(providers.Settings{
-		Name:          name,
-		Kind:          c.Kind,
-		APIKey:        c.APIKey,
-		Domain:        c.Domain,
-		BaseURL:       c.BaseURL,
-		WebhookKey:    c.WebhookKey,
-		WebhookKeyOld: c.WebhookKeyOld,
-		Events:        events,
-		Timeout:       c.Timeout,
-		MaxConns:      c.Concurrency,
-	})
+	adapter, err := providers.New(providerSettings(cfg, name))
 	if err != nil {
 		return provider.Spec{}, err
 	}
@@ -145,6 +130,27 @@ func openProvider(cfg *config.Config, name string, log *slog.Logger) (provider.S
 		Events:         models.EventSource(c.Events),
 		EvidenceWindow: evidenceWindow(cfg, c, adapter),
 	}}, nil
+}
+
+// providerSettings returns the settings of a provider's adapter.
+func providerSettings(cfg *config.Config, name string) providers.Settings {
+	c := cfg.Providers[name]
+	events := models.EventSource(c.Events)
+	if c.WebhookKey == "" {
+		events = models.EventsNone // posts that cannot be verified are answered 503
+	}
+	return providers.Settings{
+		Name:          name,
+		Kind:          c.Kind,
+		APIKey:        c.APIKey,
+		Domain:        c.Domain,
+		BaseURL:       c.BaseURL,
+		WebhookKey:    c.WebhookKey,
+		WebhookKeyOld: c.WebhookKeyOld,
+		Events:        events,
+		Timeout:       c.Timeout,
+		MaxConns:      c.Concurrency,
+	}
 }
 
 // CloseProviders closes the adapters.

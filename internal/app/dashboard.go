@@ -27,7 +27,7 @@ func (a *App) buildDashboard(context.Context) (err error) {
 	if d.PublicURL == "" {
 		d.PublicURL = d.LocalURL
 	}
-	d.GitHub = a.github()
+	d.GitHub = a.github.Load()
 	for _, p := range a.providers {
 		info := dashboard.ProviderInfo{
 			Name:     p.Name,
@@ -44,9 +44,9 @@ func (a *App) buildDashboard(context.Context) (err error) {
 	return err
 }
 
-// github returns the settings of the login through GitHub; nil: it is not used.
-func (a *App) github() *dashboard.GitHub {
-	g := &a.cfg.GitHub
+// githubOf returns the settings of the login through GitHub; nil: it is not used.
+func githubOf(cfg *config.Config) *dashboard.GitHub {
+	g := &cfg.GitHub
 	if g.ClientID == "" {
 		return nil
 	}

@@ -37,10 +37,10 @@ func trustProxies(trusted []netip.Prefix, next http.Handler) http.Handler {
 func believe(r *http.Request, trusted []netip.Prefix) {
 	var found []hop
 	if lines := r.Header.Values("Forwarded"); len(lines) > 0 {
-		found = append(found, client(trusted, forwarded(lines)))
+		found = append(found, originOf(trusted, forwarded(lines)))
 	}
 	if lines := r.Header.Values("X-Forwarded-For"); len(lines) > 0 {
-		found = append(found, client(trusted, xForwarded(lines, r.Header.Values("X-Forwarded-Proto"))))
+		found = append(found, originOf(trusted, xForwarded(lines, r.Header.Values("X-Forwarded-Proto"))))
 	}
 	if len(found) == 0 {
 		return
@@ -62,9 +62,9 @@ func believe(r *http.Request, trusted []netip.Prefix) {
 	}
 }
 
-// client returns the first hop, from right to left, that is not one of the trusted proxies. If all are, it returns the
+// originOf returns the first hop, from right to left, that is not one of the trusted proxies. If all are, it returns the
 // leftmost.
-func client(trusted []netip.Prefix, hops []hop) (out hop) {
+func originOf(trusted []netip.Prefix, hops []hop) (out hop) {
 	for _, out = range slices.Backward(hops) {
 		if !listed(trusted, out.from) {
 			break

@@ -171,4 +171,7 @@ func whole(c *models.Call, class models.Class, reason models.Reason, status int,
 }
 
 // words returns a text for storing: without addresses and without the API key.
-func (p *Adapter) words(text string) string { return parse.Text(text, p.key) }
+func (p *Adapter) words(text string) string {
+	k := p.keys.Load()
+	return parse.Text(text, k.api, k.before)
+}

@@ -62,7 +62,7 @@ func (p *Adapter) query(ctx context.Context, method, address string, in, out any
 		}
 	}
 	r := http.Request{Header: q.Header}
-	r.SetBasicAuth("api", p.key)
+	r.SetBasicAuth("api", p.keys.Load().api)
 	body, err := p.client.Query(ctx, q)
 	if err != nil {
 		return fmt.Errorf("look up events: %w", err)
@@ -118,12 +118,12 @@ func (p *Adapter) readLogs(ctx context.Context, q models.LookupQuery, post func(
 	var in logsQuery
 	in.Start = q.From.UTC().Format(time.RFC1123Z)
 	in.End = q.To.Add(time.Second - 1).UTC().Format(time.RFC1123Z)
-	in.Filter.And = []logsFilter{equals("domain", p.api.Domain())}
+	in.Filter.And = []logsFilter{equals("domain", p.domain)}
 	if q.Recipient != "" {
 		in.Filter.And = append(in.Filter.And, equals("recipient", q.Recipient))
 	}
 	in.Pagination.Sort, in.Pagination.Limit = "timestamp:asc", lookupPage
-	address := strings.TrimSuffix(p.api.APIBase(), version) + "/v1/analytics/logs"
+	address := strings.TrimSuffix(p.base, version) + "/v1/analytics/logs"
 	for {
 		var page struct {
 			Items      []json.RawMessage `json:"items"`
@@ -147,7 +147,7 @@ func (p *Adapter) readLogs(ctx context.Context, q models.LookupQuery, post func(
 
 // readEvents reads the Events API.
 func (p *Adapter) readEvents(ctx context.Context, q models.LookupQuery, post func(body []byte) error) error {
-	first, err := url.Parse(p.api.APIBase() + "/" + p.api.Domain() + "/events")
+	first, err := url.Parse(p.base + "/" + p.domain + "/events")
 	if err != nil {
 		return fmt.Errorf("look up events: %w", err)
 	}

@@ -45,17 +45,25 @@ const (
 // An Adapter is one provider of the kind Mailgun, for one domain. It implements
 // models.Adapter and models.EventLookup.
 type Adapter struct {
-	key     string
+	keys    atomic.Pointer[keys]
+	domain  string
+	base    string // with the version
 	timeout time.Duration
 	client  *transport.Client
-	api     *sdk.MailgunImpl
-	webhook [][]byte // each verifies webhooks; empty: the provider gets none
 
 	verified    atomic.Int64 // time of the last verified webhook, in Unix nanoseconds
 	logsRefused atomic.Int64 // time when the Logs API refused the key, in Unix nanoseconds
 }
 
 var _ models.Adapter = (*Adapter)(nil)
+
+// keys are replaced as a whole while the adapter is in use.
+type keys struct {
+	api     string
+	before  string           // the key that calls in flight may have; "" at first
+	sdk     *sdk.MailgunImpl // with the API key
+	webhook [][]byte         // each verifies webhooks; empty: the provider gets none
+}
 
 // Check returns all mistakes in the settings. Their texts have no secrets.
 func Check(s settings.Settings) []error {
@@ -99,19 +107,31 @@ func New(s settings.Settings) (*Adapter, error) {
 		base, _ = settings.Base(s.BaseURL)
 	}
 	p := &Adapter{
-		key:     s.APIKey,
+		domain:  s.Domain,
+		base:    base + version,
 		timeout: s.Timeout,
 		client:  transport.NewClient(s.MaxConns),
 	}
+	p.SetKeys(s)
+	return p, nil
+}
+
+// SetKeys replaces the API key and the keys of webhooks by those of settings that Check has accepted. Calls in flight
+// keep theirs.
+func (p *Adapter) SetKeys(s settings.Settings) {
+	k := &keys{api: s.APIKey, sdk: sdk.NewMailgun(p.domain, s.APIKey)}
+	k.sdk.SetAPIBase(p.base)
+	k.sdk.SetClient(p.client.HTTP)
 	for _, key := range []string{s.WebhookKey, s.WebhookKeyOld} {
 		if key != "" {
-			p.webhook = append(p.webhook, []byte(key))
+			k.webhook = append(k.webhook, []byte(key))
 		}
 	}
-	p.api = sdk.NewMailgun(s.Domain, s.APIKey)
-	p.api.SetAPIBase(base + version)
-	p.api.SetClient(p.client.HTTP)
-	return p, nil
+	if old := p.keys.Load(); old != nil {
+		k.before = old.api
+	}
+	p.keys.Store(k)
+	p.logsRefused.Store(0)
 }
 
 // MaxRecipients implements models.Adapter.

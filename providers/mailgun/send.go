@@ -29,7 +29,7 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	ctx, x := transport.Record(ctx, c.StartBy)
-	_, _, err := p.api.Send(ctx, m)
+	_, _, err := p.keys.Load().sdk.Send(ctx, m)
 	if x.Status == 0 {
 		class, reason, text := x.NoAnswer(err)
 		return whole(c, class, reason, 0, p.words(text))

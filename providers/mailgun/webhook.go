@@ -54,7 +54,7 @@ func readPost(body []byte) (in post, err error) {
 // 406 tells Mailgun never to repeat a post. It is the answer only to a wrong signature after a
 // post was verified lately. At other times our key may be wrong, so Mailgun must repeat.
 func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, error) {
-	if len(p.webhook) == 0 {
+	if len(p.keys.Load().webhook) == 0 {
 		return "", parse.NotConfigured()
 	}
 	var s signature
@@ -82,7 +82,7 @@ func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, err
 
 // VerifyHeader implements models.Adapter. The header of a post holds no signature.
 func (p *Adapter) VerifyHeader(http.Header, time.Time) error {
-	if len(p.webhook) == 0 {
+	if len(p.keys.Load().webhook) == 0 {
 		return parse.NotConfigured()
 	}
 	return nil
@@ -95,7 +95,7 @@ func malformed(detail string) error {
 
 // signed reports whether mac is the signature of s by one of the keys.
 func (p *Adapter) signed(s signature, mac []byte) bool {
-	for _, key := range p.webhook {
+	for _, key := range p.keys.Load().webhook {
 		own := hmac.New(sha256.New, key)
 		own.Write([]byte(s.Timestamp))
 		own.Write([]byte(s.Token))

@@ -207,4 +207,7 @@ func answerText(errs []apiError, a transport.Answer) string {
 }
 
 // words returns a text for storing: without addresses and without the API key.
-func (p *Adapter) words(text string) string { return parse.Text(text, p.key) }
+func (p *Adapter) words(text string) string {
+	k := p.keys.Load()
+	return parse.Text(text, k.api, k.before)
+}

@@ -165,7 +165,7 @@ func (p *Adapter) get(ctx context.Context, method, path string, in, out any) err
 	q := transport.Query{
 		Method:  method,
 		URL:     p.base + path,
-		Header:  http.Header{"Authorization": {"Bearer " + p.key}},
+		Header:  http.Header{"Authorization": {"Bearer " + p.keys.Load().api}},
 		Timeout: p.timeout,
 	}
 	if in != nil {

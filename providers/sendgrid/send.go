@@ -32,7 +32,7 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	defer cancel()
 	ctx, x := transport.Record(ctx, c.StartBy)
 
-	req := sg.GetRequest(p.key, endpoint, p.base)
+	req := sg.GetRequest(p.keys.Load().api, endpoint, p.base)
 	req.Method, req.Body = "POST", body
 	_, err := p.rest.SendWithContext(ctx, req)
 	if x.Status == 0 {

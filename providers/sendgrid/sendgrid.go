@@ -11,6 +11,7 @@ import (
 	"crypto/ecdsa"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/sendgrid/rest"
@@ -43,11 +44,17 @@ const (
 // An Adapter is one provider of the kind SendGrid. It implements models.Adapter and
 // models.EventLookup.
 type Adapter struct {
-	key     string
+	keys    atomic.Pointer[keys]
 	base    string
 	timeout time.Duration
 	client  *transport.Client
 	rest    *rest.Client
+}
+
+// keys are replaced as a whole while the adapter is in use.
+type keys struct {
+	api     string
+	before  string             // the key that calls in flight may have; "" at first
 	webhook []*ecdsa.PublicKey // each verifies webhooks; empty: the provider gets none
 }
 
@@ -72,7 +79,6 @@ func New(s settings.Settings) (*Adapter, error) {
 	}
 	s = s.WithDefaults()
 	p := &Adapter{
-		key:     s.APIKey,
 		base:    defaultBase,
 		timeout: s.Timeout,
 		client:  transport.NewClient(s.MaxConns),
@@ -81,8 +87,19 @@ func New(s settings.Settings) (*Adapter, error) {
 	if s.BaseURL != "" {
 		p.base, _ = settings.Base(s.BaseURL)
 	}
-	p.webhook, _ = parseKeys(s.WebhookKey, s.WebhookKeyOld)
+	p.SetKeys(s)
 	return p, nil
+}
+
+// SetKeys replaces the API key and the keys of webhooks by those of settings that Check has accepted. Calls in flight
+// keep theirs.
+func (p *Adapter) SetKeys(s settings.Settings) {
+	k := &keys{api: s.APIKey}
+	k.webhook, _ = parseKeys(s.WebhookKey, s.WebhookKeyOld)
+	if old := p.keys.Load(); old != nil {
+		k.before = old.api
+	}
+	p.keys.Store(k)
 }
 
 // MaxRecipients implements models.Adapter.

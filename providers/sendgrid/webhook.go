@@ -49,7 +49,7 @@ func (p *Adapter) Verify(h http.Header, body []byte, now time.Time) (string, err
 	hash.Write(body)
 	// VerifyASN1 refuses bytes after the signature; the SDK's helper does not.
 	sum := hash.Sum(nil)
-	for _, key := range p.webhook {
+	for _, key := range p.keys.Load().webhook {
 		if ecdsa.VerifyASN1(key, sum, der) {
 			return "", parse.Fresh(timestamp, now)
 		}
@@ -69,7 +69,7 @@ func (p *Adapter) VerifyHeader(h http.Header, now time.Time) error {
 
 // signature returns the timestamp, which has ten digits, and the signature of a post.
 func (p *Adapter) signature(h http.Header) (timestamp string, der []byte, err error) {
-	if len(p.webhook) == 0 {
+	if len(p.keys.Load().webhook) == 0 {
 		return "", nil, parse.NotConfigured()
 	}
 	signature, timestamp := h.Get(signatureHeader), h.Get(timestampHeader)

@@ -1,0 +1,54 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/providers"
+)
+
+// Reload takes over from a new configuration what can change while the process runs: the API keys and webhook keys of
+// providers, the client secret and the lists of GitHub, and the certificate. Requests and calls in flight end as they
+// began. Other changes are named in a warning. If anything is wrong, Reload changes nothing and returns all mistakes.
+// The caller makes one call at a time.
+func (a *App) Reload(next *config.Config) error {
+	var mistakes []error
+	for _, p := range a.providers {
+		if _, ok := next.Providers[p.Name]; ok {
+			mistakes = append(mistakes, providers.Check(a.settingsFrom(next, p.Name))...)
+		}
+	}
+	if a.certs != nil {
+		if _, err := a.certs.load(); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("cannot use tls.cert and tls.key: %w", err))
+		}
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return fmt.Errorf("the configuration has mistakes:\n%w", err)
+	}
+	for _, p := range a.providers {
+		if _, ok := next.Providers[p.Name]; ok {
+			providers.SetKeys(p.Adapter, a.settingsFrom(next, p.Name))
+		}
+	}
+	if g := githubOf(next); g != nil && a.github.Load() != nil {
+		a.github.Store(g)
+		if a.dashboard != nil {
+			a.dashboard.SetGitHub(*g)
+		}
+	}
+	if names := a.cfg.NeedRestart(next); len(names) > 0 {
+		a.log.Warn("some settings have changed and are used only after a restart", "settings", strings.Join(names, ", "))
+	}
+	a.log.Info("configuration reloaded")
+	return nil
+}
+
+// settingsFrom returns the settings of a provider with the keys of another configuration.
+func (a *App) settingsFrom(next *config.Config, name string) providers.Settings {
+	s, n := providerSettings(a.cfg, name), providerSettings(next, name)
+	s.APIKey, s.WebhookKey, s.WebhookKeyOld, s.Events = n.APIKey, n.WebhookKey, n.WebhookKeyOld, n.Events
+	return s
+}
