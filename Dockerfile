@@ -1,5 +1,7 @@
-# The whole product as one static binary in an otherwise empty image.
-FROM golang:1.26 AS build
+# The whole product as one static binary in an otherwise empty image. To build from an image that you have checked:
+# --build-arg GO_IMAGE=golang@sha256:…
+ARG GO_IMAGE=golang:1.26
+FROM ${GO_IMAGE} AS build
 WORKDIR /src
 # First what changes rarely, so that the modules stay in a layer of their own.
 COPY go.mod go.sum ./
@@ -19,6 +21,7 @@ ENV SAFEDELIVR_DATA_DIR=/data SAFEDELIVR_LISTEN=:8080
 ENV PATH=/
 VOLUME /data
 EXPOSE 8080
-HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["/safedelivr", "health"]
+# Whether it lives. While the store or the broker is away it is not ready, and a new container would not be either.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["/safedelivr", "health", "--live"]
 ENTRYPOINT ["/safedelivr"]
 CMD ["serve"]
