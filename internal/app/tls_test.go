@@ -79,6 +79,16 @@ func TestCertificateReload(t *testing.T) {
 	}
 	require.NotContains(t, log.String(), dir)
 
+	// SIGHUP reports the mistake, too, and takes the next certificate that can be used.
+	next := a.Config()
+	require.ErrorContains(t, a.Reload(&next), "cannot use tls.cert and tls.key: no such file")
+	ca.Certificate(t, cert, key, "127.0.0.1", 3*time.Hour)
+	next.Listen = a.cfg.Listen
+	require.NoError(t, a.Reload(&next))
+	third, thirdSeen := tlsClient(ca)
+	require.Equal(t, http.StatusOK, status(t, third, base+"/healthz", "", nil))
+	require.False(t, thirdSeen().Equal(renewed))
+
 	//nolint:gosec // it must be refused
 	outdated := &tls.Config{RootCAs: ca.Pool, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
 	_, err := (&tls.Dialer{Config: outdated}).DialContext(t.Context(), "tcp", a.Addr())

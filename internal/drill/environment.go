@@ -77,8 +77,14 @@ func (e *environment) environ(more ...string) []string {
 		"SAFEDELIVR_CASSANDRA_CONSISTENCY=" + c.Consistency,
 		"SAFEDELIVR_CASSANDRA_SERIAL_CONSISTENCY=" + c.Serial,
 		"SAFEDELIVR_CASSANDRA_TIMEOUT=" + c.Timeout.String(),
+		"SAFEDELIVR_CASSANDRA_TLS_CA=" + c.TLSCA,
+		"SAFEDELIVR_CASSANDRA_TLS_CERT=" + c.TLSCert,
+		"SAFEDELIVR_CASSANDRA_TLS_KEY=" + c.TLSKey,
 		"SAFEDELIVR_AMQP_URL=" + e.cfg.AMQP.URL,
 		"SAFEDELIVR_AMQP_PREFIX=" + e.name,
+		"SAFEDELIVR_AMQP_TLS_CA=" + e.cfg.AMQP.TLSCA,
+		"SAFEDELIVR_AMQP_TLS_CERT=" + e.cfg.AMQP.TLSCert,
+		"SAFEDELIVR_AMQP_TLS_KEY=" + e.cfg.AMQP.TLSKey,
 	}
 	return append(out, more...)
 }

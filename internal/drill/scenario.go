@@ -58,6 +58,8 @@ func (s *scenario) impossible(set *setup) string {
 		return "connections to RabbitMQ go through a proxy, whose name amqps:// would not accept"
 	case s.needs == needsStore && !loopback(set.cfg.Cassandra.Hosts[0]):
 		return "connections to Cassandra go through a proxy, which the driver avoids unless the node is on this machine"
+	case s.needs == needsStore && set.cfg.Cassandra.TLSCA != "":
+		return "connections to Cassandra go through a proxy, whose name TLS would not accept"
 	case s.needs == needsSignals && !canFreeze:
 		return "processes cannot be frozen on this system"
 	}
