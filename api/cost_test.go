@@ -90,7 +90,13 @@ func requireLinear(
 			}
 		}
 	}
-	once, four := cost(check(n)), cost(check(4*n))
+	var once, four time.Duration
+	for range 10 { // other processes may disturb some of them
+		once, four = cost(check(n)), cost(check(4*n))
+		if four < 10*once+5*time.Millisecond {
+			return
+		}
+	}
 	require.Less(t, four, 10*once+5*time.Millisecond)
 }
 

@@ -59,6 +59,8 @@ func newRig(t *testing.T, b testkit.Backend, o simulator.Options, more ...string
 		"SAFEDELIVR_LISTEN="+r.addr,
 		"SAFEDELIVR_METRICS_LISTEN=off",
 		"SAFEDELIVR_LOG="+testLevel(),
+		"SAFEDELIVR_QUOTAS_REQUESTS_PER_SECOND=0", // a test asks without pause
+		"SAFEDELIVR_QUOTAS_REQUESTS_AT_ONCE=0",
 		"SAFEDELIVR_TIMES_RECHECK=1s",
 		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=4s",
 		"SAFEDELIVR_TIMES_START_BY=3s",

@@ -55,6 +55,8 @@ func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
 func (d *drill) serverSettings() []string {
 	out := []string{
 		"SAFEDELIVR_LOG=error",
+		"SAFEDELIVR_QUOTAS_REQUESTS_PER_SECOND=0", // the drill asks without pause
+		"SAFEDELIVR_QUOTAS_REQUESTS_AT_ONCE=0",
 		"SAFEDELIVR_TIMES_START_BY=" + startBy.String(),
 		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=4s",
 		"SAFEDELIVR_TIMES_RECHECK=1s",
