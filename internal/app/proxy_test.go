@@ -6,12 +6,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/accesslog"
 )
 
 var proxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:1::/48")}
@@ -146,5 +150,33 @@ func TestKeyNetworksBehindProxy(t *testing.T) {
 		require.Equal(t, http.StatusForbidden,
 			status(t, client, url, key, http.Header{"X-Forwarded-For": {"203.0.113.5, 192.0.2.9"}}))
 		require.Equal(t, http.StatusForbidden, status(t, client, url, key, nil))
+	}
+}
+
+// Behind a trusted proxy a login is recorded with the client's address, and its cookie is Secure if the client uses TLS.
+func TestLoginBehindProxy(t *testing.T) {
+	t.Parallel()
+	a := serveApp(t, slog.New(slog.DiscardHandler), "SAFEDELIVR_TRUSTED_PROXIES=127.0.0.0/8")
+	for scheme, secure := range map[string]bool{"https": true, "http": false} {
+		link, err := dashboard.NewLoginLink(t.Context(), a.store, "http://"+a.Addr(), dashboard.LocalUser())
+		require.NoError(t, err)
+		u, err := url.Parse(link)
+		require.NoError(t, err)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+a.Addr()+"/login/link",
+			strings.NewReader(u.RawQuery))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Forwarded", `for="[2001:db8:2::1]:80";proto=`+scheme)
+		resp, err := http.DefaultTransport.RoundTrip(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusSeeOther, resp.StatusCode)
+		require.Equal(t, secure, resp.Cookies()[0].Secure)
+	}
+	logins, err := a.service.AccessLog(t.Context(), service.Caller{Operator: true}, accesslog.Login, service.Page{})
+	require.NoError(t, err)
+	require.NotEmpty(t, logins.Entries)
+	for _, e := range logins.Entries {
+		require.Equal(t, "2001:db8:2::1", e.Address)
 	}
 }

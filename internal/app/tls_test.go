@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -154,4 +155,25 @@ func TestCertificateMistakes(t *testing.T) {
 	require.ErrorContains(t, err, "there is no certificate in the file")
 	_, err = clientTLS("cassandra", "", none, none)
 	require.ErrorContains(t, err, "cannot use cassandra.tls_cert and cassandra.tls_key")
+}
+
+// Over TLS clients get HTTP/2. A request that is refused before its body was read is answered, and the connection goes
+// on.
+func TestHTTP2(t *testing.T) {
+	t.Parallel()
+	ca, dir := testkit.NewAuthority(t), t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	ca.Certificate(t, cert, key, "127.0.0.1", time.Hour)
+	a := serveApp(t, slog.New(slog.DiscardHandler), "SAFEDELIVR_TLS_CERT="+cert, "SAFEDELIVR_TLS_KEY="+key)
+	client, _ := tlsClient(ca)
+	for range 3 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+a.Addr()+"/v1/batches",
+			bytes.NewReader(make([]byte, 8<<20)))
+		require.NoError(t, err)
+		resp, err := client.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+		require.Equal(t, 2, resp.ProtoMajor)
+	}
 }
