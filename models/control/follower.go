@@ -15,26 +15,34 @@ type Follower struct {
 	store models.CommandStore
 	rules *Rules
 
+	now   func() instant
 	mu    sync.Mutex // one reader at a time
 	state sync.Mutex
-	fresh time.Time     // beginning of the last successful read
+	fresh instant       // beginning of the last successful read; zero: none
 	moved chan struct{} // closed and replaced after commands were applied
+}
+
+// instant is a moment by both clocks of the process. The monotonic clock stops while the
+// machine sleeps, and the wall clock can be set.
+type instant struct{ monotonic, wall time.Time }
+
+func now() instant {
+	t := time.Now()
+	return instant{t, t.Round(0)}
+}
+
+// since returns the time from o to i by the clock that says more.
+func (i instant) since(o instant) time.Duration {
+	return max(i.monotonic.Sub(o.monotonic), i.wall.Sub(o.wall))
 }
 
 // NewFollower returns a follower with empty rules.
 func NewFollower(store models.CommandStore) *Follower {
-	return &Follower{store: store, rules: NewRules(), moved: make(chan struct{})}
+	return &Follower{store: store, rules: NewRules(), now: now, moved: make(chan struct{})}
 }
 
 // Rules returns the rules of the commands that were read.
 func (f *Follower) Rules() *Rules { return f.rules }
-
-// Fresh returns the time, on the monotonic clock, up to which all commands were read.
-func (f *Follower) Fresh() time.Time {
-	f.state.Lock()
-	defer f.state.Unlock()
-	return f.fresh
-}
 
 // Changed returns a channel that is closed after more commands were applied.
 func (f *Follower) Changed() <-chan struct{} {
@@ -54,7 +62,7 @@ func (f *Follower) Sync(ctx context.Context) error {
 }
 
 func (f *Follower) read(ctx context.Context) error {
-	began, before := time.Now(), f.rules.UpTo()
+	began, before := f.now(), f.rules.UpTo()
 	for {
 		commands, err := f.store.Commands(ctx, f.rules.UpTo(), logPage)
 		if err != nil {
@@ -82,7 +90,7 @@ func (f *Follower) read(ctx context.Context) error {
 // MaxRuleAge is the maximum age of the rules when a worker begins a call.
 const MaxRuleAge = 700 * time.Millisecond
 
-// EnsureFresh reads the command log unless the rules are younger than age.
+// EnsureFresh reads the command log unless the rules are younger than age by both clocks.
 func (f *Follower) EnsureFresh(ctx context.Context, age time.Duration) error {
 	if f.within(age) {
 		return nil
@@ -96,8 +104,10 @@ func (f *Follower) EnsureFresh(ctx context.Context, age time.Duration) error {
 }
 
 func (f *Follower) within(age time.Duration) bool {
-	fresh := f.Fresh()
-	return !fresh.IsZero() && time.Since(fresh) < age
+	f.state.Lock()
+	fresh := f.fresh
+	f.state.Unlock()
+	return fresh != instant{} && f.now().since(fresh) < age
 }
 
 // Follow reads the command log every pause until ctx ends. It calls failed with errors.
