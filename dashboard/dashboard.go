@@ -135,14 +135,24 @@ func (d *Dashboard) routes() http.Handler {
 	for pattern, h := range d.operatorRoutes() {
 		mux.Handle(pattern, d.forUsers(operatorsOnly(h)))
 	}
-	mux.Handle("GET /", d.forUsers(func(http.ResponseWriter, *http.Request, *visitor) error { return errNoPage }))
-	mux.HandleFunc("/", noRoute)
+	mux.HandleFunc("/", d.noRoute)
 	return mux
 }
 
-// noRoute answers a request that no page makes, with a problem as the API does: a program
-// that has the path wrong must not mistake the login page for an answer.
-func noRoute(w http.ResponseWriter, _ *http.Request) {
+// noRoute answers a request for a path without a page: a browser gets an error page, and
+// any other client gets a problem, as from the API. Both are 404 with or without a session, so
+// that no program mistakes the login page for an answer.
+func (d *Dashboard) noRoute(w http.ResponseWriter, r *http.Request) {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if reads && strings.Contains(r.Header.Get("Accept"), "text/html") {
+		v, err := d.visitor(r)
+		if err != nil {
+			v = nil // the page is the same for a stranger
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		d.fail(w, r, v, errNoPage)
+		return
+	}
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")

@@ -251,20 +251,39 @@ func TestEscaping(t *testing.T) {
 	require.NotContains(t, a.text, "<script>")
 }
 
-// TestNoRoute: a POST to a path without a page gets a problem, with and without a session, and
-// is not sent to the login page.
+// TestNoRoute: a path without a page is a 404, with and without a session, and never the login
+// page. A browser gets a page, and any other client gets a problem. The path of a page leads
+// a stranger to the login page.
 func TestNoRoute(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	for _, b := range []*browser{f.byLink(LocalUser()), f.browser()} {
-		for _, path := range []string{"/v2/batches", "/batches", "/docs", "/x"} {
-			a := b.post(path, nil)
+	const page, feed = "text/html,application/xhtml+xml", "text/event-stream"
+	for visitor, b := range map[string]*browser{"Back to overview": f.byLink(LocalUser()), "Log in": f.browser()} {
+		problem := func(method, path, accept string) {
+			t.Helper()
+			a := b.do(method, path, nil, "Accept", accept)
 			require.Equal(t, http.StatusNotFound, a.StatusCode, path)
 			require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
 			var p struct{ Code string }
 			require.NoError(t, json.Unmarshal([]byte(a.text), &p))
 			require.Equal(t, "no_such_route", p.Code)
 		}
+		for _, path := range []string{"/v2/batches", "/batches", "/docs", "/x"} {
+			problem(http.MethodPost, path, page)
+		}
+		for _, path := range []string{"/v2/batches", "/batches/a/b/c", "/x", "/logout", "/live/x"} {
+			problem(http.MethodGet, path, "*/*")
+			problem(http.MethodGet, path, feed)
+			a := b.do(http.MethodGet, path, nil, "Accept", page)
+			require.Equal(t, http.StatusNotFound, a.StatusCode, path)
+			require.Equal(t, path, a.Request.URL.Path, "not redirected")
+			require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+			require.Contains(t, a.text, "This page does not exist")
+			require.Contains(t, a.text, visitor)
+		}
+	}
+	for _, path := range []string{"/", "/batches", "/batches/x", "/operations", "/settings"} {
+		require.Equal(t, "/login", f.browser().do(http.MethodGet, path, nil, "Accept", page).Request.URL.Path, path)
 	}
 }
 
