@@ -49,7 +49,8 @@ type Log struct {
 type Moment struct {
 	At time.Time `json:"at"`
 	// What is accepted, attempt, answer, event, end, cancel or release.
-	What     string `json:"what"`
+	What string `json:"what"`
+	// Attempt counts the attempts for this recipient: 1 is the first.
 	Attempt  int    `json:"attempt,omitempty"`
 	Provider string `json:"provider,omitempty"`
 	Class    string `json:"class,omitempty"`

@@ -9,8 +9,8 @@ import (
 // Moment is one entry of the timeline of a log.
 type Moment struct {
 	At       time.Time `json:"at"`
-	What     string    `json:"what"` // accepted, attempt, answer, event, end, cancel, release
-	Attempt  int       `json:"attempt,omitempty"`
+	What     string    `json:"what"`              // accepted, attempt, answer, event, end, cancel, release
+	Attempt  int       `json:"attempt,omitempty"` // 1 for the recipient's first attempt
 	Provider string    `json:"provider,omitempty"`
 	Class    Class     `json:"class,omitempty"`
 	Event    EventKind `json:"event,omitempty"`
@@ -26,14 +26,15 @@ type Moment struct {
 }
 
 // Timeline returns the timeline of a log in order of time: attempts, answers, events
-// and other ledger entries.
+// and other ledger entries. It counts the recipient's own attempts: the numbers of ledger
+// entries also count those of the chunk's other recipients.
 func (v *View) Timeline(log ID, facts []Fact) []Moment {
 	r := log.Recipient()
 	facts = distinctFacts(facts)
 	out := []Moment{{At: log.Time(), What: "accepted"}}
-	mine := map[int]string{}     // attempt -> provider
-	began := map[int]time.Time{} // attempt -> when
-	answered := map[int]time.Time{}
+	mine := map[int]string{}                                    // number of the entry -> provider
+	nth := map[int]int{}                                        // number of the entry -> attempt
+	began, answered := map[int]time.Time{}, map[int]time.Time{} // attempt -> when
 	for i := range v.Entries {
 		e := &v.Entries[i]
 		if !e.Recipients.Has(r) {
@@ -48,8 +49,9 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 			Because:  e.Because,
 		}
 		if e.Kind == Attempt {
-			m.Attempt = e.Number
-			mine[e.Number], began[e.Number] = e.Provider, e.At
+			m.Attempt = len(nth) + 1
+			mine[e.Number], nth[e.Number] = e.Provider, m.Attempt
+			began[m.Attempt] = e.At
 		} else if m.Because == "" {
 			m.Because = e.Reason.Words()
 		}
@@ -62,19 +64,37 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 		}
 		for k := range o.Parts {
 			if p := &o.Parts[k]; p.Recipients.Has(r) {
-				answered[o.Attempt] = o.At
-				out = append(out, Moment{At: o.At, What: "answer", Attempt: o.Attempt, Provider: mine[o.Attempt], Class: p.Class,
-					Reason: p.reason(), Status: p.Status, Text: p.Text, TookMS: float64(o.Took.Microseconds()) / 1000})
+				answered[nth[o.Attempt]] = o.At
+				out = append(out, Moment{
+					At:       o.At,
+					What:     "answer",
+					Attempt:  nth[o.Attempt],
+					Provider: mine[o.Attempt],
+					Class:    p.Class,
+					Reason:   p.reason(),
+					Status:   p.Status,
+					Text:     p.Text,
+					TookMS:   float64(o.Took.Microseconds()) / 1000,
+				})
 			}
 		}
 	}
 	for _, e := range distinctEvents(facts) {
 		if e.Recipient == r && mine[e.Attempt] == e.Provider {
-			out = append(
-				out,
-				Moment{At: e.At, What: "event", Attempt: e.Attempt, Provider: e.Provider, Event: e.Kind, Reason: e.Reason,
-					Status: e.Status, Enhanced: e.Enhanced, Bounce: e.BounceClass, Text: e.Text, Async: e.Async, Guess: e.Guess},
-			)
+			out = append(out, Moment{
+				At:       e.At,
+				What:     "event",
+				Attempt:  nth[e.Attempt],
+				Provider: e.Provider,
+				Event:    e.Kind,
+				Reason:   e.Reason,
+				Status:   e.Status,
+				Enhanced: e.Enhanced,
+				Bounce:   e.BounceClass,
+				Text:     e.Text,
+				Async:    e.Async,
+				Guess:    e.Guess,
+			})
 		}
 	}
 	// Some providers give times in whole seconds. An event never comes before its

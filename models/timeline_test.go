@@ -1,6 +1,7 @@
 package models
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -83,4 +84,35 @@ func TestDropIsNotTheReceivers(t *testing.T) {
 	v := Resolve(1, []Entry{sg}, []Fact{{Key: "1", Events: []Event{drop}}})
 	require.Equal(t, ProviderDropped, v.Status(1).Last.Reason)
 	require.NotContains(t, ProviderDropped.Words(), "receiving server")
+}
+
+// TestAttemptsOfOneRecipientAreCounted: a timeline counts the attempts of its recipient. The
+// number of the ledger entry also counts attempts for others, endings and releases.
+func TestAttemptsOfOneRecipientAreCounted(t *testing.T) {
+	t.Parallel()
+	log := NewBatchID(t0).Log(2)
+	at := func(n int) time.Time { return t0.Add(time.Duration(n) * time.Minute) }
+	entry := func(n int, kind EntryKind, r int) Entry {
+		return Entry{Number: n, Kind: kind, Provider: "sg", Recipients: SetOf(r), At: at(n)}
+	}
+	ledger := []Entry{
+		entry(1, Attempt, 1),
+		entry(2, Attempt, 2),
+		entry(3, Attempt, 1),
+		entry(4, Ending, 2),
+		entry(5, Release, 2),
+		entry(6, Attempt, 2),
+	}
+	refused := &Outcome{Attempt: 2, At: at(2), Parts: []Part{{Class: Unavailable, Recipients: SetOf(2)}}}
+	accepted := &Outcome{Attempt: 6, At: at(6), Parts: []Part{{Class: Accepted, Recipients: SetOf(2)}}}
+	delivered := Event{ID: "e", Attempt: 6, Provider: "sg", Recipient: 2, Kind: Delivered, At: at(7)}
+	facts := []Fact{{Key: "o2", Outcome: refused}, {Key: "o6", Outcome: accepted}, {Key: "e", Events: []Event{delivered}}}
+	v := Resolve(2, ledger, facts)
+	var told []string
+	for _, m := range v.Timeline(log, facts) {
+		told = append(told, fmt.Sprint(m.What, " ", m.Attempt))
+	}
+	require.Equal(t, []string{"accepted 0", "attempt 1", "answer 1", "end 0", "release 0", "attempt 2", "answer 2", "event 2"},
+		told)
+	require.Equal(t, 2, v.Status(2).Attempts)
 }
