@@ -65,7 +65,7 @@ func TestControlBatch(t *testing.T) {
 	}
 	require.Equal(t, want, s)
 	require.True(t, read[service.BatchView](f, path).Stopped)
-	require.NotEmpty(t, read[service.BatchView](f, path).Waits)
+	require.Equal(t, models.WaitBatchStopped, read[service.BatchView](f, path).Waits.Code)
 	s = control(f, path+"/stop", ``)
 	require.False(t, s.Changed, "already stopped")
 	require.True(t, s.Stopped)

@@ -172,7 +172,7 @@ func TestLog(t *testing.T) {
 	require.Equal(t, "the provider was not available; all retries have failed", l.ReasonText)
 	l = read[oneLog](f, "/v1/logs/"+b.ID.Log(4).String())
 	require.Equal(t, models.Queued, l.State)
-	require.Equal(t, "sg accepted it; no final event yet", l.ReasonText)
+	require.Equal(t, "accepted by sg; no final event yet", l.ReasonText)
 
 	for _, none := range []models.ID{b.ID.Log(5), b.ID.Chunk(1).Log(1)} {
 		require.Equal(t, "not_found", f.get("/v1/logs/"+none.String()).problem(t).Code)

@@ -162,7 +162,7 @@ func TestHolds(t *testing.T) {
 	require.Len(t, list, 1)
 	require.Equal(t, []any{"cli:zoe", "restored"}, []any{list[0].By, list[0].Why})
 	require.True(t, list[0].Before.After(b.Created()))
-	require.Contains(t, read[service.BatchView](f, batchPath(b.ID)).Waits, "held after a restore")
+	require.Equal(t, models.WaitRestore, read[service.BatchView](f, batchPath(b.ID)).Waits.Code)
 	require.Equal(
 		t,
 		service.LiftResult{Command: models.LiftHolds, Changed: true},

@@ -30,7 +30,7 @@ func TestDisableUser(t *testing.T) {
 		require.Equal(t, "user_disabled", answer.problem(t).Code)
 	}
 	require.Equal(t, http.StatusForbidden, theirs.do(http.MethodPost, "/v1/batches", "application/json", nil).Status)
-	require.Empty(t, read[service.BatchView](op, batchPath(b.ID)).Waits, "accepted mail goes on")
+	require.Equal(t, models.WaitTurn, read[service.BatchView](op, batchPath(b.ID)).Waits.Code, "accepted mail goes on")
 	users := read[service.UserPage](op, "/v1/users").Users
 	require.Len(t, users, 2)
 	bob := slices.IndexFunc(users, func(u service.UserView) bool { return u.Name == "bob" })

@@ -99,8 +99,8 @@ type Batch struct {
 	Stopped   bool   `json:"stopped,omitempty"`
 	StoppedBy string `json:"stopped_by,omitempty"`
 	Cancelled bool   `json:"cancelled,omitempty"`
-	// Waits says which command keeps the batch from being sent.
-	Waits      string    `json:"waits,omitempty"`
+	// Waits says what the batch waits for. In a list it is set only if a command withholds the batch.
+	Waits      *Wait     `json:"waits,omitempty"`
 	Subject    string    `json:"subject"`
 	From       Address   `json:"from"`
 	ReplyTo    *Address  `json:"reply_to,omitempty"`
@@ -112,6 +112,18 @@ type Batch struct {
 	Counts     Counts    `json:"counts"`
 	Created    time.Time `json:"created_at"`
 	Deadline   time.Time `json:"deadline,omitzero"`
+}
+
+// Wait says what queued mail waits for.
+type Wait struct {
+	// Code is a stable word, like batch_stopped or final_event. Text says it to people.
+	Code string `json:"code"`
+	Text string `json:"text"`
+	// Until is when the wait ends at the latest, or when the mail is tried again; zero if that is unknown.
+	Until time.Time `json:"until,omitzero"`
+	// Provider is the provider that the mail waits for, and BlockID the block rule.
+	Provider string `json:"provider,omitempty"`
+	BlockID  string `json:"block_id,omitempty"`
 }
 
 // Address is an address with an optional name.

@@ -89,6 +89,7 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"ReleaseResult":      client.ReleaseResult{},
 		"BatchControlResult": client.BatchControlResult{},
 		"ControlResult":      client.ControlResult{},
+		"Wait":               client.Wait{},
 		"Worker":             client.Worker{},
 	} {
 		require.Contains(t, schemas, name)

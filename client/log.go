@@ -37,6 +37,8 @@ type Log struct {
 	Attempts          int             `json:"attempts"`
 	Unconfirmed       bool            `json:"unconfirmed,omitempty"`
 	PossibleDuplicate bool            `json:"possible_duplicate,omitempty"`
+	// Waits says what a queued mail waits for.
+	Waits *Wait `json:"waits,omitempty"`
 	// Copies counts the copies that are known to be delivered.
 	Copies   int       `json:"copies"`
 	BatchID  string    `json:"batch_id,omitempty"`

@@ -171,8 +171,8 @@ func (c *Config) cluster() cluster.Config {
 	}
 }
 
-// newPolicyFor returns the policy for providers.
-func newPolicyFor(specs []provider.Spec, cfg *Config) *policy.Policy {
+// PolicyFor returns the policy for providers.
+func PolicyFor(specs []provider.Spec, cfg *Config) *policy.Policy {
 	names, windows := make([]string, 0, len(specs)), map[string]time.Duration{}
 	for i := range specs {
 		names = append(names, specs[i].Name)

@@ -70,7 +70,7 @@ func New(store models.Store, broker models.Broker, specs []Provider, cfg Config)
 	e.history = retention.NewHistory(store, cfg.Worker+"/"+cfg.life)
 	e.ages = agenda.NewQueueAges(store, broker, cfg.Worker)
 	e.metrics = newMetrics(e.providers)
-	decisions := newPolicyFor(specs, &cfg)
+	decisions := PolicyFor(specs, &cfg)
 	e.buildRooms(decisions)
 	e.reporter = cluster.NewReporter(cluster.ReporterDeps{
 		Store:     store,

@@ -255,3 +255,39 @@ func TestManyParked(t *testing.T) {
 	require.Contains(t, string(shown["parked"]), "safedelivr parked list --all")
 	require.Contains(t, string(shown["sums"]), "1 or more")
 }
+
+// TestPagesSayWhatMailWaitsFor: the pages of a batch and a log say what the mail waits for, and
+// until when if that is known. Only a command counts as an obstacle to a retry.
+func TestPagesSayWhatMailWaitsFor(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"})
+	path := "/batches/" + id.String()
+	for _, page := range []string{path, "/logs/" + id.Log(1).String()} {
+		require.Contains(t, b.get(page).text, "waiting to be handed to a provider")
+	}
+	require.NotContains(t, b.get(path+"/retry").text, "Nothing is sent until")
+
+	at := time.Now().UTC()
+	require.NoError(t, f.store.Append(t.Context(), id, models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Attempt,
+		At:         at,
+		Recipients: models.SetOf(1),
+		Provider:   "sg",
+		CallEnds:   at.Add(time.Minute),
+	}))
+	until := at.Add(16 * time.Minute).Format("2 Jan 2006, 15:04:05 UTC")
+	for _, page := range []string{path, "/logs/" + id.Log(1).String()} {
+		text := b.get(page).text
+		require.Contains(t, text, "the outcome at sg is not known yet · until <time")
+		require.Contains(t, text, until)
+	}
+	b.post(path+"/stop", nil)
+	text := b.get(path).text
+	require.Contains(t, text, "by local</span>")
+	require.NotContains(t, text, "outcome at sg is not known yet · until <time", "on the batch")
+	require.Contains(t, b.get(path+"/retry").text, "Nothing is sent until this is resolved: stopped by")
+}

@@ -3,8 +3,6 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"encoding/csv"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -181,48 +179,63 @@ func (d *Dashboard) batchOf(
 	}
 }
 
-// Note is the rest of the sentence that Word begins: who stopped the batch, or why it
-// is not sent.
+// Note is the rest of the sentence that Word begins: who stopped the batch, or what it
+// waits for.
 func (v *batchView) Note() string {
-	if v.Word() == "stopped" {
+	switch {
+	case v.Word() == "stopped":
 		return strings.TrimPrefix(v.Kept, "stopped ")
+	case v.Kept == "" && v.Waits != nil:
+		return v.Waits.Text
 	}
 	return v.Kept
 }
 
-// waitingFor returns what keeps a batch from being sent and who gave that command, or "".
+// waitingFor returns the commands that keep a batch from being sent, or "".
 func (d *Dashboard) waitingFor(ctx context.Context, who service.Caller, b *service.BatchView) string {
-	if b.StoppedBy == "" {
-		return b.Waits
+	switch {
+	case b.StoppedBy != "":
+	case b.Waits != nil && b.Waits.ByCommand():
+		return b.Waits.Text
+	default:
+		return ""
 	}
 	kept := "stopped by " + d.nameOf(ctx, b.StoppedBy)
 	if !who.MayResume(b) {
 		kept += ", and only an operator can resume it"
 	}
-	if b.Waits != "stopped by "+b.StoppedBy { // something else, too
-		kept += "; " + b.Waits
+	if b.Waits != nil && b.Waits.Code != models.WaitBatchStopped { // another command, too
+		kept += "; " + b.Waits.Text
 	}
 	return kept
 }
 
-// liveLogs is how often the logs and the flow of an unfinished batch are read. Its
-// counts are read every second.
+// liveLogs is how often the logs and the flow of an unfinished batch are read, and what it
+// waits for. Its counts are read every second.
 const liveLogs = 2 * time.Second
 
 // batchEvents is GET /live/batches/{id}. The feed reads logs and flow only after
 // the counts have changed.
 func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id, state, who := r.PathValue("id"), models.State(r.URL.Query().Get("state")), v.caller()
-	if _, err := d.service.Batch(r.Context(), who, id); err != nil {
+	if _, err := d.service.ListedBatch(r.Context(), who, id); err != nil {
 		return err
 	}
 	return d.stream(w, r, v, eventsKey("batch ", who.User, " ", who.Operator, " ", id, " ", state), func() source {
 		var last *batchView
-		var read time.Time
+		var read, asked time.Time
 		stale := true
 		return source{
 			read: func(ctx context.Context) (any, error) {
-				b, err := d.service.Batch(ctx, who, id)
+				b, err := d.service.ListedBatch(ctx, who, id)
+				switch {
+				case err != nil || b.Waits != nil || b.Counts.Queued == 0:
+				case last == nil || time.Since(asked) >= liveLogs || last.Stopped:
+					b, err = d.service.Batch(ctx, who, id)
+					asked = time.Now()
+				default:
+					b.Waits = last.Waits
+				}
 				if err != nil {
 					return nil, err
 				}
@@ -380,66 +393,3 @@ func rounded(values []float64) []float64 {
 	}
 	return out
 }
-
-// exportBatch is GET /batches/{id}/export.csv, streamed page by page.
-func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	id, state, who := r.PathValue("id"), models.State(r.URL.Query().Get("state")), v.caller()
-	logs, err := d.service.Logs(r.Context(), who, id, state, service.Page{Limit: exportPage})
-	if err != nil {
-		return err
-	}
-	name := "batch-" + id
-	if state != "" {
-		name += "-" + string(state)
-	}
-	h := w.Header()
-	h.Set("Content-Type", "text/csv; charset=utf-8")
-	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename=%q`, name+".csv"))
-	out := csv.NewWriter(w)
-	_ = out.Write(
-		[]string{
-			"id",
-			"email",
-			"name",
-			"state",
-			"reason",
-			"reason_text",
-			"detail",
-			"providers_tried",
-			"delivered_by",
-			"attempts",
-			"copies",
-		},
-	)
-	for {
-		for i := range logs.Logs {
-			l := &logs.Logs[i]
-			delivered := ""
-			for _, a := range viaOf(l) {
-				if a.Delivered {
-					delivered = a.Provider
-				}
-			}
-			row := []string{l.ID.String(), l.Email, l.Name, string(l.State), string(l.Reason), l.ReasonText, l.Detail,
-				strings.Join(
-					slices.Sorted(maps.Keys(l.Providers)),
-					" ",
-				), delivered, strconv.Itoa(l.Attempts), strconv.Itoa(l.Copies)}
-			for k := range row {
-				row[k] = harmlessCell(row[k])
-			}
-			_ = out.Write(row)
-		}
-		out.Flush()
-		if logs.Next == "" {
-			return nil
-		}
-		logs, err = d.service.Logs(r.Context(), who, id, state, service.Page{Limit: exportPage, Cursor: logs.Next})
-		if err != nil {
-			d.log.Warn("export aborted", "batch_id", id, "err", err)
-			panic(http.ErrAbortHandler) // the browser must not take half a file for all of it
-		}
-	}
-}
-
-const exportPage = 500

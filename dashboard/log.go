@@ -321,7 +321,7 @@ func (r *chunkReader) now(ctx context.Context) (*service.Stories, error) {
 	if r.stories != nil && now.Sub(r.asked) < liveEvery {
 		return r.stories, nil
 	}
-	b, err := r.service.Batch(ctx, r.who, r.log.Batch().String())
+	b, err := r.service.ListedBatch(ctx, r.who, r.log.Batch().String())
 	if err != nil {
 		return nil, err
 	}

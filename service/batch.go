@@ -19,7 +19,7 @@ type BatchView struct {
 	Stopped    bool                 `json:"stopped,omitempty"`    // no call begins until the batch is resumed
 	StoppedBy  string               `json:"stopped_by,omitempty"` // a user's ID, or "cli:" and a name
 	Cancelled  bool                 `json:"cancelled,omitempty"`
-	Waits      string               `json:"waits,omitempty"` // why a command holds the batch
+	Waits      *models.Wait         `json:"waits,omitempty"` // what it waits for; in a list only a command
 	Subject    string               `json:"subject"`
 	From       models.Address       `json:"from"`
 	ReplyTo    models.Address       `json:"reply_to,omitzero"`
@@ -39,25 +39,39 @@ type BatchPage struct {
 	Next    string      `json:"next_cursor"`
 }
 
-// total returns the sum of the summaries of a batch.
-func (s *Service) total(ctx context.Context, b *models.Batch) (models.Summary, error) {
-	var sum models.Summary
+// total returns the sum of the summaries of a batch, and the number of a chunk with queued
+// recipients, or -1. It prefers a chunk with recipients that were never tried.
+func (s *Service) total(ctx context.Context, b *models.Batch) (sum models.Summary, queued int, err error) {
+	queued = -1
+	next, untried := 0, false
 	for cs, err := range s.store.Summaries(ctx, b.User, b.ID, 0) {
 		if err != nil {
-			return sum, err
+			return sum, -1, err
 		}
 		sum.Add(&cs.Summary)
+		n := cs.Chunk.ChunkNumber()
+		if n > next && !untried { // the chunk before has no summary yet
+			queued, untried = next, true
+		}
+		if next = n + 1; !untried && cs.Summary.Queued > 0 && (queued < 0 || cs.Summary.Untried > 0) {
+			queued, untried = n, cs.Summary.Untried > 0
+		}
 	}
-	return b.Total(sum), nil
+	if next < b.Chunks && !untried {
+		queued = next
+	}
+	return b.Total(sum), queued, nil
 }
 
-func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, error) {
-	sum, err := s.total(ctx, b)
+// view returns a batch as lists show it, and the number of a chunk with queued recipients,
+// or -1.
+func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, error) {
+	sum, queued, err := s.total(ctx, b)
 	if err != nil {
-		return BatchView{}, err
+		return BatchView{}, -1, err
 	}
 	if err := s.commandLog.EnsureFresh(ctx, rulesAge); err != nil {
-		return BatchView{}, err
+		return BatchView{}, -1, err
 	}
 	rules := s.commandLog.Rules()
 	v := BatchView{
@@ -78,7 +92,7 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, error) 
 	}
 	v.Stopped, v.Cancelled = rules.Stopped(b.ID)
 	v.StoppedBy = rules.StoppedBy(b.ID)
-	return v, nil
+	return v, queued, nil
 }
 
 // Batches returns a page of the caller's batches, newest first.
@@ -103,7 +117,7 @@ func (s *Service) Batches(ctx context.Context, who Caller, p Page) (BatchPage, e
 	g.SetLimit(8)
 	for i := range batches {
 		g.Go(func() (err error) {
-			out.Batches[i], err = s.view(ctx, &batches[i])
+			out.Batches[i], _, err = s.view(ctx, &batches[i])
 			return err
 		})
 	}
@@ -157,7 +171,7 @@ func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p 
 			if b.Created().Before(day) {
 				return out, nil // all others are older
 			}
-			v, err := s.view(ctx, b)
+			v, _, err := s.view(ctx, b)
 			if err != nil {
 				return BatchPage{}, storeError("sum batch", err)
 			}
@@ -214,13 +228,26 @@ func (s *Service) controllable(ctx context.Context, who Caller, id models.ID) (*
 	return b, err
 }
 
-// Batch returns one batch with its counts.
+// Batch returns one batch with its counts and with what it waits for.
 func (s *Service) Batch(ctx context.Context, who Caller, id string) (BatchView, error) {
+	return s.readView(ctx, who, id, true)
+}
+
+// ListedBatch returns one batch as lists show it. It reads no chunk, so Waits is set only if
+// a command withholds the batch.
+func (s *Service) ListedBatch(ctx context.Context, who Caller, id string) (BatchView, error) {
+	return s.readView(ctx, who, id, false)
+}
+
+func (s *Service) readView(ctx context.Context, who Caller, id string, waits bool) (BatchView, error) {
 	b, err := s.readableBatch(ctx, who, id)
 	if err != nil {
 		return BatchView{}, err
 	}
-	v, err := s.view(ctx, b)
+	v, queued, err := s.view(ctx, b)
+	if err == nil && waits {
+		v.Waits, err = s.batchWait(ctx, b, queued)
+	}
 	if err != nil {
 		return BatchView{}, storeError("sum batch", err)
 	}

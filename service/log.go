@@ -22,10 +22,12 @@ type LogView struct {
 	Attempts    int             `json:"attempts"`
 	Unconfirmed bool            `json:"unconfirmed,omitempty"`
 	MayDouble   bool            `json:"possible_duplicate,omitempty"`
-	Copies      int             `json:"copies"` // known deliveries
+	Copies      int             `json:"copies"`          // known deliveries
+	Waits       *models.Wait    `json:"waits,omitempty"` // what it waits for; nil if it has ended
 }
 
-func viewLog(id models.ID, r *models.Recipient, v *models.View) LogView {
+// viewLog returns a log as it is shown. wait is what it waits for, or nil.
+func viewLog(id models.ID, r *models.Recipient, v *models.View, wait *models.Wait) LogView {
 	st := v.Status(id.Recipient())
 	out := LogView{
 		ID:          id,
@@ -40,12 +42,13 @@ func viewLog(id models.ID, r *models.Recipient, v *models.View) LogView {
 		Unconfirmed: st.Reason == models.Unconfirmed,
 		MayDouble:   st.MayDouble,
 		Copies:      st.Copies,
+		Waits:       wait,
 	}
 	for _, t := range v.Tries(id.Recipient()) {
 		out.Providers[t.Provider] = out.Providers[t.Provider] || t.Verdict == models.VerdictDelivered
 	}
-	if out.Reason == "" && st.State == models.Queued {
-		out.ReasonText = queuedText(st)
+	if out.Reason == "" && wait != nil {
+		out.ReasonText = wait.Text
 	} else if out.Reason != "" {
 		out.ReasonText = out.Reason.Words()
 	}
@@ -53,21 +56,6 @@ func viewLog(id models.ID, r *models.Recipient, v *models.View) LogView {
 		out.ReasonText += "; " + out.EndedBy.Words()
 	}
 	return out
-}
-
-// queuedText returns what a queued log waits for.
-func queuedText(st *models.Status) string {
-	switch {
-	case st.Attempts == 0:
-		return "waiting to be handed to a provider"
-	case st.Last.Verdict == models.VerdictAccepted && st.Last.Deferred:
-		return st.Last.Provider + " accepted it and is still trying to deliver"
-	case st.Last.Verdict == models.VerdictAccepted:
-		return st.Last.Provider + " accepted it; no final event yet"
-	case st.Unsettled():
-		return "not known yet whether " + st.Last.Provider + " accepted it"
-	}
-	return "waiting for another attempt after " + st.Last.Provider + ": " + st.Last.Reason.Words()
 }
 
 // LogPage is a page of the logs of a batch. Next is empty on the last page.
@@ -128,6 +116,10 @@ func (s *Service) collectLogs(
 			skip[cs.Chunk.ChunkNumber()] = countOf(&cs.Summary, state) == 0
 		}
 	}
+	w, err := s.waiting(ctx)
+	if err != nil {
+		return nil, models.ID{}, err
+	}
 	read := 0
 	first := max(1, from.Recipient())
 	for k := from.ChunkNumber(); k < b.Chunks; k++ {
@@ -144,6 +136,7 @@ func (s *Service) collectLogs(
 		if err != nil {
 			return nil, models.ID{}, err
 		}
+		waits := w.logs(b, view, recipients)
 		for r := first; r <= len(recipients); r++ {
 			if state != "" && view.Status(r).State != state {
 				continue
@@ -151,7 +144,7 @@ func (s *Service) collectLogs(
 			if len(logs) == n {
 				return logs, chunk.Log(r), nil
 			}
-			logs = append(logs, viewLog(chunk.Log(r), &recipients[r-1], view))
+			logs = append(logs, viewLog(chunk.Log(r), &recipients[r-1], view, waits[r-1]))
 		}
 		first = 1
 	}
@@ -221,6 +214,7 @@ type Stories struct {
 	batch      *models.Batch
 	recipients []models.Recipient
 	view       *models.View
+	waits      []*models.Wait
 	facts      []models.Fact
 }
 
@@ -237,7 +231,11 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 	if err != nil {
 		return nil, storeError("read log", err)
 	}
-	return &Stories{b, recipients, view, facts}, nil
+	w, err := s.waiting(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Stories{b, recipients, view, w.logs(b, view, recipients), facts}, nil
 }
 
 // Log returns the story of one of the chunk's recipients.
@@ -246,7 +244,7 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 		return LogStory{}, notFound("log")
 	}
 	return LogStory{
-		viewLog(log, &c.recipients[log.Recipient()-1], c.view),
+		viewLog(log, &c.recipients[log.Recipient()-1], c.view, c.waits[log.Recipient()-1]),
 		c.batch.ID,
 		c.batch.Content.Subject,
 		c.batch.Created(),

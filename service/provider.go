@@ -94,7 +94,6 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 
 // merge adds a worker's report of the provider.
 func (p *Provider) merge(w *telemetry.ProviderState) {
-	severity := func(h *telemetry.Health) int { return slices.Index(telemetry.HealthStates, h.State) }
 	if p.Health == nil || severity(&w.Health) > severity(p.Health) {
 		p.Health = &w.Health
 	}

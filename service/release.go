@@ -207,7 +207,7 @@ func (r *releaseRun) finish(ctx context.Context, err error) (ReleaseResult, erro
 
 // hasHeld reports whether a batch may have mail that is held at a provider.
 func (s *Service) hasHeld(ctx context.Context, b *models.Batch, provider string) (bool, error) {
-	sum, err := s.total(ctx, b)
+	sum, _, err := s.total(ctx, b)
 	if err != nil {
 		return false, storeError("sum batch", err)
 	}

@@ -145,10 +145,20 @@ func (s *Service) searchChunk(ctx context.Context, id models.ID, address string)
 	if err != nil {
 		return nil, err
 	}
+	w, err := s.waiting(ctx)
+	if err != nil {
+		return nil, err
+	}
+	waits := w.logs(&b, view, recipients)
 	var out []FoundLog
 	for i := range recipients {
 		if strings.EqualFold(recipients[i].Email, address) {
-			out = append(out, FoundLog{viewLog(id.Log(i+1), &recipients[i], view), b.ID, b.Content.Subject, b.Created()})
+			out = append(out, FoundLog{
+				viewLog(id.Log(i+1), &recipients[i], view, waits[i]),
+				b.ID,
+				b.Content.Subject,
+				b.Created(),
+			})
 		}
 	}
 	return out, nil

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -96,6 +97,7 @@ type Deps struct {
 	Broker     models.Broker
 	Providers  []models.Provider // the configured providers
 	CommandLog *control.Follower // of the process; nil: a new one
+	Policy     *policy.Policy    // the decision table of the workers; nil: one with default settings
 	Config     Config
 
 	// Accepted is called with each batch that was stored, and its first chunk, before
@@ -113,6 +115,7 @@ type Service struct {
 	providers  []models.Provider
 	known      map[string]bool // names of the providers
 	commandLog *control.Follower
+	policy     *policy.Policy
 	intake     intake.Config
 	guard      *idempotency.Guard
 	onAccept   func(*models.Batch, models.Chunk)
@@ -124,8 +127,10 @@ type Service struct {
 	access  *accesslog.Log
 	users   cached[[]models.User]
 	unknown cached[Unknown]
-	ready   cached[Readiness]
-	hours   historyHours
+
+	reported cached[map[string]providerNow]
+	ready    cached[Readiness]
+	hours    historyHours
 
 	commands  quota.Commands
 	processes quota.Processes
@@ -145,6 +150,7 @@ func New(d Deps) *Service {
 		providers:  d.Providers,
 		known:      map[string]bool{},
 		commandLog: d.CommandLog,
+		policy:     d.Policy,
 		onAccept:   d.Accepted,
 		announce:   map[models.Lane]*announce.Announcer{},
 		tallies:    map[models.Lane]*tally{},
@@ -162,6 +168,9 @@ func New(d Deps) *Service {
 	}
 	if s.commandLog == nil {
 		s.commandLog = control.NewFollower(d.Store)
+	}
+	if s.policy == nil {
+		s.policy = defaultPolicy(d.Providers, cfg.Recheck)
 	}
 	for i := range d.Providers {
 		s.known[d.Providers[i].Name] = true

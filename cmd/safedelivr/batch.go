@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,8 +14,8 @@ import (
 func (c *cli) batchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
-		Short: "Stop, resume, cancel, retry or release a batch",
-		Long: `Give a command about a batch, by its id. Each command prints its result, how many recipients it reaches, and
+		Short: "Show, stop, resume, cancel, retry or release a batch",
+		Long: `Show a batch or give a command about it, by its id. Each command prints its result, how many recipients it reaches, and
 how many are in flight: in calls to a provider that have begun and have no answer. Commands are idempotent.`,
 	}
 	for _, b := range []struct {
@@ -74,7 +75,36 @@ It may arrive twice.`,
 		dryRunFlag(sub, &dryRun)
 		cmd.AddCommand(sub)
 	}
+	cmd.AddCommand(c.batchShowCommand())
 	return cmd
+}
+
+func (c *cli) batchShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a batch: its counts, and what it waits for",
+		Args:  takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				b, err := svc.Batch(ctx, c.operator(), args[0])
+				if err != nil {
+					return orMissing(err, "batch", args[0])
+				}
+				n := &b.Counts
+				fmt.Fprintf(c.out, "%s: %s; accepted: %d; queued: %d; success: %d; failed: %d; cancelled: %d\n",
+					b.ID, b.State, n.Accepted, n.Queued, n.Success, n.Failed, n.Cancelled)
+				if b.Waits == nil {
+					return nil
+				}
+				until := ""
+				if !b.Waits.Until.IsZero() {
+					until = ", until " + b.Waits.Until.Format(time.RFC3339)
+				}
+				fmt.Fprintf(c.out, "waits: %s (%s)%s\n", b.Waits.Text, b.Waits.Code, until)
+				return nil
+			})
+		},
+	}
 }
 
 // dryRunFlag adds the flag that every command about batches has.

@@ -47,8 +47,8 @@ func (d *desk) run(line string) (out, errs string) {
 	return o.String(), e.String()
 }
 
-// heldBatch accepts a batch of one mail with an unknown outcome.
-func (d *desk) heldBatch() models.ID {
+// batch accepts a batch of one mail.
+func (d *desk) batch() models.ID {
 	d.Helper()
 	in := d.server.service.NewIntake(d.Context(), service.Caller{User: "aaaa"})
 	defer in.Close()
@@ -58,7 +58,14 @@ func (d *desk) heldBatch() models.ID {
 	require.NoError(d, in.Add(&service.Recipient{Email: "x@y.example"}))
 	a, _, err := d.server.service.Accept(d.Context(), service.Caller{User: "aaaa"}, in, service.Repeat{})
 	require.NoError(d, err)
-	require.NoError(d, d.store.Append(d.Context(), a.ID, models.Entry{
+	return a.ID
+}
+
+// heldBatch accepts a batch of one mail with an unknown outcome.
+func (d *desk) heldBatch() models.ID {
+	d.Helper()
+	id := d.batch()
+	require.NoError(d, d.store.Append(d.Context(), id, models.Entry{
 		Number:     1,
 		Token:      models.NewToken(),
 		Kind:       models.Ending,
@@ -69,10 +76,10 @@ func (d *desk) heldBatch() models.ID {
 	reasons := map[models.Reason]int64{models.OutcomeUnknown: 1}
 	require.NoError(d, d.store.PutSummaries(d.Context(), models.ChunkSummary{
 		User:    "aaaa",
-		Chunk:   a.ID,
+		Chunk:   id,
 		Summary: models.Summary{Version: 1, Accepted: 1, Failed: 1, Reasons: reasons},
 	}))
-	return a.ID
+	return id
 }
 
 // TestReleaseWarns requires that every release says that mail may arrive twice, and what it waits for.
@@ -233,6 +240,7 @@ func TestUsage(t *testing.T) {
 		"frobnicate":                            `unknown command "frobnicate"`,
 		"batch stop":                            "usage: safedelivr batch stop ID",
 		"batch stop x":                          "there is no batch x",
+		"batch show x":                          "there is no batch x",
 		"log release x y":                       "usage: safedelivr log release ID",
 		"log release x":                         "there is no log x",
 		"pause-user eve":                        "there is no user eve",
@@ -328,4 +336,33 @@ func TestLoginLinkIsPublic(t *testing.T) {
 	var out, errs strings.Builder
 	require.Zero(t, run(t.Context(), []string{"login"}, streams{out: &out, err: &errs}, env), errs.String())
 	require.Regexp(t, `^https://mail\.example\.com/login/link\?secret=[\w-]{43}\n$`, out.String())
+}
+
+// TestBatchShow: the command shows the counts of a batch, and what it waits for until when.
+func TestBatchShow(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	id := d.batch()
+	out, _ := d.run("batch show " + id.String())
+	require.Contains(t, out, ": queued; accepted: 1; queued: 1; success: 0; failed: 0; cancelled: 0\n")
+	require.Contains(t, out, "waits: waiting to be handed to a provider; no worker is running (no_worker)\n")
+	d.run("batch stop " + id.String())
+	out, _ = d.run("batch show " + id.String())
+	require.Contains(t, out, "waits: stopped by cli:zoe (batch_stopped)\n")
+	d.run("batch resume " + id.String())
+	at := time.Now().UTC().Truncate(time.Second)
+	require.NoError(t, d.store.Append(t.Context(), id, models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Attempt,
+		At:         at,
+		Recipients: models.SetOf(1),
+		Provider:   "sg",
+		CallEnds:   at.Add(time.Minute),
+	}))
+	out, _ = d.run("batch show " + id.String())
+	until := at.Add(16 * time.Minute).Format(time.RFC3339)
+	require.Contains(t, out, "waits: the outcome at sg is not known yet (evidence), until "+until+"\n")
+	out, _ = d.run("batch show " + d.heldBatch().String())
+	require.NotContains(t, out, "waits")
 }

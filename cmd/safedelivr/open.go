@@ -11,6 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/consumers"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -127,9 +128,14 @@ func (c *cli) withService(ctx context.Context, f func(context.Context, *service.
 					Sole:    app.SoleProcess(o.cfg),
 				},
 			}
+			var specs []provider.Spec
 			for _, name := range o.cfg.ProviderNames() {
-				deps.Providers = append(deps.Providers, models.Provider{Name: name, Kind: o.cfg.Providers[name].Kind})
+				c := o.cfg.Providers[name]
+				p := models.Provider{Name: name, Kind: c.Kind, EvidenceWindow: c.Evidence}
+				deps.Providers, specs = append(deps.Providers, p), append(specs, provider.Spec{Provider: p})
 			}
+			workers := app.EngineConfig(o.cfg, o.log)
+			deps.Policy = consumers.PolicyFor(specs, &workers)
 			svc := service.New(deps)
 			defer svc.Close()
 			return explain(f(ctx, svc))

@@ -131,7 +131,7 @@ func (a *Agenda) reconcileChunks(
 	rule := a.follower.Rules().Batch(b)
 	// A held batch still reconciles chunks that reached a provider: their evidence windows
 	// expire regardless.
-	waits := rule.Waits != "" && rule.Cancel == nil && time.Now().Add(a.cfg.Recheck).Before(b.Deadline)
+	waits := rule.Waits != nil && rule.Cancel == nil && time.Now().Add(a.cfg.Recheck).Before(b.Deadline)
 	finished := make([]bool, b.Chunks)
 	var all dispatch.Result
 	for s, err := range a.store.Summaries(ctx, b.User, b.ID, 0) {

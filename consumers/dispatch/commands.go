@@ -123,7 +123,7 @@ func (d *Dispatcher) mayCall(ctx context.Context, c *Chunk, j *job, age time.Dur
 		return err
 	}
 	rules := d.follower.Rules()
-	if r := rules.Batch(c.Batch); r.Waits != "" || r.Cancel != nil ||
+	if r := rules.Batch(c.Batch); r.Waits != nil || r.Cancel != nil ||
 		rules.Provider(j.Provider.Name).Mode == models.ProviderOffline {
 		return fmt.Errorf("%w by a command", errHeldBack)
 	}

@@ -159,7 +159,7 @@ func (d *Dispatcher) plan(ctx context.Context, c *Chunk, now time.Time) ([]polic
 		return nil, err
 	}
 	// The message may follow from a resume command that is newer than the rules.
-	if d.follower.Rules().Batch(c.Batch).Waits != "" {
+	if d.follower.Rules().Batch(c.Batch).Waits != nil {
 		if err := d.follower.Sync(ctx); err != nil {
 			return nil, err
 		}

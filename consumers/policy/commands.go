@@ -60,7 +60,11 @@ func (c *Commands) apply(p *Policy, st *Step, blocks []*models.Block, now time.T
 			st.refuse(bl.Why)
 			return
 		}
-		*st = Step{Do: Wait, Until: now.Add(p.cfg.Recheck)}
+		*st = Step{Do: Wait, Until: now.Add(p.cfg.Recheck), Waits: &models.Wait{
+			Code:  models.WaitBlockRule,
+			Text:  blockText(bl),
+			Block: bl.ID,
+		}}
 		return
 	}
 	closed := func(op Option) bool {
@@ -80,7 +84,7 @@ func (c *Commands) apply(p *Policy, st *Step, blocks []*models.Block, now time.T
 			st.refuse(why)
 			return
 		}
-		*st = Step{Do: Wait, Until: now.Add(p.cfg.Recheck)}
+		*st = Step{Do: Wait, Until: now.Add(p.cfg.Recheck), Waits: c.closed(st.Options, blocks)}
 	}
 }
 

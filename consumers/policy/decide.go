@@ -47,6 +47,7 @@ type Step struct {
 
 	// Wait
 	Until time.Time
+	Waits *models.Wait // what for
 
 	// End
 	Reason models.Reason
@@ -143,8 +144,8 @@ func (p *Policy) next(
 		if st.Do == Call && b.Redacted {
 			return Step{Do: End, Reason: models.OutcomeUnknown, Detail: contentRemoved}
 		}
-		if st.Do == Call && rule.Waits != "" {
-			return p.hold(b, now)
+		if st.Do == Call && rule.Waits != nil {
+			return p.hold(b, rule.Waits, now)
 		}
 		return st
 	case rule.Cancel != nil:
@@ -153,8 +154,8 @@ func (p *Policy) next(
 		return ending(doubtOf(tries), Step{Reason: models.Expired, Detail: contentRemoved})
 	case !s.Released && PastDeadline(b, now):
 		return ending(doubtOf(tries), Step{Reason: models.Expired, Detail: describe(last)})
-	case rule.Waits != "":
-		return p.hold(b, now)
+	case rule.Waits != nil:
+		return p.hold(b, rule.Waits, now)
 	case s.Released:
 		doubt := doubtOf(tries)
 		return Step{
@@ -211,29 +212,23 @@ func PastDeadline(b *models.Batch, now time.Time) bool {
 	return !b.Deadline.IsZero() && !now.Before(b.Deadline)
 }
 
-// hold returns the step of a recipient whose batch is stopped or paused. It waits for the
-// next reconcile; the command that resumes the batch announces it earlier.
-func (p *Policy) hold(b *models.Batch, now time.Time) Step {
-	until := now.Add(p.cfg.Recheck)
-	if !b.Deadline.IsZero() && now.Before(b.Deadline) {
-		until = models.EarlierOf(until, b.Deadline)
-	}
-	return Step{Do: Wait, Until: until}
-}
-
 // unsettled returns the next step of a recipient whose mail a provider may have.
 func (p *Policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tries []models.Try, now time.Time) Step {
 	last := &s.Last
 	if last.Verdict != models.VerdictAccepted {
 		until := v.CallEnded(last).Add(p.EvidenceWindow(last.Provider))
 		if now.Before(until) {
-			return Step{Do: Wait, Until: until}
+			return awaiting(models.WaitEvidence, last.Provider, "the outcome at "+last.Provider+" is not known yet", until)
 		}
 	}
 	if s.Accepted != nil { // no further attempt is made, whatever the outcome of the newest
 		until := s.Accepted.At.Add(p.cfg.FinalEventWait)
 		if now.Before(until) {
-			return Step{Do: Wait, Until: until}
+			text := "accepted by " + s.Accepted.Provider + "; no final event yet"
+			if s.Accepted.Deferred {
+				text = "accepted by " + s.Accepted.Provider + ", which is still trying to deliver"
+			}
+			return awaiting(models.WaitFinalEvent, s.Accepted.Provider, text, until)
 		}
 		return Step{Do: End, Reason: models.NoFinalEvent}
 	}

@@ -137,9 +137,29 @@ func (p *Provider) CountAnswer(parts []models.Part) {
 
 // State returns what this worker knows of the provider, except its health.
 func (p *Provider) State(now time.Time) telemetry.ProviderState {
+	calls := p.Slots.Waiting(models.Urgent)+p.Slots.Waiting(models.Bulk) > 0
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return telemetry.ProviderState{Name: p.Name, Counters: p.counters, Rate: p.pace.rate(now), Answers: p.latency}
+	return telemetry.ProviderState{
+		Name:     p.Name,
+		Counters: p.counters,
+		Rate:     p.pace.rate(now),
+		Answers:  p.latency,
+		Limit:    p.limitOf(calls, now),
+	}
+}
+
+// limitOf returns the limit that mail waits for, or "". calls says that calls wait for a slot.
+func (p *Provider) limitOf(calls bool, now time.Time) string {
+	for i := range p.waiters {
+		if p.waiters[i].here > 0 || now.Before(p.waiters[i].away) {
+			return telemetry.RateLimit
+		}
+	}
+	if calls {
+		return telemetry.ConcurrencyLimit
+	}
+	return ""
 }
 
 // RoundRobin chooses one of the providers by their weights, by nginx's smooth weighted

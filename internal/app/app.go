@@ -125,10 +125,12 @@ func (a *App) buildEngine(context.Context) (err error) {
 }
 
 func (a *App) buildService(context.Context) error {
+	workers := EngineConfig(a.cfg, a.log)
 	deps := service.Deps{
 		Store:      a.store,
 		Broker:     a.broker,
 		CommandLog: a.follower,
+		Policy:     consumers.PolicyFor(a.providers, &workers),
 		Config:     a.serviceConfig(),
 	}
 	for i := range a.providers {

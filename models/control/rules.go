@@ -21,7 +21,7 @@ type ProviderMode struct {
 
 // BatchRule has the commands that apply to a batch. The zero value has none.
 type BatchRule struct {
-	Waits    string           // why nothing may be sent; empty: sending is allowed
+	Waits    *models.Wait     // the command that withholds the batch; nil: sending is allowed
 	Cancel   *models.Command  // nil: not cancelled
 	Releases []models.Command // retries and releases, in order
 }
@@ -187,15 +187,18 @@ func (r *Rules) Batch(b *models.Batch) BatchRule {
 	if o := r.batches[b.ID]; o != nil {
 		out.Cancel, out.Releases = o.cancel, o.releases
 		if o.stop != nil {
-			out.Waits = "stopped by " + o.stop.By
+			out.Waits = &models.Wait{Code: models.WaitBatchStopped, Text: "stopped by " + o.stop.By}
 		}
 	}
 	if u := r.users[b.User]; u != nil && u.pause != nil {
-		out.Waits = "the user is paused"
+		out.Waits = &models.Wait{Code: models.WaitUserPaused, Text: "the user is paused"}
 	}
 	for i := range r.holds {
 		if b.Created().Before(r.holds[i].Before) {
-			out.Waits = "held after a restore, until an operator lifts the hold"
+			out.Waits = &models.Wait{
+				Code: models.WaitRestore,
+				Text: "held after a restore, until an operator lifts the hold",
+			}
 		}
 	}
 	return out

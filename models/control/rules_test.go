@@ -35,7 +35,11 @@ func TestRulesOfBatches(t *testing.T) {
 		Batch: b.ID,
 	}
 	require.Equal(t, BatchRule{}, applied(t).Batch(&b))
-	require.Equal(t, "stopped by me", applied(t, resume, stop).Batch(&b).Waits)
+	require.Equal(
+		t,
+		&models.Wait{Code: models.WaitBatchStopped, Text: "stopped by me"},
+		applied(t, resume, stop).Batch(&b).Waits,
+	)
 	require.Equal(t, "me", applied(t, resume, stop).StoppedBy(b.ID))
 	require.Empty(t, applied(t, stop, resume).StoppedBy(b.ID))
 	require.Equal(t, BatchRule{}, applied(t, stop, resume).Batch(&b))

@@ -49,10 +49,17 @@ type ProviderState struct {
 	Name     string        `json:"name"`
 	Health   Health        `json:"health"`
 	Counters Counters      `json:"counters"`
-	Rate     float64       `json:"rate"`     // recipients accepted per second, over the last seconds
-	Answers  time.Duration `json:"answers"`  // usual response time; 0: unknown
-	Reported time.Duration `json:"reported"` // p90 of the time to an event; 0: unknown
+	Rate     float64       `json:"rate"`            // recipients accepted per second, over the last seconds
+	Answers  time.Duration `json:"answers"`         // usual response time; 0: unknown
+	Reported time.Duration `json:"reported"`        // p90 of the time to an event; 0: unknown
+	Limit    string        `json:"limit,omitempty"` // RateLimit or ConcurrencyLimit if mail waits for it
 }
+
+// The limits of a provider that mail may wait for.
+const (
+	RateLimit        = "rate"
+	ConcurrencyLimit = "concurrency"
+)
 
 // The states of a provider's health, from the best to the worst.
 const (

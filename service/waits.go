@@ -1,0 +1,235 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+// defaultPolicy returns the decision table of workers with default settings.
+func defaultPolicy(providers []models.Provider, recheck time.Duration) *policy.Policy {
+	names := make([]string, 0, len(providers))
+	for i := range providers {
+		names = append(names, providers[i].Name)
+	}
+	return policy.New(policy.Config{
+		MaxRetries:     10,
+		Recheck:        recheck,
+		EvidenceWindow: 15 * time.Minute,
+		FinalEventWait: 100 * time.Hour,
+		Delays:         []time.Duration{time.Minute},
+	}, names, nil)
+}
+
+// waits finds out what queued mail waits for, at one moment. It decides as a worker does.
+type waits struct {
+	policy    *policy.Policy
+	rules     *control.Rules
+	providers map[string]providerNow // empty: no worker has reported
+	now       time.Time
+}
+
+// providerNow is what workers report of a provider.
+type providerNow struct {
+	health telemetry.Health // the worst
+	limit  string           // that mail waits for in every worker
+}
+
+// reportsAge is how long the reports of workers are shared.
+const reportsAge = time.Second
+
+// waiting returns what mail waits for now.
+func (s *Service) waiting(ctx context.Context) (*waits, error) {
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	providers, err := s.reported.get(reportsAge, func() (map[string]providerNow, error) {
+		return s.readReported(context.WithoutCancel(ctx)) // others wait for it, too
+	})
+	if err != nil {
+		return nil, storeError("read the reports of workers", err)
+	}
+	return &waits{policy: s.policy, rules: rules, providers: providers, now: time.Now()}, nil
+}
+
+func (s *Service) readReported(ctx context.Context) (map[string]providerNow, error) {
+	workers, err := reportsOf[telemetry.WorkerState](ctx, s, telemetry.WorkerReport)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]providerNow{}
+	for _, w := range workers {
+		for i := range w.Providers {
+			p := &w.Providers[i]
+			now, ok := out[p.Name]
+			if !ok {
+				now = providerNow{p.Health, p.Limit}
+			}
+			if severity(&p.Health) > severity(&now.health) {
+				now.health = p.Health
+			}
+			if p.Limit == "" {
+				now.limit = ""
+			}
+			out[p.Name] = now
+		}
+	}
+	return out, nil
+}
+
+// severity orders health from the best to the worst.
+func severity(h *telemetry.Health) int { return slices.Index(telemetry.HealthStates, h.State) }
+
+// logs returns what each log of a chunk waits for; nil for logs that have ended. recipients
+// may be empty if no block rule is about their domains.
+func (w *waits) logs(b *models.Batch, v *models.View, recipients []models.Recipient) []*models.Wait {
+	out := make([]*models.Wait, v.Size)
+	cmds := policy.Commands{
+		Rule:       w.rules.Batch(b),
+		Rules:      w.rules,
+		Blocks:     policy.BlocksMeeting(w.rules, b),
+		Recipients: recipients,
+	}
+	steps := w.policy.Plan(v, b, &cmds, w.now)
+	for i := range steps {
+		wait := w.step(&steps[i], cmds.Rule.Cancel != nil)
+		for r := range steps[i].Recipients.All() {
+			out[r-1] = wait
+		}
+	}
+	return out
+}
+
+// step returns what the recipients of a step wait for.
+func (w *waits) step(st *policy.Step, cancelled bool) *models.Wait {
+	switch st.Do {
+	case policy.Wait:
+		return st.Waits
+	case policy.Call:
+		return w.call(st)
+	case policy.End, policy.Nothing:
+	}
+	switch {
+	case cancelled:
+		return &models.Wait{Code: models.WaitBatchCancelled, Text: "the batch is cancelled; a worker records that within a minute"}
+	case st.Reason == models.Expired:
+		return &models.Wait{Code: models.WaitDeadline, Text: "the deadline has passed; a worker records that within a minute"}
+	}
+	return &models.Wait{Code: models.WaitEnding, Text: "a worker records the end within a minute: " + st.Reason.Words()}
+}
+
+// call returns what a call waits for. The next call goes to the option that is ready first.
+func (w *waits) call(st *policy.Step) *models.Wait {
+	turn := &models.Wait{Code: models.WaitTurn, Text: "waiting to be handed to a provider"}
+	if st.Because != "" {
+		turn = &models.Wait{Code: models.WaitTurn, Text: "waiting for another attempt: " + st.Because}
+	}
+	switch {
+	case st.MayDouble && !st.Released:
+		return &models.Wait{Code: models.WaitEvidence, Text: st.Because + "; the next attempt follows a last look-up"}
+	case len(w.providers) == 0:
+		return &models.Wait{Code: models.WaitNoWorker, Text: turn.Text + "; no worker is running"}
+	}
+	var first *models.Wait // of the option that is ready first
+	var away []string      // why options are not ready
+	for _, o := range st.Options {
+		wait := w.option(o, st, turn)
+		if wait.Code == models.WaitProviderSuspend {
+			away = append(away, wait.Text)
+		}
+		if first == nil || sooner(wait, first) {
+			first = wait
+		}
+	}
+	if len(away) == len(st.Options) && len(away) > 1 {
+		first.Text, first.Provider = strings.Join(away, "; "), ""
+	}
+	return first
+}
+
+// option returns what a call waits for if it is to go to an option; turn if the provider
+// takes it now.
+func (w *waits) option(o policy.Option, st *policy.Step, turn *models.Wait) *models.Wait {
+	p := w.providers[o.Provider]
+	wait := &models.Wait{Provider: o.Provider, Until: o.NotBefore}
+	suspended := p.health.State == telemetry.Suspended && p.health.Until.After(w.now)
+	switch {
+	case suspended && p.health.Until.After(o.NotBefore):
+		wait.Code, wait.Until = models.WaitProviderSuspend, p.health.Until
+		wait.Text = o.Provider + " is suspended: " + cmp.Or(p.health.Why, p.health.Source)
+	case slices.Contains(p.health.Senders, st.SenderDomain):
+		wait.Code, wait.Until = models.WaitProviderSuspend, time.Time{}
+		wait.Text = o.Provider + " refuses the sender domain " + st.SenderDomain + " for now"
+	case o.NotBefore.After(w.now):
+		wait.Code, wait.Text = models.WaitRetry, turn.Text
+	case p.limit == telemetry.RateLimit:
+		wait.Code, wait.Until, wait.Text = models.WaitRateLimit, time.Time{}, "the rate limit of "+o.Provider+" is used up"
+	case p.limit == telemetry.ConcurrencyLimit:
+		wait.Code, wait.Until = models.WaitConcurrencyLimit, time.Time{}
+		wait.Text = "as many calls to " + o.Provider + " are running as its limit allows"
+	default:
+		return turn
+	}
+	return wait
+}
+
+// sooner reports whether mail that waits for a is sent before mail that waits for b: mail
+// that waits for no time comes first, and then mail whose wait ends first.
+func sooner(a, b *models.Wait) bool {
+	rank := func(w *models.Wait) int {
+		switch w.Code { //nolint:exhaustive // the codes of options
+		case models.WaitTurn:
+			return 0
+		case models.WaitRateLimit, models.WaitConcurrencyLimit:
+			return 1
+		}
+		if w.Until.IsZero() {
+			return 3
+		}
+		return 2
+	}
+	return cmp.Or(rank(a)-rank(b), a.Until.Compare(b.Until)) < 0
+}
+
+// batchWait returns what a batch waits for: the command that withholds it, or what one of
+// its chunks waits for. If the mail of the chunk waits for several things, it returns the
+// first in WaitCodes. It returns nil for a batch that has ended.
+func (s *Service) batchWait(ctx context.Context, b *models.Batch, queued int) (*models.Wait, error) {
+	w, err := s.waiting(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rule := w.rules.Batch(b)
+	if rule.Waits != nil || queued < 0 || b.Damaged {
+		return rule.Waits, nil
+	}
+	chunk := b.ID.Chunk(queued)
+	entries, facts, err := s.store.Record(ctx, chunk)
+	var recipients []models.Recipient
+	byDomain := slices.ContainsFunc(policy.BlocksMeeting(w.rules, b), func(bl models.Block) bool { return bl.Domain != "" })
+	if err == nil && byDomain && !b.Redacted {
+		recipients, err = s.store.Recipients(ctx, chunk)
+	}
+	if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrDamaged) {
+		return nil, nil // the check of sums reports it
+	}
+	if err != nil {
+		return nil, err
+	}
+	var first *models.Wait
+	for _, wait := range w.logs(b, models.Resolve(b.ChunkSize(queued), entries, facts), recipients) {
+		if wait != nil && (first == nil || wait.Before(first)) {
+			first = wait
+		}
+	}
+	return first, nil
+}
