@@ -50,7 +50,13 @@ func (f *fixture) restart() {
 // sums.
 func (f *fixture) delivered(n int) *models.Batch {
 	f.Helper()
-	ctx, now := f.Context(), time.Now()
+	return f.deliveredAt(n, time.Now())
+}
+
+// deliveredAt is delivered for a batch that was accepted at a time.
+func (f *fixture) deliveredAt(n int, now time.Time) *models.Batch {
+	f.Helper()
+	ctx := f.Context()
 	b := models.Batch{
 		ID:         models.NewBatchID(now),
 		User:       f.user,

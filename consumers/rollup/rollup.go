@@ -22,7 +22,8 @@ import (
 //
 // Marks are kept in memory. After a crash, chunks are marked again: those of a dispatch by
 // the agenda entry of their batch, those of events by their post, which is marked as
-// processed only after the summary was stored.
+// processed only after the summary was stored. The rounds of RunChecks renew what is out of
+// date anyway.
 type Rollup struct {
 	cfg      Config
 	log      *slog.Logger

@@ -37,6 +37,9 @@ type Round struct {
 // RunChecks checks sums in rounds until ctx ends. One worker at a time makes the rounds;
 // every worker calls onRound with their results.
 //
+// A round renews sums that stay out of date: a worker may have been killed before it renewed
+// them. It reports all other sums that stay wrong.
+//
 // A round checks the batches that were accepted since the last one, some older batches,
 // and the sums above them. The older batches are those of one user after the other, from
 // the newest to the oldest.
@@ -96,7 +99,11 @@ func (s *Rollup) checkSums(ctx context.Context, now time.Time) error {
 	if err := c.unknown(ctx, users, &w, now); err != nil {
 		return err
 	}
-	s.judge(&w, found, now)
+	for _, d := range s.judge(&w, found, now) {
+		if err := s.renew(ctx, &d); err != nil {
+			return err
+		}
+	}
 	w.Recount = c.out
 	w.Users, w.At, w.Differences = len(users), now.UTC(), w.lasting()
 	raw, err := json.Marshal(w)
@@ -189,7 +196,7 @@ func (c *check) unknown(ctx context.Context, users []models.User, w *Round, now 
 
 // slice checks the batches of a user that were accepted before a batch and not before
 // from, newest first, up to most chunks. It also checks the sums of the seconds whose
-// batches it has all checked. It returns the batch before which the next slice begins, and
+// batches it has all checked, and the sums above these seconds. It returns the batch before which the next slice begins, and
 // whether there is more.
 func (c *check) slice(
 	ctx context.Context,
@@ -245,5 +252,29 @@ pages:
 			return before, false, err
 		}
 	}
-	return before, more, nil
+	return before, more, c.above(ctx, user, seconds)
+}
+
+// above compares the sums of the minutes, hours and days of some seconds with the sums below
+// them.
+func (c *check) above(ctx context.Context, user string, seconds map[time.Time]models.Summary) error {
+	for _, level := range models.Levels[1:] {
+		spans := map[models.Span]bool{}
+		for start := range seconds {
+			spans[models.SpanOf(user, level, start)] = true
+		}
+		for span := range spans {
+			counted, err := c.sumBelow(ctx, span)
+			if errors.Is(err, models.ErrDamaged) { // the check of the level below reports it
+				continue
+			}
+			if err == nil {
+				_, err = c.span(ctx, span, counted, c.sumBelow)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

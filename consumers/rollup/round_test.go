@@ -166,3 +166,76 @@ func TestUnreadableIsReported(t *testing.T) {
 		require.NotZero(t, w.Differences, c.level)
 	}
 }
+
+// killed is a store whose writer is killed after some writes of sums.
+type killed struct {
+	models.Store
+	left int // writes before the kill; below 0: no kill
+}
+
+func (s *killed) write() error {
+	if s.left == 0 {
+		return models.ErrUnavailable
+	}
+	s.left--
+	return nil
+}
+
+func (s *killed) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) error {
+	if err := s.write(); err != nil {
+		return err
+	}
+	return s.Store.PutSummaries(ctx, ss...)
+}
+
+func (s *killed) RollUp(ctx context.Context, span models.Span) (models.Summary, error) {
+	if err := s.write(); err != nil {
+		return models.Summary{}, err
+	}
+	return s.Store.RollUp(ctx, span)
+}
+
+// TestRoundRenewsSumsThatAKillCutOff: a worker is killed between two writes of a renewal: of the
+// summary, or of one of the sums above it. No mark is left, and nothing about the batch is due. A
+// round renews the sums, and reports nothing.
+func TestRoundRenewsSumsThatAKillCutOff(t *testing.T) {
+	t.Parallel()
+	for k := range 2 * (1 + len(models.Levels)) {
+		writes, at := k/2, time.Now()
+		if k%2 > 0 {
+			at = models.DayOf(at).AddDate(0, 0, -20).Add(time.Hour)
+		}
+		s := &killed{left: -1}
+		f := newFixture(t, func(store models.Store) models.Store { s.Store = store; return s })
+		c := &clock{now: time.Now().Add(40 * time.Minute)}
+		b := f.deliveredAt(10, at)
+		f.deliveredAt(11, at.Add(time.Hour))
+		bounced := models.Event{
+			ID:        "e",
+			Attempt:   1,
+			Provider:  "sg",
+			Recipient: 3,
+			Kind:      models.Bounced,
+			Reason:    models.MailboxInvalid,
+			At:        time.Now(),
+		}
+		fact := models.Fact{Key: "late", Events: []models.Event{bounced}}
+		require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: fact}))
+		f.Mark(f.user, b.ID)
+		s.left = writes
+		require.Error(t, f.Flush(t.Context()))
+		s.left = -1
+		f.restart()
+
+		for range 2 * len(models.Levels) {
+			w := c.round(f)
+			require.Empty(t, reported(w), "killed after %d writes", writes)
+			require.NoError(t, f.Flush(t.Context()))
+		}
+		require.Empty(t, c.round(f).Suspects)
+		require.EqualValues(t, 1, f.stored(b).Failed)
+		out, err := f.Check(t.Context(), CheckOptions{Settle: 50 * time.Millisecond})
+		require.NoError(t, err)
+		require.Zero(t, out.Differences, "killed after %d writes", writes)
+	}
+}

@@ -21,7 +21,15 @@ const (
 type suspect struct {
 	Difference
 	Since    time.Time `json:"since"`              // when the sum or its recount changed last
+	Renewed  bool      `json:"renewed,omitempty"`  // it was out of date, and renewed
 	Reported bool      `json:"reported,omitempty"` // it was reported
+}
+
+// outdated reports whether a sum is older than what it is made of, as if a worker was killed
+// before it renewed the sum.
+func (d *Difference) outdated() bool {
+	return d.Damaged == "" && (d.What == "chunk" || models.Level(d.What).Length() > 0) &&
+		d.Shown.FullVersion() < d.Counted.FullVersion()
 }
 
 // changed reports whether the sum or its recount has changed between s and d.
@@ -44,8 +52,9 @@ func (w *Round) lasting() (n int) {
 	return n
 }
 
-// judge makes the differences of a round its suspects, and reports those that last.
-func (s *Rollup) judge(w *Round, differences []Difference, now time.Time) {
+// judge makes the differences of a round its suspects, and reports those that last. It
+// returns those that are to be renewed first: sums that last and are out of date.
+func (s *Rollup) judge(w *Round, differences []Difference, now time.Time) (outdated []Difference) {
 	old := w.Suspects
 	w.Suspects = nil
 	seen := map[string]bool{}
@@ -59,14 +68,43 @@ func (s *Rollup) judge(w *Round, differences []Difference, now time.Time) {
 		found := suspect{Difference: *d, Since: now.UTC()}
 		k := slices.IndexFunc(old, func(o suspect) bool { return o.What == d.What && o.User == d.User && o.ID == d.ID })
 		if k >= 0 && !old[k].changed(d) {
-			found.Since, found.Reported = old[k].Since, old[k].Reported
+			found.Since, found.Renewed, found.Reported = old[k].Since, old[k].Renewed, old[k].Reported
 		}
-		if !found.Reported && found.lasts(now) {
+		switch {
+		case found.Reported || !found.lasts(now):
+		case !found.Renewed && d.outdated():
+			found.Since, found.Renewed = now.UTC(), true
+			outdated = append(outdated, *d)
+		default:
 			found.Reported = true
 			s.log.Error("a sum differs from its recount; run safedelivr check --repair", "difference", d.String())
 		}
 		w.Suspects = append(w.Suspects, found)
 	}
+	return outdated
+}
+
+// renew renews a sum that is out of date, and the sums above it.
+func (s *Rollup) renew(ctx context.Context, d *Difference) error {
+	s.log.Warn("a sum is out of date, as if a worker was killed before it renewed the sum; renewing it",
+		"difference", d.String())
+	if d.What == "chunk" {
+		id, err := models.ParseID(d.ID)
+		if err == nil {
+			s.Mark(d.User, id)
+		}
+		return err
+	}
+	span, ok := parseSpan(d.User, models.Level(d.What), d.ID)
+	if !ok { // no level has such a difference
+		return nil
+	}
+	for _, level := range models.Levels[slices.Index(models.Levels[:], span.Level):] {
+		if _, err := s.store.RollUp(ctx, models.SpanOf(d.User, level, span.Start)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // recheck checks the suspects of the round before.

@@ -26,8 +26,11 @@ func TestChangingSumIsNotReported(t *testing.T) {
 		require.Zero(t, w.lasting())
 		now = now.Add(settleRounds)
 	}
-	s.judge(&w, chunk(6), now)
-	require.Equal(t, 1, w.lasting())
+	require.Len(t, s.judge(&w, chunk(6), now), 1, "it is out of date: it is renewed once")
+	require.Zero(t, w.lasting())
+	now = now.Add(settleRounds)
+	require.Empty(t, s.judge(&w, chunk(6), now))
+	require.Equal(t, 1, w.lasting(), "renewing it did not help")
 	s.judge(&w, nil, now)
 	require.Zero(t, w.lasting())
 	s.judge(&w, []Difference{{What: "chunk", ID: "b", Damaged: "torn"}}, now)
