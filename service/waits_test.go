@@ -278,6 +278,15 @@ func TestWaits(t *testing.T) {
 			return models.Wait{Code: models.WaitFinalEvent, Provider: "sg", Until: f.now.Add(time.Second + 100*time.Hour),
 				Text: "accepted by sg; no final event yet"}
 		}},
+		"final event of deferred mail": {prepare: func(f *waitRig) models.Wait {
+			f.put()
+			f.attempt(f.now, models.Accepted)
+			deferred := models.Event{ID: "e", Attempt: 1, Provider: "sg", Recipient: 1, Kind: models.Deferred, At: f.now}
+			fact := models.Fact{Key: "deferred", Events: []models.Event{deferred}}
+			require.NoError(f, f.store.PutFacts(f.Context(), models.ChunkFact{Chunk: f.batch.ID, Fact: fact}))
+			return models.Wait{Code: models.WaitFinalEvent, Provider: "sg", Until: f.now.Add(time.Second + 100*time.Hour),
+				Text: "accepted by sg, which is still trying to deliver"}
+		}},
 		"final event of a cancelled batch": {prepare: func(f *waitRig) models.Wait {
 			control(f, models.CancelBatch)
 			f.attempt(f.now, models.Accepted)

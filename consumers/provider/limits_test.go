@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // Where a provider has fewer slots than there are workers, those that have one
@@ -156,4 +157,47 @@ func TestLanesShareRates(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStateNamesLimit: a worker reports the limit of a provider that mail waits for, also while
+// the mail waits in a delay queue, and none while no mail waits.
+func TestStateNamesLimit(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	limit := func(p *Provider, at time.Time) string { return p.State(at).Limit }
+	rated := newProvider(
+		Spec{Adapter: idleAdapter{}, Provider: models.Provider{Name: "sg", Rate: 1, Concurrency: 1}},
+		defaultConfig(),
+		alone{},
+	)
+	require.Empty(t, limit(rated, now))
+	var wait time.Duration
+	for wait == 0 {
+		var err error
+		wait, err = rated.Await(t.Context(), models.Bulk, 10)
+		require.NoError(t, err)
+	}
+	require.Equal(t, telemetry.RateLimit, limit(rated, time.Now()), "a requeued message is expected")
+	require.Empty(t, limit(rated, now.Add(time.Hour)))
+
+	slots := newProvider(
+		Spec{Adapter: idleAdapter{}, Provider: models.Provider{Name: "mg", Concurrency: 1}},
+		defaultConfig(),
+		alone{},
+	)
+	release, ok := slots.Slots.Try(models.Bulk)
+	require.True(t, ok)
+	require.Empty(t, limit(slots, now), "a call runs, and no mail waits")
+	acquired := make(chan func(), 1)
+	go func() {
+		free, err := slots.Slots.Acquire(t.Context(), models.Urgent)
+		if err == nil {
+			acquired <- free
+		}
+	}()
+	require.Eventually(t, func() bool { return slots.Slots.Waiting(models.Urgent) == 1 }, time.Minute, time.Millisecond)
+	require.Equal(t, telemetry.ConcurrencyLimit, limit(slots, now))
+	release()
+	(<-acquired)()
+	require.Eventually(t, func() bool { return limit(slots, now) == "" }, time.Minute, time.Millisecond)
 }
