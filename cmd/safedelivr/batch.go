@@ -15,8 +15,9 @@ func (c *cli) batchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
 		Short: "Show, stop, resume, cancel, retry or release a batch",
-		Long: `Show a batch or give a command about it, by its id. Each command prints its result, how many recipients it reaches, and
-how many are in flight: in calls to a provider that have begun and have no answer. Commands are idempotent.`,
+		Long: `Show a batch or give a command about it, by its id. Each command prints its result, how many recipients it
+reaches, and how many are in flight: in calls to a provider that have begun and have no answer. Commands are
+idempotent.`,
 	}
 	for _, b := range []struct {
 		verb, short, long string
