@@ -112,7 +112,10 @@ func TestAttemptsOfOneRecipientAreCounted(t *testing.T) {
 	for _, m := range v.Timeline(log, facts) {
 		told = append(told, fmt.Sprint(m.What, " ", m.Attempt))
 	}
-	require.Equal(t, []string{"accepted 0", "attempt 1", "answer 1", "end 0", "release 0", "attempt 2", "answer 2", "event 2"},
-		told)
+	require.Equal(
+		t,
+		[]string{"accepted 0", "attempt 1", "answer 1", "end 0", "release 0", "attempt 2", "answer 2", "event 2"},
+		told,
+	)
 	require.Equal(t, 2, v.Status(2).Attempts)
 }

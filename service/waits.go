@@ -120,11 +120,11 @@ func (w *waits) step(st *policy.Step, cancelled bool) *models.Wait {
 	}
 	switch {
 	case cancelled:
-		return &models.Wait{Code: models.WaitBatchCancelled, Text: "the batch is cancelled; a worker records that within a minute"}
+		return &models.Wait{Code: models.WaitBatchCancelled, Text: "the batch is cancelled; a worker records that soon"}
 	case st.Reason == models.Expired:
-		return &models.Wait{Code: models.WaitDeadline, Text: "the deadline has passed; a worker records that within a minute"}
+		return &models.Wait{Code: models.WaitDeadline, Text: "the deadline has passed; a worker records that soon"}
 	}
-	return &models.Wait{Code: models.WaitEnding, Text: "a worker records the end within a minute: " + st.Reason.Words()}
+	return &models.Wait{Code: models.WaitEnding, Text: "a worker records the end soon: " + st.Reason.Words()}
 }
 
 // call returns what a call waits for. The next call goes to the option that is ready first.
@@ -215,7 +215,10 @@ func (s *Service) batchWait(ctx context.Context, b *models.Batch, queued int) (*
 	chunk := b.ID.Chunk(queued)
 	entries, facts, err := s.store.Record(ctx, chunk)
 	var recipients []models.Recipient
-	byDomain := slices.ContainsFunc(policy.BlocksMeeting(w.rules, b), func(bl models.Block) bool { return bl.Domain != "" })
+	byDomain := slices.ContainsFunc(
+		policy.BlocksMeeting(w.rules, b),
+		func(bl models.Block) bool { return bl.Domain != "" },
+	)
 	if err == nil && byDomain && !b.Redacted {
 		recipients, err = s.store.Recipients(ctx, chunk)
 	}

@@ -27,7 +27,12 @@ type waitRig struct {
 func newWaitRig(t testing.TB) *waitRig {
 	t.Helper()
 	store := sqlitetest.Open(t)
-	f := &waitRig{TB: t, store: store, who: Caller{User: "aaaa", By: "aaaa"}, now: time.Now().UTC().Truncate(time.Millisecond)}
+	f := &waitRig{
+		TB:    t,
+		store: store,
+		who:   Caller{User: "aaaa", By: "aaaa"},
+		now:   time.Now().UTC().Truncate(time.Millisecond),
+	}
 	f.Service = New(Deps{
 		Store:     store,
 		Broker:    inproctest.New(t, "sg", "mg"),
@@ -174,7 +179,8 @@ func TestWaits(t *testing.T) {
 			f.put()
 			offline(f, "sg")
 			id := block(f, models.Block{Provider: "mg"})
-			return models.Wait{Code: models.WaitBlockRule, Block: id, Text: "sg is offline (moving); withheld by a block rule (provider mg)"}
+			return models.Wait{Code: models.WaitBlockRule, Block: id,
+				Text: "sg is offline (moving); withheld by a block rule (provider mg)"}
 		}},
 		"all providers offline": {prepare: func(f *waitRig) models.Wait {
 			f.put()
@@ -270,7 +276,7 @@ func TestWaits(t *testing.T) {
 		"the end of an unknown outcome": {prepare: func(f *waitRig) models.Wait {
 			f.put()
 			f.attempt(f.now.Add(-time.Hour), models.Unknown)
-			return models.Wait{Code: models.WaitEnding, Text: "a worker records the end within a minute: it is unknown"}
+			return models.Wait{Code: models.WaitEnding, Text: "a worker records the end soon: it is unknown"}
 		}},
 		"final event": {prepare: func(f *waitRig) models.Wait {
 			f.put()

@@ -196,8 +196,8 @@ func (c *check) unknown(ctx context.Context, users []models.User, w *Round, now 
 
 // slice checks the batches of a user that were accepted before a batch and not before
 // from, newest first, up to most chunks. It also checks the sums of the seconds whose
-// batches it has all checked, and the sums above these seconds. It returns the batch before which the next slice begins, and
-// whether there is more.
+// batches it has all checked, and the sums above these seconds. It returns the batch before
+// which the next slice begins, and whether there is more.
 func (c *check) slice(
 	ctx context.Context,
 	user string,
