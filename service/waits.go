@@ -39,8 +39,8 @@ type waits struct {
 
 // providerNow is what workers report of a provider.
 type providerNow struct {
-	health telemetry.Health // the worst
-	limit  string           // that mail waits for in every worker
+	health telemetry.Health // the best: any worker may hand over the mail
+	limit  string           // that mail waits for in every worker; "": none
 }
 
 // reportsAge is how long the reports of workers are shared.
@@ -74,7 +74,7 @@ func (s *Service) readReported(ctx context.Context) (map[string]providerNow, err
 			if !ok {
 				now = providerNow{p.Health, p.Limit}
 			}
-			if severity(&p.Health) > severity(&now.health) {
+			if severity(&p.Health) < severity(&now.health) {
 				now.health = p.Health
 			}
 			if p.Limit == "" {
@@ -171,6 +171,9 @@ func (w *waits) option(o policy.Option, st *policy.Step, turn *models.Wait) *mod
 		wait.Text = o.Provider + " refuses the sender domain " + st.SenderDomain + " for now"
 	case o.NotBefore.After(w.now):
 		wait.Code, wait.Text = models.WaitRetry, turn.Text
+	case p.health.State == telemetry.Probing:
+		wait.Code, wait.Until = models.WaitConcurrencyLimit, time.Time{}
+		wait.Text = o.Provider + " gets one message at a time until it answers one"
 	case p.limit == telemetry.RateLimit:
 		wait.Code, wait.Until, wait.Text = models.WaitRateLimit, time.Time{}, "the rate limit of "+o.Provider+" is used up"
 	case p.limit == telemetry.ConcurrencyLimit:

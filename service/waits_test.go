@@ -63,6 +63,11 @@ func (f *waitRig) put() {
 // report stores what a worker sees of sg and mg.
 func (f *waitRig) report(sg, mg telemetry.ProviderState) {
 	f.Helper()
+	f.reportOf("w", sg, mg)
+}
+
+func (f *waitRig) reportOf(worker string, sg, mg telemetry.ProviderState) {
+	f.Helper()
 	sg.Name, mg.Name = "sg", "mg"
 	for _, p := range []*telemetry.ProviderState{&sg, &mg} {
 		if p.Health.State == "" {
@@ -71,7 +76,7 @@ func (f *waitRig) report(sg, mg telemetry.ProviderState) {
 	}
 	raw, err := json.Marshal(telemetry.WorkerState{Started: f.now, Providers: []telemetry.ProviderState{sg, mg}})
 	require.NoError(f, err)
-	require.NoError(f, f.store.PutTransient(f.Context(), telemetry.WorkerReport, "w", raw, time.Hour))
+	require.NoError(f, f.store.PutTransient(f.Context(), telemetry.WorkerReport, worker, raw, time.Hour))
 }
 
 // attempt appends an attempt through sg that was made at a time, with its answer, if it is
@@ -238,6 +243,19 @@ func TestWaits(t *testing.T) {
 			f.put()
 			f.report(rate, healthy)
 			return models.Wait{Code: models.WaitTurn, Text: "waiting to be handed to a provider"}
+		}},
+		"its turn in another worker": {prepare: func(f *waitRig) models.Wait {
+			f.batch.Providers = []string{"sg"}
+			f.put()
+			f.report(suspended(f.now.Add(time.Hour)), healthy)
+			f.reportOf("v", healthy, healthy)
+			return models.Wait{Code: models.WaitTurn, Text: "waiting to be handed to a provider"}
+		}},
+		"a provider that is probed": {prepare: func(f *waitRig) models.Wait {
+			f.put()
+			probed := telemetry.ProviderState{Health: telemetry.Health{State: telemetry.Probing}}
+			f.report(suspended(f.now.Add(time.Hour)), probed)
+			return models.Wait{Code: models.WaitConcurrencyLimit, Provider: "mg", Text: "mg gets one message at a time"}
 		}},
 		"retry": {prepare: func(f *waitRig) models.Wait {
 			f.batch.Providers = []string{"sg"}
