@@ -11,8 +11,8 @@ import (
 	"github.com/knadh/koanf/v2"
 )
 
-// fileSuffix ends the name of a setting that holds the path of a file with a secret: SAFEDELIVR_GITHUB_CLIENT_SECRET_FILE
-// sets github.client_secret_file.
+// fileSuffix ends the name of a setting that holds the path of a file with a secret:
+// SAFEDELIVR_GITHUB_CLIENT_SECRET_FILE sets github.client_secret_file.
 const fileSuffix = "_file"
 
 // The settings that are secrets, or may contain one.
@@ -33,8 +33,8 @@ func isSecret(key string) bool {
 	return slices.Contains(secrets, key)
 }
 
-// readSecrets replaces the settings that name the file of a secret by the secrets. It returns all mistakes. They contain
-// no path, because a path may be a secret that was set under the wrong name.
+// readSecrets replaces the settings that name the file of a secret by the secrets. It returns all mistakes. They
+// contain no path, because a path may be a secret that was set under the wrong name.
 func readSecrets(k *koanf.Koanf) []error {
 	var mistakes []error
 	for _, key := range k.Keys() {

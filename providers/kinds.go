@@ -81,8 +81,8 @@ func New(s Settings) (models.Adapter, error) {
 	return k.New(s)
 }
 
-// SetKeys replaces the API key and the keys of webhooks of an adapter while it is in use, and nothing else. The settings
-// must have passed Check. Calls in flight keep the keys that they began with.
+// SetKeys replaces the API key and the keys of webhooks of an adapter while it is in use, and nothing else. The
+// settings must have passed Check. Calls in flight keep the keys that they began with.
 func SetKeys(a models.Adapter, s Settings) {
 	if holder, ok := a.(interface{ SetKeys(Settings) }); ok {
 		holder.SetKeys(s)

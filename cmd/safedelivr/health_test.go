@@ -68,7 +68,8 @@ func TestHealthLive(t *testing.T) {
 		require.Equal(t, "alive\n", out.String())
 		require.Equal(t, 1, run(context.Background(), []string{"health"}, streams{out: &out, err: &errs}, env))
 	}
-	code := run(context.Background(), []string{"health", "--live", plain.URL + "/nowhere"}, streams{io.Discard, io.Discard}, nil)
+	elsewhere := []string{"health", "--live", plain.URL + "/nowhere"}
+	code := run(context.Background(), elsewhere, streams{io.Discard, io.Discard}, nil)
 	require.Equal(t, 1, code)
 }
 

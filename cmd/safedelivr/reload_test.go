@@ -33,8 +33,8 @@ func TestReloadBySignal(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	says := func(text string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return strings.Contains(out.String(), text) }, testkit.Patience, 5*time.Millisecond,
-			"%s", text)
+		said := func() bool { return strings.Contains(out.String(), text) }
+		require.Eventually(t, said, testkit.Patience, 5*time.Millisecond, "%s", text)
 	}
 	says("msg=serving")
 

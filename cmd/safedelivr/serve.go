@@ -89,7 +89,13 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, restored bool) erro
 }
 
 // reloadOn reads the configuration again at each signal until ctx ends. If it has mistakes, the one in use stays.
-func (c *cli) reloadOn(ctx context.Context, signals <-chan os.Signal, a *app.App, level *slog.LevelVar, log *slog.Logger) {
+func (c *cli) reloadOn(
+	ctx context.Context,
+	signals <-chan os.Signal,
+	a *app.App,
+	level *slog.LevelVar,
+	log *slog.Logger,
+) {
 	for {
 		select {
 		case <-ctx.Done():

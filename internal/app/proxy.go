@@ -62,8 +62,8 @@ func believe(r *http.Request, trusted []netip.Prefix) {
 	}
 }
 
-// originOf returns the first hop, from right to left, that is not one of the trusted proxies. If all are, it returns the
-// leftmost.
+// originOf returns the first hop, from right to left, that is not one of the trusted proxies. If all are, it returns
+// the leftmost.
 func originOf(trusted []netip.Prefix, hops []hop) (out hop) {
 	for _, out = range slices.Backward(hops) {
 		if !listed(trusted, out.from) {

@@ -20,8 +20,8 @@ import (
 
 var proxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:1::/48")}
 
-// origin returns what the handlers behind trusted proxies see of a request: the client's address, and whether the client
-// uses TLS.
+// origin returns what the handlers behind trusted proxies see of a request: the client's address, and whether the
+// client uses TLS.
 func origin(peer string, header http.Header) (address string, secure bool) {
 	r := &http.Request{RemoteAddr: peer, Header: header}
 	trustProxies(proxies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -153,7 +153,7 @@ func TestKeyNetworksBehindProxy(t *testing.T) {
 	}
 }
 
-// Behind a trusted proxy a login is recorded with the client's address, and its cookie is Secure if the client uses TLS.
+// Behind a trusted proxy a login is recorded with the client's address. Its cookie is Secure if the client uses TLS.
 func TestLoginBehindProxy(t *testing.T) {
 	t.Parallel()
 	a := serveApp(t, slog.New(slog.DiscardHandler), "SAFEDELIVR_TRUSTED_PROXIES=127.0.0.0/8")

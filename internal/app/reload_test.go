@@ -111,7 +111,10 @@ func (r *reloadRig) post(key string) int {
 	mac.Write([]byte(now + token))
 	body := fmt.Sprintf(`{"signature":{"timestamp":%q,"token":%q,"signature":%q},"event-data":{"event":"delivered"}}`,
 		now, token, hex.EncodeToString(mac.Sum(nil)))
-	resp, err := http.Post("http://"+r.Addr()+"/webhooks/mg", "application/json", strings.NewReader(body)) //nolint:noctx // a test
+	q, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, "http://"+r.Addr()+"/webhooks/mg",
+		strings.NewReader(body))
+	require.NoError(r.t, err)
+	resp, err := http.DefaultClient.Do(q)
 	require.NoError(r.t, err)
 	require.NoError(r.t, resp.Body.Close())
 	return resp.StatusCode

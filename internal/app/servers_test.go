@@ -82,8 +82,8 @@ func (s servers) open(t *testing.T) (store, broker error) {
 	return store, broker
 }
 
-// Cassandra and RabbitMQ are reached over TLS with a certificate of the client. What either side must refuse is refused,
-// and the error says why.
+// Cassandra and RabbitMQ are reached over TLS with a certificate of the client. What either side must refuse is
+// refused, and the error says why.
 func TestTLSWithServers(t *testing.T) {
 	t.Parallel()
 	s := tlsServers(t)
