@@ -291,3 +291,19 @@ func TestPagesSayWhatMailWaitsFor(t *testing.T) {
 	require.NotContains(t, text, "outcome at sg is not known yet · until <time", "on the batch")
 	require.Contains(t, b.get(path+"/retry").text, "Nothing is sent until this is resolved: stopped by")
 }
+
+// A provider's page follows a change of its webhook key.
+func TestPageFollowsWebhookKey(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	refused := func() int {
+		return strings.Count(b.get("/providers").text, "no webhook key: its webhooks are refused")
+	}
+	require.Equal(t, 1, refused(), "mg has none")
+	f.board.SetVerified("sg", false)
+	require.Equal(t, 2, refused())
+	f.board.SetVerified("sg", true)
+	f.board.SetVerified("mg", true)
+	require.Zero(t, refused())
+}

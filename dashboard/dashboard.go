@@ -61,6 +61,7 @@ type Dashboard struct {
 	local      string
 	github     *githubLogin // nil: one-time links
 	configured []ProviderInfo
+	verified   sync.Map // by name of a provider: what SetVerified said last
 	sessions   sessions
 	pages      *pages
 	live       *hub

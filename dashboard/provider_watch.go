@@ -204,10 +204,16 @@ func (d *Dashboard) flow(names []string) chart {
 	return c
 }
 
+// SetVerified tells whether a webhook key of a provider is configured, after a change.
+func (d *Dashboard) SetVerified(provider string, verified bool) { d.verified.Store(provider, verified) }
+
 // info returns the configuration of a provider.
 func (d *Dashboard) info(name string) ProviderInfo {
 	for _, a := range d.configured {
 		if a.Name == name {
+			if now, changed := d.verified.Load(name); changed {
+				a.Verified, _ = now.(bool)
+			}
 			return a
 		}
 	}

@@ -29,8 +29,11 @@ func (a *App) Reload(next *config.Config) error {
 		return fmt.Errorf("the configuration has mistakes:\n%w", err)
 	}
 	for _, p := range a.providers {
-		if _, ok := next.Providers[p.Name]; ok {
+		if n, ok := next.Providers[p.Name]; ok {
 			providers.SetKeys(p.Adapter, a.settingsFrom(next, p.Name))
+			if a.dashboard != nil {
+				a.dashboard.SetVerified(p.Name, n.WebhookKey != "")
+			}
 		}
 	}
 	if g := githubOf(next); g != nil && a.github.Load() != nil {
