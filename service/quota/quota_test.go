@@ -2,7 +2,6 @@ package quota
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -247,7 +246,7 @@ func TestProcessesAreCounted(t *testing.T) {
 		second, stopSecond := context.WithCancel(t.Context())
 		var failures atomic.Int64
 		fail := func(err error) {
-			require.True(t, errors.Is(err, models.ErrUnavailable))
+			require.ErrorIs(t, err, models.ErrUnavailable)
 			failures.Add(1)
 		}
 		go one.Run(first, store, "one", fail)
