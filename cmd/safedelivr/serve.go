@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/config"
@@ -82,13 +83,17 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, restored bool) erro
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var reloads sync.WaitGroup
-	reloads.Go(func() { c.reloadOn(ctx, hup, a, level, log) })
+	reloads.Go(func() {
+		defer stop()
+		c.reloadOn(ctx, hup, a, level, log)
+	})
 	defer reloads.Wait()
 	defer stop()
 	return a.Serve(ctx)
 }
 
-// reloadOn reads the configuration again at each signal until ctx ends. If it has mistakes, the one in use stays.
+// reloadOn reads the configuration again at each signal until ctx ends or the terminal is closed, which sends the same
+// signal. If the configuration has mistakes, the one in use stays.
 func (c *cli) reloadOn(
 	ctx context.Context,
 	signals <-chan os.Signal,
@@ -96,11 +101,17 @@ func (c *cli) reloadOn(
 	level *slog.LevelVar,
 	log *slog.Logger,
 ) {
+	onTerminal := func() bool { return isatty.IsTerminal(os.Stdin.Fd()) }
+	begun := onTerminal()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-signals:
+		}
+		if begun && !onTerminal() {
+			log.Info("the terminal was closed")
+			return
 		}
 		cfg, err := c.load()
 		if err == nil {
