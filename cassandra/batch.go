@@ -29,6 +29,14 @@ const (
 	abandoned = "abandoned"
 )
 
+// The timestamps of what changes in the table chunks after a batch was accepted. Erased
+// recipients have those from erasedStamp on: see Erase.
+const (
+	erasedStamp   = 2
+	redactedStamp = 5000
+	purgedStamp   = 6000
+)
+
 // decide records a state permanently, unless another is recorded. It returns the
 // recorded state.
 func (s *Store) decide(ctx context.Context, batch models.ID, state string) (string, error) {
@@ -252,8 +260,8 @@ func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Re
 	return rs, err
 }
 
-// Redact implements models.Store. The removal has timestamp 2, as every removal
-// of chunks, and so has the head that is written after it.
+// Redact implements models.Store. The removal and the head that is written after it have
+// the same timestamp.
 func (s *Store) Redact(ctx context.Context, batch models.ID) error {
 	return s.call(ctx, func() error {
 		b, err := s.batch(ctx, batch)
@@ -262,13 +270,14 @@ func (s *Store) Redact(ctx context.Context, batch models.ID) error {
 		}
 		err = each(ctx, b.Chunks, func(ctx context.Context, n int) error {
 			id := batch.Chunk(n)
-			return s.exec(ctx, plain, `DELETE recipients FROM chunks USING TIMESTAMP 2 WHERE chunk_id = ?`, id[:])
+			return s.exec(ctx, plain, `DELETE recipients FROM chunks USING TIMESTAMP ? WHERE chunk_id = ?`,
+				redactedStamp, id[:])
 		})
 		if err != nil {
 			return err
 		}
 		b.Redact()
-		return s.exec(ctx, plain, `UPDATE chunks USING TIMESTAMP 2 SET head = ? WHERE chunk_id = ?`,
-			codec.EncodeBatch(&b), batch[:])
+		return s.exec(ctx, plain, `UPDATE chunks USING TIMESTAMP ? SET head = ? WHERE chunk_id = ?`,
+			redactedStamp, codec.EncodeBatch(&b), batch[:])
 	}, "redact %s", batch)
 }

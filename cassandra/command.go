@@ -21,6 +21,9 @@ func (s *Store) AppendCommand(ctx context.Context, c models.Command) error {
 		if c.Number < 1 {
 			return models.ErrInvalid
 		}
+		if first, err := s.firstCommand(ctx); err != nil || c.Number < first {
+			return errors.Join(err, models.ErrInvalid)
+		}
 		if before := c.Number - 1; before > 0 {
 			_, err := single(ctx, &s.runner, column[int], `SELECT number FROM commands WHERE part = ? AND number = ?`,
 				before/commandPart, before)
@@ -62,8 +65,19 @@ func (s *Store) Commands(ctx context.Context, after, limit int) (out []models.Co
 				c, err = codec.DecodeCommand(raw)
 				return c, damaged(err)
 			}, `SELECT value FROM commands WHERE part = ? AND number > ? LIMIT ?`, part, last, limit-len(out))
-			if err != nil || len(found) == 0 {
+			if err != nil {
 				return err
+			}
+			if len(found) == 0 {
+				if len(out) > 0 {
+					return nil
+				}
+				first, err := s.firstCommand(ctx)
+				if err != nil || first-1 <= last {
+					return err
+				}
+				last = first - 1 // what follows was removed
+				continue
 			}
 			out = append(out, found...)
 			last = found[len(found)-1].Number // at the end of a partition, the next query reads the next one
@@ -74,4 +88,69 @@ func (s *Store) Commands(ctx context.Context, after, limit int) (out []models.Co
 		return nil, err
 	}
 	return out, nil
+}
+
+// firstCommand returns the lowest number that was not removed, or 1.
+func (s *Store) firstCommand(ctx context.Context) (int, error) {
+	first, err := single(ctx, &s.runner, column[int], `SELECT number FROM rules WHERE name = 'first'`)
+	if errors.Is(err, models.ErrNotFound) {
+		return 1, nil
+	}
+	return first, err
+}
+
+// PutRules implements models.Store.
+func (s *Store) PutRules(ctx context.Context, number int, rules []byte) error {
+	return s.call(ctx, func() error {
+		return s.exec(ctx, plain, `INSERT INTO rules (name, number, value) VALUES ('rules', ?, ?) USING TIMESTAMP ?`,
+			number, codec.Pack(rules), int64(number))
+	}, "put rules of %d commands", number)
+}
+
+// Rules implements models.Store.
+func (s *Store) Rules(ctx context.Context) (number int, rules []byte, err error) {
+	err = s.call(ctx, func() error {
+		raw, err := single(ctx, &s.runner, func(scan scanner) (raw []byte, err error) {
+			err = scan(&number, &raw)
+			return raw, err
+		}, `SELECT number, value FROM rules WHERE name = 'rules'`)
+		if err != nil {
+			return err
+		}
+		rules, err = codec.Unpack(raw)
+		return damaged(err)
+	}, "rules")
+	if err != nil {
+		return 0, nil, err
+	}
+	return number, rules, nil
+}
+
+// DropCommands implements models.Store. It removes the oldest commands first, so that
+// those which are left have no gap.
+func (s *Store) DropCommands(ctx context.Context, upTo int) error {
+	return s.call(ctx, func() error {
+		number, err := single(ctx, &s.runner, column[int], `SELECT number FROM rules WHERE name = 'rules'`)
+		if errors.Is(err, models.ErrNotFound) || err == nil && number <= upTo {
+			return fmt.Errorf("%w: no rules of more commands are stored", models.ErrInvalid)
+		}
+		if err != nil {
+			return err
+		}
+		first, err := s.firstCommand(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.exec(ctx, plain, `INSERT INTO rules (name, number) VALUES ('first', ?) USING TIMESTAMP ?`,
+			upTo+1, int64(upTo+1)); err != nil {
+			return err
+		}
+		// A removal that was cut off left commands of the partition before.
+		for part := max(first/commandPart-1, 0); part <= upTo/commandPart; part++ {
+			if err := s.exec(ctx, plain, `DELETE FROM commands WHERE part = ? AND number <= ?`, part, upTo); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, "drop commands up to %d", upTo)
 }

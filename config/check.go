@@ -123,6 +123,9 @@ func (c *Config) check() []error {
 	for i := range times.NumField() {
 		positive("times."+times.Type().Field(i).Tag.Get("koanf"), times.Field(i).Int() > 0)
 	}
+	if c.Times.KeepLogs < c.Times.KeepContent {
+		wrong("times.keep_logs", "must be at least times.keep_content")
+	}
 	for name, a := range c.Providers {
 		a.check("providers."+name, name, wrong)
 	}

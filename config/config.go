@@ -158,6 +158,7 @@ type Times struct {
 	StopGrace      time.Duration `koanf:"stop_grace"`
 	Idempotency    time.Duration `koanf:"idempotency"`  // how long idempotency keys are kept
 	KeepContent    time.Duration `koanf:"keep_content"` // how long content and addresses are kept after acceptance
+	KeepLogs       time.Duration `koanf:"keep_logs"`    // how long batches, logs and commands are kept
 }
 
 // Provider configures a provider: a kind with credentials.
@@ -235,6 +236,7 @@ func defaults() Config {
 			StopGrace:      35 * time.Second,
 			Idempotency:    24 * time.Hour,
 			KeepContent:    90 * 24 * time.Hour,
+			KeepLogs:       400 * 24 * time.Hour,
 		},
 	}
 }

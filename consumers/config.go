@@ -42,6 +42,7 @@ type Config struct {
 	SilenceLeast   time.Duration // least time that a provider may report nothing of accepted mail
 	SilencePoll    time.Duration // how often silent providers are detected
 	KeepContent    time.Duration // how long content and recipients are kept after acceptance
+	KeepLogs       time.Duration // how long everything else about a batch is kept, and commands
 	LookUpPause    time.Duration // pause before a look-up that follows a failed one, or one that found events
 	SumsPoll       time.Duration // how often the newest sums are recounted
 	HistoryPoll    time.Duration // how often the history of the providers is stored
@@ -77,6 +78,7 @@ func DefaultConfig() Config {
 		SilenceLeast:   time.Minute,
 		SilencePoll:    5 * time.Second,
 		KeepContent:    90 * 24 * time.Hour,
+		KeepLogs:       400 * 24 * time.Hour,
 		LookUpPause:    30 * time.Second,
 		SumsPoll:       time.Minute,
 		HistoryPoll:    5 * time.Second,
@@ -110,6 +112,7 @@ func (c Config) withDefaults() Config {
 	set(&c.SilenceLeast, d.SilenceLeast)
 	set(&c.SilencePoll, d.SilencePoll)
 	set(&c.KeepContent, d.KeepContent)
+	set(&c.KeepLogs, d.KeepLogs)
 	set(&c.LookUpPause, d.LookUpPause)
 	set(&c.SumsPoll, d.SumsPoll)
 	set(&c.HistoryPoll, d.HistoryPoll)
@@ -245,6 +248,7 @@ func (c *Config) retention() retention.Config {
 	return retention.Config{
 		Worker:         c.Worker,
 		KeepContent:    c.KeepContent,
+		KeepLogs:       c.KeepLogs,
 		FinalEventWait: c.FinalEventWait,
 		Logger:         c.Logger,
 	}

@@ -46,6 +46,20 @@ const (
 	Discarded  CommandKind = "parked.discard"
 )
 
+// Known reports whether this version of the program knows the kind. It must not ignore a
+// command that it does not know.
+func (a CommandKind) Known() bool {
+	switch a {
+	case StopBatch, ResumeBatch, CancelBatch, RetryBatch, ReleaseBatch,
+		PauseUser, ResumeUser, SetSenders, SetLimits, DisableUser, EnableUser, EndSessions,
+		ProviderOffline, ProviderDrain, ProviderOnline, ProviderProbe,
+		AddBlock, RemoveBlock, HoldOld, LiftHolds,
+		CreatedKey, RevokedKey, Requeued, Discarded:
+		return true
+	}
+	return false
+}
+
 // Withholds reports whether the command withholds mail that could be sent before.
 func (a CommandKind) Withholds() bool {
 	switch a { //nolint:exhaustive // the others withhold nothing

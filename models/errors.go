@@ -14,6 +14,9 @@ var (
 	// ErrDamaged: a stored value cannot be read by this version. A retry does not
 	// help. Other values can be read.
 	ErrDamaged = errors.New("a stored value is damaged")
+	// ErrNewer: a newer version of the program stored the value or sent the message.
+	// Nothing is wrong with it: a process of that version can read it.
+	ErrNewer = errors.New("stored by a newer version of safedelivr")
 	// ErrUnavailable: the store or broker cannot be reached or is overloaded.
 	// Nothing was done; the same call may succeed later.
 	ErrUnavailable = errors.New("unavailable")

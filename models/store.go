@@ -110,6 +110,17 @@ type BatchStore interface {
 	// (Batch.Redacted). Without recipients nothing can be sent. Ledger, facts and
 	// summaries stay. Errors: ErrNotFound.
 	Redact(ctx context.Context, batch ID) error
+
+	// BatchIDs returns at most limit IDs of a user's list that are less than before,
+	// newest first. The list also has batches that do not exist: they are being stored,
+	// were abandoned, or are purged in part.
+	BatchIDs(ctx context.Context, user string, before ID, limit int) ([]ID, error)
+	// Purge removes all that is stored of a batch of a user, except the sums above its
+	// summaries: first content and recipients, then summaries, facts and ledgers, and at
+	// last its entry of the list. From the first removal on the batch does not exist,
+	// so that nothing of it can be sent. A repeat finishes what an error cut off. The
+	// caller ensures that nothing is stored about the batch any more.
+	Purge(ctx context.Context, user string, batch ID) error
 }
 
 // CommandStore stores the command log.
@@ -122,8 +133,18 @@ type CommandStore interface {
 	// Append. Errors: ErrOutcomeUnknown, ErrInvalid (the number leaves a gap).
 	AppendCommand(ctx context.Context, c Command) error
 	// Commands returns at most limit commands with numbers greater than after,
-	// ascending. It returns every command whose append returned nil before.
+	// ascending. It returns every command whose append returned nil before, except
+	// those that DropCommands removed.
 	Commands(ctx context.Context, after, limit int) ([]Command, error)
+	// PutRules stores the rules that the commands up to a number make. It changes
+	// nothing if rules with a higher number are stored.
+	PutRules(ctx context.Context, number int, rules []byte) error
+	// Rules returns the stored rules and their number. Errors: ErrNotFound.
+	Rules(ctx context.Context) (number int, rules []byte, err error)
+	// DropCommands removes the commands up to a number. Rules with a higher number must
+	// be stored, so the newest command is never removed. A removed number is never
+	// given again. Errors: ErrInvalid (no such rules are stored).
+	DropCommands(ctx context.Context, upTo int) error
 }
 
 // Claim assigns an ID to a request that its client may repeat.
@@ -214,6 +235,9 @@ type SummaryStore interface {
 	// Nodes returns the stored sums of a user at a level whose spans begin in
 	// [from, to), ascending.
 	Nodes(ctx context.Context, user string, level Level, from, to time.Time) ([]Node, error)
+	// DropSums removes the sums of the seconds, minutes and hours of the UTC day of a
+	// user that holds t. The sum of the day stays.
+	DropSums(ctx context.Context, user string, t time.Time) error
 }
 
 // AgendaStore stores the time index of all unfinished work, in Shards shards.

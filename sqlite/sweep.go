@@ -12,6 +12,8 @@ import (
 type RetentionOptions struct {
 	// Inbox is how long webhook posts are kept. 0: 7 days.
 	Inbox time.Duration
+	// Logs is how long it is kept that a batch was abandoned. 0: 400 days.
+	Logs time.Duration
 }
 
 // sweepRows is how many rows Sweep deletes with one write. Other writes need not wait
@@ -19,14 +21,17 @@ type RetentionOptions struct {
 const sweepRows = 500
 
 // Sweep deletes agenda entries that every reader has passed, posts that are older
-// than keep allows, replay guards of posts that were deleted two days ago, and
-// values and claims that have ended. It is to be called about once a minute. It
+// than keep allows, replay guards of posts that were deleted two days ago, marks of
+// batches that were abandoned, and values and claims that have ended. It is to be called about once a minute. It
 // returns when nothing is left to delete or ctx ends. Any number of calls may run at
 // once.
 func (s *Store) Sweep(ctx context.Context, now time.Time, keep RetentionOptions) error {
 	s.leases.dropEnded()
 	if keep.Inbox <= 0 {
 		keep.Inbox = 7 * 24 * time.Hour
+	}
+	if keep.Logs <= 0 {
+		keep.Logs = 400 * 24 * time.Hour
 	}
 	oldest := idFrom(now.Add(-keep.Inbox))
 	for shard := range shards {
@@ -62,6 +67,10 @@ func (s *Store) Sweep(ctx context.Context, now time.Time, keep RetentionOptions)
 	}
 	if err := s.sweep(ctx, `DELETE FROM claims WHERE key IN (SELECT key FROM claims WHERE until < ? LIMIT ?)`,
 		now.UnixMilli(), sweepRows); err != nil {
+		return err
+	}
+	if err := s.sweep(ctx, `DELETE FROM batches WHERE id IN (SELECT id FROM batches WHERE id < ? AND head IS NULL LIMIT ?)`,
+		idFrom(now.Add(-keep.Logs)), sweepRows); err != nil {
 		return err
 	}
 	return s.sweep(ctx, `DELETE FROM replay_guards WHERE key IN (SELECT key FROM replay_guards

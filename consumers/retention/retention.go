@@ -17,13 +17,14 @@ const (
 	purgedKind    = "purged"
 	purgedKept    = 2 * 365 * 24 * time.Hour
 	purgePage     = 100
-	commandsKept  = 365 * 24 * time.Hour // how long rules of a batch stay in memory after its content
+	releasesKept  = 365 * 24 * time.Hour // how long releases of a batch stay in memory after its content
 )
 
 // Config configures Retention.
 type Config struct {
 	Worker         string
 	KeepContent    time.Duration // content and recipients, after acceptance
+	KeepLogs       time.Duration // everything else about a batch, after acceptance; commands
 	FinalEventWait time.Duration // how long accepted mail waits for a final event
 	Logger         *slog.Logger
 }
@@ -33,6 +34,13 @@ type Store interface {
 	Users(ctx context.Context) ([]models.User, error)
 	Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error)
 	Redact(ctx context.Context, batch models.ID) error
+	Batch(ctx context.Context, id models.ID) (models.Batch, error)
+	BatchIDs(ctx context.Context, user string, before models.ID, limit int) ([]models.ID, error)
+	Purge(ctx context.Context, user string, batch models.ID) error
+	DropSums(ctx context.Context, user string, t time.Time) error
+	Commands(ctx context.Context, after, limit int) ([]models.Command, error)
+	PutRules(ctx context.Context, number int, rules []byte) error
+	DropCommands(ctx context.Context, upTo int) error
 	AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
 	DropAddressIndexes(ctx context.Context, user string, t time.Time) error
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
@@ -41,7 +49,8 @@ type Store interface {
 }
 
 // Retention removes the content and the recipients of batches that were accepted more than
-// KeepContent ago. What happened to each log is kept, without addresses.
+// KeepContent ago and whose mail waits for nothing any more. What happened to each log is
+// kept without addresses until KeepLogs, and the sums of days for ever.
 type Retention struct {
 	cfg      Config
 	log      *slog.Logger
@@ -64,10 +73,11 @@ func (r *Retention) Run(ctx context.Context) {
 
 // round purges, unless another worker does.
 func (r *Retention) round(ctx context.Context) {
-	r.follower.Rules().Forget(time.Now().Add(-r.cfg.KeepContent - commandsKept))
+	now := time.Now()
+	r.follower.Rules().Forget(now.Add(-r.cfg.KeepContent-releasesKept), models.MinID(r.purgeBefore(now)))
 	held, err := r.store.Lease(ctx, "retention", r.cfg.Worker, retentionPoll)
 	if err == nil && held {
-		err = r.Purge(ctx, time.Now())
+		err = r.Purge(ctx, now)
 	}
 	if err != nil && ctx.Err() == nil {
 		r.log.Warn("cannot remove old content; will retry", "err", err)
@@ -75,8 +85,9 @@ func (r *Retention) round(ctx context.Context) {
 }
 
 // Purge removes the content and the recipients of all batches that were accepted more than
-// KeepContent before now, and their address indexes. An error about one user does not stop
-// the purge of the others.
+// KeepContent before now, and their address indexes. It removes everything but the sums of
+// days about batches of days that ended KeepLogs before now, and older commands. An error
+// about one user does not stop the purge of the others.
 func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 	users, err := r.store.Users(ctx)
 	if err != nil {
@@ -91,6 +102,16 @@ func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 		if err != nil {
 			failed = append(failed, fmt.Errorf("user %s: %w", users[i].ID, err))
 		}
+		n, err = r.purgeLogs(ctx, users[i].ID, r.purgeBefore(now))
+		if n > 0 {
+			r.log.Info("old batches removed", "user_id", users[i].ID, "batches", n)
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("user %s: %w", users[i].ID, err))
+		}
+	}
+	if err := r.compactCommands(ctx, now); err != nil {
+		failed = append(failed, fmt.Errorf("command log: %w", err))
 	}
 	return errors.Join(failed...)
 }

@@ -94,8 +94,15 @@ func addAt(sums map[time.Time]models.Summary, at time.Time, s *models.Summary) {
 	sums[at] = sum
 }
 
-// user checks a user's batches, newest first, and each day after its last batch.
+// user checks a user's batches, newest first, and each day after its last batch. It leaves
+// out days whose batches are purged.
 func (c *check) user(ctx context.Context, user string) error {
+	purged, err := telemetry.LogsPurged(ctx, c.s.store, user)
+	if err != nil {
+		return err
+	}
+	defer func(from time.Time) { c.o.From = from }(c.o.From)
+	c.o.From = models.LaterOf(c.o.From, purged)
 	var count *dayCount // of one day only: a user may have very many seconds
 	for before := models.MinID(c.o.To); ; {
 		page, err := c.s.store.Batches(ctx, user, before, checkPage)

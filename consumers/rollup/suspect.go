@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 const (
@@ -145,6 +146,10 @@ func (c *check) recheckSpan(ctx context.Context, s *suspect, level models.Level)
 	span, ok := parseSpan(s.User, level, s.ID)
 	if !ok { // the sums of several spans could not be read
 		return nil
+	}
+	purged, err := telemetry.LogsPurged(ctx, c.s.store, s.User)
+	if err != nil || span.Start.Before(purged) { // what it was the sum of is removed
+		return err
 	}
 	counted, err := c.sumBelow(ctx, span)
 	if errors.Is(err, models.ErrDamaged) {

@@ -104,7 +104,7 @@ func (a *App) sweep(ctx context.Context) {
 	if !ok {
 		return
 	}
-	retention := sqlite.RetentionOptions{Inbox: a.cfg.Times.InboxKeep}
+	retention := sqlite.RetentionOptions{Inbox: a.cfg.Times.InboxKeep, Logs: a.cfg.Times.KeepLogs}
 	for now := range models.Every(ctx, time.Minute) {
 		if err := store.Sweep(priority.WithLow(ctx), now, retention); err != nil && ctx.Err() == nil {
 			a.log.Warn("cannot remove expired data", "err", err)

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -64,13 +65,28 @@ func (f *Follower) Sync(ctx context.Context) error {
 func (f *Follower) read(ctx context.Context) error {
 	began, before := f.now(), f.rules.UpTo()
 	for {
-		commands, err := f.store.Commands(ctx, f.rules.UpTo(), logPage)
+		// The last command that was applied is read again: if it is gone, commands after
+		// it may be gone, too.
+		upTo := f.rules.UpTo()
+		commands, err := f.store.Commands(ctx, max(upTo-1, 0), logPage)
 		if err != nil {
 			return err
 		}
+		if len(commands) == 0 && upTo > 0 {
+			return errors.New("the command log is shorter than it was")
+		}
+		if len(commands) > 0 && commands[0].Number > max(upTo, 1) {
+			if err := f.restore(ctx, commands[0].Number); err != nil {
+				return err
+			}
+			continue
+		}
 		for _, c := range commands {
+			if !c.Kind.Known() {
+				return fmt.Errorf("command %d: %w", c.Number, models.ErrNewer)
+			}
 			if !f.rules.Apply(c) {
-				return errors.New("the command log has a gap")
+				return errGap
 			}
 		}
 		if len(commands) < logPage {
@@ -85,6 +101,21 @@ func (f *Follower) read(ctx context.Context) error {
 		f.moved = make(chan struct{})
 	}
 	return nil
+}
+
+var errGap = errors.New("the command log has a gap")
+
+// restore takes the stored rules, because the commands below the number first were
+// removed.
+func (f *Follower) restore(ctx context.Context, first int) error {
+	number, raw, err := f.store.Rules(ctx)
+	if errors.Is(err, models.ErrNotFound) || err == nil && number < first {
+		return errGap
+	}
+	if err != nil {
+		return err
+	}
+	return f.rules.restore(raw)
 }
 
 // MaxRuleAge is the maximum age of the rules when a worker begins a call.

@@ -307,16 +307,17 @@ func (r *Rules) Holds() []models.Command {
 
 // Forget drops the releases of batches that were accepted before a time and whose
 // content has been removed, so that they cannot be released any more. It keeps stops
-// and cancellations.
-func (r *Rules) Forget(before time.Time) {
+// and cancellations, except of batches with IDs less than purged, which do not exist any
+// more.
+func (r *Rules) Forget(before time.Time, purged models.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	limit := idBefore(before)
 	for id, o := range r.batches {
-		if bytes.Compare(id[:], limit[:]) >= 0 {
+		if !less(id, limit) && !less(id, purged) {
 			continue
 		}
-		if o.releases = nil; o.stop == nil && o.cancel == nil {
+		if o.releases = nil; o.stop == nil && o.cancel == nil || less(id, purged) {
 			delete(r.batches, id)
 		}
 	}
@@ -331,3 +332,6 @@ func idBefore(t time.Time) (id models.ID) {
 	}
 	return id
 }
+
+// less reports whether a is of an earlier batch than b.
+func less(a, b models.ID) bool { return bytes.Compare(a[:], b[:]) < 0 }

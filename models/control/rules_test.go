@@ -88,9 +88,9 @@ func TestRulesOfBatches(t *testing.T) {
 		models.Command{Kind: models.CancelBatch, Batch: other.ID},
 	)
 	require.Len(t, r.Batch(&b).Releases, 2)
-	r.Forget(b.Created())
+	r.Forget(b.Created(), models.ID{})
 	require.Len(t, r.Batch(&b).Releases, 2)
-	r.Forget(b.Created().Add(time.Second))
+	r.Forget(b.Created().Add(time.Second), models.ID{})
 	require.Empty(t, r.Batch(&b).Releases)
 	require.Empty(t, r.Batch(&other).Releases)
 	_, cancelled = r.Stopped(other.ID)

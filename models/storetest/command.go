@@ -104,4 +104,5 @@ func testCommands(t *testing.T, s models.Store) {
 	done, err := j.Append(ctx, &again, func(r *control.Rules) bool { return !r.Paused("3/4") })
 	require.NoError(t, err)
 	require.False(t, done, "a command whose rule is in effect already is not appended")
+	testDropCommands(t, s, len(all))
 }

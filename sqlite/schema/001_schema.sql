@@ -124,10 +124,18 @@ CREATE TABLE transients (
 	PRIMARY KEY (kind, name)
 ) WITHOUT ROWID;
 
--- The command log, which only grows.
+-- The command log. Its numbers only grow.
 CREATE TABLE commands (
 	number  INTEGER NOT NULL PRIMARY KEY,
 	command BLOB NOT NULL
+);
+
+-- The rules that the commands up to a number make: one row. Commands below the number
+-- may have been removed.
+CREATE TABLE rules (
+	one    INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+	number INTEGER NOT NULL,
+	rules  BLOB NOT NULL
 );
 
 -- Idempotency keys and the answers to their requests.
