@@ -39,6 +39,7 @@ var allowed = map[string][]string{
 	"service/idempotency": {"models", "service/problem"},
 	"service/accesslog":   {"models"},
 	"service/announce":    {"models"},
+	"service/erase":       {"models"},
 	"service/flow":        {"models"},
 	"service/quota":       {"models"},
 	"service": {"internal/priority", "models", "models/...", "service/...", "tracing",

@@ -20,7 +20,7 @@ func TestWhy(t *testing.T) {
 		"/v1/logs/" + b.ID.Log(4).String() + "/release", "/v1/users/bob/pause", "/v1/users/bob/resume",
 		"/v1/users/bob/disable", "/v1/users/bob/enable", "/v1/users/bob/end-sessions",
 		"/v1/providers/sg/offline", "/v1/providers/sg/online", "/v1/providers/sg/drain", "/v1/providers/sg/probe",
-		"/v1/holds/lift", "/v1/parked/x/requeue", "/v1/blocks", "/v1/release",
+		"/v1/holds/lift", "/v1/parked/x/requeue", "/v1/blocks", "/v1/release", "/v1/erasures",
 	}
 	for value, want := range map[string]string{
 		`null`:                               "/why wrong_type",
@@ -32,6 +32,8 @@ func TestWhy(t *testing.T) {
 		for _, path := range paths {
 			members := ""
 			switch path {
+			case "/v1/erasures":
+				members = `"email": "ann@example.com", `
 			case "/v1/blocks":
 				members = `"domain": "example.com", `
 			case "/v1/release":

@@ -195,3 +195,12 @@ func (s *Server) check(c *gin.Context) {
 	v, err := s.svc.LastCheck(c.Request.Context(), caller(c))
 	answer(s, c, v, err)
 }
+
+// erase is POST /v1/erasures.
+func (s *Server) erase(c *gin.Context) {
+	var email, cursor, why string
+	fields := map[string]any{"email": &email, "cursor": &cursor, "why": &why}
+	giveCommand(s, c, fields, func(r service.Repeat) (service.Erasure, bool, error) {
+		return s.svc.Erase(c.Request.Context(), caller(c), email, cursor, why, r)
+	}, nil)
+}

@@ -79,6 +79,7 @@ func TestScopes(t *testing.T) {
 		"DELETE /v1/blocks/x",
 		"GET /v1/holds",
 		"POST /v1/holds/lift",
+		"POST /v1/erasures",
 		"GET /v1/audit",
 		"GET /v1/queues",
 		"GET /v1/parked",

@@ -102,6 +102,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	operate.DELETE("/blocks/:id", s.removeBlock)
 	operate.GET("/holds", s.holds)
 	operate.POST("/holds/lift", s.liftHolds)
+	operate.POST("/erasures", s.erase)
 	operate.GET("/users", s.listUsers)
 	operate.POST("/users/:id/disable", s.switchUser(models.DisableUser))
 	operate.POST("/users/:id/enable", s.switchUser(models.EnableUser))

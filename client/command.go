@@ -203,3 +203,29 @@ func (c *Client) LiftHolds(ctx context.Context, why string, options ...CallOptio
 	var out LiftResult
 	return out, c.post(ctx, route("holds", "lift"), commandBody{why}, &out, options)
 }
+
+// Erasure is what a part of an erasure has done.
+type Erasure struct {
+	Done bool `json:"done"`
+	// Next is the cursor of the next part; empty after the last.
+	Next string `json:"next_cursor"`
+	// Batches were read, Recipients have lost the address, and Posts are webhook posts that named it.
+	Batches    int `json:"batches"`
+	Recipients int `json:"recipients"`
+	Posts      int `json:"posts"`
+	// Unreadable are damaged batches: the address may be in them.
+	Unreadable int `json:"unreadable"`
+}
+
+// Erase does a part of the erasure of an address from all stored mail: the first part if cursor is empty, or that of
+// Next of the part before. Repeat it until Done. It needs the scope operate.
+func (c *Client) Erase(ctx context.Context, email, cursor, why string, options ...CallOption) (Erasure, error) {
+	body := map[string]string{"email": email}
+	for name, value := range map[string]string{"cursor": cursor, "why": why} {
+		if value != "" {
+			body[name] = value
+		}
+	}
+	var out Erasure
+	return out, c.post(ctx, route("erasures"), body, &out, options)
+}

@@ -269,6 +269,8 @@ var commandWords = map[models.CommandKind]string{
 	models.RemoveBlock:     "removed a block rule",
 	models.HoldOld:         "put older batches on hold",
 	models.LiftHolds:       "lifted all holds",
+	models.EraseAddress:    "began to erase an address",
+	models.AddressErased:   "erased an address",
 	models.CreatedKey:      "created a key",
 	models.RevokedKey:      "revoked a key",
 	models.Requeued:        "requeued a parked message",

@@ -3,7 +3,6 @@ package e2e
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,12 +18,7 @@ import (
 func TestRestoredMailIsHeld(t *testing.T) {
 	const n = 500
 	r := newRig(t, testkit.Embedded(), simulator.Options{})
-	data := ""
-	for _, v := range r.env {
-		if dir, ok := strings.CutPrefix(v, "SAFEDELIVR_DATA_DIR="); ok {
-			data = dir
-		}
-	}
+	data := r.dataFolder()
 	providers := func(do string) {
 		t.Helper()
 		for _, provider := range []string{"sg", "mg"} {

@@ -39,6 +39,9 @@ const (
 	HoldOld   CommandKind = "hold.add"  // no new call for batches accepted before a time
 	LiftHolds CommandKind = "hold.lift" // ends all holds
 
+	EraseAddress  CommandKind = "address.erase"  // an address is being erased; recipients are read again
+	AddressErased CommandKind = "address.erased" // it was erased
+
 	// These change no rule. They are recorded for the audit trail.
 	CreatedKey CommandKind = "key.create"
 	RevokedKey CommandKind = "key.revoke"
@@ -53,7 +56,7 @@ func (a CommandKind) Known() bool {
 	case StopBatch, ResumeBatch, CancelBatch, RetryBatch, ReleaseBatch,
 		PauseUser, ResumeUser, SetSenders, SetLimits, DisableUser, EnableUser, EndSessions,
 		ProviderOffline, ProviderDrain, ProviderOnline, ProviderProbe,
-		AddBlock, RemoveBlock, HoldOld, LiftHolds,
+		AddBlock, RemoveBlock, HoldOld, LiftHolds, EraseAddress, AddressErased,
 		CreatedKey, RevokedKey, Requeued, Discarded:
 		return true
 	}
@@ -63,7 +66,7 @@ func (a CommandKind) Known() bool {
 // Withholds reports whether the command withholds mail that could be sent before.
 func (a CommandKind) Withholds() bool {
 	switch a { //nolint:exhaustive // the others withhold nothing
-	case StopBatch, CancelBatch, PauseUser, ProviderOffline, ProviderDrain, AddBlock, HoldOld:
+	case StopBatch, CancelBatch, PauseUser, ProviderOffline, ProviderDrain, AddBlock, HoldOld, EraseAddress:
 		return true
 	}
 	return false
@@ -89,7 +92,7 @@ type Command struct {
 	Block    *Block    `json:"bl,omitempty"`
 	Before   time.Time `json:"bf,omitzero"`  // of hold.add
 	Limits   Limits    `json:"lm,omitempty"` // of user.limits
-	Subject  string    `json:"o,omitempty"`  // of recorded actions: the key or message; of user.limits: the key, or empty
+	Subject  string    `json:"o,omitempty"`  // of recorded actions: the key or message; of erasures: the domain; of user.limits: the key, or empty
 	Request  ID        `json:"q,omitzero"`   // of a retry or release: ID of the request, the same for its repeats
 }
 

@@ -42,6 +42,7 @@ const (
 	OptedOut       Reason = "opted_out"
 	CancelledByRq  Reason = "cancelled"
 	BlockedByRule  Reason = "blocked"
+	Erased         Reason = "erased"
 )
 
 var reasonWords = map[Reason]string{
@@ -77,6 +78,7 @@ var reasonWords = map[Reason]string{
 	OptedOut:              "the recipient complained or unsubscribed, so it is not sent again",
 	CancelledByRq:         "cancelled before it was sent",
 	BlockedByRule:         "stopped by a block rule",
+	Erased:                "the address was erased before the message was sent",
 }
 
 // Words returns the reason as a sentence fragment for people.
@@ -97,7 +99,7 @@ func (r Reason) onlyEnds() bool { return r == NoProviderLeft || r == RetriesUsed
 // or the recipient does not want it. Mail is never rerouted after a hard reason.
 func (r Reason) Hard() bool {
 	switch r {
-	case MailboxInvalid, SuppressedComplaint, SuppressedUnsubscribe, Virus, InvalidRequest, OptedOut:
+	case MailboxInvalid, SuppressedComplaint, SuppressedUnsubscribe, Virus, InvalidRequest, OptedOut, Erased:
 		return true
 	}
 	return false

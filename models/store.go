@@ -111,6 +111,12 @@ type BatchStore interface {
 	// summaries stay. Errors: ErrNotFound.
 	Redact(ctx context.Context, batch ID) error
 
+	// Erase removes an address, in any case, from a chunk: recipients that have it lose
+	// address, name and variables and keep their numbers, and texts of its ledger and
+	// facts name ErasedAddress instead. It returns the recipients that have lost it in
+	// this call. It may be called again, and for a chunk without recipients.
+	Erase(ctx context.Context, chunk ID, address string) (Set, error)
+
 	// BatchIDs returns at most limit IDs of a user's list that are less than before,
 	// newest first. The list also has batches that do not exist: they are being stored,
 	// were abandoned, or are purged in part.
@@ -182,7 +188,8 @@ type AddressIndex struct {
 // AddressIndexStore finds chunks by addresses. It may miss a chunk for a short time
 // after it was accepted.
 type AddressIndexStore interface {
-	// PutAddressIndex stores the fingerprints of a chunk of a user.
+	// PutAddressIndex stores the fingerprints of a chunk of a user. It replaces those that
+	// were stored before.
 	PutAddressIndex(ctx context.Context, user string, p AddressIndex) error
 	// AddressIndexes yields the fingerprints of the user's chunks that were accepted
 	// in the UTC hour that holds t, in any order.
@@ -274,6 +281,9 @@ type InboxStore interface {
 	// Posts yields all entries that arrived in [from, to), processed or not, in any
 	// order. They have only ID and Provider.
 	Posts(ctx context.Context, from, to time.Time) iter.Seq2[Inbox, error]
+	// EraseInbox replaces an address in the bodies of an entry by ErasedAddress. It
+	// reports whether there was any. If the entry does not exist, it does nothing.
+	EraseInbox(ctx context.Context, id ID, address string) (bool, error)
 	// GuardReplays records marks and returns, for each, the digest of the oldest
 	// entry (by ID) that is recorded under its key. Several digests of one entry
 	// under a key must be recorded by one call: one of them is always returned then.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/erase"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
@@ -162,4 +163,80 @@ func (s *Service) searchChunk(ctx context.Context, id models.ID, address string)
 		}
 	}
 	return out, nil
+}
+
+// Erasure tells what a part of an erasure has done.
+type Erasure struct {
+	Done       bool   `json:"done"`
+	Next       string `json:"next_cursor"` // of the next part; empty: the erasure is done
+	Batches    int    `json:"batches"`     // read
+	Recipients int    `json:"recipients"`  // that have lost the address
+	Posts      int    `json:"posts"`       // webhook posts that named the address
+	Unreadable int    `json:"unreadable"`  // damaged batches: the address may be in them
+}
+
+// Erase does a part of the erasure of an address, its name and variables from all stored
+// mail: the first one, or that of the next cursor of the part before. A part takes a few
+// seconds and may be repeated. Mail to the address that was not sent fails with the reason
+// erased, and no command sends mail to it again. Mail that is accepted after the erasure has
+// begun keeps the address. The audit trail names only the domain.
+func (s *Service) Erase(
+	ctx context.Context,
+	who Caller,
+	address, cursor, why string,
+	r Repeat,
+) (Erasure, bool, error) {
+	if err := who.operates(); err != nil {
+		return Erasure{}, false, err
+	}
+	var f Form
+	wrongWhy(&f, why)
+	if strings.TrimSpace(address) == "" {
+		f.Wrong("/email", "required", "Add email: a complete address like ada@example.com.")
+	} else if a, err := intake.ParseAddress(address); err != nil {
+		f.Wrong("/email", "invalid_address", "%s %s.", Quote(address), err)
+	} else {
+		address = a.Email
+	}
+	if err := f.Err(); err != nil {
+		return Erasure{}, false, err
+	}
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Erasure, error) {
+		return s.erase(ctx, who, address, cursor, why)
+	})
+}
+
+func (s *Service) erase(ctx context.Context, who Caller, address, cursor, why string) (Erasure, error) {
+	record := func(kind models.CommandKind) error {
+		_, err := s.appendCommand(ctx, who,
+			&models.Command{Kind: kind, Subject: "@" + models.DomainOf(address), Why: why}, nil)
+		return err
+	}
+	if cursor == "" {
+		if err := record(models.EraseAddress); err != nil {
+			return Erasure{}, err
+		}
+	}
+	e := erase.Erasure{Store: s.store, Address: address, InboxKeep: s.cfg.InboxKeep,
+		Erased: func(b *models.Batch, chunk models.ID) { // what waits for nothing else ends at once
+			m := models.Message{Kind: models.BatchMessage, ID: chunk, Lane: b.Lane}
+			if err := s.broker.Publish(ctx, m); err != nil {
+				s.log.Debug("a chunk with an erased address is not announced; the agenda finds it", "err", err)
+			}
+		}}
+	part, err := e.Part(ctx, cursor)
+	switch {
+	case errors.Is(err, models.ErrInvalid):
+		var f Form
+		f.Wrong("/cursor", "invalid_value", "cursor must be the next_cursor of the part before.")
+		return Erasure{}, f.Err()
+	case err != nil:
+		return Erasure{}, storeError("erase an address", err)
+	}
+	if part.Done {
+		if err := record(models.AddressErased); err != nil {
+			return Erasure{}, err
+		}
+	}
+	return Erasure(part), nil
 }

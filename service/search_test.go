@@ -69,3 +69,29 @@ func TestSearchFullHours(t *testing.T) {
 	}
 	require.Equal(t, store.hours, store.read)
 }
+
+// TestErasureInTheAuditTrail: the audit trail says that an address was erased, by whom and why,
+// and names only its domain.
+func TestErasureInTheAuditTrail(t *testing.T) {
+	t.Parallel()
+	s := New(
+		Deps{Store: sqlitetest.Open(t), Broker: inproctest.New(t, "sg"), Config: Config{SpoolDir: t.TempDir(), Sole: true}},
+	)
+	t.Cleanup(s.Close)
+	boss := Caller{By: "cli:zoe", Operator: true}
+	out, _, err := s.Erase(t.Context(), boss, "Ann <Ann@X.test>", "", "asked", Repeat{})
+	require.NoError(t, err)
+	require.True(t, out.Done)
+	audit, err := s.Audit(t.Context(), boss, Page{})
+	require.NoError(t, err)
+	var kinds []models.CommandKind
+	for _, e := range audit.Commands {
+		kinds = append(kinds, e.Command)
+		require.Equal(t, "@x.test", e.Subject)
+		require.Equal(t, "asked", e.Why)
+		require.Equal(t, "cli:zoe", e.By)
+	}
+	require.Equal(t, []models.CommandKind{models.AddressErased, models.EraseAddress}, kinds)
+	_, _, err = s.Erase(t.Context(), Caller{User: "u"}, "ann@x.test", "", "", Repeat{})
+	require.ErrorContains(t, err, "operate")
+}

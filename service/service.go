@@ -35,6 +35,7 @@ type Config struct {
 	RetryTime       time.Duration // how long a write with an unknown outcome is retried; default 30 seconds
 	UrgentUpTo      int           // batches of at most this many recipients are urgent by default; default 100
 	IdempotencyTime time.Duration // how long idempotency keys are kept; default 24 hours
+	InboxKeep       time.Duration // how long webhook posts are kept; default 7 days
 
 	// Operator reports whether a user is an operator. Keys with the scope operate work only
 	// while their owner is one; nil: every owner is.
@@ -78,6 +79,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.IdempotencyTime <= 0 {
 		c.IdempotencyTime = 24 * time.Hour
+	}
+	if c.InboxKeep <= 0 {
+		c.InboxKeep = 7 * 24 * time.Hour
 	}
 	if c.Operator == nil {
 		c.Operator = func(models.User) bool { return true }

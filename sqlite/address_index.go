@@ -17,7 +17,7 @@ func hourOf(t time.Time) int64 { return t.Unix() / 3600 }
 func (s *Store) PutAddressIndex(ctx context.Context, user string, p models.AddressIndex) error {
 	err := s.write(ctx, len(p.Fingerprints)+100, func(c *conn) error {
 		_, err := c.exec(`INSERT INTO address_index (user, hour, chunk, fingerprints) VALUES (?, ?, ?, ?)
-			ON CONFLICT DO NOTHING`,
+			ON CONFLICT (user, hour, chunk) DO UPDATE SET fingerprints = excluded.fingerprints`,
 			user, hourOf(p.Chunk.Time()), p.Chunk, p.Fingerprints)
 		return err
 	})

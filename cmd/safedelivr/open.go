@@ -123,9 +123,10 @@ func (c *cli) withService(ctx context.Context, f func(context.Context, *service.
 				Store:  o.store,
 				Broker: broker,
 				Config: service.Config{
-					Recheck: o.cfg.Times.Recheck,
-					Quotas:  o.cfg.Quotas.Limits(),
-					Sole:    app.SoleProcess(o.cfg),
+					Recheck:   o.cfg.Times.Recheck,
+					InboxKeep: o.cfg.Times.InboxKeep,
+					Quotas:    o.cfg.Quotas.Limits(),
+					Sole:      app.SoleProcess(o.cfg),
 				},
 			}
 			var specs []provider.Spec

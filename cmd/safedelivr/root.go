@@ -46,7 +46,7 @@ func (c *cli) run(ctx context.Context) int {
 	root.PersistentFlags().StringVarP(&c.configFile, "config", "c", "",
 		"configuration file (YAML); the environment takes precedence")
 	root.AddCommand(
-		c.serveCommand(), c.migrateCommand(), c.versionCommand(), c.healthCommand(),
+		c.serveCommand(), c.migrateCommand(), c.backupCommand(), c.eraseCommand(), c.versionCommand(), c.healthCommand(),
 		c.simulatorCommand(), c.demoCommand(), c.rehearseCommand(), c.rehearsedCommand(),
 		c.userCommand(), c.keyCommand(), c.loginCommand(),
 		c.batchCommand(), c.logCommand(), c.releaseCommand(), c.holdCommand(), c.blockCommand(),
@@ -72,7 +72,7 @@ func (c *cli) run(ctx context.Context) int {
 func handedOver() app.Commands {
 	return app.Commands{
 		Names: []string{"user", "key", "login", "batch", "log", "release", "pause-user", "resume-user", "provider", "block",
-			"queues", "parked", "workers", "audit", "check", "replay", "hold"},
+			"queues", "parked", "workers", "audit", "check", "replay", "hold", "erase"},
 		Run: func(ctx context.Context, a *app.App, cmd app.Command) int {
 			c := &cli{
 				streams: streams{out: cmd.Out, err: cmd.Err},

@@ -40,6 +40,9 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 	if err := d.LoadRecipients(ctx, c); err != nil {
 		return err
 	}
+	if ended, err := d.endErased(ctx, c, j); ended || err != nil {
+		return err // the next round decides about the others
+	}
 	if err := d.mayCall(ctx, c, j, rulesMaxAge); errors.Is(err, errHeldBack) {
 		return nil // the next round decides again
 	} else if err != nil {

@@ -131,6 +131,27 @@ func (d *Dispatcher) appendEndings(ctx context.Context, c *Chunk, steps []policy
 	return changed, nil
 }
 
+// endErased appends an ending for the recipients of a job's step whose address was erased.
+// It reports whether there were any.
+func (d *Dispatcher) endErased(ctx context.Context, c *Chunk, j *job) (bool, error) {
+	gone := models.ErasedRecipients(c.Recipients).And(j.Step.Recipients)
+	if gone.Empty() {
+		return false, nil
+	}
+	entry := models.Entry{Kind: models.Ending, At: time.Now().UTC(), Recipients: gone, Reason: models.Erased}
+	if j.Step.Doubt != "" { // a provider may have the mail
+		entry.Reason, entry.Detail = j.Step.Doubt, models.Erased.Words()
+	}
+	err := d.appendEntry(ctx, c, entry)
+	if conflict(err) {
+		return true, d.Reload(ctx, c)
+	}
+	if err == nil {
+		d.observer.Ended(&entry)
+	}
+	return true, err
+}
+
 // appendEntry appends an entry that leads to no call to the ledger and to c. If it is
 // unknown whether the append succeeded, the next reconcile finds out.
 func (d *Dispatcher) appendEntry(ctx context.Context, c *Chunk, entry models.Entry) error {

@@ -89,6 +89,13 @@ func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
 		for i := range pending {
 			who = who.Or(control.Released(c.View, &pending[i]))
 		}
+		if !who.Empty() && !c.Batch.Redacted {
+			err := d.LoadRecipients(ctx, c)
+			if err != nil && !errors.Is(err, models.ErrNotFound) {
+				return err
+			}
+			who = who.Minus(models.ErasedRecipients(c.Recipients))
+		}
 		err := d.appendEntry(
 			ctx,
 			c,

@@ -131,7 +131,7 @@ func New(cfg Config, deps Deps) *Dispatcher {
 		observer:  deps.Observer,
 		batches:   NewMemo[models.ID, *models.Batch](512),
 		large:     NewMemo[models.ID, *models.Batch](8),
-		recent:    NewMemo[models.ID, []models.Recipient](recentBatches),
+		recent:    NewMemo[models.ID, acceptedChunk](recentBatches),
 		inflight:  newInflight(),
 
 		confirmedBounces: NewMemo[models.ID, bool](10_000),

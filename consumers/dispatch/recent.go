@@ -7,12 +7,19 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 )
 
 // recentlyAccepted holds the recipients of small batches that this process has just
 // accepted, until the first message about them arrives. Such a batch need not be read,
 // and its ledger is empty. If another worker was quicker, the first append conflicts.
-type recentlyAccepted = lru.Cache[models.ID, []models.Recipient]
+type recentlyAccepted = lru.Cache[models.ID, acceptedChunk]
+
+// acceptedChunk has the recipients of a chunk.
+type acceptedChunk struct {
+	to       []models.Recipient
+	erasures int // control.Rules.Erasures when they were stored
+}
 
 // Bounds on the memory of recentlyAccepted.
 const (
@@ -29,7 +36,7 @@ func (d *Dispatcher) Accepted(b *models.Batch, first models.Chunk) {
 	}
 	own := *b
 	d.batches.Add(b.ID, &own)
-	d.recent.Add(b.ID, first.Recipients)
+	d.recent.Add(b.ID, acceptedChunk{first.Recipients, d.follower.Rules().Erasures()})
 }
 
 // start returns the chunk that a message is about.
@@ -37,12 +44,19 @@ func (d *Dispatcher) start(ctx context.Context, m models.Message) (*Chunk, error
 	if m.Kind != models.BatchMessage { // not the first message about it
 		return d.Load(ctx, m.ID)
 	}
-	to, recent := d.recent.Get(m.ID)
+	accepted, recent := d.recent.Get(m.ID)
 	d.recent.Remove(m.ID)
 	b, kept := d.batches.Get(m.ID)
 	if !recent || !kept {
 		return d.Load(ctx, m.ID)
 	}
+	if err := d.follower.EnsureFresh(ctx, control.MaxRuleAge); err != nil {
+		return nil, err
+	}
+	if d.follower.Rules().Erasures() != accepted.erasures {
+		return d.Load(ctx, m.ID)
+	}
+	to := accepted.to
 	c := &Chunk{ID: m.ID, Batch: b, Lane: b.Lane, Size: len(to), Recipients: to, read: time.Now()}
 	d.resolve(c)
 	return c, nil

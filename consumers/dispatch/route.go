@@ -184,7 +184,7 @@ func (d *Dispatcher) cut(c *Chunk, st *policy.Step, a *provider.Provider) models
 		if n == most {
 			break
 		}
-		if address := strings.ToLower(c.Recipients[r-1].Email); !seen[address] {
+		if address := strings.ToLower(c.Recipients[r-1].Email); address == "" || !seen[address] { // or it was erased
 			seen[address] = true
 			out.Add(r)
 			n++

@@ -154,6 +154,7 @@ func (a *App) serviceConfig() service.Config {
 		IntakeTime:      t.IntakeGrace / 4,
 		UrgentUpTo:      limits.UrgentUpTo,
 		IdempotencyTime: t.Idempotency,
+		InboxKeep:       t.InboxKeep,
 		Quotas:          a.cfg.Quotas.Limits(),
 		DiskReserve:     limits.DiskReserve,
 		DiskFree:        func() (int64, error) { return freeSpace(a.cfg.DataDir) },

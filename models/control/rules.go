@@ -39,6 +39,7 @@ type Rules struct {
 	blocks    []models.Block
 	holds     []models.Command
 	resumed   int
+	erased    int
 }
 
 type batchCommands struct {
@@ -78,6 +79,14 @@ func (r *Rules) Resumptions() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.resumed
+}
+
+// Erasures returns the number of the last command about an erasure. Recipients that were
+// read before it have to be read again.
+func (r *Rules) Erasures() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.erased
 }
 
 // Apply applies the next command. It ignores commands that were applied before, and
@@ -138,6 +147,8 @@ func (r *Rules) Apply(c models.Command) bool {
 		r.holds = append(slices.Clone(r.holds), c)
 	case models.LiftHolds:
 		r.holds = nil
+	case models.EraseAddress, models.AddressErased:
+		r.erased = c.Number
 	case models.CreatedKey, models.RevokedKey, models.Requeued, models.Discarded:
 	}
 	return true

@@ -23,6 +23,7 @@ type snapshot struct {
 	Blocks    []models.Block           `json:"bl,omitempty"`
 	Holds     []models.Command         `json:"h,omitempty"`
 	Resumed   int                      `json:"r,omitempty"`
+	Erased    int                      `json:"er,omitempty"`
 }
 
 type savedBatch struct {
@@ -55,6 +56,7 @@ func (r *Rules) Snapshot(purged models.ID) (number int, raw []byte, err error) {
 		Blocks:    r.blocks,
 		Holds:     r.holds,
 		Resumed:   r.resumed,
+		Erased:    r.erased,
 	}
 	for id, b := range r.batches {
 		if !less(id, purged) {
@@ -105,7 +107,7 @@ func (r *Rules) restore(raw []byte) error {
 	maps.Copy(fresh.limits, s.Limits)
 	maps.Copy(fresh.providers, s.Providers)
 	maps.Copy(fresh.probes, s.Probes)
-	r.upTo, r.resumed = s.UpTo, s.Resumed
+	r.upTo, r.resumed, r.erased = s.UpTo, s.Resumed, s.Erased
 	r.batches, r.users, r.limits = fresh.batches, fresh.users, fresh.limits
 	r.providers, r.probes, r.blocks, r.holds = fresh.providers, fresh.probes, s.Blocks, s.Holds
 	return nil

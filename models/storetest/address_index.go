@@ -31,8 +31,8 @@ func testAddressIndex(t *testing.T, s models.Store) {
 				require.True(t, p.MayContain(models.Fingerprint("B"+fmt.Sprint(n)+"@Example.com")))
 				require.False(t, p.MayContain(models.Fingerprint("unknown@example.com")))
 				want[p.Chunk] = p
-				require.NoError(t, s.PutAddressIndex(ctx, u, p))
-				require.NoError(t, s.PutAddressIndex(ctx, u, p), "again is once")
+				require.NoError(t, s.PutAddressIndex(ctx, u, models.AddressIndex{Chunk: p.Chunk, Fingerprints: []byte("more")}))
+				require.NoError(t, s.PutAddressIndex(ctx, u, p), "replaces it")
 			}
 		}
 	}

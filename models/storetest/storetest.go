@@ -43,9 +43,24 @@ func Run(t *testing.T, open func(t *testing.T) models.Store) {
 
 // allCases lists the cases that share a store.
 func allCases() []testCase {
-	return slices.Concat(userCases(), batchCases(), redactCases(), purgeCases(), recordCases(), summaryCases(), agendaCases(),
-		inboxCases(), replayGuardCases(), leaseCases(), transientCases(), commandCases(), claimCases(),
-		addressIndexCases(), lifeCases())
+	return slices.Concat(
+		userCases(),
+		batchCases(),
+		redactCases(),
+		eraseCases(),
+		purgeCases(),
+		recordCases(),
+		summaryCases(),
+		agendaCases(),
+		inboxCases(),
+		replayGuardCases(),
+		leaseCases(),
+		transientCases(),
+		commandCases(),
+		claimCases(),
+		addressIndexCases(),
+		lifeCases(),
+	)
 }
 
 // testEmpty checks an empty store.

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/cassandra"
+	"github.com/safedelivr/safedelivr/internal/app"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/sqlite"
+)
+
+func (c *cli) migrateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring the schema of the store up to date",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := c.load()
+			if err != nil {
+				return err
+			}
+			log := c.logger(&cfg)
+			if len(cfg.Cassandra.Hosts) > 0 {
+				with, err := app.CassandraConfig(&cfg, log)
+				if err != nil {
+					return err
+				}
+				applied, err := cassandra.Migrate(cmd.Context(), with)
+				if err != nil {
+					return err
+				}
+				if len(applied) == 0 {
+					fmt.Fprintln(c.out, "the schema is up to date")
+				} else {
+					fmt.Fprintln(c.out, "applied:", strings.Join(applied, ", "))
+				}
+				return nil
+			}
+			store, err := app.OpenStore(cmd.Context(), &cfg, log) // brings its schema up to date
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(c.out, "the schema is up to date")
+			return store.Close()
+		},
+	}
+}
+
+func (c *cli) backupCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "backup FOLDER",
+		Short: "Copy the data folder of the embedded store while it is used",
+		Args:  takes(1, 1),
+		Long: `Copy the database of the embedded store into a new folder. The copy is that of one moment, and the
+server goes on meanwhile. The folder must not exist.
+
+To restore it, stop the server and start it on the copy:
+
+  SAFEDELIVR_DATA_DIR=FOLDER safedelivr serve --after-restore
+
+That holds all mail that was accepted before, because the copy does not know what was sent since: see hold.
+Cassandra has backups of its own.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := c.load()
+			if err != nil {
+				return err
+			}
+			if app.StoreName(&cfg) != "sqlite" {
+				return errors.New("backup copies only the embedded store; use the snapshots of Cassandra (nodetool snapshot)")
+			}
+			type copied struct{ done, all int64 }
+			say := progress(c, func(n copied) string { return fmt.Sprintf("%d of about %d MB copied", n.done>>20, n.all>>20) })
+			size, err := sqlite.Backup(cmd.Context(), cfg.DataDir, args[0], func(done, all int64) { say(copied{done, all}) })
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.out, "%s has a copy of %s (%d bytes)\n", args[0], cfg.DataDir, size)
+			return nil
+		},
+	}
+}
+
+func (c *cli) eraseCommand() *cobra.Command {
+	var why, cursor string
+	cmd := &cobra.Command{
+		Use:   "erase ADDRESS",
+		Short: "Remove a person's address, name and variables from all that is stored",
+		Args:  takes(1, 1),
+		Long: `Remove an address, its name and variables from the recipients, events and webhook posts that are stored,
+and from the search. Mail to the address that was not sent fails with the reason erased, and no command sends mail to
+it again. States and timelines stay, without the address. The audit trail names only the domain.
+
+It may be stopped and run again. Addresses that users send from, and block rules, stay.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				var all service.Erasure
+				say := progress(c, func(n service.Erasure) string {
+					return fmt.Sprintf("%d batches read; go on here with --cursor %s", n.Batches, n.Next)
+				})
+				for !all.Done {
+					part, _, err := svc.Erase(ctx, c.operator(), args[0], cursor, why, service.Repeat{})
+					if err != nil {
+						return err
+					}
+					part.Batches, part.Recipients = part.Batches+all.Batches, part.Recipients+all.Recipients
+					part.Posts, part.Unreadable = part.Posts+all.Posts, part.Unreadable+all.Unreadable
+					all, cursor = part, part.Next
+					say(all)
+				}
+				fmt.Fprintf(c.out, "erased: %d recipients, %d webhook posts; %d batches read\n",
+					all.Recipients, all.Posts, all.Batches)
+				if all.Unreadable > 0 {
+					return fmt.Errorf("%d batches are damaged, and the address may be in them: see safedelivr check", all.Unreadable)
+				}
+				return nil
+			})
+		},
+	}
+	whyFlag(cmd, &why)
+	cmd.Flags().StringVar(&cursor, "cursor", "", "where an erasure that was stopped goes on")
+	return cmd
+}
