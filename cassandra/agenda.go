@@ -101,6 +101,9 @@ func decodeEntry(b []byte, e *models.AgendaEntry) error {
 		return damaged(errors.New("an agenda entry is cut off"))
 	}
 	flags, user := b[n+m], b[n+m+1:]
+	if flags&^(flagMissed|flagUrgent|flagBulk) != 0 {
+		return fmt.Errorf("%w: agenda entry", models.ErrNewer)
+	}
 	e.Chunks, e.Round, e.User = int(chunks), int(round), string(user)
 	e.Missed = flags&flagMissed != 0
 	switch {

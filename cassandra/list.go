@@ -65,7 +65,7 @@ func (s *Store) Batches(ctx context.Context, user string, before models.ID, limi
 				switch {
 				case errors.Is(err, models.ErrNotFound): // it is being stored, or was abandoned
 					return nil
-				case errors.Is(err, models.ErrDamaged):
+				case errors.Is(err, models.ErrDamaged), errors.Is(err, models.ErrNewer):
 					b, err = models.Batch{ID: ids[i], User: user, Damaged: true}, nil
 				}
 				bs[i] = &b

@@ -308,3 +308,22 @@ func TestDamaged(t *testing.T) {
 	}
 	require.Zero(t, entry.Chunks, "it is listed")
 }
+
+// TestNewerValue: a value that a newer version stored is an error that says so. It is not tried
+// again.
+func TestNewerValue(t *testing.T) {
+	ctx := t.Context()
+	s := open(t, newConfig(t))
+	id := models.NewBatchID(time.Now())
+	require.NoError(t, s.Append(ctx, id, storetest.SampleEntry(1)))
+	require.NoError(
+		t,
+		s.exec(ctx, plain, `UPDATE ledger SET value = ? WHERE chunk_id = ? AND number = 1`, []byte("q"), id[:]),
+	)
+	_, _, err := s.Record(ctx, id)
+	require.ErrorIs(t, err, models.ErrNewer)
+	require.NotErrorIs(t, err, models.ErrDamaged)
+	require.NotErrorIs(t, err, models.ErrUnavailable)
+	var e models.AgendaEntry
+	require.ErrorIs(t, decodeEntry(append([]byte{0, 0, 0x80}, "u"...), &e), models.ErrNewer)
+}

@@ -118,7 +118,8 @@ func classify(err error) verdict {
 		unmarshal gocql.UnmarshalError
 	)
 	switch {
-	case errors.Is(err, models.ErrDamaged), errors.Is(err, gocql.ErrNotFound), errors.Is(err, gocql.ErrQueryArgLength),
+	case errors.Is(err, models.ErrDamaged), errors.Is(err, models.ErrNewer),
+		errors.Is(err, gocql.ErrNotFound), errors.Is(err, gocql.ErrQueryArgLength),
 		errors.As(err, &marshal), errors.As(err, &unmarshal):
 		return done
 	case errors.Is(err, gocql.ErrNoConnections), errors.Is(err, gocql.ErrNoStreams),
@@ -139,8 +140,8 @@ func classify(err error) verdict {
 // damaged turns an error in reading a stored value into models.ErrDamaged. It is not
 // the caller's mistake, so it is not ErrInvalid.
 func damaged(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, models.ErrNewer) {
+		return err
 	}
 	return fmt.Errorf("%w: %v", models.ErrDamaged, err) //nolint:errorlint // ErrInvalid would blame the caller
 }

@@ -22,6 +22,7 @@ type spoilt struct {
 	mu    sync.Mutex
 	these map[models.ID]bool
 	away  bool               // they are unavailable, and not damaged
+	newer bool               // a newer version stored them
 	heads map[models.ID]bool // batches that cannot be read
 }
 
@@ -38,6 +39,8 @@ func (s *spoilt) check(ids ...models.ID) error {
 		switch {
 		case s.these[id] && s.away:
 			return fmt.Errorf("read %s: %w", id, models.ErrUnavailable)
+		case s.these[id] && s.newer:
+			return fmt.Errorf("read %s: %w", id, models.ErrNewer)
 		case s.these[id]:
 			return fmt.Errorf("read %s: %w", id, models.ErrDamaged)
 		}
@@ -247,4 +250,47 @@ func TestPostThatPanics(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.Equal(t, "panic", string(all[0].Posts[0].Body))
+}
+
+// TestNewerRecordIsLeft: a worker leaves a chunk that a newer version stored, and its events, to
+// newer workers. It parks no message, and the other mail goes on.
+func TestNewerRecordIsLeft(t *testing.T) {
+	t.Parallel()
+	s := &spoilt{these: map[models.ID]bool{}, newer: true}
+	p := newScripted("sg", always(models.Accepted))
+	r := emptyRig(t, func(store models.Store) models.Store {
+		s.Store = store
+		return s
+	}, "sg")
+	left := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { s.spoil(b.ID) })
+	good := r.batch(1, true, nil)
+	r.withEvents(fast(), p)
+	r.taken(good)
+	event := func(b *models.Batch) models.ParsedEvent {
+		return models.ParsedEvent{Log: b.ID.Log(1), Event: models.Event{ID: "e" + b.ID.String(), Attempt: 1,
+			Kind: models.Delivered, At: time.Now()}}
+	}
+	body, err := json.Marshal([]models.ParsedEvent{event(left), event(good)})
+	require.NoError(t, err)
+	post := received(t, r.store, body)
+	require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Provider: "sg", ID: post}))
+	require.EqualValues(t, 1, r.done(good).Summary().Success)
+	parked, err := r.broker.Parked(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, parked)
+	open := 0
+	for shard := range r.store.Shards() {
+		for in, err := range r.store.Pending(t.Context(), shard, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)) {
+			require.NoError(t, err)
+			require.Equal(t, post, in.ID)
+			open++
+		}
+	}
+	require.Equal(t, 1, open, "the post is processed")
+	require.Zero(t, p.copiesOf(left.ID.Log(1)))
+
+	s.mu.Lock() // the worker is replaced by a newer one
+	clear(s.these)
+	s.mu.Unlock()
+	r.taken(left)
 }

@@ -1,7 +1,11 @@
 package models
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"io"
 	"iter"
 	"strings"
 	"time"
@@ -57,4 +61,24 @@ func Pause(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
+}
+
+// DecodeStored decodes a stored value of JSON. Errors: ErrNewer (it has a member that this
+// version of the program does not know, and must not ignore), ErrInvalid.
+func DecodeStored(raw []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	err := d.Decode(v)
+	if err == nil {
+		if _, more := d.Token(); more != io.EOF {
+			err = fmt.Errorf("more than one value")
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case strings.Contains(err.Error(), "unknown field"): // the package has no type for it
+		return fmt.Errorf("%w: %w", ErrNewer, err)
+	}
+	return fmt.Errorf("%w: stored value: %w", ErrInvalid, err)
 }

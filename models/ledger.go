@@ -17,6 +17,9 @@ const (
 	Ending  EntryKind = "end"     // there are no further attempts for these recipients
 )
 
+// Valid reports whether k is a kind that this version of the program knows.
+func (k EntryKind) Valid() bool { return k == Attempt || k == Cancel || k == Release || k == Ending }
+
 // Entry is one entry of a chunk's ledger, which only grows: numbers 1, 2, 3, ….
 // It is appended by compare-and-set on its number and never changes. The number of
 // an attempt is the number of its entry.

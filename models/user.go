@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -75,10 +74,7 @@ func DecodeKeyOptions(s string) (o KeyOptions, err error) {
 	if s == "" {
 		return o, nil
 	}
-	if err := json.Unmarshal([]byte(s), &o); err != nil {
-		return o, fmt.Errorf("%w: stored key: %w", ErrInvalid, err)
-	}
-	return o, nil
+	return o, DecodeStored([]byte(s), &o)
 }
 
 // SecretPrefix begins every API key, so that scanners recognise leaked keys.

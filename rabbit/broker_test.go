@@ -3,6 +3,7 @@ package rabbit
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -167,7 +168,7 @@ func FuzzIncoming(f *testing.F) {
 		m, was, err := incoming(d)
 		p := fromParked(d)
 		if err != nil {
-			require.ErrorIs(t, err, models.ErrInvalid)
+			require.True(t, errors.Is(err, models.ErrInvalid) || errors.Is(err, models.ErrNewer), "%v", err)
 			require.Equal(t, body, p.Raw, "what is no message is shown as it is")
 			return
 		}
@@ -245,4 +246,25 @@ func consumers(t *testing.T, b *Broker) (n int) {
 		return err
 	}))
 	return n
+}
+
+// TestNewerMessage: a message of a newer version is neither handled nor parked. It waits as it
+// is, so that a newer process may take it.
+func TestNewerMessage(t *testing.T) {
+	t.Parallel()
+	raw := []byte(`{"v": 2, "k": "not yet known", "id": 7}`)
+	d := &amqp.Delivery{Body: raw, RoutingKey: "batch.x", ContentType: "application/json",
+		Headers: amqp.Table{laneHeader: "bulk", panicsHeader: int32(3)}}
+	_, _, err := incoming(d)
+	require.ErrorIs(t, err, models.ErrNewer)
+	o := newTopology("t", nil).postponed(d)
+	require.Equal(t, "t.delay.5s", o.exchange)
+	require.Equal(t, "batch.x", o.key)
+	require.Equal(t, raw, o.msg.Body)
+	require.Equal(t, d.Headers, o.msg.Headers)
+
+	o, err = newTopology("t", nil).outgoing(
+		&models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}, history{})
+	require.NoError(t, err)
+	require.Contains(t, string(o.msg.Body), `"v":1`)
 }

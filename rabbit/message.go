@@ -18,6 +18,36 @@ const (
 	leftHeader     = "sd-left"     // ms left to wait after the delay that it is in
 )
 
+// messageVersion is the version of the form of messages. It grows with each kind of
+// message and each member that older processes must not ignore.
+const messageVersion = 1
+
+// body is the form of a message.
+type body struct {
+	Version int `json:"v"`
+	models.Message
+}
+
+// newerPause is how long a message of a newer version waits for a process of that version.
+const newerPause = 5 * time.Second
+
+// postponed prepares a message of a newer version for publishing as it is, into a delay.
+// A process that can read it may take it then.
+func (t topology) postponed(d *amqp.Delivery) *outgoing {
+	o := &outgoing{
+		exchange: t.delay(tier(newerPause)),
+		key:      d.RoutingKey,
+		msg:      amqp.Publishing{ContentType: d.ContentType, Body: d.Body, Headers: amqp.Table{}},
+		ours:     true,
+	}
+	for _, name := range []string{laneHeader, panicsHeader} {
+		if v, ok := d.Headers[name]; ok {
+			o.msg.Headers[name] = v
+		}
+	}
+	return o
+}
+
 // history counts the failed deliveries of a message, which a new message with the
 // same content would not have.
 type history struct{ panics, returned int }
@@ -35,14 +65,14 @@ const early = 50 * time.Millisecond
 func (t topology) outgoing(m *models.Message, was history) (*outgoing, error) {
 	stamped := *m
 	stamped.Stamp(time.Now())
-	body, err := json.Marshal(&stamped)
+	raw, err := json.Marshal(body{messageVersion, stamped})
 	if err != nil {
 		return nil, fmt.Errorf("%w: message: %w", models.ErrInvalid, err)
 	}
 	o := &outgoing{
 		exchange: t.main(),
 		key:      m.Key(),
-		msg:      amqp.Publishing{ContentType: "application/json", Body: body, Headers: amqp.Table{}},
+		msg:      amqp.Publishing{ContentType: "application/json", Body: raw, Headers: amqp.Table{}},
 		ours:     t.has(models.Queue{Kind: m.Kind, Provider: queueProvider(m), Lane: queueLane(m)}),
 	}
 	if m.Lane != "" {
@@ -80,8 +110,15 @@ func (t topology) parkedMessage(d *amqp.Delivery, why string, at time.Time) *out
 }
 
 // incoming reads a delivery. The clock of its publisher may be ahead, so NotBefore is
-// limited by the time that is left to wait after a delay. Errors: models.ErrInvalid.
+// limited by the time that is left to wait after a delay. Errors: models.ErrInvalid,
+// models.ErrNewer (only a newer version of the program can read it).
 func incoming(d *amqp.Delivery) (m models.Message, was history, err error) {
+	var form struct {
+		Version int `json:"v"`
+	}
+	if json.Unmarshal(d.Body, &form) == nil && form.Version > messageVersion {
+		return m, was, fmt.Errorf("%w: message of version %d", models.ErrNewer, form.Version)
+	}
 	if err := json.Unmarshal(d.Body, &m); err != nil {
 		return m, was, fmt.Errorf("%w: body is no message: %w", models.ErrInvalid, err)
 	}

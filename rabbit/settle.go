@@ -2,6 +2,7 @@ package rabbit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +14,11 @@ import (
 // handle gives one delivery to its handler and settles it.
 func (b *Broker) handle(ctx context.Context, d *amqp.Delivery, h models.Handler) {
 	m, was, err := incoming(d)
+	if errors.Is(err, models.ErrNewer) {
+		b.log.Debug("message is left to a newer process", "queue", d.RoutingKey, "err", err)
+		b.settle(ctx, d, b.topology.postponed(d))
+		return
+	}
 	if err != nil {
 		b.park(ctx, d, err.Error())
 		return

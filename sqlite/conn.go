@@ -33,7 +33,7 @@ type statement interface {
 }
 
 // dbError is a failure of the database, as opposed to an answer from it. It is
-// models.ErrUnavailable, or models.ErrDamaged if it wraps that.
+// models.ErrUnavailable, unless it wraps models.ErrDamaged or models.ErrNewer.
 type dbError struct {
 	err error
 }
@@ -41,7 +41,7 @@ type dbError struct {
 func (e *dbError) Error() string { return "sqlite: " + e.err.Error() }
 func (e *dbError) Unwrap() error { return e.err }
 func (e *dbError) Is(target error) bool {
-	return target == models.ErrUnavailable && !errors.Is(e.err, models.ErrDamaged)
+	return target == models.ErrUnavailable && !errors.Is(e.err, models.ErrDamaged) && !errors.Is(e.err, models.ErrNewer)
 }
 
 const codeFull = 13 // SQLITE_FULL
@@ -222,10 +222,14 @@ func idFrom(t time.Time) models.ID {
 	return models.MinID(time.UnixMilli(min(max(ceilMilli(t), 0), 1<<48-1)))
 }
 
-// stored turns an error in reading a stored value into models.ErrDamaged.
+// stored turns an error in reading a stored value into models.ErrDamaged, or
+// models.ErrNewer if a newer version of the program stored it.
 func stored(err error) error {
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, models.ErrNewer) {
+		return &dbError{err}
 	}
 	return &dbError{fmt.Errorf("%w: %v", models.ErrDamaged, err)} //nolint:errorlint // ErrInvalid would blame the caller
 }

@@ -387,3 +387,26 @@ func TestDatabaseIsPrivate(t *testing.T) {
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), f)
 	}
 }
+
+// TestNewerValue: a value that a newer version stored is an error that says so, of its own chunk
+// alone, and a newer database is refused.
+func TestNewerValue(t *testing.T) {
+	ctx := t.Context()
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	id := models.NewBatchID(time.Now())
+	require.NoError(t, s.Append(ctx, id, storetest.SampleEntry(1)))
+	require.NoError(t, s.write(ctx, 0, func(c *conn) error {
+		_, err := c.exec(`UPDATE ledger SET entry = ? WHERE chunk = ?`, []byte("q"), id)
+		return err
+	}))
+	_, _, err := s.Record(ctx, id)
+	require.ErrorIs(t, err, models.ErrNewer)
+	require.NotErrorIs(t, err, models.ErrDamaged)
+	require.NotErrorIs(t, err, models.ErrUnavailable)
+	require.ErrorIs(t, s.Append(ctx, id, storetest.SampleEntry(1)), models.ErrNewer)
+	require.NoError(t, s.write(ctx, 0, func(c *conn) error { return c.script("PRAGMA user_version = 1000") }))
+	require.NoError(t, s.Close())
+	_, err = Open(dir, Options{})
+	require.ErrorContains(t, err, "a newer version wrote it")
+}

@@ -9,10 +9,14 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// SkipCorrupt returns err unless it says that a batch or chunk is missing, damaged or
-// invalid. Such an error is logged, and the batch or chunk is reconciled again later,
+// SkipCorrupt returns err unless it says that a batch or chunk is missing, damaged,
+// invalid or stored by a newer version of the program. Such an error is logged, and the batch or chunk is reconciled again later,
 // so that it does not hold up others.
 func (d *Dispatcher) SkipCorrupt(id models.ID, err error) (Result, error) {
+	if errors.Is(err, models.ErrNewer) {
+		d.log.Warn("skipped a batch or chunk for a newer process", "id", id.String(), "err", err)
+		return Result{Announced: true}, nil
+	}
 	if !errors.Is(err, models.ErrDamaged) && !errors.Is(err, models.ErrInvalid) && !errors.Is(err, models.ErrNotFound) {
 		return Result{}, err
 	}

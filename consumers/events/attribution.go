@@ -22,6 +22,9 @@ func (q *Processor) attribute(ctx context.Context, group *eventGroup) error {
 	for id, c := range group.byChunk {
 		g.Go(func() error {
 			err := q.attributeChunk(ctx, group, id, c)
+			if errors.Is(err, models.ErrNewer) {
+				group.leave(c) // a newer process knows what its events mean
+			}
 			if err != nil {
 				_, err = q.dispatch.SkipCorrupt(id, err)
 			}

@@ -52,12 +52,16 @@ func (q *Processor) readInbox(ctx context.Context, ids []models.ID) (entries []m
 // the inbox, so that a later version can replay them.
 func (q *Processor) inbox(ctx context.Context, ids []models.ID) ([]models.Inbox, error) {
 	all, err := q.store.Inbox(ctx, ids...)
-	if !errors.Is(err, models.ErrDamaged) {
+	if !errors.Is(err, models.ErrDamaged) && !errors.Is(err, models.ErrNewer) {
 		return all, err
 	}
 	all = all[:0]
 	for _, id := range ids {
 		one, err := q.store.Inbox(ctx, id)
+		if errors.Is(err, models.ErrNewer) {
+			q.log.Warn("post is left to a newer process", "post", id.String(), "err", err)
+			continue
+		}
 		if errors.Is(err, models.ErrDamaged) {
 			q.counts.skipped.Add(1)
 			q.log.Error("post cannot be read; replay it with a version that can", "post", id.String(), "err", err)

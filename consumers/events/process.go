@@ -96,6 +96,15 @@ func (g *eventGroup) fact(chunk models.ID, f models.Fact) {
 	g.mu.Unlock()
 }
 
+// leave leaves the entries with events of a chunk unprocessed.
+func (g *eventGroup) leave(c *chunkEvents) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.done = slices.DeleteFunc(g.done, func(id models.ID) bool {
+		return slices.ContainsFunc(c.posts, func(p postEvents) bool { return p.post == id })
+	})
+}
+
 // chunkEvents holds the events that name one chunk, by entry of the inbox.
 type chunkEvents struct {
 	user   string

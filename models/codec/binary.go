@@ -186,7 +186,10 @@ func packBinary(room int, encode func(w *binaryWriter)) []byte {
 // unpackBinary reverses packBinary. Errors: models.ErrInvalid.
 func unpackBinary[T any](raw []byte, decode func(*T, *binaryReader)) (v T, err error) {
 	if len(raw) > 0 && raw[0] != formBinary && raw[0] != formBinaryZstd {
-		return v, fmt.Errorf("%w: stored value of form %d", models.ErrInvalid, raw[0])
+		if raw[0] == formPlain || raw[0] == formZstd || raw[0] == formPosts {
+			return v, fmt.Errorf("%w: stored value of form %d", models.ErrInvalid, raw[0])
+		}
+		return v, unknownForm(raw[0])
 	}
 	b, err := Unpack(raw)
 	if err != nil {

@@ -37,7 +37,7 @@ var (
 	someEntry = rapid.Custom(func(t *rapid.T) models.Entry {
 		e := models.Entry{
 			Number:     someInt.Draw(t, "number"),
-			Kind:       models.EntryKind(someWord.Draw(t, "kind")),
+			Kind:       rapid.SampledFrom([]models.EntryKind{models.Attempt, models.Ending}).Draw(t, "kind"),
 			At:         someTime.Draw(t, "at"),
 			Recipients: someSet.Draw(t, "recipients"),
 			Provider: someWord.Draw(
@@ -65,7 +65,7 @@ var (
 	})
 	somePart = rapid.Custom(func(t *rapid.T) models.Part {
 		return models.Part{
-			Class:      models.Class(someWord.Draw(t, "class")),
+			Class:      rapid.SampledFrom(models.Classes).Draw(t, "class"),
 			Recipients: someSet.Draw(t, "recipients"),
 			Reason:     models.Reason(someWord.Draw(t, "reason")),
 			Status:     someInt.Draw(t, "status"),
@@ -80,13 +80,11 @@ var (
 	})
 	someEvent = rapid.Custom(func(t *rapid.T) models.Event {
 		return models.Event{
-			ID:        rapid.String().Draw(t, "id"),
-			Recipient: someInt.Draw(t, "recipient"),
-			Attempt:   someInt.Draw(t, "attempt"),
-			Provider:  someWord.Draw(t, "provider"),
-			Kind: models.EventKind(
-				someWord.Draw(t, "kind"),
-			),
+			ID:          rapid.String().Draw(t, "id"),
+			Recipient:   someInt.Draw(t, "recipient"),
+			Attempt:     someInt.Draw(t, "attempt"),
+			Provider:    someWord.Draw(t, "provider"),
+			Kind:        rapid.SampledFrom(models.EventKinds).Draw(t, "kind"),
 			At:          someTime.Draw(t, "at"),
 			Reason:      models.Reason(someWord.Draw(t, "reason")),
 			BounceClass: someWord.Draw(t, "bounce class"),

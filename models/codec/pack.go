@@ -11,8 +11,12 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// The stored forms of immutable values. The first byte says how the rest is packed, so
-// that forms can be added.
+// The first byte of a stored form is its version: a lower-case letter that says how the
+// rest is packed and encoded. A form never changes: a new one gets another letter. A
+// letter that this version of the program does not know is of a newer version
+// (models.ErrNewer), and any other byte of no version (models.ErrInvalid). JSON has
+// names, so that a form of JSON may get more members: one that this version does not know
+// is of a newer version, too, and is never ignored.
 const (
 	formPlain = 'p'
 	formZstd  = 'z'
@@ -66,7 +70,15 @@ func Unpack(b []byte) ([]byte, error) {
 		}
 		return out, nil
 	}
-	return nil, fmt.Errorf("%w: stored value of form %d", models.ErrInvalid, b[0])
+	return nil, unknownForm(b[0])
+}
+
+// unknownForm returns the error about a form that no function reads.
+func unknownForm(form byte) error {
+	if form >= 'a' && form <= 'z' {
+		return fmt.Errorf("%w: form %q", models.ErrNewer, form)
+	}
+	return fmt.Errorf("%w: stored value of form %d", models.ErrInvalid, form)
 }
 
 // PackJSON returns the stored form of a value that is kept as JSON.
@@ -78,14 +90,11 @@ func PackJSON(v any) []byte {
 	return Pack(b)
 }
 
-// UnpackJSON reverses PackJSON. Errors: models.ErrInvalid.
+// UnpackJSON reverses PackJSON. Errors: models.ErrInvalid, models.ErrNewer.
 func UnpackJSON(b []byte, v any) error {
 	raw, err := Unpack(b)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(raw, v); err != nil {
-		return fmt.Errorf("%w: stored value: %w", models.ErrInvalid, err)
-	}
-	return nil
+	return models.DecodeStored(raw, v)
 }

@@ -1,11 +1,15 @@
 package codec
 
-import "github.com/safedelivr/safedelivr/models"
+import (
+	"fmt"
+
+	"github.com/safedelivr/safedelivr/models"
+)
 
 // EncodeBatch returns the stored form of b.
 func EncodeBatch(b *models.Batch) []byte { return PackJSON(b) }
 
-// DecodeBatch reverses EncodeBatch. Errors: models.ErrInvalid.
+// DecodeBatch reverses EncodeBatch. Errors: models.ErrInvalid, models.ErrNewer.
 func DecodeBatch(raw []byte) (b models.Batch, err error) { return b, UnpackJSON(raw, &b) }
 
 // EncodeEntry returns the stored form of e.
@@ -13,8 +17,14 @@ func EncodeEntry(e *models.Entry) []byte {
 	return packBinary(256, func(w *binaryWriter) { encodeEntryFields(e, w) })
 }
 
-// DecodeEntry reverses EncodeEntry. Errors: models.ErrInvalid.
-func DecodeEntry(raw []byte) (models.Entry, error) { return unpackBinary(raw, decodeEntryFields) }
+// DecodeEntry reverses EncodeEntry. Errors: models.ErrInvalid, models.ErrNewer.
+func DecodeEntry(raw []byte) (models.Entry, error) {
+	e, err := unpackBinary(raw, decodeEntryFields)
+	if err == nil && !e.Kind.Valid() {
+		err = fmt.Errorf("%w: entry of kind %q", models.ErrNewer, e.Kind)
+	}
+	return e, err
+}
 
 // EncodeFact returns the stored form of f, without its key.
 func EncodeFact(f *models.Fact) []byte {
@@ -22,21 +32,33 @@ func EncodeFact(f *models.Fact) []byte {
 }
 
 // DecodeFact reverses EncodeFact. The key is the one the fact was stored under.
-// Errors: models.ErrInvalid.
+// Errors: models.ErrInvalid, models.ErrNewer.
 func DecodeFact(key string, raw []byte) (models.Fact, error) {
 	f, err := unpackBinary(raw, decodeFactFields)
 	f.Key = key
+	if err == nil && f.Outcome != nil {
+		for i := range f.Outcome.Parts {
+			if c := f.Outcome.Parts[i].Class; !c.Valid() {
+				return f, fmt.Errorf("%w: outcome of class %q", models.ErrNewer, c)
+			}
+		}
+	}
+	for i := 0; i < len(f.Events) && err == nil; i++ {
+		if k := f.Events[i].Kind; !k.Valid() {
+			err = fmt.Errorf("%w: event of kind %q", models.ErrNewer, k)
+		}
+	}
 	return f, err
 }
 
 // EncodeSummary returns the stored form of s.
 func EncodeSummary(s *models.Summary) []byte { return PackJSON(s) }
 
-// DecodeSummary reverses EncodeSummary. Errors: models.ErrInvalid.
+// DecodeSummary reverses EncodeSummary. Errors: models.ErrInvalid, models.ErrNewer.
 func DecodeSummary(raw []byte) (s models.Summary, err error) { return s, UnpackJSON(raw, &s) }
 
 // EncodeCommand returns the stored form of c.
 func EncodeCommand(c *models.Command) []byte { return PackJSON(c) }
 
-// DecodeCommand reverses EncodeCommand. Errors: models.ErrInvalid.
+// DecodeCommand reverses EncodeCommand. Errors: models.ErrInvalid, models.ErrNewer.
 func DecodeCommand(raw []byte) (c models.Command, err error) { return c, UnpackJSON(raw, &c) }

@@ -80,8 +80,8 @@ func (r *Rules) Snapshot(purged models.ID) (number int, raw []byte, err error) {
 // commands. Errors: models.ErrNewer, models.ErrInvalid.
 func (r *Rules) restore(raw []byte) error {
 	var s snapshot
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return fmt.Errorf("%w: stored rules: %w", models.ErrInvalid, err)
+	if err := models.DecodeStored(raw, &s); err != nil {
+		return fmt.Errorf("rules: %w", err)
 	}
 	if s.Version > snapshotVersion {
 		return fmt.Errorf("rules: %w", models.ErrNewer)

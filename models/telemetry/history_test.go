@@ -65,6 +65,6 @@ func TestHistoryHour(t *testing.T) {
 	require.EqualValues(t, 3, sum.Accepted)
 	require.EqualValues(t, 1, sum.Delivered)
 	require.Equal(t, h.At("sg", 59).Answers, sum.Answers)
-	_, err = DecodeHistory([]byte("x"))
+	_, err = DecodeHistory([]byte{0})
 	require.ErrorIs(t, err, models.ErrInvalid)
 }

@@ -113,6 +113,10 @@ func FromStore(doing string, err error) error {
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return NotYours("thing")
+	case errors.Is(err, models.ErrNewer):
+		return New(Unavailable, "stored_by_newer_version",
+			"A newer version of Safedelivr stored the data, and this server has not been upgraded. Repeat the request.",
+		).After(5).Because(cause)
 	case errors.Is(err, models.ErrDamaged):
 		return New(Internal, "stored_value_damaged",
 			"The stored data cannot be read, and a retry does not help. Report the request ID to the operator.",
