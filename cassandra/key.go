@@ -101,3 +101,24 @@ func (s *Store) revoke(ctx context.Context, user, key, hash string, at time.Time
 	return s.exec(ctx, plain, `UPDATE keys_by_user USING TIMESTAMP 1 SET revoked = ? WHERE owner = ? AND id = ?`, revoked,
 		user, key)
 }
+
+// RemoveKey implements models.Store. The list of the user's keys loses it at last, so that
+// a repeat finds its hash.
+func (s *Store) RemoveKey(ctx context.Context, user, key string) error {
+	return s.call(ctx, func() error {
+		hashes, err := query(ctx, &s.runner, column[string], `SELECT hash FROM keys_by_user WHERE owner = ? AND id = ?`,
+			user, key)
+		if err != nil {
+			return err
+		}
+		for _, hash := range hashes {
+			if err := s.exec(ctx, plain, `DELETE FROM keys_by_hash WHERE hash = ?`, hash); err != nil {
+				return err
+			}
+		}
+		if err := s.exec(ctx, plain, `DELETE FROM key_revocations WHERE owner = ? AND id = ?`, user, key); err != nil {
+			return err
+		}
+		return s.exec(ctx, plain, `DELETE FROM keys_by_user WHERE owner = ? AND id = ?`, user, key)
+	}, "remove key %s", key)
+}

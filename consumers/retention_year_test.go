@@ -51,6 +51,9 @@ func TestStoreOfYearsDoesNotGrow(t *testing.T) {
 					At: at, Kind: kind, Batch: models.NewBatchID(at)}))
 			}
 		}
+		key, _ := models.NewKey(user.ID, "daily", now)
+		require.NoError(t, store.CreateKey(ctx, key))
+		require.NoError(t, store.RevokeKey(ctx, user.ID, key.ID, now))
 		require.NoError(t, store.PutTransient(ctx, "day", now.String(), []byte("x"), 90*24*time.Hour))
 		require.NoError(t, store.PutInbox(ctx, models.Inbox{ID: models.NewInboxID(now), Provider: "sg",
 			Posts: []models.Post{{Body: []byte("{}")}}}))

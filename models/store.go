@@ -73,6 +73,8 @@ type UserStore interface {
 	// RevokeKey marks a key as revoked at a time. Only the first revocation of a
 	// key counts. Errors: ErrNotFound.
 	RevokeKey(ctx context.Context, user, key string, at time.Time) error
+	// RemoveKey removes a key for ever. It may be called again.
+	RemoveKey(ctx context.Context, user, key string) error
 }
 
 // BatchStore stores batches and their recipients. A batch is accepted in this

@@ -151,3 +151,15 @@ func (s *Store) RevokeKey(ctx context.Context, user, key string, at time.Time) e
 	}
 	return nil
 }
+
+// RemoveKey implements models.Store.
+func (s *Store) RemoveKey(ctx context.Context, user, key string) error {
+	err := s.write(ctx, 100, func(c *conn) error {
+		_, err := c.exec(`DELETE FROM keys WHERE user = ? AND id = ?`, user, key)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("remove key %s: %w", key, err)
+	}
+	return nil
+}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,6 +67,31 @@ func TestCheckCommands(t *testing.T) {
 	require.Contains(t, command(0, "replay"), "0 posts read again")
 	require.Contains(t, command(0, "hold", "list"), "nothing is held")
 	require.Contains(t, command(0, "hold", "lift"), "nothing is held")
+}
+
+// TestDataCommands requires that an erasure and a backup say what they have done, and that a backup replaces nothing.
+func TestDataCommands(t *testing.T) {
+	t.Parallel()
+	env := testEnv(t)
+	command := func(want int, args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		require.Equal(t, want, run(t.Context(), args, streams{&out, &errs}, env), "%s%s", out.String(), errs.String())
+		return out.String() + errs.String()
+	}
+	command(0, "user", "add", "ada")
+	require.Equal(t, "erased: 0 recipients, 0 webhook posts; 0 batches read\n", command(0, "erase", "Bob@example.com"))
+	trail := command(0, "audit")
+	require.Contains(t, trail, "address.erased")
+	require.Contains(t, trail, "@example.com")
+	require.NotContains(t, strings.ToLower(trail), "bob")
+	require.Contains(t, command(1, "erase", "nobody"), "nobody")
+	require.Contains(t, command(1, "erase", "bob@example.com", "--cursor", "x"), "cursor")
+	to := filepath.Join(t.TempDir(), "copy")
+	require.Contains(t, command(0, "backup", to), to+" has a copy of ")
+	require.Contains(t, command(1, "backup", to), "exist")
+	env = append(env, "SAFEDELIVR_DATA_DIR="+to)
+	require.Contains(t, command(0, "user", "list"), "ada")
 }
 
 // TestCheckAsJSON requires that the differences and the counts are one JSON object, also if the check breaks off.

@@ -112,3 +112,15 @@ read:
 	}
 	return r.store.DropCommands(ctx, min(upTo, number-1))
 }
+
+// purgeKeys removes the keys of a user that were revoked or expired before a time.
+func (r *Retention) purgeKeys(ctx context.Context, user string, before time.Time) error {
+	keys, err := r.store.Keys(ctx, user)
+	for i := 0; i < len(keys) && err == nil; i++ {
+		k := &keys[i]
+		if !k.Revoked.IsZero() && k.Revoked.Before(before) || !k.Expires.IsZero() && k.Expires.Before(before) {
+			err = r.store.RemoveKey(ctx, user, k.ID)
+		}
+	}
+	return err
+}

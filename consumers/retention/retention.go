@@ -32,6 +32,8 @@ type Config struct {
 // Store is the part of models.Store that the purge needs.
 type Store interface {
 	Users(ctx context.Context) ([]models.User, error)
+	Keys(ctx context.Context, user string) ([]models.Key, error)
+	RemoveKey(ctx context.Context, user, key string) error
 	Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error)
 	Redact(ctx context.Context, batch models.ID) error
 	Batch(ctx context.Context, id models.ID) (models.Batch, error)
@@ -106,6 +108,7 @@ func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 		if n > 0 {
 			r.log.Info("old batches removed", "user_id", users[i].ID, "batches", n)
 		}
+		err = errors.Join(err, r.purgeKeys(ctx, users[i].ID, now.Add(-r.cfg.KeepLogs)))
 		if err != nil {
 			failed = append(failed, fmt.Errorf("user %s: %w", users[i].ID, err))
 		}

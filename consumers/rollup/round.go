@@ -208,11 +208,13 @@ func (c *check) slice(
 	if most <= 0 {
 		return before, true, nil
 	}
-	purged, err := telemetry.LogsPurged(ctx, c.s.store, user)
-	if err != nil {
-		return before, false, err
+	if from.IsZero() { // those that were purged cannot be recounted
+		purged, err := telemetry.LogsPurged(ctx, c.s.store, user)
+		if err != nil {
+			return before, false, err
+		}
+		from = purged
 	}
-	from = models.LaterOf(from, purged)
 	seconds, partial := map[time.Time]models.Summary{}, map[time.Time]bool{}
 	upTo, since, more := before.Time().Truncate(time.Second), from, false
 	end := c.out.Chunks + most

@@ -164,6 +164,15 @@ func testKeyRevoke(t *testing.T, s models.Store) {
 	keys, err := s.Keys(ctx, user)
 	require.NoError(t, err)
 	require.Equal(t, []models.Key{revoked}, keys)
+
+	for range 2 {
+		require.NoError(t, s.RemoveKey(ctx, user, k.ID))
+		_, err = s.KeyByHash(ctx, k.Hash)
+		require.ErrorIs(t, err, models.ErrNotFound)
+		keys, err = s.Keys(ctx, user)
+		require.NoError(t, err)
+		require.Empty(t, keys)
+	}
 }
 
 func testKeyRevokeRace(t *testing.T, s models.Store) {
