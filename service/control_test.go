@@ -168,3 +168,26 @@ func TestFailureAfterCommand(t *testing.T) {
 	require.Equal(t, lateWarning+" "+mayDoubleWarning+waiting, out.Warning)
 	require.Equal(t, id, <-f.announced, "it is announced although the agenda failed")
 }
+
+// TestRetryDoesNotReachErasedMail: a retry reaches no mail whose address was erased, and says so.
+func TestRetryDoesNotReachErasedMail(t *testing.T) {
+	f := newCommandRig(t)
+	id := f.batch()
+	f.end(id, models.NoProviderLeft)
+	rs, err := f.store.Recipients(t.Context(), id)
+	require.NoError(t, err)
+	reached := func() int {
+		t.Helper()
+		v, err := f.DryRunBatch(t.Context(), f.who, models.RetryBatch, id.String(), "")
+		require.NoError(t, err)
+		require.NotNil(t, v.Recipients)
+		return *v.Recipients
+	}
+	require.Equal(t, 1, reached())
+	boss := Caller{By: "cli:zoe", Operator: true}
+	out, _, err := f.Erase(t.Context(), boss, rs[0].Email, "", "", Repeat{})
+	require.NoError(t, err)
+	require.True(t, out.Done)
+	require.NoError(t, f.worker.Sync(t.Context()))
+	require.Zero(t, reached())
+}

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -50,8 +51,9 @@ func (s *Service) releaseReach(
 		}
 		earlier := rule.Pending(b.ID.Chunk(n), v.Entries)
 		pending[n] = len(earlier) > 0
-		counts[n] = control.Released(v, c).Minus(releasedByAny(v, earlier)).Len()
-		return nil
+		who, err := s.withAddress(ctx, rules, b.ID.Chunk(n), control.Released(v, c).Minus(releasedByAny(v, earlier)))
+		counts[n] = who.Len()
+		return err
 	})
 	for n, count := range counts {
 		if count > 0 {
@@ -79,8 +81,9 @@ func (s *Service) releasedBy(
 		}
 		pending := rule.Pending(b.ID.Chunk(n), v.Entries)
 		if i := slices.IndexFunc(pending, func(p models.Command) bool { return p.Number == c.Number }); i >= 0 {
-			counts[n] = control.Released(v, c).Minus(releasedByAny(v, pending[:i])).Len()
-			return nil
+			who, err := s.withAddress(ctx, rules, b.ID.Chunk(n), control.Released(v, c).Minus(releasedByAny(v, pending[:i])))
+			counts[n] = who.Len()
+			return err
 		}
 		for i := range v.Entries { // the first entry that contains the command
 			if e := &v.Entries[i]; e.Kind == models.Release && e.Command >= c.Number {
@@ -91,6 +94,23 @@ func (s *Service) releasedBy(
 		return nil
 	})
 	return total(counts), err
+}
+
+// withAddress returns those of some recipients of a chunk whose address was not erased.
+func (s *Service) withAddress(
+	ctx context.Context,
+	rules *control.Rules,
+	chunk models.ID,
+	who models.Set,
+) (models.Set, error) {
+	if who.Empty() || rules.Erasures() == 0 {
+		return who, nil
+	}
+	rs, err := s.store.Recipients(ctx, chunk)
+	if errors.Is(err, models.ErrNotFound) {
+		return who, nil
+	}
+	return who.Minus(models.ErasedRecipients(rs)), err
 }
 
 // releasedByAny returns the recipients that any of the commands sends again.

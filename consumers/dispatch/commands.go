@@ -89,7 +89,7 @@ func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
 		for i := range pending {
 			who = who.Or(control.Released(c.View, &pending[i]))
 		}
-		if !who.Empty() && !c.Batch.Redacted {
+		if !who.Empty() && !c.Batch.Redacted && d.follower.Rules().Erasures() > 0 {
 			err := d.LoadRecipients(ctx, c)
 			if err != nil && !errors.Is(err, models.ErrNotFound) {
 				return err
