@@ -98,7 +98,8 @@ func (s *Store) DropSums(ctx context.Context, user string, t time.Time) error {
 			length := spanBucket(level)
 			buckets := (to-1)/length - from/length + 1
 			if err := each(ctx, int(buckets), func(ctx context.Context, i int) error {
-				return s.exec(ctx, plain, `DELETE FROM sums WHERE owner = ? AND level = ? AND bucket = ? AND start >= ? AND start < ?`,
+				return s.exec(ctx, plain, `DELETE FROM sums
+					WHERE owner = ? AND level = ? AND bucket = ? AND start >= ? AND start < ?`,
 					user, string(level), from/length+int64(i), from, to)
 			}); err != nil {
 				return err

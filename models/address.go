@@ -50,7 +50,7 @@ func (p *AddressIndex) MayContain(mark uint32) bool {
 	return false
 }
 
-// ErasedAddress stands for an erased address in texts.
+// ErasedAddress replaces an erased address in texts.
 const ErasedAddress = "erased@erased.invalid"
 
 // Erased reports whether the address of the recipient was erased. Nothing is sent to it.

@@ -69,7 +69,8 @@ func (s *Store) Sweep(ctx context.Context, now time.Time, keep RetentionOptions)
 		now.UnixMilli(), sweepRows); err != nil {
 		return err
 	}
-	if err := s.sweep(ctx, `DELETE FROM batches WHERE id IN (SELECT id FROM batches WHERE id < ? AND head IS NULL LIMIT ?)`,
+	if err := s.sweep(ctx, `DELETE FROM batches WHERE id IN
+		(SELECT id FROM batches WHERE id < ? AND head IS NULL LIMIT ?)`,
 		idFrom(now.Add(-keep.Logs)), sweepRows); err != nil {
 		return err
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// SkipCorrupt returns err unless it says that a batch or chunk is missing, damaged,
-// invalid or stored by a newer version of the program. Such an error is logged, and the batch or chunk is reconciled again later,
-// so that it does not hold up others.
+// SkipCorrupt returns err unless it says that a batch or chunk is missing, damaged, invalid
+// or stored by a newer version of the program. Such an error is logged, and the batch or
+// chunk is reconciled again later, so that it does not hold up others.
 func (d *Dispatcher) SkipCorrupt(id models.ID, err error) (Result, error) {
 	if errors.Is(err, models.ErrNewer) {
 		d.log.Warn("skipped a batch or chunk for a newer process", "id", id.String(), "err", err)
