@@ -41,9 +41,15 @@ func TestProbeCommandReachesWorkers(t *testing.T) {
 		ok, _ := e.providers.Get("sg").Health.Usable("a.test", time.Now(), false)
 		return ok
 	}
-	for _, e := range workers {
+	var rejects []func([]models.Part, time.Duration)
+	for _, e := range workers { // both begin their calls before either knows of a rejection
 		require.Eventually(t, func() bool { return e.State().Share == 0.5 }, patience, time.Millisecond)
-		rejectKey(e.providers.Get("sg").Health)
+		reject, ok := e.providers.Get("sg").Health.Begin("a.test", 1)
+		require.True(t, ok)
+		rejects = append(rejects, reject)
+	}
+	for _, reject := range rejects {
+		reject([]models.Part{{Class: models.AccountClass, Recipients: models.SetOf(1)}}, time.Millisecond)
 	}
 	b := r.batch(3, true, nil)
 	r.looked(b)
