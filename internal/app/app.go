@@ -203,6 +203,7 @@ func (a *App) listen(ctx context.Context) error {
 func (a *App) route(context.Context) error {
 	a.api = api.New(a.service, api.Config{MaxBody: a.cfg.Limits.Body, Logger: a.log})
 	a.metrics.MustRegister(&intake{a.hooks, a.service})
+	a.metrics.MustRegister(diskMetrics(a.cfg.DataDir, a.cfg.Limits.DiskReserve)...)
 	all, mux := http.NewServeMux(), http.NewServeMux()
 	all.Handle("/", limitBodies(mux))
 	mux.Handle("/healthz", a.api)

@@ -104,3 +104,25 @@ func (i *intake) Collect(ch chan<- prometheus.Metric) {
 		put(acceptedDesc, n.Recipients, string(lane))
 	}
 }
+
+// diskMetrics returns the free space of the disk of a folder, and the space that is kept free there.
+func diskMetrics(dir string, reserve int64) []prometheus.Collector {
+	return []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "safedelivr",
+			Name:      "disk_free_bytes",
+			Help:      "Free space of the disk of the data folder; -1: not known.",
+		}, func() float64 {
+			free, err := freeSpace(dir)
+			if err != nil {
+				return -1
+			}
+			return float64(free)
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "safedelivr",
+			Name:      "disk_reserve_bytes",
+			Help:      "Free space below which batches are refused; 0: none.",
+		}, func() float64 { return float64(reserve) }),
+	}
+}
