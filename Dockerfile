@@ -1,6 +1,6 @@
 # The whole product as one static binary in an otherwise empty image. To build from an image that you have checked:
 # --build-arg GO_IMAGE=golang@sha256:…
-ARG GO_IMAGE=golang:1.26
+ARG GO_IMAGE=golang:1.26.8
 FROM ${GO_IMAGE} AS build
 WORKDIR /src
 # First what changes rarely, so that the modules stay in a layer of their own.
