@@ -96,3 +96,14 @@ func TestUnroutableAfterDelayIsParked(t *testing.T) {
 	require.NoError(t, again.Unpark(t.Context(), id))
 	arrives(t, got, m.ID)
 }
+
+// RabbitMQ 4 removes a message after 20 returns from a queue that sets no limit.
+func TestUnroutableSurvivesManyReturns(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	require.NoError(t, b.publisher.publish(t.Context(), []*outgoing{
+		{exchange: b.topology.back(), key: "unknown.key", msg: amqp.Publishing{Body: []byte("this")}},
+	}))
+	giveBack(t, b.topology.unrouted(), 30)
+	require.Equal(t, "unknown.key", waitParked(t, b, 1)[0].Key)
+}

@@ -144,7 +144,7 @@ func TestQueueArgumentsNeverChange(t *testing.T) {
 	for name, args := range map[string]amqp.Table{
 		"q.batch.bulk": {"x-delivery-limit": int32(20), "x-dead-letter-exchange": prefix + ".parking"},
 		"parked":       {"x-delivery-limit": int32(1<<31 - 1)},
-		"unrouted":     {"x-max-length": int32(100_000)},
+		"unrouted":     {"x-max-length": int32(100_000), "x-delivery-limit": int32(1<<31 - 1)},
 		"delay.1m0s":   {"x-message-ttl": int64(60_000), "x-dead-letter-exchange": prefix + ".return"},
 	} {
 		args["x-queue-type"] = "quorum"

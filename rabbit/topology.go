@@ -119,7 +119,9 @@ func (t topology) check(conn *amqp.Connection) error {
 func (t topology) declare(ch *amqp.Channel) error {
 	d := declarer{ch: ch}
 	d.exchange(t.unrouted(), amqp.ExchangeFanout, nil)
-	d.queue(t.unrouted(), amqp.Table{"x-queue-type": "quorum", "x-max-length": int32(100_000)})
+	// Without a limit of its own RabbitMQ 4 removes a message that was returned 20 times.
+	d.queue(t.unrouted(), amqp.Table{"x-queue-type": "quorum", "x-max-length": int32(100_000),
+		"x-delivery-limit": int32(math.MaxInt32)})
 	d.bind(t.unrouted(), "", t.unrouted(), nil)
 	d.exchange(t.parking(), amqp.ExchangeFanout, nil)
 	// It is a quorum queue because a classic one goes down with its node and cannot be
