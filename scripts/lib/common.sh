@@ -12,6 +12,9 @@ die() {
 DIR=$(realpath -m -- "${SAFEDELIVR_SERVICES_DIR:-${HOME:?}/.cache/safedelivr/services}")
 # Outside DIR, so that a throw-away DIR needs no download of its own.
 JARS=$(realpath -m -- "${SAFEDELIVR_SERVICES_JARS:-${HOME:-$DIR}/.cache/safedelivr/jars}")
+# RabbitMQ 4 of Debian 13, if SAFEDELIVR_RABBIT_VERSION is 4.
+RABBIT_ROOT=$(realpath -m -- "${SAFEDELIVR_RABBIT_ROOT:-${HOME:-$DIR}/.cache/safedelivr/rabbitmq-4}")
+RABBIT_VERSION=${SAFEDELIVR_RABBIT_VERSION:-3}
 TIMEOUT=${SAFEDELIVR_SERVICES_TIMEOUT:-120}
 GRACE=20
 case $DIR in

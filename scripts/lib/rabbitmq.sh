@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034
 # RabbitMQ: configuration, start, and whether it answers. Functions named rabbitmq_* are hooks.
 
-rabbitmq_settings() { printf 'RABBIT_PORT RABBIT_TLS_PORT RABBIT_API_PORT RABBIT_DIST_PORT RABBIT_EPMD_PORT'; }
-rabbitmq_ports() { [ "$NODE" -gt 1 ] || rabbitmq_settings; }
+rabbitmq_settings() { printf 'RABBIT_PORT RABBIT_TLS_PORT RABBIT_API_PORT RABBIT_DIST_PORT RABBIT_EPMD_PORT RABBIT_VERSION'; }
+rabbitmq_ports() { [ "$NODE" -gt 1 ] || printf 'RABBIT_PORT RABBIT_TLS_PORT RABBIT_API_PORT RABBIT_DIST_PORT RABBIT_EPMD_PORT'; }
 rabbitmq_process() { printf 'beam.smp'; }
 rabbitmq_where() { printf 'amqp://127.0.0.1:%s' "$((RABBIT_PORT + NODE - 1))"; }
 
@@ -12,6 +12,12 @@ rabbit_node() { if [ "$1" -eq 1 ]; then printf 'safedelivr@localhost'; else prin
 # The scripts themselves: /usr/sbin/rabbitmq-server of Debian insists on a user of its own.
 rabbitmq_sbin() {
 	local folder
+	if [ "$RABBIT_VERSION" = 4 ]; then
+		for folder in "$RABBIT_ROOT"/usr/lib/rabbitmq/lib/*/sbin; do
+			[ ! -x "$folder/rabbitmq-server" ] || printf '%s' "${folder#"$RABBIT_ROOT"}"
+		done | grep .
+		return
+	fi
 	for folder in /usr/lib/rabbitmq/bin /usr/lib/rabbitmq/lib/*/sbin "${RABBITMQ_HOME:-/opt/rabbitmq}/sbin"; do
 		if [ -x "$folder/rabbitmq-server" ]; then
 			printf '%s' "$folder"
@@ -22,10 +28,38 @@ rabbitmq_sbin() {
 }
 
 rabbitmq_needs() {
-	rabbitmq_sbin >/dev/null || printf 'rabbitmq-server\n'
+	if [ "$RABBIT_VERSION" = 4 ]; then
+		[ -x "$RABBIT_ROOT/usr/sbin/rabbitmq-server" ] || command -v debootstrap >/dev/null || printf 'debootstrap\n'
+	else
+		rabbitmq_sbin >/dev/null || printf 'rabbitmq-server\n'
+	fi
 	command -v openssl >/dev/null || printf 'openssl\n'
 }
-rabbitmq_prepare() { rabbitmq_sbin >/dev/null || die "no rabbitmq-server found"; }
+
+rabbitmq_prepare() {
+	[ "$RABBIT_VERSION" != 4 ] || make_rabbit_root
+	rabbitmq_sbin >/dev/null || die "no rabbitmq-server found"
+}
+
+# make_rabbit_root: RabbitMQ 4 with its Erlang, as Debian 13 has them, in a folder.
+make_rabbit_root() {
+	[ ! -x "$RABBIT_ROOT/usr/sbin/rabbitmq-server" ] || return 0
+	[ "$(id -u)" -eq 0 ] || die "RabbitMQ 4 needs root: run scripts/services up once as root"
+	say "debootstrap $RABBIT_ROOT"
+	rm -rf "$RABBIT_ROOT.new"
+	mkdir -p "${RABBIT_ROOT%/*}"
+	debootstrap --variant=minbase --include=rabbitmq-server trixie "$RABBIT_ROOT.new" >>"$DIR/install.log" 2>&1 9>&- ||
+		die "Debian 13 cannot be had (see $DIR/install.log)"
+	rm -rf "$RABBIT_ROOT"
+	mv "$RABBIT_ROOT.new" "$RABBIT_ROOT"
+}
+
+# The programs of RabbitMQ 4 see the /usr of that folder, and are otherwise processes as all others.
+rabbit_program() {
+	PROGRAM=("$@")
+	# shellcheck disable=SC2016
+	[ "$RABBIT_VERSION" != 4 ] || PROGRAM=(unshare -m sh -c 'mount --bind "$0/usr" /usr && exec "$@"' "$RABBIT_ROOT" "$@")
+}
 
 rabbitmq_environment() {
 	local top=$TOP
@@ -83,12 +117,14 @@ rabbitmq_start() {
 	rabbitmq_environment
 	# Our own port mapper, in the foreground: left to itself Erlang starts one that outlives it.
 	# All nodes share it, and it stays when one of them is killed.
-	listening "$RABBIT_EPMD_PORT" || start_marked rabbitmq epmd -address 127.0.0.1 -port "$RABBIT_EPMD_PORT"
+	rabbit_program epmd
+	listening "$RABBIT_EPMD_PORT" || start_marked rabbitmq "${PROGRAM[@]}" -address 127.0.0.1 -port "$RABBIT_EPMD_PORT"
 	for _ in {1..50}; do
 		! listening "$RABBIT_EPMD_PORT" || break
 		sleep 0.1
 	done
-	start_marked "${TOP##*/}" "$(rabbitmq_sbin)/rabbitmq-server"
+	rabbit_program "$(rabbitmq_sbin)/rabbitmq-server"
+	start_marked "${TOP##*/}" "${PROGRAM[@]}"
 }
 
 rabbitmq_container_command() {
@@ -103,8 +139,8 @@ rabbitmq_cli() {
 	if [ "${ENGINE[rabbitmq]}" = docker ]; then
 		docker exec "$(container rabbitmq)" "$tool" "$@"
 	else
-		env -i PATH="$PATH" LANG=C.UTF-8 LC_ALL=C.UTF-8 HOME="$TOP/home" "${CLEAN_ENV[@]}" \
-			"$(rabbitmq_sbin)/$tool" "$@" 9>&-
+		rabbit_program "$(rabbitmq_sbin)/$tool"
+		env -i PATH="$PATH" LANG=C.UTF-8 LC_ALL=C.UTF-8 HOME="$TOP/home" "${CLEAN_ENV[@]}" "${PROGRAM[@]}" "$@" 9>&-
 	fi
 }
 
