@@ -45,6 +45,9 @@ func lockFolder(dir string) (*folderLock, error) {
 }
 
 // release releases the lock.
-func (l *folderLock) release() error { return l.file.Close() }
+func (l *folderLock) release() error {
+	unlock(l.file)
+	return l.file.Close()
+}
 
 var errLocked = errors.New("locked")

@@ -15,3 +15,7 @@ func tryLock(f *os.File) error {
 	}
 	return err
 }
+
+// unlock releases the lock also for a child process that has inherited the file and has not
+// closed it yet.
+func unlock(f *os.File) { _ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }
