@@ -35,7 +35,8 @@ func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 // oddTexts are of no use anywhere, or nearly.
 var oddTexts = []string{
-	"", " ", "x", "0", "-1", "null", "true", "..", "../..", "a b", "a/b", "%00", "\x00", "\r\nX: y", "é", "\u202e", "😀",
+	"", " ", "x", "0", "-1", "null", "true", "..", "../..", "a b", "a/b",
+	"%00", "\x00", "\r\nX: y", "é", "\u202e", "😀",
 	"{{", "{{x}}", "'; --", "9999999999999999999999", "1e400", "2026-13-45", strings.Repeat("y", 70_000),
 }
 
@@ -43,7 +44,8 @@ var oddTexts = []string{
 var usual = map[string][]string{
 	"from": {"a@one.example", "Ann <a@one.example>"}, "to": {"x@two.example", "y@two.example"},
 	"email": {"x@two.example", "ann@example.com"}, "reply_to": {"a@one.example"},
-	"subject": {"s", "Hello {{name}}"}, "text": {"t"}, "html": {"<p>t</p>"}, "body": {"t"}, "deadline": {"2099-01-01T00:00:00Z"},
+	"subject": {"s", "Hello {{name}}"}, "text": {"t"}, "html": {"<p>t</p>"}, "body": {"t"},
+	"deadline":  {"2099-01-01T00:00:00Z"},
 	"providers": {"sg", "mg"}, "provider": {"sg"}, "senders": {"@example.com"}, "sender": {"a@one.example"},
 	"domain": {"two.example"}, "user": {"bob"}, "cursor": {""},
 }
@@ -77,7 +79,8 @@ func (g *generator) value(name string, ref *openapi3.SchemaRef, depth int) any {
 	}
 	s := ref.Value
 	if g.chance(2) {
-		return pick[any](g, nil, true, -1, 1.5, 1e300, pick(g, oddTexts...), []any{}, []any{nil}, map[string]any{}, map[string]any{"a": nil})
+		return pick[any](g, nil, true, -1, 1.5, 1e300, pick(g, oddTexts...),
+			[]any{}, []any{nil}, map[string]any{}, map[string]any{"a": nil})
 	}
 	for _, alternatives := range [][]*openapi3.SchemaRef{s.OneOf, s.AnyOf} {
 		if len(alternatives) > 0 {

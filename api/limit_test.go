@@ -65,7 +65,11 @@ func TestQuotas(t *testing.T) {
 	require.NotEmpty(t, full.Header.Get("Retry-After"))
 	require.Equal(t, "limit_reached", send(5, "Idempotency-Key", "two").problem(t).Code, "its key does not help")
 	f.accepted(send(4))
-	require.Regexp(t, `^"recipients_per_hour";r=0;t=\d+, "batches_per_day";r=1;t=\d+$`, f.get("/v1/usage").Header.Get("RateLimit"))
+	require.Regexp(
+		t,
+		`^"recipients_per_hour";r=0;t=\d+, "batches_per_day";r=1;t=\d+$`,
+		f.get("/v1/usage").Header.Get("RateLimit"),
+	)
 	require.Equal(t, `"recipients_per_hour";q=10;w=3600, "batches_per_day";q=3;w=86400`,
 		f.get("/v1/usage").Header.Get("RateLimit-Policy"))
 	_, used := limitsOf(t, f.get("/v1/usage"))
@@ -119,12 +123,22 @@ func TestRequestsAtOnce(t *testing.T) {
 	whole := batchTo(1)
 	_, err := io.WriteString(w, whole[:20])
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return f.get("/v1/stats").Status == http.StatusTooManyRequests }, 10*time.Second, time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return f.get("/v1/stats").Status == http.StatusTooManyRequests },
+		10*time.Second,
+		time.Millisecond,
+	)
 	_, err = io.WriteString(w, whole[20:])
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	f.accepted(<-done)
-	require.Eventually(t, func() bool { return f.get("/v1/stats").Status == http.StatusOK }, 10*time.Second, time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return f.get("/v1/stats").Status == http.StatusOK },
+		10*time.Second,
+		time.Millisecond,
+	)
 }
 
 // TestSpoolIsLimited: what a user's requests keep on disk is limited until they end.
@@ -176,8 +190,17 @@ func TestSetLimits(t *testing.T) {
 	v, _ = limitsOf(t, put("/v1/users/"+f.other+"/limits", `{"recipients_per_day": 5, "batches_per_day": 0}`))
 	require.False(t, v.Changed)
 
-	p := put("/v1/users/bob/limits", `{"recipients_per_day": -1, "mails": 3, "requests_at_once": 1.5, "spool_bytes": null}`).problem(t)
-	require.ElementsMatch(t, []string{"/mails unknown_field", "/requests_at_once wrong_type", "/spool_bytes wrong_type"}, p.pointers())
+	p := put(
+		"/v1/users/bob/limits",
+		`{"recipients_per_day": -1, "mails": 3, "requests_at_once": 1.5, "spool_bytes": null}`,
+	).problem(
+		t,
+	)
+	require.ElementsMatch(
+		t,
+		[]string{"/mails unknown_field", "/requests_at_once wrong_type", "/spool_bytes wrong_type"},
+		p.pointers(),
+	)
 	p = put("/v1/users/bob/limits", `{"recipients_per_day": -1, "requests_at_once": 1000000000001}`).problem(t)
 	require.Equal(t, []string{"/recipients_per_day invalid_value", "/requests_at_once invalid_value"}, p.pointers())
 	require.Equal(t, "not_found", put("/v1/users/eve/limits", `{}`).problem(t).Code)

@@ -97,7 +97,11 @@ func run(ctx context.Context) error {
 	versions := flag.String("versions", "", "versions of the servers, for the table")
 	due := flag.Int("due", 0, "number of agenda entries that are due at once (default: by size and backend)")
 	flag.StringVar(&b.product, "product", "", "path of the safedelivr binary")
-	target := flag.String("attack", "", "send hostile requests to this address, with the key in BENCH_KEY, and measure nothing")
+	target := flag.String(
+		"attack",
+		"",
+		"send hostile requests to this address, with the key in BENCH_KEY, and measure nothing",
+	)
 	flag.Parse()
 	if *target != "" {
 		runAttack(ctx, *target)

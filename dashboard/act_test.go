@@ -215,7 +215,11 @@ func TestLimits(t *testing.T) {
 	require.Contains(t, a.text, "must be from 0")
 	b.post(path, url.Values{"recipients_per_hour": {"1234"}, "why": {"trial"}})
 	require.Contains(t, b.get(path).text, `value="1234"`)
-	require.Regexp(t, `Recipients per hour</th><td class="n">0</td><td class="n">1\x{202f}234</td>`, b.get("/settings").text)
+	require.Regexp(
+		t,
+		`Recipients per hour</th><td class="n">0</td><td class="n">1\x{202f}234</td>`,
+		b.get("/settings").text,
+	)
 	require.Contains(t, b.get("/operations").text, "set the limits of a user")
 	require.Equal(t, http.StatusNotFound, b.get("/operations/users/nobody/limits").StatusCode)
 }

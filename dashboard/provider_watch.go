@@ -116,7 +116,7 @@ func (a *providerNow) Boxes() []boxNow {
 	return out
 }
 
-// Unseen lists the choices of which no event came in, joined by commas.
+// Unseen lists the choices without any event that came in, joined by commas.
 func (a *providerNow) Unseen() string {
 	var out []string
 	for _, b := range a.Boxes() {

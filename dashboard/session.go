@@ -310,7 +310,8 @@ func (d *Dashboard) noteMember(ctx context.Context, user, hash string) error {
 
 // seal encrypts a text with a secret.
 func seal(text, secret string) string {
-	return base64.RawStdEncoding.EncodeToString(sealer(secret).Seal(nil, nil, []byte(text), nil)) //nolint:gosec // it chooses the nonce itself
+	sealed := sealer(secret).Seal(nil, nil, []byte(text), nil) //nolint:gosec // it chooses the nonce itself
+	return base64.RawStdEncoding.EncodeToString(sealed)
 }
 
 // unseal reverses seal. ok is false if the text was sealed with another secret.

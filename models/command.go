@@ -92,7 +92,7 @@ type Command struct {
 	Block    *Block    `json:"bl,omitempty"`
 	Before   time.Time `json:"bf,omitzero"`  // of hold.add
 	Limits   Limits    `json:"lm,omitempty"` // of user.limits
-	Subject  string    `json:"o,omitempty"`  // the key or message of recorded actions, the domain of erasures, the key of user.limits
+	Subject  string    `json:"o,omitempty"`  // of recorded actions and user.limits: the key, message or erased domain
 	Request  ID        `json:"q,omitzero"`   // of a retry or release: ID of the request, the same for its repeats
 }
 

@@ -2,7 +2,11 @@ package service
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -63,4 +67,160 @@ func (s *Service) Queues(ctx context.Context, who Caller) ([]QueueView, error) {
 		out = append(out, q)
 	}
 	return out, nil
+}
+
+// ParkedView is a parked message as it is shown.
+type ParkedView struct {
+	ID  string    `json:"id"`
+	Key string    `json:"key"`
+	Why string    `json:"why"`
+	At  time.Time `json:"at,omitzero"`
+}
+
+// ParkedPage is a page of the parked messages. Next is empty on the last page.
+type ParkedPage struct {
+	Parked []ParkedView `json:"parked"`
+	Next   string       `json:"next_cursor"`
+}
+
+// Parked returns a page of the parked messages, oldest first if the broker can tell.
+// Brokers list them only from the beginning, so a page costs as much as all pages before
+// it.
+func (s *Service) Parked(ctx context.Context, who Caller, p Page) (ParkedPage, error) {
+	if err := who.operates(); err != nil {
+		return ParkedPage{}, err
+	}
+	var q query
+	const list = "parked"
+	n, last := q.limit(p), q.cursor(p, list)
+	if err := q.err(); err != nil {
+		return ParkedPage{}, err
+	}
+	parked, err := s.broker.Parked(ctx, countOfPosition(last)+n+1)
+	if err != nil {
+		return ParkedPage{}, brokerError(err)
+	}
+	first := afterPosition(parked, last)
+	end := min(first+n, len(parked))
+	out := ParkedPage{Parked: make([]ParkedView, 0, end-first)}
+	for _, m := range parked[first:end] {
+		out.Parked = append(out.Parked, ParkedView{ID: m.ID, Key: m.Key, Why: m.Why, At: m.At})
+	}
+	if end < len(parked) {
+		out.Next = cursorOf(list, positionOf(&parked[end-1], end))
+	}
+	return out, nil
+}
+
+// positionOf returns the position after a parked message, for a cursor: the number of
+// messages up to it, the time when it was parked, and a part of the hash of its ID.
+func positionOf(m *models.Parked, count int) (position models.ID) {
+	binary.BigEndian.PutUint32(position[:4], uint32(min(count, math.MaxInt32))) //nolint:gosec // is not negative
+	copy(position[4:], fingerprintOf(m))
+	return position
+}
+
+func fingerprintOf(m *models.Parked) []byte {
+	sum := sha256.Sum256([]byte(m.ID))
+	return append(binary.BigEndian.AppendUint64(nil, uint64(m.At.UnixMicro())), sum[:4]...)
+}
+
+// countOfPosition returns the number of messages up to a position.
+func countOfPosition(position models.ID) int { return int(binary.BigEndian.Uint32(position[:4])) }
+
+// afterPosition returns the index of the first message after a position. If the message at
+// the position is gone, it returns the index of the first message that is not older, so
+// that no message is skipped.
+func afterPosition(parked []models.Parked, position models.ID) int {
+	if position.IsZero() {
+		return 0
+	}
+	same := func(m models.Parked) bool { return string(fingerprintOf(&m)) == string(position[4:]) }
+	if i := slices.IndexFunc(parked, same); i >= 0 {
+		return i + 1
+	}
+	at := int64(binary.BigEndian.Uint64(position[4:12])) //nolint:gosec // written from an int64
+	if i := slices.IndexFunc(parked, func(m models.Parked) bool { return m.At.UnixMicro() >= at }); i >= 0 {
+		return i
+	}
+	return len(parked)
+}
+
+// Requeue publishes a parked message again. It reports whether that changed anything: a
+// message that was requeued before stays requeued.
+func (s *Service) Requeue(
+	ctx context.Context,
+	who Caller,
+	id, why string,
+	r Repeat,
+) (changed, replayed bool, err error) {
+	c := models.Command{Kind: models.Requeued, Subject: id, Why: why}
+	return s.unpark(ctx, who, c, r, s.broker.Unpark)
+}
+
+// Discard drops a parked message. It reports whether that changed anything: a message that
+// was discarded before stays discarded. If there is still something to do for its batch,
+// the agenda finds it.
+func (s *Service) Discard(ctx context.Context, who Caller, id, why string) (changed bool, err error) {
+	c := models.Command{Kind: models.Discarded, Subject: id, Why: why}
+	changed, _, err = s.unpark(ctx, who, c, Repeat{}, s.broker.Discard)
+	return changed, err
+}
+
+// unpark gives a command about the parked message c.Subject and carries it out with do.
+func (s *Service) unpark(
+	ctx context.Context,
+	who Caller,
+	c models.Command,
+	r Repeat,
+	do func(ctx context.Context, id string) error,
+) (changed, replayed bool, err error) {
+	if err := who.operates(); err != nil {
+		return false, false, err
+	}
+	if err := checkWhy(c.Why); err != nil {
+		return false, false, err
+	}
+	type done struct{ Changed bool }
+	d, replayed, err := once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, older bool) (done, error) {
+		parked, err := s.broker.Parked(ctx, math.MaxInt32)
+		if err != nil {
+			return done{}, brokerError(err)
+		}
+		if !slices.ContainsFunc(parked, func(p models.Parked) bool { return p.ID == c.Subject }) {
+			// An earlier attempt of this request did it, or another request.
+			return done{older}, s.requireUnparked(ctx, &c, 0)
+		}
+		if _, err := s.appendCommand(ctx, who, &c, nil); err != nil {
+			return done{}, err
+		}
+		err = do(ctx, c.Subject)
+		if errors.Is(err, models.ErrNotFound) { // another request was faster
+			return done{}, s.requireUnparked(ctx, &c, c.Number)
+		}
+		if err != nil {
+			return done{}, brokerError(err)
+		}
+		return done{true}, nil
+	})
+	return d.Changed, replayed, err
+}
+
+// requireUnparked returns nil if the command log has the same command about the same
+// message, with a number below the given one (0: any number). Otherwise the message never
+// existed or another command removed it, and it returns the error that there is no such
+// message.
+func (s *Service) requireUnparked(ctx context.Context, want *models.Command, below int) error {
+	return s.requireCommand(ctx, "parked message", below, func(c *models.Command) bool {
+		return c.Kind == want.Kind && c.Subject == want.Subject
+	})
+}
+
+// brokerError returns the Error for an error of the broker.
+func brokerError(err error) error {
+	if errors.Is(err, models.ErrNotFound) {
+		return noSuch("parked message")
+	}
+	return Fail(Unavailable, "broker_unavailable",
+		"The broker cannot be reached. Repeat the request.").After(5).Because(err)
 }

@@ -65,7 +65,7 @@ func (c *cli) limitsCommand() *cobra.Command {
 		Short: "Show or set the limits of a user or of one of the user's keys",
 		Args:  takes(1, -1),
 		Long: `Show the limits of a user or an API key and how much of them is used, or set some of them. 0 means no limit.
-Limits that nobody set are those of the configuration (SAFEDELIVR_QUOTAS_…) for a user, and none for a key.`,
+Limits that were not set are those of the configuration (SAFEDELIVR_QUOTAS_…) for a user, and none for a key.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				v, err := svc.LimitsOf(ctx, c.operator(), args[0], key)

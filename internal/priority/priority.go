@@ -83,7 +83,7 @@ func (t *turns) take(ctx context.Context, user string) (end func(), err error) {
 	}
 }
 
-// drop removes a user's turn when nobody wants it.
+// drop removes a user's turn when the last one who wants it has left.
 func (t *turns) drop(user string, u *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -224,7 +224,7 @@ func (l *lease) renew(ctx context.Context) (bool, error) {
 	return l.store.Lease(ctx, l.name, l.holder, leaseTTL)
 }
 
-// held reports whether nobody else has the lease.
+// held reports whether no other run has the lease.
 func (l *lease) held(ctx context.Context) bool {
 	held, err := l.renew(ctx)
 	return held && err == nil

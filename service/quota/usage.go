@@ -22,7 +22,7 @@ type Usage struct {
 func (u *Usage) Left() int64 { return max(0, u.Value-u.Used) }
 
 // Known returns the usage of the limits of the subjects, as far as this process knows it.
-// Of each limit that several subjects have it returns that of which least is left.
+// If several subjects have a limit, it returns the one with the least left.
 func (g *Guard) Known(subjects []Subject) []Usage {
 	now := time.Now()
 	g.mu.Lock()
