@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -19,4 +21,12 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	os.Exit(m.Run())
+}
+
+// childEnv returns the environment of a process that runs the product, without the settings of this process.
+func childEnv() []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "SAFEDELIVR_") && !strings.HasPrefix(v, "SAFEDELIVR_TEST_")
+	})
+	return append(env, childMark+"=yes")
 }

@@ -28,7 +28,7 @@ func TestReloadBySignal(t *testing.T) {
 	write("log: info")
 	out := &testkit.Output{}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "serve", "-c", file) //nolint:gosec // this test itself
-	cmd.Env = append(os.Environ(), childMark+"=yes")
+	cmd.Env = childEnv()
 	cmd.Stdout, cmd.Stderr = out, out
 	require.NoError(t, cmd.Start())
 	says := func(text string) {

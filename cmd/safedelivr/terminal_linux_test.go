@@ -29,7 +29,7 @@ func TestClosedTerminalStops(t *testing.T) {
 
 	out := &testkit.Output{}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "serve") //nolint:gosec // this test itself
-	cmd.Env = append(os.Environ(), childMark+"=yes", "SAFEDELIVR_LISTEN=127.0.0.1:0",
+	cmd.Env = append(childEnv(), "SAFEDELIVR_LISTEN=127.0.0.1:0",
 		"SAFEDELIVR_METRICS_LISTEN=off", "SAFEDELIVR_DATA_DIR="+t.TempDir())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
