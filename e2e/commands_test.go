@@ -107,7 +107,7 @@ func TestProbeEndsSuspension(t *testing.T) {
 // lastUsed counts the keys of a user that have been used.
 func lastUsed(r *rig, user string) (n int) {
 	for line := range strings.Lines(r.command("key", "list", user)) {
-		if f := strings.Fields(line); len(f) > 2 && strings.HasPrefix(f[2], "20") { // these keys have no name
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], "20") { // key, user, name, created, last used
 			n++
 		}
 	}
