@@ -27,6 +27,8 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrNoLookup: the provider's key or plan allows no look-ups.
 	ErrNoLookup = errors.New("the provider allows no look-ups")
+	// ErrPartialLogs: the provider lists only a part of the events that a query selects.
+	ErrPartialLogs = errors.New("the provider lists only a part of its logs")
 	// ErrUnroutable: no queue takes this message.
 	ErrUnroutable = errors.New("no queue for this message")
 )

@@ -81,7 +81,7 @@ type Adapter interface {
 type EventLookup interface {
 	// LookUp calls post for the events that q selects. Each body can be parsed by Parse,
 	// and has the IDs of the webhooks. LookUp ends with the first error, also of post.
-	// Errors: ErrNoLookup.
+	// Errors: ErrNoLookup, ErrPartialLogs (a query for one recipient may find the rest).
 	LookUp(ctx context.Context, q LookupQuery, post func(body []byte) error) error
 	// LookupLag returns the time after which an event is expected to be found.
 	LookupLag() time.Duration

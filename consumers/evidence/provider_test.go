@@ -98,3 +98,34 @@ func (p *asked) LookUp(_ context.Context, q models.LookupQuery, _ func([]byte) e
 	p.query = q
 	return nil
 }
+
+// crowded is a provider that lists only a part of its logs, unless one recipient is asked for.
+type crowded struct {
+	eventsAPI
+	asked []string
+}
+
+func (p *crowded) LookUp(_ context.Context, q models.LookupQuery, _ func([]byte) error) error {
+	p.asked = append(p.asked, q.Recipient)
+	if q.Recipient == "" {
+		return fmt.Errorf("%w: too many messages", models.ErrPartialLogs)
+	}
+	return nil
+}
+
+// TestPartialLogsAreReadByRecipient: if a provider lists only a part of its logs, it is queried
+// for each recipient, so that no log waits for an answer that cannot come.
+func TestPartialLogsAreReadByRecipient(t *testing.T) {
+	t.Parallel()
+	store, p := sqlitetest.Open(t), &crowded{}
+	l := newLookups(t, store, p)
+	id, now := unknownBatch(t, store, 2), time.Now()
+	c, err := l.dispatch.Load(t.Context(), id)
+	require.NoError(t, err)
+	require.False(t, l.tryAnswered(c, &c.View.Tries(1)[0], now))
+	l.query(t.Context(), "mg", l.due("mg", now))
+	require.Len(t, p.asked, 3)
+	require.Empty(t, p.asked[0])
+	require.NotEmpty(t, p.asked[2])
+	require.True(t, l.tryAnswered(c, &c.View.Tries(1)[0], now))
+}

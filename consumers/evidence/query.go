@@ -74,9 +74,12 @@ func (l *Lookups) query(ctx context.Context, provider string, group []dueLookup)
 	var err error
 	q := models.LookupQuery{From: from, To: to, SentBy: sent}
 	if group[0].long() {
-		err = l.searchEach(ctx, provider, api, q, group[0].chunk, found)
+		err = l.searchEach(ctx, provider, api, q, group[0].chunk, fewRecipients, found)
 	} else {
 		err = l.search(ctx, provider, api, q, chunks, found)
+	}
+	if errors.Is(err, models.ErrPartialLogs) {
+		err = l.searchGroup(ctx, provider, api, q, group, found)
 	}
 	refused := errors.Is(err, models.ErrNoLookup)
 	switch {
@@ -100,6 +103,25 @@ func (l *Lookups) query(ctx context.Context, provider string, group []dueLookup)
 		}
 		lk.schedule(began, l.cfg.LookUpPause, err != nil || found[d.chunk] != finding{})
 	}
+}
+
+// searchGroup searches for the events of each recipient of the chunks of a group. What cannot
+// be found in that way cannot be found at all, so it is no error.
+func (l *Lookups) searchGroup(
+	ctx context.Context,
+	provider string,
+	api models.EventLookup,
+	q models.LookupQuery,
+	group []dueLookup,
+	found findings,
+) error {
+	for _, d := range group {
+		err := l.searchEach(ctx, provider, api, q, d.chunk, models.MaxChunkRecipients, found)
+		if err != nil && !errors.Is(err, models.ErrPartialLogs) {
+			return err
+		}
+	}
+	return nil
 }
 
 // findings maps a chunk to what was found about it.
@@ -170,13 +192,14 @@ func (l *Lookups) search(
 }
 
 // searchEach searches for the events of each recipient of a chunk with an unknown outcome.
-// If these are many, or their addresses were removed, it searches for all at once.
+// If these are more than most, or their addresses were removed, it searches for all at once.
 func (l *Lookups) searchEach(
 	ctx context.Context,
 	provider string,
 	api models.EventLookup,
 	q models.LookupQuery,
 	chunk models.ID,
+	most int,
 	found findings,
 ) error {
 	only := map[models.ID]bool{chunk: true}
@@ -194,7 +217,7 @@ func (l *Lookups) searchEach(
 	who := c.View.Where(
 		func(r int, s *models.Status) bool { return s.State != models.Success && c.MayHave(provider, r, 0) },
 	)
-	if who.Len() > fewRecipients {
+	if who.Len() > most {
 		return l.search(ctx, provider, api, q, only, found)
 	}
 	for r := range who.All() {

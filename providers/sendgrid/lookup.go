@@ -45,7 +45,7 @@ func (p *Adapter) Repeats() time.Duration { return repeats }
 var statuses = []string{"processed", "delivered", "deferred", "dropped", "bounced", "blocked"}
 
 // errTooMany reports that SendGrid lists only a part of the messages.
-var errTooMany = errors.New("look up events: more messages in one second than SendGrid lists")
+var errTooMany = fmt.Errorf("look up events: %w: too many messages in one second", models.ErrPartialLogs)
 
 // LookUp implements models.EventLookup. It finds the events of mail that was accepted in
 // the time of the query. If there are more messages than SendGrid lists, it halves the time,
