@@ -129,10 +129,40 @@ func (s *Store) Erase(ctx context.Context, chunk models.ID, address string) (era
 	return erased, nil
 }
 
+// An erasure changes the recipients of a chunk for much less than eraseLease.
+const (
+	eraseLease = time.Minute
+	erasePause = 20 * time.Millisecond
+)
+
+// keepErasing takes the lease that keeps erasures of the same chunk apart: one would write
+// back what the other has erased.
+func (s *Store) keepErasing(ctx context.Context, chunk models.ID) (end func(), err error) {
+	id := leaseID{"leases", "erase " + chunk.String(), models.NewUserID()}
+	for {
+		held, err := lease(ctx, &s.runner, id, eraseLease)
+		if err != nil {
+			return nil, err
+		}
+		if held {
+			return func() { _, _ = lease(context.WithoutCancel(ctx), &s.runner, id, 0) }, nil // else it ends by itself
+		}
+		if models.Pause(ctx, erasePause); ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+}
+
 // eraseRecipients erases the recipients of a chunk that have an address. The timestamp of
-// the new value grows with the number of erased recipients. Of two erasures at once one may
-// overwrite the other, so the value is read again.
+// the new value grows with the number of erased recipients. The value is read again before
+// and after it is written.
 func (s *Store) eraseRecipients(ctx context.Context, chunk models.ID, address string) (erased models.Set, err error) {
+	var end func()
+	defer func() {
+		if end != nil {
+			end()
+		}
+	}()
 	for range eraseTries {
 		raw, err := single(ctx, &s.runner, column[[]byte], `SELECT recipients FROM chunks WHERE chunk_id = ?`, chunk[:])
 		if errors.Is(err, models.ErrNotFound) || err == nil && raw == nil {
@@ -148,6 +178,12 @@ func (s *Store) eraseRecipients(ctx context.Context, chunk models.ID, address st
 		found := models.EraseRecipients(rs, address)
 		if found.Empty() {
 			return erased, nil
+		}
+		if end == nil {
+			if end, err = s.keepErasing(ctx, chunk); err != nil {
+				return erased, err
+			}
+			continue
 		}
 		erased = erased.Or(found)
 		if err := s.exec(ctx, plain, `UPDATE chunks USING TIMESTAMP ? SET recipients = ? WHERE chunk_id = ?`,
