@@ -261,7 +261,7 @@ func giveCommands(b *browserTab) {
 		b.sees(sees)
 	}
 	command("Stop", "Stopped: no new provider call")
-	command("Resume", "Resumed. Nothing is sent yet: another command holds it, or its providers are offline.")
+	command("Resume", "Resumed. Nothing is sent yet: mg is offline; sg is offline.")
 	command("Cancel", "Cancelled: nothing more")
 	b.until(`document.querySelector(".state.is-cancelled")`)
 	for _, name := range []string{"sg", "mg"} {
