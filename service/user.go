@@ -161,12 +161,7 @@ func (s *Service) ControlUser(
 	user, why string,
 	r Repeat,
 ) (ControlResult, bool, error) {
-	if who.operates() != nil {
-		if err := s.isSelf(ctx, who, user); err != nil {
-			return ControlResult{}, false, err
-		}
-	}
-	if err := checkWhy(why); err != nil {
+	if err := s.mayControl(ctx, who, user, why); err != nil {
 		return ControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, older bool) (ControlResult, error) {
@@ -200,6 +195,17 @@ func (s *Service) ControlUser(
 		}
 		return ControlResult{Name: u.Name, Command: do, Changed: changed}, err
 	})
+}
+
+// mayControl returns an error if the caller may not give a command about a user, given by ID or
+// name, or if the reason is not valid.
+func (s *Service) mayControl(ctx context.Context, who Caller, user, why string) error {
+	if who.operates() != nil {
+		if err := s.isSelf(ctx, who, user); err != nil {
+			return err
+		}
+	}
+	return checkWhy(why)
 }
 
 // isSelf returns nil if name is the ID or the name of a caller who may send.
@@ -278,12 +284,7 @@ func (s *Service) EndSessions(
 	user, why string,
 	r Repeat,
 ) (ControlResult, bool, error) {
-	if who.operates() != nil {
-		if err := s.isSelf(ctx, who, user); err != nil {
-			return ControlResult{}, false, err
-		}
-	}
-	if err := checkWhy(why); err != nil {
+	if err := s.mayControl(ctx, who, user, why); err != nil {
 		return ControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
