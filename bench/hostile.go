@@ -28,11 +28,7 @@ func (b *bench) hostile(be *backend) error {
 		return err
 	}
 	defer r.close()
-	always := func() (bool, error) { return true, nil }
-	if _, err := r.urgents(10, always); err != nil { // opens connections and fills caches
-		return err
-	}
-	idle, err := r.urgents(b.urgents, always)
+	idle, err := r.idleUrgents()
 	if err != nil {
 		return err
 	}
