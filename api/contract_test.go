@@ -161,10 +161,10 @@ func (c *contract) checkControl(b *models.Batch) {
 		c.check("POST", "/v1/holds/lift", js, `{"why": "looked at"}`, 200)
 		c.check("POST", "/v1/holds/lift", js, ``, 403, "Authorization", "Bearer "+own)
 	}
-	c.check("POST", "/v1/erasures", js, `{"email": "nobody@example.com", "why": "asked"}`, 200)
-	c.check("POST", "/v1/erasures", js, `{"email": "nobody@example.com", "cursor": "x"}`, 422)
-	c.check("POST", "/v1/erasures", js, `{"email": "nobody"}`, 422)
-	c.check("POST", "/v1/erasures", js, `{"email": "nobody@example.com"}`, 403, "Authorization", "Bearer "+own)
+	c.check("POST", "/v1/erasures", js, `{"email": "eve@example.com", "why": "asked"}`, 200)
+	c.check("POST", "/v1/erasures", js, `{"email": "eve@example.com", "cursor": "x"}`, 422)
+	c.check("POST", "/v1/erasures", js, `{"email": "eve"}`, 422)
+	c.check("POST", "/v1/erasures", js, `{"email": "eve@example.com"}`, 403, "Authorization", "Bearer "+own)
 	c.check("POST", "/v1/users/ann/disable", js, `{}`, 409)
 	c.check("POST", "/v1/users/eve/disable", js, `{}`, 404)
 	every := read[service.KeyPage](c.fixture, "/v1/keys").Keys

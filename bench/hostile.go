@@ -109,7 +109,7 @@ func (a *attack) send(ctx context.Context) {
 		batch(`"subject":"s","text":"` + many("{{v%d}}", 100_000) + `"`),
 		batch(`"subject":"s","text":"t","vars":` + strings.Repeat("[", 1_000_000)),
 		batch(`"subject":"s","text":"t","reply_to":"a@` + strings.Repeat("ü", 29_000) + `.de"`),
-		func() io.Reader { return strings.NewReader(batchText(0, 20_000, `,"providers":["nobody"]`)) },
+		func() io.Reader { return strings.NewReader(batchText(0, 20_000, `,"providers":["none"]`)) },
 		func() io.Reader { return &trickle{ctx: ctx} },
 	}
 	var all sync.WaitGroup
@@ -128,7 +128,7 @@ func (a *attack) send(ctx context.Context) {
 		body         []byte
 	}{
 		{http.MethodPost, "/webhooks/sg", junk},
-		{http.MethodGet, "/v1/logs?email=nobody@bench.test", nil},
+		{http.MethodGet, "/v1/logs?email=eve@bench.test", nil},
 		{http.MethodPost, "/v1/users/hostile/pause", nil},
 		{http.MethodPost, "/v1/users/hostile/resume", nil},
 	} {

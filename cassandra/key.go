@@ -20,7 +20,7 @@ func (s *Store) CreateKey(ctx context.Context, k models.Key) error {
 		if err != nil {
 			return err
 		}
-		if !k.Revoked.IsZero() { // before anybody finds it by its hash
+		if !k.Revoked.IsZero() { // before it can be found by its hash
 			if err := s.revoke(ctx, k.User, k.ID, k.Hash, k.Revoked); err != nil {
 				return err
 			}

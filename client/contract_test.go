@@ -223,7 +223,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 	require.NoError(t, err(c.Holds(ctx)))
 	require.NoError(t, err(c.LiftHolds(ctx, "why")))
-	require.NoError(t, err(c.Erase(ctx, "nobody@example.com", "", "why")))
+	require.NoError(t, err(c.Erase(ctx, "eve@example.com", "", "why")))
 	require.NoError(t, err(c.Queues(ctx)))
 	require.NoError(t, c.RequeueParked(ctx, "id", "why"))
 	require.NoError(t, c.DiscardParked(ctx, "id", ""))

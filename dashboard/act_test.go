@@ -221,7 +221,7 @@ func TestLimits(t *testing.T) {
 		b.get("/settings").text,
 	)
 	require.Contains(t, b.get("/operations").text, "set the limits of a user")
-	require.Equal(t, http.StatusNotFound, b.get("/operations/users/nobody/limits").StatusCode)
+	require.Equal(t, http.StatusNotFound, b.get("/operations/users/eve/limits").StatusCode)
 }
 
 // TestOthersBatches checks that only an operator reads the batches of other users.

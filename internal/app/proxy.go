@@ -19,7 +19,7 @@ type hop struct {
 }
 
 // trustProxies sets RemoteAddr to the client's address, and TLS according to the client's connection, in requests that
-// come from trusted proxies. It ignores what anybody else says of a request's origin.
+// come from trusted proxies. It ignores what others say of the origin of a request.
 func trustProxies(trusted []netip.Prefix, next http.Handler) http.Handler {
 	if len(trusted) == 0 {
 		return next

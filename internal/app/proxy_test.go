@@ -61,7 +61,7 @@ func TestTrustedProxies(t *testing.T) {
 		{"all trusted", proxy, http.Header{"X-Forwarded-For": {"10.0.0.7, 10.0.0.8"}}, "10.0.0.7:0", false},
 		{"port", proxy, http.Header{"X-Forwarded-For": {"203.0.113.5:1234"}}, "203.0.113.5:0", false},
 		{"IPv6", proxy, http.Header{"X-Forwarded-For": {"2001:db8:2::1"}}, "[2001:db8:2::1]:0", false},
-		{"no address", proxy, http.Header{"X-Forwarded-For": {"203.0.113.5, nobody"}}, unknownClient, false},
+		{"no address", proxy, http.Header{"X-Forwarded-For": {"203.0.113.5, eve"}}, unknownClient, false},
 		{"empty", proxy, http.Header{"X-Forwarded-For": {""}}, unknownClient, false},
 		{"Forwarded", proxy, http.Header{
 			"Forwarded": {`for=192.0.2.1;proto=http, For="[2001:db8:2::1]:4711";Proto=HTTPS;by=_a`},

@@ -92,7 +92,7 @@ func TestTLSWithServers(t *testing.T) {
 	require.NoError(t, broker)
 
 	other := testkit.NewAuthority(t)
-	wrongCA, wrongName, stranger, nobody := s, s, s, s
+	wrongCA, wrongName, stranger, bare := s, s, s, s
 	wrongCA.ca = other.File
 	_, port, err := net.SplitHostPort(strings.Split(s.cassandra, ",")[0])
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestTLSWithServers(t *testing.T) {
 	wrongName.amqps = u.String()
 	stranger.cert, stranger.key = filepath.Join(t.TempDir(), "cert"), filepath.Join(t.TempDir(), "key")
 	other.Certificate(t, stranger.cert, stranger.key, "127.0.0.1", time.Hour)
-	nobody.cert, nobody.key = "", ""
+	bare.cert, bare.key = "", ""
 	for _, c := range []struct {
 		name          string
 		servers       servers
@@ -113,7 +113,7 @@ func TestTLSWithServers(t *testing.T) {
 		{"the servers have another name", wrongName, "wanted to match localhost", "wanted to match localhost"},
 		// Java tells a client no more.
 		{"the client's CA is another", stranger, "remote error: tls", "remote error: tls: unknown certificate authority"},
-		{"the client has no certificate", nobody, "tls: certificate required", "tls: certificate required"},
+		{"the client has no certificate", bare, "tls: certificate required", "tls: certificate required"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

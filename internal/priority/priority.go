@@ -56,7 +56,7 @@ type turns struct {
 	users map[string]*turn
 }
 
-// turn is a user's turn. taken holds a token while somebody has it.
+// turn is a user's turn. taken holds a token while it is in use.
 type turn struct {
 	taken   chan struct{}
 	holders int // those who have the turn or wait for it

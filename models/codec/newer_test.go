@@ -18,7 +18,7 @@ func TestNewerForms(t *testing.T) {
 		require.NotErrorIs(t, err, models.ErrInvalid)
 		require.ErrorContains(t, err, "stored by a newer version")
 	}
-	another := []byte("q and what nobody knows yet")
+	another := []byte("q and what is not known yet")
 	_, err := DecodeRecipients(another)
 	newer(err)
 	_, err = DecodePosts("", another)

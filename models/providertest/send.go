@@ -167,7 +167,7 @@ func testPlaceholders(t *testing.T, s Suite) {
 	}
 	arrived(t, rec.copies, c)
 
-	// A placeholder without a value is not sent to anybody as it is.
+	// A placeholder without a value is never sent as it is.
 	c = call(3)
 	delete(c.Recipients[1].Vars, "order")
 	before := rec.calls

@@ -107,7 +107,7 @@ func TestKeyAfterError(t *testing.T) {
 	}
 }
 
-// lostLease is a store whose leases are held by nobody: a run loses its lease as soon as
+// lostLease is a store whose leases are never held: a run loses its lease as soon as
 // another one wants it.
 type lostLease struct {
 	Store
