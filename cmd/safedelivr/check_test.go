@@ -48,7 +48,7 @@ func testEnv(t *testing.T) []string {
 	}
 }
 
-// runner returns a function that runs commands with an environment, requires their exit code and returns what they print.
+// runner returns a function that runs a command with an environment, requires its exit code and returns what it prints.
 func runner(t *testing.T, env *[]string) func(want int, args ...string) string {
 	return func(want int, args ...string) string {
 		t.Helper()
