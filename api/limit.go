@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -20,7 +21,10 @@ func (s *Server) limit(c *gin.Context) {
 	end, known, err := s.svc.Admit(c.Request.Context(), caller(c))
 	setRateLimit(c, known)
 	if err != nil {
-		pause(c.Request.Context(), refusalPause)
+		var e *service.Error
+		if errors.As(err, &e) && e.Kind == service.TooMany {
+			pause(c.Request.Context(), refusalPause)
+		}
 		s.fail(c, err)
 		return
 	}
