@@ -139,7 +139,8 @@ func incoming(d *amqp.Delivery) (m models.Message, was history, err error) {
 	return m, was, nil
 }
 
-// returned returns how often the queue delivered the message again.
+// returned returns how often the queue delivered the message again, as it counts for its delivery limit. RabbitMQ 4.3
+// does not count what a worker gave back with a Nack when it stopped.
 func returned(d *amqp.Delivery) int {
 	n, _ := d.Headers["x-delivery-count"].(int64)
 	return int(min(max(0, n), maxReturned))

@@ -19,14 +19,19 @@ forget_settings() {
 	done
 }
 
-# own_up FOLDER: start both there and load what tests need to know of them.
-own_up() {
+# choose_ports: tell scripts/services of ports that are free.
+choose_ports() {
 	local pair port
-	export SAFEDELIVR_SERVICES_DIR=$1
 	for pair in "${OWN_PORTS[@]}"; do
 		port=$(free_port "${pair#*=}")
 		export "SAFEDELIVR_${pair%%=*}=$port"
 	done
+}
+
+# own_up FOLDER: start both there and load what tests need to know of them.
+own_up() {
+	export SAFEDELIVR_SERVICES_DIR=$1
+	choose_ports
 	OWN_UP=yes
 	"$HERE/services" up >/dev/null || return
 	# shellcheck disable=SC1091

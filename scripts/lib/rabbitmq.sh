@@ -91,8 +91,8 @@ rabbitmq_configure() {
 	if [ "${NODES_OF[rabbitmq]}" -gt 1 ]; then
 		{
 			printf 'cluster_formation.peer_discovery_backend = rabbit_peer_discovery_classic_config\n'
-			# No pause before they join: a lock keeps them from each other.
-			printf 'cluster_formation.randomized_startup_delay_range.%s = 0\n' min max
+			# No pause before they join: a lock keeps them from each other. RabbitMQ 4 has no pause.
+			[ "$RABBIT_VERSION" = 4 ] || printf 'cluster_formation.randomized_startup_delay_range.%s = 0\n' min max
 			for ((i = 1; i <= NODES_OF[rabbitmq]; i++)); do
 				printf 'cluster_formation.classic_config.nodes.%d = %s\n' "$i" "$(rabbit_node "$i")"
 			done
