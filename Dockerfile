@@ -1,6 +1,6 @@
-# The whole product as one static binary in an otherwise empty image. To build from an image that you have checked:
+# The whole product as one static binary in an otherwise empty image. To build from another image:
 # --build-arg GO_IMAGE=golang@sha256:…
-ARG GO_IMAGE=golang:1.26.8
+ARG GO_IMAGE=golang:1.26.8@sha256:3c3e25a4da13fd0478eed2df1eb35a0e667094a7124d3993a6a1d30f71c17e79
 FROM ${GO_IMAGE} AS build
 WORKDIR /src
 # First what changes rarely, so that the modules stay in a layer of their own.

@@ -68,3 +68,10 @@ func TestEnvScriptMakesPasswords(t *testing.T) {
 	}
 	require.Len(t, seen, 4, "each password is another")
 }
+
+func TestBaseImageHasDigest(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("Dockerfile")
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^ARG GO_IMAGE=golang:\d+\.\d+\.\d+@sha256:[0-9a-f]{64}$`, string(raw))
+}
