@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -241,11 +242,25 @@ func (d *Dashboard) forUsers(h handler) http.Handler {
 			d.fail(w, r, nil, err)
 		default:
 			w.Header().Set("Cache-Control", "no-store")
-			if err := h(w, r, v); err != nil {
+			if err := d.limited(w, r, v, h); err != nil {
 				d.fail(w, r, v, err)
 			}
 		}
 	})
+}
+
+// limited calls h within the visitor's limits. A live feed counts only until it begins.
+func (d *Dashboard) limited(w http.ResponseWriter, r *http.Request, v *visitor, h handler) error {
+	end, err := d.service.AdmitPage(r.Context(), v.caller())
+	if err != nil {
+		return err
+	}
+	if r.Header.Get("Accept") == "text/event-stream" {
+		end()
+	} else {
+		defer end()
+	}
+	return h(w, r, v)
 }
 
 func operatorsOnly(h handler) handler {
@@ -282,6 +297,9 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, v *visitor, err
 	status := e.Kind.Status()
 	if status >= http.StatusInternalServerError {
 		d.log.Error("page failed", "path", r.URL.Path, "err", err)
+	}
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(e.RetryAfter))
 	}
 	d.render(w, r, v, status, "error", page{Title: http.StatusText(status), Data: e})
 }

@@ -76,6 +76,20 @@ func (s *Service) Admit(ctx context.Context, who Caller) (end func(), known []qu
 	return end, s.quotas.Known(subjects), limitError(err)
 }
 
+// AdmitPage admits a request of the dashboard, as Admit does. It is counted apart from requests
+// to the API, so that a program of a user does not keep the user from the pages.
+func (s *Service) AdmitPage(ctx context.Context, who Caller) (end func(), err error) {
+	subjects, err := s.subjects(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	for i := range subjects {
+		subjects[i].ID = "dashboard " + subjects[i].ID
+	}
+	end, err = s.quotas.Begin(subjects)
+	return end, limitError(err)
+}
+
 // takeQuota takes a batch from the quotas of its user. If the batch is not stored after
 // all, giveBack returns it.
 func (s *Service) takeQuota(ctx context.Context, who Caller, b *models.Batch) (giveBack func(), err error) {
