@@ -149,6 +149,11 @@ func (s *Store) ledger(ctx context.Context, chunk models.ID) ([]models.Entry, er
 }
 
 func (s *Store) facts(ctx context.Context, chunk models.ID) ([]models.Fact, error) {
+	return s.factsOf(ctx, `SELECT key, value FROM facts WHERE chunk_id = ?`, chunk[:])
+}
+
+// factsOf returns the facts that a query selects.
+func (s *Store) factsOf(ctx context.Context, cql string, args ...any) ([]models.Fact, error) {
 	return query(ctx, &s.runner, func(scan scanner) (f models.Fact, err error) {
 		var (
 			key string
@@ -159,16 +164,36 @@ func (s *Store) facts(ctx context.Context, chunk models.ID) ([]models.Fact, erro
 		}
 		f, err = codec.DecodeFact(key, raw)
 		return f, damaged(err)
-	}, `SELECT key, value FROM facts WHERE chunk_id = ?`, chunk[:])
+	}, cql, args...)
 }
 
 // Record implements models.Store. It reads ledger and facts concurrently, so they may be
 // of slightly different moments. Each has all that was written before the call.
-func (s *Store) Record(ctx context.Context, chunk models.ID) (es []models.Entry, fs []models.Fact, err error) {
+func (s *Store) Record(ctx context.Context, chunk models.ID) ([]models.Entry, []models.Fact, error) {
+	return s.record(ctx, chunk, func(ctx context.Context) ([]models.Fact, error) { return s.facts(ctx, chunk) })
+}
+
+// Calls implements models.Store.
+func (s *Store) Calls(ctx context.Context, chunk models.ID) ([]models.Entry, []models.Outcome, error) {
+	from, to := models.OutcomeKeys()
+	entries, facts, err := s.record(ctx, chunk, func(ctx context.Context) ([]models.Fact, error) {
+		return s.factsOf(
+			ctx, `SELECT key, value FROM facts WHERE chunk_id = ? AND key >= ? AND key < ?`, chunk[:], from, to,
+		)
+	})
+	return entries, models.OutcomesOf(facts), err
+}
+
+// record reads the ledger of a chunk and some of its facts concurrently.
+func (s *Store) record(
+	ctx context.Context,
+	chunk models.ID,
+	facts func(context.Context) ([]models.Fact, error),
+) (es []models.Entry, fs []models.Fact, err error) {
 	err = s.call(ctx, func() error {
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() (err error) {
-			fs, err = s.facts(ctx, chunk)
+			fs, err = facts(ctx)
 			return err
 		})
 		es, err = s.ledger(ctx, chunk)

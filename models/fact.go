@@ -68,6 +68,19 @@ type Part struct {
 	Final      bool      `json:"f,omitempty"` // accepted through a provider without events: counts as success, unconfirmed
 }
 
+// ProviderFailed reports whether the call failed for a reason that any mail of the provider
+// would have met: it is down, hangs, asks to wait, or rejects its credentials or quota.
+func (p *Part) ProviderFailed() bool {
+	switch p.Class {
+	case AccountClass:
+		return p.Reason != SenderNotVerified
+	case Throttled, Unavailable, Unknown:
+		return p.Reason != StartByPassed // no call was made
+	case Accepted, RejectedRecipient, RejectedRequest, RejectedHereClass, Split:
+	}
+	return false
+}
+
 // EventKind is the kind of a provider's event.
 type EventKind string
 
@@ -156,8 +169,23 @@ type Fact struct {
 // OutcomeKey returns the key of the fact with the answer to attempt n.
 func OutcomeKey(n int) string { return "o" + strconv.Itoa(n) }
 
+// OutcomeKeys returns bounds of the keys that OutcomeKey returns: from <= key < to. No other
+// key is between them.
+func OutcomeKeys() (from, to string) { return "o", "p" }
+
 // EvidenceKey returns the key of a fact from a look-up of attempt n.
 func EvidenceKey(n int, source string) string { return "v" + strconv.Itoa(n) + "." + source }
+
+// OutcomesOf returns the outcomes among facts.
+func OutcomesOf(facts []Fact) []Outcome {
+	var out []Outcome
+	for i := range facts {
+		if o := facts[i].Outcome; o != nil {
+			out = append(out, *o)
+		}
+	}
+	return out
+}
 
 // EventsKey returns the key of a fact with the events of some inbox entries about one
 // chunk. It names exactly these entries, in any order. The same events in another

@@ -222,6 +222,10 @@ type RecordStore interface {
 	Record(ctx context.Context, chunk ID) ([]Entry, []Fact, error)
 	// Ledger returns only the ledger of a chunk, ascending.
 	Ledger(ctx context.Context, chunk ID) ([]Entry, error)
+	// Calls returns the ledger of a chunk, ascending, and the outcomes that are stored
+	// under OutcomeKey, in any order: the answers to its calls, without evidence and
+	// events.
+	Calls(ctx context.Context, chunk ID) ([]Entry, []Outcome, error)
 }
 
 // ChunkFact is a fact and the chunk it belongs to.

@@ -67,20 +67,35 @@ func (s *Store) PutFacts(ctx context.Context, facts ...models.ChunkFact) error {
 
 // Record implements models.Store. It reads ledger and facts with one statement, so
 // they are of the same moment.
-func (s *Store) Record(ctx context.Context, chunk models.ID) (es []models.Entry, fs []models.Fact, err error) {
+func (s *Store) Record(ctx context.Context, chunk models.ID) ([]models.Entry, []models.Fact, error) {
+	return s.record(ctx, chunk, `SELECT key, fact FROM facts WHERE chunk = ?`, chunk)
+}
+
+// Calls implements models.Store.
+func (s *Store) Calls(ctx context.Context, chunk models.ID) ([]models.Entry, []models.Outcome, error) {
+	from, to := models.OutcomeKeys()
+	entries, facts, err := s.record(
+		ctx, chunk, `SELECT key, fact FROM facts WHERE chunk = ? AND key >= ? AND key < ?`, chunk, from, to,
+	)
+	return entries, models.OutcomesOf(facts), err
+}
+
+// record reads the ledger of a chunk and the facts that a query selects.
+func (s *Store) record(
+	ctx context.Context, chunk models.ID, facts string, args ...any,
+) (es []models.Entry, fs []models.Fact, err error) {
 	type line struct {
 		key string
 		raw []byte
 	}
 	var lines []line
 	err = s.read(ctx, func(c *conn) error {
-		return c.query(`SELECT number, entry FROM ledger WHERE chunk = ? UNION ALL SELECT key, fact FROM facts
-			WHERE chunk = ?`,
+		return c.query(`SELECT number, entry FROM ledger WHERE chunk = ? UNION ALL `+facts,
 			func(row []driver.Value) error {
 				key, _ := row[0].(string) // not a string: an entry's number
 				lines = append(lines, line{key, blob(row[1])})
 				return nil
-			}, chunk, chunk)
+			}, append([]any{chunk}, args...)...)
 	})
 	for i := 0; i < len(lines) && err == nil; i++ { // decoded after the connection was returned
 		if lines[i].key == "" {

@@ -53,6 +53,7 @@ func calls() []call {
 			return s.PutFacts(ctx, models.ChunkFact{Chunk: b.ID, Fact: outcome(1)})
 		}},
 		{"Record", func(ctx context.Context, s models.Store) error { _, _, err := s.Record(ctx, b.ID); return err }},
+		{"Calls", func(ctx context.Context, s models.Store) error { _, _, err := s.Calls(ctx, b.ID); return err }},
 		{"Ledger", func(ctx context.Context, s models.Store) error { _, err := s.Ledger(ctx, b.ID); return err }},
 		{"PutSummaries", func(ctx context.Context, s models.Store) error {
 			return s.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: summary(1, 1, 0)})

@@ -51,6 +51,16 @@ func requireRecord(t *testing.T, s models.Store, chunk models.ID, entries []mode
 	}
 	require.Equal(t, byKey(facts), byKey(gotFacts))
 	require.Len(t, gotFacts, len(facts))
+	called, outcomes, err := s.Calls(t.Context(), chunk)
+	require.NoError(t, err)
+	require.Equal(t, ledger, called)
+	var want []models.Outcome
+	for _, f := range facts {
+		if f.Outcome != nil && f.Key == models.OutcomeKey(f.Outcome.Attempt) {
+			want = append(want, *f.Outcome)
+		}
+	}
+	require.ElementsMatch(t, want, outcomes)
 }
 
 func byKey(facts []models.Fact) map[string]models.Fact {
