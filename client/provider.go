@@ -35,7 +35,7 @@ type Provider struct {
 
 // Health says whether a provider may take mail.
 type Health struct {
-	// State is healthy, draining, probation, probing, suspended or offline.
+	// State is healthy, failing, draining, probation, probing, suspended or offline.
 	State string `json:"state"`
 	// Source is calls, rejected, retry_after, silence or operator; empty if the provider is healthy.
 	Source string `json:"source,omitempty"`
@@ -44,6 +44,9 @@ type Health struct {
 	Peer  string    `json:"peer,omitempty"`
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until,omitzero"`
+	// FailedCalls is how many calls failed since one succeeded, LastError what the newest was answered.
+	FailedCalls int    `json:"failed_calls,omitempty"`
+	LastError   string `json:"last_error,omitempty"`
 	// RefusedSenders are domains of senders that the provider has not verified; for operators.
 	RefusedSenders []string `json:"refused_senders,omitempty"`
 }

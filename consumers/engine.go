@@ -79,6 +79,7 @@ func New(store models.Store, broker models.Broker, specs []Provider, cfg Config)
 		Providers: e.providers,
 		Flows:     e.flows,
 		Worker:    cfg.Worker,
+		Life:      cfg.life,
 		Started:   cfg.started,
 		Logger:    cfg.Logger,
 	})

@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -98,4 +99,36 @@ func TestSuspendedWhileMailWaits(t *testing.T) {
 	r.looked(b) // again, after it was planned
 	require.EqualValues(t, 3, r.view(b).Summary().Untried)
 	require.Equal(t, 3, p.count())
+}
+
+// Workers store when calls of a provider failed, while they do and afterwards.
+func TestFailedCallsAreStored(t *testing.T) {
+	t.Parallel()
+	var up atomic.Bool
+	r := newRig(t, fast(), nil, newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		if up.Load() {
+			return part(models.Accepted, c)
+		}
+		return part(models.Unavailable, c)
+	}))
+	stored := func(is func(telemetry.FailedCalls) bool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			reports, err := r.store.Transients(t.Context(), telemetry.FailedCallsReport)
+			require.NoError(t, err)
+			for _, raw := range reports {
+				var calls telemetry.FailedCallsOf
+				require.NoError(t, json.Unmarshal(raw, &calls))
+				if len(calls["sg"]) == 1 && is(calls["sg"][0]) {
+					return true
+				}
+			}
+			return false
+		}, 20*time.Second, 10*time.Millisecond)
+	}
+	b := r.batch(1, true, nil)
+	stored(func(c telemetry.FailedCalls) bool { return c.Calls > 0 && c.To.IsZero() })
+	up.Store(true)
+	r.done(b)
+	stored(func(c telemetry.FailedCalls) bool { return c.To.After(c.Last) && c.Last.After(c.From) })
 }

@@ -84,7 +84,15 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 			p.EventsSeen[k.Kind] = at
 		}
 	}
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for i := range out {
+		if out[i].Health != nil {
+			mode := rules.Provider(out[i].Name)
+			*out[i].Health = out[i].Health.Commanded(mode.Mode, mode.Since, mode.Why)
+		}
 		if out[i].Health != nil && !who.May(models.ScopeOperate) {
 			out[i].Health.Senders = nil
 		}
@@ -94,9 +102,14 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 
 // merge adds a worker's report of the provider.
 func (p *Provider) merge(w *telemetry.ProviderState) {
+	failed, lastError := w.Health.Failures, w.Health.LastError
+	if p.Health != nil && p.Health.Failures > failed {
+		failed, lastError = p.Health.Failures, p.Health.LastError
+	}
 	if p.Health == nil || severity(&w.Health) > severity(p.Health) {
 		p.Health = &w.Health
 	}
+	p.Health.Failures, p.Health.LastError = failed, lastError
 	if p.Worker == nil {
 		p.Worker = &telemetry.Counters{}
 	}

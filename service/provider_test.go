@@ -63,3 +63,30 @@ func TestProvidersOfSeveralWorkers(t *testing.T) {
 	_, err = s.Workers(t.Context(), Caller{User: "ann"})
 	require.Error(t, err)
 }
+
+// A command is in effect on pages as soon as it is answered, before a worker reports.
+func TestCommandedHealthAtOnce(t *testing.T) {
+	t.Parallel()
+	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+	s := New(Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}}, Config: Config{Sole: true}})
+	t.Cleanup(s.Close)
+	raw, err := json.Marshal(telemetry.WorkerState{Providers: []telemetry.ProviderState{
+		{Name: "sg", Health: telemetry.Health{State: telemetry.Healthy}},
+	}})
+	require.NoError(t, err)
+	require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, "w", raw, time.Hour))
+	for _, c := range []struct {
+		do    models.CommandKind
+		state string
+	}{
+		{models.ProviderOffline, telemetry.Offline},
+		{models.ProviderDrain, telemetry.Draining},
+		{models.ProviderOnline, telemetry.Healthy},
+	} {
+		_, _, err := s.ControlProvider(t.Context(), operator, c.do, "sg", "", Repeat{})
+		require.NoError(t, err)
+		providers, err := s.Providers(t.Context(), Caller{User: "ann"})
+		require.NoError(t, err)
+		require.Equal(t, c.state, providers[0].Health.State)
+	}
+}

@@ -25,6 +25,7 @@ type ReporterDeps struct {
 	Providers *provider.Set
 	Flows     *provider.Flows
 	Worker    string
+	Life      string // unique for each start
 	Started   time.Time
 	Logger    *slog.Logger
 }
@@ -49,7 +50,8 @@ func (r *Reporter) Wake() {
 	}
 }
 
-// State returns the state of this worker and its providers.
+// State returns the state of this worker and its providers. It leaves out what operators
+// command: readers know that sooner.
 func (r *Reporter) State() telemetry.WorkerState {
 	out := telemetry.WorkerState{Started: r.Started, Providers: make([]telemetry.ProviderState, 0, len(r.Providers.All()))}
 	if share, ok := r.Cluster.Share(); ok {
@@ -57,7 +59,7 @@ func (r *Reporter) State() telemetry.WorkerState {
 	}
 	for _, p := range r.Providers.All() {
 		s := p.State(time.Now())
-		s.Health, s.Reported = r.HealthOf(p), r.Flows.ReportTime(p.Name)
+		s.Health, s.Reported = r.healthUnder(p, control.ProviderMode{}), r.Flows.ReportTime(p.Name)
 		out.Providers = append(out.Providers, s)
 	}
 	return out
@@ -65,7 +67,11 @@ func (r *Reporter) State() telemetry.WorkerState {
 
 // HealthOf returns a provider's health.
 func (r *Reporter) HealthOf(p *provider.Provider) telemetry.Health {
-	h := p.Health.Report(time.Now(), r.Follower.Rules().Provider(p.Name))
+	return r.healthUnder(p, r.Follower.Rules().Provider(p.Name))
+}
+
+func (r *Reporter) healthUnder(p *provider.Provider, mode control.ProviderMode) telemetry.Health {
+	h := p.Health.Report(time.Now(), mode)
 	h.Peer = workerOf(h.Peer)
 	return h
 }
@@ -74,10 +80,14 @@ func (r *Reporter) HealthOf(p *provider.Provider) telemetry.Health {
 func (r *Reporter) Run(ctx context.Context) {
 	t := time.NewTicker(reportPoll)
 	defer t.Stop()
-	var last []byte
+	var last, failed []byte
 	var written time.Time
 	findings := persisted{}
 	for {
+		var err error
+		if failed, err = r.putFailedCalls(ctx, failed); err != nil && ctx.Err() == nil {
+			r.Logger.Warn("cannot store the times of failed calls; will retry", "err", err)
+		}
 		if err := r.Cluster.persist(ctx, findings); err != nil && ctx.Err() == nil {
 			r.Logger.Warn("cannot store findings about providers; will retry", "err", err)
 		}
@@ -97,8 +107,29 @@ func (r *Reporter) Run(ctx context.Context) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 			defer cancel()
 			_ = r.Cluster.persist(last, findings)
+			_, _ = r.putFailedCalls(last, failed)
 			_ = r.Store.PutTransient(last, telemetry.WorkerReport, r.Worker, nil, 0) // otherwise it expires
 			return
 		}
 	}
+}
+
+// putFailedCalls stores when calls failed, if that differs from what was written. It returns
+// what is stored.
+func (r *Reporter) putFailedCalls(ctx context.Context, written []byte) ([]byte, error) {
+	all := telemetry.FailedCallsOf{}
+	for _, p := range r.Providers.All() {
+		if calls := p.Health.FailedCalls(); len(calls) > 0 {
+			all[p.Name] = calls
+		}
+	}
+	raw, err := json.Marshal(all)
+	if err != nil || len(all) == 0 || bytes.Equal(raw, written) {
+		return written, err
+	}
+	name := r.Worker + "/" + r.Life
+	if err := r.Store.PutTransient(ctx, telemetry.FailedCallsReport, name, raw, telemetry.FailedCallsTTL); err != nil {
+		return written, err
+	}
+	return raw, nil
 }

@@ -47,6 +47,8 @@ const (
 	answered
 	failedWhole   // it certainly accepted nothing
 	failedUnknown // it may have accepted mail
+	// failedSuspended: it accepted nothing, and is suspended for a reason that it named.
+	failedSuspended
 )
 
 // reset forgets the calls that were counted.

@@ -79,18 +79,7 @@ func (h *Health) callSize(most int, now time.Time) int {
 func (h *Health) Report(now time.Time, operator control.ProviderMode) telemetry.Health {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := h.machine.health(now)
-	byOperator := telemetry.Health{Source: telemetry.Operator, Since: operator.Since, Why: operator.Why}
-	switch operator.Mode { //nolint:exhaustive // only modes of providers
-	case models.ProviderOffline:
-		out = byOperator
-		out.State = telemetry.Offline
-	case models.ProviderDrain:
-		if out.State == telemetry.Healthy {
-			out = byOperator
-			out.State = telemetry.Draining
-		}
-	}
+	out := h.machine.health(now).Commanded(operator.Mode, operator.Since, operator.Why)
 	domains := h.senders.left(now)
 	if more := h.peerSenders.left(now); domains == nil {
 		domains = more
@@ -138,15 +127,19 @@ func (h *Health) Begin(domain string, n int) (done func(parts []models.Part, too
 		}
 		ended = true
 		says, why := h.judge(parts, domain)
-		if says == answered && h.isSlow(took) {
+		recovered := h.countCall(says, now, why)
+		slow := says == answered && h.isSlow(took)
+		if slow {
 			says, why = failedWhole, "answers take "+took.Round(100*time.Millisecond).String()
 		}
-		h.end(round, says, why)
+		h.end(round, says, why, slow, recovered)
+		h.logFailures()
 	}, true
 }
 
-// end passes the result of a call to the machine.
-func (h *Health) end(round int, says callSays, why string) {
+// end passes the result of a call to the machine. Failures and their end are logged
+// elsewhere.
+func (h *Health) end(round int, says callSays, why string, slow, recovered bool) {
 	now := time.Now()
 	h.mu.Lock()
 	changed := h.machine.end(round, says, why, now)
@@ -155,8 +148,9 @@ func (h *Health) end(round int, says callSays, why string) {
 	switch {
 	case !changed:
 		return
-	case is.State == telemetry.Suspended:
-		h.cfg.Logger.Warn("provider suspended: calls are failing", "provider", h.name, "why", is.Why, "until", is.Until)
+	case is.State == telemetry.Suspended && slow:
+		h.cfg.Logger.Warn("provider suspended: calls are slow", "provider", h.name, "why", is.Why, "until", is.Until)
+	case is.State == telemetry.Suspended, recovered:
 	default:
 		h.cfg.Logger.Info("provider recovered: a probe was answered", "provider", h.name)
 	}
@@ -188,14 +182,14 @@ func (h *Health) judge(parts []models.Part, domain string) (says callSays, why s
 				return answered, ""
 			}
 			h.suspend(telemetry.Rejected, now.Add(h.cfg.Hold), why)
-			return saysNothing, ""
+			return failedSuspended, why
 		case models.Throttled:
 			until := p.RetryAt
 			if until.IsZero() || until.Before(now) {
 				until = now.Add(h.cfg.FirstDelay)
 			}
 			h.wait(models.EarlierOf(until, now.Add(mostThrottled)), why)
-			return saysNothing, ""
+			return failedSuspended, why
 		case models.Unavailable, models.Unknown:
 			if p.Reason == models.StartByPassed {
 				return saysNothing, "" // this worker was late
@@ -220,11 +214,10 @@ func (h *Health) suspend(source string, until time.Time, why string) {
 	h.machine.suspend(suspension{source: source, why: why, until: until}, now)
 	h.mu.Unlock()
 	h.onChange()
-	message := "provider suspended: it rejects its credentials or quota"
 	if source == telemetry.Silence {
-		message = "provider suspended: it accepts mail and reports nothing about it"
+		h.cfg.Logger.Error("provider suspended: it accepts mail and reports nothing about it",
+			"provider", h.name, "why", why, "until", until.UTC())
 	}
-	h.cfg.Logger.Error(message, "provider", h.name, "why", why, "until", until.UTC())
 }
 
 // wait suspends the provider until the time it asked for.

@@ -11,19 +11,20 @@ import (
 // and passes the time. Methods of the first part are queries and change nothing; those of
 // the second part are the events.
 //
-//	event                            | next state
-//	calls fail, or a probe fails     | suspended (calls), longer after each failed probe
-//	key or quota rejected            | suspended (rejected)
-//	provider asks to wait            | suspended (retry_after)
-//	accepts mail and reports nothing | suspended (silence)
-//	a peer reports one of these      | suspended, for as long as the peer is trusted
-//	a suspension ends                | probing; healthy if the provider asked to wait
-//	a peer reports it healthy        | without that peer's suspension
-//	a probe is answered              | probation after silence, else healthy
-//	the provider reports again       | without probation
-//	an operator commands a probe     | probing, if it was suspended or probing
-//	an operator drains it            | draining, if it was healthy
-//	an operator takes it offline     | offline
+//	event                              | next state
+//	a call fails                       | failing, until a call succeeds
+//	more calls fail, or a probe fails  | suspended (calls), longer after each failed probe
+//	key or quota rejected              | suspended (rejected)
+//	provider asks to wait              | suspended (retry_after)
+//	accepts mail and reports nothing   | suspended (silence)
+//	a peer reports one of these        | suspended, for as long as the peer is trusted
+//	a suspension ends                  | probing; healthy or failing if the provider asked to wait
+//	a peer reports it healthy          | without that peer's suspension
+//	a probe is answered                | probation after silence, else healthy
+//	the provider reports again         | without probation
+//	an operator commands a probe       | probing, if it was suspended or probing
+//	an operator drains it              | draining, if it was healthy
+//	an operator takes it offline       | offline
 //
 // Several suspensions may be in effect at once. The one that ends last is shown.
 type machine struct {
@@ -32,6 +33,7 @@ type machine struct {
 	peers       map[string]*peerReport // what peers reported, by worker
 	probe       probe
 	probation   probation
+	failures    failures // calls of this worker that failed since one succeeded
 
 	silentUntil time.Time // end of the newest suspension for silence, by any worker
 	changed     time.Time // when this worker's view last changed
@@ -158,7 +160,13 @@ func (m *machine) health(now time.Time) telemetry.Health {
 		}
 	}
 	if p := m.probing(now); p.required && out.State != telemetry.Suspended {
-		return p.health()
+		out = p.health()
+	}
+	if f := &m.failures; f.Calls > 0 {
+		out.Failures, out.LastError = f.Calls, f.why
+		if out.State == telemetry.Healthy {
+			out.State, out.Source, out.Why, out.Since = telemetry.Failing, telemetry.CallsFailed, f.why, f.From
+		}
 	}
 	return out
 }
@@ -267,7 +275,7 @@ func (m *machine) end(round int, says callSays, why string, now time.Time) (chan
 		m.probe.running--
 	}
 	switch says {
-	case saysNothing:
+	case saysNothing, failedSuspended:
 		return false
 	case answered:
 		m.breaker.answered(now)

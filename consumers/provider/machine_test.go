@@ -44,6 +44,7 @@ func TestTransitions(t *testing.T) {
 		peerFails  = peer(suspended(telemetry.CallsFailed))
 		peerWaits  = peer(suspended(telemetry.RetryAfter))
 		peerProbes = peer(Finding{State: telemetry.Probing, Source: telemetry.Rejected})
+		fails1     = result(failedWhole)
 		answers    = result(answered)
 		failsAgain = result(failedUnknown)
 	)
@@ -54,6 +55,8 @@ func TestTransitions(t *testing.T) {
 		source string
 	}{
 		"nothing happened":              {nil, telemetry.Healthy, ""},
+		"a call fails":                  {[]event{fails1}, telemetry.Failing, telemetry.CallsFailed},
+		"a call succeeds again":         {[]event{fails1, answers}, telemetry.Healthy, ""},
 		"calls fail":                    {[]event{fails}, telemetry.Suspended, telemetry.CallsFailed},
 		"a pause ends":                  {[]event{fails, wait}, telemetry.Probing, telemetry.CallsFailed},
 		"a probe fails":                 {[]event{fails, wait, failsAgain}, telemetry.Suspended, telemetry.CallsFailed},

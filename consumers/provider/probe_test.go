@@ -48,7 +48,7 @@ func (h *Health) fail(says callSays, n int) {
 		h.mu.Lock()
 		round, _ := h.machine.begin(1, time.Minute, time.Now())
 		h.mu.Unlock()
-		h.end(round, says, "it is down")
+		h.end(round, says, "it is down", false, false)
 	}
 }
 

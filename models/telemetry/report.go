@@ -2,7 +2,11 @@
 // the providers, queue ages, and outages of the webhook receiver.
 package telemetry
 
-import "time"
+import (
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
 
 // The kinds of report (Store.PutTransient). All are JSON.
 const (
@@ -17,6 +21,8 @@ const (
 	LastReceived = "last_received"
 	// EventSeen is the time when the newest event of a kind came in, by SeenKind.
 	EventSeen = "event_seen"
+	// FailedCallsReport is a FailedCallsOf, by worker, a slash, and the start of the worker.
+	FailedCallsReport = "failed_calls"
 	// OutageRecord is an Outage of the webhook receiver. Events of that time are
 	// looked up.
 	OutageRecord = "outage"
@@ -27,6 +33,7 @@ const (
 	LastReceivedTTL = 400 * 24 * time.Hour
 	OutageTTL       = 30 * 24 * time.Hour
 	EventSeenTTL    = 30 * 24 * time.Hour
+	FailedCallsTTL  = 31 * 24 * time.Hour
 )
 
 // Outage is a span of time in which webhooks may have been lost.
@@ -64,6 +71,7 @@ const (
 // The states of a provider's health, from the best to the worst.
 const (
 	Healthy   = "healthy"
+	Failing   = "failing"   // its newest calls failed, too few to suspend it
 	Draining  = "draining"  // an operator gives it only mail that no other provider may send
 	Probation = "probation" // it gets a few recipients at a time until it reports on its mail again
 	Probing   = "probing"   // it gets one message at a time until it answers one
@@ -72,7 +80,7 @@ const (
 )
 
 // HealthStates lists the states in that order.
-var HealthStates = []string{Healthy, Draining, Probation, Probing, Suspended, Offline}
+var HealthStates = []string{Healthy, Failing, Draining, Probation, Probing, Suspended, Offline}
 
 // The sources of a state that is not healthy.
 const (
@@ -92,10 +100,53 @@ type Health struct {
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until,omitzero"` // when it gets mail again at the earliest
 
+	// Failures is the number of calls that failed since a call succeeded, and LastError the
+	// answer to the newest of them.
+	Failures  int    `json:"failed_calls,omitempty"`
+	LastError string `json:"last_error,omitempty"`
+
 	// Senders has the domains for which the provider refuses to send. Their mail goes
 	// through other providers; after a while it is tried here again.
 	Senders []string `json:"refused_senders,omitempty"`
 }
+
+// Commanded returns the health of a provider that an operator switched to a mode, at a time
+// and for a reason. Draining is shown only for a provider that is healthy otherwise.
+func (h Health) Commanded(mode models.CommandKind, since time.Time, why string) Health {
+	state := ""
+	switch mode { //nolint:exhaustive // only modes of providers
+	case models.ProviderOffline:
+		state = Offline
+	case models.ProviderDrain:
+		if h.State == Healthy {
+			state = Draining
+		}
+	}
+	if state == "" {
+		return h
+	}
+	return Health{
+		State:     state,
+		Source:    Operator,
+		Why:       why,
+		Since:     since,
+		Failures:  h.Failures,
+		LastError: h.LastError,
+		Senders:   h.Senders,
+	}
+}
+
+// FailedCalls is a time in which calls of a worker to a provider failed.
+type FailedCalls struct {
+	From  time.Time `json:"from"`        // when the first of these calls began
+	Last  time.Time `json:"last"`        // when the newest of them had failed
+	To    time.Time `json:"to,omitzero"` // when a call succeeded again; zero: none has
+	Calls int       `json:"calls"`
+}
+
+// FailedCallsOf has the failed calls of a worker by provider: those that last, and the
+// longest that ended.
+type FailedCallsOf map[string][]FailedCalls
 
 // Counters count what a worker did through a provider since it started.
 type Counters struct {
