@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	"service/accesslog":   {"models"},
 	"service/announce":    {"models"},
 	"service/erase":       {"models"},
-	"service/flow":        {"models"},
+	"service/flow":        {"models", "models/telemetry"},
 	"service/quota":       {"models"},
 	"service": {"internal/priority", "models", "models/...", "service/...", "tracing",
 		"consumers/policy"}, // pure: the service says what mail waits for by the table that workers decide by

@@ -45,19 +45,6 @@ type reasonCount struct {
 	Count  int64
 }
 
-// flowView is the send rate of a batch as a chart, and its outages in words.
-type flowView struct {
-	Chart    chart
-	Troubles []troubleView
-	Partial  bool // estimated from some of its chunks
-}
-
-type troubleView struct {
-	service.Trouble
-	Title string
-	Took  time.Duration
-}
-
 // logRow is a log in a list.
 type logRow struct {
 	service.LogView
@@ -210,12 +197,12 @@ func (d *Dashboard) waitingFor(ctx context.Context, who service.Caller, b *servi
 	return kept
 }
 
-// liveLogs is how often the logs and the flow of an unfinished batch are read, and what it
-// waits for. Its counts are read every second.
+// liveLogs is how often the logs of an unfinished batch are read, and what it waits for. Its
+// counts and its flow are read every second.
 const liveLogs = 2 * time.Second
 
-// batchEvents is GET /live/batches/{id}. The feed reads logs and flow only after
-// the counts have changed.
+// batchEvents is GET /live/batches/{id}. The feed reads logs and flow only after the counts
+// have changed, and the flow while it changes by itself.
 func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id, state, who := r.PathValue("id"), models.State(r.URL.Query().Get("state")), v.caller()
 	if _, err := d.service.ListedBatch(r.Context(), who, id); err != nil {
@@ -224,7 +211,7 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 	return d.stream(w, r, v, eventsKey("batch ", who.User, " ", who.Operator, " ", id, " ", state), func() source {
 		var last *batchView
 		var read, asked time.Time
-		stale := true
+		stale := true // the logs are older than the counts
 		return source{
 			read: func(ctx context.Context) (any, error) {
 				b, err := d.service.ListedBatch(ctx, who, id)
@@ -239,26 +226,26 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 				if err != nil {
 					return nil, err
 				}
-				if last != nil && !stale && reflect.DeepEqual(b, last.BatchView) {
+				if stale = stale || !reflect.DeepEqual(b, last.BatchView); !stale && !last.Flow.Active {
 					return last, nil
 				}
 				now := d.batchOf(ctx, who, &b, state)
-				if stale = last != nil && time.Since(read) < liveLogs; stale {
-					now.Logs, now.Older, now.First, now.Flow = last.Logs, last.Older, last.First, last.Flow
-				} else {
-					read = time.Now()
+				if stale && time.Since(read) >= liveLogs {
+					read, stale = time.Now(), false
 					if err := d.addLogs(ctx, who, now, ""); err != nil {
 						return nil, err
 					}
-					if err := d.addFlow(ctx, who, now); err != nil {
-						return nil, err
-					}
+				} else {
+					now.Logs, now.Older, now.First = last.Logs, last.Older, last.First
+				}
+				if err := d.addFlow(ctx, who, now); err != nil {
+					return nil, err
 				}
 				last = now
 				return now, nil
 			},
 			render: func(now any) (parts, error) {
-				return d.pages.parts("batch", now, "actions", "progress", "counts", "flow", "troubles", "shares", "logs")
+				return d.pages.parts("batch", now, "actions", "progress", "counts", "flow", "outages", "shares", "logs")
 			},
 		}
 	})
@@ -339,57 +326,5 @@ func viaOf(l *service.LogView) []via {
 		}
 		return -1
 	})
-	return out
-}
-
-func (d *Dashboard) addFlow(ctx context.Context, who service.Caller, v *batchView) error {
-	f, err := d.service.Flow(ctx, who, v.ID.String())
-	if err != nil {
-		return err
-	}
-	v.Flow.Partial = f.Sampled < f.Chunks
-	v.Flow.Chart = chart{Kind: "area", Unit: "messages per second", X: []float64{}}
-	steps := 0
-	for i := range f.Providers {
-		a := &f.Providers[i]
-		steps = len(a.Taken)
-		v.Flow.Chart.Series = append(
-			v.Flow.Chart.Series,
-			series{Label: a.Provider, Color: d.colour(a.Provider), Values: rounded(a.Taken)},
-		)
-	}
-	if steps == 0 {
-		return nil
-	}
-	for i := range steps + 1 { // the last step needs an end
-		v.Flow.Chart.X = append(v.Flow.Chart.X, seconds(f.From.Add(time.Duration(i)*f.Step)))
-	}
-	for i := range v.Flow.Chart.Series {
-		s := &v.Flow.Chart.Series[i]
-		s.Values = append(s.Values, s.Values[steps-1])
-	}
-	for i := range f.Troubles {
-		t := &f.Troubles[i]
-		title := d.info(t.Provider).Title
-		v.Flow.Troubles = append(v.Flow.Troubles, troubleView{Trouble: *t, Title: title, Took: t.To.Sub(t.From)})
-		v.Flow.Chart.Marks = append(
-			v.Flow.Chart.Marks,
-			mark{
-				From:  seconds(t.From),
-				To:    max(seconds(t.To), seconds(t.From)+f.Step.Seconds()),
-				Label: t.Provider + " was failing",
-			},
-		)
-	}
-	return nil
-}
-
-func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
-
-func rounded(values []float64) []float64 {
-	out := make([]float64, len(values))
-	for i, v := range values {
-		out[i] = float64(int64(v + .5))
-	}
 	return out
 }

@@ -73,7 +73,7 @@ func sendThroughOutage(t *testing.T, bin string, settings ...string) {
 		"SendGrid accepts no mail",
 	)
 	fault := sim.Inject(simulator.Fault{Account: "sg", Mode: "status:503"})
-	b.sees("SendGrid (sg) was failing for")
+	b.sees("SendGrid (sg) has been failing since") // while it lasts
 	sim.Clear(fault)
 	b.until(`document.querySelector(".state.is-done")`)
 	b.sees("finished · 100 %")

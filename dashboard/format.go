@@ -18,6 +18,7 @@ import (
 // funcs are the functions of templates.
 var funcs = template.FuncMap{
 	"num":        num,
+	"messages":   messages,
 	"share":      share,
 	"percent":    func(share float64) string { return strconv.FormatFloat(share*100, 'f', 0, 64) + " %" },
 	"rate":       rateWords,

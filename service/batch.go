@@ -266,22 +266,23 @@ func (s *Service) Content(ctx context.Context, who Caller, id string) (models.Co
 	return b.Content, nil
 }
 
-// Trouble is a period in which a provider refused all calls.
-type Trouble = flow.Trouble
-
-// Flow returns how a batch was handed over to the providers.
+// Flow returns how a batch was handed over to the providers, and when they were failing.
 func (s *Service) Flow(ctx context.Context, who Caller, id string) (flow.Flow, error) {
 	b, err := s.readableBatch(ctx, who, id)
 	if err != nil {
 		return flow.Flow{}, err
 	}
-	var ledgers [][]models.Entry
-	for _, n := range flow.Sample(b.Chunks) {
-		entries, err := s.store.Ledger(ctx, b.ID.Chunk(n))
-		if err != nil {
-			return flow.Flow{}, storeError("read ledger", err)
+	sample := flow.Sample(b.Chunks)
+	records := make([]flow.Record, len(sample))
+	for i, n := range sample {
+		r := &records[i]
+		if r.Entries, r.Outcomes, err = s.store.Calls(ctx, b.ID.Chunk(n)); err != nil {
+			return flow.Flow{}, storeError("read the calls of a batch", err)
 		}
-		ledgers = append(ledgers, entries)
 	}
-	return flow.Of(b.Chunks, ledgers), nil
+	health, err := s.failedCalls(ctx)
+	if err != nil {
+		return flow.Flow{}, storeError("read the times of failed calls", err)
+	}
+	return flow.Of(b.Chunks, records, health, time.Now()), nil
 }

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/flow"
 )
 
 // Provider is a provider as it is shown.
@@ -219,6 +221,32 @@ func (s *Service) Workers(ctx context.Context, who Caller) ([]Worker, error) {
 		out = append(out, Worker{Name: name, Started: workers[name].Started, Share: workers[name].Share})
 	}
 	return out, nil
+}
+
+// failedCalls returns when calls failed, by provider, as all workers found it; at most a
+// second old.
+func (s *Service) failedCalls(ctx context.Context) (map[string][]flow.Health, error) {
+	return s.failed.get(time.Second, func() (map[string][]flow.Health, error) {
+		reports, err := reportsOf[telemetry.FailedCallsOf](ctx, s, telemetry.FailedCallsReport)
+		if err != nil || len(reports) == 0 {
+			return nil, err
+		}
+		workers, err := reportsOf[telemetry.WorkerState](ctx, s, telemetry.WorkerReport)
+		if err != nil {
+			return nil, err
+		}
+		out := map[string][]flow.Health{}
+		for name, report := range reports {
+			state, running := workers[name[:max(0, strings.LastIndexByte(name, '/'))]]
+			for provider, calls := range report {
+				for _, c := range calls {
+					now := running && !c.From.Before(state.Started) // else an earlier start of this worker found it
+					out[provider] = append(out[provider], flow.Health{FailedCalls: c, Now: now})
+				}
+			}
+		}
+		return out, nil
+	})
 }
 
 // reportsOf returns all reports of a kind by name. It leaves out reports that it cannot

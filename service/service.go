@@ -19,6 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/announce"
+	"github.com/safedelivr/safedelivr/service/flow"
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/quota"
@@ -133,6 +134,7 @@ type Service struct {
 	unknown cached[Unknown]
 
 	reported cached[map[string]providerNow]
+	failed   cached[map[string][]flow.Health]
 	ready    cached[Readiness]
 	hours    historyHours
 

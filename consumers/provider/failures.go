@@ -22,19 +22,23 @@ const (
 // failures counts the calls that failed since a call succeeded.
 type failures struct {
 	telemetry.FailedCalls                         // no call has failed since then if Calls is 0
-	known                 time.Time               // when the first of these calls had failed
 	why                   string                  // the answer to the newest of them
 	past                  []telemetry.FailedCalls // that ended
+	recovered             time.Time               // end of the last ones
 
 	begun  time.Time // when a line was last logged that they begin
 	logged time.Time // when the newest line about these calls was logged; zero: there is none
 	source string    // the suspension that it told; empty: none
 }
 
-// failed counts a call that began at a time and failed.
+// failed counts a call that began at a time and failed. A call that began before the call
+// that succeeded says nothing about the time since.
 func (f *failures) failed(began time.Time, why string, now time.Time) {
+	if f.Calls == 0 && began.Before(f.recovered) {
+		return
+	}
 	if f.Calls++; f.Calls == 1 {
-		f.From, f.known = began.UTC(), now
+		f.From, f.Known = began.UTC(), now.UTC()
 	}
 	f.From, f.Last, f.why = models.EarlierOf(f.From, began.UTC()), now.UTC(), why
 }
@@ -42,7 +46,7 @@ func (f *failures) failed(began time.Time, why string, now time.Time) {
 // succeeded ends the failures, if a call began after the first of them was known and
 // succeeded. A call that had begun before says nothing about the time since.
 func (f *failures) succeeded(began, now time.Time) (ended telemetry.FailedCalls, logged bool) {
-	if f.Calls == 0 || began.Before(f.known) {
+	if f.Calls == 0 || began.Before(f.Known) {
 		return telemetry.FailedCalls{}, false
 	}
 	ended, logged = f.FailedCalls, !f.logged.IsZero()
@@ -55,7 +59,8 @@ func (f *failures) succeeded(began, now time.Time) (ended telemetry.FailedCalls,
 		k := slices.Index(f.past, shortest)
 		f.past = slices.Delete(f.past, k, k+1)
 	}
-	f.FailedCalls, f.known, f.why, f.logged, f.source = telemetry.FailedCalls{}, time.Time{}, "", time.Time{}, ""
+	f.recovered = now
+	f.FailedCalls, f.why, f.logged, f.source = telemetry.FailedCalls{}, "", time.Time{}, ""
 	return ended, logged
 }
 

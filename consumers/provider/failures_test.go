@@ -95,7 +95,7 @@ func TestFailedCalls(t *testing.T) {
 		h.call(t, 50*time.Millisecond, failing[0])
 		slow([]models.Part{{Class: models.Accepted, Recipients: models.SetOf(1)}}, 0) // began before
 		h.call(t, 50*time.Millisecond, failing[1])
-		lasting := telemetry.FailedCalls{From: at(100), Last: at(200), Calls: 2}
+		lasting := telemetry.FailedCalls{From: at(100), Known: at(150), Last: at(200), Calls: 2}
 		require.Equal(t, []telemetry.FailedCalls{lasting}, h.FailedCalls())
 		time.Sleep(300 * time.Millisecond)
 		h.call(t, 50*time.Millisecond, models.Part{Class: models.Accepted})

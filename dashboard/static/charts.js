@@ -1,7 +1,8 @@
 // Charts: an element with data-chart holds a <data> whose value is
-//   {kind, x: [seconds], series: [{label, color, values}], marks: [{from, to, label}], unit, step, max}
+//   {kind, x: [seconds], series: [{label, color, values}], failed: [{label, values}], marks: [{from, to, label}], unit, step, max}
 // bars has a bar per UTC day, steps a bar per step; both are stacked, as is area.
-// lines are not stacked and have a gap where a value is 0. The page has the same
+// lines are not stacked and have a gap where a value is 0. Steps in which something failed
+// have a mark at the axis. The page has the same
 // figures as text or as a table.
 "use strict";
 (() => {
@@ -51,6 +52,9 @@
         if (spec.kind === "lines") line(`${s.label}: ${s.values[i] ? spell(s.values[i]) : "–"}`);
         else line(`${s.label}: ${number.format(s.values[i])}${spec.unit ? " " + spec.unit : ""}`);
       }
+      for (const f of spec.failed ?? []) {
+        if (f.values[i]) line(`${f.label}: ${number.format(f.values[i])} failed`);
+      }
       const left = u.over.offsetLeft + u.cursor.left;
       box.style.left = `${Math.min(left + 12, host.clientWidth - box.offsetWidth)}px`;
       box.style.top = "0px";
@@ -75,6 +79,23 @@
       ctx.fillText(m.label, ctx.textAlign === "left" ? from + 4 * ratio : to - 4 * ratio, u.bbox.top + 12 * ratio);
       ctx.restore();
     }
+  };
+
+  // failures draws a triangle at each step in which something failed.
+  const failures = (spec) => (u) => {
+    const ctx = u.ctx, size = 5 * devicePixelRatio, bottom = u.bbox.top + u.bbox.height;
+    ctx.save();
+    ctx.fillStyle = token("--bad");
+    for (let i = 0; i + 1 < spec.x.length; i++) {
+      if (!(spec.failed ?? []).some((f) => f.values[i])) continue;
+      const x = u.valToPos((spec.x[i] + spec.x[i + 1]) / 2, "x", true);
+      ctx.beginPath();
+      ctx.moveTo(x, bottom - 2 * size);
+      ctx.lineTo(x + size, bottom);
+      ctx.lineTo(x - size, bottom);
+      ctx.fill();
+    }
+    ctx.restore();
   };
 
   const draw = (host) => {
@@ -116,7 +137,7 @@
         paths: lines ? uPlot.paths.linear() : days ? uPlot.paths.bars({ size: [0.72, 40], radius: 0.12 }) : steps ? uPlot.paths.bars({ size: [0.8, 40], align: 1 })
           : uPlot.paths.stepped({ align: 1 }),
       }))],
-      hooks: { draw: [marks(spec)], setCursor: [tip(host, spec)] },
+      hooks: { draw: [marks(spec), failures(spec)], setCursor: [tip(host, spec)] },
     }, [spec.x, ...order.map((i) => sums[i])], host);
     plots.set(host, plot);
     resized.observe(host);

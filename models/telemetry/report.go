@@ -139,6 +139,7 @@ func (h Health) Commanded(mode models.CommandKind, since time.Time, why string) 
 // FailedCalls is a time in which calls of a worker to a provider failed.
 type FailedCalls struct {
 	From  time.Time `json:"from"`        // when the first of these calls began
+	Known time.Time `json:"known"`       // when one of them had failed
 	Last  time.Time `json:"last"`        // when the newest of them had failed
 	To    time.Time `json:"to,omitzero"` // when a call succeeded again; zero: none has
 	Calls int       `json:"calls"`

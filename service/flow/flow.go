@@ -1,45 +1,47 @@
-// Package flow derives from the ledgers of a batch how its mail was handed over to the
-// providers.
+// Package flow derives from the calls of a batch how its mail was handed over to the
+// providers, and when a provider was failing.
 package flow
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// Flow tells which provider a batch was handed over to at which time, and which
-// providers refused it. It is computed from a sample of chunks, so that it costs the same
-// for a batch of any size.
+// Flow tells how much of a batch each provider accepted at which time, and which providers
+// were failing. It is computed from a sample of chunks, so that it costs the same for a batch
+// of any size.
 type Flow struct {
 	From      time.Time      // start of the first step
 	Step      time.Duration  // length of a step
 	Providers []ProviderFlow // by name
-	Troubles  []Trouble      // by time
+	Outages   []Outage       // by time
+	Running   bool           // calls are running
 	Sampled   int            // number of chunks read
 	Chunks    int            // number of chunks of the batch; counts are scaled up to it
 }
 
-// ProviderFlow holds the mails per second that one provider got in each step.
+// ProviderFlow has what one provider did in each step, by the time of its answers.
 type ProviderFlow struct {
 	Provider string
-	Taken    []float64 // of calls that accepted mail
-	Refused  []float64 // of calls whose mail all had to be sent again
+	Accepted []float64 // messages per second that it accepted
+	Failed   []int64   // messages of calls that failed
 }
 
-// Trouble is a period in which a provider refused all calls.
-type Trouble struct {
-	Provider string
-	From, To time.Time     // of the first and the last refused call
-	Refused  int64         // mails of these calls
-	Moved    int64         // mails that another provider got next
-	Failover time.Duration // shortest time from a refused call to the next call at another provider
-	Through  []string      // the other providers
-	Because  string        // the reason in the ledger after the first refused call
-	Over     bool          // whether the provider has accepted a call since
+// Record has the calls of one chunk.
+type Record struct {
+	Entries  []models.Entry
+	Outcomes []models.Outcome
+}
+
+// Health has the times in which calls to a provider failed, of any mail, as the workers
+// found them.
+type Health struct {
+	telemetry.FailedCalls
+	Now bool // its worker is running, so that the calls still fail if To is zero
 }
 
 const (
@@ -56,51 +58,107 @@ func Sample(chunks int) []int {
 	return out
 }
 
-// Of returns the flow of a batch with a number of chunks, from the ledgers of a sample.
-func Of(chunks int, ledgers [][]models.Entry) Flow {
-	f := Flow{Chunks: chunks, Sampled: len(ledgers)}
-	var all []call
-	for _, entries := range ledgers {
-		all = append(all, callsOf(entries)...)
+// Of returns the flow of a batch with a number of chunks at a time, from the calls of a sample
+// of chunks and from the health of the providers by name.
+func Of(chunks int, sample []Record, health map[string][]Health, now time.Time) Flow {
+	f := Flow{Chunks: chunks, Sampled: len(sample)}
+	scale := float64(chunks) / float64(max(1, len(sample)))
+	var calls []call
+	for i := range sample {
+		ended, running := callsOf(&sample[i], i, now)
+		calls, f.Running = append(calls, ended...), f.Running || running
 	}
-	slices.SortStableFunc(all, func(a, b call) int { return a.at.Compare(b.at) })
-	f.fill(all, float64(chunks)/float64(max(1, len(ledgers))))
+	slices.SortStableFunc(calls, func(a, b call) int { return a.ended.Compare(b.ended) })
+	byProvider := map[string][]call{}
+	for i := range calls {
+		byProvider[calls[i].provider] = append(byProvider[calls[i].provider], calls[i])
+	}
+	for _, name := range slices.Sorted(maps.Keys(byProvider)) {
+		f.Outages = append(f.Outages, outagesOf(name, byProvider[name], health[name], scale)...)
+	}
+	slices.SortStableFunc(f.Outages, func(a, b Outage) int { return a.From.Compare(b.From) })
+	f.fill(calls, scale, now)
 	return f
 }
 
-// call is one attempt in a ledger.
+// call is an attempt that was answered.
 type call struct {
-	at       time.Time
-	provider string
-	mails    int64
-	next     *models.Entry // the next attempt if all mails of the call needed one; otherwise nil
+	chunk        int // of the sample
+	number       int // of the entry
+	provider     string
+	began, ended time.Time
+	accepted     int64      // messages
+	failed       models.Set // recipients of the parts that say that the provider fails
+	why          string     // the first of these parts, in words
+	moved        models.Set // of the failed recipients, those whose next call was at another provider
+	next         *models.Entry
 }
 
-// callsOf returns the attempts of one ledger.
-func callsOf(entries []models.Entry) []call {
-	var out []call
-	for i := range entries {
-		e := &entries[i]
-		if e.Kind != models.Attempt {
+// callsOf returns the calls of a chunk that were answered, and whether others may be running.
+func callsOf(rec *Record, chunk int, now time.Time) (out []call, running bool) {
+	outcomes := map[int]*models.Outcome{}
+	for i := range rec.Outcomes {
+		outcomes[rec.Outcomes[i].Attempt] = &rec.Outcomes[i]
+	}
+	for i := range rec.Entries {
+		e := &rec.Entries[i]
+		o := outcomes[e.Number]
+		switch {
+		case e.Kind != models.Attempt:
+			continue
+		case o == nil:
+			running = running || now.Before(e.CallEnds)
 			continue
 		}
-		c := call{at: e.At, provider: e.Provider, mails: int64(e.Recipients.Len())}
-		left := e.Recipients
-		for k := i + 1; k < len(entries) && !left.Empty(); k++ {
-			n := &entries[k]
-			if n.Kind != models.Attempt || left.And(n.Recipients).Empty() {
-				continue
-			}
-			if left = left.Minus(n.Recipients); c.next == nil {
-				c.next = n
+		c := call{
+			chunk:    chunk,
+			number:   e.Number,
+			provider: e.Provider,
+			began:    e.At,
+			ended:    models.LaterOf(o.At, e.At),
+		}
+		made := false
+		for k := range o.Parts {
+			p := &o.Parts[k]
+			made = made || p.Reason != models.StartByPassed
+			switch {
+			case p.Class == models.Accepted:
+				c.accepted += int64(p.Recipients.Len())
+			case p.ProviderFailed():
+				if c.failed.Empty() {
+					c.why = words(p)
+				}
+				c.failed = c.failed.Or(p.Recipients)
 			}
 		}
-		if !left.Empty() {
-			c.next = nil // the provider accepted some mails
+		if !made {
+			continue
 		}
+		c.moved, c.next = moved(c.failed, e.Provider, rec.Entries[i+1:])
 		out = append(out, c)
 	}
-	return out
+	return out, running
+}
+
+// moved returns which of the recipients of a failed call another provider got next, and the
+// first entry that did so. What a user sent again is not moved because of the call.
+func moved(failed models.Set, from string, later []models.Entry) (out models.Set, first *models.Entry) {
+	for i := range later {
+		e := &later[i]
+		mine := failed.And(e.Recipients)
+		if mine.Empty() {
+			continue
+		}
+		if e.Kind == models.Attempt && e.Provider != from {
+			if out = out.Or(mine); first == nil {
+				first = e
+			}
+		}
+		if failed = failed.Minus(mine); failed.Empty() {
+			break
+		}
+	}
+	return out, first
 }
 
 // steps are the possible lengths of a step.
@@ -121,65 +179,39 @@ func stepFor(span time.Duration) time.Duration {
 	return steps[len(steps)-1]
 }
 
-// fill sorts calls, which are ordered by time, into steps and finds the troubles.
-func (f *Flow) fill(calls []call, scale float64) {
+// fill sorts calls, which are ordered by their ends, into steps. While a provider is failing,
+// the steps go on until now.
+func (f *Flow) fill(calls []call, scale float64, now time.Time) {
 	if len(calls) == 0 {
 		return
 	}
-	f.From = calls[0].at
-	span := calls[len(calls)-1].at.Sub(f.From)
+	f.From = calls[0].began
+	for i := range calls {
+		f.From = models.EarlierOf(f.From, calls[i].began)
+	}
+	last := calls[len(calls)-1].ended
+	if slices.ContainsFunc(f.Outages, func(o Outage) bool { return o.Lasts }) {
+		last = models.LaterOf(last, now)
+	}
+	span := last.Sub(f.From)
 	f.Step = stepFor(span)
 	n := int(span/f.Step) + 1
 	providers := map[string]*ProviderFlow{}
-	open := map[string]*Trouble{}
 	for i := range calls {
 		c := &calls[i]
 		p := providers[c.provider]
 		if p == nil {
-			p = &ProviderFlow{Provider: c.provider, Taken: make([]float64, n), Refused: make([]float64, n)}
+			p = &ProviderFlow{Provider: c.provider, Accepted: make([]float64, n), Failed: make([]int64, n)}
 			providers[c.provider] = p
 		}
-		step := min(int(c.at.Sub(f.From)/f.Step), n-1)
-		rate := float64(c.mails) * scale / f.Step.Seconds()
-		if c.next != nil {
-			p.Refused[step] += rate
-			if open[c.provider] == nil {
-				open[c.provider] = &Trouble{Provider: c.provider, From: c.at, Because: c.next.Because}
-			}
-			open[c.provider].add(c, scale)
-			continue
-		}
-		p.Taken[step] += rate
-		if t := open[c.provider]; t != nil && c.at.After(t.To) {
-			t.Over = true
-			f.Troubles = append(f.Troubles, *t)
-			delete(open, c.provider)
-		}
+		step := min(int(c.ended.Sub(f.From)/f.Step), n-1)
+		p.Accepted[step] += float64(c.accepted) * scale / f.Step.Seconds()
+		p.Failed[step] += scaled(c.failed.Len(), scale)
 	}
-	for _, t := range open {
-		f.Troubles = append(f.Troubles, *t)
-	}
-	slices.SortFunc(f.Troubles, func(a, b Trouble) int {
-		return cmp.Or(a.From.Compare(b.From), cmp.Compare(a.Provider, b.Provider))
-	})
 	for _, name := range slices.Sorted(maps.Keys(providers)) {
 		f.Providers = append(f.Providers, *providers[name])
 	}
 }
 
-// add adds a refused call.
-func (t *Trouble) add(c *call, scale float64) {
-	mails := int64(float64(c.mails) * scale)
-	t.To = c.at
-	t.Refused += mails
-	if c.next.Provider == c.provider {
-		return
-	}
-	if after := c.next.At.Sub(c.at); t.Moved == 0 || after < t.Failover {
-		t.Failover = after
-	}
-	t.Moved += mails
-	if !slices.Contains(t.Through, c.next.Provider) {
-		t.Through = append(t.Through, c.next.Provider)
-	}
-}
+// scaled returns a count of the sample, scaled up to the batch.
+func scaled(n int, scale float64) int64 { return int64(float64(n)*scale + .5) }
