@@ -2,10 +2,13 @@ package models
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -79,6 +82,21 @@ func (p *Part) ProviderFailed() bool {
 	case Accepted, RejectedRecipient, RejectedRequest, RejectedHereClass, Split:
 	}
 	return false
+}
+
+// Words describes a part that refuses mail: its status and the provider's text, or its reason.
+func (p *Part) Words() string {
+	if p.Status == 0 {
+		return cmp.Or(p.Text, p.reason().Words())
+	}
+	status := strings.TrimSpace(strconv.Itoa(p.Status) + " " + http.StatusText(p.Status))
+	switch {
+	case p.Text == "" || strings.Contains(status, p.Text):
+		return status
+	case strings.HasPrefix(p.Text, strconv.Itoa(p.Status)):
+		return p.Text
+	}
+	return status + ": " + p.Text
 }
 
 // EventKind is the kind of a provider's event.

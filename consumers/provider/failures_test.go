@@ -53,7 +53,7 @@ func TestFailingProviderIsNeverHealthy(t *testing.T) {
 					is := h.Report(time.Now(), control.ProviderMode{})
 					require.NotEqual(t, telemetry.Healthy, is.State, answer.Class)
 					require.Equal(t, n, is.Failures)
-					require.Equal(t, answer.Text, is.LastError)
+					require.Equal(t, answer.Words(), is.LastError)
 					time.Sleep(time.Hour)
 				}
 			}
@@ -134,8 +134,9 @@ func TestFailuresAreLogged(t *testing.T) {
 		answer models.Part
 		lines  []string
 	}{
-		"down": {failing[0], []string{"provider is failing; 1; 503"}},
-		"key":  {failing[3], []string{"provider suspended: it rejects its credentials or quota; 1; the key is revoked"}},
+		"down": {failing[0], []string{"provider is failing; 1; 503 Service Unavailable"}},
+		"key": {failing[3], []string{"provider suspended: it rejects its credentials or quota; 1; " +
+			"401 Unauthorized: the key is revoked"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -172,9 +172,7 @@ func (h *Health) judge(parts []models.Part, domain string) (says callSays, why s
 	now := time.Now()
 	for i := range parts {
 		p := &parts[i]
-		if why = p.Text; why == "" {
-			why = string(p.Class)
-		}
+		why = p.Words()
 		switch p.Class {
 		case models.AccountClass:
 			if p.Reason == models.SenderNotVerified {

@@ -2,6 +2,7 @@ package mailgun
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"mime"
 	"net/http"
@@ -50,7 +51,7 @@ const magnificent = "Mailgun Magnificent API"
 // classify returns what an answer means for the recipients of the call.
 func (p *Adapter) classify(c *models.Call, a transport.Answer, now time.Time) []models.Part {
 	said, structured := answerText(a)
-	text := p.words(said)
+	text := cmp.Or(p.words(said), http.StatusText(a.Status))
 	if class, ok := classes[a.Status]; ok {
 		parts := whole(c, class, "", a.Status, text)
 		switch {

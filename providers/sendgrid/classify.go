@@ -1,6 +1,7 @@
 package sendgrid
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"regexp"
@@ -52,7 +53,7 @@ func (p *Adapter) classify(c *models.Call, a transport.Answer, now time.Time) []
 	if a.Status >= 300 {
 		errs = readErrors(a.Body)
 	}
-	text := p.words(answerText(errs, a))
+	text := cmp.Or(p.words(answerText(errs, a)), http.StatusText(a.Status))
 	if class, ok := classes[a.Status]; ok {
 		parts := whole(c, class, "", a.Status, text)
 		switch {

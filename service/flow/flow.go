@@ -126,7 +126,7 @@ func callsOf(rec *Record, chunk int, now time.Time) (out []call, running bool) {
 				c.accepted += int64(p.Recipients.Len())
 			case p.ProviderFailed():
 				if c.failed.Empty() {
-					c.why = words(p)
+					c.why = p.Words()
 				}
 				c.failed = c.failed.Or(p.Recipients)
 			}

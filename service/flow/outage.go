@@ -1,10 +1,7 @@
 package flow
 
 import (
-	"fmt"
-	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -127,21 +124,4 @@ func sum(sets map[int]models.Set) (n int) {
 		n += s.Len()
 	}
 	return n
-}
-
-// words describes the part of an answer that says that the provider fails.
-func words(p *models.Part) string {
-	status := ""
-	if p.Status > 0 {
-		status = strings.TrimSpace(fmt.Sprint(p.Status, " ", http.StatusText(p.Status)))
-	}
-	switch {
-	case status == "" && p.Text == "":
-		return "the call failed"
-	case status == "":
-		return p.Text
-	case p.Text == "" || strings.Contains(status, p.Text):
-		return status
-	}
-	return status + ": " + p.Text
 }

@@ -17,12 +17,13 @@ const (
 
 // Text returns a provider's text for storing and showing: on one line, at most
 // models.MaxText bytes, with email addresses replaced by <address> and secrets by
-// <secret>. It has no @.
+// <secret>. It has no @. Of an HTML page it returns the visible text.
 func Text(s string, secrets ...string) string {
 	if len(s) > maxRead {
 		// Half an address would not be recognised, so the cut is at a space.
 		s = s[:strings.LastIndexFunc(s[:maxRead], unicode.IsSpace)+1]
 	}
+	s = plain(s)
 	for _, secret := range secrets {
 		if secret != "" {
 			s = strings.ReplaceAll(s, secret, "<secret>")
