@@ -331,6 +331,7 @@ func (d *Dashboard) switchProvider(w http.ResponseWriter, r *http.Request, v *vi
 	if err != nil {
 		return err
 	}
+	d.tracker.refresh(r.Context()) // the next page shows it
 	seeOther(w, r, "/providers")
 	return nil
 }

@@ -19,6 +19,8 @@ import (
 var funcs = template.FuncMap{
 	"num":        num,
 	"messages":   messages,
+	"calls":      func(n int) string { return num(n) + " " + plural(int64(n), "call", "calls") },
+	"sentence":   sentence,
 	"share":      share,
 	"percent":    func(share float64) string { return strconv.FormatFloat(share*100, 'f', 0, 64) + " %" },
 	"rate":       rateWords,
@@ -27,6 +29,7 @@ var funcs = template.FuncMap{
 	"whenShort":  whenShort,
 	"whenClock":  whenClock,
 	"whenSecond": whenSecond,
+	"whenIn":     whenIn,
 	"day":        dayWords,
 	"took":       took,
 	"ms":         ms,
@@ -93,6 +96,9 @@ func whenClock(t time.Time) template.HTML { return timeTag(t, "15:04:05.0 UTC", 
 
 // whenSecond formats the time of day to a second.
 func whenSecond(t time.Time) template.HTML { return timeTag(t, "15:04:05 UTC", "second") }
+
+// whenIn formats a time that is to come. A script counts the seconds until then.
+func whenIn(t time.Time) template.HTML { return timeTag(t, "at 15:04:05 UTC", "in") }
 
 func timeTag(t time.Time, layout, how string) template.HTML {
 	if t.IsZero() {

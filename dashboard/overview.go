@@ -146,10 +146,15 @@ func attendProvider(a *providerNow) []attention {
 			Do:    "View provider",
 		})
 	case a.Health.State != telemetry.Healthy:
+		text := sentence(a.Health.Why)
+		if n := a.Health.Failures; n > 0 {
+			text = fmt.Sprintf("%s %s failed since the last one succeeded. Last error: %s",
+				num(n), plural(int64(n), "call", "calls"), sentence(a.Health.LastError))
+		}
 		out = append(out, attention{
 			Grave: true,
 			Title: name + " " + healthWords(a.Health),
-			Text:  sentence(a.Health.Why),
+			Text:  text,
 			To:    "/providers#" + a.Name,
 			Do:    "View provider",
 		})

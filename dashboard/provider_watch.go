@@ -68,6 +68,17 @@ func (t *tracker) sample(ctx context.Context, now time.Time) {
 	}
 }
 
+// refresh reads the providers again, after a command about one of them.
+func (t *tracker) refresh(ctx context.Context) {
+	providers, err := t.service.Providers(ctx, service.Caller{Operator: true})
+	if err != nil {
+		return // the next sample tells
+	}
+	t.mu.Lock()
+	t.providers = providers
+	t.mu.Unlock()
+}
+
 // providerNow is a provider and its current rate.
 type providerNow struct {
 	service.Provider
@@ -239,6 +250,8 @@ func healthWords(h *telemetry.Health) string {
 	switch h.State {
 	case telemetry.Healthy:
 		return "accepts mail"
+	case telemetry.Failing:
+		return "is failing"
 	case telemetry.Draining:
 		return "is being drained"
 	case telemetry.Probation:
@@ -256,5 +269,5 @@ func healthWords(h *telemetry.Health) string {
 	case telemetry.Silence:
 		return "accepts mail but sends no delivery events"
 	}
-	return "is down"
+	return "is suspended: calls fail"
 }

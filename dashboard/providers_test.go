@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"encoding/json"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,4 +129,62 @@ func TestUnverifiedSenders(t *testing.T) {
 	text = visitor.get("/providers").text
 	require.Contains(t, text, "Other limits")
 	require.NotContains(t, text, "shop.example")
+}
+
+// cardOf returns the text of a provider's part of the page of the providers.
+func (b *browser) cardOf(name string) string {
+	_, card, found := strings.Cut(b.get("/providers").text, `<section class="panel" id="`+name+`"`)
+	require.True(b, found)
+	card, _, _ = strings.Cut("<i"+card, "</section>")
+	return textOf(card)
+}
+
+// TestFailingProviderInWords: the pages say that a provider is failing, since how many calls,
+// with which error, and when it is tried next.
+func TestFailingProviderInWords(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	until := time.Now().Add(time.Hour).UTC()
+	f.providers(func(p *telemetry.ProviderState) {
+		p.Health = telemetry.Health{
+			State:     telemetry.Suspended,
+			Source:    telemetry.CallsFailed,
+			Since:     until.Add(-2 * time.Hour),
+			Until:     until,
+			Failures:  7,
+			LastError: "503 Service Unavailable",
+		}
+		if p.Name == "sg" {
+			p.Health.State, p.Health.Until, p.Health.Failures = telemetry.Failing, time.Time{}, 1
+		}
+	})
+	f.board.tracker.sample(t.Context(), time.Now())
+	b := f.byLink(LocalUser())
+	require.Contains(t, b.cardOf("sg"), "Failing 1 call failed since the last one succeeded. "+
+		"Last error: 503 Service Unavailable. Next attempt with the next message.")
+	require.Contains(t, b.cardOf("mg"), "Suspended: calls are failing 7 calls failed since the last one succeeded. "+
+		"Last error: 503 Service Unavailable. Next attempt at "+until.Format("15:04:05 UTC")+".")
+	overview := textOf(b.get("/").text)
+	require.NotContains(t, overview, "Healthy")
+	require.Contains(t, overview, "SendGrid (sg) is failing · 1 call failed since the last one succeeded. "+
+		"Last error: 503 Service Unavailable.")
+	require.Contains(t, overview, "Mailgun (mg) is suspended: calls fail · 7 calls failed")
+}
+
+// TestOfflineIsShownAtOnce: the page that follows the command shows it, whatever workers have
+// reported.
+func TestOfflineIsShownAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	for _, c := range []struct{ do, state string }{
+		{"offline", "Offline: set by an operator"}, {"drain", "Draining"}, {"online", "Healthy"},
+	} {
+		require.Equal(t, http.StatusOK, b.post("/providers/sg/"+c.do, nil).StatusCode)
+		card := b.cardOf("sg")
+		require.Contains(t, card, c.state)
+		if c.do != "online" {
+			require.NotContains(t, card, "Healthy")
+		}
+	}
 }

@@ -11,8 +11,15 @@
     second: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" }),
     clock: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 1 }),
   };
+  // countDown shows how long it is until a time.
+  const countDown = (t) => {
+    const left = Math.ceil((new Date(t.dateTime) - Date.now()) / 1000);
+    t.textContent = left <= 0 ? "now" : left < 120 ? `in ${left} s` : left < 7200 ? `in ${Math.round(left / 60)} min` : `in ${Math.round(left / 3600)} h`;
+  };
+  setInterval(() => document.querySelectorAll("time[data-time=in]").forEach(countDown), 1000);
   const localTimes = (within) => {
     for (const t of within.querySelectorAll("time[data-time]")) {
+      if (t.dataset.time === "in") countDown(t);
       const format = formats[t.dataset.time];
       if (format) t.textContent = format.format(new Date(t.dateTime));
     }
