@@ -114,12 +114,16 @@ func eval[T any](b *browserTab, script string) T {
 func (b *browserTab) until(condition string) {
 	b.Helper()
 	for end := time.Now().Add(tabWait); ; time.Sleep(50 * time.Millisecond) {
-		ok, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("!!("+condition+")"))
+		ctx, cancel := context.WithDeadline(b.ctx, end)
+		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+condition+")"))
+		cancel()
 		if err == nil && ok {
 			return
 		}
 		if time.Now().After(end) {
-			text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
+			ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
+			defer cancel()
+			text, _ := chromedp.Run(ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
 			b.Fatalf("not within %v: %s\n%s", tabWait, condition, text)
 		}
 	}
@@ -156,8 +160,39 @@ func (b *browserTab) fill(id, value string) {
 	b.do(chromedp.SetValue(chromedp.ID(id), value))
 }
 
+// typeInto changes a field as a person does, who is noticed by scripts.
+func (b *browserTab) typeInto(id, text string) {
+	b.Helper()
+	b.until(`document.getElementById(` + quoteJS(id) + `)`)
+	eval[bool](b, `((e) => { e.value = `+quoteJS(text)+`; return e.dispatchEvent(new Event("input", { bubbles: true })); })(
+		document.getElementById(`+quoteJS(id)+`))`)
+}
+
 // look opens a page and checks its layout and its accessibility.
 func (b *browserTab) look(name, path string, width int64, scheme string) {
+	b.Helper()
+	b.emulate(width, scheme)
+	b.open(path)
+	b.check(name, width, scheme)
+}
+
+// lookAround looks at a page, or at the present one if path is empty, at two widths, light
+// and dark.
+func (b *browserTab) lookAround(name, path string) {
+	b.Helper()
+	for _, width := range []int64{1440, 390} {
+		for _, scheme := range []string{"light", "dark"} {
+			b.emulate(width, scheme)
+			if path != "" {
+				b.open(path)
+			}
+			b.check(name, width, scheme)
+		}
+	}
+}
+
+func (b *browserTab) emulate(width int64, scheme string) {
+	b.Helper()
 	_, err := chromedp.Call(
 		b.ctx,
 		emulation.SetEmulatedMedia,
@@ -166,7 +201,11 @@ func (b *browserTab) look(name, path string, width int64, scheme string) {
 	)
 	require.NoError(b, err)
 	b.do(chromedp.EmulateViewport(width, 900))
-	b.open(path)
+}
+
+// check checks the layout and the accessibility of the present page.
+func (b *browserTab) check(name string, width int64, scheme string) {
+	b.Helper()
 	b.until(
 		`document.readyState === "complete" &&
 			!(document.querySelector("[data-chart] data") && !document.querySelector("[data-chart] canvas"))`,

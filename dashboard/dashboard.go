@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -71,6 +72,7 @@ type Dashboard struct {
 
 	histories histories
 	names     sync.Map // names of users by ID; they never change
+	mux       *http.ServeMux
 	handler   http.Handler
 }
 
@@ -123,6 +125,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.handle
 // routes returns the handler of all pages. Only POST requests change anything.
 func (d *Dashboard) routes() http.Handler {
 	mux := http.NewServeMux()
+	d.mux = mux
 	mux.Handle("GET /assets/{name...}", d.pages.assets)
 	mux.HandleFunc("GET /login", d.loginPage)
 	mux.HandleFunc("GET /login/link", d.linkPage)
@@ -147,6 +150,10 @@ func (d *Dashboard) routes() http.Handler {
 func (d *Dashboard) noRoute(w http.ResponseWriter, r *http.Request) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if reads && strings.Contains(r.Header.Get("Accept"), "text/html") {
+		if d.routed(http.MethodPost, r.URL.Path) { // typed, or a bookmark
+			seeOther(w, r, d.pageOf(r.URL.Path))
+			return
+		}
 		v, err := d.visitor(r)
 		if err != nil {
 			v = nil // the page is the same for a stranger
@@ -162,6 +169,24 @@ func (d *Dashboard) noRoute(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"type":"https://github.com/safedelivr/safedelivr/blob/main/docs/errors.md#no_such_route",`+
 		`"title":"Not Found","status":404,"code":"no_such_route",`+
 		`"detail":"There is no resource at this path. See /v1/openapi.yaml."}`+"\n")
+}
+
+// routed reports whether there is a route for a path.
+func (d *Dashboard) routed(method, path string) bool {
+	_, pattern := d.mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: path}})
+	return pattern != "/"
+}
+
+// pageOf returns the page that has the form for a path. The fragment is the section.
+func (d *Dashboard) pageOf(of string) string {
+	section := ""
+	for at := of; at != "/"; at = path.Dir(at) {
+		if d.routed(http.MethodGet, at) {
+			return (&url.URL{Path: at, Fragment: section}).String()
+		}
+		section = path.Base(at)
+	}
+	return "/"
 }
 
 // handler serves a page to a visitor who is logged in. An error that it returns is
@@ -236,6 +261,8 @@ func (d *Dashboard) forUsers(h handler) http.Handler {
 		switch {
 		case errors.Is(err, models.ErrNotFound) && page:
 			seeOther(w, r, "/login?to="+url.QueryEscape(r.URL.RequestURI()))
+		case errors.Is(err, models.ErrNotFound) && r.Method == http.MethodPost:
+			d.keepForm(w, r)
 		case errors.Is(err, models.ErrNotFound):
 			d.fail(w, r, nil, errNoSession)
 		case err != nil:
@@ -261,6 +288,32 @@ func (d *Dashboard) limited(w http.ResponseWriter, r *http.Request, v *visitor, 
 		defer end()
 	}
 	return h(w, r, v)
+}
+
+// maxKept is the size in bytes of the largest form that is kept when the session has ended.
+const maxKept = 4 << 20
+
+// keptForm is a form that was sent after the session had ended.
+type keptForm struct {
+	To        string
+	Multipart bool
+	Fields    url.Values
+	Lost      bool // it was too large, or could not be read
+}
+
+// keepForm answers a form that came without a session: with the form, to send it again after
+// a login.
+func (d *Dashboard) keepForm(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxKept)
+	kept := keptForm{To: r.URL.RequestURI()}
+	err := r.ParseForm()
+	if err == nil {
+		err = r.ParseMultipartForm(maxKept) //nolint:gosec // bounded above
+	}
+	kept.Multipart = !errors.Is(err, http.ErrNotMultipart)
+	kept.Fields, kept.Lost = r.PostForm, err != nil && kept.Multipart
+	w.Header().Set("Cache-Control", "no-store")
+	d.render(w, r, nil, http.StatusUnauthorized, "ended", page{Title: "Your session has ended", Data: kept})
 }
 
 func operatorsOnly(h handler) handler {

@@ -17,7 +17,8 @@ import (
 
 const (
 	liveEvery = time.Second      // interval between reads of a source
-	liveBeat  = 10 * time.Second // interval between session checks and comments on a quiet connection
+	liveBeat  = time.Second      // interval between beats, by which a page knows that its connection works
+	liveCheck = 10 * time.Second // interval between session checks
 	liveWrite = 10 * time.Second // time limit for one event to a slow browser
 )
 
@@ -222,13 +223,15 @@ func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, k
 		_, err := w.Write(b)
 		return err == nil && rc.Flush() == nil
 	}
-	if !send([]byte("retry: 1000\n\n")) {
+	alive := appendEvent(nil, "beat", nil)
+	if !send(alive) {
 		return nil
 	}
 	f, leave := d.live.join(key, open)
 	defer leave()
-	beat := time.NewTicker(liveBeat)
+	beat, check := time.NewTicker(liveBeat), time.NewTicker(liveCheck)
 	defer beat.Stop()
+	defer check.Stop()
 	version := 0
 	for {
 		out, now, more := f.since(version)
@@ -241,11 +244,12 @@ func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, k
 		select {
 		case <-more:
 		case <-beat.C:
+			if !send(alive) {
+				return nil
+			}
+		case <-check.C:
 			if _, _, err := d.peek(r); err != nil {
 				return nil // the page reconnects and is sent to the login
-			}
-			if !send([]byte(": still here\n\n")) {
-				return nil
 			}
 		case <-r.Context().Done():
 			return nil

@@ -27,6 +27,7 @@ type page struct {
 	Visitor *visitor
 	Theme   string // light, dark, or "": the system's
 	Path    string
+	Get     string // of the answer to a form: the page to which Back and Reload lead
 }
 
 // pages holds the templates: a set per page, each with the shared layout and parts.
@@ -80,6 +81,9 @@ func (p *pages) parts(name string, data any, wanted ...string) (parts, error) {
 // clean 500.
 func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v *visitor, status int, name string, p page) {
 	p.Visitor, p.Theme, p.Path = v, theme(r), r.URL.RequestURI()
+	if r.Method == http.MethodPost {
+		p.Get = d.pageOf(r.URL.Path)
+	}
 	var b bytes.Buffer
 	if err := d.pages.sets[name].ExecuteTemplate(&b, "layout", p); err != nil {
 		d.log.Error("page not rendered", "page", name, "err", err)

@@ -385,7 +385,7 @@ func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.setCookie(w, r, d.cookieName(r), "", 0)
-	w.Header().Set("Clear-Site-Data", `"cache"`)
+	w.Header().Set("Clear-Site-Data", `"cache", "storage"`)
 	seeOther(w, r, "/login")
 }
 

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -18,6 +19,8 @@ type settingsView struct {
 	Revoked   int
 	Form      keyForm
 	Secret    string // secret of the key that was just created
+	Again     bool   // the form was submitted before, and its key exists
+	Once      string // of the form: submitting it twice creates one key
 	Sessions  []openSession
 	Providers []providerNow
 	Limits    []limitRow
@@ -91,7 +94,7 @@ func (d *Dashboard) showSettings(
 	if view.Providers, err = d.providersNow(); err != nil {
 		return err
 	}
-	view.Theme = theme(r)
+	view.Theme, view.Once = theme(r), newSecret()
 	d.render(w, r, v, status, "settings", page{Title: "Settings", Active: "settings", Data: view})
 	return nil
 }
@@ -128,6 +131,11 @@ func (d *Dashboard) createKey(w http.ResponseWriter, r *http.Request, v *visitor
 	if len(f.Wrong) > 0 {
 		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Form: f})
 	}
+	if again, err := d.submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
+		return err
+	} else if again {
+		return d.showSettings(w, r, v, http.StatusOK, &settingsView{Again: true, Form: newKeyForm()})
+	}
 	_, secret, err := d.service.CreateKey(r.Context(), v.caller(), f.Name, o)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
@@ -138,6 +146,21 @@ func (d *Dashboard) createKey(w http.ResponseWriter, r *http.Request, v *visitor
 		return err
 	}
 	return d.showSettings(w, r, v, http.StatusOK, &settingsView{Secret: secret, Form: newKeyForm()})
+}
+
+// submitted reports whether a form with this secret was submitted before, and records that it
+// is now. A form without a secret counts as new.
+func (d *Dashboard) submitted(ctx context.Context, v *visitor, once string) (bool, error) {
+	if len(once) != secretLength {
+		return false, nil
+	}
+	mine := models.Claim{ID: models.NewBatchID(time.Now()), Hash: hashOf(once), At: time.Now().UTC()}
+	for {
+		won, err := d.store.Claim(ctx, "form."+v.User+"."+mine.Hash, mine, sessionIdle)
+		if !errors.Is(err, models.ErrOutcomeUnknown) || ctx.Err() != nil {
+			return won.ID != mine.ID, storeTrouble(err)
+		}
+	}
 }
 
 // wrongFields maps the fields of a form to the service's errors. The field is the

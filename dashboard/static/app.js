@@ -4,6 +4,9 @@
   const root = document.documentElement;
   root.classList.add("scripted");
 
+  // The answer to a form is no page to come back to: Back and Reload lead to the form's page.
+  if (root.dataset.get) history.replaceState(null, "", root.dataset.get);
+
   // Times are sent in UTC and shown in the local time zone. The title keeps UTC.
   const formats = {
     full: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" }),
@@ -25,31 +28,86 @@
     }
   };
 
-  // Live pages say so when their connection is lost. A hidden tab closes its
-  // connection: browsers allow only six to one server.
-  const live = () => document.querySelector("[sse-connect]");
-  const sourceOf = (element) => element?.["htmx-internal-data"]?.sseEventSource;
-  const showLost = (lost) => { const n = document.getElementById("lost"); if (n) n.hidden = !lost; };
-  let asleep = false, sleeping = 0, losing = 0;
-  const onLost = (event) => {
-    if (asleep) return;
-    clearTimeout(losing);
-    losing = setTimeout(() => showLost(true), 1500); // ignore short gaps
-    if (event.detail?.source?.readyState === EventSource.CLOSED) {
-      fetch(location.href, { redirect: "manual" }).then((r) => { if (r.type === "opaqueredirect") location.reload(); }, () => {});
+  // Live is an EventSource for htmx that reconnects by itself and says when the connection
+  // is lost. The server sends a beat every second, so that a connection that only hangs is
+  // noticed, too. A hidden tab closes its connection: browsers allow only six to one server.
+  const quiet = 2500; // milliseconds without a beat after which the connection is lost
+  class Live {
+    listeners = [];
+    constructor(url) {
+      this.url = url;
+      this.connect();
+      this.watching = setInterval(() => this.watch(), 250);
+      document.addEventListener("visibilitychange", () => this.onVisible());
     }
-  };
-  const onVisible = () => {
-    clearTimeout(sleeping);
-    const source = sourceOf(live());
-    if (!source) return;
-    if (document.hidden) {
-      sleeping = setTimeout(() => { asleep = true; source.close(); }, 20000);
-    } else if (asleep) {
-      source.onerror(new Event("error")); // the extension reconnects
-      asleep = false;
+    connect() {
+      this.source?.close();
+      this.failed = false;
+      this.tried = Date.now();
+      this.heard ??= this.tried;
+      const source = this.source = new EventSource(this.url);
+      source.onopen = () => this.onopen?.();
+      source.onerror = () => {
+        source.close();
+        this.failed = true;
+      };
+      source.addEventListener("beat", () => {
+        this.heard = Date.now();
+        show("lost", false);
+        show("ended", false);
+      });
+      for (const [type, f] of this.listeners) source.addEventListener(type, f);
     }
+    watch() {
+      if (document.hidden || this.asleep) return;
+      const now = Date.now(), lost = now - this.heard > quiet;
+      if (lost && document.getElementById("ended")?.hidden) show("lost", true);
+      // An attempt that failed is repeated after a second, one that hangs after a while.
+      if (now - this.tried > (this.failed ? 1000 : 8000) && (this.failed || lost)) {
+        if (this.failed) askForLogin();
+        this.connect();
+      }
+    }
+    onVisible() {
+      clearTimeout(this.sleeping);
+      if (document.hidden) {
+        this.sleeping = setTimeout(() => { this.asleep = true; this.source.close(); }, 20000);
+        return;
+      }
+      this.heard = Date.now(); // timers of hidden tabs are late
+      if (this.asleep) this.connect();
+      this.asleep = false;
+    }
+    get readyState() { return this.source.readyState; }
+    addEventListener(type, f) {
+      this.listeners.push([type, f]);
+      this.source.addEventListener(type, f);
+    }
+    removeEventListener(type, f) {
+      this.listeners = this.listeners.filter(([t, g]) => t !== type || g !== f);
+      this.source.removeEventListener(type, f);
+    }
+    close() {
+      clearInterval(this.watching);
+      this.source.close();
+    }
+  }
+  const show = (id, yes) => { const n = document.getElementById(id); if (n && n.hidden === yes) n.hidden = !yes; };
+  // typed tells whether a form has input that a reload would lose.
+  const typed = () => [...document.querySelectorAll("input:not([type=hidden]), textarea")].some((e) => e.type === "checkbox" || e.type === "radio" ? e.checked !== e.defaultChecked : e.value !== e.defaultValue);
+  // askForLogin leads to the login if the session has ended.
+  const askForLogin = async () => {
+    try {
+      const page = await fetch(location.href, { redirect: "manual" });
+      if (page.type !== "opaqueredirect") return;
+    } catch {
+      return; // the server is away
+    }
+    if (!typed()) return location.reload();
+    show("lost", false);
+    show("ended", true);
   };
+  if (window.htmx) htmx.createEventSource = (url) => new Live(url);
 
   const copy = async (button) => {
     const from = button.dataset.copy ? document.getElementById(button.dataset.copy) : button.previousElementSibling;
@@ -68,6 +126,26 @@
     setTimeout(() => { button.textContent = was; }, 1500);
   };
 
+  // The draft of a message outlives the page, in this tab, until the message is sent.
+  const draft = `draft ${root.dataset.user}`, sent = `sent ${root.dataset.user}`;
+  const fields = (form) => [...form.querySelectorAll("input[id]:not([type=file]), textarea")];
+  const keepDraft = (form) => {
+    try {
+      sessionStorage.setItem(draft, JSON.stringify(Object.fromEntries(fields(form).map((e) => [e.id, e.value]))));
+    } catch { /* too large, or not allowed */ }
+  };
+  const restoreDraft = (form) => {
+    sessionStorage.removeItem(sent);
+    if (fields(form).some((e) => e.value)) return;
+    const kept = JSON.parse(sessionStorage.getItem(draft) ?? "{}");
+    for (const e of fields(form)) e.value = kept[e.id] ?? "";
+  };
+  const dropDraft = () => {
+    if (!sessionStorage.getItem(sent) || !location.pathname.startsWith("/batches/")) return;
+    sessionStorage.removeItem(draft);
+    sessionStorage.removeItem(sent);
+  };
+
   // The preview is reloaded shortly after the last change.
   let previewing = 0;
   const preview = (form, wait) => {
@@ -77,15 +155,12 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     localTimes(document);
-    document.body.addEventListener("htmx:sseError", onLost);
-    document.body.addEventListener("htmx:sseOpen", () => { clearTimeout(losing); showLost(false); });
     document.body.addEventListener("htmx:sseMessage", (e) => localTimes(e.target));
     document.body.addEventListener("htmx:afterSwap", (e) => {
       const target = e.detail.target ?? e.target;
       localTimes(target);
       if (target.id === "ask") target.showModal();
     });
-    document.addEventListener("visibilitychange", onVisible);
 
     const menu = document.querySelector("[data-menu]");
     menu?.addEventListener("click", () => {
@@ -101,14 +176,22 @@
     });
     const form = document.querySelector("form[data-live-preview]");
     if (form) {
-      form.addEventListener("input", (e) => { if (e.target.type !== "file") preview(form, 400); });
+      restoreDraft(form);
+      form.addEventListener("input", (e) => {
+        if (e.target.type !== "file") preview(form, 400);
+        keepDraft(form);
+      });
       preview(form, 0);
-      let sent = 0; // ignore a double click
+      let pressed = 0; // ignore a double click
       form.addEventListener("submit", (e) => {
         if (e.submitter?.matches("[data-preview]")) return;
-        if (Date.now() - sent < 3000) e.preventDefault();
-        else sent = Date.now();
+        if (Date.now() - pressed < 3000) e.preventDefault();
+        else pressed = Date.now();
+        keepDraft(form);
+        if (e.submitter?.value === "send") sessionStorage.setItem(sent, "yes");
       });
+    } else {
+      dropDraft();
     }
     for (const input of document.querySelectorAll("input[data-into]")) {
       input.addEventListener("change", async () => {

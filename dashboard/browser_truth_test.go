@@ -1,0 +1,160 @@
+//go:build browser
+
+package dashboard
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/internal/tcpproxy"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+// logIn opens a browser and logs in as the local operator.
+func (f *rig) logIn(base string) *browserTab {
+	f.Helper()
+	link, err := f.board.LoginLink(f.Context(), LocalUser())
+	require.NoError(f, err)
+	b := openTab(f, base)
+	b.open(base + strings.TrimPrefix(link, f.url))
+	b.sees("Overview")
+	return b
+}
+
+// TestBrowserLostConnection: a page says within three seconds that its connection is lost,
+// whether it breaks or only hangs, and goes on by itself.
+func TestBrowserLostConnection(t *testing.T) {
+	f := newRig(t, nil)
+	proxy, err := tcpproxy.New(t.Context(), strings.TrimPrefix(f.url, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(proxy.Close)
+	b := f.logIn("http://" + proxy.Addr())
+	for name, c := range map[string]struct{ lose, find func() }{
+		"refused": {proxy.Refuse, proxy.Accept},
+		"hangs":   {proxy.Freeze, proxy.Thaw},
+	} {
+		b.open("/providers")
+		eval[bool](b, `(window.untouched = true)`)
+		// lag is how late timers of this machine are.
+		b.until(`document.querySelector("[sse-connect]")["htmx-internal-data"]?.sseEventSource?.heard > Date.now() - 900`)
+		eval[bool](b, `(() => {
+			window.began = performance.now();
+			window.lag = 0;
+			let last = performance.now();
+			setInterval(() => { lag = Math.max(lag, performance.now() - last - 100); last = performance.now(); }, 100);
+			new MutationObserver(() => { window.took ??= performance.now() - began; })
+				.observe(document.getElementById("lost"), { attributes: true });
+			return true;
+		})()`)
+		c.lose()
+		b.until(`window.took && !document.getElementById("lost").hidden`)
+		b.sees("Connection lost")
+		require.Less(t, eval[float64](b, "took - lag"), 3000.0, name)
+		c.find()
+		b.until(`document.getElementById("lost").hidden`)
+		f.providers(func(p *telemetry.ProviderState) {
+			p.Health.State, p.Health.LastError = telemetry.Failing, "found after "+name
+		})
+		f.providers(func(p *telemetry.ProviderState) { p.Health.Failures++ })
+		b.sees("found after " + name)
+		require.True(t, eval[bool](b, "window.untouched"), "the page was reloaded")
+	}
+}
+
+// TestBrowserKeyIsOnScreen: the secret of a new key is on the screen at every width, and a
+// reload creates no second key.
+func TestBrowserKeyIsOnScreen(t *testing.T) {
+	f := newRig(t, nil)
+	b := f.logIn(f.url)
+	for i, width := range []int64{1920, 1440, 1366, 768, 390, 360} {
+		b.do(chromedp.EmulateViewport(width, 800))
+		b.open("/settings")
+		name := fmt.Sprint("key ", i)
+		b.fill("name", name)
+		b.press("Create key")
+		b.until(`document.readyState === "complete" && document.getElementById("new-key")`)
+		b.until(`(() => {
+			const r = document.getElementById("new-key").getBoundingClientRect();
+			return r.top >= 0 && r.bottom <= innerHeight && r.left >= 0 && r.right <= innerWidth;
+		})()`)
+		b.do(chromedp.Reload())
+		b.until(`document.readyState === "complete" && !document.getElementById("new-key")`)
+		require.Equal(b, 1, eval[int](b, `[...document.querySelectorAll("#keys .title")].filter((e) => e.innerText === `+quoteJS(name)+`).length`))
+	}
+	keys := eval[int](b, `document.querySelectorAll("#keys .key-row").length`)
+	require.Equal(t, 6, keys)
+	b.fill("name", "picture")
+	b.press("Create key")
+	b.until(`document.getElementById("new-key")`)
+	b.lookAround("key-made", "")
+}
+
+// TestBrowserBack: Back leads to a page, also to one that answered a form, and what was typed into
+// Compose is still there.
+func TestBrowserBack(t *testing.T) {
+	f := newRig(t, nil)
+	b := f.logIn(f.url)
+	for _, c := range []struct{ path, button, sees string }{
+		{"/settings", "Create key", "Enter a name"},
+		{"/operations", "Set senders", "user"},
+		{"/compose", "Send to all", "Not sent."},
+	} {
+		b.open(c.path)
+		if c.path == "/compose" {
+			b.typeInto("subject", "Half a subject")
+		}
+		b.press(c.button)
+		b.sees(c.sees)
+		b.open("/docs")
+		b.do(chromedp.NavigateBack())
+		b.at(c.path)
+		require.False(b, eval[bool](b, `document.body.innerText.includes("ERR_CACHE_MISS")`))
+		b.until(`document.querySelector("main h1")`)
+	}
+	b.until(`document.getElementById("subject").value === "Half a subject"`)
+}
+
+// TestBrowserSessionEnds: a session that ends does not lose what was typed.
+func TestBrowserSessionEnds(t *testing.T) {
+	f := newRig(t, nil)
+	b := f.logIn(f.url)
+	b.open("/compose")
+	b.typeInto("from", "shop@example.com")
+	b.typeInto("subject", "Written for an hour")
+	b.typeInto("text", "Dear Ann,\nhello")
+	b.typeInto("to", "ann@example.com")
+	end := func() {
+		open, err := f.board.sessions.list(t.Context(), "local")
+		require.NoError(t, err)
+		for _, s := range open {
+			require.NoError(t, f.board.sessions.end(t.Context(), "local", s.ID))
+		}
+	}
+	end()
+	b.press("Send to all")
+	b.sees("Your session has ended")
+	b.lookAround("session-ended", "")
+	logInAgain := func() { // as another tab does
+		link, err := f.board.LoginLink(t.Context(), LocalUser())
+		require.NoError(t, err)
+		_, query, _ := strings.Cut(link, "?")
+		require.True(t, eval[bool](b, `fetch("/login/link", { method: "POST", body: new URLSearchParams(`+quoteJS(query)+`) }).then((r) => r.ok)`))
+	}
+	logInAgain()
+	b.press("Continue")
+	b.at("/batches/")
+	b.sees("Written for an hour")
+
+	b.open("/operations")
+	b.until(`document.querySelector("[sse-connect]")["htmx-internal-data"]?.sseEventSource?.readyState === 1`)
+	b.typeInto("domain", "example.org")
+	end()
+	b.until(`!document.getElementById("ended").hidden`)
+	logInAgain()
+	b.until(`document.getElementById("ended").hidden && document.getElementById("lost").hidden`)
+	require.Equal(t, "example.org", eval[string](b, `document.getElementById("domain").value`))
+}

@@ -1,0 +1,87 @@
+package dashboard
+
+import (
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// TestTypedAddressOfForm: the address of a form's answer, typed or from a bookmark, leads to the
+// form's page.
+func TestTypedAddressOfForm(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	for path, want := range map[string]string{
+		"/settings/keys":               "/settings#keys",
+		"/settings/keys/x/revoke":      "/settings#keys",
+		"/settings/sessions/all/end":   "/settings#sessions",
+		"/operations/blocks":           "/operations#blocks",
+		"/operations/users":            "/operations#users",
+		"/operations/parked/x/discard": "/operations#parked",
+		"/compose/preview":             "/compose#preview",
+		"/theme":                       "/",
+		"/logout":                      "/",
+		"/login/github":                "/login#github",
+	} {
+		require.Equal(t, want, f.board.pageOf(path))
+		a := b.do(http.MethodGet, path, nil, "Accept", "text/html")
+		require.NotEqual(t, http.StatusNotFound, a.StatusCode, path)
+	}
+	for _, path := range []string{"/settings/keys", "/operations/blocks", "/operations/users", "/compose"} {
+		require.Contains(t, b.post(path, nil).text, `data-get="`+f.board.pageOf(path)+`"`, path)
+	}
+}
+
+// TestKeyFormTwice: the same form creates one key, however often it is sent.
+func TestKeyFormTwice(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	once := regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(b.get("/settings").text)
+	require.NotNil(t, once)
+	form := url.Values{"name": {"shop"}, "scope": {"send"}, "once": {once[1]}}
+	first := b.post("/settings/keys", form).text
+	require.Contains(t, first, `id="new-key"`)
+	require.Less(t, strings.Index(first, `id="keys"`), strings.Index(first, `id="new-key"`), "the browser scrolls to #keys")
+	again := b.post("/settings/keys", form).text
+	require.NotContains(t, again, `id="new-key"`)
+	require.Contains(t, again, "This key exists already.")
+	keys, err := f.service.Keys(t.Context(), service.Caller{User: "local"})
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+}
+
+// TestFormIsKeptWithoutSession: what was entered before the session ended is sent after the next
+// login, unchanged.
+func TestFormIsKeptWithoutSession(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	stranger := f.browser()
+	entered := url.Values{
+		"from": {"shop@example.com"}, "subject": {`A "quoted" <b>subject</b>`}, "text": {"Two\nlines, {{first}}"}, "do": {"curl"},
+	}
+	a := stranger.post("/compose", entered)
+	require.Equal(t, http.StatusUnauthorized, a.StatusCode)
+	require.Contains(t, a.text, "Your session has ended")
+	require.Contains(t, a.text, `action="/compose"`)
+	kept := url.Values{}
+	for _, m := range regexp.MustCompile(`(?s)<input type="hidden" name="([^"]+)" value="([^"]*)">`).FindAllStringSubmatch(a.text, -1) {
+		kept.Add(m[1], html.UnescapeString(m[2]))
+	}
+	require.Equal(t, entered, kept)
+	batches, err := f.service.Batches(t.Context(), service.Caller{User: "local"}, service.Page{})
+	require.NoError(t, err)
+	require.Empty(t, batches.Batches)
+
+	a = stranger.post("/compose", url.Values{"text": {strings.Repeat("x", maxKept)}})
+	require.Equal(t, http.StatusUnauthorized, a.StatusCode)
+	require.Contains(t, a.text, "too large to be kept")
+}
