@@ -1,176 +1,210 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"net/url"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 )
 
 var (
-	allRoles     = []string{"api", "webhooks", "worker"}
-	levels       = []string{"debug", "info", "warn", "error"}
-	consistency  = []string{"ONE", "LOCAL_ONE", "TWO", "THREE", "QUORUM", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"}
-	serialLevels = []string{"SERIAL", "LOCAL_SERIAL"}
-	keyspaces    = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
-	prefixes     = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
+	keyspaces = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
+	prefixes  = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
 )
 
-// known reports whether key names a setting.
-func known(key string) bool {
-	t := reflect.TypeFor[Config]()
-	parts := strings.Split(key, ".")
-	for i := 0; i < len(parts); i++ {
-		f, ok := field(t, parts[i])
+// parse gives a value from a file or a variable the type of its setting. It returns nil for an empty value that is no
+// text: the setting is then not set.
+func parse(t reflect.Type, value any) (any, error) {
+	if list, ok := value.([]any); ok && t.Kind() != reflect.Slice {
+		return nil, fmt.Errorf("must be one value, and not %d", len(list))
+	}
+	if _, ok := value.(map[string]any); ok {
+		return nil, errors.New("must be a value, and not a section")
+	}
+	text := strings.TrimSpace(fmt.Sprint(value))
+	if t.Kind() != reflect.String && t.Kind() != reflect.Slice && (value == nil || text == "") {
+		return nil, nil
+	}
+	switch {
+	case value == nil:
+		return nil, nil
+	case t == reflect.TypeFor[time.Duration]():
+		if d, err := time.ParseDuration(text); err == nil {
+			return d, nil
+		}
+		return nil, fmt.Errorf("%q is not a duration: a number with its unit, like 90s, 15m or 168h", text)
+	case t.Kind() == reflect.Int, t.Kind() == reflect.Int64:
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return n, nil
+		}
+		return nil, fmt.Errorf("%q is not a whole number", text)
+	case t.Kind() == reflect.Float64:
+		if n, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(n) && !math.IsInf(n, 0) {
+			return n, nil
+		}
+		return nil, fmt.Errorf("%q is not a number", text)
+	case t.Kind() == reflect.Bool:
+		if b, err := strconv.ParseBool(text); err == nil {
+			return b, nil
+		}
+		return nil, fmt.Errorf("%q is neither true nor false", text)
+	case t.Kind() == reflect.Slice:
+		return list(value), nil
+	}
+	return fmt.Sprint(value), nil
+}
+
+// list returns the values of a setting that has several: a list, or a text in which commas separate them.
+func list(value any) []string {
+	values, ok := value.([]any)
+	if !ok {
+		for v := range strings.SplitSeq(fmt.Sprint(value), ",") {
+			values = append(values, v)
+		}
+	}
+	var out []string
+	for _, v := range values {
+		if text := strings.TrimSpace(fmt.Sprint(v)); text != "" {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// inRange checks a value against the tags range and oneof of its setting.
+func inRange(f reflect.StructField, value any) error {
+	if words := f.Tag.Get("oneof"); words != "" {
+		values, ok := value.([]string)
 		if !ok {
-			return false
+			values = []string{value.(string)} //nolint:errcheck,forcetypeassert // only texts have words
 		}
-		t = f
-		if t.Kind() == reflect.Map {
-			t = t.Elem()
-			i++
+		for _, v := range values {
+			if !slices.Contains(strings.Split(words, ","), v) {
+				return fmt.Errorf("%q must be one of %s", v, strings.ReplaceAll(words, ",", ", "))
+			}
 		}
 	}
-	return true
+	limits := f.Tag.Get("range")
+	if limits == "" {
+		return nil
+	}
+	n, _ := strconv.ParseFloat(fmt.Sprint(reflect.ValueOf(value)), 64)
+	if d, ok := value.(time.Duration); ok {
+		n = d.Seconds()
+	}
+	least, most, _ := strings.Cut(limits, "..")
+	switch from, _ := strconv.ParseFloat(least, 64); {
+	case limits == ">0" && n <= 0:
+		return errors.New("must be more than 0")
+	case most == "" && n < from:
+		return fmt.Errorf("must be %s or more", least)
+	}
+	if to, err := strconv.ParseFloat(most, 64); err == nil {
+		if from, _ := strconv.ParseFloat(least, 64); n < from || n > to {
+			return fmt.Errorf("must be from %s to %s", least, most)
+		}
+	}
+	return nil
 }
 
-func field(t reflect.Type, name string) (reflect.Type, bool) {
-	if t.Kind() != reflect.Struct {
-		return nil, false
-	}
-	for i := range t.NumField() {
-		if f := t.Field(i); f.Tag.Get("koanf") == name {
-			return f.Type, true
-		}
-	}
-	return nil, false
-}
-
-// check returns all mistakes. They contain no secrets.
-func (c *Config) check() []error {
+// check returns the mistakes that no setting has for itself. They contain no secrets. Settings in known have another
+// mistake already.
+func (c *Config) check(known []string) []error {
 	var out []error
 	wrong := func(key, format string, args ...any) {
-		out = append(out, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
-	}
-	oneOf := func(key, value string, allowed []string) {
-		if !slices.Contains(allowed, value) {
-			wrong(key, "%q must be one of %s", value, strings.Join(allowed, ", "))
+		if !slices.Contains(known, key) {
+			out = append(out, c.Mistake(key, format, args...))
 		}
 	}
-	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
-		wrong("listen", "%q must have the form host:port", c.Listen)
-	}
-	if _, _, err := net.SplitHostPort(c.Metrics.Listen); err != nil && c.Metrics.Listen != "off" {
-		wrong("metrics.listen", "%q must have the form host:port, or be off", c.Metrics.Listen)
+	checkAddress("listen", c.Listen, wrong)
+	if c.Metrics.Listen != "off" {
+		checkAddress("metrics.listen", c.Metrics.Listen, wrong)
 	}
 	if len(c.Roles) == 0 {
-		wrong("roles", "must be at least one of %s", strings.Join(allRoles, ", "))
+		wrong("roles", "must be at least one of api, webhooks, worker")
 	}
-	for _, r := range c.Roles {
-		oneOf("roles", r, allRoles)
-	}
-	oneOf("log", c.Log, levels)
 	if c.PublicURL != "" {
 		checkURL("public_url", c.PublicURL, wrong)
 	}
 	if c.Traces.Endpoint != "" {
 		checkURL("traces.endpoint", c.Traces.Endpoint, wrong)
 	}
-	if c.Traces.Ratio < 0 || c.Traces.Ratio > 1 {
-		wrong("traces.ratio", "must be from 0 to 1")
-	}
 	for _, p := range c.TrustedProxies {
 		if _, err := network(p); err != nil {
 			wrong("trusted_proxies", "%q is neither a network like 192.0.2.0/24 nor an address", p)
 		}
 	}
-	checkPair("tls.cert", c.TLS.Cert, "tls.key", c.TLS.Key, wrong)
-	c.GitHub.check(c.PublicURL, wrong)
-	c.checkServices(wrong, oneOf)
+	c.checkPair("tls.cert", c.TLS.Cert, "tls.key", c.TLS.Key, wrong)
+	c.checkGitHub(wrong)
+	c.checkServices(wrong)
 	c.checkTLS(wrong)
-	positive := func(key string, ok bool) {
-		if !ok {
-			wrong(key, "must be more than 0")
-		}
-	}
-	positive("limits.recipients", c.Limits.Recipients > 0)
-	positive("limits.content", c.Limits.Content > 0)
-	positive("limits.body", c.Limits.Body > 0)
-	positive("limits.urgent_up_to", c.Limits.UrgentUpTo > 0)
-	positive("limits.connections", c.Limits.Connections > 0)
-	positive("limits.address_connections", c.Limits.AddressConnections > 0)
-	if c.Limits.DiskReserve < 0 {
-		wrong("limits.disk_reserve", "must be 0 or more")
-	}
-	for l, v := range c.Quotas.Limits() {
-		if v < 0 {
-			wrong("quotas."+string(l), "must be 0 (no limit) or more")
-		}
-	}
-	if c.Limits.Recipients > models.MaxChunks*models.MaxChunkRecipients {
-		wrong("limits.recipients", "must be at most %d", models.MaxChunks*models.MaxChunkRecipients)
-	}
-	if c.Limits.Retries < 0 || c.Limits.Retries > 1000 {
-		wrong("limits.retries", "must be from 0 to 1000")
-	}
-	times := reflect.ValueOf(c.Times)
-	for i := range times.NumField() {
-		positive("times."+times.Type().Field(i).Tag.Get("koanf"), times.Field(i).Int() > 0)
-	}
 	if c.Times.KeepLogs < c.Times.KeepContent {
-		wrong("times.keep_logs", "must be at least times.keep_content")
+		wrong("times.keep_logs", "must be at least %s (%s)", c.Name("times.keep_content"), c.Times.KeepContent)
 	}
-	for name, a := range c.Providers {
-		a.check("providers."+name, name, wrong)
+	for _, name := range c.ProviderNames() {
+		c.checkProvider(name, wrong)
 	}
 	return out
 }
 
+// wrongFunc notes a mistake in a setting.
+type wrongFunc func(setting, format string, args ...any)
+
+// checkAddress checks an address to listen on.
+func checkAddress(key, address string, wrong wrongFunc) {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		wrong(key, "%q must have the form host:port, like 127.0.0.1:8080", address)
+		return
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		wrong(key, "%q is not a port: a number from 0 to 65535", port)
+	}
+}
+
 // checkPair checks that a certificate and its key are both set or both missing.
-func checkPair(certKey, cert, keyKey, key string, wrong func(key, format string, args ...any)) {
+func (c *Config) checkPair(certKey, cert, keyKey, key string, wrong wrongFunc) {
 	switch {
 	case cert == "" && key != "":
-		wrong(certKey, "required if %s is set", keyKey)
+		wrong(certKey, "required if %s is set", c.Name(keyKey))
 	case cert != "" && key == "":
-		wrong(keyKey, "required if %s is set", certKey)
+		wrong(keyKey, "required if %s is set", c.Name(certKey))
 	}
 }
 
 // checkTLS checks the files for TLS with the store and the broker.
-func (c *Config) checkTLS(wrong func(key, format string, args ...any)) {
-	checkPair("cassandra.tls_cert", c.Cassandra.TLSCert, "cassandra.tls_key", c.Cassandra.TLSKey, wrong)
-	checkPair("amqp.tls_cert", c.AMQP.TLSCert, "amqp.tls_key", c.AMQP.TLSKey, wrong)
+func (c *Config) checkTLS(wrong wrongFunc) {
+	c.checkPair("cassandra.tls_cert", c.Cassandra.TLSCert, "cassandra.tls_key", c.Cassandra.TLSKey, wrong)
+	c.checkPair("amqp.tls_cert", c.AMQP.TLSCert, "amqp.tls_key", c.AMQP.TLSKey, wrong)
 	if c.Cassandra.TLSCA == "" && c.Cassandra.TLSCert != "" {
-		wrong("cassandra.tls_ca", "required if cassandra.tls_cert is set")
+		wrong("cassandra.tls_ca", "required if %s is set", c.Name("cassandra.tls_cert"))
 	}
 	if c.AMQP.TLSCA+c.AMQP.TLSCert == "" {
 		return
 	}
 	for one := range strings.SplitSeq(c.AMQP.URL, ",") {
 		if !strings.HasPrefix(strings.TrimSpace(one), "amqps:") {
-			wrong("amqp.url", "must have only amqps:// URLs if amqp.tls_ca or amqp.tls_cert is set")
+			wrong("amqp.url", "must have only amqps:// URLs if %s or %s is set",
+				c.Name("amqp.tls_ca"), c.Name("amqp.tls_cert"))
 			break
 		}
 	}
 }
 
 // checkServices checks the settings of the store and the broker.
-func (c *Config) checkServices(
-	wrong func(key, format string, args ...any),
-	oneOf func(key, value string, allowed []string),
-) {
-	if len(c.Cassandra.Hosts) > 0 {
-		oneOf("cassandra.consistency", c.Cassandra.Consistency, consistency)
-		oneOf("cassandra.serial_consistency", c.Cassandra.Serial, serialLevels)
-		if !keyspaces.MatchString(c.Cassandra.Keyspace) {
-			wrong("cassandra.keyspace", "%q is not a keyspace name (a letter, then a-z, 0-9 and _)", c.Cassandra.Keyspace)
-		}
+func (c *Config) checkServices(wrong wrongFunc) {
+	if len(c.Cassandra.Hosts) > 0 && !keyspaces.MatchString(c.Cassandra.Keyspace) {
+		wrong("cassandra.keyspace", "%q is not a keyspace name (a letter, then a-z, 0-9 and _)", c.Cassandra.Keyspace)
 	}
 	if c.AMQP.URL != "" {
 		for _, one := range strings.Split(c.AMQP.URL, ",") {
@@ -195,8 +229,9 @@ func (c *Config) checkServices(
 // logins matches names of users and organisations at GitHub.
 var logins = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_-]{0,38}|id:[1-9][0-9]{0,18})$`)
 
-// check reports mistakes in the settings of the login through GitHub.
-func (g *GitHub) check(public string, wrong func(key, format string, args ...any)) {
+// checkGitHub checks the settings of the login through GitHub.
+func (c *Config) checkGitHub(wrong wrongFunc) {
+	g := &c.GitHub
 	if g.ClientID == "" {
 		if g.ClientSecret != "" || len(g.Operators)+len(g.Logins)+len(g.Orgs) > 0 {
 			wrong("github.client_id", "required if other github settings are set")
@@ -204,9 +239,9 @@ func (g *GitHub) check(public string, wrong func(key, format string, args ...any
 		return
 	}
 	if g.ClientSecret == "" {
-		wrong("github.client_secret", "required if client_id is set")
+		wrong("github.client_secret", "required if %s is set", c.Name("github.client_id"))
 	}
-	if public == "" {
+	if c.PublicURL == "" {
 		wrong("public_url", "required for the login through GitHub, which sends browsers back to it")
 	}
 	if len(g.Operators)+len(g.Logins)+len(g.Orgs) == 0 {
@@ -227,7 +262,7 @@ func (g *GitHub) check(public string, wrong func(key, format string, args ...any
 	}
 }
 
-func checkURL(key, value string, wrong func(key, format string, args ...any)) {
+func checkURL(key, value string, wrong wrongFunc) {
 	if u, err := url.Parse(value); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
 		u.RawQuery != "" ||
 		u.Fragment != "" ||
@@ -246,67 +281,28 @@ var simulatedSecrets = map[string]bool{
 		"XDklGpXkomELJxJ91kF4kHRJbn8API2KzUK7MrC9Sr+9eTOsMjC1uw==": true,
 }
 
-func (a *Provider) check(key, name string, wrong func(key, format string, args ...any)) {
+// checkProvider checks the settings of a provider that are the same for all kinds; see providers.Check for the others.
+func (c *Config) checkProvider(name string, wrong wrongFunc) {
+	p, key := c.Providers[name], "providers."+name+"."
 	if !models.ValidProviderName(name) {
-		wrong(key, "a provider's name has 1 to 32 characters a-z, 0-9 and -, begins with a letter, "+
-			"and is not batch, log or event")
+		wrong(key+"kind", "a provider's name has 1 to 32 characters a-z, 0-9 and -, begins with a letter, "+
+			"and is not batch, log or event; this one is %q", name)
 	}
-	if a.Kind == "" {
-		wrong(key+".kind", "required")
+	if p.Kind == "" {
+		wrong(key+"kind", "required")
 	}
-	if a.BaseURL != "" {
-		if u, err := url.Parse(a.BaseURL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			wrong(key+".base_url", "must be an http:// or https:// URL")
-		}
-	}
-	if a.BaseURL == "" {
+	if p.BaseURL == "" {
 		for field, value := range map[string]string{
-			"api_key":         a.APIKey,
-			"webhook_key":     a.WebhookKey,
-			"webhook_key_old": a.WebhookKeyOld,
+			"api_key":         p.APIKey,
+			"webhook_key":     p.WebhookKey,
+			"webhook_key_old": p.WebhookKeyOld,
 		} {
 			if simulatedSecrets[value] {
-				wrong(key+"."+field, "is the published key of the simulated provider, which needs base_url; "+
-					"use your own key for the real provider")
+				wrong(key+field, "is the published key of the simulated provider, which needs %s; "+
+					"use your own key for the real provider", c.Name(key+"base_url"))
 			}
 		}
 	}
-	if a.WebhookKeyOld != "" && a.WebhookKey == "" {
-		wrong(key+".webhook_key", "required if webhook_key_old is set")
-	}
-	if e := models.EventSource(a.Events); e != models.EventsWebhook && e != models.EventsNone {
-		wrong(key+".events", "%q must be webhook or none", a.Events)
-	}
-	between := func(field string, v, from, to int) {
-		if v < from || v > to {
-			wrong(key+"."+field, "must be from %d to %d", from, to)
-		}
-	}
-	between("weight", a.Weight, 1, 1000)
-	between("concurrency", a.Concurrency, 1, 1000)
-	between("chunk_limit", a.ChunkLimit, 1, models.MaxChunkRecipients)
-	if a.Rate < 0 {
-		wrong(key+".rate", "must not be negative")
-	}
-	if a.CallRate < 0 {
-		wrong(key+".call_rate", "must not be negative")
-	}
-	if a.Timeout <= 0 {
-		wrong(key+".timeout", "must be more than 0")
-	}
-	if a.Evidence < 0 {
-		wrong(key+".evidence_window", "must not be negative")
-	}
-}
-
-// ProviderNames returns the sorted names of the providers.
-func (c *Config) ProviderNames() []string {
-	out := make([]string, 0, len(c.Providers))
-	for n := range c.Providers {
-		out = append(out, n)
-	}
-	slices.Sort(out)
-	return out
 }
 
 // ProxyNetworks returns the networks of the trusted proxies.
@@ -329,6 +325,3 @@ func network(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	return p.Masked(), err
 }
-
-// Has reports whether the process has a role.
-func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }

@@ -1,13 +1,17 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 func TestEnvironment(t *testing.T) {
@@ -80,6 +84,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := Load("", []string{
 		"SAFEDELIVR_LISTEN=nowhere",
+		"SAFEDELIVR_METRICS_LISTEN=:99999",
 		"SAFEDELIVR_ROLES=api,baker",
 		"SAFEDELIVR_LOG=loud",
 		"SAFEDELIVR_TRUSTED_PROXIES=10.0.0.0/8,proxy.example.com",
@@ -95,24 +100,95 @@ func TestAllMistakesAtOnce(t *testing.T) {
 		"SAFEDELIVR_CASSANDRA_SERIAL_CONSISTENCY=MAYBE",
 	})
 	require.Error(t, err)
-	for _, want := range []string{
-		"listen",
-		"baker",
-		"log",
-		"trusted_proxies: \"proxy.example.com\"",
-		"no.such",
-		"recheck",
-		"limits.retries",
-		"amqp.url",
-		"providers.log",
-		"providers.mg.kind",
-		"weight",
-		"cassandra.keyspace",
-		"cassandra.serial_consistency",
-	} {
-		require.ErrorContains(t, err, want)
-	}
+	require.Equal(t, []string{
+		`SAFEDELIVR_NO_SUCH: no such setting`,
+		`SAFEDELIVR_CASSANDRA_SERIAL_CONSISTENCY: "MAYBE" must be one of SERIAL, LOCAL_SERIAL`,
+		`SAFEDELIVR_LIMITS_RETRIES: must be from 0 to 1000`,
+		`SAFEDELIVR_LOG: "loud" must be one of debug, info, warn, error`,
+		`SAFEDELIVR_PROVIDERS_SG_WEIGHT: "0x" is not a whole number`,
+		`SAFEDELIVR_ROLES: "baker" must be one of api, webhooks, worker`,
+		`SAFEDELIVR_TIMES_RECHECK: "soon" is not a duration: a number with its unit, like 90s, 15m or 168h`,
+		`SAFEDELIVR_LISTEN: "nowhere" must have the form host:port, like 127.0.0.1:8080`,
+		`SAFEDELIVR_METRICS_LISTEN: "99999" is not a port: a number from 0 to 65535`,
+		`SAFEDELIVR_TRUSTED_PROXIES: "proxy.example.com" is neither a network like 192.0.2.0/24 nor an address`,
+		`SAFEDELIVR_CASSANDRA_KEYSPACE: "Bad-Name" is not a keyspace name (a letter, then a-z, 0-9 and _)`,
+		`SAFEDELIVR_AMQP_URL: must be an amqp:// or amqps:// URL, or several, separated by commas`,
+		`SAFEDELIVR_PROVIDERS_LOG_KIND: a provider's name has 1 to 32 characters a-z, 0-9 and -, begins with a letter, ` +
+			`and is not batch, log or event; this one is "log"`,
+		`SAFEDELIVR_PROVIDERS_MG_KIND: required`,
+	}, lines(err))
 	require.NotContains(t, err.Error(), "topsecret")
+}
+
+// lines returns the mistakes in an error, one a line.
+func lines(err error) []string { return strings.Split(err.Error(), "\n") }
+
+// TestNearMisses: a setting that does not exist is told by the name that was typed, with what was meant.
+func TestNearMisses(t *testing.T) {
+	t.Parallel()
+	for typed, want := range map[string]string{
+		"SAFEDELIVR_LISTN":                       "SAFEDELIVR_LISTEN",
+		"SAFEDELIVR_LITSEN":                      "SAFEDELIVR_LISTEN",
+		"SAFEDELIVR_DATADIR":                     "SAFEDELIVR_DATA_DIR",
+		"SAFEDELIVR_PROVIDERS_SG_APIKEY":         "SAFEDELIVR_PROVIDERS_SG_API_KEY",
+		"SAFEDELIVR_PROVIDERS_SG_EU_APIKEY":      "SAFEDELIVR_PROVIDERS_SG_EU_API_KEY",
+		"SAFEDELIVR_PROVIDERS_SG_API_KEYFILE":    "SAFEDELIVR_PROVIDERS_SG_API_KEY_FILE",
+		"SAFEDELIVR_PROVIDER_SG_KIND":            "SAFEDELIVR_PROVIDERS_SG_KIND",
+		"SAFEDELIVR_LIMIT_RECIPIENTS":            "SAFEDELIVR_LIMITS_RECIPIENTS",
+		"SAFEDELIVR_TIMES_KEEPLOGS":              "SAFEDELIVR_TIMES_KEEP_LOGS",
+		"SAFEDELIVR_GITHUB_CLIENT_SECRETS_FILE":  "SAFEDELIVR_GITHUB_CLIENT_SECRET_FILE",
+		"SAFEDELIVR_PROVIDERS_SG":                "",
+		"SAFEDELIVR_FOO":                         "",
+		"SAFEDELIVR_ACCOUNTS_SG_SENDING_ADDRESS": "",
+	} {
+		_, err := Load("", []string{typed + "=topsecret", "SAFEDELIVR_LOG=loud"})
+		if want = typed + ": no such setting; did you mean " + want + "?"; strings.HasSuffix(want, "mean ?") {
+			want = typed + ": no such setting"
+		}
+		require.Equal(t, []string{want, `SAFEDELIVR_LOG: "loud" must be one of debug, info, warn, error`}, lines(err))
+	}
+}
+
+// TestFileMistakes: a mistake in a file is told by the name of the setting in the file.
+func TestFileMistakes(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(`
+listn: ":1"
+log: [info, debug]
+amqp:
+limits: {retries: 3.5, disk_reserve: -1}
+times: {recheck: 60, hold: 5m}
+providers:
+  sg: {kind: sendgrid, apikey: topsecret, weight: 0}
+  mg: {api_key: topsecret}
+traces: {ratio: 2}
+`), 0o600))
+	c, err := Load(path, []string{"SAFEDELIVR_TRACES_RATIO=.nan"})
+	require.Equal(t, []string{
+		`listn: no such setting; did you mean listen?`,
+		`providers.sg.apikey: no such setting; did you mean providers.sg.api_key?`,
+		`limits.disk_reserve: must be 0 or more`,
+		`limits.retries: "3.5" is not a whole number`,
+		`log: must be one value, and not 2`,
+		`providers.sg.weight: must be from 1 to 1000`,
+		`times.recheck: "60" is not a duration: a number with its unit, like 90s, 15m or 168h`,
+		`SAFEDELIVR_TRACES_RATIO: ".nan" is not a number`,
+		`providers.mg.kind: required`,
+	}, lines(err))
+	require.Equal(t, 5*time.Minute, c.Times.Hold)
+}
+
+// TestRangesOfModels: the ranges in the tags are those of the models.
+func TestRangesOfModels(t *testing.T) {
+	t.Parallel()
+	limit := func(setting string) string {
+		f, ok := settingType(setting)
+		require.True(t, ok)
+		return f.Tag.Get("range")
+	}
+	require.Equal(t, fmt.Sprintf("1..%d", models.MaxChunks*models.MaxChunkRecipients), limit("limits.recipients"))
+	require.Equal(t, fmt.Sprintf("1..%d", models.MaxChunkRecipients), limit("providers.x.chunk_limit"))
 }
 
 func TestProxyNetworks(t *testing.T) {
@@ -164,17 +240,17 @@ func TestGitHub(t *testing.T) {
 		},
 	)
 	for _, want := range []string{
-		"github.client_secret",
-		"public_url",
-		"github.base_url",
-		"github.api_url",
+		"SAFEDELIVR_GITHUB_CLIENT_SECRET: required if SAFEDELIVR_GITHUB_CLIENT_ID is set",
+		"SAFEDELIVR_PUBLIC_URL: required",
+		"SAFEDELIVR_GITHUB_BASE_URL: must be",
+		"SAFEDELIVR_GITHUB_API_URL: must be",
 		`"a b" is neither a GitHub name nor id: and a number`,
 	} {
 		require.ErrorContains(t, err, want)
 	}
 	_, err = Load("", []string{"SAFEDELIVR_PUBLIC_URL=mail", "SAFEDELIVR_GITHUB_CLIENT_SECRET=topsecret"})
-	require.ErrorContains(t, err, "public_url")
-	require.ErrorContains(t, err, "github.client_id")
+	require.ErrorContains(t, err, "SAFEDELIVR_PUBLIC_URL: must be")
+	require.ErrorContains(t, err, "SAFEDELIVR_GITHUB_CLIENT_ID: required")
 	require.NotContains(t, err.Error(), "topsecret")
 }
 

@@ -45,7 +45,9 @@ func flatten(out map[string]string, name string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			flatten(out, strings.TrimPrefix(name+"."+v.Type().Field(i).Tag.Get("koanf"), "."), v.Field(i))
+			if f := v.Type().Field(i); f.IsExported() {
+				flatten(out, strings.TrimPrefix(name+"."+f.Tag.Get("koanf"), "."), v.Field(i))
+			}
 		}
 	case reflect.Map:
 		for _, key := range v.MapKeys() {

@@ -7,8 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-
-	"github.com/knadh/koanf/v2"
 )
 
 // fileSuffix ends the name of a setting that holds the path of a file with a secret:
@@ -33,30 +31,35 @@ func isSecret(key string) bool {
 	return slices.Contains(secrets, key)
 }
 
-// readSecrets replaces the settings that name the file of a secret by the secrets. It returns all mistakes. They
-// contain no path, because a path may be a secret that was set under the wrong name.
-func readSecrets(k *koanf.Koanf) []error {
-	var mistakes []error
-	for _, key := range k.Keys() {
-		secret, ok := strings.CutSuffix(key, fileSuffix)
-		if !ok || !isSecret(secret) {
+// settingIn returns the setting that a key sets: a secret may be set by a key that names its file.
+func settingIn(key string) string {
+	if secret, ok := strings.CutSuffix(key, fileSuffix); ok && isSecret(secret) {
+		return secret
+	}
+	return key
+}
+
+// readSecrets replaces the settings that name the file of a secret by the secrets. Its mistakes contain no path, because
+// a path may be a secret that was set under the wrong name.
+func (l *loader) readSecrets() {
+	for _, key := range l.k.Keys() {
+		secret := settingIn(key)
+		if secret == key {
 			continue
 		}
-		path := k.String(key)
-		k.Delete(key)
-		if k.String(secret) != "" && path != "" {
-			mistakes = append(mistakes, fmt.Errorf("%s: set either this or %s", key, secret))
+		path := l.k.String(key)
+		l.k.Delete(key)
+		if l.k.String(secret) != "" && path != "" {
+			l.mistake(secret, "set either this or %s", secret)
 			continue
 		}
 		value, err := readSecret(path)
-		if err == nil {
-			err = k.Set(secret, value)
-		}
 		if err != nil {
-			mistakes = append(mistakes, fmt.Errorf("%s: cannot read the file: %w", key, err))
+			l.mistake(secret, "cannot read the file: %s", err)
+			continue
 		}
+		_ = l.k.Set(secret, value)
 	}
-	return mistakes
 }
 
 // readSecret returns the content of a file without the line break at its end.

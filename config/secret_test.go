@@ -63,13 +63,13 @@ func TestSecretFileMistakes(t *testing.T) {
 		"SAFEDELIVR_AMQP_URL_FILE=" + large,
 	})
 	for _, want := range []string{
-		"log: ",
-		"listen.file: there is no setting with this name",
-		"providers.sg.api_key_file: set either this or providers.sg.api_key",
-		"providers.sg.webhook_key_file: cannot read the file: no such file or directory",
-		"providers.sg.webhook_key_old_file: cannot read the file: it is empty",
-		"cassandra.password_file: cannot read the file: is a directory",
-		"amqp.url_file: cannot read the file: it has more than",
+		`SAFEDELIVR_LOG: "loud"`,
+		"SAFEDELIVR_LISTEN_FILE: no such setting",
+		"SAFEDELIVR_PROVIDERS_SG_API_KEY_FILE: set either this or SAFEDELIVR_PROVIDERS_SG_API_KEY",
+		"SAFEDELIVR_PROVIDERS_SG_WEBHOOK_KEY_FILE: cannot read the file: no such file or directory",
+		"SAFEDELIVR_PROVIDERS_SG_WEBHOOK_KEY_OLD_FILE: cannot read the file: it is empty",
+		"SAFEDELIVR_CASSANDRA_PASSWORD_FILE: cannot read the file: is a directory",
+		"SAFEDELIVR_AMQP_URL_FILE: cannot read the file: it has more than",
 	} {
 		require.ErrorContains(t, err, want)
 	}

@@ -16,6 +16,9 @@ import (
 // Settings configure one provider.
 type Settings = settings.Settings
 
+// A Mistake is a wrong setting of a provider.
+type Mistake = settings.Mistake
+
 // A Kind is a kind of provider, with the constructor of its adapter.
 type Kind struct {
 	Name  string // as in Settings.Kind
@@ -54,7 +57,7 @@ func Find(name string) (Kind, bool) {
 	return Kind{}, false
 }
 
-// Check reports all mistakes in the settings of a provider, with its name.
+// Check returns all mistakes in the settings of a provider, each a Mistake.
 func Check(s Settings) []error {
 	k, ok := Find(s.Kind)
 	if !ok {
@@ -62,20 +65,16 @@ func Check(s Settings) []error {
 		for _, k := range Kinds() {
 			names = append(names, k.Name)
 		}
-		return []error{fmt.Errorf("provider %q: kind %q is not one of %s", s.Name, s.Kind, strings.Join(names, ", "))}
+		return []error{Mistake{Setting: "kind", Text: fmt.Sprintf("%q must be one of %s", s.Kind, strings.Join(names, ", "))}}
 	}
-	var errs []error
-	for _, err := range k.Check(s) {
-		errs = append(errs, fmt.Errorf("provider %q: %w", s.Name, err))
-	}
-	return errs
+	return k.Check(s)
 }
 
 // New returns the adapter for a provider. The error names all mistakes in its
 // settings.
 func New(s Settings) (models.Adapter, error) {
 	if err := errors.Join(Check(s)...); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("provider %s: %w", s.Name, err)
 	}
 	k, _ := Find(s.Kind)
 	return k.New(s)

@@ -132,9 +132,14 @@ func (c *cli) load() (config.Config, error) {
 	}
 	cfg, err := config.Load(c.configFile, c.environ)
 	if err != nil {
-		return cfg, fmt.Errorf("the configuration has mistakes:\n%w", err)
+		return cfg, mistakes(err)
 	}
 	return cfg, nil
+}
+
+// mistakes returns the error of a configuration with mistakes.
+func mistakes(err error) error {
+	return fmt.Errorf("the configuration has mistakes:\n  %s", strings.ReplaceAll(err.Error(), "\n", "\n  "))
 }
 
 func (c *cli) logger(cfg *config.Config) *slog.Logger {

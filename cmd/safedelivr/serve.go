@@ -35,9 +35,9 @@ SIGHUP makes it read keys, the lists of GitHub, the log level and the certificat
 			if roles != "" {
 				with.environ = append(slices.Clone(c.env()), "SAFEDELIVR_ROLES="+roles)
 			}
-			cfg, err := with.load()
-			if err != nil {
-				return err
+			cfg, err := config.Load(c.configFile, with.env())
+			if err = app.Check(cmd.Context(), &cfg, err); err != nil {
+				return mistakes(err)
 			}
 			return with.serve(cmd.Context(), &cfg, restored)
 		},

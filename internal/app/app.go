@@ -190,7 +190,7 @@ func (a *App) buildWebhooks(context.Context) error {
 }
 
 func (a *App) listen(ctx context.Context) error {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.cfg.Listen)
+	l, err := listenOn(ctx, a.cfg, "listen", a.cfg.Listen)
 	if err != nil {
 		return err
 	}

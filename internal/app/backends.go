@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -98,9 +97,13 @@ func OpenProviders(cfg *config.Config, log *slog.Logger) ([]provider.Spec, error
 	var out []provider.Spec
 	var mistakes []error
 	for _, name := range cfg.ProviderNames() {
+		if wrong := checkProvider(cfg, providerSettings(cfg, name)); len(wrong) > 0 {
+			mistakes = append(mistakes, wrong...)
+			continue
+		}
 		p, err := openProvider(cfg, name, log)
 		if err != nil {
-			mistakes = append(mistakes, fmt.Errorf("providers.%s: %w", name, err))
+			mistakes = append(mistakes, err)
 			continue
 		}
 		out = append(out, p)
@@ -115,8 +118,9 @@ func openProvider(cfg *config.Config, name string, log *slog.Logger) (provider.S
 		return provider.Spec{}, err
 	}
 	if c.Events == string(models.EventsWebhook) && c.WebhookKey == "" {
-		log.Warn("provider has no webhook_key: its webhooks are answered 503 and its mail gets no final event; "+
-			"set events: none if it sends no webhooks", "provider", name)
+		log.Warn("provider has no webhook key: its webhooks are answered 503 and its mail gets no final event; set "+
+			cfg.Name("providers."+name+".webhook_key")+", or "+cfg.Name("providers."+name+".events")+
+			" to none if it cannot reach this server", "provider", name)
 	}
 	return provider.Spec{Adapter: adapter, Provider: models.Provider{
 		Name:           name,

@@ -178,8 +178,8 @@ func TestSimulatedKeysNeedSimulator(t *testing.T) {
 	require.NoError(t, err)
 	settings = slices.DeleteFunc(settings, func(s string) bool { return strings.Contains(s, "_BASE_URL=") })
 	_, err = config.Load("", settings)
-	for _, field := range []string{"sg.api_key", "sg.webhook_key", "mg.api_key", "mg.webhook_key"} {
-		require.ErrorContains(t, err, "providers."+field+": is the published key")
+	for _, field := range []string{"SG_API_KEY", "SG_WEBHOOK_KEY", "MG_API_KEY", "MG_WEBHOOK_KEY"} {
+		require.ErrorContains(t, err, "SAFEDELIVR_PROVIDERS_"+field+": is the published key")
 	}
 }
 

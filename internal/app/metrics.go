@@ -3,8 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -31,12 +29,12 @@ func (a *App) listenMetrics(ctx context.Context) error {
 	if addr == "off" {
 		return nil
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	l, err := listenOn(ctx, a.cfg, "metrics.listen", addr)
 	switch {
 	case err == nil:
 		a.metricsListener = l
 	case addr != config.DefaultMetrics:
-		return fmt.Errorf("metrics: %w", err)
+		return err
 	default:
 		a.log.Warn("metrics are not served; set SAFEDELIVR_METRICS_LISTEN to a free address, or to off", "err", err)
 	}

@@ -17,12 +17,12 @@ func (a *App) Reload(next *config.Config) error {
 	var mistakes []error
 	for _, p := range a.providers {
 		if _, ok := next.Providers[p.Name]; ok {
-			mistakes = append(mistakes, providers.Check(a.settingsFrom(next, p.Name))...)
+			mistakes = append(mistakes, checkProvider(next, a.settingsFrom(next, p.Name))...)
 		}
 	}
 	if a.certs != nil {
 		if _, err := a.certs.load(); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("cannot use tls.cert and tls.key: %w", err))
+			mistakes = append(mistakes, fmt.Errorf("cannot use the certificate (SAFEDELIVR_TLS_CERT, _KEY): %w", err))
 		}
 	}
 	if err := errors.Join(mistakes...); err != nil {

@@ -88,7 +88,7 @@ func (a *App) loadCertificate(context.Context) error {
 	}
 	c := &certificate{cert: a.cfg.TLS.Cert, key: a.cfg.TLS.Key}
 	if _, err := c.load(); err != nil {
-		return fmt.Errorf("cannot use tls.cert and tls.key: %w", err)
+		return fmt.Errorf("cannot use the certificate (SAFEDELIVR_TLS_CERT, _KEY): %w", err)
 	}
 	a.certs = c
 	return nil
@@ -110,7 +110,7 @@ func (c *certificate) reload(log *slog.Logger) {
 	switch {
 	case !changed:
 	case err != nil:
-		log.Error("cannot use tls.cert and tls.key; the certificate before stays in use", "err", err)
+		log.Error("cannot use the certificate (SAFEDELIVR_TLS_CERT, _KEY); the certificate before stays in use", "err", err)
 	default:
 		log.Info("new certificate in use", "expires", c.now.Load().Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}

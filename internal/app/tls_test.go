@@ -82,7 +82,7 @@ func TestCertificateReload(t *testing.T) {
 
 	// SIGHUP reports the mistake, too, and takes the next certificate that can be used.
 	next := a.Config()
-	require.ErrorContains(t, a.Reload(&next), "cannot use tls.cert and tls.key: no such file")
+	require.ErrorContains(t, a.Reload(&next), "cannot use the certificate (SAFEDELIVR_TLS_CERT, _KEY): no such file")
 	ca.Certificate(t, cert, key, "127.0.0.1", 3*time.Hour)
 	next.Listen = a.cfg.Listen
 	require.NoError(t, a.Reload(&next))
@@ -130,11 +130,11 @@ func TestCertificateMistakes(t *testing.T) {
 		"SAFEDELIVR_AMQP_TLS_KEY=k",
 	})
 	for _, want := range []string{
-		"tls.cert: required if tls.key is set",
-		"cassandra.tls_key: required if cassandra.tls_cert is set",
-		"cassandra.tls_ca: required if cassandra.tls_cert is set",
-		"amqp.tls_cert: required if amqp.tls_key is set",
-		"amqp.url: must have only amqps:// URLs",
+		"SAFEDELIVR_TLS_CERT: required if SAFEDELIVR_TLS_KEY is set",
+		"SAFEDELIVR_CASSANDRA_TLS_KEY: required if SAFEDELIVR_CASSANDRA_TLS_CERT is set",
+		"SAFEDELIVR_CASSANDRA_TLS_CA: required if SAFEDELIVR_CASSANDRA_TLS_CERT is set",
+		"SAFEDELIVR_AMQP_TLS_CERT: required if SAFEDELIVR_AMQP_TLS_KEY is set",
+		"SAFEDELIVR_AMQP_URL: must have only amqps:// URLs",
 	} {
 		require.ErrorContains(t, err, want)
 	}
@@ -147,7 +147,7 @@ func TestCertificateMistakes(t *testing.T) {
 	})
 	require.NoError(t, err)
 	_, err = New(t.Context(), &cfg, slog.New(slog.DiscardHandler), Commands{})
-	require.ErrorContains(t, err, "cannot use tls.cert and tls.key: no such file")
+	require.ErrorContains(t, err, "cannot use the certificate (SAFEDELIVR_TLS_CERT, _KEY): no such file")
 	_, err = clientTLS("amqp", none, "", "")
 	require.ErrorContains(t, err, "cannot read amqp.tls_ca: no such file")
 	require.NoError(t, os.WriteFile(none, nil, 0o600))

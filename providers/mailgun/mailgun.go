@@ -68,18 +68,19 @@ type keys struct {
 // Check returns all mistakes in the settings. Their texts have no secrets.
 func Check(s settings.Settings) []error {
 	errs := s.Check()
+	wrong := func(setting, text string) { errs = append(errs, settings.Mistake{Setting: setting, Text: text}) }
 	switch {
 	case s.Domain == "":
-		errs = append(errs, errors.New("domain is missing: Mailgun sends for one domain"))
+		wrong("domain", "required: Mailgun sends for one domain")
 	case !validDomain(s.Domain):
 		// Mailgun answers a domain with a slash with 200 and sends nothing.
-		errs = append(errs, errors.New("domain: want a name like mg.example.com, of letters, digits, '-' and '.'"))
+		wrong("domain", "must be a name like mg.example.com, of letters, digits, '-' and '.'")
 	}
 	if strings.TrimSpace(s.WebhookKey) != s.WebhookKey {
-		errs = append(errs, errors.New("webhook key begins or ends with white space"))
+		wrong("webhook_key", "begins or ends with white space")
 	}
 	if strings.TrimSpace(s.WebhookKeyOld) != s.WebhookKeyOld {
-		errs = append(errs, errors.New("old webhook key begins or ends with white space"))
+		wrong("webhook_key_old", "begins or ends with white space")
 	}
 	return errs
 }

@@ -10,7 +10,6 @@ package sendgrid
 import (
 	"crypto/ecdsa"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -64,10 +63,10 @@ var _ models.Adapter = (*Adapter)(nil)
 func Check(s settings.Settings) []error {
 	errs := s.Check()
 	if _, err := parseKeys(s.WebhookKey); err != nil {
-		errs = append(errs, fmt.Errorf("webhook key: %w", err))
+		errs = append(errs, settings.Mistake{Setting: "webhook_key", Text: err.Error()})
 	}
 	if _, err := parseKeys(s.WebhookKeyOld); err != nil {
-		errs = append(errs, fmt.Errorf("old webhook key: %w", err))
+		errs = append(errs, settings.Mistake{Setting: "webhook_key_old", Text: err.Error()})
 	}
 	return errs
 }

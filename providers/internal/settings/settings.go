@@ -46,41 +46,51 @@ func (s Settings) WithDefaults() Settings {
 	return s
 }
 
-// Check returns the mistakes that do not depend on the kind. Their texts have no
-// secrets, so they can be logged.
+// A Mistake is a wrong setting.
+type Mistake struct {
+	Setting string // as in the configuration of a provider, like api_key
+	Text    string // without secrets, so it can be logged
+}
+
+// Error implements error.
+func (m Mistake) Error() string { return m.Setting + ": " + m.Text }
+
+// Check returns the mistakes that do not depend on the kind.
 func (s Settings) Check() []error {
 	s = s.WithDefaults()
 	var errs []error
-	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	wrong := func(setting, format string, args ...any) {
+		errs = append(errs, Mistake{setting, fmt.Sprintf(format, args...)})
+	}
 	if !models.ValidProviderName(s.Name) {
-		wrong("name %q: want 1 to 32 of a-z 0-9 -, beginning with a letter; batch, log and event are taken", s.Name)
+		wrong("name", "%q: want 1 to 32 of a-z 0-9 -, beginning with a letter; batch, log and event are taken", s.Name)
 	}
 	switch {
 	case s.APIKey == "":
-		wrong("API key is missing")
+		wrong("api_key", "required: the API key of the provider")
 	case !visible(s.APIKey):
-		wrong("API key holds spaces, line breaks or characters that no key has")
+		wrong("api_key", "holds spaces, line breaks or characters that no key has")
 	}
 	if s.BaseURL != "" {
 		if _, err := Base(s.BaseURL); err != nil {
-			errs = append(errs, err)
+			wrong("base_url", "%s", err)
 		}
 	}
 	switch {
 	case s.Events != models.EventsWebhook && s.Events != models.EventsNone:
-		wrong("events %q: want webhook or none", s.Events)
+		wrong("events", "%q must be webhook or none", s.Events)
 	case s.Events == models.EventsWebhook && s.WebhookKey == "":
-		wrong("webhook key is missing; without it webhooks cannot be verified " +
-			"(set events to none if this provider gets no webhooks)")
+		wrong("webhook_key", "required: without it webhooks cannot be verified "+
+			"(set events to none if the provider cannot reach this server)")
 	}
 	if s.WebhookKeyOld != "" && s.WebhookKey == "" {
-		wrong("old webhook key is set without a webhook key")
+		wrong("webhook_key", "required if webhook_key_old is set")
 	}
 	if s.Timeout < 0 {
-		wrong("timeout %s is negative", s.Timeout)
+		wrong("timeout", "%s is negative", s.Timeout)
 	}
 	if s.MaxConns < 0 {
-		wrong("%d connections: want at least 1", s.MaxConns)
+		wrong("concurrency", "%d must be at least 1", s.MaxConns)
 	}
 	return errs
 }
@@ -92,11 +102,11 @@ func Base(text string) (string, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return "", errors.New("base URL: want http:// or https:// with a host")
+		return "", errors.New("must be an http:// or https:// URL with a host")
 	case u.User != nil:
-		return "", errors.New("base URL holds a user name or password; the key belongs elsewhere")
+		return "", errors.New("holds a user name or password; the key belongs elsewhere")
 	case u.RawQuery != "" || u.Fragment != "":
-		return "", errors.New("base URL holds a query or fragment")
+		return "", errors.New("holds a query or fragment")
 	}
 	u.Path = strings.TrimRight(u.Path, "/")
 	u.Path = strings.TrimRight(strings.TrimSuffix(u.Path, "/v3"), "/")
