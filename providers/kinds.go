@@ -3,11 +3,13 @@
 package providers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/inspect"
 	"github.com/safedelivr/safedelivr/providers/internal/settings"
 	"github.com/safedelivr/safedelivr/providers/mailgun"
 	"github.com/safedelivr/safedelivr/providers/sendgrid"
@@ -18,6 +20,28 @@ type Settings = settings.Settings
 
 // A Mistake is a wrong setting of a provider.
 type Mistake = settings.Mistake
+
+// Account is what was found out about an account at a provider.
+type Account = inspect.Account
+
+type (
+	// A Finding is one thing that was found out.
+	Finding = inspect.Finding
+	// A Domain is a sender domain at the provider.
+	Domain = inspect.Domain
+	// A Record is a DNS record that the provider wants.
+	Record = inspect.Record
+	// A State says whether something is as it should be.
+	State = inspect.State
+)
+
+// The states of a Finding.
+const (
+	OK      = inspect.OK
+	Wrong   = inspect.Wrong
+	Warning = inspect.Warning
+	Unknown = inspect.Unknown
+)
 
 // A Kind is a kind of provider, with the constructor of its adapter.
 type Kind struct {
@@ -78,6 +102,16 @@ func New(s Settings) (models.Adapter, error) {
 	}
 	k, _ := Find(s.Kind)
 	return k.New(s)
+}
+
+// Inspect finds out about the account of an adapter at its provider. Webhooks must go to webhookURL, if it is not
+// empty. An error means that the provider could not be asked.
+func Inspect(ctx context.Context, a models.Adapter, webhookURL string) (Account, error) {
+	i, ok := a.(inspect.Inspector)
+	if !ok {
+		return Account{}, errors.New("this kind of provider cannot be checked")
+	}
+	return i.Inspect(ctx, webhookURL)
 }
 
 // SetKeys replaces the API key and the keys of webhooks of an adapter while it is in use, and nothing else. The

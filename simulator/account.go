@@ -29,10 +29,11 @@ var providers = map[Kind]func(provider.Account) (provider.Provider, error){
 
 // An Account is a customer account at a simulated provider.
 type Account struct {
-	Name       string `json:"name"` // path prefix; a-z 0-9 - _
-	Kind       string `json:"kind"`
-	Key        string `json:"key"`                   // API key; requests with another one get 401
-	Domain     string `json:"domain,omitempty"`      // Mailgun: sending domain; another one gets 404
+	Name string `json:"name"` // path prefix; a-z 0-9 - _
+	Kind string `json:"kind"`
+	Key  string `json:"key"` // API key; requests with another one get 401
+	// Mailgun: the sending domain, another one gets 404. SendGrid: the authenticated domain.
+	Domain     string `json:"domain,omitempty"`
 	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
 	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if
 	// there is a WebhookURL. SendGrid: an ECDSA P-256 private key, PEM or base64 of

@@ -34,8 +34,10 @@ func domainNotFound(domain string) provider.Answer { return say(404, "Domain not
 
 // domainAnswer returns the answer to a request for the domain.
 func (g *Mailgun) domainAnswer() provider.Answer {
-	body := fmt.Sprintf(`{"domain":{"name":%q,"state":"active","type":"custom",`+
-		`"created_at":"Thu, 01 Jan 2026 00:00:00 GMT"},"receiving_dns_records":[],"sending_dns_records":[]}`, g.domain)
+	body := fmt.Sprintf(`{"domain":{"name":%[1]q,"state":"active","type":"custom",`+
+		`"created_at":"Thu, 01 Jan 2026 00:00:00 GMT"},"receiving_dns_records":[],"sending_dns_records":[`+
+		`{"record_type":"TXT","valid":"valid","name":%[1]q,"value":"v=spf1 include:mailgun.org ~all"},`+
+		`{"record_type":"TXT","valid":"valid","name":%[2]q,"value":"k=rsa; p=MIGf"}]}`, g.domain, "mx._domainkey."+g.domain)
 	return provider.Answer{Status: 200, Type: typeJSON, Body: body}
 }
 

@@ -102,6 +102,20 @@ func (g *SendGrid) Endpoint(r *http.Request, path []string) *provider.Endpoint {
 const eventTypes = `"processed":true,"delivered":true,"deferred":true,"bounce":true,"dropped":true,"open":true,` +
 	`"click":true,"spam_report":true,"unsubscribe":true,"group_unsubscribe":true,"group_resubscribe":true`
 
+// domains returns the authenticated domains: the one of the account, if it has one.
+func (g *SendGrid) domains() string {
+	d := g.account.Domain
+	if d == "" {
+		return "[]"
+	}
+	record := func(host, data string) string {
+		return fmt.Sprintf(`{"valid":true,"type":"cname","host":%q,"data":%q}`, host+"."+d, data)
+	}
+	return fmt.Sprintf(`[{"id":1,"domain":%q,"subdomain":"em1","valid":true,`+
+		`"dns":{"mail_cname":%s,"dkim1":%s,"dkim2":%s}}]`, d, record("em1", "u1.wl.sendgrid.net"), record("s1._domainkey", "s1.domainkey.u1.wl.sendgrid.net"),
+		record("s2._domainkey", "s2.domainkey.u1.wl.sendgrid.net"))
+}
+
 // Serve implements provider.Provider.
 func (g *SendGrid) Serve(w http.ResponseWriter, r *http.Request, path []string) {
 	dress(w.Header())
@@ -118,7 +132,9 @@ func (g *SendGrid) Serve(w http.ResponseWriter, r *http.Request, path []string) 
 		url := g.account.Webhooks.URL()
 		body = fmt.Sprintf(`{"enabled":%t,"url":%q,%s}`, url != "", url, eventTypes)
 	case "v3/scopes":
-		body = `{"scopes":["mail.send","user.webhooks.event.settings.read"]}`
+		body = `{"scopes":["mail.send","user.webhooks.event.settings.read","whitelabel.read"]}`
+	case "v3/whitelabel/domains":
+		body = g.domains()
 	}
 	switch {
 	case body == "" && route != pathSend:
