@@ -78,7 +78,7 @@ type Cassandra struct {
 	Username string `koanf:"username"`
 	// password
 	Password string `koanf:"password"`
-	// local data center
+	// local data centre
 	LocalDC string `koanf:"local_dc"`
 	// CQL map for creating the keyspace
 	Replication string `koanf:"replication"`
@@ -125,7 +125,7 @@ type GitHub struct {
 	Operators []string `koanf:"operators"`
 	// users, likewise. A login belongs to the account that first used it here
 	Logins []string `koanf:"logins"`
-	// organizations whose members are users; needs the scope `read:org`. The membership is checked again every 30 minutes
+	// organisations whose members are users; needs the scope `read:org`. The membership is checked again every 30 minutes
 	Orgs []string `koanf:"orgs"`
 	// URL of a GitHub Enterprise Server. If it is not set, it is `https://github.com`
 	BaseURL string `koanf:"base_url"`

@@ -55,7 +55,7 @@ func (l *loader) mistake(setting, format string, args ...any) {
 // unknown notes that a name is that of no setting. One of candidates may have been meant.
 func (l *loader) unknown(name string, candidates []string) {
 	text := "no such setting"
-	if meant := nearest(name, candidates); meant != "" {
+	if meant := Nearest(name, candidates); meant != "" {
 		text += "; did you mean " + meant + "?"
 	}
 	l.mistakes = append(l.mistakes, Mistake{Name: name, Text: text})
@@ -89,8 +89,8 @@ func (l *loader) readEnvironment(environ []string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		typed := strings.TrimPrefix(name, Prefix)
-		if strings.HasPrefix(typed, "TEST_") || strings.HasPrefix(typed, "SERVICES_") {
-			continue // used by the test scripts
+		if strings.HasPrefix(typed, "TEST_") || strings.HasPrefix(typed, "SERVICES_") || typed == "CONFIG" {
+			continue // used by the test scripts and the command line
 		}
 		key, ok := settingOf(strings.ToLower(typed))
 		if !ok {

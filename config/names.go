@@ -114,11 +114,11 @@ func settingType(setting string) (reflect.StructField, bool) {
 			t = t.Elem()
 			continue // parts[i] is a provider's name
 		}
-		ok := false
-		if f, ok = field(t, parts[i]); !ok {
-			return f, false
+		found, ok := field(t, parts[i])
+		if !ok {
+			return found, false
 		}
-		t = f.Type
+		f, t = found, found.Type
 	}
 	return f, t.Kind() != reflect.Struct && t.Kind() != reflect.Map
 }
@@ -162,8 +162,8 @@ func candidates(name, sep string) []string {
 	return out
 }
 
-// nearest returns the candidate that differs least from name, or "" if all differ by much.
-func nearest(name string, candidates []string) string {
+// Nearest returns the candidate that differs least from name, or "" if all differ by much.
+func Nearest(name string, candidates []string) string {
 	typed := strings.TrimPrefix(name, Prefix)
 	best, least := "", min(max(2, len(typed)/5), (len(typed)-1)/2)+1
 	for _, c := range candidates {

@@ -39,8 +39,8 @@ func settingIn(key string) string {
 	return key
 }
 
-// readSecrets replaces the settings that name the file of a secret by the secrets. Its mistakes contain no path, because
-// a path may be a secret that was set under the wrong name.
+// readSecrets replaces the settings that name the file of a secret by the secrets. Its mistakes contain no path,
+// because a path may be a secret that was set under the wrong name.
 func (l *loader) readSecrets() {
 	for _, key := range l.k.Keys() {
 		secret := settingIn(key)

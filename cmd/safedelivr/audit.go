@@ -19,9 +19,10 @@ func (c *cli) auditCommand() *cobra.Command {
 		head:  "AT\tBY\tCOMMAND\tABOUT\tWHY",
 	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
 		page, err := svc.Audit(ctx, c.operator(), p)
+		name := c.names(ctx, svc)
 		for i := range page.Commands {
 			e := &page.Commands[i]
-			row(e.At.UTC().Format(time.RFC3339), e.By, e.Command, subjects(e), e.Why)
+			row(e.At.UTC().Format(time.RFC3339), name(e.By), e.Command, subjects(e, name), e.Why)
 		}
 		return page.Next, err
 	})
@@ -37,9 +38,10 @@ func (c *cli) accessCommand() *cobra.Command {
 		head:  "FIRST\tLAST\tTIMES\tKIND\tREASON\tUSER\tKEY\tADDRESS",
 	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
 		page, err := svc.AccessLog(ctx, c.operator(), accesslog.Kind(kind), p)
+		name := c.names(ctx, svc)
 		for i := range page.Entries {
 			e := &page.Entries[i]
-			row(timeOrDash(e.At), timeOrDash(e.LastAt), e.Count, e.Kind, e.Reason, cmp.Or(e.User, e.Login), e.Key,
+			row(timeOrDash(e.At), timeOrDash(e.LastAt), e.Count, e.Kind, e.Reason, cmp.Or(name(e.User), e.Login), e.Key,
 				cmp.Or(e.Address, "many"))
 		}
 		return page.Next, err
@@ -49,7 +51,7 @@ func (c *cli) accessCommand() *cobra.Command {
 }
 
 // subjects names what a command was about.
-func subjects(e *service.AuditEntry) string {
+func subjects(e *service.AuditEntry, name func(string) string) string {
 	var out []string
 	if !e.LogID.IsZero() {
 		out = append(out, e.LogID.String())
@@ -59,7 +61,7 @@ func subjects(e *service.AuditEntry) string {
 	if e.Block != nil {
 		out = append(out, e.Block.ID)
 	}
-	for _, s := range []string{e.User, e.Provider, e.Subject, strings.Join(e.Senders, ",")} {
+	for _, s := range []string{name(e.User), e.Provider, e.Subject, strings.Join(e.Senders, ",")} {
 		if s != "" {
 			out = append(out, s)
 		}

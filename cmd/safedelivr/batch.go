@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,10 +16,10 @@ import (
 func (c *cli) batchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
-		Short: "Show, stop, resume, cancel, retry or release a batch",
-		Long: `Show a batch or give a command about it, by its id. Each command prints its result, how many recipients it
-reaches, and how many are in flight: in calls to a provider that have begun and have no answer. Commands are
-idempotent.`,
+		Short: "List and show batches; stop, resume, cancel, retry or release them",
+		Long: `List batches, show one, or give a command about it, by its id. Each command prints its result, how many
+recipients it reaches, and how many are in flight: in calls to a provider that have begun and have no answer.
+Commands are idempotent.`,
 	}
 	for _, b := range []struct {
 		verb, short, long string
@@ -76,14 +78,102 @@ It may arrive twice.`,
 		dryRunFlag(sub, &dryRun)
 		cmd.AddCommand(sub)
 	}
-	cmd.AddCommand(c.batchShowCommand())
+	cmd.AddCommand(c.batchListCommand(), c.batchShowCommand())
 	return cmd
+}
+
+func (c *cli) batchListCommand() *cobra.Command {
+	var f service.BatchFilter
+	var limit int
+	cmd := c.listCommand(listing{
+		use:   "list",
+		short: "List batches, newest first, of all users or of one",
+		head:  "ID\tCREATED\tUSER\tSTATE\tACCEPTED\tQUEUED\tSUCCESS\tFAILED\tCANCELLED\tSUBJECT",
+		none:  "there is no batch",
+	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
+		if limit < 1 || limit > pageRows {
+			return fmt.Errorf("--limit %d: from 1 to %d", limit, pageRows)
+		}
+		list, err := c.newestBatches(ctx, svc, f, limit)
+		for i := range list {
+			b, n := &list[i].BatchView, &list[i].Counts
+			row(b.ID, timeOrDash(b.CreatedAt), list[i].user, stateOf(b), n.Accepted, n.Queued, n.Success, n.Failed, n.Cancelled,
+				b.Subject)
+		}
+		return err
+	})
+	cmd.Flags().StringVar(&f.User, "user", "", "only this user's, by name (default: all users')")
+	cmd.Flags().StringVar((*string)(&f.State), "state", "", "only queued, sending or done")
+	cmd.Flags().StringVar(&f.Day, "day", "", "only those accepted on this UTC day, like 2026-01-31")
+	cmd.Flags().IntVar(&limit, "limit", 20, "how many")
+	return cmd
+}
+
+// stateOf returns the state of a batch, and whether a command stopped or cancelled it.
+func stateOf(b *service.BatchView) string {
+	switch {
+	case b.Cancelled:
+		return string(b.State) + ",cancelled"
+	case b.Stopped:
+		return string(b.State) + ",stopped"
+	}
+	return string(b.State)
+}
+
+// ownedBatch is a batch with the name of its owner.
+type ownedBatch struct {
+	service.BatchView
+	user string
+}
+
+// newestBatches returns the newest batches of a user, given by name, or of all users.
+func (c *cli) newestBatches(
+	ctx context.Context, svc *service.Service, f service.BatchFilter, limit int,
+) ([]ownedBatch, error) {
+	var users []models.User
+	if f.User != "" {
+		u, err := svc.User(ctx, c.operator(), f.User)
+		if err != nil {
+			return nil, orMissing(err, "user", f.User)
+		}
+		users = append(users, u)
+	}
+	for p := (service.Page{Limit: pageRows}); f.User == ""; {
+		page, err := svc.ListUsers(ctx, c.operator(), p)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Users {
+			users = append(users, models.User{ID: page.Users[i].ID, Name: page.Users[i].Name})
+		}
+		if p.Cursor = page.Next; p.Cursor == "" {
+			break
+		}
+	}
+	var out []ownedBatch
+	for _, u := range users {
+		f.User = u.ID
+		for p := (service.Page{Limit: limit}); ; { // a page may be short
+			page, err := svc.FindBatches(ctx, c.operator(), f, p)
+			if err != nil {
+				return nil, err
+			}
+			for i := range page.Batches {
+				out = append(out, ownedBatch{page.Batches[i], u.Name})
+			}
+			if p.Cursor = page.Next; p.Cursor == "" || len(page.Batches) > 0 {
+				break
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b ownedBatch) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	return out[:min(len(out), limit)], nil
 }
 
 func (c *cli) batchShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show ID",
-		Short: "Show a batch: its counts, and what it waits for",
+		Short: "Show a batch: its counts, what it waits for, and its first recipients",
 		Args:  takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
@@ -91,21 +181,52 @@ func (c *cli) batchShowCommand() *cobra.Command {
 				if err != nil {
 					return orMissing(err, "batch", args[0])
 				}
-				n := &b.Counts
-				fmt.Fprintf(c.out, "%s: %s; accepted: %d; queued: %d; success: %d; failed: %d; cancelled: %d\n",
-					b.ID, b.State, n.Accepted, n.Queued, n.Success, n.Failed, n.Cancelled)
-				if b.Waits == nil {
-					return nil
-				}
-				until := ""
-				if !b.Waits.Until.IsZero() {
-					until = ", until " + b.Waits.Until.Format(time.RFC3339)
-				}
-				fmt.Fprintf(c.out, "waits: %s (%s)%s\n", b.Waits.Text, b.Waits.Code, until)
-				return nil
+				return c.printBatch(ctx, svc, &b)
 			})
 		},
 	}
+}
+
+// shownRecipients is how many recipients batch show prints.
+const shownRecipients = 10
+
+func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.BatchView) error {
+	n, name := &b.Counts, c.names(ctx, svc)
+	fmt.Fprintf(c.out, "%s: %s; accepted: %d; queued: %d; success: %d; failed: %d; cancelled: %d\n",
+		b.ID, stateOf(b), n.Accepted, n.Queued, n.Success, n.Failed, n.Cancelled)
+	fmt.Fprintf(
+		c.out,
+		"subject: %q; from: %s; user: %s; accepted at %s\n",
+		b.Subject,
+		b.From.Email,
+		name(b.User),
+		timeOrDash(b.CreatedAt),
+	)
+	if b.Waits != nil {
+		text, until := b.Waits.Text, ""
+		if b.StoppedBy != "" {
+			text = strings.ReplaceAll(text, b.StoppedBy, name(b.StoppedBy))
+		}
+		if !b.Waits.Until.IsZero() {
+			until = ", until " + b.Waits.Until.Format(time.RFC3339)
+		}
+		fmt.Fprintf(c.out, "waits: %s (%s)%s\n", text, b.Waits.Code, until)
+	}
+	logs, err := svc.Logs(ctx, c.operator(), b.ID.String(), "", service.Page{Limit: shownRecipients})
+	if err != nil {
+		return err
+	}
+	t := c.newTable("LOG\tRECIPIENT\tSTATE\tATTEMPTS\tREASON")
+	for i := range logs.Logs {
+		l := &logs.Logs[i]
+		t.row(l.ID, l.Email, l.State, l.Attempts, l.ReasonText)
+	}
+	if logs.Next != "" {
+		defer c.warn(
+			fmt.Sprintf("These are the first %d recipients; the API lists all: GET /v1/batches/%s/logs", shownRecipients, b.ID),
+		)
+	}
+	return t.w.Flush()
 }
 
 // dryRunFlag adds the flag that every command about batches has.
@@ -114,7 +235,22 @@ func dryRunFlag(cmd *cobra.Command, dryRun *bool) {
 }
 
 func (c *cli) logCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "log", Short: "Release the mail to one recipient"}
+	cmd := &cobra.Command{Use: "log", Short: "Show the story of one recipient; release the mail to it"}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "show ID",
+		Short: "Show the story of one recipient: attempts, answers and events, with their times in UTC",
+		Args:  takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				story, err := svc.Log(ctx, c.operator(), args[0])
+				if err != nil {
+					return orMissing(err, "log", args[0])
+				}
+				printStory(c.out, &story)
+				return nil
+			})
+		},
+	})
 	var dryRun bool
 	release := c.commandAbout(about{
 		use:   "release ID",

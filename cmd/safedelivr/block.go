@@ -55,14 +55,16 @@ Prints the id of the rule, which is that of an existing rule if the same was add
 			use:   "list",
 			short: "List the rules",
 			head:  "ID\tPROVIDER\tUSER\tSENDER\tDOMAIN\tMAIL\tBY\tWHY",
+			none:  "there is no rule",
 		}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
 			blocks, err := svc.Blocks(ctx, c.operator())
+			name := c.names(ctx, svc)
 			for _, b := range blocks {
 				mail := "waits"
 				if b.Fail {
 					mail = "fails"
 				}
-				row(b.ID, b.Provider, b.User, b.Sender, b.Domain, mail, b.By, b.Why)
+				row(b.ID, b.Provider, name(b.User), b.Sender, b.Domain, mail, name(b.By), b.Why)
 			}
 			return err
 		}))

@@ -47,7 +47,16 @@ differences and repaired ones. If the check breaks off, the object ends with "er
 					o.User = u.ID
 				}
 				o.Progress = progress(c, func(n telemetry.Recount) string {
-					return fmt.Sprintf("checked %d batches, %d recipients; %d differences", n.Batches, n.Recipients, n.Differences)
+					return "checked " + count(
+						n.Batches,
+						"batch",
+					) + ", " + count(
+						n.Recipients,
+						"recipient",
+					) + "; " + count(
+						n.Differences,
+						"difference",
+					)
 				})
 				check := c.checkInLines
 				if asJSON {
@@ -74,8 +83,8 @@ func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o rollup.Ch
 	o.Found = func(d rollup.Difference) { fmt.Fprintln(c.out, d) }
 	out, err := e.Check(ctx, o)
 	if err == nil {
-		fmt.Fprintf(c.out, "%d users, %d batches, %d recipients, %d days: %d differences, %d repaired\n",
-			out.Users, out.Batches, out.Recipients, out.Days, out.Differences, out.Repaired)
+		fmt.Fprintf(c.out, "%s, %s, %s, %s: %s, %d repaired\n", count(out.Users, "user"), count(out.Batches, "batch"),
+			count(out.Recipients, "recipient"), count(out.Days, "day"), count(out.Differences, "difference"), out.Repaired)
 	}
 	return out, err
 }

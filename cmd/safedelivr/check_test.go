@@ -65,7 +65,7 @@ func TestCheckCommands(t *testing.T) {
 	env := testEnv(t)
 	command := runner(t, &env)
 	command(0, "user", "add", "ada")
-	require.Contains(t, command(0, "check"), "1 users, 0 batches, 0 recipients, 0 days: 0 differences")
+	require.Contains(t, command(0, "check"), "1 user, 0 batches, 0 recipients, 0 days: 0 differences")
 	require.Contains(t, command(0, "check", "--json", "--user", "ada"), `"differences":0`)
 	require.Contains(t, command(1, "check", "--user", "eve"), "there is no user eve")
 	require.Contains(t, command(1, "check", "--since", "soon"), "is no time")

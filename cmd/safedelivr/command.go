@@ -114,13 +114,45 @@ func (c *cli) controlCommand(
 	})
 }
 
-// sayDone prints which command was carried out, and whether it changed anything.
+// effects says what is so after a command about a thing.
+var effects = map[models.CommandKind]string{
+	models.PauseUser:       "%s is paused: no new call begins for the user's mail",
+	models.ResumeUser:      "%s is not paused: the user's mail is sent",
+	models.DisableUser:     "%s is disabled: all keys and sessions are refused; accepted mail is sent",
+	models.EnableUser:      "%s is enabled: the user's keys are accepted",
+	models.EndSessions:     "%s has no sessions any more",
+	models.ProviderOffline: "%s is offline: no call goes through it",
+	models.ProviderOnline:  "%s is online: it gets mail as far as its health allows",
+	models.ProviderDrain:   "%s drains: it gets only mail that no other provider may send",
+	models.ProviderProbe:   "%s is being probed: the next message shows whether it works",
+	models.RemoveBlock:     "rule %s is removed: mail that waited for it is sent",
+	models.Requeued:        "message %s is published again",
+	models.Discarded:       "message %s is dropped",
+}
+
+// sayDone prints what is so after a command, and whether the command changed anything.
 func (c *cli) sayDone(kind models.CommandKind, name string, changed bool) {
 	before := ""
 	if !changed {
 		before = " (it was so before)"
 	}
-	fmt.Fprintf(c.out, "%s %s%s\n", kind, name, before)
+	fmt.Fprintf(c.out, effects[kind]+"%s\n", name, before)
+}
+
+// names returns a function that replaces the ID of a user by the user's name, and leaves anything else as it is.
+func (c *cli) names(ctx context.Context, svc *service.Service) func(id string) string {
+	known := map[string]string{"": ""}
+	return func(id string) string {
+		name, ok := known[id]
+		if !ok {
+			name = id
+			if u, err := svc.User(ctx, c.operator(), id); err == nil && !strings.Contains(id, ":") {
+				name = u.Name
+			}
+			known[id] = name
+		}
+		return name
+	}
 }
 
 // warn prints what the user should know about a command that succeeded.

@@ -91,13 +91,13 @@ func TestReleaseWarns(t *testing.T) {
 	require.Empty(t, errs, "nothing may arrive twice")
 	id := d.heldBatch().String()
 	out, _ = d.run("release --from 1h --dry-run")
-	require.Equal(t, "dry run, nothing was done; to be released: 1 recipients of 1 batches\n", out)
+	require.Equal(t, "dry run, nothing was done; to be released: 1 recipient of 1 batch\n", out)
 	out, _ = d.run("batch release --dry-run " + id)
 	require.Contains(t, out, "dry run, nothing was done; recipients: 1; in flight: 0")
 	out, _ = d.run("batch retry --dry-run " + id)
 	require.Contains(t, out, "dry run, it would change nothing; recipients: 0")
 	out, errs = d.run("release --from 1h")
-	require.Equal(t, "released: 1 recipients of 1 batches\n", out)
+	require.Equal(t, "released: 1 recipient of 1 batch\n", out)
 	require.Contains(t, errs, "may arrive twice")
 	out, _ = d.run("batch release " + id)
 	require.Contains(t, out, "nothing changed; recipients: 0", "it is released already")
@@ -134,9 +134,11 @@ func TestCommandsAreIdempotent(t *testing.T) {
 	}))
 	list, _ := d.run("parked list")
 	require.Regexp(t, `(?m)^1 .* cannot be read$`, list)
-	for _, line := range []string{"block remove " + block, "parked requeue 1", "parked discard 2"} {
-		words := strings.Fields(line)
-		want := words[0] + "." + words[1] + " " + words[2]
+	for line, want := range map[string]string{
+		"block remove " + block: "rule " + strings.TrimSpace(block) + " is removed: mail that waited for it is sent",
+		"parked requeue 1":      "message 1 is published again",
+		"parked discard 2":      "message 2 is dropped",
+	} {
 		out, _ := d.run(line)
 		require.Equal(t, want+"\n", out)
 		out, _ = d.run(line)
@@ -233,40 +235,54 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	env := testEnv(t)
 	for line, want := range map[string]string{
-		"help batch":                            "",
-		"completion bash":                       "",
-		"batch":                                 "",
-		"batch frobnicate x":                    `unknown command "frobnicate" for "safedelivr batch"`,
-		"frobnicate":                            `unknown command "frobnicate"`,
-		"batch stop":                            "usage: safedelivr batch stop ID",
-		"batch stop x":                          "there is no batch x",
-		"batch show x":                          "there is no batch x",
-		"log release x y":                       "usage: safedelivr log release ID",
-		"log release x":                         "there is no log x",
-		"pause-user eve":                        "there is no user eve",
-		"user disable eve":                      "there is no user eve",
-		"audit access --kind x":                 "kind must be login, login.failed or key.failed.",
-		"user senders eve":                      "there is no user eve",
-		"user senders eve --none a@example.com": "--none takes no addresses",
-		"user limits eve":                       "there is no user eve",
-		"key list eve":                          "there is no user eve",
-		"provider offline xx":                   "there is no provider xx",
-		"block remove x":                        "there is no block rule x",
-		"block add":                             "Give at least one of provider, user, sender and domain.",
-		"block add --user eve":                  `--user: There is no user "eve".`,
-		"parked discard x":                      "there is no parked message x",
-		"parked requeue x":                      "there is no parked message x",
-		"release":                               "--from is missing",
-		"release --from soon":                   `--from: "soon" is no time`,
-		"release --from 24h --to soon":          `--to: "soon" is no time`,
-		"release --from 24h --provider xx":      `--provider: No provider is called "xx".`,
-		"release --from 24h":                    "",
+		"help batch":              "",
+		"completion bash":         "",
+		"batch":                   "",
+		"batch frobnicate x":      `unknown command "frobnicate" for "safedelivr batch"; see`,
+		"batch shwo x":            `unknown command "shwo" for "safedelivr batch" (did you mean "show"?)`,
+		"provider offlin sg":      `(did you mean "offline"?)`,
+		"sned":                    `unknown command "sned" for "safedelivr" (did you mean "send"?)`,
+		"-c x usr add":            `unknown command`,
+		"batch stop x --dryrun":   `unknown flag: --dryrun (did you mean "--dry-run"?)`,
+		"batch list --nosuchflag": `unknown flag: --nosuchflag; see safedelivr batch list --help`,
+		"batch list --limit 0":    "--limit 0: from 1 to 500",
+		"batch list --user eve":   "there is no user eve",
+		"batch list":              "",
+		"provider list":           "",
+		"provider check xx":       "there is no provider xx",
+		"log show x":              "there is no log x",
+		"send":                    "--from, --to and --subject are needed",
+		"send --from a --to b@c.example --subject s": "there is no user: see safedelivr user add",
+		"frobnicate":                                `unknown command "frobnicate"`,
+		"batch stop":                                "usage: safedelivr batch stop ID",
+		"batch stop x":                              "there is no batch x",
+		"batch show x":                              "there is no batch x",
+		"log release x y":                           "usage: safedelivr log release ID",
+		"log release x":                             "there is no log x",
+		"user pause eve":                            "there is no user eve",
+		"user disable eve":                          "there is no user eve",
+		"audit access --kind x":                     "kind must be login, login.failed or key.failed.",
+		"user senders eve":                          "there is no user eve",
+		"user senders eve --none a@example.com":     "--none takes no addresses",
+		"user limits eve":                           "there is no user eve",
+		"key list eve":                              "there is no user eve",
+		"provider offline xx":                       "there is no provider xx",
+		"block remove x":                            "there is no block rule x",
+		"block add":                                 "Give at least one of provider, user, sender and domain.",
+		"block add --user eve":                      `--user: There is no user "eve".`,
+		"parked discard x":                          "there is no parked message x",
+		"parked requeue x":                          "there is no parked message x",
+		"release":                                   "--from is missing",
+		"release --from soon":                       `--from: "soon" is no time`,
+		"release --from 24h --to soon":              `--to: "soon" is no time`,
+		"release --from 24h --provider xx":          `--provider: No provider is called "xx".`,
+		"release --from 24h":                        "",
 		"release --from 2026-01-01 --to 2026-01-02": "",
-		"audit --limit 0":          "--limit 0: at least 1",
-		"audit --all --limit 3":    "none of the others can be",
-		"audit --all":              "",
-		"parked list --limit 1000": "",
-		"check --since soon":       `--since: "soon" is no time`,
+		"audit --limit 0":                           "--limit 0: at least 1",
+		"audit --all --limit 3":                     "none of the others can be",
+		"audit --all":                               "",
+		"parked list --limit 1000":                  "",
+		"check --since soon":                        `--since: "soon" is no time`,
 	} {
 		var out, errs strings.Builder
 		code := run(t.Context(), strings.Fields(line), streams{out: &out, err: &errs}, env)
@@ -285,11 +301,18 @@ func TestUsage(t *testing.T) {
 func TestNoDataFolder(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "elsewhere")
-	for _, line := range []string{"batch stop x", "audit", "check", "hold list", "user list", "login"} {
+	for _, line := range []string{"batch stop x", "audit", "check", "hold list", "user list", "login", "user add ann",
+		"key add ann", "migrate", "send --from a@b.example --to c@d.example --subject s"} {
 		var out, errs strings.Builder
 		env := []string{"SAFEDELIVR_DATA_DIR=" + dir}
 		require.Equal(t, 1, run(t.Context(), strings.Fields(line), streams{out: &out, err: &errs}, env), line)
-		require.Contains(t, errs.String(), "there is no data folder "+dir)
+		require.Contains(
+			t,
+			errs.String(),
+			"there is no data folder "+dir+". To use an installation elsewhere, run this in its "+
+				"folder, name its configuration with -c FILE, or its data folder with SAFEDELIVR_DATA_DIR.",
+			line,
+		)
 		require.NoDirExists(t, dir)
 	}
 }
@@ -314,13 +337,13 @@ func TestHandedOver(t *testing.T) {
 		return out.String()
 	}
 	command("user add ann")
-	command("pause-user ann --why holidays")
+	command("user pause ann --why holidays")
 	require.Regexp(t, `cli:zoe +user.pause .*holidays`, command("audit"))
 	require.Contains(t, command("login"), "http://"+a.Addr()+"/login/link?secret=")
-	require.Contains(t, command("user disable ann --why left"), "user.disable ann")
+	require.Contains(t, command("user disable ann --why left"), "ann is disabled: all keys and sessions are refused")
 	require.Regexp(t, `(?m)^ann .* disabled,paused +left$`, command("user list"))
-	require.Contains(t, command("user enable ann"), "user.enable ann")
-	require.Contains(t, command("user end-sessions ann"), "user.end_sessions ann (it was so before)")
+	require.Contains(t, command("user enable ann"), "ann is enabled")
+	require.Contains(t, command("user end-sessions ann"), "ann has no sessions any more (it was so before)")
 	command("key add ann --name shop")
 	require.Regexp(t, `(?m) ann +shop .* send,read +never +anywhere$`, command("key list"))
 	require.Equal(t, command("key list"), command("key list ann"))

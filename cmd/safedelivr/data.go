@@ -41,12 +41,10 @@ func (c *cli) migrateCommand() *cobra.Command {
 				}
 				return nil
 			}
-			store, err := app.OpenStore(cmd.Context(), &cfg, log) // brings its schema up to date
-			if err != nil {
-				return err
-			}
-			fmt.Fprintln(c.out, "the schema is up to date")
-			return store.Close()
+			return c.onStore(cmd.Context(), false, func(context.Context, *opened) error { // opening it updates its schema
+				fmt.Fprintln(c.out, "the schema is up to date")
+				return nil
+			})
 		},
 	}
 }
@@ -100,7 +98,7 @@ It may be stopped and run again. Addresses that users send from, and block rules
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				var all service.Erasure
 				say := progress(c, func(n service.Erasure) string {
-					return fmt.Sprintf("%d batches read; go on here with --cursor %s", n.Batches, n.Next)
+					return fmt.Sprintf("%s read; go on here with --cursor %s", count(n.Batches, "batch"), n.Next)
 				})
 				for !all.Done {
 					part, _, err := svc.Erase(ctx, c.operator(), args[0], cursor, why, service.Repeat{})
@@ -112,10 +110,10 @@ It may be stopped and run again. Addresses that users send from, and block rules
 					all, cursor = part, part.Next
 					say(all)
 				}
-				fmt.Fprintf(c.out, "erased: %d recipients, %d webhook posts; %d batches read\n",
-					all.Recipients, all.Posts, all.Batches)
+				fmt.Fprintf(c.out, "erased: %s, %s; %s read\n", count(all.Recipients, "recipient"),
+					count(all.Posts, "webhook post"), count(all.Batches, "batch"))
 				if all.Unreadable > 0 {
-					return fmt.Errorf("%d batches are damaged, and the address may be in them: see safedelivr check", all.Unreadable)
+					return fmt.Errorf("damaged: %s; the address may be in them: see safedelivr check", count(all.Unreadable, "batch"))
 				}
 				return nil
 			})

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/config"
@@ -40,17 +41,16 @@ type opened struct {
 	store models.Store
 }
 
-// onStore opens the store, runs f and closes the store, or hands the command over. A command that looks for something
-// fails if there is no data folder; it would otherwise create an empty one in the wrong place.
-func (c *cli) onStore(ctx context.Context, looks bool, f func(context.Context, *opened) error) error {
+// onStore opens the store, runs f and closes the store, or hands the command over. Only init makes a data folder: a
+// command in the wrong folder must not begin a second installation.
+func (c *cli) onStore(ctx context.Context, create bool, f func(context.Context, *opened) error) error {
 	cfg, err := c.load()
 	if err != nil {
 		return err
 	}
-	if looks && app.StoreName(&cfg) == "sqlite" {
+	if !create && app.StoreName(&cfg) == "sqlite" {
 		if _, err := os.Stat(cfg.DataDir); errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("there is no data folder %s: say where it is with SAFEDELIVR_DATA_DIR, "+
-				"or with -c and the server's configuration", cfg.DataDir)
+			return noDataFolder(cfg.DataDir)
 		}
 	}
 	o := &opened{cfg: &cfg, log: c.logger(&cfg)}
@@ -63,6 +63,16 @@ func (c *cli) onStore(ctx context.Context, looks bool, f func(context.Context, *
 	}
 	err = f(ctx, o)
 	return errors.Join(err, o.store.Close())
+}
+
+// noDataFolder says which data folder was looked for, and how to name another one.
+func noDataFolder(folder string) error {
+	if abs, err := filepath.Abs(folder); err == nil {
+		folder = abs
+	}
+	return fmt.Errorf("there is no data folder %s. To use an installation elsewhere, run this in its folder, name its "+
+		"configuration with -c FILE, or its data folder with SAFEDELIVR_DATA_DIR. To begin one here, run safedelivr init or "+
+		"safedelivr serve", folder)
 }
 
 // handOver has the process that holds the data folder run the command.
@@ -104,12 +114,12 @@ func (o *opened) withBroker(ctx context.Context, f func(models.Broker) error) er
 	return errors.Join(err, broker.Close())
 }
 
-// withStore runs f on the store. See onStore for looks.
-func (c *cli) withStore(ctx context.Context, looks bool, f func(context.Context, models.Store) error) error {
+// withStore runs f on the store.
+func (c *cli) withStore(ctx context.Context, f func(context.Context, models.Store) error) error {
 	if c.server != nil {
 		return f(ctx, c.server.store)
 	}
-	return c.onStore(ctx, looks, func(ctx context.Context, o *opened) error { return f(ctx, o.store) })
+	return c.onStore(ctx, false, func(ctx context.Context, o *opened) error { return f(ctx, o.store) })
 }
 
 // withService runs f on the use cases.
@@ -117,30 +127,33 @@ func (c *cli) withService(ctx context.Context, f func(context.Context, *service.
 	if c.server != nil {
 		return explain(f(ctx, c.server.service))
 	}
-	return c.onStore(ctx, true, func(ctx context.Context, o *opened) error {
-		return o.withBroker(ctx, func(broker models.Broker) error {
-			deps := service.Deps{
-				Store:  o.store,
-				Broker: broker,
-				Config: service.Config{
-					Recheck:   o.cfg.Times.Recheck,
-					InboxKeep: o.cfg.Times.InboxKeep,
-					Quotas:    o.cfg.Quotas.Limits(),
-					Sole:      app.SoleProcess(o.cfg),
-				},
-			}
-			var specs []provider.Spec
-			for _, name := range o.cfg.ProviderNames() {
-				c := o.cfg.Providers[name]
-				p := models.Provider{Name: name, Kind: c.Kind, EvidenceWindow: c.Evidence}
-				deps.Providers, specs = append(deps.Providers, p), append(specs, provider.Spec{Provider: p})
-			}
-			workers := app.EngineConfig(o.cfg, o.log)
-			deps.Policy = consumers.PolicyFor(specs, &workers)
-			svc := service.New(deps)
-			defer svc.Close()
-			return explain(f(ctx, svc))
-		})
+	return c.onStore(ctx, false, func(ctx context.Context, o *opened) error { return o.withUseCases(ctx, f) })
+}
+
+// withUseCases runs f on the use cases of an opened store.
+func (o *opened) withUseCases(ctx context.Context, f func(context.Context, *service.Service) error) error {
+	return o.withBroker(ctx, func(broker models.Broker) error {
+		deps := service.Deps{
+			Store:  o.store,
+			Broker: broker,
+			Config: service.Config{
+				Recheck:   o.cfg.Times.Recheck,
+				InboxKeep: o.cfg.Times.InboxKeep,
+				Quotas:    o.cfg.Quotas.Limits(),
+				Sole:      app.SoleProcess(o.cfg),
+			},
+		}
+		var specs []provider.Spec
+		for _, name := range o.cfg.ProviderNames() {
+			c := o.cfg.Providers[name]
+			p := models.Provider{Name: name, Kind: c.Kind, EvidenceWindow: c.Evidence}
+			deps.Providers, specs = append(deps.Providers, p), append(specs, provider.Spec{Provider: p})
+		}
+		workers := app.EngineConfig(o.cfg, o.log)
+		deps.Policy = consumers.PolicyFor(specs, &workers)
+		svc := service.New(deps)
+		defer svc.Close()
+		return explain(f(ctx, svc))
 	})
 }
 
@@ -152,7 +165,7 @@ func (c *cli) withEngine(ctx context.Context, f func(context.Context, *consumers
 		}
 		return f(ctx, c.server.engine)
 	}
-	return c.onStore(ctx, true, func(ctx context.Context, o *opened) error {
+	return c.onStore(ctx, false, func(ctx context.Context, o *opened) error {
 		providers, err := app.OpenProviders(o.cfg, o.log)
 		defer app.CloseProviders(providers)
 		if err != nil {

@@ -1,17 +1,31 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/internal/app"
+	"github.com/safedelivr/safedelivr/internal/dnscheck"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/service"
 )
 
 func (c *cli) providerCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "provider", Short: "Take providers offline and online, drain or probe them"}
-	cmd.AddCommand(c.controlCommand(about{
+	cmd := &cobra.Command{
+		Use:   "provider",
+		Short: "List and check providers; take them offline and online, drain or probe them",
+	}
+	cmd.AddCommand(c.providerListCommand(), c.providerCheckCommand(), c.controlCommand(about{
 		use:   "probe NAME",
 		short: "End the suspension of a provider early",
 		long: `Send mail through a suspended provider at once, for example after its key was renewed or its quota raised. One
@@ -35,4 +49,126 @@ mail shows whether it works.`,
 			}))
 	}
 	return cmd
+}
+
+func (c *cli) providerListCommand() *cobra.Command {
+	return c.listCommand(listing{
+		use:   "list",
+		short: "List the providers with their health, as the workers report it",
+		head:  "NAME\tKIND\tSTATE\tUNTIL\tCALLS AT ONCE\tACCEPTED/S\tLAST WEBHOOK\tWHY",
+		none:  "no provider is configured: see safedelivr init",
+	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
+		list, err := svc.Providers(ctx, c.operator())
+		if err != nil {
+			return err
+		}
+		modes, err := svc.ProviderModes(ctx)
+		for i := range list {
+			p := &list[i]
+			state, until, why := "no worker", "", ""
+			if p.Health != nil {
+				state, until, why = p.Health.State, timeOrDash(p.Health.Until), p.Health.Why
+			}
+			switch m := modes[p.Name]; m.Mode { //nolint:exhaustive // the others are found out by workers
+			case models.ProviderOffline:
+				state, why = "offline", m.Why
+			case models.ProviderDrain:
+				state, why = "draining", m.Why
+			}
+			row(p.Name, p.Kind, state, until, p.Concurrency, fmt.Sprintf("%.1f", p.RateUsed), timeOrDash(p.LastWebhook), why)
+		}
+		return err
+	})
+}
+
+func (c *cli) providerCheckCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check [NAME …]",
+		Short: "Ask providers whether the key can send, and check webhooks, domains and DNS",
+		Args:  takes(0, -1),
+		Long: `Ask each provider (default: all) whether its key can send, which domains are verified and whether its
+webhooks come here, and look up SPF, DKIM and DMARC of its domains. Says what to do about what is wrong. The
+exit code is 1 if anything is wrong. No mail is sent.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := c.load()
+			if err != nil {
+				return err
+			}
+			specs, err := app.OpenProviders(&cfg, slog.New(slog.NewTextHandler(io.Discard, nil)))
+			defer app.CloseProviders(specs)
+			if err != nil {
+				return mistakes(err)
+			}
+			names := args
+			if len(names) == 0 {
+				names = cfg.ProviderNames()
+			}
+			if len(names) == 0 {
+				return errors.New("no provider is configured: see safedelivr init")
+			}
+			wrong := false
+			for _, name := range names {
+				found := false
+				for i := range specs {
+					if specs[i].Name == name {
+						found = true
+						url := ""
+						if specs[i].Events == models.EventsWebhook {
+							url = strings.TrimSuffix(cmp.Or(cfg.PublicURL, app.LocalURL(&cfg)), "/") + "/webhooks/" + name
+						}
+						fmt.Fprintf(c.out, "%s (%s)\n", name, specs[i].Kind)
+						wrong = c.checkProvider(cmd.Context(), specs[i].Adapter, url) || wrong
+					}
+				}
+				if !found {
+					return fmt.Errorf("there is no provider %s", name)
+				}
+			}
+			if wrong {
+				return exitCode(1)
+			}
+			return nil
+		},
+	}
+}
+
+// checkTime bounds the check of one provider.
+const checkTime = 30 * time.Second
+
+// checkProvider prints what is found out about a provider, and reports whether anything is wrong.
+func (c *cli) checkProvider(ctx context.Context, a models.Adapter, url string) (wrong bool) {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	account, err := providers.Inspect(ctx, a, url)
+	if err != nil {
+		account.Add(providers.Unknown, "key", err.Error(), "Check the network from this machine, and base_url.")
+	}
+	if url == "" {
+		account.Add(providers.OK, "webhooks", "are not used (events: none): mail that it accepted counts as delivered", "")
+	} else if !strings.HasPrefix(url, "https://") {
+		account.Add(providers.Warning, "webhooks", url+" cannot be reached by the provider",
+			"Set SAFEDELIVR_PUBLIC_URL to an https:// URL of this server, or the provider's EVENTS to none.")
+	}
+	resolver := c.resolver
+	if resolver == nil {
+		resolver = net.DefaultResolver
+	}
+	for _, d := range account.Domains {
+		account.Findings = append(account.Findings, dnscheck.Domain(ctx, resolver, d)...)
+	}
+	c.printFindings(c.out, account.Findings)
+	for _, f := range account.Findings {
+		wrong = wrong || f.State == providers.Wrong || f.State == providers.Unknown
+	}
+	return wrong
+}
+
+// printFindings prints what was found out, with what to do about it.
+func (c *cli) printFindings(w io.Writer, findings []providers.Finding) {
+	for _, f := range findings {
+		fmt.Fprintf(w, "  %-7s  %s: %s\n", f.State, f.About, f.Text)
+		if f.ToDo != "" {
+			fmt.Fprintf(w, "           %s\n", f.ToDo)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -47,4 +48,49 @@ func (c *cli) workersCommand() *cobra.Command {
 		}
 		return err
 	})
+}
+
+func (c *cli) parkedCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "parked",
+		Short: "Messages that no worker could handle",
+		Long: `Messages that no worker could handle. A message only wakes a worker: the mail that it is about is in the
+store, and the agenda finds it even if the message is discarded.`,
+	}
+	cmd.AddCommand(
+		c.pagesCommand(listing{
+			use:   "list",
+			short: "List parked messages, oldest first if the broker knows their times",
+			head:  "ID\tKEY\tAT\tWHY",
+			none:  "no message is parked",
+		}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
+			parked, err := svc.Parked(ctx, c.operator(), p)
+			for _, m := range parked.Parked {
+				row(m.ID, m.Key, timeOrDash(m.At), m.Why)
+			}
+			return parked.Next, err
+		}),
+		c.commandAbout(about{
+			use:   "requeue ID",
+			short: "Publish a parked message again",
+			what:  "parked message",
+		}, func(ctx context.Context, svc *service.Service, id, why string) error {
+			changed, _, err := svc.Requeue(ctx, c.operator(), id, why, service.Repeat{})
+			if err == nil {
+				c.sayDone(models.Requeued, id, changed)
+			}
+			return err
+		}),
+		c.commandAbout(about{
+			use:   "discard ID",
+			short: "Drop one",
+			what:  "parked message",
+		}, func(ctx context.Context, svc *service.Service, id, why string) error {
+			changed, err := svc.Discard(ctx, c.operator(), id, why)
+			if err == nil {
+				c.sayDone(models.Discarded, id, changed)
+			}
+			return err
+		}))
+	return cmd
 }

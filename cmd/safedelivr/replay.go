@@ -31,12 +31,12 @@ from before; the same parsers change nothing. Posts are kept for SAFEDELIVR_TIME
 				}
 			}
 			return c.withEngine(cmd.Context(), func(ctx context.Context, e *consumers.Engine) error {
-				tell := func(n events.Replayed) string { return fmt.Sprintf("read %d posts again", n.Posts) }
+				tell := func(n events.Replayed) string { return count(n.Posts, "post") + " read again" }
 				out, err := e.Replay(ctx, from, to, progress(c, tell))
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(c.out, "%d posts read again; %d events differ from before\n", out.Posts, out.Events)
+				fmt.Fprintf(c.out, "%s read again; %s changed\n", count(out.Posts, "post"), count(out.Events, "event"))
 				return nil
 			})
 		},

@@ -7,12 +7,16 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/internal/app"
+	"github.com/safedelivr/safedelivr/internal/dnscheck"
+	"github.com/safedelivr/safedelivr/internal/setup"
 )
 
 // streams are where commands write.
@@ -21,11 +25,13 @@ type streams struct{ out, err io.Writer }
 // cli is what all commands share.
 type cli struct {
 	streams
-	environ    []string // nil: that of the process
+	in         io.Reader // nil: that of the process
+	environ    []string  // nil: that of the process
 	args       []string
 	server     *server // the process that runs a handed-over command; nil in the process of the user
 	ranBy      string  // who handed it over
 	configFile string
+	resolver   dnscheck.Resolver // nil: that of the system
 }
 
 // run executes a command line and returns its exit code.
@@ -43,16 +49,14 @@ func (c *cli) run(ctx context.Context) int {
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	root.SetArgs(c.args)
-	root.PersistentFlags().StringVarP(&c.configFile, "config", "c", "",
-		"configuration file (YAML); the environment takes precedence")
-	root.AddCommand(
-		c.serveCommand(), c.migrateCommand(), c.backupCommand(), c.eraseCommand(), c.versionCommand(), c.healthCommand(),
-		c.simulatorCommand(), c.demoCommand(), c.rehearseCommand(), c.rehearsedCommand(),
-		c.userCommand(), c.keyCommand(), c.loginCommand(),
-		c.batchCommand(), c.logCommand(), c.releaseCommand(), c.holdCommand(), c.blockCommand(),
-		c.pauseUserCommand(), c.resumeUserCommand(), c.providerCommand(),
-		c.queuesCommand(), c.parkedCommand(), c.workersCommand(), c.auditCommand(), c.checkCommand(), c.replayCommand(),
+	root.PersistentFlags().StringVarP(
+		&c.configFile,
+		"config",
+		"c",
+		"",
+		"configuration file (YAML); the environment takes precedence (default: SAFEDELIVR_CONFIG, or safedelivr.yaml)",
 	)
+	c.addCommands(root)
 	err := unknownCommand(root, c.args)
 	if err == nil {
 		err = root.ExecuteContext(ctx)
@@ -68,11 +72,34 @@ func (c *cli) run(ctx context.Context) int {
 	return 0
 }
 
+// addCommands adds all commands, in groups.
+func (c *cli) addCommands(root *cobra.Command) {
+	add := func(id, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, cmd := range commands {
+			cmd.GroupID = id
+		}
+		root.AddCommand(commands...)
+	}
+	add("run", "Run:", c.initCommand(), c.serveCommand(), c.healthCommand(), c.loginCommand(), c.migrateCommand(),
+		c.backupCommand(), c.demoCommand(), c.rehearseCommand(), c.simulatorCommand(), c.versionCommand())
+	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand())
+	add("operate", "Operate:", c.userCommand(), c.keyCommand(), c.providerCommand(), c.blockCommand(), c.queuesCommand(),
+		c.workersCommand(), c.auditCommand())
+	add("repair", "Repair:", c.checkCommand(), c.parkedCommand(), c.releaseCommand(), c.holdCommand(), c.replayCommand(),
+		c.eraseCommand())
+	root.SetHelpCommandGroupID("run")
+	root.SetCompletionCommandGroupID("run")
+	root.AddCommand(c.rehearsedCommand(), c.namesCommand())
+	root.SetFlagErrorFunc(unknownFlag)
+	c.completeNames(root)
+}
+
 // handedOver are the commands that another process may hand over to the server.
 func handedOver() app.Commands {
 	return app.Commands{
-		Names: []string{"user", "key", "login", "batch", "log", "release", "pause-user", "resume-user", "provider", "block",
-			"queues", "parked", "workers", "audit", "check", "replay", "hold", "erase"},
+		Names: []string{"user", "key", "login", "send", "batch", "log", "release", "provider", "block",
+			"queues", "parked", "workers", "audit", "check", "replay", "hold", "erase", "names"},
 		Run: func(ctx context.Context, a *app.App, cmd app.Command) int {
 			c := &cli{
 				streams: streams{out: cmd.Out, err: cmd.Err},
@@ -85,14 +112,46 @@ func handedOver() app.Commands {
 	}
 }
 
-// unknownCommand returns an error if the arguments name a group of commands and then none of the group. Cobra would
-// show the group's help and call that a success.
+// unknownCommand returns an error if the arguments name no command, or a group of commands and then none of the group.
+// Cobra would show the group's help and call that a success.
 func unknownCommand(root *cobra.Command, args []string) error {
 	cmd, rest, err := root.Find(args)
-	if err == nil && !cmd.Runnable() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
-		return fmt.Errorf("unknown command %q for %q; see %s --help", rest[0], cmd.CommandPath(), cmd.CommandPath())
+	if err != nil {
+		cmd, rest = root, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, "-") })
 	}
-	return nil // cobra finds other mistakes; it adds commands of its own when it executes
+	if cmd.Runnable() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") ||
+		slices.Contains([]string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, rest[0]) {
+		return nil // cobra finds other mistakes; it adds commands of its own when it executes
+	}
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if !sub.Hidden {
+			names = append(names, sub.Name())
+		}
+	}
+	return fmt.Errorf("unknown command %q for %q%s; see %s --help", rest[0], cmd.CommandPath(),
+		didYouMean(rest[0], names), cmd.CommandPath())
+}
+
+// unknownFlag adds to the error about a flag which one was meant.
+func unknownFlag(cmd *cobra.Command, err error) error {
+	typed, ok := strings.CutPrefix(err.Error(), "unknown flag: ")
+	if !ok {
+		return err
+	}
+	var names []string
+	add := func(f *pflag.Flag) { names = append(names, "--"+f.Name) }
+	cmd.Flags().VisitAll(add)
+	cmd.InheritedFlags().VisitAll(add)
+	return fmt.Errorf("%w%s; see %s --help", err, didYouMean(typed, names), cmd.CommandPath())
+}
+
+// didYouMean suggests the nearest of names, if one is near.
+func didYouMean(typed string, names []string) string {
+	if name := config.Nearest(typed, names); name != "" {
+		return fmt.Sprintf(" (did you mean %q?)", name)
+	}
+	return ""
 }
 
 // takes requires from least to most arguments. A negative most is no limit.
@@ -117,6 +176,14 @@ type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
+// stdin returns the input of the command.
+func (c *cli) stdin() io.Reader {
+	if c.in != nil {
+		return c.in
+	}
+	return os.Stdin
+}
+
 // env returns the environment of the command.
 func (c *cli) env() []string {
 	if c.environ != nil {
@@ -130,11 +197,28 @@ func (c *cli) load() (config.Config, error) {
 	if c.server != nil {
 		return c.server.cfg, nil
 	}
-	cfg, err := config.Load(c.configFile, c.environ)
+	cfg, err := config.Load(c.configPath(), c.environ)
 	if err != nil {
 		return cfg, mistakes(err)
 	}
 	return cfg, nil
+}
+
+// configPath returns the configuration file: that of the flag, of SAFEDELIVR_CONFIG, or the one in this folder that
+// init has made; "" if there is none.
+func (c *cli) configPath() string {
+	if c.configFile != "" {
+		return c.configFile
+	}
+	for _, v := range slices.Backward(c.env()) {
+		if path, ok := strings.CutPrefix(v, "SAFEDELIVR_CONFIG="); ok {
+			return path
+		}
+	}
+	if _, err := os.Stat(setup.ConfigFile); err == nil && c.environ == nil {
+		return setup.ConfigFile
+	}
+	return ""
 }
 
 // mistakes returns the error of a configuration with mistakes.
@@ -162,8 +246,8 @@ func (c *cli) loggerWith(cfg *config.Config, o *slog.HandlerOptions) *slog.Logge
 func (c *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version",
+		Short: "Print the version, the commit and its date",
 		Args:  takes(0, 0),
-		Run:   func(*cobra.Command, []string) { fmt.Fprintln(c.out, app.Version()) },
+		Run:   func(*cobra.Command, []string) { fmt.Fprintln(c.out, app.Build()) },
 	}
 }

@@ -32,10 +32,11 @@ SAFEDELIVR_CASSANDRA_HOSTS and SAFEDELIVR_AMQP_URL switch to Cassandra and Rabbi
 SIGHUP makes it read keys, the lists of GitHub, the log level and the certificate again.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			with := *c
+			with.configFile = c.configPath()
 			if roles != "" {
 				with.environ = append(slices.Clone(c.env()), "SAFEDELIVR_ROLES="+roles)
 			}
-			cfg, err := config.Load(c.configFile, with.env())
+			cfg, err := config.Load(with.configFile, with.env())
 			if err = app.Check(cmd.Context(), &cfg, err); err != nil {
 				return mistakes(err)
 			}

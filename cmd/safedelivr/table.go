@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -40,10 +41,22 @@ func timeOrDash(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
+// count returns a number with its noun, like "1 batch" or "2 batches".
+func count[N int | int64](n N, noun string) string {
+	if n != 1 {
+		if strings.HasSuffix(noun, "ch") {
+			noun += "e"
+		}
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // listing is a command that prints a list.
 type listing struct {
 	use, short string
 	head       string // of the columns, separated by tabs
+	none       string // what is printed if the list is empty
 }
 
 // listCommand prints a list. It prints nothing if rows fails.
@@ -56,9 +69,13 @@ func (c *cli) listCommand(
 		Args:  takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				t := c.newTable(l.head)
-				if err := rows(ctx, svc, t.row); err != nil {
+				t, n := c.newTable(l.head), 0
+				if err := rows(ctx, svc, func(cells ...any) { n++; t.row(cells...) }); err != nil {
 					return err
+				}
+				if n == 0 && l.none != "" {
+					fmt.Fprintln(c.out, l.none)
+					return nil
 				}
 				return t.w.Flush()
 			})
@@ -86,14 +103,19 @@ func (c *cli) pagesCommand(l listing, page readPage) *cobra.Command {
 				return fmt.Errorf("--limit %d: at least 1", limit)
 			}
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				t, p := c.newTable(l.head), service.Page{}
+				t, p, n := c.newTable(l.head), service.Page{}, 0
+				row := func(cells ...any) { n++; t.row(cells...) }
 				for left := limit; all || left > 0; left -= p.Limit {
 					if p.Limit = pageRows; !all {
 						p.Limit = min(left, pageRows)
 					}
-					next, err := page(ctx, svc, p, t.row)
+					next, err := page(ctx, svc, p, row)
 					if err != nil {
 						return err
+					}
+					if n == 0 && next == "" && l.none != "" {
+						fmt.Fprintln(c.out, l.none)
+						return nil
 					}
 					if err := t.w.Flush(); err != nil || next == "" {
 						return err

@@ -138,7 +138,7 @@ func limitNames() []string {
 func (c *cli) userCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "user",
-		Short: "Add, list, disable and enable users, set their senders and end their sessions",
+		Short: "Add, list, pause, disable users, set their senders and limits, and end their sessions",
 	}
 	cmd.AddCommand(
 		&cobra.Command{
@@ -147,14 +147,11 @@ func (c *cli) userCommand() *cobra.Command {
 			Args:  takes(1, 1),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				if !userNames.MatchString(args[0]) {
-					return fmt.Errorf("%q is not a user name: a-z, 0-9, dot, dash and underscore, at most 64", args[0])
+					return badUserName(args[0])
 				}
-				return c.withStore(cmd.Context(), false, func(ctx context.Context, s models.Store) error {
-					u := models.User{ID: models.NewUserID(), Name: args[0], Created: time.Now().UTC()}
-					if err := s.CreateUser(ctx, u); err != nil {
-						if errors.Is(err, models.ErrExists) {
-							return fmt.Errorf("there is a user %s already", args[0])
-						}
+				return c.withStore(cmd.Context(), func(ctx context.Context, s models.Store) error {
+					u, err := addUser(ctx, s, args[0])
+					if err != nil {
 						return err
 					}
 					fmt.Fprintf(c.out, "user %s added; give it a key: safedelivr key add %s\n", u.Name, u.Name)
@@ -164,11 +161,24 @@ func (c *cli) userCommand() *cobra.Command {
 		},
 		c.sendersCommand(),
 		c.limitsCommand(),
+		c.switchUser(models.PauseUser, about{
+			use:   "pause USER",
+			short: "Start no new call for any batch of a user",
+			long: `Start no new call to a provider for any batch of a user, named by name or id. New batches are accepted
+and wait. Only an operator can resume the user.`,
+			what: "user",
+		}),
+		c.switchUser(models.ResumeUser, about{
+			use:   "resume USER",
+			short: "Resume the batches of a paused user",
+			long:  "Resume the batches of a paused user, named by name or id.",
+			what:  "user",
+		}),
 		c.controlCommand(about{
 			use:   "disable USER",
 			short: "Refuse all keys and end all sessions of a user",
 			long: `Refuse all API keys of a user, named by name or id, end all sessions, and keep the user from logging in.
-When the command ends, every process knows it. Mail that was accepted still goes out: see pause-user.`,
+When the command ends, every process knows it. Mail that was accepted still goes out: see user pause.`,
 			what: "user",
 		}, func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
 			return svc.SwitchUser(ctx, c.operator(), models.DisableUser, name, why, service.Repeat{})
@@ -220,4 +230,25 @@ func userState(u *service.UserView) string {
 		words = append(words, "paused")
 	}
 	return strings.Join(words, ",")
+}
+
+func (c *cli) switchUser(kind models.CommandKind, a about) *cobra.Command {
+	return c.controlCommand(a,
+		func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
+			return svc.ControlUser(ctx, c.operator(), kind, name, why, service.Repeat{})
+		})
+}
+
+func badUserName(name string) error {
+	return fmt.Errorf("%q is not a user name: a-z, 0-9, dot, dash and underscore, at most 64", name)
+}
+
+// addUser adds a user with a new name.
+func addUser(ctx context.Context, s models.Store, name string) (models.User, error) {
+	u := models.User{ID: models.NewUserID(), Name: name, Created: time.Now().UTC()}
+	err := s.CreateUser(ctx, u)
+	if errors.Is(err, models.ErrExists) {
+		err = fmt.Errorf("there is a user %s already", name)
+	}
+	return u, err
 }

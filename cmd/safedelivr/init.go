@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/internal/setup"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// initFlags are the flags of init. What is missing is asked for.
+type initFlags struct {
+	setup.Options
+	keyFile, webhookKeyFile string
+	user                    string
+	noCheck                 bool
+}
+
+func (c *cli) initCommand() *cobra.Command {
+	var o initFlags
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Set up a first installation: a provider, the configuration, a user and a key",
+		Args:  takes(0, 0),
+		Long: `Ask for a provider and its API key, or take them from the flags; ask the provider whether the key may
+send; write safedelivr.yaml and the folder safedelivr-data, with the key in a file that only you can read; add a
+user, and print an API key of that user on stdout. The rest goes to stderr, so that KEY=$(safedelivr init)
+works. It replaces nothing.
+
+Without --webhook-key-file the provider reports no events (events: none): mail that it accepted counts as delivered.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.setUp(cmd.Context(), &o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Provider.Kind, "provider", "", "kind of provider: "+strings.Join(kinds(), ", "))
+	f.StringVar(&o.Provider.Name, "name", "", "name of the provider (default: sg for sendgrid, mg for mailgun)")
+	f.StringVar(&o.keyFile, "key-file", "", "file with the API key of the provider (default: ask for the key)")
+	f.StringVar(&o.Provider.Domain, "domain", "", "sending domain (Mailgun)")
+	f.StringVar(
+		&o.Provider.BaseURL,
+		"base-url",
+		"",
+		"API of another region, like https://api.eu.mailgun.net, or a simulator",
+	)
+	f.StringVar(
+		&o.webhookKeyFile,
+		"webhook-key-file",
+		"",
+		"file with the key that verifies webhooks (default: no webhooks)",
+	)
+	f.StringVar(&o.PublicURL, "public-url", "", "URL at which browsers and the provider reach this server")
+	f.StringVar(&o.user, "user", "me", "name of the user")
+	f.StringVar(&o.Folder, "folder", ".", "folder in which everything is made")
+	f.BoolVar(&o.noCheck, "no-check", false, "do not ask the provider")
+	return cmd
+}
+
+// kinds returns the names of the kinds of provider.
+func kinds() []string {
+	var out []string
+	for _, k := range providers.Kinds() {
+		out = append(out, k.Name)
+	}
+	return out
+}
+
+func (c *cli) setUp(ctx context.Context, o *initFlags) error {
+	if err := setup.Check(o.Folder); err != nil {
+		return fmt.Errorf("%w: init makes a first installation and replaces nothing; see --folder", err)
+	}
+	if !userNames.MatchString(o.user) {
+		return badUserName(o.user)
+	}
+	if err := c.askFor(o); err != nil {
+		return err
+	}
+	if err := c.checkKey(ctx, o); err != nil {
+		return err
+	}
+	files, err := setup.Write(o.Options)
+	if err != nil {
+		return err
+	}
+	c.configFile = files.Config
+	fmt.Fprintf(c.err, "wrote %s\n", files.Config)
+	for _, path := range files.Secrets {
+		fmt.Fprintf(c.err, "wrote %s (only you can read it)\n", path)
+	}
+	return c.onStore(ctx, true, func(ctx context.Context, opened *opened) error {
+		return opened.withUseCases(ctx, func(ctx context.Context, svc *service.Service) error {
+			return c.firstKey(ctx, opened.store, svc, o)
+		})
+	})
+}
+
+// firstKey adds the first user with a key, and prints what to do next.
+func (c *cli) firstKey(ctx context.Context, s models.Store, svc *service.Service, o *initFlags) error {
+	u := dashboard.LocalUser() // so that the link that serve prints shows this user's mail
+	u.Name, u.Created = o.user, time.Now().UTC()
+	if err := s.CreateUser(ctx, u); err != nil {
+		return err
+	}
+	who := c.operator()
+	who.User = u.ID
+	_, secret, err := svc.CreateKey(ctx, who, "init", models.KeyOptions{})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.err, "added the user %s; this is an API key, which is not shown again:\n", u.Name)
+	fmt.Fprintln(c.out, secret)
+	from := "you@" + cmp.Or(o.Provider.Domain, "example.com")
+	fmt.Fprintf(c.err, `
+Next, in this folder:
+  safedelivr serve     in a terminal of its own; it prints a link to the dashboard
+  safedelivr send --from %s --to you@example.com --subject 'It works'
+  safedelivr provider check
+`, from)
+	return nil
+}
+
+// askFor asks for what the flags do not say, and reads the files that they name.
+func (c *cli) askFor(o *initFlags) error {
+	in := bufio.NewReader(c.stdin())
+	p := &o.Provider
+	if p.Kind == "" {
+		var err error
+		if p.Kind, err = c.ask(in, "Provider ("+strings.Join(kinds(), " or ")+"): "); err != nil {
+			return err
+		}
+	}
+	if _, ok := providers.Find(p.Kind); !ok {
+		return fmt.Errorf("--provider: %q must be one of %s", p.Kind, strings.Join(kinds(), ", "))
+	}
+	p.Name = cmp.Or(p.Name, setup.Name(p.Kind))
+	if p.Kind == "mailgun" && p.Domain == "" {
+		var err error
+		if p.Domain, err = c.ask(in, "Sending domain: "); err != nil {
+			return err
+		}
+	}
+	var err error
+	if o.keyFile != "" {
+		p.APIKey, err = readLine(o.keyFile)
+	} else {
+		p.APIKey, err = c.askSecret(in, "API key: ")
+	}
+	if err == nil && o.webhookKeyFile != "" {
+		p.WebhookKey, err = readLine(o.webhookKeyFile)
+	}
+	if err != nil {
+		return err
+	}
+	if p.Events = models.EventsNone; p.WebhookKey != "" {
+		p.Events = models.EventsWebhook
+	}
+	var wrong []error
+	for _, err := range providers.Check(*p) {
+		var m providers.Mistake
+		if errors.As(err, &m) {
+			err = fmt.Errorf("--%s: %s", strings.ReplaceAll(m.Setting, "_", "-"), m.Text)
+		}
+		wrong = append(wrong, err)
+	}
+	return errors.Join(wrong...)
+}
+
+// checkKey asks the provider whether the key may send. It goes on if the provider cannot be asked.
+func (c *cli) checkKey(ctx context.Context, o *initFlags) error {
+	if o.noCheck {
+		return nil
+	}
+	p := o.Provider
+	p.Timeout = 15 * time.Second
+	adapter, err := providers.New(p)
+	if err != nil {
+		return err
+	}
+	defer adapter.Close()
+	account, err := providers.Inspect(ctx, adapter, "")
+	if err != nil {
+		fmt.Fprintf(c.err, "The key was not checked: %v\n", err)
+		return nil
+	}
+	c.printFindings(c.err, account.Findings)
+	for _, f := range account.Findings {
+		if f.State == providers.Wrong && f.About != "domains" {
+			return errors.New("nothing was written: see above, or use --no-check")
+		}
+	}
+	return nil
+}
+
+// ask asks for a line.
+func (c *cli) ask(in *bufio.Reader, question string) (string, error) {
+	fmt.Fprint(c.err, question)
+	line, err := in.ReadString('\n')
+	if line = strings.TrimSpace(line); line == "" {
+		return "", errors.Join(fmt.Errorf("no answer to: %s", strings.TrimSpace(question)), err)
+	}
+	return line, nil
+}
+
+// askSecret asks for a line that a terminal does not show.
+func (c *cli) askSecret(in *bufio.Reader, question string) (string, error) {
+	f, ok := c.stdin().(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) || in.Buffered() > 0 {
+		return c.ask(in, question)
+	}
+	fmt.Fprint(c.err, question)
+	line, err := term.ReadPassword(int(f.Fd()))
+	fmt.Fprintln(c.err)
+	return strings.TrimSpace(string(line)), err
+}
+
+// readLine returns the content of a file with a secret.
+func readLine(path string) (string, error) {
+	raw, err := os.ReadFile(path)
+	return strings.TrimSpace(string(raw)), err
+}

@@ -1,0 +1,67 @@
+package setup
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/providers"
+)
+
+// TestWrite: the configuration can be read, only the owner can read the secrets, which are in files of their own, and
+// nothing is replaced.
+func TestWrite(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(t.TempDir(), "a: #b")
+	require.NoError(t, os.Mkdir(folder, 0o700))
+	o := Options{
+		Folder:    folder,
+		PublicURL: "https://mail.example.com",
+		Provider: providers.Settings{
+			Name:       "mg",
+			Kind:       "mailgun",
+			APIKey:     "topsecret",
+			Domain:     "mg.example.com",
+			BaseURL:    "https://api.eu.mailgun.net",
+			WebhookKey: "topsecret-hook",
+		},
+	}
+	files, err := Write(o)
+	require.NoError(t, err)
+	require.Len(t, files.Secrets, 2)
+	for _, path := range files.Secrets {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode())
+	}
+	raw, err := os.ReadFile(files.Config)
+	require.NoError(t, err)
+	require.NotContains(t, string(raw), "topsecret")
+	cfg, err := config.Load(files.Config, []string{})
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(folder, DataFolder), cfg.DataDir)
+	p := cfg.Providers["mg"]
+	require.Equal(
+		t,
+		[]string{"mailgun", "topsecret", "topsecret-hook", "mg.example.com", "https://api.eu.mailgun.net", "webhook"},
+		[]string{p.Kind, p.APIKey, p.WebhookKey, p.Domain, p.BaseURL, p.Events},
+	)
+	_, err = Write(o)
+	require.ErrorIs(t, err, ErrExists)
+}
+
+// TestWriteWithoutWebhooks: without a webhook key the provider reports no events.
+func TestWriteWithoutWebhooks(t *testing.T) {
+	t.Parallel()
+	files, err := Write(Options{
+		Folder:   t.TempDir(),
+		Provider: providers.Settings{Name: "sg", Kind: "sendgrid", APIKey: "k"},
+	})
+	require.NoError(t, err)
+	cfg, err := config.Load(files.Config, []string{})
+	require.NoError(t, err)
+	require.Equal(t, "none", cfg.Providers["sg"].Events)
+}
