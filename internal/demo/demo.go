@@ -18,6 +18,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/models"
@@ -59,7 +60,6 @@ type demo struct {
 	app    *app.App
 	client *client.Client
 	key    string // of the API
-	user   models.User
 	link   string // logs in to the dashboard
 	began  time.Time
 	broken time.Time
@@ -147,8 +147,25 @@ func listenNear(ctx context.Context, addr string) (net.Listener, error) {
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 }
 
+// watched reports whether somebody may watch the batch: it then takes about half a minute, which is long enough to open
+// its page.
+func (d *demo) watched() bool { return !d.o.Exit && !d.o.JSON }
+
 // latency is how long the providers take to answer.
-const latency = 120 * time.Millisecond
+func (d *demo) latency() time.Duration {
+	if d.watched() {
+		return 300 * time.Millisecond
+	}
+	return 120 * time.Millisecond
+}
+
+// breakTime is how long SendGrid stays broken.
+func (d *demo) breakTime() time.Duration {
+	if d.watched() {
+		return 8 * time.Second
+	}
+	return 2 * time.Second
+}
 
 // simulatorAddr is where the simulator listens if the address is free.
 const simulatorAddr = "127.0.0.1:8025"
@@ -164,7 +181,7 @@ func (d *demo) startSimulator(ctx context.Context) (<-chan struct{}, error) {
 		RecipientKey: simulated.RecipientKey,
 		TimeScale:    60, // SendGrid posts its events every half second instead of every 30 seconds
 		EventDelay:   150 * time.Millisecond,
-		Latency:      latency,
+		Latency:      d.latency(),
 	})
 	for _, a := range simulated.Accounts("") {
 		if err := d.sim.AddAccount(a); err != nil {
@@ -181,17 +198,20 @@ func (d *demo) startSimulator(ctx context.Context) (<-chan struct{}, error) {
 	return done, nil
 }
 
-// shape returns how many recipients a call has and how many calls run at once, so that there are about a hundred calls,
-// which take a few seconds.
-func (d *demo) shape() (perCall, atOnce int) {
-	perCall = min(max(d.o.Recipients/100, 1), 1000)
-	calls := d.o.Recipients / perCall
-	return perCall, max(2, calls*int(latency.Milliseconds())/8000)
+// atOnce is how many calls run at once through a provider. It leaves slots for what the other one refuses.
+const atOnce = 8
+
+// perCall returns how many recipients a call has, so that there are about a hundred calls, or 500 if somebody watches.
+func (d *demo) perCall() int {
+	calls := 100
+	if d.watched() {
+		calls = 500
+	}
+	return min(max(d.o.Recipients/calls, 1), 1000)
 }
 
 // settings returns the environment of the server.
 func (d *demo) settings(addr string) []string {
-	perCall, atOnce := d.shape()
 	env := []string{
 		"SAFEDELIVR_LISTEN=" + addr,
 		"SAFEDELIVR_DATA_DIR=" + filepath.Clean(d.o.Dir),
@@ -201,7 +221,7 @@ func (d *demo) settings(addr string) []string {
 		"SAFEDELIVR_TIMES_BREAKER_OPEN=1s",
 	}
 	return append(env, simulated.Settings(d.simURL,
-		"CHUNK_LIMIT="+strconv.Itoa(perCall), "CONCURRENCY="+strconv.Itoa(atOnce), "TIMEOUT=5s")...)
+		"CHUNK_LIMIT="+strconv.Itoa(d.perCall()), "CONCURRENCY="+strconv.Itoa(atOnce), "TIMEOUT=5s")...)
 }
 
 // startServer starts Safedelivr with a user and a key. The channel has its result when it has stopped.
@@ -234,20 +254,15 @@ func (d *demo) startServer(ctx context.Context) (<-chan error, error) {
 	return served, nil
 }
 
-// addUser creates a user with a key, and a link that logs in as that user.
+// addUser makes a link that logs in as the user of all links, an operator, and a key of that user.
 func (d *demo) addUser(ctx context.Context) (err error) {
-	id := models.NewUserID()
-	d.user = models.User{ID: id, Name: "demo-" + id, Created: time.Now().UTC()}
-	if err := d.app.Store().CreateUser(ctx, d.user); err != nil {
+	user := dashboard.LocalUser()
+	if d.link, err = d.app.LoginLink(ctx, user); err != nil {
 		return err
 	}
-	key, secret := models.NewKey(id, "demo", time.Now())
-	if err := d.app.Store().CreateKey(ctx, key); err != nil {
-		return err
-	}
+	key, secret := models.NewKey(user.ID, "demo", time.Now())
 	d.key = secret
-	d.link, err = d.app.LoginLink(ctx, d.user)
-	return err
+	return d.app.Store().CreateKey(ctx, key)
 }
 
 // breakSendGrid has SendGrid answer 503 to everything until healSendGrid.

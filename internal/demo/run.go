@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -36,9 +37,6 @@ func (d *demo) recipients() iter.Seq[client.Recipient] {
 	}
 }
 
-// breakTime is how long SendGrid stays broken.
-const breakTime = 2 * time.Second
-
 // run sends the batch, breaks SendGrid when a quarter of it has been sent, heals it a while later and waits for the
 // end.
 func (d *demo) run(ctx context.Context) error {
@@ -60,6 +58,7 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	d.say("%6.1fs  batch %s accepted and stored: %d recipients", d.seconds(), d.batch, d.o.Recipients)
+	d.say("         its page: %s", d.client.URL("/batches/"+d.batch.String()))
 	return d.follow(ctx)
 }
 
@@ -80,7 +79,7 @@ func (d *demo) follow(ctx context.Context) error {
 		if d.broken.IsZero() && (sg.Accepted+mg.Accepted)*4 >= int64(d.o.Recipients) {
 			fault = d.breakSendGrid()
 		}
-		if d.healed.IsZero() && !d.broken.IsZero() && (time.Since(d.broken) > breakTime || done) {
+		if d.healed.IsZero() && !d.broken.IsZero() && (time.Since(d.broken) > d.breakTime() || done) {
 			d.healSendGrid(fault)
 		}
 		if time.Since(printed) > 500*time.Millisecond || done {
@@ -114,14 +113,14 @@ const viewerWait = 10 * time.Second
 
 // awaitViewer waits a while until the dashboard is open, so that the failover can be watched there.
 func (d *demo) awaitViewer(ctx context.Context) {
-	if d.o.Exit || d.o.JSON {
+	if !d.watched() {
 		return
 	}
 	d.say("Open the dashboard to watch. The batch is sent when you have opened it, or in %.0f s.\n", viewerWait.Seconds())
 	ctx, cancel := context.WithTimeout(ctx, viewerWait)
 	defer cancel()
 	for range models.Every(ctx, 200*time.Millisecond) {
-		if d.app.Dashboard().Arrived(ctx, d.user.ID) {
+		if d.app.Dashboard().Arrived(ctx, dashboard.LocalUser().ID) {
 			return
 		}
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -21,6 +24,7 @@ type Summary struct {
 	Rerouted   int64    `json:"rerouted"`
 	Lost       int64    `json:"lost"`    // no provider has a copy
 	Doubled    int64    `json:"doubled"` // more than one copy was delivered
+	Again      int64    `json:"again"`   // copies that the receiver blocked, after which another provider got one
 	FailoverMS float64  `json:"failover_ms"`
 	Seconds    float64  `json:"seconds"`
 	Mistakes   []string `json:"mistakes,omitempty"` // sums that do not add up
@@ -65,13 +69,12 @@ func (d *demo) summary(ctx context.Context) (Summary, error) {
 	if err := d.compareStats(ctx, &s, &b.Counts); err != nil {
 		return s, err
 	}
-	first, err := d.firstReroute(ctx)
+	failover, err := d.failover(ctx)
 	if err != nil {
 		return s, err
 	}
-	if !first.IsZero() && first.After(d.broken) {
-		s.FailoverMS = float64(first.Sub(d.broken).Microseconds()) / 1000
-	}
+	s.FailoverMS = float64(failover.Microseconds()) / 1000
+	s.Again = d.sim.Stats("sg").Accepted + d.sim.Stats("mg").Accepted - n.distinct
 	return s, nil
 }
 
@@ -130,48 +133,66 @@ func (d *demo) compareStats(ctx context.Context, s *Summary, batch *client.Count
 	return nil
 }
 
-// firstReroute returns when another provider accepted the first message that SendGrid had refused, as the ledger says.
-func (d *demo) firstReroute(ctx context.Context) (time.Time, error) {
+// failover returns the time from the beginning of SendGrid's first failed call to that of the first call through
+// another provider for one of its messages. The page of the batch shows the same time.
+func (d *demo) failover(ctx context.Context) (time.Duration, error) {
 	b, err := d.app.Store().Batch(ctx, d.batch)
 	if err != nil {
-		return time.Time{}, err
+		return 0, err
 	}
-	var first time.Time
+	var failed, next time.Time
 	for n := range b.Chunks {
 		entries, facts, err := d.app.Store().Record(ctx, d.batch.Chunk(n))
 		if err != nil {
-			return time.Time{}, err
+			return 0, err
 		}
-		rerouted := map[int]bool{}
+		unavailable := map[int]bool{}
+		for i := range facts {
+			if o := facts[i].Outcome; o != nil && o.Parts[0].Class == models.Unavailable {
+				unavailable[o.Attempt] = true
+			}
+		}
+		waiting := models.Set{} // recipients of the chunk whose call failed
 		for i := range entries {
 			e := &entries[i]
-			rerouted[e.Number] = e.Kind == models.Attempt && e.Provider != "sg" && e.Retry > 0 && e.At.After(d.broken)
-		}
-		for i := range facts {
-			o := facts[i].Outcome
-			if o == nil || !rerouted[o.Attempt] || o.Parts[0].Class != models.Accepted {
-				continue
-			}
-			if first.IsZero() || o.At.Before(first) {
-				first = o.At
+			switch {
+			case e.Kind != models.Attempt:
+			case unavailable[e.Number] && e.Provider == "sg":
+				waiting = waiting.Or(e.Recipients)
+				failed = earlier(failed, e.At)
+			case e.Provider != "sg" && !e.Recipients.And(waiting).Empty():
+				next = earlier(next, e.At)
 			}
 		}
 	}
-	return first, nil
+	if failed.IsZero() || next.IsZero() {
+		return 0, nil
+	}
+	return next.Sub(failed), nil
+}
+
+// earlier returns the earlier of two times. The zero time is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (d *demo) print(s *Summary) {
 	sg, mg := d.sim.Stats("sg"), d.sim.Stats("mg")
 	d.say("\nCounted from the providers' own copies after %.1f s:", s.Seconds)
 	d.say("  accepted   %8d", s.Accepted)
-	d.say("  delivered  %8d   sg and mg accepted %d and %d messages, and refused %d and %d calls",
-		s.Delivered, sg.Accepted, mg.Accepted, sg.Refused, mg.Refused)
+	d.say("  delivered  %8d   sg and mg refused %d and %d calls, and accepted %d + %d = %d messages:",
+		s.Delivered, sg.Refused, mg.Refused, sg.Accepted, mg.Accepted, sg.Accepted+mg.Accepted)
+	d.say("                        %d of them were blocked by the receiver and tried again through the other", s.Again)
 	d.say("  bounced    %8d   (hard bounces are not sent again)", s.Failed)
 	d.say("  rerouted   %8d", s.Rerouted)
 	d.say("  queued     %8d", s.Queued)
 	d.say("  lost       %8d", s.Lost)
 	d.say("  doubled    %8d", s.Doubled)
-	d.say("  failover   %8.0f ms from SendGrid's outage to the first rerouted message accepted by Mailgun", s.FailoverMS)
+	d.say("  failover   %8.0f ms from SendGrid's first failed call to the first of its messages sent to Mailgun",
+		s.FailoverMS)
 	if len(s.Mistakes) == 0 {
 		d.say("  sums       add up: batch, day and copies agree")
 	}
@@ -180,18 +201,43 @@ func (d *demo) print(s *Summary) {
 	}
 }
 
+// printHints prints commands that can be pasted into bash and zsh.
 func (d *demo) printHints() {
-	curl := func(path, rest string) {
-		d.say("  curl -s %s -H 'Authorization: Bearer %s'%s\n", d.client.URL(path), d.key, rest)
+	d.say("\nStill running. Paste these into another terminal:")
+	auth := " -H " + quoted("Authorization: Bearer "+d.key)
+	hint := func(what, command string) { d.say("\n%s\n  %s", what, command) }
+	get := func(what, path string) { hint(what, `curl -s -w '\n' `+quoted(d.client.URL(path))+auth) }
+	get("The batch:", "/v1/batches/"+d.batch.String())
+	get("The story of one recipient, whose mail SendGrid could not deliver:", "/v1/logs/"+d.batch.Log(26).String())
+	get("The recipients whose mail failed:", "/v1/batches/"+d.batch.String()+"/logs?state=failed")
+	get("The health of the providers:", "/v1/providers")
+	hint("Send one message yourself:", `curl -s -w '\n' `+quoted(d.client.URL("/v1/batches"))+auth+
+		` -d from=me@demo.test -d 'subject=Hi {{name}}' -d 'text=It works.' -d 'to=Ann <ann@demo.test>'`)
+	fault, _ := json.Marshal(simulator.Fault{Account: "sg", Mode: "status:503"}) // texts: never an error
+	hint("Break SendGrid: it answers 503 to everything.",
+		"curl -s -w '\\n' "+quoted(d.simURL+"/control/faults")+" -d "+quoted(string(fault)))
+	hint("Send 3,000 messages, and watch them on the page Batches:",
+		`curl -s -w '\n' `+quoted(d.client.URL("/v1/batches"))+auth+` -d from=me@demo.test -d subject=Hello -d text=Hello `+
+			`-d "to=$(printf 'user%s@demo.test,' $(seq 3000))last@demo.test"`)
+	hint("Heal SendGrid:", "curl -s -w '\\n' -X DELETE "+quoted(d.simURL+"/control/faults?account=sg"))
+	d.say("\nAddresses at demo.test decide what becomes of the mail: hardbounce@ bounces, softbounce@ is deferred\n" +
+		"first, mailboxfull@ is full, blocked@ is blocked by the receiver, blocked-sg@ only through sg, complain@\n" +
+		"is marked as spam, expire@ is never delivered. hardbounce+7@ is another one of the same kind.")
+	hint("Log in again:", "SAFEDELIVR_DATA_DIR="+quoted(d.o.Dir)+" "+program()+" login")
+	d.say("\nCtrl-C ends it.")
+}
+
+// quoted returns a text as one word of a shell.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// program returns how to run this program in a shell.
+func program() string {
+	if _, err := exec.LookPath("safedelivr"); err == nil {
+		return "safedelivr"
 	}
-	d.say("\nStill running. Try:\n")
-	curl("/v1/batches", ` -H 'Content-Type: application/json' \`+"\n"+
-		`    -d '{"from":"me@demo.test","subject":"Hi {{name}}","text":"It works.","to":["Ann <ann@demo.test>"]}'`)
-	curl("/v1/logs/"+d.batch.Log(26).String(), "      # one recipient's story")
-	curl("/v1/batches/"+d.batch.String()+"/logs?state=failed", "")
-	curl("/v1/stats", "")
-	curl("/v1/providers", "     # health of the providers")
-	fault, _ := json.Marshal(simulator.Fault{Account: "sg", Mode: simulator.ModeHangAfterBody}) // strings: never an error
-	d.say("  curl -s %s/control/faults -d '%s'   # break SendGrid yourself\n", d.simURL, fault)
-	d.say("Ctrl-C ends it.")
+	path, err := os.Executable()
+	if err != nil {
+		return "safedelivr"
+	}
+	return quoted(path)
 }

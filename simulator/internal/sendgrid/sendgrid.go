@@ -112,7 +112,8 @@ func (g *SendGrid) domains() string {
 		return fmt.Sprintf(`{"valid":true,"type":"cname","host":%q,"data":%q}`, host+"."+d, data)
 	}
 	return fmt.Sprintf(`[{"id":1,"domain":%q,"subdomain":"em1","valid":true,`+
-		`"dns":{"mail_cname":%s,"dkim1":%s,"dkim2":%s}}]`, d, record("em1", "u1.wl.sendgrid.net"), record("s1._domainkey", "s1.domainkey.u1.wl.sendgrid.net"),
+		`"dns":{"mail_cname":%s,"dkim1":%s,"dkim2":%s}}]`, d,
+		record("em1", "u1.wl.sendgrid.net"), record("s1._domainkey", "s1.domainkey.u1.wl.sendgrid.net"),
 		record("s2._domainkey", "s2.domainkey.u1.wl.sendgrid.net"))
 }
 
