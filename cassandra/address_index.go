@@ -1,6 +1,7 @@
 package cassandra
 
 import (
+	"bytes"
 	"context"
 	"iter"
 	"time"
@@ -28,8 +29,13 @@ func (s *Store) PutAddressIndex(ctx context.Context, user string, p models.Addre
 }
 
 // AddressIndexes implements models.Store.
-func (s *Store) AddressIndexes(ctx context.Context, user string, t time.Time) iter.Seq2[models.AddressIndex, error] {
+func (s *Store) AddressIndexes(
+	ctx context.Context, user string, t time.Time, before models.ID,
+) iter.Seq2[models.AddressIndex, error] {
 	hour := hourOf(t)
+	if before.IsZero() {
+		copy(before[:], bytes.Repeat([]byte{0xff}, len(before)))
+	}
 	find := func(ctx context.Context, _ int64, state []byte) ([]models.AddressIndex, []byte, error) {
 		return page(ctx, pageRequest{&s.runner, pageRows, state}, func(scan scanner) (p models.AddressIndex, err error) {
 			var raw []byte
@@ -38,7 +44,7 @@ func (s *Store) AddressIndexes(ctx context.Context, user string, t time.Time) it
 			}
 			p.Chunk, err = idOf(raw)
 			return p, err
-		}, `SELECT chunk_id, fingerprints FROM address_index WHERE owner = ? AND hour = ?`, user, hour)
+		}, `SELECT chunk_id, fingerprints FROM address_index WHERE owner = ? AND hour = ? AND chunk_id < ?`, user, hour, before[:])
 	}
 	return cursor(ctx, s, partitions{hour, hour}, find, "address index of "+user)
 }

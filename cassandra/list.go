@@ -116,6 +116,34 @@ func (s *Store) listedBefore(ctx context.Context, user string, before models.ID,
 	return ids[:n], nil
 }
 
+// listedAfter returns up to n IDs of a user's list, oldest first.
+func (s *Store) listedAfter(ctx context.Context, user string, after models.ID, n int) (ids []models.ID, err error) {
+	const some = 64 // buckets at a time
+	for bucket := listBucketOf(after); len(ids) < n; {
+		buckets, err := query(ctx, &s.runner, column[int64],
+			`SELECT bucket FROM owner_buckets WHERE owner = ? AND bucket >= ? ORDER BY bucket ASC LIMIT ?`, user, bucket,
+			min(some, n-len(ids)))
+		if err != nil || len(buckets) == 0 {
+			return ids, err
+		}
+		found := make([][]models.ID, len(buckets))
+		err = each(ctx, len(buckets), func(ctx context.Context, i int) (err error) {
+			found[i], err = query(ctx, &s.runner, readID,
+				`SELECT batch_id FROM batches_by_owner WHERE owner = ? AND bucket = ? AND batch_id > ?
+				ORDER BY batch_id ASC LIMIT ?`, user, buckets[i], after[:], n-len(ids))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range found {
+			ids = append(ids, f...)
+		}
+		bucket = buckets[len(buckets)-1] + 1
+	}
+	return ids[:n], nil
+}
+
 // readID reads a row that has only an ID.
 func readID(scan scanner) (id models.ID, err error) {
 	var raw []byte

@@ -26,6 +26,20 @@ func (s *Store) BatchIDs(ctx context.Context, user string, before models.ID, lim
 	return ids, nil
 }
 
+// BatchIDsAfter implements models.Store.
+func (s *Store) BatchIDsAfter(
+	ctx context.Context, user string, after models.ID, limit int,
+) (ids []models.ID, err error) {
+	err = s.call(ctx, func() error {
+		ids, err = s.listedAfter(ctx, user, after, max(limit, 0))
+		return err
+	}, "list of %s", user)
+	if err != nil {
+		return nil, err
+	}
+	return ids, nil
+}
+
 // Purge implements models.Store. The number of chunks is removed late, so that a repeat
 // reaches all of them, and the entry of the list at last. Ledgers and the commit are
 // removed by plain writes, because nothing is decided about the batch any more.

@@ -63,20 +63,37 @@ func (s *Store) Summaries(
 	}
 	second, first, last := batch.Time().Unix(), batch.Chunk(max(from, 0)), batch.Chunk(models.MaxChunks-1)
 	find := func(ctx context.Context, _ int64, state []byte) ([]models.ChunkSummary, []byte, error) {
-		return page(ctx, pageRequest{&s.runner, pageRows, state}, func(scan scanner) (c models.ChunkSummary, err error) {
-			var id, raw []byte
-			if err := scan(&id, &raw); err != nil {
-				return c, err
-			}
-			c.User = user
-			if c.Chunk, err = idOf(id); err == nil {
-				c.Summary, err = decodeSum(raw)
-			}
-			return c, err
-		}, `SELECT chunk_id, value FROM summaries WHERE owner = ? AND second = ? AND chunk_id >= ? AND chunk_id <= ?`, user,
+		return page(ctx, pageRequest{&s.runner, pageRows, state}, readSummary(user),
+			`SELECT chunk_id, value FROM summaries WHERE owner = ? AND second = ? AND chunk_id >= ? AND chunk_id <= ?`, user,
 			second, first[:], last[:])
 	}
 	return cursor(ctx, s, partitions{}, find, "summaries of "+batch.String())
+}
+
+// SecondSummaries implements models.Store.
+func (s *Store) SecondSummaries(
+	ctx context.Context, user string, t time.Time,
+) iter.Seq2[models.ChunkSummary, error] {
+	find := func(ctx context.Context, second int64, state []byte) ([]models.ChunkSummary, []byte, error) {
+		return page(ctx, pageRequest{&s.runner, pageRows, state}, readSummary(user),
+			`SELECT chunk_id, value FROM summaries WHERE owner = ? AND second = ?`, user, second)
+	}
+	return cursor(ctx, s, partitions{t.Unix(), t.Unix()}, find, "summaries of "+user)
+}
+
+// readSummary reads the rows of the summaries of a user.
+func readSummary(user string) func(scanner) (models.ChunkSummary, error) {
+	return func(scan scanner) (c models.ChunkSummary, err error) {
+		var id, raw []byte
+		if err := scan(&id, &raw); err != nil {
+			return c, err
+		}
+		c.User = user
+		if c.Chunk, err = idOf(id); err == nil {
+			c.Summary, err = decodeSum(raw)
+		}
+		return c, err
+	}
 }
 
 // spanBucket returns the time that a partition of a level covers, in milliseconds. It is

@@ -12,7 +12,7 @@ import (
 // found returns how many chunks may hold mail to an address.
 func (r *rig) found(address string) (n int) {
 	r.t.Helper()
-	for p, err := range r.store.AddressIndexes(r.t.Context(), r.user, time.Now()) {
+	for p, err := range r.store.AddressIndexes(r.t.Context(), r.user, time.Now(), models.ID{}) {
 		require.NoError(r.t, err)
 		if p.MayContain(models.Fingerprint(address)) {
 			n++

@@ -26,7 +26,7 @@ func TestRetention(t *testing.T) {
 	// A worker that lost the race for the first attempt writes the address index, too.
 	require.Eventually(t, func() bool { return r.idle() }, patience, 5*time.Millisecond)
 	found := func(address string) (n int) {
-		for pr, err := range r.store.AddressIndexes(ctx, r.user, time.Now()) {
+		for pr, err := range r.store.AddressIndexes(ctx, r.user, time.Now(), models.ID{}) {
 			require.NoError(t, err)
 			if pr.MayContain(models.Fingerprint(address)) {
 				n++

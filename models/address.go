@@ -16,12 +16,19 @@ func Fingerprint(address string) uint32 {
 	return h.Sum32()
 }
 
-// NewAddressIndex returns the fingerprints of a chunk's recipients.
+// NewAddressIndex returns the fingerprints of the addresses of a chunk's recipients, and of
+// their domains with the @ before them.
 func NewAddressIndex(chunk ID, rs []Recipient) AddressIndex {
-	marks := make([]uint32, 0, len(rs))
+	marks := make([]uint32, 0, len(rs)+1)
+	domains := map[string]bool{}
 	for i := range rs {
-		if !rs[i].Erased() {
-			marks = append(marks, Fingerprint(rs[i].Email))
+		if rs[i].Erased() {
+			continue
+		}
+		marks = append(marks, Fingerprint(rs[i].Email))
+		if domain := DomainOf(rs[i].Email); !domains[domain] {
+			domains[domain] = true
+			marks = append(marks, Fingerprint("@"+domain))
 		}
 	}
 	slices.Sort(marks)

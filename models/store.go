@@ -123,6 +123,9 @@ type BatchStore interface {
 	// newest first. The list also has batches that do not exist: they are being stored,
 	// were abandoned, or are purged in part.
 	BatchIDs(ctx context.Context, user string, before ID, limit int) ([]ID, error)
+	// BatchIDsAfter returns at most limit IDs of the same list that are greater than
+	// after, oldest first.
+	BatchIDsAfter(ctx context.Context, user string, after ID, limit int) ([]ID, error)
 	// Purge removes all that is stored of a batch of a user, except the sums above its
 	// summaries: first content and recipients, then summaries, facts and ledgers, and at
 	// last its entry of the list. From the first removal on the batch does not exist,
@@ -194,8 +197,9 @@ type AddressIndexStore interface {
 	// were stored before.
 	PutAddressIndex(ctx context.Context, user string, p AddressIndex) error
 	// AddressIndexes yields the fingerprints of the user's chunks that were accepted
-	// in the UTC hour that holds t, in any order.
-	AddressIndexes(ctx context.Context, user string, t time.Time) iter.Seq2[AddressIndex, error]
+	// in the UTC hour that holds t and have IDs less than before (zero: all), newest
+	// first.
+	AddressIndexes(ctx context.Context, user string, t time.Time, before ID) iter.Seq2[AddressIndex, error]
 	// AddressIndexHours returns at most limit hours that begin before a time and have
 	// fingerprints of the user, newest first.
 	AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
@@ -242,6 +246,10 @@ type SummaryStore interface {
 	// Summaries yields the stored summaries of a batch in the order of its chunks,
 	// from chunk number from. It ends after the first error.
 	Summaries(ctx context.Context, user string, batch ID, from int) iter.Seq2[ChunkSummary, error]
+	// SecondSummaries yields the stored summaries of the user's chunks whose batches were
+	// accepted in the second that holds t, in the order of their IDs. It ends after the
+	// first error.
+	SecondSummaries(ctx context.Context, user string, t time.Time) iter.Seq2[ChunkSummary, error]
 	// RollUp adds up the children of a span and stores the sum, unless a sum with a
 	// higher version is stored. It returns the stored sum.
 	RollUp(ctx context.Context, span Span) (Summary, error)

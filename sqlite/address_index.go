@@ -28,19 +28,24 @@ func (s *Store) PutAddressIndex(ctx context.Context, user string, p models.Addre
 }
 
 // AddressIndexes implements models.Store.
-func (s *Store) AddressIndexes(ctx context.Context, user string, t time.Time) iter.Seq2[models.AddressIndex, error] {
+func (s *Store) AddressIndexes(
+	ctx context.Context, user string, t time.Time, before models.ID,
+) iter.Seq2[models.AddressIndex, error] {
 	return pages(ctx, s, "address index of "+user,
 		func(c *conn, last *models.AddressIndex) (page []models.AddressIndex, err error) {
-			after := []byte{}
-			if last != nil {
-				after = last.Chunk[:]
+			end := before[:]
+			switch {
+			case last != nil:
+				end = last.Chunk[:]
+			case before.IsZero():
+				end = bytes.Repeat([]byte{0xff}, len(before))
 			}
 			err = c.query(`SELECT chunk, fingerprints FROM address_index
-			WHERE user = ? AND hour = ? AND chunk > ? ORDER BY chunk LIMIT ?`,
+			WHERE user = ? AND hour = ? AND chunk < ? ORDER BY chunk DESC LIMIT ?`,
 				func(row []driver.Value) error {
 					page = append(page, models.AddressIndex{Chunk: idOf(row[0]), Fingerprints: bytes.Clone(blob(row[1]))})
 					return nil
-				}, user, hourOf(t), after, pageRows)
+				}, user, hourOf(t), end, pageRows)
 			return page, err
 		})
 }

@@ -29,6 +29,23 @@ func (s *Store) BatchIDs(ctx context.Context, user string, before models.ID, lim
 	return ids, nil
 }
 
+// BatchIDsAfter implements models.Store.
+func (s *Store) BatchIDsAfter(
+	ctx context.Context, user string, after models.ID, limit int,
+) (ids []models.ID, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		return c.query(`SELECT id FROM user_batches WHERE user = ? AND id > ? ORDER BY id LIMIT ?`,
+			func(row []driver.Value) error {
+				ids = append(ids, idOf(row[0]))
+				return nil
+			}, user, after, max(limit, 0))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list of %s: %w", user, err)
+	}
+	return ids, nil
+}
+
 // Purge implements models.Store. A head of NULL says that the batch does not exist.
 func (s *Store) Purge(ctx context.Context, user string, batch models.ID) error {
 	if err := s.purge(ctx, user, batch); err != nil {

@@ -69,6 +69,28 @@ func (s *Store) Summaries(
 	return pages(ctx, s, "summaries of "+batch.String(), next)
 }
 
+// SecondSummaries implements models.Store.
+func (s *Store) SecondSummaries(
+	ctx context.Context, user string, t time.Time,
+) iter.Seq2[models.ChunkSummary, error] {
+	second := t.UTC().Truncate(time.Second)
+	next := func(c *conn, last *models.ChunkSummary) (page []models.ChunkSummary, err error) {
+		first := idFrom(second)
+		after := first[:len(first)-1] // less than every ID of the second
+		if last != nil {
+			after = last.Chunk[:]
+		}
+		err = c.query(`SELECT chunk, sum FROM summaries WHERE user = ? AND chunk > ? AND chunk < ? ORDER BY chunk LIMIT ?`,
+			func(row []driver.Value) error {
+				sum, err := codec.DecodeSummary(blob(row[1]))
+				page = append(page, models.ChunkSummary{User: user, Chunk: idOf(row[0]), Summary: sum})
+				return stored(err)
+			}, user, after, idFrom(second.Add(time.Second)), pageRows)
+		return page, err
+	}
+	return pages(ctx, s, "summaries of "+user, next)
+}
+
 // RollUp implements models.Store. It counts in one snapshot and keeps no writer
 // waiting. Whatever changes after that has a higher version, so a sum that is
 // stored late does no harm.

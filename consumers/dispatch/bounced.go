@@ -77,7 +77,7 @@ func (d *Dispatcher) earlierBounces(ctx context.Context, c *Chunk, open map[stri
 	size, chunks := 0, 0
 	for _, hour := range hours {
 		var match []models.ID
-		for index, err := range d.store.AddressIndexes(ctx, c.Batch.User, hour) {
+		for index, err := range d.store.AddressIndexes(ctx, c.Batch.User, hour, models.ID{}) {
 			if err != nil {
 				return nil, err
 			}

@@ -38,7 +38,7 @@ type Store interface {
 	PutFacts(ctx context.Context, facts ...models.ChunkFact) error
 	PutAddressIndex(ctx context.Context, user string, index models.AddressIndex) error
 	AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
-	AddressIndexes(ctx context.Context, user string, t time.Time) iter.Seq2[models.AddressIndex, error]
+	AddressIndexes(ctx context.Context, user string, t time.Time, before models.ID) iter.Seq2[models.AddressIndex, error]
 }
 
 // Publisher is the part of models.Broker that the dispatcher needs.

@@ -33,7 +33,7 @@ type Store interface {
 	Recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error)
 	Users(ctx context.Context) ([]models.User, error)
 	AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
-	AddressIndexes(ctx context.Context, user string, t time.Time) iter.Seq2[models.AddressIndex, error]
+	AddressIndexes(ctx context.Context, user string, t time.Time, before models.ID) iter.Seq2[models.AddressIndex, error]
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
 	PutFacts(ctx context.Context, facts ...models.ChunkFact) error
 }

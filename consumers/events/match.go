@@ -146,7 +146,7 @@ func (s *search) user(ctx context.Context, user string) error {
 // hour searches the mail that was accepted in an hour.
 func (s *search) hour(ctx context.Context, user string, hour time.Time) error {
 	candidates := map[models.ID][]*unnamedEvent{}
-	for index, err := range s.store.AddressIndexes(ctx, user, hour) {
+	for index, err := range s.store.AddressIndexes(ctx, user, hour, models.ID{}) {
 		if err != nil {
 			return err
 		}

@@ -46,14 +46,18 @@ func testAddressIndex(t *testing.T, s models.Store) {
 	require.Equal(t, hours[1:2], got)
 	seen := 0
 	for _, h := range hours {
-		for _, p := range collect(t, s.AddressIndexes(ctx, u, h.Add(59*time.Minute))) {
+		found := collect(t, s.AddressIndexes(ctx, u, h.Add(59*time.Minute), models.ID{}))
+		for _, p := range found {
 			require.Equal(t, want[p.Chunk], p)
 			seen++
 		}
+		newestFirst := func(a, b models.AddressIndex) int { return slices.Compare(b.Chunk[:], a.Chunk[:]) }
+		require.True(t, slices.IsSortedFunc(found, newestFirst))
+		require.Equal(t, found[4:], collect(t, s.AddressIndexes(ctx, u, h, found[3].Chunk)), "from a chunk on")
 	}
 	require.Equal(t, len(want), seen)
 	require.NoError(t, s.DropAddressIndexes(ctx, u, hours[0]))
-	require.Empty(t, collect(t, s.AddressIndexes(ctx, u, hours[0])))
+	require.Empty(t, collect(t, s.AddressIndexes(ctx, u, hours[0], models.ID{})))
 	got, err = s.AddressIndexHours(ctx, u, base.Add(time.Hour), 10)
 	require.NoError(t, err)
 	require.Len(t, got, 2)

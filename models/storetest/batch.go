@@ -268,6 +268,22 @@ func testBatchList(t *testing.T, s models.Store) {
 	page, err := s.Batches(ctx, user, models.MinID(now().Add(-20*time.Hour)), 100)
 	require.NoError(t, err)
 	require.Equal(t, want[15:], page, "from a moment on")
+	var oldestFirst []models.ID
+	for _, b := range slices.Backward(want) {
+		oldestFirst = append(oldestFirst, b.ID)
+	}
+	for _, limit := range []int{1, 7, 25, 100} {
+		var got []models.ID
+		for after := (models.ID{}); ; after = got[len(got)-1] {
+			page, err := s.BatchIDsAfter(ctx, user, after, limit)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(page), limit)
+			if got = append(got, page...); len(page) == 0 {
+				break
+			}
+		}
+		require.Equal(t, oldestFirst, got, "pages of %d, oldest first", limit)
+	}
 }
 
 // testBatchListWrongClocks lists batches that were accepted by wrong clocks.

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ func summaryCases() []testCase {
 		{"RollUp/Concurrent", testRollUpConcurrent},
 		{"RollUp/LateSumChangesNothing", testRollUpLate},
 		{"RollUp/Nodes", testNodes},
+		{"Summary/OfASecond", testSecondSummaries},
 	}
 }
 
@@ -29,6 +31,27 @@ func summaryCases() []testCase {
 func summariesOf(t *testing.T, s models.Store, user string, batch models.ID, from int) []models.ChunkSummary {
 	t.Helper()
 	return collect(t, s.Summaries(t.Context(), user, batch, from))
+}
+
+// testSecondSummaries reads the summaries of all batches of a second, and of no other.
+func testSecondSummaries(t *testing.T, s models.Store) {
+	user, second := models.NewUserID(), now().Truncate(time.Second)
+	var want []models.ChunkSummary
+	for _, off := range []time.Duration{-time.Millisecond, 0, 0, 999 * time.Millisecond, time.Second} {
+		id := models.NewBatchID(second.Add(off))
+		for n := range 2 {
+			c := models.ChunkSummary{User: user, Chunk: id.Chunk(n), Summary: models.Summary{Version: 1, Accepted: 3, Queued: 3}}
+			require.NoError(t, s.PutSummaries(t.Context(), c))
+			other := c
+			other.User = models.NewUserID()
+			require.NoError(t, s.PutSummaries(t.Context(), other))
+			if off >= 0 && off < time.Second {
+				want = append(want, c)
+			}
+		}
+	}
+	slices.SortFunc(want, func(a, b models.ChunkSummary) int { return slices.Compare(a.Chunk[:], b.Chunk[:]) })
+	require.Equal(t, want, collect(t, s.SecondSummaries(t.Context(), user, second.Add(500*time.Millisecond))))
 }
 
 func testSummary(t *testing.T, s models.Store) {

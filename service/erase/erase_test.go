@@ -81,7 +81,7 @@ func TestErasure(t *testing.T) {
 		_, facts, err := store.Record(ctx, id)
 		require.NoError(t, err)
 		require.Equal(t, "550 "+models.ErasedAddress, facts[0].Events[0].Text)
-		for p, err := range store.AddressIndexes(ctx, owner[id], id.Time()) {
+		for p, err := range store.AddressIndexes(ctx, owner[id], id.Time(), models.ID{}) {
 			require.NoError(t, err)
 			require.False(t, p.MayContain(models.Fingerprint(address)))
 			require.True(t, p.MayContain(models.Fingerprint(rs[0].Email)) || p.Chunk != id)
