@@ -84,7 +84,8 @@ type Command struct {
 	Kind   CommandKind `json:"do"`
 
 	Batch    ID        `json:"b,omitzero"`
-	Log      ID        `json:"l,omitzero"`  // of a release: only this log
+	Log      ID        `json:"l,omitzero"`  // of a retry or release: only this log
+	Logs     Set       `json:"ls,omitzero"` // of a retry or release: only these recipients of the chunk of Log
 	Chunks   []int     `json:"c,omitempty"` // of a retry or release: only these chunks, ascending; empty: all
 	User     string    `json:"u,omitempty"`
 	Provider string    `json:"a,omitempty"` // of provider commands; of a release: only mail held at this provider
@@ -103,6 +104,15 @@ func (c *Command) Reaches(chunk ID) bool {
 	}
 	_, named := slices.BinarySearch(c.Chunks, chunk.ChunkNumber())
 	return named || len(c.Chunks) == 0
+}
+
+// Names reports whether a retry or release may apply to recipient r of a chunk that it
+// reaches.
+func (c *Command) Names(r int) bool {
+	if c.Logs.Empty() {
+		return c.Log.IsZero() || c.Log.Recipient() == r
+	}
+	return c.Logs.Has(r)
 }
 
 // Block is a rule that withholds mail. It meets mail that matches all of its set

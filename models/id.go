@@ -1,6 +1,7 @@
 package models
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
@@ -119,6 +120,9 @@ func (id ID) Time() time.Time {
 
 // IsZero reports whether id is the zero ID, which names nothing.
 func (id ID) IsZero() bool { return id == ID{} }
+
+// Compare returns -1, 0 or 1 if id comes before o, is o, or comes after o.
+func (id ID) Compare(o ID) int { return bytes.Compare(id[:], o[:]) }
 
 // String returns the canonical lower-case form with hyphens.
 func (id ID) String() string {

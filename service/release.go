@@ -2,8 +2,12 @@ package service
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -82,9 +86,83 @@ func (s *Service) checkRelease(who Caller, rel *Release) error {
 	return f.Err()
 }
 
-// releaseRun is one run of ReleaseRange or DryRunRange.
+// maxSelected is the number of logs or batches that one request sends again.
+const maxSelected = 500
+
+// SendSelected sends logs and whole batches again that the caller may control: those that
+// have failed and cannot arrive twice (RetryBatch), or those that are held because their
+// outcome is unknown (ReleaseBatch). Others of them stay as they are.
+func (s *Service) SendSelected(
+	ctx context.Context,
+	who Caller,
+	do models.CommandKind,
+	ids []models.ID,
+	why string,
+	r Repeat,
+) (ReleaseResult, bool, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (ReleaseResult, error) {
+		run := releaseRun{Release: Release{Why: why}, svc: s, who: who, do: do, request: claim.ID}
+		return s.sendSelected(ctx, &run, ids)
+	})
+}
+
+// DryRunSelected returns what SendSelected would do. It writes nothing.
+func (s *Service) DryRunSelected(
+	ctx context.Context,
+	who Caller,
+	do models.CommandKind,
+	ids []models.ID,
+) (ReleaseResult, error) {
+	return s.sendSelected(ctx, &releaseRun{svc: s, who: who, do: do, dryRun: true}, ids)
+}
+
+func (s *Service) sendSelected(ctx context.Context, run *releaseRun, ids []models.ID) (ReleaseResult, error) {
+	if len(ids) > maxSelected {
+		return ReleaseResult{}, Fail(Invalid, "invalid_request", "Select at most %d at a time.", maxSelected)
+	}
+	if err := s.takeCommand(run.who, "selected"); err != nil {
+		return ReleaseResult{}, err
+	}
+	if err := checkWhy(run.Why); err != nil {
+		return ReleaseResult{}, err
+	}
+	commands := map[models.ID]*models.Command{} // by chunk, or by batch
+	for _, id := range ids {
+		part, c := id.ChunkID(), models.Command{Kind: run.do, Batch: id.Batch(), Why: run.Why}
+		if r := id.Recipient(); r > 0 {
+			c.Log = id
+			if commands[part] != nil {
+				c.Logs = commands[part].Logs
+			}
+			c.Logs.Add(r)
+		}
+		sum := sha256.Sum256(append(run.request[:], part[:]...)) // a repeat gives the same commands
+		c.Request = run.request
+		copy(c.Request[9:], sum[:]) // the first bytes make it a UUID
+		commands[part] = &c
+	}
+	_, err := s.rules(ctx)
+	for _, part := range slices.SortedFunc(maps.Keys(commands), models.ID.Compare) {
+		if err != nil {
+			break
+		}
+		c := commands[part]
+		var b *models.Batch
+		if b, err = s.controllable(ctx, run.who, c.Batch); err == nil && !c.Log.IsZero() &&
+			c.Log.ChunkNumber() >= b.Chunks {
+			err = notFound("log")
+		}
+		if err == nil && !b.Damaged {
+			err = run.command(ctx, b, c)
+		}
+	}
+	return run.finish(ctx, err)
+}
+
+// releaseRun is one run of ReleaseRange, SendSelected, or a dry run of them.
 type releaseRun struct {
 	Release
+	do      models.CommandKind // of SendSelected; "" otherwise
 	svc     *Service
 	who     Caller
 	request models.ID
@@ -129,14 +207,19 @@ func (r *releaseRun) batch(ctx context.Context, b *models.Batch) error {
 	if err != nil || !held {
 		return err
 	}
-	command := models.Command{
+	return r.command(ctx, b, &models.Command{
 		Kind:     models.ReleaseBatch,
 		Batch:    b.ID,
 		Provider: r.Provider,
 		Why:      r.Why,
 		Request:  r.request,
-	}
-	recipients, err := r.release(ctx, b, &command)
+	})
+}
+
+// command gives a command about a batch and counts what it does. It skips a cancelled batch
+// and one without content.
+func (r *releaseRun) command(ctx context.Context, b *models.Batch, c *models.Command) error {
+	recipients, err := r.release(ctx, b, c)
 	var e *Error
 	if errors.As(err, &e) && e.Kind == Conflict { // cancelled
 		return nil
@@ -189,7 +272,9 @@ func (r *releaseRun) finish(ctx context.Context, err error) (ReleaseResult, erro
 	if out.Batches == 0 {
 		return out, err
 	}
-	out.Warning = mayDoubleWarning
+	if r.do != models.RetryBatch {
+		out.Warning = mayDoubleWarning
+	}
 	if late {
 		out.Warning += " " + lateWarning
 	}
@@ -202,6 +287,7 @@ func (r *releaseRun) finish(ctx context.Context, err error) (ReleaseResult, erro
 		e.Detail = fmt.Sprintf("%d batches were released before the store became unreachable. "+
 			"Repeat the request to release the others.", out.Batches)
 	}
+	out.Warning = strings.TrimSpace(out.Warning)
 	return out, err
 }
 

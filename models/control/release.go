@@ -9,14 +9,14 @@ import (
 // Released returns the recipients of a chunk that a retry or release sends again.
 func Released(v *models.View, c *models.Command) models.Set {
 	return v.Where(func(r int, s *models.Status) bool {
-		if s.State != models.Failed || s.OptedOut || !c.Log.IsZero() && c.Log.Recipient() != r ||
+		if s.State != models.Failed || s.OptedOut || !c.Names(r) ||
 			c.Provider != "" && !mayBeAt(s, c.Provider) {
 			return false
 		}
 		if c.Kind == models.RetryBatch {
 			return retrySafe(v, r)
 		}
-		return s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent || !c.Log.IsZero() && !s.Reason.Hard()
+		return s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent || !c.Log.IsZero() && c.Logs.Empty() && !s.Reason.Hard()
 	})
 }
 
