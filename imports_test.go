@@ -41,6 +41,7 @@ var allowed = map[string][]string{
 	"service/announce":    {"models"},
 	"service/erase":       {"models"},
 	"service/flow":        {"models", "models/telemetry"},
+	"service/walk":        {"models"},
 	"service/quota":       {"models"},
 	"service": {"internal/priority", "models", "models/...", "service/...", "tracing",
 		"consumers/policy"}, // pure: the service says what mail waits for by the table that workers decide by

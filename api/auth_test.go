@@ -348,7 +348,7 @@ func TestAnswerToFailedWrite(t *testing.T) {
 func TestPanicIsNotShown(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.store.before("Batches", func() { panic("secret") })
+	f.store.before("BatchIDs", func() { panic("secret") })
 	r := f.get("/v1/batches")
 	require.Equal(t, http.StatusInternalServerError, r.Status)
 	require.Equal(t, "internal", r.problem(t).Code)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -23,7 +24,19 @@ func page(c *gin.Context) service.Page {
 
 // listBatches is GET /v1/batches.
 func (s *Server) listBatches(c *gin.Context) {
-	v, err := s.svc.Batches(c.Request.Context(), caller(c), page(c))
+	f, err := logFilter(c)
+	if err != nil {
+		s.fail(c, err)
+		return
+	}
+	f.State = models.State(c.Query("recipient_state"))
+	v, err := s.svc.FindBatches(c.Request.Context(), caller(c), service.BatchFilter{
+		State:   c.Query("state"),
+		Subject: c.Query("subject"),
+		Sender:  c.Query("sender"),
+		User:    c.Query("user"),
+		Logs:    f,
+	}, page(c))
 	answer(s, c, v, err)
 }
 

@@ -70,6 +70,13 @@ func (s damagedStore) Batches(ctx context.Context, user string, before models.ID
 	return bs, err
 }
 
+func (s damagedStore) Batch(ctx context.Context, id models.ID) (models.Batch, error) {
+	if _, err := s.Store.Batch(ctx, id); err != nil {
+		return models.Batch{}, err
+	}
+	return models.Batch{}, models.ErrDamaged
+}
+
 // checkDamaged lists damaged batches.
 func (c *contract) checkDamaged(b *models.Batch) {
 	c.Helper()
@@ -256,6 +263,9 @@ func TestContract(t *testing.T) {
 		"/v1/providers/history",
 		"/v1/providers/history?range=week",
 		"/v1/logs?email=ann@example.com",
+		"/v1/logs?state=failed&reason=mailbox_invalid&provider=sg&result=failed&from=2026-01-01T00:00:00Z",
+		"/v1/logs?q=b@&limit=1",
+		"/v1/batches?state=sending&recipient_state=failed&rerouted=true&subject=hello&sender=shop",
 	} {
 		c.check("GET", path, "", "", 200)
 		c.check("GET", path, "", "", 401, "Authorization", "Bearer x")
@@ -279,7 +289,7 @@ func TestContract(t *testing.T) {
 	f.store.failing("PutBatch", func(int) error { return models.ErrOutcomeUnknown })
 	f.giveUpSoon()
 	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 503)
-	f.store.before("Batches", func() { panic("a bug") })
+	f.store.before("BatchIDs", func() { panic("a bug") })
 	c.check("GET", "/v1/batches", "", "", 500)
 	f.store.setDown(true)
 	for _, path := range []string{

@@ -137,11 +137,11 @@ func (s *spyStore) Batch(ctx context.Context, id models.ID) (models.Batch, error
 	return s.Store.Batch(ctx, id)
 }
 
-func (s *spyStore) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
-	if err := s.enter("Batches"); err != nil {
+func (s *spyStore) BatchIDs(ctx context.Context, user string, before models.ID, limit int) ([]models.ID, error) {
+	if err := s.enter("BatchIDs"); err != nil {
 		return nil, err
 	}
-	return s.Store.Batches(ctx, user, before, limit)
+	return s.Store.BatchIDs(ctx, user, before, limit)
 }
 
 func (s *spyStore) Recipients(ctx context.Context, id models.ID) ([]models.Recipient, error) {

@@ -12,13 +12,22 @@ import (
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
+// properties are the parameters of lists that select logs by what happened to them.
+var properties = []string{
+	"state", "reason", "provider", "result", "rerouted", "possible_duplicate", "doubled", "limit", "cursor",
+}
+
+// flags are the parameters that are true or false.
+var flags = []string{"dry_run", "everyone", "rerouted", "possible_duplicate", "doubled"}
+
 // parameters maps routes to the parameters that their queries may have. The queries of
 // other routes must be empty.
 var parameters = map[string][]string{
-	"GET /v1/batches":           {"limit", "cursor"},
-	"GET /v1/batches/:id/logs":  {"state", "limit", "cursor"},
-	"GET /v1/logs":              {"email", "limit", "cursor"},
-	"GET /v1/stats":             {"from", "to"},
+	"GET /v1/batches": append([]string{"everyone", "user", "from", "to", "subject", "sender", "recipient_state"},
+		properties...),
+	"GET /v1/batches/:id/logs":  properties,
+	"GET /v1/logs":              append([]string{"everyone", "from", "to", "email", "q"}, properties...),
+	"GET /v1/stats":             {"everyone", "from", "to"},
 	"GET /v1/providers/history": {"range"},
 	"DELETE /v1/blocks/:id":     {"why"},
 	"GET /v1/users":             {"limit", "cursor"},
@@ -59,14 +68,23 @@ func (s *Server) checkQuery(c *gin.Context) {
 			wrong.Wrong(at, "unknown_field", "There is no query parameter %s.", service.Quote(name))
 		case len(query[name]) > 1:
 			wrong.Wrong(at, "repeated", "The query parameter %s is repeated.", name)
-		case name == "dry_run" && query[name][0] != "true" && query[name][0] != "false":
-			wrong.Wrong(at, "invalid_value", "dry_run must be true or false.")
+		case slices.Contains(flags, name) && query[name][0] != "true" && query[name][0] != "false":
+			wrong.Wrong(at, "invalid_value", "%s must be true or false.", name)
 		}
 	}
-	if err := wrong.In(service.Fail(service.Malformed, "invalid_query",
-		"The parameters of the request are not valid: see errors.")); err != nil {
+	if err := wrong.In(invalidQuery()); err != nil {
 		s.fail(c, err)
+		return
 	}
+	if query.Get("everyone") == "true" {
+		who := caller(c)
+		who.Everyone = true
+		c.Set(callerKey, who)
+	}
+}
+
+func invalidQuery() *service.Error {
+	return service.Fail(service.Malformed, "invalid_query", "The parameters of the request are not valid: see errors.")
 }
 
 // emailOf returns the parameter email. In a query "+" means a space. Where only the plus

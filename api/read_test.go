@@ -76,7 +76,7 @@ func TestBadQueries(t *testing.T) {
 		"cursor of another batch":      {batchPath(b.ID) + "/logs?cursor=" + mine, []string{"/cursor"}},
 		"cursor of another state":      {logs + "?state=failed&cursor=" + queued, []string{"/cursor"}},
 		"state":                        {logs + "?state=delivered", []string{"/state"}},
-		"all at once":                  {logs + "?state=x&cursor=x&limit=x", []string{"/limit", "/cursor", "/state"}},
+		"all at once":                  {logs + "?state=x&cursor=x&limit=x", []string{"/state", "/limit", "/cursor"}},
 		"day":                          {"/v1/stats?from=yesterday", []string{"/from"}},
 		"days":                         {"/v1/stats?from=2026-02-30&to=1", []string{"/to", "/from"}},
 		"from after to":                {"/v1/stats?from=2026-02-02&to=2026-02-01", []string{"/from"}},

@@ -18,6 +18,7 @@ type foundList struct {
 		Batch models.ID `json:"batch_id"`
 	} `json:"logs"`
 	Next string `json:"next_cursor"`
+	Prev string `json:"previous_cursor"`
 }
 
 // TestSearch: pages list the user's own logs of an address, newest first, across batches.
@@ -59,8 +60,10 @@ func TestSearch(t *testing.T) {
 	f.secret = f.foreign
 	require.Empty(t, search("ann@b.de"), "the logs of another user")
 	for bad, want := range map[string]string{
-		"/v1/logs":                         "/email required",
-		"/v1/logs?email=":                  "/email required",
+		"/v1/logs?from=today":              "/from invalid_value",
+		"/v1/logs?state=done":              "/state invalid_value",
+		"/v1/logs?result=failed":           "/result invalid_value",
+		"/v1/logs?rerouted=yes":            "/rerouted invalid_value",
 		"/v1/logs?email=ann":               "/email invalid_value",
 		"/v1/logs?email=a@b":               "/email invalid_value",
 		"/v1/logs?email=a@b.de,c@d.de":     "/email invalid_value",
@@ -90,4 +93,70 @@ func TestLogsWithoutContent(t *testing.T) {
 		require.Empty(t, l.Email)
 	}
 	require.Equal(t, http.StatusOK, f.get("/v1/logs/"+b.ID.Log(1).String()).Status)
+}
+
+// TestEveryone: keys with the scope operate list and count the mail of all users; other keys
+// are refused.
+func TestEveryone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	own := f.four()
+	f.story(own)
+	other := *f
+	other.secret = f.foreign
+	theirs := other.four()
+	other.story(theirs)
+	boss := f.operator()
+	for _, path := range []string{"/v1/batches", "/v1/logs", "/v1/stats"} {
+		r := f.get(path + "?everyone=true")
+		require.Equal(t, http.StatusForbidden, r.Status, path)
+		require.Equal(t, "scope_missing", r.problem(t).Code, path)
+		require.Equal(t, http.StatusBadRequest, f.get(path+"?everyone=yes").Status, path)
+	}
+	require.Equal(t, http.StatusForbidden, f.get("/v1/batches?user="+theirs.User).Status)
+	list := func(path string) (out []models.ID) {
+		for _, b := range read[batchList](boss, path).Batches {
+			require.Equal(t, b.ID == theirs.ID, b.User == theirs.User, "the owner of %s", b.ID)
+			out = append(out, b.ID)
+		}
+		return out
+	}
+	require.Equal(t, []models.ID{own.ID}, list("/v1/batches"))
+	require.Equal(t, []models.ID{theirs.ID}, list("/v1/batches?user="+theirs.User))
+	require.Equal(t, []models.ID{theirs.ID, own.ID}, list("/v1/batches?everyone=true"))
+	require.Len(t, read[foundList](boss, "/v1/logs?everyone=true&state=failed").Logs, 4)
+	require.Len(t, read[foundList](boss, "/v1/logs?state=failed").Logs, 2)
+	total := func(path string) int64 {
+		return read[struct {
+			Totals struct{ Accepted int64 }
+		}](boss, path).Totals.Accepted
+	}
+	require.EqualValues(t, 4, total("/v1/stats"))
+	require.EqualValues(t, 8, total("/v1/stats?everyone=true"))
+}
+
+// TestPagesBothWays: a page has the cursors of the pages before and after it, the number of its
+// first log and the number of all logs.
+func TestPagesBothWays(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	f.story(b)
+	type page struct {
+		foundList
+		First int
+		Total *int64
+	}
+	first := read[page](f, batchPath(b.ID)+"/logs?limit=3")
+	require.Equal(t, 1, first.First)
+	require.EqualValues(t, 4, *first.Total)
+	require.Empty(t, first.Prev)
+	second := read[page](f, batchPath(b.ID)+"/logs?limit=3&cursor="+first.Next)
+	require.Equal(t, 4, second.First)
+	require.Empty(t, second.Next)
+	require.Equal(t, first, read[page](f, batchPath(b.ID)+"/logs?limit=3&cursor="+second.Prev))
+	require.EqualValues(t, 2, *read[page](f, batchPath(b.ID)+"/logs?state=failed").Total)
+	require.Nil(t, read[page](f, batchPath(b.ID)+"/logs?state=failed&provider=sg").Total)
+	wrong := f.get(batchPath(b.ID) + "/logs?state=failed&cursor=" + first.Next).problem(t)
+	require.Equal(t, []string{"/cursor invalid_value"}, wrong.pointers(), "a cursor of another filter")
 }

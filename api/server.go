@@ -68,7 +68,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/batches", s.listBatches)
 	read.GET("/batches/:id", s.getBatch)
 	read.GET("/batches/:id/logs", s.listLogs)
-	read.GET("/logs", s.searchLogs)
+	read.GET("/logs", s.findLogs)
 	read.GET("/logs/:id", s.getLog)
 	read.GET("/stats", s.stats)
 	read.GET("/usage", s.usage)

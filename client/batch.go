@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"net/http"
 	"time"
 )
@@ -100,18 +101,20 @@ type Batch struct {
 	StoppedBy string `json:"stopped_by,omitempty"`
 	Cancelled bool   `json:"cancelled,omitempty"`
 	// Waits says what the batch waits for. In a list it is set only if a command withholds the batch.
-	Waits      *Wait     `json:"waits,omitempty"`
-	Subject    string    `json:"subject"`
-	From       Address   `json:"from"`
-	ReplyTo    *Address  `json:"reply_to,omitempty"`
-	Lane       Lane      `json:"lane,omitempty"`
-	OnUnknown  OnUnknown `json:"on_unknown,omitempty"`
-	Providers  []string  `json:"providers,omitempty"`
-	Recipients int       `json:"recipients"`
-	Duplicates int       `json:"duplicates"`
-	Counts     Counts    `json:"counts"`
-	Created    time.Time `json:"created_at"`
-	Deadline   time.Time `json:"deadline,omitzero"`
+	Waits   *Wait  `json:"waits,omitempty"`
+	Subject string `json:"subject"`
+	// RenderedSubject is the subject as the recipient gets it, if there is only one.
+	RenderedSubject string    `json:"rendered_subject,omitempty"`
+	From            Address   `json:"from"`
+	ReplyTo         *Address  `json:"reply_to,omitempty"`
+	Lane            Lane      `json:"lane,omitempty"`
+	OnUnknown       OnUnknown `json:"on_unknown,omitempty"`
+	Providers       []string  `json:"providers,omitempty"`
+	Recipients      int       `json:"recipients"`
+	Duplicates      int       `json:"duplicates"`
+	Counts          Counts    `json:"counts"`
+	Created         time.Time `json:"created_at"`
+	Deadline        time.Time `json:"deadline,omitzero"`
 }
 
 // Wait says what queued mail waits for.
@@ -228,6 +231,38 @@ func writeRecipients(to io.Writer, head []byte, recipients iter.Seq[Recipient]) 
 func (c *Client) Batch(ctx context.Context, id string, options ...CallOption) (Batch, error) {
 	var out Batch
 	return out, c.get(ctx, route("batches", id), nil, &out, options)
+}
+
+// BatchOptions choose batches. The zero value chooses all of the caller.
+type BatchOptions struct {
+	// State is queued, sending, done, stopped or cancelled.
+	State string
+	// Subject and Sender are parts of the subject and of the sender's address, in any case.
+	Subject, Sender string
+	// User is the id of another user, and Everyone chooses the batches of all users. Both need the scope operate.
+	User     string
+	Everyone bool
+	// From and To bound the time of acceptance: [From, To).
+	From, To time.Time
+	// Recipients chooses the batches that have, for each of these properties, a recipient with it.
+	Recipients LogOptions
+}
+
+// FindBatches returns batches, newest first.
+func (c *Client) FindBatches(ctx context.Context, o BatchOptions) iter.Seq2[Batch, error] {
+	query := o.Recipients.query()
+	query.Del("state")
+	maps.Copy(query, parameters(map[string]string{
+		"state":           o.State,
+		"recipient_state": string(o.Recipients.State),
+		"subject":         o.Subject,
+		"sender":          o.Sender,
+		"user":            o.User,
+		"everyone":        flag(o.Everyone),
+		"from":            moment(o.From),
+		"to":              moment(o.To),
+	}))
+	return list[Batch](ctx, c, listing{path: route("batches"), name: "batches", query: query}, o.Recipients.ListOptions)
 }
 
 // Batches returns the caller's batches, newest first.

@@ -238,7 +238,15 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	for _, err := range c.Logs(ctx, "id", client.LogOptions{State: client.Failed}) {
 		require.NoError(t, err)
 	}
-	for _, err := range c.SearchLogs(ctx, "a@example.com", client.ListOptions{}) {
+	properties := client.LogOptions{State: client.Failed, Reason: "expired", Provider: "sg", Result: "failed",
+		Rerouted: true, PossibleDuplicate: true, Doubled: true}
+	now = time.Now()
+	for _, err := range c.SearchLogs(ctx, client.FindOptions{LogOptions: properties, Email: "a@example.com", Part: "a",
+		From: now, To: now.Add(1), Everyone: true}) {
+		require.NoError(t, err)
+	}
+	for _, err := range c.FindBatches(ctx, client.BatchOptions{State: "done", Subject: "s", Sender: "a", User: "u",
+		From: now, To: now.Add(1), Everyone: true, Recipients: properties}) {
 		require.NoError(t, err)
 	}
 	for _, err := range c.Audit(ctx, client.ListOptions{}) {

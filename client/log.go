@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"iter"
+	"maps"
 	"net/url"
 	"time"
 )
@@ -18,8 +19,8 @@ const (
 	Cancelled State = "cancelled"
 )
 
-// Log is what is known of the mail to one recipient. Lists leave out Timeline, and lists of one batch also BatchID,
-// Subject and Created.
+// Log is what is known of the mail to one recipient. Lists leave out Timeline, and lists of one batch also BatchID and
+// Created.
 type Log struct {
 	ID    string `json:"id"`
 	Email string `json:"email"`
@@ -40,9 +41,12 @@ type Log struct {
 	// Waits says what a queued mail waits for.
 	Waits *Wait `json:"waits,omitempty"`
 	// Copies counts the copies that are known to be delivered.
-	Copies   int       `json:"copies"`
-	BatchID  string    `json:"batch_id,omitempty"`
-	Subject  string    `json:"subject,omitempty"`
+	Copies int `json:"copies"`
+	// Subject is as the recipient gets it.
+	Subject string `json:"subject"`
+	BatchID string `json:"batch_id,omitempty"`
+	// User is the id of the log's user if that is not the caller.
+	User     string    `json:"user,omitempty"`
 	Created  time.Time `json:"created_at,omitzero"`
 	Timeline []Moment  `json:"timeline,omitempty"`
 }
@@ -71,11 +75,42 @@ type Moment struct {
 	Guess bool `json:"guess,omitempty"`
 }
 
-// LogOptions choose the logs of a batch.
+// LogOptions choose logs by what happened to them. The zero value chooses all.
 type LogOptions struct {
 	ListOptions
-	// State leaves out all logs in other states.
-	State State
+	State  State
+	Reason string
+	// Provider is one that was tried, and Result the result of its newest attempt: delivered, refused, failed, waiting or
+	// unknown.
+	Provider string
+	Result   string
+	// Rerouted logs were tried at more than one provider, those with a PossibleDuplicate were sent again while an
+	// outcome was unknown, and Doubled ones are known to have arrived more than once.
+	Rerouted, PossibleDuplicate, Doubled bool
+}
+
+// query returns the parameters of a list.
+func (o *LogOptions) query() url.Values {
+	return parameters(map[string]string{
+		"state":              string(o.State),
+		"reason":             o.Reason,
+		"provider":           o.Provider,
+		"result":             o.Result,
+		"rerouted":           flag(o.Rerouted),
+		"possible_duplicate": flag(o.PossibleDuplicate),
+		"doubled":            flag(o.Doubled),
+	})
+}
+
+// FindOptions choose logs of all batches. The zero value chooses all of the caller.
+type FindOptions struct {
+	LogOptions
+	// Email is a complete address, or a domain with an @ before it. Part is a part of an address. Case does not matter.
+	Email, Part string
+	// From and To bound the time of acceptance: [From, To).
+	From, To time.Time
+	// Everyone chooses the mail of all users. It needs the scope operate.
+	Everyone bool
 }
 
 // Log returns the whole story of one recipient.
@@ -86,15 +121,20 @@ func (c *Client) Log(ctx context.Context, id string, options ...CallOption) (Log
 
 // Logs returns the logs of a batch, in the order of its recipients.
 func (c *Client) Logs(ctx context.Context, batchID string, o LogOptions) iter.Seq2[Log, error] {
-	query := url.Values{}
-	if o.State != "" {
-		query.Set("state", string(o.State))
-	}
-	return list[Log](ctx, c, listing{path: route("batches", batchID, "logs"), name: "logs", query: query}, o.ListOptions)
+	l := listing{path: route("batches", batchID, "logs"), name: "logs", query: o.query()}
+	return list[Log](ctx, c, l, o.ListOptions)
 }
 
-// SearchLogs returns the logs of a whole address in any case, newest first. A log is found from its first attempt on,
-// until its address is removed.
-func (c *Client) SearchLogs(ctx context.Context, email string, o ListOptions) iter.Seq2[Log, error] {
-	return list[Log](ctx, c, listing{path: route("logs"), name: "logs", query: url.Values{"email": {email}}}, o)
+// SearchLogs returns logs of all batches, newest first. By its address a log is found from its first attempt on, until its
+// address is removed.
+func (c *Client) SearchLogs(ctx context.Context, o FindOptions) iter.Seq2[Log, error] {
+	query := o.query()
+	maps.Copy(query, parameters(map[string]string{
+		"email":    o.Email,
+		"q":        o.Part,
+		"from":     moment(o.From),
+		"to":       moment(o.To),
+		"everyone": flag(o.Everyone),
+	}))
+	return list[Log](ctx, c, listing{path: route("logs"), name: "logs", query: query}, o.ListOptions)
 }

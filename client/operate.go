@@ -104,6 +104,7 @@ type AuditEntry struct {
 	Why      string   `json:"why,omitempty"`
 	BatchID  string   `json:"batch_id,omitempty"`
 	LogID    string   `json:"log_id,omitempty"`
+	LogIDs   []string `json:"log_ids,omitempty"`
 	User     string   `json:"user,omitempty"`
 	Provider string   `json:"provider,omitempty"`
 	Senders  []string `json:"senders,omitempty"`

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/url"
 	"strconv"
+	"time"
 )
 
 // ListOptions are those of methods that return a list as an iterator. The iterator reads a page when it needs one. It
@@ -63,4 +64,29 @@ func readPage(page map[string]json.RawMessage, name string, items, next any) err
 		return err
 	}
 	return json.Unmarshal(page["next_cursor"], next)
+}
+
+// parameters returns those parameters of a query that are not empty.
+func parameters(all map[string]string) url.Values {
+	query := url.Values{}
+	for name, value := range all {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return query
+}
+
+func flag(set bool) string {
+	if set {
+		return "true"
+	}
+	return ""
+}
+
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -20,6 +21,8 @@ type askView struct {
 	To    string // path that the form posts to
 	Back  string
 	Once  string // idempotency key: a second press changes nothing
+
+	IDs []string // of the selected entries
 }
 
 // ask shows a confirmation: in the page's dialog if htmx asked for it, else as a
@@ -119,6 +122,70 @@ func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *visitor)
 		q.addWaiting(d.waitingFor(r.Context(), v.caller(), &b))
 	}
 	q.Back = "/batches/" + b.ID.String()
+	return d.ask(w, r, v, "batches", q)
+}
+
+// selectedActions maps the last part of a path to the command for selected messages.
+var selectedActions = map[string]models.CommandKind{"retry": models.RetryBatch, "release": models.ReleaseBatch}
+
+// sendSelected is POST /selected/{do}: it asks first what is to
+// be done with the selected messages or batches, and does it when that was confirmed.
+func (d *Dashboard) sendSelected(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	do := selectedActions[r.PathValue("do")]
+	if do == "" {
+		return errNoPage
+	}
+	why, repeat := answered(w, r)
+	var ids []models.ID
+	for _, text := range r.PostForm["id"] {
+		id, err := models.ParseID(text)
+		if err != nil {
+			return errNoPage
+		}
+		ids = append(ids, id)
+	}
+	if repeat.Key == "" {
+		return d.askSelected(w, r, v, do, ids)
+	}
+	repeat.Hash = hashOf(why + strings.Join(r.PostForm["id"], " "))
+	repeat.Key = r.PostFormValue("once") + repeat.Hash
+	if _, _, err := d.service.SendSelected(r.Context(), v.caller(), do, ids, why, repeat); err != nil {
+		return err
+	}
+	seeOther(w, r, localPath(r.PostFormValue("back")))
+	return nil
+}
+
+// askSelected asks for the confirmation of sendSelected.
+func (d *Dashboard) askSelected(
+	w http.ResponseWriter,
+	r *http.Request,
+	v *visitor,
+	do models.CommandKind,
+	ids []models.ID,
+) error {
+	back := "/batches"
+	if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
+		back = localPath(from.RequestURI())
+	}
+	reached, err := d.service.DryRunSelected(r.Context(), v.caller(), do, ids)
+	if err != nil {
+		return err
+	}
+	n := int64(reached.Recipients)
+	q := &askView{Back: back, Do: "Send " + messages(n) + " again", IDs: r.PostForm["id"]}
+	switch {
+	case n == 0:
+		return service.Fail(service.Conflict, "nothing_selected",
+			"None of what you selected can be sent again in this way. Retry sends messages that failed, unless the "+
+				"failure is permanent; release sends those whose outcome is unknown.")
+	case do == models.RetryBatch:
+		q.Title = "Retry " + messages(n) + "?"
+		q.Text = []string{"They are sent again through any provider that their batches may use. Nothing arrives twice."}
+	default:
+		q.Grave, q.Title = true, "Release "+messages(n)+" with unknown outcome?"
+		q.Text = []string{"It is unknown whether a provider accepted them. They are sent again and may arrive twice."}
+	}
 	return d.ask(w, r, v, "batches", q)
 }
 

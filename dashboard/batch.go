@@ -23,14 +23,22 @@ type batchView struct {
 	Reasons []reasonCount
 	Flow    flowView
 	Tabs    []tab
-	State   models.State // of the logs that are listed
+	Filter  filterView // of the logs that are listed
+	Pager   pager
 	Logs    []logRow
-	Older   string
-	First   bool
 	Actions []actionLink
 	Kept    string // what keeps it from being sent, or ""
 	Did     string // confirmation of the command that was just given
 	Of      string // name of the batch's user, if that is not the visitor
+}
+
+// Export is the URL of the listed recipients as a file.
+func (v *batchView) Export() string {
+	q := url.Values{}
+	for name, value := range v.Filter.Query {
+		q.Set(name, value)
+	}
+	return address("/batches/"+v.ID.String()+"/export.csv", q)
 }
 
 // providerShare has the counts of a batch at one provider.
@@ -57,12 +65,10 @@ type via struct {
 	Delivered bool
 }
 
-const logsPage = 50
-
 // batch is GET /batches/{id}.
 func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	state, cursor := models.State(r.URL.Query().Get("state")), r.URL.Query().Get("cursor")
-	view, err := d.readBatch(r.Context(), v.caller(), r.PathValue("id"), state, cursor)
+	q, cursor := listQuery(r.URL.Query()), r.URL.Query().Get("cursor")
+	view, err := d.readBatch(r.Context(), v.caller(), r.PathValue("id"), q, cursor)
 	if err != nil {
 		return err
 	}
@@ -78,9 +84,9 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 	if view.Did != "" && r.URL.Query().Get("late") != "" {
 		view.Did += " Part of the store could not be reached. If nothing changes within a minute, try again."
 	}
-	p := page{Title: cmp.Or(view.Subject, "Batch"), Active: "batches", Charts: true, Data: view}
-	if view.First {
-		p.Live = "/live/batches/" + view.ID.String() + "?state=" + url.QueryEscape(string(state))
+	p := page{Title: view.Title(), Active: "batches", Charts: true, Data: view}
+	if cursor == "" {
+		p.Live = address("/live/batches/"+view.ID.String(), q)
 	}
 	d.render(w, r, v, http.StatusOK, "batch", p)
 	return nil
@@ -134,15 +140,15 @@ func (d *Dashboard) readBatch(
 	ctx context.Context,
 	who service.Caller,
 	id string,
-	state models.State,
+	q url.Values,
 	cursor string,
 ) (*batchView, error) {
 	b, err := d.service.Batch(ctx, who, id)
 	if err != nil {
 		return nil, err
 	}
-	v := d.batchOf(ctx, who, &b, state)
-	if err := d.addLogs(ctx, who, v, cursor); err != nil {
+	v := d.batchOf(ctx, who, &b, q)
+	if err := d.addLogs(ctx, who, v, q, cursor); err != nil {
 		return nil, err
 	}
 	return v, d.addFlow(ctx, who, v)
@@ -153,14 +159,14 @@ func (d *Dashboard) batchOf(
 	ctx context.Context,
 	who service.Caller,
 	b *service.BatchView,
-	state models.State,
+	q url.Values,
 ) *batchView {
 	return &batchView{
 		batchRow: d.rowOf(b),
 		Shares:   d.sharesOf(&b.Counts),
 		Reasons:  reasonsOf(&b.Counts),
-		Tabs:     logTabs(b, state),
-		State:    state,
+		Tabs:     logTabs(b, q),
+		Filter:   d.filterOf(q),
 		Actions:  actionsOf(b, who),
 		Kept:     d.waitingFor(ctx, who, b),
 	}
@@ -204,11 +210,11 @@ const liveLogs = 2 * time.Second
 // batchEvents is GET /live/batches/{id}. The feed reads logs and flow only after the counts
 // have changed, and the flow while it changes by itself.
 func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	id, state, who := r.PathValue("id"), models.State(r.URL.Query().Get("state")), v.caller()
+	id, q, who := r.PathValue("id"), listQuery(r.URL.Query()), v.caller()
 	if _, err := d.service.ListedBatch(r.Context(), who, id); err != nil {
 		return err
 	}
-	return d.stream(w, r, v, eventsKey("batch ", who.User, " ", who.Operator, " ", id, " ", state), func() source {
+	return d.stream(w, r, v, eventsKey("batch ", who.User, " ", who.Operator, " ", id, " ", q.Encode()), func() source {
 		var last *batchView
 		var read, asked time.Time
 		stale := true // the logs are older than the counts
@@ -229,14 +235,14 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 				if stale = stale || !reflect.DeepEqual(b, last.BatchView); !stale && !last.Flow.Active {
 					return last, nil
 				}
-				now := d.batchOf(ctx, who, &b, state)
+				now := d.batchOf(ctx, who, &b, q)
 				if stale && time.Since(read) >= liveLogs {
 					read, stale = time.Now(), false
-					if err := d.addLogs(ctx, who, now, ""); err != nil {
+					if err := d.addLogs(ctx, who, now, q, ""); err != nil {
 						return nil, err
 					}
 				} else {
-					now.Logs, now.Older, now.First = last.Logs, last.Older, last.First
+					now.Logs, now.Pager = last.Logs, last.Pager
 				}
 				if err := d.addFlow(ctx, who, now); err != nil {
 					return nil, err
@@ -273,40 +279,62 @@ func reasonsOf(c *service.Counts) []reasonCount {
 	return out
 }
 
-func logTabs(b *service.BatchView, state models.State) []tab {
-	to := "/batches/" + b.ID.String()
-	out := []tab{{To: to + "#logs", Text: "All", Here: state == "", Count: b.Counts.Accepted, Counted: true}}
-	for _, t := range []struct {
-		state models.State
-		text  string
-		n     int64
-	}{
-		{models.Success, "Delivered", b.Counts.Success},
-		{models.Failed, "Failed", b.Counts.Failed},
-		{models.Queued, "Queued", b.Counts.Queued},
-		{models.Cancelled, "Cancelled", b.Counts.Cancelled},
-	} {
-		out = append(
-			out,
-			tab{To: to + "?state=" + string(t.state) + "#logs", Text: t.text, Here: t.state == state, Count: t.n, Counted: true},
-		)
+// stateTabs are the states of recipients by which lists are filtered.
+var stateTabs = []struct {
+	state models.State
+	text  string
+}{
+	{"", "All"},
+	{models.Success, "Delivered"},
+	{models.Failed, "Failed"},
+	{models.Queued, "Queued"},
+	{models.Cancelled, "Cancelled"},
+}
+
+func logTabs(b *service.BatchView, q url.Values) []tab {
+	counts := map[models.State]int64{
+		"":               b.Counts.Accepted,
+		models.Success:   b.Counts.Success,
+		models.Failed:    b.Counts.Failed,
+		models.Queued:    b.Counts.Queued,
+		models.Cancelled: b.Counts.Cancelled,
+	}
+	path := "/batches/" + b.ID.String() + "#logs"
+	var out []tab
+	for _, t := range stateTabs {
+		here := url.Values{}
+		if t.state != "" {
+			here.Set("state", string(t.state))
+		}
+		if size := q.Get("size"); size != "" {
+			here.Set("size", size)
+		}
+		out = append(out, tab{
+			To:      address(path, here),
+			Text:    t.text,
+			Here:    string(t.state) == q.Get("state"),
+			Count:   counts[t.state],
+			Counted: true,
+		})
 	}
 	return out
 }
 
-func (d *Dashboard) addLogs(ctx context.Context, who service.Caller, v *batchView, cursor string) error {
+func (d *Dashboard) addLogs(
+	ctx context.Context,
+	who service.Caller,
+	v *batchView,
+	q url.Values,
+	cursor string,
+) error {
 	id := v.ID.String()
-	logs, err := d.service.Logs(ctx, who, id, v.State, service.Page{Limit: logsPage, Cursor: cursor})
+	logs, err := d.service.Logs(ctx, who, id, v.Filter.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
 	if err != nil {
 		return err
 	}
-	v.First = cursor == ""
+	v.Pager = pagerOf("/batches/"+id+"#logs", q, cursor, &logs.PageInfo, len(logs.Logs))
 	for i := range logs.Logs {
 		v.Logs = append(v.Logs, logRow{LogView: logs.Logs[i], Via: viaOf(&logs.Logs[i])})
-	}
-	if logs.Next != "" {
-		next := url.Values{"state": {string(v.State)}, "cursor": {logs.Next}}
-		v.Older = "/batches/" + id + "?" + next.Encode() + "#logs"
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func TestBrowser(t *testing.T) {
 func watchFailover(b *browserTab, p *product) {
 	b.open("/batches")
 	b.until(`document.querySelector(".batch-row")`)
-	eval[bool](b, `(document.querySelector(".batch-row").click(), true)`)
+	eval[bool](b, `(document.querySelector(".batch-row .title").click(), true)`)
 	b.at("/batches/" + p.batch)
 	eval[bool](b, `(window.untouched = true)`)
 	b.sees("SendGrid (sg) was failing for")
@@ -178,7 +178,7 @@ func lookAtAll(t *testing.T, b *browserTab, p *product) {
 		"limits":     limits,
 		"docs":       "/docs",
 		"ask":        "/providers/sg/offline",
-		"found":      "/batches?q=user1@demo.test",
+		"found":      "/logs?email=user1@demo.test",
 	}
 	for _, width := range []int64{1280, 390, 360} {
 		for _, scheme := range []string{"light", "dark"} {

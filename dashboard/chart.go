@@ -52,6 +52,15 @@ type bar struct {
 type barPart struct {
 	Class    string
 	X, Width int64
+	To       string // URL of the list behind it, or ""
+}
+
+// linked makes each part a link to the list of a batch's recipients in its state.
+func (b bar) linked(batch string) bar {
+	for i := range b.Parts {
+		b.Parts[i].To = batch + "?state=" + b.Parts[i].Class + "#logs"
+	}
+	return b
 }
 
 // barOf stacks success, failed and cancelled. Queued is the empty rest.
@@ -77,7 +86,7 @@ func barOf(c *service.Counts) bar {
 		if at+width > 1000 {
 			width = 1000 - at
 		}
-		b.Parts = append(b.Parts, barPart{p.class, at, width})
+		b.Parts = append(b.Parts, barPart{Class: p.class, X: at, Width: width})
 		at += width
 	}
 	return b

@@ -32,7 +32,7 @@ func TestCompose(t *testing.T) {
 		require.Equal(t, http.StatusOK, a.StatusCode)
 		require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
 		id := strings.TrimPrefix(a.Request.URL.Path, "/batches/")
-		logs, err := f.service.Logs(t.Context(), service.Caller{User: "local"}, id, "", service.Page{})
+		logs, err := f.service.Logs(t.Context(), service.Caller{User: "local"}, id, service.LogFilter{}, service.Page{})
 		require.NoError(t, err)
 		require.Len(t, logs.Logs, 2)
 		require.Equal(t, "Ann Lee", logs.Logs[0].Name)
@@ -44,7 +44,7 @@ func TestCompose(t *testing.T) {
 		form["do"], form["test"], form["row"] = []string{"test"}, []string{"me@example.com"}, []string{"2"}
 		a := b.post("/compose", form)
 		id := strings.TrimPrefix(a.Request.URL.Path, "/batches/")
-		logs, err := f.service.Logs(t.Context(), service.Caller{User: "local"}, id, "", service.Page{})
+		logs, err := f.service.Logs(t.Context(), service.Caller{User: "local"}, id, service.LogFilter{}, service.Page{})
 		require.NoError(t, err, a.text)
 		require.Len(t, logs.Logs, 1)
 		require.Equal(t, "me@example.com", logs.Logs[0].Email)

@@ -198,12 +198,19 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /{$}":           d.overview,
 		"GET /live/overview": d.overviewEvents,
 
+		"GET /search": d.search,
+		"GET /logs":   d.logs,
+
+		"POST /everyone": d.setEveryone,
+
 		"GET /batches":                 d.batches,
 		"GET /live/batches":            d.batchesEvents,
 		"GET /batches/{id}":            d.batch,
 		"GET /live/batches/{id}":       d.batchEvents,
 		"GET /batches/{id}/preview":    d.previewBatch,
 		"GET /batches/{id}/export.csv": d.exportBatch,
+
+		"POST /selected/{do}": d.sendSelected,
 
 		"GET /batches/{id}/{do}":  d.askBatch,
 		"POST /batches/{id}/{do}": d.controlBatch,

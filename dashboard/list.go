@@ -234,14 +234,14 @@ func rowOf(columns, fields []string, line int) listed {
 
 // exportBatch is GET /batches/{id}/export.csv, streamed page by page.
 func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	id, state, who := r.PathValue("id"), models.State(r.URL.Query().Get("state")), v.caller()
-	logs, err := d.service.Logs(r.Context(), who, id, state, service.Page{Limit: exportPage})
+	id, who, f := r.PathValue("id"), v.caller(), d.filterOf(listQuery(r.URL.Query())).LogFilter
+	logs, err := d.service.Logs(r.Context(), who, id, f, service.Page{Limit: exportPage})
 	if err != nil {
 		return err
 	}
 	name := "batch-" + id
-	if state != "" {
-		name += "-" + string(state)
+	if f.State != "" {
+		name += "-" + string(f.State)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/csv; charset=utf-8")
@@ -285,7 +285,7 @@ func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visit
 		if logs.Next == "" {
 			return nil
 		}
-		logs, err = d.service.Logs(r.Context(), who, id, state, service.Page{Limit: exportPage, Cursor: logs.Next})
+		logs, err = d.service.Logs(r.Context(), who, id, f, service.Page{Limit: exportPage, Cursor: logs.Next})
 		if err != nil {
 			d.log.Warn("export aborted", "batch_id", id, "err", err)
 			panic(http.ErrAbortHandler) // the browser must not take half a file for all of it

@@ -53,7 +53,7 @@ func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request, v *visitor)
 // overviewEvents is GET /live/overview.
 func (d *Dashboard) overviewEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	who := v.caller()
-	return d.stream(w, r, v, eventsKey("overview ", who.User), func() source {
+	return d.stream(w, r, v, eventsKey("overview ", who.Whose()), func() source {
 		return source{
 			read: func(ctx context.Context) (any, error) { return d.readOverview(ctx, who) },
 			render: func(now any) (parts, error) {

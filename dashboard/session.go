@@ -44,10 +44,13 @@ type visitor struct {
 	session
 	ID       string // hash of the session's secret
 	Operator bool
+	Everyone bool // lists have everybody's mail; only for operators
 }
 
 // caller returns the visitor as a caller of the service.
-func (v *visitor) caller() service.Caller { return service.Caller{User: v.User, Operator: v.Operator} }
+func (v *visitor) caller() service.Caller {
+	return service.Caller{User: v.User, Operator: v.Operator, Everyone: v.Everyone}
+}
 
 // sessions stores sessions under the hash of a secret that only the browser has.
 type sessions struct{ store Store }
@@ -210,6 +213,7 @@ func (d *Dashboard) peek(r *http.Request) (*visitor, time.Time, error) {
 		return nil, seen, storeTrouble(err)
 	}
 	v := &visitor{session: s, ID: models.HashSecret(secret), Operator: d.operator(&s)}
+	v.Everyone = v.Operator && wantsEveryone(r)
 	ended, err := d.service.SessionEnded(r.Context(), v.User, v.UpTo)
 	if err != nil {
 		return nil, seen, err

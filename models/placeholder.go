@@ -118,6 +118,21 @@ func Rewrite(s string, to func(name string) string) string {
 	return b.String()
 }
 
+// Fill returns s with the recipient's values in place of its placeholders. escape, if it is
+// not nil, is applied to the values. A placeholder without a value stays.
+func (r *Recipient) Fill(s string, escape func(string) string) string {
+	return Rewrite(s, func(name string) string {
+		value, ok := r.Value(name)
+		switch {
+		case !ok:
+			return "{{" + name + "}}"
+		case escape != nil:
+			return escape(value)
+		}
+		return value
+	})
+}
+
 // ValidVar reports whether s can be the name of a placeholder.
 func ValidVar(s string) bool {
 	for i, r := range s {

@@ -1,5 +1,10 @@
 package models
 
+import (
+	"maps"
+	"slices"
+)
+
 // Reason is a stable word for why a log has its state, or why an attempt failed. The
 // words are part of the API.
 type Reason string
@@ -104,3 +109,6 @@ func (r Reason) Hard() bool {
 	}
 	return false
 }
+
+// Reasons lists all reasons, sorted.
+func Reasons() []Reason { return slices.Sorted(maps.Keys(reasonWords)) }

@@ -3,12 +3,13 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/flow"
+	"github.com/safedelivr/safedelivr/service/walk"
 )
 
 // BatchView is a batch as it is shown.
@@ -21,6 +22,7 @@ type BatchView struct {
 	Cancelled  bool                 `json:"cancelled,omitempty"`
 	Waits      *models.Wait         `json:"waits,omitempty"` // what it waits for; in a list only a command
 	Subject    string               `json:"subject"`
+	Rendered   string               `json:"rendered_subject,omitempty"` // of a batch with one recipient: as it gets it
 	From       models.Address       `json:"from"`
 	ReplyTo    models.Address       `json:"reply_to,omitzero"`
 	Lane       models.Lane          `json:"lane,omitempty"`       // empty if the batch is damaged
@@ -33,10 +35,10 @@ type BatchView struct {
 	Deadline   time.Time            `json:"deadline,omitzero"` // zero if the batch is damaged
 }
 
-// BatchPage is a page of batches. Next is empty on the last page.
+// BatchPage is a page of batches.
 type BatchPage struct {
 	Batches []BatchView `json:"batches"`
-	Next    string      `json:"next_cursor"`
+	PageInfo
 }
 
 // total returns the sum of the summaries of a batch, and the number of a chunk with queued
@@ -92,105 +94,131 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 	}
 	v.Stopped, v.Cancelled = rules.Stopped(b.ID)
 	v.StoppedBy = rules.StoppedBy(b.ID)
-	return v, queued, nil
+	v.Rendered, err = s.rendered(ctx, b)
+	return v, queued, err
+}
+
+// rendered returns the subject of a batch with one recipient as the recipient gets it, or ""
+// for other batches.
+func (s *Service) rendered(ctx context.Context, b *models.Batch) (string, error) {
+	if b.Recipients != 1 || b.Redacted || b.Damaged {
+		return "", nil
+	}
+	if !strings.Contains(b.Content.Subject, "{{") {
+		return b.Content.Subject, nil
+	}
+	rs, err := s.store.Recipients(ctx, b.ID)
+	if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrDamaged) || len(rs) == 0 {
+		return "", nil
+	}
+	return rs[0].Fill(b.Content.Subject, nil), err
 }
 
 // Batches returns a page of the caller's batches, newest first.
 func (s *Service) Batches(ctx context.Context, who Caller, p Page) (BatchPage, error) {
+	return s.FindBatches(ctx, who, BatchFilter{}, p)
+}
+
+// BatchFilter selects batches. The zero value selects all of the caller, or of everybody if
+// the caller wants that.
+type BatchFilter struct {
+	State   string // queued, sending, done, stopped or cancelled; empty: any
+	Subject string // a part of the subject, in any case
+	Sender  string // a part of the sender's address, in any case
+	User    string // ID of the owner. Only operators may name others
+	// Logs selects the time of acceptance, and batches that have a log with each of its
+	// properties.
+	Logs LogFilter
+}
+
+// States of a batch by which lists can be filtered, besides those of models.BatchState.
+const (
+	BatchStopped   = "stopped"
+	BatchCancelled = "cancelled"
+)
+
+func (f *BatchFilter) check(q *query) {
+	f.Logs.check(q)
+	switch f.State {
+	case "", string(models.BatchQueued), string(models.BatchSending), string(models.BatchDone), BatchStopped, BatchCancelled:
+	default:
+		q.bad("state", "state must be queued, sending, done, stopped or cancelled.")
+	}
+}
+
+// selects reports whether the filter selects a batch, by its content and its summary.
+func (f *BatchFilter) selects(b *models.Batch, v *BatchView) bool {
+	has := func(text, part string) bool { return strings.Contains(strings.ToLower(text), strings.ToLower(part)) }
+	switch {
+	case !has(b.Content.Subject, f.Subject), !has(b.Content.From.Email, f.Sender):
+		return false
+	case f.State == BatchStopped:
+		return v.Stopped && !v.Cancelled
+	case f.State == BatchCancelled:
+		return v.Cancelled
+	}
+	return f.State == "" || !v.Stopped && !v.Cancelled && string(v.State) == f.State
+}
+
+// FindBatches returns a page of the batches that a filter selects, newest first. A page may be
+// short and still have a next cursor.
+func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p Page) (BatchPage, error) {
+	users, err := s.owners(ctx, who, f.User)
+	if err != nil {
+		return BatchPage{}, err
+	}
 	var q query
-	list := "batches " + who.User
-	n, before := q.limit(p), q.cursor(p, list)
+	f.check(&q)
+	l := listing[BatchView]{
+		name: fmt.Sprintf("batches %s %q %q %q %q %s", who.Whose(), f.User, f.State, f.Subject, f.Sender, f.Logs.key()),
+		id:   func(v *BatchView) models.ID { return v.ID },
+	}
+	n, at := q.limit(p), q.place(p, l.name)
 	if err := q.err(); err != nil {
 		return BatchPage{}, err
 	}
-	batches, err := s.store.Batches(ctx, who.User, before, n+1)
-	if err != nil {
-		return BatchPage{}, storeError("list batches", err)
-	}
-	out := BatchPage{}
-	if len(batches) > n {
-		batches = batches[:n]
-		out.Next = cursorOf(list, batches[n-1].ID)
-	}
-	out.Batches = make([]BatchView, len(batches))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(8)
-	for i := range batches {
-		g.Go(func() (err error) {
-			out.Batches[i], _, err = s.view(ctx, &batches[i])
-			return err
+	l.steps = func(from models.ID, up bool) walk.Steps {
+		return s.walks(users, f.Logs.From, f.Logs.To, from, up, func(span walk.Span) walk.Steps {
+			if f.Logs.empty() {
+				return walk.Batches(ctx, s.store, span)
+			}
+			return walk.Batched(walk.Chunks(ctx, s.store, span, f.Logs.mayMatch))
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return BatchPage{}, storeError("sum batches", err)
+	l.load = func(ctx context.Context, st walk.Step) ([]BatchView, int, error) { return s.listed(ctx, who, st, &f) }
+	var out BatchPage
+	if out.Batches, out.PageInfo, err = l.page(ctx, n, at); err != nil {
+		return BatchPage{}, storeError("list batches", err)
+	}
+	if out.Batches == nil {
+		out.Batches = []BatchView{}
 	}
 	return out, nil
 }
 
-// BatchFilter selects batches. The zero value selects all of the caller.
-type BatchFilter struct {
-	State models.BatchState // empty: any
-	Day   string            // UTC day of acceptance, like 2026-01-31; empty: any
-	User  string            // ID of the owner; empty: the caller. Only operators may name others
-}
+// batchCost is what reading a batch and its summaries counts, in rows of an index.
+const batchCost = 40
 
-// maxScan is the number of batches that one request reads. A page may be short and still
-// have a next cursor.
-const maxScan = 300
-
-// FindBatches returns a page of the batches that a filter selects, newest first.
-func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p Page) (BatchPage, error) {
-	user := who.User
-	if f.User != "" && f.User != user {
-		if err := who.operates(); err != nil {
-			return BatchPage{}, err
-		}
-		user = f.User
+// listed returns a batch if the filter selects it, and what reading it costs.
+func (s *Service) listed(ctx context.Context, who Caller, st walk.Step, f *BatchFilter) ([]BatchView, int, error) {
+	b, err := s.store.Batch(ctx, st.At)
+	switch {
+	case errors.Is(err, models.ErrNotFound): // it is being stored, or was abandoned
+		return nil, batchCost, nil
+	case errors.Is(err, models.ErrDamaged), errors.Is(err, models.ErrNewer):
+		b, err = models.Batch{ID: st.At, User: st.User, Damaged: true}, nil
 	}
-	var q query
-	list := "batches " + user + " " + string(f.State) + " " + f.Day
-	n, before := q.limit(p), q.cursor(p, list)
-	if f.State != "" && f.State != models.BatchQueued && f.State != models.BatchSending && f.State != models.BatchDone {
-		q.bad("state", "state must be queued, sending or done.")
+	if err != nil {
+		return nil, 0, err
 	}
-	day := q.day("day", f.Day, time.Time{})
-	if err := q.err(); err != nil {
-		return BatchPage{}, err
+	v, _, err := s.view(ctx, &b)
+	if err != nil || !f.selects(&b, &v) {
+		return nil, batchCost + b.Chunks, err
 	}
-	if !day.IsZero() && before.IsZero() {
-		before = models.MinID(day.Add(24 * time.Hour))
+	if b.User != who.User {
+		v.User = b.User
 	}
-	out := BatchPage{Batches: []BatchView{}}
-	for scanned := 0; scanned < maxScan; {
-		batches, err := s.store.Batches(ctx, user, before, n+1)
-		if err != nil {
-			return BatchPage{}, storeError("list batches", err)
-		}
-		for i := range batches {
-			b := &batches[i]
-			if b.Created().Before(day) {
-				return out, nil // all others are older
-			}
-			v, _, err := s.view(ctx, b)
-			if err != nil {
-				return BatchPage{}, storeError("sum batch", err)
-			}
-			if f.State == "" || v.State == f.State {
-				if len(out.Batches) == n {
-					out.Next = cursorOf(list, before)
-					return out, nil
-				}
-				out.Batches = append(out.Batches, v)
-			}
-			before = b.ID
-		}
-		if len(batches) <= n {
-			return out, nil
-		}
-		scanned += len(batches)
-	}
-	out.Next = cursorOf(list, before)
-	return out, nil
+	return []BatchView{v}, batchCost + b.Chunks, nil
 }
 
 // readable returns a batch that the caller may read: an own one, or any if the caller is

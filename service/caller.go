@@ -13,7 +13,16 @@ type Caller struct {
 	Key      string         // ID of the API key; empty: a session or the command line
 	By       string         // name in the command log; default: User
 	Operator bool           // may control what belongs to others
+	Everyone bool           // lists have the mail of all users; only for operators
 	Scopes   []models.Scope // scopes of the API key; empty: everything that the user may do
+}
+
+// Whose identifies whose mail a list has.
+func (c Caller) Whose() string {
+	if c.Everyone {
+		return "everyone"
+	}
+	return c.User
 }
 
 func (c Caller) by() string { return cmp.Or(c.By, c.User) }

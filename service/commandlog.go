@@ -102,6 +102,7 @@ type AuditEntry struct {
 	Why      string             `json:"why,omitempty"`
 	BatchID  models.ID          `json:"batch_id,omitzero"`
 	LogID    models.ID          `json:"log_id,omitzero"`
+	LogIDs   []models.ID        `json:"log_ids,omitempty"` // if several logs were selected
 	User     string             `json:"user,omitempty"`
 	Provider string             `json:"provider,omitempty"`
 	Senders  []string           `json:"senders,omitempty"`
@@ -153,6 +154,11 @@ func (s *Service) Audit(ctx context.Context, who Caller, p Page) (AuditPage, err
 }
 
 func auditEntry(c *models.Command) AuditEntry {
+	one, several := c.Log, []models.ID(nil)
+	for r := range c.Logs.All() {
+		one = models.ID{}
+		several = append(several, c.Log.Log(r))
+	}
 	return AuditEntry{
 		Number:   c.Number,
 		At:       c.At,
@@ -160,7 +166,8 @@ func auditEntry(c *models.Command) AuditEntry {
 		Command:  c.Kind,
 		Why:      c.Why,
 		BatchID:  c.Batch,
-		LogID:    c.Log,
+		LogID:    one,
+		LogIDs:   several,
 		User:     c.User,
 		Provider: c.Provider,
 		Senders:  c.Senders,

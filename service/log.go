@@ -3,9 +3,11 @@ package service
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/walk"
 )
 
 // LogView is a log as lists show it.
@@ -13,6 +15,7 @@ type LogView struct {
 	ID          models.ID       `json:"id"`
 	Email       string          `json:"email"`
 	Name        string          `json:"name,omitempty"`
+	Subject     string          `json:"subject"` // as the recipient gets it
 	State       models.State    `json:"state"`
 	Reason      models.Reason   `json:"reason,omitempty"`
 	ReasonText  string          `json:"reason_text,omitempty"`
@@ -26,13 +29,14 @@ type LogView struct {
 	Waits       *models.Wait    `json:"waits,omitempty"` // what it waits for; nil if it has ended
 }
 
-// viewLog returns a log as it is shown. wait is what it waits for, or nil.
-func viewLog(id models.ID, r *models.Recipient, v *models.View, wait *models.Wait) LogView {
+// viewLog returns a log of a batch as it is shown. wait is what it waits for, or nil.
+func viewLog(b *models.Batch, id models.ID, r *models.Recipient, v *models.View, wait *models.Wait) LogView {
 	st := v.Status(id.Recipient())
 	out := LogView{
 		ID:          id,
 		Email:       r.Email,
 		Name:        r.Name,
+		Subject:     r.Fill(b.Content.Subject, nil),
 		State:       st.State,
 		Reason:      st.Reason,
 		EndedBy:     st.EndedBy,
@@ -58,97 +62,127 @@ func viewLog(id models.ID, r *models.Recipient, v *models.View, wait *models.Wai
 	return out
 }
 
-// LogPage is a page of the logs of a batch. Next is empty on the last page.
+// LogPage is a page of the logs of a batch.
 type LogPage struct {
 	Logs []LogView `json:"logs"`
-	Next string    `json:"next_cursor"`
+	PageInfo
 }
 
-// Logs returns a page of the logs of a batch in the order of its recipients: those in a
-// state, or all if state is empty. A page may be short and still have a next cursor.
-func (s *Service) Logs(ctx context.Context, who Caller, batch string, state models.State, p Page) (LogPage, error) {
+// Logs returns a page of the logs of a batch that a filter selects, in the order of its
+// recipients.
+func (s *Service) Logs(ctx context.Context, who Caller, batch string, f LogFilter, p Page) (LogPage, error) {
 	b, err := s.readableBatch(ctx, who, batch)
 	if err != nil {
 		return LogPage{}, err
 	}
 	var q query
-	list := "logs " + b.ID.String() + " " + string(state)
-	n, from := q.limit(p), q.cursor(p, list)
-	if state != "" && !state.Valid() {
-		q.bad("state", "state must be queued, success, failed or cancelled.")
-	}
+	f.check(&q)
+	l := listing[LogView]{name: "logs " + b.ID.String() + " " + f.key(), up: true,
+		id: func(v *LogView) models.ID { return v.ID }}
+	n, at := q.limit(p), q.place(p, l.name)
 	if err := q.err(); err != nil {
 		return LogPage{}, err
 	}
-	if from.IsZero() {
-		from = b.ID.Log(1)
+	w, err := s.waiting(ctx)
+	if err != nil {
+		return LogPage{}, err
 	}
-	logs, next, err := s.collectLogs(ctx, b, from, state, n)
+	skip, total, err := s.skipped(ctx, b, &f)
 	if err != nil {
 		return LogPage{}, storeError("list logs", err)
 	}
-	out := LogPage{Logs: logs}
-	if !next.IsZero() {
-		out.Next = cursorOf(list, next)
+	l.steps = func(from models.ID, up bool) walk.Steps { return chunksOf(b, skip, from, up) }
+	l.load = func(ctx context.Context, st walk.Step) ([]LogView, int, error) {
+		found, err := s.matching(ctx, w, b, st.At, &f)
+		return found, chunkCost(b, st.At), err
+	}
+	var out LogPage
+	if out.Logs, out.PageInfo, err = l.page(ctx, n, at); err != nil {
+		return LogPage{}, storeError("list logs", err)
+	}
+	if out.Total = total; out.Logs == nil {
+		out.Logs = []LogView{}
 	}
 	return out, nil
 }
 
-// maxChunksPerPage is the number of chunks that one request reads.
-const maxChunksPerPage = 50
-
-// collectLogs returns up to n logs from a log on, and the log after them. It skips chunks
-// whose summary has no logs in the state.
-func (s *Service) collectLogs(
-	ctx context.Context,
-	b *models.Batch,
-	from models.ID,
-	state models.State,
-	n int,
-) ([]LogView, models.ID, error) {
-	logs := make([]LogView, 0, min(n, b.Recipients))
-	skip := map[int]bool{}
-	if state != "" && b.Chunks > 1 {
-		for cs, err := range s.store.Summaries(ctx, b.User, b.ID, from.ChunkNumber()) {
+// skipped returns the chunks of a batch that have no log that a filter selects, by their
+// summaries, and how many logs it selects, if the summaries tell.
+func (s *Service) skipped(ctx context.Context, b *models.Batch, f *LogFilter) (map[int]bool, *int64, error) {
+	skip, sum := map[int]bool{}, models.Summary{}
+	if !f.empty() {
+		for cs, err := range s.store.Summaries(ctx, b.User, b.ID, 0) {
 			if err != nil {
-				return nil, models.ID{}, err
+				return nil, nil, err
 			}
-			skip[cs.Chunk.ChunkNumber()] = countOf(&cs.Summary, state) == 0
+			skip[cs.Chunk.ChunkNumber()] = !f.mayMatch(&cs.Summary)
+			sum.Add(&cs.Summary)
 		}
 	}
-	w, err := s.waiting(ctx)
+	sum = b.Total(sum)
+	if n, known := f.count(&sum); known {
+		return skip, &n, nil
+	}
+	return skip, nil, nil
+}
+
+// chunksOf visits the chunks of a batch, but for those to skip.
+func chunksOf(b *models.Batch, skip map[int]bool, from models.ID, up bool) walk.Steps {
+	return func(yield func(walk.Step, error) bool) {
+		k, step := 0, 1
+		if !up {
+			k, step = b.Chunks-1, -1
+		}
+		if !from.IsZero() {
+			k = from.ChunkNumber()
+		}
+		for ; k >= 0 && k < b.Chunks; k += step {
+			if !skip[k] && !yield(walk.Step{At: b.ID.Chunk(k), Found: true, User: b.User}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// chunkCost is what reading a chunk counts, in rows of an index.
+func chunkCost(b *models.Batch, chunk models.ID) int { return 20 + b.ChunkSize(chunk.ChunkNumber())/5 }
+
+// matching returns the logs of a chunk that a filter selects. A chunk whose content was
+// removed has no address.
+func (s *Service) matching(
+	ctx context.Context,
+	w *waits,
+	b *models.Batch,
+	chunk models.ID,
+	f *LogFilter,
+) ([]LogView, error) {
+	if f.byAddress() {
+		if b.Redacted {
+			return nil, nil
+		}
+		recipients, err := s.store.Recipients(ctx, chunk)
+		if errors.Is(err, models.ErrNotFound) {
+			return nil, nil
+		}
+		if err != nil || !slices.ContainsFunc(recipients, f.matchesAddress) {
+			return nil, err
+		}
+	}
+	recipients, view, _, err := s.chunk(ctx, b, chunk)
 	if err != nil {
-		return nil, models.ID{}, err
+		return nil, err
 	}
-	read := 0
-	first := max(1, from.Recipient())
-	for k := from.ChunkNumber(); k < b.Chunks; k++ {
-		chunk := b.ID.Chunk(k)
-		if skip[k] {
-			first = 1
-			continue
-		}
-		if read == maxChunksPerPage {
-			return logs, chunk.Log(1), nil
-		}
-		read++
-		recipients, view, _, err := s.chunk(ctx, b, chunk)
-		if err != nil {
-			return nil, models.ID{}, err
-		}
-		waits := w.logs(b, view, recipients)
-		for r := first; r <= len(recipients); r++ {
-			if state != "" && view.Status(r).State != state {
-				continue
+	var logs []LogView
+	var waits []*models.Wait
+	for r := 1; r <= len(recipients); r++ {
+		if f.matchesAddress(recipients[r-1]) && f.matches(view, r) {
+			if waits == nil {
+				waits = w.logs(b, view, recipients)
 			}
-			if len(logs) == n {
-				return logs, chunk.Log(r), nil
-			}
-			logs = append(logs, viewLog(chunk.Log(r), &recipients[r-1], view, waits[r-1]))
+			logs = append(logs, viewLog(b, chunk.Log(r), &recipients[r-1], view, waits[r-1]))
 		}
-		first = 1
 	}
-	return logs, models.ID{}, nil
+	return logs, nil
 }
 
 func countOf(s *models.Summary, state models.State) int64 {
@@ -190,7 +224,7 @@ func (s *Service) chunk(
 type LogStory struct {
 	LogView
 	BatchID   models.ID       `json:"batch_id"`
-	Subject   string          `json:"subject"`
+	User      string          `json:"user,omitempty"` // the owner, if it is not the caller
 	CreatedAt time.Time       `json:"created_at"`
 	Timeline  []models.Moment `json:"timeline"`
 }
@@ -216,6 +250,7 @@ type Stories struct {
 	view       *models.View
 	waits      []*models.Wait
 	facts      []models.Fact
+	user       string // the owner, if it is not the caller
 }
 
 // Stories reads the chunk of a log. One read serves all recipients of the chunk.
@@ -235,7 +270,11 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 	if err != nil {
 		return nil, err
 	}
-	return &Stories{b, recipients, view, w.logs(b, view, recipients), facts}, nil
+	out := &Stories{b, recipients, view, w.logs(b, view, recipients), facts, ""}
+	if b.User != who.User {
+		out.user = b.User
+	}
+	return out, nil
 }
 
 // Log returns the story of one of the chunk's recipients.
@@ -244,9 +283,9 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 		return LogStory{}, notFound("log")
 	}
 	return LogStory{
-		viewLog(log, &c.recipients[log.Recipient()-1], c.view, c.waits[log.Recipient()-1]),
+		viewLog(c.batch, log, &c.recipients[log.Recipient()-1], c.view, c.waits[log.Recipient()-1]),
 		c.batch.ID,
-		c.batch.Content.Subject,
+		c.user,
 		c.batch.Created(),
 		c.view.Timeline(log, c.facts),
 	}, nil

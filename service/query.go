@@ -1,13 +1,19 @@
 package service
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
+	"github.com/safedelivr/safedelivr/service/walk"
 )
 
 // query collects the mistakes in the parameters of a read.
@@ -89,6 +95,199 @@ func (q *query) cursor(p Page, list string) models.ID {
 		return models.ID{}
 	}
 	return models.ID(b[1:17])
+}
+
+// place is where a page of a listing begins.
+type place struct {
+	at   models.ID // the page comes after it; zero: the first page
+	back bool      // the page is before at, not behind it
+	pos  int       // entries of the list before the place
+}
+
+// placeLength is the length of a cursor of a listing: version, flags, position, ID, checksum.
+const placeLength = 1 + 1 + 4 + len(models.ID{}) + cursorSum
+
+func (p place) cursor(list string) string {
+	b := []byte{cursorVersion, 0}
+	if p.back {
+		b[1] = 1
+	}
+	b = binary.BigEndian.AppendUint32(b, uint32(max(p.pos, 0))) //nolint:gosec // lists are shorter
+	b = append(b, p.at[:]...)
+	sum := sha256.Sum256(append([]byte(list), b...))
+	return base64.RawURLEncoding.EncodeToString(append(b, sum[:cursorSum]...))
+}
+
+// place returns the place in p.Cursor. The cursor must belong to the list.
+func (q *query) place(p Page, list string) place {
+	if p.Cursor == "" {
+		return place{}
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(p.Cursor)
+	if err == nil && len(b) == placeLength {
+		out := place{models.ID(b[6:22]), b[1] == 1, int(binary.BigEndian.Uint32(b[2:]))}
+		if out.cursor(list) == p.Cursor {
+			return out
+		}
+	}
+	q.bad("cursor", "This cursor does not belong to this list.")
+	return place{}
+}
+
+// PageInfo describes a page of a list that can be read in both directions.
+type PageInfo struct {
+	First int    `json:"first"`           // number of its first entry, from 1
+	Total *int64 `json:"total,omitempty"` // entries of the list; nil: not known
+	Next  string `json:"next_cursor"`     // empty on the last page
+	Prev  string `json:"previous_cursor"` // empty on the first page
+	// Until is set if the page ended because it had read as much as one page may: nothing is
+	// known yet of mail that was accepted before, or after if the page was read backwards.
+	Until time.Time `json:"searched_until,omitzero"`
+}
+
+// maxRead is what one page reads at most, in rows of an index. Other reads cost more: see
+// docs/adr/0007-lists-and-searches.md.
+const maxRead = 20_000
+
+// loadAtOnce is the number of batches or chunks of a page that are read at the same time.
+const loadAtOnce = 8
+
+// listing is a list of entries in the order of their IDs.
+type listing[T any] struct {
+	name  string // binds cursors to the list
+	up    bool   // the entry with the lowest ID comes first
+	steps func(from models.ID, up bool) walk.Steps
+	load  func(ctx context.Context, st walk.Step) (found []T, cost int, err error) // found: by ID, ascending
+	id    func(*T) models.ID
+
+	oneWay bool // it can only be read forwards
+}
+
+// page reads a page of at most n entries.
+func (l *listing[T]) page(ctx context.Context, n int, p place) ([]T, PageInfo, error) {
+	got, err := l.gather(ctx, p.at, l.up != p.back, n)
+	switch {
+	case err != nil:
+		return nil, PageInfo{}, err
+	case p.back && !got.more && len(got.items) < n: // the beginning: a whole page
+		return l.page(ctx, n, place{})
+	}
+	var info PageInfo
+	if got.spent {
+		info.Until = got.end.Time()
+	}
+	first := p.pos // entries before the page
+	last := place{at: got.end, pos: p.pos + len(got.items)}
+	if p.back {
+		slices.Reverse(got.items)
+		first = max(p.pos-len(got.items), 0)
+		last = place{at: nudge(p.at, !l.up), pos: p.pos}
+		if got.more {
+			info.Prev = place{at: got.end, back: true, pos: first}.cursor(l.name)
+		} else {
+			first = 0
+		}
+		info.Next = last.cursor(l.name)
+	} else {
+		if got.more {
+			info.Next = last.cursor(l.name)
+		}
+		if !p.at.IsZero() && !l.oneWay {
+			info.Prev = place{at: nudge(p.at, l.up), back: true, pos: p.pos}.cursor(l.name)
+		}
+	}
+	info.First = first + 1
+	return got.items, info, nil
+}
+
+// nudge returns the ID beside an ID, so that a page that begins there includes the ID.
+func nudge(id models.ID, up bool) models.ID {
+	for i := len(id) - 1; i >= 0; i-- {
+		if up {
+			id[i]++
+			if id[i] != 0 {
+				return id
+			}
+		} else {
+			id[i]--
+			if id[i] != 0xff {
+				return id
+			}
+		}
+	}
+	return id
+}
+
+// gathered is what a walk has found, in the order of the walk.
+type gathered[T any] struct {
+	items []T
+	end   models.ID // the walk goes on behind it
+	more  bool      // the walk may find more
+	spent bool      // the walk has read as much as it may
+}
+
+// gather reads up to n entries that come after from.
+func (l *listing[T]) gather(ctx context.Context, from models.ID, up bool, n int) (out gathered[T], err error) {
+	var open []walk.Step // found, and not loaded
+	read := 0
+	load := func() error {
+		found, costs := make([][]T, len(open)), make([]int, len(open))
+		g, ctx := errgroup.WithContext(ctx)
+		for i := range open {
+			g.Go(func() (err error) {
+				found[i], costs[i], err = l.load(ctx, open[i])
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		for i := range found {
+			if !up {
+				slices.Reverse(found[i])
+			}
+			for k := range found[i] {
+				id := l.id(&found[i][k])
+				if c := bytes.Compare(id[:], from[:]); from.IsZero() || up && c > 0 || !up && c < 0 {
+					out.items = append(out.items, found[i][k])
+				}
+			}
+			read += costs[i]
+		}
+		open = open[:0]
+		return nil
+	}
+	for st, err := range l.steps(from, up) {
+		if err != nil {
+			return out, err
+		}
+		read += st.Rows
+		if out.end = st.At; st.Found {
+			open = append(open, st)
+			if up {
+				out.end = st.At.Log(models.MaxChunkRecipients) // its logs come after it
+			}
+		}
+		if len(open) == loadAtOnce || read >= maxRead {
+			if err := load(); err != nil {
+				return out, err
+			}
+		}
+		if len(out.items) > n || read >= maxRead {
+			out.more = true
+			break
+		}
+	}
+	if err := load(); err != nil {
+		return out, err
+	}
+	if len(out.items) > n {
+		out.items, out.more = out.items[:n], true
+		out.end = l.id(&out.items[n-1])
+		return out, nil
+	}
+	out.spent = out.more
+	return out, nil
 }
 
 // Lists whose cursors are positions.

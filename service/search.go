@@ -1,10 +1,9 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"strings"
 	"time"
 
@@ -12,157 +11,325 @@ import (
 	"github.com/safedelivr/safedelivr/service/erase"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/problem"
+	"github.com/safedelivr/safedelivr/service/walk"
 )
 
-// Bounds of the work of one search. A page may be short and still have a next cursor.
+// LogFilter selects logs. The zero value selects all.
+type LogFilter struct {
+	State     models.State
+	Reason    models.Reason // of the state
+	Provider  string        // one that was tried
+	Result    ProviderResult
+	Rerouted  bool // tried at more than one provider
+	MayDouble bool // sent again while an outcome was unknown
+	Doubled   bool // known to be delivered more than once
+
+	// These select logs of all mail, and not of one batch.
+	Email    string    // a complete address, or a domain with an @ before it
+	Part     string    // of an address, in any case
+	From, To time.Time // of acceptance: [From, To); zero: any
+}
+
+// ProviderResult is the result of the newest try of a log at a provider.
+type ProviderResult string
+
+// The results. They are the members of ProviderCounts.
 const (
-	searchHours  = 48
-	searchBytes  = 64 << 20 // of fingerprints
-	searchChunks = 200
+	ResultDelivered ProviderResult = "delivered"
+	ResultRefused   ProviderResult = "refused"
+	ResultFailed    ProviderResult = "failed"
+	ResultWaiting   ProviderResult = "waiting"
+	ResultUnknown   ProviderResult = "unknown"
 )
 
-// FoundLog is a log that a search found.
+// resultOf returns the result of a try.
+func resultOf(v models.Verdict) ProviderResult {
+	switch v {
+	case models.VerdictDelivered:
+		return ResultDelivered
+	case models.VerdictRefused:
+		return ResultRefused
+	case models.VerdictFailed:
+		return ResultFailed
+	case models.VerdictAccepted:
+		return ResultWaiting
+	case models.VerdictPending, models.VerdictUnknown:
+	}
+	return ResultUnknown
+}
+
+// results maps the results to their counts.
+var results = map[ProviderResult]func(*models.ProviderCounts) int64{
+	"":              func(c *models.ProviderCounts) int64 { return c.Tried },
+	ResultDelivered: func(c *models.ProviderCounts) int64 { return c.Delivered },
+	ResultRefused:   func(c *models.ProviderCounts) int64 { return c.Refused },
+	ResultFailed:    func(c *models.ProviderCounts) int64 { return c.Failed },
+	ResultWaiting:   func(c *models.ProviderCounts) int64 { return c.Waiting },
+	ResultUnknown:   func(c *models.ProviderCounts) int64 { return c.Unknown },
+}
+
+func (f *LogFilter) check(q *query) {
+	if f.State != "" && !f.State.Valid() {
+		q.bad("state", "state must be queued, success, failed or cancelled.")
+	}
+	if results[f.Result] == nil {
+		q.bad("result", "result must be delivered, refused, failed, waiting or unknown.")
+	} else if f.Result != "" && f.Provider == "" {
+		q.bad("result", "result is the result at a provider: add provider.")
+	}
+	if !f.From.IsZero() && !f.To.IsZero() && !f.From.Before(f.To) {
+		q.bad("from", "from must be before to.")
+	}
+	if f.Email != "" {
+		f.Email = q.address(f.Email)
+	}
+}
+
+// key identifies the filter in a cursor.
+func (f *LogFilter) key() string { return fmt.Sprintf("%q", fmt.Sprint(*f)) }
+
+// byAddress reports whether the filter looks at addresses.
+func (f *LogFilter) byAddress() bool { return f.Email != "" || f.Part != "" }
+
+// empty reports whether the filter selects every log of a batch.
+func (f *LogFilter) empty() bool { return len(f.counts()) == 0 && !f.byAddress() }
+
+// counts returns, for each property that the filter asks for, how many logs of a sum have
+// it. A negative count says that the sum does not tell.
+func (f *LogFilter) counts() (out []func(*models.Summary) int64) {
+	add := func(asked bool, count func(*models.Summary) int64) {
+		if asked {
+			out = append(out, count)
+		}
+	}
+	add(f.State != "", func(s *models.Summary) int64 { return countOf(s, f.State) })
+	add(f.Reason != "", func(s *models.Summary) int64 {
+		switch f.Reason { //nolint:exhaustive // all others are of failed logs
+		case models.Unconfirmed:
+			return s.Unconfirmed
+		case models.CancelledByRq:
+			return s.Cancelled
+		case models.Implied:
+			return -s.Success
+		}
+		return s.Reasons[f.Reason]
+	})
+	add(f.Provider != "", func(s *models.Summary) int64 {
+		c := s.Providers[f.Provider]
+		return results[f.Result](&c)
+	})
+	add(f.Rerouted, func(s *models.Summary) int64 { return s.Rerouted })
+	add(f.MayDouble, func(s *models.Summary) int64 { return s.MayDouble })
+	add(f.Doubled, func(s *models.Summary) int64 { return s.Doubled })
+	return out
+}
+
+// mayMatch reports whether a chunk or a span with this sum may have a log that the filter
+// selects.
+func (f *LogFilter) mayMatch(s *models.Summary) bool {
+	for _, count := range f.counts() {
+		if count(s) == 0 {
+			return false
+		}
+	}
+	return s.Accepted > 0
+}
+
+// count returns how many logs with this sum the filter selects, if the sum tells.
+func (f *LogFilter) count(s *models.Summary) (n int64, known bool) {
+	counts := f.counts()
+	switch {
+	case f.byAddress() || len(counts) > 1:
+		return 0, false
+	case len(counts) == 0:
+		return s.Accepted, true
+	}
+	n = counts[0](s)
+	return n, n >= 0
+}
+
+// matches reports whether the filter selects recipient r of a chunk, whatever its address.
+func (f *LogFilter) matches(v *models.View, r int) bool {
+	st := v.Status(r)
+	if f.State != "" && st.State != f.State || f.Reason != "" && st.Reason != f.Reason ||
+		f.MayDouble && !st.MayDouble || f.Doubled && st.Copies < 2 {
+		return false
+	}
+	if f.Provider == "" && !f.Rerouted {
+		return true
+	}
+	newest := map[string]models.Verdict{}
+	v.EachTry(r, func(t *models.Try) { newest[t.Provider] = t.Verdict })
+	verdict, tried := newest[f.Provider]
+	return (!f.Rerouted || len(newest) > 1) &&
+		(f.Provider == "" || tried && (f.Result == "" || resultOf(verdict) == f.Result))
+}
+
+// matchesAddress reports whether the filter selects logs of a recipient, by its address.
+func (f *LogFilter) matchesAddress(r models.Recipient) bool {
+	domain, isDomain := strings.CutPrefix(f.Email, "@")
+	return (f.Email == "" || !isDomain && strings.EqualFold(r.Email, f.Email) ||
+		isDomain && strings.EqualFold(models.DomainOf(r.Email), domain)) &&
+		(f.Part == "" || strings.Contains(strings.ToLower(r.Email), strings.ToLower(f.Part)))
+}
+
+// FoundLog is a log of any batch.
 type FoundLog struct {
 	LogView
 	BatchID   models.ID `json:"batch_id"`
-	Subject   string    `json:"subject"`
+	User      string    `json:"user,omitempty"` // the owner, if it is not the caller
 	CreatedAt time.Time `json:"created_at"`
 }
 
-// FoundPage is a page of search results. Next is empty on the last page.
+// FoundPage is a page of logs of any batch.
 type FoundPage struct {
 	Logs []FoundLog `json:"logs"`
-	Next string     `json:"next_cursor"`
+	PageInfo
 }
 
-// Search returns a page of the caller's logs of an address, newest first. The address may
-// have any form that a batch may give it. Search finds a log from its first attempt on,
-// until its address is removed.
-func (s *Service) Search(ctx context.Context, who Caller, address string, p Page) (FoundPage, error) {
+// FindLogs returns a page of the logs that a filter selects, newest first: those of the
+// caller, or of everybody if the caller wants that. A log is found by its address from its
+// first attempt on, until its address is removed. A page may be short and still have a next
+// cursor.
+func (s *Service) FindLogs(ctx context.Context, who Caller, f LogFilter, p Page) (FoundPage, error) {
+	users, err := s.owners(ctx, who, "")
+	if err != nil {
+		return FoundPage{}, err
+	}
 	var q query
-	address = q.address(address)
-	list := "search " + who.User + " " + address
-	n, before := q.limit(p), q.cursor(p, list)
+	f.check(&q)
+	l := listing[FoundLog]{
+		name:   "found " + who.Whose() + " " + f.key(),
+		id:     func(v *FoundLog) models.ID { return v.ID },
+		oneWay: f.Email != "",
+	}
+	n, at := q.limit(p), q.place(p, l.name)
 	if err := q.err(); err != nil {
 		return FoundPage{}, err
 	}
-	if before.IsZero() {
-		copy(before[:], bytes.Repeat([]byte{0xff}, len(before)))
-	}
-	out, next, err := s.search(ctx, who.User, address, before, n)
-	if err != nil {
-		return FoundPage{}, storeError("search", err)
-	}
-	page := FoundPage{Logs: out}
-	if !next.IsZero() {
-		page.Next = cursorOf(list, next)
-	}
-	return page, nil
-}
-
-// address returns an address to search for as batches hold it, in lower case.
-func (q *query) address(text string) string {
-	if strings.TrimSpace(text) == "" {
-		q.Wrong("/email", "required", "Add email: a complete address like ada@example.com.")
-		return ""
-	}
-	a, err := intake.ParseAddress(text)
-	if err != nil {
-		q.bad("email", "%s %s.", problem.Quote(text), err)
-	}
-	return strings.ToLower(a.Email)
-}
-
-// search reads the hours from the newest to the oldest, and in each hour the chunks whose
-// address index may contain the address. next is the position of the next page, or the
-// zero ID on the last page.
-func (s *Service) search(
-	ctx context.Context,
-	user, address string,
-	before models.ID,
-	n int,
-) (logs []FoundLog, next models.ID, err error) {
-	logs = []FoundLog{}
-	fingerprint := models.Fingerprint(address)
-	limit := time.Now().Add(48 * time.Hour) // clocks of processes differ
-	if before[0] != 0xff {
-		limit = before.Time().Truncate(time.Hour)
-		if before != models.MinID(limit) { // otherwise that whole hour was read
-			limit = limit.Add(time.Hour)
-		}
-	}
-	read, chunks := 0, 0
-	hours, err := s.store.AddressIndexHours(ctx, user, limit, searchHours)
-	if err != nil {
-		return nil, models.ID{}, err
-	}
-	for _, hour := range hours {
-		var match []models.ID
-		for p, err := range s.store.AddressIndexes(ctx, user, hour) {
-			if err != nil {
-				return nil, models.ID{}, err
-			}
-			read += len(p.Fingerprints)
-			if p.MayContain(fingerprint) && bytes.Compare(p.Chunk[:], before[:]) < 0 {
-				match = append(match, p.Chunk)
-			}
-		}
-		slices.SortFunc(match, func(a, b models.ID) int { return bytes.Compare(b[:], a[:]) })
-		for _, id := range match {
-			if chunks++; chunks > searchChunks {
-				return logs, before, nil
-			}
-			found, err := s.searchChunk(ctx, id, address)
-			if err != nil {
-				return nil, models.ID{}, err
-			}
-			if len(logs)+len(found) > n && len(logs) > 0 {
-				return logs, before, nil
-			}
-			logs = append(logs, found...)
-			before = id
-		}
-		before = models.MinID(hour)
-		if read > searchBytes {
-			return logs, before, nil
-		}
-	}
-	if len(hours) == searchHours {
-		return logs, before, nil
-	}
-	return logs, models.ID{}, nil
-}
-
-// searchChunk returns the logs of an address in a chunk.
-func (s *Service) searchChunk(ctx context.Context, id models.ID, address string) ([]FoundLog, error) {
-	b, err := s.store.Batch(ctx, id.Batch())
-	if errors.Is(err, models.ErrNotFound) || err == nil && b.Redacted {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	recipients, view, _, err := s.chunk(ctx, &b, id)
-	if err != nil {
-		return nil, err
-	}
 	w, err := s.waiting(ctx)
 	if err != nil {
-		return nil, err
+		return FoundPage{}, err
 	}
-	waits := w.logs(&b, view, recipients)
-	var out []FoundLog
-	for i := range recipients {
-		if strings.EqualFold(recipients[i].Email, address) {
-			out = append(out, FoundLog{
-				viewLog(id.Log(i+1), &recipients[i], view, waits[i]),
-				b.ID,
-				b.Content.Subject,
-				b.Created(),
-			})
+	l.steps = func(from models.ID, up bool) walk.Steps {
+		return s.walks(users, f.From, f.To, from, up, func(span walk.Span) walk.Steps {
+			if f.Email != "" {
+				return walk.Addresses(ctx, s.store, span, models.Fingerprint(f.Email))
+			}
+			return walk.Chunks(ctx, s.store, span, f.mayMatch)
+		})
+	}
+	l.load = func(ctx context.Context, st walk.Step) ([]FoundLog, int, error) { return s.found(ctx, who, w, st, &f) }
+	var out FoundPage
+	if out.Logs, out.PageInfo, err = l.page(ctx, n, at); err != nil {
+		return FoundPage{}, storeError("find logs", err)
+	}
+	if out.Logs == nil {
+		out.Logs = []FoundLog{}
+	}
+	return out, nil
+}
+
+// found returns the logs of a chunk that a filter selects, and what reading it costs.
+func (s *Service) found(
+	ctx context.Context,
+	who Caller,
+	w *waits,
+	st walk.Step,
+	f *LogFilter,
+) ([]FoundLog, int, error) {
+	const missing = 20
+	b, err := s.store.Batch(ctx, st.At.Batch())
+	if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrNewer) {
+		return nil, missing, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	logs, err := s.matching(ctx, w, &b, st.At, f)
+	if errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrNewer) {
+		logs, err = nil, nil // the check of sums reports it
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	out := make([]FoundLog, len(logs))
+	for i := range logs {
+		out[i] = FoundLog{LogView: logs[i], BatchID: b.ID, CreatedAt: b.Created()}
+		if b.User != who.User {
+			out[i].User = b.User
+		}
+	}
+	return out, chunkCost(&b, st.At), nil
+}
+
+// owners returns the IDs of the users whose mail a list has: everybody's if the caller wants
+// that, else the given one's, else the caller's.
+func (s *Service) owners(ctx context.Context, who Caller, user string) ([]string, error) {
+	if who.Everyone || user != "" && user != who.User {
+		if err := who.operates(); err != nil {
+			return nil, err
+		}
+	}
+	if user != "" {
+		return []string{user}, nil
+	}
+	out := []string{who.User}
+	if !who.Everyone {
+		return out, nil
+	}
+	users, err := s.users.get(usersAge, func() ([]models.User, error) { return s.store.Users(ctx) })
+	if err != nil {
+		return nil, storeError("list users", err)
+	}
+	for i := range users {
+		if users[i].ID != who.User {
+			out = append(out, users[i].ID)
 		}
 	}
 	return out, nil
+}
+
+// maxAge is how far back lists over all mail go, and clockSkew how far the clocks of
+// processes may differ.
+const (
+	maxAge    = maxDays * 24 * time.Hour
+	clockSkew = 48 * time.Hour
+)
+
+// walks merges a walk over the mail of each user that was accepted in [first, last).
+func (s *Service) walks(
+	users []string,
+	first, last time.Time,
+	from models.ID,
+	up bool,
+	walkOf func(walk.Span) walk.Steps,
+) walk.Steps {
+	if first.IsZero() {
+		first = time.Now().Add(-maxAge)
+	}
+	if last.IsZero() {
+		last = time.Now().Add(clockSkew)
+	}
+	all := make([]walk.Steps, len(users))
+	for i, user := range users {
+		all[i] = walkOf(walk.Span{User: user, First: first, Last: last, From: from, Up: up})
+	}
+	return walk.Merge(all, up)
+}
+
+// address returns an address, or a domain with an @ before it, as batches hold it, in lower
+// case.
+func (q *query) address(text string) string {
+	probe, at := strings.TrimSpace(text), ""
+	if strings.HasPrefix(probe, "@") {
+		probe, at = "any"+probe, "any"
+	}
+	a, err := intake.ParseAddress(probe)
+	if err != nil {
+		q.bad("email", "%s %s.", problem.Quote(text), err)
+	}
+	return strings.ToLower(strings.TrimPrefix(a.Email, at))
 }
 
 // Erasure tells what a part of an erasure has done.

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -73,7 +75,8 @@ type Stats struct {
 // maxDays is the number of days that one request may cover.
 const maxDays = 400
 
-// Stats returns the caller's counts for the days from from to to, both included. An empty
+// Stats returns the counts of the caller's mail, or of everybody's if the caller wants that,
+// for the days from from to to, both included. An empty
 // to means today, and an empty from means 29 days before to.
 func (s *Service) Stats(ctx context.Context, who Caller, from, to string) (Stats, error) {
 	var q query
@@ -85,15 +88,17 @@ func (s *Service) Stats(ctx context.Context, who Caller, from, to string) (Stats
 	if err := q.err(); err != nil {
 		return Stats{}, err
 	}
-	nodes, err := s.store.Nodes(ctx, who.User, models.Day, first, last.AddDate(0, 0, 1))
+	users, err := s.owners(ctx, who, "")
+	if err != nil {
+		return Stats{}, err
+	}
+	byDay, err := s.days(ctx, users, first, last)
 	if err != nil {
 		return Stats{}, storeError("read stats", err)
 	}
-	byDay := map[string]*models.Summary{}
 	var total models.Summary
-	for i := range nodes {
-		byDay[nodes[i].Span.Start.UTC().Format(time.DateOnly)] = &nodes[i].Summary
-		total.Add(&nodes[i].Summary)
+	for _, sum := range byDay {
+		total.Add(sum)
 	}
 	out := Stats{
 		From:     first.Format(time.DateOnly),
@@ -111,4 +116,35 @@ func (s *Service) Stats(ctx context.Context, who Caller, from, to string) (Stats
 		out.Days = append(out.Days, DayCounts{date, CountsOf(sum)})
 	}
 	return out, nil
+}
+
+// days returns the sums of some users' days from first to last, by date.
+func (s *Service) days(
+	ctx context.Context,
+	users []string,
+	first, last time.Time,
+) (map[string]*models.Summary, error) {
+	found := make([][]models.Node, len(users))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(usersAtOnce)
+	for i, user := range users {
+		g.Go(func() (err error) {
+			found[i], err = s.store.Nodes(ctx, user, models.Day, first, last.AddDate(0, 0, 1))
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	byDay := map[string]*models.Summary{}
+	for _, nodes := range found {
+		for i := range nodes {
+			date := nodes[i].Span.Start.UTC().Format(time.DateOnly)
+			if byDay[date] == nil {
+				byDay[date] = &models.Summary{}
+			}
+			byDay[date].Add(&nodes[i].Summary)
+		}
+	}
+	return byDay, nil
 }

@@ -103,8 +103,7 @@ func (c *cli) batchListCommand() *cobra.Command {
 		return err
 	})
 	cmd.Flags().StringVar(&f.User, "user", "", "only this user's, by name (default: all users')")
-	cmd.Flags().StringVar((*string)(&f.State), "state", "", "only queued, sending or done")
-	cmd.Flags().StringVar(&f.Day, "day", "", "only those accepted on this UTC day, like 2026-01-31")
+	cmd.Flags().StringVar(&f.State, "state", "", "only queued, sending, done, stopped or cancelled")
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many")
 	return cmd
 }
@@ -212,7 +211,7 @@ func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.B
 		}
 		fmt.Fprintf(c.out, "waits: %s (%s)%s\n", text, b.Waits.Code, until)
 	}
-	logs, err := svc.Logs(ctx, c.operator(), b.ID.String(), "", service.Page{Limit: shownRecipients})
+	logs, err := svc.Logs(ctx, c.operator(), b.ID.String(), service.LogFilter{}, service.Page{Limit: shownRecipients})
 	if err != nil {
 		return err
 	}

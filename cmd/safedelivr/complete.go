@@ -57,7 +57,7 @@ func (c *cli) printNames(ctx context.Context, svc *service.Service, kind string)
 			return err
 		}
 		for i := range list {
-			logs, err := svc.Logs(ctx, who, list[i].ID.String(), "", service.Page{Limit: maxNames / 10})
+			logs, err := svc.Logs(ctx, who, list[i].ID.String(), service.LogFilter{}, service.Page{Limit: maxNames / 10})
 			if err != nil {
 				return err
 			}

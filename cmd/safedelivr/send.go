@@ -138,7 +138,7 @@ func (c *cli) follow(ctx context.Context, svc *service.Service, batch models.ID,
 	end := time.Now().Add(o.wait)
 	printed := map[string]bool{}
 	for range models.Every(ctx, 200*time.Millisecond) {
-		logs, err := svc.Logs(ctx, c.operator(), batch.String(), "", service.Page{Limit: maxSendTo})
+		logs, err := svc.Logs(ctx, c.operator(), batch.String(), service.LogFilter{}, service.Page{Limit: maxSendTo})
 		if err != nil {
 			return err
 		}

@@ -161,6 +161,23 @@
       localTimes(target);
       if (target.id === "ask") target.showModal();
     });
+    // A live list is not replaced while entries of it are selected.
+    document.body.addEventListener("htmx:sseBeforeMessage", (e) => {
+      if (e.target.querySelector?.("input[name=id]:checked")) e.preventDefault();
+    });
+    document.addEventListener("change", (e) => {
+      if (!e.target.matches("[data-all]")) return;
+      for (const box of e.target.form.querySelectorAll("input[name=id]")) box.checked = e.target.checked;
+    });
+    document.addEventListener("keydown", (e) => {
+      if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select")) return;
+      const find = document.getElementById("find");
+      if (!find) return;
+      e.preventDefault();
+      const side = find.closest(".side");
+      if (getComputedStyle(find.closest(".side-body")).display === "none") side.querySelector("[data-menu]").click();
+      find.focus();
+    });
 
     const menu = document.querySelector("[data-menu]");
     menu?.addEventListener("click", () => {

@@ -43,6 +43,13 @@ func calls() []call {
 			_, err := s.Batches(ctx, b.User, models.ID{}, 5)
 			return err
 		}},
+		{"BatchIDsAfter", func(ctx context.Context, s models.Store) error {
+			_, err := s.BatchIDsAfter(ctx, b.User, models.ID{}, 5)
+			return err
+		}},
+		{"SecondSummaries", func(ctx context.Context, s models.Store) error {
+			return cursor(s.SecondSummaries(ctx, b.User, now()))
+		}},
 		{"Recipients", func(ctx context.Context, s models.Store) error { _, err := s.Recipients(ctx, b.ID); return err }},
 		{"AbandonBatch", func(ctx context.Context, s models.Store) error {
 			_, err := s.AbandonBatch(ctx, b.ID, 2)

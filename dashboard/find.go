@@ -1,0 +1,306 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
+)
+
+// listParameters are what the URL of a list may have besides its cursor.
+var listParameters = []string{
+	"state", "recipient_state", "reason", "provider", "result", "rerouted", "possible_duplicate", "doubled",
+	"from", "to", "subject", "sender", "user", "email", "q", "size",
+}
+
+// listQuery returns those parameters of a list that are set.
+func listQuery(all url.Values) url.Values {
+	q := url.Values{}
+	for _, name := range listParameters {
+		if value := strings.TrimSpace(all.Get(name)); value != "" {
+			q.Set(name, value)
+		}
+	}
+	if day := all.Get("day"); day != "" {
+		q.Set("from", day)
+		q.Set("to", day)
+	}
+	return q
+}
+
+// with returns the URL of a list with another value of a parameter.
+func with(path string, q url.Values, name, value string) string {
+	q = listQuery(q)
+	if q.Set(name, value); value == "" {
+		q.Del(name)
+	}
+	return address(path, q)
+}
+
+// address returns a URL. The path may have a fragment.
+func address(path string, q url.Values) string {
+	path, fragment, found := strings.Cut(path, "#")
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	if found {
+		path += "#" + fragment
+	}
+	return path
+}
+
+// filterView is the filter of a list, as its form shows it.
+type filterView struct {
+	service.LogFilter
+	Query     map[string]string // the parameters of the list
+	Filtered  bool              // something is selected besides the state
+	Providers []string          // names that can be chosen
+	Reasons   []models.Reason
+	Clear     string // URL of the list without the filter
+}
+
+// filterOf returns the filter in the URL of a list. Days that cannot be read select nothing
+// and are refused by the service: from is then after to.
+func (d *Dashboard) filterOf(q url.Values) filterView {
+	v := filterView{
+		LogFilter: service.LogFilter{
+			State:     models.State(q.Get("state")),
+			Reason:    models.Reason(q.Get("reason")),
+			Provider:  q.Get("provider"),
+			Result:    service.ProviderResult(q.Get("result")),
+			Rerouted:  q.Get("rerouted") != "",
+			MayDouble: q.Get("possible_duplicate") != "",
+			Doubled:   q.Get("doubled") != "",
+			Email:     q.Get("email"),
+			Part:      q.Get("q"),
+			From:      dayOf(q.Get("from"), 0),
+			To:        dayOf(q.Get("to"), 1),
+		},
+		Query:   map[string]string{},
+		Reasons: models.Reasons(),
+	}
+	for name := range q {
+		v.Query[name] = q.Get(name)
+		v.Filtered = v.Filtered || name != "state" && name != "size" && name != "user"
+	}
+	for i := range d.configured {
+		v.Providers = append(v.Providers, d.configured[i].Name)
+	}
+	return v
+}
+
+// dayOf returns the beginning of a UTC day, some days later, or the zero time for "".
+func dayOf(text string, later int) time.Time {
+	t, err := time.Parse(time.DateOnly, text)
+	switch {
+	case text == "":
+		return time.Time{}
+	case err != nil:
+		return time.Unix(1, 0)
+	}
+	return t.AddDate(0, 0, later)
+}
+
+// sizes are the sizes of pages that can be chosen; the first is the default.
+var sizes = []int{50, 25, 100, 500}
+
+func sizeOf(q url.Values) int {
+	n, _ := strconv.Atoi(q.Get("size")) // 0 is no size
+	if !slices.Contains(sizes, n) {
+		return sizes[0]
+	}
+	return n
+}
+
+// pager leads to the other pages of a list.
+type pager struct {
+	Cursor       string // of this page
+	First, Last  int    // numbers of its entries
+	Total        *int64 // entries of the list; nil: not known
+	Start        string // URL of the first page
+	Newer, Older string // URLs of the pages before and behind, or ""
+	Until        time.Time
+	Sizes        []tab
+}
+
+// Do lists the commands for selected entries.
+func (p *pager) Do() []string { return []string{"Retry", "Release"} }
+
+// Of returns the number of entries of the list, or "" if it is not known.
+func (p *pager) Of() string {
+	switch {
+	case p.Total != nil:
+		return num(*p.Total)
+	case p.Older == "":
+		return num(p.Last)
+	}
+	return ""
+}
+
+func pagerOf(path string, q url.Values, cursor string, info *service.PageInfo, entries int) pager {
+	p := pager{
+		Cursor: cursor,
+		First:  info.First,
+		Last:   info.First + entries - 1,
+		Total:  info.Total,
+		Until:  info.Until,
+		Start:  address(path, q),
+	}
+	to := func(cursor string) string {
+		if cursor == "" {
+			return ""
+		}
+		at := url.Values{"cursor": {cursor}}
+		for name := range q {
+			at.Set(name, q.Get(name))
+		}
+		return address(path, at)
+	}
+	p.Newer, p.Older = to(info.Prev), to(info.Next)
+	for _, n := range slices.Sorted(slices.Values(sizes)) {
+		p.Sizes = append(p.Sizes, tab{To: with(path, q, "size", strconv.Itoa(n)), Text: strconv.Itoa(n), Here: n == sizeOf(q)})
+	}
+	return p
+}
+
+// foundView is a list of recipients of all mail.
+type foundView struct {
+	filterView
+	pager
+	Logs []foundRow
+	Tabs []tab
+	None string // text to show if there are no results
+}
+
+type foundRow struct {
+	service.FoundLog
+	Via []via
+	Of  string // name of the owner, if that is not the visitor
+}
+
+// logs is GET /logs: recipients of all mail.
+func (d *Dashboard) logs(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	view, err := d.readFound(r.Context(), v.caller(), listQuery(r.URL.Query()), r.URL.Query().Get("cursor"))
+	var wrong *service.Error
+	if errors.As(err, &wrong) && len(wrong.Fields) == 1 && wrong.Fields[0].Pointer == "/email" {
+		return d.showFound(w, r, v, http.StatusNotFound, sentence(wrong.Fields[0].Detail))
+	}
+	if err != nil {
+		return err
+	}
+	d.render(w, r, v, http.StatusOK, "found", page{Title: "Recipients", Active: "logs", Data: view})
+	return nil
+}
+
+func (d *Dashboard) readFound(ctx context.Context, who service.Caller, q url.Values, cursor string) (*foundView, error) {
+	v := &foundView{filterView: d.filterOf(q), None: "No recipient matches."}
+	found, err := d.service.FindLogs(ctx, who, v.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
+	if err != nil {
+		return nil, err
+	}
+	v.pager = pagerOf("/logs", q, cursor, &found.PageInfo, len(found.Logs))
+	for i := range found.Logs {
+		row := foundRow{FoundLog: found.Logs[i], Via: viaOf(&found.Logs[i].LogView)}
+		if row.User != "" {
+			row.Of = d.nameOf(ctx, row.User)
+		}
+		v.Logs = append(v.Logs, row)
+	}
+	for _, t := range stateTabs {
+		to := with("/logs", q, "state", string(t.state))
+		v.Tabs = append(v.Tabs, tab{To: to, Text: t.text, Here: t.state == v.State})
+	}
+	switch {
+	case v.Older != "":
+		v.None = "Nothing was found in this part of your mail. Older mail can be searched, too."
+	case v.Email != "":
+		v.None = "No message was sent to this address. A message is found from its first attempt until its address is removed."
+	}
+	return v, nil
+}
+
+func (d *Dashboard) showFound(w http.ResponseWriter, r *http.Request, v *visitor, status int, none string) error {
+	view := &foundView{filterView: d.filterOf(listQuery(r.URL.Query())), None: none}
+	d.render(w, r, v, status, "found", page{Title: "Search", Active: "logs", Data: view})
+	return nil
+}
+
+// search is GET /search: it leads from what was entered into the search box to the page of an
+// ID, the list of an address or a domain, or the lists of a text.
+func (d *Dashboard) search(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	wanted := strings.TrimSpace(r.URL.Query().Get("q"))
+	id := strings.TrimPrefix(strings.ToLower(wanted), "batch.")
+	if b, err := d.service.ListedBatch(r.Context(), v.caller(), id); err == nil {
+		seeOther(w, r, "/batches/"+b.ID.String())
+		return nil
+	}
+	if l, err := d.service.Log(r.Context(), v.caller(), id); err == nil {
+		seeOther(w, r, "/logs/"+l.ID.String())
+		return nil
+	}
+	if _, err := models.ParseID(id); err == nil {
+		return d.showFound(w, r, v, http.StatusNotFound, "No batch or message that you can read has this ID.")
+	}
+	if email := cmp.Or(wholeAddress(wanted), domain(wanted)); email != "" {
+		seeOther(w, r, address("/logs", url.Values{"email": {email}}))
+		return nil
+	}
+	if wanted == "" {
+		seeOther(w, r, "/logs")
+		return nil
+	}
+	return d.searchText(w, r, v, wanted)
+}
+
+// wholeAddress returns the text if it is a complete address, else "".
+func wholeAddress(text string) string {
+	if _, err := intake.ParseAddress(text); err != nil {
+		return ""
+	}
+	return text
+}
+
+// domain returns the text as a domain with an @ before it if it is a domain, else "".
+func domain(text string) string {
+	name := strings.TrimPrefix(text, "@")
+	if !strings.Contains(name, ".") || strings.ContainsAny(name, "@ ") || wholeAddress("any@"+name) == "" {
+		return ""
+	}
+	return "@" + name
+}
+
+// textView is what a text was found in.
+type textView struct {
+	Search  string
+	Batches *batchesView // whose subject has it
+	Found   *foundView   // whose address has it
+}
+
+// textFound is the number of results of each kind that the page of a text has.
+const textFound = "25"
+
+// searchText shows the newest batches whose subject has a text, and the newest recipients whose
+// address has it.
+func (d *Dashboard) searchText(w http.ResponseWriter, r *http.Request, v *visitor, text string) error {
+	view := &textView{Search: text}
+	var err error
+	q := url.Values{"subject": {text}, "size": {textFound}}
+	if view.Batches, err = d.readBatches(r.Context(), v.caller(), q, ""); err != nil {
+		return err
+	}
+	q = url.Values{"q": {text}, "size": {textFound}}
+	if view.Found, err = d.readFound(r.Context(), v.caller(), q, ""); err != nil {
+		return err
+	}
+	d.render(w, r, v, http.StatusOK, "search", page{Title: "Search", Active: "", Data: view})
+	return nil
+}

@@ -1,0 +1,229 @@
+package dashboard
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// summed stores the summary of a batch of one chunk and the sums above it, as a worker does.
+func (f *rig) summed(id models.ID) {
+	f.Helper()
+	ctx := f.Context()
+	b, err := f.store.Batch(ctx, id)
+	require.NoError(f, err)
+	entries, facts, err := f.store.Record(ctx, id)
+	require.NoError(f, err)
+	sum := models.Resolve(b.Recipients, entries, facts).Summary()
+	require.NoError(f, f.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: id, Summary: sum}))
+	for _, l := range models.Levels {
+		_, err := f.store.RollUp(ctx, models.SpanOf(b.User, l, id.Time()))
+		require.NoError(f, err)
+	}
+}
+
+// mixed accepts a batch of n recipients: of each six, one is delivered, one bounced, one has
+// no provider left after two, one is held, one is cancelled, and one was not tried.
+func (f *rig) mixed(user string, n int) models.ID {
+	f.Helper()
+	var to []service.Recipient
+	by := make([]models.Set, 6)
+	for i := range n {
+		to = append(to, service.Recipient{Email: fmt.Sprintf("r%d@example.com", i)})
+		by[i%6].Add(i + 1)
+	}
+	id := f.batchOf(user, nil, to...)
+	at := time.Now()
+	add := func(e models.Entry) {
+		e.Token, e.At = models.NewToken(), at
+		require.NoError(f, f.store.Append(f.Context(), id, e))
+	}
+	answer := func(n int, parts ...models.Part) {
+		o := models.Outcome{Attempt: n, At: at, Parts: parts}
+		fact := models.Fact{Key: models.OutcomeKey(n), Outcome: &o}
+		require.NoError(f, f.store.PutFacts(f.Context(), models.ChunkFact{Chunk: id, Fact: fact}))
+	}
+	event := func(kind models.EventKind, reason models.Reason, who models.Set) {
+		for r := range who.All() {
+			e := models.Event{ID: fmt.Sprint(kind, r), Attempt: 1, Provider: "sg", Recipient: r, Kind: kind, At: at, Reason: reason}
+			fact := models.Fact{Key: e.ID, Events: []models.Event{e}}
+			require.NoError(f, f.store.PutFacts(f.Context(), models.ChunkFact{Chunk: id, Fact: fact}))
+		}
+	}
+	add(models.Entry{Number: 1, Kind: models.Attempt, Provider: "sg", Recipients: by[0].Or(by[1]).Or(by[2]).Or(by[3])})
+	answer(1, models.Part{Class: models.Accepted, Recipients: by[0].Or(by[1])},
+		models.Part{Class: models.Unavailable, Recipients: by[2]},
+		models.Part{Class: models.Unknown, Recipients: by[3]})
+	event(models.Delivered, "", by[0])
+	event(models.Bounced, models.MailboxInvalid, by[1])
+	add(models.Entry{Number: 2, Kind: models.Attempt, Provider: "mg", Recipients: by[2]})
+	answer(2, models.Part{Class: models.Unavailable, Recipients: by[2]})
+	add(models.Entry{Number: 3, Kind: models.Ending, Recipients: by[2], Reason: models.NoProviderLeft})
+	add(models.Entry{Number: 4, Kind: models.Ending, Recipients: by[3], Reason: models.OutcomeUnknown})
+	add(models.Entry{Number: 5, Kind: models.Cancel, Recipients: by[4]})
+	f.summed(id)
+	return id
+}
+
+// countLink matches a link to a list, and the number in it.
+var countLink = regexp.MustCompile(`(?s)href="(/(?:batches|logs)[^"]*[?#][^"]*)"[^>]*>(.*?)</a>`)
+
+var (
+	tags    = regexp.MustCompile(`<[^>]*>`)
+	numbers = regexp.MustCompile(`[0-9][0-9\x{202f}]*`)
+	rowsOf  = regexp.MustCompile(`class="row (?:log|batch)-row"`)
+)
+
+// TestEveryCountIsALink: on the page of a batch and in the list of batches, the list behind each
+// count has as many entries as the count says.
+func TestEveryCountIsALink(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	id := f.mixed("local", 26)
+	for path, least := range map[string]int{"/batches/" + id.String(): 20, "/batches": 8} {
+		checked := map[string]bool{}
+		for _, m := range countLink.FindAllStringSubmatch(b.get(path).text, -1) {
+			to, text := strings.ReplaceAll(m[1], "&amp;", "&"), tags.ReplaceAllString(m[2], " ")
+			if !strings.Contains(to, "#logs") || strings.Contains(to, "size=") || text == "Clear" {
+				continue
+			}
+			found := numbers.FindString(text)
+			if found == "" {
+				continue // a part of a bar
+			}
+			want, err := strconv.Atoi(strings.ReplaceAll(found, "\u202f", ""))
+			require.NoError(t, err)
+			page, _, _ := strings.Cut(to, "#")
+			require.Len(t, rowsOf.FindAllString(b.get(page).text, -1), want, "%s: %s", path, to)
+			checked[to] = true
+		}
+		require.GreaterOrEqual(t, len(checked), least, path)
+	}
+	page := b.get("/batches/" + id.String()).text
+	for _, want := range []string{
+		"?state=success#logs", "?state=failed#logs", "?state=queued#logs", "?state=cancelled#logs", "?rerouted=true#logs",
+		"?reason=mailbox_invalid#logs", "?reason=provider_unavailable#logs", "?reason=outcome_unknown#logs",
+		"?provider=sg#logs", "?provider=sg&amp;result=refused#logs", "?provider=mg&amp;result=unknown#logs",
+	} {
+		require.Contains(t, page, want)
+	}
+}
+
+// TestPagesOfLists: lists have pages of a chosen size, say where they are, and lead both ways.
+func TestPagesOfLists(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	id := f.mixed("local", 130)
+	next := regexp.MustCompile(`<a href="([^"]+)" rel="(prev|next)">`)
+	turn := func(page, rel string) string {
+		for _, m := range next.FindAllStringSubmatch(page, -1) {
+			if m[2] == rel {
+				return strings.ReplaceAll(m[1], "&amp;", "&")
+			}
+		}
+		return ""
+	}
+	first := b.get("/batches/" + id.String()).text
+	require.Contains(t, first, "1–50 of 130")
+	require.Empty(t, turn(first, "prev"))
+	second := b.get(turn(first, "next")).text
+	require.Contains(t, second, "51–100 of 130")
+	third := b.get(turn(second, "next")).text
+	require.Contains(t, third, "101–130 of 130")
+	require.Empty(t, turn(third, "next"))
+	require.Contains(t, b.get(turn(third, "prev")).text, "51–100 of 130")
+	require.Contains(t, b.get("/batches/"+id.String()+"?size=25&state=success").text, "1–22 of 22")
+	require.Contains(t, b.get("/logs?size=100").text, "1–100<")
+	require.Contains(t, b.get("/logs?size=500&state=failed").text, "1–66 of 66")
+}
+
+// TestEveryoneSwitch: an operator switches all pages and searches to everybody's mail. A user
+// who is no operator cannot.
+func TestEveryoneSwitch(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	f.mixed("local", 6)
+	other := models.User{ID: "0123456789abcdef", Name: "ann", Created: time.Now().UTC()}
+	require.NoError(t, f.store.CreateUser(t.Context(), other))
+	_, _, err := f.service.SetSenders(t.Context(), service.Caller{By: "test", Operator: true}, other.ID,
+		[]string{"shop@example.com"}, "", service.Repeat{})
+	require.NoError(t, err)
+	theirs := f.mixed(other.ID, 6)
+	b := f.byLink(LocalUser())
+	paths := []string{"/batches", "/logs", "/logs?state=failed", "/search?q=r1@", "/search?q=hello", "/"}
+	for _, path := range paths {
+		require.NotContains(t, b.get(path).text, theirs.String()[:20], path)
+	}
+	a := b.post("/everyone", url.Values{"everyone": {"yes"}, "to": {"/logs?state=failed"}})
+	require.Equal(t, "/logs?state=failed", a.Request.URL.RequestURI())
+	for _, path := range paths {
+		require.Contains(t, b.get(path).text, theirs.String()[:20], path)
+	}
+	require.Contains(t, b.get("/batches").text, " · ann<")
+	b.post("/everyone", url.Values{"everyone": {""}})
+	require.NotContains(t, b.get("/batches").text, theirs.String())
+
+	g := newRig(t, &GitHub{Logins: []string{"ann", "eve"}}, ann, eve)
+	user := g.browser()
+	require.Equal(t, http.StatusOK, user.byGitHub("Ann").StatusCode)
+	require.NotContains(t, user.get("/batches").text, "/everyone")
+	user.post("/everyone", url.Values{"everyone": {"yes"}})
+	require.Equal(t, http.StatusOK, user.get("/batches").StatusCode)
+}
+
+// TestSendSelected: the selected messages that can be sent again are, after a confirmation that
+// says how many they are, and no others.
+func TestSendSelected(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	id := f.mixed("local", 12) // 3 and 9 have no provider left, 4 and 10 are held
+	released := func() (out models.Set) {
+		commands, err := f.store.Commands(t.Context(), 0, 100)
+		require.NoError(t, err)
+		for i := range commands {
+			for r := 1; r <= 12 && commands[i].Batch == id; r++ {
+				if commands[i].Names(r) {
+					out.Add(r)
+				}
+			}
+		}
+		return out
+	}
+	form := url.Values{}
+	for _, r := range []int{1, 2, 3, 4, 5, 6} {
+		form.Add("id", id.Log(r).String())
+	}
+	ask := b.post("/selected/retry", form)
+	require.Contains(t, ask.text, "Retry 1 message?")
+	require.True(t, released().Empty(), "it was done without a confirmation")
+	form.Set("once", onceField.FindStringSubmatch(ask.text)[1])
+	form.Set("back", "/batches/"+id.String())
+	a := b.post("/selected/retry", form)
+	require.Equal(t, "/batches/"+id.String(), a.Request.URL.Path)
+	require.Equal(t, models.SetTo(6), released())
+
+	form = url.Values{"id": {id.Log(4).String(), id.Log(10).String()}}
+	ask = b.post("/selected/release", form)
+	require.Contains(t, ask.text, "Release 2 messages with unknown outcome?")
+	require.Contains(t, ask.text, "may arrive twice")
+	form.Set("once", onceField.FindStringSubmatch(ask.text)[1])
+	require.Equal(t, http.StatusOK, b.post("/selected/release", form).StatusCode)
+	require.True(t, released().Has(10))
+
+	require.Equal(t, http.StatusConflict, b.post("/selected/retry", url.Values{"id": {id.Log(1).String()}}).StatusCode)
+	require.Contains(t, b.post("/selected/retry", url.Values{"id": {id.String()}}).text, "Retry 1 message?", "a whole batch")
+	require.Equal(t, http.StatusNotFound, b.post("/selected/stop", form).StatusCode)
+}
