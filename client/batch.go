@@ -127,6 +127,9 @@ type Wait struct {
 	// Provider is the provider that the mail waits for, and BlockID the block rule.
 	Provider string `json:"provider,omitempty"`
 	BlockID  string `json:"block_id,omitempty"`
+	// Retry is the number of the retry that follows, and Retries how many there may be; 0 if the next attempt is none.
+	Retry   int `json:"retry,omitempty"`
+	Retries int `json:"retries,omitempty"`
 }
 
 // Address is an address with an optional name.

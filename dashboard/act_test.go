@@ -266,7 +266,7 @@ func TestPagesSayWhatMailWaitsFor(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
-	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"})
+	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"}, service.Recipient{Email: "bob@example.com"})
 	path := "/batches/" + id.String()
 	for _, page := range []string{path, "/logs/" + id.Log(1).String()} {
 		require.Contains(t, b.get(page).text, "waiting to be handed to a provider")
@@ -279,7 +279,7 @@ func TestPagesSayWhatMailWaitsFor(t *testing.T) {
 		Token:      models.NewToken(),
 		Kind:       models.Attempt,
 		At:         at,
-		Recipients: models.SetOf(1),
+		Recipients: models.SetTo(2),
 		Provider:   "sg",
 		CallEnds:   at.Add(time.Minute),
 	}))

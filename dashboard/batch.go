@@ -84,6 +84,9 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 	if view.Did != "" && r.URL.Query().Get("late") != "" {
 		view.Did += " Part of the store could not be reached. If nothing changes within a minute, try again."
 	}
+	if view.Recipients == 1 {
+		return d.showLog(w, r, v, view.ID.Log(1).String(), view)
+	}
 	p := page{Title: view.Title(), Active: "batches", Charts: true, Data: view}
 	if cursor == "" {
 		p.Live = address("/live/batches/"+view.ID.String(), q)
@@ -171,6 +174,11 @@ func (d *Dashboard) batchOf(
 		Kept:     d.waitingFor(ctx, who, b),
 	}
 }
+
+// Few reports whether the page begins with the recipients.
+func (v *batchView) Few() bool { return v.Recipients <= fewRecipients }
+
+const fewRecipients = 10
 
 // Note is the rest of the sentence that Word begins: who stopped the batch, or what it
 // waits for.

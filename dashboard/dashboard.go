@@ -220,7 +220,9 @@ func (d *Dashboard) userRoutes() map[string]handler {
 
 		"GET /docs": d.docs,
 
-		"GET /logs/{id}":      d.logPage,
+		"GET /logs/{id}":                     d.logPage,
+		"GET /logs/{id}/mail":                d.mailOfLog,
+		"GET /logs/{id}/requests/{provider}": d.requestOfLog,
 		"GET /live/logs/{id}": d.logEvents,
 
 		"GET /compose":          d.compose,

@@ -227,3 +227,55 @@ func TestSendSelected(t *testing.T) {
 	require.Contains(t, b.post("/selected/retry", url.Values{"id": {id.String()}}).text, "Retry 1 message?", "a whole batch")
 	require.Equal(t, http.StatusNotFound, b.post("/selected/stop", form).StatusCode)
 }
+
+// TestPageOfOneRecipient: the page of a batch with one recipient has the message as the recipient
+// gets it, the requests to the providers, what happened, and the commands.
+func TestPageOfOneRecipient(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	id := f.batchOf("local", map[string]string{"subject": "Hi {{first}}", "text": "Dear {{first}}", "html": "<b>{{first}}</b>"},
+		service.Recipient{Email: "ann@example.com", Name: "Ann Lee", Vars: map[string]string{"first": "A&B"}})
+	path := "/batches/" + id.String()
+	require.Contains(t, b.get("/batches").text, "Hi A&amp;B", "the list has the subject as the recipient gets it")
+	page := b.get("/logs/" + id.Log(1).String())
+	require.Equal(t, path, page.Request.URL.Path)
+	for _, want := range []string{
+		"<h1>Hi A&amp;B</h1>", "Ann Lee &lt;ann@example.com&gt;", "Dear A&amp;B",
+		`<iframe class="frame" sandbox title="HTML of the message" src="/logs/` + id.Log(1).String() + `/mail"`,
+		"What happened", "Accepted", path + "/stop", "Request to sg", `&#34;subject&#34;:&#34;Hi &#34;`, "Request to mg",
+	} {
+		require.Contains(t, page.text, want)
+	}
+	mail := b.get("/logs/" + id.Log(1).String() + "/mail")
+	require.Equal(t, "<b>A&amp;B</b>", mail.text)
+	require.Contains(t, mail.Header.Get("Content-Security-Policy"), "default-src 'none'")
+	require.Contains(t, b.get("/logs/"+id.Log(1).String()+"/mail?part=text").text, "Dear A&amp;B")
+	request := b.get("/logs/" + id.Log(1).String() + "/requests/sg")
+	require.Equal(t, "text/plain; charset=utf-8", request.Header.Get("Content-Type"))
+	require.Equal(t, `{"subject":"Hi "}`, request.text)
+	require.Equal(t, http.StatusNotFound, b.get("/logs/"+id.Log(1).String()+"/requests/ses").StatusCode)
+	page = b.post(path+"/stop", nil)
+	require.Contains(t, page.text, "Stopped: no new provider call starts.")
+	require.Contains(t, page.text, path+"/resume")
+
+	entry := models.Entry{Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now(), Provider: "sg",
+		Recipients: models.SetOf(1)}
+	require.NoError(t, f.store.Append(t.Context(), id, entry))
+	o := models.Outcome{Attempt: 1, At: time.Now(), Parts: []models.Part{{Class: models.Unavailable, Recipients: models.SetOf(1)}}}
+	require.NoError(t, f.store.PutFacts(t.Context(),
+		models.ChunkFact{Chunk: id, Fact: models.Fact{Key: models.OutcomeKey(1), Outcome: &o}}))
+	b.post(path+"/resume", nil)
+	require.Contains(t, b.get(path).text, "retry 1 of 10")
+}
+
+// TestFewRecipientsComeFirst: the page of a batch of up to ten recipients begins with them.
+func TestFewRecipientsComeFirst(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	for n, first := range map[int]bool{2: true, 10: true, 11: false} {
+		page := b.get("/batches/" + f.mixed("local", n).String()).text
+		require.Equal(t, first, strings.Index(page, `id="logs"`) < strings.Index(page, "flow-title"), "%d recipients", n)
+	}
+}

@@ -30,6 +30,7 @@ var funcs = template.FuncMap{
 	"whenClock":  whenClock,
 	"whenSecond": whenSecond,
 	"whenIn":     whenIn,
+	"excerpt":    excerpt,
 	"day":        dayWords,
 	"took":       took,
 	"ms":         ms,
@@ -179,6 +180,17 @@ func dict(pairs ...any) (map[string]any, error) {
 		out[name] = pairs[i+1]
 	}
 	return out, nil
+}
+
+// maxExcerpt is the number of bytes of a body that a page shows.
+const maxExcerpt = 16 << 10
+
+// excerpt returns the beginning of a body.
+func excerpt(body []byte) string {
+	if len(body) <= maxExcerpt {
+		return string(body)
+	}
+	return strings.ToValidUTF8(string(body[:maxExcerpt]), "") + "\n… " + num(len(body)) + " bytes in all"
 }
 
 // sentence capitalises a fragment and ends it with a period.

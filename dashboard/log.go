@@ -20,7 +20,10 @@ type logView struct {
 	Story []moment
 	Took  time.Duration // from acceptance to the last event
 
-	CanRelease bool // it can be sent again
+	CanRelease bool   // it can be sent again
+	Of         string // name of the owner, if that is not the visitor
+	Mail       service.Mail
+	Batch      *batchView // if it is the only recipient: its batch without its logs
 }
 
 // moment is an entry of the timeline, in words.
@@ -38,13 +41,68 @@ type moment struct {
 // logPage is GET /logs/{id}.
 func (d *Dashboard) logPage(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id := r.PathValue("id")
+	b, err := d.service.ListedBatch(r.Context(), v.caller(), batchOfLog(id))
+	if err == nil && b.Recipients == 1 {
+		seeOther(w, r, "/batches/"+b.ID.String()) // which shows its only recipient
+		return nil
+	}
+	return d.showLog(w, r, v, id, nil)
+}
+
+// batchOfLog returns the ID of the batch of a log. What is no ID stays as it is.
+func batchOfLog(id string) string {
+	if log, err := models.ParseLogID(id); err == nil {
+		return log.Batch().String()
+	}
+	return id
+}
+
+// showLog shows the page of a log. b is its batch if it is the only recipient, else nil.
+func (d *Dashboard) showLog(w http.ResponseWriter, r *http.Request, v *visitor, id string, b *batchView) error {
 	view, err := d.readLog(r.Context(), v.caller(), id)
 	if err != nil {
 		return err
 	}
-	p := page{Title: cmp.Or(view.Email, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view}
+	if view.Batch = b; view.User != "" {
+		view.Of = d.nameOf(r.Context(), view.User)
+	}
+	if view.Mail, err = d.service.Mail(r.Context(), v.caller(), id); err != nil {
+		return err
+	}
+	title := view.Email
+	if b != nil {
+		title = view.Mail.Subject
+	}
+	p := page{Title: cmp.Or(title, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view}
 	d.render(w, r, v, http.StatusOK, "log", p)
 	return nil
+}
+
+// mailOfLog is GET /logs/{id}/mail: the message as its recipient gets it, for a sandboxed frame.
+func (d *Dashboard) mailOfLog(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	m, err := d.service.Mail(r.Context(), v.caller(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	showMail(w, &models.Content{Text: m.Text, HTML: m.HTML}, r.URL.Query().Get("part") == "text")
+	return nil
+}
+
+// requestOfLog is GET /logs/{id}/requests/{provider}: the body of the request to a provider, as
+// text.
+func (d *Dashboard) requestOfLog(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	m, err := d.service.Mail(r.Context(), v.caller(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	for i := range m.Requests {
+		if m.Requests[i].Provider == r.PathValue("provider") {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			_, _ = w.Write(m.Requests[i].Body) //nolint:gosec // it is plain text
+			return nil
+		}
+	}
+	return errNoPage
 }
 
 // logEvents is GET /live/logs/{id}.
@@ -82,10 +140,14 @@ func (d *Dashboard) logSource(who service.Caller, log models.ID) source {
 			if err != nil {
 				return nil, err
 			}
-			last, from = d.viewOf(&l), now
+			view := d.viewOf(&l)
+			if b := d.chunks.of(who, log).batch(); b.Recipients == 1 {
+				view.Batch = d.batchOf(ctx, who, &b, nil)
+			}
+			last, from = view, now
 			return last, nil
 		},
-		render: func(now any) (parts, error) { return d.pages.parts("log", now, "summary", "story") },
+		render: func(now any) (parts, error) { return d.pages.parts("log", now, "log-actions", "summary", "story") },
 	}
 }
 
@@ -300,7 +362,7 @@ type chunkReader struct {
 	mu      sync.Mutex
 	asked   time.Time // when the counts were last read
 	read    time.Time // when the chunk was last read
-	counts  service.Counts
+	listed  service.BatchView
 	stories *service.Stories
 }
 
@@ -310,6 +372,13 @@ func (r *chunkReader) idle(now time.Time) bool {
 	}
 	defer r.mu.Unlock()
 	return !r.asked.IsZero() && now.Sub(r.asked) > 3*quietLogs
+}
+
+// batch returns the batch as it was when the timelines were read.
+func (r *chunkReader) batch() service.BatchView {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.listed
 }
 
 // now returns the timelines of the chunk, at most liveEvery old. The pointer stays
@@ -325,11 +394,11 @@ func (r *chunkReader) now(ctx context.Context) (*service.Stories, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.stories == nil || now.Sub(r.read) >= quietLogs || !reflect.DeepEqual(b.Counts, r.counts) {
+	if r.stories == nil || now.Sub(r.read) >= quietLogs || !reflect.DeepEqual(b, r.listed) {
 		if r.stories, err = r.service.Stories(ctx, r.who, r.log); err != nil {
 			return nil, err
 		}
-		r.read, r.counts = now, b.Counts
+		r.read, r.listed = now, b
 	}
 	r.asked = now
 	return r.stories, nil

@@ -293,7 +293,7 @@ func TestFind(t *testing.T) {
 	b := f.byLink(LocalUser())
 	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"})
 	require.Equal(t, "/batches/"+id.String(), b.get("/search?q=batch."+id.String()).Request.URL.Path)
-	require.Equal(t, "/logs/"+id.Log(1).String(), b.get("/search?q="+id.Log(1).String()).Request.URL.Path)
+	require.Equal(t, "/batches/"+id.String(), b.get("/search?q="+id.Log(1).String()).Request.URL.Path, "its only message")
 	require.Equal(t, http.StatusNotFound, b.get("/search?q="+models.NewBatchID(time.Now()).String()).StatusCode)
 	require.Contains(t, b.get("/search?q=ann@example.com").text, "No message was sent to this address")
 	marks := models.NewAddressIndex(id, []models.Recipient{{Email: "ann@example.com"}})

@@ -46,6 +46,15 @@ func (s *countingStore) Record(ctx context.Context, id models.ID) ([]models.Entr
 	return s.Store.Record(ctx, id)
 }
 
+// subjectComposer composes requests that have only the subject, without placeholders.
+type subjectComposer struct{}
+
+func (subjectComposer) Compose(c *models.Call) (models.Request, []models.Part) {
+	body, err := json.Marshal(map[string]string{"subject": models.Rewrite(c.Content.Subject, func(string) string { return "" })})
+	return models.Request{Method: "POST", URL: "https://provider.test/send", ContentType: "application/json", Body: body},
+		map[bool][]models.Part{true: {{Text: "error"}}}[err != nil]
+}
+
 // rig is a dashboard on real stores, with a simulated GitHub if wanted.
 type rig struct {
 	testing.TB
@@ -99,7 +108,8 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 	}}
 	f.providers(func(*telemetry.ProviderState) {})
 	f.put(telemetry.RecountReport, telemetry.NewestRecount, telemetry.Recount{At: now, Differences: 1})
-	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: cfg,
+	composers := map[string]models.Composer{"mg": subjectComposer{}, "sg": subjectComposer{}}
+	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: cfg, Composers: composers,
 		Providers: []models.Provider{{Name: "mg", Kind: "mailgun", Weight: 1}, {Name: "sg", Kind: "sendgrid", Weight: 1}}})
 	server := httptest.NewUnstartedServer(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }),

@@ -76,6 +76,19 @@ type Adapter interface {
 	Close()
 }
 
+// Request is a request to a provider, without credentials.
+type Request struct {
+	Method, URL, ContentType string
+	Body                     []byte
+}
+
+// Composer is implemented by an Adapter that can show what it sends.
+type Composer interface {
+	// Compose returns the request that Send makes for c, or the parts of a call that cannot
+	// be expressed. It sends nothing.
+	Compose(c *Call) (Request, []Part)
+}
+
 // EventLookup is implemented by an Adapter that can query past events. An event that
 // is found is evidence; a query without a result proves nothing.
 type EventLookup interface {

@@ -56,6 +56,9 @@ type Wait struct {
 	Until    time.Time `json:"until,omitzero"`     // when the wait ends at the latest, or is tried again; zero: unknown
 	Provider string    `json:"provider,omitempty"` // the provider that the mail waits for, if it is one
 	Block    string    `json:"block_id,omitempty"` // the block rule that the mail waits for
+
+	Retry   int `json:"retry,omitempty"`   // number of the retry that follows; 0: it is none
+	Retries int `json:"retries,omitempty"` // retries at most, if it is one
 }
 
 // ByCommand reports whether a command withholds the mail: nothing is sent before another

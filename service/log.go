@@ -1,8 +1,10 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"html"
 	"slices"
 	"time"
 
@@ -289,4 +291,79 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 		c.batch.Created(),
 		c.view.Timeline(log, c.facts),
 	}, nil
+}
+
+// Mail is the message to one recipient, with its placeholders filled in.
+type Mail struct {
+	From, ReplyTo, To   models.Address
+	Subject, Text, HTML string
+	Removed             bool // the content was removed by retention
+	Requests            []MailRequest
+}
+
+// MailRequest is the request to a provider with this message alone.
+type MailRequest struct {
+	Provider string
+	models.Request
+	Refused string // why the provider's adapter makes none, or ""
+}
+
+// Mail returns the message to the recipient of a log.
+func (s *Service) Mail(ctx context.Context, who Caller, id string) (Mail, error) {
+	log, err := models.ParseLogID(id)
+	if err != nil {
+		return Mail{}, notFound("log")
+	}
+	c, err := s.Stories(ctx, who, log)
+	if err != nil {
+		return Mail{}, err
+	}
+	return c.mail(log, s)
+}
+
+func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
+	n := log.Recipient()
+	if n > len(c.recipients) {
+		return Mail{}, notFound("log")
+	}
+	r, content := c.recipients[n-1], c.batch.Content
+	m := Mail{
+		From:    content.From,
+		ReplyTo: content.ReplyTo,
+		To:      models.Address{Email: r.Email, Name: r.Name},
+		Subject: r.Fill(content.Subject, nil),
+		Text:    r.Fill(content.Text, nil),
+		HTML:    r.Fill(content.HTML, html.EscapeString),
+		Removed: c.batch.Redacted || r.Erased(),
+	}
+	if m.Removed {
+		return m, nil
+	}
+	attempts := map[string]int{}
+	c.view.EachTry(n, func(t *models.Try) { attempts[t.Provider] = t.Attempt })
+	allowed := c.batch.Providers
+	for i := range s.providers {
+		if len(c.batch.Providers) == 0 {
+			allowed = append(allowed, s.providers[i].Name)
+		}
+	}
+	for _, name := range allowed {
+		composer := s.composers[name]
+		if composer == nil {
+			continue
+		}
+		call := models.Call{
+			Batch:      c.batch.ID,
+			Attempt:    cmp.Or(attempts[name], c.view.NextNumber()),
+			Content:    &content,
+			Recipients: []models.CallRecipient{{Log: log, Recipient: r}},
+		}
+		request, refused := composer.Compose(&call)
+		shown := MailRequest{Provider: name, Request: request}
+		if len(refused) > 0 {
+			shown.Refused = refused[0].Text
+		}
+		m.Requests = append(m.Requests, shown)
+	}
+	return m, nil
 }

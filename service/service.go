@@ -100,9 +100,10 @@ func (c Config) withDefaults() Config {
 type Deps struct {
 	Store      models.Store
 	Broker     models.Broker
-	Providers  []models.Provider // the configured providers
-	CommandLog *control.Follower // of the process; nil: a new one
-	Policy     *policy.Policy    // the decision table of the workers; nil: one with default settings
+	Providers  []models.Provider          // the configured providers
+	CommandLog *control.Follower          // of the process; nil: a new one
+	Policy     *policy.Policy             // the decision table of the workers; nil: one with default settings
+	Composers  map[string]models.Composer // by provider: what shows the requests to it
 	Config     Config
 
 	// Accepted is called with each batch that was stored, and its first chunk, before
@@ -121,6 +122,7 @@ type Service struct {
 	known      map[string]bool // names of the providers
 	commandLog *control.Follower
 	policy     *policy.Policy
+	composers  map[string]models.Composer
 	intake     intake.Config
 	guard      *idempotency.Guard
 	onAccept   func(*models.Batch, models.Chunk)
@@ -157,6 +159,7 @@ func New(d Deps) *Service {
 		known:      map[string]bool{},
 		commandLog: d.CommandLog,
 		policy:     d.Policy,
+		composers:  d.Composers,
 		onAccept:   d.Accepted,
 		announce:   map[models.Lane]*announce.Announcer{},
 		tallies:    map[models.Lane]*tally{},

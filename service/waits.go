@@ -133,6 +133,9 @@ func (w *waits) call(st *policy.Step) *models.Wait {
 	if st.Because != "" {
 		turn = &models.Wait{Code: models.WaitTurn, Text: "waiting for another attempt: " + st.Because}
 	}
+	if st.Retry > 0 {
+		turn.Retry, turn.Retries = st.Retry, max(w.policy.MaxRetries(), st.Retry)
+	}
 	switch {
 	case st.MayDouble && !st.Released:
 		return &models.Wait{Code: models.WaitEvidence, Text: st.Because + "; the next attempt follows a last look-up"}
@@ -160,7 +163,7 @@ func (w *waits) call(st *policy.Step) *models.Wait {
 // takes it now.
 func (w *waits) option(o policy.Option, st *policy.Step, turn *models.Wait) *models.Wait {
 	p := w.providers[o.Provider]
-	wait := &models.Wait{Provider: o.Provider, Until: o.NotBefore}
+	wait := &models.Wait{Provider: o.Provider, Until: o.NotBefore, Retry: turn.Retry, Retries: turn.Retries}
 	suspended := p.health.State == telemetry.Suspended && p.health.Until.After(w.now)
 	switch {
 	case suspended && p.health.Until.After(o.NotBefore):

@@ -263,7 +263,7 @@ func TestWaits(t *testing.T) {
 			f.report(healthy, healthy)
 			f.attempt(f.now, models.Unavailable)
 			return models.Wait{Code: models.WaitRetry, Provider: "sg", Until: f.now.Add(time.Second + time.Minute),
-				Text: "waiting for another attempt: sg: the provider was not available"}
+				Text: "waiting for another attempt: sg: the provider was not available", Retry: 1, Retries: 10}
 		}},
 		"retry through a suspended provider": {prepare: func(f *waitRig) models.Wait {
 			f.batch.Providers = []string{"sg"}
@@ -271,7 +271,7 @@ func TestWaits(t *testing.T) {
 			f.report(suspended(f.now.Add(time.Hour)), healthy)
 			f.attempt(f.now, models.Unavailable)
 			return models.Wait{Code: models.WaitProviderSuspend, Provider: "sg", Until: f.now.Add(time.Hour),
-				Text: "sg is suspended"}
+				Retry: 1, Retries: 10, Text: "sg is suspended"}
 		}},
 		"evidence": {prepare: func(f *waitRig) models.Wait {
 			f.put()

@@ -69,6 +69,9 @@ func New(cfg Config, providers []string, windows map[string]time.Duration) *Poli
 	return &Policy{cfg: cfg, providers: providers, windows: windows}
 }
 
+// MaxRetries returns how often a recipient is retried at most.
+func (p *Policy) MaxRetries() int { return p.cfg.MaxRetries }
+
 // EvidenceWindow returns how long an unknown outcome at a provider waits for evidence
 // after its call must have ended.
 func (p *Policy) EvidenceWindow(provider string) time.Duration {

@@ -133,8 +133,12 @@ func (a *App) buildService(context.Context) error {
 		Policy:     consumers.PolicyFor(a.providers, &workers),
 		Config:     a.serviceConfig(),
 	}
+	deps.Composers = map[string]models.Composer{}
 	for i := range a.providers {
 		deps.Providers = append(deps.Providers, a.providers[i].Provider)
+		if c, ok := a.providers[i].Adapter.(models.Composer); ok {
+			deps.Composers[a.providers[i].Name] = c
+		}
 	}
 	if a.engine != nil {
 		deps.Accepted = a.engine.Accepted

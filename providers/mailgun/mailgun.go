@@ -55,7 +55,10 @@ type Adapter struct {
 	logsRefused atomic.Int64 // time when the Logs API refused the key, in Unix nanoseconds
 }
 
-var _ models.Adapter = (*Adapter)(nil)
+var (
+	_ models.Adapter  = (*Adapter)(nil)
+	_ models.Composer = (*Adapter)(nil)
+)
 
 // keys are replaced as a whole while the adapter is in use.
 type keys struct {

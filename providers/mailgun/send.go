@@ -2,6 +2,7 @@ package mailgun
 
 import (
 	"context"
+	"net/http"
 	"net/mail"
 	"regexp"
 	"strconv"
@@ -35,6 +36,20 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 		return whole(c, class, reason, 0, p.words(text))
 	}
 	return p.classify(c, x.Answer, time.Now())
+}
+
+// Compose implements models.Composer. The SDK writes the request into a reader that keeps it.
+func (p *Adapter) Compose(c *models.Call) (models.Request, []models.Part) {
+	m, refused := compose(c)
+	if refused != nil {
+		return models.Request{}, refused
+	}
+	var kept transport.Kept
+	writer := sdk.NewMailgun(p.domain, "no key")
+	writer.SetAPIBase(p.base)
+	writer.SetClient(&http.Client{Transport: &kept})
+	_, _, _ = writer.Send(context.Background(), m) // always an error: nothing is sent
+	return kept.Request, nil
 }
 
 // compose returns the message, or the parts of a call that cannot be made.

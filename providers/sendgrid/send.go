@@ -42,6 +42,13 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	return p.classify(c, x.Answer, time.Now())
 }
 
+// Compose implements models.Composer.
+func (p *Adapter) Compose(c *models.Call) (models.Request, []models.Part) {
+	body, refused := compose(c)
+	r := models.Request{Method: "POST", URL: p.base + endpoint, ContentType: "application/json", Body: body}
+	return r, refused
+}
+
 // compose returns the body of the request, or the parts of a call that cannot be made.
 //
 // The head of the message is the SDK's mail.SGMailV3. The personalizations are encoded here:

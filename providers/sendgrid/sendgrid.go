@@ -57,7 +57,10 @@ type keys struct {
 	webhook []*ecdsa.PublicKey // each verifies webhooks; empty: the provider gets none
 }
 
-var _ models.Adapter = (*Adapter)(nil)
+var (
+	_ models.Adapter  = (*Adapter)(nil)
+	_ models.Composer = (*Adapter)(nil)
+)
 
 // Check returns all mistakes in the settings. Their texts have no secrets.
 func Check(s settings.Settings) []error {
